@@ -1,6 +1,7 @@
 #!/bin/bash
-# Steps of several batches: the numbers of one large batch on 1 and 2 ranks (close: 1e-6), memory as predicted, the same bits
-# after going on, several buckets in one step.
+# stages.N.gradient_accumulation_steps: 4 batches of 2 give the losses, gradient norms and weights
+# of one batch of 8 on 1 and 2 ranks. The tolerance is 1e-6: the order of summation differs.
+# Reserved memory is the predicted memory, resuming is bitwise, and a step may mix several buckets.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -37,40 +38,41 @@ difference = sum((s - t) ** 2 for s, t in zip(u, v)) ** 0.5 / norm
 print(f"{b}: losses and norms within {worst:.1e}, weights within {difference:.1e}")
 assert len(u) == len(v) and worst <= 1e-6 and difference <= 1e-6
 PY
-a_transformer_has_the_numbers_of_one_batch() { # N
+a_transformer_has_the_results_of_one_batch() { # N
     local n=$1
-    python3 compare.py runs/large runs/dit$n 10 || fail "a transformer of 4 batches of 2 on $n ranks is not that of 8"
+    python3 compare.py runs/large runs/dit$n 10 || fail "transformer on $n ranks: 4 batches of 2 differ from a batch of 8"
 }
-for n in 1 2; do check "a_transformer_has_the_numbers_of_one_batch_$n" a_transformer_has_the_numbers_of_one_batch "$n"; done
-a_vae_has_the_numbers_of_one_batch() { # N
+for n in 1 2; do check "a_transformer_has_the_results_of_one_batch_$n" a_transformer_has_the_results_of_one_batch "$n"; done
+a_vae_has_the_results_of_one_batch() { # N
     local n=$1
     ranks $n "$WEFT" train vae.yaml --set out=runs/vae$n $small >vae$n.log 2>&1 || { cat vae$n.log; fail "a VAE of 4 batches of 2 on $n ranks"; }
-    python3 compare.py runs/vae runs/vae$n 10 || fail "a VAE of 4 batches of 2 on $n ranks is not that of 8"
+    python3 compare.py runs/vae runs/vae$n 10 || fail "VAE on $n ranks: 4 batches of 2 differ from a batch of 8"
 }
-for n in 1 2; do check "a_vae_has_the_numbers_of_one_batch_$n" a_vae_has_the_numbers_of_one_batch "$n"; done
+for n in 1 2; do check "a_vae_has_the_results_of_one_batch_$n" a_vae_has_the_results_of_one_batch "$n"; done
 
-# memory: what is reserved is what was predicted, with the gradients among the weights
+# memory: the reserved bytes are the predicted bytes; gradients are counted with the weights
 the_program_is_as_predicted() {
     "$WEFT" inspect graph dit.yaml $small >inspect.txt || fail "weft inspect"
     grep -q "update after the batches of a step" inspect.txt || { cat inspect.txt; fail "inspect does not show the update"; }
     predicted=$(awk '$1 == "program" {print $2, $3}' inspect.txt)
     reserved=$(message_size dit1.log stage-report key= 'value=?*')
-    [ -n "$predicted" ] && [ "$predicted" = "$reserved" ] || fail "program of '$reserved', predicted '$predicted'"
+    [ -n "$predicted" ] && [ "$predicted" = "$reserved" ] || fail "reserved '$reserved' for the program, predicted '$predicted'"
 }
 check the_program_is_as_predicted
 
-# going on from the middle: the same bits
+# resumed from the middle: losses are bitwise those of the uninterrupted run
 a_stopped_run_resumes_bitwise() {
     cp -r runs/dit2 again
     rm -r again/model again/checkpoints/step-00000010
-    ranks 2 "$WEFT" train dit.yaml --set out=again $small >again.log 2>&1 || { cat again.log; fail "going on"; }
-    has_message again.log run-resumed value=5 || fail "it did not go on from step 5"
-    diff <(losses runs/dit2) <(losses again) || fail "other losses after going on"
-    ! ls again/checkpoints/*/ | grep -q grad || fail "gradients in a checkpoint"
+    ranks 2 "$WEFT" train dit.yaml --set out=again $small >again.log 2>&1 || { cat again.log; fail "the resumed run failed"; }
+    has_message again.log run-resumed value=5 || fail "did not resume from step 5"
+    diff <(losses runs/dit2) <(losses again) || fail "losses differ after resuming"
+    ! ls again/checkpoints/*/ | grep -q grad || fail "a checkpoint holds gradients"
 }
 check a_stopped_run_resumes_bitwise
 
-# several buckets in one step, on 1 and 2 ranks, and split otherwise: all three buckets have turns, so most steps have batches of several
+# Several buckets in one step, on 1 and 2 ranks and with fsdp. Batches of the three buckets
+# alternate, so most steps mix buckets.
 make_mixed_shards
 sed -i '/^stages:/,$d; s/path: shards/path: mixed/' dit.yaml
 buckets='[{batch: 4, frames: 9, height: 32, width: 32}, {batch: 3, frames: 9, height: 16, width: 32}, {batch: 5, frames: 1, height: 32, width: 32}]'
@@ -81,8 +83,8 @@ done
 several_buckets_in_a_step() {
     ranks 2 "$WEFT" train dit.yaml --set out=runs/mixedfsdp --set parallel.fsdp=2 >mixedfsdp.log 2>&1 || { cat mixedfsdp.log; fail "several buckets in a step under fsdp"; }
     [ "$(count_messages mixed1.log config-unusual)" = 0 ] || { cat mixed1.log; fail "a bucket without samples"; }
-    python3 compare.py runs/mixed1 runs/mixed2 6 || fail "several buckets in a step: two ranks are not one"
-    python3 compare.py runs/mixed1 runs/mixedfsdp 6 || fail "several buckets in a step: fsdp is not one rank"
+    python3 compare.py runs/mixed1 runs/mixed2 6 || fail "several buckets in a step: two ranks differ from one"
+    python3 compare.py runs/mixed1 runs/mixedfsdp 6 || fail "several buckets in a step: fsdp differs from one rank"
 }
 check several_buckets_in_a_step
 finish

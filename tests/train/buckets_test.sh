@@ -1,7 +1,8 @@
 #!/bin/bash
-# Stages of several buckets: clips of two shapes and single images take turns in one model; as many ranks as one likes give
-# the same losses, a killed run goes on with the same bits, and memory is what was predicted. Then a text encoder that stays
-# as it is: its embeddings are encoded once, and the model that comes out is whole.
+# Training stages with several buckets: clips of two shapes and single images alternate in one
+# model. 1, 2 and 3 ranks have the same losses (1e-5), a killed run resumes bitwise, and the
+# reserved memory is the predicted one. A frozen text encoder: its embeddings are encoded once and
+# cached, the exported encoder is unchanged, and the finished model generates.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -13,21 +14,21 @@ for what in vae dit; do
     sed -i "/^stages:/,\$d; s/path: shards/path: mixed/" $what.yaml
     printf 'stages:\n  - {steps: 16, buckets: %s, lr: 1e-3, warmup_steps: 2}\n' "$buckets" >>$what.yaml
 done
-# program RUN.log: what the run says that it reserves
+# program RUN.log: the size of the program that the run reports as reserved
 program() { message_size "$1" stage-report key= 'value=?*'; }
 
-# a VAE: every sample has a bucket, memory is the predicted one and less than the sum
+# VAE: every sample has a bucket, and the program has the predicted size
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 every_sample_has_a_bucket() {
-    has_message vae.log data-report key=data "text~=6 of 24" text~=9x16x32 || fail "samples of a bucket"
-    has_message vae.log data-report key=data "text~=24 of 24" || fail "a sample without a bucket"
+    has_message vae.log data-report key=data "text~=6 of 24" text~=9x16x32 || fail "the report does not count the samples of a bucket"
+    has_message vae.log data-report key=data "text~=24 of 24" || fail "the report does not count all samples"
 }
 check every_sample_has_a_bucket
 inspect_predicts_the_program() {
     "$WEFT" inspect graph vae.yaml >inspect.txt || fail "weft inspect"
     [ "$(grep -c '^stage ' inspect.txt)" = 3 ] || { cat inspect.txt; fail "inspect does not show three buckets"; }
     predicted=$(awk '$1 == "program" {print $2, $3}' inspect.txt)
-    [ "$predicted" = "$(program vae.log)" ] || fail "program of '$(program vae.log)', predicted '$predicted'"
+    [ "$predicted" = "$(program vae.log)" ] || fail "reserved '$(program vae.log)' for the program, predicted '$predicted'"
 }
 check inspect_predicts_the_program
 
@@ -35,17 +36,17 @@ check inspect_predicts_the_program
 reports() { # RANKS
     local n=$1
     ranks $n "$WEFT" train dit.yaml --set out=runs/dit$n >dit$n.log 2>&1 || { cat dit$n.log; fail "weft train dit on $n ranks"; }
-    has_message dit$n.log data-report key=latents "text~=24 of 24" || fail "the account of latents"
-    [ "$(count_messages dit$n.log '*' level=warning "text~=1 of 24" text~=caption)" = 1 ] || { cat dit$n.log; fail "a lost caption is not told once"; }
-    has_message dit$n.log data-report "key=data at the end of the stage" "text~=24 of 24" || fail "the account of training"
+    has_message dit$n.log data-report key=latents "text~=24 of 24" || fail "the report of the latent cache does not count all samples"
+    [ "$(count_messages dit$n.log '*' level=warning "text~=1 of 24" text~=caption)" = 1 ] || { cat dit$n.log; fail "the missing caption is not reported exactly once"; }
+    has_message dit$n.log data-report "key=data at the end of the stage" "text~=24 of 24" || fail "the report at the end of the stage does not count all samples"
 }
 for n in 1 2 3; do check "every_sample_is_reported_on_${n}_ranks" reports $n; done
 ranks_have_the_losses_of_one() {
-    python3 - runs/dit1 runs/dit2 runs/dit3 <<'PY' || fail "losses of 1, 2 and 3 ranks"
+    python3 - runs/dit1 runs/dit2 runs/dit3 <<'PY' || fail "losses of 1, 2 and 3 ranks differ"
 import json, sys
 runs = [[json.loads(l) for l in open(r + "/metrics.jsonl")] for r in sys.argv[1:]]
 assert all(len(r) == 16 for r in runs)
-# 24 samples are 12 : 6 : 6; turns go by shares, so an epoch and a third of it are 16 x 4 samples at most
+# The 24 samples are 12 : 6 : 6. Buckets alternate by their shares: the first has the most steps.
 count = [sum(l["bucket"] == b for l in runs[0]) for b in range(3)]
 assert count[0] > count[1] > 0 and count[2] > 0, count
 for other in runs[1:]:
@@ -55,26 +56,26 @@ for other in runs[1:]:
 PY
 }
 check ranks_have_the_losses_of_one
-# as if killed behind a checkpoint in the middle of an epoch: the same bits
+# As if killed after a checkpoint in the middle of an epoch: losses are bitwise the same.
 resumes() { # STEP
     local last=$1 later
     rm -rf again
     cp -r runs/dit2 again
     rm -r again/model again/checkpoints/step-00000016
     for later in 10 15; do [ $later -le "$last" ] || rm -r again/checkpoints/step-000000$later; done
-    ranks 2 "$WEFT" train dit.yaml --set out=again >again.log 2>&1 || { cat again.log; fail "going on from step $last"; }
-    has_message again.log run-resumed "value=$((10#$last))" || fail "it did not go on from step $last"
-    diff <(losses runs/dit2) <(losses again) || fail "other losses after going on from step $last"
+    ranks 2 "$WEFT" train dit.yaml --set out=again >again.log 2>&1 || { cat again.log; fail "resuming from step $last failed"; }
+    has_message again.log run-resumed "value=$((10#$last))" || fail "did not resume from step $last"
+    diff <(losses runs/dit2) <(losses again) || fail "losses differ after resuming from step $last"
 }
 for last in 05 10 15; do check "resumes_at_step_$last" resumes $last; done
 
 # embeddings of a text encoder that is not trained
 a_fixed_encoder_is_cached() {
     ranks 2 "$WEFT" train dit.yaml --set out=runs/frozen --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >frozen.log 2>&1 ||
-        { cat frozen.log; fail "a text encoder that stays"; }
+        { cat frozen.log; fail "training with a frozen text encoder"; }
     ranks 1 "$WEFT" train dit.yaml --set out=runs/frozen1 --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >frozen1.log 2>&1 ||
-        { cat frozen1.log; fail "a text encoder that stays on one rank"; }
-    python3 - <<'PY' || fail "embeddings"
+        { cat frozen1.log; fail "training with a frozen text encoder on one rank"; }
+    python3 - <<'PY' || fail "cached embeddings, or the losses with them"
 import glob, json, tarfile
 folder, = glob.glob("runs/frozen/latents/*")
 names = []
@@ -87,17 +88,18 @@ assert len(a) == len(b) == 16
 for x, y in zip(a, b):
     assert abs(x["loss"] - y["loss"]) <= 1e-5 * x["loss"], (x["step"], x["loss"], y["loss"])
 PY
-    cmp runs/dit1/model/text_encoder/model.safetensors runs/frozen/model/text_encoder/model.safetensors || fail "the encoder changed"
+    cmp runs/dit1/model/text_encoder/model.safetensors runs/frozen/model/text_encoder/model.safetensors || fail "the frozen encoder changed"
     "$WEFT" generate --model runs/frozen/model --prompt "a red circle" --steps 2 --out x.mp4 >generate.log 2>&1 || { cat generate.log; fail "weft generate"; }
 }
 check a_fixed_encoder_is_cached
-# with the same weights and captions, embeddings made before and tokens encoded in the step are the same step
+# With the same weights and captions, a step with cached embeddings has the loss of a step that
+# encodes the tokens.
 cached_embeddings_are_those_of_the_step() {
     "$WEFT" train dit.yaml --set out=runs/begin --set 'transformer={weights: runs/dit1/model/transformer}' \
-        --set 'text_encoders=[{weights: runs/dit1/model/text_encoder, train: true}]' --set stages.0.steps=2 >begin.log 2>&1 || { cat begin.log; fail "weights to begin with"; }
+        --set 'text_encoders=[{weights: runs/dit1/model/text_encoder, train: true}]' --set stages.0.steps=2 >begin.log 2>&1 || { cat begin.log; fail "training from weights with a trainable text encoder"; }
     "$WEFT" train dit.yaml --set out=runs/begin2 --set 'transformer={weights: runs/dit1/model/transformer}' --set stages.0.steps=2 \
-        --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >begin2.log 2>&1 || { cat begin2.log; fail "weights and an encoder that stays"; }
-    python3 - <<'PY' || fail "embeddings against tokens"
+        --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >begin2.log 2>&1 || { cat begin2.log; fail "training from weights with a frozen text encoder"; }
+    python3 - <<'PY' || fail "the loss with cached embeddings differs from the loss with tokens"
 import json
 a, b = (json.loads(open(r + "/metrics.jsonl").readline()) for r in ("runs/begin", "runs/begin2"))
 assert abs(a["loss"] - b["loss"]) <= 1e-6 * a["loss"], (a, b)
@@ -105,12 +107,12 @@ PY
 }
 check cached_embeddings_are_those_of_the_step
 
-# what cannot be
+# invalid configs
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
     "$WEFT" train dit.yaml --set out=runs/refused "$@" >refused.log 2>&1 && fail "accepted: $*"
-    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message refused.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
     refuse config-conflict file=dit.yaml key=stages.0 -- --set stages.0.frames=9

@@ -1,14 +1,16 @@
 #!/bin/bash
-# Captions through real text encoders: with their tokenizers' files, several at once, trained and not; embeddings from the cache and made
-# in the step give the same losses; what was trained generates.
+# Captions through text encoders with tokenizer files: one and two encoders, trainable and frozen.
+# Losses with cached embeddings are those with embeddings computed in the step (1e-6). Truncated
+# captions and prompts are reported, trained encoders are exported, and the models generate.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 TOK=$PWD/tokenizers
-# Of letters: unigram (umt5), bytes (llama3), CLIP's. Of the template that HunyuanVideo puts before a text (the last of its two, the other is around a picture) as much is one token as leaves
-# the 95 that are cropped.
+# Tokenizers of single letters: unigram (umt5), bytes (llama3) and CLIP's. HunyuanVideo puts a
+# template before the text (the last of its two; the other surrounds an image) and crops its first
+# 95 tokens. A part of the template is one special token, so that the template has these 95.
 python3 - <<'PY' || fail "tokenizers"
 import json, os, re
 for name in "umt5", "llama3", "clip":
@@ -51,7 +53,7 @@ assert worst < 1e-6, worst
 PY
 }
 short='s/steps: 12/steps: 4/; s/steps: 8, batch: 5/steps: 3, batch: 5/'
-# Wan with UMT5: zeros behind the text; trained from nothing first
+# Wan with UMT5: zeros follow the text. The encoder is trained from random weights first.
 sed -e "$short" -e '/class: WeftBytesEncoder/,/config: {dim/d' dit.yaml |
     sed "s|^text_encoders:|text_encoders:\n  - class: UMT5EncoderModel\n    config: {vocab_size: 101, d_model: 16, d_kv: 8, d_ff: 32, num_layers: 2, num_heads: 2}\n    tokenizer: $TOK/umt5/tokenizer.json\n    length: 48|" >wan.yaml
 run begin wan.yaml
@@ -62,29 +64,30 @@ a_trained_encoder_is_exported() {
     python3 -c 'import json; assert json.load(open("runs/begin/model/model_index.json"))["tokenizer"] == ["transformers", "T5TokenizerFast"]' || fail "tokenizer in model_index.json"
 }
 check a_trained_encoder_is_exported
-a_cut_prompt_is_reported() {
+a_truncated_prompt_is_reported() {
     "$WEFT" generate --model runs/begin/model --prompt "a red circle that moves left and then $(printf 'very %.0s' {1..40})far" --steps 2 --out a.mp4 >generate.log 2>&1 ||
         { cat generate.log; fail "generate with UMT5"; }
-    has_message generate.log prompt-truncated "text~=prompt 1" text~=48 text~=UMT5EncoderModel 'text~=very far"' || fail "what was cut is not reported"
+    has_message generate.log prompt-truncated "text~=prompt 1" text~=48 text~=UMT5EncoderModel 'text~=very far"' || fail "the truncated text is not reported"
 }
-check a_cut_prompt_is_reported
-# it stays: cached, and in every step
+check a_truncated_prompt_is_reported
+# the same encoder frozen: embeddings from the cache, and computed in every step
 sed '/class: UMT5/,/config:/d' wan.yaml | sed 's|^    tokenizer: .*|  - weights: runs/begin/model/text_encoder|' >stays.yaml
 a_fixed_encoder_is_cached_or_in_the_step() {
     run cached stays.yaml
     run step stays.yaml --set data.text_embeddings=step
     same_losses cached step
     test -d runs/step/checkpoints/step-00000007/transformer || fail "no checkpoint"
-    test -e runs/step/checkpoints/step-00000007/text_encoder && fail "a text encoder that stays is in the checkpoint"
-    [ "$(count_messages cached.log prompt-truncated)" = 0 ] || fail "captions were cut"
+    test -e runs/step/checkpoints/step-00000007/text_encoder && fail "a frozen text encoder is in the checkpoint"
+    [ "$(count_messages cached.log prompt-truncated)" = 0 ] || fail "captions were truncated"
 }
 check a_fixed_encoder_is_cached_or_in_the_step
-cut_captions_are_reported() {
+truncated_captions_are_reported() {
     run cut stays.yaml --set text_encoders.0.max_length=6
-    has_message cut.log prompt-truncated 'text~=6 tokens that text_encoder takes' || fail "cut captions are not told"
+    has_message cut.log prompt-truncated 'text~=6 tokens that text_encoder takes' || fail "truncated captions are not reported"
 }
-check cut_captions_are_reported
-# HunyuanVideo: a language model with its template, and CLIP's pooled vector; one is trained, one stays
+check truncated_captions_are_reported
+# HunyuanVideo: a language model with its template, and CLIP's pooled vector. First both are
+# trained, then both are frozen, then CLIP alone is trained.
 cat >hunyuan.sed <<S
 s/class: WanTransformer3DModel/class: HunyuanVideoTransformer3DModel/
 s/  config: {num_layers: 2, num_att.*/  config: {num_layers: 1, num_single_layers: 1, num_refiner_layers: 1, num_attention_heads: 2, attention_head_dim: 16, rope_axes_dim: [4, 6, 6], pooled_projection_dim: 24, guidance_embeds: false}/
@@ -120,7 +123,7 @@ assert len(a) == len(b) and max(abs(x - y) / x for x, y in zip(a, b)) < 1e-5, (a
 PY
 }
 check two_ranks_have_the_losses_of_one
-# Flux: pictures, T5 and CLIP's pooled vector; two stages of a pipeline have the losses of one rank
+# Flux: images, T5 and CLIP's pooled vector. Two pipeline stages have the losses of one rank.
 cat >flux.sed <<S
 s/class: WanTransformer3DModel/class: FluxTransformer2DModel/
 s/  config: {num_layers: 2, num_att.*/  config: {in_channels: 16, num_layers: 2, num_single_layers: 2, num_attention_heads: 2, attention_head_dim: 16, axes_dims_rope: [4, 6, 6], pooled_projection_dim: 24}/
@@ -136,14 +139,14 @@ flux_generates_and_has_stages() {
     same_losses flux flux_stages
 }
 check flux_generates_and_has_stages
-# refusals name what is missing
+# each refusal names the missing file or encoder
 refused() { # ID [FIELD=VALUE...] -- CONFIG [--set ...]
     take_message "$@"
     set -- "${rest[@]}"
     local config=$1
     shift
     "$WEFT" train "$config" --set out=runs/refused "$@" >refused.log 2>&1 && fail "not refused: ${wanted[*]}"
-    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message refused.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 sed '/text_encoder_2/d' two.yaml >one.yaml
 refusals() {

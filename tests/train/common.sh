@@ -27,8 +27,10 @@ for f in sorted(glob.glob("raw/train/s*.mp4")):
 PY
     "$WEFT" shard --in cur --out shards --set heldout=0 >shard.log 2>&1 || { cat shard.log; fail "weft shard"; }
 }
-make_mixed_shards() { # ./mixed: of the 24 clips 12 of 64x64 stay, 6 become 64x32, 6 images (PNG and JPEG), in one shard that another tool wrote
-    command -v ffmpeg >/dev/null || skip "ffmpeg is not there"
+# make_mixed_shards: writes ./mixed, one shard as another tool would write it. Of the 24 clips, 12
+# stay 64x64, 6 become 64x32 and 6 become images (PNG and JPEG).
+make_mixed_shards() {
+    command -v ffmpeg >/dev/null || skip "ffmpeg is not installed"
     python3 - <<'PY' || fail "mixed shards"
 import glob, io, json, os, subprocess, tarfile
 os.makedirs("mixed")
@@ -93,8 +95,9 @@ for name, colour in ("red", (200, 30, 30)), ("blue", (20, 40, 220)):
                                     part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
 PY
 }
-# each_family BASE.yaml COMMAND: writes CLASS.yaml, BASE.yaml with that transformer, and checks COMMAND CLASS [OPTIONS...], for
-# every family that needs no more than latents, a time and text (write_configs' WanTransformer3DModel is that of BASE).
+# each_family BASE.yaml COMMAND: for every model family whose only inputs are latents, a timestep
+# and text, writes CLASS.yaml (BASE.yaml with that transformer) and checks COMMAND CLASS
+# [OPTIONS...]. BASE.yaml has the WanTransformer3DModel of write_configs.
 each_family() {
     local base=$1 command=$2
     family() { # CLASS CONFIG [OPTIONS...]
@@ -110,24 +113,25 @@ each_family() {
     family LatteTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16}'
     family OpenSoraT2V_v1_3 '{num_layers: 4, num_attention_heads: 2, attention_head_dim: 12, sparse_n: 2}'
     family STDiT3 '{depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}'
-    # two encoders, of which the second gives one vector; the embedded guidance scale is an input
+    # two encoders, the second for the pooled vector; the embedded guidance scale is an input
     sed 's/^optimizer:/  - {class: WeftBytesEncoder, config: {dim: 12, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}\n&/' "$base" >two_encoders.yaml
     base=two_encoders.yaml
     family HunyuanVideoTransformer3DModel '{num_layers: 1, num_single_layers: 1, num_refiner_layers: 1, num_attention_heads: 2, attention_head_dim: 16, rope_axes_dim: [4, 6, 6], pooled_projection_dim: 12}'
 }
-# write_update_config: update.yaml, dit.yaml for the runs that same_updates compares.
+# write_update_config: writes update.yaml, dit.yaml for the runs that same_updates compares.
 write_update_config() {
     sed 's/^checkpoint:.*/checkpoint: {interval: 0}/; s/^optimizer:.*/optimizer: {eps: 1e-3, ema_decay: 0.5}/; /^stages:/,$d' dit.yaml >update.yaml
     echo 'stages: [{steps: 3, batch: 4, frames: 9, height: 32, width: 32, lr: 1e-2, warmup_steps: 0, lr_schedule: constant}]' >>update.yaml
 }
-# one_rank CONFIG [OPTIONS...]: the run that layouts are compared with, and the initial weights.
+# one_rank CONFIG [OPTIONS...]: runs the reference for layouts, and writes the initial weights.
 one_rank() {
     local config=$1
     shift
     "$WEFT" train "$config.yaml" --set "out=runs/$config.one" "$@" >one.log 2>&1 || { cat one.log; fail "$config"; }
     "$WEFT" train "$config.yaml" --set "out=runs/$config.begun" --set stages.0.lr=0 "$@" >one.log 2>&1 || { cat one.log; fail "$config"; }
 }
-# same_updates CONFIG RANKS NAME [OPTIONS...]: every tensor is updated as on one rank (same_updates.py).
+# same_updates CONFIG RANKS NAME [OPTIONS...]: every tensor gets the update of one rank
+# (same_updates.py).
 same_updates() {
     local config=$1 n=$2 name=$3
     shift 3

@@ -1,7 +1,8 @@
 #!/bin/bash
-# A curriculum in one config: images, then a given share of them beside clips, then clips alone, each stage with its own learning
-# rate and shift; what samples a step takes is counted, the finished model is sampled with the last shift. Batches whose size is
-# left away follow from tokens and load, as a config that gives them; what cannot be is refused.
+# A curriculum in one config: images, then images mixed with clips by image_share, then clips. Each
+# training stage has its learning rate and shift; the exported scheduler has the last shift. The
+# samples of each bucket are counted. Batch sizes follow from max_tokens and max_load where `batch`
+# is omitted. Invalid settings are refused.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -37,61 +38,63 @@ batch = [3, 3, 2]
 taken = [sum(batch[b] for r in rows[3:23] if r["bucket"] == b) for b in range(3)]
 share = taken[2] / sum(taken)
 assert abs(share - 0.25) < 0.04, (taken, share)
-assert abs(taken[0] / (taken[0] + taken[1]) - 12 / 18) < 0.1, taken # clips as they are
+assert abs(taken[0] / (taken[0] + taken[1]) - 12 / 18) < 0.1, taken # clips keep their shares of the data set
 model = json.load(open(sys.argv[1] + "/model/scheduler/scheduler_config.json"))
 assert model["shift"] == 5, model
 P
 }
 check stages_have_their_shares_and_rates
-# a share of images without images is refused before the first stage, not behind it
+# An image_share in a data set without images is refused before the first training stage.
 a_share_without_images_is_refused() {
-    "$WEFT" train run.yaml --set out=runs/none --set data.path=shards --set stages.0.frames=9 >none.log 2>&1 && fail "images of a set without images"
-    has_message none.log config-value key=*stages.1 'text~=0.25 images' 'text~=no images' && [ ! -e runs/none/metrics.jsonl ] || { cat none.log; fail "not told before the first step"; }
+    "$WEFT" train run.yaml --set out=runs/none --set data.path=shards --set stages.0.frames=9 >none.log 2>&1 && fail "image_share is accepted without images"
+    has_message none.log config-value key=*stages.1 'text~=0.25 images' 'text~=no images' && [ ! -e runs/none/metrics.jsonl ] || { cat none.log; fail "not refused before the first step"; }
 }
 check a_share_without_images_is_refused
-# the shift is the run's where a stage has none: the same numbers
+# A stage without a shift uses flow.shift and has the same losses.
 losses_of() { losses "runs/$1" | head -3; }
 a_stage_without_a_shift_has_that_of_the_run() {
     "$WEFT" train run.yaml --set out=runs/one --set flow.shift=1 --set stages.0.shift=0 --set stages.2.shift=0 >one.log 2>&1 || { cat one.log; fail "flow.shift"; }
-    diff <(losses_of dit) <(losses_of one) || fail "a stage's shift is not flow.shift"
+    diff <(losses_of dit) <(losses_of one) || fail "a stage without a shift does not use flow.shift"
 }
 check a_stage_without_a_shift_has_that_of_the_run
 
-# sizes of batches: 12, 4 and 6 tokens (latents of 3x4x4, 3x2x4, 1x4x4 in patches of 1x2x2)
+# batch sizes from tokens: samples have 12, 6 and 4 tokens (latents of 3x4x4, 3x2x4 and 1x4x4 in
+# patches of 1x2x2)
 sed 's/batch: [0-9]*, //g; s/image_share: 0.25/max_load: 150\n    max_tokens: 30/' run.yaml | sed 's/{name: \(images\|clips\), /&max_tokens: 24, /' >bound.yaml
-"$WEFT" train bound.yaml --set out=runs/bound >bound.log 2>&1 || { cat bound.log; fail "bounds"; }
+"$WEFT" train bound.yaml --set out=runs/bound >bound.log 2>&1 || { cat bound.log; fail "training with max_tokens and max_load"; }
 batches_follow_from_tokens_and_load() {
     has_message bound.log stage-report stage=0 name=images 'buckets=6 x 1x32x32' && has_message bound.log stage-report stage=2 name=clips 'buckets=*2 x 9x32x32*' ||
-        { cat bound.log; fail "batches by tokens"; }
+        { cat bound.log; fail "batch sizes that follow from max_tokens"; }
     for bucket in '1 x 9x32x32' '4 x 9x16x32' '7 x 1x32x32'; do
-        has_message bound.log stage-report stage=1 "buckets=*$bucket*" || fail "batches by load"
+        has_message bound.log stage-report stage=1 "buckets=*$bucket*" || fail "batch sizes that follow from max_load"
     done
 }
 check batches_follow_from_tokens_and_load
-# a bucket of one sample leaves nothing to the second rank: its gradients, which are whole, and terms of others' add up in one state
+# A batch of one sample leaves the second rank without samples. Complete gradients of the first rank
+# and partial gradients of both ranks are added in the same state.
 twice="--set stages.1.gradient_accumulation_steps=2"
-"$WEFT" train bound.yaml --set out=runs/twice $twice >twice.log 2>&1 || { cat twice.log; fail "two contributions"; }
-beside() { # NAME OF SETTINGS...
+"$WEFT" train bound.yaml --set out=runs/twice $twice >twice.log 2>&1 || { cat twice.log; fail "two batches per step"; }
+two_ranks_match() { # NAME OF SETTINGS...: two ranks have the losses and gradient norms of the run OF
     local name=$1 of=$2
     shift 2
-    ranks 2 "$WEFT" train bound.yaml --set "out=runs/$name" "$@" >$name.log 2>&1 || { cat $name.log; fail "$name: a batch of one on two ranks"; }
+    ranks 2 "$WEFT" train bound.yaml --set "out=runs/$name" "$@" >$name.log 2>&1 || { cat $name.log; fail "$name: training a batch of one on two ranks"; }
     paste <(losses "runs/$name") <(losses "runs/$of") | awk '{d = $2 / $5 - 1; e = $3 / $6 - 1; if (d * d > 1e-12 || e * e > 1e-10) bad = 1} END {exit bad || NR != 26}' ||
-        fail "$name: a batch of one on two ranks has other losses or gradients"
+        fail "$name: a batch of one on two ranks has other losses or gradient norms"
 }
-check a_batch_of_one_with_dp beside dp bound
-check a_batch_of_one_with_zero beside zero bound --set parallel.zero=1
-check a_batch_of_one_and_two_contributions beside sums twice $twice
-check a_batch_of_one_and_zero_2 beside parts twice $twice --set parallel.zero=2
+check a_batch_of_one_with_dp two_ranks_match dp bound
+check a_batch_of_one_with_zero two_ranks_match zero bound --set parallel.zero=1
+check a_batch_of_one_and_two_contributions two_ranks_match sums twice $twice
+check a_batch_of_one_and_zero_2 two_ranks_match parts twice $twice --set parallel.zero=2
 inspect_has_the_same_batches() {
     "$WEFT" inspect graph bound.yaml >inspect.txt || fail "inspect"
-    grep -q "^stage both: 20 steps of 7 x 1x32x32" inspect.txt || { cat inspect.txt; fail "inspect has other batches"; }
+    grep -q "^stage both: 20 steps of 7 x 1x32x32" inspect.txt || { cat inspect.txt; fail "weft inspect has other batch sizes"; }
 }
 check inspect_has_the_same_batches
 refused() { # ID [FIELD=VALUE...] -- SETTINGS...
     take_message "$@"
     set -- "${rest[@]}"
     "$WEFT" train run.yaml --set out=runs/no "$@" >no.log 2>&1 && fail "not refused: $*"
-    has_message no.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message no.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
     refused config-missing-key file=run.yaml key=stages.0 -- --set stages.0.batch=0

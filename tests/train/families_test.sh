@@ -1,5 +1,6 @@
 #!/bin/bash
-# Every family that needs no more than latents, a time and text is trained, exported, and generates.
+# Every model family whose only inputs are latents, a timestep and text is trained, exported, and
+# generates.
 source "$SRC/tests/train/common.sh"
 make_shards
 write_configs

@@ -1,5 +1,6 @@
 #!/bin/bash
-# What goes wrong while training: NaN in the data, ranks that die or sleep, a VAE's rank killed in the middle of a step.
+# Faults while training: NaN in the data, a killed or stopped rank, and a rank of a VAE run that is
+# killed in the middle of a step.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -7,7 +8,7 @@ write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 "$WEFT" train dit.yaml >dit.log 2>&1 || { cat dit.log; fail "weft train dit"; }
 
-# poison RUN N: NaN into the first value of the latents of the first N samples
+# poison RUN N: writes NaN into the first value of the latents of the first N samples of each file
 poison() {
     python3 - "$1" "$2" <<'PY'
 import glob, os, struct, sys, tarfile
@@ -15,7 +16,7 @@ for path in glob.glob(sys.argv[1] + "/latents/*/*.tar"):
     with tarfile.open(path) as tar:
         starts = [m.offset_data for m in tar if m.name.endswith(".npy")][:int(sys.argv[2])]
     assert starts
-    os.path.exists(path + ".index") and os.remove(path + ".index")  # changed on purpose: no checksums
+    os.path.exists(path + ".index") and os.remove(path + ".index")  # without the index nothing has a checksum
     with open(path, "r+b") as f:
         for start in starts:
             f.seek(start + 8)
@@ -69,7 +70,7 @@ PY
 }
 check a_damaged_decoder_is_named
 
-# one bad sample: its steps are skipped, counted and shown, all others train
+# One bad sample: its steps are skipped and counted, all other steps train.
 steps_of_a_bad_sample_are_skipped() {
     mkdir runs/nan
     cp -r runs/dit/latents runs/nan
@@ -86,59 +87,59 @@ PY
 }
 check steps_of_a_bad_sample_are_skipped
 
-# nothing but bad samples: stops after guard.patience steps and names the last good checkpoint, also one of an earlier
-# stage, on every rank
+# Only bad samples: the run stops after guard.patience steps. Every rank names the last good
+# checkpoint, even if it is of an earlier training stage.
 a_run_of_bad_samples_stops() {
     needs steps_of_a_bad_sample_are_skipped
     poison runs/nan 1000
     rm -r runs/nan/model runs/nan/checkpoints/step-00000020
     for n in 1 2; do
-        ranks $n "$WEFT" train dit.yaml --set out=runs/nan --set guard.patience=3 >nan.log 2>&1 && fail "$n ranks: only NaN, but exit code 0"
+        ranks $n "$WEFT" train dit.yaml --set out=runs/nan --set guard.patience=3 >nan.log 2>&1 && fail "$n ranks: exit code 0 although every loss is NaN"
         [ "$(count_messages nan.log loss-not-finite level=error "text~=step 18" text~=runs/nan/checkpoints/step-00000015)" = \
             "$(count_messages nan.log loss-not-finite level=error)" ] && has_message nan.log loss-not-finite level=error ||
             { cat nan.log; fail "$n ranks: a rank does not name the last good checkpoint"; }
-        [ ! -e runs/nan/model ] || fail "$n ranks: a model of a stopped run"
+        [ ! -e runs/nan/model ] || fail "$n ranks: the stopped run wrote a model"
     done
 }
 check a_run_of_bad_samples_stops
 
 source "$SRC/tests/signal_at.sh"
-# struck SIGNAL STEP COMMAND...: of $n ranks rank 1 gets the signal when rank 0 has written the checkpoint of that step; status 124 when
-# the others hang
-struck() {
+# signal_rank_1 SIGNAL STEP COMMAND...: starts $n ranks. Rank 1 gets the signal when rank 0 has
+# written the checkpoint of STEP. Status 124: the other ranks hang.
+signal_rank_1() {
     local signal=$1 step=$2
     shift 2
     SIGNAL_RANK=0 SIGNAL_TO=pid.1 signal_at "$signal" "*/checkpoints/step-000000$step" timeout 600 "$MPIRUN" --oversubscribe -n "$n" bash "$with_pid" "" "$@"
 }
 
-a_rank_that_is_gone_or_sleeps_is_named() { # SIGNAL
+a_killed_or_stopped_rank_is_named() { # SIGNAL
     local how=$1 n=2 status
     rm -rf runs/dead
-    struck $how 15 "$WEFT" train dit.yaml --set out=runs/dead --set stages.0.steps=1000000 --set comm_timeout=4 >dead.log 2>&1
+    signal_rank_1 $how 15 "$WEFT" train dit.yaml --set out=runs/dead --set stages.0.steps=1000000 --set comm_timeout=4 >dead.log 2>&1
     status=$?
     kill -KILL "$(cat pid.1)" 2>/dev/null
     [ $status != 0 ] || fail "$how: exit code 0"
     [ $status != 124 ] || { cat dead.log; fail "$how: the other rank hangs"; }
     if [ $how = STOP ]; then
-        has_message dead.log rank-failed rank=1 level=error || fail "the sleeping rank is not named"
+        has_message dead.log rank-failed rank=1 level=error || fail "the stopped rank is not named"
         awk -v least=4 '/rank 0 waited/ {for (i = 1; i <= NF; i++) if ($i == "waited" && $(i + 1) >= least) good = 1} END {exit !good}' dead.log ||
-            { cat dead.log; fail "it was given up before the deadline"; }
-    fi # the launcher may end the other one of a killed pair before it can speak
+            { cat dead.log; fail "the rank was given up before comm_timeout"; }
+    fi # after a kill, the launcher may end the other rank before it prints a message
 }
-for how in KILL STOP; do check "a_rank_after_SIG${how}_is_named" a_rank_that_is_gone_or_sleeps_is_named $how; done
+for how in KILL STOP; do check "a_rank_after_SIG${how}_is_named" a_killed_or_stopped_rank_is_named $how; done
 
-# a VAE's rank killed in the middle of a step, then the same command: the same bits
-a_vae_goes_on_after_a_kill() { # RANKS
+# A rank of a VAE run is killed in the middle of a step. The same command resumes bitwise.
+a_vae_resumes_after_a_kill() { # RANKS
     local n=$1
     more=(--set stages.0.steps=40 --set checkpoint.interval=8)
     ranks $n "$WEFT" train vae.yaml "${more[@]}" --set out=runs/vae$n >vae.log 2>&1 || { cat vae.log; fail "a VAE on $n ranks"; }
-    struck KILL 08 "$WEFT" train vae.yaml "${more[@]}" --set out=runs/broken$n >broken.log 2>&1 && { cat broken.log; fail "$n ranks: none was killed"; }
-    ranks $n "$WEFT" train vae.yaml "${more[@]}" --set out=runs/broken$n >broken.log 2>&1 || { cat broken.log; fail "a VAE on $n ranks going on"; }
-    has_message broken.log run-resumed || fail "$n ranks: it did not go on"
+    signal_rank_1 KILL 08 "$WEFT" train vae.yaml "${more[@]}" --set out=runs/broken$n >broken.log 2>&1 && { cat broken.log; fail "$n ranks: no rank was killed"; }
+    ranks $n "$WEFT" train vae.yaml "${more[@]}" --set out=runs/broken$n >broken.log 2>&1 || { cat broken.log; fail "a VAE on $n ranks: the resumed run failed"; }
+    has_message broken.log run-resumed || fail "$n ranks: did not resume"
     [ "$(losses runs/vae$n | wc -l)" = 40 ] || fail "$n ranks: 40 steps expected"
-    diff <(losses runs/vae$n) <(losses runs/broken$n) || fail "a VAE on $n ranks: other losses after the death of a rank"
+    diff <(losses runs/vae$n) <(losses runs/broken$n) || fail "a VAE on $n ranks: losses differ after a rank was killed"
     cmp runs/vae$n/model/vae/diffusion_pytorch_model.safetensors runs/broken$n/model/vae/diffusion_pytorch_model.safetensors ||
-        fail "a VAE on $n ranks: other weights after the death of a rank"
+        fail "a VAE on $n ranks: weights differ after a rank was killed"
 }
-for n in 2 3; do check "a_vae_on_${n}_ranks_goes_on_after_a_kill" a_vae_goes_on_after_a_kill $n; done
+for n in 2 3; do check "a_vae_on_${n}_ranks_resumes_after_a_kill" a_vae_resumes_after_a_kill $n; done
 finish

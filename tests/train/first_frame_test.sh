@@ -1,6 +1,7 @@
 #!/bin/bash
-# condition: first_frame: the model is given each clip's first frame, on channels or in its place; weft generate --image takes it;
-# ranks see the same; what cannot be is refused with what to write.
+# `condition: first_frame`: the model gets the first frame of each clip, on additional channels or
+# in place of the first latent frame. `weft generate --image` uses it. Layouts have the losses of
+# one rank (1e-5). Models and settings without a first frame are refused with the remedy.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -8,15 +9,15 @@ write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 channels="--set condition=first_frame --set transformer.config.in_channels=12 --set transformer.config.out_channels=4"
 clips="--set stages.0.frames=9 --set stages.0.steps=12 --set stages.1.frames=9"
-"$WEFT" train dit.yaml $channels $clips --set out=runs/channels >channels.log 2>&1 || { cat channels.log; fail "on channels"; }
-"$WEFT" train dit.yaml --set condition=first_frame $clips --set out=runs/places >places.log 2>&1 || { cat places.log; fail "in its place"; }
-"$WEFT" train dit.yaml $clips --set out=runs/none >none.log 2>&1 || { cat none.log; fail "nothing given"; }
+"$WEFT" train dit.yaml $channels $clips --set out=runs/channels >channels.log 2>&1 || { cat channels.log; fail "training with the first frame on channels"; }
+"$WEFT" train dit.yaml --set condition=first_frame $clips --set out=runs/places >places.log 2>&1 || { cat places.log; fail "training with the first frame in place"; }
+"$WEFT" train dit.yaml $clips --set out=runs/none >none.log 2>&1 || { cat none.log; fail "training without a first frame"; }
 the_first_frame_has_effect() {
     losses runs/places >places.txt
     losses runs/none >none.txt
-    cmp -s places.txt none.txt && fail "a first frame without effect"
-    grep -q '"condition": "first_frame"' runs/channels/model/weft.json || { cat runs/channels/model/weft.json; fail "the model does not say it"; }
-    ! grep -q condition runs/none/model/weft.json || fail "a model without it says it"
+    cmp -s places.txt none.txt && fail "the first frame has no effect on the losses"
+    grep -q '"condition": "first_frame"' runs/channels/model/weft.json || { cat runs/channels/model/weft.json; fail "weft.json does not have the condition"; }
+    ! grep -q condition runs/none/model/weft.json || fail "weft.json of a model without a condition has one"
 }
 check the_first_frame_has_effect
 ranks_have_the_losses_of_one() { # MODE
@@ -27,7 +28,7 @@ ranks_have_the_losses_of_one() { # MODE
             { cat "$mode.log"; fail "$mode, $layout"; }
         losses "runs/$mode" >one.txt
         losses "runs/$mode-$layout" >two.txt
-        python3 - <<'PY' || fail "$mode, $layout: other losses"
+        python3 - <<'PY' || fail "$mode, $layout: losses differ from one rank"
 for a, b in zip(open("one.txt"), open("two.txt"), strict=True):
     a, b = float(a.split()[1]), float(b.split()[1])
     assert abs(a - b) <= 1e-5 * abs(a), (a, b)
@@ -35,7 +36,7 @@ PY
     done
 }
 for mode in channels places; do check "ranks_have_the_losses_of_one_$mode" ranks_have_the_losses_of_one $mode; done
-# told by a mask of frames
+# STDiT3 takes the condition as a mask of frames.
 python3 - <<'PY'
 import re
 text = open("dit.yaml").read()
@@ -43,7 +44,7 @@ text = re.sub(r"class: WanTransformer3DModel\n  config: .*", "class: STDiT3\n  c
 open("masked.yaml", "w").write(text.replace("runs/dit", "runs/mask") + "condition: first_frame\n")
 PY
 "$WEFT" train masked.yaml $clips >masked.log 2>&1 || { cat masked.log; fail "STDiT3"; }
-# HunyuanVideo: on channels with one mark behind, or as the first frame's tokens
+# HunyuanVideo: on channels followed by one mask channel, or as the tokens of the first frame
 for mode in latent_concat token_replace; do
     python3 - $mode <<'PY'
 import re, sys
@@ -58,23 +59,23 @@ open(mode + ".yaml", "w").write(text.replace("runs/dit", "runs/" + mode))
 PY
     "$WEFT" train $mode.yaml --set condition=first_frame $clips >$mode.log 2>&1 || { cat $mode.log; fail "HunyuanVideo, $mode"; }
 done
-# the first frame of what is generated is the picture's, of a model that has it in its place; on channels it has an effect
+# Two images give different latents in every mode.
 make_pictures
-a_picture_has_effect() {
+an_image_has_effect() {
     for mode in channels places mask latent_concat token_replace; do
         for picture in red blue; do
             "$WEFT" generate --model runs/$mode/model --prompt "a red circle" --steps 2 --latents-npy --out $mode-$picture.mp4 --image $picture.png >out.log 2>&1 ||
                 { cat out.log; fail "generate, $mode, $picture"; }
         done
-        ! cmp -s $mode-red.latents.npy $mode-blue.latents.npy || fail "$mode: an image without effect"
+        ! cmp -s $mode-red.latents.npy $mode-blue.latents.npy || fail "$mode: the image has no effect"
     done
 }
-check a_picture_has_effect
+check an_image_has_effect
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
     "$WEFT" train dit.yaml --set out=runs/refused "$@" >out.log 2>&1 && fail "weft train $*: not refused"
-    has_message out.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message out.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
     refuse '*' 'text~=in_channels: 12, out_channels: 4' -- --set condition=first_frame --set transformer.config.in_channels=8 --set transformer.config.out_channels=4
@@ -85,7 +86,7 @@ refusals() {
 check refusals
 token_replace_needs_a_first_frame() {
     "$WEFT" train token_replace.yaml $clips --set out=runs/refused >out.log 2>&1 && fail "token_replace without a first frame: not refused"
-    has_message out.log config-missing-key key=condition 'text~=condition: first_frame' || fail "token_replace: not told"
+    has_message out.log config-missing-key key=condition 'text~=condition: first_frame' || fail "token_replace: the error does not name the key condition"
 }
 check token_replace_needs_a_first_frame
 scaled_latents_are_refused() {
@@ -93,8 +94,8 @@ scaled_latents_are_refused() {
 }
 check scaled_latents_are_refused
 an_image_for_a_model_of_text_is_refused() {
-    "$WEFT" generate --model runs/none/model --prompt x --steps 1 --out refused.mp4 --image red.png >out.log 2>&1 && fail "an image for a model of text"
-    has_message out.log model-input-unsupported file=runs/none/model key=--image || fail "not told why"
+    "$WEFT" generate --model runs/none/model --prompt x --steps 1 --out refused.mp4 --image red.png >out.log 2>&1 && fail "--image is accepted by a text-to-video model"
+    has_message out.log model-input-unsupported file=runs/none/model key=--image || fail "the error does not name --image"
 }
 check an_image_for_a_model_of_text_is_refused
 finish

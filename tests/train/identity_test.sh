@@ -1,6 +1,8 @@
 #!/bin/bash
-# identity: an encoder of pictures is trained beside the transformer, its tokens go before the text's: the same on ranks, gone on
-# from, exported, beside LoRA and a frozen transformer; weft generate --identity-image takes it; what cannot be is refused with what to write.
+# `identity`: an image encoder is trained with the transformer; its tokens precede the text tokens.
+# Losses on ranks are those of one rank (1e-5). Checkpoints do not change the run, the encoder is
+# exported, and it trains with LoRA and with a frozen transformer. `weft generate --identity-image`
+# uses it. Invalid settings are refused with the remedy.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -21,7 +23,7 @@ train() { # train NAME OPTIONS...
 same() { # same A B: losses of two runs
     losses "runs/$1" >one.txt
     losses "runs/$2" >two.txt
-    python3 - <<'PY' || fail "$1 and $2: other losses"
+    python3 - <<'PY' || fail "losses of $1 and $2 differ"
 for a, b in zip(open("one.txt"), open("two.txt"), strict=True):
     a, b = float(a.split()[1]), float(b.split()[1])
     assert abs(a - b) <= 1e-5 * abs(a), (a, b)
@@ -29,13 +31,13 @@ PY
 }
 train id
 identity_and_dropout_have_effect() {
-    "$WEFT" train dit.yaml --set out=runs/none >none.log 2>&1 || { cat none.log; fail "without"; }
+    "$WEFT" train dit.yaml --set out=runs/none >none.log 2>&1 || { cat none.log; fail "training without an identity encoder"; }
     losses runs/id >one.txt
     losses runs/none >two.txt
-    cmp -s one.txt two.txt && fail "an identity without effect"
+    cmp -s one.txt two.txt && fail "the identity encoder has no effect on the losses"
     train always --set identity.dropout=0
     losses runs/always >two.txt
-    ! cmp -s one.txt two.txt || fail "dropout without effect"
+    ! cmp -s one.txt two.txt || fail "identity.dropout has no effect on the losses"
 }
 check identity_and_dropout_have_effect
 ranks_have_the_losses_of_one() { # LAYOUT
@@ -44,24 +46,24 @@ ranks_have_the_losses_of_one() { # LAYOUT
     same id "$layout"
 }
 for layout in dp tp fsdp pp; do check "ranks_have_the_losses_of_one_$layout" ranks_have_the_losses_of_one "$layout"; done
-# its own file and config, and a place in the index
+# the encoder has its own weights file and config, and model_index.json lists it
 its_files_are_written() {
     for file in config.json model.safetensors; do
         [ -s "runs/id/model/identity/$file" ] || fail "no identity/$file"
     done
-    grep -q '"WeftIdentityEncoder"' runs/id/model/model_index.json || fail "the index does not name it"
+    grep -q '"WeftIdentityEncoder"' runs/id/model/model_index.json || fail "model_index.json does not list the encoder"
     "$WEFT" inspect model runs/id/model/identity --tensors >tensors.txt || fail "inspect"
-    grep -q '^ *queries .*4.*16' tensors.txt || { cat tensors.txt; fail "names of its tensors"; }
+    grep -q '^ *queries .*4.*16' tensors.txt || { cat tensors.txt; fail "the tensors of the encoder"; }
 }
 check its_files_are_written
-# pictures
+# images
 make_pictures
 make() { # make NAME OPTIONS...
     local name=$1
     shift
     "$WEFT" generate --prompt "a circle" --steps 2 --guidance-scale 2 --latents-npy --out "$name.mp4" "$@" >out.log 2>&1 || { cat out.log; fail "generate $name"; }
 }
-generate_takes_a_picture() {
+generate_uses_an_image() {
     needs identity_and_dropout_have_effect
     make red --model runs/id/model --identity-image red.png
     make blue --model runs/id/model --identity-image blue.png
@@ -69,15 +71,15 @@ generate_takes_a_picture() {
     make zero --model runs/id/model --identity-image red.png --identity-scale 0
     make half --model runs/id/model --identity-image red.png --identity-scale 0.5
     make module --model runs/none/model --identity-image red.png --identity-encoder runs/id/model/identity
-    cmp -s red.latents.npy blue.latents.npy && fail "a picture without effect"
-    cmp -s red.latents.npy half.latents.npy && fail "a scale without effect"
-    cmp -s plain.latents.npy zero.latents.npy || fail "scale 0 is not as without a picture"
+    cmp -s red.latents.npy blue.latents.npy && fail "the image has no effect"
+    cmp -s red.latents.npy half.latents.npy && fail "the scale has no effect"
+    cmp -s plain.latents.npy zero.latents.npy || fail "scale 0 differs from a video without an image"
     ranks 2 "$WEFT" generate --model runs/id/model --prompt "a circle" --steps 2 --guidance-scale 2 --latents-npy --identity-image red.png --parallel cfg=2 --out ranks.mp4 \
         >out.log 2>&1 || { cat out.log; fail "generate on ranks"; }
-    cmp red.latents.npy ranks.latents.npy || fail "halves on two ranks: other bits"
+    cmp red.latents.npy ranks.latents.npy || fail "CFG branches on two ranks give other latents"
 }
-check generate_takes_a_picture
-# from trained weights: beside LoRA, and a transformer that stays
+check generate_uses_an_image
+# from trained weights: with LoRA, and with a frozen transformer
 python3 - <<'PY'
 import re
 text = open("id.yaml").read()
@@ -86,18 +88,18 @@ text = re.sub(r"text_encoders:\n  - class: .*\n    config: .*", "text_encoders: 
 open("lora.yaml", "w").write(text.replace("TUNED", "lora: {rank: 2}").replace("runs/dit", "runs/lora"))
 open("frozen.yaml", "w").write(text.replace("TUNED", 'freeze: ["*"]').replace("runs/dit", "runs/frozen"))
 PY
-beside_lora_and_a_frozen_transformer() {
+with_lora_and_a_frozen_transformer() {
     needs identity_and_dropout_have_effect
     for mode in lora frozen; do
         "$WEFT" train $mode.yaml >$mode.log 2>&1 || { cat $mode.log; fail "$mode"; }
     done
     make lora --model runs/none/model --lora runs/lora/adapter --identity-image red.png --identity-encoder runs/lora/identity
     cmp runs/none/model/transformer/diffusion_pytorch_model.safetensors runs/frozen/model/transformer/diffusion_pytorch_model.safetensors ||
-        fail "a frozen transformer has changed"
-    ! cmp -s runs/id/model/identity/model.safetensors runs/frozen/model/identity/model.safetensors || fail "frozen: nothing was trained"
+        fail "the frozen transformer changed"
+    ! cmp -s runs/id/model/identity/model.safetensors runs/frozen/model/identity/model.safetensors || fail "frozen: the identity encoder was not trained"
 }
-check beside_lora_and_a_frozen_transformer
-# families with masks, joint attention and others
+check with_lora_and_a_frozen_transformer
+# families with attention masks and joint attention
 every_kind_of_family() {
     for family in 'CogVideoXTransformer3DModel {num_layers: 1, num_attention_heads: 2, attention_head_dim: 16, time_embed_dim: 32, use_rotary_positional_embeddings: true}' \
         'LTXVideoTransformer3DModel {num_layers: 1, num_attention_heads: 2, attention_head_dim: 16}' \
@@ -109,7 +111,7 @@ every_kind_of_family() {
     done
 }
 check every_kind_of_family
-# gone on from
+# saved in checkpoints: they do not change the run
 a_run_with_checkpoints_is_the_same() {
     "$WEFT" train id.yaml --set out=runs/two --set checkpoint.interval=6 >two.log 2>&1 || { cat two.log; fail "checkpoints"; }
     cmp runs/id/model/identity/model.safetensors runs/two/model/identity/model.safetensors || fail "checkpoints changed the run"
@@ -119,7 +121,7 @@ refuse() { # ID [FIELD=VALUE...] -- COMMAND...
     take_message "$@"
     set -- "${rest[@]}"
     "$@" >out.log 2>&1 && fail "$*: not refused"
-    has_message out.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message out.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
     needs identity_and_dropout_have_effect

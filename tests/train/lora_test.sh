@@ -1,6 +1,7 @@
 #!/bin/bash
-# LoRA: only matrices beside a trained transformer are trained, kept in checkpoints and written; stopped and gone on with bitwise, over ranks as on one;
-# the file is read by `weft generate`. And training of a part of a model's weights: the others stay, to the bit.
+# LoRA: only the adapter's matrices are trained, saved in checkpoints and exported. A stopped run
+# resumes bitwise, ranks have the losses of one, and `weft generate` reads the file. Also partial
+# training (`trainable`, `freeze`): frozen weights are bitwise unchanged.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -29,13 +30,13 @@ train() { # NAME OPTIONS...
 base=$(cat runs/dit/model/transformer/*.safetensors | md5sum)
 train lora
 only_the_matrices_are_trained() {
-    [ "$base" = "$(cat runs/dit/model/transformer/*.safetensors | md5sum)" ] || fail "the base's files changed"
+    [ "$base" = "$(cat runs/dit/model/transformer/*.safetensors | md5sum)" ] || fail "the files of the base model changed"
     has_message lora.log run-finished "text~=weft generate --model runs/" "text~=--lora runs/lora/adapter" || fail "the next command is not printed"
-    [ ! -e runs/lora/model ] || fail "a whole model was written"
-    has_message lora.log memory-report key= "text~=12.00 KiB" "text~=24.00 KiB" "text~=48.00 KiB" || fail "states of more than the matrices"
+    [ ! -e runs/lora/model ] || fail "a complete model was written"
+    has_message lora.log memory-report key= "text~=12.00 KiB" "text~=24.00 KiB" "text~=48.00 KiB" || fail "optimizer states of more than the adapter"
 }
 check only_the_matrices_are_trained
-# names FILE: of its tensors, with their shapes
+# names FILE: prints the names and shapes of its tensors
 names() {
     python3 -c 'import json, struct, sys
 data = open(sys.argv[1], "rb").read()
@@ -47,34 +48,34 @@ adapter=runs/lora/adapter/pytorch_lora_weights.safetensors
 names $adapter | sed 's/^transformer\.//' >written
 the_file_has_every_matrix() {
     [ "$(wc -l <written)" = 32 ] && grep -qx "blocks.1.attn2.to_out.0.lora_B.weight 24 4" written && grep -qx "blocks.0.attn1.to_q.lora_A.weight 4 24" written ||
-        { cat written; fail "what the adapter has"; }
-    names runs/lora/checkpoints/step-00000010/transformer/diffusion_pytorch_model.safetensors | diff - written || fail "what the checkpoint has"
+        { cat written; fail "the tensors of the adapter file"; }
+    names runs/lora/checkpoints/step-00000010/transformer/diffusion_pytorch_model.safetensors | diff - written || fail "the checkpoint has other tensors than the adapter file"
 }
 check the_file_has_every_matrix
 
-# stopped and gone on with
+# stopped and resumed
 a_stopped_run_resumes_bitwise() {
     train half --set stages.0.steps=5
     train half
-    has_message half.log run-resumed value=5 || fail "not gone on"
-    cmp runs/half/adapter/pytorch_lora_weights.safetensors $adapter || fail "other matrices after a stop"
+    has_message half.log run-resumed value=5 || fail "did not resume from step 5"
+    cmp runs/half/adapter/pytorch_lora_weights.safetensors $adapter || fail "the adapter differs after resuming"
 }
 check a_stopped_run_resumes_bitwise
-# not with another adapter, and what is other is named
+# Resuming with another adapter is refused, and the changed keys are named.
 another_adapter_is_refused() {
     needs a_stopped_run_resumes_bitwise
     "$WEFT" train lora.yaml --set out=runs/half --set stages.0.steps=12 --set transformer.lora.rank=8 --set 'transformer.lora.targets=[to_q]' >other.log 2>&1 &&
-        fail "gone on with another rank"
-    has_message other.log checkpoint-mismatch level=error text~=transformer.lora.rank text~=transformer.lora.targets || fail "what is other"
+        fail "another adapter is accepted"
+    has_message other.log checkpoint-mismatch level=error text~=transformer.lora.rank text~=transformer.lora.targets || fail "the error does not name the changed keys"
 }
 check another_adapter_is_refused
-# by the root of the rank: 4 / sqrt(4) is 8 / 4
-alpha_by_the_root_of_the_rank() {
+# rslora scales by alpha / sqrt(rank): 4 / sqrt(4) is 8 / 4
+rslora_scales_by_the_root_of_the_rank() {
     train rooted --set transformer.lora.alpha=4 --set transformer.lora.rslora=true
-    cmp runs/rooted/adapter/pytorch_lora_weights.safetensors $adapter || fail "rslora"
+    cmp runs/rooted/adapter/pytorch_lora_weights.safetensors $adapter || fail "rslora has another scale"
 }
-check alpha_by_the_root_of_the_rank
-# over ranks
+check rslora_scales_by_the_root_of_the_rank
+# on several ranks
 mesh() { # RANKS OPTIONS...
     local n=$1
     shift
@@ -82,8 +83,8 @@ mesh() { # RANKS OPTIONS...
     ranks $n "$WEFT" train lora.yaml --set out=runs/mesh "$@" >mesh.log 2>&1 || { cat mesh.log; fail "$*"; }
     paste <(losses runs/lora) <(losses runs/mesh) | awk '
         function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
-        off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 10}' || fail "$*: other losses"
-    names runs/mesh/adapter/pytorch_lora_weights.safetensors | sed 's/^transformer\.//' | diff - written || fail "$*: other tensors"
+        off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 10}' || fail "$*: losses differ from one rank"
+    names runs/mesh/adapter/pytorch_lora_weights.safetensors | sed 's/^transformer\.//' | diff - written || fail "$*: the adapter has other tensors"
 }
 check over_dp mesh 2 --set parallel.dp=2
 check over_fsdp mesh 2 --set parallel.fsdp=2
@@ -92,8 +93,8 @@ check over_tp mesh 2 --set parallel.tp=2
 check over_pp mesh 2 --set parallel.pp=2
 check over_cp mesh 2 --set parallel.cp=2
 
-# a stage of a pipeline on which nothing is trained, by matrices and by a part of the weights
-aside() { # NAME RANKS OPTIONS...
+# A pipeline stage without trainable parameters, with LoRA and with `trainable`.
+frozen_stage() { # NAME RANKS OPTIONS...: compares pp=2 with one rank
     local name=$1 n=$2
     shift 2
     train $name-one --set stages.0.steps=3 "$@"
@@ -102,13 +103,13 @@ aside() { # NAME RANKS OPTIONS...
     ranks $n "$WEFT" train lora.yaml --set out=runs/$name --set parallel.pp=2 --set stages.0.steps=3 "$@" >mesh.log 2>&1 || { cat mesh.log; fail "pp=2 $*"; }
     paste <(losses runs/$name-one) <(losses runs/$name) | awk '
         function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
-        off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 3}' || fail "pp=2 $*: other losses"
+        off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 3}' || fail "pp=2 $*: losses differ from one rank"
 }
-check aside_first aside first 2 --set 'transformer.lora.targets=["blocks.0.*"]'
-check aside_last aside last 4 --set 'transformer.lora.targets=["blocks.1.*"]'
-check aside_part aside part 2 --set transformer.lora.rank=0 --set transformer.lora.alpha=0 --set 'transformer.trainable=["condition_embedder.*", "blocks.0.*"]'
+check aside_first frozen_stage first 2 --set 'transformer.lora.targets=["blocks.0.*"]'
+check aside_last frozen_stage last 4 --set 'transformer.lora.targets=["blocks.1.*"]'
+check aside_part frozen_stage part 2 --set transformer.lora.rank=0 --set transformer.lora.alpha=0 --set 'transformer.trainable=["condition_embedder.*", "blocks.0.*"]'
 
-# generation with it, and with none of it
+# generation with the adapter, and with the adapter at weight 0
 video() { # NAME OPTIONS...
     local name=$1
     shift
@@ -120,7 +121,7 @@ the_adapter_changes_the_video() {
     video with --lora $adapter
     video without --lora $adapter:0
     cmp -s base.mp4 without.mp4 || fail "an adapter of weight 0 changed the video"
-    ! cmp -s base.mp4 with.mp4 || fail "the adapter changed nothing"
+    ! cmp -s base.mp4 with.mp4 || fail "the adapter has no effect on the video"
 }
 check the_adapter_changes_the_video
 a_file_of_peft_is_read() {
@@ -130,7 +131,7 @@ a_file_of_peft_is_read() {
     python3 -c 'import json; c = json.load(open("runs/peft/adapter/adapter_config.json"))
 assert c["r"] == 4 and c["lora_alpha"] == 8 and c["peft_type"] == "LORA" and len(c["target_modules"]) == 16, c' || fail "adapter_config.json"
     video peft --lora runs/peft/adapter
-    cmp -s with.mp4 peft.mp4 || fail "another video with peft's file"
+    cmp -s with.mp4 peft.mp4 || fail "the file in PEFT format gives another video"
 }
 check a_file_of_peft_is_read
 a_file_of_kohya_is_read() {
@@ -138,7 +139,7 @@ a_file_of_kohya_is_read() {
     train kohya --set transformer.lora.format=kohya
     names runs/kohya/adapter/pytorch_lora_weights.safetensors | grep -qx "lora_unet_blocks_1_cross_attn_o.lora_up.weight 24 4" || fail "kohya's tensors"
     video kohya --lora runs/kohya/adapter
-    cmp -s with.mp4 kohya.mp4 || fail "another video with kohya's file"
+    cmp -s with.mp4 kohya.mp4 || fail "the file in kohya format gives another video"
 }
 check a_file_of_kohya_is_read
 the_merged_model_makes_the_same_video() {
@@ -146,40 +147,40 @@ the_merged_model_makes_the_same_video() {
     "$WEFT" convert runs/dit/model/transformer merged --lora $adapter >convert.log 2>&1 || { cat convert.log; fail "weft convert --lora"; }
     cp -r runs/dit/model whole && rm -r whole/transformer && mv merged whole/transformer
     "$WEFT" generate --model whole --prompt "a red circle" --steps 4 --seed 3 --out merged.mp4 >generate.log 2>&1 || { cat generate.log; fail "the merged model"; }
-    cmp -s with.mp4 merged.mp4 || fail "another video with the adapter merged into the files"
+    cmp -s with.mp4 merged.mp4 || fail "the merged model gives another video"
 }
 check the_merged_model_makes_the_same_video
-what_is_no_adapter_is_refused() {
+other_files_as_an_adapter_are_refused() {
     needs a_file_of_peft_is_read
     "$WEFT" generate --model runs/dit/model --prompt x --lora runs/vae/model/vae/diffusion_pytorch_model.safetensors --out x.mp4 >x.log 2>&1 &&
-        fail "a file that is no adapter was taken"
-    has_message x.log adapter-invalid file=runs/vae/model/vae/diffusion_pytorch_model.safetensors || fail "what was said of a file that is no adapter"
+        fail "a file without LoRA tensors is accepted"
+    has_message x.log adapter-invalid file=runs/vae/model/vae/diffusion_pytorch_model.safetensors || fail "the error does not name the file without LoRA tensors"
     mkdir lone && cp runs/peft/adapter/adapter_model.safetensors lone
     video lone --lora lone
-    has_message generate.log adapter-incomplete file=lone/adapter_config.json text~=adapter_model.safetensors || fail "a missing adapter_config.json is not told"
-    "$WEFT" generate --model runs/dit/model --prompt x --lora runs/peft --out x.mp4 >x.log 2>&1 && fail "the run's folder was taken for an adapter"
-    has_message x.log model-not-found file=runs/peft text~=runs/peft/adapter || fail "where the adapter is was not said"
+    has_message generate.log adapter-incomplete file=lone/adapter_config.json text~=adapter_model.safetensors || fail "a missing adapter_config.json is not reported"
+    "$WEFT" generate --model runs/dit/model --prompt x --lora runs/peft --out x.mp4 >x.log 2>&1 && fail "the folder of the run is accepted as an adapter"
+    has_message x.log model-not-found file=runs/peft text~=runs/peft/adapter || fail "the error does not name the folder of the adapter"
 }
-check what_is_no_adapter_is_refused
+check other_files_as_an_adapter_are_refused
 
-# the base in bf16: of weights that are bf16 already the same losses, in less memory
-a_base_in_bf16_takes_less() {
+# lora.base: bf16 with weights that are bf16 already: the same losses in less memory
+a_base_in_bf16_needs_less_memory() {
     "$WEFT" convert runs/dit/model/transformer narrow --dtype bf16 >convert.log 2>&1 || { cat convert.log; fail "weft convert --dtype bf16"; }
     train wide --set transformer.weights=narrow
     train narrow --set transformer.weights=narrow --set transformer.lora.base=bf16
-    has_message wide.log memory-report key= "text~=97.09 KiB" && has_message narrow.log memory-report key= "text~=58.09 KiB" || fail "the base in bf16 takes as much"
+    has_message wide.log memory-report key= "text~=97.09 KiB" && has_message narrow.log memory-report key= "text~=58.09 KiB" || fail "the base in bf16 does not need less memory"
     paste <(losses runs/wide) <(losses runs/narrow) | awk '
     function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
-    off($2, $5, 1e-6) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 10}' || fail "the base in bf16: other losses"
+    off($2, $5, 1e-6) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 10}' || fail "the base in bf16 has other losses"
 }
-check a_base_in_bf16_takes_less
+check a_base_in_bf16_needs_less_memory
 
-# what is refused
+# invalid settings
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
-    "$WEFT" train lora.yaml --set out=runs/refused "$@" >out.log 2>&1 && fail "$*: taken"
-    has_message out.log "${wanted[@]}" || fail "$*: not as expected"
+    "$WEFT" train lora.yaml --set out=runs/refused "$@" >out.log 2>&1 && fail "$*: not refused"
+    has_message out.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
     refuse '*' text~=lora.yaml: 'text~=lora.targets: "to_z"' 'text~=to_q, to_k' -- --set 'transformer.lora.targets=[to_q, to_z]'
@@ -199,27 +200,27 @@ another_base_is_refused() {
 import glob
 path = glob.glob("other/*.safetensors")[0]
 data = bytearray(open(path, "rb").read())
-at = data.find(b"weft.xxh3") # without its own checksum the file is one of others
+at = data.find(b"weft.xxh3") # without weft's checksum, the file passes as one of another program
 data[at:at + 9] = b"weft_xxh3"
 data[-1] ^= 1
 open(path, "wb").write(data)
 PY
-    "$WEFT" train lora.yaml --set stages.0.steps=12 --set transformer.weights=other >out.log 2>&1 && fail "gone on from another base"
-    has_message out.log '*' level=error text~=weights || fail "what was said of another base"
+    "$WEFT" train lora.yaml --set stages.0.steps=12 --set transformer.weights=other >out.log 2>&1 && fail "resuming with another base is accepted"
+    has_message out.log '*' level=error text~=weights || fail "the error does not name the weights"
 }
 check another_base_is_refused
 
-# a part of the weights
+# partial training of the base weights
 whole=(--set transformer.lora.rank=0 --set transformer.lora.alpha=0)
 a_part_of_the_weights_is_trained() {
     train frozen "${whole[@]}" --set 'transformer.freeze=[blocks.0, attn2]' --set stages.0.steps=5
     train chosen "${whole[@]}" --set 'transformer.trainable=[to_q, "*.bias"]'
     train stopped "${whole[@]}" --set 'transformer.trainable=[to_q, "*.bias"]' --set stages.0.steps=5
     train stopped "${whole[@]}" --set 'transformer.trainable=[to_q, "*.bias"]'
-    has_message stopped.log run-resumed || fail "a part of the weights: not gone on"
+    has_message stopped.log run-resumed || fail "partial training: did not resume"
     cmp runs/stopped/model/transformer/diffusion_pytorch_model.safetensors runs/chosen/model/transformer/diffusion_pytorch_model.safetensors ||
-        fail "other weights after a stop"
-    python3 - <<'PY' || fail "what was trained"
+        fail "partial training: weights differ after resuming"
+    python3 - <<'PY' || fail "a frozen tensor changed or is in the checkpoint, or a trainable one is not"
 import json, struct
 def read(path):
     data = open(path, "rb").read()

@@ -1,8 +1,8 @@
 #!/bin/bash
-# A mesh cannot change the numbers: training with parameters split (fsdp), tensor parallel (tp), tokens
-# split (cp), and two of them, has the losses and gradient norms of one rank, to 1e-4; and leaves a
-# whole model of the same names and sizes. In every family every axis updates every tensor as one rank does
-# (same_updates.py). Axes that nothing splits are refused.
+# The mesh does not change the results. Training with fsdp, tp, cp and pairs of these axes has the
+# losses and gradient norms of one rank (1e-4) and exports the same tensors. For every model family,
+# each axis updates each tensor as one rank does (same_updates.py). A mesh that splits nothing, or
+# does not match the number of ranks, is refused.
 set -e
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
@@ -28,10 +28,10 @@ text_encoders: [{class: WeftBytesEncoder, config: {dim: 32, num_heads: 2, num_la
 stages:
   - {name: one, steps: 3, batch: 4, frames: 1, height: 32, width: 32, lr: 1e-3, warmup_steps: 0}
 YAML
-agree() { # run, tolerance
+agree() { # RUN TOLERANCE: compares with the run of one rank
     paste <(losses "${1%%.*}") <(losses "$1") | awk -v e="$2" '
         function off(a, b) {return (a > b ? a - b : b - a) > e * (a > 0 ? a : -a)}
-        off($2, $5) || off($3, $6) {print; bad = 1} END {exit bad || NR == 0}' || fail "$1 differs"
+        off($2, $5) || off($3, $6) {print; bad = 1} END {exit bad || NR == 0}' || fail "losses or gradient norms of $1 differ from one rank"
     for part in vae transformer text_encoder; do
         [ -d "${1%%.*}/model/$part" ] || continue
         diff <("$WEFT" inspect model "${1%%.*}/model/$part" --tensors) <("$WEFT" inspect model "$1/model/$part" --tensors) || fail "$1: other tensors of $part"
@@ -53,7 +53,7 @@ run() { # RANKS NAME KEY=VALUE of parallel...
 }
 tensor_parallel() {
     run 2 tp parallel.tensor_parallel_degree=2
-    has_message log stage-report "text~=tp" "text~=tensor parallel" || fail "no layout is reported"
+    has_message log stage-report "text~=tp" "text~=tensor parallel" || fail "the layout is not reported"
 }
 check tensor_parallel
 check sequence_parallel run 2 sp parallel.tp=2 parallel.sequence_parallel=true
@@ -61,15 +61,15 @@ check context_parallel run 2 cp parallel.cp=2
 check ring run 2 ring parallel.context=ring parallel.cp=2
 ulysses_and_ring() {
     run 4 both 'parallel.context={ulysses: 2, ring: 2}'
-    has_message log stage-report text~=ring text~=cp || fail "both kinds of context"
+    has_message log stage-report text~=ring text~=cp || fail "ulysses and ring are not reported"
 }
 check ulysses_and_ring
 check fsdp_and_tp run 4 fsdp_tp parallel.fsdp=2 parallel.tp=2
-# Optimizer states in parts (zero), with averages, which are gathered at the end; and going on from such a checkpoint.
+# Sharded optimizer states (zero) with EMA, which is gathered at the end.
 for zero in 1 2; do
     check zero_$zero run 3 zero$zero parallel.zero=$zero optimizer.ema_decay=0.5
 done
-# the weights of every family; averages come from optimizer.ema_decay
+# the weights of every family, and their EMA (optimizer.ema_decay)
 make_shards
 write_configs
 mkdir -p runs && cp -r vae runs/vae
@@ -80,7 +80,7 @@ splits() { # CONFIG [OPTIONS...]
     one_rank "$config" "$@"
     same_updates "$config" 2 cp "$@" --set parallel.cp=2
     same_updates "$config" 2 tp "$@" --set parallel.tp=2
-    # tp cuts the biases of fused projections, which stay in f32
+    # tp splits the biases of fused projections, which stay in f32
     ranks 2 "$WEFT" train "$config.yaml" --set "out=runs/$config.bf16" "$@" --set precision=bf16 --set parallel.tp=2 --set stages.0.steps=2 \
         >log 2>&1 || { cat log; fail "$config in bf16 with tp"; }
 }
@@ -91,12 +91,12 @@ check updates_of_ring same_updates update 2 ring --set parallel.cp=2 --set paral
 check updates_of_sp same_updates update 2 sp --set parallel.tp=2 --set parallel.sequence_parallel=true
 check updates_of_fsdp_and_tp same_updates update 4 both --set parallel.fsdp=2 --set parallel.tp=2
 each_family update.yaml splits
-# What does not fit is said with the number that would do.
+# An invalid mesh is refused with the number of ranks that it needs.
 refuse_ranks() { # ID [FIELD=VALUE...] -- ARGS...
     take_message "$@"
     set -- "${rest[@]}"
-    if ranks 2 "$WEFT" train "$@" --set out=bad >log 2>&1; then fail "$* runs"; fi
-    has_message log "${wanted[@]}" || fail "$*: not as expected"
+    if ranks 2 "$WEFT" train "$@" --set out=bad >log 2>&1; then fail "$* is accepted"; fi
+    has_message log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refuse_ranks config-unknown-key text~=pd: -- dit.yaml --set parallel.pd=2
 refuse_ranks mesh-invalid key=*tp -- vae.yaml --set parallel.tp=2

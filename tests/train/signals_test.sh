@@ -1,6 +1,7 @@
 #!/bin/bash
-# Ctrl-C and SIGTERM at any moment, to one process, to the launcher of two and to one rank only: the checkpoint of the last step is
-# whole before anybody leaves, one rank says so, and the same command goes on with the same bits.
+# SIGINT and SIGTERM at any step, sent to a single process, to the launcher of two ranks, or to one
+# rank of two. The checkpoint of the last step is complete before any rank exits, exactly one rank
+# reports the interruption, and the same command resumes bitwise.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -14,32 +15,33 @@ stopped() { message_field value "$1" interrupted level=info 'value=?*'; }
 mkdir -p runs/stop
 cp -r runs/whole/latents runs/stop
 round=0
-# signal, ranks, who is told (all, or a rank of two), what is trained otherwise than at the end, where it goes on
-stopped_anywhere() {
+# Each case: signal, number of ranks, receiver (all, or one rank of two), and options of this run
+# only. The uninterrupted run and the last, resumed run have two ranks without these options.
+interrupted_at_any_step() {
     local try signal n who more launch how at=0
     for try in "INT 1 all" "INT 2 all" "TERM 2 1 --set parallel.fsdp=2" "TERM 2 0 --set stages.0.gradient_accumulation_steps=2 --set stages.0.batch=3" \
         "INT 2 1 --set parallel.tp=2" "TERM 2 all" "TERM 1 all" "INT 2 1"; do
     read -r signal n who more <<<"$try"
     round=$((round + 1))
     rm -rf runs/stop/checkpoints runs/stop/metrics.jsonl runs/stop/model
-    launch=() how=(SIGNAL_ON=write SIGNAL_COUNT=$((3 + 7 * round))) # at another step each time
+    launch=() how=(SIGNAL_ON=write SIGNAL_COUNT=$((3 + 7 * round))) # another step in each case
     [ $n = 1 ] || launch=("$MPIRUN" --oversubscribe -n $n)
     if [ $who != all ]; then
         how+=("SIGNAL_TO=pid.$who")
     elif [ $n = 2 ]; then
-        how+=(SIGNAL_TO=pid.all SIGNAL_HEARD=yes) # mpirun passes it on
+        how+=(SIGNAL_TO=pid.all SIGNAL_HEARD=yes) # mpirun forwards the signal to its ranks
     fi
     signal_at $signal '*/stop/metrics.jsonl' env "${how[@]}" bash "$with_pid" all "${launch[@]}" bash "$with_pid" "" \
         "$WEFT" train dit.yaml --set out=runs/stop $options $more >stop.log 2>&1
-    [ "$(count_messages stop.log interrupted level=info)" = 1 ] || { cat stop.log; fail "$try: not said by one rank"; }
+    [ "$(count_messages stop.log interrupted level=info)" = 1 ] || { cat stop.log; fail "$try: not reported by exactly one rank"; }
     at=$(stopped stop.log)
-    [ -n "$at" ] || { cat stop.log; fail "$try: not told where it stopped"; }
-    [ "$(ls -A runs/stop/checkpoints)" = "$(printf 'step-%08d' "$at")" ] || { cat stop.log; fail "$try: stopped at $at, but there is '$(ls -A runs/stop/checkpoints)'"; }
-    [ "$at" = "$(wc -l <runs/stop/metrics.jsonl)" ] || fail "$try: metrics are not those of $at steps"
+    [ -n "$at" ] || { cat stop.log; fail "$try: the step of the interruption is not reported"; }
+    [ "$(ls -A runs/stop/checkpoints)" = "$(printf 'step-%08d' "$at")" ] || { cat stop.log; fail "$try: interrupted at step $at, but the checkpoints are '$(ls -A runs/stop/checkpoints)'"; }
+    [ "$at" = "$(wc -l <runs/stop/metrics.jsonl)" ] || fail "$try: metrics.jsonl does not have $at steps"
     done
-ranks 2 "$WEFT" train dit.yaml --set out=runs/stop $options >on.log 2>&1 || { cat on.log; fail "going on"; }
-has_message on.log run-resumed value=$at || fail "it did not go on from step $at"
-    diff <(losses runs/whole) <(losses runs/stop) || fail "other losses after signals"
+ranks 2 "$WEFT" train dit.yaml --set out=runs/stop $options >on.log 2>&1 || { cat on.log; fail "the resumed run failed"; }
+has_message on.log run-resumed value=$at || fail "did not resume from step $at"
+    diff <(losses runs/whole) <(losses runs/stop) || fail "losses differ after the interruptions"
 }
-check stopped_anywhere
+check interrupted_at_any_step
 finish

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A VAE's stage of single frames, which has no gradient for temporal convolutions, then one of clips: going on from a
-# checkpoint inside either stage and from the border gives the same bits; averages begin as their parameters.
+# A VAE with a training stage of single frames, in which temporal convolutions have no gradient, and
+# a stage of clips. Resuming from a checkpoint inside either stage, or between them, is bitwise. The
+# EMA of a parameter without gradient is the parameter.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -11,36 +12,36 @@ cat >>vae.yaml <<'Y'
 optimizer: {ema_decay: 0.9}
 checkpoint: {interval: 3, keep_latest: 9}
 Y
-sed -i '/steps: 8,/d' vae.yaml # only the two
+sed -i '/steps: 8,/d' vae.yaml # only the two stages above
 "$WEFT" train vae.yaml --set out=whole >whole.log 2>&1 || { cat whole.log; fail "weft train"; }
 [ "$(ls whole/checkpoints | wc -l)" = 4 ] || fail "checkpoints: $(ls whole/checkpoints)"
-goes_on_from() { # STEP: as if killed right behind its checkpoint
+resumes_from() { # STEP: as if killed right after its checkpoint
     local last=$1 step file
     rm -rf again
     cp -r whole again
     rm -r again/model
     for step in $(seq $((last + 3)) 3 12); do rm -r "again/checkpoints/step-$(printf %08d "$step")"; done
-    "$WEFT" train vae.yaml --set out=again >again.log 2>&1 || { cat again.log; fail "going on from step $last"; }
-    has_message again.log run-resumed value=$last || fail "step $last is not what it went on from"
-    diff <(losses whole) <(losses again) || fail "other losses after going on from step $last"
+    "$WEFT" train vae.yaml --set out=again >again.log 2>&1 || { cat again.log; fail "resuming from step $last failed"; }
+    has_message again.log run-resumed value=$last || fail "did not resume from step $last"
+    diff <(losses whole) <(losses again) || fail "losses differ after resuming from step $last"
     for file in optimizer.safetensors ema.safetensors vae/diffusion_pytorch_model.safetensors; do
-        cmp "whole/checkpoints/step-00000012/$file" "again/checkpoints/step-00000012/$file" || fail "$file differs after step $last"
+        cmp "whole/checkpoints/step-00000012/$file" "again/checkpoints/step-00000012/$file" || fail "$file differs after resuming from step $last"
     done
 }
-for last in 3 6 9; do check "resumes_at_step_$last" goes_on_from $last; done
-# a config that changed in between, and a run that is over, are told
+for last in 3 6 9; do check "resumes_at_step_$last" resumes_from $last; done
+# Changes of the config between two starts, and a finished run, are reported.
 changes_of_the_config_are_reported() {
-    "$WEFT" train vae.yaml --set out=whole >over.log 2>&1 || { cat over.log; fail "the same command again"; }
-    has_message over.log run-finished value=12 && [ "$(count_messages over.log run-changed)" = 0 ] || { cat over.log; fail "a run that is over"; }
+    "$WEFT" train vae.yaml --set out=whole >over.log 2>&1 || { cat over.log; fail "starting the finished run again"; }
+    has_message over.log run-finished value=12 && [ "$(count_messages over.log run-changed)" = 0 ] || { cat over.log; fail "the finished run is not reported, or a change is reported"; }
     "$WEFT" train vae.yaml --set out=whole --set stages.1.steps=8 --set stages.1.lr=5e-4 >more.log 2>&1 || { cat more.log; fail "more steps"; }
     [ "$(count_messages more.log run-changed)" = 2 ] && has_message more.log run-changed text~=stages.1.steps text~=8 text~=6 &&
         has_message more.log run-changed text~=stages.1.lr text~=0.0005 text~=0.001 ||
-        { cat more.log; fail "changes of the config"; }
+        { cat more.log; fail "the changes of the config are not reported"; }
     [ "$(losses whole | wc -l)" = 14 ] || fail "14 steps expected"
 }
 check changes_of_the_config_are_reported
-averages_begin_as_their_parameters() {
-    python3 - whole/checkpoints/step-00000006 <<'PY' || fail "averages"
+the_ema_of_unchanged_parameters_is_the_parameter() {
+    python3 - whole/checkpoints/step-00000006 <<'PY' || fail "the EMA of a parameter without gradient is not the parameter"
 import json, struct, sys
 def tensors(path):
     data = open(path, "rb").read()
@@ -56,5 +57,5 @@ for name in untouched:
     assert ema["ema.vae." + name] == params[name], name
 PY
 }
-check averages_begin_as_their_parameters
+check the_ema_of_unchanged_parameters_is_the_parameter
 finish

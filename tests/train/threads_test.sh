@@ -1,6 +1,7 @@
 #!/bin/bash
-# Training is the same to the bit on 1, 2 and 3 threads, and goes on with another number of them: a VAE and a DiT of
-# the examples' widths, whose products, convolutions and sums are large enough to be cut into parts.
+# Training is bitwise identical on 1, 2 and 3 threads, and resumes with another number of threads.
+# The VAE and the DiT have the widths of the examples: their matrix products, convolutions and
+# reductions are large enough to be split over threads.
 set -e
 source "$SRC/tests/train/common.sh"
 make_shards
@@ -23,10 +24,10 @@ checkpoint: {interval: 2, keep_latest: 9}
 stages:
   - {steps: 5, batch: 8, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0}
 Y
-same() { # run, run
-    cmp <(losses "$1") <(losses "$2") || fail "losses of $1 and $2"
-    (cd "$1/model" && find . -name '*.safetensors' -exec cmp {} "../../$2/model/{}" \;) | grep . && fail "weights of $1 and $2"
-    [ "$(losses "$1" | wc -l)" = 5 ] || fail "$1 has not five steps"
+same() { # RUN RUN
+    cmp <(losses "$1") <(losses "$2") || fail "losses of $1 and $2 differ"
+    (cd "$1/model" && find . -name '*.safetensors' -exec cmp {} "../../$2/model/{}" \;) | grep . && fail "weights of $1 and $2 differ"
+    [ "$(losses "$1" | wc -l)" = 5 ] || fail "$1 does not have five steps"
 }
 any_number() { # MODEL
     local model=$1
@@ -35,15 +36,15 @@ any_number() { # MODEL
         same $model.1 $model.$threads
     done
 }
-going_on() { # MODEL
+resumes_on_three_threads() { # MODEL
     local model=$1
     cp -r $model.1 $model.on
     rm -r $model.on/model $model.on/checkpoints/step-00000005
-    OMP_NUM_THREADS=3 "$WEFT" train $model.yaml --set out=$model.on >log 2>&1 || { cat log; fail "$model, going on"; }
+    OMP_NUM_THREADS=3 "$WEFT" train $model.yaml --set out=$model.on >log 2>&1 || { cat log; fail "$model: the resumed run failed"; }
     same $model.1 $model.on
 }
 for model in vae dit; do
     check "any_number_of_threads_$model" any_number $model
-    check "a_checkpoint_goes_on_with_another_number_$model" going_on $model
+    check "a_checkpoint_resumes_with_another_number_$model" resumes_on_three_threads $model
 done
 finish

@@ -1,12 +1,13 @@
 #!/bin/bash
-# Training from the command line: both models, resuming after kill -9, 1, 2 and 3 ranks, files and refusals.
+# Training from the command line: a VAE and a transformer, resuming after SIGKILL, 1, 2 and 3 ranks,
+# the files that a run writes, a damaged checkpoint, and traces.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 [ -f runs/vae/model/vae/config.json ] && [ -f runs/vae/model/vae/diffusion_pytorch_model.safetensors ] || fail "no VAE in runs/vae/model"
-# the printed command runs
+# run_next LOG [OPTIONS...]: runs the next command that LOG prints
 run_next() { # LOG [OPTIONS...]
     local next
     next=$(message_field next "$1" run-finished 'next=weft *') && next=${next#weft }
@@ -20,8 +21,9 @@ the_next_command_of_the_vae_runs() {
     grep -q '"latents_std"' runs/vae/model/vae/config.json || fail "latents_std is not in the VAE's config"
 }
 check the_next_command_of_the_vae_runs
-# TensorBoard's files say the same as metrics.jsonl: TFRecords of events, both checksums right
-tensorboard_has_the_numbers_of_metrics() {
+# The event files of TensorBoard have the values of metrics.jsonl. Both checksums of each TFRecord
+# are correct.
+tensorboard_has_the_values_of_metrics() {
     python3 - runs/vae <<'PY' || fail "TensorBoard events"
 import glob, json, struct, sys
 table = []
@@ -35,7 +37,7 @@ def masked_crc(data):
         crc = table[(crc ^ byte) & 255] ^ crc >> 8
     crc ^= 0xffffffff
     return ((crc >> 15 | crc << 17) + 0xa282ead8) & 0xffffffff
-def fields(data):  # of a protobuf message: (number, value)
+def fields(data):  # the fields of a protobuf message: (number, value)
     at = 0
     def varint():
         nonlocal at
@@ -78,16 +80,16 @@ for line in lines:
         assert abs(value - line[name]) <= 1e-6 * abs(line[name]), (line["step"], name, value, line[name])
 PY
 }
-check tensorboard_has_the_numbers_of_metrics
+check tensorboard_has_the_values_of_metrics
 
-# the whole run at once
+# an uninterrupted run
 a_whole_run_writes_every_file() {
     "$WEFT" train dit.yaml --set out=runs/whole >whole.log 2>&1 || { cat whole.log; fail "weft train dit"; }
     [ "$(losses runs/whole | wc -l)" = 20 ] || fail "20 steps expected in runs/whole/metrics.jsonl"
     for part in model_index.json transformer/config.json text_encoder/config.json vae/config.json scheduler/scheduler_config.json weft.json; do
         [ -f "runs/whole/model/$part" ] || fail "runs/whole/model/$part is missing"
     done
-    [ "$(ls runs/whole/checkpoints | tr '\n' ' ')" = "step-00000015 step-00000020 " ] || fail "kept checkpoints: $(ls runs/whole/checkpoints)"
+    [ "$(ls runs/whole/checkpoints | tr '\n' ' ')" = "step-00000015 step-00000020 " ] || fail "retained checkpoints: $(ls runs/whole/checkpoints)"
     for file in config.yaml state.json optimizer.safetensors ema.safetensors transformer/diffusion_pytorch_model.safetensors; do
         [ -f "runs/whole/checkpoints/step-00000020/$file" ] || fail "the checkpoint has no $file"
     done
@@ -97,44 +99,44 @@ a_whole_run_writes_every_file() {
 }
 check a_whole_run_writes_every_file
 
-# killed when the first checkpoint is complete, then the same command: bitwise the same losses
+# Killed when the first checkpoint is complete. The same command has bitwise the same losses.
 source "$SRC/tests/signal_at.sh"
 a_killed_run_resumes_bitwise() {
     needs a_whole_run_writes_every_file
     signal_at KILL '*/killed/checkpoints/step-00000005' "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 && fail "not killed"
-    "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 || { cat killed.log; fail "going on after kill -9"; }
-    has_message killed.log run-resumed || fail "going on after kill -9: from the beginning"
-    diff <(losses runs/whole) <(losses runs/killed) || fail "the loss curve after kill -9 differs"
+    "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 || { cat killed.log; fail "resuming after SIGKILL failed"; }
+    has_message killed.log run-resumed || fail "the run started from step 0 after SIGKILL"
+    diff <(losses runs/whole) <(losses runs/killed) || fail "the losses differ after SIGKILL"
     cmp runs/whole/model/transformer/diffusion_pytorch_model.safetensors runs/killed/model/transformer/diffusion_pytorch_model.safetensors ||
-        fail "the weights after kill -9 differ"
+        fail "the weights differ after SIGKILL"
 }
 check a_killed_run_resumes_bitwise
 
-# one of two ranks killed in the middle of a step
-ranks_of_which_one_was_killed_resume_bitwise() {
+# One of two ranks is killed in the middle of a step.
+two_ranks_resume_bitwise_after_a_kill() {
     ranks 2 "$WEFT" train dit.yaml --set out=runs/two >two.log 2>&1 || { cat two.log; fail "two ranks"; }
     SIGNAL_RANK=0 SIGNAL_TO=pid.1 signal_at KILL '*/half/checkpoints/step-00000005' ranks 2 bash "$with_pid" "" \
         "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 && fail "no rank was killed"
-    ranks 2 "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 || { cat half.log; fail "going on after a rank was killed"; }
-    has_message half.log run-resumed || fail "going on after a rank was killed: from the beginning"
-    diff <(losses runs/two) <(losses runs/half) || fail "the loss curve after the death of a rank differs"
+    ranks 2 "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 || { cat half.log; fail "resuming after a rank was killed failed"; }
+    has_message half.log run-resumed || fail "the run started from step 0 after a rank was killed"
+    diff <(losses runs/two) <(losses runs/half) || fail "the losses differ after a rank was killed"
 }
-check ranks_of_which_one_was_killed_resume_bitwise
+check two_ranks_resume_bitwise_after_a_kill
 
-# a damaged checkpoint is named and the one before it is taken
-a_damaged_checkpoint_is_passed_over() {
+# A damaged checkpoint is named, and the run resumes from the one before.
+a_damaged_checkpoint_is_skipped() {
     needs a_whole_run_writes_every_file
     cp -r runs/whole runs/damaged
     rm -r runs/damaged/model
     printf x | dd of=runs/damaged/checkpoints/step-00000020/optimizer.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null
-    "$WEFT" train dit.yaml --set out=runs/damaged >damaged.log 2>&1 || { cat damaged.log; fail "a damaged checkpoint"; }
-    has_message damaged.log '*' level=warning 'file=*step-00000020/optimizer.safetensors' || fail "the damage is not named"
-    has_message damaged.log run-resumed value=15 || fail "did not go on from step 15"
-    diff <(losses runs/whole) <(losses runs/damaged) || fail "the loss curve after damage differs"
+    "$WEFT" train dit.yaml --set out=runs/damaged >damaged.log 2>&1 || { cat damaged.log; fail "resuming with a damaged checkpoint failed"; }
+    has_message damaged.log '*' level=warning 'file=*step-00000020/optimizer.safetensors' || fail "the damaged file is not named"
+    has_message damaged.log run-resumed value=15 || fail "did not resume from step 15"
+    diff <(losses runs/whole) <(losses runs/damaged) || fail "the losses differ after resuming from step 15"
 }
-check a_damaged_checkpoint_is_passed_over
+check a_damaged_checkpoint_is_skipped
 
-# ranks: the same losses within 1e-5
+# Several ranks have the losses of one rank within 1e-5.
 ranks_have_the_losses_of_one() {
     for n in 2 3; do
         ranks $n "$WEFT" train dit.yaml --set out=runs/r$n --set stages.0.steps=50 --set checkpoint.interval=0 >r$n.log 2>&1 || { cat r$n.log; fail "$n ranks"; }
@@ -152,7 +154,7 @@ PY
 }
 check ranks_have_the_losses_of_one
 
-# the timeline of a step: kernels one after the other, collectives beside them, everything inside the step
+# The trace of a step: kernels do not overlap, and collectives run while kernels run.
 a_trace_has_every_kernel_and_collective() {
     ranks 2 "$WEFT" train dit.yaml --set out=runs/traced --set stages.0.steps=4 --set trace=true >traced.log 2>&1 || { cat traced.log; fail "trace: true"; }
     python3 - <<'PY' || fail "the trace"

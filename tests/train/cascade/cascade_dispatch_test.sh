@@ -1,6 +1,8 @@
 #!/bin/bash
-# parallel.cascades with dispatch: late and objective: expected. Losses and norms of one rank without cascades (close: 1e-5),
-# from latents and from pixels, with zero; plans.jsonl has the executed ranks, and its replay has the same losses (bitwise).
+# parallel.cascades with `dispatch: late` and `objective: expected`, from latents, from pixels and
+# with zero. Losses and gradient norms are those of one rank without cascades (1e-5: the order of
+# summation differs). plans.jsonl has the ranks that executed, and its replay has the same losses,
+# bitwise. Settings that late dispatch cannot be combined with are refused.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -35,7 +37,7 @@ PY
 late="--set parallel.cascades.dispatch=late --set parallel.cascades.objective=expected"
 run() { # run NAME RANKS PLAN OPTION...
     ranks "$2" "$WEFT" train c.yaml --set "out=runs/$1" --set "parallel.cascades.plan=$3" "${@:4}" >"$1.log" 2>&1 || { cat "$1.log"; fail "$1"; }
-    python3 compare.py runs/c "runs/$1" || fail "$1 is not the run without cascades"
+    python3 compare.py runs/c "runs/$1" || fail "$1 differs from the run without cascades"
 }
 late_dispatch() { # NAME
     local name=$1
@@ -46,20 +48,20 @@ late_dispatch() { # NAME
     esac
     run $name 3 every-iteration $late $options
     run $name-again 3 runs/$name/cascades/plans.jsonl $options
-    diff <(losses runs/$name) <(losses runs/$name-again) || fail "$name: other losses from the executed plans"
-    ! grep -q '"late"' runs/$name/cascades/plans.jsonl || fail "$name: plans.jsonl has planned ranks"
+    diff <(losses runs/$name) <(losses runs/$name-again) || fail "$name: the replay of the executed plans has other losses"
+    ! grep -q '"late"' runs/$name/cascades/plans.jsonl || fail "$name: plans.jsonl has planned ranks instead of executed ranks"
 }
 for name in latents pixels zero; do check "late_dispatch_$name" late_dispatch "$name"; done
 representatives_are_refused() {
     ranks 2 "$WEFT" train c.yaml --set out=runs/refused --set parallel.cascades.plan=every-iteration $late --set parallel.cascades.gradient_reduction=representative >refused.log 2>&1 &&
-        fail "late dispatch with representatives"
-    has_message refused.log '*' level=error text~=gradient_reduction || fail "the remedy for late dispatch with representatives"
+        fail "late dispatch with gradient_reduction: representative is accepted"
+    has_message refused.log '*' level=error text~=gradient_reduction || fail "the error of late dispatch does not name gradient_reduction"
 }
 check representatives_are_refused
 flexsp_is_refused() {
     ranks 2 "$WEFT" train c.yaml --set out=runs/refused --set parallel.cascades.plan=every-iteration --set parallel.cascades.objective=expected --set parallel.cascades.policy=flexsp >refused.log 2>&1 &&
-        fail "expected seconds by a rule"
-    has_message refused.log '*' level=error text~=flexsp || fail "the reason against expected seconds by a rule"
+        fail "objective: expected with policy: flexsp is accepted"
+    has_message refused.log '*' level=error text~=flexsp || fail "the error does not name flexsp"
 }
 check flexsp_is_refused
 finish

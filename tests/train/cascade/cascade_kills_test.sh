@@ -1,7 +1,8 @@
 #!/bin/bash
-# A rank killed in the middle of an iteration of cascades (when it sends a message after the first checkpoint, of hand-offs,
-# exchanges of groups or sums): each of the others ends by itself and names it, the same command goes on with the same samples, and by the same plans
-# losses and weights are those of an undisturbed run, bit by bit.
+# A rank is killed in the middle of an iteration of cascades, while it sends a message of a latent
+# transfer, of a group's collectives or of a gradient reduction. Every other rank exits and names
+# the killed rank. The same command resumes with the same samples; with the plans of an undisturbed
+# run its losses and weights are bitwise those of that run.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -27,12 +28,14 @@ stages:
     warmup_steps: 2
     buckets: [{batch: 2, frames: 1, height: 32, width: 32}, {batch: 1, frames: 9, height: 32, width: 64}, {batch: 2, frames: 9, height: 64, width: 64}]
 Y
-play() { # RANKS VICTIM NAME MESSAGE OPTIONS...: killed when it sends that message after the first checkpoint
+# kill_and_resume RANKS VICTIM NAME MESSAGE OPTIONS...: kills rank VICTIM when it sends its
+# MESSAGE-th message after the first checkpoint
+kill_and_resume() {
     local n=$1 victim=$2 name=$3 message=$4 more=() other
     shift 4
     for o in "$@"; do more+=(--set "$o"); done
     ranks "$n" "$WEFT" train c.yaml --set "out=runs/$name" --set parallel.cascades.plan=every-iteration "${more[@]}" >whole.log 2>&1 ||
-        { cat whole.log; fail "$name undisturbed"; }
+        { cat whole.log; fail "$name: the undisturbed run failed"; }
     more+=(--set "out=runs/broken-$name" --set "parallel.cascades.plan=runs/$name/cascades/plans.jsonl")
     WEFT_LINK="0.05 Gbit/s, 1000 us" SIGNAL_ON=send SIGNAL_RANK=$victim SIGNAL_COUNT=$message signal_at KILL "runs/broken-$name/checkpoints/step-*" \
         "$MPIRUN" --oversubscribe --enable-recovery --tag-output -n "$n" "$WEFT" train c.yaml "${more[@]}" >broken.log 2>&1
@@ -40,12 +43,12 @@ play() { # RANKS VICTIM NAME MESSAGE OPTIONS...: killed when it sends that messa
         [ "$other" = "$victim" ] || { grep -a "^\[1,$other\]" broken.log >of-rank.log; has_message of-rank.log rank-failed level=error "text~=rank $victim"; } ||
             { tr '\r' '\n' <broken.log; fail "$name: rank $other does not name rank $victim"; }
     done
-    ranks "$n" "$WEFT" train c.yaml "${more[@]}" >on.log 2>&1 || { cat on.log; fail "$name: going on"; }
-    has_message on.log run-resumed || fail "$name: not gone on"
-    diff <(losses "runs/$name") <(losses "runs/broken-$name") || fail "$name: other losses"
-    diff -r "runs/$name/model" "runs/broken-$name/model" || fail "$name: another model"
+    ranks "$n" "$WEFT" train c.yaml "${more[@]}" >on.log 2>&1 || { cat on.log; fail "$name: the resumed run failed"; }
+    has_message on.log run-resumed || fail "$name: did not resume"
+    diff <(losses "runs/$name") <(losses "runs/broken-$name") || fail "$name: losses differ after resuming"
+    diff -r "runs/$name/model" "runs/broken-$name/model" || fail "$name: the model differs after resuming"
 }
-check pixels play 3 1 pixels 3 data.input=pixels
-check shared play 3 2 shared 25 parallel.zero=1
-check covered play 2 0 covered 12 parallel.cascades.gradient_reduction=representative
+check pixels kill_and_resume 3 1 pixels 3 data.input=pixels
+check shared kill_and_resume 3 2 shared 25 parallel.zero=1
+check covered kill_and_resume 2 0 covered 12 parallel.cascades.gradient_reduction=representative
 finish

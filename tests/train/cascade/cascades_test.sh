@@ -1,7 +1,8 @@
 #!/bin/bash
-# `weft train` with parallel.cascades: losses, norms and weights of one rank without them (close: 1e-5) on 1, 2 and 3 ranks,
-# under every policy, from latents and from pixels; the same bits when plans are replayed, also after going on in the
-# middle; what a run writes of it; plans that are not of the run and samples that fit nowhere are refused.
+# `weft train` with parallel.cascades. Losses, gradient norms and weights are those of one rank
+# without cascades (1e-5: the order of summation differs), on 1, 2 and 3 ranks, with every policy,
+# from latents and from pixels. Replayed plans give the same losses bitwise, also after resuming.
+# Also: logs, charts and the report page; plans of another run and oversized samples are refused.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -51,7 +52,7 @@ plans="--set parallel.cascades.plan=every-iteration"
 "$WEFT" train c.yaml >c.log 2>&1 || { cat c.log; fail "the run without cascades"; }
 run() { # run NAME RANKS OPTION...
     ranks "$2" "$WEFT" train c.yaml --set "out=runs/$1" $plans "${@:3}" >"$1.log" 2>&1 || { cat "$1.log"; fail "$1"; }
-    python3 compare.py runs/c "runs/$1" || fail "$1 is not the run without cascades"
+    python3 compare.py runs/c "runs/$1" || fail "$1 differs from the run without cascades"
 }
 check one_ranks run one 1
 check two_ranks run two 2
@@ -68,7 +69,8 @@ no_latents_of_a_run_from_pixels() {
 check no_latents_of_a_run_from_pixels
 check parts run parts 3 --set data.input=pixels --set parallel.cascades.policy=static-dp-cp --set parallel.cascades.degrees=[3]
 
-# clips in parts on two or three of five ranks, in any order: plans written by hand
+# Each VAE cascade splits its clips over two or three of five ranks, in any order. The script writes
+# these plans.
 ranks 5 "$WEFT" train c.yaml --set out=runs/five --set data.input=pixels $plans >five.log 2>&1 || { cat five.log; fail "five ranks"; }
 python3 - <<'PY'
 import json, random
@@ -86,7 +88,8 @@ check clips_in_parts_on_any_ranks replay_parts
 check zero run zero 2 --set parallel.zero=1
 check covered run covered 3 --set parallel.cascades.gradient_reduction=representative
 
-# two stages, captions by an encoder that stays, some of them left away: a cascade of its own, or from the cache
+# Two training stages with a frozen text encoder and caption dropout: the encoder is a cascade (from
+# pixels), or its embeddings are cached (from latents).
 sed '/^text_encoders/,/^optimizer/d; /^stages/,$d' c.yaml >f.yaml
 cat >>f.yaml <<'Y'
 text_encoders: [{weights: runs/c/model/text_encoder}]
@@ -99,24 +102,24 @@ stages:
     gradient_accumulation_steps: 3
     buckets: [{batch: 1, frames: 9, height: 32, width: 64}, {batch: 3, frames: 9, height: 64, width: 64}]
 Y
-"$WEFT" train f.yaml --set out=runs/f >f.log 2>&1 || { cat f.log; fail "an encoder that stays"; }
-an_encoder_that_stays() { # latents or pixels
+"$WEFT" train f.yaml --set out=runs/f >f.log 2>&1 || { cat f.log; fail "a frozen encoder without cascades"; }
+a_frozen_encoder() { # latents or pixels
     local from=$1
     ranks 2 "$WEFT" train f.yaml --set out=runs/f$from --set data.input=$from $plans >f$from.log 2>&1 || { cat f$from.log; fail "cascades from $from"; }
-    python3 compare.py runs/f runs/f$from || fail "cascades from $from with an encoder that stays"
+    python3 compare.py runs/f runs/f$from || fail "cascades from $from with a frozen encoder differ from one rank"
 }
-for from in latents pixels; do check "an_encoder_that_stays_from_$from" an_encoder_that_stays $from; done
+for from in latents pixels; do check "a_frozen_encoder_from_$from" a_frozen_encoder $from; done
 a_text_encoder_is_a_cascade_from_pixels() {
-    needs an_encoder_that_stays_from_pixels an_encoder_that_stays_from_latents
-    grep -q '"module":"text"' runs/fpixels/cascades/iterations.jsonl || fail "no cascade of a text encoder"
-    ! grep -q '"module":"text"' runs/flatents/cascades/iterations.jsonl || fail "a text encoder runs beside the cache"
+    needs a_frozen_encoder_from_pixels a_frozen_encoder_from_latents
+    grep -q '"module":"text"' runs/fpixels/cascades/iterations.jsonl || fail "from pixels: the text encoder is not a cascade"
+    ! grep -q '"module":"text"' runs/flatents/cascades/iterations.jsonl || fail "from latents: the text encoder runs although its embeddings are cached"
 }
 check a_text_encoder_is_a_cascade_from_pixels
 
-# a line per iteration, with every cascade as planned and as executed
+# iterations.jsonl has a line per iteration, with the planned and the executed times of each cascade
 every_iteration_is_logged() {
     needs pixels
-    python3 - <<'PY' || fail "what the run from pixels wrote"
+    python3 - <<'PY' || fail "iterations.jsonl, plans.jsonl, trace.json or timeline.svg of the run from pixels"
 import json
 lines = [json.loads(l) for l in open("runs/pixels/cascades/iterations.jsonl")]
 plans = [json.loads(l) for l in open("runs/pixels/cascades/plans.jsonl")]
@@ -128,7 +131,7 @@ for line, plan in zip(lines, plans[1:]):
     for c in line["cascades"]:
         assert c["executed"][1] > c["executed"][0] >= 0, c
     vae = {c["sample"]: c for c in line["cascades"] if c["module"] == "vae"}
-    for c in line["cascades"]:  # one clock: latents are complete before a DiT cascade begins
+    for c in line["cascades"]:  # on one clock: latents are complete before a DiT cascade begins
         before = vae[c["sample"]]
         if c["module"] == "dit":
             assert c["executed"][0] >= before["executed"][1], (before, c)
@@ -146,21 +149,21 @@ check every_iteration_is_logged
 the_report_has_a_page_of_cascades() {
     needs pixels
     "$WEFT" report --run pixels=runs/pixels --out report.html >/dev/null && grep -q "Cascades: pixels" report.html && grep -q "as executed" report.html ||
-        fail "the page of a run of cascades"
-    # lines of version 1 have no version, and "told" for "estimate": the page is the same
+        fail "the report has no page of cascades"
+    # Lines of version 1 have no "version" and the key "told" for "estimate". The page is the same.
     cp -r runs/pixels earlier
     sed -i -E 's/"version": ?2, ?//; s/"estimate":/"told":/g' earlier/cascades/iterations.jsonl
-    grep -q '"told"' earlier/cascades/iterations.jsonl && ! grep -q '"version"' earlier/cascades/iterations.jsonl || fail "lines of version 1"
-    "$WEFT" report --run pixels=earlier --out earlier.html >/dev/null && cmp report.html earlier.html || fail "the page of a log of version 1"
+    grep -q '"told"' earlier/cascades/iterations.jsonl && ! grep -q '"version"' earlier/cascades/iterations.jsonl || fail "the test did not make lines of version 1"
+    "$WEFT" report --run pixels=earlier --out earlier.html >/dev/null && cmp report.html earlier.html || fail "a log of version 1 gives another page"
     rm -r earlier
     cp -r runs/pixels cut
-    truncate -s -9 cut/cascades/iterations.jsonl # a kill, or a full disk, cut it
-    "$WEFT" report --run cut=cut --out report.html >report.log 2>&1 && grep -q "Cascades: cut" report.html || { cat report.log; fail "the page of a run whose log was cut"; }
+    truncate -s -9 cut/cascades/iterations.jsonl # as after a kill or on a full disk
+    "$WEFT" report --run cut=cut --out report.html >report.log 2>&1 && grep -q "Cascades: cut" report.html || { cat report.log; fail "the report fails on a truncated log"; }
     rm -r cut
 }
 check the_report_has_a_page_of_cascades
 
-# stopped in the middle of a stage: pictures of the last iteration
+# interrupted in the middle of a training stage: charts of the last iteration are written
 a_stopped_run_has_charts() {
     "$WEFT" train c.yaml --set out=runs/stopped $plans --set stages.0.steps=100000 --set checkpoint.interval=0 >stopped.log 2>&1 &
     for _ in $(seq 3000); do
@@ -169,45 +172,45 @@ a_stopped_run_has_charts() {
     done
     kill -TERM $!
     wait $!
-    grep -q "<svg" runs/stopped/cascades/timeline.svg && [ -s runs/stopped/cascades/trace.json ] || { cat stopped.log; fail "no pictures of a run that was stopped"; }
+    grep -q "<svg" runs/stopped/cascades/timeline.svg && [ -s runs/stopped/cascades/trace.json ] || { cat stopped.log; fail "an interrupted run wrote no charts"; }
 }
 check a_stopped_run_has_charts
 
-# replayed: the same bits; after going on from the middle too
+# A replay has bitwise the same losses, also when it resumes from the middle.
 replay="--set parallel.cascades.plan=runs/three/cascades/plans.jsonl"
-replayed_plans_have_the_same_bits() {
+replayed_plans_are_bitwise_identical() {
     needs three_ranks
     plans=$replay run again 3
-    diff <(losses runs/three) <(losses runs/again) || fail "other losses from the same plans"
+    diff <(losses runs/three) <(losses runs/again) || fail "the replay of the same plans has other losses"
 }
-check replayed_plans_have_the_same_bits
+check replayed_plans_are_bitwise_identical
 a_replay_resumes_bitwise() {
     needs three_ranks
     cp -r runs/three cut
     rm -r cut/model cut/checkpoints/step-00000006
-    ranks 3 "$WEFT" train c.yaml --set out=cut $replay >cut.log 2>&1 || { cat cut.log; fail "going on"; }
-    has_message cut.log run-resumed value=3 || fail "it did not go on from step 3"
-    diff <(losses runs/three) <(losses cut) || fail "other losses after going on"
-    [ "$(grep -c '"step"' cut/cascades/iterations.jsonl)" = 6 ] || fail "lines of iterations after going on"
+    ranks 3 "$WEFT" train c.yaml --set out=cut $replay >cut.log 2>&1 || { cat cut.log; fail "the resumed replay failed"; }
+    has_message cut.log run-resumed value=3 || fail "did not resume from step 3"
+    diff <(losses runs/three) <(losses cut) || fail "losses differ after resuming"
+    [ "$(grep -c '"step"' cut/cascades/iterations.jsonl)" = 6 ] || fail "iterations.jsonl does not have 6 lines after resuming"
 }
 check a_replay_resumes_bitwise
 
-# of two stages, with sizes of their own, and in the middle of the first: a head for each in one file
+# Plans of two training stages with different buckets: one file has a header for each stage.
 replay2="--set data.input=pixels --set parallel.cascades.plan=runs/fpixels/cascades/plans.jsonl"
 plans_of_two_stages_are_replayed() {
-    needs an_encoder_that_stays_from_pixels
-    [ "$(grep -c '"format"' runs/fpixels/cascades/plans.jsonl)" = 2 ] || fail "heads of two stages' plans"
-    ranks 2 "$WEFT" train f.yaml --set out=runs/fagain $replay2 >fagain.log 2>&1 || { cat fagain.log; fail "plans of two stages replayed"; }
-    diff <(losses runs/fpixels) <(losses runs/fagain) || fail "other losses from the same plans of two stages"
+    needs a_frozen_encoder_from_pixels
+    [ "$(grep -c '"format"' runs/fpixels/cascades/plans.jsonl)" = 2 ] || fail "plans.jsonl does not have two headers"
+    ranks 2 "$WEFT" train f.yaml --set out=runs/fagain $replay2 >fagain.log 2>&1 || { cat fagain.log; fail "the replay of the plans of two stages failed"; }
+    diff <(losses runs/fpixels) <(losses runs/fagain) || fail "the replay of the plans of two stages has other losses"
 }
 check plans_of_two_stages_are_replayed
 
-# refused, with what differs
+# refused plans and settings: the message names the difference
 refused() { # ID [FIELD=VALUE...] -- RANKS OPTION...
     take_message "$@"
     set -- "${rest[@]}"
     ranks "$1" "$WEFT" train c.yaml --set out=runs/refused "${@:2}" >refused.log 2>&1 && fail "not refused: $*"
-    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message refused.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
     needs three_ranks pixels
@@ -221,13 +224,13 @@ refusals() {
     refused plan-infeasible file=c.yaml key=parallel.cascades text~=parallel.cascades.memory_limit: text~=MiB -- 2 $plans --set parallel.cascades.memory_limit=1MiB
     would=$(message_field message refused.log plan-infeasible | sed 's/.*memory_limit: \([0-9]*MiB\).*/\1/')
     ranks 2 "$WEFT" train c.yaml --set out=runs/refused $plans --set parallel.cascades.memory_limit="$would" >would.log 2>&1 ||
-        { cat refused.log would.log; fail "the memory that would do, $would, does not"; }
-    rm -r runs/refused # a finished run refuses nothing
+        { cat refused.log would.log; fail "the proposed memory limit, $would, is refused, too"; }
+    rm -r runs/refused # the refusals below need a folder without a finished run
 }
 check refusals
 memory_limit_bounds_cascades() {
     ranks 2 "$WEFT" train c.yaml --set out=runs/limit $plans --set memory.limit=1GiB --set stages.0.steps=1 >limit.log 2>&1 && has_message limit.log cascade-report "text~=1.00 GiB" ||
-        { cat limit.log; fail "cascades pass memory.limit"; }
+        { cat limit.log; fail "cascades do not have memory.limit as their limit"; }
 }
 check memory_limit_bounds_cascades
 echo '{"cascades": [{"id": "s0.dit", "degrees": {"1": {"seconds": 1}}}]}' >costs.json
@@ -245,9 +248,9 @@ a_full_disk_is_reported() {
         ranks 2 "$WEFT" train c.yaml --set out=runs/full $plans >full.log 2>&1
         status=$?
         umount runs/full/cascades
-        [ $status != 0 ] && has_message full.log disk-full file=runs/full/cascades/*.jsonl || fail "logs on a full disk: status $status"
+        [ $status != 0 ] && has_message full.log disk-full file=runs/full/cascades/*.jsonl || fail "a full disk under the logs is not reported: status $status"
     else
-        echo "note: no tmpfs to be had, the full disk was not tried"
+        echo "note: no tmpfs can be mounted; the full disk was not tested"
     fi
 }
 check a_full_disk_is_reported
@@ -259,16 +262,16 @@ refusals_of_keys() {
 }
 check refusals_of_keys
 
-# and planned without running
+# a dry run prints plans and starts nothing
 a_dry_run_prints_plans() {
     "$WEFT" train c.yaml --dry-run --ranks 4 --set out=runs/dry $plans --set data.input=pixels --iterations 2 --svg dry.svg >dry.txt 2>&1 ||
-        { cat dry.txt; fail "a dry run"; }
-    [ "$(grep -c '^s[0-4]\.dit' dry.txt)" = 10 ] && grep -q "lower bound" dry.txt && grep -q "highest peak: rank" dry.txt && [ -s dry.svg ] || { cat dry.txt; fail "what a dry run says"; }
-    [ ! -e runs/dry ] || fail "a dry run wrote something"
+        { cat dry.txt; fail "the dry run failed"; }
+    [ "$(grep -c '^s[0-4]\.dit' dry.txt)" = 10 ] && grep -q "lower bound" dry.txt && grep -q "highest peak: rank" dry.txt && [ -s dry.svg ] || { cat dry.txt; fail "the output of the dry run"; }
+    [ ! -e runs/dry ] || fail "the dry run wrote files"
 }
 check a_dry_run_prints_plans
 
-# a clip that does not decode: another takes its place, on all ranks the same
+# A clip that does not decode is replaced by another, by the same one on all ranks.
 a_damaged_clip_is_replaced_on_all_ranks() {
     python3 - <<'PY'
 import tarfile
@@ -281,9 +284,9 @@ open(path, "wb").write(data)
 PY
     for n in 1 3; do
         ranks $n "$WEFT" train c.yaml --set out=runs/hurt$n $plans --set data.input=pixels >hurt$n.log 2>&1 || { cat hurt$n.log; fail "a clip that does not decode"; }
-        has_message hurt$n.log sample-skipped || fail "it does not say that a clip was replaced"
+        has_message hurt$n.log sample-skipped || fail "the replaced clip is not reported"
     done
-    python3 compare.py runs/hurt1 runs/hurt3 || fail "with a clip that does not decode three ranks are not one"
+    python3 compare.py runs/hurt1 runs/hurt3 || fail "with a clip that does not decode, three ranks differ from one"
 }
 check a_damaged_clip_is_replaced_on_all_ranks
 finish

@@ -1,19 +1,20 @@
 #!/bin/bash
-# Files of a run damaged one at a time, checkpoints and latents, in DAMAGES ways drawn by SEED: what is wrong is named, the run goes
-# on from what is whole and has the losses of one that nothing happened to, and no whole checkpoint is lost.
+# Files of a run's checkpoint and latent cache are damaged one at a time, in DAMAGES ways drawn by
+# SEED. The run names the damaged file, resumes from the newest intact checkpoint, and has the
+# losses of an undamaged run. No intact checkpoint is removed.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 "$WEFT" train dit.yaml --set out=runs/whole --set checkpoint.keep_latest=9 >whole.log 2>&1 || { cat whole.log; fail "weft train dit"; }
-# a shard that is gone is told by the list that was written with it
-a_shard_that_is_gone_is_reported() {
+# A removed data shard is reported: the index of the data set lists it.
+a_removed_shard_is_reported() {
     "$WEFT" shard --in cur --out fewer --set heldout=0 --set max_samples=8 >fewer.log 2>&1 && rm fewer/train-000001.tar
-    "$WEFT" train vae.yaml --set out=runs/fewer --set data.path=fewer --set stages.0.steps=1 >fewer.log 2>&1 || { cat fewer.log; fail "a shard less"; }
-    has_message fewer.log shard-partly-used file=fewer/train-000001.tar 'text~=8 samples' || fail "a shard that is gone is not told"
+    "$WEFT" train vae.yaml --set out=runs/fewer --set data.path=fewer --set stages.0.steps=1 >fewer.log 2>&1 || { cat fewer.log; fail "training without one of the shards"; }
+    has_message fewer.log shard-partly-used file=fewer/train-000001.tar 'text~=8 samples' || fail "the removed shard is not reported"
 }
-check a_shard_that_is_gone_is_reported
+check a_removed_shard_is_reported
 cat >damage.py <<'PY'
 import glob, json, os, random, shutil, subprocess, sys
 weft, count, seed = os.environ["WEFT"], int(os.environ.get("DAMAGES", "10")), int(os.environ.get("SEED", "1"))
@@ -51,16 +52,16 @@ for path, how in pairs[:count]:
     text = run.stdout + run.stderr
     after = [json.loads(l)["loss"] for l in open("runs/hurt/metrics.jsonl")]
     kept = os.path.exists("runs/hurt/checkpoints/step-00000010/state.json")
-    told = os.path.basename(path) in text or "step-00000015" in text
-    named += told
+    is_named = os.path.basename(path) in text or "step-00000015" in text
+    named += is_named
     in_checkpoint = "checkpoints" in path
-    if run.returncode or after != losses or not kept or in_checkpoint and not told:
-        bad.append((path, how, run.returncode, after == losses, kept, told, text[-400:]))
+    if run.returncode or after != losses or not kept or in_checkpoint and not is_named:
+        bad.append((path, how, run.returncode, after == losses, kept, is_named, text[-400:]))
 print(f"{min(count, len(pairs))} damages, {named} named, {len(bad)} wrong")
 for b in bad:
     print(*b)
 sys.exit(bool(bad))
 PY
-damage_is_named_and_passed_over() { python3 damage.py || fail "damage"; }
-check damage_is_named_and_passed_over
+damage_is_named_and_skipped() { python3 damage.py || fail "a damaged file is not named, or changes the run"; }
+check damage_is_named_and_skipped
 finish

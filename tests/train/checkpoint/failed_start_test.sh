@@ -1,6 +1,6 @@
 #!/bin/bash
-# A start that fails before its first step leaves nothing in a folder that it created, removes nothing from a folder that existed,
-# and keeps the latents that are complete.
+# A start that fails before its first step removes the folder that it created, removes nothing from
+# a folder that existed before, and keeps latents that are complete.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -28,13 +28,13 @@ for damage in ("nan", "name", "checksum"):
 PY
 echo '{"a": 1}' >foreign.json
 mkdir -p plans
-# leaves_nothing RANKS ID OPTIONS...: the start fails with this message, and the folder of the run does not exist
+# leaves_nothing RANKS ID OPTIONS...: the start fails with this message and leaves no run folder
 leaves_nothing() {
     local n=$1 id=$2
     shift 2
     rm -rf runs/new
     ranks "$n" "$WEFT" train dit.yaml --set out=runs/new/one "$@" >out.log 2>&1 && fail "$*: not refused"
-    has_message out.log "$id" level=error || fail_with out.log "$*: not as expected"
+    has_message out.log "$id" level=error || fail_with out.log "$*: another message than expected"
     [ ! -e runs/new ] || { find runs/new; fail "$*: the start left a folder"; }
 }
 check weights_with_nan leaves_nothing 1 tensor-not-finite --set autoencoder.weights=nan

@@ -1,5 +1,6 @@
 #!/bin/bash
-# A rank whose disk is slower than the deadline: the others wait for it, before a run, during it and after its last step.
+# The disk of rank 0 is slower than comm_timeout. The other rank waits for it before the run, during
+# the run and after the last step, because rank 0 reports that it is busy.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 command -v gcc >/dev/null || skip "no gcc to make a slow disk with"
@@ -36,21 +37,21 @@ write_configs
 a_slow_disk_is_waited_for() {
     begin=$(date +%s)
     "$MPIRUN" --oversubscribe -n 2 env LD_PRELOAD="$PWD/slow.so" "$WEFT" train vae.yaml --set comm_timeout=2 --set checkpoint.interval=4 >vae.log 2>&1 ||
-        { cat vae.log; fail "a slow disk ended a healthy run"; }
+        { cat vae.log; fail "a slow disk ended the run"; }
     took=$(($(date +%s) - begin))
-    [ $took -ge 4 ] || fail "the disk was not slow: $took s"
+    [ $took -ge 4 ] || fail "the disk was not slow, the test is void: $took s"
     [ -f runs/vae/model/vae/config.json ] && [ -f runs/vae/checkpoints/step-00000008/state.json ] || fail "no model or checkpoint"
 }
 check a_slow_disk_is_waited_for
-# and while rank 0 prices layouts by what a profile says
+# The other rank also waits while rank 0 reads a profile for the layout search.
 a_slow_choice_is_waited_for() {
     needs a_slow_disk_is_waited_for
     begin=$(date +%s)
     "$MPIRUN" --oversubscribe -n 2 env LD_PRELOAD="$PWD/slow.so" "$WEFT" train dit.yaml --set comm_timeout=2 --set parallel.cp=2 --set parallel.context=auto --set stages.0.steps=1 --set stages.1.steps=1 >dit.log 2>&1 ||
-        { cat dit.log; fail "a slow choice of a layout ended a healthy run"; }
+        { cat dit.log; fail "a slow layout search ended the run"; }
     took=$(($(date +%s) - begin))
-    [ $took -ge 5 ] || fail "the choice was not slow: $took s"
-    has_message dit.log layout-chosen "text~=context: auto" || fail "no choice of a layout"
+    [ $took -ge 5 ] || fail "the layout search was not slow, the test is void: $took s"
+    has_message dit.log layout-chosen "text~=context: auto" || fail "the chosen layout is not reported"
 }
 check a_slow_choice_is_waited_for
 finish

@@ -1,17 +1,18 @@
 #!/bin/bash
-# What training must refuse, with a message that says what and where.
+# Invalid configs of `weft train`: each is refused with a message that names the file or key, the
+# value and the remedy. A refused start leaves no files. Also: outlier steps, and a full disk.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
 write_configs
-# refuse PATTERN ARGUMENTS...
+# refuse ID [FIELD=VALUE...] -- ARGUMENTS...
 refuse() { check "refuses $*" refused "$@"; }
 refused() {
     take_message "$@"
     set -- "${rest[@]}"
     "$WEFT" train "$@" >out.log 2>&1
     local status=$?
-    [ $status = 1 ] && has_message out.log "${wanted[@]}" || fail "$*: not as expected"
+    [ $status = 1 ] && has_message out.log "${wanted[@]}" || fail "$*: another status or message than expected"
 }
 refuse '*' text~=nosuch.yaml -- nosuch.yaml
 printf 'out: x\nautoencoder: {class: AutoencoderKLWan}\ndata: {path: shards}\nstages:\n  - {steps: 1, batch: 1, frames: 5, height: 16, width: 16, learning_rate: 3}\n' >bad.yaml
@@ -23,7 +24,7 @@ refuse config-missing-key file=dit.yaml key=autoencoder.weights -- dit.yaml --se
 refuse '*' text~=nowhere -- vae.yaml --set data.path=nowhere
 printf 'out: x\nautoencoder: {class: AutoencoderKLWan}\nstages:\n  - {steps: 1}\n' >nodata.yaml
 refuse config-missing-key file=nodata.yaml key=data.path -- nodata.yaml
-# old keys say what to write, models that cannot be say where
+# removed keys name their replacement; errors of models name the line or key
 printf 'out: x\nwhat: vae\n' >old.yaml
 refuse config-removed-key file=old.yaml line=2 key=what text~=transformer -- old.yaml
 refuse config-removed-key text~=vae_path: 'text~=write autoencoder: {weights: FOLDER}' -- dit.yaml --set vae_path=x
@@ -52,10 +53,10 @@ refuse model-role file=*runs/vae/model/vae text~=AutoencoderKLWan, 'text~=a deno
 refuse config-value file=dit.yaml key=autoencoder.weights 'text~=write runs/vae/model/vae' -- dit.yaml --set autoencoder.weights=runs/vae
 refuse model-input-unsupported 'text~=UViT takes "label"' -- dit.yaml --set 'transformer={class: UViT, config: {img_size: 4, embed_dim: 16, num_heads: 2}}'
 refuse config-value file=dit.yaml key=transformer.weights 'text~=runs/vae/model/vae/config.json is a file' -- dit.yaml --set 'transformer={weights: runs/vae/model/vae/config.json}'
-for key in autoencoder transformer text_encoders.0; do # a name without a model: the key and the remedy
+for key in autoencoder transformer text_encoders.0; do # a path that does not exist: the key and the remedy
     refuse file-not-found file=nowhere 'text~=Give the folder of a model' "text~=dit.yaml: $key.weights:" -- dit.yaml --set "$key={weights: nowhere}"
 done
-# a run folder that holds another model's checkpoints
+# a run folder with checkpoints of another model
 refuse '*' text~=coder -- vae.yaml --set autoencoder.config.base_dim=8 --set stages.0.steps=9
 # a VAE's weights of another dtype or shape, or under another name: the tensor is named
 python3 - <<'EOF'
@@ -70,7 +71,7 @@ for what in ("dtype", "shape", "name"):
     if what == "dtype":
         head[key]["dtype"] = "I32"
     elif what == "shape":
-        head[key]["shape"].reverse() # (a dim of 1 more would be another dialect)
+        head[key]["shape"].reverse() # (an additional dim of 1 would match another key mapping)
     else:
         head["other.weight"] = head.pop(key)
     text = json.dumps(head).encode()
@@ -81,24 +82,26 @@ refuse tensor-shape file=*shape* text~=encoder.down_blocks.0.conv1.weight -- dit
 refuse tensor-missing file=*name* 'text~=1 of the' 'text~=: encoder.down_blocks.0.conv1.weight' -- dit.yaml --set autoencoder.weights=name
 a_refused_vae_leaves_no_latents() { [ -z "$(find runs/dit -name '*.tar' 2>/dev/null)" ]; }
 check a_refused_vae_leaves_no_latents
-# more than the machine has: said before anything is reserved (the limit is for what does not say it)
-case $WEFT_BUILD in */asan | */tsan) room=unlimited ;; *) room=16000000 ;; esac # the shadow needs more
+# More memory than the machine has is refused before anything is reserved. ulimit ends a run that
+# reserves the memory all the same.
+case $WEFT_BUILD in */asan | */tsan) room=unlimited ;; *) room=16000000 ;; esac # sanitizers reserve more
 too_large() { # KEY=VALUE
     ulimit -v $room
     refused memory-needed 'text~=are needed, and this machine has' -- vae.yaml --set out=runs/huge --set "$1" \
         --set stages.0.height=64 --set stages.0.width=64
 }
 for key in autoencoder.config.base_dim=4096 stages.0.batch=65536; do check "refuses $key" too_large $key; done
-# a folder of several models where one is asked for
+# a folder of several models instead of one model
 mkdir -p several && echo '{}' >several/model_index.json
 refuse model-not-found file=*several 'text~=several/transformer or several/vae' -- dit.yaml --set autoencoder.weights=several
-# errors of `parallel` and `memory.recompute` name the key and the remedy; a start that fails leaves no folder, and removes no other
+# Errors of `parallel` and `memory.recompute` name the key and the remedy. A start that fails leaves
+# no folder and removes no folder.
 two() { check "refuses $* on two ranks" refused_by_two "$@"; }
 refused_by_two() { # ID [FIELD=VALUE...] -- ARGUMENTS...
     take_message "$@"
     set -- "${rest[@]}"
-    ranks 2 "$WEFT" train "$@" >out.log 2>&1 && fail "weft train $* on two ranks"
-    has_message out.log "${wanted[@]}" || fail "$*: not as expected"
+    ranks 2 "$WEFT" train "$@" >out.log 2>&1 && fail "weft train $* on two ranks is accepted"
+    has_message out.log "${wanted[@]}" || fail "$*: another status or message than expected"
 }
 for key in memory.recompute; do
     refuse config-value "key=$key" 'value=blocs.*' 'text~=`weft inspect graph CONFIG --graph`' -- vae.yaml --set out=runs/new/none --set "$key=[blocs.*]"
@@ -133,32 +136,33 @@ a_failed_start_leaves_no_folder() {
 check a_failed_start_leaves_no_folder
 mkdir -p runs/mine && echo mine >runs/mine/note
 refuse '*' text~=nowhere -- vae.yaml --set out=runs/mine --set data.path=nowhere
-a_failed_start_keeps_what_was_there() {
-    [ "$(cat runs/mine/note)" = mine ] || fail "a start that failed removed what was there"
+a_failed_start_keeps_existing_files() {
+    [ "$(cat runs/mine/note)" = mine ] || fail "a start that failed removed a file of the folder"
 }
-check a_failed_start_keeps_what_was_there
-# every step an outlier: stops after guard.patience and says so
+check a_failed_start_keeps_existing_files
+# Every step is an outlier: the run stops after guard.patience skipped steps.
 refuse '*' 'text~=3 steps in a row were skipped' -- vae.yaml --set out=runs/nan --set stages.0.lr=10 --set stages.0.warmup_steps=0 --set guard.factor=2 --set guard.window=1 --set guard.patience=3 --set stages.0.steps=30
-# a full disk, met by checkpoints and by latents: clear message, nothing half-written under a final name
+# Checkpoints and latents on a full disk: the error names the file, and no partly written file has a
+# final name.
 a_full_disk_is_reported() {
     if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=300k tmpfs full 2>/dev/null; then
         "$WEFT" train vae.yaml --set out=full/run >full.log 2>&1
         status=$?
         left=$(ls full/run/checkpoints full/run/model 2>/dev/null | grep -v ':$' | tr '\n' ' ')
         rm -rf full/run
-        head -c 296k /dev/zero >full/filler # a block is left: the first latents do not fit
+        head -c 296k /dev/zero >full/filler # one block is free: the first latents do not fit
         ranks 2 "$WEFT" train dit.yaml --set out=full/run >latents.log 2>&1
         latents=$?
         left="$left$(find full/run -name '*.tar' -o -name complete)"
         rm full/filler
         "$WEFT" train dit.yaml --set out=full/run --set stages.1.steps=1 --set stages.0.steps=1 --set checkpoint.interval=0 --set checkpoint.keep_latest=1 >room.log 2>&1
-        has_message room.log data-report key=latents "text~=24 of 24" || { cat room.log; umount full; fail "latents are not made when there is room again"; }
+        has_message room.log data-report key=latents "text~=24 of 24" || { cat room.log; umount full; fail "latents are not encoded although the disk has space again"; }
         umount full
-        [ $status = 1 ] && has_message full.log disk-full || fail "disk full: status $status"
-        [ $latents != 0 ] && has_message latents.log disk-full 'file=*latents*' || fail "disk full of latents: status $latents"
-        [ -z "$left" ] || fail "disk full left: $left"
+        [ $status = 1 ] && has_message full.log disk-full || fail "checkpoints on a full disk: status $status"
+        [ $latents != 0 ] && has_message latents.log disk-full 'file=*latents*' || fail "latents on a full disk: status $latents"
+        [ -z "$left" ] || fail "files with final names are left on the full disk: $left"
     else
-        echo "note: no tmpfs to be had, the full disk was not tried"
+        echo "note: no tmpfs can be mounted; the full disk was not tested"
     fi
 }
 check a_full_disk_is_reported

@@ -1,10 +1,12 @@
 #!/bin/bash
-# An autoencoder trained with LPIPS and against a discriminator: each part is told, the discriminator is left
-# as it was until its start, a run that is stopped goes on to the same bits, ranks have the losses of one
-# within 1e-5 (close: they sum in another order), and without the keys nothing is there. Bad files are told by
-# file, tensor and remedy.
-# The autoencoder begins from random weights. That of Wan begins as a box average, whose flat blocks have features
-# that are equal, and rounding decides which of them a max-pool of LPIPS takes: there are two gradients there. So it may be with one unit of a ReLU, later.
+# An autoencoder trained with LPIPS and a discriminator. Every loss term is logged, the
+# discriminator does not train before loss.adversarial.start_step, and a stopped run resumes
+# bitwise. Two ranks have the losses of one (1e-5: the order of summation differs). Without the keys
+# no term is logged. Damaged network files are refused with file, tensor and remedy.
+#
+# The autoencoder starts from random weights. Wan's starts as a box average, whose flat blocks have
+# equal features. Rounding decides which of equal features a max-pool of LPIPS chooses, so that two
+# gradients are valid. A ReLU unit at 0 can have the same effect later.
 set -e
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
@@ -37,10 +39,10 @@ train() { # ranks, KEY=VALUE...
 }
 tensors() { (cd "$1" && find . -name '*.safetensors' | sort | xargs sha256sum); }
 
-# ---- one rank: what is told, and the start
+# ---- one rank: the logged terms, and the first step of the discriminator
 the_parts_are_measured_and_written() {
     train 1 checkpoint.interval=1 checkpoint.keep_latest=9
-    python3 - <<'P' || fail "the metrics of the parts"
+    python3 - <<'P' || fail "metrics.jsonl does not have every loss term"
 import json
 rows = [json.loads(line) for line in open("gan/metrics.jsonl")]
 assert len(rows) == 8
@@ -50,32 +52,32 @@ for i, r in enumerate(rows):
     assert (r["adversarial_weight"] > 0) == (i >= 3), r
 P
     same() { cmp -s "gan/checkpoints/step-0000000$1/discriminator/diffusion_pytorch_model.safetensors" "gan/checkpoints/step-0000000$2/discriminator/diffusion_pytorch_model.safetensors"; }
-    same 1 3 || fail "the discriminator was trained before its start"
-    same 3 4 && fail "the discriminator is not trained"
-    grep -q '"n_layers": 2' gan/model/discriminator/config.json || fail "no discriminator in the model"
-    [ ! -e gan/checkpoints/step-00000008/lpips ] || fail "a checkpoint holds the net of LPIPS"
+    same 1 3 || fail "the discriminator was trained before start_step"
+    same 3 4 && fail "the discriminator is not trained after start_step"
+    grep -q '"n_layers": 2' gan/model/discriminator/config.json || fail "the model has no discriminator"
+    [ ! -e gan/checkpoints/step-00000008/lpips ] || fail "a checkpoint holds the LPIPS network"
     "$WEFT" report --run gan=gan --out gan.html >/dev/null
-    for part in lpips generator discriminator; do grep -q "gan: $part" gan.html || fail "no curve of $part in the report"; done
+    for part in lpips generator discriminator; do grep -q "gan: $part" gan.html || fail "the report has no curve of $part"; done
 }
 check the_parts_are_measured_and_written
 
-# ---- stopped after its start and gone on: the same bits
+# ---- stopped after start_step and resumed: weights and moments are bitwise the same
 a_stopped_run_resumes_bitwise() {
     needs the_parts_are_measured_and_written
     train 1 out=half stages.0.steps=8 checkpoint.interval=1 checkpoint.keep_latest=9
     rm -r half/model half/checkpoints/step-0000000[5678]
     train 1 out=half checkpoint.interval=1 checkpoint.keep_latest=9
-    has_message log run-resumed value=4 || fail "did not go on"
-    [ "$(tensors gan/model)" = "$(tensors half/model)" ] || fail "a resumed run has other bits"
+    has_message log run-resumed value=4 || fail "did not resume from step 4"
+    [ "$(tensors gan/model)" = "$(tensors half/model)" ] || fail "a resumed run has another model"
     [ "$(tensors gan/checkpoints/step-00000008)" = "$(tensors half/checkpoints/step-00000008)" ] || fail "a resumed run has other moments"
 }
 check a_stopped_run_resumes_bitwise
 
-# ---- ranks, contributions that add up, and other parts
-# Two ranks have the losses of one over four steps, three of them against the discriminator, for one of five seeds: a unit of
-# LPIPS may lie within rounding of its kink (about one step in ten), and then the two have different gradients, both right.
-# What is wrong is so with every seed.
-agree() { # NAME, KEY=VALUE of two ranks alone (or -), KEY=VALUE...
+# ---- ranks, gradient accumulation, and other loss settings
+# Two ranks have the losses of one rank over four steps, three of them with the discriminator, for
+# one of five seeds. In about one step of ten a ReLU unit of LPIPS is within rounding of 0, and the
+# two runs have different valid gradients. An error shows with every seed.
+agree() { # NAME, KEY=VALUE of the two ranks only (-: none), KEY=VALUE...
     local name=$1 alone=$2 seed
     shift 2
     [ "$alone" != - ] || alone=
@@ -95,32 +97,32 @@ check two_ranks_zero agree zero parallel.zero=2 stages.0.gradient_accumulation_s
 alex="loss.lpips.backbone=alex/trunk.safetensors loss.lpips.heads=alex/heads.pth"
 check two_ranks_video agree video - $alex loss.adversarial.temporal=true loss.adversarial.layers=1 loss.adversarial.loss=vanilla \
     stages.0.frames=5 loss.adversarial.adaptive=false
-# a discriminator to begin from
+# the discriminator starts from weights
 a_discriminator_is_loaded() {
     needs the_parts_are_measured_and_written
     train 1 out=from loss.adversarial.weights=gan/model/discriminator loss.adversarial.start_step=100 stages.0.steps=1
-    cmp -s gan/model/discriminator/diffusion_pytorch_model.safetensors from/model/discriminator/diffusion_pytorch_model.safetensors || fail "loss.adversarial.weights"
+    cmp -s gan/model/discriminator/diffusion_pytorch_model.safetensors from/model/discriminator/diffusion_pytorch_model.safetensors || fail "the discriminator of loss.adversarial.weights was not loaded, or was trained before start_step"
 }
 check a_discriminator_is_loaded
 
-# ---- without the keys nothing is there
-without_the_keys_nothing_is_there() {
+# ---- without the keys there are no loss terms
+without_the_keys_no_term_is_logged() {
     train 1 out=plain loss.lpips.weight=0 loss.lpips.backbone= loss.lpips.heads= loss.adversarial.weight=0
-    ! grep -q 'lpips\|discriminator' plain/metrics.jsonl || fail "parts that were not asked for"
+    ! grep -q 'lpips\|discriminator' plain/metrics.jsonl || fail "metrics.jsonl has terms that the config does not have"
     "$WEFT" report --run plain=plain --out plain.html >/dev/null
-    ! grep -q 'plain: lpips' plain.html || fail "a curve of nothing"
-    [ ! -e plain/model/discriminator ] || fail "a discriminator that was not asked for"
+    ! grep -q 'plain: lpips' plain.html || fail "the report has a curve of a term that the config does not have"
+    [ ! -e plain/model/discriminator ] || fail "the model has a discriminator that the config does not have"
 }
-check without_the_keys_nothing_is_there
+check without_the_keys_no_term_is_logged
 
-# ---- bad files
-refused() { # what is said, KEY=VALUE...
+# ---- damaged and other network files
+refused() { # ID [FIELD=VALUE...] -- KEY=VALUE...
     take_message "$@"
     set -- "${rest[@]}"
     local set=()
     for key; do set+=(--set "$key"); done
     "$WEFT" train gan.yaml --set out=bad "${set[@]}" >log 2>&1 && fail "accepted: $*"
-    has_message log "${wanted[@]}" || fail "$*: not as expected"
+    has_message log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
     refused '*' text~=loss.lpips.backbone text~=no-such-file -- loss.lpips.backbone=no-such-file.pth

@@ -1,8 +1,9 @@
 #!/bin/bash
-# Stages of a pipeline cannot change the numbers: every schedule, by itself and beside other axes, has the losses and gradient
-# norms of one rank to 1e-5 and leaves a model of the same tensors; twice the same is the same bits. Two stages update every
-# tensor of every family as one rank does (same_updates.py). A run goes on from two
-# stages on one rank, and back. What cannot be is refused with what could.
+# Pipeline stages do not change the results. Every schedule, alone and with other axes, has the
+# losses and gradient norms of one rank (1e-5) and exports the same tensors; a repeated run is
+# bitwise identical. For every model family, two stages update every tensor as one rank does
+# (same_updates.py). A run resumes from two stages on one rank, and back. Invalid stages and
+# schedules are refused with a valid value.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -19,10 +20,10 @@ checkpoint: {interval: 0}
 stages: [{steps: 8, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup_steps: 2, lr_schedule: constant}]
 Y
 "$WEFT" train pipe.yaml >whole.log 2>&1 || { cat whole.log; fail "one rank"; }
-near() { # RUN: as one rank's
+matches_one_rank() { # RUN: losses, gradient norms and tensors are those of one rank
     paste <(losses runs/whole) <(losses "runs/$1") | awk '
         function off(a, b) {return (a > b ? a - b : b - a) > 1e-5 * (a > 0 ? a : -a)}
-        $1 != $4 || off($2, $5) || off($3, $6) {print; bad = 1} END {exit bad || NR != 8}' || fail "$1: other losses"
+        $1 != $4 || off($2, $5) || off($3, $6) {print; bad = 1} END {exit bad || NR != 8}' || fail "$1: losses or gradient norms differ from one rank"
     for part in transformer text_encoder; do
         diff <("$WEFT" inspect model runs/whole/model/$part --tensors) <("$WEFT" inspect model "runs/$1/model/$part" --tensors) ||
             fail "$1: other tensors in $part"
@@ -33,9 +34,9 @@ pipe() { # RANKS NAME DEGREES...
     shift 2
     for o in "$@"; do options+=(--set "parallel.$o"); done
     ranks "$n" "$WEFT" train pipe.yaml --set "out=runs/$name" "${options[@]}" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
-    near "$name"
+    matches_one_rank "$name"
 }
-# an autoencoder has no blocks: everybody says what splits its training instead
+# An autoencoder has no blocks. train, inspect and simulate name the axes that split its training.
 an_autoencoder_has_no_stages() {
     refuses() { "$@" >no.log 2>&1 && fail "accepted: $*"; has_message no.log layout-invalid file=vae.yaml key=parallel.pp 'text~=dp=2 or fsdp=2' || fail "$*"; }
     refuses ranks 2 "$WEFT" train vae.yaml --set out=runs/no --set parallel.pp=2
@@ -45,12 +46,13 @@ an_autoencoder_has_no_stages() {
 check an_autoencoder_has_no_stages
 two_stages_are_one_rank() {
     pipe 2 plain pp=2
-    has_message plain.log stage-report text~=pp=1 || fail "stages are not reported"
-    has_message plain.log stage-report "text~=stage 0" text~=pipeline || fail "waits are not reported"
+    has_message plain.log stage-report text~=pp=1 || fail "the degree of pp is not reported"
+    has_message plain.log stage-report "text~=stage 0" text~=pipeline || fail "the waits of the pipeline are not reported"
 }
 check two_stages_are_one_rank
-# and again, with the timeline of its last step: tasks in the table's order, their kernels inside them, what is sent and waited for
-twice_the_same_bits() {
+# Again, with the trace of the last step: tasks in the order of the schedule, kernels, sends and
+# waits.
+a_repeated_run_is_bitwise_identical() {
     needs two_stages_are_one_rank
     ranks 2 "$WEFT" train pipe.yaml --set out=runs/again --set parallel.pp=2 --set trace=true >again.log 2>&1 || { cat again.log; fail "trace: true"; }
     python3 - <<'PY' || fail "the trace"
@@ -70,10 +72,10 @@ for rank in (0, 1):
     assert len(sends) >= 6 and all(e["name"].startswith("send of the gradient of value" if rank else "send of value") for e in sends), sends
     assert any(e["name"].startswith("wait: receive of microbatch") for e in own if e["tid"] == 0)
 PY
-    cmp runs/plain/model/transformer/*.safetensors runs/again/model/transformer/*.safetensors || fail "other bits the second time"
-    diff <(losses runs/plain) <(losses runs/again) || fail "other losses the second time"
+    cmp runs/plain/model/transformer/*.safetensors runs/again/model/transformer/*.safetensors || fail "the weights of the repeated run differ"
+    diff <(losses runs/plain) <(losses runs/again) || fail "the losses of the repeated run differ"
 }
-check twice_the_same_bits
+check a_repeated_run_is_bitwise_identical
 check zero_bubble pipe 3 bubble pp=3 schedule=zero-bubble microbatches=3
 check wave pipe 4 wave pp=2 schedule=wave microbatches=3 zero=2
 check interleaved_with_tp pipe 4 split pp=2 tp=2 schedule=interleaved microbatches=2 "order=[tp, pp]"
@@ -82,27 +84,27 @@ cat >table.csv <<'Y'
 ,1F0,1B0,1F1,1B1,1F2,1B2
 Y
 check table pipe 2 table pp=2 "schedule=table.csv"
-# two stages, one rank, two stages of another schedule
-go_on() { # RANKS STEPS [OPTIONS...]
+# two stages, then one rank, then two stages with another schedule
+resume_until() { # RANKS STEPS [OPTIONS...]: starts or resumes runs/parts up to this step
     local n=$1 steps=$2
     shift 2
     ranks "$n" "$WEFT" train pipe.yaml --set out=runs/parts --set stages.0.steps="$steps" "$@" >part.log 2>&1 || { cat part.log; fail "$n ranks, $*"; }
 }
-another_number_of_stages_goes_on() {
-    go_on 2 3 --set parallel.pp=2
-    go_on 1 5
-    has_message part.log run-resumed value=3 || fail "not gone on from 3"
-    go_on 2 8 --set parallel.pp=2 --set parallel.schedule=gpipe
-    near parts
+another_number_of_stages_resumes() {
+    resume_until 2 3 --set parallel.pp=2
+    resume_until 1 5
+    has_message part.log run-resumed value=3 || fail "did not resume from step 3"
+    resume_until 2 8 --set parallel.pp=2 --set parallel.schedule=gpipe
+    matches_one_rank parts
 }
-check another_number_of_stages_goes_on
+check another_number_of_stages_resumes
 refused() { # ID [FIELD=VALUE...] -- RANKS OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
     local n=$1
     shift
     ! ranks "$n" "$WEFT" train "$@" --set out=runs/refused >refused.log 2>&1 || fail "$*: not refused"
-    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message refused.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refused config-value key=*parallel.microbatches text~=4 'text~=6 samples; use 3' -- 2 pipe.yaml --set parallel.pp=2 --set parallel.microbatches=4
 refused layout-invalid key=*parallel.schedule 'text~=multiple of 4' 'text~=(pp=4)' 'text~=6 samples' 'text~=batches of 8' -- 4 pipe.yaml \
@@ -114,7 +116,8 @@ refused layout-invalid key=*parallel.virtual_stages 'text~=virtual_stages of at 
 refused '*' 'text~=an autoencoder has no blocks' -- 2 vae.yaml --set parallel.pp=2
 printf '0F0,0B0\n1F0,1F1,1B0,1B1\n' >short.csv
 refused '*' text~=short.csv: text~=tasks -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=short.csv
-# every file that is not a schedule: the key and the remedy; a key without effect on one stage is an error
+# A file that is not a schedule: the message has the key and the remedy. A key that has no effect
+# with one stage is an error.
 echo '{"a": 1}' >wrong.json
 echo '0F0,0B0,hello' >wrong.csv
 for file in wrong.json wrong.csv short.csv; do
@@ -129,7 +132,7 @@ for command in estimate "inspect graph"; do
     ! "$WEFT" $command pipe.yaml --set parallel.schedule=bogus >refused.log 2>&1 || fail "$command accepts a schedule that does not exist"
     has_message refused.log config-choice key=parallel.schedule value=bogus || fail "$command: a schedule that does not exist"
 done
-# the weights of every family, and with schedules and other axes
+# the weights of every family, and of one with schedules and other axes
 write_update_config
 stages_of() { # CONFIG [OPTIONS...]
     one_rank "$@"
