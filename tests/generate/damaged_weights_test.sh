@@ -1,6 +1,7 @@
 #!/bin/bash
-# Model folders with damaged or missing parts are rejected before the work, with the file, the tensor and the remedy:
-# NaN and infinite weights and LoRAs, Git LFS pointers, missing folders, weights, shards and indices.
+# Model folders with damaged or missing files are rejected before the work, with the file, the
+# tensor and the remedy: NaN and infinite weights and LoRAs, Git LFS pointers, missing folders,
+# weights, shards and indices.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1
@@ -12,12 +13,12 @@ reject() {
     set -- "${rest[@]}"
     rm -f out.mp4
     "$WEFT" generate --model model --prompt x --height 32 --width 32 --frames 5 --steps 2 --out out.mp4 "$@" >log 2>&1 &&
-        fail "accepted: ${wanted[*]}"
-    has_message log "${wanted[@]}" level=error || fail "$*"
+        fail "not rejected: ${wanted[*]}"
+    has_message log "${wanted[@]}" level=error || fail "$*: another message than expected"
     ! is_progress log || fail "rejected after the work"
     [ ! -e out.mp4 ] || fail "a video was written"
 }
-# poison FILE TENSOR VALUE ELEMENT
+# poison FILE TENSOR VALUE ELEMENT: writes VALUE into this element
 poison() {
     python3 - "$@" <<'PY'
 import json, struct, sys
@@ -107,7 +108,7 @@ an_empty_folder_is_rejected() {
 }
 check an_empty_folder_is_rejected
 
-# shards: one of them, both, and the index are missing
+# one shard, both shards, or the index of the shards is missing
 shards() {
     fresh
     python3 - <<'PY'
@@ -134,7 +135,7 @@ PY
 stem=diffusion_pytorch_model
 missing_shards_are_named() {
     shards
-    "$WEFT" generate --model model --prompt x --height 32 --width 32 --frames 5 --steps 2 --out whole.mp4 >log 2>&1 || { cat log; fail "whole shards"; }
+    "$WEFT" generate --model model --prompt x --height 32 --width 32 --frames 5 --steps 2 --out whole.mp4 >log 2>&1 || { cat log; fail "generating from complete shards"; }
     rm model/transformer/$stem-00002*
     reject model-not-found "file=*$stem.safetensors.index.json" 'text~=1 of the 2' "text~=$stem-00002-of-00002" text~=Download --
     rm model/transformer/$stem-00001*

@@ -1,6 +1,7 @@
 #!/bin/bash
-# `weft generate` into .mp4, .webm, .gif and .png: the same frames in each, by lists of mixed names, after --resume
-# and with --decode-latents; what cannot be written is refused before any work.
+# `weft generate` writes .mp4, .webm, .gif and .png with the same frames, also in lists of mixed
+# names, with --resume and with --decode-latents. A format that cannot be written is refused before
+# any work.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1
@@ -9,16 +10,18 @@ model=$SRC/tests/golden/pipelines/wan_over
 base=(--model "$model" --prompt "a cat" --height 32 --width 32)
 options=("${base[@]}" --steps 3)
 quietly() { "$@" >quiet.log 2>&1 || { cat quiet.log; fail "$*"; }; }
-# refused PATTERN COMMAND...: fails before any work, says so, and leaves no file of the name `no`
+# refused ID [FIELD=VALUE...] -- COMMAND...: fails with this message before any work, and leaves no
+# file of the name `no`
 refused() {
     take_message "$@"
     set -- "${rest[@]}"
     "$@" >refused.log 2>&1 && fail "$* was accepted"
-    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
-    [ "$(count_messages refused.log job-report)" = 0 ] || { cat refused.log; fail "refused after work had begun: $*"; }
-    [ -z "$(ls -d no* 2>/dev/null)" ] || fail "left behind: $(ls -d no*)"
+    has_message refused.log "${wanted[@]}" || fail "$*: another message than expected"
+    [ "$(count_messages refused.log job-report)" = 0 ] || { cat refused.log; fail "refused after the work had begun: $*"; }
+    [ -z "$(ls -d no* 2>/dev/null)" ] || fail "files are left: $(ls -d no*)"
 }
-# psnr FILE ARRAY.npy: of the file's frames with those that the model gave; the number of frames must agree
+# psnr FILE ARRAY.npy: prints the PSNR of the file's frames to the frames of the model. The number
+# of frames must be equal.
 psnr() {
     ffmpeg -v error -nostdin -y -i "$1" -vsync passthrough -f rawvideo -pix_fmt rgb24 frames.rgb || fail "ffmpeg cannot read $1"
     python3 - "$2" <<'PY'
@@ -50,7 +53,8 @@ at_least "$png" 58 png # rounding to 8 bits alone
 }
 check the_same_frames_in_each_format
 
-# nothing is made again with --resume: the prompt, seed and settings are in the file; others are made
+# --resume keeps a finished file, which has the prompt, seed and settings. With another seed the
+# file is made from scratch.
 resume_keeps_a_finished_file() { # EXTENSION
     local extension=$1
     frames=9
@@ -59,26 +63,27 @@ resume_keeps_a_finished_file() { # EXTENSION
     before=$(stat -c '%i %Y' "v.$extension")
     quietly "$WEFT" generate "${options[@]}" --frames $frames --resume --out "v.$extension"
     has_message quiet.log run-finished "file=v.$extension" && [ "$before" = "$(stat -c '%i %Y' "v.$extension")" ] ||
-        { cat quiet.log; fail "v.$extension was made again"; }
+        { cat quiet.log; fail "--resume made v.$extension from scratch"; }
     quietly "$WEFT" generate "${options[@]}" --frames $frames --seed 5 --resume --out "v.$extension"
-    [ "$before" != "$(stat -c '%i %Y' "v.$extension")" ] || fail "v.$extension of another seed was taken"
+    [ "$before" != "$(stat -c '%i %Y' "v.$extension")" ] || fail "--resume kept v.$extension of another seed"
 }
 for extension in mp4 webm gif png; do check "resume_keeps_a_finished_file_$extension" resume_keeps_a_finished_file "$extension"; done
 
-# stopped in the middle: no file of the name, and --resume gives the bytes of a run that nothing stopped
+# Killed in the middle: no file has the final name, and --resume writes the bytes of an
+# uninterrupted run.
 a_stopped_file_is_completed() { # EXTENSION
     local extension=$1
     signal_at KILL '*s.sampling.safetensors' "$WEFT" generate "${base[@]}" --steps 20 --frames 9 --out "s.$extension" >stop.log 2>&1
-    [ -e s.sampling.safetensors ] && [ ! -e "s.$extension" ] || { cat stop.log; fail "s.$extension: not stopped in the middle"; }
+    [ -e s.sampling.safetensors ] && [ ! -e "s.$extension" ] || { cat stop.log; fail "s.$extension: not killed in the middle"; }
     quietly "$WEFT" generate "${base[@]}" --steps 20 --frames 9 --resume --out "s.$extension"
-    has_message quiet.log run-resumed file=s.sampling.safetensors 'value=[1-9]*' || fail "s.$extension: began from the start"
+    has_message quiet.log run-resumed file=s.sampling.safetensors 'value=[1-9]*' || fail "s.$extension: started from step 0"
     quietly "$WEFT" generate "${base[@]}" --steps 20 --frames 9 --out "whole.$extension"
-    cmp "s.$extension" "whole.$extension" || fail "s.$extension: other bytes after --resume"
-    [ -z "$(ls s.*.safetensors *.tmp.* 2>/dev/null)" ] || fail "left behind: $(ls s.* *.tmp.*)"
+    cmp "s.$extension" "whole.$extension" || fail "s.$extension: bytes differ after --resume"
+    [ -z "$(ls s.*.safetensors *.tmp.* 2>/dev/null)" ] || fail "files are left: $(ls s.* *.tmp.*)"
 }
 for extension in webm gif; do check "a_stopped_file_is_completed_$extension" a_stopped_file_is_completed "$extension"; done
 
-# a list of mixed names; with --resume only what is missing is made
+# a list of mixed names; --resume makes missing videos only
 cat >jobs.jsonl <<'J'
 {"prompt": "one", "frames": 9, "out": "a.webm"}
 {"prompt": "two", "frames": 9, "out": "deep/b.gif"}
@@ -94,20 +99,20 @@ a_list_of_mixed_names_is_completed() {
     rm list/deep/b.gif
     quietly "$WEFT" generate "${list[@]}" --out list --resume
     has_message quiet.log run-resumed file=list value=3 || fail "a list of mixed names with --resume"
-    stat -c '%n %i %Y' list/a.webm list/c.png list/0003.mp4 | diff before - || fail "a finished video was made again"
+    stat -c '%n %i %Y' list/a.webm list/c.png list/0003.mp4 | diff before - || fail "a finished video was made from scratch"
     cmp whole.gif list/deep/b.gif || fail "the missing .gif has other bytes"
 }
 check a_list_of_mixed_names_is_completed
 
-# a page of them
+# a report page of all formats
 a_report_has_every_format() {
     needs a_list_of_mixed_names_is_completed
     quietly "$WEFT" report --videos list --out page.html
-    [ "$(grep -o 'data:[a-z]*/[a-z0-9]*' page.html | sort -u | tr '\n' ' ')" = "data:image/gif data:image/png data:video/mp4 data:video/webm " ] || fail "weft report of mixed formats"
+    [ "$(grep -o 'data:[a-z]*/[a-z0-9]*' page.html | sort -u | tr '\n' ' ')" = "data:image/gif data:image/png data:video/mp4 data:video/webm " ] || fail "the report does not have every format"
 }
 check a_report_has_every_format
 
-# kept latents into another format
+# saved latents are decoded into another format
 saved_latents_become_another_format() {
     quietly "$WEFT" generate "${options[@]}" --frames 9 --save-latents --frames-npy --out kept.mp4
     quietly "$WEFT" generate --model "$model" --decode-latents kept.latents.safetensors --out kept.gif
@@ -131,7 +136,7 @@ refusals() {
     rm no.jsonl
 }
 check refusals
-# an FFmpeg without an encoder
+# an FFmpeg library without an encoder
 cat >without.c <<'C'
 #include <dlfcn.h>
 #include <stddef.h>
@@ -152,7 +157,7 @@ a_missing_encoder_is_named() {
 }
 check a_missing_encoder_is_named
 folders_may_have_dots() {
-    mkdir has.dots && quietly "$WEFT" generate "${options[@]}" --frames 1 --out has.dots && [ -e has.dots/0000.mp4 ] || fail "a folder whose name has a dot"
+    mkdir has.dots && quietly "$WEFT" generate "${options[@]}" --frames 1 --out has.dots && [ -e has.dots/0000.mp4 ] || fail "an existing folder whose name has a dot"
     quietly "$WEFT" generate "${options[@]}" --frames 1 --out new.dots/ && [ -e new.dots/0000.mp4 ] || fail "a new folder whose name has a dot"
 }
 check folders_may_have_dots

@@ -1,6 +1,8 @@
 #!/bin/bash
-# A text encoder that sees the first frame (LLaVA, HunyuanVideo's image to video): either spelling of its tensors, what its picture does, the
-# frames before the video, kept latents of such a walk, and what is refused. Its numbers: pipelines_test.sh, tests/golden/llava.
+# LLaVA as text encoder with the first frame as vision input (HunyuanVideo image-to-video): all
+# tensor namings are read, the image has an effect, frames before the video are cropped, saved
+# latents are decoded, and invalid inputs are refused. pipelines_test.sh and tests/golden/llava
+# compare its results with the reference implementation.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 golden=$SRC/tests/golden/pipelines
@@ -10,7 +12,9 @@ make() { # make NAME FOLDER OPTIONS...
     "$WEFT" generate --model "$folder" --prompt "a cat" --frames 5 --height 32 --width 32 --steps 2 --guidance-scale 1 --latents-npy --out "$name.mp4" "$@" \
         >"$name.log" 2>&1 || { cat "$name.log"; fail "generate $name"; }
 }
-change() { # change FROM TO CODE: a copy of a folder, changed by Python; `load` and `keep` are of JSON in it, `rename` of a file's tensors
+# change FROM TO CODE: copies a folder and runs Python code on it. load, keep and edit are for JSON
+# files of the folder; rename(FILE, FUNCTION) renames the tensors of a file.
+change() {
     cp -r "$golden/$1" "$2" && chmod -R u+w "$2" && python3 - "$2" "$3" <<'PY' || fail "change $2"
 import json, struct, sys
 folder, code = sys.argv[1:]
@@ -32,27 +36,27 @@ PY
 }
 image=$golden/hunyuan_i2v/image.png
 make own "$golden/hunyuan_i2v" --image "$image"
-every_spelling_of_its_tensors_is_read() {
+every_naming_of_its_tensors_is_read() {
     change hunyuan_i2v new 'rename("text_encoder/model.safetensors", lambda k: "lm_head.weight" if "lm_head" in k else k if k[0] == "_"
     else "model." + k.replace("language_model.model.", "language_model.").replace("vision_tower.", "vision_tower.vision_model."))'
     make new new --image "$image"
-    cmp own.latents.npy new.latents.npy || fail "the newer names: other numbers"
+    cmp own.latents.npy new.latents.npy || fail "the newer tensor names give other latents"
     change hunyuan_i2v old 'rename("text_encoder/model.safetensors", lambda k: k.replace("vision_tower.", "vision_tower.vision_model."))'
     make old old --image "$image"
-    cmp own.latents.npy old.latents.npy || fail "the older names: other numbers"
+    cmp own.latents.npy old.latents.npy || fail "the older tensor names give other latents"
     "$WEFT" inspect model old/text_encoder >inspect.txt 2>&1 || { cat inspect.txt; fail "inspect"; }
-    grep -q LlavaForConditionalGeneration inspect.txt || { cat inspect.txt; fail "inspect: which"; }
+    grep -q LlavaForConditionalGeneration inspect.txt || { cat inspect.txt; fail "inspect does not print the class"; }
 }
-check every_spelling_of_its_tensors_is_read
-# only the encoder sees another picture: the VAE's is the same
-the_encoder_sees_the_picture() {
+check every_naming_of_its_tensors_is_read
+# Only the text encoder gets another image; the image of the VAE is the same.
+the_encoder_uses_the_image() {
     change hunyuan_i2v white 'edit("image_processor/preprocessor_config.json", image_mean=[0.9, 0.1, 0.5])'
     make white white --image "$image"
-    ! cmp -s own.latents.npy white.latents.npy || fail "the encoder does not see the picture"
+    ! cmp -s own.latents.npy white.latents.npy || fail "the image has no effect on the text encoder"
 }
-check the_encoder_sees_the_picture
-the_first_frames_are_cut() {
-    python3 - <<'PY' || fail "frames of the video, or of the latents"
+check the_encoder_uses_the_image
+the_first_frames_are_cropped() {
+    python3 - <<'PY' || fail "the number of frames of the video or of the latents"
 import subprocess
 def shape(name):
     data = open(name, "rb").read()
@@ -63,25 +67,25 @@ frames = subprocess.run(["ffprobe", "-v", "error", "-count_frames", "-show_entri
 assert frames == "5", frames
 PY
 }
-check the_first_frames_are_cut
+check the_first_frames_are_cropped
 saved_latents_are_decoded() {
-    needs every_spelling_of_its_tensors_is_read
+    needs every_naming_of_its_tensors_is_read
     make kept old --image "$image" --save-latents
-    "$WEFT" generate --decode-latents kept.latents.safetensors --model old --out back.mp4 >back.log 2>&1 || { cat back.log; fail "kept latents"; }
+    "$WEFT" generate --decode-latents kept.latents.safetensors --model old --out back.mp4 >back.log 2>&1 || { cat back.log; fail "decoding saved latents"; }
     for name in own kept back; do
         ffmpeg -v error -i "$name.mp4" -f framemd5 - | grep -v '^#' >"$name.md5" || fail "frames of $name"
     done
-    cmp own.md5 kept.md5 && cmp own.md5 back.md5 || fail "kept latents: other frames, or those before the video too"
+    cmp own.md5 kept.md5 && cmp own.md5 back.md5 || fail "saved latents decode to other frames, or to the cropped frames as well"
 }
 check saved_latents_are_decoded
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
     "$WEFT" generate --frames 5 --height 32 --width 32 --steps 2 --out no.mp4 "$@" >no.log 2>&1 && fail "$*: not refused"
-    has_message no.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message no.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
-    needs every_spelling_of_its_tensors_is_read
+    needs every_naming_of_its_tensors_is_read
     refuse video-input file=old key=--image -- --model old --prompt x
     refuse prompt-invalid 'text~="<image>"' -- --model old --image "$image" --prompt "an <image> of x"
     refuse model-input-unsupported key=--window-mode -- --model old --image "$image" --prompt x --window-mode continue --window 5

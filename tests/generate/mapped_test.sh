@@ -1,10 +1,11 @@
 #!/bin/bash
-# Weights are copied out of their files' maps piece by piece: while a model is loaded its largest tensor is not in memory twice.
-# A text encoder with a table of 256 MB (a sparse file) takes that much more than the same with a small one, and little else.
+# Weights are copied from the mapped file in pieces: while a model is loaded, its largest tensor is
+# not in memory twice. A text encoder with a table of 256 MB (a sparse file) needs about that much
+# more memory than the same encoder with a small table.
 . "$SRC/tests/check.sh"
 cp -r "$SRC/tests/golden/pipelines/ltx_i2v" small
 cp -r small large
-python3 - <<'P' || fail "a large table"
+python3 - <<'P' || fail "writing the large table"
 import json, struct
 path = "large/text_encoder/model.safetensors"
 raw = open(path, "rb").read()
@@ -13,7 +14,7 @@ header, data = json.loads(raw[8:8 + size]), raw[8 + size:]
 header.pop("__metadata__", None)
 table = "shared.weight" if "shared.weight" in header else "encoder.embed_tokens.weight"
 out, at = {}, 0
-for name, t in header.items():  # the table last: the rest of the file is a hole
+for name, t in header.items():  # the table is last, as a hole of the file
     if name != table:
         n = (t["data_offsets"][1] - t["data_offsets"][0]) // 2  # f32 to bf16: the upper halves
         out[name] = {**t, "dtype": "BF16", "data_offsets": [at, at + n]}
@@ -33,7 +34,7 @@ config = json.load(open("large/text_encoder/config.json"))
 config["vocab_size"] = rows
 json.dump(config, open("large/text_encoder/config.json", "w"))
 P
-peak() { # FOLDER: MiB
+peak() { # FOLDER: prints the peak in MiB
     python3 - "$1" <<'P'
 import os, resource, subprocess, sys
 done = subprocess.run([os.environ["WEFT"], "generate", "--model", sys.argv[1], "--prompt", "a red cat", "--steps", "1", "--frames", "9",
@@ -48,7 +49,7 @@ one_copy_in_memory() {
     small=$(peak small) || fail "small: $small"
 large=$(peak large) || fail "large: $large"
 echo "peak of $small MiB, and of $large MiB with a table of 244 MiB"
-[ $((large - small)) -ge 200 ] && [ $((large - small)) -le 300 ] || fail "the table of 244 MiB takes $((large - small)) MiB"
+[ $((large - small)) -ge 200 ] && [ $((large - small)) -le 300 ] || fail "the table of 244 MiB needs $((large - small)) MiB"
 }
 check one_copy_in_memory
 finish

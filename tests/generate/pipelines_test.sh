@@ -1,10 +1,11 @@
 #!/bin/bash
-# Folders as diffusers publishes them, and the latents that its pipelines make of the same noise (tools/golden_pipeline.py).
+# Pipelines in the folders that diffusers publishes give the latents of diffusers from the same
+# noise (tools/golden_pipeline.py), with a relative error below 3e-5.
 . "$SRC/tests/check.sh"
 same_latents() { # NAME [VARIANT]
     local name=$1 folder options variant=${2:+_$2} model
     folder=$SRC/tests/golden/pipelines/$name model=$name$variant
-    # the folder, with the scheduler of the variant
+    # links to the files of the folder; a variant may replace the scheduler
     mkdir "$model"
     ln -s "$folder"/* "$model"
     mapfile -t options < <(python3 - "$folder/asked$variant.json" "$model" <<'PY'
@@ -42,7 +43,7 @@ assert error < 3e-5, error  # f32 in every step on both sides
 PY
 }
 for name in wan22 hunyuan hunyuan_i2v hunyuan_replace flux hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over ltx_i2v ltx_timed mochi cog_i2v cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11; do check $name same_latents $name; done
-# other settings of the same folders; the schedulers of Latte are those that draw no noise
+# variants: other settings of the same folders. The schedulers of Latte draw no noise.
 for name in flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done

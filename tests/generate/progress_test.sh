@@ -1,6 +1,7 @@
 #!/bin/bash
-# The progress line on a terminal: messages have lines of their own, 100 % is shown at the end alone, the time left is that of
-# the denoising steps (not of loading and the texts), and decoding is a phase of its own.
+# The progress line on a terminal: messages have their own lines, 100 % is shown at the end only,
+# the time left is that of the denoising steps (without loading and text encoding), and decoding is
+# a phase of its own.
 . "$SRC/tests/check.sh"
 export OMP_NUM_THREADS=1
 model=$SRC/tests/golden/pipelines/wan_over
@@ -16,7 +17,7 @@ def run(command):
     while True:
         try:
             part = os.read(fd, 65536)
-        except OSError:  # the other end is closed
+        except OSError:  # the process closed the terminal
             break
         if not part:
             break
@@ -55,7 +56,7 @@ text, status = run(sys.argv[1:])
 assert status == 0, text
 lines, shown = screen(text)
 lines = [str(line) for line in lines]
-for line in lines:  # a message is a whole line
+for line in lines:  # a message is a complete line
     assert not (re.search("predicted (from|peak)|goes on|stopped", line) and re.search("denoising step|decoding frame", line)), line
 assert any(re.fullmatch("predicted from the first two steps: .*", line) for line in lines), lines
 assert any("denoising step" in line for line in shown) and any("decoding frame" in line for line in shown), shown
@@ -65,7 +66,7 @@ for line in shown:
     step = re.search(r"denoising step (\d+)/(\d+), ([0-9.]+) (us|ms|s) each", line)
     left = re.search(r"  eta ([0-9.]+) (us|ms|s)$", line)
     unit = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-    if step and left:  # one video, whose decoding is not known yet
+    if step and left:  # one video, whose decoding time is not known yet
         expected = (int(step[2]) - int(step[1])) * float(step[3]) * unit[step[4]]
         assert abs(float(left[1]) * unit[left[2]] - expected) <= 0.02 * expected, line
 assert [line for line in lines if "100 %" in line], lines

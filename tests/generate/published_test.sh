@@ -1,5 +1,6 @@
 #!/bin/bash
-# What published folders have beside a transformer: a second expert with its boundary, a negative prompt; latents in and out.
+# Parts of published model folders: a second expert with its boundary, a negative prompt, initial
+# latents, and LoRA files, which are merged when the weights are loaded.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -19,12 +20,12 @@ refused() { # ID [FIELD=VALUE...] -- MODEL [options]
     take_message "$@"
     set -- "${rest[@]}"
     generate refused "$@" && fail "not refused: $*"
-    has_message generate.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message generate.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 same() { cmp -s "$1.latents.npy" "$2.latents.npy" || fail "$1 and $2 differ"; }
 differ() { ! cmp -s "$1.latents.npy" "$2.latents.npy" || fail "$1 and $2 are the same"; }
 must one runs/one/model
-# two experts that are one are that one; a boundary at the end leaves one of them alone
+# Two equal experts give the latents of one. With --boundary-ratio 1 only the second expert is used.
 for pair in "alike one" "other two"; do
     set -- $pair
     cp -r runs/one/model "$1"
@@ -49,13 +50,13 @@ two_experts_are_used() {
     differ other one
     must low other --boundary-ratio 1
     must two runs/two/model
-    # (the encoder is of the other run: only the transformers are compared)
+    # The text encoder is of the other run, so the latents differ from `two`, too.
     differ low one
     must scales alike --guidance-scale-2 2
     differ scales alike
 }
 check two_experts_are_used
-# what model_index.json names and a download lacks is not left out
+# A part that model_index.json names and the folder lacks is refused, not skipped.
 a_missing_part_is_refused() {
     for part in transformer_2 scheduler; do
         mv other/$part away
@@ -69,7 +70,7 @@ experts_of_two_sizes_are_refused() {
     refused model-config file=other key=transformer_2 -- other
 }
 check experts_of_two_sizes_are_refused
-# a negative prompt is in the place of the empty one
+# The negative prompt replaces the empty one.
 a_negative_prompt_is_used() {
     must negative runs/one/model --negative-prompt "a blue square"
     differ negative one
@@ -77,7 +78,7 @@ a_negative_prompt_is_used() {
     same nothing one
 }
 check a_negative_prompt_is_used
-# latents to begin with stand in for the seed's
+# Initial latents replace the noise of the seed.
 python3 - <<'PY'
 import random, struct
 def npy(path, shape):
@@ -99,7 +100,8 @@ initial_latents_are_used() {
     refused latents-invalid file=short.npy 'text~=2 frames x 4 x 4 x 4 channels' -- runs/one/model --init-latents short.npy
 }
 check initial_latents_are_used
-# an adapter is merged when the weights are loaded: the bits of a file that it was merged into, and none at weight 0
+# An adapter is merged when the weights are loaded: bitwise as from a merged file, and without
+# effect at weight 0.
 python3 - runs/one/model <<'PY'
 import glob, json, os, shutil, struct, sys
 def read(path):
@@ -154,12 +156,12 @@ damaged_adapters_are_refused() {
     refused option-invalid key=--lora value=style.safetensors:x -- runs/one/model --lora style.safetensors:x
     refused option-conflict file=style.safetensors key=--lora text~=transformer_2 text~=runs/one/model -- runs/one/model --lora transformer_2=style.safetensors
     refused adapter-invalid file=half.safetensors text~=lora_unet_blocks_1_ffn_2 -- runs/one/model --lora half.safetensors
-    [ "$(count_messages generate.log job-report text~=peak)" != 0 ] && fail "a bad adapter is refused behind the plan, with the weights"
+    [ "$(count_messages generate.log job-report text~=peak)" != 0 ] && fail "a damaged adapter is refused only after the memory report"
     refused '*' text~=nowhere.safetensors -- runs/one/model --lora nowhere.safetensors
 }
 check damaged_adapters_are_refused
-# each rank adds to the parts that it has
-ranks_merge_their_parts() { # SPLIT
+# Each rank merges the adapter into its tensor shards.
+ranks_merge_their_shards() { # SPLIT
     local split=$1
     ranks 2 "$WEFT" generate --model runs/one/model --prompt "a red circle" --steps 4 --frames 5 --latents-npy --out $split.mp4 \
         --lora style.safetensors --parallel $split >generate.log 2>&1 || { cat generate.log; fail "--lora on two ranks"; }
@@ -174,5 +176,5 @@ print(error)
 assert error <= 1e-5, error
 PY
 }
-for split in tp=2 fsdp=2; do check "ranks_merge_their_parts_$split" ranks_merge_their_parts "$split"; done
+for split in tp=2 fsdp=2; do check "ranks_merge_their_shards_$split" ranks_merge_their_shards "$split"; done
 finish

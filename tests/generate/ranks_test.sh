@@ -1,6 +1,7 @@
 #!/bin/bash
-# The same seed gives the same video: bitwise on one rank, alone or among others, and within 1e-5 on several ranks however
-# they split the work, where sums are taken in another order.
+# The same seed gives the same video: bitwise on one rank, alone or in a list, and within 1e-5 on
+# several ranks with every layout, because the order of summation differs. Also VAE tiles, which are
+# chosen when memory is short, and temporal tiles.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -14,7 +15,7 @@ generate() { # generate RANKS OUT OPTIONS...
 }
 prompts=(--prompt "a red circle moving left" --prompt "a blue square moving up" --prompt "")
 generate 1 one "${prompts[@]}" --sheet one.png
-the_peak_is_predicted() { has_message generate.log job-report 'videos=?*' 'value=?*' || fail "no predicted peak"; }
+the_peak_is_predicted() { has_message generate.log job-report 'videos=?*' 'value=?*' || fail "the predicted peak is not reported"; }
 check the_peak_is_predicted
 generate 1 again "${prompts[@]}"
 generate 1 alone.mp4 --prompt "a red circle moving left"
@@ -31,28 +32,28 @@ refused() { # ID [FIELD=VALUE...] -- RANKS OPTIONS...
     local n=$1
     shift
     ranks "$n" "$WEFT" generate --model runs/dit/model --prompt x --out no "$@" >generate.log 2>&1 && fail "$*: not refused"
-    has_message generate.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message generate.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
     ranks 2 "$WEFT" generate --model runs/dit/model --prompt x --out no --parallel tp=3 >generate.log 2>&1 && fail "tp=3 on 2 ranks"
-    has_message generate.log layout-invalid text~=3 text~=2 || fail "no word about ranks"
+    has_message generate.log layout-invalid text~=3 text~=2 || fail "the error does not name the numbers of ranks"
     refused layout-invalid key=*pp text~=fsdp=2 -- 2 --parallel pp=2
-    refused config-value 'text~=--parallel cp=x: cp:' -- 2 --parallel cp=x # the option that was given is named
+    refused config-value 'text~=--parallel cp=x: cp:' -- 2 --parallel cp=x # the error names the option
     refused config-set 'text~=--comm-overlap 4:' -- 2 --comm-overlap 4,4,1,3 --parallel cp=2
     refused layout-invalid key=*cfg 'text~=this guidance has 1 part' -- 2 --parallel cfg=2 --guidance-scale 1
     refused layout-invalid key=*cfg 'text~=start 4 ranks' -- 2 --parallel cfg=2 --parallel tp=2
 }
 check refusals
-the_same_command_gives_the_same_bits() {
+the_same_command_is_bitwise_identical() {
     for i in 0 1 2; do
-        cmp "one/000$i.npy" "again/000$i.npy" || fail "the same command gave other numbers"
+        cmp "one/000$i.npy" "again/000$i.npy" || fail "the same command gave other frames"
         cmp "one/000$i.mp4" "again/000$i.mp4" || fail "the same command gave another file"
     done
 }
-check the_same_command_gives_the_same_bits
+check the_same_command_is_bitwise_identical
 a_video_does_not_depend_on_others() {
-    cmp one/0000.npy alone.npy || fail "a video depends on those beside it"
-    [ -s one.png ] || fail "no sheet"
+    cmp one/0000.npy alone.npy || fail "a video depends on the other videos of the list"
+    [ -s one.png ] || fail "the contact sheet was not written"
     [ "$(ffprobe -v error -show_entries format_tags=seed -of csv=p=0 one/0001.mp4)" = 8 ] || fail "no seed in the metadata"
 }
 check a_video_does_not_depend_on_others
@@ -76,20 +77,21 @@ PY
 }
 check every_layout_is_within_rounding
 
-# a picture in tiles: on one rank and on several the same; chosen where memory is short, and refused before the first step
+# VAE tiles: two ranks give the frames of one. Tiles are chosen when memory is short; invalid sizes
+# are refused before the first step.
 large=(--prompt "a red circle moving left" --height 128 --width 128)
 generate 1 whole.mp4 "${large[@]}"
-peak() { message_field value generate.log job-report 'videos=?*' 'value=?*'; } # bytes
+peak() { message_field value generate.log job-report 'videos=?*' 'value=?*'; } # prints bytes
 whole=$(peak)
 generate 1 tiled.mp4 "${large[@]}" --vae-tile 64x64+16
 tiles_are_reported() {
-    has_message generate.log job-report 'tiles=9 tiles of 64x64' || fail "no word about tiles"
+    has_message generate.log job-report 'tiles=9 tiles of 64x64' || fail "the tiles are not reported"
 }
 check tiles_are_reported
 tiled=$(peak)
 generate 2 tiled2.mp4 "${large[@]}" --vae-tile 64x64+16
-tiles_are_near() {
-    python3 - "$whole" "$tiled" <<'PY' || fail "tiles"
+tiles_are_within_rounding_and_save_memory() {
+    python3 - "$whole" "$tiled" <<'PY' || fail "frames of tiles differ between ranks, or the predicted peak is not smaller"
 import array, struct, sys
 def load(path):
     data = open(path, "rb").read()
@@ -101,33 +103,34 @@ assert len(one) == len(whole) and error(one, two) <= 1e-5 and 0 < error(one, who
 assert int(sys.argv[2]) < 0.6 * int(sys.argv[1])
 PY
 }
-check tiles_are_near
-tiles_are_chosen_where_memory_is_short() {
+check tiles_are_within_rounding_and_save_memory
+tiles_are_chosen_when_memory_is_short() {
     generate 1 short.mp4 "${large[@]}" --memory-limit $((tiled + 20000))
-    has_message generate.log job-report 'tiles=9 tiles of 64x64' || fail "no tiles where memory is short"
+    has_message generate.log job-report 'tiles=9 tiles of 64x64' || fail "no tiles are chosen although memory is short"
 }
-check tiles_are_chosen_where_memory_is_short
+check tiles_are_chosen_when_memory_is_short
 refusals_of_memory_and_tiles() {
     refused '*' 'text~=in the smallest,' -- 1 --height 128 --width 128 --memory-limit 2MiB
-    [ "$(count_messages generate.log job-report)" != 0 ] && fail "begun without the memory for it"
+    [ "$(count_messages generate.log job-report)" != 0 ] && fail "the work began although memory is short"
     refused memory-needed file=runs/dit/model 'text~=100.00 KiB' -- 1 --memory-limit 100KiB
     refused option-invalid key=--vae-tile text~=64 'text~=auto, on, off' -- 1 --vae-tile 64
     refused '*' 'text~=multiples of 8' -- 1 --height 128 --width 128 --vae-tile 64x64+20
 }
 check refusals_of_memory_and_tiles
-# HunyuanVideo's autoencoder takes 17 frames in two tiles of time: alone they are the first rank's, with tiles of the picture all ranks'
+# The VAE of HunyuanVideo decodes 17 frames in two temporal tiles. Temporal tiles alone run on the
+# first rank; with spatial tiles, all ranks participate.
 hunyuan() { # RANKS OUT OPTIONS...
     local n=$1 out=$2
     shift 2
     ranks "$n" "$WEFT" generate --model "$SRC/tests/golden/pipelines/hunyuan" --prompt x --height 32 --width 32 --frames 17 --steps 1 \
-        --frames-npy --out "$out" "$@" >generate.log 2>&1 || { cat generate.log; fail "tiles of time on $n ranks: $*"; }
+        --frames-npy --out "$out" "$@" >generate.log 2>&1 || { cat generate.log; fail "temporal tiles on $n ranks: $*"; }
 }
-tiles_of_time() {
+temporal_tiles() {
     hunyuan 1 time.mp4
     hunyuan 2 time2.mp4 --parallel tp=2
     hunyuan 1 both.mp4 --vae-tile 24x24+8
     hunyuan 2 both2.mp4 --vae-tile 24x24+8 --parallel tp=2
-    python3 - <<'PY' || fail "tiles of time"
+    python3 - <<'PY' || fail "temporal tiles on two ranks differ from one rank"
 import array, struct
 def load(path):
     data = open(path, "rb").read()
@@ -139,5 +142,5 @@ for name in "time", "both":
     assert len(a) == len(b) == 17 * 32 * 32 * 3 and error <= 1e-5
 PY
 }
-check tiles_of_time
+check temporal_tiles
 finish

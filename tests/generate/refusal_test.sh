@@ -1,6 +1,7 @@
 #!/bin/bash
-# weft generate from the command line: samplers, guidance and shift each change the video, new folders are made, and what
-# cannot be done is refused with the place and the remedy, before the denoising.
+# weft generate from the command line: sampler, guidance and shift each change the video, and new
+# folders are created. Invalid options, models and prompts are refused before the denoising, with
+# the place and the remedy.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -18,10 +19,10 @@ every_option_changes_the_video() {
         done
     done
     [ "$(cat new/folder/*.npy | wc -c)" -gt 0 ] && [ -s sheets/deep/x.png ] || fail "no files"
-    [ "$(md5sum new/folder/*.npy | cut -d' ' -f1 | sort -u | wc -l)" = 8 ] || { md5sum new/folder/*; fail "an option without effect"; }
+    [ "$(md5sum new/folder/*.npy | cut -d' ' -f1 | sort -u | wc -l)" = 8 ] || { md5sum new/folder/*; fail "an option has no effect"; }
 }
 check every_option_changes_the_video
-# what a killed run was writing under these names goes, what others write stays
+# Temporary files of a killed run with these names are removed; those of other processes stay.
 leftovers_of_a_killed_run_are_removed() {
     needs every_option_changes_the_video
     dead=$(bash -c 'echo $$')
@@ -30,21 +31,21 @@ leftovers_of_a_killed_run_are_removed() {
     make_video --sampler heun --guidance-scale 3 --shift 5 --frames-npy --out again.mp4
     make_video --out videos
     [ "$(echo *.tmp.* videos/*)" = "again.mp4.tmp.$$ other.mp4.tmp.$dead videos/0000.mp4 videos/prompts.jsonl" ] ||
-        fail "leftovers of a killed run: $(echo *.tmp.* videos/*)"
+        fail "other files than expected: $(echo *.tmp.* videos/*)"
     cmp again.npy new/folder/heun-3-5.npy || fail "the same options gave another video"
 }
 check leftovers_of_a_killed_run_are_removed
 
-# refuse PATTERN ARGUMENTS...: and nothing is left at refused.mp4
+# refuse ID [FIELD=VALUE...] -- ARGUMENTS...: refused with this message; refused.mp4 is not written
 refuse() { check "refuses $*" refused "$@"; }
 refused() {
     take_message "$@"
     set -- "${rest[@]}"
     "$WEFT" generate --prompt x --out refused.mp4 "$@" >out.log 2>&1
     local status=$?
-    [ $status != 0 ] && has_message out.log "${wanted[@]}" || fail "$*: not as expected"
+    [ $status != 0 ] && has_message out.log "${wanted[@]}" || fail "$*: another message than expected"
     ! is_progress out.log || fail "weft generate $*: refused after the work"
-    [ ! -e refused.mp4 ] || fail "weft generate $*: refused, but there is a video"
+    [ ! -e refused.mp4 ] || fail "weft generate $*: refused, but a video was written"
 }
 refuse model-not-found file=nowhere -- --model nowhere
 refuse option-invalid key=--timesteps value=x -- --model $model --timesteps 999,x
@@ -61,11 +62,11 @@ a_given_schedule_is_used() {
     has_message out.log job-report "text~=3 steps" || fail "the number of steps"
     "$WEFT" generate "${given[@]}" --timesteps 1000,600,200 --out times.mp4 >out.log 2>&1 || fail "--timesteps"
     make_video --frames-npy --out own.mp4
-    ! cmp -s given.npy own.npy || fail "--sigmas changes nothing"
-    ! cmp -s times.npy own.npy || fail "--timesteps changes nothing"
+    ! cmp -s given.npy own.npy || fail "--sigmas has no effect"
+    ! cmp -s times.npy own.npy || fail "--timesteps has no effect"
 }
 check a_given_schedule_is_used
-# what guidance does not use
+# options that the guidance method does not use
 refuse option-no-effect key=--negative-prompt value=blurry -- --model $model --guidance-scale 1 --negative-prompt blurry
 refuse model-input-unsupported key=--guidance-method value=true_cfg -- --model $model --true-cfg-scale 3
 refuse option-no-effect key=--true-cfg-scale -- --model $model --guidance-method cfg --true-cfg-scale 3
@@ -76,7 +77,7 @@ refuse option-required key=--true-cfg-scale -- --model $flux --frames 1 --height
 refuse option-invalid key=--max-sequence-length value=513 -- --model $flux --frames 1 --height 64 --width 96 --max-sequence-length 513
 a_negative_prompt_of_a_list_has_an_effect() {
     echo '{"prompt": "x", "negative": "blurry", "guidance": 1}' >list.jsonl
-    "$WEFT" generate --model $model --prompts list.jsonl --out listed >out.log 2>&1 && fail "a negative prompt without effect passed"
+    "$WEFT" generate --model $model --prompts list.jsonl --out listed >out.log 2>&1 && fail "a negative prompt without effect is accepted"
     has_message out.log option-no-effect file=list.jsonl line=1 key=negative value=blurry
 }
 check a_negative_prompt_of_a_list_has_an_effect
@@ -90,7 +91,7 @@ a_missing_file_is_named() { # PART
     done
 }
 for part in transformer text_encoder vae; do check "a_missing_file_of_${part}_is_named" a_missing_file_is_named $part; done
-# weights that lost their end, or of which a bit is another one, are named before the work
+# Truncated weights, and weights with a changed bit, are named before the work.
 damaged_weights_are_named() { # PART
     local part=$1 how
     for how in cut data header zeros; do
@@ -125,30 +126,30 @@ printf '# no prompt\n\n' >none.txt
 refuse job-invalid file=none.txt -- --model $model --prompts none.txt
 a_folder_as_video_is_refused() {
     mkdir folder.mp4
-    "$WEFT" generate --model $model --prompt x --steps 1 --out folder.mp4 >folder.log 2>&1 && fail "--out folder.mp4"
-    has_message folder.log file-exists file=folder.mp4 && ! is_progress folder.log || { cat folder.log; fail "a folder as video"; }
+    "$WEFT" generate --model $model --prompt x --steps 1 --out folder.mp4 >folder.log 2>&1 && fail "a folder is accepted as --out folder.mp4"
+    has_message folder.log file-exists file=folder.mp4 && ! is_progress folder.log || { cat folder.log; fail "the error of a folder as video"; }
 }
 check a_folder_as_video_is_refused
 refuse video-size key=--frames 'text~=1 + 4 n frames, not 6;' text~=5 -- --model $model --frames 6
 refuse option-choice key=--sampler "text~='foo'" 'text~=euler, heun' -- --model $model --sampler foo
 refuse option-invalid key=--guidance-scale text~=nan 'text~=0 to 100' -- --model $model --guidance-scale nan
-printf '\n# two of them\n {"prompt": "x", "steps": 0}\n' >behind.txt # JSON behind a comment
+printf '\n# two of them\n {"prompt": "x", "steps": 0}\n' >behind.txt # JSON after a comment
 refuse json-value file=behind.txt line=3 key=steps text~=0 -- --model $model --prompts behind.txt
-# prompts that are no text, and one that is longer than the model reads
+# prompts that are not UTF-8 text, and one that is longer than max_length
 refuse prompt-invalid file=--prompt line=2 -- --model $model --prompt "$(printf 'a\377')"
 printf 'a dog\n\na\0cat\n' >nul.txt
 refuse prompt-invalid file=nul.txt line=3 -- --model $model --prompts nul.txt
-a_cut_prompt_is_reported() {
-    "$WEFT" generate --model $model --steps 1 --out long.mp4 --prompt "$(printf '%0300d' 0)" >long.log 2>&1 || { cat long.log; fail "a long prompt"; }
-    has_message long.log prompt-truncated 'text~=prompt 1' 'text~=300 bytes' || fail "a cut prompt is not said"
+a_truncated_prompt_is_reported() {
+    "$WEFT" generate --model $model --steps 1 --out long.mp4 --prompt "$(printf '%0300d' 0)" >long.log 2>&1 || { cat long.log; fail "generating from a long prompt"; }
+    has_message long.log prompt-truncated 'text~=prompt 1' 'text~=300 bytes' || fail "the truncated prompt is not reported"
 }
-check a_cut_prompt_is_reported
-a_byte_order_mark_is_no_text() {
+check a_truncated_prompt_is_reported
+a_byte_order_mark_is_skipped() {
     printf '\357\273\277a red circle moving left\n' >bom.txt
-    "$WEFT" generate --model $model --steps 2 --prompts bom.txt --out bom >bom.log 2>&1 || { cat bom.log; fail "a prompt behind a byte order mark"; }
-    grep -q '"prompt":"a red circle moving left"' bom/prompts.jsonl || grep -q '"prompt": "a red circle moving left"' bom/prompts.jsonl || { cat bom/prompts.jsonl; fail "the mark became text"; }
+    "$WEFT" generate --model $model --steps 2 --prompts bom.txt --out bom >bom.log 2>&1 || { cat bom.log; fail "generating from a prompt after a byte order mark"; }
+    grep -q '"prompt":"a red circle moving left"' bom/prompts.jsonl || grep -q '"prompt": "a red circle moving left"' bom/prompts.jsonl || { cat bom/prompts.jsonl; fail "the byte order mark is in the prompt"; }
 }
-check a_byte_order_mark_is_no_text
+check a_byte_order_mark_is_skipped
 other_formats_are_refused() {
     "$WEFT" generate --model $model --prompt x --steps 1 --out foo.avi >avi.log 2>&1 && fail "--out foo.avi"
     "$WEFT" generate --model $model --prompt x --steps 1 --out foo.png >png.log 2>&1 && fail "--out foo.png"
@@ -159,22 +160,22 @@ check other_formats_are_refused
 refuse model-not-found file=runs/dit text~=runs/dit/model -- --model runs/dit
 touch plain
 refuse file-io file=plain -- --model $model --sheet plain/x.png
-# only rank 0 writes: its failure ends the other rank at once, too
+# Only rank 0 writes. Its failure ends the other rank at once.
 a_failure_of_rank_0_ends_the_others() {
     begin=$SECONDS
     ranks 2 "$WEFT" generate --model $model --prompt x --steps 2 --out plain/x.mp4 >out.log 2>&1 && fail "2 ranks: exit code 0"
-    has_message out.log file-io file=plain || fail "2 ranks: no reason"
-    [ $((SECONDS - begin)) -lt 60 ] || fail "2 ranks: the failure of one took $((SECONDS - begin)) s"
+    has_message out.log file-io file=plain || fail "2 ranks: the error is not reported"
+    [ $((SECONDS - begin)) -lt 60 ] || fail "2 ranks: the other rank ended only after $((SECONDS - begin)) s"
 }
 check a_failure_of_rank_0_ends_the_others
 a_full_disk_is_reported() {
     if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=4k tmpfs full 2>/dev/null; then
         "$WEFT" generate --model $model --prompt x --steps 2 --frames-npy --out full/x.mp4 >full.log 2>&1
         status=$?
-        left=$(ls -A full | grep -vx 'x\.\(sampling\|latents\)\.safetensors') # from which --resume goes on
+        left=$(ls -A full | grep -vx 'x\.\(sampling\|latents\)\.safetensors') # the files from which --resume resumes
         umount full
-        [ $status = 1 ] && has_message full.log disk-full text~=full/x || fail "disk full: status $status"
-        [ -z "$left" ] || fail "disk full left: $left"
+        [ $status = 1 ] && has_message full.log disk-full text~=full/x || fail "a full disk: status $status"
+        [ -z "$left" ] || fail "files are left on the full disk: $left"
     else
         skip "no tmpfs can be mounted"
     fi

@@ -1,5 +1,7 @@
 #!/bin/bash
-# Weights kept as bf16: half the memory, and the very numbers of the same weights as f32, since products are f32 either way.
+# Weights in bf16 in memory need half the bytes and give bitwise the frames of the same weights as
+# f32, because products are computed in f32 in both cases. fp8 weights without scale factors are
+# exact in bf16; with scale factors the rounding is reported.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -15,7 +17,7 @@ generate() { # MODEL OUT OPTIONS...
     "$WEFT" generate --model "$model" --prompt "a red circle" --seed 3 --steps 3 --frames-npy --out "$out.mp4" "$@" >"$out.log" 2>&1 ||
         { cat "$out.log"; fail "weft generate $*"; }
 }
-peak() { message_field value "$1.log" job-report rank= text~=peak; } # bytes
+peak() { message_field value "$1.log" job-report rank= text~=peak; } # prints bytes
 whole=runs/dit/model/transformer/diffusion_pytorch_model.safetensors half=runs/half/model/transformer/diffusion_pytorch_model.safetensors
 bf16_halves_the_file() {
     [ "$(stat -c %s $half)" -lt $(($(stat -c %s $whole) * 51 / 100)) ] || fail "export_dtype: bf16 does not halve the file"
@@ -26,11 +28,13 @@ weights_as_stored_and_rounded() {
     generate runs/half/model stored
     generate runs/half/model widened --weights f32
     generate runs/dit/model rounded --weights bf16
-    cmp stored.npy widened.npy || fail "bf16 weights in memory give other numbers than the same ones widened"
-    cmp -s stored.npy f32.npy && fail "bf16 weights give the numbers of f32 weights"
-    cmp -s rounded.npy f32.npy && fail "--weights bf16 rounds nothing"
-    # close: bf16 has 8 bits; vectors (biases, norms) stay f32 where the file has them so
-    python3 - <<'PY' || fail "rounded weights"
+    cmp stored.npy widened.npy || fail "bf16 weights give other frames than the same weights as f32"
+    cmp -s stored.npy f32.npy && fail "bf16 weights give the frames of the unrounded f32 weights"
+    cmp -s rounded.npy f32.npy && fail "--weights bf16 has no effect"
+    # Frames are close, because bf16 has 8 significant bits. Vectors (biases, norms) that the file
+    # has in
+# f32 stay f32.
+    python3 - <<'PY' || fail "frames of rounded weights are equal to, or too far from, those of f32"
 import array, struct
 def load(path):
     data = open(path, "rb").read()
@@ -44,18 +48,18 @@ for other in (rounded, stored):
 PY
 }
 check weights_as_stored_and_rounded
-rounded_weights_take_less_memory() {
+rounded_weights_need_less_memory() {
     needs weights_as_stored_and_rounded
     python3 - "$(peak f32)" "$(peak rounded)" <<'PY' || fail "predicted peaks: $(peak f32), $(peak rounded)"
 import sys
 wide, narrow = (int(t) / 1024 for t in sys.argv[1:])
 import os
 weights = os.path.getsize("runs/dit/model/transformer/diffusion_pytorch_model.safetensors") / 1024
-assert wide - narrow > 0.4 * weights, (wide, narrow, weights) # half, but for the widened copy of the matrix at work
+assert wide - narrow > 0.4 * weights, (wide, narrow, weights) # half, minus the f32 copy of the matrix in use
 PY
 }
-check rounded_weights_take_less_memory
-# fp8 fits bf16; with a factor it does not, and the message bounds the change
+check rounded_weights_need_less_memory
+# fp8 is exact in bf16. With a scale factor it is rounded, which a message reports.
 fp8_weights_are_exact_or_reported() {
     cp -r runs/dit/model eight && rm eight/transformer/*.safetensors
     "$WEFT" convert runs/dit/model/transformer converted --dtype f8 >convert.log 2>&1 || { cat convert.log; fail "weft convert"; }
@@ -77,13 +81,13 @@ open(path, "wb").write(struct.pack("<Q", len(text)) + text + body)
 PY
     generate eight eight
     generate eight eight_f32 --weights f32
-    cmp eight.npy eight_f32.npy || fail "fp8 without factors is rounded"
-    ! has_message eight.log weights-rounded || fail "a message although nothing is rounded"
+    cmp eight.npy eight_f32.npy || fail "fp8 without scale factors is rounded"
+    ! has_message eight.log weights-rounded || fail "rounding is reported although nothing is rounded"
     generate scaled scaled
     generate scaled scaled_f32 --weights f32
-    has_message scaled.log weights-rounded level=warning file=transformer || fail "no message"
-    ! has_message scaled_f32.log weights-rounded || fail "a message with --weights f32"
-    python3 - <<'PY' || fail "the change"
+    has_message scaled.log weights-rounded level=warning file=transformer || fail "rounding is not reported"
+    ! has_message scaled_f32.log weights-rounded || fail "rounding is reported with --weights f32"
+    python3 - <<'PY' || fail "rounding changes the frames by nothing or by 5e-3 and more"
 import array, struct
 def load(path):
     data = open(path, "rb").read()
@@ -96,8 +100,8 @@ PY
 }
 check fp8_weights_are_exact_or_reported
 an_unknown_kind_of_weights_is_refused() {
-    "$WEFT" generate --model runs/dit/model --prompt x --weights fp4 >refused.log 2>&1 && fail "--weights fp4 was taken"
-    has_message refused.log option-choice key=--weights "text~='fp4'" 'text~=stored, f32, bf16, gguf' || fail "the refusal"
+    "$WEFT" generate --model runs/dit/model --prompt x --weights fp4 >refused.log 2>&1 && fail "--weights fp4 is accepted"
+    has_message refused.log option-choice key=--weights "text~='fp4'" 'text~=stored, f32, bf16, gguf' || fail "the error of --weights fp4"
 }
 check an_unknown_kind_of_weights_is_refused
 finish

@@ -1,11 +1,13 @@
 #!/bin/bash
-# What a video is made from beside its noise: a video made over, masks, what lies around it, windows over time, images; by every
-# sampler; on several ranks; and what a model cannot do is refused with the place, the remedy and models that can.
+# Visual conditioning of `weft generate`: video-to-video, inpainting masks, outpainting, temporal
+# windows, first and last frames, and the frame rate; with several samplers and on two ranks. Inputs
+# that a model does not support are refused with the option, the remedy and models that support
+# them.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMPI_MCA_btl=self,vader
 golden=$SRC/tests/golden/pipelines
-wan=$golden/wan_over # text to video: 32 x 32, 4 x 4 cells
+wan=$golden/wan_over # text to video: 32 x 32 pixels, 4 x 4 latent cells
 picture=$golden/wan_over/video.png
 square=(--height 32 --width 32)
 size=("${square[@]}" --frames 9)
@@ -39,7 +41,8 @@ def write(path, shape, x):
     open(path, "wb").write(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + array.array("f", x).tobytes())
 PY
 
-# what a mask keeps is the video's to the last bit, whatever the sampler, the seed and the strength; what it does not is not
+# Latents that a mask keeps are bitwise those of the video, with any sampler, seed and strength. The
+# other latents differ.
 a_mask_keeps_the_video() {
     samplers=(euler heun unipc dpmpp ddpm res_2mid)
     for sampler in "${samplers[@]}"; do
@@ -47,13 +50,13 @@ a_mask_keeps_the_video() {
     done
     make mask-seed --model "$wan" "${size[@]}" --video "$picture" --mask left.png --seed 5
     make mask-short --model "$wan" "${size[@]}" --video "$picture" --mask left.png --strength 0.5 --steps 4
-    # another path, other parameters, and an answer that is v: a model of CogVideoX, from an image too
+    # CogVideoX: a DDPM model with v-prediction, with an image as well
     make cog-mask --model "$golden/cog_i2v" "${size[@]}" --image "$golden/cog_i2v/image.png" --video "$picture" --mask left.png
     make cog-seed --model "$golden/cog_i2v" "${size[@]}" --image "$golden/cog_i2v/image.png" --video "$picture" --mask left.png --seed 5
-    # around a video: one cell to the left, one below
+    # outpainting: one latent cell to the left and to the right, one below
     make around --model "$wan" "${size[@]}" --video small.png --outpaint 8,0,8,8
     make around-seed --model "$wan" "${size[@]}" --video small.png --outpaint 8,0,8,8 --seed 5
-    python3 - "${samplers[@]}" <<'PY' || fail "masks"
+    python3 - "${samplers[@]}" <<'PY' || fail "kept latents differ, or other latents are equal"
 import math, sys
 from latents import load
 def same(a, b, kept):
@@ -72,15 +75,16 @@ PY
 }
 check a_mask_keeps_the_video
 
-# windows: all frames in one are none; in one step of Euler they are the windows' own answers, blended by their shares
-one_window_is_none() {
+# Temporal windows: one window of all frames has no effect. With one Euler step, the latents are the
+# predictions of the windows, blended by their weights.
+one_window_has_no_effect() {
     make plain --model "$wan" "${square[@]}" --frames 25 --guidance-scale 3
     make one-window --model "$wan" "${square[@]}" --frames 25 --guidance-scale 3 --window 25
-    cmp plain.latents.npy one-window.latents.npy || fail "one window is not none"
+    cmp plain.latents.npy one-window.latents.npy || fail "one window of all frames changes the latents"
 }
-check one_window_is_none
+check one_window_has_no_effect
 windows_are_blended() {
-    needs one_window_is_none
+    needs one_window_has_no_effect
     make windows --model "$wan" "${square[@]}" --frames 25 --guidance-scale 3 --window 13 --window-overlap 8
     python3 - <<'PY' || fail "noise"
 import random
@@ -96,7 +100,7 @@ PY
     for i in 0 1 2; do
         make part$i "${once[@]}" --frames 13 --init-latents part$i.npy
     done
-    python3 - <<'PY' || fail "windows"
+    python3 - <<'PY' || fail "the latents are not the blended windows"
 from latents import load
 long, _ = load("long")
 parts, first = [load(f"part{i}")[0] for i in range(3)], (0, 2, 3)
@@ -117,37 +121,37 @@ check windows_are_blended
 peak() { echo $(($(message_field value "$1.log" job-report rank= text~=peak) / 1024)); } # KiB
 windows_save_memory() {
     large=(--model "$wan" --height 96 --width 96 --frames 81 --steps 1)
-    "$WEFT" generate --prompt x --out large.mp4 "${large[@]}" --init-latents no-such.npy >large.log 2>&1 # told, and ends
+    "$WEFT" generate --prompt x --out large.mp4 "${large[@]}" --init-latents no-such.npy >large.log 2>&1 # fails after the report of the peak
     "$WEFT" generate --prompt x --out pieces.mp4 "${large[@]}" --init-latents no-such.npy --window 9 >pieces.log 2>&1
     [ "$(peak large)" -gt 0 ] && [ "$(peak pieces)" -lt "$(peak large)" ] || fail "windows do not save memory: $(peak pieces) and $(peak large) KiB"
 }
 check windows_save_memory
 
-# a video that is made over is read frame by frame: 241 of them as floats would be 25 MiB
+# A video of --video is read frame by frame: all 241 frames as floats would be 25 MiB.
 a_video_is_read_frame_by_frame() {
     over=(--model "$wan" --height 96 --width 96 --frames 241 --steps 1 --init-latents no-such.npy --window 9)
     "$WEFT" generate --prompt x --out plain.mp4 "${over[@]}" >plain.log 2>&1
     "$WEFT" generate --prompt x --out over.mp4 "${over[@]}" --video "$picture" --strength 1 >over.log 2>&1
-    [ "$(peak over)" -gt 0 ] && [ "$(peak over)" -le $(($(peak plain) + 1024)) ] || fail "--video takes $(peak over) KiB, without $(peak plain)"
+    [ "$(peak over)" -gt 0 ] && [ "$(peak over)" -le $(($(peak plain) + 1024)) ] || fail "predicted peak $(peak over) KiB with --video, $(peak plain) KiB without"
 }
 check a_video_is_read_frame_by_frame
 
-# an image: another one makes another video, and the first frame of a model that is given it clean is it
+# Another image gives another video. A model with a clean first frame keeps it for every seed.
 an_image_is_the_first_frame() {
     make image --model "$golden/wan_ti2v" "${size[@]}" --image "$golden/wan_ti2v/image.png"
     make image-seed --model "$golden/wan_ti2v" "${size[@]}" --image "$golden/wan_ti2v/image.png" --seed 8
     make image-other --model "$golden/wan_ti2v" "${size[@]}" --image "$picture"
     make text --model "$golden/wan_ti2v" "${size[@]}"
-    python3 - <<'PY' || fail "a first frame"
+    python3 - <<'PY' || fail "the first latent frame, or the effect of the image"
 from latents import load
 (a, _), (b, _), (c, _) = (load(n) for n in ("image", "image-seed", "image-other"))
 for cell in a:
     assert (a[cell] == b[cell]) == (cell[0] == 0), cell
     assert a[cell] != c[cell], cell
 PY
-    has_message image.log video-input-resized file=*image.png text~=32x40 text~=32x32, 'text~=--fit crop' || fail "stretching is not said"
+    has_message image.log video-input-resized file=*image.png text~=32x40 text~=32x32, 'text~=--fit crop' || fail "the stretched image is not reported"
     make crop --model "$golden/wan_ti2v" "${size[@]}" --image wide.png --fit crop
-    has_message crop.log video-input-resized file=wide.png text~=48x32 text~=32x32, 'text~=33 %' text~=width || fail "cutting is not said"
+    has_message crop.log video-input-resized file=wide.png text~=48x32 text~=32x32, 'text~=33 %' text~=width || fail "the cropped image is not reported"
     python3 -c 'import pictures; pictures.draw("wide-mask.png", 48, 32, lambda x, y: (255,) * 3 if x < 9 else (0,) * 3)'
     make mask-wide --model "$wan" "${size[@]}" --video "$picture" --mask wide-mask.png --steps 2
     has_message mask-wide.log video-input-resized file=wide-mask.png text~=48x32 text~=32x32, || fail "a stretched mask is not reported"
@@ -155,24 +159,24 @@ PY
 }
 check an_image_is_the_first_frame
 
-# a rate is told to a model that takes one
+# The frame rate is an input of models that take one.
 a_rate_is_used() {
     make rate --model "$golden/ltx_i2v" --height 64 --width 96 --frames 17 --steps 2 --image "$golden/ltx_i2v/image.png"
     make rate-25 --model "$golden/ltx_i2v" --height 64 --width 96 --frames 17 --steps 2 --image "$golden/ltx_i2v/image.png" --fps 25
     make rate-10 --model "$golden/ltx_i2v" --height 64 --width 96 --frames 17 --steps 2 --image "$golden/ltx_i2v/image.png" --fps 10
-    cmp rate.latents.npy rate-25.latents.npy || fail "LTX's own rate is not 25"
-    ! cmp -s rate.latents.npy rate-10.latents.npy || fail "a rate without effect"
+    cmp rate.latents.npy rate-25.latents.npy || fail "the default frame rate of LTX is not 25"
+    ! cmp -s rate.latents.npy rate-10.latents.npy || fail "--fps has no effect"
 }
 check a_rate_is_used
 
-# ranks split what is given as the rest
+# Ranks split visual inputs like the latents.
 ranks_make_the_same_video() { # SPLIT
     local split=$1
     mpirun -n 2 "$WEFT" generate --prompt "a red cat" --latents-npy --out ranks.mp4 --model "$golden/wan_flf" "${size[@]}" --guidance-scale 3 \
         --image "$picture" --last-image small.png --steps 3 --window 5 --parallel $split >ranks.log 2>&1 || { cat ranks.log; fail "2 ranks, $split"; }
-    [ "$(count_messages ranks.log video-input-resized file=small.png text~=16x32)" = 1 ] || { cat ranks.log; fail "2 ranks: stretching is not said once"; }
+    [ "$(count_messages ranks.log video-input-resized file=small.png text~=16x32)" = 1 ] || { cat ranks.log; fail "2 ranks: the stretched image is not reported exactly once"; }
     [ -e alone.latents.npy ] || make alone --model "$golden/wan_flf" "${size[@]}" --guidance-scale 3 --image "$picture" --last-image small.png --window 5
-    python3 - <<'PY' || fail "2 ranks, $split: another video"
+    python3 - <<'PY' || fail "2 ranks, $split: the latents differ from one rank"
 from latents import load
 (a, _), (b, _) = load("alone"), load("ranks")
 worst = max(abs(u - v) for cell in a for u, v in zip(a[cell], b[cell]))
@@ -186,9 +190,9 @@ refused() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
     "$WEFT" generate --prompt x --out refused.mp4 "$@" $(default_steps "$@") >out.log 2>&1 && fail "weft generate $*: not refused"
-    has_message out.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message out.log "${wanted[@]}" || fail "$*: another message than expected"
     ! is_progress out.log || fail "weft generate $*: refused after the work"
-    [ ! -e refused.mp4 ] || fail "weft generate $*: refused, but there is a video"
+    [ ! -e refused.mp4 ] || fail "weft generate $*: refused, but a video was written"
 }
 refuse model-input-unsupported key=--image text~=HunyuanVideo 'text~=WanTransformer3DModel (I2V' text~=LTXVideoTransformer3DModel -- --model "$golden/hunyuan" "${size[@]}" --image "$picture"
 refuse model-input-unsupported file=*wan_over key=--image text~=expand_timesteps 'text~=--video FILE' -- --model "$wan" "${size[@]}" --image "$picture"
@@ -214,8 +218,8 @@ refuse option-no-effect key=--eta text~=0.5 text~=unipc 'text~=--sampler ddim' -
 refuse option-no-effect key=--guidance-scale-2 text~=3 text~=--boundary-ratio -- --model "$wan" "${size[@]}" --guidance-scale-2 3
 refuse option-no-effect key=--on 'text~=--parallel auto' -- --model "$wan" "${size[@]}" --on h100
 refuse option-no-effect key=--window-overlap text~=8 'text~=--window N' -- --model "$wan" "${size[@]}" --window-overlap 8
-# a video that is too short says what there is
-"$WEFT" generate --model "$wan" --prompt x "${square[@]}" --steps 1 --frames 5 --out short.mp4 >short.log 2>&1 || { cat short.log; fail "a short video"; }
+# The error of a video with too few frames names its number of frames.
+"$WEFT" generate --model "$wan" --prompt x "${square[@]}" --steps 1 --frames 5 --out short.mp4 >short.log 2>&1 || { cat short.log; fail "making a short video"; }
 refuse video-input file=short.mp4 'text~=5 frames,' text~=9 text~=--frames -- --model "$wan" "${size[@]}" --video short.mp4
 rm -rf part && cp -r "$golden/wan_i2v" part && rm -r part/image_encoder
 refuse '*' text~=image_encoder -- --model part "${size[@]}" --image "$picture"

@@ -1,6 +1,8 @@
 #!/bin/bash
-# Caches between steps in whole walks of many families, as diffusers publishes them (tests/golden/pipelines), and weft eval cache:
-# steps that all refresh give the latents without a cache to the last bit; what cannot be cached is refused with the remedy.
+# The feature cache with complete sampling trajectories of many model families, in the folders of
+# diffusers (tests/golden/pipelines), and `weft eval cache`. If every step refreshes, the latents
+# are bitwise those without a cache. Layouts give the latents of one rank. A model that cannot be
+# cached is refused with the remedy.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
@@ -31,20 +33,20 @@ a_cache_that_always_refreshes_is_exact() { # NAME
     local name=$1
     make off-$name $name || { cat off-$name.log; fail "$name"; }
     make all $name --feature-cache every:1,front=0 || { cat all.log; fail "$name, every:1"; }
-    cmp -s off-$name.latents.npy all.latents.npy || fail "$name: steps that all refresh give other latents"
+    cmp -s off-$name.latents.npy all.latents.npy || fail "$name: other latents although every step refreshes"
 }
 for name in wan22 wan_ti2v hunyuan flux ltx_i2v mochi cog15 cosmos2; do check "a_cache_that_always_refreshes_is_exact_$name" a_cache_that_always_refreshes_is_exact "$name"; done
 a_cache_skips_steps() { # NAME
     local name=$1
     needs "a_cache_that_always_refreshes_is_exact_$name"
     make half $name --feature-cache every:2,front=0,warm=0,last=0 || { cat half.log; fail "$name, every:2"; }
-    cmp -s off-$name.latents.npy half.latents.npy && fail "$name: a cache that changes nothing"
-    has_message half.log job-report text~=R.R || fail "$name: no step was left out"
+    cmp -s off-$name.latents.npy half.latents.npy && fail "$name: the cache has no effect"
+    has_message half.log job-report text~=R.R || fail "$name: no step reused the cache"
 }
 for name in wan22 ltx_i2v cosmos2; do check "a_cache_skips_steps_$name" a_cache_skips_steps $name; done
 two_experts_have_two_caches() {
     make two wan22 --feature-cache attention:2,warm=0 && [ "$(count_messages two.log job-report "text~=cache attention:2")" = 2 ] && has_message two.log job-report text~=transformer_2 ||
-        { cat two.log; fail "two experts are two caches"; }
+        { cat two.log; fail "two experts do not have a cache each"; }
 }
 check two_experts_have_two_caches
 every_rule_runs() { # NAME
@@ -57,25 +59,26 @@ every_rule_runs() { # NAME
 }
 for name in hunyuan flux mochi; do check "every_rule_runs_$name" every_rule_runs $name; done
 one_block_cannot_be_cached() {
-    make one wan22 --feature-cache fast && fail "a cache behind the first of one block"
-    has_message one.log '*' level=error "text~=1 block" || fail "one block is not named"
+    make one wan22 --feature-cache fast && fail "a cache after the first block is accepted for a model of one block"
+    has_message one.log '*' level=error "text~=1 block" || fail "the error does not name the number of blocks"
 }
 check one_block_cannot_be_cached
 an_empty_interval_is_refused() {
-    make late wan22 --guidance-start 0.5 --guidance-end 0.2 && fail "an interval of nothing"
-    has_message late.log option-invalid key=--guidance-start || fail "an empty interval"
+    make late wan22 --guidance-start 0.5 --guidance-end 0.2 && fail "an empty guidance interval is accepted"
+    has_message late.log option-invalid key=--guidance-start || fail "the error does not name --guidance-start"
 }
 check an_empty_interval_is_refused
 
-# reused LOG: which steps refreshed (R) and which reused (.)
+# reused LOG: prints which steps refreshed (R) and which reused (.)
 reused() { message_field message "$1" job-report "text~=cache " | grep -o "[R.][R.][R.]*"; }
-# every rule with every layout: the latents of one rank, and steps that reuse
-several() { # FOLDER RULE OPTIONS...
+# several FOLDER RULE OPTIONS...: two ranks give the latents of one, reuse in the same steps, and
+# reuse at least once
+several() {
     local name=$1 rule=$2
     shift 2
     ranks=2 make two $name --feature-cache $rule "$@" || { cat two.log; fail "$name on two ranks: --feature-cache $rule $*"; }
     reused two.log | grep -q "[.]" || { cat two.log; fail "$name on two ranks, --feature-cache $rule $*: no step reuses"; }
-    diff <(reused one.log) <(reused two.log) || fail "$name, --feature-cache $rule $*: other blocks or steps than on one rank"
+    diff <(reused one.log) <(reused two.log) || fail "$name, --feature-cache $rule $*: other steps reuse than on one rank"
     python3 - <<'PY' || fail "$name, --feature-cache $rule $*: two ranks give other latents than one"
 import array, struct
 def load(name):
@@ -104,12 +107,12 @@ hunyuan_on_ranks() { # RULE
 }
 for rule in every:2,warm=0 block:0.9,warm=0; do check "hunyuan_on_ranks_$rule" hunyuan_on_ranks $rule; done
 
-# what is gained and lost, in a table and as JSON
+# weft eval cache reports speed and similarity, as a table and as JSON
 eval_cache_measures_gain_and_loss() {
     printf 'a red cat\n# no prompt\na blue dog\n' >prompts.txt
     "$WEFT" eval cache --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --steps 6 --setting feature-cache=block:0 \
         --setting "feature-cache=every:2,warm=0" --setting "sampler=unipc steps=3" --json table.json >table.log 2>&1 || { cat table.log; fail "weft eval cache"; }
-    python3 - <<'PY' || { cat table.log; fail "figures of weft eval cache"; }
+    python3 - <<'PY' || { cat table.log; fail "the results of weft eval cache"; }
 import json
 t = json.load(open("table.json"))
 same, half, fewer = t["each"]
@@ -117,7 +120,7 @@ assert same["psnr"] is None and same["psnr_least"] is None and same["identical"]
 assert half["identical"] == 0 and half["psnr"] < 100 and abs(half["reused"] - 1 / 3) < 0.01 and half["predicted"] > 1, half
 assert fewer["psnr"] < 100 and "reused" not in fewer, fewer
 PY
-    "$WEFT" eval cache --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --setting "feature-cache=fast faster=1" >bad.log 2>&1 && fail "faster=1"
+    "$WEFT" eval cache --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --setting "feature-cache=fast faster=1" >bad.log 2>&1 && fail "the unknown key faster is accepted"
     has_message bad.log '*' level=error text~=faster || fail "an unknown key is not named"
 }
 check eval_cache_measures_gain_and_loss

@@ -1,6 +1,8 @@
 #!/bin/bash
-# Matrices that stay as a GGUF file packs them: bit for bit the numbers of the same file expanded when it is loaded, in a
-# fraction of the memory, and what was predicted is what is reserved. Also split over ranks by samples, width and parameters.
+# --weights gguf: matrices stay quantized in memory and are dequantized at use. The frames are
+# bitwise those of matrices dequantized when the file is loaded, with a fraction of the memory; the
+# reserved memory is the predicted one. Also with streaming, an adapter, and dp, tp, fsdp and cp on
+# two ranks.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -48,18 +50,18 @@ generate() { # MODEL OUT OPTIONS...
     ${LAUNCH:-} "$WEFT" generate --model "$model" --prompt "a red circle" --seed 3 --steps 3 --frames-npy --out "$out.mp4" "$@" >"$out.log" 2>&1 ||
         { cat "$out.log"; fail "weft generate $*"; }
 }
-packed_weights_give_the_same_bits() {
+quantized_weights_are_bitwise_identical() {
     generate packed wide --weights f32
     generate packed gguf --weights gguf
-    cmp wide.npy gguf.npy || fail "matrices that stay packed give other numbers than the same ones expanded when loaded"
+    cmp wide.npy gguf.npy || fail "quantized matrices in memory give other frames than matrices dequantized at load"
     generate packed stream --weights gguf,stream
-    cmp gguf.npy stream.npy || fail "packed matrices that are streamed give other numbers"
+    cmp gguf.npy stream.npy || fail "streamed quantized matrices give other frames"
     generate runs/dit/model plain
-    ! cmp -s plain.npy gguf.npy || fail "packed weights give the numbers of those they were rounded from"
+    ! cmp -s plain.npy gguf.npy || fail "quantized weights give the frames of the unrounded weights"
 }
-check packed_weights_give_the_same_bits
-packed_weights_take_less_memory() {
-    needs packed_weights_give_the_same_bits
+check quantized_weights_are_bitwise_identical
+quantized_weights_need_less_memory() {
+    needs quantized_weights_are_bitwise_identical
     python3 - gguf wide <<'PY' || fail "predicted peaks"
 import json, os, sys
 def peak(name):
@@ -68,11 +70,11 @@ def peak(name):
 narrow, wide = map(peak, sys.argv[1:])
 weights = os.path.getsize("runs/dit/model/transformer/diffusion_pytorch_model.safetensors") / 1024
 print(narrow, wide, weights)
-assert wide - narrow > 0.6 * weights, (wide, narrow, weights) # a quarter or an eighth, and one matrix at work
+assert wide - narrow > 0.6 * weights, (wide, narrow, weights) # a quarter or an eighth of f32, and one dequantized matrix
 PY
 }
-check packed_weights_take_less_memory
-# an adapter: what it changes is expanded, the rest stays
+check quantized_weights_need_less_memory
+# an adapter: matrices that it changes are dequantized, the others stay quantized
 python3 - <<'PY'
 import json, random, struct
 random.seed(3)
@@ -84,17 +86,17 @@ for name, shape in ("lora_A", [2, 96 * 2]), ("lora_B", [96 * 2, 2]):
 text = json.dumps(head).encode()
 open("small.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + blob)
 PY
-an_adapter_gives_the_same_bits() {
-    needs packed_weights_give_the_same_bits
+an_adapter_is_bitwise_identical() {
+    needs quantized_weights_are_bitwise_identical
     generate packed wide-lora --weights f32 --lora small.safetensors
     generate packed gguf-lora --weights gguf --lora small.safetensors
-    cmp wide-lora.npy gguf-lora.npy || fail "an adapter gives packed matrices other numbers"
-    ! cmp -s gguf.npy gguf-lora.npy || fail "the adapter changed nothing"
+    cmp wide-lora.npy gguf-lora.npy || fail "an adapter on quantized matrices gives other frames"
+    ! cmp -s gguf.npy gguf-lora.npy || fail "the adapter has no effect"
 }
-check an_adapter_gives_the_same_bits
+check an_adapter_is_bitwise_identical
 two_ranks_are_within_rounding() { # LAYOUT
     local lay=$1
-    needs packed_weights_give_the_same_bits
+    needs quantized_weights_are_bitwise_identical
         LAUNCH="mpirun -n 2" generate packed "many-$lay" --weights gguf --parallel $lay
         python3 - "many-$lay" <<'PY' || fail "two ranks, $lay"
 import array, struct, sys
@@ -112,8 +114,8 @@ for lay in dp=2 tp=2 fsdp=2 cp=2; do check "two_ranks_with_$lay" two_ranks_are_w
 refused() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
-    "$WEFT" generate --prompt x "$@" >refused.log 2>&1 && fail "weft generate $* was taken"
-    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
+    "$WEFT" generate --prompt x "$@" >refused.log 2>&1 && fail "weft generate $* is accepted"
+    has_message refused.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
     refused option-no-effect file=runs/dit/model key=--weights -- --model runs/dit/model --weights gguf

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Videos longer than the model makes, in windows that continue from the last frames of the one before, by every way in which a
-# family is told frames: the first window is the video of its own, the second what --image makes of its last frame; memory is that
-# of one window; stopped in any window it goes on to the same bits; on two ranks; and what cannot be is refused by name.
+# Video continuation: each window is conditioned on the last frames of the window before, in every
+# way in which a family takes frames. The first window is the video of --frames 9; the second is the
+# video of --image with the last frame of the first. Memory is that of one window. An interrupted
+# video resumes bitwise in any window, also on two ranks. Invalid settings are refused.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMPI_MCA_btl=self,vader OMP_NUM_THREADS=1
@@ -36,8 +37,9 @@ def apart(a, b):
     return (sum((u - v) ** 2 for x, y in zip(a, b) for u, v in zip(x, y)) / sum(u * u for x in a for u in x)) ** 0.5
 PY
 
-# told on channels and by CLIP (Wan I2V), on channels (CogVideoX), by times (TI2V, LTX), by a condition (Cosmos 2)
-windows_are_the_videos_of_their_own() { # M
+# Frames are inputs on channels and through CLIP (Wan I2V), on channels (CogVideoX), as clean frames
+# by timesteps (TI2V, LTX), or as a condition (Cosmos 2).
+windows_are_separate_videos() { # M
     local m=$1
     image=$(find "$golden/$m" -name '*.png' | sort | head -1)
     of=(--model "$golden/$m" --steps 3 --seed 5)
@@ -52,29 +54,31 @@ write_frame('$m-last.png', w, h, x[8])
 print(seed_of(5, 1))" >seed.txt || fail "$m: frames"
     make $m-second --model "$golden/$m" --steps 3 --seed "$(cat seed.txt)" --image $m-last.png --frames 9
     make $m-other --model "$golden/$m" --steps 3 --seed "$(cat seed.txt)" --image "$image" --frames 9
-    python3 - $m <<'PY' || fail "$m: the windows are not those of their own"
+    python3 - $m <<'PY' || fail "$m: a window differs from the separate video"
 import sys
 from frames import *
 m = sys.argv[1]
 whole, first, second, other = (load(m + n)[0] for n in ("", "-first", "-second", "-other"))
 assert all(a == b for a, b in zip(whole, first)), "the first window"  # bitwise
 near, far = apart(second[1:], whole[9:17]), apart(other[1:], whole[9:17])
-print(m, near, far)  # the frame was rounded to 8 bits, which random weights blow up: by one level a pixel TI2V moves by 0.14 to 0.5
+# --image rounds the frame to 8 bits, and random weights amplify that: one 8-bit value per pixel
+# moves the frames of TI2V by 0.14 to 0.5
+print(m, near, far)
 assert near < 0.1 and far > 5 * near, (near, far)
 PY
 }
-for m in wan_i2v cog_i2v wan_ti2v ltx_i2v cosmos2; do check "windows_are_the_videos_of_their_own_$m" windows_are_the_videos_of_their_own "$m"; done
-# without a first frame, and sharing more than one
+for m in wan_i2v cog_i2v wan_ti2v ltx_i2v cosmos2; do check "windows_are_separate_videos_$m" windows_are_separate_videos "$m"; done
+# without a first image, and with 5 shared frames
 five_frames_are_shared() {
     make five --model "$ti2v" --steps 2 --frames 21 --window 9 --window-overlap 5 --window-mode continue
     has_message five.log job-report value=4 text~=9 text~=5 || fail "5 shared frames"
 }
 check five_frames_are_shared
-# a video that is no longer than a window is one
+# A video of one window is the same as without --window.
 one_window_is_a_plain_video() {
     make short --model "$ti2v" --steps 2 --frames 9 --window 9 --window-mode continue
     make plain --model "$ti2v" --steps 2 --frames 9
-    cmp short.npy plain.npy || fail "one window is not none"
+    cmp short.npy plain.npy || fail "one window of all frames changes the video"
 }
 check one_window_is_a_plain_video
 
@@ -100,7 +104,7 @@ memory_is_that_of_one_window() {
 }
 check memory_is_that_of_one_window
 
-# stopped in its second window, and between two; and killed
+# interrupted and killed in the second window
 goes=(--model "$ti2v" --steps 40 --seed 5 --frames 25 --window 9 --window-mode continue)
 make whole "${goes[@]}"
 source "$SRC/tests/signal_at.sh"
@@ -108,22 +112,22 @@ a_stopped_video_resumes_bitwise() { # SIGNAL
     local signal=$1
     rm -f stopped.*
     signal_at $signal "*stopped.window0000.latents.safetensors" "$WEFT" generate --prompt "a red cat" --frames-npy --out stopped.mp4 "${size[@]}" "${goes[@]}" >stopped.log 2>&1
-    [ -e stopped.window0000.latents.safetensors ] && [ ! -e stopped.mp4 ] || { cat stopped.log; fail "was not stopped"; }
+    [ -e stopped.window0000.latents.safetensors ] && [ ! -e stopped.mp4 ] || { cat stopped.log; fail "was not interrupted"; }
     make stopped "${goes[@]}" --resume
-    has_message stopped.log run-resumed file=stopped.window0000.latents.safetensors || fail "the first window was made again"
-    cmp stopped.npy whole.npy || fail "$signal: not the same bits"
-    [ -z "$(find . -name 'stopped.*.safetensors')" ] || fail "what was kept stays"
+    has_message stopped.log run-resumed file=stopped.window0000.latents.safetensors || fail "the first window was not resumed"
+    cmp stopped.npy whole.npy || fail "$signal: the frames differ after resuming"
+    [ -z "$(find . -name 'stopped.*.safetensors')" ] || fail "saved latents were not removed"
 }
 for signal in INT KILL; do check "a_video_stopped_by_SIG${signal}_resumes_bitwise" a_stopped_video_resumes_bitwise $signal; done
-# a window's latents that lost their end are made again
-a_cut_window_is_made_again() {
+# truncated latents of a window are computed from scratch
+a_truncated_window_is_recomputed() {
     signal_at KILL "*cut.window0000.latents.safetensors" "$WEFT" generate --prompt "a red cat" --frames-npy --out cut.mp4 "${size[@]}" "${goes[@]}" >cut.log 2>&1
     truncate -s -40 cut.window0000.latents.safetensors
     make cut "${goes[@]}" --resume
-    has_message cut.log latents-rebuilt file=cut.window0000.latents.safetensors || fail "a cut window is not told"
-    cmp cut.npy whole.npy || fail "a cut window: not the same bits"
+    has_message cut.log latents-rebuilt file=cut.window0000.latents.safetensors || fail "the truncated window is not reported"
+    cmp cut.npy whole.npy || fail "the frames differ after the truncated window was recomputed"
 }
-check a_cut_window_is_made_again
+check a_truncated_window_is_recomputed
 saved_windows_are_decoded() {
     make kept --model "$ti2v" --steps 2 --frames 25 --window 9 --window-mode continue --save-latents
     [ "$(find . -name 'kept.window*.latents.safetensors' | wc -l)" = 3 ] || { ls; fail "--save-latents"; }
@@ -131,12 +135,12 @@ saved_windows_are_decoded() {
     python3 -c "
 from frames import *
 a, b = load('kept')[0], load('window')[0]
-assert len(b) == 9 and all(x == y for x, y in zip(a, b))" || fail "a window that is decoded alone"
+assert len(b) == 9 and all(x == y for x, y in zip(a, b))" || fail "the decoded window differs from the frames of the video"
 }
 check saved_windows_are_decoded
 
-# latents of a window that were cut off are made again, and no other window's; on two ranks, too
-make_cut() { # OUT COMMAND...: three windows, of which the second was damaged and the third never kept
+# Only the truncated window and the missing one are recomputed, also on two ranks.
+recomputes_damaged_windows() { # OUT COMMAND...: makes three windows; truncates the second and removes the third
     local out=$1
     shift
     "$@" --out "$out.mp4" "${cut[@]}" --save-latents >"$out.log" 2>&1 || { cat "$out.log"; fail "$*"; }
@@ -144,18 +148,18 @@ make_cut() { # OUT COMMAND...: three windows, of which the second was damaged an
     rm $out.mp4 $out.window0002.latents.safetensors
     truncate -s -8 $out.window0001.latents.safetensors
     touch "$out.window0001.latents.safetensors.tmp.$dead" "$out.sampling.safetensors.tmp.$dead" "$out.preview.png.tmp.$$" "other.npy.tmp.$dead"
-    "$@" --out "$out.mp4" "${cut[@]}" --resume >"$out.log" 2>&1 || { cat "$out.log"; fail "$*: a window that is damaged"; }
-    has_message $out.log latents-rebuilt "file=$out.window0001.latents.safetensors" || fail "a damaged window is not told"
-    has_message $out.log run-resumed "file=$out.window0000.latents.safetensors" || fail "the first window is made again, too"
-    cmp $out.npy $out-whole.npy || fail "behind a damaged window: not the same bits"
-    # what a killed run was writing goes, what others write stays
-    [ "$(echo *.tmp.*)" = "$(echo other.npy.tmp.$dead $out.preview.png.tmp.$$ | tr ' ' '\n' | sort | xargs)" ] || fail "leftovers: $(echo *.tmp.*)"
+    "$@" --out "$out.mp4" "${cut[@]}" --resume >"$out.log" 2>&1 || { cat "$out.log"; fail "$*: resuming with a damaged window"; }
+    has_message $out.log latents-rebuilt "file=$out.window0001.latents.safetensors" || fail "the damaged window is not reported"
+    has_message $out.log run-resumed "file=$out.window0000.latents.safetensors" || fail "the intact first window was not resumed"
+    cmp $out.npy $out-whole.npy || fail "the frames differ after the damaged window was recomputed"
+    # temporary files of the killed process are removed; files of living processes stay
+    [ "$(echo *.tmp.*)" = "$(echo other.npy.tmp.$dead $out.preview.png.tmp.$$ | tr ' ' '\n' | sort | xargs)" ] || fail "other temporary files than expected: $(echo *.tmp.*)"
     rm -f *.tmp.*
 }
 dead=$(bash -c 'echo $$')
 cut=(--prompt "a red cat" --frames-npy "${size[@]}" --model "$ti2v" --steps 2 --frames 25 --window 9 --window-mode continue)
-check a_damaged_window_is_made_again make_cut damaged "$WEFT" generate
-check a_damaged_window_is_made_again_on_two_ranks make_cut damaged2 mpirun -n 2 "$WEFT" generate --parallel cfg=2
+check a_damaged_window_is_recomputed recomputes_damaged_windows damaged "$WEFT" generate
+check a_damaged_window_is_recomputed_on_two_ranks recomputes_damaged_windows damaged2 mpirun -n 2 "$WEFT" generate --parallel cfg=2
 
 two_ranks_make_the_same_windows() {
     mpirun -n 2 "$WEFT" generate --prompt "a red cat" --frames-npy --out ranks.mp4 "${size[@]}" --model "$golden/wan_i2v" --image "$picture" --steps 3 --frames 20 --window 9 --window-mode continue --parallel cfg=2 >ranks.log 2>&1 || { cat ranks.log; fail "2 ranks"; }
@@ -171,8 +175,8 @@ refused() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
     "$WEFT" generate --prompt x --out refused.mp4 "${size[@]}" --frames 20 --steps 1 --window-mode continue "$@" >out.log 2>&1 && fail "weft generate $*: not refused"
-    has_message out.log "${wanted[@]}" || fail "$*: not as expected"
-    [ ! -e refused.mp4 ] || fail "weft generate $*: refused, but there is a video"
+    has_message out.log "${wanted[@]}" || fail "$*: another message than expected"
+    [ ! -e refused.mp4 ] || fail "weft generate $*: refused, but a video was written"
 }
 refuse option-required key=--window -- --model "$ti2v"
 refuse model-input-unsupported key=--window-mode text~=HunyuanVideo 'text~=WanTransformer3DModel (I2V' 'text~=--window-mode blend' -- --model "$golden/hunyuan" --window 9
