@@ -1,6 +1,6 @@
 #!/bin/bash
-# Captions on their way from files beside the footage into shards: how many clips have none is printed, files that are
-# not read are listed with the reason.
+# Captions go from files next to the source videos into data shards. The number of clips without a
+# caption is printed, and files that are not read are listed with the reason.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
@@ -16,7 +16,7 @@ captions_are_counted() {
     $WEFT curate --in raw --out curated --set duplicates.on=false >log 2>&1 || fail_run "curate"
     grep -q '"clips_without_caption": 2' curated/summary.json || fail_run "summary.json does not count clips without a caption"
     [ "$(grep -cE '"operator": ?"type"' curated/rejects.jsonl)" = 2 ] || fail_run "the rejects are not counted"
-    [ "$(grep -c 'VIDEO.txt or VIDEO.json' curated/rejects.jsonl)" = 2 ] || fail_run "caption files that are not read"
+    [ "$(grep -c 'VIDEO.txt or VIDEO.json' curated/rejects.jsonl)" = 2 ] || fail_run "caption files that are not read have no reason"
 }
 check captions_are_counted
 shards_count_captions() {
@@ -27,12 +27,12 @@ shards_count_captions() {
     done
 }
 check shards_count_captions
-# a folder without a video, and a preset that is none, are reported
+# A folder without a video and an unknown preset are reported.
 bad_input_is_reported() {
     mkdir none && echo x >none/notes.md
     $WEFT curate --in none --out nothing >log 2>&1 || fail_run "a folder without videos"
-    has_message log footage-skipped || fail_run "no warning of a folder without videos"
-    $WEFT curate --in raw --out other --set clips.preset=quick >log 2>&1 && fail_run "a preset that does not exist"
+    has_message log footage-skipped || fail_run "a folder without videos is not reported"
+    $WEFT curate --in raw --out other --set clips.preset=quick >log 2>&1 && fail_run "an unknown preset is accepted"
     has_message log config-choice key=*clips.preset "text~='quick'" text~=veryfast || fail_run "the presets are not listed"
 }
 check bad_input_is_reported

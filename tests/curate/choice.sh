@@ -1,6 +1,7 @@
 #!/bin/bash
-# What is chosen: the better of two copies, bars of dark shots by those of the film, captions whatever their spelling, and
-# other limits without a second look at the footage.
+# Choices of `weft curate`: the better of two copies is kept, bars of dark shots are those of the
+# source video, captions are read in every file name and encoding, and changed limits do not decode
+# the source videos again.
 set -e
 . "$SRC/tests/check.sh"
 encode() { ffmpeg -v error -nostdin -y "$@"; }
@@ -8,7 +9,7 @@ mkdir src raw
 encode -f lavfi -i mandelbrot=size=640x360:rate=24 -t 3 -c:v libx264 -crf 14 -preset veryfast -pix_fmt yuv420p src/a.mp4
 encode -f lavfi -i testsrc2=size=640x360:rate=24 -t 3 -vf "hue=H=t/3,crop=600:320:20*sin(t):20" -c:v libx264 -crf 14 -preset veryfast -pix_fmt yuv420p src/b.mp4
 
-# ---- copies: the name of the worse one comes first, so that order does not choose --------------
+# ---- copies: the name of the worse copy is first, so that the order of names does not decide ----
 copy() { # NAME ARGS...
     local name=$1
     shift
@@ -23,7 +24,7 @@ copy doubled -vf fps=48 -c:v libx264 -crf 34
 copy padded -vf scale=512:288,pad=512:512:0:112 -c:v libx264 -crf 14
 copy slowed -vf scale=512:-2,setpts=1.06*PTS -r 24 -c:v libx264 -crf 16
 copy starved -c:v libx264 -crf 40
-sources=a # the shots of b are cut at other frames in copies of another size
+sources=a # copies of b in another size have cuts at other frames
 for colour in white red 0x3060a0; do
     copy "bars-$colour" -vf "scale=600:-2,pad=600:600:0:(oh-ih)/2:color=$colour" -c:v libx264 -crf 14
 done
@@ -34,13 +35,13 @@ local set kept
 for set in raw/*; do
     $WEFT curate --in "$set" --out out >log 2>&1 || { cat log; exit 1; }
     kept=$(sed 's/.*"source_video":"\([^"]*\)".*/\1/' out/manifest.jsonl | sort -u | tr '\n' ' ')
-    case $set in *slowed*) kept=${kept#copy.mp4 } ;; esac # may pass for another take, but never for the better one
+    case $set in *slowed*) kept=${kept#copy.mp4 } ;; esac # this copy may count as another take, but never replaces the original
     [ "$kept" = "original.mp4 " ] || fail "$set: kept $kept"
     rm -rf out
 done
 }
 check the_better_copy_is_kept
-# mirrored copies are an option
+# mirrored copies are duplicates only with duplicates.mirrored
 mirrored_copies_are_an_option() {
     $WEFT curate --in raw/mirrored-a --out out --set duplicates.mirrored=false >log 2>&1 || { cat log; exit 1; }
     [ "$(sed 's/.*"source_video":"\([^"]*\)".*/\1/' out/manifest.jsonl | sort -u | tr '\n' ' ')" = "copy.mp4 original.mp4 " ] || fail "a mirrored copy was rejected without duplicates.mirrored"
@@ -53,8 +54,8 @@ PY
 }
 check mirrored_copies_are_an_option
 
-# ---- bars: a dark shot between two bright ones of one letterboxed film -------------------------
-bars_of_a_dark_shot_are_those_of_the_film() {
+# ---- bars: a dark shot between two bright ones of one letterboxed video ------------------------
+bars_of_a_dark_shot_are_those_of_the_video() {
 mkdir film
 encode -i src/a.mp4 -i src/b.mp4 -filter_complex "[0:v]split[p][q];[p]scale=640:272,setsar=1[x];[q]scale=640:272,setsar=1,negate[z];[1:v]scale=640:272,setsar=1,fps=24,lutyuv=y=16+(val-16)/8:u=128+(val-128)/8:v=128+(val-128)/8[y];[x][y][z]concat=n=3:v=1,pad=640:360:0:44" -c:v libx264 -crf 14 -pix_fmt yuv420p film/film.mp4
 $WEFT curate --in film --out bars --set quality.min_brightness=0 --set quality.min_sharpness=0 --set quality.min_motion=0 --set duplicates.on=false >log 2>&1
@@ -68,7 +69,7 @@ for c in clips:
     assert 256 <= c['height'] <= 272 and c['width'] == 640, (c['frame_span'], c['brightness_score'], c['width'], c['height'])
 PY
 }
-check bars_of_a_dark_shot_are_those_of_the_film
+check bars_of_a_dark_shot_are_those_of_the_video
 
 # ---- captions ----------------------------------------------------------------------------------
 mkdir said
@@ -80,7 +81,7 @@ printf '\xef\xbb\xbfa mark before it\r\n' >said/mark.txt
 printf 'one\0two' >said/zero.txt
 printf '\xff\xfeo\0n\0e\0' >said/utf16.txt
 printf '{"title": "no caption"}' >said/nothing.json
-captions_in_every_spelling() {
+captions_in_every_encoding() {
 $WEFT curate --in said --out told --set duplicates.on=false >log 2>&1
 python3 - <<'PY'
 import json
@@ -93,20 +94,20 @@ assert '42' in why['number.json'] and 'NUL' in why['zero.txt'] and 'UTF-16' in w
 assert all(said[n + '.mp4'] is None for n in ('number', 'zero', 'utf16', 'nothing')), said
 PY
 }
-check captions_in_every_spelling
+check captions_in_every_encoding
 
-# ---- other limits, other clips: from the records that are there --------------------------------
-other_limits_need_no_second_look() {
-    needs captions_in_every_spelling
+# ---- changed limits give other clips from the records of the first run -------------------------
+changed_limits_do_not_decode_again() {
+    needs captions_in_every_encoding
 stat -c '%n %Y %i' told/state/*.json >before
 $WEFT curate --in said --out told --set duplicates.on=false --set clips.crf=34 --set clips.max_side=160 >log 2>&1
-[ "$(python3 -c "import json; print({json.loads(x)['width'] for x in open('told/manifest.jsonl')})")" = "{160}" ] || fail "clips are not written anew"
+[ "$(python3 -c "import json; print({json.loads(x)['width'] for x in open('told/manifest.jsonl')})")" = "{160}" ] || fail "clips are not encoded again after clips.max_side changed"
 $WEFT curate --in said --out told --set duplicates.on=false --set clips.crf=34 --set clips.max_side=160 --set quality.max_brightness=1 >log 2>&1
-[ ! -s told/manifest.jsonl ] && [ -z "$(ls told/clips)" ] || fail "another limit is not judged by"
+[ ! -s told/manifest.jsonl ] && [ -z "$(ls told/clips)" ] || fail "the changed limit has no effect"
 $WEFT curate --in said --out told --set duplicates.on=false >log 2>&1
-stat -c '%n %Y %i' told/state/*.json | diff before - || fail "the footage was looked at again"
+stat -c '%n %Y %i' told/state/*.json | diff before - || fail "the source videos were decoded again"
 $WEFT curate --in said --out fresh --set duplicates.on=false >log 2>&1
-diff -r -x state told fresh || fail "a folder whose settings changed and came back is another"
+diff -r -x state told fresh || fail "the folder differs after the settings were changed back"
 }
-check other_limits_need_no_second_look
+check changed_limits_do_not_decode_again
 finish

@@ -1,21 +1,22 @@
 #!/bin/bash
-# Curation: accounting, captions, duplicates, black bars, damaged files, settings, kill and resume.
+# `weft curate`: accounting of all files, captions, duplicates, black bars, damaged files, changed
+# settings, and resuming after a kill.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 source "$SRC/tests/signal_at.sh"
 ff() { ffmpeg -v error -nostdin -y "$@"; }
-refused() { # ID [FIELD=VALUE...] -- COMMAND...: it fails and says so
+refused() { # ID [FIELD=VALUE...] -- COMMAND...: the command fails with this message
     take_message "$@"
     set -- "${rest[@]}"
     ! "$@" >/dev/null 2>error || fail "not refused: $*"
-    has_message error "${wanted[@]}" || fail "$*"
+    has_message error "${wanted[@]}" || fail "$*: another message than expected"
 }
 no_temporaries() { [ -z "$(find "$1" -name '*.tmp.*')" ] || { find "$1" -name '*.tmp.*'; exit 1; }; }
 $WEFT synth --out set --shots 24 --seed 3 --held-out-clips 0 >/dev/null 2>&1
 mkdir -p raw/deep
 cp set/train/* raw/
-# Two copies, a rescaled one, one with black bars, one frozen, and files that are no or broken videos.
+# Two copies, a rescaled one, one with black bars, a frozen one, damaged videos, and other files.
 cp raw/v0000.mp4 raw/deep/copy.bin
 ff -f lavfi -i testsrc2=size=320x180:rate=24 -t 2 -pix_fmt yuv420p -crf 12 raw/big.mp4
 ff -i raw/big.mp4 -vf scale=160:90 -crf 24 raw/small.mp4
@@ -26,11 +27,11 @@ head -c 3000 raw/big.mp4 >raw/cut.mp4
 echo "not a video" >raw/text.mp4
 echo "# notes" >raw/notes.md
 ff -f lavfi -i sine=duration=1 raw/sound.mp4
-# A name that is no UTF-8, of a video and of none.
+# Names that are not UTF-8: of a video, and of a file that is not a video.
 ff -i set/train/s0001.mp4 -vf hue=h=150 raw/$'\xe9t\xe9.mp4'
 echo "an odd name" >raw/$'\xe9t\xe9.txt'
 echo "no video either" >raw/$'no\xff.mp4'
-# Captions that reach no clip, a second stream, a file that is cut off.
+# Captions without a clip, a second video stream, and a truncated file.
 echo "a lost caption" >raw/frozne.txt
 echo '{"caption": "unfinished' >raw/small.json
 printf 'caf\xe9' >raw/bars.txt
@@ -77,7 +78,7 @@ for x in m:
 bars = by['bars.mp4'][0]
 assert bars['width'] == 320 and 126 <= bars['height'] <= 136, bars
 assert not any(x['operator'] == 'duplicate' for x in r if x['source'][0] in 'vs' and x['source'][1].isdigit() and 'frame_span' in x), 'different scenes taken for one'
-# Captions of the shots: those that the set says of these frames.
+# The captions of shots are those of the set for these frames.
 for name, clips in by.items():
     side = 'raw/' + name[:-4]
     if name == 'bars.mp4':
@@ -99,7 +100,8 @@ EOF
 }
 check every_file_is_accounted_for
 
-# Killed again and again, at records, in the middle of clips and after them, then run to the end: the same folder.
+# Killed at records, in the middle of clips and after clips, then run to the end: the same folder as
+# that of an uninterrupted run.
 a_killed_run_is_completed() {
     for at in 'rename 1 *b/state/*.json' 'rename 3 *b/state/*.json' 'rename 6 *b/state/*.json' 'write 2 *b/clips/*.tmp.*' 'rename 2 *b/clips/*.mp4' 'rename 5 *b/clips/*.mp4'; do
         read -r event count pattern <<<"$at"
@@ -110,7 +112,7 @@ a_killed_run_is_completed() {
     done
     $WEFT curate --in raw --out b --set workers=2 >b.txt 2>&1
     diff -r -x state a b
-    # What was finished was not done again: each record was written once.
+    # Finished work is not repeated: each record was written once.
     stat -c '%n %Y %i' b/state/*.json | sort >>states
     [ "$(sort -u states | cut -d' ' -f1 | sort | uniq -d | wc -l)" = 0 ] || { echo "records were written twice"; sort -u states; exit 1; }
     stat -c '%n %Y %i' b/clips/* >before
@@ -119,17 +121,18 @@ a_killed_run_is_completed() {
 }
 check a_killed_run_is_completed
 
-# A worker that is ended or crashes costs its video, with a line that says so: until the next run, or, crashed, for good.
+# If a worker is ended by a signal or crashes, its video is rejected with the reason. The next run
+# processes the video again, unless the worker crashed.
 a_worker_that_ends_costs_its_video() {
-    worker_gets() { # SIGNAL OUT
+    signal_worker() { # SIGNAL OUT
         rm -rf $2
-        SIGNAL_ON=write signal_at $1 'pipe:*' $WEFT curate --in raw --out $2 --set workers=1 >worker.txt 2>&1 # the first one, at its first sign of life
+        SIGNAL_ON=write signal_at $1 'pipe:*' $WEFT curate --in raw --out $2 --set workers=1 >worker.txt 2>&1 # the first worker, when it first writes to its pipe
     }
-    worker_gets TERM d
+    signal_worker TERM d
     grep -q 'its process was ended from outside (signal 15)' d/rejects.jsonl || { cat d/rejects.jsonl; exit 1; }
     $WEFT curate --in raw --out d --set workers=2 >/dev/null 2>&1
     diff -r -x state a d
-    worker_gets SEGV d
+    signal_worker SEGV d
     grep -q 'the decoder crashed (signal 11)' d/rejects.jsonl || { cat d/rejects.jsonl; exit 1; }
     cp d/rejects.jsonl crashed
     $WEFT curate --in raw --out d --set workers=2 >/dev/null 2>&1
@@ -137,12 +140,12 @@ a_worker_that_ends_costs_its_video() {
 }
 check a_worker_that_ends_costs_its_video
 
-# Errors with a remedy.
+# Errors name the remedy.
 refusals() {
-    exec 8>b/state/lock && flock 8 # a second run beside the first
+    exec 8>b/state/lock && flock 8 # as a first run would hold the lock
     touch b/state/x.json.tmp.1
     refused folder-locked file=b -- $WEFT curate --in raw --out b
-    [ -e b/state/x.json.tmp.1 ] || { echo "the second run removed what the first is writing"; exit 1; }
+    [ -e b/state/x.json.tmp.1 ] || { echo "the second run removed a temporary file of the first"; exit 1; }
     exec 8>&-
     refused config-changed file=b text~=shots.trim -- $WEFT curate --in raw --out b --set shots.trim=3
     refused footage-not-found file=nowhere -- $WEFT curate --in nowhere --out c
@@ -153,7 +156,7 @@ refusals() {
     fi
 }
 check refusals
-# A full disk stops the run with its name, and leaves no half clip.
+# A full disk ends the run with an error that names the file, and leaves no partly written clip.
 a_full_disk_stops_the_run() {
     if [ "$(id -u)" = 0 ] && mkdir tiny && mount -t tmpfs -o size=300k tmpfs tiny 2>/dev/null; then
         trap 'umount tiny' EXIT

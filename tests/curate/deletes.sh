@@ -1,5 +1,6 @@
 #!/bin/bash
-# What a run removes of earlier ones: clips that this folder's runs wrote and whose source was removed; nothing else.
+# A run of `weft curate` removes only clips that earlier runs wrote into this folder and whose
+# source was removed. Clips of a missing folder and files of other programs stay.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
@@ -17,43 +18,43 @@ all_clips_are_written() {
     is "all clips" "$(clips)" "disk/b.mp4 here/c.mp4 here/d.mp4 top.mp4 "
 }
 check all_clips_are_written
-# what others put there
+# files of other programs
 echo mine >out/clips/precious.mp4
 echo mine >out/clips/notes.txt
 mkdir out/clips/folder
 echo '{"id": "precious"}' >out/metas/precious.json
-# a disk that is not mounted, a source that was removed
+# a disk that is not mounted, and a source video that was removed
 mv raw/disk away && mkdir raw/disk
 rm raw/here/d.mp4
-clips_of_a_missing_disk_stay() {
+clips_of_a_missing_disk_are_kept() {
     curate
     has_message log clip-kept file=out 'text~=1 clips' text~=disk/b.mp4 || { cat log; exit 1; }
     has_message log clip-kept file=out text~=files || { cat log; exit 1; }
     is "without the disk" "$(clips)" "disk/b.mp4 here/c.mp4 top.mp4 "
     is "clips of weft" "$(ls out/clips/*-??????.mp4 | wc -l)" 3
-    for f in clips/precious.mp4 clips/notes.txt clips/folder metas/precious.json; do [ -e out/$f ] || { echo "out/$f is gone"; exit 1; }; done
+    for f in clips/precious.mp4 clips/notes.txt clips/folder metas/precious.json; do [ -e out/$f ] || { echo "out/$f was removed"; exit 1; }; done
 }
-check clips_of_a_missing_disk_stay
-# it comes back: nothing is written anew
-nothing_is_written_anew() {
+check clips_of_a_missing_disk_are_kept
+# The disk is mounted again: no clip is encoded again.
+no_clip_is_encoded_again() {
     stat -c '%n %Y %i' out/clips/*-??????.mp4 >before
     rmdir raw/disk && mv away raw/disk
     curate
     is "with the disk" "$(clips)" "disk/b.mp4 here/c.mp4 top.mp4 "
     stat -c '%n %Y %i' out/clips/*-??????.mp4 | diff before -
 }
-check nothing_is_written_anew
-# gone for good
+check no_clip_is_encoded_again
+# the folder is removed for good
 prune_missing_removes_clips() {
     rm -r raw/disk
     curate
-    is "its folder is gone" "$(clips)" "disk/b.mp4 here/c.mp4 top.mp4 "
+    is "without the folder of disk/b.mp4" "$(clips)" "disk/b.mp4 here/c.mp4 top.mp4 "
     curate --prune-missing
-    is "forgotten" "$(clips)" "here/c.mp4 top.mp4 "
+    is "with --prune-missing" "$(clips)" "here/c.mp4 top.mp4 "
     is "clips in the end" "$(ls out/clips/*-??????.mp4 | wc -l)" 2
 }
 check prune_missing_removes_clips
-# a clip that cannot be removed is an error, not silence
+# a clip that cannot be removed is an error
 an_undeletable_clip_is_an_error() {
     if [ "$(id -u)" != 0 ]; then
         rm raw/here/c.mp4

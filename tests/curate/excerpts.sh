@@ -1,6 +1,6 @@
 #!/bin/bash
-# A long shot and its excerpts: an excerpt of the same size is rejected, sharper excerpts stay, and they
-# replace the long shot only if together they show all of it.
+# A long shot and its excerpts. An excerpt of the same resolution is rejected. Sharper excerpts are
+# kept, and they replace the long shot only if together they contain all of it.
 set -e
 . "$SRC/tests/check.sh"
 ff() { ffmpeg -v error -nostdin -y "$@"; }
@@ -19,16 +19,16 @@ for set in small part whole; do
     cat $set.txt
 done
 a_short_excerpt_is_a_copy() {
-    # of equal size, the longer shot ranks first
+    # at equal resolution, the longer shot ranks first
     grep -q '^excerpt.mp4: shows the same as long.mp4' small.txt && [ "$(wc -l <small.txt)" = 1 ]
 }
 check a_short_excerpt_is_a_copy
-half_an_excerpt_leaves_the_long_shot() {
-    [ ! -s part.txt ] # the other half is in no excerpt
+an_excerpt_of_half_keeps_the_long_shot() {
+    [ ! -s part.txt ] # no excerpt contains the other half
 }
-check half_an_excerpt_leaves_the_long_shot
-excerpts_of_all_replace_the_long_shot() {
+check an_excerpt_of_half_keeps_the_long_shot
+excerpts_of_everything_replace_the_long_shot() {
     grep -q '^long.mp4: shows the same as' whole.txt && [ "$(wc -l <whole.txt)" = 1 ]
 }
-check excerpts_of_all_replace_the_long_shot
+check excerpts_of_everything_replace_the_long_shot
 finish

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Real footage: near-duplicates as dedup.json lists them (same bytes, transcodes and rescales found, look-alikes kept), and
-# every damaged or unusual file accounted for: its frames lie in clips or rejects, once.
+# Source videos of the shared footage. Near-duplicates are those of dedup.json: same bytes,
+# transcodes and rescaled copies are found, look-alikes are kept. Damaged and unusual files are
+# accounted for: each frame is in exactly one clip or reject.
 . "$SRC/tests/check.sh"
 videos=$WEFT_SHARED/videos
 [ -f "$videos/dedup.json" ] || skip "no shared footage"
@@ -39,7 +40,7 @@ assert found >= 5, found
 for a, b, why in listed["hard_negatives"]:
     for f in (a, b):
         assert f in kept and f not in duplicate, f"{f} was taken for a duplicate ({why})"
-# nothing disappears: every file is named; of every video that was cut, each frame is in one clip or one reject
+# every file is listed; each frame of every decoded video is in one clip or one reject
 files = {os.path.relpath(os.path.join(d, f), "in") for d, _, names in os.walk("in") for f in names}
 assert files == kept | {r["source"] for r in rejects}, files ^ (kept | {r["source"] for r in rejects})
 spans = collections.defaultdict(list)
@@ -52,8 +53,8 @@ for r in rejects:
 decoded = {e["file"]: e["frames"] for e in json.load(open(sys.argv[1] + "/MANIFEST.json"))["entries"]}  # as counted by ffmpeg
 assert all(c["frames_source"] == decoded[c["source_video"]] for c in clips)
 lost = {r["source"] for r in rejects if r["operator"] == "missing"}
-print("pictures are missing in", sorted(lost))
-assert all(f.startswith("odd/") for f in lost), lost  # nothing is lost in what is whole
+print("frames are missing in", sorted(lost))
+assert all(f.startswith("odd/") for f in lost), lost  # intact videos lose no frames
 all_rejected = 0
 for f, list_ in spans.items():
     assert f not in whole, f
@@ -61,9 +62,9 @@ for f, list_ in spans.items():
     for first, last in sorted(list_):
         assert first == at, f"{f}: frame {at} to {first}: neither in a clip nor in a reject, or in two"
         at = last + 1
-    assert at == decoded[f], f"{f}: {at} frames told of, it has {decoded[f]}"
+    assert at == decoded[f], f"{f}: {at} frames reported, the video has {decoded[f]}"
     all_rejected += f not in kept
-assert all_rejected >= 3, all_rejected  # no clip of theirs tells how long they are
+assert all_rejected >= 3, all_rejected  # these have no clip whose record has the length
 assert files == whole | set(spans), files ^ (whole | set(spans))
 for r in rejects:
     assert r["operator"] and r["reason"] and "value" in r and "threshold" in r, r

@@ -1,5 +1,6 @@
 #!/bin/bash
-# A folder of footage made of links: every file once, nothing in circles, and what gives nothing is told.
+# A source folder of symbolic links: every file counts once, cycles end, and links that lead to
+# nothing, and other files that are skipped, are listed with the reason.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
@@ -12,7 +13,7 @@ ln -s ../store/one raw/second
 ln -s ../../raw store/one/back
 ln -s ../store/nothing raw/broken.mp4
 ln -s ../store/one/a.mp4 raw/file.mp4
-ln -s ../out raw/clips # the output is no footage, whichever way it is reached
+ln -s ../out raw/clips # the output folder is not a source, by any path
 mkfifo raw/pipe.mp4
 for _ in 1 2; do
     "$WEFT" curate --in raw --out out --set quality.max_motion=99 --set quality.min_motion=0 >log 2>&1 || { cat log; exit 1; }

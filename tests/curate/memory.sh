@@ -1,10 +1,12 @@
 #!/bin/bash
-# Memory does not grow with a video's length, but for 32 bytes a frame and 64 each eighth of a second (and their record):
-# 20 s and 160 s of the same picture size differ by less than 4 MiB at the peak beside what may wait (8 MiB, tests/video/scan_test.c
-# holds that bound): it waits in one run and not in the other, as the machine's load has it. One decoded frame is 84 KiB; all are 315 MiB.
+# Memory of `weft curate` does not grow with the length of a video, except for 32 bytes per frame
+# and 64 per eighth of a second (and their record). The peaks for 20 s and 160 s of the same
+# resolution differ by less than 4 MiB, plus 8 MiB for queued frames. tests/video/scan_test.c checks
+# that bound: the queue may be full in one run and not in the other. A decoded frame has 84 KiB, all
+# have 315 MiB.
 set -e
 . "$SRC/tests/check.sh"
-case $WEFT_BUILD in */asan | */tsan) skip "the allocators of sanitizers hold on to what is freed" ;; esac
+case $WEFT_BUILD in */asan | */tsan) skip "the allocators of sanitizers keep freed memory" ;; esac
 for seconds in 20 160; do
     mkdir in$seconds
     ffmpeg -v error -nostdin -y -f lavfi -i testsrc2=size=320x180:rate=24 -t $seconds -vf "hue=H=t/7" -c:v libx264 -preset ultrafast -pix_fmt yuv420p in$seconds/a.mp4
@@ -12,7 +14,7 @@ done
 cat >peak.py <<'EOF'
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)  # KiB, the largest of weft and its children
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)  # KiB, the maximum of weft and its children
 EOF
 curate() {
     rm -rf out
@@ -22,7 +24,8 @@ memory_does_not_grow_with_length() {
 local short long
 short=$(curate in20)
 [ "$(wc -l <out/manifest.jsonl)" -ge 1 ]
-# Threads of the encoder that wait for each other on a busy machine may once need more: what grows with length does so every time.
+# Encoder threads that wait for each other on a busy machine may need more memory in one run. Growth
+# with the length shows in every run.
 for _ in 1 2 3; do
     long=$(curate in160)
     [ "$(wc -l <out/manifest.jsonl)" -ge 8 ]

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A file that asks for more memory than its worker may have is an error of that file: it is named in rejects.jsonl, and the
-# other files of the folder become clips.
+# A file that requests more memory than its worker may use is an error of that file: rejects.jsonl
+# names it, and the other files of the folder become clips.
 set -e
 . "$SRC/tests/check.sh"
 fail_run() { fail_with log "$*"; }
@@ -9,7 +9,7 @@ mkdir raw large
 encode -f lavfi -i mandelbrot=size=320x192:rate=24 -t 3 -c:v libx264 -bf 2 -g 24 -preset veryfast -pix_fmt yuv420p raw/good.mp4
 python3 - <<'PY'
 good = open('raw/good.mp4', 'rb').read()
-def craft(name, box, offset, value):  # `offset` is counted from the end of the box's name
+def craft(name, box, offset, value):  # offset from the end of the box's name
     data = bytearray(good)
     at = data.index(box) + 4 + offset
     data[at:at + 4] = value.to_bytes(4, 'big')
@@ -22,8 +22,8 @@ for value in (0x7fffffff, 0x0fffffff):
     craft(f'stsz-size-{value:x}', b'stsz', 4, value)
 craft('size-of-the-picture', b'avc1', 24, 0x7fff7fff)
 PY
-a_crafted_file_costs_itself_only() {
-    $WEFT curate --in raw --out out --set duplicates.on=false >log 2>&1 || fail_run "the run ends with the first crafted file"
+a_crafted_file_affects_itself_only() {
+    $WEFT curate --in raw --out out --set duplicates.on=false >log 2>&1 || fail_run "a crafted file ends the run"
     python3 - <<'PY'
 import json, os
 clips = [json.loads(x) for x in open('out/manifest.jsonl')]
@@ -36,29 +36,29 @@ for r in memory.values():
     assert r['threshold'] > 0 and 'worker_memory' in r['reason'], r
 PY
 }
-check a_crafted_file_costs_itself_only
+check a_crafted_file_affects_itself_only
 
-# ---- the limit of a worker: frames of 96 MiB, for which 200 and 300 MiB are not enough ----------
+# ---- the limit of a worker: frames of 96 MiB, which need more than 300 MiB ----------------------
 encode -f lavfi -i color=size=8192x8192:rate=24 -frames:v 6 -c:v libx264 -preset ultrafast -threads 2 large/large.mp4
 cp raw/good.mp4 large
 the_limit_of_a_worker_holds() { # LIMIT
     local limit=$1
     $WEFT curate --in large --out "out.$limit" --set worker_memory=$limit --set video.min_seconds=0.1 >log 2>&1 || fail_run "the limit ends the run"
-    grep -q '"source":"large.mp4","operator":"memory"' "out.$limit/rejects.jsonl" || { cat "out.$limit/rejects.jsonl"; fail_run "large.mp4 with $limit"; }
-    grep -q '"source_video":"good.mp4"' "out.$limit/manifest.jsonl" || fail_run "good.mp4 with $limit"
+    grep -q '"source":"large.mp4","operator":"memory"' "out.$limit/rejects.jsonl" || { cat "out.$limit/rejects.jsonl"; fail_run "large.mp4 is not rejected with $limit"; }
+    grep -q '"source_video":"good.mp4"' "out.$limit/manifest.jsonl" || fail_run "good.mp4 has no clip with $limit"
 }
 for limit in 60MiB 200MiB 300MiB; do check "the_limit_of_a_worker_holds_$limit" the_limit_of_a_worker_holds "$limit"; done
-# with more memory the next run in the same folder looks at it again
+# With more memory, the next run in the same folder processes the video again.
 more_memory_is_tried_again() {
     needs the_limit_of_a_worker_holds_300MiB
-    $WEFT curate --in large --out out.300MiB --set video.min_seconds=0.1 >log 2>&1 || fail_run "no second run"
-    grep -q '"source":"large.mp4","frame_span":\[0,5\]' out.300MiB/rejects.jsonl || { cat out.300MiB/rejects.jsonl; fail_run "it was not looked at again"; }
+    $WEFT curate --in large --out out.300MiB --set video.min_seconds=0.1 >log 2>&1 || fail_run "the second run"
+    grep -q '"source":"large.mp4","frame_span":\[0,5\]' out.300MiB/rejects.jsonl || { cat out.300MiB/rejects.jsonl; fail_run "large.mp4 was not processed again"; }
 }
 check more_memory_is_tried_again
-# an encoder without memory costs its clip
-an_encoder_without_memory_costs_its_clip() {
+# An encoder without memory affects its clip only.
+an_encoder_without_memory_affects_its_clip_only() {
     $WEFT curate --in large --out out.20MiB --set worker_memory=20MiB >log 2>&1 || fail_run "the encoder ends the run"
-    grep -q '"source":"good.mp4","operator":"memory"' out.20MiB/rejects.jsonl || { cat out.20MiB/rejects.jsonl; fail_run "good.mp4 with 20MiB"; }
+    grep -q '"source":"good.mp4","operator":"memory"' out.20MiB/rejects.jsonl || { cat out.20MiB/rejects.jsonl; fail_run "good.mp4 is not rejected with 20MiB"; }
 }
-check an_encoder_without_memory_costs_its_clip
+check an_encoder_without_memory_affects_its_clip_only
 finish

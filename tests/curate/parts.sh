@@ -1,5 +1,6 @@
 #!/bin/bash
-# Copies by tools/near_sets.py of two films: crops, a logo, an inset, without colours; found, and told how they differ.
+# Edited copies of two source videos (tools/near_sets.py): cropped, with a logo, as an inset, and
+# without colours. They are found as partial duplicates, and the reason names the edit.
 set -e
 . "$SRC/tests/check.sh"
 clips=${WEFT_SHARED:-}/videos/clips
@@ -8,7 +9,7 @@ mkdir footage
 ln -s "$clips/rabbit-watermelon.mp4" "$clips/coffee.mp4" footage/
 tool=$(dirname "$WEFT_BUILD")/tools/near_sets.py
 python3 "$tool" make footage raw --seconds 2.5 --kinds crop15,logo,gray,inset
-# people who come in at one door, one after the other: not the same, though nothing else differs
+# Different people enter through the same door in sequence: similar frames, not duplicates.
 ln -s "$clips/one-by-one-person-detection_30s.mp4" raw/people.mp4
 run() { "$WEFT" curate --in raw --out "$1" --set clips.max_side=96 --set clips.preset=ultrafast "${@:2}" >log 2>&1 || { cat log; exit 1; }; }
 copies_are_found_and_described() {
@@ -20,15 +21,16 @@ copies_are_found_and_described() {
     ! grep -q '"source":"people.mp4".*"duplicate"' out/rejects.jsonl || exit 1
 }
 check copies_are_found_and_described
-# Drawn shapes that move over flat grounds are much alike: none is another's copy by its parts.
-drawn_shapes_are_no_copies() {
+# Drawn shapes that move over plain backgrounds are similar, but not partial duplicates.
+drawn_shapes_are_not_duplicates() {
     "$WEFT" synth --out set --shots 60 --seed 5 --size 128 --held-out-clips 0 >/dev/null 2>&1
     "$WEFT" curate --in set/train --out drawn --set clips.max_side=96 --set clips.preset=ultrafast >log 2>&1
     ! grep -E '"duplicate".*(cropped|something else|without colours|mirrored)' drawn/rejects.jsonl || exit 1
 }
-check drawn_shapes_are_no_copies
-# The key switches it off, without a second look at the footage; records without their parts are made again.
-parts_are_switched_off_and_made_again() {
+check drawn_shapes_are_not_duplicates
+# duplicates.partial_share=0 disables the comparison without decoding the videos again. Lost
+# keypoint records are computed again.
+partial_duplicates_are_disabled_and_recomputed() {
     needs copies_are_found_and_described
     run out --set duplicates.partial_share=0
     ! grep -q 'cropped to' out/rejects.jsonl || exit 1
@@ -36,5 +38,5 @@ parts_are_switched_off_and_made_again() {
     run out
     python3 "$tool" score out | cmp - score
 }
-check parts_are_switched_off_and_made_again
+check partial_duplicates_are_disabled_and_recomputed
 finish

@@ -1,8 +1,9 @@
 #!/bin/bash
-# What a clip shows is what a player shows: rotation and pixel aspect are applied. And what may not be read costs itself only.
+# Frames of a clip are those that a player shows: rotation and pixel aspect are applied, and HDR is
+# converted to SDR. Unreadable files do not affect other files.
 . "$SRC/tests/check.sh"
 ff() { ffmpeg -v error -nostdin -y "$@"; }
-psnr() { # psnr CLIP SOURCE FILTER: of the clip against the filtered source
+psnr() { # CLIP SOURCE FILTER: prints the PSNR of the clip to the filtered source
     ffmpeg -v info -nostdin -i "$1" -i "$2" -lavfi "[1:v]$3[b];[0:v][b]psnr" -f null - 2>&1 | sed -n 's/.*average:\([0-9.]*\|inf\).*/\1/p'
 }
 above() { awk "BEGIN { exit !($1 > $2) }" || fail "$3: $1 dB, more than $2 expected"; }
@@ -17,13 +18,14 @@ pixel_aspect_is_applied() {
 }
 check pixel_aspect_is_applied
 
-# HDR becomes SDR by the formulas of docs/explanation/curation.md: six patches of known PQ codes, from code to light to BT.709
+# HDR is converted to SDR by the formulas of docs/explanation/curation.md. Six patches have known PQ
+# codes; the test computes their light and their BT.709 values.
 hdr_becomes_sdr() {
     mkdir hdr
     ff -f lavfi -i nullsrc=size=192x64:rate=24 -t 1 -vf "format=yuv420p10le,geq=lum='st(0,floor(X/32));64+146*ld(0)':cb='512+if(eq(floor(X/16),3),60)':cr='512+if(eq(floor(X/16),4),70)'" \
         -c:v libx265 -x265-params lossless=1:log-level=none -color_trc smpte2084 -color_primaries bt2020 -colorspace bt2020nc -color_range tv hdr/patches.mp4
     curate hdr hdr_out --set clips.crop_borders=false
-    grep -q '"hdr_source":true' hdr_out/manifest.jsonl && grep -q '"transfer_source":"smpte2084"' hdr_out/manifest.jsonl || fail "the clip does not tell that its source was HDR"
+    grep -q '"hdr_source":true' hdr_out/manifest.jsonl && grep -q '"transfer_source":"smpte2084"' hdr_out/manifest.jsonl || fail "the manifest does not have the HDR source and its transfer function"
     ff -i hdr_out/clips/patches-*.mp4 -frames:v 1 -vf scale=in_color_matrix=bt709:flags=accurate_rnd+full_chroma_int -pix_fmt rgb24 -f rawvideo hdr.rgb
     ff -i hdr_out/clips/patches-*.mp4 -frames:v 1 -vf scale=in_color_matrix=bt601 -pix_fmt rgb24 -f rawvideo wrong.rgb
     [ "$(ffprobe -v error -show_entries stream=pix_fmt,color_space,color_transfer,color_primaries -of csv=p=0 hdr_out/clips/patches-*.mp4)" = yuv420p,bt709,bt709,bt709 ] || fail "tags of the tone mapped clip"
@@ -46,14 +48,14 @@ for patch in range(6):
     want = [shown(v) for v in (1.6605 * r - 0.5876 * g - 0.0728 * b, -0.1246 * r + 1.1329 * g - 0.0083 * b, -0.0182 * r - 0.1006 * g + 1.1187 * b)]
     at = (32 * 192 + 32 * patch + 16) * 3
     got = list(data[at:at + 3])
-    assert all(abs(a - b) <= 4 for a, b in zip(got, want)), (patch, got, want)  # 4:2:0 and H.264 lie between
+    assert all(abs(a - b) <= 4 for a, b in zip(got, want)), (patch, got, want)  # the tolerance is for 4:2:0 and H.264
     colours.add(tuple(got))
 assert len(colours) == 6
 EOF
 }
 check hdr_becomes_sdr
 
-# a folder and a file that may not be read, next to one that may; as somebody who is not root
+# an unreadable folder, an unreadable file and a readable file, by a user other than root
 mkdir -p locked/in/shut locked/in/open
 cp aspect/wide.mp4 locked/in/open/a.mp4
 cp aspect/wide.mp4 locked/in/open/b.mp4
@@ -62,29 +64,31 @@ cp "$WEFT" locked/weft
 chmod 0 locked/in/shut locked/in/open/b.mp4
 chmod a+rwx . locked
 command="cd '$PWD/locked' && ./weft curate --in in --out out --set quality.max_motion=99 >log 2>&1"
-as_somebody() {
+curate_as_user() {
     if [ "$(id -u)" = 0 ]; then
         setpriv --reuid=65534 --regid=65534 --clear-groups bash -c "$command" || { cat locked/log; fail "curate with unreadable files"; }
     else
         bash -c "$command" || { cat locked/log; fail "curate with unreadable files"; }
     fi
 }
-unreadable_files_cost_themselves_only() {
-    as_somebody
+unreadable_files_affect_themselves_only() {
+    curate_as_user
     grep -q '"source":"shut".*Permission denied' locked/out/rejects.jsonl || fail "the folder is not listed: $(cat locked/out/rejects.jsonl)"
     grep -q '"source":"open/b.mp4".*Permission denied' locked/out/rejects.jsonl || fail "the file is not listed"
-    [ "$(wc -l <locked/out/manifest.jsonl)" = 1 ] || fail "the readable file gave no clip"
-    # one that becomes unreadable between its two jobs costs itself only, and is taken again when it can be read
+    [ "$(wc -l <locked/out/manifest.jsonl)" = 1 ] || fail "the readable file has no clip"
+    # A file that becomes unreadable between analysis and encoding is rejected, and processed again
+    # when
+# it is readable.
     rm locked/out/clips/* locked/out/metas/*
     chmod 0 locked/in/open/a.mp4
-    as_somebody
-    grep -q '"source":"open/a.mp4","operator":"transcode".*Permission denied' locked/out/rejects.jsonl || fail "unreadable in the second job: $(cat locked/out/rejects.jsonl)"
+    curate_as_user
+    grep -q '"source":"open/a.mp4","operator":"transcode".*Permission denied' locked/out/rejects.jsonl || fail "unreadable while encoding: $(cat locked/out/rejects.jsonl)"
     chmod 644 locked/in/open/a.mp4 locked/in/open/b.mp4
     chmod 755 locked/in/shut
-    as_somebody
-    [ "$(wc -l <locked/out/manifest.jsonl)" = 1 ] && [ "$(grep -c '"operator":"duplicate"' locked/out/rejects.jsonl)" = 2 ] && [ "$(wc -l <locked/out/rejects.jsonl)" = 2 ] || fail "not taken again: $(cat locked/out/rejects.jsonl)"
+    curate_as_user
+    [ "$(wc -l <locked/out/manifest.jsonl)" = 1 ] && [ "$(grep -c '"operator":"duplicate"' locked/out/rejects.jsonl)" = 2 ] && [ "$(wc -l <locked/out/rejects.jsonl)" = 2 ] || fail "not processed again: $(cat locked/out/rejects.jsonl)"
 }
-check unreadable_files_cost_themselves_only
+check unreadable_files_affect_themselves_only
 
 turned=$WEFT_SHARED/videos/odd/fire2_rot180_10fps.mp4
 rotation_is_applied() {
@@ -94,10 +98,10 @@ rotation_is_applied() {
     curate turned turned_out
     for clip in turned_out/clips/fire-*.mp4; do
         first=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["frame_span"][0])' "turned_out/metas/$(basename "$clip" .mp4).json")
-        right=$(psnr "$clip" turned/fire.mp4 "trim=start_frame=$first,setpts=PTS-STARTPTS") # ffmpeg turns it
-        above "$right" 28 "turned"
+        right=$(psnr "$clip" turned/fire.mp4 "trim=start_frame=$first,setpts=PTS-STARTPTS") # ffmpeg rotates the source
+        above "$right" 28 "rotated"
         wrong=$(psnr "$clip" turned/fire.mp4 "trim=start_frame=$first,setpts=PTS-STARTPTS,hflip,vflip")
-        above "$right" "$wrong + 6" "turned against not turned"
+        above "$right" "$wrong + 6" "rotated compared with not rotated"
     done
 }
 check rotation_is_applied

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A container that claims an impossible frame rate is not believed: the packets' times tell the real one.
+# A container with an impossible frame rate: the rate of the packet timestamps is used instead.
 set -e
 . "$SRC/tests/check.sh"
 ff() { ffmpeg -v error -nostdin -y "$@"; }
@@ -8,7 +8,7 @@ ff -f lavfi -i testsrc2=size=160x90:rate=25 -t 2 -pix_fmt yuv420p 25.mkv
 ff -f lavfi -i mandelbrot=size=160x90:rate=24000/1001 -t 3 -pix_fmt yuv420p -bf 4 23.976.mkv
 ff -f lavfi -i testsrc=size=160x90:rate=12 -t 40 -pix_fmt yuv420p 12.mkv
 python3 - <<'EOF'
-# DefaultDuration (23 E3 83, four bytes of nanoseconds) becomes a millisecond, or half a minute.
+# DefaultDuration (23 E3 83, four bytes of nanoseconds) becomes 1 ms or 3 s.
 for name, claim in (("25", 1000000), ("23.976", 1000000), ("12", 3000000000)):
     data = bytearray(open(name + ".mkv", "rb").read())
     at = data.find(b"\x23\xe3\x83\x84")

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Films made of footage by tools/shot_sets.py: fades are told whole, long dissolves are found, nothing swallows a shot.
+# Videos assembled from the shared footage by tools/shot_sets.py: complete fades and long dissolves
+# are found, and no shot is lost.
 set -e
 . "$SRC/tests/check.sh"
 clips=${WEFT_SHARED:-}/videos/clips
@@ -9,8 +10,9 @@ for name in flower.mp4 juggle.mp4 man-surfing.mp4 woman-running.mp4 car-turn.mp4
     ln -s "$clips/$name" footage/
 done
 tool=$(dirname "$WEFT_BUILD")/tools/shot_sets.py
-# Seeds whose films are of 10 and 12 frames a second, so that they are made soon. Without flashes left out of spans and fades
-# told by what noise leaves, the first two have five false alarms.
+# These seeds give 10 and 12 frames per second, which are quick to make. Without the exclusion of
+# flashes from spans, and without the noise-tolerant detection of fades, the first two sets have
+# five false alarms.
 fades_and_dissolves_are_found() {
 python3 "$tool" make footage fades --seed 6 --films 1 --kind fades >/dev/null
 python3 "$tool" make footage flashes --seed 13 --films 1 --kind flash >/dev/null

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Variable frame rate: clips keep every frame at its own time; spans, durations and rates are those of the clock.
+# Variable frame rate: clips keep every frame at its timestamp. Spans, durations and rates follow
+# the timestamps.
 set -e
 . "$SRC/tests/check.sh"
-ff() { ffmpeg -v error -nostdin -y "${@:1:$#-1}" -colorspace bt709 "${!#}"; } # not converted on the way
+ff() { ffmpeg -v error -nostdin -y "${@:1:$#-1}" -colorspace bt709 "${!#}"; } # colours are not converted
 mkdir raw
-# 10 frames/s for two seconds, then 30; the same frames as a constant 30 beside it. And pauses of 0.6 s and 20 s inside a shot.
+# 10 frames/s for two seconds, then 30. Also pauses of 0.6 s and 20 s inside a shot.
 source=testsrc2=size=160x90:rate=30
 ff -f lavfi -i $source -t 5 -vf "select='gte(t,2)+not(mod(n,3))'" -fps_mode vfr -pix_fmt yuv420p -crf 6 raw/vfr.mkv
 ff -f lavfi -i $source -t 5 -vf "select='gte(t,2)+not(mod(n,3))'" -fps_mode vfr -pix_fmt yuv420p -crf 6 raw/vfr.mp4
@@ -39,7 +40,7 @@ for name in ("vfr.mkv", "vfr.mp4", "rest.mp4"):
         own = times("out/" + c["clip"])
         assert a == end and len(own) == c["frames"] == b - a + 1, c
         end = b + 1
-        for i, t in enumerate(own):  # every frame at its own time
+        for i, t in enumerate(own):  # every frame has its timestamp
             assert abs(t - (source[a + i] - source[a])) < 0.0015, (name, i, t)
         until = source[b + 1] if b + 1 < len(source) else source[b] + (source[-1] - source[0]) / (len(source) - 1)
         assert abs(c["duration_span"][0] - source[a]) < 0.002 and abs(c["duration_span"][1] - until) < 0.002, (c, until)
@@ -51,31 +52,31 @@ for name in ("vfr.mkv", "vfr.mp4", "rest.mp4"):
         same = psnr("out/" + c["clip"], "raw/" + name, a, c["frames"])
         assert len(same) == c["frames"] and min(same) > 30, (name, same)
     assert end == len(source), (name, end, len(source))
-assert len(by["vfr.mp4"]) == 2 and max(c["seconds"] for c in by["vfr.mp4"]) < 3  # equal time, not equal frames
+assert len(by["vfr.mp4"]) == 2 and max(c["seconds"] for c in by["vfr.mp4"]) < 3  # clips are split by time, not by frames
 assert by["vfr.mp4"][0]["variable_rate"] and not by["vfr.mp4"][1]["variable_rate"] and abs(by["vfr.mp4"][1]["fps"] - 30) < 0.01, by["vfr.mp4"]
-# Twenty seconds without a frame: two shots, and nothing lasts twenty seconds.
+# Twenty seconds without a frame: two shots, and no clip contains the pause.
 gap = by["gap.mp4"]
 assert [c["frame_span"] for c in gap] == [[0, 24], [25, 74]] and not any(c["variable_rate"] for c in gap), gap
 for c, (start, end) in zip(gap, ((0, 1), (21, 23))):
     assert abs(c["duration_span"][0] - start) < 0.01 and abs(c["duration_span"][1] - end) < 0.01 and abs(c["fps"] - 25) < 0.01, c
-# A film of one picture in two seconds is none.
+# a video with one frame in two seconds is rejected
 assert [(r["operator"], r["value"]) for r in rejects if r["source"] == "slow.mp4"] == [("fps", 0.5)], rejects
 EOF
 }
 check frames_keep_their_times
 
-# The copy of variable rate is found: hashes stand at equal steps of time.
-a_copy_of_variable_rate_is_found() {
+# The duplicate with variable rate is found: hashes are at equal intervals of time.
+a_duplicate_of_variable_rate_is_found() {
     "$WEFT" curate --in raw --out found --set quality.min_motion=0 --set quality.max_motion=99 >log 2>&1
     [ "$(grep -c '"operator":"duplicate"' found/rejects.jsonl)" = 3 ] || { cat found/rejects.jsonl; exit 1; } # vfr.mp4, both of gap.mp4
     [ "$(grep -c '"reason":"shows the same as vfr.mkv' found/rejects.jsonl)" = 3 ]
 }
-check a_copy_of_variable_rate_is_found
-copies_of_other_rates_are_found() {
+check a_duplicate_of_variable_rate_is_found
+duplicates_of_other_rates_are_found() {
 mkdir rates
 for rate in 30 25 24 12; do ff -f lavfi -i $source -t 8 -vf fps=$rate -pix_fmt yuv420p rates/$rate.mp4; done
 "$WEFT" curate --in rates --out rates_out --set quality.max_motion=99 >log 2>&1
 [ "$(grep -c '"operator":"duplicate"' rates_out/rejects.jsonl)" = 3 ] || { cat rates_out/rejects.jsonl; exit 1; }
 }
-check copies_of_other_rates_are_found
+check duplicates_of_other_rates_are_found
 finish

@@ -1,5 +1,7 @@
 #!/bin/bash
-# Boundaries of real and assembled footage against their ground truth, and of our own synthetic set.
+# Shot boundaries: those of shared footage and of a synthetic set are compared with their ground
+# truth. Threads and repeated runs give the same boundaries, few frames are decoded, and `weft
+# curate` cuts at the same frames.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
@@ -25,7 +27,7 @@ assert hard[0] == hard[1] and gradual[0] >= 0.8 * gradual[1] and len(found) - le
 EOF
 }
 check boundaries_of_the_synthetic_set
-# Neither the number of threads nor a second run changes anything; not every frame need be decoded for it.
+# The number of threads and a second run do not change the boundaries. Not every frame is decoded.
 threads_change_nothing() {
     for threads in 1 3; do
         $WEFT shots --threads $threads set/train/v*.mp4 set/train/s*.mp4 | cmp - found.jsonl
@@ -40,14 +42,14 @@ import re
 (some, n), (every, m) = (map(int, re.search(r'(\d+) of (\d+) frames decoded', open(f).read()).groups()) for f in ('some', 'all'))
 assert n == m == every and some < n, (some, every, n)
 EOF
-    # As few are decoded from other containers.
+    # The same number of frames is decoded from other containers.
     for kind in mkv ts; do
         ffmpeg -v error -nostdin -i set/train/v0000.mp4 -c copy v0000.$kind
         WEFT_LOG=debug $WEFT shots v0000.$kind 2>&1 >/dev/null | grep "$(grep -o '[0-9]* of [0-9]* frames decoded' some)"
     done
 }
 check few_frames_are_decoded
-# `weft curate` cuts where `weft shots` does with the same mix.
+# `weft curate` cuts at the boundaries of `weft shots` with the same setting of shots.mix.
 curate_cuts_at_the_same_frames() {
     mkdir raw
     cp set/train/v000*.mp4 raw/
@@ -84,8 +86,9 @@ bad_input_is_named() {
     [ -s one.jsonl ]
 }
 check bad_input_is_named
-# A folder: every video in it and in its folders, one list each; what is none by its name is passed by, what is damaged named.
-folders_are_walked() {
+# A folder: every video in it and in its subfolders has a list. Files with other suffixes are
+# skipped, damaged videos are named.
+folders_are_searched() {
     mkdir -p tree/deep
     cp set/train/v0000.mp4 tree/deep/
     cp set/train/v0001.mp4 tree/
@@ -103,7 +106,7 @@ folders_are_walked() {
     ! $WEFT shots set/train/v0000.mp4 nothing-there 2>error >/dev/null || exit 1
     has_message error footage-skipped file=nothing-there
 }
-check folders_are_walked
+check folders_are_searched
 
 videos=$WEFT_SHARED/videos
 boundaries_of_footage() {

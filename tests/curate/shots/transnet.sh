@@ -1,6 +1,7 @@
 #!/bin/bash
-# TransNetV2 as shot detector: a network whose weights are made by hand, so that it tells just where the histogram of colours changes, finds
-# known cuts in films of any length, in weft shots and weft curate; the reference's golden file; what it is not given is refused.
+# TransNetV2 as shot detector. The test writes the weights of a network that reports a boundary
+# where the colour histogram changes. Known cuts are found in videos of any length by weft shots and
+# weft curate, the golden file of the reference agrees, and missing weights are refused.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
@@ -31,7 +32,7 @@ add("frame_sim_layer.projection.weight", 1, 4 * (F + 2 * F + 4 * F))
 add("frame_sim_layer.projection.bias", 1)
 add("frame_sim_layer.fc.weight", 1, L)
 add("frame_sim_layer.fc.bias", 1)
-add("color_hist_layer.fc.weight", 1, L, at=[(51, -1.0)])  # 1 - likeness to the next frame
+add("color_hist_layer.fc.weight", 1, L, at=[(51, -1.0)])  # 1 - similarity to the next frame
 add("color_hist_layer.fc.bias", 1, at=[(0, 1.0)])
 add("fc1.weight", D, 2 + 18 * 4 * 4 * F, at=[(0, 1.0)])
 add("fc1.bias", D)
@@ -47,7 +48,7 @@ open("net.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + b"".jo
 text = json.dumps(head).replace("fc1.bias", "fc1.vias").encode()
 open("short.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + b"".join(d for _, d in tensors.values()))
 EOF2
-film() { # film NAME FRAMES... : shots of these lengths, each of one colour
+make_video() { # NAME FRAMES...: makes a video with shots of these lengths, each of one colour
     local name=$1 inputs=() n=0 colours=(red blue green white black yellow)
     shift
     for frames in "$@"; do
@@ -57,9 +58,9 @@ film() { # film NAME FRAMES... : shots of these lengths, each of one colour
     ffmpeg -v error -nostdin -y "${inputs[@]}" -filter_complex "concat=n=$n" -c:v libx264 -pix_fmt yuv420p "$name.mp4"
 }
 mkdir raw
-film raw/short 3 4 20
-film raw/step 50 50 25 26
-film raw/long 24 1 74 151 49 2 300
+make_video raw/short 3 4 20
+make_video raw/step 50 50 25 26
+make_video raw/long 24 1 74 151 49 2 300
 cut() { "$WEFT" shots --method transnetv2 --weights net.safetensors "$@"; }
 known_cuts_are_found() {
     cut raw/*.mp4 >found.jsonl
@@ -68,14 +69,14 @@ import json
 found = {}
 for line in open("found.jsonl"):
     b = json.loads(line)
-    assert b["type"] == "cut" or b["start"] == b["end"] == 24, b  # of two frames in a row that end a shot
+    assert b["type"] == "cut" or b["start"] == b["end"] == 24, b  # two consecutive frames that end a shot
     found.setdefault(b["file"], []).append(b["frame"] if b["type"] == "cut" else b["end"] + 1)
 want = {"raw/short.mp4": [3, 7], "raw/step.mp4": [50, 100, 125], "raw/long.mp4": [25, 99, 250, 299, 301]}
 assert found == want, found
 EOF2
 }
 check known_cuts_are_found
-# `weft curate` cuts where `weft shots` does.
+# `weft curate` cuts at the boundaries of `weft shots`.
 curate_cuts_at_the_same_frames() {
     "$WEFT" curate --in raw --out curated --set workers=1 --set duplicates.on=false --set shots.method=transnetv2 --set shots.weights=net.safetensors \
         >curate.log 2>&1 || { cat curate.log; fail "weft curate"; }
@@ -93,25 +94,27 @@ EOF2
 check curate_cuts_at_the_same_frames
 # Memory does not grow with the length of the video.
 memory_does_not_grow_with_length() {
-    film short_film 120
-    film long_film 460
+    make_video short_film 120
+    make_video long_film 460
     peak() { python3 -c '
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)' "$WEFT" shots --method transnetv2 --weights net.safetensors "$1"; }
-    # Threads of the decoder that wait for each other may once hold more: growth with length shows every time.
+    # Decoder threads that wait for each other may hold more memory in one run. Growth with the
+    # length
+# shows in every run.
     for _ in 1 2 3; do
         small=$(peak short_film.mp4) large=$(peak long_film.mp4)
         [ "$large" -ge $((small + 4096)) ] || return 0
     done
-    fail "$small KiB for 120 frames, $large for 460"
+    fail "memory grows with length: $small KiB for 120 frames, $large KiB for 460"
 }
 check memory_does_not_grow_with_length
 refused() { # ID [FIELD=VALUE...] -- COMMAND...
     take_message "$@"
     set -- "${rest[@]}"
-    if "$@" >out 2>&1; then fail "passed: $*"; fi
-    has_message out "${wanted[@]}" || fail "$*: not as expected"
+    if "$@" >out 2>&1; then fail "not refused: $*"; fi
+    has_message out "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
     refused option-required key=--weights text~=transnetv2 -- "$WEFT" shots --method transnetv2 raw/short.mp4
