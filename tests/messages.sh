@@ -5,9 +5,10 @@
 export WEFT_LOG_FORMAT=json
 
 # has_message FILE ID [FIELD=VALUE...]: a line of FILE is a message of this class with these fields.
-# Fields are file, line, key, value, rank, level, verb, those of the member "details", and `process`:
-# the rank that printed the message, under mpirun --tag-output. ID and VALUE are patterns of the
-# shell: key='*frames'. `FIELD=` (no value): the field is empty, or the message does not have it.
+# Fields are file, line, key, value, rank, level, verb, the fields of the member "details", and
+# `process`: the rank that printed the message, under mpirun --tag-output. ID and VALUE are patterns
+# of the shell: key='*frames'. `FIELD=` (no value): the field is empty, or the message has no such
+# field.
 # file=NAME also matches a path that ends with /NAME. `text~=WORD` (a figure or name that the user
 # must see) is a part of the message.
 has_message() { messages_of has "$@"; }
@@ -72,7 +73,8 @@ elif what != "has":
 PYTHON
 }
 
-# take_message ID [FIELD=VALUE...] -- ARGUMENTS...: for functions that pass a message on. Sets the
+# take_message ID [FIELD=VALUE...] -- ARGUMENTS...: for functions with a message as argument. Sets
+# the
 # array `wanted` (id and fields) and the array `rest` (the arguments).
 take_message() {
     wanted=()

@@ -1,32 +1,33 @@
 #!/bin/bash
-# weft doctor --collectives: by the model for machines that are not here; of the ranks at hand every algorithm is timed, what was
-# quickest is kept, and jobs take it from there.
+# weft doctor --collectives prints estimates for other machines. On running ranks it times every
+# algorithm and writes a table of the fastest, which jobs read (WEFT_COLLECTIVES).
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
-other_machines_are_modelled() {
-    "$WEFT" doctor --collectives 64/8 >model.log 2>&1 || { cat model.log; fail "the model"; }
-    grep -q "^by the model: costs of messages built in" model.log && ! grep -q "each algorithm timed" model.log || { cat model.log; fail "what is modelled is not told"; }
+other_machines_are_estimated() {
+    "$WEFT" doctor --collectives 64/8 >model.log 2>&1 || { cat model.log; fail "the estimates"; }
+    grep -q "^by the model: costs of messages built in" model.log && ! grep -q "each algorithm timed" model.log || { cat model.log; fail "the output does not separate estimates from measurements"; }
 }
-check other_machines_are_modelled
+check other_machines_are_estimated
 a_model_is_not_saved() {
-    "$WEFT" doctor --collectives 2 --out no.json >no.log 2>&1 && fail "kept what nobody timed"
-    has_message no.log option-conflict key=--out 'text~=mpirun -n 2' || fail "not told what would do"
+    "$WEFT" doctor --collectives 2 --out no.json >no.log 2>&1 && fail "estimates are written as measurements"
+    has_message no.log option-conflict key=--out 'text~=mpirun -n 2' || fail "the error does not name mpirun"
 }
 check a_model_is_not_saved
-# a file that cannot be written is told before the timing, which on such a link would not end
+# An output file that cannot be written is refused before the timing, which would not end on such a
+# slow link.
 an_unwritable_file_is_refused_first() {
     WEFT_LINK="0.0001 Gbit/s, 1000 us, 1 per node" timeout 300 "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --collectives 2 --out nowhere/here.json >no.log 2>&1
-    [ $? = 1 ] && has_message no.log file-not-found file=nowhere/here.json || fail "--out in a folder that is not there"
+    [ $? = 1 ] && has_message no.log file-not-found file=nowhere/here.json || fail "--out in a folder that does not exist"
 }
 check an_unwritable_file_is_refused_first
 every_algorithm_is_timed() {
     "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --collectives 2 --out here.json >here.log 2>&1 || { cat here.log; fail "doctor on two ranks"; }
     for op in all_reduce all_gather reduce_scatter broadcast; do
-        [ "$(grep -cE "^$op .* [0-9.]+ (us|ms|s)$" here.log)" -ge 9 ] || { cat here.log; fail "no seconds of $op"; }
+        [ "$(grep -cE "^$op .* [0-9.]+ (us|ms|s)$" here.log)" -ge 9 ] || { cat here.log; fail "the seconds of $op are missing"; }
     done
-    grep -q "WEFT_COLLECTIVES=here.json" here.log || { cat here.log; fail "how to use it is not told"; }
+    grep -q "WEFT_COLLECTIVES=here.json" here.log || { cat here.log; fail "the output does not name WEFT_COLLECTIVES"; }
     python3 - <<'P' || fail "the table: $(cat here.json)"
 import json
 t = json.load(open("here.json"))
@@ -41,17 +42,17 @@ check every_algorithm_is_timed
 a_job_reads_the_table() {
     needs every_algorithm_is_timed
     WEFT_COLLECTIVES=here.json "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --ranks >ranks.log 2>&1 || { cat ranks.log; fail "a job with the table"; }
-    WEFT_COLLECTIVES=nowhere.json "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --ranks >ranks.log 2>&1 && fail "a table that is not there"
+    WEFT_COLLECTIVES=nowhere.json "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --ranks >ranks.log 2>&1 && fail "a missing table is accepted"
     has_message ranks.log file-not-found file=nowhere.json || fail "the file is not named"
 }
 check a_job_reads_the_table
 damaged_tables_are_refused() {
     : >empty.json
-    WEFT_COLLECTIVES=empty.json "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --ranks >ranks.log 2>&1 && fail "an empty table"
-    has_message ranks.log format-unknown file=empty.json key=WEFT_COLLECTIVES 'text~=the file is empty' || fail "an empty table is not told"
+    WEFT_COLLECTIVES=empty.json "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --ranks >ranks.log 2>&1 && fail "an empty table is accepted"
+    has_message ranks.log format-unknown file=empty.json key=WEFT_COLLECTIVES 'text~=the file is empty' || fail "an empty table is not reported"
     echo '{"format": "weft.collectives/1", "choices": [{"op": "sum"}]}' >broken.json
-    WEFT_COLLECTIVES=broken.json "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --ranks >ranks.log 2>&1 && fail "a broken table"
-    has_message ranks.log '*' level=error 'text~=choices[0]' || fail "the row is not named"
+    WEFT_COLLECTIVES=broken.json "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --ranks >ranks.log 2>&1 && fail "a damaged table is accepted"
+    has_message ranks.log '*' level=error 'text~=choices[0]' || fail "the damaged row is not named"
 }
 check damaged_tables_are_refused
 finish

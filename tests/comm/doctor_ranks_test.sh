@@ -1,6 +1,7 @@
 #!/bin/bash
-# weft doctor --ranks: a line for each rank, the one with slow links is named and no other for its links, the axes of a run lie on
-# the ranks as its mesh does; ranks of machines that the launcher dealt out by turns are numbered machine by machine.
+# weft doctor --ranks prints a line per rank. Only the rank with slow links is named for its links.
+# The axes of a run have the ranks of its mesh. If the launcher places ranks round-robin, they are
+# numbered machine by machine.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
@@ -17,11 +18,11 @@ check every_rank_has_a_line
 slow_links_are_named() {
     grep -qE '^rank 2 on .*: link between machines .* less than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
     grep -qE '^rank 0 on .*: latency between machines .* more than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
-    ! grep -qE '^rank [013] on .*: link between' doctor.log || { cat doctor.log; fail "its neighbours are named for its links"; }
+    ! grep -qE '^rank [013] on .*: link between' doctor.log || { cat doctor.log; fail "another rank is named for the links of rank 2"; }
 }
 check slow_links_are_named
 axes_are_listed() {
-    grep -qE '^dp +2 +2 .*rank 0 with 2$' doctor.log && grep -qE '^cp +2 +1 .*rank 0 with 1$' doctor.log || { cat doctor.log; fail "axes"; }
+    grep -qE '^dp +2 +2 .*rank 0 with 2$' doctor.log && grep -qE '^cp +2 +1 .*rank 0 with 1$' doctor.log || { cat doctor.log; fail "the ranks of the axes"; }
 }
 check axes_are_listed
 too_few_ranks_are_refused() {
@@ -30,16 +31,16 @@ too_few_ranks_are_refused() {
 }
 check too_few_ranks_are_refused
 hosts_are_numbered_by_machine() {
-unshare --uts hostname other >/dev/null 2>&1 || skip "no second host name can be had here"
+unshare --uts hostname other >/dev/null 2>&1 || skip "this machine allows no second host name"
 cat >host.sh <<'S'
 #!/bin/bash
 exec unshare --uts bash -c "hostname node$((OMPI_COMM_WORLD_RANK % 2)); exec \"\$@\"" sh "$@"
 S
 chmod +x host.sh
 "$MPIRUN" --oversubscribe -n 4 ./host.sh "$WEFT" doctor --ranks --parallel tp=2 >hosts.log 2>&1 || { cat hosts.log; fail "two hosts"; }
-grep -q "the launcher started them as 0 2 1 3$" hosts.log || { cat hosts.log; fail "not numbered by machine"; }
-[ "$(awk '$1 ~ /^[0-3]$/ {print $2}' hosts.log | tr '\n' ' ')" = "node0 node0 node1 node1 " ] || { cat hosts.log; fail "hosts"; }
-grep -qE '^tp +2 +1  2 inside a machine: ' hosts.log && grep -qE '^dp +2 +2  2 between machines: ' hosts.log || { cat hosts.log; fail "axes of two hosts"; }
+grep -q "the launcher started them as 0 2 1 3$" hosts.log || { cat hosts.log; fail "ranks are not numbered by machine"; }
+[ "$(awk '$1 ~ /^[0-3]$/ {print $2}' hosts.log | tr '\n' ' ')" = "node0 node0 node1 node1 " ] || { cat hosts.log; fail "the hosts of the ranks"; }
+grep -qE '^tp +2 +1  2 inside a machine: ' hosts.log && grep -qE '^dp +2 +2  2 between machines: ' hosts.log || { cat hosts.log; fail "the axes over two hosts"; }
 }
 check hosts_are_numbered_by_machine
 finish

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Schedules, walks of every sampler and the formulas agree with the reference's; a file with one
-# changed number fails, and what is not built in is refused by name.
+# Schedules, the trajectories of every sampler and the formulas agree with the reference. A golden
+# file with one changed value fails, and an unsupported solver is refused by name.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
@@ -26,16 +26,16 @@ ask["runs"][0]["config"]["solver_p"] = "DDIM"
 json.dump(ask, open("refused.json", "w"))
 shutil.copy(f"{golden}/sched_unipc_a.safetensors", "refused.safetensors")
 PY
-a_changed_number_is_found() { # NAME
+a_changed_value_is_detected() { # NAME
     local name=$1
     if "$WEFT" parity ${name}_changed.json >/dev/null 2>&1; then
-        fail "$name with a changed number passed"
+        fail "$name with a changed value passed"
     fi
 }
-for name in sched_unipc_a sched_ddim_a formulas_a; do check "a_changed_number_is_found_$name" a_changed_number_is_found $name; done
+for name in sched_unipc_a sched_ddim_a formulas_a; do check "a_changed_value_is_detected_$name" a_changed_value_is_detected $name; done
 an_unknown_solver_is_refused() {
     if "$WEFT" parity refused.json 2>err; then
-        fail "solver_p passed"
+        fail "an unsupported solver_p is accepted"
     fi
     has_message err '*' level=error text~=solver_p
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# weft eval vae takes the folder of a whole model: it evaluates the vae/ in it.
+# weft eval vae accepts the folder of a complete model and evaluates its vae/.
 set -e
 . "$SRC/tests/check.sh"
 golden=$SRC/tests/golden/pipelines/latte

@@ -1,5 +1,6 @@
 #!/bin/bash
-# weft eval, weft report, and what loading weights must refuse, on models trained for seconds.
+# weft eval and weft report with models trained for seconds, on one rank and on several. `weft
+# generate` refuses damaged weights.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -9,23 +10,23 @@ write_configs
 
 "$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --limit 6 --sheet vae.png --json vae.json >eval.log 2>&1 ||
     { cat eval.log; fail "weft eval vae"; }
-# clips over ranks: the figures, the sheet and who is counted are one rank's, whatever the ranks divide
-ranks_have_the_figures_of_one() { # N
+# Clips are split over ranks: results, contact sheet and the counted clips are those of one rank.
+ranks_have_the_results_of_one() { # N
     local n=$1
     ranks $n "$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --limit 6 --sheet vae$n.png --json vae$n.json \
         --parallel dp=$n >eval$n.log 2>&1 || { cat eval$n.log; fail "weft eval vae on $n ranks"; }
-    [ "$(grep -c '^VAE over 6 clips' eval$n.log)" = 1 ] || { cat eval$n.log; fail "$n ranks: not one line of figures"; }
-    cmp vae.json vae$n.json && cmp vae.png vae$n.png || fail "$n ranks: other figures or another sheet than one rank's"
+    [ "$(grep -c '^VAE over 6 clips' eval$n.log)" = 1 ] || { cat eval$n.log; fail "$n ranks: not exactly one line of results"; }
+    cmp vae.json vae$n.json && cmp vae.png vae$n.png || fail "$n ranks: results or contact sheet differ from one rank"
 }
-for n in 2 4; do check "ranks_have_the_figures_of_one_$n" ranks_have_the_figures_of_one "$n"; done
+for n in 2 4; do check "ranks_have_the_results_of_one_$n" ranks_have_the_results_of_one "$n"; done
 tp_of_an_autoencoder_is_refused() {
-    ranks 2 "$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --parallel tp=2 >eval.log 2>&1 && fail "tp of an autoencoder"
-    has_message eval.log layout-invalid key=tp text~=dp=2 || fail "tp is not refused"
+    ranks 2 "$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --parallel tp=2 >eval.log 2>&1 && fail "tp is accepted for an autoencoder"
+    has_message eval.log layout-invalid key=tp text~=dp=2 || fail "the error does not name dp=2"
 }
 check tp_of_an_autoencoder_is_refused
 a_missing_autoencoder_is_named() {
-    "$WEFT" eval vae --model nothere --shards shards --frames 5 --height 32 --width 32 >eval.log 2>&1 && fail "a model that is missing"
-    has_message eval.log file-not-found file=nothere 'text~=Give the folder of a model' || fail "no remedy for a model that is missing"
+    "$WEFT" eval vae --model nothere --shards shards --frames 5 --height 32 --width 32 >eval.log 2>&1 && fail "a missing model is accepted"
+    has_message eval.log file-not-found file=nothere 'text~=Give the folder of a model' || fail "the error of a missing model has no remedy"
 }
 check a_missing_autoencoder_is_named
 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --seeds 1 --training-combinations 2 --steps 2 --out evaluated --json prompts.json >prompts.log 2>&1 ||
@@ -33,24 +34,24 @@ check a_missing_autoencoder_is_named
 ranks 2 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --seeds 1 --training-combinations 2 --steps 2 --out two --json two.json --parallel cfg=2 \
     >two.log 2>&1 || { cat two.log; fail "weft eval prompts on two ranks"; }
 ranks_make_the_same_videos() {
-    [ "$(grep -c 'held out' two.log)" = 1 ] && [ "$(ls two)" = "$(ls evaluated)" ] || { cat two.log; ls two; fail "two ranks: figures or videos are other than one rank's"; }
+    [ "$(grep -c 'held out' two.log)" = 1 ] && [ "$(ls two)" = "$(ls evaluated)" ] || { cat two.log; ls two; fail "two ranks: results or videos differ from one rank"; }
 }
 check ranks_make_the_same_videos
 images_have_no_direction() {
     cp -r runs/dit/model pictures
     sed -i 's/"frames": [0-9]*/"frames": 1/' pictures/weft.json
     "$WEFT" eval prompts --model pictures --heldout raw/heldout.json --seeds 1 --training-combinations 2 --steps 2 --out stills --json stills.json >stills.log 2>&1 ||
-        { cat stills.log; fail "weft eval prompts of pictures"; }
-    grep -q "^held out .* %  *-  .* %$" stills.log && grep -q '"direction": null' stills.json || { cat stills.log; fail "pictures have a direction"; }
+        { cat stills.log; fail "weft eval prompts of images"; }
+    grep -q "^held out .* %  *-  .* %$" stills.log && grep -q '"direction": null' stills.json || { cat stills.log; fail "images have a direction"; }
 }
 check images_have_no_direction
-a_config_is_no_model() {
-    "$WEFT" inspect model dit.yaml >inspect.log 2>&1 && fail "a config of weft train as a model"
-    has_message inspect.log '*' level=error "text~=weft inspect graph dit.yaml" || fail "how a config is inspected is not reported"
+a_config_is_not_a_model() {
+    "$WEFT" inspect model dit.yaml >inspect.log 2>&1 && fail "a config of weft train is accepted as a model"
+    has_message inspect.log '*' level=error "text~=weft inspect graph dit.yaml" || fail "the error does not name weft inspect graph"
 }
-check a_config_is_no_model
+check a_config_is_not_a_model
 ranks_measure_the_same() {
-    cmp prompts.json two.json || fail "two ranks read something else from the videos"
+    cmp prompts.json two.json || fail "two ranks measure other values in the videos"
 }
 check ranks_measure_the_same
 echo '{"step": "train", "seconds": 3}' >times.jsonl
@@ -62,8 +63,8 @@ a_damaged_log_is_named() {
     has_message torn.log '*' level=error file=torn/metrics.jsonl line=3 && [ ! -e torn.html ] || { cat torn.log; fail "the damaged line is not named"; }
 }
 check a_damaged_log_is_named
-figures_and_page_are_right() {
-    python3 - <<'PY' || fail "figures of weft eval, or the page"
+results_and_page_are_right() {
+    python3 - <<'PY' || fail "the results of weft eval, or the report page"
 import html.parser, json, re, struct
 vae = json.load(open("vae.json"))
 assert vae["clips"] == 6 == len(vae["each"]) and vae["skipped"] == 0, vae
@@ -79,19 +80,19 @@ assert struct.unpack(">4s", open("vae.png", "rb").read()[1:5])[0].startswith(b"P
 page = open("page.html").read()
 html.parser.HTMLParser().feed(page)
 assert "<svg" in page and "data:image/png;base64," in page and "data:video/mp4;base64," in page
-assert not re.search(r'(src|href)="(?!data:|#)', page), "the page loads something from elsewhere"
+assert not re.search(r'(src|href)="(?!data:|#)', page), "the page loads external files"
 PY
 }
-check figures_and_page_are_right
+check results_and_page_are_right
 
-# refuse PATTERN: weft generate with the model in ./broken
+# refuse ID [FIELD=VALUE...] --: weft generate refuses the model in ./broken with this message
 refuse() {
     take_message "$@"
     "$WEFT" generate --model broken --prompt x --steps 1 --out never.mp4 >out.log 2>&1
     local status=$?
-    [ $status = 1 ] && has_message out.log "${wanted[@]}" && [ ! -e never.mp4 ] || fail "status $status, expected 1"
+    [ $status = 1 ] && has_message out.log "${wanted[@]}" && [ ! -e never.mp4 ] || fail "status $status, expected 1, or another message than expected, or a video was written"
 }
-edit() { # edit PYTHON: changes the tensors {name: (dtype, shape, bytes)} of the transformer of a fresh copy
+edit() { # PYTHON: runs it on the tensors {name: (dtype, shape, bytes)} of the transformer in a new copy
     rm -rf broken
     cp -r runs/dit/model broken
     python3 - "$1" <<'PY'
@@ -127,7 +128,7 @@ damaged_weights_are_refused() {
 }
 check damaged_weights_are_refused
 another_height_is_refused() {
-    "$WEFT" generate --model runs/dit/model --prompt x --steps 1 --height 30 --out never.mp4 >out.log 2>&1 && fail "height 30 was taken"
+    "$WEFT" generate --model runs/dit/model --prompt x --steps 1 --height 30 --out never.mp4 >out.log 2>&1 && fail "height 30 is accepted"
     has_message out.log '*' level=error text~=30 || fail "height 30 is not named"
 }
 check another_height_is_refused

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The sources that `make fuzz` compiles are all that its targets need.
+# `make fuzz` compiles every source that its targets need: they link.
 set -e
 . "$SRC/tests/check.sh"
 case $WEFT_BUILD in */asan | */tsan) skip "the objects of this build need the sanitizers" ;; esac

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A row of src/graph/op.def without one of its cells does not compile. The test empties each cell of the row of softmax in
-# turn, and drops the last one. It skips the names of the op and of its functions, without which nothing links.
+# A row of src/graph/op.def without one of its cells does not compile. The test empties each cell of
+# the row of softmax in turn, and drops the last one. It skips the names of the op and of its
+# functions: without these nothing links.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 dir=$(mktemp -d)
@@ -11,7 +12,7 @@ command -v "${CC:-cc}" >/dev/null || exit 77
 row=$(grep '^WEFT_OP(SOFTMAX,' src/graph/op.def)
 cells=$(tr -cd , <<<"$row" | wc -c)
 [ "$cells" -ge 20 ] || { echo "the row of softmax has $cells commas"; exit 1; }
-try() { # CELL: without it
+try() { # CELL: writes op.def without this cell
     awk -v cell="$1" '/^WEFT_OP\(SOFTMAX,/ {
         sub(/^WEFT_OP\(/, ""); sub(/\)$/, ""); n = split($0, part, ","); text = ""
         for (i = 1; i <= n; i++) {

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The flags of kernels do not depend on CFLAGS; make configures again when its variables change;
-# ctest has every test program and every script; the presets are valid.
+# Flags of kernels do not depend on CFLAGS. make configures again when its variables change. ctest
+# has every test program and every script. The presets are valid.
 set -eu
 fail() { echo "$*"; exit 1; }
 unset MAKEFLAGS MAKELEVEL MFLAGS CFLAGS

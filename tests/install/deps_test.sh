@@ -1,13 +1,14 @@
 #!/bin/bash
-# tools/install-deps.sh waits while another program holds the lock of the package manager, and reports other failures.
-# It installs nothing that is present, with or without dpkg. make test and make demo run it first.
+# tools/install-deps.sh waits while another program holds the lock of the package manager, and
+# reports other failures. With or without dpkg, it installs no package that is present. make test
+# and make demo run it first.
 set -eu
 unset MAKEFLAGS MAKELEVEL MFLAGS
 fail() { echo "$*"; cat log; exit 1; }
 mkdir bin
 export CALLS=$PWD/calls
-printf '#!/bin/sh\nexit 1\n' | tee bin/dpkg-query >bin/cc # dpkg has nothing, no header is found
-printf '#!/bin/sh\n[ "$1" = --version ] && echo 1.8.1\n' >bin/pkg-config # nor any library
+printf '#!/bin/sh\nexit 1\n' | tee bin/dpkg-query >bin/cc # dpkg lists no package, no header is found
+printf '#!/bin/sh\n[ "$1" = --version ] && echo 1.8.1\n' >bin/pkg-config # and no library is found
 printf '#!/bin/sh\nexit 0\n' >bin/sleep
 printf '#!/bin/sh\nexec "$@"\n' >bin/sudo
 cat >bin/apt-get <<'EOF'
@@ -21,13 +22,13 @@ chmod +x bin/*
 run() { PATH=$PWD/bin:$PATH BUSY=$1 STATUS=$2 "${tool[@]}" >log 2>&1; }
 tool=("$SRC/tools/install-deps.sh")
 run 3 0 || fail "a busy package manager ends the installation"
-[ "$(wc -l <calls)" = 5 ] || fail "apt-get was not called three times in vain, to update and to install"
+[ "$(wc -l <calls)" = 5 ] || fail "expected 5 calls of apt-get: three that fail, update and install"
 grep -q "waiting for it" log || fail "waiting is not reported"
 rm calls
-run 100000 0 && fail "it waits for ever"
+run 100000 0 && fail "it succeeds although the lock is never released"
 grep -q "Could not get lock" log || fail "the reason is not printed"
 rm calls
-run 0 100 && fail "a failure of apt-get is lost"
+run 0 100 && fail "a failure of apt-get is not reported"
 
 # ---- make on a machine without the libraries: test and demo install first, plain make names them ----
 for goal in test demo; do
@@ -42,7 +43,7 @@ rm -f calls
 rm bin/cc # CMake needs a compiler before it looks for libraries
 tool=(make -C "$SRC" O="$PWD/fresh")
 run 0 0 && fail "make succeeds without libraries"
-grep -q 'not found: libavformat .* jansson .*On Debian 12, `make deps` installs every package' log || fail "make does not name what is missing"
+grep -q 'not found: libavformat .* jansson .*On Debian 12, `make deps` installs every package' log || fail "make does not name the missing libraries"
 ! [ -e calls ] || fail "plain make installs"
 
 # ---- without CMake -----------------------------------------------------------------------------------

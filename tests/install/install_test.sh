@@ -1,8 +1,8 @@
 #!/bin/bash
-# What make install puts down is enough to use weft and to build against it.
+# The files that make install writes are sufficient to use weft and to build programs with it.
 set -eu
 case $WEFT_BUILD in */asan | */tsan) echo "the library of this build needs the sanitizers"; exit 77 ;; esac
-root="$PWD/a root" # a blank in the folder
+root="$PWD/a root" # a folder name with a blank
 make -s -C "$SRC" O="${WEFT_BUILD#"$SRC"/}" PREFIX="$root" install
 "$root/bin/weft" --version | grep -q "^weft $(cat "$SRC/VERSION")$"
 export PKG_CONFIG_PATH=$root/lib/pkgconfig
@@ -12,7 +12,8 @@ eval cc -std=c17 "$embed/embed.c" -o embed-static "$(pkg-config --cflags --libs 
 eval c++ -std=c++17 -Wall -Wextra -pedantic -Werror "$embed/generate.cpp" -o generate "$(pkg-config --cflags --libs weft)" '-Wl,-rpath,"$root/lib"'
 ! readelf -d embed-static | grep -q libweft || { echo "weft-static.pc links the shared library"; exit 1; }
 
-# ---- the headers: alone, in each language, without another library's or weft's own ------------------
+# ---- each header compiles alone in each language; headers include no private or foreign header
+# ------
 installed=$(cd "$root/include/weft" && echo *)
 [ "$installed" = "core.h data.h generate.h graph.h program.h types.h weft.h" ] || { echo "installed: $installed"; exit 1; }
 for header in $installed; do
@@ -45,7 +46,7 @@ END
 eval c++ -std=c++17 -Wall -Wextra -pedantic -Werror macros.cpp -o macros "$(pkg-config --cflags --libs weft)" '-Wl,-rpath,"$root/lib"'
 ./macros || { echo "the macros of the headers are wrong in C++"; exit 1; }
 
-# the example says what is missing, and does with shards and a model what it promises
+# The example names missing inputs. With shards and a model it trains and generates.
 for program in embed embed-static; do
     ! ./$program nowhere nowhere out.mp4 >embed.log 2>&1 || { echo "$program: shards that do not exist"; exit 1; }
     grep -q '^embed: .*nowhere' embed.log || { cat embed.log; exit 1; }
@@ -65,7 +66,7 @@ losses = [float(x) for x in re.findall(r"step \d  loss ([\d.]+)", text)]
 assert len(losses) == 3 and losses[2] < losses[0], text
 assert "a step needs" in text and "generating needs" in text, text
 PY
-[ "$(ffprobe -v error -count_frames -show_entries stream=nb_read_frames -of csv=p=0 out.mp4)" = 5 ] || { echo "not the video that was asked for"; exit 1; }
+[ "$(ffprobe -v error -count_frames -show_entries stream=nb_read_frames -of csv=p=0 out.mp4)" = 5 ] || { echo "the video does not have 5 frames"; exit 1; }
 # the C++ program prints its progress and writes the same kind of video
 ./generate runs/dit/model "a red circle" cpp.mp4 >generate.log 2>&1 || { cat generate.log; exit 1; }
 grep -q "^step 4 of 4" generate.log || { cat generate.log; exit 1; }

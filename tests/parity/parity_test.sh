@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every golden file passes; a file with one changed number fails; a missing parameter is named.
+# Every golden file passes. A file with one changed value fails, and a missing parameter is named.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
@@ -20,7 +20,7 @@ renamed = {("param.typo" if k == "param.proj_out.bias" else k): v for k, v in he
 text = json.dumps(renamed).encode()
 open("renamed.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
 PY
-a_changed_output_and_a_lost_parameter_fail() {
+a_changed_output_and_a_missing_parameter_fail() {
     if "$WEFT" parity changed.safetensors "$golden/wan_t2v_tiny.json"; then
         fail "a changed output passed"
     fi
@@ -32,10 +32,10 @@ a_changed_output_and_a_lost_parameter_fail() {
     fi
     has_message err '*' level=error text~=proj_out.bias
 }
-check a_changed_output_and_a_lost_parameter_fail
+check a_changed_output_and_a_missing_parameter_fail
 
-# Trainings: losses, norms and weights are all held against the file's, and a word of the objective
-# that nobody knows is refused.
+# Golden files of training: losses, gradient norms and weights are compared with the file. An
+# unknown objective is refused.
 python3 - "$golden/wan_train30.json" <<'PY'
 import json, sys
 golden = json.load(open(sys.argv[1]))
@@ -49,7 +49,7 @@ PY
 another_training_fails() {
     for changed in faster norm; do
         if "$WEFT" parity "$golden/wan_train30.safetensors" $changed.json >out 2>&1; then
-            fail "a training that is not the file's passed: $changed"
+            fail "a changed golden file of training passed: $changed"
         fi
     done
     has_message out parity-failed value=1 first='step 7*'

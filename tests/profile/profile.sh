@@ -1,15 +1,17 @@
 #!/bin/bash
-# weft profile: what it measured is a cluster for plan and simulate, and what it predicts of a training step of other sizes is
-# what the step takes. Node by node, each at its quicker rounds: a whole step's time tells the machine's other work, too.
+# weft profile measures this machine. The profile is a cluster file for plan and simulate, and
+# predicts the step time of a training step with other sizes. Measured and predicted seconds are
+# compared per node, with the fastest repetitions of each node, because the time of a complete step
+# includes other work of the machine.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-refuse() { # ID [FIELD=VALUE...] -- command...: must end with an error that holds TEXT
+refuse() { # ID [FIELD=VALUE...] -- COMMAND...: the command fails with this message
     take_message "$@"
     set -- "${rest[@]}"
     if "$@" >out 2>err; then fail "accepted: $*"; fi
-    has_message err "${wanted[@]}" || fail "$*: not as expected"
+    has_message err "${wanted[@]}" || fail "$*: another message than expected"
 }
 
 # without a config: a table of small models
@@ -44,7 +46,7 @@ damaged_profiles_are_refused() {
 }
 check damaged_profiles_are_refused
 
-# a DiT, at the sizes that were profiled and at others
+# a DiT, at the profiled sizes and at other sizes
 mkdir vae
 echo '{"_class_name": "AutoencoderKLWan", "base_dim": 4, "dim_mult": [1, 1, 2, 2], "num_res_blocks": 1, "z_dim": 4}' >vae/config.json
 cat >dit.yaml <<'Y'
@@ -61,7 +63,7 @@ stages:
   - {steps: 12, batch: 4, frames: 9, height: 64, width: 64, lr: 2e-3}
 Y
 sed 's/height: 64, width: 64/height: 80, width: 96/' dit.yaml >other.yaml
-together() { # together CONFIG: predicted and measured seconds of its step within 1.6 of each other
+prediction_agrees() { # CONFIG: the ratio of predicted and measured seconds of its step is below 1.6
     "$WEFT" profile "$1" --seconds 0.5 --hidden-size 64 --compare dit.json >against.txt || fail "$(cat against.txt)"
     python3 - <<'PY'
 import re
@@ -72,16 +74,17 @@ raise SystemExit(not (0.9 * nodes <= took and 1 / 1.6 < said / nodes < 1.6))
 PY
 }
 predicted_and_measured_seconds_agree() {
-    for try in 1 2 3 4; do # a machine that becomes busy or idle between the two is measured again
+    for try in 1 2 3 4; do # measured again if the load of the machine changed between the two measurements
         "$WEFT" profile dit.yaml --seconds 0.5 --hidden-size 64 --out dit.json >profiled.txt
-        if together dit.yaml && together other.yaml; then break; fi
-        [ $try -lt 4 ] || fail "prediction and measurement are apart: $(head -2 against.txt)"
+        if prediction_agrees dit.yaml && prediction_agrees other.yaml; then break; fi
+        [ $try -lt 4 ] || fail "prediction and measurement differ: $(head -2 against.txt)"
     done
-    grep -q ' [0-9]\{1,2\} % of it measured at these shapes' against.txt || fail "the other sizes are the same: $(head -2 against.txt)"
+    grep -q ' [0-9]\{1,2\} % of it measured at these shapes' against.txt || fail "the other sizes are reported as measured: $(head -2 against.txt)"
 }
 check predicted_and_measured_seconds_agree
 
-# two ranks at a time: programs of the layouts that the run can have, exchanges between the ranks; what --on local finds
+# Two ranks: the programs of every possible layout of the run and the communication are measured.
+# The profile in the run's folder is the cluster of `weft plan layout --run-config`.
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
 sed -i 's/num_layers: 4/num_layers: 2/' dit.yaml
 mkdir -p runs/dit
@@ -106,13 +109,13 @@ assert not any(r["node"].split(" ")[0] in ops for r in p["rates"]), "a collectiv
 plan = json.load(open("plan.json"))
 assert plan["cluster"]["spec"] == "runs/dit/profile.json", plan["cluster"]
 for c in plan["candidates"]:
-    assert not c["fits"] or c["exact"] > 0.8, c # of seconds, which other work bends
+    assert not c["fits"] or c["exact"] > 0.8, c # share of the seconds that are measured
 PY
 }
 check the_profile_is_used_for_the_run
 another_number_of_ranks_is_reported() {
     needs two_ranks_are_profiled
-    "$WEFT" plan layout --run-config dit.yaml --devices 2 --set memory.limit=900MiB | grep -q "measured with" && fail "two ranks are not two"
+    "$WEFT" plan layout --run-config dit.yaml --devices 2 --set memory.limit=900MiB | grep -q "measured with" && fail "two ranks are reported as another number"
     "$WEFT" plan layout --run-config dit.yaml --devices 3 >three.txt || fail "three ranks: $(cat three.txt)"
     grep -q "measured with 2 processes at a time, and 3 will run" three.txt || fail "$(cat three.txt)"
 }

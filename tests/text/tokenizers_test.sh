@@ -1,5 +1,6 @@
 #!/bin/bash
-# The ids of every golden string, by every form of every tokenizer that lies beside the checkout; what becomes of prompts that are cleaned.
+# Token ids of every golden string, with every file format of every tokenizer in the shared golden
+# files. Also cleaned prompts.
 . "$SRC/tests/check.sh"
 golden=$WEFT_SHARED/golden
 [ -d "$golden" ] || skip "no golden files in $golden"

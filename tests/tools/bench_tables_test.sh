@@ -1,5 +1,6 @@
 #!/bin/bash
-# The tables in bench/*.md are those of bench/results, and tools/bench_tables.py stores the tables of a benchmark.
+# The tables in bench/*.md are those of bench/results, and tools/bench_tables.py stores the tables
+# of a benchmark.
 . "$SRC/tests/check.sh"
 cd "$SRC" || exit 1
 check pages_agree_with_results tools/bench_tables.py check

@@ -1,5 +1,6 @@
 #!/bin/bash
-# tests/check.sh and how tests/run.sh counts: a copy of both runs scripts that pass, fail, skip and end early.
+# tests/check.sh, and how tests/run.sh counts: a copy of both runs scripts that pass, fail, skip and
+# end early.
 . "$SRC/tests/check.sh"
 mkdir -p tests/suite build/test
 cp "$SRC/tests/run.sh" "$SRC/tests/check.sh" tests/

@@ -1,8 +1,9 @@
 #!/bin/bash
-# The rooms of the house: every folder below src is one. A file includes headers of its own room or of rooms on lower
-# floors, without exceptions, so there are no cycles. A function is declared in the header named after its source. Also: a file
-# has at most 1,500 lines and a name of its own, a line at most 100 columns, a function at most 150 lines. The searches of src/plan
-# know numbers only: JSON, config files and pictures are in files whose names say so. No function is called by nobody or written twice.
+# Every folder below src is a room on a floor. A file includes headers of its own room or of rooms
+# on lower floors, without exception, so there are no cycles. A function is declared in the header
+# named after its source, is called at least once, and is written once. A file has at most 1,500
+# lines and a unique name, a line at most 100 columns, a function at most 150 lines. In src/plan,
+# only files whose names say so use JSON, configs and charts.
 exec python3 - "$SRC" <<'PY'
 import os, re, sys
 
@@ -32,7 +33,7 @@ FLOORS = [
     ["cli"],
 ]
 FLOOR = {folder: i for i, folders in enumerate(FLOORS) for folder in folders}
-# lower rooms that a room nevertheless must not know, each with its sub-folders
+# lower rooms that a room must not include, each with its sub-folders
 NEVER = {"graph": ("comm", "exec", "kernel"), "nn": ("comm", "exec", "kernel"), "model": ("comm", "exec", "kernel"),
          "transform": ("comm", "exec", "kernel"), "plan": ("comm", "exec", "kernel", "model"), "kernel": ("model",)}
 MAX_FILE, MAX_FUNCTION, MAX_COLUMNS = 1500, 150, 100
@@ -50,8 +51,8 @@ def includes(path):
 
 
 def check_name(name, relative):
-    # a basename is one file; but a verb's file is called as its verb, a file of src/api as its public header, and ref
-    # and cpu mirror each other
+    # A basename is unique. Exceptions: a file of a verb has the name of the verb, a file of src/api
+    # that of its public header, and ref and cpu mirror each other.
     if relative.startswith(("src/cli/", "src/api/", "src/kernel/ref/", "src/kernel/cpu/")):
         return
     if named.setdefault(name, relative) != relative:
@@ -84,8 +85,8 @@ def check_floor(path, relative):
 
 
 def check_declared():
-    # every function that other files may call is declared in the header named after its source; the cells of the op table
-    # (graph/op.def) are declared where the table is expanded
+    # Every function that other files may call is declared in the header named after its source. The
+    # cells of the op table (graph/op.def) are declared where the table is expanded.
     cells = ("infer", "vjp", "layout", "local", "cost", "print")
     for folder, _, files in os.walk(os.path.join(root, "src")):
         for name in sorted(files):
@@ -136,7 +137,7 @@ def check_length(path, relative):
             start = None
 
 
-# What a file of src/plan is called that reads or writes JSON, reads a config, or draws.
+# Names of files of src/plan that read or write JSON, read a config, or draw.
 OUTSIDE = re.compile(r"_(json|file|report|print|svg)\.[ch]$|/(gantt|cluster|workload|plan_checksum)\.[ch]$|/published/")
 
 
@@ -151,7 +152,7 @@ def check_numbers_only(path, relative):
 
 
 def check_lines(path, relative):
-    # what a formatter leaves of a member whose comment did not fit beside it
+    # the formatter's result for a member whose comment does not fit on its line
     with open(path, encoding="utf-8") as f:
         for number, line in enumerate(f, 1):
             if re.search(r"[<>]=? *WEFT_OP_(?!COUNT)", line):
@@ -162,7 +163,7 @@ def check_lines(path, relative):
 
 
 def check_called():
-    # a function that is named where it is declared and defined, and nowhere else, is called by nobody
+    # a function that is named only where it is declared and defined has no caller
     declared, named = {}, {}
     for top in ("src", "include", "tests", "bench", "examples"):
         for folder, _, files in os.walk(os.path.join(root, top)):
@@ -183,7 +184,8 @@ def check_called():
 
 
 def check_twice():
-    # one function is written once; ref and cpu, which prove each other, share nothing on purpose
+    # A function is written once. Exception: ref and cpu are compared with each other and share
+    # nothing.
     bodies = {}
     for folder, _, files in os.walk(os.path.join(root, "src")):
         for name in sorted(files):

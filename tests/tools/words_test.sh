@@ -1,5 +1,6 @@
 #!/bin/bash
-# Texts have no more of the phrases that tools/words.py lists than tools/words.txt allows, and it finds each kind.
+# Texts have at most the number of phrases of tools/words.py that tools/words.txt allows, and each
+# phrase is detected.
 . "$SRC/tests/check.sh"
 cd "$SRC" || exit 1
 check texts_have_no_more_phrases tools/words.py --check tools/words.txt
