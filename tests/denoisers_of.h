@@ -1,5 +1,4 @@
-/* Small denoisers of every family whose blocks add to what goes through them, for tests of feature
- * caches. */
+/* Small denoisers of every family with residual blocks, for tests of feature caches. */
 #ifndef TESTS_DENOISERS_OF_H
 #define TESTS_DENOISERS_OF_H
 

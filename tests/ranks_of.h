@@ -27,8 +27,8 @@ static inline void *rank_of_main(void *user)
     return NULL;
 }
 
-/* body(job) on every rank, in a thread of its own; job r lies `bytes` behind job r - 1. All must
- * end well. Frees the ranks' ends of the job. */
+/* Runs body(job) on every rank, each in a thread; job r is at `jobs` + r * `bytes`. All must
+ * succeed. Frees the communicators. */
 static inline void run_ranks(const char *what, int ranks, weft_comm *const *comm, rank_body *body,
                              void *jobs, size_t bytes)
 {

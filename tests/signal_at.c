@@ -1,25 +1,26 @@
-/* Preloaded into a program under test: it gets a signal at a defined event, however fast it or the
- * machine is.
+/* Preloaded into a program under test: sends it a signal at a defined event, independent of the
+ * speed of the program and the machine.
  *
- *   SIGNAL_ON=rename               a file or folder got its name (also if absent),
- *             mkdir                a folder was made,
+ *   SIGNAL_ON=rename               a file or folder was renamed (also if SIGNAL_ON is absent),
+ *             mkdir                a folder was created,
  *             write                bytes were written to a file or a pipe,
  *             sync                 fdatasync of a file has returned,
- *             send                 this rank sends a message (MPI), while a path fits SIGNAL_AT
+ *             send                 this rank sends a message (MPI), while a path matches SIGNAL_AT
  *   SIGNAL_AT=*.sampling.safetensors   pattern of the path (fnmatch; of `send`: glob)
- *   SIGNAL_COUNT=3                 the third such event, of this process and its forks; absent:
- *   the first SIGNAL_NUMBER=2                the signal
+ *   SIGNAL_COUNT=3                 the third such event of this process and its forks; absent: the
+ *                                  first
+ *   SIGNAL_NUMBER=2                the signal
  *   SIGNAL_ONCE=FILE               only the first of several processes gets the signal; it creates
  *                                  the file
  *   SIGNAL_RANK=1                  only this rank of the job counts events; absent: every rank
- *   SIGNAL_TO=pid.0 pid.1          files with the numbers of the processes that get it; absent:
- *   this one
- *   SIGNAL_HEARD=yes               the event ends when weft in this process has been asked to
- *   stop: for a SIGNAL_TO that passes the signal on, such as mpirun
+ *   SIGNAL_TO=pid.0 pid.1          files with the numbers of the processes that get the signal;
+ *                                  absent: this process
+ *   SIGNAL_HEARD=yes               the event ends when weft in this process got the request to
+ *                                  stop: for a SIGNAL_TO that forwards the signal, such as mpirun
  *
  * mpirun sleeps before it sends SIGTERM to the ranks and before it sends SIGKILL. Here these sleeps
- * end when the ranks have (their numbers are in the files pid.RANK): a slow rank is not killed, and
- * nobody waits for a fast one. */
+ * end when the ranks have ended (their process numbers are in the files pid.RANK): a slow rank is
+ * not killed, and a fast one costs no waiting. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

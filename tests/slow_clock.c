@@ -1,6 +1,6 @@
-/* Preloaded into a rank under test: for the rank SLOW_RANK each matrix product takes SLOW_MS longer
- * by the clock that weft reads, and no longer in fact. Reports of slow ranks then depend on these
- * figures, and not on the load of the machine. */
+/* Preloaded into a rank under test: for the rank SLOW_RANK, each matrix product takes SLOW_MS
+ * longer on the clock that weft reads, but not in real time. Reports of slow ranks then depend on
+ * these values and not on the load of the machine. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

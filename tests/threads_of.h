@@ -36,8 +36,8 @@ static inline bool others_sleep(void)
     return asleep;
 }
 
-/* Returns when all other threads sleep: those that came before wait for this one. One thread at a
- * time may call it. */
+/* Returns when all other threads sleep: the earlier ones wait for this one. One thread at a time
+ * may call this function. */
 static inline void wait_until_others_sleep(void)
 {
     while (!others_sleep())

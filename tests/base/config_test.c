@@ -341,7 +341,7 @@ Test(config, trees)
     cr_assert_eq(parse(text, bad, 1), WEFT_E_CONFIG);
     expect_error(WEFT_MSG_CONFIG_SET, "--set tree.b.c.d=1: ", "'c'");
 
-    /* the dump loads back, and a change in the tree is told by its key */
+    /* the dump loads back, and a change in the tree is reported with its key */
     weft_buf first = {0}, second = {0}, changes = {0};
     cr_assert_eq(parse(text, NULL, 0), WEFT_OK);
     weft_config_dump(&run_section, &got, &first);

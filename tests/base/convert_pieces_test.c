@@ -1,4 +1,4 @@
-/* Conversions of many elements against those of one element at a time. */
+/* Conversions of many elements are compared with conversions of one element at a time. */
 #include "base/convert.h"
 
 #include <criterion/criterion.h>

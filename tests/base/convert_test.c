@@ -1,4 +1,4 @@
-/* Elements that are not finite are found in every type, at any place and alignment. */
+/* Elements that are not finite are found in every type, at every index and alignment. */
 #include "base/convert.h"
 
 #include <criterion/criterion.h>

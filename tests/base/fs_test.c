@@ -1,4 +1,4 @@
-/* Folders: every file once, whatever links there are. */
+/* Folders: every file is listed once, with any links. */
 #include "base/fs.h"
 #include "base/memory.h"
 
@@ -147,7 +147,7 @@ Test(fs, leftovers_of_killed_writers)
         (void)!weft_file_write(&w, "half", 4);
         _exit(0);
     }
-    /* dead, although nobody has asked how it ended */
+    /* the process exited, although its parent has not waited for it yet */
     cr_assert_eq(waitid(P_PID, (id_t)child, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
     cr_assert_eq(kill(child, 0), 0);
     snprintf(path, sizeof path, "killed.tmp.%ld", (long)child);
@@ -155,7 +155,7 @@ Test(fs, leftovers_of_killed_writers)
     touch("name.tmp.x");
     touch("notes.tmp.12a");
     snprintf(path, sizeof path, "locked.tmp.%ld", (long)child);
-    touch(path); /* the process is gone, but somebody holds the lock: another machine's writer */
+    touch(path); /* the process exited, but the lock is held: by a writer on another machine */
     const int fd = open(path, O_RDONLY);
     cr_assert_eq(flock(fd, LOCK_EX), 0);
     cr_assert_eq(weft_remove_leftovers(".", false), WEFT_OK, "%s", weft_error_message());

@@ -1,4 +1,4 @@
-/* Texts of amounts. */
+/* Formatted sizes in bytes. */
 #include "base/memory.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* Classes of messages: the table, the fields of an error, places, copies for other threads. */
+/* Classes of messages: the table, the fields of an error, file positions, copies for other threads.
+ * */
 #include "base/json.h"
 #include "base/memory.h"
 

@@ -19,8 +19,8 @@ Test(rng, philox_known_answers)
     cr_assert_eq(out[3], 0x6d5451fdu);
 }
 
-/* Pairs of the Box-Muller transform: the cosine at even places, the sine at odd ones. Runs are
- * resumed and compared by these numbers, so they may never change. */
+/* Pairs of the Box-Muller transform: the cosine at even indices, the sine at odd ones. Resumed and
+ * compared runs depend on these values, so they must never change. */
 Test(rng, normals_are_those_of_the_transform)
 {
     for (uint64_t i = 0; i < 64; i++) {

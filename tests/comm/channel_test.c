@@ -1,6 +1,6 @@
-/* Groups and channels at work: what is stalled holds nobody else up, large messages that cross,
- * many exchanges on overlapping groups in random order, ranks that would exchange different
- * things, ranks that are busy, votes, links that are slow. */
+/* Groups and channels with running collectives: a stalled collective blocks no other one, large
+ * messages cross, many requests on overlapping groups complete in random order. Also ranks with
+ * different collectives, busy ranks, votes and slow links. */
 #include "comm/comm.h"
 
 #include "base/log.h"
@@ -77,7 +77,7 @@ static void expect_all_well(int ranks, const member *m)
 
 /* ---- channels ------------------------------------------------------------------------------ */
 
-/* A sum of floats that is made, bound and attached, with its memory. */
+/* An all-reduce of floats that is created, bound and attached, with its memory. */
 typedef struct sum {
     weft_comm_request *x;
     float *data;
@@ -108,8 +108,8 @@ static void free_sum(sum *s)
     weft_free(s->data);
 }
 
-/* Rank 1 comes to the exchange on layers only when those on gradients and stages, which rank 0
- * starts behind it, are through. */
+/* Rank 1 starts the collective on the channel of layers only after those on the channels of
+ * gradients and pipeline stages, which rank 0 starts later. */
 static weft_status stall(member *m)
 {
     weft_group *world;
@@ -237,8 +237,8 @@ static weft_status check_sum(const entry *e, const sum *s, int schedule, int ind
     return WEFT_OK;
 }
 
-/* Starts in the order of the list, waits in an order of its own. It is killed when it has started
- * `lives` (negative: never). */
+/* Starts in the order of the list and waits in another order. The rank is killed when it has
+ * started `lives` requests (negative: never). */
 static weft_status play(member *m, int schedule, const entry *list, int lives)
 {
     sum s[EXCHANGES] = {0};
@@ -321,12 +321,12 @@ static void kill_one(int ranks, const murder *what)
         if (r == what->victim)
             continue;
         cr_expect_eq(m[r].kind, WEFT_MSG_RANK_FAILED, "%s", m[r].error);
-        /* the rank saw it, or heard of it from another one */
+        /* the rank detected the failure, or another rank reported it */
         cr_expect(strstr(m[r].error, dead), "%s: %s", dead, m[r].error);
     }
 }
 
-/* Long before the deadline, and whoever hears of it from others says the same. */
+/* Long before the timeout. A rank that learns of the failure from another rank reports the same. */
 Test(channel, a_rank_that_dies_between_random_exchanges_is_named_by_all)
 {
     for (int ranks = 2; ranks <= 8; ranks++)
@@ -341,7 +341,7 @@ static void *other_job(void *argument)
     return NULL;
 }
 
-/* A job of 16 ranks goes on beside one that loses a rank. */
+/* A job of 16 ranks continues while another job loses a rank. */
 Test(channel, two_jobs_at_once_do_not_meet)
 {
     member m[MOST];
@@ -352,9 +352,9 @@ Test(channel, two_jobs_at_once_do_not_meet)
     expect_all_well(MOST, m);
 }
 
-/* ---- what ranks would exchange ------------------------------------------------------------- */
+/* ---- ranks with different collectives ------------------------------------------------------ */
 
-/* Rank 2 has the second and third in the other order; or nothing behind the second. */
+/* Rank 2 has the second and third collective in the other order, or none after the second. */
 static weft_status differ(member *m)
 {
     static const int64_t usual[] = {10, 20, 30, 40}, other[] = {10, 30, 20, 40};
@@ -411,7 +411,7 @@ Test(channel, different_exchanges_are_told_with_both_lists)
 
 static pthread_barrier_t all_ready;
 
-/* Rank 3 comes four deadlines late, and says that it is busy. */
+/* Rank 3 is late by four timeouts and reports that it is busy. */
 static weft_status be_late(member *m)
 {
     if (m->rank == 3)
@@ -433,7 +433,8 @@ Test(channel, a_busy_rank_is_waited_for)
     expect_all_well(5, m);
 }
 
-/* An exchange freed while it is under way ends the communicator, and touches its memory no more. */
+/* Freeing a running request ends the communicator, which no longer accesses the request's memory.
+ * */
 static weft_status leave_early(member *m)
 {
     weft_group *world;
@@ -461,8 +462,8 @@ Test(channel, what_is_freed_while_under_way_is_cancelled)
 
 /* ---- links --------------------------------------------------------------------------------- */
 
-/* 5 MB one way from rank 0 to the last, alone on the link. Seconds are from when rank 0 sent it,
- * which it says in it: the other may get a core later. */
+/* 5 MB from rank 0 to the last rank, alone on the link. The message has the time at which rank 0
+ * sent it, because the receiver may get a core later. */
 static weft_status send_one(member *m)
 {
     const int64_t bytes = 5000000;
@@ -535,10 +536,10 @@ Test(channel, links_differ_inside_nodes_and_between_pairs)
                   "%s", wrong[i]);
 }
 
-/* ---- what missing ranks say ---------------------------------------------------------------- */
+/* ---- reports of missing ranks -------------------------------------------------------------- */
 
-/* Rank 1 is late, says so when it is asked, and comes. In the next wait it is somewhere else: what
- * it said before is no answer to that. */
+/* Rank 1 is late, reports its position when it is asked, and arrives. In the next wait it is in
+ * another place: the earlier report is not an answer to the new question. */
 static weft_status answer_late(member *m)
 {
     weft_group *world;
@@ -575,9 +576,10 @@ Test(channels, an_answer_is_one_to_the_wait_that_asked)
     cr_expect_null(strstr(m[0].error, "not in a collective"), "%s", m[0].error);
 }
 
-/* ---- gathered tensors, hollow devices ------------------------------------------------------ */
+/* ---- gathered tensors, meta devices -------------------------------------------------------- */
 
-/* Rows of 1000 floats, split over the ranks; bitwise, and nobody hears what it does not need. */
+/* Rows of 1000 floats, split over the ranks: bitwise, and no rank receives data that it does not
+ * need. */
 static weft_status gather_rows(member *m)
 {
     enum { ROWS = 7, WIDTH = 1000, ROOT = 1 };
@@ -605,7 +607,7 @@ static weft_status gather_rows(member *m)
     if (status == WEFT_OK && (self == ROOT) != (made != NULL))
         status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "rank %d has%s a whole", self,
                             made ? "" : " not");
-    /* Beside its own part, the notes of who holds what. */
+    /* The rank's own shard, and the list of the ranks that hold each shard. */
     const int64_t most = (self == ROOT ? 0 : rows * WIDTH * 4) + ranks * 256;
     if (status == WEFT_OK && after - before > most)
         status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
@@ -622,8 +624,8 @@ Test(channels, a_gathered_tensor_travels_to_its_root_only)
     expect_all_well(4, m);
 }
 
-/* All types of sums on a device whose memory is one window: exchanges keep nothing there that they
- * read again, count what they would send, and leave it as it is. */
+/* All types of reductions on a device whose memory is one window. Collectives store nothing there
+ * that they read later, count the bytes that they would send, and leave the window unchanged. */
 static weft_status sum_hollow(member *m)
 {
     static const weft_dtype type[] = {WEFT_F32, WEFT_BF16};

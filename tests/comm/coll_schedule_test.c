@@ -1,5 +1,5 @@
-/* Schedules of all ranks played in one thread: every receive meets its send, results are right and
- * of the same bits on all ranks and by all algorithms, messages are counted. */
+/* Collective schedules of all ranks run in one thread. Every receive has its send, results are
+ * correct and bitwise identical on all ranks and with all algorithms, and messages are counted. */
 #include "comm/coll_algorithms.h"
 #include "comm/coll_schedule.h"
 #include "comm/comm.h"
@@ -54,7 +54,7 @@ static void begin(game *g)
         p->result = calloc((size_t)p->s.chunks, sizeof(float));
         p->term = calloc((size_t)k, sizeof(float));
         for (int c = 0; c < p->s.chunks; c++) {
-            /* an all_reduce is of the same numbers however it is cut: chunks are alike */
+            /* an all-reduce gives the same values with any chunks */
             p->in[c] = value(r, g->op == WEFT_COMM_ALL_REDUCE ? 0 : c);
             p->result[c] = p->s.copy_all || p->s.copy_own == c ? p->in[c] : -1e30f;
         }
@@ -86,7 +86,7 @@ static void add_term(void *user, int to, int from)
     term[to] += term[from];
 }
 
-/* One round: what is sent is taken from before it. */
+/* One round. Sends read the buffers as they were before the round. */
 static void play_round(game *g, int round, const int64_t *first, float *const *before)
 {
     const int k = g->layout.ranks;
@@ -227,7 +227,7 @@ static void run_all(int ranks, int per_node)
         }
 }
 
-/* Sums to the bit: the tree of any algorithm is that of weft_sum_tree. */
+/* Sums are bitwise identical: every algorithm adds in the order of weft_sum_tree. */
 Test(moves, every_algorithm_gives_the_same_bits)
 {
     for (int ranks = 2; ranks <= 40; ranks++)
@@ -284,7 +284,8 @@ Test(moves, few_messages_at_1024_ranks)
     }
 }
 
-/* What is chosen costs no more than any other, and changes from few messages to few bytes. */
+/* The chosen algorithm has the lowest cost. With growing sizes the choice changes from few messages
+ * to few bytes. */
 Test(moves, the_choice_is_the_cheapest)
 {
     for (int ranks = 2; ranks <= 64; ranks += ranks < 10 ? 1 : 9) {

@@ -1,5 +1,6 @@
-/* Tables of measured choices: which row counts, what a file may hold, and that exchanges of a
- * communicator take what a row says: counted by messages, with sums of the same bits. */
+/* Tables of measured algorithms: which row applies, valid and invalid files, and that collectives
+ * of a communicator use the row's algorithm. Messages are counted, and sums are bitwise identical.
+ * */
 #include "comm/coll_tuner.h"
 #include "comm/comm.h"
 #include "comm/comm_fake.h"

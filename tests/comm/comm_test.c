@@ -1,5 +1,6 @@
-/* Collectives on the fake communicator: every op, 1 to 5 ranks, parts that do not divide, against
- * what the definition says; the same bits whatever the cut; dead and silent ranks. */
+/* Collectives on the in-process communicator: every op on 1 to 5 ranks, with shards of unequal
+ * length, compared with the definition. Results are bitwise identical for any segments. Killed and
+ * silent ranks are reported. */
 #include "comm/comm.h"
 #include "comm/comm_fake.h"
 #include "comm/comm_request.h"
@@ -37,7 +38,7 @@ static double element(int64_t i, int rank)
     return (double)((i * 7919 + 13) % 1009) / 64 + (double)rank * 1000.25;
 }
 
-/* One element type here, f32, except where the dtype says otherwise. */
+/* Elements are f32, except in the tests of other dtypes. */
 static void put(const job *j, void *data, int64_t i, double value)
 {
     if (j->dtype == WEFT_F64)
@@ -282,7 +283,7 @@ static void expect_named(const straggler *s)
     cr_expect_eq(s->concerned, 1, "%s", s->message);
 }
 
-/* Without the detection these ranks would wait for ever. */
+/* Without detection these ranks would wait forever. */
 static const double never = 1e9;
 
 Test(comm, a_killed_rank_is_named_without_a_deadline)

@@ -1,4 +1,4 @@
-/* Clocks of ranks that differ by hours come to one time, within the error that is reported. */
+/* Clocks of ranks that differ by hours are mapped to a common time, within the reported error. */
 #include "comm/common_clock.h"
 
 #include "../ranks_of.h"
@@ -14,7 +14,7 @@
 
 enum { MOST = 9 };
 
-/* Room for the rounding of sums of seconds. */
+/* tolerance for the rounding of added seconds */
 static const double rounding = 1e-6;
 
 typedef struct job {

@@ -1,5 +1,5 @@
-/* Groups: the same list gives the same group, lists that cannot be one are refused, an axis of a
- * mesh over any base group is the ranks that the mesh says. */
+/* Groups: the same list of ranks gives the same group, invalid lists are refused, and an axis of a
+ * mesh over any base group has the ranks of the mesh. */
 #include "comm/comm.h"
 #include "comm/comm_fake.h"
 #include "comm/comm_world.h"
@@ -180,8 +180,8 @@ static void run_short(int tag_bits, short_rank *s)
     close_world(SHORT_RANKS, comm);
 }
 
-/* 24 groups of the same four ranks and the world, 25 numbers of a pair: 17 bits of tag, of which
- * five are for the number, are enough; four are not, and it is said. */
+/* 24 groups of the same four ranks and the world: 25 group ids per pair. 17 bits of tag, with five
+ * for the id, are enough. With four the error is reported. */
 Test(group, many_groups_are_told_apart_by_short_tags)
 {
     short_rank s[SHORT_RANKS];

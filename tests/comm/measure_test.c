@@ -1,4 +1,5 @@
-/* Exchanges as a profile times them: every op, among all ranks and among pairs at the same time. */
+/* Collectives as a profile times them: every op, among all ranks and among pairs at the same time.
+ * */
 #include "comm/comm.h"
 #include "comm/comm_fake.h"
 #include "comm/comm_measure.h"

@@ -1,5 +1,5 @@
-/* The order of ranks by where they run: machines in the order of their first process, there NUMA
- * nodes and cores, and where seats are alike the order of the launcher. */
+/* The order of ranks by location: machines in the order of their first process, then NUMA nodes and
+ * cores. Ranks with equal locations have the order of the launcher. */
 #include "comm/rank_map.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
-/* Messages of ranks over links that they share: when they pass follows the clocks of the ranks and
- * not the order in which their threads come, which is made the wrong way round here. Two nodes of
- * two ranks behind a port of a byte a second each; times are exact. */
+/* Messages of ranks over shared simulated links. Their times follow the clocks of the ranks, not
+ * the order in which threads call; the test reverses that order. Two nodes of two ranks each share
+ * a port of one byte per second; times are exact. */
 #include "../threads_of.h"
 #include "comm/comm_internal.h"
 #include "comm/simulated_links.h"
@@ -122,8 +122,8 @@ static void *sends_at_four_but_comes_late(void *self)
     return send_once(self, 3, 4, 4);
 }
 
-/* Rank 1 alone until 5 s, then both at half of the port; by who comes first it would be 9 and 13,
- * one behind the other 8 and 12. */
+/* Rank 1 is alone until 5 s, then both have half of the port. In the order of calls the times would
+ * be 9 and 13, in sequence 8 and 12. */
 Test(turns, links_are_shared_by_the_clocks_and_not_by_the_threads)
 {
     void *(*const body[RANKS])(void *) = {sends_at_five, sends_at_four_but_comes_late,
@@ -213,7 +213,8 @@ static void *meets_late_then_receives(void *self)
     return receive(self, 0);
 }
 
-/* Who waits for a collective may send earlier than who sends already, once all are there. */
+/* When all ranks have arrived, a rank that waits for a collective may send earlier than a rank that
+ * sends already. */
 Test(turns, wait_for_those_that_meet)
 {
     void *(*const body[RANKS])(void *) = {meets_then_sends, sends_at_one, meets_late_then_receives,
@@ -235,7 +236,7 @@ static void *sends_for_ever(void *self)
     return NULL;
 }
 
-/* Rank 1 neither waits nor leaves, as one that failed. */
+/* Rank 1 neither waits nor exits, like a failed rank. */
 Test(turns, nobody_waits_when_they_are_broken)
 {
     int everybody[RANKS] = {0, 1, 2, 3};

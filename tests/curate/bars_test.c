@@ -14,7 +14,7 @@ static void fill(int x0, int y0, int x1, int y1, int luma, int cb, int cr)
             memset(&plane[k][y * WIDE + x0], colour[k], (size_t)(x1 - x0));
 }
 
-/* A picture with something in every line, by frame. */
+/* A frame with content in every line. */
 static void picture(int x0, int y0, int x1, int y1, int frame)
 {
     for (int y = y0; y < y1; y++)
@@ -65,8 +65,8 @@ Test(bars, bars_of_any_colour_are_bars)
     }
 }
 
-/* Frames in which the picture begins with the colour of the bar, and frames of one colour, do not
- * hide it. A bar that one frame lacks is not one. */
+/* A bar is found although some frames begin with its colour, or have a single colour. A bar that
+ * one frame lacks is not a bar. */
 Test(bars, a_bar_is_what_all_frames_have)
 {
     weft_even_bars all = {0};
@@ -112,8 +112,9 @@ Test(bars, flat_grounds_are_no_bars)
     expect(bar, 0, 0, 0, 0);
 }
 
-/* A sky whose colour changes gradually is no bar, even with a sharp horizon soon after it leaves
- * the colour of its first line. A bar with as much of other colours near its edge is one. */
+/* A sky with a gradual change of colour is not a bar, even with a sharp horizon soon after the
+ * colour of its first line ends. A bar with the same amount of other colours near its edge is a
+ * bar. */
 Test(bars, a_sky_to_the_horizon_is_no_bar)
 {
     weft_even_bars sky = {0}, bar_of_shot = {0};

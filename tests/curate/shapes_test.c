@@ -1,5 +1,5 @@
-/* The reader of moving shapes on scenes, sharp, blurred, noisy and compressed; and that it can say
- * no. */
+/* The detector of moving shapes on sharp, blurred, noisy and compressed scenes, and on scenes
+ * without a shape. */
 #include "base/memory.h"
 #include "video/shape_reader.h"
 #include "video/shapes.h"

@@ -1,4 +1,5 @@
-/* The synthetic set: deterministic, complete, readable, and honest about what it holds out. */
+/* The synthetic data set is deterministic, complete and readable, and lists exactly the
+ * combinations that it holds out. */
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/memory.h"

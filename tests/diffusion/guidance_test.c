@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-/* Of two samples of two numbers, by row and scale. */
+/* Two samples of two values, by row and scale. */
 static void guide(const char *name, weft_guidance_params g, float out[4])
 {
     static const float conditional[4] = {1, -2, 3, 5}, unconditional[4] = {0, 2, 3, 1};
@@ -49,7 +49,7 @@ Test(guidance, two_scales)
     cr_assert_eq(weft_guidance_scale_at(&g), 4);
 }
 
-/* With all of it brought back, the deviation is the conditional answer's; per sample. */
+/* With full rescale, the deviation of each sample is that of the conditional prediction. */
 Test(guidance, rescale_restores_the_deviation)
 {
     float a[4];
@@ -91,8 +91,9 @@ Test(guidance, apg_is_orthogonal)
     cr_assert_float_eq((a[0] - 0) * 1 + (a[1] - 2) * -2, 0, 1e-5);
 }
 
-/* The average of differences goes on from call to call: the difference, and the momentum (-0.5 as a
- * rule) times the average before (Sadat et al., 2024). The step is cut to the norm `most`. */
+/* The running average of differences continues over calls: the difference plus the momentum (-0.5
+ * by default) times the previous average (Sadat et al., 2024). The step is clipped to the norm
+ * `most`. */
 Test(guidance, apg_averages_differences)
 {
     const double c[3][2] = {{1, -2}, {0.5, 1}, {-1, 2}}, u[3][2] = {{0, 2}, {0.25, -1}, {1, 1}},

@@ -1,4 +1,4 @@
-/* What training draws, as the graphs of the rows compute it. */
+/* Random draws of training, as the graphs of the noise processes compute them. */
 #include "diffusion/process.h"
 #include "diffusion/scheduler.h"
 #include "exec/execute.h"
@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum { DRAWS = 4096 };
-/* What a Kolmogorov-Smirnov test of so many draws exceeds once in a million: seeds are fixed. */
+/* Value that the Kolmogorov-Smirnov statistic of DRAWS draws exceeds once in a million. Seeds are
+ * fixed. */
 static const double most_apart = 0.042;
 
 typedef struct drawn {
@@ -207,7 +208,7 @@ Test(process, refusals_say_what_would_do)
     cr_assert(strstr(weft_error_text(), "p_mean"));
 }
 
-/* What a row writes beside a model is read back as it was trained. */
+/* The scheduler config that a row writes with a model is read back as the trained process. */
 Test(process, writes_its_scheduler)
 {
     weft_noise_process_config c = weft_noise_process_defaults;

@@ -1,7 +1,7 @@
-/* Samplers on data whose exact denoiser is known: normal, of one number each.
+/* Samplers on data with a known exact denoiser: normally distributed scalars.
  *
  *   denoised(x) = m + alpha s^2 / (alpha^2 s^2 + sigma^2) (x - alpha m)
- *   the flow of probability: (x - alpha m) / sqrt(alpha^2 s^2 + sigma^2) stays as it is */
+ *   probability flow: (x - alpha m) / sqrt(alpha^2 s^2 + sigma^2) is constant */
 #include "base/config.h"
 #include "base/rng.h"
 #include "diffusion/sampler.h"
@@ -55,7 +55,7 @@ static weft_noise_level level_at(const weft_scheduler *s, double lambda)
     return weft_scheduler_level(s, alpha, s->path == WEFT_PATH_FLOW ? 1 - alpha : alpha * ratio);
 }
 
-/* Largest error at lambda 2.5 of a walk of `steps` from lambda -2. */
+/* Largest error at lambda 2.5 of a trajectory of `steps` steps from lambda -2. */
 static double error_of(const weft_scheduler *s, const weft_sampler *sampler, const weft_solver *o,
                        int64_t steps)
 {
@@ -311,8 +311,8 @@ static weft_status_code stop(void *user, int64_t done, int64_t steps)
     return done == ((stopping *)user)->at ? WEFT_E_CANCELLED : WEFT_OK;
 }
 
-/* Bitwise: a walk that was left after any step, with nothing kept but what weft_sampler_cursor
- * says, by every row, also those with history and fresh noise. */
+/* A trajectory that is interrupted after any step resumes bitwise from the state of
+ * weft_sampler_cursor alone. For every sampler, also those with history and fresh noise. */
 Test(sampler, goes_on_from_its_place)
 {
     enum { COUNT = 8, STEPS = 9 };

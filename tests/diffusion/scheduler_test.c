@@ -367,7 +367,7 @@ Test(scheduler, spacing_of_times)
     }
 }
 
-/* Multistep classes tell the model whole times, cut: 999 for the first level however it rounds. */
+/* Multistep classes give the model integer timesteps, truncated: 999 for the first noise level. */
 Test(scheduler, times_of_flow_levels_are_cut)
 {
     static const char *const classes[] = {"UniPCMultistepScheduler", "DPMSolverMultistepScheduler"};
@@ -411,7 +411,8 @@ Test(scheduler, shift_by_resolution)
                            weft_scheduler_shift(&fixed, 0, sigma), 1e-12);
 }
 
-/* What is stretched ends at the terminal level; what is inverted is told the data's share. */
+/* A stretched schedule ends at the terminal noise level. With an inverted schedule, the model takes
+ * the share of the data as timestep. */
 Test(scheduler, terminal_and_inverted)
 {
     weft_scheduler s;

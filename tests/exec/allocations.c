@@ -8,7 +8,7 @@ static atomic_bool counting;
 static atomic_long own, others, largest, aligned;
 
 #if COUNTS_ALLOCATIONS
-/* Every allocation of the process passes here; the caller's address tells whose it is. */
+/* Every allocation of the process calls this function; the return address identifies the caller. */
 extern const char __executable_start, etext;
 
 static void note_from(const char *caller, size_t bytes, bool is_aligned)

@@ -1,4 +1,5 @@
-/* Counts what the process allocates; nothing in builds whose sanitizer allocates itself. */
+/* Counts the allocations of the process. Counts nothing in builds whose sanitizer allocates itself.
+ * */
 #ifndef WEFT_TESTS_RUNTIME_ALLOCATIONS_H
 #define WEFT_TESTS_RUNTIME_ALLOCATIONS_H
 

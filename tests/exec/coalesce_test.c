@@ -1,6 +1,6 @@
-/* Bundled sums against single ones: the same bits, on 2, 3 and 2x3 ranks, with lengths that do not
- * divide, large ones between, sums of another type and axis between, results that are needed early,
- * and ranks that bundle differently. */
+/* Coalesced all-reduces are bitwise identical to single ones, on 2, 3 and 2x3 ranks: with lengths
+ * that do not divide, large reductions and reductions of another type and axis in between, results
+ * that are needed early, and ranks that coalesce differently. */
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -168,7 +168,8 @@ static void compare_world(const char *mesh_text, const weft_backend *backend, in
     }
 }
 
-/* A sum of what a sum gives: the second cannot begin with the first, whose result it reads. */
+/* An all-reduce of the result of another: both cannot be coalesced, because the second reads the
+ * result of the first. */
 static void *sum_twice(void *argument)
 {
     rank_job *j = argument;

@@ -1,10 +1,12 @@
-/* Feature caches on ranks: for the denoiser of every family, every layout that its recipes know and
- * every rule, two ranks as threads against one.
+/* Feature caches on ranks: for the denoiser of every family, every layout of its recipes and every
+ * rule, two ranks as threads are compared with one.
  *
- *   same     layers that a reused step runs, and layers that a refreshed step runs
- *   close    predictions of refreshed and of reused steps, to 1e-5, and the sums that rules compare
- *   bitwise  predictions of refreshed steps are those of the layout without a cache; products are
- *            rounded by their shapes, so a probe computes only the parts that its rank reads */
+ *   same     layers that a reusing step runs, and layers that a refreshing step runs
+ *   close    predictions of refreshing and of reusing steps, and the sums that rules compare, to
+ *            1e-5
+ *   bitwise  predictions of refreshing steps are those of the layout without a cache. Matrix
+ *            products round by their shapes, so a probe step computes only the rows that its rank
+ *            reads */
 #include "../denoisers_of.h"
 #include "../ranks_of.h"
 #include "base/rng.h"

@@ -1,4 +1,4 @@
-/* A program is compiled for a place in a mesh and launched on any group of ranks; and the cache of
+/* A program is compiled for a rank of a mesh and launched on any group of ranks. Also the cache of
  * such programs. */
 #include "comm/comm.h"
 #include "comm/comm_fake.h"
@@ -19,7 +19,7 @@
 
 enum { RANKS = 8, LAUNCHES = 4, ROWS = 8, WIDTH = 3 };
 
-/* Which ranks of the job stand at which place of the mesh "dp=2,tp=2". */
+/* Ranks of the job by mesh rank of "dp=2,tp=2". */
 static const int groups[LAUNCHES][4] = {{0, 1, 2, 3}, {7, 1, 2, 5}, {4, 1, 6, 3}, {0, 1, 2, 3}};
 
 /* Rows are split by dp, columns of w by tp: a sum over each axis. */
@@ -55,8 +55,8 @@ static int place_in(const int *group, int rank)
     return -1;
 }
 
-/* Rows of x hold 1 + the rank that feeds them; both ranks of a tp pair must feed the same, so it is
- * the first's. */
+/* Rows of x hold 1 + the rank that feeds them. Both ranks of a tp pair must feed the same values,
+ * so the first rank of the pair counts. */
 static weft_status launch(rank_job *j, weft_program *p, weft_store *store, int l)
 {
     weft_group *group;

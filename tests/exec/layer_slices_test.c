@@ -1,9 +1,9 @@
-/* Spatial and temporal layers in slices (layer_slices.c): forward of small STDiT3 and Latte on
- * ranks as threads, whose frames, places and samples divide nothing.
+/* Spatial and temporal layers in layer slices (layer_slices.c): the forward of small STDiT3 and
+ * Latte models on ranks as threads. Frames, positions and samples do not divide evenly.
  *
- *   close    outputs of any number of slices to 1e-5 of one rank's, and to 1e-6 of those of whole
- *            layers (slices: off): matrix products take other kernels for fewer rows
- *   bitwise  those of whole layers by ref, whose products do not
+ *   close    outputs with any number of slices: 1e-5 to one rank, 1e-6 to layers without slices
+ *            (slices: off), because matrix products use other kernels for fewer rows
+ *   bitwise  outputs of layers without slices on the backend ref, whose products do not
  *   less     bytes sent: one exchange of the activations between two layers, and nothing else */
 #include "../model_of.h"
 #include "../ranks_of.h"
@@ -270,15 +270,16 @@ Test(slices, nothing_divides)
     compare(latte, "cp=4", (int64_t[]){1, 5, 2, 6}, false);
 }
 
-/* Groups of one frame: nothing to slice between. */
+/* Groups of one frame cannot be sliced. */
 Test(slices, a_picture)
 {
     compare(stdit, "cp=2", (int64_t[]){2, 1, 6, 10}, false);
     compare(latte, "cp=2", (int64_t[]){1, 1, 6, 10}, false);
 }
 
-/* A rank has one frame, or one place: such layers run on slices of the other kind of groups.
- * Bitwise in f64. In f32 attention of fewer queries sums in other blocks, too: 1.3e-6 was seen. */
+/* A rank has one frame or one position: such layers run on slices of the other kind of groups.
+ * Bitwise in f64. In f32, attention of fewer queries also adds in other blocks: 1.3e-6 was
+ * measured. */
 Test(slices, fewer_groups_than_ranks)
 {
     compare_to(stdit, "cp=4", (int64_t[]){1, 3, 8, 10}, true, 2e-6);
@@ -313,7 +314,7 @@ Test(slices, beside_other_axes)
     compare(latte, "cp=2,tp=2", (int64_t[]){2, 7, 6, 10}, false);
 }
 
-/* Places are split in both kinds of layers; nothing is sliced but samples. */
+/* Positions are split in both kinds of layers; only samples are sliced. */
 Test(slices, places_into_heads_or_round)
 {
     static const char *const meshes[] = {"heads=2", "ring=2", "heads=3", "ring=3"};
@@ -324,7 +325,7 @@ Test(slices, places_into_heads_or_round)
     }
 }
 
-/* Between two layers each rank sends what others need of its activations once. */
+/* Between two layers each rank sends the activations that other ranks need once. */
 Test(slices, sent_once)
 {
     const setting at = {stdit, "cp=2", 2, 8, 8, 8, false, SLICES(4, 4, 1, 3)};
@@ -342,10 +343,11 @@ Test(slices, sent_once)
 
 enum { HEADS, CHUNKS };
 
-/* Portions against all at once: every head and every row by itself, so the bits are the same, by
- * ref and by cpu, where `bits`; else close, as products take other kernels for fewer rows. What is
- * sent is the same where parts of ranks are equal (a sum of few bytes goes another way: not of
- * 100). `most`: portions that there are. */
+/* Head groups or token chunks are compared with a single exchange. Every head and row is computed
+ * separately, so results are bitwise identical with ref, and with cpu if `bits`. Otherwise results
+ * are close, because matrix products use other kernels for fewer rows. The bytes sent are equal if
+ * the shards of the ranks are equal (a reduction of less than 100 bytes uses another algorithm).
+ * `most`: number of groups or chunks that exist. */
 static void compare_portions(const char *model, const char *mesh, const int64_t size[4], int what,
                              int64_t most, bool even, bool bits)
 {

@@ -1,5 +1,5 @@
-/* Memory of programs: a run allocates nothing (malloc is counted), what is reserved is what was
- * predicted, every constructor survives every failing allocation. */
+/* Memory of programs: a run allocates nothing (calls of malloc are counted), the reserved bytes are
+ * the predicted bytes, and every constructor survives a failure of each of its allocations. */
 #include "../transform/training_graph.h"
 #include "allocations.h"
 #include "comm/comm.h"
@@ -150,8 +150,8 @@ Test(memory, bound_together)
     }
 }
 
-/* Programs of graphs that share a constant share its f64 copy, bound together or one by one; the
- * last that lets go of it takes it along. */
+/* Programs of graphs that share a constant share its f64 copy, bound together or separately. The
+ * last program that releases the copy frees it. */
 Test(memory, constants_are_kept_once)
 {
     enum { COUNT = 100000 };
@@ -178,7 +178,8 @@ Test(memory, constants_are_kept_once)
     const float still = *(const float *)weft_program_output(p[1], "y")->data;
     allocations_begin();
     cr_assert_eq(weft_program_bind(p[0], NULL, NULL), WEFT_OK);
-    cr_expect_lt(allocations_end().aligned, one - (int64_t)COUNT * 8 + 1, "it is there already");
+    cr_expect_lt(allocations_end().aligned, one - (int64_t)COUNT * 8 + 1,
+                 "the f64 copy exists twice");
     cr_assert_eq(weft_program_run(p[0]), WEFT_OK);
     cr_expect_eq(*(const float *)weft_program_output(p[0], "y")->data, still);
     for (int i = 0; i < 2; i++) {

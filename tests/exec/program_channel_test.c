@@ -1,5 +1,5 @@
-/* Programs on channels: sums that only the update needs hold up no layer's collective, and what is
- * bound to a group keeps inside it. */
+/* Programs on channels: reductions that only the update needs do not delay collectives of layers,
+ * and a program that is bound to a group communicates inside the group only. */
 #include "../model_of.h"
 #include "comm/comm_fake.h"
 #include "comm/link_model.h"
@@ -28,8 +28,8 @@ typedef struct rank_job {
     char error[400];
 } rank_job;
 
-/* A gradient of 4 MiB is added up over dp; behind it a layer gathers its input over dp and
- * multiplies, and a small sum over tp stands between. */
+/* A gradient of 4 MiB is all-reduced over dp. Then a layer gathers its input over dp and
+ * multiplies; a small all-reduce over tp is in between. */
 static weft_graph *build(const weft_mesh *mesh, int index)
 {
     weft_graph *g = weft_graph_create();
@@ -131,8 +131,8 @@ static void *rank_main(void *user)
     return NULL;
 }
 
-/* On links of 0.05 Gbit/s the gradient takes 0.8 s, more than a busy machine lets a rank wait for
- * its turn; the gather starts behind it and ends before. */
+/* On links of 0.05 Gbit/s the gradient takes 0.8 s, longer than a rank waits for a core on a busy
+ * machine. The gather starts after the gradient and ends before. */
 Test(program_channel, a_slow_gradient_sum_holds_up_no_layer_and_no_other_rank)
 {
     weft_comm *comm[RANKS];
@@ -159,8 +159,9 @@ Test(program_channel, a_slow_gradient_sum_holds_up_no_layer_and_no_other_rank)
     }
 }
 
-/* A whole training step with sharded parameters: what gathers them is on layers, also in the
- * backward; what adds gradients up is not. Both areas of scratch are in what is predicted. */
+/* A complete training step with sharded parameters: their gathers are on the channel of layers,
+ * also in the backward; gradient reductions are not. The predicted memory includes both scratch
+ * areas. */
 Test(program_channel, a_sharded_step_gathers_beside_its_gradients)
 {
     const weft_run run = {.loss = {.l2 = 1}, .noise.flow = {.logit_std = 1, .shift = 3}};

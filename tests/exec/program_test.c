@@ -1,5 +1,5 @@
-/* Programs on the reference backend: values, updates in place and copied, what the store sees,
- * guards. */
+/* Programs on the reference backend: values, updates in place and by copy, the contents of the
+ * store, guard bytes. */
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -104,7 +104,7 @@ Test(program, updates_see_old_values)
     weft_graph_free(g);
 }
 
-/* ref keeps more digits than the store shows, until somebody writes into the store. */
+/* ref keeps more digits than the store returns, until a caller writes to the store. */
 Test(program, f64_survives_in_ref)
 {
     weft_graph *g = weft_graph_create();

@@ -1,6 +1,6 @@
-/* Whole training steps as `weft train` makes them (forward, backward, AdamW, moving averages):
- * running them allocates nothing of ours, alone and on two ranks. What libraries allocate inside
- * their own calls is counted beside it. */
+/* Complete training steps of `weft train` (forward, backward, AdamW, EMA) allocate no memory of
+ * weft, on one rank and on two. Allocations of libraries inside their own calls are counted
+ * separately. */
 #include "../model_of.h"
 #include "allocations.h"
 #include "comm/comm_fake.h"

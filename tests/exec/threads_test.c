@@ -1,5 +1,5 @@
-/* The number of threads that a program was compiled for is the one that it is bound and run with,
- * whatever the caller sets in between. Guard bytes stand behind the workspace. */
+/* A program is bound and run with the number of threads it was compiled for, whatever the caller
+ * sets in between. Guard bytes follow the workspace. */
 #include "../transform/training_graph.h"
 #include "exec/execute.h"
 #include "exec/program.h"

@@ -1,5 +1,5 @@
-/* Fuzz targets: each reads bytes as one of weft's input formats and must neither crash nor hang,
- * whatever they are. tests/fuzz/corpus/<name>/ has the inputs to start from.
+/* Fuzz targets: each reads bytes as one of weft's input formats and must neither crash nor hang on
+ * any input. tests/fuzz/corpus/<name>/ has the initial inputs.
  *
  * fuzz_test.c runs the corpus and fixed mutations of it as part of the tests; `make fuzz` runs
  * libFuzzer. */

@@ -1,4 +1,4 @@
-/* The corpus and fixed mutations of it through every fuzz target. */
+/* Every fuzz target runs its corpus and fixed mutations of the corpus. */
 #include "fuzz.h"
 
 #include "base/fs.h"
@@ -11,7 +11,7 @@
 
 enum { MUTATIONS = 400 };
 
-/* Flips, overwrites, cuts, repeats: 1 to 4 of them. */
+/* One to four changes: flips, overwrites, cuts, repeats. */
 static void mutate(weft_rng *rng, weft_buf *b)
 {
     static const uint64_t nasty[] = {0,     1,          127,        255,       256,
@@ -70,8 +70,8 @@ static void run_corpus(const char *name, int (*target)(const uint8_t *, size_t))
     weft_names_free(&names);
 }
 
-/* Each seed of a reader of foreign models is one that it takes, so that mutations begin behind its
- * first checks. */
+/* Readers of foreign models accept each of their seeds, so that mutations get past the first
+ * checks. */
 static void takes(const char *name, int (*target)(const uint8_t *, size_t))
 {
     char folder[512];

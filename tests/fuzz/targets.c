@@ -63,7 +63,7 @@ int fuzz_safetensors(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* Which reader takes a file its bytes tell. */
+/* The bytes of a file determine its reader. */
 int fuzz_gguf(const uint8_t *data, size_t size)
 {
     return fuzz_safetensors(data, size);

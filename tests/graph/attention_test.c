@@ -1,5 +1,5 @@
-/* Attention in parts: over pieces of the keys, merged, it is attention over all of them, forward
- * and backward, in f64 to rounding. It is what a ring of ranks computes. */
+/* Attention over blocks of the keys, merged, equals attention over all keys: forward and backward,
+ * in f64 to rounding. A ring of ranks computes attention this way. */
 #include "graph/autodiff.h"
 #include "graph/builder_helpers.h"
 #include "graph/dump.h"
@@ -135,8 +135,8 @@ static double alike(void *user, const char *name, weft_dtype dtype, int64_t inde
     return name[0] == 'o' ? 1 : *(const double *)user + fill(NULL, name, dtype, index);
 }
 
-/* Parts that are alike are the whole, however large their log-sum-exps are, of which a rounding is
- * then more than one of the shares. */
+/* Equal blocks merge to one block, even with log-sum-exps so large that their rounding exceeds the
+ * share of a block. */
 Test(attention, shares_of_parts_add_up_to_one)
 {
     for (double size = 1; size < 1e5; size *= 10) {
@@ -290,7 +290,7 @@ Test(attention, a_ring_of_uneven_blocks)
         }
 }
 
-/* As programs, in f32: the distance of what all ranks have to what one has, norm-wise. */
+/* As programs, in f32: the difference of all ranks to one rank, relative to the norm. */
 static double ring_distance(ring_size size, int ranks, const weft_backend *backend)
 {
     const weft_mesh mesh = {1, {{"cp", ranks}}};
@@ -343,7 +343,7 @@ Test(attention, a_ring_as_programs)
         }
 }
 
-/* Where a block does not say which queries may see it no ring is offered. */
+/* A layout with a ring is not listed if a block does not define which queries may see it. */
 Test(attention, a_ring_that_is_not_offered)
 {
     static const ring_size without[] = {{5, 5, true, false}, {5, 7, false, true}};
@@ -356,7 +356,7 @@ Test(attention, a_ring_that_is_not_offered)
     }
 }
 
-/* The next block is under way before the one that is there is attended to. */
+/* The transfer of the next block starts before the attention of the received block. */
 Test(attention, a_ring_overlaps)
 {
     const weft_mesh mesh = {1, {{"cp", 3}}};
@@ -374,8 +374,8 @@ Test(attention, a_ring_overlaps)
     weft_graph_free(one);
 }
 
-/* A block that went round is not this rank's own: it is not gathered as if it were, meets no other,
- * and comes to itself again when it is back. */
+/* A block from another rank has another layout than the rank's own block: it is not gathered like
+ * its own, is not combined with another block, and has the own layout again after a full round. */
 Test(attention, a_block_that_went_round_is_not_the_own)
 {
     for (int what = 0; what < 5; what++) {

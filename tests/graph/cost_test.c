@@ -1,4 +1,4 @@
-/* FLOPs and bytes of operations against their formulas. */
+/* FLOPs and bytes of operations, compared with their formulas. */
 #include "graph/autodiff.h"
 #include "graph/builder_helpers.h"
 #include "graph/graph.h"

@@ -1,5 +1,6 @@
-/* Every denoiser and autoencoder family on a small config: gradients against central differences,
- * and every recipe of its row against one rank; loss, prediction and all gradients, in f64. */
+/* Every denoiser and autoencoder family with a small config. Gradients are compared with central
+ * differences, and every recipe of the family with one rank: loss, prediction and all gradients, in
+ * f64. */
 #include "../model_of.h"
 #include "graph/autodiff.h"
 #include "graph/builder_helpers.h"
@@ -240,7 +241,7 @@ static double loss_of(weft_graph *g, nudge n)
     return loss;
 }
 
-/* Of each parameter along a way of its own. */
+/* The directional derivative of each parameter, in a separate direction. */
 static void check_gradients(const setup *s)
 {
     weft_graph *forward = build((void *)(uintptr_t)s), *g = build((void *)(uintptr_t)s);
@@ -359,8 +360,9 @@ static void count_split(const setup *s, const char *axes, int split[10])
     weft_graph_free(all);
 }
 
-/* With tp or sp a rank keeps half of each linear around attention and in feed-forwards; a forgotten
- * row would give the same numbers, and cost its memory and a gather in each block. */
+/* With tp or sp a rank has half of each linear layer around attention and in feed-forwards. A
+ * missing row of a recipe would give the same results, but need more memory and a gather in each
+ * block. */
 Test(family, tensor_parallel_splits_every_linear_of_the_blocks)
 {
     static const char *const axes[] = {"tp", "sp"};
@@ -493,7 +495,7 @@ static int64_t count_reads(const weft_graph *whole, const own_tokens *o, int64_t
     return reads;
 }
 
-/* Its first layers need more than a rank's tokens: the first frame by itself, a mask beside the
+/* The first layers need more than the local tokens: the first frame separately, a mask with the
  * channels, frames that do not divide. */
 static bool mixes(const char *class_name)
 {
@@ -555,7 +557,7 @@ static bool makes_angles(const weft_graph *g, const weft_node *product)
     return weft_graph_node(g, by)->op == WEFT_OP_CONSTANT;
 }
 
-/* What the pass leaves is computed in bf16 where it costs: all products, and their gradients. */
+/* After the pass, costly nodes compute in bf16: all matrix products and their gradients. */
 static void check_types(const weft_graph *g, const char *name)
 {
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
@@ -572,8 +574,8 @@ static void check_types(const weft_graph *g, const char *name)
     }
 }
 
-/* Where nothing rounds, casts change nothing: loss and gradients are those of the graph before, of
- * which each parameter has one, in f32. */
+/* If nothing rounds, casts change nothing: loss and gradients are those of the graph before the
+ * pass. Each parameter has one gradient, in f32. */
 static void check_narrow(const setup *s)
 {
     const weft_pass_setup narrow = {.bf16_compute = true};

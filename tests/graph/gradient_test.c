@@ -1,4 +1,4 @@
-/* Every gradient rule against central differences in f64. */
+/* Every gradient rule is compared with central differences in f64. */
 #include "cases.h"
 #include "graph/autodiff.h"
 #include "graph/dump.h"

@@ -1,5 +1,5 @@
-/* The builder: errors and where they say they are, the verifier, the text form, and building
- * without memory. */
+/* The graph builder: errors and the positions that they name, the verifier, the text form, and
+ * building when memory allocation fails. */
 #include "cases.h"
 #include "graph/autodiff.h"
 #include "graph/builder_helpers.h"
@@ -426,8 +426,8 @@ Test(graph, hash_sees_constants)
     weft_graph_free(b);
 }
 
-/* Passes share the data of constants; a part of the leading dim is a place in it; what is left of
- * the first graph lives as long as the last. */
+/* Passes share the data of constants. A slice of the leading dim points into that data. The shared
+ * data exist as long as the last graph that uses them. */
 Test(graph, constants_are_stored_once)
 {
     float data[12];
@@ -465,7 +465,7 @@ Test(graph, constants_are_stored_once)
     weft_graph_free(ordered);
 }
 
-/* ---- layouts of what is built on a mesh ---------------------------------------------------- */
+/* ---- layouts of graphs that are built on a mesh -------------------------------------------- */
 
 /* x is S(0) on two ranks. */
 static weft_graph *on_two_ranks(weft_value *x)
@@ -668,7 +668,7 @@ Test(graph, what_the_loss_does_not_reach_has_no_gradient)
     weft_graph_free(g);
 }
 
-/* ---- shard: what it refuses ---------------------------------------------------------------- */
+/* ---- shard: refused graphs ----------------------------------------------------------------- */
 
 static void refuse(const weft_recipe_row *row, int rank, const char *text)
 {
@@ -692,7 +692,7 @@ Test(graph, recipes_that_cannot_be)
     refuse(&(weft_recipe_row){"x", "dp", {WEFT_S, 0}}, 2, "rank 2 is not in a mesh of 2 ranks");
 }
 
-/* A row that decides nothing is told, unless it says that it may. */
+/* A row without effect is reported, unless it is marked as optional. */
 Test(graph, recipe_rows_without_a_match)
 {
     refuse(

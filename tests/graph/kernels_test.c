@@ -1,6 +1,5 @@
-/* Every case on the kernels of `cpu`, against the reference in f64: close, by the tolerance of the
- * op's row; bitwise where that is 0. Sizes at the edges of vectors and tiles are in tests/kernel.
- * */
+/* Every case on the kernels of `cpu`, compared with the reference in f64 by the tolerance of the
+ * op's row; bitwise if that is 0. Sizes at the edges of vectors and tiles are in tests/kernel. */
 #include "base/convert.h"
 #include "base/memory.h"
 #include "cases.h"
@@ -11,7 +10,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-/* What the reference keeps as f64 as the graph's own type; owned. */
+/* Converts f64 values of the reference to the graph's type. The caller frees the result. */
 static weft_view stored(const weft_graph *g, weft_value v, const weft_view *wide)
 {
     if (!weft_value_ok(v))

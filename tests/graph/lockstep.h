@@ -1,6 +1,6 @@
 /* Runs the graphs of all ranks of a mesh in one process, node by node, with the reference kernels
- * in f64 and the layout conversions written out as their definitions. Slow, obvious, and
- * independent of the runtime. */
+ * in f64. Layout conversions are written as their definitions. Slow, simple, and independent of the
+ * runtime. */
 #ifndef TESTS_GRAPH_LOCKSTEP_H
 #define TESTS_GRAPH_LOCKSTEP_H
 

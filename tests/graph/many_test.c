@@ -1,5 +1,5 @@
-/* A node of 200 inputs: concat has as many as it is given. Forward, gradient, split along its own
- * dim and beside it, through passes and as programs, copied and by placement. */
+/* A node with 200 inputs: concat takes any number. Forward, gradient, split along the joined dim
+ * and along another, through passes, and as programs by copy and by placement. */
 #include "graph/builder_helpers.h"
 #include "graph/dump.h"
 #include "kernel/cpu/table.h"
@@ -56,7 +56,7 @@ static double fill(void *user, const char *name, weft_dtype dtype, int64_t index
     return 1 + (double)weft_random_uniform(seed, WEFT_RNG_TEST, (uint64_t)index);
 }
 
-/* Split beside the joined dim, along it (the parts are gathered first), and pending. */
+/* Split along another dim, along the joined dim (the inputs are gathered first), and pending. */
 Test(many, sharded)
 {
     static const joined cases[] = {{0}, {1}, {0, .square = true}};

@@ -1,6 +1,6 @@
-/* The Wan DiT with its training objective under every recipe and pairs of them against one rank:
- * loss, prediction and the gradients of all parameters, in f64, so that only a wrong rule can make
- * a difference. */
+/* The Wan DiT with its training objective with every recipe, and with pairs of recipes, compared
+ * with one rank: loss, prediction and the gradients of all parameters. In f64, so that only a wrong
+ * rule makes a difference. */
 #include "dit.h"
 #include "graph/autodiff.h"
 #include "sharded.h"

@@ -1,5 +1,5 @@
-/* The norm of gradients that lie differently: one sum along each axis that splits any, whatever
- * sets of axes there are (its value on two axes: tests/train/mesh_test.sh). */
+/* The norm of gradients with different layouts: one all-reduce along each axis that splits any
+ * gradient, for any sets of axes. Its value on two axes: tests/train/mesh_test.sh. */
 #include "graph/builder_helpers.h"
 #include "graph/dump.h"
 #include "graph/graph.h"

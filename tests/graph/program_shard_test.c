@@ -1,5 +1,5 @@
-/* The whole way: training steps of sharded graphs, after all passes, as programs on communicators
- * of one process, against the program of one rank. */
+/* Training steps of sharded graphs, after all passes, as programs on communicators of one process,
+ * compared with the program of one rank. */
 #include "../ranks_of.h"
 #include "comm/comm_fake.h"
 #include "comm/group.h"

@@ -1,5 +1,5 @@
-/* The graphs of all ranks of a mesh as programs on communicators of one process: what runs in
- * earnest, where lockstep.h is what it means. Graphs have inputs and no store. */
+/* The graphs of all ranks of a mesh as programs on communicators of one process. This is the real
+ * execution; lockstep.h has the definition. Graphs have inputs and no store. */
 #ifndef TESTS_GRAPH_RANKS_H
 #define TESTS_GRAPH_RANKS_H
 

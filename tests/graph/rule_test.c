@@ -1,5 +1,5 @@
-/* The layout rules themselves, without the shard pass: every row that a rule lists is computed by
- * hand on fake ranks (parts of whole inputs, terms of pending ones) and put together again. */
+/* The layout rules without the shard pass. Every row of a rule is computed by hand on simulated
+ * ranks (shards of split inputs, terms of pending ones), and the output is assembled. */
 #include "cases.h"
 #include "lockstep.h"
 

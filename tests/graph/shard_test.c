@@ -1,5 +1,5 @@
-/* Ops under every layout of their inputs, on meshes of several ranks, against one rank: outputs and
- * gradients. */
+/* Ops with every layout of their inputs, on meshes of several ranks, compared with one rank:
+ * outputs and gradients. */
 #include "cases.h"
 #include "sharded.h"
 
@@ -39,7 +39,7 @@ static int layouts_of(const op_case *c, int i)
            (weft_dtype_is_float(c->in[i].dtype) && rank < WEFT_MAX_RANK && !c->in[i].fixed ? 1 : 0);
 }
 
-/* Also what follows the op has layouts: R, S(0), S(1), ... of the weights in the loss. */
+/* The weights of the loss after the op have layouts, too: R, S(0), S(1), ... */
 static int weight_layouts(const op_case *c)
 {
     weft_graph *g = case_graph(c, 0);
@@ -49,7 +49,7 @@ static int weight_layouts(const op_case *c)
     return layouts;
 }
 
-/* Whole: an axis on which a recipe says nothing at all would be refused. */
+/* Unsharded inputs: a recipe without any entry for an axis would be refused. */
 static weft_recipe_row everything_else(const char *axis)
 {
     return (weft_recipe_row){.pattern = "*", .axis = axis, .layout = {WEFT_R, 0}, .optional = true};

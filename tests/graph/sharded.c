@@ -79,8 +79,8 @@ static void compare(const lockstep *one, const lockstep *many, double tolerance,
 {
     int count;
     const weft_named *outputs = weft_graph_outputs(one->graph[0], &count);
-    /* What is zero but for rounding, as the gradient of a bias of all keys, is rounding of the
-     * others. */
+    /* A value that is zero except for rounding, such as the gradient of a bias of all keys, has the
+     * rounding of the other values. */
     double least = 0;
     for (int o = 0; o < count; o++)
         least = fmax(least, 1e-5 * largest_of(&one->value[0][outputs[o].value.id]));

@@ -1,4 +1,4 @@
-/* A graph of one rank against the graphs of all ranks of a mesh: outputs, and gradients of
+/* A graph of one rank is compared with the graphs of all ranks of a mesh: outputs, and gradients of
  * "loss". */
 #ifndef TESTS_GRAPH_SHARDED_H
 #define TESTS_GRAPH_SHARDED_H
@@ -8,10 +8,10 @@
 
 enum { SHARDED_MAX_RANKS = 16 };
 
-/* `build` makes the whole graph, anew at each call. `finish` is called for the whole graph and for
- * each rank's part of it: sharded_gradients() or what a test adds. All outputs are compared,
- * relative to the largest element of each; an output "part.<source>" lies as that source does.
- * Prints to stderr what differs, and rank 0's graph. */
+/* `build` returns a new unsharded graph at each call. `finish` is called for the unsharded graph
+ * and for each rank's graph: sharded_gradients() or a function of the test. All outputs are
+ * compared, relative to the largest element of each. An output "part.<source>" has the layout of
+ * its source. Prints differences and rank 0's graph to stderr. */
 bool sharded_agrees(weft_graph *(*build)(void *user), void (*finish)(weft_graph *g),
                     lockstep_fill *fill, void *user, const weft_mesh *mesh,
                     const weft_recipe *recipe, double tolerance);

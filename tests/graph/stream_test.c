@@ -1,5 +1,5 @@
-/* Autoencoders in pieces: what FIRST and NEXT make of a video, one after the other with their
- * states, is what one shot makes. In f64, so that a frame too few in a state shows. */
+/* Autoencoders in temporal chunks: FIRST and then NEXT, with their states, give the result of the
+ * complete video. In f64, so that a missing frame in a state shows. */
 #include "../model_of.h"
 #include "lockstep.h"
 
@@ -27,7 +27,7 @@ static const setup setups[] = {
 };
 /* clang-format on */
 
-/* What the states hold between two pieces. */
+/* The states between two chunks. */
 typedef struct kept {
     const char *name[512];
     double *data[512];
@@ -70,7 +70,7 @@ static weft_graph *build(const setup *s, bool decoder, weft_stream stream, int64
     return g;
 }
 
-/* Takes over what the run says the states become. */
+/* Copies the new states that the run returns. */
 static void keep(kept *k, const weft_graph *g, const lockstep *l)
 {
     int count;
@@ -152,8 +152,8 @@ Test(stream, pieces_are_one_shot)
     }
 }
 
-/* A cache is there once: its new frames are written where the old ones were, as soon as those have
- * been read, and wait nowhere for the end of the program. */
+/* A cache exists once: new frames overwrite the old ones as soon as those have been read, and are
+ * not stored elsewhere until the end of the program. */
 static void caches_in_place(const setup *s, bool decoder)
 {
     const weft_model model = model_of(s->config);
@@ -166,7 +166,7 @@ static void caches_in_place(const setup *s, bool decoder)
     const weft_pair *update = weft_graph_updates(g, &count);
     for (int i = 0; i < count; i++)
         cr_expect_eq(weft_memory_plan_root(&plan, update[i].value.id), update[i].source.id,
-                     "%.40s: %s: the new %s is kept beside the old one", s->config + 16,
+                     "%.40s: %s: the new %s is stored in addition to the old one", s->config + 16,
                      decoder ? "decoder" : "encoder", weft_value_get(g, update[i].source)->name);
     weft_memory_plan_free(&plan);
     weft_graph_free(g);

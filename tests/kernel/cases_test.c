@@ -1,5 +1,6 @@
-/* Every op on cpu against ref: declarative cases. Odd sizes on purpose: one element, one more and
- * one less than vectors and tiles, empty tensors, broadcasts, narrow storage. */
+/* Every op on cpu is compared with ref, by declarative cases. Sizes are odd on purpose: one
+ * element, one more and one less than vectors and tiles, empty tensors, broadcasts, narrow storage.
+ * */
 #include "harness.h"
 
 #include <criterion/criterion.h>
@@ -427,7 +428,7 @@ Test(kernel, rope_table)
         check_case(&(op_case){.label = "rope_table", .op = WEFT_OP_ROPE_TABLE, .attr = &attrs[i]});
 }
 
-/* Parts that no query sees have -inf, which is exact on either side and on both. */
+/* Blocks that no query sees have -inf, which is exact as first, as second and as both operands. */
 Test(kernel, attention_merge)
 {
     const operand out = {D(2, 37, 3, 20)}, lse = {D(2, 3, 37), .value = 3},

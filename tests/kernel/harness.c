@@ -75,7 +75,7 @@ static void fill_view(const operand *o, uint64_t seed, int place, weft_view *v,
             ((int64_t *)v->data)[i] = (int64_t)weft_seed_mix(seed, (uint64_t)i);
             continue;
         }
-        /* What the narrow storage holds is the truth for both. */
+        /* Both backends start from the values in the narrow storage. */
         if (graph_dtype == WEFT_F32)
             x = (float)x;
         else if (graph_dtype == WEFT_BF16)
@@ -215,7 +215,7 @@ static void finish(run *r)
     free_guarded(r->args.workspace);
 }
 
-/* attention_grad wants what the forward made: by ref, rounded to f32. */
+/* attention_grad takes the outputs of the forward: those of ref, rounded to f32. */
 static void fill_attention_inputs(const op_case *c, run *r, bool ref)
 {
     if (c->op != WEFT_OP_ATTENTION_GRAD)
@@ -331,8 +331,9 @@ void check_threads(const op_case *c)
 
 void check_case(const op_case *c)
 {
-    static const char *const isas[] = {"base", "avx2",
-                                       "avx512"}; /* what the processor lacks runs as its widest */
+    static const char *const isas[] = {
+        "base", "avx2",
+        "avx512"}; /* an extension that the processor lacks runs as its widest one */
     run ref = {.place = -1};
     execute(c, &weft_backend_ref, &ref);
     const uint32_t over = weft_op_over(c->op, 0);

@@ -1,4 +1,4 @@
-/* Runs one op on a backend as the runtime would, and compares `cpu` with `ref`. */
+/* Runs one op on a backend as a program would, and compares `cpu` with `ref`. */
 #ifndef WEFT_TESTS_KERNEL_HARNESS_H
 #define WEFT_TESTS_KERNEL_HARNESS_H
 

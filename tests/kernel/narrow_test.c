@@ -1,5 +1,5 @@
-/* Activations in bf16 and f16: every op that transformers spend their time in, cpu against ref,
- * which starts from the same narrow values. Close, with the op row's tolerance for narrow
+/* Activations in bf16 and f16: every op that dominates the time of transformers, cpu compared with
+ * ref, which starts from the same narrow values. Close, with the op row's tolerance for narrow
  * results. */
 #include "harness.h"
 

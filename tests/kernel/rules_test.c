@@ -1,5 +1,5 @@
-/* What holds beside the values: bitwise repeatability, independence of threads, NaN that stays
- * visible, errors that name the value. */
+/* Properties in addition to the values: bitwise repeatability, independence of threads, NaN that
+ * stays visible, errors that name the value. */
 #include "harness.h"
 
 #include "base/memory.h"
@@ -27,8 +27,8 @@
     }
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* Large enough to be cut into several parts, which the cases of cases_test.c are not: the same bits
- * whatever the number of threads. */
+/* Tensors large enough to be split over threads, unlike those of cases_test.c: bitwise identical
+ * with any number of threads. */
 Test(kernel_rules, threads_do_not_change_bits)
 {
     const weft_attr_conv conv = {
@@ -141,8 +141,8 @@ Test(kernel_rules, threads_do_not_change_bits)
         check_threads(&cases[i]);
 }
 
-/* What a norm makes of a row has the same bits whatever rows stand beside it: guidance halves on
- * ranks of their own have the numbers of one rank that has both. */
+/* A norm's result for a row is bitwise independent of the other rows: CFG branches on separate
+ * ranks have the results of one rank with both. */
 Test(kernel_rules, norms_of_a_row_do_not_hang_on_its_neighbours)
 {
     enum { ROWS = 7, WIDEST = 200 };
@@ -279,8 +279,7 @@ static void run_op(weft_op op, const void *attr, const weft_view *in, int in_cou
     weft_free(args.workspace);
 }
 
-/* The scale of a step by its norm and loss, and the limits of the two; NaN: the step is left out.
- * */
+/* The scale of a step by its norm and loss, and the limits of both; NaN: the step is skipped. */
 static double clip_scale(const weft_backend *backend, float norm, float loss, float loss_limit,
                          float norm_limit)
 {
@@ -301,8 +300,7 @@ static double clip_scale(const weft_backend *backend, float norm, float loss, fl
     return out[0];
 }
 
-/* A guard that confuses the limits would leave out healthy steps, and take those that it exists
- * for. */
+/* A guard that exchanges the limits would skip normal steps and accept outliers. */
 Test(kernel_rules, loss_and_norm_have_their_own_limits)
 {
     const weft_backend *const backends[] = {&weft_backend_cpu, &weft_backend_ref};
@@ -314,7 +312,7 @@ Test(kernel_rules, loss_and_norm_have_their_own_limits)
     }
 }
 
-/* Attention over two parts of the keys, merged, in f32: that over all of them, to 1e-6. */
+/* Attention over two blocks of the keys, merged, in f32: attention over all keys, to 1e-6. */
 Test(kernel_rules, attention_parts_merge)
 {
     enum { SQ = 70, SK = 200, CUT = 77, H = 2, W = 32, N_OUT = SQ * H * W, N_LSE = H * SQ };
@@ -353,9 +351,9 @@ Test(kernel_rules, attention_parts_merge)
     cr_expect(worst <= 1e-6, "lse: %g", worst);
 }
 
-/* Keys that are alike with values that hardly differ: what moves one key's score up moves the
- * other's down as much, so that the query's gradient is nothing but rounding, of that small
- * difference and not of the values. */
+/* Almost equal keys with almost equal values: a change that raises the score of one key lowers the
+ * other by the same amount. The query's gradient is rounding only, in proportion to the small
+ * difference and not to the values. */
 Test(kernel_rules, attention_gradient_of_like_keys)
 {
     enum { T = 2, W = 64 };
@@ -419,16 +417,16 @@ Test(kernel_rules, tables_are_whole)
     }
 }
 
-/* What the weight gradient of a causal convolution asks for beside its operands is a part of the
- * gradient per thread, however many frames there are. (oneDNN alone takes 1 GB here for a frame
- * that has only padding before it.) */
+/* The weight gradient of a causal convolution needs, in addition to its operands, a part of the
+ * gradient per thread, for any number of frames. (oneDNN alone needs 1 GB here for a frame with
+ * only padding before it.) */
 Test(kernel_rules, weight_gradients_need_little_scratch)
 {
     const weft_attr_conv causal = {
         .stride = {1, 1, 1}, .before = {2, 1, 1}, .after = {0, 1, 1}, .kernel = {3, 3, 3}};
     const weft_kernel *k = weft_backend_cpu.kernel[WEFT_OP_CONV3D_DW];
     if (strcmp(cpu_isa_get()->name, "avx512") != 0)
-        return; /* the own kernel takes it, in parts of 48 MiB in all */
+        return; /* weft's kernel is used, with 48 MiB of parts in total */
     for (int64_t frames = 1; frames <= 9; frames += 4) {
         weft_view in[2] = {{.dtype = WEFT_F32, .shape = WEFT_SHAPE(1, frames, 64, 64, 192)},
                            {.dtype = WEFT_F32, .shape = WEFT_SHAPE(1, frames, 64, 64, 192)}},

@@ -1,4 +1,4 @@
-/* The tree that sums over ranks are made along. */
+/* The order of additions in sums over ranks: a tree. */
 #include "kernel/sums.h"
 
 #include <criterion/criterion.h>
@@ -16,13 +16,13 @@ static void add(void *user, int to, int from)
     summed *s = user;
     cr_assert(to >= 0 && from >= 0 && to < s->terms && from < s->terms && to != from,
               "%d terms: %d += %d", s->terms, to, from);
-    cr_expect(s->in[to] && s->in[from], "%d terms: %d += %d: one is gone", s->terms, to, from);
+    cr_expect(s->in[to] && s->in[from], "%d terms: %d += %d: a term was already added", s->terms,
+              to, from);
     s->in[to] |= s->in[from];
     s->in[from] = 0;
 }
 
-/* Every term goes into the result once: a rank that is left out or counted twice would train on
- * other gradients than its share. */
+/* Every term is added once: a rank that is omitted or counted twice would give other gradients. */
 Test(sums, each_term_is_added_once)
 {
     for (int terms = 1; terms <= MOST; terms++) {

@@ -1,5 +1,5 @@
-/* Blended tiles against the rule written down with whole tiles: each fades in over the one above
- * and then over the one to its left, as these are after their own fading. */
+/* Blended tiles are compared with the rule on complete tiles: each tile fades in over the tile
+ * above and then over the tile to its left, after the fading of those tiles. */
 #include "latent/tile_blend.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* A VAE as a stream of pieces whose length does not divide the video. */
+/* A VAE as a stream of temporal chunks whose length does not divide the video. */
 #include "latent/vae_chunks.h"
 
 #include "../model_of.h"
@@ -49,8 +49,8 @@ static double relative(const float *a, const float *b, int64_t count)
     return sqrt(off / size);
 }
 
-/* CogVideoX takes two latent frames at a time, and normalises each piece by itself: the one that
- * is left over belongs to the first piece. Every frame goes in once and comes out once. */
+/* CogVideoX takes two latent frames at a time and normalises each chunk separately. An odd latent
+ * frame belongs to the first chunk. Every frame is an input once and an output once. */
 static void check(const weft_model *model, int64_t latents)
 {
     const weft_grid grid = weft_model_grid(model);

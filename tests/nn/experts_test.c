@@ -1,4 +1,4 @@
-/* How a token weighs the experts that it takes. */
+/* The weights of the experts of a token. */
 #include "exec/execute.h"
 #include "exec/program.h"
 #include "nn/experts.h"
@@ -9,7 +9,7 @@
 
 enum { WIDTH = 4, INNER = 6, TOKENS = 7, OUT = TOKENS * WIDTH };
 
-/* The same numbers in every expert of a stack. */
+/* The same values in every expert of a stack. */
 static void fill_alike(weft_tensor *t)
 {
     const bool gate = strstr(t->name, "gate") != NULL;
@@ -44,9 +44,9 @@ static void run_experts(const weft_nn_experts *c, float out[OUT])
     weft_graph_free(g);
 }
 
-/* Weights that add up to `scale`: experts that are all alike make together what one of them makes,
- * times `scale`, whatever the gate says and however many a token takes. Scores that are sigmoids
- * do not add up by themselves. */
+/* Weights add up to `scale`: with equal experts, the result is that of one expert times `scale`,
+ * for any gate and any number of experts per token. Sigmoid scores do not add up without
+ * normalization. */
 Test(experts, normalised_weights_add_up_to_their_scale)
 {
     const weft_nn_experts one = {.experts = 1, .active = 1, .inner = INNER, .scale = 1};

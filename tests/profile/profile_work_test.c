@@ -1,4 +1,4 @@
-/* Seconds of programs and nodes from the times of their rounds. */
+/* Seconds of programs and nodes from the times of repeated runs. */
 #include "profile/profile_work.h"
 
 #include "comm/comm_fake.h"

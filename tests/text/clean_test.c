@@ -1,4 +1,4 @@
-/* Cleaning of prompts: what is repaired, and what is left as it is. */
+/* Cleaning of prompts: repaired texts, and texts that stay unchanged. */
 #include "text/clean.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
-/* Tokenizers of small vocabularies that stand here, ids worked out by hand; bad files are told with
- * their name. The ids of whole vocabularies are in the golden files. */
+/* Tokenizers of small vocabularies in this file, with ids computed by hand. Errors of damaged files
+ * have the file's name. Ids of complete vocabularies are in the golden files. */
 #include "base/fs.h"
 #include "base/memory.h"
 #include "text/tokenizer.h"

@@ -1,4 +1,4 @@
-/* A run that was started with earlier names of keys goes on: no key counts as changed. */
+/* A run that was started with earlier names of keys resumes: no key counts as changed. */
 #include "base/config_text.h"
 #include "train/checkpoint/provenance.h"
 #include "train/config/train_config.h"

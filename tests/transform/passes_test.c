@@ -1,5 +1,5 @@
-/* The list of passes: order, switches, reports; the schedule that is printed is the one that the
- * memory plan obeys. */
+/* The list of passes: order, switches, reports. The printed order of nodes is the order of the
+ * memory plan. */
 #include "training_graph.h"
 
 #include "graph/builder_helpers.h"
@@ -88,7 +88,7 @@ static int64_t summed(bool sums, weft_dtype dtype)
         if (node->op == WEFT_OP_ADAMW)
             cr_expect_eq(of->dtype, WEFT_F32);
         if (node->op == WEFT_OP_VARY && of->shape.rank == 1)
-            cr_expect_eq(of->dtype, WEFT_F32, "a bias is rounded on its way to who reads it wide");
+            cr_expect_eq(of->dtype, WEFT_F32, "a bias is rounded before a reader that takes f32");
     }
     weft_graph_free(g);
     return bytes;
@@ -99,7 +99,7 @@ Test(passes, narrow_gradients_are_added_up_wide_unless_asked)
     const int64_t wide = summed(false, WEFT_F32), rest = summed(true, WEFT_F32);
     cr_expect_eq(summed(false, WEFT_BF16), 0);
     cr_expect_eq(summed(true, WEFT_BF16), (wide - rest) / 2);
-    cr_expect_lt(rest, wide / 10, "what is outside of all scopes stays wide");
+    cr_expect_lt(rest, wide / 10, "gradients outside of all scopes stay in f32");
 }
 
 Test(passes, are_switched)
@@ -125,7 +125,7 @@ Test(passes, are_switched)
     }
 }
 
-/* A linear layer in bf16, rounded or not before its activation; or the two of them apart. */
+/* A linear layer in bf16, rounded or not before its activation; or both as separate nodes. */
 static weft_graph *activated(bool fused, weft_dtype round)
 {
     weft_graph *g = weft_graph_create();
@@ -156,7 +156,7 @@ Test(passes, verifier_rejects_what_rounds_otherwise)
     weft_graph_free(unrounded);
 }
 
-/* Of a narrowed forward: what its row keeps in f32 must be so. */
+/* In a mixed-precision forward, operands that an op's row keeps in f32 are f32. */
 Test(passes, verifier_rejects_bf16_where_the_row_says_f32)
 {
     for (int wrong = 0; wrong < 2; wrong++) {
@@ -184,8 +184,8 @@ Test(passes, declare_their_rounding)
         cr_expect_eq(weft_pass_rounding_of(keeping[i]), WEFT_ROUNDING_PRESERVED, "%s", keeping[i]);
 }
 
-/* In the printed graph no line between a collective's start and its wait reads its result, and the
- * line behind the wait does, through aliases or not. */
+/* In the printed graph no line between the start and the wait of a collective reads its result. The
+ * line after the wait does, directly or through aliases. */
 Test(passes, schedule_is_printed)
 {
     weft_graph *g = weft_graph_create();

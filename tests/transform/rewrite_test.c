@@ -1,5 +1,5 @@
-/* Passes from graph to graph, run on the reference backend: recompute and order leave every bit of
- * loss and weights as it was, fuse stays close; and they do what they are for. */
+/* Passes from graph to graph, run on the reference backend. Recompute and order leave loss and
+ * weights bitwise identical, fuse is close, and each pass has its effect. */
 #include "exec/execute.h"
 #include "exec/program.h"
 #include "graph/builder_helpers.h"
@@ -131,7 +131,7 @@ static int64_t peak(const weft_graph *g)
     return bytes;
 }
 
-/* Of every `step`th node that leaves something for the backward. */
+/* Every `step`th node whose value is saved for the backward. */
 static weft_activation_plan some_fates(const weft_graph *g, int step, weft_activation_policy fate)
 {
     weft_saved_activation *kept;
@@ -190,7 +190,8 @@ static int64_t checked_away(const weft_graph *g)
     return bytes;
 }
 
-/* What is moved away, and with it what is made again, changes no bit; states elsewhere do not. */
+/* Offloaded activations, also with recomputed ones, give bitwise identical results; so do offloaded
+ * optimizer states. */
 Test(rewrite, what_is_moved_away_comes_back)
 {
     static const char *const states[] = {"adamw.*"};
@@ -225,7 +226,7 @@ Test(rewrite, what_is_moved_away_comes_back)
     weft_graph_free(ordered);
 }
 
-/* A pattern without a match is told; a graph without a backward has nothing to make again. */
+/* A pattern without a match is reported. A graph without a backward has nothing to recompute. */
 Test(rewrite, recompute_patterns_without_a_match)
 {
     weft_graph *g = training_graph(1, 4), *forward = forward_graph(1), *out = NULL;
@@ -242,7 +243,7 @@ Test(rewrite, recompute_patterns_without_a_match)
     weft_graph_free(g);
 }
 
-/* With more tokens than parameters, a block at a time is what stays. */
+/* With more tokens than parameters, the saved activations of one block at a time remain. */
 Test(rewrite, recompute_saves)
 {
     weft_graph *g = training_graph(8, 16), *blocks, *ops;
@@ -274,8 +275,8 @@ Test(rewrite, order_is_bitwise_and_drops_dead_nodes)
     weft_graph_free(ordered);
 }
 
-/* What a layer adds to its states is added before the backward of the layer in front of it, however
- * deep the model is. */
+/* A layer adds its gradients to the states before the backward of the preceding layer, at any depth
+ * of the model. */
 Test(rewrite, order_adds_to_states_as_soon_as_it_can)
 {
     weft_graph *g = loss_graph(24, 4), *ordered;
@@ -293,13 +294,13 @@ Test(rewrite, order_adds_to_states_as_soon_as_it_can)
         heavy += weft_op_has(node->op, WEFT_TRAIT_HEAVY);
         behind += added && weft_op_has(node->op, WEFT_TRAIT_HEAVY);
     }
-    cr_expect_gt(behind, heavy / 2, "%" PRId64 " of %" PRId64 " behind the first", behind, heavy);
+    cr_expect_gt(behind, heavy / 2, "%" PRId64 " of %" PRId64 " after the first", behind, heavy);
     cr_expect_lt(peak(ordered), peak(g), "%g of %g", (double)peak(ordered), (double)peak(g));
     weft_graph_free(g);
     weft_graph_free(ordered);
 }
 
-/* Collectives before the work that does not need them, whoever reads their results behind it. */
+/* Collectives start before work that does not need them, whichever node reads their results. */
 Test(rewrite, order_puts_work_behind_collectives)
 {
     weft_graph *g = weft_graph_create(), *ordered;
@@ -341,7 +342,7 @@ Test(rewrite, order_puts_work_behind_collectives)
     weft_graph_free(ordered);
 }
 
-/* Keys and values leave before queries are made, which nobody waits for on another rank. */
+/* Keys and values are sent before queries are computed: no other rank waits for queries. */
 Test(rewrite, order_begins_rings_first)
 {
     weft_graph *g = weft_graph_create(), *ordered;

@@ -1,4 +1,4 @@
-/* A training step of a small model, as the passes see it: DiT, mean square loss, autodiff,
+/* A training step of a small model, as the passes see it: DiT, mean square error, autodiff,
  * optimizer. */
 #ifndef WEFT_TESTS_PASS_TRAINING_GRAPH_H
 #define WEFT_TESTS_PASS_TRAINING_GRAPH_H

@@ -1,5 +1,5 @@
-/* Colours: flat pictures of known codes, encoded without loss under every tag, come out as the RGB
- * that the standards say. */
+/* Colours: uniform frames of known codes, encoded without loss with every colour tag, are read as
+ * the RGB values of the standards. */
 #include "base/fs.h"
 #include "base/memory.h"
 #include "video/reader.h"
@@ -155,7 +155,7 @@ Test(colour, matrices_and_ranges)
     unlink(path);
 }
 
-/* Without a tag: BT.601 for small pictures, BT.709 from 720 lines on, limited. */
+/* Without a tag: BT.601 for small frames, BT.709 from 720 lines, limited range. */
 Test(colour, no_tag)
 {
     static const standard guess[] = {{"small", 0.299, 0.114}, {"hd", 0.2126, 0.0722}};
@@ -309,7 +309,7 @@ Test(colour, high_range_and_wide_gamut)
     unlink(path);
 }
 
-/* What is only looked at: gray of the full range, also of RGB files and of HDR. */
+/* Frames for analysis only: gray of the full range, also of RGB files and of HDR. */
 Test(colour, small_pictures)
 {
     static const standard bt709 = {"bt709", 0.2126, 0.0722}, bt2020 = {"bt2020nc", 0.2627, 0.0593};

@@ -1,4 +1,4 @@
-/* Photographs come upright: a picture whose left half is white, under each orientation. */
+/* Photographs are rotated upright: an image whose left half is white, with each orientation. */
 #include "base/fs.h"
 #include "video/exif.h"
 #include "video/reader.h"
@@ -76,7 +76,7 @@ Test(exif, photographs_come_upright)
                   "orientation %d: corners %d and %d", row[k].way, first, last);
         weft_video_reader_close(reader);
     }
-    /* a block that is cut off anywhere says nothing, and is not read beyond its end */
+    /* a block that is truncated anywhere has no effect, and is not read past its end */
     uint8_t whole[2 + BLOCK] = {0xFF, 0xD8};
     write_block(true, 6, whole + 2);
     cr_assert_eq(weft_exif_rotation(whole, sizeof whole), 90);

@@ -1,4 +1,4 @@
-/* The shared footage, for tests that skip where it is not there. */
+/* The shared footage, for tests that skip if it does not exist. */
 #ifndef TESTS_VIDEO_FOOTAGE_H
 #define TESTS_VIDEO_FOOTAGE_H
 

@@ -1,6 +1,5 @@
-/* Every format that videos are written in: it is read back with the frames, times and tags that
- * were written, a rerun writes the same bytes, and paths that cannot be written are errors at
- * once. */
+/* Every output format of videos: frames, timestamps and tags are read back as written, a rerun
+ * writes the same bytes, and paths that cannot be written are errors at once. */
 #include "base/config.h"
 #include "base/fs.h"
 #include "video/palette.h"

@@ -1,4 +1,4 @@
-/* Resized pictures, whose sides are treated alike. */
+/* Resized images: all sides are treated alike. */
 #include "video/image.h"
 
 #include <criterion/criterion.h>
@@ -6,7 +6,7 @@
 
 enum { FROM_W = 7, FROM_H = 5, MOST = 16 };
 
-/* picture[h][w] turned about its middle, in one byte a pixel. */
+/* image[h][w] rotated about its centre, one byte per pixel. */
 static void turn(const uint8_t *from, int w, int h, bool rows, uint8_t *to)
 {
     for (int y = 0; y < h; y++)
@@ -34,7 +34,8 @@ Test(image, resizing_treats_opposite_sides_alike)
         }
 }
 
-/* Twice as large: corners are those of the picture, between two pixels a quarter of the way. */
+/* Twice as large: corners are those of the image; new pixels are a quarter of the way between two.
+ * */
 Test(image, growing_is_bilinear)
 {
     const uint8_t from[4] = {0, 100, 200, 40};

@@ -1,4 +1,5 @@
-/* Interlaced footage: combs go, film in an interlaced stream stays as it is. */
+/* Interlaced footage: combs are removed; progressive frames in an interlaced stream stay unchanged.
+ * */
 #include "base/fs.h"
 #include "base/memory.h"
 #include "video/deinterlace.h"
@@ -53,8 +54,8 @@ static uint8_t *through_reader(const char *path)
     return rgb;
 }
 
-/* Fifty moving pictures a second, woven into twenty-five, then read: like every second one of the
- * fifty. */
+/* Fifty moving frames per second, interlaced to twenty-five, then read: like every second frame of
+ * the fifty. */
 Test(interlace, combs_go)
 {
     static const char *const encoders[] = {"-c:v mpeg2video -q:v 2 -flags +ilme+ildct",
@@ -75,7 +76,7 @@ Test(interlace, combs_go)
             ",select=not(mod(n\\,2))", truth);
         for (int e = 0; e < 3; e++) {
             char weave[256];
-            /* bottom field first: the first of two pictures goes into the odd lines */
+            /* bottom field first: the first of two frames becomes the odd lines */
             snprintf(weave, sizeof weave,
                      ",format=%s,tinterlace=%s,setfield=%s\" -frames:v 20 %s -top %d", formats[e],
                      bottom ? "interleave_bottom" : "interleave_top", bottom ? "bff" : "tff",
@@ -91,14 +92,14 @@ Test(interlace, combs_go)
             weft_free(c);
         }
     }
-    /* Whole pictures that are only marked as interlaced. */
+    /* Progressive frames that are marked as interlaced. */
     run("ffmpeg -v error -nostdin -y " SCENE "%s %s",
         ",setfield=tff\" -frames:v 20 -c:v mpeg2video -q:v 2 -flags +ilme+ildct -top 1", file);
     run("ffmpeg -v error -nostdin -y -i %s -vf scale=flags=bicubic+accurate_rnd+full_chroma_int -f "
         "rawvideo -pix_fmt rgb24 %s",
         file, plain);
     uint8_t *b = read_all(plain), *c = through_reader(file);
-    cr_expect(psnr(b, c) > 45, "film: %.1f dB", psnr(b, c));
+    cr_expect(psnr(b, c) > 45, "progressive frames: %.1f dB", psnr(b, c));
     weft_free(b);
     weft_free(c);
     unlink(file);
@@ -140,9 +141,9 @@ Test(interlace, stored_depth_does_not_matter)
         AVFrame *work = NULL, *weak = combed_frame(kinds[k].format, kinds[k].shift, 100, 108),
                 *strong = combed_frame(kinds[k].format, kinds[k].shift, 100, 140);
         cr_assert_eq(weft_deinterlace(weak, &work, &out), WEFT_OK);
-        cr_expect_eq(out, weak, "format %d: lines of 8 levels are no comb", k);
+        cr_expect_eq(out, weak, "format %d: lines with a difference of 8 are not a comb", k);
         cr_assert_eq(weft_deinterlace(strong, &work, &out), WEFT_OK);
-        cr_assert_neq(out, strong, "format %d: lines of 40 levels are a comb", k);
+        cr_assert_neq(out, strong, "format %d: lines with a difference of 40 are a comb", k);
         cr_expect_eq(
             memcmp(out->data[0] + 9 * out->linesize[0], out->data[0] + 8 * out->linesize[0], 64), 0,
             "format %d: the later field is interpolated", k);

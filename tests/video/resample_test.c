@@ -2,7 +2,7 @@
 
 #include <criterion/criterion.h>
 
-/* What Pillow 12 makes of picture[y][x] = (7 i^2 + 13 i) mod 256, i = 5 y + x. */
+/* The result of Pillow 12 for image[y][x] = (7 i^2 + 13 i) mod 256, i = 5 y + x. */
 static const uint8_t lanczos_small[9] = {52, 62, 149, 161, 133, 61, 196, 191, 155};
 static const uint8_t bicubic_small[9] = {49, 68, 139, 155, 134, 69, 199, 188, 160};
 static const uint8_t bilinear_small[9] = {57, 77, 130, 150, 134, 78, 195, 182, 157};

@@ -1,4 +1,5 @@
-/* The scan: every frame is told, whatever is left out, damaged or decoded by how many threads. */
+/* The scan reports every frame, with skipped and damaged frames and any number of decoder threads.
+ * */
 #include "video/scan.h"
 
 #include "../threads_of.h"
@@ -31,7 +32,7 @@ static char *scratch(const char *name)
     return path.data;
 }
 
-/* A square that moves over a gradient, slowly; another picture from CUT on. */
+/* A square that moves slowly over a gradient; another scene from frame CUT. */
 static char *make_video(const char *name, int64_t key_interval)
 {
     char *path = scratch(name);
@@ -135,7 +136,7 @@ static seen scan_it(const char *path, int threads, int64_t leave_out, double lev
     return s;
 }
 
-/* What the reader says of a file: frames and the sum of their small pictures. */
+/* The results of the reader for a file: frames, and the sum of their thumbnails. */
 static int64_t read_it(const char *path, uint64_t *sum)
 {
     const weft_video_options o = {
@@ -195,15 +196,15 @@ static weft_status_code look_slowly(void *user, const weft_video_frame *f,
     return WEFT_OK;
 }
 
-/* While the first frame is looked at, decoding ends at the bound of what waits, by parts that are
- * told and by parts ahead alike, and the frames are what they are with one thread. */
+/* While the first frame is processed, decoding stops at the bound of queued bytes, for reported
+ * parts and for parts that are decoded ahead. Frames are those of one thread. */
 Test(scan, what_waits_is_bounded)
 {
     for (int k = 0; k < 2; k++) {
         char *path = make_video(k ? "slow-one.mp4" : "slow-parts.mp4", k ? 1000 : 12);
         slow at[2];
         for (int threads = 1; threads <= 4; threads += 3) {
-            /* a picture of 620 kB: thirteen of 130 fit */
+            /* a frame of 620 kB: thirteen of 130 fit */
             const weft_scan_options o = {.width = SMALL_W,
                                          .height = SMALL_H,
                                          .large_width = 576,
@@ -241,8 +242,8 @@ Test(scan, with_nothing_left_out_the_frames_are_the_readers)
     weft_free(path);
 }
 
-/* The square moves one pixel a frame: vectors of pictures several frames apart are told per frame,
- * of mixed ones too. */
+/* The square moves one pixel per frame. Motion vectors over several frames are reported per frame,
+ * also for mixed distances. */
 Test(scan, vectors_are_per_frame)
 {
     char *path = make_video("vectors.mp4", 1000);
@@ -274,8 +275,8 @@ Test(scan, a_callback_ends_the_pass)
     weft_free(path);
 }
 
-/* Bytes turned over in the middle of the file: the reader's way is taken from the start, its frames
- * are told. */
+/* Inverted bytes in the middle of the file: the file is decoded by the reader from the start, and
+ * the frames of the reader are reported. */
 Test(scan, damage_leads_to_the_reader)
 {
     char *path = make_video("whole.mp4", 24), *broken = scratch("broken.mp4");
@@ -308,7 +309,7 @@ Test(scan, damage_leads_to_the_reader)
     weft_free(data);
 }
 
-/* Whatever is left out: as many frames as ffmpeg decodes, in every file of the shared footage. */
+/* With any skipped frames, the number of frames is that of ffmpeg, for every shared file. */
 Test(scan, real_footage_is_counted_like_ffmpeg)
 {
     json_t *manifest = footage_manifest(), *entry;

@@ -1,4 +1,4 @@
-/* Footage: what the writer wrote the reader gives back, exactly counted, sought and converted. */
+/* Videos: the reader returns the frames of the writer, with exact counts, seeks and conversions. */
 #include "base/fs.h"
 #include "base/memory.h"
 #include "footage.h"
@@ -165,7 +165,7 @@ Test(video, clips_come_cropped_resampled_and_scaled)
         cr_assert(sqrt(sum / (32 * 32 * 3)) < 0.06, "frame %d differs by %.3f", k,
                   sqrt(sum / (32 * 32 * 3)));
     }
-    /* From memory the same numbers come. */
+    /* The same values are read from memory. */
     char *bytes;
     int64_t size;
     cr_assert_eq(weft_file_read(path, 1 << 24, &bytes, &size), WEFT_OK);
@@ -242,7 +242,7 @@ static void check_windows(const char *path, int windows)
 Test(video, windows_are_slices_of_the_whole)
 {
     char *path = scratch("window.mp4");
-    write_video(path, 96, 64, 130, 24); /* three groups of pictures, with B frames */
+    write_video(path, 96, 64, 130, 24); /* three GOPs, with B frames */
     check_windows(path, 40);
     unlink(path);
     weft_free(path);
@@ -315,7 +315,7 @@ Test(video, pictures_are_png)
     cr_assert_eq(weft_sheet_make(videos, frames, 2, 20, 10, 3, 20, 10, 2, &sheet, &w, &h), WEFT_OK);
     cr_assert_eq(w, 3 * 22 + 2);
     cr_assert_eq(h, 2 * 12 + 2);
-    for (int y = 0; y < 10; y++) /* cells of the picture's size hold its pixels unchanged */
+    for (int y = 0; y < 10; y++) /* cells of the image's size have its pixels unchanged */
         cr_assert_arr_eq(sheet + ((2 + y) * w + 2 + 22) * 3, rgb + y * 60, 60);
     weft_free(sheet);
     weft_free(png);

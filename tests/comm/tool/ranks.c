@@ -2,13 +2,13 @@
  * hand:
  *   ranks train STEPS [plain|order]     prints every loss and a checksum of the weights, in
  *                                       hexadecimal
- *   ranks overlap STEPS [plain|order]   a larger one; prints how much of the communication hides
- *                                       behind kernels
+ *   ranks overlap STEPS [plain|order]   a larger one; prints the share of the communication that is
+ *                                       hidden behind compute
  *   ranks link                          seconds that 4 MB take from the first rank to the last
- *   ranks quiet                         microseconds of each sleep between looks of the first
- *                                       rank, which computes while nothing that it expects comes
- *   ranks stall | kill | fail           what happens to the others when rank 1 sleeps, dies, or has
- *                                       an error, which is printed as JSON */
+ *   ranks quiet                         microseconds of each sleep between polls of the first rank,
+ *                                       which computes while an expected message does not arrive
+ *   ranks stall | kill | fail           prints, as JSON, the errors of the other ranks when rank 1
+ *                                       sleeps, is killed, or has an error */
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/comm_mpi.h"
@@ -127,7 +127,7 @@ static uint64_t checksum(weft_store *store)
     return sum;
 }
 
-/* Rank 1 gets into trouble at step 3. */
+/* Rank 1 fails at step 3. */
 static weft_status trouble(const char *mode, const setup *s, weft_comm *comm, int step)
 {
     if (s->rank != 1 || step != 3)
@@ -223,7 +223,7 @@ out:
     return status;
 }
 
-/* ---- looks ----------------------------------------------------------------------------------- */
+/* ---- polls ----------------------------------------------------------------------------------- */
 
 /* Sleeps of the thread that drives communication, as it asks for them: no machine's load changes
  * them. It reads the clock and then waits until a time on it. */
@@ -265,7 +265,7 @@ int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
 }
 #endif
 
-/* Rank 1 sends when rank 0 has looked LOOKS times: the file says so. */
+/* Rank 1 sends when rank 0 has polled LOOKS times; a file signals that. */
 static weft_status list_looks(weft_comm *comm)
 {
     static const char file[] = "looked";

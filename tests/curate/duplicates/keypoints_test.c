@@ -1,5 +1,5 @@
-/* Parts of pictures: made of a drawn scene of things that move over a patterned ground, and of what
- * becomes of it in copies and in another take. */
+/* Keypoints of partial duplicates: frames of a drawn scene with moving shapes over a patterned
+ * background, edited copies of them, and another take. */
 #include "base/memory.h"
 #include "curate/duplicates/near_duplicates.h"
 #include "curate/duplicates/partial_candidates.h"
@@ -16,9 +16,9 @@ typedef struct film {
     weft_parts parts;
 } film;
 
-/* What is done to the scene: u_scene = from + scale * u. */
+/* The edit of the scene: u_scene = from + scale * u. */
 typedef struct way {
-    int ground, take; /* which room, and what happens in it */
+    int ground, take; /* the background, and the motion in front */
     double x, y, scale;
     double gain, tint;           /* of chroma; of brightness to cb */
     bool logo, mirrored, turned; /* turned: another hue */
@@ -106,7 +106,7 @@ static weft_status_code looks_of(void *user, int64_t shot, weft_thumbnail *to)
     return WEFT_OK;
 }
 
-/* Whole hashes that tell nothing, and the parts of the films. */
+/* Hashes of complete frames without information, and the keypoints of the videos. */
 static void find(weft_near_result *result)
 {
     static weft_phash hash[2][8];

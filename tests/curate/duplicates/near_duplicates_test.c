@@ -1,4 +1,5 @@
-/* The index finds what comparing all pairs finds: the same shots, the same shares, bit for bit. */
+/* The index finds the same pairs as a comparison of all pairs: the same shots and shares, bitwise.
+ * */
 #include "base/memory.h"
 #include "curate/duplicates/near_duplicates.h"
 

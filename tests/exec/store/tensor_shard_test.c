@@ -1,5 +1,5 @@
-/* Who holds which part of a tensor: initial values, files of whole tensors and files of parts, on
- * meshes of fake ranks against one rank. All bitwise. */
+/* Tensor shards: initial values, files of complete tensors and files of shards, on meshes of
+ * simulated ranks compared with one rank. All bitwise. */
 #include "exec/store/shard_files.h"
 
 #include "base/convert.h"
@@ -153,7 +153,7 @@ static void expect_slices(const rank_job *one, const rank_job *many, int ranks, 
     }
 }
 
-/* All that this rank writes fits the staging: fed first, drained then. */
+/* All writes of this rank fit into the staging memory: it is filled first, then drained. */
 static weft_status_code parts_save(weft_store *store, const char *prefix, const char *folder,
                                    const char *stem, int rank, int ranks)
 {
@@ -195,7 +195,7 @@ Test(part, initial_values_are_slices_of_one_ranks)
     release(&one, 1);
 }
 
-/* Writes whole tensors and parts, forgets everything, and reads whole tensors again. */
+/* Writes complete tensors and shards, clears the store, and reads complete tensors. */
 static weft_status_code save_and_load(rank_job *j)
 {
     WEFT_TRY(make(j));
@@ -234,7 +234,7 @@ static void expect_equal_files(const char *a, const char *b, const char *name)
     weft_map_close(&other);
 }
 
-/* Reads what another mesh left in the folder. */
+/* Reads the files that another mesh wrote. */
 static weft_status_code load_only(rank_job *j)
 {
     WEFT_TRY(make(j));
@@ -270,7 +270,7 @@ Test(part, files_are_the_same_on_any_mesh_and_read_by_any)
     cr_expect_eq(weft_remove_tree(alone), WEFT_OK);
 }
 
-/* No file holds a part under a whole name, and each part is there once. */
+/* No file stores a shard under the name of a complete tensor, and each shard is stored once. */
 static weft_status_code save_parts(rank_job *j)
 {
     WEFT_TRY(make(j));

@@ -1,5 +1,5 @@
-/* What ranks executed, played by the event simulator: a denoising step of STDiT3, its layers over
- * four modelled ranks of two machines. Executed is within 5 % of simulated. */
+/* The event simulator replays the traces of ranks: a denoising step of STDiT3 with layers on four
+ * simulated ranks of two machines. The executed time is within 5 % of the simulated time. */
 #include "../../model_of.h"
 #include "../../ranks_of.h"
 #include "base/fs.h"
@@ -168,7 +168,7 @@ static void replay(bool waits, const char *axis)
                 waits ? ", every exchange waited for" : "", executed, simulated, kernels);
     cr_expect(fabs(executed / simulated - 1) <= 0.05, "executed %.6g s, simulated %.6g s", executed,
               simulated);
-    /* exchanges matter, or nothing is said */
+    /* communication must be a large share of the step, or the comparison shows nothing */
     cr_expect(executed > (waits ? 1.1 : 1) * kernels, "kernels %.6g s of %.6g s", kernels,
               executed);
     weft_trace_free(&trace);
@@ -245,7 +245,7 @@ Test(replay, what_is_not_of_one_run_is_refused)
         weft_timeline_free(&timeline[r]);
 }
 
-/* The one timeline of one rank, of these steps. */
+/* A timeline of one rank with these steps. */
 static weft_status read_steps(const char *steps, weft_timeline *timeline)
 {
     char path[] = "/tmp/weft-replay-XXXXXX";

@@ -1,6 +1,7 @@
-/* Caches between steps (feature_cache.h) and the guidance interval, over whole walks: what is
- * refreshed always is bitwise the walk without; state is a request's, a window's, an expert's, a
- * guidance half's; ranks decide as one does. */
+/* The feature cache (feature_cache.h) and the guidance interval over complete sampling
+ * trajectories. Trajectories in which every step refreshes are bitwise those without a cache. The
+ * state of a cache belongs to one request, window, expert and CFG branch. Several ranks decide like
+ * one. */
 #include "base/fs.h"
 #include "base/rng.h"
 #include "exec/store/weights.h"
@@ -211,7 +212,7 @@ Test(cache, steps_are_left_out, .init = setup, .fini = teardown)
     }
 }
 
-/* A prompt behind another is denoised as by itself, twice to the same bits. */
+/* The second of two prompts is denoised as it is alone, bitwise in two runs. */
 Test(cache, state_is_of_one_request, .init = setup, .fini = teardown)
 {
     const walk both = walked((walk){.cache = "block:0.6", .count = 2}),
@@ -247,8 +248,8 @@ Test(cache, samplers_that_ask_twice_leave_two_letters, .init = setup, .fini = te
     cr_expect_eq(w.saved.runs, 19);
 }
 
-/* What grows with the length of a video lies in files: memory for 30 windows is that for 3, told
- * and taken, and the bits are those of memory. */
+/* Caches that grow with the length of a video are in files: predicted and measured memory for 30
+ * windows is that for 3, and latents are bitwise those of caches in memory. */
 typedef struct taken {
     int64_t told, heap, mapped;
 } taken;
@@ -294,7 +295,7 @@ Test(cache, what_grows_with_windows_is_no_memory, .init = setup, .fini = teardow
     cr_expect(same(&in_files, &in_memory));
 }
 
-/* Outside of the interval it is the model alone; inside of it, guided. */
+/* Outside of the interval the prediction is the conditional one; inside, guidance applies. */
 Test(cache, guidance_has_an_interval, .init = setup, .fini = teardown)
 {
     const walk all = walked((walk){0}), none = walked((walk){.guidance = 1}),
@@ -309,7 +310,7 @@ Test(cache, guidance_has_an_interval, .init = setup, .fini = teardown)
     cr_expect(strstr(reused.told, "without guidance"), "%s", reused.told);
 }
 
-/* Of the ranks of each layout all decide alike, and as one does. */
+/* All ranks of each layout decide like one rank. */
 Test(cache, ranks_decide_together, .init = setup, .fini = teardown)
 {
     static const struct layout {

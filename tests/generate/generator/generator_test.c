@@ -299,7 +299,8 @@ Test(tiles, ranks_give_the_same_bits, .init = setup, .fini = teardown)
     free(alone.video);
 }
 
-/* Tiles that nothing needs change nothing; those that are needed come near, and stay in limits. */
+/* Tiles without need change nothing. Tiles under a memory limit give close frames within the limit.
+ * */
 Test(tiles, beside_the_whole, .init = setup, .fini = teardown)
 {
     static one_rank whole, large, small;

@@ -1,5 +1,6 @@
-/* The table of a job's files: each state and file has the action of the rules below, which are
- * written file by file; searches; runs that are killed in any state; and the documented table. */
+/* The table of the files of a job: each state and file has the action of the rules below, which are
+ * written file by file. Also searches, runs that are killed in any state, and the documented table.
+ * */
 #include "base/config.h"
 #include "base/fs.h"
 #include "generate/jobs/job_rules.h"

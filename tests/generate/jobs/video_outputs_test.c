@@ -1,5 +1,5 @@
-/* The list of a folder of videos: a line that the disk has no room for is told, and leaves
- * nothing. */
+/* The list of a folder of videos: a line that does not fit on the disk is reported and not written
+ * in part. */
 #include "base/fs.h"
 #include "generate/jobs/video_outputs.h"
 
@@ -41,7 +41,7 @@ Test(gallery, a_line_is_whole_or_not_there)
     cr_assert_eq(weft_video_outputs_open(&o, &g), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_video_outputs_frames(g, 0, 0, 1, frame), WEFT_OK, "%s", weft_error_message());
     const int64_t before = bytes_of(dir, "prompts.jsonl", &whole);
-    /* a file ends at so many bytes, as on a disk that is full: the first write is short */
+    /* writes end at this number of bytes, as on a full disk: the first write is short */
     signal(SIGXFSZ, SIG_IGN);
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ROOM, RLIM_INFINITY}), 0);
     char *note = weft_alloc(LONG + 1);

@@ -1,5 +1,5 @@
 /* The virtual backend: real programs and collectives, simulated time, no memory. On the real clock
- * work is never shorter than simulated; how long it is at most is read from simulated clocks. */
+ * work is never shorter than simulated. The upper bound is tested on simulated clocks. */
 #include "../../ranks_of.h"
 #include "base/log.h"
 #include "comm/comm.h"
@@ -144,10 +144,10 @@ Test(virtual, a_step_takes_the_modelled_time_and_no_memory)
     for (int r = 0; r < RANKS; r++) {
         cr_expect_gt(job[r].bytes, (int64_t)5 << 30);
         cr_expect_gt(job[r].exchanges, 0, "gradients are summed");
-        cr_expect_geq(job[r].took, 0.99 * job[r].modelled, "%g s, modelled %g", job[r].took,
+        cr_expect_geq(job[r].took, 0.99 * job[r].modelled, "%g s, simulated %g", job[r].took,
                       job[r].modelled);
         cr_expect_leq(job[r].took, 1.01 * (job[r].modelled + job[r].exposed),
-                      "%g s, modelled %g, waited for sums %g", job[r].took, job[r].modelled,
+                      "%g s, simulated %g, waited for reductions %g", job[r].took, job[r].modelled,
                       job[r].exposed);
         weft_backend_virtual_free(job[r].backend);
     }
@@ -259,7 +259,7 @@ Test(virtual, backends_are_found_by_name)
     cr_expect(strstr(weft_error_message(), "matmul"), "%s", weft_error_message());
 }
 
-/* ---- modelled time -------------------------------------------------------------------------- */
+/* ---- simulated time ------------------------------------------------------------------------- */
 
 enum { CLOCKED = 4, TURNS = 5 };
 
@@ -348,13 +348,13 @@ static void run_world(clocked_rank *rank)
     run_ranks("a world", CLOCKED, comm, run_clocked, rank, sizeof *rank);
 }
 
-/* Clocks show what arithmetic says, to the bit the same each time, however the threads ran. */
+/* Clocks have the computed times, bitwise identical in each run, for any order of the threads. */
 Test(virtual, messages_carry_the_time)
 {
     clocked_rank first[CLOCKED], again[CLOCKED];
     const double megabyte = 4.0 * (1 << 18), inside = megabyte / 80e9, between = megabyte / 8e9;
     run_world(first);
-    /* a rank waits for what is later: its own arithmetic, or the message and its latency */
+    /* a rank waits for the later event: the end of its compute, or the message with its latency */
     double there = 1e-3 + inside + 1e-3; /* at rank 1, which has computed for 2 ms */
     cr_expect_float_eq(first[0].seen[0], 1e-3 + inside, 1e-12);
     cr_expect_float_eq(first[1].seen[0], fmax(there, 2e-3) + between, 1e-12);

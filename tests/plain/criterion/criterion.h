@@ -31,7 +31,7 @@ void plain_skip(const char *message, ...) __attribute__((format(printf, 1, 2), n
         plain_register(&test);                                                                     \
     }                                                                                              \
     static void s##_##n##_test(void)
-/* A test of no name: what the tests of its suite have where they say nothing themselves. */
+/* A test without a name: defaults of the tests of its suite. */
 #define TestSuite(s, ...)                                                                          \
     __attribute__((constructor)) static void s##_suite_register(void)                              \
     {                                                                                              \

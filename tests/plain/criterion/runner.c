@@ -1,5 +1,5 @@
-/* Runs the tests one after the other, each in a child: 1 where a check fails, 66 where
- * ThreadSanitizer reported. runner [--tap=FILE] [--filter=SUITE/TEST, a glob] */
+/* Runs the tests in sequence, each in a child process. Exits with 1 if a check fails, and with 66
+ * if ThreadSanitizer reported. usage: runner [--tap=FILE] [--filter=SUITE/TEST, a glob] */
 #include "criterion.h"
 
 #include <fnmatch.h>

@@ -1,9 +1,9 @@
-/* What was planned is what is executed: iterations of mixed samples on 16 ranks, threads of this
- * process with modelled devices and links, whose clocks kernels and messages move. Seconds of each
- * size and degree are taken from the executor itself, one cascade at a time; then weft's search
- * plans iterations with them, and the executed makespan is held against the plan's (close: 5 %, and
- * 2 % on average; the same seconds to the bit the second time). Sums of gradients over ranks are
- * hidden behind the last backward as far as states come before its end. */
+/* Executed and planned times agree: iterations of mixed samples on 16 ranks, which are threads of
+ * this process with simulated devices and links. Kernels and messages advance their clocks. Seconds
+ * of each size and degree are measured with the executor, one cascade at a time. weft's search
+ * plans iterations with these seconds, and the executed makespan is compared with the planned one
+ * (5 %, 2 % on average). A second run has bitwise the same seconds. Gradient reductions are hidden
+ * behind the last backward as far as gradients are complete before its end. */
 #include "train/cascade/cascade_executor.h"
 
 #include "../../model_of.h"
@@ -178,7 +178,7 @@ static void plan_mixed(made_plan *p, int64_t step, const double (*seconds)[DEGRE
     const weft_cascade_search search = {.seed = 1, .effort = 0.2};
     cr_assert_eq(weft_cascade_problem_create(&list, RANKS, 0, &problem), WEFT_OK, "%s",
                  weft_error_message());
-    problem.per_node = PER_NODE; /* as the seconds were taken: groups lie together */
+    problem.per_node = PER_NODE; /* as measured: the ranks of a group are contiguous */
     problem.by_producers = true;
     cr_assert_eq(weft_cluster_load(arena, "h100:2", &cluster), WEFT_OK);
     cr_assert_eq(weft_cascade_solve(&problem, &search, arena, &result), WEFT_OK);
@@ -288,7 +288,7 @@ static void end(job *jobs)
     }
 }
 
-/* From when the first rank began to when the last one was done. */
+/* From the start of the first rank to the end of the last. */
 static double seconds_of(const job *jobs, const weft_placed_iteration *plan, int at, int c)
 {
     double from = INFINITY, to = 0;
@@ -309,7 +309,7 @@ static double makespan_of(const job *jobs, int at)
     return most;
 }
 
-/* Seconds of the sums of gradients behind the last cascade of all. */
+/* Seconds of the gradient reductions after the last cascade. */
 static double exposed_of(const job *jobs, int at)
 {
     double most = 0;
@@ -332,7 +332,7 @@ Test(cascade_clock, what_is_planned_is_executed)
     for (int i = 0; i < BUCKETS * DEGREES; i++)
         seconds[i / DEGREES][i % DEGREES] = seconds_of(jobs, &list[i], i, 0);
     cr_expect(seconds[2][0] > 12 * seconds[0][0], "%g s and %g s", seconds[2][0], seconds[0][0]);
-    /* tokens on more ranks are faster: what is exchanged is copied in few launches */
+    /* tokens on more ranks are faster: exchanged data are copied in few launches */
     cr_expect(seconds[2][1] < 0.65 * seconds[2][0], "%g s on 2, %g s alone", seconds[2][1],
               seconds[2][0]);
     for (int d = 1; d < DEGREES; d++)
@@ -357,7 +357,7 @@ Test(cascade_clock, what_is_planned_is_executed)
         weft_arena_free(mixed[i].arena);
     }
     cr_expect(sum / ITERATIONS <= 0.02, "%g on average", sum / ITERATIONS);
-    /* sums of gradients begin while the last backward runs; what is left are its last states */
+    /* gradient reductions start while the last backward runs; its last gradients remain */
     cr_log_info("sums exposed %g s, else %g s", exposed_of(jobs, 0), exposed_of(late, 0));
     cr_expect(exposed_of(jobs, 0) < 0.6 * exposed_of(late, 0), "sums exposed %g s, else %g s",
               exposed_of(jobs, 0), exposed_of(late, 0));

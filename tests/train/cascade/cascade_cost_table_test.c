@@ -1,8 +1,8 @@
-/* Prices of cascades that have not run (cascade_cost_table.h), against the seconds of a modelled
- * device: what kernels of a shape take however small it is, and work at a rate that the predicted
- * seconds do not know. Every fourth shape and degrees 3 and 6 are held out.
+/* Estimates of cascades that have not run (cascade_cost_table.h), compared with the seconds of a
+ * simulated device: a fixed time per kernel of any size, and compute at a rate that differs from
+ * the predicted one. Every fourth shape and degrees 3 and 6 are held out.
  *
- *   2 %    prices from other shapes and degrees, where measurements are 0.5 % off
+ *   2 %    estimates from other shapes and degrees, with measurements that are 0.5 % off
  *   exact  one or two points */
 #include "base/rng.h"
 #include "train/cascade/cascade_cost_table.h"
@@ -19,7 +19,7 @@ static double predicted(int bucket, int degree)
     return 0.002 * pow(400, bucket / (double)(BUCKETS - 1)) / degree;
 }
 
-/* Wide groups lose some of it to exchanges. */
+/* Large groups lose some of the time to communication. */
 static double took(int bucket, int degree)
 {
     return begin + 1.7 * predicted(bucket, degree) * (1 + 0.02 * log2(degree));

@@ -1,11 +1,11 @@
-/* Clips of an encoder's cascade over the ranks of its group.
+/* Clips of an encoder cascade, split over the ranks of its group.
  *
- *   equal    every unit of every clip is made by one member, and no share of the work is larger
- *            than the best of all ways to deal clips and cut them
- *   close    latents of parts on 2, 3 and 5 ranks are one rank's to 1e-5: the same sums, but for
- *            kernels that take other ways for fewer frames
- *   bitwise  the second time
- *   a rank that dies on the way is named by those that wait for it */
+ *   equal    one member encodes each unit of each clip, and the largest share is that of the best
+ *            of all assignments and cuts of the clips
+ *   close    latents of parts on 2, 3 and 5 ranks are those of one rank to 1e-5: kernels use other
+ *            algorithms for fewer frames
+ *   bitwise  the repeated run
+ *   a killed rank is named by the ranks that wait for it */
 #include "train/cascade/cascade_encoders.h"
 
 #include "../../model_of.h"

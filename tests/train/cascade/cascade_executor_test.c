@@ -1,12 +1,12 @@
-/* Random iterations of cascades on 2 to 8 ranks, as threads, against one rank that takes the same
- * samples one after the other through the steps of `weft train` (train_step.h). The groups are
- * nested, disjoint, overlapping.
+/* Random iterations of cascades on 2 to 8 ranks, as threads, compared with one rank that trains the
+ * same samples in sequence with the steps of `weft train` (train_step.h). Groups are nested,
+ * disjoint and overlapping.
  *
- *   close    loss, every gradient and, after 10 iterations, all weights, to 1e-5 of one rank: sums
- *            have another order
- *   bitwise  the same plans again; the plan that was executed with late dispatch, replayed
- *   equal    bytes handed on = the least possible, counted here unit by unit; units that no token
- *            of a rank lies in are other numbers there */
+ *   close    loss, every gradient and, after 10 iterations, all weights, to 1e-5 of one rank: the
+ *            order of summation differs
+ *   bitwise  the same plans again; the replay of the plan that late dispatch executed
+ *   equal    transferred bytes are the minimum, counted here unit by unit; units without tokens of
+ *            a rank have other values there */
 #include "cascade_jobs.h"
 
 #include "base/rng.h"
@@ -62,8 +62,8 @@ static weft_status train_alone(cascade_job *j)
 
 /* ---- comparison ------------------------------------------------------------------------------ */
 
-/* Of the gradient that is off most: how far the sum of the ranks' terms is, relative to the norm.
- * An element by itself is within rounding of what its backward cancels. */
+/* Of the gradient with the largest error: the error of the sum over ranks, relative to the norm. A
+ * single element may have a larger relative error, because its backward cancels. */
 static double gradient_distance(const cascade_job *many, int ranks, int step, weft_store *whole,
                                 const char **name)
 {
@@ -129,7 +129,7 @@ static bool same_bits(const cascade_job *a, const cascade_job *b)
     return !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
 }
 
-/* Which rank makes a unit of a clip. */
+/* The rank that encodes this unit of a clip. */
 static int maker_of(const weft_placed_cascade *from, int bucket_of, int64_t clips, int64_t clip,
                     int64_t unit)
 {
@@ -144,7 +144,7 @@ static int maker_of(const weft_placed_cascade *from, int bucket_of, int64_t clip
     return rank;
 }
 
-/* The tokens of a part lie in this unit, a frame; a part without tokens has the first. */
+/* Whether tokens of this part are in the unit (a frame). A part without tokens reads the first. */
 static bool reads_unit(int bucket_of, int64_t parts, int64_t part, int64_t unit)
 {
     const weft_bucket *b = &cascade_bucket[bucket_of];
@@ -152,8 +152,7 @@ static bool reads_unit(int bucket_of, int64_t parts, int64_t part, int64_t unit)
     return unit >= read.first && unit < read.first + read.count;
 }
 
-/* The least that has to go from rank to rank: units of rows that a rank's tokens lie in and that it
- * did not make. */
+/* The minimum of transferred bytes: units with tokens of a rank that another rank encoded. */
 static int64_t least_bytes(const cascade_plan *p, int rank, int64_t *in_place)
 {
     int64_t bytes = 0;
@@ -213,7 +212,7 @@ static void compare(uint64_t seed, int ranks, int zero)
     cr_assert_eq(train_alone(&alone), WEFT_OK, "%s", weft_error_message());
     cascade_job like = {.plan = plan, .model = &model, .ranks = ranks, .zero = zero};
     cascade_run_ranks(&like, many);
-    /* of which no program stays that is not in use; and when sums begin changes no bit */
+    /* no unused program is kept; the start of the reductions does not change the results */
     like.cache = 1;
     like.late = true;
     cascade_run_ranks(&like, again);
@@ -329,7 +328,7 @@ Test(cascade_run, dispatched_iterations_on_eight_ranks)
     compare_dispatched(9, 8, 0);
 }
 
-/* Sums by way of representatives: each rank has all of them before the update. */
+/* Reductions by representatives: each rank has all reduced gradients before the update. */
 Test(cascade_run, representatives_of_four_ranks)
 {
     compare(5, 4, REPRESENTATIVE);

@@ -1,4 +1,4 @@
-/* Jobs of cascades on threads. */
+/* Runs jobs of cascades on threads. */
 #include "cascade_jobs.h"
 
 #include "base/rng.h"
@@ -118,7 +118,7 @@ weft_status cascade_fill(void *user, const weft_placed_iteration *plan, int32_t 
     return WEFT_OK;
 }
 
-/* Latent frames are made one by one but for the last bucket's, which are made together. */
+/* Latent frames are encoded separately, except for the last bucket, which is encoded at once. */
 weft_cascade_row cascade_row_of(void *user, int b, weft_cascade_module module)
 {
     const bool vae = module == WEFT_CASCADE_VAE;
@@ -318,8 +318,8 @@ static weft_status check_order(cascade_job *j, const weft_cascade_run *run,
         cr_expect(e.start[c] >= 0 && e.end[c] <= e.makespan && e.seconds[c] > 0);
         for (int32_t a = 0; a < at->after_count; a++)
             cr_expect(e.start[c] >= e.end[at->after[a]] - error,
-                      "step %" PRId64 ": %s begins at %g, what it reads is there at %g", plan->step,
-                      at->id, e.start[c], e.end[at->after[a]]);
+                      "step %" PRId64 ": %s begins at %g, its inputs are complete at %g",
+                      plan->step, at->id, e.start[c], e.end[at->after[a]]);
     }
     weft_iteration_timing_free(&e);
     return WEFT_OK;

@@ -1,4 +1,4 @@
-/* Jobs of cascades on threads: a small Wan DiT whose sizes divide nothing, samples of four sizes,
+/* Jobs of cascades on threads: a small Wan DiT whose sizes do not divide, samples of four sizes,
  * inputs that are functions of the sample, random plans, and runs on several ranks. */
 #ifndef TESTS_TRAIN_CASCADE_CASCADE_JOBS_H
 #define TESTS_TRAIN_CASCADE_CASCADE_JOBS_H
@@ -42,15 +42,15 @@ typedef struct cascade_plan {
 /* Makes a random plan in any order of starts that keeps encoders before what reads them. */
 void cascade_plan_make(cascade_plan *p, uint64_t seed, int64_t step, int ranks);
 
-/* Ticks instead of seconds: whoever reads the clock moves it, so that times do not depend on how
- * fast ranks are. Each rank's clock is shifted. */
+/* Ticks instead of seconds: each read advances the clock, so that times do not depend on the speed
+ * of the ranks. Each rank's clock has an offset. */
 typedef struct cascade_ticks {
     atomic_llong now;
     atomic_int encoded; /* iterations in which rank 0 has encoded; the other rank begins then */
 } cascade_ticks;
 
-/* Phases in which a rank may be killed: before it takes part in a plan, while it encodes, before
- * and behind a denoiser's inputs, before the sums. */
+/* Phases in which a rank may be killed: before it participates in a plan, while it encodes, before
+ * and after the inputs of a denoiser, before the reductions. */
 enum { LIVES, DIES_AT_PLAN, DIES_ENCODING, DIES_AT_INPUTS, DIES_AT_SUMS, PHASES };
 
 typedef struct cascade_job {

@@ -1,9 +1,9 @@
-/* Cascades that depend on one another, and ranks that die.
+/* Cascades that depend on other cascades, and killed ranks.
  *
  *   order    executed times, on clocks that differ by rank
- *   killed   all other ranks end and name the rank
+ *   killed   all other ranks exit and name the killed rank
  *   covers   the smallest set of representatives
- *   units    a clip that was made from two samples is refused */
+ *   units    a clip that was encoded from two samples is refused */
 #include "cascade_jobs.h"
 
 #include "base/rng.h"
@@ -11,7 +11,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-/* The smallest sets by trying all of them. */
+/* The smallest sets, found by trying all sets. */
 Test(cascade_run, no_set_of_representatives_is_smaller)
 {
     for (int trial = 0; trial < 200; trial++) {
@@ -125,7 +125,8 @@ static void kill_one(bool dispatched)
         for (int r = 0; r < FEW; r++) {
             cr_expect(strstr(jobs[r].error, r == VICTIM ? "killed" : "rank 2"),
                       "phase %d, rank %d: %s", dies, r, jobs[r].error);
-            cr_expect_eq(jobs[r].loss[STEPS - 1], 0, "phase %d, rank %d: it went on", dies, r);
+            cr_expect_eq(jobs[r].loss[STEPS - 1], 0, "phase %d, rank %d: the rank continued", dies,
+                         r);
         }
         cascade_jobs_end(jobs, FEW);
     }

@@ -1,4 +1,4 @@
-/* What is planned ahead: prices that are refitted, plans as files, and the same plan on all
+/* Plans of later iterations: estimates that are refitted, plans as files, and the same plan on all
  * ranks. */
 #include "base/fs.h"
 #include "base/rng.h"
@@ -18,7 +18,7 @@ static const weft_bucket buckets[BUCKETS] = {{2, 1, 32, 32}, {1, 9, 32, 32}, {1,
 static const int64_t clips[BUCKETS] = {2, 1, 1};
 static const double work[BUCKETS] = {1, 2, 16};
 
-/* What is told is wrong by `off`; of the largest bucket 8 devices' worth of bytes. */
+/* Estimates are wrong by the factor `off`. The largest bucket needs the bytes of 8 devices. */
 typedef struct teller {
     double off;
     int asked;
@@ -103,7 +103,7 @@ Test(cascade_cost, what_is_told_ten_times_off_is_refitted_and_told_once)
     told.len = 0;
     weft_cascade_cost_table_format_outliers(p, &told);
     cr_assert_eq(told.len, 0, "once");
-    /* what was measured is known, its other degrees follow it, and other buckets the module */
+    /* measured estimates are exact; other degrees follow them, other buckets follow the module */
     double now;
     cr_assert_eq(weft_cascade_cost_table_get(p, WEFT_CASCADE_DIT, 2, 2, &now, &bytes), WEFT_OK);
     cr_assert_float_eq(now, seconds[1], 1e-12);
@@ -355,8 +355,8 @@ Test(cascade_ahead, equal_groups_keep_their_degree)
     close_alone(&a);
 }
 
-/* What is taken is no longer than what any rule makes of the same prices, also when it is asked for
- * at once. */
+/* The chosen plan is not longer than the plan of any rule with the same estimates, also if it is
+ * needed immediately. */
 Test(cascade_ahead, no_rule_has_a_shorter_plan)
 {
     static const int policies[] = {WEFT_POLICY_FLEXSP, WEFT_POLICY_KNAPFORMER, WEFT_POLICY_STATIC,
@@ -457,7 +457,7 @@ Test(cascade_plans, what_was_written_is_replayed_and_what_is_not_of_it_refused)
     cr_assert(strstr(weft_error_message(), "1x9x32x32") &&
                   strstr(weft_error_message(), "1x9x64x32"),
               "%s", weft_error_message());
-    /* what stands behind another stage's head is passed over, behind the run's own it is not */
+    /* lines after the header of another stage are skipped, lines after the run's header are not */
     size[1] = "1x9x32x32";
     weft_buf_printf(&more,
                     "{\"format\": \"weft.placed/1\", \"ranks\": 9, \"model\": \"0123\"}\n"
@@ -465,7 +465,7 @@ Test(cascade_plans, what_was_written_is_replayed_and_what_is_not_of_it_refused)
                     file.data);
     cr_assert_eq(weft_file_write_atomic(path, more.data, more.len), WEFT_OK);
     cr_assert_eq(weft_plans_open(path, &stamp, &plans), WEFT_OK, "%s", weft_error_message());
-    /* which fits on all four ranks, and not on as many as the file has for it */
+    /* the sample fits on all four ranks, but not on the number of ranks in the file */
     open_alone(&a, path, WEFT_POLICY_ARACHNE, 4100, 4, plans);
     make_samples(a.sample, a.item, 6, 5);
     cr_assert_eq(weft_cascade_planner_start(a.ahead, 0, a.sample, 6), WEFT_E_INFEASIBLE);

@@ -1,6 +1,6 @@
-/* A stage of a run in cascades, from latents in a shard and captions that the transformer's own
- * encoder reads: three ranks have the losses and norms of one (close: 1e-5), and go through the
- * loader's batches alike. */
+/* A training stage in cascades, from latents in a shard and captions that the transformer's text
+ * encoder encodes. Three ranks have the losses and gradient norms of one (1e-5) and use the same
+ * batches of the loader. */
 #include "../../ranks_of.h"
 #include "train/cascade/cascade_runtime.h"
 
@@ -101,7 +101,7 @@ typedef struct job {
     double loss[STEPS], norm[STEPS];
 } job;
 
-/* On one rank each sample by itself; on three a pair and one alone, all of them, and one. */
+/* On one rank each sample alone. On three ranks: a pair and one, all three, and one. */
 static const int32_t group[SAMPLES][RANKS] = {{2, 0}, {1, 2, 0}, {1}};
 static const int64_t degree[SAMPLES] = {2, 3, 1};
 static const char *const id[SAMPLES] = {"s0.dit", "s1.dit", "s2.dit"};
@@ -180,14 +180,15 @@ static weft_status_code train(void *user)
     WEFT_GO(weft_tokenizer_set_open(&j->models->text, &spelling));
     WEFT_GO(weft_cascade_stage_open(&setup, &stage));
     WEFT_GO(weft_cascade_run_alone(weft_cascade_stage_run(stage), 1, &alone));
-    cr_assert_eq(alone->weight, 3 * 4 * 4 * CHANNELS, "what a batch's loss is a mean of");
+    cr_assert_eq(alone->weight, 3 * 4 * 4 * CHANNELS,
+                 "the number of elements in the mean of a batch's loss");
     cr_assert_eq(weft_cascade_stage_row(stage, 0, WEFT_CASCADE_VAE).floats, 0,
                  "latents are cached");
     WEFT_GO(open_loader(j->folder, weft_comm_rank(j->comm), j->ranks, &loader));
     WEFT_GO(weft_cascade_stage_begin(stage, loader, NULL));
     for (int i = 0; i < STEPS; i++)
         WEFT_GO(run_step(j, stage, loader, i));
-    cr_expect_eq(weft_loader_get_report(loader).wanted, 0, "what is read ahead is taken");
+    cr_expect_eq(weft_loader_get_report(loader).wanted, 0, "a prefetched item was not used");
 out:
     weft_cascade_stage_close(stage);
     weft_loader_close(loader);

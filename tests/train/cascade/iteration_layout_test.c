@@ -1,4 +1,5 @@
-/* What is refused of a placed iteration, and the order in which ranks take its cascades. */
+/* Invalid placed iterations are refused, and the order in which ranks execute the cascades of a
+ * valid one. */
 #include "train/cascade/iteration_layout.h"
 
 #include <criterion/criterion.h>
@@ -6,7 +7,7 @@
 static const int32_t ranks[] = {2, 0, 1}, after_vae[] = {1}, after_dit[] = {2};
 enum { CASCADES = 4, RANKS = 3 };
 
-/* s0: vae on 2 0, dit on 2 0 1 behind it; s1: text on 1, dit on 1 behind it. */
+/* s0: vae on 2 0, then dit on 2 0 1; s1: text on 1, then dit on 1. */
 static const weft_placed_cascade given[CASCADES] = {
     {{.id = "s0.dit",
       .device = ranks,

@@ -1,6 +1,6 @@
-/* Checkpoints: written in shards through a small staging memory, by one rank or by several; damage
- * of every kind; what is kept and what goes; parts; the format of the first release. All bitwise.
- * */
+/* Checkpoints are written in shards through a small staging memory, by one rank or by several.
+ * Damage of every kind, retained and removed checkpoints, tensor shards, and the format of the
+ * first release. All bitwise. */
 #include "base/fs.h"
 #include "base/log.h"
 #include "comm/comm_fake.h"
@@ -99,7 +99,7 @@ static void save(rank *r, int64_t step)
     cr_assert_eq(weft_checkpoints_save(r->c, step, state), WEFT_OK, "%s", weft_error_message());
 }
 
-/* One rank saves `steps` checkpoints, one after the other. */
+/* One rank saves `steps` checkpoints in sequence. */
 static void save_steps(int64_t keep, int count, const int64_t *step)
 {
     rank r = {.store = make_store(1), .keep = keep};
@@ -157,7 +157,7 @@ Test(checkpoint, more_than_a_shard_through_a_staging_smaller_than_a_tensor)
     int64_t step;
     open_rank(&r);
     save(&r, 3);
-    for (int64_t i = 0; i < weft_store_count(r.store); i++) { /* training goes on */
+    for (int64_t i = 0; i < weft_store_count(r.store); i++) { /* training continues */
         weft_tensor *t = weft_store_at(r.store, i);
         memset(t->data, 0xff, (size_t)weft_shape_count(&t->shape) * 4);
     }
@@ -354,7 +354,8 @@ Test(checkpoint, none_is_whole)
     cr_assert_eq(load(&step, message), WEFT_OK, "%s", message);
     cr_assert_eq(step, 5, "the one before a damaged one");
     damage("step-00000005/m/model.safetensors", -1);
-    cr_assert_eq(load(&step, message), WEFT_E_FORMAT, "began anew beside damaged checkpoints");
+    cr_assert_eq(load(&step, message), WEFT_E_FORMAT,
+                 "started from step 0 although checkpoints exist");
     cr_assert_eq(weft_error_class(), WEFT_MSG_CHECKPOINT_DAMAGED, "%s", message);
     cr_assert_eq(weft_error_fields()->number, 2);
     cr_assert(strstr(message, "step-00000010/optimizer.safetensors: damaged") &&
@@ -398,8 +399,8 @@ Test(checkpoint, damaged_ones_are_not_counted_and_stay)
     damage("step-00000099/optimizer.safetensors", -1); /* the newest by name */
     save_steps(2, 1, (int64_t[]){15});
     cr_assert(exists("step-00000015") && exists("step-00000010"), "a good one was removed");
-    cr_assert(!exists("step-00000005"), "more than keep stay");
-    cr_assert(exists("step-00000099"), "what is not known was removed");
+    cr_assert(!exists("step-00000005"), "more checkpoints than keep_latest are retained");
+    cr_assert(exists("step-00000099"), "a checkpoint that was not verified was removed");
     /* what killed writers and killed removals left */
     snprintf(path, sizeof path, "%s/checkpoints/.step-00000017/m", root);
     cr_assert_eq(weft_make_dirs(path), WEFT_OK);
@@ -468,7 +469,7 @@ Test(checkpoint, of_the_first_release)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* Bytes of this process that are no file's. */
+/* Bytes of this process that are not file-backed. */
 static int64_t anonymous(void)
 {
     char line[256];
@@ -505,7 +506,7 @@ static void watch_begin(watch *w)
     cr_assert_eq(pthread_create(&w->thread, NULL, look, w), 0);
 }
 
-/* Bytes that were there at most beside those from before. */
+/* The peak of bytes, minus the bytes before. */
 static int64_t watch_end(watch *w)
 {
     atomic_store(&w->stop, true);
@@ -513,8 +514,9 @@ static int64_t watch_end(watch *w)
     return w->most - w->before;
 }
 
-/* A store of many times its staging: saving takes the staging and no second copy of anything, and
- * reading into a store that is there takes nothing. WEFT_TEST_STORE_MIB: a larger one, by hand. */
+/* A store much larger than its staging memory: saving needs the staging memory and no other copy,
+ * and reading into an existing store needs nothing. WEFT_TEST_STORE_MIB: size of a larger store,
+ * for runs by hand. */
 Test(checkpoint, memory_of_saving_and_reading_is_bounded_by_the_staging)
 {
     enum { MIB = 1 << 20, TENSORS = 6, SLACK = 12 * MIB }; /* less than a tensor of 16 MiB */
@@ -537,7 +539,7 @@ Test(checkpoint, memory_of_saving_and_reading_is_bounded_by_the_staging)
     cr_assert_eq(weft_checkpoints_load(r.c, &state, path), WEFT_OK, "%s", weft_error_message());
     const int64_t reading = watch_end(&w);
     fprintf(stderr,
-            "a store of %" PRId64 " MiB behind a staging of 4 MiB: %s more while saving, %s while "
+            "a store of %" PRId64 " MiB with a staging of 4 MiB: %s more while saving, %s while "
             "reading\n",
             mib, weft_format_bytes(saving, text[0]), weft_format_bytes(reading, text[1]));
     cr_expect_leq(saving, staging + SLACK);

@@ -1,6 +1,6 @@
-/* The trained objective and one AdamW step against formulas that are written out here in double
- * precision: the weights of the autoencoder's losses, the KL divergence, and the parameters that
- * weight decay applies to. */
+/* The training objective and one AdamW step, compared with formulas that are written out here in
+ * double precision: the weights of the autoencoder's losses, the KL divergence, and the parameters
+ * to which weight decay applies. */
 #include "../../model_of.h"
 #include "exec/execute.h"
 #include "graph/builder_helpers.h"

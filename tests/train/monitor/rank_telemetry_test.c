@@ -1,6 +1,7 @@
-/* The bulletin goes along with sums that a step has anyway: as many messages as without it, on
- * every mesh, with and without several batches a step; whichever rank is told to stop, all know
- * after that step, and every rank has the pace of each of them as it was told, bitwise. */
+/* Rank telemetry is part of reductions that a step has anyway: the number of messages is that
+ * without telemetry, on every mesh, with one and several batches per step. If any rank gets the
+ * signal to stop, all ranks know after that step. Every rank has the timing of each rank, bitwise
+ * as it was sent. */
 #include "../../model_of.h"
 #include "comm/comm.h"
 #include "comm/comm_fake.h"
@@ -20,10 +21,10 @@ typedef struct rank_job {
     weft_comm *comm;
     const weft_mesh *mesh;
     int ranks, accumulate;
-    bool without;              /* the bulletin */
+    bool without;              /* no telemetry */
     int64_t messages;          /* that it sent in COUNTED steps */
     int exchanges;             /* of a step */
-    bool heard[MAX_RANKS + 1]; /* in step s only rank s was told; the last one nobody */
+    bool heard[MAX_RANKS + 1]; /* in step s only rank s got the signal; in the last step no rank */
     bool asked, paced;         /* it was carried, and has the pace of every rank */
     char error[512];
 } rank_job;
@@ -92,7 +93,7 @@ static weft_status run_with_news(const weft_step *step, const float *from, float
     return WEFT_OK;
 }
 
-/* As the trainer's step. */
+/* Like the step of the trainer. */
 static weft_status run_step(rank_job *j, const weft_stage_programs *s, bool told, bool *heard)
 {
     float own[1 + 3 * MAX_RANKS] = {0}, news[1 + 3 * MAX_RANKS] = {0};
@@ -196,7 +197,7 @@ static void check_mesh(const char *text, int accumulate)
     run_mesh(text, accumulate, false, with, &ranks);
     for (int r = 0; r < ranks; r++) {
         cr_expect(with[r].asked && with[r].paced, "%s, %d batches, rank %d: %s", text, accumulate,
-                  r, with[r].asked ? "another pace of a rank" : "nothing is told");
+                  r, with[r].asked ? "another timing of a rank" : "no timing was received");
         cr_expect_not(without[r].asked);
         cr_expect_eq(with[r].messages, without[r].messages,
                      "%s, %d batches, rank %d: %" PRId64 " messages, %" PRId64
@@ -206,8 +207,8 @@ static void check_mesh(const char *text, int accumulate)
         cr_expect_gt(with[r].messages, 0);
         for (int s = 0; s <= ranks; s++)
             cr_expect_eq(with[r].heard[s], s < ranks,
-                         "%s, %d batches: rank %d was told, rank %d has heard %d", text, accumulate,
-                         s, r, with[r].heard[s]);
+                         "%s, %d batches: rank %d got the signal, rank %d knows %d", text,
+                         accumulate, s, r, with[r].heard[s]);
     }
     fprintf(stderr,
             "%s, %d batches a step: %d exchanges, %" PRId64 " messages a step with and without\n",
@@ -231,7 +232,7 @@ Test(bulletin, several_axes)
             check_mesh(mesh[i], accumulate);
 }
 
-/* Where nothing is summed along an axis it is summed by itself; or left to another program. */
+/* On an axis without reductions, telemetry has its own reduction, or another program sends it. */
 Test(bulletin, axes_without_a_sum)
 {
     weft_mesh mesh;

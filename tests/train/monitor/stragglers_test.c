@@ -1,6 +1,6 @@
-/* Who is named as slow: a rank whose own work takes longer, whatever the others wait; not one that
- * waits, not one with a larger part of the work, nor one whose small part costs more than its
- * share. */
+/* The rank that is named as slow: a rank whose own work takes longer, however long the others wait.
+ * Not a rank that waits, not one with a larger share of the work, and not one whose small share
+ * costs more per sample. */
 #include "train/monitor/stragglers.h"
 
 #include <criterion/criterion.h>

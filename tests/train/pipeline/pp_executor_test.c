@@ -1,11 +1,11 @@
-/* Stages of a pipeline train as one rank does, by every schedule, ranks as threads: a Wan DiT (7
- * layers, conditioning on every stage) and a U-ViT (long skips), through the steps of `weft train`.
+/* Pipeline stages train like one rank, with every schedule and ranks as threads: a Wan DiT (7
+ * layers, conditioning on every stage) and a U-ViT (long skips), with the steps of `weft train`.
  *
  *   close    losses, gradient norms of the steps and all weights after them, to 1e-5 of one rank
- *   bitwise  the same again, the second time
- *   equal    bytes that all ranks send for a microbatch: the closed forms of PULSE, V-B; at the
- *            sizes of its Table III on the backend `virtual`, whose exchanges are as real and
- *            hold nothing */
+ *   bitwise  the repeated run
+ *   equal    bytes that all ranks send for a microbatch: the closed forms of PULSE, V-B; with the
+ *            sizes of its Table III on the backend `virtual`, whose messages are real and have no
+ *            data */
 #include "../../model_of.h"
 #include "base/rng.h"
 #include "comm/comm.h"
@@ -109,7 +109,7 @@ typedef struct job {
     weft_comm *comm;
     double loss[STEPS], norm[STEPS];
     int64_t sent; /* bytes, by the stages in all steps */
-    double now;   /* hollow: its clock */
+    double now;   /* meta device: its clock */
     weft_store *store;
     char error[400];
 } job;
@@ -191,7 +191,7 @@ static weft_status run_update(job *j, const weft_step *update, int64_t i)
 static const weft_optimizer_config adamw = {
     .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.01, .clip_norm = 0.5};
 
-/* What the steps are made of: a bucket's programs, and those behind. */
+/* The programs of the steps: those of a bucket, and those after them. */
 typedef struct programs {
     weft_step work, share, update;
     weft_pp_executor *stages;
@@ -242,7 +242,7 @@ static weft_status bind(job *j, programs *p, const weft_pp_layout *pipe, weft_ex
     return weft_pp_executor_bind(p->stages, world, &j->mesh);
 }
 
-/* Cuts where the layout says. */
+/* Uses the cuts of the layout. */
 static weft_status take_cuts(weft_pp_layout *pipe, const layout *l, const weft_graph *whole)
 {
     weft_layer_chain chain;
@@ -321,7 +321,7 @@ static void train(job *j)
     weft_step_free(&p.share);
     weft_step_free(&p.update);
     weft_pp_layout_free(pipe);
-    if (made) { /* nobody looks into a store of nothing */
+    if (made) { /* an empty store is not compared */
         weft_store_free(j->store);
         weft_backend_virtual_free(made);
     }
@@ -370,8 +370,8 @@ static const job *reference(const network *net)
     return &one[index];
 }
 
-/* Largest difference of what this rank holds, relative to a tensor's largest element; *elements: of
- * parts that it would write. */
+/* Largest difference of this rank's tensors, relative to the largest element of the tensor;
+ * *elements: those of the shards that the rank would write. */
 static double distance(weft_store *whole, weft_store *many, int64_t *elements)
 {
     double worst = 0;
@@ -500,8 +500,8 @@ Test(pipe, beside_two_other_axes)
             {&wan, "pp=2,dp=2,fsdp=2", "zero-bubble"});
 }
 
-/* Every schedule beside every axis, of two and of three stages (interleaved takes microbatches in
- * multiples of them); with WEFT_TEST_LONG in the environment (make test-long). */
+/* Every schedule with every axis, with two and three stages (interleaved takes multiples of that
+ * number of microbatches); with WEFT_TEST_LONG in the environment (make test-long). */
 Test(pipe, every_schedule_beside_every_axis)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "wave", "zero-bubble"};
@@ -522,10 +522,10 @@ Test(pipe, every_schedule_beside_every_axis)
             }
 }
 
-/* Stage by stage skips go through every border between their ends: (K + 4) D / 4 - 1 tensors of D
- * stages and K blocks with skips. What goes from an in block to an in block on the next rank is a
- * skip itself, and is sent once: D / 2 - 1 tensors less. Folded they stay where they are: 2 (D -
- * 1). */
+/* With one stage per rank, skips cross every border between their ends: (K + 4) D / 4 - 1 tensors
+ * for D stages and K blocks with skips. The value from an in block to an in block on the next rank
+ * is also a skip, and is sent once: D / 2 - 1 tensors less. With the folded schedule skips stay on
+ * their rank: 2 (D - 1). */
 Test(pipe, long_skips)
 {
     static const int64_t two[] = {0, 5, -1}, four[] = {0, 2, 5, 7, -1},

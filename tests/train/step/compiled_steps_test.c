@@ -79,7 +79,7 @@ Test(step_cache, one_step_is_bound_at_a_time_and_can_be_again)
     weft_store_free(store);
 }
 
-/* Many layers, of which the parameters lie on two ranks. */
+/* Many layers, whose parameters are sharded over two ranks. */
 static weft_graph *layers(int64_t batch)
 {
     enum { LAYERS = 60, WIDTH = 8 };

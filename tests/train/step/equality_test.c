@@ -1,11 +1,11 @@
-/* Every layout trains as one rank does: a small Wan DiT whose sizes divide nothing (7 layers, 5
- * heads, batches of 5, 3 x 5 x 7 latents), through the steps of `weft train` (train_step.h), ranks
- * as threads. For each layout of the tables below:
+/* Every layout trains like one rank: a small Wan DiT whose sizes do not divide (7 layers, 5 heads,
+ * batches of 5, 3 x 5 x 7 latents), with the steps of `weft train` (train_step.h) and ranks as
+ * threads. For each layout of the tables below:
  *
  *   close    losses and gradient norms of 8 steps, and all weights after them, to 1e-5 of one rank:
- *            sums have another order
- *   bitwise  the same again, the second time
- *   equal    bytes sent = bytes of the exchanges, as compiled */
+ *            the order of summation differs
+ *   bitwise  the repeated run
+ *   equal    bytes sent = bytes of the compiled exchanges */
 #include "../../model_of.h"
 #include "../../ranks_of.h"
 #include "base/rng.h"
@@ -31,8 +31,9 @@ static const char small[] =
     "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
     "\"ffn_dim\":22,\"num_layers\":7,\"patch_size\":[1,1,1],\"rope_max_seq_len\":16}";
 
-/* Five experts, of which a token takes two, beside a shared one, in the second of two blocks; none
- * dropped, or scores of groups and places for three quarters of an even share, so that many are. */
+/* Five experts, two per token, and a shared one, in the second of two blocks. Either no token is
+ * dropped, or scores are of groups and the capacity is three quarters of an even share, so that
+ * many are dropped. */
 #define MOE(more)                                                                                  \
     "{\"_class_name\":\"WeftMoeTransformer3DModel\",\"num_attention_heads\":5,"                    \
     "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8," \
@@ -80,7 +81,7 @@ static weft_graph *whole_graph(const weft_model *model)
         if (weft_model_takes(model, more[i]))
             p.at[more[i]] = weft_model_input(g, model, &size, more[i], "batch.");
     if (!strcmp(model->family->class_name,
-                "HunyuanVideoTransformer3DModel")) /* as much of each text as is there */
+                "HunyuanVideoTransformer3DModel")) /* the tokens of each text, without padding */
         p.at[WEFT_PORT_TEXT_MASK] =
             weft_input(g, "batch.mask", WEFT_F32, WEFT_SHAPE(BATCH, TOKENS));
     weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
@@ -101,7 +102,7 @@ typedef struct layout {
     int zero;
     bool parts; /* gradients and update as two programs, two contributions a step */
     int model;
-    int64_t heads, chunks; /* exchanged in so many parts; 0: all at once */
+    int64_t heads, chunks; /* number of parts of an exchange; 0: one */
 } layout;
 
 typedef struct job {
@@ -281,8 +282,8 @@ static const job *reference(int model, bool parts)
     return &one[model][parts];
 }
 
-/* Largest difference of a tensor, relative to its largest element; what a sum over ranks still
- * waits for is no part of a whole. */
+/* Largest difference of a tensor, relative to its largest element. A tensor with a pending
+ * reduction is not compared. */
 static double distance(weft_store *whole, weft_store *many, const char **name)
 {
     double worst = 0;
@@ -365,7 +366,7 @@ static void compare_all(const layout *l, int count)
         compare_all(list, (int)(sizeof list / sizeof *list));                                      \
     } while (0)
 
-/* ---- layouts: the number behind a mesh is the level of ZeRO over dp ------------------------- */
+/* ---- layouts: the number after a mesh is zero: N over dp ------------------------------------ */
 
 Test(equality, one_axis_of_two)
 {

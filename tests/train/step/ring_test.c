@@ -1,6 +1,6 @@
-/* A training step of a Wan DiT whose keys and values go round a ring, on modelled cores and links
- * (the shapes of bench/parallel.sh): most of what its exchanges take is behind kernels, and the
- * step takes the same again. Clocks tell, so other work on the machine does not count. */
+/* A training step of a Wan DiT with ring attention, on simulated cores and links (the shapes of
+ * bench/parallel.sh). Most of the communication is hidden behind compute, and a repeated step takes
+ * the same time. Times are of simulated clocks, so other work on the machine does not count. */
 #include "../../model_of.h"
 #include "../../ranks_of.h"
 #include "base/log.h"
@@ -126,8 +126,8 @@ Test(ring, hides_behind_kernels)
     expect_hidden("ring=2", "1 Gbit/s, 100 us", 0.8);
 }
 
-/* Here the own block's attention does not take as long as the gradients' way home: those of weights
- * that stand back are done beside it, too. */
+/* Here the attention of the own block is shorter than the transfer of the gradients to their rank:
+ * delayed weight gradients are computed during the transfer, too. */
 Test(ring, hides_behind_gradients_of_weights)
 {
     expect_hidden("ring=2", "0.5 Gbit/s, 100 us", 0.7);

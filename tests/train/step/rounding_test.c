@@ -1,13 +1,13 @@
-/* Rounding: a training step computes the same bits whatever the memory plan is. Small models of
- * several families train two steps in bf16 (and in f32) on the backend `cpu`:
+/* Rounding: the results of a training step are bitwise independent of the memory plan. Small models
+ * of several families train two steps in bf16 (and in f32) on the backend `cpu`:
  *
  *   base       nothing is recomputed or offloaded, all passes are on
- *   passes     each that preserves rounding, switched off
+ *   passes     each pass that preserves rounding, switched off
  *   recompute  each op of the forward, each block, everything
- *   plans      activation plans as memory.limit makes them: recomputed, offloaded, both by turns
+ *   plans      activation plans as memory.limit makes them: recomputed, offloaded, both alternately
  *
- * Losses, gradient norms, parameters, moments and averages of each are compared bitwise with
- * base's. */
+ * Losses, gradient norms, parameters, moments and EMA of each are compared bitwise with those of
+ * base. */
 #include "../../model_of.h"
 #include "base/rng.h"
 #include "exec/execute.h"
@@ -310,7 +310,7 @@ static void vary_plans(const setup *s, const result *base, const weft_exec_confi
 static void vary_all(const setup *s, bool narrow)
 {
     const weft_exec_config place = {.backend = &weft_backend_cpu, .bf16_compute = narrow};
-    omp_set_num_threads(1); /* kernels compute the same bits on any number */
+    omp_set_num_threads(1); /* kernels are bitwise identical with any number */
     const result base = train(s, &place);
     if (narrow) {
         compare(s, &base, &place, "twice");

@@ -1,5 +1,5 @@
-/* The memory plan: the checker accepts what the pass makes, on training graphs and on random ones,
- * and refuses plans with a fault put in. */
+/* The memory plan: the checker accepts the plans of the pass, for training graphs and random
+ * graphs, and refuses plans with an injected fault. */
 #include "../training_graph.h"
 
 #include "exec/execute.h"
@@ -173,7 +173,7 @@ Test(lifetime, views_of_random_graphs)
         check(g, &options, &copies);
         cr_expect_eq(count_views(g, &copies, WEFT_OP_SLICE), 0);
         cr_expect_eq(count_views(g, &copies, WEFT_OP_CONCAT), 0);
-        for (int32_t v = 0; v < plan.count && seed < 60; v++) { /* a part beside its place */
+        for (int32_t v = 0; v < plan.count && seed < 60; v++) { /* a part at a wrong offset */
             if (plan.allocation[v].alias_of < 0)
                 continue;
             plan.allocation[v].shift += 64;
@@ -248,7 +248,8 @@ Test(lifetime, views_are_bitwise)
     }
 }
 
-/* What a view lies in stays whole for it: kept only where that is no more than the copy. */
+/* A view keeps its complete buffer alive. A view is used only if that needs no more memory than a
+ * copy. */
 Test(lifetime, views_do_not_hold_on_to_much)
 {
     weft_graph *g = weft_graph_create();
@@ -266,7 +267,8 @@ Test(lifetime, views_do_not_hold_on_to_much)
     weft_graph_free(g);
 }
 
-/* Many values in one buffer that travels as one: made where they belong in it, read where they are.
+/* Many values in one buffer of a single all-reduce: written and read at their offsets in the
+ * buffer.
  *
  *   g0 g1 .. g19   20 values of 1 to 4 rows
  *   concat (8 at a time), concat of those, all_reduce, slices: nothing of it copies          */
@@ -310,7 +312,7 @@ Test(lifetime, flat_buckets)
     weft_graph_free(g);
 }
 
-/* A collective writes an updated source where it is, unless somebody still reads the old value. */
+/* A collective writes an updated source in place, unless a later node reads the old value. */
 Test(lifetime, collectives_update_in_place)
 {
     for (int late = 0; late < 2; late++) {
@@ -333,8 +335,8 @@ Test(lifetime, collectives_update_in_place)
     }
 }
 
-/* Faults: a buffer moved onto another, a wait too late, an alias nobody allowed, a place
- * outside. */
+/* Faults: a buffer that overlaps another, a late wait, an alias that is not allowed, an offset
+ * outside of the arena. */
 Test(lifetime, checker_finds_faults)
 {
     int moved = 0, late = 0, aliased = 0;

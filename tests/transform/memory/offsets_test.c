@@ -1,5 +1,5 @@
-/* Placement: no two boxes overlap, and the height is that of best fit as it is written down, box
- * against box, in the same four orders. */
+/* Allocation of offsets: no two boxes overlap, and the height is that of best fit as written here,
+ * box by box, in the same four orders. */
 #include "transform/memory/offsets.h"
 
 #include "base/rng.h"

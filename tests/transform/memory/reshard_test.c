@@ -1,5 +1,5 @@
-/* Sharded parameters: the peak of a step has parts of everything, one block whole, and activations;
- * with the pass off it has the whole model. */
+/* Sharded parameters: the peak of a step has the shards of all parameters, one unsharded block, and
+ * activations. With the pass off, the peak has the unsharded model. */
 #include "../../model_of.h"
 #include "graph/autodiff.h"
 #include "graph/builder_helpers.h"
@@ -29,7 +29,7 @@ static weft_graph *loss_of_wide_model(void)
     return g;
 }
 
-/* Forward and backward of rank 0; gradients are the outputs behind "objective". */
+/* Forward and backward of rank 0; gradients are the outputs after "objective". */
 static weft_graph *gradients_with_room(const char *mesh_text, const weft_pass_switches *switches,
                                        int64_t room)
 {
@@ -72,7 +72,7 @@ static weft_memory_plan plan_of(const weft_graph *g)
     return plan;
 }
 
-/* The most bytes live at one node of what does not live to the end, which are the gradients. */
+/* The peak over nodes of the bytes of values that do not live to the end, as gradients do. */
 static double activations(const weft_memory_plan *plan)
 {
     int64_t most = 0;
@@ -124,7 +124,7 @@ Test(regather, peak_has_one_block_whole)
     weft_graph_free(kept);
 }
 
-/* The most bytes of whole parameters that are there, or on their way, before anything reads them.
+/* The peak of the bytes of gathered parameters, complete or in transfer, before their first reader.
  * */
 static int64_t gathered_ahead(const weft_graph *g)
 {
@@ -148,8 +148,8 @@ static int64_t gathered_ahead(const weft_graph *g)
     return most;
 }
 
-/* Bytes on their way, and the arena for it, grow with the room; what stands next in the old order
- * anyway is not held back. */
+/* Bytes in transfer, and their arena, grow with the prefetch budget. A gather that is next in the
+ * original order is not delayed. */
 Test(regather, ahead_as_far_as_there_is_room)
 {
     const int64_t mib = 1 << 20, room[4] = {1, 0, 8 * mib, 16 * mib};
@@ -168,8 +168,8 @@ Test(regather, ahead_as_far_as_there_is_room)
     cr_expect_leq(ahead[2], 8 * mib);
 }
 
-/* Sums over ranks start while the backward runs, not behind it, whole or in parts: when half of
- * them have started in a step of 12 layers, much of the backward's products are still to come. */
+/* Gradient reductions, complete or in parts, start while the backward runs, not after it: when half
+ * of them have started in a step of 12 layers, many products of the backward are still to come. */
 static void check_sums_start_early(int zero, weft_op op)
 {
     weft_mesh mesh;

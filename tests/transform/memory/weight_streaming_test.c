@@ -1,4 +1,5 @@
-/* Weights that are fetched for each use: what of them is in memory at a time, and who gets them. */
+/* Weights that are fetched for each use: the bytes in memory at a time, and the nodes that fetch.
+ * */
 #include "../../model_of.h"
 #include "graph/builder_helpers.h"
 #include "graph/rewrite.h"
@@ -42,7 +43,7 @@ static int count_of(const weft_graph *g, weft_op op)
 static bool is_away(const weft_graph *g, const char *name)
 {
     const weft_value v = weft_graph_find(g, name);
-    cr_assert(weft_value_ok(v), "%s is gone", name);
+    cr_assert(weft_value_ok(v), "%s does not exist", name);
     return ((const weft_attr_source *)weft_graph_node(g, weft_value_get(g, v)->node)->attr)
         ->offloaded;
 }
@@ -86,7 +87,7 @@ Test(stream, what_lies_elsewhere)
             const bool direct = from && from->op == WEFT_OP_PARAM &&
                                 ((const weft_attr_source *)from->attr)->offloaded;
             cr_expect(!direct || node->op == WEFT_OP_FETCH || node->op == WEFT_OP_EMBED,
-                      "node %d reads what lies elsewhere", (int)n);
+                      "node %d reads an offloaded value directly", (int)n);
         }
     }
     weft_memory_plan before = plan_of(g), after = plan_of(s);

@@ -1,4 +1,5 @@
-/* Products of guidance halves: each of half the rows, by the same weights, and where they were. */
+/* Matrix products of CFG branches: each product has half of the rows, the same weights, and its
+ * rows at their places in the batch. */
 #include "../../model_of.h"
 #include "transform/numeric/cfg_branches.h"
 #include "transform/passes.h"
@@ -13,7 +14,7 @@ static int count_of(const weft_graph *g, weft_op op)
     return count;
 }
 
-/* Rows are those of the batch in every product, and no weight is there twice. */
+/* Every product has the rows of the batch, and no weight exists twice. */
 Test(halves, of_a_transformer)
 {
     const weft_model model =

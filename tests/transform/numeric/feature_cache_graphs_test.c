@@ -1,6 +1,7 @@
-/* Programs of steps that take again what one before has added (feature_cache_graphs.h), for
- * models of every family: refreshing is bitwise the model; taking again at once what was kept is
- * the model to rounding; what is left out is; signals are what rules expect. */
+/* Programs of steps that reuse the cached residuals of an earlier step (feature_cache_graphs.h),
+ * for models of every family. Refreshing is bitwise the model. Reusing a residual immediately is
+ * the model to rounding. Skipped blocks are not computed. Signals are those that the rules expect.
+ * */
 #include "../../denoisers_of.h"
 #include "transform/numeric/feature_cache_graphs.h"
 
@@ -13,7 +14,7 @@
 #include <stdio.h>
 
 /* clang-format off */
-/* What goes through them is no sum. */
+/* Models whose blocks are not residual. */
 static const example others[] = {
     {"{\"_class_name\":\"UViT\",\"img_size\":4,\"embed_dim\":8,\"depth\":2,\"num_heads\":2,"
      "\"in_chans\":2,\"clip_dim\":3,\"num_clip_token\":3,\"mlp_time_embed\":true}",
@@ -52,7 +53,7 @@ static void fill_params(weft_store *store)
     }
 }
 
-/* `time`: of the walk; latents move with it. */
+/* `time`: timestep of the trajectory; latents depend on it. */
 static void fill_inputs(const bench *b, weft_program *p, double time)
 {
     for (int32_t n = 0; n < weft_graph_node_count(b->g); n++) {
@@ -129,7 +130,7 @@ static void close_bench(bench *b)
     weft_graph_free(b->g);
 }
 
-/* A step by program `which`; what it predicts (heap). */
+/* Runs a step of program `which` and returns its prediction (heap). */
 static float *step(bench *b, int which, double time)
 {
     if (b->program[PROBE] && which != FULL) {
@@ -173,7 +174,7 @@ static void check_steps(const example *s, weft_feature_cache_kind what,
     open_bench(&b, s, what, signal, front);
     cr_expect_eq(b.r.blocks, s->blocks, "%.50s: %d blocks", s->config, b.r.blocks);
     cr_expect_eq(b.r.left, what == WEFT_FEATURE_CACHE_ATTENTION ? s->attentions : s->blocks - front,
-                 "%.50s: %d left out", s->config, b.r.left);
+                 "%.50s: %d skipped", s->config, b.r.left);
     cr_expect(count_attention(b.r.reuse) <
                   count_attention(b.r.refresh) + (b.r.probe ? count_attention(b.r.probe) : 0),
               "%.50s", s->config);

@@ -1,5 +1,5 @@
-/* What of a model is trained: frozen parameters, and matrices beside linear layers, in a graph that
- * is small and in those of every family. */
+/* Trainable parameters: frozen parameters, and LoRA matrices of linear layers, in a small graph and
+ * in those of every family. */
 #include "graph/builder_helpers.h"
 #include "graph/dump.h"
 #include "model/model.h"
@@ -26,8 +26,8 @@ static weft_value linear(weft_graph *g, weft_value x, weft_value w)
     return weft_emit(g, WEFT_OP_LINEAR, (weft_value[]){x, w}, 2, &(weft_attr_linear){0});
 }
 
-/* Two layers, the second of which reads its weight twice; a table that is added, and a text encoder
- * beside the model. */
+/* Two layers, the second of which reads its weight twice; a table that is added, and a text
+ * encoder. */
 static weft_graph *net(void)
 {
     weft_graph *g = weft_graph_create();

@@ -1,4 +1,5 @@
-/* Experts over ranks: tokens go to them by exchanges of two kinds, and nothing is gathered. */
+/* Experts over ranks: tokens reach their experts by two kinds of exchanges, and nothing is
+ * gathered. */
 #include "../../model_of.h"
 #include "graph/builder_helpers.h"
 #include "transform/sharding/shard.h"
@@ -68,7 +69,7 @@ Test(experts, rows_go_there_and_back)
         }
 }
 
-/* Where no axis keeps experts on ranks, nothing is moved: exactly the rows that were chosen. */
+/* If no axis splits experts, nothing is exchanged: exactly the chosen rows are computed. */
 Test(experts, others_take_rows_where_they_are)
 {
     weft_graph *g = part_of(MOE(""), "dp=2", 0);
@@ -82,7 +83,7 @@ Test(experts, others_take_rows_where_they_are)
     weft_graph_free(g);
 }
 
-/* Nothing of a model without experts is for an axis of them. */
+/* An axis of experts splits nothing in a model without experts. */
 Test(experts, a_model_without_any_is_refused)
 {
     const weft_model model = model_of("{\"_class_name\":\"WanTransformer3DModel\"}");

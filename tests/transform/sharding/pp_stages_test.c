@@ -1,5 +1,5 @@
-/* Stages of a small residual network with a long skip: what is a block, what goes where, and where
- * programs keep what they hand to one another. */
+/* Pipeline stages of a small residual network with a long skip: the blocks, their stages, and the
+ * buffers in which programs keep the values for other stages. */
 #include "transform/sharding/pp_stages.h"
 
 #include "graph/builder_helpers.h"
@@ -152,7 +152,7 @@ Test(stage, every_stage_has_a_scalar_of_one_stage)
     }
 }
 
-/* What a program hands over is made in its record: nothing of it is copied. */
+/* Values for other programs are computed in the microbatch buffer, without copies. */
 static void expect_in_place(const weft_graph *g)
 {
     int count, slots = 0;

@@ -1,4 +1,5 @@
-/* Recipes: lists per axis that are put together from the mesh; what nothing splits is refused. */
+/* Recipes: lists per axis that are combined for the mesh. An axis that splits nothing is refused.
+ * */
 
 #include "graph/builder_helpers.h"
 #include "graph/graph.h"

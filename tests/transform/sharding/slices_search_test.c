@@ -1,4 +1,5 @@
-/* The search for slices, by prices that are made up: what it finds, and how much it asks for. */
+/* The search for layer slices with artificial estimates: its result, and the number of estimates
+ * that it requests. */
 #include "base/config.h"
 #include "transform/sharding/slices_search.h"
 
@@ -8,7 +9,7 @@
 typedef struct prices {
     bool layers;
     int64_t heads, chunks;  /* that there are */
-    weft_comm_overlap best; /* farther from it takes longer */
+    weft_comm_overlap best; /* the seconds grow with the distance to it */
     int asked;
     bool none;
 } prices;
@@ -91,7 +92,7 @@ Test(slices_search, portions)
     weft_comm_overlap s = search(&p, all, WEFT_OK);
     cr_expect(s.heads == 4 && s.chunks == 8, "%" PRId64 " %" PRId64, s.heads, s.chunks);
     cr_expect_leq(p.asked, 20);
-    /* one of them alone: what is given stays */
+    /* a search for one of the two: the set one stays */
     s = search(&p, (weft_comm_overlap){WEFT_COMM_OVERLAP_ON, 3, 5, 1, 2, 0, 2}, WEFT_OK);
     cr_expect(s.heads == 4 && s.chunks == 2 && s.time == 3 && s.space == 5);
 }
