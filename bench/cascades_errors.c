@@ -55,7 +55,7 @@ static void draw_factors(const trial *t, int64_t iteration)
     all.slow = t->slow;
 }
 
-/* What weft's own iteration says of prices and ranks. */
+/* Errors of estimates and slow ranks, as measured in weft's own iterations. */
 static void learn(trial *t, const made *m)
 {
     double summing = 0;

@@ -599,7 +599,7 @@ static void others(void)
             }
 }
 
-/* ---- what the simulator says of the same steps ---------------------------------------------- */
+/* ---- the same steps in the event simulator -------------------------------------------------- */
 
 /* Executes three pairs of layers, and replays their trace on the cluster. */
 static void replay(const setting *s, const char *name, const char *how, const char *cluster)

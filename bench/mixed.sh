@@ -86,7 +86,7 @@ cat >row.py <<'P'
 import json, statistics, sys
 def read(run, file):
     return [json.loads(l) for l in open(f"runs/{run}/{file}")]
-def seconds(run):  # of the iterations behind the first third, which compile
+def seconds(run):  # of the iterations after the first third, which compile
     x = [m["step_seconds"] for m in read(run, "metrics.jsonl")]
     return statistics.mean(x[len(x) // 3:])
 def late(run):

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Shots of 5 s with keypoints of three images, and thumbnails that are made on request; bits that
- * change from one eighth of a second to the next, and in keypoints of a copy. */
+/* Shots of 5 s with keypoints of three images, and thumbnails on request. Number of bits that
+ * change from one eighth of a second to the next, and in the keypoints of a copy. */
 enum { HASHES = 40, DRIFT = 5, FEW = 1500, PICTURES = 3, LOOKS = 20, POINT_BITS = 5 };
 
 static uint64_t state;

@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 steps=${STEPS-14}
 . "$here/runs.sh"
 { echo "out: run"; dit $steps 10 8 1024 8 128; } >run.yaml
-step_of() { # RANKS SETTINGS...: median seconds of a step behind the first three
+step_of() { # RANKS SETTINGS...: median seconds of a step, without the first three
     local n=$1 options=()
     shift
     for o in "$@"; do options+=(--set "$o"); done

@@ -1,6 +1,7 @@
 #!/bin/bash
-# tools/arm64-root.sh DIR: unpacks Debian's arm64 libraries that the tests of `make test-arm64` need into DIR. Nothing is
-# installed: apt only works out and downloads the packages, with lists and a cache of their own beside DIR.
+# tools/arm64-root.sh DIR: unpacks into DIR Debian's arm64 libraries that the tests of `make
+# test-arm64` need. Nothing is installed: apt only selects and downloads the packages, with lists
+# and a cache next to DIR.
 set -euo pipefail
 root=$1
 command -v qemu-aarch64-static >/dev/null || { echo "make test-arm64 needs the emulator: apt-get install qemu-user-static"; exit 1; }

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Damaged shards, checkpoints, latents, models and films, and whether each is named or harmless.
+"""Damaged shards, checkpoints, latents, models and videos: each is named or harmless.
 
-    damage.py --weft build/weft --work DIR [--rounds N] [--seed S] [--kinds shard,checkpoint,latents,model,film] [--films FOLDER]
+    damage.py --weft build/weft --work DIR [--rounds N] [--seed S]
+              [--kinds shard,checkpoint,latents,model,film] [--films FOLDER]
 
-Each round damages one file of a small run that tools/kills.py would make: cut, emptied, lengthened, holes of zeros, noise of 60 bytes to
-20 kB, flipped bits, gone, or swapped with another of its kind. weft must then either name it (the file, or the checkpoint or clip that it is
-in) or give what it gives undamaged, bit for bit. Wrong is a crash, another result without a word, and a file that stays damaged after it was
-said to be made again. Of films what is not seen, bytes changed inside of a picture that FFmpeg decodes without a word and that are not found
-otherwise, is counted apart.
-"""
+Each round damages one file of a small run that tools/kills.py would make: truncated, emptied,
+lengthened, with ranges of zeros, 60 bytes to 20 kB of noise or flipped bits, removed, or exchanged
+with another file of its kind. Then weft must name the file (or its checkpoint or clip), or give
+bitwise the result of the undamaged file. Wrong is a crash, another result that is not reported, and
+a file that is still damaged although it was reported as rebuilt. Counted separately: bytes in a
+coded picture that FFmpeg decodes without a message and that weft does not find either."""
 import argparse
 import collections
 import json
@@ -125,7 +126,7 @@ class Shard(Kind):
 
 
 class Checkpoint(Kind):
-    """The newest checkpoint of a run that goes on."""
+    """The newest checkpoint of a run that resumes."""
     step = "step-00000015"
 
     def fresh(self, folder):
@@ -177,7 +178,7 @@ class Model(Kind):
 
 
 class Film(Kind):
-    """Films that are curated: every damaged one has a line that says so, or its clips are the undamaged ones."""
+    """Curated videos: every damaged one has a line that reports it, or its clips are the undamaged ones."""
 
     def fresh(self, folder):
         super().fresh(folder)
@@ -240,14 +241,14 @@ def play(args, name, rng, whole):
     if name == "film":
         if same or kind.told(folder):
             return done, "named" if kind.told(folder) else "harmless"
-        return done, "unseen" if is_unseen(path) else "other clips without a word"
+        return done, "unseen" if is_unseen(path) else "other clips, not reported"
     if same:
         return done, "named" if named else "harmless"
     return done, "named" if named and name == "shard" else f"another result: {text[-300:]}"
 
 
 def is_unseen(path):
-    """Whether FFmpeg itself decodes it without a word."""
+    """Whether FFmpeg decodes the file without a message."""
     run = subprocess.run(["ffmpeg", "-v", "warning", "-nostdin", "-i", str(path), "-f", "null", "-"], capture_output=True, text=True)
     return not run.stderr.strip()
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""How much damage of films ends in clips: copies of footage in several codecs, with noise at one place of their data each.
+"""Damage of videos that ends in clips: copies of footage in several codecs, each with noise at one
+position of its data.
 
-    damage_films.py --weft build/weft --work DIR [--codecs hevc,vp9,...] [--sizes 60,500,4000,20000] [--seed S] [--seconds N] FILM...
+    damage_films.py --weft build/weft --work DIR [--codecs hevc,vp9,...]
+                    [--sizes 60,500,4000,20000] [--seed S] [--seconds N] FILM...
 
-For each codec and size of noise it tells how many frames under 30 dB of the undamaged copy are in accepted clips, with `video.check_corruption` off and
-on, how many frames are kept, and what whole copies lose by it (which must be nothing).
-"""
+For each codec and size of noise it prints the number of frames in accepted clips that are below 30 dB
+of the undamaged copy, with `video.check_corruption` off and on, the number of frames in clips, and
+the frames that undamaged copies lose with the check (which must be 0)."""
 import argparse
 import json
 import math

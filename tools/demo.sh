@@ -1,7 +1,7 @@
 #!/bin/bash
-# tools/demo.sh WEFT DIR: the main job from nothing: footage, clips, shards, VAE, diffusion transformer,
-# videos from prompts, scores, report. Each step's time goes into DIR/times.jsonl; a step whose result is
-# there already is skipped, so an interrupted demo goes on where it was.
+# tools/demo.sh WEFT DIR: the complete workflow: footage, clips, shards, VAE, diffusion transformer,
+# videos from prompts, scores, report. Each step's time is appended to DIR/times.jsonl. A step whose
+# result exists is skipped, so an interrupted demo resumes.
 set -euo pipefail
 weft=$(readlink -f "$1")
 dir=$2
@@ -11,7 +11,7 @@ cd "$dir"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
 mpirun=$(command -v mpirun.openmpi || command -v mpirun)
-export OMP_WAIT_POLICY=passive # spinning threads of several ranks stand in each other's way
+export OMP_WAIT_POLICY=passive # spinning threads of several ranks take cores from each other
 began=$(date +%s.%N)
 
 # step NAME RESULT COMMAND...: runs the command unless RESULT exists.
@@ -50,12 +50,12 @@ step "curate" curated/summary.json "$weft" curate "$src/examples/demo/curate.yam
 step "shard" shards/index.json "$weft" shard --in curated --out shards
 step "train VAE" vae/model/vae train "$src/examples/demo/vae.yaml"
 step "train DiT" dit/model/transformer train "$src/examples/demo/dit.yaml"
-# guidance decides what is shown; what it adds at low noise is speckle
-walk="--steps 30 --guidance-scale 6 --guidance-end 0.55"
+# Guidance determines the content at high noise. At low noise it only adds speckle.
+sampling="--steps 30 --guidance-scale 6 --guidance-end 0.55"
 step "generate" samples/sheet.png "$weft" generate --model dit/model --prompts prompts.txt --out samples \
-    --sheet samples/sheet.png --batch-size 4 $walk
+    --sheet samples/sheet.png --batch-size 4 $sampling
 step "eval VAE" vae.json "$weft" eval vae --model vae/model/vae --shards shards --sheet vae.png --json vae.json
-step "eval prompts" prompts.json "$weft" eval prompts --model dit/model --heldout raw/heldout.json --out evaluated --json prompts.json $walk
+step "eval prompts" prompts.json "$weft" eval prompts --model dit/model --heldout raw/heldout.json --out evaluated --json prompts.json $sampling
 
 "$weft" report --title "weft demo" --run "VAE=vae" --run "DiT=dit" --vae-eval vae.json --prompt-eval prompts.json \
     --videos samples --reference-videos raw --picture "Originals over reconstructions=vae.png" \

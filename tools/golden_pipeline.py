@@ -1,34 +1,39 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/pipelines: folders of tiny random models as diffusers saves its pipelines, and the latents that those pipelines make
-of a given noise. PyTorch, diffusers and transformers; run from the root of the checkout, with the names of those that are wanted (none:
-all). Nothing else of weft needs them.
+"""Makes tests/golden/pipelines: folders of tiny random models as diffusers saves its pipelines, and the
+latents that these pipelines compute from a given noise. Needs PyTorch, diffusers and transformers; run
+from the root of the checkout with names of pipelines (none: all). No other part of weft needs them.
 
-    wan22     two experts with a boundary, UMT5 with zeros behind the text, a negative prompt
-    hunyuan   Llama in its template and CLIP's pooled vector, a guidance that the model is told
-    hunyuan_i2v      a picture that a LLaVA sees beside the prompt: its latents behind the noisy ones, and guidance by a second prompt; the
-              first latent frame, which the pipeline throws away at the end, is kept
-    hunyuan_replace  the same in the first frame's place, by a model that is told the guidance; a prompt that is too long
-    flux      a picture: T5 and CLIP's pooled vector, guidance, levels shifted by resolution
-    flux_schnell  the same without guidance, with 256 tokens of text
-    hidream   a picture: two CLIPs' pooled vectors, T5, and all layers of Llama; not square; the answer's sign is the other one
-    hunyuan_dit  a picture: BERT's words and T5, with masks; the answer has a variance beside it
-    hunyuan_dit_11  the same with a style and the picture's sizes
-    latte     T5's embeddings of as many tokens as the prompt has, for the negative prompt, too; the answer has a variance beside it
-    wan_i2v   an image: CLIP's tokens, marks and latents behind the noisy ones; the picture is of another size and aspect
+    wan22     two experts with a boundary, UMT5 with zeros after the text, a negative prompt
+    hunyuan   Llama with its template and CLIP's pooled vector, embedded guidance
+    hunyuan_i2v      an image as vision input of LLaVA with the prompt; its latents follow the noisy
+              ones on channels; guidance by a second prompt. The golden latents keep the first latent
+              frame, which the pipeline drops at the end
+    hunyuan_replace  the same with the image in place of the first frame and embedded guidance; a prompt
+              that is too long
+    flux      an image: T5 and CLIP's pooled vector, embedded guidance, noise levels shifted by resolution
+    flux_schnell  the same without guidance, with 256 text tokens
+    hidream   an image: pooled vectors of two CLIPs, T5, and all layers of Llama; not square; the
+              prediction has the other sign
+    hunyuan_dit  an image: BERT and T5 with masks; the prediction has additional variance channels
+    hunyuan_dit_11  the same with a style and the sizes of the image
+    latte     T5 embeddings of the prompt's length, for the negative prompt, too; the prediction has
+              additional variance channels
+    wan_i2v   an image: CLIP tokens, mask and latents after the noisy ones; the image has another size and
+              aspect
     wan_flf   the same from a first frame to a last one
-    wan_ti2v  the image's latents in their place, a timestep per token
-    wan_over  a video made over (its strength is 0.7)
-    ltx_i2v   an image in its place, at 12 frames per second
-    ltx_timed a picture, decoded at two timesteps
-    mochi     T5 with a mask, levels of Mochi's own, told the other way round
-    cog_i2v   an image's latents behind the noisy ones, without marks
-    cog15     tokens of two latent frames: three are made of four
-    cog15_i2v the same with an image, whose latents are scaled the other way, and its offset
-    cosmos2   an image in its place, told by a mask, a time per frame; at 12 frames per second. Its first frame is set to the image's latents:
-              the pipeline ends a last level before them
-    *_variants  of folders that are there: embedded guidance with a negative prompt, given levels, CogVideoX' dynamic guidance, and other
-              schedulers
-"""
+    wan_ti2v  the latents of the image in place of the first frame, a timestep per token
+    wan_over  video-to-video (strength 0.7)
+    ltx_i2v   an image in place of the first frame, at 12 frames per second
+    ltx_timed an image, decoded at two timesteps
+    mochi     T5 with a mask, Mochi's noise levels, inverted timesteps
+    cog_i2v   the latents of an image after the noisy ones, without a mask
+    cog15     tokens of two latent frames: three latent frames are padded to four
+    cog15_i2v the same with an image, whose latents have inverse scaling, and its offset
+    cosmos2   an image in place of the first frame with a mask, a timestep per frame; at 12 frames per
+              second. Its first frame is set to the latents of the image: the pipeline ends one noise
+              level before them
+    *_variants  of existing folders: embedded guidance with a negative prompt, given noise levels, dynamic
+              guidance of CogVideoX, and other schedulers"""
 import base64
 import json
 import os

@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
-"""Kills and signals at random moments, and whether anything was lost.
+"""Kills and signals at random moments: nothing may be lost.
 
     kills.py --weft build/weft --work DIR [--rounds N] [--seed S] [--phases train2,curate,...] [--load N]
 
-A round draws a phase, then up to three times a victim (one rank, all of them, the launcher), a signal and a moment, and gives the same
-command again each time; the last time to the end. Wrong is:
+A round draws a phase. Then it draws up to three times a victim (one rank, all ranks, the launcher), a
+signal and a moment, and starts the same command again each time; the last start runs to the end. Errors
+are:
 
-  - an end that differs in a byte from an undisturbed run's: losses, checkpoints, latents, exports, clips, lists, shards, videos
-  - a file under its final name that is not whole, at any moment
-  - what was being written (.tmp.PID, .step-N, .gone-N) and stays; a process that outlives its launcher
-  - after SIGTERM or SIGINT: an exit code other than 130, or a newest checkpoint that is not of the last step
-  - a rank that sleeps (SIGSTOP) or was killed and that the others do not name within the deadline
+  - a final result that differs in a byte from an undisturbed run: losses, checkpoints, latents, exports,
+    clips, lists, shards, videos
+  - a file under its final name that is incomplete at any moment
+  - temporary files (.tmp.PID, .step-N, .gone-N) that stay; a process that outlives its launcher
+  - after SIGTERM or SIGINT: an exit code other than 130, or a newest checkpoint that is not of the last
+    step
+  - a stopped (SIGSTOP) or killed rank that the other ranks do not name within the timeout
 
-Phases slow-... are layouts over links so slow that most moments lie inside an exchange, save-... write a checkpoint after each step. There
-the launcher leaves the others alone when one rank is killed: each of them must name it by itself, and what they were in is counted.
-`--kept` goes on with the undisturbed runs that are in DIR. Needs mpirun for phases of several ranks.
-"""
+Phases slow-... are layouts over slow links, so that most moments are inside a collective. Phases
+save-... write a checkpoint after each step. In both, the launcher does not end the other ranks when one
+is killed: each of them must name it, and the operations that they were in are counted. `--kept` reuses
+the undisturbed runs in DIR. Phases of several ranks need mpirun."""
 import argparse
 import collections
 import hashlib
@@ -31,7 +34,7 @@ import sys
 import tarfile
 import time
 
-DEADLINE = 3  # seconds, of a wait for other ranks; more on a machine that does much else
+DEADLINE = 3  # seconds that a rank waits for others (comm_timeout); more on a busy machine
 MARK = b"WEFT_KILLS_ROUND=" + str(os.getpid()).encode()
 VAE = """
 out: runs/vae
@@ -138,7 +141,7 @@ for name in ("zero2", "fsdp-tp", "pp-zero1", "pp-ring"):
     PHASES["save-" + name] = layout(LAYOUTS[name], "checkpoint.interval=1", "checkpoint.keep_latest=3")
 
 
-# ---- what a folder holds ----------------------------------------------------------------------------------------------
+# ---- contents of a folder ---------------------------------------------------------------------------------------------
 
 def digest(data):
     return hashlib.sha1(data).hexdigest()[:16]
@@ -268,7 +271,7 @@ class Run:
         if who == "launcher":
             return [self.process.pid]
         ranks = processes(self.args.weft)
-        random.shuffle(ranks)  # nobody says who hears of it first
+        random.shuffle(ranks)  # any rank may get the signal first
         below = [n for n in ranks if n != self.process.pid] or ranks  # a launcher's ranks, a curation's workers
         if who != "rank" or not below:
             return ranks
@@ -348,9 +351,9 @@ def check_stop(phase, whole, run, who, how, code, before):
     text, out = run.text(), run.folder / "out"
     wrong = []
     if not differences(whole["content"], content(out)):
-        return wrong  # it came when all was done
+        return wrong  # the signal came after the end
     if how in (signal.SIGTERM, signal.SIGINT) and "stopping cleanly" in text and code != 0:
-        if code != 130 and not (who == "launcher" and phase.ranks > 1):  # mpirun that was told to end says 1
+        if code != 130 and not (who == "launcher" and phase.ranks > 1):  # mpirun exits with 1 after a signal
             wrong.append(f"{how.name}: exit code {code}, not 130")
         if phase.verb == "generate":
             return wrong
@@ -375,7 +378,7 @@ def check_named(phase, run, took, waits):
     for rank in range(phase.ranks):
         said = run.said_by(rank)
         if rank == run.dead or "weft train: " not in said:
-            continue  # one that had done its part leaves without an error
+            continue  # a rank that had finished exits without an error
         if not re.search(rf"rank {run.dead} (?:exited|failed|is gone|.*ended before)|for rank {run.dead}\b|rank {run.dead} has written nothing", said):
             wrong.append(f"rank {rank} does not name rank {run.dead}, which was killed: {said[-200:]}")
         found = re.search(rf"waited for it in (\w+)(?:.*on axis (\w+))?", said)
@@ -387,12 +390,12 @@ def check_named(phase, run, took, waits):
 
 
 def choose(phase, seconds, rng):
-    """(a moment of a run, who is told, the signal, whether twice)"""
+    """(a moment of a run, the receiver of the signal, the signal, whether twice)"""
     moment = rng.random() * seconds * 1.1
     who = rng.choice(["rank", "all", "launcher"])
     how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
     if phase.after == "out/metrics.jsonl" and rng.random() < 0.5:
-        who, how = "rank", signal.SIGKILL  # what layouts differ in
+        who, how = "rank", signal.SIGKILL  # layouts differ in their handling of killed ranks
     if phase.ranks > 1 and phase.verb.startswith("train") and who == "rank" and rng.random() < 0.25:
         how = signal.SIGSTOP
     return moment, who, how, how in (signal.SIGTERM, signal.SIGINT) and rng.random() < 0.1
@@ -403,14 +406,14 @@ def strike(args, phase, run, moment, who, how, twice):
     while phase.after and not (run.folder / phase.after).exists() and run.process.poll() is None:
         time.sleep(0.002)
     while run.recover and "memory of a rank" not in run.text() and run.process.poll() is None:
-        time.sleep(0.002)  # ranks that die while MPI starts are the launcher's affair
+        time.sleep(0.002)  # ranks that are killed while MPI starts are handled by the launcher
     end = time.monotonic() + moment
     while time.monotonic() < end and run.process.poll() is None:
         time.sleep(min(0.005, max(0.0, end - time.monotonic())))
     if run.process.poll() is not None:
         return how, 0, False
     if how == signal.SIGSTOP and "memory of a rank" not in run.text():
-        how = signal.SIGKILL  # ranks that sleep while MPI starts are the launcher's affair
+        how = signal.SIGKILL  # ranks that are stopped while MPI starts are handled by the launcher
     victims = run.victims(who)
     ready = len(processes(args.weft)) >= phase.ranks and all(catches(n) for n in processes(args.weft))
     sent = send(victims, how)
@@ -508,7 +511,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--phases", default=",".join(PHASES))
-    parser.add_argument("--load", type=int, default=0, help="processes that do nothing but compute beside it")
+    parser.add_argument("--load", type=int, default=0, help="number of processes that compute at the same time")
     parser.add_argument("--kept", action="store_true")
     parser.add_argument("--deadline", type=int, default=DEADLINE)
     parser.add_argument("--mpirun", default=shutil.which("mpirun.openmpi") or shutil.which("mpirun") or "mpirun")
@@ -518,7 +521,7 @@ def main():
     unknown = [p for p in phases if p not in PHASES]
     if unknown:
         sys.exit(f"kills.py: no phase {unknown[0]}; there are {', '.join(PHASES)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("kills.py: told to end"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("kills.py: got SIGTERM"))
     args.work.mkdir(parents=True, exist_ok=True)
     args.trace = open(args.work / "trace", "a", buffering=1)
     make_data(args)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Copies of footage of every kind that curation is to find, and how many it found.
+"""Copies of footage with each kind of edit that curation must find, and a count of the found ones.
 
     near_sets.py make FOOTAGE OUT [--films N] [--seconds S] [--kinds a,b]   originals and copies, by ffmpeg
     near_sets.py score CURATED                                             of a `weft curate --in OUT --out CURATED`
 
-A copy of NAME.mp4 is called NAME--KIND.mp4. A copy counts as found where all its shots are left out as
-duplicates of the film's original or copies; a film whose shots are left out for another film's is a false pair.
-"""
+A copy of NAME.mp4 is called NAME--KIND.mp4. A copy counts as found if all its shots are rejected as
+duplicates of the original or of its copies. A video whose shots are rejected for another video's is a
+false pair."""
 import argparse
 import collections
 import json

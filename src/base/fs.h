@@ -57,7 +57,7 @@ weft_status weft_file_write(weft_file_writer *writer, const void *data, int64_t 
 weft_status weft_file_commit(weft_file_writer *writer);
 void weft_file_abort(weft_file_writer *writer); /* harmless after commit */
 weft_status weft_file_write_atomic(const char *path, const void *data, int64_t bytes);
-/* Whether a file may be written there, which stays as it is: said before the work begins. */
+/* Fails if a file cannot be written at `path`. Changes nothing. Called before the work begins. */
 weft_status weft_file_try(const char *path);
 
 /* Read-only memory map; bytes 0 gives data NULL. A Git LFS pointer is WEFT_E_FORMAT. */

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Heap. NULL on failure (no message: the caller says what it was for). Memory is zeroed. */
+/* Heap. NULL on failure (no message: the caller reports the purpose). Memory is zeroed. */
 void *weft_alloc(int64_t bytes);
 /* `count` elements of `size` bytes each. NULL also if the product is more than an int64_t. */
 void *weft_calloc(int64_t count, size_t size);

@@ -94,8 +94,7 @@ weft_status weft_index_decode(const void *data, int64_t bytes, const char *where
 /* Tests: sets the checksum of an encoded index that was altered. */
 void weft_index_seal(void *data, int64_t bytes);
 
-/* How many frames a clip's .json says that it has; 0 where it says nothing, or what no video can
- * be. */
+/* Number of frames in a clip's .json; 0 if it is missing or impossible. */
 int64_t weft_metadata_frames(const json_t *meta);
 /* The caption of a sample's .json; NULL: none. If the value is not a string, *wrong describes it
  * ("is a number"). */

@@ -359,7 +359,7 @@ static weft_status meta_read(job *j, const clip *c, sample_parts *s, bool *usabl
     return WEFT_OK;
 }
 
-/* *usable is false for a clip that is dropped (and says why in index.json). */
+/* *usable is false for a clip that is dropped; index.json has the reason. */
 static weft_status sample_open(job *j, const clip *c, sample_parts *s, bool *usable)
 {
     struct stat st;
@@ -438,7 +438,7 @@ static uint64_t plan_hash(const job *j, int64_t from, int64_t to)
     return hash;
 }
 
-/* The note says that the shard is being written: nothing of another's was there then. */
+/* Whether the note marks a shard that is being written, in a place without files of others. */
 static bool is_begun(const json_t *note)
 {
     return json_is_true(json_object_get(note, "begun"));

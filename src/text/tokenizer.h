@@ -19,7 +19,7 @@ typedef struct weft_tokenizer weft_tokenizer;
 
 /* `path`: one of the files, or a folder. A folder is searched for the first file in the order
  * above, then its "tokenizer" folder and similar ones next to it. WEFT_E_FORMAT: a file is invalid;
- * the message says how. WEFT_E_UNSUPPORTED: the kind or its splitting is not supported. */
+ * the message has the reason. WEFT_E_UNSUPPORTED: the kind or its splitting is not supported. */
 weft_status weft_tokenizer_open(const char *path, weft_tokenizer **tokenizer);
 void weft_tokenizer_close(weft_tokenizer *tokenizer); /* accepts NULL */
 

@@ -12,7 +12,7 @@ static int64_t number(const uint8_t *at, int bytes, bool big)
     return n;
 }
 
-/* TIFF: "II" or "MM", 42, where the first directory lies: a count, then entries of 12 bytes, each
+/* TIFF: "II" or "MM", 42, offset of the first directory: a count, then entries of 12 bytes, each
  * tag, type, count, value. Orientation is tag 0x0112, of type 3 (2 bytes). */
 static int from_tiff(const uint8_t *data, int64_t bytes)
 {

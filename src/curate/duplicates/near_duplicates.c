@@ -78,8 +78,8 @@ static split best_split(int bits, int64_t entries, double *work)
         for (int i = 0; i < bands; i++) {
             const int width = band_bits(bands, i);
             const double keys = s.radius[i] < 0 ? 0 : binomials(width, s.radius[i]);
-            /* each band's table is made once more; keys are cheaper than entries, which lie
-             * anywhere in memory */
+            /* each band's table is built once more; keys are cheaper than entries, which are
+             * at random addresses */
             sum += keys > MAX_MASKS ? HUGE_VAL
                                     : keys * (1 + 3 * (double)entries / ldexp(1, width)) +
                                           ldexp(1, width) / (double)(entries + 1);

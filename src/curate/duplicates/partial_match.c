@@ -67,7 +67,7 @@ static bool agrees(const pair *p, const double map[4])
 }
 
 /* b = map[0] * a + map[2] in x, [1] and [3] in y: least squares over the pairs that agree. Where
- * they lie too close together for two scales, one is kept. */
+ * they are too close together for two scales, one scale is used. */
 static int fit(const pair *list, int count, double map[4])
 {
     double n = 0, m[8] = {0};

@@ -129,7 +129,7 @@ typedef struct reader {
     int64_t damaged_regions; /* number of damaged regions */
 } reader;
 
-/* *data: the bytes at `at`, which lie inside the archive; until the next call. */
+/* *data: the bytes at `at`, inside the archive; valid until the next call. */
 static weft_status view(reader *r, int64_t at, int64_t bytes, const unsigned char **data)
 {
     window *w = &r->window;

@@ -451,7 +451,7 @@ static weft_status append(machine *m)
     return add(m, to, value);
 }
 
-/* A container that is made of what lies above the mark. */
+/* Pushes a container of the stack's items above the mark. */
 static weft_status push_gathered(machine *m, weft_pickled_kind kind)
 {
     weft_pickled *v = make(m, kind);

@@ -11,7 +11,7 @@ int64_t weft_tensors_sum_at(const void *header, int64_t bytes);
  * Files without a checksum pass. */
 weft_status weft_tensors_verify(const weft_tensors *tensors);
 
-/* Each appends the tensors of one mapped file, checked: their data lie inside the map. */
+/* Appends the tensors of a mapped file, and checks that their data are inside the map. */
 weft_status weft_safetensors_read(weft_tensors *ts, const char *path, const weft_map *map);
 
 #endif

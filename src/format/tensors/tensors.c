@@ -126,7 +126,7 @@ out:
     return status;
 }
 
-/* Adds each file that the index names once, then checks that it says where each tensor is. */
+/* Adds each file of the index once, then checks that the index has the file of each tensor. */
 static weft_status add_index(weft_tensors *ts, const char *path)
 {
     json_t *json = NULL;

@@ -36,13 +36,13 @@ typedef struct weft_saved_latents {
 weft_status weft_saved_latents_writer(const char *path, weft_tensors_writer **writer);
 /* Writes the file atomically. Ignores `saved->file`. */
 weft_status weft_saved_latents_write(const char *path, const weft_saved_latents *saved);
-/* Sets *whole to false if the file is truncated or its checksum differs; the error message says
- * which. A file of another kind or version counts as whole. */
+/* Sets *whole to false if the file is truncated or its checksum differs; the error message names
+ * the reason. A file of another kind or version counts as whole. */
 weft_status weft_saved_latents_verify(const char *path, bool *whole);
 /* Opens saved latents; close with weft_saved_latents_close. WEFT_E_FORMAT: not such a file, or
  * damaged. */
 weft_status weft_saved_latents_open(const char *path, weft_saved_latents *saved);
-/* Returns `opened`, the status of opening. For a damaged file the error message says how to
+/* Returns `opened`, the status of opening. For a damaged file the error message explains how to
  * continue without the file. */
 weft_status weft_saved_latents_damaged(weft_status_code opened);
 void weft_saved_latents_close(weft_saved_latents *saved); /* accepts a zeroed struct */

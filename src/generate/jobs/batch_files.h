@@ -1,4 +1,4 @@
-/* Writes and removes the saved files of a batch, as the table of job_rules.def says. */
+/* Writes and removes the saved files of a batch by the table of job_rules.def. */
 #ifndef WEFT_GENERATE_JOBS_BATCH_FILES_H
 #define WEFT_GENERATE_JOBS_BATCH_FILES_H
 
