@@ -178,7 +178,8 @@ class Model(Kind):
 
 
 class Film(Kind):
-    """Curated videos: every damaged one has a line that reports it, or its clips are the undamaged ones."""
+    """Curated videos: every damaged one has a line that reports it, or its clips are
+    the undamaged ones."""
 
     def fresh(self, folder):
         super().fresh(folder)

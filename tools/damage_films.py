@@ -5,9 +5,9 @@ position of its data.
     damage_films.py --weft build/weft --work DIR [--codecs hevc,vp9,...]
                     [--sizes 60,500,4000,20000] [--seed S] [--seconds N] FILM...
 
-For each codec and size of noise it prints the number of frames in accepted clips that are below 30 dB
-of the undamaged copy, with `video.check_corruption` off and on, the number of frames in clips, and
-the frames that undamaged copies lose with the check (which must be 0)."""
+For each codec and size of noise it prints the number of frames in accepted clips that are below 30
+dB of the undamaged copy, with `video.check_corruption` off and on, the number of frames in clips,
+and the frames that undamaged copies lose with the check (which must be 0)."""
 import argparse
 import json
 import math

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/bert.json and .safetensors: outputs and gradients of a small random BertModel. Also
-writes the ids of tests/golden/tok_bert.json, whose texts and vocabulary stay unchanged. Needs PyTorch,
-transformers and safetensors; run from the root of the checkout."""
+"""Makes tests/golden/bert.json and .safetensors: outputs and gradients of a small random BertModel.
+Also writes the ids of tests/golden/tok_bert.json, whose texts and vocabulary stay unchanged. Needs
+PyTorch, transformers and safetensors; run from the root of the checkout."""
 import json
 
 import torch

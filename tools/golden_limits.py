@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/t5_buckets.* and cogvideox_narrow.*: outputs and gradients of a T5 encoder whose
-number of buckets 4 does not divide, and of a CogVideoX transformer with heads narrower than 16. Needs
-PyTorch, transformers, diffusers and safetensors; run from the root of the checkout."""
+"""Makes tests/golden/t5_buckets.* and cogvideox_narrow.*: outputs and gradients of a T5 encoder
+whose number of buckets 4 does not divide, and of a CogVideoX transformer with heads narrower than
+16. Needs PyTorch, transformers, diffusers and safetensors; run from the root of the checkout."""
 import json
 
 import torch

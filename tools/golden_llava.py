@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/llava.json and .safetensors: outputs and gradients of a small random
-LlavaForConditionalGeneration with two images and two texts as input. Needs PyTorch, transformers and
-safetensors; run from the root of the checkout."""
+LlavaForConditionalGeneration with two images and two texts as input. Needs PyTorch, transformers
+and safetensors; run from the root of the checkout."""
 import json
 
 import torch

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/pipelines: folders of tiny random models as diffusers saves its pipelines, and the
-latents that these pipelines compute from a given noise. Needs PyTorch, diffusers and transformers; run
-from the root of the checkout with names of pipelines (none: all). No other part of weft needs them.
+"""Makes tests/golden/pipelines: folders of tiny random models as diffusers saves its pipelines, and
+the latents that these pipelines compute from a given noise. Needs PyTorch, diffusers and
+transformers; run from the root of the checkout with names of pipelines (none: all). No other part
+of weft needs them.
 
     wan22     two experts with a boundary, UMT5 with zeros after the text, a negative prompt
     hunyuan   Llama with its template and CLIP's pooled vector, embedded guidance
     hunyuan_i2v      an image as vision input of LLaVA with the prompt; its latents follow the noisy
-              ones on channels; guidance by a second prompt. The golden latents keep the first latent
-              frame, which the pipeline drops at the end
-    hunyuan_replace  the same with the image in place of the first frame and embedded guidance; a prompt
-              that is too long
-    flux      an image: T5 and CLIP's pooled vector, embedded guidance, noise levels shifted by resolution
+              ones on channels; guidance by a second prompt. The golden latents keep the first
+              latent frame, which the pipeline drops at the end
+    hunyuan_replace  the same with the image in place of the first frame and embedded guidance; a
+              prompt that is too long
+    flux      an image: T5 and CLIP's pooled vector, embedded guidance, noise levels shifted by
+              resolution
     flux_schnell  the same without guidance, with 256 text tokens
     hidream   an image: pooled vectors of two CLIPs, T5, and all layers of Llama; not square; the
               prediction has the other sign
@@ -18,8 +20,8 @@ from the root of the checkout with names of pipelines (none: all). No other part
     hunyuan_dit_11  the same with a style and the sizes of the image
     latte     T5 embeddings of the prompt's length, for the negative prompt, too; the prediction has
               additional variance channels
-    wan_i2v   an image: CLIP tokens, mask and latents after the noisy ones; the image has another size and
-              aspect
+    wan_i2v   an image: CLIP tokens, mask and latents after the noisy ones; the image has another
+              size and aspect
     wan_flf   the same from a first frame to a last one
     wan_ti2v  the latents of the image in place of the first frame, a timestep per token
     wan_over  video-to-video (strength 0.7)
@@ -29,11 +31,11 @@ from the root of the checkout with names of pipelines (none: all). No other part
     cog_i2v   the latents of an image after the noisy ones, without a mask
     cog15     tokens of two latent frames: three latent frames are padded to four
     cog15_i2v the same with an image, whose latents have inverse scaling, and its offset
-    cosmos2   an image in place of the first frame with a mask, a timestep per frame; at 12 frames per
-              second. Its first frame is set to the latents of the image: the pipeline ends one noise
-              level before them
-    *_variants  of existing folders: embedded guidance with a negative prompt, given noise levels, dynamic
-              guidance of CogVideoX, and other schedulers"""
+    cosmos2   an image in place of the first frame with a mask, a timestep per frame; at 12 frames
+              per second. Its first frame is set to the latents of the image: the pipeline ends one
+              noise level before them
+    *_variants  of existing folders: embedded guidance with a negative prompt, given noise levels,
+              dynamic guidance of CogVideoX, and other schedulers"""
 import base64
 import json
 import os

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/sched_*.json and .safetensors: trajectories of the schedulers of diffusers with a
-linear model, in f32 on a CPU, with the noise that they draw. Each run is repeated in f64, and the
-difference is in the json. Needs PyTorch, diffusers, scipy and safetensors; run from the root of the
-checkout."""
+"""Makes tests/golden/sched_*.json and .safetensors: trajectories of the schedulers of diffusers
+with a linear model, in f32 on a CPU, with the noise that they draw. Each run is repeated in f64,
+and the difference is in the json. Needs PyTorch, diffusers, scipy and safetensors; run from the
+root of the checkout."""
 import importlib
 import json
 

@@ -3,22 +3,22 @@
 
     kills.py --weft build/weft --work DIR [--rounds N] [--seed S] [--phases train2,curate,...] [--load N]
 
-A round draws a phase. Then it draws up to three times a victim (one rank, all ranks, the launcher), a
-signal and a moment, and starts the same command again each time; the last start runs to the end. Errors
-are:
+A round draws a phase. Then it draws up to three times a victim (one rank, all ranks, the launcher),
+a signal and a moment, and starts the same command again each time; the last start runs to the end.
+Errors are:
 
-  - a final result that differs in a byte from an undisturbed run: losses, checkpoints, latents, exports,
-    clips, lists, shards, videos
+  - a final result that differs in a byte from an undisturbed run: losses, checkpoints, latents,
+    exports, clips, lists, shards, videos
   - a file under its final name that is incomplete at any moment
   - temporary files (.tmp.PID, .step-N, .gone-N) that stay; a process that outlives its launcher
-  - after SIGTERM or SIGINT: an exit code other than 130, or a newest checkpoint that is not of the last
-    step
+  - after SIGTERM or SIGINT: an exit code other than 130, or a newest checkpoint that is not of the
+    last step
   - a stopped (SIGSTOP) or killed rank that the other ranks do not name within the timeout
 
 Phases slow-... are layouts over slow links, so that most moments are inside a collective. Phases
-save-... write a checkpoint after each step. In both, the launcher does not end the other ranks when one
-is killed: each of them must name it, and the operations that they were in are counted. `--kept` reuses
-the undisturbed runs in DIR. Phases of several ranks need mpirun."""
+save-... write a checkpoint after each step. In both, the launcher does not end the other ranks when
+one is killed: each of them must name it, and the operations that they were in are counted. `--kept`
+reuses the undisturbed runs in DIR. Phases of several ranks need mpirun."""
 import argparse
 import collections
 import hashlib
@@ -141,7 +141,7 @@ for name in ("zero2", "fsdp-tp", "pp-zero1", "pp-ring"):
     PHASES["save-" + name] = layout(LAYOUTS[name], "checkpoint.interval=1", "checkpoint.keep_latest=3")
 
 
-# ---- contents of a folder ---------------------------------------------------------------------------------------------
+# ---- contents of a folder ----------------------------------------------------------------------
 
 def digest(data):
     return hashlib.sha1(data).hexdigest()[:16]
@@ -353,7 +353,7 @@ def check_stop(phase, whole, run, who, how, code, before):
     if not differences(whole["content"], content(out)):
         return wrong  # the signal came after the end
     if how in (signal.SIGTERM, signal.SIGINT) and "stopping cleanly" in text and code != 0:
-        if code != 130 and not (who == "launcher" and phase.ranks > 1):  # mpirun exits with 1 after a signal
+        if code != 130 and not (who == "launcher" and phase.ranks > 1):  # mpirun exits with 1
             wrong.append(f"{how.name}: exit code {code}, not 130")
         if phase.verb == "generate":
             return wrong
@@ -511,7 +511,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--phases", default=",".join(PHASES))
-    parser.add_argument("--load", type=int, default=0, help="number of processes that compute at the same time")
+    parser.add_argument("--load", type=int, default=0, help="processes that compute at the same time")
     parser.add_argument("--kept", action="store_true")
     parser.add_argument("--deadline", type=int, default=DEADLINE)
     parser.add_argument("--mpirun", default=shutil.which("mpirun.openmpi") or shutil.which("mpirun") or "mpirun")

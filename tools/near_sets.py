@@ -5,8 +5,8 @@
     near_sets.py score CURATED                                             of a `weft curate --in OUT --out CURATED`
 
 A copy of NAME.mp4 is called NAME--KIND.mp4. A copy counts as found if all its shots are rejected as
-duplicates of the original or of its copies. A video whose shots are rejected for another video's is a
-false pair."""
+duplicates of the original or of its copies. A video whose shots are rejected for another video's is
+a false pair."""
 import argparse
 import collections
 import json

@@ -6,11 +6,11 @@
     tools/shot_sets.py score OUT/shots.json found.jsonl
 
 Needs python3 and ffmpeg. Videos have about 320 x 180 and 20 s, in H.264, HEVC, VP9, MPEG-4, MPEG-2,
-ProRes, Motion JPEG and AV1 (those that ffmpeg can write), 10 to 120 frames per second; some have odd
-sizes, bars or noise. Kinds:
+ProRes, Motion JPEG and AV1 (those that ffmpeg can write), 10 to 120 frames per second; some have
+odd sizes, bars or noise. Kinds:
 
-    mixed   cuts, dissolves, long ones (2 to 3 s), fades through black and white, wipes, irises; some
-            flashes and shaken cameras
+    mixed   cuts, dissolves, long ones (2 to 3 s), fades through black and white, wipes, irises;
+            some flashes and shaken cameras
     cuts, long, fades, wipes   hard cuts, long dissolves, fades, wipes and irises only
     flash   cuts, and one to three flashes of one to three frames in every shot
     shake   cuts, and a shaken camera for most of every shot
@@ -18,10 +18,12 @@ sizes, bars or noise. Kinds:
 Flashes and shaking are not boundaries: boundaries found there are counted separately, per minute of
 such footage. The same footage and seed make the same videos with the same version of ffmpeg.
 
-The longest part without a hard cut of each file of FOOTAGE is used (ffmpeg's scene score). Name files
-that contain soft transitions with --without. --only uses files with one of these words in their names.
+The longest part without a hard cut of each file of FOOTAGE is used (ffmpeg's scene score). Name
+files that contain soft transitions with --without. --only uses files with one of these words in
+their names.
 
-In shots.json `frame` is the first frame of the new shot; start .. end are the frames that are mixed, dimmed or a held colour."""
+In shots.json `frame` is the first frame of the new shot; start .. end are the frames that are
+mixed, dimmed or a held colour."""
 import argparse, json, math, os, random, re, subprocess, sys
 from fractions import Fraction
 
@@ -188,7 +190,8 @@ KINDS = {'mixed': ['cut'] * 4 + ['dissolve'] * 3 + ['long', 'black', 'black', 'w
 
 
 def film(r, shots, kind, fps, length):
-    """Frames and boundaries of one video, and the positions of flashes and shaking, which are not boundaries."""
+    """Frames and boundaries of one video, and the positions of flashes and shaking, which are not
+    boundaries."""
     frames, boundaries, before = [], [], None
     apart, source = {'flash': [], 'shake': []}, []
     while len(frames) < length * fps:
