@@ -10,7 +10,7 @@ typedef struct example {
     const char *config;
     weft_model_size size;
     int blocks, attentions;
-    bool told; /* its blocks read what depends on the time alone */
+    bool told; /* its blocks read values that depend on the timestep only */
 } example;
 
 #define GIVEN(port) (1u << WEFT_PORT_##port)

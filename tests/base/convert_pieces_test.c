@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-enum { COUNT = 700 }; /* more than two of the pieces that conversions are made in */
+enum { COUNT = 700 }; /* more than two of the blocks in which elements are converted */
 
 Test(convert, many_elements_are_converted_like_one)
 {

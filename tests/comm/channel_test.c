@@ -161,7 +161,7 @@ static weft_status cross(member *m)
         memset(out, 'a' + 2 * i + m->rank, (size_t)bytes);
         WEFT_GO(weft_group_send(world, WEFT_CHANNEL_HANDOFF, !m->rank, out, bytes));
     }
-    memset(out, 0, (size_t)bytes); /* what was sent is the sender's no more */
+    memset(out, 0, (size_t)bytes); /* the sender may overwrite its buffer after sending */
     for (int i = 0; i < 2; i++) {
         WEFT_GO(weft_group_recv(world, WEFT_CHANNEL_HANDOFF, !m->rank, in, bytes));
         for (int64_t k = 0; k < bytes && status == WEFT_OK; k++)
@@ -226,7 +226,7 @@ static float value_of(int schedule, int exchange, int rank, int64_t at)
 static weft_status check_sum(const entry *e, const sum *s, int schedule, int index)
 {
     for (int64_t k = 0; k < e->length; k++) {
-        float wanted = 0; /* whole numbers: exact in any order */
+        float wanted = 0; /* integers: exact in any order */
         for (int j = 0; j < e->count; j++)
             wanted += value_of(schedule, index, e->members[j], k);
         if (s->data[k] != wanted)

@@ -101,7 +101,7 @@ Test(choices, a_file_gives_them_back_and_what_is_none_is_refused)
         cr_expect(!bad[i].value || (at->value && !strcmp(at->value, bad[i].value)), "%s",
                   weft_error_message());
     }
-    cr_expect_eq(again.count, 2, "what was there is gone");
+    cr_expect_eq(again.count, 2, "the earlier rows were removed");
     weft_coll_tuning_free(&c);
     weft_coll_tuning_free(&again);
 }

@@ -32,7 +32,7 @@ typedef struct job {
     char text[512];
 } job;
 
-/* Value of element i of the whole tensor in rank r's eyes (terms of a sum differ by rank). */
+/* Value of element i of the complete tensor on rank r (terms of a sum differ by rank). */
 static double element(int64_t i, int rank)
 {
     return (double)((i * 7919 + 13) % 1009) / 64 + (double)rank * 1000.25;
@@ -61,7 +61,7 @@ static weft_shape part(const job *j, int dim, int k, int me, int64_t *start)
     return s;
 }
 
-/* Index in the whole tensor of element i of the part that begins at `start` along `dim`. */
+/* Index in the complete tensor of element i of the shard that begins at `start` along `dim`. */
 static int64_t global_index(const job *j, const weft_shape *s, int dim, int64_t start, int64_t i)
 {
     int64_t index = 0, step = 1;

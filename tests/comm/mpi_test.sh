@@ -26,7 +26,7 @@ for n in 2 3; do check "ranks_have_the_losses_of_one_$n" ranks_have_the_losses_o
 
 a_stalled_rank_is_named() {
     mpi -n 3 "$ranks" stall >out 2>err && fail "stall: exit code 0"
-    has_message err rank-failed rank=1 'value=?*' level=error || fail "stall: not as expected"
+    has_message err rank-failed rank=1 'value=?*' level=error || fail "stall: another message than expected"
     # not before the timeout of 3 s
     python3 -c 'import sys; sys.exit(not float(sys.argv[1]) >= 3)' "$(message_field value err rank-failed rank=1 'value=?*')" ||
         fail "the rank is given up before the timeout"

@@ -189,7 +189,7 @@ static void *meets_then_sends(void *self)
     cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
     weft_simulated_links_wait(j->turns, j->rank, &x);
     atomic_store(&waited, true);
-    while (!atomic_load(&met)) /* what it waits for comes, and it does not see that yet */
+    while (!atomic_load(&met)) /* the message arrives, but the rank has not seen it yet */
         sched_yield();
     wait_until_others_sleep();
     cr_assert_eq(weft_simulated_links_advance(j->turns, j->rank, &x), WEFT_OK);

@@ -31,7 +31,7 @@ static void expect(const weft_curate_config *c, const char *score, double value,
     json_decref(shot);
 }
 
-/* Each limit rejects what is just outside it and accepts what is on it. */
+/* Each limit rejects values just outside and accepts the limit itself. */
 Test(judge, each_limit_counts)
 {
     weft_curate_config c = {0};

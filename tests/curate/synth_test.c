@@ -103,7 +103,7 @@ Test(synth, files_say_what_they_show)
         weft_free(path);
     }
     cr_assert_eq(shots, 30);
-    cr_assert_geq(right, 30, "%d of 30 shots show what their caption says", (int)right);
+    cr_assert_geq(right, 30, "%d of 30 shots show the shape of their caption", (int)right);
     cr_assert_eq(weft_synth_write(dir, &small, &report), WEFT_E_ARG,
                  "an earlier set is not mixed in");
     weft_names_free(&names);

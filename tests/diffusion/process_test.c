@@ -147,7 +147,7 @@ Test(process, an_expert_draws_its_part)
     }
 }
 
-/* Every time is drawn alike; alpha and sigma are the table's, the weight min-SNR's. */
+/* Timesteps are uniform; alpha and sigma are those of the table, the weight is that of min-SNR. */
 Test(process, ddpm_draws)
 {
     weft_noise_process_config c = weft_noise_process_defaults;

@@ -244,7 +244,7 @@ static void three_legs(weft_solver_step *leg)
                  WEFT_OK);
 }
 
-/* Caches key what they keep by the step. Heun's last step, to data, is an Euler step. */
+/* Caches store their residuals by step. Heun's last step, to data, is an Euler step. */
 Test(sampler, tells_the_step)
 {
     weft_solver_step leg[3];

@@ -28,7 +28,7 @@ static weft_solver_step *lay(const weft_scheduler *s, int64_t steps, double mu)
     return leg;
 }
 
-/* Each error names the file, the field and what would do. */
+/* Each error names the file, the field and a valid value. */
 Test(scheduler, refuses_by_name)
 {
     static const struct {
@@ -303,7 +303,7 @@ Test(scheduler, beta_spacing)
     free(leg);
 }
 
-/* Nothing of the data is left at the last time: exactly 0, and the way down is whole. */
+/* The share of the data at the last timestep is exactly 0, and the trajectory is complete. */
 Test(scheduler, zero_snr_is_zero)
 {
     static const char *const classes[] = {"DDIMScheduler", "CogVideoXDDIMScheduler",

@@ -12,7 +12,7 @@
 typedef struct allocations {
     long own, others; /* calls from this executable, which is all of weft; from the libraries */
     long largest;     /* bytes, of our own */
-    long aligned;     /* bytes, of our own aligned_alloc: what tensors live in */
+    long aligned;     /* bytes of weft's aligned_alloc, for tensors */
 } allocations;
 
 void allocations_begin(void); /* from all threads, from now */

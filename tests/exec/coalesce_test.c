@@ -65,7 +65,7 @@ static weft_graph *build(const rank_job *j)
         snprintf(name, sizeof name, "x%d", i);
         weft_value x = weft_input(g, name, s.dtype, WEFT_SHAPE(s.count));
         if (i % 3 == 1 &&
-            s.dtype == WEFT_F32) /* made by a kernel, so that it dies where it is summed */
+            s.dtype == WEFT_F32) /* made by a kernel, so that its last use is the reduction */
             x = weft_affine(g, x, 1.5, 0);
         x = weft_emit(g, WEFT_OP_ALL_REDUCE, &x, 1, &(weft_attr_comm){.axis = s.axis});
         if (i % 11 == 10 && weft_value_ok(before)) { /* needs a sum of before at once */

@@ -476,7 +476,7 @@ Test(feature_cache, two_axes_and_three_ranks)
     static const char *const axes[] = {"cp=3", "dp=2,cp=2", "cp=2,tp=2", "sp=2,cp=2",
                                        "fsdp=2,cp=2"};
     for (int i = 0; i < DENOISERS_OF; i++)
-        for (int k = 0; k < 2; k++) { /* layouts take turns with families */
+        for (int k = 0; k < 2; k++) { /* layouts alternate over families */
             job as = {.model = &denoisers_of[i],
                       .rule = &rules[(i + k) % 2 ? 3 : 1],
                       .axes = "",

@@ -53,7 +53,7 @@ typedef struct job {
     weft_mesh mesh;
     weft_comm *comm;
     int rank;
-    float *out; /* the whole prediction */
+    float *out; /* the complete prediction */
     int64_t count, sent, arena, made[WEFT_MADE];
 } job;
 
@@ -197,7 +197,7 @@ static double distance(const job *a, const job *b)
     }
 static const weft_comm_overlap off = {.kind = WEFT_COMM_OVERLAP_OFF};
 
-/* All slices of one setting against one rank, and against whole layers, in f32 to `close`. */
+/* All slices of a setting compared with one rank and with unsliced layers, in f32 to `close`. */
 static void compare_to(const char *model, const char *mesh, const int64_t size[4], bool mask,
                        double close)
 {
@@ -234,7 +234,7 @@ static void compare(const char *model, const char *mesh, const int64_t size[4], 
     compare_to(model, mesh, size, mask, 1e-6);
 }
 
-/* Whole layers against one rank. */
+/* Unsliced layers compared with one rank. */
 static void compare_plain(const char *model, const char *mesh, const int64_t size[4], bool mask)
 {
     setting at = {model, "", size[0], size[1], size[2], size[3], mask, off, false};

@@ -70,7 +70,7 @@ Test(memory, a_run_allocates_nothing_cpu)
     count_one(&weft_backend_cpu);
 }
 
-/* What bind reserves for tensors has exactly the predicted size. */
+/* Binding reserves exactly the predicted bytes for tensors. */
 Test(memory, reserved_is_predicted)
 {
     const weft_backend *const backends[] = {&weft_backend_ref, &weft_backend_cpu};

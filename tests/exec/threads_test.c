@@ -42,7 +42,7 @@ static outcome run(int option, int compile, int bind, int at_run)
     const weft_program_options options = {.guard = true, .threads = option};
     cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK);
     cr_assert_eq(weft_program_compile(g, &options, &p), WEFT_OK, "%s", weft_error_message());
-    cr_expect_eq(weft_host_threads(), compile, "the caller's number stays");
+    cr_expect_eq(weft_host_threads(), compile, "the caller's number of threads changed");
     weft_host_set_threads(bind);
     cr_assert_eq(weft_program_bind(p, store, NULL), WEFT_OK, "%s", weft_error_message());
     weft_host_set_threads(at_run);

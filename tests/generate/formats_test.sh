@@ -98,7 +98,7 @@ a_list_of_mixed_names_is_completed() {
     stat -c '%n %i %Y' list/a.webm list/c.png list/0003.mp4 >before
     rm list/deep/b.gif
     quietly "$WEFT" generate "${list[@]}" --out list --resume
-    has_message quiet.log run-resumed file=list value=3 || fail "a list of mixed names with --resume"
+    has_message quiet.log run-resumed file=list value=3 || fail "a list of mixed names does not resume with 3 videos"
     stat -c '%n %i %Y' list/a.webm list/c.png list/0003.mp4 | diff before - || fail "a finished video was made from scratch"
     cmp whole.gif list/deep/b.gif || fail "the missing .gif has other bytes"
 }

@@ -74,7 +74,7 @@ refused() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
     "$WEFT" generate --model model --prompt x --frames 5 --height 64 --width 64 --out no.mp4 "$@" >refused.log 2>&1 && fail "$*: not refused"
-    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
+    has_message refused.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
     refused option-conflict key=--weights 'text~=--pass weight_streaming=off' -- --weights stream --pass weight_streaming=off

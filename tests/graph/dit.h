@@ -13,9 +13,9 @@ typedef struct dit_setup {
 /* Inputs batch.latents, batch.text, batch.key; outputs prediction and the loss. `user` is a
  * dit_setup. */
 weft_graph *dit_build(void *user);
-/* Composed of what the family and weft know; freed by weft_recipe_free. */
+/* The recipe of the family, combined for the mesh; freed by weft_recipe_free. */
 weft_recipe dit_recipe(const weft_mesh *mesh);
-/* Values of sources by name and index in the whole tensor. */
+/* Values of sources by name and index in the complete tensor. */
 double dit_fill(void *user, const char *name, weft_dtype dtype, int64_t index);
 
 #endif

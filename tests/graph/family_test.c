@@ -390,7 +390,7 @@ typedef struct own_tokens {
     bool moved; /* by the pass */
 } own_tokens;
 
-/* Noised data, and a loss against what data and noise say, as training has it. */
+/* Noised data and the loss of training: the target is computed from data and noise. */
 static weft_graph *build_noised(const setup *s)
 {
     const weft_model model = model_of(s->config);
@@ -445,7 +445,7 @@ static void add_gradients(weft_graph *g)
     weft_free(grad);
 }
 
-/* On one rank loss and gradients are those of the graph that the pass was given. */
+/* On one rank loss and gradients are those of the graph before the pass. */
 static void check_moved(own_tokens *o, const char *name)
 {
     weft_graph *g[2] = {build_noised(o->setup), build_moved(o)};

@@ -134,7 +134,7 @@ Test(graph, errors_name_scope_op_and_shapes)
         const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(2, 6));
         const weft_value y = table[i].call(g, x);
         cr_expect_not(weft_value_ok(y), "case %zu gives a value", i);
-        /* Sticky: later calls do nothing, and the first error is what is reported. */
+        /* Sticky: later calls do nothing, and the first error is reported. */
         cr_expect_not(weft_value_ok(weft_add(g, y, x)));
         weft_output(g, "y", y);
         weft_graph_pop(g);
@@ -623,7 +623,7 @@ Test(graph, verify_finds_every_damage)
     }
 }
 
-/* ---- autodiff costs what is needed --------------------------------------------------------- */
+/* ---- autodiff computes needed gradients only ----------------------------------------------- */
 
 Test(graph, frozen_params_cost_nothing)
 {

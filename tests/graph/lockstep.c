@@ -18,7 +18,7 @@ static weft_view make_view(weft_dtype dtype, const weft_shape *shape)
     return v;
 }
 
-/* Offset in the whole tensor of element `i` of the part. */
+/* Offset in the complete tensor of element `i` of the shard. */
 static int64_t whole_index(const weft_shape *part, const weft_shape *whole, const int64_t *start,
                            int64_t i)
 {

@@ -7,14 +7,14 @@
 #include "graph/graph.h"
 #include "kernel/view.h"
 
-/* Element `index` of the whole tensor `name`. */
+/* Element `index` of the complete tensor `name`. */
 typedef double lockstep_fill(void *user, const char *name, weft_dtype dtype, int64_t index);
 
 typedef struct lockstep {
     int ranks;
     weft_graph *const *graph;
     weft_view **value; /* [rank][value id]: floats as f64; owned */
-    char error[256];   /* "" or what went wrong */
+    char error[256];   /* "" or the error */
 } lockstep;
 
 /* Always returns one; look at ->error. */

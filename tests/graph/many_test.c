@@ -19,7 +19,7 @@ enum { INPUTS = 200, W = 16 };
 
 typedef struct joined {
     int dim;
-    bool square; /* parts are made, not given, and read later: they can be made in their place */
+    bool square; /* inputs are computed and have later readers: they can be written in place */
     bool hidden; /* the joined value is no output */
 } joined;
 
@@ -89,7 +89,7 @@ static void check_outputs(const ranks_result *r, const joined *j)
     }
 }
 
-/* Bitwise as given, also where parts are made in their place, which the guard's checker proves. */
+/* Bitwise, also if inputs are computed in place, which the guard's checker verifies. */
 Test(many, as_a_program)
 {
     static const joined cases[] = {{0}, {1}, {0, .square = true}};
@@ -115,7 +115,7 @@ static int64_t nodes_of(const weft_graph *g, weft_op op, int inputs)
     return count;
 }
 
-/* Passes hand all inputs on. */
+/* Passes keep all inputs. */
 Test(many, passes)
 {
     joined j = {0, .hidden = true};
@@ -127,7 +127,7 @@ Test(many, passes)
     cr_assert_eq(weft_pass_order(recomputed, 0, &ordered), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_graph_verify(ordered), WEFT_OK, "%s", weft_error_message());
     cr_expect_eq(nodes_of(g, WEFT_OP_CONCAT, INPUTS), 1);
-    cr_expect_eq(nodes_of(ordered, WEFT_OP_CONCAT, INPUTS), 2, "and again for the backward");
+    cr_expect_eq(nodes_of(ordered, WEFT_OP_CONCAT, INPUTS), 2, "forward and backward");
     cr_expect_eq(nodes_of(ordered, WEFT_OP_SLICE, 1), INPUTS, "a gradient each");
     weft_graph_free(ordered);
     weft_graph_free(recomputed);

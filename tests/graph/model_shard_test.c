@@ -90,7 +90,7 @@ Test(model_shard, pairs_and_three)
     check("dp=2,tp=2,cp=2", even);
 }
 
-/* ---- what goes over the wire --------------------------------------------------------------- */
+/* ---- bytes sent ---------------------------------------------------------------------------- */
 
 typedef struct traffic {
     int count[WEFT_OP_COUNT]; /* collectives of at least `least` bytes on the wire */
@@ -180,7 +180,7 @@ Test(model_shard, a_ring_moves_keys_and_values_only)
     cr_expect_eq(both.count[WEFT_OP_RING_SHIFT], 2 * 2 * 2 * 3);
 }
 
-/* The whole step: global norm, clipping, AdamW with its moments, the average. */
+/* The complete step: global norm, clipping, AdamW with its moments, EMA. */
 static void step(weft_graph *g)
 {
     const weft_optimizer_config config = {.beta1 = 0.9,

@@ -23,7 +23,7 @@ typedef struct ranks_result {
 void ranks_run(int ranks, weft_graph *const *graph, const weft_backend *backend,
                lockstep_fill *fill, void *user, ranks_result *result);
 void ranks_free(int ranks, ranks_result *result);
-/* Offset in the whole tensor of element i of this rank's part. */
+/* Offset in the complete tensor of element i of this rank's shard. */
 int64_t ranks_place(const weft_attr_source *a, int64_t i);
 const ranks_output *ranks_find(const ranks_result *result, const char *name);
 

@@ -84,7 +84,7 @@ static weft_graph *local_graph(const trial *t, const weft_graph *whole, const we
     for (int o = 0; o < n->out_count; o++) {
         char name[16];
         snprintf(name, sizeof name, "out%d", o);
-        if (t->choice->expansion) /* what its nodes derive is what the row says */
+        if (t->choice->expansion) /* the layouts of its nodes are those of the row */
             cr_assert(memcmp(weft_value_get(g, out[o])->layout, &t->choice->out[o],
                              sizeof t->choice->out[o]) == 0);
         weft_output(g, name, out[o]);
@@ -92,7 +92,7 @@ static weft_graph *local_graph(const trial *t, const weft_graph *whole, const we
     return g;
 }
 
-/* Element `at` of the whole output `o`, from the ranks' parts. */
+/* Element `at` of the complete output `o`, from the ranks' shards. */
 static double assemble(const weft_view *const *part, weft_layout l, int ranks,
                        const weft_shape *whole, int64_t at)
 {
@@ -126,7 +126,7 @@ static void check_row(const op_case *c, const weft_layout_choice *choice, int ra
                      ranks, weft_error_message());
         part[r] = choice->expansion ? NULL : lockstep_run(1, &local[r], fill, &t);
     }
-    if (choice->expansion) { /* ranks exchange what they need */
+    if (choice->expansion) { /* ranks exchange the rows that they need */
         trial t = {c, choice, ranks, 0};
         part[0] = lockstep_run(ranks, local, fill, &t);
     }

@@ -36,7 +36,7 @@ void sharded_gradients(weft_graph *g)
     free(grad);
 }
 
-/* Where the local tensor of `output` begins in the whole one: whole ones at 0. */
+/* Offset of the local tensor of `output` in the complete one; 0 if it is not sharded. */
 static const int64_t *start_of(const weft_graph *g, const char *output)
 {
     static const int64_t zero[WEFT_MAX_RANK] = {0};

@@ -32,7 +32,7 @@ typedef struct kept {
     const char *name[512];
     double *data[512];
     int count;
-    int64_t offset; /* of the input's part in the whole */
+    int64_t offset; /* of the chunk in the complete input */
 } kept;
 
 static double fill(void *user, const char *name, weft_dtype dtype, int64_t index)
@@ -94,7 +94,7 @@ static void keep(kept *k, const weft_graph *g, const lockstep *l)
     }
 }
 
-/* Runs one piece and compares it with its part of the whole; the elements that it made. */
+/* Runs a chunk and compares it with its part of the video. Returns the number of elements. */
 static int64_t run_piece(const setup *s, bool decoder, weft_stream stream, int64_t frames, kept *k,
                          const weft_view *whole, int64_t made)
 {

@@ -86,7 +86,7 @@ static void fill_view(const operand *o, uint64_t seed, int place, weft_view *v,
     }
 }
 
-/* One run: views, scratch and what must be freed. */
+/* One run: views, scratch and owned memory. */
 typedef struct run {
     weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
     weft_kernel_args args;

@@ -65,7 +65,7 @@ finish
 S
 every_check_counts() {
     run "3 passed, 2 failed, 1 skipped" -- mixed
-    [ "$(grep -c '^not ok' run.log)" = 2 ] && grep -q '^a reason$' run.log || fail_with run.log "what failed is not printed"
+    [ "$(grep -c '^not ok' run.log)" = 2 ] && grep -q '^a reason$' run.log || fail_with run.log "the output of failed checks is not printed"
     ! grep -q '^ok 1 ' run.log || fail_with run.log "a check that passed is printed"
 }
 a_script_that_ends_early_fails() {

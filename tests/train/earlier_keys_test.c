@@ -11,7 +11,7 @@
 
 static char said[1 << 16];
 
-/* What log_changes prints about the dump of `folder`, whose values `yaml` has. */
+/* Output of log_changes for the dump of `folder`, with the values of `yaml`. */
 static const char *changes_of(const char *folder, const char *yaml)
 {
     FILE *file = tmpfile();

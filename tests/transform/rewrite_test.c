@@ -179,7 +179,7 @@ Test(rewrite, what_is_kept_is_made_again_bitwise)
     weft_graph_free(third);
 }
 
-/* The plan of a graph with copies elsewhere holds, and what it takes there. */
+/* Checks the plan of a graph with offloaded values; returns the bytes of the offload buffer. */
 static int64_t checked_away(const weft_graph *g)
 {
     weft_memory_plan plan;

@@ -18,7 +18,7 @@ static inline weft_buf footage_path(const char *file)
     return path;
 }
 
-/* What is known of each file (new reference); skips the test without footage. */
+/* The known data of each file (new reference); skips the test without footage. */
 static inline json_t *footage_manifest(void)
 {
     weft_buf path = footage_path("MANIFEST.json");

@@ -54,7 +54,7 @@ static void write_video(const char *path, int64_t w, int64_t h, int64_t frames)
         cr_assert_eq(weft_video_writer_rgb(writer, rgb, w * 3), WEFT_OK, "%s",
                      weft_error_message());
     }
-    cr_assert_not(weft_path_exists(path), "%s: there before it is whole", path);
+    cr_assert_not(weft_path_exists(path), "%s: exists before it is complete", path);
     cr_assert_eq(weft_video_writer_finish(writer), WEFT_OK, "%s", weft_error_message());
     weft_video_writer_close(writer);
     weft_free(rgb);
@@ -184,7 +184,7 @@ Test(formats, an_unfinished_file_does_not_stay)
         cr_assert_eq(weft_video_writer_rgb(writer, rgb, 96), WEFT_OK);
         weft_video_writer_close(writer);
         snprintf(command, sizeof command, "! ls %s* 2>/dev/null", path);
-        cr_assert_eq(system(command), 0, "%s: something stays", path);
+        cr_assert_eq(system(command), 0, "%s: temporary files are left", path);
         weft_free(path);
     }
 }

@@ -172,7 +172,7 @@ Test(video, clips_come_cropped_resampled_and_scaled)
     float *again = weft_alloc(6 * 32 * 32 * 3 * (int64_t)sizeof *clip);
     cr_assert_eq(weft_clip_read_memory(bytes, size, "memory", &q, again), WEFT_OK);
     cr_assert_eq(memcmp(clip, again, 6 * 32 * 32 * 3 * sizeof *clip), 0);
-    /* Twelve frames at 12 fps are the whole second; thirteen are not there. */
+    /* Twelve frames at 12 fps are the complete second; thirteen do not exist. */
     int64_t count;
     cr_assert_eq(weft_clip_count(path, 12, &count), WEFT_OK);
     cr_assert_eq(count, 12);

@@ -219,7 +219,7 @@ Test(near, hashes_are_text_and_mirrors)
     cr_assert_not(weft_phash_parse(NULL, &back));
 }
 
-/* Means of a grid of 4 x 4 cells, of planes whose rows are longer than the picture. */
+/* Means of a grid of 4 x 4 cells, of planes whose rows are longer than the frame. */
 Test(near, colours_are_means_of_cells)
 {
     enum { WIDTH = 72, HEIGHT = 44, STRIDE = 90 };

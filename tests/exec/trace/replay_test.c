@@ -50,7 +50,7 @@ static weft_graph *build(const weft_model *model)
     return g;
 }
 
-/* The first run compares what is exchanged, the second one counts. */
+/* In the first run ranks compare their collectives; the second run counts. */
 static weft_status run_twice(job *j, weft_program *program)
 {
     for (int turn = 0; turn < 2; turn++) {

@@ -278,7 +278,7 @@ static taken bound(int64_t windows, const char *away)
 
 Test(cache, what_grows_with_windows_is_no_memory, .init = setup, .fini = teardown)
 {
-    (void)bound(3, folder); /* what libraries take once */
+    (void)bound(3, folder); /* one-time allocations of libraries */
     const taken few = bound(3, folder), many = bound(30, folder), held = bound(30, NULL);
     cr_log_info("3 windows: %ld told, %ld of the heap, %ld of files; 30: %ld, %ld, %ld; without "
                 "files %ld, %ld",

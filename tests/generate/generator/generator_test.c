@@ -321,7 +321,7 @@ Test(tiles, beside_the_whole, .init = setup, .fini = teardown)
         free(all[i]->video);
 }
 
-/* What is too large is taken in tiles, and refused with the least where those are too large too. */
+/* Tiles are used if complete frames do not fit. If tiles do not fit, the error has the minimum. */
 Test(tiles, chosen_by_memory, .init = setup, .fini = teardown)
 {
     char path[200], text[64];

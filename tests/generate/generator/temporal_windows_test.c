@@ -23,7 +23,7 @@ Test(windows, all_frames_are_covered_and_shares_add_up)
                     }
                     cr_assert_float_eq(sum, 1, 1e-12);
                 }
-                for (int64_t i = 1; i < w.count; i++) /* neighbours share what was asked, or more */
+                for (int64_t i = 1; i < w.count; i++) /* neighbours share enough frames */
                     cr_assert_geq(weft_temporal_windows_first(&w, i - 1) + w.window -
                                       weft_temporal_windows_first(&w, i),
                                   overlap);

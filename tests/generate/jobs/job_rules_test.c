@@ -56,7 +56,7 @@ static const rule rules[] = {
     {WEFT_JOB_LATENTS, WEFT_JOB_FRESH, ALWAYS, WEFT_RULE_REMOVE},
     {WEFT_JOB_WINDOWS, WEFT_JOB_FRESH, ALWAYS, WEFT_RULE_REMOVE},
     {WEFT_JOB_LIST, WEFT_JOB_FRESH, ALWAYS, WEFT_RULE_EMPTY},
-    /* With --resume a finished video stays; a killed run may leave half a line. */
+    /* With --resume a finished video is kept; a killed run may leave a partial line. */
     {WEFT_JOB_VIDEO, WEFT_JOB_CHECKED, ALWAYS, WEFT_RULE_FINISHED},
     {WEFT_JOB_VIDEO, WEFT_JOB_CHECKED_LIST, ALWAYS, WEFT_RULE_FINISHED},
     {WEFT_JOB_LIST, WEFT_JOB_CHECKED_LIST, ALWAYS, WEFT_RULE_MEND},
@@ -289,7 +289,7 @@ static void run_killed(const moment *all, int count, weft_job_form form, bool sa
         d.found[file] = WEFT_JOB_DAMAGED;
     perform(&d, (weft_job_row){WEFT_JOB_FRESH, WEFT_JOB_ANY_FORM, saves});
     for (weft_job_file file = 0; file < WEFT_JOB_VIDEO; file++)
-        cr_expect_eq(d.found[file], WEFT_JOB_MISSING, "file %d stays", file);
+        cr_expect_eq(d.found[file], WEFT_JOB_MISSING, "file %d was not removed", file);
 }
 
 Test(job_rules, a_killed_run_continues_and_leaves_no_file)

@@ -266,7 +266,7 @@ enum { CLOCKED = 4, TURNS = 5 };
 typedef struct clocked_rank {
     weft_comm *comm;
     double now;
-    double seen[TURNS]; /* what its clock showed */
+    double seen[TURNS]; /* times of its clock */
 } clocked_rank;
 
 /* Every rank computes for longer than the one before it, then a megabyte goes down the line, then

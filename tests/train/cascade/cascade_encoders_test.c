@@ -60,7 +60,7 @@ static void check_shares(const weft_cascade_row *row, int64_t clips, int64_t deg
                          "%" PRId64 " units in pieces of %" PRId64 ", %" PRId64
                          " clips, degree %" PRId64,
                          row->units, row->piece, clips, degree);
-    /* the first piece may be longer than the others by what does not divide */
+    /* the first chunk may be longer than the others by the remainder */
     cr_assert(most <= best(pieces, clips, degree) + (row->piece > 1) * clips);
 }
 
@@ -114,7 +114,7 @@ static weft_bucket bucket_of(const job *j, const weft_model *model)
     return (weft_bucket){1, weft_grid_frames(&grid, j->s->latents), j->s->height, j->s->width};
 }
 
-/* This rank's frames: a function of the pixel in the whole. */
+/* This rank's frames: a function of the pixel in the complete clip. */
 static void fill(const job *j, const weft_model *model, weft_tensor *video)
 {
     const weft_grid grid = weft_model_grid(model);

@@ -78,7 +78,7 @@ static double gradient_distance(const cascade_job *many, int ranks, int step, we
                 const double term =
                     (double)((const float *)weft_store_find(many[r].grad[step], all->name)
                                  ->data)[i];
-                sum += many[r].zero > 0 ? term : term / ranks; /* else each has the whole */
+                sum += many[r].zero > 0 ? term : term / ranks; /* else each has all of it */
             }
             off += sum * sum;
             norm += alone * alone;

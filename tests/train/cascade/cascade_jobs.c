@@ -302,7 +302,7 @@ static void wait_encoded(cascade_job *j, int step)
         sched_yield();
 }
 
-/* No cascade begins before those end whose results it reads, but for the error of the clock. */
+/* No cascade begins before the end of the cascades that it reads, within the clock's error. */
 static weft_status check_order(cascade_job *j, const weft_cascade_run *run,
                                const weft_placed_iteration *plan, const weft_iteration_done *done)
 {

@@ -39,7 +39,7 @@ typedef struct cascade_plan {
     char id[3 * SAMPLES][16];
 } cascade_plan;
 
-/* Makes a random plan in any order of starts that keeps encoders before what reads them. */
+/* Makes a random plan in any order of starts with encoders before their readers. */
 void cascade_plan_make(cascade_plan *p, uint64_t seed, int64_t step, int ranks);
 
 /* Ticks instead of seconds: each read advances the clock, so that times do not depend on the speed

@@ -401,7 +401,7 @@ Test(checkpoint, damaged_ones_are_not_counted_and_stay)
     cr_assert(exists("step-00000015") && exists("step-00000010"), "a good one was removed");
     cr_assert(!exists("step-00000005"), "more checkpoints than keep_latest are retained");
     cr_assert(exists("step-00000099"), "a checkpoint that was not verified was removed");
-    /* what killed writers and killed removals left */
+    /* files of killed writers and of killed removals */
     snprintf(path, sizeof path, "%s/checkpoints/.step-00000017/m", root);
     cr_assert_eq(weft_make_dirs(path), WEFT_OK);
     snprintf(path, sizeof path, "%s/checkpoints/.gone-step-00000003/m", root);
@@ -410,7 +410,7 @@ Test(checkpoint, damaged_ones_are_not_counted_and_stay)
     cr_assert_eq(weft_make_dirs(path), WEFT_OK);
     save_steps(1, 1, (int64_t[]){20});
     cr_assert(!exists(".step-00000017") && !exists(".gone-step-00000003"));
-    cr_assert(exists("step-mine"), "what weft did not write was removed");
+    cr_assert(exists("step-mine"), "a folder that weft did not write was removed");
     cr_assert(exists("step-00000020") && !exists("step-00000015") && !exists("step-00000010"));
 }
 

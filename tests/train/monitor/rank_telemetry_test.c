@@ -135,7 +135,7 @@ static weft_status train(rank_job *j, weft_compiled_steps *cache, weft_store *st
     WEFT_GO(weft_compiled_steps_bind(cache, s.bucket, s.count, store, 1));
     for (int i = 0; i < s.count; i++)
         feed(s.bucket[i]);
-    WEFT_GO(run_step(j, &s, false, &heard)); /* the first compares what will be exchanged */
+    WEFT_GO(run_step(j, &s, false, &heard)); /* in the first, ranks compare their collectives */
     weft_comm_sent(j->comm, &before, &bytes);
     for (int i = 0; i < COUNTED; i++)
         WEFT_GO(run_step(j, &s, false, &heard));

@@ -40,8 +40,8 @@ typedef struct network {
     const char *json;
     bool label; /* U-ViT's, in the place of a text */
     int64_t frames, side;
-    int64_t activation; /* bytes that a block hands on; U-ViT's */
-    int reference;      /* among those of one rank */
+    int64_t activation; /* bytes that a block sends; U-ViT's */
+    int reference;      /* index among the runs of one rank */
 } network;
 
 static const network wan = {
@@ -553,7 +553,7 @@ static int64_t count_sent(const layout *l)
     return sent;
 }
 
-/* Folded, 85 % of what blocks in a row send stays where it is, and more. */
+/* The folded schedule sends at most 15 % of the bytes of blocks in a row. */
 Test(pipe, long_skips_at_the_sizes_of_the_paper)
 {
     enum { K = 48 };

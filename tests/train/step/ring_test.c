@@ -43,7 +43,7 @@ static weft_graph *whole_graph(const weft_model *model)
     return g;
 }
 
-/* The first step compares what is exchanged, the second one counts. */
+/* In the first step ranks compare their collectives; the second step counts. */
 static weft_status run_twice(job *j, const weft_step *step)
 {
     for (int turn = 0; turn < 2; turn++) {

@@ -82,7 +82,7 @@ static const setup families[] = {
 };
 /* clang-format on */
 
-/* The model over the whole batch; the loss is the mean square of its first output. */
+/* The model with the complete batch; the loss is the mean square of its first output. */
 static weft_graph *whole_graph(const setup *s)
 {
     const weft_model model = model_of(s->config);
@@ -208,7 +208,7 @@ static void compare(const setup *s, const result *base, const weft_exec_config *
     weft_store_free(r.store);
 }
 
-/* ---- what varies --------------------------------------------------------------------------- */
+/* ---- variants ------------------------------------------------------------------------------ */
 
 /* The op whose recomputation lets most of the other passes do more: activations of autoencoders
  * follow convolutions. */
@@ -256,7 +256,7 @@ static void recompute_each(const setup *s, const result *base, const weft_exec_c
 
 typedef struct plan {
     weft_activation_plan fates;
-    int kind; /* 0: all recomputed, 1: all offloaded, 2: by turns */
+    int kind; /* 0: all recomputed, 1: all offloaded, 2: alternately */
 } plan;
 
 static int by_key(const void *a, const void *b)

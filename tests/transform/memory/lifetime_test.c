@@ -100,7 +100,7 @@ Test(lifetime, random_graphs)
     }
 }
 
-/* Rows of 16 numbers (64 bytes), sliced and joined, kept, shared and updated in all ways. */
+/* Rows of 16 values (64 bytes), sliced, joined, saved, shared and updated in all combinations. */
 static weft_graph *random_views(uint64_t seed, bool exchanges)
 {
     weft_rng rng = weft_rng_make(seed, WEFT_RNG_TEST);

@@ -89,7 +89,7 @@ static double activations(const weft_memory_plan *plan)
     return (double)most;
 }
 
-/* Parameters of the largest block, whole. */
+/* Bytes of the unsharded parameters of the largest block. */
 static double largest_block(const weft_graph *g)
 {
     double bytes = 0;

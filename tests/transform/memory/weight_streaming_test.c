@@ -118,7 +118,7 @@ Test(stream, two_blocks)
         weft_graph *s = streamed(g, room[i]);
         weft_memory_plan plan = plan_of(s);
         const int64_t more = plan.arena_bytes - whole.arena_bytes,
-                      most = room[i] ? 3 * room[i] : 2 * block; /* and what is in use */
+                      most = room[i] ? 3 * room[i] : 2 * block; /* and the weights in use */
         cr_expect_leq(more, most, "%" PRId64 " bytes of weights at a time", more);
         cr_expect_gt(plan.streamed_bytes, 12 * block - 1);
         cr_expect_lt(plan.source_bytes, block / 2);

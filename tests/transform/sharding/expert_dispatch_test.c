@@ -53,7 +53,7 @@ static const weft_shape *weights_of(const weft_graph *g)
     return &weft_value_get(g, w)->shape;
 }
 
-/* Rows, which of them there are, and back. */
+/* Rows, the mask of valid rows, and the way back. */
 Test(experts, rows_go_there_and_back)
 {
     static const char *const configs[] = {MOE(""), MOE(",\"capacity_factor\":0.5")};

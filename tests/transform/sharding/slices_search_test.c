@@ -71,7 +71,7 @@ Test(slices_search, layers)
     }
 }
 
-/* Frames and places with different numbers of slices are found, and nothing is priced twice. */
+/* Different numbers of slices of frames and positions are found; no setting is estimated twice. */
 Test(slices_search, frames_and_places_differ)
 {
     static const weft_comm_overlap best[] = {{WEFT_COMM_OVERLAP_ON, 1, 8, 1, 7, 1, 1},
