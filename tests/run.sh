@@ -37,10 +37,10 @@ wanted() { # NAME
     done
     return 1
 }
-missed_footage() { # LOG: it skipped for want of footage that is there
+missed_footage() { # LOG: whether the test skipped although the footage exists
     [ -d "$WEFT_SHARED/videos" ] && grep -q 'no shared footage' "$1"
 }
-has_case() { # PROGRAM: whether a suite of it is that of $case
+has_case() { # PROGRAM: whether the program has the suite of $case
     local suite
     case $case in '' | !*) return 0 ;; */*/*) return 1 ;; esac
     while read -r suite; do
@@ -69,7 +69,7 @@ for bin in "$build"/test/*; do
     p=$(($(grep -cE '^ok ' "$log.tap" 2>/dev/null) - s))
     f=$(grep -cE '^not ok ' "$log.tap" 2>/dev/null)
     if [ $status -ne 0 ] && [ "${f:-0}" = 0 ]; then
-        f=1 # died before it could report
+        f=1 # ended before it could report
     fi
     # For Criterion a case whose process leaks has passed: the report of the leak is a failure.
     f=$((${f:-0} + $(grep -c 'ERROR: LeakSanitizer' "$log.log")))
@@ -82,7 +82,7 @@ for bin in "$build"/test/*; do
     printf '%.1f %s\n' "$seconds" "$name" >>"$logs/seconds"
     pass=$((pass + p)) fail=$((fail + f)) skip=$((skip + s))
 done
-is_suite() { # SCRIPT: whether it is that of $case
+is_suite() { # SCRIPT: whether it is the suite of $case
     local suite=${1%.sh}
     suite=${suite%_test}
     # shellcheck disable=SC2254 # patterns
@@ -138,7 +138,8 @@ run_script() { # NAME: prints its verdict in one piece, and writes its counts to
 log_of() { # NAME
     echo "$logs/${1//\//_}.log"
 }
-# Most of a script's time one core is idle: some at once. None of them rests on a quiet machine.
+# A script leaves one core idle most of its time, so several run at once. No test needs an idle
+# machine.
 names=()
 for script in tests/*/*.sh tests/*/*/*.sh; do
     [ -n "$scripts" ] && [ -x "$script" ] && wanted "${script#tests/}" && is_suite "${script#tests/}" || continue

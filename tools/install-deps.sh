@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the Debian packages that weft needs to build and run, and with --tests those of the tests.
-# PACKAGE=KIND:NAME is present if dpkg has it installed, or else if this machine has what it is for:
-# a command (cmd), a header (h), a module of pkg-config (pc), a compiler of Open MPI (mpi), or
-# OpenBLAS on OpenMP (blas).
+# PACKAGE=KIND:NAME is present if dpkg lists it as installed, or if this machine has NAME: a command
+# (cmd), a header (h), a module of pkg-config (pc), a compiler of Open MPI (mpi), or OpenBLAS on
+# OpenMP (blas).
 set -eu
 build="gcc=cmd:gcc make=cmd:make cmake=cmd:cmake ninja-build=cmd:ninja pkg-config=cmd:pkg-config
  libc6-dev=h:stdio.h

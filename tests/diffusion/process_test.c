@@ -123,7 +123,7 @@ Test(process, flow_draws)
     free(d);
 }
 
-/* Two experts share the times: each draws its own part of the distribution, and nothing else. */
+/* Two experts share the timesteps: each draws from its part of the distribution only. */
 Test(process, an_expert_draws_its_part)
 {
     weft_noise_process_config c = weft_noise_process_defaults;

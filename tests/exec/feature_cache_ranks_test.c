@@ -92,7 +92,7 @@ static float value_of(const char *name, weft_dtype dtype, int64_t index, double 
     return (float)(0.3 * normal) + (strstr(name, "norm") && strstr(name, ".weight"));
 }
 
-/* This rank's part of the tensor. */
+/* This rank's shard of the tensor. */
 static void fill(const weft_tensor *t, double time)
 {
     const weft_box own = weft_box_of(t), all = weft_box_whole(&t->whole);

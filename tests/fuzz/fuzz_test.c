@@ -57,7 +57,8 @@ static void run_corpus(const char *name, int (*target)(const uint8_t *, size_t))
             weft_buf b = {0};
             weft_buf_append(&b, data, bytes);
             mutate(&rng, &b);
-            /* the exact size on the heap, so that a sanitizer sees one byte too far */
+            /* the exact size on the heap, so that a sanitizer detects a read of one byte past the
+             * end */
             uint8_t *exact = malloc((size_t)b.len + !b.len);
             memcpy(exact, b.data ? b.data : "", (size_t)b.len);
             target(exact, (size_t)b.len);

@@ -135,7 +135,7 @@ Test(many, passes)
     weft_graph_free(g);
 }
 
-/* Other ops still refuse more than they take. */
+/* Other ops still refuse additional inputs. */
 Test(many, only_concat)
 {
     weft_graph *g = weft_graph_create();

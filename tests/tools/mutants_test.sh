@@ -1,5 +1,6 @@
 #!/bin/bash
-# Every mutant of tools/mutants.py applies to this tree, and its tests exist; each folder of src has two or more.
+# Every mutant of tools/mutants.py applies to this tree, and its tests exist. Each folder of src has
+# two or more mutants.
 . "$SRC/tests/check.sh"
 every_mutant_applies() {
     python3 - "$SRC" <<'PY'

@@ -242,7 +242,7 @@ static int64_t ns_between(struct timespec from, struct timespec to)
     return (to.tv_sec - from.tv_sec) * 1000000000LL + (to.tv_nsec - from.tv_nsec);
 }
 
-/* In place of the C library's. */
+/* Replaces the function of the C library. */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     const long result = syscall(SYS_clock_gettime, clock, now);

@@ -268,7 +268,7 @@ static void *run_rank(void *user)
     return NULL;
 }
 
-/* Every rank makes its tiles, the first one lays them: the bits of one rank that makes all. */
+/* Every rank decodes its tiles, the first rank blends them: bitwise the frames of one rank. */
 Test(tiles, ranks_give_the_same_bits, .init = setup, .fini = teardown)
 {
     enum { RANKS = 3 };
