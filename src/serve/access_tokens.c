@@ -1,7 +1,7 @@
 #include "serve/access_tokens.h"
 
 #include "base/fs.h"
-#include "serve/sha256.h"
+#include "storage/sha256.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -72,12 +72,13 @@ void weft_access_tokens_free(weft_access_tokens *t)
 bool weft_access_tokens_admit(const weft_access_tokens *t, const char *authorization)
 {
     static const char scheme[] = "Bearer ";
-    char hash[65];
+    char hash[WEFT_SHA256_HEX];
     bool admitted = false;
     if (!authorization || strncmp(authorization, scheme, sizeof scheme - 1) != 0)
         return false;
     const char *token = authorization + sizeof scheme - 1;
-    weft_sha256_hex(token, strlen(token), hash);
+    if (weft_sha256_hex(token, (int64_t)strlen(token), hash) != WEFT_OK)
+        return false;
     for (int64_t i = 0; i < t->count; i++) { /* the time does not depend on the position */
         unsigned char differs = 0;
         for (int k = 0; k < 64; k++)
@@ -123,7 +124,7 @@ static weft_status extend(const char *path, const char *name, const char *hash, 
 
 weft_status weft_access_tokens_create(const char *folder, const char *name, char token[64])
 {
-    char hash[65];
+    char hash[WEFT_SHA256_HEX];
     weft_buf lines = {0};
     char *path = weft_path_join(folder, "tokens");
     weft_status_code status = WEFT_OK;
@@ -132,7 +133,7 @@ weft_status weft_access_tokens_create(const char *folder, const char *name, char
     WEFT_GO(weft_make_dirs(folder));
     strcpy(token, "weft-");
     WEFT_GO(weft_random_hex(TOKEN_BYTES, token + 5));
-    weft_sha256_hex(token, strlen(token), hash);
+    WEFT_GO(weft_sha256_hex(token, (int64_t)strlen(token), hash));
     WEFT_GO(extend(path, name, hash, &lines));
     WEFT_GO(weft_file_write_atomic(path, lines.data, lines.len));
 out:

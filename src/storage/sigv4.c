@@ -3,47 +3,11 @@
 #include "base/config.h"
 
 #include <ctype.h>
-#include <libavutil/hmac.h>
-#include <libavutil/mem.h>
-#include <libavutil/sha.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum { MOST_PAIRS = 32 }; /* headers or query parameters of one request */
-
-static void to_hex(const uint8_t *bytes, char *hex)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (int i = 0; i < WEFT_SHA256_BYTES; i++) {
-        hex[2 * i] = digits[bytes[i] >> 4];
-        hex[2 * i + 1] = digits[bytes[i] & 15];
-    }
-    hex[WEFT_SHA256_HEX - 1] = 0;
-}
-
-weft_status weft_sha256_hex(const void *data, int64_t bytes, char hex[WEFT_SHA256_HEX])
-{
-    uint8_t digest[WEFT_SHA256_BYTES];
-    struct AVSHA *sha = av_sha_alloc();
-    WEFT_TRY(WEFT_ALLOCATED(sha, "a checksum"));
-    av_sha_init(sha, 256);
-    av_sha_update(sha, data, (size_t)bytes);
-    av_sha_final(sha, digest);
-    av_free(sha);
-    to_hex(digest, hex);
-    return WEFT_OK;
-}
-
-weft_status weft_hmac_sha256(const void *key, int64_t key_bytes, const void *data, int64_t bytes,
-                             uint8_t mac[WEFT_SHA256_BYTES])
-{
-    AVHMAC *hmac = av_hmac_alloc(AV_HMAC_SHA256);
-    WEFT_TRY(WEFT_ALLOCATED(hmac, "a signature"));
-    av_hmac_calc(hmac, data, (unsigned)bytes, key, (unsigned)key_bytes, mac, WEFT_SHA256_BYTES);
-    av_hmac_free(hmac);
-    return WEFT_OK;
-}
 
 void weft_uri_encode(weft_buf *to, const char *text, bool slashes)
 {
@@ -179,7 +143,7 @@ weft_status weft_sigv4_authorization(const weft_sigv4_keys *keys, const weft_sig
     WEFT_GO(weft_buf_check(&text));
     WEFT_GO(signing_key(keys, request->date, key));
     WEFT_GO(weft_hmac_sha256(key, sizeof key, text.data, text.len, mac));
-    to_hex(mac, signature);
+    weft_sha256_to_hex(mac, signature);
     WEFT_GO(sort_pairs(request->header, request->header_count, sorted));
     weft_buf_printf(to, "AWS4-HMAC-SHA256 Credential=%s/%.8s/%s/%s/aws4_request, SignedHeaders=",
                     keys->access_key, request->date, keys->region, keys->service);

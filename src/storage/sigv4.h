@@ -8,13 +8,7 @@
 #define WEFT_STORAGE_SIGV4_H
 
 #include "base/memory.h"
-
-enum { WEFT_SHA256_BYTES = 32, WEFT_SHA256_HEX = 65 }; /* hexadecimal: with the NUL */
-
-/* SHA-256 of some bytes as lower-case hexadecimal. */
-weft_status weft_sha256_hex(const void *data, int64_t bytes, char hex[WEFT_SHA256_HEX]);
-weft_status weft_hmac_sha256(const void *key, int64_t key_bytes, const void *data, int64_t bytes,
-                             uint8_t mac[WEFT_SHA256_BYTES]);
+#include "storage/sha256.h"
 
 /* Appends text with all bytes but letters, digits and "-._~" as %XX. `slashes`: '/' stays, too. */
 void weft_uri_encode(weft_buf *to, const char *text, bool slashes);

@@ -1,34 +1,14 @@
-/* Tokens, their hashes, and ranges of bytes. */
+/* Tokens and ranges of bytes. */
 #include "serve/access_tokens.h"
 
 #include <criterion/criterion.h>
 
 #include "base/fs.h"
 #include "serve/byte_range.h"
-#include "serve/sha256.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Vectors of FIPS 180-4, and lengths around the blocks, from sha256sum. */
-Test(sha256, vectors)
-{
-    char hex[65], text[200];
-    weft_sha256_hex("", 0, hex);
-    cr_assert_str_eq(hex, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    weft_sha256_hex("abc", 3, hex);
-    cr_assert_str_eq(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    memset(text, 'a', sizeof text);
-    weft_sha256_hex(text, 55, hex);
-    cr_assert_str_eq(hex, "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");
-    weft_sha256_hex(text, 56, hex);
-    cr_assert_str_eq(hex, "b35439a4ac6f0948b6d6f9e3c6af0f5f590ce20f1bde7090ef7970686ec6738a");
-    weft_sha256_hex(text, 64, hex);
-    cr_assert_str_eq(hex, "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb");
-    weft_sha256_hex(text, 200, hex);
-    cr_assert_str_eq(hex, "c2a908d98f5df987ade41b5fce213067efbcc21ef2240212a41e54b5e7c28ae5");
-}
 
 Test(access_tokens, a_created_token_is_admitted)
 {

@@ -206,20 +206,6 @@ Test(sigv4, examples_of_the_s3_reference)
         check(&keys, "20130524T000000Z", &vectors[i]);
 }
 
-/* RFC 4231, test cases 2 and 6 (a key longer than a block). */
-Test(sigv4, known_answers_of_hmac)
-{
-    static const uint8_t jefe[4] = {0x5b, 0xdc, 0xc1, 0x46}, longer[4] = {0x60, 0xe4, 0x31, 0x59};
-    static const char text[] = "what do ya want for nothing?";
-    static const char hashed[] = "Test Using Larger Than Block-Size Key - Hash Key First";
-    uint8_t mac[WEFT_SHA256_BYTES], key[131];
-    memset(key, 0xaa, sizeof key);
-    cr_assert_eq(weft_hmac_sha256("Jefe", 4, text, sizeof text - 1, mac), WEFT_OK);
-    cr_assert_arr_eq(mac, jefe, sizeof jefe);
-    cr_assert_eq(weft_hmac_sha256(key, sizeof key, hashed, sizeof hashed - 1, mac), WEFT_OK);
-    cr_assert_arr_eq(mac, longer, sizeof longer);
-}
-
 Test(sigv4, every_byte_of_a_key_is_encoded_once)
 {
     weft_buf to = {0};
