@@ -112,12 +112,24 @@ static enum MHD_Result count_lengths(void *cls, enum MHD_ValueKind kind, const c
     return MHD_YES;
 }
 
-/* A page of another origin must not use a server without tokens through the user's browser. */
+/* Whether a Host is a loopback address or "localhost". */
+static bool is_local_host(const char *host)
+{
+    char name[64];
+    const size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+    snprintf(name, sizeof name, "%.*s", (int)length, host);
+    return !strcasecmp(name, "localhost") || !strcmp(name, "[::1]") ||
+           (!strncmp(name, "127.", 4) && strspn(name, "0123456789.") == strlen(name));
+}
+
+/* A page of another site must not use a server without tokens through the user's browser, also if
+ * the name of the site resolves to this machine. */
 static bool is_foreign(const weft_http_request *r)
 {
     const char *origin = header(r, "Origin"), *host = header(r, "Host"),
                *slashes = origin ? strstr(origin, "://") : NULL;
-    return origin && !(slashes && host && !strcasecmp(slashes + 3, host));
+    return !host || !is_local_host(host) ||
+           (origin && !(slashes && !strcasecmp(slashes + 3, host)));
 }
 
 /* Returns false if the request is accepted so far. */
@@ -139,8 +151,9 @@ static bool refuse_early(weft_http_request *r, weft_http_reply *reply)
         *reply = weft_http_error(401, "invalid_token", "Authorization",
                                  "the request has no valid bearer token");
     else if (!s->tokens.count && is_foreign(r))
-        *reply = weft_http_error(403, "foreign_origin", "Origin",
-                                 "a page of another origin needs a token");
+        *reply = weft_http_error(
+            403, "foreign_origin", "Origin",
+            "without tokens the server answers only the pages and names of this machine");
     else if (posts && !bare && !weft_http_request_begin_body(r))
         *reply = weft_http_error(415, "unsupported_type", "Content-Type",
                                  "the body is not application/json or multipart/form-data");
