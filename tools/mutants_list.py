@@ -172,4 +172,8 @@ MUTANTS = [
     ("serve-priority", "src/serve/queue_rules.c", "return x->priority > y->priority ? -1 : 1;", "return x->priority > y->priority ? 1 : -1;", "serve:queue_rules/*"),
     ("serve-range-end", "src/serve/byte_range.c", "*count = b - a + 1;", "*count = b - a;", "serve:byte_range/*"),
     ("serve-any-token", "src/serve/access_tokens.c", "admitted |= !differs;", "admitted = true;", "serve:access_tokens/*"),
+    ("storage-no-retry-429", "src/storage/http_retry.c", "status == 429 || ", "", "storage:http_retry/*"),
+    ("storage-ignored-retry-after", "src/storage/http_retry.c", "asked > 0 ? asked + delay : delay", "asked > 0 ? delay : delay", "storage:http_retry/*"),
+    ("storage-slashes-kept", "src/storage/sigv4.c", "(slashes && *p == '/')", "*p == '/'", "storage:sigv4/*"),
+    ("storage-inner-spaces", "src/storage/sigv4.c", "(value[1] == ' ' || !value[1])", "!value[1]", "storage:sigv4/*"),
 ]

@@ -122,8 +122,8 @@ static bool is_local_host(const char *host)
            (!strncmp(name, "127.", 4) && strspn(name, "0123456789.") == strlen(name));
 }
 
-/* A page of another site must not use a server without tokens through the user's browser, also if
- * the name of the site resolves to this machine. */
+/* A page of another site must not use a server without tokens through the user's browser. The name
+ * of such a site may resolve to this machine. */
 static bool is_foreign(const weft_http_request *r)
 {
     const char *origin = header(r, "Origin"), *host = header(r, "Host"),
