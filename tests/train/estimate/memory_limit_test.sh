@@ -138,7 +138,7 @@ the_largest_stage_of_a_pipeline_counts() {
 check the_largest_stage_of_a_pipeline_counts
 # where the latents take more than the steps, they are what is told
 latents_that_take_most_are_named() {
-    "$WEFT" train wide.yaml --set out=runs/no --set data.latents=fresh --set memory.limit=30MiB --set stages.0.batch=1 --set stages.1.batch=1 --set transformer.config.num_layers=1 >no.log 2>&1 && fail "30 MiB are enough"
+    "$WEFT" train wide.yaml --set out=runs/no --set data.latents=fresh --set memory.limit=30MiB --set stages.0.batch=1 --set stages.1.batch=1 --set transformer.config.num_layers=1 --set transformer.config.num_attention_heads=1 --set transformer.config.ffn_dim=32 >no.log 2>&1 && fail "30 MiB are enough"
     has_message no.log memory-limit level=error "text~=30.00 MiB" "text~=latent encoding" || fail "the latents are not named"
 }
 check latents_that_take_most_are_named
