@@ -114,7 +114,7 @@ static void free_stream(void *cls)
     weft_free(e);
 }
 
-struct MHD_Response *weft_event_stream_open(weft_http_request *r, const char *id)
+struct MHD_Response *weft_event_stream_open(weft_serve_request *r, const char *id)
 {
     weft_event_stream *e = weft_calloc(1, sizeof *e);
     if (!e)

@@ -22,7 +22,7 @@ static struct MHD_Response *copy_text(const char *text, size_t count)
     return MHD_create_response_from_buffer(count, (void *)text, MHD_RESPMEM_MUST_COPY);
 }
 
-static void add_range_headers(struct MHD_Response *response, const weft_http_reply *reply)
+static void add_range_headers(struct MHD_Response *response, const weft_serve_reply *reply)
 {
     char text[96];
     if (reply->file || reply->status == 416)
@@ -36,7 +36,7 @@ static void add_range_headers(struct MHD_Response *response, const weft_http_rep
         MHD_add_response_header(response, "Content-Range", text);
 }
 
-static struct MHD_Response *make_response(weft_http_reply *reply)
+static struct MHD_Response *make_response(weft_serve_reply *reply)
 {
     struct MHD_Response *response = NULL;
     const char *type = reply->type;
@@ -62,7 +62,7 @@ static struct MHD_Response *make_response(weft_http_reply *reply)
     return response;
 }
 
-static struct MHD_Response *make_stream(weft_http_request *r, weft_http_reply *reply)
+static struct MHD_Response *make_stream(weft_serve_request *r, weft_serve_reply *reply)
 {
     pthread_mutex_lock(&r->server->lock);
     struct MHD_Response *response = weft_event_stream_open(r, reply->text.data);
@@ -75,7 +75,7 @@ static struct MHD_Response *make_stream(weft_http_request *r, weft_http_reply *r
     return response;
 }
 
-static enum MHD_Result send_reply(weft_http_request *r, weft_http_reply reply)
+static enum MHD_Result send_reply(weft_serve_request *r, weft_serve_reply reply)
 {
     const unsigned status = reply.status;
     struct MHD_Response *response = reply.streams ? make_stream(r, &reply) : make_response(&reply);
@@ -97,7 +97,7 @@ static enum MHD_Result send_reply(weft_http_request *r, weft_http_reply reply)
 
 /* ---- checks before the body ----------------------------------------------------------------- */
 
-static const char *header(const weft_http_request *r, const char *name)
+static const char *header(const weft_serve_request *r, const char *name)
 {
     return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
 }
@@ -124,7 +124,7 @@ static bool is_local_host(const char *host)
 
 /* A page of another site must not use a server without tokens through the user's browser. The name
  * of such a site may resolve to this machine. */
-static bool is_foreign(const weft_http_request *r)
+static bool is_foreign(const weft_serve_request *r)
 {
     const char *origin = header(r, "Origin"), *host = header(r, "Host"),
                *slashes = origin ? strstr(origin, "://") : NULL;
@@ -133,7 +133,7 @@ static bool is_foreign(const weft_http_request *r)
 }
 
 /* Returns false if the request is accepted so far. */
-static bool refuse_early(weft_http_request *r, weft_http_reply *reply)
+static bool refuse_early(weft_serve_request *r, weft_serve_reply *reply)
 {
     weft_server *s = r->server;
     int lengths = 0;
@@ -142,23 +142,23 @@ static bool refuse_early(weft_http_request *r, weft_http_reply *reply)
                bare = posts && r->parts == 4 && strcmp(r->part[3], "remix") != 0;
     MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_lengths, &lengths);
     if (lengths > 1)
-        *reply = weft_http_error(400, "ambiguous_length", NULL,
-                                 "the request has two lengths of its body");
+        *reply = weft_serve_error(400, "ambiguous_length", NULL,
+                                  "the request has two lengths of its body");
     else if (!header(r, "Host"))
-        *reply = weft_http_error(400, "missing_host", "Host", "the request has no Host");
+        *reply = weft_serve_error(400, "missing_host", "Host", "the request has no Host");
     else if (s->tokens.count && !weft_routes_is_open(r) &&
              !weft_access_tokens_admit(&s->tokens, header(r, "Authorization")))
-        *reply = weft_http_error(401, "invalid_token", "Authorization",
-                                 "the request has no valid bearer token");
+        *reply = weft_serve_error(401, "invalid_token", "Authorization",
+                                  "the request has no valid bearer token");
     else if (!s->tokens.count && is_foreign(r))
-        *reply = weft_http_error(
+        *reply = weft_serve_error(
             403, "foreign_origin", "Origin",
             "without tokens the server answers only the pages and names of this machine");
-    else if (posts && !bare && !weft_http_request_begin_body(r))
-        *reply = weft_http_error(415, "unsupported_type", "Content-Type",
-                                 "the body is not application/json or multipart/form-data");
+    else if (posts && !bare && !weft_serve_request_begin_body(r))
+        *reply = weft_serve_error(415, "unsupported_type", "Content-Type",
+                                  "the body is not application/json or multipart/form-data");
     else if (length && strtod(length, NULL) > (r->is_form ? WEFT_FORM_LIMIT : WEFT_JSON_LIMIT))
-        *reply = weft_http_error(413, "too_large", "Content-Length", "the body is too large");
+        *reply = weft_serve_error(413, "too_large", "Content-Length", "the body is too large");
     else
         return false;
     return true;
@@ -166,22 +166,22 @@ static bool refuse_early(weft_http_request *r, weft_http_reply *reply)
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-static weft_http_request *begin_request(weft_server *s, struct MHD_Connection *connection,
-                                        const char *url, const char *method)
+static weft_serve_request *begin_request(weft_server *s, struct MHD_Connection *connection,
+                                         const char *url, const char *method)
 {
-    weft_http_request *r = weft_calloc(1, sizeof *r);
+    weft_serve_request *r = weft_calloc(1, sizeof *r);
     char *at, *save;
     if (!r)
         return NULL;
-    *r = (weft_http_request){.server = s,
-                             .connection = connection,
-                             .method = method,
-                             .path = weft_strdup(url),
-                             .image = -1};
+    *r = (weft_serve_request){.server = s,
+                              .connection = connection,
+                              .method = method,
+                              .path = weft_strdup(url),
+                              .image = -1};
     for (int i = 0; i <= WEFT_PATH_PARTS; i++)
         r->part[i] = "";
     if (!r->path) {
-        weft_http_request_free(r);
+        weft_serve_request_free(r);
         return NULL;
     }
     for (at = strtok_r(r->path, "/", &save); at && r->parts < WEFT_PATH_PARTS;
@@ -191,14 +191,14 @@ static weft_http_request *begin_request(weft_server *s, struct MHD_Connection *c
 }
 
 /* Answers, or suspends the connection until the next change. */
-static enum MHD_Result answer(weft_http_request *r)
+static enum MHD_Result answer(weft_serve_request *r)
 {
     weft_server *s = r->server;
-    weft_http_reply reply;
+    weft_serve_reply reply;
     pthread_mutex_lock(&s->lock);
     if (r->too_large)
         reply =
-            weft_http_error(413, "too_large", NULL, "the body or one of its fields is too large");
+            weft_serve_error(413, "too_large", NULL, "the body or one of its fields is too large");
     else
         reply = weft_routes_answer(r);
     if (reply.waits && !s->stopping) {
@@ -211,7 +211,7 @@ static enum MHD_Result answer(weft_http_request *r)
     }
     pthread_mutex_unlock(&s->lock);
     if (reply.waits)
-        reply = weft_http_error(503, "stopping", NULL, "the server is stopping");
+        reply = weft_serve_error(503, "stopping", NULL, "the server is stopping");
     return send_reply(r, reply);
 }
 
@@ -219,8 +219,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
                                   const char *method, const char *version, const char *data,
                                   size_t *bytes, void **context)
 {
-    weft_http_request *r = *context;
-    weft_http_reply reply;
+    weft_serve_request *r = *context;
+    weft_serve_reply reply;
     (void)version;
     if (!r) {
         r = *context = begin_request(cls, connection, url, method);
@@ -230,7 +230,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         return r->refused ? send_reply(r, reply) : MHD_YES;
     }
     if (*bytes) {
-        const bool ok = weft_http_request_receive(r, data, *bytes);
+        const bool ok = weft_serve_request_receive(r, data, *bytes);
         *bytes = 0;
         return ok ? MHD_YES : MHD_NO;
     }
@@ -241,28 +241,28 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
                          enum MHD_RequestTerminationCode code)
 {
     weft_server *s = cls;
-    weft_http_request *r = *context;
+    weft_serve_request *r = *context;
     (void)connection;
     (void)code;
     if (!r)
         return;
     pthread_mutex_lock(&s->lock);
-    for (weft_http_request **at = &s->waiting; *at; at = &(*at)->next)
+    for (weft_serve_request **at = &s->waiting; *at; at = &(*at)->next)
         if (*at == r) {
             *at = r->next;
             break;
         }
     pthread_mutex_unlock(&s->lock);
-    weft_http_request_free(r);
+    weft_serve_request_free(r);
     *context = NULL;
 }
 
 void weft_http_server_wake(weft_server *s)
 {
-    weft_http_request *r = s->waiting;
+    weft_serve_request *r = s->waiting;
     s->waiting = NULL;
     while (r) {
-        weft_http_request *next = r->next;
+        weft_serve_request *next = r->next;
         r->asleep = false;
         r->next = NULL;
         MHD_resume_connection(r->connection);

@@ -6,37 +6,37 @@
 
 #include <string.h>
 
-static bool is(const weft_http_request *r, int part, const char *text)
+static bool is(const weft_serve_request *r, int part, const char *text)
 {
     return !strcmp(r->part[part], text);
 }
 
-static bool gets(const weft_http_request *r)
+static bool gets(const weft_serve_request *r)
 {
     return !strcmp(r->method, "GET") || !strcmp(r->method, "HEAD");
 }
 
-static bool posts(const weft_http_request *r)
+static bool posts(const weft_serve_request *r)
 {
     return !strcmp(r->method, "POST");
 }
 
-bool weft_routes_is_open(const weft_http_request *r)
+bool weft_routes_is_open(const weft_serve_request *r)
 {
     return r->parts == 1 && (is(r, 0, "health") || is(r, 0, "ready"));
 }
 
-static weft_http_reply no_method(void)
+static weft_serve_reply no_method(void)
 {
-    return weft_http_error(405, "method_not_allowed", NULL, "the path does not have this method");
+    return weft_serve_error(405, "method_not_allowed", NULL, "the path does not have this method");
 }
 
-static weft_http_reply no_path(void)
+static weft_serve_reply no_path(void)
 {
-    return weft_http_error(404, "not_found", NULL, "nothing has this path");
+    return weft_serve_error(404, "not_found", NULL, "nothing has this path");
 }
 
-static weft_http_reply status_route(const weft_http_request *r)
+static weft_serve_reply status_route(const weft_serve_request *r)
 {
     const weft_server *s = r->server;
     if (!gets(r))
@@ -50,7 +50,7 @@ static weft_http_reply status_route(const weft_http_request *r)
     return is(r, 0, "capabilities") ? weft_status_capabilities(s) : no_path();
 }
 
-static weft_http_reply videos_route(weft_http_request *r)
+static weft_serve_reply videos_route(weft_serve_request *r)
 {
     const char *id = r->part[2];
     if (r->parts == 2)
@@ -65,7 +65,7 @@ static weft_http_reply videos_route(weft_http_request *r)
         return gets(r) ? weft_videos_content(r, id) : no_method();
     if (is(r, 3, "remix")) {
         weft_queue_job job;
-        weft_http_reply reply;
+        weft_serve_reply reply;
         if (!posts(r))
             return no_method();
         if (!weft_videos_find(r->server, id, &job, &reply))
@@ -76,19 +76,19 @@ static weft_http_reply videos_route(weft_http_request *r)
     return no_path();
 }
 
-static weft_http_reply events_route(weft_http_request *r, const char *id)
+static weft_serve_reply events_route(weft_serve_request *r, const char *id)
 {
     weft_queue_job job;
-    weft_http_reply reply;
+    weft_serve_reply reply;
     if (!weft_videos_find(r->server, id, &job, &reply))
         return reply;
     weft_queue_job_free(&job);
-    reply = (weft_http_reply){.status = 200, .streams = true};
+    reply = (weft_serve_reply){.status = 200, .streams = true};
     weft_buf_printf(&reply.text, "%s", id);
     return reply;
 }
 
-static weft_http_reply jobs_route(weft_http_request *r)
+static weft_serve_reply jobs_route(weft_serve_request *r)
 {
     static const struct {
         const char *name;
@@ -115,7 +115,7 @@ static weft_http_reply jobs_route(weft_http_request *r)
     return no_path();
 }
 
-weft_http_reply weft_routes_answer(weft_http_request *r)
+weft_serve_reply weft_routes_answer(weft_serve_request *r)
 {
     if (r->parts == 1)
         return status_route(r);

@@ -1,24 +1,24 @@
-#include "serve/http_reply.h"
+#include "serve/serve_reply.h"
 
 #include "base/log.h"
 
 #include <string.h>
 
-weft_http_reply weft_http_json(unsigned status, json_t *json)
+weft_serve_reply weft_serve_json(unsigned status, json_t *json)
 {
-    return (weft_http_reply){.status = json ? status : 500, .json = json};
+    return (weft_serve_reply){.status = json ? status : 500, .json = json};
 }
 
-weft_http_reply weft_http_error(unsigned status, const char *code, const char *field,
-                                const char *text)
+weft_serve_reply weft_serve_error(unsigned status, const char *code, const char *field,
+                                  const char *text)
 {
     json_t *json = json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", text, "type",
                              status < 500 ? "invalid_request_error" : "server_error", "param",
                              field && *field ? field : NULL, "code", code);
-    return weft_http_json(status, json);
+    return weft_serve_json(status, json);
 }
 
-weft_http_reply weft_http_own_error(void)
+weft_serve_reply weft_serve_own_error(void)
 {
     const weft_message_fields *at = weft_error_fields();
     const weft_message_class kind = weft_error_class();
@@ -34,5 +34,5 @@ weft_http_reply weft_http_own_error(void)
         status = 507;
     if (status >= 500 || (at && at->file) || strchr(text, '/'))
         text = weft_message_cause(kind);
-    return weft_http_error(status, weft_message_id(kind), at ? at->key : NULL, text);
+    return weft_serve_error(status, weft_message_id(kind), at ? at->key : NULL, text);
 }

@@ -1,12 +1,12 @@
 /* The answer to a request, before it is sent. */
-#ifndef WEFT_SERVE_HTTP_REPLY_H
-#define WEFT_SERVE_HTTP_REPLY_H
+#ifndef WEFT_SERVE_SERVE_REPLY_H
+#define WEFT_SERVE_SERVE_REPLY_H
 
 #include "base/json.h"
 #include "base/memory.h"
 
 /* Zero-initialised. One of: json; text with type; a file; waits. */
-typedef struct weft_http_reply {
+typedef struct weft_serve_reply {
     unsigned status;
     json_t *json;                /* owned */
     weft_buf text;               /* owned */
@@ -15,13 +15,13 @@ typedef struct weft_http_reply {
     int64_t first, count, total; /* bytes of the file that are sent; total: all bytes */
     bool waits;                  /* no answer yet: ask again after the next change */
     bool streams;                /* an event stream of the job `text` */
-} weft_http_reply;
+} weft_serve_reply;
 
-weft_http_reply weft_http_json(unsigned status, json_t *json);
+weft_serve_reply weft_serve_json(unsigned status, json_t *json);
 /* An error in the form of the /v1/videos shape. `field` and `code` may be NULL. */
-weft_http_reply weft_http_error(unsigned status, const char *code, const char *field,
-                                const char *text);
+weft_serve_reply weft_serve_error(unsigned status, const char *code, const char *field,
+                                  const char *text);
 /* This thread's error, whose class decides the status. Texts with a path are replaced. */
-weft_http_reply weft_http_own_error(void);
+weft_serve_reply weft_serve_own_error(void);
 
 #endif

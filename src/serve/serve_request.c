@@ -1,4 +1,4 @@
-#include "serve/http_request.h"
+#include "serve/serve_request.h"
 
 #include "base/fs.h"
 
@@ -13,7 +13,7 @@ enum { POST_BUFFER = 8192, FIELD_LIMIT = 64 << 10 };
 /* ---- upload --------------------------------------------------------------------------------- */
 
 /* The file has no name until its job is accepted, so an interrupted upload leaves nothing. */
-static bool write_image(weft_http_request *r, const char *bytes, size_t count)
+static bool write_image(weft_serve_request *r, const char *bytes, size_t count)
 {
     if (r->image < 0)
         r->image = open(r->server->state, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -34,7 +34,7 @@ static bool write_image(weft_http_request *r, const char *bytes, size_t count)
     return true;
 }
 
-static bool append_field(weft_http_request *r, const char *key, const char *bytes, size_t count,
+static bool append_field(weft_serve_request *r, const char *key, const char *bytes, size_t count,
                          uint64_t offset)
 {
     json_t *before = json_object_get(r->fields, key);
@@ -58,7 +58,7 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
                                const char *filename, const char *type, const char *encoding,
                                const char *data, uint64_t offset, size_t size)
 {
-    weft_http_request *r = cls;
+    weft_serve_request *r = cls;
     (void)kind;
     (void)type;
     (void)encoding;
@@ -70,7 +70,7 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
                : MHD_NO;
 }
 
-weft_status weft_http_request_image(const weft_http_request *r, const char **name)
+weft_status weft_serve_request_image(const weft_serve_request *r, const char **name)
 {
     unsigned char head[12] = {0};
     *name = NULL;
@@ -88,8 +88,8 @@ weft_status weft_http_request_image(const weft_http_request *r, const char **nam
                               "the file is not a PNG, JPEG or WebP image");
 }
 
-weft_status weft_http_request_store_image(weft_http_request *r, const char *folder,
-                                          const char *name)
+weft_status weft_serve_request_store_image(weft_serve_request *r, const char *folder,
+                                           const char *name)
 {
     char from[64], *to = weft_path_join(folder, name);
     WEFT_TRY(WEFT_ALLOCATED(to, "an image"));
@@ -103,7 +103,7 @@ weft_status weft_http_request_store_image(weft_http_request *r, const char *fold
 
 /* ---- body ----------------------------------------------------------------------------------- */
 
-bool weft_http_request_begin_body(weft_http_request *r)
+bool weft_serve_request_begin_body(weft_serve_request *r)
 {
     const char *type =
         MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE);
@@ -117,7 +117,7 @@ bool weft_http_request_begin_body(weft_http_request *r)
     return r->form && r->fields;
 }
 
-bool weft_http_request_receive(weft_http_request *r, const char *bytes, size_t count)
+bool weft_serve_request_receive(weft_serve_request *r, const char *bytes, size_t count)
 {
     const int64_t limit = r->is_form ? WEFT_FORM_LIMIT : WEFT_JSON_LIMIT;
     r->received += (int64_t)count;
@@ -153,7 +153,7 @@ static weft_status check_form(const json_t *fields)
     return WEFT_OK;
 }
 
-weft_status weft_http_request_fields(weft_http_request *r, json_t **fields)
+weft_status weft_serve_request_fields(weft_serve_request *r, json_t **fields)
 {
     if (r->is_form) {
         if (r->form && MHD_destroy_post_processor(r->form) != MHD_YES) {
@@ -177,13 +177,13 @@ weft_status weft_http_request_fields(weft_http_request *r, json_t **fields)
     return WEFT_OK;
 }
 
-const char *weft_http_request_query(const weft_http_request *r, const char *key)
+const char *weft_serve_request_query(const weft_serve_request *r, const char *key)
 {
     const char *value = MHD_lookup_connection_value(r->connection, MHD_GET_ARGUMENT_KIND, key);
     return value ? value : "";
 }
 
-void weft_http_request_free(weft_http_request *r)
+void weft_serve_request_free(weft_serve_request *r)
 {
     if (!r)
         return;

@@ -1,8 +1,8 @@
 /* A request that the HTTP thread is reading or answering. */
-#ifndef WEFT_SERVE_HTTP_REQUEST_H
-#define WEFT_SERVE_HTTP_REQUEST_H
+#ifndef WEFT_SERVE_SERVE_REQUEST_H
+#define WEFT_SERVE_SERVE_REQUEST_H
 
-#include "serve/http_reply.h"
+#include "serve/serve_reply.h"
 #include "serve/server_parts.h"
 
 #include <microhttpd.h>
@@ -11,7 +11,7 @@
 /* Limits in bytes; a prompt has up to 32 KiB, and JSON may escape each byte. */
 enum { WEFT_JSON_LIMIT = 256 << 10, WEFT_FORM_LIMIT = 32 << 20, WEFT_PATH_PARTS = 6 };
 
-struct weft_http_request {
+struct weft_serve_request {
     weft_server *server;
     struct MHD_Connection *connection;
     const char *method;                    /* of the library: "GET" */
@@ -30,23 +30,23 @@ struct weft_http_request {
     /* state of routes that wait */
     int stage;
     bool asleep; /* suspended, in server->waiting */
-    weft_http_request *next;
+    weft_serve_request *next;
 };
 
 /* Reads the body's bytes. False: ends the connection without an answer. */
-bool weft_http_request_receive(weft_http_request *request, const char *bytes, size_t count);
+bool weft_serve_request_receive(weft_serve_request *request, const char *bytes, size_t count);
 /* The fields of a JSON body or of a form (json_decref). */
-weft_status weft_http_request_fields(weft_http_request *request, json_t **fields);
+weft_status weft_serve_request_fields(weft_serve_request *request, json_t **fields);
 /* Prepares a body of JSON or of a form. Returns false if the request has another type. */
-bool weft_http_request_begin_body(weft_http_request *request);
-void weft_http_request_free(weft_http_request *request); /* accepts NULL */
+bool weft_serve_request_begin_body(weft_serve_request *request);
+void weft_serve_request_free(weft_serve_request *request); /* accepts NULL */
 /* A value of the query; "" if not given. */
-const char *weft_http_request_query(const weft_http_request *request, const char *key);
+const char *weft_serve_request_query(const weft_serve_request *request, const char *key);
 /* Stores the uploaded image in the folder, and sets `name` to its name there ("": no upload).
  * WEFT_E_ARG: it is not an image. */
-weft_status weft_http_request_store_image(weft_http_request *request, const char *folder,
-                                          const char *name);
+weft_status weft_serve_request_store_image(weft_serve_request *request, const char *folder,
+                                           const char *name);
 /* Name of the uploaded image by its first bytes, "input.png"; NULL: no upload. */
-weft_status weft_http_request_image(const weft_http_request *request, const char **name);
+weft_status weft_serve_request_image(const weft_serve_request *request, const char **name);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include <pthread.h>
 
-typedef struct weft_http_request weft_http_request;
+typedef struct weft_serve_request weft_serve_request;
 typedef struct weft_event_stream weft_event_stream;
 
 /* Progress of the running job, from the worker's messages. */
@@ -36,8 +36,8 @@ typedef struct weft_server {
     bool stopping;
     char running[WEFT_QUEUE_ID]; /* job of the worker; "": none */
     weft_worker_progress progress;
-    double since;               /* weft_now() of the worker's start */
-    weft_http_request *waiting; /* suspended requests */
+    double since;                /* weft_now() of the worker's start */
+    weft_serve_request *waiting; /* suspended requests */
     weft_event_stream *streams;
     int64_t responses[6]; /* by the first digit of the status */
     int64_t workers, crashes;

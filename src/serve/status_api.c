@@ -3,36 +3,36 @@
 #include "base/log.h"
 #include "serve/video_request.h"
 
-weft_http_reply weft_status_health(void)
+weft_serve_reply weft_status_health(void)
 {
-    return weft_http_json(200, json_pack("{s:s, s:s}", "status", "ok", "version", WEFT_VERSION));
+    return weft_serve_json(200, json_pack("{s:s, s:s}", "status", "ok", "version", WEFT_VERSION));
 }
 
-weft_http_reply weft_status_ready(const weft_server *s)
+weft_serve_reply weft_status_ready(const weft_server *s)
 {
-    return s->stopping ? weft_http_error(503, "stopping", NULL, "the server is stopping")
-                       : weft_http_json(200, json_pack("{s:s}", "status", "ready"));
+    return s->stopping ? weft_serve_error(503, "stopping", NULL, "the server is stopping")
+                       : weft_serve_json(200, json_pack("{s:s}", "status", "ready"));
 }
 
-weft_http_reply weft_status_models(const weft_server *s)
+weft_serve_reply weft_status_models(const weft_server *s)
 {
     json_t *data = json_array();
     for (int i = 0; data && i < s->model_count; i++)
         json_array_append_new(data, json_pack("{s:s, s:s, s:i, s:s}", "id", s->models[i].name,
                                               "object", "model", "created", 0, "owned_by", "weft"));
-    return weft_http_json(200, json_pack("{s:s, s:o}", "object", "list", "data", data));
+    return weft_serve_json(200, json_pack("{s:s, s:o}", "object", "list", "data", data));
 }
 
-weft_http_reply weft_status_capabilities(const weft_server *s)
+weft_serve_reply weft_status_capabilities(const weft_server *s)
 {
     json_t *models = json_array();
     for (int i = 0; models && i < s->model_count; i++)
         json_array_append_new(models, weft_served_model_json(&s->models[i]));
-    return weft_http_json(200, json_pack("{s:o, s:{s:i, s:i, s:i}, s:[s, s, s, s, s, s]}", "models",
-                                         models, "limits", "prompt_bytes", WEFT_REQUEST_PROMPT,
-                                         "json_bytes", WEFT_JSON_LIMIT, "form_bytes",
-                                         WEFT_FORM_LIMIT, "features", "price", "cancel", "pause",
-                                         "events", "request_id", "remix"));
+    return weft_serve_json(200, json_pack("{s:o, s:{s:i, s:i, s:i}, s:[s, s, s, s, s, s]}",
+                                          "models", models, "limits", "prompt_bytes",
+                                          WEFT_REQUEST_PROMPT, "json_bytes", WEFT_JSON_LIMIT,
+                                          "form_bytes", WEFT_FORM_LIMIT, "features", "price",
+                                          "cancel", "pause", "events", "request_id", "remix"));
 }
 
 /* ---- metrics -------------------------------------------------------------------------------- */
@@ -50,7 +50,7 @@ static void put_one(weft_buf *out, const char *name, const char *type, const cha
     weft_buf_printf(out, "weft_serve_%s %.17g\n", name, value);
 }
 
-weft_http_reply weft_status_metrics(const weft_server *s)
+weft_serve_reply weft_status_metrics(const weft_server *s)
 {
     int64_t counts[WEFT_QUEUE_STATES], waiting;
     weft_queue_entry *entries;
@@ -58,7 +58,7 @@ weft_http_reply weft_status_metrics(const weft_server *s)
     double seconds = 0;
     if (weft_queue_store_count(s->store, counts) != WEFT_OK ||
         weft_queue_store_waiting(s->store, &entries, &waiting) != WEFT_OK)
-        return weft_http_own_error();
+        return weft_serve_own_error();
     for (int64_t i = 0; i < waiting; i++)
         seconds += entries[i].seconds;
     weft_free(entries);
@@ -74,6 +74,6 @@ weft_http_reply weft_status_metrics(const weft_server *s)
     put_one(&out, "workers_started_total", "counter", "Workers started.", (double)s->workers);
     put_one(&out, "workers_crashed_total", "counter", "Workers killed.", (double)s->crashes);
     put_one(&out, "step", "gauge", "Finished steps of the running job.", (double)s->progress.done);
-    return (weft_http_reply){
+    return (weft_serve_reply){
         .status = out.failed ? 500 : 200, .text = out, .type = "text/plain; version=0.0.4"};
 }

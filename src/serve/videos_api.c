@@ -13,16 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static weft_http_reply not_found(void)
+static weft_serve_reply not_found(void)
 {
-    return weft_http_error(404, "not_found", NULL, "no video has this id");
+    return weft_serve_error(404, "not_found", NULL, "no video has this id");
 }
 
-bool weft_videos_find(weft_server *s, const char *id, weft_queue_job *job, weft_http_reply *reply)
+bool weft_videos_find(weft_server *s, const char *id, weft_queue_job *job, weft_serve_reply *reply)
 {
     bool found = false;
     if (weft_queue_store_find(s->store, id, job, &found) != WEFT_OK)
-        *reply = weft_http_own_error();
+        *reply = weft_serve_own_error();
     else if (!found || job->state == WEFT_QUEUE_DELETING)
         *reply = not_found();
     else
@@ -33,25 +33,26 @@ bool weft_videos_find(weft_server *s, const char *id, weft_queue_job *job, weft_
 }
 
 /* A job as a video or, with its place in the queue, as a job. */
-static weft_http_reply answer(const weft_server *s, unsigned status, const weft_queue_job *job,
-                              bool as_job)
+static weft_serve_reply answer(const weft_server *s, unsigned status, const weft_queue_job *job,
+                               bool as_job)
 {
     weft_queue_entry *entries = NULL;
     int64_t count = 0;
     if (!as_job)
-        return weft_http_json(status, weft_job_json_video(s, job));
+        return weft_serve_json(status, weft_job_json_video(s, job));
     if (weft_queue_store_waiting(s->store, &entries, &count) != WEFT_OK)
-        return weft_http_own_error();
+        return weft_serve_own_error();
     weft_job_json_remaining(s, entries, count);
-    const weft_http_reply reply = weft_http_json(status, weft_job_json_job(s, job, entries, count));
+    const weft_serve_reply reply =
+        weft_serve_json(status, weft_job_json_job(s, job, entries, count));
     weft_free(entries);
     return reply;
 }
 
-weft_http_reply weft_videos_get(weft_http_request *r, const char *id, bool as_job)
+weft_serve_reply weft_videos_get(weft_serve_request *r, const char *id, bool as_job)
 {
     weft_queue_job job;
-    weft_http_reply reply;
+    weft_serve_reply reply;
     if (!weft_videos_find(r->server, id, &job, &reply))
         return reply;
     reply = answer(r->server, 200, &job, as_job);
@@ -92,13 +93,13 @@ static weft_status read_base(weft_server *s, const char *id, draft *d)
     return WEFT_OK;
 }
 
-static weft_status read_draft(weft_http_request *r, const weft_videos_form *form, draft *d)
+static weft_status read_draft(weft_serve_request *r, const weft_videos_form *form, draft *d)
 {
     weft_server *s = r->server;
     char hash[33] = "";
     const char *id = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Idempotency-Key");
-    WEFT_TRY(weft_http_request_fields(r, &d->fields));
-    WEFT_TRY(weft_http_request_image(r, &d->image));
+    WEFT_TRY(weft_serve_request_fields(r, &d->fields));
+    WEFT_TRY(weft_serve_request_image(r, &d->image));
     if (form->base)
         WEFT_TRY(read_base(s, form->base, d));
     WEFT_TRY(weft_video_request_read(d->fields, d->base, d->image, s->models, s->model_count,
@@ -118,7 +119,7 @@ static weft_status read_draft(weft_http_request *r, const weft_videos_form *form
 }
 
 /* Whether a job has the request id already: the answer is that job, or 409 for another request. */
-static bool is_repeated(weft_http_request *r, const draft *d, bool as_job, weft_http_reply *reply)
+static bool is_repeated(weft_serve_request *r, const draft *d, bool as_job, weft_serve_reply *reply)
 {
     weft_queue_job job;
     bool found = false;
@@ -126,15 +127,15 @@ static bool is_repeated(weft_http_request *r, const draft *d, bool as_job, weft_
         return false;
     if (weft_queue_store_find_request(r->server->store, d->terms.request_id, &job, &found) !=
         WEFT_OK) {
-        *reply = weft_http_own_error();
+        *reply = weft_serve_own_error();
         return true;
     }
     if (!found)
         return false;
     *reply = strcmp(job.fingerprint, d->fingerprint) == 0
                  ? answer(r->server, 200, &job, as_job)
-                 : weft_http_error(409, "request_id_conflict", "request_id",
-                                   "another request has this request_id");
+                 : weft_serve_error(409, "request_id_conflict", "request_id",
+                                    "another request has this request_id");
     weft_queue_job_free(&job);
     return true;
 }
@@ -163,32 +164,32 @@ static weft_status fill_job(const draft *d, const weft_price *price, const char 
 
 /* The image has its name before the job is stored. A kill in between leaves a folder without a job,
  * which the next start removes. */
-static weft_status store_image(weft_http_request *r, const char *id, const char *image)
+static weft_status store_image(weft_serve_request *r, const char *id, const char *image)
 {
     char *folder = weft_server_job_folder(r->server, id);
     WEFT_TRY(WEFT_ALLOCATED(folder, "a job"));
     weft_status_code status = weft_make_dirs(folder);
     if (status == WEFT_OK)
-        status = weft_http_request_store_image(r, folder, image);
+        status = weft_serve_request_store_image(r, folder, image);
     if (status != WEFT_OK && weft_remove_tree(folder) != WEFT_OK)
         weft_warn_error(weft_error_class(), "the next start removes the folder");
     weft_free(folder);
     return status;
 }
 
-static weft_http_reply add_job(weft_http_request *r, const draft *d, const weft_price *price,
-                               const weft_videos_form *form)
+static weft_serve_reply add_job(weft_serve_request *r, const draft *d, const weft_price *price,
+                                const weft_videos_form *form)
 {
     weft_queue_job job = {0};
     bool existing;
-    weft_http_reply reply;
+    weft_serve_reply reply;
     weft_status_code status = fill_job(d, price, form->base, &job);
     if (status == WEFT_OK && d->image)
         status = store_image(r, job.id, d->image);
     if (status == WEFT_OK)
         status = weft_queue_store_add(r->server->store, &job, &existing);
     if (status != WEFT_OK) {
-        reply = weft_http_own_error();
+        reply = weft_serve_own_error();
     } else {
         reply = answer(r->server, 200, &job, form->as_job);
         weft_server_changed(r->server);
@@ -199,7 +200,7 @@ static weft_http_reply add_job(weft_http_request *r, const draft *d, const weft_
 }
 
 /* The place that the job would have in the queue. */
-static weft_http_reply answer_price(weft_http_request *r, const draft *d, const weft_price *price)
+static weft_serve_reply answer_price(weft_serve_request *r, const draft *d, const weft_price *price)
 {
     weft_queue_entry *entries;
     int64_t count;
@@ -207,7 +208,7 @@ static weft_http_reply answer_price(weft_http_request *r, const draft *d, const 
     const weft_queue_entry last = {INT64_MAX, false, d->terms.priority, price->seconds};
     const double now = weft_server_time();
     if (weft_queue_store_waiting(r->server->store, &entries, &count) != WEFT_OK)
-        return weft_http_own_error();
+        return weft_serve_own_error();
     weft_job_json_remaining(r->server, entries, count);
     (void)weft_queue_predict(entries, count, -1, &last, &f);
     weft_free(entries);
@@ -217,24 +218,24 @@ static weft_http_reply answer_price(weft_http_request *r, const draft *d, const 
                              "expected_end", now + f.end, "request", d->request);
     if (json && d->terms.deadline > 0)
         json_object_set_new(json, "expected_late", json_boolean(now + f.end > d->terms.deadline));
-    return weft_http_json(200, json);
+    return weft_serve_json(200, json);
 }
 
-weft_http_reply weft_videos_create(weft_http_request *r, const weft_videos_form *form)
+weft_serve_reply weft_videos_create(weft_serve_request *r, const weft_videos_form *form)
 {
     draft d = {0};
-    weft_http_reply reply;
+    weft_serve_reply reply;
     if (read_draft(r, form, &d) != WEFT_OK) {
-        reply = weft_http_own_error();
+        reply = weft_serve_own_error();
     } else if (!form->only_price && is_repeated(r, &d, form->as_job, &reply)) {
         /* `reply` is set */
     } else {
         const weft_price *price = weft_prices_find(&r->server->prices, d.request);
         if (price && price->state == WEFT_PRICE_REFUSED) {
-            reply = weft_http_error(400, price->code, price->field, price->text);
+            reply = weft_serve_error(400, price->code, price->field, price->text);
         } else if (!price || price->state != WEFT_PRICE_KNOWN) {
             weft_server_wake(r->server);
-            reply = (weft_http_reply){.waits = true};
+            reply = (weft_serve_reply){.waits = true};
         } else {
             reply = form->only_price ? answer_price(r, &d, price) : add_job(r, &d, price, form);
         }
@@ -262,20 +263,20 @@ static json_t *list_json(const weft_server *s, const weft_queue_job *jobs, int64
     return data;
 }
 
-weft_http_reply weft_videos_list(weft_http_request *r, bool as_jobs)
+weft_serve_reply weft_videos_list(weft_serve_request *r, bool as_jobs)
 {
-    const char *limit = weft_http_request_query(r, "limit"),
-               *after = weft_http_request_query(r, "after"),
-               *order = weft_http_request_query(r, "order");
+    const char *limit = weft_serve_request_query(r, "limit"),
+               *after = weft_serve_request_query(r, "after"),
+               *order = weft_serve_request_query(r, "order");
     double most = 20;
     weft_queue_job *jobs, job;
     int64_t count;
     bool more;
-    weft_http_reply reply;
+    weft_serve_reply reply;
     if (*limit && !(weft_parse_f64(limit, &most) && most >= 1 && most <= 100))
-        return weft_http_error(400, "invalid_limit", "limit", "limit is not 1 to 100");
+        return weft_serve_error(400, "invalid_limit", "limit", "limit is not 1 to 100");
     if (*order && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
-        return weft_http_error(400, "invalid_order", "order", "order is not asc or desc");
+        return weft_serve_error(400, "invalid_order", "order", "order is not asc or desc");
     if (*after) {
         if (!weft_videos_find(r->server, after, &job, &reply))
             return reply;
@@ -283,23 +284,23 @@ weft_http_reply weft_videos_list(weft_http_request *r, bool as_jobs)
     }
     if (weft_queue_store_list(r->server->store, after, (int64_t)most, strcmp(order, "asc") != 0,
                               &jobs, &count, &more) != WEFT_OK)
-        return weft_http_own_error();
+        return weft_serve_own_error();
     json_t *json =
         json_pack("{s:s, s:o, s:s?, s:s?, s:b}", "object", "list", "data",
                   list_json(r->server, jobs, count, as_jobs), "first_id", count ? jobs[0].id : NULL,
                   "last_id", count ? jobs[count - 1].id : NULL, "has_more", more);
     weft_queue_jobs_free(jobs, count);
-    return weft_http_json(200, json);
+    return weft_serve_json(200, json);
 }
 
 /* ---- delete, content ------------------------------------------------------------------------ */
 
-weft_http_reply weft_videos_delete(weft_http_request *r, const char *id)
+weft_serve_reply weft_videos_delete(weft_serve_request *r, const char *id)
 {
     weft_queue_job job;
     weft_queue_state next;
     bool found;
-    weft_http_reply reply;
+    weft_serve_reply reply;
     const weft_queue_change change = {.now = weft_server_time()};
     if (r->stage == 0) {
         if (!weft_videos_find(r->server, id, &job, &reply))
@@ -307,21 +308,21 @@ weft_http_reply weft_videos_delete(weft_http_request *r, const char *id)
         weft_queue_job_free(&job);
         if (weft_queue_store_apply(r->server->store, id, WEFT_QUEUE_DELETE, &change, &next) !=
             WEFT_OK)
-            return weft_http_own_error();
+            return weft_serve_own_error();
         r->stage = 1;
         weft_server_wake(r->server);
     }
     if (weft_queue_store_find(r->server->store, id, &job, &found) != WEFT_OK)
-        return weft_http_own_error();
+        return weft_serve_own_error();
     if (found) {
         weft_queue_job_free(&job);
-        return (weft_http_reply){.waits = true};
+        return (weft_serve_reply){.waits = true};
     }
-    return weft_http_json(
+    return weft_serve_json(
         200, json_pack("{s:s, s:s, s:b}", "id", id, "object", "video.deleted", "deleted", 1));
 }
 
-static weft_http_reply open_content(weft_http_request *r, const char *id)
+static weft_serve_reply open_content(weft_serve_request *r, const char *id)
 {
     char *folder = weft_server_job_folder(r->server, id),
          *path = folder ? weft_path_join(folder, "video.mp4") : NULL;
@@ -332,9 +333,9 @@ static weft_http_reply open_content(weft_http_request *r, const char *id)
     if (fd < 0 || fstat(fd, &facts) != 0) {
         if (fd >= 0)
             close(fd);
-        return weft_http_error(500, "file-io", NULL, "the file of the video cannot be read");
+        return weft_serve_error(500, "file-io", NULL, "the file of the video cannot be read");
     }
-    weft_http_reply reply = {
+    weft_serve_reply reply = {
         .status = 200, .type = "video/mp4", .file = fd + 1, .total = facts.st_size};
     const weft_range_kind kind =
         weft_byte_range(MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Range"),
@@ -345,22 +346,22 @@ static weft_http_reply open_content(weft_http_request *r, const char *id)
         return reply;
     close(fd);
     const int64_t total = reply.total;
-    reply = weft_http_error(416, "invalid_range", "Range", "no byte of the video is in the range");
+    reply = weft_serve_error(416, "invalid_range", "Range", "no byte of the video is in the range");
     reply.total = total;
     return reply;
 }
 
-weft_http_reply weft_videos_content(weft_http_request *r, const char *id)
+weft_serve_reply weft_videos_content(weft_serve_request *r, const char *id)
 {
     weft_queue_job job;
-    weft_http_reply reply;
-    const char *variant = weft_http_request_query(r, "variant");
+    weft_serve_reply reply;
+    const char *variant = weft_serve_request_query(r, "variant");
     if (!weft_videos_find(r->server, id, &job, &reply))
         return reply;
     const bool complete = job.state == WEFT_QUEUE_COMPLETED;
     weft_queue_job_free(&job);
     if (*variant && strcmp(variant, "video") != 0)
-        return weft_http_error(400, "variant_unsupported", "variant", "the only variant is video");
+        return weft_serve_error(400, "variant_unsupported", "variant", "the only variant is video");
     return complete ? open_content(r, id)
-                    : weft_http_error(409, "not_completed", NULL, "the video is not completed");
+                    : weft_serve_error(409, "not_completed", NULL, "the video is not completed");
 }
