@@ -28,17 +28,17 @@ static void write_chart(const chart *c, const char *folder, const char *file, co
     if (!folder)
         return;
     weft_buf svg = {0};
-    weft_bars bars = {.out = &svg, .parts = c->parts, .name = c->name, .format = c->format};
+    weft_bar_chart bars = {.out = &svg, .parts = c->parts, .name = c->name, .format = c->format};
     for (int i = 0; i < c->rows; i++) {
         double length = 0;
         for (int k = 0; k < c->parts; k++)
             length += c->row[i].value[k];
         bars.longest = fmax(bars.longest, length);
     }
-    weft_bars_begin(&bars, c->rows, title);
+    weft_bar_chart_begin(&bars, c->rows, title);
     for (int i = 0; i < c->rows; i++)
-        weft_bars_row(&bars, c->row[i].label, c->row[i].value, c->row[i].end);
-    weft_bars_end(&bars);
+        weft_bar_chart_row(&bars, c->row[i].label, c->row[i].value, c->row[i].end);
+    weft_bar_chart_end(&bars);
     char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, file);
     must(weft_file_write_atomic(path, svg.data, svg.len));

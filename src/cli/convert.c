@@ -64,7 +64,7 @@ static weft_status convert_weights(const weft_args *args, const weft_model *mode
                              *const types[] = {"f32", "bf16", "f16", "f8", "own", NULL};
     static const weft_dtype dtypes[] = {WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_F8E4M3,
                                         WEFT_DTYPE_COUNT};
-    weft_conversion c = {.model = model, .in = in};
+    weft_model_conversion c = {.model = model, .in = in};
     weft_adapter *adapter[MOST_ADAPTERS] = {0};
     weft_adapter_use use[MOST_ADAPTERS];
     char folder[1100], stem[300];

@@ -30,7 +30,7 @@ typedef struct made {
 } made;
 
 typedef struct converting {
-    const weft_conversion *c;
+    const weft_model_conversion *c;
     const weft_graph *graph;
     weft_tensors *file;
     const weft_key_mapping *mapping; /* NULL: the model's own names */
@@ -164,7 +164,7 @@ static weft_status check(const converting *v, const lists *l)
 
 static weft_status open_in(converting *v)
 {
-    const weft_conversion *c = v->c;
+    const weft_model_conversion *c = v->c;
     lists l = {0};
     if (c->to != WEFT_TO_DIFFUSERS) {
         v->mapping = weft_key_mapping_named(c->model->family, v->graph, "", "original");
@@ -337,7 +337,7 @@ static weft_status declare(const converting *v, const made *m)
 
 static weft_status write_all(converting *v)
 {
-    const weft_conversion *c = v->c;
+    const weft_model_conversion *c = v->c;
     char path[1200];
     v->wide = weft_calloc(CHUNK, sizeof *v->wide);
     v->converted = weft_calloc(CHUNK, sizeof *v->wide);
@@ -359,7 +359,7 @@ static weft_status write_all(converting *v)
     return status;
 }
 
-weft_status weft_convert_model(const weft_conversion *c, const weft_graph *graph)
+weft_status weft_convert_model(const weft_model_conversion *c, const weft_graph *graph)
 {
     converting v = {.c = c, .graph = graph, .prefix = ""};
     weft_status_code status = open_in(&v);

@@ -13,7 +13,7 @@ typedef enum weft_convert_to {
 
 /* `dtype` WEFT_DTYPE_COUNT keeps each tensor's type. With F8E4M3, only matrices are F8E4M3 and all
  * other tensors are BF16. */
-typedef struct weft_conversion {
+typedef struct weft_model_conversion {
     const weft_model *model;
     const char *in;
     const char *folder, *stem; /* <folder>/<stem>.safetensors, or shards */
@@ -23,12 +23,12 @@ typedef struct weft_conversion {
     /* adapters to merge, of the graph of weft_convert_graph, without prefix */
     const weft_adapter_use *adapter;
     int adapters;
-} weft_conversion;
+} weft_model_conversion;
 
 /* Builds a graph of only the model's parameters. */
 weft_status weft_convert_graph(const weft_model *model, weft_graph **graph);
 /* Writes the converted files. Peak memory is that of the largest tensor in f32 with adapters, a few
  * MiB without. Atomic: files are renamed when complete, and config.json is written last. */
-weft_status weft_convert_model(const weft_conversion *c, const weft_graph *graph);
+weft_status weft_convert_model(const weft_model_conversion *c, const weft_graph *graph);
 
 #endif

@@ -23,7 +23,7 @@ weft_status weft_convert_refuse_existing(const char *out, bool folder)
                  : WEFT_OK;
 }
 
-weft_status weft_convert_target(const char *out, weft_conversion *c, char folder[1100],
+weft_status weft_convert_target(const char *out, weft_model_conversion *c, char folder[1100],
                                 char stem[300])
 {
     const bool own = c->to == WEFT_TO_DIFFUSERS;

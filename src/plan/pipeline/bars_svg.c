@@ -14,12 +14,12 @@ static const char *const colours[WEFT_BARS_PARTS] = {"#4c78a8", "#9ecae9", "#bab
                                                      "#ffbf79", "#b279a2", "#e45756", "#72b7b2",
                                                      "#eeca3b", "#54a24b", "#88d27a", "#79706e"};
 
-static const char *colour_of(const weft_bars *b, int part)
+static const char *colour_of(const weft_bar_chart *b, int part)
 {
     return b->colour ? b->colour[part] : colours[part];
 }
 
-void weft_bars_begin(const weft_bars *b, int64_t rows, const char *title)
+void weft_bar_chart_begin(const weft_bar_chart *b, int64_t rows, const char *title)
 {
     const double height = (double)(TOP + rows * ROW) + 84;
     weft_buf_printf(b->out,
@@ -30,7 +30,7 @@ void weft_bars_begin(const weft_bars *b, int64_t rows, const char *title)
                     LEFT + WIDE + 120, height, LEFT + WIDE + 120, height, title);
 }
 
-void weft_bars_row(weft_bars *b, const char *label, const double *value, const char *end)
+void weft_bar_chart_row(weft_bar_chart *b, const char *label, const double *value, const char *end)
 {
     double x = LEFT;
     const double y = (double)(TOP + b->row++ * ROW);
@@ -51,7 +51,7 @@ void weft_bars_row(weft_bars *b, const char *label, const double *value, const c
     weft_buf_printf(b->out, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x + 5, y + 12, end);
 }
 
-void weft_bars_end(const weft_bars *b)
+void weft_bar_chart_end(const weft_bar_chart *b)
 {
     const double y = (double)(TOP + b->row * ROW) + 14;
     for (int k = 0; k < b->parts; k++) {
@@ -67,12 +67,12 @@ void weft_bars_end(const weft_bars *b)
 void weft_degrees_plan_draw(const weft_degrees_plan *plan, int64_t others, weft_buf *out)
 {
     const char *names[WEFT_DEGREES_CAUSES];
-    weft_bars bars = {
+    weft_bar_chart bars = {
         .out = out, .parts = WEFT_DEGREES_CAUSES, .name = names, .format = weft_format_seconds};
     int64_t rows = 0;
     for (; rows < plan->count && rows <= others && plan->candidate[rows].fits; rows++)
         bars.longest = fmax(bars.longest, plan->candidate[rows].terms.seconds);
-    weft_bars_begin(&bars, rows, "seconds of an iteration, the best layout first");
+    weft_bar_chart_begin(&bars, rows, "seconds of an iteration, the best layout first");
     for (int64_t i = 0; i < rows; i++) {
         const weft_degrees_candidate *c = &plan->candidate[i];
         char layout[96], time[32], end[64];
@@ -82,9 +82,9 @@ void weft_degrees_plan_draw(const weft_degrees_plan *plan, int64_t others, weft_
             seconds[k] = weft_degrees_cause(&c->terms, k, &names[k]);
         snprintf(end, sizeof end, "%s, %.1f %%", weft_format_seconds(c->terms.seconds, time),
                  100 * c->terms.mfu);
-        weft_bars_row(&bars, layout, seconds, end);
+        weft_bar_chart_row(&bars, layout, seconds, end);
     }
-    weft_bars_end(&bars);
+    weft_bar_chart_end(&bars);
 }
 
 static const char *format_bytes(double bytes, char text[32])
@@ -97,19 +97,19 @@ void weft_activation_choice_draw(const weft_activation_item *item, int64_t items
 {
     static const char *const names[] = {"kept", "recomputed", "offloaded"};
     static const char *const fills[] = {"#4c78a8", "#f58518", "#54a24b"};
-    weft_bars bars = {
+    weft_bar_chart bars = {
         .out = out, .parts = 3, .name = names, .colour = fills, .format = format_bytes};
     for (int64_t i = 0; i < items; i++)
         bars.longest = fmax(bars.longest, item[i].bytes * (double)item[i].count);
-    weft_bars_begin(&bars, items, "bytes of activations: kept, recomputed, offloaded");
+    weft_bar_chart_begin(&bars, items, "bytes of activations: kept, recomputed, offloaded");
     for (int64_t i = 0; i < items; i++) {
         const int64_t recomputed = choice->recomputed[i], offloaded = choice->offloaded[i];
         const double bytes[] = {item[i].bytes * (double)(item[i].count - recomputed - offloaded),
                                 item[i].bytes * (double)recomputed,
                                 item[i].bytes * (double)offloaded};
         char all[32];
-        weft_bars_row(&bars, item[i].name, bytes,
-                      format_bytes(item[i].bytes * (double)item[i].count, all));
+        weft_bar_chart_row(&bars, item[i].name, bytes,
+                           format_bytes(item[i].bytes * (double)item[i].count, all));
     }
-    weft_bars_end(&bars);
+    weft_bar_chart_end(&bars);
 }

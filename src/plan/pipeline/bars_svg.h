@@ -8,7 +8,7 @@
 
 enum { WEFT_BARS_PARTS = 12 };
 
-typedef struct weft_bars {
+typedef struct weft_bar_chart {
     weft_buf *out;
     int parts;                                          /* at most WEFT_BARS_PARTS */
     const char *const *name;                            /* [parts]: the legend */
@@ -16,13 +16,14 @@ typedef struct weft_bars {
     double longest;                                     /* value of a bar of full width */
     const char *(*format)(double value, char text[32]); /* text of a part's tooltip */
     int64_t row;                                        /* rows drawn so far */
-} weft_bars;
+} weft_bar_chart;
 
-/* `rows`: number of following calls of weft_bars_row. */
-void weft_bars_begin(const weft_bars *bars, int64_t rows, const char *title);
+/* `rows`: number of following calls of weft_bar_chart_row. */
+void weft_bar_chart_begin(const weft_bar_chart *bars, int64_t rows, const char *title);
 /* value[parts]; `end` is printed after the bar. */
-void weft_bars_row(weft_bars *bars, const char *label, const double *value, const char *end);
-void weft_bars_end(const weft_bars *bars);
+void weft_bar_chart_row(weft_bar_chart *bars, const char *label, const double *value,
+                        const char *end);
+void weft_bar_chart_end(const weft_bar_chart *bars);
 
 /* Draws a bar per item: kept, recomputed, offloaded. Appends an SVG document. */
 void weft_activation_choice_draw(const weft_activation_item *item, int64_t items,
