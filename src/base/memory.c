@@ -439,12 +439,27 @@ int64_t weft_memory_peak(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? 1024 * (int64_t)usage.ru_maxrss : 0;
 }
 
+/* Resident bytes by the page tables; 0: the kernel has no such file. */
+static int64_t exact_resident(void)
+{
+    char line[256];
+    long long kib = 0;
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    while (file && fgets(line, sizeof line, file) && sscanf(line, "Rss: %lld", &kib) != 1)
+        continue;
+    if (file)
+        fclose(file);
+    return 1024 * (int64_t)kib;
+}
+
 int64_t weft_memory_resident(void)
 {
+    /* statm has sums of per-processor counters, which are some hundred KiB off */
+    const int64_t exact = exact_resident();
     long long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
+    FILE *file = exact > 0 ? NULL : fopen("/proc/self/statm", "r");
     if (!file)
-        return 0;
+        return exact;
     if (fscanf(file, "%*s %lld", &pages) != 1)
         pages = 0;
     fclose(file);

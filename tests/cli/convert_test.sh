@@ -119,6 +119,7 @@ names_of_every_family() {
         python3 -c "import json; json.dump(json.load(open('$json'))['config'], open('config.json', 'w'))"
         rm -rf ours theirs.safetensors
         convert dialects/$name/original.safetensors ours --config config.json
+        [ "$name" != dialect_original_umt5_one ] || continue # a file with T5's names; UMT5's authors have others
         convert ours theirs.safetensors --to original
         same theirs.safetensors dialects/$name/original.safetensors
     done
