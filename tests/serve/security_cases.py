@@ -39,10 +39,10 @@ def limits_are_kept():
     s.error(413, "too_large", "POST", "/v1/videos", dict(VIDEO, prompt="x" * 300000))
     s.error(400, "request-invalid", "POST", "/v1/videos", dict(VIDEO, prompt="x" * 33000))
     long = b'{"prompt": "' + b"x" * 400000 + b'"}'
-    chunked = b"POST /v1/videos HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunked = b"POST /v1/videos HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     answer = raw(s, chunked + b"%x\r\n" % len(long) + long + b"\r\n0\r\n\r\n")
     assert " 413 " in answer, answer
-    answer = raw(s, b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X: " + b"y" * 20000 + b"\r\n\r\n")
+    answer = raw(s, b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: " + b"y" * 20000 + b"\r\n\r\n")
     assert " 431 " in answer, answer
     s.call("GET", "/health")
     s.stop()
@@ -70,7 +70,7 @@ def paths_are_hidden():
 
 def ambiguous_requests_are_refused():
     s = Server()
-    head = b"POST /v1/videos HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = b"POST /v1/videos HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     answer = raw(s, head + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n")
     assert " 400 " in answer, answer
     answer = raw(s, head + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ")

@@ -116,7 +116,7 @@ def forms_and_images():
     # an interrupted upload leaves nothing
     import socket
     with socket.create_connection(("127.0.0.1", s.port)) as c:
-        c.sendall((f"POST /v1/videos HTTP/1.1\r\nHost: x\r\nContent-Type: {headers['Content-Type']}\r\n"
+        c.sendall((f"POST /v1/videos HTTP/1.1\r\nHost: localhost\r\nContent-Type: {headers['Content-Type']}\r\n"
                    f"Content-Length: {len(body)}\r\n\r\n").encode() + body[:len(body) - 40])
     s.call("GET", "/health")
     assert s.stop() == 130
