@@ -60,18 +60,18 @@ PY
 check latents_of_tiles_are_near
 
 # ---- memory: large pictures by an encoder that is wide at full size ----
-"$WEFT" synth --out large --shots 3 --size 192 --single-share 1 --held-out-clips 0 --min-frames 18 --max-frames 18 >synth.log 2>&1 || { cat synth.log; fail "weft synth"; }
+"$WEFT" synth --out large --shots 3 --size 256 --single-share 1 --held-out-clips 0 --min-frames 18 --max-frames 18 >synth.log 2>&1 || { cat synth.log; fail "weft synth"; }
 python3 - <<'PY'
 import glob, json, os, shutil
 os.makedirs("wide/clips"); os.makedirs("wide/metas")
 for f in sorted(glob.glob("large/train/s*.mp4")):
     key = os.path.basename(f)[:-4]
     shutil.copy(f, f"wide/clips/{key}.mp4")
-    json.dump({"id": key, "caption": "x", "frames": 18, "width": 192, "height": 192, "fps": 24.0}, open(f"wide/metas/{key}.json", "w"))
+    json.dump({"id": key, "caption": "x", "frames": 18, "width": 256, "height": 256, "fps": 24.0}, open(f"wide/metas/{key}.json", "w"))
 PY
 "$WEFT" shard --in wide --out wide-shards --set heldout=0 >shard.log 2>&1 || { cat shard.log; fail "weft shard"; }
 large="--set data.path=wide-shards --set stages.0.steps=1 --set stages.1.steps=1 --set stages.0.batch=1 --set stages.1.batch=1 --set stages.0.frames=17
-       --set stages.0.height=192 --set stages.0.width=192 --set stages.1.frames=17"
+       --set stages.0.height=256 --set stages.0.width=256 --set stages.1.frames=17"
 measure() { # measure NAME ARGUMENTS...: told and taken MiB
     local name=$1
     shift
