@@ -1,11 +1,13 @@
 #include "base/place.h"
 
 #include <string.h>
+#include <strings.h>
 
 bool weft_place_is_remote(const char *text)
 {
-    const size_t scheme = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+-.");
-    return scheme > 0 && !strncmp(text + scheme, "://", 3);
+    const size_t scheme =
+        strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.");
+    return (scheme > 0 && !strncmp(text + scheme, "://", 3)) || !strncasecmp(text, "s3:", 3);
 }
 
 weft_status weft_place_check_local(const char *text, const char *key)

@@ -122,6 +122,14 @@ static weft_status read_item(const weft_loader *l, weft_loader_slot *s, int64_t 
                            : WEFT_OK;
 }
 
+/* Whether the last error is of the run or of a server and not of a sample's bytes: another sample in
+ * its place would differ from rank to rank. */
+static bool ends_run(weft_status_code status)
+{
+    return status == WEFT_E_MEMORY || status == WEFT_E_CANCELLED ||
+           !strncmp(weft_message_id(weft_error_class()), "storage-", 8);
+}
+
 /* Decodes item i of a slot. Replaces an unusable sample by the next one of its bucket, or with
  * no_stand_ins leaves zeros. This is deterministic because the same bytes fail on every rank. */
 weft_status weft_loader_decode_item(weft_loader *l, weft_loader_slot *s, int64_t i,
@@ -132,7 +140,7 @@ weft_status weft_loader_decode_item(weft_loader *l, weft_loader_slot *s, int64_t
     weft_status_code status = WEFT_OK;
     for (int t = 0; t < TRIES && t < a->count; t++) {
         status = read_item(l, s, i, r);
-        if (status == WEFT_OK || status == WEFT_E_MEMORY)
+        if (status == WEFT_OK || ends_run(status))
             return status;
         pthread_mutex_lock(&l->threads.lock);
         if (l->record[s->sample[i]].what == WEFT_SAMPLE_USED) /* warn once, not in every epoch */

@@ -302,6 +302,12 @@ static weft_status choose_endpoint(reading *r)
         return weft_error(WEFT_MSG_STORAGE_SETTINGS,
                           WEFT_AT(.key = "AWS_ENDPOINT_URL_S3", .value = url),
                           "\"%s\" is not a URL. Write http://HOST:PORT or https://HOST.", url);
+    const char *authority = strstr(url, "://") + 3;
+    if (!authority[strspn(authority, "/")] || strpbrk(authority, "@?#"))
+        return weft_error(WEFT_MSG_STORAGE_SETTINGS, WEFT_AT(.key = "AWS_ENDPOINT_URL_S3"),
+                          "the endpoint has no host, or has keys or a query. Write "
+                          "http://HOST:PORT or https://HOST, and the keys in AWS_ACCESS_KEY_ID "
+                          "and AWS_SECRET_ACCESS_KEY.");
     s->path_style = !style || strcmp(style, "virtual") != 0;
     char *copy = weft_arena_strdup(r->arena, url);
     WEFT_TRY(WEFT_ALLOCATED(copy, "the AWS settings"));

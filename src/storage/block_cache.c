@@ -248,7 +248,9 @@ static weft_status evict(const weft_block_cache *c, int64_t bytes, int64_t *tota
 static int64_t read_total(int fd)
 {
     int64_t total;
-    return pread(fd, &total, sizeof total, 0) == sizeof total ? total : INT64_MAX / 2;
+    const bool known =
+        pread(fd, &total, sizeof total, 0) == sizeof total && total >= 0 && total < INT64_MAX / 2;
+    return known ? total : INT64_MAX / 2;
 }
 
 /* Reserves room for a block, and makes its temporary file, so that listings count it. *reserved is
@@ -264,7 +266,7 @@ static weft_status reserve(weft_block_cache *c, const block *b, bool *reserved)
         return weft_error_errno(WEFT_AT(.file = c->folder), "cannot lock the cache");
     int64_t total = read_total(fd);
     weft_status_code status = WEFT_OK;
-    if (total + bytes > c->limit)
+    if (total + bytes > c->limit && bytes <= c->limit) /* else no eviction makes room */
         status = evict(c, bytes, &total);
     if (status == WEFT_OK && total + bytes <= c->limit) {
         const int made = open_in(c, part_name(b, part), O_WRONLY | O_CREAT | O_TRUNC);

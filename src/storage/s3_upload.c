@@ -2,6 +2,8 @@
 
 #include "storage/s3_xml.h"
 
+#include <libavutil/md5.h>
+#include <libavutil/mem.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -169,17 +171,45 @@ static weft_status put_small(weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
     return WEFT_OK;
 }
 
+/* The ETag that S3 gives an object of parts: MD5 of the parts' MD5, and their number. false: a
+ * part has an ETag of another kind, as with some encryptions. */
+static bool etag_of_parts(const weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
+{
+    struct AVMD5 *md5 = av_md5_alloc();
+    uint8_t digest[16], sum[16];
+    bool known = md5 != NULL;
+    if (md5)
+        av_md5_init(md5);
+    for (int i = 0; i < u->parts && known; i++) {
+        const char *hex = u->etag[i] + (u->etag[i][0] == '"');
+        known = strspn(hex, "0123456789abcdef") == 32;
+        for (int k = 0; k < 16 && known; k++)
+            known = sscanf(hex + 2 * k, "%2hhx", &sum[k]) == 1;
+        if (known)
+            av_md5_update(md5, sum, sizeof sum);
+    }
+    if (known) {
+        av_md5_final(md5, digest);
+        etag[0] = '"';
+        for (int k = 0; k < 16; k++)
+            snprintf(etag + 1 + 2 * k, 3, "%02x", digest[k]);
+        snprintf(etag + 33, WEFT_ETAG_BYTES - 33, "-%d\"", u->parts);
+    }
+    av_free(md5);
+    return known;
+}
+
 /* A repeated Complete fails with NoSuchUpload if the first one succeeded and its reply was lost.
  * The object then has the size and the ETag of this upload's parts. */
 static weft_status find_completed(weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
 {
-    char parts[24];
+    char own_etag[WEFT_ETAG_BYTES];
     weft_http_reply reply;
     weft_error_copy *first = weft_error_save();
     weft_status_code status =
         weft_s3_send(u->s3, &(weft_s3_request){.method = "HEAD", .key = u->key}, &reply);
-    snprintf(parts, sizeof parts, "-%d\"", u->parts);
-    const bool own = status == WEFT_OK && reply.length == u->bytes && strstr(reply.etag, parts);
+    const bool own = status == WEFT_OK && reply.length == u->bytes && etag_of_parts(u, own_etag) &&
+                     !strcmp(reply.etag, own_etag);
     if (own)
         snprintf(etag, WEFT_ETAG_BYTES, "%s", reply.etag);
     else

@@ -157,8 +157,7 @@ static weft_status store_read(void *self, const char *name, int64_t at, int64_t 
         status = check_reply(s, key, etag, at, bytes, &reply);
         weft_http_reply_free(&reply);
     }
-    if (status != WEFT_OK) /* facts are asked for again */
-        weft_remote_table_drop(&s->table, name);
+    /* facts stay as they are: a new version of the object is an error in every later read, too */
     weft_free(key);
     return status;
 }
@@ -235,9 +234,15 @@ static weft_status list_page(store *s, char **token, weft_names *names)
     weft_xml_text(reply.body.data, "IsTruncated", truncated, sizeof truncated);
     weft_xml_text(reply.body.data, "NextContinuationToken", next, sizeof next);
     weft_http_reply_free(&reply);
-    weft_free(*token);
+    char *before = *token;
     *token = NULL;
-    if (status == WEFT_OK && !strcmp(truncated, "true") && *next) {
+    if (status == WEFT_OK && !strcmp(truncated, "true") &&
+        (!*next || strlen(next) == sizeof next - 1 || (before && !strcmp(before, next))))
+        status = weft_error(WEFT_MSG_STORAGE_REPLY, WEFT_AT(.file = s->bucket),
+                            "the server cut a list and gave no way to continue it. Check the "
+                            "endpoint.");
+    weft_free(before);
+    if (status == WEFT_OK && !strcmp(truncated, "true")) {
         *token = weft_strdup(next);
         status = WEFT_ALLOCATED(*token, "a list");
     }

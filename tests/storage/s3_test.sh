@@ -118,6 +118,17 @@ final_failure() {
 }
 check final_failure
 
+# An upload that the server has lost is an error, although the object has its size and parts.
+lost_upload() {
+    store s3://bucket/f put lost.bin <large || return 1
+    head -c "$(stat -c %s large)" /dev/zero >other
+    fault "POST uploadId code 404 NoSuchUpload"
+    ! store s3://bucket/f put lost.bin <other 2>/dev/null || return 1
+    no_fault_is_left
+    store s3://bucket/f get lost.bin | cmp - large
+}
+check lost_upload
+
 # Ctrl-C and kill -9 in the middle of an upload leave the object as it was.
 killed_upload() {
     store s3://bucket/f put k.bin <small || return 1
@@ -153,10 +164,15 @@ errors() {
     AWS_PROFILE=other expect_error storage-settings key=AWS_PROFILE value=other \
         -- store s3://bucket list || return 1
     AWS_ENDPOINT_URL_S3=127.0.0.1:1 expect_error storage-settings -- store s3://bucket list || return 1
+    local endpoint
+    for endpoint in http:// http://user:secret@127.0.0.1:1 'http://127.0.0.1:1?x=1'; do
+        AWS_ENDPOINT_URL_S3=$endpoint expect_error storage-settings -- store s3://bucket list || return 1
+    done
     AWS_ENDPOINT_URL_S3=http://127.0.0.1:1 AWS_MAX_ATTEMPTS=2 expect_error storage-request attempts=2 \
         -- store s3://bucket list || return 1
     fault "GET prefix code 403 RequestTimeTooSkewed"
     expect_error storage-clock -- store s3://bucket list || return 1
+    expect_error storage-place -- store S3://bucket list || return 1
     expect_error storage-place -- store gs://bucket list
 }
 check errors

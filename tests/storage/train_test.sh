@@ -39,6 +39,19 @@ faults() {
     losses faults | cmp - folder.losses
 }
 check faults
+# What a server refuses ends the run; no other sample takes the place.
+refusals_end_the_run() {
+    needs folder shard_to_bucket
+    local kind
+    for kind in "403 AccessDenied:storage-denied" "412 PreconditionFailed:storage-changed"; do
+        rm -rf cache no
+        for i in $(seq 40); do echo "GET .tar code ${kind%:*}"; done >data/faults
+        AWS_MAX_ATTEMPTS=1 expect_error "${kind#*:}" -- "$WEFT" train vae.yaml --set out=no --set data.path=s3://bucket/set \
+            --set stages.0.steps=6 || return 1
+        rm -f data/faults
+    done
+}
+check refusals_end_the_run
 two_ranks() {
     needs folder shard_to_bucket
     rm -rf cache
