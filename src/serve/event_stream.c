@@ -59,6 +59,7 @@ static bool next_event(weft_event_stream *e)
     e->ended = final;
     e->heartbeats = e->server->heartbeats;
     if (!line) {
+        e->ended = true;
         set_text(e, "event: removed\ndata: {}\n\n");
         return true;
     }

@@ -112,11 +112,15 @@ static enum MHD_Result count_lengths(void *cls, enum MHD_ValueKind kind, const c
     return MHD_YES;
 }
 
-/* Whether a Host is a loopback address or "localhost". */
+/* Whether a Host is a loopback address or "localhost", with or without a port. */
 static bool is_local_host(const char *host)
 {
     char name[64];
     const size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+    const char *port = length <= strlen(host) ? host + length : "";
+    if (length >= sizeof name ||
+        (*port && (*port != ':' || strspn(port + 1, "0123456789") != strlen(port + 1))))
+        return false;
     snprintf(name, sizeof name, "%.*s", (int)length, host);
     return !strcasecmp(name, "localhost") || !strcmp(name, "[::1]") ||
            (!strncmp(name, "127.", 4) && strspn(name, "0123456789.") == strlen(name));

@@ -124,13 +124,34 @@ static weft_status create_tables(weft_queue_store *s)
     return run(s, sql);
 }
 
-static weft_status open_database(weft_queue_store *s)
+/* A missing queue is not replaced by an empty one: the next start would remove the videos. */
+static weft_status check_no_jobs(const weft_queue_store *s, const char *folder)
+{
+    char *jobs = weft_path_join(folder, "jobs");
+    weft_names names = {0};
+    weft_status_code status = WEFT_ALLOCATED(jobs, "the queue");
+    if (status == WEFT_OK && weft_path_is_dir(jobs))
+        status = weft_list_dir(jobs, false, &names);
+    if (status == WEFT_OK && names.count > 0)
+        status = weft_error(WEFT_MSG_QUEUE_LOST, WEFT_AT(.file = s->path, WEFT_NUMBER(names.count)),
+                            "the queue is missing or empty, and the folder has files of %" PRId64
+                            " job%s. Restore queue.sqlite together with queue.sqlite-wal, or move "
+                            "the folder `jobs` away.",
+                            names.count, weft_plural(names.count));
+    weft_names_free(&names);
+    weft_free(jobs);
+    return status;
+}
+
+static weft_status open_database(weft_queue_store *s, const char *folder)
 {
     bool is_new;
     if (sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) !=
         SQLITE_OK)
         return database_error(s);
     WEFT_TRY(check_version(s, &is_new));
+    if (is_new)
+        WEFT_TRY(check_no_jobs(s, folder));
     WEFT_TRY(run(s, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"));
     return is_new ? create_tables(s) : WEFT_OK;
 }
@@ -144,7 +165,7 @@ weft_status weft_queue_store_open(const char *folder, weft_queue_store **store)
     *s = (weft_queue_store){.path = weft_path_join(folder, "queue.sqlite"), .lock = -1};
     WEFT_GO(WEFT_ALLOCATED(s->path, "the queue"));
     WEFT_GO(lock_folder(s, folder));
-    WEFT_GO(open_database(s));
+    WEFT_GO(open_database(s, folder));
     *store = s;
     return WEFT_OK;
 out:

@@ -46,7 +46,10 @@ static weft_status open_state(weft_server *s)
     char *path = realpath(s->options->state, NULL);
     s->state = path ? weft_strdup(path) : NULL;
     free(path);
-    WEFT_TRY(WEFT_ALLOCATED(s->state, "the state folder"));
+    path = s->options->cluster ? realpath(s->options->cluster, NULL) : NULL;
+    s->cluster = s->options->cluster ? weft_strdup(path ? path : s->options->cluster) : NULL;
+    free(path);
+    WEFT_TRY(WEFT_ALLOCATED(s->state && (s->cluster || !s->options->cluster), "the server"));
     if (pipe2(s->wake, O_CLOEXEC | O_NONBLOCK) != 0)
         return weft_error_errno(WEFT_NOWHERE, "cannot create a pipe");
     return weft_access_tokens_read(s->state, &s->tokens);
@@ -75,6 +78,7 @@ static void close_server(weft_server *s)
     weft_free(s->models);
     weft_access_tokens_free(&s->tokens);
     weft_free(s->state);
+    weft_free(s->cluster);
     for (int i = 0; i < 2; i++)
         if (s->wake[i] > 0)
             close(s->wake[i]);

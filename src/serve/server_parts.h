@@ -24,6 +24,7 @@ typedef struct weft_server {
     const weft_serve_options *options;
     char program[4096]; /* path of weft */
     char *state;        /* absolute path */
+    char *cluster;      /* --on for a child in another folder: absolute if it is a file; or NULL */
     weft_served_model *models;
     int model_count;
     weft_access_tokens tokens; /* count 0: no authentication */

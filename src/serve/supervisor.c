@@ -75,8 +75,8 @@ static void add_estimate(arguments *a, const weft_server *s, const weft_served_m
     add_i64(a, "--width", request, "width");
     add_i64(a, "--steps", request, "steps");
     add_f64(a, "--guidance-scale", request, "guidance_scale");
-    if (s->options->cluster)
-        add(a, "--on", s->options->cluster);
+    if (s->cluster)
+        add(a, "--on", s->cluster);
     const char *image = json_string_value(json_object_get(request, "image"));
     if (image && *image)
         add(a, "--image", image);
@@ -421,12 +421,12 @@ static void work(supervisor *v, bool *warned)
     if (v->estimate.pid && !weft_child_read(&v->estimate))
         answer_price(v);
     weft_status_code status = v->ended ? apply_end(v) : WEFT_OK;
-    if (status == WEFT_OK)
-        status = remove_deleted(s);
     if (status == WEFT_OK && v->worker.pid)
         status = stop_worker(v);
     if (status == WEFT_OK && !s->stopping && !s->running[0])
         status = claim(v);
+    if (status == WEFT_OK) /* last: files that cannot be removed stop nothing else */
+        status = remove_deleted(s);
     if (!v->estimate.pid && !s->stopping)
         ask_price(v);
     if (status != WEFT_OK && !*warned)
@@ -514,8 +514,8 @@ weft_status weft_supervisor_recover(weft_server *s)
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++)
         if (is_job_name(names.name[i]))
             status = clean_folder(s, names.name[i]);
-    if (status == WEFT_OK)
-        status = remove_deleted(s);
+    if (status == WEFT_OK && remove_deleted(s) != WEFT_OK)
+        weft_warn_error(WEFT_MSG_QUEUE_DATABASE, "trying again");
 out:
     weft_names_free(&names);
     weft_free(jobs);

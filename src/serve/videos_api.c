@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "serve/byte_range.h"
 #include "serve/job_json.h"
 #include "serve/video_request.h"
@@ -108,6 +109,9 @@ static weft_status read_draft(weft_serve_request *r, const weft_videos_form *for
         if (strlen(id) > WEFT_REQUEST_ID)
             return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "Idempotency-Key"),
                               "the value is longer than %d characters", WEFT_REQUEST_ID);
+        if (!weft_utf8_valid(id))
+            return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "Idempotency-Key"),
+                              "the value is not UTF-8");
         snprintf(d->terms.request_id, sizeof d->terms.request_id, "%s", id);
     }
     if (r->image_hash) {

@@ -1,5 +1,5 @@
 """Cases of faults_test.sh."""
-import http.client, json, os, shutil, signal, subprocess
+import glob, http.client, json, os, shutil, signal, subprocess
 from serve_client import MODEL, VIDEO, Server, at_event, main, undisturbed
 
 TWO = [dict(VIDEO, steps=20, seed=1, request_id="one"), dict(VIDEO, steps=20, seed=2, request_id="two")]
@@ -151,6 +151,19 @@ def changed_weights_are_named():
     assert job["status"] == "failed" and job["error"]["code"] == "latents-mismatch", job
     assert os.getcwd() not in json.dumps(job)
     s.stop()
+
+
+def a_lost_queue_removes_no_video():
+    s = Server()
+    id = s.call("POST", "/v1/jobs", VIDEO)["id"]
+    s.finish(id)
+    s.stop()
+    for name in glob.glob("state/queue.sqlite*"):
+        os.remove(name)
+    second = Server(ready=False)
+    assert second.drain() == 1
+    assert [m["id"] for m in second.messages if m.get("level") == "error"] == ["queue-lost"], second.messages
+    assert os.path.exists(f"state/jobs/{id}/video.mp4")
 
 
 def one_server_per_state():

@@ -62,6 +62,7 @@ def a_request_id_has_one_job():
     assert again["id"] == first["id"] and again["request_id"] == "r-1"
     by_header = s.call("POST", "/v1/videos", VIDEO, {"Idempotency-Key": "r-1"})
     assert by_header["id"] == first["id"]
+    s.error(400, "request-invalid", "POST", "/v1/jobs", VIDEO, {"Idempotency-Key": b"a\xffb"})
     s.error(409, "request_id_conflict", "POST", "/v1/jobs", dict(VIDEO, seed=1, request_id="r-1"))
     s.finish(first["id"])
     s.stop()

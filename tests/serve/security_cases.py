@@ -84,7 +84,8 @@ def foreign_pages_are_refused():
     s = Server()
     assert [m["level"] for m in s.messages if m.get("id") == "server-unprotected"] == ["warning"], s.messages
     s.error(403, "foreign_origin", "POST", "/v1/videos", VIDEO, {"Origin": "http://elsewhere.example"})
-    s.error(403, "foreign_origin", "GET", "/v1/videos", None, {"Host": f"rebound.example:{s.port}"})
+    for host in ("rebound.example", "127." + "0" * 59 + "x.example", "[::1]x.example"):
+        s.error(403, "foreign_origin", "GET", "/v1/videos", None, {"Host": f"{host}:{s.port}"})
     for host in ("127.0.0.1", "localhost"):
         s.call("GET", "/v1/videos", headers={"Host": f"{host}:{s.port}", "Origin": f"http://{host}:{s.port}"})
     s.stop()
