@@ -26,9 +26,10 @@ enum {
      * also of the smallest models). */
     SLACK = 64,
     LEAST_SLACK = 5 << 19,
-    TRIES = 10,                /* maximum plans of a stage */
-    ROUNDS = 4,                /* maximum passes over all stages */
-    NODES = 100 * 1000,        /* maximum nodes of the exact search */
+    TRANSPORT = 2 << 20, /* buffers that MPI takes while messages flow (1 to 2 MiB on two ranks) */
+    TRIES = 10,          /* maximum plans of a stage */
+    ROUNDS = 4,          /* maximum passes over all stages */
+    NODES = 100 * 1000,  /* maximum nodes of the exact search */
     BANDWIDTH_BUFFER = 4 << 20 /* bytes of each of the two buffers of the bandwidth measurement */
 };
 
@@ -63,9 +64,9 @@ typedef struct fitted {
 } fitted;
 
 /* Bytes of a limit that are kept free. */
-static int64_t slack_of(int64_t limit)
+static int64_t slack_of(int64_t limit, bool several)
 {
-    return limit / SLACK > LEAST_SLACK ? limit / SLACK : LEAST_SLACK;
+    return (limit / SLACK > LEAST_SLACK ? limit / SLACK : LEAST_SLACK) + (several ? TRANSPORT : 0);
 }
 
 /* Replaces *bytes with the maximum over the ranks. */
@@ -224,7 +225,9 @@ static weft_status too_little(const fit *f)
      * 0.5 MiB over 12 starts. */
     enum { VARIES = 1 << 20 };
     const int64_t twice = 2 * (f->least / (SLACK - 2)) + 1,
-                  enough = f->least + (twice > LEAST_SLACK + VARIES ? twice : LEAST_SLACK + VARIES);
+                  enough = f->least +
+                           (twice > LEAST_SLACK + VARIES ? twice : LEAST_SLACK + VARIES) +
+                           (f->comm && weft_comm_ranks(f->comm) > 1 ? TRANSPORT : 0);
     char text[4][32];
     if (f->least_is_setup)
         return weft_error(
@@ -565,7 +568,8 @@ weft_status weft_run_fit_memory(const weft_run *run, const weft_run_models *mode
              .stored = stored,
              .device = &cluster.device,
              .weights = weft_store_bytes(store),
-             .limit = run->memory.limit - slack_of(run->memory.limit)};
+             .limit = run->memory.limit -
+                      slack_of(run->memory.limit, together && weft_comm_ranks(together) > 1)};
     f.fixed = process_bytes + f.weights;
     weft_run_recomputes(run, &f.can_recompute);
     weft_arena *arena = weft_arena_create();
