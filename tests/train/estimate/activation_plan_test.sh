@@ -67,7 +67,7 @@ losses runs/run | head -4 | diff <(losses runs/all) - || fail "another limit: ot
 # two ranks go by rank 0's plan
 pair="--set parallel.dp=2 --set stages.0.batch=32"
 ranks 2 "$WEFT" train wide.yaml --set out=runs/pair $pair >pair.log 2>&1 || { cat pair.log; fail "two ranks without a limit"; }
-limit=$(($(told pair.log) - 14))
+limit=$(($(told pair.log) - 9))
 for steps in 2 4; do
     rates=$([ $steps = 2 ] && echo quick || echo slow)
     ranks 2 "$WEFT" train wide.yaml --set out=runs/two $pair --set memory.limit=${limit}MiB --set memory.offload=auto --set stages.0.steps=$steps --set memory.profile=$rates.yaml >two.log 2>&1 ||
