@@ -439,23 +439,30 @@ int64_t weft_memory_peak(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? 1024 * (int64_t)usage.ru_maxrss : 0;
 }
 
-/* Resident bytes by the page tables; 0: the kernel has no such file. */
-static int64_t exact_resident(void)
+/* A figure of the page tables, in bytes; 0: the kernel has no such file. */
+static int64_t rollup(const char *name)
 {
     char line[256];
-    long long kib = 0;
+    int64_t bytes = 0;
     FILE *file = fopen("/proc/self/smaps_rollup", "r");
-    while (file && fgets(line, sizeof line, file) && sscanf(line, "Rss: %lld", &kib) != 1)
-        continue;
+    while (file && !bytes && fgets(line, sizeof line, file))
+        if (!strncmp(line, name, strlen(name)))
+            bytes = 1024 * strtoll(line + strlen(name), NULL, 10);
     if (file)
         fclose(file);
-    return 1024 * (int64_t)kib;
+    return bytes;
+}
+
+int64_t weft_memory_anonymous(void)
+{
+    const int64_t exact = rollup("Anonymous:");
+    return exact > 0 ? exact : weft_memory_resident();
 }
 
 int64_t weft_memory_resident(void)
 {
     /* statm has sums of per-processor counters, which are some hundred KiB off */
-    const int64_t exact = exact_resident();
+    const int64_t exact = rollup("Rss:");
     long long pages = 0;
     FILE *file = exact > 0 ? NULL : fopen("/proc/self/statm", "r");
     if (!file)

@@ -52,7 +52,7 @@ static void *decode(void *argument)
     return NULL;
 }
 
-/* Runs the decoders, and sets *resident to the bytes of the process while all decoders are open. */
+/* Runs the decoders, and sets *resident to the anonymous bytes of the process while all decoders are open. */
 static weft_status run_decoders(decoding *d, int64_t *resident)
 {
     pthread_t *thread;
@@ -63,7 +63,7 @@ static weft_status run_decoders(decoding *d, int64_t *resident)
     pthread_mutex_lock(&d->lock);
     while (d->ready < started)
         pthread_cond_wait(&d->change, &d->lock);
-    *resident = weft_memory_resident();
+    *resident = weft_memory_anonymous();
     d->done = true;
     pthread_cond_broadcast(&d->change);
     pthread_mutex_unlock(&d->lock);
@@ -125,10 +125,11 @@ weft_status weft_decoder_memory_measure(const weft_decoder_memory *s, int64_t *b
                       .name = sample->key,
                       .lock = PTHREAD_MUTEX_INITIALIZER,
                       .change = PTHREAD_COND_INITIALIZER};
+        /* code that is mapped while decoders close would hide small ones, so only heap counts */
         weft_memory_trim(); /* memory that was freed before is not the decoders' */
         status = run_decoders(&d, &resident);
         weft_memory_trim();
-        after = weft_memory_resident();
+        after = weft_memory_anonymous();
         *bytes = resident > after ? resident - after : 0;
     }
     weft_free(video.data);
