@@ -90,7 +90,7 @@ weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t el
 void weft_memory_trim(void);
 /* Bytes of this process that are in memory now; 0: not known. */
 int64_t weft_memory_resident(void);
-/* The part of it that no file backs: heap and stacks, without code. */
+/* Resident bytes that no file backs: heap and stacks, without code. */
 int64_t weft_memory_anonymous(void);
 /* Bytes of the C library's heap in use, of all threads, and resident bytes of code that libraries
  * generated; 0: not known. */

@@ -18,7 +18,9 @@ check every_rank_has_a_line
 slow_links_are_named() {
     grep -qE '^rank 2 on .*: link between machines .* less than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
     grep -qE '^rank 0 on .*: latency between machines .* more than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
-    ! grep -qE '^rank [013] on .*: link between' doctor.log || { cat doctor.log; fail "another rank is named for the links of rank 2"; }
+    # load may slow another rank as well, but none as much
+    [ "$(sed -nE 's/^rank ([0-9]) on .*: link between machines .* ([0-9]+) % less.*/\2 \1/p' doctor.log | sort -rn | head -n 1 | cut -d' ' -f2)" = 2 ] ||
+        { cat doctor.log; fail "another rank is named for the links of rank 2"; }
 }
 check slow_links_are_named
 axes_are_listed() {
