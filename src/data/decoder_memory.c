@@ -52,7 +52,8 @@ static void *decode(void *argument)
     return NULL;
 }
 
-/* Runs the decoders, and sets *resident to the anonymous bytes of the process while all decoders are open. */
+/* Runs the decoders, and sets *resident to the anonymous bytes of the process while all decoders
+ * are open. */
 static weft_status run_decoders(decoding *d, int64_t *resident)
 {
     pthread_t *thread;

@@ -122,8 +122,8 @@ static weft_status read_item(const weft_loader *l, weft_loader_slot *s, int64_t 
                            : WEFT_OK;
 }
 
-/* Whether the last error is of the run or of a server and not of a sample's bytes: another sample in
- * its place would differ from rank to rank. */
+/* Whether the last error is of the run or of a server and not of a sample's bytes: another sample
+ * in its place would differ from rank to rank. */
 static bool ends_run(weft_status_code status)
 {
     return status == WEFT_E_MEMORY || status == WEFT_E_CANCELLED ||
