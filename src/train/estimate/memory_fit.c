@@ -63,10 +63,16 @@ typedef struct fitted {
     uint64_t inputs; /* hash of the activation plan's inputs */
 } fitted;
 
-/* Bytes of a limit that are kept free. */
-static int64_t slack_of(int64_t limit, bool several)
+/* Bytes of MPI's buffers. NULL: this rank alone. */
+static int64_t transport_bytes(const weft_comm *together)
 {
-    return (limit / SLACK > LEAST_SLACK ? limit / SLACK : LEAST_SLACK) + (several ? TRANSPORT : 0);
+    return together && weft_comm_ranks(together) > 1 ? TRANSPORT : 0;
+}
+
+/* Bytes of a limit that are kept free. */
+static int64_t slack_of(int64_t limit, const weft_comm *together)
+{
+    return (limit / SLACK > LEAST_SLACK ? limit / SLACK : LEAST_SLACK) + transport_bytes(together);
 }
 
 /* Replaces *bytes with the maximum over the ranks. */
@@ -227,7 +233,7 @@ static weft_status too_little(const fit *f)
     const int64_t twice = 2 * (f->least / (SLACK - 2)) + 1,
                   enough = f->least +
                            (twice > LEAST_SLACK + VARIES ? twice : LEAST_SLACK + VARIES) +
-                           (f->comm && weft_comm_ranks(f->comm) > 1 ? TRANSPORT : 0);
+                           transport_bytes(f->comm);
     char text[4][32];
     if (f->least_is_setup)
         return weft_error(
@@ -568,8 +574,7 @@ weft_status weft_run_fit_memory(const weft_run *run, const weft_run_models *mode
              .stored = stored,
              .device = &cluster.device,
              .weights = weft_store_bytes(store),
-             .limit = run->memory.limit -
-                      slack_of(run->memory.limit, together && weft_comm_ranks(together) > 1)};
+             .limit = run->memory.limit - slack_of(run->memory.limit, together)};
     f.fixed = process_bytes + f.weights;
     weft_run_recomputes(run, &f.can_recompute);
     weft_arena *arena = weft_arena_create();
