@@ -85,6 +85,7 @@ weft_status weft_measure_memory(int64_t bytes, double seconds, double *bytes_per
     *bytes_per_second = best;
     weft_free(from);
     weft_free(to);
+    weft_memory_trim(); /* as measure_products.c does */
     return WEFT_OK;
 }
 
