@@ -19,7 +19,7 @@ if(NOT WEFT_FUZZ) # clang has no OpenMP of its own on Debian, and other warnings
     add_compile_options(-fopenmp -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes
         -Wpointer-arith -Wvla -Wno-missing-field-initializers)
     add_link_options(-fopenmp)
-    if(WEFT_WERROR)
+    if(WEFT_WERROR AND NOT WEFT_SANITIZE) # instrumented code has warnings that are false
         add_compile_options(-Werror)
     endif()
 endif()
@@ -42,6 +42,9 @@ endif()
 # multiply-adds become FMA where the processor has it, which -std=c17 alone forbids. The options of
 # a source follow CMAKE_C_FLAGS on the command line and therefore override them.
 set(WEFT_KERNEL_OPTIONS -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast)
+if(WEFT_SANITIZE) # -O3 of instrumented code takes minutes to compile and is hardly faster
+    list(REMOVE_ITEM WEFT_KERNEL_OPTIONS -O3)
+endif()
 set(WEFT_O3_SOURCES src/video/pixels.c src/curate/shots/shots_match.c src/model/adapter.c
     src/format/tensors/quant_blocks.c)
 function(set_source_flags) # SOURCES of weft, relative to the source tree

@@ -1,6 +1,6 @@
 # Configures $(O) by CMake when needed, and builds the targets of all goals in one run of ninja.
 O      ?= build$(if $(SAN),/asan)$(if $(TSAN),/tsan)
-CFLAGS ?= -O2 -g
+CFLAGS ?= $(if $(SAN)$(TSAN),-O1,-O2) -g
 MPI    ?= $(MPICC)
 comma  := ,
 blank  := $(subst ,, )
