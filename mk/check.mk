@@ -24,7 +24,8 @@ mutants:
 	tools/mutants.py $(M:%=--only %)
 
 # ---- sanitizers: addresses and undefined behaviour, data races ---------------------------------
-# asan runs everything; asan-fast, which `make test` includes, the programs of tests that take seconds.
+# asan runs everything; asan-fast, which `make test` includes, the programs of tests that take seconds,
+# without the sweeps over all families.
 ASAN_FAST ?= base diffusion format/log format/tar format/tensors fuzz graph transform transform/memory \
              transform/numeric transform/sharding
 asan:
@@ -32,7 +33,7 @@ asan:
 asan-fast:
 	+$(MAKE) --no-print-directory SAN=1 asan-fast-check
 asan-fast-check:
-	tests/run.sh --programs $(O) $(ASAN_FAST)
+	WEFT_TEST_CASE='!(family/*|shard/every*)' tests/run.sh --programs $(O) $(ASAN_FAST)
 
 # What runs on several threads (communicator, loader, checkpoints) under ThreadSanitizer; T=pattern runs others.
 # libgomp is not instrumented, its barriers would look like races: kernels run on one thread.

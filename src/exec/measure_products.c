@@ -77,7 +77,7 @@ out:
     weft_program_free(program);
     weft_graph_free(g);
     weft_store_free(store);
-    weft_memory_trim(); /* the freed operands must not stay resident beside the next measurement */
+    weft_memory_trim(); /* the freed operands must not stay resident during the next measurement */
     return status;
 }
 
