@@ -693,6 +693,7 @@ static weft_status bind_one(weft_program *p, weft_store *store, weft_group *grou
         widen(p);
     p->device->fill(p->binding.stream, p->binding.memory + p->compiled->areas.ports_at, 0,
                     p->compiled->areas.memory_bytes - p->compiled->areas.ports_at);
+    WEFT_TRY(p->device->wait(p->binding.stream)); /* so that no later time includes the fills */
     if (p->like)
         return WEFT_OK; /* its kernels have no caches */
     const int before = weft_host_set_threads(p->compiled->threads);

@@ -4,6 +4,7 @@
 #include "comm/comm_fake.h"
 #include "comm/comm_world.h"
 #include "exec/execute.h"
+#include "exec/program.h"
 #include "exec/program_sent.h"
 #include "train/estimate/simulated_estimate.h"
 #include "train/step/twin_steps.h"
@@ -12,8 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-enum { STEPS = 2 }; /* steps; in the first step the ranks verify their collectives */
 
 typedef struct player {
     const weft_modelled_setup *setup;
@@ -53,6 +52,8 @@ static weft_status set_up(player *p)
     WEFT_TRY(weft_twin_steps_make(&p->kind->steps, p->backend, p->rank, &p->twin));
     WEFT_TRY(weft_comm_world(p->comm, &world));
     WEFT_TRY(weft_programs_bind(p->twin.program, p->twin.programs, NULL, world));
+    for (int i = 0; i < p->twin.programs; i++) /* otherwise the first run does, within its step */
+        WEFT_TRY(weft_program_compare(p->twin.program[i]));
     if (!p->kind->pp)
         return WEFT_OK;
     WEFT_TRY(weft_stage_programs_pipe(&p->twin.steps, &p->pp_executor));
@@ -122,10 +123,10 @@ static void record_sent(const player *p)
         for (int k = 0; k < programs; k++)
             weft_program_add_sent(*program++, 1, own);
         for (int a = 0; a < out->mesh.axis_count; a++) {
-            out->sent[a].messages += own[a].messages / STEPS;
-            out->sent[a].bytes += own[a].bytes / STEPS;
-            inside.messages -= i < s->buckets ? own[a].messages / STEPS : 0;
-            inside.bytes -= i < s->buckets ? own[a].bytes / STEPS : 0;
+            out->sent[a].messages += own[a].messages;
+            out->sent[a].bytes += own[a].bytes;
+            inside.messages -= i < s->buckets ? own[a].messages : 0;
+            inside.bytes -= i < s->buckets ? own[a].bytes : 0;
         }
     }
     if (!p->kind->pp)
@@ -137,10 +138,8 @@ static void record_sent(const player *p)
 static weft_status play(player *p)
 {
     WEFT_TRY(set_up(p));
-    for (int step = 0; step < STEPS; step++) {
-        WEFT_TRY(play_step(p));
-        atomic_fetch_add(&p->out->done, 1);
-    }
+    WEFT_TRY(play_step(p));
+    atomic_fetch_add(&p->out->done, 1);
     if (p->rank == 0)
         record_sent(p);
     return WEFT_OK;
@@ -223,7 +222,7 @@ static weft_status play_all(const weft_modelled_setup *setup, const weft_rank_ki
     int running = 0;
     links.clocked = true;
     atomic_store(&out->left, 0);
-    weft_progress_begin_late(&progress, "executing", (int64_t)STEPS * ranks);
+    weft_progress_begin_late(&progress, "executing", ranks);
     WEFT_GO(status);
     WEFT_GO(weft_comm_open_threads_linked(ranks, &links, comm));
     for (; running < ranks && status == WEFT_OK; running++) {
@@ -274,7 +273,7 @@ static double estimate(const weft_rank_kinds *kinds)
     enum { MESSAGE = 4, RANK = 8000 }; /* microseconds */
     double us = 0;
     for (int r = 0; r < kinds->ranks; r++)
-        us += RANK + MESSAGE * STEPS * (double)messages_of(&kinds->kind[kinds->of[r]]);
+        us += RANK + MESSAGE * (double)messages_of(&kinds->kind[kinds->of[r]]);
     return 1e-6 * us;
 }
 

@@ -79,7 +79,7 @@ typedef struct weft_simulated_step {
 } weft_simulated_step;
 void weft_simulated_step_free(weft_simulated_step *step);
 
-/* Simulates a step. With execution, the second of two steps is reported. */
+/* Simulates a step. Before an executed step, the ranks compare their collectives. */
 weft_status weft_simulated_step_run(const weft_modelled_setup *setup, weft_simulated_step *step);
 
 #endif
