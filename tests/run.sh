@@ -22,6 +22,8 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl=self,vader OMP
 # Complete stacks: OpenMPI unloads its components, and only a caller below them names the library.
 export LSAN_OPTIONS=${LSAN_OPTIONS-suppressions=$PWD/tests/lsan.supp:print_suppressions=0}
 case $build in */asan) LSAN_OPTIONS=$LSAN_OPTIONS:fast_unwind_on_malloc=0 ;; esac
+# The interpreter itself: a version manager's shim takes as long to start as the interpreter.
+python=$(python3 -S -c 'import os, sys; print(os.path.dirname(sys.executable))') && PATH=$python:$PATH
 export OMP_NUM_THREADS=${OMP_NUM_THREADS-2}
 # Several programs share the cores: a thread that waits must not spin on one of them.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive}

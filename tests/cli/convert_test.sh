@@ -48,7 +48,7 @@ types_are_converted() {
     same f16.safetensors "$wan/comfy_f16.safetensors"
     convert "$wan/diffusers" f8 --dtype f8
     "$WEFT" inspect model f8 --tensors >/dev/null || fail "f8 is not read"
-    python3 - <<'PY' || fail "f8"
+    python3 -S - <<'PY' || fail "f8"
 import json, struct
 data = open("f8/diffusion_pytorch_model.safetensors", "rb").read()
 h = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
@@ -57,7 +57,7 @@ PY
 }
 check types_are_converted
 a_gguf_is_converted() {
-    python3 -c "import json; json.dump(json.load(open('$golden/dialect_gguf_a.json'))['config'], open('gguf.json', 'w'))"
+    python3 -S -c "import json; json.dump(json.load(open('$golden/dialect_gguf_a.json'))['config'], open('gguf.json', 'w'))"
     convert "$golden/dialects/dialect_gguf_a/model.gguf" gguf --config gguf.json
     "$WEFT" inspect model gguf >log 2>&1 || { cat log; fail "what was a GGUF is not read"; }
 }
@@ -70,7 +70,7 @@ adapters_are_merged() {
         set -- $pair
         rm -rf merged
         convert "$wan/diffusers" merged --lora "$lora/$1" --dtype f32
-        python3 - "$wan/truth.safetensors" $2 <<'PY' || fail "merged with $1"
+        python3 -S - "$wan/truth.safetensors" $2 <<'PY' || fail "merged with $1"
 import sys
 truth, by = sys.argv[1], sys.argv[2] + "."
 sys.argv = []
@@ -116,7 +116,7 @@ names_of_every_family() {
     python3 "$SRC/tests/model/original_names.py" "$WEFT" >/dev/null || fail "original_names.py"
     for json in dialect_original_*.json; do
         name=${json%.json}
-        python3 -c "import json; json.dump(json.load(open('$json'))['config'], open('config.json', 'w'))"
+        python3 -S -c "import json; json.dump(json.load(open('$json'))['config'], open('config.json', 'w'))"
         rm -rf ours theirs.safetensors
         convert dialects/$name/original.safetensors ours --config config.json
         [ "$name" != dialect_original_umt5_one ] || continue # a file with T5's names; UMT5's authors have others
@@ -168,7 +168,7 @@ for size in 0 20k; do
     refuse file-exists file=parts.safetensors.index.json -- "$wan/diffusers" parts.safetensors --to original --shard-size $size
 done
 [ "$before" = "$(cat parts* | md5sum)" ] || fail "what was there has changed"
-python3 - "$lora/kohya.safetensors" <<'PY'
+python3 -S - "$lora/kohya.safetensors" <<'PY'
 import json, struct, sys
 data = open(sys.argv[1], "rb").read()
 n = struct.unpack("<Q", data[:8])[0]
@@ -179,13 +179,13 @@ text = json.dumps(h).encode()
 open("ranks.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
 PY
 refuse tensor-shape file=ranks.safetensors key=*lora_down.weight -- "$wan/diffusers" new --lora ranks.safetensors
-python3 - "$wan/original.safetensors" <<'PY'
+python3 -S - "$wan/original.safetensors" <<'PY'
 import sys
 data = open(sys.argv[1], "rb").read()
 open("missing.safetensors", "wb").write(data.replace(b"blocks.1.ffn.2.bias", b"blocks.1.ffn.2.bied"))
 PY
 refuse tensor-missing file=missing.safetensors text~=1 text~=WanTransformer3DModel 'text~=: blocks.1.ffn.net.2.bias' -- missing.safetensors new --config "$wan/diffusers"
-python3 - "$wan/diffusers" <<'PY'
+python3 -S - "$wan/diffusers" <<'PY'
 import json, os, struct, sys
 data = bytearray(open(sys.argv[1] + "/diffusion_pytorch_model.safetensors", "rb").read())
 n = struct.unpack("<Q", data[:8])[0]
@@ -198,7 +198,7 @@ refuse value-not-finite file=more.safetensors key=blocks.0.self_attn.q.weight te
 convert most.safetensors most --dtype f16 --config "$wan/diffusers"
 
 # a model of 256 MiB goes through a few of memory, whatever is made of it
-python3 - "$wan/diffusers" <<'PY'
+python3 -S - "$wan/diffusers" <<'PY'
 import json, os, struct, sys
 os.mkdir("large")
 config = json.load(open(sys.argv[1] + "/config.json"))
@@ -223,7 +223,7 @@ with open("large/diffusion_pytorch_model.safetensors", "wb") as f:
 PY
 for dtype in own bf16 f8; do
     rm -rf slim
-    python3 - "$WEFT" $dtype <<'PY' || fail "the memory that --dtype $dtype takes"
+    python3 -S - "$WEFT" $dtype <<'PY' || fail "the memory that --dtype $dtype takes"
 import resource, subprocess, sys
 subprocess.run([sys.argv[1], "convert", "large", "slim", "--dtype", sys.argv[2]], check=True, stderr=subprocess.DEVNULL)
 peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10

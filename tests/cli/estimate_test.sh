@@ -23,13 +23,13 @@ quiet() { # COMMAND...: without a notice
 }
 "$WEFT" estimate vae.yaml --on h100 --execute --json >new.json 2>err || { cat err; fail "weft estimate"; }
 old "weft estimate RUN.yaml --execute" simulate vae.yaml --execute --out old.json
-python3 - <<'P' || fail "weft simulate RUN.yaml: other figures"
+python3 -S - <<'P' || fail "weft simulate RUN.yaml: other figures"
 import json
 old, new = json.load(open("old.json")), json.load(open("new.json"))["stages"][0]["executed"]
 assert old == new, (old, new)
 P
 old "weft estimate CONFIG" inspect graph vae.yaml
-python3 - <<'P' || fail "weft inspect graph: other figures"
+python3 -S - <<'P' || fail "weft inspect graph: other figures"
 import json, re
 text, new = open("old.txt").read(), json.load(open("new.json"))
 assert re.findall(r"^  parameters +(\d+)", text, re.M) == [str(s["parameters"]) for s in new["stages"]]

@@ -123,7 +123,7 @@ parallel: {tp: 8, cp: 8, pp: 4, dp: 4, microbatches: 4}
 YAML
 a_rank_of_1024_is_set_up() {
     case $WEFT_BUILD in */asan | */tsan) most=0 ;; *) most=256 ;; esac
-    most=$most python3 - <<'P'
+    most=$most python3 -S - <<'P'
 import os, resource, subprocess
 for rank in (0, 517, 1023):
     out = subprocess.run([os.environ["WEFT"], "inspect", "graph", "large.yaml", "--rank", str(rank), "--set", "backend=virtual"],

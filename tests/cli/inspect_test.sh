@@ -2,7 +2,7 @@
 # weft inspect model: exact parameter counts, time, figures that hang together, errors.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
-field() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"; }
+field() { python3 -S -c 'import json,sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"; }
 
 echo '{"_class_name":"WanTransformer3DModel","num_attention_heads":12,"attention_head_dim":128,"ffn_dim":8960,"num_layers":30}' >small.json
 echo '{"_class_name":"WanTransformer3DModel"}' >large.json
@@ -21,7 +21,7 @@ figures_of_a_training_step() {
     case $WEFT_BUILD in */asan | */tsan) room=unlimited ;; *) room=1500000 ;; esac # the sanitizer needs it
     (ulimit -v $room; OMP_NUM_THREADS=1 "$WEFT" inspect model small.json --training-step --json >train.json) || fail "1.3B"
     "$WEFT" inspect model small.json --training-step --frames 1 --height 16 --width 16 --json >least.json || fail "1.3B, a frame"
-    python3 - <<'P' || fail "figures of 1.3B"
+    python3 -S - <<'P' || fail "figures of 1.3B"
 import json
 t, least = json.load(open("train.json")), json.load(open("least.json"))
 assert t["nodes"] == least["nodes"] > 1000 and t["flops_step"] > 1000 * least["flops_step"], (t, least)
@@ -36,7 +36,7 @@ check figures_of_a_training_step
 recomputation_saves() {
     needs figures_of_a_training_step
     "$WEFT" inspect model small.json --training-step --recompute 'transformer.blocks.*' --json >less.json || fail "recompute"
-    python3 -c 'import json; a=json.load(open("train.json")); b=json.load(open("less.json")); assert b["arena_bytes"] < 0.15*a["arena_bytes"] and b["flops_step"] > a["flops_step"]' ||
+    python3 -S -c 'import json; a=json.load(open("train.json")); b=json.load(open("less.json")); assert b["arena_bytes"] < 0.15*a["arena_bytes"] and b["flops_step"] > a["flops_step"]' ||
         fail "recompute does not save"
     "$WEFT" inspect model small.json --recompute bogus >out 2>err && fail "--recompute without --training-step passes"
     has_message err option-no-effect key=--recompute text~=--training-step || fail "--recompute without --training-step: not as expected"
@@ -47,7 +47,7 @@ check recomputation_saves
 a_rank_of_two_is_half() {
     "$WEFT" inspect model small.json --training-step --batch-size 4 --mesh dp=2 --json >dp.json || fail "dp=2"
     "$WEFT" inspect model small.json --training-step --batch-size 2 --json >one.json || fail "batch 2"
-    python3 -c 'import json; a=json.load(open("dp.json")); b=json.load(open("one.json")); assert abs(a["arena_bytes"]/b["arena_bytes"]-1)<0.02 and a["wire_bytes"]>=4*a["parameters"] and b["wire_bytes"]==0' ||
+    python3 -S -c 'import json; a=json.load(open("dp.json")); b=json.load(open("one.json")); assert abs(a["arena_bytes"]/b["arena_bytes"]-1)<0.02 and a["wire_bytes"]>=4*a["parameters"] and b["wire_bytes"]==0' ||
         fail "a rank of two with four samples is not like one rank with two"
 }
 check a_rank_of_two_is_half
@@ -57,7 +57,7 @@ every_axis_splits() { # MESH
     local mesh=$1
     "$WEFT" inspect model small.json --training-step --frames 9 --height 64 --width 64 --batch-size 2 --mesh $mesh --json >mesh.json || fail "--mesh $mesh"
     "$WEFT" inspect model small.json --training-step --frames 9 --height 64 --width 64 --batch-size 2 --json >alone.json
-    python3 -c 'import json,sys; a=json.load(open("mesh.json")); b=json.load(open("alone.json")); m=sys.argv[1]; cut=any(x in m for x in ("fsdp","tp","sp")); assert a["wire_bytes"] > 0 and a["flops_step"] < 0.8*b["flops_step"] and (a["weight_bytes"] < 0.75*b["weight_bytes"]) == cut, (m, a, b)' $mesh ||
+    python3 -S -c 'import json,sys; a=json.load(open("mesh.json")); b=json.load(open("alone.json")); m=sys.argv[1]; cut=any(x in m for x in ("fsdp","tp","sp")); assert a["wire_bytes"] > 0 and a["flops_step"] < 0.8*b["flops_step"] and (a["weight_bytes"] < 0.75*b["weight_bytes"]) == cut, (m, a, b)' $mesh ||
         fail "figures of --mesh $mesh"
 }
 for mesh in fsdp=2 tp=2 cp=2 sp=2 dp=2,tp=2 fsdp=2,cp=2; do check "every_axis_splits_$mesh" every_axis_splits "$mesh"; done
@@ -65,7 +65,7 @@ for mesh in fsdp=2 tp=2 cp=2 sp=2 dp=2,tp=2 fsdp=2,cp=2; do check "every_axis_sp
 # a training step of 14B on the modelled GPU takes no less than its arithmetic at 400 TFLOP/s, and no 230 GB
 a_virtual_device_is_priced() {
     "$WEFT" inspect model large.json --training-step --frames 9 --height 256 --width 256 --backend virtual --json >virtual.json || fail "virtual"
-    python3 -c 'import json; t=json.load(open("virtual.json")); least=t["flops_step"]/400e12; assert least <= t["modelled_seconds"] and t["weight_bytes"] > 200e9, t' ||
+    python3 -S -c 'import json; t=json.load(open("virtual.json")); least=t["flops_step"]/400e12; assert least <= t["modelled_seconds"] and t["weight_bytes"] > 200e9, t' ||
         fail "a step on the virtual device: $(cat virtual.json)"
     "$WEFT" inspect model small.json --frames 9 --height 64 --width 64 --backend virtual | grep -q "one run takes .* simulated" || fail "no seconds on the virtual device"
     "$WEFT" inspect model small.json --backend cuda >out 2>err && fail "an unknown backend passes"
@@ -117,7 +117,7 @@ check every_tensor_is_listed
 
 # a file by the names of the authors, with a prefix; one of its three tensors has a scale
 prefixes_and_scales_of_a_file_are_read() {
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import json, struct
 prefix, head, at = "model.diffusion_model.", {}, 0
 for name, dtype, shape, size in (("head.modulation", "F32", [2, 3], 24), ("blocks.0.self_attn.q.bias", "F32", [4], 16),

@@ -28,7 +28,7 @@ every_algorithm_is_timed() {
         [ "$(grep -cE "^$op .* [0-9.]+ (us|ms|s)$" here.log)" -ge 9 ] || { cat here.log; fail "the seconds of $op are missing"; }
     done
     grep -q "WEFT_COLLECTIVES=here.json" here.log || { cat here.log; fail "the output does not name WEFT_COLLECTIVES"; }
-    python3 - <<'P' || fail "the table: $(cat here.json)"
+    python3 -S - <<'P' || fail "the table: $(cat here.json)"
 import json
 t = json.load(open("here.json"))
 assert t["format"] == "weft.collectives/1"

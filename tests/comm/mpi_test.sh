@@ -28,7 +28,7 @@ a_stalled_rank_is_named() {
     mpi -n 3 "$ranks" stall >out 2>err && fail "stall: exit code 0"
     has_message err rank-failed rank=1 'value=?*' level=error || fail "stall: another message than expected"
     # not before the timeout of 3 s
-    python3 -c 'import sys; sys.exit(not float(sys.argv[1]) >= 3)' "$(message_field value err rank-failed rank=1 'value=?*')" ||
+    python3 -S -c 'import sys; sys.exit(not float(sys.argv[1]) >= 3)' "$(message_field value err rank-failed rank=1 'value=?*')" ||
         fail "the rank is given up before the timeout"
 }
 check a_stalled_rank_is_named
@@ -50,7 +50,7 @@ check a_killed_rank_is_named a_rank_is_named_after kill 'text~=rank 1 exited (pr
 polling_intervals_grow() {
     case $WEFT_BUILD in */asan | */tsan) skip "the tool does not replace functions of sanitizers" ;; esac
     mpi -n 2 "$ranks" quiet >looks || fail "quiet"
-    python3 - <<'P' || { cat looks; fail "other sleeps between polls"; }
+    python3 -S - <<'P' || { cat looks; fail "other sleeps between polls"; }
 us = [int(line) for line in open("looks")]
 us = us[us.index(120):] # sleeps before the message was expected
 at = us.index(240)

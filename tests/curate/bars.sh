@@ -26,7 +26,7 @@ bars_are_cropped() {
     done <<<"$sizes"
     "$WEFT" curate --in raw --out out --set duplicates.on=false --set quality.max_motion=99 --set quality.min_motion=0 \
         --set quality.min_sharpness=0 --set clips.min_frames=5 >log 2>&1 || fail_with log curate
-    python3 - <<'PY' || fail "the crop of a clip keeps bars or removes content"
+    python3 -S - <<'PY' || fail "the crop of a clip keeps bars or removes content"
 import json, glob
 wrong, seen = [], set()
 for path in glob.glob("out/metas/*.json"):

@@ -45,7 +45,7 @@ check the_better_copy_is_kept
 mirrored_copies_are_an_option() {
     $WEFT curate --set clips.preset=ultrafast --in raw/mirrored-a --out out --set duplicates.mirrored=false >log 2>&1 || { cat log; exit 1; }
     [ "$(sed 's/.*"source_video":"\([^"]*\)".*/\1/' out/manifest.jsonl | sort -u | tr '\n' ' ')" = "copy.mp4 original.mp4 " ] || fail "a mirrored copy was rejected without duplicates.mirrored"
-python3 - <<'PY'
+python3 -S - <<'PY'
 import json
 for clip in map(json.loads, open('out/manifest.jsonl')):
     if clip['source_video'] == 'copy.mp4':
@@ -59,7 +59,7 @@ bars_of_a_dark_shot_are_those_of_the_video() {
 mkdir film
 encode -i src/a.mp4 -i src/b.mp4 -filter_complex "[0:v]split[p][q];[p]scale=640:272,setsar=1[x];[q]scale=640:272,setsar=1,negate[z];[1:v]scale=640:272,setsar=1,fps=24,lutyuv=y=16+(val-16)/8:u=128+(val-128)/8:v=128+(val-128)/8[y];[x][y][z]concat=n=3:v=1,pad=640:360:0:44" -c:v libx264 -crf 14 -pix_fmt yuv420p film/film.mp4
 $WEFT curate --set clips.preset=ultrafast --in film --out bars --set quality.min_brightness=0 --set quality.min_sharpness=0 --set quality.min_motion=0 --set duplicates.on=false >log 2>&1
-python3 - <<'PY'
+python3 -S - <<'PY'
 import json
 clips = [json.loads(x) for x in open('bars/manifest.jsonl')]
 assert len(clips) >= 3, clips
@@ -83,7 +83,7 @@ printf '\xff\xfeo\0n\0e\0' >said/utf16.txt
 printf '{"title": "no caption"}' >said/nothing.json
 captions_in_every_encoding() {
 $WEFT curate --set clips.preset=ultrafast --in said --out told --set duplicates.on=false >log 2>&1
-python3 - <<'PY'
+python3 -S - <<'PY'
 import json
 clips = [json.loads(x) for x in open('told/manifest.jsonl')]
 said = {c['source_video']: c.get('caption') for c in clips}
@@ -101,7 +101,7 @@ changed_limits_do_not_decode_again() {
     needs captions_in_every_encoding
 stat -c '%n %Y %i' told/state/*.json >before
 $WEFT curate --set clips.preset=ultrafast --in said --out told --set duplicates.on=false --set clips.crf=34 --set clips.max_side=160 >log 2>&1
-[ "$(python3 -c "import json; print({json.loads(x)['width'] for x in open('told/manifest.jsonl')})")" = "{160}" ] || fail "clips are not encoded again after clips.max_side changed"
+[ "$(python3 -S -c "import json; print({json.loads(x)['width'] for x in open('told/manifest.jsonl')})")" = "{160}" ] || fail "clips are not encoded again after clips.max_side changed"
 $WEFT curate --set clips.preset=ultrafast --in said --out told --set duplicates.on=false --set clips.crf=34 --set clips.max_side=160 --set quality.max_brightness=1 >log 2>&1
 [ ! -s told/manifest.jsonl ] && [ -z "$(ls told/clips)" ] || fail "the changed limit has no effect"
 $WEFT curate --set clips.preset=ultrafast --in said --out told --set duplicates.on=false >log 2>&1

@@ -42,7 +42,7 @@ head -c $(($(stat -c %s ends.webm) / 2)) ends.webm >raw/ends.webm
 $WEFT curate --in raw --out a --set workers=2 >a.txt 2>a.log || { cat a.log; exit 1; }
 cat a.txt
 every_file_is_accounted_for() {
-    python3 - <<'EOF'
+    python3 -S - <<'EOF'
 import json, os
 lines = lambda n: [json.loads(l) for l in open(n)]
 s, m, r = json.load(open('a/summary.json')), lines('a/manifest.jsonl'), lines('a/rejects.jsonl')

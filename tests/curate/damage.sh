@@ -8,7 +8,7 @@ ffmpeg -v error -nostdin -f lavfi -i "testsrc2=s=320x240:r=24" -t 10 -colorspace
     -g 24 -pix_fmt yuv420p whole.mp4
 # A few bytes of noise may decode to a valid frame, which no decoder can detect. Encoders differ
 # between processors, so the seed is the first one whose noise the decoder reports.
-python3 - <<'PY'
+python3 -S - <<'PY'
 import random, subprocess
 data = bytearray(open('whole.mp4', 'rb').read())
 first = data.index(b'mdat') + 4000
@@ -25,7 +25,7 @@ for k, count in enumerate((60, 1000, 20000)):
 PY
 # HEVC in Matroska: only a line of the demuxer's log reports the missing data.
 ffmpeg -v error -nostdin -i whole.mp4 -c:v libx265 -x265-params log-level=none:keyint=24 -crf 18 raw/hole.mkv
-python3 - <<'PY'
+python3 -S - <<'PY'
 data = bytearray(open('raw/hole.mkv', 'rb').read())
 at = data.index(b'\x1f\x43\xb6\x75', len(data) // 3) - 2000  # before the start of a cluster
 data[at:at + 4000] = bytes(4000)
@@ -35,7 +35,7 @@ damaged_frames_are_in_no_clip() {
     $WEFT curate --in raw --out out --set workers=2 --set duplicates.on=false --set clips.min_seconds=0.5 --set clips.min_frames=8 \
         --set quality.max_motion=9 --set quality.min_motion=0 --set quality.min_sharpness=0 >/dev/null 2>log
     ffmpeg -v error -nostdin -i whole.mp4 -f rawvideo -pix_fmt gray whole.gray
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import json, math, subprocess
 whole, size = open('whole.gray', 'rb').read(), 320 * 240
 lines = [json.loads(l) for l in open('out/manifest.jsonl')]
@@ -66,7 +66,7 @@ check damaged_frames_are_in_no_clip
 mkdir patched
 ffmpeg -v error -nostdin -f lavfi -i "testsrc2=s=320x240:r=10" -t 4 -colorspace bt709 -color_primaries bt709 -color_trc bt709 -c:v libx264 -preset medium \
     -crf 12 -g 250 -pix_fmt yuv420p patched.mp4
-python3 - <<'PY'
+python3 -S - <<'PY'
 import random
 data, r = open('patched.mp4', 'rb').read(), random.Random(6)
 copy = bytearray(data)
@@ -88,7 +88,7 @@ time_that_goes_back_splits_a_shot() {
     ffmpeg -v error -nostdin -i whole.mp4 -t 5 -c copy -bsf:v h264_mp4toannexb a.ts
     cat a.ts a.ts >joined/twice.ts
     $WEFT curate --in joined --out two --set workers=1 --set duplicates.on=false --set quality.max_motion=9 --set quality.min_sharpness=0 >/dev/null 2>>log
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import json
 lines = [json.loads(l) for l in open('two/manifest.jsonl')]
 spans = [(l['duration_span'], l['frame_span'], l['fps']) for l in lines]

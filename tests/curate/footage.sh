@@ -8,7 +8,7 @@ videos=$WEFT_SHARED/videos
 mkdir -p in
 cp -r "$videos/odd" in/odd
 mkdir in/clips
-python3 - "$videos" <<'PY'
+python3 -S - "$videos" <<'PY'
 import json, shutil, sys
 videos = sys.argv[1]
 listed = json.load(open(videos + "/dedup.json"))
@@ -20,7 +20,7 @@ for f in sorted(files):
 PY
 "$WEFT" curate --in in --out out --set clips.max_side=96 --set clips.preset=ultrafast >curate.log 2>&1 || fail_with curate.log "weft curate"
 duplicates_are_found_and_frames_accounted_for() {
-    python3 - "$videos" <<'PY'
+    python3 -S - "$videos" <<'PY'
 import collections, json, os, sys
 listed = json.load(open(sys.argv[1] + "/dedup.json"))
 clips = [json.loads(l) for l in open("out/manifest.jsonl")]

@@ -19,7 +19,7 @@ for _ in 1 2; do
     "$WEFT" curate --in raw --out out --set quality.max_motion=99 --set quality.min_motion=0 >log 2>&1 || { cat log; exit 1; }
 done
 every_file_counts_once() {
-    python3 - <<'EOF'
+    python3 -S - <<'EOF'
 import json
 rejects = {r["source"]: (r["operator"], r["reason"]) for r in map(json.loads, open("out/rejects.jsonl"))}
 kept = {json.loads(l)["source_video"] for l in open("out/manifest.jsonl")}

@@ -7,7 +7,7 @@ fail_run() { fail_with log "$*"; }
 encode() { ffmpeg -v error -nostdin -y "$@"; }
 mkdir raw large
 encode -f lavfi -i mandelbrot=size=320x192:rate=24 -t 3 -c:v libx264 -bf 2 -g 24 -preset veryfast -pix_fmt yuv420p raw/good.mp4
-python3 - <<'PY'
+python3 -S - <<'PY'
 good = open('raw/good.mp4', 'rb').read()
 def craft(name, box, offset, value):  # offset from the end of the box's name
     data = bytearray(good)
@@ -24,7 +24,7 @@ craft('size-of-the-picture', b'avc1', 24, 0x7fff7fff)
 PY
 a_crafted_file_affects_itself_only() {
     $WEFT curate --in raw --out out --set duplicates.on=false >log 2>&1 || fail_run "a crafted file ends the run"
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import json, os
 clips = [json.loads(x) for x in open('out/manifest.jsonl')]
 rejects = [json.loads(x) for x in open('out/rejects.jsonl')]

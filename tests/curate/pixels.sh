@@ -29,7 +29,7 @@ hdr_becomes_sdr() {
     ff -i hdr_out/clips/patches-*.mp4 -frames:v 1 -vf scale=in_color_matrix=bt709:flags=accurate_rnd+full_chroma_int -pix_fmt rgb24 -f rawvideo hdr.rgb
     ff -i hdr_out/clips/patches-*.mp4 -frames:v 1 -vf scale=in_color_matrix=bt601 -pix_fmt rgb24 -f rawvideo wrong.rgb
     [ "$(ffprobe -v error -show_entries stream=pix_fmt,color_space,color_transfer,color_primaries -of csv=p=0 hdr_out/clips/patches-*.mp4)" = yuv420p,bt709,bt709,bt709 ] || fail "tags of the tone mapped clip"
-    python3 - <<'EOF' || fail "HDR"
+    python3 -S - <<'EOF' || fail "HDR"
 import math
 def light(e):  # SMPTE ST 2084, in units of 203 cd/m2
     p = max(e, 0) ** (32 / 2523)
@@ -97,7 +97,7 @@ rotation_is_applied() {
     cp "$turned" turned/fire.mp4
     curate turned turned_out
     for clip in turned_out/clips/fire-*.mp4; do
-        first=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["frame_span"][0])' "turned_out/metas/$(basename "$clip" .mp4).json")
+        first=$(python3 -S -c 'import json,sys; print(json.load(open(sys.argv[1]))["frame_span"][0])' "turned_out/metas/$(basename "$clip" .mp4).json")
         right=$(psnr "$clip" turned/fire.mp4 "trim=start_frame=$first,setpts=PTS-STARTPTS") # ffmpeg rotates the source
         above "$right" 28 "rotated"
         wrong=$(psnr "$clip" turned/fire.mp4 "trim=start_frame=$first,setpts=PTS-STARTPTS,hflip,vflip")

@@ -41,7 +41,7 @@ colours_are_compared() {
 run() { "$WEFT" curate --in raw --out "$1" --set quality.max_motion=99 --set quality.min_motion=0 "${@:2}" >log 2>&1 || { cat log; exit 1; }; }
 run out
 run blind --set duplicates.colour=255
-python3 - <<'EOF'
+python3 -S - <<'EOF'
 import json
 def look(folder):
     kept = {json.loads(l)["source_video"] for l in open(folder + "/manifest.jsonl")}

@@ -22,7 +22,7 @@ $WEFT shots fades/*.m* flashes/*.m* >found.jsonl
 python3 "$tool" score fades/shots.json flashes/shots.json found.jsonl | tee score
 $WEFT shots fades/*.m* flashes/*.m* wipes/*.m* long/*.m* >found.jsonl
 python3 "$tool" score {fades,flashes,wipes,long}/shots.json found.jsonl | tee -a score
-python3 - <<'EOF'
+python3 -S - <<'EOF'
 import re
 lines = [l for l in open('score').read().splitlines() if ' F1 ' in l and 'false' in l and not l.startswith('    ')]
 first, all_of = (re.search(r'false (\d+) .* left (\d+)/(\d+) .* F1 ([\d.]+)', l).groups() for l in lines)

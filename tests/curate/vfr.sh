@@ -15,7 +15,7 @@ ff -f lavfi -t 20 -i testsrc2=size=160x90:rate=1/2 -pix_fmt yuv420p raw/slow.mp4
 "$WEFT" curate --in raw --out out --set quality.min_motion=0 --set quality.max_motion=99 --set quality.max_brightness=255 \
     --set duplicates.on=false --set clips.crf=4 --set clips.max_seconds=3 >log 2>&1 || { cat log; exit 1; }
 frames_keep_their_times() {
-    python3 - <<'EOF'
+    python3 -S - <<'EOF'
 import json, subprocess
 def times(path):
     out = subprocess.run(["ffprobe", "-v", "error", "-select_streams", "v", "-show_entries", "packet=pts_time", "-of", "csv=p=0", path],

@@ -14,7 +14,7 @@ both = sources["train"] & sources["heldout"]
 assert not both and sources["train"] and sources["heldout"], (sys.argv[1], sources)
 print(*sorted(sources["heldout"]))
 P
-python3 - <<'P'
+python3 -S - <<'P'
 import glob, json, os, shutil
 os.makedirs("cur/clips"); os.makedirs("cur/metas")
 with open("cur/manifest.jsonl", "w") as manifest:

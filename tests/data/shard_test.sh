@@ -28,7 +28,7 @@ check "kept" kept
 cp log log.kept
 check "the same bytes again" shard again
 for f in out/*.tar; do check "$f is reproducible" cmp -s "$f" "again/$(basename "$f")"; done
-check "samples, splits and drops" python3 - <<'PY'
+check "samples, splits and drops" python3 -S - <<'PY'
 import glob, json, os, re, tarfile
 keys = {}
 for path in sorted(glob.glob("out/*.tar")):
@@ -67,7 +67,7 @@ for log in ("log.out", "log.kept"):
     assert sum(int(n) for n in re.findall(r"dropped (\d+) of 24 clips", lines)) == 6, lines
 PY
 # what Megatron-Energon reads: splits, counts, and where the samples of a shard begin, by another reader of tar
-check "Energon's files" python3 - <<'PY'
+check "Energon's files" python3 -S - <<'PY'
 import glob, json, re, struct, tarfile
 shards = sorted(glob.glob("out/*.tar"))
 counts = json.load(open("out/.nv-meta/.info.json"))["shard_counts"]
@@ -95,7 +95,7 @@ PY
 mkdir -p few/clips few/metas
 for i in 12 13 14; do cp in/clips/v$i.mp4 few/clips/; cp in/metas/v$i.json few/metas/; done
 check "shard of three" "$WEFT" shard --in few --out three --set heldout=1e-9
-python3 - <<'PY'
+python3 -S - <<'PY'
 import json, os
 for i in range(30):
     os.makedirs("films/clips", exist_ok=True), os.makedirs("films/metas", exist_ok=True)
@@ -106,7 +106,7 @@ with open("films/manifest.jsonl", "w") as f:
         f.write(json.dumps({"id": f"c{i}", "source_video": f"film{i % 6}.mp4"}) + "\n")
 PY
 check "shard of films" "$WEFT" shard --in films --out by-film --set heldout=0.3
-check "no film is on both sides" python3 - <<'PY'
+check "no film is on both sides" python3 -S - <<'PY'
 import glob, re, tarfile
 films = {"train": set(), "heldout": set()}
 for path in glob.glob("by-film/*.tar"):
@@ -116,7 +116,7 @@ for path in glob.glob("by-film/*.tar"):
 assert films["train"] and films["heldout"] and not films["train"] & films["heldout"], films
 PY
 # a share that is far from the requested one is reported with the figures
-python3 - <<'PY'
+python3 -S - <<'PY'
 import json
 with open("films/manifest.jsonl", "w") as f:
     for i in range(30):
@@ -126,7 +126,7 @@ shard_two_films() { "$WEFT" shard --in films --out by-two --set heldout=0.05 >lo
 check "shard of two films" shard_two_films
 check "the achieved share" has_message log heldout-changed key=heldout 'text~=15 of 30 clips (50 %)' 'text~=5 %' 'text~=1 of 2 source videos'
 # films that come one at a time move nothing out of what is held out
-python3 - <<'PY'
+python3 -S - <<'PY'
 import glob, json, os, subprocess, tarfile
 held = set()
 for n in range(1, 7):
@@ -195,7 +195,7 @@ shard_odd() { "$WEFT" shard --in odd --out odder >log 2>&1; }
 check "odd clips" shard_odd
 check "a caption that is a number" has_message log caption-invalid file=*v12.json 'text~=the caption is a number'
 unreadable() {
-    python3 -c '
+    python3 -S -c '
 import json
 dropped = json.load(open("odder/index.json"))["dropped"]
 assert [(d["id"], d["frames"]) for d in dropped] == [("v13", 13)], dropped'

@@ -8,7 +8,7 @@ for json in "$SRC"/tests/golden/sched_*.json; do check "$(basename "$json" .json
 golden=${WEFT_SHARED:-/nonexistent}/golden
 [ -f "$golden/formulas_a.json" ] || finish
 for json in "$golden"/sched_*.json "${golden}3"/sched_*.json "$golden"/formulas_*.json; do check "$(basename "$json" .json)" "$WEFT" parity "$json"; done
-python3 - "$golden" <<'PY'
+python3 -S - "$golden" <<'PY'
 import json, shutil, struct, sys
 golden = sys.argv[1]
 def changed(name, tensor, delta, kind):

@@ -64,7 +64,7 @@ a_damaged_log_is_named() {
 }
 check a_damaged_log_is_named
 results_and_page_are_right() {
-    python3 - <<'PY' || fail "the results of weft eval, or the report page"
+    python3 -S - <<'PY' || fail "the results of weft eval, or the report page"
 import html.parser, json, re, struct
 vae = json.load(open("vae.json"))
 assert vae["clips"] == 6 == len(vae["each"]) and vae["skipped"] == 0, vae
@@ -95,7 +95,7 @@ refuse() {
 edit() { # PYTHON: runs it on the tensors {name: (dtype, shape, bytes)} of the transformer in a new copy
     rm -rf broken
     cp -r runs/dit/model broken
-    python3 - "$1" <<'PY'
+    python3 -S - "$1" <<'PY'
 import json, struct, sys
 path = "broken/transformer/diffusion_pytorch_model.safetensors"
 data = open(path, "rb").read()

@@ -20,7 +20,7 @@ reject() {
 }
 # poison FILE TENSOR VALUE ELEMENT: writes VALUE into this element
 poison() {
-    python3 - "$@" <<'PY'
+    python3 -S - "$@" <<'PY'
 import json, struct, sys
 path, name, value, element = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
 data = bytearray(open(path, "rb").read())
@@ -49,7 +49,7 @@ check weights_of_a_text_encoder weights_are_rejected text_encoder encoder.block.
 
 an_adapter_is_rejected() {
     fresh
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import json, struct
 head = {"transformer.blocks.0.attn1.to_q.lora_A.weight": {"dtype": "F32", "shape": [1, 24], "data_offsets": [0, 96]},
         "transformer.blocks.0.attn1.to_q.lora_B.weight": {"dtype": "F32", "shape": [24, 1], "data_offsets": [96, 192]}}
@@ -111,7 +111,7 @@ check an_empty_folder_is_rejected
 # one shard, both shards, or the index of the shards is missing
 shards() {
     fresh
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import json, os, struct
 folder = "model/transformer/"
 data = open(folder + "diffusion_pytorch_model.safetensors", "rb").read()

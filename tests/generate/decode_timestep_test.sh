@@ -8,7 +8,7 @@ options=(--model "$golden" --init-latents "$golden/noise.npy" --prompt "a red ca
     --steps 3 --guidance-scale 1 --fps 12)
 timed=(--decode-timestep 0.3 --decode-noise-scale 0.1)
 same_picture() { # FILE GOLDEN: at most one level apart, after rounding to 8 bits on both sides
-    python3 - "$1" "$golden/$2.png" <<'PY' || fail "$1 is not $2"
+    python3 -S - "$1" "$golden/$2.png" <<'PY' || fail "$1 is not $2"
 import sys, zlib
 def load(path):
     data, at, packed = open(path, "rb").read(), 8, b""

@@ -24,7 +24,7 @@ refused() {
 # of frames must be equal.
 psnr() {
     ffmpeg -v error -nostdin -y -i "$1" -vsync passthrough -f rawvideo -pix_fmt rgb24 frames.rgb || fail "ffmpeg cannot read $1"
-    python3 - "$2" <<'PY'
+    python3 -S - "$2" <<'PY'
 import math, struct, sys
 data = open(sys.argv[1], "rb").read()
 start = 10 + struct.unpack("<H", data[8:10])[0]

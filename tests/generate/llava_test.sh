@@ -15,7 +15,7 @@ make() { # make NAME FOLDER OPTIONS...
 # change FROM TO CODE: copies a folder and runs Python code on it. load, keep and edit are for JSON
 # files of the folder; rename(FILE, FUNCTION) renames the tensors of a file.
 change() {
-    cp -r "$golden/$1" "$2" && chmod -R u+w "$2" && python3 - "$2" "$3" <<'PY' || fail "change $2"
+    cp -r "$golden/$1" "$2" && chmod -R u+w "$2" && python3 -S - "$2" "$3" <<'PY' || fail "change $2"
 import json, struct, sys
 folder, code = sys.argv[1:]
 def load(name): return json.load(open(f"{folder}/{name}"))
@@ -56,7 +56,7 @@ the_encoder_uses_the_image() {
 }
 check the_encoder_uses_the_image
 the_first_frames_are_cropped() {
-    python3 - <<'PY' || fail "the number of frames of the video or of the latents"
+    python3 -S - <<'PY' || fail "the number of frames of the video or of the latents"
 import subprocess
 def shape(name):
     data = open(name, "rb").read()

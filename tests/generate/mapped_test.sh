@@ -5,7 +5,7 @@
 . "$SRC/tests/check.sh"
 cp -r "$SRC/tests/golden/pipelines/ltx_i2v" small
 cp -r small large
-python3 - <<'P' || fail "writing the large table"
+python3 -S - <<'P' || fail "writing the large table"
 import json, struct
 path = "large/text_encoder/model.safetensors"
 raw = open(path, "rb").read()
@@ -35,7 +35,7 @@ config["vocab_size"] = rows
 json.dump(config, open("large/text_encoder/config.json", "w"))
 P
 peak() { # FOLDER: prints the peak in MiB
-    python3 - "$1" <<'P'
+    python3 -S - "$1" <<'P'
 import os, resource, subprocess, sys
 done = subprocess.run([os.environ["WEFT"], "generate", "--model", sys.argv[1], "--prompt", "a red cat", "--steps", "1", "--frames", "9",
                        "--height", "32", "--width", "32", "--out", sys.argv[1] + ".mp4"], capture_output=True, text=True)

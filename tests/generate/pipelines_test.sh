@@ -8,7 +8,7 @@ same_latents() { # NAME [VARIANT]
     # links to the files of the folder; a variant may replace the scheduler
     mkdir "$model"
     ln -s "$folder"/* "$model"
-    mapfile -t options < <(python3 - "$folder/asked$variant.json" "$model" <<'PY'
+    mapfile -t options < <(python3 -S - "$folder/asked$variant.json" "$model" <<'PY'
 import json, os, sys
 names = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--height", "width": "--width", "num_frames": "--frames",
          "num_inference_steps": "--steps", "guidance_scale": "--guidance-scale", "guidance_scale_2": "--guidance-scale-2",
@@ -29,7 +29,7 @@ PY
     )
     "$WEFT" generate --model "$model" --init-latents "$folder/noise.npy" --latents-npy --out "$model.mp4" "${options[@]}" >"$model.log" 2>&1 ||
         { cat "$model.log"; fail "weft generate with $model"; }
-    python3 - "$model" "$folder/latents$variant.npy" "$model.latents.npy" <<'PY' || fail "latents of $model"
+    python3 -S - "$model" "$folder/latents$variant.npy" "$model.latents.npy" <<'PY' || fail "latents of $model"
 import array, math, struct, sys
 def load(path):
     data = open(path, "rb").read()

@@ -77,7 +77,7 @@ a_video_has_one_line_of_progress() {
 check a_video_has_one_line_of_progress
 mkdir blocked.npy
 an_error_has_its_own_line() {
-    python3 - "$WEFT" "$model" <<'PY'
+    python3 -S - "$WEFT" "$model" <<'PY'
 import sys
 source = open("terminal.py").read().split("text, status")[0]
 exec(source)

@@ -34,7 +34,7 @@ done
 a_boundary_is_required() { refused option-required file=alike key=--boundary-ratio -- alike; }
 check a_boundary_is_required
 for model in alike other; do
-    python3 - $model <<'PY'
+    python3 -S - $model <<'PY'
 import json, sys
 path = sys.argv[1] + "/model_index.json"
 index = json.load(open(path))
@@ -79,7 +79,7 @@ a_negative_prompt_is_used() {
 }
 check a_negative_prompt_is_used
 # Initial latents replace the noise of the seed.
-python3 - <<'PY'
+python3 -S - <<'PY'
 import random, struct
 def npy(path, shape):
     count = 1
@@ -102,7 +102,7 @@ initial_latents_are_used() {
 check initial_latents_are_used
 # An adapter is merged when the weights are loaded: bitwise as from a merged file, and without
 # effect at weight 0.
-python3 - runs/one/model <<'PY'
+python3 -S - runs/one/model <<'PY'
 import glob, json, os, shutil, struct, sys
 def read(path):
     data = open(path, "rb").read()
@@ -165,7 +165,7 @@ ranks_merge_their_shards() { # SPLIT
     local split=$1
     ranks 2 "$WEFT" generate --model runs/one/model --prompt "a red circle" --steps 4 --frames 5 --latents-npy --out $split.mp4 \
         --lora style.safetensors --parallel $split >generate.log 2>&1 || { cat generate.log; fail "--lora on two ranks"; }
-    python3 - $split <<'PY' || fail "--lora with $split"
+    python3 -S - $split <<'PY' || fail "--lora with $split"
 import array, struct, sys
 def load(path):
     data = open(path, "rb").read()

@@ -58,7 +58,7 @@ a_video_does_not_depend_on_others() {
 }
 check a_video_does_not_depend_on_others
 every_layout_is_within_rounding() {
-    python3 - <<'PY' || fail "one rank and several differ"
+    python3 -S - <<'PY' || fail "one rank and several differ"
 import array, struct
 def load(path):
     data = open(path, "rb").read()
@@ -91,7 +91,7 @@ check tiles_are_reported
 tiled=$(peak)
 generate 2 tiled2.mp4 "${large[@]}" --vae-tile 64x64+16
 tiles_are_within_rounding_and_save_memory() {
-    python3 - "$whole" "$tiled" <<'PY' || fail "frames of tiles differ between ranks, or the predicted peak is not smaller"
+    python3 -S - "$whole" "$tiled" <<'PY' || fail "frames of tiles differ between ranks, or the predicted peak is not smaller"
 import array, struct, sys
 def load(path):
     data = open(path, "rb").read()
@@ -130,7 +130,7 @@ temporal_tiles() {
     hunyuan 2 time2.mp4 --parallel tp=2
     hunyuan 1 both.mp4 --vae-tile 24x24+8
     hunyuan 2 both2.mp4 --vae-tile 24x24+8 --parallel tp=2
-    python3 - <<'PY' || fail "temporal tiles on two ranks differ from one rank"
+    python3 -S - <<'PY' || fail "temporal tiles on two ranks differ from one rank"
 import array, struct
 def load(path):
     data = open(path, "rb").read()

@@ -97,7 +97,7 @@ damaged_weights_are_named() { # PART
     for how in cut data header zeros; do
         rm -rf part
         cp -r $model part
-        python3 - part/$part/*.safetensors $how <<'PY'
+        python3 -S - part/$part/*.safetensors $how <<'PY'
 import struct, sys
 path, how = sys.argv[1:]
 data = bytearray(open(path, "rb").read())

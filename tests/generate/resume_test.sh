@@ -10,7 +10,7 @@ golden=$SRC/tests/golden/pipelines
 wan=$golden/wan_over
 size=(--height 32 --width 32)
 export PYTHONPATH=$SRC/tests/generate PYTHONDONTWRITEBYTECODE=1
-python3 -c 'import pictures; pictures.draw_mask("left.png")'
+python3 -S -c 'import pictures; pictures.draw_mask("left.png")'
 generate() { "$WEFT" generate "$@"; }
 on_two() { mpirun -n 2 "$WEFT" generate "$@"; }
 source "$SRC/tests/signal_at.sh"
@@ -103,7 +103,7 @@ other_settings_are_refused() {
 check other_settings_are_refused
 cp -r "$wan" model
 chmod -R u+w model
-python3 - <<'PY'
+python3 -S - <<'PY'
 import glob
 for part in ("transformer", "vae"):
     path = glob.glob("model/%s/*.safetensors" % part)[0]
@@ -154,7 +154,7 @@ decoding_is_retried_with_less_memory() {
     generate "${big[@]}" --save-latents --out big.mp4 >big.log 2>&1 || { cat big.log; fail "making a large video"; }
     rm big.mp4
     "$WEFT" generate --model "$wan" --decode-latents big.latents.safetensors --vae-tile off --memory-limit 1KiB --out refused.mp4 >refused.log 2>&1 && fail "a memory limit of 1 KiB is accepted"
-    tried=$(python3 - <<'PY'
+    tried=$(python3 -S - <<'PY'
 import json, re, struct
 number, unit = re.search("([0-9.]+) ([KM]iB)", [json.loads(l)["message"] for l in open("refused.log") if '"level":"error"' in l][-1].split("the VAE needs")[1]).groups()
 tried = int(float(number) * 0.98 * {"KiB": 1 << 10, "MiB": 1 << 20}[unit])
@@ -236,7 +236,7 @@ ranks_share_a_list() {
 check ranks_share_a_list
 every_line_of_prompts_is_right() {
     needs a_list_resumes ranks_share_a_list
-    python3 - <<'PY' || fail "lines of prompts.jsonl"
+    python3 -S - <<'PY' || fail "lines of prompts.jsonl"
 import json
 for name in ("before", "list", "ranks"):
     lines = [json.loads(line) for line in open(name + "/prompts.jsonl")]

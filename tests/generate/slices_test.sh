@@ -33,7 +33,7 @@ slices_of() { # CLASS CONFIG
     has_message $class-auto.log layout-chosen text~=slices text~=kernels ||
         { cat $class-auto.log; fail "auto does not report the estimates of its choice"; }
     [ "$(count_messages $class-auto.log layout-chosen "text~=slices off")" != 0 ] && [ "$(count_messages $class-auto.log job-report "text~=2 ranks" text~=slices)" != 0 ] && { cat $class-auto.log; fail "the layout has no slices, but slices are reported"; }
-    python3 - $class <<'P' || fail "$class: one rank and several differ"
+    python3 -S - $class <<'P' || fail "$class: one rank and several differ"
 import array, struct, sys
 def load(name):
     data = open(f"{sys.argv[1]}-{name}.latents.npy", "rb").read()
@@ -68,7 +68,7 @@ traces_are_simulated() {
     "$WEFT" simulate traced/trace-0.json traced/trace-1.json --on two.yaml --out simulated.json --svg simulated.svg >simulate.log 2>&1 ||
         { cat simulate.log; fail "weft simulate of traces"; }
     grep -q "^simulated  .* s$" simulate.log && grep -q "^executed  .* s (.*%)$" simulate.log || { cat simulate.log; fail "the simulated or the executed time is not printed"; }
-    python3 - <<'P' || fail "the simulation or the traces"
+    python3 -S - <<'P' || fail "the simulation or the traces"
 import json
 s = json.load(open("simulated.json"))
 assert 0 < s["seconds"] and 0 < s["executed_seconds"] and sum(s["link_bytes"].values()) > 0, s
@@ -98,7 +98,7 @@ refused() { # ID [FIELD=VALUE...] -- OPTIONS...
 training_chooses_slices() {
     ranks 2 "$WEFT" train STDiT3.yaml --set out=runs/chosen --set parallel.cp=2 --set parallel.comm_overlap=auto >chosen.log 2>&1 || { cat chosen.log; fail "weft train with slices: auto"; }
     has_message chosen.log layout-chosen text~=slices text~=kernels || fail "training does not report the chosen slices"
-    python3 - runs/STDiT3/metrics.jsonl runs/chosen/metrics.jsonl <<'P' || fail "the chosen slices change the losses"
+    python3 -S - runs/STDiT3/metrics.jsonl runs/chosen/metrics.jsonl <<'P' || fail "the chosen slices change the losses"
 import json, sys
 a, b = ([json.loads(line) for line in open(f)] for f in sys.argv[1:])
 assert len(a) == len(b) and all(abs(x["loss"] - y["loss"]) <= 1e-5 * abs(x["loss"]) for x, y in zip(a, b)), (a, b)
@@ -131,7 +131,7 @@ heads_are_chosen() {
 check heads_are_chosen
 chunks_are_within_rounding() {
     needs chunks_of_tokens
-    python3 - Wan-tp Wan-chunks Wan-heads1 <<'P' || fail "token chunks change the latents more than rounding"
+    python3 -S - Wan-tp Wan-chunks Wan-heads1 <<'P' || fail "token chunks change the latents more than rounding"
 import array, struct, sys
 def load(name):
     data = open(name + ".latents.npy", "rb").read()

@@ -14,7 +14,7 @@ generate() { # RANKS OUT MODEL OPTIONS...
     shift 3
     local run=()
     [ "$n" = 1 ] || run=("$MPIRUN" --oversubscribe -n "$n")
-    python3 - "$out" "${run[@]}" "$WEFT" generate --model "$model" --prompt "a red cat" --seed 3 --steps 2 --height 32 --width 32 --frames 5 \
+    python3 -S - "$out" "${run[@]}" "$WEFT" generate --model "$model" --prompt "a red cat" --seed 3 --steps 2 --height 32 --width 32 --frames 5 \
         --frames-npy --out "$out.mp4" "$@" >"$out.log" 2>&1 <<'P' || { cat "$out.log"; fail "weft generate on $n ranks: $*"; }
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[2:]).returncode
@@ -53,7 +53,7 @@ nothing_is_left() {
 }
 check nothing_is_left
 streaming_saves_the_predicted_memory() {
-    python3 - <<'P' || fail "memory"
+    python3 -S - <<'P' || fail "memory"
 import json, os
 def predicted(name):
     messages = [json.loads(line) for line in open(name + ".log") if line.startswith("{")]

@@ -34,7 +34,7 @@ weights_as_stored_and_rounded() {
     # Frames are close, because bf16 has 8 significant bits. Vectors (biases, norms) that the file
     # has in
 # f32 stay f32.
-    python3 - <<'PY' || fail "frames of rounded weights are equal to, or too far from, those of f32"
+    python3 -S - <<'PY' || fail "frames of rounded weights are equal to, or too far from, those of f32"
 import array, struct
 def load(path):
     data = open(path, "rb").read()
@@ -50,7 +50,7 @@ PY
 check weights_as_stored_and_rounded
 rounded_weights_need_less_memory() {
     needs weights_as_stored_and_rounded
-    python3 - "$(peak f32)" "$(peak rounded)" <<'PY' || fail "predicted peaks: $(peak f32), $(peak rounded)"
+    python3 -S - "$(peak f32)" "$(peak rounded)" <<'PY' || fail "predicted peaks: $(peak f32), $(peak rounded)"
 import sys
 wide, narrow = (int(t) / 1024 for t in sys.argv[1:])
 import os
@@ -65,7 +65,7 @@ fp8_weights_are_exact_or_reported() {
     "$WEFT" convert runs/dit/model/transformer converted --dtype f8 >convert.log 2>&1 || { cat convert.log; fail "weft convert"; }
     cp converted/*.safetensors eight/transformer/
     cp -r eight scaled
-    python3 - scaled/transformer/*.safetensors <<'PY'
+    python3 -S - scaled/transformer/*.safetensors <<'PY'
 import json, struct, sys
 path = sys.argv[1]
 data = open(path, "rb").read()
@@ -87,7 +87,7 @@ PY
     generate scaled scaled_f32 --weights f32
     has_message scaled.log weights-rounded level=warning file=transformer || fail "rounding is not reported"
     ! has_message scaled_f32.log weights-rounded || fail "rounding is reported with --weights f32"
-    python3 - <<'PY' || fail "rounding changes the frames by nothing or by 5e-3 and more"
+    python3 -S - <<'PY' || fail "rounding changes the frames by nothing or by 5e-3 and more"
 import array, struct
 def load(path):
     data = open(path, "rb").read()

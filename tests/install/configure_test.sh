@@ -5,7 +5,7 @@ set -eu
 fail() { echo "$*"; exit 1; }
 unset MAKEFLAGS MAKELEVEL MFLAGS CFLAGS
 flags() { # OPTIONS that a kernel, an ordinary source and one that is compiled with -O3 must have
-    python3 - "$@" <<'PY'
+    python3 -S - "$@" <<'PY'
 import json, sys
 wanted = dict(zip(("src/kernel/cpu/norm.c", "src/base/log.c", "src/video/pixels.c"), sys.argv[1:]))
 commands = {c["file"]: c["command"].split() for c in json.load(open("build/compile_commands.json"))}

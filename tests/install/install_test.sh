@@ -59,7 +59,7 @@ done
     "$WEFT" train vae.yaml >train.log 2>&1 && "$WEFT" train dit.yaml >>train.log 2>&1 || { cat train.log; exit 1; }
 )
 ./embed shards runs/dit/model out.mp4 >embed.log 2>&1 || { cat embed.log; exit 1; }
-python3 - <<'PY'
+python3 -S - <<'PY'
 import re
 text = open("embed.log").read()
 losses = [float(x) for x in re.findall(r"step \d  loss ([\d.]+)", text)]

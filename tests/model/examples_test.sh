@@ -2,7 +2,7 @@
 # The configs in examples/models have as many parameters as the paper says, within one in a hundred; of a mixture's, those at work within three.
 . "$SRC/tests/check.sh"
 sizes_are_those_of_the_paper() {
-    python3 - "$WEFT" "$SRC/examples/models" <<'PY'
+    python3 -S - "$WEFT" "$SRC/examples/models" <<'PY'
 import math, os, subprocess, sys
 weft, folder = sys.argv[1:]
 said = {"aquarius-2b": (2e9, None), "aquarius-13.4b": (13.4e9, None), "aquarius-moe-10b-a1.7b": (10e9, 1.7e9)}

@@ -13,7 +13,7 @@ python3 "$(dirname "$0")/original_names.py" "$WEFT"
 for json in dialect_original_*.json; do check "${json%.json}" "$WEFT" parity "$json"; done
 # a file without one of its tensors is seen
 a_misnamed_tensor_is_found() {
-    python3 - dialects/dialect_original_wan_vae/original.safetensors <<'PY'
+    python3 -S - dialects/dialect_original_wan_vae/original.safetensors <<'PY'
 import sys
 data = open(sys.argv[1], "rb").read()
 open(sys.argv[1], "wb").write(data.replace(b"decoder.upsamples.7.time_conv", b"decoder.upsamples.9.time_conv"))
@@ -31,7 +31,7 @@ a_changed_gguf_fails() {
     cp "$golden/dialect_gguf_a.json" .
     chmod -R u+w dialects
     gguf=dialects/dialect_gguf_a/model.gguf
-    python3 - $gguf <<'PY'
+    python3 -S - $gguf <<'PY'
 import sys
 data = bytearray(open(sys.argv[1], "rb").read())
 data[-100:] = bytes(b ^ 0x55 for b in data[-100:])
@@ -55,7 +55,7 @@ peft=dialects/dialect_wan_a/lora/peft/adapter_config.json
 only_peft() { # the settings as PYTHON changes them
     lora dialect_wan_a
     rm dialects/dialect_wan_a/lora/*.safetensors
-    python3 -c "import json
+    python3 -S -c "import json
 c = json.load(open('$peft'))
 $1
 json.dump(c, open('$peft', 'w'))"
@@ -102,7 +102,7 @@ check an_adapter_of_another_model_is_named
 # halves that change places, in the names of the file whose layer has them the other way round
 halves_that_change_places_are_merged() {
     lora dialect_hunyuan_a
-    python3 - dialects/dialect_hunyuan_a <<'PY'
+    python3 -S - dialects/dialect_hunyuan_a <<'PY'
 import json, os, struct, sys
 folder = sys.argv[1]
 def read(path):
@@ -163,7 +163,7 @@ damaged_files_are_refused() {
 check damaged_files_are_refused
 
 # what torch.save writes, made by hand: a zip of data.pkl and the storages
-python3 - "$golden/dialects/dialect_wan_a/original.safetensors" <<'PY'
+python3 -S - "$golden/dialects/dialect_wan_a/original.safetensors" <<'PY'
 import json, pickle, struct, sys, zipfile
 data = open(sys.argv[1], "rb").read()
 n = struct.unpack("<Q", data[:8])[0]

@@ -6,7 +6,7 @@
 golden=$WEFT_SHARED/golden
 [ -d "$golden" ] || skip "no golden files in $golden"
 for json in "$golden"/lpips_*.json "$golden"/patchgan*.json "$golden"/vaegan*.json; do check "$(basename "$json" .json)" "$WEFT" parity "$json"; done
-python3 - "$golden/patchgan2d_a.safetensors" "$golden/lpips_alex_a.safetensors" <<'PY'
+python3 -S - "$golden/patchgan2d_a.safetensors" "$golden/lpips_alex_a.safetensors" <<'PY'
 import json, struct, sys
 def read(path):
     data = open(path, "rb").read()

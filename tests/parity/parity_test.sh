@@ -6,7 +6,7 @@ set -e
 golden=$SRC/tests/golden
 for name in wan_t2v_tiny wan_t2v_batch wan_vae_image wan_vae_tiny wan_train30 wan_lora_train30 uvit t5 clip_text bert llava vaegan t5_buckets cogvideox_narrow; do check "$name" "$WEFT" parity "$golden/$name.json"; done
 check wan_t2v_tiny_of_ref "$WEFT" parity --backend ref "$golden/wan_t2v_tiny.safetensors" "$golden/wan_t2v_tiny.json"
-python3 - "$golden/wan_t2v_tiny.safetensors" <<'PY'
+python3 -S - "$golden/wan_t2v_tiny.safetensors" <<'PY'
 import json, struct, sys
 data = open(sys.argv[1], "rb").read()
 n = struct.unpack("<Q", data[:8])[0]
@@ -36,7 +36,7 @@ check a_changed_output_and_a_missing_parameter_fail
 
 # Golden files of training: losses, gradient norms and weights are compared with the file. An
 # unknown objective is refused.
-python3 - "$golden/wan_train30.json" <<'PY'
+python3 -S - "$golden/wan_train30.json" <<'PY'
 import json, sys
 golden = json.load(open(sys.argv[1]))
 def write(name, **changes):

@@ -65,7 +65,7 @@ Y
 sed 's/height: 64, width: 64/height: 80, width: 96/' dit.yaml >other.yaml
 prediction_agrees() { # CONFIG: the ratio of predicted and measured seconds of its step is below 1.6
     "$WEFT" profile "$1" --seconds 0.5 --hidden-size 64 --compare dit.json >against.txt || fail "$(cat against.txt)"
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import re
 line = open("against.txt").read().splitlines()[1]
 took, nodes, said = (float(x) for x in re.findall(r"([0-9.]+) ms", line)[:3])
@@ -98,7 +98,7 @@ check two_ranks_are_profiled
 the_profile_is_used_for_the_run() {
     needs two_ranks_are_profiled
     "$WEFT" plan layout --run-config dit.yaml --devices 2 --json >plan.json
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import json
 p = json.load(open("runs/dit/profile.json"))
 assert p["ranks"] == 2 and p["threads"] == 1 and 0 <= p["drag"] <= 1, (p["ranks"], p["drag"])

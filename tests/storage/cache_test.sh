@@ -8,7 +8,7 @@ PATH=$WEFT_BUILD/test-tools:$PATH
 start_s3
 export WEFT_CACHE=$PWD/cache
 
-python3 -c 'import random; open("large", "wb").write(random.Random(5).randbytes(41 << 20))'
+python3 -S -c 'import random; open("large", "wb").write(random.Random(5).randbytes(41 << 20))'
 store s3://bucket/p put a <large || fail "no object"
 downloads() { grep -c 'GET /bucket/p/a ' data/requests; }
 blocks() { find "$WEFT_CACHE" -name '*.block' | wc -l; }

@@ -11,7 +11,7 @@ aws --version >/dev/null 2>&1 || skip "aws does not run"
 start_moto
 export WEFT_CACHE_BYTES=0
 
-python3 -c 'import random; open("large", "wb").write(random.Random(5).randbytes(37 << 20))'
+python3 -S -c 'import random; open("large", "wb").write(random.Random(5).randbytes(37 << 20))'
 head -c 100000 large >small
 : >empty
 aws s3 mb s3://bucket >/dev/null || fail "no bucket could be made"

@@ -9,7 +9,7 @@ export WEFT_LOG=info
 start_s3
 export WEFT_CACHE_BYTES=0
 
-python3 -c 'import random; open("large", "wb").write(random.Random(5).randbytes(41 << 20))'
+python3 -S -c 'import random; open("large", "wb").write(random.Random(5).randbytes(41 << 20))'
 head -c 100000 large >small
 : >empty
 

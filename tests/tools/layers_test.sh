@@ -4,7 +4,7 @@
 # named after its source, is called at least once, and is written once. A type has a name of its own.
 # A file has at most 1,000 lines and a unique name, a line at most 100 columns, a function at most
 # 150 lines. In src/plan, only files whose names say so use JSON, configs and charts.
-exec python3 - "$SRC" <<'PY'
+exec python3 -S - "$SRC" <<'PY'
 import os, re, sys
 
 root = sys.argv[1]

@@ -3,7 +3,7 @@
 # lines of docs/ outside of code blocks and tables have at most 100 columns.
 set -u
 cd "$SRC" || exit 1
-python3 - <<'PYTHON'
+python3 -S - <<'PYTHON'
 import functools
 import glob
 import os

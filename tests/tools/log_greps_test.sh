@@ -7,7 +7,7 @@
 . "$SRC/tests/check.sh"
 limits=$SRC/tests/tools/log_greps.txt
 count_greps() {
-    python3 - "$SRC" <<'PY'
+    python3 -S - "$SRC" <<'PY'
 import glob, os, re, sys
 os.chdir(sys.argv[1])
 # a log by its name: x.log, $name.log, and the names that scripts give to standard output and error

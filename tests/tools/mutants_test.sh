@@ -3,7 +3,7 @@
 # two or more mutants.
 . "$SRC/tests/check.sh"
 every_mutant_applies() {
-    python3 - "$SRC" <<'PY'
+    python3 -S - "$SRC" <<'PY'
 import os, sys
 sys.path.insert(0, os.path.join(sys.argv[1], "tools"))
 sys.dont_write_bytecode = True

@@ -42,7 +42,7 @@ reports() { # RANKS
 }
 for n in 1 2 3; do check "every_sample_is_reported_on_${n}_ranks" reports $n; done
 ranks_have_the_losses_of_one() {
-    python3 - runs/dit1 runs/dit2 runs/dit3 <<'PY' || fail "losses of 1, 2 and 3 ranks differ"
+    python3 -S - runs/dit1 runs/dit2 runs/dit3 <<'PY' || fail "losses of 1, 2 and 3 ranks differ"
 import json, sys
 runs = [[json.loads(l) for l in open(r + "/metrics.jsonl")] for r in sys.argv[1:]]
 assert all(len(r) == 16 for r in runs)
@@ -75,7 +75,7 @@ a_fixed_encoder_is_cached() {
         { cat frozen.log; fail "training with a frozen text encoder"; }
     ranks 1 "$WEFT" train dit.yaml --set out=runs/frozen1 --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >frozen1.log 2>&1 ||
         { cat frozen1.log; fail "training with a frozen text encoder on one rank"; }
-    python3 - <<'PY' || fail "cached embeddings, or the losses with them"
+    python3 -S - <<'PY' || fail "cached embeddings, or the losses with them"
 import glob, json, tarfile
 folder, = glob.glob("runs/frozen/latents/*")
 names = []
@@ -99,7 +99,7 @@ cached_embeddings_are_those_of_the_step() {
         --set 'text_encoders=[{weights: runs/dit1/model/text_encoder, train: true}]' --set stages.0.steps=2 >begin.log 2>&1 || { cat begin.log; fail "training from weights with a trainable text encoder"; }
     "$WEFT" train dit.yaml --set out=runs/begin2 --set 'transformer={weights: runs/dit1/model/transformer}' --set stages.0.steps=2 \
         --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >begin2.log 2>&1 || { cat begin2.log; fail "training from weights with a frozen text encoder"; }
-    python3 - <<'PY' || fail "the loss with cached embeddings differs from the loss with tokens"
+    python3 -S - <<'PY' || fail "the loss with cached embeddings differs from the loss with tokens"
 import json
 a, b = (json.loads(open(r + "/metrics.jsonl").readline()) for r in ("runs/begin", "runs/begin2"))
 assert abs(a["loss"] - b["loss"]) <= 1e-6 * a["loss"], (a, b)

@@ -11,7 +11,7 @@ TOK=$PWD/tokenizers
 # Tokenizers of single letters: unigram (umt5), bytes (llama3) and CLIP's. HunyuanVideo puts a
 # template before the text (the last of its two; the other surrounds an image) and crops its first
 # 95 tokens. A part of the template is one special token, so that the template has these 95.
-python3 - <<'PY' || fail "tokenizers"
+python3 -S - <<'PY' || fail "tokenizers"
 import json, os, re
 for name in "umt5", "llama3", "clip":
     os.makedirs("tokenizers/" + name)
@@ -44,7 +44,7 @@ run() { # run NAME CONFIG [--set ...]
     "$WEFT" train "$config" --set out="runs/$name" "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
 }
 same_losses() { # same_losses A B: to 1e-6
-    python3 - <(losses "runs/$1") <(losses "runs/$2") <<'PY' || fail "losses of $1 and $2"
+    python3 -S - <(losses "runs/$1") <(losses "runs/$2") <<'PY' || fail "losses of $1 and $2"
 import sys
 a, b = ([list(map(float, l.split())) for l in open(f)] for f in sys.argv[1:])
 assert len(a) == len(b) > 0, (len(a), len(b))
@@ -61,7 +61,7 @@ a_trained_encoder_is_exported() {
     for part in text_encoder/model.safetensors tokenizer/tokenizer.json transformer/config.json; do
         test -s "runs/begin/model/$part" || fail "no $part in the finished model"
     done
-    python3 -c 'import json; assert json.load(open("runs/begin/model/model_index.json"))["tokenizer"] == ["transformers", "T5TokenizerFast"]' || fail "tokenizer in model_index.json"
+    python3 -S -c 'import json; assert json.load(open("runs/begin/model/model_index.json"))["tokenizer"] == ["transformers", "T5TokenizerFast"]' || fail "tokenizer in model_index.json"
 }
 check a_trained_encoder_is_exported
 a_truncated_prompt_is_reported() {
@@ -116,7 +116,7 @@ check a_trained_and_a_fixed_encoder
 two_ranks_have_the_losses_of_one() {
     needs two_fixed_encoders
     ranks 2 "$WEFT" train two.yaml --set out=runs/two_ranks >ranks.log 2>&1 || { cat ranks.log; fail "two ranks"; }
-    python3 - <(losses runs/two_cached) <(losses runs/two_ranks) <<'PY' || fail "losses on two ranks"
+    python3 -S - <(losses runs/two_cached) <(losses runs/two_ranks) <<'PY' || fail "losses on two ranks"
 import sys
 a, b = ([float(l.split()[1]) for l in open(f)] for f in sys.argv[1:])
 assert len(a) == len(b) and max(abs(x - y) / x for x, y in zip(a, b)) < 1e-5, (a, b)

@@ -9,14 +9,14 @@ ranks() { # ranks N COMMAND...
 }
 # losses RUN: one "step loss grad_norm" a line
 losses() {
-    python3 -c 'import json,sys
+    python3 -S -c 'import json,sys
 for line in open(sys.argv[1]):
     d = json.loads(line); print(d["step"], repr(d["loss"]), repr(d["grad_norm"]))' "$1/metrics.jsonl"
 }
 make_shards() { # 24 captioned clips in ./shards
     "$WEFT" synth --out raw --shots 24 --single-share 1 --held-out-clips 0 --min-frames 12 --max-frames 14 >synth.log 2>&1 ||
         { cat synth.log; fail "weft synth"; }
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import glob, json, os, shutil
 os.makedirs("cur/clips"); os.makedirs("cur/metas")
 for f in sorted(glob.glob("raw/train/s*.mp4")):
@@ -31,7 +31,7 @@ PY
 # stay 64x64, 6 become 64x32 and 6 become images (PNG and JPEG).
 make_mixed_shards() {
     command -v ffmpeg >/dev/null || skip "ffmpeg is not installed"
-    python3 - <<'PY' || fail "mixed shards"
+    python3 -S - <<'PY' || fail "mixed shards"
 import glob, io, json, os, subprocess, tarfile
 os.makedirs("mixed")
 with tarfile.open("mixed/train-000000.tar", "w", format=tarfile.USTAR_FORMAT) as out:
@@ -86,7 +86,7 @@ stages:
 Y
 }
 make_pictures() { # red.png and blue.png, of 16x16
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import struct, zlib
 for name, colour in ("red", (200, 30, 30)), ("blue", (20, 40, 220)):
     rows = b"".join(b"\0" + bytes(colour) * 16 for _ in range(16))

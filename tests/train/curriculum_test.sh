@@ -29,7 +29,7 @@ stages:
 Y
 "$WEFT" train run.yaml >run.log 2>&1 || { cat run.log; fail "weft train"; }
 stages_have_their_shares_and_rates() {
-    python3 - runs/dit <<'P' || fail "the stages"
+    python3 -S - runs/dit <<'P' || fail "the stages"
 import json, sys
 rows = [json.loads(l) for l in open(sys.argv[1] + "/metrics.jsonl")]
 assert len(rows) == 26

@@ -28,7 +28,7 @@ check an_earlier_cache_is_read
 an_earlier_checkpoint_resumes() {
     needs an_earlier_cache_is_read
     rm -r runs/earlier/model
-    python3 - <<'P' || fail "rewriting state.json as an earlier version"
+    python3 -S - <<'P' || fail "rewriting state.json as an earlier version"
 import glob, json, os, re, subprocess
 paths = glob.glob("runs/earlier/checkpoints/step-*/state.json")
 for path in paths:

@@ -22,7 +22,7 @@ log_interval: 1
 stages: [{steps: 6, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup_steps: 2, lr_schedule: constant}]
 Y
 metric() { # RUN NAME: prints this metric of each step
-    python3 - "runs/$1/metrics.jsonl" "$2" <<'P'
+    python3 -S - "runs/$1/metrics.jsonl" "$2" <<'P'
 import json, sys
 for line in open(sys.argv[1]):
     row = json.loads(line)
@@ -87,7 +87,7 @@ a_planned_layout_trains() {
         { cat plan.log; fail "weft plan layout"; }
     "$WEFT" plan generate --set model=runs/on/model --set frames=9 --set height=32 --set width=32 --devices 4 --out generate.json >plan.log 2>&1 ||
         { cat plan.log; fail "weft plan generate"; }
-    python3 - <<'P' || fail "the searches do not list layouts with ep, or choose another layout"
+    python3 -S - <<'P' || fail "the searches do not list layouts with ep, or choose another layout"
 import json
 train, videos = ({c["layout"]: c for c in json.load(open(f))["candidates"]} for f in ("layout.json", "generate.json"))
 for plan, layouts in (train, ("ep=2",)), (videos, ("ep=4", "cfg=2 ep=2", "fsdp=2 ep=2", "ep=2 tp=2", "ep=2 cp=2 context=ring")):

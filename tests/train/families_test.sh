@@ -9,7 +9,7 @@ train() { # train CLASS [OPTIONS...]
     local class=$1
     shift
     "$WEFT" train "$class.yaml" --set out="runs/$class" "$@" >"$class.log" 2>&1 || { cat "$class.log"; fail "$class"; }
-    losses "runs/$class" | python3 -c '
+    losses "runs/$class" | python3 -S -c '
 import math, sys
 losses = [float(line.split()[1]) for line in sys.stdin]
 assert len(losses) == 20 and all(map(math.isfinite, losses)) and sum(losses[-5:]) < 0.98 * sum(losses[:5]), losses' || fail "losses of $class"

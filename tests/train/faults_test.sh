@@ -10,7 +10,7 @@ write_configs
 
 # poison RUN N: writes NaN into the first value of the latents of the first N samples of each file
 poison() {
-    python3 - "$1" "$2" <<'PY'
+    python3 -S - "$1" "$2" <<'PY'
 import glob, os, struct, sys, tarfile
 for path in glob.glob(sys.argv[1] + "/latents/*/*.tar"):
     with tarfile.open(path) as tar:
@@ -30,7 +30,7 @@ PY
 pointers_of_git_lfs_in_shards_are_named() {
     printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12345\n' 7 >pointer
     mkdir lfs
-    python3 - shards/*.tar <<'PY' || fail "shards with pointers"
+    python3 -S - shards/*.tar <<'PY' || fail "shards with pointers"
 import io, sys, tarfile
 clips = 0
 with tarfile.open(sys.argv[1]) as old, tarfile.open("lfs/train-000000.tar", "w", format=tarfile.USTAR_FORMAT) as new:
@@ -53,7 +53,7 @@ check pointers_of_git_lfs_in_shards_are_named
 # NaN in the decoder, which the run does not use: found before the clips are encoded
 a_damaged_decoder_is_named() {
     cp -r runs/vae/model/vae bad_vae
-    python3 - bad_vae/diffusion_pytorch_model.safetensors >tensor <<'PY'
+    python3 -S - bad_vae/diffusion_pytorch_model.safetensors >tensor <<'PY'
 import json, struct, sys
 data = bytearray(open(sys.argv[1], "rb").read())
 start = 8 + struct.unpack("<Q", data[:8])[0]
@@ -76,7 +76,7 @@ steps_of_a_bad_sample_are_skipped() {
     cp -r runs/dit/latents runs/nan
     poison runs/nan 1
     "$WEFT" train dit.yaml --set out=runs/nan >nan.log 2>&1 || { cat nan.log; fail "one bad sample stopped the run"; }
-    python3 - runs/nan/metrics.jsonl <<'PY' || fail "steps with NaN in the data"
+    python3 -S - runs/nan/metrics.jsonl <<'PY' || fail "steps with NaN in the data"
 import json, sys
 lines = [json.loads(l) for l in open(sys.argv[1])]
 bad = [l["step"] for l in lines if l["loss"] is None]

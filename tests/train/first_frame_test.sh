@@ -28,7 +28,7 @@ ranks_have_the_losses_of_one() { # MODE
             { cat "$mode.log"; fail "$mode, $layout"; }
         losses "runs/$mode" >one.txt
         losses "runs/$mode-$layout" >two.txt
-        python3 - <<'PY' || fail "$mode, $layout: losses differ from one rank"
+        python3 -S - <<'PY' || fail "$mode, $layout: losses differ from one rank"
 for a, b in zip(open("one.txt"), open("two.txt"), strict=True):
     a, b = float(a.split()[1]), float(b.split()[1])
     assert abs(a - b) <= 1e-5 * abs(a), (a, b)
@@ -37,7 +37,7 @@ PY
 }
 for mode in channels places; do check "ranks_have_the_losses_of_one_$mode" ranks_have_the_losses_of_one $mode; done
 # STDiT3 takes the condition as a mask of frames.
-python3 - <<'PY'
+python3 -S - <<'PY'
 import re
 text = open("dit.yaml").read()
 text = re.sub(r"class: WanTransformer3DModel\n  config: .*", "class: STDiT3\n  config: {depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}", text)
@@ -46,7 +46,7 @@ PY
 "$WEFT" train masked.yaml $clips >masked.log 2>&1 || { cat masked.log; fail "STDiT3"; }
 # HunyuanVideo: on channels followed by one mask channel, or as the tokens of the first frame
 for mode in latent_concat token_replace; do
-    python3 - $mode <<'PY'
+    python3 -S - $mode <<'PY'
 import re, sys
 mode = sys.argv[1]
 text = open("dit.yaml").read()

@@ -23,7 +23,7 @@ train() { # train NAME OPTIONS...
 same() { # same A B: losses of two runs
     losses "runs/$1" >one.txt
     losses "runs/$2" >two.txt
-    python3 - <<'PY' || fail "losses of $1 and $2 differ"
+    python3 -S - <<'PY' || fail "losses of $1 and $2 differ"
 for a, b in zip(open("one.txt"), open("two.txt"), strict=True):
     a, b = float(a.split()[1]), float(b.split()[1])
     assert abs(a - b) <= 1e-5 * abs(a), (a, b)
@@ -80,7 +80,7 @@ generate_uses_an_image() {
 }
 check generate_uses_an_image
 # from trained weights: with LoRA, and with a frozen transformer
-python3 - <<'PY'
+python3 -S - <<'PY'
 import re
 text = open("id.yaml").read()
 text = re.sub(r"transformer:\n  class: .*\n  config: .*", "transformer: {weights: runs/none/model/transformer, TUNED}", text)

@@ -38,7 +38,7 @@ only_the_matrices_are_trained() {
 check only_the_matrices_are_trained
 # names FILE: prints the names and shapes of its tensors
 names() {
-    python3 -c 'import json, struct, sys
+    python3 -S -c 'import json, struct, sys
 data = open(sys.argv[1], "rb").read()
 h = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
 for k in sorted(h):
@@ -128,7 +128,7 @@ a_file_of_peft_is_read() {
     needs the_adapter_changes_the_video
     train peft --set transformer.lora.format=peft
     names runs/peft/adapter/adapter_model.safetensors | sed 's/^base_model\.model\.//' | diff - written || fail "peft's tensors"
-    python3 -c 'import json; c = json.load(open("runs/peft/adapter/adapter_config.json"))
+    python3 -S -c 'import json; c = json.load(open("runs/peft/adapter/adapter_config.json"))
 assert c["r"] == 4 and c["lora_alpha"] == 8 and c["peft_type"] == "LORA" and len(c["target_modules"]) == 16, c' || fail "adapter_config.json"
     video peft --lora runs/peft/adapter
     cmp -s with.mp4 peft.mp4 || fail "the file in PEFT format gives another video"
@@ -196,7 +196,7 @@ refusals() {
 check refusals
 another_base_is_refused() {
     cp -r runs/dit/model/transformer other
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import glob
 path = glob.glob("other/*.safetensors")[0]
 data = bytearray(open(path, "rb").read())
@@ -220,7 +220,7 @@ a_part_of_the_weights_is_trained() {
     has_message stopped.log run-resumed || fail "partial training: did not resume"
     cmp runs/stopped/model/transformer/diffusion_pytorch_model.safetensors runs/chosen/model/transformer/diffusion_pytorch_model.safetensors ||
         fail "partial training: weights differ after resuming"
-    python3 - <<'PY' || fail "a frozen tensor changed or is in the checkpoint, or a trainable one is not"
+    python3 -S - <<'PY' || fail "a frozen tensor changed or is in the checkpoint, or a trainable one is not"
 import json, struct
 def read(path):
     data = open(path, "rb").read()

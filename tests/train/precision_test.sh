@@ -75,7 +75,7 @@ check reduced_gradients_send_half
 
 # master weights, and resuming
 checkpoints_hold_f32() {
-    python3 - runs/bf16/checkpoints <<'P' || fail "a checkpoint holds another dtype than f32"
+    python3 -S - runs/bf16/checkpoints <<'P' || fail "a checkpoint holds another dtype than f32"
 import glob, json, struct, sys
 files = glob.glob(sys.argv[1] + "/*/**/*.safetensors", recursive=True)
 assert files

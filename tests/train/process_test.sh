@@ -10,7 +10,7 @@ write_configs
 "$WEFT" train dit.yaml --set process=edm >dit.log 2>&1 || { cat dit.log; fail "process: edm"; }
 # The initial model predicts 0, and the target has a deviation of about 1 at every noise level.
 edm_is_trained_and_exported() {
-    python3 - <<'PY' || fail "losses"
+    python3 -S - <<'PY' || fail "losses"
 import json, math
 losses = [json.loads(line)["loss"] for line in open("runs/dit/metrics.jsonl")]
 assert all(math.isfinite(x) for x in losses) and 0.5 < losses[0] < 3, losses

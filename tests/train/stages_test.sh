@@ -41,7 +41,7 @@ changes_of_the_config_are_reported() {
 }
 check changes_of_the_config_are_reported
 the_ema_of_unchanged_parameters_is_the_parameter() {
-    python3 - whole/checkpoints/step-00000006 <<'PY' || fail "the EMA of a parameter without gradient is not the parameter"
+    python3 -S - whole/checkpoints/step-00000006 <<'PY' || fail "the EMA of a parameter without gradient is not the parameter"
 import json, struct, sys
 def tensors(path):
     data = open(path, "rb").read()

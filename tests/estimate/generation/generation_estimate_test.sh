@@ -16,7 +16,7 @@ estimate one --steps 2
 estimate two --parallel tp=2 --ranks 4 --on h100
 "$WEFT" plan generate --set model=model --set frames=5 --set height=32 --set width=48 --devices 4 --on h100 --json >plan.json 2>err ||
     { cat err; fail "weft plan generate"; }
-python3 - <<'P' || fail "other figures: $(cat one.json two.json)"
+python3 -S - <<'P' || fail "other figures: $(cat one.json two.json)"
 import json, re
 one, two = (json.load(open(f)) for f in ("one.json", "two.json"))
 logs = [json.loads(l).get("message", "") for l in open("one.log") if l.startswith("{")]
@@ -29,7 +29,7 @@ assert two["parameters"] == one["parameters"] > 0 < two["text_parameters"] == on
 assert abs(two["compute_seconds"] + two["exposed_seconds"] - two["step_seconds"]) < 1e-6 * two["step_seconds"]
 P
 estimate halves --parallel cfg=2 --parallel tp=2 --on h100
-python3 - <<'P' || fail "weft plan generate has other figures: $(cat halves.json)"
+python3 -S - <<'P' || fail "weft plan generate has other figures: $(cat halves.json)"
 import json
 made, plan = json.load(open("halves.json")), {c["layout"]: c for c in json.load(open("plan.json"))["candidates"]}
 c = plan[made["layout"]]
@@ -41,7 +41,7 @@ P
 "$WEFT" estimate --model model/transformer "${size[@]}" --training-step --execute --json >step.json 2>err || { cat err; fail "its training step"; }
 "$WEFT" inspect model model/transformer "${size[@]}" --training-step --json >inspected.json 2>err || fail "weft inspect model"
 has_message err option-renamed "text~=weft estimate --model" || fail "weft inspect model --training-step has no notice"
-python3 - <<'P' || fail "one model"
+python3 -S - <<'P' || fail "one model"
 import json
 forward, step, inspected = (json.load(open(f + ".json")) for f in ("transformer", "step", "inspected"))
 assert 2.5 < step["flops_step"] / forward["flops_step"] < 4 and step["modelled_seconds"] > 0, step

@@ -12,7 +12,7 @@ grep -q "19 layouts of 4 ranks" plan.log || { cat plan.log; fail "how many layou
 plan --devices 7 --out seven.json
 plan --devices 2 --memory-limit 9MiB --out short.json
 plan --devices 3 --on h100:2 --set batch=2 --out three.json
-python3 - <<'P' || fail "the plans"
+python3 -S - <<'P' || fail "the plans"
 import json
 def read(name): return json.load(open(name + ".json"))["candidates"]
 four, seven, short, three = map(read, ("four", "seven", "short", "three"))
@@ -54,7 +54,7 @@ generate 2 text --parallel cfg=2 --parallel text_encoder_rank=1
 grep -q "text encoders on rank 1 alone" text.log || { cat text.log; fail "where the text encoders are is not told"; }
 cmp one.latents.npy text.latents.npy || fail "text=1 gives other latents than one rank"
 generate 3 text3 --parallel cp=3 --parallel context=ring --parallel text_encoder_rank=2
-python3 - text.log text3.log <<'P' || fail "memory of text encoders"
+python3 -S - text.log text3.log <<'P' || fail "memory of text encoders"
 import os, re, sys
 unit = {"KiB": 1 << 10, "MiB": 1 << 20}
 for log in sys.argv[1:]:
@@ -92,7 +92,7 @@ for frames in 5 9; do
         { cat plan.log; fail "weft plan generate by such a profile"; }
     [ $frames = 9 ] || ! grep "the profile has" plan.log || fail "told of a profile of these shapes"
 done
-python3 - <<'P' || fail "what a profile of a model has"
+python3 -S - <<'P' || fail "what a profile of a model has"
 import json
 profile, alone = json.load(open("two.json")), json.load(open("alone.json"))
 seconds = {p["what"]: p["seconds"] for p in profile["programs"]}
@@ -123,7 +123,7 @@ printf 'parallel: {tp: 3}\n' >run.yaml
 generate 3 config --config run.yaml --parallel sequence_parallel=true
 generate 5 five --parallel fsdp=5
 generate 7 seven --parallel cp=7 --parallel context=ring
-python3 - <<'P' || fail "one rank and several differ"
+python3 -S - <<'P' || fail "one rank and several differ"
 import array, struct
 def load(name):
     data = open(name + ".latents.npy", "rb").read()

@@ -17,7 +17,7 @@ train() { # NAME RANKS OPTIONS...
 }
 # same NAME: the estimate NAME.json is what the run NAME.log printed
 same() {
-    python3 - "$1" "${2-1}" <<'P' || { cat "$1.log" "$1.json"; fail "$1: the run prints other figures"; }
+    python3 -S - "$1" "${2-1}" <<'P' || { cat "$1.log" "$1.json"; fail "$1: the run prints other figures"; }
 import json, re, sys
 name, ranks = sys.argv[1], int(sys.argv[2])
 made = json.load(open(name + ".json"))
@@ -49,7 +49,7 @@ same dit 2
 # latents are cached now, so encoders and decoders are not part of the estimate
 estimate cached dit.yaml --ranks 2
 train cached 2 dit.yaml --set out=runs/cached --set data.latents=runs/dit/latents
-python3 - <<'P' || fail "cached latents change nothing"
+python3 -S - <<'P' || fail "cached latents change nothing"
 import json
 assert json.load(open("cached.json"))["host_bytes"] < json.load(open("dit.json"))["host_bytes"]
 P
@@ -64,9 +64,9 @@ done
 # a limit: the same choice of activations
 large=(--set out=runs/limit --set stages.0.batch=8 --set stages.0.frames=9 --set stages.0.height=64 --set stages.0.width=64)
 estimate free vae.yaml "${large[@]}"
-limit=$(python3 -c 'import json; d = json.load(open("free.json")); print(d["peak_bytes"] - d["stages"][0]["program_bytes"] // 5)')
+limit=$(python3 -S -c 'import json; d = json.load(open("free.json")); print(d["peak_bytes"] - d["stages"][0]["program_bytes"] // 5)')
 estimate limit vae.yaml "${large[@]}" --set memory.limit="$limit"
-python3 -c '
+python3 -S -c '
 import json, sys
 free, limited = json.load(open("free.json")), json.load(open("limit.json"))
 assert limited["peak_bytes"] <= int(sys.argv[1]), limited' "$limit" || fail "the limit is not kept"
@@ -74,7 +74,7 @@ assert limited["peak_bytes"] <= int(sys.argv[1]), limited' "$limit" || fail "the
 has_message err memory-limit || fail "a limit that is too small"
 # an executed step sends what was planned; a cluster that is too small is refused
 estimate executed dit.yaml --set parallel.tp=2 --ranks 4 --on h100 --execute
-python3 - <<'P' || fail "an executed step: $(cat executed.json)"
+python3 -S - <<'P' || fail "an executed step: $(cat executed.json)"
 import json
 made = json.load(open("executed.json"))
 assert made["layout"] == "dp=2 tp=2" and made["cluster"] == "h100" and len(made["stages"]) == 2
@@ -89,7 +89,7 @@ agree() { # BOUND OPTIONS...
     local bound=$1
     shift
     estimate agree dit.yaml --set out=runs/agree --on h100 --execute "$@"
-    python3 - "$bound" "$*" <<'P' || fail "$*: the simulation has other seconds than the estimate"
+    python3 -S - "$bound" "$*" <<'P' || fail "$*: the simulation has other seconds than the estimate"
 import json, sys
 for s in json.load(open("agree.json"))["stages"]:
     e = s["executed"]
@@ -111,7 +111,7 @@ has_message err mesh-invalid file=dit.yaml key=parallel value=16 || fail "16 ran
 # the seconds and the memory of weft plan layout
 estimate planned dit.yaml --set out=runs/plan --set parallel.cp=2 --set parallel.context=ring --on h100
 "$WEFT" plan layout --run-config dit.yaml --set out=runs/plan --devices 2 --on h100 --json >plan.json 2>err || { cat err; fail "weft plan layout"; }
-python3 - <<'P' || fail "weft plan layout has other figures"
+python3 -S - <<'P' || fail "weft plan layout has other figures"
 import json
 made = json.load(open("planned.json"))
 plan = {c["layout"]: c for c in json.load(open("plan.json"))["candidates"]}[made["layout"]]

@@ -26,7 +26,7 @@ refuse() { # TEXT COMMAND...: must end with an error that holds TEXT
 plan() { "$WEFT" plan layout --run-config run.yaml --devices 2 "$@"; }
 plan --out layout.json --explain >table.txt || fail "plan layout --run-config"
 plan --json >again.json || fail "plan layout --json"
-python3 - <<'P' || fail "the plan: $(cat table.txt)"
+python3 -S - <<'P' || fail "the plan: $(cat table.txt)"
 import json, re
 plan, again = json.load(open("layout.json")), json.load(open("again.json"))
 known = [c for c in plan["candidates"] if c["fits"]]
@@ -53,12 +53,12 @@ P
 # what a run tells before its first step is what the plan said, for the best and for some of each kind
 memory() { sed -n 's/.*memory of a rank: at most [^:]*: program and libraries [^,]*, //p' "$1"; }
 told() { # LAYOUT: as the plan has it
-    python3 -c '
+    python3 -S -c '
 import json, sys
 for c in json.load(open("layout.json"))["candidates"]:
     if c["layout"] == sys.argv[1]: print(c["memory"].split("program and libraries")[1].split(", ", 1)[1])' "$1"
 }
-first=$(python3 -c 'import json; print(json.load(open("layout.json"))["candidates"][0]["layout"])')
+first=$(python3 -S -c 'import json; print(json.load(open("layout.json"))["candidates"][0]["layout"])')
 ranks 2 "$WEFT" train run.yaml --set parallel.layout_file=layout.json >best.log 2>&1 || { cat best.log; fail "the plan is not trained"; }
 grep -q "layout by layout.json: $first\$" best.log || { cat best.log; fail "the layout is not told"; }
 [ "$(memory best.log)" = "$(told "$first")" ] || fail "memory of $first: $(memory best.log), planned $(told "$first")"
@@ -96,7 +96,7 @@ grep -q "^  layout .* device  *host$" table.txt || fail "no columns of both memo
 grep -q "^memory of the rank with the highest peak: device: .*; host: .* backend computes in the host's" table.txt || fail "what the memories are is not told"
 plan --explain --set memory.optimizer_states=offload --set transformer.config.ffn_dim=4096 --out moved.json >moved.txt || fail "states elsewhere"
 grep -q "^  layout .* device  *host  *elsewhere$" moved.txt && grep -q "elsewhere: a file" moved.txt || fail "no column of what is elsewhere: $(head -3 moved.txt)"
-python3 -c '
+python3 -S -c '
 import json
 plain, moved = ({c["layout"]: c for c in json.load(open(f))["candidates"] if c["fits"]} for f in ("layout.json", "moved.json"))
 assert all(c["elsewhere_bytes"] == 0 for c in plain.values()) and all(c["elsewhere_bytes"] > 0 for c in moved.values())
@@ -115,7 +115,7 @@ refuse "error[option-required]: --devices: the cluster h100:1024 has 8192 device
 # context: auto
 ranks 2 "$WEFT" train run.yaml --set out=runs/auto --set parallel.cp=2 --set parallel.context=auto >auto.log 2>&1 || { cat auto.log; fail "context: auto"; }
 grep -q "context: auto: ulysses 2 x ring 1 .*, ulysses 1 x ring 2 .* a step: ulysses [12] x ring [12] (local)" auto.log || { cat auto.log; fail "the choice is not told"; }
-cheap=$(python3 -c '
+cheap=$(python3 -S -c '
 import json
 print([c["layout"] for c in json.load(open("layout.json"))["candidates"] if c["layout"].startswith("cp=2")][0])')
 case $cheap in *ring) axis=ring ;; *) axis=cp ;; esac

@@ -12,7 +12,7 @@ picture=$golden/wan_over/video.png
 square=(--height 32 --width 32)
 size=("${square[@]}" --frames 9)
 export PYTHONPATH=$SRC/tests/generate PYTHONDONTWRITEBYTECODE=1
-python3 - <<'PY'
+python3 -S - <<'PY'
 from pictures import draw, draw_mask
 draw_mask("left.png")
 draw("none.png", 32, 32, lambda x, y: (0, 0, 0))
@@ -56,7 +56,7 @@ a_mask_keeps_the_video() {
     # outpainting: one latent cell to the left and to the right, one below
     make around --model "$wan" "${size[@]}" --video small.png --outpaint 8,0,8,8
     make around-seed --model "$wan" "${size[@]}" --video small.png --outpaint 8,0,8,8 --seed 5
-    python3 - "${samplers[@]}" <<'PY' || fail "kept latents differ, or other latents are equal"
+    python3 -S - "${samplers[@]}" <<'PY' || fail "kept latents differ, or other latents are equal"
 import math, sys
 from latents import load
 def same(a, b, kept):
@@ -86,7 +86,7 @@ check one_window_has_no_effect
 windows_are_blended() {
     needs one_window_has_no_effect
     make windows --model "$wan" "${square[@]}" --frames 25 --guidance-scale 3 --window 13 --window-overlap 8
-    python3 - <<'PY' || fail "noise"
+    python3 -S - <<'PY' || fail "noise"
 import random
 from latents import write
 random.seed(3)
@@ -100,7 +100,7 @@ PY
     for i in 0 1 2; do
         make part$i "${once[@]}" --frames 13 --init-latents part$i.npy
     done
-    python3 - <<'PY' || fail "the latents are not the blended windows"
+    python3 -S - <<'PY' || fail "the latents are not the blended windows"
 from latents import load
 long, _ = load("long")
 parts, first = [load(f"part{i}")[0] for i in range(3)], (0, 2, 3)
@@ -142,7 +142,7 @@ an_image_is_the_first_frame() {
     make image-seed --model "$golden/wan_ti2v" "${size[@]}" --image "$golden/wan_ti2v/image.png" --seed 8
     make image-other --model "$golden/wan_ti2v" "${size[@]}" --image "$picture"
     make text --model "$golden/wan_ti2v" "${size[@]}"
-    python3 - <<'PY' || fail "the first latent frame, or the effect of the image"
+    python3 -S - <<'PY' || fail "the first latent frame, or the effect of the image"
 from latents import load
 (a, _), (b, _), (c, _) = (load(n) for n in ("image", "image-seed", "image-other"))
 for cell in a:
@@ -152,7 +152,7 @@ PY
     has_message image.log video-input-resized file=*image.png text~=32x40 text~=32x32, 'text~=--fit crop' || fail "the stretched image is not reported"
     make crop --model "$golden/wan_ti2v" "${size[@]}" --image wide.png --fit crop
     has_message crop.log video-input-resized file=wide.png text~=48x32 text~=32x32, 'text~=33 %' text~=width || fail "the cropped image is not reported"
-    python3 -c 'import pictures; pictures.draw("wide-mask.png", 48, 32, lambda x, y: (255,) * 3 if x < 9 else (0,) * 3)'
+    python3 -S -c 'import pictures; pictures.draw("wide-mask.png", 48, 32, lambda x, y: (255,) * 3 if x < 9 else (0,) * 3)'
     make mask-wide --model "$wan" "${size[@]}" --video "$picture" --mask wide-mask.png --steps 2
     has_message mask-wide.log video-input-resized file=wide-mask.png text~=48x32 text~=32x32, || fail "a stretched mask is not reported"
     make crop-over --model "$wan" "${size[@]}" --video wide.png --fit crop --mask left.png --steps 2
@@ -176,7 +176,7 @@ ranks_make_the_same_video() { # SPLIT
         --image "$picture" --last-image small.png --steps 3 --window 5 --parallel $split >ranks.log 2>&1 || { cat ranks.log; fail "2 ranks, $split"; }
     [ "$(count_messages ranks.log video-input-resized file=small.png text~=16x32)" = 1 ] || { cat ranks.log; fail "2 ranks: the stretched image is not reported exactly once"; }
     [ -e alone.latents.npy ] || make alone --model "$golden/wan_flf" "${size[@]}" --guidance-scale 3 --image "$picture" --last-image small.png --window 5
-    python3 - <<'PY' || fail "2 ranks, $split: the latents differ from one rank"
+    python3 -S - <<'PY' || fail "2 ranks, $split: the latents differ from one rank"
 from latents import load
 (a, _), (b, _) = load("alone"), load("ranks")
 worst = max(abs(u - v) for cell in a for u, v in zip(a[cell], b[cell]))

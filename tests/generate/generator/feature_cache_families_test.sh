@@ -11,7 +11,7 @@ golden=$SRC/tests/golden/pipelines
 make() { # OUT FOLDER OPTIONS...
     local out=$1 folder=$golden/$2
     shift 2
-    mapfile -t options < <(python3 - "$folder/asked.json" <<'PY'
+    mapfile -t options < <(python3 -S - "$folder/asked.json" <<'PY'
 import json, os, sys
 names = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--height", "width": "--width", "num_frames": "--frames",
          "num_inference_steps": "--steps", "guidance_scale": "--guidance-scale", "guidance_scale_2": "--guidance-scale-2",
@@ -79,7 +79,7 @@ several() {
     ranks=2 make two $name --feature-cache $rule "$@" || { cat two.log; fail "$name on two ranks: --feature-cache $rule $*"; }
     reused two.log | grep -q "[.]" || { cat two.log; fail "$name on two ranks, --feature-cache $rule $*: no step reuses"; }
     diff <(reused one.log) <(reused two.log) || fail "$name, --feature-cache $rule $*: other steps reuse than on one rank"
-    python3 - <<'PY' || fail "$name, --feature-cache $rule $*: two ranks give other latents than one"
+    python3 -S - <<'PY' || fail "$name, --feature-cache $rule $*: two ranks give other latents than one"
 import array, struct
 def load(name):
     data = open(name + ".latents.npy", "rb").read()
@@ -112,7 +112,7 @@ eval_cache_measures_gain_and_loss() {
     printf 'a red cat\n# no prompt\na blue dog\n' >prompts.txt
     "$WEFT" eval cache --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --steps 6 --setting feature-cache=block:0 \
         --setting "feature-cache=every:2,warm=0" --setting "sampler=unipc steps=3" --json table.json >table.log 2>&1 || { cat table.log; fail "weft eval cache"; }
-    python3 - <<'PY' || { cat table.log; fail "the results of weft eval cache"; }
+    python3 -S - <<'PY' || { cat table.log; fail "the results of weft eval cache"; }
 import json
 t = json.load(open("table.json"))
 same, half, fewer = t["each"]

@@ -11,7 +11,7 @@ sed -i 's/attention_head_dim: 12, ffn_dim: 48/attention_head_dim: 96, ffn_dim: 7
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 "$WEFT" train dit.yaml --set stages.0.steps=4 --set stages.1.steps=1 >dit.log 2>&1 || { cat dit.log; fail "weft train dit"; }
 cp -r runs/dit/model packed
-python3 - <<'PY' || fail "writing the GGUF file"
+python3 -S - <<'PY' || fail "writing the GGUF file"
 import array, json, os, struct
 path = "packed/transformer/diffusion_pytorch_model.safetensors"
 data = open(path, "rb").read()
@@ -62,7 +62,7 @@ quantized_weights_are_bitwise_identical() {
 check quantized_weights_are_bitwise_identical
 quantized_weights_need_less_memory() {
     needs quantized_weights_are_bitwise_identical
-    python3 - gguf wide <<'PY' || fail "predicted peaks"
+    python3 -S - gguf wide <<'PY' || fail "predicted peaks"
 import json, os, sys
 def peak(name):
     messages = [json.loads(line) for line in open(name + ".log") if line.startswith("{")]
@@ -75,7 +75,7 @@ PY
 }
 check quantized_weights_need_less_memory
 # an adapter: matrices that it changes are dequantized, the others stay quantized
-python3 - <<'PY'
+python3 -S - <<'PY'
 import json, random, struct
 random.seed(3)
 head, blob = {}, b""
@@ -98,7 +98,7 @@ two_ranks_are_within_rounding() { # LAYOUT
     local lay=$1
     needs quantized_weights_are_bitwise_identical
         LAUNCH="mpirun -n 2" generate packed "many-$lay" --weights gguf --parallel $lay
-        python3 - "many-$lay" <<'PY' || fail "two ranks, $lay"
+        python3 -S - "many-$lay" <<'PY' || fail "two ranks, $lay"
 import array, struct, sys
 def load(path):
     data = open(path, "rb").read()

@@ -46,7 +46,7 @@ windows_are_separate_videos() { # M
     make $m "${of[@]}" --image "$image" --frames 20 --window 9 --window-mode continue
     has_message $m.log job-report value=3 text~=9 text~=1 || fail "$m: windows are not reported"
     make $m-first "${of[@]}" --image "$image" --frames 9
-    python3 -c "
+    python3 -S -c "
 from frames import *
 x, (t, h, w) = load('$m')
 assert t == 20, t
@@ -54,7 +54,7 @@ write_frame('$m-last.png', w, h, x[8])
 print(seed_of(5, 1))" >seed.txt || fail "$m: frames"
     make $m-second --model "$golden/$m" --steps 3 --seed "$(cat seed.txt)" --image $m-last.png --frames 9
     make $m-other --model "$golden/$m" --steps 3 --seed "$(cat seed.txt)" --image "$image" --frames 9
-    python3 - $m <<'PY' || fail "$m: a window differs from the separate video"
+    python3 -S - $m <<'PY' || fail "$m: a window differs from the separate video"
 import sys
 from frames import *
 m = sys.argv[1]
@@ -84,7 +84,7 @@ check one_window_is_a_plain_video
 
 # memory is that of one window
 long() { # WINDOWS
-    python3 - "$WEFT" generate --prompt x --model "$ti2v" "${size[@]}" --steps 1 --window 9 --window-mode continue --frames $(($1 * 8 + 1)) --out "long$1.mp4" >"long$1.log" 2>&1 <<'PY'
+    python3 -S - "$WEFT" generate --prompt x --model "$ti2v" "${size[@]}" --steps 1 --window 9 --window-mode continue --frames $(($1 * 8 + 1)) --out "long$1.mp4" >"long$1.log" 2>&1 <<'PY'
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode
 print("resident", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, "KiB")
@@ -132,7 +132,7 @@ saved_windows_are_decoded() {
     make kept --model "$ti2v" --steps 2 --frames 25 --window 9 --window-mode continue --save-latents
     [ "$(find . -name 'kept.window*.latents.safetensors' | wc -l)" = 3 ] || { ls; fail "--save-latents"; }
     "$WEFT" generate --model "$ti2v" --decode-latents kept.window0000.latents.safetensors --frames-npy --out window.mp4 >window.log 2>&1 || { cat window.log; fail "--decode-latents of a window"; }
-    python3 -c "
+    python3 -S -c "
 from frames import *
 a, b = load('kept')[0], load('window')[0]
 assert len(b) == 9 and all(x == y for x, y in zip(a, b))" || fail "the decoded window differs from the frames of the video"
@@ -164,7 +164,7 @@ check a_damaged_window_is_recomputed_on_two_ranks recomputes_damaged_windows dam
 two_ranks_make_the_same_windows() {
     mpirun -n 2 "$WEFT" generate --prompt "a red cat" --frames-npy --out ranks.mp4 "${size[@]}" --model "$golden/wan_i2v" --image "$picture" --steps 3 --frames 20 --window 9 --window-mode continue --parallel cfg=2 >ranks.log 2>&1 || { cat ranks.log; fail "2 ranks"; }
     make rank --model "$golden/wan_i2v" --image "$picture" --steps 3 --frames 20 --window 9 --window-mode continue
-    python3 -c "
+    python3 -S -c "
 from frames import *
 assert apart(load('rank')[0], load('ranks')[0]) < 1e-5" || fail "2 ranks"
 }

@@ -54,7 +54,7 @@ a_plan_is_simulated() {
     { cat plan.json; echo '{}'; } | tr -d '\n' >lines.jsonl
     refuse argument-invalid file=lines.jsonl -- "$WEFT" simulate lines.jsonl
     refuse option-no-effect key=--pass-splits text~=plan.json -- "$WEFT" simulate plan.json --pass-splits 4
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import json
 f, p, t = (json.load(open(n)) for n in ("figures.json", "plan.json", "trace.json"))
 assert abs(f["seconds"] - p["makespan"]) < 1e-9, (f["seconds"], p["makespan"])
@@ -76,7 +76,7 @@ cascades_without_time_are_planned() {
 }
 check cascades_without_time_are_planned
 many_cascades_are_planned() {
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import json # too many for the exact search, half of them without time
 json.dump({"cascades": [{"id": f"c{i}", "after": [f"c{i - 7}"] if i > 6 else [], "degrees":
            {str(k): {"seconds": (i % 5) / k if i % 2 else 0, "bytes": 1} for k in (1, 3, 4)}} for i in range(120)]},
@@ -156,7 +156,7 @@ a_plan_belongs_to_its_cluster() {
 }
 check a_plan_belongs_to_its_cluster
 devices_that_overlap_are_refused() {
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import json
 p = json.load(open("plan.json"))
 for c in p["cascades"]:
@@ -169,7 +169,7 @@ check devices_that_overlap_are_refused
 
 # a plan that is not as it was made: a cascade less, another ZeRO stage, an older file, another model
 edit() { # PYTHON ID [FIELD=VALUE...]: of the plan p; and the same without its id
-    python3 -c "import json; p = json.load(open('h100.json')); $1; json.dump(p, open('bad.json', 'w'))"
+    python3 -S -c "import json; p = json.load(open('h100.json')); $1; json.dump(p, open('bad.json', 'w'))"
     refuse "${@:2}" -- "$WEFT" simulate bad.json
 }
 changed_plans_are_refused() {
@@ -186,7 +186,7 @@ check changed_plans_are_refused
 charts_and_causes_agree() {
     "$WEFT" plan cascades --set stage=360p --set samples=3 --out h100.json --svg planned.svg --explain >explained.txt
     "$WEFT" simulate h100.json --svg simulated.svg >/dev/null
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import re
 def hues(path):
     return set(re.findall(r"hsl\((\d+)", open(path).read()))

@@ -7,7 +7,7 @@ set -e
 check plans_are_right python3 "$SRC/tests/plan/pipeline/check_plan.py" "$WEFT"
 
 # a wave on 4 devices: table, picture, JSON that reads back, candidates
-python3 - >wave.json <<'PY'
+python3 -S - >wave.json <<'PY'
 import json
 n = 16
 print(json.dumps({"ops": [{"forward": 0.01, "backward": 0.02, "output_bytes": 1e6, "parameter_bytes": 1e8, "activation_bytes": 1e7}] * n,
@@ -19,8 +19,8 @@ a_wave_is_planned_and_drawn() {
     grep -q '^\* wave ' table || fail "the wave was not chosen: $(cat table)"
     grep -q 'gpipe .* slower' table || fail "gpipe has no reason"
     head -c 4 wave.svg | grep -q '<svg' || fail "no picture"
-    python3 -c "import xml.dom.minidom as x; x.parse('wave.svg')"
-    python3 - <<'PY'
+    python3 -S -c "import xml.dom.minidom as x; x.parse('wave.svg')"
+    python3 -S - <<'PY'
 import json
 plan = json.load(open("plan.json"))
 assert plan["bytes_per_microbatch"] == 2 * (4 - 1) * 1e6, plan["bytes_per_microbatch"]
@@ -39,7 +39,7 @@ a_plan_is_simulated() {
     sed 's/"bandwidth": [0-9.e+]*/"bandwidth": -1/' plan.json >negative.json
     ! "$WEFT" simulate negative.json 2>err || fail "simulated a bandwidth of -1"
     has_message err plan-invalid file=negative.json key=bandwidth text~=-1 || fail "$(cat err)"
-    python3 -c "import json; json.load(open('trace.json'))"
+    python3 -S -c "import json; json.load(open('trace.json'))"
 }
 check a_plan_is_simulated
 
@@ -86,7 +86,7 @@ refusals_of_costs() {
     costs "{\"ops\":[$ops],\"skips\":[[0,5]],\"lambda\":1}"; refuse 1 costs-invalid file=bad.json key=bandwidth -- pipeline --costs bad.json --stages 2
     costs "{\"ops\":[$ops],\"skips\":[[0,2]]}"; refuse 1 '*' 'text~=at most 3 stages are possible; without the skip [0, 2]' -- pipeline --costs bad.json --stages 4 --skips collocate
     "$WEFT" plan pipeline --costs bad.json --stages 4 --json >priced.json
-    python3 -c "import json; p = json.load(open('priced.json')); assert p['skips'] == 'price' and p['bottleneck'] == 6 and len(p['collocated'] + p['sent']) == 1, p"
+    python3 -S -c "import json; p = json.load(open('priced.json')); assert p['skips'] == 'price' and p['bottleneck'] == 6 and len(p['collocated'] + p['sent']) == 1, p"
 }
 check refusals_of_costs
 # odd stages, one stage, more devices than stages, zero costs: no reason to refuse
@@ -107,7 +107,7 @@ a_plan_belongs_to_its_cluster() {
 }
 check a_plan_belongs_to_its_cluster
 edit() { # FILE PYTHON ID [FIELD=VALUE...]: the plan of FILE after PYTHON on p is refused with this message
-    python3 - "$1" "$2" <<'PY'
+    python3 -S - "$1" "$2" <<'PY'
 import json, sys
 p = json.load(open(sys.argv[1]))
 exec(sys.argv[2])
@@ -162,8 +162,8 @@ JSON
 check a_plan_belongs_to_its_model
 charts_and_json_are_well_formed() {
     needs layouts_are_planned_and_checked memory_is_planned_and_checked
-    python3 -c "import xml.dom.minidom as x; x.parse('layout.svg'); x.parse('memory.svg')"
-    python3 -c "import json; p = json.load(open('memory.json')); assert p['kept'] <= p['limit'] and p['seconds'] > 0, p"
+    python3 -S -c "import xml.dom.minidom as x; x.parse('layout.svg'); x.parse('memory.svg')"
+    python3 -S -c "import json; p = json.load(open('memory.json')); assert p['kept'] <= p['limit'] and p['seconds'] > 0, p"
 }
 check charts_and_json_are_well_formed
 refusals_of_memory_and_models() {

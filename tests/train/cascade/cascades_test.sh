@@ -72,7 +72,7 @@ check parts run parts 3 --set data.input=pixels --set parallel.cascades.policy=s
 # Each VAE cascade splits its clips over two or three of five ranks, in any order. The script writes
 # these plans.
 ranks 5 "$WEFT" train c.yaml --set out=runs/five --set data.input=pixels $plans >five.log 2>&1 || { cat five.log; fail "five ranks"; }
-python3 - <<'PY'
+python3 -S - <<'PY'
 import json, random
 draw = random.Random(3)
 with open("parts.jsonl", "w") as out:
@@ -119,7 +119,7 @@ check a_text_encoder_is_a_cascade_from_pixels
 # iterations.jsonl has a line per iteration, with the planned and the executed times of each cascade
 every_iteration_is_logged() {
     needs pixels
-    python3 - <<'PY' || fail "iterations.jsonl, plans.jsonl, trace.json or timeline.svg of the run from pixels"
+    python3 -S - <<'PY' || fail "iterations.jsonl, plans.jsonl, trace.json or timeline.svg of the run from pixels"
 import json
 lines = [json.loads(l) for l in open("runs/pixels/cascades/iterations.jsonl")]
 plans = [json.loads(l) for l in open("runs/pixels/cascades/plans.jsonl")]
@@ -273,7 +273,7 @@ check a_dry_run_prints_plans
 
 # A clip that does not decode is replaced by another, by the same one on all ranks.
 a_damaged_clip_is_replaced_on_all_ranks() {
-    python3 - <<'PY'
+    python3 -S - <<'PY'
 import tarfile
 path = "mixed/train-000000.tar"
 with tarfile.open(path) as tar:

@@ -6,7 +6,7 @@ source "$SRC/tests/train/common.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml --set stages.0.steps=1 >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
-python3 - <<'PY'
+python3 -S - <<'PY'
 import json, os, shutil, struct
 file = "diffusion_pytorch_model.safetensors"
 data = open("runs/vae/model/vae/" + file, "rb").read()

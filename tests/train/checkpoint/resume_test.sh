@@ -87,7 +87,7 @@ a_finished_run_writes_the_same_model() {
 }
 check a_finished_run_writes_the_same_model
 the_ema_weights_are_exported() {
-    python3 - <<'PY' || fail "the exported weights are not the EMA"
+    python3 -S - <<'PY' || fail "the exported weights are not the EMA"
 import json, struct
 def tensors(path):
     data = open(path, "rb").read()
@@ -149,7 +149,7 @@ a_sample_twice_in_a_step_has_other_noise() {
     for batch in 24 48; do
         "$WEFT" train vae.yaml --set out=runs/batch$batch --set stages.0.batch=$batch --set stages.0.steps=1 >batch.log 2>&1 || { cat batch.log; fail "batch $batch"; }
     done
-    python3 - <<'PY' || fail "a sample twice in a step has the same noise"
+    python3 -S - <<'PY' || fail "a sample twice in a step has the same noise"
 import json
 a, b = (json.loads(open(f"runs/batch{n}/metrics.jsonl").readline())["loss"] for n in (24, 48))
 print("losses of every sample once and twice:", a, b)

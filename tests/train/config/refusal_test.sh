@@ -59,7 +59,7 @@ done
 # a run folder with checkpoints of another model
 refuse '*' text~=coder -- vae.yaml --set autoencoder.config.base_dim=8 --set stages.0.steps=9
 # a VAE's weights of another dtype or shape, or under another name: the tensor is named
-python3 - <<'EOF'
+python3 -S - <<'EOF'
 import json, os, shutil, struct
 file = "diffusion_pytorch_model.safetensors"
 data = open("runs/vae/model/vae/" + file, "rb").read()

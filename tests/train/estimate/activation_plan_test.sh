@@ -35,7 +35,7 @@ try run $keep --set memory.profile=quick.yaml --set stages.0.steps=2
 grep -q "memory.limit: stage 0 keeps .* is expected to take" run.log || { cat run.log; fail "nothing is planned"; }
 plan=runs/run/activation-plan.json
 cp $plan begun.json
-python3 - begun.json runs/slow/activation-plan.json <<'P' || fail "the rates do not change the plan, so that this test shows nothing"
+python3 -S - begun.json runs/slow/activation-plan.json <<'P' || fail "the rates do not change the plan, so that this test shows nothing"
 import json, sys
 a, b = [json.load(open(name))["stages"][0] for name in sys.argv[1:]]
 assert a["inputs"] == b["inputs"] and a["recompute"] and b["offload"] and a != b
@@ -53,7 +53,7 @@ same run
 "$WEFT" inspect graph wide.yaml --set out=runs/run $keep --set memory.profile=slow.yaml >inspect.log 2>&1 || { cat inspect.log; fail inspect; }
 grep -q "the activation plan is that of the run" inspect.log || { cat inspect.log; fail "inspect shows another plan than the run's"; }
 # an edited plan is refused by name, another limit makes a new one
-python3 -c 'import json, sys
+python3 -S -c 'import json, sys
 plan = json.load(open(sys.argv[1]))
 plan["stages"][0]["recompute"].pop()
 json.dump(plan, open(sys.argv[1], "w"))' $plan

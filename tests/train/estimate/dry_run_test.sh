@@ -31,7 +31,7 @@ steps_are_reported_and_nothing_is_written() {
 }
 check steps_are_reported_and_nothing_is_written
 the_peak_is_predicted_in_little_memory() {
-    python3 - <<'P' || exit 1
+    python3 -S - <<'P' || exit 1
 import json
 messages = [json.loads(line) for line in open("run.log") if line.startswith("{")]
 peak = [m["value"] for m in messages if "dry_run_steps" in m.get("details", {})]

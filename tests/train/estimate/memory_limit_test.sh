@@ -80,7 +80,7 @@ the_least_limit_does_not_depend_on_speed() {
         least=$(message_mib $named.log memory-limit level=error)
         [ -n "$least" ] || { cat $named.log; fail "the least is not told"; }
         for then in quick slow; do
-            inspect $then "$(python3 -c "print($least + 0.005)")" || { cat $then.log; fail "$least MiB are told to be enough ($named), and are not ($then)"; }
+            inspect $then "$(python3 -S -c "print($least + 0.005)")" || { cat $then.log; fail "$least MiB are told to be enough ($named), and are not ($then)"; }
         done
     done
 }

@@ -30,7 +30,7 @@ simulate() { # CONFIG OPTIONS...
 }
 same() { # CONFIG OPTIONS...
     simulate "$@"
-    python3 - "$*" <<'P' || { cat now.txt; fail "$*: other messages than executed"; }
+    python3 -S - "$*" <<'P' || { cat now.txt; fail "$*: other messages than executed"; }
 import json, sys
 t = json.load(open("now.json"))
 print(f"{sys.argv[1]}: executed {t['executed_seconds'] / t['simulated_seconds'] - 1:+.1%}", [(a["axis"], a["messages"], a["bytes"]) for a in t["axes"]])
@@ -65,7 +65,7 @@ peak() { # RANKS OPTIONS...
     simulate wan.yaml "$@"
     for o; do options+=(--set "parallel.$o"); done
     ranks "$n" "$WEFT" train wan.yaml --set backend=virtual "${options[@]}" >run.log 2>&1 || { cat run.log; fail "a rehearsal"; }
-    python3 - <<'P' || { cat run.log now.json; fail "$*: another peak than of the run"; }
+    python3 -S - <<'P' || { cat run.log now.json; fail "$*: another peak than of the run"; }
 import json, re
 said, unit = re.search(r"peak ([0-9.]+) ([MG])iB per rank", open("run.log").read()).groups()
 peak = json.load(open("now.json"))["peak_bytes"] / (1 << (20 if unit == "M" else 30))
@@ -85,7 +85,7 @@ more_ranks_than_devices_are_refused() {
 check more_ranks_than_devices_are_refused
 a_thousand_ranks() { # O
     local o=$1
-    WEFT="$WEFT" python3 - $o <<'P' || fail "$o"
+    WEFT="$WEFT" python3 -S - $o <<'P' || fail "$o"
 import json, os, resource, subprocess, sys
 command = [os.environ["WEFT"], "simulate", "big.yaml", "--no-execute", "--on", "h100:128", "--out", "many.json"]
 for o in sys.argv[1:]:

@@ -52,7 +52,7 @@ near() { # MODEL SCHEDULE [OPTIONS...]
     local model=$1 schedule=$2
     shift 2
     "$WEFT" simulate $model.yaml --on $cluster --set parallel.schedule="$schedule" --out now.json "$@" >now.txt || { cat now.txt; fail "$model $schedule"; }
-    python3 - "$model $schedule on $cluster" $ranks <<'P' || { cat now.txt; fail "$model $schedule: not as simulated"; }
+    python3 -S - "$model $schedule on $cluster" $ranks <<'P' || { cat now.txt; fail "$model $schedule: not as simulated"; }
 import json, sys
 t = json.load(open("now.json"))
 off = t["executed_seconds"] / t["simulated_seconds"] - 1
@@ -109,7 +109,7 @@ exact() { # EXECUTED BEHIND SENT PEAK OPTIONS...
     shift 4
     "$WEFT" simulate uvit.yaml --on v100:2 --set transformer.config.depth=16 --set transformer.config.embed_dim=512 \
         --set transformer.config.num_heads=8 --out now.json "$@" >now.txt || { cat now.txt; fail "$*"; }
-    python3 - "$seconds" "$behind" "$sent" "$peak" <<'P' || { cat now.json; fail "$*: not as with a plan for each rank"; }
+    python3 -S - "$seconds" "$behind" "$sent" "$peak" <<'P' || { cat now.json; fail "$*: not as with a plan for each rank"; }
 import json, sys
 t = json.load(open("now.json"))
 for key, was in zip(("executed_seconds", "behind_seconds", "sent_bytes", "peak_bytes"), map(float, sys.argv[1:])):
@@ -124,7 +124,7 @@ check exact_zero_bubble exact 0.0315436383904995 0.002144792802222753 1184375872
     --set parallel.microbatches=8 --set parallel.schedule=zero-bubble
 # 1,024 ranks with the layers of Wan 14B, in less than 2 GiB
 a_thousand_ranks_take_little_memory() {
-    python3 - "$WEFT" <<'P' || fail "1,024 ranks"
+    python3 -S - "$WEFT" <<'P' || fail "1,024 ranks"
 import json, resource, subprocess, sys
 options = ["transformer.config.num_attention_heads=40", "transformer.config.ffn_dim=13824", "transformer.config.num_layers=8",
            "parallel.pp=8", "parallel.dp=128", "parallel.microbatches=8", "stages.0.batch=1024"]

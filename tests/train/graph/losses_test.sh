@@ -42,7 +42,7 @@ tensors() { (cd "$1" && find . -name '*.safetensors' | sort | xargs sha256sum); 
 # ---- one rank: the logged terms, and the first step of the discriminator
 the_parts_are_measured_and_written() {
     train 1 checkpoint.interval=1 checkpoint.keep_latest=9
-    python3 - <<'P' || fail "metrics.jsonl does not have every loss term"
+    python3 -S - <<'P' || fail "metrics.jsonl does not have every loss term"
 import json
 rows = [json.loads(line) for line in open("gan/metrics.jsonl")]
 assert len(rows) == 8
@@ -134,7 +134,7 @@ refusals() {
         loss.adversarial.layers=3 stages.0.height=16 stages.0.width=16
 }
 check refusals
-python3 - <<'P'
+python3 -S - <<'P'
 import json, struct
 data = open("vgg/trunk.safetensors", "rb").read()
 n = struct.unpack("<Q", data[:8])[0]

@@ -10,7 +10,7 @@ every_sample_is_counted() {
 }
 check every_sample_is_counted
 # a clip that does not decode, and captions that are in .txt alone
-python3 - <<'PY'
+python3 -S - <<'PY'
 import glob, io, json, tarfile
 path = glob.glob("shards/train-*.tar")[0]
 with tarfile.open(path) as old:
@@ -38,7 +38,7 @@ a_cache_has_what_decodes() { # N
     has_message dit$n.log data-report key=latents "text~=1 of 24" "text~=12 frames" || fail "the clip is not counted"
     has_message dit$n.log data-report "key=data at the end of the stage" "text~=23 of 23" || fail "the account of training"
     [ "$(ls runs/dit$n/latents | wc -l)" = 2 ] || fail "two stages, two caches"
-    python3 - "$bad" runs/dit$n/latents/* <<'PY' || fail "the cache of $n ranks"
+    python3 -S - "$bad" runs/dit$n/latents/* <<'PY' || fail "the cache of $n ranks"
 import glob, json, re, sys, tarfile
 for folder in sys.argv[2:]:
     account = json.load(open(folder + "/data-report.json"))
@@ -80,7 +80,7 @@ check a_cache_belongs_to_a_vae_and_shards
 # a latent and an embedding depend on their clip and caption alone: not on the number of ranks, nor on what is encoded next to
 # them. Rows of a product are rounded by their position, so samples that share a batch differ.
 arrays() { # FOLDER: place, name and checksum of every array of the caches there
-    python3 - "$1"/*/*.tar <<'PY'
+    python3 -S - "$1"/*/*.tar <<'PY'
 import hashlib, sys, tarfile
 lines = []
 for path in sys.argv[1:]:

@@ -23,7 +23,7 @@ tiles_are_encoded_once() {
 }
 check tiles_are_encoded_once
 latents_of_tiles_are_near() {
-    python3 - <<'PY' || fail "the latents of tiles"
+    python3 -S - <<'PY' || fail "the latents of tiles"
 import array, ast, glob, io, math, tarfile
 def cache(run):  # by the shape of a clip's latents and the clip
     found = {}
@@ -61,7 +61,7 @@ check latents_of_tiles_are_near
 
 # ---- memory: large pictures by an encoder that is wide at full size ----
 "$WEFT" synth --out large --shots 3 --size 256 --single-share 1 --held-out-clips 0 --min-frames 18 --max-frames 18 >synth.log 2>&1 || { cat synth.log; fail "weft synth"; }
-python3 - <<'PY'
+python3 -S - <<'PY'
 import glob, json, os, shutil
 os.makedirs("wide/clips"); os.makedirs("wide/metas")
 for f in sorted(glob.glob("large/train/s*.mp4")):
@@ -75,7 +75,7 @@ large="--set data.path=wide-shards --set stages.0.steps=1 --set stages.1.steps=1
 measure() { # measure NAME ARGUMENTS...: told and taken MiB
     local name=$1
     shift
-    python3 - "$name" "$WEFT" train dit.yaml $large --set out="runs/$name" "$@" <<'PY' || { cat "$name.log"; fail "$name"; }
+    python3 -S - "$name" "$WEFT" train dit.yaml $large --set out="runs/$name" "$@" <<'PY' || { cat "$name.log"; fail "$name"; }
 import json, resource, subprocess, sys
 log = subprocess.run(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 open(sys.argv[1] + ".log", "w").write(log.stdout)
@@ -91,7 +91,7 @@ measure parts --set autoencoder.tile=96x96+32
 tiles_take_the_predicted_memory() {
     case $WEFT_BUILD in
     */asan | */tsan) ;; # have memory of their own
-    *) python3 - <<'PY' || fail "memory: $(cat all.mib) whole, $(cat parts.mib) in tiles" ;;
+    *) python3 -S - <<'PY' || fail "memory: $(cat all.mib) whole, $(cat parts.mib) in tiles" ;;
 (told, took), (less, taken) = (map(float, open(name + ".mib").read().split()) for name in ("all", "parts"))
 assert told - less > 40, "tiles are told to save nothing"
 assert took <= 1.05 * told and taken <= less + 32, "more than is told"

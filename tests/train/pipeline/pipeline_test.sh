@@ -55,7 +55,7 @@ check two_stages_are_one_rank
 a_repeated_run_is_bitwise_identical() {
     needs two_stages_are_one_rank
     ranks 2 "$WEFT" train pipe.yaml --set out=runs/again --set parallel.pp=2 --set trace=true >again.log 2>&1 || { cat again.log; fail "trace: true"; }
-    python3 - <<'PY' || fail "the trace"
+    python3 -S - <<'PY' || fail "the trace"
 import json
 for rank in (0, 1):
     events = [e for e in json.load(open(f"runs/again/trace-0-{rank}.json"))["traceEvents"] if e["ph"] == "X"]
