@@ -1,0 +1,376 @@
+/* The blocks of Wan's diffusion transformers and what their families share. */
+#include "model/denoisers/wan_blocks.h"
+
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
+#include "model/model.h"
+
+#include <math.h>
+
+/* Y and X get floor(D/6) of the head's pairs each. */
+void weft_wan_rope(weft_graph *g, const weft_wan *c, const int64_t size[3], double time_step,
+                   weft_value cos_sin[WEFT_MAX_OUTPUTS])
+{
+    const int64_t pairs = c->head_dim / 2, side = c->head_dim / 6;
+    const weft_attr_rope_table attr = {.theta = {10000, 10000, 10000},
+                                       .step = {time_step, 1, 1},
+                                       .grid = {size[0], size[1], size[2]},
+                                       .pairs = {pairs - 2 * side, side, side},
+                                       .len = size[0] * size[1] * size[2]};
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
+}
+
+/* Cross-attention to the image tokens: separate keys and values for the same queries. The result is
+ * added to the attention to the text. */
+static weft_value attend_image(weft_graph *g, const weft_wan *c, weft_value q_bsc,
+                               weft_value image_blc)
+{
+    const int64_t width = c->heads * c->head_dim;
+    const weft_value v = weft_nn_linear(g, "add_v_proj", image_blc, width, WEFT_LINEAR_XAVIER);
+    weft_value k = weft_nn_linear(g, "add_k_proj", image_blc, width, WEFT_LINEAR_XAVIER);
+    k = weft_nn_rms_norm(g, "norm_added_k", k, c->eps);
+    return weft_nn_attention(g, q_bsc, k, v, c->heads, NULL);
+}
+
+/* Self-attention in blocks of frames: q, k, v (B,S,H,D). */
+static weft_value attend_back(weft_graph *g, const weft_value qkv[3], int64_t block)
+{
+    const int64_t tokens = weft_dim(g, qkv[0], 1), blocks = tokens / block;
+    weft_value *part = weft_arena_calloc(weft_graph_arena(g), blocks, sizeof *part);
+    for (int64_t i = 0; part && i < blocks; i++)
+        part[i] = weft_nn_attend(g, weft_slice(g, qkv[0], 1, i * block, block),
+                                 weft_slice(g, qkv[1], 1, 0, (i + 1) * block),
+                                 weft_slice(g, qkv[2], 1, 0, (i + 1) * block), WEFT_NONE);
+    return part ? weft_concat(g, part, (int)blocks, 1) : WEFT_NONE;
+}
+
+/* Like weft_nn_attention with positions. `block`: block_tokens of the conditioning. */
+static weft_value attend_self(weft_graph *g, const weft_value qkv_bsc[3], int64_t heads,
+                              const weft_wan_condition *to)
+{
+    weft_value qkv[3];
+    if (!to->block_tokens || to->block_tokens == weft_dim(g, qkv_bsc[0], 1))
+        return weft_nn_attention(g, qkv_bsc[0], qkv_bsc[1], qkv_bsc[2], heads, to->rope);
+    for (int i = 0; i < 3; i++) {
+        qkv[i] = weft_nn_split_heads(g, qkv_bsc[i], heads);
+        if (i < 2)
+            qkv[i] = weft_nn_rope(g, qkv[i], to->rope, false);
+    }
+    return weft_nn_join_heads(g, attend_back(g, qkv, to->block_tokens));
+}
+
+/* "attn1" attends to x itself, "attn2" to the text and the image. */
+static weft_value attention(weft_graph *g, const weft_wan *c, bool cross, weft_value x_bsc,
+                            const weft_wan_condition *to)
+{
+    const int64_t width = c->heads * c->head_dim;
+    const weft_value context = cross ? to->text_blc : x_bsc;
+    weft_value qkv[3], mixed;
+    weft_graph_push(g, cross ? "attn2" : "attn1");
+    qkv[0] = weft_nn_linear(g, "to_q", x_bsc, width, WEFT_LINEAR_XAVIER);
+    qkv[1] = weft_nn_linear(g, "to_k", context, width, WEFT_LINEAR_XAVIER);
+    qkv[2] = weft_nn_linear(g, "to_v", context, width, WEFT_LINEAR_XAVIER);
+    qkv[0] = weft_nn_rms_norm(g, "norm_q", qkv[0], c->eps);
+    qkv[1] = weft_nn_rms_norm(g, "norm_k", qkv[1], c->eps);
+    if (cross)
+        mixed = weft_nn_attention(g, qkv[0], qkv[1], qkv[2], c->heads, NULL);
+    else
+        mixed = attend_self(g, qkv, c->heads, to);
+    if (cross && weft_value_ok(to->image_blc))
+        mixed = weft_add(g, mixed, attend_image(g, c, qkv[0], to->image_blc));
+    const weft_value out = weft_nn_linear(g, "to_out.0", mixed, width, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    return out;
+}
+
+static weft_value modulation_table(weft_graph *g, const weft_wan *c, int64_t rows)
+{
+    const int64_t width = c->heads * c->head_dim;
+    const weft_init init = {.kind = WEFT_INIT_NORMAL, .value = 1.0 / sqrt((double)width)};
+    return weft_param(g, "scale_shift_table", WEFT_F32, WEFT_SHAPE(1, rows, width), init);
+}
+
+/* Row of a modulation table: (B,1,C), (B,S,C), or with a timestep per frame (B,T,1,C). */
+static weft_value row_of(weft_graph *g, const weft_wan_condition *to, weft_value mod, int64_t index)
+{
+    const weft_value row = weft_nn_row(g, mod, index);
+    return to->frames
+               ? weft_reshape(g, row,
+                              WEFT_SHAPE(weft_dim(g, row, 0), to->frames, 1, weft_dim(g, row, 2)))
+               : row;
+}
+
+/* Reshapes x to match its modulations, and back. */
+static weft_value by_frames(weft_graph *g, const weft_wan_condition *to, weft_value x)
+{
+    return to->frames ? weft_reshape(g, x,
+                                     WEFT_SHAPE(weft_dim(g, x, 0), to->frames,
+                                                weft_dim(g, x, 1) / to->frames, weft_dim(g, x, 2)))
+                      : x;
+}
+
+static weft_value by_tokens(weft_graph *g, const weft_wan_condition *to, weft_value x)
+{
+    return to->frames
+               ? weft_reshape(g, x,
+                              WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1) * weft_dim(g, x, 2),
+                                         weft_dim(g, x, 3)))
+               : x;
+}
+
+/* The norm of x, with the rows `shift` and `shift` + 1 (scale) of the modulation table. */
+static weft_value modulated(weft_graph *g, const weft_wan *c, const weft_wan_condition *to,
+                            weft_value x, weft_value mod, int64_t shift)
+{
+    const weft_value by = row_of(g, to, mod, shift), scale = row_of(g, to, mod, shift + 1);
+    x = by_frames(g, to, weft_nn_plain_norm(g, x, c->eps));
+    return by_tokens(g, to, weft_nn_modulate(g, x, scale, by));
+}
+
+static weft_value gated_add(weft_graph *g, const weft_wan_condition *to, weft_value x, weft_value h,
+                            weft_value gate)
+{
+    x = by_frames(g, to, x);
+    return by_tokens(g, to, weft_nn_gated_add(g, x, by_frames(g, to, h), gate));
+}
+
+weft_value weft_wan_block(weft_graph *g, const weft_wan *c, weft_value x_bsc,
+                          const weft_wan_condition *to)
+{
+    enum { SHIFT1, GATE1 = 2, SHIFT2, GATE2 = 5, ROWS }; /* each scale follows its shift */
+    const weft_value mod = weft_add(g, to->modulation, modulation_table(g, c, ROWS));
+
+    weft_value h = attention(g, c, false, modulated(g, c, to, x_bsc, mod, SHIFT1), to);
+    x_bsc = gated_add(g, to, x_bsc, h, row_of(g, to, mod, GATE1));
+
+    h = c->cross_attn_norm ? weft_nn_layer_norm(g, "norm2", x_bsc, c->eps) : x_bsc;
+    x_bsc = weft_add(g, x_bsc, attention(g, c, true, h, to));
+
+    h = modulated(g, c, to, x_bsc, mod, SHIFT2);
+    h = weft_nn_feed_forward(g, "ffn", h, c->ffn_dim, WEFT_NN_GELU_TANH);
+    return gated_add(g, to, x_bsc, h, row_of(g, to, mod, GATE2));
+}
+
+weft_value weft_wan_blocks(weft_graph *g, const weft_wan *c, weft_value x_bsc,
+                           const weft_wan_condition *to)
+{
+    for (int64_t i = 0; i < c->layers; i++) {
+        weft_graph_push(g, "blocks.%d", (int)i);
+        x_bsc = weft_wan_block(g, c, x_bsc, to);
+        weft_graph_pop(g);
+    }
+    return x_bsc;
+}
+
+weft_value weft_wan_last(weft_graph *g, const weft_wan *c, weft_value x_bsc,
+                         const weft_wan_condition *to, const int64_t size[3])
+{
+    const weft_value mod = weft_add(g, to->time, modulation_table(g, c, 2)); /* shift, scale */
+    x_bsc = modulated(g, c, to, x_bsc, mod, 0);
+    x_bsc =
+        weft_nn_linear(g, "proj_out", x_bsc,
+                       c->patch[0] * c->patch[1] * c->patch[2] * c->out_channels, WEFT_LINEAR_ZERO);
+    return weft_nn_unpatch(g, x_bsc, size, c->patch);
+}
+
+/* Image tokens (B,L,image_dim) -> (B,L,C). The tokens of two images per sample are concatenated and
+ * have learned positions. */
+static weft_value embed_image(weft_graph *g, const weft_wan *c, weft_value image_bld)
+{
+    const double eps = 1e-5;
+    weft_graph_push(g, "image_embedder");
+    if (c->image_positions)
+        image_bld = weft_add(g, image_bld,
+                             weft_param(g, "pos_embed", WEFT_F32,
+                                        WEFT_SHAPE(1, c->image_positions, c->image_dim),
+                                        (weft_init){.kind = WEFT_INIT_ZERO}));
+    weft_value h = weft_nn_layer_norm(g, "norm1", image_bld, eps);
+    weft_graph_push(g, "ff.net");
+    h = weft_nn_linear(g, "0.proj", h, c->image_dim, WEFT_LINEAR_XAVIER);
+    h = weft_nn_activate(g, WEFT_NN_GELU_ERF, h);
+    h = weft_nn_linear(g, "2", h, c->heads * c->head_dim, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    h = weft_nn_layer_norm(g, "norm2", h, eps);
+    weft_graph_pop(g);
+    return h;
+}
+
+weft_value weft_wan_sinusoid(weft_graph *g, const weft_wan *c, weft_value timestep)
+{
+    weft_graph_push(g, "condition_embedder");
+    const weft_value sinusoid = weft_nn_sinusoid(g, c->freq_dim, timestep);
+    weft_graph_pop(g);
+    return sinusoid;
+}
+
+void weft_wan_embed(weft_graph *g, const weft_wan *c, weft_value sinusoid, const weft_ports *in,
+                    weft_wan_condition *to)
+{
+    const int64_t width = c->heads * c->head_dim, batch = weft_dim(g, sinusoid, 0),
+                  times = weft_dim(g, sinusoid, 1);
+    const bool several = weft_value_ok(sinusoid) && weft_value_get(g, sinusoid)->shape.rank == 3;
+    weft_graph_push(g, "condition_embedder");
+    to->time = weft_nn_embedder(g, "time_embedder", sinusoid, width, WEFT_NN_SILU);
+    to->modulation = weft_nn_linear(g, "time_proj", weft_unary(g, WEFT_OP_SILU, to->time),
+                                    6 * width, WEFT_LINEAR_XAVIER);
+    to->modulation =
+        weft_reshape(g, to->modulation,
+                     several ? WEFT_SHAPE(batch, times, 6, width) : WEFT_SHAPE(batch, 6, width));
+    to->time = weft_reshape(
+        g, to->time, several ? WEFT_SHAPE(batch, times, 1, width) : WEFT_SHAPE(batch, 1, width));
+    to->text_blc =
+        weft_nn_embedder(g, "text_embedder", in->at[WEFT_PORT_TEXT], width, WEFT_NN_GELU_TANH);
+    to->image_blc = c->image_dim ? embed_image(g, c, in->at[WEFT_PORT_IMAGE]) : WEFT_NONE;
+    weft_graph_pop(g);
+}
+
+bool weft_wan_count_tokens(weft_graph *g, const weft_wan *c, weft_value latents, int64_t size[3])
+{
+    weft_nn_count_tokens(g, latents, c->patch, size);
+    for (int i = 0; i < 3; i++)
+        if (size[i] > c->rope_max_seq_len)
+            weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                            "%" PRId64 " patches along %s exceed rope_max_seq_len %" PRId64,
+                            size[i], (const char *[]){"T", "Y", "X"}[i], c->rope_max_seq_len);
+    return weft_graph_check(g) == WEFT_OK;
+}
+
+/* ---- what the families share ---------------------------------------------------------------- */
+
+weft_status weft_wan_check(const void *config, const weft_config_locations *locations)
+{
+    const weft_wan *c = config;
+    if (c->head_dim % 2)
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "attention_head_dim", c->head_dim),
+                          "%" PRId64 " is not even, which rotary embedding needs", c->head_dim);
+    const int64_t width = c->heads * c->head_dim;
+    if ((c->image_dim != 0) != (c->image_kv_dim != 0) || (c->image_dim && c->image_kv_dim != width))
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "added_kv_proj_dim", c->image_kv_dim),
+            "with image tokens (\"image_dim\") this is the model's width %" PRId64 "; "
+            "without, both are null",
+            width);
+    if (c->image_positions && !c->image_dim)
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "pos_embed_seq_len", c->image_positions),
+                          "positions of image tokens need \"image_dim\", which is null");
+    return WEFT_OK;
+}
+
+/* Default number of tokens of CLIP's vision transformer. */
+static const int64_t clip_tokens = 257;
+
+weft_shape weft_wan_shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const weft_wan *c = config;
+    switch (port) {
+    case WEFT_PORT_TIMESTEP:
+        return s->times > 1 ? WEFT_SHAPE(s->batch, s->times) : WEFT_SHAPE(s->batch);
+    case WEFT_PORT_IMAGE:
+        return c->image_dim ? WEFT_SHAPE(s->batch,
+                                         c->image_positions ? c->image_positions
+                                         : s->image         ? s->image
+                                                            : clip_tokens,
+                                         c->image_dim)
+                            : WEFT_SCALAR;
+    default: return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
+    }
+}
+
+void weft_wan_grid(const void *config, weft_grid *grid)
+{
+    const weft_wan *c = config;
+    for (int i = 0; i < 3; i++)
+        grid->factor[i] = c->patch[i];
+    grid->channels = c->in_channels;
+    grid->out_channels = c->out_channels;
+}
+
+/* Without latents on extra channels, given frames replace noisy latents (2.2 TI2V-5B). */
+void weft_wan_frame_condition(const void *config, weft_frame_condition *cond)
+{
+    const weft_wan *c = config;
+    const bool channels = c->in_channels > c->out_channels;
+    *cond = (weft_frame_condition){.form = channels ? WEFT_FRAME_CONDITION_CHANNELS
+                                                    : WEFT_FRAME_CONDITION_TIMES,
+                                   .marks = channels,
+                                   .grey = channels,
+                                   .last = channels,
+                                   .last_must = channels && c->image_positions,
+                                   .asks = !channels};
+}
+
+/* clang-format off */
+/* ---- recipes: names are those of a model with or without a scope around it ---- */
+
+/* Tensor parallel (Shoeybi et al., Megatron-LM): q, k, v and the first feed-forward linear are
+ * split by columns, the following linears `to_out` and `ffn.net.2` by rows, with a reduction. The
+ * norms of q and k run over all heads and need a sum over ranks. */
+#define TOKENS {WEFT_S, 1}
+#define ALL {WEFT_R, 0}
+#define TENSOR_PARALLEL(axis, behind)                                   \
+    {"*attn*.to_q.weight",       axis, {WEFT_S, 0}},                    \
+    {"*attn*.to_q.bias",         axis, {WEFT_S, 0}},                    \
+    {"*attn*.to_k.weight",       axis, {WEFT_S, 0}},                    \
+    {"*attn*.to_k.bias",         axis, {WEFT_S, 0}},                    \
+    {"*attn*.to_v.weight",       axis, {WEFT_S, 0}},                    \
+    {"*attn*.to_v.bias",         axis, {WEFT_S, 0}},                    \
+    {"*attn*.norm_q.weight",     axis, {WEFT_S, 0}},                    \
+    {"*attn*.norm_k.weight",     axis, {WEFT_S, 0}},                    \
+    {"*attn*.add_k_proj.weight", axis, {WEFT_S, 0}, .optional = true},  \
+    {"*attn*.add_k_proj.bias",   axis, {WEFT_S, 0}, .optional = true},  \
+    {"*attn*.add_v_proj.weight", axis, {WEFT_S, 0}, .optional = true},  \
+    {"*attn*.add_v_proj.bias",   axis, {WEFT_S, 0}, .optional = true},  \
+    {"*attn*.norm_added_k.weight", axis, {WEFT_S, 0}, .optional = true},\
+    {"*attn*.to_out.0.weight",   axis, {WEFT_S, 1}},                    \
+    {"*.ffn.net.0.proj.weight",  axis, {WEFT_S, 0}},                    \
+    {"*.ffn.net.0.proj.bias",    axis, {WEFT_S, 0}},                    \
+    {"*.ffn.net.2.weight",       axis, {WEFT_S, 1}},                    \
+    {"*attn*.to_out.0:linear",   axis, behind},                         \
+    {"*.ffn.net.2:linear",       axis, behind}
+
+static const weft_recipe_row tp_rows[] = {
+    TENSOR_PARALLEL("tp", ALL),
+};
+
+/* Context parallel (Jacobs et al., DeepSpeed-Ulysses): tokens are split from the first norm onward.
+ * An all-to-all before self-attention turns the split of tokens into a split of heads, and another
+ * one turns it back. */
+static const weft_recipe_row cp_rows[] = {
+    {"*blocks.*:layer_norm",     "cp", {WEFT_S, 1}},
+    {"*attn*:attention",         "cp", {WEFT_S, 1}},
+};
+
+/* Ring attention (Liu et al.): keys and values circulate and heads stay unsplit, so ranks may
+ * outnumber heads. Communication is hidden behind attention. Every rank has the text's keys. */
+static const weft_recipe_row ring_rows[] = {
+    {"*blocks.*:layer_norm",     "ring", {WEFT_S, 1}},
+    {"*attn1*:attention",        "ring", {WEFT_S, 1}, .by = "ring"},
+    {"*attn*:attention",         "ring", {WEFT_S, 1}},
+};
+
+/* Tensor parallel with sequence parallelism (Korthikanti et al., MLSys'23): norms and residuals
+ * work on local tokens. The output of a row-split linear is reduce-scattered, and gathered before
+ * the next linear. */
+static const weft_recipe_row sp_rows[] = {
+    TENSOR_PARALLEL("sp", TOKENS),
+    {"*blocks.*:layer_norm",     "sp", {WEFT_S, 1}},
+};
+
+/* If two axes split one dim, the first axis is the outer one: heads by tp, then by cp; tokens by
+ * ring, then by cp. The cp ranks then share one block of the ring. */
+#define LIST(axis, what, rows) {axis, what, rows, sizeof rows / sizeof *rows}
+static const weft_recipe_list
+    tp   = LIST("tp",   "tensor parallel",                     tp_rows),
+    ring = LIST("ring", "context parallel, keys go round",     ring_rows),
+    cp   = LIST("cp",   "context parallel, tokens into heads", cp_rows),
+    sp   = LIST("sp",   "tensor parallel, tokens in between",  sp_rows);
+const weft_recipe_list *const weft_wan_recipes[WEFT_WAN_RECIPES] = {&tp, &ring, &cp, &sp};
+
+/* The encoder has no mask: zeros after the text are attended to. */
+const weft_text_encoder_row weft_wan_text_encoders[WEFT_WAN_TEXT_ENCODERS] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .clean = WEFT_CLEAN_PROMPT,
+     .zeros = true},
+};
+/* clang-format on */
