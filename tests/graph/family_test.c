@@ -70,6 +70,14 @@ static const setup families[] = {
     {"{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,\"attention_head_dim\":6,"
      "\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,\"num_layers\":1}",
      {2, 2, 4, 4, 3, .times = 8}},
+    {"{\"_class_name\":\"ChronoEditTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":12,\"in_channels\":5,\"out_channels\":2,\"text_dim\":5,\"freq_dim\":4,"
+     "\"ffn_dim\":10,\"num_layers\":1,\"image_dim\":4,\"added_kv_proj_dim\":24}",
+     {2, 2, 4, 4, 3, .image = 3}},
+    {"{\"_class_name\":\"ChronoEditTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
+     "\"num_layers\":1,\"rope_temporal_skip_len\":5}",
+     {2, 2, 4, 4, 3}},
     {"{\"_class_name\":\"CogVideoXTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":16,\"in_channels\":2,\"out_channels\":2,\"time_embed_dim\":6,"
      "\"text_embed_dim\":5,\"num_layers\":1,\"sample_width\":4,\"sample_height\":4,"

@@ -19,6 +19,14 @@ same() { # CONFIG
 for config in "$names"/*.config.json "$WEFT_SHARED"/golden3/names/{ltx_vae_091,allegro_vae}.config.json; do
     [ ! -f "$config" ] || check "$(basename "$config" .config.json)" same "$config"
 done
+# ChronoEdit is Wan's image-to-video model
+chronoedit() {
+    sed 's/"WanTransformer3DModel"/"ChronoEditTransformer3DModel"/' "$names/wan21_i2v_14b.config.json" >chronoedit.config.json
+    cp "$names/wan21_i2v_14b.tensors.txt" chronoedit.tensors.txt
+    same chronoedit.config.json
+    "$WEFT" inspect model chronoedit-14b --tensors | diff - ours.txt >differs || { head -5 differs; fail "other tensors in chronoedit-14b"; }
+}
+check chronoedit chronoedit
 two_or_more_are_compared() { [ "$(wc -l <compared)" -ge 2 ]; }
 [ -n "${WEFT_TEST_CHECK-}" ] || check two_or_more_are_compared
 finish

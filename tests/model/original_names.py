@@ -21,6 +21,18 @@ def sub(name, *pairs):
     return name
 
 
+def wan(n):
+    n = sub(n, (r"^condition_embedder\.time_embedder\.linear_1", "time_embedding.0"), (r"^condition_embedder\.time_embedder\.linear_2", "time_embedding.2"),
+            (r"^condition_embedder\.text_embedder\.linear_1", "text_embedding.0"), (r"^condition_embedder\.text_embedder\.linear_2", "text_embedding.2"),
+            (r"^condition_embedder\.time_proj", "time_projection.1"), (r"^proj_out", "head.head"), (r"^scale_shift_table", "head.modulation"))
+    image = re.match(r"condition_embedder\.image_embedder\.(.*)\.(weight|bias)", n)
+    if image:
+        return "img_emb.proj." + {"norm1": "0", "ff.net.0.proj": "1", "ff.net.2": "3", "norm2": "4"}[image[1]] + "." + image[2]
+    return sub(n, (r"scale_shift_table$", "modulation"), (r"norm2\.", "norm3."), (r"ffn\.net\.0\.proj", "ffn.0"), (r"ffn\.net\.2", "ffn.2"),
+               (r"attn1\.", "self_attn."), (r"attn2\.", "cross_attn."), (r"to_([qkv])\.", r"\1."), (r"to_out\.0", "o"),
+               (r"add_([kv])_proj", r"\1_img"), (r"norm_added_k", "norm_k_img"))
+
+
 def wan_common(n):
     n = sub(n, (r"^quant_conv", "conv1"), (r"^post_quant_conv", "conv2"), (r"coder\.conv_in", "coder.conv1"),
             (r"norm_out", "head.0"), (r"conv_out", "head.2"), (r"mid_block\.attentions\.0", "middle.1"),
@@ -234,7 +246,10 @@ def comfy_hunyuan_vae(n):
 TINY_DIT = {"num_attention_heads": 2, "attention_head_dim": 16}
 LTX_TIMED = {"decoder_block_out_channels": [8, 16, 32], "decoder_layers_per_block": [1, 2, 1, 1], "timestep_conditioning": True,
              "decoder_spatio_temporal_scaling": [True] * 3, "upsample_residual": [True] * 3, "upsample_factor": [2] * 3}
+TINY_WAN = {**TINY_DIT, "num_layers": 2, "in_channels": 4, "out_channels": 4, "text_dim": 10, "freq_dim": 8, "ffn_dim": 20}
+TINY_I2V = {**TINY_WAN, "in_channels": 12, "image_dim": 6, "added_kv_proj_dim": 32}
 FAMILIES = {
+    "chronoedit": (wan, {"_class_name": "ChronoEditTransformer3DModel", **TINY_I2V, "attention_head_dim": 12, "added_kv_proj_dim": 24}),
     "wan_vae": (wan21, {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4}),
     "wan22_vae": (wan22, {"_class_name": "AutoencoderKLWan", "base_dim": 3, "decoder_base_dim": 4, "z_dim": 4, "is_residual": True,
                           "in_channels": 12, "out_channels": 12, "patch_size": 2}),

@@ -52,7 +52,7 @@ Test(sizes, published)
         {"stdit3-3b", 3182211572},          {"latte-1", 1057246880},
         {"hunyuan-dit-1.2", 1499952032},    {"uvit-h", 500832016},
         {"ltx-video-0.9.1-vae", 934976434}, {"ltx-video-0.9.5-vae", 1246913522},
-        {"allegro-vae", 174955751},
+        {"allegro-vae", 174955751},         {"chronoedit-14b", 16394878784},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         weft_model model;
@@ -101,6 +101,7 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"UViT\",\"img_size\":8,\"embed_dim\":32,\"num_heads\":2,\"conv\":false}",
         "{\"_class_name\":\"WanTransformer3DModel\",\"image_dim\":7,\"added_kv_proj_dim\":5120,"
         "\"pos_embed_seq_len\":8}",
+        "{\"_class_name\":\"ChronoEditTransformer3DModel\",\"rope_temporal_skip_len\":5}",
         "{\"_class_name\":\"CogVideoXTransformer3DModel\",\"patch_size_t\":2,\"ofs_embed_dim\":"
         "512}",
         "{\"_class_name\":\"HunyuanVideoTransformer3DModel\","
@@ -149,6 +150,20 @@ Test(sizes, words_that_are_not_known_are_refused)
     cr_assert_eq(weft_error_class(), WEFT_MSG_MODEL_CONFIG_UNSUPPORTED);
     cr_assert_str_eq(weft_error_fields()->key, "down_block_types");
     cr_assert(strstr(weft_error_text(), "CrossAttnDownBlock2D"), "%s", weft_error_message());
+    json_decref(json);
+}
+
+/* Head widths at which the reference's rotary tables are not cut where they are joined. */
+Test(sizes, chronoedit_refuses_mixed_rotary_tables)
+{
+    json_t *json;
+    weft_model model;
+    const char *text =
+        "{\"_class_name\":\"ChronoEditTransformer3DModel\",\"attention_head_dim\":64}";
+    cr_assert_eq(weft_json_parse(text, (int64_t)strlen(text), "x.json", &json), WEFT_OK);
+    cr_assert_neq(weft_model_read(json, "x.json", &model), WEFT_OK);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_MODEL_CONFIG);
+    cr_assert_str_eq(weft_error_fields()->key, "attention_head_dim");
     json_decref(json);
 }
 

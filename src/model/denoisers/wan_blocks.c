@@ -235,6 +235,33 @@ bool weft_wan_count_tokens(weft_graph *g, const weft_wan *c, weft_value latents,
     return weft_graph_check(g) == WEFT_OK;
 }
 
+/* Like weft_wan_count_tokens, for one timestep or one per token. */
+static bool count_tokens(weft_graph *g, const weft_wan *c, const weft_ports *in, int64_t size[3])
+{
+    const weft_value t = in->at[WEFT_PORT_TIMESTEP];
+    if (!weft_wan_count_tokens(g, c, in->at[WEFT_PORT_LATENTS], size))
+        return false;
+    const int64_t tokens = size[0] * size[1] * size[2];
+    if (weft_value_ok(t) && weft_value_get(g, t)->shape.rank == 2 && weft_dim(g, t, 1) != tokens)
+        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE, "%" PRId64 " timesteps for %" PRId64 " tokens",
+                        weft_dim(g, t, 1), tokens);
+    return weft_graph_check(g) == WEFT_OK;
+}
+
+weft_value weft_wan_forward(weft_graph *g, const weft_wan *c, const weft_ports *in,
+                            double time_step)
+{
+    int64_t size[3];
+    weft_wan_condition to = {0};
+    if (!count_tokens(g, c, in, size))
+        return WEFT_NONE;
+    weft_wan_rope(g, c, size, time_step, to.rope);
+    const weft_value x = weft_nn_patch(g, "patch_embedding", in->at[WEFT_PORT_LATENTS],
+                                       c->heads * c->head_dim, c->patch, WEFT_PATCH_3D, true);
+    weft_wan_embed(g, c, weft_wan_sinusoid(g, c, in->at[WEFT_PORT_TIMESTEP]), in, &to);
+    return weft_wan_last(g, c, weft_wan_blocks(g, c, x, &to), &to, size);
+}
+
 /* ---- what the families share ---------------------------------------------------------------- */
 
 weft_status weft_wan_check(const void *config, const weft_config_locations *locations)

@@ -57,6 +57,11 @@ weft_value weft_wan_blocks(weft_graph *g, const weft_wan *c, weft_value x_bsc,
 weft_value weft_wan_last(weft_graph *g, const weft_wan *c, weft_value x_bsc,
                          const weft_wan_condition *to, const int64_t size[3]);
 
+/* The model of Wan: latents (B,T,Y,X,in), timestep (B) or (B,S) in [0, 1000], text (B,L,text_dim),
+ * image (B,L,image_dim) -> prediction (B,T,Y,X,out). T, Y, X must be multiples of the patch. */
+weft_value weft_wan_forward(weft_graph *g, const weft_wan *c, const weft_ports *in,
+                            double time_step);
+
 weft_status weft_wan_check(const void *config, const weft_config_locations *locations);
 weft_shape weft_wan_shape(const void *config, const weft_model_size *s, weft_port port);
 void weft_wan_grid(const void *config, weft_grid *grid);

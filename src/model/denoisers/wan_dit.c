@@ -14,40 +14,10 @@
 _Static_assert(sizeof(weft_wan) <= WEFT_MODEL_CONFIG_BYTES,
                "the config must fit into a weft_model");
 
-/* Returns false if the latents or the timesteps do not fit. */
-static bool count_tokens(weft_graph *g, const weft_wan *c, const weft_ports *in, int64_t size[3])
-{
-    const weft_value t = in->at[WEFT_PORT_TIMESTEP];
-    if (!weft_wan_count_tokens(g, c, in->at[WEFT_PORT_LATENTS], size))
-        return false;
-    const int64_t tokens = size[0] * size[1] * size[2];
-    if (weft_value_ok(t) && weft_value_get(g, t)->shape.rank == 2 && weft_dim(g, t, 1) != tokens)
-        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE, "%" PRId64 " timesteps for %" PRId64 " tokens",
-                        weft_dim(g, t, 1), tokens);
-    return weft_graph_check(g) == WEFT_OK;
-}
-
-/* latents (B,T,Y,X,in), timestep (B) or (B,S) in [0, 1000], text (B,L,text_dim), image
- * (B,L,image_dim) -> prediction (B,T,Y,X,out). T, Y, X must be multiples of the patch. */
-static weft_value forward(weft_graph *g, const weft_wan *c, const weft_ports *in)
-{
-    int64_t size[3];
-    weft_wan_condition to = {0};
-    if (!count_tokens(g, c, in, size))
-        return WEFT_NONE;
-    weft_wan_rope(g, c, size, 1, to.rope);
-    const weft_value x = weft_nn_patch(g, "patch_embedding", in->at[WEFT_PORT_LATENTS],
-                                       c->heads * c->head_dim, c->patch, WEFT_PATCH_3D, true);
-    weft_wan_embed(g, c, weft_wan_sinusoid(g, c, in->at[WEFT_PORT_TIMESTEP]), in, &to);
-    return weft_wan_last(g, c, weft_wan_blocks(g, c, x, &to), &to, size);
-}
-
-/* ---- the family ----------------------------------------------------------------------------- */
-
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     (void)call;
-    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
+    ports->at[WEFT_PORT_PREDICTION] = weft_wan_forward(g, config, ports, 1);
 }
 
 /* clang-format off */
