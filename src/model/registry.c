@@ -4,7 +4,8 @@
 #include "model/family.h"
 
 extern const weft_family weft_family_sd_vae, weft_family_hunyuan_vae, weft_family_cogvideox_vae,
-    weft_family_ltx_vae, weft_family_mochi_vae, weft_family_cosmos_vae, weft_family_allegro_vae;
+    weft_family_ltx_vae, weft_family_mochi_vae, weft_family_cosmos_vae, weft_family_allegro_vae,
+    weft_family_qwen_image_vae;
 extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_bytes_encoder,
     weft_family_uvit, weft_family_cogvideox_dit, weft_family_hunyuan_video_dit,
     weft_family_cosmos_dit, weft_family_ltx_dit, weft_family_mochi_dit, weft_family_latte_dit,
@@ -19,6 +20,8 @@ extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text
 const weft_family *const weft_families[] = {
     &weft_family_wan_dit, /* WanTransformer3DModel */
     &weft_family_wan_vae, /* AutoencoderKLWan      */
+    /* AutoencoderKLQwenImage; must follow Wan's, which has the same names */
+    &weft_family_qwen_image_vae,
     /* AutoencoderKLAllegro; must precede AutoencoderKL, which has tensors of the same names */
     &weft_family_allegro_vae,
     &weft_family_sd_vae,        /* AutoencoderKL */

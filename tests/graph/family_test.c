@@ -63,6 +63,9 @@ static const setup families[] = {
      "\"dim_mult\":[2,2],\"num_res_blocks\":1,\"temperal_downsample\":[true],"
      "\"is_residual\":true,\"in_channels\":12,\"out_channels\":12,\"patch_size\":2}",
      {2, 3, 4, 4, 0}},
+    {"{\"_class_name\":\"AutoencoderKLQwenImage\",\"base_dim\":2,\"z_dim\":2,"
+     "\"dim_mult\":[2,2],\"num_res_blocks\":1,\"temperal_downsample\":[true]}",
+     {2, 1, 4, 4, 0}},
     {"{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":4,\"attention_head_dim\":6,"
      "\"in_channels\":5,\"out_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
      "\"num_layers\":1,\"image_dim\":4,\"added_kv_proj_dim\":24,\"pos_embed_seq_len\":6}",

@@ -19,6 +19,7 @@ static bool has_param(void *graph, const char *name)
 static const char *const namesakes[][2] = {
     {"OpenSoraT2V_v1_3", "AllegroTransformer3DModel"},
     {"ChronoEditTransformer3DModel", "WanTransformer3DModel"},
+    {"AutoencoderKLQwenImage", "AutoencoderKLWan"},
 };
 
 static bool is_namesake(const weft_family *of, const weft_family *found)

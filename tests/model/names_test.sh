@@ -27,6 +27,12 @@ chronoedit() {
     "$WEFT" inspect model chronoedit-14b --tensors | diff - ours.txt >differs || { head -5 differs; fail "other tensors in chronoedit-14b"; }
 }
 check chronoedit chronoedit
+# Qwen-Image's autoencoder has the tensors of Wan 2.1's
+qwen_image_vae_is_wan_vae() {
+    diff <("$WEFT" inspect model qwen-image-vae --tensors | awk '{ print $1, $3 }' | LC_ALL=C sort) <(grep -v '^#' "$names/wan21_vae.tensors.txt" | LC_ALL=C sort) >differs ||
+        { head -5 differs; fail "other tensors than Wan 2.1's"; }
+}
+check qwen_image_vae_is_wan_vae qwen_image_vae_is_wan_vae
 two_or_more_are_compared() { [ "$(wc -l <compared)" -ge 2 ]; }
 [ -n "${WEFT_TEST_CHECK-}" ] || check two_or_more_are_compared
 finish

@@ -253,6 +253,7 @@ FAMILIES = {
     "wan_vae": (wan21, {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4}),
     "wan22_vae": (wan22, {"_class_name": "AutoencoderKLWan", "base_dim": 3, "decoder_base_dim": 4, "z_dim": 4, "is_residual": True,
                           "in_channels": 12, "out_channels": 12, "patch_size": 2}),
+    "qwen_image_vae": (wan21, {"_class_name": "AutoencoderKLQwenImage", "base_dim": 4, "z_dim": 4}),
     "ltx_vae": (ltx_vae, {"_class_name": "AutoencoderKLLTXVideo", "latent_channels": 8, "block_out_channels": [6, 8, 12, 12],
                           "decoder_block_out_channels": [6, 8, 12, 12]}),
     "umt5_one": (umt5_of_one_layer, {"_class_name": "UMT5EncoderModel", "model_type": "umt5", "vocab_size": 20, "d_model": 8,

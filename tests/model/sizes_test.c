@@ -53,6 +53,7 @@ Test(sizes, published)
         {"hunyuan-dit-1.2", 1499952032},    {"uvit-h", 500832016},
         {"ltx-video-0.9.1-vae", 934976434}, {"ltx-video-0.9.5-vae", 1246913522},
         {"allegro-vae", 174955751},         {"chronoedit-14b", 16394878784},
+        {"qwen-image-vae", 126892531},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         weft_model model;
@@ -96,6 +97,8 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":8,\"z_dim\":4,\"dim_mult\":[1,2],"
         "\"temperal_downsample\":[true],"
         "\"latents_mean\":[1,2,3,4]}",
+        "{\"_class_name\":\"AutoencoderKLQwenImage\",\"base_dim\":8,\"z_dim\":4,"
+        "\"dim_mult\":[1,2],\"temperal_downsample\":[true],\"input_channels\":4}",
         "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2}",
         "{\"_class_name\":\"WeftIdentityEncoder\",\"dim\":32,\"num_heads\":2}",
         "{\"_class_name\":\"UViT\",\"img_size\":8,\"embed_dim\":32,\"num_heads\":2,\"conv\":false}",

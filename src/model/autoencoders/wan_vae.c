@@ -67,6 +67,17 @@ static int64_t space_factor(const wan_vae *c)
     return patch_of(c) << (c->levels - 1);
 }
 
+/* Qwen-Image's config has one width and one number of channels for both halves. */
+static int64_t decoder_dim_of(const wan_vae *c)
+{
+    return c->decoder_base_dim ? c->decoder_base_dim : c->base_dim;
+}
+
+static int64_t out_of(const wan_vae *c)
+{
+    return c->out_channels ? c->out_channels : c->in_channels;
+}
+
 /* ---- streaming ----------------------------------------------------------------------------- */
 
 /* Encoder or decoder while its graph is built. `caches` is the number of the next cache. */
@@ -374,11 +385,11 @@ static weft_value decode(weft_graph *g, const wan_vae *c, weft_stream stream,
     coder co = {.g = g, .stream = stream};
     weft_value x = causal_conv(&co, "post_quant_conv", latents_btyxc, c->z_dim, 1, 1);
     weft_graph_push(g, "decoder");
-    x = causal_conv(&co, "conv_in", x, c->decoder_base_dim * c->dim_mult[c->levels - 1], 3, 3);
+    x = causal_conv(&co, "conv_in", x, decoder_dim_of(c) * c->dim_mult[c->levels - 1], 3, 3);
     x = mid_block(&co, x);
     for (int64_t i = 0; i < c->levels; i++) {
         const int64_t level = c->levels - 1 - i;
-        const int64_t width = c->decoder_base_dim * c->dim_mult[level];
+        const int64_t width = decoder_dim_of(c) * c->dim_mult[level];
         const weft_value from = x;
         weft_graph_push(g, "up_blocks.%d", (int)i);
         for (int64_t r = 0; r <= c->res_blocks; r++)
@@ -393,7 +404,7 @@ static weft_value decode(weft_graph *g, const wan_vae *c, weft_stream stream,
         }
         weft_graph_pop(g);
     }
-    x = causal_conv(&co, "conv_out", norm_silu(&co, "norm_out", x), c->out_channels, 3, 3);
+    x = causal_conv(&co, "conv_out", norm_silu(&co, "norm_out", x), out_of(c), 3, 3);
     weft_graph_pop(g);
     return c->patch_size ? weft_nn_pixels_out(g, x, c->patch_size) : x;
 }
@@ -422,12 +433,12 @@ static weft_status check(const void *config, const weft_config_locations *locati
     if (c->levels < 1)
         return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "dim_mult", c->levels),
                           "at least one level is needed");
-    if (c->in_channels % area || c->out_channels % area)
+    if (c->in_channels % area || out_of(c) % area)
         return weft_error(
             WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "patch_size", c->patch_size),
             "a patch of %" PRId64 " needs \"in_channels\" and \"out_channels\" that are "
             "multiples of %" PRId64 ", not %" PRId64 " and %" PRId64,
-            c->patch_size, area, c->in_channels, c->out_channels);
+            c->patch_size, area, c->in_channels, out_of(c));
     if (c->residual && c->attn_scale_count)
         return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT_FIELD(locations, "attn_scales", c->attn_scale_count),
@@ -500,23 +511,28 @@ static void begin(const void *config, const weft_weight *weight, int64_t count, 
 
 /* clang-format off */
 #define AT(member) offsetof(wan_vae, member)
+/* Fields that AutoencoderKLQwenImage has as well. */
+#define BASE_DIM \
+    {"base_dim", WEFT_FIELD_I64, AT(base_dim), "96", 1, 4096, .help = "width of the first level"}
+#define FIELDS_OF_BOTH \
+    {"z_dim", WEFT_FIELD_I64, AT(z_dim), "16", 1, MAX_Z, .help = "latent channels"}, \
+    {"dim_mult", WEFT_FIELD_I64S, AT(dim_mult), "[1, 2, 4, 4]", 1, 1024, \
+     .capacity = MAX_LEVELS, .count = AT(levels), \
+     .help = "width of each level over base_dim; all levels but the last halve rows and columns"}, \
+    {"num_res_blocks", WEFT_FIELD_I64, AT(res_blocks), "2", 1, 64, \
+     .help = "residual blocks per level"}, \
+    {"attn_scales", WEFT_FIELD_F64S, AT(attn_scales), "[]", \
+     .capacity = MAX_LEVELS, .count = AT(attn_scale_count), \
+     .help = "scales (1, 0.5, ...) with attention after their blocks"}, \
+    {"temperal_downsample", WEFT_FIELD_BOOLS, AT(temporal_downsample), "[false, true, true]", \
+     .capacity = MAX_LEVELS, .length = borders, .help = "levels that also halve the frames"}, \
+    {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"}, \
+    WEFT_STATISTICS_FIELDS(AT(latents), channels)
 static const weft_field fields[] = {
-    {"base_dim", WEFT_FIELD_I64, AT(base_dim), "96", 1, 4096, .help = "width of the first level"},
+    BASE_DIM,
     {"decoder_base_dim", WEFT_FIELD_I64, AT(decoder_base_dim), "=base_dim", 1, 4096,
      .help = "width of the decoder's first level; default: base_dim"},
-    {"z_dim", WEFT_FIELD_I64, AT(z_dim), "16", 1, MAX_Z, .help = "latent channels"},
-    {"dim_mult", WEFT_FIELD_I64S, AT(dim_mult), "[1, 2, 4, 4]", 1, 1024,
-     .capacity = MAX_LEVELS, .count = AT(levels),
-     .help = "width of each level over base_dim; all levels but the last halve rows and columns"},
-    {"num_res_blocks", WEFT_FIELD_I64, AT(res_blocks), "2", 1, 64,
-     .help = "residual blocks per level"},
-    {"attn_scales", WEFT_FIELD_F64S, AT(attn_scales), "[]",
-     .capacity = MAX_LEVELS, .count = AT(attn_scale_count),
-     .help = "scales (1, 0.5, ...) with attention after their blocks"},
-    {"temperal_downsample", WEFT_FIELD_BOOLS, AT(temporal_downsample), "[false, true, true]",
-     .capacity = MAX_LEVELS, .length = borders, .help = "levels that also halve the frames"},
-    {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
-    WEFT_STATISTICS_FIELDS(AT(latents), channels),
+    FIELDS_OF_BOTH,
     {"is_residual", WEFT_FIELD_BOOL, AT(residual), "false",
      .help = "Wan 2.2: each level has an averaging shortcut"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 768,
@@ -553,6 +569,22 @@ static const weft_named_config sizes[] = {
      "0.5726, 1.2042, 0.5458, 1.6887, 0.3971, 1.06, 0.3943, 0.5537, 0.5444, 0.4089, "
      "0.7468, 0.7744"
      "]}"},
+    {NULL, NULL},
+};
+
+static const weft_field qwen_fields[] = {
+    BASE_DIM,
+    FIELDS_OF_BOTH,
+    {"input_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 768,
+     .help = "channels of the image"},
+};
+
+static const weft_named_config qwen_sizes[] = {
+    {"qwen-image-vae",
+     "{\"latents_mean\": [-0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508, "
+     "0.4134, -0.0715, 0.5517, -0.3632, -0.1922, -0.9497, 0.2503, -0.2921], \"latents_std\": ["
+     "2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743, 3.2687, 2.1526, 2.8652, "
+     "1.5579, 1.6382, 1.1253, 2.8251, 1.916]}"},
     {NULL, NULL},
 };
 
@@ -613,15 +645,23 @@ static const weft_key_mapping mappings[] = {
      sizeof original22 / sizeof *original22},
 };
 
+#define NETWORK                                                                                    \
+    .role = WEFT_ROLE_AUTOENCODER, .scope = "vae", .stem = "diffusion_pytorch_model",              \
+    .library = "diffusers", .config_bytes = sizeof(wan_vae), .check = check,                       \
+    .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape,               \
+    .build = build, .clamps = true, .grid = grid, .statistics = AT(latents),                       \
+    .tile = {{0, 256, 256}, {0, 192, 192}}, .begin = begin,                                        \
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings
 const weft_family weft_family_wan_vae = {
-    .class_name = "AutoencoderKLWan", .role = WEFT_ROLE_AUTOENCODER,
-    .scope = "vae", .stem = "diffusion_pytorch_model", .library = "diffusers",
-    .marks = {"z_dim", "dim_mult"},
-    .config_bytes = sizeof(wan_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
-    .check = check, .sizes = sizes,
-    .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .clamps = true, .grid = grid, .statistics = AT(latents),
-    .tile = {{0, 256, 256}, {0, 192, 192}}, .begin = begin,
-    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
+    .class_name = "AutoencoderKLWan", NETWORK,
+    .marks = {"z_dim", "dim_mult"}, .sizes = sizes,
+    .field = fields, .fields = sizeof fields / sizeof *fields,
+};
+
+/* Wan 2.1's network, for images: other names of fields. */
+const weft_family weft_family_qwen_image_vae = {
+    .class_name = "AutoencoderKLQwenImage", NETWORK,
+    .sizes = qwen_sizes,
+    .field = qwen_fields, .fields = sizeof qwen_fields / sizeof *qwen_fields,
 };
 /* clang-format on */
