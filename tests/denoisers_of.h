@@ -62,6 +62,10 @@ static const example denoisers_of[] = {
      "\"num_single_layers\":2,\"joint_attention_dim\":5,\"pooled_projection_dim\":3,"
      "\"guidance_embeds\":true,\"axes_dims_rope\":[2,2,2]}",
      {2, 1, 4, 8, 4}, 4, 4, false},
+    {"{\"_class_name\":\"QwenImageTransformer2DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":2,\"num_layers\":3,"
+     "\"joint_attention_dim\":5,\"axes_dims_rope\":[2,2,2]}",
+     {2, 1, 4, 8, 4, .present_ports = GIVEN(TEXT_MASK)}, 3, 3, false},
 };
 /* clang-format on */
 enum { DENOISERS_OF = sizeof denoisers_of / sizeof *denoisers_of };

@@ -20,9 +20,11 @@
     COLUMNS("*attn*.add_k_proj", axis),                          \
     COLUMNS("*attn*.add_v_proj", axis),                          \
     COLUMNS("*ff*.net.0.proj", axis),                            \
+    COLUMNS("*mlp.net.0.proj", axis),                            \
     ROWS("*attn*.to_out.0", axis, __VA_ARGS__),                       \
     ROWS("*attn*.to_add_out", axis, __VA_ARGS__),                     \
-    ROWS("*ff*.net.2", axis, __VA_ARGS__)
+    ROWS("*ff*.net.2", axis, __VA_ARGS__),                            \
+    ROWS("*mlp.net.2", axis, __VA_ARGS__)
 /* Norms of q and k over all heads: with split weights, the norm needs a sum over ranks. */
 #define NORMS(axis)                                              \
     {"*attn*.norm_q.weight",        axis, {WEFT_S, 0}},          \

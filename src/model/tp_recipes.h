@@ -1,6 +1,6 @@
 /* Sharding recipes for transformer blocks with the names of diffusers: to_q, to_k, to_v, to_out.0;
- * for a second stream add_q_proj, add_k_proj, add_v_proj, to_add_out; feed-forwards ff.net and
- * ff_context.net. The lists are in model/tp_recipes.c. */
+ * for a second stream add_q_proj, add_k_proj, add_v_proj, to_add_out; feed-forwards ff.net,
+ * ff_context.net, img_mlp.net and txt_mlp.net. The lists are in model/tp_recipes.c. */
 #ifndef WEFT_MODEL_TP_RECIPES_H
 #define WEFT_MODEL_TP_RECIPES_H
 

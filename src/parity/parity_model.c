@@ -8,6 +8,7 @@
 #include "graph/dump.h"
 #include "kernel/ref/table.h"
 #include "model/key_mapping.h"
+#include "parity/parity_images.h"
 #include "parity/parity_skips.h"
 
 #include <math.h>
@@ -31,16 +32,16 @@ void weft_parity_turn(const float *from, const int64_t bctyx[5], bool from_golde
             }
 }
 
-/* Converts golden tokens of side x side latents (B, T Y X, C py px) to weft's layout (B,T,Y py,X
- * px,C). */
+/* Converts golden tokens of side x side latents (..., T Y X, C py px) to weft's layout
+ * (...,T,Y py,X px,C). */
 static void unpack(const float *from, const weft_stored_tensor *t, const weft_model_size *size,
                    int64_t side, float *to)
 {
     const int64_t rows = size->height / side, columns = size->width / side,
-                  channels = t->dim[2] / (side * side);
+                  all = t->dim[t->rank - 1], channels = all / (side * side);
     for (int64_t i = 0; i < t->count; i++) {
         const int64_t px = i % side, py = i / side % side, c = i / (side * side) % channels,
-                      token = i / t->dim[2], x = token % columns, y = token / columns % rows,
+                      token = i / all, x = token % columns, y = token / columns % rows,
                       frame = token / (columns * rows);
         to[((frame * size->height + y * side + py) * size->width + x * side + px) * channels + c] =
             from[i];
@@ -74,7 +75,7 @@ weft_status weft_parity_load(const parity *p, const char *name, weft_parity_form
         return weft_no_memory("%s: \"%s\"", p->file, name);
     }
     weft_tensor_to_f32(t, raw);
-    if (form == WEFT_PARITY_PACKED && t->rank == 3 && side_of(p) > 1 && p->size.width > 0) {
+    if (form == WEFT_PARITY_PACKED && t->rank >= 3 && side_of(p) > 1 && p->size.width > 0) {
         unpack(raw, t, &p->size, side_of(p), actual);
         weft_free(raw);
         raw = actual;
@@ -583,6 +584,12 @@ static weft_status find_video_size(const parity *p, const weft_port_row *row,
                                    const weft_stored_tensor *t, weft_model_size *size)
 {
     size->batch = t->dim[0];
+    weft_parity_images images;
+    WEFT_TRY(weft_parity_read_images(p, &images));
+    if (row->form == WEFT_VIDEO_PACKED && images.count) {
+        weft_parity_size_images(&images, side_of(p), size);
+        return WEFT_OK;
+    }
     const weft_stored_tensor *ids = weft_tensors_find(p->golden, "in.img_ids");
     if (row->form == WEFT_VIDEO_PACKED && ids)
         return find_image_size(p, ids, t->rank == 3 ? t->dim[1] : 0, size);
@@ -631,7 +638,7 @@ static weft_status find_size(parity *p)
                                   "the tensor has %d dimension; at least 2 are needed", t->rank);
             size->batch = t->dim[0];
             size->text = t->dim[row->port == WEFT_PORT_TOKENS ? 1 : t->rank - 2];
-        } else if (row->port == WEFT_PORT_TIMESTEP) {
+        } else if (row->port == WEFT_PORT_TIMESTEP && size->times < 2) {
             size->times = t->rank > 1 ? t->count / t->dim[0] : 1;
         } else if (row->port == WEFT_PORT_TEXT_LAYERS) {
             size->layers = t->dim[0];
@@ -650,7 +657,11 @@ static weft_status fill_ports(parity *p)
     const weft_family *f = p->model.family;
     for (int i = 0; i < f->ports; i++) {
         const char *name = weft_port_name(f->port[i].port);
-        if (!f->port[i].output && weft_program_input(p->program, name))
+        weft_tensor *to = f->port[i].output ? NULL : weft_program_input(p->program, name);
+        bool filled = false;
+        if (to)
+            WEFT_TRY(weft_parity_fill_images(p, &f->port[i], to, &filled));
+        if (to && !filled)
             WEFT_TRY(fill_input(p, name, f->port[i].reference, weft_parity_form_of(&f->port[i]),
                                 f->port[i].unit));
     }

@@ -6,6 +6,7 @@
 #include "diffusion/process.h"
 #include "exec/execute.h"
 #include "graph/builder_helpers.h"
+#include "parity/parity_images.h"
 #include "parity/parity_model.h"
 #include "train/graph/optimizer.h"
 #include "transform/numeric/trainable.h"
@@ -121,15 +122,23 @@ static weft_status find_size(training *t, const weft_port_row *latents)
     const weft_parity *p = t->p;
     const weft_family *f = p->model.family;
     const weft_stored_tensor *data;
+    weft_parity_images images;
     WEFT_TRY(weft_parity_need(p, "data", &data));
-    if (data->rank != 5 || latents->form == WEFT_VIDEO_PACKED)
+    WEFT_TRY(weft_parity_read_images(p, &images));
+    const bool packed = latents->form == WEFT_VIDEO_PACKED,
+               image = packed && images.count == 1 && data->rank == 3;
+    if (!image && (data->rank != 5 || packed))
         return weft_error(
             WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = "data", WEFT_NUMBER(data->rank)),
             "the tensor has %d dimensions; a %s needs 5", data->rank, weft_model_class(&p->model));
-    *size = (weft_model_size){.batch = t->batch,
-                              .frames = data->dim[latents->form == WEFT_VIDEO_BTCYX ? 1 : 2],
-                              .height = data->dim[3],
-                              .width = data->dim[4]};
+    *size = (weft_model_size){.batch = t->batch};
+    if (image) {
+        weft_parity_size_images(&images, weft_model_grid(&p->model).factor[1], size);
+    } else {
+        size->frames = data->dim[latents->form == WEFT_VIDEO_BTCYX ? 1 : 2];
+        size->height = data->dim[3];
+        size->width = data->dim[4];
+    }
     for (int i = 0; i < f->ports; i++) {
         const weft_port_row *row = &f->port[i];
         const weft_stored_tensor *s = is_conditioning(row) ? samples_of(p, row) : NULL;
@@ -142,6 +151,7 @@ static weft_status find_size(training *t, const weft_port_row *latents)
         if (s && s->rank == 3 && row->port == WEFT_PORT_IMAGE)
             size->image = s->dim[1];
     }
+    t->p->size = *size;
     return WEFT_OK;
 }
 
@@ -494,8 +504,8 @@ static weft_status train(training *t, double worst[3])
     WEFT_TRY(read_optimizer(t));
     WEFT_TRY(weft_json_get_i64(p->json, "batch", p->config_file, &t->batch));
     t->steps = (int64_t)json_array_size(json_object_get(p->json, "losses"));
-    WEFT_TRY(load_series(t, latents));
     WEFT_TRY(find_size(t, latents));
+    WEFT_TRY(load_series(t, latents));
     const weft_value loss = build(t, p->graph);
     WEFT_TRY(weft_graph_check(p->graph));
     weft_output(p->graph, "objective", loss);

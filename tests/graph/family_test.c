@@ -154,6 +154,15 @@ static const setup families[] = {
      "\"num_single_layers\":1,\"joint_attention_dim\":5,\"pooled_projection_dim\":3,"
      "\"guidance_embeds\":true,\"axes_dims_rope\":[2,2,2]}",
      {2, 1, 4, 8, 4}},
+    {"{\"_class_name\":\"QwenImageTransformer2DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":2,\"num_layers\":2,"
+     "\"joint_attention_dim\":5,\"axes_dims_rope\":[2,2,2]}",
+     {2, 1, 4, 8, 4, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"QwenImageTransformer2DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":2,\"num_layers\":1,"
+     "\"joint_attention_dim\":5,\"axes_dims_rope\":[2,2,2],\"zero_cond_t\":true,"
+     "\"use_additional_t_cond\":true}",
+     {2, 1, 2, 16, 4, .times = 8, .present_ports = GIVEN(POSITIONS)}},
     {"{\"_class_name\":\"WeftIdentityEncoder\",\"in_channels\":2,\"text_dim\":5,"
      "\"num_tokens\":3,\"dim\":8,\"num_heads\":2,\"num_layers\":2,\"ffn_dim\":6}",
      {2, 1, 3, 4, 0}},
@@ -370,7 +379,7 @@ static void count_split(const setup *s, const char *axes, int split[10])
         const weft_shape shape = weft_value_get(all, weft_graph_find(all, own->name))->shape;
         for (int k = 0; k < 10; k++) {
             const size_t name = strlen(own->name), end = strlen(tensor_parallel[k].name);
-            if (!strstr(own->name, "blocks.") || !strstr(own->name, k < 8 ? "attn" : "ff") ||
+            if (!strstr(own->name, "blocks.") || !strstr(own->name, k < 8 ? "attn" : ".net.") ||
                 name < end || strcmp(own->name + name - end, tensor_parallel[k].name) != 0)
                 continue;
             const int d = tensor_parallel[k].dim;

@@ -53,7 +53,7 @@ Test(sizes, published)
         {"hunyuan-dit-1.2", 1499952032},    {"uvit-h", 500832016},
         {"ltx-video-0.9.1-vae", 934976434}, {"ltx-video-0.9.5-vae", 1246913522},
         {"allegro-vae", 174955751},         {"chronoedit-14b", 16394878784},
-        {"qwen-image-vae", 126892531},
+        {"qwen-image-vae", 126892531},      {"qwen-image", 20430401088},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         weft_model model;
@@ -128,6 +128,8 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"OpenSoraT2V_v1_3\",\"sparse_n\":8,\"sparse1d\":false}",
         "{\"_class_name\":\"FluxTransformer2DModel\",\"guidance_embeds\":true,"
         "\"out_channels\":32}",
+        "{\"_class_name\":\"QwenImageTransformer2DModel\",\"zero_cond_t\":true,"
+        "\"patch_size\":4}",
         "{\"_class_name\":\"UNet2DConditionModel\",\"down_block_types\":[\"DownBlock2D\"],"
         "\"up_block_types\":[\"CrossAttnUpBlock2D\"],\"block_out_channels\":[64]}",
     };

@@ -59,7 +59,8 @@ static weft_value embed_condition(weft_graph *g, const flux *c, const weft_ports
 
 static weft_value forward(weft_graph *g, const flux *c, const weft_ports *in)
 {
-    const weft_mmdit blocks = {c->heads, c->head_dim, 4 * width_of(c)};
+    const weft_mmdit blocks = {
+        .heads = c->heads, .head_dim = c->head_dim, .inner = 4 * width_of(c)};
     const int64_t side = patch_of(c), patch[3] = {1, side, side};
     const weft_value latents = in->at[WEFT_PORT_LATENTS];
     int64_t size[3];
@@ -79,10 +80,8 @@ static weft_value forward(weft_graph *g, const flux *c, const weft_ports *in)
     const weft_value temb = embed_condition(g, c, in);
     weft_mmdit_stream stream[2] = {{.temb_bc = temb}, {.temb_bc = temb, .text = true}};
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &rope_attr, stream[0].rope);
-    weft_value x = weft_reshape(g, weft_nn_fold(g, latents, patch),
-                                WEFT_SHAPE(weft_dim(g, latents, 0), rope_attr.len, c->in_channels));
-    x = weft_nn_channels_last(g, x, side * side); /* inverse order: channels slowest */
-    stream[0].x = weft_nn_linear(g, "x_embedder", x, width_of(c), WEFT_LINEAR_XAVIER);
+    stream[0].x = weft_nn_linear(g, "x_embedder", weft_mmdit_pack(g, latents, side), width_of(c),
+                                 WEFT_LINEAR_XAVIER);
     stream[1].x = weft_nn_linear(g, "context_embedder", in->at[WEFT_PORT_TEXT], width_of(c),
                                  WEFT_LINEAR_XAVIER);
     for (int64_t i = 0; i < c->layers; i++) {
@@ -95,8 +94,8 @@ static weft_value forward(weft_graph *g, const flux *c, const weft_ports *in)
         weft_mmdit_single(g, &blocks, stream, 2, WEFT_NONE);
         weft_graph_pop(g);
     }
-    x = weft_mmdit_last(g, &blocks, stream[0].x, temb, out_of(c));
-    return weft_nn_unpatch(g, weft_nn_channels_last(g, x, out_of(c) / (side * side)), size, patch);
+    return weft_mmdit_unpack(g, weft_mmdit_last(g, &blocks, stream[0].x, temb, out_of(c)), size,
+                             side);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */

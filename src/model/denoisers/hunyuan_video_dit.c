@@ -195,7 +195,7 @@ static int video_streams(weft_graph *g, const hunyuan *c, weft_value x, const in
     int count = 0;
     for (int64_t first = 0; first < size[0]; count++) {
         const int64_t frames = apart && first == 0 ? 1 : size[0] - first;
-        stream[count].text = false;
+        stream[count].text = stream[count].last = false;
         stream[count].temb_bc = apart && first == 0 ? image_bc : temb_bc;
         stream[count].x =
             frames == size[0] ? x : weft_slice(g, x, 1, first * frame, frames * frame);
@@ -207,7 +207,7 @@ static int video_streams(weft_graph *g, const hunyuan *c, weft_value x, const in
 
 static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
 {
-    const weft_mmdit blocks = {c->heads, c->head_dim, inner_of(c)};
+    const weft_mmdit blocks = {.heads = c->heads, .head_dim = c->head_dim, .inner = inner_of(c)};
     const int64_t patch[3] = {c->patch_t, c->patch, c->patch};
     int64_t size[3];
     weft_mmdit_stream stream[WEFT_MMDIT_STREAMS];
@@ -229,6 +229,7 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
     stream[videos].x = text;
     stream[videos].temb_bc = temb_bc;
     stream[videos].text = true;
+    stream[videos].last = false;
     const weft_value bias = key_bias(g, mask_bl, size[0] * size[1] * size[2]);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);

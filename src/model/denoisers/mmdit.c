@@ -9,11 +9,40 @@ static int64_t width_of(const weft_mmdit *c)
     return c->heads * c->head_dim;
 }
 
+static const weft_mmdit_names usual = {
+    {"norm1", "norm1_context"}, "linear", {"ff.net", "ff_context.net"}};
+
+static const weft_mmdit_names *names_of(const weft_mmdit *c)
+{
+    return c->names ? c->names : &usual;
+}
+
+weft_value weft_mmdit_pack(weft_graph *g, weft_value latents, int64_t side)
+{
+    const int64_t patch[3] = {1, side, side}, batch = weft_dim(g, latents, 0);
+    const int64_t channels = weft_dim(g, latents, 4) * side * side;
+    const weft_value x =
+        weft_reshape(g, weft_nn_fold(g, latents, patch), WEFT_SHAPE(batch, -1, channels));
+    return weft_nn_channels_last(g, x, side * side); /* inverse order: channels slowest */
+}
+
+weft_value weft_mmdit_unpack(weft_graph *g, weft_value x_bsc, const int64_t size[3], int64_t side)
+{
+    const int64_t patch[3] = {1, side, side}, channels = weft_dim(g, x_bsc, 2) / (side * side);
+    return weft_nn_unpatch(g, weft_nn_channels_last(g, x_bsc, channels), size, patch);
+}
+
 weft_value weft_mmdit_modulation(weft_graph *g, const weft_nn_layer *layer, weft_value temb_bc,
                                  int64_t rows)
 {
     const weft_value mod = weft_nn_linear_by(g, layer, weft_unary(g, WEFT_OP_SILU, temb_bc));
-    return weft_reshape(g, mod, WEFT_SHAPE(weft_dim(g, mod, 0), rows, weft_dim(g, mod, 1) / rows));
+    if (!weft_value_ok(mod))
+        return mod;
+    weft_shape shape = weft_value_get(g, mod)->shape;
+    const int last = shape.rank++ - 1;
+    shape.dim[last + 1] = shape.dim[last] / rows;
+    shape.dim[last] = rows;
+    return weft_reshape(g, mod, shape);
 }
 
 /* q, k, v of one stream, (B,S,H,D) each. */
@@ -26,7 +55,7 @@ static void project(weft_graph *g, const weft_mmdit *c, const weft_nn_layer laye
         if (i == 2)
             return;
         qkv[i] = weft_nn_rms_norm_by(g, &norm[i], qkv[i], eps);
-        if (!s->text)
+        if (!s->text || c->text_rope)
             qkv[i] = weft_nn_rope(g, qkv[i], s->rope, false);
     }
 }
@@ -37,6 +66,14 @@ static void attend(weft_graph *g, int count, weft_value qkv[3][WEFT_MMDIT_STREAM
     weft_nn_attend_jointly(g, count, qkv[0], qkv[1], qkv[2], bias, h);
     for (int s = 0; s < count; s++)
         h[s] = weft_nn_join_heads(g, h[s]);
+}
+
+/* x, with a gradient of zero to `unused`. In the reference, one attention has the queries of all
+ * streams, so parameters of unused queries have a gradient of zero, and AdamW decays them. Without
+ * a gradient they would stay. */
+static weft_value with_no_effect(weft_graph *g, weft_value x_bshd, weft_value unused_bshd)
+{
+    return weft_add(g, x_bshd, weft_affine(g, weft_sum(g, unused_bshd, 1u << 1), 0, 0));
 }
 
 /* Layers of a double block for one kind of stream. */
@@ -50,10 +87,11 @@ static side side_of(weft_graph *g, const weft_mmdit *c, bool text)
         {"to_q", "to_k", "to_v", "norm_q", "norm_k", "to_out.0"},
         {"add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k", "to_add_out"},
     };
+    const weft_mmdit_names *own = names_of(c);
     const int64_t width = width_of(c), inner = c->inner;
     side l;
-    weft_graph_push(g, text ? "norm1_context" : "norm1");
-    l.modulation = weft_nn_linear_of(g, "linear", width, 6 * width, true, WEFT_LINEAR_XAVIER);
+    weft_graph_push(g, "%s", own->modulation[text]);
+    l.modulation = weft_nn_linear_of(g, own->layer, width, 6 * width, true, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
     weft_graph_push(g, "attn");
     for (int i = 0; i < 3; i++)
@@ -62,7 +100,7 @@ static side side_of(weft_graph *g, const weft_mmdit *c, bool text)
         l.norm[i] = weft_nn_norm_of(g, names[text][3 + i], c->head_dim, false);
     l.out = weft_nn_linear_of(g, names[text][5], width, width, true, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
-    weft_graph_push(g, text ? "ff_context.net" : "ff.net");
+    weft_graph_push(g, "%s", own->ff[text]);
     l.ff[0] = weft_nn_linear_of(g, "0.proj", width, inner, true, WEFT_LINEAR_XAVIER);
     l.ff[1] = weft_nn_linear_of(g, "2", inner, width, true, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
@@ -76,7 +114,7 @@ void weft_mmdit_double(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
     const side of[2] = {side_of(g, c, false), side_of(g, c, true)};
     weft_value mod[WEFT_MMDIT_STREAMS], h[WEFT_MMDIT_STREAMS], qkv[3][WEFT_MMDIT_STREAMS], one[3];
     for (int s = 0; s < count; s++) {
-        weft_graph_push(g, stream[s].text ? "norm1_context" : "norm1");
+        weft_graph_push(g, "%s", names_of(c)->modulation[stream[s].text]);
         mod[s] = weft_mmdit_modulation(g, &of[stream[s].text].modulation, stream[s].temb_bc, ROWS);
         h[s] = weft_nn_modulate(g, weft_nn_plain_norm(g, stream[s].x, eps),
                                 weft_nn_row(g, mod[s], SCALE1), weft_nn_row(g, mod[s], SHIFT1));
@@ -88,6 +126,8 @@ void weft_mmdit_double(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
         project(g, c, l->qkv, l->norm, &stream[s], h[s], one);
         for (int i = 0; i < 3; i++)
             qkv[i][s] = one[i];
+        if (stream[s].last)
+            qkv[0][0] = with_no_effect(g, qkv[0][0], one[0]);
     }
     attend(g, count, qkv, bias, h);
     for (int s = 0; s < count; s++)
@@ -99,7 +139,7 @@ void weft_mmdit_double(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
         weft_value y =
             weft_nn_modulate(g, weft_nn_plain_norm(g, x, eps), weft_nn_row(g, mod[s], SCALE2),
                              weft_nn_row(g, mod[s], SHIFT2));
-        weft_graph_push(g, stream[s].text ? "ff_context.net" : "ff.net");
+        weft_graph_push(g, "%s", names_of(c)->ff[stream[s].text]);
         y = weft_nn_linear_by(g, &l->ff[1], weft_gelu_tanh(g, weft_nn_linear_by(g, &l->ff[0], y)));
         weft_graph_pop(g);
         stream[s].x = weft_nn_gated_add(g, x, y, weft_nn_row(g, mod[s], GATE2));

@@ -1,5 +1,6 @@
-/* Blocks of multimodal diffusion transformers (Esser et al. 2024), as in HunyuanVideo and Flux,
- * with diffusers' names. Streams of tokens stay separate: only keys and values are joined.
+/* Blocks of multimodal diffusion transformers (Esser et al. 2024), as in HunyuanVideo, Flux and
+ * Qwen-Image, with diffusers' names. Streams of tokens stay separate: only keys and values are
+ * joined.
  *
  *   double: each stream has the layers of its kind, video or text, then a feed-forward
  *   single: the same layers for all streams, attention parallel to the feed-forward
@@ -13,14 +14,23 @@
 #define WEFT_MMDIT_EPS 1e-6
 enum { WEFT_MMDIT_TIME = 256, WEFT_MMDIT_STREAMS = 3 }; /* sinusoid width; maximum streams */
 
+/* Names of a double block's layers of video and text outside attention. */
+typedef struct weft_mmdit_names {
+    const char *modulation[2], *layer; /* scopes, and the layer in a scope */
+    const char *ff[2];
+} weft_mmdit_names;
+
 typedef struct weft_mmdit {
     int64_t heads, head_dim, inner; /* inner: feed-forward width */
+    const weft_mmdit_names *names;  /* NULL: norm1.linear and ff.net, with _context for text */
+    bool text_rope;                 /* the text has rotary positions, too */
 } weft_mmdit;
 
 typedef struct weft_mmdit_stream {
-    weft_value x, temb_bc; /* x (B,S,C): input and output of a block */
+    weft_value x, temb_bc; /* x (B,S,C): input and output of a block; temb (B,C) or (B,S,C) */
     bool text;
-    weft_value rope[WEFT_MAX_OUTPUTS]; /* streams other than text */
+    bool last;                         /* the block's output is not used */
+    weft_value rope[WEFT_MAX_OUTPUTS]; /* streams other than text, or all */
 } weft_mmdit_stream;
 
 /* Runs one block on all streams. `bias` of the joined keys, in the order of the streams, or
@@ -29,7 +39,11 @@ void weft_mmdit_double(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
                        weft_value bias);
 void weft_mmdit_single(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *stream, int count,
                        weft_value bias);
-/* Modulation: silu, then a layer from C to rows C: (B,C) -> (B,rows,C). */
+/* Latents (B,T,Y,X,C) to tokens (B,S,C side side) of side x side latents, channels slowest, and
+ * back for a grid of tokens. */
+weft_value weft_mmdit_pack(weft_graph *g, weft_value latents, int64_t side);
+weft_value weft_mmdit_unpack(weft_graph *g, weft_value x_bsc, const int64_t size[3], int64_t side);
+/* Modulation: silu, then a layer from C to rows C: (B,C) -> (B,rows,C), (B,S,C) -> (B,S,rows,C). */
 weft_value weft_mmdit_modulation(weft_graph *g, const weft_nn_layer *layer, weft_value temb_bc,
                                  int64_t rows);
 /* "norm_out" and "proj_out": (B,S,C) -> (B,S,out) */
