@@ -1,6 +1,7 @@
 #include "curate/curate_plan.h"
 
 #include "base/fs.h"
+#include "base/hex.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "curate/analyse.h"
@@ -65,7 +66,8 @@ static void make_id(const char *name, char id[64])
     size_t n = 0;
     for (; n < stem && n < 40; n++)
         id[n] = isalnum((unsigned char)base[n]) && (unsigned char)base[n] < 128 ? base[n] : '_';
-    snprintf(id + n, 64 - n, "-%016llx", (unsigned long long)XXH3_64bits(name, strlen(name)));
+    id[n++] = '-';
+    weft_hex_print(XXH3_64bits(name, strlen(name)), id + n);
 }
 
 static weft_status add_source(weft_curate_plan *p, const char *name)

@@ -2,13 +2,13 @@
  * bucket. The state of a loader is the number of samples taken from each bucket. */
 #include "data/loader_order.h"
 
+#include "base/hex.h"
 #include "base/rng.h"
 #include "data/loader_decode.h"
 #include "data/loader_internal.h"
 #include "data/loader_items.h"
 #include "data/sample_order.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static uint64_t id_of(const void *dataset, int64_t sample)
@@ -91,8 +91,8 @@ weft_status weft_loader_peek(weft_loader *l, int64_t batches_ahead, int *bucket,
 json_t *weft_loader_state(const weft_loader *l)
 {
     json_t *taken = json_array();
-    char fingerprint[32];
-    snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, l->fingerprint);
+    char fingerprint[WEFT_HEX_BYTES];
+    weft_hex_print(l->fingerprint, fingerprint);
     for (int i = 0; i < l->queues; i++)
         json_array_append_new(taken, json_integer(l->position.returned[i]));
     return json_pack("{s:I, s:I, s:s, s:o}", "step", (json_int_t)l->position.next_step, "seed",
@@ -103,13 +103,13 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
 {
     int64_t step, seed;
     const char *fingerprint;
-    char own[32], old[32];
+    char own[WEFT_HEX_BYTES], old[WEFT_HEX_BYTES];
     const json_t *taken = json_object_get(state, "taken");
     WEFT_TRY(weft_json_get_i64(state, "step", where, &step));
     WEFT_TRY(weft_json_get_i64(state, "seed", where, &seed));
     WEFT_TRY(weft_json_get_string(state, "samples", where, &fingerprint));
-    snprintf(own, sizeof own, "%016" PRIx64, l->fingerprint);
-    snprintf(old, sizeof old, "%016" PRIx64, l->listed);
+    weft_hex_print(l->fingerprint, own);
+    weft_hex_print(l->listed, old);
     if (seed != l->config.seed || (strcmp(fingerprint, own) && strcmp(fingerprint, old)) ||
         (int)json_array_size(taken) != l->queues || step < 0)
         return weft_error(WEFT_MSG_DATA_CHANGED, WEFT_AT(.file = where),

@@ -1,6 +1,7 @@
 #include "data/shard_write.h"
 
 #include "base/fs.h"
+#include "base/hex.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/place.h"
@@ -470,15 +471,14 @@ static weft_status read_notes(job *j)
 static weft_status is_own(job *j, const char *file, const json_t *note, bool *own)
 {
     weft_storage_facts facts;
-    char hex[32];
+    char hex[WEFT_HEX_BYTES];
     *own = is_begun(note);
     WEFT_TRY(weft_storage_facts_of(j->out, file, &facts));
     if (*own || !note || facts.bytes != json_integer_value(json_object_get(note, "bytes")))
         return WEFT_OK;
     uint64_t sum;
     WEFT_TRY(weft_storage_sum(j->out, file, &sum));
-    snprintf(hex, sizeof hex, "%016" PRIx64, sum);
-    *own = !strcmp(hex, json_string_value(json_object_get(note, "xxh3")));
+    *own = !strcmp(weft_hex_print(sum, hex), json_string_value(json_object_get(note, "xxh3")));
     return WEFT_OK;
 }
 
@@ -487,8 +487,8 @@ static json_t *unchanged_entry(job *j, const char *file, uint64_t plan)
 {
     json_t *note = json_object_get(j->notes, file);
     weft_storage_facts facts;
-    char text[32];
-    snprintf(text, sizeof text, "%016" PRIx64, plan);
+    char text[WEFT_HEX_BYTES];
+    weft_hex_print(plan, text);
     const char *have = json_string_value(json_object_get(note, "plan"));
     const bool unchanged = have && !strcmp(have, text) &&
                            weft_storage_facts_of(j->out, file, &facts) == WEFT_OK &&
@@ -556,7 +556,7 @@ static weft_status write_tar(job *j, const char *file, const char *note, uint64_
     shard_counts counts = {0};
     int64_t bytes;
     uint64_t hash;
-    char hex[32], plan_hex[32];
+    char hex[WEFT_HEX_BYTES], plan_hex[WEFT_HEX_BYTES];
     weft_status_code status = WEFT_OK;
     const size_t dropped_before = json_array_size(j->dropped);
     WEFT_TRY(check_path(j, file));
@@ -568,8 +568,8 @@ static weft_status write_tar(job *j, const char *file, const char *note, uint64_
     WEFT_TRY(weft_shard_file_create(j->out, file, &shard));
     WEFT_GO(fill_shard(j, shard, from, to, &counts, progress));
     WEFT_GO(weft_shard_file_finish(shard, &hash, &bytes));
-    snprintf(hex, sizeof hex, "%016" PRIx64, hash);
-    snprintf(plan_hex, sizeof plan_hex, "%016" PRIx64, plan);
+    weft_hex_print(hash, hex);
+    weft_hex_print(plan, plan_hex);
     json_t *dropped = json_array();
     for (size_t i = dropped_before; i < json_array_size(j->dropped); i++)
         json_array_append(dropped, json_array_get(j->dropped, i));

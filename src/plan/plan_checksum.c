@@ -1,5 +1,6 @@
 #include "plan/plan_checksum.h"
 
+#include "base/hex.h"
 #include "plan/id_hash.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@ static weft_status hash_of(const json_t *plan, char text[20])
         copy ? json_dumps(copy, JSON_SORT_KEYS | JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(copy);
     WEFT_TRY(WEFT_ALLOCATED(line, "a plan's id"));
-    weft_id_print(weft_id_mix(WEFT_ID_BEGIN, line, strlen(line)), text);
+    weft_hex_print(weft_id_mix(WEFT_ID_BEGIN, line, strlen(line)), text);
     free(line);
     return WEFT_OK;
 }

@@ -1,9 +1,9 @@
 #include "curate/duplicates/phash.h"
 
+#include "base/hex.h"
 #include "video/image.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,27 +108,31 @@ bool weft_phash_same(const weft_phash *a, const weft_phash *b, weft_phash_limits
 void weft_phash_print(const weft_phash *hash, char text[WEFT_PHASH_TEXT])
 {
     for (int w = 0; w < WEFT_PHASH_WORDS; w++)
-        snprintf(text + 16 * w, 17, "%016" PRIx64, hash->word[w]);
-    for (int i = 0; i < WEFT_PHASH_CELLS; i++)
-        snprintf(text + 64 + 4 * i, 5, "%02x%02x", hash->cb[i], hash->cr[i]);
+        weft_hex_print(hash->word[w], text + 16 * w);
+    for (int i = 0; i < WEFT_PHASH_CELLS; i += 4) {
+        uint64_t four = 0;
+        for (int k = i; k < i + 4; k++)
+            four = four << 16 | (uint64_t)hash->cb[k] << 8 | hash->cr[k];
+        weft_hex_print(four, text + 64 + 4 * i);
+    }
 }
 
 bool weft_phash_parse(const char *text, weft_phash *hash)
 {
-    if (!text || strlen(text) != WEFT_PHASH_TEXT - 1 ||
-        strspn(text, "0123456789abcdef") != WEFT_PHASH_TEXT - 1)
+    uint64_t number[WEFT_PHASH_TEXT / 16];
+    if (!text || strlen(text) != WEFT_PHASH_TEXT - 1)
         return false;
-    for (int w = 0; w < WEFT_PHASH_WORDS; w++) {
-        char word[17] = {0};
-        memcpy(word, text + 16 * w, 16);
-        hash->word[w] = strtoull(word, NULL, 16);
+    for (int n = 0; n < WEFT_PHASH_TEXT / 16; n++) {
+        char digits[WEFT_HEX_BYTES] = {0};
+        memcpy(digits, text + 16 * n, 16);
+        if (!weft_hex_parse(digits, &number[n]))
+            return false;
     }
+    memcpy(hash->word, number, sizeof hash->word);
     for (int i = 0; i < WEFT_PHASH_CELLS; i++) {
-        char cell[5] = {0};
-        memcpy(cell, text + 64 + 4 * i, 4);
-        const unsigned long both = strtoul(cell, NULL, 16);
-        hash->cb[i] = (uint8_t)(both >> 8);
-        hash->cr[i] = (uint8_t)(both & 255);
+        const uint64_t four = number[WEFT_PHASH_WORDS + i / 4] >> (48 - 16 * (i % 4));
+        hash->cb[i] = (uint8_t)(four >> 8);
+        hash->cr[i] = (uint8_t)four;
     }
     return true;
 }

@@ -1,5 +1,6 @@
 #include "estimate/training/layout_file.h"
 
+#include "base/hex.h"
 #include "graph/dump.h"
 #include "plan/id_hash.h"
 #include "plan/plan_checksum.h"
@@ -51,7 +52,7 @@ static weft_status run_of(const weft_run *run, const weft_run_models *models, js
             id = weft_id_mix(id, &hash, sizeof hash);
             parameters = own > parameters ? own : parameters;
         }
-    weft_id_print(id, text);
+    weft_hex_print(id, text);
     *json = json_pack("{s:s, s:I, s:s}", "model", model->family->class_name, "parameters",
                       (json_int_t)parameters, "id", text);
     return WEFT_ALLOCATED(*json, "a layout");

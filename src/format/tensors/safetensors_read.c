@@ -2,6 +2,7 @@
 
 #include "base/config.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "format/tensors/gguf.h"
 #include "format/tensors/safetensors_sum.h"
 #include "format/tensors/tensors_internal.h"
@@ -189,7 +190,7 @@ weft_status weft_tensors_verify(const weft_tensors *ts)
         const weft_map *map = &ts->map[i];
         if (weft_gguf_is(map) || weft_pickle_is(map))
             continue;
-        char sum[WEFT_TENSORS_SUM_BYTES + 1];
+        char sum[WEFT_HEX_BYTES];
         uint64_t header = 0;
         memcpy(&header, map->data, 8); /* it was checked when the file was opened */
         const int64_t at = weft_tensors_sum_at(map->data, 8 + (int64_t)header);
@@ -200,7 +201,7 @@ weft_status weft_tensors_verify(const weft_tensors *ts)
         XXH3_64bits_update(state, map->data, (size_t)at);
         XXH3_64bits_update(state, WEFT_TENSORS_NO_SUM, WEFT_TENSORS_SUM_BYTES);
         add_to_sum(state, rest, map->data + map->bytes - rest);
-        snprintf(sum, sizeof sum, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
+        weft_hex_print(XXH3_64bits_digest(state), sum);
         if (memcmp(sum, map->data + at, WEFT_TENSORS_SUM_BYTES) != 0)
             status = weft_error(WEFT_MSG_CHECKSUM_MISMATCH, WEFT_AT(.file = ts->path[i]),
                                 "the checksum of the content is %s, and %.*s was written. Copy the "

@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "format/tensors/safetensors_read.h"
 #include "format/tensors/safetensors_sum.h"
 
@@ -194,8 +195,8 @@ out:
 /* Into its place in the header, which was summed with zeros there. */
 static weft_status write_sum(weft_tensors_writer *w)
 {
-    char sum[WEFT_TENSORS_SUM_BYTES + 1];
-    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)XXH3_64bits_digest(w->sum));
+    char sum[WEFT_HEX_BYTES];
+    weft_hex_print(XXH3_64bits_digest(w->sum), sum);
     if (pwrite(w->file.fd, sum, WEFT_TENSORS_SUM_BYTES, w->sum_at) != WEFT_TENSORS_SUM_BYTES)
         return weft_error_errno(WEFT_AT(.file = w->file.path), "cannot write the checksum");
     return WEFT_OK;

@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "comm/comm_world.h"
 #include "format/tensors/safetensors.h"
 #include "format/tensors/safetensors_read.h"
@@ -78,7 +79,7 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
 
 static weft_status add_model(const weft_generator *p, json_t *to)
 {
-    char model[17], vae[17];
+    char model[WEFT_HEX_BYTES], vae[WEFT_HEX_BYTES];
     WEFT_TRY(weft_model_identity(p->model.folder, model, vae));
     WEFT_TRY(add(to, "model", json_string(model)));
     return add(to, "vae", json_string(vae));
@@ -95,7 +96,7 @@ static weft_status add_files(const weft_generator *p, json_t *to)
                 {"video", g->video},
                 {"mask", g->mask},
                 {"identity", p->options.identity.image}};
-    char hex[17];
+    char hex[WEFT_HEX_BYTES];
     for (int i = 0; i < WEFT_COUNT(file); i++)
         if (file[i].path) {
             WEFT_TRY(weft_file_identity(file[i].path, hex));
@@ -150,11 +151,10 @@ weft_status weft_generator_set_prefix_frames(weft_generator *p, int64_t window, 
 {
     const int64_t bytes = p->options.visual.prefix_frames * p->options.height * p->options.width *
                           3 * (int64_t)sizeof *frames;
-    char hex[17] = "";
+    char hex[WEFT_HEX_BYTES] = "";
     WEFT_TRY(identify(p));
     if (frames)
-        snprintf(hex, sizeof hex, "%016llx",
-                 (unsigned long long)XXH3_64bits(frames, (size_t)bytes));
+        weft_hex_print(XXH3_64bits(frames, (size_t)bytes), hex);
     WEFT_TRY(add(p->identity, "continues", json_pack("[I,s]", (json_int_t)window, hex)));
     return weft_visual_condition_set_prefix(&p->inputs.visual, frames);
 }

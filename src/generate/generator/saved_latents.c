@@ -251,13 +251,7 @@ static weft_status add_file(XXH3_state_t *state, const char *path)
     return WEFT_OK;
 }
 
-static const char *write_hex(const XXH3_state_t *state, char hex[17])
-{
-    snprintf(hex, 17, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
-    return hex;
-}
-
-weft_status weft_folder_identity(const char *folder, char hex[17])
+weft_status weft_folder_identity(const char *folder, char hex[WEFT_HEX_BYTES])
 {
     static const char *const kinds[] = {"json", "safetensors", "gguf", "pt", "pth", "bin", "model"};
     weft_names names = {0};
@@ -276,15 +270,16 @@ weft_status weft_folder_identity(const char *folder, char hex[17])
         weft_free(path);
     }
     weft_names_free(&names);
-    write_hex(&state, hex);
+    weft_hex_print(XXH3_64bits_digest(&state), hex);
     return status;
 }
 
-weft_status weft_model_identity(const char *folder, char model[17], char vae[17])
+weft_status weft_model_identity(const char *folder, char model[WEFT_HEX_BYTES],
+                                char vae[WEFT_HEX_BYTES])
 {
     weft_names names = {0};
     XXH3_state_t state;
-    char hex[17];
+    char hex[WEFT_HEX_BYTES];
     XXH3_64bits_reset(&state);
     weft_status_code status = weft_list_dir(folder, false, &names);
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
@@ -301,15 +296,15 @@ weft_status weft_model_identity(const char *folder, char model[17], char vae[17]
         weft_free(path);
     }
     weft_names_free(&names);
-    write_hex(&state, model);
+    weft_hex_print(XXH3_64bits_digest(&state), model);
     return status;
 }
 
-weft_status weft_file_identity(const char *path, char hex[17])
+weft_status weft_file_identity(const char *path, char hex[WEFT_HEX_BYTES])
 {
     XXH3_state_t state;
     XXH3_64bits_reset(&state);
     WEFT_TRY(weft_hash_file(&state, path));
-    write_hex(&state, hex);
+    weft_hex_print(XXH3_64bits_digest(&state), hex);
     return WEFT_OK;
 }

@@ -14,6 +14,7 @@
 #ifndef WEFT_GENERATE_GENERATOR_SAVED_LATENTS_H
 #define WEFT_GENERATE_GENERATOR_SAVED_LATENTS_H
 
+#include "base/hex.h"
 #include "base/json.h"
 #include "diffusion/sampler.h"
 #include "format/tensors/safetensors.h"
@@ -54,10 +55,11 @@ weft_status weft_saved_latents_compare(const char *path, const json_t *saved, co
 
 /* 16 hex digits that identify a folder's content. Configs and small files are hashed completely; of
  * large files the size, the beginning and samples of the rest, so that tens of GiB are fast. */
-weft_status weft_folder_identity(const char *folder, char hex[17]);
+weft_status weft_folder_identity(const char *folder, char hex[WEFT_HEX_BYTES]);
 /* Identities of a model's vae/ folder, and of its other folders together. */
-weft_status weft_model_identity(const char *folder, char model[17], char vae[17]);
+weft_status weft_model_identity(const char *folder, char model[WEFT_HEX_BYTES],
+                                char vae[WEFT_HEX_BYTES]);
 /* Identity of one file, hashed completely. */
-weft_status weft_file_identity(const char *path, char hex[17]);
+weft_status weft_file_identity(const char *path, char hex[WEFT_HEX_BYTES]);
 
 #endif

@@ -1,6 +1,7 @@
 #include "generate/jobs/decode_jobs.h"
 
 #include "base/fs.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
 #include "generate/generator/decode.h"
@@ -27,7 +28,7 @@ static weft_status check_latents(weft_generation_context *c, int64_t job, const 
                                  const weft_saved_latents *k)
 {
     const weft_video_outputs_item *item = &c->items[job];
-    char vae[17];
+    char vae[WEFT_HEX_BYTES];
     if (!c->model[0])
         WEFT_TRY(weft_model_identity(c->run->model, c->model, vae));
     json_t *is = json_pack("{s:s, s:I, s:I, s:I, s:I, s:f}", "model", c->model, "frames",

@@ -2,6 +2,7 @@
 #ifndef WEFT_GENERATE_JOBS_GENERATION_CONTEXT_H
 #define WEFT_GENERATE_JOBS_GENERATION_CONTEXT_H
 
+#include "base/hex.h"
 #include "generate/jobs/generation_progress.h"
 #include "generate/jobs/generation_run.h"
 #include "generate/jobs/job_files.h"
@@ -24,8 +25,8 @@ typedef struct weft_generation_context {
     weft_generation_team team;
     bool opened; /* the outputs are open on all ranks */
     weft_video_outputs *outputs;
-    char model[17];      /* identity of the model; "": not computed */
-    bool preview_failed; /* warned about a failed preview */
+    char model[WEFT_HEX_BYTES]; /* identity of the model; "": not computed */
+    bool preview_failed;        /* warned about a failed preview */
     weft_generation_progress progress;
 } weft_generation_context;
 

@@ -3,6 +3,7 @@
 #include "plan/cluster/profile_file.h"
 
 #include "base/fs.h"
+#include "base/hex.h"
 #include "plan/id_hash.h"
 
 #include <hwloc.h>
@@ -439,5 +440,5 @@ void weft_cluster_id(const weft_cluster *c, char text[20])
         const double n[] = {s[i].bandwidth, s[i].latency, (double)s[i].parent};
         hash = weft_id_mix(hash, n, sizeof n);
     }
-    weft_id_print(hash, text);
+    weft_hex_print(hash, text);
 }

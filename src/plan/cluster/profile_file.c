@@ -1,9 +1,9 @@
 #include "plan/cluster/profile_file.h"
 
+#include "base/hex.h"
 #include "plan/id_hash.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static json_t *json_of_programs(const weft_rates *rates)
@@ -12,7 +12,7 @@ static json_t *json_of_programs(const weft_rates *rates)
     for (int64_t i = 0; i < rates->programs; i++) {
         const weft_program_rate *r = &rates->program[i];
         char id[20];
-        weft_id_print(r->id, id);
+        weft_hex_print(r->id, id);
         if (json_array_append_new(list, json_pack("{s:s,s:s,s:f}", "program", id, "what", r->what,
                                                   "seconds", r->seconds))) {
             json_decref(list);
@@ -120,7 +120,7 @@ static weft_status read_programs(const json_t *list, const char *path, weft_aren
     const int64_t count = (int64_t)json_array_size(list);
     WEFT_TRY(WEFT_ARENA_NEW(arena, r->program, count + 1, "%s", path));
     for (; r->programs < count; r->programs++) {
-        char where[256], *end;
+        char where[256];
         const char *id, *what;
         weft_program_rate *x = &r->program[r->programs];
         snprintf(where, sizeof where, "%.200s: programs[%" PRId64 "]", path, r->programs);
@@ -128,8 +128,7 @@ static weft_status read_programs(const json_t *list, const char *path, weft_aren
         WEFT_TRY(weft_json_get_string(one, "program", where, &id));
         WEFT_TRY(weft_json_get_string(one, "what", where, &what));
         WEFT_TRY(weft_json_get_f64(one, "seconds", where, &x->seconds));
-        x->id = strtoull(id, &end, 16);
-        if (end == id || *end)
+        if (!weft_hex_parse(id, &x->id))
             return weft_error(WEFT_MSG_PROFILE_INVALID,
                               WEFT_AT(.file = where, .key = "program", .value = id),
                               "\"%.40s\" is not a hexadecimal number of 16 digits", id);

@@ -1,8 +1,8 @@
 #include "plan/ops/model_work.h"
 
+#include "base/hex.h"
 #include "plan/id_hash.h"
 
-#include <stdio.h>
 #include <string.h>
 
 weft_status weft_model_work_clip(const weft_model_work *m, int64_t frames, int64_t height,
@@ -32,7 +32,7 @@ void weft_model_work_id(const weft_model_work *m, char text[20])
                             (double)c->latent_frames};
         hash = weft_op_list_hash(weft_id_mix(hash, n, sizeof n), &c->denoiser);
     }
-    weft_id_print(hash, text);
+    weft_hex_print(hash, text);
 }
 
 weft_state_bytes weft_state_bytes_of(int64_t dtype_bytes)

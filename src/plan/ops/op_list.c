@@ -1,8 +1,8 @@
 #include "plan/ops/op_list.h"
 
+#include "base/hex.h"
 #include "plan/id_hash.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Doubles the capacity when the count is a power of two. The old array remains in the arena. */
@@ -73,5 +73,5 @@ uint64_t weft_op_list_hash(uint64_t hash, const weft_op_list *list)
 
 void weft_op_list_id(const weft_op_list *list, char text[20])
 {
-    weft_id_print(weft_op_list_hash(WEFT_ID_BEGIN, list), text);
+    weft_hex_print(weft_op_list_hash(WEFT_ID_BEGIN, list), text);
 }

@@ -1,6 +1,7 @@
 #include "train/cascade/cascade_trainer.h"
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "estimate/program_estimate.h"
 #include "estimate/training/layout_estimate.h"
@@ -154,8 +155,7 @@ static weft_status stamp(weft_cascade_train *t)
     char *text = config ? weft_json_line(config) : NULL;
     json_decref(config);
     WEFT_TRY(WEFT_ALLOCATED(text, "cascades"));
-    snprintf(t->planning.model, sizeof t->planning.model, "%016llx",
-             (unsigned long long)XXH3_64bits(text, strlen(text)));
+    weft_hex_print(XXH3_64bits(text, strlen(text)), t->planning.model);
     weft_free(text);
     t->planning.stamp = (weft_plans_stamp){t->ranks, t->planning.model,
                                            weft_run_trained(t->s.models)->family->class_name,

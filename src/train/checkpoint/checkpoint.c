@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
 #include "exec/store/shard_files.h"
@@ -48,12 +49,12 @@ struct weft_checkpoints {
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-static weft_status checksum(const char *path, char text[20])
+static weft_status checksum(const char *path, char text[WEFT_HEX_BYTES])
 {
     XXH3_state_t state;
     XXH3_64bits_reset(&state);
     WEFT_TRY(weft_hash_file(&state, path));
-    snprintf(text, 20, "%016llx", (unsigned long long)XXH3_64bits_digest(&state));
+    weft_hex_print(XXH3_64bits_digest(&state), text);
     return WEFT_OK;
 }
 
@@ -71,7 +72,7 @@ static weft_status add_checksums(const char *folder, const char *own, json_t *ch
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         const char *name = names.name[i];
-        char text[20];
+        char text[WEFT_HEX_BYTES];
         if (!strcmp(name, "state.json") || is_note(name) || json_object_get(checksums, name) ||
             (own && !strstr(name, own)))
             continue;
@@ -104,21 +105,21 @@ static void nap(double seconds)
 /* ---- state.json ---------------------------------------------------------------------------- */
 
 /* Checksum of all keys except "self". */
-static weft_status state_checksum(const json_t *state, const char *where, char text[20])
+static weft_status state_checksum(const json_t *state, const char *where, char text[WEFT_HEX_BYTES])
 {
     json_t *rest = json_copy((json_t *)(uintptr_t)state);
     json_object_del(rest, "self");
     char *line = rest ? json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(rest);
     WEFT_TRY(WEFT_ALLOCATED(line, "%s", where));
-    snprintf(text, 20, "%016llx", (unsigned long long)XXH3_64bits(line, strlen(line)));
+    weft_hex_print(XXH3_64bits(line, strlen(line)), text);
     free(line);
     return WEFT_OK;
 }
 
 static weft_status save_state(const char *path, json_t *state)
 {
-    char text[20];
+    char text[WEFT_HEX_BYTES];
     json_object_set_new(state, "format", json_integer(WEFT_CHECKPOINT_FORMAT));
     WEFT_TRY(state_checksum(state, path, text));
     json_object_set_new(state, "self", json_string(text));
@@ -140,7 +141,7 @@ static int64_t step_of(const char *name)
 static weft_status check_state(const json_t *state, int64_t wanted, const char *path)
 {
     int64_t format, step;
-    char text[20];
+    char text[WEFT_HEX_BYTES];
     WEFT_TRY(weft_json_get_i64_or(state, "format", path, 1, &format));
     if (format < 1 || format > WEFT_CHECKPOINT_FORMAT)
         return weft_error(WEFT_MSG_FORMAT_UNKNOWN,

@@ -1,10 +1,10 @@
 #include "train/checkpoint/run_file.h"
 
 #include "base/fs.h"
+#include "base/hex.h"
 #include "plan/plan_checksum.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PATH_BYTES = 600 };
@@ -46,16 +46,11 @@ weft_status weft_run_file_save(const char *out, const weft_run_file *file, json_
 
 json_t *weft_hash_text(uint64_t hash)
 {
-    char text[20];
-    snprintf(text, sizeof text, "%016" PRIx64, hash);
-    return json_string(text);
+    char text[WEFT_HEX_BYTES];
+    return json_string(weft_hex_print(hash, text));
 }
 
 bool weft_hash_parse(const json_t *text, uint64_t *hash)
 {
-    const char *digits = json_string_value(text);
-    if (!digits || strlen(digits) != 16 || strspn(digits, "0123456789abcdef") != 16)
-        return false;
-    *hash = strtoull(digits, NULL, 16);
-    return true;
+    return weft_hex_parse(json_string_value(text), hash);
 }

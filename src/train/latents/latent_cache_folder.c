@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
 #include "data/dataset.h"
@@ -49,15 +50,15 @@ static weft_status hash_weights(XXH3_state_t *state, const char *folder)
 /* The folder's name: a hash of the encoders' files, the shards' contents and the clip sizes.
  * Latents of other inputs are in other folders and are never read. */
 static weft_status cache_key(const weft_run *run, const weft_run_models *models,
-                             const weft_train_stage *s, char key[24])
+                             const weft_train_stage *s, char key[WEFT_HEX_BYTES])
 {
     const weft_text_conditioning *c = &models->text;
     weft_buf what = {0};
     weft_dataset *ds;
     WEFT_TRY(
         weft_dataset_open(run->data.path, run->data.split[0] ? run->data.split : NULL, false, &ds));
-    weft_buf_printf(&what, "%016" PRIx64 "|%s|%.9g|", weft_dataset_fingerprint(ds), run->data.split,
-                    run->data.fps);
+    weft_buf_printf(&what, "%s|%s|%.9g|", weft_hex_print(weft_dataset_fingerprint(ds), key),
+                    run->data.split, run->data.fps);
     weft_dataset_close(ds);
     for (int i = 0; i < weft_train_stage_bucket_count(s); i++) {
         const weft_bucket *b = weft_train_stage_bucket(s, i);
@@ -85,7 +86,7 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
         WEFT_GO(weft_text_conditioning_hash(c, r, &text_hash));
         XXH3_64bits_update(state, &text_hash, sizeof text_hash);
     }
-    snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
+    weft_hex_print(XXH3_64bits_digest(state), key);
 out:
     XXH3_freeState(state);
     weft_buf_free(&what);
@@ -95,7 +96,7 @@ out:
 weft_status weft_latent_cache_folder(const weft_run *run, const weft_run_models *models,
                                      const weft_train_stage *stage, char folder[512])
 {
-    char key[24];
+    char key[WEFT_HEX_BYTES];
     WEFT_TRY(cache_key(run, models, stage, key));
     const int length = run->data.latents[0] ? snprintf(folder, 512, "%s/%s", run->data.latents, key)
                                             : snprintf(folder, 512, "%s/latents/%s", run->out, key);

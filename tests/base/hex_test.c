@@ -1,0 +1,36 @@
+#include "base/hex.h"
+
+#include <criterion/criterion.h>
+
+Test(hex, numbers_have_16_digits)
+{
+    const uint64_t number[] = {0, 1, 0x0123456789abcdef, UINT64_MAX};
+    const char *const digits[] = {"0000000000000000", "0000000000000001", "0123456789abcdef",
+                                  "ffffffffffffffff"};
+    for (int i = 0; i < 4; i++) {
+        char text[WEFT_HEX_BYTES];
+        uint64_t back = 7;
+        cr_expect_str_eq(weft_hex_print(number[i], text), digits[i]);
+        cr_expect(weft_hex_parse(text, &back));
+        cr_expect_eq(back, number[i]);
+    }
+}
+
+Test(hex, any_other_text_is_refused)
+{
+    const char *const text[] = {NULL,
+                                "",
+                                "1",
+                                "0123456789abcde",
+                                "0123456789abcdef0",
+                                "0123456789ABCDEF",
+                                "0x23456789abcdef",
+                                " 123456789abcdef",
+                                "-123456789abcdef",
+                                "0123456789abcdeg"};
+    for (int i = 0; i < (int)(sizeof text / sizeof *text); i++) {
+        uint64_t number = 7;
+        cr_expect_not(weft_hex_parse(text[i], &number), "%s", text[i]);
+        cr_expect_eq(number, 7, "%s", text[i]);
+    }
+}
