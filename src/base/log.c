@@ -180,11 +180,13 @@ double weft_now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* Seconds between lines of progress that are not on a terminal. WEFT_PROGRESS_INTERVAL is for
- * programs that read the lines. */
-static double line_interval(void)
+/* Seconds between two lines of progress. WEFT_PROGRESS_INTERVAL is for programs that read the
+ * lines. */
+static double line_interval(bool on_terminal)
 {
     enum { DEFAULT = 10 };
+    if (on_terminal)
+        return 0.1;
     const char *text = getenv("WEFT_PROGRESS_INTERVAL");
     char *end;
     const double seconds = text && *text ? strtod(text, &end) : DEFAULT;
@@ -199,7 +201,8 @@ void weft_progress_begin(weft_progress *progress, const char *title, int64_t tot
                                 .started = weft_now(),
                                 .quiet = !receiver.has_progress && threshold() < WEFT_LOG_INFO,
                                 .terminal = receiver.has_progress || isatty(STDERR_FILENO) != 0};
-    progress->shown = progress->started - (progress->terminal ? 1 : 0.8 * line_interval());
+    progress->interval = line_interval(progress->terminal);
+    progress->shown = progress->started - (progress->terminal ? 1 : 0.8 * progress->interval);
 }
 
 static void show_as_json(const weft_progress *progress, int64_t done, const char *detail, bool last,
@@ -292,7 +295,7 @@ void weft_progress_update_left(weft_progress *progress, int64_t done, const char
     const double now = weft_now();
     if (progress->quiet || is_early(progress, now, left))
         return;
-    if (now - progress->shown < (progress->terminal ? 0.1 : line_interval()))
+    if (now - progress->shown < progress->interval)
         return;
     progress->shown = now;
     show(progress, done, detail, false, left);

@@ -58,7 +58,8 @@ typedef struct weft_progress {
     int64_t total;     /* 0: unknown */
     int64_t first;     /* the first item of a resumed job, for the time left */
     double started, shown;
-    bool quiet, terminal, open_line;
+    double interval; /* seconds between two lines */
+    bool quiet, terminal;
     bool late, announced; /* weft_progress_begin_late; an update was shown, or the seconds to go */
 } weft_progress;
 void weft_progress_begin(weft_progress *progress, const char *title, int64_t total, int64_t first);
