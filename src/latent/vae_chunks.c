@@ -183,6 +183,9 @@ static weft_status create(const weft_model *model, const char *folder, const wef
     weft_vae *v;
     WEFT_TRY(WEFT_NEW(v, 1, "the VAE"));
     v->model = *model;
+    double *timestep = weft_model_decode_timestep(&v->model);
+    if (timestep)
+        *timestep = o->timestep;
     v->grid = weft_model_grid(model);
     v->pixels[0] = o->frames;
     v->pixels[1] = o->height;

@@ -18,6 +18,8 @@ typedef struct weft_vae_options {
      * variance, the encoder returns means and log variances, twice the channels. */
     bool raw;
     bool profile; /* programs time every node */
+    /* timestep of decoding, 0 (default) to 1; without effect if the decoder takes none */
+    double timestep;
 } weft_vae_options;
 
 typedef struct weft_vae weft_vae;

@@ -1,9 +1,11 @@
 #include "generate/generator/decode.h"
 
 #include "base/fs.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
-#include "generate/generator/timed_decoder.h"
+#include "generate/generator/decode_time.h"
+#include "latent/vae_chunks.h"
 #include "model/key_mapping.h"
 #include "model/model.h"
 
@@ -58,7 +60,7 @@ static weft_status read_vae(const char *model, char **folder, weft_grid *grid)
 static weft_status check_vae(const char *path, const weft_saved_latents *k, const char *folder,
                              const weft_grid *grid)
 {
-    char hex[17];
+    char hex[WEFT_HEX_BYTES];
     if (k->cursor.step != k->steps)
         return weft_error(
             WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = path, WEFT_NUMBER(k->cursor.step)),
@@ -119,21 +121,24 @@ static weft_decode_time time_of(const weft_saved_latents *k)
 
 static weft_status decode_within(const weft_decode_options *o, const char *folder, const char *path,
                                  const weft_saved_latents *k, int64_t limit, const float *x,
-                                 weft_timed_decoder *decoder, weft_frames_fn *sink, void *user)
+                                 weft_vae **opened, weft_frames_fn *sink, void *user)
 {
     char tiles[64];
     weft_group *group = NULL;
     weft_model model;
+    weft_tile chosen;
     WEFT_TRY(weft_model_open_as(folder, WEFT_ROLE_AUTOENCODER, &model));
     const weft_grid own = weft_model_grid(&model);
+    const weft_decode_time time = time_of(k);
     const weft_vae_options options = {.halves = WEFT_VAE_DECODER,
                                       .frames = weft_grid_frames(&own, k->latent[0]),
                                       .height = k->latent[1] * own.factor[1],
                                       .width = k->latent[2] * own.factor[2],
-                                      .tile = o->tile};
-    const weft_decode_time time = time_of(k);
-    WEFT_TRY(weft_timed_decoder_open(folder, &options, limit, &time, decoder));
-    weft_vae *vae = decoder->vae;
+                                      .tile = o->tile,
+                                      .timestep = time.timestep};
+    WEFT_TRY(weft_decode_time_check(&time, folder));
+    WEFT_TRY(weft_vae_open_within(folder, &options, limit, opened, &chosen));
+    weft_vae *vae = *opened;
     const bool first = !o->comm || weft_comm_rank(o->comm) == 0;
     if (first && weft_vae_tiles(vae, tiles)[0])
         weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(.file = path), "decoded in %s", tiles);
@@ -142,7 +147,7 @@ static weft_status decode_within(const weft_decode_options *o, const char *folde
     if (o->comm)
         WEFT_TRY(weft_comm_world(o->comm, &group));
     weft_vae_share(vae, group);
-    WEFT_TRY(weft_timed_decoder_bind(decoder));
+    WEFT_TRY(weft_vae_bind(vae));
     weft_frames_skip skip = {sink, user, lead_of(k, &own), options.height * options.width * 3};
     WEFT_TRY(weft_vae_decode(vae, x, k->latent[0], weft_frames_skip_sink, &skip));
     if (first)
@@ -196,9 +201,8 @@ weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft
                     "an earlier decoding with %s did not finish; decoding with less memory",
                     weft_format_bytes(k->tried, bytes));
     for (bool retry = status == WEFT_OK; retry;) {
-        weft_timed_decoder decoder = {0};
-        status = decode_within(o, folder, path, k, limit, x, &decoder, sink, user);
-        const weft_vae *vae = decoder.vae;
+        weft_vae *vae = NULL;
+        status = decode_within(o, folder, path, k, limit, x, &vae, sink, user);
         retry = status == WEFT_E_MEMORY && (vae ? alone && !o->tile : less);
         if (retry) {
             weft_warn_error(WEFT_MSG_ESTIMATE_MISSING, "%s is decoded again with %s memory", path,
@@ -206,7 +210,7 @@ weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft
             limit = vae ? weft_vae_bytes(vae) - 1 : most;
             less = false;
         }
-        weft_timed_decoder_close(&decoder);
+        weft_vae_free(vae);
     }
     weft_free(folder);
     weft_free(x);

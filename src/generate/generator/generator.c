@@ -309,7 +309,7 @@ weft_status weft_generator_bind(weft_generator *p)
     WEFT_TRY(weft_programs_bind(programs, count, p->parts.store, group));
     weft_vae_share(p->decoder.vae, group);
     WEFT_TRY(weft_generator_bind_preview(p));
-    return weft_timed_decoder_bind(&p->decoder.videos);
+    return weft_vae_bind(p->decoder.vae);
 }
 
 weft_status weft_generator_tell_cache(const weft_generator *p, weft_buf *out)

@@ -8,7 +8,7 @@
 #include "generate/conditioning/identity.h"
 #include "generate/conditioning/visual_condition.h"
 #include "generate/generator/adapters.h"
-#include "generate/generator/timed_decoder.h"
+#include "generate/generator/decode_time.h"
 #include "latent/vae_chunks.h"
 #include "transform/passes.h"
 #include "transform/sharding/mesh_config.h"

@@ -10,14 +10,6 @@ static int64_t decoded_frames(const weft_generator *p)
     return p->options.frames + p->shape.lead * p->model.grid.factor[0];
 }
 
-static weft_status open_videos(weft_generator *p, const weft_vae_options *o, int64_t limit)
-{
-    WEFT_TRY(weft_timed_decoder_open(p->model.vae_folder, o, limit, &p->options.decode_time,
-                                     &p->decoder.videos));
-    p->decoder.vae = p->decoder.videos.vae;
-    return WEFT_OK;
-}
-
 weft_status weft_generator_decoder_open(weft_generator *p, int64_t without_vae)
 {
     const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
@@ -25,10 +17,12 @@ weft_status weft_generator_decoder_open(weft_generator *p, int64_t without_vae)
                                 .height = p->options.height,
                                 .width = p->options.width,
                                 .tile = p->options.tile,
-                                .profile = p->options.profile};
+                                .profile = p->options.profile,
+                                .timestep = p->options.decode_time.timestep};
     p->decoder.tile_set = o.tile != NULL;
     const int64_t limit = p->options.memory;
     char needs[32], has[32];
+    weft_tile chosen;
     if (without_vae >= limit)
         return weft_error(WEFT_MSG_MEMORY_NEEDED,
                           WEFT_AT(.file = p->model.folder, WEFT_NUMBER(limit)),
@@ -36,7 +30,9 @@ weft_status weft_generator_decoder_open(weft_generator *p, int64_t without_vae)
                           "Use fewer or smaller frames, --weights bf16 or stream, more ranks with "
                           "--parallel fsdp, or set the limit with --memory-limit.",
                           weft_format_bytes(without_vae, needs), weft_format_bytes(limit, has));
-    return open_videos(p, &o, limit - without_vae);
+    WEFT_TRY(weft_decode_time_check(&p->options.decode_time, p->model.vae_folder));
+    return weft_vae_open_within(p->model.vae_folder, &o, limit - without_vae, &p->decoder.vae,
+                                &chosen);
 }
 
 bool weft_generator_decoder_may_shrink(const weft_generator *p)
@@ -49,26 +45,28 @@ weft_status weft_generator_decoder_shrink(weft_generator *p)
     const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
                                 .frames = decoded_frames(p),
                                 .height = p->options.height,
-                                .width = p->options.width};
+                                .width = p->options.width,
+                                .timestep = p->options.decode_time.timestep};
     const int64_t limit = weft_vae_bytes(p->decoder.vae) - 1;
     weft_group *group = NULL;
+    weft_tile chosen;
     char tiles[64];
     weft_warn_error(WEFT_MSG_ESTIMATE_MISSING, "decoding again with less memory");
-    weft_timed_decoder_close(&p->decoder.videos);
+    weft_vae_free(p->decoder.vae);
     p->decoder.vae = NULL;
-    WEFT_TRY(open_videos(p, &o, limit));
+    WEFT_TRY(weft_vae_open_within(p->model.vae_folder, &o, limit, &p->decoder.vae, &chosen));
     weft_notice(WEFT_MSG_JOB_REPORT, WEFT_NOWHERE, "decoding in %s",
                 weft_vae_tiles(p->decoder.vae, tiles));
     if (p->comm)
         WEFT_TRY(weft_comm_world(p->comm, &group));
     weft_vae_share(p->decoder.vae, group);
-    return weft_timed_decoder_bind(&p->decoder.videos);
+    return weft_vae_bind(p->decoder.vae);
 }
 
 void weft_generator_decoder_close(weft_generator_decoder *d)
 {
-    weft_timed_decoder_close(&d->videos);
-    weft_timed_decoder_close(&d->frame);
+    weft_vae_free(d->vae);
+    weft_vae_free(d->preview);
     weft_free(d->seen);
     *d = (weft_generator_decoder){0};
 }

@@ -3,15 +3,14 @@
 #define WEFT_GENERATE_GENERATOR_GENERATOR_DECODER_H
 
 #include "generate/generator/generator.h"
-#include "generate/generator/timed_decoder.h"
+#include "latent/vae_chunks.h"
 
 /* Lives as long as the generator. Zero-initialise; close with weft_generator_decoder_close. */
 typedef struct weft_generator_decoder {
-    weft_vae *vae;                    /* the VAE of `videos`, borrowed; NULL: none */
-    weft_timed_decoder videos, frame; /* frame: decodes one latent frame for previews */
-    bool tile_set;                    /* options.tile was set */
-    weft_vae *preview;                /* the VAE of `frame`, on rank 0 only; NULL: none */
-    float *seen; /* (batch, frame) latents for the preview, and one work frame */
+    weft_vae *vae;     /* NULL: none */
+    bool tile_set;     /* options.tile was set */
+    weft_vae *preview; /* decodes one latent frame for previews, on rank 0 only; NULL: none */
+    float *seen;       /* (batch, frame) latents for the preview, and one work frame */
 } weft_generator_decoder;
 
 /* Chooses decoder tiles that fit with the rest of the memory, so that a lack of memory is found

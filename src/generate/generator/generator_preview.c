@@ -21,9 +21,11 @@ weft_status weft_generator_open_preview(weft_generator *p)
     const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
                                 .frames = weft_grid_frames(&p->model.grid, 1),
                                 .height = p->options.height,
-                                .width = p->options.width};
+                                .width = p->options.width,
+                                .timestep = p->options.decode_time.timestep};
     const bool shows = !p->comm || weft_comm_rank(p->comm) == 0;
     const int64_t steps = weft_generator_steps(p);
+    weft_tile chosen;
     if (p->options.preview > steps)
         return weft_error(WEFT_MSG_OPTION_INVALID,
                           WEFT_AT(.key = "--preview-interval", WEFT_NUMBER(p->options.preview)),
@@ -33,11 +35,8 @@ weft_status weft_generator_open_preview(weft_generator *p)
                           p->options.preview, steps, steps);
     if (!p->options.preview || !shows)
         return WEFT_OK;
-    const weft_decode_time time = {.timestep = p->options.decode_time.timestep}; /* no noise */
-    WEFT_TRY(weft_timed_decoder_open(p->model.vae_folder, &o, p->options.memory, &time,
-                                     &p->decoder.frame));
-    p->decoder.preview = p->decoder.frame.vae;
-    return WEFT_OK;
+    return weft_vae_open_within(p->model.vae_folder, &o, p->options.memory, &p->decoder.preview,
+                                &chosen);
 }
 
 int64_t weft_generator_preview_bytes(const weft_generator *p)
@@ -52,7 +51,7 @@ weft_status weft_generator_bind_preview(weft_generator *p)
     if (!p->decoder.preview)
         return WEFT_OK;
     p->decoder.seen = weft_alloc_aligned((p->options.batch + 1) * frame_floats(p) * 4);
-    return p->decoder.seen ? weft_timed_decoder_bind(&p->decoder.frame)
+    return p->decoder.seen ? weft_vae_bind(p->decoder.preview)
                            : weft_no_memory("--preview-interval");
 }
 
