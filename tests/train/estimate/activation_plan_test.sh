@@ -2,6 +2,7 @@
 # The activation plan of memory.limit, in bf16: whatever rates are measured, the losses are bitwise those without a limit; a
 # resumed run uses the plan that the run began with (<out>/activation-plan.json); another limit makes another plan.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -17,7 +18,7 @@ stages:
 Y
 printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e15, memory_bandwidth: 1e15}\n' >quick.yaml
 printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e6, memory_bandwidth: 1e4}\n' >slow.yaml
-told() { sed -n 's/^memory[^:]*: at most \([0-9]*\)\.[0-9]* MiB.*/\1/p' "$1"; }
+told() { message_mib "$1" memory-report key= 'value=?*' | cut -d. -f1; }
 try() { # NAME SETTINGS...
     local name=$1
     shift
@@ -32,7 +33,7 @@ keep="--set memory.limit=${limit}MiB --set memory.offload=auto"
 try slow $keep --set memory.profile=slow.yaml
 same slow
 try run $keep --set memory.profile=quick.yaml --set stages.0.steps=2
-grep -q "memory.limit: stage 0 keeps .* is expected to take" run.log || { cat run.log; fail "nothing is planned"; }
+has_message run.log memory-report stage=0 plan=new || { cat run.log; fail "nothing is planned"; }
 plan=runs/run/activation-plan.json
 cp $plan begun.json
 python3 -S - begun.json runs/slow/activation-plan.json <<'P' || fail "the rates do not change the plan, so that this test shows nothing"
@@ -47,11 +48,11 @@ P
     for i in $(seq 24); do export "PAGE_$i=$page"; done
     exec "$WEFT" train wide.yaml --set out=runs/run $keep --set memory.profile=slow.yaml >run.log 2>&1
 ) || { cat run.log; fail "a larger process is refused"; }
-grep -q "memory.limit: stage 0 keeps .* the activation plan is that of the run" run.log || { cat run.log; fail "the plan of the run is not used"; }
+has_message run.log memory-report stage=0 plan=stored || { cat run.log; fail "the plan of the run is not used"; }
 cmp $plan begun.json || fail "resuming makes another plan"
 same run
-"$WEFT" inspect graph wide.yaml --set out=runs/run $keep --set memory.profile=slow.yaml >inspect.log 2>&1 || { cat inspect.log; fail inspect; }
-grep -q "the activation plan is that of the run" inspect.log || { cat inspect.log; fail "inspect shows another plan than the run's"; }
+"$WEFT" inspect graph wide.yaml --set out=runs/run $keep --set memory.profile=slow.yaml >inspect.txt 2>&1 || { cat inspect.txt; fail inspect; }
+grep -q "the activation plan is that of the run" inspect.txt || { cat inspect.txt; fail "inspect shows another plan than the run's"; }
 # an edited plan is refused by name, another limit makes a new one
 python3 -S -c 'import json, sys
 plan = json.load(open(sys.argv[1]))
@@ -59,7 +60,7 @@ plan["stages"][0]["recompute"].pop()
 json.dump(plan, open(sys.argv[1], "w"))' $plan
 try_fails() { "$WEFT" train wide.yaml --set out=runs/run $keep --set stages.0.steps=5 >no.log 2>&1 && fail "$1"; }
 try_fails "an edited plan is used"
-grep -q "runs/run/activation-plan.json: id: " no.log && grep -q "Remove the file" no.log || { cat no.log; fail "the edited plan is not named"; }
+has_message no.log plan-invalid level=error file=runs/run/activation-plan.json key=id 'text~=Remove the file' || { cat no.log; fail "the edited plan is not named"; }
 cp begun.json $plan
 try run --set memory.limit=$((limit + 4))MiB --set memory.profile=quick.yaml --set stages.0.steps=5
 cmp -s $plan begun.json && fail "another limit, and the plan of the old one"
@@ -73,11 +74,11 @@ for steps in 2 4; do
     ranks 2 "$WEFT" train wide.yaml --set out=runs/two $pair --set memory.limit=${limit}MiB --set memory.offload=auto --set stages.0.steps=$steps --set memory.profile=$rates.yaml >two.log 2>&1 ||
         { cat two.log; fail "two ranks"; }
 done
-grep -q "the activation plan is that of the run" two.log || { cat two.log; fail "two ranks plan anew"; }
+has_message two.log memory-report stage=0 plan=stored || { cat two.log; fail "two ranks plan anew"; }
 diff <(losses runs/pair) <(losses runs/two) || fail "two ranks: other losses than without a limit"
 # a damaged plan is an error of the run, not an interrupt of it: no rank ends with 130
 head -c 200 runs/two/activation-plan.json >cut.json && mv cut.json runs/two/activation-plan.json
 ranks 2 "$WEFT" train wide.yaml --set out=runs/two $pair --set memory.limit=${limit}MiB --set memory.offload=auto --set stages.0.steps=5 >cut.log 2>&1
 status=$?
 [ $status = 1 ] || { cat cut.log; fail "two ranks, a damaged plan: status $status"; }
-grep -q "runs/two/activation-plan.json:.*not valid JSON" cut.log || { cat cut.log; fail "the damaged plan is not named"; }
+has_message cut.log json-syntax level=error file=runs/two/activation-plan.json || { cat cut.log; fail "the damaged plan is not named"; }
