@@ -1,4 +1,4 @@
-/* 64-bit numbers as text of 16 lowercase hexadecimal digits: the form of hashes and ids in files. */
+/* 64-bit numbers as text of 16 lowercase hexadecimal digits: the form of hashes in files. */
 #ifndef WEFT_BASE_HEX_H
 #define WEFT_BASE_HEX_H
 
@@ -9,7 +9,7 @@ enum { WEFT_HEX_BYTES = 17 }; /* with the NUL */
 
 /* Writes all 16 digits and returns `text`. */
 const char *weft_hex_print(uint64_t number, char text[WEFT_HEX_BYTES]);
-/* False for NULL and for any text that weft_hex_print does not write; `number` is unchanged then. */
+/* False for NULL and for text that weft_hex_print does not write; `number` is unchanged then. */
 bool weft_hex_parse(const char *text, uint64_t *number);
 
 #endif
