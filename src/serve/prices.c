@@ -1,5 +1,7 @@
 #include "serve/prices.h"
 
+#include "serve/shown_text.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -57,17 +59,29 @@ weft_price *weft_prices_next(weft_prices *p)
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
+/* The field of requests that sets an option of `weft estimate` or `weft generate`. */
+static void copy_field(const char *key, char field[32])
+{
+    if (!strcmp(key, "--image"))
+        key = "input_reference";
+    weft_shown_text_copy(field, 32, weft_shown_text_has_path(key) ? "" : key + strspn(key, "-"));
+    for (char *at = field; *at; at++)
+        if (*at == '-')
+            *at = '_';
+}
+
 /* Texts with a path are replaced by the cause of the class: no response has a path. */
 static void copy_error(const json_t *error, char code[64], char field[32], char text[512])
 {
     const char *id = json_string_value(json_object_get(error, "id")),
                *key = json_string_value(json_object_get(error, "key")),
                *message = json_string_value(json_object_get(error, "message"));
-    const bool hidden = !message || json_object_get(error, "file") || strchr(message, '/');
-    snprintf(code, 64, "%s", id ? id : "");
-    snprintf(field, 32, "%s", key && !strchr(key, '/') ? key + strspn(key, "-") : "");
-    snprintf(text, 512, "%s",
-             hidden ? weft_message_cause(weft_message_find(id ? id : "")) : message);
+    const bool hidden =
+        !message || json_object_get(error, "file") || weft_shown_text_has_path(message);
+    weft_shown_text_copy(code, 64, id ? id : "");
+    copy_field(key ? key : "", field);
+    weft_shown_text_copy(text, 512,
+                         hidden ? weft_message_cause(weft_message_find(id ? id : "")) : message);
 }
 
 bool weft_last_error(const char *messages, char code[64], char field[32], char text[512])

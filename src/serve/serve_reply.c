@@ -1,8 +1,7 @@
 #include "serve/serve_reply.h"
 
 #include "base/log.h"
-
-#include <string.h>
+#include "serve/shown_text.h"
 
 weft_serve_reply weft_serve_json(unsigned status, json_t *json)
 {
@@ -12,9 +11,12 @@ weft_serve_reply weft_serve_json(unsigned status, json_t *json)
 weft_serve_reply weft_serve_error(unsigned status, const char *code, const char *field,
                                   const char *text)
 {
-    json_t *json = json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", text, "type",
+    char message[4096], param[512]; /* a text that is not UTF-8 would have no JSON */
+    weft_shown_text_copy(message, sizeof message, text);
+    weft_shown_text_copy(param, sizeof param, field ? field : "");
+    json_t *json = json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type",
                              status < 500 ? "invalid_request_error" : "server_error", "param",
-                             field && *field ? field : NULL, "code", code);
+                             *param ? param : NULL, "code", code);
     return weft_serve_json(status, json);
 }
 
@@ -32,7 +34,7 @@ weft_serve_reply weft_serve_own_error(void)
         weft_warn_error(kind, "a request has failed");
     if (status == 500 && kind == WEFT_MSG_DISK_FULL)
         status = 507;
-    if (status >= 500 || (at && at->file) || strchr(text, '/'))
+    if (status >= 500 || (at && at->file))
         text = weft_message_cause(kind);
     return weft_serve_error(status, weft_message_id(kind), at ? at->key : NULL, text);
 }
