@@ -38,7 +38,8 @@ static bool append_field(weft_serve_request *r, const char *key, const char *byt
                          uint64_t offset)
 {
     json_t *before = json_object_get(r->fields, key);
-    const size_t had = offset ? json_string_length(before) : 0;
+    const size_t had = json_string_length(before);
+    r->repeated = r->repeated || (offset == 0 && had);
     if (had + count > FIELD_LIMIT || json_object_size(r->fields) > 64)
         return false;
     weft_buf text = {0};
@@ -65,6 +66,7 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
     if (!key)
         return MHD_NO;
     const bool upload = filename && !strcmp(key, "input_reference");
+    r->repeated = r->repeated || (upload && offset == 0 && r->image_hash);
     return (upload ? write_image(r, data, size) : append_field(r, key, data, size, offset))
                ? MHD_YES
                : MHD_NO;
@@ -153,6 +155,26 @@ static weft_status check_form(const json_t *fields)
     return WEFT_OK;
 }
 
+static weft_status read_json(const weft_buf *body, json_t **fields)
+{
+    const char *text = body->data ? body->data : "";
+    json_error_t error;
+    json_t *json = json_loadb(text, (size_t)body->len, JSON_REJECT_DUPLICATES, &error);
+    if (!json && json_error_code(&error) == json_error_numeric_overflow)
+        /* a number of any size, which the check of its field refuses */
+        json = json_loadb(text, (size_t)body->len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL,
+                          &error);
+    if (!json)
+        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.line = error.line),
+                          "line %d of the body is not JSON: %s", error.line, error.text);
+    if (!json_is_object(json)) {
+        json_decref(json);
+        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_NOWHERE, "the body is not a JSON object");
+    }
+    *fields = json;
+    return WEFT_OK;
+}
+
 weft_status weft_serve_request_fields(weft_serve_request *r, json_t **fields)
 {
     if (r->is_form) {
@@ -161,20 +183,14 @@ weft_status weft_serve_request_fields(weft_serve_request *r, json_t **fields)
             return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_NOWHERE, "the form is incomplete");
         }
         r->form = NULL;
+        if (r->repeated)
+            return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_NOWHERE,
+                              "the form has a field twice; send each field once");
         WEFT_TRY(check_form(r->fields));
         *fields = json_incref(r->fields);
         return WEFT_OK;
     }
-    json_error_t error;
-    json_t *json = json_loadb(r->body.data ? r->body.data : "", (size_t)r->body.len,
-                              JSON_REJECT_DUPLICATES, &error);
-    if (!json_is_object(json)) {
-        json_decref(json);
-        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.line = json ? 0 : error.line),
-                          "the body is not a JSON object");
-    }
-    *fields = json;
-    return WEFT_OK;
+    return read_json(&r->body, fields);
 }
 
 const char *weft_serve_request_query(const weft_serve_request *r, const char *key)

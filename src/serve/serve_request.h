@@ -27,6 +27,7 @@ struct weft_serve_request {
     XXH3_state_t *image_hash;
     int64_t received;
     bool too_large, refused; /* refused: an answer was queued before the body */
+    bool repeated;           /* the form has a field twice */
     /* state of routes that wait */
     int stage;
     bool asleep; /* suspended, in server->waiting */

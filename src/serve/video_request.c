@@ -3,11 +3,14 @@
 #include "base/config.h"
 #include "base/hash.h"
 #include "diffusion/scheduler.h"
+#include "serve/request_fields.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { SIDE = 16384 };
 
 static const char *const known[] = {"model",
                                     "prompt",
@@ -34,11 +37,6 @@ static const char *const known[] = {"model",
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
-static weft_status refuse(const char *key, const char *value, const char *why)
-{
-    return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = key, .value = value), "%s", why);
-}
-
 static weft_status check_known(const json_t *fields)
 {
     const char *key;
@@ -49,58 +47,22 @@ static weft_status check_known(const json_t *fields)
         for (int i = 0; i < WEFT_COUNT(known); i++)
             is = is || !strcmp(key, known[i]);
         if (!is)
-            return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = key),
-                              "the field is unknown; remove it");
+            return weft_request_refuse(key, NULL, "the field is unknown; remove it");
     }
     return WEFT_OK;
 }
 
-/* Reads text of at most `limit` bytes without NUL; NULL: not given. */
-static weft_status get_text(const json_t *fields, const char *key, size_t limit, const char **out)
+/* An image is bytes, which only a form can have as a file. */
+static weft_status check_image(const json_t *fields)
 {
-    const json_t *value = json_object_get(fields, key);
+    const json_t *value = json_object_get(fields, "input_reference");
+    char shown[WEFT_REQUEST_SHOWN];
     if (!value || json_is_null(value))
         return WEFT_OK;
-    if (!json_is_string(value))
-        return refuse(key, NULL, "the value is not a string");
-    if (json_string_length(value) > limit)
-        return refuse(key, NULL, "the value is too long");
-    if (strlen(json_string_value(value)) != json_string_length(value))
-        return refuse(key, NULL, "the value has a NUL character");
-    *out = json_string_value(value);
-    return WEFT_OK;
-}
-
-static weft_status get_number(const json_t *fields, const char *key, double min, double max,
-                              double *out)
-{
-    const json_t *value = json_object_get(fields, key);
-    double x = 0;
-    if (!value || json_is_null(value))
-        return WEFT_OK;
-    if (json_is_number(value))
-        x = json_number_value(value);
-    else if (!json_is_string(value) || !weft_parse_f64(json_string_value(value), &x))
-        return refuse(key, json_string_value(value), "the value is not a number");
-    if (!(x >= min && x <= max))
-        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = key, WEFT_NUMBER(x)),
-                          "%g is not %g to %.17g", x, min, max);
-    *out = x;
-    return WEFT_OK;
-}
-
-static weft_status get_whole(const json_t *fields, const char *key, double min, double max,
-                             int64_t *out)
-{
-    double x = NAN;
-    WEFT_TRY(get_number(fields, key, min, max, &x));
-    if (isnan(x))
-        return WEFT_OK;
-    if (x != floor(x))
-        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = key, WEFT_NUMBER(x)),
-                          "%g is not a whole number", x);
-    *out = (int64_t)x;
-    return WEFT_OK;
+    return weft_request_refuse("input_reference", weft_request_show(value, shown),
+                               "%s is not an uploaded file. Send the image as a file of a form "
+                               "(multipart/form-data), such as curl -F input_reference=@image.png.",
+                               shown);
 }
 
 /* ---- model and size ------------------------------------------------------------------------- */
@@ -114,31 +76,71 @@ static const weft_served_model *find_model(const char *name, const weft_served_m
     return name ? NULL : models;
 }
 
-/* WIDTHxHEIGHT, as in the /v1/videos shape. */
-static weft_status read_size(const char *text, int64_t size[3])
+static weft_status refuse_model(const char *name, const weft_served_model *models, int count)
 {
-    char *end, *last;
-    const long width = strtol(text, &end, 10);
-    const long height = *end == 'x' ? strtol(end + 1, &last, 10) : 0;
-    if (width < 1 || height < 1 || width > 16384 || height > 16384 || *last)
-        return refuse("size", text,
-                      "the value is not WIDTHxHEIGHT in pixels up to 16384, such as "
-                      "832x480");
-    size[1] = height;
-    size[2] = width;
+    weft_buf names = {0};
+    for (int i = 0; i < count; i++)
+        weft_buf_printf(&names, "%s%s", i ? ", " : "", models[i].name);
+    const weft_status_code status = weft_request_refuse(
+        "model", name, "the model \"%s\" is not served; %s %s", name,
+        count > 1 ? "the models are" : "the model is", names.data ? names.data : "");
+    weft_buf_free(&names);
+    return status;
+}
+
+/* WIDTHxHEIGHT, as in the /v1/videos shape. */
+static weft_status read_size(const char *text, int64_t size[2])
+{
+    const size_t width = strspn(text, "0123456789"),
+                 height = text[width] == 'x' ? strspn(text + width + 1, "0123456789") : 0;
+    const bool formed = width && height && width < 9 && height < 9 && !text[width + 1 + height];
+    size[0] = formed ? atoll(text + width + 1) : 0;
+    size[1] = formed ? atoll(text) : 0;
+    for (int i = 0; i < 2; i++)
+        if (size[i] < 1 || size[i] > SIDE)
+            return weft_request_refuse("size", text,
+                                       "\"%s\" is not WIDTHxHEIGHT, such as 832x480, with 1 to %d "
+                                       "pixels each",
+                                       text, SIDE);
+    return WEFT_OK;
+}
+
+/* Height and width: size[1] and size[2]. */
+static weft_status read_sides(const json_t *fields, int64_t size[3])
+{
+    static const char *const names[] = {"height", "width"};
+    const char *text = NULL;
+    int64_t both[2] = {0, 0};
+    WEFT_TRY(weft_request_text(fields, "size", 32, &text));
+    if (text)
+        WEFT_TRY(read_size(text, both));
+    for (int i = 0; i < 2; i++) {
+        int64_t side = 0;
+        WEFT_TRY(weft_request_whole(fields, names[i], 1, SIDE, &side));
+        if (side && both[i] && side != both[i])
+            return weft_request_refuse(names[i], NULL,
+                                       "%" PRId64 " differs from size \"%s\"; remove one of the "
+                                       "two fields",
+                                       side, text);
+        if (side || both[i])
+            size[1 + i] = side ? side : both[i];
+    }
     return WEFT_OK;
 }
 
 static weft_status read_frames(const json_t *fields, const weft_served_model *m, double fps,
                                int64_t *frames)
 {
+    static const char *const names[] = {"frames", "num_frames"};
     double seconds = 0;
     int64_t given = 0;
-    WEFT_TRY(get_whole(fields, "num_frames", 1, 100000, &given));
-    WEFT_TRY(get_whole(fields, "frames", 1, 100000, &given));
-    WEFT_TRY(get_number(fields, "seconds", 0.01, 3600, &seconds));
+    WEFT_TRY(weft_request_either(fields, names, 1, 100000, &given));
+    WEFT_TRY(weft_request_number(fields, "seconds", 0.01, 3600, &seconds));
     if (given && seconds > 0)
-        return refuse("seconds", NULL, "frames also sets the length; remove one of the two");
+        return weft_request_refuse("seconds", NULL,
+                                   "frames %" PRId64 " also sets the length; remove one of the "
+                                   "two fields",
+                                   given);
     if (given)
         *frames = given;
     else if (seconds > 0) /* the nearest legal length */
@@ -149,19 +151,15 @@ static weft_status read_frames(const json_t *fields, const weft_served_model *m,
 static weft_status read_video_size(const json_t *fields, const weft_served_model *m, double fps,
                                    int64_t size[3])
 {
-    const char *text = NULL;
     static const char *const names[] = {"frames", "height", "width"};
-    WEFT_TRY(get_text(fields, "size", 32, &text));
-    if (text)
-        WEFT_TRY(read_size(text, size));
-    WEFT_TRY(get_whole(fields, "height", 1, 16384, &size[1]));
-    WEFT_TRY(get_whole(fields, "width", 1, 16384, &size[2]));
+    WEFT_TRY(read_sides(fields, size));
     WEFT_TRY(read_frames(fields, m, fps, &size[0]));
     for (int i = 0; i < 3; i++)
         if (!size[i])
-            return refuse(names[i], NULL,
-                          "the model has no trained size, so that the request must give frames (or "
-                          "seconds) and size");
+            return weft_request_refuse(
+                names[i], NULL,
+                "the model has no trained size, so that the request must give frames (or seconds) "
+                "and size");
     return weft_served_model_check(m, size);
 }
 
@@ -173,23 +171,37 @@ typedef struct video_values {
     double guidance, fps;
 } video_values;
 
+static weft_status read_sampler(const json_t *fields, const char **sampler)
+{
+    weft_buf names = {0};
+    WEFT_TRY(weft_request_text(fields, "sampler", 64, sampler));
+    if (!**sampler || weft_sampler_find(*sampler))
+        return WEFT_OK;
+    for (int i = 0; weft_samplers[i]; i++)
+        weft_buf_printf(&names, "%s%s", i ? ", " : "", weft_samplers[i]->name);
+    const weft_status_code status =
+        weft_request_refuse("sampler", *sampler, "\"%s\" is not a sampler; the samplers are %s",
+                            *sampler, names.data ? names.data : "");
+    weft_buf_free(&names);
+    return status;
+}
+
 static weft_status read_values(const json_t *fields, const weft_served_model *m, video_values *v)
 {
-    WEFT_TRY(get_text(fields, "prompt", WEFT_REQUEST_PROMPT, &v->prompt));
+    static const char *const steps[] = {"steps", "num_inference_steps"};
+    WEFT_TRY(weft_request_text(fields, "prompt", WEFT_REQUEST_PROMPT, &v->prompt));
     if (!v->prompt || !v->prompt[strspn(v->prompt, " \t\r\n")])
-        return refuse("prompt", NULL, "the field is missing or empty");
-    WEFT_TRY(get_text(fields, "negative_prompt", WEFT_REQUEST_PROMPT, &v->negative));
-    WEFT_TRY(get_text(fields, "sampler", 64, &v->sampler));
-    if (v->sampler[0] && !weft_sampler_find(v->sampler))
-        return refuse("sampler", v->sampler, "the sampler is unknown; /capabilities lists them");
-    WEFT_TRY(get_number(fields, "fps", 0.01, 1000, &v->fps));
-    WEFT_TRY(get_whole(fields, "num_inference_steps", 1, 10000, &v->steps));
-    WEFT_TRY(get_whole(fields, "steps", 1, 10000, &v->steps));
-    WEFT_TRY(get_whole(fields, "seed", 0, 9007199254740992., &v->seed));
-    WEFT_TRY(get_number(fields, "guidance_scale", 0, 100, &v->guidance));
+        return weft_request_refuse("prompt", NULL, "the field is missing or empty");
+    WEFT_TRY(weft_request_text(fields, "negative_prompt", WEFT_REQUEST_PROMPT, &v->negative));
+    WEFT_TRY(read_sampler(fields, &v->sampler));
+    WEFT_TRY(weft_request_number(fields, "fps", 0.01, 1000, &v->fps));
+    WEFT_TRY(weft_request_either(fields, steps, 1, 10000, &v->steps));
+    WEFT_TRY(weft_request_whole(fields, "seed", 0, WEFT_REQUEST_SEED, &v->seed));
+    WEFT_TRY(weft_request_number(fields, "guidance_scale", 0, 100, &v->guidance));
     WEFT_TRY(read_video_size(fields, m, v->fps > 0 ? v->fps : m->fps, v->size));
     if (v->image && !m->takes_image)
-        return refuse("input_reference", NULL, "the model takes no image");
+        return weft_request_refuse("input_reference", NULL,
+                                   "the model %s takes no image; remove the field", m->name);
     return WEFT_OK;
 }
 
@@ -197,12 +209,12 @@ static weft_status read_terms(const json_t *fields, weft_request_terms *t)
 {
     const char *id = NULL;
     int64_t videos = 1;
-    WEFT_TRY(get_text(fields, "request_id", WEFT_REQUEST_ID, &id));
+    WEFT_TRY(weft_request_text(fields, "request_id", WEFT_REQUEST_ID, &id));
     if (id)
         snprintf(t->request_id, sizeof t->request_id, "%s", id);
-    WEFT_TRY(get_whole(fields, "n", 1, 1, &videos));
-    WEFT_TRY(get_whole(fields, "priority", -1000, 1000, &t->priority));
-    return get_number(fields, "deadline", 0, 1e11, &t->deadline);
+    WEFT_TRY(weft_request_whole(fields, "n", 1, 1, &videos));
+    WEFT_TRY(weft_request_whole(fields, "priority", -1000, 1000, &t->priority));
+    return weft_request_number(fields, "deadline", 0, 1e11, &t->deadline);
 }
 
 static json_t *pack(const weft_served_model *m, const video_values *v)
@@ -236,10 +248,11 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base, co
 {
     const char *name = base ? json_string_value(json_object_get(base, "model")) : NULL;
     WEFT_TRY(check_known(fields));
-    WEFT_TRY(get_text(fields, "model", 256, &name));
+    WEFT_TRY(check_image(fields));
+    WEFT_TRY(weft_request_text(fields, "model", 256, &name));
     const weft_served_model *m = find_model(name, models, count);
     if (!m)
-        return refuse("model", name, "the model is not served; /v1/models lists the models");
+        return refuse_model(name, models, count);
     video_values v = {.negative = "",
                       .sampler = "",
                       .image = image,

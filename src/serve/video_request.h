@@ -5,6 +5,8 @@
 #include "serve/served_model.h"
 
 enum { WEFT_REQUEST_ID = 128, WEFT_REQUEST_PROMPT = 32768 };
+/* Largest seed: 2^53 - 1, which every client of JSON sends exactly. */
+#define WEFT_REQUEST_SEED INT64_C(9007199254740991)
 
 /* Fields about the job and not about the video. */
 typedef struct weft_request_terms {

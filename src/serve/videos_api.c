@@ -1,6 +1,5 @@
 #include "serve/videos_api.h"
 
-#include "base/config.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -10,6 +9,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -105,6 +105,9 @@ static weft_status read_draft(weft_serve_request *r, const weft_videos_form *for
         WEFT_TRY(read_base(s, form->base, d));
     WEFT_TRY(weft_video_request_read(d->fields, d->base, d->image, s->models, s->model_count,
                                      &d->terms, &d->request));
+    if (id && d->terms.request_id[0] && strcmp(id, d->terms.request_id) != 0)
+        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "Idempotency-Key"),
+                          "the header differs from the field request_id; remove one of the two");
     if (!d->terms.request_id[0] && id) {
         if (strlen(id) > WEFT_REQUEST_ID)
             return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "Idempotency-Key"),
@@ -267,18 +270,27 @@ static json_t *list_json(const weft_server *s, const weft_queue_job *jobs, int64
     return data;
 }
 
+static bool read_limit(const char *text, int64_t *limit)
+{
+    if (!text[0] || strlen(text) > 3 || strspn(text, "0123456789") != strlen(text))
+        return false;
+    *limit = atoll(text);
+    return *limit >= 1 && *limit <= 100;
+}
+
 weft_serve_reply weft_videos_list(weft_serve_request *r, bool as_jobs)
 {
     const char *limit = weft_serve_request_query(r, "limit"),
                *after = weft_serve_request_query(r, "after"),
                *order = weft_serve_request_query(r, "order");
-    double most = 20;
+    int64_t most = 20;
     weft_queue_job *jobs, job;
     int64_t count;
     bool more;
     weft_serve_reply reply;
-    if (*limit && !(weft_parse_f64(limit, &most) && most >= 1 && most <= 100))
-        return weft_serve_error(400, "invalid_limit", "limit", "limit is not 1 to 100");
+    if (*limit && !read_limit(limit, &most))
+        return weft_serve_error(400, "invalid_limit", "limit",
+                                "limit is not a whole number from 1 to 100");
     if (*order && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
         return weft_serve_error(400, "invalid_order", "order", "order is not asc or desc");
     if (*after) {
@@ -286,8 +298,8 @@ weft_serve_reply weft_videos_list(weft_serve_request *r, bool as_jobs)
             return reply;
         weft_queue_job_free(&job);
     }
-    if (weft_queue_store_list(r->server->store, after, (int64_t)most, strcmp(order, "asc") != 0,
-                              &jobs, &count, &more) != WEFT_OK)
+    if (weft_queue_store_list(r->server->store, after, most, strcmp(order, "asc") != 0, &jobs,
+                              &count, &more) != WEFT_OK)
         return weft_serve_own_error();
     json_t *json =
         json_pack("{s:s, s:o, s:s?, s:s?, s:b}", "object", "list", "data",

@@ -3,12 +3,12 @@ import json, os, subprocess, sys
 from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, main, undisturbed
 
 
-def form(fields, file=None):
+def form(fields, file=None, files=1):
     """A multipart body and its headers."""
     boundary, parts = "xyzxyz", []
     for key, value in fields.items():
         parts.append(f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode())
-    if file is not None:
+    for _ in range(files if file is not None else 0):
         parts.append((f'--{boundary}\r\nContent-Disposition: form-data; name="input_reference"; filename="../../a.png"\r\n'
                       "Content-Type: image/png\r\n\r\n").encode() + file + b"\r\n")
     return b"".join(parts) + f"--{boundary}--\r\n".encode(), {"Content-Type": f"multipart/form-data; boundary={boundary}"}
@@ -89,6 +89,66 @@ def illegal_requests_are_refused():
     seconds = s.call("POST", "/v1/videos", dict(VIDEO, frames=None, seconds="1.1", fps=16))  # 17.6 frames
     assert seconds["seconds"] == "1.062", seconds
     s.finish(seconds["id"])
+    s.stop()
+
+
+def refused_texts_name_the_values():
+    """The text has the value, and the range or the legal names, also if it has a slash."""
+    s = Server()
+    def refused(field, *words, **values):
+        answer = s.error(400, "request-invalid", "POST", "/v1/videos", dict(VIDEO, **values))
+        assert answer["param"] == field and all(word in answer["message"] for word in words), answer
+    refused("sampler", "up/down", "euler", "unipc", sampler="up/down")
+    refused("model", "Other/Model", "wan", model="Other/Model")
+    refused("seed", "9007199254740993", "9007199254740991", seed=2**53 + 1)
+    refused("seed", "9007199254740992", seed=str(2**53))
+    refused("seed", "0 to ", seed=10**30)
+    refused("seed", "1.5", seed=1.5)
+    refused("seed", "true", seed=True)
+    for text in "0x10", " 1", "1 ", "inf", "nan", "", "1e", "+1", "1,5":
+        refused("steps", json.dumps(text), "1 to 10000", steps=text)
+        refused("guidance_scale", json.dumps(text), "0 to 100", guidance_scale=text)
+    refused("prompt", "33000", "32768", prompt="x" * 33000)
+    refused("size", "big", "832x480", size="big")
+    refused("ü" * 255, **{"ü" * 400: 1})
+    for size in "+32x32", " 32x32", "32x32 ", "0x32", "32x16385", "32x32x32":
+        refused("size", size, size=size)
+    # two fields that set one value
+    refused("width", "48", "32x32", width=48)
+    refused("height", "48", "32x32", height=48)
+    refused("seconds", "17", seconds=1)
+    refused("num_frames", "17", "21", num_frames=21)
+    refused("num_inference_steps", "20", "21", num_inference_steps=21)
+    same = s.call("POST", "/v1/videos", dict(VIDEO, width=32, height=32, num_frames=17, num_inference_steps="20", seed=2**53 - 1),
+                  {"Idempotency-Key": "a"})
+    again = dict(VIDEO, seed=2**53 - 1, request_id="b")
+    assert s.error(400, "request-invalid", "POST", "/v1/videos", again, {"Idempotency-Key": "a"})["param"] == "Idempotency-Key"
+    assert s.call("POST", "/v1/videos", dict(again, request_id="a"), {"Idempotency-Key": "a"})["id"] == same["id"]
+    s.finish(same["id"])
+    for limit in "0x10", "1.5", "101", "-1", "1e1":
+        s.error(400, "invalid_limit", "GET", "/v1/videos?limit=" + limit)
+    s.stop()
+
+
+def an_image_is_a_file():
+    """Text in its place is refused, with the field and the remedy; so is a second file."""
+    picture = open(os.path.join(MODEL, "video.png"), "rb").read()
+    s = Server(models=("image=" + IMAGE_MODEL, "text=" + MODEL))
+    for path in "/v1/videos", "/v1/jobs", "/v1/jobs/price":
+        for request in (dict(VIDEO, input_reference="a.png"), dict(VIDEO, input_reference=""), dict(VIDEO, input_reference={"image_url": "x"})):
+            answer = s.error(400, "request-invalid", "POST", path, request)
+            assert answer["param"] == "input_reference" and "multipart/form-data" in answer["message"], answer
+        for text in "data:image/png;base64,AAAA", "":
+            answer = s.error(400, "request-invalid", "POST", path, *form(dict(VIDEO, input_reference=text)))
+            assert answer["param"] == "input_reference" and "multipart/form-data" in answer["message"], answer
+        s.error(400, "request-invalid", "POST", path, *form(VIDEO, picture, 2))
+        body, headers = form(VIDEO)
+        s.error(400, "request-invalid", "POST", path, body.replace(b"--xyzxyz\r\n", b'--xyzxyz\r\nContent-Disposition: form-data; '
+                                                                   b'name="seed"\r\n\r\n1\r\n' b"--xyzxyz\r\n", 2), headers)
+    assert s.call("GET", "/v1/videos")["data"] == []
+    s.finish(s.call("POST", "/v1/videos", dict(VIDEO, model="text", steps=1, input_reference=None))["id"])
+    # the estimate finds that the model needs an image; the answer has the name of the field
+    assert s.error(400, "video-input", "POST", "/v1/videos", VIDEO)["param"] == "input_reference"
     s.stop()
 
 
