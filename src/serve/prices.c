@@ -30,7 +30,7 @@ static weft_price *take_place(weft_prices *p)
     return oldest;
 }
 
-weft_price *weft_prices_find(weft_prices *p, const json_t *request)
+static weft_price *find_or_add(weft_prices *p, const json_t *request)
 {
     char key[256];
     weft_price *found = NULL;
@@ -47,6 +47,17 @@ weft_price *weft_prices_find(weft_prices *p, const json_t *request)
     }
     found->used = ++p->uses;
     return found;
+}
+
+weft_price *weft_prices_ask(weft_prices *p, const json_t *request, bool *asks)
+{
+    weft_price *price = find_or_add(p, request);
+    if (!price)
+        return NULL;
+    if (price->state == WEFT_PRICE_REFUSED && !*asks)
+        price->state = WEFT_PRICE_NEW;
+    *asks = true;
+    return price;
 }
 
 weft_price *weft_prices_next(weft_prices *p)

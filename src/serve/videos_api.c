@@ -237,7 +237,7 @@ weft_serve_reply weft_videos_create(weft_serve_request *r, const weft_videos_for
     } else if (!form->only_price && is_repeated(r, &d, form->as_job, &reply)) {
         /* `reply` is set */
     } else {
-        const weft_price *price = weft_prices_find(&r->server->prices, d.request);
+        const weft_price *price = weft_prices_ask(&r->server->prices, d.request, &r->asks_price);
         if (price && price->state == WEFT_PRICE_REFUSED) {
             reply = weft_serve_error(400, price->code, price->field, price->text);
         } else if (!price || price->state != WEFT_PRICE_KNOWN) {

@@ -55,6 +55,22 @@ def prices_are_predicted():
     s.stop()
 
 
+def a_refused_price_is_asked_again():
+    """The reason is on the disk, and is removed: the same request is then accepted."""
+    import shutil
+    from serve_client import MODEL
+    shutil.copytree(MODEL, "model")
+    s = Server(models=("m=model",))
+    os.rename("model/transformer/config.json", "hidden.json")
+    for _ in range(2):
+        status, _, data = s.raw("POST", "/v1/jobs", VIDEO)
+        assert status == 400, data
+    os.rename("hidden.json", "model/transformer/config.json")
+    job, = s.finish(s.call("POST", "/v1/jobs", VIDEO)["id"])
+    assert job["status"] == "completed", job
+    s.stop()
+
+
 def a_request_id_has_one_job():
     s = Server()
     first = s.call("POST", "/v1/jobs", dict(VIDEO, request_id="r-1"))

@@ -1,0 +1,55 @@
+/* Prices: a known one stays, a refusal answers the requests that waited for it. */
+#include "serve/prices.h"
+
+#include <criterion/criterion.h>
+
+#include <stdlib.h>
+
+static weft_prices *prices;
+static json_t *request;
+
+static void set_up(void)
+{
+    prices = calloc(1, sizeof *prices);
+    request = json_pack("{s:s, s:i}", "model", "m", "steps", 3);
+    cr_assert(prices && request);
+}
+
+static void tear_down(void)
+{
+    json_decref(request);
+    free(prices);
+}
+
+TestSuite(prices, .init = set_up, .fini = tear_down);
+
+static const char refusal[] =
+    "{\"level\": \"error\", \"id\": \"video-size\", \"key\": \"--guidance-scale\", \"message\": "
+    "\"x\"}\n";
+
+Test(prices, a_refusal_answers_those_that_waited)
+{
+    bool first = false, second = false, later = false;
+    weft_price *price = weft_prices_ask(prices, request, &first);
+    cr_assert_eq(price->state, WEFT_PRICE_NEW);
+    cr_assert(weft_prices_next(prices) == price);
+    price->state = WEFT_PRICE_ASKED;
+    cr_assert_eq(weft_prices_ask(prices, request, &second)->state, WEFT_PRICE_ASKED);
+    weft_price_read(price, false, "", refusal);
+    cr_assert_eq(weft_prices_ask(prices, request, &first)->state, WEFT_PRICE_REFUSED);
+    cr_assert_eq(weft_prices_ask(prices, request, &second)->state, WEFT_PRICE_REFUSED);
+    cr_assert_str_eq(price->code, "video-size");
+    cr_assert_str_eq(price->field, "guidance_scale");
+    cr_assert_eq(weft_prices_ask(prices, request, &later)->state, WEFT_PRICE_NEW);
+    cr_assert(weft_prices_next(prices) == price);
+}
+
+Test(prices, a_known_price_stays)
+{
+    bool first = false, later = false;
+    weft_price *price = weft_prices_ask(prices, request, &first);
+    weft_price_read(price, true, "{\"video_seconds\": 2.5, \"peak_bytes\": 7}", "");
+    cr_assert_eq(weft_prices_ask(prices, request, &later)->state, WEFT_PRICE_KNOWN);
+    cr_assert(price->seconds == 2.5 && price->bytes == 7);
+    cr_assert(!weft_prices_next(prices));
+}
