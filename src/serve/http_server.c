@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HEADER_BYTES = 16 << 10, CONNECTIONS = 1024, IDLE_SECONDS = 30, STOP_MS = 1000 };
+enum { HEADER_BYTES = 16 << 10, IDLE_SECONDS = 30, STOP_MS = 1000 };
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
@@ -194,19 +194,33 @@ static weft_serve_request *begin_request(weft_server *s, struct MHD_Connection *
     return r;
 }
 
+/* A long answer holds its connection, so that too many of them would leave none for others. A request
+ * that was stored already is exempt: its client needs the answer. */
+static bool is_too_long(const weft_serve_request *r, const weft_serve_reply *reply)
+{
+    return (reply->waits || reply->streams) && !r->held && r->stage == 0 &&
+           weft_connections_are_busy(&r->server->connections);
+}
+
 /* Answers, or suspends the connection until the next change. */
 static enum MHD_Result answer(weft_serve_request *r)
 {
     weft_server *s = r->server;
     weft_serve_reply reply;
+    weft_connections_set(&s->connections, r->connection, WEFT_CONNECTION_ANSWERING);
     pthread_mutex_lock(&s->lock);
     if (r->too_large)
         reply =
             weft_serve_error(413, "too_large", NULL, "the body or one of its fields is too large");
     else
         reply = weft_routes_answer(r);
+    if (is_too_long(r, &reply)) {
+        weft_buf_free(&reply.text);
+        reply = weft_serve_error(
+            503, "busy", NULL, "the server waits for many requests; send the request again later");
+    }
     if (reply.waits && !s->stopping) {
-        r->asleep = true;
+        r->asleep = r->held = true;
         r->next = s->waiting;
         s->waiting = r;
         MHD_suspend_connection(r->connection);
@@ -230,6 +244,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         r = *context = begin_request(cls, connection, url, method);
         if (!r)
             return MHD_NO;
+        weft_connections_set(&r->server->connections, connection, WEFT_CONNECTION_RECEIVING);
         r->refused = refuse_early(r, &reply);
         return r->refused ? send_reply(r, reply) : MHD_YES;
     }
@@ -246,8 +261,8 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
 {
     weft_server *s = cls;
     weft_serve_request *r = *context;
-    (void)connection;
     (void)code;
+    weft_connections_set(&s->connections, connection, WEFT_CONNECTION_IDLE);
     if (!r)
         return;
     pthread_mutex_lock(&s->lock);
@@ -331,6 +346,7 @@ static void drop_log(void *cls, const char *format, va_list args)
 weft_status weft_http_server_start(weft_server *s, int *port)
 {
     struct addrinfo *address = NULL;
+    WEFT_TRY(weft_connections_init(&s->connections));
     WEFT_TRY(read_address(s->options->listen, &address));
     weft_status_code status = check_exposed(s, address->ai_addr);
     if (status == WEFT_OK) {
@@ -339,9 +355,11 @@ weft_status weft_http_server_start(weft_server *s, int *port)
                 MHD_USE_ERROR_LOG | (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0),
             0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, drop_log, NULL,
             MHD_OPTION_SOCK_ADDR, address->ai_addr, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-            (size_t)HEADER_BYTES, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS,
+            (size_t)HEADER_BYTES, MHD_OPTION_CONNECTION_LIMIT,
+            (unsigned)(s->connections.limit + WEFT_CONNECTIONS_SLACK),
             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_NOTIFY_COMPLETED,
-            on_completed, s, MHD_OPTION_END);
+            on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, weft_connections_notify, &s->connections,
+            MHD_OPTION_END);
         if (!s->daemon)
             status = weft_error(WEFT_MSG_SERVER_LISTEN,
                                 WEFT_AT(.key = "--listen", .value = s->options->listen),

@@ -30,8 +30,9 @@ struct weft_serve_request {
     bool repeated;           /* the form has a field twice */
     /* state of routes that wait */
     int stage;
+    bool held;       /* was suspended once */
     bool asks_price; /* weft_prices_ask */
-    bool asleep; /* suspended, in server->waiting */
+    bool asleep;     /* suspended, in server->waiting */
     weft_serve_request *next;
 };
 

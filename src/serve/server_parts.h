@@ -4,6 +4,7 @@
 
 #include "serve/access_tokens.h"
 #include "serve/child_process.h"
+#include "serve/connections.h"
 #include "serve/prices.h"
 #include "serve/queue_store.h"
 #include "serve/served_model.h"
@@ -30,6 +31,7 @@ typedef struct weft_server {
     weft_access_tokens tokens; /* count 0: no authentication */
     int wake[2];               /* a pipe that ends the main thread's wait */
     struct MHD_Daemon *daemon;
+    weft_connections connections; /* of the HTTP thread */
 
     pthread_mutex_t lock; /* of the members below and the store */
     weft_queue_store *store;

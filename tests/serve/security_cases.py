@@ -1,5 +1,5 @@
 """Cases of security_test.sh."""
-import json, os, socket, subprocess
+import http.client, json, os, select, socket, subprocess, time
 from serve_client import MODEL, VIDEO, WEFT, Server, main
 
 
@@ -46,6 +46,47 @@ def limits_are_kept():
     assert " 431 " in answer, answer
     s.call("GET", "/health")
     s.stop()
+
+
+def idle_connections_leave_descriptors():
+    """More idle clients than descriptors: the oldest are closed, and a request that has begun is answered by a child."""
+    s = Server(files=256)
+    opened = lambda: len(os.listdir(f"/proc/{s.process.pid}/fd"))
+    body = json.dumps(dict(VIDEO, steps=1)).encode()
+    with socket.create_connection(("127.0.0.1", s.port)) as begun:
+        begun.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n"
+                      b"Content-Length: %d\r\n\r\n" % len(body))
+        answer = begun.makefile("rb")
+        assert b" 100 " in answer.readline() and answer.readline() == b"\r\n"
+        idle = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(300)]
+        while not select.select(idle[:1], [], [], 0)[0] and opened() < 250:
+            time.sleep(0.01)
+        begun.sendall(body)
+        assert b" 200 " in answer.readline()
+        length = 0
+        while (line := answer.readline()) != b"\r\n":
+            length = int(line.split()[1]) if line.lower().startswith(b"content-length") else length
+        job, = s.finish(json.loads(answer.read(length))["id"])
+        assert job["status"] == "completed", job
+        assert idle[0].recv(1) == b"" and opened() <= 200
+        idle[-1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in idle[-1].makefile("rb").readline()
+        for c in idle:
+            c.close()
+    # long answers leave connections for others
+    id = s.call("POST", "/v1/jobs", dict(VIDEO, steps=2000))["id"]
+    held, status = [], 200
+    while status == 200 and len(held) < 300:
+        c = http.client.HTTPConnection("127.0.0.1", s.port)
+        c.request("GET", f"/v1/jobs/{id}/events")
+        held.append(c)
+        status = c.getresponse().status
+    assert status == 503, len(held)
+    s.call("GET", "/health")
+    assert s.call("POST", f"/v1/jobs/{id}/cancel")["status"] == "cancelled"
+    s.stop()
+    few = Server("few", files=64, ready=False)
+    assert few.drain() != 0 and [m["id"] for m in few.messages if m["level"] == "error"] == ["worker-failed"], few.messages
 
 
 def paths_are_hidden():

@@ -1,6 +1,6 @@
 """A server under test, and requests to it: the standard library only. No function depends on elapsed time: waiting is for
 an event (a message of the server, an event of a job, the end of a process)."""
-import ctypes, http.client, json, os, signal, subprocess, sys
+import ctypes, http.client, json, os, resource, signal, subprocess, sys
 
 WEFT, SRC = os.environ["WEFT"], os.environ["SRC"]
 MODEL = os.path.join(SRC, "tests/golden/pipelines/wan_over")
@@ -14,13 +14,17 @@ def end_with_parent():
 
 
 class Server:
-    def __init__(self, state="state", *options, models=("wan=" + MODEL,), env=None, ready=True):
+    def __init__(self, state="state", *options, models=("wan=" + MODEL,), env=None, ready=True, files=None):
         command = [WEFT, "serve", "--state", state, "--listen", "127.0.0.1:0", *options]
         for model in models:
             command += ["--model", model]
         self.state, self.token = state, None
         self.log = open(state.replace("/", "_") + ".log", "a+")
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=end_with_parent,
+        def prepare():
+            end_with_parent()
+            if files:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=prepare,
                                         env=dict(os.environ, WEFT_LOG_FORMAT="json", **(env or {})))
         self.messages, self.port = [], None
         while ready and self.port is None:
