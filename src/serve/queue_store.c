@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { VERSION = 1, MARK = 0x77656674 }; /* MARK: "weft" */
@@ -143,9 +144,31 @@ static weft_status check_no_jobs(const weft_queue_store *s, const char *folder)
     return status;
 }
 
+/* Prompts are private: only the owner reads the files. SQLite gives new files the mode of the queue,
+ * and an earlier server may have left files with another one. */
+static weft_status set_modes(const weft_queue_store *s)
+{
+    static const char *const ends[] = {"", "-wal", "-shm"};
+    const int fd = open(s->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return weft_error_errno(WEFT_AT(.file = s->path), "cannot open the queue");
+    close(fd);
+    for (int i = 0; i < 3; i++) {
+        weft_buf path = {0};
+        weft_buf_printf(&path, "%s%s", s->path, ends[i]);
+        weft_status_code status = weft_buf_check(&path);
+        if (status == WEFT_OK && chmod(path.data, 0600) != 0 && errno != ENOENT)
+            status = weft_error_errno(WEFT_AT(.file = path.data), "cannot set the mode to 0600");
+        weft_buf_free(&path);
+        WEFT_TRY(status);
+    }
+    return WEFT_OK;
+}
+
 static weft_status open_database(weft_queue_store *s, const char *folder)
 {
     bool is_new;
+    WEFT_TRY(set_modes(s));
     if (sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) !=
         SQLITE_OK)
         return database_error(s);

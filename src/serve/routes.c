@@ -4,6 +4,7 @@
 #include "serve/status_api.h"
 #include "serve/videos_api.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool is(const weft_serve_request *r, int part, const char *text)
@@ -26,9 +27,14 @@ bool weft_routes_is_open(const weft_serve_request *r)
     return r->parts == 1 && (is(r, 0, "health") || is(r, 0, "ready"));
 }
 
-static weft_serve_reply no_method(void)
+/* `allow`: the methods of the path. */
+static weft_serve_reply no_method(const char *allow)
 {
-    return weft_serve_error(405, "method_not_allowed", NULL, "the path does not have this method");
+    char text[96];
+    snprintf(text, sizeof text, "the path has the methods %s", allow);
+    weft_serve_reply reply = weft_serve_error(405, "method_not_allowed", NULL, text);
+    reply.allow = allow;
+    return reply;
 }
 
 static weft_serve_reply no_path(void)
@@ -40,7 +46,7 @@ static weft_serve_reply status_route(const weft_serve_request *r)
 {
     const weft_server *s = r->server;
     if (!gets(r))
-        return no_method();
+        return no_method("GET, HEAD");
     if (is(r, 0, "health"))
         return weft_status_health();
     if (is(r, 0, "ready"))
@@ -56,18 +62,18 @@ static weft_serve_reply videos_route(weft_serve_request *r)
     if (r->parts == 2)
         return posts(r)  ? weft_videos_create(r, &(weft_videos_form){0})
                : gets(r) ? weft_videos_list(r, false)
-                         : no_method();
+                         : no_method("GET, HEAD, POST");
     if (r->parts == 3)
         return gets(r)                        ? weft_videos_get(r, id, false)
                : !strcmp(r->method, "DELETE") ? weft_videos_delete(r, id)
-                                              : no_method();
+                                              : no_method("GET, HEAD, DELETE");
     if (is(r, 3, "content"))
-        return gets(r) ? weft_videos_content(r, id) : no_method();
+        return gets(r) ? weft_videos_content(r, id) : no_method("GET, HEAD");
     if (is(r, 3, "remix")) {
         weft_queue_job job;
         weft_serve_reply reply;
         if (!posts(r))
-            return no_method();
+            return no_method("POST");
         if (!weft_videos_find(r->server, id, &job, &reply))
             return reply;
         weft_queue_job_free(&job);
@@ -99,19 +105,19 @@ static weft_serve_reply jobs_route(weft_serve_request *r)
     if (r->parts == 2)
         return posts(r)  ? weft_videos_create(r, &(weft_videos_form){.as_job = true})
                : gets(r) ? weft_videos_list(r, true)
-                         : no_method();
+                         : no_method("GET, HEAD, POST");
     if (r->parts == 3 && is(r, 2, "price"))
         return posts(r) ? weft_videos_create(r, &(weft_videos_form){.only_price = true})
-                        : no_method();
+                        : no_method("POST");
     if (r->parts == 3)
         return gets(r)                        ? weft_videos_get(r, id, true)
                : !strcmp(r->method, "DELETE") ? weft_videos_delete(r, id)
-                                              : no_method();
+                                              : no_method("GET, HEAD, DELETE");
     if (is(r, 3, "events"))
-        return gets(r) ? events_route(r, id) : no_method();
+        return gets(r) ? events_route(r, id) : no_method("GET, HEAD");
     for (int i = 0; i < 3; i++)
         if (is(r, 3, changes[i].name))
-            return posts(r) ? weft_jobs_change(r, id, changes[i].event) : no_method();
+            return posts(r) ? weft_jobs_change(r, id, changes[i].event) : no_method("POST");
     return no_path();
 }
 
@@ -126,6 +132,6 @@ weft_serve_reply weft_routes_answer(weft_serve_request *r)
     if (is(r, 1, "jobs"))
         return jobs_route(r);
     if (r->parts == 2 && is(r, 1, "models"))
-        return gets(r) ? weft_status_models(r->server) : no_method();
+        return gets(r) ? weft_status_models(r->server) : no_method("GET, HEAD");
     return no_path();
 }

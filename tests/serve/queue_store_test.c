@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -192,6 +193,36 @@ Test(queue_store, acknowledged_changes_survive_a_kill)
         weft_queue_job_free(&job);
     }
     weft_queue_store_close(s);
+}
+
+static void check_modes(const char *when)
+{
+    static const char *const names[] = {"queue.sqlite", "queue.sqlite-wal", "queue.sqlite-shm"};
+    for (int i = 0; i < 3; i++) {
+        char path[128];
+        struct stat facts;
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        cr_assert_eq(stat(path, &facts), 0, "%s %s", when, path);
+        cr_assert_eq(facts.st_mode & 0777, 0600, "%s %s: %o", when, path, facts.st_mode & 0777);
+    }
+}
+
+/* Also if an earlier server left files that others can read. */
+Test(queue_store, only_the_owner_reads_the_files)
+{
+    const mode_t before = umask(022);
+    char path[128];
+    weft_queue_store *s = open_store();
+    add(s, "a", NULL, 0);
+    check_modes("new");
+    weft_queue_store_close(s);
+    snprintf(path, sizeof path, "%s/queue.sqlite", folder);
+    cr_assert_eq(chmod(path, 0644), 0);
+    s = open_store();
+    add(s, "b", NULL, 0);
+    check_modes("opened");
+    weft_queue_store_close(s);
+    umask(before);
 }
 
 Test(queue_store, one_server_per_folder)
