@@ -116,6 +116,8 @@ static weft_status extend(const char *path, const char *name, const char *hash, 
                                   "from the file `tokens` in the state folder.");
             }
         weft_buf_append(out, data, bytes);
+        if (bytes && data[bytes - 1] != '\n') /* an editor omitted it */
+            weft_buf_append(out, "\n", 1);
         weft_free(data);
     }
     weft_buf_printf(out, "%s%s\n", start, hash);

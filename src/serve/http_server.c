@@ -85,6 +85,8 @@ static enum MHD_Result send_reply(weft_serve_request *r, weft_serve_reply reply)
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     if (status == 401)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    if (reply.allow)
+        MHD_add_response_header(response, "Allow", reply.allow);
     if (reply.waits || status == 503)
         MHD_add_response_header(response, "Retry-After", "1");
     const enum MHD_Result result = MHD_queue_response(r->connection, status, response);
@@ -302,6 +304,20 @@ static bool is_loopback(const struct sockaddr *address)
     return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
+static weft_status refuse_address(const char *text, const char *why)
+{
+    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--listen", .value = text), "%s",
+                      why);
+}
+
+/* The C library takes a port modulo 65536. */
+static bool is_port(const char *text)
+{
+    const size_t length = strlen(text);
+    return length >= 1 && length <= 5 && strspn(text, "0123456789") == length &&
+           atoi(text) <= 65535;
+}
+
 /* Reads ADDRESS:PORT or [ADDRESS]:PORT. No name is looked up. */
 static weft_status read_address(const char *text, struct addrinfo **address)
 {
@@ -309,15 +325,19 @@ static weft_status read_address(const char *text, struct addrinfo **address)
     const char *colon = strrchr(text, ':');
     const bool bracket = text[0] == '[' && colon && colon[-1] == ']';
     const size_t length = colon ? (size_t)(colon - text) - 2 * bracket : 0;
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+    const struct addrinfo hints = {.ai_family = bracket ? AF_INET6 : AF_UNSPEC,
                                    .ai_socktype = SOCK_STREAM,
                                    .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
     snprintf(host, sizeof host, "%.*s", (int)length, text + bracket);
-    if (!colon || length == 0 || length >= sizeof host || colon[1] == '\0' ||
+    if (colon && !bracket && strchr(host, ':'))
+        return refuse_address(text, "an IPv6 address needs brackets, such as [::1]:8080");
+    if (colon && !is_port(colon + 1))
+        return refuse_address(text, "the port is not 0 to 65535, such as 127.0.0.1:8080");
+    if (!colon || length == 0 || length >= sizeof host ||
         getaddrinfo(host, colon + 1, &hints, address) != 0)
-        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--listen", .value = text),
-                          "the value is not ADDRESS:PORT with an address of digits, such as "
-                          "127.0.0.1:8080 or [::1]:8080");
+        return refuse_address(text,
+                              "the value is not ADDRESS:PORT with an address of digits, such as "
+                              "127.0.0.1:8080 or [::1]:8080");
     return WEFT_OK;
 }
 

@@ -1,6 +1,7 @@
 #include "serve/served_model.h"
 
 #include "base/fs.h"
+#include "base/utf8.h"
 #include "diffusion/scheduler.h"
 #include "generate/generator/generator_model.h"
 
@@ -23,6 +24,25 @@ static weft_status split(const char *spec, weft_served_model *m)
     if (named)
         m->name[equals - spec] = '\0';
     return WEFT_OK;
+}
+
+/* Requests, answers and messages have the name in one line. */
+static weft_status check_name(const char *name)
+{
+    const size_t length = strlen(name);
+    bool prints = true;
+    for (const char *at = name; *at; at++)
+        prints = prints && (unsigned char)*at >= ' ' && *at != 0x7f;
+    if (length >= 1 && length <= WEFT_MODEL_NAME && prints && weft_utf8_valid(name))
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--model", .value = name),
+                      "the name of the model has %zu bytes%s. Give 1 to %d bytes of UTF-8 without "
+                      "control characters as --model NAME=DIR.",
+                      length,
+                      !prints                  ? " and a control character"
+                      : !weft_utf8_valid(name) ? " and is not UTF-8"
+                                               : "",
+                      WEFT_MODEL_NAME);
 }
 
 static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
@@ -52,6 +72,8 @@ weft_status weft_served_model_open(const char *spec, weft_served_model *m)
     weft_generator_model g = {0};
     *m = (weft_served_model){0};
     weft_status_code status = split(spec, m);
+    if (status == WEFT_OK)
+        status = check_name(m->name);
     if (status == WEFT_OK)
         status = read_folder(m, &g);
     weft_generator_model_close(&g);

@@ -7,6 +7,8 @@
 #include "base/memory.h"
 #include "model/model.h"
 
+enum { WEFT_MODEL_NAME = 128 }; /* bytes of a name */
+
 typedef struct weft_served_model {
     char *name, *folder;
     int64_t size[3];       /* frames, height and width of the training; 0: unknown */

@@ -1,8 +1,10 @@
 #include "serve/server.h"
 
+#include "base/config.h"
 #include "base/fs.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "plan/cluster/cluster.h"
 #include "serve/http_server.h"
 #include "serve/supervisor.h"
 
@@ -38,6 +40,27 @@ static weft_status open_models(weft_server *s)
             }
     }
     return WEFT_OK;
+}
+
+/* A child would report these options at the first job. */
+static weft_status check_options(const weft_serve_options *o)
+{
+    int64_t bytes = 0;
+    weft_cluster cluster;
+    if (o->memory && strcmp(o->memory, "auto") != 0 &&
+        (!weft_parse_i64(o->memory, &bytes) || bytes < 1))
+        return weft_error(
+            WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--memory-limit", .value = o->memory),
+            "'%.80s' is not auto or a size in bytes, such as 900MiB or 24GiB", o->memory);
+    if (!o->cluster)
+        return WEFT_OK;
+    weft_arena *arena = weft_arena_create();
+    WEFT_TRY(WEFT_ALLOCATED(arena, "a cluster"));
+    weft_status_code status = weft_cluster_load(arena, o->cluster, &cluster);
+    weft_arena_free(arena);
+    if (status != WEFT_OK)
+        status = weft_error_at(status, WEFT_AT(.key = "--on", .value = o->cluster));
+    return status;
 }
 
 static weft_status open_state(weft_server *s)
@@ -93,6 +116,7 @@ weft_status weft_serve_run(const weft_serve_options *o)
     *s = (weft_server){.options = o};
     pthread_mutex_init(&s->lock, NULL);
     signal(SIGPIPE, SIG_IGN);
+    WEFT_GO(check_options(o));
     WEFT_GO(find_program(s));
     WEFT_GO(open_models(s));
     WEFT_GO(open_state(s));

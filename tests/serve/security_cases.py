@@ -16,7 +16,10 @@ def raw(s, text):
 
 
 def tokens_are_needed():
-    token, other = new_token("a"), new_token("b")
+    token = new_token("a")
+    lines = open("state/tokens").read()
+    open("state/tokens", "w").write(lines.rstrip("\n"))  # of an editor that ends no line
+    other = new_token("b")
     assert token != other and token not in open("state/tokens").read()
     s = Server()
     assert not any(m.get("id") == "server-unprotected" for m in s.messages)
@@ -144,6 +147,19 @@ def options_are_checked():
     refused("server-token", *model, "--listen", "0.0.0.0:0")
     refused("option-invalid", *model, "--listen", "localhost")
     refused("option-invalid", *model, "--listen", "localhost:80")
+    for port in "99999", "65536", "-1", "+80", " 80", "0x50", "80a", "":
+        refused("option-invalid", *model, "--listen", "127.0.0.1:" + port)
+    for address in "::1:8080", "::1", "[127.0.0.1]:0", "[::1]", "[]:80", ":80":
+        refused("option-invalid", *model, "--listen", address)
+    for memory in "banana", "0", "-1", "1e":
+        refused("option-invalid", *model, "--memory-limit", memory)
+    for name in "x" * 129, "a\nb", "a\x7f", b"\xff":
+        spec = name + b"=" + os.fsencode(MODEL) if isinstance(name, bytes) else f"{name}={MODEL}"
+        refused("option-invalid", "--model", spec, "--state", "state")
+    out = subprocess.run([WEFT, "serve", *model, "--on", "nonsense"], capture_output=True, text=True,
+                         env=dict(os.environ, WEFT_LOG_FORMAT="json"))
+    error, = [json.loads(line) for line in out.stderr.splitlines() if '"error"' in line]
+    assert out.returncode in (1, 2) and error["key"] == "--on", error
     refused("server-token", "--state", "state", "--new-token", "a b")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused("server-listen", *model, "--listen", "127.0.0.1:%d" % taken.getsockname()[1])

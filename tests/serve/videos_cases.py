@@ -84,7 +84,10 @@ def illegal_requests_are_refused():
     for body in b"", b"[]", b"{", b'{"prompt": "a", "prompt": "b"}', b'{"prompt": "\xff"}', b'{"prompt": "a\\u0000b"}':
         s.error(400, "request-invalid", "POST", "/v1/videos", body, {"Content-Type": "application/json"})
     s.error(415, "unsupported_type", "POST", "/v1/videos", b"{}", {"Content-Type": "text/plain"})
-    s.error(405, "method_not_allowed", "PUT", "/v1/videos")
+    for path, allow in (("/v1/videos", "GET, HEAD, POST"), ("/v1/jobs/x", "GET, HEAD, DELETE"), ("/v1/jobs/price", "POST"),
+                        ("/v1/jobs/x/cancel", "POST"), ("/health", "GET, HEAD"), ("/v1/models", "GET, HEAD")):
+        s.error(405, "method_not_allowed", "PUT", path)
+        assert s.raw("PUT", path)[1]["Allow"] == allow, path
     s.error(404, "not_found", "GET", "/v2/videos")
     seconds = s.call("POST", "/v1/videos", dict(VIDEO, frames=None, seconds="1.1", fps=16))  # 17.6 frames
     assert seconds["seconds"] == "1.062", seconds
