@@ -72,6 +72,43 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
                : MHD_NO;
 }
 
+static bool read_at(int fd, int64_t at, unsigned char *bytes, size_t count)
+{
+    return pread(fd, bytes, count, (off_t)at) == (ssize_t)count;
+}
+
+/* Whether the chunks of a PNG have an image and reach its end chunk. */
+static bool is_whole_png(int fd, int64_t bytes)
+{
+    unsigned char h[8];
+    bool has_data = false;
+    for (int64_t at = 8; at + 12 <= bytes && read_at(fd, at, h, 8);) {
+        const int64_t length = (int64_t)h[0] << 24 | h[1] << 16 | h[2] << 8 | h[3];
+        if (at == 8 && memcmp(h + 4, "IHDR", 4) != 0)
+            return false;
+        has_data = has_data || (!memcmp(h + 4, "IDAT", 4) && length > 0);
+        if (at + 12 + length > bytes)
+            return false;
+        if (!memcmp(h + 4, "IEND", 4))
+            return has_data;
+        at += 12 + length;
+    }
+    return false;
+}
+
+/* A JPEG has the end marker; padding may follow. The RIFF of a WebP has its length. */
+static bool is_whole(int fd, const char *name, int64_t bytes)
+{
+    unsigned char h[8], end[64];
+    const size_t last = bytes < 64 ? (size_t)bytes : 64;
+    if (!strcmp(name, "input.png"))
+        return is_whole_png(fd, bytes);
+    if (!strcmp(name, "input.webp"))
+        return read_at(fd, 0, h, 8) &&
+               ((int64_t)h[7] << 24 | h[6] << 16 | h[5] << 8 | h[4]) + 8 <= bytes;
+    return read_at(fd, bytes - (int64_t)last, end, last) && memmem(end, last, "\xff\xd9", 2);
+}
+
 weft_status weft_serve_request_image(const weft_serve_request *r, const char **name)
 {
     unsigned char head[12] = {0};
@@ -85,9 +122,17 @@ weft_status weft_serve_request_image(const weft_serve_request *r, const char **n
         *name = "input.jpg";
     else if (n >= 12 && !memcmp(head, "RIFF", 4) && !memcmp(head + 8, "WEBP", 4))
         *name = "input.webp";
-    return *name ? WEFT_OK
-                 : weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "input_reference"),
-                              "the file is not a PNG, JPEG or WebP image");
+    if (!*name)
+        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "input_reference"),
+                          "the file is not a PNG, JPEG or WebP image");
+    const int64_t bytes = lseek(r->image, 0, SEEK_END);
+    return is_whole(r->image, *name, bytes)
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_REQUEST_INVALID,
+                            WEFT_AT(.key = "input_reference", WEFT_NUMBER(bytes)),
+                            "the image is truncated or damaged after %" PRId64
+                            " bytes; send the whole file",
+                            bytes);
 }
 
 weft_status weft_serve_request_store_image(weft_serve_request *r, const char *folder,

@@ -166,6 +166,10 @@ def forms_and_images():
     s.error(400, "request-invalid", "POST", "/v1/videos", body, headers)
     body, headers = form(dict(VIDEO, model="image"), b"no image")
     assert s.error(400, "request-invalid", "POST", "/v1/videos", body, headers)["param"] == "input_reference"
+    jpeg, webp = b"\xff\xd8\xff\xe0" + b"x" * 100, b"RIFF\xff\x00\x00\x00WEBPVP8 " + b"x" * 100
+    for cut in picture[:-1], picture[:len(picture) // 2], picture[:8], picture[:40], jpeg, webp:
+        answer = s.error(400, "request-invalid", "POST", "/v1/videos", *form(dict(VIDEO, model="image"), cut))
+        assert answer["param"] == "input_reference" and str(len(cut)) in answer["message"], answer
     body, headers = form(dict(VIDEO, model="image", steps=2), picture)
     with_image = s.call("POST", "/v1/videos", body, headers)
     job, = s.finish(with_image["id"])
