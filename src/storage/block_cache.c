@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "storage/stoppable_wait.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -134,16 +135,30 @@ static int remove_in(const weft_block_cache *c, const char *name)
 }
 
 /* Locks a file of the folder until its descriptor is closed, also by the death of the process. -1:
- * it cannot be locked, or with `now` another process or thread has the lock. */
+ * it cannot be locked, the wait was stopped, or with `now` another process or thread has the lock.
+ * A blocking flock would sleep through Ctrl-C, so the lock is asked for again and again. */
 static int lock_file(const weft_block_cache *c, const char *name, bool now)
 {
+    enum { LONGEST_MS = 20 };
     const int fd = open_in(c, name, O_RDWR | O_CREAT);
-    while (fd >= 0 && flock(fd, LOCK_EX | (now ? LOCK_NB : 0)) != 0)
-        if (errno != EINTR) {
+    for (int64_t ms = 1; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0;) {
+        const bool held = errno == EWOULDBLOCK || errno == EINTR;
+        if (!held || now || weft_stoppable_wait(ms) != WEFT_OK) {
             close(fd);
             return -1;
         }
+        ms = ms < LONGEST_MS ? 2 * ms : LONGEST_MS;
+    }
     return fd;
+}
+
+/* The error of a lock that was not taken; WEFT_E_CANCELLED if the wait was stopped. */
+static weft_status cannot_lock(const weft_block_cache *c)
+{
+    const int error = errno;
+    WEFT_TRY(weft_stop_check());
+    errno = error;
+    return weft_error_errno(WEFT_AT(.file = c->folder), "cannot lock the cache");
 }
 
 static int lock_stripe(const weft_block_cache *c, int stripe, bool now)
@@ -263,7 +278,7 @@ static weft_status reserve(weft_block_cache *c, const block *b, bool *reserved)
     const int fd = lock_file(c, "total", false);
     *reserved = false;
     if (fd < 0)
-        return weft_error_errno(WEFT_AT(.file = c->folder), "cannot lock the cache");
+        return cannot_lock(c);
     int64_t total = read_total(fd);
     weft_status_code status = WEFT_OK;
     if (total + bytes > c->limit && bytes <= c->limit) /* else no eviction makes room */
@@ -351,6 +366,8 @@ static weft_status download(weft_block_cache *c, const weft_block_file *f, const
         if (status != WEFT_OK)
             unreserve(c, b->bytes + SUM_BYTES);
     }
+    if (status == WEFT_E_CANCELLED)
+        return status;
     if (status != WEFT_OK)
         warn_once(c);
     return WEFT_OK;
@@ -428,7 +445,8 @@ static weft_status load(weft_block_cache *c, const weft_block_file *f, const blo
     if (fd < 0) {
         const int lock = lock_stripe(c, b->stripe, false);
         if (lock < 0) {
-            (void)!weft_error_errno(WEFT_AT(.file = c->folder), "cannot lock the cache");
+            if (cannot_lock(c) == WEFT_E_CANCELLED)
+                return WEFT_E_CANCELLED;
             warn_once(c);
         }
         fd = open_verified(c, b, data); /* another process may have had the lock */

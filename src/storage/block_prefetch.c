@@ -1,6 +1,7 @@
 #include "storage/block_prefetch.h"
 
 #include "base/memory.h"
+#include "storage/stoppable_wait.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -15,6 +16,7 @@ struct weft_block_prefetch {
     void *user;
     pthread_t thread[WEFT_PREFETCH_THREADS];
     int threads;
+    weft_stop stop;       /* ends the waits of a fetch */
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t work;
     wanted queue[WEFT_PREFETCH_MOST]; /* a ring */
@@ -25,6 +27,7 @@ struct weft_block_prefetch {
 static void *run(void *user)
 {
     weft_block_prefetch *p = user;
+    weft_stop_bind(&p->stop);
     pthread_mutex_lock(&p->lock);
     while (!p->stopped) {
         if (p->count == 0) {
@@ -50,6 +53,7 @@ weft_status weft_block_prefetch_start(void (*fetch)(void *user, const char *name
     WEFT_TRY(WEFT_NEW(p, 1, "the prefetch"));
     p->fetch = fetch;
     p->user = user;
+    weft_stop_init(&p->stop);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
     while (p->threads < WEFT_PREFETCH_THREADS &&
@@ -71,12 +75,14 @@ void weft_block_prefetch_stop(weft_block_prefetch *p)
     p->stopped = true;
     pthread_cond_broadcast(&p->work);
     pthread_mutex_unlock(&p->lock);
+    weft_stop_set(&p->stop);
     for (int i = 0; i < p->threads; i++)
         pthread_join(p->thread[i], NULL);
     for (int i = 0; i < p->count; i++)
         weft_free(p->queue[(p->first + i) % WEFT_PREFETCH_MOST].name);
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->work);
+    weft_stop_free(&p->stop);
     weft_free(p);
 }
 

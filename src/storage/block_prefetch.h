@@ -13,7 +13,8 @@ typedef struct weft_block_prefetch weft_block_prefetch;
 /* `fetch` is called by the threads with a name and the first byte of a block. */
 weft_status weft_block_prefetch_start(void (*fetch)(void *user, const char *name, int64_t at),
                                       void *user, weft_block_prefetch **prefetch);
-/* Drops what is not fetched yet, and waits for the threads. Accepts NULL. */
+/* Drops what is not fetched yet, and ends the threads: their waits (stoppable_wait.h) end at once.
+ * Accepts NULL. */
 void weft_block_prefetch_stop(weft_block_prefetch *prefetch);
 /* Asks for a block, unless it is waiting already or WEFT_PREFETCH_MOST are. */
 void weft_block_prefetch_add(weft_block_prefetch *prefetch, const char *name, int64_t at);

@@ -1,10 +1,10 @@
 #include "storage/http.h"
 
 #include "base/config.h"
-#include "base/interrupt.h"
 #include "base/log.h"
 #include "storage/curl_library.h"
 #include "storage/http_retry.h"
+#include "storage/stoppable_wait.h"
 
 #include <ctype.h>
 #include <pthread.h>
@@ -182,7 +182,7 @@ static int on_progress(void *user, curl_off_t a, curl_off_t b, curl_off_t c, cur
 {
     const attempt *own = user;
     (void)a, (void)b, (void)c, (void)d;
-    return !own->request->uninterrupted && weft_interrupted();
+    return !own->request->uninterrupted && weft_stop_requested();
 }
 
 static void set_times(const weft_curl_library *c, void *easy, const weft_http_request *q)
@@ -281,7 +281,7 @@ static weft_status try_once(weft_http *h, const weft_http_request *q, weft_http_
     h->curl->slist_free_all(list);
     give_handle(h, easy);
     if (!q->uninterrupted)
-        WEFT_TRY(weft_interrupt_check());
+        WEFT_TRY(weft_stop_check());
     if (reply->body.failed)
         return weft_no_memory("a reply");
     if (code != CURLE_OK && !a.overflow) {
@@ -302,17 +302,6 @@ static double next_random(weft_http *h)
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return (double)((x ^ (x >> 31)) >> 11) / 9007199254740992.0;
-}
-
-static weft_status wait_ms(int64_t ms, bool uninterrupted)
-{
-    for (int64_t left = ms; left > 0; left -= 100) {
-        const int64_t piece = left < 100 ? left : 100;
-        nanosleep(&(struct timespec){.tv_nsec = (long)piece * 1000000}, NULL);
-        if (!uninterrupted)
-            WEFT_TRY(weft_interrupt_check());
-    }
-    return WEFT_OK;
 }
 
 static bool is_transient(const weft_http_request *q, const weft_http_reply *reply)
@@ -352,7 +341,10 @@ weft_status weft_http_send(weft_http *h, const weft_http_request *q, weft_http_r
                                          WEFT_DETAIL("attempt", reply->failures))),
                     "%s failed: %s; attempt %d of %" PRId64 " follows in %" PRId64 " ms", q->method,
                     problem, reply->failures + 1, q->attempts, ms);
-        WEFT_TRY(wait_ms(ms, q->uninterrupted));
+        if (q->uninterrupted)
+            nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
+        else
+            WEFT_TRY(weft_stoppable_wait(ms));
     }
 }
 

@@ -31,7 +31,7 @@ typedef struct weft_http_request {
     int64_t attempts;   /* at most; 1: never repeated */
     bool local;         /* a server of this machine: no proxy, one second to connect */
     bool follow;        /* redirections are followed */
-    bool uninterrupted; /* Ctrl-C does not end the request: it cleans up */
+    bool uninterrupted; /* no stop and no Ctrl-C ends the request: it cleans up */
     /* Adds headers before each attempt, as signatures contain the time; NULL: none. */
     weft_status (*prepare)(const void *user, weft_http_headers *headers);
     /* Whether a complete reply is a failure that passes, by its body; NULL: by its status alone. */

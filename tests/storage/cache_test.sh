@@ -103,4 +103,62 @@ unusable() {
     WEFT_CACHE_BYTES=many expect_error storage-settings key=WEFT_CACHE_BYTES -- get
 }
 check unusable
+
+# The end of a run does not wait for the next attempt of a fetch, which would come two minutes later.
+stopped_prefetch() {
+    export WEFT_CACHE=$PWD/stopped WEFT_LOG=info
+    head -c 1000 large >short && store s3://bucket/p put waits <short || return 1
+    fault "GET /waits retry 503 120"
+    mkfifo ends
+    store s3://bucket/p expect waits <ends 2>log &
+    exec 8>ends
+    until has_message log storage-retry 2>/dev/null; do
+        kill -0 $! || return 1
+        sleep 0.05
+    done
+    exec 8>&-
+    wait $! || return 1
+    [ "$(grep -c 'GET .*/waits ' data/requests)" = 1 ]
+}
+check stopped_prefetch
+
+# hold_locks LOCKS...: holds the locks of the cache for two minutes, or until `hold` is closed.
+hold_locks() {
+    mkfifo hold
+    python3 -IS -c '
+import fcntl, os, select, sys
+files = [open(name, "w") for name in sys.argv[1:]]
+for file in files: fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+select.select([open("hold")], [], [], 120)' "$@" >held &
+    holder=$!
+    exec 9>hold
+    until grep -q held held; do sleep 0.05; done
+}
+
+# SIGTERM (as Ctrl-C) ends a wait for a block that another process downloads, and the wait for the
+# next attempt.
+interrupted() {
+    export WEFT_CACHE=$PWD/interrupted WEFT_LOG=info
+    mkdir interrupted
+    hold_locks interrupted/lock-{000..255} || return 1
+    local before
+    before=$(wc -l <data/requests)
+    store s3://bucket/p get a >read 2>log &
+    until tail -n +$((before + 1)) data/requests | grep -q HEAD; do sleep 0.05; done
+    kill -TERM $!
+    wait $! && return 1
+    has_message log interrupted level=error || return 1
+    ! has_message log storage-cache 2>/dev/null || return 1
+    exec 9>&-
+    wait $holder || return 1
+    fault "GET p/a retry 503 120"
+    before=$(downloads)
+    store s3://bucket/p get a >read 2>log &
+    until has_message log storage-retry 2>/dev/null; do sleep 0.05; done
+    kill -TERM $!
+    wait $! && return 1
+    has_message log interrupted level=error && [ "$(downloads)" = $((before + 1)) ]
+}
+check interrupted
 finish

@@ -1,6 +1,9 @@
-/* store ROOT list | facts NAME | get NAME [AT BYTES] | put NAME | begin NAME | remove NAME | sum NAME
+/* store ROOT list | facts NAME | get NAME [AT BYTES] | put NAME | begin NAME | remove NAME |
+ *            sum NAME | expect NAME
  * Operations of a storage. get writes to standard output, put reads from standard input, begin
- * writes without a commit. Errors are printed as weft prints them; the exit status is the code. */
+ * writes without a commit. expect announces a read of the whole file, and closes the storage at the
+ * end of standard input. SIGTERM is taken as weft's verbs take it. Errors are printed as weft prints them; the exit status is the code. */
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "storage/storage.h"
 
@@ -59,6 +62,13 @@ static weft_status run(weft_storage *s, int count, char **word)
         return put(s, name, !strcmp(verb, "put"));
     if (!strcmp(verb, "remove"))
         return weft_storage_remove(s, name);
+    if (!strcmp(verb, "expect")) {
+        WEFT_TRY(weft_storage_facts_of(s, name, &facts));
+        weft_storage_expect(s, name, 0, facts.bytes);
+        while (getchar() != EOF)
+            ;
+        return WEFT_OK;
+    }
     if (!strcmp(verb, "sum")) {
         WEFT_TRY(weft_storage_sum(s, name, &sum));
         printf("%016" PRIx64 "\n", sum);
@@ -74,6 +84,7 @@ int main(int count, char **word)
     weft_storage *storage = NULL;
     if (count < 3)
         return 2;
+    weft_interrupt_catch();
     weft_status_code status = weft_storage_open(word[1], &storage);
     if (status == WEFT_OK)
         status = run(storage, count, word);
