@@ -1,6 +1,7 @@
 #include "storage/s3.h"
 
 #include "base/config.h"
+#include "base/log.h"
 #include "storage/aws_credentials.h"
 #include "storage/s3_xml.h"
 
@@ -8,6 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+enum {
+    REGION_BYTES = 40,
+    EARLY_SECONDS = 300, /* credentials are read again this long before they expire */
+    RETRY_SECONDS = 30   /* between early renewals that fail */
+};
 
 struct weft_s3 {
     weft_arena *arena;
@@ -17,10 +24,10 @@ struct weft_s3 {
     pthread_mutex_t lock; /* of all below */
     weft_aws_credentials credentials;
     bool has_credentials;
-    char region[40];
+    bool warned;          /* of a renewal that failed; false again after one that did not */
+    int64_t next_renewal; /* no early renewal before this time; seconds since 1970 */
+    char region[REGION_BYTES];
 };
-
-enum { REFRESH_SECONDS = 300 }; /* credentials are read again this long before they expire */
 
 weft_status weft_s3_open(const char *bucket, weft_s3 **s3)
 {
@@ -67,22 +74,43 @@ typedef struct sending {
     char hash[WEFT_SHA256_HEX];
 } sending;
 
+/* Reads the credentials unless they are valid for a while. An early renewal that fails is a warning:
+ * the present credentials are used until they expire. The caller has the lock. */
+static weft_status renew(weft_s3 *s)
+{
+    weft_aws_credentials *own = &s->credentials, fresh;
+    const int64_t now = (int64_t)time(NULL);
+    const bool early = s->has_credentials && own->expires > now;
+    if (early && (own->expires - EARLY_SECONDS > now || s->next_renewal > now))
+        return WEFT_OK;
+    const weft_status_code status = weft_aws_credentials_read(&s->settings, s->http, &fresh);
+    if (status == WEFT_OK) {
+        weft_aws_credentials_free(own);
+        *own = fresh;
+        s->has_credentials = true;
+        s->warned = false;
+        return WEFT_OK;
+    }
+    if (!early || status == WEFT_E_CANCELLED)
+        return status;
+    s->next_renewal = now + RETRY_SECONDS;
+    if (!s->warned)
+        weft_warn_error(WEFT_MSG_STORAGE_CREDENTIALS,
+                        "the credentials could not be renewed; the present ones expire in %" PRId64
+                        " seconds and are used until then",
+                        own->expires - now);
+    s->warned = true;
+    weft_error_clear();
+    return WEFT_OK;
+}
+
 /* Copies of the keys, since another thread may renew the credentials. */
 static weft_status copy_credentials(weft_s3 *s, weft_aws_credentials *copy)
 {
-    weft_status_code status = WEFT_OK;
+    const weft_aws_credentials *own = &s->credentials;
     *copy = (weft_aws_credentials){0};
     pthread_mutex_lock(&s->lock);
-    weft_aws_credentials *own = &s->credentials;
-    if (!s->has_credentials || own->expires - REFRESH_SECONDS < (int64_t)time(NULL)) {
-        weft_aws_credentials fresh;
-        status = weft_aws_credentials_read(&s->settings, s->http, &fresh);
-        if (status == WEFT_OK) {
-            weft_aws_credentials_free(own);
-            *own = fresh;
-            s->has_credentials = true;
-        }
-    }
+    weft_status_code status = renew(s);
     if (status == WEFT_OK && s->settings.source != WEFT_AWS_UNSIGNED) {
         copy->access_key = weft_strdup(own->access_key);
         copy->secret_key = weft_strdup(own->secret_key);

@@ -194,6 +194,31 @@ EOF
 }
 check profile
 
+# write_credentials SECONDS: credentials of a command that expire in this time. Only its first call
+# succeeds.
+write_credentials() {
+    rm -f calls
+    cat >once.sh <<EOF
+echo call >>$PWD/calls
+[ "\$(wc -l <$PWD/calls)" = 1 ] || exit 1
+echo '{"AccessKeyId": "testkey1", "SecretAccessKey": "testsecret12", "Expiration":' \
+    '"$(date -u -d "$1 seconds" +%Y-%m-%dT%H:%M:%SZ)"}'
+EOF
+    printf '[default]\ncredential_process = bash %s/once.sh\n' "$PWD" >config
+}
+# A renewal before the end that fails is one warning; after the end it is an error.
+renewal() {
+    export AWS_CONFIG_FILE=$PWD/config
+    unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+    write_credentials 250
+    store s3://bucket/p put renewed.bin <large 2>log || { cat log; return 1; }
+    [ "$(wc -l <calls)" = 2 ] || return 1
+    [ "$(count_messages log storage-credentials level=warning)" = 1 ] || return 1
+    write_credentials -10
+    expect_error storage-credentials -- store s3://bucket/p get renewed.bin
+}
+check renewal
+
 # No secret is in a log, at any level.
 secrets() {
     local verb
