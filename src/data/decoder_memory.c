@@ -1,6 +1,7 @@
 #include "data/decoder_memory.h"
 
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/place.h"
 #include "data/dataset.h"
@@ -116,8 +117,13 @@ weft_status weft_decoder_memory_measure(const weft_decoder_memory *s, int64_t *b
     int64_t resident = 0, after;
     weft_status_code status = WEFT_OK;
     *bytes = 0;
-    if (first_shard(s, path) != WEFT_OK || weft_dataset_open(path, NULL, true, &dataset) != WEFT_OK)
+    if (first_shard(s, path) != WEFT_OK ||
+        weft_dataset_open(path, NULL, true, &dataset) != WEFT_OK) {
+        if (weft_error_class() == WEFT_MSG_STORAGE_DENIED)
+            weft_warn_error(WEFT_MSG_STORAGE_DENIED,
+                            "the memory of the decoders is not measured and counts as 0");
         return WEFT_OK;
+    }
     const weft_sample *sample = first_clip(dataset);
     if (sample &&
         weft_dataset_read(dataset, sample, weft_sample_video(sample), false, &video) == WEFT_OK) {

@@ -610,33 +610,65 @@ weft_status weft_index_save(weft_storage *storage, const char *shard, const weft
     return status;
 }
 
-/* Loads the index file. *found is false without a usable one; the caller then builds it. */
+/* Reads the index file into the buffer. */
+static weft_status read_index(weft_storage *storage, const char *name, weft_index_room *buffer,
+                              int64_t *bytes)
+{
+    weft_storage_facts facts;
+    WEFT_TRY(weft_storage_facts_of(storage, name, &facts));
+    if (facts.bytes > buffer->bytes) {
+        weft_free(buffer->data);
+        buffer->bytes = facts.bytes + facts.bytes / 8; /* shards are about as large as others */
+        buffer->data = weft_alloc_aligned(buffer->bytes);
+    }
+    WEFT_TRY(WEFT_ALLOCATED(buffer->data || !buffer->bytes, "%s", name));
+    *bytes = facts.bytes;
+    return weft_storage_read(storage, name, 0, facts.bytes, buffer->data);
+}
+
+/* Whether no index is there (a folder of its name is none), or another process replaced it just now;
+ * then it is built. Everything else that prevents its reading is an error: a start without it would
+ * read the whole shard, and the checksums would be lost. */
+static bool is_absent(weft_status_code status)
+{
+    static const weft_message_class absent[] = {WEFT_MSG_FILE_NOT_FOUND, WEFT_MSG_FILE_KIND,
+                                                WEFT_MSG_STORAGE_CHANGED, WEFT_MSG_FILE_CHANGED};
+    for (int i = 0; i < WEFT_COUNT(absent) && status != WEFT_OK; i++)
+        if (weft_error_class() == absent[i])
+            return true;
+    return false;
+}
+
+/* Loads the index file. *found is false without a usable one; the caller then builds it. A damaged
+ * one is a warning. */
 static weft_status load(weft_storage *storage, const char *shard, weft_arena *arena,
                         weft_index_room *buffer, weft_index *index, bool *found)
 {
-    char *name = index_name(shard);
-    weft_storage_facts facts;
+    char *name = index_name(shard),
+         *path = name ? weft_path_join(weft_storage_root(storage), name) : NULL;
+    int64_t bytes = 0;
     *found = false;
-    WEFT_TRY(WEFT_ALLOCATED(name, "%s", shard));
-    weft_status_code status = weft_storage_facts_of(storage, name, &facts);
-    if (status == WEFT_OK) {
-        if (facts.bytes > buffer->bytes) {
-            weft_free(buffer->data);
-            buffer->bytes = facts.bytes + facts.bytes / 8; /* shards are about as large as others */
-            buffer->data = weft_alloc_aligned(buffer->bytes);
-        }
-        status = buffer->data || !buffer->bytes
-                     ? weft_storage_read(storage, name, 0, facts.bytes, buffer->data)
-                     : weft_no_memory("%s", shard);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(path, "%s", shard));
+    status = read_index(storage, name, buffer, &bytes);
+    if (is_absent(status)) {
+        status = WEFT_OK;
+        goto out;
     }
-    if (status == WEFT_OK) {
-        status = weft_index_decode(buffer->data, facts.bytes, name, arena, index);
-        if (status == WEFT_E_FORMAT)
-            weft_warn_error(WEFT_MSG_SHARD_PARTLY_USED, "the index is built again");
-        *found = status == WEFT_OK;
+    if (status != WEFT_OK && status != WEFT_E_MEMORY && status != WEFT_E_CANCELLED)
+        status = weft_error_add(weft_error_at(status, WEFT_AT(.file = path)),
+                                "It is the index of a shard. Permit to read it, or remove it");
+    WEFT_GO(status);
+    status = weft_index_decode(buffer->data, bytes, path, arena, index);
+    *found = status == WEFT_OK;
+    if (status == WEFT_E_FORMAT) {
+        weft_warn_error(WEFT_MSG_SHARD_PARTLY_USED, "the index is built again");
+        status = WEFT_OK;
     }
+out:
     weft_free(name);
-    return status == WEFT_E_MEMORY ? status : WEFT_OK;
+    weft_free(path);
+    return status;
 }
 
 void weft_index_set_sums(weft_index *index, const uint64_t *sum, uint64_t shard)

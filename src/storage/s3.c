@@ -70,6 +70,7 @@ const char *weft_s3_endpoint(const weft_s3 *s)
 typedef struct sending {
     weft_s3 *s3;
     const weft_s3_request *request;
+    const char *region;       /* of the signature and of the address */
     weft_buf url, host, path; /* path: encoded, as signed */
     char hash[WEFT_SHA256_HEX];
 } sending;
@@ -135,15 +136,12 @@ static weft_status sign(const void *user, weft_http_headers *headers)
     const weft_s3_request *q = o->request;
     weft_aws_credentials keys;
     weft_buf authorization = {0};
-    char date[17], region[40];
+    char date[17];
     weft_name_value header[8];
     int count = 0;
     weft_sigv4_date((int64_t)time(NULL), date);
     weft_status_code status = WEFT_OK;
     WEFT_GO(copy_credentials(o->s3, &keys));
-    pthread_mutex_lock(&o->s3->lock);
-    memcpy(region, o->s3->region, sizeof region);
-    pthread_mutex_unlock(&o->s3->lock);
     header[count++] = (weft_name_value){"host", o->host.data};
     if (q->range)
         header[count++] = (weft_name_value){"range", q->range};
@@ -155,7 +153,7 @@ static weft_status sign(const void *user, weft_http_headers *headers)
         if (keys.session_token)
             header[count++] = (weft_name_value){"x-amz-security-token", keys.session_token};
         WEFT_GO(weft_sigv4_authorization(
-            &(weft_sigv4_keys){keys.access_key, keys.secret_key, region, "s3"},
+            &(weft_sigv4_keys){keys.access_key, keys.secret_key, o->region, "s3"},
             &(weft_sigv4_request){q->method, o->path.data, q->query, q->query_count, header, count,
                                   o->hash, date},
             &authorization));
@@ -187,8 +185,8 @@ static weft_status make_address(sending *o)
         base = strchr(after, '/') ? strchr(after, '/') : "";
         weft_buf_printf(&authority, "%.*s", (int)strcspn(after, "/"), after);
     } else {
-        weft_buf_printf(&authority, "s3.%s.amazonaws.com%s", s->region,
-                        strncmp(s->region, "cn-", 3) ? "" : ".cn");
+        weft_buf_printf(&authority, "s3.%s.amazonaws.com%s", o->region,
+                        strncmp(o->region, "cn-", 3) ? "" : ".cn");
     }
     weft_status_code status = weft_buf_check(&authority);
     if (status == WEFT_OK) {
@@ -251,14 +249,26 @@ static weft_message_class class_of(int status, const char *code)
     return WEFT_MSG_STORAGE_REQUEST;
 }
 
-static const char *remedy_of(weft_message_class kind)
+/* A server that may not list the bucket refuses missing objects, too, so that their names stay
+ * unknown. */
+static const char *remedy_of_denial(const weft_s3_request *q)
+{
+    if (!*q->key)
+        return "Check the keys or AWS_PROFILE. A list needs the permission s3:ListBucket for the "
+               "bucket";
+    if (!strcmp(q->method, "HEAD"))
+        return "Check the keys or AWS_PROFILE, and the permission s3:GetObject. Without "
+               "s3:ListBucket for the bucket, a missing object is refused as well";
+    return "Check the keys or AWS_PROFILE, and the bucket's policy for this request";
+}
+
+static const char *remedy_of(weft_message_class kind, const weft_s3_request *q)
 {
     switch (kind) {
     case WEFT_MSG_STORAGE_BUCKET:
         return "Correct the bucket's name, or AWS_ENDPOINT_URL_S3 and AWS_PROFILE";
     case WEFT_MSG_STORAGE_CLOCK: return "Set the clock of this machine";
-    case WEFT_MSG_STORAGE_DENIED:
-        return "Check the keys or AWS_PROFILE, and the bucket's policy for this request";
+    case WEFT_MSG_STORAGE_DENIED: return remedy_of_denial(q);
     case WEFT_MSG_STORAGE_CHANGED:
         return "The object was rewritten while it was in use; run the command again";
     case WEFT_MSG_FILE_NOT_FOUND: return "Check the name with `aws s3 ls`";
@@ -267,7 +277,7 @@ static const char *remedy_of(weft_message_class kind)
 }
 
 static weft_status fail(const weft_s3 *s, const weft_s3_request *q, const weft_http_reply *reply,
-                        const char *place)
+                        const char *place, const char *region)
 {
     char code[64], text[200], number[16];
     const char *error = reply->body.data ? strstr(reply->body.data, "<Error>") : NULL;
@@ -280,33 +290,41 @@ static weft_status fail(const weft_s3 *s, const weft_s3_request *q, const weft_h
         WEFT_AT(.file = place, .value = *code ? code : number,
                 WEFT_DETAILS(WEFT_WORD("method", q->method), WEFT_DETAIL("status", reply->status))),
         "%s at %s: status %d%s%s%s%s. %s.", q->method,
-        s->settings.endpoint ? s->settings.endpoint : s->region, reply->status, *code ? ", " : "",
-        code, *text ? ": " : "", text, remedy_of(kind));
+        s->settings.endpoint ? s->settings.endpoint : region, reply->status, *code ? ", " : "",
+        code, *text ? ": " : "", text, remedy_of(kind, q));
 }
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
-/* Whether the reply says that the bucket is in another region, which is used from now on. */
-static bool learn_region(weft_s3 *s, const weft_http_reply *reply)
+static void copy_region(weft_s3 *s, char region[REGION_BYTES])
 {
-    char region[40];
+    pthread_mutex_lock(&s->lock);
+    memcpy(region, s->region, REGION_BYTES);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Whether the reply says that the bucket is in another region than the request's, which is used
+ * from now on and replaces `region`. Another thread may have learned it meanwhile. */
+static bool learn_region(weft_s3 *s, const weft_http_reply *reply, char region[REGION_BYTES])
+{
+    char right[REGION_BYTES];
     const bool refused = reply->status == 301 || reply->status == 307 || reply->status == 400;
-    snprintf(region, sizeof region, "%s", reply->region);
-    if (!*region && reply->body.data && strstr(reply->body.data, "<Region>"))
-        weft_xml_text(reply->body.data, "Region", region, sizeof region);
-    if (!refused || !*region)
+    snprintf(right, sizeof right, "%s", reply->region);
+    if (!*right && reply->body.data && strstr(reply->body.data, "<Region>"))
+        weft_xml_text(reply->body.data, "Region", right, sizeof right);
+    if (!refused || !*right || !strcmp(right, region))
         return false;
     pthread_mutex_lock(&s->lock);
-    const bool other = strcmp(s->region, region) != 0;
-    memcpy(s->region, region, sizeof region);
+    memcpy(s->region, right, sizeof right);
     pthread_mutex_unlock(&s->lock);
-    return other;
+    memcpy(region, right, sizeof right);
+    return true;
 }
 
 static weft_status send_once(weft_s3 *s, const weft_s3_request *q, const char *place,
-                             weft_http_reply *reply)
+                             const char *region, weft_http_reply *reply)
 {
-    sending o = {.s3 = s, .request = q};
+    sending o = {.s3 = s, .request = q, .region = region};
     weft_status_code status = WEFT_OK;
     WEFT_GO(make_address(&o));
     WEFT_GO(weft_sha256_hex(q->body ? q->body : "", q->body_bytes, o.hash));
@@ -334,18 +352,20 @@ out:
 weft_status weft_s3_send(weft_s3 *s, const weft_s3_request *q, weft_http_reply *reply)
 {
     weft_buf place = {0};
+    char region[REGION_BYTES];
     *reply = (weft_http_reply){0};
+    copy_region(s, region);
     weft_buf_printf(&place, "s3://%s%s%s", s->bucket, *q->key ? "/" : "", q->key);
     weft_status_code status = weft_buf_check(&place);
     if (status == WEFT_OK)
-        status = send_once(s, q, place.data, reply);
-    if (status == WEFT_OK && learn_region(s, reply)) {
+        status = send_once(s, q, place.data, region, reply);
+    if (status == WEFT_OK && learn_region(s, reply, region)) {
         weft_http_reply_free(reply);
-        status = send_once(s, q, place.data, reply);
+        status = send_once(s, q, place.data, region, reply);
     }
     const bool error = reply->body.data && strstr(reply->body.data, "<Error>");
     if (status == WEFT_OK && (reply->status < 200 || reply->status > 299 || error))
-        status = fail(s, q, reply, place.data);
+        status = fail(s, q, reply, place.data, region);
     weft_buf_free(&place);
     if (status != WEFT_OK) {
         weft_http_reply_free(reply);

@@ -10,6 +10,7 @@ its path and query is applied and removed:
   close           ends the connection before a reply, after the work was done
   drop            ends the connection before the work is done
   error200        replies 200 with an error in the body
+  region N        replies 301 with the region eu-test-1 when N such requests have arrived
 FOLDER/requests has a line for each request: method, path, status, bytes.
 --quirks: ranges are answered with 200 and If-Match is ignored, as rclone does."""
 import hashlib, hmac, os, re, sys, threading, urllib.parse
@@ -21,6 +22,8 @@ KEYS = {"testkey1": "testsecret12"}
 lock = threading.Lock()
 uploads = {}  # id to {number: bytes}; None: completed or aborted
 tags = {}  # path to ETag
+together = threading.Condition()  # of `arrived`
+arrived = 0  # requests with the fault region
 
 
 def quote(text, safe=""):
@@ -113,6 +116,10 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 self.error(int(self.fault[1]), self.fault[2] if kind == ["code"] else "Fault")
             return
+        if kind == ["region"]:
+            self.wait_for(int(self.fault[1]))
+            self.reply(301, b"", [("x-amz-bucket-region", "eu-test-1")])
+            return
         if kind == ["error200"]:
             self.error(200, "InternalError")
             return
@@ -123,6 +130,13 @@ class Handler(BaseHTTPRequestHandler):
             self.error(404, "NoSuchBucket")
         else:
             self.serve(bucket, key, dict(query))
+
+    def wait_for(self, count):
+        global arrived
+        with together:
+            arrived += 1
+            together.notify_all()
+            together.wait_for(lambda: arrived >= count)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_request
 

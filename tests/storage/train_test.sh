@@ -52,6 +52,25 @@ refusals_end_the_run() {
     done
 }
 check refusals_end_the_run
+# An index that may not be read is an error, also where a list or other objects may be read; a list
+# that may not be read is reported, also if only the first one is refused.
+refused_index() {
+    needs folder shard_to_bucket
+    rm -rf cache no
+    fault "GET .tar.index code 403 AccessDenied"
+    expect_error storage-denied 'file=s3://bucket/set/*.tar.index' -- "$WEFT" train vae.yaml --set out=no \
+        --set data.path=s3://bucket/set --set stages.0.steps=1
+}
+check refused_index
+refused_list() {
+    needs folder shard_to_bucket
+    rm -rf cache no
+    fault "GET list-type code 403 AccessDenied"
+    "$WEFT" train vae.yaml --set out=no --set data.path=s3://bucket/set --set stages.0.steps=1 >log 2>&1
+    no_fault_is_left
+    has_message log storage-denied file=s3://bucket 'text~=s3:ListBucket'
+}
+check refused_list
 two_ranks() {
     needs folder shard_to_bucket
     rm -rf cache

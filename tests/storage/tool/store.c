@@ -1,12 +1,13 @@
 /* store ROOT list | facts NAME | get NAME [AT BYTES] | put NAME | begin NAME | remove NAME |
- *            sum NAME | expect NAME
+ *            sum NAME | expect NAME | together NAME NAME
  * Operations of a storage. get writes to standard output, put reads from standard input, begin
  * writes without a commit. expect announces a read of the whole file, and closes the storage at the
- * end of standard input. SIGTERM is taken as weft's verbs take it. Errors are printed as weft prints them; the exit status is the code. */
+ * end of standard input. together asks for the facts of two files in two threads. SIGTERM is taken as weft's verbs take it. Errors are printed as weft prints them; the exit status is the code. */
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "storage/storage.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,34 @@ static weft_status put(weft_storage *s, const char *name, bool commit)
     return status;
 }
 
+typedef struct question {
+    weft_storage *storage;
+    const char *name;
+    weft_storage_facts facts;
+    weft_status_code status;
+} question;
+
+static void *ask(void *user)
+{
+    question *q = user;
+    q->status = weft_storage_facts_of(q->storage, q->name, &q->facts);
+    return NULL;
+}
+
+static weft_status together(weft_storage *s, const char *first, const char *second)
+{
+    question one = {.storage = s, .name = first}, two = {.storage = s, .name = second};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, ask, &one) != 0)
+        return weft_no_memory("a thread");
+    ask(&two);
+    pthread_join(thread, NULL);
+    WEFT_TRY(one.status);
+    WEFT_TRY(two.status);
+    printf("%" PRId64 " %" PRId64 "\n", one.facts.bytes, two.facts.bytes);
+    return WEFT_OK;
+}
+
 static weft_status run(weft_storage *s, int count, char **word)
 {
     const char *verb = word[2], *name = count > 3 ? word[3] : "";
@@ -62,6 +91,8 @@ static weft_status run(weft_storage *s, int count, char **word)
         return put(s, name, !strcmp(verb, "put"));
     if (!strcmp(verb, "remove"))
         return weft_storage_remove(s, name);
+    if (!strcmp(verb, "together") && count > 4)
+        return together(s, name, word[4]);
     if (!strcmp(verb, "expect")) {
         WEFT_TRY(weft_storage_facts_of(s, name, &facts));
         weft_storage_expect(s, name, 0, facts.bytes);
