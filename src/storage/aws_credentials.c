@@ -93,13 +93,13 @@ static weft_status add_header(const void *user, weft_http_headers *headers)
     return header->value ? weft_http_headers_add(headers, header->name, header->value) : WEFT_OK;
 }
 
-/* Reads a reply of at most a few kilobytes. The caller frees it. */
-static weft_status fetch(weft_http *http, const char *method, const char *url,
+/* Reads a reply of at most a few kilobytes. The caller frees it. `place` is in messages. */
+static weft_status fetch(weft_http *http, const char *method, const char *url, const char *place,
                          const weft_name_value *header, weft_buf *body)
 {
     const weft_http_request request = {.method = method,
                                        .url = url,
-                                       .place = url,
+                                       .place = place,
                                        .attempts = 3,
                                        .local = true,
                                        .prepare = add_header,
@@ -107,9 +107,9 @@ static weft_status fetch(weft_http *http, const char *method, const char *url,
     weft_http_reply reply;
     weft_status_code status = weft_http_send(http, &request, &reply);
     if (status == WEFT_E_IO)
-        status = none_at(url, "no credentials are set, and the metadata server does not answer");
+        status = none_at(place, "no credentials are set, and the metadata server does not answer");
     if (status == WEFT_OK && reply.status != 200)
-        status = none_at(url, "the metadata server has no credentials");
+        status = none_at(place, "the metadata server has no credentials");
     if (status != WEFT_OK) {
         weft_http_reply_free(&reply);
         return status;
@@ -121,6 +121,7 @@ static weft_status fetch(weft_http *http, const char *method, const char *url,
 static weft_status read_container(const weft_aws_settings *s, weft_http *http,
                                   weft_aws_credentials *c)
 {
+    static const char place[] = "the container's credentials"; /* the URL may contain a token */
     const char *token = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN"),
                *file = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
     char *text = NULL;
@@ -132,9 +133,9 @@ static weft_status read_container(const weft_aws_settings *s, weft_http *http,
         token = text;
     }
     const weft_name_value header = {"Authorization", token && *token ? token : NULL};
-    weft_status_code status = fetch(http, "GET", s->container, &header, &body);
+    weft_status_code status = fetch(http, "GET", s->container, place, &header, &body);
     if (status == WEFT_OK)
-        status = weft_aws_credentials_parse(body.data, body.len, s->container, c);
+        status = weft_aws_credentials_parse(body.data, body.len, place, c);
     erase(text);
     weft_buf_free(&body);
     return status;
@@ -150,16 +151,16 @@ static weft_status read_instance(const weft_aws_settings *s, weft_http *http,
     weft_status_code status = WEFT_OK;
     weft_buf_printf(&url, "%s/latest/api/token", s->instance);
     WEFT_GO(weft_buf_check(&url));
-    WEFT_GO(fetch(http, "PUT", url.data, &seconds, &token));
+    WEFT_GO(fetch(http, "PUT", url.data, s->instance, &seconds, &token));
     const weft_name_value header = {"X-aws-ec2-metadata-token", token.data};
     url.len = 0;
     weft_buf_printf(&url, "%s%s", s->instance, roles);
     WEFT_GO(weft_buf_check(&url));
-    WEFT_GO(fetch(http, "GET", url.data, &header, &role));
+    WEFT_GO(fetch(http, "GET", url.data, s->instance, &header, &role));
     role.data[strcspn(role.data, "\r\n")] = 0;
     weft_buf_printf(&url, "%s", role.data);
     WEFT_GO(weft_buf_check(&url));
-    WEFT_GO(fetch(http, "GET", url.data, &header, &body));
+    WEFT_GO(fetch(http, "GET", url.data, s->instance, &header, &body));
     status = weft_aws_credentials_parse(body.data, body.len, s->instance, c);
 out:
     weft_buf_free(&url);

@@ -131,6 +131,20 @@ static weft_status check_reply(const store *s, const char *key, const char *etag
     return WEFT_OK;
 }
 
+/* The error of an object that a list or an earlier request has named. */
+static weft_status fail_removed(const store *s, const char *key, int64_t bytes)
+{
+    weft_buf place = {0};
+    weft_buf_printf(&place, "s3://%s/%s", s->bucket, key);
+    WEFT_TRY(weft_buf_check(&place));
+    (void)!weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = place.data),
+                      "the object had %" PRId64 " bytes when this command asked first, and was "
+                      "removed since. Restore it, or run the command again without it.",
+                      bytes);
+    weft_buf_free(&place);
+    return WEFT_E_IO;
+}
+
 static weft_status store_read(void *self, const char *name, int64_t at, int64_t bytes, void *to)
 {
     store *s = self;
@@ -156,6 +170,8 @@ static weft_status store_read(void *self, const char *name, int64_t at, int64_t 
     if (status == WEFT_OK) {
         status = check_reply(s, key, etag, at, bytes, &reply);
         weft_http_reply_free(&reply);
+    } else if (weft_error_class() == WEFT_MSG_FILE_NOT_FOUND) {
+        status = fail_removed(s, key, facts.bytes);
     }
     /* facts stay as they are: a new version of the object is an error in every later read, too */
     weft_free(key);

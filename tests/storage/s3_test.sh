@@ -150,6 +150,14 @@ changed_object() {
 }
 check changed_object
 
+# An object that was there a moment ago is not just "not found".
+removed_object() {
+    store s3://bucket/c put r.bin <small || return 1
+    fault "GET r.bin code 404 NoSuchKey"
+    expect_error storage-changed file=s3://bucket/c/r.bin -- store s3://bucket/c get r.bin
+}
+check removed_object
+
 # ---- errors ------------------------------------------------------------------------------------
 errors() {
     AWS_SECRET_ACCESS_KEY=wrongsecret expect_error storage-denied value=SignatureDoesNotMatch \
@@ -176,6 +184,24 @@ errors() {
     expect_error storage-place -- store gs://bucket list
 }
 check errors
+
+# Two threads learn the region of the bucket at the same time, and both repeat their requests.
+regions() {
+    store s3://bucket/r put one <small && store s3://bucket/r put two <small || return 1
+    fault "HEAD r/one region 2" "HEAD r/two region 2"
+    [ "$(store s3://bucket/r together one two)" = "100000 100000" ] || return 1
+    no_fault_is_left
+}
+check regions
+
+# What may not be listed or read is an error with its object and the permission that it needs.
+denied() {
+    fault "GET prefix code 403 AccessDenied"
+    expect_error storage-denied file=s3://bucket 'text~=s3:ListBucket' -- store s3://bucket/p list || return 1
+    fault "HEAD none code 403 AccessDenied"
+    expect_error storage-denied file=s3://bucket/p/none 'text~=s3:ListBucket' -- store s3://bucket/p facts none
+}
+check denied
 
 # A profile of the config files, with credentials of a command.
 profile() {
@@ -230,8 +256,11 @@ secrets() {
     printf '[default]\ncredential_process = cat %s\n' "$PWD/broken.json" >config
     AWS_CONFIG_FILE=$PWD/config AWS_ACCESS_KEY_ID='' AWS_SECRET_ACCESS_KEY='' \
         store s3://bucket/p list >>everything 2>&1
-    [ "$(count_messages everything 'storage-*')" -ge 4 ] || { cat everything; return 1; }
-    ! grep -E 'testsecret12|wrongsecret|processsecret|sessiontoken123|Signature=' everything
+    AWS_ACCESS_KEY_ID='' AWS_SECRET_ACCESS_KEY='' \
+        AWS_CONTAINER_CREDENTIALS_FULL_URI=http://127.0.0.1:1/get?token=uritoken123 \
+        store s3://bucket/p list >>everything 2>&1
+    [ "$(count_messages everything 'storage-*')" -ge 6 ] || { cat everything; return 1; }
+    ! grep -E 'testsecret12|wrongsecret|processsecret|sessiontoken123|uritoken123|Signature=' everything
 }
 check secrets
 
