@@ -28,6 +28,7 @@ typedef struct open_block {
 struct weft_block_cache {
     char *folder; /* owned */
     int64_t limit;
+    mode_t mode;          /* of its files */
     pthread_mutex_t lock; /* of all below */
     open_block open[WEFT_BLOCK_OPEN_FILES];
     int64_t clock;
@@ -57,22 +58,6 @@ weft_status weft_block_cache_settings(char **folder, int64_t *limit)
         weft_buf_printf(&path, "%s/.cache/weft/blocks", home ? home : "");
     WEFT_TRY(weft_buf_check(&path));
     *folder = path.data;
-    return WEFT_OK;
-}
-
-weft_status weft_block_cache_open(const char *folder, int64_t limit, weft_block_cache **cache)
-{
-    weft_block_cache *c;
-    WEFT_TRY(weft_make_dirs(folder));
-    WEFT_TRY(WEFT_NEW(c, 1, "the cache"));
-    c->folder = weft_strdup(folder);
-    c->limit = limit;
-    if (!c->folder) {
-        weft_free(c);
-        return weft_no_memory("the cache");
-    }
-    pthread_mutex_init(&c->lock, NULL);
-    *cache = c;
     return WEFT_OK;
 }
 
@@ -124,7 +109,10 @@ static int open_in(const weft_block_cache *c, const char *name, int flags)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", c->folder, name);
-    return open(path, flags | O_CLOEXEC, 0666);
+    const int fd = open(path, flags | O_CLOEXEC, c->mode);
+    if (fd >= 0 && flags & O_CREAT)
+        (void)!fchmod(fd, c->mode); /* whatever the umask is; fails for files of other users */
+    return fd;
 }
 
 static int remove_in(const weft_block_cache *c, const char *name)
@@ -192,16 +180,25 @@ static bool ends_with(const char *name, const char *end)
     return length >= tail && !strcmp(name + length - tail, end);
 }
 
-/* Whether the file is of a writer that was killed: the lock of its block is free. */
-static bool is_left_over(const weft_block_cache *c, const char *name)
+/* Whether it is the name of a block that is being written: 32 hex digits and ".part". */
+static bool is_part(const char *name)
+{
+    return strspn(name, "0123456789abcdef") == 32 && !strcmp(name + 32, ".part");
+}
+
+/* Removes the file of a writer that was killed: the lock of its block is free. It is held meanwhile,
+ * as the next writer uses the same name. */
+static bool remove_left_over(const weft_block_cache *c, const char *name)
 {
     uint64_t low = 0;
-    if (!ends_with(name, ".part") || sscanf(name + 16, "%16" SCNx64, &low) != 1)
+    if (sscanf(name + 16, "%16" SCNx64, &low) != 1)
         return false;
     const int fd = lock_stripe(c, (int)(low % STRIPES), true);
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0;
+    if (fd < 0)
+        return false;
+    remove_in(c, name);
+    close(fd);
+    return true;
 }
 
 /* Lists the blocks, and removes what killed writers left. *total: their bytes, and room for the
@@ -219,13 +216,11 @@ static weft_status list_blocks(const weft_block_cache *c, entry **list, int64_t 
     for (struct dirent *d; status == WEFT_OK && (d = readdir(dir));) {
         struct stat st;
         const bool is_block = ends_with(d->d_name, ".block");
-        if ((!is_block && !ends_with(d->d_name, ".part")) || strlen(d->d_name) >= NAME_BYTES ||
+        if ((!is_block && !is_part(d->d_name)) || strlen(d->d_name) >= NAME_BYTES ||
             fstatat(dirfd(dir), d->d_name, &st, 0) != 0)
             continue;
-        if (!is_block && is_left_over(c, d->d_name)) {
-            remove_in(c, d->d_name);
+        if (!is_block && remove_left_over(c, d->d_name))
             continue;
-        }
         *total += is_block ? st.st_size : WEFT_BLOCK_BYTES + SUM_BYTES;
         if (!is_block)
             continue;
@@ -306,6 +301,46 @@ static void unreserve(weft_block_cache *c, int64_t bytes)
     const int64_t total = read_total(fd) - bytes;
     (void)!pwrite(fd, &total, sizeof total, 0);
     close(fd);
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static void remove_left_overs(const weft_block_cache *c)
+{
+    DIR *dir = opendir(c->folder);
+    for (struct dirent *d; dir && (d = readdir(dir));)
+        if (is_part(d->d_name))
+            remove_left_over(c, d->d_name);
+    if (dir)
+        closedir(dir);
+}
+
+/* Files are for those who may write into the folder: of a private one, the owner. */
+static mode_t mode_of(mode_t folder)
+{
+    return 0600 | (folder & 0020 ? 0060 : 0) | (folder & 0002 ? 0006 : 0);
+}
+
+weft_status weft_block_cache_open(const char *folder, int64_t limit, weft_block_cache **cache)
+{
+    weft_block_cache *c;
+    const bool own = !weft_path_is_dir(folder);
+    struct stat st;
+    WEFT_TRY(weft_make_dirs(folder));
+    if (own)
+        (void)!chmod(folder, 0700);
+    WEFT_TRY(WEFT_NEW(c, 1, "the cache"));
+    c->folder = weft_strdup(folder);
+    c->limit = limit;
+    if (!c->folder) {
+        weft_free(c);
+        return weft_no_memory("the cache");
+    }
+    c->mode = mode_of(stat(folder, &st) == 0 ? st.st_mode : 0);
+    pthread_mutex_init(&c->lock, NULL);
+    remove_left_overs(c);
+    *cache = c;
+    return WEFT_OK;
 }
 
 /* ---- blocks -------------------------------------------------------------------------------- */

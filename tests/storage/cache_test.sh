@@ -91,6 +91,37 @@ killed() {
 }
 check killed
 
+# They are removed at the start as well, unless another process holds the lock of the block. Files of
+# other names are not weft's.
+start() {
+    export WEFT_CACHE=$PWD/start
+    mkdir start
+    local name=0123456789abcdef00000000000000
+    touch start/${name}00.part start/${name}01.part start/a.part start/.part
+    exec 7>start/lock-001
+    flock 7 || return 1
+    store s3://bucket/p list >/dev/null || return 1
+    exec 7>&-
+    [ "$(cd start && LC_ALL=C ls -A ./*.part .part)" = "$(printf '%s\n' ./${name}01.part ./a.part .part)" ]
+}
+check start
+
+# Files are private, unless the folder is for a group or for all, whatever the umask is.
+modes() {
+    local folder
+    umask 022
+    WEFT_CACHE=$PWD/modes/private get >read || return 1
+    for folder in group:2770 all:1777; do
+        mkdir "modes/${folder%:*}" && chmod "${folder#*:}" "modes/${folder%:*}" || return 1
+        WEFT_CACHE=$PWD/modes/${folder%:*} get >read || return 1
+    done
+    [ "$(stat -c %a modes/private)" = 700 ] || return 1
+    [ "$(stat -c %a modes/private/* | sort -u)" = 600 ] || return 1
+    [ "$(stat -c %a modes/group/* | sort -u)" = 660 ] || return 1
+    [ "$(stat -c %a modes/all/* | sort -u)" = 666 ]
+}
+check modes
+
 unusable() {
     local before
     before=$(downloads)
