@@ -1,6 +1,6 @@
 /* Open connections. Their number is bounded, so that descriptors remain for files and children. A
- * new connection above the limit closes the one whose use is longest ago: idle ones first, then
- * ones whose request is incomplete. Called by the HTTP thread alone. */
+ * new connection above the limit closes the one whose use is longest ago: an idle one, otherwise
+ * a connection with an incomplete request. Called by the HTTP thread alone. */
 #ifndef WEFT_SERVE_CONNECTIONS_H
 #define WEFT_SERVE_CONNECTIONS_H
 
@@ -20,7 +20,7 @@ typedef enum weft_connection_state {
 typedef struct weft_connection weft_connection;
 typedef struct weft_connections {
     weft_connection *first;
-    int count, limit; /* count: without those that are being closed */
+    int count, limit; /* count: without the closing connections */
     int64_t uses;
 } weft_connections;
 

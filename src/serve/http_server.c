@@ -196,8 +196,8 @@ static weft_serve_request *begin_request(weft_server *s, struct MHD_Connection *
     return r;
 }
 
-/* A long answer holds its connection, so that too many of them would leave none for others. A request
- * that was stored already is exempt: its client needs the answer. */
+/* Long answers hold their connections, and others need some. A request that was stored already is
+ * exempt: its client needs the answer. */
 static bool is_too_long(const weft_serve_request *r, const weft_serve_reply *reply)
 {
     return (reply->waits || reply->streams) && !r->held && r->stage == 0 &&

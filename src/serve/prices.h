@@ -23,7 +23,7 @@ typedef struct weft_prices {
 } weft_prices;
 
 /* The price of a request; adds a NEW one. NULL: all prices are being asked. The pointer is valid
- * until the next call. A refusal answers only the requests that waited for it: weights, memory or
+ * until the next call. A refusal answers only the waiting requests: weights, memory or
  * the limits of the machine may have changed, so a later request makes the price NEW. *asks: false
  * at the first call of a request, then kept for the request. */
 weft_price *weft_prices_ask(weft_prices *prices, const json_t *request, bool *asks);

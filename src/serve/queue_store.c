@@ -144,8 +144,8 @@ static weft_status check_no_jobs(const weft_queue_store *s, const char *folder)
     return status;
 }
 
-/* Prompts are private: only the owner reads the files. SQLite gives new files the mode of the queue,
- * and an earlier server may have left files with another one. */
+/* Prompts are private: only the owner reads the files. SQLite gives new files the mode of the
+ * queue, and an earlier server may have left files with another one. */
 static weft_status set_modes(const weft_queue_store *s)
 {
     static const char *const ends[] = {"", "-wal", "-shm"};

@@ -22,9 +22,9 @@ weft_serve_reply weft_serve_json(unsigned status, json_t *json);
 /* An error in the form of the /v1/videos shape. `field` and `code` may be NULL. */
 weft_serve_reply weft_serve_error(unsigned status, const char *code, const char *field,
                                   const char *text);
-/* This thread's error, whose class decides the status. The text of an error that names a file, or
- * that is not about the request, is replaced by the cause of its class. Texts about the request have
- * values of the request and names of models, and these may have a '/'. */
+/* This thread's error, whose class decides the status. The cause of the class replaces the text of
+ * an error that names a file or does not concern the request. Texts about the request have its
+ * values and names of models, which may have a '/'. */
 weft_serve_reply weft_serve_own_error(void);
 
 #endif
