@@ -626,8 +626,8 @@ static weft_status read_index(weft_storage *storage, const char *name, weft_inde
     return weft_storage_read(storage, name, 0, facts.bytes, buffer->data);
 }
 
-/* Whether no index is there (a folder of its name is none), or another process replaced it just now;
- * then it is built. Everything else that prevents its reading is an error: a start without it would
+/* Whether the shard has no index (a folder of its name is none), or another process replaced it
+ * just now; then it is built. Everything else that prevents its reading is an error: a start without it would
  * read the whole shard, and the checksums would be lost. */
 static bool is_absent(weft_status_code status)
 {

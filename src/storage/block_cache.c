@@ -140,7 +140,7 @@ static int lock_file(const weft_block_cache *c, const char *name, bool now)
     return fd;
 }
 
-/* The error of a lock that was not taken; WEFT_E_CANCELLED if the wait was stopped. */
+/* The error after a lock that was not taken; WEFT_E_CANCELLED if the wait was stopped. */
 static weft_status cannot_lock(const weft_block_cache *c)
 {
     const int error = errno;
@@ -186,8 +186,8 @@ static bool is_part(const char *name)
     return strspn(name, "0123456789abcdef") == 32 && !strcmp(name + 32, ".part");
 }
 
-/* Removes the file of a writer that was killed: the lock of its block is free. It is held meanwhile,
- * as the next writer uses the same name. */
+/* Removes the file of a writer that was killed: the lock of its block is free. The lock is held
+ * meanwhile, as the next writer uses the same name. */
 static bool remove_left_over(const weft_block_cache *c, const char *name)
 {
     uint64_t low = 0;
@@ -315,7 +315,7 @@ static void remove_left_overs(const weft_block_cache *c)
         closedir(dir);
 }
 
-/* Files are for those who may write into the folder: of a private one, the owner. */
+/* Files have the access that writing into the folder needs: in a private one, the owner's. */
 static mode_t mode_of(mode_t folder)
 {
     return 0600 | (folder & 0020 ? 0060 : 0) | (folder & 0002 ? 0006 : 0);

@@ -75,8 +75,8 @@ typedef struct sending {
     char hash[WEFT_SHA256_HEX];
 } sending;
 
-/* Reads the credentials unless they are valid for a while. An early renewal that fails is a warning:
- * the present credentials are used until they expire. The caller has the lock. */
+/* Reads the credentials unless they are valid for a while. An early renewal that fails is a
+ * warning: the present credentials are used until they expire. The caller has the lock. */
 static weft_status renew(weft_s3 *s)
 {
     weft_aws_credentials *own = &s->credentials, fresh;

@@ -1,4 +1,4 @@
-/* Waits that end early: by Ctrl-C, or because nobody needs the work of the thread any more. */
+/* Waits that end early: by Ctrl-C, or because the work of the thread is not needed any more. */
 #ifndef WEFT_STORAGE_STOPPABLE_WAIT_H
 #define WEFT_STORAGE_STOPPABLE_WAIT_H
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A request to end the work of the threads that are bound to it. */
+/* A request that the bound threads end their work. */
 typedef struct weft_stop {
     pthread_mutex_t lock;
     pthread_cond_t changed;

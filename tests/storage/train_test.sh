@@ -57,9 +57,10 @@ check refusals_end_the_run
 refused_index() {
     needs folder shard_to_bucket
     rm -rf cache no
-    fault "GET .tar.index code 403 AccessDenied"
+    for i in $(seq 20); do echo "GET .tar.index code 403 AccessDenied"; done >data/faults
     expect_error storage-denied 'file=s3://bucket/set/*.tar.index' -- "$WEFT" train vae.yaml --set out=no \
-        --set data.path=s3://bucket/set --set stages.0.steps=1
+        --set data.path=s3://bucket/set --set stages.0.steps=1 || return 1
+    rm -f data/faults
 }
 check refused_index
 refused_list() {
