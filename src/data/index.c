@@ -627,8 +627,8 @@ static weft_status read_index(weft_storage *storage, const char *name, weft_inde
 }
 
 /* Whether the shard has no index (a folder of its name is none), or another process replaced it
- * just now; then it is built. Everything else that prevents its reading is an error: a start without it would
- * read the whole shard, and the checksums would be lost. */
+ * just now; then it is built. Everything else that prevents its reading is an error: a start
+ * without it would read the whole shard, and the checksums would be lost. */
 static bool is_absent(weft_status_code status)
 {
     static const weft_message_class absent[] = {WEFT_MSG_FILE_NOT_FOUND, WEFT_MSG_FILE_KIND,
