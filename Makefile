@@ -17,7 +17,6 @@ quick:
 test: test-deps
 	+$(MAKE) --no-print-directory format-check
 	+$(MAKE) --no-print-directory check
-	+$(MAKE) --no-print-directory asan-fast
 check:
 	WEFT_TEST_CASE='$(F)' tests/run.sh $(O) $(T)
 # Sweeps that take minutes: every schedule of a pipeline beside every axis.

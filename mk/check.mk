@@ -24,8 +24,9 @@ mutants:
 	tools/mutants.py $(M:%=--only %)
 
 # ---- sanitizers: addresses and undefined behaviour, data races ---------------------------------
-# asan runs everything; asan-fast, which `make test` includes, the programs of tests that take seconds,
-# without the sweeps over all families.
+# asan runs everything; asan-fast the programs of tests that take seconds, without the sweeps over
+# all families. Neither is part of `make test`: an instrumented build alone takes 6 minutes of
+# processor time.
 ASAN_FAST ?= base diffusion format/log format/tar format/tensors fuzz graph transform transform/memory \
              transform/numeric transform/sharding
 asan:
