@@ -9,10 +9,11 @@ all:
 # `make test` is the whole thing from a fresh machine; `make check` runs what is built: T=pattern a
 # part, F=suite/case single cases (both with *). `make quick` runs the programs that take seconds,
 # without the sweeps over all families.
+SWEEPS := family/*|shard/every*
 QUICK := base format/log format/tar format/tensors graph kernel kernel/virtual transform \
          transform/memory transform/numeric transform/sharding
 quick:
-	WEFT_TEST_CASE='$(or $(F),!(family/*|shard/every*|kernel/conv3d|kernel_rules/threads*|narrow/linear))' \
+	WEFT_TEST_CASE='$(or $(F),!($(SWEEPS)|kernel/conv3d|kernel_rules/threads*|narrow/linear))' \
 		tests/run.sh --programs $(O) $(QUICK)
 test: test-deps
 	+$(MAKE) --no-print-directory format-check

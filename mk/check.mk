@@ -34,7 +34,7 @@ asan:
 asan-fast:
 	+$(MAKE) --no-print-directory SAN=1 asan-fast-check
 asan-fast-check:
-	WEFT_TEST_CASE='!(family/*|shard/every*)' tests/run.sh --programs $(O) $(ASAN_FAST)
+	WEFT_TEST_CASE='!($(SWEEPS))' tests/run.sh --programs $(O) $(ASAN_FAST)
 
 # What runs on several threads (communicator, loader, checkpoints) under ThreadSanitizer; T=pattern runs others.
 # libgomp is not instrumented, its barriers would look like races: kernels run on one thread.

@@ -244,5 +244,6 @@ out:
     weft_copy_engine_free(t.copies);
     weft_scratch_unmap(mapped, MEASURED);
     weft_free(t.own);
+    weft_memory_trim(); /* as measure_products.c does */
     return status;
 }

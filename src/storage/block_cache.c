@@ -186,13 +186,11 @@ static bool is_part(const char *name)
     return strspn(name, "0123456789abcdef") == 32 && !strcmp(name + 32, ".part");
 }
 
-/* Removes the file of a writer that was killed: the lock of its block is free. The lock is held
+/* Removes `name`, a part of a killed writer: the lock of its block is free. The lock is held
  * meanwhile, as the next writer uses the same name. */
 static bool remove_left_over(const weft_block_cache *c, const char *name)
 {
-    uint64_t low = 0;
-    if (sscanf(name + 16, "%16" SCNx64, &low) != 1)
-        return false;
+    const uint64_t low = strtoull(name + 16, NULL, 16);
     const int fd = lock_stripe(c, (int)(low % STRIPES), true);
     if (fd < 0)
         return false;

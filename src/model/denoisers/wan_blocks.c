@@ -370,7 +370,7 @@ static const weft_recipe_row cp_rows[] = {
 };
 
 /* Ring attention (Liu et al.): keys and values circulate and heads stay unsplit, so ranks may
- * outnumber heads. Communication is hidden behind attention. Every rank has the text's keys. */
+ * outnumber heads. The exchange runs during attention. Every rank has the text's keys. */
 static const weft_recipe_row ring_rows[] = {
     {"*blocks.*:layer_norm",     "ring", {WEFT_S, 1}},
     {"*attn1*:attention",        "ring", {WEFT_S, 1}, .by = "ring"},

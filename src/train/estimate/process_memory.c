@@ -106,7 +106,6 @@ weft_status weft_process_memory_measure(const weft_run *run, const bool *encoded
     *memory = (weft_process_memory){0};
     if (!backend->device->meta) {
         WEFT_TRY(weft_measure_gemm(backend, seconds, &gflops));
-        weft_memory_trim(); /* freed matrices would stay next to the memory of the step */
         WEFT_TRY(run_step(run, backend));
         if (decodes(run, encoded))
             WEFT_TRY(measure_decoders(run, &memory->decoders));
