@@ -42,13 +42,12 @@ static double processor_seconds(void)
                ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
                : 0;
 }
-/* Best rates in GFLOP/s of the products that fit in `seconds`, at least two. `wall`: by elapsed
- * time. `core`: by processor time, the rate of one thread. */
+/* Best rates in GFLOP/s of the products of n x n matrices that fit in `seconds`, at least two (no
+ * seconds: one). `wall`: by elapsed time. `core`: by processor time, the rate of one thread. */
 
-static weft_status measure_products(const weft_backend *backend, double seconds, double *wall,
-                                    double *core)
+static weft_status measure_products(const weft_backend *backend, int64_t n, double seconds,
+                                    double *wall, double *core)
 {
-    const int64_t n = backend == &weft_backend_ref ? 64 : 1024;
     const double flops = 2e-9 * (double)(n * n * n);
     weft_program *program = NULL;
     weft_store *store = weft_store_create();
@@ -65,7 +64,7 @@ static weft_status measure_products(const weft_backend *backend, double seconds,
     float *x = weft_program_input(program, "a")->data;
     for (int64_t k = 0; k < n * n; k++)
         x[k] = (float)(k % 13) - 6;
-    for (int i = 0; i < 2 || spent < seconds; i++) {
+    for (int i = 0; i < (seconds > 0 ? 2 : 1) || spent < seconds; i++) {
         const double started = weft_now(), used = processor_seconds();
         WEFT_GO(weft_program_run(program));
         const double took = weft_now() - started, busy = processor_seconds() - used;
@@ -84,11 +83,14 @@ out:
 weft_status weft_measure_gemm(const weft_backend *backend, double seconds, double *gflops)
 {
     double core;
-    return measure_products(backend, seconds, gflops, &core);
+    return measure_products(backend, backend == &weft_backend_ref ? 64 : 1024, seconds, gflops,
+                            &core);
 }
 
 weft_status weft_measure_core(const weft_backend *backend, double seconds, double *gflops)
 {
+    /* every start of a run measures this: the smallest products with the full rate */
+    const int64_t n = backend == &weft_backend_ref ? 64 : weft_host_threads() > 4 ? 1024 : 512;
     double wall;
-    return measure_products(backend, seconds, &wall, gflops);
+    return measure_products(backend, n, seconds, &wall, gflops);
 }

@@ -205,7 +205,7 @@ static weft_status begin(trainer *t)
         WEFT_TRY(weft_run_check_offload(c->run));
     WEFT_TRY(weft_train_context_create(c));
     if (!c->meta)
-        WEFT_TRY(weft_comm_measure_peak(t->comm, c->exec.backend, 0.1, &t->peak_gflops));
+        WEFT_TRY(weft_comm_measure_peak(t->comm, c->exec.backend, 0.03, &t->peak_gflops));
     return weft_memory_start_measure(&t->memory, c);
 }
 

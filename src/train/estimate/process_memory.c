@@ -101,11 +101,10 @@ weft_status weft_process_memory_measure(const weft_run *run, const bool *encoded
                                         weft_process_memory *memory)
 {
     const weft_backend *backend = weft_backend_find(run->backend);
-    const double seconds = 0.01; /* two products at least */
     double gflops;
     *memory = (weft_process_memory){0};
     if (!backend->device->meta) {
-        WEFT_TRY(weft_measure_gemm(backend, seconds, &gflops));
+        WEFT_TRY(weft_measure_gemm(backend, 0, &gflops));
         WEFT_TRY(run_step(run, backend));
         if (decodes(run, encoded))
             WEFT_TRY(measure_decoders(run, &memory->decoders));
