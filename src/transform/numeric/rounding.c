@@ -17,6 +17,9 @@ typedef struct signer {
     const weft_graph *g;
     uint64_t *sign; /* one per value */
     weft_buf text;
+    /* the last node of each op whose attributes were printed, and their signature */
+    const weft_node *printed[WEFT_OP_COUNT];
+    uint64_t printed_sign[WEFT_OP_COUNT];
 } signer;
 
 static uint64_t sign_type(uint64_t sign, weft_dtype dtype, const weft_shape *shape)
@@ -38,9 +41,17 @@ static uint64_t sign_attr(signer *s, const weft_node *node)
         return (uint64_t)(uintptr_t)((const weft_attr_constant *)node->attr)->data;
     if (node->op == WEFT_OP_LINEAR)
         return 0; /* sign_node signs the activation */
+    const weft_op_info *op = weft_op_get(node->op);
+    const weft_node *last = s->printed[node->op];
+    /* equal attributes have equal text, except that a permutation is printed up to its rank */
+    if (last && node->op != WEFT_OP_PERMUTE &&
+        !memcmp(last->attr, node->attr, (size_t)op->attr_bytes))
+        return s->printed_sign[node->op];
     s->text.len = 0;
-    weft_op_get(node->op)->print(s->g, node, &s->text);
-    return s->text.len ? XXH3_64bits(s->text.data, (size_t)s->text.len) : 0;
+    op->print(s->g, node, &s->text);
+    s->printed[node->op] = node;
+    s->printed_sign[node->op] = s->text.len ? XXH3_64bits(s->text.data, (size_t)s->text.len) : 0;
+    return s->printed_sign[node->op];
 }
 
 static uint64_t sign_op(weft_op op, uint64_t attr)
