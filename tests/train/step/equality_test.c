@@ -1,4 +1,4 @@
-/* Every layout trains like one rank: a small Wan DiT whose sizes do not divide (7 layers, 5 heads,
+/* Every layout trains like one rank: a small Wan DiT whose sizes do not divide (3 layers, 5 heads,
  * batches of 5, 3 x 5 x 7 latents), with the steps of `weft train` (train_step.h) and ranks as
  * threads. For each layout of the tables below:
  *
@@ -29,7 +29,7 @@ enum { RANKS = 8, STEPS = 5, BATCH = 5, CHANNELS = 3, TOKENS = 4, WIDTH = 6 };
 static const char small[] =
     "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":5,"
     "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
-    "\"ffn_dim\":22,\"num_layers\":7,\"patch_size\":[1,1,1],\"rope_max_seq_len\":16}";
+    "\"ffn_dim\":22,\"num_layers\":3,\"patch_size\":[1,1,1],\"rope_max_seq_len\":16}";
 
 /* Five experts, two per token, and a shared one, in the second of two blocks. Either no token is
  * dropped, or scores are of groups and the capacity is three quarters of an even share, so that
