@@ -75,36 +75,26 @@ typedef struct bench {
     int states;
 } bench;
 
-static float value_of(const char *name, weft_dtype dtype, int64_t index, double time)
-{
-    uint64_t seed = 5;
-    for (const char *c = name; *c; c++)
-        seed = weft_seed_mix(seed, (uint64_t)*c);
-    const double normal = weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)index);
-    if (dtype == WEFT_I32)
-        return index % 5 < 3;
-    if (!strcmp(name, "batch.timestep"))
-        return (float)(1000 * time);
-    if (!strcmp(name, "batch.latents"))
-        return (float)(normal * (0.5 + time));
-    if (strncmp(name, "batch.", 6) == 0)
-        return (float)normal;
-    return (float)(0.3 * normal) + (strstr(name, "norm") && strstr(name, ".weight"));
-}
-
 /* This rank's shard of the tensor. */
 static void fill(const weft_tensor *t, double time)
 {
     const weft_box own = weft_box_of(t), all = weft_box_whole(&t->whole);
     const int64_t count = weft_shape_count(&t->whole);
+    const bool input = !strncmp(t->name, "batch.", 6), is_time = !strcmp(t->name, "batch.timestep");
+    const double scale = !strcmp(t->name, "batch.latents") ? 0.5 + time : input ? 1 : 0.3;
+    const double offset = !input && strstr(t->name, "norm") && strstr(t->name, ".weight");
     char *whole = weft_alloc((count + 1) * 4);
-    for (int64_t i = 0; i < count; i++) {
-        const float value = value_of(t->name, t->dtype, i, time);
+    uint64_t seed = 5;
+    for (const char *c = t->name; *c; c++)
+        seed = weft_seed_mix(seed, (uint64_t)*c);
+    for (int64_t i = 0; i < count; i++)
         if (t->dtype == WEFT_I32)
-            ((int32_t *)(void *)whole)[i] = (int32_t)value;
+            ((int32_t *)(void *)whole)[i] = i % 5 < 3;
+        else if (is_time)
+            ((float *)(void *)whole)[i] = (float)(1000 * time);
         else
-            ((float *)(void *)whole)[i] = value;
-    }
+            ((float *)(void *)whole)[i] =
+                (float)(scale * weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)i) + offset);
     weft_box_copy(&own, t->data, t->dtype, &all, whole, t->dtype);
     weft_free(whole);
 }

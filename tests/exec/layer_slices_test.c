@@ -57,11 +57,8 @@ typedef struct job {
     int64_t count, sent, arena, made[WEFT_MADE];
 } job;
 
-static float value_of(const char *name, int64_t index)
+static float value_of(const char *name, uint64_t seed, int64_t index)
 {
-    uint64_t seed = 99;
-    for (const char *c = name; *c; c++)
-        seed = weft_seed_mix(seed, (uint64_t)*c);
     const double normal = weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)index);
     if (!strcmp(name, "batch.x_mask"))
         return normal > 0;
@@ -92,8 +89,11 @@ static void fill(const weft_tensor *t)
     const weft_box own = weft_box_of(t), all = weft_box_whole(&t->whole);
     const int64_t count = weft_shape_count(&t->whole);
     float *whole = weft_alloc((count + 1) * (int64_t)sizeof *whole);
+    uint64_t seed = 99;
+    for (const char *c = t->name; *c; c++)
+        seed = weft_seed_mix(seed, (uint64_t)*c);
     for (int64_t i = 0; i < count; i++)
-        whole[i] = value_of(t->name, i);
+        whole[i] = value_of(t->name, seed, i);
     weft_box_copy(&own, t->data, t->dtype, &all, whole, WEFT_F32);
     weft_free(whole);
 }

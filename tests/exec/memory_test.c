@@ -189,29 +189,46 @@ Test(memory, constants_are_kept_once)
     weft_free(table);
 }
 
-Test(memory, every_allocation_may_fail)
+/* Ends an attempt whose n-th allocation failed. Returns whether there was no n-th allocation. */
+static bool survived(weft_status_code status, int64_t n)
+{
+    weft_alloc_fail_at(0);
+    cr_assert(status == WEFT_OK || status == WEFT_E_MEMORY, "allocation %d: %s", (int)n,
+              weft_error_message());
+    cr_assert_lt(n, 5000);
+    return status == WEFT_OK;
+}
+
+Test(memory, every_allocation_of_a_store_may_fail)
 {
     weft_graph *g = training_graph(1, 4);
-    for (int64_t n = 1;; n++) {
-        weft_program *p = NULL;
-        weft_store *store = NULL;
+    bool done = false;
+    for (int64_t n = 1; !done; n++) {
         weft_alloc_fail_at(n);
-        weft_status_code status = (store = weft_store_create()) ? WEFT_OK : WEFT_E_MEMORY;
-        if (status == WEFT_OK)
-            status = weft_store_init(store, g, 1);
-        if (status == WEFT_OK)
-            status =
-                weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_ref}, &p);
+        weft_store *store = weft_store_create();
+        done = survived(store ? weft_store_init(store, g, 1) : WEFT_E_MEMORY, n);
+        weft_store_free(store);
+    }
+    weft_graph_free(g);
+}
+
+Test(memory, every_allocation_of_a_program_may_fail)
+{
+    weft_graph *g = training_graph(1, 4);
+    weft_store *store = weft_store_create();
+    cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK);
+    bool done = false;
+    for (int64_t n = 1; !done; n++) {
+        weft_program *p = NULL;
+        weft_alloc_fail_at(n);
+        weft_status_code status =
+            weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_ref}, &p);
         if (status == WEFT_OK)
             status = weft_program_bind(p, store, NULL);
-        weft_alloc_fail_at(0);
+        done = survived(status, n);
         weft_program_free(p);
-        weft_store_free(store);
-        if (status == WEFT_OK)
-            break;
-        cr_assert_eq(status, WEFT_E_MEMORY, "allocation %d: %s", (int)n, weft_error_message());
-        cr_assert_lt(n, 5000);
     }
+    weft_store_free(store);
     weft_graph_free(g);
 }
 
