@@ -110,10 +110,15 @@ void weft_graph_push(weft_graph *g, const char *fmt, ...)
     }
     g->scope_mark[g->scope_depth++] = g->scope.len;
     if (g->scope.len)
-        weft_buf_printf(&g->scope, ".");
+        weft_buf_append(&g->scope, ".", 1);
     va_list args;
     va_start(args, fmt);
-    weft_buf_vprintf(&g->scope, fmt, args);
+    if (!strcmp(fmt, "%s")) { /* every copied node */
+        const char *name = va_arg(args, const char *);
+        weft_buf_append(&g->scope, name, (int64_t)strlen(name));
+    } else {
+        weft_buf_vprintf(&g->scope, fmt, args);
+    }
     va_end(args);
     if (g->scope.failed)
         out_of_memory(g);
