@@ -40,10 +40,11 @@ static line line_of(const image *p, int side, int index)
 
 static bool is_black(const image *p, const line *l)
 {
+    const int most = l->count / 100;
     int bright = 0;
-    for (int i = 0; i < l->count; i++)
+    for (int i = 0; i < l->count && bright <= most; i++)
         bright += p->plane[0][l->at[0] + i * l->step[0]] > DARK_LUMA;
-    return bright <= l->count / 100;
+    return bright <= most;
 }
 
 static void mean_colour(const image *p, const line *l, int colour[3])
@@ -56,17 +57,18 @@ static void mean_colour(const image *p, const line *l, int colour[3])
     }
 }
 
-/* Pixels of the line that differ from the colour by more than `levels` in luma or chroma. */
-static int differing(const image *p, const line *l, const int colour[3], int tolerance)
+/* True if more than `most` pixels of the line differ from the colour by more than `tolerance`
+ * levels in luma or chroma. */
+static bool differs(const image *p, const line *l, const int colour[3], int tolerance, int most)
 {
     int count = 0;
-    for (int i = 0; i < l->count; i++) {
-        bool differs = false;
+    for (int i = 0; i < l->count && count <= most; i++) {
+        bool other = false;
         for (int k = 0; k < 3; k++)
-            differs |= abs(p->plane[k][l->at[k] + i * l->step[k]] - colour[k]) > tolerance;
-        count += differs;
+            other |= abs(p->plane[k][l->at[k] + i * l->step[k]] - colour[k]) > tolerance;
+        count += other;
     }
-    return count;
+    return count > most;
 }
 
 static int black_lines(const image *p, int side, int most)
@@ -119,7 +121,7 @@ static int spread_lines(const image *p, int side, int from, int most, const int 
     int lines = from;
     for (; lines < most && lines < from + SPREAD_LINES; lines++) {
         const line l = line_of(p, side, lines);
-        if (4 * differing(p, &l, colour, OTHER) > l.count ||
+        if (differs(p, &l, colour, OTHER, l.count / 4) ||
             !has_colour(p, side, lines, colour, constant ? OTHER : SAME))
             break;
     }
@@ -134,7 +136,7 @@ static int even_lines(const image *p, int side, int most, bool *sharp)
     mean_colour(p, &l, colour);
     for (; lines < most; lines++) {
         l = line_of(p, side, lines);
-        if (differing(p, &l, colour, SAME) > l.count / 100)
+        if (differs(p, &l, colour, SAME, l.count / 100))
             break;
     }
     if (lines >= LEAST_LINES)
