@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char all_digits[] = "0123456789abcdef";
+
 const char *weft_hex_print(uint64_t number, char text[WEFT_HEX_BYTES])
 {
     snprintf(text, WEFT_HEX_BYTES, "%016" PRIx64, number);
@@ -13,8 +15,38 @@ const char *weft_hex_print(uint64_t number, char text[WEFT_HEX_BYTES])
 
 bool weft_hex_parse(const char *text, uint64_t *number)
 {
-    if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+    if (!text || !weft_hex_starts(text, 16) || text[16] != '\0')
         return false;
     *number = strtoull(text, NULL, 16);
     return true;
+}
+
+void weft_hex_write(const void *bytes, int64_t count, char *text)
+{
+    const uint8_t *byte = bytes;
+    for (int64_t i = 0; i < count; i++) {
+        text[2 * i] = all_digits[byte[i] >> 4];
+        text[2 * i + 1] = all_digits[byte[i] & 15];
+    }
+    text[2 * count] = '\0';
+}
+
+static int value_of(char digit)
+{
+    return (int)(strchr(all_digits, digit) - all_digits);
+}
+
+bool weft_hex_read(const char *text, int64_t count, void *bytes)
+{
+    uint8_t *byte = bytes;
+    if (!weft_hex_starts(text, 2 * count))
+        return false;
+    for (int64_t i = 0; i < count; i++)
+        byte[i] = (uint8_t)(16 * value_of(text[2 * i]) + value_of(text[2 * i + 1]));
+    return true;
+}
+
+bool weft_hex_starts(const char *text, int64_t digits)
+{
+    return (int64_t)strspn(text, all_digits) == digits;
 }

@@ -1,6 +1,7 @@
 #include "serve/access_tokens.h"
 
 #include "base/fs.h"
+#include "base/hex.h"
 #include "storage/sha256.h"
 
 #include <stdio.h>
@@ -14,14 +15,13 @@ weft_status weft_random_hex(int bytes, char *hex)
     unsigned char value[32];
     if (getrandom(value, (size_t)bytes, 0) != bytes)
         return weft_error_errno(WEFT_NOWHERE, "the system gives no random bytes");
-    for (int i = 0; i < bytes; i++)
-        snprintf(hex + 2 * i, 3, "%02x", value[i]);
+    weft_hex_write(value, bytes, hex);
     return WEFT_OK;
 }
 
 static bool is_hash(const char *text)
 {
-    return strspn(text, "0123456789abcdef") == 64 && text[64] == '\0';
+    return weft_hex_starts(text, 64) && text[64] == '\0';
 }
 
 static weft_status add_line(weft_access_tokens *t, char *line, const char *path, int64_t number)

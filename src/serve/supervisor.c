@@ -1,6 +1,7 @@
 #include "serve/supervisor.h"
 
 #include "base/fs.h"
+#include "base/hex.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "serve/video_request.h"
@@ -494,8 +495,7 @@ static weft_status write_price_image(const weft_server *s)
 /* Only folders with names of jobs are removed. */
 static bool is_job_name(const char *name)
 {
-    return !strncmp(name, "video_", 6) && strspn(name + 6, "0123456789abcdef") == 24 &&
-           strlen(name) == 30;
+    return !strncmp(name, "video_", 6) && weft_hex_starts(name + 6, 24) && name[30] == '\0';
 }
 
 weft_status weft_supervisor_recover(weft_server *s)

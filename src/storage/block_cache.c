@@ -2,6 +2,7 @@
 
 #include "base/config.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "storage/stoppable_wait.h"
 
@@ -183,7 +184,7 @@ static bool ends_with(const char *name, const char *end)
 /* Whether it is the name of a block that is being written: 32 hex digits and ".part". */
 static bool is_part(const char *name)
 {
-    return strspn(name, "0123456789abcdef") == 32 && !strcmp(name + 32, ".part");
+    return weft_hex_starts(name, 32) && !strcmp(name + 32, ".part");
 }
 
 /* Removes `name`, a part of a killed writer: the lock of its block is free. The lock is held

@@ -1,5 +1,6 @@
 #include "storage/s3_upload.h"
 
+#include "base/hex.h"
 #include "storage/s3_xml.h"
 
 #include <libavutil/md5.h>
@@ -182,17 +183,14 @@ static bool etag_of_parts(const weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
         av_md5_init(md5);
     for (int i = 0; i < u->parts && known; i++) {
         const char *hex = u->etag[i] + (u->etag[i][0] == '"');
-        known = strspn(hex, "0123456789abcdef") == 32;
-        for (int k = 0; k < 16 && known; k++)
-            known = sscanf(hex + 2 * k, "%2hhx", &sum[k]) == 1;
+        known = weft_hex_read(hex, sizeof sum, sum);
         if (known)
             av_md5_update(md5, sum, sizeof sum);
     }
     if (known) {
         av_md5_final(md5, digest);
         etag[0] = '"';
-        for (int k = 0; k < 16; k++)
-            snprintf(etag + 1 + 2 * k, 3, "%02x", digest[k]);
+        weft_hex_write(digest, sizeof digest, etag + 1);
         snprintf(etag + 33, WEFT_ETAG_BYTES - 33, "-%d\"", u->parts);
     }
     av_free(md5);

@@ -1,17 +1,14 @@
 #include "storage/sha256.h"
 
+#include "base/hex.h"
+
 #include <libavutil/hmac.h>
 #include <libavutil/mem.h>
 #include <libavutil/sha.h>
 
 void weft_sha256_to_hex(const uint8_t digest[WEFT_SHA256_BYTES], char hex[WEFT_SHA256_HEX])
 {
-    static const char digits[] = "0123456789abcdef";
-    for (int i = 0; i < WEFT_SHA256_BYTES; i++) {
-        hex[2 * i] = digits[digest[i] >> 4];
-        hex[2 * i + 1] = digits[digest[i] & 15];
-    }
-    hex[WEFT_SHA256_HEX - 1] = 0;
+    weft_hex_write(digest, WEFT_SHA256_BYTES, hex);
 }
 
 weft_status weft_sha256_hex(const void *data, int64_t bytes, char hex[WEFT_SHA256_HEX])

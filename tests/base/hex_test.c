@@ -34,3 +34,27 @@ Test(hex, any_other_text_is_refused)
         cr_expect_eq(number, 7, "%s", text[i]);
     }
 }
+
+Test(hex, bytes_have_two_digits_each)
+{
+    const unsigned char bytes[] = {0x00, 0x0f, 0xa0, 0xff};
+    unsigned char back[4] = {0};
+    char text[9];
+    weft_hex_write(bytes, 4, text);
+    cr_expect_str_eq(text, "000fa0ff");
+    cr_expect(weft_hex_read(text, 4, back));
+    cr_expect_arr_eq(back, bytes, 4);
+    cr_expect(weft_hex_read("000fa0ff\"", 4, back), "the text continues with another character");
+}
+
+Test(hex, bytes_of_other_text_are_not_read)
+{
+    const char *const text[] = {"", "000fa0f", "000fa0ff0", "000FA0FF", "000fa0g0"};
+    for (int i = 0; i < (int)(sizeof text / sizeof *text); i++) {
+        unsigned char bytes[4] = {7, 7, 7, 7};
+        cr_expect_not(weft_hex_read(text[i], 4, bytes), "%s", text[i]);
+        cr_expect_eq(bytes[0] + bytes[1] + bytes[2] + bytes[3], 28, "%s", text[i]);
+        cr_expect_not(weft_hex_starts(text[i], 8), "%s", text[i]);
+    }
+    cr_expect(weft_hex_starts("000fa0ff.part", 8));
+}
