@@ -527,7 +527,12 @@ static weft_status begin_save(weft_checkpoints *c)
     if (c->rank == 0 && !c->state)
         return weft_no_memory("a checkpoint");
     WEFT_TRY(weft_part_stream_create(c->spec.store, c->set, c->sets, &who, &c->stream));
-    return c->rank == 0 ? prepare_folder(c) : WEFT_OK;
+    if (c->rank != 0)
+        return WEFT_OK;
+    say_busy(c);
+    const weft_status_code status = prepare_folder(c);
+    say_done(c);
+    return status;
 }
 
 weft_status weft_checkpoints_save(weft_checkpoints *c, int64_t step, json_t *state)
