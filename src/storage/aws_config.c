@@ -17,6 +17,7 @@ typedef struct setting {
 
 typedef struct aws_file {
     const char *path; /* arena */
+    bool prefixed;    /* profiles are "[profile NAME]"; false: "[NAME]" */
     setting *setting;
     int64_t count, capacity;
 } aws_file;
@@ -31,29 +32,64 @@ static char *trim(char *text)
     return text;
 }
 
-/* "[profile  dev]" is the section "profile dev". */
-static const char *section_of(weft_arena *arena, char *line)
+/* Removes the quotes and backslashes of a name as a shell does: "my profile", my\ profile. False: a
+ * quote is open, or the text is not one word. */
+static bool unquote(char *text)
 {
-    char *close = strchr(line, ']');
+    char *to = text, quote = 0;
+    for (const char *at = text; *at; at++) {
+        if (quote ? *at == quote : *at == '"' || *at == '\'') {
+            quote = quote ? 0 : *at;
+            continue;
+        }
+        if (!quote && isspace((unsigned char)*at))
+            return false;
+        const bool escaped =
+            *at == '\\' && at[1] && quote != '\'' && (!quote || at[1] == quote || at[1] == '\\');
+        at += escaped;
+        *to++ = *at;
+    }
+    *to = 0;
+    return !quote;
+}
+
+/* "[profile  dev]" and "[profile \"dev\"]" are the section "profile dev", and "[profile default]" is
+ * "default". Names of the credentials file are used as they are. */
+static const char *section_of(weft_arena *arena, const aws_file *file, char *line)
+{
+    char *close = strrchr(line, ']');
     if (close)
         *close = 0;
     char *name = trim(line + 1), *space = strpbrk(name, " \t");
-    if (!space)
+    if (!space || !file->prefixed)
         return weft_arena_strdup(arena, name);
+    char *second = trim(space + 1);
+    if (!unquote(second))
+        return ""; /* the AWS tools ignore the section */
     *space = 0;
-    return weft_arena_printf(arena, "%s %s", name, trim(space + 1));
+    if (!strcmp(name, "profile") && !strcmp(second, "default"))
+        return "default";
+    return weft_arena_printf(arena, "%s %s", name, second);
 }
 
-/* Adds "key = value"; *group is the key whose indented lines follow. */
+/* Of "[default]" and "[profile default]" the later one replaces the other. */
+static void forget_section(aws_file *file, const char *section)
+{
+    for (int64_t i = 0; i < file->count; i++)
+        if (!strcmp(file->setting[i].section, section))
+            file->setting[i].section = "";
+}
+
+/* Adds "key = value" or "key: value"; *group is the key whose indented lines follow. */
 static weft_status add_setting(weft_arena *arena, aws_file *file, const char *section, char *line,
                                const char **group)
 {
     const bool nested = isspace((unsigned char)*line);
-    char *equals = strchr(line, '=');
-    if (!equals)
+    char *separator = nested && *group ? strchr(line, '=') : strpbrk(line, "=:");
+    if (!separator)
         return WEFT_OK;
-    *equals = 0;
-    const char *key = trim(line), *value = trim(equals + 1);
+    *separator = 0;
+    const char *key = trim(line), *value = trim(separator + 1);
     WEFT_TRY(
         weft_grow((void **)&file->setting, file->count, &file->capacity, sizeof *file->setting));
     setting *s = &file->setting[file->count];
@@ -68,7 +104,7 @@ static weft_status add_setting(weft_arena *arena, aws_file *file, const char *se
     return WEFT_OK;
 }
 
-/* A file that does not exist has no settings. */
+/* A file that does not exist has no settings. A byte order mark is skipped. */
 static weft_status read_file(weft_arena *arena, aws_file *file)
 {
     char *text = NULL, *rest = NULL;
@@ -78,15 +114,17 @@ static weft_status read_file(weft_arena *arena, aws_file *file)
         return WEFT_OK;
     WEFT_TRY(weft_file_read(file->path, 1 << 24, &text, &bytes));
     weft_status_code status = WEFT_OK;
-    for (char *line = strtok_r(text, "\r\n", &rest); line && status == WEFT_OK;
-         line = strtok_r(NULL, "\r\n", &rest)) {
+    for (char *line = strtok_r(text + 3 * !strncmp(text, "\xef\xbb\xbf", 3), "\r\n", &rest);
+         line && status == WEFT_OK; line = strtok_r(NULL, "\r\n", &rest)) {
         const char first = line[strspn(line, " \t")];
         if (!first || first == '#' || first == ';')
             continue;
         if (first == '[') {
-            section = section_of(arena, line + strspn(line, " \t"));
+            section = section_of(arena, file, line + strspn(line, " \t"));
             group = NULL;
             status = WEFT_ALLOCATED(section, "%s", file->path);
+            if (section && !strcmp(section, "default"))
+                forget_section(file, section);
         } else {
             status = add_setting(arena, file, section, line, &group);
         }
@@ -334,6 +372,7 @@ weft_status weft_aws_settings_read(weft_arena *arena, weft_aws_settings *setting
     weft_aws_settings s = {0};
     reading r = {.arena = arena, .out = &s};
     weft_status_code status = WEFT_OK;
+    r.config.prefixed = true;
     WEFT_GO(locate(&r, "AWS_CONFIG_FILE", "config", &r.config));
     WEFT_GO(locate(&r, "AWS_SHARED_CREDENTIALS_FILE", "credentials", &r.credentials));
     WEFT_GO(choose_profile(&r));

@@ -180,3 +180,44 @@ Test(aws_config, allocations_that_fail, .init = setup, .fini = teardown)
         cr_assert_eq(status, WEFT_E_MEMORY, "allocation %d: %s", (int)n, weft_error_message());
     }
 }
+
+/* The forms that the AWS tools read: a byte order mark, "key: value", quoted names, and a default
+ * profile of either name, the later of which replaces the other. */
+Test(aws_config, forms_of_the_aws_tools, .init = setup, .fini = teardown)
+{
+    write_file("credentials", "\xef\xbb\xbf[my lab]\n"
+                              "aws_access_key_id: KEY5\n"
+                              "aws_secret_access_key : S:E=C\n"
+                              "[default]\naws_access_key_id=A\naws_secret_access_key=B\n");
+    write_file("config", "\xef\xbb\xbf[default]\n"
+                         "region = eu-west-1\n"
+                         "max_attempts = 3\n"
+                         "[profile default]\n"
+                         "region: eu-west-2\n"
+                         "[profile \"my lab\"]\n"
+                         "region = eu-west-3\n"
+                         "[profile 'quoted']\n"
+                         "region = eu-west-4\n"
+                         "[profile two words]\n"
+                         "region = eu-west-5\n"
+                         "[profile \"open]\n"
+                         "region = eu-west-6\n");
+    cr_assert_eq(read_settings(), WEFT_OK, "%s", weft_error_message());
+    cr_assert_str_eq(s.region, "eu-west-2");
+    cr_assert_eq(s.attempts, 8, "the first section is replaced");
+    setenv("AWS_PROFILE", "my lab", 1);
+    cr_assert_eq(read_settings(), WEFT_OK, "%s", weft_error_message());
+    cr_assert_str_eq(s.region, "eu-west-3");
+    cr_assert_str_eq(s.access_key, "KEY5");
+    cr_assert_str_eq(s.secret_key, "S:E=C");
+    setenv("AWS_ACCESS_KEY_ID", "KEY3", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "SECRET3", 1);
+    setenv("AWS_PROFILE", "quoted", 1);
+    cr_assert_eq(read_settings(), WEFT_OK, "%s", weft_error_message());
+    cr_assert_str_eq(s.region, "eu-west-4");
+    static const char *const ignored[] = {"two words", "two", "open", "\"open"};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) {
+        setenv("AWS_PROFILE", ignored[i], 1);
+        cr_expect_eq(read_settings(), WEFT_E_CONFIG, "%s", ignored[i]);
+    }
+}
