@@ -28,6 +28,7 @@ static void load(void)
                  {"curl_easy_reset", (void **)&f->easy_reset},
                  {"curl_easy_setopt", (void **)&f->easy_setopt},
                  {"curl_easy_perform", (void **)&f->easy_perform},
+                 {"curl_easy_getinfo", (void **)&f->easy_getinfo},
                  {"curl_easy_strerror", (void **)&f->easy_strerror},
                  {"curl_slist_append", (void **)&f->slist_append},
                  {"curl_slist_free_all", (void **)&f->slist_free_all}};

@@ -15,6 +15,7 @@ typedef struct weft_curl_library {
     void (*easy_reset)(void *easy);
     CURLcode (*easy_setopt)(void *easy, CURLoption option, ...);
     CURLcode (*easy_perform)(void *easy);
+    CURLcode (*easy_getinfo)(void *easy, CURLINFO info, ...);
     const char *(*easy_strerror)(CURLcode code);
     struct curl_slist *(*slist_append)(struct curl_slist *list, const char *text);
     void (*slist_free_all)(struct curl_slist *list);

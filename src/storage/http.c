@@ -256,14 +256,41 @@ static struct curl_slist *list_headers(const weft_curl_library *c, const weft_ht
     return failed ? NULL : list;
 }
 
+/* The number of attempts that can help against a failure. A wrong URL, a certificate that is not
+ * trusted and a refusal of the proxy are the same in every attempt. A handshake or the name of a
+ * proxy can fail for both reasons. */
+static int64_t limit_of(CURLcode code, long proxy_status)
+{
+    static const CURLcode final[] = {CURLE_UNSUPPORTED_PROTOCOL,
+                                     CURLE_URL_MALFORMAT,
+                                     CURLE_NOT_BUILT_IN,
+                                     CURLE_TOO_MANY_REDIRECTS,
+                                     CURLE_PEER_FAILED_VERIFICATION,
+                                     CURLE_SSL_CACERT_BADFILE,
+                                     CURLE_SSL_CERTPROBLEM,
+                                     CURLE_SSL_CIPHER,
+                                     CURLE_SSL_ISSUER_ERROR,
+                                     CURLE_SSL_CRL_BADFILE,
+                                     CURLE_SSL_INVALIDCERTSTATUS,
+                                     CURLE_SSL_CLIENTCERT,
+                                     CURLE_PROXY};
+    for (int i = 0; i < WEFT_COUNT(final); i++)
+        if (code == final[i])
+            return 1;
+    if (proxy_status >= 400 && !weft_http_is_transient((int)proxy_status))
+        return 1;
+    return code == CURLE_SSL_CONNECT_ERROR || code == CURLE_COULDNT_RESOLVE_PROXY ? 2 : INT64_MAX;
+}
+
 /* Sets reply->status to 0, with the reason in `problem`, if the reply is missing or incomplete. */
 static weft_status try_once(weft_http *h, const weft_http_request *q, weft_http_reply *reply,
                             char problem[CURL_ERROR_SIZE])
 {
     weft_http_headers headers = {0};
     const int failures = reply->failures;
+    long proxy_status = 0; /* of the reply to CONNECT */
     weft_buf_free(&reply->body);
-    *reply = (weft_http_reply){.length = -1, .failures = failures};
+    *reply = (weft_http_reply){.length = -1, .failures = failures, .limit = INT64_MAX};
     weft_status_code status = q->prepare ? q->prepare(q->user, &headers) : WEFT_OK;
     struct curl_slist *list = status == WEFT_OK ? list_headers(h->curl, q, &headers) : NULL;
     free_headers(&headers);
@@ -278,6 +305,7 @@ static weft_status try_once(weft_http *h, const weft_http_request *q, weft_http_
     h->curl->easy_setopt(easy, CURLOPT_HTTPHEADER, list);
     problem[0] = 0;
     const CURLcode code = h->curl->easy_perform(easy);
+    h->curl->easy_getinfo(easy, CURLINFO_HTTP_CONNECTCODE, &proxy_status);
     h->curl->slist_free_all(list);
     give_handle(h, easy);
     if (!q->uninterrupted)
@@ -288,6 +316,7 @@ static weft_status try_once(weft_http *h, const weft_http_request *q, weft_http_
         if (!problem[0])
             snprintf(problem, CURL_ERROR_SIZE, "%s", h->curl->easy_strerror(code));
         reply->status = 0;
+        reply->limit = limit_of(code, proxy_status);
     }
     weft_buf_append(&reply->body, "", 0); /* terminated also if empty */
     return WEFT_OK;
@@ -316,8 +345,11 @@ static weft_status fail(const weft_http_request *q, const weft_http_reply *reply
     return weft_error(WEFT_MSG_STORAGE_REQUEST,
                       WEFT_AT(.file = q->place, .value = q->method,
                               WEFT_DETAILS(WEFT_DETAIL("attempts", reply->failures + 1))),
-                      "%s failed %d time%s: %s. Check the network and the address.", q->method,
-                      reply->failures + 1, weft_plural(reply->failures + 1), problem);
+                      "%s failed %d time%s: %s. Check %s.", q->method, reply->failures + 1,
+                      weft_plural(reply->failures + 1), problem,
+                      reply->limit == INT64_MAX
+                          ? "the network and the address"
+                          : "the address, the proxy and the certificates (AWS_CA_BUNDLE)");
 }
 
 weft_status weft_http_send(weft_http *h, const weft_http_request *q, weft_http_reply *reply)
@@ -329,7 +361,7 @@ weft_status weft_http_send(weft_http *h, const weft_http_request *q, weft_http_r
         const bool again = status == WEFT_OK && is_transient(q, reply);
         if (!again)
             return status;
-        if (reply->failures + 1 >= q->attempts)
+        if (reply->failures + 1 >= (reply->limit < q->attempts ? reply->limit : q->attempts))
             return reply->status ? WEFT_OK : fail(q, reply, problem);
         if (reply->status)
             snprintf(problem, sizeof problem, "status %d", reply->status);

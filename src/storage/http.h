@@ -45,6 +45,7 @@ typedef struct weft_http_reply {
     int64_t received; /* bytes written to `to` */
     int64_t length;   /* Content-Length; -1: none */
     int failures;     /* attempts before this one */
+    int64_t limit;    /* of the attempts that can help, by the cause of a missing reply */
     char etag[160], content_range[80], retry_after[40], region[40], date[40];
     char last_modified[40];
 } weft_http_reply;

@@ -178,6 +178,14 @@ errors() {
     done
     AWS_ENDPOINT_URL_S3=http://127.0.0.1:1 AWS_MAX_ATTEMPTS=2 expect_error storage-request attempts=2 \
         -- store s3://bucket list || return 1
+    # the same in every attempt: a malformed URL, missing certificates, and a proxy that refuses
+    AWS_ENDPOINT_URL_S3='http://a b:1' expect_error storage-request attempts=1 -- store s3://bucket list || return 1
+    AWS_CA_BUNDLE=$PWD/none AWS_ENDPOINT_URL_S3=https://127.0.0.1:$s3_port expect_error storage-request attempts=1 \
+        -- store s3://bucket list || return 1
+    https_proxy=$AWS_ENDPOINT_URL_S3 AWS_ENDPOINT_URL_S3=https://127.0.0.1:9 expect_error storage-request attempts=1 \
+        -- store s3://bucket list || return 1
+    AWS_ENDPOINT_URL_S3=https://127.0.0.1:$s3_port expect_error storage-request attempts=2 \
+        -- store s3://bucket list || return 1
     fault "GET prefix code 403 RequestTimeTooSkewed"
     expect_error storage-clock -- store s3://bucket list || return 1
     expect_error storage-place -- store S3://bucket list || return 1
