@@ -282,12 +282,18 @@ static weft_status check_keys(const weft_dataset *ds)
     return status;
 }
 
+bool weft_dataset_names_shards(const char *place)
+{
+    const char *base = weft_path_base(place), *scheme = strstr(place, "://");
+    const bool bucket = weft_place_is_remote(place) && scheme && base == scheme + 3;
+    return !bucket && (strchr(base, '{') || !strcmp(weft_path_extension(base), "tar"));
+}
+
 static weft_status add_path(weft_dataset *ds, const char *path, const char *split, bool strict)
 {
     const char *base = weft_path_base(path);
-    const bool remote = weft_place_is_remote(path),
-               shards = strchr(base, '{') || !strcmp(weft_path_extension(base), "tar");
-    if (remote ? !shards : weft_path_is_dir(path)) {
+    const bool remote = weft_place_is_remote(path);
+    if (remote ? !weft_dataset_names_shards(path) : weft_path_is_dir(path)) {
         WEFT_TRY(weft_storage_open(path, &ds->storage));
         return add_folder(ds, path, split, strict);
     }

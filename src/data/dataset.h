@@ -17,6 +17,9 @@ typedef struct weft_dataset weft_dataset;
  * twice in one, are errors that name the shard. */
 weft_status weft_dataset_open(const char *path, const char *split, bool strict,
                               weft_dataset **dataset);
+/* Whether a place names a shard, or a pattern of shards, and not a folder. A bucket is a folder,
+ * whatever its name ends with. */
+bool weft_dataset_names_shards(const char *place);
 void weft_dataset_close(weft_dataset *dataset); /* accepts NULL */
 int64_t weft_dataset_count(const weft_dataset *dataset);
 /* Sample `index` in the order of shards and members. */
