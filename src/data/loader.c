@@ -129,6 +129,7 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
     pthread_mutex_init(&l->threads.lock, NULL);
     pthread_cond_init(&l->threads.work, NULL);
     pthread_cond_init(&l->threads.ready, NULL);
+    weft_stop_init(&l->threads.stop);
     l->config = *config;
     l->prefetched_last = &l->prefetched;
     l->config.own = NULL; /* copied to the queues; the caller owns the array */
@@ -206,6 +207,7 @@ void weft_loader_close(weft_loader *l)
     weft_dataset_close(l->dataset);
     pthread_cond_destroy(&l->threads.work);
     pthread_cond_destroy(&l->threads.ready);
+    weft_stop_free(&l->threads.stop);
     pthread_mutex_destroy(&l->threads.lock);
     weft_free(l);
 }

@@ -5,6 +5,7 @@
 #include "data/loader_items.h"
 #include "data/loader_report.h"
 #include "data/sample_order.h"
+#include "storage/stoppable_wait.h"
 
 #include <pthread.h>
 
@@ -77,6 +78,7 @@ typedef struct weft_loader_threads {
     pthread_t *worker;
     int64_t count, busy; /* threads, and threads that decode */
     bool quit;
+    weft_stop stop; /* ends the waits of the threads, e.g. before a repeated request */
 } weft_loader_threads;
 
 struct weft_loader {

@@ -156,6 +156,7 @@ static void *work(void *user)
 {
     weft_loader *l = user;
     weft_load_state r = {.bytes = {0}};
+    weft_stop_bind(&l->threads.stop);
     pthread_mutex_lock(&l->threads.lock);
     while (!l->threads.quit) {
         weft_loader_slot *s = next_work(l);
@@ -198,6 +199,7 @@ void weft_loader_stop_workers(weft_loader *l)
     l->threads.quit = true;
     pthread_cond_broadcast(&l->threads.work);
     pthread_mutex_unlock(&l->threads.lock);
+    weft_stop_set(&l->threads.stop);
     for (int64_t i = 0; i < l->threads.count; i++)
         pthread_join(l->threads.worker[i], NULL);
     drop_prefetched(l);
