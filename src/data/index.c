@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "data/id_table.h"
+#include "data/index_restore.h"
 #include "format/tar/tar.h"
 #include "format/tar/tar_read.h"
 #include "format/tensors/npy.h"
@@ -639,15 +640,16 @@ static bool is_absent(weft_status_code status)
     return false;
 }
 
-/* Loads the index file. *found is false without a usable one; the caller then builds it. A damaged
- * one is a warning. */
+typedef enum stored_index { STORED_NONE, STORED_DAMAGED, STORED_WHOLE } stored_index;
+
+/* Loads the index file. Without a whole one the caller builds it. */
 static weft_status load(weft_storage *storage, const char *shard, weft_arena *arena,
-                        weft_index_room *buffer, weft_index *index, bool *found)
+                        weft_index_room *buffer, weft_index *index, stored_index *found)
 {
     char *name = index_name(shard),
          *path = name ? weft_path_join(weft_storage_root(storage), name) : NULL;
     int64_t bytes = 0;
-    *found = false;
+    *found = STORED_NONE;
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(path, "%s", shard));
     status = read_index(storage, name, buffer, &bytes);
@@ -660,9 +662,9 @@ static weft_status load(weft_storage *storage, const char *shard, weft_arena *ar
                                 "It is the index of a shard. Permit to read it, or remove it");
     WEFT_GO(status);
     status = weft_index_decode(buffer->data, bytes, path, arena, index);
-    *found = status == WEFT_OK;
+    *found = status == WEFT_OK ? STORED_WHOLE : STORED_DAMAGED;
     if (status == WEFT_E_FORMAT) {
-        weft_warn_error(WEFT_MSG_SHARD_PARTLY_USED, "the index is built again");
+        weft_warn_error(WEFT_MSG_INDEX_REBUILT, "it is rebuilt from the shard");
         status = WEFT_OK;
     }
 out:
@@ -727,18 +729,20 @@ weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena 
 {
     weft_storage_facts facts;
     weft_index old;
-    bool found;
+    stored_index found;
     if (made)
         *made = false;
     WEFT_TRY(weft_storage_facts_of(storage, shard, &facts));
     WEFT_TRY(load(storage, shard, arena, buffer, &old, &found));
-    if (found && old.facts.bytes == facts.bytes && old.facts.stamp == facts.stamp) {
+    if (found == STORED_WHOLE && old.facts.bytes == facts.bytes && old.facts.stamp == facts.stamp) {
         *index = old;
         return WEFT_OK;
     }
     WEFT_TRY(weft_index_make(storage, shard, arena, index));
-    if (found && (old.facts.bytes == facts.bytes || index->damage))
+    if (found == STORED_WHOLE && (old.facts.bytes == facts.bytes || index->damage))
         WEFT_TRY(inherit_checksums(index, &old));
+    if (found == STORED_DAMAGED)
+        WEFT_TRY(weft_index_restore(storage, shard, index));
     if (made)
         *made = true;
     if (index->count > 0 && weft_index_save(storage, shard, index) != WEFT_OK)

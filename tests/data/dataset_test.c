@@ -316,6 +316,55 @@ Test(loader_reading, changed_bytes_are_found, .init = setup, .fini = teardown)
     weft_loader_close(l);
 }
 
+static void copy_index(char *to, int64_t *bytes)
+{
+    char path[256], *text;
+    snprintf(path, sizeof path, "%s/train-000000.tar.index", shards);
+    cr_assert_eq(weft_file_read(path, 1 << 20, &text, bytes), WEFT_OK);
+    memcpy(to, text, (size_t)*bytes);
+    weft_free(text);
+}
+
+/* The index of a shard that weft shard wrote: damaged, it is restored to the same bytes, so that a
+ * run resumes with the same data. If the shard has other bytes as well, changed samples cannot be
+ * found, which is an error. */
+Test(loader_reading, damaged_index_is_restored, .init = setup, .fini = teardown)
+{
+    static char before[1 << 20], after[1 << 20];
+    int64_t bytes, restored;
+    weft_dataset *ds;
+    make_clips(1000);
+    copy_index(before, &bytes);
+    cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_OK);
+    const uint64_t fingerprint = weft_dataset_fingerprint(ds);
+    weft_dataset_close(ds);
+    spoil("shards/train-000000.tar.index", bytes / 2, 1);
+    cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_dataset_fingerprint(ds), fingerprint);
+    const int64_t at = weft_sample_video(weft_dataset_at(ds, 2))->at;
+    weft_dataset_close(ds);
+    copy_index(after, &restored);
+    cr_assert(restored == bytes && !memcmp(before, after, (size_t)bytes));
+    spoil("shards/train-000000.tar.index", bytes / 2, 1);
+    spoil("shards/train-000000.tar", at + 20, 3);
+    cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_E_FORMAT);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SHARD_DAMAGED);
+}
+
+/* The name of a bucket is not the name of a shard. */
+Test(dataset, places_of_shards)
+{
+    static const char *const shard[] = {"a.tar", "s3://b/a.tar", "s3://b.tar/x/a.tar",
+                                        "s3://b/{0..9}.tar", "https://h/a.tar"},
+                             *const folder[] = {"s3://bucket.tar", "s3://b.tar/", "s3://b.tar/x",
+                                                "s3://b/a.tar/",   "s3://b",      "clips"};
+    for (size_t i = 0; i < sizeof shard / sizeof *shard; i++)
+        cr_expect(weft_dataset_names_shards(shard[i]), "%s", shard[i]);
+    for (size_t i = 0; i < sizeof folder / sizeof *folder; i++)
+        cr_expect(!weft_dataset_names_shards(folder[i]), "%s", folder[i]);
+}
+
 /* f32 parts go to the batch without a copy between: the values are those that were written
  * (bitwise), and a changed byte of a body longer than what is hashed at once, or of a header, costs
  * the sample. */
