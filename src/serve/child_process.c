@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KEPT_LOCK = 3, TEXT_LIMIT = 1 << 20 };
+enum { KEPT_LOCK = 3 };
 
 /* Messages and progress of children are lines of JSON, four times a second at most. A value of the
  * interval that the server has is kept. */
@@ -107,15 +107,28 @@ weft_status weft_child_start(const weft_child_start_options *o, weft_child *c)
     return WEFT_OK;
 }
 
-/* Appends the available bytes; beyond the limit they are dropped. */
-static void read_stream(int *fd, weft_buf *to)
+/* Keeps the last bytes of a text that has twice as many. Returns the number of removed bytes. */
+static int64_t drop_first(weft_buf *text)
+{
+    const int64_t count = text->len - WEFT_CHILD_TEXT;
+    if (text->len < 2 * WEFT_CHILD_TEXT)
+        return 0;
+    memmove(text->data, text->data + count, WEFT_CHILD_TEXT + 1); /* with the final NUL */
+    text->len = WEFT_CHILD_TEXT;
+    return count;
+}
+
+/* Appends the available bytes. `dropped` counts the removed bytes. */
+static void read_stream(int *fd, weft_buf *to, int64_t *dropped)
 {
     char bytes[4096];
     ssize_t n;
     while (*fd >= 0) {
         n = read(*fd, bytes, sizeof bytes);
-        if (n > 0 && to->len < TEXT_LIMIT)
+        if (n > 0) {
             weft_buf_append(to, bytes, n);
+            *dropped += drop_first(to);
+        }
         if (n > 0 || (n < 0 && errno == EINTR))
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -127,8 +140,9 @@ static void read_stream(int *fd, weft_buf *to)
 
 bool weft_child_read(weft_child *c)
 {
-    read_stream(&c->output, &c->output_text);
-    read_stream(&c->error, &c->error_text);
+    int64_t of_output = 0;
+    read_stream(&c->output, &c->output_text, &of_output);
+    read_stream(&c->error, &c->error_text, &c->dropped);
     return c->output >= 0 || c->error >= 0;
 }
 

@@ -11,7 +11,12 @@ typedef struct weft_child {
     pid_t pid;         /* 0: not running */
     int output, error; /* descriptors; -1: closed */
     weft_buf output_text, error_text;
+    int64_t dropped; /* bytes of the error stream before the first byte of error_text */
 } weft_child;
+
+/* A text has at least the last WEFT_CHILD_TEXT bytes of its stream: the error of a long run is at
+ * the end, after hours of progress. */
+enum { WEFT_CHILD_TEXT = 1 << 20 };
 
 typedef struct weft_child_start_options {
     char *const *argv;  /* argv[0]: path of the program; NULL-terminated */

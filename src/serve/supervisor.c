@@ -27,7 +27,7 @@ enum { ARGUMENTS = 32, NUMBER = 32, POLL_MS = 200, HEARTBEAT_SECONDS = 15 };
 typedef struct supervisor {
     weft_server *server;
     weft_child worker, estimate;
-    int64_t parsed;  /* bytes of the worker's messages that were read for progress */
+    int64_t parsed;  /* bytes of the worker's error stream that were read for progress */
     bool signalled;  /* the worker was asked to stop */
     char asked[256]; /* key of the price that is estimated */
     /* how the worker ended, until it is stored */
@@ -218,10 +218,13 @@ static void read_progress(supervisor *v)
 {
     weft_server *s = v->server;
     const weft_buf *text = &v->worker.error_text;
+    const int64_t dropped = v->worker.dropped;
     bool changed = false;
-    for (char *end; text->data && (end = strchr(text->data + v->parsed, '\n'));
-         v->parsed = end + 1 - text->data) {
-        const char *line = text->data + v->parsed;
+    if (v->parsed < dropped)
+        v->parsed = dropped;
+    for (char *end; text->data && (end = strchr(text->data + v->parsed - dropped, '\n'));
+         v->parsed = dropped + (end + 1 - text->data)) {
+        const char *line = text->data + v->parsed - dropped;
         json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
         const char *level = json_string_value(json_object_get(json, "level"));
         const json_t *left = json_object_get(json, "seconds_left");
