@@ -49,13 +49,24 @@ static weft_price *find_or_add(weft_prices *p, const json_t *request)
     return found;
 }
 
-weft_price *weft_prices_ask(weft_prices *p, const json_t *request, bool *asks)
+/* Whether the refusal follows from the request and the files of the model. */
+static bool is_lasting(const weft_price *price)
+{
+    const int status = weft_message_status(weft_message_find(price->code));
+    return status == WEFT_E_ARG || status == WEFT_E_UNSUPPORTED || status == WEFT_E_CONFIG ||
+           status == WEFT_E_NOT_FOUND || status == WEFT_E_FORMAT;
+}
+
+weft_price *weft_prices_ask(weft_prices *p, const json_t *request, uint64_t stamp, bool *asks)
 {
     weft_price *price = find_or_add(p, request);
     if (!price)
         return NULL;
-    if (price->state == WEFT_PRICE_REFUSED && !*asks)
+    if (price->state == WEFT_PRICE_REFUSED && !*asks &&
+        (price->stamp != stamp || !is_lasting(price)))
         price->state = WEFT_PRICE_NEW;
+    if (price->state == WEFT_PRICE_NEW)
+        price->stamp = stamp;
     *asks = true;
     return price;
 }

@@ -12,7 +12,8 @@ typedef struct weft_price {
     double seconds;
     int64_t bytes;
     char code[64], field[32], text[512]; /* REFUSED: the reason */
-    int64_t used;                        /* order of use */
+    uint64_t stamp; /* of the model's files when the price was asked (weft_served_model_stamp) */
+    int64_t used;   /* order of use */
 } weft_price;
 
 enum { WEFT_PRICES = 256 };
@@ -23,10 +24,12 @@ typedef struct weft_prices {
 } weft_prices;
 
 /* The price of a request; adds a NEW one. NULL: all prices are being asked. The pointer is valid
- * until the next call. A refusal answers only the waiting requests: weights, memory or
- * the limits of the machine may have changed, so a later request makes the price NEW. *asks: false
- * at the first call of a request, then kept for the request. */
-weft_price *weft_prices_ask(weft_prices *prices, const json_t *request, bool *asks);
+ * until the next call. `stamp`: of the model's files, which a refusal compares. Equal requests have
+ * the same refusal until these files change. A refusal that is due to the machine, such as a lack
+ * of processes, answers only the waiting requests: a later request makes the price NEW. *asks:
+ * false at the first call of a request, then kept for the request. */
+weft_price *weft_prices_ask(weft_prices *prices, const json_t *request, uint64_t stamp,
+                            bool *asks);
 /* The first NEW price; NULL: none. */
 weft_price *weft_prices_next(weft_prices *prices);
 /* Reads the output of `weft estimate --json`, or its error, into an ASKED price. */

@@ -26,7 +26,8 @@ weft_serve_reply weft_serve_own_error(void)
     const weft_message_class kind = weft_error_class();
     const char *text = weft_error_text();
     unsigned status = 500;
-    if (kind == WEFT_MSG_REQUEST_INVALID || kind == WEFT_MSG_VIDEO_SIZE)
+    if (kind == WEFT_MSG_REQUEST_INVALID || kind == WEFT_MSG_VIDEO_SIZE ||
+        kind == WEFT_MSG_VIDEO_INPUT)
         status = 400;
     else if (kind == WEFT_MSG_QUEUE_TRANSITION)
         status = 409;

@@ -1,12 +1,14 @@
 #include "serve/served_model.h"
 
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/utf8.h"
 #include "diffusion/scheduler.h"
 #include "generate/generator/generator_model.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Splits NAME=DIR. A name has no '/', so "./a=b" is a folder. */
 static weft_status split(const char *spec, weft_served_model *m)
@@ -57,6 +59,10 @@ static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
         o.frames = o.height = o.width = 1;
         status = weft_generator_model_read_settings(g, &o);
     }
+    const weft_frame_condition how = weft_model_takes_port(g->denoiser);
+    m->needs_image = how.form == WEFT_FRAME_CONDITION_CHANNELS ||
+                     how.form == WEFT_FRAME_CONDITION_PORT ||
+                     how.form == WEFT_FRAME_CONDITION_IMPLICIT;
     m->fps = g->fps;
     m->guidance = o.guidance;
     m->grid = g->grid;
@@ -89,6 +95,38 @@ void weft_served_model_close(weft_served_model *m)
     *m = (weft_served_model){0};
 }
 
+static uint64_t add_to_stamp(uint64_t stamp, const char *path)
+{
+    struct stat facts = {0};
+    if (stat(path, &facts) != 0)
+        return stamp;
+    const uint64_t values[] = {stamp, (uint64_t)facts.st_ino, (uint64_t)facts.st_size,
+                               (uint64_t)facts.st_mtim.tv_sec, (uint64_t)facts.st_mtim.tv_nsec};
+    return XXH3_64bits(values, sizeof values);
+}
+
+static uint64_t stamp_folder(uint64_t stamp, const char *folder, int depth)
+{
+    weft_names names = {0};
+    stamp = add_to_stamp(stamp, folder);
+    if (weft_list_dir(folder, false, &names) != WEFT_OK)
+        weft_error_clear();
+    for (int64_t i = 0; i < names.count; i++) {
+        char *path = weft_path_join(folder, names.name[i]);
+        if (path)
+            stamp = depth > 0 && weft_path_is_dir(path) ? stamp_folder(stamp, path, depth - 1)
+                                                        : add_to_stamp(stamp, path);
+        weft_free(path);
+    }
+    weft_names_free(&names);
+    return stamp;
+}
+
+uint64_t weft_served_model_stamp(const weft_served_model *m)
+{
+    return stamp_folder(0, m->folder, 1);
+}
+
 static weft_status check_pixels(const weft_served_model *m, int i, int64_t pixels)
 {
     const int64_t step = m->pixel_step[i], nearest = (pixels + step / 2) / step * step;
@@ -117,13 +155,15 @@ json_t *weft_served_model_json(const weft_served_model *m)
 {
     char rule[32];
     json_t *samplers = json_array(),
-           *json = json_pack("{s:s, s:{s:s, s:I}, s:{s:I, s:I}, s:{s:I, s:I}, s:f, s:f, s:b}", "id",
+           *json = json_pack("{s:s, s:{s:s, s:I}, s:{s:I, s:I}, s:{s:I, s:I}, s:f, s:f, s:b, s:b}",
+                         "id",
                              m->name, "frames", "rule", weft_grid_rule(&m->grid, rule), "default",
                              (json_int_t)m->size[0], "height", "multiple_of",
                              (json_int_t)m->pixel_step[0], "default", (json_int_t)m->size[1],
                              "width", "multiple_of", (json_int_t)m->pixel_step[1], "default",
                              (json_int_t)m->size[2], "fps", m->fps, "guidance_scale", m->guidance,
-                             "input_reference", m->takes_image);
+                             "input_reference", m->takes_image,
+                             "needs_input_reference", m->needs_image);
     for (int i = 0; samplers && weft_samplers[i]; i++)
         json_array_append_new(samplers, json_string(weft_samplers[i]->name));
     if (json)

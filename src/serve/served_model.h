@@ -15,7 +15,7 @@ typedef struct weft_served_model {
     int64_t pixel_step[2]; /* height and width are multiples */
     double fps, guidance;
     weft_grid grid;
-    bool takes_image; /* a first frame */
+    bool takes_image, needs_image; /* a first frame */
 } weft_served_model;
 
 /* Reads the model of "DIR" or "NAME=DIR"; without NAME, the name is the name of the folder. */
@@ -23,6 +23,9 @@ weft_status weft_served_model_open(const char *spec, weft_served_model *model);
 void weft_served_model_close(weft_served_model *model);
 /* The legal values for /capabilities. NULL: out of memory. */
 json_t *weft_served_model_json(const weft_served_model *model);
+/* Hash of names, sizes and times of the files in the model's folder and in its subfolders: another
+ * value after a change of a file. */
+uint64_t weft_served_model_stamp(const weft_served_model *model);
 /* WEFT_E_ARG: the model cannot generate this size; the error has the nearest legal value. */
 weft_status weft_served_model_check(const weft_served_model *model, const int64_t size[3]);
 

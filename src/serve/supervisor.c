@@ -106,26 +106,39 @@ static void add_generate(arguments *a, const weft_server *s, const weft_served_m
 
 /* ---- worker --------------------------------------------------------------------------------- */
 
-/* The lock is held by a worker alone, so that two servers in sequence never have two workers. */
-static weft_status open_lock(const weft_server *s, int *fd)
+/* The lock is held by a worker alone, so that two servers in sequence never have two workers. *fd:
+ * the locked file; -1: a process of an earlier worker has the lock. */
+static weft_status try_lock(const weft_server *s, int *fd)
 {
     char *path = weft_path_join(s->state, "worker.lock");
     WEFT_TRY(WEFT_ALLOCATED(path, "a lock"));
     weft_status_code status = WEFT_OK;
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (*fd < 0)
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0)
         status = weft_error_errno(WEFT_AT(.file = path), "cannot open the lock of the worker");
-    while (status == WEFT_OK && flock(*fd, LOCK_EX | LOCK_NB) != 0) {
-        status = errno == EWOULDBLOCK || errno == EINTR
-                     ? weft_interrupt_check()
-                     : weft_error_errno(WEFT_AT(.file = path), "cannot lock");
-        if (status == WEFT_OK)
-            usleep(10000);
+    else if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            status = weft_error_errno(WEFT_AT(.file = path), "cannot lock");
+        close(file);
+        file = -1;
     }
-    if (status != WEFT_OK && *fd >= 0)
-        close(*fd);
+    *fd = file;
     weft_free(path);
     return status;
+}
+
+/* Waits until no worker of an earlier server runs. */
+static weft_status wait_for_worker(const weft_server *s)
+{
+    int fd = -1;
+    while (fd < 0) {
+        WEFT_TRY(try_lock(s, &fd));
+        if (fd < 0)
+            usleep(10000);
+        WEFT_TRY(weft_interrupt_check());
+    }
+    close(fd);
+    return WEFT_OK;
 }
 
 static weft_status write_request(const char *folder, const json_t *request)
@@ -143,14 +156,14 @@ static weft_status write_request(const char *folder, const json_t *request)
     return status;
 }
 
-static weft_status start_worker(supervisor *v, const weft_queue_job *job)
+/* `lock`: the lock of the worker, which stays the caller's. */
+static weft_status start_worker(supervisor *v, const weft_queue_job *job, int lock)
 {
     weft_server *s = v->server;
     json_t *request = json_loads(job->request, 0, NULL);
     const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
     char *folder = weft_server_job_folder(s, job->id);
     arguments a = {0};
-    int lock = -1;
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(request && folder, "a job"));
     if (!m)
@@ -158,13 +171,10 @@ static weft_status start_worker(supervisor *v, const weft_queue_job *job)
                            "the model of the job is not served any more"));
     WEFT_GO(weft_make_dirs(folder));
     WEFT_GO(write_request(folder, request));
-    WEFT_GO(open_lock(s, &lock));
     add_generate(&a, s, m, request);
     const weft_child_start_options options = {a.at, folder, lock, false};
     WEFT_GO(weft_child_start(&options, &v->worker));
 out:
-    if (lock >= 0)
-        close(lock);
     json_decref(request);
     weft_free(folder);
     return status;
@@ -182,32 +192,45 @@ static void end_worker(supervisor *v, weft_queue_event event)
     }
 }
 
-static weft_status claim(supervisor *v)
+static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
 {
     weft_server *s = v->server;
-    weft_queue_job job;
     weft_queue_state next;
-    bool found;
     const weft_queue_change change = {.now = weft_server_time()};
-    WEFT_TRY(weft_queue_store_next(s->store, &job, &found));
-    if (!found)
-        return WEFT_OK;
-    weft_status_code status =
-        weft_queue_store_apply(s->store, job.id, WEFT_QUEUE_START, &change, &next);
+    const weft_status_code status =
+        weft_queue_store_apply(s->store, job->id, WEFT_QUEUE_START, &change, &next);
     if (status == WEFT_OK) {
-        snprintf(s->running, sizeof s->running, "%s", job.id);
+        snprintf(s->running, sizeof s->running, "%s", job->id);
         s->progress = (weft_worker_progress){.seconds_left = -1};
         s->since = weft_now();
         s->workers++;
         v->signalled = false;
         v->parsed = 0;
-        if (start_worker(v, &job) != WEFT_OK) { /* fails the job alone */
+        if (start_worker(v, job, lock) != WEFT_OK) { /* fails the job alone */
             snprintf(v->code, sizeof v->code, "%s", weft_message_id(weft_error_class()));
             snprintf(v->text, sizeof v->text, "%s", weft_message_cause(weft_error_class()));
-            weft_warn_error(WEFT_MSG_WORKER_ENDED, "job %s has no worker", job.id);
+            weft_warn_error(WEFT_MSG_WORKER_ENDED, "job %s has no worker", job->id);
             end_worker(v, WEFT_QUEUE_REFUSED);
         }
         weft_server_changed(s);
+    }
+    return status;
+}
+
+/* Starts the worker of the next job. A job whose worker cannot start yet stays queued until the next
+ * call: the server's lock is held here, so this function never waits. */
+static weft_status claim(supervisor *v)
+{
+    weft_queue_job job;
+    bool found;
+    int lock;
+    WEFT_TRY(weft_queue_store_next(v->server->store, &job, &found));
+    if (!found)
+        return WEFT_OK;
+    weft_status_code status = try_lock(v->server, &lock);
+    if (status == WEFT_OK && lock >= 0) {
+        status = start(v, &job, lock);
+        close(lock);
     }
     weft_queue_job_free(&job);
     return status;
@@ -505,12 +528,10 @@ weft_status weft_supervisor_recover(weft_server *s)
 {
     char *jobs = weft_path_join(s->state, "jobs");
     weft_names names = {0};
-    int lock;
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(jobs, "the jobs"));
     WEFT_GO(weft_make_dirs(jobs));
-    WEFT_GO(open_lock(s, &lock));
-    close(lock);
+    WEFT_GO(wait_for_worker(s));
     WEFT_GO(write_price_image(s));
     WEFT_GO(weft_queue_store_recover(s->store));
     WEFT_GO(weft_list_dir(jobs, false, &names));

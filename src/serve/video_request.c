@@ -202,6 +202,11 @@ static weft_status read_values(const json_t *fields, const weft_served_model *m,
     if (v->image && !m->takes_image)
         return weft_request_refuse("input_reference", NULL,
                                    "the model %s takes no image; remove the field", m->name);
+    if (!v->image && m->needs_image)
+        return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.key = "input_reference"),
+                          "the model %s generates videos that start from an image. Send one as a "
+                          "file of a form (multipart/form-data).",
+                          m->name);
     return WEFT_OK;
 }
 

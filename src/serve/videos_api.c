@@ -228,6 +228,13 @@ static weft_serve_reply answer_price(weft_serve_request *r, const draft *d, cons
     return weft_serve_json(200, json);
 }
 
+static const weft_price *ask_price(weft_serve_request *r, const json_t *request)
+{
+    weft_server *s = r->server;
+    const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
+    return weft_prices_ask(&s->prices, request, weft_served_model_stamp(m), &r->asks_price);
+}
+
 weft_serve_reply weft_videos_create(weft_serve_request *r, const weft_videos_form *form)
 {
     draft d = {0};
@@ -237,7 +244,7 @@ weft_serve_reply weft_videos_create(weft_serve_request *r, const weft_videos_for
     } else if (!form->only_price && is_repeated(r, &d, form->as_job, &reply)) {
         /* `reply` is set */
     } else {
-        const weft_price *price = weft_prices_ask(&r->server->prices, d.request, &r->asks_price);
+        const weft_price *price = ask_price(r, d.request);
         if (price && price->state == WEFT_PRICE_REFUSED) {
             reply = weft_serve_error(400, price->code, price->field, price->text);
         } else if (!price || price->state != WEFT_PRICE_KNOWN) {
