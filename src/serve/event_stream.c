@@ -11,10 +11,14 @@ struct weft_event_stream {
     weft_server *server;
     struct MHD_Connection *connection;
     char id[WEFT_QUEUE_ID];
-    weft_buf text;      /* the event that is being sent */
-    int64_t sent;       /* bytes of `text` */
-    char *last;         /* the last event's data; NULL: none */
-    int64_t heartbeats; /* sent */
+    weft_buf text;  /* the event that is being sent */
+    int64_t sent;   /* bytes of `text` */
+    char *last;     /* the last event's data; NULL: none */
+    int64_t number; /* of the job, as the next three of the last event */
+    double deadline;
+    int64_t position; /* -1: not in the queue */
+    bool late;
+    bool changed, beats; /* the job may have changed; a heartbeat is due */
     bool asleep, ended;
     weft_event_stream *next;
 };
@@ -26,25 +30,53 @@ static void set_text(weft_event_stream *e, const char *text)
     e->sent = 0;
 }
 
-/* The job as one line; NULL: it was removed. */
-static char *describe(const weft_event_stream *e, bool *final)
+/* Whether the place in the queue differs from the last event's; sets it. */
+static bool has_moved(weft_event_stream *e, const weft_queue_view *queue, double now)
 {
+    weft_queue_forecast f = {.position = -1};
+    (void)weft_queue_predict(queue->entries, queue->count, e->number, NULL, &f);
+    const bool late = f.position >= 0 && e->deadline > 0 && now + f.end > e->deadline,
+               moved = f.position != e->position || late != e->late;
+    e->position = f.position;
+    e->late = late;
+    return moved;
+}
+
+static char *job_line(const weft_server *s, const weft_queue_job *job, const weft_queue_view *queue)
+{
+    json_t *json = weft_job_json_job(s, job, queue);
+    json_object_del(json, "expected_start"); /* they change with the clock */
+    json_object_del(json, "expected_end");
+    char *line = weft_json_line(json);
+    json_decref(json);
+    return line;
+}
+
+/* The job as one line, which the server keeps for the other streams of the job. NULL: it was
+ * removed. */
+static const char *describe(weft_event_stream *e)
+{
+    weft_server *s = e->server;
     weft_queue_job job;
-    weft_queue_entry *entries;
-    int64_t count;
+    const weft_queue_view *queue;
+    const char *line = NULL;
     bool found;
-    char *line = NULL;
-    *final = true;
-    if (weft_queue_store_find(e->server->store, e->id, &job, &found) != WEFT_OK || !found)
+    const int64_t versions[2] = {weft_queue_store_version(s->store), s->progress_version};
+    if (weft_queue_store_find(s->store, e->id, &job, &found) != WEFT_OK || !found)
         return NULL;
-    *final = weft_queue_is_final(job.state);
-    if (weft_queue_store_waiting(e->server->store, &entries, &count) == WEFT_OK) {
-        json_t *json = weft_job_json_job(e->server, &job, entries, count);
-        json_object_del(json, "expected_start"); /* they change with the clock */
-        json_object_del(json, "expected_end");
-        line = weft_json_line(json);
-        json_decref(json);
-        weft_free(entries);
+    e->ended = weft_queue_is_final(job.state);
+    e->number = job.number;
+    e->deadline = job.deadline;
+    if (weft_server_queue(s, &queue) == WEFT_OK) {
+        const bool moved = has_moved(e, queue, weft_server_time());
+        if (moved || !s->event_line || strcmp(s->event_job, e->id) != 0 ||
+            memcmp(s->event_versions, versions, sizeof versions) != 0) {
+            weft_free(s->event_line);
+            s->event_line = job_line(s, &job, queue);
+            memcpy(s->event_job, e->id, sizeof s->event_job);
+            memcpy(s->event_versions, versions, sizeof versions);
+        }
+        line = s->event_line;
     }
     weft_queue_job_free(&job);
     return line;
@@ -53,26 +85,23 @@ static char *describe(const weft_event_stream *e, bool *final)
 /* Prepares the next bytes. Returns false if nothing has changed. */
 static bool next_event(weft_event_stream *e)
 {
-    bool final;
-    const bool heartbeat = e->heartbeats != e->server->heartbeats;
-    char *line = describe(e, &final);
-    e->ended = final;
-    e->heartbeats = e->server->heartbeats;
+    const bool beats = e->beats;
+    const char *line = e->changed ? describe(e) : e->last;
+    e->beats = e->changed = false;
     if (!line) {
         e->ended = true;
         set_text(e, "event: removed\ndata: {}\n\n");
         return true;
     }
     if (e->last && !strcmp(line, e->last)) {
-        weft_free(line);
-        if (heartbeat)
+        if (beats)
             set_text(e, ": \n\n");
-        return heartbeat;
+        return beats;
     }
     weft_free(e->last);
-    e->last = line;
+    e->last = weft_strdup(line);
     weft_buf_free(&e->text);
-    weft_buf_printf(&e->text, "event: %s\ndata: %s\n\n", final ? "final" : "job", line);
+    weft_buf_printf(&e->text, "event: %s\ndata: %s\n\n", e->ended ? "final" : "job", line);
     e->sent = 0;
     return !e->text.failed;
 }
@@ -122,7 +151,8 @@ struct MHD_Response *weft_event_stream_open(weft_serve_request *r, const char *i
         return NULL;
     *e = (weft_event_stream){.server = r->server,
                              .connection = r->connection,
-                             .heartbeats = r->server->heartbeats,
+                             .position = -1,
+                             .changed = true,
                              .next = r->server->streams};
     snprintf(e->id, sizeof e->id, "%s", id);
     set_text(e, "retry: 1000\n\n"); /* headers are sent with the first bytes */
@@ -137,11 +167,34 @@ struct MHD_Response *weft_event_stream_open(weft_serve_request *r, const char *i
     return response;
 }
 
-void weft_event_streams_wake(weft_server *s)
+static void wake(weft_event_stream *e)
 {
-    for (weft_event_stream *e = s->streams; e; e = e->next)
-        if (e->asleep) {
-            e->asleep = false;
-            MHD_resume_connection(e->connection);
-        }
+    if (!e->asleep)
+        return;
+    e->asleep = false;
+    MHD_resume_connection(e->connection);
+}
+
+void weft_event_streams_changed(weft_server *s, const char *id)
+{
+    const weft_queue_view *queue = NULL;
+    const double now = weft_server_time();
+    if (!s->streams || (!s->stopping && weft_server_queue(s, &queue) != WEFT_OK))
+        return;
+    for (weft_event_stream *e = s->streams; e; e = e->next) {
+        const bool moved = queue && has_moved(e, queue, now);
+        e->changed = e->changed || moved || !id || !strcmp(e->id, id);
+        if (moved)
+            s->event_versions[0] = -1; /* the line has the place */
+        if (e->changed)
+            wake(e);
+    }
+}
+
+void weft_event_streams_beat(weft_server *s)
+{
+    for (weft_event_stream *e = s->streams; e; e = e->next) {
+        e->beats = true;
+        wake(e);
+    }
 }

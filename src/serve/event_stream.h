@@ -7,7 +7,11 @@
 
 /* The response of a stream; NULL: out of memory. The lock is held. */
 struct MHD_Response *weft_event_stream_open(weft_serve_request *request, const char *id);
-/* Wakes all streams. The lock is held. */
-void weft_event_streams_wake(weft_server *server);
+/* Wakes the streams of the job `id` (NULL: all), and those whose place in the queue differs. A
+ * stream that sleeps costs a comparison: 200 streams must not delay other requests. The lock is
+ * held. */
+void weft_event_streams_changed(weft_server *server, const char *id);
+/* A heartbeat to all streams, which finds clients that have left. The lock is held. */
+void weft_event_streams_beat(weft_server *server);
 
 #endif

@@ -289,7 +289,6 @@ void weft_http_server_wake(weft_server *s)
         MHD_resume_connection(r->connection);
         r = next;
     }
-    weft_event_streams_wake(s);
 }
 
 /* ---- start and stop ------------------------------------------------------------------------- */
@@ -401,6 +400,7 @@ void weft_http_server_stop(weft_server *s)
     for (int ms = 0; ms < STOP_MS; ms += 10) { /* suspended connections must not exist at the end */
         pthread_mutex_lock(&s->lock);
         weft_http_server_wake(s);
+        weft_event_streams_changed(s, NULL);
         pthread_mutex_unlock(&s->lock);
         if (!MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections)
             break;

@@ -97,12 +97,11 @@ static json_t *progress_json(const weft_server *s, const weft_queue_job *job)
                      p->seconds_left >= 0 ? json_real(p->seconds_left) : json_null());
 }
 
-static void add_forecast(json_t *json, const weft_queue_job *job, const weft_queue_entry *entries,
-                         int64_t count)
+static void add_forecast(json_t *json, const weft_queue_job *job, const weft_queue_view *queue)
 {
     weft_queue_forecast f;
     const double now = weft_server_time();
-    if (!weft_queue_predict(entries, count, job->number, NULL, &f))
+    if (!weft_queue_predict(queue->entries, queue->count, job->number, NULL, &f))
         return;
     json_object_set_new(json, "queue_position", json_integer(f.position));
     json_object_set_new(json, "expected_start",
@@ -113,7 +112,7 @@ static void add_forecast(json_t *json, const weft_queue_job *job, const weft_que
 }
 
 json_t *weft_job_json_job(const weft_server *s, const weft_queue_job *job,
-                          const weft_queue_entry *entries, int64_t count)
+                          const weft_queue_view *queue)
 {
     json_t *json = json_pack(
         "{s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:{s:f, s:I}, s:f, s:o, s:o}",
@@ -126,17 +125,7 @@ json_t *weft_job_json_job(const weft_server *s, const weft_queue_job *job,
         progress_json(s, job), "error", error_json(job));
     if (json) {
         json_object_set_new(json, "request", json_loads(job->request, 0, NULL));
-        add_forecast(json, job, entries, count);
+        add_forecast(json, job, queue);
     }
     return json;
-}
-
-void weft_job_json_remaining(const weft_server *s, weft_queue_entry *entries, int64_t count)
-{
-    if (!count || !entries->held)
-        return;
-    const double left = entries->seconds - (weft_now() - s->since);
-    entries->seconds = s->progress.seconds_left >= 0 ? s->progress.seconds_left
-                       : left > 0                    ? left
-                                                     : 0;
 }

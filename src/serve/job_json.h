@@ -8,10 +8,8 @@
 const char *weft_job_json_status(weft_queue_state state);
 /* NULL: out of memory. The lock is held. */
 json_t *weft_job_json_video(const weft_server *server, const weft_queue_job *job);
-/* `entries`: sorted waiting jobs (weft_queue_store_waiting). */
+/* With the job's place in `queue` (weft_server_queue). */
 json_t *weft_job_json_job(const weft_server *server, const weft_queue_job *job,
-                          const weft_queue_entry *entries, int64_t count);
-/* The seconds that remain for each job. The running job has the seconds of its progress. */
-void weft_job_json_remaining(const weft_server *server, weft_queue_entry *entries, int64_t count);
+                          const weft_queue_view *queue);
 
 #endif

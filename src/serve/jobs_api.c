@@ -17,7 +17,7 @@ weft_serve_reply weft_jobs_change(weft_serve_request *r, const char *id, weft_qu
         if (weft_queue_store_apply(s->store, id, event, &change, &next) != WEFT_OK)
             return weft_serve_own_error();
         r->stage = 1;
-        weft_server_changed(s);
+        weft_server_changed(s, id);
         weft_server_wake(s);
     } else {
         next = state;

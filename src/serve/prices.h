@@ -28,8 +28,7 @@ typedef struct weft_prices {
  * the same refusal until these files change. A refusal that is due to the machine, such as a lack
  * of processes, answers only the waiting requests: a later request makes the price NEW. *asks:
  * false at the first call of a request, then kept for the request. */
-weft_price *weft_prices_ask(weft_prices *prices, const json_t *request, uint64_t stamp,
-                            bool *asks);
+weft_price *weft_prices_ask(weft_prices *prices, const json_t *request, uint64_t stamp, bool *asks);
 /* The first NEW price; NULL: none. */
 weft_price *weft_prices_next(weft_prices *prices);
 /* Reads the output of `weft estimate --json`, or its error, into an ASKED price. */

@@ -17,6 +17,7 @@ struct weft_queue_store {
     sqlite3 *db;
     char *path;
     int lock;
+    int64_t version;
 };
 
 /* ---- statements ----------------------------------------------------------------------------- */
@@ -32,6 +33,7 @@ static weft_status database_error(const weft_queue_store *s)
 
 static weft_status run(weft_queue_store *s, const char *sql)
 {
+    s->version++;
     return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? WEFT_OK : database_error(s);
 }
 
@@ -47,7 +49,13 @@ static weft_status finish(weft_queue_store *s, sqlite3_stmt *statement)
     const int code = sqlite3_step(statement);
     const weft_status_code status = code == SQLITE_DONE ? WEFT_OK : database_error(s);
     sqlite3_finalize(statement);
+    s->version++;
     return status;
+}
+
+int64_t weft_queue_store_version(const weft_queue_store *s)
+{
+    return s->version;
 }
 
 static void bind_text(sqlite3_stmt *statement, int at, const char *text)

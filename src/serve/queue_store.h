@@ -36,6 +36,8 @@ typedef struct weft_queue_store weft_queue_store;
  * and a queue of a newer version. */
 weft_status weft_queue_store_open(const char *folder, weft_queue_store **store);
 void weft_queue_store_close(weft_queue_store *store); /* accepts NULL */
+/* Number of writes since the store was opened: equal numbers mean equal jobs. */
+int64_t weft_queue_store_version(const weft_queue_store *store);
 
 /* Adds a queued job and sets its number. If a job with the same request_id exists, sets *existing,
  * and `job` receives that job; nothing is added. */

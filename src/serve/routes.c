@@ -44,7 +44,7 @@ static weft_serve_reply no_path(void)
 
 static weft_serve_reply status_route(const weft_serve_request *r)
 {
-    const weft_server *s = r->server;
+    weft_server *s = r->server;
     if (!gets(r))
         return no_method("GET, HEAD");
     if (is(r, 0, "health"))

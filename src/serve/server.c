@@ -95,6 +95,8 @@ static weft_status serve(weft_server *s)
 static void close_server(weft_server *s)
 {
     weft_http_server_stop(s);
+    weft_queue_view_free(&s->view);
+    weft_free(s->event_line);
     weft_queue_store_close(s->store);
     for (int i = 0; i < s->model_count; i++)
         weft_served_model_close(&s->models[i]);

@@ -1,5 +1,7 @@
 #include "serve/server_parts.h"
 
+#include "base/log.h"
+#include "serve/event_stream.h"
 #include "serve/http_server.h"
 
 #include <time.h>
@@ -17,9 +19,17 @@ void weft_server_wake(weft_server *s)
     (void)!write(s->wake[1], "", 1);
 }
 
-void weft_server_changed(weft_server *s)
+void weft_server_changed(weft_server *s, const char *id)
 {
     weft_http_server_wake(s);
+    weft_event_streams_changed(s, id);
+}
+
+weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
+{
+    *view = &s->view;
+    return weft_queue_view_update(&s->view, s->store, weft_now() - s->since,
+                                  s->progress.seconds_left);
 }
 
 char *weft_server_job_folder(const weft_server *s, const char *id)

@@ -6,7 +6,7 @@
 #include "serve/child_process.h"
 #include "serve/connections.h"
 #include "serve/prices.h"
-#include "serve/queue_store.h"
+#include "serve/queue_view.h"
 #include "serve/served_model.h"
 #include "serve/server.h"
 
@@ -35,6 +35,7 @@ typedef struct weft_server {
 
     pthread_mutex_t lock; /* of the members below and the store */
     weft_queue_store *store;
+    weft_queue_view view; /* read by weft_server_queue */
     weft_prices prices;
     bool stopping;
     char running[WEFT_QUEUE_ID]; /* job of the worker; "": none */
@@ -42,17 +43,24 @@ typedef struct weft_server {
     double since;                /* weft_now() of the worker's start */
     weft_serve_request *waiting; /* suspended requests */
     weft_event_stream *streams;
-    int64_t responses[6]; /* by the first digit of the status */
-    int64_t workers, crashes;
-    int64_t heartbeats; /* grows every 15 s; streams send a comment, which finds left clients */
+    char *event_line;              /* the last line of an event stream; NULL: none */
+    char event_job[WEFT_QUEUE_ID]; /* its job */
+    int64_t event_versions[2];     /* of the store and of the progress */
+    int64_t progress_version;      /* grows with each progress of the worker */
+    int64_t responses[6];          /* by the first digit of the status */
+    int64_t workers, crashes, estimates;
 } weft_server;
 
 /* Seconds since 1970. */
 double weft_server_time(void);
 /* Ends the wait of the main thread; any thread. */
 void weft_server_wake(weft_server *server);
-/* Lock held: a job has changed. Waiting requests and event streams look again. */
-void weft_server_changed(weft_server *server);
+/* Lock held: the job `id` has changed; NULL: any. Waiting requests look again, as do the event
+ * streams of the job and of all jobs whose place in the queue differs. */
+void weft_server_changed(weft_server *server, const char *id);
+/* Lock held: the unfinished jobs in their order, with the seconds that remain. Borrowed, until the
+ * next change. */
+weft_status weft_server_queue(weft_server *server, const weft_queue_view **view);
 /* "STATE/jobs/ID" (heap, weft_free; NULL: out of memory). */
 char *weft_server_job_folder(const weft_server *server, const char *id);
 

@@ -50,18 +50,17 @@ static void put_one(weft_buf *out, const char *name, const char *type, const cha
     weft_buf_printf(out, "weft_serve_%s %.17g\n", name, value);
 }
 
-weft_serve_reply weft_status_metrics(const weft_server *s)
+weft_serve_reply weft_status_metrics(weft_server *s)
 {
-    int64_t counts[WEFT_QUEUE_STATES], waiting;
-    weft_queue_entry *entries;
+    int64_t counts[WEFT_QUEUE_STATES];
+    const weft_queue_view *queue;
     weft_buf out = {0};
     double seconds = 0;
     if (weft_queue_store_count(s->store, counts) != WEFT_OK ||
-        weft_queue_store_waiting(s->store, &entries, &waiting) != WEFT_OK)
+        weft_server_queue(s, &queue) != WEFT_OK)
         return weft_serve_own_error();
-    for (int64_t i = 0; i < waiting; i++)
-        seconds += entries[i].seconds;
-    weft_free(entries);
+    for (int64_t i = 0; i < queue->count; i++)
+        seconds += queue->entries[i].seconds;
     put_head(&out, "jobs", "gauge", "Stored jobs by state.");
     for (int i = 0; i < WEFT_QUEUE_STATES; i++)
         weft_buf_printf(&out, "weft_serve_jobs{state=\"%s\"} %" PRId64 "\n",
@@ -73,6 +72,7 @@ weft_serve_reply weft_status_metrics(const weft_server *s)
                         s->responses[i]);
     put_one(&out, "workers_started_total", "counter", "Workers started.", (double)s->workers);
     put_one(&out, "workers_crashed_total", "counter", "Workers killed.", (double)s->crashes);
+    put_one(&out, "estimates_started_total", "counter", "Estimates started.", (double)s->estimates);
     put_one(&out, "step", "gauge", "Finished steps of the running job.", (double)s->progress.done);
     return (weft_serve_reply){
         .status = out.failed ? 500 : 200, .text = out, .type = "text/plain; version=0.0.4"};

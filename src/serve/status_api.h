@@ -6,7 +6,7 @@
 
 weft_serve_reply weft_status_health(void);
 weft_serve_reply weft_status_ready(const weft_server *server);
-weft_serve_reply weft_status_metrics(const weft_server *server);
+weft_serve_reply weft_status_metrics(weft_server *server);
 weft_serve_reply weft_status_models(const weft_server *server);
 weft_serve_reply weft_status_capabilities(const weft_server *server);
 

@@ -4,6 +4,8 @@
 #include "base/hex.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "serve/event_stream.h"
+#include "serve/http_server.h"
 #include "serve/video_request.h"
 #include "video/image.h"
 
@@ -212,7 +214,7 @@ static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
             weft_warn_error(WEFT_MSG_WORKER_ENDED, "job %s has no worker", job->id);
             end_worker(v, WEFT_QUEUE_REFUSED);
         }
-        weft_server_changed(s);
+        weft_server_changed(s, job->id);
     }
     return status;
 }
@@ -260,8 +262,9 @@ static void read_progress(supervisor *v)
         }
         json_decref(json);
     }
+    s->progress_version += changed;
     if (changed)
-        weft_server_changed(s);
+        weft_event_streams_changed(s, s->running);
 }
 
 /* The worker's streams have ended. */
@@ -307,14 +310,16 @@ static weft_status apply_end(supervisor *v)
 {
     weft_server *s = v->server;
     weft_queue_state next;
+    char id[WEFT_QUEUE_ID];
     v->change.now = weft_server_time();
     WEFT_TRY(weft_queue_store_apply(s->store, s->running, v->event, &v->change, &next));
     s->crashes += v->event == WEFT_QUEUE_CRASHED;
     if (next == WEFT_QUEUE_CANCELLED && remove_files(s, s->running) != WEFT_OK)
         weft_warn_error(weft_error_class(), "the next start removes the files");
     v->ended = false;
+    memcpy(id, s->running, sizeof id);
     s->running[0] = '\0';
-    weft_server_changed(s);
+    weft_server_changed(s, id);
     return WEFT_OK;
 }
 
@@ -350,7 +355,7 @@ static weft_status remove_deleted(weft_server *s)
             status = weft_queue_store_remove(s->store, job.id);
         weft_queue_job_free(&job);
         WEFT_TRY(status);
-        weft_server_changed(s);
+        weft_server_changed(s, job.id);
     }
     return WEFT_OK;
 }
@@ -375,7 +380,7 @@ static void answer_price(supervisor *v)
         weft_price_read(price, WIFEXITED(status) && WEXITSTATUS(status) == 0,
                         out->data ? out->data : "", err->data ? err->data : "");
     weft_child_close(&v->estimate);
-    weft_server_changed(v->server);
+    weft_http_server_wake(v->server);
 }
 
 /* Model, size, steps and guidance of a price, from its key. */
@@ -411,12 +416,13 @@ static void ask_price(supervisor *v)
     const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
     price->state = WEFT_PRICE_ASKED;
     memcpy(v->asked, price->key, sizeof v->asked);
+    s->estimates++;
     if (m)
         add_estimate(&a, s, m, request);
     const weft_child_start_options options = {a.at, s->state, -1, true};
     if (!m || weft_child_start(&options, &v->estimate) != WEFT_OK) {
         weft_price_read(price, false, "", "");
-        weft_server_changed(s);
+        weft_http_server_wake(s);
     }
     json_decref(request);
 }
@@ -471,12 +477,11 @@ weft_status weft_supervisor_run(weft_server *s)
         pthread_mutex_lock(&s->lock);
         if (weft_interrupted() && !s->stopping) {
             s->stopping = true;
-            weft_server_changed(s);
+            weft_server_changed(s, NULL);
         }
         if (weft_now() - heartbeat > HEARTBEAT_SECONDS) {
             heartbeat = weft_now();
-            s->heartbeats++;
-            weft_server_changed(s);
+            weft_event_streams_beat(s);
         }
         work(&v, &warned);
         done = s->stopping && !v.worker.pid && (!s->running[0] || warned);

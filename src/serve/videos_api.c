@@ -34,20 +34,15 @@ bool weft_videos_find(weft_server *s, const char *id, weft_queue_job *job, weft_
 }
 
 /* A job as a video or, with its place in the queue, as a job. */
-static weft_serve_reply answer(const weft_server *s, unsigned status, const weft_queue_job *job,
+static weft_serve_reply answer(weft_server *s, unsigned status, const weft_queue_job *job,
                                bool as_job)
 {
-    weft_queue_entry *entries = NULL;
-    int64_t count = 0;
+    const weft_queue_view *queue;
     if (!as_job)
         return weft_serve_json(status, weft_job_json_video(s, job));
-    if (weft_queue_store_waiting(s->store, &entries, &count) != WEFT_OK)
-        return weft_serve_own_error();
-    weft_job_json_remaining(s, entries, count);
-    const weft_serve_reply reply =
-        weft_serve_json(status, weft_job_json_job(s, job, entries, count));
-    weft_free(entries);
-    return reply;
+    return weft_server_queue(s, &queue) == WEFT_OK
+               ? weft_serve_json(status, weft_job_json_job(s, job, queue))
+               : weft_serve_own_error();
 }
 
 weft_serve_reply weft_videos_get(weft_serve_request *r, const char *id, bool as_job)
@@ -199,7 +194,7 @@ static weft_serve_reply add_job(weft_serve_request *r, const draft *d, const wef
         reply = weft_serve_own_error();
     } else {
         reply = answer(r->server, 200, &job, form->as_job);
-        weft_server_changed(r->server);
+        weft_server_changed(r->server, job.id);
         weft_server_wake(r->server);
     }
     weft_queue_job_free(&job);
@@ -209,16 +204,13 @@ static weft_serve_reply add_job(weft_serve_request *r, const draft *d, const wef
 /* The place that the job would have in the queue. */
 static weft_serve_reply answer_price(weft_serve_request *r, const draft *d, const weft_price *price)
 {
-    weft_queue_entry *entries;
-    int64_t count;
+    const weft_queue_view *queue;
     weft_queue_forecast f;
     const weft_queue_entry last = {INT64_MAX, false, d->terms.priority, price->seconds};
     const double now = weft_server_time();
-    if (weft_queue_store_waiting(r->server->store, &entries, &count) != WEFT_OK)
+    if (weft_server_queue(r->server, &queue) != WEFT_OK)
         return weft_serve_own_error();
-    weft_job_json_remaining(r->server, entries, count);
-    (void)weft_queue_predict(entries, count, -1, &last, &f);
-    weft_free(entries);
+    (void)weft_queue_predict(queue->entries, queue->count, -1, &last, &f);
     json_t *json = json_pack("{s:s, s:f, s:I, s:I, s:f, s:f, s:O}", "object", "price", "seconds",
                              price->seconds, "bytes", (json_int_t)price->bytes, "queue_position",
                              (json_int_t)f.position, "expected_start", now + f.start,
@@ -260,20 +252,16 @@ weft_serve_reply weft_videos_create(weft_serve_request *r, const weft_videos_for
 
 /* ---- list ----------------------------------------------------------------------------------- */
 
-static json_t *list_json(const weft_server *s, const weft_queue_job *jobs, int64_t count,
-                         bool as_jobs)
+static json_t *list_json(weft_server *s, const weft_queue_job *jobs, int64_t count, bool as_jobs)
 {
-    weft_queue_entry *entries = NULL;
-    int64_t waiting = 0;
+    static const weft_queue_view none;
+    const weft_queue_view *queue = &none;
     json_t *data = json_array();
-    if (as_jobs && weft_queue_store_waiting(s->store, &entries, &waiting) != WEFT_OK)
-        waiting = 0;
-    weft_job_json_remaining(s, entries, waiting);
+    if (as_jobs && weft_server_queue(s, &queue) != WEFT_OK)
+        queue = &none;
     for (int64_t i = 0; data && i < count; i++)
-        json_array_append_new(data, as_jobs ? weft_job_json_job(s, &jobs[i], entries, waiting)
+        json_array_append_new(data, as_jobs ? weft_job_json_job(s, &jobs[i], queue)
                                             : weft_job_json_video(s, &jobs[i]));
-    if (waiting)
-        weft_free(entries);
     return data;
 }
 

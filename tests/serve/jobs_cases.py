@@ -65,9 +65,30 @@ def a_refused_price_is_asked_again():
     for _ in range(2):
         status, _, data = s.raw("POST", "/v1/jobs", VIDEO)
         assert status == 400, data
+    assert metric(s, "estimates_started_total") == 1  # the second refusal is the stored one
     os.rename("hidden.json", "model/transformer/config.json")
     job, = s.finish(s.call("POST", "/v1/jobs", VIDEO)["id"])
     assert job["status"] == "completed", job
+    s.stop()
+
+
+def metric(s, name):
+    lines = s.raw("GET", "/metrics")[2].decode().splitlines()
+    return float(next(line for line in lines if line.startswith(f"weft_serve_{name} ")).split()[1])
+
+
+def a_locked_worker_stops_no_request():
+    """A process of an earlier worker has the lock: the job stays queued, and the server answers."""
+    import fcntl
+    s = Server()
+    with open("state/worker.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        id = s.call("POST", "/v1/jobs", VIDEO)["id"]
+        for _ in range(3):
+            assert s.call("GET", "/v1/jobs/" + id)["status"] == "queued"
+        assert s.call("POST", "/v1/jobs/price", dict(VIDEO, steps=3))["queue_position"] == 1  # the main thread works, too
+        assert s.call("GET", "/v1/jobs/" + id)["status"] == "queued"
+    assert s.finish(id)[0]["status"] == "completed"
     s.stop()
 
 
