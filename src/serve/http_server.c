@@ -138,14 +138,26 @@ static bool is_foreign(const weft_serve_request *r)
            (origin && !(slashes && !strcasecmp(slashes + 3, host)));
 }
 
+/* Whether the request has fields. A cancel has none, and a duplicate may have none. */
+static bool has_fields(weft_serve_request *r)
+{
+    const bool posts = !strcmp(r->method, "POST");
+    const char *last = r->part[3];
+    if (!strcmp(r->method, "PATCH"))
+        return true;
+    if (!posts || r->parts != 4)
+        return posts;
+    r->without_body = !strcmp(last, "duplicate") && !header(r, MHD_HTTP_HEADER_CONTENT_TYPE);
+    return !strcmp(last, "remix") || !strcmp(last, "move") ||
+           (!strcmp(last, "duplicate") && !r->without_body);
+}
+
 /* Returns false if the request is accepted so far. */
 static bool refuse_early(weft_serve_request *r, weft_serve_reply *reply)
 {
     weft_server *s = r->server;
     int lengths = 0;
     const char *length = header(r, "Content-Length");
-    const bool posts = !strcmp(r->method, "POST"),
-               bare = posts && r->parts == 4 && strcmp(r->part[3], "remix") != 0;
     MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_lengths, &lengths);
     if (lengths > 1)
         *reply = weft_serve_error(400, "ambiguous_length", NULL,
@@ -160,7 +172,7 @@ static bool refuse_early(weft_serve_request *r, weft_serve_reply *reply)
         *reply = weft_serve_error(
             403, "foreign_origin", "Origin",
             "without tokens the server answers only the pages and names of this machine");
-    else if (posts && !bare && !weft_serve_request_begin_body(r))
+    else if (has_fields(r) && !weft_serve_request_begin_body(r))
         *reply = weft_serve_error(415, "unsupported_type", "Content-Type",
                                   "the body is not application/json or multipart/form-data");
     else if (length && strtod(length, NULL) > (r->is_form ? WEFT_FORM_LIMIT : WEFT_JSON_LIMIT))

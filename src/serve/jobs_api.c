@@ -1,6 +1,9 @@
 #include "serve/jobs_api.h"
 
+#include "serve/request_fields.h"
 #include "serve/videos_api.h"
+
+#include <string.h>
 
 weft_serve_reply weft_jobs_change(weft_serve_request *r, const char *id, weft_queue_event event)
 {
@@ -27,5 +30,49 @@ weft_serve_reply weft_jobs_change(weft_serve_request *r, const char *id, weft_qu
     const bool came_late = next == WEFT_QUEUE_COMPLETED && event != WEFT_QUEUE_RESUME;
     if (came_late) /* the worker finished before it could stop */
         return weft_serve_error(409, "completed", NULL, "the video was completed before");
+    return weft_videos_get(r, id, true);
+}
+
+/* The other job of a move. */
+static weft_status read_anchor(weft_serve_request *r, json_t **fields, const char **other,
+                               bool *after)
+{
+    const char *before = NULL, *behind = NULL, *key;
+    json_t *value;
+    WEFT_TRY(weft_serve_request_fields(r, fields));
+    json_object_foreach(
+        *fields, key,
+        value) if (strcmp(key, "before") &&
+                   strcmp(key,
+                          "after")) return weft_request_refuse(key, NULL,
+                                                               "the field is unknown; remove it");
+    WEFT_TRY(weft_request_text(*fields, "before", WEFT_QUEUE_ID, &before));
+    WEFT_TRY(weft_request_text(*fields, "after", WEFT_QUEUE_ID, &behind));
+    if (!before == !behind)
+        return weft_request_refuse("before", NULL,
+                                   "give the id of another job as either before or after");
+    *other = before ? before : behind;
+    *after = !before;
+    return WEFT_OK;
+}
+
+weft_serve_reply weft_jobs_move(weft_serve_request *r, const char *id)
+{
+    weft_server *s = r->server;
+    weft_queue_job job;
+    weft_serve_reply reply;
+    json_t *fields = NULL;
+    const char *other = NULL;
+    bool after = false;
+    if (!weft_videos_find(s, id, &job, &reply))
+        return reply;
+    weft_queue_job_free(&job);
+    if (read_anchor(r, &fields, &other, &after) != WEFT_OK ||
+        weft_queue_store_move(s->store, id, other, after) != WEFT_OK) {
+        json_decref(fields);
+        return weft_serve_own_error();
+    }
+    json_decref(fields);
+    weft_server_changed(s, id);
     return weft_videos_get(r, id, true);
 }

@@ -26,6 +26,11 @@ bool weft_queue_is_held(weft_queue_state state)
            state == WEFT_QUEUE_CANCELLING;
 }
 
+bool weft_queue_can_edit(weft_queue_state state)
+{
+    return state == WEFT_QUEUE_QUEUED || state == WEFT_QUEUE_PAUSED;
+}
+
 bool weft_queue_is_final(weft_queue_state state)
 {
     return state == WEFT_QUEUE_CANCELLED || state == WEFT_QUEUE_COMPLETED ||
@@ -101,12 +106,66 @@ static int compare(const void *a, const void *b)
         return x->held ? -1 : 1;
     if (!x->held && x->priority != y->priority)
         return x->priority > y->priority ? -1 : 1;
+    if (!x->held && x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
 void weft_queue_sort(weft_queue_entry *entries, int64_t count)
 {
     qsort(entries, (size_t)count, sizeof *entries, compare);
+}
+
+static weft_queue_entry *find_waiting(weft_queue_entry *entries, int64_t count, int64_t number)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (entries[i].number == number)
+            return entries[i].held ? NULL : &entries[i];
+    return NULL;
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Gives the jobs at[0..count) their ranks in ascending order. A rank that two jobs have becomes two
+ * ranks. */
+static bool sort_ranks(weft_queue_entry *at, int64_t count)
+{
+    int64_t *ranks = malloc((size_t)count * sizeof *ranks);
+    if (!ranks)
+        return false;
+    for (int64_t i = 0; i < count; i++)
+        ranks[i] = at[i].rank;
+    qsort(ranks, (size_t)count, sizeof *ranks, compare_ranks);
+    for (int64_t i = 0; i < count; i++)
+        at[i].rank = i && ranks[i] <= at[i - 1].rank ? at[i - 1].rank + 1 : ranks[i];
+    free(ranks);
+    return true;
+}
+
+bool weft_queue_move(weft_queue_entry *entries, int64_t count, int64_t number, int64_t other,
+                     bool after)
+{
+    const weft_queue_entry *from = find_waiting(entries, count, number),
+                           *to = find_waiting(entries, count, other);
+    if (!from || !to || from == to)
+        return false;
+    weft_queue_entry moved = *from;
+    const int64_t i = from - entries, priority = to->priority;
+    int64_t at = to - entries + after, first = 0, last;
+    moved.priority = priority;
+    at -= i < at;
+    memmove(entries + i, entries + i + 1, (size_t)(count - i - 1) * sizeof *entries);
+    memmove(entries + at + 1, entries + at, (size_t)(count - at - 1) * sizeof *entries);
+    entries[at] = moved;
+    while (entries[first].held || entries[first].priority != priority)
+        first++;
+    for (last = first; last < count && entries[last].priority == priority;)
+        last++;
+    return sort_ranks(entries + first, last - first);
 }
 
 bool weft_queue_predict(const weft_queue_entry *entries, int64_t count, int64_t number,

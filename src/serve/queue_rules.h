@@ -56,6 +56,8 @@ weft_queue_state weft_queue_state_find(const char *name);
 weft_queue_state weft_queue_next(weft_queue_state state, weft_queue_event event, int64_t crashes);
 /* Whether a worker has the job. */
 bool weft_queue_is_held(weft_queue_state state);
+/* Whether the values of the job can be edited. */
+bool weft_queue_can_edit(weft_queue_state state);
 /* Whether no event but RESUME and DELETE changes the state any more. */
 bool weft_queue_is_final(weft_queue_state state);
 
@@ -65,14 +67,21 @@ typedef struct weft_queue_entry {
     bool held;      /* a worker has the job */
     int64_t priority;
     double seconds; /* predicted seconds that remain */
+    int64_t rank;   /* order within a priority; jobs of equal rank are in order of acceptance */
 } weft_queue_entry;
 typedef struct weft_queue_forecast {
     int64_t position;  /* jobs that run or start before this one */
     double start, end; /* seconds from now; start 0: a worker has the job */
 } weft_queue_forecast;
 /* Sorts jobs into the order in which one worker runs the jobs: held jobs, then by descending
- * priority, then in order of acceptance. */
+ * priority, then by rank. */
 void weft_queue_sort(weft_queue_entry *entries, int64_t count);
+/* Moves the job `number` directly before the job `other`, or after it: the job gets the priority of
+ * `other`, and the ranks of the jobs of this priority are permuted. `entries` must be sorted, and
+ * is sorted after the call. False, without a change: one of the two is held or does not exist, or
+ * both are the same. */
+bool weft_queue_move(weft_queue_entry *entries, int64_t count, int64_t number, int64_t other,
+                     bool after);
 /* Predicts position, start and end of the job `number`, or of a job that would be accepted last
  * with `priority` and `seconds` (number -1). `entries` must be sorted. False: no such job. */
 bool weft_queue_predict(const weft_queue_entry *entries, int64_t count, int64_t number,

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { VERSION = 1, MARK = 0x77656674 }; /* MARK: "weft" */
+enum { VERSION = 2, MARK = 0x77656674 }; /* MARK: "weft" */
 
 struct weft_queue_store {
     sqlite3 *db;
@@ -98,7 +98,7 @@ static weft_status read_number(weft_queue_store *s, const char *sql, int64_t *va
     return status;
 }
 
-static weft_status check_version(weft_queue_store *s, bool *is_new)
+static weft_status check_version(weft_queue_store *s, bool *is_new, int64_t *found)
 {
     int64_t version, mark, tables;
     WEFT_TRY(read_number(s, "PRAGMA user_version", &version));
@@ -113,7 +113,25 @@ static weft_status check_version(weft_queue_store *s, bool *is_new)
                           "the queue has version %" PRId64 ", and this weft reads versions up to "
                           "%d; use the newer weft, or another --state",
                           version, VERSION);
+    *found = version;
     return WEFT_OK;
+}
+
+/* Version 1 had no order but the order of acceptance, and no webhooks. */
+static weft_status update_tables(weft_queue_store *s, int64_t version)
+{
+    char sql[512];
+    if (version == VERSION)
+        return WEFT_OK;
+    snprintf(sql, sizeof sql,
+             "BEGIN IMMEDIATE;"
+             "ALTER TABLE job ADD COLUMN rank INTEGER NOT NULL DEFAULT 0;"
+             "ALTER TABLE job ADD COLUMN webhook TEXT;"
+             "UPDATE job SET rank=number;"
+             "DROP INDEX job_state; CREATE INDEX job_state ON job(state, priority DESC, rank);"
+             "PRAGMA user_version=%d; COMMIT;",
+             VERSION);
+    return run(s, sql);
 }
 
 static weft_status create_tables(weft_queue_store *s)
@@ -126,8 +144,9 @@ static weft_status create_tables(weft_queue_store *s)
              " created REAL NOT NULL, started REAL NOT NULL, finished REAL NOT NULL,"
              " deadline REAL NOT NULL, seconds REAL NOT NULL, bytes INTEGER NOT NULL,"
              " spent REAL NOT NULL, request TEXT NOT NULL, request_id TEXT UNIQUE,"
-             " fingerprint TEXT NOT NULL, remix_of TEXT, error_code TEXT, error_text TEXT) STRICT;"
-             "CREATE INDEX job_state ON job(state, priority DESC, number);"
+             " fingerprint TEXT NOT NULL, remix_of TEXT, error_code TEXT, error_text TEXT,"
+             " rank INTEGER NOT NULL, webhook TEXT) STRICT;"
+             "CREATE INDEX job_state ON job(state, priority DESC, rank);"
              "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT;",
              MARK, VERSION);
     return run(s, sql);
@@ -176,15 +195,16 @@ static weft_status set_modes(const weft_queue_store *s)
 static weft_status open_database(weft_queue_store *s, const char *folder)
 {
     bool is_new;
+    int64_t version = 0;
     WEFT_TRY(set_modes(s));
     if (sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) !=
         SQLITE_OK)
         return database_error(s);
-    WEFT_TRY(check_version(s, &is_new));
+    WEFT_TRY(check_version(s, &is_new, &version));
     if (is_new)
         WEFT_TRY(check_no_jobs(s, folder));
     WEFT_TRY(run(s, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"));
-    return is_new ? create_tables(s) : WEFT_OK;
+    return is_new ? create_tables(s) : update_tables(s, version);
 }
 
 weft_status weft_queue_store_open(const char *folder, weft_queue_store **store)
@@ -219,7 +239,7 @@ void weft_queue_store_close(weft_queue_store *s)
 
 #define COLUMNS                                                                                    \
     "number, id, state, priority, crashes, created, started, finished, deadline, seconds, bytes, " \
-    "spent, request, request_id, fingerprint, remix_of, error_code, error_text"
+    "spent, request, request_id, fingerprint, remix_of, error_code, error_text, rank, webhook"
 
 static char *copy_column(sqlite3_stmt *row, int at, bool *ok)
 {
@@ -244,7 +264,8 @@ static weft_status read_row(const weft_queue_store *s, sqlite3_stmt *row, weft_q
                             .deadline = sqlite3_column_double(row, 8),
                             .seconds = sqlite3_column_double(row, 9),
                             .bytes = sqlite3_column_int64(row, 10),
-                            .spent = sqlite3_column_double(row, 11)};
+                            .spent = sqlite3_column_double(row, 11),
+                            .rank = sqlite3_column_int64(row, 18)};
     snprintf(job->id, sizeof job->id, "%s", id ? id : "");
     job->request = copy_column(row, 12, &ok);
     job->request_id = copy_column(row, 13, &ok);
@@ -252,6 +273,7 @@ static weft_status read_row(const weft_queue_store *s, sqlite3_stmt *row, weft_q
     job->remix_of = copy_column(row, 15, &ok);
     job->error_code = copy_column(row, 16, &ok);
     job->error_text = copy_column(row, 17, &ok);
+    job->webhook = copy_column(row, 19, &ok);
     weft_status_code status = WEFT_ALLOCATED(ok, "a job");
     if (status == WEFT_OK && job->state == WEFT_QUEUE_STATES)
         status = weft_error(WEFT_MSG_QUEUE_VERSION, WEFT_AT(.file = s->path, .key = job->id),
@@ -267,6 +289,7 @@ void weft_queue_job_free(weft_queue_job *job)
     weft_free(job->request_id);
     weft_free(job->fingerprint);
     weft_free(job->remix_of);
+    weft_free(job->webhook);
     weft_free(job->error_code);
     weft_free(job->error_text);
     *job = (weft_queue_job){0};
@@ -325,8 +348,8 @@ weft_status weft_queue_store_first(weft_queue_store *s, weft_queue_state state, 
 weft_status weft_queue_store_next(weft_queue_store *s, weft_queue_job *job, bool *found)
 {
     return find_by(s,
-                   "SELECT " COLUMNS " FROM job WHERE state=?1 ORDER BY priority DESC, number "
-                   "LIMIT 1",
+                   "SELECT " COLUMNS " FROM job WHERE state=?1 ORDER BY priority DESC, rank, "
+                   "number LIMIT 1",
                    weft_queue_state_name(WEFT_QUEUE_QUEUED), job, found);
 }
 
@@ -337,8 +360,9 @@ static weft_status insert(weft_queue_store *s, weft_queue_job *job)
     sqlite3_stmt *row;
     WEFT_TRY(prepare(s,
                      "INSERT INTO job(id, state, priority, crashes, created, started, finished, "
-                     "deadline, seconds, bytes, spent, request, request_id, fingerprint, remix_of) "
-                     "VALUES(?1, ?2, ?3, 0, ?4, 0, 0, ?5, ?6, ?7, 0, ?8, ?9, ?10, ?11)",
+                     "deadline, seconds, bytes, spent, request, request_id, fingerprint, remix_of, "
+                     "webhook, rank) VALUES(?1, ?2, ?3, 0, ?4, 0, 0, ?5, ?6, ?7, 0, ?8, ?9, ?10, "
+                     "?11, ?12, (SELECT coalesce(max(max(number), max(rank)), 0) + 1 FROM job))",
                      &row));
     bind_text(row, 1, job->id);
     bind_text(row, 2, weft_queue_state_name(WEFT_QUEUE_QUEUED));
@@ -351,6 +375,7 @@ static weft_status insert(weft_queue_store *s, weft_queue_job *job)
     bind_text(row, 9, job->request_id);
     bind_text(row, 10, job->fingerprint);
     bind_text(row, 11, job->remix_of);
+    bind_text(row, 12, job->webhook);
     WEFT_TRY(finish(s, row));
     job->number = sqlite3_last_insert_rowid(s->db);
     job->state = WEFT_QUEUE_QUEUED;
@@ -529,10 +554,11 @@ weft_status weft_queue_store_waiting(weft_queue_store *s, weft_queue_entry **ent
     weft_status_code status = WEFT_OK;
     *entries = NULL;
     *count = 0;
-    WEFT_TRY(prepare(s,
-                     "SELECT number, state, priority, seconds FROM job WHERE state IN ('queued', "
-                     "'running', 'pausing', 'cancelling')",
-                     &row));
+    WEFT_TRY(
+        prepare(s,
+                "SELECT number, state, priority, seconds, rank FROM job WHERE state IN ('queued', "
+                "'running', 'pausing', 'cancelling')",
+                &row));
     while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE) {
         if (code != SQLITE_ROW) {
             status = database_error(s);
@@ -543,13 +569,94 @@ weft_status weft_queue_store_waiting(weft_queue_store *s, weft_queue_entry **ent
         if (status == WEFT_OK)
             (*entries)[(*count)++] = (weft_queue_entry){
                 sqlite3_column_int64(row, 0), state && strcmp(state, "queued") != 0,
-                sqlite3_column_int64(row, 2), sqlite3_column_double(row, 3)};
+                sqlite3_column_int64(row, 2), sqlite3_column_double(row, 3),
+                sqlite3_column_int64(row, 4)};
     }
     sqlite3_finalize(row);
     if (status == WEFT_OK && *count)
         weft_queue_sort(*entries, *count);
     if (status != WEFT_OK)
         weft_free(*entries);
+    return status;
+}
+
+/* ---- edits ---------------------------------------------------------------------------------- */
+
+static weft_status refuse_edit(const char *id, const char *why)
+{
+    return weft_error(WEFT_MSG_QUEUE_TRANSITION, WEFT_AT(.value = id), "%s", why);
+}
+
+weft_status weft_queue_store_edit(weft_queue_store *s, const weft_queue_job *job)
+{
+    sqlite3_stmt *row;
+    WEFT_TRY(prepare(s,
+                     "UPDATE job SET priority=?2, deadline=?3, seconds=?4, bytes=?5, request=?6, "
+                     "webhook=?7 WHERE number=?1 AND state IN ('queued', 'paused')",
+                     &row));
+    sqlite3_bind_int64(row, 1, job->number);
+    sqlite3_bind_int64(row, 2, job->priority);
+    sqlite3_bind_double(row, 3, job->deadline);
+    sqlite3_bind_double(row, 4, job->seconds);
+    sqlite3_bind_int64(row, 5, job->bytes);
+    bind_text(row, 6, job->request);
+    bind_text(row, 7, job->webhook);
+    WEFT_TRY(finish(s, row));
+    return sqlite3_changes(s->db) == 1
+               ? WEFT_OK
+               : refuse_edit(job->id, "the job is neither queued nor paused, so that it cannot be "
+                                      "edited; duplicate it");
+}
+
+static weft_status write_ranks(weft_queue_store *s, const weft_queue_entry *entries, int64_t count)
+{
+    WEFT_TRY(run(s, "BEGIN IMMEDIATE"));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
+        sqlite3_stmt *row;
+        status = prepare(s,
+                         "UPDATE job SET priority=?2, rank=?3 WHERE number=?1 AND (priority<>?2 OR "
+                         "rank<>?3)",
+                         &row);
+        if (status != WEFT_OK)
+            break;
+        sqlite3_bind_int64(row, 1, entries[i].number);
+        sqlite3_bind_int64(row, 2, entries[i].priority);
+        sqlite3_bind_int64(row, 3, entries[i].rank);
+        status = finish(s, row);
+    }
+    if (status == WEFT_OK)
+        return run(s, "COMMIT");
+    (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    return status;
+}
+
+/* *number: of the job; 0: no such job. */
+static weft_status read_number_of(weft_queue_store *s, const char *id, int64_t *number)
+{
+    sqlite3_stmt *row;
+    WEFT_TRY(prepare(s, "SELECT coalesce((SELECT number FROM job WHERE id=?1), 0)", &row));
+    bind_text(row, 1, id);
+    const int code = sqlite3_step(row);
+    *number = code == SQLITE_ROW ? sqlite3_column_int64(row, 0) : 0;
+    const weft_status_code status = code == SQLITE_ROW ? WEFT_OK : database_error(s);
+    sqlite3_finalize(row);
+    return status;
+}
+
+weft_status weft_queue_store_move(weft_queue_store *s, const char *id, const char *other,
+                                  bool after)
+{
+    weft_queue_entry *entries;
+    int64_t count, number, anchor;
+    WEFT_TRY(read_number_of(s, id, &number));
+    WEFT_TRY(read_number_of(s, other, &anchor));
+    WEFT_TRY(weft_queue_store_waiting(s, &entries, &count));
+    const weft_status_code status =
+        weft_queue_move(entries, count, number, anchor, after)
+            ? write_ranks(s, entries, count)
+            : refuse_edit(id, "a job can be moved before or after another job if both are queued");
+    weft_free(entries);
     return status;
 }
 

@@ -11,6 +11,7 @@ enum { WEFT_QUEUE_ID = 40 };
 /* A job as it is stored. Strings are owned; NULL: none. Times are seconds since 1970; 0: none. */
 typedef struct weft_queue_job {
     int64_t number; /* order of acceptance */
+    int64_t rank;   /* order within the priority */
     char id[WEFT_QUEUE_ID];
     weft_queue_state state;
     int64_t priority, crashes;
@@ -20,6 +21,7 @@ typedef struct weft_queue_job {
     double spent;   /* seconds that workers ran */
     char *request;  /* JSON of the video */
     char *request_id, *fingerprint, *remix_of;
+    char *webhook; /* URL that receives the end of the job */
     char *error_code, *error_text;
 } weft_queue_job;
 void weft_queue_job_free(weft_queue_job *job); /* frees the members */
@@ -58,6 +60,13 @@ void weft_queue_jobs_free(weft_queue_job *jobs, int64_t count);
  * allow the event; *next is the unchanged state. */
 weft_status weft_queue_store_apply(weft_queue_store *store, const char *id, weft_queue_event event,
                                    const weft_queue_change *change, weft_queue_state *next);
+/* Stores priority, deadline, prediction, request and webhook of a job. WEFT_E_ARG: the job is
+ * neither queued nor paused. */
+weft_status weft_queue_store_edit(weft_queue_store *store, const weft_queue_job *job);
+/* Moves the queued job `id` directly before or after the queued job `other`, whose priority it
+ * gets. WEFT_E_ARG: one of the two is not queued, or both are the same. */
+weft_status weft_queue_store_move(weft_queue_store *store, const char *id, const char *other,
+                                  bool after);
 /* Applies LOST to all jobs: the server has started, so no job has a worker. */
 weft_status weft_queue_store_recover(weft_queue_store *store);
 /* The jobs that are queued or have a worker, sorted (weft_queue_sort). Heap, weft_free. */

@@ -1,5 +1,6 @@
 #include "serve/routes.h"
 
+#include "serve/job_create.h"
 #include "serve/jobs_api.h"
 #include "serve/status_api.h"
 #include "serve/videos_api.h"
@@ -60,7 +61,7 @@ static weft_serve_reply videos_route(weft_serve_request *r)
 {
     const char *id = r->part[2];
     if (r->parts == 2)
-        return posts(r)  ? weft_videos_create(r, &(weft_videos_form){0})
+        return posts(r)  ? weft_job_create(r, &(weft_job_form){0})
                : gets(r) ? weft_videos_list(r, false)
                          : no_method("GET, HEAD, POST");
     if (r->parts == 3)
@@ -69,16 +70,8 @@ static weft_serve_reply videos_route(weft_serve_request *r)
                                               : no_method("GET, HEAD, DELETE");
     if (is(r, 3, "content"))
         return gets(r) ? weft_videos_content(r, id) : no_method("GET, HEAD");
-    if (is(r, 3, "remix")) {
-        weft_queue_job job;
-        weft_serve_reply reply;
-        if (!posts(r))
-            return no_method("POST");
-        if (!weft_videos_find(r->server, id, &job, &reply))
-            return reply;
-        weft_queue_job_free(&job);
-        return weft_videos_create(r, &(weft_videos_form){.base = id});
-    }
+    if (is(r, 3, "remix"))
+        return posts(r) ? weft_job_create(r, &(weft_job_form){.base = id}) : no_method("POST");
     return no_path();
 }
 
@@ -103,18 +96,24 @@ static weft_serve_reply jobs_route(weft_serve_request *r)
         {"cancel", WEFT_QUEUE_CANCEL}, {"pause", WEFT_QUEUE_PAUSE}, {"resume", WEFT_QUEUE_RESUME}};
     const char *id = r->part[2];
     if (r->parts == 2)
-        return posts(r)  ? weft_videos_create(r, &(weft_videos_form){.as_job = true})
+        return posts(r)  ? weft_job_create(r, &(weft_job_form){.as_job = true})
                : gets(r) ? weft_videos_list(r, true)
                          : no_method("GET, HEAD, POST");
     if (r->parts == 3 && is(r, 2, "price"))
-        return posts(r) ? weft_videos_create(r, &(weft_videos_form){.only_price = true})
+        return posts(r) ? weft_job_create(r, &(weft_job_form){.only_price = true})
                         : no_method("POST");
     if (r->parts == 3)
         return gets(r)                        ? weft_videos_get(r, id, true)
+               : !strcmp(r->method, "PATCH")  ? weft_job_edit(r, id)
                : !strcmp(r->method, "DELETE") ? weft_videos_delete(r, id)
-                                              : no_method("GET, HEAD, DELETE");
+                                              : no_method("GET, HEAD, PATCH, DELETE");
     if (is(r, 3, "events"))
         return gets(r) ? events_route(r, id) : no_method("GET, HEAD");
+    if (is(r, 3, "move"))
+        return posts(r) ? weft_jobs_move(r, id) : no_method("POST");
+    if (is(r, 3, "duplicate"))
+        return posts(r) ? weft_job_create(r, &(weft_job_form){.as_job = true, .base = id})
+                        : no_method("POST");
     for (int i = 0; i < 3; i++)
         if (is(r, 3, changes[i].name))
             return posts(r) ? weft_jobs_change(r, id, changes[i].event) : no_method("POST");

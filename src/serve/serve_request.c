@@ -235,6 +235,10 @@ weft_status weft_serve_request_fields(weft_serve_request *r, json_t **fields)
         *fields = json_incref(r->fields);
         return WEFT_OK;
     }
+    if (!r->body.len && r->without_body) {
+        *fields = json_object();
+        return WEFT_ALLOCATED(*fields, "a request");
+    }
     return read_json(&r->body, fields);
 }
 

@@ -28,6 +28,7 @@ struct weft_serve_request {
     int64_t received;
     bool too_large, refused; /* refused: an answer was queued before the body */
     bool repeated;           /* the form has a field twice */
+    bool without_body;       /* the request may have no body, which means no fields */
     /* state of routes that wait */
     int stage;
     bool held;       /* was suspended once */

@@ -31,6 +31,7 @@ static const char *const known[] = {"model",
                                     "request_id",
                                     "priority",
                                     "deadline",
+                                    "webhook",
                                     "user",
                                     "metadata",
                                     "n"};
@@ -212,11 +213,14 @@ static weft_status read_values(const json_t *fields, const weft_served_model *m,
 
 static weft_status read_terms(const json_t *fields, weft_request_terms *t)
 {
-    const char *id = NULL;
+    const char *id = NULL, *webhook = NULL;
     int64_t videos = 1;
     WEFT_TRY(weft_request_text(fields, "request_id", WEFT_REQUEST_ID, &id));
     if (id)
         snprintf(t->request_id, sizeof t->request_id, "%s", id);
+    WEFT_TRY(weft_request_text(fields, "webhook", WEFT_REQUEST_URL, &webhook));
+    if (webhook)
+        snprintf(t->webhook, sizeof t->webhook, "%s", webhook);
     WEFT_TRY(weft_request_whole(fields, "n", 1, 1, &videos));
     WEFT_TRY(weft_request_whole(fields, "priority", -1000, 1000, &t->priority));
     return weft_request_number(fields, "deadline", 0, 1e11, &t->deadline);
@@ -265,7 +269,6 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base, co
                       .steps = 30,
                       .guidance = m->guidance,
                       .fps = 0};
-    *terms = (weft_request_terms){0};
     if (base)
         use_base(base, &v);
     WEFT_TRY(read_values(fields, m, &v));

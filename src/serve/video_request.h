@@ -4,7 +4,7 @@
 
 #include "serve/served_model.h"
 
-enum { WEFT_REQUEST_ID = 128, WEFT_REQUEST_PROMPT = 32768 };
+enum { WEFT_REQUEST_ID = 128, WEFT_REQUEST_PROMPT = 32768, WEFT_REQUEST_URL = 1024 };
 /* Largest seed: 2^53 - 1, which every client of JSON sends exactly. */
 #define WEFT_REQUEST_SEED INT64_C(9007199254740991)
 
@@ -12,14 +12,15 @@ enum { WEFT_REQUEST_ID = 128, WEFT_REQUEST_PROMPT = 32768 };
 typedef struct weft_request_terms {
     char request_id[WEFT_REQUEST_ID + 1]; /* "": none */
     int64_t priority;
-    double deadline; /* seconds since 1970; 0: none */
+    double deadline;                    /* seconds since 1970; 0: none */
+    char webhook[WEFT_REQUEST_URL + 1]; /* "": none */
 } weft_request_terms;
 
 /* Reads the fields of a request. In a form every value is a string, so numbers may be strings.
  * `image`: name of the uploaded image in the job's folder; NULL: none. *request: all values of the
  * video, with the model's values for unset ones (json_decref). WEFT_E_ARG: the error's key is the
  * field. `base`: the request of a job to vary, whose fields are used where `fields` has none;
- * NULL: none. */
+ * NULL: none. `terms` has the values of absent fields. */
 weft_status weft_video_request_read(const json_t *fields, const json_t *base, const char *image,
                                     const weft_served_model *models, int count,
                                     weft_request_terms *terms, json_t **request);

@@ -4,16 +4,11 @@
 
 #include "serve/serve_request.h"
 
-/* Creates a job. The answer is a video, or with `as_job` a job. `base`: id of a job to vary; NULL:
- * none. `only_price`: answers the price and adds nothing. */
-typedef struct weft_videos_form {
-    bool as_job, only_price;
-    const char *base;
-} weft_videos_form;
-weft_serve_reply weft_videos_create(weft_serve_request *request, const weft_videos_form *form);
 /* Reads the job of a path: status 404 in `reply` if it does not exist. */
 bool weft_videos_find(weft_server *server, const char *id, weft_queue_job *job,
                       weft_serve_reply *reply);
+/* A job as a video or, with its place in the queue, as a job. */
+weft_serve_reply weft_videos_answer(weft_server *server, const weft_queue_job *job, bool as_job);
 /* Lists videos, or with `as_jobs` jobs. */
 weft_serve_reply weft_videos_list(weft_serve_request *request, bool as_jobs);
 weft_serve_reply weft_videos_get(weft_serve_request *request, const char *id, bool as_job);

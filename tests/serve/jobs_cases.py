@@ -146,6 +146,8 @@ def a_running_job_is_paused_and_resumed():
     s.stop()
     s = Server()  # a pause survives a restart
     assert s.call("GET", "/v1/jobs/" + id)["status"] == "paused"
+    s.error(409, "queue-transition", "PATCH", "/v1/jobs/" + id, {"steps": 3})  # steps are finished
+    assert s.call("PATCH", "/v1/jobs/" + id, {"priority": 3, "steps": 40})["priority"] == 3
     s.call("POST", f"/v1/jobs/{id}/resume")
     s.finish(id)
     assert s.content(id)[1] == undisturbed("whole", LONG)
@@ -189,6 +191,43 @@ def priorities_come_first():
     assert all(x > 0 for x in spent)
     log = [started[i]["started_at"] for i in (3, 1, 0, 2)]
     assert log == sorted(log), (order, log)
+    s.stop()
+
+
+def queued_jobs_are_edited():
+    s, id, worker = held()
+    a, b, c = (s.call("POST", "/v1/jobs", dict(VIDEO, seed=i, steps=2, request_id=f"r{i}"))["id"] for i in (1, 2, 3))
+    order = lambda: [job["id"] for job in sorted((job for job in s.call("GET", "/v1/jobs")["data"] if "queue_position" in job),
+                                                 key=lambda job: job["queue_position"])]
+    assert s.call("POST", f"/v1/jobs/{c}/move", {"before": a})["queue_position"] == 1
+    assert order() == [id, c, a, b]
+    assert s.call("POST", f"/v1/jobs/{a}/move", {"after": b})["queue_position"] == 3
+    for body in {}, {"before": a, "after": b}, {"to": 1}, {"before": 3}:
+        s.error(400, "request-invalid", "POST", f"/v1/jobs/{c}/move", body)
+    s.error(409, "queue-transition", "POST", f"/v1/jobs/{c}/move", {"before": id})
+    s.error(409, "queue-transition", "POST", f"/v1/jobs/{id}/move", {"after": c})
+    s.error(404, "not_found", "POST", "/v1/jobs/x/move", {"after": c})
+    # an edit has a new price; other values and the request id stay
+    before = s.call("GET", "/v1/jobs/" + b)
+    job = s.call("PATCH", "/v1/jobs/" + b, {"steps": 3, "prompt": "a blue dog", "priority": 4})
+    assert job["request"] == dict(before["request"], steps=3, prompt="a blue dog") and job["priority"] == 4, job
+    assert job["price"]["seconds"] > before["price"]["seconds"] and job["queue_position"] == 1
+    assert s.call("POST", "/v1/jobs", dict(VIDEO, seed=2, steps=2, request_id="r2"))["id"] == b
+    assert s.call("PATCH", "/v1/jobs/" + b, {"deadline": 5})["priority"] == 4
+    s.error(400, "video-size", "PATCH", "/v1/jobs/" + b, {"size": "33x32"})
+    s.error(400, "request-invalid", "PATCH", "/v1/jobs/" + b, {"request_id": "other"})
+    s.error(400, "request-invalid", "PATCH", "/v1/jobs/" + b, {"sead": 1})
+    s.error(415, "unsupported_type", "PATCH", "/v1/jobs/" + b, b"{}")
+    s.error(409, "queue-transition", "PATCH", "/v1/jobs/" + id, {"steps": 3})
+    # a duplicate is a job of its own
+    twin = s.call("POST", f"/v1/jobs/{b}/duplicate")
+    assert twin["request"] == job["request"] and twin["remix_of"] == b and twin["id"] != b and twin["request_id"] is None
+    other = s.call("POST", f"/v1/jobs/{b}/duplicate", {"seed": 8})
+    assert other["request"] == dict(job["request"], seed=8), other
+    os.kill(worker, signal.SIGCONT)
+    s.finish(id, a, b, c, twin["id"], other["id"])
+    assert s.content(b)[1] == s.content(twin["id"])[1] == undisturbed("edited", dict(VIDEO, seed=2, steps=3, prompt="a blue dog"))
+    s.error(409, "queue-transition", "PATCH", "/v1/jobs/" + b, {"steps": 3})
     s.stop()
 
 

@@ -24,7 +24,8 @@ static void tear_down(void)
 TestSuite(prices, .init = set_up, .fini = tear_down);
 
 #define REFUSAL(id)                                                                                \
-    "{\"level\": \"error\", \"id\": \"" id "\", \"key\": \"--guidance-scale\", \"message\": \"x\"}\n"
+    "{\"level\": \"error\", \"id\": \"" id                                                         \
+    "\", \"key\": \"--guidance-scale\", \"message\": \"x\"}\n"
 
 /* Asks as a new request. */
 static weft_price *ask(uint64_t stamp)

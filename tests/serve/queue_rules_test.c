@@ -91,3 +91,43 @@ Test(queue_rules, order_and_forecast)
     cr_assert(weft_queue_predict(e, 4, -1, &same, &f) && f.position == 2 && f.end == 9);
     cr_assert(weft_queue_predict(e, 0, -1, &last, &f) && f.position == 0 && f.end == 5);
 }
+
+/* Numbers in their order after a move; the ranks of a priority stay the same set. */
+static bool moves(int64_t number, int64_t other, bool after, const int64_t order[6])
+{
+    weft_queue_entry e[] = {{1, true, 0, 1, 1},  {2, false, 5, 1, 2}, {3, false, 5, 1, 9},
+                            {4, false, 0, 1, 4}, {5, false, 0, 1, 5}, {6, false, 0, 1, 6}};
+    if (!weft_queue_move(e, 6, number, other, after))
+        return false;
+    for (int i = 0; i < 6; i++)
+        cr_assert_eq(e[i].number, order[i], "place %d after %d, %d", i, (int)number, (int)other);
+    weft_queue_sort(e, 6);
+    for (int i = 0; i < 6; i++)
+        cr_assert_eq(e[i].number, order[i], "sorted place %d", i);
+    for (int i = 1; i < 6; i++)
+        for (int k = 0; k < i; k++)
+            cr_assert_neq(e[i].rank, e[k].rank);
+    return true;
+}
+
+Test(queue_rules, a_move_permutes_ranks)
+{
+    cr_assert(moves(6, 4, false, (int64_t[]){1, 2, 3, 6, 4, 5}));
+    cr_assert(moves(4, 6, true, (int64_t[]){1, 2, 3, 5, 6, 4}));
+    cr_assert(moves(4, 5, true, (int64_t[]){1, 2, 3, 5, 4, 6}));
+    cr_assert(moves(3, 2, false, (int64_t[]){1, 3, 2, 4, 5, 6}));
+    /* into another priority, up and down */
+    cr_assert(moves(6, 3, false, (int64_t[]){1, 2, 6, 3, 4, 5}));
+    cr_assert(moves(2, 5, true, (int64_t[]){1, 3, 4, 5, 2, 6}));
+    cr_assert(moves(2, 3, true, (int64_t[]){1, 3, 2, 4, 5, 6}));
+    cr_assert(!moves(1, 4, false, NULL) && !moves(4, 1, true, NULL)); /* a worker has job 1 */
+    cr_assert(!moves(4, 4, false, NULL) && !moves(4, 7, false, NULL) && !moves(7, 4, false, NULL));
+}
+
+Test(queue_rules, equal_ranks_become_two)
+{
+    weft_queue_entry e[] = {{1, false, 0, 1, 0}, {2, false, 0, 1, 0}, {3, false, 0, 1, 0}};
+    cr_assert(weft_queue_move(e, 3, 3, 1, false));
+    weft_queue_sort(e, 3);
+    cr_assert(e[0].number == 3 && e[1].number == 1 && e[2].number == 2);
+}

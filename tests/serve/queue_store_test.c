@@ -248,10 +248,10 @@ Test(queue_store, newer_and_foreign_files_are_refused)
 {
     weft_queue_store *s = open_store();
     weft_queue_store_close(s);
-    execute("PRAGMA user_version=2");
+    execute("PRAGMA user_version=3");
     cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
     cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
-    cr_assert_eq(weft_error_fields()->number, 2);
+    cr_assert_eq(weft_error_fields()->number, 3);
     execute("PRAGMA user_version=1; PRAGMA application_id=5");
     cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
     cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
@@ -263,5 +263,77 @@ Test(queue_store, a_database_without_tables_is_new)
     execute("PRAGMA journal_mode=WAL");
     weft_queue_store *s = open_store();
     add(s, "a", NULL, 0);
+    weft_queue_store_close(s);
+}
+
+static void check_order(weft_queue_store *s, const char *order)
+{
+    weft_queue_entry *entries;
+    int64_t count;
+    cr_assert_eq(weft_queue_store_waiting(s, &entries, &count), WEFT_OK);
+    cr_assert_eq(count, (int64_t)strlen(order));
+    for (int64_t i = 0; i < count; i++) {
+        weft_queue_job job = get(s, (char[]){order[i], '\0'});
+        cr_assert_eq(entries[i].number, job.number, "place %d", (int)i);
+        weft_queue_job_free(&job);
+    }
+    weft_free(entries);
+}
+
+Test(queue_store, a_moved_job_stays_at_its_place)
+{
+    weft_queue_store *s = open_store();
+    for (const char *id = "abcd"; *id; id++)
+        add(s, (char[]){*id, '\0'}, NULL, 0);
+    cr_assert_eq(weft_queue_store_move(s, "d", "a", false), WEFT_OK, "%s", weft_error_message());
+    check_order(s, "dabc");
+    weft_queue_store_close(s);
+    s = open_store();
+    check_order(s, "dabc");
+    add(s, "e", NULL, 0); /* a new job is the last one */
+    check_order(s, "dabce");
+    cr_assert_eq(weft_queue_store_move(s, "d", "x", false), WEFT_E_ARG);
+    cr_assert_eq(apply(s, "d", WEFT_QUEUE_START), WEFT_QUEUE_RUNNING);
+    cr_assert_eq(weft_queue_store_move(s, "a", "d", false), WEFT_E_ARG);
+    cr_assert_eq(weft_queue_store_move(s, "d", "a", true), WEFT_E_ARG);
+    check_order(s, "dabce");
+    weft_queue_store_close(s);
+}
+
+Test(queue_store, only_a_waiting_job_is_edited)
+{
+    weft_queue_store *s = open_store();
+    add(s, "a", NULL, 0);
+    weft_queue_job job = get(s, "a");
+    job.priority = 7;
+    job.seconds = 5;
+    cr_assert_eq(weft_queue_store_edit(s, &job), WEFT_OK, "%s", weft_error_message());
+    weft_queue_job_free(&job);
+    job = get(s, "a");
+    cr_assert(job.priority == 7 && job.seconds == 5 && job.state == WEFT_QUEUE_QUEUED);
+    (void)apply(s, "a", WEFT_QUEUE_START);
+    job.priority = 8;
+    cr_assert_eq(weft_queue_store_edit(s, &job), WEFT_E_ARG);
+    weft_queue_job_free(&job);
+    job = get(s, "a");
+    cr_assert_eq(job.priority, 7);
+    weft_queue_job_free(&job);
+    weft_queue_store_close(s);
+}
+
+/* The tables of version 1 get the order of acceptance. */
+Test(queue_store, an_earlier_version_is_updated)
+{
+    weft_queue_store *s = open_store();
+    add(s, "a", NULL, 0);
+    add(s, "b", NULL, 0);
+    weft_queue_store_close(s);
+    execute("DROP INDEX job_state; ALTER TABLE job DROP COLUMN rank; ALTER TABLE job DROP COLUMN "
+            "webhook; CREATE INDEX job_state ON job(state, priority DESC, number); "
+            "PRAGMA user_version=1");
+    s = open_store();
+    check_order(s, "ab");
+    cr_assert_eq(weft_queue_store_move(s, "b", "a", false), WEFT_OK, "%s", weft_error_message());
+    check_order(s, "ba");
     weft_queue_store_close(s);
 }

@@ -84,7 +84,7 @@ def illegal_requests_are_refused():
     for body in b"", b"[]", b"{", b'{"prompt": "a", "prompt": "b"}', b'{"prompt": "\xff"}', b'{"prompt": "a\\u0000b"}':
         s.error(400, "request-invalid", "POST", "/v1/videos", body, {"Content-Type": "application/json"})
     s.error(415, "unsupported_type", "POST", "/v1/videos", b"{}", {"Content-Type": "text/plain"})
-    for path, allow in (("/v1/videos", "GET, HEAD, POST"), ("/v1/jobs/x", "GET, HEAD, DELETE"), ("/v1/jobs/price", "POST"),
+    for path, allow in (("/v1/videos", "GET, HEAD, POST"), ("/v1/jobs/x", "GET, HEAD, PATCH, DELETE"), ("/v1/jobs/price", "POST"),
                         ("/v1/jobs/x/cancel", "POST"), ("/health", "GET, HEAD"), ("/v1/models", "GET, HEAD")):
         s.error(405, "method_not_allowed", "PUT", path)
         assert s.raw("PUT", path)[1]["Allow"] == allow, path
@@ -180,6 +180,11 @@ def forms_and_images():
                     os.path.join(MODEL, "video.png"), "--frames", "17", "--height", "32", "--width", "32", "--steps", "2",
                     "--out", "own.mp4"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert s.content(with_image["id"])[1] == open("own.mp4", "rb").read()
+    # a duplicate has the image, also after its job was deleted
+    twin = s.call("POST", f"/v1/jobs/{with_image['id']}/duplicate")["id"]
+    s.call("DELETE", "/v1/videos/" + with_image["id"])
+    s.finish(twin)
+    assert s.content(twin)[1] == open("own.mp4", "rb").read()
     # an interrupted upload leaves nothing
     import socket
     with socket.create_connection(("127.0.0.1", s.port)) as c:

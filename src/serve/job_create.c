@@ -1,0 +1,222 @@
+#include "serve/job_create.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "serve/job_draft.h"
+#include "serve/videos_api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Whether a job has the request id already: the answer is that job, or 409 for another request. */
+static bool is_repeated(weft_serve_request *r, const weft_job_draft *d, bool as_job,
+                        weft_serve_reply *reply)
+{
+    weft_queue_job job;
+    bool found = false;
+    if (!d->terms.request_id[0])
+        return false;
+    if (weft_queue_store_find_request(r->server->store, d->terms.request_id, &job, &found) !=
+        WEFT_OK) {
+        *reply = weft_serve_own_error();
+        return true;
+    }
+    if (!found)
+        return false;
+    *reply = strcmp(job.fingerprint, d->fingerprint) == 0
+                 ? weft_videos_answer(r->server, &job, as_job)
+                 : weft_serve_error(409, "request_id_conflict", "request_id",
+                                    "another request has this request_id");
+    weft_queue_job_free(&job);
+    return true;
+}
+
+/* ---- prices --------------------------------------------------------------------------------- */
+
+/* The known price of a request. NULL: `reply` is a refusal, or waits. */
+static const weft_price *find_price(weft_serve_request *r, const json_t *request,
+                                    weft_serve_reply *reply)
+{
+    weft_server *s = r->server;
+    const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
+    const weft_price *price =
+        weft_prices_ask(&s->prices, request, weft_served_model_stamp(m), &r->asks_price);
+    if (price && price->state == WEFT_PRICE_KNOWN)
+        return price;
+    if (price && price->state == WEFT_PRICE_REFUSED) {
+        *reply = weft_serve_error(400, price->code, price->field, price->text);
+    } else {
+        weft_server_wake(s);
+        *reply = (weft_serve_reply){.waits = true};
+    }
+    return NULL;
+}
+
+/* The place that the job would have in the queue. */
+static weft_serve_reply answer_price(weft_serve_request *r, const weft_job_draft *d,
+                                     const weft_price *price)
+{
+    const weft_queue_view *queue;
+    weft_queue_forecast f;
+    const weft_queue_entry last = {.number = INT64_MAX,
+                                   .priority = d->terms.priority,
+                                   .seconds = price->seconds,
+                                   .rank = INT64_MAX};
+    const double now = weft_server_time();
+    if (weft_server_queue(r->server, &queue) != WEFT_OK)
+        return weft_serve_own_error();
+    (void)weft_queue_predict(queue->entries, queue->count, -1, &last, &f);
+    json_t *json = json_pack("{s:s, s:f, s:I, s:I, s:f, s:f, s:O}", "object", "price", "seconds",
+                             price->seconds, "bytes", (json_int_t)price->bytes, "queue_position",
+                             (json_int_t)f.position, "expected_start", now + f.start,
+                             "expected_end", now + f.end, "request", d->request);
+    if (json && d->terms.deadline > 0)
+        json_object_set_new(json, "expected_late", json_boolean(now + f.end > d->terms.deadline));
+    return weft_serve_json(200, json);
+}
+
+/* ---- new jobs ------------------------------------------------------------------------------- */
+
+/* Copies the values that a draft determines. */
+static weft_status copy_draft(const weft_job_draft *d, weft_queue_job *job)
+{
+    char *text = json_dumps(d->request, JSON_COMPACT);
+    weft_free(job->request);
+    weft_free(job->webhook);
+    job->request = text ? weft_strdup(text) : NULL;
+    job->webhook = d->terms.webhook[0] ? weft_strdup(d->terms.webhook) : NULL;
+    free(text);
+    job->priority = d->terms.priority;
+    job->deadline = d->terms.deadline;
+    return WEFT_ALLOCATED(job->request && (job->webhook || !d->terms.webhook[0]), "a job");
+}
+
+static weft_status fill_job(const weft_job_draft *d, const weft_price *price, const char *base,
+                            weft_queue_job *job)
+{
+    *job = (weft_queue_job){.created = weft_server_time(),
+                            .seconds = price->seconds,
+                            .bytes = price->bytes,
+                            .fingerprint = weft_strdup(d->fingerprint),
+                            .remix_of = base ? weft_strdup(base) : NULL};
+    if (d->terms.request_id[0])
+        job->request_id = weft_strdup(d->terms.request_id);
+    strcpy(job->id, "video_");
+    WEFT_TRY(WEFT_ALLOCATED(job->fingerprint && (job->remix_of || !base) &&
+                                (job->request_id || !d->terms.request_id[0]),
+                            "a job"));
+    WEFT_TRY(copy_draft(d, job));
+    return weft_random_hex(12, job->id + 6);
+}
+
+/* The image of the job to vary gets a second name in the folder of the new one. */
+static weft_status link_image(const weft_server *s, const char *base, const char *folder,
+                              const char *image)
+{
+    char *other = weft_server_job_folder(s, base),
+         *from = other ? weft_path_join(other, image) : NULL, *to = weft_path_join(folder, image);
+    weft_status_code status = WEFT_ALLOCATED(from && to, "an image");
+    if (status == WEFT_OK && link(from, to) != 0)
+        status = weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "input_reference"),
+                            "the image of the other job was removed; send it again");
+    weft_free(other);
+    weft_free(from);
+    weft_free(to);
+    return status;
+}
+
+/* The image has its name before the job is stored. A kill in between leaves a folder without a job,
+ * which the next start removes. */
+static weft_status store_image(weft_serve_request *r, const char *id, const weft_job_draft *d,
+                               const char *base)
+{
+    char *folder = weft_server_job_folder(r->server, id);
+    WEFT_TRY(WEFT_ALLOCATED(folder, "a job"));
+    weft_status_code status = weft_make_dirs(folder);
+    if (status == WEFT_OK)
+        status = d->has_base_image ? link_image(r->server, base, folder, d->image)
+                                   : weft_serve_request_store_image(r, folder, d->image);
+    if (status != WEFT_OK) {
+        const weft_status_code removed = weft_path_exists(folder) ? rmdir(folder) : 0;
+        (void)removed; /* the next start removes it otherwise */
+    }
+    weft_free(folder);
+    return status;
+}
+
+static weft_serve_reply add_job(weft_serve_request *r, const weft_job_draft *d,
+                                const weft_price *price, const weft_job_form *form)
+{
+    weft_queue_job job = {0};
+    bool existing;
+    weft_serve_reply reply;
+    weft_status_code status = fill_job(d, price, form->base, &job);
+    if (status == WEFT_OK && d->image)
+        status = store_image(r, job.id, d, form->base);
+    if (status == WEFT_OK)
+        status = weft_queue_store_add(r->server->store, &job, &existing);
+    if (status != WEFT_OK) {
+        reply = weft_serve_own_error();
+    } else {
+        reply = weft_videos_answer(r->server, &job, form->as_job);
+        weft_server_changed(r->server, job.id);
+        weft_server_wake(r->server);
+    }
+    weft_queue_job_free(&job);
+    return reply;
+}
+
+weft_serve_reply weft_job_create(weft_serve_request *r, const weft_job_form *form)
+{
+    weft_job_draft d = {0};
+    weft_queue_job base = {0};
+    weft_serve_reply reply;
+    const weft_price *price;
+    if (form->base && !weft_videos_find(r->server, form->base, &base, &reply))
+        return reply;
+    if (weft_job_draft_read(r, form->base ? &base : NULL, &d) != WEFT_OK)
+        reply = weft_serve_own_error();
+    else if (!form->only_price && is_repeated(r, &d, form->as_job, &reply))
+        ; /* `reply` is set */
+    else if ((price = find_price(r, d.request, &reply)) != NULL)
+        reply = form->only_price ? answer_price(r, &d, price) : add_job(r, &d, price, form);
+    weft_job_draft_free(&d);
+    weft_queue_job_free(&base);
+    return reply;
+}
+
+/* ---- edits ---------------------------------------------------------------------------------- */
+
+static weft_serve_reply store_edit(weft_serve_request *r, weft_queue_job *job,
+                                   const weft_job_draft *d)
+{
+    weft_server *s = r->server;
+    if (copy_draft(d, job) != WEFT_OK || weft_queue_store_edit(s->store, job) != WEFT_OK)
+        return weft_serve_own_error();
+    weft_server_changed(s, job->id);
+    return weft_videos_answer(s, job, true);
+}
+
+weft_serve_reply weft_job_edit(weft_serve_request *r, const char *id)
+{
+    weft_job_draft d = {0};
+    weft_queue_job job;
+    weft_serve_reply reply;
+    const weft_price *price;
+    if (!weft_videos_find(r->server, id, &job, &reply))
+        return reply;
+    if (weft_job_draft_read_changes(r, &job, &d) != WEFT_OK) {
+        reply = weft_serve_own_error();
+    } else if (json_equal(d.base, d.request)) { /* the price stays */
+        reply = store_edit(r, &job, &d);
+    } else if ((price = find_price(r, d.request, &reply)) != NULL) {
+        job.seconds = price->seconds;
+        job.bytes = price->bytes;
+        reply = store_edit(r, &job, &d);
+    }
+    weft_job_draft_free(&d);
+    weft_queue_job_free(&job);
+    return reply;
+}

@@ -1,0 +1,99 @@
+#include "serve/job_draft.h"
+
+#include "base/utf8.h"
+#include "serve/request_fields.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void weft_job_draft_free(weft_job_draft *d)
+{
+    json_decref(d->fields);
+    json_decref(d->base);
+    json_decref(d->request);
+    *d = (weft_job_draft){0};
+}
+
+/* The values of the job to vary. Its image is used if the request has none. */
+static weft_status read_base(const weft_queue_job *job, weft_job_draft *d)
+{
+    d->base = json_loads(job->request, 0, NULL);
+    WEFT_TRY(WEFT_ALLOCATED(d->base, "a request"));
+    const char *image = json_string_value(json_object_get(d->base, "image"));
+    if (!d->image && image && *image) {
+        d->image = image;
+        d->has_base_image = true;
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_idempotency_key(const weft_serve_request *r, weft_request_terms *terms)
+{
+    const char *id = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Idempotency-Key");
+    if (id && terms->request_id[0] && strcmp(id, terms->request_id) != 0)
+        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "Idempotency-Key"),
+                          "the header differs from the field request_id; remove one of the two");
+    if (terms->request_id[0] || !id)
+        return WEFT_OK;
+    if (strlen(id) > WEFT_REQUEST_ID)
+        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "Idempotency-Key"),
+                          "the value is longer than %d characters", WEFT_REQUEST_ID);
+    if (!weft_utf8_valid(id))
+        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "Idempotency-Key"),
+                          "the value is not UTF-8");
+    snprintf(terms->request_id, sizeof terms->request_id, "%s", id);
+    return WEFT_OK;
+}
+
+static weft_status read_fields(weft_serve_request *r, const weft_queue_job *base, weft_job_draft *d)
+{
+    weft_server *s = r->server;
+    WEFT_TRY(weft_serve_request_fields(r, &d->fields));
+    WEFT_TRY(weft_serve_request_image(r, &d->image));
+    if (base)
+        WEFT_TRY(read_base(base, d));
+    return weft_video_request_read(d->fields, d->base, d->image, s->models, s->model_count,
+                                   &d->terms, &d->request);
+}
+
+weft_status weft_job_draft_read(weft_serve_request *r, const weft_queue_job *base,
+                                weft_job_draft *d)
+{
+    char hash[33] = "";
+    WEFT_TRY(read_fields(r, base, d));
+    WEFT_TRY(read_idempotency_key(r, &d->terms));
+    if (r->image_hash) {
+        const XXH128_hash_t x = XXH3_128bits_digest(r->image_hash);
+        snprintf(hash, sizeof hash, "%016" PRIx64 "%016" PRIx64, (uint64_t)x.high64,
+                 (uint64_t)x.low64);
+    } else if (d->has_base_image) {
+        snprintf(hash, sizeof hash, "%s", base->fingerprint);
+    }
+    return weft_video_request_fingerprint(d->request, hash, d->fingerprint);
+}
+
+weft_status weft_job_draft_read_changes(weft_serve_request *r, const weft_queue_job *job,
+                                        weft_job_draft *d)
+{
+    d->terms = (weft_request_terms){.priority = job->priority, .deadline = job->deadline};
+    if (job->webhook)
+        snprintf(d->terms.webhook, sizeof d->terms.webhook, "%s", job->webhook);
+    if (r->image >= 0)
+        return weft_request_refuse("input_reference", NULL,
+                                   "the image of a job does not change; duplicate the job with "
+                                   "another image");
+    WEFT_TRY(read_fields(r, job, d));
+    if (d->terms.request_id[0])
+        return weft_request_refuse("request_id", NULL, "the id of a job does not change");
+    if (!weft_queue_can_edit(job->state))
+        return weft_error(WEFT_MSG_QUEUE_TRANSITION,
+                          WEFT_AT(.value = weft_queue_state_name(job->state)),
+                          "the job is %s; only a queued or paused job can be edited",
+                          weft_queue_state_name(job->state));
+    if (job->started > 0 && !json_equal(d->base, d->request))
+        return weft_error(WEFT_MSG_QUEUE_TRANSITION,
+                          WEFT_AT(.value = weft_queue_state_name(job->state)),
+                          "the job has finished steps, so that only priority, deadline and webhook "
+                          "can be edited; duplicate it");
+    return WEFT_OK;
+}
