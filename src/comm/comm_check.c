@@ -3,8 +3,11 @@
  * sum. Sends and receives are not checked.
  *
  *   1. every rank sends the hash of its list to the group: one all_gather of 16 bytes
- *   2. if two hashes differ: the first member and the first member that differs broadcast their
- *      lists, and every rank reports the first difference */
+ *   2. if two hashes differ: the first member and the first member that differs write their lists
+ *      as text and broadcast them, and every rank reports the first difference
+ *
+ * Text is written only for a difference, because a simulation compares the lists of thousands of
+ * ranks. */
 #include "comm/comm_check.h"
 
 #include "comm/comm_internal.h"
@@ -18,7 +21,25 @@
 
 static const char *const channel_name[] = {"layers", "gradients", "stages", "hand-off", "control"};
 
-/* Writes one line, which must be equal on all ranks up to the tab. */
+/* Fields of a request that must be equal on all ranks: the text of `describe` up to the tab. */
+typedef struct fields {
+    int64_t op, dtype, channel, argument, bytes, pieces;
+} fields;
+
+static fields fields_of(const weft_comm_request *x)
+{
+    const weft_comm_op op = x->spec.op;
+    return (fields){
+        .op = op,
+        .dtype = x->spec.dtype,
+        .channel = x->channel,
+        .argument = op == WEFT_COMM_BROADCAST || op == WEFT_COMM_RING_SHIFT ? x->spec.argument : 0,
+        .bytes = op == WEFT_COMM_RING_SHIFT || op == WEFT_COMM_ALL_TO_ALL ? 0 : x->spec.bytes,
+        .pieces = x->buffers.piece_count,
+    };
+}
+
+/* Writes one line, whose text up to the tab is equal if the fields are. */
 static void describe(const weft_comm_request *x, weft_buf *text)
 {
     weft_buf_printf(text, "%s %s on %s", weft_comm_op_name(x->spec.op),
@@ -34,31 +55,42 @@ static void describe(const weft_comm_request *x, weft_buf *text)
     weft_buf_printf(text, "\t%s\n", x->what);
 }
 
+/* Requests of the program. */
+typedef struct requests {
+    weft_comm_request *const *item;
+    int count;
+} requests;
+
 typedef struct list {
     weft_group *group;
-    weft_buf text;
     struct {
         uint64_t hash;
-        int64_t bytes;
-    } own, *all; /* by member */
+        int64_t count; /* requests on the list */
+    } own, *all;       /* by member */
     weft_comm_request *gather;
     void *scratch;
 } list;
 
-static uint64_t hash_of(const weft_buf *text)
+/* Returns whether the list of some group has the request. */
+static bool is_listed(const weft_comm_request *x)
 {
-    XXH64_state_t *state = XXH64_createState();
-    if (!state)
-        return 0;
-    XXH64_reset(state, 0);
-    const char *line = text->data ? text->data : "";
-    while (*line) {
-        XXH64_update(state, line, strcspn(line, "\t") + 1);
-        line = strchr(line, '\n') + 1;
-    }
-    const uint64_t hash = XXH64_digest(state);
-    XXH64_freeState(state);
-    return hash;
+    const bool single = x->spec.op == WEFT_COMM_SEND || x->spec.op == WEFT_COMM_RECV;
+    return x->spec.ranks > 1 && x->group && !single;
+}
+
+static void add_to(list *l, const weft_comm_request *x)
+{
+    const fields f = fields_of(x);
+    l->own.hash = XXH64(&f, sizeof f, l->own.hash);
+    l->own.count++;
+}
+
+static weft_status write_list(const list *l, const requests *all, weft_buf *text)
+{
+    for (int i = 0; i < all->count; i++)
+        if (is_listed(all->item[i]) && all->item[i]->group == l->group)
+            describe(all->item[i], text);
+    return weft_buf_check(text);
 }
 
 /* ---- reporting a difference ------------------------------------------------------------------ */
@@ -93,22 +125,34 @@ static void format_context(const char *name, int rank, const char *text, int at,
     }
 }
 
+/* Returns the list of member `member` on all ranks. */
+static weft_status broadcast_list(const list *l, const requests *all, int member, char **text)
+{
+    weft_buf own = {0};
+    int64_t bytes = 0;
+    weft_status_code status = WEFT_OK;
+    if (l->group->own == member)
+        WEFT_GO(write_list(l, all, &own));
+    bytes = own.len;
+    WEFT_GO(weft_group_broadcast(l->group, &bytes, sizeof bytes, member));
+    WEFT_GO(WEFT_NEW(*text, bytes + 1, "comparing requests"));
+    if (own.len)
+        memcpy(*text, own.data, (size_t)own.len);
+    WEFT_GO(weft_group_broadcast(l->group, *text, bytes, member));
+out:
+    weft_buf_free(&own);
+    return status;
+}
+
 /* Broadcasts the lists of member 0 and member `other`. */
-static weft_status report_difference(list *l, int other)
+static weft_status report_difference(const list *l, const requests *all, int other)
 {
     char *text[2] = {0};
     weft_buf message = {0};
     weft_status_code status = WEFT_OK;
     const weft_group *g = l->group;
-    for (int i = 0; i < 2; i++) {
-        const int member = i ? other : 0;
-        const int64_t bytes = l->all[member].bytes;
-        text[i] = weft_alloc(bytes + 1);
-        WEFT_GO(WEFT_ALLOCATED(text[i], "comparing requests"));
-        if (g->own == member && bytes)
-            memcpy(text[i], l->text.data, (size_t)bytes);
-        WEFT_GO(weft_group_broadcast(l->group, text[i], bytes, member));
-    }
+    for (int i = 0; i < 2; i++)
+        WEFT_GO(broadcast_list(l, all, i ? other : 0, &text[i]));
     int at = 0;
     while (same_line(line_at(text[0], at), line_at(text[1], at)) && line_at(text[0], at))
         at++;
@@ -133,9 +177,6 @@ static weft_status begin_list(list *l)
     const int k = l->group->count;
     const weft_shape in = WEFT_SHAPE(1, (int64_t)sizeof l->own),
                      all = WEFT_SHAPE(k, (int64_t)sizeof l->own);
-    WEFT_TRY(weft_buf_check(&l->text));
-    l->own.hash = hash_of(&l->text);
-    l->own.bytes = l->text.len;
     l->all = weft_calloc(k, sizeof *l->all);
     WEFT_TRY(weft_comm_request_create(k, l->group->own, WEFT_OP_ALL_GATHER,
                                       &(weft_attr_comm){.dim = 0}, &in, &all, WEFT_U8,
@@ -148,12 +189,12 @@ static weft_status begin_list(list *l)
     return WEFT_OK;
 }
 
-static weft_status end_list(list *l)
+static weft_status end_list(list *l, const requests *all)
 {
     WEFT_TRY(weft_comm_request_wait(l->gather));
     for (int i = 1; i < l->group->count; i++)
-        if (l->all[i].hash != l->all[0].hash)
-            return report_difference(l, i);
+        if (l->all[i].hash != l->all[0].hash || l->all[i].count != l->all[0].count)
+            return report_difference(l, all, i);
     return WEFT_OK;
 }
 
@@ -166,9 +207,10 @@ static list *list_of(list *lists, int *count, weft_group *group)
     return &lists[(*count)++];
 }
 
-weft_status weft_exchanges_check(weft_comm_request *const *requests, int count,
+weft_status weft_exchanges_check(weft_comm_request *const *request, int count,
                                  weft_group *const *also, int also_count)
 {
+    const requests all = {request, count};
     list *lists = weft_calloc(count + also_count + 1, sizeof *lists);
     int n = 0;
     weft_status_code status = WEFT_OK;
@@ -176,22 +218,18 @@ weft_status weft_exchanges_check(weft_comm_request *const *requests, int count,
     for (int i = 0; i < also_count; i++)
         if (also[i]->count > 1)
             list_of(lists, &n, also[i]);
-    for (int i = 0; i < count; i++) {
-        const weft_comm_request *x = requests[i];
-        const bool single = x->spec.op == WEFT_COMM_SEND || x->spec.op == WEFT_COMM_RECV;
-        if (x->spec.ranks > 1 && x->group && !single)
-            describe(x, &list_of(lists, &n, x->group)->text);
-    }
+    for (int i = 0; i < count; i++)
+        if (is_listed(request[i]))
+            add_to(list_of(lists, &n, request[i]->group), request[i]);
     /* all at the same time: ranks may have their groups in different orders */
     for (int i = 0; i < n && status == WEFT_OK; i++)
         status = begin_list(&lists[i]);
     for (int i = 0; i < n && status == WEFT_OK; i++)
-        status = end_list(&lists[i]);
+        status = end_list(&lists[i], &all);
     for (int i = 0; i < n; i++) {
         weft_comm_request_free(lists[i].gather);
         weft_free(lists[i].scratch);
         weft_free(lists[i].all);
-        weft_buf_free(&lists[i].text);
     }
     weft_free(lists);
     return status;
