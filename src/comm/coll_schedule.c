@@ -26,7 +26,7 @@ weft_span weft_span_of(const int *node, int ranks)
     int run = 0, longest = 0, shortest = ranks;
     bool interleaved = false;
     for (int i = 0; i < ranks; i++) {
-        bool seen = false;
+        bool seen = i > 0 && node[i] == node[i - 1];
         for (int j = 0; j < i && !seen; j++)
             seen = node[j] == node[i];
         l.nodes += !seen;

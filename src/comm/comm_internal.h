@@ -60,6 +60,17 @@ enum {
     WEFT_COMM_REQUEST_FAILED
 };
 
+/* Blocks of a tensor by collective chunk, computed when they are read: a list for every rank of
+ * thousands of ranks would have thousands of entries for each request.
+ *
+ * Chunk c is part c along a dim of `length`, with `outer` rows of `inner` elements per index. With
+ * `at` >= 0, chunk `at` is `one` and all other chunks are empty. */
+typedef struct weft_blocks {
+    int at;
+    weft_block one;
+    int64_t length, outer, inner;
+} weft_blocks;
+
 /* Operation, types and blocks of a request, set when it is created.
  *
  * Flat requests (all_reduce, broadcast, send) cut a vector into segments and each segment into
@@ -72,13 +83,9 @@ typedef struct weft_comm_spec {
     weft_dtype dtype, sum_dtype;  /* sum_dtype: of partial sums */
     int64_t element, sum_element; /* bytes */
     bool flat;
-    int64_t count; /* elements (flat) */
-    /* blocks by collective chunk (not flat); read with weft_comm_request_in */
-    weft_block *in_block, *out_block;
-    /* only chunks in_at and out_at have blocks; in_block and out_block have one entry */
-    bool sparse;
-    int in_at, out_at;
-    int64_t bytes; /* bytes by which the algorithm is chosen */
+    int64_t count;       /* elements (flat) */
+    weft_blocks in, out; /* not flat; read with weft_comm_request_in */
+    int64_t bytes;       /* bytes by which the algorithm is chosen */
 } weft_comm_spec;
 
 /* Buffers of a request and their device, set before its first run. */
@@ -202,20 +209,8 @@ typedef struct weft_coll_selection {
 enum { WEFT_COLL_SELECTION = 256 };
 
 /* Returns the block of collective chunk `chunk`; without a block, one of 0 rows. */
-static inline const weft_block *weft_comm_request_in(const weft_comm_request *x, int chunk)
-{
-    static const weft_block none = {0};
-    return !x->spec.sparse          ? &x->spec.in_block[chunk]
-           : chunk == x->spec.in_at ? x->spec.in_block
-                                    : &none;
-}
-static inline const weft_block *weft_comm_request_out(const weft_comm_request *x, int chunk)
-{
-    static const weft_block none = {0};
-    return !x->spec.sparse           ? &x->spec.out_block[chunk]
-           : chunk == x->spec.out_at ? x->spec.out_block
-                                     : &none;
-}
+weft_block weft_comm_request_in(const weft_comm_request *x, int chunk);
+weft_block weft_comm_request_out(const weft_comm_request *x, int chunk);
 
 /* Costs by which algorithms are chosen, and the choices so far. */
 typedef struct weft_coll_choice {

@@ -32,18 +32,45 @@ static weft_block whole(const weft_shape *s)
     return flat(0, span(s, 0, s->rank));
 }
 
-/* Returns part j of k along `dim` of a tensor of shape `s`, in which `dim` has its complete
- * length. */
-static weft_block part_of(const weft_shape *s, int dim, int k, int j)
+/* Returns the parts along `dim` of a tensor of shape `s`, in which `dim` has its complete length. */
+static weft_blocks parts_of(const weft_shape *s, int dim)
+{
+    return (weft_blocks){.at = -1,
+                         .length = s->dim[dim],
+                         .outer = span(s, 0, dim),
+                         .inner = span(s, dim + 1, s->rank)};
+}
+
+/* Returns the blocks of a tensor that is chunk `at` of the collective. */
+static weft_blocks only(int at, const weft_shape *s)
+{
+    return (weft_blocks){.at = at, .one = whole(s)};
+}
+
+static weft_block block_at(const weft_blocks *b, int k, int j)
 {
     int64_t start, len;
-    weft_part(s->dim[dim], k, j, &start, &len);
-    const int64_t outer = span(s, 0, dim), inner = span(s, dim + 1, s->rank);
-    if (!outer || !inner || !len)
+    if (b->at >= 0)
+        return j == b->at ? b->one : (weft_block){0};
+    weft_part(b->length, k, j, &start, &len);
+    if (!b->outer || !b->inner || !len)
         return (weft_block){0};
-    weft_block b = {
-        .start = start * inner, .rows = outer, .row = len * inner, .stride = s->dim[dim] * inner};
-    return b.rows == 1 || b.row == b.stride ? flat(b.start, b.rows * b.row) : b;
+    const weft_block block = {.start = start * b->inner,
+                              .rows = b->outer,
+                              .row = len * b->inner,
+                              .stride = b->length * b->inner};
+    return block.rows == 1 || block.row == block.stride ? flat(block.start, block.rows * block.row)
+                                                        : block;
+}
+
+weft_block weft_comm_request_in(const weft_comm_request *x, int chunk)
+{
+    return block_at(&x->spec.in, x->spec.ranks, chunk);
+}
+
+weft_block weft_comm_request_out(const weft_comm_request *x, int chunk)
+{
+    return block_at(&x->spec.out, x->spec.ranks, chunk);
 }
 
 /* ---- scratch memory of an algorithm ---------------------------------------------------------- */
@@ -88,16 +115,22 @@ static bool is_staged(const weft_comm_request *x, const weft_coll_step *m)
         return true;
     return !x->spec.flat &&
            (m->from_in ? weft_comm_request_in(x, m->first) : weft_comm_request_out(x, m->first))
-                   ->rows > 1;
+                   .rows > 1;
+}
+
+/* Returns the elements of the longest block. No part is longer than the first. */
+static int64_t longest_of(const weft_blocks *b, int k)
+{
+    const weft_block block = block_at(b, k, b->at >= 0 ? b->at : 0);
+    return weft_block_count(&block);
 }
 
 static void size_up(const weft_comm_request *x, weft_coll_plan *p)
 {
     const weft_coll_schedule *s = &p->schedule;
-    int64_t longest = x->spec.flat ? x->spec.count : 0;
-    for (int c = 0; c < x->spec.ranks && !x->spec.flat; c++)
-        longest = larger(longest, larger(weft_block_count(weft_comm_request_in(x, c)),
-                                         weft_block_count(weft_comm_request_out(x, c))));
+    const int64_t longest = x->spec.flat ? x->spec.count
+                                         : larger(longest_of(&x->spec.in, x->spec.ranks),
+                                                  longest_of(&x->spec.out, x->spec.ranks));
     p->segment = segment_of(x, s);
     p->steps = larger((longest + p->segment - 1) / p->segment, 1);
     p->held = longest < p->segment ? longest : p->segment;
@@ -255,8 +288,10 @@ static weft_status begin(int ranks, int own, weft_comm_op op, weft_dtype dtype, 
 {
     weft_arena *arena = weft_arena_create();
     weft_comm_request *x = arena ? weft_arena_alloc(arena, sizeof *x) : NULL;
-    if (!x)
-        goto memory;
+    if (!x) {
+        weft_arena_free(arena);
+        return weft_no_memory("a collective");
+    }
     *x = (weft_comm_request){.arena = arena,
                              .spec = {.op = op,
                                       .ranks = ranks,
@@ -269,17 +304,8 @@ static weft_status begin(int ranks, int own, weft_comm_op op, weft_dtype dtype, 
         x->spec.sum_dtype = weft_sum_dtype(dtype);
     x->spec.sum_element = weft_dtype_bytes(x->spec.sum_dtype);
     snprintf(x->what, sizeof x->what, "%s of %s", weft_comm_op_name(op), what);
-    x->spec.sparse = op == WEFT_COMM_RING_SHIFT || op == WEFT_COMM_RELAY;
-    const int64_t blocks = x->spec.sparse ? 1 : ranks;
-    x->spec.in_block = weft_arena_calloc(arena, blocks, sizeof *x->spec.in_block);
-    x->spec.out_block = weft_arena_calloc(arena, blocks, sizeof *x->spec.out_block);
-    if (!x->spec.in_block || !x->spec.out_block)
-        goto memory;
     *out = x;
     return WEFT_OK;
-memory:
-    weft_arena_free(arena);
-    return weft_no_memory("a collective");
 }
 
 static weft_status refuse(const weft_comm_request *x, const char *why)
@@ -311,17 +337,15 @@ static weft_status lay_out(weft_comm_request *x, const weft_attr_comm *attr, con
     case WEFT_COMM_ALL_GATHER:
         if (in->dim[attr->dim] != own_part(x, out, attr->dim))
             return refuse(x, "the input is not this rank's part of the output");
-        x->spec.in_block[x->spec.own] = whole(in);
-        for (int j = 0; j < k; j++)
-            x->spec.out_block[j] = part_of(out, attr->dim, k, j);
+        x->spec.in = only(x->spec.own, in);
+        x->spec.out = parts_of(out, attr->dim);
         x->spec.bytes = weft_shape_count(out) * e;
         return WEFT_OK;
     case WEFT_COMM_REDUCE_SCATTER:
         if (out->dim[attr->dim] != own_part(x, in, attr->dim))
             return refuse(x, "the output is not this rank's part of the input");
-        x->spec.out_block[x->spec.own] = whole(out);
-        for (int j = 0; j < k; j++)
-            x->spec.in_block[j] = part_of(in, attr->dim, k, j);
+        x->spec.out = only(x->spec.own, out);
+        x->spec.in = parts_of(in, attr->dim);
         x->spec.bytes = weft_shape_count(in) * e;
         return WEFT_OK;
     case WEFT_COMM_ALL_TO_ALL:
@@ -329,19 +353,15 @@ static weft_status lay_out(weft_comm_request *x, const weft_attr_comm *attr, con
             return refuse(x, "the input is not this rank's part along the gathered dim");
         if (out->dim[attr->dim2] != own_part(x, in, attr->dim2))
             return refuse(x, "the output is not this rank's part along the split dim");
-        for (int j = 0; j < k; j++) {
-            x->spec.in_block[j] = part_of(in, attr->dim2, k, j);
-            x->spec.out_block[j] = part_of(out, attr->dim, k, j);
-        }
+        x->spec.in = parts_of(in, attr->dim2);
+        x->spec.out = parts_of(out, attr->dim);
         x->spec.bytes = weft_shape_count(in) * e;
         return WEFT_OK;
     default: { /* rank r sends to rank r + shift; block sizes may differ by rank */
         x->spec.argument = x->spec.op == WEFT_COMM_RELAY ? 1 : attr->shift;
         const int by = (x->spec.argument % k + k) % k;
-        x->spec.in_at = (x->spec.own + by) % k;
-        x->spec.out_at = (x->spec.own - by + k) % k;
-        x->spec.in_block[0] = whole(in);
-        x->spec.out_block[0] = whole(out);
+        x->spec.in = only((x->spec.own + by) % k, in);
+        x->spec.out = only((x->spec.own - by + k) % k, out);
         x->spec.bytes = weft_shape_count(in) * e;
         return WEFT_OK;
     }
@@ -532,10 +552,9 @@ int64_t weft_comm_request_wire_bytes(const weft_comm_request *x)
             const int c = (m->first + j * m->stride) % s->chunks;
             int64_t start, length;
             weft_part(x->spec.count, s->chunks, c, &start, &length);
-            elements += x->spec.flat ? length
-                                     : weft_block_count(s->partials || m->from_in
-                                                            ? weft_comm_request_in(x, c)
-                                                            : weft_comm_request_out(x, c));
+            const weft_block block = s->partials || m->from_in ? weft_comm_request_in(x, c)
+                                                               : weft_comm_request_out(x, c);
+            elements += x->spec.flat ? length : weft_block_count(&block);
         }
     }
     return elements * (s->partials ? x->spec.sum_element : x->spec.element);

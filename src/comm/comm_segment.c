@@ -73,13 +73,13 @@ static int64_t block_range(const weft_comm_request *x, const weft_comm_segment *
 }
 
 /* Returns the elements of a block that a segment contains, in the tensor at `base`. */
-static span part_of(const weft_comm_request *x, const weft_comm_segment *segment,
-                    const weft_block *block, const void *base)
+static span part_of(const weft_comm_request *x, const weft_comm_segment *segment, weft_block block,
+                    const void *base)
 {
     return (span){.base = (char *)(uintptr_t)base,
-                  .block = *block,
+                  .block = block,
                   .begin = segment->step * x->plan.segment,
-                  .count = block_range(x, segment, block),
+                  .count = block_range(x, segment, &block),
                   .element = x->spec.element};
 }
 
@@ -164,11 +164,9 @@ static span piece_of(const weft_comm_request *x, const weft_comm_segment *segmen
         return s;
     }
     const int c = (m->first + i * m->stride) % x->plan.schedule.chunks;
-    const weft_block *block =
-        m->from_in || in_work ? weft_comm_request_in(x, c) : weft_comm_request_out(x, c);
-    s.count = block_range(x, segment, block);
+    s.block = m->from_in || in_work ? weft_comm_request_in(x, c) : weft_comm_request_out(x, c);
+    s.count = block_range(x, segment, &s.block);
     s.begin = segment->step * x->plan.segment;
-    s.block = *block;
     if (in_work) {
         s.begin = 0;
         s.block = dense(c * x->plan.held, s.count);
@@ -291,7 +289,7 @@ static void sum_terms(weft_comm_request *x, weft_comm_segment *segment)
     if (x->spec.flat)
         out += s.block.start * x->spec.element;
     else
-        out += (weft_comm_request_out(x, x->spec.own)->start + s.begin) * x->spec.element;
+        out += (weft_comm_request_out(x, x->spec.own).start + s.begin) * x->spec.element;
     if (s.count)
         x->buffers.device->sum(x->buffers.stream, x->spec.dtype, x->spec.ranks, term, slots, temp,
                                out, s.count);
@@ -445,9 +443,9 @@ static int64_t send_bytes(const weft_comm_request *x, const weft_comm_segment *s
         count = flat_range(x, segment, m->first, m->count, &start);
     for (int i = 0; !x->spec.flat && i < m->count; i++) {
         const int c = (m->first + i * m->stride) % x->plan.schedule.chunks;
-        count += block_range(x, segment,
-                             m->from_in || in_work ? weft_comm_request_in(x, c)
-                                                   : weft_comm_request_out(x, c));
+        const weft_block block =
+            m->from_in || in_work ? weft_comm_request_in(x, c) : weft_comm_request_out(x, c);
+        count += block_range(x, segment, &block);
     }
     return count * (in_work ? x->spec.sum_element : x->spec.element);
 }
@@ -568,12 +566,12 @@ weft_status weft_comm_request_copy(weft_comm_request *x)
     if (x->spec.flat) {
         copy_dense(x, x->buffers.out, x->buffers.in, x->spec.count * x->spec.element);
     } else {
-        const weft_block *in = weft_comm_request_in(x, 0);
+        const weft_block in = weft_comm_request_in(x, 0);
         const span from = {.base = (char *)(uintptr_t)x->buffers.in,
-                           .block = *in,
-                           .count = weft_block_count(in),
+                           .block = in,
+                           .count = weft_block_count(&in),
                            .element = x->spec.element},
-                   to = {.base = x->buffers.out, .block = *weft_comm_request_out(x, 0)};
+                   to = {.base = x->buffers.out, .block = weft_comm_request_out(x, 0)};
         copy_span(x, &from, &to);
     }
     return x->buffers.device->wait(x->buffers.stream);

@@ -526,7 +526,7 @@ static int awaited_member(const weft_comm_request *x)
 {
     if (x->spec.op == WEFT_COMM_RELAY && x->spec.own == 0)
         return x->spec.own;
-    return x->spec.op == WEFT_COMM_RELAY || x->spec.op == WEFT_COMM_RING_SHIFT ? x->spec.out_at
+    return x->spec.op == WEFT_COMM_RELAY || x->spec.op == WEFT_COMM_RING_SHIFT ? x->spec.out.at
                                                                                : x->spec.ranks;
 }
 
