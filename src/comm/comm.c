@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "comm/coll_algorithms.h"
+#include "comm/comm_request.h"
 #include "comm/comm_segment.h"
 #include "comm/comm_world.h"
 #include "comm/short_tags.h"
@@ -285,9 +286,7 @@ static weft_status check_peers(weft_comm *comm)
 static void forget(weft_comm_request *x)
 {
     weft_send_buffer_release(x->run.held);
-    weft_coll_schedule_free(&x->plan.schedule);
-    weft_arena_free(x->plan_arena);
-    weft_arena_free(x->arena);
+    weft_comm_request_drop(x);
 }
 
 /* Fails all running and queued requests. Called by the progress thread, or by the thread that ended
@@ -564,7 +563,7 @@ void weft_comm_request_start(weft_comm_request *x)
                      status == WEFT_OK ? WEFT_COMM_REQUEST_DONE : WEFT_COMM_REQUEST_FAILED);
         return;
     }
-    if (set_start_time(x) != WEFT_OK || !enqueue(x))
+    if (weft_comm_request_plan(x) != WEFT_OK || set_start_time(x) != WEFT_OK || !enqueue(x))
         atomic_store(&x->run.state, WEFT_COMM_REQUEST_FAILED);
 }
 

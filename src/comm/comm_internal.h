@@ -41,7 +41,8 @@ typedef struct weft_comm_segment {
     double time; /* simulated time up to which it has progressed */
 } weft_comm_segment;
 
-/* Collective plan: one algorithm with its schedule and its scratch layout. */
+/* Collective plan: one algorithm with its schedule and its scratch layout. A function of the request
+ * kind and of the member, which simulated ranks share (coll_plans.h). */
 typedef struct weft_coll_plan {
     weft_algorithm algorithm;
     weft_span span;
@@ -84,7 +85,7 @@ typedef struct weft_comm_spec {
     int64_t element, sum_element; /* bytes */
     bool flat;
     int64_t count;       /* elements (flat) */
-    weft_blocks in, out; /* not flat; read with weft_comm_request_in */
+    weft_blocks in, out; /* not flat; read with weft_comm_request_in (comm_request.h) */
     int64_t bytes;       /* bytes by which the algorithm is chosen */
 } weft_comm_spec;
 
@@ -130,14 +131,20 @@ typedef struct weft_comm_simulated {
 } weft_comm_simulated;
 
 struct weft_comm_request {
-    weft_arena *arena;
-    char what[160]; /* "all_reduce of %12 on axis dp", for error messages */
+    weft_arena *arena; /* contains the request; NULL: it is allocated alone */
+    const char *what;  /* "all_reduce of %12 on axis dp", for error messages */
+    /* Request of an equal rank whose `what` and pieces this one shares; borrowed. NULL: none */
+    const weft_comm_request *like;
     weft_comm_spec spec;
-    /* Algorithm, and progress of its schedule. Replaced when the request is attached. */
-    weft_coll_plan plan;
-    weft_comm_segment segment[WEFT_LANES];
+    /* Chosen when the request is created, and again when it is attached. */
+    weft_algorithm algorithm;
+    weft_span span;
+    /* Plan of `algorithm`, and progress of its schedule. NULL: no plan yet (requests with `like`).
+     */
+    const weft_coll_plan *plan;
+    weft_comm_segment *segment;
     int segments;
-    weft_arena *plan_arena; /* memory of the segments */
+    weft_arena *plan_arena; /* memory of plan and segments; NULL: not owned */
     int64_t scratch_bytes;  /* maximum over all algorithms */
     int64_t cut;            /* segment bytes set by weft_comm_request_cut; 0: default */
     weft_comm_buffers buffers;
@@ -207,10 +214,6 @@ typedef struct weft_coll_selection {
  * new groups of few different shapes, and comparing all algorithms takes longer than the rest of
  * binding. */
 enum { WEFT_COLL_SELECTION = 256 };
-
-/* Returns the block of collective chunk `chunk`; without a block, one of 0 rows. */
-weft_block weft_comm_request_in(const weft_comm_request *x, int chunk);
-weft_block weft_comm_request_out(const weft_comm_request *x, int chunk);
 
 /* Costs by which algorithms are chosen, and the choices so far. */
 typedef struct weft_coll_choice {

@@ -160,64 +160,108 @@ static void size_up(const weft_comm_request *x, weft_coll_plan *p)
     p->segment_bytes = p->work_bytes + p->term_bytes + p->staging_bytes;
 }
 
-static int segment_count(const weft_coll_plan *p)
+int weft_coll_plan_segments(const weft_coll_plan *p)
 {
     return p->steps < WEFT_LANES ? (int)p->steps : WEFT_LANES;
 }
 
-static weft_status make_plan(const weft_comm_request *x, weft_algorithm algorithm,
-                             const weft_span *span, weft_coll_plan *plan)
+void weft_coll_plan_lay_out(const weft_comm_request *x, const weft_coll_schedule *schedule,
+                            weft_coll_plan *plan)
 {
-    *plan = (weft_coll_plan){.algorithm = algorithm, .span = *span};
-    WEFT_TRY(weft_coll_schedule_make(algorithm, x->spec.op, span, x->spec.own, x->spec.argument,
-                                     &plan->schedule));
+    *plan = (weft_coll_plan){.algorithm = x->algorithm, .span = x->span, .schedule = *schedule};
     size_up(x, plan);
+}
+
+/* Makes the plan of the chosen algorithm. */
+static weft_status make_plan(const weft_comm_request *x, weft_coll_plan *plan)
+{
+    weft_coll_schedule schedule;
+    WEFT_TRY(weft_coll_schedule_make(x->algorithm, x->spec.op, &x->span, x->spec.own,
+                                     x->spec.argument, &schedule));
+    weft_coll_plan_lay_out(x, &schedule, plan);
     return WEFT_OK;
+}
+
+bool weft_comm_segments_make(const weft_comm_request *x, const weft_coll_plan *plan,
+                             weft_arena *arena, weft_comm_segment *segment)
+{
+    const int64_t n = plan->widest + 1;
+    const int segments = weft_coll_plan_segments(plan);
+    for (int i = 0; i < segments; i++) {
+        segment[i].message = weft_arena_calloc(arena, n, sizeof *segment[i].message);
+        segment[i].coll_step = weft_arena_calloc(arena, n, sizeof *segment[i].coll_step);
+        segment[i].staged = weft_arena_calloc(arena, n, sizeof *segment[i].staged);
+        const int64_t slots = plan->schedule.sum_after >= 0 ? 2 * x->spec.ranks : 1;
+        segment[i].slot = weft_arena_calloc(arena, slots, sizeof *segment[i].slot);
+        if (!segment[i].message || !segment[i].coll_step || !segment[i].staged || !segment[i].slot)
+            return false;
+    }
+    return true;
+}
+
+/* Frees the request's own plan. */
+static void drop_plan(weft_comm_request *x)
+{
+    if (x->plan_arena) {
+        weft_coll_schedule schedule = x->plan->schedule;
+        weft_coll_schedule_free(&schedule);
+        weft_arena_free(x->plan_arena);
+    }
+    x->plan = NULL;
+    x->segment = NULL;
+    x->segments = 0;
+    x->plan_arena = NULL;
 }
 
 /* Allocates segments with space for the messages of the largest round, and takes over `plan`. */
 static weft_status take_plan(weft_comm_request *x, weft_coll_plan *plan)
 {
     weft_arena *arena = weft_arena_create();
-    const int64_t n = plan->widest + 1;
-    const int segments = segment_count(plan);
-    weft_comm_segment segment[WEFT_LANES] = {0};
-    for (int i = 0; i < segments && arena; i++) {
-        segment[i].message = weft_arena_calloc(arena, n, sizeof *segment[i].message);
-        segment[i].coll_step = weft_arena_calloc(arena, n, sizeof *segment[i].coll_step);
-        segment[i].staged = weft_arena_calloc(arena, n, sizeof *segment[i].staged);
-        const int64_t slots = plan->schedule.sum_after >= 0 ? 2 * x->spec.ranks : 1;
-        segment[i].slot = weft_arena_calloc(arena, slots, sizeof *segment[i].slot);
-        if (!segment[i].message || !segment[i].coll_step || !segment[i].staged ||
-            !segment[i].slot) {
-            weft_arena_free(arena);
-            arena = NULL;
-        }
-    }
-    if (!arena) {
+    weft_coll_plan *own = arena ? weft_arena_alloc(arena, sizeof *own) : NULL;
+    weft_comm_segment *segment = own ? weft_arena_calloc(arena, WEFT_LANES, sizeof *segment) : NULL;
+    if (!segment || !weft_comm_segments_make(x, plan, arena, segment)) {
+        weft_arena_free(arena);
         weft_coll_schedule_free(&plan->schedule);
         return weft_no_memory("%s", x->what);
     }
-    weft_coll_schedule_free(&x->plan.schedule);
-    weft_arena_free(x->plan_arena);
-    x->plan = *plan;
+    drop_plan(x);
+    *own = *plan;
+    x->plan = own;
     x->plan_arena = arena;
-    x->segments = segments;
-    memcpy(x->segment, segment, sizeof segment);
+    x->segments = weft_coll_plan_segments(plan);
+    x->segment = segment;
     if (x->buffers.scratch)
         weft_comm_request_bind(x, x->buffers.in, x->buffers.out, x->buffers.scratch);
     return WEFT_OK;
 }
 
-/* Only the hierarchical algorithm depends on the nodes. */
+weft_status weft_comm_request_plan(weft_comm_request *x)
+{
+    weft_coll_plan plan;
+    if (x->plan)
+        return WEFT_OK;
+    WEFT_TRY(make_plan(x, &plan));
+    return take_plan(x, &plan);
+}
+
+/* Only the hierarchical algorithm depends on the nodes. Requests of equal ranks are planned when
+ * they run, because most of them share the plan of another (coll_plans.h). */
 static weft_status take_algorithm(weft_comm_request *x, const weft_span *span,
                                   weft_algorithm algorithm)
 {
-    weft_coll_plan plan;
-    if (x->plan_arena && algorithm == x->plan.algorithm &&
-        (algorithm != WEFT_ALGORITHM_HIERARCHICAL || weft_span_equal(&x->plan.span, span)))
+    const bool planned =
+        x->plan && algorithm == x->plan->algorithm &&
+        (algorithm != WEFT_ALGORITHM_HIERARCHICAL || weft_span_equal(&x->plan->span, span));
+    x->algorithm = algorithm;
+    x->span = *span;
+    if (planned)
         return WEFT_OK;
-    WEFT_TRY(make_plan(x, algorithm, span, &plan));
+    if (x->like) {
+        drop_plan(x);
+        return WEFT_OK;
+    }
+    weft_coll_plan plan;
+    WEFT_TRY(make_plan(x, &plan));
     return take_plan(x, &plan);
 }
 
@@ -269,8 +313,11 @@ static weft_status finish(weft_comm_request *x)
         weft_coll_plan plan;
         if (!weft_algorithm_fits((weft_algorithm)a, x->spec.op, &span, x->spec.bytes, is_16bit))
             continue;
-        WEFT_TRY(make_plan(x, (weft_algorithm)a, &span, &plan));
-        x->scratch_bytes = larger(x->scratch_bytes, segment_count(&plan) * plan.segment_bytes);
+        x->algorithm = (weft_algorithm)a;
+        x->span = span;
+        WEFT_TRY(make_plan(x, &plan));
+        x->scratch_bytes =
+            larger(x->scratch_bytes, weft_coll_plan_segments(&plan) * plan.segment_bytes);
         weft_coll_schedule_free(&plan.schedule);
     }
     weft_algorithm algorithm;
@@ -286,9 +333,11 @@ static weft_status finish(weft_comm_request *x)
 static weft_status begin(int ranks, int own, weft_comm_op op, weft_dtype dtype, const char *what,
                          weft_comm_request **out)
 {
+    enum { WHAT = 160 };
     weft_arena *arena = weft_arena_create();
     weft_comm_request *x = arena ? weft_arena_alloc(arena, sizeof *x) : NULL;
-    if (!x) {
+    char *text = x ? weft_arena_alloc(arena, WHAT) : NULL;
+    if (!text) {
         weft_arena_free(arena);
         return weft_no_memory("a collective");
     }
@@ -303,7 +352,8 @@ static weft_status begin(int ranks, int own, weft_comm_op op, weft_dtype dtype, 
     if (op == WEFT_COMM_ALL_REDUCE || op == WEFT_COMM_REDUCE_SCATTER)
         x->spec.sum_dtype = weft_sum_dtype(dtype);
     x->spec.sum_element = weft_dtype_bytes(x->spec.sum_dtype);
-    snprintf(x->what, sizeof x->what, "%s of %s", weft_comm_op_name(op), what);
+    snprintf(text, WHAT, "%s of %s", weft_comm_op_name(op), what);
+    x->what = text;
     *out = x;
     return WEFT_OK;
 }
@@ -473,14 +523,63 @@ weft_status weft_comm_request_create_bundle(int ranks, int own, weft_dtype dtype
     return WEFT_OK;
 }
 
+/* Returns true if both members have parts of the same size along all dims that are split. */
+static bool equal_parts(const weft_comm_request *x, int a, int b)
+{
+    const weft_blocks *blocks[] = {&x->spec.in, &x->spec.out};
+    for (int i = 0; i < 2; i++) {
+        int64_t start, len[2];
+        if (blocks[i]->at >= 0)
+            continue;
+        weft_part(blocks[i]->length, x->spec.ranks, a, &start, &len[0]);
+        weft_part(blocks[i]->length, x->spec.ranks, b, &start, &len[1]);
+        if (len[0] != len[1])
+            return false;
+    }
+    return true;
+}
+
+weft_status weft_comm_request_create_like(const weft_comm_request *like, int own,
+                                          weft_comm_request **request)
+{
+    const int k = like->spec.ranks, by = own - like->spec.own + k;
+    weft_comm_request *x;
+    if (!like->spec.flat && !equal_parts(like, like->spec.own, own))
+        return refuse(like, "the ranks have parts of different sizes");
+    WEFT_TRY(WEFT_NEW(x, 1, "a collective"));
+    *x = (weft_comm_request){.like = like,
+                             .what = like->what,
+                             .spec = like->spec,
+                             .scratch_bytes = like->scratch_bytes,
+                             .cut = like->cut,
+                             .buffers = {.device = like->buffers.device,
+                                         .piece = like->buffers.piece,
+                                         .piece_count = like->buffers.piece_count,
+                                         .coalesced_bytes = like->buffers.coalesced_bytes},
+                             .algorithm = like->algorithm,
+                             .span = like->span};
+    x->spec.own = own;
+    x->spec.in.at = like->spec.in.at >= 0 ? (like->spec.in.at + by) % k : -1;
+    x->spec.out.at = like->spec.out.at >= 0 ? (like->spec.out.at + by) % k : -1;
+    *request = x;
+    return WEFT_OK;
+}
+
+void weft_comm_request_drop(weft_comm_request *x)
+{
+    drop_plan(x);
+    if (x->arena)
+        weft_arena_free(x->arena);
+    else
+        weft_free(x);
+}
+
 weft_status weft_comm_request_cut(weft_comm_request *x, int64_t bytes)
 {
     x->cut = bytes;
     if (x->spec.ranks == 1)
         return WEFT_OK;
-    weft_coll_schedule_free(&x->plan.schedule);
-    weft_arena_free(x->plan_arena);
-    x->plan_arena = NULL;
+    drop_plan(x);
     x->scratch_bytes = 0;
     return finish(x);
 }
@@ -536,8 +635,10 @@ int64_t weft_comm_request_scratch(const weft_comm_request *x)
 
 int64_t weft_comm_request_own_bytes(const weft_comm_request *x)
 {
-    return weft_arena_bytes(x->arena) + (x->plan_arena ? weft_arena_bytes(x->plan_arena) : 0) +
-           x->plan.schedule.capacity * (int64_t)sizeof *x->plan.schedule.step;
+    return weft_arena_bytes(x->arena) +
+           (x->plan_arena ? weft_arena_bytes(x->plan_arena) +
+                                x->plan->schedule.capacity * (int64_t)sizeof(weft_coll_step)
+                          : 0);
 }
 
 /* Segments are cut into collective chunks one at a time, but their sizes add up to about the size
@@ -545,8 +646,10 @@ int64_t weft_comm_request_own_bytes(const weft_comm_request *x)
 int64_t weft_comm_request_wire_bytes(const weft_comm_request *x)
 {
     int64_t elements = 0;
-    const weft_coll_schedule *s = &x->plan.schedule;
-    for (int64_t i = 0; i < s->count && x->spec.ranks > 1; i++) {
+    if (!x->plan) /* a single rank */
+        return 0;
+    const weft_coll_schedule *s = &x->plan->schedule;
+    for (int64_t i = 0; i < s->count; i++) {
         const weft_coll_step *m = &s->step[i];
         for (int j = 0; j < m->count && m->kind == WEFT_COLL_STEP_SEND; j++) {
             const int c = (m->first + j * m->stride) % s->chunks;
@@ -576,10 +679,10 @@ void weft_comm_request_bind(weft_comm_request *x, const void *in, void *out, voi
     x->buffers.in = in;
     x->buffers.out = out;
     x->buffers.scratch = scratch;
-    for (int i = 0; i < x->segments; i++, at += x->plan.segment_bytes) {
+    for (int i = 0; i < x->segments; i++, at += x->plan->segment_bytes) {
         x->segment[i].work = at;
-        x->segment[i].term = at + x->plan.work_bytes;
-        x->segment[i].staging = at + x->plan.work_bytes + x->plan.term_bytes;
+        x->segment[i].term = at + x->plan->work_bytes;
+        x->segment[i].staging = at + x->plan->work_bytes + x->plan->term_bytes;
     }
 }
 
@@ -590,6 +693,8 @@ void weft_comm_request_bind_bundle(weft_comm_request *x, void *scratch)
 
 void weft_comm_request_bind_piece(weft_comm_request *x, int piece, const void *in, void *out)
 {
+    if (x->like) /* the pieces are shared, and no data is accessed */
+        return;
     x->buffers.piece[piece].in = in;
     x->buffers.piece[piece].out = out;
 }

@@ -28,6 +28,10 @@ weft_status weft_comm_request_create_recv(int ranks, int own, int peer, int64_t 
 weft_status weft_comm_request_create_broadcast(int ranks, int own, int root, int64_t count,
                                                weft_dtype dtype, const char *what,
                                                weft_comm_request **request);
+/* Creates the request of member `own` like that of an equal rank, whose parts have the same sizes.
+ * For devices without memory. `like` is borrowed. The request is planned when it runs. */
+weft_status weft_comm_request_create_like(const weft_comm_request *like, int own,
+                                          weft_comm_request **request);
 /* Replaces WEFT_COMM_SEGMENT and WEFT_COMM_SCRATCH by `bytes`. Call it on all ranks, before the
  * request is bound. */
 weft_status weft_comm_request_cut(weft_comm_request *request, int64_t bytes);
@@ -56,6 +60,27 @@ void weft_comm_request_bind(weft_comm_request *request, const void *in, void *ou
 /* Binds a coalesced all-reduce: the scratch memory, then each piece. */
 void weft_comm_request_bind_bundle(weft_comm_request *request, void *scratch);
 void weft_comm_request_bind_piece(weft_comm_request *request, int piece, const void *in, void *out);
+
+/* ---- for the files of the communicator ------------------------------------------------------- */
+
+typedef struct weft_coll_plan weft_coll_plan;
+typedef struct weft_comm_segment weft_comm_segment;
+
+/* Returns the block of collective chunk `chunk`; without a block, one of 0 rows. */
+weft_block weft_comm_request_in(const weft_comm_request *x, int chunk);
+weft_block weft_comm_request_out(const weft_comm_request *x, int chunk);
+/* Plans the request unless it has a plan. */
+weft_status weft_comm_request_plan(weft_comm_request *x);
+/* Lays out the scratch memory of the chosen algorithm. *plan borrows the steps of `schedule`. */
+void weft_coll_plan_lay_out(const weft_comm_request *x, const weft_coll_schedule *schedule,
+                            weft_coll_plan *plan);
+/* Returns the number of segments in flight. */
+int weft_coll_plan_segments(const weft_coll_plan *plan);
+/* Allocates the messages of the segments in `arena`. False: out of memory. */
+bool weft_comm_segments_make(const weft_comm_request *x, const weft_coll_plan *plan,
+                             weft_arena *arena, weft_comm_segment *segment);
+/* Frees a request that is not in flight. */
+void weft_comm_request_drop(weft_comm_request *x);
 
 const char *weft_comm_request_describe(const weft_comm_request *request);
 

@@ -9,6 +9,7 @@
 #include "comm/comm_segment.h"
 
 #include "comm/comm_internal.h"
+#include "comm/comm_request.h"
 
 #include "base/log.h"
 
@@ -68,8 +69,8 @@ static weft_block dense(int64_t start, int64_t count)
 static int64_t block_range(const weft_comm_request *x, const weft_comm_segment *segment,
                            const weft_block *block)
 {
-    const int64_t left = weft_block_count(block) - segment->step * x->plan.segment;
-    return left < 0 ? 0 : left < x->plan.segment ? left : x->plan.segment;
+    const int64_t left = weft_block_count(block) - segment->step * x->plan->segment;
+    return left < 0 ? 0 : left < x->plan->segment ? left : x->plan->segment;
 }
 
 /* Returns the elements of a block that a segment contains, in the tensor at `base`. */
@@ -78,7 +79,7 @@ static span part_of(const weft_comm_request *x, const weft_comm_segment *segment
 {
     return (span){.base = (char *)(uintptr_t)base,
                   .block = block,
-                  .begin = segment->step * x->plan.segment,
+                  .begin = segment->step * x->plan->segment,
                   .count = block_range(x, segment, &block),
                   .element = x->spec.element};
 }
@@ -138,11 +139,11 @@ static void unpack_span(const weft_comm_request *x, const span *to, char *memory
 static int64_t flat_range(const weft_comm_request *x, const weft_comm_segment *segment, int first,
                           int count, int64_t *start)
 {
-    const int64_t from = segment->step * x->plan.segment, left = x->spec.count - from;
-    const int64_t n = left < x->plan.segment ? left : x->plan.segment;
+    const int64_t from = segment->step * x->plan->segment, left = x->spec.count - from;
+    const int64_t n = left < x->plan->segment ? left : x->plan->segment;
     int64_t last_start, last_length, length;
-    weft_part(n, x->plan.schedule.chunks, first, start, &length);
-    weft_part(n, x->plan.schedule.chunks, first + count - 1, &last_start, &last_length);
+    weft_part(n, x->plan->schedule.chunks, first, start, &length);
+    weft_part(n, x->plan->schedule.chunks, first + count - 1, &last_start, &last_length);
     return last_start + last_length - *start;
 }
 
@@ -152,7 +153,7 @@ static span piece_of(const weft_comm_request *x, const weft_comm_segment *segmen
                      const weft_coll_step *m, int i)
 {
     char *in = (char *)(uintptr_t)x->buffers.in;
-    const bool in_work = x->plan.work_bytes > 0 && !m->from_in;
+    const bool in_work = x->plan->work_bytes > 0 && !m->from_in;
     span s = {.base = m->from_in ? in
                       : in_work  ? segment->work
                                  : x->buffers.out,
@@ -160,16 +161,16 @@ static span piece_of(const weft_comm_request *x, const weft_comm_segment *segmen
     if (x->spec.flat) {
         int64_t start;
         s.count = flat_range(x, segment, m->first, m->count, &start);
-        s.block = dense((in_work ? 0 : segment->step * x->plan.segment) + start, s.count);
+        s.block = dense((in_work ? 0 : segment->step * x->plan->segment) + start, s.count);
         return s;
     }
-    const int c = (m->first + i * m->stride) % x->plan.schedule.chunks;
+    const int c = (m->first + i * m->stride) % x->plan->schedule.chunks;
     s.block = m->from_in || in_work ? weft_comm_request_in(x, c) : weft_comm_request_out(x, c);
     s.count = block_range(x, segment, &s.block);
-    s.begin = segment->step * x->plan.segment;
+    s.begin = segment->step * x->plan->segment;
     if (in_work) {
         s.begin = 0;
-        s.block = dense(c * x->plan.held, s.count);
+        s.block = dense(c * x->plan->held, s.count);
     }
     return s;
 }
@@ -229,14 +230,14 @@ static void unpack(const weft_comm_request *x, const weft_comm_segment *segment,
 
 static void begin_segment(weft_comm_request *x, weft_comm_segment *segment)
 {
-    const weft_coll_schedule *s = &x->plan.schedule;
+    const weft_coll_schedule *s = &x->plan->schedule;
     segment->first = segment->next = 0;
     segment->count = segment->left = 0;
     if (s->copy_all && x->spec.flat) {
         int64_t start;
-        const int64_t at = segment->step * x->plan.segment;
+        const int64_t at = segment->step * x->plan->segment;
         const int64_t n = flat_range(x, segment, 0, s->chunks, &start);
-        if (x->plan.work_bytes)
+        if (x->plan->work_bytes)
             x->buffers.device->convert(x->buffers.stream, segment->work, WEFT_F32,
                                        (const char *)x->buffers.in + at * x->spec.element,
                                        x->spec.dtype, n);
@@ -246,7 +247,7 @@ static void begin_segment(weft_comm_request *x, weft_comm_segment *segment)
     }
     for (int c = 0; s->copy_all && !x->spec.flat && c < s->chunks; c++) {
         const span chunk = part_of(x, segment, weft_comm_request_in(x, c), x->buffers.in);
-        pack_span(x, &chunk, segment->work + c * x->plan.held * x->spec.element);
+        pack_span(x, &chunk, segment->work + c * x->plan->held * x->spec.element);
     }
     if (s->copy_own >= 0) {
         const span from = part_of(x, segment, weft_comm_request_in(x, s->copy_own), x->buffers.in),
@@ -257,30 +258,30 @@ static void begin_segment(weft_comm_request *x, weft_comm_segment *segment)
 
 static void end_segment(weft_comm_request *x, weft_comm_segment *segment)
 {
-    if (!x->plan.work_bytes)
+    if (!x->plan->work_bytes)
         return;
-    const int64_t at = segment->step * x->plan.segment;
+    const int64_t at = segment->step * x->plan->segment;
     if (x->spec.flat) {
         int64_t start;
-        const int64_t n = flat_range(x, segment, 0, x->plan.schedule.chunks, &start);
+        const int64_t n = flat_range(x, segment, 0, x->plan->schedule.chunks, &start);
         x->buffers.device->convert(x->buffers.stream, (char *)x->buffers.out + at * x->spec.element,
                                    x->spec.dtype, segment->work, WEFT_F32, n);
     } else {
         const span own = part_of(x, segment, weft_comm_request_out(x, x->spec.own), x->buffers.out);
-        unpack_span(x, &own, segment->work + x->spec.own * x->plan.held * x->spec.element);
+        unpack_span(x, &own, segment->work + x->spec.own * x->plan->held * x->spec.element);
     }
 }
 
 static void sum_terms(weft_comm_request *x, weft_comm_segment *segment)
 {
     const weft_coll_step own = {
-        .first = x->plan.schedule.sum_chunk, .count = 1, .stride = 1, .from_in = true};
+        .first = x->plan->schedule.sum_chunk, .count = 1, .stride = 1, .from_in = true};
     const span s = piece_of(x, segment, &own, 0);
-    char *temp = segment->term + x->spec.ranks * x->plan.slot_bytes;
+    char *temp = segment->term + x->spec.ranks * x->plan->slot_bytes;
     void **slots = segment->slot;
     const void **term = (const void **)segment->slot + x->spec.ranks;
     for (int r = 0; r < x->spec.ranks; r++)
-        term[r] = slots[r] = segment->term + r * x->plan.slot_bytes;
+        term[r] = slots[r] = segment->term + r * x->plan->slot_bytes;
     if (s.block.rows > 1)
         pack_span(x, &s, slots[x->spec.own]);
     else
@@ -300,13 +301,13 @@ static void sum_terms(weft_comm_request *x, weft_comm_segment *segment)
 static void add_message(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment,
                         int64_t index, char **staging)
 {
-    const weft_coll_step *m = &x->plan.schedule.step[index];
+    const weft_coll_step *m = &x->plan->schedule.step[index];
     char *at;
     int64_t element = x->spec.element, count;
     if (m->kind == WEFT_COLL_STEP_RECEIVE_TERM) {
         const weft_coll_step own = {.first = m->first, .count = 1, .stride = 1, .from_in = true};
         count = piece_of(x, segment, &own, 0).count;
-        at = segment->term + m->peer * x->plan.slot_bytes;
+        at = segment->term + m->peer * x->plan->slot_bytes;
     } else {
         count = measure(x, segment, m, &at, &element);
     }
@@ -356,7 +357,7 @@ static weft_status post(weft_comm *comm, weft_comm_request *x, weft_comm_segment
 
 static weft_status begin_round(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment)
 {
-    const weft_coll_schedule *s = &x->plan.schedule;
+    const weft_coll_schedule *s = &x->plan->schedule;
     const int round = s->step[segment->next].round;
     char *staging = segment->staging;
     segment->first = segment->next;
@@ -379,7 +380,7 @@ static weft_status begin_round(weft_comm *comm, weft_comm_request *x, weft_comm_
 
 static void end_round(weft_comm_request *x, weft_comm_segment *segment)
 {
-    const weft_coll_schedule *s = &x->plan.schedule;
+    const weft_coll_schedule *s = &x->plan->schedule;
     for (int i = 0; i < segment->count; i++) {
         const weft_coll_step *m = &s->step[segment->coll_step[i]];
         if (segment->staged[i] && m->kind != WEFT_COLL_STEP_SEND)
@@ -415,13 +416,13 @@ static weft_status advance_segment(weft_comm *comm, weft_comm_request *x,
     while (segment->running && !segment->left) {
         end_round(x, segment);
         *progressed = *ended = true;
-        if (segment->next < x->plan.schedule.count) {
+        if (segment->next < x->plan->schedule.count) {
             WEFT_TRY(begin_round(comm, x, segment));
             continue;
         }
         end_segment(x, segment);
         segment->step += x->segments;
-        segment->running = segment->step < x->plan.steps;
+        segment->running = segment->step < x->plan->steps;
         if (segment->running)
             begin_segment(x, segment);
         leave(x, segment);
@@ -437,12 +438,12 @@ static weft_status advance_segment(weft_comm *comm, weft_comm_request *x,
 static int64_t send_bytes(const weft_comm_request *x, const weft_comm_segment *segment,
                           const weft_coll_step *m)
 {
-    const bool in_work = x->plan.work_bytes > 0 && !m->from_in;
+    const bool in_work = x->plan->work_bytes > 0 && !m->from_in;
     int64_t start, count = 0;
     if (x->spec.flat)
         count = flat_range(x, segment, m->first, m->count, &start);
     for (int i = 0; !x->spec.flat && i < m->count; i++) {
-        const int c = (m->first + i * m->stride) % x->plan.schedule.chunks;
+        const int c = (m->first + i * m->stride) % x->plan->schedule.chunks;
         const weft_block block =
             m->from_in || in_work ? weft_comm_request_in(x, c) : weft_comm_request_out(x, c);
         count += block_range(x, segment, &block);
@@ -455,9 +456,9 @@ weft_sent weft_comm_request_planned(const weft_comm_request *x)
     weft_sent sent = {0};
     if (x->spec.ranks == 1)
         return sent;
-    for (weft_comm_segment segment = {0}; segment.step < x->plan.steps; segment.step++)
-        for (int64_t i = 0; i < x->plan.schedule.count; i++) {
-            const weft_coll_step *m = &x->plan.schedule.step[i];
+    for (weft_comm_segment segment = {0}; segment.step < x->plan->steps; segment.step++)
+        for (int64_t i = 0; i < x->plan->schedule.count; i++) {
+            const weft_coll_step *m = &x->plan->schedule.step[i];
             const int64_t bytes = m->kind == WEFT_COLL_STEP_SEND ? send_bytes(x, &segment, m) : 0;
             sent.messages += bytes > 0;
             sent.bytes += bytes;

@@ -52,7 +52,7 @@ static weft_status create_request(weft_program *p, int32_t n, const char *what)
                                     &p->binding.request[n]);
 }
 
-weft_status weft_program_create_exchange(weft_program *p, int32_t n)
+static weft_status create_exchange(weft_program *p, int32_t n)
 {
     const weft_node *node = weft_graph_node(p->compiled->graph, n);
     const int axis = ((const weft_attr_comm *)node->attr)->axis;
@@ -76,7 +76,7 @@ static weft_status create_requests(weft_program *p, weft_program_areas *areas)
         const int32_t n = c->code[i].node;
         if (c->code[i].kind != INSTR_START)
             continue;
-        WEFT_TRY(weft_program_create_exchange(p, n));
+        WEFT_TRY(create_exchange(p, n));
         const int axis = ((const weft_attr_comm *)weft_graph_node(c->graph, n)->attr)->axis;
         const int64_t scratch = weft_aligned(weft_comm_request_scratch(p->binding.request[n]));
         int64_t *most = &areas->scratch_bytes[axis][c->channel[n]];

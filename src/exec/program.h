@@ -47,9 +47,6 @@ static inline void weft_comm_times_add(weft_comm_times *to, weft_comm_times more
     to->requests += more.requests;
 }
 
-/* Creates the request that collective `n` starts, alone or as the last of a coalesced
- * all-reduce. */
-weft_status weft_program_create_exchange(weft_program *program, int32_t n);
 /* Compares the list of collectives between all ranks of the mesh. Call before the first run after a
  * bind, on all ranks. Returns WEFT_E_COMM with both lists when two ranks differ. */
 weft_status weft_program_compare(weft_program *program);

@@ -1,6 +1,7 @@
 /* Twins: programs of other ranks that share the plan, code and tables of the first program. */
 #include "exec/twin.h"
 
+#include "comm/comm_request.h"
 #include "exec/program_internal.h"
 #include "graph/graph.h"
 
@@ -18,9 +19,15 @@ static weft_status take_over(const weft_program *like, weft_program *p)
     if (p->binding.slot_count)
         memcpy(p->binding.slot, like->binding.slot,
                (size_t)p->binding.slot_count * sizeof *p->binding.slot);
+    const weft_compiled *c = p->compiled;
+    int at[WEFT_MAX_AXES];
+    weft_mesh_coordinates(&c->mesh, p->rank, at);
     for (int32_t n = 0; n < nodes; n++)
-        if (like->binding.request[n])
-            WEFT_TRY(weft_program_create_exchange(p, n));
+        if (like->binding.request[n]) {
+            const weft_attr_comm *attr = weft_graph_node(c->graph, n)->attr;
+            WEFT_TRY(weft_comm_request_create_like(like->binding.request[n], at[attr->axis],
+                                                   &p->binding.request[n]));
+        }
     return WEFT_OK;
 }
 

@@ -111,7 +111,7 @@ static weft_status record_request(recorder *r, const weft_comm_request *x, int32
     /* one of several segments is copied while another is in flight */
     weft_timeline_note note = {.channel = (int32_t)x->channel,
                                .handling =
-                                   x->run.handled / (double)(x->plan.steps ? x->plan.steps : 1)};
+                                   x->run.handled / (double)(x->plan->steps ? x->plan->steps : 1)};
     WEFT_TRY(WEFT_ALLOCATED(member, "a trace"));
     for (int i = 0; i < x->spec.ranks; i++)
         member[i] = weft_group_rank(x->group, i);
