@@ -40,12 +40,11 @@ static weft_status read_anchor(weft_serve_request *r, json_t **fields, const cha
     const char *before = NULL, *behind = NULL, *key;
     json_t *value;
     WEFT_TRY(weft_serve_request_fields(r, fields));
-    json_object_foreach(
-        *fields, key,
-        value) if (strcmp(key, "before") &&
-                   strcmp(key,
-                          "after")) return weft_request_refuse(key, NULL,
-                                                               "the field is unknown; remove it");
+    json_object_foreach(*fields, key, value)
+    {
+        if (strcmp(key, "before") && strcmp(key, "after"))
+            return weft_request_refuse(key, NULL, "the field is unknown; remove it");
+    }
     WEFT_TRY(weft_request_text(*fields, "before", WEFT_QUEUE_ID, &before));
     WEFT_TRY(weft_request_text(*fields, "after", WEFT_QUEUE_ID, &behind));
     if (!before == !behind)

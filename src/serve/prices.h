@@ -25,8 +25,8 @@ typedef struct weft_prices {
 
 /* The price of a request; adds a NEW one. NULL: all prices are being asked. The pointer is valid
  * until the next call. `stamp`: of the model's files, which a refusal compares. Equal requests have
- * the same refusal until these files change. A refusal that is due to the machine, such as a lack
- * of processes, answers only the waiting requests: a later request makes the price NEW. *asks:
+ * the same refusal until these files change. A refusal that is due to the machine (too many
+ * processes) answers only the waiting requests: a later request makes the price NEW. *asks:
  * false at the first call of a request, then kept for the request. */
 weft_price *weft_prices_ask(weft_prices *prices, const json_t *request, uint64_t stamp, bool *asks);
 /* The first NEW price; NULL: none. */

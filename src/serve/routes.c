@@ -61,7 +61,7 @@ static weft_serve_reply videos_route(weft_serve_request *r)
 {
     const char *id = r->part[2];
     if (r->parts == 2)
-        return posts(r)  ? weft_job_create(r, &(weft_job_form){0})
+        return posts(r)  ? weft_job_create(r, &(weft_job_answer){0})
                : gets(r) ? weft_videos_list(r, false)
                          : no_method("GET, HEAD, POST");
     if (r->parts == 3)
@@ -71,7 +71,7 @@ static weft_serve_reply videos_route(weft_serve_request *r)
     if (is(r, 3, "content"))
         return gets(r) ? weft_videos_content(r, id) : no_method("GET, HEAD");
     if (is(r, 3, "remix"))
-        return posts(r) ? weft_job_create(r, &(weft_job_form){.base = id}) : no_method("POST");
+        return posts(r) ? weft_job_create(r, &(weft_job_answer){.base = id}) : no_method("POST");
     return no_path();
 }
 
@@ -96,11 +96,11 @@ static weft_serve_reply jobs_route(weft_serve_request *r)
         {"cancel", WEFT_QUEUE_CANCEL}, {"pause", WEFT_QUEUE_PAUSE}, {"resume", WEFT_QUEUE_RESUME}};
     const char *id = r->part[2];
     if (r->parts == 2)
-        return posts(r)  ? weft_job_create(r, &(weft_job_form){.as_job = true})
+        return posts(r)  ? weft_job_create(r, &(weft_job_answer){.as_job = true})
                : gets(r) ? weft_videos_list(r, true)
                          : no_method("GET, HEAD, POST");
     if (r->parts == 3 && is(r, 2, "price"))
-        return posts(r) ? weft_job_create(r, &(weft_job_form){.only_price = true})
+        return posts(r) ? weft_job_create(r, &(weft_job_answer){.only_price = true})
                         : no_method("POST");
     if (r->parts == 3)
         return gets(r)                        ? weft_videos_get(r, id, true)
@@ -112,7 +112,7 @@ static weft_serve_reply jobs_route(weft_serve_request *r)
     if (is(r, 3, "move"))
         return posts(r) ? weft_jobs_move(r, id) : no_method("POST");
     if (is(r, 3, "duplicate"))
-        return posts(r) ? weft_job_create(r, &(weft_job_form){.as_job = true, .base = id})
+        return posts(r) ? weft_job_create(r, &(weft_job_answer){.as_job = true, .base = id})
                         : no_method("POST");
     for (int i = 0; i < 3; i++)
         if (is(r, 3, changes[i].name))

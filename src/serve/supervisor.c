@@ -219,8 +219,8 @@ static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
     return status;
 }
 
-/* Starts the worker of the next job. A job whose worker cannot start yet stays queued until the next
- * call: the server's lock is held here, so this function never waits. */
+/* Starts the worker of the next job. A job whose worker cannot start yet stays queued until the
+ * next call: the server's lock is held here, so this function never waits. */
 static weft_status claim(supervisor *v)
 {
     weft_queue_job job;

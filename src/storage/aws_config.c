@@ -53,8 +53,8 @@ static bool unquote(char *text)
     return !quote;
 }
 
-/* "[profile  dev]" and "[profile \"dev\"]" are the section "profile dev", and "[profile default]" is
- * "default". Names of the credentials file are used as they are. */
+/* "[profile  dev]" and "[profile \"dev\"]" are the section "profile dev", and "[profile default]"
+ * is "default". Names of the credentials file are used as they are. */
 static const char *section_of(weft_arena *arena, const aws_file *file, char *line)
 {
     char *close = strrchr(line, ']');
@@ -72,7 +72,7 @@ static const char *section_of(weft_arena *arena, const aws_file *file, char *lin
     return weft_arena_printf(arena, "%s %s", name, second);
 }
 
-/* Of "[default]" and "[profile default]" the later one replaces the other. */
+/* The later one of "[default]" and "[profile default]" replaces the other. */
 static void forget_section(aws_file *file, const char *section)
 {
     for (int64_t i = 0; i < file->count; i++)
