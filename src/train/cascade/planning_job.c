@@ -3,6 +3,7 @@
 #include "train/cascade/planning_job.h"
 
 #include "base/log.h"
+#include "train/estimate/process_memory.h"
 
 #include <math.h>
 #include <string.h>
@@ -141,12 +142,12 @@ static weft_status least_bytes(weft_cascade_planner *a, int bucket, double *byte
     return WEFT_OK;
 }
 
-/* Returns an error with a sufficient memory limit. The limit has a margin, because the resident
- * memory of a process differs by a few MiB between starts. */
+/* Returns an error with a sufficient memory limit: also for a process that is larger at the next
+ * start. */
 static weft_status refuse(const weft_cascade_planner *a, const weft_placed_sample *s, double least,
                           weft_cascade_module module)
 {
-    const double mib = 1 << 20, spread = 4;
+    const double mib = 1 << 20;
     char size[64], text[2][32];
     weft_plans_size(&a->s.bucket[s->bucket], size);
     return weft_error(WEFT_MSG_PLAN_INFEASIBLE,
@@ -157,7 +158,8 @@ static weft_status refuse(const weft_cascade_planner *a, const weft_placed_sampl
                       "parallel.cascades.memory_limit: %.0fMiB is enough; %s",
                       weft_cascade_module_name(module), size, s->batch,
                       weft_format_bytes((int64_t)least, text[0]),
-                      weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(least / mib + spread),
+                      weft_format_bytes((int64_t)a->s.memory, text[1]),
+                      ceil((least + WEFT_PROCESS_VARIES) / mib),
                       a->s.config->unfit == WEFT_UNFIT_REFUSE
                           ? "oversized: skip leaves such samples out"
                           : "without the samples that do not fit, the step is empty");

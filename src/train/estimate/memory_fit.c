@@ -16,6 +16,7 @@
 #include "exec/measure_products.h"
 #include "kernel/cpu/table.h"
 #include "train/estimate/activation_candidates.h"
+#include "train/estimate/process_memory.h"
 
 #include <math.h>
 #include <string.h>
@@ -23,13 +24,16 @@
 enum {
     /* 1/SLACK of the limit, and at least LEAST_SLACK, is for memory that no object reports: arenas
      * and stacks of threads, and fragmentation of the heap (1 to 2 MiB in the runs of the tests,
-     * also of the smallest models). */
+     * also of the smallest models). tests/train/estimate/memory_limit_test.sh holds this slack: with
+     * the least limit, one rank and several take no more than the limit. */
     SLACK = 64,
     LEAST_SLACK = 5 << 19,
-    TRANSPORT = 2 << 20, /* buffers that MPI takes while messages flow (1 to 2 MiB on two ranks) */
-    TRIES = 10,          /* maximum plans of a stage */
-    ROUNDS = 4,          /* maximum passes over all stages */
-    NODES = 100 * 1000,  /* maximum nodes of the exact search */
+    /* Buffers that MPI takes while messages flow, which MPI does not report: 1 to 2 MiB on two ranks.
+     * The same test holds it, with two ranks. */
+    TRANSPORT = 2 << 20,
+    TRIES = 10,                /* maximum plans of a stage */
+    ROUNDS = 4,                /* maximum passes over all stages */
+    NODES = 100 * 1000,        /* maximum nodes of the exact search */
     BANDWIDTH_BUFFER = 4 << 20 /* bytes of each of the two buffers of the bandwidth measurement */
 };
 
@@ -227,10 +231,8 @@ static weft_status record_least(fit *f, fitted least, const weft_activation_plan
 
 static weft_status too_little(const fit *f)
 {
-    /* More than the slack, because the process has not the same bytes at every start: a start maps
-     * the pages of libraries that the page cache has, and the system takes some from it. Measured:
-     * 3.1 MiB over 24 processes. */
-    enum { VARIES = 7 << 19 };
+    /* More than the slack, because the process has not the same bytes at every start. */
+    enum { VARIES = WEFT_PROCESS_VARIES };
     const int64_t twice = 2 * (f->least / (SLACK - 2)) + 1,
                   enough = f->least +
                            (twice > LEAST_SLACK + VARIES ? twice : LEAST_SLACK + VARIES) +

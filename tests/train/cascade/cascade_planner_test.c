@@ -308,7 +308,7 @@ Test(cascade_ahead, a_sample_that_fits_nowhere_is_named_or_left_out)
     a.sample[5].clips = 1;
     cr_assert_eq(weft_cascade_planner_start(a.ahead, 0, a.sample, 8), WEFT_E_INFEASIBLE);
     cr_assert(strstr(weft_error_message(), "1x17x64x64") &&
-                  strstr(weft_error_message(), "parallel.cascades.memory_limit: 5MiB"),
+                  strstr(weft_error_message(), "parallel.cascades.memory_limit: 4MiB"),
               "%s", weft_error_message());
     a.config.unfit = WEFT_UNFIT_SKIP;
     cr_assert_eq(weft_cascade_planner_start(a.ahead, 0, a.sample, 8), WEFT_OK, "%s",
