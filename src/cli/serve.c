@@ -8,6 +8,7 @@
 /* src/serve is not part of a build without libmicrohttpd or SQLite, and never of libweft. */
 #pragma weak weft_serve_run
 #pragma weak weft_serve_new_token
+#pragma weak weft_serve_webhook_secret
 
 static const weft_option options[] = {
     {"--model", "[NAME=]DIR", NULL,
@@ -22,6 +23,12 @@ static const weft_option options[] = {
      "this machine"},
     {"--memory-limit", "SIZE", NULL,
      "memory limit of a worker, as in `weft generate`; by default the free memory"},
+    {"--webhook", "URL", NULL,
+     "URL below which requests may have a `webhook`, e.g. https://example.org/hooks/; by default "
+     "none",
+     .repeated = true},
+    {"--webhook-secret", NULL, NULL,
+     "print the secret that signs webhooks, create it in --state if it is missing, and exit"},
     {"--new-token", "NAME", NULL,
      "create a token in --state, print it, and exit; requests then need a token"},
 };
@@ -34,12 +41,15 @@ static weft_status run_serve(const weft_args *args)
                             .cluster = weft_args_string(args, "--on"),
                             .memory = weft_args_string(args, "--memory-limit")};
     o.models = weft_args_list(args, "--model", &o.model_count);
-    if (!weft_serve_run || !weft_serve_new_token)
+    o.webhooks = weft_args_list(args, "--webhook", &o.webhook_count);
+    if (!weft_serve_run || !weft_serve_new_token || !weft_serve_webhook_secret)
         return weft_error(WEFT_MSG_SERVER_UNAVAILABLE, WEFT_NOWHERE,
                           "this build of weft has no server. Install libmicrohttpd-dev and "
                           "libsqlite3-dev, and build weft again.");
     if (name)
         return weft_serve_new_token(o.state, name);
+    if (weft_args_flag(args, "--webhook-secret"))
+        return weft_serve_webhook_secret(o.state);
     if (!o.model_count)
         return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--model"),
                           "give at least one --model DIR");
@@ -53,9 +63,10 @@ const weft_verb weft_verb_serve = {
     .details = "Accepts requests for videos, and generates one at a time in a child process.\n"
                "Predicts seconds, bytes and the wait of a request before it is accepted.\n"
                "\n"
+               "The address shows a page for the browser.\n"
                "/v1/videos has the shape that the Python client `openai` speaks. /v1/jobs has\n"
-               "prices, cancel, pause, resume and events. /health, /ready, /metrics and\n"
-               "/capabilities describe the server.\n"
+               "prices, edits, order, cancel, pause, resume and events. /health, /ready,\n"
+               "/metrics, /v1/machine and /capabilities describe the server.\n"
                "\n"
                "Every accepted job is on the disk before the answer. After a kill of the server\n"
                "or of a worker, the same command finishes each job once, bitwise identical to an\n"

@@ -2,6 +2,7 @@
 
 #include "base/utf8.h"
 #include "serve/request_fields.h"
+#include "serve/webhook.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +46,15 @@ static weft_status read_idempotency_key(const weft_serve_request *r, weft_reques
     return WEFT_OK;
 }
 
+/* The server sends requests only to URLs that its operator has chosen. */
+static weft_status check_webhook(const weft_serve_options *o, const char *url)
+{
+    if (!*url || weft_webhook_is_allowed(url, o->webhooks, o->webhook_count))
+        return WEFT_OK;
+    return weft_request_refuse("webhook", url,
+                               "\"%s\" is not below a URL of --webhook of the server", url);
+}
+
 static weft_status read_fields(weft_serve_request *r, const weft_queue_job *base, weft_job_draft *d)
 {
     weft_server *s = r->server;
@@ -52,8 +62,9 @@ static weft_status read_fields(weft_serve_request *r, const weft_queue_job *base
     WEFT_TRY(weft_serve_request_image(r, &d->image));
     if (base)
         WEFT_TRY(read_base(base, d));
-    return weft_video_request_read(d->fields, d->base, d->image, s->models, s->model_count,
-                                   &d->terms, &d->request);
+    WEFT_TRY(weft_video_request_read(d->fields, d->base, d->image, s->models, s->model_count,
+                                     &d->terms, &d->request));
+    return check_webhook(s->options, d->terms.webhook);
 }
 
 weft_status weft_job_draft_read(weft_serve_request *r, const weft_queue_job *base,

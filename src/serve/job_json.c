@@ -1,6 +1,7 @@
 #include "serve/job_json.h"
 
 #include "base/log.h"
+#include "serve/delivery_store.h"
 #include "serve/video_request.h"
 
 #include <stdio.h>
@@ -111,6 +112,20 @@ static void add_forecast(json_t *json, const weft_queue_job *job, const weft_que
         json_object_set_new(json, "expected_late", json_boolean(now + f.end > job->deadline));
 }
 
+static json_t *webhook_json(const weft_server *s, const weft_queue_job *job)
+{
+    weft_delivery d;
+    bool found = false;
+    if (weft_delivery_store_find(s->store, job->id, &d, &found) != WEFT_OK || !found)
+        return json_pack("{s:s, s:n}", "url", job->webhook, "status");
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s, s:I, s:o, s:o}", "url", d.url, "status", weft_delivery_state_name(d.state),
+        "event", d.event, "attempts", (json_int_t)d.attempts, "response_status",
+        d.reply ? json_integer(d.reply) : json_null(), "error", text_or_null(d.error));
+    weft_delivery_free(&d);
+    return json;
+}
+
 json_t *weft_job_json_job(const weft_server *s, const weft_queue_job *job,
                           const weft_queue_view *queue)
 {
@@ -125,6 +140,8 @@ json_t *weft_job_json_job(const weft_server *s, const weft_queue_job *job,
         progress_json(s, job), "error", error_json(job));
     if (json) {
         json_object_set_new(json, "request", json_loads(job->request, 0, NULL));
+        if (job->webhook)
+            json_object_set_new(json, "webhook", webhook_json(s, job));
         add_forecast(json, job, queue);
     }
     return json;

@@ -22,7 +22,7 @@ struct weft_queue_store {
 
 /* ---- statements ----------------------------------------------------------------------------- */
 
-static weft_status database_error(const weft_queue_store *s)
+weft_status weft_queue_store_error(const weft_queue_store *s)
 {
     const int code = s->db ? sqlite3_extended_errcode(s->db) : SQLITE_NOMEM;
     if ((code & 0xff) == SQLITE_FULL)
@@ -34,20 +34,22 @@ static weft_status database_error(const weft_queue_store *s)
 static weft_status run(weft_queue_store *s, const char *sql)
 {
     s->version++;
-    return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? WEFT_OK : database_error(s);
+    return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? WEFT_OK
+                                                                   : weft_queue_store_error(s);
 }
 
-static weft_status prepare(weft_queue_store *s, const char *sql, sqlite3_stmt **statement)
+weft_status weft_queue_store_prepare(weft_queue_store *s, const char *sql, sqlite3_stmt **statement)
 {
-    return sqlite3_prepare_v2(s->db, sql, -1, statement, NULL) == SQLITE_OK ? WEFT_OK
-                                                                            : database_error(s);
+    return sqlite3_prepare_v2(s->db, sql, -1, statement, NULL) == SQLITE_OK
+               ? WEFT_OK
+               : weft_queue_store_error(s);
 }
 
 /* Executes a statement without rows, and finalizes it. */
-static weft_status finish(weft_queue_store *s, sqlite3_stmt *statement)
+weft_status weft_queue_store_finish(weft_queue_store *s, sqlite3_stmt *statement)
 {
     const int code = sqlite3_step(statement);
-    const weft_status_code status = code == SQLITE_DONE ? WEFT_OK : database_error(s);
+    const weft_status_code status = code == SQLITE_DONE ? WEFT_OK : weft_queue_store_error(s);
     sqlite3_finalize(statement);
     s->version++;
     return status;
@@ -90,10 +92,10 @@ static weft_status lock_folder(weft_queue_store *s, const char *folder)
 static weft_status read_number(weft_queue_store *s, const char *sql, int64_t *value)
 {
     sqlite3_stmt *statement;
-    WEFT_TRY(prepare(s, sql, &statement));
+    WEFT_TRY(weft_queue_store_prepare(s, sql, &statement));
     const int code = sqlite3_step(statement);
     *value = code == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
-    const weft_status_code status = code == SQLITE_ROW ? WEFT_OK : database_error(s);
+    const weft_status_code status = code == SQLITE_ROW ? WEFT_OK : weft_queue_store_error(s);
     sqlite3_finalize(statement);
     return status;
 }
@@ -117,17 +119,25 @@ static weft_status check_version(weft_queue_store *s, bool *is_new, int64_t *fou
     return WEFT_OK;
 }
 
+#define DELIVERY_TABLE                                                                             \
+    "CREATE TABLE delivery(number INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL,"           \
+    " url TEXT NOT NULL, event TEXT NOT NULL, created REAL NOT NULL, due REAL NOT NULL,"           \
+    " state INTEGER NOT NULL, attempts INTEGER NOT NULL, reply INTEGER NOT NULL,"                  \
+    " error TEXT NOT NULL) STRICT;"                                                                \
+    "CREATE INDEX delivery_due ON delivery(state, due); CREATE INDEX delivery_job ON "             \
+    "delivery(job);"
+
 /* Version 1 had no order but the order of acceptance, and no webhooks. */
 static weft_status update_tables(weft_queue_store *s, int64_t version)
 {
-    char sql[512];
+    char sql[1536];
     if (version == VERSION)
         return WEFT_OK;
     snprintf(sql, sizeof sql,
              "BEGIN IMMEDIATE;"
              "ALTER TABLE job ADD COLUMN rank INTEGER NOT NULL DEFAULT 0;"
              "ALTER TABLE job ADD COLUMN webhook TEXT;"
-             "UPDATE job SET rank=number;"
+             "UPDATE job SET rank=number;" DELIVERY_TABLE
              "DROP INDEX job_state; CREATE INDEX job_state ON job(state, priority DESC, rank);"
              "PRAGMA user_version=%d; COMMIT;",
              VERSION);
@@ -146,7 +156,7 @@ static weft_status create_tables(weft_queue_store *s)
              " spent REAL NOT NULL, request TEXT NOT NULL, request_id TEXT UNIQUE,"
              " fingerprint TEXT NOT NULL, remix_of TEXT, error_code TEXT, error_text TEXT,"
              " rank INTEGER NOT NULL, webhook TEXT) STRICT;"
-             "CREATE INDEX job_state ON job(state, priority DESC, rank);"
+             "CREATE INDEX job_state ON job(state, priority DESC, rank);" DELIVERY_TABLE
              "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT;",
              MARK, VERSION);
     return run(s, sql);
@@ -199,7 +209,7 @@ static weft_status open_database(weft_queue_store *s, const char *folder)
     WEFT_TRY(set_modes(s));
     if (sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) !=
         SQLITE_OK)
-        return database_error(s);
+        return weft_queue_store_error(s);
     WEFT_TRY(check_version(s, &is_new, &version));
     if (is_new)
         WEFT_TRY(check_no_jobs(s, folder));
@@ -312,7 +322,7 @@ static weft_status read_one(weft_queue_store *s, sqlite3_stmt *statement, weft_q
     if (code == SQLITE_ROW)
         status = read_row(s, statement, job);
     else if (code != SQLITE_DONE)
-        status = database_error(s);
+        status = weft_queue_store_error(s);
     sqlite3_finalize(statement);
     return status;
 }
@@ -321,7 +331,7 @@ static weft_status find_by(weft_queue_store *s, const char *sql, const char *key
                            weft_queue_job *job, bool *found)
 {
     sqlite3_stmt *statement;
-    WEFT_TRY(prepare(s, sql, &statement));
+    WEFT_TRY(weft_queue_store_prepare(s, sql, &statement));
     bind_text(statement, 1, key);
     return read_one(s, statement, job, found);
 }
@@ -358,12 +368,13 @@ weft_status weft_queue_store_next(weft_queue_store *s, weft_queue_job *job, bool
 static weft_status insert(weft_queue_store *s, weft_queue_job *job)
 {
     sqlite3_stmt *row;
-    WEFT_TRY(prepare(s,
-                     "INSERT INTO job(id, state, priority, crashes, created, started, finished, "
-                     "deadline, seconds, bytes, spent, request, request_id, fingerprint, remix_of, "
-                     "webhook, rank) VALUES(?1, ?2, ?3, 0, ?4, 0, 0, ?5, ?6, ?7, 0, ?8, ?9, ?10, "
-                     "?11, ?12, (SELECT coalesce(max(max(number), max(rank)), 0) + 1 FROM job))",
-                     &row));
+    WEFT_TRY(weft_queue_store_prepare(
+        s,
+        "INSERT INTO job(id, state, priority, crashes, created, started, finished, "
+        "deadline, seconds, bytes, spent, request, request_id, fingerprint, remix_of, "
+        "webhook, rank) VALUES(?1, ?2, ?3, 0, ?4, 0, 0, ?5, ?6, ?7, 0, ?8, ?9, ?10, "
+        "?11, ?12, (SELECT coalesce(max(max(number), max(rank)), 0) + 1 FROM job))",
+        &row));
     bind_text(row, 1, job->id);
     bind_text(row, 2, weft_queue_state_name(WEFT_QUEUE_QUEUED));
     sqlite3_bind_int64(row, 3, job->priority);
@@ -376,7 +387,7 @@ static weft_status insert(weft_queue_store *s, weft_queue_job *job)
     bind_text(row, 10, job->fingerprint);
     bind_text(row, 11, job->remix_of);
     bind_text(row, 12, job->webhook);
-    WEFT_TRY(finish(s, row));
+    WEFT_TRY(weft_queue_store_finish(s, row));
     job->number = sqlite3_last_insert_rowid(s->db);
     job->state = WEFT_QUEUE_QUEUED;
     return WEFT_OK;
@@ -395,13 +406,31 @@ weft_status weft_queue_store_add(weft_queue_store *s, weft_queue_job *job, bool 
     return WEFT_OK;
 }
 
+static weft_status add_delivery(weft_queue_store *s, const weft_queue_job *job, double now)
+{
+    sqlite3_stmt *row;
+    char event[64];
+    snprintf(event, sizeof event, "job.%s", weft_queue_state_name(job->state));
+    WEFT_TRY(weft_queue_store_prepare(
+        s,
+        "INSERT INTO delivery(job, url, event, created, due, state, attempts, reply, error) "
+        "VALUES(?1, ?2, ?3, ?4, ?4, 0, 0, 0, '')",
+        &row));
+    bind_text(row, 1, job->id);
+    bind_text(row, 2, job->webhook);
+    bind_text(row, 3, event);
+    sqlite3_bind_double(row, 4, now);
+    return weft_queue_store_finish(s, row);
+}
+
 static weft_status update(weft_queue_store *s, const weft_queue_job *job)
 {
     sqlite3_stmt *row;
-    WEFT_TRY(prepare(s,
-                     "UPDATE job SET state=?2, crashes=?3, started=?4, finished=?5, spent=?6, "
-                     "error_code=?7, error_text=?8 WHERE number=?1",
-                     &row));
+    WEFT_TRY(weft_queue_store_prepare(
+        s,
+        "UPDATE job SET state=?2, crashes=?3, started=?4, finished=?5, spent=?6, "
+        "error_code=?7, error_text=?8 WHERE number=?1",
+        &row));
     sqlite3_bind_int64(row, 1, job->number);
     bind_text(row, 2, weft_queue_state_name(job->state));
     sqlite3_bind_int64(row, 3, job->crashes);
@@ -410,7 +439,20 @@ static weft_status update(weft_queue_store *s, const weft_queue_job *job)
     sqlite3_bind_double(row, 6, job->spent);
     bind_text(row, 7, job->error_code);
     bind_text(row, 8, job->error_text);
-    return finish(s, row);
+    return weft_queue_store_finish(s, row);
+}
+
+/* Stores the end of a job together with its webhook: a kill loses both or none. */
+static weft_status update_with_delivery(weft_queue_store *s, const weft_queue_job *job, double now)
+{
+    WEFT_TRY(run(s, "BEGIN IMMEDIATE"));
+    weft_status_code status = update(s, job);
+    if (status == WEFT_OK)
+        status = add_delivery(s, job, now);
+    if (status == WEFT_OK)
+        return run(s, "COMMIT");
+    (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    return status;
 }
 
 /* Replaces the error of a job by the error of the change. */
@@ -461,7 +503,9 @@ weft_status weft_queue_store_apply(weft_queue_store *s, const char *id, weft_que
             "the job is %s, which does not allow this request", weft_queue_state_name(job.state)));
     const weft_queue_state before = job.state;
     WEFT_GO(change_job(&job, event, change));
-    if (job.state != before || event == WEFT_QUEUE_RESUME)
+    if (job.webhook && weft_queue_is_final(job.state) && !weft_queue_is_final(before))
+        WEFT_GO(update_with_delivery(s, &job, change->now));
+    else if (job.state != before || event == WEFT_QUEUE_RESUME)
         WEFT_GO(update(s, &job));
     *next = job.state;
 out:
@@ -492,9 +536,9 @@ weft_status weft_queue_store_recover(weft_queue_store *s)
 weft_status weft_queue_store_remove(weft_queue_store *s, const char *id)
 {
     sqlite3_stmt *row;
-    WEFT_TRY(prepare(s, "DELETE FROM job WHERE id=?1 AND state='deleting'", &row));
+    WEFT_TRY(weft_queue_store_prepare(s, "DELETE FROM job WHERE id=?1 AND state='deleting'", &row));
     bind_text(row, 1, id);
-    return finish(s, row);
+    return weft_queue_store_finish(s, row);
 }
 
 /* ---- lists ---------------------------------------------------------------------------------- */
@@ -522,18 +566,19 @@ weft_status weft_queue_store_list(weft_queue_store *s, const char *after, int64_
     weft_status_code status = WEFT_OK;
     *jobs = NULL;
     *count = 0;
-    WEFT_TRY(prepare(s,
-                     descending
-                         ? "SELECT " COLUMNS " FROM job WHERE state<>'deleting' AND (?1='' OR "
-                           "number<(SELECT number FROM job WHERE id=?1)) ORDER BY number DESC "
-                           "LIMIT ?2"
-                         : "SELECT " COLUMNS " FROM job WHERE state<>'deleting' AND (?1='' OR "
-                           "number>(SELECT number FROM job WHERE id=?1)) ORDER BY number LIMIT ?2",
-                     &row));
+    WEFT_TRY(weft_queue_store_prepare(
+        s,
+        descending ? "SELECT " COLUMNS " FROM job WHERE state<>'deleting' AND (?1='' OR "
+                     "number<(SELECT number FROM job WHERE id=?1)) ORDER BY number DESC "
+                     "LIMIT ?2"
+                   : "SELECT " COLUMNS " FROM job WHERE state<>'deleting' AND (?1='' OR "
+                     "number>(SELECT number FROM job WHERE id=?1)) ORDER BY number LIMIT ?2",
+        &row));
     bind_text(row, 1, after);
     sqlite3_bind_int64(row, 2, limit + 1);
     while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE)
-        status = code == SQLITE_ROW ? append(s, row, jobs, count, &capacity) : database_error(s);
+        status =
+            code == SQLITE_ROW ? append(s, row, jobs, count, &capacity) : weft_queue_store_error(s);
     sqlite3_finalize(row);
     if (status != WEFT_OK) {
         weft_queue_jobs_free(*jobs, *count);
@@ -554,14 +599,14 @@ weft_status weft_queue_store_waiting(weft_queue_store *s, weft_queue_entry **ent
     weft_status_code status = WEFT_OK;
     *entries = NULL;
     *count = 0;
-    WEFT_TRY(
-        prepare(s,
-                "SELECT number, state, priority, seconds, rank FROM job WHERE state IN ('queued', "
-                "'running', 'pausing', 'cancelling')",
-                &row));
+    WEFT_TRY(weft_queue_store_prepare(
+        s,
+        "SELECT number, state, priority, seconds, rank FROM job WHERE state IN ('queued', "
+        "'running', 'pausing', 'cancelling')",
+        &row));
     while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE) {
         if (code != SQLITE_ROW) {
-            status = database_error(s);
+            status = weft_queue_store_error(s);
             continue;
         }
         const char *state = (const char *)sqlite3_column_text(row, 1);
@@ -590,10 +635,11 @@ static weft_status refuse_edit(const char *id, const char *why)
 weft_status weft_queue_store_edit(weft_queue_store *s, const weft_queue_job *job)
 {
     sqlite3_stmt *row;
-    WEFT_TRY(prepare(s,
-                     "UPDATE job SET priority=?2, deadline=?3, seconds=?4, bytes=?5, request=?6, "
-                     "webhook=?7 WHERE number=?1 AND state IN ('queued', 'paused')",
-                     &row));
+    WEFT_TRY(weft_queue_store_prepare(
+        s,
+        "UPDATE job SET priority=?2, deadline=?3, seconds=?4, bytes=?5, request=?6, "
+        "webhook=?7 WHERE number=?1 AND state IN ('queued', 'paused')",
+        &row));
     sqlite3_bind_int64(row, 1, job->number);
     sqlite3_bind_int64(row, 2, job->priority);
     sqlite3_bind_double(row, 3, job->deadline);
@@ -601,7 +647,7 @@ weft_status weft_queue_store_edit(weft_queue_store *s, const weft_queue_job *job
     sqlite3_bind_int64(row, 5, job->bytes);
     bind_text(row, 6, job->request);
     bind_text(row, 7, job->webhook);
-    WEFT_TRY(finish(s, row));
+    WEFT_TRY(weft_queue_store_finish(s, row));
     return sqlite3_changes(s->db) == 1
                ? WEFT_OK
                : refuse_edit(job->id, "the job is neither queued nor paused, so that it cannot be "
@@ -614,16 +660,17 @@ static weft_status write_ranks(weft_queue_store *s, const weft_queue_entry *entr
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
         sqlite3_stmt *row;
-        status = prepare(s,
-                         "UPDATE job SET priority=?2, rank=?3 WHERE number=?1 AND (priority<>?2 OR "
-                         "rank<>?3)",
-                         &row);
+        status = weft_queue_store_prepare(
+            s,
+            "UPDATE job SET priority=?2, rank=?3 WHERE number=?1 AND (priority<>?2 OR "
+            "rank<>?3)",
+            &row);
         if (status != WEFT_OK)
             break;
         sqlite3_bind_int64(row, 1, entries[i].number);
         sqlite3_bind_int64(row, 2, entries[i].priority);
         sqlite3_bind_int64(row, 3, entries[i].rank);
-        status = finish(s, row);
+        status = weft_queue_store_finish(s, row);
     }
     if (status == WEFT_OK)
         return run(s, "COMMIT");
@@ -635,11 +682,12 @@ static weft_status write_ranks(weft_queue_store *s, const weft_queue_entry *entr
 static weft_status read_number_of(weft_queue_store *s, const char *id, int64_t *number)
 {
     sqlite3_stmt *row;
-    WEFT_TRY(prepare(s, "SELECT coalesce((SELECT number FROM job WHERE id=?1), 0)", &row));
+    WEFT_TRY(weft_queue_store_prepare(s, "SELECT coalesce((SELECT number FROM job WHERE id=?1), 0)",
+                                      &row));
     bind_text(row, 1, id);
     const int code = sqlite3_step(row);
     *number = code == SQLITE_ROW ? sqlite3_column_int64(row, 0) : 0;
-    const weft_status_code status = code == SQLITE_ROW ? WEFT_OK : database_error(s);
+    const weft_status_code status = code == SQLITE_ROW ? WEFT_OK : weft_queue_store_error(s);
     sqlite3_finalize(row);
     return status;
 }
@@ -666,14 +714,14 @@ weft_status weft_queue_store_count(weft_queue_store *s, int64_t counts[WEFT_QUEU
     int code;
     weft_status_code status = WEFT_OK;
     memset(counts, 0, WEFT_QUEUE_STATES * sizeof *counts);
-    WEFT_TRY(prepare(s, "SELECT state, count(*) FROM job GROUP BY state", &row));
+    WEFT_TRY(weft_queue_store_prepare(s, "SELECT state, count(*) FROM job GROUP BY state", &row));
     while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE) {
         const char *name = code == SQLITE_ROW ? (const char *)sqlite3_column_text(row, 0) : NULL;
         const weft_queue_state state = weft_queue_state_find(name ? name : "");
         if (state < WEFT_QUEUE_STATES)
             counts[state] = sqlite3_column_int64(row, 1);
         if (code != SQLITE_ROW)
-            status = database_error(s);
+            status = weft_queue_store_error(s);
     }
     sqlite3_finalize(row);
     return status;

@@ -33,11 +33,18 @@ typedef struct weft_queue_change {
 } weft_queue_change;
 
 typedef struct weft_queue_store weft_queue_store;
+struct sqlite3_stmt;
 
 /* Opens the queue of a state folder, which is created. Rejects a folder that another server uses
  * and a queue of a newer version. */
 weft_status weft_queue_store_open(const char *folder, weft_queue_store **store);
 void weft_queue_store_close(weft_queue_store *store); /* accepts NULL */
+/* For the stores of the file's other tables: prepares a statement, executes and finalizes one without
+ * rows, and reports an error of SQLite. */
+weft_status weft_queue_store_prepare(weft_queue_store *store, const char *sql,
+                                     struct sqlite3_stmt **statement);
+weft_status weft_queue_store_finish(weft_queue_store *store, struct sqlite3_stmt *statement);
+weft_status weft_queue_store_error(const weft_queue_store *store);
 /* Number of writes since the store was opened: equal numbers mean equal jobs. */
 int64_t weft_queue_store_version(const weft_queue_store *store);
 

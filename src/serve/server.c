@@ -7,6 +7,8 @@
 #include "plan/cluster/cluster.h"
 #include "serve/http_server.h"
 #include "serve/supervisor.h"
+#include "serve/webhook.h"
+#include "serve/webhook_sender.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -52,6 +54,12 @@ static weft_status check_options(const weft_serve_options *o)
         return weft_error(
             WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--memory-limit", .value = o->memory),
             "'%.80s' is not auto or a size in bytes, such as 900MiB or 24GiB", o->memory);
+    for (int i = 0; i < o->webhook_count; i++)
+        if (!weft_webhook_is_allowed(o->webhooks[i], o->webhooks, o->webhook_count))
+            return weft_error(WEFT_MSG_OPTION_INVALID,
+                              WEFT_AT(.key = "--webhook", .value = o->webhooks[i]),
+                              "the value is not a URL of http or https without user, fragment and "
+                              "spaces, such as https://example.org/hooks/");
     if (!o->cluster)
         return WEFT_OK;
     weft_arena *arena = weft_arena_create();
@@ -83,6 +91,7 @@ static weft_status serve(weft_server *s)
     int port;
     char address[128];
     WEFT_TRY(weft_supervisor_recover(s));
+    WEFT_TRY(weft_webhook_sender_start(s));
     WEFT_TRY(weft_http_server_start(s, &port));
     const char *listen = s->options->listen;
     snprintf(address, sizeof address, "%.*s", (int)(strrchr(listen, ':') - listen), listen);
@@ -94,6 +103,7 @@ static weft_status serve(weft_server *s)
 
 static void close_server(weft_server *s)
 {
+    weft_webhook_sender_stop(s);
     weft_http_server_stop(s);
     weft_queue_view_free(&s->view);
     weft_free(s->event_line);
@@ -107,6 +117,7 @@ static void close_server(weft_server *s)
     for (int i = 0; i < 2; i++)
         if (s->wake[i] > 0)
             close(s->wake[i]);
+    pthread_cond_destroy(&s->job_ended);
     pthread_mutex_destroy(&s->lock);
 }
 
@@ -117,6 +128,7 @@ weft_status weft_serve_run(const weft_serve_options *o)
     WEFT_TRY(WEFT_NEW(s, 1, "the server"));
     *s = (weft_server){.options = o};
     pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->job_ended, NULL);
     signal(SIGPIPE, SIG_IGN);
     WEFT_GO(check_options(o));
     WEFT_GO(find_program(s));
@@ -130,6 +142,15 @@ out:
     close_server(s);
     weft_free(s);
     return status;
+}
+
+weft_status weft_serve_webhook_secret(const char *state)
+{
+    char secret[WEFT_WEBHOOK_SECRET];
+    WEFT_TRY(weft_make_dirs(state));
+    WEFT_TRY(weft_webhook_secret(state, secret));
+    printf("%s\n", secret);
+    return WEFT_OK;
 }
 
 weft_status weft_serve_new_token(const char *state, const char *name)

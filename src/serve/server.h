@@ -8,7 +8,7 @@
  *
  *     STATE/queue.sqlite   jobs (queue_store.h)       STATE/jobs/ID/   files of a job
  *     STATE/lock           one server per folder      STATE/worker.lock   held by the worker
- *     STATE/tokens         hashes of bearer tokens */
+ *     STATE/tokens         hashes of bearer tokens    STATE/webhook-secret   key of signatures */
 #ifndef WEFT_SERVE_SERVER_H
 #define WEFT_SERVE_SERVER_H
 
@@ -20,11 +20,15 @@ typedef struct weft_serve_options {
     const char *listen;  /* ADDRESS:PORT; port 0: any free port */
     const char *state;   /* folder */
     const char *cluster; /* of the predictions, as of `weft estimate --on`; NULL: this machine */
-    const char *memory;  /* memory limit of a worker, as of `weft generate`; NULL: free memory */
+    const char *const *webhooks; /* [webhook_count], URLs below which webhooks are sent */
+    int webhook_count;
+    const char *memory; /* memory limit of a worker, as of `weft generate`; NULL: free memory */
 } weft_serve_options;
 
 /* Serves until SIGTERM or Ctrl-C, then saves the running job. WEFT_E_CANCELLED: was stopped. */
 weft_status weft_serve_run(const weft_serve_options *options);
+/* Prints the secret of a state folder's webhooks, which is created if it is missing. */
+weft_status weft_serve_webhook_secret(const char *state);
 /* Creates a token in a state folder, and prints it. */
 weft_status weft_serve_new_token(const char *state, const char *name);
 

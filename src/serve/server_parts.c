@@ -23,6 +23,7 @@ void weft_server_changed(weft_server *s, const char *id)
 {
     weft_http_server_wake(s);
     weft_event_streams_changed(s, id);
+    pthread_cond_broadcast(&s->job_ended);
 }
 
 weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)

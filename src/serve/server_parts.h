@@ -14,6 +14,7 @@
 
 typedef struct weft_serve_request weft_serve_request;
 typedef struct weft_event_stream weft_event_stream;
+typedef struct weft_webhook_sender weft_webhook_sender;
 
 /* Progress of the running job, from the worker's messages. */
 typedef struct weft_worker_progress {
@@ -31,14 +32,17 @@ typedef struct weft_server {
     weft_access_tokens tokens; /* count 0: no authentication */
     int wake[2];               /* a pipe that ends the main thread's wait */
     struct MHD_Daemon *daemon;
-    weft_connections connections; /* of the HTTP thread */
+    weft_webhook_sender *webhooks; /* NULL: none are sent */
+    weft_connections connections;  /* of the HTTP thread */
 
-    pthread_mutex_t lock; /* of the members below and the store */
+    pthread_mutex_t lock;     /* of the members below and the store */
+    pthread_cond_t job_ended; /* a webhook may be due, or the server stops */
     weft_queue_store *store;
     weft_queue_view view; /* read by weft_server_queue */
     weft_prices prices;
     bool stopping;
     char running[WEFT_QUEUE_ID]; /* job of the worker; "": none */
+    pid_t worker;                /* process of the running job; 0: none */
     weft_worker_progress progress;
     double since;                /* weft_now() of the worker's start */
     weft_serve_request *waiting; /* suspended requests */

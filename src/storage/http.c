@@ -235,13 +235,23 @@ static void set_options(const weft_curl_library *c, void *easy, attempt *a, char
     set_method(c, easy, q);
 }
 
+/* Whether the attempt has a type of the body of its own. */
+static bool has_type(const weft_http_headers *headers)
+{
+    bool has = false;
+    for (int i = 0; i < headers->count; i++)
+        has = has || !strncasecmp(headers->line[i], "Content-Type:", 13);
+    return has;
+}
+
 /* The attempt's headers as libcurl's list; NULL: out of memory. */
 static struct curl_slist *list_headers(const weft_curl_library *c, const weft_http_request *q,
                                        const weft_http_headers *headers)
 {
     struct curl_slist *list = c->slist_append(NULL, "Expect:");
     bool failed = !list;
-    if (!failed && (q->body || !strcmp(q->method, "PUT") || !strcmp(q->method, "POST"))) {
+    const bool sends = q->body || !strcmp(q->method, "PUT") || !strcmp(q->method, "POST");
+    if (!failed && sends && !has_type(headers)) {
         struct curl_slist *longer = c->slist_append(list, "Content-Type: application/octet-stream");
         failed = !longer;
         list = longer ? longer : list;

@@ -328,7 +328,8 @@ Test(queue_store, an_earlier_version_is_updated)
     add(s, "a", NULL, 0);
     add(s, "b", NULL, 0);
     weft_queue_store_close(s);
-    execute("DROP INDEX job_state; ALTER TABLE job DROP COLUMN rank; ALTER TABLE job DROP COLUMN "
+    execute("DROP TABLE delivery; DROP INDEX job_state; ALTER TABLE job DROP COLUMN rank; ALTER "
+            "TABLE job DROP COLUMN "
             "webhook; CREATE INDEX job_state ON job(state, priority DESC, number); "
             "PRAGMA user_version=1");
     s = open_store();
