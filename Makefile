@@ -22,7 +22,7 @@ check:
 	WEFT_TEST_CASE='$(F)' tests/run.sh $(O) $(T)
 # Sweeps that take minutes: every schedule of a pipeline beside every axis.
 test-long:
-	WEFT_TEST_LONG=1 tests/run.sh $(O) train/pipeline
+	WEFT_TEST_LONG=1 tests/run.sh $(O) train/pipeline serve/page_long
 
 # The main job from nothing, into ./demo: installs what it needs, builds, trains, generates, reports.
 demo: deps

@@ -85,6 +85,10 @@ static enum MHD_Result send_reply(weft_serve_request *r, weft_serve_reply reply)
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     if (status == 401)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    if (reply.policy) {
+        MHD_add_response_header(response, "Content-Security-Policy", reply.policy);
+        MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+    }
     if (reply.allow)
         MHD_add_response_header(response, "Allow", reply.allow);
     if (reply.waits || status == 503)

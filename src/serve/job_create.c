@@ -127,8 +127,8 @@ static weft_status link_image(const weft_server *s, const char *base, const char
     return status;
 }
 
-/* The image has its name before the job is stored. A kill in between leaves a folder without a job.
- * The next start removes the folder. */
+/* The image has its name before the job is stored. A kill in between leaves a folder without a job,
+ * which the next start removes. */
 static weft_status store_image(weft_serve_request *r, const char *id, const weft_job_draft *d,
                                const char *base)
 {
@@ -147,7 +147,7 @@ static weft_status store_image(weft_serve_request *r, const char *id, const weft
 }
 
 static weft_serve_reply add_job(weft_serve_request *r, const weft_job_draft *d,
-                                const weft_price *price, const weft_job_answer *form)
+                                const weft_price *price, const weft_create_form *form)
 {
     weft_queue_job job = {0};
     bool existing;
@@ -168,7 +168,7 @@ static weft_serve_reply add_job(weft_serve_request *r, const weft_job_draft *d,
     return reply;
 }
 
-weft_serve_reply weft_job_create(weft_serve_request *r, const weft_job_answer *form)
+weft_serve_reply weft_job_create(weft_serve_request *r, const weft_create_form *form)
 {
     weft_job_draft d = {0};
     weft_queue_job base = {0};

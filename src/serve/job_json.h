@@ -8,7 +8,7 @@
 const char *weft_job_json_status(weft_queue_state state);
 /* NULL: out of memory. The lock is held. */
 json_t *weft_job_json_video(const weft_server *server, const weft_queue_job *job);
-/* Includes the job's place in `queue` (weft_server_queue). */
+/* Adds the job's place in `queue` (weft_server_queue). */
 json_t *weft_job_json_job(const weft_server *server, const weft_queue_job *job,
                           const weft_queue_view *queue);
 

@@ -39,8 +39,8 @@ struct sqlite3_stmt;
  * and a queue of a newer version. */
 weft_status weft_queue_store_open(const char *folder, weft_queue_store **store);
 void weft_queue_store_close(weft_queue_store *store); /* accepts NULL */
-/* For the stores of the file's other tables: prepares a statement, executes and finalizes one without
- * rows, and reports an error of SQLite. */
+/* Prepares a statement, executes and finalizes one without rows, and reports an error of SQLite.
+ * The stores of the file's other tables call these functions. */
 weft_status weft_queue_store_prepare(weft_queue_store *store, const char *sql,
                                      struct sqlite3_stmt **statement);
 weft_status weft_queue_store_finish(weft_queue_store *store, struct sqlite3_stmt *statement);

@@ -2,6 +2,8 @@
 
 #include "serve/job_create.h"
 #include "serve/jobs_api.h"
+#include "serve/machine_api.h"
+#include "serve/page.h"
 #include "serve/status_api.h"
 #include "serve/videos_api.h"
 
@@ -25,7 +27,7 @@ static bool posts(const weft_serve_request *r)
 
 bool weft_routes_is_open(const weft_serve_request *r)
 {
-    return r->parts == 1 && (is(r, 0, "health") || is(r, 0, "ready"));
+    return r->parts == 0 || (r->parts == 1 && (is(r, 0, "health") || is(r, 0, "ready")));
 }
 
 /* `allow`: the methods of the path. */
@@ -61,7 +63,7 @@ static weft_serve_reply videos_route(weft_serve_request *r)
 {
     const char *id = r->part[2];
     if (r->parts == 2)
-        return posts(r)  ? weft_job_create(r, &(weft_job_answer){0})
+        return posts(r)  ? weft_job_create(r, &(weft_create_form){0})
                : gets(r) ? weft_videos_list(r, false)
                          : no_method("GET, HEAD, POST");
     if (r->parts == 3)
@@ -71,7 +73,7 @@ static weft_serve_reply videos_route(weft_serve_request *r)
     if (is(r, 3, "content"))
         return gets(r) ? weft_videos_content(r, id) : no_method("GET, HEAD");
     if (is(r, 3, "remix"))
-        return posts(r) ? weft_job_create(r, &(weft_job_answer){.base = id}) : no_method("POST");
+        return posts(r) ? weft_job_create(r, &(weft_create_form){.base = id}) : no_method("POST");
     return no_path();
 }
 
@@ -96,11 +98,11 @@ static weft_serve_reply jobs_route(weft_serve_request *r)
         {"cancel", WEFT_QUEUE_CANCEL}, {"pause", WEFT_QUEUE_PAUSE}, {"resume", WEFT_QUEUE_RESUME}};
     const char *id = r->part[2];
     if (r->parts == 2)
-        return posts(r)  ? weft_job_create(r, &(weft_job_answer){.as_job = true})
+        return posts(r)  ? weft_job_create(r, &(weft_create_form){.as_job = true})
                : gets(r) ? weft_videos_list(r, true)
                          : no_method("GET, HEAD, POST");
     if (r->parts == 3 && is(r, 2, "price"))
-        return posts(r) ? weft_job_create(r, &(weft_job_answer){.only_price = true})
+        return posts(r) ? weft_job_create(r, &(weft_create_form){.only_price = true})
                         : no_method("POST");
     if (r->parts == 3)
         return gets(r)                        ? weft_videos_get(r, id, true)
@@ -112,7 +114,7 @@ static weft_serve_reply jobs_route(weft_serve_request *r)
     if (is(r, 3, "move"))
         return posts(r) ? weft_jobs_move(r, id) : no_method("POST");
     if (is(r, 3, "duplicate"))
-        return posts(r) ? weft_job_create(r, &(weft_job_answer){.as_job = true, .base = id})
+        return posts(r) ? weft_job_create(r, &(weft_create_form){.as_job = true, .base = id})
                         : no_method("POST");
     for (int i = 0; i < 3; i++)
         if (is(r, 3, changes[i].name))
@@ -122,6 +124,8 @@ static weft_serve_reply jobs_route(weft_serve_request *r)
 
 weft_serve_reply weft_routes_answer(weft_serve_request *r)
 {
+    if (r->parts == 0)
+        return gets(r) ? weft_page_get() : no_method("GET, HEAD");
     if (r->parts == 1)
         return status_route(r);
     if (r->parts < 2 || r->parts > 4 || !is(r, 0, "v1"))
@@ -132,5 +136,7 @@ weft_serve_reply weft_routes_answer(weft_serve_request *r)
         return jobs_route(r);
     if (r->parts == 2 && is(r, 1, "models"))
         return gets(r) ? weft_status_models(r->server) : no_method("GET, HEAD");
+    if (r->parts == 2 && is(r, 1, "machine"))
+        return gets(r) ? weft_machine_get(r->server) : no_method("GET, HEAD");
     return no_path();
 }

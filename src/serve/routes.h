@@ -4,7 +4,7 @@
 
 #include "serve/serve_request.h"
 
-/* Whether the path needs no token: /health and /ready. */
+/* Whether the path needs no token: the page, /health and /ready. */
 bool weft_routes_is_open(const weft_serve_request *request);
 /* Answers a complete request. The lock is held. */
 weft_serve_reply weft_routes_answer(weft_serve_request *request);

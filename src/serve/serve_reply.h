@@ -13,6 +13,7 @@ typedef struct weft_serve_reply {
     const char *type;            /* media type of text and file */
     int file;                    /* descriptor + 1, owned; 0: none */
     int64_t first, count, total; /* bytes of the file that are sent; total: all bytes */
+    const char *policy;          /* of the content's security; NULL: none */
     const char *allow;           /* 405: methods of the path; NULL: none */
     bool waits;                  /* no answer yet: ask again after the next change */
     bool streams;                /* an event stream of the job `text` */

@@ -154,14 +154,20 @@ weft_status weft_served_model_check(const weft_served_model *m, const int64_t si
 json_t *weft_served_model_json(const weft_served_model *m)
 {
     char rule[32];
+    const int64_t least = weft_grid_nearest_frames(&m->grid, 1);
+    int64_t next = least + 1;
+    while (!weft_grid_takes_frames(&m->grid, next))
+        next++;
     json_t *samplers = json_array(),
            *json = json_pack(
-               "{s:s, s:{s:s, s:I}, s:{s:I, s:I}, s:{s:I, s:I}, s:f, s:f, s:b, s:b}", "id", m->name,
-               "frames", "rule", weft_grid_rule(&m->grid, rule), "default", (json_int_t)m->size[0],
-               "height", "multiple_of", (json_int_t)m->pixel_step[0], "default",
-               (json_int_t)m->size[1], "width", "multiple_of", (json_int_t)m->pixel_step[1],
-               "default", (json_int_t)m->size[2], "fps", m->fps, "guidance_scale", m->guidance,
-               "input_reference", m->takes_image, "needs_input_reference", m->needs_image);
+               "{s:s, s:{s:s, s:I, s:I, s:I}, s:{s:I, s:I}, s:{s:I, s:I}, s:f, s:f, s:b, s:b}",
+               "id", m->name, "frames", "rule", weft_grid_rule(&m->grid, rule), "default",
+               (json_int_t)m->size[0], "least", (json_int_t)least, "step",
+               (json_int_t)(next - least), "height", "multiple_of", (json_int_t)m->pixel_step[0],
+               "default", (json_int_t)m->size[1], "width", "multiple_of",
+               (json_int_t)m->pixel_step[1], "default", (json_int_t)m->size[2], "fps", m->fps,
+               "guidance_scale", m->guidance, "input_reference", m->takes_image,
+               "needs_input_reference", m->needs_image);
     for (int i = 0; samplers && weft_samplers[i]; i++)
         json_array_append_new(samplers, json_string(weft_samplers[i]->name));
     if (json)

@@ -214,6 +214,7 @@ static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
             weft_warn_error(WEFT_MSG_WORKER_ENDED, "job %s has no worker", job->id);
             end_worker(v, WEFT_QUEUE_REFUSED);
         }
+        s->worker = v->worker.pid;
         weft_server_changed(s, job->id);
     }
     return status;
@@ -271,6 +272,7 @@ static void read_progress(supervisor *v)
 static void judge_end(supervisor *v)
 {
     const int status = weft_child_wait(&v->worker);
+    v->server->worker = 0;
     const bool exited = WIFEXITED(status);
     const int code = exited ? WEXITSTATUS(status) : 0, number = exited ? 0 : WTERMSIG(status);
     weft_queue_event event = WEFT_QUEUE_REFUSED;

@@ -78,7 +78,7 @@ double weft_webhook_delay(int failures)
     return seconds < 21600 ? seconds : 21600;
 }
 
-/* Whoever has the secret can forge messages: no other user reads the file. */
+/* The secret suffices to forge messages, so that no other user may read the file. */
 static weft_status write_private(const char *path, const char *text)
 {
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

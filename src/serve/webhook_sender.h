@@ -1,5 +1,5 @@
-/* The thread that sends webhooks. A failed attempt is repeated after a growing delay, also by a later
- * server; the outcome is stored. */
+/* The thread that sends webhooks. A failed attempt is repeated after a growing delay, also by a
+ * later server; the outcome is stored. */
 #ifndef WEFT_SERVE_WEBHOOK_SENDER_H
 #define WEFT_SERVE_WEBHOOK_SENDER_H
 

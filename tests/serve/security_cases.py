@@ -26,7 +26,7 @@ def tokens_are_needed():
     status, head, _ = s.raw("GET", "/v1/videos")
     assert status == 401 and head["WWW-Authenticate"] == "Bearer"
     s.error(401, "invalid_token", "POST", "/v1/videos", VIDEO)
-    for path in "/metrics", "/capabilities", "/v1/models", "/v1/jobs/x/events":
+    for path in "/metrics", "/capabilities", "/v1/machine", "/v1/models", "/v1/jobs/x/events":
         s.error(401, "invalid_token", "GET", path)
     s.token = token[:-1]
     s.error(401, "invalid_token", "GET", "/v1/videos")
@@ -34,6 +34,7 @@ def tokens_are_needed():
     assert s.call("GET", "/v1/videos")["data"] == []
     s.token = None
     s.call("GET", "/health"), s.call("GET", "/ready")
+    assert s.raw("GET", "/")[0] == 200  # the page asks for the token
     s.stop()
 
 
@@ -105,7 +106,7 @@ def paths_are_hidden():
         job, = s.finish(id)
         assert job["status"] == "failed" and job["error"]["code"], job
         answers += [s.raw("GET", path + id)[2] for path in ("/v1/jobs/", "/v1/videos/")]
-    answers += [s.raw("GET", path)[2] for path in ("/v1/models", "/capabilities", "/metrics", "/v1/videos", "/v1/jobs", "/nowhere",
+    answers += [s.raw("GET", path)[2] for path in ("/v1/models", "/v1/machine", "/capabilities", "/metrics", "/v1/videos", "/v1/jobs", "/nowhere",
                                                    "/v1/videos/..%2f..%2fqueue.sqlite/content", "/v1/videos/../../lock")]
     for answer in answers:
         assert os.getcwd().encode() not in answer and b"safetensors" not in answer, answer

@@ -14,8 +14,8 @@ def end_with_parent():
 
 
 class Server:
-    def __init__(self, state="state", *options, models=("wan=" + MODEL,), env=None, ready=True, files=None):
-        command = [WEFT, "serve", "--state", state, "--listen", "127.0.0.1:0", *options]
+    def __init__(self, state="state", *options, models=("wan=" + MODEL,), env=None, ready=True, files=None, port=0):
+        command = [WEFT, "serve", "--state", state, "--listen", f"127.0.0.1:{port}", *options]
         for model in models:
             command += ["--model", model]
         self.state, self.token = state, None

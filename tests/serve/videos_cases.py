@@ -1,5 +1,5 @@
 """Cases of videos_test.sh."""
-import json, os, subprocess, sys
+import base64, hashlib, json, os, re, subprocess, sys
 from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, main, undisturbed
 
 
@@ -232,8 +232,22 @@ def state_of_the_server():
     model, image = s.call("GET", "/capabilities")["models"]
     assert model["height"]["multiple_of"] == 16 and "unipc" in model["samplers"], model
     assert not model["input_reference"] and image["input_reference"]
+    assert model["frames"]["least"] == 1 and model["frames"]["step"] == 4, model
+    assert not model["needs_input_reference"] and image["needs_input_reference"]
     id = s.call("POST", "/v1/videos", dict(VIDEO, steps=2))["id"]
     s.finish(id)
+    # the page is one document that loads nothing, and runs its own script only
+    status, head, page = s.raw("GET", "/")
+    assert status == 200 and head["Content-Type"].startswith("text/html"), head
+    policy = dict(part.split(" ", 1) for part in head["Content-Security-Policy"].split("; "))
+    for name, directive in (("script", "script-src"), ("style", "style-src")):
+        text, = re.findall(f"<{name}>(.*?)</{name}>".encode(), page, re.S)
+        digest = base64.b64encode(hashlib.sha256(text).digest()).decode()
+        assert policy[directive] == f"'sha256-{digest}'" and len(text) > 4000, (policy, digest)
+    assert policy["default-src"] == "'none'" and policy["connect-src"] == "'self'", policy
+    assert not re.search(rb"https?://|innerHTML|insertAdjacentHTML|eval\(|document\.write", page)
+    machine = s.call("GET", "/v1/machine")
+    assert machine["processors"] >= 1 and 0 < machine["available_bytes"] <= machine["memory_bytes"] and machine["workers_started"] == 1
     status, head, data = s.raw("GET", "/metrics")
     assert status == 200 and head["Content-Type"].startswith("text/plain")
     lines = data.decode().splitlines()

@@ -1,0 +1,20 @@
+# Writes the page of `weft serve` as C: page.html with page.css and the scripts in its place marks.
+# cmake -DFROM=src/serve/page -DTO=page_document.c -P cmake/page.cmake
+file(READ ${FROM}/page.html document)
+file(READ ${FROM}/page.css style)
+set(script "")
+foreach(name base form queue gallery main)
+    file(READ ${FROM}/${name}.js part)
+    string(APPEND script "${part}")
+endforeach()
+string(REPLACE "/*STYLE*/" "${style}" document "${document}")
+string(REPLACE "/*SCRIPT*/" "${script}" document "${document}")
+string(LENGTH "${document}" length)
+file(WRITE ${TO}.html "${document}")
+file(READ ${TO}.html hex HEX)
+string(LENGTH "${hex}" digits)
+math(EXPR bytes "${digits} / 2")
+string(REGEX REPLACE "(..)" "0x\\1," hex "${hex}")
+string(REGEX REPLACE "(....................................................................................................)" "\\1\n" hex "${hex}")
+file(WRITE ${TO} "const unsigned char weft_page_document[] = {\n${hex}0x00};\n"
+    "const unsigned int weft_page_bytes = ${bytes};\n")

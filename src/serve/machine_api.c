@@ -1,0 +1,45 @@
+#include "serve/machine_api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* A value of a file of /proc in bytes, from its line "NAME: N kB"; 0: unknown. */
+static int64_t read_kib(const char *path, const char *name)
+{
+    char line[256];
+    int64_t bytes = 0;
+    FILE *file = fopen(path, "re");
+    while (file && !bytes && fgets(line, sizeof line, file))
+        if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ':')
+            bytes = 1024 * strtoll(line + strlen(name) + 1, NULL, 10);
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
+weft_serve_reply weft_machine_get(const weft_server *s)
+{
+    double load[3] = {0, 0, 0};
+    char path[64];
+    struct statvfs disk;
+    int64_t free_bytes = 0, worker = 0;
+    (void)getloadavg(load, 3);
+    if (statvfs(s->state, &disk) == 0)
+        free_bytes = (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
+    if (s->worker) {
+        snprintf(path, sizeof path, "/proc/%d/status", (int)s->worker);
+        worker = read_kib(path, "VmRSS");
+    }
+    return weft_serve_json(
+        200,
+        json_pack("{s:s, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "version", WEFT_VERSION,
+                  "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "load", load[0],
+                  "memory_bytes", (json_int_t)read_kib("/proc/meminfo", "MemTotal"),
+                  "available_bytes", (json_int_t)read_kib("/proc/meminfo", "MemAvailable"),
+                  "worker_bytes", (json_int_t)worker, "disk_free_bytes", (json_int_t)free_bytes,
+                  "workers_started", (json_int_t)s->workers, "workers_crashed",
+                  (json_int_t)s->crashes, "now", weft_server_time()));
+}
