@@ -25,6 +25,8 @@ of weft needs them.
     wan_flf   the same from a first frame to a last one
     wan_ti2v  the latents of the image in place of the first frame, a timestep per token
     wan_over  video-to-video (strength 0.7)
+    skyreels  diffusion forcing with the same level for all frames: a timestep per frame, the frame
+              rate, blocks of two frames
     ltx_i2v   an image in place of the first frame, at 12 frames per second
     ltx_timed an image, decoded at two timesteps
     mochi     T5 with a mask, Mochi's noise levels, inverted timesteps
@@ -52,7 +54,7 @@ from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, AutoencoderKLHunyu
                        HiDreamImageTransformer2DModel, DDIMScheduler, HunyuanDiT2DModel, HunyuanDiTPipeline,
                        CogVideoXImageToVideoPipeline, CogVideoXPipeline, CogVideoXTransformer3DModel, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
                        HunyuanVideoTransformer3DModel, LattePipeline, LatteTransformer3DModel, LTXImageToVideoPipeline, LTXVideoTransformer3DModel,
-                       MochiPipeline, MochiTransformer3DModel, UniPCMultistepScheduler,
+                       MochiPipeline, MochiTransformer3DModel, SkyReelsV2DiffusionForcingPipeline, SkyReelsV2Transformer3DModel, UniPCMultistepScheduler,
                        WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel, WanVideoToVideoPipeline)
 from diffusers.pipelines.cosmos import pipeline_cosmos2_video2world
 from diffusers.pipelines.hunyuan_video import pipeline_hunyuan_video_image2video as whole
@@ -401,6 +403,27 @@ def wan_over():
     given("wan_over", video=image)
 
 
+class CopyingUniPC(UniPCMultistepScheduler):
+    """The pipeline gives its scheduler a view of the latents and overwrites it, so that the corrector of the second step
+    would take the new sample for the last one."""
+
+    def step(self, model_output, timestep, sample, **more):
+        return super().step(model_output, timestep, sample.clone(), **more)
+
+
+def skyreels():
+    transformer = weights(SkyReelsV2Transformer3DModel(patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=12, in_channels=4,
+                                                       out_channels=4, text_dim=16, freq_dim=16, ffn_dim=32, num_layers=1,
+                                                       inject_sample_info=True, num_frame_per_block=2), 1)
+    pipe = SkyReelsV2DiffusionForcingPipeline(tokenizer=unigram(), text_encoder=umt5(), transformer=transformer, vae=wan_vae(),
+                                              scheduler=CopyingUniPC.from_config(unipc().config))
+    asked = dict(height=32, width=32, num_frames=13, num_inference_steps=4, guidance_scale=3.0)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, generator=torch.Generator().manual_seed(7), output_type="latent", fps=16,
+                **asked).frames
+    pipe.register_modules(scheduler=unipc())
+    save(pipe, "skyreels", noise(4, 4, 4, 4), made, prompt=PROMPT, negative=NEGATIVE, frame_rate=16, **asked)
+
+
 def ltx_i2v():
     transformer = weights(LTXVideoTransformer3DModel(in_channels=8, out_channels=8, num_attention_heads=2, attention_head_dim=12,
                                                      cross_attention_dim=24, num_layers=1, caption_channels=16), 1)
@@ -625,7 +648,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
+for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

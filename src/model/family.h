@@ -73,7 +73,8 @@ typedef struct weft_port_row {
     /* input: may be WEFT_NONE; output: only some configs have it, references do not */
     bool optional;
     weft_video_form form;
-    double unit; /* inputs: weft's value = reference value * unit; 0 (default): 1 */
+    /* inputs: weft's value = origin + reference value * unit; unit 0 (default): 1 */
+    double unit, origin;
     /* Outputs: name of the loss target in golden files. If no port sets a target, the last output
      * is compared with "target". */
     const char *target;

@@ -99,9 +99,11 @@ weft_status weft_parity_load(const parity *p, const char *name, weft_parity_form
 
 /* Fills `input` from "in.<golden>", of any element type. */
 static weft_status fill_input(parity *p, const char *input, const char *reference,
-                              weft_parity_form form, double unit)
+                              weft_parity_form form, const weft_port_row *row)
 {
     char golden[160];
+    const float unit = row && row->unit != 0 ? (float)row->unit : 1,
+                origin = row ? (float)row->origin : 0;
     snprintf(golden, sizeof golden, "in.%s", reference);
     weft_tensor *to = weft_program_input(p->program, input);
     const weft_stored_tensor *t;
@@ -116,7 +118,7 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
     float *values = NULL;
     WEFT_TRY(weft_parity_load(p, golden, form, &values));
     for (int64_t i = 0; i < count; i++) { /* a single element applies to every sample */
-        const float value = values[t->count == 1 ? 0 : i] * (unit != 0 ? (float)unit : 1);
+        const float value = origin + values[t->count == 1 ? 0 : i] * unit;
         if (to->dtype == WEFT_I32)
             ((int32_t *)to->data)[i] = (int32_t)value;
         else
@@ -663,7 +665,7 @@ static weft_status fill_ports(parity *p)
             WEFT_TRY(weft_parity_fill_images(p, &f->port[i], to, &filled));
         if (to && !filled)
             WEFT_TRY(fill_input(p, name, f->port[i].reference, weft_parity_form_of(&f->port[i]),
-                                f->port[i].unit));
+                                &f->port[i]));
     }
     return WEFT_OK;
 }
@@ -730,7 +732,7 @@ static weft_status run_forward(parity *p, double worst[2])
         char name[64];
         target_input(f, i, name);
         if (weft_program_input(p->program, name))
-            WEFT_TRY(fill_input(p, name, target_of(f, i), weft_parity_form_of(&f->port[i]), 0));
+            WEFT_TRY(fill_input(p, name, target_of(f, i), weft_parity_form_of(&f->port[i]), NULL));
     }
     WEFT_TRY(weft_program_run(p->program));
     WEFT_TRY(compare_ports(p, &worst[0]));
@@ -796,7 +798,7 @@ static weft_status run_autoencoder(parity *p, double worst[2])
     }
     WEFT_TRY(weft_parity_compile(p));
     WEFT_TRY(fill_ports(p));
-    WEFT_TRY(fill_input(p, "target", video, WEFT_PARITY_BCTYX, 0));
+    WEFT_TRY(fill_input(p, "target", video, WEFT_PARITY_BCTYX, NULL));
     WEFT_TRY(weft_program_run(p->program));
     WEFT_TRY(compare_ports(p, &worst[0]));
     WEFT_TRY(compare_output(p, "losses", "loss", WEFT_PARITY_AS_HERE, &worst[0]));
@@ -856,7 +858,7 @@ weft_status weft_parity_run(parity *p, const char *const *but, double worst[2])
     for (int32_t n = 0; n < weft_graph_node_count(p->graph); n++)
         if (is_input(p->graph, n)) {
             const char *name = weft_value_get(p->graph, weft_graph_node(p->graph, n)->out[0])->name;
-            WEFT_TRY(fill_input(p, name, name + strlen("in."), WEFT_PARITY_BCTYX, 0));
+            WEFT_TRY(fill_input(p, name, name + strlen("in."), WEFT_PARITY_BCTYX, NULL));
         }
     WEFT_TRY(weft_program_run(p->program));
     for (int64_t i = 0; i < weft_tensors_count(p->golden); i++) {

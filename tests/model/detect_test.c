@@ -18,6 +18,7 @@ static bool has_param(void *graph, const char *name)
 /* Families whose models have the names of another one, and the family that they are taken for. */
 static const char *const namesakes[][2] = {
     {"OpenSoraT2V_v1_3", "AllegroTransformer3DModel"},
+    {"SkyReelsV2Transformer3DModel", "WanTransformer3DModel"}, /* without a frame rate */
     {"ChronoEditTransformer3DModel", "WanTransformer3DModel"},
     {"AutoencoderKLQwenImage", "AutoencoderKLWan"},
 };

@@ -54,6 +54,7 @@ Test(sizes, published)
         {"ltx-video-0.9.1-vae", 934976434}, {"ltx-video-0.9.5-vae", 1246913522},
         {"allegro-vae", 174955751},         {"chronoedit-14b", 16394878784},
         {"qwen-image-vae", 126892531},      {"qwen-image", 20430401088},
+        {"skyreels-v2-14b", 14288491584},   {"skyreels-v2-df-1.3b", 1435525696},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         weft_model model;
@@ -104,6 +105,8 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"UViT\",\"img_size\":8,\"embed_dim\":32,\"num_heads\":2,\"conv\":false}",
         "{\"_class_name\":\"WanTransformer3DModel\",\"image_dim\":7,\"added_kv_proj_dim\":5120,"
         "\"pos_embed_seq_len\":8}",
+        "{\"_class_name\":\"SkyReelsV2Transformer3DModel\",\"inject_sample_info\":true,"
+        "\"num_frame_per_block\":5}",
         "{\"_class_name\":\"ChronoEditTransformer3DModel\",\"rope_temporal_skip_len\":5}",
         "{\"_class_name\":\"CogVideoXTransformer3DModel\",\"patch_size_t\":2,\"ofs_embed_dim\":"
         "512}",

@@ -113,6 +113,7 @@ each_family() {
     family LatteTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16}'
     family OpenSoraT2V_v1_3 '{num_layers: 4, num_attention_heads: 2, attention_head_dim: 12, sparse_n: 2}'
     family ChronoEditTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32}'
+    family SkyReelsV2Transformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32}'
     family STDiT3 '{depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}'
     # two encoders, the second for the pooled vector; the embedded guidance scale is an input
     sed 's/^optimizer:/  - {class: WeftBytesEncoder, config: {dim: 12, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}\n&/' "$base" >two_encoders.yaml

@@ -37,11 +37,16 @@ static weft_value attend_back(weft_graph *g, const weft_value qkv[3], int64_t bl
 {
     const int64_t tokens = weft_dim(g, qkv[0], 1), blocks = tokens / block;
     weft_value *part = weft_arena_calloc(weft_graph_arena(g), blocks, sizeof *part);
+    weft_value all = WEFT_NONE;
+    weft_graph_push(g, "back");
     for (int64_t i = 0; part && i < blocks; i++)
         part[i] = weft_nn_attend(g, weft_slice(g, qkv[0], 1, i * block, block),
                                  weft_slice(g, qkv[1], 1, 0, (i + 1) * block),
                                  weft_slice(g, qkv[2], 1, 0, (i + 1) * block), WEFT_NONE);
-    return part ? weft_concat(g, part, (int)blocks, 1) : WEFT_NONE;
+    if (part)
+        all = weft_concat(g, part, (int)blocks, 1);
+    weft_graph_pop(g);
+    return all;
 }
 
 /* Like weft_nn_attention with positions. `block`: block_tokens of the conditioning. */
@@ -361,11 +366,19 @@ static const weft_recipe_row tp_rows[] = {
     TENSOR_PARALLEL("tp", ALL),
 };
 
+/* Self-attention in blocks of frames: every rank has some heads of all tokens on both axes, because
+ * the slices of queries, keys and values have different tokens. */
+#define BACK(axis)                                                      \
+    {"*attn1.back:slice",        axis, {WEFT_S, 2}, .optional = true},  \
+    {"*attn1.back:attention",    axis, {WEFT_S, 2}, .optional = true},  \
+    {"*attn1.back:concat",       axis, {WEFT_S, 1}, .optional = true}
+
 /* Context parallel (Jacobs et al., DeepSpeed-Ulysses): tokens are split from the first norm onward.
  * An all-to-all before self-attention turns the split of tokens into a split of heads, and another
  * one turns it back. */
 static const weft_recipe_row cp_rows[] = {
     {"*blocks.*:layer_norm",     "cp", {WEFT_S, 1}},
+    BACK("cp"),
     {"*attn*:attention",         "cp", {WEFT_S, 1}},
 };
 
@@ -373,7 +386,8 @@ static const weft_recipe_row cp_rows[] = {
  * outnumber heads. The exchange runs during attention. Every rank has the text's keys. */
 static const weft_recipe_row ring_rows[] = {
     {"*blocks.*:layer_norm",     "ring", {WEFT_S, 1}},
-    {"*attn1*:attention",        "ring", {WEFT_S, 1}, .by = "ring"},
+    BACK("ring"),
+    {"*attn1*:attention",        "ring", {WEFT_S, 1}, .by = "ring", .optional = true},
     {"*attn*:attention",         "ring", {WEFT_S, 1}},
 };
 
