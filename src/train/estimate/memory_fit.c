@@ -24,12 +24,12 @@
 enum {
     /* 1/SLACK of the limit, and at least LEAST_SLACK, is for memory that no object reports: arenas
      * and stacks of threads, and fragmentation of the heap (1 to 2 MiB in the runs of the tests,
-     * also of the smallest models). tests/train/estimate/memory_limit_test.sh holds this slack: with
-     * the least limit, one rank and several take no more than the limit. */
+     * also of the smallest models). tests/train/estimate/memory_limit_test.sh holds this slack:
+     * with the least limit, one rank and several take no more than the limit. */
     SLACK = 64,
     LEAST_SLACK = 5 << 19,
-    /* Buffers that MPI takes while messages flow, which MPI does not report: 1 to 2 MiB on two ranks.
-     * The same test holds it, with two ranks. */
+    /* Buffers that MPI takes while messages flow, which MPI does not report: 1 to 2 MiB on two
+     * ranks. The same test holds it, with two ranks. */
     TRANSPORT = 2 << 20,
     TRIES = 10,                /* maximum plans of a stage */
     ROUNDS = 4,                /* maximum passes over all stages */
