@@ -9,8 +9,8 @@
 #include "train/config/train_config.h"
 
 /* Bytes by which the resident memory of a process differs between starts: a start maps the pages of
- * libraries that the page cache has, and the system takes some pages back. No object can report them.
- * Measured: 3.1 MiB over 24 processes. tests/train/estimate/memory_limit_test.sh and
+ * libraries that the page cache has, and the system takes some pages back. No object can report
+ * them. Measured: 3.1 MiB over 24 processes. tests/train/estimate/memory_limit_test.sh and
  * tests/train/cascade/cascades_test.sh start runs with the limits that errors name. */
 enum { WEFT_PROCESS_VARIES = 7 << 19 };
 
