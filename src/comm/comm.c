@@ -293,6 +293,8 @@ static void forget(weft_comm_request *x)
  * it. */
 static void fail_all(weft_comm *comm)
 {
+    if (comm->transport.links)
+        weft_simulated_links_drop(comm->transport.links, comm);
     pthread_mutex_lock(&comm->mutex);
     for (int list = 0; list < 2; list++) {
         weft_queue **queues = list ? &comm->fresh : &comm->active;
@@ -489,21 +491,43 @@ static void end_thread(weft_comm *comm)
     pthread_join(comm->thread.id, NULL);
 }
 
-/* Returns false if the communicator has failed or ended. */
-static bool enqueue(weft_comm_request *x)
+/* Requires the mutex. */
+static bool works(const weft_comm *comm)
+{
+    return comm->broken == WEFT_OK && comm->thread.running;
+}
+
+/* Takes the next number of the queue. Returns false if the communicator has failed or ended. */
+static bool number(weft_comm_request *x)
 {
     weft_comm *comm = x->comm;
     weft_queue *q = x->queue;
     pthread_mutex_lock(&comm->mutex);
-    const bool works = comm->broken == WEFT_OK && comm->thread.running;
+    const bool numbered = works(comm);
     x->run.next = NULL;
     x->run.begun = x->run.awaited = false;
-    if (works) {
+    if (numbered) {
         const int single = q->key >> 4 ? 1 : 0;
         atomic_store(&x->run.state, WEFT_COMM_REQUEST_QUEUED);
         x->run.tag =
             x->group->tag | single << 11 | (int)x->channel << 8 | (int)(q->sequence++ & 0x7f) << 1;
         x->run.last = x->run.started;
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    return numbered;
+}
+
+/* Puts a numbered request into its queue. Returns false if the communicator has failed or ended. */
+static bool enqueue(weft_comm_request *x)
+{
+    weft_comm *comm = x->comm;
+    weft_queue *q = x->queue;
+    if (weft_comm_request_plan(x) != WEFT_OK)
+        return false;
+    pthread_mutex_lock(&comm->mutex);
+    const bool queued = works(comm);
+    if (queued) {
+        x->run.next = NULL;
         *(q->tail ? &q->tail->run.next : &q->head) = x;
         q->tail = x;
         if (!q->active) {
@@ -514,14 +538,41 @@ static bool enqueue(weft_comm_request *x)
         }
     }
     pthread_mutex_unlock(&comm->mutex);
-    if (works && comm->transport.wake)
+    if (queued && comm->transport.wake)
         comm->transport.wake(comm->transport.self);
-    return works;
+    return queued;
+}
+
+void weft_comm_request_enqueue(weft_comm_request *x)
+{
+    if (!enqueue(x))
+        weft_comm_request_end(x, false);
+}
+
+void weft_comm_request_end(weft_comm_request *x, bool done)
+{
+    weft_comm *comm = x->comm;
+    pthread_mutex_lock(&comm->mutex);
+    x->run.finished = weft_now();
+    const bool awaited = x->run.awaited;
+    atomic_store(&x->run.state, done ? WEFT_COMM_REQUEST_DONE : WEFT_COMM_REQUEST_FAILED);
+    if (awaited)
+        pthread_cond_broadcast(&comm->finished);
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+bool weft_comm_request_is_next(const weft_comm_request *x)
+{
+    weft_comm *comm = x->comm;
+    pthread_mutex_lock(&comm->mutex);
+    const bool is_next = works(comm) && !x->queue->head;
+    pthread_mutex_unlock(&comm->mutex);
+    return is_next;
 }
 
 /* Sets the time at which the owner started the request. A send reserves its link here, so that link
  * order is the owner's order of sends and not that of the progress thread. */
-static weft_status set_start_time(weft_comm_request *x)
+static void set_start_time(weft_comm_request *x)
 {
     const weft_transport *t = &x->comm->transport;
     const int peer = x->spec.op == WEFT_COMM_SEND ? x->group->rank[x->spec.argument] : -1;
@@ -533,7 +584,19 @@ static weft_status set_start_time(weft_comm_request *x)
             x->simulated.asked = t->reserve(t->self, peer, x->spec.bytes, x->simulated.asked);
         x->simulated.port = x->simulated.asked;
     }
-    return t->links ? weft_simulated_links_begin(t->links, x->comm->rank, x) : WEFT_OK;
+}
+
+/* Returns false if the communicator has failed or ended. */
+static bool start_in_queue(weft_comm_request *x)
+{
+    weft_simulated_links *links = x->comm->transport.links;
+    bool held = false;
+    set_start_time(x);
+    if (!number(x))
+        return false;
+    if (links && weft_simulated_links_begin(links, x->comm->rank, x, &held) != WEFT_OK)
+        return false;
+    return held || enqueue(x);
 }
 
 /* Adds the request's time to its owner's simulated clock. */
@@ -563,7 +626,7 @@ void weft_comm_request_start(weft_comm_request *x)
                      status == WEFT_OK ? WEFT_COMM_REQUEST_DONE : WEFT_COMM_REQUEST_FAILED);
         return;
     }
-    if (weft_comm_request_plan(x) != WEFT_OK || set_start_time(x) != WEFT_OK || !enqueue(x))
+    if (!start_in_queue(x))
         atomic_store(&x->run.state, WEFT_COMM_REQUEST_FAILED);
 }
 
@@ -583,7 +646,7 @@ weft_status weft_comm_request_start_detached(weft_comm_request *x)
 {
     weft_comm *comm = x->comm;
     x->run.forgotten = true;
-    if (set_start_time(x) == WEFT_OK && enqueue(x))
+    if (start_in_queue(x))
         return WEFT_OK;
     forget(x);
     return broken_error(comm);
@@ -609,8 +672,14 @@ weft_status weft_comm_request_wait(weft_comm_request *x)
     if (atomic_fetch_add(&comm->waiters, 1) == 0)
         pthread_cond_signal(&comm->queued); /* the progress thread polls more often from now on */
     x->run.awaited = true;
-    while (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_QUEUED)
+    while (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_QUEUED) {
         timed_wait(&comm->finished, &comm->mutex, 1);
+        if (comm->transport.links && weft_now() - begin > atomic_load(&comm->deadline)) {
+            pthread_mutex_unlock(&comm->mutex);
+            weft_simulated_links_hand_over(comm->transport.links, x);
+            pthread_mutex_lock(&comm->mutex);
+        }
+    }
     atomic_fetch_sub(&comm->waiters, 1);
     if (atomic_fetch_sub(&q->waiters, 1) == 1)
         atomic_store(&q->waiting_since, 0);

@@ -79,6 +79,7 @@ typedef struct weft_message {
 } weft_message;
 
 typedef struct weft_simulated_links weft_simulated_links;
+struct weft_coll_plans;
 
 /* Functions are called from one thread at a time. Messages between two ranks with the same tag
  * arrive in the order of sending. */
@@ -114,6 +115,11 @@ typedef struct weft_transport {
      * `when` or the time at which the link is free. Called by the owner's thread. NULL: links are
      * always free. */
     double (*reserve)(void *self, int peer, int64_t bytes, double when);
+    /* Simulated time: sets the departure and arrival of a timed message of a collective. NULL:
+     * `post` sets them. */
+    void (*time)(void *self, weft_message *m);
+    /* Plans of collectives that the ranks of this process share (coll_plans.h). NULL: none */
+    struct weft_coll_plans *plans;
     /* Simulated time: messages to and from single ranks over links that ranks share. NULL: no
      * shared links. */
     weft_simulated_links *links;
@@ -190,6 +196,13 @@ bool weft_comm_request_done(const weft_comm_request *request);
 /* Returns the seconds of communication of the last run. *waited: seconds that the caller spent in
  * wait. */
 double weft_comm_request_seconds(const weft_comm_request *request, double *waited);
+
+/* Functions for simulated_links.c, which holds started requests. `enqueue` puts a request into its
+ * queue, and fails it if the communicator has ended. `end`: it is done, or has failed. `is_next`:
+ * the communicator works, and no earlier request of the queue is in flight. */
+void weft_comm_request_enqueue(weft_comm_request *request);
+void weft_comm_request_end(weft_comm_request *request, bool done);
+bool weft_comm_request_is_next(const weft_comm_request *request);
 
 /* comm.c: starts a request without a waiter. Takes ownership and frees the request when it is
  * done. */

@@ -128,6 +128,9 @@ typedef struct weft_comm_simulated {
     uint32_t number; /* sequence number in its queue */
     double port;     /* time at which its next message may leave */
     double begin, end;
+    /* Run of all members in one thread (simulated_collective.h). NULL: messages are posted to the
+     * transport */
+    struct weft_simulated_collective *together;
 } weft_comm_simulated;
 
 struct weft_comm_request {

@@ -3,6 +3,7 @@
 #include "comm/comm_request.h"
 
 #include "comm/coll_algorithms.h"
+#include "comm/coll_plans.h"
 #include "comm/comm_internal.h"
 #include "graph/graph.h"
 #include "kernel/host.h"
@@ -288,14 +289,18 @@ static weft_status choose_by_costs(weft_comm *comm, const weft_coll_selection *k
 
 static weft_status choose(weft_comm_request *x, weft_comm *comm, const weft_span *span)
 {
-    const weft_coll_selection kind = {.op = x->spec.op,
-                                      .span = *span,
-                                      .bytes = x->spec.bytes,
-                                      .is_16bit = x->spec.sum_dtype != x->spec.dtype};
+    weft_coll_selection kind = {.op = x->spec.op,
+                                .span = *span,
+                                .bytes = x->spec.bytes,
+                                .is_16bit = x->spec.sum_dtype != x->spec.dtype};
     weft_algorithm algorithm;
     weft_status_code status = WEFT_OK;
-    if (!weft_coll_tuning_find(&comm->choice.tuning, x->spec.op, span, x->spec.bytes, kind.is_16bit,
-                               &algorithm)) {
+    const bool tuned = weft_coll_tuning_find(&comm->choice.tuning, x->spec.op, span, x->spec.bytes,
+                                             kind.is_16bit, &algorithm);
+    if (!tuned && x->like && comm->transport.plans) {
+        status = weft_coll_plans_choose(comm->transport.plans, &kind);
+        algorithm = kind.algorithm;
+    } else if (!tuned) {
         pthread_mutex_lock(&comm->mutex);
         status = choose_by_costs(comm, &kind, &algorithm);
         pthread_mutex_unlock(&comm->mutex);

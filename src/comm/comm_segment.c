@@ -10,6 +10,7 @@
 
 #include "comm/comm_internal.h"
 #include "comm/comm_request.h"
+#include "comm/simulated_collective.h"
 
 #include "base/log.h"
 
@@ -324,6 +325,7 @@ static void add_message(weft_comm *comm, weft_comm_request *x, weft_comm_segment
     *message = (weft_message){.peer = x->group->rank[m->peer],
                               .tag = x->run.tag | (segment->step & 1),
                               .receiving = m->kind != WEFT_COLL_STEP_SEND,
+                              .handle = {.number = m->peer},
                               .data = at,
                               .bytes = count * element,
                               .meta = x->buffers.device->meta};
@@ -338,6 +340,13 @@ static void add_message(weft_comm *comm, weft_comm_request *x, weft_comm_segment
     }
 }
 
+/* handle.number: member at the other end. */
+static weft_status hand_over(weft_comm *comm, const weft_comm_request *x, weft_message *m)
+{
+    return x->simulated.together ? weft_simulated_collective_post(x->simulated.together, x, m)
+                                 : comm->transport.post(comm->transport.self, m);
+}
+
 static weft_status post(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment,
                         weft_message *m)
 {
@@ -348,11 +357,11 @@ static weft_status post(weft_comm *comm, weft_comm_request *x, weft_comm_segment
         m->apart = comm->transport.links && x->spec.op == WEFT_COMM_SEND;
         m->from = m->left = m->there =
             segment->time > x->simulated.port ? segment->time : x->simulated.port;
-        const weft_status_code status = comm->transport.post(comm->transport.self, m);
+        const weft_status_code status = hand_over(comm, x, m);
         x->simulated.port = m->left;
         return status;
     }
-    return comm->transport.post(comm->transport.self, m);
+    return hand_over(comm, x, m);
 }
 
 static weft_status begin_round(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment)

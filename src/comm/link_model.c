@@ -13,6 +13,7 @@
  * (simulated_links.c). */
 #include "comm/link_model.h"
 
+#include "comm/coll_plans.h"
 #include "comm/comm_internal.h"
 #include "comm/crew.h"
 
@@ -33,6 +34,7 @@ typedef struct book {
     weft_link_model model;
     weft_simulated_links *links; /* links that ranks share; NULL: none */
     weft_crew *crew;             /* links that ranks share; NULL: none */
+    weft_coll_plans *plans;      /* simulated time */
     double *leaves, *arrives;    /* crew of simulated time */
 } book;
 
@@ -53,6 +55,7 @@ static void close_book(book *b)
     pthread_mutex_destroy(&b->mutex);
     weft_free(b->node);
     weft_crew_free(b->crew);
+    weft_coll_plans_free(b->plans);
     weft_simulated_links_free(b->links);
     weft_free(b->leaves);
     weft_free(b->arrives);
@@ -96,14 +99,21 @@ static double enter(coat *c, const weft_link_speed *link, const weft_message *m)
 
 /* The link was reserved by the caller (link_reserve), or the message belongs to a collective, whose
  * messages from one rank are sent one at a time. */
-static weft_status clocked_post(void *self, weft_message *m)
+static void clocked_time(void *self, weft_message *m)
 {
-    coat *c = self;
+    const coat *c = self;
     const weft_link_speed *link = link_to(c, m->peer);
-    if (link && !m->receiving && m->timed && !m->apart) {
+    if (link) {
         m->left = m->from + (double)m->bytes / link->bytes_per_second;
         m->there = m->left + link->latency;
     }
+}
+
+static weft_status clocked_post(void *self, weft_message *m)
+{
+    coat *c = self;
+    if (!m->receiving && m->timed && !m->apart)
+        clocked_time(self, m);
     return c->below.post(c->below.self, m);
 }
 
@@ -216,7 +226,9 @@ static book *open_book(int ranks, int users, const weft_link_model *model)
     b->arrives = weft_calloc(books, sizeof *b->arrives);
     for (int r = 0; r < ranks && b->node; r++)
         b->node[r] = r / model->per_node;
-    if (b->node && b->leaves && b->arrives && (!model->clocked || (b->crew = weft_crew_create())) &&
+    if (b->node && b->leaves && b->arrives &&
+        (!model->clocked ||
+         ((b->crew = weft_crew_create()) && (b->plans = weft_coll_plans_create()))) &&
         (!model->cluster || (b->links = weft_simulated_links_create(ranks, model->cluster))))
         return b;
     b->users = 1;
@@ -269,6 +281,8 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
         transport[i].reserve = b->links ? NULL : link_reserve;
         transport[i].links = b->links;
         transport[i].crew = b->crew;
+        transport[i].time = clocked_time;
+        transport[i].plans = b->plans;
         transport[i].set_wakeup = coats[i]->below.set_wakeup;
     }
     for (int i = 0; i < count && coats && !whole; i++) {

@@ -16,6 +16,7 @@
 #include "comm/simulated_links.h"
 
 #include "comm/comm_internal.h"
+#include "comm/simulated_collective.h"
 
 #include "plan/cluster/cluster_path.h"
 #include "plan/simulate/link_sharing.h"
@@ -60,6 +61,10 @@ typedef struct meeting {
     int lagging;    /* members that have begun exactly `done` */
     /* [members + 1] first rank that waits for a member (last: for all); -1: none */
     int32_t *waiting;
+    /* [members] requests that are held, oldest first: a collective, and the requests after it */
+    weft_comm_request **held, **last_held;
+    weft_comm_request **together; /* [members] the first of each while they run */
+    int holding;                  /* members with held requests */
     struct meeting *next;
 } meeting;
 
@@ -319,8 +324,12 @@ static weft_status make_meeting(weft_simulated_links *t, uint64_t key, int membe
         *m = (meeting){.key = key, .members = members, .lagging = members};
         m->begun = weft_arena_calloc(t->arena, members, sizeof *m->begun);
         m->waiting = weft_arena_calloc(t->arena, members + 1, sizeof *m->waiting);
+        m->held = weft_arena_calloc(t->arena, 3 * (int64_t)members, sizeof *m->held);
+        m->last_held = m->held ? m->held + members : NULL;
+        m->together = m->held ? m->held + 2 * (int64_t)members : NULL;
     }
-    WEFT_TRY(WEFT_ALLOCATED(m && m->begun && m->waiting, "the messages of %d ranks", members));
+    WEFT_TRY(WEFT_ALLOCATED(m && m->begun && m->waiting && m->held, "the messages of %d ranks",
+                            members));
     for (int i = 0; i <= members; i++)
         m->waiting[i] = -1;
     for (int i = 0; i < members; i++)
@@ -390,11 +399,81 @@ static void forget_mail(weft_simulated_links *t, mail *m)
     weft_free(m);
 }
 
+/* ---- held collectives ------------------------------------------------------------------------ */
+
+/* In a ring shift or relay a rank waits for one other rank only, so neither is held for its own
+ * sake. */
+static bool needs_all(const weft_comm_request *x)
+{
+    return x->spec.op != WEFT_COMM_RING_SHIFT && x->spec.op != WEFT_COMM_RELAY;
+}
+
+/* Holds the request, unless it can start at once. */
+static bool hold(meeting *m, weft_comm_request *x)
+{
+    const int own = x->spec.own;
+    if (!m->held[own] && !needs_all(x))
+        return false;
+    x->run.next = NULL;
+    m->holding += !m->held[own];
+    *(m->held[own] ? &m->last_held[own]->run.next : &m->held[own]) = x;
+    m->last_held[own] = x;
+    return true;
+}
+
+static weft_comm_request *take_held(meeting *m, int own)
+{
+    weft_comm_request *x = m->held[own];
+    m->held[own] = x->run.next;
+    m->holding -= !m->held[own];
+    x->run.next = NULL;
+    return x;
+}
+
+static bool all_fit(const meeting *m)
+{
+    for (int i = 0; i < m->members; i++) {
+        const weft_comm_request *x = m->together[i];
+        if (!weft_simulated_collective_fits(x) || !weft_comm_request_is_next(x) ||
+            x->spec.op != m->together[0]->spec.op ||
+            x->simulated.number != m->together[0]->simulated.number)
+            return false;
+    }
+    return true;
+}
+
+/* Starts the first collective that all members hold, and the requests after it that need no other
+ * member. */
+static weft_status run_held(meeting *m)
+{
+    for (int i = 0; i < m->members; i++)
+        m->together[i] = take_held(m, i);
+    const bool fits = all_fit(m);
+    weft_status_code status = WEFT_OK;
+    if (fits)
+        status = weft_simulated_collective_run(m->together, m->members,
+                                               m->together[0]->comm->transport.plans);
+    for (int i = 0; i < m->members; i++)
+        if (fits)
+            weft_comm_request_end(m->together[i], status == WEFT_OK);
+        else
+            weft_comm_request_enqueue(m->together[i]);
+    for (int i = 0; i < m->members; i++)
+        while (m->held[i] && !needs_all(m->held[i]))
+            weft_comm_request_enqueue(take_held(m, i));
+    return status;
+}
+
 /* Records that a member began a collective. Members begin the collectives of a queue in order. */
-static weft_status note_there(weft_simulated_links *t, const weft_comm_request *x)
+static weft_status note_there(weft_simulated_links *t, weft_comm_request *x, bool *held)
 {
     meeting *m;
     WEFT_TRY(find_meeting(t, key_of(x), x->spec.ranks, &m));
+    if (held)
+        *held = hold(m, x);
+    weft_status_code status = WEFT_OK;
+    while (m->holding == m->members && status == WEFT_OK)
+        status = run_held(m);
     const int64_t before = m->begun[x->spec.own];
     m->begun[x->spec.own] = (int64_t)x->simulated.number + 1;
     release_waiting(t, m, x->spec.own);
@@ -408,7 +487,7 @@ static weft_status note_there(weft_simulated_links *t, const weft_comm_request *
             m->lagging += m->begun[i] <= least;
         release_waiting(t, m, m->members);
     }
-    return WEFT_OK;
+    return status;
 }
 
 /* ---- traffic --------------------------------------------------------------------------------- */
@@ -500,17 +579,40 @@ static void run_traffic(weft_simulated_links *t)
 
 /* ---- calls of the ranks ---------------------------------------------------------------------- */
 
-weft_status weft_simulated_links_begin(weft_simulated_links *t, int rank,
-                                       const weft_comm_request *x)
+weft_status weft_simulated_links_begin(weft_simulated_links *t, int rank, weft_comm_request *x,
+                                       bool *held)
 {
     weft_status_code status = WEFT_OK;
     pthread_mutex_lock(&t->mutex);
+    if (held)
+        *held = false;
     if (x->spec.op == WEFT_COMM_SEND)
         status = note_sent(t, rank, x);
     else if (x->spec.op != WEFT_COMM_RECV)
-        status = note_there(t, x);
+        status = note_there(t, x, t->broken ? NULL : held);
     pthread_mutex_unlock(&t->mutex);
     return status;
+}
+
+void weft_simulated_links_hand_over(weft_simulated_links *t, const weft_comm_request *x)
+{
+    meeting *m;
+    pthread_mutex_lock(&t->mutex);
+    if (find_meeting(t, key_of(x), x->spec.ranks, &m) == WEFT_OK)
+        while (m->held[x->spec.own])
+            weft_comm_request_enqueue(take_held(m, x->spec.own));
+    pthread_mutex_unlock(&t->mutex);
+}
+
+void weft_simulated_links_drop(weft_simulated_links *t, const weft_comm *comm)
+{
+    pthread_mutex_lock(&t->mutex);
+    for (int l = 0; l < t->ranks; l++)
+        for (meeting *m = t->meeting[l]; m; m = m->next)
+            for (int i = 0; i < m->members; i++)
+                while (m->held[i] && m->held[i]->comm == comm)
+                    weft_comm_request_end(take_held(m, i), false);
+    pthread_mutex_unlock(&t->mutex);
 }
 
 static mail *mail_of(const weft_simulated_links *t, int rank, const weft_comm_request *x)

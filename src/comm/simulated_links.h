@@ -10,9 +10,18 @@
 weft_simulated_links *
 weft_simulated_links_create(int ranks, const weft_cluster *cluster); /* NULL: out of memory */
 void weft_simulated_links_free(weft_simulated_links *links);         /* accepts NULL */
-/* begin: the rank starts the request. wait: the rank is about to wait for the request. */
-weft_status weft_simulated_links_begin(weft_simulated_links *links, int rank,
-                                       const weft_comm_request *x);
+/* begin: the rank starts the request. wait: the rank is about to wait for the request.
+ *
+ * `begin` holds a collective until all members have begun it. It then runs for all members
+ * (simulated_collective.h), or is put into the queues of their communicators. *held: the caller
+ * does not put it there. `held` NULL: only counted. */
+weft_status weft_simulated_links_begin(weft_simulated_links *links, int rank, weft_comm_request *x,
+                                       bool *held);
+/* Puts the held requests of the queue of `x` into the communicator's queue, where the deadline
+ * applies. */
+void weft_simulated_links_hand_over(weft_simulated_links *links, const weft_comm_request *x);
+/* Fails the held requests of a broken communicator. */
+void weft_simulated_links_drop(weft_simulated_links *links, const weft_comm *comm);
 void weft_simulated_links_wait(weft_simulated_links *links, int rank, const weft_comm_request *x);
 /* Called when the request is done in real time: waits until it is done in simulated time, and sets
  * the times of a send or receive. */

@@ -265,9 +265,11 @@ void weft_program_unbind(weft_program *p)
     if (p->binding.bound)
         p->device->close(p->binding.stream);
     p->binding.stream = NULL;
-    for (int axis = 0; axis < WEFT_MAX_AXES; axis++) {
-        p->device->close(p->binding.comm_stream[axis]);
-        p->binding.comm_stream[axis] = NULL;
+    for (int i = 0; i < WEFT_MAX_AXES * WEFT_CHANNEL_COUNT; i++) {
+        weft_device_stream **stream =
+            &p->binding.comm_stream[i / WEFT_CHANNEL_COUNT][i % WEFT_CHANNEL_COUNT];
+        p->device->close(*stream);
+        *stream = NULL;
     }
     p->binding.bound = p->binding.compared = false;
     p->binding.base = NULL;
@@ -464,9 +466,10 @@ static void bind_request(weft_program *p, const instruction *code)
     char *scratch = p->binding.arena +
                     p->compiled->areas.scratch_at[attr->axis][p->compiled->channel[code->node]];
     const bool coalesced = p->compiled->joined[code->node] >= 0;
+    const int stream = p->like ? p->compiled->channel[code->node] : 0;
     int piece = 0;
     weft_comm_request_set_device(weft_program_exchange(p, code), p->device,
-                                 p->binding.comm_stream[attr->axis]);
+                                 p->binding.comm_stream[attr->axis][stream]);
     if (coalesced)
         weft_comm_request_bind_bundle(weft_program_exchange(p, code), scratch);
     for (int32_t n = code->node; n >= 0; n = p->compiled->joined[n]) {
@@ -675,7 +678,8 @@ static weft_status bind_one(weft_program *p, weft_store *store, weft_group *grou
     WEFT_TRY(p->device->open(p->backend, &p->binding.stream));
     p->binding.bound = true;
     for (int axis = 0; axis < p->compiled->mesh.axis_count; axis++)
-        WEFT_TRY(p->device->open(p->backend, &p->binding.comm_stream[axis]));
+        for (int c = 0; c < (p->like ? WEFT_CHANNEL_COUNT : 1); c++)
+            WEFT_TRY(p->device->open(p->backend, &p->binding.comm_stream[axis][c]));
     p->binding.memory = p->device->alloc(p->compiled->areas.memory_bytes);
     if (!p->binding.memory) {
         char text[32];

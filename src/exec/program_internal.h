@@ -39,8 +39,9 @@ typedef struct weft_binding {
     char *arena;                /* = shared->data */
     char *memory;               /* owned by this program alone */
     weft_device_stream *stream; /* kernels */
-    /* Copies and additions of requests by axis, concurrent with the kernels */
-    weft_device_stream *comm_stream[WEFT_MAX_AXES];
+    /* Copies and additions of requests by axis, concurrent with the kernels. Twins also have one
+     * by channel, because several threads run their requests */
+    weft_device_stream *comm_stream[WEFT_MAX_AXES][WEFT_CHANNEL_COUNT];
 
     weft_tensor *slot; /* states outside the store */
     int slot_count;

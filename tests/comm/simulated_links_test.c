@@ -71,7 +71,7 @@ static weft_comm_request start(job *j, int peer, uint32_t number, double when, i
     weft_comm_request x = single(j, WEFT_COMM_SEND, peer, number);
     x.simulated.asked = j->clock = when;
     x.spec.bytes = bytes;
-    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
+    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x, NULL), WEFT_OK);
     return x;
 }
 
@@ -85,7 +85,7 @@ static double finish(job *j, weft_comm_request *x)
 static void *receive(job *j, int peer)
 {
     weft_comm_request x = single(j, WEFT_COMM_RECV, peer, 0);
-    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
+    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x, NULL), WEFT_OK);
     j->got = finish(j, &x);
     weft_simulated_links_leave(j->turns, j->rank);
     return NULL;
@@ -186,7 +186,7 @@ static void *meets_then_sends(void *self)
 {
     job *j = self;
     weft_comm_request x = meeting_of(j);
-    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
+    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x, NULL), WEFT_OK);
     weft_simulated_links_wait(j->turns, j->rank, &x);
     atomic_store(&waited, true);
     while (!atomic_load(&met)) /* the message arrives, but the rank has not seen it yet */
@@ -207,7 +207,7 @@ static void *meets_late_then_receives(void *self)
     weft_comm_request x = meeting_of(j);
     while (!atomic_load(&waited) && !others_sleep())
         sched_yield();
-    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
+    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x, NULL), WEFT_OK);
     atomic_store(&met, true);
     finish(j, &x);
     return receive(self, 0);
