@@ -106,7 +106,7 @@ static weft_status find_schedule(weft_coll_plans *p, const weft_comm_request *x,
     return WEFT_OK;
 }
 
-/* Blocks of a single chunk follow from those of the other tensor, unless both have one chunk. */
+/* A tensor of one chunk follows from the other tensor, unless both have one chunk. */
 static key plan_key(const weft_comm_request *x)
 {
     const weft_comm_spec *s = &x->spec;

@@ -556,9 +556,9 @@ void weft_comm_request_end(weft_comm_request *x, bool done)
     x->run.finished = weft_now();
     const bool awaited = x->run.awaited;
     atomic_store(&x->run.state, done ? WEFT_COMM_REQUEST_DONE : WEFT_COMM_REQUEST_FAILED);
-    if (awaited)
-        pthread_cond_broadcast(&comm->finished);
     pthread_mutex_unlock(&comm->mutex);
+    if (awaited) /* after the mutex is free, so that the owner does not wait again for the mutex */
+        pthread_cond_broadcast(&comm->finished);
 }
 
 bool weft_comm_request_is_next(const weft_comm_request *x)

@@ -41,8 +41,8 @@ typedef struct weft_comm_segment {
     double time; /* simulated time up to which it has progressed */
 } weft_comm_segment;
 
-/* Collective plan: one algorithm with its schedule and its scratch layout. A function of the
- * request kind and of the member, which simulated ranks share (coll_plans.h). */
+/* Collective plan: one algorithm with its schedule and its scratch layout. It depends on the kind
+ * of request and the member only, so simulated ranks share plans (coll_plans.h). */
 typedef struct weft_coll_plan {
     weft_algorithm algorithm;
     weft_span span;

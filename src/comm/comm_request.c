@@ -33,7 +33,7 @@ static weft_block whole(const weft_shape *s)
     return flat(0, span(s, 0, s->rank));
 }
 
-/* Returns the parts along `dim` of a tensor of shape `s`, which has all of `dim`. */
+/* Returns the parts along `dim` of a tensor of shape `s`, whose `dim` has its complete length. */
 static weft_blocks parts_of(const weft_shape *s, int dim)
 {
     return (weft_blocks){.at = -1,
@@ -246,7 +246,7 @@ weft_status weft_comm_request_plan(weft_comm_request *x)
 }
 
 /* Only the hierarchical algorithm depends on the nodes. Requests of equal ranks are planned when
- * they run, because most share another plan (coll_plans.h). */
+ * they run, because most requests share the plan of another (coll_plans.h). */
 static weft_status take_algorithm(weft_comm_request *x, const weft_span *span,
                                   weft_algorithm algorithm)
 {

@@ -28,8 +28,8 @@ weft_status weft_comm_request_create_recv(int ranks, int own, int peer, int64_t 
 weft_status weft_comm_request_create_broadcast(int ranks, int own, int root, int64_t count,
                                                weft_dtype dtype, const char *what,
                                                weft_comm_request **request);
-/* Creates the request of member `own` like the request of an equal rank, whose parts have the same
- * sizes. For devices without memory. `like` is borrowed. The request is planned when it runs. */
+/* Creates the request of member `own` from the request of an equal rank, whose parts are as large.
+ * For devices without memory. `like` is borrowed. The request is planned when it runs. */
 weft_status weft_comm_request_create_like(const weft_comm_request *like, int own,
                                           weft_comm_request **request);
 /* Replaces WEFT_COMM_SEGMENT and WEFT_COMM_SCRATCH by `bytes`. Call it on all ranks, before the

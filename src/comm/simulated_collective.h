@@ -1,8 +1,8 @@
 /* Runs a collective of simulated ranks for all members at once.
  *
- * The members' segments go through the rounds of their schedules as in a run of one rank
- * (comm_segment.c), so times, messages and bytes are the same. Their messages do not pass the
- * transport: the calling thread hands each to the member that receives it, and no thread sleeps.
+ * Segments go through the rounds of their schedules as in a run of one rank (comm_segment.c), so
+ * times, messages and bytes are the same. Messages do not pass the transport. The calling thread
+ * hands each to its receiver, and no thread sleeps.
  *
  *     member 0   round 0 | waits for 1 |                     round 1 ...
  *     member 1                         | round 0, round 1 | ...            one thread */
@@ -14,8 +14,8 @@
 
 typedef struct weft_simulated_collective weft_simulated_collective;
 
-/* Returns true if the request can run this way: created like that of an equal rank, on a device
- * with a clock. */
+/* Returns true if the request can run this way: created from the request of an equal rank
+ * (weft_comm_request_create_like), on a device with a clock. */
 bool weft_simulated_collective_fits(const weft_comm_request *x);
 /* Runs x[i], the request of member i, for all `members`. The owners of the requests wait or do not
  * use them, and no earlier request of their queues is in flight. */

@@ -401,8 +401,7 @@ static void forget_mail(weft_simulated_links *t, mail *m)
 
 /* ---- held collectives ------------------------------------------------------------------------ */
 
-/* In a ring shift or relay a rank waits for one other rank only, so neither is held for its own
- * sake. */
+/* Ring shifts and relays wait for one other rank only. They are held after a collective only. */
 static bool needs_all(const weft_comm_request *x)
 {
     return x->spec.op != WEFT_COMM_RING_SHIFT && x->spec.op != WEFT_COMM_RELAY;
@@ -442,9 +441,32 @@ static bool all_fit(const meeting *m)
     return true;
 }
 
+/* Collectives that have run. They end when the mutex is free, because their owners need it next. */
+typedef struct ended {
+    weft_comm_request **item;
+    int64_t count, capacity;
+    bool done; /* false: they have failed */
+} ended;
+
+static void end_later(ended *e, weft_comm_request *x)
+{
+    if (weft_grow((void **)&e->item, e->count, &e->capacity, sizeof(weft_comm_request *)) ==
+        WEFT_OK)
+        e->item[e->count++] = x;
+    else
+        weft_comm_request_end(x, e->done);
+}
+
+static void end_all(ended *e)
+{
+    for (int64_t i = 0; i < e->count; i++)
+        weft_comm_request_end(e->item[i], e->done);
+    weft_free(e->item);
+}
+
 /* Starts the first collective that all members hold, and the requests after it that need no other
  * member. */
-static weft_status run_held(meeting *m)
+static weft_status run_held(meeting *m, ended *e)
 {
     for (int i = 0; i < m->members; i++)
         m->together[i] = take_held(m, i);
@@ -453,9 +475,10 @@ static weft_status run_held(meeting *m)
     if (fits)
         status = weft_simulated_collective_run(m->together, m->members,
                                                m->together[0]->comm->transport.plans);
+    e->done = status == WEFT_OK;
     for (int i = 0; i < m->members; i++)
         if (fits)
-            weft_comm_request_end(m->together[i], status == WEFT_OK);
+            end_later(e, m->together[i]);
         else
             weft_comm_request_enqueue(m->together[i]);
     for (int i = 0; i < m->members; i++)
@@ -465,7 +488,7 @@ static weft_status run_held(meeting *m)
 }
 
 /* Records that a member began a collective. Members begin the collectives of a queue in order. */
-static weft_status note_there(weft_simulated_links *t, weft_comm_request *x, bool *held)
+static weft_status note_there(weft_simulated_links *t, weft_comm_request *x, bool *held, ended *e)
 {
     meeting *m;
     WEFT_TRY(find_meeting(t, key_of(x), x->spec.ranks, &m));
@@ -473,7 +496,7 @@ static weft_status note_there(weft_simulated_links *t, weft_comm_request *x, boo
         *held = hold(m, x);
     weft_status_code status = WEFT_OK;
     while (m->holding == m->members && status == WEFT_OK)
-        status = run_held(m);
+        status = run_held(m, e);
     const int64_t before = m->begun[x->spec.own];
     m->begun[x->spec.own] = (int64_t)x->simulated.number + 1;
     release_waiting(t, m, x->spec.own);
@@ -583,14 +606,16 @@ weft_status weft_simulated_links_begin(weft_simulated_links *t, int rank, weft_c
                                        bool *held)
 {
     weft_status_code status = WEFT_OK;
+    ended e = {0};
     pthread_mutex_lock(&t->mutex);
     if (held)
         *held = false;
     if (x->spec.op == WEFT_COMM_SEND)
         status = note_sent(t, rank, x);
     else if (x->spec.op != WEFT_COMM_RECV)
-        status = note_there(t, x, t->broken ? NULL : held);
+        status = note_there(t, x, t->broken ? NULL : held, &e);
     pthread_mutex_unlock(&t->mutex);
+    end_all(&e);
     return status;
 }
 
