@@ -3,6 +3,7 @@
 # names it, and the other files of the folder become clips.
 set -e
 . "$SRC/tests/check.sh"
+curate() { "$WEFT" curate --set stall_seconds=86400 "$@"; } # no worker counts as hung on a busy machine
 fail_run() { fail_with log "$*"; }
 encode() { ffmpeg -v error -nostdin -y "$@"; }
 mkdir raw large
@@ -23,7 +24,7 @@ for value in (0x7fffffff, 0x0fffffff):
 craft('size-of-the-picture', b'avc1', 24, 0x7fff7fff)
 PY
 a_crafted_file_affects_itself_only() {
-    $WEFT curate --in raw --out out --set duplicates.on=false >log 2>&1 || fail_run "a crafted file ends the run"
+    curate --in raw --out out --set duplicates.on=false >log 2>&1 || fail_run "a crafted file ends the run"
     python3 -S - <<'PY'
 import json, os
 clips = [json.loads(x) for x in open('out/manifest.jsonl')]
@@ -43,7 +44,7 @@ encode -f lavfi -i color=size=8192x8192:rate=24 -frames:v 6 -c:v libx264 -preset
 cp raw/good.mp4 large
 the_limit_of_a_worker_holds() { # LIMIT
     local limit=$1
-    $WEFT curate --in large --out "out.$limit" --set worker_memory=$limit --set video.min_seconds=0.1 >log 2>&1 || fail_run "the limit ends the run"
+    curate --in large --out "out.$limit" --set worker_memory=$limit --set video.min_seconds=0.1 >log 2>&1 || fail_run "the limit ends the run"
     grep -q '"source":"large.mp4","operator":"memory"' "out.$limit/rejects.jsonl" || { cat "out.$limit/rejects.jsonl"; fail_run "large.mp4 is not rejected with $limit"; }
     grep -q '"source_video":"good.mp4"' "out.$limit/manifest.jsonl" || fail_run "good.mp4 has no clip with $limit"
 }
@@ -51,13 +52,13 @@ for limit in 60MiB 200MiB 300MiB; do check "the_limit_of_a_worker_holds_$limit" 
 # With more memory, the next run in the same folder processes the video again.
 more_memory_is_tried_again() {
     needs the_limit_of_a_worker_holds_300MiB
-    $WEFT curate --in large --out out.300MiB --set video.min_seconds=0.1 >log 2>&1 || fail_run "the second run"
+    curate --in large --out out.300MiB --set video.min_seconds=0.1 >log 2>&1 || fail_run "the second run"
     grep -q '"source":"large.mp4","frame_span":\[0,5\]' out.300MiB/rejects.jsonl || { cat out.300MiB/rejects.jsonl; fail_run "large.mp4 was not processed again"; }
 }
 check more_memory_is_tried_again
 # An encoder without memory affects its clip only.
 an_encoder_without_memory_affects_its_clip_only() {
-    $WEFT curate --in large --out out.20MiB --set worker_memory=20MiB >log 2>&1 || fail_run "the encoder ends the run"
+    curate --in large --out out.20MiB --set worker_memory=20MiB >log 2>&1 || fail_run "the encoder ends the run"
     grep -q '"source":"good.mp4","operator":"memory"' out.20MiB/rejects.jsonl || { cat out.20MiB/rejects.jsonl; fail_run "good.mp4 is not rejected with 20MiB"; }
 }
 check an_encoder_without_memory_affects_its_clip_only
