@@ -7,6 +7,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 steps=${1-40}
 . "$here/runs.sh"
+export WEFT_LOG_FORMAT=json PYTHONPATH=$here
 run=(
     "1|DiT, 6 layers of 192, 8 x 17x64x64|dit $steps 6 6 768 8 64|"
     "1|VAE, width 12, 2 x 9x64x64|vae $steps 12 2 64|"
@@ -17,19 +18,21 @@ run=(
 )
 cat >line.py <<'P'
 import json, re, statistics, sys
+from log_messages import last
 out, what, ranks, layout = sys.argv[1:5]
 plan = json.load(open("layout.json"))
 c = [c for c in plan["candidates"] if c["layout"] == (layout or "1 rank") or (not layout and ranks == "1")][0]
 took = [json.loads(l)["step_seconds"] for l in open(out + "/metrics.jsonl")][5:]
-log = open("train.log").read()
-had = re.search(r"stage 0.*, program (.*?), weights and optimizer (.*?)(?: per rank)?$", log, re.M).groups()
+had = last(open("train.log").read(), "stage-report", "stage", "weight_bytes")
+had = had["value"], had["weight_bytes"]
 said = re.search(r"weights and optimizer ([^(]*) \(.*stage 0 (.*) and batches", c["memory"]).groups()
 def ms(s): return "%.1f" % (1e3 * s)
 mib = lambda text: "%.2f" % (float(text.split()[0]) * {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}[text.split()[1]])
+had = tuple("%.2f" % (value / (1 << 20)) for value in had)
 print("| %s | %s | %s | %s | %+.1f | %s | %s | %s | %s | %s | %s | %s |" % (
     what, layout or "1 rank", ms(c["seconds"]), ms(statistics.median(took)), 100 * (c["seconds"] / statistics.median(took) - 1),
     ms(c["compute"]), ms(c["exchange"]), ms(c["optimizer"]), ms(c["pauses"]),
-    mib(said[1]), mib(said[0]), "the same" if (said[1], said[0]) == had else "%s + %s" % had))
+    mib(said[1]), mib(said[0]), "the same" if (mib(said[1]), mib(said[0])) == had else "%s + %s" % had))
 P
 echo "| run | layout | predicted ms | measured ms | deviation % | compute ms | exchange ms | optimizer ms | pauses ms | programs MiB | weights MiB | reserved |"
 echo "|---|---|---|---|---|---|---|---|---|---|---|---|"

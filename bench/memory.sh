@@ -1,11 +1,14 @@
 #!/bin/bash
 # bench/memory.sh WEFT: a 12-layer DiT under limits from its full memory down to the lowest possible one.
 # Prints expected and measured peak and step. A step is the mean over the fastest quarter, without the
-# first, which is cold.
-exec python3 - "$(realpath "$1")" <<'PY'
-import glob, json, os, re, resource, shutil, subprocess, sys, tempfile
+# first, which is cold. STEPS (17) and ROWS (10): steps of a run and limits, fewer to try the script.
+export WEFT_LOG_FORMAT=json
+PYTHONPATH=$(cd "$(dirname "$0")" && pwd) exec python3 - "$(realpath "$1")" <<'PY'
+import glob, json, os, shutil, subprocess, sys, tempfile
 
-WEFT, STEPS, ROWS = sys.argv[1], 17, 10
+from log_messages import last
+
+WEFT, STEPS, ROWS = sys.argv[1], int(os.environ.get("STEPS", 17)), int(os.environ.get("ROWS", 10))
 os.chdir(tempfile.mkdtemp(prefix="weft-memory-"))
 MODEL = "{num_layers: 12, num_attention_heads: 4, attention_head_dim: 32, ffn_dim: 512, freq_dim: 32}"
 CONFIG = f"""
@@ -35,11 +38,6 @@ def run(*command, fails=False):
     return log, usage.ru_maxrss / 1024
 
 
-def mib(pattern, log):
-    match = re.search(pattern.replace("BYTES", r"([\d.]+) ([KMG]iB)"), log)
-    return float(match[1]) * {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}[match[2]] if match else None
-
-
 run(WEFT, "synth", "--out", "raw", "--shots", "24", "--single-share", "1", "--held-out-clips", "0", "--min-frames", "12",
     "--max-frames", "14")
 os.makedirs("cur/clips")
@@ -56,9 +54,10 @@ run(WEFT, "train", "vae.yaml")
 run(WEFT, "profile", "run.yaml", "--seconds", "4", "--out", "profile.json")
 own = ["--set", "memory.profile=profile.json", "--set", "memory.offload=auto"]
 log, _ = run(WEFT, "train", "run.yaml", "--set", "out=runs/least", *own, "--set", "memory.limit=1MiB", fails=True)
-least = mib(r"(?:is|are) less than the BYTES", log)
+MIB = 1 << 20
+least = last(log, "memory-limit", "value")["value"] / MIB
 log, _ = run(WEFT, "train", "run.yaml")
-most = mib(r"at most BYTES", log)
+most = last(log, "memory-report", "weight_bytes")["value"] / MIB
 rows, expected = [], None
 print("| limit % | limit MiB | kept MiB | recomputed MiB | offloaded MiB | hidden % | expected peak MiB | peak MiB | expected step ms | step ms | "
       "longer % | deviation % |")
@@ -72,13 +71,14 @@ for row in range(ROWS + 1):
     quick = seconds[:(len(seconds) + 3) // 4]
     step = sum(quick) / len(quick)
     plain = plain or step
-    share = re.search(r"a step of ([\d.]+) (m?s) is expected to take ([\d.]+) % longer", log)
-    expected = float(share[1]) * (1 if share[2] == "ms" else 1000) if share else expected
-    hidden = re.search(r"([\d.]+) % of it hidden", log)
-    show = lambda x: f"{x:.1f}" if x else "-"
-    rows.append((float(share[3]) if share else 0, f"| {100 - 100 * row // ROWS} | {limit:.1f} | {show(mib(r'keeps BYTES of', log))} "
-          f"| {show(mib(r'(?:makes|recomputes) BYTES', log))} | {show(mib(r'(?:moves|offloads) BYTES', log))} | {hidden[1] if hidden else '-'} "
-          f"| {mib(r'at most BYTES', log):.1f} | {peak:.1f} | ", step))
+    plan = last(log, "memory-report", "kept_bytes") or {}
+    copies = last(log, "stage-report", "offloaded_bytes", "hidden_share")
+    expected = 1e3 * plan["step_seconds"] if plan else expected
+    longer = 100 * plan["added_seconds"] / plan["step_seconds"] if plan else 0
+    kept, recomputed, offloaded = (f"{plan[key] / MIB:.1f}" if plan.get(key) else "-" for key in ("kept_bytes", "recomputed_bytes", "offloaded_bytes"))
+    hidden = f"{100 * copies['hidden_share']:.0f}" if copies else "-"
+    predicted = last(log, "memory-report", "weight_bytes")["value"] / MIB
+    rows.append((longer, f"| {100 - 100 * row // ROWS} | {limit:.1f} | {kept} | {recomputed} | {offloaded} | {hidden} | {predicted:.1f} | {peak:.1f} | ", step))
 for more, text, step in rows:
     told = expected * (1 + more / 100)
     print(f"{text}{told:.0f} | {step * 1e3:.0f} | {100 * (step / plain - 1):+.1f} | {100 * (told / step / 1e3 - 1):+.1f} |")

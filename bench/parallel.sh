@@ -7,6 +7,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 steps=${STEPS-14}
 . "$here/runs.sh"
+export WEFT_LOG_FORMAT=json PYTHONPATH=$here
 { echo "out: run"; dit $steps 10 8 1024 8 128; } >run.yaml
 step_of() { # RANKS SETTINGS...: median seconds of a step, without the first three
     local n=$1 options=()
@@ -48,12 +49,10 @@ echo "|---|---|---|---|---|"
 while IFS='|' read -r name settings; do
     two=$(WEFT_LINK="1 Gbit/s, 100 us" step_of 2 $settings)
     python3 - "$name" "$two" <<'P'
-import re, sys
-log = open("last.log").read()
-sent = re.search(r"^stage 0: this rank sent ([\d.]+) (\w+)", log, re.M)
-spent = re.search(r"of the ([\d.]+) s .* took ([\d.]+) %", log)
-mib = float(sent[1]) * {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}[sent[2]]
-print(f"| {sys.argv[1]} | {float(sys.argv[2]):.3f} | {mib:.0f} | {spent[1]} | {spent[2]} |")
+import sys
+from log_messages import last
+sent = last(open("last.log").read(), "stage-report", "sent_bytes", "hidden_share")
+print(f"| {sys.argv[1]} | {float(sys.argv[2]):.3f} | {sent['sent_bytes'] / (1 << 20):.0f} | {sent['seconds']:.3g} | {100 * sent['hidden_share']:.0f} |")
 P
 done <<'L'
 dp|parallel.dp=2
