@@ -49,12 +49,13 @@ static weft_price *find_or_add(weft_prices *p, const json_t *request)
     return found;
 }
 
-/* Whether the refusal follows from the request and the files of the model. */
+/* Whether the refusal follows from the request, the files of the model and the memory limit. */
 static bool is_lasting(const weft_price *price)
 {
     const int status = weft_message_status(weft_message_find(price->code));
-    return status == WEFT_E_ARG || status == WEFT_E_UNSUPPORTED || status == WEFT_E_CONFIG ||
-           status == WEFT_E_NOT_FOUND || status == WEFT_E_FORMAT;
+    return weft_message_find(price->code) == WEFT_MSG_MEMORY_NEEDED || status == WEFT_E_ARG ||
+           status == WEFT_E_UNSUPPORTED || status == WEFT_E_CONFIG || status == WEFT_E_NOT_FOUND ||
+           status == WEFT_E_FORMAT;
 }
 
 weft_price *weft_prices_ask(weft_prices *p, const json_t *request, uint64_t stamp, bool *asks)

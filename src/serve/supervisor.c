@@ -68,6 +68,20 @@ static void add_f64(arguments *a, const char *option, const json_t *request, con
     add(a, option, text);
 }
 
+/* The limit of a worker, or all memory of the machine: a video that never fits is refused before
+ * its job exists, and the price has the tiles of the limit. */
+static void add_memory(arguments *a, const weft_server *s)
+{
+    const char *given = s->options->memory;
+    char *text = a->number[a->numbers++];
+    if (given && strcmp(given, "auto") != 0)
+        snprintf(text, NUMBER, "%s", given);
+    else
+        snprintf(text, NUMBER, "%" PRId64,
+                 (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE));
+    add(a, "--memory-limit", text);
+}
+
 static void add_estimate(arguments *a, const weft_server *s, const weft_served_model *m,
                          const json_t *request)
 {
@@ -78,6 +92,7 @@ static void add_estimate(arguments *a, const weft_server *s, const weft_served_m
     add_i64(a, "--width", request, "width");
     add_i64(a, "--steps", request, "steps");
     add_f64(a, "--guidance-scale", request, "guidance_scale");
+    add_memory(a, s);
     if (s->cluster)
         add(a, "--on", s->cluster);
     const char *image = json_string_value(json_object_get(request, "image"));

@@ -92,6 +92,14 @@ def a_locked_worker_stops_no_request():
     s.stop()
 
 
+def a_video_that_never_fits_is_refused():
+    s = Server("state", "--memory-limit", "100MiB")
+    s.error(400, "memory-needed", "POST", "/v1/jobs", dict(VIDEO, size="832x480", frames=81))
+    assert s.call("GET", "/v1/jobs")["data"] == [] and s.workers() == []
+    assert s.call("POST", "/v1/jobs/price", VIDEO)["bytes"] < 100 << 20
+    s.stop()
+
+
 def a_request_id_has_one_job():
     s = Server()
     first = s.call("POST", "/v1/jobs", dict(VIDEO, request_id="r-1"))
