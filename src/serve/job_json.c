@@ -89,13 +89,14 @@ static json_t *progress_json(const weft_server *s, const weft_queue_job *job)
     if (!is_running(s, job))
         return json_null();
     const int64_t steps = p->total > 0 ? p->total - 1 : 0;
-    return json_pack("{s:s, s:I, s:I, s:o}", "phase",
+    return json_pack("{s:s, s:I, s:I, s:o, s:o}", "phase",
                      p->total == 0      ? "starting"
                      : p->done >= steps ? "decoding"
                                         : "denoising",
                      "step", (json_int_t)(p->done < steps ? p->done : steps), "steps",
                      (json_int_t)steps, "seconds_left",
-                     p->seconds_left >= 0 ? json_real(p->seconds_left) : json_null());
+                     p->seconds_left >= 0 ? json_real(p->seconds_left) : json_null(), "preview",
+                     p->preview ? json_integer(p->preview) : json_null());
 }
 
 static void add_forecast(json_t *json, const weft_queue_job *job, const weft_queue_view *queue)

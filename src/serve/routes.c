@@ -111,6 +111,8 @@ static weft_serve_reply jobs_route(weft_serve_request *r)
                                               : no_method("GET, HEAD, PATCH, DELETE");
     if (is(r, 3, "events"))
         return gets(r) ? events_route(r, id) : no_method("GET, HEAD");
+    if (is(r, 3, "preview"))
+        return gets(r) ? weft_videos_preview(r, id) : no_method("GET, HEAD");
     if (is(r, 3, "move"))
         return posts(r) ? weft_jobs_move(r, id) : no_method("POST");
     if (is(r, 3, "duplicate"))

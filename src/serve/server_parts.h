@@ -20,6 +20,7 @@ typedef struct weft_webhook_sender weft_webhook_sender;
 typedef struct weft_worker_progress {
     int64_t done, total; /* steps and videos; total 0: unknown */
     double seconds_left; /* negative: unknown */
+    int64_t preview;     /* time of the preview's file in ms; 0: none */
 } weft_worker_progress;
 
 typedef struct weft_server {
@@ -54,6 +55,9 @@ typedef struct weft_server {
     int64_t responses[6];          /* by the first digit of the status */
     int64_t workers, crashes, estimates;
 } weft_server;
+
+/* File of a job's last preview, in its folder. */
+#define WEFT_JOB_PREVIEW "video.preview.png"
 
 /* Seconds since 1970. */
 double weft_server_time(void);

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,6 +118,8 @@ static void add_generate(arguments *a, const weft_server *s, const weft_served_m
         add_f64(a, "--fps", request, "fps");
     if (image && *image)
         add(a, "--image", image);
+    if (json_integer_value(json_object_get(request, "preview")) > 0)
+        add_i64(a, "--preview-interval", request, "preview");
     if (s->options->memory)
         add(a, "--memory-limit", s->options->memory);
 }
@@ -254,6 +257,18 @@ static weft_status claim(supervisor *v)
     return status;
 }
 
+/* The time of the running job's preview in ms; 0: none. */
+static int64_t preview_time(const weft_server *s)
+{
+    char *folder = weft_server_job_folder(s, s->running),
+         *path = folder ? weft_path_join(folder, WEFT_JOB_PREVIEW) : NULL;
+    struct stat facts;
+    const bool found = path && stat(path, &facts) == 0;
+    weft_free(folder);
+    weft_free(path);
+    return found ? (int64_t)facts.st_mtim.tv_sec * 1000 + facts.st_mtim.tv_nsec / 1000000 : 0;
+}
+
 /* Reads complete lines of progress that the worker has written. */
 static void read_progress(supervisor *v)
 {
@@ -270,15 +285,17 @@ static void read_progress(supervisor *v)
         const char *level = json_string_value(json_object_get(json, "level"));
         const json_t *left = json_object_get(json, "seconds_left");
         if (level && !strcmp(level, "progress")) {
-            s->progress =
-                (weft_worker_progress){json_integer_value(json_object_get(json, "done")),
-                                       json_integer_value(json_object_get(json, "total")),
-                                       json_is_number(left) ? json_number_value(left) : -1};
+            s->progress = (weft_worker_progress){
+                json_integer_value(json_object_get(json, "done")),
+                json_integer_value(json_object_get(json, "total")),
+                json_is_number(left) ? json_number_value(left) : -1, s->progress.preview};
             changed = true;
         }
         json_decref(json);
     }
     s->progress_version += changed;
+    if (changed)
+        s->progress.preview = preview_time(s);
     if (changed)
         weft_event_streams_changed(s, s->running);
 }

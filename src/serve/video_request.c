@@ -12,29 +12,14 @@
 
 enum { SIDE = 16384 };
 
-static const char *const known[] = {"model",
-                                    "prompt",
-                                    "negative_prompt",
-                                    "size",
-                                    "seconds",
-                                    "frames",
-                                    "num_frames",
-                                    "height",
-                                    "width",
-                                    "fps",
-                                    "steps",
-                                    "num_inference_steps",
-                                    "seed",
-                                    "guidance_scale",
-                                    "sampler",
-                                    "input_reference",
-                                    "request_id",
-                                    "priority",
-                                    "deadline",
-                                    "webhook",
-                                    "user",
-                                    "metadata",
-                                    "n"};
+static const char *const known[] = {"model",      "prompt",          "negative_prompt",
+                                    "size",       "seconds",         "frames",
+                                    "num_frames", "height",          "width",
+                                    "fps",        "steps",           "num_inference_steps",
+                                    "seed",       "guidance_scale",  "sampler",
+                                    "preview",    "input_reference", "request_id",
+                                    "priority",   "deadline",        "webhook",
+                                    "user",       "metadata",        "n"};
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
@@ -168,7 +153,7 @@ static weft_status read_video_size(const json_t *fields, const weft_served_model
 
 typedef struct video_values {
     const char *prompt, *negative, *sampler, *image;
-    int64_t size[3], steps, seed;
+    int64_t size[3], steps, seed, preview;
     double guidance, fps;
 } video_values;
 
@@ -197,6 +182,9 @@ static weft_status read_values(const json_t *fields, const weft_served_model *m,
     WEFT_TRY(read_sampler(fields, &v->sampler));
     WEFT_TRY(weft_request_number(fields, "fps", 0.01, 1000, &v->fps));
     WEFT_TRY(weft_request_either(fields, steps, 1, 10000, &v->steps));
+    WEFT_TRY(weft_request_whole(fields, "preview", 0, v->steps, &v->preview));
+    if (v->preview > v->steps) /* of a job to vary */
+        v->preview = v->steps;
     WEFT_TRY(weft_request_whole(fields, "seed", 0, WEFT_REQUEST_SEED, &v->seed));
     WEFT_TRY(weft_request_number(fields, "guidance_scale", 0, 100, &v->guidance));
     WEFT_TRY(read_video_size(fields, m, v->fps > 0 ? v->fps : m->fps, v->size));
@@ -228,12 +216,15 @@ static weft_status read_terms(const json_t *fields, weft_request_terms *t)
 
 static json_t *pack(const weft_served_model *m, const video_values *v)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s}", "model",
-                     m->name, "prompt", v->prompt, "negative_prompt", v->negative, "frames",
-                     (json_int_t)v->size[0], "height", (json_int_t)v->size[1], "width",
-                     (json_int_t)v->size[2], "steps", (json_int_t)v->steps, "seed",
-                     (json_int_t)v->seed, "guidance_scale", v->guidance, "fps", v->fps, "sampler",
-                     v->sampler, "image", v->image ? v->image : "");
+    json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s}",
+                             "model", m->name, "prompt", v->prompt, "negative_prompt", v->negative,
+                             "frames", (json_int_t)v->size[0], "height", (json_int_t)v->size[1],
+                             "width", (json_int_t)v->size[2], "steps", (json_int_t)v->steps, "seed",
+                             (json_int_t)v->seed, "guidance_scale", v->guidance, "fps", v->fps,
+                             "sampler", v->sampler, "image", v->image ? v->image : "");
+    if (json && v->preview)
+        json_object_set_new(json, "preview", json_integer(v->preview));
+    return json;
 }
 
 /* Values of a job to vary, in place of the model's defaults. */
@@ -247,6 +238,7 @@ static void use_base(const json_t *base, video_values *v)
     v->size[2] = json_integer_value(json_object_get(base, "width"));
     v->steps = json_integer_value(json_object_get(base, "steps"));
     v->seed = json_integer_value(json_object_get(base, "seed"));
+    v->preview = json_integer_value(json_object_get(base, "preview"));
     v->guidance = json_number_value(json_object_get(base, "guidance_scale"));
     v->fps = json_number_value(json_object_get(base, "fps"));
 }

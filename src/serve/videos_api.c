@@ -135,21 +135,30 @@ weft_serve_reply weft_videos_delete(weft_serve_request *r, const char *id)
         200, json_pack("{s:s, s:s, s:b}", "id", id, "object", "video.deleted", "deleted", 1));
 }
 
-static weft_serve_reply open_content(weft_serve_request *r, const char *id)
+/* Opens a file of a job. *bytes: its size. -1: it cannot be read. */
+static int open_file(const weft_server *s, const char *id, const char *name, int64_t *bytes)
 {
-    char *folder = weft_server_job_folder(r->server, id),
-         *path = folder ? weft_path_join(folder, "video.mp4") : NULL;
+    char *folder = weft_server_job_folder(s, id),
+         *path = folder ? weft_path_join(folder, name) : NULL;
     struct stat facts;
-    const int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     weft_free(folder);
     weft_free(path);
-    if (fd < 0 || fstat(fd, &facts) != 0) {
-        if (fd >= 0)
-            close(fd);
-        return weft_serve_error(500, "file-io", NULL, "the file of the video cannot be read");
+    if (fd >= 0 && fstat(fd, &facts) != 0) {
+        close(fd);
+        fd = -1;
     }
-    weft_serve_reply reply = {
-        .status = 200, .type = "video/mp4", .file = fd + 1, .total = facts.st_size};
+    *bytes = fd >= 0 ? facts.st_size : 0;
+    return fd;
+}
+
+static weft_serve_reply open_content(weft_serve_request *r, const char *id)
+{
+    int64_t total;
+    const int fd = open_file(r->server, id, "video.mp4", &total);
+    if (fd < 0)
+        return weft_serve_error(500, "file-io", NULL, "the file of the video cannot be read");
+    weft_serve_reply reply = {.status = 200, .type = "video/mp4", .file = fd + 1, .total = total};
     const weft_range_kind kind =
         weft_byte_range(MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Range"),
                         reply.total, &reply.first, &reply.count);
@@ -158,10 +167,24 @@ static weft_serve_reply open_content(weft_serve_request *r, const char *id)
     if (kind != WEFT_RANGE_OUTSIDE)
         return reply;
     close(fd);
-    const int64_t total = reply.total;
     reply = weft_serve_error(416, "invalid_range", "Range", "no byte of the video is in the range");
     reply.total = total;
     return reply;
+}
+
+weft_serve_reply weft_videos_preview(weft_serve_request *r, const char *id)
+{
+    weft_queue_job job;
+    weft_serve_reply reply;
+    int64_t bytes;
+    if (!weft_videos_find(r->server, id, &job, &reply))
+        return reply;
+    weft_queue_job_free(&job);
+    const int fd = open_file(r->server, id, WEFT_JOB_PREVIEW, &bytes);
+    if (fd < 0)
+        return weft_serve_error(404, "no_preview", NULL, "the job has no preview");
+    return (weft_serve_reply){
+        .status = 200, .type = "image/png", .file = fd + 1, .count = bytes, .total = bytes};
 }
 
 weft_serve_reply weft_videos_content(weft_serve_request *r, const char *id)

@@ -14,5 +14,7 @@ weft_serve_reply weft_videos_list(weft_serve_request *request, bool as_jobs);
 weft_serve_reply weft_videos_get(weft_serve_request *request, const char *id, bool as_job);
 weft_serve_reply weft_videos_delete(weft_serve_request *request, const char *id);
 weft_serve_reply weft_videos_content(weft_serve_request *request, const char *id);
+/* The last preview of a job: an image of its middle frame. */
+weft_serve_reply weft_videos_preview(weft_serve_request *request, const char *id);
 
 #endif

@@ -188,6 +188,22 @@ def events_show_the_steps():
     s.stop()
 
 
+def previews_are_images():
+    s = Server()
+    s.error(400, "request-invalid", "POST", "/v1/jobs", dict(VIDEO, preview=21))
+    job = s.call("POST", "/v1/jobs", dict(VIDEO, preview=2))
+    assert job["request"]["preview"] == 2
+    seen = [event["progress"]["preview"] for _, event in s.events(job["id"]) if event["progress"]]
+    assert seen and seen[-1], seen
+    status, head, data = s.raw("GET", f"/v1/jobs/{job['id']}/preview")
+    assert status == 200 and head["Content-Type"] == "image/png" and data.startswith(b"\x89PNG"), head
+    assert s.content(job["id"])[1] == undisturbed("whole", VIDEO)
+    other = s.call("POST", "/v1/jobs", dict(VIDEO, steps=1))["id"]
+    s.finish(other)
+    s.error(404, "no_preview", "GET", f"/v1/jobs/{other}/preview")
+    s.stop()
+
+
 def priorities_come_first():
     s, id, worker = held()
     ids = [s.call("POST", "/v1/jobs", dict(VIDEO, steps=2, seed=i, priority=p))["id"] for i, p in enumerate((0, 5, 0, 9))]

@@ -4,7 +4,7 @@ let capabilities = { models: [] };
 let image = null;   // file of the first frame
 let edited = null;  // job whose values the form changes
 const form = $('form'), field = form.elements;
-const NUMBERS = ['width', 'height', 'frames', 'steps', 'seed', 'guidance_scale', 'fps', 'priority'];
+const NUMBERS = ['width', 'height', 'frames', 'steps', 'seed', 'guidance_scale', 'fps', 'preview', 'priority'];
 
 const currentModel = () => capabilities.models.find((m) => m.id === field.model.value) || capabilities.models[0];
 
@@ -36,7 +36,7 @@ function useModel(defaults) {
   field.width.value = m.width.default || 16 * m.width.multiple_of;
   field.height.value = m.height.default || 16 * m.height.multiple_of;
   field.frames.value = m.frames.default || m.frames.least + 4 * m.frames.step;
-  Object.entries({ steps: 30, seed: 0, grid: 1, guidance_scale: m.guidance_scale, fps: '', priority: 0, sampler: '' })
+  Object.entries({ steps: 30, seed: 0, grid: 1, guidance_scale: m.guidance_scale, fps: '', preview: 0, priority: 0, sampler: '' })
     .forEach(([name, value]) => { field[name].value = value; });
 }
 
@@ -54,6 +54,7 @@ function fill(request) {
   useModel(false);
   for (const name of ['prompt', 'negative_prompt', 'sampler', 'webhook', ...NUMBERS])
     if (request[name] !== undefined) field[name].value = name === 'fps' && !request.fps ? '' : request[name];
+  if (request.preview === undefined) field.preview.value = 0;
   field.lines.checked = false;
   field.grid.value = request.grid || 1;
   changed();
@@ -185,7 +186,7 @@ function curl() {
 
 function command() {
   const v = values(), options = { model: v.model, prompt: v.prompt, negative: v.negative_prompt, frames: v.frames, height: v.height,
-    width: v.width, steps: v.steps, seed: v.seed, 'guidance-scale': v.guidance_scale, fps: v.fps, sampler: v.sampler,
+    width: v.width, 'preview-interval': v.preview || '', steps: v.steps, seed: v.seed, 'guidance-scale': v.guidance_scale, fps: v.fps, sampler: v.sampler,
     image: image ? image.name : '', out: 'video.mp4' };
   return 'weft generate ' + Object.entries(options).filter(([, value]) => value !== undefined && value !== '')
     .map(([name, value]) => `--${name} ${quote(value)}`).join(' ');

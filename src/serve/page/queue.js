@@ -38,6 +38,18 @@ function createJob(job) {
   return li;
 }
 
+// The preview of the running job, if the server has a newer one.
+async function showPreview(li, job) {
+  const stamp = job.progress && job.progress.preview;
+  if (!stamp || stamp === li.stamp) return;
+  li.stamp = stamp;
+  const path = `/v1/jobs/${job.id}/preview`, answer = await fetch(path, { headers: headers() });
+  if (!answer.ok) return;
+  if (li.preview.src) URL.revokeObjectURL(li.preview.src);
+  li.preview.src = URL.createObjectURL(await answer.blob());
+  li.preview.hidden = false;
+}
+
 function updateJob(li, job) {
   const running = ['running', 'pausing', 'cancelling'].includes(job.status), p = job.progress;
   li.job = job;
@@ -47,6 +59,7 @@ function updateJob(li, job) {
   setText(li.place, placeText(job) ? ' · ' + placeText(job) : '');
   setText(li.facts, `${settings(job.request)} · ${duration(job.price.seconds)}, ${size(job.price.bytes)}`);
   li.bar.hidden = !running;
+  showPreview(li, job).catch(() => {}); // the next event tries again
   if (p && p.steps) li.bar.value = Math.min(1, p.step / p.steps); else li.bar.removeAttribute('value');
   li.up.hidden = li.down.hidden = job.status !== 'queued';
   li.up.disabled = !li.earlier;
