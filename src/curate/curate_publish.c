@@ -139,8 +139,11 @@ static void why_unused(const weft_curate_source *s, const weft_names *stems, wef
         weft_sidecar_read(s->path, &sidecar);
     else
         weft_buf_printf(why, "no video of this name next to it");
-    if (sidecar.why.len > 0)
-        weft_buf_printf(why, "%s", sidecar.why.data);
+    if (sidecar.why.len > 0) { /* the name in place of the path: results do not depend on --in */
+        const size_t path = strlen(s->path);
+        const bool named = !strncmp(sidecar.why.data, s->path, path);
+        weft_buf_printf(why, "%s%s", named ? s->name : "", sidecar.why.data + (named ? path : 0));
+    }
     weft_sidecar_free(&sidecar);
     weft_free(stem);
 }
