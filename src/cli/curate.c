@@ -2,18 +2,42 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "cli/curate_engine.h"
 #include "cli/options/args.h"
 #include "cli/options/verb.h"
 #include "curate/curate_config.h"
+#include "curate/shard_option.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const weft_option options[] = {
     {"--in", "DIR", NULL, "folder of source videos, with its subfolders", .required = true},
     {"--out", "DIR", NULL, "folder of the clips; a stopped run continues there", .required = true},
     {"--prune-missing", NULL, NULL, "also remove clips whose source folder is missing or empty",
      WEFT_ALSO("--forget")},
+    {"--shard", "I/N", NULL,
+     "analyse the videos of shard I only, 0 to N - 1; auto/N takes I from the Slurm array or the "
+     "Kubernetes job, auto also N from the array",
+     .group = "machines"},
+    {"--finish", NULL, NULL, "analyse nothing: select from the records of all shards and publish",
+     .group = "machines"},
+    {"--worker", NULL, NULL,
+     "run tasks of standard input, one JSON object per line, and print a result for each",
+     .group = "machines"},
+    {"--engine", "NAME", NULL,
+     "slurm: write OUT/slurm/curate.sh, whose jobs run the shards and the last pass, and run "
+     "nothing here",
+     .group = "machines"},
+    {"--shards", "N", "8", "tasks of the array with --engine", .group = "machines"},
+    {"--sbatch", "OPTION", NULL,
+     "option of sbatch in the script, e.g. --sbatch=--partition=long (repeatable)",
+     .repeated = true, .group = "machines"},
+    {"--submit", NULL, NULL, "submit the jobs with sbatch", .group = "machines"},
 };
+
+static const weft_option_group groups[] = {
+    {"machines", "shards of the footage, and jobs of a cluster"}, {0}};
 
 static void print_report(const char *out, const weft_curate_report *r)
 {
@@ -38,6 +62,34 @@ static void print_report(const char *out, const weft_curate_report *r)
     printf("%s: clips/, metas/, manifest.jsonl, rejects.jsonl, summary.json\n", out);
 }
 
+/* Result of a run of one shard. */
+static void print_shard(const char *out, const weft_curate_config *config,
+                        const weft_curate_report *r)
+{
+    printf("shard %" PRId64 " of %" PRId64 "   %8" PRId64 "  videos, all analysed\n", config->shard,
+           config->shards, r->videos);
+    if (r->remaining.videos)
+        printf("remaining        %8" PRId64 "  videos, in shard%s %s\n", r->remaining.videos,
+               strpbrk(r->remaining.shards, ",") ? "s" : "", r->remaining.shards);
+    else
+        printf("clips            %8" PRId64
+               "  written; no video remains. Next: weft curate --finish --out %s\n",
+               r->clips, out);
+}
+
+/* Reads --shard and --finish. */
+static weft_status read_shard(const weft_args *args, weft_curate_config *config)
+{
+    const char *shard = weft_args_string(args, "--shard");
+    config->finish = weft_args_flag(args, "--finish");
+    config->shard = config->shards = 0;
+    if (shard && (config->finish || config->forget))
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--shard"),
+                          "a run of a shard does not publish. Use %s without --shard.",
+                          config->finish ? "--finish" : "--prune-missing");
+    return shard ? weft_shard_option_parse(shard, &config->shard, &config->shards) : WEFT_OK;
+}
+
 static weft_status run(const weft_args *args)
 {
     int count;
@@ -51,10 +103,20 @@ static weft_status run(const weft_args *args)
     weft_interrupt_catch();
     config.forget = weft_args_flag(args, "--prune-missing");
     if (status == WEFT_OK)
-        status = weft_curate_run(weft_args_string(args, "--in"), out, &config, &report);
+        status = read_shard(args, &config);
+    if (status == WEFT_OK &&
+        (weft_args_string(args, "--engine") || weft_args_flag(args, "--worker"))) {
+        status = weft_curate_engine_run(args, count ? paths[0] : NULL, &config);
+        weft_arena_free(arena);
+        return status;
+    }
     if (status == WEFT_OK)
+        status = weft_curate_run(weft_args_string(args, "--in"), out, &config, &report);
+    if (status == WEFT_OK && config.shards)
+        print_shard(out, &config, &report);
+    else if (status == WEFT_OK)
         print_report(out, &report);
-    if (status == WEFT_OK && report.videos == 0)
+    if (status == WEFT_OK && report.videos == 0 && !config.shards)
         weft_warning(WEFT_MSG_FOOTAGE_SKIPPED, WEFT_AT(.file = weft_args_string(args, "--in")),
                      "no video found; rejects.jsonl lists each file");
     weft_arena_free(arena);
@@ -105,10 +167,21 @@ const weft_verb weft_verb_curate = {
         "A clip of an earlier run is removed when its source was removed or a better copy\n"
         "exists. Files that no run of this folder wrote are kept. So are clips whose\n"
         "source folder is missing or empty (a disk that is not mounted), without\n"
-        "--prune-missing.\n",
-    .see = "docs/how-to/curate.md, docs/explanation/curation.md",
+        "--prune-missing.\n"
+        "\n"
+        "Several machines share the work on one --out: each runs --shard I/N, which\n"
+        "analyses the videos whose hash of the name is I modulo N, and lists what remains.\n"
+        "When no video remains, the same command writes the clips of its videos. --finish\n"
+        "then finds near-duplicates over all records and publishes. The result is the same\n"
+        "as on one machine. Records are the state: killed shards run again without loss.\n",
+    .see = "docs/how-to/curate.md, docs/how-to/curate-on-several-machines.md, "
+           "docs/explanation/curation.md",
     .examples = "weft curate --in footage --out curated\n"
-                "weft curate --in footage --out curated --set clips.max_side=256\n",
+                "weft curate --in footage --out curated --set clips.max_side=256\n"
+                "weft curate --in footage --out curated --shard 3/8\n"
+                "weft curate --in footage --out curated --finish\n"
+                "weft curate --in footage --out curated --engine slurm --shards 64 --submit\n",
+    .groups = groups,
     .options = options,
     .option_count = WEFT_COUNT(options),
     .config = &weft_curate_section,

@@ -8,17 +8,16 @@
 #include "curate/analyse.h"
 #include "curate/clips.h"
 #include "curate/curate_config.h"
+#include "curate/curate_folder.h"
 #include "curate/curate_plan.h"
 #include "curate/curate_publish.h"
 #include "curate/shots/shots.h"
 #include "curate/worker_pool.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 typedef struct run {
@@ -30,24 +29,6 @@ typedef struct run {
     int64_t worker_memory; /* bytes that a worker of the current phase can reserve */
     weft_progress progress;
 } run;
-
-static bool is_temporary(const char *name, void *user)
-{
-    (void)user;
-    return weft_is_temporary(name);
-}
-
-/* Leftovers of a killed run. */
-static weft_status remove_temporaries(const char *out, const char *folder)
-{
-    char *dir = weft_path_join(out, folder);
-    WEFT_TRY(WEFT_ALLOCATED(dir, "the curation"));
-    weft_status_code status = weft_make_dirs(dir);
-    if (status == WEFT_OK)
-        status = weft_remove_files(dir, is_temporary, NULL);
-    weft_free(dir);
-    return status;
-}
 
 /* ---- settings ------------------------------------------------------------------------------ */
 
@@ -99,6 +80,7 @@ static weft_status check_settings(const char *out, const weft_curate_config *con
     key.stall_seconds = 60;
     key.worker_memory = 0;
     weft_buf text = {0};
+    int lock = -1;
     weft_arena *arena = weft_arena_create();
     char *path = weft_path_join(out, "state/config.yaml"), *stored = NULL;
     int64_t bytes = 0;
@@ -106,6 +88,7 @@ static weft_status check_settings(const char *out, const weft_curate_config *con
     WEFT_GO(status);
     weft_config_dump(&weft_curate_section, &key, &text);
     WEFT_GO(weft_buf_check(&text));
+    WEFT_GO(weft_curate_lock_settings(out, &lock));
     if (weft_path_exists(path)) {
         WEFT_GO(weft_file_read(path, 1 << 20, &stored, &bytes));
         WEFT_GO(weft_config_parse_dump(arena, stored, bytes, path, &weft_curate_section, &old));
@@ -114,34 +97,12 @@ static weft_status check_settings(const char *out, const weft_curate_config *con
     if (!stored || bytes != text.len || memcmp(stored, text.data, (size_t)bytes) != 0)
         status = weft_file_write_atomic(path, text.data, text.len);
 out:
+    if (lock >= 0)
+        close(lock);
     weft_free(stored);
     weft_free(path);
     weft_buf_free(&text);
     weft_arena_free(arena);
-    return status;
-}
-
-/* Locks the folder. *fd is unchanged if another run holds the lock. */
-static weft_status lock_folder(const char *out, int *fd)
-{
-    char *folder = weft_path_join(out, "state"), *path = weft_path_join(out, "state/lock");
-    int file = -1;
-    weft_status_code status =
-        folder && path ? weft_make_dirs(folder) : weft_no_memory("the curation");
-    WEFT_GO(status);
-    file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0)
-        status = weft_error_errno(WEFT_AT(.file = path), "cannot open the lock of this folder");
-    else if (flock(file, LOCK_EX | LOCK_NB) != 0)
-        status = weft_error(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = out),
-                            "another curation is working on this folder");
-    else
-        *fd = file;
-    if (status != WEFT_OK && file >= 0)
-        close(file);
-out:
-    weft_free(folder);
-    weft_free(path);
     return status;
 }
 
@@ -333,23 +294,20 @@ static weft_status run_phase(run *r, const char *title, bool (*wants)(const weft
 
 static bool wants_analysis(const weft_curate_source *s)
 {
-    return s->kind == WEFT_SOURCE_KIND_VIDEO && !s->record && !s->same_as;
+    return s->own && weft_curate_lacks_record(s);
 }
 
 static bool wants_clips(const weft_curate_source *s)
 {
-    for (int64_t i = 0; i < s->clips; i++)
+    for (int64_t i = 0; i < s->clips && s->own; i++)
         if (!weft_curate_clip_is_written(&s->clip[i]))
             return true;
     return false;
 }
 
-static weft_status run_all(run *r, weft_curate_report *report)
+/* Selects from the records and writes clips and lists. */
+static weft_status finish(run *r, weft_curate_report *report)
 {
-    WEFT_TRY(weft_curate_plan_scan(&r->plan));
-    WEFT_TRY(WEFT_NEW(r->job, r->plan.sources + 1, "the curation"));
-    WEFT_TRY(weft_curate_plan_load(&r->plan, true));
-    WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
     /* A clip that proves unreadable when written changes the selection: select again. */
     for (int round = 0; round < 3; round++) {
         WEFT_TRY(weft_curate_plan_load(&r->plan, false));
@@ -362,6 +320,60 @@ static weft_status run_all(run *r, weft_curate_report *report)
         WEFT_TRY(run_phase(r, "curate: write", wants_clips, clips_job));
     }
     return weft_curate_plan_publish(&r->plan, report);
+}
+
+/* Requires the records of all videos. */
+static weft_status check_records(const weft_curate_plan *p)
+{
+    weft_curate_remaining remaining;
+    weft_curate_plan_remaining(p, &remaining);
+    if (remaining.videos == 0)
+        return WEFT_OK;
+    return weft_error(
+        WEFT_MSG_CURATION_UNFINISHED,
+        WEFT_AT(.file = p->out, .value = remaining.first, WEFT_NUMBER(remaining.videos)),
+        "%" PRId64 " videos are not analysed yet, the first of them %s. Run the "
+        "remaining shards with `weft curate --shard I/N`, then --finish again.",
+        remaining.videos, remaining.first);
+}
+
+/* Analyses the videos of one shard. When the records of all shards exist, it also writes the clips
+ * of its videos, so that the last pass has little to do. */
+static weft_status run_shard(run *r, weft_curate_report *report)
+{
+    weft_curate_plan *p = &r->plan;
+    weft_curate_remaining *remaining = &report->remaining;
+    WEFT_TRY(weft_curate_plan_load(p, true));
+    WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
+    WEFT_TRY(weft_curate_plan_load(p, false));
+    weft_curate_plan_remaining(p, remaining);
+    for (int64_t i = 0; i < p->sources; i++)
+        report->videos += p->source[i].own && p->source[i].kind == WEFT_SOURCE_KIND_VIDEO;
+    if (remaining->videos > 0) {
+        weft_notice(
+            WEFT_MSG_CURATION_REMAINING,
+            WEFT_AT(.file = p->out, .value = remaining->first, WEFT_NUMBER(remaining->videos)),
+            "%" PRId64 " videos of other shards are not analysed yet", remaining->videos);
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_curate_plan_choose(p));
+    for (int64_t i = 0; i < p->sources; i++)
+        report->clips += p->source[i].own ? p->source[i].clips : 0;
+    return run_phase(r, "curate: write", wants_clips, clips_job);
+}
+
+static weft_status run_all(run *r, weft_curate_report *report)
+{
+    WEFT_TRY(weft_curate_plan_scan(&r->plan));
+    WEFT_TRY(WEFT_NEW(r->job, r->plan.sources + 1, "the curation"));
+    if (r->config->shards > 0)
+        return run_shard(r, report);
+    WEFT_TRY(weft_curate_plan_load(&r->plan, !r->config->finish));
+    if (r->config->finish)
+        WEFT_TRY(check_records(&r->plan));
+    else
+        WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
+    return finish(r, report);
 }
 
 /* Checks that the detector's weights exist before the first video is analysed. Uses one thread:
@@ -392,9 +404,11 @@ static weft_status check_preset(const char *preset)
                       preset);
 }
 
-weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
-                            weft_curate_report *report)
+/* Checks the folders and settings of a run, and locks the output folder. */
+static weft_status enter(const weft_curate_plan *plan, weft_curate_locks *locks)
 {
+    const char *in = plan->in, *out = plan->out;
+    const weft_curate_config *config = plan->config;
     if (!weft_path_is_dir(in))
         return weft_error(WEFT_MSG_FOOTAGE_NOT_FOUND, WEFT_AT(.file = in), "%s",
                           weft_path_exists(in)
@@ -402,28 +416,134 @@ weft_status weft_curate_run(const char *in, const char *out, const weft_curate_c
                               : "the folder does not exist");
     WEFT_TRY(check_preset(config->clips.preset));
     WEFT_TRY(check_detector(config));
-    run r = {.config = config, .plan = {.in = in, .out = out, .config = config}};
-    static const char *const folders[] = {"state", "clips", "metas"};
-    int lock = -1;
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_make_dirs(out));
+    WEFT_TRY(weft_make_dirs(out));
     char in_real[PATH_MAX], out_real[PATH_MAX];
     if (realpath(in, in_real) && realpath(out, out_real) && strcmp(in_real, out_real) == 0)
-        WEFT_GO(weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.file = out, .key = "--out"),
-                           "this is also the folder of the footage; give another one"));
-    WEFT_GO(lock_folder(out, &lock));
-    for (int i = 0; i < 3; i++)
-        WEFT_GO(remove_temporaries(out, folders[i]));
-    WEFT_GO(check_settings(out, config));
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.file = out, .key = "--out"),
+                          "this is also the folder of the footage; give another one");
+    WEFT_TRY(weft_curate_locks_take(out, config, locks));
+    WEFT_TRY(weft_curate_remove_temporaries(out, config));
+    return check_settings(out, config);
+}
+
+weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
+                            weft_curate_report *report)
+{
+    run r = {.config = config, .plan = {.in = in, .out = out, .config = config}};
+    weft_curate_locks locks = {-1, -1};
+    weft_status_code status = WEFT_OK;
+    *report = (weft_curate_report){0};
+    WEFT_GO(enter(&r.plan, &locks));
     status = run_all(&r, report);
 out:
-    if (status != WEFT_OK && lock >= 0) /* of stopped workers; the first error stays */
-        for (int i = 0; i < 3; i++)
-            if (remove_temporaries(out, folders[i]) != WEFT_OK)
-                break;
+    if (status != WEFT_OK && locks.folder >= 0) /* of stopped workers; the first error stays */
+        (void)!weft_curate_remove_temporaries(out, config);
     weft_curate_plan_free(&r.plan);
     weft_free(r.job);
-    if (lock >= 0)
-        close(lock);
+    weft_curate_locks_release(&locks);
+    return status;
+}
+
+/* ---- one video at a time ------------------------------------------------------------------- */
+
+struct weft_curate_session {
+    weft_curate_config config;
+    run r;
+    weft_curate_locks locks;
+    bool chosen; /* the clips of all videos are selected */
+};
+
+weft_status weft_curate_session_open(const char *in, const char *out,
+                                     const weft_curate_config *config,
+                                     weft_curate_session **session)
+{
+    weft_curate_session *s;
+    WEFT_TRY(WEFT_NEW(s, 1, "the curation"));
+    s->config = *config;
+    s->config.worker = true;
+    s->locks = (weft_curate_locks){-1, -1};
+    s->r = (run){.config = &s->config, .plan = {.in = in, .out = out, .config = &s->config}};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(enter(&s->r.plan, &s->locks));
+    WEFT_GO(weft_curate_plan_scan(&s->r.plan));
+    WEFT_GO(WEFT_NEW(s->r.job, s->r.plan.sources + 1, "the curation"));
+    for (int64_t i = 0; i < s->r.plan.sources; i++)
+        s->r.plan.source[i].own = false;
+    *session = s;
+    return WEFT_OK;
+out:
+    weft_curate_session_close(s);
+    return status;
+}
+
+void weft_curate_session_close(weft_curate_session *s)
+{
+    if (!s)
+        return;
+    weft_curate_plan_free(&s->r.plan);
+    weft_free(s->r.job);
+    weft_curate_locks_release(&s->locks);
+    weft_free(s);
+}
+
+static weft_status find_video(weft_curate_session *s, const char *name, weft_curate_source **video)
+{
+    for (int64_t i = 0; i < s->r.plan.sources; i++)
+        if (s->r.plan.source[i].kind == WEFT_SOURCE_KIND_VIDEO &&
+            !strcmp(s->r.plan.source[i].name, name)) {
+            *video = &s->r.plan.source[i];
+            return WEFT_OK;
+        }
+    return weft_error(WEFT_MSG_FOOTAGE_NOT_FOUND, WEFT_AT(.file = s->r.plan.in, .value = name),
+                      "the footage had no video of this name when the worker started");
+}
+
+/* Selects the clips of all videos, if all records exist. */
+static weft_status choose_once(weft_curate_session *s)
+{
+    if (s->chosen)
+        return WEFT_OK;
+    WEFT_TRY(weft_curate_plan_load(&s->r.plan, false));
+    WEFT_TRY(check_records(&s->r.plan));
+    WEFT_TRY(weft_curate_plan_choose(&s->r.plan));
+    s->chosen = true;
+    return WEFT_OK;
+}
+
+weft_status weft_curate_session_list(weft_curate_session *s, bool clips, json_t *names)
+{
+    WEFT_TRY(clips ? choose_once(s) : weft_curate_plan_load(&s->r.plan, false));
+    for (int64_t i = 0; i < s->r.plan.sources; i++) {
+        weft_curate_source *source = &s->r.plan.source[i];
+        source->own = true;
+        if (clips ? wants_clips(source) : wants_analysis(source))
+            json_array_append_new(names, json_string(source->name));
+        source->own = false;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_curate_session_analyse(weft_curate_session *s, const char *name)
+{
+    weft_curate_source *video;
+    WEFT_TRY(find_video(s, name, &video));
+    video->own = true;
+    s->chosen = false;
+    weft_status_code status = weft_curate_plan_load(&s->r.plan, true);
+    if (status == WEFT_OK)
+        status = run_phase(&s->r, "curate: look", wants_analysis, analyse_job);
+    video->own = false;
+    return status;
+}
+
+weft_status weft_curate_session_write(weft_curate_session *s, const char *name, int64_t *clips)
+{
+    weft_curate_source *video;
+    WEFT_TRY(find_video(s, name, &video));
+    WEFT_TRY(choose_once(s));
+    video->own = true;
+    const weft_status_code status = run_phase(&s->r, "curate: write", wants_clips, clips_job);
+    video->own = false;
+    *clips = video->clips;
     return status;
 }

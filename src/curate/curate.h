@@ -9,6 +9,7 @@
 #define WEFT_CURATE_CURATE_H
 
 #include "base/config.h"
+#include "base/json.h"
 #include "base/status.h"
 
 typedef struct weft_curate_quality {
@@ -18,7 +19,12 @@ typedef struct weft_curate_quality {
 
 typedef struct weft_curate_config {
     int64_t workers; /* 0: one per processor */
-    bool forget;     /* not a key: remove clips of sources that cannot be reached */
+    /* not keys */
+    bool forget;           /* remove clips of sources that cannot be reached */
+    int64_t shard, shards; /* works on shard 0 .. shards - 1 only; shards 0 (default): on all */
+    bool worker;           /* of a session: other processes work on the folder */
+    bool finish;           /* analyses nothing: selects from the records of all shards */
+    /* keys */
     double stall_seconds;
     int64_t worker_memory; /* bytes; 0: a share of the machine's memory */
     struct {
@@ -49,16 +55,42 @@ typedef struct weft_curate_config {
     } duplicates;
 } weft_curate_config;
 
+/* Videos without a record, of all shards. */
+typedef struct weft_curate_remaining {
+    int64_t videos;
+    char first[256];  /* name of one; "": none */
+    char shards[256]; /* their shards, e.g. "1, 4, 6" or "1, 4, ..."; "": without shards */
+} weft_curate_remaining;
+
 typedef struct weft_curate_report {
+    /* a run of a shard sets this and its own videos and clips only */
+    weft_curate_remaining remaining;
     int64_t files, videos, sidecars, sidecars_unused, other_files, videos_rejected;
     int64_t shots, shots_rejected, clips, clips_without_caption;
     double seconds_in, seconds_out;
     char rejects[400]; /* e.g. "duplicate 3, length 12": lines of rejects.jsonl by filter */
 } weft_curate_report;
 
-/* Runs or resumes a curation; creates `out` if missing. WEFT_E_CONFIG: the folder was made with
- * other settings; WEFT_E_ARG: another run uses the folder. */
+/* Runs or resumes a curation, or one shard; creates `out` if missing. WEFT_E_CONFIG: the folder
+ * was made with other settings; WEFT_E_ARG: another run uses the folder or the shard;
+ * WEFT_E_NOT_FOUND: `finish` without the records of all videos. */
 weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
                             weft_curate_report *report);
+
+/* The work of a curation in steps, for workers that get their tasks from elsewhere. Any number of
+ * sessions, also on several machines, works on one folder; the last pass is a run with `finish`. */
+typedef struct weft_curate_session weft_curate_session;
+/* Lists the footage. `in` and `out` are borrowed. */
+weft_status weft_curate_session_open(const char *in, const char *out,
+                                     const weft_curate_config *config,
+                                     weft_curate_session **session);
+void weft_curate_session_close(weft_curate_session *session); /* accepts NULL */
+/* Appends the names of videos that lack their record, or with `clips` some of their clips. */
+weft_status weft_curate_session_list(weft_curate_session *session, bool clips, json_t *names);
+/* Analyses a video unless it has a record. */
+weft_status weft_curate_session_analyse(weft_curate_session *session, const char *video);
+/* Writes the missing ones of the video's *clips clips. WEFT_E_NOT_FOUND: records are missing. */
+weft_status weft_curate_session_write(weft_curate_session *session, const char *video,
+                                      int64_t *clips);
 
 #endif

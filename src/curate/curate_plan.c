@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "curate/analyse.h"
+#include "curate/curate_folder.h"
 #include "curate/duplicates/near_duplicates.h"
 #include "curate/shot_filter.h"
 #include "curate/sidecar.h"
@@ -59,7 +60,7 @@ void weft_curate_plan_free(weft_curate_plan *p)
 
 /* "stem-0123456789abcdef": readable, safe in file names and tar keys, one for each path: 64 bits,
  * as in 100,000 folders of a video.mp4 each two would share 32. */
-static void make_id(const char *name, char id[64])
+static void make_id(const char *name, uint64_t hash, char id[64])
 {
     const char *base = weft_path_base(name), *dot = strrchr(base, '.');
     const size_t stem = dot && dot > base ? (size_t)(dot - base) : strlen(base);
@@ -67,7 +68,7 @@ static void make_id(const char *name, char id[64])
     for (; n < stem && n < 40; n++)
         id[n] = isalnum((unsigned char)base[n]) && (unsigned char)base[n] < 128 ? base[n] : '_';
     id[n++] = '-';
-    weft_hex_print(XXH3_64bits(name, strlen(name)), id + n);
+    weft_hex_print(hash, id + n);
 }
 
 static weft_status add_source(weft_curate_plan *p, const char *name)
@@ -76,8 +77,10 @@ static weft_status add_source(weft_curate_plan *p, const char *name)
     weft_curate_source *s = &p->source[p->sources];
     weft_buf state = {0}, parts = {0};
     struct stat st;
-    *s = (weft_curate_source){.kind = weft_source_kind_of(name)};
-    make_id(name, s->id);
+    *s = (weft_curate_source){.kind = weft_source_kind_of(name),
+                              .hash_of_name = XXH3_64bits(name, strlen(name))};
+    s->own = weft_curate_is_own(p->config, s->hash_of_name);
+    make_id(name, s->hash_of_name, s->id);
     weft_buf_printf(&state, "%s/state/%s.json", p->out, s->id);
     s->name = weft_utf8_escape(name); /* JSON knows no other */
     s->path = weft_path_join(p->in, name);
@@ -337,7 +340,8 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
         json_t *state;
         json_decref(s->record);
         s->record = NULL;
-        if (s->kind != WEFT_SOURCE_KIND_VIDEO || s->same_as || !weft_path_exists(s->state_path))
+        if (s->kind != WEFT_SOURCE_KIND_VIDEO || s->same_as || (begin && !s->own) ||
+            !weft_path_exists(s->state_path))
             continue;
         if (weft_json_load(s->state_path, &state) != WEFT_OK)
             continue; /* the record is rebuilt */
@@ -357,6 +361,46 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
         }
     }
     return WEFT_OK;
+}
+
+bool weft_curate_lacks_record(const weft_curate_source *s)
+{
+    return s->kind == WEFT_SOURCE_KIND_VIDEO && !s->record && !s->same_as;
+}
+
+enum { LISTED_SHARDS = 20 };
+
+/* Adds a shard to the list unless it has the shard or is full. */
+static void list_shard(weft_curate_remaining *r, uint64_t listed[LISTED_SHARDS], int *count,
+                       uint64_t shard)
+{
+    const size_t used = strlen(r->shards);
+    for (int i = 0; i < *count; i++)
+        if (listed[i] == shard)
+            return;
+    if (*count == LISTED_SHARDS) {
+        if (r->shards[used - 1] != '.')
+            snprintf(r->shards + used, sizeof r->shards - used, ", ...");
+        return;
+    }
+    listed[(*count)++] = shard;
+    snprintf(r->shards + used, sizeof r->shards - used, "%s%" PRIu64, used ? ", " : "", shard);
+}
+
+void weft_curate_plan_remaining(const weft_curate_plan *p, weft_curate_remaining *r)
+{
+    uint64_t listed[LISTED_SHARDS];
+    int count = 0;
+    *r = (weft_curate_remaining){0};
+    for (int64_t i = 0; i < p->sources; i++) {
+        const weft_curate_source *s = &p->source[i];
+        if (!weft_curate_lacks_record(s))
+            continue;
+        if (r->videos++ == 0)
+            snprintf(r->first, sizeof r->first, "%s", s->name);
+        if (p->config->shards > 0)
+            list_shard(r, listed, &count, s->hash_of_name % (uint64_t)p->config->shards);
+    }
 }
 
 enum { KEYPOINT_FRAMES = 4 }; /* maximum per shot */

@@ -14,6 +14,8 @@ typedef struct weft_curate_source {
     char *name, *path, *state_path, *parts_path;
     char id[64];
     weft_source_kind kind;
+    uint64_t hash_of_name; /* determines the shard */
+    bool own;              /* of the shard of this run */
     int64_t bytes, mtime_ns;
     const char *why_other;  /* why a file is not a video; static; NULL: by its name */
     const char *same_as;    /* name of the selected file with the same bytes; borrowed */
@@ -32,10 +34,13 @@ typedef struct weft_curate_plan {
 
 weft_status weft_curate_plan_scan(weft_curate_plan *plan);
 /* Reads the existing records that match their files. `begin`: ignores records of files that could
- * not be read in the previous run. */
+ * not be read in the previous run, and reads no records of other shards. */
 weft_status weft_curate_plan_load(weft_curate_plan *plan, bool begin);
 /* Finds near-duplicates and captions. Fills the clips of every source and marks rejected shots. */
 weft_status weft_curate_plan_choose(weft_curate_plan *plan);
+/* Whether the source is a video whose analysis is missing. */
+bool weft_curate_lacks_record(const weft_curate_source *source);
+void weft_curate_plan_remaining(const weft_curate_plan *plan, weft_curate_remaining *remaining);
 weft_status weft_curate_state_save(const weft_curate_plan *plan, const weft_curate_source *source,
                                    json_t *record);
 weft_status weft_curate_parts_save(const weft_curate_source *source,

@@ -53,8 +53,8 @@ static bool unquote(char *text)
     return !quote;
 }
 
-/* "[profile  dev]" and "[profile \"dev\"]" are the section "profile dev", and "[profile default]"
- * is "default". Names of the credentials file are used as they are. */
+/* "[profile  dev]" and "[profile \"dev\"]" are the section "profile dev"; "[profile default]" is
+ * "default". Names of the credentials file are used as they are. */
 static const char *section_of(weft_arena *arena, const aws_file *file, char *line)
 {
     char *close = strrchr(line, ']');

@@ -121,6 +121,99 @@ a_killed_run_is_completed() {
 }
 check a_killed_run_is_completed
 
+# Two shards, one of which is killed, as jobs of Slurm: the folder of one run. Records are kept, and
+# no run works on a shard or a folder that another one has. A stand-in for sbatch runs the tasks of
+# an array at the same time, and a job after the one before. Words of the shell stay words.
+shards_give_the_same_folder() {
+    out="it's e"
+    status=0
+    SIGNAL_ON=rename SIGNAL_COUNT=2 SIGNAL_TO=pid.0 signal_at KILL "*$out/state/*.json" bash "$with_pid" "" $WEFT curate --in raw --out "$out" --shard 1/2 --set workers=2 >/dev/null 2>&1 || status=$?
+    [ $status = 137 ] || { echo "not killed: status $status"; exit 1; }
+    stat -c '%n %Y %i' "$out"/state/*.json | sort >kept
+    refused curation-unfinished "file=$out" -- $WEFT curate --in raw --out "$out" --finish
+    exec 8>"$out/state/shard-0-of-2.lock" && flock 8
+    refused folder-locked "file=$out" -- env SLURM_ARRAY_TASK_ID=0 $WEFT curate --in raw --out "$out" --shard auto/2
+    exec 8>"$out/state/lock" && flock -s 8 # as a shard has it
+    refused folder-locked "file=$out" -- $WEFT curate --in raw --out "$out" --finish
+    flock -u 8 && flock 8
+    refused folder-locked "file=$out" -- $WEFT curate --in raw --out "$out" --shard 0/2
+    exec 8>&-
+    mkdir bin
+    cat >bin/sbatch <<'EOF'
+#!/bin/bash
+echo "$*" >>submitted
+[[ "$*" =~ --array=0-([0-9]+) ]] && last=${BASH_REMATCH[1]}
+while [[ $1 = --* ]]; do shift; done
+grep -q '^#SBATCH --time=1:00:00$' "$1" || exit 1
+export SLURM_CPUS_ON_NODE=2
+for i in ${last:+$(seq 0 "$last")}; do SLURM_ARRAY_TASK_ID=$i bash "$@" >"task.$i" 2>&1 & done
+wait
+[ -n "${last-}" ] || bash "$@" >task.last 2>&1 || { cat task.* >&2; exit 1; }
+echo "$((100 + $(wc -l <submitted)));cluster"
+EOF
+    chmod +x bin/sbatch
+    PATH=$PWD/bin:$PATH $WEFT curate --in raw --out "$out" --set clips.preset=veryfast --engine slurm \
+        --shards 2 --sbatch=--time=1:00:00 --submit >e.txt 2>&1 || { cat e.txt; exit 1; }
+    grep -q '^submitted 101 .* 102 .* 103' e.txt
+    sed -n 2p submitted | grep -q -- '--array=0-1 --dependency=afterany:101 '
+    sed -n 3p submitted | grep -v -- --array | grep -q -- '--dependency=afterany:102 '
+    diff -r -x state -x slurm a "$out"
+    stat -c '%n %Y %i' "$out"/state/*.json | sort | comm -13 - kept >again
+    cmp again /dev/null
+    no_temporaries "$out"
+    refused option-conflict -- $WEFT curate --in raw --out g --engine slurm --finish
+    refused option-choice -- $WEFT curate --in raw --out g --engine ray
+    refused job-submit -- env PATH=$PWD/bin:$PATH $WEFT curate --in raw --out g --engine slurm --submit
+}
+check shards_give_the_same_folder
+
+# Workers under tools/ray_curate.py: the folder of one run. A stand-in for Ray runs one task at a
+# time, and its first actor dies in a task.
+workers_give_the_same_folder() {
+    mkdir -p h stand-in
+    cp -r a/state h/state
+    rm h/state/big-*.json h/state/bars-*.json h/state/ends-*.parts
+    cat >stand-in/ray.py <<'EOF'
+import sys, types
+class RayActorError(Exception): pass
+class RayTaskError(Exception): pass
+exceptions = sys.modules["ray.exceptions"] = types.ModuleType("ray.exceptions")
+exceptions.RayActorError, exceptions.RayTaskError = RayActorError, RayTaskError
+deaths = [True]
+class Future:
+    def __init__(self, result): self.result = result
+class Actor:
+    def __init__(self, cls, *arguments):
+        self.cls, self.arguments, self.object, self.run = cls, arguments, cls(*arguments), self
+        self.stop = types.SimpleNamespace(remote=lambda: Future(self.object.stop()))
+    def remote(self, task):
+        if task["task"] == "analyse" and deaths:
+            deaths.pop()
+            self.object = self.cls(*self.arguments)
+            return RayActorError("the actor died")
+        return Future(self.object.run(task))
+def remote(**options):
+    assert options == {"num_cpus": 1, "max_restarts": -1, "max_task_retries": 0}, options
+    return lambda cls: types.SimpleNamespace(remote=lambda *a: Actor(cls, *a))
+def wait(futures, num_returns): return futures[:1], futures[1:]
+def get(future):
+    if isinstance(future, Exception): raise future
+    return future.result
+def init(**options): pass
+def cluster_resources(): return {"CPU": 2.0}
+def shutdown(): pass
+EOF
+    PYTHONPATH=stand-in python3 -S "$SRC/tools/ray_curate.py" --weft $WEFT --in raw --out h >h.txt 2>&1 || { cat h.txt; exit 1; }
+    grep -q 'the actor died' h.txt
+    [ "$(grep -c '^analyse ' h.txt)" = 3 ] || { cat h.txt; exit 1; }
+    diff -r -x state a h
+    printf '%s\n' 'no JSON' '{"task": "dance"}' '{"task": "write", "video": "none.mp4"}' '[]' |
+        $WEFT curate --in raw --out h --worker >answers 2>/dev/null
+    printf '%s\n' task-invalid task-invalid footage-not-found task-invalid >expected
+    python3 -S -c 'import json; [print(json.loads(l)["error"]) for l in open("answers")]' | cmp - expected
+}
+check workers_give_the_same_folder
+
 # If a worker is ended by a signal or crashes, its video is rejected with the reason. The next run
 # processes the video again, unless the worker crashed.
 a_worker_that_ends_costs_its_video() {

@@ -1,0 +1,20 @@
+/* `weft curate --worker`: tasks as JSON lines, from an engine that distributes them. */
+#ifndef WEFT_CURATE_CURATE_WORKER_H
+#define WEFT_CURATE_CURATE_WORKER_H
+
+#include "curate/curate.h"
+
+#include <stdio.h>
+
+/* Answers each line of the descriptor `tasks` with one line of `results`, until the end of `tasks`:
+ *
+ *     {"task": "list"}                         {"task": "list", "done": true, "videos": [...]}
+ *     {"task": "analyse", "video": "a.mp4"}    {..., "done": true, "seconds": 1.2}
+ *     {"task": "list-clips"}                   videos whose clips are missing, if all are analysed
+ *     {"task": "write", "video": "a.mp4"}      {..., "done": true, "clips": 3, "seconds": 0.4}
+ *
+ * A result repeats the members of its task. A task that failed has "done": false, "error" (a class
+ * of messages) and "message". WEFT_E_CANCELLED: Ctrl-C or SIGTERM. */
+weft_status weft_curate_worker_run(weft_curate_session *session, int tasks, FILE *results);
+
+#endif
