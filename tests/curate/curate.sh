@@ -189,6 +189,7 @@ class Actor:
     def remote(self, task):
         if task["task"] == "analyse" and deaths:
             deaths.pop()
+            self.object.stop() # as its pipe closes
             self.object = self.cls(*self.arguments)
             return RayActorError("the actor died")
         return Future(self.object.run(task))
