@@ -11,10 +11,10 @@
 
 typedef struct weft_dataset weft_dataset;
 
-/* `path`: a folder of shards or s3://BUCKET/PREFIX, a shard, or a pattern with {000..012} braces.
- * With `split` not NULL only shards whose name begins with "<split>-". A damaged shard gives its
- * whole members and a warning; with `strict` it is an error. Two samples of one key, or a suffix
- * twice in one, are errors that name the shard. */
+/* `path`: a folder of shards, s3://BUCKET/PREFIX or https://HOST/PATH, a shard, or a pattern with
+ * braces {000..012}. With `split` not NULL only shards whose name begins with "<split>-". A damaged
+ * shard gives its whole members and a warning; with `strict` it is an error. Two samples of one
+ * key, or a suffix twice in one, are errors that name the shard. */
 weft_status weft_dataset_open(const char *path, const char *split, bool strict,
                               weft_dataset **dataset);
 /* Whether a place names a shard, or a pattern of shards, and not a folder. A bucket is a folder,

@@ -719,6 +719,7 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
         WEFT_GO(weft_remove_leftovers(out, false));
     }
     WEFT_GO(weft_storage_open(out, &j.out));
+    WEFT_GO(weft_storage_check_writable(j.out));
     WEFT_GO(split_clips(&j, out));
     WEFT_GO(read_notes(&j));
     int64_t train = 0;

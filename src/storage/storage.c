@@ -7,6 +7,7 @@
 #include "storage/block_cache.h"
 #include "storage/block_prefetch.h"
 #include "storage/storage_folder.h"
+#include "storage/storage_http.h"
 #include "storage/storage_s3.h"
 
 #include <pthread.h>
@@ -28,7 +29,8 @@ struct weft_storage_file {
     void *file;
 };
 
-static const weft_storage_kind *const kinds[] = {&weft_storage_folder, &weft_storage_s3};
+static const weft_storage_kind *const kinds[] = {&weft_storage_folder, &weft_storage_s3,
+                                                 &weft_storage_http, &weft_storage_https};
 
 static const weft_storage_kind *find_kind(const char *root)
 {
@@ -58,7 +60,8 @@ weft_status weft_storage_open(const char *root, weft_storage **storage)
     if (!kind)
         return weft_error(
             WEFT_MSG_STORAGE_PLACE, WEFT_AT(.file = root),
-            "weft does not read this kind of place. Use a folder or s3://BUCKET/PREFIX.");
+            "weft does not read this kind of place. Use a folder, s3://BUCKET/PREFIX or "
+            "https://HOST/PATH.");
     weft_storage *s = weft_alloc(sizeof *s);
     if (s)
         s->root = weft_strdup(root);
@@ -98,6 +101,14 @@ void weft_storage_close(weft_storage *s)
 const char *weft_storage_root(const weft_storage *s)
 {
     return s->root;
+}
+
+weft_status weft_storage_check_writable(const weft_storage *s)
+{
+    if (!s->kind->read_only)
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_STORAGE_READ_ONLY, WEFT_AT(.file = s->root),
+                      "weft only reads web servers. Write into a folder or to s3://BUCKET/PREFIX.");
 }
 
 weft_status weft_storage_facts_of(weft_storage *s, const char *name, weft_storage_facts *facts)
@@ -188,12 +199,14 @@ weft_status weft_storage_list(weft_storage *s, weft_names *names)
 
 weft_status weft_storage_remove(weft_storage *s, const char *name)
 {
+    WEFT_TRY(weft_storage_check_writable(s));
     return s->kind->remove(s->self, name);
 }
 
 static weft_status begin(weft_storage *s, const char *name, bool hasty, weft_storage_file **file)
 {
     weft_storage_file *f;
+    WEFT_TRY(weft_storage_check_writable(s));
     WEFT_TRY(WEFT_NEW(f, 1, "%s", name));
     atomic_fetch_add(&s->puts, 1);
     f->kind = s->kind;

@@ -4,7 +4,8 @@
  *                │  read(name, offset, bytes)   facts   list   put   begin/write/commit   remove
  *                ▼
  *           weft_storage ─┬─ folder: pread, at most 128 files open at once, nothing mapped
- *                         └─ s3://BUCKET/PREFIX: ranged GET, multipart upload
+ *                         ├─ s3://BUCKET/PREFIX: ranged GET, multipart upload
+ *                         └─ http(s)://HOST/PATH: ranged GET, read only
  *
  * Names are relative to the root ("train-000000.tar"). Reading is safe from any thread. */
 #ifndef WEFT_STORAGE_STORAGE_H
@@ -21,10 +22,11 @@ typedef struct weft_storage weft_storage;
 /* A file being written; it gets its name when it is committed. */
 typedef struct weft_storage_file weft_storage_file;
 
-/* The operations of a kind of storage; all but `origin` are required. `self` is the object that
- * `open` created. */
+/* The operations of a kind of storage; all but `origin` are required, and of a read-only kind none
+ * after `list`. `self` is the object that `open` created. */
 typedef struct weft_storage_kind {
     const char *scheme; /* "s3://"; "" is the kind for paths without one */
+    bool read_only;     /* nothing can be written or removed */
     weft_status (*open)(const char *root, void **self);
     void (*close)(void *self);
     /* A name of the root that no other store has: its files are cached by this name. NULL: a
@@ -41,10 +43,13 @@ typedef struct weft_storage_kind {
     void (*free)(void *file); /* without commit, also removes the file */
 } weft_storage_kind;
 
-/* `root`: a folder or s3://BUCKET/PREFIX. A scheme that no kind has is WEFT_E_UNSUPPORTED. */
+/* `root`: a folder, s3://BUCKET/PREFIX or http(s)://HOST/PATH. A scheme that no kind has is
+ * WEFT_E_UNSUPPORTED. */
 weft_status weft_storage_open(const char *root, weft_storage **storage);
 void weft_storage_close(weft_storage *storage); /* accepts NULL */
 const char *weft_storage_root(const weft_storage *storage);
+/* WEFT_E_UNSUPPORTED: the storage is only read. */
+weft_status weft_storage_check_writable(const weft_storage *storage);
 /* WEFT_E_NOT_FOUND: the file does not exist. */
 weft_status weft_storage_facts_of(weft_storage *storage, const char *name,
                                   weft_storage_facts *facts);

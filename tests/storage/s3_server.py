@@ -76,6 +76,8 @@ class Handler(BaseHTTPRequestHandler):
         match = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=(\w+)/(\d{8})/([\w-]+)/s3/aws4_request, *"
                              r"SignedHeaders=([\w;-]+), *Signature=(\w{64})",
                              self.headers.get("Authorization", ""))
+        if not match and path.startswith("/web/") and self.command in ("GET", "HEAD"):
+            return None  # the bucket `web` is a folder of a web server, too
         if not match:
             return "AccessDenied"
         key, day, region, names, signature = match.groups()

@@ -202,6 +202,35 @@ regions() {
 }
 check regions
 
+# A folder of a web server: read only, with the same repetitions and checks.
+web() {
+    local root=http://127.0.0.1:$s3_port/web/p kind
+    mkdir -p data/web
+    store s3://web/p put small.bin <small && echo 1 | store s3://web/p put 'a b%#?.txt' || return 1
+    for kind in 'status 503' cut drop; do
+        fault "GET small.bin $kind" "HEAD small.bin status 502"
+        store $root get small.bin 2>log | cmp - small || { cat log; return 1; }
+        no_fault_is_left
+    done
+    store $root/ get small.bin 50000 123 | cmp - <(tail -c +50001 small | head -c 123) || return 1
+    [ "$(store $root get 'a b%#?.txt')" = 1 ] || return 1
+    expect_error file-not-found file=$root/none 'text~=status 404' -- store $root get none || return 1
+    expect_error file-not-found file=$root/index.json -- store $root list || return 1
+    echo '{"shards": [{"file": "b.tar"}, {"file": "a.tar"}]}' | store s3://web/p put index.json || return 1
+    [ "$(store $root list | tr '\n' ' ')" = 'a.tar b.tar index.json ' ] || return 1
+    fault "GET small.bin code 412 PreconditionFailed"
+    expect_error storage-changed -- store $root get small.bin || return 1
+    expect_error storage-denied status=403 -- store http://127.0.0.1:$s3_port/bucket/p get small.bin || return 1
+    expect_error storage-read-only -- store $root put x <small || return 1
+    expect_error storage-read-only -- store $root remove small.bin || return 1
+    for kind in http:// http://u:secret@127.0.0.1 'http://127.0.0.1/?x'; do
+        expect_error storage-place -- store "$kind" list || return 1
+    done
+    store http://u:secret@127.0.0.1 list 2>everything
+    ! grep secret everything
+}
+check web
+
 # What may not be listed or read is an error with its object and the permission that it needs.
 denied() {
     fault "GET prefix code 403 AccessDenied"

@@ -210,7 +210,8 @@ static const char *const embedding_names[] = {"cached", "step", NULL};
 static const char *const samples_names[] = {"latents", "pixels", NULL};
 static const weft_key data_keys[] = {
     {"path", WEFT_KEY_STRING, offsetof(weft_run_data, path), NULL, "",
-     "data shards of `weft shard`: a folder or s3://BUCKET/PREFIX; also a pattern with {000..012}"},
+     "data shards of `weft shard`: a folder, s3://BUCKET/PREFIX or https://HOST/PATH; also a "
+     "pattern with {000..012}"},
     {"split", WEFT_KEY_STRING, offsetof(weft_run_data, split), "train", "",
      "start of the names of the data shards to read; empty: all"},
     F64(weft_run_data, fps, "fps", "0", "frames/s",
