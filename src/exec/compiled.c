@@ -216,8 +216,8 @@ out:
 
 /* ---- ports, updates, constants ---------------------------------------------------------- */
 
-/* Creates inputs and outputs. In ref the caller's bytes are separate from the storage, unless
- * `wide`. */
+/* Creates inputs and outputs. The caller's bytes are separate from the storage where its type
+ * differs (ref, unless `wide`) or where the host cannot access it. */
 static weft_status make_ports(weft_compiled *c)
 {
     int count;
@@ -244,7 +244,8 @@ static weft_status make_ports(weft_compiled *c)
         port *at = i < c->ports.inputs ? &c->ports.input[i] : &c->ports.output[i - c->ports.inputs];
         const weft_value_info *info = weft_value_get(c->graph, (weft_value){at->value});
         const weft_dtype storage = weft_compiled_storage_type(c, info->dtype);
-        const bool apart = storage != info->dtype && !c->options.wide;
+        const bool apart = (storage != info->dtype && !c->options.wide) ||
+                           weft_device_is_apart(c->backend->device);
         at->tensor[0].dtype = apart ? info->dtype : storage;
         at->tensor[1] = at->tensor[0];
         at->offset = at->offset2 = -1;
@@ -278,9 +279,9 @@ const weft_attr_constant *weft_compiled_constant(const weft_compiled *c, int32_t
 {
     const weft_value_info *info = weft_value_get(c->graph, (weft_value){value});
     const weft_node *node = weft_graph_node(c->graph, info->node);
-    return node->op == WEFT_OP_CONSTANT && weft_compiled_storage_type(c, info->dtype) != info->dtype
-               ? node->attr
-               : NULL;
+    const bool apart = weft_device_is_apart(c->backend->device) ||
+                       weft_compiled_storage_type(c, info->dtype) != info->dtype;
+    return node->op == WEFT_OP_CONSTANT && apart ? node->attr : NULL;
 }
 
 static int by_data(const void *a, const void *b, void *user)
@@ -353,10 +354,11 @@ void weft_compiled_lay_out(weft_compiled *c)
         c->areas.scratch_at[axis][channel] = c->areas.shared_bytes;
         c->areas.shared_bytes += c->areas.scratch_bytes[axis][channel];
     }
-    c->areas.sources_at =
-        c->plan.input_bytes * (c->options.double_inputs && !weft_compiled_is_wide(c) ? 2 : 1);
+    c->areas.sources_at = c->plan.input_bytes *
+                          (c->options.double_inputs && !weft_compiled_has_staged_ports(c) ? 2 : 1);
     c->areas.ports_at = c->areas.sources_at + sources;
-    c->areas.memory_bytes = c->areas.ports_at + c->areas.ports_bytes;
+    c->areas.memory_bytes =
+        c->areas.ports_at + (weft_device_is_apart(c->backend->device) ? 0 : c->areas.ports_bytes);
 }
 
 /* ---- the program --------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include "comm/comm.h"
 #include "exec/copy_engine.h"
 #include "exec/program.h"
+#include "kernel/device.h"
 #include "transform/memory/lifetime.h"
 
 /* JOIN: a member of a coalesced all-reduce, which starts with its last member. COPY: starts an
@@ -33,7 +34,7 @@ typedef struct instruction {
 typedef struct port {
     weft_tensor tensor[2]; /* the second: the other set of double_inputs */
     int32_t value;
-    int64_t offset;  /* offset of the caller's bytes; -1: in the storage */
+    int64_t offset;  /* offset of the caller's bytes in the ports; -1: in the storage */
     int64_t offset2; /* `offset` of the second set */
 } port;
 
@@ -99,6 +100,13 @@ static inline bool weft_compiled_is_wide(const weft_compiled *c)
     return c->backend->refresh != NULL;
 }
 
+/* Returns true if the caller writes inputs and reads outputs in memory apart from the storage:
+ * because of its type or of its device. */
+static inline bool weft_compiled_has_staged_ports(const weft_compiled *c)
+{
+    return weft_compiled_is_wide(c) || weft_device_is_apart(c->backend->device);
+}
+
 /* Plans memory and writes the code, in the arena `meta`. `graph` and options->backend are borrowed.
  * Scratch of collectives is not known yet: the caller sets areas.scratch_bytes and calls
  * weft_compiled_lay_out. */
@@ -114,7 +122,8 @@ int64_t weft_compiled_storage_bytes(const weft_compiled *c, int32_t value);
 /* Copies the views of a node's operands and results; absent ones have rank -1. */
 void weft_compiled_fill_views(const weft_compiled *c, const weft_node *node, weft_view *in,
                               weft_view *out);
-/* The constant of a value stored in another type than the graph's; NULL: none. */
+/* The constant of a value that the program stores a copy of, because of its type or its device;
+ * NULL: none. */
 const weft_attr_constant *weft_compiled_constant(const weft_compiled *c, int32_t value);
 /* Returns true if the program keeps a copy of the constant with this data. */
 bool weft_compiled_has_constant(const weft_compiled *c, const void *data);

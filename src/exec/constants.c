@@ -1,6 +1,7 @@
 #include "exec/constants.h"
 
 #include "base/memory.h"
+#include "kernel/device.h"
 
 #include <pthread.h>
 
@@ -26,21 +27,42 @@ static weft_constant_copy *find(const weft_device *device, const void *data, wef
     return c;
 }
 
+/* Writes the values of a copy. */
+static weft_status write_values(const weft_constant_copy *c, weft_dtype from)
+{
+    weft_staging *staging;
+    if (!weft_device_is_apart(c->device)) {
+        c->device->convert(NULL, c->data, c->to, c->from, from, c->count);
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_staging_create(c->device, &staging));
+    weft_status_code status = weft_staging_write(staging, c->data, c->to, c->from, from, c->count);
+    if (status == WEFT_OK)
+        status = weft_staging_finish(staging);
+    weft_staging_free(staging);
+    return status;
+}
+
 static weft_status make(const weft_device *device, const void *data, weft_dtype from, weft_dtype to,
                         int64_t count, weft_constant_copy **copy)
 {
     weft_constant_copy *c = weft_alloc(sizeof *c);
-    void *own = device->alloc(weft_aligned(count * weft_dtype_bytes(to)));
+    void *own = device->alloc(device, weft_aligned(count * weft_dtype_bytes(to)));
     if (!c || !own) {
         char text[32];
-        device->free(own);
+        device->free(device, own);
         weft_free(c);
         return weft_no_memory("a constant of %s",
                               weft_format_bytes(count * weft_dtype_bytes(to), text));
     }
     *c = (weft_constant_copy){
         .device = device, .from = data, .to = to, .count = count, .data = own, .next = list};
-    device->convert(NULL, own, to, data, from, count);
+    const weft_status_code status = write_values(c, from);
+    if (status != WEFT_OK) {
+        device->free(device, own);
+        weft_free(c);
+        return status;
+    }
     list = c;
     *copy = c;
     return WEFT_OK;
@@ -80,6 +102,6 @@ void weft_constant_release(weft_constant_copy *copy)
     pthread_mutex_unlock(&mutex);
     if (!last)
         return;
-    copy->device->free(copy->data);
+    copy->device->free(copy->device, copy->data);
     weft_free(copy);
 }

@@ -1,5 +1,5 @@
-/* Copies of constants for backends that store another type than the graph's. All programs of the
- * process share one copy per constant and type. */
+/* Copies of constants for backends that store another type than the graph's, or that cannot access
+ * its memory. All programs of the process share one copy per constant, type and device. */
 #ifndef WEFT_EXEC_CONSTANTS_H
 #define WEFT_EXEC_CONSTANTS_H
 

@@ -15,7 +15,8 @@ typedef struct weft_copy_request {
     double started, finished, waited;
     /* private to the engine */
     bool done;
-    weft_event event[2];
+    weft_event ready, begun, ended; /* on other devices; ready: on the stream of the kernels */
+    weft_event met;                 /* where that stream waits for the copy */
     struct weft_copy_request *next;
 } weft_copy_request;
 
@@ -31,9 +32,19 @@ typedef struct weft_copy_engine weft_copy_engine;
 weft_status weft_copy_engine_create(const weft_backend *backend, weft_copy_engine **copies);
 /* No copy may be running. Accepts NULL. */
 void weft_copy_engine_free(weft_copy_engine *copies);
-/* Starts a copy. The source must be complete: on another device its kernels must have finished. */
-void weft_copy_engine_start(weft_copy_engine *copies, weft_copy_request *copy);
-weft_status weft_copy_engine_wait(weft_copy_engine *copies, weft_copy_request *copy);
+/* Starts a copy after the work that `stream`, which runs the kernels, has now. */
+weft_status weft_copy_engine_start(weft_copy_engine *copies, weft_copy_request *copy,
+                                   weft_device_stream *stream);
+/* Work that is added to `stream` later begins after the copy. Only on a device that is apart does
+ * this call return before the copy has ended; the request's times are then set by
+ * weft_copy_engine_time(). */
+weft_status weft_copy_engine_wait(weft_copy_engine *copies, weft_copy_request *copy,
+                                  weft_device_stream *stream);
+/* Sets the times of a copy that the streams have finished. */
+weft_status weft_copy_engine_time(weft_copy_engine *copies, weft_copy_request *copy,
+                                  weft_device_stream *stream);
+/* Releases what the device keeps for a request. The request may be started again. */
+void weft_copy_request_forget(weft_copy_request *copy, const weft_device *device);
 /* Waits until all started copies have finished. */
 void weft_copy_engine_finish(weft_copy_engine *copies);
 

@@ -3,6 +3,7 @@
 
 #include "exec/program_internal.h"
 #include "graph/graph.h"
+#include "kernel/device.h"
 #include "kernel/host.h"
 
 #include <stdio.h>
@@ -42,8 +43,13 @@ static void lay_guards(const weft_program *p, const instruction *code)
 
 static bool intact(const weft_program *p, const char *at)
 {
-    unsigned char bytes[GUARD];
-    p->device->copy(p->binding.stream, bytes, at, (weft_rows){1, GUARD, GUARD, GUARD});
+    unsigned char own[GUARD], *bytes = own;
+    if (weft_device_is_apart(p->device)) {
+        bytes = (unsigned char *)p->binding.ports + p->compiled->areas.ports_bytes;
+        p->device->host_copy(p->binding.stream, bytes, at, GUARD);
+    } else {
+        p->device->copy(p->binding.stream, bytes, at, (weft_rows){1, GUARD, GUARD, GUARD});
+    }
     bool same = p->device->wait(p->binding.stream) == WEFT_OK;
     for (int i = 0; i < GUARD; i++)
         same = same && bytes[i] == GUARD_BYTE;
@@ -72,7 +78,34 @@ static weft_status check_guards(const weft_program *p, const instruction *code)
     return WEFT_OK;
 }
 
-/* ---- ref: between the graph's types and f64 ------------------------------------------------ */
+/* ---- ports and sources apart from the storage ---------------------------------------------- */
+
+static int64_t port_bytes(const weft_tensor *tensor)
+{
+    return weft_shape_count(&tensor->shape) * weft_dtype_bytes(tensor->dtype);
+}
+
+/* Copies the inputs from pinned memory. */
+static void send_inputs(weft_program *p)
+{
+    for (int i = 0; i < p->compiled->ports.inputs; i++) {
+        const port *at = &p->compiled->ports.input[i];
+        p->device->host_copy(p->binding.stream, p->compiled->view[at->value].data,
+                             at->tensor[0].data, port_bytes(&at->tensor[0]));
+    }
+}
+
+/* Copies the outputs to pinned memory. */
+static void fetch_outputs(weft_program *p)
+{
+    for (int i = 0; i < p->compiled->ports.outputs; i++) {
+        const port *at = &p->compiled->ports.output[i];
+        p->device->host_copy(p->binding.stream, at->tensor[0].data,
+                             p->compiled->view[at->value].data, port_bytes(&at->tensor[0]));
+    }
+}
+
+/* ref: between the graph's types and f64. */
 
 static void widen_inputs(weft_program *p)
 {
@@ -133,8 +166,17 @@ static weft_status run_shared(const weft_program *p, const instruction *code)
     return code->kernel->run(&args);
 }
 
+/* Names the node of the work that follows, for errors that appear after the call. */
+static void mark_node(const weft_program *p, int32_t n)
+{
+    const weft_node *node = weft_graph_node(p->compiled->graph, n);
+    p->device->mark(p->binding.stream, n, weft_op_get(node->op)->name, node->scope);
+}
+
 static weft_status run_instruction(const weft_program *p, const instruction *code)
 {
+    if (p->device->mark)
+        mark_node(p, code->node);
     switch (code->kind) {
     case INSTR_KERNEL: return p->like ? run_shared(p, code) : code->kernel->run(&code->args);
     case INSTR_SLICE: slice_own(p, code); return WEFT_OK;
@@ -144,10 +186,9 @@ static weft_status run_instruction(const weft_program *p, const instruction *cod
         return WEFT_OK;
     case INSTR_JOIN: return WEFT_OK;
     case INSTR_COPY: /* the source must be complete, and the target unused */
-        WEFT_TRY(p->device->wait(p->binding.stream));
-        weft_copy_engine_start(p->binding.shared->copies, code->copy);
-        return WEFT_OK;
-    case INSTR_COPY_WAIT: return weft_copy_engine_wait(p->binding.shared->copies, code->copy);
+        return weft_copy_engine_start(p->binding.shared->copies, code->copy, p->binding.stream);
+    case INSTR_COPY_WAIT:
+        return weft_copy_engine_wait(p->binding.shared->copies, code->copy, p->binding.stream);
     case INSTR_WAIT: return weft_comm_request_wait(weft_program_exchange(p, code));
     }
     return WEFT_OK;
@@ -216,6 +257,15 @@ static weft_status read_profile(weft_program *p)
     return WEFT_OK;
 }
 
+static weft_status read_copy_times(const weft_program *p)
+{
+    for (int32_t i = 0; i < p->compiled->code_count && p->binding.shared->copies; i++)
+        if (p->compiled->code[i].kind == INSTR_COPY_WAIT)
+            WEFT_TRY(weft_copy_engine_time(p->binding.shared->copies, p->compiled->code[i].copy,
+                                           p->binding.stream));
+    return WEFT_OK;
+}
+
 /* Copies the updates that are not in place. Runs after all nodes, because nodes read the old
  * values. */
 static void copy_updates(weft_program *p)
@@ -235,14 +285,31 @@ static weft_status run_all(weft_program *p)
     int notified = 0;
     if (weft_compiled_is_wide(p->compiled))
         widen_inputs(p);
+    if (weft_device_is_apart(p->device))
+        send_inputs(p);
     WEFT_TRY(run_code(p, &notified));
     copy_updates(p);
     if (weft_compiled_is_wide(p->compiled))
         narrow_outputs(p);
-    WEFT_TRY(p->device->wait(p->binding.stream));
+    if (weft_device_is_apart(p->device))
+        fetch_outputs(p);
+    WEFT_TRY(p->device->wait(p->binding.stream)); /* the outputs are read after this */
+    WEFT_TRY(read_copy_times(p));
     if (p->run.written)
         WEFT_TRY(notify_written(p, p->compiled->code_count, &notified));
     return read_profile(p);
+}
+
+/* Waits after an error, so that no work accesses memory that is released. */
+static void finish_work(const weft_program *p)
+{
+    weft_error_copy *error = weft_error_save();
+    if (weft_device_is_apart(p->device))
+        (void)p->device->wait(p->binding.stream);
+    if (p->binding.shared->copies)
+        weft_copy_engine_finish(p->binding.shared->copies);
+    (void)weft_error_restore(error);
+    weft_free(error);
 }
 
 weft_status weft_program_run(weft_program *p)
@@ -255,10 +322,8 @@ weft_status weft_program_run(weft_program *p)
     if (status == WEFT_OK)
         status = run_all(p);
     weft_host_set_threads(before);
-    if (status != WEFT_OK &&
-        p->binding.shared->copies) /* no copy may write after the memory is released */
-        weft_copy_engine_finish(p->binding.shared->copies);
     if (status != WEFT_OK) {
+        finish_work(p);
         if (p->binding.base)
             weft_comm_abort(weft_group_comm(p->binding.base));
         return status;

@@ -4,6 +4,7 @@
 #include "base/scratch_map.h"
 #include "exec/program_internal.h"
 #include "graph/graph.h"
+#include "kernel/device.h"
 #include "kernel/host.h"
 
 int64_t weft_programs_away_bytes(weft_program *const *programs, int count)
@@ -35,7 +36,7 @@ weft_status weft_offload_buffer_reserve(const weft_device *device, const char *d
         WEFT_TRY(weft_scratch_map(
             dir, bytes, "Another folder for memory.offload, or a larger memory.limit", &data));
     else
-        data = device->meta ? device->alloc(bytes) : weft_alloc_aligned(bytes);
+        data = device->meta ? device->alloc(device, bytes) : weft_device_alloc_host(device, bytes);
     if (!data) {
         char text[32];
         return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(WEFT_NUMBER(bytes)),
@@ -51,9 +52,9 @@ void weft_offload_buffer_release(weft_offload_buffer *e)
     if (e->mapped)
         weft_scratch_unmap(e->data, e->bytes);
     else if (e->device && e->device->meta)
-        e->device->free(e->data);
-    else
-        weft_free(e->data);
+        e->device->free(e->device, e->data);
+    else if (e->device)
+        weft_device_free_host(e->device, e->data);
     *e = (weft_offload_buffer){0};
 }
 

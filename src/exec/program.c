@@ -8,6 +8,7 @@
 #include "exec/offload_memory.h"
 #include "exec/store/tensor_shard.h"
 #include "graph/graph.h"
+#include "kernel/device.h"
 #include "kernel/host.h"
 
 #include <stdio.h>
@@ -236,7 +237,7 @@ static void leave_shared(weft_shared_arena *shared)
 {
     if (shared && --shared->users == 0) {
         weft_shared_arena_release(shared);
-        shared->device->free(shared->data);
+        shared->device->free(shared->device, shared->data);
         weft_free(shared);
     }
 }
@@ -256,12 +257,22 @@ static void drop_prepared(weft_program *p)
     }
 }
 
+static void forget_events(weft_program *p)
+{
+    for (int32_t i = 0; i < p->compiled->code_count; i++) {
+        if (p->run.moment) {
+            p->device->forget(p->device, &p->run.moment[2 * i]);
+            p->device->forget(p->device, &p->run.moment[2 * i + 1]);
+        }
+        if (p->compiled->code[i].kind == INSTR_COPY)
+            weft_copy_request_forget(p->compiled->code[i].copy, p->device);
+    }
+}
+
 void weft_program_unbind(weft_program *p)
 {
     if (!p->like)
         drop_prepared(p);
-    p->device->free(p->binding.memory);
-    p->binding.memory = p->binding.arena = NULL;
     if (p->binding.bound)
         p->device->close(p->binding.stream);
     p->binding.stream = NULL;
@@ -271,6 +282,11 @@ void weft_program_unbind(weft_program *p)
         p->device->close(*stream);
         *stream = NULL;
     }
+    forget_events(p);
+    if (weft_device_is_apart(p->device))
+        weft_device_free_host(p->device, p->binding.ports);
+    p->device->free(p->device, p->binding.memory);
+    p->binding.memory = p->binding.arena = p->binding.ports = NULL;
     p->binding.bound = p->binding.compared = false;
     p->binding.base = NULL;
     leave_shared(p->binding.shared);
@@ -375,11 +391,19 @@ static int64_t constant_bytes(weft_program *const *programs, int count)
     return bytes;
 }
 
+/* Bytes of the pinned inputs and outputs; 0: they are in the program's memory. */
+static int64_t pinned_bytes(const weft_program *p)
+{
+    return weft_device_is_apart(p->device)
+               ? p->compiled->areas.ports_bytes + (p->compiled->options.guard ? GUARD : 0)
+               : 0;
+}
+
 int64_t weft_programs_bytes(weft_program *const *programs, int count)
 {
     int64_t bytes = max_shared_bytes(programs, count) + constant_bytes(programs, count);
     for (int i = 0; i < count; i++)
-        bytes += programs[i]->compiled->areas.memory_bytes;
+        bytes += programs[i]->compiled->areas.memory_bytes + pinned_bytes(programs[i]);
     return bytes;
 }
 
@@ -400,7 +424,7 @@ static char *locate_root(const weft_program *p, int32_t root)
     case WEFT_REGION_ARENA: return p->binding.arena + allocation->offset;
     case WEFT_REGION_INPUT:
         return p->binding.memory + allocation->offset +
-               (weft_compiled_is_wide(p->compiled)
+               (weft_compiled_has_staged_ports(p->compiled)
                     ? 0
                     : p->run.input_set * p->compiled->plan.input_bytes);
     case WEFT_REGION_STORE:
@@ -429,20 +453,18 @@ static void point_ports(weft_program *p)
         port *at = &p->compiled->ports.input[i];
         char *own = weft_program_locate(p, at->value);
         const int64_t other =
-            p->compiled->options.double_inputs && !weft_compiled_is_wide(p->compiled)
+            p->compiled->options.double_inputs && !weft_compiled_has_staged_ports(p->compiled)
                 ? (p->run.input_set ? -p->compiled->plan.input_bytes
                                     : p->compiled->plan.input_bytes)
                 : 0;
-        char *const staged[2] = {p->binding.memory + p->compiled->areas.ports_at + at->offset,
-                                 p->binding.memory + p->compiled->areas.ports_at + at->offset2};
+        char *const staged[2] = {p->binding.ports + at->offset, p->binding.ports + at->offset2};
         at->tensor[0].data = at->offset < 0 ? own : staged[p->run.input_set];
         at->tensor[1].data = at->offset2 < 0 ? own + other : staged[!p->run.input_set];
     }
     for (int i = 0; i < p->compiled->ports.outputs; i++) {
         port *at = &p->compiled->ports.output[i];
-        at->tensor[0].data = at->offset < 0
-                                 ? weft_program_locate(p, at->value)
-                                 : p->binding.memory + p->compiled->areas.ports_at + at->offset;
+        at->tensor[0].data = at->offset < 0 ? weft_program_locate(p, at->value)
+                                            : (void *)(p->binding.ports + at->offset);
     }
 }
 
@@ -555,7 +577,7 @@ static weft_status connect(weft_program *p, weft_store *store)
     return WEFT_OK;
 }
 
-/* ref: holds the f64 copies of constants. */
+/* Holds the copies of constants that the storage cannot take from the graph. */
 static weft_status hold_constants(weft_program *p)
 {
     for (int32_t v = 0; v < p->compiled->plan.count; v++) {
@@ -663,6 +685,29 @@ static weft_status join_group(weft_program *p, weft_group *group)
     return attach_requests(p, group);
 }
 
+/* Reserves the memory of this program alone, with inputs of zeros. */
+static weft_status reserve_memory(weft_program *p)
+{
+    const weft_program_areas *areas = &p->compiled->areas;
+    const int64_t pinned = pinned_bytes(p);
+    const bool apart = weft_device_is_apart(p->device);
+    p->binding.memory = p->device->alloc(p->device, areas->memory_bytes);
+    p->binding.ports = apart               ? weft_device_alloc_host(p->device, pinned)
+                       : p->binding.memory ? p->binding.memory + areas->ports_at
+                                           : NULL;
+    if (!p->binding.memory || !p->binding.ports) {
+        char text[32];
+        return weft_error(WEFT_MSG_MEMORY_NEEDED,
+                          WEFT_AT(WEFT_NUMBER(areas->memory_bytes + pinned)),
+                          "a program needs %s, which this machine does not have",
+                          weft_format_bytes(areas->memory_bytes + pinned, text));
+    }
+    p->device->fill(p->binding.stream, p->binding.memory, 0, areas->sources_at); /* the inputs */
+    if (apart)
+        memset(p->binding.ports, 0, (size_t)pinned);
+    return WEFT_OK;
+}
+
 static weft_status bind_one(weft_program *p, weft_store *store, weft_group *group,
                             weft_shared_arena *shared)
 {
@@ -675,28 +720,19 @@ static weft_status bind_one(weft_program *p, weft_store *store, weft_group *grou
     for (int i = 0; i < p->binding.slot_count; i++)
         p->binding.slot[i].data =
             p->binding.arena; /* placeholder until the caller sets the slots */
-    WEFT_TRY(p->device->open(p->backend, &p->binding.stream));
+    WEFT_TRY(p->device->open(p->device, p->backend, &p->binding.stream));
     p->binding.bound = true;
     for (int axis = 0; axis < p->compiled->mesh.axis_count; axis++)
         for (int c = 0; c < (p->like ? WEFT_CHANNEL_COUNT : 1); c++)
-            WEFT_TRY(p->device->open(p->backend, &p->binding.comm_stream[axis][c]));
-    p->binding.memory = p->device->alloc(p->compiled->areas.memory_bytes);
-    if (!p->binding.memory) {
-        char text[32];
-        return weft_error(WEFT_MSG_MEMORY_NEEDED,
-                          WEFT_AT(WEFT_NUMBER(p->compiled->areas.memory_bytes)),
-                          "a program needs %s, which this machine does not have",
-                          weft_format_bytes(p->compiled->areas.memory_bytes, text));
-    }
-    p->device->fill(p->binding.stream, p->binding.memory, 0,
-                    p->compiled->areas.sources_at); /* the inputs */
+            WEFT_TRY(p->device->open(p->device, p->backend, &p->binding.comm_stream[axis][c]));
+    WEFT_TRY(reserve_memory(p));
     if (!p->like)
         WEFT_TRY(hold_constants(p));
     weft_program_set_views(p);
     if (weft_compiled_is_wide(p->compiled))
         widen(p);
-    p->device->fill(p->binding.stream, p->binding.memory + p->compiled->areas.ports_at, 0,
-                    p->compiled->areas.memory_bytes - p->compiled->areas.ports_at);
+    if (!weft_device_is_apart(p->device))
+        p->device->fill(p->binding.stream, p->binding.ports, 0, p->compiled->areas.ports_bytes);
     WEFT_TRY(p->device->wait(p->binding.stream)); /* so that no later time includes the fills */
     if (p->like)
         return WEFT_OK; /* its kernels have no caches */
@@ -730,14 +766,14 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
     const weft_device *device = count ? programs[0]->device : &weft_device_host;
     for (int i = 0; i < count; i++)
         WEFT_TRY(may_bind(programs[i], device, store));
-    if (!device->meta)
-        WEFT_TRY(weft_memory_check(bytes + (store ? weft_store_bytes(store) : 0),
-                                   "a program and its weights"));
+    WEFT_TRY(weft_device_check_memory(
+        device, bytes + (store && !weft_device_is_apart(device) ? weft_store_bytes(store) : 0),
+        "a program and its weights"));
     weft_shared_arena *shared = weft_alloc(sizeof *shared);
     if (shared)
         *shared = (weft_shared_arena){.users = 1, /* released at the end of this function */
                                       .device = device,
-                                      .data = device->alloc(bytes),
+                                      .data = device->alloc(device, bytes),
                                       .bytes = bytes};
     if (!shared || !shared->data) {
         char text[32];

@@ -7,7 +7,9 @@
  *
  *   shared: | arena | workspace | communication scratch |
  *   memory: | inputs (1 or 2 sets) | sources (ref) | inputs, outputs (ref) |
- *               plan                   f64 copies      in the graph's types */
+ *               plan                   f64 copies      in the graph's types
+ *
+ * A device whose memory the host cannot access has the last area in a third, pinned block. */
 #ifndef WEFT_EXEC_PROGRAM_INTERNAL_H
 #define WEFT_EXEC_PROGRAM_INTERNAL_H
 
@@ -38,6 +40,7 @@ typedef struct weft_binding {
     weft_shared_arena *shared;  /* NULL: not bound */
     char *arena;                /* = shared->data */
     char *memory;               /* owned by this program alone */
+    char *ports;                /* inputs and outputs that are not in the storage */
     weft_device_stream *stream; /* kernels */
     /* Copies and additions of requests by axis, concurrent with the kernels. Twins also have one
      * by channel, because several threads run their requests */

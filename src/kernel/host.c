@@ -10,9 +10,22 @@
 
 #include <omp.h>
 
-static weft_status_code open_stream(const weft_backend *backend, weft_device_stream **stream)
+static void *alloc(const weft_device *device, int64_t bytes)
 {
-    (void)backend;
+    (void)device;
+    return weft_alloc_aligned(bytes);
+}
+
+static void release(const weft_device *device, void *data)
+{
+    (void)device;
+    weft_free(data);
+}
+
+static weft_status_code open_stream(const weft_device *device, const weft_backend *backend,
+                                    weft_device_stream **stream)
+{
+    (void)device, (void)backend;
     *stream = NULL;
     return WEFT_OK;
 }
@@ -39,6 +52,16 @@ static weft_status_code await(weft_device_stream *stream, weft_event *event)
 {
     (void)stream, (void)event;
     return WEFT_OK;
+}
+
+static void after(weft_device_stream *stream, const weft_event *event)
+{
+    (void)stream, (void)event;
+}
+
+static void forget(const weft_device *device, weft_event *event)
+{
+    (void)device, (void)event;
 }
 
 static void copy(weft_device_stream *stream, void *to, const void *from, weft_rows r)
@@ -77,13 +100,15 @@ static void sum(weft_device_stream *stream, weft_dtype dtype, int k, const void 
 
 const weft_device weft_device_host = {
     .name = "host",
-    .alloc = weft_alloc_aligned,
-    .free = weft_free,
+    .alloc = alloc,
+    .free = release,
     .open = open_stream,
     .close = close_stream,
     .wait = wait,
     .record = record,
     .await = await,
+    .after = after,
+    .forget = forget,
     .copy = copy,
     .fill = fill,
     .convert = convert,

@@ -8,13 +8,16 @@
 /* ---- devices ------------------------------------------------------------------------------- */
 
 /* Ordered work of a device. Kernels and copies may still run when their call returns; wait() and
- * await() return when they are done. Host work is done when the call returns. */
+ * await() return when they are done. Host work is done when the call returns. Calls that add work
+ * return no status: the first error of a stream is kept, the work after it is skipped, and the next
+ * wait() or await() returns the error once. */
 typedef struct weft_device_stream weft_device_stream;
 
-/* A position in the work of a stream. */
+/* A position in the work of a stream. Zero at first; the device allocates `handle` when it records
+ * the position, reuses it for later positions, and frees it in forget(). */
 typedef struct weft_event {
     double seconds; /* time when the position is reached (weft_now()); known after await() */
-    void *handle;   /* owned by the device */
+    void *handle;
 } weft_event;
 
 /* A strided copy: `rows` rows of `row` bytes, with distances of `to` and `from` bytes. The copy
@@ -31,21 +34,37 @@ typedef struct weft_device_clock {
     double *ready; /* time when the stream's work is done */
 } weft_device_clock;
 
-typedef struct weft_device {
+typedef struct weft_device weft_device;
+struct weft_device {
     const char *name; /* "host", "virtual" */
     /* Memory without values: written values are lost, and nothing needs to be written. */
     bool meta;
     /* Returns 64-byte aligned memory with undefined content. NULL: out of memory. */
-    void *(*alloc)(int64_t bytes);
-    void (*free)(void *data); /* accepts NULL */
-    weft_status_code (*open)(const weft_backend *backend, weft_device_stream **stream);
-    void (*close)(weft_device_stream *stream); /* accepts NULL */
+    void *(*alloc)(const weft_device *device, int64_t bytes);
+    void (*free)(const weft_device *device, void *data); /* accepts NULL */
+    /* Returns the bytes that alloc() can still return. NULL: the host's. */
+    int64_t (*available)(const weft_device *device);
+    /* Pinned host memory, which host_copy() reads and writes while the host does other work; like
+     * alloc() and free(). NULL: any host memory (see kernel/device.h). */
+    void *(*alloc_host)(const weft_device *device, int64_t bytes);
+    void (*free_host)(const weft_device *device, void *data);
+    /* `backend`: whose kernels the stream runs; NULL: none, only copies. Closing waits for the
+     * work, and accepts NULL. */
+    weft_status_code (*open)(const weft_device *device, const weft_backend *backend,
+                             weft_device_stream **stream);
+    void (*close)(weft_device_stream *stream);
     weft_status_code (*wait)(weft_device_stream *stream);
     weft_status_code (*record)(weft_device_stream *stream, weft_event *event);
     weft_status_code (*await)(weft_device_stream *stream, weft_event *event);
+    /* Work added later begins after the recorded position, which may be another stream's. */
+    void (*after)(weft_device_stream *stream, const weft_event *event);
+    void (*forget)(const weft_device *device, weft_event *event); /* accepts a zero event */
+    /* Names the node whose work follows, for errors; the texts are borrowed until the work is done.
+     * NULL: not needed, because errors return from the call. */
+    void (*mark)(weft_device_stream *stream, int32_t node, const char *op, const char *scope);
     void (*copy)(weft_device_stream *stream, void *to, const void *from, weft_rows rows);
     void (*fill)(weft_device_stream *stream, void *to, int byte, int64_t bytes);
-    /* Copies between the device's memory and the host's. NULL for the host. */
+    /* Copies between the device's memory and pinned memory of the host. NULL for the host. */
     void (*host_copy)(weft_device_stream *stream, void *to, const void *from, int64_t bytes);
     /* Converts like weft_convert. */
     void (*convert)(weft_device_stream *stream, void *to, weft_dtype to_dtype, const void *from,
@@ -59,7 +78,7 @@ typedef struct weft_device {
     /* Switches the stream to a simulated clock and returns true. The work of the stream then begins
      * at *ready, whatever the time of its user is. False, or NULL: the stream uses weft_now(). */
     bool (*clock)(weft_device_stream *stream, weft_device_clock *clock);
-} weft_device;
+};
 
 /* ---- kernels ------------------------------------------------------------------------------- */
 

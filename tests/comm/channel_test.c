@@ -635,7 +635,7 @@ static weft_status sum_hollow(member *m)
     weft_group *world;
     weft_device_stream *stream;
     WEFT_TRY(weft_comm_world(m->comm, &world));
-    WEFT_TRY(device->open(&weft_backend_virtual, &stream));
+    WEFT_TRY(device->open(device, &weft_backend_virtual, &stream));
     weft_status_code status = WEFT_OK;
     for (int t = 0; t < 4 && status == WEFT_OK; t++) {
         const weft_shape shape = WEFT_SHAPE(count[t / 2]);
@@ -646,7 +646,8 @@ static weft_status sum_hollow(member *m)
         WEFT_TRY(weft_comm_request_cut(x, WEFT_COMM_WIDE));
         const int64_t bytes = count[t / 2] * weft_dtype_bytes(type[t % 2]),
                       looked = bytes < 4096 ? bytes : 4096;
-        char *data = device->alloc(bytes), *scratch = device->alloc(weft_comm_request_scratch(x));
+        char *data = device->alloc(device, bytes),
+             *scratch = device->alloc(device, weft_comm_request_scratch(x));
         memset(data, 0x5a, (size_t)looked);
         status = weft_comm_request_attach(x, world, WEFT_CHANNEL_LAYERS);
         weft_comm_request_set_device(x, device, stream);
@@ -668,8 +669,8 @@ static weft_status sum_hollow(member *m)
             status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "%" PRId64 " messages",
                                 sent - messages);
         weft_comm_request_free(x);
-        device->free(data);
-        device->free(scratch);
+        device->free(device, data);
+        device->free(device, scratch);
     }
     device->close(stream);
     return status;

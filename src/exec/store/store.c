@@ -75,7 +75,7 @@ void weft_store_free(weft_store *store)
         if (t->mapped && store->device == &weft_device_host && !t->lent)
             weft_scratch_unmap(t->data, tensor_bytes(t));
         else if (!t->lent)
-            store->device->free(t->data);
+            store->device->free(store->device, t->data);
         weft_free((char *)(uintptr_t)store->tensor[i]->name);
         weft_free(store->tensor[i]);
     }
@@ -174,7 +174,7 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
                                  : "Leave --weights stream out, or write --out to another disk",
                              &data);
     else
-        data = store->device->alloc(bytes);
+        data = store->device->alloc(store->device, bytes);
     if (!tensor || !copy || !data) {
         char text[32];
         weft_free(tensor);
@@ -182,7 +182,7 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
         if (mapped)
             weft_scratch_unmap(data, bytes);
         else
-            store->device->free(data);
+            store->device->free(store->device, data);
         if (status != WEFT_OK)
             return weft_error_at(status, WEFT_AT(.key = name));
         return weft_no_memory("\"%s\" (%s)", name, weft_format_bytes(bytes, text));

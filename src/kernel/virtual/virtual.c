@@ -128,13 +128,15 @@ static void *alloc_maps(int64_t bytes)
     return NULL;
 }
 
-static void *alloc(int64_t bytes)
+static void *alloc(const weft_device *device, int64_t bytes)
 {
+    (void)device;
     return bytes > SMALL ? alloc_maps(bytes) : weft_alloc_aligned(bytes);
 }
 
-static void release(void *data)
+static void release(const weft_device *device, void *data)
 {
+    (void)device;
     const int64_t length = data ? take_mapped(data) : 0;
     if (length)
         munmap(data, (size_t)length);
@@ -150,15 +152,16 @@ static void release(void *data)
 enum { GAP = 64 };
 static atomic_ullong next_address = 1ull << 52;
 
-static void *alloc_addresses(int64_t bytes)
+static void *alloc_addresses(const weft_device *device, int64_t bytes)
 {
+    (void)device;
     const unsigned long long length = (unsigned long long)(bytes + 2 * GAP) / GAP * GAP;
     return (void *)(uintptr_t)atomic_fetch_add(&next_address, length);
 }
 
-static void release_addresses(void *data)
+static void release_addresses(const weft_device *device, void *data)
 {
-    (void)data;
+    (void)device, (void)data;
 }
 
 /* ---- streams ------------------------------------------------------------------------------- */
@@ -190,8 +193,10 @@ static void sleep_until(double when)
     }
 }
 
-static weft_status_code open_stream(const weft_backend *backend, weft_device_stream **stream)
+static weft_status_code open_stream(const weft_device *device, const weft_backend *backend,
+                                    weft_device_stream **stream)
 {
+    (void)device;
     weft_device_stream *s;
     WEFT_TRY(WEFT_NEW(s, 1, "a stream"));
     s->rates = backend->self;
@@ -227,6 +232,17 @@ static weft_status_code await(weft_device_stream *s, weft_event *event)
     else
         sleep_until(event->seconds);
     return WEFT_OK;
+}
+
+static void after(weft_device_stream *s, const weft_event *event)
+{
+    if (s->ready < event->seconds)
+        s->ready = event->seconds;
+}
+
+static void forget(const weft_device *device, weft_event *event)
+{
+    (void)device, (void)event;
 }
 
 static bool clock_of(weft_device_stream *s, weft_device_clock *clock)
@@ -296,6 +312,8 @@ static void sum(weft_device_stream *s, weft_dtype dtype, int k, const void *cons
     .wait = wait,              \
     .record = record,          \
     .await = await,            \
+    .after = after,            \
+    .forget = forget,          \
     .copy = copy,              \
     .fill = fill,              \
     .host_copy = host_copy,            \

@@ -904,7 +904,7 @@ static weft_status find_clock(weft_cascade_run *r)
     r->transfer_setup.comm = r->setup.comm;
     if (!device->clock)
         return WEFT_OK;
-    WEFT_TRY(device->open(backend, &r->time.stream));
+    WEFT_TRY(device->open(device, backend, &r->time.stream));
     if (!device->clock(r->time.stream, &clock))
         return WEFT_OK;
     r->time.simulated_time = clock.now;

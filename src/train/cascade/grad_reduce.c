@@ -164,7 +164,7 @@ static weft_status make_requests(weft_grad_reduce *s)
     }
     weft_free(count);
     if (status == WEFT_OK && scratch) {
-        s->scratch = s->backend->device->alloc(scratch);
+        s->scratch = s->backend->device->alloc(s->backend->device, scratch);
         status = WEFT_ALLOCATED(s->scratch, "sums of gradients");
     }
     return status;
@@ -179,7 +179,7 @@ weft_status weft_grad_reduce_create(weft_group *group, const weft_backend *backe
     *s = (weft_grad_reduce){.group = group, .backend = backend, .arena = weft_arena_create()};
     weft_status_code status;
     WEFT_GO(WEFT_ALLOCATED(s->arena, "sums of gradients"));
-    WEFT_GO(backend->device->open(backend, &s->stream));
+    WEFT_GO(backend->device->open(backend->device, backend, &s->stream));
     WEFT_GO(find_states(s, store, update));
     cut(s);
     WEFT_GO(make_requests(s));
@@ -198,7 +198,7 @@ void weft_grad_reduce_free(weft_grad_reduce *s)
     for (int k = 0; k < s->buckets; k++)
         weft_comm_request_free(s->bucket[k].request);
     if (s->scratch)
-        s->backend->device->free(s->scratch);
+        s->backend->device->free(s->backend->device, s->scratch);
     if (s->stream)
         s->backend->device->close(s->stream);
     weft_arena_free(s->arena);

@@ -414,7 +414,7 @@ void weft_pp_executor_free(weft_pp_executor *r)
         for (int i = 0; i < r->bucket[b].borders; i++)
             release(r, &r->bucket[b].border[i]);
     for (int i = 0; i < r->owns && r->device; i++) {
-        r->device->free(r->own[i].data);
+        r->device->free(r->device, r->own[i].data);
         weft_offload_buffer_release(&r->own[i].offload_buffer);
     }
     if (r->device)
@@ -490,7 +490,7 @@ static weft_status reserve(weft_pp_executor *r)
     r->tray = weft_alloc(r->tray_bytes * r->microbatches + 1);
     for (int i = 0; i < r->owns; i++) {
         own_pp_stage *own = &r->own[i];
-        own->data = r->device->alloc(own->record * own->slots + 64);
+        own->data = r->device->alloc(r->device, own->record * own->slots + 64);
         if (!own->data || !r->tray)
             return weft_error(WEFT_MSG_OUT_OF_MEMORY, WEFT_NOWHERE,
                               "the records of stage %d need %s, which this machine does not give",
@@ -509,7 +509,7 @@ weft_status weft_pp_executor_bind(weft_pp_executor *r, weft_group *group, const 
     for (int i = 0; i < r->owns && !backend; i++)
         backend = weft_program_backend(r->bucket[0].step->own[i].program[WEFT_PP_TASK_F]);
     r->device = backend->device;
-    WEFT_TRY(r->device->open(backend, &r->stream));
+    WEFT_TRY(r->device->open(r->device, backend, &r->stream));
     WEFT_TRY(reserve(r));
     WEFT_TRY(weft_comm_axis_group(group, mesh, weft_group_index(group), r->pp->axis, &axis));
     for (int b = 0; b < r->buckets; b++) {

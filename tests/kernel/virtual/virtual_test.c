@@ -214,13 +214,13 @@ Test(virtual, time_is_scaled)
 Test(virtual, memory_of_any_size_can_be_written)
 {
     const int64_t bytes = (int64_t)1 << 40, before = resident();
-    char *data = weft_device_virtual.alloc(bytes);
+    char *data = weft_device_virtual.alloc(&weft_device_virtual, bytes);
     cr_assert_not_null(data);
     for (int64_t at = 0; at < bytes; at += (int64_t)1 << 30)
         data[at] = 1;
     data[bytes - 1] = 1;
     cr_expect_lt(resident() - before, (int64_t)160 << 20);
-    weft_device_virtual.free(data);
+    weft_device_virtual.free(&weft_device_virtual, data);
 }
 #endif
 
@@ -285,17 +285,17 @@ static weft_status_code run_clocked(void *user)
     weft_comm_request *in = NULL, *out = NULL, *sum = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_backend_virtual_create(&rates, &backend));
-    WEFT_TRY(backend->device->open(backend, &work));
-    WEFT_TRY(backend->device->open(backend, &stream));
+    WEFT_TRY(backend->device->open(backend->device, backend, &work));
+    WEFT_TRY(backend->device->open(backend->device, backend, &stream));
     WEFT_TRY(weft_comm_world(r->comm, &world));
-    char *data = backend->device->alloc(4 * many), *scratch = NULL;
+    char *data = backend->device->alloc(backend->device, 4 * many), *scratch = NULL;
     if (self > 0)
         WEFT_GO(weft_comm_request_create_recv(CLOCKED, self, self - 1, few, WEFT_F32, "x", &in));
     if (self + 1 < CLOCKED)
         WEFT_GO(weft_comm_request_create_send(CLOCKED, self, self + 1, few, WEFT_F32, "x", &out));
     WEFT_GO(weft_comm_request_create(CLOCKED, self, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0},
                                      &shape, &shape, WEFT_F32, "y", &sum));
-    scratch = backend->device->alloc(weft_comm_request_scratch(sum));
+    scratch = backend->device->alloc(backend->device, weft_comm_request_scratch(sum));
     for (int i = 0; i < 3; i++) {
         weft_comm_request *x = i == 0 ? in : i == 1 ? out : sum;
         if (!x)
@@ -324,8 +324,8 @@ out:
     weft_comm_request_free(in);
     weft_comm_request_free(out);
     weft_comm_request_free(sum);
-    backend->device->free(data);
-    backend->device->free(scratch);
+    backend->device->free(backend->device, data);
+    backend->device->free(backend->device, scratch);
     backend->device->close(work);
     backend->device->close(stream);
     weft_backend_virtual_free(backend);

@@ -1,0 +1,121 @@
+#include "kernel/device.h"
+
+#include "base/convert.h"
+#include "base/memory.h"
+
+#include <pthread.h>
+
+enum { SLICES = 4, SLICE = 1 << 20 /* bytes */ };
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+void *weft_device_alloc_host(const weft_device *device, int64_t bytes)
+{
+    return device->alloc_host ? device->alloc_host(device, bytes) : weft_alloc_aligned(bytes);
+}
+
+void weft_device_free_host(const weft_device *device, void *data)
+{
+    if (device->free_host)
+        device->free_host(device, data);
+    else
+        weft_free(data);
+}
+
+weft_status weft_device_check_memory(const weft_device *device, int64_t bytes, const char *what)
+{
+    if (device->meta)
+        return WEFT_OK;
+    if (!device->available)
+        return weft_memory_check(bytes, what);
+    const int64_t available = device->available(device);
+    char text[2][32];
+    if (bytes <= available)
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(.value = device->name, WEFT_NUMBER(bytes)),
+                      "%s need %s, and the device \"%s\" has %s left", what,
+                      weft_format_bytes(bytes, text[0]), device->name,
+                      weft_format_bytes(available, text[1]));
+}
+
+/* ---- staging ------------------------------------------------------------------------------- */
+
+struct weft_staging {
+    const weft_device *device;
+    weft_device_stream *stream;
+    pthread_mutex_t mutex;
+    char *ring; /* SLICES slices of pinned memory */
+    int64_t next;
+    weft_event copied[SLICES]; /* the last copy from each slice */
+    bool used[SLICES];
+};
+
+weft_status weft_staging_create(const weft_device *device, weft_staging **out)
+{
+    weft_staging *s;
+    WEFT_TRY(WEFT_NEW(s, 1, "copies to a device"));
+    s->device = device;
+    pthread_mutex_init(&s->mutex, NULL);
+    weft_status_code status = WEFT_OK;
+    s->ring = weft_device_alloc_host(device, SLICES * SLICE);
+    WEFT_GO(WEFT_ALLOCATED(s->ring, "copies to a device"));
+    WEFT_GO(device->open(device, NULL, &s->stream));
+    *out = s;
+    return WEFT_OK;
+out:
+    weft_staging_free(s);
+    return status;
+}
+
+void weft_staging_free(weft_staging *s)
+{
+    if (!s)
+        return;
+    s->device->close(s->stream);
+    for (int i = 0; i < SLICES; i++)
+        s->device->forget(s->device, &s->copied[i]);
+    weft_device_free_host(s->device, s->ring);
+    pthread_mutex_destroy(&s->mutex);
+    weft_free(s);
+}
+
+/* Elements of a slice. */
+static int64_t slice_elements(weft_dtype dtype)
+{
+    return SLICE / weft_dtype_bytes(dtype);
+}
+
+static weft_status write_slice(weft_staging *s, char *to, weft_dtype to_dtype, const char *from,
+                               weft_dtype from_dtype, int64_t count)
+{
+    const int64_t slice = s->next++ % SLICES;
+    char *ring = s->ring + slice * SLICE;
+    if (s->used[slice])
+        WEFT_TRY(s->device->await(s->stream, &s->copied[slice]));
+    weft_convert(ring, to_dtype, from, from_dtype, count);
+    s->device->host_copy(s->stream, to, ring, count * weft_dtype_bytes(to_dtype));
+    s->used[slice] = true;
+    return s->device->record(s->stream, &s->copied[slice]);
+}
+
+weft_status weft_staging_write(weft_staging *s, void *to, weft_dtype to_dtype, const void *from,
+                               weft_dtype from_dtype, int64_t count)
+{
+    const int64_t most = slice_elements(to_dtype);
+    weft_status_code status = WEFT_OK;
+    pthread_mutex_lock(&s->mutex);
+    for (int64_t at = 0; at < count && status == WEFT_OK; at += most)
+        status = write_slice(s, (char *)to + at * weft_dtype_bytes(to_dtype), to_dtype,
+                             (const char *)from + at * weft_dtype_bytes(from_dtype), from_dtype,
+                             count - at < most ? count - at : most);
+    pthread_mutex_unlock(&s->mutex);
+    return status;
+}
+
+weft_status weft_staging_finish(weft_staging *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    const weft_status_code status = s->device->wait(s->stream);
+    pthread_mutex_unlock(&s->mutex);
+    return status;
+}
