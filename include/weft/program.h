@@ -52,7 +52,8 @@ weft_dtype weft_tensor_dtype(const weft_tensor *tensor);
 /* Shape of the shard, and of the complete tensor. */
 weft_shape weft_tensor_shape(const weft_tensor *tensor);
 weft_shape weft_tensor_whole_shape(const weft_tensor *tensor);
-/* The elements of the shard, aligned to 64 bytes. Do not access them during a run. */
+/* The elements of the shard, aligned to 64 bytes. Do not access them during a run. NULL: the host
+ * cannot access them; use the functions below. */
 void *weft_tensor_data(weft_tensor *tensor);
 /* Copies the shard's elements from or to values[count], which are converted from or to f32.
  * WEFT_E_SHAPE: `count` is not the number of elements. WEFT_E_UNSUPPORTED: an integer type. */

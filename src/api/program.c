@@ -9,6 +9,7 @@
 #include "exec/execute.h"
 #include "exec/program.h"
 #include "exec/program_internal.h"
+#include "exec/store/tensor_copy.h"
 #include "exec/store/weights.h"
 #include "exec/trace/run_trace.h"
 #include "exec/trace/timeline_file.h"
@@ -42,7 +43,7 @@ weft_shape weft_tensor_whole_shape(const weft_tensor *tensor)
 
 void *weft_tensor_data(weft_tensor *tensor)
 {
-    return tensor->data;
+    return tensor->staging ? NULL : tensor->data;
 }
 
 static weft_status check_values(const weft_tensor *tensor, int64_t count)
@@ -65,15 +66,15 @@ static weft_status check_values(const weft_tensor *tensor, int64_t count)
 weft_status_code weft_tensor_put_f32(weft_tensor *tensor, const float *values, int64_t count)
 {
     WEFT_TRY(check_values(tensor, count));
-    weft_convert(tensor->data, tensor->dtype, values, WEFT_F32, count);
-    return WEFT_OK;
+    const weft_box box = weft_box_of(tensor);
+    return weft_tensor_put(tensor, &box, values, WEFT_F32, NULL);
 }
 
 weft_status_code weft_tensor_get_f32(const weft_tensor *tensor, float *values, int64_t count)
 {
     WEFT_TRY(check_values(tensor, count));
-    weft_convert(values, WEFT_F32, tensor->data, tensor->dtype, count);
-    return WEFT_OK;
+    const weft_box box = weft_box_of(tensor);
+    return weft_tensor_get(tensor, &box, values, WEFT_F32, NULL);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */

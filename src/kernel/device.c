@@ -112,10 +112,55 @@ weft_status weft_staging_write(weft_staging *s, void *to, weft_dtype to_dtype, c
     return status;
 }
 
+weft_status weft_staging_zero(weft_staging *s, void *to, int64_t bytes)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->device->fill(s->stream, to, 0, bytes);
+    const weft_status_code status = s->device->wait(s->stream);
+    pthread_mutex_unlock(&s->mutex);
+    return status;
+}
+
 weft_status weft_staging_finish(weft_staging *s)
 {
     pthread_mutex_lock(&s->mutex);
     const weft_status_code status = s->device->wait(s->stream);
+    pthread_mutex_unlock(&s->mutex);
+    return status;
+}
+
+/* Reads the elements from `at` on that fit into slices, all copies first. */
+static weft_status read_slices(weft_staging *s, char *to, weft_dtype to_dtype, const char *from,
+                               weft_dtype from_dtype, int64_t count)
+{
+    const int64_t most = slice_elements(from_dtype), to_bytes = weft_dtype_bytes(to_dtype),
+                  from_bytes = weft_dtype_bytes(from_dtype);
+    WEFT_TRY(s->device->wait(s->stream)); /* the slices are free */
+    for (int64_t i = 0, at = 0; at < count; i++, at += most) {
+        const int64_t n = count - at < most ? count - at : most;
+        s->device->host_copy(s->stream, s->ring + i * SLICE, from + at * from_bytes,
+                             n * from_bytes);
+        WEFT_TRY(s->device->record(s->stream, &s->copied[i]));
+    }
+    for (int64_t i = 0, at = 0; at < count; i++, at += most) {
+        WEFT_TRY(s->device->await(s->stream, &s->copied[i]));
+        weft_convert(to + at * to_bytes, to_dtype, s->ring + i * SLICE, from_dtype,
+                     count - at < most ? count - at : most);
+        s->used[i] = false;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_staging_read(weft_staging *s, void *to, weft_dtype to_dtype, const void *from,
+                              weft_dtype from_dtype, int64_t count)
+{
+    const int64_t most = SLICES * slice_elements(from_dtype);
+    weft_status_code status = WEFT_OK;
+    pthread_mutex_lock(&s->mutex);
+    for (int64_t at = 0; at < count && status == WEFT_OK; at += most)
+        status = read_slices(s, (char *)to + at * weft_dtype_bytes(to_dtype), to_dtype,
+                             (const char *)from + at * weft_dtype_bytes(from_dtype), from_dtype,
+                             count - at < most ? count - at : most);
     pthread_mutex_unlock(&s->mutex);
     return status;
 }

@@ -19,7 +19,7 @@ void weft_device_free_host(const weft_device *device, void *data); /* accepts NU
 /* Fails like weft_memory_check if the device has less memory than `bytes` for `what`. */
 weft_status weft_device_check_memory(const weft_device *device, int64_t bytes, const char *what);
 
-/* Copies from any host memory to a device that is apart, in slices through pinned memory. One
+/* Copies between any host memory and a device that is apart, in slices through pinned memory. One
  * stream and one thread at a time; other threads wait. */
 typedef struct weft_staging weft_staging;
 weft_status weft_staging_create(const weft_device *device, weft_staging **staging);
@@ -28,6 +28,10 @@ void weft_staging_free(weft_staging *staging); /* accepts NULL */
  * are read when the call returns, and those of `to` are written after weft_staging_finish(). */
 weft_status weft_staging_write(weft_staging *staging, void *to, weft_dtype to_dtype,
                                const void *from, weft_dtype from_dtype, int64_t count);
+weft_status weft_staging_zero(weft_staging *staging, void *to, int64_t bytes);
 weft_status weft_staging_finish(weft_staging *staging);
+/* Copies `count` elements to the host and converts them. */
+weft_status weft_staging_read(weft_staging *staging, void *to, weft_dtype to_dtype,
+                              const void *from, weft_dtype from_dtype, int64_t count);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/fs.h"
 #include "base/listing.h"
+#include "exec/store/tensor_copy.h"
 #include "format/tensors/safetensors.h"
 #include "format/tensors/safetensors_write.h"
 #include "graph/infer.h"
@@ -208,25 +209,42 @@ static void note(weft_part_stream *s, int64_t *counter, int64_t bytes)
     pthread_mutex_unlock(&s->lock);
 }
 
-void weft_part_stream_feed(weft_part_stream *s)
+/* Ends the writing before the last byte: the writer returns an error. */
+static void end_feeding(weft_part_stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->broken = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+weft_status weft_part_stream_feed(weft_part_stream *s)
 {
     int64_t at = 0;
     for (int64_t i = 0; i < s->pieces; i++)
         for (int64_t done = 0, n; done < s->piece[i].bytes; done += n, at += n) {
             n = wait_bytes(s, false, at, s->piece[i].bytes - done);
             if (n <= 0)
-                return;
-            memcpy(s->ring + at % s->capacity, (const char *)s->piece[i].tensor->data + done,
-                   (size_t)n);
+                return WEFT_OK; /* the writer has failed, and reports it */
+            const weft_status_code status =
+                weft_tensor_get_bytes(s->piece[i].tensor, done, n, s->ring + at % s->capacity);
+            if (status != WEFT_OK) {
+                end_feeding(s);
+                return status;
+            }
             weft_tensor_evict_part(s->piece[i].tensor, done, n);
             note(s, &s->fed, n);
         }
+    return WEFT_OK;
 }
 
 static weft_status drain_piece(weft_part_stream *s, weft_tensors_writer *writer, const piece *p)
 {
     for (int64_t done = 0, n; done < p->bytes; done += n) {
         n = wait_bytes(s, true, s->drained, p->bytes - done);
+        if (n <= 0)
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = p->name),
+                              "the values of the tensor could not be read");
         WEFT_TRY(weft_tensors_writer_some(writer, p->name, s->ring + s->drained % s->capacity, n));
         note(s, &s->drained, n);
     }
@@ -265,12 +283,8 @@ weft_status weft_part_stream_drain(weft_part_stream *s, const char *folder)
             last++;
         status = drain_set(s, folder, first, last);
     }
-    if (status != WEFT_OK) {
-        pthread_mutex_lock(&s->lock);
-        s->broken = true;
-        pthread_cond_broadcast(&s->changed);
-        pthread_mutex_unlock(&s->lock);
-    }
+    if (status != WEFT_OK)
+        end_feeding(s);
     return status;
 }
 
@@ -358,13 +372,13 @@ static weft_status read_part(part_reader *r, const weft_stored_tensor *stored)
     if (index < 0)
         return WEFT_OK;
     const weft_tensor *tensor = weft_store_at(r->store, index);
-    const weft_box own = weft_box_of(tensor);
     if (!weft_stored_is_plain(stored) || stored->dtype != tensor->dtype ||
         !weft_shape_equal(&whole, &tensor->whole))
         return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = stored->file, .key = stored->name),
                           "the tensor has another shape or type than in this run");
-    r->filled[index] +=
-        weft_box_copy(&own, tensor->data, tensor->dtype, &box, stored->data, stored->dtype);
+    int64_t count;
+    WEFT_TRY(weft_tensor_put(tensor, &box, stored->data, stored->dtype, &count));
+    r->filled[index] += count;
     weft_tensor_evict(tensor);
     return WEFT_OK;
 }

@@ -48,7 +48,7 @@ weft_status weft_part_stream_create(weft_store *store, const weft_part_set *sets
 int64_t weft_part_stream_bytes(const weft_part_stream *stream); /* bytes in total */
 void weft_part_stream_free(weft_part_stream *stream);           /* accepts NULL */
 /* Returns when the store may change again, also after the writer has failed. */
-void weft_part_stream_feed(weft_part_stream *stream);
+weft_status weft_part_stream_feed(weft_part_stream *stream);
 /* Writes the files below `folder`. The folders of the sets must exist. Sends no messages. */
 weft_status weft_part_stream_drain(weft_part_stream *stream, const char *folder);
 

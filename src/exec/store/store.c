@@ -5,6 +5,7 @@
 #include "base/convert.h"
 #include "base/fs.h"
 #include "base/scratch_map.h"
+#include "exec/store/tensor_copy.h"
 #include "exec/store/tensor_shard.h"
 #include "graph/graph.h"
 #include "kernel/host.h"
@@ -15,7 +16,8 @@
 
 struct weft_store {
     const weft_device *device;
-    weft_tensor **tensor; /* one allocation each, so that pointers stay valid */
+    weft_staging *staging; /* NULL: no tensor needs it yet */
+    weft_tensor **tensor;  /* one allocation each, so that pointers stay valid */
     int64_t count, capacity;
     int64_t *slot; /* open addressing: index + 1; 0: empty */
     int64_t slots;
@@ -57,7 +59,7 @@ void weft_store_set_offload(weft_store *store, const char *const *patterns, int 
 
 void weft_tensor_evict_part(const weft_tensor *tensor, int64_t at, int64_t bytes)
 {
-    if (tensor->mapped && tensor->data)
+    if (tensor->mapped && tensor->data && !tensor->pinned)
         weft_map_forget((const char *)tensor->data + at, bytes);
 }
 
@@ -66,19 +68,28 @@ void weft_tensor_evict(const weft_tensor *tensor)
     weft_tensor_evict_part(tensor, 0, tensor_bytes(tensor));
 }
 
+static void release_data(const weft_store *store, const weft_tensor *t)
+{
+    if (t->pinned)
+        weft_device_free_host(store->device, t->data);
+    else if (t->mapped && store->device == &weft_device_host)
+        weft_scratch_unmap(t->data, tensor_bytes(t));
+    else
+        store->device->free(store->device, t->data);
+}
+
 void weft_store_free(weft_store *store)
 {
     if (!store)
         return;
     for (int64_t i = 0; i < store->count; i++) {
         weft_tensor *t = store->tensor[i];
-        if (t->mapped && store->device == &weft_device_host && !t->lent)
-            weft_scratch_unmap(t->data, tensor_bytes(t));
-        else if (!t->lent)
-            store->device->free(store->device, t->data);
+        if (!t->lent)
+            release_data(store, t);
         weft_free((char *)(uintptr_t)store->tensor[i]->name);
         weft_free(store->tensor[i]);
     }
+    weft_staging_free(store->staging);
     weft_free(store->tensor);
     weft_free(store->slot);
     weft_free(store);
@@ -148,6 +159,58 @@ static weft_status grow_table(weft_store *store)
     return WEFT_OK;
 }
 
+/* Memory for a tensor outside the device's or the host's ordinary memory: a mapped file on the
+ * host, pinned memory elsewhere. */
+static weft_status reserve_offloaded(weft_store *store, weft_tensor *t)
+{
+    const int64_t bytes = tensor_bytes(t);
+    if (t->pinned) {
+        t->data = weft_device_alloc_host(store->device, bytes);
+        return WEFT_OK;
+    }
+    return weft_scratch_map(store->dir, bytes,
+                            store->offload_pattern_count
+                                ? "Another folder for memory.offload, or a larger memory.limit"
+                                : "Leave --weights stream out, or write --out to another disk",
+                            &t->data);
+}
+
+/* Sets the data of a new tensor to zeros. */
+static weft_status reserve_data(weft_store *store, weft_tensor *t)
+{
+    const int64_t bytes = tensor_bytes(t);
+    const bool offloaded =
+                   t->mapped || weft_offload_state(store->offload_patterns,
+                                                   store->offload_pattern_count, t->name, bytes),
+               host = store->device == &weft_device_host,
+               apart = weft_device_is_apart(store->device);
+    t->mapped = offloaded && (!host || store->dir);
+    t->pinned = offloaded && apart;
+    t->lent = false;
+    t->data = NULL;
+    t->staging = NULL;
+    if (apart && !store->staging)
+        WEFT_TRY(weft_staging_create(store->device, &store->staging));
+    const bool elsewhere = t->mapped && (host || apart);
+    if (elsewhere) {
+        const weft_status_code status = reserve_offloaded(store, t);
+        if (status != WEFT_OK)
+            return weft_error_at(status, WEFT_AT(.key = t->name));
+    } else {
+        t->data = store->device->alloc(store->device, bytes);
+        t->staging = apart ? store->staging : NULL;
+    }
+    if (!t->data) {
+        char text[32];
+        return weft_no_memory("\"%s\" (%s)", t->name, weft_format_bytes(bytes, text));
+    }
+    if (t->staging)
+        return weft_staging_zero(t->staging, t->data, bytes);
+    if (!store->device->meta && !(host && t->mapped))
+        memset(t->data, 0, (size_t)bytes);
+    return WEFT_OK;
+}
+
 weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft_tensor **out)
 {
     const char *name = like->name;
@@ -157,42 +220,21 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
     WEFT_TRY(grow_table(store));
     WEFT_TRY(
         weft_grow((void **)&store->tensor, store->count, &store->capacity, sizeof *store->tensor));
-    const int64_t bytes = tensor_bytes(like);
-    const bool offloaded =
-                   like->mapped || weft_offload_state(store->offload_patterns,
-                                                      store->offload_pattern_count, name, bytes),
-               mapped = offloaded && store->device == &weft_device_host && store->dir;
     weft_tensor *tensor = weft_alloc(sizeof *tensor);
     char *copy = weft_strdup(name);
-    void *data = NULL;
-    weft_status_code status = WEFT_OK;
-    if (mapped)
-        status =
-            weft_scratch_map(store->dir, bytes,
-                             store->offload_pattern_count
-                                 ? "Another folder for memory.offload, or a larger memory.limit"
-                                 : "Leave --weights stream out, or write --out to another disk",
-                             &data);
-    else
-        data = store->device->alloc(store->device, bytes);
-    if (!tensor || !copy || !data) {
-        char text[32];
+    weft_status_code status = WEFT_ALLOCATED(tensor && copy, "\"%s\"", name);
+    if (status == WEFT_OK) {
+        *tensor = *like;
+        tensor->name = copy;
+        status = reserve_data(store, tensor);
+    }
+    if (status != WEFT_OK) {
+        if (tensor)
+            release_data(store, tensor);
         weft_free(tensor);
         weft_free(copy);
-        if (mapped)
-            weft_scratch_unmap(data, bytes);
-        else
-            store->device->free(store->device, data);
-        if (status != WEFT_OK)
-            return weft_error_at(status, WEFT_AT(.key = name));
-        return weft_no_memory("\"%s\" (%s)", name, weft_format_bytes(bytes, text));
+        return status;
     }
-    if (!store->device->meta && !mapped)
-        memset(data, 0, (size_t)bytes);
-    *tensor = *like;
-    tensor->name = copy;
-    tensor->data = data;
-    tensor->mapped = store->device == &weft_device_host ? mapped : offloaded;
     store->slot[slot_of(store, name)] = store->count + 1;
     store->tensor[store->count++] = tensor;
     *out = tensor;
@@ -279,15 +321,21 @@ bool weft_tensor_matches(const weft_tensor *a, const weft_tensor *b)
 
 /* ---- initial values ------------------------------------------------------------------------ */
 
-/* Fills this rank's shard row by row. Element i of the complete tensor is a function of (key,
- * i). */
-static void fill(const weft_tensor *tensor, weft_init init, uint64_t key)
+/* Elements of a row of this rank's shard. */
+static int64_t row_length(const weft_tensor *tensor)
+{
+    return tensor->shape.rank ? tensor->shape.dim[tensor->shape.rank - 1] : 1;
+}
+
+/* Fills the rows [first, end) of this rank's shard; `to` receives row `first`. Element i of the
+ * complete tensor is a function of (key, i). */
+static void fill_rows(const weft_tensor *tensor, weft_init init, uint64_t key, int64_t first,
+                      int64_t end, char *to)
 {
     const weft_shape *s = &tensor->shape, *whole = &tensor->whole;
-    const int64_t row = s->rank ? s->dim[s->rank - 1] : 1;
-    const int64_t rows = row ? weft_shape_count(s) / row : 0;
+    const int64_t row = row_length(tensor);
 #pragma omp parallel for schedule(static)
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = first; r < end; r++) {
         int64_t index = 0, step = 1, left = r;
         if (s->rank)
             index = tensor->start[s->rank - 1], step = whole->dim[s->rank - 1];
@@ -305,10 +353,32 @@ static void fill(const weft_tensor *tensor, weft_init init, uint64_t key)
                 value = init.value * (double)weft_random_normal(key, WEFT_RNG_INIT, i);
             else if (init.kind == WEFT_INIT_UNIFORM)
                 value = init.value * (2 * (double)weft_random_uniform(key, WEFT_RNG_INIT, i) - 1);
-            char *at = (char *)tensor->data + (r * row + c) * weft_dtype_bytes(tensor->dtype);
+            char *at = to + ((r - first) * row + c) * weft_dtype_bytes(tensor->dtype);
             weft_convert(at, tensor->dtype, &value, WEFT_F64, 1);
         }
     }
+}
+
+/* Fills this rank's shard; on another device in blocks of rows of about 1 MiB. */
+static weft_status fill(const weft_tensor *tensor, weft_init init, uint64_t key)
+{
+    enum { BLOCK = 1 << 20 };
+    const int64_t row = row_length(tensor), bytes = row * weft_dtype_bytes(tensor->dtype),
+                  rows = row ? weft_shape_count(&tensor->shape) / row : 0,
+                  block = bytes && bytes < BLOCK ? BLOCK / bytes : 1;
+    if (!tensor->staging) {
+        fill_rows(tensor, init, key, 0, rows, tensor->data);
+        return WEFT_OK;
+    }
+    char *values = weft_alloc(block * bytes + 1);
+    weft_status_code status = WEFT_ALLOCATED(values, "initial values of \"%s\"", tensor->name);
+    for (int64_t r = 0; r < rows && status == WEFT_OK; r += block) {
+        const int64_t end = r + block < rows ? r + block : rows;
+        fill_rows(tensor, init, key, r, end, values);
+        status = weft_tensor_put_bytes(tensor, r * bytes, (end - r) * bytes, values);
+    }
+    weft_free(values);
+    return status;
 }
 
 bool weft_store_keeps(const weft_node *node)
@@ -328,7 +398,7 @@ static weft_status check_memory(weft_store *store, const weft_graph *graph)
         if (!weft_store_find(store, info->name))
             bytes += weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype);
     }
-    return store->device->meta ? WEFT_OK : weft_memory_check(bytes, "weights and optimizer state");
+    return weft_device_check_memory(store->device, bytes, "weights and optimizer state");
 }
 
 weft_status weft_store_init_value(weft_store *store, const weft_graph *graph, weft_value value,
@@ -346,7 +416,8 @@ weft_status weft_store_init_value(weft_store *store, const weft_graph *graph, we
     WEFT_TRY(weft_store_add_like(store, &needed, &tensor));
     const weft_init init = ((const weft_attr_source *)node->attr)->init;
     if (init.kind != WEFT_INIT_ZERO && !store->device->meta) {
-        fill(tensor, init, weft_seed_mix(seed, XXH64(needed.name, strlen(needed.name), 0)));
+        WEFT_TRY(
+            fill(tensor, init, weft_seed_mix(seed, XXH64(needed.name, strlen(needed.name), 0))));
         weft_tensor_evict(tensor);
     }
     return WEFT_OK;

@@ -2,7 +2,7 @@
 #define WEFT_EXEC_STORE_STORE_H
 
 #include "graph/op.h"
-#include "kernel/kernel.h"
+#include "kernel/device.h"
 
 typedef struct weft_store weft_store;
 /* This rank's shard of a tensor: the box [start, start + shape) of `whole` (tensor_shard.h). */
@@ -11,12 +11,16 @@ typedef struct weft_tensor {
     weft_dtype dtype;
     weft_shape shape; /* shape of this rank's shard */
     void *data;       /* owned by the store, on its device; 64-byte aligned */
+    /* Copies between the host and `data` (tensor_copy.h), which only kernels access. Owned by the
+     * store. NULL: the host accesses `data` */
+    weft_staging *staging;
     weft_shape whole;
     int64_t start[WEFT_MAX_RANK];
     /* Number of this copy of the shard, and the number of copies (0: one copy). replica -1: content
      * of this rank only, not a shard (a local gradient) */
     int replica, replicas;
     bool mapped; /* offloaded; on the host a mapped file: see weft_tensor_evict */
+    bool pinned; /* offloaded in pinned memory of the host, which is not the store's device */
     bool frozen; /* not trainable */
     bool lent;   /* `data` belongs to another store or a file's map */
 } weft_tensor;

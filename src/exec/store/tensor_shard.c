@@ -5,6 +5,7 @@
 #include "comm/comm_request.h"
 #include "comm/comm_world.h"
 #include "comm/group.h"
+#include "exec/store/tensor_copy.h"
 #include "graph/infer.h"
 
 #include <string.h>
@@ -42,17 +43,36 @@ bool weft_tensor_is_writer(const weft_tensor *tensor)
     return tensor->replica == 0 && weft_shape_count(&tensor->shape) > 0;
 }
 
-/* Offset in a dense box of row `row` of the intersection [lo, lo + len) per dim. Dims from `inner`
- * on are inside the row. */
-static int64_t row_offset(const weft_box *box, const int64_t *lo, const int64_t *len, int inner,
-                          int64_t row)
+weft_box_runs weft_box_overlap(const weft_box *a, const weft_box *b)
+{
+    weft_box_runs r = {.inner = a->shape.rank, .runs = 1, .length = 1};
+    for (int d = 0; d < a->shape.rank; d++) {
+        const int64_t a_end = a->start[d] + a->shape.dim[d], b_end = b->start[d] + b->shape.dim[d],
+                      end = a_end < b_end ? a_end : b_end;
+        r.start[d] = a->start[d] > b->start[d] ? a->start[d] : b->start[d];
+        r.size[d] = end - r.start[d];
+        if (r.size[d] <= 0)
+            return (weft_box_runs){0};
+    }
+    while (r.inner > 0) { /* extends the run while it is contiguous in both boxes */
+        const int d = --r.inner;
+        r.length *= r.size[d];
+        if (r.size[d] != a->shape.dim[d] || r.size[d] != b->shape.dim[d])
+            break;
+    }
+    for (int d = 0; d < r.inner; d++)
+        r.runs *= r.size[d];
+    return r;
+}
+
+int64_t weft_box_run_offset(const weft_box *box, const weft_box_runs *runs, int64_t run)
 {
     int64_t at = 0, step = 1;
     for (int d = box->shape.rank - 1; d >= 0; d--) {
-        at += (lo[d] - box->start[d]) * step;
-        if (d < inner) {
-            at += row % len[d] * step;
-            row /= len[d];
+        at += (runs->start[d] - box->start[d]) * step;
+        if (d < runs->inner) {
+            at += run % runs->size[d] * step;
+            run /= runs->size[d];
         }
         step *= box->shape.dim[d];
     }
@@ -63,37 +83,19 @@ int64_t weft_box_copy(const weft_box *to, void *to_data, weft_dtype to_dtype, co
                       const void *from_data, weft_dtype from_dtype)
 {
     enum { PIECE = 1 << 18 }; /* elements per parallel task */
-    int64_t lo[WEFT_MAX_RANK], len[WEFT_MAX_RANK], rows = 1, row = 1;
-    int inner = to->shape.rank;
-    for (int d = 0; d < to->shape.rank; d++) {
-        const int64_t to_end = to->start[d] + to->shape.dim[d],
-                      from_end = from->start[d] + from->shape.dim[d],
-                      end = to_end < from_end ? to_end : from_end;
-        lo[d] = to->start[d] > from->start[d] ? to->start[d] : from->start[d];
-        len[d] = end - lo[d];
-        if (len[d] <= 0)
-            return 0;
-    }
-    while (inner > 0) { /* extends the row while it is contiguous in both boxes */
-        const int d = --inner;
-        row *= len[d];
-        if (len[d] != to->shape.dim[d] || len[d] != from->shape.dim[d])
-            break;
-    }
-    for (int d = 0; d < inner; d++)
-        rows *= len[d];
+    const weft_box_runs runs = weft_box_overlap(to, from);
     const int64_t to_bytes = weft_dtype_bytes(to_dtype), from_bytes = weft_dtype_bytes(from_dtype),
-                  pieces = (row + PIECE - 1) / PIECE;
-#pragma omp parallel for schedule(static) if (rows * row > PIECE)
-    for (int64_t i = 0; i < rows * pieces; i++) {
+                  total = runs.runs * runs.length, pieces = (runs.length + PIECE - 1) / PIECE;
+#pragma omp parallel for schedule(static) if (total > PIECE)
+    for (int64_t i = 0; i < runs.runs * pieces; i++) {
         const int64_t r = i / pieces, at = i % pieces * PIECE,
-                      n = row - at < PIECE ? row - at : PIECE;
+                      n = runs.length - at < PIECE ? runs.length - at : PIECE;
         weft_convert(
-            (char *)to_data + (row_offset(to, lo, len, inner, r) + at) * to_bytes, to_dtype,
-            (const char *)from_data + (row_offset(from, lo, len, inner, r) + at) * from_bytes,
+            (char *)to_data + (weft_box_run_offset(to, &runs, r) + at) * to_bytes, to_dtype,
+            (const char *)from_data + (weft_box_run_offset(from, &runs, r) + at) * from_bytes,
             from_dtype, n);
     }
-    return rows * row;
+    return total;
 }
 
 /* ---- gathering the complete tensor --------------------------------------------------------- */
@@ -140,15 +142,21 @@ static weft_status gather_boxes(weft_comm *comm, int root, const weft_tensor *te
             continue;
         if (r == root) {
             if (self == root)
-                weft_box_copy(&all, whole, tensor->dtype, box, tensor->data, tensor->dtype);
+                status = weft_tensor_get(tensor, &all, whole, tensor->dtype, NULL);
             continue;
         }
         char *data = self == root ? weft_alloc(bytes + 1) : NULL;
+        const void *own = NULL;
+        void *made = NULL;
         if (self == root && !data)
             return weft_no_memory("a part of \"%s\"", tensor->name);
-        status = bring(comm, r, root, tensor->data, data, bytes);
+        if (self == r)
+            status = weft_tensor_on_host(tensor, &own, &made);
+        if (status == WEFT_OK)
+            status = bring(comm, r, root, own, data, bytes);
         if (status == WEFT_OK && self == root)
             weft_box_copy(&all, whole, tensor->dtype, box, data, tensor->dtype);
+        weft_free(made);
         weft_free(data);
     }
     return status;
@@ -159,10 +167,11 @@ weft_status weft_tensor_gather(weft_comm *comm, int root, const weft_tensor *ten
     const int ranks = comm ? weft_comm_ranks(comm) : 1;
     const part_note own = {weft_box_of(tensor), weft_tensor_is_writer(tensor),
                            tensor->replica >= 0};
+    const void *data;
     *made = NULL;
     if (ranks == 1)
         return weft_tensor_is_whole(tensor)
-                   ? WEFT_OK
+                   ? weft_tensor_on_host(tensor, &data, made)
                    : weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = tensor->name),
                                 "this rank has a part of the tensor, and the job has no other rank "
                                 "with the rest");
@@ -171,8 +180,13 @@ weft_status weft_tensor_gather(weft_comm *comm, int root, const weft_tensor *ten
     char *whole = NULL, text[32];
     weft_status_code status = note ? weft_comm_all_gather(comm, &own, sizeof own, note)
                                    : weft_no_memory("the parts of \"%s\"", tensor->name);
-    if (status == WEFT_OK &&
-        !(note[root].holds && weft_shape_equal(&note[root].box.shape, &tensor->whole))) {
+    const bool there = status == WEFT_OK && note[root].holds &&
+                       weft_shape_equal(&note[root].box.shape, &tensor->whole);
+    if (there && weft_comm_rank(comm) == root) {
+        void *copy;
+        status = weft_tensor_on_host(tensor, &data, &copy);
+        whole = status == WEFT_OK ? copy : NULL;
+    } else if (status == WEFT_OK && !there) {
         whole = weft_comm_rank(comm) == root ? weft_alloc(bytes) : NULL;
         status = weft_comm_rank(comm) == root && !whole
                      ? weft_no_memory("gathering \"%s\" (%s)", tensor->name,

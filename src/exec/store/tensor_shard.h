@@ -24,6 +24,16 @@ typedef struct weft_box {
 weft_box weft_box_whole(const weft_shape *whole);
 weft_box weft_box_of(const weft_tensor *tensor);
 bool weft_box_inside(const weft_box *box, const weft_shape *whole);
+/* The intersection of two dense boxes of one tensor as runs that are contiguous in both: run i is
+ * `length` elements, at the offsets of weft_box_run_offset(). No intersection: 0 runs. */
+typedef struct weft_box_runs {
+    int64_t start[WEFT_MAX_RANK], size[WEFT_MAX_RANK];
+    int inner; /* dims from here on are inside a run */
+    int64_t runs, length;
+} weft_box_runs;
+weft_box_runs weft_box_overlap(const weft_box *a, const weft_box *b);
+/* Offset of a run in the dense elements of `box`. */
+int64_t weft_box_run_offset(const weft_box *box, const weft_box_runs *runs, int64_t run);
 /* Copies the intersection of two dense boxes of one tensor from `from` to `to`, with weft_convert
  * between float types. Returns the number of elements. `from_data` need not be aligned. */
 int64_t weft_box_copy(const weft_box *to, void *to_data, weft_dtype to_dtype, const weft_box *from,
@@ -36,9 +46,9 @@ bool weft_tensor_is_whole(const weft_tensor *tensor);
 bool weft_tensor_is_writer(const weft_tensor *tensor);
 
 /* Gathers the complete tensor on `root`. Collective: every rank passes its own box. *made (freed by
- * the caller) is NULL on other ranks, and on root if its box is already complete. Root needs memory
- * for the complete tensor and one box. `comm` NULL: one rank; WEFT_E_ARG if its box is not
- * complete. After an error the caller must call weft_comm_abort. */
+ * the caller) is NULL on other ranks, and on root if its box is complete in memory of the host.
+ * Root needs memory for the complete tensor and one box. `comm` NULL: one rank; WEFT_E_ARG if its
+ * box is not complete. After an error the caller must call weft_comm_abort. */
 weft_status weft_tensor_gather(weft_comm *comm, int root, const weft_tensor *tensor, void **made);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/listing.h"
 #include "comm/comm_world.h"
+#include "exec/store/tensor_copy.h"
 #include "exec/store/tensor_shard.h"
 #include "format/tensors/safetensors.h"
 #include "format/tensors/safetensors_read.h"
@@ -166,8 +167,10 @@ static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *who
             part.start[d] = row;
             part.shape.dim[d] = here;
         }
-        weft_box_copy(&own, to->data, to->dtype, &part, plain ? (const void *)stored : expanded,
-                      plain ? from->dtype : WEFT_F32);
+        status = weft_tensor_put(to, &part, plain ? (const void *)stored : expanded,
+                                 plain ? from->dtype : WEFT_F32, NULL);
+        if (status != WEFT_OK)
+            break;
         if (plain)
             weft_map_forget(stored, here * each * bytes);
         weft_tensor_evict(to);
@@ -179,8 +182,8 @@ static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *who
 }
 
 /* Copies quantized data unchanged: the rows of this rank's box along dim `d`. */
-static void copy_packed(const weft_stored_tensor *from, const weft_box *whole, int d,
-                        weft_tensor *to)
+static weft_status copy_packed(const weft_stored_tensor *from, const weft_box *whole, int d,
+                               weft_tensor *to)
 {
     const weft_box own = weft_box_of(to);
     const int64_t rows = whole->shape.dim[d], each = weft_shape_count(&whole->shape) / rows;
@@ -189,10 +192,11 @@ static void copy_packed(const weft_stored_tensor *from, const weft_box *whole, i
     part.shape.dim[d] = 1;
     for (int64_t row = own.start[d]; row < own.start[d] + own.shape.dim[d]; row++) {
         part.start[d] = row;
-        weft_box_copy(&own, to->data, WEFT_U8, &part, data + weft_stored_row(from, row) * each,
-                      WEFT_U8);
+        WEFT_TRY(
+            weft_tensor_put(to, &part, data + weft_stored_row(from, row) * each, WEFT_U8, NULL));
     }
     weft_map_forget(data + from->first * each, (rows + from->between) * each);
+    return WEFT_OK;
 }
 
 /* Copies this rank's box from the complete stored tensor; of a stack only item `item`. */
@@ -206,8 +210,7 @@ static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t i
     }
     if (to->dtype == WEFT_U8 && from->packing) {
         WEFT_TRY(weft_stored_check_finite(from));
-        copy_packed(from, &all, stack ? 1 : 0, to);
-        return WEFT_OK;
+        return copy_packed(from, &all, stack ? 1 : 0, to);
     }
     if (!weft_dtype_is_float(to->dtype))
         return weft_error(
@@ -236,6 +239,8 @@ static const char *part_of_file(const weft_stored_tensor *from, const weft_tenso
 weft_status weft_weights_lend(weft_store *store, const weft_graph *g, const char *prefix,
                               const weft_tensors *file)
 {
+    if (weft_device_is_apart(weft_store_device(store)))
+        return WEFT_OK; /* a file's map is not pinned */
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const weft_node *node = weft_graph_node(g, n);
         if (node->op != WEFT_OP_PARAM || !((const weft_attr_source *)node->attr)->offloaded)

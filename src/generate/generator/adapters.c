@@ -1,15 +1,27 @@
 #include "generate/generator/adapters.h"
 
 #include "base/memory.h"
+#include "exec/store/tensor_copy.h"
 
 #include <string.h>
 
 static weft_status merge_param(const weft_adapter_use *use, int count, weft_tensor *t)
 {
+    const int64_t bytes = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
     weft_adapter_box box = {
         .param = t->name, .dtype = t->dtype, .whole = t->whole, .shape = t->shape, .data = t->data};
+    const void *data;
+    void *made;
+    bool changed;
     memcpy(box.start, t->start, sizeof box.start);
-    return weft_adapters_merge(use, count, &box, NULL);
+    WEFT_TRY(weft_tensor_on_host(t, &data, &made));
+    if (made)
+        box.data = made;
+    weft_status_code status = weft_adapters_merge(use, count, &box, &changed);
+    if (status == WEFT_OK && made && changed)
+        status = weft_tensor_put_bytes(t, 0, bytes, made);
+    weft_free(made);
+    return status;
 }
 
 static bool is_for(const weft_adapter_choice *choice, int expert)

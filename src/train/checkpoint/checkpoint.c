@@ -554,9 +554,9 @@ weft_status weft_checkpoints_save(weft_checkpoints *c, int64_t step, json_t *sta
     }
     c->writing = true;
     say_busy(c);
-    weft_part_stream_feed(c->stream);
+    status = weft_part_stream_feed(c->stream);
     say_done(c);
-    return WEFT_OK;
+    return status;
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */

@@ -46,7 +46,7 @@ static weft_status run_step(const weft_run *run, const weft_backend *backend)
                                    .mesh = {.axis_count = 1, .axis = {{"dp", 1}}},
                                    .bf16_compute = run->precision == WEFT_PRECISION_BF16};
     weft_step step = {0};
-    weft_store *store = weft_store_create();
+    weft_store *store = weft_store_create_on(backend->device);
     weft_graph *g = small_graph();
     weft_status_code status = WEFT_ALLOCATED(store && g, "the measurement of memory");
     if (status == WEFT_OK)

@@ -1,7 +1,7 @@
 #include "train/graph/vae_losses.h"
 
 #include "base/fs.h"
-#include "exec/store/tensor_shard.h"
+#include "exec/store/tensor_copy.h"
 #include "exec/store/weights.h"
 #include "format/tensors/tensors_finite.h"
 #include "graph/builder_helpers.h"
@@ -104,10 +104,10 @@ static weft_status copy_in(const weft_tensors *file, const char *name, weft_tens
     float *values;
     WEFT_TRY(WEFT_NEW(values, from->count, "\"%s\"", name));
     weft_tensor_to_f32(from, values);
-    const weft_box part = weft_box_of(to), all = weft_box_whole(&to->whole);
-    weft_box_copy(&part, to->data, to->dtype, &all, values, WEFT_F32);
+    const weft_box all = weft_box_whole(&to->whole);
+    const weft_status_code status = weft_tensor_put(to, &all, values, WEFT_F32, NULL);
     weft_free(values);
-    return WEFT_OK;
+    return status;
 }
 
 static weft_status begin_lpips(const weft_run_lpips *c, weft_store *store)

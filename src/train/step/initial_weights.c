@@ -1,7 +1,7 @@
 #include "train/step/initial_weights.h"
 
 #include "base/log.h"
-#include "exec/store/tensor_shard.h"
+#include "exec/store/tensor_copy.h"
 #include "exec/store/weights.h"
 #include "model/key_mapping.h"
 #include "train/step/stage_programs.h"
@@ -15,10 +15,10 @@ static bool in_scope(const weft_tensor *tensor, const char *scope)
     return !strncmp(tensor->name, scope, length) && tensor->name[length] == '.';
 }
 
-/* One rank has all parameters unsharded in its store. */
+/* One rank has all parameters unsharded in its store, in memory of the host. */
 static bool initialises_in_place(const weft_exec_config *exec)
 {
-    return weft_mesh_ranks(&exec->mesh) == 1;
+    return weft_mesh_ranks(&exec->mesh) == 1 && !weft_device_is_apart(exec->backend->device);
 }
 
 /* Whether the model is initialised by its family, and not loaded from files. */
@@ -54,8 +54,8 @@ static weft_status begin_model(weft_train_context *c, const weft_graph *whole, c
                           *to = weft_store_find(c->store, from->name);
         if (!to || !in_scope(from, scope))
             continue;
-        const weft_box part = weft_box_of(to), all = weft_box_whole(&from->shape);
-        weft_box_copy(&part, to->data, to->dtype, &all, from->data, from->dtype);
+        const weft_box all = weft_box_whole(&from->shape);
+        WEFT_GO(weft_tensor_put(to, &all, from->data, from->dtype, NULL));
     }
 out:
     if (!alone)
@@ -105,7 +105,7 @@ weft_status weft_initial_weights(weft_train_context *c, const weft_graph *whole)
         WEFT_TRY(begin_one(c, whole, encoder->row->encoder, &encoder->model,
                            weft_run_text(c->run, r), true));
     }
-    weft_step_begin_averages(c->store);
+    WEFT_TRY(weft_step_begin_averages(c->store));
     return WEFT_OK;
 }
 

@@ -1,7 +1,7 @@
 #include "train/step/train_step.h"
 
 #include "exec/execute.h"
-#include "exec/store/tensor_shard.h"
+#include "exec/store/tensor_copy.h"
 #include "train/monitor/rank_telemetry.h"
 #include "train/pipeline/pp_store.h"
 
@@ -151,7 +151,7 @@ out:
     return status;
 }
 
-void weft_step_begin_averages(weft_store *store)
+weft_status weft_step_begin_averages(weft_store *store)
 {
     for (int64_t i = 0; i < weft_store_count(store); i++) {
         weft_tensor *average = weft_store_at(store, i);
@@ -159,10 +159,10 @@ void weft_step_begin_averages(weft_store *store)
             strncmp(average->name, "ema.", 4) ? NULL : weft_store_find(store, average->name + 4);
         if (!param)
             continue;
-        const weft_box all = weft_box_of(param), part = weft_box_of(average);
-        weft_box_copy(&part, average->data, average->dtype, &all, param->data, param->dtype);
+        WEFT_TRY(weft_tensor_copy(average, param));
         weft_tensor_evict(average);
     }
+    return WEFT_OK;
 }
 
 weft_status weft_step_end_averages(const weft_step *step, const weft_exec_config *exec,

@@ -94,7 +94,7 @@ weft_optimizer_config weft_step_optimizer(const weft_optimizer_config *config,
 /* Name patterns of optimizer states, for weft_store_set_offload. */
 const char *const *weft_step_away_states(int *count);
 /* Initialises the EMA states of a store as copies of their parameters. */
-void weft_step_begin_averages(weft_store *store);
+weft_status weft_step_begin_averages(weft_store *store);
 /* Collective. Replaces the parameters with their EMA after training. `step`: the step that updates
  * the EMA, unbound. */
 weft_status weft_step_end_averages(const weft_step *step, const weft_exec_config *exec,

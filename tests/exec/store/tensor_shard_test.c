@@ -161,7 +161,7 @@ static weft_status_code parts_save(weft_store *store, const char *prefix, const 
     const weft_part_writer writer = {.rank = rank, .ranks = ranks};
     weft_part_stream *stream;
     WEFT_TRY(weft_part_stream_create(store, &set, 1, &writer, &stream));
-    weft_part_stream_feed(stream);
+    cr_assert_eq(weft_part_stream_feed(stream), WEFT_OK);
     const weft_status_code status = weft_part_stream_drain(stream, folder);
     weft_part_stream_free(stream);
     return status;

@@ -40,7 +40,7 @@ static weft_status train_alone(cascade_job *j)
     weft_step work[BUCKETS] = {0}, last = {0};
     weft_status_code status = make_alone(j, work, &last);
     if (status == WEFT_OK)
-        weft_step_begin_averages(j->store);
+        cr_assert_eq(weft_step_begin_averages(j->store), WEFT_OK);
     for (int i = 0; i < STEPS && status == WEFT_OK; i++) {
         const weft_placed_iteration *p = &j->plan[i].all;
         for (int32_t c = 0; c < p->cascades && status == WEFT_OK; c++) {

@@ -365,7 +365,7 @@ static weft_status run_cascades(cascade_job *j, const weft_exec_config *place)
     weft_cascade_run *run;
     weft_step *step;
     WEFT_TRY(weft_cascade_run_create(&setup, &run));
-    weft_step_begin_averages(j->store);
+    cr_assert_eq(weft_step_begin_averages(j->store), WEFT_OK);
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < STEPS && status == WEFT_OK; i++) {
         status = die_at(j, DIES_AT_PLAN);

@@ -225,7 +225,7 @@ static weft_status_code train(void *user)
     weft_status_code status = make_steps(j, &place, &work, &update);
     int64_t messages, before = 0, after = 0;
     if (status == WEFT_OK)
-        weft_step_begin_averages(j->store);
+        cr_assert_eq(weft_step_begin_averages(j->store), WEFT_OK);
     for (int64_t i = 0; i < STEPS && status == WEFT_OK; i++) {
         status = run_step(j, &work, j->layout->parts ? &update : NULL, i);
         weft_comm_sent(j->comm, &messages, &after);

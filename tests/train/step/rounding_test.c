@@ -164,7 +164,7 @@ static result train(const setup *s, const weft_exec_config *place)
     }
     cr_assert_eq(weft_step_make(whole_graph(s), &adamw, place, r.store, 7, &step), WEFT_OK,
                  "%.60s: %s", s->config, weft_error_message());
-    weft_step_begin_averages(r.store);
+    cr_assert_eq(weft_step_begin_averages(r.store), WEFT_OK);
     for (int64_t i = 0; i < STEPS; i++) {
         fill(&step, i);
         cr_assert_eq(weft_program_run(step.program), WEFT_OK, "%s", weft_error_message());
