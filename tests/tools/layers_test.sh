@@ -14,7 +14,7 @@ FLOORS = [
     ["draw", "format/log", "format/tar", "format/tensors", "graph", "plan", "text", "video"],
     ["curate/duplicates", "data", "diffusion", "kernel", "nn", "plan/layout", "plan/ops", "transform/memory"],
     ["kernel/cpu", "kernel/ref", "model/critics", "plan/cluster", "transform/numeric"],
-    ["kernel/virtual", "plan/cost", "plan/pipeline", "plan/simulate", "transform/sharding"],
+    ["kernel/far", "kernel/virtual", "plan/cost", "plan/pipeline", "plan/simulate", "transform/sharding"],
     ["comm", "kernel/registry", "model", "plan/cascade", "plan/published", "transform"],
     ["exec/store", "model/autoencoders", "model/denoisers", "model/encoders"],
     ["exec"],

@@ -2,6 +2,7 @@
 #include "kernel/registry/backend.h"
 
 #include "kernel/cpu/table.h"
+#include "kernel/far/far.h"
 #include "kernel/kernel.h"
 #include "kernel/ref/table.h"
 #include "kernel/virtual/virtual.h"
@@ -14,8 +15,8 @@ enum { MAX_BACKENDS = 16 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* protects the variables below */
 static const weft_backend *list[MAX_BACKENDS] = {&weft_backend_cpu, &weft_backend_ref,
-                                                 &weft_backend_virtual};
-static int count = 3;
+                                                 &weft_backend_virtual, &weft_backend_far};
+static int count = 4;
 static char names[MAX_BACKENDS * 24];
 
 static const weft_backend *find(const char *name)

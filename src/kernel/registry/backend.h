@@ -7,7 +7,7 @@
 const weft_backend *weft_backend_find(const char *name);
 /* Returns backend `index`, from 0, in the order of the list, or NULL past the last one. */
 const weft_backend *weft_backend_at(int index);
-/* Returns all names for messages: "cpu, ref, virtual". */
+/* Returns all names for messages: "cpu, ref, virtual, far". */
 const char *weft_backend_names(void);
 /* Adds the backend of a plugin, borrowed for the rest of the process. WEFT_E_ARG: the name is in
  * use, or the kernel of a legal op is missing. */

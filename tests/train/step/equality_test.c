@@ -12,9 +12,11 @@
 #include "comm/comm.h"
 #include "comm/comm_fake.h"
 #include "exec/execute.h"
+#include "exec/store/tensor_copy.h"
 #include "exec/store/tensor_shard.h"
 #include "graph/builder_helpers.h"
 #include "kernel/cpu/table.h"
+#include "kernel/far/far.h"
 #include "train/monitor/rank_telemetry.h"
 #include "train/step/train_step.h"
 #include "transform/passes.h"
@@ -107,6 +109,7 @@ typedef struct layout {
 
 typedef struct job {
     const layout *layout;
+    const weft_backend *backend;
     weft_mesh mesh;
     weft_comm *comm;
     int rank;
@@ -217,7 +220,7 @@ static weft_status_code train(void *user)
     slices.chunks = j->layout->chunks;
     weft_exec_config place = {.comm = j->comm,
                               .mesh = j->mesh,
-                              .backend = &weft_backend_cpu,
+                              .backend = j->backend,
                               .zero = j->layout->zero,
                               .overlap = &slices,
                               .telemetry_floats =
@@ -246,7 +249,7 @@ static weft_status_code train(void *user)
     return status;
 }
 
-static int run(const layout *l, job *jobs)
+static int run_on(const weft_backend *backend, const layout *l, job *jobs)
 {
     weft_mesh mesh;
     weft_comm *comm[RANKS];
@@ -255,12 +258,21 @@ static int run(const layout *l, job *jobs)
     cr_assert(ranks <= RANKS, "%s", l->mesh);
     cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
-        jobs[r] = (job){
-            .layout = l, .mesh = mesh, .comm = comm[r], .rank = r, .store = weft_store_create()};
+        jobs[r] = (job){.layout = l,
+                        .backend = backend,
+                        .mesh = mesh,
+                        .comm = comm[r],
+                        .rank = r,
+                        .store = weft_store_create_on(backend->device)};
         weft_comm_set_deadline(comm[r], 120);
     }
     run_ranks(l->mesh, ranks, comm, train, jobs, sizeof *jobs);
     return ranks;
+}
+
+static int run(const layout *l, job *jobs)
+{
+    return run_on(&weft_backend_cpu, l, jobs);
 }
 
 static void end(job *jobs, int ranks)
@@ -315,10 +327,32 @@ static bool same_bits(const job *a, const job *b)
 {
     for (int64_t t = 0; t < weft_store_count(a->store); t++) {
         const weft_tensor *x = weft_store_at(a->store, t), *y = weft_store_find(b->store, x->name);
-        if (memcmp(x->data, y->data, (size_t)weft_shape_count(&x->shape) * sizeof(float)))
+        const void *data[2];
+        void *made[2];
+        cr_assert_eq(weft_tensor_on_host(x, &data[0], &made[0]), WEFT_OK);
+        cr_assert_eq(weft_tensor_on_host(y, &data[1], &made[1]), WEFT_OK);
+        const int differ =
+            memcmp(data[0], data[1], (size_t)weft_shape_count(&x->shape) * sizeof(float));
+        weft_free(made[0]);
+        weft_free(made[1]);
+        if (differ)
             return false;
     }
     return !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
+}
+
+/* A device with memory of its own, with streams of other delays each time. */
+static void compare_far(int model, bool parts, uint64_t seed)
+{
+    const layout l = {"", 0, parts, model};
+    const job *alone = reference(model, parts);
+    weft_backend *far;
+    job other;
+    cr_assert_eq(weft_backend_far_create(seed, &far), WEFT_OK);
+    run_on(far, &l, &other);
+    cr_expect(same_bits(alone, &other), "model %d on far, delays %d", model, (int)seed);
+    end(&other, 1);
+    weft_backend_far_free(far);
 }
 
 static void compare(const layout *l)
@@ -566,4 +600,12 @@ Test(equality, exchanged_in_parts)
     COMPARE({"cp=2", .heads = 2}, {"cp=3", .heads = 3, .parts = true}, {"dp=2,cp=2", .heads = 2},
             {"tp=2", .chunks = 3}, {"sp=3", .chunks = 2}, {"tp=4", .chunks = 2, .parts = true},
             {"fsdp=2,tp=2", .chunks = 2});
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+Test(equality, far_has_the_bits_of_cpu)
+{
+    compare_far(DENSE, false, 1);
+    compare_far(CAPACITY, true, 2);
 }

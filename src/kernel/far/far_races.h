@@ -1,0 +1,42 @@
+/* Finds accesses of two streams to the same memory without an event between them, when the work is
+ * submitted, whatever the streams have done by then. Each stream has a vector clock: the position
+ * in every stream that its next work comes after. The host has one, too, of what it waited for. */
+#ifndef WEFT_KERNEL_FAR_FAR_RACES_H
+#define WEFT_KERNEL_FAR_FAR_RACES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { FAR_STREAMS = 256 };
+
+typedef struct far_clock {
+    int64_t at[FAR_STREAMS];
+} far_clock;
+
+/* The node that an access belongs to; the texts are borrowed from its graph. */
+typedef struct far_node {
+    int32_t number; /* -1: none */
+    const char *op, *scope;
+} far_node;
+
+typedef struct far_access {
+    const char *begin, *end;
+    bool writes;
+} far_access;
+
+/* "node 3, add of blocks.0" */
+const char *far_node_text(const far_node *node, char text[256]);
+/* Takes a free position in clocks; -1: all are in use. */
+int far_clock_take(void);
+void far_clock_release(int stream);
+/* Adds work of `stream`, which then is the last of its clock. Aborts the process, and names both
+ * nodes, if an access conflicts with one of another stream that the clock does not cover. */
+void far_races_submit(int stream, far_clock *clock, const far_node *node, const far_access *access,
+                      int count);
+void far_clock_join(far_clock *to, const far_clock *from);
+/* The host has waited for everything in `clock`. */
+void far_races_seen(const far_clock *clock);
+/* Aborts if work that the host has not waited for may access the bytes. */
+void far_races_release(const void *data, int64_t bytes);
+
+#endif
