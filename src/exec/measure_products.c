@@ -50,7 +50,7 @@ static weft_status measure_products(const weft_backend *backend, int64_t n, doub
 {
     const double flops = 2e-9 * (double)(n * n * n);
     weft_program *program = NULL;
-    weft_store *store = weft_store_create();
+    weft_store *store = weft_store_create_on(backend->device);
     weft_graph *g = weft_graph_create();
     weft_status_code status = WEFT_OK;
     double spent = 0;

@@ -19,6 +19,20 @@ the_program_is_as_predicted() {
 }
 check the_program_is_as_predicted
 
+# A device whose memory the host cannot access: a run resumes there from a checkpoint
+# of cpu. Weights, averages, optimizer states and the exported model equal cpu's bit by bit.
+far_resumes_with_the_bits_of_cpu() {
+    cp -r runs/vae runs/far
+    rm -r runs/far/model runs/far/checkpoints/step-00000008
+    "$WEFT" train vae.yaml --set out=runs/far --set backend=far --set optimizer.ema_decay=0.5 --set checkpoint.interval=4 --set checkpoint.keep_latest=9 --set data.fps=12 >far.log 2>&1 ||
+        { cat far.log; fail "weft train on far"; }
+    for file in $(cd runs/vae && find . -name '*.safetensors'); do
+        cmp "runs/vae/$file" "runs/far/$file" || fail "$file differs on far"
+    done
+    rm -r runs/far
+}
+check far_resumes_with_the_bits_of_cpu
+
 # A checkpoint copies all tensors. The store aligns tensors, so it is a little larger than the
 # copies.
 copies_for_checkpoints_are_predicted() {
