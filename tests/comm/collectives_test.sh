@@ -6,8 +6,8 @@
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
 other_machines_are_estimated() {
-    "$WEFT" doctor --collectives 64/8 >model.log 2>&1 || { cat model.log; fail "the estimates"; }
-    grep -q "^by the model: costs of messages built in" model.log && ! grep -q "each algorithm timed" model.log || { cat model.log; fail "the output does not separate estimates from measurements"; }
+    "$WEFT" doctor --collectives 64/8 >model.txt 2>model.log || { cat model.log; fail "the estimates"; }
+    grep -q "^by the model: costs of messages built in" model.txt && ! grep -q "each algorithm timed" model.txt || { cat model.txt; fail "the output does not separate estimates from measurements"; }
 }
 check other_machines_are_estimated
 a_model_is_not_saved() {
@@ -23,11 +23,11 @@ an_unwritable_file_is_refused_first() {
 }
 check an_unwritable_file_is_refused_first
 every_algorithm_is_timed() {
-    "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --collectives 2 --out here.json >here.log 2>&1 || { cat here.log; fail "doctor on two ranks"; }
+    "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --collectives 2 --out here.json >here.txt 2>here.log || { cat here.log; fail "doctor on two ranks"; }
     for op in all_reduce all_gather reduce_scatter broadcast; do
-        [ "$(grep -cE "^$op .* [0-9.]+ (us|ms|s)$" here.log)" -ge 9 ] || { cat here.log; fail "the seconds of $op are missing"; }
+        [ "$(grep -cE "^$op .* [0-9.]+ (us|ms|s)$" here.txt)" -ge 9 ] || { cat here.txt; fail "the seconds of $op are missing"; }
     done
-    grep -q "WEFT_COLLECTIVES=here.json" here.log || { cat here.log; fail "the output does not name WEFT_COLLECTIVES"; }
+    grep -q "WEFT_COLLECTIVES=here.json" here.txt || { cat here.txt; fail "the output does not name WEFT_COLLECTIVES"; }
     python3 -S - <<'P' || fail "the table: $(cat here.json)"
 import json
 t = json.load(open("here.json"))

@@ -8,23 +8,23 @@ export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
 # both links of rank 2 have little bandwidth, both links of rank 0 much latency
 WEFT_LINK="1 Gbit/s, 20 us, 1 per node; 1-2 0.1 Gbit/s, 20 us; 2-3 0.1 Gbit/s, 20 us; 0-1 1 Gbit/s, 1000 us; 0-3 1 Gbit/s, 1000 us" \
-    "$MPIRUN" --oversubscribe -n 4 "$WEFT" doctor --ranks --parallel dp=2 --parallel cp=2 >doctor.log 2>&1 || { cat doctor.log; fail "doctor"; }
+    "$MPIRUN" --oversubscribe -n 4 "$WEFT" doctor --ranks --parallel dp=2 --parallel cp=2 >doctor.txt 2>doctor.log || { cat doctor.log; fail "doctor"; }
 every_rank_has_a_line() {
     for r in 0 1 2 3; do
-        grep -qE "^ +$r  .*any.* GFLOP/s .* GB/s .* GB/s, .* us$" doctor.log || { cat doctor.log; fail "rank $r has no line"; }
+        grep -qE "^ +$r  .*any.* GFLOP/s .* GB/s .* GB/s, .* us$" doctor.txt || { cat doctor.txt; fail "rank $r has no line"; }
     done
 }
 check every_rank_has_a_line
 slow_links_are_named() {
-    grep -qE '^rank 2 on .*: link between machines .* less than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
-    grep -qE '^rank 0 on .*: latency between machines .* more than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
+    grep -qE '^rank 2 on .*: link between machines .* less than the median' doctor.txt || { cat doctor.txt; fail "the slow links are not named"; }
+    grep -qE '^rank 0 on .*: latency between machines .* more than the median' doctor.txt || { cat doctor.txt; fail "the slow links are not named"; }
     # load may slow another rank as well, but none as much
-    [ "$(sed -nE 's/^rank ([0-9]) on .*: link between machines .* ([0-9]+) % less.*/\2 \1/p' doctor.log | sort -rn | head -n 1 | cut -d' ' -f2)" = 2 ] ||
-        { cat doctor.log; fail "another rank is named for the links of rank 2"; }
+    [ "$(sed -nE 's/^rank ([0-9]) on .*: link between machines .* ([0-9]+) % less.*/\2 \1/p' doctor.txt | sort -rn | head -n 1 | cut -d' ' -f2)" = 2 ] ||
+        { cat doctor.txt; fail "another rank is named for the links of rank 2"; }
 }
 check slow_links_are_named
 axes_are_listed() {
-    grep -qE '^dp +2 +2 .*rank 0 with 2$' doctor.log && grep -qE '^cp +2 +1 .*rank 0 with 1$' doctor.log || { cat doctor.log; fail "the ranks of the axes"; }
+    grep -qE '^dp +2 +2 .*rank 0 with 2$' doctor.txt && grep -qE '^cp +2 +1 .*rank 0 with 1$' doctor.txt || { cat doctor.txt; fail "the ranks of the axes"; }
 }
 check axes_are_listed
 too_few_ranks_are_refused() {
@@ -39,10 +39,10 @@ cat >host.sh <<'S'
 exec unshare --uts bash -c "hostname node$((OMPI_COMM_WORLD_RANK % 2)); exec \"\$@\"" sh "$@"
 S
 chmod +x host.sh
-"$MPIRUN" --oversubscribe -n 4 ./host.sh "$WEFT" doctor --ranks --parallel tp=2 >hosts.log 2>&1 || { cat hosts.log; fail "two hosts"; }
-grep -q "the launcher started them as 0 2 1 3$" hosts.log || { cat hosts.log; fail "ranks are not numbered by machine"; }
-[ "$(awk '$1 ~ /^[0-3]$/ {print $2}' hosts.log | tr '\n' ' ')" = "node0 node0 node1 node1 " ] || { cat hosts.log; fail "the hosts of the ranks"; }
-grep -qE '^tp +2 +1  2 inside a machine: ' hosts.log && grep -qE '^dp +2 +2  2 between machines: ' hosts.log || { cat hosts.log; fail "the axes over two hosts"; }
+"$MPIRUN" --oversubscribe -n 4 ./host.sh "$WEFT" doctor --ranks --parallel tp=2 >hosts.txt 2>hosts.log || { cat hosts.log; fail "two hosts"; }
+grep -q "the launcher started them as 0 2 1 3$" hosts.txt || { cat hosts.txt; fail "ranks are not numbered by machine"; }
+[ "$(awk '$1 ~ /^[0-3]$/ {print $2}' hosts.txt | tr '\n' ' ')" = "node0 node0 node1 node1 " ] || { cat hosts.txt; fail "the hosts of the ranks"; }
+grep -qE '^tp +2 +1  2 inside a machine: ' hosts.txt && grep -qE '^dp +2 +2  2 between machines: ' hosts.txt || { cat hosts.txt; fail "the axes over two hosts"; }
 }
 check hosts_are_numbered_by_machine
 finish

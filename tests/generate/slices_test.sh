@@ -65,9 +65,9 @@ switches: [{name: wire}]
 Y
 traces_are_simulated() {
     WEFT_LINK="0.5 Gbit/s, 50 us" generate 2 STDiT3 traced --parallel cp=2 --trace traced
-    "$WEFT" simulate traced/trace-0.json traced/trace-1.json --on two.yaml --out simulated.json --svg simulated.svg >simulate.log 2>&1 ||
+    "$WEFT" simulate traced/trace-0.json traced/trace-1.json --on two.yaml --out simulated.json --svg simulated.svg >simulate.txt 2>simulate.log ||
         { cat simulate.log; fail "weft simulate of traces"; }
-    grep -q "^simulated  .* s$" simulate.log && grep -q "^executed  .* s (.*%)$" simulate.log || { cat simulate.log; fail "the simulated or the executed time is not printed"; }
+    grep -q "^simulated  .* s$" simulate.txt && grep -q "^executed  .* s (.*%)$" simulate.txt || { cat simulate.txt; fail "the simulated or the executed time is not printed"; }
     python3 -S - <<'P' || fail "the simulation or the traces"
 import json
 s = json.load(open("simulated.json"))

@@ -20,7 +20,7 @@ kill_and_resume() {
     WEFT_LINK="0.02 Gbit/s, 1000 us" SIGNAL_ON=send SIGNAL_RANK=$victim SIGNAL_COUNT=$message signal_at KILL "runs/broken-$name/checkpoints/step-*" \
         "$MPIRUN" --oversubscribe --enable-recovery --tag-output -n "$n" "$WEFT" train dit.yaml "${options[@]}" --set "out=runs/broken-$name" "${more[@]}" >broken.log 2>&1
     for other in $(seq 0 $((n - 1))); do
-        [ "$other" = "$victim" ] || { grep -a "^\[1,$other\]" broken.log >of-rank.log; has_message of-rank.log rank-failed level=error "text~=rank $victim"; } ||
+        [ "$other" = "$victim" ] || has_message broken.log rank-failed level=error process="$other" "text~=rank $victim" ||
             { tr '\r' '\n' <broken.log; fail "$name: rank $other does not name rank $victim"; }
     done
     ranks "$n" "$WEFT" train dit.yaml "${options[@]}" --set "out=runs/broken-$name" "${more[@]}" >on.log 2>&1 || { cat on.log; fail "$name: the resumed run failed"; }

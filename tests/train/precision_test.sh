@@ -109,8 +109,8 @@ another_precision_resumes_and_generates() {
     try other 1 --set stages.0.steps=6
     try other 1 $narrow --set export_dtype=bf16
     below "$(loss_difference other f32)" 2e-3 || fail "from f32 to bf16: $(loss_difference other f32)"
-    "$WEFT" inspect model runs/other/model/transformer/diffusion_pytorch_model.safetensors >file.log || { cat file.log; fail "inspect of the file"; }
-    grep -qi "bf16" file.log || { cat file.log; fail "the model is not written in bf16"; }
+    "$WEFT" inspect model runs/other/model/transformer/diffusion_pytorch_model.safetensors >file.txt || { cat file.txt; fail "inspect of the file"; }
+    grep -qi "bf16" file.txt || { cat file.txt; fail "the model is not written in bf16"; }
     "$WEFT" generate --model runs/other/model --prompt "a red square" --out one.mp4 --steps 2 --seed 3 >one.log 2>&1 || { cat one.log; fail "generate"; }
 }
 check another_precision_resumes_and_generates

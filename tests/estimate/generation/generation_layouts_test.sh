@@ -3,12 +3,12 @@
 set -u
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
+. "$SRC/tests/messages.sh"
 fail() { echo "FAILED: $*"; exit 1; }
 python3 "$SRC/tests/generate/enlarge.py" model 192 256 2 128 128 2 200 || fail "a model"
 size=(--set model=model --set frames=5 --set height=32 --set width=48)
-plan() { "$WEFT" plan generate "${size[@]}" "$@" >plan.log 2>&1 || { cat plan.log; fail "weft plan generate $*"; }; }
+plan() { "$WEFT" plan generate "${size[@]}" "$@" >plan.txt 2>plan.log || { cat plan.log; fail "weft plan generate $*"; }; }
 plan --devices 4 --out four.json --explain
-grep -q "19 layouts of 4 ranks" plan.log || { cat plan.log; fail "how many layouts"; }
 plan --devices 7 --out seven.json
 plan --devices 2 --memory-limit 9MiB --out short.json
 plan --devices 3 --on h100:2 --set batch=2 --out three.json
@@ -16,6 +16,7 @@ python3 -S - <<'P' || fail "the plans"
 import json
 def read(name): return json.load(open(name + ".json"))["candidates"]
 four, seven, short, three = map(read, ("four", "seven", "short", "three"))
+assert len(four) == 19, len(four)
 for plan in four, seven, short, three:
     fits = [c for c in plan if c["fits"]]
     assert fits and plan[:len(fits)] == fits and all(a["video"] <= b["video"] for a, b in zip(fits, fits[1:])), plan
@@ -40,57 +41,60 @@ generate() { # RANKS OUT OPTIONS...
 }
 generate 1 one
 generate 2 auto --parallel auto
-grep -q "layout of 2 ranks: .*, the best of 6: .* a step, .* a video; next .* \(slower: \|as fast;\)" auto.log || { cat auto.log; fail "auto does not say why"; }
+has_message auto.log layout-chosen ranks=2 layouts=6 'layout=?*' 'next=?*' 'step_seconds=?*' 'video_seconds=?*' || { cat auto.log; fail "auto does not say why"; }
 generate 2 short --parallel auto --memory-limit 9MiB
-grep -q "weights stream" short.log || { cat short.log; fail "auto does not stream what does not fit"; }
+has_message short.log layout-chosen stream=1 || { cat short.log; fail "auto does not stream what does not fit"; }
 generate 2 halves --parallel cfg=2
 cmp one.latents.npy halves.latents.npy || fail "cfg=2 gives other latents than one rank"
 generate 1 tiles --frames-npy --vae-tile 24x24+8
 generate 2 tiles2 --frames-npy --vae-tile 24x24+8 --parallel cfg=2
-grep -q "decoded in 6 tiles" tiles.log || { cat tiles.log; fail "how many tiles"; }
+has_message tiles.log job-report 'tiles=6 tiles of 24x24' || { cat tiles.log; fail "how many tiles"; }
 cmp one.latents.npy tiles2.latents.npy && cmp tiles.npy tiles2.npy || fail "cfg=2 and tiles over ranks give another video than one rank"
 # text encoders on one rank: one rank's bits, and its memory alone has them
 generate 2 text --parallel cfg=2 --parallel text_encoder_rank=1
-grep -q "text encoders on rank 1 alone" text.log || { cat text.log; fail "where the text encoders are is not told"; }
+has_message text.log job-report rank=1 'value=?*' || fail "where the text encoders are is not told"
 cmp one.latents.npy text.latents.npy || fail "text=1 gives other latents than one rank"
 generate 3 text3 --parallel cp=3 --parallel context=ring --parallel text_encoder_rank=2
-python3 -S - text.log text3.log <<'P' || fail "memory of text encoders"
-import os, re, sys
-unit = {"KiB": 1 << 10, "MiB": 1 << 20}
-for log in sys.argv[1:]:
-    without, having = [float(n) * unit[u] for n, u in re.findall(r"predicted peak ([0-9.]+) (.iB)", open(log).read())]
-    weights = os.path.getsize("model/text_encoder/model.safetensors")
-    print(log, without, having, weights)
-    assert having - without > 0.95 * weights, log
-P
-refused_text() { # WORDS RANKS OPTIONS...
-    local words=$1 n=$2
-    shift 2
-    "$MPIRUN" --oversubscribe -n "$n" "$WEFT" generate --model model --prompt x --frames 5 --height 32 --width 48 --out no "$@" >refused.log 2>&1 && fail "$*: not refused"
-    grep -q -- "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
+weights=$(stat -c %s model/text_encoder/model.safetensors)
+more_memory() { # LOG RANK: of the rank with the text encoders
+    local having without
+    having=$(message_field value "$1" job-report rank="$2") && without=$(message_field value "$1" job-report videos=1) || fail "no peaks in $1"
+    echo "$1 $without $having $weights"
+    [ $((100 * (having - without))) -gt $((95 * weights)) ] || fail "memory of text encoders: $1"
 }
-refused_text "\[layout-invalid\]: .*text: '2' .* 0 to 1 " 2 --parallel text_encoder_rank=2
-refused_text "\[layout-invalid\]: .*text: 'own' " 2 --parallel text_encoder_rank=own
-refused_text "\[layout-invalid\]: .*text: '1' .* 0 to 0 " 1 --parallel text_encoder_rank=1
+more_memory text.log 1
+more_memory text3.log 2
+refused() { # ID [FIELD=VALUE...] -- COMMAND...
+    take_message "$@"
+    "${rest[@]}" >refused.log 2>&1 && fail "${rest[*]}: not refused"
+    has_message refused.log "${wanted[@]}" level=error || fail "${rest[*]}: another error"
+}
+refused_text() { # RANKS VALUE [FIELD=VALUE...]
+    refused layout-invalid key=text value="$2" "${@:3}" -- "$MPIRUN" --oversubscribe -n "$1" "$WEFT" generate --model model --prompt x \
+        --frames 5 --height 32 --width 48 --out no --parallel text_encoder_rank="$2"
+}
+refused_text 2 2 text~="0 to 1 "
+refused_text 2 own
+refused_text 1 1 text~="0 to 0 "
 # seconds before the start, where a profile has rates
 "$WEFT" profile --seconds 2 --hidden-size 64 --out profile.json >profile.log 2>&1 || { cat profile.log; fail "weft profile"; }
 generate 2 foretold --parallel cfg=2 --on profile.json
-grep -q "predicted: .* a step, .* for the denoising of 1, .* for the decoding of a video (.* % of it" foretold.log || { cat foretold.log; fail "no seconds before the start"; }
-grep -q "^denoised in .*, [+-][0-9]* % " foretold.log || { cat foretold.log; fail "what was predicted is not held against what it took"; }
-"$WEFT" plan generate "${size[@]}" --devices 1 --on profile.json --memory-limit 1GiB >foreign.log 2>&1 || { cat foreign.log; fail "weft plan generate by a profile of other shapes"; }
-grep -q "; the profile has [0-9]* % of the best one's kernel time at its shapes, .*weft profile --model" foreign.log || { cat foreign.log; fail "not told: the profile is of other shapes"; }
-grep -q "^predicted: " one.log && fail "seconds are told without measured rates"
+has_message foretold.log estimate 'value=?*' 'step_seconds=?*' 'decode_seconds=?*' 'measured_share=?*' || fail "no seconds before the start"
+has_message foretold.log estimate 'value=?*' predicted_seconds="$(message_field value foretold.log estimate 'step_seconds=?*')" ||
+    fail "the prediction is not compared with the measured seconds"
+plan --devices 1 --on profile.json --memory-limit 1GiB --out foreign.json
+grep -q "weft profile --model" plan.txt || { cat plan.txt; fail "not told: the profile is of other shapes"; }
+[ "$(count_messages one.log estimate 'measured_share=?*')" = 0 ] || fail "seconds are told without measured rates"
 # by the programs of this very video in every layout, which are timed whole; other sizes by their kernels
 "$MPIRUN" --oversubscribe -n 2 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --vae-tile 24x24+8 --seconds 2 --out two.json >two.log 2>&1 ||
     { cat two.log; fail "weft profile --model"; }
 generate 2 known --parallel cfg=2 --vae-tile 24x24+8 --on two.json
-grep -q "predicted: .* (100 % of it" known.log || { cat known.log; fail "programs that were timed are not known again"; }
+has_message known.log estimate measured_share=1 || { cat known.log; fail "programs that were timed are not known again"; }
 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --guidance-scale 1 --parallel dp=1 --seconds 0.2 --out alone.json >alone.log 2>&1 ||
     { cat alone.log; fail "weft profile --model on one rank"; }
 for frames in 5 9; do
-    "$WEFT" plan generate "${size[@]}" --set frames=$frames --devices 2 --on two.json --memory-limit 1GiB --out two$frames.json >plan.log 2>&1 ||
-        { cat plan.log; fail "weft plan generate by such a profile"; }
-    [ $frames = 9 ] || ! grep "the profile has" plan.log || fail "told of a profile of these shapes"
+    plan --set frames=$frames --devices 2 --on two.json --memory-limit 1GiB --out two$frames.json
+    [ $frames = 9 ] || ! grep "weft profile --model" plan.txt || fail "told of a profile of these shapes"
 done
 python3 -S - <<'P' || fail "what a profile of a model has"
 import json
@@ -113,12 +117,9 @@ for frames in 5, 9:
         assert c["first"] > 0 and c["step"] > 0, c
 assert {p["what"].split(", ")[-1] for p in alone["programs"]} >= {"denoiser", "transformer_2"} and not alone["exchanges"], alone["programs"]
 P
-"$WEFT" profile --model model --frames 5 --height 32 --width 48 --parallel tp=2 --out none.json >refused.log 2>&1 && fail "a layout of two ranks on one"
-grep -q "need 2 ranks, but 1 run" refused.log || { cat refused.log; fail "not told: which ranks are missing"; }
-"$WEFT" profile run.yaml --model model >refused.log 2>&1 && fail "a config and a model"
-"$WEFT" profile --frames 5 >frames.log 2>&1 && fail "frames of no model"
-grep -q "error\[option-no-effect\]: --frames: .*--model" frames.log || { cat frames.log; fail "not told: which model"; }
-grep -q "error\[option-conflict\]: --model: .*run.yaml" refused.log || { cat refused.log; fail "not told: a config or a model"; }
+refused layout-infeasible file=model text~="need 2 ranks" -- "$WEFT" profile --model model --frames 5 --height 32 --width 48 --parallel tp=2 --out none.json
+refused option-conflict key=--model value=run.yaml -- "$WEFT" profile run.yaml --model model
+refused option-no-effect key=--frames text~=--model -- "$WEFT" profile --frames 5
 printf 'parallel: {tp: 3}\n' >run.yaml
 generate 3 config --config run.yaml --parallel sequence_parallel=true
 generate 5 five --parallel fsdp=5
@@ -134,15 +135,9 @@ for name in "auto", "short", "config", "five", "seven":
     print(name, error)
     assert error <= 1e-5, (name, error)
 P
-refused() { # WORDS COMMAND...
-    local words=$1
-    shift
-    "$@" >refused.log 2>&1 && fail "$*: not refused"
-    grep -q -- "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
-}
-refused "error\[config-missing-key\]: model: .*--set model=DIR" "$WEFT" plan generate
-refused "error\[layout-infeasible\]: model: .* 2 ranks .* nearest" "$WEFT" plan generate "${size[@]}" --devices 2 --memory-limit 1MiB
-refused "error\[option-conflict\]: --parallel: .*another --parallel" "$WEFT" generate --model model --prompt x --parallel auto --parallel tp=2
-refused "error\[option-conflict\]: --parallel: .*--config" "$WEFT" generate --model model --prompt x --parallel auto --config run.yaml
-refused "tp 3 need 3 ranks, but 1 run" "$WEFT" generate --model model --prompt x --frames 5 --height 32 --width 48 --config run.yaml
+refused config-missing-key key=model text~="--set model=DIR" -- "$WEFT" plan generate
+refused layout-infeasible file=model text~="2 ranks" text~=nearest -- "$WEFT" plan generate "${size[@]}" --devices 2 --memory-limit 1MiB
+refused option-conflict key=--parallel text~="another --parallel" -- "$WEFT" generate --model model --prompt x --parallel auto --parallel tp=2
+refused option-conflict key=--parallel text~=--config -- "$WEFT" generate --model model --prompt x --parallel auto --config run.yaml
+refused layout-invalid key=parallel value=3 -- "$WEFT" generate --model model --prompt x --frames 5 --height 32 --width 48 --config run.yaml
 exit 0
