@@ -25,7 +25,7 @@ typedef struct weft_staging weft_staging;
 weft_status weft_staging_create(const weft_device *device, weft_staging **staging);
 void weft_staging_free(weft_staging *staging); /* accepts NULL */
 /* Converts `count` elements like weft_convert and copies them to the device. The elements of `from`
- * are read when the call returns, and those of `to` are written after weft_staging_finish(). */
+ * are read when the call returns, and `to` is written after weft_staging_finish(). */
 weft_status weft_staging_write(weft_staging *staging, void *to, weft_dtype to_dtype,
                                const void *from, weft_dtype from_dtype, int64_t count);
 weft_status weft_staging_zero(weft_staging *staging, void *to, int64_t bytes);

@@ -1,6 +1,6 @@
 /* The backend `far`, for tests: the kernels of `cpu` on a device that behaves like a GPU. The host
- * cannot read its memory, streams run beside the host and beside each other, and errors of kernels
- * appear later. Results are those of `cpu`, bit by bit, or the process stops at once:
+ * cannot read its memory, streams run while the host and other streams run, and errors of kernels
+ * appear later. Results equal the results of `cpu` bit by bit, or the process stops at once:
  *
  *   host reads or writes memory of the device      fault, with the node that was started last
  *   kernel leaves the memory of its operands       fault, with the node that runs

@@ -1,4 +1,4 @@
-/* Memory of the backend `far`. Programs have addresses that nobody can read or write; the values
+/* Memory of the backend `far`. Programs have addresses without access; the values
  * are at a fixed distance, which only the threads of streams add.
  *
  *   base            base + SPAN

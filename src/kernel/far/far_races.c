@@ -82,7 +82,7 @@ static void stop(const char *what, const record *r, const far_node *node)
     abort();
 }
 
-/* Removes accesses that the host has seen, and those that the new one replaces. */
+/* True for accesses that the host has seen or that the new one replaces. */
 static bool is_over(const record *r, int stream, const far_access *access)
 {
     if (r->time <= races.host.at[r->stream])

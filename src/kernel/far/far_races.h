@@ -1,6 +1,7 @@
-/* Finds accesses of two streams to the same memory without an event between them, when the work is
- * submitted, whatever the streams have done by then. Each stream has a vector clock: the position
- * in every stream that its next work comes after. The host has one, too, of what it waited for. */
+/* Finds accesses of two streams to the same memory without an event between them. The check is made
+ * when work is submitted, so it does not depend on the time of the streams. Each stream has a
+ * vector clock: the position in every stream that its next work comes after. The host has one, too:
+ * the positions that it has waited for. */
 #ifndef WEFT_KERNEL_FAR_FAR_RACES_H
 #define WEFT_KERNEL_FAR_FAR_RACES_H
 

@@ -12,7 +12,7 @@ struct far_work {
     weft_status_code (*run)(far_work *work); /* on the stream's thread */
     far_work *next;
     far_node node;
-    bool always; /* runs after an error, too: other streams wait for it */
+    bool always; /* runs after an error, too, because other streams may wait */
 };
 
 weft_status far_stream_open(uint64_t seed, weft_device_stream **stream);
