@@ -78,7 +78,7 @@ static const char *site_origin(void *self)
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-/* Where the body of a reply goes; NULL: to the reply. */
+/* Memory for the body of a reply; NULL: reply->body receives it. */
 typedef struct room {
     void *data;
     int64_t bytes;
