@@ -35,6 +35,8 @@ typedef enum weft_port {
     WEFT_PORT_GUIDANCE,       /* (B)          guidance scale of a guidance-distilled model       */
     WEFT_PORT_IMAGE,          /* (B,L,D)      image embeddings                                   */
     WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents of given frames, and their mask            */
+    WEFT_PORT_CONTROL,        /* (B,T,Y,X,C)  latents of a control video, and its mask           */
+    WEFT_PORT_CONTROL_SCALE,  /* (N)          strength of the control in each control block      */
     WEFT_PORT_PADDING,        /* (B,T,Y,X,1)  1: pixels outside the image                        */
     WEFT_PORT_POSITIONS,      /* (B,3,S)      token positions in seconds, pixel rows and columns */
     WEFT_PORT_SPACING,        /* (3)          latent spacing in seconds, pixel rows and columns  */

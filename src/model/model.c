@@ -26,6 +26,8 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_GUIDANCE]       = {"guidance",       WEFT_F32, false},
     [WEFT_PORT_IMAGE]          = {"image",          WEFT_F32, false},
     [WEFT_PORT_CONDITION]      = {"condition",      WEFT_F32, true},
+    [WEFT_PORT_CONTROL]        = {"control",        WEFT_F32, true},
+    [WEFT_PORT_CONTROL_SCALE]  = {"control_scale",  WEFT_F32, false},
     [WEFT_PORT_POSITIONS]         = {"places",         WEFT_F32, false},
     [WEFT_PORT_SPACING]        = {"spacing",        WEFT_F32, false},
     [WEFT_PORT_LATENT_MASK]    = {"latent_mask",    WEFT_I32, false},

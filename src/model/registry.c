@@ -12,7 +12,7 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_stdit3, weft_family_hunyuan_dit, weft_family_unet_2d, weft_family_allegro_dit,
     weft_family_opensoraplan_dit, weft_family_hidream_dit, weft_family_moe_dit,
     weft_family_flux_dit, weft_family_chronoedit_dit, weft_family_qwen_image_dit,
-    weft_family_skyreels_dit;
+    weft_family_skyreels_dit, weft_family_wan_vace_dit;
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
     weft_family_qwen, weft_family_llama, weft_family_bert, weft_family_llava,
@@ -21,8 +21,9 @@ extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text
 const weft_family *const weft_families[] = {
     /* SkyReelsV2Transformer3DModel; must precede Wan, whose names its files have as well */
     &weft_family_skyreels_dit,
-    &weft_family_wan_dit, /* WanTransformer3DModel */
-    &weft_family_wan_vae, /* AutoencoderKLWan      */
+    &weft_family_wan_vace_dit, /* WanVACETransformer3DModel; must precede Wan as well */
+    &weft_family_wan_dit,      /* WanTransformer3DModel */
+    &weft_family_wan_vae,      /* AutoencoderKLWan      */
     /* AutoencoderKLQwenImage; must follow Wan's, which has the same names */
     &weft_family_qwen_image_vae,
     /* AutoencoderKLAllegro; must precede AutoencoderKL, which has tensors of the same names */

@@ -186,11 +186,9 @@ static weft_status fill_conditioning(const training *t, const weft_port_row *row
                           "the tensor has %" PRId64 " elements, but %" PRId64
                           " samples need %" PRId64,
                           from->count, t->items, each * t->items);
-    float *values = from ? weft_alloc(from->count * 4) : NULL;
-    if (from && !values)
-        return weft_no_memory("%s", p->file);
+    float *values = NULL;
     if (from)
-        weft_tensor_to_f32(from, values);
+        WEFT_TRY(weft_parity_load(p, from->name, weft_parity_form_of(row), &values));
     for (int64_t i = 0; i < count; i++) {
         const int64_t sample = (step * t->batch + i / each) % t->items;
         const float value = values ? values[sample * each + i % each]

@@ -89,6 +89,10 @@ static const setup families[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
      "\"num_layers\":1,\"num_frame_per_block\":2}",
      {2, 4, 4, 4, 3}},
+    {"{\"_class_name\":\"WanVACETransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
+     "\"num_layers\":2,\"vace_layers\":[0,1],\"vace_in_channels\":3}",
+     {2, 2, 4, 4, 3}},
     {"{\"_class_name\":\"CogVideoXTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":16,\"in_channels\":2,\"out_channels\":2,\"time_embed_dim\":6,"
      "\"text_embed_dim\":5,\"num_layers\":1,\"sample_width\":4,\"sample_height\":4,"

@@ -55,6 +55,7 @@ Test(sizes, published)
         {"allegro-vae", 174955751},         {"chronoedit-14b", 16394878784},
         {"qwen-image-vae", 126892531},      {"qwen-image", 20430401088},
         {"skyreels-v2-14b", 14288491584},   {"skyreels-v2-df-1.3b", 1435525696},
+        {"wan2.1-vace-14b", 17337592896},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         weft_model model;
@@ -108,6 +109,8 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"SkyReelsV2Transformer3DModel\",\"inject_sample_info\":true,"
         "\"num_frame_per_block\":5}",
         "{\"_class_name\":\"ChronoEditTransformer3DModel\",\"rope_temporal_skip_len\":5}",
+        "{\"_class_name\":\"WanVACETransformer3DModel\",\"vace_layers\":[0,3],"
+        "\"vace_in_channels\":20}",
         "{\"_class_name\":\"CogVideoXTransformer3DModel\",\"patch_size_t\":2,\"ofs_embed_dim\":"
         "512}",
         "{\"_class_name\":\"HunyuanVideoTransformer3DModel\","
