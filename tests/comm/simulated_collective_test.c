@@ -70,7 +70,7 @@ static void run_one(job *j, weft_group *group, const weft_comm_request *like, do
                     weft_device_stream *stream, double *end)
 {
     weft_comm_request *x;
-    char *memory = weft_device_empty.alloc(1 << 20);
+    char *memory = weft_device_empty.alloc(&weft_device_empty, 1 << 20);
     cr_assert_eq(weft_comm_request_create_like(like, weft_group_index(group), &x), WEFT_OK, "%s",
                  weft_error_message());
     weft_comm_request_set_device(x, &weft_device_empty, stream);
@@ -100,7 +100,7 @@ static void *run_rank(void *user)
     for (int i = 0; i < RANKS / 2; i++)
         half[i] = 2 * i + j->rank % 2;
     cr_assert_eq(weft_backend_virtual_create(&rates, &backend), WEFT_OK);
-    cr_assert_eq(weft_device_empty.open(backend, &stream), WEFT_OK);
+    cr_assert_eq(weft_device_empty.open(&weft_device_empty, backend, &stream), WEFT_OK);
     cr_assert_eq(weft_comm_world(j->comm, &group[0]), WEFT_OK);
     cr_assert_eq(weft_comm_group(j->comm, half, RANKS / 2, &group[1]), WEFT_OK);
     for (int l = 0; l < LAYERS; l++)
