@@ -112,7 +112,7 @@ MUTANTS = [
     ("prompt-pooled-places", "src/prompt/text_conditioning.c", "c->floats += rows * width;", "c->floats += width;", "train/families_test.sh"),
     # ---- runtime
     ("runtime-box-inside", "src/exec/store/tensor_shard.c", "box->start[d] <= whole->dim[d] - box->shape.dim[d];", "box->start[d] <= whole->dim[d];", "exec-store:part/*"),
-    ("runtime-row-break", "src/exec/store/tensor_shard.c", "if (len[d] != to->shape.dim[d] || len[d] != from->shape.dim[d])", "if (len[d] != to->shape.dim[d])", "exec-store:part/*"),
+    ("runtime-row-break", "src/exec/store/tensor_shard.c", "if (r.size[d] != a->shape.dim[d] || r.size[d] != b->shape.dim[d])", "if (r.size[d] != a->shape.dim[d])", "exec-store:part/*"),
     ("runtime-two-writers", "src/exec/store/tensor_shard.c", "return tensor->replica == 0 && weft_shape_count(&tensor->shape) > 0;",
      "return weft_shape_count(&tensor->shape) > 0;", "exec-store:part/* train-checkpoint:checkpoint/*"),
     ("runtime-bundle-dtype", "src/exec/coalesce.c", "b->dtype != dtype || ", "", "exec:bundle/*"),
