@@ -23,11 +23,12 @@
 
 enum {
     /* 1/SLACK of the limit, and at least LEAST_SLACK, is for memory that no object reports: arenas
-     * and stacks of threads, and fragmentation of the heap (1 to 2 MiB in the runs of the tests,
-     * also of the smallest models). tests/train/estimate/memory_limit_test.sh holds this slack:
-     * with the least limit, one rank and several take no more than the limit. */
+     * and stacks of threads, fragmentation of the heap, and library pages that a start maps after
+     * it was measured. A run with the least limit took 1.2 to 3.5 MiB more than predicted in 20
+     * starts. tests/train/estimate/memory_limit_test.sh holds this slack: with the least limit, one
+     * rank and several take no more than the limit. */
     SLACK = 64,
-    LEAST_SLACK = 5 << 19,
+    LEAST_SLACK = 5 << 20,
     /* Buffers that MPI takes while messages flow, which MPI does not report: 1 to 2 MiB on two
      * ranks. The same test holds it, with two ranks. */
     TRANSPORT = 2 << 20,

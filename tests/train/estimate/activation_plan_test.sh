@@ -27,7 +27,7 @@ try() { # NAME SETTINGS...
 same() { diff <(losses runs/all) <(losses "runs/$1") || fail "$1: other losses than without a limit"; }
 try fill --set stages.0.steps=1
 try all
-limit=$(($(told all.log) - 11))
+limit=$(($(told all.log) - 8))
 keep="--set memory.limit=${limit}MiB --set memory.offload=auto"
 # the rates decide what is recomputed and what is offloaded, and no bit of the results
 try slow $keep --set memory.profile=slow.yaml
@@ -41,11 +41,11 @@ import json, sys
 a, b = [json.load(open(name))["stages"][0] for name in sys.argv[1:]]
 assert a["inputs"] == b["inputs"] and a["recompute"] and b["offload"] and a != b
 P
-# resumed with other rates, in a process that is larger: by 3 MiB of environment, more than the slack of the limit
+# resumed with other rates, in a process that is larger: by 6 MiB of environment, more than the slack of the limit
 (
     ulimit -s 32768 # a quarter of it may be environment
     page=$(head -c 130000 /dev/zero | tr '\0' x)
-    for i in $(seq 24); do export "PAGE_$i=$page"; done
+    for i in $(seq 48); do export "PAGE_$i=$page"; done
     exec "$WEFT" train wide.yaml --set out=runs/run $keep --set memory.profile=slow.yaml >run.log 2>&1
 ) || { cat run.log; fail "a larger process is refused"; }
 has_message run.log memory-report stage=0 plan=stored || { cat run.log; fail "the plan of the run is not used"; }
@@ -68,7 +68,7 @@ losses runs/run | head -4 | diff <(losses runs/all) - || fail "another limit: ot
 # two ranks go by rank 0's plan
 pair="--set parallel.dp=2 --set stages.0.batch=32"
 ranks 2 "$WEFT" train wide.yaml --set out=runs/pair $pair >pair.log 2>&1 || { cat pair.log; fail "two ranks without a limit"; }
-limit=$(($(told pair.log) - 9))
+limit=$(($(told pair.log) - 6))
 for steps in 2 4; do
     rates=$([ $steps = 2 ] && echo quick || echo slow)
     ranks 2 "$WEFT" train wide.yaml --set out=runs/two $pair --set memory.limit=${limit}MiB --set memory.offload=auto --set stages.0.steps=$steps --set memory.profile=$rates.yaml >two.log 2>&1 ||

@@ -68,7 +68,7 @@ stages_keep_their_records_in_a_file() { # SCHEDULE
     local schedule=$1
     how="--set parallel.pp=2 --set parallel.microbatches=4 --set parallel.schedule=$schedule"
     try plain 2 $how
-    least=$(($(told plain.log) - 4))
+    least=$(($(told plain.log) - 1))
     try moved 2 $how --set memory.limit=${least}MiB --set memory.recompute=none --set memory.offload=away
     has_message moved.log memory-report "text~=memory.limit: stage 0" || fail "$schedule: what is offloaded is not reported"
     has_message moved.log stage-report "text~=stage 0" text~=fetched || fail "$schedule: nothing was offloaded"
