@@ -1,9 +1,8 @@
 #include "serve/jobs_api.h"
 
+#include "base/config.h"
 #include "serve/request_fields.h"
 #include "serve/videos_api.h"
-
-#include <string.h>
 
 weft_serve_reply weft_jobs_change(weft_serve_request *r, const char *id, weft_queue_event event)
 {
@@ -37,21 +36,17 @@ weft_serve_reply weft_jobs_change(weft_serve_request *r, const char *id, weft_qu
 static weft_status read_anchor(weft_serve_request *r, json_t **fields, const char **other,
                                bool *after)
 {
-    const char *before = NULL, *behind = NULL, *key;
-    json_t *value;
+    static const char *const known[] = {"before", "after"};
+    const char *next = NULL, *previous = NULL;
     WEFT_TRY(weft_serve_request_fields(r, fields));
-    json_object_foreach(*fields, key, value)
-    {
-        if (strcmp(key, "before") && strcmp(key, "after"))
-            return weft_request_refuse(key, NULL, "the field is unknown; remove it");
-    }
-    WEFT_TRY(weft_request_text(*fields, "before", WEFT_QUEUE_ID, &before));
-    WEFT_TRY(weft_request_text(*fields, "after", WEFT_QUEUE_ID, &behind));
-    if (!before == !behind)
+    WEFT_TRY(weft_request_known(*fields, known, WEFT_COUNT(known)));
+    WEFT_TRY(weft_request_text(*fields, "before", WEFT_QUEUE_ID, &next));
+    WEFT_TRY(weft_request_text(*fields, "after", WEFT_QUEUE_ID, &previous));
+    if (!next == !previous)
         return weft_request_refuse("before", NULL,
                                    "give the id of another job as either before or after");
-    *other = before ? before : behind;
-    *after = !before;
+    *other = next ? next : previous;
+    *after = !next;
     return WEFT_OK;
 }
 

@@ -26,6 +26,21 @@ weft_status_code weft_request_refuse(const char *key, const char *value, const c
     return status;
 }
 
+weft_status weft_request_known(const json_t *fields, const char *const *names, int count)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)fields, key, value)
+    {
+        bool is = false;
+        for (int i = 0; i < count; i++)
+            is = is || !strcmp(key, names[i]);
+        if (!is)
+            return weft_request_refuse(key, NULL, "the field is unknown; remove it");
+    }
+    return WEFT_OK;
+}
+
 const char *weft_request_show(const json_t *value, char out[WEFT_REQUEST_SHOWN])
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));

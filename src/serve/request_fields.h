@@ -9,6 +9,8 @@
 /* The error about a field. `value`: for its fields; NULL: none. */
 weft_status_code weft_request_refuse(const char *key, const char *value, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* Refuses a field that is not among names[count]. */
+weft_status weft_request_known(const json_t *fields, const char *const *names, int count);
 /* A value in JSON, shortened to WEFT_REQUEST_SHOWN bytes. Returns `out`. */
 enum { WEFT_REQUEST_SHOWN = 96 };
 const char *weft_request_show(const json_t *value, char out[WEFT_REQUEST_SHOWN]);

@@ -23,21 +23,6 @@ static const char *const known[] = {"model",      "prompt",          "negative_p
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
-static weft_status check_known(const json_t *fields)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)fields, key, value)
-    {
-        bool is = false;
-        for (int i = 0; i < WEFT_COUNT(known); i++)
-            is = is || !strcmp(key, known[i]);
-        if (!is)
-            return weft_request_refuse(key, NULL, "the field is unknown; remove it");
-    }
-    return WEFT_OK;
-}
-
 /* An image is bytes, which only a form can have as a file. */
 static weft_status check_image(const json_t *fields)
 {
@@ -248,7 +233,7 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base, co
                                     weft_request_terms *terms, json_t **request)
 {
     const char *name = base ? json_string_value(json_object_get(base, "model")) : NULL;
-    WEFT_TRY(check_known(fields));
+    WEFT_TRY(weft_request_known(fields, known, WEFT_COUNT(known)));
     WEFT_TRY(check_image(fields));
     WEFT_TRY(weft_request_text(fields, "model", 256, &name));
     const weft_served_model *m = find_model(name, models, count);
