@@ -11,14 +11,6 @@
 
 #include <string.h>
 
-/* Returns a rank's memory if the run has no limit: the device's memory, divided by its ranks. */
-static int64_t memory_of(const weft_cluster *c, int ranks)
-{
-    const int64_t devices = weft_cluster_devices(c),
-                  each = (ranks + devices - 1) / (devices > 0 ? devices : 1);
-    return c->device.memory / (each > 1 ? each : 1);
-}
-
 /* Returns the number of ranks of the profile, or of devices of the cluster. */
 static int64_t all_of(const weft_cluster *c)
 {
@@ -49,7 +41,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_plan_ranks(args, all_of(&cluster), 1 << 16, &p.ranks));
     WEFT_TRY(weft_process_memory_measure(&run, NULL, &process));
     p.process_bytes = weft_process_memory_sum(process);
-    p.limit = memory ? memory : memory_of(&cluster, p.ranks);
+    p.limit = memory ? memory : weft_cluster_rank_memory(&cluster, p.ranks);
     p.arena = arena;
     WEFT_TRY(weft_layouts_search(&p, &layouts));
     if (layouts.fitting == 0)

@@ -38,6 +38,19 @@ assert all(abs(a / s["sizes"][0]["flops"] - 1) < 1e-3 for a, s in zip(flops, new
 sizes = lambda s: re.findall(r"[0-9.]+ (?:[KMGT]i)?B", s)
 assert sizes(new["memory"])[2:] == sizes(text[text.index("memory"):])[2:], (text, new["memory"])
 P
+# two ranks share a device: each has half of its memory, which is less than it needs
+cat >small.yaml <<'Y'
+nodes: 1
+devices: 1
+device: {memory: 2MiB, flops: 989e12, memory_bandwidth: 3.35e12}
+Y
+"$WEFT" estimate vae.yaml --ranks 2 --on small.yaml --json >small.json 2>err || { cat err; fail "a small device"; }
+python3 -S - <<'P' || fail "memory of a device"
+import json
+small, new = json.load(open("small.json")), json.load(open("new.json"))
+assert (small["fits"], small["rank_memory_bytes"]) == (False, 1 << 20), small
+assert new["fits"] and new["peak_bytes"] < new["rank_memory_bytes"], new
+P
 quiet inspect graph vae.yaml --graph
 quiet inspect graph vae.yaml --passes
 old "weft estimate --model PATH --training-step" inspect model wan-vae --training-step --frames 5 --height 32 --width 32

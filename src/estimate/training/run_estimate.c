@@ -170,6 +170,31 @@ static void print_stage(const weft_run *run, const weft_run_estimate *e, int64_t
                     weft_format_bytes(s->program_bytes, text));
 }
 
+/* Bytes of a rank's device memory. */
+static int64_t rank_memory(const weft_run_estimate *e)
+{
+    return weft_cluster_rank_memory(&e->cluster, e->ranks);
+}
+
+static int64_t missing_bytes(const weft_run_estimate *e)
+{
+    const int64_t missing = weft_run_bytes_sum(e->layout.peak) - rank_memory(e);
+    return missing > 0 ? missing : 0;
+}
+
+static void print_missing(const char *path, const weft_run_estimate *e, weft_buf *out)
+{
+    char has[32], missing[32];
+    if (!missing_bytes(e))
+        return;
+    weft_buf_printf(out,
+                    "does not fit: a rank has %s of the device's memory, %s less than it needs. "
+                    "Use more ranks, a smaller batch or memory.limit; `weft plan layout "
+                    "--run-config %s` with the same --on finds the layouts that fit\n",
+                    weft_format_bytes(rank_memory(e), has),
+                    weft_format_bytes(missing_bytes(e), missing), path);
+}
+
 void weft_run_estimate_print(const weft_run *run, const char *path,
                              const weft_run_estimate *estimate, weft_buf *out)
 {
@@ -183,6 +208,7 @@ void weft_run_estimate_print(const weft_run *run, const char *path,
     for (int64_t i = 0; i < run->train_stages.count; i++)
         print_stage(run, estimate, i, out);
     weft_buf_printf(out, "%s%s\n", l->fit, l->memory);
+    print_missing(path, estimate, out);
     for (int64_t i = 0; i < estimate->simulations; i++) {
         weft_buf_printf(out, "stage %" PRId64 " executed: ", i);
         weft_run_simulation_print(&estimate->simulation[i], estimate->cluster_name, out);
@@ -253,14 +279,15 @@ json_t *weft_run_estimate_json(const weft_run *run, const char *path,
         json_array_append_new(stages, stage_json(run, estimate, i));
     if (json)
         json_object_update_new(
-            json, json_pack("{s:s,s:s,s:s,s:i,s:s,s:I,s:I,s:I,s:I,s:I,s:s,s:o}", "format",
+            json, json_pack("{s:s,s:s,s:s,s:i,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:s,s:o}", "format",
                             WEFT_RUN_ESTIMATE_FORMAT, "config", path, "cluster",
                             estimate->cluster_name, "ranks", estimate->ranks, "layout",
                             name.data ? name.data : "", "weight_bytes", (json_int_t)l->weight_bytes,
                             "peak_bytes", (json_int_t)weft_run_bytes_sum(l->peak), "device_bytes",
                             (json_int_t)l->peak.device, "host_bytes", (json_int_t)l->peak.host,
-                            "offloaded_bytes", (json_int_t)l->peak.offloaded, "memory", l->memory,
-                            "stages", stages));
+                            "offloaded_bytes", (json_int_t)l->peak.offloaded, "rank_memory_bytes",
+                            (json_int_t)rank_memory(estimate), "fits", missing_bytes(estimate) == 0,
+                            "memory", l->memory, "stages", stages));
     weft_buf_free(&name);
     return json;
 }

@@ -414,6 +414,13 @@ weft_status weft_cluster_resolve(weft_cluster *c, const char *where)
     return WEFT_OK;
 }
 
+int64_t weft_cluster_rank_memory(const weft_cluster *c, int64_t ranks)
+{
+    const int64_t devices = weft_cluster_devices(c),
+                  each = (ranks + devices - 1) / (devices > 0 ? devices : 1);
+    return c->device.memory / (each > 1 ? each : 1);
+}
+
 void weft_cluster_id(const weft_cluster *c, char text[20])
 {
     uint64_t hash = WEFT_ID_BEGIN;

@@ -76,6 +76,8 @@ static inline int64_t weft_cluster_devices(const weft_cluster *cluster)
 {
     return cluster->nodes * cluster->devices;
 }
+/* Bytes of device memory for each of `ranks` ranks. More ranks than devices share devices. */
+int64_t weft_cluster_rank_memory(const weft_cluster *cluster, int64_t ranks);
 /* Hash of all values that decide a plan, as 16 hex digits. Plans contain it. */
 void weft_cluster_id(const weft_cluster *cluster, char text[20]);
 
