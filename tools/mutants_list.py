@@ -174,6 +174,6 @@ MUTANTS = [
     ("serve-any-token", "src/serve/access_tokens.c", "admitted |= !differs;", "admitted = true;", "serve:access_tokens/*"),
     ("storage-no-retry-429", "src/storage/http_retry.c", "status == 429 || ", "", "storage:http_retry/*"),
     ("storage-ignored-retry-after", "src/storage/http_retry.c", "asked > 0 ? asked + delay : delay", "asked > 0 ? delay : delay", "storage:http_retry/*"),
-    ("storage-slashes-kept", "src/storage/sigv4.c", "(slashes && *p == '/')", "*p == '/'", "storage:sigv4/*"),
+    ("storage-slashes-kept", "src/storage/sigv4.c", "(slashes && *p == '/')", "((slashes || true) && *p == '/')", "storage:sigv4/*"),
     ("storage-inner-spaces", "src/storage/sigv4.c", "(value[1] == ' ' || !value[1])", "!value[1]", "storage:sigv4/*"),
 ]
