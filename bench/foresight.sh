@@ -31,10 +31,10 @@ mib = lambda text: "%.2f" % (float(text.split()[0]) * {"KiB": 1 / 1024, "MiB": 1
 had = tuple("%.2f" % (value / (1 << 20)) for value in had)
 print("| %s | %s | %s | %s | %+.1f | %s | %s | %s | %s | %s | %s | %s |" % (
     what, layout or "1 rank", ms(c["seconds"]), ms(statistics.median(took)), 100 * (c["seconds"] / statistics.median(took) - 1),
-    ms(c["compute"]), ms(c["exchange"]), ms(c["optimizer"]), ms(c["pauses"]),
+    ms(c["compute_seconds"]), ms(c["exposed_seconds"]), ms(c["optimizer_seconds"]), ms(c["bubble_seconds"]),
     mib(said[1]), mib(said[0]), "the same" if (mib(said[1]), mib(said[0])) == had else "%s + %s" % had))
 P
-echo "| run | layout | predicted ms | measured ms | deviation % | compute ms | exchange ms | optimizer ms | pauses ms | programs MiB | weights MiB | reserved |"
+echo "| run | layout | predicted ms | measured ms | deviation % | compute ms | exposed communication ms | optimizer ms | bubbles ms | programs MiB | weights MiB | reserved |"
 echo "|---|---|---|---|---|---|---|---|---|---|---|---|"
 for i in ${RUNS-1 2 3 4 5 6}; do
     IFS='|' read -r n what model layout <<<"${run[i - 1]}"

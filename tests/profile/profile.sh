@@ -115,7 +115,7 @@ assert not any(r["node"].split(" ")[0] in ops for r in p["rates"]), "a collectiv
 plan = json.load(open("plan.json"))
 assert plan["cluster"]["spec"] == "runs/dit/profile.json", plan["cluster"]
 for c in plan["candidates"]:
-    assert not c["fits"] or c["exact"] > 0.999, c # every node was measured at its shapes
+    assert not c["fits"] or c["measured_share"] > 0.999, c # every node was measured at its shapes
 PY
 }
 check the_profile_is_used_for_the_run

@@ -351,6 +351,11 @@ static weft_status add_flops(const estimation *w, int64_t train_stage, weft_stag
     return WEFT_OK;
 }
 
+static double measured_share(double kernels, double measured)
+{
+    return kernels > 0 ? fmin(1, measured / kernels) : 0;
+}
+
 static weft_status find_stage(const estimation *w, int64_t train_stage,
                               const weft_program_cost *cost, double bubble,
                               weft_stage_estimate *out)
@@ -360,13 +365,13 @@ static weft_status find_stage(const estimation *w, int64_t train_stage,
     const double kernels = cost->compute + cost->update;
     weft_sent inside;
     *out = (weft_stage_estimate){.parameters = weft_graph_param_count(s->bucket[0]->whole),
-                                 .seconds = cost->seconds,
-                                 .compute = cost->compute,
-                                 .comm = cost->exposed,
-                                 .optimizer = cost->update,
-                                 .bubble = bubble,
-                                 .hidden = cost->hidden,
-                                 .exact = kernels > 0 ? fmin(1, cost->exact / kernels) : 0};
+                                 .time = {.total = cost->seconds,
+                                          .compute = cost->compute,
+                                          .comm = cost->exposed,
+                                          .optimizer = cost->update,
+                                          .bubble = bubble,
+                                          .hidden = cost->hidden,
+                                          .exact = measured_share(kernels, cost->exact)}};
     WEFT_TRY(weft_stage_programs_bytes(&w->device[w->peak_device].programs[train_stage],
                                        &out->program_bytes));
     WEFT_TRY(weft_stage_programs_sent(s, first->pp,
@@ -378,6 +383,7 @@ static weft_status find_stage(const estimation *w, int64_t train_stage,
 static weft_status find_seconds(estimation *w)
 {
     weft_layout_estimate *out = w->out;
+    weft_step_seconds *mean = &out->time;
     const weft_train_stage *train_stage = w->run.train_stages.item;
     const double all = (double)weft_run_first_step(&w->run, w->run.train_stages.count);
     double kernels = 0, exact = 0;
@@ -387,18 +393,18 @@ static weft_status find_seconds(estimation *w)
         WEFT_TRY(w->device[0].pp ? estimate_pipeline(w, i, &s, &bubble)
                                  : estimate_sequential(w, &w->device[0].programs[i], &s));
         const double share = (double)train_stage[i].steps / all;
-        out->seconds += share * s.seconds;
-        out->compute += share * s.compute;
-        out->optimizer += share * s.update;
-        out->comm += share * s.exposed;
-        out->hidden += share * s.hidden;
-        out->bubble += share * bubble;
+        mean->total += share * s.seconds;
+        mean->compute += share * s.compute;
+        mean->optimizer += share * s.update;
+        mean->comm += share * s.exposed;
+        mean->hidden += share * s.hidden;
+        mean->bubble += share * bubble;
         kernels += share * (s.compute + s.update);
         exact += share * s.exact;
         if (out->stage)
             WEFT_TRY(find_stage(w, i, &s, bubble, &out->stage[i]));
     }
-    out->exact = kernels > 0 ? fmin(1, exact / kernels) : 0;
+    mean->exact = measured_share(kernels, exact);
     return WEFT_OK;
 }
 
@@ -465,6 +471,29 @@ weft_status weft_layout_estimate_make(const weft_layout_estimator *estimator,
     out->fits = false;
     out->why = weft_arena_strdup(estimator->arena, weft_error_message());
     return WEFT_ALLOCATED(out->why, "the estimate of a layout");
+}
+
+void weft_step_seconds_json(const weft_step_seconds *time, json_t *to)
+{
+    const struct {
+        const char *key;
+        double value;
+    } field[] = {{"seconds", time->total},         {"compute_seconds", time->compute},
+                 {"exposed_seconds", time->comm},  {"optimizer_seconds", time->optimizer},
+                 {"bubble_seconds", time->bubble}, {"hidden_seconds", time->hidden},
+                 {"measured_share", time->exact}};
+    for (int i = 0; i < WEFT_COUNT(field); i++)
+        json_object_set_new(to, field[i].key, json_real(field[i].value));
+}
+
+void weft_layout_estimate_json(const weft_layout_estimate *layout, json_t *to)
+{
+    const weft_run_bytes *peak = &layout->peak;
+    weft_step_seconds_json(&layout->time, to);
+    json_object_set_new(to, "peak_bytes", json_integer(weft_run_bytes_sum(*peak)));
+    json_object_set_new(to, "device_bytes", json_integer(peak->device));
+    json_object_set_new(to, "host_bytes", json_integer(peak->host));
+    json_object_set_new(to, "offloaded_bytes", json_integer(peak->offloaded));
 }
 
 weft_status weft_run_cluster(weft_arena *arena, const weft_run *run, const char *spec,

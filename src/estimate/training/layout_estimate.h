@@ -31,29 +31,35 @@ typedef struct weft_layout_estimator {
     weft_arena *arena;
 } weft_layout_estimator;
 
-/* Estimate of a step of one training stage, with the mean seconds of its buckets. */
+/* Seconds of a step on the busiest rank. */
+typedef struct weft_step_seconds {
+    double total;
+    /* Terms of `total`: kernels of forward and backward, waits for communication, kernels of the
+     * update, pipeline bubbles. */
+    double compute, comm, optimizer, bubble;
+    double hidden; /* communication during compute, not in `total` */
+    double exact;  /* share of kernel seconds measured at these shapes */
+} weft_step_seconds;
+
+/* Adds the seconds to a JSON object. */
+void weft_step_seconds_json(const weft_step_seconds *time, json_t *to);
+
+/* Estimate of a step of one training stage. */
 typedef struct weft_stage_estimate {
-    int64_t parameters; /* trained together */
-    double *flops;      /* [buckets] of a step on all ranks; arena */
-    /* Seconds of a step and its terms, as in weft_layout_estimate */
-    double seconds, compute, comm, optimizer, bubble, hidden, exact;
+    int64_t parameters;            /* trained together */
+    double *flops;                 /* [buckets] of a step on all ranks; arena */
+    weft_step_seconds time;        /* mean of the buckets */
     int64_t program_bytes;         /* reserved for the stage's programs by the rank with the peak */
     weft_sent sent[WEFT_MAX_AXES]; /* planned messages of the first rank in a step, by axis */
 } weft_stage_estimate;
 
-/* Seconds per step, averaged over all steps of the run. */
 typedef struct weft_layout_estimate {
     weft_parallel parallel;
     weft_mesh mesh;
-    bool legal; /* training accepts the layout */
-    bool fits;  /* the peak is within the limit */
-    double seconds;
-    /* Terms of `seconds` on the busiest rank: kernels of forward and backward, waits for
-     * communication, kernels of the update, pipeline bubbles. */
-    double compute, comm, optimizer, bubble;
-    double hidden;       /* seconds of communication hidden behind compute */
-    double exact;        /* share of kernel seconds measured at these shapes */
-    weft_run_bytes peak; /* peak of the rank with the largest peak */
+    bool legal;             /* training accepts the layout */
+    bool fits;              /* the peak is within the limit */
+    weft_step_seconds time; /* mean of all steps of the run */
+    weft_run_bytes peak;    /* peak of the rank with the largest peak */
     int64_t limit; /* memory.limit to train with, met by recomputing activations; 0: no limit */
     const char *memory;         /* memory report of the rank with the largest peak; arena */
     const char *fit;            /* by_stage: choices for the limit, as text; "": none. Arena */
@@ -61,6 +67,9 @@ typedef struct weft_layout_estimate {
     weft_stage_estimate *stage; /* [train_stages] with by_stage; arena */
     const char *why;            /* reason if not legal or does not fit; arena */
 } weft_layout_estimate;
+
+/* Adds seconds and bytes to a JSON object. */
+void weft_layout_estimate_json(const weft_layout_estimate *layout, json_t *to);
 
 /* Estimates a layout. An illegal layout is reported in `out`, not as an error. */
 weft_status weft_layout_estimate_make(const weft_layout_estimator *estimator,

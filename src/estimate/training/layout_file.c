@@ -116,12 +116,9 @@ static json_t *parallel_json(const weft_parallel *p)
 
 static json_t *figures_json(const weft_layout_estimate *l)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "seconds", l->seconds,
-                     "compute", l->compute, "exchange", l->comm, "optimizer", l->optimizer,
-                     "pauses", l->bubble, "exact", l->exact, "peak_bytes",
-                     (json_int_t)weft_run_bytes_sum(l->peak), "device_bytes",
-                     (json_int_t)l->peak.device, "host_bytes", (json_int_t)l->peak.host,
-                     "elsewhere_bytes", (json_int_t)l->peak.offloaded);
+    json_t *json = json_object();
+    weft_layout_estimate_json(l, json);
+    return json;
 }
 
 static json_t *candidates_json(const weft_layout_list *l)

@@ -1,4 +1,4 @@
-/* Layout file, written by `weft plan layout --run-config` and read by `parallel: {plan: FILE}`.
+/* Layout file, written by `weft plan layout --run-config` and read by `parallel: {layout_file: FILE}`.
  *
  *   {"format": "weft.run-layout/1", "weft": VERSION, "id": hash of the file's content,
  *    "cluster": {"spec", "id"},
@@ -6,8 +6,7 @@
  *    "workload": {"ranks": N, "stages": [{"accumulate": 1, "sizes": ["16 x 13x64x64"]}, ...]},
  *    "parallel": {"dp": 2, ...},   keys of the config's section that differ from the defaults
  *    "memory_limit": bytes,        met by recomputing activations; 0: no limit
- *    "predicted": {"seconds", "compute", "exchange", "optimizer", "pauses", "exact", "peak_bytes",
- *        "device_bytes", "host_bytes", "elsewhere_bytes"},
+ *    "predicted": {"seconds", "peak_bytes", ...},   weft_layout_estimate_json
  *    "candidates": [{"layout": "dp=2", ..., "why": text}, ...]} */
 #ifndef WEFT_ESTIMATE_TRAINING_LAYOUT_FILE_H
 #define WEFT_ESTIMATE_TRAINING_LAYOUT_FILE_H

@@ -51,11 +51,12 @@ typedef struct search {
 /* Adds a layout to the list. */
 static weft_status add(weft_layout_list *list, const weft_layout_estimate *e)
 {
-    const double cause[WEFT_LAYOUT_CAUSES] = {e->compute, e->comm, e->optimizer, e->bubble};
+    const double cause[WEFT_LAYOUT_CAUSES] = {e->time.compute, e->time.comm, e->time.optimizer,
+                                              e->time.bubble};
     weft_buf name = {0};
     weft_parallel_name(&e->parallel, &name);
     const weft_layout_candidate candidate = {
-        .score = {e->legal, e->fits, e->seconds,
+        .score = {e->legal, e->fits, e->time.total,
                   e->legal ? (double)weft_run_bytes_sum(e->peak) : 0},
         .why = e->why,
         .cause = e->fits ? cause : NULL,
@@ -103,10 +104,11 @@ static void print_columns(const weft_layout_candidate *c, bool offloads, weft_bu
         return;
     }
     weft_buf_printf(
-        out, "%10s %10s %10s %10s %10s %12s %12s", weft_format_seconds(l->seconds, time[0]),
-        weft_format_seconds(l->compute, time[1]), weft_format_seconds(l->comm, time[2]),
-        weft_format_seconds(l->optimizer, time[3]), weft_format_seconds(l->bubble, time[4]),
-        weft_format_bytes(l->peak.device, bytes[0]), weft_format_bytes(l->peak.host, bytes[1]));
+        out, "%10s %10s %10s %10s %10s %12s %12s", weft_format_seconds(l->time.total, time[0]),
+        weft_format_seconds(l->time.compute, time[1]), weft_format_seconds(l->time.comm, time[2]),
+        weft_format_seconds(l->time.optimizer, time[3]),
+        weft_format_seconds(l->time.bubble, time[4]), weft_format_bytes(l->peak.device, bytes[0]),
+        weft_format_bytes(l->peak.host, bytes[1]));
     if (offloads)
         weft_buf_printf(out, " %12s", weft_format_bytes(l->peak.offloaded, bytes[2]));
     if (l->limit)
@@ -128,7 +130,7 @@ static void print_detail(const weft_layout_candidate *c, weft_buf *out)
     const weft_layout_estimate *l = c->estimate;
     if (l->fits)
         weft_buf_printf(out, "      %.0f %% of its kernels' time measured at these shapes; %s\n",
-                        100 * l->exact, l->memory);
+                        100 * l->time.exact, l->memory);
 }
 
 /* Describes the two kinds of memory. */
@@ -138,12 +140,12 @@ static void print_memories(const weft_layout_estimator *estimator, bool offloads
     const bool one = backend && backend->device == &weft_device_host;
     weft_buf_printf(
         out,
-        "memory of the rank with the highest peak: device: weights, optimizer, programs and "
-        "records; host: program and libraries, batches, copies for checkpoints%s%s\n",
-        one ? "; backend computes in the host's, so the limit is for both together" : "",
+        "memory of the rank with the highest peak: device: weights, optimizer and programs; host: "
+        "program and libraries, batches, copies for checkpoints%s%s\n",
+        one ? "; the backend computes in host memory, so the limit is for both together" : "",
         !offloads ? ""
-        : one     ? "; elsewhere: a file (memory.offload, memory.optimizer_states)"
-                  : "; elsewhere: the host's, too (memory.offload, memory.optimizer_states)");
+        : one     ? "; offloaded: to a file (memory.offload, memory.optimizer_states)"
+                  : "; offloaded: to host memory (memory.offload, memory.optimizer_states)");
 }
 
 void weft_layouts_print(const weft_layout_estimator *estimator, const weft_layout_list *l,
@@ -155,7 +157,7 @@ void weft_layouts_print(const weft_layout_estimator *estimator, const weft_layou
     for (int64_t i = 0; i < l->count; i++)
         offloads = offloads || weft_layouts_at(l, i)->peak.offloaded;
     weft_layout_list_summary(l, estimator->ranks, out);
-    weft_rates_tell_basis(rates, l->fitting > 0 ? weft_layouts_at(l, 0)->exact : 1,
+    weft_rates_tell_basis(rates, l->fitting > 0 ? weft_layouts_at(l, 0)->time.exact : 1,
                           "weft profile CONFIG", out);
     weft_buf_printf(out, "\n");
     if (rates && (rates->ranks > 1 ? rates->ranks : 1) != estimator->ranks)
@@ -166,8 +168,8 @@ void weft_layouts_print(const weft_layout_estimator *estimator, const weft_layou
                         rates->ranks > 1 ? rates->ranks : 1, estimator->ranks, estimator->ranks,
                         estimator->path);
     snprintf(head, sizeof head, "%-52s %10s %10s %10s %10s %10s %12s %12s%s", "layout", "step",
-             "compute", "exchange", "optimizer", "pauses", "device", "host",
-             offloads ? "    elsewhere" : "");
+             "compute", "comm", "optimizer", "bubbles", "device", "host",
+             offloads ? "    offloaded" : "");
     const weft_layout_table table = {.head = head,
                                      .width = 52,
                                      .row = offloads ? print_offload_row : print_row,
@@ -198,10 +200,10 @@ weft_status weft_layouts_context(const weft_layout_estimator *estimator, weft_cp
             continue;
         }
         weft_buf_printf(out, "%sulysses %" PRId64 " x ring %" PRId64 " %s", between, p.cp / ring,
-                        ring, weft_format_seconds(estimate.seconds, text));
+                        ring, weft_format_seconds(estimate.time.total, text));
         between = ", ";
-        if (estimate.seconds < best) {
-            best = estimate.seconds;
+        if (estimate.time.total < best) {
+            best = estimate.time.total;
             *context = p.context;
         }
     }

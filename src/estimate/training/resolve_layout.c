@@ -87,10 +87,10 @@ static weft_status estimate_one(void *user, const weft_comm_overlap *overlap,
     WEFT_TRY(weft_layout_estimate_make(w->estimator, &p, &estimate));
     *out = (weft_comm_overlap_estimate){.fits = estimate.fits,
                                         .why = estimate.why,
-                                        .seconds = estimate.seconds,
-                                        .kernels = estimate.compute + estimate.optimizer,
-                                        .waits = estimate.comm,
-                                        .hidden = estimate.hidden};
+                                        .seconds = estimate.time.total,
+                                        .kernels = estimate.time.compute + estimate.time.optimizer,
+                                        .waits = estimate.time.comm,
+                                        .hidden = estimate.time.hidden};
     return WEFT_OK;
 }
 

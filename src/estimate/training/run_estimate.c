@@ -127,14 +127,14 @@ static void print_seconds(const weft_stage_estimate *s, weft_buf *out)
 {
     char text[32];
     weft_buf_printf(out, "  %-22s %14s\n", "seconds per step",
-                    weft_format_seconds(s->seconds, text));
-    print_term("compute", s->compute, s->seconds, out);
-    print_term("exposed communication", s->comm, s->seconds, out);
-    print_term("optimizer", s->optimizer, s->seconds, out);
-    print_term("pipeline bubbles", s->bubble, s->seconds, out);
-    if (s->hidden > 0)
+                    weft_format_seconds(s->time.total, text));
+    print_term("compute", s->time.compute, s->time.total, out);
+    print_term("exposed communication", s->time.comm, s->time.total, out);
+    print_term("optimizer", s->time.optimizer, s->time.total, out);
+    print_term("pipeline bubbles", s->time.bubble, s->time.total, out);
+    if (s->time.hidden > 0)
         weft_buf_printf(out, "    %-20s %14s  during compute, not added\n", "hidden communication",
-                        weft_format_seconds(s->hidden, text));
+                        weft_format_seconds(s->time.hidden, text));
 }
 
 static void print_sent(const weft_run_estimate *e, const weft_stage_estimate *s, weft_buf *out)
@@ -203,7 +203,8 @@ void weft_run_estimate_print(const weft_run *run, const char *path,
                     estimate->ranks > 1 ? "s" : "");
     weft_parallel_name(&l->parallel, out);
     weft_buf_printf(out, "), cluster %s", estimate->cluster_name);
-    weft_rates_tell_basis(estimate->cluster.device.rates, l->exact, "weft profile CONFIG", out);
+    weft_rates_tell_basis(estimate->cluster.device.rates, l->time.exact, "weft profile CONFIG",
+                          out);
     weft_buf_printf(out, "\n");
     for (int64_t i = 0; i < run->train_stages.count; i++)
         print_stage(run, estimate, i, out);
@@ -217,14 +218,6 @@ void weft_run_estimate_print(const weft_run *run, const char *path,
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
-
-static json_t *terms_json(double seconds, double compute, double comm, double optimizer,
-                          double bubble, double hidden, double exact)
-{
-    return json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "seconds", seconds, "compute_seconds",
-                     compute, "exposed_seconds", comm, "optimizer_seconds", optimizer,
-                     "bubble_seconds", bubble, "hidden_seconds", hidden, "measured_share", exact);
-}
 
 static json_t *sizes_json(const weft_train_stage *stage, const weft_stage_estimate *s)
 {
@@ -254,14 +247,11 @@ static json_t *stage_json(const weft_run *run, const weft_run_estimate *e, int64
 {
     const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
     const weft_stage_estimate *s = &e->layout.stage[index];
-    json_t *json =
-        terms_json(s->seconds, s->compute, s->comm, s->optimizer, s->bubble, s->hidden, s->exact);
-    if (json)
-        json_object_update_new(
-            json, json_pack("{s:s,s:I,s:I,s:I,s:o,s:o}", "name", stage->name, "steps",
-                            (json_int_t)stage->steps, "parameters", (json_int_t)s->parameters,
-                            "program_bytes", (json_int_t)s->program_bytes, "sizes",
-                            sizes_json(stage, s), "axes", axes_json(&e->layout.mesh, s->sent)));
+    json_t *json = json_pack("{s:s,s:I,s:I,s:I,s:o,s:o}", "name", stage->name, "steps",
+                             (json_int_t)stage->steps, "parameters", (json_int_t)s->parameters,
+                             "program_bytes", (json_int_t)s->program_bytes, "sizes",
+                             sizes_json(stage, s), "axes", axes_json(&e->layout.mesh, s->sent));
+    weft_step_seconds_json(&s->time, json);
     if (json && index < e->simulations)
         json_object_set_new(json, "executed", weft_run_simulation_json(&e->simulation[index]));
     return json;
@@ -272,22 +262,17 @@ json_t *weft_run_estimate_json(const weft_run *run, const char *path,
 {
     const weft_layout_estimate *l = &estimate->layout;
     weft_buf name = {0};
-    json_t *stages = json_array(), *json = terms_json(l->seconds, l->compute, l->comm, l->optimizer,
-                                                      l->bubble, l->hidden, l->exact);
+    json_t *stages = json_array();
     weft_parallel_name(&l->parallel, &name);
     for (int64_t i = 0; stages && i < run->train_stages.count; i++)
         json_array_append_new(stages, stage_json(run, estimate, i));
-    if (json)
-        json_object_update_new(
-            json, json_pack("{s:s,s:s,s:s,s:i,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:s,s:o}", "format",
-                            WEFT_RUN_ESTIMATE_FORMAT, "config", path, "cluster",
-                            estimate->cluster_name, "ranks", estimate->ranks, "layout",
-                            name.data ? name.data : "", "weight_bytes", (json_int_t)l->weight_bytes,
-                            "peak_bytes", (json_int_t)weft_run_bytes_sum(l->peak), "device_bytes",
-                            (json_int_t)l->peak.device, "host_bytes", (json_int_t)l->peak.host,
-                            "offloaded_bytes", (json_int_t)l->peak.offloaded, "rank_memory_bytes",
-                            (json_int_t)rank_memory(estimate), "fits", missing_bytes(estimate) == 0,
-                            "memory", l->memory, "stages", stages));
+    json_t *json =
+        json_pack("{s:s,s:s,s:s,s:i,s:s,s:I,s:I,s:b,s:s,s:o}", "format", WEFT_RUN_ESTIMATE_FORMAT,
+                  "config", path, "cluster", estimate->cluster_name, "ranks", estimate->ranks,
+                  "layout", name.data ? name.data : "", "weight_bytes", (json_int_t)l->weight_bytes,
+                  "rank_memory_bytes", (json_int_t)rank_memory(estimate), "fits",
+                  missing_bytes(estimate) == 0, "memory", l->memory, "stages", stages);
+    weft_layout_estimate_json(l, json);
     weft_buf_free(&name);
     return json;
 }

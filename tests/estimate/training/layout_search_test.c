@@ -80,9 +80,9 @@ static void price(const fixture *f, const weft_parallel *p, found *out)
         return;
     weft_buf name = {0};
     weft_parallel_name(p, &name);
-    if (!out->fitting++ || price.seconds < out->seconds ||
-        (price.seconds == out->seconds && strcmp(name.data, out->best) < 0)) {
-        out->seconds = price.seconds;
+    if (!out->fitting++ || price.time.total < out->seconds ||
+        (price.time.total == out->seconds && strcmp(name.data, out->best) < 0)) {
+        out->seconds = price.time.total;
         snprintf(out->best, sizeof out->best, "%s", name.data);
     }
     weft_buf_free(&name);
@@ -149,7 +149,7 @@ static void same_as_all(const fixture *f, bool heads, weft_layout_list *layouts)
     cr_expect_eq(layouts->fitting, all.fitting,
                  "%" PRId64 " layouts fit, of all combinations %" PRId64, layouts->fitting,
                  all.fitting);
-    cr_expect_eq(weft_layouts_at(layouts, 0)->seconds, all.seconds);
+    cr_expect_eq(weft_layouts_at(layouts, 0)->time.total, all.seconds);
     cr_expect_eq(layouts->item[0].score.seconds, all.seconds);
     cr_expect_str_eq(name.data, all.best);
     weft_buf_free(&name);

@@ -39,7 +39,7 @@ for schedule in ("gpipe", "1f1b", "interleaved", "wave", "zero-bubble"):
 assert [c["seconds"] for c in known] == sorted(c["seconds"] for c in known)
 assert not known[0]["why"] and all(c["why"] for c in plan["candidates"][1:])
 for c in known:
-    parts = c["compute"] + c["exchange"] + c["optimizer"] + c["pauses"]
+    parts = c["compute_seconds"] + c["exposed_seconds"] + c["optimizer_seconds"] + c["bubble_seconds"]
     assert abs(parts - c["seconds"]) < 1e-6 * c["seconds"], c
     assert c["device_bytes"] + c["host_bytes"] == c["peak_bytes"] and c["device_bytes"] > 0 < c["host_bytes"], c
 assert plan["predicted"]["seconds"] == known[0]["seconds"]
@@ -99,8 +99,8 @@ grep -q "^  layout .* device  *host  *elsewhere$" moved.txt && grep -q "elsewher
 python3 -S -c '
 import json
 plain, moved = ({c["layout"]: c for c in json.load(open(f))["candidates"] if c["fits"]} for f in ("layout.json", "moved.json"))
-assert all(c["elsewhere_bytes"] == 0 for c in plain.values()) and all(c["elsewhere_bytes"] > 0 for c in moved.values())
-assert moved["fsdp=2"]["elsewhere_bytes"] < moved["dp=2"]["elsewhere_bytes"]' || fail "bytes elsewhere"
+assert all(c["offloaded_bytes"] == 0 for c in plain.values()) and all(c["offloaded_bytes"] > 0 for c in moved.values())
+assert moved["fsdp=2"]["offloaded_bytes"] < moved["dp=2"]["offloaded_bytes"]' || fail "offloaded bytes"
 
 # a limit that only some keep, or none
 all=$("$WEFT" plan layout --run-config run.yaml --devices 2 --explain | sed -n 's/.*memory of a rank: at most \([0-9]*\)\..*/\1/p' | sort -n | tail -1)
