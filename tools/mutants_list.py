@@ -122,8 +122,7 @@ MUTANTS = [
     # ---- text
     ("text-wordpiece-mark", "src/text/wordpiece.c", "const int64_t front = goes_on ? 2 : 0;", "const int64_t front = goes_on ? 0 : 2;", "text/tokenizers_test.sh"),
     ("text-sign-range", "src/text/normalise.c", "c > ' ' && c < 0x7f && !weft_is_letter(c)", "c > ' ' && c < 0x7e && !weft_is_letter(c)", "text/tokenizers_test.sh"),
-    ("text-clean-1252", "src/text/clean.c", "value = value > 0x10ffff ? value : value * (hexadecimal ? 16 : 10) + digit;",
-     "value = value * (hexadecimal ? 16 : 10) + digit;", "text:clean/*"),
+    ("text-clean-code", "src/base/utf8.c", "value = value < ABOVE_ALL ? value : ABOVE_ALL;", "", "text:clean/*"),
     ("text-repair", "src/text/normalise.c", "const bool fits = n && n <= length - at;", "const bool fits = n && n < length - at;", "text:*"),
     ("text-spiece-unknown", "src/text/spiece.c", "score < t->unigram.unknown_score ? score", "score > t->unigram.unknown_score ? score", "text:tokenizer/spiece text/tokenizers_test.sh"),
     # ---- train

@@ -31,9 +31,12 @@ void weft_hex_write(const void *bytes, int64_t count, char *text)
     text[2 * count] = '\0';
 }
 
-static int value_of(char digit)
+int weft_hex_digit(char digit)
 {
-    return (int)(strchr(all_digits, digit) - all_digits);
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    const char letter = (char)(digit | 32);
+    return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
 bool weft_hex_read(const char *text, int64_t count, void *bytes)
@@ -42,7 +45,7 @@ bool weft_hex_read(const char *text, int64_t count, void *bytes)
     if (!weft_hex_starts(text, 2 * count))
         return false;
     for (int64_t i = 0; i < count; i++)
-        byte[i] = (uint8_t)(16 * value_of(text[2 * i]) + value_of(text[2 * i + 1]));
+        byte[i] = (uint8_t)(16 * weft_hex_digit(text[2 * i]) + weft_hex_digit(text[2 * i + 1]));
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* Lowercase hexadecimal digits. 64-bit numbers have 16: the form of hashes in files. */
+/* Hexadecimal digits: lowercase ones, except for weft_hex_digit. 64-bit numbers have 16: the form
+ * of hashes in files. */
 #ifndef WEFT_BASE_HEX_H
 #define WEFT_BASE_HEX_H
 
@@ -17,6 +18,8 @@ void weft_hex_write(const void *bytes, int64_t count, char *text);
 /* Reads two digits for each of `count` bytes. False if `text` starts with fewer digits, or has a
  * digit after them; `bytes` is unchanged then. */
 bool weft_hex_read(const char *text, int64_t count, void *bytes);
+/* Value of a digit of either case; -1 for another character. */
+int weft_hex_digit(char digit);
 /* Whether `text` starts with `digits` digits, and the next character is not one. */
 bool weft_hex_starts(const char *text, int64_t digits);
 

@@ -1,5 +1,6 @@
 #include "serve/page.h"
 
+#include "base/hex.h"
 #include "draw/html.h"
 #include "storage/sha256.h"
 
@@ -27,11 +28,7 @@ static void add_hash(const char *directive, const char *open, const char *end)
     from += strlen(open);
     if (weft_sha256_hex(from, to - from, hex) != WEFT_OK)
         return;
-    for (int i = 0; i < WEFT_SHA256_BYTES; i++) {
-        unsigned int byte;
-        sscanf(hex + 2 * i, "%2x", &byte);
-        digest[i] = (uint8_t)byte;
-    }
+    weft_hex_read(hex, WEFT_SHA256_BYTES, digest);
     weft_base64(&text, digest, sizeof digest);
     const size_t used = strlen(policy);
     snprintf(policy + used, sizeof policy - used, "; %s 'sha256-%s'", directive,

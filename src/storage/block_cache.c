@@ -191,7 +191,11 @@ static bool is_part(const char *name)
  * meanwhile, as the next writer uses the same name. */
 static bool remove_left_over(const weft_block_cache *c, const char *name)
 {
-    const uint64_t low = strtoull(name + 16, NULL, 16);
+    char digits[WEFT_HEX_BYTES];
+    uint64_t low;
+    snprintf(digits, sizeof digits, "%.16s", name + 16);
+    if (!weft_hex_parse(digits, &low))
+        return false;
     const int fd = lock_stripe(c, (int)(low % STRIPES), true);
     if (fd < 0)
         return false;

@@ -1,10 +1,11 @@
 #include "storage/s3_xml.h"
 
 #include "base/config.h"
+#include "base/hex.h"
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Whether the tag at `at`, after '<', has this name. */
@@ -37,28 +38,6 @@ const char *weft_xml_find(const char *from, const char *name, int64_t *bytes)
     return NULL;
 }
 
-static void add_code_point(weft_buf *to, unsigned long code)
-{
-    char utf8[4];
-    int n = 0;
-    if (code < 0x80) {
-        utf8[n++] = (char)code;
-    } else if (code < 0x800) {
-        utf8[n++] = (char)(0xc0 | code >> 6);
-    } else {
-        if (code < 0x10000) {
-            utf8[n++] = (char)(0xe0 | code >> 12);
-        } else {
-            utf8[n++] = (char)(0xf0 | (code >> 18 & 7));
-            utf8[n++] = (char)(0x80 | (code >> 12 & 0x3f));
-        }
-        utf8[n++] = (char)(0x80 | (code >> 6 & 0x3f));
-    }
-    if (code >= 0x80)
-        utf8[n++] = (char)(0x80 | (code & 0x3f));
-    weft_buf_append(to, utf8, n);
-}
-
 /* Appends the entity at text, which begins with '&'. Returns its bytes; 0: it is not an entity. */
 static int64_t add_entity(weft_buf *to, const char *text, int64_t bytes)
 {
@@ -73,14 +52,11 @@ static int64_t add_entity(weft_buf *to, const char *text, int64_t bytes)
             return length;
         }
     }
-    if (bytes > 3 && text[1] == '#') {
-        const bool hex = text[2] == 'x';
-        char *end;
-        const unsigned long code = strtoul(text + (hex ? 3 : 2), &end, hex ? 16 : 10);
-        if (*end == ';' && end - text < bytes && code > 0 && code < 0x110000) {
-            add_code_point(to, code);
-            return end - text + 1;
-        }
+    uint32_t code;
+    const int64_t n = 1 + weft_character_reference(text + 1, bytes - 1, &code);
+    if (n > 1 && n < bytes && text[n] == ';' && code > 0 && code < 0x110000) {
+        weft_utf8_append(to, code);
+        return n + 1;
     }
     return 0;
 }
@@ -99,10 +75,10 @@ int64_t weft_uri_decode(char *text, int64_t bytes)
 {
     int64_t to = 0;
     for (int64_t i = 0; i < bytes; to++) {
-        if (text[i] == '%' && i + 2 < bytes && isxdigit((unsigned char)text[i + 1]) &&
-            isxdigit((unsigned char)text[i + 2])) {
-            const char hex[3] = {text[i + 1], text[i + 2], 0};
-            text[to] = (char)strtol(hex, NULL, 16);
+        const int high = text[i] == '%' && i + 2 < bytes ? weft_hex_digit(text[i + 1]) : -1,
+                  low = high < 0 ? -1 : weft_hex_digit(text[i + 2]);
+        if (low >= 0) {
+            text[to] = (char)(16 * high + low);
             i += 3;
         } else {
             text[to] = text[i] == '+' ? ' ' : text[i];

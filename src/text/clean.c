@@ -32,14 +32,6 @@ void weft_text_clean_lower(const char *text, int64_t length, weft_buf *out)
     weft_buf_free(&whole);
 }
 
-static void append_code(weft_buf *out, int32_t c)
-{
-    char bytes[4];
-    int32_t n = 0;
-    U8_APPEND_UNSAFE(bytes, n, c);
-    weft_buf_append(out, bytes, n);
-}
-
 /* A step of the repair: what `text` becomes. */
 typedef void clean_step(const char *text, int64_t length, weft_buf *out);
 
@@ -78,38 +70,32 @@ static const uint16_t windows_1252[32] = {
     0x2039, 0x0152, 0,      0x017d, 0,      0,      0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
     0x2013, 0x2014, 0x02dc, 0x2122, 0x0161, 0x203a, 0x0153, 0,      0x017e, 0x0178};
 
-static bool is_digit(char c, bool hexadecimal)
+static bool is_digit(char c)
 {
-    return (c >= '0' && c <= '9') ||
-           (hexadecimal && ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')));
+    return c >= '0' && c <= '9';
 }
 
-static void append_number(int64_t c, weft_buf *out)
+static void append_number(uint32_t c, weft_buf *out)
 {
     if (c >= 0x80 && c < 0xa0 && windows_1252[c - 0x80])
         c = windows_1252[c - 0x80];
     if (c == 0 || (c >= 0xd800 && c < 0xe000) || c > 0x10ffff)
-        append_code(out, 0xfffd);
+        weft_utf8_append(out, 0xfffd);
     else if ((c >= 1 && c <= 8) || c == 0xb || (c >= 0xe && c <= 0x1f) || (c >= 0x7f && c < 0xa0) ||
              (c >= 0xfdd0 && c <= 0xfdef) || (c & 0xfffe) == 0xfffe)
         return; /* names no character */
     else
-        append_code(out, (int32_t)c);
+        weft_utf8_append(out, c);
 }
 
 /* Reads "#12;" or "#x1f;" after an '&'. Returns its bytes; 0 if the text has another form. */
 static int64_t take_number(const char *at, int64_t left, weft_buf *out)
 {
-    const bool hexadecimal = left > 1 && (at[1] == 'x' || at[1] == 'X');
-    int64_t n = hexadecimal ? 2 : 1, value = 0;
-    const int64_t first = n;
-    for (; n < left && is_digit(at[n], hexadecimal); n++) {
-        const int digit = at[n] <= '9' ? at[n] - '0' : (at[n] | 32) - 'a' + 10;
-        value = value > 0x10ffff ? value : value * (hexadecimal ? 16 : 10) + digit;
-    }
-    if (n == first)
+    uint32_t code;
+    const int64_t n = weft_character_reference(at, left, &code);
+    if (n == 0)
         return 0;
-    append_number(value, out);
+    append_number(code, out);
     return n + (n < left && at[n] == ';');
 }
 
@@ -154,7 +140,7 @@ static void unescape_whole(const char *text, int64_t length, weft_buf *out)
         while (text[at] == '&' && at + n < length && n < 28 && text[at + n] != ';' &&
                (text[at + n] == '#' ? n == 1
                                     : ((text[at + n] | 32) >= 'a' && (text[at + n] | 32) <= 'z') ||
-                                          is_digit(text[at + n], false)))
+                                          is_digit(text[at + n])))
             n++;
         const bool whole = text[at] == '&' && n > 1 && at + n < length && text[at + n] == ';';
         n = whole ? n + 1 : 1;
@@ -335,7 +321,7 @@ static void repair_letter(int32_t c, const char *bytes, int64_t n, weft_buf *out
     if (c == 0x2028 || c == 0x2029 || c == 0x85)
         c = '\n';
     if (!is_control(c))
-        append_code(out, c);
+        weft_utf8_append(out, (uint32_t)c);
 }
 
 /* ESC [ numbers letter: what terminals obey. */
@@ -344,7 +330,7 @@ static int64_t terminal_escape(const char *at, int64_t left)
     int64_t n = 2;
     if (left < 3 || at[0] != 0x1b || at[1] != '[')
         return 0;
-    while (n < left && (is_digit(at[n], false) || at[n] == ';'))
+    while (n < left && (is_digit(at[n]) || at[n] == ';'))
         n++;
     return n < left && (at[n] | 32) >= 'a' && (at[n] | 32) <= 'z' ? n + 1 : 0;
 }

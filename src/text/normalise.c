@@ -131,17 +131,6 @@ void weft_text_repair(const char *text, int64_t length, weft_buf *out)
     }
 }
 
-static void append_code(weft_buf *out, int32_t c)
-{
-    const int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    char bytes[4] = {(char)c};
-    for (int i = n - 1; i > 0; i--, c >>= 6)
-        bytes[i] = (char)(0x80 | (c & 0x3f));
-    if (n > 1)
-        bytes[0] = (char)((0xf00 >> n & 0xff) | c);
-    weft_buf_append(out, bytes, n);
-}
-
 static weft_status normal_form(weft_buf *text, bool decompose)
 {
     UErrorCode error = U_ZERO_ERROR;
@@ -197,7 +186,7 @@ weft_status weft_text_words(const char *text, int64_t length, bool lower, bool s
         const bool apart = chinese && is_chinese(c);
         weft_buf_append(&clean, " ", apart || blank);
         if (!blank)
-            append_code(&clean, c);
+            weft_utf8_append(&clean, (uint32_t)c);
         weft_buf_append(&clean, " ", apart);
     }
     weft_status_code status = weft_buf_check(&clean);
@@ -208,9 +197,9 @@ weft_status weft_text_words(const char *text, int64_t length, bool lower, bool s
         const int32_t c = weft_text_next(clean.data + at, clean.len - at, &n);
         if (strip && (U_GET_GC_MASK(c) & U_GC_MN_MASK))
             continue;
-        append_code(out, lower ? u_tolower(c) : c);
+        weft_utf8_append(out, (uint32_t)(lower ? u_tolower(c) : c));
         if (lower && c == 0x130) /* I with a dot: its small letter is two */
-            append_code(out, 0x307);
+            weft_utf8_append(out, 0x307);
     }
     weft_buf_free(&clean);
     return status == WEFT_OK ? weft_buf_check(out) : status;
@@ -223,9 +212,9 @@ void weft_text_lower(const char *text, int64_t length, weft_buf *out)
     for (int64_t at = 0, n; at < length; at += n) {
         const int32_t c = weft_text_next(text + at, length - at, &n);
         if (!weft_is_space(c)) {
-            append_code(out, u_tolower(c));
+            weft_utf8_append(out, (uint32_t)u_tolower(c));
             if (c == 0x130) /* I with a dot: its small letter is two */
-                append_code(out, 0x307);
+                weft_utf8_append(out, 0x307);
         } else if (!space) {
             weft_buf_append(out, " ", 1);
         }

@@ -58,3 +58,15 @@ Test(hex, bytes_of_other_text_are_not_read)
     }
     cr_expect(weft_hex_starts("000fa0ff.part", 8));
 }
+
+Test(hex, digits_of_either_case)
+{
+    const char digits[] = "0123456789abcdef", capitals[] = "0123456789ABCDEF";
+    for (int i = 0; i < 16; i++) {
+        cr_expect_eq(weft_hex_digit(digits[i]), i);
+        cr_expect_eq(weft_hex_digit(capitals[i]), i);
+    }
+    for (const char *p = "/:@G`g\xb0\x01\x10\x11"; *p; p++) /* next to the digits, and bits apart */
+        cr_expect_eq(weft_hex_digit(*p), -1, "%d", *p);
+    cr_expect_eq(weft_hex_digit(0), -1);
+}
