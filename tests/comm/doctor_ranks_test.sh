@@ -1,7 +1,6 @@
 #!/bin/bash
-# weft doctor --ranks prints a line per rank. Only the rank with slow links is named for its links.
-# The axes of a run have the ranks of its mesh. If the launcher places ranks round-robin, they are
-# numbered machine by machine.
+# weft doctor --ranks prints a line per rank. The axes of a run have the ranks of its mesh. If the
+# launcher places ranks round-robin, they are numbered machine by machine.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
@@ -15,14 +14,18 @@ every_rank_has_a_line() {
     done
 }
 check every_rank_has_a_line
-slow_links_are_named() {
-    grep -qE '^rank 2 on .*: link between machines .* less than the median' doctor.txt || { cat doctor.txt; fail "the slow links are not named"; }
-    grep -qE '^rank 0 on .*: latency between machines .* more than the median' doctor.txt || { cat doctor.txt; fail "the slow links are not named"; }
-    # load may slow another rank as well, but none as much
-    [ "$(sed -nE 's/^rank ([0-9]) on .*: link between machines .* ([0-9]+) % less.*/\2 \1/p' doctor.txt | sort -rn | head -n 1 | cut -d' ' -f2)" = 2 ] ||
-        { cat doctor.txt; fail "another rank is named for the links of rank 2"; }
+# A link model delays messages: load only adds to a measured latency, and takes from a bandwidth.
+# Which ranks are outliers of such measurements: tests/doctor/rank_report_test.c
+slow_links_are_measured() {
+    python3 -S - <<'PY' || { cat doctor.txt; fail "a link is faster than its model"; }
+import re
+links = {int(m[1]): (float(m[2]), float(m[3]))
+         for m in re.finditer(r"^ +(\d) .* ([\d.]+) GB/s, ([\d.]+) us$", open("doctor.txt").read(), re.M)}
+assert links[0][1] >= 999 and all(links[r][1] >= 20 for r in links), links
+assert links[2][0] < 0.0625, links # GB/s; 0.0125 in the model
+PY
 }
-check slow_links_are_named
+check slow_links_are_measured
 axes_are_listed() {
     grep -qE '^dp +2 +2 .*rank 0 with 2$' doctor.txt && grep -qE '^cp +2 +1 .*rank 0 with 1$' doctor.txt || { cat doctor.txt; fail "the ranks of the axes"; }
 }
