@@ -152,13 +152,20 @@ static weft_status open_ranks(trainer *t)
     return WEFT_OK;
 }
 
-/* Locks the run's folder on rank 0 and removes temporary files of killed writers. */
+/* Locks the run's folder on rank 0, removes temporary files of killed writers, and saves a layout
+ * that this start has chosen. */
 static weft_status take_folder(trainer *t)
 {
     weft_train_context *c = &t->context;
     enum { PATIENCE = 5 }; /* seconds to wait for the processes of a killed run */
-    WEFT_TRY(weft_run_lock_take(c->run->out, PATIENCE, &t->lock));
-    return weft_remove_leftovers(c->run->out, true);
+    weft_comm_set_busy(t->comm, "taking the folder of the run");
+    weft_status_code status = weft_run_lock_take(c->run->out, PATIENCE, &t->lock);
+    if (status == WEFT_OK)
+        status = weft_remove_leftovers(c->run->out, true);
+    if (status == WEFT_OK && t->choice.changed)
+        status = weft_settled_save(c->run->out, &t->choice);
+    weft_comm_set_busy(t->comm, NULL);
+    return status;
 }
 
 /* Checks the data for all training stages at the start of the run, not when a later stage
@@ -198,8 +205,6 @@ static weft_status begin(trainer *t)
         weft_run_warn_unusual(c->run);
     if (c->is_rank0 && !c->meta)
         WEFT_TRY(take_folder(t));
-    if (c->is_rank0 && !c->meta && t->choice.changed)
-        WEFT_TRY(weft_settled_save(c->run->out, &t->choice));
     WEFT_TRY(weft_comm_barrier(t->comm));
     if (!c->meta)
         WEFT_TRY(weft_run_check_offload(c->run));

@@ -165,8 +165,11 @@ static weft_status_code on_frames(void *user, int64_t prompt, int64_t first, int
         return WEFT_OK;
     if (last)
         record_facts(b);
-    WEFT_TRY(weft_video_outputs_frames(b->context->outputs, job, c->written - fresh, fresh,
-                                       frames + from * c->frame));
+    weft_comm_set_busy(b->context->team.comm, "writing a video");
+    const weft_status_code status = weft_video_outputs_frames(
+        b->context->outputs, job, c->written - fresh, fresh, frames + from * c->frame);
+    weft_comm_set_busy(b->context->team.comm, NULL);
+    WEFT_TRY(status);
     p->made += last;
     if (b->context->team.is_rank0 && !last)
         update_decoding(b, job, c->written);

@@ -105,8 +105,10 @@ weft_status weft_batch_files_write_array(const weft_generation_batch *b, int64_t
     if (status == WEFT_OK)
         status = weft_job_files_new_path(&b->context->files, weft_generation_batch_job(b, prompt),
                                          "latents.npy", &path);
+    weft_comm_set_busy(b->context->team.comm, "writing latents");
     if (status == WEFT_OK)
         status = weft_file_write_atomic(path.data, data.data, data.len);
+    weft_comm_set_busy(b->context->team.comm, NULL);
     weft_buf_free(&data);
     weft_buf_free(&path);
     return status;

@@ -12,13 +12,18 @@
 /* Output of decoded frames. */
 typedef struct frames_to {
     weft_video_outputs *outputs; /* NULL: on ranks that write nothing */
+    weft_comm *comm;             /* ranks that wait for the video; NULL: none */
     int64_t item;
 } frames_to;
 
 static weft_status_code on_frames(void *user, int64_t first, int64_t count, const float *frames)
 {
     const frames_to *to = user;
-    return weft_video_outputs_frames(to->outputs, to->item, first, count, frames);
+    weft_comm_set_busy(to->comm, "writing a video");
+    const weft_status_code status =
+        weft_video_outputs_frames(to->outputs, to->item, first, count, frames);
+    weft_comm_set_busy(to->comm, NULL);
+    return status;
 }
 
 /* ---- saved latents of jobs ------------------------------------------------------------------ */
@@ -74,7 +79,7 @@ static weft_status decode_job(weft_generation_context *c, int64_t job, const cha
     const weft_decode_options o = {c->run->model, g->tile, g->memory, c->team.comm};
     weft_decoded_size size;
     weft_saved_latents saved;
-    frames_to to = {c->outputs, job};
+    frames_to to = {c->outputs, c->team.comm, job};
     weft_status_code status =
         weft_saved_latents_damaged(weft_decode_open(path, c->run->model, &saved, &size));
     WEFT_TRY(status);
@@ -163,7 +168,7 @@ static weft_status decode_file(const weft_generation_run *o, const char *path,
     const bool writes = !o->comm || weft_comm_rank(o->comm) == 0;
     const weft_decode_options how = {o->model, o->options->tile, o->options->memory, o->comm};
     weft_decoded_size size;
-    frames_to to = {0};
+    frames_to to = {.comm = o->comm};
     WEFT_TRY(weft_decode_open(path, o->model, k, &size));
     char *name = video_of(path);
     weft_video_outputs_item item = item_of(o, k, &size);

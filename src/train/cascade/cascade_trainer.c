@@ -505,6 +505,15 @@ static weft_status open_planner(weft_cascade_train *t)
     return weft_cascade_planner_create(&setup, &t->planning.planner);
 }
 
+static weft_status open_log(weft_cascade_train *t, int64_t step)
+{
+    weft_comm_set_busy(t->comm, "opening the log of iterations");
+    const weft_status_code status =
+        weft_cascade_log_open(t->run->out, &t->planning.stamp, step, &t->log);
+    weft_comm_set_busy(t->comm, NULL);
+    return status;
+}
+
 weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
                                      const float *no_text, int64_t step)
 {
@@ -523,7 +532,7 @@ weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
     weft_comm_set_busy(t->comm, NULL);
     WEFT_TRY(status);
     if (t->is_rank0)
-        WEFT_TRY(weft_cascade_log_open(t->run->out, &t->planning.stamp, step, &t->log));
+        WEFT_TRY(open_log(t, step));
     if (t->is_rank0)
         weft_notice(WEFT_MSG_CASCADE_REPORT, WEFT_NOWHERE,
                     "stage %" PRId64 ": cascades with policy %s, %" PRId64
@@ -679,7 +688,9 @@ weft_status weft_cascade_train_end(weft_cascade_train *t)
             t->total.executed / n, t->total.exposed_planned / n, t->total.exposed / n,
             100 * t->total.idle_planned / n, 100 * t->total.idle_executed / n, t->total.bound / n,
             t->total.planning / n, t->total.late / n);
+    weft_comm_set_busy(t->comm, "writing the last iteration");
     const weft_status_code status = weft_cascade_log_close(t->log);
+    weft_comm_set_busy(t->comm, NULL);
     t->log = NULL;
     return status;
 }

@@ -96,8 +96,11 @@ static weft_status fit_stored(const weft_memory_start *m, const weft_train_conte
         status =
             weft_run_fit_memory(c->run, &c->models, &c->exec, c->exec.comm, c->store,
                                 weft_process_memory_sum(m->process), &plan, m->activations, out);
-    if (status == WEFT_OK && c->is_rank0 && !c->meta && plan.changed)
+    if (status == WEFT_OK && c->is_rank0 && !c->meta && plan.changed) {
+        weft_comm_set_busy(c->exec.comm, "writing the activation plan");
         status = weft_stored_activations_save(c->run->out, &plan);
+        weft_comm_set_busy(c->exec.comm, NULL);
+    }
     weft_stored_activations_free(&plan);
     return status;
 }

@@ -478,6 +478,7 @@ static weft_status encode_next(encoding *e, const float **latents, const char *c
 
 /* Output of a rank: shards in sequence, with names that do not exist yet. */
 typedef struct output {
+    weft_comm *comm; /* marked as busy during waits for the storage; NULL: no other ranks */
     const char *folder;
     weft_storage *storage;
     weft_shard_file *shard; /* NULL: no open shard */
@@ -499,10 +500,12 @@ static weft_status begin_shard(output *o, int rank)
 
 static weft_status end_shard(output *o)
 {
+    weft_comm_set_busy(o->comm, "writing latents");
     const weft_status_code status =
         o->shard ? weft_shard_file_finish(o->shard, NULL, NULL) : WEFT_OK;
     weft_shard_file_free(o->shard);
     o->shard = NULL;
+    weft_comm_set_busy(o->comm, NULL);
     return status;
 }
 
@@ -614,18 +617,18 @@ static void find_file(const char *folder, const char *name, const char *earlier,
     }
 }
 
-/* Writes the text conditioning of the empty caption, used for caption dropout. */
+/* Writes the text conditioning of the empty caption, which was encoded last and which caption
+ * dropout uses. */
 static weft_status write_no_text(encoding *e, const char *folder)
 {
     char path[560];
     int64_t dim[2];
     weft_buf data = {0};
-    WEFT_TRY(encode_text(e, NULL));
     snprintf(path, sizeof path, "%s/" EMPTY_CAPTION, folder);
     const int rank = embedding_shape(e->text_conditioning, dim);
     weft_npy_format(WEFT_F32, rank, dim, e->embeddings, &data);
     weft_status_code status = weft_buf_check(&data);
-    if (status == WEFT_OK && weft_comm_rank(e->exec->comm) == 0)
+    if (status == WEFT_OK)
         status = weft_file_write_atomic(path, data.data, data.len);
     weft_buf_free(&data);
     return status;
@@ -656,11 +659,24 @@ weft_status weft_latents_empty_caption(const char *folder, int64_t count, float 
 
 /* ---- complete cache ------------------------------------------------------------------------ */
 
+/* Writes what a complete cache has in addition to its shards, on rank 0. */
+static weft_status write_complete(encoding *e, const char *folder)
+{
+    char path[560], text[64];
+    if (e->text_conditioning)
+        WEFT_TRY(write_no_text(e, folder));
+    snprintf(path, sizeof path, "%s/" DATA_REPORT, folder);
+    WEFT_TRY(weft_data_report_write(e->loader, "latents", path));
+    const weft_loader_report r = weft_loader_get_report(e->loader);
+    snprintf(path, sizeof path, "%s/complete", folder);
+    snprintf(text, sizeof text, "{\"samples\": %" PRId64 "}\n", r.samples[WEFT_SAMPLE_USED]);
+    return weft_file_write_atomic(path, text, (int64_t)strlen(text));
+}
+
 static weft_status encode_missing(encoding *e, const weft_model *vae, const weft_train_stage *stage,
                                   const char *folder, weft_storage *storage)
 {
-    char path[560], text[64];
-    output o = {.folder = folder, .storage = storage};
+    output o = {.comm = e->exec->comm, .folder = folder, .storage = storage};
     WEFT_TRY(open_encoding(e, vae, stage, NULL));
     const int64_t before = ((const weft_latent_ids *)e->skip_user)->count;
     if (before > 0 && weft_comm_rank(e->exec->comm) == 0)
@@ -669,18 +685,16 @@ static weft_status encode_missing(encoding *e, const weft_model *vae, const weft
                     before + e->samples);
     WEFT_TRY(encode_all(e, &o));
     if (e->text_conditioning)
-        WEFT_TRY(write_no_text(e, folder));
+        WEFT_TRY(encode_text(e, NULL));
     if (e->text_conditioning)
         weft_text_conditioning_warn_truncation(e->text_conditioning, &e->tokenizers);
     WEFT_TRY(weft_data_report_merge(e->exec->comm, e->loader));
     if (weft_comm_rank(e->exec->comm) != 0)
         return WEFT_OK;
-    snprintf(path, sizeof path, "%s/" DATA_REPORT, folder);
-    WEFT_TRY(weft_data_report_write(e->loader, "latents", path));
-    const weft_loader_report r = weft_loader_get_report(e->loader);
-    snprintf(path, sizeof path, "%s/complete", folder);
-    snprintf(text, sizeof text, "{\"samples\": %" PRId64 "}\n", r.samples[WEFT_SAMPLE_USED]);
-    return weft_file_write_atomic(path, text, (int64_t)strlen(text));
+    weft_comm_set_busy(e->exec->comm, "completing the cache of latents");
+    const weft_status_code status = write_complete(e, folder);
+    weft_comm_set_busy(e->exec->comm, NULL);
+    return status;
 }
 
 static void print_data_report(const char *folder)
@@ -710,6 +724,18 @@ static weft_status use_finished(const weft_run *run, const weft_exec_config *exe
     return WEFT_OK;
 }
 
+/* Removes what killed runs have left. */
+static weft_status repair_cache(const weft_run *run, const weft_exec_config *exec,
+                                const char *folder, weft_storage *storage)
+{
+    weft_comm_set_busy(exec->comm, "verifying the cache of latents");
+    weft_status_code status = weft_remove_leftovers(folder, false);
+    if (status == WEFT_OK)
+        status = weft_latent_cache_repair(storage, run->data.verify);
+    weft_comm_set_busy(exec->comm, NULL);
+    return status;
+}
+
 weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
                                 const weft_train_stage *stage, const weft_exec_config *exec,
                                 char folder[512])
@@ -731,10 +757,8 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
         WEFT_GO(weft_make_dirs(folder));
     WEFT_GO(weft_latent_cache_lock(exec, folder, &lock));
     WEFT_GO(weft_storage_open(folder, &storage));
-    if (leads) {
-        WEFT_GO(weft_remove_leftovers(folder, false));
-        WEFT_GO(weft_latent_cache_repair(storage, run->data.verify));
-    }
+    if (leads)
+        WEFT_GO(repair_cache(run, exec, folder, storage));
     WEFT_GO(weft_comm_barrier(exec->comm));
     WEFT_GO(weft_latent_cache_read(folder, storage, &known));
     /* another run may have completed the cache; rank 0 decides for all */

@@ -16,7 +16,12 @@ weft_status weft_stage_loader_report(const weft_train_context *c, weft_stage_sta
     if (snprintf(path, sizeof path, "%s/data-stage-%" PRId64 ".json", c->run->out, s->index) >=
         (int)sizeof path)
         return weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = c->run->out), "the path is too long");
-    return c->is_rank0 ? weft_data_report_write(s->loader, title, path) : WEFT_OK;
+    if (!c->is_rank0)
+        return WEFT_OK;
+    weft_comm_set_busy(c->exec.comm, "writing the data report");
+    const weft_status_code status = weft_data_report_write(s->loader, title, path);
+    weft_comm_set_busy(c->exec.comm, NULL);
+    return status;
 }
 
 /* The config of a stage's loader, and its lists by bucket. */

@@ -341,7 +341,10 @@ weft_status weft_step_run_write_trace(weft_step_run *r)
         return WEFT_OK;
     snprintf(path, sizeof path, "%s/trace-%" PRId64 "-%d.json", r->context->run->out,
              r->stage->index, weft_comm_rank(r->context->exec.comm));
-    return weft_timeline_write(&r->timeline, path);
+    weft_comm_set_busy(r->context->exec.comm, "writing the timeline");
+    const weft_status_code status = weft_timeline_write(&r->timeline, path);
+    weft_comm_set_busy(r->context->exec.comm, NULL);
+    return status;
 }
 
 void weft_step_run_free(weft_step_run *r)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The disk of rank 0 is slow. The other rank waits for it before the run, during the run and after
-# the last step, because rank 0 reports that it is busy. Here a call of the slow disk returns only
-# after such a report, so that the test does not depend on time: without a report it would not end.
+# the last step, because rank 0 reports that it is busy. Here each fsync returns only after such a
+# report, so that the test does not depend on time: without a report it would not end.
 # tests/comm/channel_test.c proves that a rank waits longer than comm_timeout for a busy rank.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
@@ -52,8 +52,7 @@ int fsync(int fd)
 {
     char name[64], path[4096] = "";
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    if (readlink(name, path, sizeof path - 1) > 0 &&
-        (strstr(path, "/checkpoints/") || strstr(path, "/model")))
+    if (readlink(name, path, sizeof path - 1) > 0)
         take_long(path);
     return (int)syscall(SYS_fsync, fd);
 }
@@ -71,7 +70,7 @@ write_configs
 slowly() { "$MPIRUN" --oversubscribe -n 2 env LD_PRELOAD="$PWD/slow.so" "$WEFT" train "$@"; }
 a_slow_disk_is_waited_for() {
     slowly vae.yaml --set checkpoint.interval=4 >vae.log 2>&1 || { cat vae.log; fail "a slow disk ended the run"; }
-    for path in runs/vae/checkpoints/ runs/vae/model; do
+    for path in runs/vae/checkpoints/ runs/vae/model runs/vae/data-stage-0.json; do
         grep -qF "$path" waits || { cat waits; fail "no wait for $path: the test is void"; }
     done
     [ -f runs/vae/model/vae/config.json ] && [ -f runs/vae/checkpoints/step-00000008/state.json ] || fail "no model or checkpoint"
@@ -82,6 +81,9 @@ a_slow_choice_is_waited_for() {
     needs a_slow_disk_is_waited_for
     slowly dit.yaml --set parallel.cp=2 --set parallel.context=auto --set stages.0.steps=1 --set stages.1.steps=1 >dit.log 2>&1 ||
         { cat dit.log; fail "a slow layout search ended the run"; }
+    for path in latents/ layout-choice.json data-stage-1.json; do
+        grep -q "runs/dit/.*$path" waits || { cat waits; fail "no wait for $path: the test is void"; }
+    done
     grep -qF /profile.json waits || { cat waits; fail "no wait for the profile: the test is void"; }
     has_message dit.log layout-chosen "text~=context: auto" || fail "the chosen layout is not reported"
 }
