@@ -13,6 +13,7 @@ struct weft_device_stream {
     pthread_t thread;
     far_work *first, *last;
     int64_t submitted, done;
+    pthread_cond_t added, finished; /* an item was added, or finished */
     bool leave;
     weft_error_copy *error; /* first error since the last wait; NULL: none */
     bool failed;
@@ -28,13 +29,13 @@ struct weft_device_stream {
 typedef struct position {
     int holders;
     bool reached;
+    pthread_cond_t met;
     double seconds;
     far_clock clock;
 } position;
 
 /* One lock for all streams: work takes much longer than what it protects. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
@@ -63,7 +64,7 @@ static void *run(void *user)
     while (!s->leave || s->first) {
         far_work *w = s->first;
         if (!w) {
-            pthread_cond_wait(&changed, &lock);
+            pthread_cond_wait(&s->added, &lock);
             continue;
         }
         const bool skip = s->failed;
@@ -77,7 +78,7 @@ static void *run(void *user)
         s->first = w->next;
         s->done++;
         weft_free(w);
-        pthread_cond_broadcast(&changed);
+        pthread_cond_broadcast(&s->finished);
     }
     pthread_mutex_unlock(&lock);
     return NULL;
@@ -90,6 +91,8 @@ weft_status far_stream_open(uint64_t seed, weft_device_stream **stream)
     weft_device_stream *s;
     WEFT_TRY(WEFT_NEW(s, 1, "a stream"));
     s->node.number = -1;
+    pthread_cond_init(&s->added, NULL);
+    pthread_cond_init(&s->finished, NULL);
     s->number = far_clock_take();
     if (s->number < 0 || pthread_create(&s->thread, NULL, run, s) != 0) {
         if (s->number >= 0)
@@ -110,11 +113,13 @@ void far_stream_close(weft_device_stream *s)
         return;
     pthread_mutex_lock(&lock);
     s->leave = true;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_broadcast(&s->added);
     pthread_mutex_unlock(&lock);
     pthread_join(s->thread, NULL);
     far_memory_name("");
     far_clock_release(s->number);
+    pthread_cond_destroy(&s->added);
+    pthread_cond_destroy(&s->finished);
     weft_free(s->error);
     weft_free(s);
 }
@@ -152,7 +157,7 @@ void far_stream_submit(weft_device_stream *s, far_work *work, const far_access *
         s->first = work;
     s->last = work;
     s->submitted++;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_signal(&s->added);
     pthread_mutex_unlock(&lock);
 }
 
@@ -174,7 +179,7 @@ weft_status far_stream_wait(weft_device_stream *s)
     const int64_t all = s->submitted;
     const far_clock clock = s->clock;
     while (s->done < all)
-        pthread_cond_wait(&changed, &lock);
+        pthread_cond_wait(&s->finished, &lock);
     const weft_status_code status = take_error(s);
     pthread_mutex_unlock(&lock);
     far_races_seen(&clock);
@@ -186,8 +191,10 @@ weft_status far_stream_wait(weft_device_stream *s)
 /* Requires the lock. */
 static void let_go(position *p)
 {
-    if (p && --p->holders == 0)
-        weft_free(p);
+    if (!p || --p->holders)
+        return;
+    pthread_cond_destroy(&p->met);
+    weft_free(p);
 }
 
 typedef struct event_work {
@@ -201,8 +208,8 @@ static weft_status_code reach(far_work *work)
     pthread_mutex_lock(&lock);
     p->reached = true;
     p->seconds = weft_now();
+    pthread_cond_broadcast(&p->met);
     let_go(p);
-    pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     return WEFT_OK;
 }
@@ -212,7 +219,7 @@ static weft_status_code wait_for(far_work *work)
     position *p = ((event_work *)work)->at;
     pthread_mutex_lock(&lock);
     while (!p->reached)
-        pthread_cond_wait(&changed, &lock);
+        pthread_cond_wait(&p->met, &lock);
     let_go(p);
     pthread_mutex_unlock(&lock);
     return WEFT_OK;
@@ -234,6 +241,7 @@ weft_status far_stream_record(weft_device_stream *s, weft_event *event)
     position *p;
     WEFT_TRY(WEFT_NEW(p, 1, "an event"));
     p->holders = 1;
+    pthread_cond_init(&p->met, NULL);
     far_event_forget(event);
     event->handle = p;
     submit_position(s, p, reach);
@@ -255,7 +263,7 @@ weft_status far_stream_await(weft_device_stream *s, weft_event *event)
     position *p = event->handle;
     pthread_mutex_lock(&lock);
     while (p && !p->reached)
-        pthread_cond_wait(&changed, &lock);
+        pthread_cond_wait(&p->met, &lock);
     event->seconds = p ? p->seconds : weft_now();
     const weft_status_code status = take_error(s);
     pthread_mutex_unlock(&lock);
