@@ -1,5 +1,6 @@
 #include "base/fs.h"
 #include "cli/options/args.h"
+#include "cli/options/backend_option.h"
 #include "cli/options/eval_options.h"
 #include "cli/options/guidance_range_option.h"
 #include "cli/options/lora_option.h"
@@ -71,6 +72,7 @@ static weft_status eval_vae(const weft_args *args)
         o.split = NULL;
     if (o.sheet)
         WEFT_TRY(weft_video_outputs_check_sheet(o.sheet));
+    WEFT_TRY(weft_args_backend(args, &o.backend));
     WEFT_TRY(weft_args_i64(args, "--frames", 1, 100000, &o.frames));
     WEFT_TRY(weft_args_i64(args, "--height", 8, 16384, &o.height));
     WEFT_TRY(weft_args_i64(args, "--width", 8, 16384, &o.width));
@@ -95,6 +97,7 @@ static weft_status eval_prompts(const weft_args *args)
     if (!o.heldout)
         return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--heldout"),
                           "weft eval prompts needs --heldout FILE, the heldout.json of weft synth");
+    WEFT_TRY(weft_args_backend(args, &o.generator.backend));
     WEFT_TRY(weft_args_i64(args, "--seeds", 0, 1000, &o.repeats));
     WEFT_TRY(weft_args_i64(args, "--training-combinations", 0, 100000, &o.seen));
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &o.seed));

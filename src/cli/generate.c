@@ -1,6 +1,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/options/args.h"
+#include "cli/options/backend_option.h"
 #include "cli/options/generate_options.h"
 #include "cli/options/generate_read.h"
 #include "cli/options/help_generate.h"
@@ -71,6 +72,7 @@ static weft_status run_generate(const weft_args *args)
     WEFT_GO(weft_generate_cluster(args, arena, &cluster));
     WEFT_GO(weft_args_layout(args, arena, &parallel, &choose));
     WEFT_GO(weft_args_slices(args, &parallel.overlap));
+    WEFT_GO(weft_args_backend(args, &o.backend));
     WEFT_GO(weft_generate_jobs(args, &jobs));
     WEFT_GO(weft_generate_read(args, &o));
     WEFT_GO(weft_generate_schedule(args, arena, &o));

@@ -2,6 +2,7 @@
 #include "profile/profile_run.h"
 
 #include "cli/options/args.h"
+#include "cli/options/backend_option.h"
 #include "cli/options/tile_option.h"
 #include "cli/options/weights_option.h"
 #include "train/config/train_config.h"
@@ -11,6 +12,7 @@ static const weft_option options[] = {
     {"--hidden-size", "H", "256",
      "width of the transformer block that is timed at several lengths; a multiple of 64",
      WEFT_ALSO("--hidden")},
+    WEFT_BACKEND_OPTION,
     {"--out", "FILE.json", NULL,
      "write the profile; plan, simulate, topology, inspect and generate read it as a cluster"},
     {"--compare", "FILE.json", NULL,

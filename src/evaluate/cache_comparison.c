@@ -2,6 +2,7 @@
 #include "evaluate/cache_comparison.h"
 #include "base/fs.h"
 #include "cli/options/args.h"
+#include "cli/options/backend_option.h"
 #include "evaluate/evaluate.h"
 #include "evaluate/image_metrics.h"
 #include "evaluate/setting_comparison.h"
@@ -172,6 +173,7 @@ static weft_status evaluate(const weft_args *args, weft_arena *arena, json_t **r
     if (!prompts)
         return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--prompts"),
                           "weft eval cache needs --prompts FILE, with one prompt on each line");
+    WEFT_TRY(weft_args_backend(args, &o.plain.backend));
     WEFT_TRY(read_prompts(prompts, arena, &prompt, &o.count));
     o.prompt = prompt;
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &o.seed));

@@ -221,7 +221,7 @@ static weft_status check_layout(const weft_vae_eval_options *o)
 static weft_status resolve_memory(const weft_vae_eval_options *o, int64_t *bytes)
 {
     const int ranks = o->comm ? weft_comm_ranks(o->comm) : 1;
-    *bytes = o->memory ? o->memory : weft_memory_available() / ranks;
+    *bytes = o->memory ? o->memory : weft_device_available(weft_backend_device(o->backend), ranks);
     if (ranks == 1)
         return WEFT_OK;
     WEFT_TRY(weft_comm_barrier(o->comm));
@@ -234,7 +234,8 @@ static weft_status prepare_vae(vae_eval *e)
     int64_t memory;
     WEFT_TRY(check_layout(o));
     WEFT_TRY(resolve_memory(o, &memory));
-    const weft_vae_options vae = {.halves = WEFT_VAE_ENCODER | WEFT_VAE_DECODER,
+    const weft_vae_options vae = {.backend = o->backend,
+                                  .halves = WEFT_VAE_ENCODER | WEFT_VAE_DECODER,
                                   .frames = o->frames,
                                   .height = o->height,
                                   .width = o->width,

@@ -8,7 +8,8 @@
 #include "generate/generator/generator.h"
 
 typedef struct weft_vae_eval_options {
-    const char *vae; /* folder with config.json and weights */
+    const weft_backend *backend; /* NULL: cpu */
+    const char *vae;             /* folder with config.json and weights */
     const char *shards, *split;
     int64_t frames, height, width; /* size of the clips; must fit the VAE's grid */
     double fps;                    /* 0: each video's own rate */

@@ -22,6 +22,12 @@ void weft_device_free_host(const weft_device *device, void *data)
         weft_free(data);
 }
 
+int64_t weft_device_available(const weft_device *device, int ranks)
+{
+    return device && device->available ? device->available(device)
+                                       : weft_memory_available() / ranks;
+}
+
 weft_status weft_device_check_memory(const weft_device *device, int64_t bytes, const char *what)
 {
     if (device->meta)

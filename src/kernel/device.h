@@ -12,10 +12,19 @@ static inline bool weft_device_is_apart(const weft_device *device)
     return device->host_copy && !device->meta;
 }
 
+/* The device of a backend; NULL: none was chosen, and the host is used. */
+static inline const weft_device *weft_backend_device(const weft_backend *backend)
+{
+    return backend ? backend->device : NULL;
+}
+
 /* Returns memory of the host that copies of the device may read and write, 64-byte aligned. NULL:
  * out of memory. */
 void *weft_device_alloc_host(const weft_device *device, int64_t bytes);
 void weft_device_free_host(const weft_device *device, void *data); /* accepts NULL */
+/* Bytes that one of `ranks` ranks of this machine can still allocate: the memory of a device is not
+ * shared with other ranks, the memory of the host is. NULL: the host. */
+int64_t weft_device_available(const weft_device *device, int ranks);
 /* Fails like weft_memory_check if the device has less memory than `bytes` for `what`. */
 weft_status weft_device_check_memory(const weft_device *device, int64_t bytes, const char *what);
 

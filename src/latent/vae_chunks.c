@@ -37,9 +37,10 @@ struct weft_vae {
     char *folder; /* NULL: none */
     int64_t pixels[3];
     bool raw, profile;
-    weft_store *own, *weights; /* own: store of the loaded weights; NULL: the caller's store */
-    weft_dtype dtype;          /* weight type of the file and the store */
-    half half[2];              /* encoder, decoder */
+    const weft_backend *backend; /* NULL: cpu */
+    weft_store *own, *weights;   /* own: store of the loaded weights; NULL: the caller's store */
+    weft_dtype dtype;            /* weight type of the file and the store */
+    half half[2];                /* encoder, decoder */
     /* store of the bound programs: caches, and aliases of the weights */
     weft_store *bound_store;
     const work *bound; /* first or, with tiles, current bound size; NULL: not bound */
@@ -96,7 +97,8 @@ static weft_status build_chunk(const weft_vae *v, const half *h, const work *w, 
     weft_model_call(g, &v->model, call, false, &ports);
     weft_output(g, "out", result(v, h, g, &ports));
     WEFT_TRY(weft_graph_check(g));
-    return weft_program_compile(g, &(weft_program_options){.profile = v->profile}, &s->program);
+    return weft_program_compile(
+        g, &(weft_program_options){.backend = v->backend, .profile = v->profile}, &s->program);
 }
 
 static work *find_work(const half *h, const int64_t in[3])
@@ -192,11 +194,12 @@ static weft_status create(const weft_model *model, const char *folder, const wef
     v->pixels[2] = o->width;
     v->raw = o->raw;
     v->profile = o->profile;
+    v->backend = o->backend;
     v->dtype = WEFT_F32;
     weft_status_code status = WEFT_OK;
     if (folder) {
         v->folder = weft_strdup(folder);
-        v->own = v->weights = weft_store_create();
+        v->own = v->weights = weft_store_create_for(v->backend);
         WEFT_GO(WEFT_ALLOCATED(v->folder && v->own, "the VAE"));
         WEFT_GO(weft_weights_dtype(folder, &v->dtype));
     }
@@ -453,7 +456,7 @@ static weft_status bind(weft_vae *v, work *const *works, int count)
     weft_program *programs[4];
     int all = 0;
     weft_vae_unbind(v);
-    v->bound_store = weft_store_create();
+    v->bound_store = weft_store_create_for(v->backend);
     WEFT_TRY(WEFT_ALLOCATED(v->bound_store, "the VAE"));
     for (int i = 0; i < count; i++) {
         WEFT_TRY(furnish(v, works[i]));

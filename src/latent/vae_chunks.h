@@ -11,6 +11,7 @@
 typedef enum weft_vae_half { WEFT_VAE_ENCODER = 1, WEFT_VAE_DECODER = 2 } weft_vae_half;
 
 typedef struct weft_vae_options {
+    const weft_backend *backend;   /* NULL: cpu */
     int halves;                    /* bits of weft_vae_half */
     int64_t frames, height, width; /* video size in pixels; frames must fit the grid */
     const weft_tile *tile;         /* read during opening only; NULL: no tiles */

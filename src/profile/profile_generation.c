@@ -8,6 +8,7 @@
 #include "profile/profile_generation.h"
 
 #include "cli/options/args.h"
+#include "cli/options/backend_option.h"
 #include "cli/options/parallel_option.h"
 #include "cli/options/tile_option.h"
 #include "cli/options/videos_option.h"
@@ -38,6 +39,7 @@ static weft_status read_options(const weft_args *args, weft_tile *tile, generati
 {
     weft_generator_options *o = &w->options;
     *o = (weft_generator_options){.steps = 1, .negative = ""};
+    WEFT_TRY(weft_args_backend(args, &o->backend));
     WEFT_TRY(weft_args_videos(args, o));
     *tile = (weft_tile){.on = true};
     WEFT_TRY(weft_args_tile(args, tile, &o->tile, &o->memory));

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/options/args.h"
+#include "cli/options/backend_option.h"
 #include "comm/comm_measure.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
@@ -17,7 +18,6 @@
 #include "estimate/training/layout_search.h"
 #include "exec/measure_products.h"
 #include "graph/builder_helpers.h"
-#include "kernel/registry/backend.h"
 #include "model/model.h"
 #include "plan/cluster/profile_file.h"
 #include "profile/profile_generation.h"
@@ -67,7 +67,7 @@ static weft_status add_program(profile *p, weft_graph *graph, const char *name,
         return too_many_programs();
     }
     weft_timed *t = &p->program[p->programs];
-    *t = (weft_timed){.store = weft_store_create()};
+    *t = (weft_timed){.store = weft_store_create_for(p->exec.backend)};
     if (!t->store) {
         weft_graph_free(graph);
         return weft_no_memory("the profile");
@@ -216,7 +216,7 @@ static weft_status add_train_stage(run_to_time *r, const weft_train_stage *stage
     if (p->layouts == PROGRAMS)
         return too_many_programs();
     laid_out *own = &p->layout[p->layouts];
-    *own = (laid_out){weft_compiled_steps_create(), weft_store_create()};
+    *own = (laid_out){weft_compiled_steps_create(), weft_store_create_for(p->exec.backend)};
     p->layouts++;
     WEFT_TRY(WEFT_ALLOCATED(own->cache && own->store, "the profile"));
     const weft_status_code planned =
@@ -374,7 +374,7 @@ static weft_status figures(profile *p, const weft_cluster *local)
 {
     const double *best = p->all.best;
     double gflops, bandwidth;
-    WEFT_TRY(weft_measure_gemm(weft_backend_find("cpu"), 0.3, &gflops));
+    WEFT_TRY(weft_measure_gemm(p->exec.backend, 0.3, &gflops));
     WEFT_TRY(weft_measure_memory(128 << 20, 0.3, &bandwidth));
     p->device = local->device;
     const double peak =
@@ -483,14 +483,14 @@ weft_status weft_profile_run(const weft_args *args, const char *path, int64_t hi
     profile p = {.all = {.arena = weft_arena_create(),
                          .known = json_object(),
                          .rates = {.threads = omp_get_max_threads()}},
-                 .exec = {.backend = weft_backend_find("cpu"),
-                          .mesh = {.axis_count = 1, .axis = {{"dp", 1}}},
+                 .exec = {.mesh = {.axis_count = 1, .axis = {{"dp", 1}}},
                           .profile = true,
                           .no_overlap = true}};
     weft_status_code status = WEFT_OK;
     p.program = weft_calloc(PROGRAMS, sizeof *p.program);
     p.layout = weft_calloc(PROGRAMS, sizeof *p.layout);
     WEFT_GO(WEFT_ALLOCATED(p.all.arena && p.program && p.layout && p.all.known, "the profile"));
+    WEFT_GO(weft_args_backend(args, &p.exec.backend));
     WEFT_GO(weft_comm_open_mpi(&p.all.comm));
     WEFT_GO(measure(&p, args, path, hidden, seconds));
     WEFT_GO(weft_comm_barrier(p.all.comm)); /* ranks wait until rank 0 has written */

@@ -1,5 +1,6 @@
 #include "cli/options/eval_options.h"
 
+#include "cli/options/backend_option.h"
 #include "cli/options/guidance_range_option.h"
 #include "cli/options/parallel_choice.h"
 #include "cli/options/tile_option.h"
@@ -50,6 +51,7 @@ const weft_option weft_eval_options[] = {
      "how the ranks split the work; prompts: as for `weft generate`, vae: clips over dp",
      .repeated = true, .group = "parallelism"},
     WEFT_LAYOUT_OPTIONS,
+    WEFT_BACKEND_OPTION,
     WEFT_WEIGHTS_OPTION,
     {"--out", "DIR", "evaluated", "folder for the videos and sheet.png", .group = "prompts"},
     WEFT_TILE_OPTIONS,

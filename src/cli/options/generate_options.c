@@ -1,5 +1,6 @@
 #include "cli/options/generate_options.h"
 
+#include "cli/options/backend_option.h"
 #include "cli/options/guidance_range_option.h"
 #include "cli/options/lora_option.h"
 #include "cli/options/parallel_choice.h"
@@ -140,6 +141,7 @@ const weft_option weft_generate_options[] = {
      "own, if any",
      WEFT_ALSO("--boundary"), .group = "guidance"},
     WEFT_GUIDED_OPTIONS,
+    WEFT_BACKEND_OPTION,
     WEFT_WEIGHTS_OPTION,
     WEFT_TILE_OPTIONS,
     {"--batch-size", "N", "1", "prompts denoised together; more is faster and needs more memory",
@@ -197,7 +199,7 @@ const weft_option_group weft_generate_groups[] = {
     {"size", "frames, pixels, frame rate, temporal windows"},
     {"sampling", "steps, seed, sampler, timestep shift, feature cache"},
     {"guidance", "scale and method of classifier-free guidance"},
-    {"memory", "memory limit, weight types and streaming, VAE tiles, batch"},
+    {"memory", "backend, memory limit, weight types and streaming, VAE tiles, batch"},
     {"parallelism", "layout of the ranks, communication overlap, passes"},
     {"output", "files, contact sheet, arrays, latents, resume, timeline"},
     {0},

@@ -39,6 +39,11 @@ weft_store *weft_store_create(void)
     return weft_store_create_on(&weft_device_host);
 }
 
+weft_store *weft_store_create_for(const weft_backend *backend)
+{
+    return weft_store_create_on(backend ? backend->device : &weft_device_host);
+}
+
 const weft_device *weft_store_device(const weft_store *store)
 {
     return store->device;

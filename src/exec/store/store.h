@@ -28,6 +28,8 @@ typedef struct weft_tensor {
 weft_store *weft_store_create(void);
 /* Creates a store in the memory of `device`. On a meta device tensors have no values. */
 weft_store *weft_store_create_on(const weft_device *device);
+/* Creates a store in the memory that the programs of `backend` use. NULL: cpu. */
+weft_store *weft_store_create_for(const weft_backend *backend);
 const weft_device *weft_store_device(const weft_store *store);
 void weft_store_free(weft_store *store);
 weft_tensor *weft_store_find(weft_store *store, const char *name);   /* NULL: none */

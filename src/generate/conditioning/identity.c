@@ -63,18 +63,20 @@ static weft_status check_module(const weft_visual_condition_setup *setup, work *
     return weft_text_conditioning_check_append(setup->denoiser, l->width, l->folder);
 }
 
-static weft_status lay_program(work *w, const weft_identity_condition *l)
+static weft_status lay_program(const weft_visual_condition_setup *setup, work *w,
+                               const weft_identity_condition *l)
 {
     const weft_model_size size = {.batch = 1,
                                   .frames = 1,
                                   .height = w->canvas.height / w->grid.factor[1],
                                   .width = w->canvas.width / w->grid.factor[2]};
     w->graph = weft_graph_create();
-    w->store = weft_store_create();
+    w->store = weft_store_create_for(setup->backend);
     WEFT_TRY(WEFT_ALLOCATED(w->graph && w->store, "%s", l->folder));
     weft_model_build(w->graph, &w->model, &size, false);
     WEFT_TRY(weft_graph_check(w->graph));
-    return weft_program_compile(w->graph, &(weft_program_options){0}, &w->program);
+    return weft_program_compile(w->graph, &(weft_program_options){.backend = setup->backend},
+                                &w->program);
 }
 
 weft_status weft_identity_condition_open(const weft_identity_inputs *files,
@@ -101,7 +103,7 @@ weft_status weft_identity_condition_open(const weft_identity_inputs *files,
         status =
             weft_visual_condition_encoder(setup, 1, w->canvas.height, w->canvas.width, &w->vae);
     if (status == WEFT_OK && files->image)
-        status = lay_program(w, &l);
+        status = lay_program(setup, w, &l);
     if (status == WEFT_OK)
         *identity = l;
     else

@@ -200,7 +200,7 @@ static weft_status open_seer(const weft_visual_condition_setup *setup, int image
     s->images = images;
     WEFT_TRY(weft_clip_processor_read(setup->folder, s->side, &s->processor));
     s->graph = weft_graph_create();
-    s->store = weft_store_create();
+    s->store = weft_store_create_for(setup->backend);
     WEFT_TRY(WEFT_ALLOCATED(s->graph && s->store, "the image encoder"));
     weft_dtype dtype;
     WEFT_TRY(weft_weights_dtype(s->folder, &dtype));
@@ -223,7 +223,8 @@ static weft_status open_seer(const weft_visual_condition_setup *setup, int image
                           "this %s takes %" PRId64 " of width %" PRId64,
                           visual->image_tokens, made.dim[2], images, images > 1 ? "s" : "",
                           class_name, wanted.dim[1], wanted.dim[2]);
-    return weft_program_compile(s->graph, &(weft_program_options){0}, &s->program);
+    return weft_program_compile(s->graph, &(weft_program_options){.backend = setup->backend},
+                                &s->program);
 }
 
 static weft_status bind_seer(seer *s)
@@ -267,7 +268,8 @@ static void seer_free(seer *s)
 weft_status weft_visual_condition_encoder(const weft_visual_condition_setup *setup, int64_t frames,
                                           int64_t height, int64_t width, weft_vae **vae)
 {
-    const weft_vae_options o = {.halves = WEFT_VAE_ENCODER,
+    const weft_vae_options o = {.backend = setup->backend,
+                                .halves = WEFT_VAE_ENCODER,
                                 .frames = frames,
                                 .height = height,
                                 .width = width,

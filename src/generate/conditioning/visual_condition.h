@@ -31,7 +31,8 @@ typedef struct weft_visual_condition_setup {
     bool published;          /* not trained by weft: use the image as the model's pipeline does */
     int64_t vision_side;     /* pixels per side of a text encoder's image; 0: none */
     const char *offload_dir; /* folder for the per-cell arrays; NULL: in memory */
-    const weft_tile *tile;   /* encoder tile; NULL: untiled if that fits in `memory` bytes */
+    const struct weft_backend *backend; /* NULL: cpu */
+    const weft_tile *tile; /* encoder tile; NULL: untiled if that fits in `memory` bytes */
     int64_t memory;
 } weft_visual_condition_setup;
 

@@ -130,7 +130,8 @@ static weft_status decode_within(const weft_decode_options *o, const char *folde
     WEFT_TRY(weft_model_open_as(folder, WEFT_ROLE_AUTOENCODER, &model));
     const weft_grid own = weft_model_grid(&model);
     const weft_decode_time time = time_of(k);
-    const weft_vae_options options = {.halves = WEFT_VAE_DECODER,
+    const weft_vae_options options = {.backend = o->backend,
+                                      .halves = WEFT_VAE_DECODER,
                                       .frames = weft_grid_frames(&own, k->latent[0]),
                                       .height = k->latent[1] * own.factor[1],
                                       .width = k->latent[2] * own.factor[2],
@@ -168,7 +169,7 @@ static void mix_noise(const weft_saved_latents *k, int64_t index, int64_t floats
 static weft_status resolve_limit(const weft_decode_options *o, int64_t *limit)
 {
     const int ranks = o->comm ? weft_comm_ranks(o->comm) : 1;
-    *limit = o->memory ? o->memory : weft_memory_available() / ranks;
+    *limit = o->memory ? o->memory : weft_device_available(weft_backend_device(o->backend), ranks);
     if (ranks == 1)
         return WEFT_OK;
     WEFT_TRY(weft_comm_barrier(o->comm));

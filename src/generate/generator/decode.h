@@ -21,10 +21,11 @@ weft_status_code weft_frames_skip_sink(void *user, int64_t first, int64_t count,
                                        const float *frames);
 
 typedef struct weft_decode_options {
-    const char *model;     /* folder with vae/ */
-    const weft_tile *tile; /* NULL: untiled if that fits */
-    int64_t memory;        /* memory limit in bytes; 0: the machine's free memory */
-    weft_comm *comm;       /* NULL: one rank; all ranks decode the same files in the same order */
+    const weft_backend *backend; /* NULL: cpu */
+    const char *model;           /* folder with vae/ */
+    const weft_tile *tile;       /* NULL: untiled if that fits */
+    int64_t memory;              /* memory limit in bytes; 0: the machine's free memory */
+    weft_comm *comm; /* NULL: one rank; all ranks decode the same files in the same order */
 } weft_decode_options;
 
 /* Size of the decoded video. Frames are delivered on rank 0, as by weft_vae_decode. */

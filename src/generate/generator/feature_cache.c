@@ -6,6 +6,8 @@
 #include "exec/execute.h"
 #include "exec/store/tensor_shard.h"
 #include "format/tensors/safetensors_write.h"
+#include "kernel/device.h"
+#include "kernel/host.h"
 #include "transform/feature_cache_ranks.h"
 
 #include <math.h>
@@ -24,12 +26,13 @@ typedef struct state {
 
 /* State of one window. */
 typedef struct record {
-    weft_scratch data;
-    bool valid;   /* block outputs are saved */
-    bool turned;  /* reuse.now and reuse.before are swapped */
-    bool seen;    /* a previous signal exists */
-    int64_t run;  /* consecutive steps that reused */
-    double *gone; /* [rows]: change since the last refresh */
+    weft_scratch file; /* memory of `data` on the host */
+    char *data;        /* in the memory of the programs */
+    bool valid;        /* block outputs are saved */
+    bool turned;       /* reuse.now and reuse.before are swapped */
+    bool seen;         /* a previous signal exists */
+    int64_t run;       /* consecutive steps that reused */
+    double *gone;      /* [rows]: change since the last refresh */
 } record;
 
 struct weft_feature_cache {
@@ -43,6 +46,8 @@ struct weft_feature_cache {
     state *state;
     int states;
     int64_t shared_bytes, record_bytes, windows;
+    const weft_device *device;
+    weft_staging *staging; /* NULL: the host accesses the records */
     char *shared;
     record *record;
     double *totals; /* [rows][2]: change, magnitude */
@@ -115,6 +120,8 @@ weft_status weft_feature_cache_open(const weft_feature_cache_rule *rule,
     weft_status_code status = WEFT_OK;
     WEFT_TRY(WEFT_ALLOCATED(c, "a cache between steps"));
     c->rule = *rule;
+    c->device =
+        cache_setup->options->backend ? cache_setup->options->backend->device : &weft_device_host;
     c->comm = cache_setup->comm;
     c->rows = cache_setup->rows;
     c->windows = cache_setup->windows;
@@ -147,12 +154,15 @@ void weft_feature_cache_free(weft_feature_cache *c)
     }
     weft_feature_cache_programs_free(&c->graphs);
     for (int64_t i = 0; i < c->windows && c->record; i++) {
-        weft_scratch_release(&c->record[i].data);
+        if (c->staging)
+            c->device->free(c->device, c->record[i].data);
+        weft_scratch_release(&c->record[i].file);
         weft_free(c->record[i].gone);
     }
     weft_free(c->record);
     weft_free(c->state);
-    weft_free(c->shared);
+    c->device->free(c->device, c->shared);
+    weft_staging_free(c->staging);
     weft_free(c->totals);
     weft_free(c->trace);
     weft_free(c);
@@ -175,18 +185,33 @@ int64_t weft_feature_cache_bytes(const weft_feature_cache *c, bool mapped)
                   : c->shared_bytes + (c->offload_dir ? 0 : records);
 }
 
+/* Reserves zeros for a window: on another device its own memory, or a file. */
+static weft_status reserve_record(weft_feature_cache *c, record *r)
+{
+    const int64_t bytes = c->record_bytes + 64;
+    WEFT_TRY(WEFT_NEW(r->gone, c->rows, "a cache between steps"));
+    if (!c->staging) {
+        WEFT_TRY(weft_scratch_reserve(c->offload_dir, bytes,
+                                      "Leave --feature-cache out, or write --out to another disk",
+                                      &r->file));
+        r->data = r->file.data;
+        return WEFT_OK;
+    }
+    r->data = c->device->alloc(c->device, bytes);
+    WEFT_TRY(WEFT_ALLOCATED(r->data, "a cache between steps"));
+    return weft_staging_zero(c->staging, r->data, bytes);
+}
+
 weft_status weft_feature_cache_reserve(weft_feature_cache *c)
 {
-    c->shared = weft_alloc_aligned(c->shared_bytes + 64);
+    if (weft_device_is_apart(c->device))
+        WEFT_TRY(weft_staging_create(c->device, &c->staging));
+    c->shared = c->device->alloc(c->device, c->shared_bytes + 64);
     c->record = weft_calloc(c->windows, sizeof *c->record);
     c->totals = weft_calloc(2 * c->rows, sizeof *c->totals);
     WEFT_TRY(WEFT_ALLOCATED(c->shared && c->record && c->totals, "a cache between steps"));
-    for (int64_t i = 0; i < c->windows; i++) {
-        WEFT_TRY(WEFT_NEW(c->record[i].gone, c->rows, "a cache between steps"));
-        WEFT_TRY(weft_scratch_reserve(c->offload_dir, c->record_bytes + 64,
-                                      "Leave --feature-cache out, or write --out to another disk",
-                                      &c->record[i].data));
-    }
+    for (int64_t i = 0; i < c->windows; i++)
+        WEFT_TRY(reserve_record(c, &c->record[i]));
     return WEFT_OK;
 }
 
@@ -227,7 +252,7 @@ static void point(const weft_feature_cache *c, kind k, const record *r)
         else if (r->turned && !strcmp(name, "reuse.before"))
             name = "reuse.now";
         const state *at = find_state(c, name);
-        slot[i].data = (at->shared ? c->shared : (char *)r->data.data) + at->at;
+        slot[i].data = (at->shared ? c->shared : r->data) + at->at;
     }
     weft_program_set_slots(c->program[k]);
 }
@@ -325,7 +350,7 @@ weft_status weft_feature_cache_end_step(weft_feature_cache *c, weft_program **pr
     remember(c, r, refresh);
     c->runs[!refresh]++;
     c->seconds[!refresh] += weft_now() - c->started;
-    weft_scratch_drop(&r->data);
+    weft_scratch_drop(&r->file);
     return c->window == 0 ? note(c, refresh) : WEFT_OK;
 }
 
@@ -357,6 +382,31 @@ weft_status weft_feature_cache_declare(const weft_feature_cache *c, const char *
                                        &c->traced);
 }
 
+static weft_status write_record(const weft_feature_cache *c, const record *r, const char *name,
+                                weft_tensors_writer *w)
+{
+    void *copy = NULL;
+    weft_status_code status = WEFT_OK;
+    if (c->staging) {
+        WEFT_TRY(WEFT_ALLOCATED(copy = weft_alloc(c->record_bytes + 1), "a cache between steps"));
+        status = weft_staging_read(c->staging, copy, WEFT_U8, r->data, WEFT_U8, c->record_bytes);
+    }
+    if (status == WEFT_OK)
+        status = weft_tensors_writer_data(w, name, WEFT_U8, copy ? copy : r->data);
+    weft_free(copy);
+    return status;
+}
+
+static weft_status read_record(const weft_feature_cache *c, const record *r, const void *data)
+{
+    if (!c->staging) {
+        memcpy(r->data, data, (size_t)c->record_bytes);
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_staging_write(c->staging, r->data, WEFT_U8, data, WEFT_U8, c->record_bytes));
+    return weft_staging_finish(c->staging);
+}
+
 weft_status weft_feature_cache_write(const weft_feature_cache *c, const char *prefix,
                                      weft_tensors_writer *w)
 {
@@ -368,9 +418,8 @@ weft_status weft_feature_cache_write(const weft_feature_cache *c, const char *pr
         WEFT_TRY(weft_tensors_writer_some(w, name, head, sizeof head));
         WEFT_TRY(weft_tensors_writer_some(w, name, r->gone, c->rows * (int64_t)sizeof *r->gone));
         if (r->valid || r->seen)
-            WEFT_TRY(weft_tensors_writer_data(w, name_of(prefix, i, "data", name), WEFT_U8,
-                                              r->data.data));
-        weft_scratch_drop(&r->data);
+            WEFT_TRY(write_record(c, r, name_of(prefix, i, "data", name), w));
+        weft_scratch_drop(&r->file);
     }
     return weft_tensors_writer_data(w, name_of(prefix, 0, "trace", name), WEFT_U8,
                                     c->traced ? c->trace : "");
@@ -409,8 +458,8 @@ weft_status weft_feature_cache_read(weft_feature_cache *c, const char *prefix,
         if (!r->valid && !r->seen)
             continue;
         WEFT_TRY(find_saved(from, name_of(prefix, i, "data", name), c->record_bytes, &data));
-        memcpy(r->data.data, data, (size_t)c->record_bytes);
-        weft_scratch_drop(&r->data);
+        WEFT_TRY(read_record(c, r, data));
+        weft_scratch_drop(&r->file);
     }
     const weft_stored_tensor *trace = weft_tensors_find(from, name_of(prefix, 0, "trace", name));
     for (int64_t i = 0; trace && i < trace->bytes; i++)

@@ -36,6 +36,7 @@ typedef struct weft_schedule {
 } weft_schedule;
 
 typedef struct weft_generator_options {
+    const weft_backend *backend;   /* NULL: cpu */
     int64_t frames, height, width; /* size of the video; 0 (default): the trained size */
     int64_t steps;
     /* guidance scale; 1: no guidance, half the work; below 0: the model's own (4, or 1 if the model

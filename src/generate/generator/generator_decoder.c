@@ -12,7 +12,8 @@ static int64_t decoded_frames(const weft_generator *p)
 
 weft_status weft_generator_decoder_open(weft_generator *p, int64_t without_vae)
 {
-    const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
+    const weft_vae_options o = {.backend = p->options.backend,
+                                .halves = WEFT_VAE_DECODER,
                                 .frames = decoded_frames(p),
                                 .height = p->options.height,
                                 .width = p->options.width,
@@ -42,7 +43,8 @@ bool weft_generator_decoder_may_shrink(const weft_generator *p)
 
 weft_status weft_generator_decoder_shrink(weft_generator *p)
 {
-    const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
+    const weft_vae_options o = {.backend = p->options.backend,
+                                .halves = WEFT_VAE_DECODER,
                                 .frames = decoded_frames(p),
                                 .height = p->options.height,
                                 .width = p->options.width,

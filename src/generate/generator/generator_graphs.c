@@ -105,6 +105,7 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
                                                          : has_cfg_branches(p),
                                    .stream = p->options.stream};
     const weft_program_options options = {
+        .backend = p->options.backend,
         .mesh = several ? &p->layout.mesh : NULL,
         .profile = p->options.profile || (rows && p->options.trace),
         .no_overlap = p->options.profile,
@@ -246,7 +247,7 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
 weft_status weft_generator_build(weft_generator *p)
 {
     WEFT_TRY(open_layout(p));
-    p->parts.store = weft_store_create();
+    p->parts.store = weft_store_create_for(p->options.backend);
     WEFT_TRY(WEFT_ALLOCATED(p->parts.store, "the generator"));
     weft_store_set_offload(p->parts.store, NULL, 0, p->options.offload_dir);
     WEFT_TRY(weft_feature_cache_choose(p->options.cache, p->model.denoiser,

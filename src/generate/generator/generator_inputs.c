@@ -19,6 +19,7 @@ static weft_visual_condition_setup setup_of(const weft_generator *p)
         .frames = o->frames + (p->shape.before + p->shape.lead) * p->model.grid.factor[0],
         .height = o->height,
         .width = o->width,
+        .backend = o->backend,
         .tile = o->tile,
         .memory = o->memory,
         .offload_dir = weft_generator_away(p)};

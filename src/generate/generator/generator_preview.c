@@ -18,7 +18,8 @@ static int64_t frame_floats(const weft_generator *p)
 
 weft_status weft_generator_open_preview(weft_generator *p)
 {
-    const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
+    const weft_vae_options o = {.backend = p->options.backend,
+                                .halves = WEFT_VAE_DECODER,
                                 .frames = weft_grid_frames(&p->model.grid, 1),
                                 .height = p->options.height,
                                 .width = p->options.width,

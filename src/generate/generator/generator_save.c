@@ -81,6 +81,8 @@ static weft_status add_model(const weft_generator *p, json_t *to)
 {
     char model[WEFT_HEX_BYTES], vae[WEFT_HEX_BYTES];
     WEFT_TRY(weft_model_identity(p->model.folder, model, vae));
+    if (p->options.backend && strcmp(p->options.backend->name, "cpu"))
+        WEFT_TRY(add(to, "backend", json_string(p->options.backend->name)));
     WEFT_TRY(add(to, "model", json_string(model)));
     return add(to, "vae", json_string(vae));
 }

@@ -76,7 +76,7 @@ static weft_status take_settings(weft_generation_context *c, int64_t job, const 
 static weft_status decode_job(weft_generation_context *c, int64_t job, const char *path)
 {
     const weft_generator_options *g = c->run->options;
-    const weft_decode_options o = {c->run->model, g->tile, g->memory, c->team.comm};
+    const weft_decode_options o = {g->backend, c->run->model, g->tile, g->memory, c->team.comm};
     weft_decoded_size size;
     weft_saved_latents saved;
     frames_to to = {c->outputs, c->team.comm, job};
@@ -166,7 +166,8 @@ static weft_status decode_file(const weft_generation_run *o, const char *path,
                                weft_saved_latents *k)
 {
     const bool writes = !o->comm || weft_comm_rank(o->comm) == 0;
-    const weft_decode_options how = {o->model, o->options->tile, o->options->memory, o->comm};
+    const weft_decode_options how = {o->options->backend, o->model, o->options->tile,
+                                     o->options->memory, o->comm};
     weft_decoded_size size;
     frames_to to = {.comm = o->comm};
     WEFT_TRY(weft_decode_open(path, o->model, k, &size));

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
@@ -34,7 +33,7 @@ static void release(const weft_device *device, void *data)
 static int64_t available(const weft_device *device)
 {
     (void)device;
-    return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    return weft_memory_available();
 }
 
 static void *alloc_host(const weft_device *device, int64_t bytes)

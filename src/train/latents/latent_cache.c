@@ -149,14 +149,15 @@ weft_graph *weft_text_graph(const weft_run *run, const weft_text_conditioning *c
 }
 
 /* Opens the VAE for clips of a bucket's size, in tiles. Reserves no memory. */
-static weft_status open_tiled(const weft_model *model, const weft_tile *tile,
-                              const weft_bucket *size, weft_vae **vae)
+static weft_status open_tiled(const encoding *e, const weft_model *model, const weft_bucket *size,
+                              weft_vae **vae)
 {
-    const weft_vae_options o = {.halves = WEFT_VAE_ENCODER,
+    const weft_vae_options o = {.backend = e->exec->backend,
+                                .halves = WEFT_VAE_ENCODER,
                                 .frames = size->frames,
                                 .height = size->height,
                                 .width = size->width,
-                                .tile = tile};
+                                .tile = &e->tile};
     return weft_vae_open_model(model, &o, vae);
 }
 
@@ -197,7 +198,7 @@ static weft_exec_config encoding_exec(const weft_exec_config *run, bool apart, i
 static weft_status plan_vae(encoding *e, const weft_model *vae, int bucket)
 {
     if (e->tile.on)
-        return open_tiled(vae, &e->tile, &e->size[bucket], &e->vae[bucket]);
+        return open_tiled(e, vae, &e->size[bucket], &e->vae[bucket]);
     weft_graph *g = weft_graph_create();
     if (g)
         weft_encoder_build(g, vae, &e->size[bucket]);
@@ -367,7 +368,7 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
 {
     WEFT_TRY(plan_encoding(e, vae, s));
     if (!store)
-        store = e->store = weft_store_create();
+        store = e->store = weft_store_create_on(e->exec->backend->device);
     WEFT_TRY(WEFT_ALLOCATED(store, "the encoder"));
     WEFT_TRY(bind_encoders(e, store));
     if (e->store && !e->tile.on)

@@ -12,6 +12,7 @@
 #include "comm/comm_fake.h"
 #include "generate/generator/feature_cache_rule.h"
 #include "generate/generator/generator_denoise.h"
+#include "kernel/far/far.h"
 
 #include <criterion/criterion.h>
 #include <malloc.h>
@@ -88,6 +89,7 @@ static void teardown(void)
 enum { CELLS = 5 * 2 * 4 * 4, PROMPTS = 2 };
 
 typedef struct walk {
+    const weft_backend *backend;
     const char *cache;
     double guidance, from, until;
     int64_t frames, window, batch, count;
@@ -121,7 +123,8 @@ static void *go(void *user)
 {
     walk *w = user;
     static const uint64_t seeds[] = {7, 8};
-    const weft_generator_options options = {.steps = 10,
+    const weft_generator_options options = {.backend = w->backend,
+                                            .steps = 10,
                                             .guidance = w->guidance > 0 ? w->guidance : 2,
                                             .batch = w->batch ? w->batch : 1,
                                             .frames = w->frames,
@@ -189,6 +192,20 @@ Test(cache, always_refreshed_is_the_walk_without, .init = setup, .fini = teardow
         cr_expect_eq(w.saved.reused, 0);
         cr_expect_eq(w.saved.runs, 10);
         cr_expect_eq(v.saved.runs, 20);
+    }
+}
+
+/* States of the programs in memory of a device. */
+Test(cache, far_leaves_out_the_same_steps, .init = setup, .fini = teardown)
+{
+    static const char *const rules[] = {"attention:3,warm=0", "block:10"};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const walk near = walked((walk){.cache = rules[i], .frames = 17, .window = 9}),
+                   far = walked((walk){
+                       .backend = &weft_backend_far, .cache = rules[i], .frames = 17, .window = 9});
+        cr_expect(same(&near, &far), "%s", rules[i]);
+        cr_expect_gt(far.saved.reused, 0);
+        cr_expect_eq(far.saved.reused, near.saved.reused);
     }
 }
 

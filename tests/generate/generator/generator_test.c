@@ -6,6 +6,7 @@
 #include "comm/comm_fake.h"
 #include "exec/execute.h"
 #include "generate/generator/generator_denoise.h"
+#include "kernel/far/far.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -79,14 +80,12 @@ static weft_status_code collect(void *user, int64_t prompt, int64_t first_frame,
     return WEFT_OK;
 }
 
-static void generate(int64_t count, int64_t batch, const weft_sampler *sampler,
-                     const uint64_t *seeds, float *videos)
+static void generate_with(const weft_generator_options *options, int64_t count,
+                          const uint64_t *seeds, float *videos)
 {
     static const char *const prompts[] = {"red", "blue", "green"};
-    const weft_generator_options options = {
-        .steps = 3, .guidance = 2, .batch = batch, .sampler = sampler};
     weft_generator *p;
-    cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_OK, "%s",
+    cr_assert_eq(weft_generator_open(folder, options, NULL, &p), WEFT_OK, "%s",
                  weft_error_message());
     cr_assert_gt(weft_generator_bytes(p), 0);
     cr_assert_eq(weft_generator_bind(p), WEFT_OK, "%s", weft_error_message());
@@ -94,6 +93,14 @@ static void generate(int64_t count, int64_t batch, const weft_sampler *sampler,
     cr_assert_eq(weft_generator_run(p, prompts, seeds, count, &sink), WEFT_OK, "%s",
                  weft_error_message());
     weft_generator_free(p);
+}
+
+static void generate(int64_t count, int64_t batch, const weft_sampler *sampler,
+                     const uint64_t *seeds, float *videos)
+{
+    const weft_generator_options options = {
+        .steps = 3, .guidance = 2, .batch = batch, .sampler = sampler};
+    generate_with(&options, count, seeds, videos);
 }
 
 static double relative(const float *a, const float *b, int count)
@@ -136,6 +143,27 @@ Test(generator, same_seed_same_bits, .init = setup, .fini = teardown)
     free(a);
     free(b);
     free(c);
+}
+
+/* A batch of two with guidance, in one window and in windows. */
+Test(generator, far_has_the_bits_of_cpu, .init = setup, .fini = teardown)
+{
+    const uint64_t seeds[] = {7, 8};
+    float *near = calloc(2 * VIDEO, 4), *far = calloc(2 * VIDEO, 4);
+    for (int windows = 0; windows < 2; windows++) {
+        weft_generator_options options = {.steps = 3,
+                                          .guidance = 2,
+                                          .batch = 2,
+                                          .sampler = &weft_sampler_euler,
+                                          .window = windows ? 5 : 0};
+        generate_with(&options, 2, seeds, near);
+        options.backend = &weft_backend_far;
+        generate_with(&options, 2, seeds, far);
+        cr_expect_eq(memcmp(near, far, 2 * VIDEO * 4), 0, "%s",
+                     windows ? "in windows" : "in one window");
+    }
+    free(near);
+    free(far);
 }
 
 Test(generator, wrong_sizes_are_explained, .init = setup, .fini = teardown)
@@ -210,6 +238,56 @@ Test(vae, stream_equals_one_shot, .init = setup, .fini = teardown)
     weft_graph_free(g);
     free(video);
     free(decoded);
+}
+
+enum { CLIP = 17, CLIP_FLOATS = CLIP * 32 * 32 * 3, CLIP_LATENTS = 5 * 4 * 4 * 4 };
+
+static weft_status_code append_clip(void *user, int64_t first_frame, int64_t count,
+                                    const float *frames)
+{
+    memcpy((float *)user + first_frame * 32 * 32 * 3, frames,
+           sizeof(float) * (size_t)(count * 32 * 32 * 3));
+    return WEFT_OK;
+}
+
+/* Encodes and decodes a clip. */
+static void code(const weft_backend *backend, const weft_tile *tile, float *latents, float *decoded)
+{
+    char path[200];
+    weft_vae *vae;
+    float *video = malloc(CLIP_FLOATS * 4);
+    for (int i = 0; i < CLIP_FLOATS; i++)
+        video[i] = tanhf(weft_random_normal(1, WEFT_RNG_TEST, (uint64_t)i));
+    snprintf(path, sizeof path, "%s/vae", folder);
+    const weft_vae_options options = {.backend = backend,
+                                      .halves = WEFT_VAE_ENCODER | WEFT_VAE_DECODER,
+                                      .frames = CLIP,
+                                      .height = 32,
+                                      .width = 32,
+                                      .tile = tile};
+    cr_assert_eq(weft_vae_open(path, &options, &vae), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_vae_bind(vae), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_vae_encode(vae, video, CLIP, latents), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_vae_decode(vae, latents, 5, append_clip, decoded), WEFT_OK, "%s",
+                 weft_error_message());
+    weft_vae_free(vae);
+    free(video);
+}
+
+Test(vae, far_streams_and_tiles_with_the_bits_of_cpu, .init = setup, .fini = teardown)
+{
+    static const weft_tile tile = {.on = true, .size = {0, 16, 16}, .step = {0, 16, 16}};
+    float latents[2][CLIP_LATENTS], *decoded[2];
+    for (int i = 0; i < 2; i++)
+        decoded[i] = calloc(CLIP_FLOATS, 4);
+    for (int tiled = 0; tiled < 2; tiled++) {
+        code(NULL, tiled ? &tile : NULL, latents[0], decoded[0]);
+        code(&weft_backend_far, tiled ? &tile : NULL, latents[1], decoded[1]);
+        cr_expect_eq(memcmp(latents[0], latents[1], sizeof latents[0]), 0);
+        cr_expect_eq(memcmp(decoded[0], decoded[1], CLIP_FLOATS * 4), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        free(decoded[i]);
 }
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
