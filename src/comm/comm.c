@@ -17,6 +17,7 @@
 #include "comm/comm_world.h"
 #include "comm/short_tags.h"
 #include "comm/simulated_links.h"
+#include "kernel/device.h"
 
 #include <errno.h>
 #include <math.h>
@@ -630,6 +631,15 @@ void weft_comm_request_start(weft_comm_request *x)
         atomic_store(&x->run.state, WEFT_COMM_REQUEST_FAILED);
 }
 
+weft_status weft_comm_request_start_after(weft_comm_request *x, weft_device_stream *stream)
+{
+    const weft_device *device = x->buffers.device;
+    x->buffers.follows = weft_device_is_apart(device);
+    WEFT_TRY(x->buffers.follows ? device->record(stream, &x->buffers.ready) : device->wait(stream));
+    weft_comm_request_start(x);
+    return WEFT_OK;
+}
+
 /* Restores the error that ended the communicator. Returns WEFT_E_COMM whatever its class, because
  * the caller cannot communicate any more. */
 static weft_status broken_error(const weft_comm *comm)
@@ -815,6 +825,7 @@ void weft_comm_free(weft_comm *comm)
     weft_coll_tuning_free(&comm->choice.tuning);
     if (comm->transport.free)
         comm->transport.free(comm->transport.self, comm->broken != WEFT_OK || comm->thread.gave_up);
+    weft_comm_pinned_free(comm);
     pthread_mutex_destroy(&comm->mutex);
     pthread_cond_destroy(&comm->queued);
     pthread_cond_destroy(&comm->finished);

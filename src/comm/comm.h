@@ -171,6 +171,7 @@ void weft_comm_sent(weft_comm *comm, int64_t *messages, int64_t *bytes);
 /* ---- requests -------------------------------------------------------------------------------- */
 
 typedef struct weft_comm_request weft_comm_request;
+struct weft_device_stream; /* kernel/kernel.h */
 
 /* Freeing a request that is in flight makes the communicator fail. */
 void weft_comm_request_free(weft_comm_request *request);
@@ -181,6 +182,10 @@ typedef struct weft_sent {
  * them. */
 typedef struct weft_send_buffer weft_send_buffer;
 void weft_comm_request_start(weft_comm_request *request);
+/* Starts the request after the work that `stream`, of the same device, has now. The caller waits
+ * for that work unless the device is apart. */
+weft_status weft_comm_request_start_after(weft_comm_request *request,
+                                          struct weft_device_stream *stream);
 /* Waits for a started request. Returns WEFT_E_COMM and names the missing ranks after the
  * communicator's deadline. */
 weft_status weft_comm_request_wait(weft_comm_request *request);

@@ -22,6 +22,14 @@ typedef struct weft_piece {
 
 enum { WEFT_LANES = 2 };
 
+/* Pinned memory of a communicator, for messages of a device that is apart. Progress thread only. */
+typedef struct weft_pinned {
+    struct weft_pinned *next; /* next free one */
+    const weft_device *device;
+    int64_t bytes;
+    char *data;
+} weft_pinned;
+
 /* Segment in flight.
  *
  *   scratch of a segment  | work | terms: one slot per member, temp | staged messages of round |
@@ -36,6 +44,10 @@ typedef struct weft_comm_segment {
     weft_message *message;
     int32_t *coll_step; /* step by message */
     char **staged;      /* by message: address in the scratch memory; NULL: sent from the data */
+    /* Devices that are apart: by message, its address on the device; and the pinned memory of all
+     * messages of a round, from begin to end of the request */
+    char **distant;
+    weft_pinned *pinned;
     char *work, *term, *staging;
     void **slot; /* [2 ranks]: by member, its slot in `term` and the address of its term */
     double time; /* simulated time up to which it has progressed */
@@ -52,6 +64,7 @@ typedef struct weft_coll_plan {
     int64_t held; /* largest number of elements of a segment that this rank holds */
     int widest;   /* messages of the largest round */
     int64_t work_bytes, slot_bytes, term_bytes, staging_bytes, segment_bytes;
+    int64_t round_bytes; /* of all messages of the largest round */
 } weft_coll_plan;
 
 enum {
@@ -95,6 +108,8 @@ typedef struct weft_comm_buffers {
      * both while the request is in flight. */
     const weft_device *device;
     weft_device_stream *stream;
+    weft_event ready; /* after which the request begins on the stream, if `follows` */
+    bool follows;
     const void *in;
     void *out, *scratch;
     /* tensors of a coalesced all-reduce; its `in` and `out` are one buffer in the scratch memory */
@@ -258,8 +273,9 @@ struct weft_comm {
     atomic_int waiters;
     pthread_mutex_t mutex; /* guards queues, fresh, groups, broken, error, busy */
     pthread_cond_t queued, finished;
-    weft_queue *fresh;  /* queues that became active and are new to the progress thread */
-    weft_queue *active; /* progress thread only */
+    weft_queue *fresh;   /* queues that became active and are new to the progress thread */
+    weft_queue *active;  /* progress thread only */
+    weft_pinned *pinned; /* free ones */
     weft_group *groups, *world;
     weft_status_code broken;
     weft_error_copy *error;    /* error that ended communication; NULL: out of memory */

@@ -135,7 +135,7 @@ static void size_up(const weft_comm_request *x, weft_coll_plan *p)
     p->segment = segment_of(x, s);
     p->steps = larger((longest + p->segment - 1) / p->segment, 1);
     p->held = longest < p->segment ? longest : p->segment;
-    p->work_bytes = p->slot_bytes = p->term_bytes = p->staging_bytes = 0;
+    p->work_bytes = p->slot_bytes = p->term_bytes = p->staging_bytes = p->round_bytes = 0;
     p->widest = 0;
     if (s->partials && !x->spec.flat)
         p->work_bytes = weft_aligned(x->spec.ranks * p->held * x->spec.element);
@@ -143,7 +143,7 @@ static void size_up(const weft_comm_request *x, weft_coll_plan *p)
         p->work_bytes = weft_aligned(larger(p->held, 1) * x->spec.sum_element);
     for (int64_t i = 0; i < s->count;) {
         const int round = s->step[i].round;
-        int64_t staged = 0;
+        int64_t staged = 0, all = 0;
         int messages = 0;
         for (; i < s->count && s->step[i].round == round; i++, messages++) {
             const weft_coll_step *m = &s->step[i];
@@ -151,8 +151,10 @@ static void size_up(const weft_comm_request *x, weft_coll_plan *p)
             if (m->kind == WEFT_COLL_STEP_RECEIVE_TERM)
                 p->slot_bytes = larger(p->slot_bytes, bytes);
             staged += is_staged(x, m) ? bytes : 0;
+            all += bytes;
         }
         p->staging_bytes = larger(p->staging_bytes, staged);
+        p->round_bytes = larger(p->round_bytes, all);
         p->widest = messages > p->widest ? messages : p->widest;
     }
     if (s->sum_after >= 0)
@@ -192,9 +194,11 @@ bool weft_comm_segments_make(const weft_comm_request *x, const weft_coll_plan *p
         segment[i].message = weft_arena_calloc(arena, n, sizeof *segment[i].message);
         segment[i].coll_step = weft_arena_calloc(arena, n, sizeof *segment[i].coll_step);
         segment[i].staged = weft_arena_calloc(arena, n, sizeof *segment[i].staged);
+        segment[i].distant = weft_arena_calloc(arena, n, sizeof *segment[i].distant);
         const int64_t slots = plan->schedule.sum_after >= 0 ? 2 * x->spec.ranks : 1;
         segment[i].slot = weft_arena_calloc(arena, slots, sizeof *segment[i].slot);
-        if (!segment[i].message || !segment[i].coll_step || !segment[i].staged || !segment[i].slot)
+        if (!segment[i].message || !segment[i].coll_step || !segment[i].staged ||
+            !segment[i].distant || !segment[i].slot)
             return false;
     }
     return true;
@@ -573,6 +577,8 @@ weft_status weft_comm_request_create_like(const weft_comm_request *like, int own
 void weft_comm_request_drop(weft_comm_request *x)
 {
     drop_plan(x);
+    if (x->buffers.ready.handle)
+        x->buffers.device->forget(x->buffers.device, &x->buffers.ready);
     if (x->arena)
         weft_arena_free(x->arena);
     else

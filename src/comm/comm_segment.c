@@ -13,6 +13,7 @@
 #include "comm/simulated_collective.h"
 
 #include "base/log.h"
+#include "kernel/device.h"
 
 /* ---- simulated time -------------------------------------------------------------------------- */
 
@@ -40,6 +41,64 @@ static void arrive(const weft_comm_request *x, weft_comm_segment *segment, const
     const double when = m->receiving ? m->there : m->left;
     if (x->simulated.clock.now && segment->time < when)
         segment->time = when;
+}
+
+/* ---- pinned memory --------------------------------------------------------------------------- */
+
+/* Takes pinned memory for the messages of a round; NULL: out of memory. It is reused, so a run of
+ * the same requests allocates nothing. */
+static weft_pinned *take_pinned(weft_comm *comm, const weft_device *device, int64_t bytes)
+{
+    for (weft_pinned **at = &comm->pinned; *at; at = &(*at)->next) {
+        weft_pinned *p = *at;
+        if (p->device != device || p->bytes < bytes)
+            continue;
+        *at = p->next;
+        return p;
+    }
+    weft_pinned *p = weft_alloc(sizeof *p);
+    char *data = p ? weft_device_alloc_host(device, bytes) : NULL;
+    if (!data) {
+        weft_free(p);
+        return NULL;
+    }
+    *p = (weft_pinned){.device = device, .bytes = bytes, .data = data};
+    return p;
+}
+
+static weft_status take_all_pinned(weft_comm *comm, weft_comm_request *x)
+{
+    if (!weft_device_is_apart(x->buffers.device))
+        return WEFT_OK;
+    for (int i = 0; i < x->segments; i++) {
+        x->segment[i].pinned = take_pinned(comm, x->buffers.device, x->plan->round_bytes);
+        if (!x->segment[i].pinned)
+            return weft_no_memory("%s", x->what);
+    }
+    return WEFT_OK;
+}
+
+/* Returns the pinned memory, which no work of the stream uses any more. */
+static void return_pinned(weft_comm *comm, weft_comm_request *x)
+{
+    for (int i = 0; i < x->segments; i++) {
+        weft_pinned *p = x->segment[i].pinned;
+        x->segment[i].pinned = NULL;
+        if (!p)
+            continue;
+        p->next = comm->pinned;
+        comm->pinned = p;
+    }
+}
+
+void weft_comm_pinned_free(weft_comm *comm)
+{
+    for (weft_pinned *p = comm->pinned, *next; p; p = next) {
+        next = p->next;
+        weft_device_free_host(p->device, p->data);
+        weft_free(p);
+    }
+    comm->pinned = NULL;
 }
 
 /* ---- copies between blocks and memory -------------------------------------------------------- */
@@ -299,8 +358,27 @@ static void sum_terms(weft_comm_request *x, weft_comm_segment *segment)
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
+/* Memory of a round's messages that is still unused. */
+typedef struct round_memory {
+    char *staging, *pinned; /* pinned NULL: messages are sent from the device's memory */
+} round_memory;
+
+/* Returns the memory that the transport accesses for a message at `at`. */
+static char *wire_memory(weft_comm_request *x, weft_comm_segment *segment, const weft_coll_step *m,
+                         char *at, int64_t bytes, round_memory *memory)
+{
+    char *pinned = memory->pinned;
+    segment->distant[segment->count] = at;
+    if (!pinned)
+        return at;
+    memory->pinned += weft_aligned(bytes);
+    if (m->kind == WEFT_COLL_STEP_SEND)
+        x->buffers.device->host_copy(x->buffers.stream, pinned, at, bytes);
+    return pinned;
+}
+
 static void add_message(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment,
-                        int64_t index, char **staging)
+                        int64_t index, round_memory *memory)
 {
     const weft_coll_step *m = &x->plan->schedule.step[index];
     char *at;
@@ -316,8 +394,8 @@ static void add_message(weft_comm *comm, weft_comm_request *x, weft_comm_segment
         return;
     char *staged = NULL;
     if (!at || m->kind == WEFT_COLL_STEP_ADD) {
-        at = staged = *staging;
-        *staging += weft_aligned(count * element);
+        at = staged = memory->staging;
+        memory->staging += weft_aligned(count * element);
         if (m->kind == WEFT_COLL_STEP_SEND)
             pack(x, segment, m, staged);
     }
@@ -326,7 +404,7 @@ static void add_message(weft_comm *comm, weft_comm_request *x, weft_comm_segment
                               .tag = x->run.tag | (segment->step & 1),
                               .receiving = m->kind != WEFT_COLL_STEP_SEND,
                               .handle = {.number = m->peer},
-                              .data = at,
+                              .data = wire_memory(x, segment, m, at, count * element, memory),
                               .bytes = count * element,
                               .meta = x->buffers.device->meta};
     segment->coll_step[segment->count] = (int32_t)index;
@@ -368,11 +446,11 @@ static weft_status begin_round(weft_comm *comm, weft_comm_request *x, weft_comm_
 {
     const weft_coll_schedule *s = &x->plan->schedule;
     const int round = s->step[segment->next].round;
-    char *staging = segment->staging;
+    round_memory memory = {segment->staging, segment->pinned ? segment->pinned->data : NULL};
     segment->first = segment->next;
     segment->count = segment->left = 0;
     for (; segment->next < s->count && s->step[segment->next].round == round; segment->next++)
-        add_message(comm, x, segment, segment->next, &staging);
+        add_message(comm, x, segment, segment->next, &memory);
     /* Sent data must be complete, and receive buffers must not be read any more. */
     if (x->buffers.device->wait(x->buffers.stream) != WEFT_OK) {
         segment->count = 0;
@@ -392,6 +470,9 @@ static void end_round(weft_comm_request *x, weft_comm_segment *segment)
     const weft_coll_schedule *s = &x->plan->schedule;
     for (int i = 0; i < segment->count; i++) {
         const weft_coll_step *m = &s->step[segment->coll_step[i]];
+        if (segment->pinned && m->kind != WEFT_COLL_STEP_SEND)
+            x->buffers.device->host_copy(x->buffers.stream, segment->distant[i],
+                                         segment->message[i].data, segment->message[i].bytes);
         if (segment->staged[i] && m->kind != WEFT_COLL_STEP_SEND)
             unpack(x, segment, m, segment->staged[i]);
     }
@@ -486,6 +567,11 @@ weft_status weft_comm_request_begin(weft_comm *comm, weft_comm_request *x)
 {
     x->run.begun = true;
     x->run.started = x->run.last = weft_now();
+    WEFT_TRY(take_all_pinned(comm, x));
+    if (x->buffers.follows)
+        x->buffers.device->after(x->buffers.stream, &x->buffers.ready);
+    if (x->buffers.device->mark)
+        x->buffers.device->mark(x->buffers.stream, -1, x->what, "");
     char *at = x->buffers.out;
     weft_comm_segment beginning = {.time = x->simulated.asked > x->queue->end ? x->simulated.asked
                                                                               : x->queue->end};
@@ -508,7 +594,6 @@ weft_status weft_comm_request_begin(weft_comm *comm, weft_comm_request *x)
         x->run.handled += time_of(x) - before;
         leave(x, &x->segment[i]);
     }
-    (void)comm;
     return WEFT_OK;
 }
 
@@ -554,7 +639,11 @@ weft_status weft_comm_request_advance(weft_comm *comm, weft_comm_request *x, boo
         leave(x, &all);
         x->simulated.end = x->queue->end = all.time;
     }
-    return *finished ? x->buffers.device->wait(x->buffers.stream) : WEFT_OK;
+    if (!*finished)
+        return WEFT_OK;
+    const weft_status_code status = x->buffers.device->wait(x->buffers.stream);
+    return_pinned(comm, x);
+    return status;
 }
 
 void weft_comm_request_cancel(weft_comm *comm, weft_comm_request *x)
@@ -567,12 +656,18 @@ void weft_comm_request_cancel(weft_comm *comm, weft_comm_request *x)
         segment->count = segment->left = 0;
         segment->running = false;
     }
+    if (x->segments && x->segment->pinned && x->run.begun) {
+        (void)x->buffers.device->wait(x->buffers.stream);
+        return_pinned(comm, x);
+    }
 }
 
 weft_status weft_comm_request_copy(weft_comm_request *x)
 {
     if (x->buffers.in == x->buffers.out)
         return WEFT_OK;
+    if (x->buffers.follows)
+        x->buffers.device->after(x->buffers.stream, &x->buffers.ready);
     if (x->spec.flat) {
         copy_dense(x, x->buffers.out, x->buffers.in, x->spec.count * x->spec.element);
     } else {

@@ -15,6 +15,8 @@ weft_status weft_comm_request_begin(weft_comm *comm, weft_comm_request *x);
 weft_status weft_comm_request_advance(weft_comm *comm, weft_comm_request *x, bool *progressed,
                                       bool *finished);
 void weft_comm_request_cancel(weft_comm *comm, weft_comm_request *x);
+/* Frees the pinned memory of a communicator without requests. */
+void weft_comm_pinned_free(weft_comm *comm);
 /* Copies the input to the result: a collective of one rank. */
 weft_status weft_comm_request_copy(weft_comm_request *x);
 

@@ -181,9 +181,7 @@ static weft_status run_instruction(const weft_program *p, const instruction *cod
     case INSTR_KERNEL: return p->like ? run_shared(p, code) : code->kernel->run(&code->args);
     case INSTR_SLICE: slice_own(p, code); return WEFT_OK;
     case INSTR_START: /* the data to send must be complete */
-        WEFT_TRY(p->device->wait(p->binding.stream));
-        weft_comm_request_start(weft_program_exchange(p, code));
-        return WEFT_OK;
+        return weft_comm_request_start_after(weft_program_exchange(p, code), p->binding.stream);
     case INSTR_JOIN: return WEFT_OK;
     case INSTR_COPY: /* the source must be complete, and the target unused */
         return weft_copy_engine_start(p->binding.shared->copies, code->copy, p->binding.stream);

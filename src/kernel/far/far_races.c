@@ -26,7 +26,7 @@ static struct {
 const char *far_node_text(const far_node *node, char text[256])
 {
     if (node->number < 0)
-        snprintf(text, 256, "no node");
+        snprintf(text, 256, "%s", node->op ? node->op : "no node");
     else
         snprintf(text, 256, "node %d, %s%s%s", (int)node->number, node->op,
                  node->scope && node->scope[0] ? " of " : "", node->scope ? node->scope : "");

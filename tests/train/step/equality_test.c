@@ -355,6 +355,24 @@ static void compare_far(int model, bool parts, uint64_t seed)
     weft_backend_far_free(far);
 }
 
+/* Ranks that each have such a device, against ranks on cpu. */
+static void compare_far_ranks(const layout *l, uint64_t seed)
+{
+    job near[RANKS], distant[RANKS];
+    weft_backend *far;
+    const int ranks = run(l, near);
+    cr_assert_eq(weft_backend_far_create(seed, &far), WEFT_OK);
+    run_on(far, l, distant);
+    for (int r = 0; r < ranks; r++) {
+        cr_expect(same_bits(&near[r], &distant[r]), "%s zero %d on far, rank %d, delays %d",
+                  l->mesh, l->zero, r, (int)seed);
+        cr_expect_eq(near[r].sent, distant[r].sent);
+    }
+    end(near, ranks);
+    end(distant, ranks);
+    weft_backend_far_free(far);
+}
+
 static void compare(const layout *l)
 {
     static const double near = 1e-5;
@@ -608,4 +626,15 @@ Test(equality, far_has_the_bits_of_cpu)
 {
     compare_far(DENSE, false, 1);
     compare_far(CAPACITY, true, 2);
+}
+
+/* Each axis, and pairs of axes. */
+Test(equality, far_has_the_bits_of_cpu_on_several_ranks)
+{
+    static const layout list[] = {
+        {"dp=2,tp=2"},         {"fsdp=2,cp=2", 0, true, .heads = 2}, {"ring=3"}, {"dp=2", 1},
+        {"ep=2", 0, false, 1},
+    };
+    for (int i = 0; i < WEFT_COUNT(list); i++)
+        compare_far_ranks(&list[i], 1 + (uint64_t)i);
 }
