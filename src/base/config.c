@@ -430,6 +430,16 @@ static int64_t item_bytes(const weft_key *key)
 static weft_status read_section(loader *l, weft_yaml_node *node, const weft_section *section,
                                 const char *path, char *out);
 
+/* "ring" as {kind: ring}. */
+static weft_status open_single(loader *l, const weft_section *section, weft_yaml_node **node)
+{
+    weft_yaml_node *value = *node, *map;
+    WEFT_TRY(weft_yaml_new(l->scratch, WEFT_YAML_MAP, value->where, &map));
+    WEFT_TRY(weft_yaml_append(l->scratch, map, section->single, value->where, value));
+    *node = map;
+    return WEFT_OK;
+}
+
 /* A list of scalars or of sections. All list structs are {int64_t count; pointer item}. */
 static weft_status read_list(loader *l, const weft_yaml_node *node, const weft_key *key,
                              const char *path, void *slot)
@@ -450,9 +460,12 @@ static weft_status read_list(loader *l, const weft_yaml_node *node, const weft_k
         const char *item_path = weft_arena_printf(l->scratch, "%s.%" PRId64, path, i);
         WEFT_TRY(WEFT_ALLOCATED(item_path, "%s: the config", node->where));
         if (key->type == WEFT_KEY_SECTION_LIST) {
-            if (node->child[i]->kind != WEFT_YAML_MAP)
-                return bad_value(node->child[i], key, item_path, true);
-            WEFT_TRY(read_section(l, node->child[i], key->section, item_path, items + i * size));
+            weft_yaml_node *item = node->child[i];
+            if (item->kind == WEFT_YAML_SCALAR && key->section->single)
+                WEFT_TRY(open_single(l, key->section, &item));
+            if (item->kind != WEFT_YAML_MAP)
+                return bad_value(item, key, item_path, true);
+            WEFT_TRY(read_section(l, item, key->section, item_path, items + i * size));
         } else {
             WEFT_TRY(read_scalar(l, node->child[i], key, item_path, items + i * size));
         }
@@ -536,14 +549,11 @@ static weft_status fallback_node(loader *l, const weft_key *key, weft_yaml_node 
     return WEFT_OK;
 }
 
-/* "ring" as {kind: ring}. */
-static weft_status open_single(loader *l, const weft_section *section, weft_yaml_node **node)
+/* Whether the section sets the list that may replace the single value of `key`. */
+static bool list_is_set(const weft_yaml_node *section_node, const weft_key *key)
 {
-    weft_yaml_node *value = *node, *map;
-    WEFT_TRY(weft_yaml_new(l->scratch, WEFT_YAML_MAP, value->where, &map));
-    WEFT_TRY(weft_yaml_append(l->scratch, map, section->single, value->where, value));
-    *node = map;
-    return WEFT_OK;
+    const weft_yaml_node *list = section_node ? weft_yaml_find(section_node, key->list) : NULL;
+    return list && list->kind == WEFT_YAML_LIST && list->count > 0;
 }
 
 static weft_status read_key(loader *l, const weft_yaml_node *section_node, const weft_key *key,
@@ -565,6 +575,10 @@ static weft_status read_key(loader *l, const weft_yaml_node *section_node, const
         return WEFT_OK; /* zeroed: none */
     if (key->type == WEFT_KEY_TREE)
         return read_tree(l, node, key, path, slot);
+    if (!node && !key->fallback && key->list && list_is_set(section_node, key)) {
+        *(const char **)slot = "";
+        return WEFT_OK;
+    }
     if (!node && !key->fallback)
         return weft_error(
             WEFT_MSG_CONFIG_MISSING_KEY,
@@ -594,19 +608,24 @@ static weft_status two_names(const char *where, const char *before, const char *
                       before, now, elsewhere, now);
 }
 
-/* Replaces other and earlier names of keys by the names of the table. */
+/* Replaces other and earlier names of keys by the names of the table, and the name of a key with a
+ * list as value by the name of its list. */
 static weft_status rename_keys(loader *l, const weft_section *section, weft_yaml_node *map,
                                const char *path)
 {
     for (int64_t i = 0; i < map->count; i++) {
         const weft_key *key = find_key(section, map->key[i]);
-        if (!key || !strcmp(key->name, map->key[i]))
+        if (!key)
             continue;
-        const char *elsewhere = where_set(map, key->name);
+        const bool list = key->list && map->child[i]->kind == WEFT_YAML_LIST;
+        const char *name = list ? key->list : key->name;
+        if (!strcmp(name, map->key[i]))
+            continue;
+        const char *elsewhere = where_set(map, name);
         if (elsewhere)
-            return two_names(map->key_where[i], map->key[i], key->name, elsewhere);
+            return two_names(map->key_where[i], map->key[i], name, elsewhere);
         WEFT_TRY(note_renamed(l, key, map->key_where[i], path, map->key[i]));
-        map->key[i] = key->name;
+        map->key[i] = name;
     }
     return WEFT_OK;
 }
@@ -746,6 +765,26 @@ static weft_status set_in_tree(loader *l, weft_yaml_node *map, const char *name,
     }
 }
 
+/* Removes the list of a key that gets a single value, or the single value of one that gets a
+ * list. */
+static weft_status clear_other_form(loader *l, const weft_section *section, weft_yaml_node *map,
+                                    const weft_key *key)
+{
+    for (int i = 0; i < section->key_count; i++) {
+        const weft_key *one = &section->keys[i];
+        const char *other = !one->list                      ? NULL
+                            : one == key                    ? one->list
+                            : !strcmp(one->list, key->name) ? one->name
+                                                            : NULL;
+        weft_yaml_node *none;
+        if (!other || !where_set(map, other))
+            continue;
+        WEFT_TRY(weft_yaml_new(l->scratch, WEFT_YAML_NULL, where_set(map, other), &none));
+        WEFT_TRY(set_member(l, map, other, none));
+    }
+    return WEFT_OK;
+}
+
 /* Walks "a.b.0.c" down the tree and the tables together, and puts `text` at its end. */
 static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const char *where,
                             const char *text)
@@ -763,8 +802,11 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
         WEFT_TRY(note_renamed(l, key, where, done, word));
         snprintf(done + strlen(done), sizeof done - strlen(done), "%s%s", done[0] ? "." : "", word);
         word = strtok_r(NULL, ".", &save);
+        if (key->list && (word || text[0] == '['))
+            key = find_key(section, key->list);
         if (!word) {
             WEFT_TRY(override_value(l, key, false, where, text, &value));
+            WEFT_TRY(clear_other_form(l, section, node, key));
             return set_member(l, node, key->name, value);
         }
         if (key->type == WEFT_KEY_TREE)
@@ -794,6 +836,8 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
             WEFT_TRY(weft_yaml_new(l->scratch, WEFT_YAML_MAP, where, &item));
             WEFT_TRY(set_item(l, node, index, item));
         }
+        if (node->child[index]->kind == WEFT_YAML_SCALAR && section->single)
+            WEFT_TRY(open_single(l, section, &node->child[index]));
         node = node->child[index];
         if (node->kind != WEFT_YAML_MAP)
             return bad_value(node, key, done, true);

@@ -81,6 +81,9 @@ typedef struct weft_key {
     const char *also, *earlier;
     /* ENUM: other spellings of choices, "OLD=NEW" separated by spaces; NULL: none */
     const char *also_values;
+    /* STRING: the SECTION_LIST key of the same section that a list as value sets. Where that key is
+     * set, this key is not required. NULL: a list is an error */
+    const char *list;
     /* MOVED: "SECTION.KEY" of the list that the items now belong to. They are appended to its
      * default, or to one of `choices` where that is its only item. */
     const char *moved;
@@ -91,8 +94,8 @@ struct weft_section {
     size_t bytes; /* size of the struct */
     const weft_key *keys;
     int key_count;
-    /* The key that a single value sets: "context: ring" means "context: {kind: ring}". NULL: the
-     * value must be a mapping. */
+    /* The key that a single value sets: "context: ring" means "context: {kind: ring}", also for an
+     * item of a list. NULL: the value must be a mapping. */
     const char *single;
 };
 

@@ -485,6 +485,72 @@ Test(config, a_key_that_moved)
 }
 
 /* Refused at once: the YAML library's scanner takes time with the square of open brackets. */
+typedef struct place {
+    const char *path;
+    double weight;
+} place;
+typedef struct places {
+    const char *path;
+    weft_section_list sources;
+} places;
+static const weft_key place_keys[] = {
+    {"path", WEFT_KEY_STRING, offsetof(place, path), NULL, "", "a folder"},
+    {"weight", WEFT_KEY_F64, offsetof(place, weight), "1", "", "weight"},
+};
+static const weft_section place_section = {
+    "place", "a place", sizeof(place), place_keys, WEFT_COUNT(place_keys), .single = "path"};
+static const weft_key places_keys[] = {
+    {"path", WEFT_KEY_STRING, offsetof(places, path), NULL, "", "a folder, or a list",
+     .list = "sources"},
+    {"sources", WEFT_KEY_SECTION_LIST, offsetof(places, sources), .section = &place_section},
+};
+static const weft_section places_section = {"places", "places", sizeof(places), places_keys,
+                                            WEFT_COUNT(places_keys)};
+
+/* "PATH|PATH*WEIGHT ..." of the config that a text and overrides make, and of its dump. */
+static void expect_places(const char *text, const char *const *set, int count, const char *wanted)
+{
+    places p;
+    weft_buf dump = {0};
+    cr_assert_eq(weft_config_parse(arena, text, (int64_t)strlen(text), "run.yaml", set, count,
+                                   &places_section, &p),
+                 WEFT_OK, "%s", weft_error_message());
+    for (int pass = 0; pass < 2; pass++) {
+        char is[200];
+        int at = snprintf(is, sizeof is, "%s|", p.path);
+        for (int64_t i = 0; i < p.sources.count; i++) {
+            const place *one = (const place *)p.sources.item + i;
+            at += snprintf(is + at, sizeof is - (size_t)at, "%s*%g ", one->path, one->weight);
+        }
+        cr_assert_str_eq(is, wanted);
+        weft_buf_free(&dump);
+        weft_config_dump(&places_section, &p, &dump);
+        cr_assert_eq(
+            weft_config_parse_dump(arena, dump.data, dump.len, "dump", &places_section, &p),
+            WEFT_OK, "%s", weft_error_message());
+    }
+    weft_buf_free(&dump);
+}
+
+/* A key with a list of its own takes a single value or the list, in the file and in overrides. */
+Test(config, a_value_or_a_list)
+{
+    static const char list[] = "path: [a, {path: b, weight: 2}]";
+    expect_places("path: a", NULL, 0, "a|");
+    expect_places(list, NULL, 0, "|a*1 b*2 ");
+    expect_places("sources: [a]", NULL, 0, "|a*1 ");
+    expect_places(list, (const char *[]){"path=c"}, 1, "c|");
+    expect_places("path: a", (const char *[]){"path=[b, c]"}, 1, "|b*1 c*1 ");
+    expect_places(list, (const char *[]){"path.1.weight=3", "sources.0.path=c"}, 2, "|c*1 b*3 ");
+    places p;
+    static const char *const wrong[] = {"path: [a]\nsources: [b]", "path: []", "path: {a: b}", "{}",
+                                        "sources: []"};
+    for (int i = 0; i < WEFT_COUNT(wrong); i++)
+        cr_assert_eq(weft_config_parse(arena, wrong[i], (int64_t)strlen(wrong[i]), "run.yaml", NULL,
+                                       0, &places_section, &p),
+                     WEFT_E_CONFIG, "%s", wrong[i]);
+}
+
 Test(config, brackets_without_end)
 {
     enum { N = 100000 };
