@@ -1,7 +1,8 @@
-/* weft simulate: simulates the time of a plan, or of the steps that ranks executed. */
+/* weft simulate: simulates the time of a plan, of the steps that ranks executed, or of a queue. */
 #include "base/fs.h"
 #include "cli/options/args.h"
 #include "cli/simulate_run.h"
+#include "cli/simulate_serve.h"
 #include "cli/simulate_traces.h"
 #include "estimate/plan_simulation.h"
 
@@ -22,9 +23,33 @@ static const weft_option options[] = {
      "write the costs of the pipeline stages, for weft plan pipeline --costs", .group = "run"},
     {"--execute", NULL, NULL, "always execute the step, with a thread per rank", .group = "run"},
     {"--no-execute", NULL, NULL, "only estimate the programs", .group = "run"},
+    {"--policy", "NAME", NULL, "fifo, srpt, edf or fair, as of `weft serve`; by default all",
+     .repeated = true, .group = "serve"},
+    {"--workers", "N", "1", "equal workers, 1 to 4096", .group = "serve"},
+    {"--start-seconds", "S", "0", "seconds from the start of a worker to its first step",
+     .group = "serve"},
+    {"--stop-seconds", "S", "0", "seconds in which a stopped worker saves its state",
+     .group = "serve"},
+    {"--ageing", "X", "0.02",
+     "srpt, edf: seconds by which a second of waiting shortens a job, 0 to 1", .group = "serve"},
+    {"--save", "FILE.jsonl", NULL, "write the trace as JSON lines", .group = "serve"},
+    {"--jobs", "N", "1000", "poisson: number of jobs", .group = "serve"},
+    {"--load", "X", "0.8", "poisson: seconds of work that arrive per second of all workers",
+     .group = "serve"},
+    {"--sizes", "S,...", "10,30,60,240", "poisson: seconds of a job, equally likely",
+     .group = "serve"},
+    {"--deadlines", "X,...", "1.5,2,3,5",
+     "poisson: deadlines as multiples of a job's seconds, equally likely; \"\": none",
+     .group = "serve"},
+    {"--steps", "N", "30", "poisson: steps of a job", .group = "serve"},
+    {"--owners", "N", "1", "poisson: owners, equally likely", .group = "serve"},
+    {"--error", "X", "0", "poisson: standard deviation of log(actual / predicted seconds), 0 to 5",
+     .group = "serve"},
+    {"--seed", "K", "1", "poisson: random seed", .group = "serve"},
 };
 static const weft_option_group groups[] = {
     {"run", "options of RUN.yaml, which `weft estimate RUN.yaml --execute` replaces"},
+    {"serve", "options of `weft simulate serve`"},
     {0},
 };
 
@@ -61,6 +86,19 @@ out:
     return status;
 }
 
+/* Rejects options of the table that have no effect on `path`. */
+static weft_status refuse_options(const weft_args *args, const char *path, bool is_queue)
+{
+    for (int i = 0; i < WEFT_COUNT(options); i++) {
+        const weft_option *o = &options[i];
+        const bool of_queue = o->group && !strcmp(o->group, "serve");
+        if (of_queue != is_queue && strcmp(o->name, "--out") != 0 && weft_args_flag(args, o->name))
+            return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = o->name),
+                              "this option has no effect on %s; remove it", path);
+    }
+    return WEFT_OK;
+}
+
 /* Rejects options and file types that are not for a plan. */
 static weft_status refuse_for_plan(const weft_args *args, const char *path)
 {
@@ -85,6 +123,10 @@ static weft_status run_simulate(const weft_args *args)
     const bool run = !strcmp(extension, "yaml") || !strcmp(extension, "yml");
     weft_simulation_options o;
     json_t *json;
+    const bool queue = !strcmp(path, "serve");
+    WEFT_TRY(refuse_options(args, path, queue));
+    if (queue)
+        return weft_simulate_serve(args);
     WEFT_TRY(read_options(args, &o));
     if (run && count == 1)
         return weft_simulate_run(args, path);
@@ -108,8 +150,9 @@ static weft_status run_simulate(const weft_args *args)
 
 const weft_verb weft_verb_simulate = {
     .name = "simulate",
-    .summary = "simulate the time of a plan, or of executed steps on another cluster",
-    .usage = "PLAN.json | TRACE.json... [options]",
+    .summary = "simulate a plan, executed steps on another cluster, or the queue of a server",
+    .usage = "PLAN.json | TRACE.json... [options]\n"
+             "serve TRACE.jsonl|poisson [--policy NAME] [options]",
     .details = "PLAN.json is a plan of `weft plan cascades --out` or `weft plan pipeline --out`.\n"
                "TRACE.json... are the traces of all ranks of a run. Prints the iteration time,\n"
                "the idle share, exposed communication, peak memory and the busiest links.\n"
@@ -124,14 +167,22 @@ const weft_verb weft_verb_simulate = {
                "follows from its bytes and the links of --on. Prints simulated and executed\n"
                "seconds.\n"
                "\n"
+               "serve: replays a queue of `weft serve` with its policies, and prints the share\n"
+               "of deadlines that were met, the seconds from arrival to end, and on one worker\n"
+               "their distance to a bound. The trace has a line of JSON per job:\n"
+               "  {\"arrival\": 0, \"seconds\": 12.5, \"deadline\": 40, \"owner\": \"a\",\n"
+               "   \"priority\": 0, \"steps\": 30, \"actual\": 13.1}\n"
+               "Only arrival and predicted seconds are required. poisson: a random trace.\n"
+               "\n"
                "RUN.yaml, a config of `weft train`, is also accepted. `weft estimate RUN.yaml\n"
                "--execute` replaces it.\n",
-    .see = "docs/explanation/planning.md, docs/explanation/cascades.md",
+    .see = "docs/explanation/planning.md, docs/explanation/cascades.md, docs/how-to/serve.md",
     .examples = "weft plan cascades --set stage=1080p --out plan.json\n"
                 "weft simulate plan.json --svg gantt.svg --chrome trace.json\n"
                 "weft plan pipeline examples/plan-pipeline.yaml --out wave.json\n"
                 "weft simulate wave.json --chrome trace.json\n"
-                "weft simulate traced/trace-*.json --on two.yaml --svg executed.svg\n",
+                "weft simulate traced/trace-*.json --on two.yaml --svg executed.svg\n"
+                "weft simulate serve poisson --load 0.9 --start-seconds 2 --out queue.json\n",
     .groups = groups,
     .options = options,
     .option_count = WEFT_COUNT(options),

@@ -14,7 +14,7 @@
 #ifndef WEFT_SERVE_QUEUE_RULES_H
 #define WEFT_SERVE_QUEUE_RULES_H
 
-#include "base/status.h"
+#include "plan/queue/queue_policy.h"
 
 typedef enum weft_queue_state {
     WEFT_QUEUE_QUEUED,
@@ -61,14 +61,6 @@ bool weft_queue_can_edit(weft_queue_state state);
 /* Whether no event but RESUME and DELETE changes the state any more. */
 bool weft_queue_is_final(weft_queue_state state);
 
-/* A job that is queued or has a worker. */
-typedef struct weft_queue_entry {
-    int64_t number; /* order of acceptance; unique */
-    bool held;      /* a worker has the job */
-    int64_t priority;
-    double seconds; /* predicted seconds that remain */
-    int64_t rank;   /* order within a priority; jobs of equal rank are in order of acceptance */
-} weft_queue_entry;
 typedef struct weft_queue_forecast {
     int64_t position;  /* jobs that run or start before this one */
     double start, end; /* seconds from now; start 0: a worker has the job */

@@ -11,7 +11,7 @@ root = sys.argv[1]
 FLOORS = [
     ["base"],
     ["storage"],
-    ["draw", "format/log", "format/tar", "format/tensors", "graph", "plan", "text", "video"],
+    ["draw", "format/log", "format/tar", "format/tensors", "graph", "plan", "plan/queue", "text", "video"],
     ["curate/duplicates", "data", "diffusion", "kernel", "nn", "plan/layout", "plan/ops", "transform/memory"],
     ["kernel/cpu", "kernel/ref", "model/critics", "plan/cluster", "transform/numeric"],
     ["kernel/far", "kernel/virtual", "plan/cost", "plan/pipeline", "plan/simulate", "transform/sharding"],

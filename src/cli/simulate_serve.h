@@ -1,0 +1,10 @@
+/* weft simulate serve: replays the queue of `weft serve`. */
+#ifndef WEFT_CLI_SIMULATE_SERVE_H
+#define WEFT_CLI_SIMULATE_SERVE_H
+
+#include "cli/options/args.h"
+
+/* Replays the trace of the second word. */
+weft_status weft_simulate_serve(const weft_args *args);
+
+#endif
