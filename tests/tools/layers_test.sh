@@ -13,7 +13,7 @@ FLOORS = [
     ["storage"],
     ["draw", "format/log", "format/tar", "format/tensors", "graph", "plan", "plan/queue", "text", "video"],
     ["curate/duplicates", "data", "diffusion", "kernel", "nn", "plan/layout", "plan/ops", "transform/memory"],
-    ["kernel/cpu", "kernel/ref", "model/critics", "plan/cluster", "transform/numeric"],
+    ["kernel/cpu", "kernel/cuda", "kernel/ref", "model/critics", "plan/cluster", "transform/numeric"],
     ["kernel/far", "kernel/virtual", "plan/cost", "plan/pipeline", "plan/simulate", "transform/sharding"],
     ["comm", "kernel/registry", "model", "plan/cascade", "plan/published", "transform"],
     ["exec/store", "model/autoencoders", "model/denoisers", "model/encoders"],

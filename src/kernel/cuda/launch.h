@@ -1,0 +1,25 @@
+/* Launches of kernels, as the host code of an op describes them to a driver or its emulation. */
+#ifndef WEFT_KERNEL_CUDA_LAUNCH_H
+#define WEFT_KERNEL_CUDA_LAUNCH_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* One launch. The only parameter of a kernel is one struct, passed by value. */
+typedef struct weft_cuda_launch {
+    const char *kernel; /* name in the module */
+    uint32_t grid[3], block[3];
+    uint32_t shared;  /* bytes of dynamic shared memory */
+    const void *args; /* the struct; borrowed until add() returns */
+    size_t args_bytes;
+} weft_cuda_launch;
+
+/* Accepts launches in the order of their execution. */
+typedef struct weft_cuda_queue weft_cuda_queue;
+struct weft_cuda_queue {
+    weft_status_code (*add)(weft_cuda_queue *queue, const weft_cuda_launch *launch);
+};
+
+#endif
