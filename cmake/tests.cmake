@@ -48,6 +48,18 @@ if(WEFT_SERVE)
     target_link_libraries(test-serve PRIVATE weft_serve)
 endif()
 
+# Kernels of CUDA as C, whose threads are fibres. The cases of `cpu` run on them, too.
+file(GLOB emu_kernels CONFIGURE_DEPENDS src/kernel/cuda/kernels/*.cu)
+add_library(weft_emu OBJECT ${emu_kernels} tests/emu/fibres.c)
+target_include_directories(weft_emu PUBLIC tests/emu tests)
+set_source_files_properties(${emu_kernels} PROPERTIES LANGUAGE C
+    COMPILE_OPTIONS "-xc;-DWEFT_EMU;-Wno-unknown-pragmas")
+set_source_files_properties(tests/kernel/cuda/probes.c PROPERTIES COMPILE_OPTIONS
+    -Wno-unknown-pragmas)
+target_sources(test-kernel-cuda PRIVATE tests/kernel/harness.c tests/kernel/cases_test.c
+    tests/kernel/narrow_test.c)
+target_link_libraries(test-kernel-cuda PRIVATE weft_emu)
+
 # Planners are compared with CBC, the simulator with SimGrid. The product links neither.
 foreach(program test-plan-pipeline test-plan-cascade)
     if(NOT CMAKE_CROSSCOMPILING)

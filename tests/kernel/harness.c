@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
-#include "kernel/cpu/table.h"
 #include "kernel/host.h"
 #include "kernel/ref/table.h"
 #include "kernel/view.h"
@@ -269,20 +268,20 @@ static void compare(const op_case *c, int which, const double *got, const double
               relative, tolerance, c->seed);
 }
 
-static void check_outputs(const op_case *c, const run *cpu, const run *ref)
+static void check_outputs(const op_case *c, const run *own, const run *ref)
 {
     const weft_op_info *info = weft_op_get(c->op);
-    cr_assert_eq(cpu->args.out_count, ref->args.out_count);
-    for (int o = 0; o < cpu->args.out_count; o++) {
-        const int64_t n = view_count(&cpu->out[o]);
+    cr_assert_eq(own->args.out_count, ref->args.out_count);
+    for (int o = 0; o < own->args.out_count; o++) {
+        const int64_t n = view_count(&own->out[o]);
         double *got = weft_alloc(n * 8 + 8), *want = weft_alloc(n * 8 + 8);
         for (int64_t i = 0; i < n; i++) {
-            got[i] = view_get(&cpu->out[o], i);
+            got[i] = view_get(&own->out[o], i);
             want[i] = view_get(&ref->out[o], i);
-            if (info->tolerance_f32 == 0 && cpu->out_dtype[o] == WEFT_F32)
+            if (info->tolerance_f32 == 0 && own->out_dtype[o] == WEFT_F32)
                 want[i] = (float)want[i]; /* exact ops: exact in the storage type */
         }
-        const bool narrow = cpu->out_dtype[o] == WEFT_BF16 || cpu->out_dtype[o] == WEFT_F16;
+        const bool narrow = own->out_dtype[o] == WEFT_BF16 || own->out_dtype[o] == WEFT_F16;
         compare(c, o, got, want, n,
                 c->tolerance ? c->tolerance
                 : narrow     ? info->tolerance_bf16
@@ -292,48 +291,61 @@ static void check_outputs(const op_case *c, const run *cpu, const run *ref)
     }
 }
 
-static void check_run(const op_case *c, const weft_backend *backend, const char *isa, int place,
+static void check_run(const op_case *c, const weft_backend *backend, const char *what, int place,
                       const run *ref)
 {
     op_case labelled = *c;
     run r = {.place = place};
     char label[160];
-    snprintf(label, sizeof label, "%s (%s, in place of %d)", c->label, isa, place);
+    snprintf(label, sizeof label, "%s (%s, in place of %d)", c->label, what, place);
     labelled.label = label;
     execute(&labelled, backend, &r);
     check_outputs(&labelled, &r, ref);
     finish(&r);
 }
 
-static void same_bits(const op_case *c, const run *one, const run *other, int threads)
+static void same_bits(const op_case *c, const run *one, const run *other, const char *label)
 {
     for (int o = 0; o < one->args.out_count; o++)
         cr_assert_eq(memcmp(one->out[o].data, other->out[o].data, (size_t)bytes_of(&one->out[o])),
-                     0, "%s: output %d: %d threads give other bits than one", c->label, o, threads);
+                     0, "%s: output %d: %s gives other bits than %s", c->label, o, label,
+                     harness_orders[0].label);
 }
 
 void check_threads(const op_case *c)
 {
-    static const int counts[] = {2, 3, 5};
+    const subject *first = &harness_orders[0];
+    if (!first->backend->kernel[c->op])
+        return;
     run one = {.place = -1};
-    const int before = weft_host_set_threads(1);
-    execute(c, &weft_backend_cpu, &one);
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    first->use(first->setting);
+    execute(c, first->backend, &one);
+    for (const subject *s = first + 1; s->label; s++) {
         run other = {.place = -1};
-        weft_host_set_threads(counts[i]);
-        execute(c, &weft_backend_cpu, &other);
-        same_bits(c, &one, &other, counts[i]);
+        s->use(s->setting);
+        execute(c, s->backend, &other);
+        same_bits(c, &one, &other, s->label);
         finish(&other);
     }
-    weft_host_set_threads(before);
+    first->use(0);
     finish(&one);
+}
+
+static void check_subjects(const op_case *c, int place, const run *ref)
+{
+    for (const subject *s = harness_subjects; s->label; s++) {
+        if (!s->backend->kernel[c->op])
+            continue;
+        s->use(s->setting);
+        check_run(c, s->backend, s->label, place, ref);
+        s->use(0);
+    }
 }
 
 void check_case(const op_case *c)
 {
-    static const char *const isas[] = {
-        "base", "avx2",
-        "avx512"}; /* an extension that the processor lacks runs as its widest one */
+    if (!harness_subjects[0].backend->kernel[c->op])
+        return;
     run ref = {.place = -1};
     execute(c, &weft_backend_ref, &ref);
     const uint32_t over = weft_op_over(c->op, 0);
@@ -341,11 +353,7 @@ void check_case(const op_case *c)
         if (place >= 0 && (!weft_mask_has(over, place) || c->in[place].dtype != c->in[0].dtype ||
                            !weft_shape_equal(&ref.in[place].shape, &ref.out[0].shape)))
             continue;
-        for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
-            setenv("WEFT_CPU_ISA", isas[i], 1);
-            check_run(c, &weft_backend_cpu, isas[i], place, &ref);
-        }
-        unsetenv("WEFT_CPU_ISA");
+        check_subjects(c, place, &ref);
         if (place >= 0)
             check_run(c, &weft_backend_ref, "ref", place, &ref);
     }

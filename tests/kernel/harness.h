@@ -1,4 +1,4 @@
-/* Runs one op on a backend as a program would, and compares `cpu` with `ref`. */
+/* Runs one op on a backend as a program would, and compares it with `ref`. */
 #ifndef WEFT_TESTS_KERNEL_HARNESS_H
 #define WEFT_TESTS_KERNEL_HARNESS_H
 
@@ -36,10 +36,23 @@ typedef struct op_case {
     double tolerance; /* 0: the op row's */
 } op_case;
 
-/* Fails the running test with label, output and error when cpu and ref disagree, when a guard byte
- * or an input changed, when a result is not finite, or when the number of threads changes a bit. */
+/* One way to run cases, which the program of a backend lists (harness_cpu.c). use() is called with
+ * the setting before runs, and with 0 after the last run. */
+typedef struct subject {
+    const char *label; /* NULL: end of a list */
+    const weft_backend *backend;
+    void (*use)(int setting);
+    int setting;
+} subject;
+/* Are compared with ref. Ops that a backend has no kernel for are skipped. */
+extern const subject harness_subjects[];
+/* Must give equal bits, as on other numbers of threads. */
+extern const subject harness_orders[];
+
+/* Fails the running test with label, output and error when a subject and ref disagree, when a guard
+ * byte or an input changed, or when a result is not finite. */
 void check_case(const op_case *c);
-/* The last alone: cpu on 1, 2, 3 and 5 threads, for cases too large for ref. */
+/* Fails the running test when the orders give different bits; also for cases too large for ref. */
 void check_threads(const op_case *c);
 /* The outputs of one backend as f64 arrays (caller frees with weft_free); returns their number. */
 int run_case(const op_case *c, const weft_backend *backend, double **out, int64_t *count);

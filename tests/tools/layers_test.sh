@@ -9,7 +9,7 @@ import os, re, sys
 
 root = sys.argv[1]
 FLOORS = [
-    ["base"],
+    ["base", "kernel/cuda/kernels"],
     ["storage"],
     ["draw", "format/log", "format/tar", "format/tensors", "graph", "plan", "plan/queue", "text", "video"],
     ["curate/duplicates", "data", "diffusion", "kernel", "nn", "plan/layout", "plan/ops", "transform/memory"],

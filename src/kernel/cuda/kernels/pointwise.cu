@@ -1,0 +1,134 @@
+/* Elementwise ops. Every thread computes eight elements: two loads of 16 bytes of f32, or one of
+ * bf16, which is enough traffic in flight to reach the memory's bandwidth. */
+#include "kernel/cuda/kernels/simt.h"
+
+/* First element of the thread's eight; a grid covers all elements once. */
+DEV int64_t own_first(void)
+{
+    return ((int64_t)BLOCK(0) * POINTWISE_THREADS + THREAD(0)) * POINTWISE_PER_THREAD;
+}
+
+/* Without vectors, a thread's elements are apart by the number of threads, so that the accesses of
+ * a warp are to neighbours. */
+DEV int64_t own_apart(int k)
+{
+    return (int64_t)BLOCK(0) * POINTWISE_THREADS * POINTWISE_PER_THREAD + THREAD(0) +
+           k * POINTWISE_THREADS;
+}
+
+/* `body` sets y from x, dy, a.a and a.b. */
+#define UNARY(name, body)                                                                          \
+    DEV float name##_of(float x, float dy, float p, float q)                                       \
+    {                                                                                              \
+        (void)dy, (void)p, (void)q;                                                                \
+        return body;                                                                               \
+    }                                                                                              \
+    WEFT_KERNEL(weft_##name, unary_args, POINTWISE_THREADS)                                        \
+    {                                                                                              \
+        const int64_t first = own_first();                                                         \
+        if (a.vector && first + POINTWISE_PER_THREAD <= a.count) {                                 \
+            float x[8], dy[8] = {0, 0, 0, 0, 0, 0, 0, 0};                                          \
+            load_eight(x, a.x, first);                                                             \
+            if (a.dy.data)                                                                         \
+                load_eight(dy, a.dy, first);                                                       \
+            UNROLL                                                                                 \
+            for (int k = 0; k < 8; k++)                                                            \
+                x[k] = name##_of(x[k], dy[k], a.a, a.b);                                           \
+            store_eight(a.out, first, x);                                                          \
+            return;                                                                                \
+        }                                                                                          \
+        for (int k = 0; k < POINTWISE_PER_THREAD; k++) {                                           \
+            const int64_t i = a.vector ? first + k : own_apart(k);                                 \
+            if (i < a.count)                                                                       \
+                store_float(a.out, i,                                                              \
+                            name##_of(load_float(a.x, i), a.dy.data ? load_float(a.dy, i) : 0.0f,  \
+                                      a.a, a.b));                                                  \
+        }                                                                                          \
+    }
+
+UNARY(stop, x)
+UNARY(neg, -x)
+UNARY(affine, p *x + q)
+UNARY(cast, x)
+UNARY(exp, f_exp(x))
+UNARY(log, f_log(x))
+UNARY(sqrt, f_sqrt(x))
+UNARY(rsqrt, 1.0f / f_sqrt(x))
+UNARY(square, x *x)
+UNARY(sin, f_sin(x))
+UNARY(cos, f_cos(x))
+UNARY(tanh, f_tanh(x))
+UNARY(sigmoid, f_sigmoid(x))
+UNARY(silu, f_silu(x))
+UNARY(silu_grad, dy *f_silu_slope(x))
+UNARY(gelu, f_gelu(x))
+UNARY(gelu_exact, f_gelu_exact(x))
+UNARY(gelu_grad, dy *f_gelu_slope(x))
+UNARY(gelu_exact_grad, dy *f_gelu_exact_slope(x))
+UNARY(clamp, x<p ? p : x> q ? q : x)
+UNARY(clamp_grad, x<p || x> q ? 0.0f : dy)
+
+/* Integers to integers keep all bits, which f32 would not. */
+WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
+{
+    for (int k = 0; k < POINTWISE_PER_THREAD; k++) {
+        const int64_t i = own_apart(k);
+        if (i >= a.count)
+            continue;
+        const int64_t x = load_int(a.x, i);
+        if (a.out.type == TYPE_I64)
+            ((int64_t *)a.out.data)[i] = x;
+        else if (a.out.type == TYPE_I32)
+            ((int32_t *)a.out.data)[i] = (int32_t)x;
+        else
+            ((uint8_t *)a.out.data)[i] = (uint8_t)x;
+    }
+}
+
+/* Eight elements of an input that may be one element eight times. */
+DEV void load_item(float v[8], tensor_ref t, int64_t offset, int same)
+{
+    if (!same) {
+        load_eight(v, t, offset);
+        return;
+    }
+    const float x = load_float(t, offset);
+    UNROLL
+    for (int k = 0; k < 8; k++)
+        v[k] = x;
+}
+
+#define BINARY(name, expression)                                                                   \
+    DEV float name##_of(float x, float y)                                                          \
+    {                                                                                              \
+        return expression;                                                                         \
+    }                                                                                              \
+    WEFT_KERNEL(weft_##name, binary_args, POINTWISE_THREADS)                                       \
+    {                                                                                              \
+        if (a.vector) {                                                                            \
+            const int64_t i = (int64_t)BLOCK(0) * POINTWISE_THREADS + THREAD(0);                   \
+            if (i >= a.items)                                                                      \
+                return;                                                                            \
+            float x[8], y[8];                                                                      \
+            load_item(x, a.x, walk_offset(&a.shape, a.x_stride, (uint32_t)i), a.x_same);           \
+            load_item(y, a.y, walk_offset(&a.shape, a.y_stride, (uint32_t)i), a.y_same);           \
+            UNROLL                                                                                 \
+            for (int k = 0; k < 8; k++)                                                            \
+                x[k] = name##_of(x[k], y[k]);                                                      \
+            store_eight(a.out, 8 * i, x);                                                          \
+            return;                                                                                \
+        }                                                                                          \
+        for (int k = 0; k < POINTWISE_PER_THREAD; k++) {                                           \
+            const int64_t i = own_apart(k);                                                        \
+            if (i < a.items)                                                                       \
+                store_float(                                                                       \
+                    a.out, i,                                                                      \
+                    name##_of(load_float(a.x, walk_offset(&a.shape, a.x_stride, (uint32_t)i)),     \
+                              load_float(a.y, walk_offset(&a.shape, a.y_stride, (uint32_t)i))));   \
+        }                                                                                          \
+    }
+
+BINARY(add, x + y)
+BINARY(sub, x - y)
+BINARY(mul, x *y)
+BINARY(div, x / y)

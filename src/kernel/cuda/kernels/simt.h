@@ -1,0 +1,438 @@
+/* The one header of kernels: what a thread of a GPU can do, in C that CUDA C++ accepts as well.
+ *
+ *   clang, nvcc, NVRTC   the primitives are PTX
+ *   gcc -DWEFT_EMU       a thread is a fibre (tests/emu/fibres.c); the primitives are functions
+ *
+ * WEFT_KERNEL(name, struct, threads) { ... a.member ... } defines a kernel for blocks of at most
+ * `threads` threads; its parameter is `a`. WEFT_SHARED(type, name, count), only at the start of a
+ * kernel, defines an array in shared memory. All threads of a warp, or of a block, must reach each
+ * warp_ and block_ function. Loops over arrays in registers are marked UNROLL: clang keeps the
+ * array in local memory otherwise. Pointers are to global memory unless they are named shared. */
+#ifndef WEFT_KERNEL_CUDA_KERNELS_SIMT_H
+#define WEFT_KERNEL_CUDA_KERNELS_SIMT_H
+
+#include "kernel/cuda/kernels/kernel_args.h"
+
+#define UNROLL _Pragma("unroll")
+
+/* 16 bytes, the widest access of a thread. */
+typedef struct quad {
+    uint32_t x[4];
+} quad;
+
+#ifdef WEFT_EMU
+/* ---- emulation ------------------------------------------------------------------------------- */
+
+#include <emu.h>
+
+#include <string.h>
+
+#define DEV static inline __attribute__((unused))
+
+#define WEFT_KERNEL(name, type, threads)                                                           \
+    static void name##_thread(const type a);                                                       \
+    static void name##_run(const void *args)                                                       \
+    {                                                                                              \
+        name##_thread(*(const type *)args);                                                        \
+    }                                                                                              \
+    __attribute__((constructor)) static void name##_register(void)                                 \
+    {                                                                                              \
+        emu_register(#name, name##_run, sizeof(type), threads);                                    \
+    }                                                                                              \
+    static void name##_thread(const type a)
+#define WEFT_SHARED(type, name, count) type *const name = (type *)emu_shared(sizeof(type) * (count))
+
+#define THREAD(d)  (emu_self->thread[d])
+#define BLOCK(d)   (emu_block[d])
+#define THREADS(d) (emu_block_dim[d])
+#define BLOCKS(d)  (emu_grid[d])
+#define LANE       (emu_self->lane)
+
+DEV void block_barrier(void)
+{
+    emu_barrier();
+}
+
+DEV uint32_t warp_read_bits(uint32_t value, uint32_t from_lane)
+{
+    return emu_exchange(value, from_lane);
+}
+
+DEV quad load_quad(const void *p)
+{
+    quad v;
+    emu_check_aligned(p, 16);
+    memcpy(&v, p, 16);
+    return v;
+}
+
+DEV void store_quad(void *p, quad v)
+{
+    emu_check_aligned(p, 16);
+    memcpy(p, &v, 16);
+}
+
+DEV uint32_t float_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+
+DEV float bits_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+DEV uint64_t double_bits(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, 8);
+    return bits;
+}
+
+DEV double bits_double(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, 8);
+    return x;
+}
+
+DEV float f_sqrt(float x)
+{
+    return __builtin_sqrtf(x);
+}
+
+DEV double d_sqrt(double x)
+{
+    return __builtin_sqrt(x);
+}
+
+/* 1 / x to one unit in the last place; the division that rounds is a call */
+DEV float f_reciprocal(float x)
+{
+    return 1.0f / x;
+}
+
+DEV float f_max(float x, float y)
+{
+    return x > y || y != y ? x : y;
+}
+
+DEV uint32_t multiply_high(uint32_t x, uint32_t y)
+{
+    return (uint32_t)((uint64_t)x * y >> 32);
+}
+
+/* Copies 16 bytes to shared memory in the background, or `bytes` < 16 and zeros. */
+DEV void copy_async(void *shared, const void *global, uint32_t bytes)
+{
+    emu_copy_async(shared, global, bytes);
+}
+
+DEV void copy_commit(void)
+{
+    emu_copy_commit();
+}
+
+#define COPY_WAIT(groups) emu_copy_wait(groups)
+
+DEV void load_matrix4(uint32_t to[4], const void *shared_row)
+{
+    emu_load_matrix(to, shared_row, 4, 0);
+}
+
+DEV void load_matrix4_transposed(uint32_t to[4], const void *shared_row)
+{
+    emu_load_matrix(to, shared_row, 4, 1);
+}
+
+DEV void mma_bf16(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    const uint32_t b[2] = {b0, b1};
+    emu_mma_bf16(acc, a, b);
+}
+
+#else
+/* ---- PTX ------------------------------------------------------------------------------------- */
+
+#ifdef WEFT_BARE /* clang without the headers of CUDA */
+#define __device__             __attribute__((device))
+#define __global__             __attribute__((global))
+#define __shared__             __attribute__((shared))
+#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+#define __forceinline__        inline __attribute__((always_inline))
+#endif
+#ifndef NULL
+#define NULL 0
+#endif
+#define DEV static __device__ __forceinline__
+
+#define WEFT_KERNEL(name, type, threads)                                                           \
+    extern "C" __global__ void __launch_bounds__(threads) name(const type a)
+#define WEFT_SHARED(type, name, count) __shared__ __attribute__((aligned(16))) type name[count]
+
+#define SPECIAL(name, source)                                                                      \
+    DEV uint32_t name(void)                                                                        \
+    {                                                                                              \
+        uint32_t value;                                                                            \
+        asm("mov.u32 %0, " source ";" : "=r"(value));                                              \
+        return value;                                                                              \
+    }
+SPECIAL(thread_0, "%%tid.x")
+SPECIAL(thread_1, "%%tid.y")
+SPECIAL(block_0, "%%ctaid.x")
+SPECIAL(block_1, "%%ctaid.y")
+SPECIAL(block_2, "%%ctaid.z")
+SPECIAL(threads_0, "%%ntid.x")
+SPECIAL(blocks_0, "%%nctaid.x")
+SPECIAL(blocks_1, "%%nctaid.y")
+SPECIAL(lane_id, "%%laneid")
+
+#define THREAD(d)         thread_##d()
+#define BLOCK(d)          block_##d()
+#define THREADS(d)        threads_##d()
+#define BLOCKS(d)         blocks_##d()
+#define LANE              lane_id()
+
+DEV void block_barrier(void)
+{
+    __syncthreads();
+}
+
+DEV uint32_t warp_read_bits(uint32_t value, uint32_t from_lane)
+{
+    uint32_t result;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;"
+                 : "=r"(result)
+                 : "r"(value), "r"(from_lane));
+    return result;
+}
+
+DEV quad load_quad(const void *p)
+{
+    quad v;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x[0]), "=r"(v.x[1]), "=r"(v.x[2]), "=r"(v.x[3])
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
+DEV void store_quad(void *p, quad v)
+{
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(p), "r"(v.x[0]), "r"(v.x[1]), "r"(v.x[2]), "r"(v.x[3])
+                 : "memory");
+}
+
+DEV uint32_t float_bits(float x)
+{
+    uint32_t bits;
+    asm("mov.b32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+}
+
+DEV float bits_float(uint32_t bits)
+{
+    float x;
+    asm("mov.b32 %0, %1;" : "=f"(x) : "r"(bits));
+    return x;
+}
+
+DEV uint64_t double_bits(double x)
+{
+    uint64_t bits;
+    asm("mov.b64 %0, %1;" : "=l"(bits) : "d"(x));
+    return bits;
+}
+
+DEV double bits_double(uint64_t bits)
+{
+    double x;
+    asm("mov.b64 %0, %1;" : "=d"(x) : "l"(bits));
+    return x;
+}
+
+DEV float f_sqrt(float x)
+{
+    float y;
+    asm("sqrt.rn.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEV double d_sqrt(double x)
+{
+    double y;
+    asm("sqrt.rn.f64 %0, %1;" : "=d"(y) : "d"(x));
+    return y;
+}
+
+DEV float f_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEV float f_max(float x, float y)
+{
+    float z;
+    asm("max.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+}
+
+DEV uint32_t multiply_high(uint32_t x, uint32_t y)
+{
+    uint32_t z;
+    asm("mul.hi.u32 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
+    return z;
+}
+
+DEV uint32_t shared_address(const void *shared)
+{
+    uint64_t address;
+    asm("cvta.to.shared.u64 %0, %1;" : "=l"(address) : "l"(shared));
+    return (uint32_t)address;
+}
+
+/* Copies 16 bytes to shared memory in the background, or `bytes` < 16 and zeros. */
+DEV void copy_async(void *shared, const void *global, uint32_t bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(shared_address(shared)), "l"(global), "r"(bytes)
+                 : "memory");
+}
+
+DEV void copy_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits until at most `groups` (a constant) of the thread's committed groups are under way. */
+#define COPY_WAIT(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+
+/* Loads four matrices of 8 x 8 elements of 2 bytes. Lane 8 i + r gives the address of row r of
+ * matrix i. Lane l gets elements 2 (l % 4) and the next of row l / 4 of each matrix. */
+DEV void load_matrix4(uint32_t to[4], const void *shared_row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(shared_row))
+                 : "memory");
+}
+
+/* The same, of the transposed matrices. */
+DEV void load_matrix4_transposed(uint32_t to[4], const void *shared_row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(shared_row))
+                 : "memory");
+}
+
+/* acc (16 x 8, f32) += a (16 x 16) b (16 x 8), both bf16, spread over the warp. With g = lane / 4
+ * and t = lane % 4, two elements of neighbouring k in a register:
+ *
+ *   a   [0] row g, k 2t   [1] row g + 8, k 2t   [2] row g, k 2t + 8   [3] row g + 8, k 2t + 8
+ *   b   [0] column g, k 2t   [1] column g, k 2t + 8
+ *   acc [0], [1] row g, columns 2t, 2t + 1   [2], [3] the same of row g + 8 */
+DEV void mma_bf16(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+#endif
+
+/* ---- warps and blocks, from the primitives --------------------------------------------------- */
+
+DEV float warp_read(float value, uint32_t from_lane)
+{
+    return bits_float(warp_read_bits(float_bits(value), from_lane));
+}
+
+DEV double warp_read_double(double value, uint32_t from_lane)
+{
+    const uint64_t bits = double_bits(value);
+    const uint32_t low = warp_read_bits((uint32_t)bits, from_lane),
+                   high = warp_read_bits((uint32_t)(bits >> 32), from_lane);
+    return bits_double((uint64_t)high << 32 | low);
+}
+
+/* Every lane gets the sum over the lanes, added along one tree. */
+DEV float warp_sum(float x)
+{
+    for (uint32_t step = 16; step > 0; step >>= 1)
+        x += warp_read(x, LANE ^ step);
+    return x;
+}
+
+DEV double warp_sum_double(double x)
+{
+    for (uint32_t step = 16; step > 0; step >>= 1)
+        x += warp_read_double(x, LANE ^ step);
+    return x;
+}
+
+DEV float warp_max(float x)
+{
+    for (uint32_t step = 16; step > 0; step >>= 1)
+        x = f_max(x, warp_read(x, LANE ^ step));
+    return x;
+}
+
+/* Every thread gets the sum over a block of whole warps along x. `shared` has 32 elements and may
+ * be used again at once. */
+DEV float block_sum(float x, float *shared)
+{
+    x = warp_sum(x);
+    if (LANE == 0)
+        shared[THREAD(0) / 32] = x;
+    block_barrier();
+    x = warp_sum(LANE < THREADS(0) / 32 ? shared[LANE] : 0.0f);
+    block_barrier();
+    return x;
+}
+
+DEV double block_sum_double(double x, double *shared)
+{
+    x = warp_sum_double(x);
+    if (LANE == 0)
+        shared[THREAD(0) / 32] = x;
+    block_barrier();
+    x = warp_sum_double(LANE < THREADS(0) / 32 ? shared[LANE] : 0.0);
+    block_barrier();
+    return x;
+}
+
+DEV float block_max(float x, float *shared)
+{
+    x = warp_max(x);
+    if (LANE == 0)
+        shared[THREAD(0) / 32] = x;
+    block_barrier();
+    x = warp_max(shared[LANE < THREADS(0) / 32 ? LANE : 0]);
+    block_barrier();
+    return x;
+}
+
+/* ---- integers -------------------------------------------------------------------------------- */
+
+/* n / d.by for n < 2^31, by a multiplication: a division takes about twenty instructions. */
+DEV uint32_t divide(uint32_t n, fast_divisor d)
+{
+    return d.multiply ? multiply_high(n, d.multiply) >> d.shift : n >> d.shift;
+}
+
+#include "kernel/cuda/kernels/simt_math.h"
+
+#include "kernel/cuda/kernels/simt_tensor.h"
+
+#endif

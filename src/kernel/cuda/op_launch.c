@@ -1,0 +1,107 @@
+#include "kernel/cuda/op_launch.h"
+
+tensor_ref weft_cuda_ref(const weft_view *view)
+{
+    return (tensor_ref){view->data, (int32_t)view->dtype};
+}
+
+tensor_ref weft_cuda_input(const weft_kernel_args *args, int i)
+{
+    if (i >= args->in_count || !view_present(&args->in[i]))
+        return (tensor_ref){0};
+    return weft_cuda_ref(&args->in[i]);
+}
+
+fast_divisor weft_cuda_divisor(uint32_t by)
+{
+    fast_divisor d = {.by = by, .shift = 31 - (uint32_t)__builtin_clz(by)};
+    if ((by & (by - 1)) != 0)
+        d.multiply = (uint32_t)((((uint64_t)1 << (32 + d.shift)) + by - 1) / by);
+    return d;
+}
+
+static bool joins(const weft_cuda_walk *walk, int operands, int first, int second)
+{
+    for (int o = 0; o < operands; o++)
+        if (walk->stride[o][first] != walk->stride[o][second] * walk->dim[second])
+            return false;
+    return true;
+}
+
+void weft_cuda_walk_join(weft_cuda_walk *walk, int operands)
+{
+    int kept = -1;
+    for (int d = 0; d < walk->rank; d++) {
+        if (walk->dim[d] == 1)
+            continue;
+        const bool join = kept >= 0 && joins(walk, operands, kept, d);
+        if (!join)
+            kept++;
+        walk->dim[kept] = join ? walk->dim[kept] * walk->dim[d] : walk->dim[d];
+        for (int o = 0; o < operands; o++)
+            walk->stride[o][kept] = walk->stride[o][d];
+    }
+    walk->rank = kept + 1;
+}
+
+int64_t weft_cuda_walk_items(const weft_cuda_walk *walk)
+{
+    int64_t items = 1;
+    for (int d = 0; d < walk->rank; d++)
+        items *= walk->dim[d];
+    return items;
+}
+
+weft_status_code weft_cuda_walk_shape(const weft_cuda_walk *walk, walk_shape *shape)
+{
+    const int64_t items = weft_cuda_walk_items(walk);
+    if (items > INT32_MAX)
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(items)),
+                          "a kernel of CUDA cannot walk over %" PRId64 " items. Use more ranks or "
+                          "smaller clips",
+                          items);
+    const int pad = WALK_RANK - walk->rank;
+    for (int d = 0; d < WALK_RANK; d++)
+        shape->dim[d] = weft_cuda_divisor(d < pad || items == 0 ? 1 : (uint32_t)walk->dim[d - pad]);
+    return WEFT_OK;
+}
+
+void weft_cuda_walk_strides(const weft_cuda_walk *walk, int operand, int64_t stride[WALK_RANK])
+{
+    const int pad = WALK_RANK - walk->rank;
+    for (int d = 0; d < WALK_RANK; d++)
+        stride[d] = d < pad ? 0 : walk->stride[operand][d - pad];
+}
+
+bool weft_cuda_in_eights(const weft_view *view)
+{
+    return (uintptr_t)view->data % 16 == 0 &&
+           (view->dtype == WEFT_F32 || view->dtype == WEFT_BF16 || view->dtype == WEFT_F16);
+}
+
+weft_status_code weft_cuda_add(weft_cuda_queue *queue, const char *kernel, int64_t blocks,
+                               uint32_t threads, const void *args, size_t bytes)
+{
+    return weft_cuda_add_grid(queue, kernel, (const int64_t[3]){blocks, 1, 1}, threads, args,
+                              bytes);
+}
+
+weft_status_code weft_cuda_add_grid(weft_cuda_queue *queue, const char *kernel,
+                                    const int64_t grid[3], uint32_t threads, const void *args,
+                                    size_t bytes)
+{
+    if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0)
+        return WEFT_OK;
+    if (grid[0] > INT32_MAX || grid[1] > 65535 || grid[2] > 65535)
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(grid[0])),
+                          "%s: a launch of %" PRId64 " x %" PRId64 " x %" PRId64
+                          " blocks is over the limits of CUDA. Use more ranks or smaller clips",
+                          kernel, grid[0], grid[1], grid[2]);
+    const weft_cuda_launch launch = {
+        .kernel = kernel,
+        .grid = {(uint32_t)grid[0], (uint32_t)grid[1], (uint32_t)grid[2]},
+        .block = {threads, 1, 1},
+        .args = args,
+        .args_bytes = bytes};
+    return queue->add(queue, &launch);
+}

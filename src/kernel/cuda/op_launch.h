@@ -1,0 +1,43 @@
+/* What the host code of several ops shares: references to views, shapes of walks, launches. */
+#ifndef WEFT_KERNEL_CUDA_OP_LAUNCH_H
+#define WEFT_KERNEL_CUDA_OP_LAUNCH_H
+
+#include "kernel/cuda/kernels/kernel_args.h"
+#include "kernel/cuda/ops.h"
+#include "kernel/view.h"
+
+/* Dims of a dense output and the strides, in elements, of the operands along each. */
+enum { WEFT_WALK_OPERANDS = 3 };
+typedef struct weft_cuda_walk {
+    int rank;
+    int64_t dim[WEFT_MAX_RANK], stride[WEFT_WALK_OPERANDS][WEFT_MAX_RANK];
+} weft_cuda_walk;
+
+tensor_ref weft_cuda_ref(const weft_view *view);
+/* The input, or absent. */
+tensor_ref weft_cuda_input(const weft_kernel_args *args, int i);
+fast_divisor weft_cuda_divisor(uint32_t by);
+/* Removes dims of length 1 and joins dims that all operands cross with one stride. */
+void weft_cuda_walk_join(weft_cuda_walk *walk, int operands);
+/* Sets the divisors of dims 1.. and moves the dims to the end of `shape`. WEFT_E_ARG: the walk has
+ * more than 2^31 items. */
+weft_status_code weft_cuda_walk_shape(const weft_cuda_walk *walk, walk_shape *shape);
+/* The strides of one operand, moved to the end like the dims. */
+void weft_cuda_walk_strides(const weft_cuda_walk *walk, int operand, int64_t stride[WALK_RANK]);
+int64_t weft_cuda_walk_items(const weft_cuda_walk *walk);
+/* Whether kernels may load and store eight elements at a time: type and address. */
+bool weft_cuda_in_eights(const weft_view *view);
+
+static inline int64_t weft_cuda_blocks(int64_t count, int64_t each)
+{
+    return (count + each - 1) / each;
+}
+
+/* Adds a launch of blocks along x only; nothing for no blocks. */
+weft_status_code weft_cuda_add(weft_cuda_queue *queue, const char *kernel, int64_t blocks,
+                               uint32_t threads, const void *args, size_t bytes);
+weft_status_code weft_cuda_add_grid(weft_cuda_queue *queue, const char *kernel,
+                                    const int64_t grid[3], uint32_t threads, const void *args,
+                                    size_t bytes);
+
+#endif

@@ -1,0 +1,15 @@
+#ifndef WEFT_KERNEL_CUDA_OP_MOVES_H
+#define WEFT_KERNEL_CUDA_OP_MOVES_H
+
+#include "kernel/cuda/ops.h"
+
+weft_status_code weft_cuda_fill(const weft_kernel_args *args, weft_cuda_queue *queue);
+weft_status_code weft_cuda_broadcast(const weft_kernel_args *args, weft_cuda_queue *queue);
+weft_status_code weft_cuda_permute(const weft_kernel_args *args, weft_cuda_queue *queue);
+weft_status_code weft_cuda_slice(const weft_kernel_args *args, weft_cuda_queue *queue);
+weft_status_code weft_cuda_pad(const weft_kernel_args *args, weft_cuda_queue *queue);
+weft_status_code weft_cuda_concat(const weft_kernel_args *args, weft_cuda_queue *queue);
+/* Sets all bytes of a view to 0. */
+weft_status_code weft_cuda_clear(const weft_view *view, weft_cuda_queue *queue);
+
+#endif

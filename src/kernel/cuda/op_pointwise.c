@@ -1,0 +1,107 @@
+/* Host code of elementwise ops. */
+#include "kernel/cuda/op_pointwise.h"
+
+#include "kernel/cuda/op_launch.h"
+
+static const char *const unary_kernel[WEFT_OP_COUNT] = {[WEFT_OP_STOP] = "weft_stop",
+                                                        [WEFT_OP_NEG] = "weft_neg",
+                                                        [WEFT_OP_AFFINE] = "weft_affine",
+                                                        [WEFT_OP_CAST] = "weft_cast",
+                                                        [WEFT_OP_EXP] = "weft_exp",
+                                                        [WEFT_OP_LOG] = "weft_log",
+                                                        [WEFT_OP_SQRT] = "weft_sqrt",
+                                                        [WEFT_OP_RSQRT] = "weft_rsqrt",
+                                                        [WEFT_OP_SQUARE] = "weft_square",
+                                                        [WEFT_OP_SIN] = "weft_sin",
+                                                        [WEFT_OP_COS] = "weft_cos",
+                                                        [WEFT_OP_TANH] = "weft_tanh",
+                                                        [WEFT_OP_SIGMOID] = "weft_sigmoid",
+                                                        [WEFT_OP_SILU] = "weft_silu",
+                                                        [WEFT_OP_SILU_GRAD] = "weft_silu_grad",
+                                                        [WEFT_OP_GELU] = "weft_gelu",
+                                                        [WEFT_OP_GELU_GRAD] = "weft_gelu_grad",
+                                                        [WEFT_OP_CLAMP] = "weft_clamp",
+                                                        [WEFT_OP_CLAMP_GRAD] = "weft_clamp_grad"};
+
+static void unary_attributes(const weft_kernel_args *args, unary_args *a, const char **kernel)
+{
+    if (args->op == WEFT_OP_AFFINE) {
+        const weft_attr_affine *attr = args->attr;
+        a->a = (float)attr->scale;
+        a->b = (float)attr->offset;
+    } else if (args->op == WEFT_OP_CLAMP || args->op == WEFT_OP_CLAMP_GRAD) {
+        const weft_attr_clamp *attr = args->attr;
+        a->a = (float)attr->lo;
+        a->b = (float)attr->hi;
+    } else if (args->op == WEFT_OP_GELU || args->op == WEFT_OP_GELU_GRAD) {
+        if (((const weft_attr_gelu *)args->attr)->exact)
+            *kernel = args->op == WEFT_OP_GELU ? "weft_gelu_exact" : "weft_gelu_exact_grad";
+    }
+}
+
+weft_status_code weft_cuda_unary(const weft_kernel_args *args, weft_cuda_queue *queue)
+{
+    const weft_view *x = &args->in[0], *out = &args->out[0];
+    const char *kernel = unary_kernel[args->op];
+    unary_args a = {.x = weft_cuda_ref(x),
+                    .dy = weft_cuda_input(args, 1),
+                    .out = weft_cuda_ref(out),
+                    .count = view_count(out)};
+    unary_attributes(args, &a, &kernel);
+    a.vector = weft_cuda_in_eights(x) && weft_cuda_in_eights(out) &&
+               (!a.dy.data || weft_cuda_in_eights(&args->in[1]));
+    if (dtype_is_int(x->dtype) && dtype_is_int(out->dtype))
+        kernel = "weft_cast_integer";
+    return weft_cuda_add(queue, kernel,
+                         weft_cuda_blocks(a.count, POINTWISE_THREADS * POINTWISE_PER_THREAD),
+                         POINTWISE_THREADS, &a, sizeof a);
+}
+
+/* Makes an item of eight elements of the last dim, if all accesses of items are aligned. */
+static bool widen(weft_cuda_walk *walk, const weft_kernel_args *args)
+{
+    const int last = walk->rank - 1;
+    if (last < 0 || walk->dim[last] % 8 != 0 || !weft_cuda_in_eights(&args->out[0]))
+        return false;
+    for (int o = 0; o < 2; o++) {
+        if (walk->stride[o][last] == 0)
+            continue;
+        if (!weft_cuda_in_eights(&args->in[o]))
+            return false;
+        for (int d = 0; d < last; d++)
+            if (walk->stride[o][d] % 8 != 0)
+                return false;
+    }
+    walk->dim[last] /= 8;
+    for (int o = 0; o < 2; o++)
+        walk->stride[o][last] *= 8;
+    return true;
+}
+
+weft_status_code weft_cuda_binary(const weft_kernel_args *args, weft_cuda_queue *queue)
+{
+    const weft_view *out = &args->out[0];
+    const char *kernel = args->op == WEFT_OP_ADD   ? "weft_add"
+                         : args->op == WEFT_OP_SUB ? "weft_sub"
+                         : args->op == WEFT_OP_MUL ? "weft_mul"
+                                                   : "weft_div";
+    weft_cuda_walk walk = {.rank = out->shape.rank};
+    memcpy(walk.dim, out->shape.dim, sizeof walk.dim);
+    for (int o = 0; o < 2; o++)
+        shape_strides(&args->in[o].shape, walk.stride[o]);
+    weft_cuda_walk_join(&walk, 2);
+    binary_args a = {.x = weft_cuda_ref(&args->in[0]),
+                     .y = weft_cuda_ref(&args->in[1]),
+                     .out = weft_cuda_ref(out)};
+    const int last = walk.rank - 1;
+    a.x_same = last >= 0 && walk.stride[0][last] == 0;
+    a.y_same = last >= 0 && walk.stride[1][last] == 0;
+    a.vector = widen(&walk, args);
+    a.items = weft_cuda_walk_items(&walk);
+    WEFT_TRY(weft_cuda_walk_shape(&walk, &a.shape));
+    weft_cuda_walk_strides(&walk, 0, a.x_stride);
+    weft_cuda_walk_strides(&walk, 1, a.y_stride);
+    const int64_t each = POINTWISE_THREADS * (a.vector ? 1 : POINTWISE_PER_THREAD);
+    return weft_cuda_add(queue, kernel, weft_cuda_blocks(a.items, each), POINTWISE_THREADS, &a,
+                         sizeof a);
+}

@@ -1,0 +1,11 @@
+#ifndef WEFT_KERNEL_CUDA_OP_POINTWISE_H
+#define WEFT_KERNEL_CUDA_OP_POINTWISE_H
+
+#include "kernel/cuda/ops.h"
+
+/* stop ... clamp_grad */
+weft_status_code weft_cuda_unary(const weft_kernel_args *args, weft_cuda_queue *queue);
+/* add, sub, mul, div */
+weft_status_code weft_cuda_binary(const weft_kernel_args *args, weft_cuda_queue *queue);
+
+#endif

@@ -1,0 +1,38 @@
+/* Cases run on `cpu`: with every set of instructions, and on several numbers of threads. */
+#include "harness.h"
+
+#include "kernel/cpu/table.h"
+#include "kernel/host.h"
+
+#include <stdlib.h>
+
+/* An extension that the processor lacks runs as its widest one. */
+static void use_isa(int isa)
+{
+    static const char *const name[] = {NULL, "base", "avx2", "avx512"};
+    if (isa)
+        setenv("WEFT_CPU_ISA", name[isa], 1);
+    else
+        unsetenv("WEFT_CPU_ISA");
+}
+
+static void use_threads(int threads)
+{
+    static int before;
+    const int last = weft_host_set_threads(threads ? threads : before);
+    before = before ? before : last;
+}
+
+const subject harness_subjects[] = {
+    {"base", &weft_backend_cpu, use_isa, 1},
+    {"avx2", &weft_backend_cpu, use_isa, 2},
+    {"avx512", &weft_backend_cpu, use_isa, 3},
+    {0},
+};
+const subject harness_orders[] = {
+    {"1 thread", &weft_backend_cpu, use_threads, 1},
+    {"2 threads", &weft_backend_cpu, use_threads, 2},
+    {"3 threads", &weft_backend_cpu, use_threads, 3},
+    {"5 threads", &weft_backend_cpu, use_threads, 5},
+    {0},
+};
