@@ -138,6 +138,9 @@ typedef struct weft_grid {
     /* Denoiser: the only supported latent frames, height and width, and number of text tokens. 0
      * (default): any. */
     int64_t only[3], text;
+    /* Denoiser: frames of tokens that attend to each other in both directions; a video has whole
+     * blocks. 0 (default): 1 */
+    int64_t block;
     /* Autoencoder: number of first latent frames that have statistics of their own. Later frames
      * have no statistics. 0 (default): statistics are per channel. */
     int64_t own_frames;

@@ -48,6 +48,7 @@ refused() {
     [ ! -e refused.mp4 ] || fail "weft generate $*: refused, but a video was written"
 }
 refuse model-not-found file=nowhere -- --model nowhere
+refuse video-size key=--frames value=9 'text~=number is 13' -- --model "$SRC/tests/golden/pipelines/skyreels" --frames 9 --height 64 --width 64
 refuse option-invalid key=--timesteps value=x -- --model $model --timesteps 999,x
 refuse option-invalid key=--timesteps value=500 -- --model $model --timesteps 400,500
 refuse option-invalid key=--sigmas value=-1 -- --model $model --sigmas 1,-1

@@ -89,6 +89,21 @@ static weft_status check_ports(const weft_generator_model *m)
     return weft_model_accepts(m->denoiser, ports, OWN + m->text.entries, "generate");
 }
 
+/* Checks that the video has whole blocks of the denoiser's frames. */
+static weft_status check_blocks(const weft_generator *p)
+{
+    const int64_t block = p->model.patch.block * p->model.patch.factor[0];
+    const int64_t latent = p->shape.latent[0];
+    if (block <= 1 || latent % block == 0)
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_VIDEO_SIZE,
+                      WEFT_AT(.key = "--frames", WEFT_NUMBER(p->options.frames)),
+                      "this %s generates blocks of %" PRId64 " latent frames, and %" PRId64
+                      " frames are %" PRId64 " latent frames; the next possible number is %" PRId64,
+                      weft_model_class(p->model.denoiser), block, p->options.frames, latent,
+                      weft_grid_frames(&p->model.grid, (latent / block + 1) * block));
+}
+
 static weft_status check_sizes(weft_generator *p)
 {
     WEFT_TRY(check_ports(&p->model));
@@ -111,6 +126,7 @@ static weft_status check_sizes(weft_generator *p)
             p->model.patch.factor[0], p->options.frames,
             weft_grid_frames(&p->model.grid, p->shape.latent[0] + p->shape.before));
     p->shape.latent[0] += p->shape.before + p->shape.lead;
+    WEFT_TRY(check_blocks(p));
     p->shape.latent[1] = p->options.height / p->model.grid.factor[1];
     p->shape.latent[2] = p->options.width / p->model.grid.factor[2];
     const int64_t denoised = weft_model_denoised(p->model.denoiser);

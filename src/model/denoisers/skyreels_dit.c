@@ -154,6 +154,12 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
+static void grid(const void *config, weft_grid *grid)
+{
+    weft_wan_grid(config, grid);
+    grid->block = ((const skyreels *)config)->block_frames;
+}
+
 /* The reference takes the row of the embedding: 0 is 16 frames per second, 1 is 24. */
 static const weft_port_row ports[] = {
     {WEFT_PORT_FPS,        false, "fps", .optional = true, .unit = 8, .origin = 16},
@@ -179,7 +185,7 @@ const weft_family weft_family_skyreels_dit = {
     .config_bytes = sizeof(skyreels), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = weft_wan_check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = weft_wan_grid, .frame_condition = frame_condition,
+    .grid = grid, .frame_condition = frame_condition,
     .frame_condition_help = "I2V: first frame, optionally with a last one", .fps = 24,
     .text_encoder = weft_wan_text_encoders, .text_encoders = WEFT_WAN_TEXT_ENCODERS,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
