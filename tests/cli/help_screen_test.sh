@@ -70,9 +70,9 @@ for verb in $("$WEFT" help --verbs); do
 done
 
 sections_in_sections() {
-    "$WEFT" train --help parallel.cascades >out || fail "a nested section"
-    grep -q '^  parallel.cascades.plan' out || fail "the keys of a nested section"
-    ! grep -q '^  parallel.zero' out || fail "keys of the section around a nested one"
+    "$WEFT" train --help parallel.cascades >section.txt || fail "a nested section"
+    grep -q '^  parallel.cascades.plan' section.txt || fail "the keys of a nested section"
+    ! grep -q '^  parallel.zero' section.txt || fail "keys of the section around a nested one"
     "$WEFT" train --help transformer | grep -q '^  transformer.lora.rank' || fail "keys of sections in a section"
     "$WEFT" train --help stages.N.buckets >with || fail "items of a list"
     "$WEFT" train --help stages.buckets | cmp -s - with || fail "items of a list without .N"

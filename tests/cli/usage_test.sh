@@ -3,14 +3,14 @@
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 unset WEFT_LOG_FORMAT # the plain form is tested, too
-# expect STATUS PATTERN ARGUMENTS...: exit status, and a line of the output that matches
+# expect STATUS PATTERN ARGUMENTS...: exit status, and a line of the version, usage or page
 expect() { check "weft ${*:3} gives $1 and $2" expected "$@"; }
 expected() {
     local status=$1 pattern=$2
     shift 2
-    "$WEFT" "$@" >out 2>&1
+    "$WEFT" "$@" >page.txt 2>&1
     local got=$?
-    [ $got = "$status" ] && grep -qE -- "$pattern" out || fail_with out "weft $*: status $got, expected $status and '$pattern'"
+    [ $got = "$status" ] && grep -qE -- "$pattern" page.txt || fail_with page.txt "weft $*: status $got, expected $status and '$pattern'"
 }
 expect 0 "^weft $(cat "$SRC/VERSION")$" --version
 expect 0 '^usage: weft VERB' --help

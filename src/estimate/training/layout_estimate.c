@@ -494,6 +494,7 @@ void weft_layout_estimate_json(const weft_layout_estimate *layout, json_t *to)
     json_object_set_new(to, "device_bytes", json_integer(peak->device));
     json_object_set_new(to, "host_bytes", json_integer(peak->host));
     json_object_set_new(to, "offloaded_bytes", json_integer(peak->offloaded));
+    json_object_set_new(to, "reserved_bytes", json_integer(weft_run_bytes_reserved(*peak)));
 }
 
 weft_status weft_run_cluster(weft_arena *arena, const weft_run *run, const char *spec,

@@ -6,7 +6,8 @@
  *    "workload": {"ranks": N, "stages": [{"accumulate": 1, "sizes": ["16 x 13x64x64"]}, ...]},
  *    "parallel": {"dp": 2, ...},   keys of the config's section that differ from the defaults
  *    "memory_limit": bytes,        met by recomputing activations; 0: no limit
- *    "predicted": {"seconds", "peak_bytes", ...},   weft_layout_estimate_json
+ *    "predicted": {"seconds", "peak_bytes", ...},   weft_layout_estimate_json; "reserved_bytes" is
+ *        the peak without program and libraries, the same at every start
  *    "candidates": [{"layout": "dp=2", ..., "why": text}, ...]} */
 #ifndef WEFT_ESTIMATE_TRAINING_LAYOUT_FILE_H
 #define WEFT_ESTIMATE_TRAINING_LAYOUT_FILE_H

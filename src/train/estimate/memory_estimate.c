@@ -152,6 +152,7 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
         *peak = most;
         peak->device += weights;
         peak->host += process_bytes;
+        peak->process = process_bytes;
         peak->offloaded += weft_store_offloaded_bytes(store);
         weft_buf_printf(
             out,
@@ -170,14 +171,14 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     return status;
 }
 
-weft_status weft_run_memory_max_rank(weft_comm *comm, int64_t bytes, int64_t value[2],
-                                     weft_buf *out)
+weft_status weft_run_memory_max_rank(weft_comm *comm, weft_rank_memory *memory, weft_buf *out)
 {
     typedef struct line {
-        int64_t bytes, value[2], length;
+        weft_rank_memory memory;
+        int64_t length;
     } line;
     const int ranks = weft_comm_ranks(comm);
-    const line own = {bytes, {value[0], value[1]}, out->len};
+    const line own = {*memory, out->len};
     int most = 0;
     char *text = NULL;
     if (ranks == 1)
@@ -187,7 +188,7 @@ weft_status weft_run_memory_max_rank(weft_comm *comm, int64_t bytes, int64_t val
     WEFT_GO(all ? weft_comm_all_gather(comm, &own, sizeof own, all)
                 : weft_no_memory("%d ranks", ranks));
     for (int r = 1; r < ranks; r++)
-        most = all[r].bytes > all[most].bytes ? r : most;
+        most = all[r].memory.reserved > all[most].memory.reserved ? r : most;
     WEFT_GO(
         WEFT_ALLOCATED((text = weft_alloc(all[most].length + 1)), "the memory report of a rank"));
     if (weft_comm_rank(comm) == most)
@@ -196,7 +197,7 @@ weft_status weft_run_memory_max_rank(weft_comm *comm, int64_t bytes, int64_t val
     out->len = 0;
     weft_buf_append(out, text, all[most].length);
     WEFT_GO(weft_buf_check(out));
-    memcpy(value, all[most].value, sizeof all[most].value);
+    *memory = all[most].memory;
 out:
     weft_free(all);
     weft_free(text);

@@ -17,10 +17,15 @@ typedef struct weft_run_bytes {
     int64_t device;    /* weights, optimizer, programs, microbatch buffers */
     int64_t host;      /* program and libraries, batches, checkpoint staging */
     int64_t offloaded; /* maximum over training stages, plus states */
+    int64_t process;   /* part of `host`: program and libraries, with graphs; varies by start */
 } weft_run_bytes;
 static inline int64_t weft_run_bytes_sum(weft_run_bytes b) /* all but offloaded bytes */
 {
     return b.device + b.host;
+}
+static inline int64_t weft_run_bytes_reserved(weft_run_bytes b) /* the same at every start */
+{
+    return weft_run_bytes_sum(b) - b.process;
 }
 
 /* Predicts the peak memory of this rank. `store` contains every parameter and state of the run; on
@@ -31,10 +36,13 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
                             weft_store *store, int64_t process_bytes, weft_run_bytes *peak,
                             weft_buf *out);
 
-/* Collective. Replaces the values and the report `out` with those of the rank with the largest
- * `bytes`; ties go to the lowest rank. */
-weft_status weft_run_memory_max_rank(weft_comm *comm, int64_t bytes, int64_t value[2],
-                                     weft_buf *out);
+typedef struct weft_rank_memory {
+    int64_t reserved; /* predicted peak without program and libraries */
+    int64_t bytes, weights;
+} weft_rank_memory;
+/* Collective. Replaces `memory` and the report `out` with those of the rank that reserves the most;
+ * ties go to the lowest rank. */
+weft_status weft_run_memory_max_rank(weft_comm *comm, weft_rank_memory *memory, weft_buf *out);
 
 /* ---- terms ----------------------------------------------------------------------------------- */
 

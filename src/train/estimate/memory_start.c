@@ -146,19 +146,6 @@ weft_status weft_memory_start_fit(weft_memory_start *m, weft_train_context *c)
     return status;
 }
 
-/* Replaces `bytes`, `weights` (bytes of the store) and the report by the values of the rank with
- * the highest peak. Without a predicted peak: the values of rank 0. The comparison excludes
- * measured bytes, which vary from start to start. */
-static weft_status find_max_rank(const weft_memory_start *m, const weft_train_context *c,
-                                 int64_t *bytes, int64_t *weights, weft_buf *out)
-{
-    int64_t value[2] = {*bytes, weft_store_bytes(c->store)};
-    WEFT_TRY(weft_run_memory_max_rank(c->exec.comm, m->reserved, value, out));
-    *bytes = value[0];
-    *weights = value[1];
-    return WEFT_OK;
-}
-
 weft_status weft_memory_start_predict(weft_memory_start *m, const weft_train_context *c)
 {
     weft_buf out = {0};
@@ -168,14 +155,15 @@ weft_status weft_memory_start_predict(weft_memory_start *m, const weft_train_con
     weft_status_code status = weft_run_memory(c->run, &c->models, &c->exec, c->steps, c->store,
                                               weft_process_memory_sum(m->process), &peak, &out);
     m->predicted = weft_run_bytes_sum(peak);
-    m->reserved = m->predicted - weft_process_memory_sum(m->process) -
-                  weft_compiled_steps_program_bytes(c->steps);
-    int64_t bytes = m->predicted, weights;
+    m->reserved = weft_run_bytes_reserved(peak);
+    weft_rank_memory most = {m->reserved, m->predicted, weft_store_bytes(c->store)};
     if (status == WEFT_OK)
-        status = find_max_rank(m, c, &bytes, &weights, &out);
+        status = weft_run_memory_max_rank(c->exec.comm, &most, &out);
     if (status == WEFT_OK && c->is_rank0)
         weft_notice(WEFT_MSG_MEMORY_REPORT,
-                    WEFT_AT(WEFT_NUMBER(bytes), WEFT_DETAILS(WEFT_DETAIL("weight_bytes", weights))),
+                    WEFT_AT(WEFT_NUMBER(most.bytes),
+                            WEFT_DETAILS(WEFT_DETAIL("weight_bytes", most.weights),
+                                         WEFT_DETAIL("reserved_bytes", most.reserved))),
                     "%s", out.data);
     weft_buf_free(&out);
     return status;
@@ -186,7 +174,7 @@ weft_status weft_memory_start_print_stage(const weft_memory_start *m, const weft
 {
     char memory[32], weights[32];
     weft_buf out = {0}, sizes = {0}, buckets = {0};
-    int64_t bytes = weft_stage_state_bytes(c, s), store = 0;
+    weft_rank_memory most = {m->reserved, weft_stage_state_bytes(c, s), weft_store_bytes(c->store)};
     for (int i = 0; i < s->programs.buckets; i++) {
         const weft_bucket *b = weft_train_stage_bucket(s->train_stage, i);
         weft_buf_printf(
@@ -200,22 +188,22 @@ weft_status weft_memory_start_print_stage(const weft_memory_start *m, const weft
         "stage %" PRId64 "%s%s: %" PRId64 " step%s of %s, program %s, weights and optimizer %s%s",
         s->index, s->train_stage->name[0] ? " " : "", s->train_stage->name, s->train_stage->steps,
         weft_plural(s->train_stage->steps), sizes.data ? sizes.data : "",
-        weft_format_bytes(bytes, memory), weft_format_bytes(weft_store_bytes(c->store), weights),
+        weft_format_bytes(most.bytes, memory), weft_format_bytes(most.weights, weights),
         weft_comm_ranks(c->exec.comm) > 1 ? " per rank" : "");
     weft_buf_free(&sizes);
     weft_status_code status = weft_buf_check(&out);
     if (status == WEFT_OK)
         status = weft_buf_check(&buckets);
     if (status == WEFT_OK)
-        status = find_max_rank(m, c, &bytes, &store, &out);
+        status = weft_run_memory_max_rank(c->exec.comm, &most, &out);
     if (status == WEFT_OK && c->is_rank0)
         weft_notice(WEFT_MSG_STAGE_REPORT,
-                    WEFT_AT(WEFT_NUMBER(bytes),
+                    WEFT_AT(WEFT_NUMBER(most.bytes),
                             WEFT_DETAILS(WEFT_DETAIL("stage", s->index),
                                          WEFT_WORD("name", s->train_stage->name),
                                          WEFT_DETAIL("steps", s->train_stage->steps),
                                          WEFT_WORD("buckets", buckets.data ? buckets.data : ""),
-                                         WEFT_DETAIL("weight_bytes", store))),
+                                         WEFT_DETAIL("weight_bytes", most.weights))),
                     "%s", out.data);
     weft_buf_free(&buckets);
     weft_buf_free(&out);

@@ -84,15 +84,14 @@ check one_window_is_a_plain_video
 
 # memory is that of one window
 long() { # WINDOWS
-    python3 -S - "$WEFT" generate --prompt x --model "$ti2v" "${size[@]}" --steps 1 --window 9 --window-mode continue --frames $(($1 * 8 + 1)) --out "long$1.mp4" >"long$1.log" 2>&1 <<'PY'
+    python3 -S - "resident$1" "$WEFT" generate --prompt x --model "$ti2v" "${size[@]}" --steps 1 --window 9 --window-mode continue --frames $(($1 * 8 + 1)) --out "long$1.mp4" >"long$1.log" 2>&1 <<'PY'
 import resource, subprocess, sys
-code = subprocess.run(sys.argv[1:]).returncode
-print("resident", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, "KiB")
+code = subprocess.run(sys.argv[2:]).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=open(sys.argv[1], "w")) # KiB
 sys.exit(code)
 PY
     [ $? = 0 ] || { cat "long$1.log"; fail "$1 windows"; }
     message_field value "long$1.log" job-report rank= text~=peak >"predicted$1"
-    sed -n 's/^resident \([0-9]*\) KiB/\1/p' "long$1.log" >"resident$1"
 }
 memory_is_that_of_one_window() {
     long 3
