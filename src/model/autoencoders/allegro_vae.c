@@ -14,6 +14,7 @@
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
 #include "base/config.h"
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/resnet.h"
@@ -256,8 +257,8 @@ static int64_t channels_of(const void *config)
 /* clang-format off */
 #define AT(member) offsetof(allegro_vae, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "channels of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
+    WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"),
+    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
     {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[128, 256, 512, 512]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(levels),
      .help = "width of each level; all levels but the last halve rows and columns"},
@@ -270,16 +271,13 @@ static const weft_field fields[] = {
     {"temporal_upsample_blocks", WEFT_FIELD_BOOLS, AT(doubles), "[false, true, true, false]",
      .capacity = MAX_LEVELS, .length = levels_of,
      .help = "levels of the decoder, in its order, that double the frames"},
-    {"latent_channels", WEFT_FIELD_I64, AT(z), "4", 1, MAX_Z, .help = "latent channels"},
-    {"layers_per_block", WEFT_FIELD_I64, AT(layers), "2", 1, 64,
-     .help = "residual blocks per level"},
+    WEFT_LATENT_CHANNELS_FIELD(AT(z), "4", MAX_Z),
+    WEFT_LEVEL_BLOCKS_FIELD(AT(layers), "2"),
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
-    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536,
-     .help = "groups of the group norms"},
+    WEFT_NORM_GROUPS_FIELD(AT(groups), "32"),
     {"temporal_compression_ratio", WEFT_FIELD_DERIVED, .length = time_of},
     {"sample_size", WEFT_FIELD_IGNORED, .fallback = "320"},
-    {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "0.13", 1e-30, 1e30,
-     .help = "factor on latents"},
+    WEFT_SCALE_FIELD(AT(latents.scale), "0.13"),
     {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
 };

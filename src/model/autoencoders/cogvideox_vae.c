@@ -14,6 +14,7 @@
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
 #include "graph/builder_helpers.h"
 #include "model/autoencoders/latent_diffusion.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/halo.h"
 #include "model/model.h"
@@ -286,8 +287,8 @@ static int64_t channels_of(const void *config)
 /* clang-format off */
 #define AT(member) offsetof(cogvideox_vae, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "channels of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
+    WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"),
+    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
     {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[128, 256, 256, 512]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(levels),
      .help = "width of each level; all levels but the last halve rows and columns"},
@@ -295,18 +296,15 @@ static const weft_field fields[] = {
      .length = levels_of},
     {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"CogVideoXUpBlock3D\"",
      .length = levels_of},
-    {"layers_per_block", WEFT_FIELD_I64, AT(layers), "3", 1, 64,
-     .help = "residual blocks per level"},
+    WEFT_LEVEL_BLOCKS_FIELD(AT(layers), "3"),
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
-    {"latent_channels", WEFT_FIELD_I64, AT(z), "16", 1, MAX_Z, .help = "latent channels"},
-    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536,
-     .help = "groups of the group norms"},
+    WEFT_LATENT_CHANNELS_FIELD(AT(z), "16", MAX_Z),
+    WEFT_NORM_GROUPS_FIELD(AT(groups), "32"),
     {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the encoder's norms"},
     {"temporal_compression_ratio", WEFT_FIELD_FIXED, .fallback = "4"},
     {"sample_height", WEFT_FIELD_IGNORED, .fallback = "480"},
     {"sample_width", WEFT_FIELD_IGNORED, .fallback = "720"},
-    {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "1.15258426", 1e-30, 1e30,
-     .help = "factor on latents"},
+    WEFT_SCALE_FIELD(AT(latents.scale), "1.15258426"),
     {"shift_factor", WEFT_FIELD_F64, AT(latents.shift), "null",
      .help = "value subtracted from latents before scaling"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of),

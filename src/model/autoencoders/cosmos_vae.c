@@ -17,6 +17,7 @@
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/resnet.h"
@@ -444,9 +445,9 @@ static const char *const patch_types[] = {"\"haar\"", "\"rearrange\"", NULL};
 
 #define AT(member) offsetof(cosmos_vae, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "channels of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
-    {"latent_channels", WEFT_FIELD_I64, AT(z), "16", 1, MAX_Z, .help = "latent channels"},
+    WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"),
+    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
+    WEFT_LATENT_CHANNELS_FIELD(AT(z), "16", MAX_Z),
     {"encoder_block_out_channels", WEFT_FIELD_I64S, AT(encoder.width), "[128, 256, 512, 512]",
      1, 65536, .capacity = MAX_LEVELS, .count = AT(encoder.levels),
      .help = "width of each level of the encoder"},

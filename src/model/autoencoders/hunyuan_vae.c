@@ -12,6 +12,7 @@
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
 #include "graph/builder_helpers.h"
 #include "model/autoencoders/latent_diffusion.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/resnet.h"
@@ -187,22 +188,19 @@ static int64_t channels_of(const void *config)
 /* clang-format off */
 #define AT(member) offsetof(hunyuan_vae, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "channels of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
-    {"latent_channels", WEFT_FIELD_I64, AT(z), "16", 1, MAX_Z, .help = "latent channels"},
+    WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"),
+    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
+    WEFT_LATENT_CHANNELS_FIELD(AT(z), "16", MAX_Z),
     {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[128, 256, 512, 512]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(levels), .help = "width of each level"},
     {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"HunyuanVideoDownBlock3D\"",
      .length = levels_of},
     {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"HunyuanVideoUpBlock3D\"",
      .length = levels_of},
-    {"layers_per_block", WEFT_FIELD_I64, AT(layers), "2", 1, 64,
-     .help = "residual blocks per level"},
+    WEFT_LEVEL_BLOCKS_FIELD(AT(layers), "2"),
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
-    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536,
-     .help = "groups of the group norms"},
-    {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "0.476986", 1e-30, 1e30,
-     .help = "factor on latents"},
+    WEFT_NORM_GROUPS_FIELD(AT(groups), "32"),
+    WEFT_SCALE_FIELD(AT(latents.scale), "0.476986"),
     {"spatial_compression_ratio", WEFT_FIELD_I64, AT(space), "8", 1, 128,
      .help = "pixel rows and columns per latent"},
     {"temporal_compression_ratio", WEFT_FIELD_I64, AT(time), "4", 1, 8,

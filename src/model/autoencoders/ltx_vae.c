@@ -17,6 +17,7 @@
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/resnet.h"
@@ -464,9 +465,9 @@ static int64_t channels_of(const void *config)
 /* clang-format off */
 #define AT(member) offsetof(ltx_vae, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "channels of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
-    {"latent_channels", WEFT_FIELD_I64, AT(z), "128", 1, MAX_Z, .help = "latent channels"},
+    WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"),
+    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
+    WEFT_LATENT_CHANNELS_FIELD(AT(z), "128", MAX_Z),
     {"block_out_channels", WEFT_FIELD_I64S, AT(encoder.width), "[128, 256, 512, 512]", 1, 65536,
      .capacity = MAX_LEVELS + 1, .count = AT(encoder.widths),
      .help = "width of each level, for blocks of 0.9.5 also after the last"},
@@ -511,8 +512,7 @@ static const weft_field fields[] = {
     {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},
     {"resnet_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1,
      .help = "epsilon of the norm before a shortcut"},
-    {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "1.0", 1e-30, 1e30,
-     .help = "factor on latents"},
+    WEFT_SCALE_FIELD(AT(latents.scale), "1.0"),
     {"encoder_causal", WEFT_FIELD_BOOL, AT(encoder.causal), "true",
      .help = "the encoder reads no later frames"},
     {"decoder_causal", WEFT_FIELD_BOOL, AT(decoder.causal), "false",

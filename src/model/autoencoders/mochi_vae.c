@@ -13,6 +13,7 @@
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/resnet.h"
@@ -266,13 +267,13 @@ static int64_t channels_of(const void *config)
 #define AT(member) offsetof(mochi_vae, member)
 static const weft_field fields[] = {
     {"in_channels", WEFT_FIELD_FIXED, .fallback = "15"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
+    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
     {"encoder_block_out_channels", WEFT_FIELD_I64S, AT(width), "[64, 128, 256, 384]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(levels), .help = "width of each level"},
     {"decoder_block_out_channels", WEFT_FIELD_I64S, AT(decoder_width), "[128, 256, 512, 768]",
      1, 65536, .capacity = MAX_LEVELS, .length = levels_of,
      .help = "width of each level of the decoder"},
-    {"latent_channels", WEFT_FIELD_I64, AT(z), "12", 1, MAX_Z, .help = "latent channels"},
+    WEFT_LATENT_CHANNELS_FIELD(AT(z), "12", MAX_Z),
     {"layers_per_block", WEFT_FIELD_I64S, AT(layers), "[3, 3, 4, 6, 3]", 1, 64,
      .capacity = MAX_LEVELS + 1, .length = layers_of,
      .help = "residual blocks of each level and of the last block"},
@@ -286,8 +287,7 @@ static const weft_field fields[] = {
      .capacity = MAX_LEVELS + 1, .length = layers_of,
      .help = "blocks of the encoder with attention"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
-    {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "1.0", 1e-30, 1e30,
-     .help = "factor on latents"},
+    WEFT_SCALE_FIELD(AT(latents.scale), "1.0"),
 };
 
 static const weft_named_config sizes[] = {

@@ -8,6 +8,7 @@
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
 #include "model/autoencoders/latent_diffusion.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/resnet.h"
@@ -120,8 +121,8 @@ static int64_t channels_of(const void *config)
 /* clang-format off */
 #define AT(member) offsetof(sd_vae, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "channels of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
+    WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"),
+    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
     {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[64]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(levels),
      .help = "width of each level; all levels but the last halve rows and columns"},
@@ -129,15 +130,12 @@ static const weft_field fields[] = {
      .length = levels_of},
     {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"UpDecoderBlock2D\"",
      .length = levels_of},
-    {"layers_per_block", WEFT_FIELD_I64, AT(layers), "1", 1, 64,
-     .help = "residual blocks per level"},
+    WEFT_LEVEL_BLOCKS_FIELD(AT(layers), "1"),
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
-    {"latent_channels", WEFT_FIELD_I64, AT(z), "4", 1, MAX_Z, .help = "latent channels"},
-    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536,
-     .help = "groups of the group norms"},
+    WEFT_LATENT_CHANNELS_FIELD(AT(z), "4", MAX_Z),
+    WEFT_NORM_GROUPS_FIELD(AT(groups), "32"),
     {"sample_size", WEFT_FIELD_IGNORED, .fallback = "32"},
-    {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "0.18215", 1e-30, 1e30,
-     .help = "factor on latents"},
+    WEFT_SCALE_FIELD(AT(latents.scale), "0.18215"),
     {"shift_factor", WEFT_FIELD_F64, AT(latents.shift), "null",
      .help = "value subtracted from latents before scaling"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of),

@@ -16,6 +16,7 @@
  * text.
  * Shape letters: B batch, S video tokens, L text tokens, C width, H heads, D head width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
@@ -273,7 +274,7 @@ static int64_t width_field(const void *config)
      .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},         \
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), channels, 1, 1 << 16,                      \
      .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},        \
-    {"num_layers", WEFT_FIELD_I64, AT(layers), "32", 0, 1024, .help = "blocks"},                  \
+    WEFT_BLOCKS_FIELD(AT(layers), "32"),                  \
     {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},                                           \
     {"cross_attention_dim", WEFT_FIELD_I64, AT(cross_dim), .length = width_field,                 \
      .min = 1, .max = 1 << 20, .help = "width of the model"},                                     \
@@ -281,7 +282,7 @@ static int64_t width_field(const void *config)
      .help = "bias of queries, keys and values"},                                                 \
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},                      \
     {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "false"},                           \
-    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the norms"},          \
+    WEFT_NORM_EPS_FIELD(AT(eps), "1e-6"),          \
     {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,                        \
      .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},         \
     {"interpolation_scale_h", WEFT_FIELD_F64, AT(interpolation[1]), space, 1e-3, 1e3,             \

@@ -13,6 +13,7 @@
  * Shape letters: B batch, S video tokens, L text tokens, C width, E time embedding width, D head
  * width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
@@ -314,23 +315,19 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
 /* clang-format off */
 #define AT(member) offsetof(cogvideox, member)
 static const weft_field fields[] = {
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "30", 1, 1024,
-     .help = "attention heads; heads x head width is the model's width"},
+    WEFT_HEADS_FIELD(AT(heads), "30"),
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "64", 1, 4096,
      .help = "width of a head, a multiple of 16"},
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "16", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},
+    WEFT_LATENTS_IN_FIELD(AT(in_channels), "16"),
+    WEFT_LATENTS_OUT_FIELD(AT(out_channels), "16"),
     {"flip_sin_to_cos", WEFT_FIELD_FIXED, .fallback = "true"},
     {"freq_shift", WEFT_FIELD_FIXED, .fallback = "0"},
     {"time_embed_dim", WEFT_FIELD_I64, AT(time_dim), "512", 1, 1 << 16,
      .help = "width of the time embedding"},
     {"ofs_embed_dim", WEFT_FIELD_I64, AT(offset_dim), "null", 2, 1 << 16,
      .help = "width of the embedding of an image's offset; null: no such input"},
-    {"text_embed_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
-    {"num_layers", WEFT_FIELD_I64, AT(layers), "30", 0, 1024, .help = "blocks"},
+    WEFT_TEXT_WIDTH_FIELD("text_embed_dim", AT(text_dim), "4096"),
+    WEFT_BLOCKS_FIELD(AT(layers), "30"),
     {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
     {"attention_bias", WEFT_FIELD_BOOL, AT(attention_bias), "true",
      .help = "bias of queries, keys and values"},
@@ -340,8 +337,7 @@ static const weft_field fields[] = {
      .help = "height of the latents that positions are scaled to"},
     {"sample_frames", WEFT_FIELD_I64, AT(sample[2]), "49", 1, 1 << 16,
      .help = "video frames that learned positions are for"},
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
-     .help = "latent rows and columns of a token"},
+    WEFT_PATCH_FIELD(AT(patch), "2"),
     {"patch_size_t", WEFT_FIELD_I64, AT(patch_t), "null", 1, 64,
      .help = "latent frames of a token (1.5); null: 1"},
     {"temporal_compression_ratio", WEFT_FIELD_I64, AT(compression), "4", 1, 64,
@@ -351,7 +347,7 @@ static const weft_field fields[] = {
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
     {"timestep_activation_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
     {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "true"},
-    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-5", 0, 1, .help = "epsilon of the norms"},
+    WEFT_NORM_EPS_FIELD(AT(eps), "1e-5"),
     {"spatial_interpolation_scale", WEFT_FIELD_F64, AT(spatial_scale), "1.875", 1e-6, 1e6,
      .help = "divisor of rows and columns in sine tables"},
     {"temporal_interpolation_scale", WEFT_FIELD_F64, AT(temporal_scale), "1.0", 1e-6, 1e6,

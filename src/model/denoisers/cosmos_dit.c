@@ -11,6 +11,7 @@
  * With a timestep per latent frame, modulations are (B,T,1,C) and x is (B,T,Y X,C).
  * Shape letters: B batch, S video tokens, T, Y, X frames, rows, columns, C width, D head width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
@@ -391,23 +392,18 @@ static const weft_field fields[] = {
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
      .default_source = WEFT_DEFAULT_SOURCE_LATENTS,
      .help = "input channels: output channels and a mask of conditioning frames"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "16", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "32", 1, 1024,
-     .help = "attention heads; heads x head width is the model's width"},
-    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096, .help = "width of a head"},
-    {"num_layers", WEFT_FIELD_I64, AT(layers), "28", 0, 1024, .help = "blocks"},
-    {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4.0", 0.01, 64,
-     .help = "inner width of the feed-forward layers over the model's width"},
-    {"text_embed_dim", WEFT_FIELD_I64, AT(text_dim), "1024", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
+    WEFT_LATENTS_OUT_FIELD(AT(out_channels), "16"),
+    WEFT_HEADS_FIELD(AT(heads), "32"),
+    WEFT_HEAD_WIDTH_FIELD(AT(head_dim), "128"),
+    WEFT_BLOCKS_FIELD(AT(layers), "28"),
+    WEFT_MLP_RATIO_FIELD(AT(mlp_ratio), "4.0"),
+    WEFT_TEXT_WIDTH_FIELD("text_embed_dim", AT(text_dim), "1024"),
     {"adaln_lora_dim", WEFT_FIELD_I64, AT(lora_dim), "256", 1, 1 << 16,
      .help = "inner width of the norms' low-rank modulation"},
     {"max_size", WEFT_FIELD_I64S, AT(most), "[128, 240, 240]", 1, 1 << 16, .capacity = 3,
      .length = weft_three,
      .help = "latent frames, rows and columns that learned positions are for"},
-    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3,
-     .length = weft_three, .help = "latent frames, rows and columns of one token"},
+    WEFT_PATCH_SIDES_FIELD(AT(patch), "[1, 2, 2]"),
     {"rope_scale", WEFT_FIELD_F64S, AT(rope_scale), "[2.0, 1.0, 1.0]", 1e-3, 1e3, .capacity = 3,
      .length = weft_three, .help = "extension of rotary positions along frames, rows and columns"},
     {"concat_padding_mask", WEFT_FIELD_BOOL, AT(padding), "true",

@@ -9,6 +9,7 @@
  * The reference rotates the text by positions of 0, which has no effect and is omitted here.
  * Shape letters: B batch, S image tokens, L text tokens, C width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/denoisers/mmdit.h"
 #include "model/model.h"
@@ -146,19 +147,15 @@ static const weft_field fields[] = {
      .help = "blocks with separate layers for image and text"},
     {"num_single_layers", WEFT_FIELD_I64, AT(single_layers), "38", 0, 1024,
      .help = "blocks with shared layers"},
-    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
-     .help = "width of a head"},
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,
-     .help = "attention heads; heads x head width is the model's width"},
+    WEFT_HEAD_WIDTH_FIELD(AT(head_dim), "128"),
+    WEFT_HEADS_FIELD(AT(heads), "24"),
     {"joint_attention_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
      .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"pooled_projection_dim", WEFT_FIELD_I64, AT(pooled_dim), "768", 1, 1 << 16,
      .help = "width of the pooled embedding"},
     {"guidance_embeds", WEFT_FIELD_BOOL, AT(guidance), "false",
      .help = "embedded guidance: the guidance scale x 1000 is an input"},
-    {"axes_dims_rope", WEFT_FIELD_I64S, AT(axes), "[16, 56, 56]", 0, 4096, .capacity = 3,
-     .length = weft_three,
-     .help = "channels of a head that RoPE rotates by frames, rows and columns"},
+    WEFT_ROPE_AXES_FIELD(AT(axes), "[16, 56, 56]"),
 };
 
 static const weft_named_config sizes[] = {

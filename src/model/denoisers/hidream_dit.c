@@ -12,6 +12,7 @@
  * padding are zero, but its values participate in attention.
  * Shape letters: B batch, S image tokens, L text tokens, C width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
@@ -321,20 +322,16 @@ static void grid(const void *config, weft_grid *grid)
 /* clang-format off */
 #define AT(member) offsetof(hidream, member)
 static const weft_field fields[] = {
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
-     .help = "latent rows and columns of a token"},
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
+    WEFT_PATCH_FIELD(AT(patch), "2"),
+    WEFT_LATENTS_IN_FIELD(AT(in_channels), "16"),
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "=in_channels", 1, 1 << 16,
      .help = "output channels of latents"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "16", 0, 128,
      .help = "blocks with separate layers for image and text"},
     {"num_single_layers", WEFT_FIELD_I64, AT(single_layers), "32", 0, 128,
      .help = "blocks with shared layers"},
-    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
-     .help = "width of a head"},
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "20", 1, 1024,
-     .help = "attention heads; heads x head width is the model's width"},
+    WEFT_HEAD_WIDTH_FIELD(AT(head_dim), "128"),
+    WEFT_HEADS_FIELD(AT(heads), "20"),
     {"caption_channels", WEFT_FIELD_I64S, AT(caption), "[4096, 4096]", 1, 1 << 16, .capacity = 2,
      .length = two, .help = "widths of the T5 and Llama embeddings"},
     {"text_emb_dim", WEFT_FIELD_I64, AT(pooled), "2048", 1, 1 << 16,
@@ -343,9 +340,7 @@ static const weft_field fields[] = {
      .help = "experts of a block; 0: a dense feed-forward layer"},
     {"num_activated_experts", WEFT_FIELD_I64, AT(active), "2", 1, 1024,
      .help = "experts per token"},
-    {"axes_dims_rope", WEFT_FIELD_I64S, AT(axes), "[64, 32, 32]", 0, 4096, .capacity = 3,
-     .length = weft_three,
-     .help = "channels of a head that RoPE rotates by frames, rows and columns"},
+    WEFT_ROPE_AXES_FIELD(AT(axes), "[64, 32, 32]"),
     {"max_resolution", WEFT_FIELD_I64S, AT(resolution), "[128, 128]", 1, 1 << 16, .capacity = 2,
      .length = two, .help = "height and width whose product limits non-square latents"},
     {"llama_layers", WEFT_FIELD_I64S, AT(llama),

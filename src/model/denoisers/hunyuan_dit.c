@@ -10,6 +10,7 @@
  * Learned embeddings replace padding in the texts.
  * Shape letters: B batch, S image tokens, L text tokens, C width, D head width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
@@ -293,8 +294,7 @@ static const weft_field fields[] = {
      .help = "width of a head, a multiple of 4"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "4", 1, 1 << 16,
      .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "latent channels"},
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
-     .help = "latent rows and columns of a token"},
+    WEFT_PATCH_FIELD(AT(patch), "2"),
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
     {"sample_size", WEFT_FIELD_I64, AT(sample), "32", 1, 1 << 16,
      .help = "side of the latents that the model was made for"},
@@ -302,8 +302,7 @@ static const weft_field fields[] = {
      .help = "width: heads x head width"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "28", 0, MAX_SKIPS,
      .help = "blocks, even; the second half has skip connections from the first"},
-    {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4.0", 0.01, 64,
-     .help = "inner width of the feed-forward layers over the model's width"},
+    WEFT_MLP_RATIO_FIELD(AT(mlp_ratio), "4.0"),
     {"learn_sigma", WEFT_FIELD_BOOL, AT(sigma), "true",
      .help = "twice the output channels; the second half is not used"},
     {"cross_attention_dim", WEFT_FIELD_I64, AT(clip_dim), "1024", 1, 1 << 16,

@@ -11,6 +11,7 @@
  * first latent frame is a given image: a separate stream, modulated with time 0.
  * Shape letters: B batch, S video tokens, L text tokens, C width, D head width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/denoisers/mmdit.h"
 #include "model/model.h"
@@ -302,30 +303,23 @@ static void grid(const void *config, weft_grid *grid)
 static const char *const image_words[] = {"null", "\"latent_concat\"", "\"token_replace\"", NULL};
 #define AT(member) offsetof(hunyuan, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "16", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,
-     .help = "attention heads; heads x head width is the model's width"},
-    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
-     .help = "width of a head"},
+    WEFT_LATENTS_IN_FIELD(AT(in_channels), "16"),
+    WEFT_LATENTS_OUT_FIELD(AT(out_channels), "16"),
+    WEFT_HEADS_FIELD(AT(heads), "24"),
+    WEFT_HEAD_WIDTH_FIELD(AT(head_dim), "128"),
     {"num_layers", WEFT_FIELD_I64, AT(layers), "20", 0, 1024,
      .help = "blocks with separate layers for video and text"},
     {"num_single_layers", WEFT_FIELD_I64, AT(single_layers), "40", 0, 1024,
      .help = "blocks with shared layers"},
     {"num_refiner_layers", WEFT_FIELD_I64, AT(refiner_layers), "2", 0, 1024,
      .help = "blocks over text tokens only"},
-    {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4.0", 0.01, 64,
-     .help = "inner width of the feed-forward layers over the model's width"},
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
-     .help = "latent rows and columns of a token"},
+    WEFT_MLP_RATIO_FIELD(AT(mlp_ratio), "4.0"),
+    WEFT_PATCH_FIELD(AT(patch), "2"),
     {"patch_size_t", WEFT_FIELD_I64, AT(patch_t), "1", 1, 64, .help = "latent frames of a token"},
     {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm\""},
     {"guidance_embeds", WEFT_FIELD_BOOL, AT(guidance), "true",
      .help = "embedded guidance: the guidance scale x 1000 is an input"},
-    {"text_embed_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
+    WEFT_TEXT_WIDTH_FIELD("text_embed_dim", AT(text_dim), "4096"),
     {"pooled_projection_dim", WEFT_FIELD_I64, AT(pooled_dim), "768", 1, 1 << 16,
      .help = "width of the pooled embedding"},
     {"rope_theta", WEFT_FIELD_F64, AT(theta), "256.0", 1, 1e9,

@@ -14,6 +14,7 @@
  * index of dim 1.
  * Shape letters: B batch, T frames, N tokens of a frame, L text tokens, C width, H heads. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
@@ -218,11 +219,9 @@ static int64_t width_field(const void *config)
 /* clang-format off */
 #define AT(member) offsetof(latte, member)
 static const weft_field fields[] = {
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "16", 1, 1024,
-     .help = "attention heads; heads x head width is the model's width"},
+    WEFT_HEADS_FIELD(AT(heads), "16"),
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "72", 1, 4096, .help = "width of a head"},
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "4", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
+    WEFT_LATENTS_IN_FIELD(AT(in_channels), "4"),
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "=in_channels", 1, 1 << 16,
      .help = "output channels of latents; twice the channels with variances"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "28", 0, 1024,
@@ -234,15 +233,13 @@ static const weft_field fields[] = {
      .help = "bias of queries, keys and values"},
     {"sample_size", WEFT_FIELD_I64, AT(sample), "64", 1, 1 << 16,
      .help = "side of the latents that positions are scaled to"},
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
-     .help = "latent rows and columns of a token"},
+    WEFT_PATCH_FIELD(AT(patch), "2"),
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
     {"num_embeds_ada_norm", WEFT_FIELD_IGNORED, .fallback = "1000"},
     {"norm_type", WEFT_FIELD_FIXED, .fallback = "\"ada_norm_single\""},
     {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "false"},
-    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the norms"},
-    {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
+    WEFT_NORM_EPS_FIELD(AT(eps), "1e-6"),
+    WEFT_TEXT_WIDTH_FIELD("caption_channels", AT(text_dim), "4096"),
     {"video_length", WEFT_FIELD_I64, AT(frames), "16", 1, 1 << 16,
      .help = "frames that the model was trained on; others are accepted"},
 };

@@ -9,6 +9,7 @@
  *
  * Shape letters: B batch, S video tokens, L text tokens, C width, H heads, D head width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
@@ -238,25 +239,21 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
 /* clang-format off */
 #define AT(member) offsetof(ltx, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "128", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "128", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},
+    WEFT_LATENTS_IN_FIELD(AT(in_channels), "128"),
+    WEFT_LATENTS_OUT_FIELD(AT(out_channels), "128"),
     {"patch_size", WEFT_FIELD_FIXED, .fallback = "1"},
     {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "32", 1, 1024,
-     .help = "attention heads; heads x head width is the model's width"},
+    WEFT_HEADS_FIELD(AT(heads), "32"),
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "64", 2, 4096,
      .help = "width of a head, even"},
     {"cross_attention_dim", WEFT_FIELD_I64, AT(cross_dim), .length = width_field,
      .min = 1, .max = 1 << 20, .help = "width of the model"},
-    {"num_layers", WEFT_FIELD_I64, AT(layers), "28", 0, 1024, .help = "blocks"},
+    WEFT_BLOCKS_FIELD(AT(layers), "28"),
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
     {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm_across_heads\""},
     {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "false"},
-    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the norms"},
-    {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
+    WEFT_NORM_EPS_FIELD(AT(eps), "1e-6"),
+    WEFT_TEXT_WIDTH_FIELD("caption_channels", AT(text_dim), "4096"),
     {"attention_bias", WEFT_FIELD_BOOL, AT(bias), "true",
      .help = "bias of queries, keys and values"},
     {"attention_out_bias", WEFT_FIELD_BOOL, AT(out_bias), "true",

@@ -12,6 +12,7 @@
  * columns.
  * Shape letters: B batch, S video tokens, L text tokens, C width, E width of the text, H heads. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
@@ -315,22 +316,18 @@ static void grid(const void *config, weft_grid *grid)
 /* clang-format off */
 #define AT(member) offsetof(mochi, member)
 static const weft_field fields[] = {
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
-     .help = "latent rows and columns of a token"},
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,
-     .help = "attention heads; heads x head width is the model's width"},
+    WEFT_PATCH_FIELD(AT(patch), "2"),
+    WEFT_HEADS_FIELD(AT(heads), "24"),
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
      .help = "width of a head, even"},
-    {"num_layers", WEFT_FIELD_I64, AT(layers), "48", 0, 1024, .help = "blocks"},
+    WEFT_BLOCKS_FIELD(AT(layers), "48"),
     {"pooled_projection_dim", WEFT_FIELD_I64, AT(text_width), "1536", 1, 1 << 16,
      .help = "width of the text stream"},
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "12", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
+    WEFT_LATENTS_IN_FIELD(AT(in_channels), "12"),
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "=in_channels", 1, 1 << 16,
      .help = "output channels of latents"},
     {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm\""},
-    {"text_embed_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
+    WEFT_TEXT_WIDTH_FIELD("text_embed_dim", AT(text_dim), "4096"),
     {"time_embed_dim", WEFT_FIELD_I64, AT(time_dim), "256", 2, 1 << 16,
      .help = "width of the sinusoidal time embedding, even"},
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"swiglu\""},

@@ -12,6 +12,7 @@
  *
  * Shape letters: B batch, S video tokens, L text tokens, C width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
@@ -227,14 +228,11 @@ static void grid(const void *config, weft_grid *grid)
 static const char *const scoring_words[] = {"\"softmax\"", "\"sigmoid\"", NULL};
 #define AT(member) offsetof(moe_dit, member)
 static const weft_field fields[] = {
-    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3,
-     .length = weft_three, .help = "latent frames, rows and columns of one token"},
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "16", 1, 1024,
-     .help = "attention heads; heads x head width is the model's width"},
+    WEFT_PATCH_SIDES_FIELD(AT(patch), "[1, 2, 2]"),
+    WEFT_HEADS_FIELD(AT(heads), "16"),
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
      .help = "width of a head, even"},
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
+    WEFT_LATENTS_IN_FIELD(AT(in_channels), "16"),
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "=in_channels", 1, 1 << 16,
      .help = "output channels of latents"},
     {"text_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
@@ -243,7 +241,7 @@ static const weft_field fields[] = {
      .help = "width of the sinusoidal time embedding, even"},
     {"ffn_dim", WEFT_FIELD_I64, AT(ffn_dim), "8192", 1, 1 << 20,
      .help = "inner width of the feed-forward layer in blocks without experts"},
-    {"num_layers", WEFT_FIELD_I64, AT(layers), "24", 0, 1024, .help = "blocks"},
+    WEFT_BLOCKS_FIELD(AT(layers), "24"),
     {"eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the norms"},
     {"num_routed_experts", WEFT_FIELD_I64, AT(experts), "64", 1, 4096,
      .help = "routed experts of a block"},

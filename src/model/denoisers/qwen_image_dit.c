@@ -13,6 +13,7 @@
  * first token's.
  * Shape letters: B batch, S image tokens, L text tokens, C width, H heads, D head width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/denoisers/mmdit.h"
 #include "model/model.h"
@@ -218,23 +219,18 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
 /* clang-format off */
 #define AT(member) offsetof(qwen_image, member)
 static const weft_field fields[] = {
-    {"patch_size", WEFT_FIELD_I64, AT(side), "2", 1, 64,
-     .help = "latent rows and columns of a token"},
+    WEFT_PATCH_FIELD(AT(side), "2"),
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "64", 1, 1 << 16,
      .help = "input channels of a token"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "16", 1, 1 << 16,
      .help = "output channels of a latent"},
-    {"num_layers", WEFT_FIELD_I64, AT(layers), "60", 0, 1024, .help = "blocks"},
-    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
-     .help = "width of a head"},
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,
-     .help = "attention heads; heads x head width is the model's width"},
+    WEFT_BLOCKS_FIELD(AT(layers), "60"),
+    WEFT_HEAD_WIDTH_FIELD(AT(head_dim), "128"),
+    WEFT_HEADS_FIELD(AT(heads), "24"),
     {"joint_attention_dim", WEFT_FIELD_I64, AT(text_dim), "3584", 1, 1 << 16,
      .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"guidance_embeds", WEFT_FIELD_FIXED, .fallback = "false"},
-    {"axes_dims_rope", WEFT_FIELD_I64S, AT(axes), "[16, 56, 56]", 0, 4096, .capacity = 3,
-     .length = weft_three,
-     .help = "channels of a head that RoPE rotates by frames, rows and columns"},
+    WEFT_ROPE_AXES_FIELD(AT(axes), "[16, 56, 56]"),
     {"zero_cond_t", WEFT_FIELD_BOOL, AT(zero_cond), "false",
      .help = "images to edit have the timestep 0"},
     {"use_additional_t_cond", WEFT_FIELD_BOOL, AT(extra_cond), "false",

@@ -12,6 +12,7 @@
  * both kinds of blocks, attention is separate for each index of dim 1.
  * Shape letters: B batch, T frames, N tokens of a frame, L text tokens, C width, D head width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
@@ -412,20 +413,17 @@ static const weft_field fields[] = {
      .help = "side of the square image, in pixels, that positions are scaled to"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "4", 1, 1 << 16,
      .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "latent channels"},
-    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3,
-     .length = weft_three, .help = "latent frames, rows and columns of one token"},
+    WEFT_PATCH_SIDES_FIELD(AT(patch), "[1, 2, 2]"),
     {"hidden_size", WEFT_FIELD_I64, AT(width), "1152", 4, 1 << 16, .help = "width"},
     {"depth", WEFT_FIELD_I64, AT(depth), "28", 0, 1024,
      .help = "pairs of a spatial and a temporal block"},
     {"num_heads", WEFT_FIELD_I64, AT(heads), "16", 1, 1024, .help = "attention heads"},
-    {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4.0", 0.01, 64,
-     .help = "inner width of the feed-forward layers over the model's width"},
+    WEFT_MLP_RATIO_FIELD(AT(mlp_ratio), "4.0"),
     {"class_dropout_prob", WEFT_FIELD_IGNORED, .fallback = "0.1"},
     {"pred_sigma", WEFT_FIELD_BOOL, AT(sigma), "true",
      .help = "twice the output channels; the second half is not used"},
     {"drop_path", WEFT_FIELD_IGNORED, .fallback = "0.0"},
-    {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
+    WEFT_TEXT_WIDTH_FIELD("caption_channels", AT(text_dim), "4096"),
     {"model_max_length", WEFT_FIELD_I64, AT(text_length), "300", 1, 1 << 16,
      .help = "text tokens"},
     {"qk_norm", WEFT_FIELD_BOOL, AT(qk_norm), "true", .help = "norms of queries and keys"},

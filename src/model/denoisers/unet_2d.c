@@ -12,6 +12,7 @@
  *
  * Shape letters: B batch, Y, X rows and columns, S = Y X, C channels, L text tokens. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/nn.h"
@@ -255,10 +256,8 @@ static const char *const up_words[] = {"\"UpBlock2D\"", "\"CrossAttnUpBlock2D\""
 static const weft_field fields[] = {
     {"sample_size", WEFT_FIELD_I64, AT(sample), "64", 1, 1 << 16,
      .help = "side of the latents that the model was made for; others are accepted"},
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "4", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "4", 1, 1 << 16,
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},
+    WEFT_LATENTS_IN_FIELD(AT(in_channels), "4"),
+    WEFT_LATENTS_OUT_FIELD(AT(out_channels), "4"),
     {"center_input_sample", WEFT_FIELD_FIXED, .fallback = "false"},
     {"flip_sin_to_cos", WEFT_FIELD_FIXED, .fallback = "true"},
     {"freq_shift", WEFT_FIELD_FIXED, .fallback = "0"},
@@ -283,7 +282,7 @@ static const weft_field fields[] = {
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
     {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 1 << 16,
      .help = "groups of the group norms"},
-    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-5", 0, 1, .help = "epsilon of the norms"},
+    WEFT_NORM_EPS_FIELD(AT(eps), "1e-5"),
     {"cross_attention_dim", WEFT_FIELD_I64, AT(text_dim), "1280", 1, 1 << 16,
      .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"transformer_layers_per_block", WEFT_FIELD_FIXED, .fallback = "1"},

@@ -9,6 +9,7 @@
  *
  * Shape letters: B batch, S tokens, C width. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/nn.h"
@@ -218,8 +219,7 @@ static void grid(const void *config, weft_grid *grid)
 #define AT(member) offsetof(uvit, member)
 static const weft_field fields[] = {
     {"img_size", WEFT_FIELD_I64, AT(image), "32", 1, 1 << 14, .help = "side of the latents"},
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
-     .help = "latent rows and columns of a token"},
+    WEFT_PATCH_FIELD(AT(patch), "2"),
     {"in_chans", WEFT_FIELD_I64, AT(channels), "4", 1, 1 << 16,
      .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "latent channels"},
     {"embed_dim", WEFT_FIELD_I64, AT(width), "768", 2, 1 << 16, .help = "width, even"},

@@ -2,6 +2,7 @@
  * without pretrained weights. Tokens are the UTF-8 bytes of the caption. 256 is the end token, 257
  * is padding. */
 #include "graph/builder_helpers.h"
+#include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/nn.h"
@@ -114,7 +115,7 @@ static const weft_field fields[] = {
     {"dim", WEFT_FIELD_I64, AT(dim), "128", 1, 1 << 16,
      .help = "width; also the transformer's text_dim"},
     {"num_heads", WEFT_FIELD_I64, AT(heads), "4", 1, 1024, .help = "attention heads"},
-    {"num_layers", WEFT_FIELD_I64, AT(layers), "2", 0, 1024, .help = "blocks"},
+    WEFT_BLOCKS_FIELD(AT(layers), "2"),
     {"ffn_dim", WEFT_FIELD_I64, AT(ffn_dim), NULL, 1, 1 << 20, .length = four_dims,
      .help = "inner width of the feed-forward layer; default: 4 dim"},
     {"max_length", WEFT_FIELD_I64, AT(max_length), "64", 1, 1 << 16,
