@@ -17,22 +17,21 @@ run=(
     "2|VAE, width 16, 4 x 9x64x64|vae $steps 16 4 64|fsdp=2"
 )
 cat >line.py <<'P'
-import json, re, statistics, sys
+import json, statistics, sys
 from log_messages import last
 out, what, ranks, layout = sys.argv[1:5]
 plan = json.load(open("layout.json"))
 c = [c for c in plan["candidates"] if c["layout"] == (layout or "1 rank") or (not layout and ranks == "1")][0]
 took = [json.loads(l)["step_seconds"] for l in open(out + "/metrics.jsonl")][5:]
 had = last(open("train.log").read(), "stage-report", "stage", "weight_bytes")
-had = had["value"], had["weight_bytes"]
-said = re.search(r"weights and optimizer ([^(]*) \(.*stage 0 (.*) and batches", c["memory"]).groups()
+mib = lambda *bytes: tuple("%.2f" % (each / (1 << 20)) for each in bytes)
+had = mib(had["value"], had["weight_bytes"])
+planned = mib(c["device_bytes"] - c["weight_bytes"], c["weight_bytes"])
 def ms(s): return "%.1f" % (1e3 * s)
-mib = lambda text: "%.2f" % (float(text.split()[0]) * {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}[text.split()[1]])
-had = tuple("%.2f" % (value / (1 << 20)) for value in had)
 print("| %s | %s | %s | %s | %+.1f | %s | %s | %s | %s | %s | %s | %s |" % (
     what, layout or "1 rank", ms(c["seconds"]), ms(statistics.median(took)), 100 * (c["seconds"] / statistics.median(took) - 1),
     ms(c["compute_seconds"]), ms(c["exposed_seconds"]), ms(c["optimizer_seconds"]), ms(c["bubble_seconds"]),
-    mib(said[1]), mib(said[0]), "the same" if (mib(said[1]), mib(said[0])) == had else "%s + %s" % had))
+    *planned, "the same" if planned == had else "%s + %s" % had))
 P
 echo "| run | layout | predicted ms | measured ms | deviation % | compute ms | exposed communication ms | optimizer ms | bubbles ms | programs MiB | weights MiB | reserved |"
 echo "|---|---|---|---|---|---|---|---|---|---|---|---|"

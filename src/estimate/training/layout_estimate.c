@@ -490,6 +490,7 @@ void weft_layout_estimate_json(const weft_layout_estimate *layout, json_t *to)
 {
     const weft_run_bytes *peak = &layout->peak;
     weft_step_seconds_json(&layout->time, to);
+    json_object_set_new(to, "weight_bytes", json_integer(layout->weight_bytes));
     json_object_set_new(to, "peak_bytes", json_integer(weft_run_bytes_sum(*peak)));
     json_object_set_new(to, "device_bytes", json_integer(peak->device));
     json_object_set_new(to, "host_bytes", json_integer(peak->host));

@@ -266,12 +266,11 @@ json_t *weft_run_estimate_json(const weft_run *run, const char *path,
     weft_parallel_name(&l->parallel, &name);
     for (int64_t i = 0; stages && i < run->train_stages.count; i++)
         json_array_append_new(stages, stage_json(run, estimate, i));
-    json_t *json =
-        json_pack("{s:s,s:s,s:s,s:i,s:s,s:I,s:I,s:b,s:s,s:o}", "format", WEFT_RUN_ESTIMATE_FORMAT,
-                  "config", path, "cluster", estimate->cluster_name, "ranks", estimate->ranks,
-                  "layout", name.data ? name.data : "", "weight_bytes", (json_int_t)l->weight_bytes,
-                  "rank_memory_bytes", (json_int_t)rank_memory(estimate), "fits",
-                  missing_bytes(estimate) == 0, "memory", l->memory, "stages", stages);
+    json_t *json = json_pack(
+        "{s:s,s:s,s:s,s:i,s:s,s:I,s:b,s:s,s:o}", "format", WEFT_RUN_ESTIMATE_FORMAT, "config", path,
+        "cluster", estimate->cluster_name, "ranks", estimate->ranks, "layout",
+        name.data ? name.data : "", "rank_memory_bytes", (json_int_t)rank_memory(estimate), "fits",
+        missing_bytes(estimate) == 0, "memory", l->memory, "stages", stages);
     weft_layout_estimate_json(l, json);
     weft_buf_free(&name);
     return json;
