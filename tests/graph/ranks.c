@@ -126,7 +126,7 @@ void ranks_run(int ranks, weft_graph *const *graph, const weft_backend *backend,
     for (int r = 0; r < ranks; r++) {
         result[r] = (ranks_result){0};
         job[r] = (rank_job){graph[r], backend, comm[r], fill, user, &result[r]};
-        weft_comm_set_deadline(comm[r], 20);
+        weft_comm_set_deadline(comm[r], 1e9);
         pthread_create(&thread[r], NULL, run_rank, &job[r]);
     }
     for (int r = 0; r < ranks; r++)

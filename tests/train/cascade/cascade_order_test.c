@@ -100,7 +100,8 @@ Test(cascade_run, executed_times_are_of_one_clock)
     cascade_jobs_end(jobs, PAIR);
 }
 
-/* Whenever a rank dies, all others end within the deadline and say which it was. */
+/* Whenever a rank dies, all others end and name it. No timeout ends them: one that a slow machine
+ * exceeds could name a rank that lives. */
 static void kill_one(bool dispatched)
 {
     static cascade_plan plan[STEPS], executed[STEPS];
@@ -119,7 +120,7 @@ static void kill_one(bool dispatched)
                                     .ranks = FEW,
                                     .rank = r,
                                     .executed = dispatched ? executed : NULL,
-                                    .deadline = 3,
+                                    .deadline = 1e9,
                                     .dies = r == VICTIM ? dies : LIVES};
         cascade_run_all(jobs, FEW);
         for (int r = 0; r < FEW; r++) {
