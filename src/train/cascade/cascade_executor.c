@@ -4,6 +4,7 @@
 #include "comm/comm_world.h"
 #include "exec/execute.h"
 #include "exec/program_cache.h"
+#include "exec/store/tensor_copy.h"
 #include "train/cascade/cascade_late.h"
 #include "train/cascade/grad_reduce.h"
 #include "transform/sharding/input_footprint.h"
@@ -374,6 +375,18 @@ static weft_status send_contributions(weft_cascade_run *r, const weft_placed_ite
     return status;
 }
 
+static weft_status broadcast_tensor(weft_group *group, const weft_tensor *t, int64_t bytes)
+{
+    const void *data;
+    void *made;
+    WEFT_TRY(weft_tensor_on_host(t, &data, &made));
+    weft_status_code status = weft_group_broadcast(group, (void *)(uintptr_t)data, bytes, 0);
+    if (status == WEFT_OK && made)
+        status = weft_tensor_put_bytes(t, 0, bytes, made);
+    weft_free(made);
+    return status;
+}
+
 /* Broadcasts the reduced gradients from the representative list[0] to the other ranks of `list`. */
 static weft_status broadcast(weft_cascade_run *r, const int *list, int count)
 {
@@ -384,7 +397,7 @@ static weft_status broadcast(weft_cascade_run *r, const int *list, int count)
         if (strncmp(t->name, "grad.", 5))
             continue;
         const int64_t bytes = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
-        WEFT_TRY(weft_group_broadcast(group, t->data, bytes, 0));
+        WEFT_TRY(broadcast_tensor(group, t, bytes));
         r->iteration.reduced +=
             weft_group_index(group) < count - 1 ? bytes : 0; /* a line or a tree */
     }

@@ -121,7 +121,7 @@ static weft_status load_encoders(weft_cascade_stage *s)
 {
     const weft_run_models *m = s->setup.models;
     const weft_text_conditioning *c = &m->text;
-    s->frozen = weft_store_create();
+    s->frozen = weft_store_create_for(s->setup.exec->backend);
     WEFT_TRY(WEFT_ALLOCATED(s->frozen, "encoders"));
     WEFT_TRY(load(s, WEFT_CASCADE_VAE, 0, m->autoencoder.family->scope, &m->autoencoder,
                   s->setup.run->autoencoder.weights));

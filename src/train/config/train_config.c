@@ -1,6 +1,7 @@
 #include "train/config/train_config.h"
 
 #include "kernel/cpu/table.h"
+#include "kernel/device.h"
 #include "kernel/host.h"
 #include "kernel/kernel.h"
 #include "kernel/registry/backend.h"
@@ -736,10 +737,12 @@ static weft_status check_memory(const weft_run *run, const char *path)
             "backend %s computes in host memory, so offload to the host frees nothing; give a "
             "folder, or auto for the folder of the run",
             run->backend);
-    if (run->memory.states && !cpu)
+    if (run->memory.states && !cpu && !(backend && weft_device_is_apart(backend->device)))
         return weft_error(WEFT_MSG_CONFIG_CONFLICT,
                           WEFT_AT(.file = path, .key = "memory.optimizer_states"),
-                          "offload is for backend cpu, and the backend is %s", run->backend);
+                          "offload is for memory that can be copied, and backend %s computes in "
+                          "f64 or without values; use another backend, or remove this key",
+                          run->backend);
     if (strcmp(run->memory.offload, "none") && !run->memory.limit && !run->memory.states)
         return weft_error(
             WEFT_MSG_CONFIG_NO_EFFECT,
