@@ -33,7 +33,7 @@ typedef struct copy {
     uint32_t bytes, group;
 } copy;
 
-/* What a fibre waits for: that *counter differs from `seen`. */
+/* A thread. It waits until *counter differs from `seen`. */
 typedef struct fibre {
     emu_thread self;
     jmp_buf at;
@@ -183,7 +183,7 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)((emu.random >> 33) % n);
 }
 
-/* Runs the threads of a warp until all of them wait for the block or are done. */
+/* Runs the threads of a warp until each waits for the block or is done. */
 static bool run_warp(uint32_t first, bool shuffle)
 {
     bool any = false;
@@ -351,7 +351,7 @@ void emu_check_aligned(const void *p, size_t bytes)
         stop("access of %zu bytes to an address that is not aligned", bytes);
 }
 
-/* The bytes arrive when the thread waits for them, so that a missing wait reads old values. */
+/* The bytes arrive when the thread waits for them, so that code without the wait reads old values. */
 void emu_copy_async(void *shared, const void *global, uint32_t bytes)
 {
     fibre *f = emu.current;

@@ -20,8 +20,8 @@ const emu_kernel *emu_kernel_find(const char *name);
 const emu_kernel *emu_kernel_first(void);
 
 /* Runs all blocks. The order of blocks and threads follows from the seed; 0: ascending. Shared
- * memory of a block is NaN at first. A launch over the limits of the hardware, or a barrier that
- * some threads do not reach, ends the process with a message that names the kernel. */
+ * memory of a block is NaN at first. A launch over the limits of the hardware ends the process
+ * with a message that names the kernel, and so does a barrier that some threads do not reach. */
 void emu_launch(const emu_kernel *kernel, const uint32_t grid[3], const uint32_t block[3],
                 uint32_t shared, const void *args, uint64_t seed);
 

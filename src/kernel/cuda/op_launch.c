@@ -57,8 +57,8 @@ weft_status_code weft_cuda_walk_shape(const weft_cuda_walk *walk, walk_shape *sh
     const int64_t items = weft_cuda_walk_items(walk);
     if (items > INT32_MAX)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(items)),
-                          "a kernel of CUDA cannot walk over %" PRId64 " items. Use more ranks or "
-                          "smaller clips",
+                          "a kernel of CUDA counts at most 2^31 items, not %" PRId64
+                          ". Use more ranks or smaller clips",
                           items);
     const int pad = WALK_RANK - walk->rank;
     for (int d = 0; d < WALK_RANK; d++)
@@ -77,6 +77,26 @@ bool weft_cuda_in_eights(const weft_view *view)
 {
     return (uintptr_t)view->data % 16 == 0 &&
            (view->dtype == WEFT_F32 || view->dtype == WEFT_BF16 || view->dtype == WEFT_F16);
+}
+
+bool weft_cuda_walk_widen(weft_cuda_walk *walk, const weft_kernel_args *args, int operands)
+{
+    const int last = walk->rank - 1;
+    if (last < 0 || walk->dim[last] % 8 != 0 || !weft_cuda_in_eights(&args->out[0]))
+        return false;
+    for (int o = 0; o < operands; o++) {
+        if (walk->stride[o][last] == 0)
+            continue;
+        if (!weft_cuda_in_eights(&args->in[o]))
+            return false;
+        for (int d = 0; d < last; d++)
+            if (walk->stride[o][d] % 8 != 0)
+                return false;
+    }
+    walk->dim[last] /= 8;
+    for (int o = 0; o < operands; o++)
+        walk->stride[o][last] *= 8;
+    return true;
 }
 
 weft_status_code weft_cuda_add(weft_cuda_queue *queue, const char *kernel, int64_t blocks,

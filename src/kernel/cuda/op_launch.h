@@ -1,4 +1,4 @@
-/* What the host code of several ops shares: references to views, shapes of walks, launches. */
+/* Helpers of the host code of ops: references to views, strided iteration, launches. */
 #ifndef WEFT_KERNEL_CUDA_OP_LAUNCH_H
 #define WEFT_KERNEL_CUDA_OP_LAUNCH_H
 
@@ -19,14 +19,17 @@ tensor_ref weft_cuda_input(const weft_kernel_args *args, int i);
 fast_divisor weft_cuda_divisor(uint32_t by);
 /* Removes dims of length 1 and joins dims that all operands cross with one stride. */
 void weft_cuda_walk_join(weft_cuda_walk *walk, int operands);
-/* Sets the divisors of dims 1.. and moves the dims to the end of `shape`. WEFT_E_ARG: the walk has
- * more than 2^31 items. */
+/* Sets the divisors of dims 1.. and moves the dims to the end of `shape`. WEFT_E_ARG: more than
+ * 2^31 items. */
 weft_status_code weft_cuda_walk_shape(const weft_cuda_walk *walk, walk_shape *shape);
 /* The strides of one operand, moved to the end like the dims. */
 void weft_cuda_walk_strides(const weft_cuda_walk *walk, int operand, int64_t stride[WALK_RANK]);
 int64_t weft_cuda_walk_items(const weft_cuda_walk *walk);
 /* Whether kernels may load and store eight elements at a time: type and address. */
 bool weft_cuda_in_eights(const weft_view *view);
+/* Makes an item of eight elements of the last dim. Returns false, and changes nothing, if the types
+ * or addresses of the first `operands` inputs and of output 0 do not allow this. */
+bool weft_cuda_walk_widen(weft_cuda_walk *walk, const weft_kernel_args *args, int operands);
 
 static inline int64_t weft_cuda_blocks(int64_t count, int64_t each)
 {

@@ -3,16 +3,12 @@
 
 #include "kernel/cuda/op_launch.h"
 
-static weft_status_code fill_bytes(const weft_view *view, uint64_t pattern, weft_cuda_queue *queue)
+weft_status_code weft_cuda_set_bytes(const weft_view *view, uint64_t pattern,
+                                     weft_cuda_queue *queue)
 {
     const fill_args a = {view->data, view_count(view) * weft_dtype_bytes(view->dtype), pattern};
     return weft_cuda_add(queue, "weft_fill", weft_cuda_blocks(a.bytes, POINTWISE_THREADS * 16),
                          POINTWISE_THREADS, &a, sizeof a);
-}
-
-weft_status_code weft_cuda_clear(const weft_view *view, weft_cuda_queue *queue)
-{
-    return fill_bytes(view, 0, queue);
 }
 
 weft_status_code weft_cuda_fill(const weft_kernel_args *args, weft_cuda_queue *queue)
@@ -23,10 +19,10 @@ weft_status_code weft_cuda_fill(const weft_kernel_args *args, weft_cuda_queue *q
     weft_view one = {.data = &pattern, .dtype = args->out[0].dtype};
     for (int64_t i = 0; i < 8 / bytes; i++)
         view_set(&one, i, attr->value);
-    return fill_bytes(&args->out[0], pattern, queue);
+    return weft_cuda_set_bytes(&args->out[0], pattern, queue);
 }
 
-/* A copy: operand 0 of the walk is `from`, operand 1 `out`. */
+/* A strided copy: operand 0 is `from`, operand 1 `out`. */
 typedef struct move {
     weft_cuda_walk walk;
     const char *from;
@@ -91,7 +87,7 @@ weft_status_code weft_cuda_broadcast(const weft_kernel_args *args, weft_cuda_que
     return add_move(m, queue);
 }
 
-/* Whether the joined walk exchanges its last two dims within a batch. */
+/* Whether the last two dims are exchanged within a batch. */
 static bool exchanges(const weft_cuda_walk *w)
 {
     const int r = w->rank;
@@ -169,7 +165,7 @@ weft_status_code weft_cuda_pad(const weft_kernel_args *args, weft_cuda_queue *qu
     p.len = p.from_len = s->dim[attr->dim];
     p.out_len = attr->before + p.len + attr->after;
     p.out_at = attr->before;
-    WEFT_TRY(weft_cuda_clear(&args->out[0], queue));
+    WEFT_TRY(weft_cuda_set_bytes(&args->out[0], 0, queue));
     return add_part(&p, &args->in[0], &args->out[0], queue);
 }
 

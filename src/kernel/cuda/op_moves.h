@@ -9,7 +9,8 @@ weft_status_code weft_cuda_permute(const weft_kernel_args *args, weft_cuda_queue
 weft_status_code weft_cuda_slice(const weft_kernel_args *args, weft_cuda_queue *queue);
 weft_status_code weft_cuda_pad(const weft_kernel_args *args, weft_cuda_queue *queue);
 weft_status_code weft_cuda_concat(const weft_kernel_args *args, weft_cuda_queue *queue);
-/* Sets all bytes of a view to 0. */
-weft_status_code weft_cuda_clear(const weft_view *view, weft_cuda_queue *queue);
+/* Writes a pattern of 8 bytes to a view. */
+weft_status_code weft_cuda_set_bytes(const weft_view *view, uint64_t pattern,
+                                     weft_cuda_queue *queue);
 
 #endif

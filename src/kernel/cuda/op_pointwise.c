@@ -57,46 +57,23 @@ weft_status_code weft_cuda_unary(const weft_kernel_args *args, weft_cuda_queue *
                          POINTWISE_THREADS, &a, sizeof a);
 }
 
-/* Makes an item of eight elements of the last dim, if all accesses of items are aligned. */
-static bool widen(weft_cuda_walk *walk, const weft_kernel_args *args)
+weft_status_code weft_cuda_pointwise_two(const char *kernel, const weft_view *const operand[2],
+                                         const weft_view *out, weft_cuda_queue *queue)
 {
-    const int last = walk->rank - 1;
-    if (last < 0 || walk->dim[last] % 8 != 0 || !weft_cuda_in_eights(&args->out[0]))
-        return false;
-    for (int o = 0; o < 2; o++) {
-        if (walk->stride[o][last] == 0)
-            continue;
-        if (!weft_cuda_in_eights(&args->in[o]))
-            return false;
-        for (int d = 0; d < last; d++)
-            if (walk->stride[o][d] % 8 != 0)
-                return false;
-    }
-    walk->dim[last] /= 8;
-    for (int o = 0; o < 2; o++)
-        walk->stride[o][last] *= 8;
-    return true;
-}
-
-weft_status_code weft_cuda_binary(const weft_kernel_args *args, weft_cuda_queue *queue)
-{
-    const weft_view *out = &args->out[0];
-    const char *kernel = args->op == WEFT_OP_ADD   ? "weft_add"
-                         : args->op == WEFT_OP_SUB ? "weft_sub"
-                         : args->op == WEFT_OP_MUL ? "weft_mul"
-                                                   : "weft_div";
+    const weft_view in[2] = {*operand[0], *operand[1]};
+    weft_view to = *out;
+    const weft_kernel_args args = {.in = in, .in_count = 2, .out = &to, .out_count = 1};
     weft_cuda_walk walk = {.rank = out->shape.rank};
     memcpy(walk.dim, out->shape.dim, sizeof walk.dim);
     for (int o = 0; o < 2; o++)
-        shape_strides(&args->in[o].shape, walk.stride[o]);
+        shape_strides(&in[o].shape, walk.stride[o]);
     weft_cuda_walk_join(&walk, 2);
-    binary_args a = {.x = weft_cuda_ref(&args->in[0]),
-                     .y = weft_cuda_ref(&args->in[1]),
-                     .out = weft_cuda_ref(out)};
+    binary_args a = {
+        .x = weft_cuda_ref(&in[0]), .y = weft_cuda_ref(&in[1]), .out = weft_cuda_ref(out)};
     const int last = walk.rank - 1;
     a.x_same = last >= 0 && walk.stride[0][last] == 0;
     a.y_same = last >= 0 && walk.stride[1][last] == 0;
-    a.vector = widen(&walk, args);
+    a.vector = weft_cuda_walk_widen(&walk, &args, 2);
     a.items = weft_cuda_walk_items(&walk);
     WEFT_TRY(weft_cuda_walk_shape(&walk, &a.shape));
     weft_cuda_walk_strides(&walk, 0, a.x_stride);
@@ -104,4 +81,14 @@ weft_status_code weft_cuda_binary(const weft_kernel_args *args, weft_cuda_queue 
     const int64_t each = POINTWISE_THREADS * (a.vector ? 1 : POINTWISE_PER_THREAD);
     return weft_cuda_add(queue, kernel, weft_cuda_blocks(a.items, each), POINTWISE_THREADS, &a,
                          sizeof a);
+}
+
+weft_status_code weft_cuda_binary(const weft_kernel_args *args, weft_cuda_queue *queue)
+{
+    const char *kernel = args->op == WEFT_OP_ADD   ? "weft_add"
+                         : args->op == WEFT_OP_SUB ? "weft_sub"
+                         : args->op == WEFT_OP_MUL ? "weft_mul"
+                                                   : "weft_div";
+    const weft_view *const operand[2] = {&args->in[0], &args->in[1]};
+    return weft_cuda_pointwise_two(kernel, operand, &args->out[0], queue);
 }

@@ -86,4 +86,161 @@ typedef struct fill_args {
     uint64_t pattern;
 } fill_args;
 
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+enum { REDUCE_THREADS = 256, REDUCE_WARPS = 8 };
+
+/* Terms of a sum: x; dy x; dy (x - mean) / deviation, from the row's statistics. */
+enum { REDUCE_X, REDUCE_DY_X, REDUCE_DY_NORMED };
+
+/* out[chunk][kept] = the sum over a chunk of the reduced index. x and dy have one shape, so the
+ * strides belong to both. `statistics`: f32 (reduced, 4), see norm_grad_args. */
+typedef struct reduce_args {
+    tensor_ref x, dy, out;
+    const float *statistics;
+    walk_shape kept, reduced;
+    int64_t kept_stride[WALK_RANK], reduced_stride[WALK_RANK];
+    int64_t kept_items, reduced_items, chunk;
+    int32_t term;
+} reduce_args;
+
+/* f64 sums of `chunk` squares each; then one sum of all, in f32. */
+typedef struct squares_args {
+    tensor_ref x;
+    double *part;
+    float *out;
+    int64_t count, chunk, parts;
+} squares_args;
+
+/* ---- norms ----------------------------------------------------------------------------------- */
+
+enum { NORM_THREADS = 256, NORM_LAYER, NORM_RMS, NORM_L2 };
+
+/* `by_warp`: a row is computed by a warp, else by a block. */
+typedef struct norm_args {
+    tensor_ref x, gamma, beta, out;
+    int64_t rows, columns;
+    float eps;
+    int32_t kind, vector, by_warp;
+} norm_args;
+
+/* statistics (rows, 4): shift, mean - shift, 1 / deviation; NULL: not needed. */
+typedef struct norm_grad_args {
+    tensor_ref x, dy, gamma, dx;
+    float *statistics;
+    int64_t rows, columns;
+    float eps;
+    int32_t kind, vector, by_warp;
+} norm_grad_args;
+
+/* ---- modulation and rope --------------------------------------------------------------------- */
+
+/* x of the output's shape with y and z broadcast; items as in binary_args. */
+typedef struct ternary_args {
+    tensor_ref x, y, z, out;
+    walk_shape shape;
+    int64_t x_stride[WALK_RANK], y_stride[WALK_RANK], z_stride[WALK_RANK];
+    int64_t items;
+    int32_t vector, x_same, y_same, z_same;
+} ternary_args;
+
+/* An item is `pairs` pairs (1, 4 or 8) of a token's head. */
+typedef struct rope_args {
+    tensor_ref x, cosine, sine, out;
+    walk_shape shape; /* batch, tokens, heads, items of a head */
+    int64_t x_stride[WALK_RANK], angle_stride[WALK_RANK];
+    int64_t items, half;
+    int32_t pairs, rotate_half;
+    float sign; /* -1: rotates by the negative angle */
+} rope_args;
+
+enum { ROPE_TABLE_PAIRS = 256 };
+typedef struct rope_table_args {
+    tensor_ref cosine, sine;
+    int64_t start, len, before, tokens;
+    int64_t grid[3], pairs[3];
+    double origin[3], step[3];
+    double frequency[ROPE_TABLE_PAIRS]; /* of every pair */
+} rope_table_args;
+
+/* ---- random numbers -------------------------------------------------------------------------- */
+
+/* Element (b, i) is a function of key[b], the stream and the index of i in the whole sample. */
+typedef struct random_args {
+    tensor_ref key, out;
+    walk_shape shape;
+    int64_t key_stride[WALK_RANK], whole_stride[WALK_RANK];
+    int64_t whole_start, count;
+    uint64_t stream;
+    int32_t normal;
+} random_args;
+
+/* ---- tables and experts ---------------------------------------------------------------------- */
+
+/* embed: rows of `table` at ids; embed_grad: the sum of dy over the ids of each row. */
+typedef struct embed_args {
+    tensor_ref table, ids, out;
+    int64_t count, rows, width;
+} embed_args;
+
+enum { TOP_K_MOST = 1024, TOP_K_GROUPS = 64 };
+typedef struct top_k_args {
+    tensor_ref scores, bias;
+    int32_t *out;
+    int64_t rows;
+    int32_t experts, count, groups, top_groups;
+} top_k_args;
+
+typedef struct pick_args {
+    tensor_ref x, out;
+    const int32_t *ids;
+    int64_t rows, experts, count; /* `count` ids of a row */
+} pick_args;
+
+/* rows[choice]: row of (E,B,slots), or -1. `slots` 0: slot i for token i. */
+typedef struct slots_args {
+    const int32_t *ids;
+    int32_t *rows;
+    int64_t batch, tokens, choices; /* choices of a token */
+    int64_t experts, slots;
+} slots_args;
+
+/* to_rows: out[rows[i]] = x[i / shared], else out[i] = x[rows[i]] or 0, for rows of `width`
+ * elements; `x` absent: out[rows[i]] = ids[i]. */
+typedef struct route_args {
+    tensor_ref x, out;
+    const int32_t *ids, *rows;
+    int64_t count, width, shared;
+    int32_t to_rows;
+} route_args;
+
+/* ---- optimizer ------------------------------------------------------------------------------- */
+
+typedef struct clip_args {
+    tensor_ref squares, loss, max_norm, loss_limit, norm_limit, scale, norm;
+} clip_args;
+
+typedef struct adamw_args {
+    tensor_ref p, g, m, v, lr, step, scale, p_out, m_out, v_out;
+    double beta1, beta2, log_beta1, log_beta2;
+    float eps, weight_decay;
+    int64_t count;
+    int32_t vector;
+} adamw_args;
+
+typedef struct ema_args {
+    tensor_ref e, p, decay, scale, out;
+    int64_t count;
+    int32_t vector;
+} ema_args;
+
+/* ---- parts of attention ---------------------------------------------------------------------- */
+
+/* merge: a, lse_a, b, lse_b -> out, lse. merge_grad: part, its lse; whole, its lse; dout, dlse or
+ * none -> out (d part), lse (d lse). Tensors (B,S,H,D), lse (B,H,S). */
+typedef struct merge_args {
+    tensor_ref a, lse_a, b, lse_b, dout, dlse, out, lse;
+    int64_t batch, tokens, heads, width;
+} merge_args;
+
 #endif

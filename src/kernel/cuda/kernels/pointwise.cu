@@ -132,3 +132,4 @@ BINARY(add, x + y)
 BINARY(sub, x - y)
 BINARY(mul, x *y)
 BINARY(div, x / y)
+BINARY(scale_more, x *(1.0f + y)) /* the gradient of modulate for its first operand */

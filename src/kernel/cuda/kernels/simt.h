@@ -1,4 +1,4 @@
-/* The one header of kernels: what a thread of a GPU can do, in C that CUDA C++ accepts as well.
+/* The header of kernels: the primitives of a thread of a GPU, in C that CUDA C++ accepts as well.
  *
  *   clang, nvcc, NVRTC   the primitives are PTX
  *   gcc -DWEFT_EMU       a thread is a fibre (tests/emu/fibres.c); the primitives are functions
@@ -316,8 +316,8 @@ DEV void copy_commit(void)
 /* Waits until at most `groups` (a constant) of the thread's committed groups are under way. */
 #define COPY_WAIT(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
 
-/* Loads four matrices of 8 x 8 elements of 2 bytes. Lane 8 i + r gives the address of row r of
- * matrix i. Lane l gets elements 2 (l % 4) and the next of row l / 4 of each matrix. */
+/* Loads four matrices of 8 x 8 elements of 2 bytes. Thread 8 i + r of the warp gives the address of
+ * row r of matrix i. Thread l gets elements 2 (l % 4) and the next of row l / 4 of each matrix. */
 DEV void load_matrix4(uint32_t to[4], const void *shared_row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -326,7 +326,7 @@ DEV void load_matrix4(uint32_t to[4], const void *shared_row)
                  : "memory");
 }
 
-/* The same, of the transposed matrices. */
+/* Loads the transposed matrices. */
 DEV void load_matrix4_transposed(uint32_t to[4], const void *shared_row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -335,8 +335,8 @@ DEV void load_matrix4_transposed(uint32_t to[4], const void *shared_row)
                  : "memory");
 }
 
-/* acc (16 x 8, f32) += a (16 x 16) b (16 x 8), both bf16, spread over the warp. With g = lane / 4
- * and t = lane % 4, two elements of neighbouring k in a register:
+/* acc (16 x 8, f32) += a (16 x 16) b (16 x 8), both bf16, spread over the warp. Thread l has
+ * g = l / 4 and t = l % 4, and two elements of neighbouring k in a register:
  *
  *   a   [0] row g, k 2t   [1] row g + 8, k 2t   [2] row g, k 2t + 8   [3] row g + 8, k 2t + 8
  *   b   [0] column g, k 2t   [1] column g, k 2t + 8
@@ -366,7 +366,7 @@ DEV double warp_read_double(double value, uint32_t from_lane)
     return bits_double((uint64_t)high << 32 | low);
 }
 
-/* Every lane gets the sum over the lanes, added along one tree. */
+/* Every thread gets the sum over the warp, added along one tree. */
 DEV float warp_sum(float x)
 {
     for (uint32_t step = 16; step > 0; step >>= 1)
@@ -379,6 +379,15 @@ DEV double warp_sum_double(double x)
     for (uint32_t step = 16; step > 0; step >>= 1)
         x += warp_read_double(x, LANE ^ step);
     return x;
+}
+
+/* Bit l: whether `is` holds in thread l of the warp. */
+DEV uint32_t warp_ballot(int is)
+{
+    uint32_t bits = is ? 1u << LANE : 0u;
+    for (uint32_t step = 16; step > 0; step >>= 1)
+        bits |= warp_read_bits(bits, LANE ^ step);
+    return bits;
 }
 
 DEV float warp_max(float x)

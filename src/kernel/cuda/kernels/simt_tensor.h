@@ -1,6 +1,5 @@
-/* Elements of tensors of any type as f32, included by simt.h. The type is a parameter of the launch
- * and the same for all threads, so the branch costs little beside the access to memory, and a
- * kernel exists once. */
+/* Elements of tensors of any type as f32, included by simt.h. All threads of a launch have one
+ * type, so the branch costs little compared with the access to memory. A kernel exists once. */
 #ifndef WEFT_KERNEL_CUDA_KERNELS_SIMT_TENSOR_H
 #define WEFT_KERNEL_CUDA_KERNELS_SIMT_TENSOR_H
 

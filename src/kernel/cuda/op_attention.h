@@ -1,0 +1,10 @@
+#ifndef WEFT_KERNEL_CUDA_OP_ATTENTION_H
+#define WEFT_KERNEL_CUDA_OP_ATTENTION_H
+
+#include "kernel/cuda/ops.h"
+
+weft_status_code weft_cuda_attention_merge(const weft_kernel_args *args, weft_cuda_queue *queue);
+weft_status_code weft_cuda_attention_merge_grad(const weft_kernel_args *args,
+                                                weft_cuda_queue *queue);
+
+#endif

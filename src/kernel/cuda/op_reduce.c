@@ -1,0 +1,135 @@
+#include "kernel/cuda/op_reduce.h"
+
+enum {
+    CHUNKS_MOST = 1024,   /* sums that the second step adds */
+    BLOCKS_WANTED = 1024, /* enough for the multiprocessors of any GPU */
+    ROWS_LEAST = 64,      /* terms of a chunk for which a second step pays */
+    SQUARES_CHUNK = 65536
+};
+
+/* The kept dims and the reduced dims of a sum. */
+typedef struct plan {
+    weft_cuda_walk kept, reduced;
+    int64_t kept_items, reduced_items, chunk, chunks;
+    bool columns; /* the last dim is kept */
+} plan;
+
+static plan plan_of(const weft_cuda_sum *sum)
+{
+    plan p = {0};
+    int64_t stride[WEFT_MAX_RANK];
+    shape_strides(sum->x, stride);
+    for (int d = 0; d < sum->x->rank; d++) {
+        weft_cuda_walk *w = sum->dims >> d & 1 ? &p.reduced : &p.kept;
+        w->dim[w->rank] = sum->x->dim[d];
+        w->stride[0][w->rank++] = stride[d];
+        if (sum->x->dim[d] > 1)
+            p.columns = w == &p.kept;
+    }
+    weft_cuda_walk_join(&p.kept, 1);
+    weft_cuda_walk_join(&p.reduced, 1);
+    p.kept_items = weft_cuda_walk_items(&p.kept);
+    p.reduced_items = weft_cuda_walk_items(&p.reduced);
+    const int64_t blocks = weft_cuda_blocks(p.kept_items, p.columns ? 32 : REDUCE_WARPS);
+    int64_t chunks = BLOCKS_WANTED / (blocks ? blocks : 1);
+    const int64_t most = weft_cuda_blocks(p.reduced_items, ROWS_LEAST * REDUCE_WARPS);
+    chunks = chunks > most ? most : chunks;
+    chunks = chunks > CHUNKS_MOST ? CHUNKS_MOST : chunks < 1 ? 1 : chunks;
+    p.chunk = weft_cuda_blocks(p.reduced_items, chunks);
+    p.chunks = p.chunk ? weft_cuda_blocks(p.reduced_items, p.chunk) : 1;
+    return p;
+}
+
+int64_t weft_cuda_reduce_bytes(const weft_cuda_sum *sum)
+{
+    const plan p = plan_of(sum);
+    return p.chunks > 1 ? p.chunks * p.kept_items * 4 : 0;
+}
+
+static weft_status_code add_step(const plan *p, const reduce_args *a, weft_cuda_queue *queue)
+{
+    const int64_t grid[3] = {weft_cuda_blocks(p->kept_items, p->columns ? 32 : REDUCE_WARPS),
+                             p->chunks, 1};
+    return weft_cuda_add_grid(queue, p->columns ? "weft_reduce_columns" : "weft_reduce_rows", grid,
+                              REDUCE_THREADS, a, sizeof *a);
+}
+
+weft_status_code weft_cuda_reduce(const weft_cuda_sum *sum, reduce_args *a, void *part,
+                                  weft_cuda_queue *queue)
+{
+    plan p = plan_of(sum);
+    const tensor_ref out = a->out;
+    WEFT_TRY(weft_cuda_walk_shape(&p.kept, &a->kept));
+    WEFT_TRY(weft_cuda_walk_shape(&p.reduced, &a->reduced));
+    weft_cuda_walk_strides(&p.kept, 0, a->kept_stride);
+    weft_cuda_walk_strides(&p.reduced, 0, a->reduced_stride);
+    a->kept_items = p.kept_items;
+    a->reduced_items = p.reduced_items;
+    a->chunk = p.chunk;
+    if (p.chunks == 1)
+        return add_step(&p, a, queue);
+    a->out = (tensor_ref){part, WEFT_F32};
+    WEFT_TRY(add_step(&p, a, queue));
+    reduce_args last = {.x = {part, WEFT_F32},
+                        .out = out,
+                        .kept_items = p.kept_items,
+                        .reduced_items = p.chunks,
+                        .chunk = p.chunks,
+                        .term = REDUCE_X};
+    const weft_cuda_walk kept = {.rank = 1, .dim = {p.kept_items}, .stride = {{1}}},
+                         chunks = {.rank = 1, .dim = {p.chunks}, .stride = {{p.kept_items}}};
+    WEFT_TRY(weft_cuda_walk_shape(&kept, &last.kept));
+    WEFT_TRY(weft_cuda_walk_shape(&chunks, &last.reduced));
+    weft_cuda_walk_strides(&kept, 0, last.kept_stride);
+    weft_cuda_walk_strides(&chunks, 0, last.reduced_stride);
+    p.columns = true;
+    p.chunks = 1;
+    return add_step(&p, &last, queue);
+}
+
+uint32_t weft_cuda_broadcast_dims(const weft_shape *small, const weft_shape *x)
+{
+    uint32_t dims = 0;
+    for (int d = 0; d < x->rank; d++)
+        dims |= (uint32_t)(small->dim[d] == 1 && x->dim[d] != 1) << d;
+    return dims;
+}
+
+int64_t weft_cuda_sum_workspace(const weft_kernel_args *args)
+{
+    const weft_attr_sum *attr = args->attr;
+    return weft_cuda_reduce_bytes(&(weft_cuda_sum){&args->in[0].shape, attr->dims});
+}
+
+weft_status_code weft_cuda_sum_dims(const weft_kernel_args *args, weft_cuda_queue *queue)
+{
+    const weft_attr_sum *attr = args->attr;
+    reduce_args a = {
+        .x = weft_cuda_ref(&args->in[0]), .out = weft_cuda_ref(&args->out[0]), .term = REDUCE_X};
+    return weft_cuda_reduce(&(weft_cuda_sum){&args->in[0].shape, attr->dims}, &a, args->workspace,
+                            queue);
+}
+
+/* Chunks grow with the tensor, so that the second step adds at most CHUNKS_MOST sums. */
+static squares_args squares_of(const weft_kernel_args *args)
+{
+    squares_args a = {.x = weft_cuda_ref(&args->in[0]), .count = view_count(&args->in[0])};
+    const int64_t least = weft_cuda_blocks(a.count, CHUNKS_MOST);
+    a.chunk = least > SQUARES_CHUNK ? least : SQUARES_CHUNK;
+    a.parts = weft_cuda_blocks(a.count, a.chunk);
+    return a;
+}
+
+int64_t weft_cuda_sum_squares_workspace(const weft_kernel_args *args)
+{
+    return squares_of(args).parts * 8;
+}
+
+weft_status_code weft_cuda_sum_squares(const weft_kernel_args *args, weft_cuda_queue *queue)
+{
+    squares_args a = squares_of(args);
+    a.part = args->workspace;
+    a.out = args->out[0].data;
+    WEFT_TRY(weft_cuda_add(queue, "weft_sum_squares", a.parts, REDUCE_THREADS, &a, sizeof a));
+    return weft_cuda_add(queue, "weft_sum_squares_end", 1, REDUCE_THREADS, &a, sizeof a);
+}

@@ -1,0 +1,93 @@
+/* Ops and types that the cases of cpu do not have: random numbers, routing, rows of bf16. */
+#include "../harness.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#define D(...) .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), .dim = {__VA_ARGS__}
+#define X(...)                                                                                     \
+    {                                                                                              \
+        D(__VA_ARGS__)                                                                             \
+    }
+#define BF(...)                                                                                    \
+    {                                                                                              \
+        D(__VA_ARGS__), .dtype = WEFT_BF16                                                         \
+    }
+#define IDS(max, ...)                                                                              \
+    {                                                                                              \
+        D(__VA_ARGS__), .fill = IDS, .value = max, .dtype = WEFT_I32                               \
+    }
+#define LIST(values, ...)                                                                          \
+    {                                                                                              \
+        D(__VA_ARGS__), .fill = LISTED, .list = values, .dtype = WEFT_I32                          \
+    }
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static void check_all(const op_case *cases, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        op_case c = cases[i];
+        char label[128];
+        snprintf(label, sizeof label, "%s %zu", weft_op_get(c.op)->name, i);
+        c.label = label;
+        c.seed = i + 1;
+        check_case(&c);
+        check_threads(&c);
+    }
+}
+
+/* A sample's values depend on its key and on the place in the whole sample. A value is that of ref
+ * to the last bit, but for one in millions whose f64 is halfway between two values of f32. */
+Test(rest, random)
+{
+    const operand keys = {D(3), .fill = KEYS, .dtype = WEFT_I64};
+    const weft_attr_random whole = {WEFT_RNG_NOISE, {3, {3, 7, 9}}, {3, {0, 7, 9}}, {0}},
+                           part = {WEFT_RNG_VAE, {3, {3, 2, 9}}, {3, {0, 7, 20}}, {0, 3, 5}};
+    const op_case cases[] = {
+        {.op = WEFT_OP_RANDOM_NORMAL, .attr = &whole, .in = {keys}, .tolerance = 1e-9},
+        {.op = WEFT_OP_RANDOM_NORMAL, .attr = &part, .in = {keys}, .tolerance = 1e-9},
+        {.op = WEFT_OP_RANDOM_UNIFORM, .attr = &whole, .in = {keys}, .tolerance = 1e-30},
+        {.op = WEFT_OP_RANDOM_UNIFORM, .attr = &part, .in = {keys}, .tolerance = 1e-30},
+    };
+    check_all(cases, COUNT(cases));
+}
+
+Test(rest, routing)
+{
+    static const int32_t chosen[] = {2, 0, -1, 1, 3, 2, 2, 1, 0, 3, 1,  -1,
+                                     2, 3, 3,  0, 1, 2, 0, 1, 2, 3, -1, -1};
+    const weft_attr_experts all = {4, 0}, few = {4, 2};
+    const op_case cases[] = {
+        {.op = WEFT_OP_PICK, .in = {X(2, 6, 4), LIST(chosen, 2, 6, 2)}},
+        {.op = WEFT_OP_PICK_GRAD, .attr = &all, .in = {LIST(chosen, 2, 6, 2), X(2, 6, 2)}},
+        {.op = WEFT_OP_EXPERT_SLOTS, .attr = &all, .in = {LIST(chosen, 2, 6, 2)}},
+        {.op = WEFT_OP_EXPERT_SLOTS, .attr = &few, .in = {LIST(chosen, 2, 6, 2)}},
+        {.op = WEFT_OP_DISPATCH, .attr = &all, .in = {X(2, 6, 1, 5), LIST(chosen, 2, 6, 2)}},
+        {.op = WEFT_OP_DISPATCH, .attr = &few, .in = {BF(2, 6, 2, 5), LIST(chosen, 2, 6, 2)}},
+        {.op = WEFT_OP_COLLECT, .attr = &all, .in = {X(4, 2, 6, 5), LIST(chosen, 2, 6, 2)}},
+        {.op = WEFT_OP_COLLECT, .attr = &few, .in = {X(4, 2, 2, 5), LIST(chosen, 2, 6, 2)}},
+    };
+    check_all(cases, COUNT(cases));
+}
+
+/* Rows wide enough for a block, in accesses of 16 bytes; sums in two steps. */
+Test(rest, rows_of_bf16)
+{
+    const weft_attr_norm layer = {1e-6, false}, l2 = {1e-12, true};
+    const op_case cases[] = {
+        {.op = WEFT_OP_LAYER_NORM, .attr = &layer, .in = {BF(5, 1536), X(1536), X(1536)}},
+        {.op = WEFT_OP_RMS_NORM, .attr = &layer, .in = {BF(9, 128), X(128)}},
+        {.op = WEFT_OP_RMS_NORM, .attr = &l2, .in = {BF(3, 1100), X(1100)}},
+        {.op = WEFT_OP_LAYER_NORM_GRAD, .attr = &layer, .in = {BF(5, 1536), BF(5, 1536), X(1536)}},
+        {.op = WEFT_OP_RMS_NORM_GRAD, .attr = &layer, .in = {BF(700, 128), BF(700, 128), X(128)}},
+        {.op = WEFT_OP_SOFTMAX, .in = {BF(3, 2048)}},
+        {.op = WEFT_OP_MODULATE, .in = {BF(2, 30, 64), X(2, 1, 64), X(2, 1, 64)}},
+        {.op = WEFT_OP_MODULATE_GRAD, .in = {BF(2, 700, 64), X(2, 1, 64), BF(2, 700, 64)}},
+        {.op = WEFT_OP_GATED_ADD, .in = {BF(2, 30, 64), BF(2, 30, 64), X(1, 30, 1)}},
+        {.op = WEFT_OP_ROPE,
+         .attr = &(weft_attr_rope){.rotate_half = true},
+         .in = {BF(2, 9, 3, 32), X(9, 16), X(9, 16)}},
+        {.op = WEFT_OP_SUM, .attr = &(weft_attr_sum){3}, .in = {BF(70, 100, 40)}},
+    };
+    check_all(cases, COUNT(cases));
+}
