@@ -120,6 +120,7 @@ weft_status_code weft_program_create(const weft_graph *graph, const weft_compile
     const weft_backend *backend = weft_backend_find(own.backend ? own.backend : "cpu");
     if (!backend)
         return unknown_backend(own.backend);
+    WEFT_TRY(weft_backend_check(backend));
     WEFT_TRY(weft_graph_check(graph));
     return weft_program_compile(
         graph,

@@ -87,6 +87,7 @@ static weft_status run_parity(const weft_args *args)
                           WEFT_AT(.key = "--backend", .value = weft_args_string(args, "--backend")),
                           "unknown backend '%.80s'; use one of %s",
                           weft_args_string(args, "--backend"), weft_backend_names());
+    WEFT_TRY(weft_backend_check(p.backend));
     const weft_status_code status = run_all(&p);
     weft_program_free(p.program);
     weft_store_free(p.store);

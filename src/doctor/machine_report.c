@@ -5,9 +5,10 @@
 #include "comm/measure.h"
 #include "exec/measure_products.h"
 #include "kernel/cpu/table.h"
+#include "kernel/cuda/cuda_gpu.h"
+#include "kernel/cuda/cuda_module.h"
 
 #include <cblas.h>
-#include <dlfcn.h>
 #include <dnnl.h>
 #include <hwloc.h>
 #include <jansson.h>
@@ -97,11 +98,15 @@ static void print_libraries(void)
 
 static void print_gpu(void)
 {
-    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    printf("%-16s CUDA driver %s; weft computes on the processor\n", "GPU",
-           driver ? "found" : "not found");
-    if (driver)
-        dlclose(driver);
+    const weft_cuda_gpu *gpu;
+    char text[32];
+    if (weft_cuda_gpu_get(&gpu) != WEFT_OK || weft_cuda_module_check() != WEFT_OK) {
+        printf("%-16s %s\n", "GPU", weft_error_text());
+        return;
+    }
+    printf("%-16s %s, compute capability %d.%d, %s; CUDA %d.%d; GPU %d of %d; backend cuda\n",
+           "GPU", gpu->name, gpu->major, gpu->minor, weft_format_bytes(gpu->memory, text),
+           gpu->version / 1000, gpu->version % 1000 / 10, gpu->ordinal, gpu->count);
 }
 
 void weft_doctor_machine(void)

@@ -361,6 +361,7 @@ static weft_status inspect_model(const request *r, const weft_model *model, cons
         return weft_error(
             WEFT_MSG_BACKEND_UNKNOWN, WEFT_AT(.key = "--backend", .value = r->o->backend),
             "unknown backend '%.80s'; use one of %s", r->o->backend, weft_backend_names());
+    WEFT_TRY(weft_backend_check(backend));
     snprintf(name, sizeof name, "%s (%s)", weft_model_class(model), path);
     f.name = name;
     WEFT_GO(build(r, model, &g, &f.params, &f.forward));

@@ -120,6 +120,8 @@ struct weft_backend {
     /* If set, floats of any type are stored as f64 (`wide`). Copies changed values of the store to
      * `wide`; keeps an f64 value whose rounding the store has. */
     void (*refresh)(double *wide, const void *stored, weft_dtype dtype, int64_t count);
+    /* Returns an error if this machine or build cannot run the backend. NULL: every one can. */
+    weft_status_code (*check)(void);
     const void *self; /* owned by the backend */
     /* index: op. NULL: sources, views and layout conversions, which the runtime implements
      * (WEFT_OWN in op.def). */

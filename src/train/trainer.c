@@ -136,6 +136,7 @@ static weft_status open_ranks(trainer *t)
         return weft_error(WEFT_MSG_CONFIG_CHOICE,
                           WEFT_AT(.file = c->path, .key = "backend", .value = run->backend),
                           "'%s' is not one of %s", run->backend, weft_backend_names());
+    WEFT_TRY(weft_backend_check(c->exec.backend));
     c->meta = c->exec.backend->device->meta;
     if (c->meta && weft_run_cascades(run))
         return weft_error(

@@ -2,6 +2,7 @@
 #include "kernel/registry/backend.h"
 
 #include "kernel/cpu/table.h"
+#include "kernel/cuda/cuda_backend.h"
 #include "kernel/far/far.h"
 #include "kernel/kernel.h"
 #include "kernel/ref/table.h"
@@ -15,8 +16,9 @@ enum { MAX_BACKENDS = 16 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* protects the variables below */
 static const weft_backend *list[MAX_BACKENDS] = {&weft_backend_cpu, &weft_backend_ref,
-                                                 &weft_backend_virtual, &weft_backend_far};
-static int count = 4;
+                                                 &weft_backend_virtual, &weft_backend_far,
+                                                 &weft_backend_cuda};
+static int count = 5;
 static char names[MAX_BACKENDS * 24];
 
 static const weft_backend *find(const char *name)
@@ -53,6 +55,11 @@ const char *weft_backend_names(void)
     }
     pthread_mutex_unlock(&mutex);
     return names;
+}
+
+weft_status weft_backend_check(const weft_backend *backend)
+{
+    return backend->check ? backend->check() : WEFT_OK;
 }
 
 weft_status weft_backend_add(const weft_backend *backend)

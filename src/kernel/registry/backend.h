@@ -7,8 +7,10 @@
 const weft_backend *weft_backend_find(const char *name);
 /* Returns backend `index`, from 0, in the order of the list, or NULL past the last one. */
 const weft_backend *weft_backend_at(int index);
-/* Returns all names for messages: "cpu, ref, virtual, far". */
+/* Returns all names for messages: "cpu, ref, virtual, far, cuda". */
 const char *weft_backend_names(void);
+/* Fails if this machine or build cannot run the backend. Call before its device is used. */
+weft_status weft_backend_check(const weft_backend *backend);
 /* Adds the backend of a plugin, borrowed for the rest of the process. WEFT_E_ARG: the name is in
  * use, or the kernel of a legal op is missing. */
 weft_status weft_backend_add(const weft_backend *backend);

@@ -1,0 +1,74 @@
+#include "kernel/cuda/cuda_backend.h"
+
+#include "kernel/cuda/cuda_device.h"
+#include "kernel/cuda/cuda_gpu.h"
+#include "kernel/cuda/cuda_module.h"
+#include "kernel/cuda/ops.h"
+#include "kernel/view.h"
+
+static weft_status_code check_backend(void)
+{
+    const weft_cuda_gpu *gpu;
+    WEFT_TRY(weft_cuda_module_check());
+    return weft_cuda_gpu_get(&gpu);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+static int64_t workspace(const weft_kernel_args *args)
+{
+    const weft_cuda_op *op = &weft_cuda_ops[args->op];
+    return op->workspace ? op->workspace(args) : 0;
+}
+
+static weft_status check_op(weft_op op)
+{
+    if (weft_cuda_ops[op].launch)
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_KERNEL_MISSING, WEFT_AT(.value = weft_op_get(op)->name),
+                      "backend \"cuda\" has no kernel for %s. Use backend cpu.",
+                      weft_op_get(op)->name);
+}
+
+static weft_status_code prepare(const weft_kernel_args *args, void **cache)
+{
+    *cache = NULL;
+    WEFT_TRY(check_op(args->op));
+    return check_backend();
+}
+
+static void declare(weft_device_stream *s, const weft_view *view, int count, bool writes)
+{
+    for (int i = 0; i < count; i++)
+        if (view_present(&view[i]))
+            weft_cuda_stream_access(s, view[i].data,
+                                    view_count(&view[i]) * weft_dtype_bytes(view[i].dtype), writes);
+}
+
+static weft_status_code run(const weft_kernel_args *args)
+{
+    weft_device_stream *s = args->stream;
+    if (!weft_cuda_stream_begin(s, weft_op_get(args->op)->name))
+        return WEFT_OK; /* the error appears when the host waits */
+    WEFT_TRY(check_op(args->op));
+    declare(s, args->in, args->in_count, false);
+    declare(s, args->out, args->out_count, true);
+    weft_cuda_stream_access(s, args->workspace, workspace(args), true);
+    WEFT_TRY(weft_cuda_ops[args->op].launch(args, weft_cuda_stream_queue(s)));
+    return weft_cuda_stream_check(s);
+}
+
+static const weft_kernel any = {.run = run, .workspace = workspace, .prepare = prepare};
+
+/* clang-format off */
+const weft_backend weft_backend_cuda = {
+    .name = "cuda",
+    .device = &weft_device_cuda,
+    .check = check_backend,
+    .kernel = {
+#define WEFT_OWN(...)
+#define WEFT_OP(ENUM, ...) [WEFT_OP_##ENUM] = &any,
+#include "graph/op.def"
+    },
+};
+/* clang-format on */

@@ -1,0 +1,21 @@
+/* The device `cuda`: memory, streams and copies of one NVIDIA GPU. */
+#ifndef WEFT_KERNEL_CUDA_CUDA_DEVICE_H
+#define WEFT_KERNEL_CUDA_CUDA_DEVICE_H
+
+#include "kernel/cuda/launch.h"
+#include "kernel/kernel.h"
+
+extern const weft_device weft_device_cuda;
+
+/* The queue for launches on the stream. */
+weft_cuda_queue *weft_cuda_stream_queue(weft_device_stream *stream);
+/* Begins an op, named `what` if mark() named no node. False after an error that wait() has not
+ * returned yet: work is skipped. */
+bool weft_cuda_stream_begin(weft_device_stream *stream, const char *what);
+/* The launches of the op access the bytes. For the emulated driver. */
+void weft_cuda_stream_access(weft_device_stream *stream, const void *data, int64_t bytes,
+                             bool writes);
+/* With WEFT_CUDA_SYNC=1 waits for the stream after each op, so that an error names its node. */
+weft_status weft_cuda_stream_check(weft_device_stream *stream);
+
+#endif

@@ -1,0 +1,29 @@
+/* The GPU of this process. A rank has one: ranks of a machine get GPUs in the order of their local
+ * ranks, of the GPUs that CUDA_VISIBLE_DEVICES leaves. */
+#ifndef WEFT_KERNEL_CUDA_CUDA_GPU_H
+#define WEFT_KERNEL_CUDA_CUDA_GPU_H
+
+#include "kernel/cuda/cuda_driver.h"
+
+typedef struct weft_cuda_gpu {
+    const weft_cuda_driver *driver;
+    cuda_gpu gpu;
+    cuda_context context;
+    int ordinal, count; /* of the GPUs that the process may use */
+    int major, minor;   /* compute capability */
+    int processors;     /* multiprocessors */
+    int shared;         /* bytes of shared memory that a block may opt in to */
+    int64_t pitch;      /* most bytes between two rows of a strided copy */
+    int64_t memory;     /* bytes */
+    int version;        /* of CUDA that the driver has: 12090 is 12.9 */
+    char name[96];
+} weft_cuda_gpu;
+
+/* Returns the GPU of this process, and makes its context current in the calling thread.
+ * WEFT_E_UNSUPPORTED: no driver or no GPU. */
+weft_status weft_cuda_gpu_get(const weft_cuda_gpu **gpu);
+/* Rank of this process among the ranks of its machine, from the launcher's environment; 0: not
+ * started by a launcher. */
+int weft_cuda_local_rank(void);
+
+#endif

@@ -1,0 +1,24 @@
+/* Kernels on the GPU: PTX that the build embeds, compiled by the driver when a kernel is first
+ * needed. */
+#ifndef WEFT_KERNEL_CUDA_CUDA_MODULE_H
+#define WEFT_KERNEL_CUDA_CUDA_MODULE_H
+
+#include "kernel/cuda/cuda_gpu.h"
+#include "kernel/cuda/launch.h"
+
+/* The PTX of one source file. The build writes the list (cmake/kernels.cmake); its last item has no
+ * name. */
+typedef struct weft_cuda_image {
+    const char *name;          /* "norms" */
+    const unsigned char *text; /* ends with 0 */
+} weft_cuda_image;
+extern const weft_cuda_image weft_cuda_images[];
+
+/* WEFT_E_UNSUPPORTED: the build had no clang, so this weft has no kernels for GPUs. */
+weft_status weft_cuda_module_check(void);
+/* Adds a kernel to the work of a stream. Fails if no image has the kernel, or the launch exceeds a
+ * limit of the GPU. A grid with a side of 0 has no work. */
+weft_status weft_cuda_module_launch(const weft_cuda_gpu *gpu, cuda_stream stream,
+                                    const weft_cuda_launch *launch);
+
+#endif
