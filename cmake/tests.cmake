@@ -74,6 +74,18 @@ if(WEFT_SIMGRID_INCLUDE_DIR AND WEFT_SIMGRID_LIBRARY)
     target_link_libraries(test-plan-simulate PRIVATE ${WEFT_SIMGRID_LIBRARY})
 endif()
 
+# The emulated driver: emu/libcuda.so.1 runs the kernels that gcc compiled.
+file(GLOB emu_driver CONFIGURE_DEPENDS tests/emu/driver/*.c)
+add_library(weft_emu_driver SHARED ${emu_driver} $<TARGET_OBJECTS:weft_emu>)
+set_target_properties(weft_emu_driver PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 NO_SONAME ON
+    C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/emu)
+set_source_files_properties(${emu_driver} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
+target_link_options(weft_emu_driver PRIVATE LINKER:-Bsymbolic-functions)
+target_link_libraries(weft_emu_driver PRIVATE pthread m)
+target_compile_definitions(test-kernel-cuda_driver PRIVATE
+    WEFT_EMU_DRIVER="${PROJECT_BINARY_DIR}/emu/libcuda.so.1")
+add_dependencies(test-kernel-cuda_driver weft_emu_driver)
+
 # A small program for the tests that need mpirun (tests/comm/*.sh).
 add_executable(ranks tests/comm/tool/ranks.c)
 set_target_properties(ranks PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test-tools)

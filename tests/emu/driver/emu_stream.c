@@ -1,0 +1,310 @@
+/* Streams of the emulated driver: a thread each, which runs submitted work in order, with delays
+ * that a seed chooses. */
+#include "emu_driver.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_ACCESSES = 64 };
+
+struct emu_stream {
+    pthread_t thread;
+    emu_context *context;
+    emu_work *first, *last;
+    int64_t submitted, done;
+    bool leave;
+    uint64_t random;
+    int number;
+    emu_clock clock;
+    const char *node;
+    emu_access declared[MOST_ACCESSES];
+    int declarations;
+};
+
+/* One recorded position. Held by its event, by the work that reaches it and by work that waits. */
+typedef struct position {
+    int holders;
+    bool reached;
+    double seconds;
+    emu_clock clock;
+} position;
+
+struct emu_event {
+    position *at; /* NULL: not recorded */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all streams and events */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+/* ---- the thread ---------------------------------------------------------------------------- */
+
+uint64_t emu_stream_random(emu_stream *s)
+{
+    s->random ^= s->random << 13;
+    s->random ^= s->random >> 7;
+    s->random ^= s->random << 17;
+    return s->random;
+}
+
+/* Sleeps up to 0.2 ms before one item in 16. */
+static void delay(emu_stream *s)
+{
+    const struct timespec t = {.tv_nsec = (long)(emu_stream_random(s) % 200000)};
+    if (emu_stream_random(s) % 16 == 0)
+        nanosleep(&t, NULL);
+}
+
+static void *run(void *user)
+{
+    emu_stream *s = user;
+    pthread_mutex_lock(&lock);
+    while (!s->leave || s->first) {
+        emu_work *w = s->first;
+        if (!w) {
+            pthread_cond_wait(&changed, &lock);
+            continue;
+        }
+        const bool skip = s->context->error && !w->always;
+        pthread_mutex_unlock(&lock);
+        emu_memory_name(w->node);
+        if (!skip) {
+            delay(s);
+            w->run(w, s);
+        }
+        emu_memory_name("");
+        pthread_mutex_lock(&lock);
+        s->first = w->next;
+        s->done++;
+        free(w);
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+emu_stream *emu_stream_open(emu_context *context)
+{
+    emu_stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->context = context;
+    s->node = "no node";
+    s->number = emu_order_open();
+    s->random = (uint64_t)emu_setting("WEFT_EMU_SEED", 1) * 2654435761u +
+                (uint64_t)(s->number + 1) * 40503u;
+    if (s->number < 0 || pthread_create(&s->thread, NULL, run, s) != 0) {
+        free(s);
+        return NULL;
+    }
+    return s;
+}
+
+void emu_stream_close(emu_stream *s)
+{
+    if (!s->context->error && !emu_order_idle(s->number))
+        emu_stop("stream %d is destroyed before the host waited for its work", s->number);
+    pthread_mutex_lock(&lock);
+    s->leave = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    pthread_join(s->thread, NULL);
+    emu_order_close(s->number);
+    free(s);
+}
+
+emu_context *emu_stream_context(const emu_stream *s)
+{
+    return s->context;
+}
+
+int emu_stream_number(const emu_stream *s)
+{
+    return s->number;
+}
+
+emu_clock *emu_stream_clock(emu_stream *s)
+{
+    return &s->clock;
+}
+
+const char *emu_stream_node(const emu_stream *s)
+{
+    return s->node;
+}
+
+void emu_stream_submit(emu_stream *s, emu_work *work, const emu_access *access, int count)
+{
+    work->next = NULL;
+    work->node = s->node;
+    emu_order_submit(s->number, &s->clock, s->node, access, count);
+    if (count)
+        emu_memory_protect();
+    pthread_mutex_lock(&lock);
+    if (s->first)
+        s->last->next = work;
+    else
+        s->first = work;
+    s->last = work;
+    s->submitted++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+bool emu_stream_done(emu_stream *s)
+{
+    pthread_mutex_lock(&lock);
+    const bool done = s->done == s->submitted;
+    const emu_clock clock = s->clock;
+    pthread_mutex_unlock(&lock);
+    if (done)
+        emu_order_seen(&clock);
+    return done;
+}
+
+void emu_stream_fail(emu_stream *s, CUresult error)
+{
+    pthread_mutex_lock(&lock);
+    if (!s->context->error)
+        s->context->error = error;
+    pthread_mutex_unlock(&lock);
+}
+
+void emu_stream_hang(emu_stream *s)
+{
+    pthread_mutex_lock(&lock);
+    while (!s->leave)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+void emu_stream_declare(emu_stream *s, const char *node)
+{
+    s->node = emu_intern(node);
+    s->declarations = 0;
+}
+
+void emu_stream_declare_access(emu_stream *s, const emu_access *access)
+{
+    if (s->declarations == MOST_ACCESSES)
+        emu_stop("%s declares more than %d accesses", s->node, MOST_ACCESSES);
+    s->declared[s->declarations++] = *access;
+}
+
+int emu_stream_declared(const emu_stream *s, const emu_access **access)
+{
+    *access = s->declared;
+    return s->declarations;
+}
+
+/* ---- events -------------------------------------------------------------------------------- */
+
+typedef struct event_work {
+    emu_work work;
+    position *at;
+} event_work;
+
+/* Requires the lock. */
+static void let_go(position *p)
+{
+    if (p && --p->holders == 0)
+        free(p);
+}
+
+static void reach(emu_work *work, emu_stream *s)
+{
+    (void)s;
+    position *p = ((event_work *)work)->at;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    pthread_mutex_lock(&lock);
+    p->reached = true;
+    p->seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    let_go(p);
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void wait_for(emu_work *work, emu_stream *s)
+{
+    position *p = ((event_work *)work)->at;
+    pthread_mutex_lock(&lock);
+    while (!p->reached && !s->leave)
+        pthread_cond_wait(&changed, &lock);
+    let_go(p);
+    pthread_mutex_unlock(&lock);
+}
+
+static void submit_position(emu_stream *s, position *p, void (*act)(emu_work *, emu_stream *))
+{
+    event_work *w = calloc(1, sizeof *w);
+    if (!w)
+        emu_stop("out of memory");
+    w->work.run = act;
+    w->work.always = true;
+    w->at = p;
+    pthread_mutex_lock(&lock);
+    p->holders++;
+    pthread_mutex_unlock(&lock);
+    emu_stream_submit(s, &w->work, NULL, 0);
+}
+
+emu_event *emu_event_create(void)
+{
+    return calloc(1, sizeof(emu_event));
+}
+
+void emu_event_destroy(emu_event *event)
+{
+    pthread_mutex_lock(&lock);
+    let_go(event->at);
+    pthread_mutex_unlock(&lock);
+    free(event);
+}
+
+void emu_event_record(emu_event *event, emu_stream *s)
+{
+    position *p = calloc(1, sizeof *p);
+    if (!p)
+        emu_stop("out of memory");
+    p->holders = 1;
+    pthread_mutex_lock(&lock);
+    let_go(event->at);
+    event->at = p;
+    pthread_mutex_unlock(&lock);
+    submit_position(s, p, reach);
+    p->clock = s->clock;
+}
+
+void emu_event_wait(emu_event *event, emu_stream *s)
+{
+    position *p = event->at;
+    if (!p)
+        return; /* nothing was recorded */
+    emu_clock_join(&s->clock, &p->clock);
+    submit_position(s, p, wait_for);
+}
+
+bool emu_event_done(emu_event *event)
+{
+    position *p = event->at;
+    pthread_mutex_lock(&lock);
+    const bool done = !p || p->reached;
+    pthread_mutex_unlock(&lock);
+    if (done && p)
+        emu_order_seen(&p->clock);
+    return done;
+}
+
+bool emu_event_seconds(emu_event *event, double *seconds)
+{
+    pthread_mutex_lock(&lock);
+    const bool known = event->at && event->at->reached;
+    *seconds = known ? event->at->seconds : 0;
+    pthread_mutex_unlock(&lock);
+    return known;
+}
