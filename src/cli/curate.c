@@ -6,6 +6,7 @@
 #include "cli/options/args.h"
 #include "cli/options/verb.h"
 #include "curate/curate_config.h"
+#include "curate/curate_summary.h"
 #include "curate/shard_option.h"
 
 #include <stdio.h>
@@ -38,29 +39,6 @@ static const weft_option options[] = {
 
 static const weft_option_group groups[] = {
     {"machines", "shards of the footage, and jobs of a cluster"}, {0}};
-
-static void print_report(const char *out, const weft_curate_report *r)
-{
-    printf("files            %8" PRId64 "  (%" PRId64 " video%s, %" PRId64 " sidecar%s, %" PRId64
-           " other%s)\n",
-           r->files, r->videos, weft_plural(r->videos), r->sidecars, weft_plural(r->sidecars),
-           r->other_files, weft_plural(r->other_files));
-    if (r->sidecars_unused > 0)
-        printf("sidecars unused  %8" PRId64 "\n", r->sidecars_unused);
-    printf("videos rejected  %8" PRId64 "\n", r->videos_rejected);
-    printf("shots            %8" PRId64 "\n", r->shots);
-    printf("shots rejected   %8" PRId64 "\n", r->shots_rejected);
-    printf("clips            %8" PRId64 "  (%.1f s of %.1f s)\n", r->clips, r->seconds_out,
-           r->seconds_in);
-    if (r->clips_without_caption > 0)
-        printf("without caption  %8" PRId64
-               "  clips; a caption is VIDEO.txt or VIDEO.json next to the "
-               "video\n",
-               r->clips_without_caption);
-    if (r->rejects[0])
-        printf("rejects.jsonl             %s\n", r->rejects);
-    printf("%s: clips/, metas/, manifest.jsonl, rejects.jsonl, summary.json\n", out);
-}
 
 /* Result of a run of one shard. */
 static void print_shard(const char *out, const weft_curate_config *config,
@@ -97,7 +75,7 @@ static weft_status run(const weft_args *args)
     weft_arena *arena = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(arena, "the curation"));
     weft_curate_config config;
-    weft_curate_report report;
+    weft_curate_report report = {0};
     const char *out = weft_args_string(args, "--out");
     weft_status_code status = weft_args_config(args, arena, count ? paths[0] : NULL, &config);
     weft_interrupt_catch();
@@ -115,10 +93,11 @@ static weft_status run(const weft_args *args)
     if (status == WEFT_OK && config.shards)
         print_shard(out, &config, &report);
     else if (status == WEFT_OK)
-        print_report(out, &report);
+        weft_curate_summary_print(out, &report);
     if (status == WEFT_OK && report.videos == 0 && !config.shards)
         weft_warning(WEFT_MSG_FOOTAGE_SKIPPED, WEFT_AT(.file = weft_args_string(args, "--in")),
                      "no video found; rejects.jsonl lists each file");
+    json_decref(report.operators);
     weft_arena_free(arena);
     return status;
 }
@@ -154,6 +133,10 @@ const weft_verb weft_verb_curate = {
         "The caption of a video is NAME.txt, or NAME.json with \"caption\" or with \"shots\":\n"
         "[{\"start\", \"end\", \"caption\"}] in frames. A shot gets the caption that covers\n"
         "most of its frames.\n"
+        "\n"
+        "`operators` adds scores and limits: expressions over scores, measures of frames,\n"
+        "external processes, and ONNX models. They run in the order of their prices, so\n"
+        "that cheap and strict ones see most shots; operators.json has the figures.\n"
         "\n"
         "Of near-duplicates the one with the highest product of pixels per frame, bit\n"
         "rate^0.3 and duration^0.5 is kept, then the first by name. The order of work\n"

@@ -75,12 +75,22 @@ typedef struct analysis {
     int source_bar[WEFT_BAR_SIDES]; /* lines of black */
 } analysis;
 
-void weft_heartbeat_beat(const weft_heartbeat *heart)
+static void send_byte(const weft_heartbeat *heart, char byte)
 {
     if (heart && heart->fd >= 0) {
-        const ssize_t n = write(heart->fd, ".", 1);
+        const ssize_t n = write(heart->fd, &byte, 1);
         (void)n; /* the parent has exited or is slow; both are ignored */
     }
+}
+
+void weft_heartbeat_beat(const weft_heartbeat *heart)
+{
+    send_byte(heart, '.');
+}
+
+void weft_heartbeat_part(const weft_heartbeat *heart)
+{
+    send_byte(heart, '+');
 }
 
 json_t *weft_curate_reject(const char *operator_name, double value, double threshold,

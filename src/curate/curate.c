@@ -11,6 +11,7 @@
 #include "curate/curate_folder.h"
 #include "curate/curate_plan.h"
 #include "curate/curate_publish.h"
+#include "curate/curate_scores.h"
 #include "curate/shots/shots.h"
 #include "curate/worker_pool.h"
 
@@ -43,6 +44,8 @@ static weft_curate_config looking(weft_curate_config c, const weft_curate_config
     c.quality = other->quality;
     c.duplicates = other->duplicates;
     c.clips = other->clips;
+    c.operators = other->operators;
+    c.operator_order = other->operator_order;
     c.clips.max_seconds = max_seconds; /* long shots are split while they are measured */
     return c;
 }
@@ -260,13 +263,24 @@ static int64_t worker_memory(const weft_curate_config *config, int workers)
     return share >= least ? share : all < least ? all : least;
 }
 
+static int worker_count(const weft_curate_config *config)
+{
+    const int64_t workers = config->workers > 0 ? config->workers : sysconf(_SC_NPROCESSORS_ONLN);
+    return workers < 1 ? 1 : workers > 256 ? 256 : (int)workers;
+}
+
+/* Runs the operators on the loaded records. */
+static weft_status run_scores(run *r, bool final)
+{
+    const int workers = worker_count(r->config);
+    return weft_curate_scores_run(&r->plan, workers, worker_memory(r->config, workers), final);
+}
+
 /* Runs the jobs of one phase over the sources that `wants` picks. */
 static weft_status run_phase(run *r, const char *title, bool (*wants)(const weft_curate_source *),
                              weft_status_code (*job)(void *, int64_t, int, const weft_heartbeat *))
 {
-    int workers =
-        (int)(r->config->workers > 0 ? r->config->workers : sysconf(_SC_NPROCESSORS_ONLN));
-    workers = workers < 1 ? 1 : workers > 256 ? 256 : workers;
+    const int workers = worker_count(r->config);
     r->jobs = r->jobs_done = r->bytes_total = r->bytes_done = 0;
     for (int64_t i = 0; i < r->plan.sources; i++)
         if (wants(&r->plan.source[i])) {
@@ -295,6 +309,11 @@ static weft_status run_phase(run *r, const char *title, bool (*wants)(const weft
 static bool wants_analysis(const weft_curate_source *s)
 {
     return s->own && weft_curate_lacks_record(s);
+}
+
+static bool wants_analysis_or_scores(const weft_curate_source *s)
+{
+    return wants_analysis(s) || (s->own && s->unscored);
 }
 
 static bool wants_clips(const weft_curate_source *s)
@@ -345,6 +364,10 @@ static weft_status run_shard(run *r, weft_curate_report *report)
     weft_curate_remaining *remaining = &report->remaining;
     WEFT_TRY(weft_curate_plan_load(p, true));
     WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
+    if (p->operators) {
+        WEFT_TRY(weft_curate_plan_load(p, true));
+        WEFT_TRY(run_scores(r, true));
+    }
     WEFT_TRY(weft_curate_plan_load(p, false));
     weft_curate_plan_remaining(p, remaining);
     for (int64_t i = 0; i < p->sources; i++)
@@ -373,6 +396,12 @@ static weft_status run_all(run *r, weft_curate_report *report)
         WEFT_TRY(check_records(&r->plan));
     else
         WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
+    if (r->plan.operators && !r->config->finish) {
+        WEFT_TRY(weft_curate_plan_load(&r->plan, true));
+        WEFT_TRY(run_scores(r, true));
+    } else if (r->plan.operators) {
+        WEFT_TRY(run_scores(r, true)); /* scores nothing; decides the order */
+    }
     return finish(r, report);
 }
 
@@ -405,7 +434,7 @@ static weft_status check_preset(const char *preset)
 }
 
 /* Checks the folders and settings of a run, and locks the output folder. */
-static weft_status enter(const weft_curate_plan *plan, weft_curate_locks *locks)
+static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
 {
     const char *in = plan->in, *out = plan->out;
     const weft_curate_config *config = plan->config;
@@ -415,6 +444,7 @@ static weft_status enter(const weft_curate_plan *plan, weft_curate_locks *locks)
                               ? "this is not a folder; give the folder of the source videos"
                               : "the folder does not exist");
     WEFT_TRY(check_preset(config->clips.preset));
+    WEFT_TRY(weft_curate_scores_open(plan));
     WEFT_TRY(check_detector(config));
     WEFT_TRY(weft_make_dirs(out));
     char in_real[PATH_MAX], out_real[PATH_MAX];
@@ -516,7 +546,7 @@ weft_status weft_curate_session_list(weft_curate_session *s, bool clips, json_t 
     for (int64_t i = 0; i < s->r.plan.sources; i++) {
         weft_curate_source *source = &s->r.plan.source[i];
         source->own = true;
-        if (clips ? wants_clips(source) : wants_analysis(source))
+        if (clips ? wants_clips(source) : wants_analysis_or_scores(source))
             json_array_append_new(names, json_string(source->name));
         source->own = false;
     }
@@ -532,6 +562,10 @@ weft_status weft_curate_session_analyse(weft_curate_session *s, const char *name
     weft_status_code status = weft_curate_plan_load(&s->r.plan, true);
     if (status == WEFT_OK)
         status = run_phase(&s->r, "curate: look", wants_analysis, analyse_job);
+    if (status == WEFT_OK && s->r.plan.operators)
+        status = weft_curate_plan_load(&s->r.plan, true);
+    if (status == WEFT_OK)
+        status = run_scores(&s->r, false);
     video->own = false;
     return status;
 }

@@ -12,10 +12,23 @@
 #include "base/json.h"
 #include "base/status.h"
 
+/* Limits of shots whose shorter side, without borders, has at least `min_side` pixels. */
+typedef struct weft_curate_quality_tier {
+    int64_t min_side;
+    double min_motion, max_motion; /* -1: as in weft_curate_quality, and so below */
+    double min_sharpness, min_brightness, max_brightness;
+} weft_curate_quality_tier;
+
 typedef struct weft_curate_quality {
     double min_motion, max_motion;
     double min_sharpness, min_brightness, max_brightness;
+    weft_section_list tiers; /* weft_curate_quality_tier */
 } weft_curate_quality;
+
+typedef enum weft_curate_operator_order {
+    WEFT_OPERATOR_ORDER_PRICE,
+    WEFT_OPERATOR_ORDER_FIXED,
+} weft_curate_operator_order;
 
 typedef struct weft_curate_config {
     int64_t workers; /* 0: one per processor */
@@ -53,6 +66,8 @@ typedef struct weft_curate_config {
         double distance, share, parts;
         int64_t colour; /* chroma levels, 0 .. 255 */
     } duplicates;
+    int operator_order;          /* weft_curate_operator_order */
+    weft_section_list operators; /* weft_operator_config */
 } weft_curate_config;
 
 /* Videos without a record, of all shards. */
@@ -69,6 +84,7 @@ typedef struct weft_curate_report {
     int64_t shots, shots_rejected, clips, clips_without_caption;
     double seconds_in, seconds_out;
     char rejects[400]; /* e.g. "duplicate 3, length 12": lines of rejects.jsonl by filter */
+    json_t *operators; /* content of operators.json, owned by the caller; NULL: no operators */
 } weft_curate_report;
 
 /* Runs or resumes a curation, or one shard; creates `out` if missing. WEFT_E_CONFIG: the folder

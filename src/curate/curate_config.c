@@ -1,9 +1,11 @@
 #include "curate/curate_config.h"
 
 #include "curate/curate.h"
+#include "curate/operators/operators_config.h"
 
 #define AT(member) offsetof(weft_curate_config, member)
 
+static const char *const orders[] = {"price", "fixed", NULL};
 static const char *const methods[] = {"structure", "content",    "adaptive",
                                       "fade",      "transnetv2", NULL};
 
@@ -79,6 +81,26 @@ static const weft_section clips_section = {"clips", "length, size and encoding o
                                            sizeof(((weft_curate_config *)0)->clips), clips_keys,
                                            WEFT_COUNT(clips_keys)};
 
+#define TIER_AT(member) offsetof(weft_curate_quality_tier, member)
+
+static const weft_key quality_tier_keys[] = {
+    {"min_side", WEFT_KEY_I64, TIER_AT(min_side), NULL, "pixels",
+     "shorter side of a shot, without borders, from which the limits apply", .min = 0, .max = 1e6},
+    {"min_motion", WEFT_KEY_F64, TIER_AT(min_motion), "-1", "widths/s", "-1: as in quality",
+     .min = -1, .max = 100},
+    {"max_motion", WEFT_KEY_F64, TIER_AT(max_motion), "-1", "widths/s", "-1: as in quality",
+     .min = -1, .max = 1000},
+    {"min_sharpness", WEFT_KEY_F64, TIER_AT(min_sharpness), "-1", "levels", "-1: as in quality",
+     .min = -1, .max = 1000},
+    {"min_brightness", WEFT_KEY_F64, TIER_AT(min_brightness), "-1", "levels", "-1: as in quality",
+     .min = -1, .max = 255},
+    {"max_brightness", WEFT_KEY_F64, TIER_AT(max_brightness), "-1", "levels", "-1: as in quality",
+     .min = -1, .max = 255},
+};
+static const weft_section quality_tier_section = {
+    "tiers", "limits by resolution; the tier with the largest min_side that fits applies",
+    sizeof(weft_curate_quality_tier), quality_tier_keys, WEFT_COUNT(quality_tier_keys)};
+
 static const weft_key quality_keys[] = {
     {"min_motion", WEFT_KEY_F64, AT(quality.min_motion) - AT(quality), "0.0015", "widths/s",
      "minimum mean motion of a shot", .min = 0, .max = 100},
@@ -90,6 +112,8 @@ static const weft_key quality_keys[] = {
      "minimum mean luma of a shot", .min = 0, .max = 255},
     {"max_brightness", WEFT_KEY_F64, AT(quality.max_brightness) - AT(quality), "243", "levels",
      "maximum mean luma of a shot", .min = 0, .max = 255},
+    {"tiers", WEFT_KEY_SECTION_LIST, AT(quality.tiers) - AT(quality),
+     .section = &quality_tier_section},
 };
 static const weft_section quality_section = {
     "quality", "motion, sharpness and brightness of accepted shots",
@@ -134,6 +158,11 @@ static const weft_key keys[] = {
     {"quality", WEFT_KEY_SECTION, AT(quality), .section = &quality_section},
     {"duplicates", WEFT_KEY_SECTION, AT(duplicates), .section = &duplicate_section},
     {"clips", WEFT_KEY_SECTION, AT(clips), .section = &clips_section},
+    {"operator_order", WEFT_KEY_ENUM, AT(operator_order), "price", "",
+     "order of `operators`: price (by measured seconds per rejected shot, lowest first) or fixed "
+     "(as in the list)",
+     .choices = orders},
+    {"operators", WEFT_KEY_SECTION_LIST, AT(operators), .section = &weft_operator_section},
 };
 const weft_section weft_curate_section = {"curate", "from source videos to clips",
                                           sizeof(weft_curate_config), keys, WEFT_COUNT(keys)};

@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "curate/analyse.h"
 #include "curate/curate_folder.h"
+#include "curate/curate_scores.h"
 #include "curate/duplicates/near_duplicates.h"
 #include "curate/shot_filter.h"
 #include "curate/sidecar.h"
@@ -47,6 +48,7 @@ void weft_curate_plan_free(weft_curate_plan *p)
         weft_curate_source *s = &p->source[i];
         free_clips(s);
         json_decref(s->record);
+        json_decref(s->scores);
         weft_free(s->hash);
         weft_free(s->name);
         weft_free(s->path);
@@ -56,6 +58,7 @@ void weft_curate_plan_free(weft_curate_plan *p)
     weft_free(p->source);
     p->source = NULL;
     p->sources = 0;
+    weft_curate_scores_close(p);
 }
 
 /* "stem-0123456789abcdef": readable, safe in file names and tar keys, one for each path: 64 bits,
@@ -340,6 +343,7 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
         json_t *state;
         json_decref(s->record);
         s->record = NULL;
+        s->unscored = false;
         if (s->kind != WEFT_SOURCE_KIND_VIDEO || s->same_as || (begin && !s->own) ||
             !weft_path_exists(s->state_path))
             continue;
@@ -358,6 +362,7 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
         if (s->record) {
             filter_shots(p->config, s->record);
             WEFT_TRY(take_hashes(s));
+            WEFT_TRY(weft_curate_scores_load(p, s, begin));
         }
     }
     return WEFT_OK;
@@ -394,7 +399,7 @@ void weft_curate_plan_remaining(const weft_curate_plan *p, weft_curate_remaining
     *r = (weft_curate_remaining){0};
     for (int64_t i = 0; i < p->sources; i++) {
         const weft_curate_source *s = &p->source[i];
-        if (!weft_curate_lacks_record(s))
+        if (!weft_curate_lacks_record(s) && !s->unscored)
             continue;
         if (r->videos++ == 0)
             snprintf(r->first, sizeof r->first, "%s", s->name);
@@ -678,6 +683,7 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s,
     if (id.failed || path.failed || meta_path.failed ||
         !(clip->meta = make_meta(s, shot, id.data, caption)))
         return out_of_memory();
+    weft_curate_scores_add(p, s, shot, clip->meta);
     const weft_curate_config *c = p->config;
     json_object_set_new(clip->meta, "written_with",
                         json_pack("{s:I,s:s,s:I,s:I}", "crf", (json_int_t)c->clips.crf, "preset",

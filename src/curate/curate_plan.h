@@ -5,6 +5,7 @@
 
 #include "curate/curate_work.h"
 #include "curate/duplicates/phash.h"
+#include "curate/operators/operator_set.h"
 #include "curate/source_kind.h"
 
 typedef struct weft_curate_source {
@@ -20,6 +21,8 @@ typedef struct weft_curate_source {
     const char *why_other;  /* why a file is not a video; static; NULL: by its name */
     const char *same_as;    /* name of the selected file with the same bytes; borrowed */
     json_t *record;         /* owned; NULL: not analysed yet */
+    json_t *scores;         /* owned; of the operators (shot_scorer.h); NULL: none are configured */
+    bool unscored;          /* an accepted shot lacks a score */
     weft_phash *hash;       /* owned; hashes of all shots */
     weft_curate_clip *clip; /* owned, with strings and metadata; selected clips */
     int64_t clips;
@@ -30,6 +33,9 @@ typedef struct weft_curate_plan {
     const weft_curate_config *config;
     weft_curate_source *source; /* sorted by name */
     int64_t sources, capacity;
+    weft_operator_set *operators; /* owned; NULL: none are configured */
+    bool ordered;                 /* the order of the operators is final */
+    json_t *prices;               /* owned; what the order depends on; NULL: not ordered by price */
 } weft_curate_plan;
 
 weft_status weft_curate_plan_scan(weft_curate_plan *plan);

@@ -1,6 +1,7 @@
 /* Lists at the end of a curation: selected clips, rejects and reasons. */
 #include "curate/curate_publish.h"
 
+#include "curate/curate_order.h"
 #include "curate/curate_plan.h"
 
 #include "base/compare.h"
@@ -480,6 +481,40 @@ out:
     return status;
 }
 
+/* Warns of operators that gave no score for some shots. */
+static void warn_of_failures(const weft_curate_plan *p, const json_t *table)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach(json_object_get(table, "operators"), i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        const int64_t failed = json_integer_value(json_object_get(row, "failed"));
+        if (failed > 0)
+            weft_warning(
+                WEFT_MSG_OPERATOR_FAILED,
+                WEFT_AT(.file = p->out, .value = name, WEFT_DETAILS(WEFT_DETAIL("shots", failed))),
+                "the operator %s gave no score for %" PRId64
+                " shots; the next run scores these shots again",
+                name, failed);
+    }
+}
+
+/* Writes operators.json, or removes the one of a run with operators. */
+static weft_status write_operators(const weft_curate_plan *p, const json_t *table)
+{
+    char *path = weft_path_join(p->out, "operators.json");
+    WEFT_TRY(WEFT_ALLOCATED(path, "the curation"));
+    weft_status_code status = WEFT_OK;
+    if (table)
+        status = weft_json_save(path, table);
+    else if (unlink(path) != 0 && errno != ENOENT)
+        status =
+            weft_error_errno(WEFT_AT(.file = path), "cannot remove the file of an earlier run");
+    weft_free(path);
+    return status;
+}
+
 weft_status weft_curate_plan_publish(weft_curate_plan *p, weft_curate_report *report)
 {
     lists l = {.by_operator = json_object()};
@@ -489,7 +524,10 @@ weft_status weft_curate_plan_publish(weft_curate_plan *p, weft_curate_report *re
     WEFT_GO(keep_only_planned(&l, p));
     WEFT_GO(list_unused_sidecars(&l, p));
     WEFT_GO(write_lists(p, &l));
+    l.report.operators = weft_curate_order_table(p);
     *report = l.report;
+    warn_of_failures(p, report->operators);
+    status = write_operators(p, report->operators);
 out:
     describe_rejects(l.by_operator, report->rejects, sizeof report->rejects);
     weft_buf_free(&l.manifest);

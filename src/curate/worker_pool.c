@@ -70,7 +70,7 @@ static weft_status start(const weft_pool *pool, int64_t job, child *c)
 }
 
 /* Reads the child's messages; false at the end. */
-static bool listen_to(child *c)
+static bool listen_to(const weft_pool *pool, child *c)
 {
     char bytes[4096];
     const ssize_t n = read(c->fd, bytes, sizeof bytes);
@@ -80,6 +80,8 @@ static bool listen_to(child *c)
     for (ssize_t i = 0; i < n; i++) {
         if (c->message_bytes < 0) {
             c->message_bytes = bytes[i] == '!' ? 0 : -1;
+            if (bytes[i] == '+' && pool->part)
+                pool->part(pool->context, c->job);
             continue;
         }
         if (c->outcome.status == WEFT_OK)
@@ -129,7 +131,7 @@ static weft_status attend(const weft_pool *pool, child *children, int *running)
     poll(polled, (nfds_t)n, 200);
     for (int k = 0; k < n; k++) {
         child *c = &children[owner[k]];
-        if ((polled[k].revents & (POLLIN | POLLHUP | POLLERR)) && !listen_to(c)) {
+        if ((polled[k].revents & (POLLIN | POLLHUP | POLLERR)) && !listen_to(pool, c)) {
             --*running;
             WEFT_TRY(finish(pool, c));
         } else if (weft_now() - c->heard > pool->stall_seconds && !c->outcome.hung) {

@@ -21,6 +21,8 @@ typedef struct weft_pool {
     weft_status_code (*job)(void *context, int64_t job, int threads, const weft_heartbeat *heart);
     /* Called in the parent when a job ends, in order of completion; an error stops the run. */
     weft_status_code (*done)(void *context, int64_t job, const weft_pool_outcome *outcome);
+    /* Called in the parent when a job has finished a part (weft_heartbeat_part); NULL: never. */
+    void (*part)(void *context, int64_t job);
     int threads; /* of each job */
 } weft_pool;
 

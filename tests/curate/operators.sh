@@ -1,0 +1,135 @@
+#!/bin/bash
+# Operators of the config: expressions, measures and processes. Which shots pass does not depend on
+# the order; a process that fails leaves a reason for each shot, and the next run repairs it.
+set -e
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
+mkdir raw
+encode() { ffmpeg -v error -nostdin -y -f lavfi -i "$1" -t 1 -c:v libx264 -preset ultrafast -pix_fmt yuv420p "raw/$2.mp4"; }
+encode "mandelbrot=size=160x96:rate=24" a
+encode "testsrc2=size=160x96:rate=24,eq=brightness=0.3" b
+encode "mandelbrot=size=320x192:rate=24:start_scale=2" c
+encode "testsrc2=size=320x192:rate=24,eq=brightness=-0.3" d
+cat >scorer.py <<'PY'
+# Mean of all samples as the score. FAIL: what to do with the shots of b.mp4.
+import json, os, sys
+while line := sys.stdin.buffer.readline():
+    request = json.loads(line)
+    bytes = sys.stdin.buffer.read(request["frames"] * request["width"] * request["height"] * 3)
+    assert len(request["times"]) == request["frames"] and len(bytes) > 0
+    with open(os.environ["SEEN"], "a") as seen:
+        seen.write(request["source"] + "\n")
+    fail = os.environ.get("FAIL") if request["source"] == "b.mp4" else None
+    if fail == "crash":
+        sys.exit("no memory on the device")
+    print("oops" if fail == "garbage" else json.dumps({"request": request["request"], "score": sum(bytes) / len(bytes)}), flush=True)
+PY
+cat >config.yaml <<YAML
+clips: {preset: ultrafast}
+duplicates: {on: false}
+workers: 2
+operators:
+  - {name: bright, process: [python3, -S, $PWD/scorer.py], frames: 2, side: 48, max: 150}
+  - {name: blur, measure: blur, frames: 1, max: 60}
+  - {name: large, expression: "height >= 150 or bright < 0"}
+YAML
+curate() { SEEN=$PWD/seen $WEFT curate config.yaml --in raw "$@"; }
+order_does_not_change_the_result() {
+    rm -f seen
+    curate --out price >out 2>log || fail_with log "curate"
+    [ "$(sort -u seen | tr '\n' ' ')" = "a.mp4 b.mp4 c.mp4 d.mp4 " ] || fail "the sample is not complete: $(cat seen)"
+    has_message log operator-order value=4
+    rm -f seen
+    curate --out fixed --set operator_order=fixed >>out 2>log || fail_with log "curate"
+    python3 -S - config.yaml >reversed.yaml <<'PY'
+import sys
+lines = open(sys.argv[1]).read().splitlines()
+print("\n".join(lines[:-3] + [lines[-2], lines[-3], lines[-1]]))
+PY
+    SEEN=$PWD/unused $WEFT curate reversed.yaml --in raw --out reversed --set operator_order=fixed >>out 2>log || fail_with log "curate"
+    for other in fixed reversed; do
+        diff -r price/clips $other/clips && diff -r price/metas $other/metas && diff price/manifest.jsonl $other/manifest.jsonl || fail "$other differs"
+    done
+    python3 -S - <<'PY'
+import json
+for out in 'price', 'fixed', 'reversed':
+    clips = [json.loads(x) for x in open(out + '/manifest.jsonl')]
+    rejects = [json.loads(x) for x in open(out + '/rejects.jsonl')]
+    table = json.load(open(out + '/operators.json'))
+    rows = table['operators']
+    assert {c['source_video'] for c in clips} <= {'c.mp4', 'd.mp4'} and clips, clips
+    assert all(set(c['operator_scores']) == {'bright', 'blur', 'large'} for c in clips)
+    assert rows[0]['input'] == table['shots'] and rows[-1]['output'] == len(clips), table
+    for before, after in zip(rows, rows[1:]):
+        assert before['output'] == after['input'], rows
+    for row in rows:
+        named = [r for r in rejects if r['operator'] == row['name']]
+        assert row['input'] - row['output'] == len(named), (row, rejects)
+        assert row['failed'] == 0
+order = json.load(open('price/state/operators.json'))
+price = [p['cost'] / (1 - p['pass']) for p in (order['prices'][n] for n in order['order'])]
+names = order['order']
+assert names.index('bright') < names.index('large'), names  # `large` needs its score
+alone = [p for n, p in zip(names, price) if n != 'large']
+assert alone == sorted(alone), (names, price)
+assert [r['name'] for r in json.load(open('fixed/operators.json'))['operators']] == ['bright', 'blur', 'large']
+PY
+}
+check order_does_not_change_the_result
+# The second run asks no operator, and keeps the measured order. Other limits need no scores.
+scores_are_kept() {
+    needs order_does_not_change_the_result
+    cp price/state/operators.json before.json
+    rm -f seen
+    curate --out price >out 2>log || fail_with log "curate"
+    [ ! -e seen ] || fail "shots were scored again: $(cat seen)"
+    diff before.json price/state/operators.json && diff price/manifest.jsonl fixed/manifest.jsonl
+    curate --out price --set operators.0.max=1 >out 2>log || fail_with log "curate"
+    [ ! -e seen ] && [ ! -s price/manifest.jsonl ] || fail "a changed limit is not applied to the recorded scores"
+    $WEFT curate --in raw --out price --set clips.preset=ultrafast --set duplicates.on=false >out 2>log
+    [ ! -e price/operators.json ] && ! grep -q operator_scores price/manifest.jsonl || fail "operators of an earlier config have an effect"
+}
+check scores_are_kept
+failures_have_reasons_and_are_repaired() {
+    needs order_does_not_change_the_result
+    for fail in crash garbage; do
+        rm -rf failed seen
+        FAIL=$fail curate --out failed --set operator_order=fixed >out 2>log || fail_with log "curate"
+        has_message log operator-failed value=bright 'shots=?*'
+        python3 -S - $fail <<'PY'
+import json, sys
+rejects = [json.loads(x) for x in open('failed/rejects.jsonl')]
+failed = [r for r in rejects if r['operator'] == 'bright' and r['reason'].startswith('no score')]
+assert failed and {r['source'] for r in failed} == {'b.mp4'}, rejects
+word = {'crash': 'exit status 1: no memory on the device', 'garbage': 'oops'}[sys.argv[1]]
+assert all(word in r['reason'] for r in failed), failed
+assert json.load(open('failed/operators.json'))['operators'][0]['failed'] == len(failed)
+PY
+    done
+    rm -f seen
+    curate --out failed --set operator_order=fixed >out 2>log || fail_with log "curate"
+    [ "$(sort -u seen)" = b.mp4 ] || fail "other shots than the failed ones were scored again: $(cat seen)"
+    diff -r -x state -x operators.json failed fixed
+}
+check failures_have_reasons_and_are_repaired
+# Two shards and the last pass give the result of one run.
+shards_score_their_videos() {
+    needs order_does_not_change_the_result
+    for shard in 0/2 1/2; do curate --out shards --set operator_order=fixed --shard $shard >out 2>log || fail_with log "shard"; done
+    curate --out shards --set operator_order=fixed --shard 0/2 >out 2>log
+    rm -f seen
+    curate --out shards --set operator_order=fixed --finish >out 2>log || fail_with log "finish"
+    [ ! -e seen ] || fail "the last pass scored shots"
+    diff -r -x state -x operators.json shards fixed
+}
+check shards_score_their_videos
+errors_name_the_key() {
+    run() { $WEFT curate --in raw --out none "$@"; }
+    expect_error expression-invalid key=operators.0.expression column=10 -- run --set operators.0.name=x --set "operators.0.expression=motion > motoin"
+    expect_error config-conflict key=operators.0.name -- run --set operators.0.name=x
+    expect_error config-value key=operators.0.process -- run --set operators.0.name=x --set 'operators.0.process=[no-such-program]'
+    WEFT_OPENVINO=/nowhere expect_error onnx-library key=WEFT_OPENVINO -- run --set operators.0.name=x --set "operators.0.onnx=$PWD/scorer.py"
+    [ ! -e none/clips ] || [ -z "$(ls none/clips)" ]
+}
+check errors_name_the_key
+finish
