@@ -137,6 +137,7 @@ const weft_verb weft_verb_curate = {
         "`operators` adds scores and limits: expressions over scores, measures of frames,\n"
         "external processes, and ONNX models. They run in the order of their prices, so\n"
         "that cheap and strict ones see most shots; operators.json has the figures.\n"
+        "`captions.url` requests missing captions from an OpenAI-compatible server.\n"
         "\n"
         "Of near-duplicates the one with the highest product of pixels per frame, bit\n"
         "rate^0.3 and duration^0.5 is kept, then the first by name. The order of work\n"

@@ -6,7 +6,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "curate/analyse.h"
+#include "curate/captions/caption_client.h"
 #include "curate/clips.h"
+#include "curate/curate_captions.h"
 #include "curate/curate_config.h"
 #include "curate/curate_folder.h"
 #include "curate/curate_plan.h"
@@ -44,6 +46,7 @@ static weft_curate_config looking(weft_curate_config c, const weft_curate_config
     c.quality = other->quality;
     c.duplicates = other->duplicates;
     c.clips = other->clips;
+    c.captions = other->captions;
     c.operators = other->operators;
     c.operator_order = other->operator_order;
     c.clips.max_seconds = max_seconds; /* long shots are split while they are measured */
@@ -324,6 +327,17 @@ static bool wants_clips(const weft_curate_source *s)
     return false;
 }
 
+/* Requests the missing captions, and selects again with the new ones. */
+static weft_status caption_clips(run *r, weft_curate_report *report)
+{
+    if (!r->config->captions.url[0])
+        return WEFT_OK;
+    WEFT_TRY(weft_curate_captions_run(&r->plan, report));
+    r->plan.captioned = true;
+    WEFT_TRY(weft_curate_plan_load(&r->plan, false));
+    return weft_curate_plan_choose(&r->plan);
+}
+
 /* Selects from the records and writes clips and lists. */
 static weft_status finish(run *r, weft_curate_report *report)
 {
@@ -338,7 +352,14 @@ static weft_status finish(run *r, weft_curate_report *report)
             break;
         WEFT_TRY(run_phase(r, "curate: write", wants_clips, clips_job));
     }
-    return weft_curate_plan_publish(&r->plan, report);
+    weft_curate_report captions = {0};
+    WEFT_TRY(caption_clips(r, &captions));
+    WEFT_TRY(weft_curate_plan_publish(&r->plan, report));
+    report->captions_made = captions.captions_made;
+    report->captions_failed = captions.captions_failed;
+    report->caption_requests = captions.caption_requests;
+    report->caption_tokens = captions.caption_tokens;
+    return WEFT_OK;
 }
 
 /* Requires the records of all videos. */
@@ -382,7 +403,8 @@ static weft_status run_shard(run *r, weft_curate_report *report)
     WEFT_TRY(weft_curate_plan_choose(p));
     for (int64_t i = 0; i < p->sources; i++)
         report->clips += p->source[i].own ? p->source[i].clips : 0;
-    return run_phase(r, "curate: write", wants_clips, clips_job);
+    WEFT_TRY(run_phase(r, "curate: write", wants_clips, clips_job));
+    return weft_curate_captions_run(p, report);
 }
 
 static weft_status run_all(run *r, weft_curate_report *report)
@@ -444,6 +466,7 @@ static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
                               ? "this is not a folder; give the folder of the source videos"
                               : "the folder does not exist");
     WEFT_TRY(check_preset(config->clips.preset));
+    WEFT_TRY(weft_captions_check(&config->captions));
     WEFT_TRY(weft_curate_scores_open(plan));
     WEFT_TRY(check_detector(config));
     WEFT_TRY(weft_make_dirs(out));

@@ -11,6 +11,7 @@
 #include "base/config.h"
 #include "base/json.h"
 #include "base/status.h"
+#include "curate/captions/captions_config.h"
 
 /* Limits of shots whose shorter side, without borders, has at least `min_side` pixels. */
 typedef struct weft_curate_quality_tier {
@@ -68,6 +69,7 @@ typedef struct weft_curate_config {
     } duplicates;
     int operator_order;          /* weft_curate_operator_order */
     weft_section_list operators; /* weft_operator_config */
+    weft_captions_config captions;
 } weft_curate_config;
 
 /* Videos without a record, of all shards. */
@@ -84,6 +86,8 @@ typedef struct weft_curate_report {
     int64_t shots, shots_rejected, clips, clips_without_caption;
     double seconds_in, seconds_out;
     char rejects[400]; /* e.g. "duplicate 3, length 12": lines of rejects.jsonl by filter */
+    /* captions of this run; 0 (default): no caption server */
+    int64_t captions_made, captions_failed, caption_requests, caption_tokens;
     json_t *operators; /* content of operators.json, owned by the caller; NULL: no operators */
 } weft_curate_report;
 

@@ -162,6 +162,7 @@ static const weft_key keys[] = {
      "order of `operators`: price (by measured seconds per rejected shot, lowest first) or fixed "
      "(as in the list)",
      .choices = orders},
+    {"captions", WEFT_KEY_SECTION, AT(captions), .section = &weft_captions_section},
     {"operators", WEFT_KEY_SECTION_LIST, AT(operators), .section = &weft_operator_section},
 };
 const weft_section weft_curate_section = {"curate", "from source videos to clips",

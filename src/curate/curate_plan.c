@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "curate/analyse.h"
+#include "curate/curate_captions.h"
 #include "curate/curate_folder.h"
 #include "curate/curate_scores.h"
 #include "curate/duplicates/near_duplicates.h"
@@ -668,21 +669,33 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s,
     const char *caption = weft_sidecar_caption(&sidecar[0], start, end);
     if (!caption)
         caption = weft_sidecar_caption(&sidecar[1], start, end);
-    if (!caption && p->config->clips.require_caption) {
+    weft_buf id = {0}, path = {0}, meta_path = {0};
+    weft_buf_printf(&id, "%s-%06" PRId64, s->id, start);
+    json_t *written = !caption && id.data ? weft_curate_captions_read(p, id.data) : NULL;
+    const bool pending = p->config->captions.url[0] && !p->captioned;
+    if (!caption && !written && !pending && p->config->clips.require_caption) {
+        weft_buf_free(&id);
         json_object_set_new(shot, "reject", weft_curate_reject("caption", 0, 1, "no caption"));
         return WEFT_OK;
     }
-    WEFT_TRY(weft_grow((void **)&s->clip, s->clips, capacity, sizeof *s->clip));
-    weft_buf id = {0}, path = {0}, meta_path = {0};
-    weft_buf_printf(&id, "%s-%06" PRId64, s->id, start);
+    if (weft_grow((void **)&s->clip, s->clips, capacity, sizeof *s->clip) != WEFT_OK) {
+        weft_buf_free(&id);
+        json_decref(written);
+        return WEFT_E_MEMORY;
+    }
     weft_buf_printf(&path, "%s/clips/%s.mp4", p->out, id.data ? id.data : "");
     weft_buf_printf(&meta_path, "%s/metas/%s.json", p->out, id.data ? id.data : "");
     weft_curate_clip *clip = &s->clip[s->clips++];
     *clip = (weft_curate_clip){
         .path = path.data, .meta_path = meta_path.data, .start = start, .end = end, .id = id.data};
     if (id.failed || path.failed || meta_path.failed ||
-        !(clip->meta = make_meta(s, shot, id.data, caption)))
+        !(clip->meta = make_meta(s, shot, id.data, caption))) {
+        json_decref(written);
         return out_of_memory();
+    }
+    if (written)
+        weft_curate_captions_add(written, clip->meta);
+    json_decref(written);
     weft_curate_scores_add(p, s, shot, clip->meta);
     const weft_curate_config *c = p->config;
     json_object_set_new(clip->meta, "written_with",

@@ -34,6 +34,7 @@ typedef struct weft_curate_plan {
     weft_curate_source *source; /* sorted by name */
     int64_t sources, capacity;
     weft_operator_set *operators; /* owned; NULL: none are configured */
+    bool captioned;               /* captions were requested: clips without one stay so */
     bool ordered;                 /* the order of the operators is final */
     json_t *prices;               /* owned; what the order depends on; NULL: not ordered by price */
 } weft_curate_plan;

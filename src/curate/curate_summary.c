@@ -56,6 +56,11 @@ void weft_curate_summary_print(const char *out, const weft_curate_report *r)
                r->clips_without_caption);
     if (r->rejects[0])
         printf("rejects.jsonl             %s\n", r->rejects);
+    if (r->captions_made + r->captions_failed > 0)
+        printf("captions         %8" PRId64 "  (%" PRId64 " failed; %" PRId64 " request%s, %" PRId64
+               " tokens)\n",
+               r->captions_made, r->captions_failed, r->caption_requests,
+               weft_plural(r->caption_requests), r->caption_tokens);
     print_operators(r->operators);
     printf("%s: clips/, metas/, manifest.jsonl, rejects.jsonl, summary.json\n", out);
 }

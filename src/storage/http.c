@@ -190,7 +190,10 @@ static void set_times(const weft_curl_library *c, void *easy, const weft_http_re
     c->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     c->easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, q->local ? 1L : (long)CONNECT_SECONDS);
     c->easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    c->easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, q->local ? 5L : (long)STALL_SECONDS);
+    if (q->seconds > 0)
+        c->easy_setopt(easy, CURLOPT_TIMEOUT, (long)q->seconds);
+    else
+        c->easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, q->local ? 5L : (long)STALL_SECONDS);
     if (q->local)
         c->easy_setopt(easy, CURLOPT_NOPROXY, "*");
 }

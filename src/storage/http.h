@@ -29,6 +29,7 @@ typedef struct weft_http_request {
     void *to; /* receives the body of a successful reply, `to_bytes`; NULL: reply->body does */
     int64_t to_bytes;
     int64_t attempts;   /* at most; 1: never repeated */
+    int64_t seconds;    /* longest time of an attempt, which may be silent; 0: 30 s of silence */
     bool local;         /* a server of this machine: no proxy, one second to connect */
     bool follow;        /* redirections are followed */
     bool uninterrupted; /* no stop and no Ctrl-C ends the request: it cleans up */

@@ -1,0 +1,113 @@
+#!/bin/bash
+# Captions from a server: requests, repeated attempts, validation, budgets, and a reason for each
+# failure. The key of the server is in no file and no message.
+set -e
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
+curl_exists() { python3 -S -c 'import ctypes; ctypes.CDLL("libcurl.so.4")' 2>/dev/null || python3 -S -c 'import ctypes; ctypes.CDLL("libcurl-gnutls.so.4")' 2>/dev/null; }
+curl_exists || skip "no libcurl"
+python3 -S "$SRC/tests/curate/caption_server.py" "$PWD" 2>server.log &
+server=$!
+trap 'kill $server 2>/dev/null' EXIT
+mkdir raw
+for n in 1 2 3; do
+    ffmpeg -v error -nostdin -y -f lavfi -i "mandelbrot=size=160x96:rate=24:start_scale=$n" -t 1 -c:v libx264 -preset ultrafast -pix_fmt yuv420p raw/v$n.mp4
+done
+echo "by hand" >raw/v1.txt
+until [ -e port ] || ! kill -0 $server 2>/dev/null; do sleep 0.05; done
+url=http://127.0.0.1:$(cat port)/v1
+export OWN_KEY=sk-secret-5f2a
+curate() { # OUT OPTION...
+    local out=$1
+    shift
+    $WEFT curate --in raw --out "$out" --set clips.preset=ultrafast --set duplicates.on=false --set "captions.url=$url" --set captions.model=small --set captions.frames=3 --set captions.side=64 --set captions.key_variable=OWN_KEY --set captions.concurrency=1 "$@" >out.log 2>log
+}
+requests() { [ ! -e seen ] || wc -l <seen; }
+without() { ! grep -r -e "$1" "${@:2}" || fail "$1 is in a file or message"; }
+no_secret() { without "$OWN_KEY" "$@"; }
+clips_get_captions() {
+    curate a --set captions.window_seconds=0.6 || fail_with log "curate"
+    python3 -S - "$OWN_KEY" <<'PY'
+import json, sys
+clips = {c['source_video']: c for c in map(json.loads, open('a/manifest.jsonl'))}
+assert len(clips) == 3
+assert clips['v1.mp4']['caption'] == 'by hand' and 'caption_model' not in clips['v1.mp4']
+for name in 'v2.mp4', 'v3.mp4':
+    c = clips[name]
+    assert c['caption'] == 'A moving pattern. A moving pattern.' and c['caption_model'] == 'small', c
+    assert [(w['start_frame'], w['end_frame']) for w in c['windows']] == [(0, 12), (12, 24)], c
+    assert sorted(c['windows'][0]['fields']) == sorted(['scene', 'subject', 'motion', 'background', 'style', 'camera', 'light']), c
+    record = json.load(open('a/captions/%s.json' % c['id']))
+    assert 'The video shows' in record['windows'][0]['raw'][0], record
+seen = [json.loads(x) for x in open('seen')]
+assert len(seen) == 4
+for s in seen:
+    assert s['path'] == '/v1/chat/completions' and s['images'] == 3 and s['jpeg'] and s['schema'], s
+    assert s['authorization'] == 'Bearer ' + sys.argv[1]
+PY
+    no_secret a log out.log
+    rm seen
+    curate a --set captions.window_seconds=0.6 || fail_with log "curate"
+    [ -z "$(requests)" ] || fail "captions were requested twice"
+}
+check clips_get_captions
+lasting_failures_have_reasons() {
+    rm -rf c seen
+    printf '%s\n' words missing blocked >faults
+    curate c --set clips.require_caption=true || fail_with log "curate"
+    has_message log caption-failed failed=2
+    python3 -S - <<'PY'
+import json, glob
+records = [json.load(open(p)) for p in glob.glob('c/captions/*.json')]
+reasons = sorted(r['failed'] for r in records)
+assert len(records) == 2 and 'blocked' in ' '.join(reasons) and 'camera, light' in ' '.join(reasons), reasons
+twice = [r for r in records if 'camera' in r['failed']][0]
+assert len(twice['windows'][0]['raw']) == 2 and twice['windows'][0]['raw'][0] == 'I cannot help.', twice
+rejects = [json.loads(x) for x in open('c/rejects.jsonl')]
+assert sorted(r['source'] for r in rejects if r['operator'] == 'caption') == ['v2.mp4', 'v3.mp4'], rejects
+PY
+    curate c --set clips.require_caption=true || fail_with log "curate"
+    [ "$(wc -l <c/manifest.jsonl)" = 3 ] || fail "the next run did not repair the captions"
+}
+check lasting_failures_have_reasons
+budgets_end_requests() {
+    rm -rf d seen
+    curate d --set captions.budget_requests=1 || fail_with log "curate"
+    [ "$(requests)" = 1 ] && grep -rq "the budget of 1 requests is used" d/captions || fail "the budget of requests"
+    curate d --set captions.budget_tokens=50 || fail_with log "curate"
+    [ "$(requests)" = 2 ] && [ "$(grep -c '"caption":' d/manifest.jsonl)" = 3 ] || fail "the next run does not continue"
+}
+check budgets_end_requests
+transient_faults_are_repeated() {
+    rm -rf b seen
+    printf '%s\n' '429 1' 500 cut words >faults
+    curate b || fail_with log "curate"
+    python3 -S - <<'PY'
+import json
+seen = [json.loads(x) for x in open('seen')]
+# the first clip: three failed attempts, a reply of another form, the same with the reason
+assert [s['fault'] for s in seen] == ['429 1', '500', 'cut', 'words', '', ''], seen
+assert [s['messages'] for s in seen] == [1, 1, 1, 1, 3, 1], seen
+assert all('caption' in json.loads(x) for x in open('b/manifest.jsonl'))
+PY
+    rm -rf b seen
+    printf '%s\n' 500 500 html >faults
+    curate b --set captions.attempts=2 || fail_with log "curate"
+    has_message log caption-failed failed=2
+    grep -rq "status 500" b/captions && grep -rq "is not JSON" b/captions || fail "no reason: $(cat b/captions/*)"
+    no_secret b log out.log
+}
+check transient_faults_are_repeated
+refusals_end_the_run() {
+    echo 401 >faults
+    ! curate e || fail "a refused key is accepted"
+    has_message log caption-server value=small "text~=status 401: wrong key Bearer ****"
+    no_secret e log out.log
+    run() { $WEFT curate --in raw --out f --set captions.url=$1 "${@:2}"; }
+    expect_error caption-key key=captions.key_variable value=UNSET_KEY -- run "$url" --set captions.model=m --set captions.key_variable=UNSET_KEY
+    expect_error config-value key=captions.url -- run http://user:password@host/v1 --set captions.model=m
+    without password error.log
+    expect_error config-conflict key=captions.model -- run "$url"
+}
+check refusals_end_the_run
+finish
