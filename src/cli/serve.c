@@ -23,6 +23,9 @@ static const weft_option options[] = {
      "this machine"},
     {"--memory-limit", "SIZE", NULL,
      "memory limit of a worker, as in `weft generate`; by default the free memory"},
+    {"--policy", "NAME", "fifo",
+     "order of jobs of equal priority: fifo, srpt (shortest first), edf (deadlines first, then "
+     "srpt) or fair (equal seconds per token)"},
     {"--webhook", "URL", NULL,
      "URL below which requests may have a `webhook`, e.g. https://example.org/hooks/; by default "
      "none",
@@ -39,6 +42,7 @@ static weft_status run_serve(const weft_args *args)
     weft_serve_options o = {.listen = weft_args_string(args, "--listen"),
                             .state = weft_args_string(args, "--state"),
                             .cluster = weft_args_string(args, "--on"),
+                            .policy = weft_args_string(args, "--policy"),
                             .memory = weft_args_string(args, "--memory-limit")};
     o.models = weft_args_list(args, "--model", &o.model_count);
     o.webhooks = weft_args_list(args, "--webhook", &o.webhook_count);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { TOKEN_BYTES = 24, FILE_LIMIT = 1 << 20, NAME_LIMIT = 64 };
+enum { TOKEN_BYTES = 24, FILE_LIMIT = 1 << 20, NAME_LIMIT = WEFT_TOKEN_NAME };
 
 weft_status weft_random_hex(int bytes, char *hex)
 {
@@ -30,8 +30,10 @@ static weft_status add_line(weft_access_tokens *t, char *line, const char *path,
     if (!space || !is_hash(space + 1))
         return weft_error(WEFT_MSG_SERVER_TOKEN, WEFT_AT(.file = path, .line = number),
                           "the line is not NAME and a SHA-256 of 64 digits");
-    WEFT_TRY(weft_grow((void **)&t->hash, t->count, &t->capacity, sizeof *t->hash));
-    memcpy(t->hash[t->count++], space + 1, 65);
+    WEFT_TRY(weft_grow((void **)&t->at, t->count, &t->capacity, sizeof *t->at));
+    weft_access_token *token = &t->at[t->count++];
+    memcpy(token->hash, space + 1, 65);
+    snprintf(token->name, sizeof token->name, "%.*s", (int)(space - line), line);
     return WEFT_OK;
 }
 
@@ -65,27 +67,27 @@ weft_status weft_access_tokens_read(const char *folder, weft_access_tokens *t)
 
 void weft_access_tokens_free(weft_access_tokens *t)
 {
-    weft_free(t->hash);
+    weft_free(t->at);
     *t = (weft_access_tokens){0};
 }
 
-bool weft_access_tokens_admit(const weft_access_tokens *t, const char *authorization)
+const char *weft_access_tokens_name(const weft_access_tokens *t, const char *authorization)
 {
     static const char scheme[] = "Bearer ";
     char hash[WEFT_SHA256_HEX];
-    bool admitted = false;
+    const char *name = NULL;
     if (!authorization || strncmp(authorization, scheme, sizeof scheme - 1) != 0)
-        return false;
+        return NULL;
     const char *token = authorization + sizeof scheme - 1;
     if (weft_sha256_hex(token, (int64_t)strlen(token), hash) != WEFT_OK)
-        return false;
+        return NULL;
     for (int64_t i = 0; i < t->count; i++) { /* the time does not depend on the position */
         unsigned char differs = 0;
         for (int k = 0; k < 64; k++)
-            differs |= (unsigned char)(hash[k] ^ t->hash[i][k]);
-        admitted |= !differs;
+            differs |= (unsigned char)(hash[k] ^ t->at[i].hash[k]);
+        name = differs ? name : t->at[i].name;
     }
-    return admitted;
+    return name;
 }
 
 static weft_status check_name(const char *name)

@@ -4,16 +4,21 @@
 
 #include "base/memory.h"
 
+enum { WEFT_TOKEN_NAME = 64 }; /* longest name */
+
+typedef struct weft_access_token {
+    char hash[65], name[WEFT_TOKEN_NAME + 1];
+} weft_access_token;
 typedef struct weft_access_tokens {
-    char (*hash)[65]; /* [count] */
+    weft_access_token *at; /* [count] */
     int64_t count, capacity;
 } weft_access_tokens;
 
 /* Reads the tokens of a state folder. Without the file count is 0. */
 weft_status weft_access_tokens_read(const char *folder, weft_access_tokens *tokens);
 void weft_access_tokens_free(weft_access_tokens *tokens);
-/* Whether the header `Authorization` (NULL: none) has one of the tokens. */
-bool weft_access_tokens_admit(const weft_access_tokens *tokens, const char *authorization);
+/* The name of the token that the header `Authorization` (NULL: none) has; NULL: it has none. */
+const char *weft_access_tokens_name(const weft_access_tokens *tokens, const char *authorization);
 /* Creates a random token with a name, stores its hash and writes the token to `token`. */
 weft_status weft_access_tokens_create(const char *folder, const char *name, char token[64]);
 /* Writes `bytes` random bytes as hexadecimal digits and a NUL. */

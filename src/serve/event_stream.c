@@ -31,13 +31,13 @@ static void set_text(weft_event_stream *e, const char *text)
 }
 
 /* Whether the place in the queue differs from the last event's; sets it. */
-static bool has_moved(weft_event_stream *e, const weft_queue_view *queue, double now)
+static bool has_moved(weft_event_stream *e, const weft_queue_view *queue)
 {
-    weft_queue_forecast f = {.position = -1};
-    (void)weft_queue_predict(queue->entries, queue->count, e->number, NULL, &f);
-    const bool late = f.position >= 0 && e->deadline > 0 && now + f.end > e->deadline,
-               moved = f.position != e->position || late != e->late;
-    e->position = f.position;
+    const weft_queue_forecast *f = weft_queue_view_find(queue, e->number);
+    const int64_t position = f ? f->position : -1;
+    const bool late = f && e->deadline > 0 && f->end > e->deadline,
+               moved = position != e->position || late != e->late;
+    e->position = position;
     e->late = late;
     return moved;
 }
@@ -68,7 +68,7 @@ static const char *describe(weft_event_stream *e)
     e->number = job.number;
     e->deadline = job.deadline;
     if (weft_server_queue(s, &queue) == WEFT_OK) {
-        const bool moved = has_moved(e, queue, weft_server_time());
+        const bool moved = has_moved(e, queue);
         if (moved || !s->event_line || strcmp(s->event_job, e->id) != 0 ||
             memcmp(s->event_versions, versions, sizeof versions) != 0) {
             weft_free(s->event_line);
@@ -178,11 +178,10 @@ static void wake(weft_event_stream *e)
 void weft_event_streams_changed(weft_server *s, const char *id)
 {
     const weft_queue_view *queue = NULL;
-    const double now = weft_server_time();
     if (!s->streams || (!s->stopping && weft_server_queue(s, &queue) != WEFT_OK))
         return;
     for (weft_event_stream *e = s->streams; e; e = e->next) {
-        const bool moved = queue && has_moved(e, queue, now);
+        const bool moved = queue && has_moved(e, queue);
         e->changed = e->changed || moved || !id || !strcmp(e->id, id);
         if (moved)
             s->event_versions[0] = -1; /* the line has the place */

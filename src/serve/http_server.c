@@ -162,14 +162,14 @@ static bool refuse_early(weft_serve_request *r, weft_serve_reply *reply)
     weft_server *s = r->server;
     int lengths = 0;
     const char *length = header(r, "Content-Length");
+    r->owner = weft_access_tokens_name(&s->tokens, header(r, "Authorization"));
     MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_lengths, &lengths);
     if (lengths > 1)
         *reply = weft_serve_error(400, "ambiguous_length", NULL,
                                   "the request has two lengths of its body");
     else if (!header(r, "Host"))
         *reply = weft_serve_error(400, "missing_host", "Host", "the request has no Host");
-    else if (s->tokens.count && !weft_routes_is_open(r) &&
-             !weft_access_tokens_admit(&s->tokens, header(r, "Authorization")))
+    else if (s->tokens.count && !weft_routes_is_open(r) && !r->owner)
         *reply = weft_serve_error(401, "invalid_token", "Authorization",
                                   "the request has no valid bearer token");
     else if (!s->tokens.count && is_foreign(r))

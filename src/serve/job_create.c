@@ -63,17 +63,18 @@ static weft_serve_reply answer_price(weft_serve_request *r, const weft_job_draft
     const weft_queue_entry last = {.number = INT64_MAX,
                                    .priority = d->terms.priority,
                                    .seconds = price->seconds,
-                                   .rank = INT64_MAX};
-    const double now = weft_server_time();
-    if (weft_server_queue(r->server, &queue) != WEFT_OK)
+                                   .rank = INT64_MAX,
+                                   .arrival = weft_server_time(),
+                                   .deadline = d->terms.deadline};
+    if (weft_server_queue(r->server, &queue) != WEFT_OK ||
+        weft_queue_view_predict(queue, &last, r->owner ? r->owner : "", &f) != WEFT_OK)
         return weft_serve_own_error();
-    (void)weft_queue_predict(queue->entries, queue->count, -1, &last, &f);
     json_t *json = json_pack("{s:s, s:f, s:I, s:I, s:f, s:f, s:O}", "object", "price", "seconds",
                              price->seconds, "bytes", (json_int_t)price->bytes, "queue_position",
-                             (json_int_t)f.position, "expected_start", now + f.start,
-                             "expected_end", now + f.end, "request", d->request);
+                             (json_int_t)f.position, "expected_start", f.start, "expected_end",
+                             f.end, "request", d->request);
     if (json && d->terms.deadline > 0)
-        json_object_set_new(json, "expected_late", json_boolean(now + f.end > d->terms.deadline));
+        json_object_set_new(json, "expected_late", json_boolean(f.end > d->terms.deadline));
     return weft_serve_json(200, json);
 }
 
@@ -93,18 +94,20 @@ static weft_status copy_draft(const weft_job_draft *d, weft_queue_job *job)
     return WEFT_ALLOCATED(job->request && (job->webhook || !d->terms.webhook[0]), "a job");
 }
 
-static weft_status fill_job(const weft_job_draft *d, const weft_price *price, const char *base,
-                            weft_queue_job *job)
+static weft_status fill_job(const weft_serve_request *r, const weft_job_draft *d,
+                            const weft_price *price, const char *base, weft_queue_job *job)
 {
     *job = (weft_queue_job){.created = weft_server_time(),
                             .seconds = price->seconds,
                             .bytes = price->bytes,
                             .fingerprint = weft_strdup(d->fingerprint),
+                            .owner = r->owner ? weft_strdup(r->owner) : NULL,
                             .remix_of = base ? weft_strdup(base) : NULL};
     if (d->terms.request_id[0])
         job->request_id = weft_strdup(d->terms.request_id);
     strcpy(job->id, "video_");
     WEFT_TRY(WEFT_ALLOCATED(job->fingerprint && (job->remix_of || !base) &&
+                                (job->owner || !r->owner) &&
                                 (job->request_id || !d->terms.request_id[0]),
                             "a job"));
     WEFT_TRY(copy_draft(d, job));
@@ -152,7 +155,7 @@ static weft_serve_reply add_job(weft_serve_request *r, const weft_job_draft *d,
     weft_queue_job job = {0};
     bool existing;
     weft_serve_reply reply;
-    weft_status_code status = fill_job(d, price, form->base, &job);
+    weft_status_code status = fill_job(r, d, price, form->base, &job);
     if (status == WEFT_OK && d->image)
         status = store_image(r, job.id, d, form->base);
     if (status == WEFT_OK)

@@ -101,16 +101,15 @@ static json_t *progress_json(const weft_server *s, const weft_queue_job *job)
 
 static void add_forecast(json_t *json, const weft_queue_job *job, const weft_queue_view *queue)
 {
-    weft_queue_forecast f;
-    const double now = weft_server_time();
-    if (!weft_queue_predict(queue->entries, queue->count, job->number, NULL, &f))
+    const weft_queue_forecast *f = weft_queue_view_find(queue, job->number);
+    if (!f)
         return;
-    json_object_set_new(json, "queue_position", json_integer(f.position));
+    json_object_set_new(json, "queue_position", json_integer(f->position));
     json_object_set_new(json, "expected_start",
-                        json_real(weft_queue_is_held(job->state) ? job->started : now + f.start));
-    json_object_set_new(json, "expected_end", json_real(now + f.end));
+                        json_real(weft_queue_is_held(job->state) ? job->started : f->start));
+    json_object_set_new(json, "expected_end", json_real(f->end));
     if (job->deadline > 0)
-        json_object_set_new(json, "expected_late", json_boolean(now + f.end > job->deadline));
+        json_object_set_new(json, "expected_late", json_boolean(f->end > job->deadline));
 }
 
 static json_t *webhook_json(const weft_server *s, const weft_queue_job *job)
@@ -141,6 +140,7 @@ json_t *weft_job_json_job(const weft_server *s, const weft_queue_job *job,
         progress_json(s, job), "error", error_json(job));
     if (json) {
         json_object_set_new(json, "request", json_loads(job->request, 0, NULL));
+        json_object_set_new(json, "owner", text_or_null(job->owner));
         if (job->webhook)
             json_object_set_new(json, "webhook", webhook_json(s, job));
         add_forecast(json, job, queue);

@@ -61,6 +61,10 @@ weft_serve_reply weft_jobs_move(weft_serve_request *r, const char *id)
     if (!weft_videos_find(s, id, &job, &reply))
         return reply;
     weft_queue_job_free(&job);
+    if (s->rules.policy != WEFT_QUEUE_FIFO)
+        return weft_serve_error(409, "ordered_by_policy", NULL,
+                                "the server's policy orders the jobs; change the priority or the "
+                                "deadline of the job");
     if (read_anchor(r, &fields, &other, &after) != WEFT_OK ||
         weft_queue_store_move(s->store, id, other, after) != WEFT_OK) {
         json_decref(fields);

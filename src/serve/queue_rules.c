@@ -167,22 +167,3 @@ bool weft_queue_move(weft_queue_entry *entries, int64_t count, int64_t number, i
         last++;
     return sort_ranks(entries + first, last - first);
 }
-
-bool weft_queue_predict(const weft_queue_entry *entries, int64_t count, int64_t number,
-                        const weft_queue_entry *last, weft_queue_forecast *out)
-{
-    double before = 0;
-    int64_t i = 0;
-    const weft_queue_entry *job = number < 0 ? last : NULL;
-    for (; i < count && !(job && compare(job, &entries[i]) < 0); i++) {
-        if (number >= 0 && entries[i].number == number) {
-            job = &entries[i];
-            break;
-        }
-        before += entries[i].seconds;
-    }
-    if (!job)
-        return false;
-    *out = (weft_queue_forecast){i, before, before + job->seconds};
-    return true;
-}

@@ -1,5 +1,5 @@
-/* The rules of the server's queue as functions of numbers: states of a job, transitions, the job
- * that starts next, and the predicted start and end of every job.
+/* The rules of the server's queue as functions of numbers: states of a job, transitions, and the
+ * order that users set. plan/queue/queue_policy.h has the policies.
  *
  *     queued ──start──> running ──finished──> completed
  *       │ ^               │ ├──failed──> failed
@@ -61,12 +61,8 @@ bool weft_queue_can_edit(weft_queue_state state);
 /* Whether no event but RESUME and DELETE changes the state any more. */
 bool weft_queue_is_final(weft_queue_state state);
 
-typedef struct weft_queue_forecast {
-    int64_t position;  /* jobs that run or start before this one */
-    double start, end; /* seconds from now; start 0: a worker has the job */
-} weft_queue_forecast;
-/* Sorts jobs into the order in which one worker runs the jobs: held jobs, then by descending
- * priority, then by rank. */
+/* Sorts jobs: held jobs, then by descending priority, then by rank, which is the order of the
+ * policy fifo. */
 void weft_queue_sort(weft_queue_entry *entries, int64_t count);
 /* Moves the job `number` directly before the job `other`, or after it: the job gets the priority of
  * `other`, and the ranks of the jobs of this priority are permuted. `entries` must be sorted, and
@@ -74,9 +70,5 @@ void weft_queue_sort(weft_queue_entry *entries, int64_t count);
  * both are the same. */
 bool weft_queue_move(weft_queue_entry *entries, int64_t count, int64_t number, int64_t other,
                      bool after);
-/* Predicts position, start and end of the job `number`, or of a job that would be accepted last
- * with `priority` and `seconds` (number -1). `entries` must be sorted. False: no such job. */
-bool weft_queue_predict(const weft_queue_entry *entries, int64_t count, int64_t number,
-                        const weft_queue_entry *last, weft_queue_forecast *out);
 
 #endif

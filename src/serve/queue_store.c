@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { VERSION = 2, MARK = 0x77656674 }; /* MARK: "weft" */
+enum { VERSION = 3, MARK = 0x77656674 }; /* MARK: "weft" */
 
 struct weft_queue_store {
     sqlite3 *db;
@@ -128,19 +128,22 @@ static weft_status check_version(weft_queue_store *s, bool *is_new, int64_t *fou
     "delivery(job);"
 
 /* Version 1 had no order but the order of acceptance, and no webhooks. */
+#define TO_VERSION_2                                                                               \
+    "ALTER TABLE job ADD COLUMN rank INTEGER NOT NULL DEFAULT 0;"                                  \
+    "ALTER TABLE job ADD COLUMN webhook TEXT; UPDATE job SET rank=number;" DELIVERY_TABLE          \
+    "DROP INDEX job_state; CREATE INDEX job_state ON job(state, priority DESC, rank);"
+/* Version 2 had no owners, and did not store the seconds that remain. */
+#define TO_VERSION_3                                                                               \
+    "ALTER TABLE job ADD COLUMN owner TEXT; ALTER TABLE job ADD COLUMN remaining REAL NOT NULL "   \
+    "DEFAULT 0; CREATE INDEX job_owner ON job(ifnull(owner, ''));"
+
 static weft_status update_tables(weft_queue_store *s, int64_t version)
 {
-    char sql[1536];
+    char sql[2048];
     if (version == VERSION)
         return WEFT_OK;
-    snprintf(sql, sizeof sql,
-             "BEGIN IMMEDIATE;"
-             "ALTER TABLE job ADD COLUMN rank INTEGER NOT NULL DEFAULT 0;"
-             "ALTER TABLE job ADD COLUMN webhook TEXT;"
-             "UPDATE job SET rank=number;" DELIVERY_TABLE
-             "DROP INDEX job_state; CREATE INDEX job_state ON job(state, priority DESC, rank);"
-             "PRAGMA user_version=%d; COMMIT;",
-             VERSION);
+    snprintf(sql, sizeof sql, "BEGIN IMMEDIATE; %s %s PRAGMA user_version=%d; COMMIT;",
+             version < 2 ? TO_VERSION_2 : "", TO_VERSION_3, VERSION);
     return run(s, sql);
 }
 
@@ -155,7 +158,8 @@ static weft_status create_tables(weft_queue_store *s)
              " deadline REAL NOT NULL, seconds REAL NOT NULL, bytes INTEGER NOT NULL,"
              " spent REAL NOT NULL, request TEXT NOT NULL, request_id TEXT UNIQUE,"
              " fingerprint TEXT NOT NULL, remix_of TEXT, error_code TEXT, error_text TEXT,"
-             " rank INTEGER NOT NULL, webhook TEXT) STRICT;"
+             " rank INTEGER NOT NULL, webhook TEXT, owner TEXT, remaining REAL NOT NULL) STRICT;"
+             "CREATE INDEX job_owner ON job(ifnull(owner, ''));"
              "CREATE INDEX job_state ON job(state, priority DESC, rank);" DELIVERY_TABLE
              "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT;",
              MARK, VERSION);
@@ -249,7 +253,8 @@ void weft_queue_store_close(weft_queue_store *s)
 
 #define COLUMNS                                                                                    \
     "number, id, state, priority, crashes, created, started, finished, deadline, seconds, bytes, " \
-    "spent, request, request_id, fingerprint, remix_of, error_code, error_text, rank, webhook"
+    "spent, request, request_id, fingerprint, remix_of, error_code, error_text, rank, webhook, "   \
+    "owner, remaining"
 
 static char *copy_column(sqlite3_stmt *row, int at, bool *ok)
 {
@@ -275,7 +280,8 @@ static weft_status read_row(const weft_queue_store *s, sqlite3_stmt *row, weft_q
                             .seconds = sqlite3_column_double(row, 9),
                             .bytes = sqlite3_column_int64(row, 10),
                             .spent = sqlite3_column_double(row, 11),
-                            .rank = sqlite3_column_int64(row, 18)};
+                            .rank = sqlite3_column_int64(row, 18),
+                            .remaining = sqlite3_column_double(row, 21)};
     snprintf(job->id, sizeof job->id, "%s", id ? id : "");
     job->request = copy_column(row, 12, &ok);
     job->request_id = copy_column(row, 13, &ok);
@@ -284,6 +290,7 @@ static weft_status read_row(const weft_queue_store *s, sqlite3_stmt *row, weft_q
     job->error_code = copy_column(row, 16, &ok);
     job->error_text = copy_column(row, 17, &ok);
     job->webhook = copy_column(row, 19, &ok);
+    job->owner = copy_column(row, 20, &ok);
     weft_status_code status = WEFT_ALLOCATED(ok, "a job");
     if (status == WEFT_OK && job->state == WEFT_QUEUE_STATES)
         status = weft_error(WEFT_MSG_QUEUE_VERSION, WEFT_AT(.file = s->path, .key = job->id),
@@ -300,6 +307,7 @@ void weft_queue_job_free(weft_queue_job *job)
     weft_free(job->fingerprint);
     weft_free(job->remix_of);
     weft_free(job->webhook);
+    weft_free(job->owner);
     weft_free(job->error_code);
     weft_free(job->error_text);
     *job = (weft_queue_job){0};
@@ -355,12 +363,13 @@ weft_status weft_queue_store_first(weft_queue_store *s, weft_queue_state state, 
                    weft_queue_state_name(state), job, found);
 }
 
-weft_status weft_queue_store_next(weft_queue_store *s, weft_queue_job *job, bool *found)
+weft_status weft_queue_store_at(weft_queue_store *s, int64_t number, weft_queue_job *job,
+                                bool *found)
 {
-    return find_by(s,
-                   "SELECT " COLUMNS " FROM job WHERE state=?1 ORDER BY priority DESC, rank, "
-                   "number LIMIT 1",
-                   weft_queue_state_name(WEFT_QUEUE_QUEUED), job, found);
+    sqlite3_stmt *row;
+    WEFT_TRY(weft_queue_store_prepare(s, "SELECT " COLUMNS " FROM job WHERE number=?1", &row));
+    sqlite3_bind_int64(row, 1, number);
+    return read_one(s, row, job, found);
 }
 
 /* ---- changes -------------------------------------------------------------------------------- */
@@ -372,8 +381,8 @@ static weft_status insert(weft_queue_store *s, weft_queue_job *job)
         s,
         "INSERT INTO job(id, state, priority, crashes, created, started, finished, "
         "deadline, seconds, bytes, spent, request, request_id, fingerprint, remix_of, "
-        "webhook, rank) VALUES(?1, ?2, ?3, 0, ?4, 0, 0, ?5, ?6, ?7, 0, ?8, ?9, ?10, "
-        "?11, ?12, (SELECT coalesce(max(max(number), max(rank)), 0) + 1 FROM job))",
+        "webhook, owner, remaining, rank) VALUES(?1, ?2, ?3, 0, ?4, 0, 0, ?5, ?6, ?7, 0, ?8, ?9, "
+        "?10, ?11, ?12, ?13, 0, (SELECT coalesce(max(max(number), max(rank)), 0) + 1 FROM job))",
         &row));
     bind_text(row, 1, job->id);
     bind_text(row, 2, weft_queue_state_name(WEFT_QUEUE_QUEUED));
@@ -387,6 +396,7 @@ static weft_status insert(weft_queue_store *s, weft_queue_job *job)
     bind_text(row, 10, job->fingerprint);
     bind_text(row, 11, job->remix_of);
     bind_text(row, 12, job->webhook);
+    bind_text(row, 13, job->owner);
     WEFT_TRY(weft_queue_store_finish(s, row));
     job->number = sqlite3_last_insert_rowid(s->db);
     job->state = WEFT_QUEUE_QUEUED;
@@ -429,7 +439,7 @@ static weft_status update(weft_queue_store *s, const weft_queue_job *job)
     WEFT_TRY(weft_queue_store_prepare(
         s,
         "UPDATE job SET state=?2, crashes=?3, started=?4, finished=?5, spent=?6, "
-        "error_code=?7, error_text=?8 WHERE number=?1",
+        "error_code=?7, error_text=?8, remaining=?9 WHERE number=?1",
         &row));
     sqlite3_bind_int64(row, 1, job->number);
     bind_text(row, 2, weft_queue_state_name(job->state));
@@ -439,6 +449,7 @@ static weft_status update(weft_queue_store *s, const weft_queue_job *job)
     sqlite3_bind_double(row, 6, job->spent);
     bind_text(row, 7, job->error_code);
     bind_text(row, 8, job->error_text);
+    sqlite3_bind_double(row, 9, job->remaining);
     return weft_queue_store_finish(s, row);
 }
 
@@ -473,6 +484,7 @@ static weft_status change_job(weft_queue_job *job, weft_queue_event event,
     const weft_queue_state before = job->state;
     job->crashes += event == WEFT_QUEUE_CRASHED;
     job->spent += change->spent;
+    job->remaining = change->remaining > 0 ? change->remaining : job->remaining;
     job->state = weft_queue_next(before, event, job->crashes);
     if (event == WEFT_QUEUE_RESUME)
         job->crashes = 0;
@@ -601,8 +613,11 @@ weft_status weft_queue_store_waiting(weft_queue_store *s, weft_queue_entry **ent
     *count = 0;
     WEFT_TRY(weft_queue_store_prepare(
         s,
-        "SELECT number, state, priority, seconds, rank FROM job WHERE state IN ('queued', "
-        "'running', 'pausing', 'cancelling')",
+        "WITH owners AS (SELECT name, row_number() OVER (ORDER BY name) - 1 AS at FROM (SELECT "
+        "DISTINCT ifnull(owner, '') AS name FROM job)) SELECT number, state, priority, CASE WHEN "
+        "remaining>0 THEN remaining ELSE seconds END, rank, created, deadline, at FROM job JOIN "
+        "owners ON name=ifnull(owner, '') WHERE state IN ('queued', 'running', 'pausing', "
+        "'cancelling')",
         &row));
     while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE) {
         if (code != SQLITE_ROW) {
@@ -613,15 +628,59 @@ weft_status weft_queue_store_waiting(weft_queue_store *s, weft_queue_entry **ent
         status = weft_grow((void **)entries, *count, &capacity, sizeof **entries);
         if (status == WEFT_OK)
             (*entries)[(*count)++] = (weft_queue_entry){
-                sqlite3_column_int64(row, 0), state && strcmp(state, "queued") != 0,
-                sqlite3_column_int64(row, 2), sqlite3_column_double(row, 3),
-                sqlite3_column_int64(row, 4)};
+                sqlite3_column_int64(row, 0),  state && strcmp(state, "queued") != 0,
+                sqlite3_column_int64(row, 2),  sqlite3_column_double(row, 3),
+                sqlite3_column_int64(row, 4),  sqlite3_column_double(row, 5),
+                sqlite3_column_double(row, 6), sqlite3_column_int64(row, 7)};
     }
     sqlite3_finalize(row);
     if (status == WEFT_OK && *count)
         weft_queue_sort(*entries, *count);
     if (status != WEFT_OK)
         weft_free(*entries);
+    return status;
+}
+
+/* ---- owners --------------------------------------------------------------------------------- */
+
+void weft_queue_owners_free(weft_queue_owners *o)
+{
+    for (int64_t i = 0; i < o->count; i++)
+        weft_free(o->name[i]);
+    weft_free(o->name);
+    weft_free(o->used);
+    *o = (weft_queue_owners){0};
+}
+
+static weft_status add_owner(weft_queue_owners *o, sqlite3_stmt *row, int64_t capacity[2])
+{
+    const char *name = (const char *)sqlite3_column_text(row, 0);
+    WEFT_TRY(weft_grow((void **)&o->name, o->count, &capacity[0], sizeof *o->name));
+    WEFT_TRY(weft_grow((void **)&o->used, o->count, &capacity[1], sizeof *o->used));
+    o->name[o->count] = weft_strdup(name ? name : "");
+    WEFT_TRY(WEFT_ALLOCATED(o->name[o->count], "an owner"));
+    o->used[o->count++] = sqlite3_column_double(row, 1);
+    return WEFT_OK;
+}
+
+weft_status weft_queue_store_owners(weft_queue_store *s, double since, weft_queue_owners *o)
+{
+    sqlite3_stmt *row;
+    int64_t capacity[2] = {0};
+    int code;
+    weft_status_code status = WEFT_OK;
+    *o = (weft_queue_owners){0};
+    WEFT_TRY(weft_queue_store_prepare(
+        s,
+        "SELECT ifnull(owner, '') AS name, sum(CASE WHEN finished=0 OR finished>?1 THEN spent "
+        "ELSE 0 END) FROM job GROUP BY name ORDER BY name",
+        &row));
+    sqlite3_bind_double(row, 1, since);
+    while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE)
+        status = code == SQLITE_ROW ? add_owner(o, row, capacity) : weft_queue_store_error(s);
+    sqlite3_finalize(row);
+    if (status != WEFT_OK)
+        weft_queue_owners_free(o);
     return status;
 }
 

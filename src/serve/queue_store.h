@@ -16,19 +16,30 @@ typedef struct weft_queue_job {
     weft_queue_state state;
     int64_t priority, crashes;
     double created, started, finished, deadline;
-    double seconds; /* predicted seconds */
-    int64_t bytes;  /* predicted peak bytes of the worker */
-    double spent;   /* seconds that workers ran */
-    char *request;  /* JSON of the video */
+    double seconds;   /* predicted seconds */
+    int64_t bytes;    /* predicted peak bytes of the worker */
+    double spent;     /* seconds that workers ran */
+    double remaining; /* predicted seconds after the finished steps; 0: not known, all seconds */
+    char *request;    /* JSON of the video */
     char *request_id, *fingerprint, *remix_of;
+    char *owner;   /* name of the token of the request; NULL: none */
     char *webhook; /* URL that receives the end of the job */
     char *error_code, *error_text;
 } weft_queue_job;
 void weft_queue_job_free(weft_queue_job *job); /* frees the members */
 
+/* Owners of jobs; the index of an owner is `owner` of a weft_queue_entry. */
+typedef struct weft_queue_owners {
+    char **name;  /* [count]; "": without a token */
+    double *used; /* [count] seconds */
+    int64_t count;
+} weft_queue_owners;
+void weft_queue_owners_free(weft_queue_owners *owners); /* frees the members */
+
 /* Values of a transition that the state alone does not determine. */
 typedef struct weft_queue_change {
     double now, spent;              /* spent: seconds that the worker ran */
+    double remaining;               /* of the job; 0: not known */
     const char *error_code, *error; /* of REFUSED and CRASHED */
 } weft_queue_change;
 
@@ -79,8 +90,13 @@ weft_status weft_queue_store_recover(weft_queue_store *store);
 /* The jobs that are queued or have a worker, sorted (weft_queue_sort). Heap, weft_free. */
 weft_status weft_queue_store_waiting(weft_queue_store *store, weft_queue_entry **entries,
                                      int64_t *count);
-/* The queued job that starts next. */
-weft_status weft_queue_store_next(weft_queue_store *store, weft_queue_job *job, bool *found);
+/* The job with a number. */
+weft_status weft_queue_store_at(weft_queue_store *store, int64_t number, weft_queue_job *job,
+                                bool *found);
+/* The owners of all jobs in the order of their indices. `used` has the seconds of jobs that are
+ * unfinished or ended after `since`. Free with weft_queue_owners_free. */
+weft_status weft_queue_store_owners(weft_queue_store *store, double since,
+                                    weft_queue_owners *owners);
 /* The number of jobs by state. */
 weft_status weft_queue_store_count(weft_queue_store *store, int64_t counts[WEFT_QUEUE_STATES]);
 /* The first job in a state. */

@@ -1,24 +1,144 @@
 #include "serve/queue_view.h"
 
-weft_status weft_queue_view_update(weft_queue_view *v, weft_queue_store *store, double elapsed,
-                                   double left)
+#include "plan/queue/queue_replay.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Seconds of a day: the past in which owners have used workers. */
+#define DAY 86400.0
+/* Seconds after which unchanged forecasts are computed again. */
+#define FORECAST_SECONDS 1.0
+
+/* ---- forecasts ------------------------------------------------------------------------------ */
+
+/* All jobs have arrived, also one that was accepted after the moment. */
+static weft_queue_run run_of(const weft_queue_view *v, const weft_queue_entry *e)
+{
+    const int64_t steps = e->held ? v->moment.steps : 1;
+    weft_queue_run run = {.entry = *e, .actual = e->seconds, .steps = steps > 0 ? steps : 1};
+    run.entry.arrival = fmin(e->arrival, v->moment.now);
+    return run;
+}
+
+/* Replays the queue with one more job. runs: [count + 1], in the order of the entries. */
+static weft_status replay(const weft_queue_view *v, const weft_queue_entry *last, int64_t owner,
+                          weft_queue_run *runs)
+{
+    const int64_t owners = v->owners.count;
+    double *used;
+    WEFT_TRY(WEFT_NEW(used, owners + 1, "%" PRId64 " owners", owners + 1));
+    if (owners)
+        memcpy(used, v->owners.used, (size_t)owners * sizeof *used);
+    for (int64_t i = 0; i < v->count; i++)
+        runs[i] = run_of(v, &v->entries[i]);
+    if (last) {
+        runs[v->count] = run_of(v, last);
+        runs[v->count].entry.owner = owner;
+    }
+    const weft_status_code status =
+        weft_queue_replay(v->moment.rules, runs, v->count + (last != NULL), used, v->moment.now);
+    weft_free(used);
+    return status;
+}
+
+static weft_queue_forecast forecast_of(const weft_queue_run *run)
+{
+    return (weft_queue_forecast){run->position, run->start, run->end};
+}
+
+static weft_status predict(weft_queue_view *v)
+{
+    weft_queue_run *runs;
+    WEFT_TRY(WEFT_NEW(runs, v->count, "the forecast of %" PRId64 " jobs", v->count));
+    const weft_status_code status = replay(v, NULL, 0, runs);
+    for (int64_t i = 0; i < v->count && status == WEFT_OK; i++)
+        v->forecasts[i] = forecast_of(&runs[i]);
+    weft_free(runs);
+    return status;
+}
+
+/* ---- view ----------------------------------------------------------------------------------- */
+
+static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store, double now)
 {
     const int64_t version = weft_queue_store_version(store);
-    if (!v->version || v->version != version) {
-        weft_queue_view_free(v);
-        WEFT_TRY(weft_queue_store_waiting(store, &v->entries, &v->count));
-        v->version = version;
-        v->first_seconds = v->count ? v->entries->seconds : 0;
+    weft_queue_view_free(v);
+    WEFT_TRY(weft_queue_store_waiting(store, &v->entries, &v->count));
+    WEFT_TRY(weft_queue_store_owners(store, now - DAY, &v->owners));
+    WEFT_TRY(WEFT_NEW(v->forecasts, v->count, "the forecast of %" PRId64 " jobs", v->count));
+    if (v->count) {
+        v->first_seconds = v->entries->seconds;
+        v->first_used = v->owners.used[v->entries->owner];
     }
-    if (v->count && v->entries->held) {
-        const double rest = v->first_seconds - elapsed;
-        v->entries->seconds = left >= 0 ? left : rest > 0 ? rest : 0;
-    }
+    v->version = version;
     return WEFT_OK;
+}
+
+weft_status weft_queue_view_update(weft_queue_view *v, weft_queue_store *store,
+                                   const weft_queue_moment *m)
+{
+    if (!v->version || v->version != weft_queue_store_version(store))
+        WEFT_TRY(read_jobs(v, store, m->now));
+    else if (v->moment.version == m->version && m->now < v->moment.now + FORECAST_SECONDS &&
+             m->now >= v->moment.now)
+        return WEFT_OK;
+    v->moment = *m;
+    if (v->count && v->entries->held) {
+        const double rest = v->first_seconds - m->elapsed;
+        v->entries->seconds = m->left >= 0 ? m->left : rest > 0 ? rest : 0;
+        v->owners.used[v->entries->owner] = v->first_used + m->elapsed;
+    }
+    return v->count ? predict(v) : WEFT_OK;
+}
+
+const weft_queue_forecast *weft_queue_view_find(const weft_queue_view *v, int64_t number)
+{
+    for (int64_t i = 0; i < v->count; i++)
+        if (v->entries[i].number == number)
+            return &v->forecasts[i];
+    return NULL;
+}
+
+weft_status weft_queue_view_predict(const weft_queue_view *v, const weft_queue_entry *last,
+                                    const char *owner, weft_queue_forecast *forecast)
+{
+    weft_queue_run *runs;
+    int64_t at = 0;
+    while (at < v->owners.count && strcmp(v->owners.name[at], owner) != 0)
+        at++; /* a further owner has used nothing */
+    WEFT_TRY(WEFT_NEW(runs, v->count + 1, "the forecast of %" PRId64 " jobs", v->count + 1));
+    const weft_status_code status = replay(v, last, at, runs);
+    *forecast = forecast_of(&runs[v->count]);
+    weft_free(runs);
+    return status;
+}
+
+weft_status weft_queue_view_choose(const weft_queue_view *v, int64_t *number)
+{
+    weft_queue_entry *sorted;
+    int64_t chosen = -1;
+    *number = 0;
+    if (!v->count)
+        return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(sorted, v->count, "the order of %" PRId64 " jobs", v->count));
+    memcpy(sorted, v->entries, (size_t)v->count * sizeof *sorted);
+    qsort(sorted, (size_t)v->count, sizeof *sorted, weft_queue_deadlines_compare);
+    weft_queue_question q = {v->moment.rules, sorted, v->count, -1, v->owners.used, v->moment.now};
+    for (int64_t i = 0; i < v->count; i++)
+        q.held = sorted[i].held ? i : q.held;
+    const weft_status_code status = weft_queue_choose(&q, &chosen);
+    if (status == WEFT_OK && chosen >= 0)
+        *number = sorted[chosen].number;
+    weft_free(sorted);
+    return status;
 }
 
 void weft_queue_view_free(weft_queue_view *v)
 {
     weft_free(v->entries);
+    weft_free(v->forecasts);
+    weft_queue_owners_free(&v->owners);
     *v = (weft_queue_view){0};
 }

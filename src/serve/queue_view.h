@@ -1,21 +1,48 @@
-/* The unfinished jobs in their order, read from the store once per change of the store. */
+/* The unfinished jobs in their order with their expected times. The jobs are read from the store
+ * once per change of the store. */
 #ifndef WEFT_SERVE_QUEUE_VIEW_H
 #define WEFT_SERVE_QUEUE_VIEW_H
 
 #include "serve/queue_store.h"
 
+typedef struct weft_queue_forecast {
+    int64_t position;  /* jobs that run or start before this one */
+    double start, end; /* seconds since 1970; the start of a job with a worker is unknown */
+} weft_queue_forecast;
+
+/* The present state of the worker and the clock. */
+typedef struct weft_queue_moment {
+    const weft_queue_rules *rules;
+    double now;      /* seconds since 1970 */
+    double elapsed;  /* seconds since the worker of the running job started */
+    double left;     /* remaining seconds by its progress; negative: unknown */
+    int64_t steps;   /* steps that remain; 0: unknown */
+    int64_t version; /* another value if `left` has changed */
+} weft_queue_moment;
+
 /* Zero-initialised: nothing was read. */
 typedef struct weft_queue_view {
-    weft_queue_entry *entries; /* sorted, with the seconds that remain; owned */
+    weft_queue_entry *entries;      /* sorted, with the seconds that remain; owned */
+    weft_queue_forecast *forecasts; /* of the entries; owned */
     int64_t count;
-    double first_seconds; /* predicted seconds of the first job, without its progress */
-    int64_t version;      /* of the store; 0: nothing was read */
+    weft_queue_owners owners;
+    double first_seconds;     /* predicted seconds of the first job, without its progress */
+    double first_used;        /* seconds that its owner had used before it started */
+    int64_t version;          /* of the store; 0: nothing was read */
+    weft_queue_moment moment; /* of the forecasts */
 } weft_queue_view;
 
-/* Reads the jobs if the store has changed. `elapsed`: seconds since the running job started.
- * `left`: remaining seconds by its progress; negative: unknown. */
-weft_status weft_queue_view_update(weft_queue_view *view, weft_queue_store *store, double elapsed,
-                                   double left);
+/* Reads the jobs if the store has changed, and predicts their times if the store or the moment
+ * differs from the last one's. */
+weft_status weft_queue_view_update(weft_queue_view *view, weft_queue_store *store,
+                                   const weft_queue_moment *moment);
+/* The forecast of the job `number`; NULL: it is not in the queue. */
+const weft_queue_forecast *weft_queue_view_find(const weft_queue_view *view, int64_t number);
+/* The forecast of a job that would be accepted last. `owner`: its name. */
+weft_status weft_queue_view_predict(const weft_queue_view *view, const weft_queue_entry *last,
+                                    const char *owner, weft_queue_forecast *forecast);
+/* *number: of the job that the worker has next by the rules; 0: no job waits. */
+weft_status weft_queue_view_choose(const weft_queue_view *view, int64_t *number);
 void weft_queue_view_free(weft_queue_view *view);
 
 #endif

@@ -15,6 +15,7 @@ struct weft_serve_request {
     weft_server *server;
     struct MHD_Connection *connection;
     const char *method;                    /* of the library: "GET" */
+    const char *owner;                     /* name of the token; NULL: none */
     char *path;                            /* owned copy of the URL, split at '/' */
     const char *part[WEFT_PATH_PARTS + 1]; /* parts of the path; "" after the last */
     int parts;

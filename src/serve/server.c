@@ -49,6 +49,9 @@ static weft_status check_options(const weft_serve_options *o)
 {
     int64_t bytes = 0;
     weft_cluster cluster;
+    if (weft_queue_policy_find(o->policy) == WEFT_QUEUE_POLICIES)
+        return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--policy", .value = o->policy),
+                          "the policies are fifo, srpt, edf and fair");
     if (o->memory && strcmp(o->memory, "auto") != 0 &&
         (!weft_parse_i64(o->memory, &bytes) || bytes < 1))
         return weft_error(
@@ -131,6 +134,8 @@ weft_status weft_serve_run(const weft_serve_options *o)
     pthread_cond_init(&s->job_ended, NULL);
     signal(SIGPIPE, SIG_IGN);
     WEFT_GO(check_options(o));
+    s->rules = (weft_queue_rules){
+        .policy = weft_queue_policy_find(o->policy), .ageing = WEFT_QUEUE_AGEING, .workers = 1};
     WEFT_GO(find_program(s));
     WEFT_GO(open_models(s));
     WEFT_GO(open_state(s));

@@ -28,9 +28,15 @@ void weft_server_changed(weft_server *s, const char *id)
 
 weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
 {
+    const weft_worker_progress *p = &s->progress;
+    const weft_queue_moment moment = {.rules = &s->rules,
+                                      .now = weft_server_time(),
+                                      .elapsed = weft_now() - s->since,
+                                      .left = p->seconds_left,
+                                      .steps = p->total - p->done,
+                                      .version = s->progress_version};
     *view = &s->view;
-    return weft_queue_view_update(&s->view, s->store, weft_now() - s->since,
-                                  s->progress.seconds_left);
+    return weft_queue_view_update(&s->view, s->store, &moment);
 }
 
 char *weft_server_job_folder(const weft_server *s, const char *id)

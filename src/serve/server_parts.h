@@ -19,6 +19,7 @@ typedef struct weft_webhook_sender weft_webhook_sender;
 /* Progress of the running job, from the worker's messages. */
 typedef struct weft_worker_progress {
     int64_t done, total; /* steps and videos; total 0: unknown */
+    int64_t first;       /* `done` of the first message: steps of earlier workers, and one */
     double seconds_left; /* negative: unknown */
     int64_t preview;     /* time of the preview's file in ms; 0: none */
 } weft_worker_progress;
@@ -39,7 +40,9 @@ typedef struct weft_server {
     pthread_mutex_t lock;     /* of the members below and the store */
     pthread_cond_t job_ended; /* a webhook may be due, or the server stops */
     weft_queue_store *store;
-    weft_queue_view view; /* read by weft_server_queue */
+    weft_queue_view view;   /* read by weft_server_queue */
+    weft_queue_rules rules; /* policy, and measured seconds of starts and stops */
+    int64_t starts;         /* workers whose start was measured */
     weft_prices prices;
     bool stopping;
     char running[WEFT_QUEUE_ID]; /* job of the worker; "": none */

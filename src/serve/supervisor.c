@@ -30,9 +30,12 @@ enum { ARGUMENTS = 32, NUMBER = 32, POLL_MS = 200, HEARTBEAT_SECONDS = 15 };
 typedef struct supervisor {
     weft_server *server;
     weft_child worker, estimate;
-    int64_t parsed;  /* bytes of the worker's error stream that were read for progress */
-    bool signalled;  /* the worker was asked to stop */
-    char asked[256]; /* key of the price that is estimated */
+    int64_t parsed;      /* bytes of the worker's error stream that were read for progress */
+    bool signalled;      /* the worker was asked to stop */
+    double stopped;      /* weft_now() of that request */
+    int64_t next;        /* number of the job for which the worker was stopped; 0: none */
+    int64_t versions[2]; /* of the queue and of the progress at the last choice */
+    char asked[256];     /* key of the price that is estimated */
     /* how the worker ended, until it is stored */
     bool ended;
     weft_queue_event event;
@@ -200,12 +203,22 @@ out:
     return status;
 }
 
+/* Predicted seconds of the running job after its finished steps; 0: not known. */
+static double remaining_of(const weft_server *s)
+{
+    const weft_worker_progress *p = &s->progress;
+    return p->seconds_left >= 0 ? p->seconds_left : 0;
+}
+
 /* Records how the worker ended, for apply_end. */
 static void end_worker(supervisor *v, weft_queue_event event)
 {
     v->ended = true;
     v->event = event;
-    v->change = (weft_queue_change){.spent = weft_now() - v->server->since};
+    v->change = (weft_queue_change){.spent = weft_now() - v->server->since,
+                                    .remaining = remaining_of(v->server)};
+    if (event == WEFT_QUEUE_STOPPED && v->signalled)
+        v->server->rules.stop = weft_now() - v->stopped;
     if (event == WEFT_QUEUE_REFUSED || event == WEFT_QUEUE_CRASHED) {
         v->change.error_code = v->code;
         v->change.error = v->text;
@@ -225,6 +238,7 @@ static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
         s->since = weft_now();
         s->workers++;
         v->signalled = false;
+        v->next = 0;
         v->parsed = 0;
         if (start_worker(v, job, lock) != WEFT_OK) { /* fails the job alone */
             snprintf(v->code, sizeof v->code, "%s", weft_message_id(weft_error_class()));
@@ -238,6 +252,21 @@ static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
     return status;
 }
 
+/* The job that starts next: the one for which a worker was stopped, if it still waits. */
+static weft_status find_next(const supervisor *v, weft_queue_job *job, bool *found)
+{
+    weft_server *s = v->server;
+    const weft_queue_view *queue;
+    int64_t number = 0;
+    WEFT_TRY(weft_server_queue(s, &queue));
+    if (v->next && weft_queue_view_find(queue, v->next))
+        number = v->next;
+    else
+        WEFT_TRY(weft_queue_view_choose(queue, &number));
+    *found = false;
+    return number ? weft_queue_store_at(s->store, number, job, found) : WEFT_OK;
+}
+
 /* Starts the worker of the next job. A job whose worker cannot start yet stays queued until the
  * next call: the server's lock is held here, so this function never waits. */
 static weft_status claim(supervisor *v)
@@ -245,7 +274,7 @@ static weft_status claim(supervisor *v)
     weft_queue_job job;
     bool found;
     int lock;
-    WEFT_TRY(weft_queue_store_next(v->server->store, &job, &found));
+    WEFT_TRY(find_next(v, &job, &found));
     if (!found)
         return WEFT_OK;
     weft_status_code status = try_lock(v->server, &lock);
@@ -269,6 +298,18 @@ static int64_t preview_time(const weft_server *s)
     return found ? (int64_t)facts.st_mtim.tv_sec * 1000 + facts.st_mtim.tv_nsec / 1000000 : 0;
 }
 
+/* Seconds from the start of a worker to its first step, as the mean of this start and the ones
+ * before. The first message is written after one step. */
+static void measure_start(weft_server *s)
+{
+    const weft_queue_view *queue;
+    if (s->progress.total <= 0 || weft_server_queue(s, &queue) != WEFT_OK || !queue->count)
+        return;
+    const double step = queue->first_seconds / (double)s->progress.total,
+                 seconds = weft_now() - s->since - step, found = seconds > 0 ? seconds : 0;
+    s->rules.start = s->starts++ ? 0.5 * (s->rules.start + found) : found;
+}
+
 /* Reads complete lines of progress that the worker has written. */
 static void read_progress(supervisor *v)
 {
@@ -276,6 +317,7 @@ static void read_progress(supervisor *v)
     const weft_buf *text = &v->worker.error_text;
     const int64_t dropped = v->worker.dropped;
     bool changed = false;
+    const bool started = s->progress.total > 0;
     if (v->parsed < dropped)
         v->parsed = dropped;
     for (char *end; text->data && (end = strchr(text->data + v->parsed - dropped, '\n'));
@@ -285,14 +327,17 @@ static void read_progress(supervisor *v)
         const char *level = json_string_value(json_object_get(json, "level"));
         const json_t *left = json_object_get(json, "seconds_left");
         if (level && !strcmp(level, "progress")) {
+            const int64_t done = json_integer_value(json_object_get(json, "done"));
             s->progress = (weft_worker_progress){
-                json_integer_value(json_object_get(json, "done")),
-                json_integer_value(json_object_get(json, "total")),
+                done, json_integer_value(json_object_get(json, "total")),
+                s->progress.total > 0 ? s->progress.first : done,
                 json_is_number(left) ? json_number_value(left) : -1, s->progress.preview};
             changed = true;
         }
         json_decref(json);
     }
+    if (changed && !started)
+        measure_start(s);
     s->progress_version += changed;
     if (changed)
         s->progress.preview = preview_time(s);
@@ -357,6 +402,25 @@ static weft_status apply_end(supervisor *v)
     return WEFT_OK;
 }
 
+/* Sets `next` if another job should run instead of `job`. The worker has finished a step, so that a
+ * job that is stopped has made progress, and the seconds of a start are known. */
+static weft_status choose_other(supervisor *v, const weft_queue_job *job)
+{
+    weft_server *s = v->server;
+    const weft_queue_view *queue;
+    int64_t number;
+    const int64_t versions[2] = {weft_queue_store_version(s->store), s->progress_version};
+    const weft_worker_progress *p = &s->progress;
+    if (s->rules.policy == WEFT_QUEUE_FIFO || p->total == 0 || p->done <= p->first ||
+        p->done + 1 >= p->total || !memcmp(versions, v->versions, sizeof versions))
+        return WEFT_OK;
+    memcpy(v->versions, versions, sizeof versions);
+    WEFT_TRY(weft_server_queue(s, &queue));
+    WEFT_TRY(weft_queue_view_choose(queue, &number));
+    v->next = number != job->number ? number : 0;
+    return WEFT_OK;
+}
+
 /* Asks the worker to stop if its job is not to run. */
 static weft_status stop_worker(supervisor *v)
 {
@@ -366,11 +430,17 @@ static weft_status stop_worker(supervisor *v)
     if (v->signalled)
         return WEFT_OK;
     WEFT_TRY(weft_queue_store_find(s->store, s->running, &job, &found));
-    if (s->stopping || (found && job.state != WEFT_QUEUE_RUNNING))
+    const bool runs = found && job.state == WEFT_QUEUE_RUNNING;
+    weft_status_code status = WEFT_OK;
+    if (runs && !s->stopping)
+        status = choose_other(v, &job);
+    if (s->stopping || (found && !runs) || v->next) {
+        v->stopped = weft_now();
         v->signalled = kill(v->worker.pid, SIGTERM) == 0;
+    }
     if (found)
         weft_queue_job_free(&job);
-    return WEFT_OK;
+    return status;
 }
 
 static weft_status remove_deleted(weft_server *s)

@@ -26,12 +26,12 @@ Test(access_tokens, a_created_token_is_admitted)
     cr_assert_eq(weft_access_tokens_read(folder, &t), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(t.count, 2);
     snprintf(header, sizeof header, "Bearer %s", token);
-    cr_assert(weft_access_tokens_admit(&t, header));
+    cr_assert(weft_access_tokens_name(&t, header));
     header[strlen(header) - 1] ^= 1;
-    cr_assert(!weft_access_tokens_admit(&t, header));
-    cr_assert(!weft_access_tokens_admit(&t, token));
-    cr_assert(!weft_access_tokens_admit(&t, "Bearer "));
-    cr_assert(!weft_access_tokens_admit(&t, NULL));
+    cr_assert(!weft_access_tokens_name(&t, header));
+    cr_assert(!weft_access_tokens_name(&t, token));
+    cr_assert(!weft_access_tokens_name(&t, "Bearer "));
+    cr_assert(!weft_access_tokens_name(&t, NULL));
     weft_access_tokens_free(&t);
     char *path = weft_path_join(folder, "tokens"), *data;
     int64_t bytes;

@@ -68,28 +68,13 @@ Test(queue_rules, requests_wait_for_the_worker)
     cr_assert(weft_queue_is_final(WEFT_QUEUE_PARKED) && !weft_queue_is_final(WEFT_QUEUE_PAUSED));
 }
 
-Test(queue_rules, order_and_forecast)
+Test(queue_rules, order)
 {
     weft_queue_entry e[] = {{4, false, 0, 8}, {2, true, 0, 3}, {3, false, 0, 2}, {5, false, 7, 1}};
     const int64_t order[] = {2, 5, 3, 4};
-    const double start[] = {0, 3, 4, 6};
     weft_queue_sort(e, 4);
-    for (int i = 0; i < 4; i++) {
-        weft_queue_forecast f;
+    for (int i = 0; i < 4; i++)
         cr_assert_eq(e[i].number, order[i]);
-        cr_assert(weft_queue_predict(e, 4, order[i], NULL, &f));
-        cr_assert_eq(f.position, i);
-        cr_assert_eq(f.start, start[i]);
-        cr_assert_eq(f.end, start[i] + e[i].seconds);
-    }
-    weft_queue_forecast f;
-    cr_assert(!weft_queue_predict(e, 4, 1, NULL, &f));
-    const weft_queue_entry last = {INT64_MAX, false, 0, 5}, urgent = {INT64_MAX, false, 9, 5},
-                           same = {INT64_MAX, false, 7, 5};
-    cr_assert(weft_queue_predict(e, 4, -1, &last, &f) && f.position == 4 && f.start == 14);
-    cr_assert(weft_queue_predict(e, 4, -1, &urgent, &f) && f.position == 1 && f.start == 3);
-    cr_assert(weft_queue_predict(e, 4, -1, &same, &f) && f.position == 2 && f.end == 9);
-    cr_assert(weft_queue_predict(e, 0, -1, &last, &f) && f.position == 0 && f.end == 5);
 }
 
 /* Numbers in their order after a move; the ranks of a priority stay the same set. */

@@ -136,7 +136,7 @@ Test(queue_store, order_list_and_removal)
     add(s, "a", NULL, 0);
     add(s, "b", NULL, 5);
     add(s, "c", NULL, 0);
-    cr_assert_eq(weft_queue_store_next(s, &job, &found), WEFT_OK);
+    cr_assert_eq(weft_queue_store_at(s, 2, &job, &found), WEFT_OK);
     cr_assert(found && !strcmp(job.id, "b"));
     weft_queue_job_free(&job);
     apply(s, "c", WEFT_QUEUE_START);
@@ -248,10 +248,10 @@ Test(queue_store, newer_and_foreign_files_are_refused)
 {
     weft_queue_store *s = open_store();
     weft_queue_store_close(s);
-    execute("PRAGMA user_version=3");
+    execute("PRAGMA user_version=4");
     cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
     cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
-    cr_assert_eq(weft_error_fields()->number, 3);
+    cr_assert_eq(weft_error_fields()->number, 4);
     execute("PRAGMA user_version=1; PRAGMA application_id=5");
     cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
     cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
@@ -328,13 +328,64 @@ Test(queue_store, an_earlier_version_is_updated)
     add(s, "a", NULL, 0);
     add(s, "b", NULL, 0);
     weft_queue_store_close(s);
-    execute("DROP TABLE delivery; DROP INDEX job_state; ALTER TABLE job DROP COLUMN rank; ALTER "
-            "TABLE job DROP COLUMN "
-            "webhook; CREATE INDEX job_state ON job(state, priority DESC, number); "
+    execute("DROP TABLE delivery; DROP INDEX job_state; DROP INDEX job_owner; ALTER TABLE job "
+            "DROP COLUMN rank; ALTER TABLE job DROP COLUMN webhook; ALTER TABLE job DROP COLUMN "
+            "owner; ALTER TABLE job DROP COLUMN remaining; CREATE INDEX job_state ON job(state, "
+            "priority DESC, number); "
             "PRAGMA user_version=1");
     s = open_store();
     check_order(s, "ab");
     cr_assert_eq(weft_queue_store_move(s, "b", "a", false), WEFT_OK, "%s", weft_error_message());
     check_order(s, "ba");
+    weft_queue_store_close(s);
+    execute("DROP INDEX job_owner; ALTER TABLE job DROP COLUMN owner; ALTER TABLE job DROP COLUMN "
+            "remaining; PRAGMA user_version=2");
+    s = open_store();
+    check_order(s, "ba");
+    weft_queue_store_close(s);
+}
+
+static void add_of(weft_queue_store *s, const char *id, const char *owner)
+{
+    bool existing;
+    weft_queue_job job = {.created = 100,
+                          .seconds = 8,
+                          .request = weft_strdup("{}"),
+                          .fingerprint = weft_strdup(id),
+                          .owner = weft_strdup(owner)};
+    snprintf(job.id, sizeof job.id, "%s", id);
+    cr_assert_eq(weft_queue_store_add(s, &job, &existing), WEFT_OK, "%s", weft_error_message());
+    weft_queue_job_free(&job);
+}
+
+/* The index of a job's owner is the place in the list of owners, and the seconds that remain are
+ * kept when a worker is stopped. */
+Test(queue_store, owners_have_used_seconds)
+{
+    weft_queue_store *s = open_store();
+    weft_queue_state next;
+    weft_queue_entry *entries;
+    weft_queue_owners owners;
+    int64_t count;
+    add(s, "a", NULL, 0);
+    add_of(s, "b", "zoe");
+    add_of(s, "c", "ann");
+    const weft_queue_change start = {.now = 200}, stop = {.now = 210, .spent = 6, .remaining = 3};
+    cr_assert_eq(weft_queue_store_apply(s, "b", WEFT_QUEUE_START, &start, &next), WEFT_OK);
+    cr_assert_eq(weft_queue_store_apply(s, "b", WEFT_QUEUE_STOPPED, &stop, &next), WEFT_OK);
+    cr_assert_eq(apply(s, "c", WEFT_QUEUE_START), WEFT_QUEUE_RUNNING);
+    cr_assert_eq(apply(s, "c", WEFT_QUEUE_FINISHED), WEFT_QUEUE_COMPLETED); /* at 200 */
+    cr_assert_eq(weft_queue_store_owners(s, 150, &owners), WEFT_OK, "%s", weft_error_message());
+    cr_assert(owners.count == 3 && !strcmp(owners.name[0], "") && !strcmp(owners.name[1], "ann") &&
+              !strcmp(owners.name[2], "zoe"));
+    cr_assert(owners.used[0] == 0 && owners.used[1] == 2 && owners.used[2] == 6);
+    weft_queue_owners_free(&owners);
+    cr_assert_eq(weft_queue_store_owners(s, 250, &owners), WEFT_OK);
+    cr_assert(owners.used[1] == 0 && owners.used[2] == 6); /* c ended before */
+    weft_queue_owners_free(&owners);
+    cr_assert_eq(weft_queue_store_waiting(s, &entries, &count), WEFT_OK);
+    cr_assert(count == 2 && entries[0].owner == 0 && entries[0].seconds == 2);
+    cr_assert(entries[1].owner == 2 && entries[1].seconds == 3 && entries[1].arrival == 100);
+    weft_free(entries);
     weft_queue_store_close(s);
 }

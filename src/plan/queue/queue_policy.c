@@ -244,8 +244,11 @@ static int64_t choose_edf(const choice *c, deadlines *d)
     const int64_t earliest = first_on_time(q, d);
     if (earliest < 0 || shortest < 0 || permits(c, shortest, d))
         return shortest;
-    if (q->held < 0) /* a job that has waited too long is not passed over any more */
-        return srpt_key(q, shortest) < 0 ? shortest : earliest;
+    /* a job that has waited too long is not passed over any more */
+    if (srpt_key(q, shortest) < 0 && (q->held < 0 || q->held == shortest))
+        return shortest;
+    if (q->held < 0)
+        return earliest;
     if (permits(c, q->held, d) || earliest == q->held || !stopping_pays(c, d))
         return q->held;
     const int64_t first = first_on_time(q, d);

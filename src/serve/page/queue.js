@@ -61,7 +61,7 @@ function updateJob(li, job) {
   li.bar.hidden = !running;
   showPreview(li, job).catch(() => {}); // the next event tries again
   if (p && p.steps) li.bar.value = Math.min(1, p.step / p.steps); else li.bar.removeAttribute('value');
-  li.up.hidden = li.down.hidden = job.status !== 'queued';
+  li.up.hidden = li.down.hidden = job.status !== 'queued' || capabilities.policy !== 'fifo'; // else ordered by the policy
   li.up.disabled = !li.earlier;
   li.down.disabled = !li.later;
   li.edit.hidden = running;
