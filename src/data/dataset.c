@@ -18,14 +18,17 @@
 typedef struct shard {
     const char *name; /* name in the storage; arena */
     const char *path; /* path in messages; arena */
-    uint64_t id;      /* hash of the name */
+    uint64_t id;      /* hash of the name, after the name of the source in a list */
+    weft_storage *storage;
     weft_sample *sample;
     int64_t first, count; /* range of its samples in the dataset */
 } shard;
 
 struct weft_dataset {
     weft_arena *arena;
-    weft_storage *storage;
+    weft_storage **storage; /* [sources], of which the last is being read while it is opened */
+    int64_t sources;
+    const char *name; /* while it is opened: name of the source; NULL: a single path */
     shard *shard;
     int64_t shards, capacity;
     int64_t count, damaged, bytes, made;
@@ -54,19 +57,44 @@ static const char *without_path(const char *damage, const char *path)
                                                                               : damage + length + 2;
 }
 
+static weft_storage *storage_of(const weft_dataset *ds)
+{
+    return ds->storage[ds->sources - 1];
+}
+
+/* Puts the name of the source before the keys of a shard's samples. */
+static weft_status name_source(weft_dataset *ds, weft_index *index)
+{
+    for (int64_t i = 0; i < index->count; i++) {
+        weft_sample *s = &index->sample[i];
+        s->key = weft_arena_printf(ds->arena, "%s/%s", ds->name, s->key);
+        WEFT_TRY(WEFT_ALLOCATED(s->key, "the samples of source %s", ds->name));
+        s->id = XXH3_64bits(s->key, strlen(s->key));
+        s->source = (uint16_t)(ds->sources - 1);
+    }
+    return WEFT_OK;
+}
+
+static uint64_t shard_id(const weft_dataset *ds, const char *name)
+{
+    const uint64_t id = XXH3_64bits(name, strlen(name));
+    return ds->name ? weft_seed_mix(XXH3_64bits(ds->name, strlen(ds->name)), id) : id;
+}
+
 static weft_status add_shard(weft_dataset *ds, const char *name, bool strict)
 {
     weft_index index;
     bool made;
     WEFT_TRY(weft_grow((void **)&ds->shard, ds->shards, &ds->capacity, sizeof *ds->shard));
     shard *s = &ds->shard[ds->shards];
-    *s =
-        (shard){.name = weft_arena_strdup(ds->arena, name),
-                .path = weft_arena_printf(ds->arena, "%s/%s", weft_storage_root(ds->storage), name),
-                .id = XXH3_64bits(name, strlen(name)),
-                .first = ds->count};
+    *s = (shard){.name = weft_arena_strdup(ds->arena, name),
+                 .path =
+                     weft_arena_printf(ds->arena, "%s/%s", weft_storage_root(storage_of(ds)), name),
+                 .id = shard_id(ds, name),
+                 .storage = storage_of(ds),
+                 .first = ds->count};
     WEFT_TRY(WEFT_ALLOCATED(s->name && s->path, "%s", name));
-    WEFT_TRY(weft_index_get(ds->storage, name, ds->arena, &ds->buffer, &index, &made));
+    WEFT_TRY(weft_index_get(storage_of(ds), name, ds->arena, &ds->buffer, &index, &made));
     if (index.damage) {
         const char *damage = without_path(index.damage, s->path);
         if (strict)
@@ -81,6 +109,8 @@ static weft_status add_shard(weft_dataset *ds, const char *name, bool strict)
     ds->fingerprint = mix_shard(ds->fingerprint, s->id, &index);
     for (int64_t i = 0; i < index.count; i++)
         index.sample[i].shard = (int32_t)ds->shards - 1;
+    if (ds->name)
+        WEFT_TRY(name_source(ds, &index));
     s->sample = index.sample;
     s->count = index.count;
     ds->count += index.count;
@@ -119,7 +149,7 @@ static void report_missing(const weft_dataset *ds, const weft_names *names, cons
     const char *list = "index.json";
     json_t *json = NULL;
     if (bsearch(&list, names->name, (size_t)names->count, sizeof *names->name, weft_compare_text) &&
-        weft_storage_json_load(ds->storage, list, &json) != WEFT_OK)
+        weft_storage_json_load(storage_of(ds), list, &json) != WEFT_OK)
         weft_warn_error(WEFT_MSG_SHARD_PARTLY_USED,
                         "missing shards of this folder cannot be reported");
     const json_t *shards = json_object_get(json, "shards");
@@ -127,7 +157,7 @@ static void report_missing(const weft_dataset *ds, const weft_names *names, cons
     for (size_t i = 0; i < json_array_size(shards); i++) {
         const json_t *entry = json_array_get(shards, i);
         const char *file = json_string_value(json_object_get(entry, "file"));
-        snprintf(full_path, sizeof full_path, "%s/%s", weft_storage_root(ds->storage),
+        snprintf(full_path, sizeof full_path, "%s/%s", weft_storage_root(storage_of(ds)),
                  file ? file : "");
         if (file && (!split || !strncmp(file, split, strlen(split))) &&
             !bsearch(&file, names->name, (size_t)names->count, sizeof *names->name,
@@ -213,8 +243,9 @@ static weft_status fail_without_shards(const weft_names *names, const char *path
 static weft_status add_folder(weft_dataset *ds, const char *path, const char *split, bool strict)
 {
     weft_names names = {0};
-    WEFT_TRY(weft_storage_list(ds->storage, &names));
+    WEFT_TRY(weft_storage_list(storage_of(ds), &names));
     weft_status_code status = WEFT_OK;
+    const int64_t before = ds->shards;
     const size_t split_len = split ? strlen(split) : 0;
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         if (strcmp(weft_path_extension(names.name[i]), "tar") != 0 ||
@@ -225,7 +256,7 @@ static weft_status add_folder(weft_dataset *ds, const char *path, const char *sp
     }
     if (status == WEFT_OK)
         report_missing(ds, &names, split);
-    if (status == WEFT_OK && ds->shards == 0)
+    if (status == WEFT_OK && ds->shards == before)
         status = fail_without_shards(&names, path, split);
     weft_names_free(&names);
     return status;
@@ -289,12 +320,19 @@ bool weft_dataset_names_shards(const char *place)
     return !bucket && (strchr(base, '{') || !strcmp(weft_path_extension(base), "tar"));
 }
 
+static weft_status open_storage(weft_dataset *ds, const char *place)
+{
+    WEFT_TRY(weft_storage_open(place, &ds->storage[ds->sources]));
+    ds->sources++;
+    return WEFT_OK;
+}
+
 static weft_status add_path(weft_dataset *ds, const char *path, const char *split, bool strict)
 {
     const char *base = weft_path_base(path);
     const bool remote = weft_place_is_remote(path);
     if (remote ? !weft_dataset_names_shards(path) : weft_path_is_dir(path)) {
-        WEFT_TRY(weft_storage_open(path, &ds->storage));
+        WEFT_TRY(open_storage(ds, path));
         return add_folder(ds, path, split, strict);
     }
     if (!remote && !strchr(path, '{') && !weft_path_exists(path))
@@ -309,21 +347,15 @@ static weft_status add_path(weft_dataset *ds, const char *path, const char *spli
     char *folder = weft_arena_printf(ds->arena, "%.*s",
                                      (int)(base - path > 1 ? base - path - 1 : base - path), path);
     WEFT_TRY(WEFT_ALLOCATED(folder, "%" PRId64 " samples", ds->count));
-    WEFT_TRY(weft_storage_open(base == path ? "." : folder, &ds->storage));
+    WEFT_TRY(open_storage(ds, base == path ? "." : folder));
     return strchr(path, '{') ? add_braces(ds, base, path, strict) : add_shard(ds, base, strict);
 }
 
-weft_status weft_dataset_open(const char *path, const char *split, bool strict,
-                              weft_dataset **dataset)
+/* Checks the samples of all sources, and makes what the functions below use. Closes the dataset
+ * after an error. */
+static weft_status finish_opening(weft_dataset *ds, weft_status_code status, const char *path,
+                                  weft_dataset **dataset)
 {
-    weft_dataset *ds = weft_alloc(sizeof *ds);
-    if (ds)
-        ds->arena = weft_arena_create();
-    if (!ds || !ds->arena) {
-        weft_free(ds);
-        return weft_no_memory("%s", path);
-    }
-    weft_status_code status = add_path(ds, path, split, strict);
     weft_free(ds->buffer.data);
     if (status == WEFT_OK)
         status = make_shard_hints(ds);
@@ -340,11 +372,125 @@ weft_status weft_dataset_open(const char *path, const char *split, bool strict,
     return WEFT_OK;
 }
 
+static weft_status new_dataset(int64_t sources, const char *path, weft_dataset **dataset)
+{
+    weft_dataset *ds = weft_alloc(sizeof *ds);
+    if (ds) {
+        ds->arena = weft_arena_create();
+        ds->storage = weft_calloc(sources, sizeof(weft_storage *));
+    }
+    if (ds && ds->arena && ds->storage) {
+        *dataset = ds;
+        return WEFT_OK;
+    }
+    weft_dataset_close(ds);
+    return weft_no_memory("%s", path);
+}
+
+weft_status weft_dataset_open(const char *path, const char *split, bool strict,
+                              weft_dataset **dataset)
+{
+    weft_dataset *ds;
+    WEFT_TRY(new_dataset(1, path, &ds));
+    return finish_opening(ds, add_path(ds, path, split, strict), path, dataset);
+}
+
+/* ---- sources ------------------------------------------------------------------------------- */
+
+static int by_rank(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* Keeps the `limit` samples with the lowest hashes of the shards from `first` on. */
+static weft_status limit_samples(weft_dataset *ds, int64_t first, int64_t limit)
+{
+    int64_t count = 0, at = 0;
+    for (int64_t i = first; i < ds->shards; i++)
+        count += ds->shard[i].count;
+    ds->fingerprint = weft_seed_mix(ds->fingerprint, (uint64_t)limit);
+    if (count <= limit)
+        return WEFT_OK;
+    uint64_t *rank;
+    WEFT_TRY(WEFT_NEW(rank, count, "%" PRId64 " samples", count));
+    for (int64_t i = first; i < ds->shards; i++)
+        for (int64_t k = 0; k < ds->shard[i].count; k++)
+            rank[at++] = weft_seed_mix(0, ds->shard[i].sample[k].id);
+    qsort(rank, (size_t)count, sizeof *rank, by_rank);
+    for (int64_t i = first; i < ds->shards; i++)
+        for (int64_t k = 0; k < ds->shard[i].count; k++) {
+            weft_sample *s = &ds->shard[i].sample[k];
+            s->limited = weft_seed_mix(0, s->id) > rank[limit - 1];
+        }
+    weft_free(rank);
+    return WEFT_OK;
+}
+
+static weft_status add_source(weft_dataset *ds, const weft_data_source *source, const char *split,
+                              bool strict)
+{
+    char name[WEFT_SOURCE_NAME_BYTES];
+    const int64_t first = ds->shards;
+    const char *own = source->split[0] ? source->split : split;
+    ds->name = weft_data_source_name(source, name);
+    weft_status_code status =
+        add_path(ds, source->path, own && strcmp(own, "*") && own[0] ? own : NULL, strict);
+    if (status == WEFT_OK && source->limit)
+        status = limit_samples(ds, first, source->limit);
+    ds->name = NULL;
+    return status == WEFT_OK
+               ? WEFT_OK
+               : weft_error_add(status, "The shards belong to source %s in data.path.", name);
+}
+
+weft_status weft_dataset_open_sources(const weft_section_list *sources, const char *split,
+                                      bool strict, weft_dataset **dataset)
+{
+    weft_dataset *ds;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(new_dataset(sources->count, "a list of sources", &ds));
+    for (int64_t i = 0; i < sources->count && status == WEFT_OK; i++)
+        status = add_source(ds, (const weft_data_source *)sources->item + i, split, strict);
+    return finish_opening(ds, status, "a list of sources", dataset);
+}
+
+/* Index of the source that the key of a sample names; -1: none. */
+static int64_t source_of(const weft_section_list *sources, const char *key)
+{
+    char name[WEFT_SOURCE_NAME_BYTES];
+    for (int64_t i = 0; i < sources->count; i++) {
+        weft_data_source_name((const weft_data_source *)sources->item + i, name);
+        const size_t length = strlen(name);
+        if (!strncmp(key, name, length) && key[length] == '/')
+            return i;
+    }
+    return -1;
+}
+
+weft_status weft_dataset_assign_sources(weft_dataset *ds, const weft_section_list *sources)
+{
+    for (int64_t i = 0; i < ds->shards; i++)
+        for (int64_t k = 0; k < ds->shard[i].count; k++) {
+            weft_sample *s = &ds->shard[i].sample[k];
+            const int64_t source = source_of(sources, s->key);
+            if (source < 0)
+                return weft_error(WEFT_MSG_SHARD_DAMAGED,
+                                  WEFT_AT(.file = ds->shard[i].path, .key = s->key),
+                                  "the key does not begin with the name of a source of data.path. "
+                                  "Remove the folder of this shard, and it is written again.");
+            s->source = (uint16_t)source;
+        }
+    return WEFT_OK;
+}
+
 void weft_dataset_close(weft_dataset *ds)
 {
     if (!ds)
         return;
-    weft_storage_close(ds->storage);
+    for (int64_t i = 0; i < ds->sources; i++)
+        weft_storage_close(ds->storage[i]);
+    weft_free(ds->storage);
     weft_free(ds->shard);
     weft_free(ds->shard_hint);
     weft_arena_free(ds->arena);
@@ -394,7 +540,7 @@ int64_t weft_dataset_resident(const weft_dataset *ds)
 
 const weft_storage *weft_dataset_storage(const weft_dataset *ds)
 {
-    return ds->storage;
+    return ds->storage[0];
 }
 
 uint64_t weft_dataset_fingerprint(const weft_dataset *ds)
@@ -407,12 +553,12 @@ uint64_t weft_dataset_fingerprint(const weft_dataset *ds)
 /* Checked data are hashed in pieces that are still in the cache which the read put them into. */
 enum { HOT_BYTES = 256 << 10 };
 
-static weft_status read_hot(const weft_dataset *ds, const shard *s, int64_t at, int64_t bytes,
-                            char *to, XXH3_state_t *state)
+static weft_status read_hot(const shard *s, int64_t at, int64_t bytes, char *to,
+                            XXH3_state_t *state)
 {
     for (int64_t done = 0; done < bytes;) {
         const int64_t left = bytes - done, n = state && left > HOT_BYTES ? HOT_BYTES : left;
-        WEFT_TRY(weft_storage_read(ds->storage, s->name, at + done, n, to + done));
+        WEFT_TRY(weft_storage_read(s->storage, s->name, at + done, n, to + done));
         if (state)
             XXH3_64bits_update(state, to + done, (size_t)n);
         done += n;
@@ -423,8 +569,8 @@ static weft_status read_hot(const weft_dataset *ds, const shard *s, int64_t at, 
 void weft_dataset_expect(const weft_dataset *ds, const weft_sample *sample)
 {
     for (int i = 0; i < sample->part_count; i++)
-        weft_storage_expect(ds->storage, ds->shard[sample->shard].name, sample->part[i].at,
-                            sample->part[i].bytes);
+        weft_storage_expect(ds->shard[sample->shard].storage, ds->shard[sample->shard].name,
+                            sample->part[i].at, sample->part[i].bytes);
 }
 
 weft_status weft_dataset_read_apart(const weft_dataset *ds, const weft_sample *sample,
@@ -444,9 +590,9 @@ weft_status weft_dataset_read_apart(const weft_dataset *ds, const weft_sample *s
     XXH3_state_t state, *sum = verify && part->sum ? &state : NULL;
     if (sum)
         XXH3_64bits_reset(sum);
-    weft_status_code status = read_hot(ds, s, part->at, head, to->data, sum);
+    weft_status_code status = read_hot(s, part->at, head, to->data, sum);
     if (status == WEFT_OK)
-        status = read_hot(ds, s, part->at + head, part->bytes - head, rest, sum);
+        status = read_hot(s, part->at + head, part->bytes - head, rest, sum);
     char member[512];
     snprintf(member, sizeof member, "%s.%s", sample->key, part->suffix);
     if (status != WEFT_OK)

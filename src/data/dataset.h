@@ -7,6 +7,7 @@
 #ifndef WEFT_DATA_DATASET_H
 #define WEFT_DATA_DATASET_H
 
+#include "data/data_source.h"
 #include "data/index.h"
 
 typedef struct weft_dataset weft_dataset;
@@ -17,6 +18,14 @@ typedef struct weft_dataset weft_dataset;
  * key, or a suffix twice in one, are errors that name the shard. */
 weft_status weft_dataset_open(const char *path, const char *split, bool strict,
                               weft_dataset **dataset);
+/* Opens all sources of a list (weft_data_source). The keys of samples are NAME/KEY, their ids
+ * follow from these keys, and shards of one name in two sources differ. An error names the source.
+ * `split` is used for sources without one. */
+weft_status weft_dataset_open_sources(const weft_section_list *sources, const char *split,
+                                      bool strict, weft_dataset **dataset);
+/* Sets the sources of samples whose keys are NAME/KEY, in shards that were written from such a
+ * list. A key of another form is an error. */
+weft_status weft_dataset_assign_sources(weft_dataset *dataset, const weft_section_list *sources);
 /* Whether a place names a shard, or a pattern of shards, and not a folder. A bucket is a folder,
  * whatever its name ends with. */
 bool weft_dataset_names_shards(const char *place);
@@ -32,6 +41,7 @@ uint64_t weft_dataset_shard_id(const weft_dataset *dataset, int64_t index);
 int64_t weft_dataset_damaged(const weft_dataset *dataset);
 int64_t weft_dataset_bytes(const weft_dataset *dataset);    /* bytes of all shards */
 int64_t weft_dataset_resident(const weft_dataset *dataset); /* bytes of memory in use */
+/* The storage of the shards; of several sources the first one's. */
 const weft_storage *weft_dataset_storage(const weft_dataset *dataset);
 /* A hash of the shards' names and contents, which changes when a shard is rewritten. Contents are
  * identified by the checksum that `weft shard` wrote, or else by size and time of change. */

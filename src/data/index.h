@@ -45,6 +45,8 @@ typedef struct weft_sample {
     bool captioned;  /* the caption is not empty */
     bool damaged;    /* "damaged" in its .json is true or more than 0 */
     bool unreadable; /* its .json has no size, and the video cannot be opened */
+    uint16_t source; /* index of its source in the dataset; 0 for a single path */
+    bool limited;    /* beyond the limit of its source */
 } weft_sample;
 /* Whether two samples have the same key. */
 static inline bool weft_sample_same(const weft_sample *a, const weft_sample *b)
