@@ -104,7 +104,7 @@ static weft_status allocate(weft_loader *l, const weft_loader_plan *plan)
         weft_loader_queue *a = &l->queue[i];
         for (int e = 0; e < 2; e++) {
             a->cache[e].epoch = -1;
-            WEFT_TRY(WEFT_NEW(a->cache[e].item, a->count + 1, "%" PRId64 " samples", a->count));
+            WEFT_TRY(WEFT_NEW(a->cache[e].item, a->length + 1, "%" PRId64 " samples", a->length));
         }
     }
     WEFT_TRY(WEFT_NEW(l->slots, plan->slots, "%" PRId64 " batches", plan->slots));
@@ -113,6 +113,15 @@ static weft_status allocate(weft_loader *l, const weft_loader_plan *plan)
         WEFT_TRY(WEFT_ALLOCATED(allocate_slot(plan, &l->slots[i]), "batches of %" PRId64 " floats",
                                 plan->floats));
     return WEFT_OK;
+}
+
+static weft_status open_dataset(const weft_loader_config *c, weft_dataset **dataset)
+{
+    const char *split = c->split && *c->split ? c->split : NULL;
+    if (c->sources.count && (!c->shards || !*c->shards))
+        return weft_dataset_open_sources(&c->sources, split, c->strict, dataset);
+    WEFT_TRY(weft_dataset_open(c->shards, split, c->strict, dataset));
+    return c->sources.count ? weft_dataset_assign_sources(*dataset, &c->sources) : WEFT_OK;
 }
 
 weft_status weft_loader_open(const weft_loader_config *config, int rank, int ranks,
@@ -155,9 +164,7 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
         l->queue[i].item_floats = floats_of_item(size, l->channels);
         l->queue[i].own = own_items(config, i, rank, ranks);
     }
-    WEFT_GO(weft_dataset_open(config->shards,
-                              config->split && *config->split ? config->split : NULL,
-                              config->strict, &l->dataset));
+    WEFT_GO(open_dataset(config, &l->dataset));
     WEFT_GO(weft_loader_deal(l));
     WEFT_GO(weft_loader_compute_shares(l, config->image));
     const weft_loader_plan plan = weft_loader_plan_make(config, rank, ranks, l->channels);
@@ -192,6 +199,7 @@ void weft_loader_close(weft_loader *l)
     }
     for (int i = 0; l->queue && i < l->queues; i++) {
         weft_free(l->queue[i].sample);
+        weft_blend_free(&l->queue[i].blend);
         weft_free(l->queue[i].cache[0].item);
         weft_free(l->queue[i].cache[1].item);
     }
@@ -224,8 +232,8 @@ int64_t weft_loader_resident(const weft_loader *l)
     int64_t bytes = weft_dataset_resident(l->dataset) +
                     weft_dataset_count(l->dataset) * (int64_t)sizeof *l->record;
     for (int i = 0; i < l->queues; i++)
-        bytes +=
-            l->queue[i].count * (int64_t)(sizeof *l->queue[i].sample + 2 * sizeof(weft_order_item));
+        bytes += l->queue[i].count * (int64_t)sizeof *l->queue[i].sample +
+                 l->queue[i].length * 2 * (int64_t)sizeof(weft_order_item);
     return bytes;
 }
 

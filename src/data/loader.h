@@ -5,6 +5,7 @@
  * new permutation per epoch. Every sample occurs once per epoch, and no partial batch is dropped.
  * A batch may contain the end of one epoch and the start of the next. Buckets take turns in
  * proportion to their numbers of samples. The number of ranks does not change the batch of a step.
+ * With a list of sources, their weights determine the items of an epoch (loader_blend.h).
  * Rank r of k gets the items weft_part(batch, k, r), or the items of `own`. */
 #ifndef WEFT_DATA_LOADER_H
 #define WEFT_DATA_LOADER_H
@@ -21,9 +22,13 @@ typedef struct weft_bucket {
 extern const weft_section weft_bucket_section;
 
 typedef struct weft_loader_config {
-    const char *shards, *split; /* arguments of weft_dataset_open */
-    weft_section_list buckets;  /* list of weft_bucket */
-    double fps;                 /* frames per second of the clips; 0: rate of each video */
+    /* arguments of weft_dataset_open. With `sources`: `shards` NULL or "" opens the sources, else
+     * the shards have samples of the sources, which their keys name (cached latents) */
+    const char *shards, *split;
+    weft_section_list sources; /* list of weft_data_source (borrowed); empty: a single path */
+    int blend;                 /* weft_blend of the sources */
+    weft_section_list buckets; /* list of weft_bucket */
+    double fps;                /* frames per second of the clips; 0: rate of each video */
     /* [buckets] items of this rank in each batch (copied); NULL: an even part */
     const weft_item_range *own;
     int64_t seed, threads, prefetch; /* prefetch: batches decoded ahead */
@@ -50,12 +55,14 @@ typedef struct weft_loader_config {
 
 /* Everything is valid until the next call of weft_loader_next. */
 typedef struct weft_batch {
-    int64_t step;         /* number of the batch, starting with 0 */
-    int bucket;           /* index */
-    int64_t count;        /* items of this rank; may be 0 */
-    int64_t first;        /* index in the global batch of this rank's first item */
-    const uint64_t *id;   /* [count] sample ids */
-    const int64_t *epoch; /* [count] */
+    int64_t step;       /* number of the batch, starting with 0 */
+    int bucket;         /* index */
+    int64_t count;      /* items of this rank; may be 0 */
+    int64_t first;      /* index in the global batch of this rank's first item */
+    const uint64_t *id; /* [count] sample ids */
+    /* [count] number of the epoch. If an epoch has a sample several times (weights of sources), the
+     * copies have different numbers, which no other item of the sample has. */
+    const int64_t *epoch;
     /* [count] positions in the bucket's endless sequence of samples. No two items of a bucket have
      * the same position, even if a sample is repeated. */
     const int64_t *sequence_index;
@@ -94,7 +101,8 @@ const weft_dataset *weft_loader_dataset(const weft_loader *loader);
 /* Returns the bytes of the index and the order of samples, with the dataset's but without the slots
  * of batches. */
 int64_t weft_loader_resident(const weft_loader *loader);
-/* Returns the number of usable samples of a bucket. */
+/* Returns the items of an epoch of a bucket: its usable samples, with the weights of their
+ * sources. */
 int64_t weft_loader_bucket_samples(const weft_loader *loader, int bucket);
 /* Returns the next batch. Blocks until the batch is decoded. */
 weft_status weft_loader_next(weft_loader *loader, weft_batch *batch);

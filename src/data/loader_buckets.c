@@ -98,7 +98,7 @@ static weft_sample_outcome deal_video(const weft_loader *l, const weft_sample *s
 
 static bool is_windowed(const weft_loader *l, const weft_loader_queue *a)
 {
-    return l->config.shuffle > 0 && l->config.shuffle < a->count;
+    return l->config.shuffle > 0 && l->config.shuffle < a->length;
 }
 
 static void warn_of_repetition(const weft_loader_queue *a)
@@ -119,6 +119,10 @@ static void deal_all(weft_loader *l, int64_t count, int64_t *usable)
         weft_sample_record *f = &l->record[i];
         f->bucket = -1;
         f->what = (uint8_t)(l->part ? deal_part(l, s, f) : deal_video(l, s, f));
+        if (s->limited) {
+            f->bucket = -1;
+            f->what = WEFT_SAMPLE_LIMITED;
+        }
         *usable += f->bucket >= 0;
         f->skipped = f->bucket >= 0 && l->config.skip && l->config.skip(l->config.skip_user, s);
         if (f->bucket >= 0)
@@ -138,7 +142,25 @@ static weft_status fill_queues(weft_loader *l, int64_t count)
         if (f->bucket >= 0 && !f->skipped)
             l->queue[f->bucket].sample[l->queue[f->bucket].count++] = i;
     }
+    for (int i = 0; i < l->queues; i++) {
+        weft_loader_queue *a = &l->queue[i];
+        a->length = a->count;
+        if (l->config.sources.count)
+            WEFT_TRY(weft_blend_plan(l, a->sample, a->count, &a->blend, &a->length));
+    }
     return WEFT_OK;
+}
+
+/* Adds what the order of a queue depends on besides its samples. */
+static uint64_t mix_blend(const weft_loader *l, const weft_loader_queue *a, uint64_t fingerprint)
+{
+    for (int p = 0; p < a->blend.parts && l->config.blend != WEFT_BLEND_ONCE; p++) {
+        const weft_blend_part *part = &a->blend.part[p];
+        fingerprint = weft_seed_mix(fingerprint, part->name);
+        fingerprint = weft_seed_mix(fingerprint, (uint64_t)part->items);
+        fingerprint = weft_seed_mix(fingerprint, (uint64_t)l->config.blend);
+    }
+    return fingerprint;
 }
 
 /* Sets the weights of the queues' turns: their numbers of samples. With a share of images, scales
@@ -154,7 +176,7 @@ weft_status weft_loader_compute_shares(weft_loader *l, const bool *image)
     for (int kind = 0; image && kind < 2; kind++)
         if (!of[kind] && (kind ? l->config.images > 0 : l->config.images < 1))
             return weft_error(WEFT_MSG_CONFIG_VALUE,
-                              WEFT_AT(.file = l->config.shards, WEFT_NUMBER(l->config.images)),
+                              WEFT_AT(.file = weft_loader_place(l), WEFT_NUMBER(l->config.images)),
                               "a share of %g images (buckets of one frame) is requested, and the "
                               "data set has no %s",
                               l->config.images, kind ? "images" : "clips");
@@ -167,6 +189,39 @@ weft_status weft_loader_compute_shares(weft_loader *l, const bool *image)
     return WEFT_OK;
 }
 
+/* Checks that the weights of the sources leave items, and warns of sources that have samples in a
+ * bucket but no item. */
+static weft_status check_items(const weft_loader *l)
+{
+    int64_t items = 0, samples = 0;
+    for (int i = 0; i < l->queues; i++) {
+        const weft_loader_queue *a = &l->queue[i];
+        items += a->length;
+        samples += a->count;
+        for (int p = 0; p < a->blend.parts && l->rank == 0; p++) {
+            const weft_data_source *source = (const weft_data_source *)l->config.sources.item + p;
+            char name[WEFT_SOURCE_NAME_BYTES];
+            if (a->blend.part[p].count && !a->blend.part[p].items && source->weight > 0)
+                weft_warning(WEFT_MSG_CONFIG_UNUSUAL,
+                             WEFT_AT(.key = weft_data_source_name(source, name),
+                                     WEFT_NUMBER(source->weight)),
+                             "the source has %" PRId64 " samples in bucket %d, and its weight "
+                             "leaves less than half of an item in an epoch: it is not used there",
+                             a->blend.part[p].count, i);
+        }
+    }
+    return items || !samples ? WEFT_OK
+                             : weft_error(WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = "data.path"),
+                                          "the weights of the sources leave no sample for an "
+                                          "epoch. Raise the weights of sources with samples that "
+                                          "fit a bucket.");
+}
+
+const char *weft_loader_place(const weft_loader *l)
+{
+    return l->config.shards && *l->config.shards ? l->config.shards : "data.path";
+}
+
 weft_status weft_loader_deal(weft_loader *l)
 {
     const int64_t count = weft_dataset_count(l->dataset);
@@ -175,7 +230,7 @@ weft_status weft_loader_deal(weft_loader *l)
     deal_all(l, count, &usable);
     WEFT_TRY(fill_queues(l, count));
     for (int i = 0; i < l->queues; i++) {
-        l->turns.samples[i] = l->queue[i].count;
+        l->turns.samples[i] = l->queue[i].length;
         l->turns.batch[i] = l->queue[i].size.batch;
         l->fingerprint = weft_seed_mix(l->fingerprint, (uint64_t)l->queue[i].size.batch);
         l->listed = weft_seed_mix(l->listed, (uint64_t)l->queue[i].size.batch);
@@ -186,7 +241,7 @@ weft_status weft_loader_deal(weft_loader *l)
             sum += weft_seed_mix(0, id);
         }
         l->listed = listed;
-        l->fingerprint = weft_seed_mix(l->fingerprint, sum);
+        l->fingerprint = mix_blend(l, &l->queue[i], weft_seed_mix(l->fingerprint, sum));
         if (is_windowed(l, &l->queue[i])) /* a windowed order also depends on the shards */
             l->fingerprint =
                 weft_seed_mix(weft_seed_mix(l->fingerprint, listed), (uint64_t)l->config.shuffle);
@@ -194,11 +249,11 @@ weft_status weft_loader_deal(weft_loader *l)
             warn_of_repetition(&l->queue[i]);
     }
     if (usable)
-        return WEFT_OK;
+        return check_items(l);
     weft_buf why = {0};
     weft_loader_format_report(l, &why);
     const weft_status_code status = weft_error(
-        WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = l->config.shards, WEFT_NUMBER(count)),
+        WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = weft_loader_place(l), WEFT_NUMBER(count)),
         "none of %" PRId64 " samples fits a bucket\n%s", count, why.data ? why.data : "");
     weft_buf_free(&why);
     return status;

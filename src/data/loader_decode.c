@@ -100,6 +100,30 @@ static weft_status read_data(const weft_loader *l, const weft_item *item, weft_l
                    : read_clip(l, s, item, r, out);
 }
 
+/* Puts the prompt prefix of the sample's source before a caption that is not empty. */
+static weft_status put_prefix(const weft_loader *l, const weft_sample *sample,
+                              weft_part_bytes *caption)
+{
+    const weft_data_source *source =
+        (const weft_data_source *)l->config.sources.item + sample->source;
+    const int64_t length = l->config.sources.count ? (int64_t)strlen(source->prompt_prefix) : 0;
+    if (!length || !caption->bytes)
+        return WEFT_OK;
+    if (caption->bytes + length + 1 > caption->capacity) {
+        weft_part_bytes longer = {.capacity = caption->bytes + length + 1};
+        WEFT_TRY(WEFT_ALLOCATED(longer.data = weft_alloc_aligned(longer.capacity),
+                                "the caption of %s", sample->key));
+        memcpy(longer.data, caption->data, (size_t)caption->bytes + 1);
+        longer.bytes = caption->bytes;
+        weft_free(caption->data);
+        *caption = longer;
+    }
+    memmove(caption->data + length, caption->data, (size_t)caption->bytes + 1);
+    memcpy(caption->data, source->prompt_prefix, (size_t)length);
+    caption->bytes += length;
+    return WEFT_OK;
+}
+
 static weft_status read_item(const weft_loader *l, weft_loader_slot *s, int64_t i,
                              weft_load_state *r)
 {
@@ -112,6 +136,7 @@ static weft_status read_item(const weft_loader *l, weft_loader_slot *s, int64_t 
     if (!caption_dropped(l, sample->id, item.epoch) && sample->captioned) {
         r->fault = WEFT_SAMPLE_CORRUPT;
         WEFT_TRY(weft_dataset_caption(l->dataset, sample, l->config.verify, &s->text[i]));
+        WEFT_TRY(put_prefix(l, sample, &s->text[i]));
         s->caption[i] = s->text[i].data;
     }
     if (!s->data)
@@ -158,7 +183,7 @@ weft_status weft_loader_decode_item(weft_loader *l, weft_loader_slot *s, int64_t
         int64_t k = 0;
         while (k < a->count && a->sample[k] != s->sample[i])
             k++;
-        const weft_item other = {.sample = a->sample[(k + 1) % a->count],
+        const weft_item other = {.sample = a->sample[weft_blend_next(&a->blend, a->count, k, t)],
                                  .epoch = s->epoch[i],
                                  .sequence_index = s->sequence_index[i],
                                  .bucket = s->bucket};

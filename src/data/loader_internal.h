@@ -2,6 +2,7 @@
 #ifndef WEFT_DATA_LOADER_INTERNAL_H
 #define WEFT_DATA_LOADER_INTERNAL_H
 
+#include "data/loader_blend.h"
 #include "data/loader_items.h"
 #include "data/loader_report.h"
 #include "data/sample_order.h"
@@ -20,8 +21,11 @@ typedef struct weft_loader_queue {
     weft_bucket size;
     weft_item_range own; /* items of this rank in a batch */
     double aspect;       /* logarithm of width / height */
-    int64_t *sample;     /* [count] indices in the dataset, ascending */
+    /* [count] indices in the dataset, ascending; of a list of sources in the order of `blend` */
+    int64_t *sample;
     int64_t count;
+    int64_t length; /* items of an epoch; `count` for a single path */
+    weft_blend_queue blend;
     int64_t item_floats;
     weft_epoch_order cache[2]; /* orders of the current and the next epoch */
 } weft_loader_queue;

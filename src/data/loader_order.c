@@ -27,9 +27,11 @@ static const weft_order_item *order_of(const weft_loader *l, weft_loader_queue *
     weft_epoch_order *p = &a->cache[epoch % 2];
     if (p->epoch != epoch) {
         const weft_order_facts facts = {.user = l->dataset, .id = id_of, .shard = shard_of};
-        for (int64_t i = 0; i < a->count; i++)
+        if (a->blend.part)
+            weft_blend_fill(l, &a->blend, a->sample, epoch, p->item);
+        for (int64_t i = 0; i < a->count && !a->blend.part; i++)
             p->item[i].sample = a->sample[i];
-        weft_order_shuffle(p->item, a->count, l->config.shuffle, (uint64_t)l->config.seed,
+        weft_order_shuffle(p->item, a->length, l->config.shuffle, (uint64_t)l->config.seed,
                            (uint64_t)epoch, &facts);
         p->epoch = epoch;
     }
@@ -40,9 +42,10 @@ static const weft_order_item *order_of(const weft_loader *l, weft_loader_queue *
 static weft_item item_at(const weft_loader *l, int bucket, int64_t sequence_index)
 {
     weft_loader_queue *a = &l->queue[bucket];
-    const int64_t epoch = sequence_index / a->count;
-    return (weft_item){.sample = order_of(l, a, epoch)[sequence_index % a->count].sample,
-                       .epoch = epoch,
+    const int64_t epoch = sequence_index / a->length, passes = a->blend.part ? a->blend.passes : 1;
+    const weft_order_item *item = &order_of(l, a, epoch)[sequence_index % a->length];
+    return (weft_item){.sample = weft_order_item_sample(item),
+                       .epoch = epoch * passes + weft_order_item_copy(item),
                        .sequence_index = sequence_index,
                        .bucket = bucket};
 }

@@ -12,6 +12,7 @@ static const struct {
                                "have fewer pixels than every bucket that they are long enough for"},
     [WEFT_SAMPLE_OTHER_SIZE] = {"other_size", "have a part of another size than every bucket"},
     [WEFT_SAMPLE_NO_PART] = {"no_part", "have no part of the kind that is read"},
+    [WEFT_SAMPLE_LIMITED] = {"limited", "are beyond the limits of their sources"},
     [WEFT_SAMPLE_DAMAGED] = {"damaged", "were found damaged by curation"},
     [WEFT_SAMPLE_UNREADABLE] = {"unreadable", "cannot be opened"},
     [WEFT_SAMPLE_UNDECODABLE] = {"undecodable", "do not decode (found so far)"},
@@ -46,6 +47,69 @@ weft_loader_report weft_loader_get_report(const weft_loader *l)
     return r;
 }
 
+weft_data_source_report weft_loader_source_report(const weft_loader *l, int64_t source)
+{
+    weft_data_source_report r = {0};
+    for (int64_t i = 0; i < weft_dataset_count(l->dataset); i++) {
+        const weft_sample_outcome what = weft_loader_outcome(l, i);
+        if (weft_dataset_at(l->dataset, i)->source != source)
+            continue;
+        r.all++;
+        r.used += what == WEFT_SAMPLE_USED;
+        r.limited += what == WEFT_SAMPLE_LIMITED;
+        r.frames += l->record[i].frames;
+        r.used_frames += what == WEFT_SAMPLE_USED ? l->record[i].frames : 0;
+    }
+    for (int i = 0; i < l->queues; i++) {
+        const weft_blend_part *part = &l->queue[i].blend.part[source];
+        r.items += part->items;
+        r.repeated += part->items > part->count ? part->items - part->count : 0;
+    }
+    return r;
+}
+
+/* A line for each source: its samples and frames, its weight and its items in an epoch. */
+static void format_sources(const weft_loader *l, weft_buf *out)
+{
+    for (int64_t i = 0; i < l->config.sources.count; i++) {
+        const weft_data_source *source = (const weft_data_source *)l->config.sources.item + i;
+        const weft_data_source_report r = weft_loader_source_report(l, i);
+        char name[WEFT_SOURCE_NAME_BYTES];
+        weft_buf_printf(out,
+                        "source %s: %" PRId64 " of %" PRId64 " samples and %" PRId64 " of %" PRId64
+                        " frames are used",
+                        weft_data_source_name(source, name), r.used, r.all, r.used_frames,
+                        r.frames);
+        if (l->config.blend != WEFT_BLEND_ONCE)
+            weft_buf_printf(out, "; weight %g, %s: %" PRId64 " items in an epoch", source->weight,
+                            weft_blend_names[l->config.blend], r.items);
+        if (r.repeated)
+            weft_buf_printf(out, ", of which %" PRId64 " repeat a sample", r.repeated);
+        if (r.limited)
+            weft_buf_printf(out, "; %" PRId64 " samples are beyond the limit of %" PRId64,
+                            r.limited, source->limit);
+        weft_buf_printf(out, "\n");
+    }
+}
+
+static json_t *sources_json(const weft_loader *l)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < l->config.sources.count; i++) {
+        const weft_data_source *source = (const weft_data_source *)l->config.sources.item + i;
+        const weft_data_source_report r = weft_loader_source_report(l, i);
+        char name[WEFT_SOURCE_NAME_BYTES];
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "name",
+                            weft_data_source_name(source, name), "path", source->path, "weight",
+                            source->weight, "samples", (json_int_t)r.all, "used",
+                            (json_int_t)r.used, "limited", (json_int_t)r.limited, "dropped",
+                            (json_int_t)(r.all - r.used - r.limited), "items", (json_int_t)r.items,
+                            "repeated", (json_int_t)r.repeated));
+    }
+    return list;
+}
+
 weft_sample_outcome weft_loader_outcome(const weft_loader *l, int64_t sample)
 {
     weft_loader *locked = (weft_loader *)l;
@@ -74,6 +138,7 @@ void weft_loader_format_report(const weft_loader *l, weft_buf *out)
         weft_buf_printf(out, "; %" PRId64 " frames of used samples lie outside of their windows",
                         r.unused_frames);
     weft_buf_printf(out, "\n");
+    format_sources(l, out);
     for (int i = 0; i < l->queues && l->queues > 1; i++) {
         const weft_bucket *b = &l->queue[i].size;
         int64_t inside = 0;
@@ -100,9 +165,10 @@ json_t *weft_loader_report_json(const weft_loader *l)
     const weft_loader_report r = weft_loader_get_report(l);
     json_t *dropped = json_object(), *list = json_array();
     for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
-        json_object_set_new(dropped, outcomes[i].name,
-                            json_pack("{s:I, s:I}", "samples", (json_int_t)r.samples[i], "frames",
-                                      (json_int_t)r.frames[i]));
+        if (i != WEFT_SAMPLE_LIMITED || l->config.sources.count)
+            json_object_set_new(dropped, outcomes[i].name,
+                                json_pack("{s:I, s:I}", "samples", (json_int_t)r.samples[i],
+                                          "frames", (json_int_t)r.frames[i]));
     for (int64_t i = 0; i < r.all_samples; i++) {
         const weft_sample_outcome what = weft_loader_outcome(l, i);
         if (what != WEFT_SAMPLE_USED)
@@ -113,10 +179,16 @@ json_t *weft_loader_report_json(const weft_loader *l)
                     weft_dataset_shard(l->dataset, weft_dataset_at(l->dataset, i)->shard), "reason",
                     outcomes[what].name, "frames", (json_int_t)l->record[i].frames));
     }
-    return json_pack("{s:I, s:I, s:{s:I, s:I, s:I}, s:o, s:I, s:o}", "samples",
-                     (json_int_t)r.all_samples, "frames", (json_int_t)r.all_frames, "used",
-                     "samples", (json_int_t)r.samples[WEFT_SAMPLE_USED], "frames_in_windows",
-                     (json_int_t)r.window_frames, "frames_outside", (json_int_t)r.unused_frames,
-                     "dropped", dropped, "damaged_shards", (json_int_t)r.damaged_shards, "list",
-                     list);
+    json_t *report =
+        json_pack("{s:I, s:I, s:{s:I, s:I, s:I}, s:o, s:I, s:o}", "samples",
+                  (json_int_t)r.all_samples, "frames", (json_int_t)r.all_frames, "used", "samples",
+                  (json_int_t)r.samples[WEFT_SAMPLE_USED], "frames_in_windows",
+                  (json_int_t)r.window_frames, "frames_outside", (json_int_t)r.unused_frames,
+                  "dropped", dropped, "damaged_shards", (json_int_t)r.damaged_shards, "list", list);
+    if (l->config.sources.count) {
+        json_object_set_new(report, "sources", sources_json(l));
+        if (l->config.blend != WEFT_BLEND_ONCE)
+            json_object_set_new(report, "blend", json_string(weft_blend_names[l->config.blend]));
+    }
+    return report;
 }

@@ -11,6 +11,7 @@ typedef enum weft_sample_outcome {
     WEFT_SAMPLE_TOO_SMALL,  /* smaller than every bucket for which the sample is long enough */
     WEFT_SAMPLE_OTHER_SIZE, /* the part does not have the size of a bucket */
     WEFT_SAMPLE_NO_PART,
+    WEFT_SAMPLE_LIMITED,    /* beyond the limit of the sample's source */
     WEFT_SAMPLE_DAMAGED,    /* marked as damaged in the sample's .json */
     WEFT_SAMPLE_UNREADABLE, /* found when the data set was opened */
     /* found when the sample was decoded: */
@@ -34,12 +35,22 @@ typedef struct weft_loader_report {
 } weft_loader_report;
 
 weft_loader_report weft_loader_get_report(const weft_loader *loader);
+/* The use of the samples of a source. */
+typedef struct weft_data_source_report {
+    int64_t all, used, limited;  /* samples; the other ones are dropped */
+    int64_t frames, used_frames; /* of all samples, and of the used ones */
+    int64_t items;               /* in an epoch; the expected number if the blend is sampled */
+    int64_t repeated;            /* items of an epoch whose sample occurs in it before */
+} weft_data_source_report;
+/* `source` is an index in the list of the config. */
+weft_data_source_report weft_loader_source_report(const weft_loader *loader, int64_t source);
 /* Writes a line about the used samples and frames, and one for each reason for dropping others. */
 void weft_loader_format_report(const weft_loader *loader, weft_buf *out);
 /* Returns the report as JSON with a list of the dropped samples: {"samples", "frames", "used":
  * {"samples", "frames_in_windows", "frames_outside"}, "dropped": {REASON: {"samples", "frames"}},
  * "damaged_shards", "list": [{"key", "shard", "reason", "frames"}]} (new reference; NULL: out of
- * memory). */
+ * memory). With a list of sources also "blend" and "sources": [{"name", "path", "weight",
+ * "samples", "used", "limited", "dropped", "items", "repeated"}]. */
 json_t *weft_loader_report_json(const weft_loader *loader);
 weft_sample_outcome weft_loader_outcome(const weft_loader *loader, int64_t sample);
 /* Records the outcome that another rank found: UNDECODABLE or CORRUPT. */

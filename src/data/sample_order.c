@@ -13,10 +13,19 @@ static int compare(const void *a, const void *b)
     return x->sample < y->sample ? -1 : x->sample > y->sample;
 }
 
-static void sort(weft_order_item *items, int64_t count)
+void weft_order_sort(weft_order_item *items, int64_t count)
 {
     if (count > 1)
         qsort(items, (size_t)count, sizeof *items, compare);
+}
+
+/* The random number of an item for its sample's number `id`. Copy 0 has that of a sample without
+ * copies. */
+static uint64_t random_of(uint64_t base, uint64_t id, const weft_order_item *item)
+{
+    const int64_t copy = weft_order_item_copy(item);
+    const uint64_t random = weft_seed_mix(base, id);
+    return copy ? weft_seed_mix(random, (uint64_t)copy) : random;
 }
 
 void weft_order_shuffle(weft_order_item *items, int64_t count, int64_t window, uint64_t seed,
@@ -26,19 +35,22 @@ void weft_order_shuffle(weft_order_item *items, int64_t count, int64_t window, u
     const uint64_t base = weft_seed_mix(weft_seed_mix(seed, WEFT_RNG_SHUFFLE), epoch);
     if (window <= 0 || window >= count) {
         for (int64_t i = 0; i < count; i++)
-            items[i].rank = weft_seed_mix(base, facts->id(facts->user, items[i].sample));
-        sort(items, count);
+            items[i].rank = random_of(
+                base, facts->id(facts->user, weft_order_item_sample(&items[i])), &items[i]);
+        weft_order_sort(items, count);
         return;
     }
     for (int64_t i = 0; i < count; i++)
-        items[i].rank = weft_seed_mix(base, facts->shard(facts->user, items[i].sample));
-    sort(items, count);
+        items[i].rank = random_of(
+            base, facts->shard(facts->user, weft_order_item_sample(&items[i])), &items[i]);
+    weft_order_sort(items, count);
     for (int64_t i = 0; i < count; i++) {
-        const uint64_t random = weft_seed_mix(base, facts->id(facts->user, items[i].sample));
+        const uint64_t random =
+            random_of(base, facts->id(facts->user, weft_order_item_sample(&items[i])), &items[i]);
         const unsigned __int128 span = (unsigned __int128)random * ((uint64_t)window << FRACTION);
         items[i].rank = ((uint64_t)i << FRACTION) + (uint64_t)(span >> 64);
     }
-    sort(items, count);
+    weft_order_sort(items, count);
 }
 
 int weft_order_turn(const int64_t *samples, const int64_t *batch, int buckets, int64_t *taken)

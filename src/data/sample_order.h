@@ -4,11 +4,25 @@
 
 #include "base/memory.h"
 
-/* One place of an epoch. */
+/* One place of an epoch. Its sample is an index in the dataset. An epoch may have copies of a
+ * sample, with numbers from 0. */
 typedef struct weft_order_item {
     uint64_t rank;  /* scratch of the shuffle */
-    int64_t sample; /* index in the dataset */
+    int64_t sample; /* index, with the number of the copy above WEFT_ORDER_INDEX_BITS */
 } weft_order_item;
+enum { WEFT_ORDER_INDEX_BITS = 40 };
+static inline weft_order_item weft_order_item_make(int64_t sample, int64_t copy)
+{
+    return (weft_order_item){.sample = copy << WEFT_ORDER_INDEX_BITS | sample};
+}
+static inline int64_t weft_order_item_sample(const weft_order_item *item)
+{
+    return item->sample & ((INT64_C(1) << WEFT_ORDER_INDEX_BITS) - 1);
+}
+static inline int64_t weft_order_item_copy(const weft_order_item *item)
+{
+    return item->sample >> WEFT_ORDER_INDEX_BITS;
+}
 
 /* The inputs of the order for a sample: ids that do not depend on the listing of the samples. */
 typedef struct weft_order_facts {
@@ -27,6 +41,9 @@ typedef struct weft_order_facts {
  *       place p       p ───────> p + u·window       and what is far apart stays far apart */
 void weft_order_shuffle(weft_order_item *items, int64_t count, int64_t window, uint64_t seed,
                         uint64_t epoch, const weft_order_facts *facts);
+
+/* Sorts items by their ranks. */
+void weft_order_sort(weft_order_item *items, int64_t count);
 
 /* Returns the bucket of the next batch: the one with the largest deficit from its share. taken[]
  * counts the samples of each bucket so far and is advanced by the chosen bucket's batch. Buckets
