@@ -112,9 +112,27 @@ bool weft_remote_table_get(weft_remote_table *t, const char *name, char etag[WEF
     return found;
 }
 
-bool weft_content_range_is(const char *content_range, int64_t at, int64_t bytes)
+/* Compares "bytes 0-9/100" with the range. */
+static bool is_range(const char *content_range, int64_t at, int64_t bytes)
 {
     long long first, last;
     return sscanf(content_range, "bytes %lld-%lld/", &first, &last) == 2 && first == at &&
            last == at + bytes - 1;
+}
+
+weft_status weft_remote_range_check(const weft_remote_range *r, const weft_http_reply *reply,
+                                    const char *version)
+{
+    if (*r->version && *version && strcmp(r->version, version) != 0)
+        return weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = r->name, .value = version),
+                          "the file of %s was rewritten while it was in use; run the command again",
+                          r->root);
+    const bool whole = !*reply->content_range && reply->status == 200 && r->at == 0;
+    if ((!whole && !is_range(reply->content_range, r->at, r->bytes)) || reply->received != r->bytes)
+        return weft_error(WEFT_MSG_STORAGE_REPLY,
+                          WEFT_AT(.file = r->name, .value = reply->content_range),
+                          "%s answered %" PRId64 " bytes at %" PRId64 " with %" PRId64
+                          " bytes of the range \"%s\". Use a server with ranges, or copy the file.",
+                          r->root, r->bytes, r->at, reply->received, reply->content_range);
+    return WEFT_OK;
 }

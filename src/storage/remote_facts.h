@@ -1,8 +1,10 @@
-/* Sizes and versions of remote objects by name, as the server said them last. A list of a bucket
- * gives a thousand objects with one request. Thread-safe. */
+/* Sizes and versions of remote objects by name, as the server said them last, and checks of the
+ * ranges that it sends. A list of a bucket gives a thousand objects with one request. Thread-safe.
+ */
 #ifndef WEFT_STORAGE_REMOTE_FACTS_H
 #define WEFT_STORAGE_REMOTE_FACTS_H
 
+#include "storage/http.h"
 #include "storage/storage.h"
 
 #include <pthread.h>
@@ -31,7 +33,17 @@ void weft_remote_table_drop(weft_remote_table *table, const char *name);
 /* False: not known. `etag` may be NULL. */
 bool weft_remote_table_get(weft_remote_table *table, const char *name, char etag[WEFT_ETAG_BYTES],
                            weft_storage_facts *facts);
-/* Checks "bytes 0-9/100" of a reply against the range that was asked for. */
-bool weft_content_range_is(const char *content_range, int64_t at, int64_t bytes);
+
+/* A requested range of a remote file. */
+typedef struct weft_remote_range {
+    const char *root; /* for messages: a URL, or s3://BUCKET */
+    const char *name;
+    const char *version; /* ETag or date; "": not known */
+    int64_t at, bytes;
+} weft_remote_range;
+/* Whether the reply has these bytes, of this version. Some servers answer a range with 200, and
+ * some ignore If-Match, so range and version are compared here. `version`: of the reply. */
+weft_status weft_remote_range_check(const weft_remote_range *range, const weft_http_reply *reply,
+                                    const char *version);
 
 #endif

@@ -184,27 +184,6 @@ static weft_status site_facts(void *self, const char *name, weft_storage_facts *
     return learn(self, name, NULL, facts);
 }
 
-/* Whether the reply has the bytes of the range, of the version that was asked for. */
-static weft_status check_reply(const site *s, const char *name, const char *version, int64_t at,
-                               int64_t bytes, const weft_http_reply *reply)
-{
-    if (*version && *version_of(reply) && strcmp(version, version_of(reply)) != 0)
-        return weft_error(WEFT_MSG_STORAGE_CHANGED,
-                          WEFT_AT(.file = name, .value = version_of(reply)),
-                          "the file of %s was rewritten while it was in use; run the command "
-                          "again",
-                          s->root);
-    const bool whole = !*reply->content_range && reply->status == 200 && at == 0;
-    if ((!whole && !weft_content_range_is(reply->content_range, at, bytes)) ||
-        reply->received != bytes)
-        return weft_error(WEFT_MSG_STORAGE_REPLY,
-                          WEFT_AT(.file = name, .value = reply->content_range),
-                          "%s answered %" PRId64 " bytes at %" PRId64 " with %" PRId64
-                          " bytes of the range \"%s\". Use a server with ranges, or copy the file.",
-                          s->root, bytes, at, reply->received, reply->content_range);
-    return WEFT_OK;
-}
-
 static weft_status site_read(void *self, const char *name, int64_t at, int64_t bytes, void *to)
 {
     site *s = self;
@@ -221,7 +200,8 @@ static weft_status site_read(void *self, const char *name, int64_t at, int64_t b
     wanted w = {.etag = *version == '"' ? version : NULL};
     snprintf(w.range, sizeof w.range, "bytes=%" PRId64 "-%" PRId64, at, at + bytes - 1);
     WEFT_TRY(send_request(s, "GET", name, &w, (room){to, bytes}, &reply));
-    const weft_status_code status = check_reply(s, name, version, at, bytes, &reply);
+    const weft_remote_range range = {s->root, name, version, at, bytes};
+    const weft_status_code status = weft_remote_range_check(&range, &reply, version_of(&reply));
     weft_http_reply_free(&reply);
     return status;
 }

@@ -110,27 +110,6 @@ static weft_status store_facts(void *self, const char *name, weft_storage_facts 
     return learn(self, name, NULL, facts);
 }
 
-/* Whether the reply has the bytes of the range. Some servers answer a range with 200, and some
- * ignore If-Match, so range and ETag are compared here. */
-static weft_status check_reply(const store *s, const char *key, const char *etag, int64_t at,
-                               int64_t bytes, const weft_http_reply *reply)
-{
-    if (*etag && *reply->etag && strcmp(etag, reply->etag) != 0)
-        return weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = key, .value = reply->etag),
-                          "the object of s3://%s was rewritten while it was in use; run the "
-                          "command again",
-                          s->bucket);
-    const bool whole = !*reply->content_range && reply->status == 200 && at == 0;
-    if ((!whole && !weft_content_range_is(reply->content_range, at, bytes)) ||
-        reply->received != bytes)
-        return weft_error(WEFT_MSG_STORAGE_REPLY,
-                          WEFT_AT(.file = key, .value = reply->content_range),
-                          "s3://%s answered %" PRId64 " bytes at %" PRId64 " with %" PRId64
-                          " bytes of the range \"%s\"",
-                          s->bucket, bytes, at, reply->received, reply->content_range);
-    return WEFT_OK;
-}
-
 /* The error of an object that a list or an earlier request has named. */
 static weft_status fail_removed(const store *s, const char *key, int64_t bytes)
 {
@@ -168,7 +147,10 @@ static weft_status store_read(void *self, const char *name, int64_t at, int64_t 
                                                               .to_bytes = bytes},
                                            &reply);
     if (status == WEFT_OK) {
-        status = check_reply(s, key, etag, at, bytes, &reply);
+        char root[WEFT_ETAG_BYTES];
+        snprintf(root, sizeof root, "s3://%s", s->bucket);
+        status = weft_remote_range_check(&(weft_remote_range){root, key, etag, at, bytes}, &reply,
+                                         reply.etag);
         weft_http_reply_free(&reply);
     } else if (weft_error_class() == WEFT_MSG_FILE_NOT_FOUND) {
         status = fail_removed(s, key, facts.bytes);

@@ -4,6 +4,7 @@
 #include "storage/s3_xml.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 Test(http_retry, transient_failures)
@@ -78,7 +79,41 @@ Test(remote_facts, a_table_of_names)
     cr_assert(!weft_remote_table_get(&table, "c", NULL, &facts));
     cr_assert(weft_remote_table_get(&table, "x", NULL, &facts));
     weft_remote_table_free(&table);
-    cr_assert(weft_content_range_is("bytes 5-9/100", 5, 5));
-    cr_assert(!weft_content_range_is("bytes 5-8/100", 5, 5));
-    cr_assert(!weft_content_range_is("", 0, 5));
+}
+
+/* A reply has the range at 5 of 5 bytes, or the whole file of 5 bytes. */
+static weft_status_code check_range(int64_t at, int status, const char *content_range,
+                                    int64_t received, const char *version)
+{
+    const weft_remote_range range = {"https://host/path", "a.tar", "\"v1\"", at, 5};
+    weft_http_reply reply = {.status = status, .received = received};
+    snprintf(reply.content_range, sizeof reply.content_range, "%s", content_range);
+    return weft_remote_range_check(&range, &reply, version);
+}
+
+Test(remote_facts, ranges_of_replies)
+{
+    cr_expect_eq(check_range(5, 206, "bytes 5-9/100", 5, "\"v1\""), WEFT_OK);
+    cr_expect_eq(check_range(5, 206, "bytes 5-9/100", 5, ""), WEFT_OK,
+                 "the server has no versions");
+    cr_expect_eq(check_range(0, 200, "", 5, "\"v1\""), WEFT_OK, "the whole file");
+    cr_expect_neq(check_range(5, 206, "bytes 5-9/100", 5, "\"v2\""), WEFT_OK);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_STORAGE_CHANGED);
+    static const struct {
+        int64_t at;
+        int status;
+        const char *content_range;
+        int64_t received;
+    } wrong[] = {{5, 206, "bytes 5-8/100", 5}, /* another end */
+                 {5, 206, "bytes 4-8/100", 5}, /* another begin */
+                 {5, 206, "bytes 5-9/100", 4}, /* cut */
+                 {5, 206, "", 5},
+                 {5, 200, "", 5},  /* the whole file, but a part is needed */
+                 {0, 206, "", 5}}; /* a part, which one is unknown */
+    for (int i = 0; i < (int)(sizeof wrong / sizeof *wrong); i++) {
+        cr_expect_neq(check_range(wrong[i].at, wrong[i].status, wrong[i].content_range,
+                                  wrong[i].received, ""),
+                      WEFT_OK, "reply %d", i);
+        cr_expect_eq(weft_error_class(), WEFT_MSG_STORAGE_REPLY, "reply %d", i);
+    }
 }

@@ -524,8 +524,7 @@ out:
 
 /* ---- public functions ------------------------------------------------------------------------ */
 
-static weft_status check_shape(const int32_t *device_of, int64_t stages, int64_t devices,
-                               int64_t microbatches)
+weft_status weft_pp_counts_check(int64_t stages, int64_t devices, int64_t microbatches)
 {
     if (stages < 1 || devices < 1 || microbatches < 1)
         return weft_error(WEFT_MSG_SCHEDULE_INVALID,
@@ -535,6 +534,13 @@ static weft_status check_shape(const int32_t *device_of, int64_t stages, int64_t
                           "a schedule needs at least one stage, device and microbatch; got %" PRId64
                           ", %" PRId64 ", %" PRId64,
                           stages, devices, microbatches);
+    return WEFT_OK;
+}
+
+static weft_status check_shape(const int32_t *device_of, int64_t stages, int64_t devices,
+                               int64_t microbatches)
+{
+    WEFT_TRY(weft_pp_counts_check(stages, devices, microbatches));
     if ((double)stages * (double)microbatches > 2e7)
         return weft_error(
             WEFT_MSG_PLAN_UNSUPPORTED, WEFT_AT(.key = "microbatches", WEFT_NUMBER(microbatches)),

@@ -66,6 +66,8 @@ weft_status weft_pp_schedule_make(weft_pp_schedule_kind kind, const int32_t *dev
                                   int64_t stages, int64_t devices, int64_t microbatches,
                                   const weft_pp_stage_times *times, weft_pp_schedule *out);
 
+/* Refuses a schedule without stages, devices or microbatches. */
+weft_status weft_pp_counts_check(int64_t stages, int64_t devices, int64_t microbatches);
 /* Checks the schedule (PULSE Eq. 6-11): every (stage, microbatch) once per kind, on its device; one
  * task per device and step; F after F of the previous stage; B after B of the next stage and after
  * its own F; W after B; each stage takes the microbatches in order. WEFT_E_ARG names the first

@@ -328,14 +328,7 @@ static int64_t locality(const shape *x)
 static weft_status check(int64_t stages, int64_t devices, int64_t microbatches,
                          const weft_pp_stage_pair *pair, int64_t pair_count)
 {
-    if (stages < 1 || devices < 1 || microbatches < 1)
-        return weft_error(WEFT_MSG_SCHEDULE_INVALID,
-                          WEFT_AT(.key = stages < 1    ? "stages"
-                                         : devices < 1 ? "devices"
-                                                       : "microbatches"),
-                          "a schedule needs at least one stage, device and microbatch; got %" PRId64
-                          ", %" PRId64 ", %" PRId64,
-                          stages, devices, microbatches);
+    WEFT_TRY(weft_pp_counts_check(stages, devices, microbatches));
     for (int64_t k = 0; k < pair_count; k++)
         if (pair[k].a < 0 || pair[k].b < 0 || pair[k].a >= stages || pair[k].b >= stages)
             return weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(k)),
