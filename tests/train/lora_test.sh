@@ -91,6 +91,12 @@ check over_fsdp mesh 2 --set parallel.fsdp=2
 check over_zero mesh 2 --set parallel.zero=2
 check over_tp mesh 2 --set parallel.tp=2
 check over_pp mesh 2 --set parallel.pp=2
+stages_on_far_have_the_bits_of_cpu() {
+    needs over_pp
+    ranks 2 "$WEFT" train lora.yaml --set out=runs/distant --set parallel.pp=2 --set backend=far >distant.log 2>&1 || { cat distant.log; fail "pp=2 on far"; }
+    cmp runs/mesh/adapter/pytorch_lora_weights.safetensors runs/distant/adapter/pytorch_lora_weights.safetensors || fail "the adapter of pp=2 differs on far"
+}
+check stages_on_far_have_the_bits_of_cpu
 check over_cp mesh 2 --set parallel.cp=2
 
 # A pipeline stage without trainable parameters, with LoRA and with `trainable`.
@@ -124,6 +130,16 @@ the_adapter_changes_the_video() {
     ! cmp -s base.mp4 with.mp4 || fail "the adapter has no effect on the video"
 }
 check the_adapter_changes_the_video
+# The device `far`: latents, training and generation with the adapter.
+far_has_the_bits_of_cpu() {
+    needs the_adapter_changes_the_video
+    train far --set backend=far --set data.latents=encoded
+    cmp runs/far/adapter/pytorch_lora_weights.safetensors $adapter || fail "the adapter differs on far"
+    cmp encoded/*/train-0000-000000.tar latents/*/train-0000-000000.tar || fail "latents differ on far"
+    video far --lora $adapter --backend far
+    cmp with.mp4 far.mp4 || fail "the video differs on far"
+}
+check far_has_the_bits_of_cpu
 a_file_of_peft_is_read() {
     needs the_adapter_changes_the_video
     train peft --set transformer.lora.format=peft

@@ -57,6 +57,15 @@ run() { # run NAME RANKS OPTION...
 check one_ranks run one 1
 check two_ranks run two 2
 check three_ranks run three 3
+# weights and losses of the same plans on a device of its own
+far_has_the_bits_of_cpu() {
+    needs two_ranks
+    plans="--set parallel.cascades.plan=runs/two/cascades/plans.jsonl" run far 2 --set backend=far
+    for file in $(cd runs/two/model && find . -name '*.safetensors'); do
+        cmp "runs/two/model/$file" "runs/far/model/$file" || fail "$file differs on far"
+    done
+}
+check far_has_the_bits_of_cpu
 check static run static 2 --set parallel.cascades.policy=static-dp-cp
 check ulysses run ulysses 2 --set parallel.cascades.policy=ulysses
 check flexsp run flexsp 3 --set parallel.cascades.policy=flexsp

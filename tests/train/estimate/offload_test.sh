@@ -39,6 +39,12 @@ optimizer_states_go_to_a_file() {
     has_message both.log memory-report text~=offloaded || fail "offloaded states are not reported"
 }
 check optimizer_states_go_to_a_file
+states_and_activations_of_a_device_go_to_the_host() {
+    try far 1 --set backend=far --set memory.limit=${limit}MiB --set memory.recompute=none --set memory.offload=host --set memory.optimizer_states=offload
+    has_message far.log stage-report "text~=stage 0" text~=fetched || fail "nothing was moved on far"
+    diff <(losses runs/all) <(losses runs/far) || fail "what is moved away changes the run on far"
+}
+check states_and_activations_of_a_device_go_to_the_host
 # where all cores compute, a copy takes one of them: what is quickly made again is not moved, unless kernels were seen to lose little (others use the machine, too)
 copies_take_a_core() {
     mkdir -p away
