@@ -312,10 +312,30 @@ static void same_bits(const op_case *c, const run *one, const run *other, const 
                      harness_orders[0].label);
 }
 
+/* The products of a convolution without padding and stride; 0 for other ops. */
+static int64_t conv_products(const op_case *c)
+{
+    const bool dw = c->op == WEFT_OP_CONV3D_DW;
+    if (c->op != WEFT_OP_CONV3D && c->op != WEFT_OP_CONV3D_DX && !dw)
+        return 0;
+    const operand *x = &c->in[0], *w = &c->in[1];
+    const weft_attr_conv *attr = c->attr;
+    int64_t products =
+        x->dim[0] * x->dim[1] * x->dim[2] * x->dim[3] * x->dim[4] * w->dim[dw ? 4 : 0];
+    for (int d = 0; d < 3; d++)
+        products *= dw ? attr->kernel[d] : w->dim[2 + d];
+    return c->op == WEFT_OP_CONV3D_DX ? products / w->dim[0] * w->dim[1] : products;
+}
+
+static bool is_skipped(const op_case *c, const subject *first)
+{
+    return !first->backend->kernel[c->op] || conv_products(c) > harness_conv_most;
+}
+
 void check_threads(const op_case *c)
 {
     const subject *first = &harness_orders[0];
-    if (!first->backend->kernel[c->op])
+    if (is_skipped(c, first))
         return;
     run one = {.place = -1};
     first->use(first->setting);
@@ -344,7 +364,7 @@ static void check_subjects(const op_case *c, int place, const run *ref)
 
 void check_case(const op_case *c)
 {
-    if (!harness_subjects[0].backend->kernel[c->op])
+    if (is_skipped(c, &harness_subjects[0]))
         return;
     run ref = {.place = -1};
     execute(c, &weft_backend_ref, &ref);

@@ -46,11 +46,13 @@ typedef struct subject {
 } subject;
 /* Are compared with ref. Ops that a backend has no kernel for are skipped. */
 extern const subject harness_subjects[];
+/* Products of a convolution from which cases are skipped, because ref takes seconds. */
+extern const int64_t harness_conv_most;
 /* Must give equal bits, as on other numbers of threads. */
 extern const subject harness_orders[];
 
-/* Fails the running test with label, output and error when a subject and ref disagree, when a guard
- * byte or an input changed, or when a result is not finite. */
+/* Fails the running test with label, output and error when a subject and ref disagree. Also fails
+ * when a guard byte or an input changed, or when a result is not finite. */
 void check_case(const op_case *c);
 /* Fails the running test when the orders give different bits; also for cases too large for ref. */
 void check_threads(const op_case *c);

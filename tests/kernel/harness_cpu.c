@@ -36,3 +36,5 @@ const subject harness_orders[] = {
     {"5 threads", &weft_backend_cpu, use_threads, 5},
     {0},
 };
+
+const int64_t harness_conv_most = INT64_MAX;

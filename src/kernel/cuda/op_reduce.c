@@ -54,10 +54,29 @@ static weft_status_code add_step(const plan *p, const reduce_args *a, weft_cuda_
                               REDUCE_THREADS, a, sizeof *a);
 }
 
+weft_status_code weft_cuda_sum_parts(void *part, int64_t parts, int64_t items, tensor_ref out,
+                                     weft_cuda_queue *queue)
+{
+    const plan p = {.kept_items = items, .chunks = 1, .columns = true};
+    reduce_args a = {.x = {part, WEFT_F32},
+                     .out = out,
+                     .kept_items = items,
+                     .reduced_items = parts,
+                     .chunk = parts,
+                     .term = REDUCE_X};
+    const weft_cuda_walk kept = {.rank = 1, .dim = {items}, .stride = {{1}}},
+                         over = {.rank = 1, .dim = {parts}, .stride = {{items}}};
+    WEFT_TRY(weft_cuda_walk_shape(&kept, &a.kept));
+    WEFT_TRY(weft_cuda_walk_shape(&over, &a.reduced));
+    weft_cuda_walk_strides(&kept, 0, a.kept_stride);
+    weft_cuda_walk_strides(&over, 0, a.reduced_stride);
+    return add_step(&p, &a, queue);
+}
+
 weft_status_code weft_cuda_reduce(const weft_cuda_sum *sum, reduce_args *a, void *part,
                                   weft_cuda_queue *queue)
 {
-    plan p = plan_of(sum);
+    const plan p = plan_of(sum);
     const tensor_ref out = a->out;
     WEFT_TRY(weft_cuda_walk_shape(&p.kept, &a->kept));
     WEFT_TRY(weft_cuda_walk_shape(&p.reduced, &a->reduced));
@@ -70,21 +89,7 @@ weft_status_code weft_cuda_reduce(const weft_cuda_sum *sum, reduce_args *a, void
         return add_step(&p, a, queue);
     a->out = (tensor_ref){part, WEFT_F32};
     WEFT_TRY(add_step(&p, a, queue));
-    reduce_args last = {.x = {part, WEFT_F32},
-                        .out = out,
-                        .kept_items = p.kept_items,
-                        .reduced_items = p.chunks,
-                        .chunk = p.chunks,
-                        .term = REDUCE_X};
-    const weft_cuda_walk kept = {.rank = 1, .dim = {p.kept_items}, .stride = {{1}}},
-                         chunks = {.rank = 1, .dim = {p.chunks}, .stride = {{p.kept_items}}};
-    WEFT_TRY(weft_cuda_walk_shape(&kept, &last.kept));
-    WEFT_TRY(weft_cuda_walk_shape(&chunks, &last.reduced));
-    weft_cuda_walk_strides(&kept, 0, last.kept_stride);
-    weft_cuda_walk_strides(&chunks, 0, last.reduced_stride);
-    p.columns = true;
-    p.chunks = 1;
-    return add_step(&p, &last, queue);
+    return weft_cuda_sum_parts(part, p.chunks, p.kept_items, out, queue);
 }
 
 uint32_t weft_cuda_broadcast_dims(const weft_shape *small, const weft_shape *x)

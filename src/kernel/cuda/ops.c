@@ -2,11 +2,13 @@
 #include "kernel/cuda/ops.h"
 
 #include "kernel/cuda/op_attention.h"
+#include "kernel/cuda/op_conv.h"
 #include "kernel/cuda/op_modulation.h"
 #include "kernel/cuda/op_moves.h"
 #include "kernel/cuda/op_norms.h"
 #include "kernel/cuda/op_optimizer.h"
 #include "kernel/cuda/op_pointwise.h"
+#include "kernel/cuda/op_products.h"
 #include "kernel/cuda/op_reduce.h"
 #include "kernel/cuda/op_tables.h"
 
@@ -75,6 +77,13 @@ const weft_cuda_op weft_cuda_ops[WEFT_OP_COUNT] = {
     [WEFT_OP_CLIP_SCALE] = {weft_cuda_clip_scale},
     [WEFT_OP_ADAMW] = {weft_cuda_adamw},
     [WEFT_OP_EMA] = {weft_cuda_ema},
+    [WEFT_OP_MATMUL] = {weft_cuda_matmul, weft_cuda_matmul_workspace},
+    [WEFT_OP_LINEAR] = {weft_cuda_linear, weft_cuda_linear_workspace},
+    [WEFT_OP_EXPERT_MATMUL] = {weft_cuda_expert_matmul, weft_cuda_expert_matmul_workspace},
+    [WEFT_OP_EXPERT_MATMUL_DW] = {weft_cuda_expert_matmul_dw, weft_cuda_expert_matmul_workspace},
+    [WEFT_OP_CONV3D] = {weft_cuda_conv3d, weft_cuda_conv3d_workspace},
+    [WEFT_OP_CONV3D_DX] = {weft_cuda_conv3d_dx, weft_cuda_conv3d_workspace},
+    [WEFT_OP_CONV3D_DW] = {weft_cuda_conv3d_dw, weft_cuda_conv3d_workspace},
     [WEFT_OP_ATTENTION_MERGE] = {weft_cuda_attention_merge},
     [WEFT_OP_ATTENTION_MERGE_GRAD] = {weft_cuda_attention_merge_grad},
 };

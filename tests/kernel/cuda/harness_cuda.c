@@ -56,3 +56,5 @@ const subject harness_orders[] = {
     {"shuffled", &backend, use_order, 12},
     {0},
 };
+
+const int64_t harness_conv_most = 4000000;

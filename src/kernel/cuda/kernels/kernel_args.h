@@ -243,4 +243,70 @@ typedef struct merge_args {
     int64_t batch, tokens, heads, width;
 } merge_args;
 
+/* ---- products ------------------------------------------------------------------------------- */
+
+/* Tile of a block in f32, and on tensor cores. A tile of experts' rows belongs to one expert. */
+enum { GEMM_TILE = 64, GEMM_DEPTH = 16, GEMM_THREADS = 128, GEMM_FOLD = 32 };
+enum { MMA_TILE = 128, MMA_DEPTH = 32, MMA_THREADS = 256, MMA_STAGES = 3 };
+
+/* Positions of a convolution: p of (batch, t, y, x) of `grid` and a tap give the position of the
+ * source. back: p + before - tap must be a multiple of the stride. */
+typedef struct conv_map {
+    fast_divisor grid[3], taps[2], channels; /* grid: t, y, x; taps: y, x */
+    int32_t source[3], stride[3], before[3];
+    int32_t back;
+} conv_map;
+
+/* An operand (rows, depth) of c = a b^T. The dim with stride 1 is read in vectors of eight. */
+enum {
+    OPERAND_PLAIN,
+    OPERAND_LISTED_ROWS,
+    OPERAND_LISTED_DEPTH,
+    OPERAND_POSITION_ROWS,
+    OPERAND_POSITION_DEPTH
+};
+typedef struct gemm_operand {
+    tensor_ref t;
+    int64_t batch_stride, row_stride, depth_stride;
+    int32_t kind, shared; /* listed: entry i of `list` is row list[i] / shared; negative: zeros */
+    int32_t vector;
+} gemm_operand;
+
+/* c[m][n] = act(round(sum_k a[m][k] b[n][k] + bias[n])). The depth is cut into `splits` parts, each
+ * with its own c of f32, or into parts of experts from starts[e] to starts[e + 1]. */
+typedef struct gemm_args {
+    gemm_operand a, b;
+    tensor_ref bias, c;
+    conv_map conv;
+    const int32_t *list;                        /* rows of experts, padded with -1 to tiles */
+    const int32_t *tile_expert;                 /* expert of a tile of rows: batch of b; -1: none */
+    const int32_t *starts;                      /* by expert */
+    int64_t rows, columns, depth, batch_stride; /* batch_stride: of c */
+    int32_t splits, split_depth, act, round, list_c, vector_c;
+} gemm_args;
+
+/* Rows of experts in lists: counts, starts (padded to tiles), then the lists. */
+typedef struct expert_list_args {
+    const int32_t *ids;
+    int32_t *counts, *starts, *tile_expert, *list;
+    int64_t count, experts, each, tiles; /* each: ids of an expert if it is given by the place; 0 */
+    int32_t tile;
+} expert_list_args;
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+enum { ATTENTION_THREADS = 128, ATTENTION_ROWS = 32, ATTENTION_COLUMNS = 128 };
+
+/* q, out, dout, dq (B,Sq,H,D), k, v, dk, dv (B,Sk,H,D), lse, delta, dlse f32 (B,H,Sq), bias f32
+ * (B,Sk). Segments i32 (N,4), or NULL: each batch item is one. */
+typedef struct attention_args {
+    tensor_ref q, k, v, out, dout, dq, dk, dv;
+    float *lse, *delta;
+    const float *dlse, *bias;
+    const int32_t *segments;
+    int64_t batch, queries, keys, heads, width, segment_count;
+    float scale;
+    int32_t causal, vector;
+} attention_args;
+
 #endif

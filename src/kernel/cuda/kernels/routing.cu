@@ -94,14 +94,6 @@ WEFT_KERNEL(weft_pick_grad, pick_args, POINTWISE_THREADS)
     store_float(a.out, i, sum);
 }
 
-DEV uint32_t count_bits(uint32_t x)
-{
-    uint32_t n = 0;
-    for (; x; x &= x - 1)
-        n++;
-    return n;
-}
-
 /* A warp an expert and a sample: of 32 choices at a time, each of the expert takes the next
  * slot. */
 WEFT_KERNEL(weft_slot_rows, slots_args, 32)

@@ -171,7 +171,7 @@ DEV void mma_bf16(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 #define DEV static __device__ __forceinline__
 
 #define WEFT_KERNEL(name, type, threads)                                                           \
-    extern "C" __global__ void __launch_bounds__(threads) name(const type a)
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const type a)
 #define WEFT_SHARED(type, name, count) __shared__ __attribute__((aligned(16))) type name[count]
 
 #define SPECIAL(name, source)                                                                      \
@@ -388,6 +388,14 @@ DEV uint32_t warp_ballot(int is)
     for (uint32_t step = 16; step > 0; step >>= 1)
         bits |= warp_read_bits(bits, LANE ^ step);
     return bits;
+}
+
+DEV uint32_t count_bits(uint32_t x)
+{
+    uint32_t n = 0;
+    for (; x; x &= x - 1)
+        n++;
+    return n;
 }
 
 DEV float warp_max(float x)
