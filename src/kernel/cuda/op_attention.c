@@ -3,6 +3,85 @@
 
 #include "kernel/cuda/op_launch.h"
 
+static const weft_view *optional(const weft_kernel_args *args, int i)
+{
+    return args->in_count > i && view_present(&args->in[i]) ? &args->in[i] : NULL;
+}
+
+/* Whether rows of a head are read in accesses of 16 bytes. */
+static bool in_vectors(const weft_kernel_args *args, int inputs)
+{
+    if (args->in[0].shape.dim[3] % 8 != 0)
+        return false;
+    for (int i = 0; i < inputs; i++)
+        if (i != 4 && !weft_cuda_in_eights(&args->in[i])) /* input 4 of the gradient is lse */
+            return false;
+    return true;
+}
+
+static attention_args attention_of(const weft_kernel_args *args, int segments, int bias)
+{
+    const weft_attr_attention *attr = args->attr;
+    const weft_shape *q = &args->in[0].shape, *k = &args->in[1].shape;
+    const weft_view *list = optional(args, segments), *added = optional(args, bias);
+    return (attention_args){.q = weft_cuda_ref(&args->in[0]),
+                            .k = weft_cuda_ref(&args->in[1]),
+                            .v = weft_cuda_ref(&args->in[2]),
+                            .bias = added ? added->data : NULL,
+                            .segments = list ? list->data : NULL,
+                            .batch = q->dim[0],
+                            .queries = q->dim[1],
+                            .keys = k->dim[1],
+                            .heads = q->dim[2],
+                            .width = q->dim[3],
+                            .segment_count = list ? list->shape.dim[0] : q->dim[0],
+                            .scale = (float)attr->scale,
+                            .causal = attr->causal};
+}
+
+static weft_status_code add_rows(const attention_args *a, const char *kernel, int64_t rows,
+                                 weft_cuda_queue *queue)
+{
+    const int64_t grid[3] = {weft_cuda_blocks(rows, ATTENTION_ROWS), a->heads,
+                             weft_cuda_blocks(a->width, ATTENTION_COLUMNS)};
+    return weft_cuda_add_grid(queue, kernel, grid, ATTENTION_THREADS, a, sizeof *a);
+}
+
+weft_status_code weft_cuda_attention(const weft_kernel_args *args, weft_cuda_queue *queue)
+{
+    attention_args a = attention_of(args, 3, 4);
+    a.out = weft_cuda_ref(&args->out[0]);
+    a.lse = args->out[1].data;
+    a.vector = in_vectors(args, 3);
+    return add_rows(&a, "weft_attention", a.batch * a.queries, queue);
+}
+
+int64_t weft_cuda_attention_grad_workspace(const weft_kernel_args *args)
+{
+    return view_count(&args->in[4]) * 4; /* delta */
+}
+
+weft_status_code weft_cuda_attention_grad(const weft_kernel_args *args, weft_cuda_queue *queue)
+{
+    const weft_view *dlse = optional(args, 7);
+    attention_args a = attention_of(args, 6, 8);
+    a.out = weft_cuda_ref(&args->in[3]);
+    a.lse = args->in[4].data;
+    a.dout = weft_cuda_ref(&args->in[5]);
+    a.dlse = dlse ? dlse->data : NULL;
+    a.delta = args->workspace;
+    a.dq = weft_cuda_ref(&args->out[0]);
+    a.dk = weft_cuda_ref(&args->out[1]);
+    a.dv = weft_cuda_ref(&args->out[2]);
+    a.vector = in_vectors(args, 6);
+    const int64_t grid[3] = {weft_cuda_blocks(a.batch * a.queries, ATTENTION_THREADS / 32), a.heads,
+                             1};
+    WEFT_TRY(
+        weft_cuda_add_grid(queue, "weft_attention_delta", grid, ATTENTION_THREADS, &a, sizeof a));
+    WEFT_TRY(add_rows(&a, "weft_attention_dq", a.batch * a.queries, queue));
+    return add_rows(&a, "weft_attention_dkv", a.batch * a.keys, queue);
+}
+
 static weft_status_code add_merge(merge_args *a, const weft_kernel_args *args, const char *kernel,
                                   weft_cuda_queue *queue)
 {

@@ -90,7 +90,7 @@ weft_status_code weft_cuda_linear(const weft_kernel_args *args, weft_cuda_queue 
     return weft_cuda_gemm(&a, 1, has_epilogue(args) ? NULL : args->workspace, queue);
 }
 
-/* ---- experts ------------------------------------------------------------------------------------ */
+/* ---- experts -------------------------------------------------------------------------------- */
 
 /* The most tiles of all experts: the last tile of an expert may be partial. */
 static int64_t most_tiles(int64_t rows, int64_t experts)

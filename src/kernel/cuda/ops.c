@@ -84,6 +84,8 @@ const weft_cuda_op weft_cuda_ops[WEFT_OP_COUNT] = {
     [WEFT_OP_CONV3D] = {weft_cuda_conv3d, weft_cuda_conv3d_workspace},
     [WEFT_OP_CONV3D_DX] = {weft_cuda_conv3d_dx, weft_cuda_conv3d_workspace},
     [WEFT_OP_CONV3D_DW] = {weft_cuda_conv3d_dw, weft_cuda_conv3d_workspace},
+    [WEFT_OP_ATTENTION] = {weft_cuda_attention},
+    [WEFT_OP_ATTENTION_GRAD] = {weft_cuda_attention_grad, weft_cuda_attention_grad_workspace},
     [WEFT_OP_ATTENTION_MERGE] = {weft_cuda_attention_merge},
     [WEFT_OP_ATTENTION_MERGE_GRAD] = {weft_cuda_attention_merge_grad},
 };
