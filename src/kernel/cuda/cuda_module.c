@@ -99,6 +99,14 @@ static known_kernel *slot_of(const char *name)
     return &modules.slot[i];
 }
 
+static weft_status_code call_error(const weft_cuda_gpu *gpu, cuda_result result, const char *what,
+                                   const char *kernel)
+{
+    char text[160];
+    snprintf(text, sizeof text, "%s of kernel %.80s", what, kernel);
+    return weft_cuda_error(gpu->driver, result, text);
+}
+
 /* Requires the lock. */
 static weft_status find(const weft_cuda_gpu *gpu, const char *name, known_kernel **kernel)
 {
@@ -111,13 +119,12 @@ static weft_status find(const weft_cuda_gpu *gpu, const char *name, known_kernel
     while (image->name && !has_entry(image, name))
         image++;
     if (!image->name || modules.count == SLOTS / 2)
-        return weft_error(WEFT_MSG_GPU_KERNELS, WEFT_AT(.key = name),
-                          "no embedded module has the kernel. This is a bug in weft.");
+        return weft_error(WEFT_MSG_GPU_KERNELS, WEFT_AT(.value = name),
+                          "no embedded module has the kernel %s. This is a bug in weft.", name);
     WEFT_TRY(module_of(gpu, image, &module));
     const cuda_result result = gpu->driver->module_function(&k->function, module, name);
     if (result != CUDA_OK)
-        return weft_error_at(weft_cuda_error(gpu->driver, result, "the search for a kernel"),
-                             WEFT_AT(.key = name));
+        return call_error(gpu, result, "the code", name);
     k->name = weft_strdup(name);
     k->shared = (uint32_t)usual_shared;
     modules.count++;
@@ -133,15 +140,15 @@ static weft_status allow_shared(const weft_cuda_gpu *gpu, known_kernel *k, uint3
     cuda_result result =
         gpu->driver->function_get(&constant, CUDA_FUNCTION_STATIC_SHARED, k->function);
     if (result == CUDA_OK && (int64_t)shared + constant > gpu->shared)
-        return weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(.key = k->name, WEFT_NUMBER(shared)),
-                          "the kernel needs %" PRId64 " bytes of shared memory, and a block of %s "
-                          "has %d. Use a smaller size or backend cpu.",
-                          (int64_t)shared + constant, gpu->name, gpu->shared);
+        return weft_error(
+            WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(.value = k->name, WEFT_NUMBER(shared)),
+            "the kernel %s needs %" PRId64 " bytes of shared memory, and a block of %s "
+            "has %d. Use a smaller size or backend cpu.",
+            k->name, (int64_t)shared + constant, gpu->name, gpu->shared);
     if (result == CUDA_OK)
         result = gpu->driver->function_set(k->function, CUDA_FUNCTION_DYNAMIC_SHARED, (int)shared);
     if (result != CUDA_OK)
-        return weft_error_at(weft_cuda_error(gpu->driver, result, "shared memory of a kernel"),
-                             WEFT_AT(.key = k->name));
+        return call_error(gpu, result, "the shared memory", k->name);
     k->shared = shared;
     return WEFT_OK;
 }
