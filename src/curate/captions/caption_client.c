@@ -451,6 +451,14 @@ static void join_windows(json_t *record)
     weft_buf_free(&text);
 }
 
+/* The reason of a failure, and its class of messages. */
+static void set_failure(json_t *record, const exchange *x)
+{
+    const weft_message_class kind = x->by_server ? WEFT_MSG_CAPTION_SERVER : WEFT_MSG_CAPTION_REPLY;
+    json_object_set_new(record, "failed", json_string(x->reason));
+    json_object_set_new(record, "error", json_string(weft_message_id(kind)));
+}
+
 static weft_status caption_windows(weft_caption_client *c, const weft_caption_clip *clip,
                                    json_t *record, bool *by_server)
 {
@@ -466,7 +474,7 @@ static weft_status caption_windows(weft_caption_client *c, const weft_caption_cl
         if (status == WEFT_OK && w.last.reason[0] &&
             !json_object_get(json_array_get(json_object_get(record, "windows"), (size_t)i),
                              "caption"))
-            json_object_set_new(record, "failed", json_string(w.last.reason));
+            set_failure(record, &w.last);
     }
     weft_shot_decoder_close(source);
     return status;

@@ -33,7 +33,8 @@ static const weft_key operator_keys[] = {
      "frames of a shot that a process, a model or a measure sees, evenly spread", .min = 1,
      .max = 256},
     {"side", WEFT_KEY_I64, AT(side), "256", "pixels",
-     "shorter side of the frames; 0: as in the video. A measure always has the size of the video",
+     "shorter side of the frames; 0 keeps the size of the video. A measure always has the size of "
+     "the video",
      .min = 0, .max = 8192},
     {"min", WEFT_KEY_F64, AT(min), "-1e300", "", "minimum score; -1e300: no limit"},
     {"max", WEFT_KEY_F64, AT(max), "1e300", "", "maximum score; 1e300: no limit"},
