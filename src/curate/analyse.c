@@ -533,27 +533,6 @@ static void add_hashes(const analysis *a, int64_t start, int64_t end, json_t *sh
     json_object_set_new(shot, "hash_from", json_integer(a->frame[start].hashes));
 }
 
-/* Adds frames start .. end, cut into clips of equal time when they are too long. */
-static void add_clips(const analysis *a, int64_t start, int64_t end, json_t *shots)
-{
-    const double first = a->frame[start].seconds, seconds = end_of(a, end) - first;
-    const double most = ceil(seconds / a->config->clips.max_seconds - 1e-6);
-    const int64_t frames = end - start + 1;
-    const int64_t parts = most < 1 ? 1 : most > (double)frames ? frames : (int64_t)most;
-    int64_t to = start - 1;
-    for (int64_t k = 0; k < parts; k++) {
-        const double until = first + (double)(k + 1) * seconds / (double)parts;
-        const int64_t from = to + 1;
-        while (to < end && (k + 1 == parts || end_of(a, to + 1) < until + 1e-4))
-            to++;
-        if (from > to)
-            continue; /* the previous frame lasts for the complete part */
-        json_t *shot = measure_shot(a, from, to);
-        add_hashes(a, from, to, shot);
-        json_array_append_new(shots, shot);
-    }
-}
-
 /* Adds a span of frames without a clip, in the form of a rejected shot. */
 static void add_hole(const analysis *a, int64_t start, int64_t end, const char *operator_name,
                      const char *reason, json_t *shots)
@@ -565,6 +544,41 @@ static void add_hole(const analysis *a, int64_t start, int64_t end, const char *
         "start_seconds", a->frame[start].seconds, "end_seconds", end_of(a, end), "gap", 1, "reject",
         weft_curate_reject(operator_name, (double)(end - start + 1), 0, reason));
     json_array_append_new(shots, gap);
+}
+
+/* The first of the sharpest frames of the first seconds of a clip, not after its middle. */
+static int64_t sharpest_start(const analysis *a, int64_t start, int64_t end)
+{
+    const double until = a->frame[start].seconds + a->config->clips.sharpest_within;
+    int64_t best = start;
+    for (int64_t t = start + 1; t <= (start + end) / 2 && a->frame[t].seconds <= until; t++)
+        if (a->frame[t].detail > a->frame[best].detail)
+            best = t;
+    return best;
+}
+
+/* Adds frames start .. end, cut into clips of equal time when they are too long. */
+static void add_clips(const analysis *a, int64_t start, int64_t end, json_t *shots)
+{
+    const double first = a->frame[start].seconds, seconds = end_of(a, end) - first;
+    const double most = ceil(seconds / a->config->clips.max_seconds - 1e-6);
+    const int64_t frames = end - start + 1;
+    const int64_t parts = most < 1 ? 1 : most > (double)frames ? frames : (int64_t)most;
+    int64_t to = start - 1;
+    for (int64_t k = 0; k < parts; k++) {
+        const double until = first + (double)(k + 1) * seconds / (double)parts;
+        int64_t from = to + 1;
+        while (to < end && (k + 1 == parts || end_of(a, to + 1) < until + 1e-4))
+            to++;
+        if (from > to)
+            continue; /* the previous frame lasts for the complete part */
+        const int64_t sharp = sharpest_start(a, from, to);
+        add_hole(a, from, sharp - 1, "start", "frames before the sharpest one of the start", shots);
+        from = sharp;
+        json_t *shot = measure_shot(a, from, to);
+        add_hashes(a, from, to, shot);
+        json_array_append_new(shots, shot);
+    }
 }
 
 static void add_gap(const analysis *a, int64_t start, int64_t end, json_t *shots)

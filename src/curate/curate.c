@@ -39,7 +39,7 @@ typedef struct run {
  * encoding. */
 static weft_curate_config looking(weft_curate_config c, const weft_curate_config *other)
 {
-    const double max_seconds = c.clips.max_seconds;
+    const double max_seconds = c.clips.max_seconds, within = c.clips.sharpest_within;
     c.workers = 0;
     c.stall_seconds = 60;
     c.worker_memory = 0;
@@ -49,6 +49,7 @@ static weft_curate_config looking(weft_curate_config c, const weft_curate_config
     c.captions = other->captions;
     c.operators = other->operators;
     c.operator_order = other->operator_order;
+    c.clips.sharpest_within = within;
     c.clips.max_seconds = max_seconds; /* long shots are split while they are measured */
     return c;
 }

@@ -56,7 +56,7 @@ typedef struct weft_curate_config {
     } shots;
     struct {
         int64_t min_frames;
-        double min_seconds, max_seconds;
+        double min_seconds, max_seconds, sharpest_within;
         int64_t max_side, crf, key_interval;
         const char *preset;
         bool crop_borders, require_caption;

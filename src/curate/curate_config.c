@@ -63,6 +63,10 @@ static const weft_key clips_keys[] = {
      .min = 0, .max = 1e9},
     {"max_seconds", WEFT_KEY_F64, AT(clips.max_seconds) - AT(clips), "20", "s",
      "maximum duration; longer shots are split into clips of equal length", .min = 0.1, .max = 1e9},
+    {"sharpest_within", WEFT_KEY_F64, AT(clips.sharpest_within) - AT(clips), "0", "s",
+     "start each clip at the sharpest frame of its first seconds, at most half of the clip; the "
+     "frames before it are rejected (start). 0: start at the first frame",
+     .min = 0, .max = 1e6},
     {"max_side", WEFT_KEY_I64, AT(clips.max_side) - AT(clips), "0", "pixels",
      "maximum longer side; larger clips are scaled down. 0: keep the size", .min = 0, .max = 16384},
     {"crf", WEFT_KEY_I64, AT(clips.crf) - AT(clips), "18", "", "H.264 quality, lower is better",

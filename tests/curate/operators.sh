@@ -123,6 +123,65 @@ shards_score_their_videos() {
     diff -r -x state -x operators.json shards fixed
 }
 check shards_score_their_videos
+# The first six frames are blurred: the clip starts after them, and they are in rejects.jsonl.
+clips_start_at_the_sharpest_frame() {
+    mkdir soft
+    ffmpeg -v error -nostdin -y -f lavfi -i "mandelbrot=size=320x192:rate=24" -vf "boxblur=4:enable='lt(n,6)'" -t 1.5 -c:v libx264 -preset ultrafast -crf 12 -pix_fmt yuv420p soft/a.mp4
+    $WEFT curate --in soft --out sharp --set clips.preset=ultrafast --set clips.sharpest_within=0.4 --set clips.min_seconds=0.5 >out 2>log || fail_with log "curate"
+    python3 -S - <<'PY'
+import json
+clips = [json.loads(x) for x in open('sharp/manifest.jsonl')]
+rejects = [json.loads(x) for x in open('sharp/rejects.jsonl')]
+assert len(clips) == 1 and [r['operator'] for r in rejects] == ['start'], (clips, rejects)
+assert rejects[0]['frame_span'][0] == 0 and rejects[0]['frame_span'][1] + 1 == clips[0]['frame_span'][0], (clips, rejects)
+assert 6 <= clips[0]['frame_span'][0] <= 10 and clips[0]['frame_span'][1] == 35, clips
+PY
+    $WEFT curate --in soft --out sharp --set clips.preset=ultrafast >out 2>log && fail "another start is accepted in the same folder"
+    has_message log config-changed
+}
+check clips_start_at_the_sharpest_frame
+# A model of one node, the mean of each channel, compared with the process that computes the mean.
+onnx_models_score_shots() {
+    needs order_does_not_change_the_result
+    [ -e "${WEFT_OPENVINO:-}" ] || skip "no OpenVINO (WEFT_OPENVINO)"
+    python3 -S - <<'PY'
+def field(number, data):  # protobuf: a number, or bytes with their length
+    if isinstance(data, int):
+        return bytes([number << 3, data])
+    data = data.encode() if isinstance(data, str) else data
+    return bytes([number << 3 | 2, len(data)]) + data
+def value(name, dims):
+    shape = b"".join(field(1, field(1, d) if isinstance(d, int) else field(2, d)) for d in dims)
+    return field(1, name) + field(2, field(1, field(1, 1) + field(2, shape)))
+def write(path, size):
+    node = field(1, "x") + field(2, "y") + field(4, "GlobalAveragePool")
+    graph = field(1, node) + field(2, "g") + field(11, value("x", ["n", 3, *size])) + field(12, value("y", ["n", 3, 1, 1]))
+    open(path, "wb").write(field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 11)))
+write("any.onnx", ["h", "w"])
+write("fixed.onnx", [32, 32])
+PY
+    cat >onnx.yaml <<YAML
+clips: {preset: ultrafast}
+duplicates: {on: false}
+operator_order: fixed
+operators:
+  - {name: bright, process: [python3, -S, $PWD/scorer.py], frames: 2, side: 48}
+  - {name: red, onnx: any.onnx, frames: 2, side: 48, mean: [0, 0, 0], std: [1, 1, 1]}
+  - {name: green, onnx: any.onnx, frames: 2, side: 48, mean: [0, 0, 0], std: [1, 1, 1], output: 1}
+  - {name: blue, onnx: any.onnx, frames: 2, side: 48, mean: [0, 0, 0], std: [1, 1, 1], output: 2}
+  - {name: centre, onnx: fixed.onnx, frames: 2, side: 48, mean: [0, 0, 0], std: [1, 1, 1]}
+YAML
+    SEEN=$PWD/unused $WEFT curate onnx.yaml --in raw --out onnx >out 2>log || fail_with log "curate"
+    python3 -S - <<'PY'
+import json
+for clip in map(json.loads, open('onnx/manifest.jsonl')):
+    s = clip['operator_scores']
+    assert abs((s['red'] + s['green'] + s['blue']) / 3 - s['bright'] / 255) < 1e-5, s
+    assert 0 < s['centre'] < 1, s
+PY
+    expect_error onnx-model -- $WEFT curate --in raw --out broken --set operators.0.name=x --set "operators.0.onnx=$PWD/scorer.py"
+}
+check onnx_models_score_shots
 errors_name_the_key() {
     run() { $WEFT curate --in raw --out none "$@"; }
     expect_error expression-invalid key=operators.0.expression column=10 -- run --set operators.0.name=x --set "operators.0.expression=motion > motoin"
