@@ -5,8 +5,8 @@
 
 #include "curate/curate_plan.h"
 
-/* Takes the order from OUT/state/operators.json, if it is of these operators and limits, or from
- * the config if it is fixed. */
+/* Takes the order from OUT/state/operators.json, if the operators and their limits are the
+ * same, or from the config if the order is fixed. */
 weft_status weft_curate_order_read(weft_curate_plan *plan);
 /* Decides the order from the loaded scores, and records it. Another run that decided meanwhile
  * wins. Not `force`: only with enough shots. */

@@ -36,7 +36,7 @@ typedef struct weft_curate_plan {
     weft_operator_set *operators; /* owned; NULL: none are configured */
     bool captioned;               /* captions were requested: clips without one stay so */
     bool ordered;                 /* the order of the operators is final */
-    json_t *prices; /* owned; prices that determined the order; NULL: not ordered by price */
+    json_t *prices;               /* owned; prices that determined the order; NULL: not by price */
 } weft_curate_plan;
 
 weft_status weft_curate_plan_scan(weft_curate_plan *plan);

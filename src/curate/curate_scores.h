@@ -13,7 +13,7 @@
 /* Checks the operators of the config. Does nothing without operators. */
 weft_status weft_curate_scores_open(weft_curate_plan *plan);
 void weft_curate_scores_close(weft_curate_plan *plan);
-/* Reads the scores of a source with a record, and rejects its shots by them. `begin`: ignores
+/* Reads the scores of a source with a record, and rejects shots accordingly. `begin`: ignores
  * scores that failed in the previous run. */
 weft_status weft_curate_scores_load(const weft_curate_plan *plan, weft_curate_source *source,
                                     bool begin);

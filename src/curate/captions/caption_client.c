@@ -300,7 +300,7 @@ static weft_status send_body(weft_caption_client *c, const char *body, exchange 
 
 /* ---- clips --------------------------------------------------------------------------------- */
 
-/* A window of a clip: its request, and what came of it. */
+/* A window of a clip: its request and its replies. */
 typedef struct window {
     int64_t start, end; /* frames of the clip, end exclusive */
     json_t *messages;   /* owned */

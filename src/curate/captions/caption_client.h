@@ -1,5 +1,5 @@
-/* Captions from an OpenAI-compatible server. One client serves many threads: budget, pauses that
- * the server asks for, and its refusals are common to them.
+/* Captions from an OpenAI-compatible server. Many threads use one client
+ * and share its budget, the pauses that the server requests, and its refusals.
  *
  *     clip ── windows ── frames ── JPEG ──> POST URL/chat/completions ──> text ── parse ──> caption
  *                                                  ▲                                 │ not valid

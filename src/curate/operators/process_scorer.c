@@ -174,7 +174,7 @@ typedef struct exchange {
     double deadline;
 } exchange;
 
-/* Ends the process and reports a failure of it. */
+/* Ends the process and reports its failure. */
 static weft_status fail(weft_process_scorer *s, const char *why)
 {
     char said[KEPT_ERRORS * 4];

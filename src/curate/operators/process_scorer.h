@@ -22,8 +22,7 @@ typedef struct weft_process_scorer weft_process_scorer;
 weft_status weft_process_scorer_open(const weft_operator_config *config, void (*beat)(void *),
                                      void *user, weft_process_scorer **scorer);
 void weft_process_scorer_close(weft_process_scorer *scorer); /* kills the process; accepts NULL */
-/* `request` is an object; "request", "frames", "width", "height" and
- * "times" are added to it. WEFT_E_IO: no
+/* Adds "request", "frames", "width", "height" and "times" to the object `request`. WEFT_E_IO: no
  * score; the text is the reason. WEFT_E_MEMORY, WEFT_E_CANCELLED. */
 weft_status weft_process_scorer_score(weft_process_scorer *scorer, json_t *request,
                                       const weft_shot_frames *frames, double *score);

@@ -27,8 +27,8 @@ void weft_shot_scorer_close(weft_shot_scorer *scorer); /* accepts NULL */
  * Of a shot, operators are asked in the order of the set, until one rejects it. */
 weft_status weft_shot_scorer_video(weft_shot_scorer *scorer, const char *path, const char *name,
                                    const json_t *record, json_t *scores);
-/* Makes `scores` fit the set: drops scores of other definitions, and with `failures` those that
- * failed. */
+/* Makes `scores` fit the set: drops scores of other definitions, and with `failures` also failed
+ * scores. */
 void weft_shot_scores_prepare(const weft_operator_set *set, bool failures, json_t *scores);
 /* The record of a shot, added if it is missing; borrowed. */
 json_t *weft_shot_scores_of(json_t *scores, const json_t *shot);

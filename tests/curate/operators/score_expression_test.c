@@ -59,7 +59,7 @@ Test(score_expression, a_missing_score_counts_only_where_it_decides)
     cr_assert(isnan(value_of("0 / 0 < 1")));
 }
 
-/* The column of each error is that of the word that is wrong. */
+/* The column of an error is the column of the wrong word. */
 Test(score_expression, errors_name_the_column)
 {
     static const struct {
