@@ -1,4 +1,5 @@
 #include "curate/curate.h"
+#include "base/fs.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -17,6 +18,7 @@ static const weft_option options[] = {
     {"--out", "DIR", NULL, "folder of the clips; a stopped run continues there", .required = true},
     {"--prune-missing", NULL, NULL, "also remove clips whose source folder is missing or empty",
      WEFT_ALSO("--forget")},
+    {"--report", "FILE", NULL, "write an HTML page: funnel, operators, histograms of scores"},
     {"--shard", "I/N", NULL,
      "analyse the videos of shard I only, 0 to N - 1; auto/N takes I from the Slurm array or the "
      "Kubernetes job, auto also N from the array",
@@ -61,6 +63,9 @@ static weft_status read_shard(const weft_args *args, weft_curate_config *config)
     const char *shard = weft_args_string(args, "--shard");
     config->finish = weft_args_flag(args, "--finish");
     config->shard = config->shards = 0;
+    config->page = weft_args_string(args, "--report");
+    if (config->page)
+        WEFT_TRY(weft_file_try(config->page));
     if (shard && (config->finish || config->forget))
         return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--shard"),
                           "a run of a shard does not publish. Use %s without --shard.",

@@ -11,6 +11,7 @@
 #include "curate/curate_captions.h"
 #include "curate/curate_config.h"
 #include "curate/curate_folder.h"
+#include "curate/curate_page.h"
 #include "curate/curate_plan.h"
 #include "curate/curate_publish.h"
 #include "curate/curate_scores.h"
@@ -360,7 +361,7 @@ static weft_status finish(run *r, weft_curate_report *report)
     report->captions_failed = captions.captions_failed;
     report->caption_requests = captions.caption_requests;
     report->caption_tokens = captions.caption_tokens;
-    return WEFT_OK;
+    return r->config->page ? weft_curate_page_write(&r->plan, report, r->config->page) : WEFT_OK;
 }
 
 /* Requires the records of all videos. */

@@ -40,13 +40,14 @@ order_does_not_change_the_result() {
     [ "$(sort -u seen | tr '\n' ' ')" = "a.mp4 b.mp4 c.mp4 d.mp4 " ] || fail "the sample is not complete: $(cat seen)"
     has_message log operator-order value=4
     rm -f seen
-    curate --out fixed --set operator_order=fixed >>out 2>log || fail_with log "curate"
+    curate --out fixed --report page.html --set operator_order=fixed >>out 2>log || fail_with log "curate"
     python3 -S - config.yaml >reversed.yaml <<'PY'
 import sys
 lines = open(sys.argv[1]).read().splitlines()
 print("\n".join(lines[:-3] + [lines[-2], lines[-3], lines[-1]]))
 PY
     SEEN=$PWD/unused $WEFT curate reversed.yaml --in raw --out reversed --set operator_order=fixed >>out 2>log || fail_with log "curate"
+    for word in motion sharpness bright blur '<svg' Funnel; do grep -q -e "$word" page.html || fail "the page has no $word"; done
     for other in fixed reversed; do
         diff -r price/clips $other/clips && diff -r price/metas $other/metas && diff price/manifest.jsonl $other/manifest.jsonl || fail "$other differs"
     done

@@ -1,0 +1,12 @@
+/* The page of a curation (`weft curate --report`): funnel, operators, and histograms of scores with
+ * their limits. Private to curate/. */
+#ifndef WEFT_CURATE_CURATE_PAGE_H
+#define WEFT_CURATE_CURATE_PAGE_H
+
+#include "curate/curate_plan.h"
+
+/* Writes the page after the lists are published. */
+weft_status weft_curate_page_write(const weft_curate_plan *plan, const weft_curate_report *report,
+                                   const char *path);
+
+#endif
