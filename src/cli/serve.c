@@ -15,6 +15,9 @@ static const weft_option options[] = {
      "model folder in diffusers format, as for `weft generate`; the first is the default model. "
      "Requests name it by NAME, or by the name of the folder",
      .repeated = true},
+    {"--lora", "NAME=FILE", NULL,
+     "LoRA adapter, as for `weft generate`, that requests choose by NAME (field `lora`)",
+     .repeated = true},
     {"--listen", "ADDRESS:PORT", "127.0.0.1:8080",
      "address of digits; port 0: any free port. Other addresses than the loopback need a token"},
     {"--state", "DIR", "serve", "folder of the queue, the videos and the hashes of the tokens"},
@@ -45,6 +48,7 @@ static weft_status run_serve(const weft_args *args)
                             .policy = weft_args_string(args, "--policy"),
                             .memory = weft_args_string(args, "--memory-limit")};
     o.models = weft_args_list(args, "--model", &o.model_count);
+    o.loras = weft_args_list(args, "--lora", &o.lora_count);
     o.webhooks = weft_args_list(args, "--webhook", &o.webhook_count);
     if (!weft_serve_run || !weft_serve_new_token || !weft_serve_webhook_secret)
         return weft_error(WEFT_MSG_SERVER_UNAVAILABLE, WEFT_NOWHERE,

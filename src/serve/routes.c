@@ -138,6 +138,8 @@ weft_serve_reply weft_routes_answer(weft_serve_request *r)
         return jobs_route(r);
     if (r->parts == 2 && is(r, 1, "models"))
         return gets(r) ? weft_status_models(r->server) : no_method("GET, HEAD");
+    if (r->parts == 2 && is(r, 1, "loras"))
+        return gets(r) ? weft_status_loras(r->server) : no_method("GET, HEAD");
     if (r->parts == 2 && is(r, 1, "machine"))
         return gets(r) ? weft_machine_get(r->server) : no_method("GET, HEAD");
     return no_path();

@@ -114,6 +114,7 @@ static void close_server(weft_server *s)
     for (int i = 0; i < s->model_count; i++)
         weft_served_model_close(&s->models[i]);
     weft_free(s->models);
+    weft_served_loras_close(&s->loras);
     weft_access_tokens_free(&s->tokens);
     weft_free(s->state);
     weft_free(s->cluster);
@@ -138,6 +139,7 @@ weft_status weft_serve_run(const weft_serve_options *o)
         .policy = weft_queue_policy_find(o->policy), .ageing = WEFT_QUEUE_AGEING, .workers = 1};
     WEFT_GO(find_program(s));
     WEFT_GO(open_models(s));
+    WEFT_GO(weft_served_loras_open(o->loras, o->lora_count, &s->loras));
     WEFT_GO(open_state(s));
     WEFT_GO(serve(s));
 out:

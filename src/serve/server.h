@@ -22,6 +22,8 @@ typedef struct weft_serve_options {
     const char *cluster; /* of the predictions, as of `weft estimate --on`; NULL: this machine */
     const char *const *webhooks; /* [webhook_count], URLs below which webhooks are sent */
     int webhook_count;
+    const char *const *loras; /* [lora_count], NAME=FILE */
+    int lora_count;
     const char *policy; /* name of a weft_queue_policy */
     const char *memory; /* memory limit of a worker, as of `weft generate`; NULL: free memory */
 } weft_serve_options;

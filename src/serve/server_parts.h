@@ -7,6 +7,7 @@
 #include "serve/connections.h"
 #include "serve/prices.h"
 #include "serve/queue_view.h"
+#include "serve/served_lora.h"
 #include "serve/served_model.h"
 #include "serve/server.h"
 
@@ -31,6 +32,7 @@ typedef struct weft_server {
     char *cluster;      /* --on for a child in another folder: absolute if it is a file; or NULL */
     weft_served_model *models;
     int model_count;
+    weft_served_loras loras;
     weft_access_tokens tokens; /* count 0: no authentication */
     int wake[2];               /* a pipe that ends the main thread's wait */
     struct MHD_Daemon *daemon;

@@ -24,7 +24,7 @@
 /* An image in the state folder. Seconds and bytes do not depend on the pixels. */
 #define WEFT_PRICE_IMAGE "price.png"
 
-enum { ARGUMENTS = 32, NUMBER = 32, POLL_MS = 200, HEARTBEAT_SECONDS = 15 };
+enum { ARGUMENTS = 48, NUMBER = 32, POLL_MS = 200, HEARTBEAT_SECONDS = 15 };
 
 /* Lives as long as the main thread serves. */
 typedef struct supervisor {
@@ -49,6 +49,8 @@ typedef struct arguments {
     char *at[ARGUMENTS];
     char number[8][NUMBER];
     int count, numbers;
+    char *loras[WEFT_LORAS]; /* owned */
+    int lora_count;
 } arguments;
 
 static void add(arguments *a, const char *option, const char *value)
@@ -125,6 +127,8 @@ static void add_generate(arguments *a, const weft_server *s, const weft_served_m
         add_i64(a, "--preview-interval", request, "preview");
     if (s->options->memory)
         add(a, "--memory-limit", s->options->memory);
+    for (int i = 0; i < a->lora_count; i++)
+        add(a, "--lora", a->loras[i]);
 }
 
 /* ---- worker --------------------------------------------------------------------------------- */
@@ -194,10 +198,14 @@ static weft_status start_worker(supervisor *v, const weft_queue_job *job, int lo
                            "the model of the job is not served any more"));
     WEFT_GO(weft_make_dirs(folder));
     WEFT_GO(write_request(folder, request));
+    WEFT_GO(weft_served_loras_options(
+        &s->loras, json_string_value(json_object_get(request, "lora")), a.loras, &a.lora_count));
     add_generate(&a, s, m, request);
     const weft_child_start_options options = {a.at, folder, lock, false};
     WEFT_GO(weft_child_start(&options, &v->worker));
 out:
+    for (int i = 0; i < a.lora_count; i++)
+        weft_free(a.loras[i]);
     json_decref(request);
     weft_free(folder);
     return status;

@@ -19,7 +19,8 @@ static const char *const known[] = {"model",      "prompt",          "negative_p
                                     "seed",       "guidance_scale",  "sampler",
                                     "preview",    "input_reference", "request_id",
                                     "priority",   "deadline",        "webhook",
-                                    "user",       "metadata",        "n"};
+                                    "user",       "metadata",        "n",
+                                    "lora"};
 
 /* ---- fields --------------------------------------------------------------------------------- */
 

@@ -294,4 +294,45 @@ for call, error in ((lambda: client.videos.retrieve(first.id), openai.NotFoundEr
     s.stop()
 
 
+def write_lora(path):
+    """An adapter of rank 1 for one projection of the model."""
+    import glob, json, struct
+    from serve_client import MODEL
+    with open(glob.glob(MODEL + "/transformer/*.safetensors")[0], "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+    rows, columns = header["blocks.0.attn1.to_q.weight"]["shape"]
+    tensors, data = {}, b""
+    for name, shape in ("lora_A", [1, columns]), ("lora_B", [rows, 1]):
+        values = struct.pack(f"<{max(shape)}f", *(0.5 + i % 3 for i in range(max(shape))))
+        tensors[f"transformer.blocks.0.attn1.to_q.{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(tensors).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def loras_are_chosen():
+    write_lora("style.safetensors")
+    s = Server("state", "--lora", "style=style.safetensors", "--lora", "other=style.safetensors")
+    assert [lora["id"] for lora in s.call("GET", "/v1/loras")["data"]] == ["style", "other"]
+    small = dict(VIDEO, steps=2)
+    job = s.call("POST", "/v1/jobs", dict(small, lora="style:0.5"))
+    assert job["request"]["lora"] == "style:0.5"
+    for lora in "none", "style:x", "style,", "style:99", "style,style", "a b", "../style":
+        s.error(400, "request-invalid", "POST", "/v1/jobs", dict(small, lora=lora))
+    plain = s.call("POST", f"/v1/jobs/{job['id']}/duplicate", {"lora": ""})
+    assert "lora" not in plain["request"]
+    varied = s.call("POST", f"/v1/jobs/{job['id']}/duplicate", {"lora": "other:0.25,style:0.25"})
+    s.finish(job["id"], plain["id"], varied["id"])
+    files = [s.content(x["id"])[1] for x in (job, plain, varied)]
+    assert files[0] == undisturbed("half", small, "--lora", "style.safetensors:0.5") == files[2]
+    assert files[1] == undisturbed("plain", small) != files[0]
+    paused = s.call("POST", "/v1/jobs", dict(small, lora="style", seed=3))
+    s.stop()
+    s = Server()  # without the adapter
+    end, = s.finish(paused["id"])
+    assert end["status"] == "completed" or end["error"]["code"] == "model-not-found", end
+    s.stop()
+
+
 main(globals())

@@ -91,7 +91,7 @@ function clock(seconds) {
 
 function settings(request) {
   return `${request.width}×${request.height}, ${request.frames} frames, ${request.steps} steps, seed ${request.seed}, guidance ` +
-    `${request.guidance_scale}${request.sampler ? ', ' + request.sampler : ''}, ${request.model}`;
+    `${request.guidance_scale}${request.sampler ? ', ' + request.sampler : ''}${request.lora ? ', ' + request.lora : ''}, ${request.model}`;
 }
 
 const isFinal = (job) => ['completed', 'failed', 'cancelled', 'parked'].includes(job.status);

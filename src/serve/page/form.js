@@ -36,7 +36,7 @@ function useModel(defaults) {
   field.width.value = m.width.default || 16 * m.width.multiple_of;
   field.height.value = m.height.default || 16 * m.height.multiple_of;
   field.frames.value = m.frames.default || m.frames.least + 4 * m.frames.step;
-  Object.entries({ steps: 30, seed: 0, grid: 1, guidance_scale: m.guidance_scale, fps: '', preview: 0, priority: 0, sampler: '' })
+  Object.entries({ steps: 30, seed: 0, grid: 1, guidance_scale: m.guidance_scale, fps: '', preview: 0, priority: 0, sampler: '', lora: '' })
     .forEach(([name, value]) => { field[name].value = value; });
 }
 
@@ -44,6 +44,7 @@ function values() {
   const out = { model: field.model.value, prompt: field.prompt.value, negative_prompt: field.negative_prompt.value };
   for (const name of NUMBERS) if (field[name].value !== '') out[name] = Number(field[name].value);
   if (field.sampler.value) out.sampler = field.sampler.value;
+  if (field.lora.value && capabilities.loras.length) out.lora = field.lora.value.replace(/\s/g, '');
   if (field.webhook.value && capabilities.webhooks) out.webhook = field.webhook.value;
   return out;
 }
@@ -52,7 +53,8 @@ function values() {
 function fill(request) {
   if (capabilities.models.some((m) => m.id === request.model)) field.model.value = request.model;
   useModel(false);
-  for (const name of ['prompt', 'negative_prompt', 'sampler', 'webhook', ...NUMBERS])
+  field.lora.value = '';
+  for (const name of ['prompt', 'negative_prompt', 'sampler', 'webhook', 'lora', ...NUMBERS])
     if (request[name] !== undefined) field[name].value = name === 'fps' && !request.fps ? '' : request[name];
   if (request.preview === undefined) field.preview.value = 0;
   field.lines.checked = false;
@@ -123,7 +125,7 @@ async function submit() {
   if (!form.reportValidity()) return;
   const request = values();
   if (edited) {
-    await ask('PATCH', '/v1/jobs/' + edited, { sampler: '', ...request });
+    await ask('PATCH', '/v1/jobs/' + edited, { sampler: '', lora: '', ...request });
     toast('The job was changed.');
     return edit(null);
   }
@@ -189,13 +191,16 @@ function command() {
     width: v.width, 'preview-interval': v.preview || '', steps: v.steps, seed: v.seed, 'guidance-scale': v.guidance_scale, fps: v.fps, sampler: v.sampler,
     image: image ? image.name : '', out: 'video.mp4' };
   return 'weft generate ' + Object.entries(options).filter(([, value]) => value !== undefined && value !== '')
-    .map(([name, value]) => `--${name} ${quote(value)}`).join(' ');
+    .map(([name, value]) => `--${name} ${quote(value)}`).join(' ') +
+    (v.lora ? v.lora.split(',').map((lora) => ' --lora ' + quote(lora)).join('') : '');
 }
 
 // ---- events -----------------------------------------------------------------------------------------
 
 function startForm() {
   field.model.replaceChildren(...capabilities.models.map((m) => make('option', { value: m.id, textContent: m.id })));
+  $('lora-row').hidden = !capabilities.loras.length;
+  $('loras').replaceChildren(...capabilities.loras.map((lora) => make('option', { value: lora.id })));
   $('webhook-row').hidden = !capabilities.webhooks;
   useModel(true);
   const before = stored.read('form', null);
