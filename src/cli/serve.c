@@ -20,6 +20,8 @@ static const weft_option options[] = {
      .repeated = true},
     {"--listen", "ADDRESS:PORT", "127.0.0.1:8080",
      "address of digits; port 0: any free port. Other addresses than the loopback need a token"},
+    {"--tls-cert", "FILE", NULL, "certificate in PEM, with its chain: the server speaks HTTPS"},
+    {"--tls-key", "FILE", NULL, "private key of the certificate in PEM, without a password"},
     {"--state", "DIR", "serve", "folder of the queue, the videos and the hashes of the tokens"},
     {"--on", "CLUSTER", NULL,
      "profile of `weft profile`, preset or YAML file, from which seconds are predicted; by default "
@@ -45,6 +47,8 @@ static weft_status run_serve(const weft_args *args)
     weft_serve_options o = {.listen = weft_args_string(args, "--listen"),
                             .state = weft_args_string(args, "--state"),
                             .cluster = weft_args_string(args, "--on"),
+                            .certificate = weft_args_string(args, "--tls-cert"),
+                            .key = weft_args_string(args, "--tls-key"),
                             .policy = weft_args_string(args, "--policy"),
                             .memory = weft_args_string(args, "--memory-limit")};
     o.models = weft_args_list(args, "--model", &o.model_count);

@@ -378,6 +378,44 @@ static void drop_log(void *cls, const char *format, va_list args)
     (void)args;
 }
 
+static struct MHD_Daemon *start_daemon(weft_server *s, const struct addrinfo *address, bool secure)
+{
+    const struct MHD_OptionItem tls[] = {
+        {secure ? MHD_OPTION_HTTPS_MEM_KEY : MHD_OPTION_END, 0, s->key},
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, s->certificate},
+        {MHD_OPTION_END, 0, NULL}};
+    return MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG |
+            (secure ? MHD_USE_TLS : 0) | (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0),
+        0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, drop_log, NULL,
+        MHD_OPTION_SOCK_ADDR, address->ai_addr, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)HEADER_BYTES, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)(s->connections.limit + WEFT_CONNECTIONS_SLACK), MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_SECONDS, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
+        MHD_OPTION_NOTIFY_CONNECTION, weft_connections_notify, &s->connections, MHD_OPTION_ARRAY,
+        tls, MHD_OPTION_END);
+}
+
+/* The library does not report why it cannot start. An address that plain HTTP can use is not the
+ * cause. */
+static weft_status refuse_start(weft_server *s, const struct addrinfo *address)
+{
+    const int cause = errno;
+    struct MHD_Daemon *plain = s->key ? start_daemon(s, address, false) : NULL;
+    if (!plain)
+        return weft_error(WEFT_MSG_SERVER_LISTEN,
+                          WEFT_AT(.key = "--listen", .value = s->options->listen),
+                          "the address cannot be used: %s", strerror(cause));
+    MHD_stop_daemon(plain);
+    if (MHD_is_feature_supported(MHD_FEATURE_TLS) == MHD_NO)
+        return weft_error(WEFT_MSG_SERVER_UNAVAILABLE, WEFT_AT(.key = "--tls-cert"),
+                          "libmicrohttpd of this machine has no TLS");
+    return weft_error(WEFT_MSG_OPTION_INVALID,
+                      WEFT_AT(.file = s->options->certificate, .key = "--tls-cert"),
+                      "TLS cannot start. Give a certificate in PEM, and its private key without a "
+                      "password as --tls-key.");
+}
+
 weft_status weft_http_server_start(weft_server *s, int *port)
 {
     struct addrinfo *address = NULL;
@@ -385,20 +423,9 @@ weft_status weft_http_server_start(weft_server *s, int *port)
     WEFT_TRY(read_address(s->options->listen, &address));
     weft_status_code status = check_exposed(s, address->ai_addr);
     if (status == WEFT_OK) {
-        s->daemon = MHD_start_daemon(
-            MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
-                MHD_USE_ERROR_LOG | (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0),
-            0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, drop_log, NULL,
-            MHD_OPTION_SOCK_ADDR, address->ai_addr, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-            (size_t)HEADER_BYTES, MHD_OPTION_CONNECTION_LIMIT,
-            (unsigned)(s->connections.limit + WEFT_CONNECTIONS_SLACK),
-            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_NOTIFY_COMPLETED,
-            on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, weft_connections_notify, &s->connections,
-            MHD_OPTION_END);
+        s->daemon = start_daemon(s, address, s->key != NULL);
         if (!s->daemon)
-            status = weft_error(WEFT_MSG_SERVER_LISTEN,
-                                WEFT_AT(.key = "--listen", .value = s->options->listen),
-                                "the address cannot be used: %s", strerror(errno));
+            status = refuse_start(s, address);
     }
     freeaddrinfo(address);
     if (status == WEFT_OK)

@@ -17,6 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { PEM_BYTES = 1 << 20 };
+
 /* The program that runs; a worker is the same program with another verb. */
 static weft_status find_program(weft_server *s)
 {
@@ -42,6 +44,21 @@ static weft_status open_models(weft_server *s)
             }
     }
     return WEFT_OK;
+}
+
+/* Reads the files of TLS. */
+static weft_status read_certificate(weft_server *s)
+{
+    const weft_serve_options *o = s->options;
+    int64_t bytes;
+    if (!o->certificate && !o->key)
+        return WEFT_OK;
+    if (!o->certificate || !o->key)
+        return weft_error(
+            WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = o->key ? "--tls-cert" : "--tls-key"),
+            "TLS needs a certificate and its key; give both --tls-cert and --tls-key");
+    WEFT_TRY(weft_file_read(o->certificate, PEM_BYTES, &s->certificate, &bytes));
+    return weft_file_read(o->key, PEM_BYTES, &s->key, &bytes);
 }
 
 /* A child would report these options at the first job. */
@@ -100,7 +117,7 @@ static weft_status serve(weft_server *s)
     snprintf(address, sizeof address, "%.*s", (int)(strrchr(listen, ':') - listen), listen);
     weft_notice(WEFT_MSG_SERVER_READY,
                 WEFT_AT(.value = address, WEFT_DETAILS(WEFT_DETAIL("port", port))),
-                "serving at http://%s:%d", address, port);
+                "serving at %s://%s:%d", s->key ? "https" : "http", address, port);
     return weft_supervisor_run(s);
 }
 
@@ -115,6 +132,8 @@ static void close_server(weft_server *s)
         weft_served_model_close(&s->models[i]);
     weft_free(s->models);
     weft_served_loras_close(&s->loras);
+    weft_free(s->certificate);
+    weft_free(s->key);
     weft_access_tokens_free(&s->tokens);
     weft_free(s->state);
     weft_free(s->cluster);
@@ -137,6 +156,7 @@ weft_status weft_serve_run(const weft_serve_options *o)
     WEFT_GO(check_options(o));
     s->rules = (weft_queue_rules){
         .policy = weft_queue_policy_find(o->policy), .ageing = WEFT_QUEUE_AGEING, .workers = 1};
+    WEFT_GO(read_certificate(s));
     WEFT_GO(find_program(s));
     WEFT_GO(open_models(s));
     WEFT_GO(weft_served_loras_open(o->loras, o->lora_count, &s->loras));

@@ -24,7 +24,8 @@ typedef struct weft_serve_options {
     int webhook_count;
     const char *const *loras; /* [lora_count], NAME=FILE */
     int lora_count;
-    const char *policy; /* name of a weft_queue_policy */
+    const char *certificate, *key; /* PEM files of TLS; NULL: plain HTTP */
+    const char *policy;            /* name of a weft_queue_policy */
     const char *memory; /* memory limit of a worker, as of `weft generate`; NULL: free memory */
 } weft_serve_options;
 

@@ -36,6 +36,7 @@ typedef struct weft_server {
     weft_access_tokens tokens; /* count 0: no authentication */
     int wake[2];               /* a pipe that ends the main thread's wait */
     struct MHD_Daemon *daemon;
+    char *certificate, *key;       /* texts in PEM; NULL: plain HTTP */
     weft_webhook_sender *webhooks; /* NULL: none are sent */
     weft_connections connections;  /* of the HTTP thread */
 

@@ -136,6 +136,37 @@ def foreign_pages_are_refused():
     s.stop()
 
 
+def tls_protects_the_connection():
+    import http.client, shutil, ssl
+    if not shutil.which("openssl"):
+        open("skipped", "w").write("no openssl")
+        return
+    for name in "one", "two":
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", name + ".key", "-out", name + ".pem"],
+                       check=True, capture_output=True)
+    for options, id in (["--tls-cert", "one.pem"], "option-required"), (["--tls-key", "one.key"], "option-required"), \
+            (["--tls-cert", "one.pem", "--tls-key", "two.key"], "option-invalid"), (["--tls-cert", "one.key", "--tls-key", "one.key"], "option-invalid"):
+        s = Server("state", *options)
+        assert s.port is None and [m["id"] for m in s.messages if m["level"] == "error"] == [id], (options, s.messages)
+    s = Server("state", "--tls-cert", "one.pem", "--tls-key", "one.key")
+    def get(trusted, path):
+        connection = http.client.HTTPSConnection("127.0.0.1", s.port, context=ssl.create_default_context(cafile=trusted))
+        connection.request("GET", path)
+        return connection.getresponse().read()
+    assert json.loads(get("one.pem", "/health"))["status"] == "ok" and b"<html" in get("one.pem", "/")
+    try:
+        get("two.pem", "/health")
+        raise AssertionError("another certificate is accepted")
+    except ssl.SSLError:
+        pass
+    try:
+        assert s.raw("GET", "/health")[0] != 200, "plain HTTP is answered"
+    except (http.client.HTTPException, OSError):
+        pass
+    s.stop()
+
+
 def options_are_checked():
     def refused(id, *options):
         out = subprocess.run([WEFT, "serve", *options], capture_output=True, text=True, env=dict(os.environ, WEFT_LOG_FORMAT="json"))
