@@ -18,8 +18,8 @@ typedef struct weft_dataset weft_dataset;
  * key, or a suffix twice in one, are errors that name the shard. */
 weft_status weft_dataset_open(const char *path, const char *split, bool strict,
                               weft_dataset **dataset);
-/* Opens all sources of a list (weft_data_source). The keys of samples are NAME/KEY, their ids
- * follow from these keys, and shards of one name in two sources differ. An error names the source.
+/* Opens all sources of a list (weft_data_source). The keys of samples are NAME/KEY, which
+ * determine their ids, and shards of one name in two sources differ. An error names the source.
  * `split` is used for sources without one. */
 weft_status weft_dataset_open_sources(const weft_section_list *sources, const char *split,
                                       bool strict, weft_dataset **dataset);

@@ -535,7 +535,7 @@ static weft_status find_fps(weft_train_context *c)
         c->progress.fps = d->fps;
     if (c->progress.fps > 0)
         return WEFT_OK;
-    WEFT_TRY(weft_dataset_open(d->path, d->split[0] ? d->split : NULL, false, &data));
+    WEFT_TRY(weft_run_data_open(d, &data));
     if (weft_dataset_count(data) > 0)
         c->progress.fps = weft_dataset_at(data, 0)->fps;
     weft_dataset_close(data);

@@ -40,6 +40,8 @@ static weft_status open_loader(const dry *d, const weft_train_stage *stage, int6
     const weft_loader_config config = {
         .shards = data->path,
         .split = data->split[0] ? data->split : NULL,
+        .sources = data->sources,
+        .blend = data->blend,
         .buckets = {buckets, size},
         .own = own,
         .fps = data->fps,

@@ -280,13 +280,13 @@ void weft_export_print(const weft_export *e)
         print_generate(e, folder, NULL);
     } else {
         weft_buf command = {0};
+        const char *split, *shards = weft_run_data_first(&run->data, &split);
         snprintf(folder, sizeof folder, "%s/model/vae", run->out);
         print_path("autoencoder", folder);
         weft_buf_printf(&command,
                         "weft eval vae --model %s --shards %s --split \"%s\" --frames "
                         "%" PRId64 " --height %" PRId64 " --width %" PRId64,
-                        folder, run->data.path, run->data.split, e->size->frames, e->size->height,
-                        e->size->width);
+                        folder, shards, split, e->size->frames, e->size->height, e->size->width);
         print_next(&command);
     }
 }

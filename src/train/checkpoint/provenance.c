@@ -46,6 +46,8 @@ static weft_status check_train_stage(const weft_run *run, int64_t index, uint64_
     }
     const weft_loader_config config = {.shards = d->path,
                                        .split = d->split[0] ? d->split : NULL,
+                                       .sources = d->sources,
+                                       .blend = d->blend,
                                        .buckets = {count, sizes},
                                        .fps = d->fps,
                                        .image = stage->images >= 0 ? image : NULL,
@@ -141,12 +143,28 @@ static json_t *lora_of(const weft_run_lora *lora)
                      targets);
 }
 
+/* The settings of a list of sources that the shards do not show. */
+static json_t *blend_of(const weft_run_data *data)
+{
+    json_t *sources = json_array();
+    for (int64_t i = 0; i < data->sources.count; i++) {
+        const weft_data_source *s = (const weft_data_source *)data->sources.item + i;
+        char name[WEFT_SOURCE_NAME_BYTES];
+        json_array_append_new(sources,
+                              json_pack("{s:s, s:f, s:s}", "name", weft_data_source_name(s, name),
+                                        "weight", s->weight, "prompt_prefix", s->prompt_prefix));
+    }
+    return json_pack("{s:s, s:o}", "kind", weft_blend_names[data->blend], "sources", sources);
+}
+
 weft_status weft_provenance_make(const weft_run *run, const weft_run_models *models,
                                  uint64_t fingerprint, json_t **made_of)
 {
     json_t *m = json_object(), *stages = json_array(), *hash;
     weft_status_code status = WEFT_OK;
     json_object_set_new(m, "data", weft_hash_text(fingerprint));
+    if (run->data.sources.count)
+        json_object_set_new(m, "blend", blend_of(&run->data));
     if (weft_run_trains_denoiser(models)) {
         WEFT_GO(hash_model(run->autoencoder.weights, &hash));
         json_object_set_new(m, "autoencoder", hash);
@@ -227,6 +245,8 @@ weft_status weft_provenance_check(const json_t *before, const json_t *now, bool 
         const char *key, *what;
     } named[] = {
         {"data", "the data shards changed (data.path or data.split)"},
+        {"blend", "the sources changed (names, weights or prompt prefixes of data.path, or "
+                  "data.blend)"},
         {"autoencoder", "the autoencoder changed (weights or config)"},
         {"tile", "autoencoder.tile changed, and with it the latents where tiles overlap"},
         {"base", "the initial weights changed (files or config)"},

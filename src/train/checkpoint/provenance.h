@@ -13,8 +13,8 @@
  * of training stages that repeat samples within a step. `fingerprint` receives the data set's. */
 weft_status weft_run_check_data(const weft_run *run, uint64_t *fingerprint);
 /* Sets *made_of to the provenance: hashes of "data", "autoencoder", "base" (weights of a partly
- * trained model), "lpips", text encoders, tokenizers and "stages": [...]; also "tile" and "lora".
- * Reads the encoders' weights. */
+ * trained model), "lpips", text encoders, tokenizers and "stages": [...]; also "tile", "lora" and
+ * the "blend" of sources. Reads the encoders' weights. */
 weft_status weft_provenance_make(const weft_run *run, const weft_run_models *models,
                                  uint64_t fingerprint, json_t **made_of);
 /* The provenance in a checkpoint's state.json: "provenance", or "made_of" of earlier versions.

@@ -207,47 +207,6 @@ static const weft_section loss_section = {
     "loss", "objective of the autoencoder; l1, l2, kl, lpips, adversarial", sizeof(weft_run_loss),
     loss_keys, WEFT_COUNT(loss_keys)};
 
-static const char *const embedding_names[] = {"cached", "step", NULL};
-static const char *const samples_names[] = {"latents", "pixels", NULL};
-static const weft_key data_keys[] = {
-    {"path", WEFT_KEY_STRING, offsetof(weft_run_data, path), NULL, "",
-     "data shards of `weft shard`: a folder, s3://BUCKET/PREFIX or https://HOST/PATH; also a "
-     "pattern with {000..012}"},
-    {"split", WEFT_KEY_STRING, offsetof(weft_run_data, split), "train", "",
-     "start of the names of the data shards to read; empty: all"},
-    F64(weft_run_data, fps, "fps", "0", "frames/s",
-        "frame rate at which clips are sampled; 0: every frame", 0, 1000),
-    I64(weft_run_data, threads, "decode_threads", "1", "", "decoding threads of each rank", 1, 256,
-        .earlier = "threads"),
-    I64(weft_run_data, prefetch, "prefetch_batches", "4", "batches",
-        "batches that are decoded in advance", 1, 1024, .earlier = "prefetch"),
-    {"random_temporal_crop", WEFT_KEY_BOOL, offsetof(weft_run_data, random_start), "true", "",
-     "start at a random frame of a longer clip, for the autoencoder; false: at the first "
-     "frame",
-     .earlier = "random_start"},
-    {"random_crop", WEFT_KEY_BOOL, offsetof(weft_run_data, random_crop), "false", "",
-     "crop at a random position if the aspect differs, for the autoencoder; false: at the "
-     "centre"},
-    I64(weft_run_data, shuffle, "shuffle_buffer", "65536", "samples",
-        "size of the shuffle buffer; data shards are read in random order. A set of at most "
-        "this size is shuffled as a whole. 0: every set is",
-        0, 1e12, .earlier = "shuffle"),
-    {"verify_checksums", WEFT_KEY_BOOL, offsetof(weft_run_data, verify), "true", "",
-     "verify samples with the checksums in the indexes of the data shards", .earlier = "verify"},
-    {"latents", WEFT_KEY_STRING, offsetof(weft_run_data, latents), "", "",
-     "folder of the latent cache, which runs may share; empty: <out>/latents"},
-    {"text_embeddings", WEFT_KEY_ENUM, offsetof(weft_run_data, embeddings), "cached", "",
-     "embeddings of frozen text encoders; cached with the latents, or computed in every "
-     "step, which keeps the encoders in memory. Results are identical",
-     .choices = embedding_names, .earlier = "embeddings", .also_values = "online=step"},
-    {"input", WEFT_KEY_ENUM, offsetof(weft_run_data, samples_from), "latents", "",
-     "samples of a transformer; latents from the cache, which all ranks fill before a "
-     "training stage, or pixels, encoded in each step with parallel.cascades",
-     .choices = samples_names, .earlier = "samples_from"},
-};
-static const weft_section data_section = {"data", "data shards, frame rate, decoding, latent cache",
-                                          sizeof(weft_run_data), data_keys, WEFT_COUNT(data_keys)};
-
 static const char *const lr_names[] = {"constant", "cosine", NULL};
 static const weft_key train_stage_keys[] = {
     {"name", WEFT_KEY_STRING, offsetof(weft_train_stage, name), "", "", "name in progress lines"},
@@ -380,7 +339,7 @@ static const weft_key run_keys[] = {
      "folder of the run; checkpoints, metrics, and the finished model in <out>/model"},
     I64(weft_run, seed, "seed", "1", "", "random seed of initial weights, noise and data order", 0,
         9e18),
-    {"data", WEFT_KEY_SECTION, offsetof(weft_run, data), .section = &data_section},
+    {"data", WEFT_KEY_SECTION, offsetof(weft_run, data), .section = &weft_run_data_section},
     {"autoencoder", WEFT_KEY_SECTION, offsetof(weft_run, autoencoder),
      .section = &autoencoder_section},
     {"transformer", WEFT_KEY_SECTION, offsetof(weft_run, transformer),
@@ -826,6 +785,7 @@ weft_status weft_run_check(const weft_run *run, const char *path)
             WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "grad_reduce_dtype"),
             "without precision: bf16 gradients and their sums are f32; remove grad_reduce_dtype");
     WEFT_TRY(weft_noise_process_check(weft_run_process(run), &run->noise, path));
+    WEFT_TRY(weft_run_data_check(&run->data, path));
     WEFT_TRY(check_buckets_set(run, path));
     WEFT_TRY(check_cascades(run, path));
     WEFT_TRY(check_memory(run, path));

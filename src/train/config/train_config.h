@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "prompt/text_conditioning.h"
 #include "train/config/cascade_config.h"
+#include "train/config/data_config.h"
 #include "train/config/optimizer_config.h"
 #include "transform/numeric/trainable.h"
 #include "transform/passes.h"
@@ -19,13 +20,6 @@ typedef struct weft_straggler_config {
 
 typedef enum weft_model_dtype { WEFT_MODEL_F32, WEFT_MODEL_BF16 } weft_model_dtype;
 typedef enum weft_precision { WEFT_PRECISION_F32, WEFT_PRECISION_BF16 } weft_precision;
-/* When frozen text encoders encode captions: once, or in every step. */
-typedef enum weft_run_embeddings {
-    WEFT_EMBEDDINGS_CACHED,
-    WEFT_EMBEDDINGS_STEP
-} weft_run_embeddings;
-/* Form of a transformer's training samples. */
-typedef enum weft_run_samples { WEFT_FROM_LATENTS, WEFT_FROM_PIXELS } weft_run_samples;
 /* Image conditioning of a transformer (model/family.h): none, or the first frame, which trains
  * image-to-video generation. */
 typedef enum weft_run_condition {
@@ -86,19 +80,6 @@ typedef struct weft_run_loss {
     weft_run_lpips lpips;
     weft_run_adversarial adversarial;
 } weft_run_loss;
-
-typedef struct weft_run_data {
-    const char *path, *split; /* data set, see weft_dataset_open */
-    double fps;               /* frames per second; 0: every frame */
-    int64_t threads;          /* decoding threads per rank */
-    int64_t prefetch;         /* batches decoded in advance */
-    int64_t shuffle;          /* samples of the shuffle buffer (weft_loader_config) */
-    bool random_start, random_crop;
-    bool verify;         /* verify data against the shards' checksums */
-    const char *latents; /* folder of the latent cache; "": <out>/latents */
-    int embeddings;      /* weft_run_embeddings */
-    int samples_from;    /* weft_run_samples */
-} weft_run_data;
 
 typedef struct weft_train_stage {
     const char *name;

@@ -82,9 +82,9 @@ static bool decodes(const weft_run *run, const bool *encoded)
 static weft_status measure_decoders(const weft_run *run, int64_t *bytes)
 {
     const weft_run_data *data = &run->data;
-    weft_decoder_memory setup = {.shards = data->path,
-                                 .split = data->split[0] ? data->split : NULL,
-                                 .threads = data->threads};
+    const char *split, *shards = weft_run_data_first(data, &split);
+    weft_decoder_memory setup = {
+        .shards = shards, .split = split[0] ? split : NULL, .threads = data->threads};
     for (int64_t i = 0; i < run->train_stages.count; i++) {
         const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + i;
         for (int b = 0; b < weft_train_stage_bucket_count(stage); b++) {

@@ -123,6 +123,8 @@ static weft_status make_loader(const encoding *e, encoding_loader *l)
     }
     l->config = (weft_loader_config){.shards = d->path,
                                      .split = d->split[0] ? d->split : NULL,
+                                     .sources = d->sources,
+                                     .blend = WEFT_BLEND_ONCE,
                                      .buckets = {e->buckets, l->size},
                                      .own = e->apart ? NULL : l->own,
                                      .fps = d->fps,

@@ -47,6 +47,18 @@ static weft_status hash_weights(XXH3_state_t *state, const char *folder)
     return status;
 }
 
+/* The prompt prefixes of the sources, which embeddings of captions depend on. */
+static void put_prefixes(const weft_run_data *data, weft_buf *out)
+{
+    for (int64_t i = 0; i < data->sources.count; i++) {
+        const weft_data_source *source = (const weft_data_source *)data->sources.item + i;
+        char name[WEFT_SOURCE_NAME_BYTES];
+        if (source->prompt_prefix[0])
+            weft_buf_printf(out, "prefix of %s: %s|", weft_data_source_name(source, name),
+                            source->prompt_prefix);
+    }
+}
+
 /* The folder's name: a hash of the encoders' files, the shards' contents and the clip sizes.
  * Latents of other inputs are in other folders and are never read. */
 static weft_status cache_key(const weft_run *run, const weft_run_models *models,
@@ -55,8 +67,7 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
     const weft_text_conditioning *c = &models->text;
     weft_buf what = {0};
     weft_dataset *ds;
-    WEFT_TRY(
-        weft_dataset_open(run->data.path, run->data.split[0] ? run->data.split : NULL, false, &ds));
+    WEFT_TRY(weft_run_data_open(&run->data, &ds));
     weft_buf_printf(&what, "%s|%s|%.9g|", weft_hex_print(weft_dataset_fingerprint(ds), key),
                     run->data.split, run->data.fps);
     weft_dataset_close(ds);
@@ -65,6 +76,8 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
         weft_buf_printf(&what, "%" PRId64 " %" PRId64 " %" PRId64 "|", b->frames, b->height,
                         b->width);
     }
+    if (models->text_precomputed)
+        put_prefixes(&run->data, &what);
     const weft_tile tile = weft_latent_tile(run); /* latents of tiles differ */
     if (tile.on)
         weft_buf_printf(&what, "tiles %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "|",

@@ -79,6 +79,8 @@ static weft_status make_setup(const weft_run *run, const weft_run_models *models
     u->config = (weft_loader_config){
         .shards = d->path,
         .split = d->split[0] ? d->split : NULL,
+        .sources = d->sources,
+        .blend = d->blend,
         .buckets = {count, u->buckets},
         .own = u->own,
         .fps = d->fps,

@@ -1,0 +1,38 @@
+/* The section `data` of a run's config: shards or a list of sources, decoding, latent cache. */
+#ifndef WEFT_TRAIN_CONFIG_DATA_CONFIG_H
+#define WEFT_TRAIN_CONFIG_DATA_CONFIG_H
+
+#include "data/dataset.h"
+
+/* When frozen text encoders encode captions: once, or in every step. */
+typedef enum weft_run_embeddings {
+    WEFT_EMBEDDINGS_CACHED,
+    WEFT_EMBEDDINGS_STEP
+} weft_run_embeddings;
+/* Form of a transformer's training samples. */
+typedef enum weft_run_samples { WEFT_FROM_LATENTS, WEFT_FROM_PIXELS } weft_run_samples;
+typedef struct weft_run_data {
+    const char *path, *split;  /* data set, see weft_dataset_open; path is "" with sources */
+    weft_section_list sources; /* weft_data_source; empty: a single path */
+    int blend;                 /* weft_blend of the sources */
+    double fps;                /* frames per second; 0: every frame */
+    int64_t threads;           /* decoding threads per rank */
+    int64_t prefetch;          /* batches decoded in advance */
+    int64_t shuffle;           /* samples of the shuffle buffer (weft_loader_config) */
+    bool random_start, random_crop;
+    bool verify;         /* verify data against the shards' checksums */
+    const char *latents; /* folder of the latent cache; "": <out>/latents */
+    int embeddings;      /* weft_run_embeddings */
+    int samples_from;    /* weft_run_samples */
+} weft_run_data;
+
+extern const weft_section weft_run_data_section;
+
+/* Checks the sources. */
+weft_status weft_run_data_check(const weft_run_data *data, const char *path);
+/* Opens the data set of a run: its path, or all sources. */
+weft_status weft_run_data_open(const weft_run_data *data, weft_dataset **dataset);
+/* Path and split of the data set, or of its first source, for commands that the user may type. */
+const char *weft_run_data_first(const weft_run_data *data, const char **split);
+
+#endif
