@@ -28,6 +28,10 @@ static const weft_key bucket_keys[] = {
      .max = 16384},
     {"width", WEFT_KEY_I64, offsetof(weft_bucket, width), NULL, "pixels", "clip width", .min = 1,
      .max = 16384},
+    {"share", WEFT_KEY_F64, offsetof(weft_bucket, share), "0", "",
+     "share of the training stage's samples that come from this bucket; 0 (default): buckets "
+     "divide what is left in proportion to their samples",
+     .min = 0, .max = 1},
 };
 const weft_section weft_bucket_section = {
     "buckets",
@@ -151,11 +155,18 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
     l->turns.samples = weft_alloc(l->queues * 8);
     l->turns.batch = weft_alloc(l->queues * 8);
     l->turns.share = weft_alloc(l->queues * 8);
+    l->turns.part = weft_calloc(l->queues, sizeof *l->turns.part);
+    l->turns.now = weft_calloc(l->queues, sizeof *l->turns.now);
+    l->turns.image = weft_calloc(l->queues, sizeof *l->turns.image);
     l->position.planned = weft_alloc(l->queues * 8);
     l->position.returned = weft_alloc(l->queues * 8);
+    l->position.planned_due = weft_calloc(l->queues, sizeof *l->position.planned_due);
+    l->position.returned_due = weft_calloc(l->queues, sizeof *l->position.returned_due);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(l->queue && l->turns.samples && l->turns.batch && l->turns.share &&
-                               l->position.planned && l->position.returned,
+                               l->turns.part && l->turns.now && l->turns.image &&
+                               l->position.planned && l->position.returned &&
+                               l->position.planned_due && l->position.returned_due,
                            "a loader"));
     for (int i = 0; i < l->queues; i++) {
         const weft_bucket *size = &((const weft_bucket *)config->buckets.item)[i];
@@ -208,8 +219,13 @@ void weft_loader_close(weft_loader *l)
     weft_free(l->turns.samples);
     weft_free(l->turns.batch);
     weft_free(l->turns.share);
+    weft_free(l->turns.part);
+    weft_free(l->turns.now);
+    weft_free(l->turns.image);
     weft_free(l->position.planned);
     weft_free(l->position.returned);
+    weft_free(l->position.planned_due);
+    weft_free(l->position.returned_due);
     weft_free(l->threads.worker);
     weft_free(l->record);
     weft_dataset_close(l->dataset);
@@ -279,8 +295,7 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
         else
             batch->video = s->data;
         batch->extra = l->config.extra ? s->extra : NULL;
-        l->position.returned[s->bucket] += l->turns.batch[s->bucket];
-        l->position.next_step++;
+        weft_loader_return(l, s->bucket);
     }
     pthread_mutex_unlock(&l->threads.lock);
     return status;

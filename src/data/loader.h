@@ -18,6 +18,7 @@
 typedef struct weft_bucket {
     int64_t batch; /* global: over all ranks */
     int64_t frames, height, width;
+    double share; /* of the samples of all buckets; 0: by its number of samples */
 } weft_bucket;
 extern const weft_section weft_bucket_section;
 
@@ -36,7 +37,11 @@ typedef struct weft_loader_config {
     /* [buckets] true: the bucket counts as images (copied). NULL: all buckets take turns by their
      * numbers of samples, and `images` is not used. */
     const bool *image;
-    double images;          /* share of the samples that come from the buckets of images, 0 to 1 */
+    double images; /* share of the samples that come from the buckets of images, 0 to 1 */
+    /* share in batch image_batches - 1 and later, to which the share changes linearly; 0: `images`
+     * is the share of all batches */
+    double last_images;
+    int64_t image_batches;
     double caption_dropout; /* share of captions replaced by "" (for guidance) */
     bool strict;            /* damaged shards are errors */
     bool verify;            /* parts are compared with their checksums */

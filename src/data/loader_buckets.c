@@ -163,30 +163,70 @@ static uint64_t mix_blend(const weft_loader *l, const weft_loader_queue *a, uint
     return fingerprint;
 }
 
-/* Sets the weights of the queues' turns: their numbers of samples. With a share of images, scales
- * the weights of image and clip queues so that the share holds. */
-weft_status weft_loader_compute_shares(weft_loader *l, const bool *image)
+enum { FINE = 1 << 20 }; /* integer that represents a share of 1 */
+
+/* A share as an integer; a queue with a share has at least 1. */
+static int64_t fine(double share)
 {
-    enum { FINE = 1 << 20 }; /* integer that represents a share of 1 */
+    return share > 0 ? (int64_t)ceil(share * FINE) : 0;
+}
+
+static weft_status image_shares(weft_loader *l, const bool *image)
+{
+    const double last = l->config.image_batches ? l->config.last_images : l->config.images;
     int64_t of[2] = {0};
-    for (int i = 0; i < l->queues; i++) {
-        l->turns.share[i] = l->turns.samples[i];
-        of[image && image[i]] += l->turns.samples[i];
-    }
-    for (int kind = 0; image && kind < 2; kind++)
-        if (!of[kind] && (kind ? l->config.images > 0 : l->config.images < 1))
+    for (int i = 0; i < l->queues; i++)
+        of[image[i]] += l->turns.samples[i];
+    for (int kind = 0; kind < 2; kind++)
+        if (!of[kind] &&
+            (kind ? l->config.images > 0 || last > 0 : l->config.images < 1 || last < 1))
             return weft_error(WEFT_MSG_CONFIG_VALUE,
                               WEFT_AT(.file = weft_loader_place(l), WEFT_NUMBER(l->config.images)),
                               "a share of %g images (buckets of one frame) is requested, and the "
                               "data set has no %s",
                               l->config.images, kind ? "images" : "clips");
-    for (int i = 0; image && i < l->queues; i++) {
+    for (int i = 0; i < l->queues; i++) {
         const double share = image[i] ? l->config.images : 1 - l->config.images,
                      part = (double)l->turns.samples[i] / (double)(of[image[i]] + !of[image[i]]);
-        const int64_t fine = (int64_t)ceil(share * part * FINE);
-        l->turns.share[i] = share > 0 && l->turns.samples[i] ? fine : 0;
+        l->turns.part[i] = part;
+        l->turns.image[i] = image[i];
+        l->turns.share[i] = l->turns.samples[i] ? fine(share * part) : 0;
     }
     return WEFT_OK;
+}
+
+/* Buckets with a given share have it; the other buckets divide the rest. */
+static weft_status bucket_shares(weft_loader *l)
+{
+    double given = 0;
+    int64_t others = 0;
+    for (int i = 0; i < l->queues; i++) {
+        const double share = l->queue[i].size.share;
+        given += share;
+        others += share > 0 ? 0 : l->turns.samples[i];
+        if (share > 0 && !l->turns.samples[i])
+            return weft_error(
+                WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = weft_loader_place(l), WEFT_NUMBER(share)),
+                "a share of %g is requested for bucket %d of %" PRId64 "x%" PRId64 "x%" PRId64
+                ", and no sample fits it. Remove the share or the bucket.",
+                share, i, l->queue[i].size.frames, l->queue[i].size.height, l->queue[i].size.width);
+    }
+    for (int i = 0; i < l->queues; i++) {
+        const double share = l->queue[i].size.share,
+                     rest = (1 - given) * (double)l->turns.samples[i] / (double)(others + !others);
+        l->turns.share[i] = fine(share > 0 ? share : rest);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_loader_compute_shares(weft_loader *l, const bool *image)
+{
+    bool given = false;
+    for (int i = 0; i < l->queues; i++) {
+        l->turns.share[i] = l->turns.samples[i];
+        given |= l->queue[i].size.share > 0;
+    }
+    return image ? image_shares(l, image) : given ? bucket_shares(l) : WEFT_OK;
 }
 
 /* Checks that the weights of the sources leave items, and warns of sources that have samples in a

@@ -68,11 +68,18 @@ typedef struct weft_prefetched_item {
 typedef struct weft_loader_turns {
     int64_t *samples, *batch;
     int64_t *share; /* weight of the queue's turns */
+    /* used when the share of images changes: share of the queue within its kind, whether the kind
+     * is images, and the shares of the next batch (scratch) */
+    double *part;
+    bool *image;
+    double *now;
 } weft_loader_turns;
 
 /* Position in the sequence of batches; written with the lock. */
 typedef struct weft_loader_position {
     int64_t *planned, *returned; /* [queues] samples planned, and returned by next() */
+    /* [queues] due[] of weft_order_scheduled_turn, if the share of images changes */
+    double *planned_due, *returned_due;
     int64_t plan_step, next_step;
 } weft_loader_position;
 

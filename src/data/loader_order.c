@@ -50,11 +50,41 @@ static weft_item item_at(const weft_loader *l, int bucket, int64_t sequence_inde
                        .bucket = bucket};
 }
 
+/* Sets the shares of batch `step`; NULL: they do not change. */
+static const double *shares_at(weft_loader *l, int64_t step)
+{
+    const int64_t batches = l->config.image_batches;
+    if (!batches)
+        return NULL;
+    const double done = step >= batches - 1 ? 1 : (double)step / (double)(batches - 1),
+                 images = l->config.images + done * (l->config.last_images - l->config.images);
+    for (int i = 0; i < l->queues; i++)
+        l->turns.now[i] = l->turns.part[i] * (l->turns.image[i] ? images : 1 - images);
+    return l->turns.now;
+}
+
+static int next_turn(weft_loader *l, int64_t step, int64_t *taken, double *due)
+{
+    const double *share = shares_at(l, step);
+    return share ? weft_order_scheduled_turn(share, l->turns.batch, l->queues, taken, due)
+                 : weft_order_turn(l->turns.share, l->turns.batch, l->queues, taken);
+}
+
+void weft_loader_return(weft_loader *l, int bucket)
+{
+    const double *share = shares_at(l, l->position.next_step);
+    const int64_t batch = l->turns.batch[bucket];
+    for (int i = 0; share && i < l->queues; i++)
+        l->position.returned_due[i] += share[i] * (double)batch;
+    l->position.returned[bucket] += batch;
+    l->position.next_step++;
+}
+
 /* Fills the slot of plan_step with the items of this rank. */
 void weft_loader_plan_next(weft_loader *l)
 {
     weft_loader_slot *s = &l->slots[l->position.plan_step % l->slot_count];
-    const int b = weft_order_turn(l->turns.share, l->turns.batch, l->queues, l->position.planned);
+    const int b = next_turn(l, l->position.plan_step, l->position.planned, l->position.planned_due);
     const int64_t batch = l->queue[b].size.batch, at = l->position.planned[b] - batch;
     const int64_t start = l->queue[b].own.first, count = l->queue[b].own.count;
     s->bucket = b;
@@ -74,11 +104,13 @@ weft_status weft_loader_peek(weft_loader *l, int64_t batches_ahead, int *bucket,
                              int64_t *count)
 {
     int64_t *taken;
-    WEFT_TRY(WEFT_NEW(taken, l->queues, "a look ahead"));
+    WEFT_TRY(WEFT_NEW(taken, 2 * l->queues, "a look ahead"));
+    double *due = (double *)(taken + l->queues);
     pthread_mutex_lock(&l->threads.lock);
     memcpy(taken, l->position.returned, (size_t)l->queues * sizeof *taken);
+    memcpy(due, l->position.returned_due, (size_t)l->queues * sizeof *due);
     for (int64_t i = 0; i <= batches_ahead; i++)
-        *bucket = weft_order_turn(l->turns.share, l->turns.batch, l->queues, taken);
+        *bucket = next_turn(l, l->position.next_step + i, taken, due);
     if (out) {
         *count = l->queue[*bucket].size.batch;
         for (int64_t i = 0; i < *count; i++)
@@ -93,13 +125,31 @@ weft_status weft_loader_peek(weft_loader *l, int64_t batches_ahead, int *bucket,
 
 json_t *weft_loader_state(const weft_loader *l)
 {
-    json_t *taken = json_array();
+    json_t *taken = json_array(), *due = json_array();
     char fingerprint[WEFT_HEX_BYTES];
     weft_hex_print(l->fingerprint, fingerprint);
     for (int i = 0; i < l->queues; i++)
         json_array_append_new(taken, json_integer(l->position.returned[i]));
-    return json_pack("{s:I, s:I, s:s, s:o}", "step", (json_int_t)l->position.next_step, "seed",
-                     (json_int_t)l->config.seed, "samples", fingerprint, "taken", taken);
+    json_t *state =
+        json_pack("{s:I, s:I, s:s, s:o}", "step", (json_int_t)l->position.next_step, "seed",
+                  (json_int_t)l->config.seed, "samples", fingerprint, "taken", taken);
+    for (int i = 0; l->config.image_batches && i < l->queues; i++)
+        json_array_append_new(due, json_real(l->position.returned_due[i]));
+    if (l->config.image_batches)
+        json_object_set(state, "due", due);
+    json_decref(due);
+    return state;
+}
+
+/* Sets the samples that each queue should have had. A state of a run whose share of images did not
+ * change has none: it had what it should. */
+static void restore_due(weft_loader *l, const json_t *due)
+{
+    for (int i = 0; i < l->queues; i++) {
+        const json_t *own = json_array_get(due, (size_t)i);
+        l->position.planned_due[i] = l->position.returned_due[i] =
+            own ? json_number_value(own) : (double)l->position.returned[i];
+    }
 }
 
 weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char *where)
@@ -139,6 +189,7 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
     for (int i = 0; i < l->queues; i++)
         l->position.planned[i] = l->position.returned[i] =
             json_integer_value(json_array_get(taken, (size_t)i));
+    restore_due(l, json_object_get(state, "due"));
     l->position.plan_step = l->position.next_step = step;
     pthread_mutex_unlock(&l->threads.lock);
     return WEFT_OK;

@@ -21,6 +21,8 @@ weft_status weft_loader_peek(weft_loader *loader, int64_t batches_ahead, int *bu
 json_t *weft_loader_state(const weft_loader *loader);
 weft_status weft_loader_restore(weft_loader *loader, const json_t *state, const char *where);
 
+/* Advances the position by the batch that weft_loader_next returns. The caller has the lock. */
+void weft_loader_return(weft_loader *loader, int bucket);
 /* Plans the next batch: fills its slot with the items of this rank. Used by weft_loader_next. */
 void weft_loader_plan_next(weft_loader *loader);
 

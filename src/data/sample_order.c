@@ -71,3 +71,26 @@ int weft_order_turn(const int64_t *samples, const int64_t *batch, int buckets, i
         taken[best] += batch[best];
     return best;
 }
+
+int weft_order_scheduled_turn(const double *share, const int64_t *batch, int buckets,
+                              int64_t *taken, double *due)
+{
+    int best = -1;
+    double least = 0;
+    for (int b = 0; b < buckets; b++) {
+        if (share[b] <= 0)
+            continue;
+        const double progress = ((double)taken[b] + 0.5 * (double)batch[b] - due[b]) / share[b];
+        if (best < 0 || progress < least) {
+            best = b;
+            least = progress;
+        }
+    }
+    if (best < 0)
+        return best;
+    const int64_t samples = batch[best];
+    taken[best] += samples;
+    for (int b = 0; b < buckets; b++)
+        due[b] += share[b] * (double)samples;
+    return best;
+}

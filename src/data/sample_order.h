@@ -50,4 +50,11 @@ void weft_order_sort(weft_order_item *items, int64_t count);
  * without samples are never chosen. */
 int weft_order_turn(const int64_t *samples, const int64_t *batch, int buckets, int64_t *taken);
 
+/* Returns the bucket of the next batch when shares change from batch to batch. due[] has the
+ * samples that each bucket should have so far: the sum over the batches of share[] times the
+ * samples of the batch. share[] has the shares in the next batch, with the sum 1. Advances taken[]
+ * and due[]. */
+int weft_order_scheduled_turn(const double *share, const int64_t *batch, int buckets,
+                              int64_t *taken, double *due);
+
 #endif

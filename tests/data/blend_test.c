@@ -149,7 +149,7 @@ Test(blend, weights_are_exact_in_every_epoch)
     weft_loader_close(loader);
 }
 
-/* Drawn sources: an epoch has as many items, and the sums over 300 epochs are within five standard
+/* Drawn sources: an epoch has 30 items, and the sums over 300 epochs are within five standard
  * deviations of the expected ones. Epochs differ. */
 Test(blend, drawn_sources_have_the_shares_of_their_weights)
 {
@@ -179,8 +179,7 @@ Test(blend, drawn_sources_have_the_shares_of_their_weights)
     weft_loader_close(loader);
 }
 
-/* The items of three ranks together are those of one rank, and a state of one rank resumes on
- * three. */
+/* Three ranks together have the items of one rank, and a state of one rank resumes on three. */
 static void resume_on_three(int blend)
 {
     const weft_loader_config config = config_of(blend);
@@ -377,4 +376,122 @@ Test(blend, wrong_lists_are_refused)
         three[s].weight = 0.01;
     cr_assert_neq(weft_loader_open(&config, 0, 1, "x.npy", 1, &loader), WEFT_OK);
     cr_assert_eq(weft_error_class(), WEFT_MSG_SAMPLES_NONE);
+}
+
+/* ---- shares of buckets --------------------------------------------------------------------- */
+
+static const weft_bucket shapes[3] = {{4, 1, 1, 1}, {3, 2, 1, 1}, {2, 3, 1, 1}};
+
+/* Twelve samples of one frame, six of two and six of three. */
+static void write_shapes(char folder[64])
+{
+    weft_storage *storage;
+    weft_shard_file *file;
+    const float values[3] = {0};
+    snprintf(folder, 64, "%s/shapes", root);
+    cr_assert_eq(weft_make_dirs(folder), WEFT_OK);
+    cr_assert_eq(weft_storage_open(folder, &storage), WEFT_OK);
+    cr_assert_eq(weft_shard_file_create(storage, "train-000000.tar", &file), WEFT_OK);
+    for (int i = 0; i < 24; i++) {
+        char key[16];
+        weft_buf array = {0};
+        snprintf(key, sizeof key, "k%02d", i);
+        weft_npy_format(WEFT_F32, 4,
+                        (int64_t[]){i < 12   ? 1
+                                    : i < 18 ? 2
+                                             : 3,
+                                    1, 1, 1},
+                        values, &array);
+        cr_assert_eq(weft_shard_file_add(file, key, "x.npy", array.data, array.len), WEFT_OK);
+        weft_buf_free(&array);
+    }
+    cr_assert_eq(weft_shard_file_finish(file, NULL, NULL), WEFT_OK);
+    weft_shard_file_free(file);
+    weft_storage_close(storage);
+}
+
+static weft_loader_config shapes_config(const char *folder, const weft_bucket *three_shapes)
+{
+    return (weft_loader_config){.shards = folder,
+                                .split = "train",
+                                .buckets = {3, (void *)(uintptr_t)three_shapes},
+                                .seed = 4,
+                                .threads = 1,
+                                .prefetch = 2};
+}
+
+/* Adds the samples of the next batches by bucket. */
+static void take(weft_loader *loader, int64_t batches, int64_t taken[3])
+{
+    weft_batch batch;
+    for (int64_t i = 0; i < batches; i++) {
+        cr_assert_eq(weft_loader_next(loader, &batch), WEFT_OK, "%s", weft_error_message());
+        taken[batch.bucket] += batch.count;
+    }
+}
+
+/* A bucket with a share of one half has it; the other two divide the rest by their samples. */
+Test(blend, shares_of_buckets)
+{
+    char folder[64];
+    weft_bucket own[3];
+    int64_t taken[3] = {0};
+    write_shapes(folder);
+    memcpy(own, shapes, sizeof own);
+    own[2].share = 0.5;
+    const weft_loader_config config = shapes_config(folder, own);
+    weft_loader *loader = open_as(&config, 0, 1);
+    take(loader, 400, taken);
+    const double all = (double)(taken[0] + taken[1] + taken[2]);
+    cr_assert_float_eq((double)taken[2] / all, 0.5, 0.01);
+    cr_assert_float_eq((double)taken[0] / all, 0.5 * 12 / 18, 0.01);
+    weft_loader_close(loader);
+}
+
+/* The share of images falls from 0.8 to 0.2 in 300 batches: 60 batches in a row have their mean
+ * share, within two batches. A state resumes with the same buckets, and the buckets
+ * of later batches are known ahead. */
+Test(blend, the_share_of_images_changes_linearly)
+{
+    enum { BATCHES = 300, STRETCH = 60 };
+    static const bool image[3] = {true, false, false};
+    char folder[64];
+    write_shapes(folder);
+    weft_loader_config config = shapes_config(folder, shapes);
+    config.image = image;
+    config.images = 0.8;
+    config.last_images = 0.2;
+    config.image_batches = BATCHES;
+    weft_loader *loader = open_as(&config, 0, 1), *again = open_as(&config, 0, 1);
+    for (int64_t first = 0; first < BATCHES; first += STRETCH) {
+        int64_t taken[3] = {0}, after[3] = {0};
+        json_t *state = weft_loader_state(loader);
+        char *text = json_dumps(state, 0);
+        json_decref(state);
+        state = json_loads(text, 0, NULL);
+        free(text);
+        take(again, 7, after); /* elsewhere */
+        cr_assert_eq(weft_loader_restore(again, state, "state"), WEFT_OK, "%s",
+                     weft_error_message());
+        json_decref(state);
+        for (int64_t i = 0; i < STRETCH; i++) {
+            int64_t one[3] = {0}, other[3] = {0}, most;
+            int next;
+            weft_item item[4];
+            cr_assert_eq(weft_loader_peek(again, 0, &next, item, &most), WEFT_OK);
+            take(loader, 1, one);
+            take(again, 1, other);
+            cr_assert_eq(memcmp(one, other, sizeof one), 0);
+            cr_assert_gt(one[next], 0);
+            for (int b = 0; b < 3; b++)
+                taken[b] += one[b];
+        }
+        const double all = (double)(taken[0] + taken[1] + taken[2]),
+                     middle = ((double)first + 0.5 * STRETCH) / BATCHES, share = 0.8 - 0.6 * middle;
+        cr_assert_float_eq((double)taken[0], share * all, 8, "from %d: %d of %g", (int)first,
+                           (int)taken[0], all);
+        cr_assert_float_eq((double)taken[1], (double)taken[2], 6);
+    }
+    weft_loader_close(loader);
+    weft_loader_close(again);
 }

@@ -2,7 +2,8 @@
 # A curriculum in one config: images, then images mixed with clips by image_share, then clips. Each
 # training stage has its learning rate and shift; the exported scheduler has the last shift. The
 # samples of each bucket are counted. Batch sizes follow from max_tokens and max_load where `batch`
-# is omitted. Invalid settings are refused.
+# is omitted. Two sources are blended while the share of images changes. Invalid settings are
+# refused.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -90,6 +91,36 @@ inspect_has_the_same_batches() {
     grep -q "^stage both: 20 steps of 7 x 1x32x32" inspect.txt || { cat inspect.txt; fail "weft inspect has other batch sizes"; }
 }
 check inspect_has_the_same_batches
+# Two sources with the same keys, one of them limited, with a prompt prefix. The second half on two
+# ranks, from the checkpoint of one rank, has the losses of one rank.
+sources='data.path=[{name: own, path: shards, weight: 0.5}, {path: mixed, limit: 12, weight: 2, prompt_prefix: "small, "}]'
+stage='stages=[{steps: 6, lr: 1e-3, image_share: 0.5, image_share_end: 0, buckets: [{batch: 4, frames: 9, height: 32, width: 32}, {batch: 2, frames: 1, height: 32, width: 32}]}]'
+"$WEFT" train run.yaml --set out=runs/blend --set "$sources" --set "$stage" --set checkpoint.interval=3 >blend.log 2>&1 || { cat blend.log; fail "two sources"; }
+sources_are_reported() {
+    has_message blend.log data-report key=data 'text~=source own: 24 of 24 samples' 'text~=weight 0.5, exact: 12 items in an epoch' || fail "the samples of a source are not reported"
+    has_message blend.log data-report key=latents 'text~=source mixed: 12 of 24' 'text~=12 samples are beyond the limit of 12' || fail "the limit of a source is not reported"
+    python3 -S - runs/blend/data-stage-0.json <<'P' || fail "the account of the sources"
+import glob, json, sys, tarfile
+own, mixed = json.load(open(sys.argv[1]))["sources"]
+assert (own["name"], own["samples"], own["used"], own["items"], own["repeated"]) == ("own", 24, 24, 12, 0), own
+# in the cache only what the limit leaves
+assert mixed["name"] == "mixed" and mixed["items"] == 2 * mixed["used"] and mixed["repeated"] == mixed["used"] > 0, mixed
+names = [n for f in glob.glob("latents/*/*.tar") for n in tarfile.open(f).getnames() if "/" in n]
+assert sum(n.startswith("own/") and n.endswith(".latent.npy") for n in names) == 24, names
+assert sum(n.startswith("mixed/") and n.endswith(".latent.npy") for n in names) == mixed["used"], names
+P
+}
+check sources_are_reported
+sources_resume_on_two_ranks() {
+    cp -r runs/blend runs/blend2
+    rm -r runs/blend2/model runs/blend2/checkpoints/step-00000006
+    "$WEFT" train run.yaml --set out=runs/blend2 --set "$sources" --set "$stage" --set data.sources.0.weight=1 >other.log 2>&1 && fail "resumed with another weight"
+    has_message other.log checkpoint-mismatch 'text~=weights' || fail "the changed weight is not named"
+    ranks 2 "$WEFT" train run.yaml --set out=runs/blend2 --set "$sources" --set "$stage" >blend2.log 2>&1 || { cat blend2.log; fail "two sources on two ranks"; }
+    has_message blend2.log run-resumed value=3 || fail "the run did not resume"
+    paste <(losses runs/blend) <(losses runs/blend2) | awk '{d = $2 / $5 - 1; if (d * d > 1e-10 || $1 != $4) bad = 1} END {exit bad || NR != 6}' || fail "other losses on two ranks"
+}
+check sources_resume_on_two_ranks
 refused() { # ID [FIELD=VALUE...] -- SETTINGS...
     take_message "$@"
     set -- "${rest[@]}"
@@ -102,6 +133,11 @@ refusals() {
     refused config-value file=run.yaml key=stages.1.image_share text~=-0.5 -- --set stages.1.image_share=-0.5
     refused config-conflict file=run.yaml key=stages.0.shift text~=1 -- --set process=edm
     refused config-value 'text~=0.5 images' 'text~=no clips' -- --set stages.0.image_share=0.5
+    refused config-missing-key file=run.yaml key=stages.1.image_share -- --set stages.1.image_share=-1 --set stages.1.image_share_end=0.1
+    refused config-conflict file=run.yaml key=stages.1 -- --set stages.1.buckets.0.share=0.5
+    refused config-value file=run.yaml key=stages.1 text~=1.3 -- --set stages.1.image_share=-1 --set stages.1.buckets.0.share=0.5 --set stages.1.buckets.1.share=0.8
+    refused config-conflict file=run.yaml key=data.sources.1.name value=mixed -- --set 'data.path=[mixed, ./mixed]'
+    refused shards-not-found 'text~=source nowhere' -- --set 'data.path=[mixed, nowhere]'
 }
 check refusals
 finish

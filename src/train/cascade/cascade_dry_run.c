@@ -50,6 +50,8 @@ static weft_status open_loader(const dry *d, const weft_train_stage *stage, int6
         .seed = (int64_t)(weft_seed_mix((uint64_t)d->run->seed, (uint64_t)index) >> 1),
         .image = stage->images >= 0 ? image : NULL,
         .images = stage->images,
+        .last_images = stage->last_images,
+        .image_batches = stage->last_images >= 0 ? stage->steps * stage->accumulate : 0,
         .shuffle = data->samples_from == WEFT_FROM_PIXELS ? data->shuffle : 0,
         .verify = data->verify};
     if (status == WEFT_OK)

@@ -44,16 +44,19 @@ static weft_status check_train_stage(const weft_run *run, int64_t index, uint64_
         image[i] = sizes[i].frames == 1;
         sizes[i].batch = 1; /* nothing is read; saves memory */
     }
-    const weft_loader_config config = {.shards = d->path,
-                                       .split = d->split[0] ? d->split : NULL,
-                                       .sources = d->sources,
-                                       .blend = d->blend,
-                                       .buckets = {count, sizes},
-                                       .fps = d->fps,
-                                       .image = stage->images >= 0 ? image : NULL,
-                                       .images = stage->images,
-                                       .threads = 1,
-                                       .prefetch = 1};
+    const weft_loader_config config = {
+        .shards = d->path,
+        .split = d->split[0] ? d->split : NULL,
+        .sources = d->sources,
+        .blend = d->blend,
+        .buckets = {count, sizes},
+        .fps = d->fps,
+        .image = stage->images >= 0 ? image : NULL,
+        .images = stage->images,
+        .last_images = stage->last_images,
+        .image_batches = stage->last_images >= 0 ? stage->steps * stage->accumulate : 0,
+        .threads = 1,
+        .prefetch = 1};
     weft_status_code status = weft_loader_open(&config, 0, 1, NULL, 0, &loader);
     if (status == WEFT_OK) {
         warn_repetition(run, index, loader);

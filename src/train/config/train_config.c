@@ -239,6 +239,10 @@ static const weft_key train_stage_keys[] = {
     F64(weft_train_stage, images, "image_share", "-1", "",
         "share of image samples, from buckets of one frame; -1: the share in the data", -1, 1,
         .earlier = "images"),
+    F64(weft_train_stage, last_images, "image_share_end", "-1", "",
+        "image_share in the last batch of the stage, to which the share changes linearly; -1: the "
+        "same share in all batches",
+        -1, 1),
     F64(weft_train_stage, shift, "shift", "0", "",
         "flow.shift in this training stage; 0: the run's", 0, 100),
     F64(weft_train_stage, lr, "lr", "3e-4", "", "learning rate", 0, 10),
@@ -483,6 +487,50 @@ weft_status weft_run_check_sizes(const weft_run *run, const char *path, const we
     return WEFT_OK;
 }
 
+/* Checks image_share, image_share_end, and the shares of buckets, which are another way to divide
+ * the samples. */
+static weft_status check_shares(const weft_train_stage *s, const char *path, int64_t index)
+{
+    const double images[2] = {s->images, s->last_images};
+    double given = 0;
+    int without = 0;
+    for (int i = 0; i < 2; i++)
+        if (images[i] > -1 && images[i] < 0)
+            return weft_error(
+                WEFT_MSG_CONFIG_VALUE,
+                WEFT_AT(.file = path,
+                        .key = weft_message_key((char[64]){0}, "stages.%" PRId64 ".image_share%s",
+                                                index, i ? "_end" : ""),
+                        WEFT_NUMBER(images[i])),
+                "%g is not from 0 to 1, or -1 (%s)", images[i],
+                i ? "the same in all batches" : "as many as exist");
+    for (int i = 0; i < weft_train_stage_bucket_count(s); i++) {
+        given += weft_train_stage_bucket(s, i)->share;
+        without += weft_train_stage_bucket(s, i)->share <= 0;
+    }
+    char key[64];
+    if (s->last_images >= 0 && s->images < 0)
+        return weft_error(
+            WEFT_MSG_CONFIG_MISSING_KEY,
+            WEFT_AT(.file = path,
+                    .key = weft_message_key(key, "stages.%" PRId64 ".image_share", index)),
+            "image_share_end needs the share at the begin of the stage. Add image_share.");
+    if (given > 0 && s->images >= 0)
+        return weft_error(
+            WEFT_MSG_CONFIG_CONFLICT,
+            WEFT_AT(.file = path, .key = weft_message_key(key, "stages.%" PRId64, index)),
+            "image_share and shares of buckets both divide the samples. Remove one of the two.");
+    if (given > 0 && (given > 1 + 1e-6 || (given < 1 - 1e-6) == !without))
+        return weft_error(
+            WEFT_MSG_CONFIG_VALUE,
+            WEFT_AT(.file = path, .key = weft_message_key(key, "stages.%" PRId64, index),
+                    WEFT_NUMBER(given)),
+            "the shares of the buckets add up to %g. Give all buckets a share, with the sum 1, or "
+            "leave a part for the buckets without a share.",
+            given);
+    return WEFT_OK;
+}
+
 static weft_status check_buckets_set(const weft_run *run, const char *path)
 {
     for (int64_t i = 0; i < run->train_stages.count; i++) {
@@ -506,13 +554,7 @@ static weft_status check_buckets_set(const weft_run *run, const char *path)
                                                             "stages.%" PRId64 ".buckets.%d", i, k)),
                                   "a bucket needs batch, or the stage needs max_tokens or "
                                   "max_load, which determine it");
-        if (s->images > -1 && s->images < 0)
-            return weft_error(
-                WEFT_MSG_CONFIG_VALUE,
-                WEFT_AT(.file = path,
-                        .key = weft_message_key((char[64]){0}, "stages.%" PRId64 ".image_share", i),
-                        WEFT_NUMBER(s->images)),
-                "%g is not from 0 to 1, or -1 (as many as exist)", s->images);
+        WEFT_TRY(check_shares(s, path, i));
         if (s->shift > 0 &&
             (weft_run_process(run) != &weft_noise_process_flow || run->noise.flow.by_resolution))
             return weft_error(

@@ -90,6 +90,7 @@ typedef struct weft_train_stage {
     int64_t tokens;            /* maximum tokens of a batch without a set size; 0: unlimited */
     double load, load_power;   /* maximum B S^power for B samples of S tokens; 0: unlimited */
     double images;             /* share of images among the samples; -1: as in the data */
+    double last_images;        /* share at the end of the stage; -1: the same */
     double shift;              /* timestep shift of flow matching; 0: the run's */
     double lr;
     double lr_end; /* final learning rate of COSINE, as a share of lr */

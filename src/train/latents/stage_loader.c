@@ -88,6 +88,8 @@ static weft_status make_setup(const weft_run *run, const weft_run_models *models
         .prefetch = d->prefetch,
         .image = stage->images >= 0 ? u->image : NULL,
         .images = stage->images,
+        .last_images = stage->last_images,
+        .image_batches = stage->last_images >= 0 ? stage->steps * stage->accumulate : 0,
         .random_start = trained && d->random_start,
         .random_crop = trained && d->random_crop,
         .shuffle = u->video ? d->shuffle : 0,
