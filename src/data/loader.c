@@ -113,6 +113,11 @@ static weft_status allocate(weft_loader *l, const weft_loader_plan *plan)
     }
     WEFT_TRY(WEFT_NEW(l->slots, plan->slots, "%" PRId64 " batches", plan->slots));
     l->slot_count = plan->slots;
+    const int64_t sources = l->config.sources.count;
+    if (sources)
+        WEFT_TRY(WEFT_NEW(l->by_source, sources, "%" PRId64 " sources", sources));
+    for (int64_t i = 0; i < plan->slots && sources; i++)
+        WEFT_TRY(WEFT_NEW(l->slots[i].by_source, sources, "%" PRId64 " sources", sources));
     for (int64_t i = 0; i < plan->slots; i++)
         WEFT_TRY(WEFT_ALLOCATED(allocate_slot(plan, &l->slots[i]), "batches of %" PRId64 " floats",
                                 plan->floats));
@@ -206,6 +211,7 @@ void weft_loader_close(weft_loader *l)
         weft_free(s->replaced);
         weft_free(s->data);
         weft_free(s->extra);
+        weft_free(s->by_source);
         weft_free(s->error);
     }
     for (int i = 0; l->queue && i < l->queues; i++) {
@@ -227,6 +233,7 @@ void weft_loader_close(weft_loader *l)
     weft_free(l->position.planned_due);
     weft_free(l->position.returned_due);
     weft_free(l->threads.worker);
+    weft_free(l->by_source);
     weft_free(l->record);
     weft_dataset_close(l->dataset);
     pthread_cond_destroy(&l->threads.work);
@@ -295,7 +302,7 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
         else
             batch->video = s->data;
         batch->extra = l->config.extra ? s->extra : NULL;
-        weft_loader_return(l, s->bucket);
+        weft_loader_return(l, s);
     }
     pthread_mutex_unlock(&l->threads.lock);
     return status;

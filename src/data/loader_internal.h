@@ -39,12 +39,14 @@ typedef struct weft_sample_record {
 } weft_sample_record;
 
 /* A batch that is decoded ahead, or a single item. */
-typedef struct weft_loader_slot {
+typedef struct weft_loader_slot weft_loader_slot;
+struct weft_loader_slot {
     int64_t step; /* -1: empty */
     int bucket;
     int64_t items; /* capacity */
     int64_t count, first;
     int64_t taken, done; /* items handed to workers, items finished */
+    int64_t *by_source;  /* [sources] items of the global batch; NULL: a single path */
     weft_status_code status;
     weft_error_copy *error; /* when status is set; NULL: no memory for it */
     uint64_t *id;
@@ -53,7 +55,7 @@ typedef struct weft_loader_slot {
     weft_part_bytes *text; /* [items] memory of the captions */
     bool *replaced;
     float *data, *extra;
-} weft_loader_slot;
+};
 
 /* A prefetched item of weft_loader_prefetch_items. */
 typedef struct weft_prefetched_item {
@@ -107,6 +109,7 @@ struct weft_loader {
     /* change with the batches */
     weft_loader_position position;
     weft_loader_report report;  /* replaced and waited_ms; the other sums come from `record` */
+    int64_t *by_source;         /* [sources] items returned since the loader was opened */
     weft_sample_record *record; /* [samples]; written with the lock once workers run */
     weft_loader_slot *slots;
     int64_t slot_count;

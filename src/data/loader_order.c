@@ -70,14 +70,27 @@ static int next_turn(weft_loader *l, int64_t step, int64_t *taken, double *due)
                  : weft_order_turn(l->turns.share, l->turns.batch, l->queues, taken);
 }
 
-void weft_loader_return(weft_loader *l, int bucket)
+void weft_loader_return(weft_loader *l, const weft_loader_slot *slot)
 {
+    const int bucket = slot->bucket;
     const double *share = shares_at(l, l->position.next_step);
     const int64_t batch = l->turns.batch[bucket];
     for (int i = 0; share && i < l->queues; i++)
         l->position.returned_due[i] += share[i] * (double)batch;
+    for (int64_t i = 0; i < l->config.sources.count; i++)
+        l->by_source[i] += slot->by_source[i];
     l->position.returned[bucket] += batch;
     l->position.next_step++;
+}
+
+/* Counts the items of a global batch by source. */
+static void count_sources(const weft_loader *l, weft_loader_slot *s, int bucket, int64_t first)
+{
+    memset(s->by_source, 0, (size_t)l->config.sources.count * sizeof *s->by_source);
+    for (int64_t i = 0; i < l->queue[bucket].size.batch; i++) {
+        const weft_item item = item_at(l, bucket, first + i);
+        s->by_source[weft_dataset_at(l->dataset, item.sample)->source]++;
+    }
 }
 
 /* Fills the slot of plan_step with the items of this rank. */
@@ -97,6 +110,8 @@ void weft_loader_plan_next(weft_loader *l)
         weft_loader_set_item(l, s, i, &item);
         weft_dataset_expect(l->dataset, weft_dataset_at(l->dataset, item.sample));
     }
+    if (l->config.sources.count)
+        count_sources(l, s, b, at);
     s->step = l->position.plan_step++;
 }
 

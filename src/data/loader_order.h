@@ -4,6 +4,8 @@
 
 #include "data/loader.h"
 
+struct weft_loader_slot; /* loader_internal.h */
+
 /* An item of a global batch, before decoding. */
 typedef struct weft_item {
     int64_t sample; /* index in the dataset */
@@ -22,7 +24,7 @@ json_t *weft_loader_state(const weft_loader *loader);
 weft_status weft_loader_restore(weft_loader *loader, const json_t *state, const char *where);
 
 /* Advances the position by the batch that weft_loader_next returns. The caller has the lock. */
-void weft_loader_return(weft_loader *loader, int bucket);
+void weft_loader_return(weft_loader *loader, const struct weft_loader_slot *slot);
 /* Plans the next batch: fills its slot with the items of this rank. Used by weft_loader_next. */
 void weft_loader_plan_next(weft_loader *loader);
 

@@ -68,6 +68,16 @@ weft_data_source_report weft_loader_source_report(const weft_loader *l, int64_t 
     return r;
 }
 
+int64_t weft_loader_source_items(const weft_loader *l, int64_t source)
+{
+    return l->by_source[source];
+}
+
+const weft_section_list *weft_loader_sources(const weft_loader *l)
+{
+    return l->config.sources.count ? &l->config.sources : NULL;
+}
+
 /* A line for each source: its samples and frames, its weight and its items in an epoch. */
 static void format_sources(const weft_loader *l, weft_buf *out)
 {

@@ -40,8 +40,13 @@ typedef struct weft_data_source_report {
     int64_t all, used, limited;  /* samples; the other ones are dropped */
     int64_t frames, used_frames; /* of all samples, and of the used ones */
     int64_t items;               /* in an epoch; the expected number if the blend is sampled */
-    int64_t repeated;            /* items of an epoch whose sample occurs in it before */
+    int64_t repeated;            /* items of an epoch with a sample of an earlier item */
 } weft_data_source_report;
+/* Items of a source in the batches that the loader returned, over all ranks. `source` is an index
+ * in the list of the config. */
+int64_t weft_loader_source_items(const weft_loader *loader, int64_t source);
+/* Sources of the config; NULL: a single path. */
+const weft_section_list *weft_loader_sources(const weft_loader *loader);
 /* `source` is an index in the list of the config. */
 weft_data_source_report weft_loader_source_report(const weft_loader *loader, int64_t source);
 /* Writes a line about the used samples and frames, and one for each reason for dropping others. */

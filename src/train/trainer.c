@@ -27,6 +27,7 @@
 #include "train/estimate/memory_start.h"
 #include "train/latents/latent_cache.h"
 #include "train/latents/stage_loader.h"
+#include "train/monitor/data_report.h"
 #include "train/step/initial_weights.h"
 #include "train/step/step_run.h"
 
@@ -59,6 +60,7 @@ typedef struct stage_run {
     weft_stage_state state;
     weft_cascade_train *cascades; /* steps are iterations of cascades; NULL: no cascades */
     char latents[512];            /* folder of the denoiser's latent cache */
+    weft_source_metrics sources;  /* of the loader, on rank 0 */
 } stage_run;
 
 /* ---- start --------------------------------------------------------------------------------- */
@@ -255,6 +257,7 @@ static weft_status fill_cascades(trainer *t)
 
 static void close_stage(stage_run *s)
 {
+    weft_source_metrics_free(&s->sources);
     weft_stage_state_free(&s->state);
     weft_cascade_train_free(s->cascades);
     *s = (stage_run){0};
@@ -347,7 +350,7 @@ static weft_status open_loader(trainer *t, stage_run *s)
         WEFT_TRY(weft_run_checkpoints_restore_loader(checkpoints, s->state.loader));
     json_decref(checkpoints->resumed);
     checkpoints->resumed = NULL;
-    return WEFT_OK;
+    return c->is_rank0 ? weft_source_metrics_begin(s->state.loader, &s->sources) : WEFT_OK;
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
@@ -368,8 +371,12 @@ static weft_status run_step(trainer *t, stage_run *s, weft_step_run *r)
     const weft_status_code verdict = weft_step_run_end(r, last);
     t->has_stepped = true;
     t->kill_timeout.longest = fmax(t->kill_timeout.longest, r->figures.seconds);
-    if (c->is_rank0)
+    if (c->is_rank0) {
+        weft_source_metrics_update(s->state.loader, &s->sources);
+        r->figures.more = s->sources.metric;
+        r->figures.more_count = s->sources.count;
         WEFT_TRY(weft_train_logger_record(t->logger, &r->figures));
+    }
     return verdict == WEFT_E_NUMERIC
                ? weft_stop_outliers(&t->checkpoints, c->progress.done, verdict)
                : verdict;

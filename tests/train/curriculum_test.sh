@@ -118,6 +118,13 @@ sources_resume_on_two_ranks() {
     has_message other.log checkpoint-mismatch 'text~=weights' || fail "the changed weight is not named"
     ranks 2 "$WEFT" train run.yaml --set out=runs/blend2 --set "$sources" --set "$stage" >blend2.log 2>&1 || { cat blend2.log; fail "two sources on two ranks"; }
     has_message blend2.log run-resumed value=3 || fail "the run did not resume"
+    python3 -S - runs/blend runs/blend2 <<'P' || fail "the metrics of the sources"
+import json, sys
+one, two = ([json.loads(l) for l in open(r + "/metrics.jsonl")] for r in sys.argv[1:])
+by_source = [(r["samples/own"], r["samples/mixed"]) for r in one]
+assert by_source == [(r["samples/own"], r["samples/mixed"]) for r in two], two
+assert [sum(b) for b in by_source] == [[4, 2][r["bucket"]] for r in one], one
+P
     paste <(losses runs/blend) <(losses runs/blend2) | awk '{d = $2 / $5 - 1; if (d * d > 1e-10 || $1 != $4) bad = 1} END {exit bad || NR != 6}' || fail "other losses on two ranks"
 }
 check sources_resume_on_two_ranks

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "comm/comm_world.h"
 
+#include <stdio.h>
 #include <string.h>
 
 weft_status weft_data_report_merge(weft_comm *comm, weft_loader *l)
@@ -59,4 +60,43 @@ weft_status weft_data_report_print(const char *path, const char *title)
     print_lines(json_object_get(report, "summary"), title);
     json_decref(report);
     return WEFT_OK;
+}
+
+/* ---- metrics ------------------------------------------------------------------------------- */
+
+void weft_source_metrics_free(weft_source_metrics *m)
+{
+    weft_free(m->metric);
+    weft_free(m->name);
+    weft_free(m->before);
+    *m = (weft_source_metrics){0};
+}
+
+weft_status weft_source_metrics_begin(const weft_loader *l, weft_source_metrics *m)
+{
+    const weft_section_list *sources = weft_loader_sources(l);
+    weft_source_metrics_free(m);
+    if (!sources)
+        return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(m->metric, sources->count, "metrics of sources"));
+    WEFT_TRY(WEFT_NEW(m->name, sources->count, "metrics of sources"));
+    WEFT_TRY(WEFT_NEW(m->before, sources->count, "metrics of sources"));
+    m->count = (int)sources->count;
+    for (int i = 0; i < m->count; i++) {
+        char name[WEFT_SOURCE_NAME_BYTES];
+        weft_data_source_name((const weft_data_source *)sources->item + i, name);
+        snprintf(m->name[i], sizeof m->name[i], "samples/%s", name);
+        m->metric[i].name = m->name[i];
+        m->before[i] = weft_loader_source_items(l, i);
+    }
+    return WEFT_OK;
+}
+
+void weft_source_metrics_update(const weft_loader *l, weft_source_metrics *m)
+{
+    for (int i = 0; i < m->count; i++) {
+        const int64_t now = weft_loader_source_items(l, i);
+        m->metric[i].value = (double)(now - m->before[i]);
+        m->before[i] = now;
+    }
 }

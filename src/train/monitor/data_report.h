@@ -5,6 +5,7 @@
 
 #include "comm/comm.h"
 #include "data/loader_report.h"
+#include "format/log/metrics.h"
 
 /* Collective. Shares the outcomes of samples that a rank failed to decode. All ranks must have
  * opened the same data set. */
@@ -14,5 +15,18 @@ weft_status weft_data_report_merge(weft_comm *comm, weft_loader *loader);
 weft_status weft_data_report_write(const weft_loader *loader, const char *title, const char *path);
 /* Prints the summary of a data report file. */
 weft_status weft_data_report_print(const char *path, const char *title);
+
+/* The metrics samples/NAME: samples of a step by source, over all ranks. */
+typedef struct weft_source_metrics {
+    int count; /* sources; 0: a single path */
+    weft_metric *metric;
+    char (*name)[WEFT_SOURCE_NAME_BYTES + 16];
+    int64_t *before; /* items until the step before */
+} weft_source_metrics;
+/* Begins before the first step with a loader. Frees what `metrics` had. */
+weft_status weft_source_metrics_begin(const weft_loader *loader, weft_source_metrics *metrics);
+/* Sets the metrics of the step that ended. */
+void weft_source_metrics_update(const weft_loader *loader, weft_source_metrics *metrics);
+void weft_source_metrics_free(weft_source_metrics *metrics);
 
 #endif

@@ -36,7 +36,7 @@ weft_status weft_train_logger_open(const char *run, int64_t step, int64_t total,
 
 static weft_status write_figures(weft_train_logger *m, const weft_step_figures *f)
 {
-    weft_metric metric[9 + WEFT_TRAIN_LOGGER_EXTRAS] = {
+    weft_metric own[9 + WEFT_TRAIN_LOGGER_EXTRAS] = {
         {"loss", f->loss},
         {"grad_norm", f->grad_norm},
         {"lr", f->lr},
@@ -47,13 +47,22 @@ static weft_status write_figures(weft_train_logger *m, const weft_step_figures *
     };
     int count = 7;
     if (m->tokens > 0)
-        metric[count++] = (weft_metric){"tokens_per_second", m->tokens / m->seconds};
+        own[count++] = (weft_metric){"tokens_per_second", m->tokens / m->seconds};
     if (f->bucket >= 0)
-        metric[count++] = (weft_metric){"bucket", f->bucket};
+        own[count++] = (weft_metric){"bucket", f->bucket};
     for (int i = 0; i < WEFT_TRAIN_LOGGER_EXTRAS; i++)
         if (f->extra_name[i])
-            metric[count++] = (weft_metric){f->extra_name[i], f->extra[i]};
-    return weft_metrics_write(m->metrics, f->step, metric, count);
+            own[count++] = (weft_metric){f->extra_name[i], f->extra[i]};
+    if (!f->more_count)
+        return weft_metrics_write(m->metrics, f->step, own, count);
+    weft_metric *all;
+    WEFT_TRY(WEFT_NEW(all, count + f->more_count, "the training log"));
+    memcpy(all, own, (size_t)count * sizeof *own);
+    memcpy(all + count, f->more, (size_t)f->more_count * sizeof *all);
+    const weft_status_code status =
+        weft_metrics_write(m->metrics, f->step, all, count + f->more_count);
+    weft_free(all);
+    return status;
 }
 
 static double rate_of(const weft_train_logger *m)

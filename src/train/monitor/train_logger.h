@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "format/log/metrics.h"
 
 enum { WEFT_TRAIN_LOGGER_EXTRAS = 8 }; /* maximum metrics of an objective besides its loss */
 
@@ -18,6 +19,8 @@ typedef struct weft_step_figures {
     int bucket;                             /* -1: the stage has a single bucket */
     double extra[WEFT_TRAIN_LOGGER_EXTRAS];
     const char *extra_name[WEFT_TRAIN_LOGGER_EXTRAS]; /* NULL: none */
+    const weft_metric *more;                          /* [more_count] further metrics; borrowed */
+    int more_count;
 } weft_step_figures;
 
 typedef struct weft_train_logger weft_train_logger;
