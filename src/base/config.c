@@ -608,8 +608,8 @@ static weft_status two_names(const char *where, const char *before, const char *
                       before, now, elsewhere, now);
 }
 
-/* Replaces other and earlier names of keys by the names of the table, and the name of a key with a
- * list as value by the name of its list. */
+/* Replaces other and earlier names of keys by the names of the table. A key with a list as value
+ * gets the name of its list. */
 static weft_status rename_keys(loader *l, const weft_section *section, weft_yaml_node *map,
                                const char *path)
 {

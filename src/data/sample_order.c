@@ -19,8 +19,8 @@ void weft_order_sort(weft_order_item *items, int64_t count)
         qsort(items, (size_t)count, sizeof *items, compare);
 }
 
-/* The random number of an item for its sample's number `id`. Copy 0 has that of a sample without
- * copies. */
+/* The random number of an item, from a number `id` of its sample. Copy 0 has the number of a sample
+ * without copies. */
 static uint64_t random_of(uint64_t base, uint64_t id, const weft_order_item *item)
 {
     const int64_t copy = weft_order_item_copy(item);
