@@ -22,16 +22,6 @@
 #include <string.h>
 
 enum {
-    /* 1/SLACK of the limit, and at least LEAST_SLACK, is for memory that no object reports: arenas
-     * and stacks of threads, fragmentation of the heap, and library pages that a start maps after
-     * it was measured. A run with the least limit took 1.2 to 3.5 MiB more than predicted in 20
-     * starts. tests/train/estimate/memory_limit_test.sh holds this slack: with the least limit, one
-     * rank and several take no more than the limit. */
-    SLACK = 64,
-    LEAST_SLACK = 5 << 20,
-    /* Buffers that MPI takes while messages flow, which MPI does not report: 1 to 2 MiB on two
-     * ranks. The same test holds it, with two ranks. */
-    TRANSPORT = 2 << 20,
     TRIES = 10,                /* maximum plans of a stage */
     ROUNDS = 4,                /* maximum passes over all stages */
     NODES = 100 * 1000,        /* maximum nodes of the exact search */
@@ -67,18 +57,6 @@ typedef struct fitted {
     int64_t peak, program_bytes, others;
     uint64_t inputs; /* hash of the activation plan's inputs */
 } fitted;
-
-/* Bytes of MPI's buffers. NULL: this rank alone. */
-static int64_t transport_bytes(const weft_comm *together)
-{
-    return together && weft_comm_ranks(together) > 1 ? TRANSPORT : 0;
-}
-
-/* Bytes of a limit that are kept free. */
-static int64_t slack_of(int64_t limit, const weft_comm *together)
-{
-    return (limit / SLACK > LEAST_SLACK ? limit / SLACK : LEAST_SLACK) + transport_bytes(together);
-}
 
 /* Replaces *bytes with the maximum over the ranks. */
 static weft_status over_ranks(const fit *f, int64_t *bytes)
@@ -232,14 +210,9 @@ static weft_status record_least(fit *f, fitted least, const weft_activation_plan
 
 static weft_status too_little(const fit *f)
 {
-    /* More than the slack, because the process has not the same bytes at every start. */
-    enum { VARIES = WEFT_PROCESS_VARIES };
-    const int64_t twice = 2 * (f->least / (SLACK - 2)) + 1,
-                  enough = f->least +
-                           (twice > LEAST_SLACK + VARIES ? twice : LEAST_SLACK + VARIES) +
-                           transport_bytes(f->comm);
+    const int64_t enough = f->least + weft_process_unreported() + WEFT_PROCESS_VARIES;
     char text[5][32];
-    weft_format_bytes(VARIES, text[4]);
+    weft_format_bytes(WEFT_PROCESS_VARIES, text[4]);
     if (f->least_is_setup)
         return weft_error(
             WEFT_MSG_MEMORY_LIMIT, WEFT_AT(.key = "memory.limit", WEFT_NUMBER(enough)),
@@ -579,7 +552,7 @@ weft_status weft_run_fit_memory(const weft_run *run, const weft_run_models *mode
              .stored = stored,
              .device = &cluster.device,
              .weights = weft_store_bytes(store),
-             .limit = run->memory.limit - slack_of(run->memory.limit, together)};
+             .limit = run->memory.limit - weft_process_unreported()};
     f.fixed = process_bytes + f.weights;
     weft_run_recomputes(run, &f.can_recompute);
     weft_arena *arena = weft_arena_create();
