@@ -1,6 +1,6 @@
 # Checks beside the test suite: style, sanitizers, data races, fuzzing, and another processor.
 
-.PHONY: format format-check asan asan-fast asan-fast-check tsan tsan-check fuzz fuzz-links check-arm64 test-arm64 arm64-needs
+.PHONY: format format-check asan asan-fast asan-fast-check tsan tsan-check fuzz fuzz-links check-arm64 test-arm64 arm64-needs gpu-budgets
 
 # ---- style ------------------------------------------------------------------------------------
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14 clang-format 2>/dev/null) clang-format-14)
@@ -94,3 +94,10 @@ test-arm64: arm64-needs $(ARM64_ROOT)/usr/lib/aarch64-linux-gnu/libdnnl.so
 	@ninja -C build/arm64 $(QUIET) $(JOBS) $(call ROOMS,$(ARM64_TESTS))
 	@for t in $(call ROOMS,$(ARM64_TESTS)); do t=build/arm64/$$t; echo "== $$t"; \
 		qemu-aarch64-static -L $(ARM64_ROOT) $$t 2>$$t.log || { cat $$t.log; exit 1; }; done
+
+# ---- kernels of CUDA --------------------------------------------------------------------------
+# Registers, stack, spills and shared memory of every kernel by real compilers, compared with
+# tools/gpu_budgets.txt. Needs clang-14; ptxas from the Python package nvidia-cuda-nvcc-cu12 (or
+# WEFT_PTXAS=PATH). A missing tool is skipped and counted.
+gpu-budgets:
+	tools/gpu_budgets.py

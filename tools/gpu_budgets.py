@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""gpu_budgets.py: compares the resources of every CUDA kernel with a table.
+
+usage: tools/gpu_budgets.py [--write] [--out DIR] [--only NAME] [--clang CLANG] [--ptxas PTXAS]
+
+Compiles src/kernel/cuda/kernels/*.cu by clang to PTX 7.5 for sm_80, which any driver since CUDA 11.5
+loads. Assembles the PTX by ptxas for sm_80, sm_89 and sm_90. Fails if a kernel has a stack frame or
+spills registers, or if it needs more registers or shared memory than tools/gpu_budgets.txt has.
+Kernels without a row are counted. Registers depend on the release of ptxas: another release than
+the table's is only checked for stack frames, spills and shared memory.
+
+Without clang or ptxas, the steps that need the tool are skipped and counted.
+
+  --write   write the table
+  --out     folder of PTX and cubins [build/gpu]
+  --only    only the source files whose name contains NAME
+  --clang   compiler [clang-14 or clang]
+  --ptxas   assembler [$WEFT_PTXAS, ptxas, that of the package nvidia-cuda-nvcc-cu12]
+"""
+import argparse
+import glob
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TABLE = os.path.join(ROOT, "tools", "gpu_budgets.txt")
+# registers, threads, blocks and bytes of shared memory of a multiprocessor (CUDA C++ Programming
+# Guide, "Technical Specifications per Compute Capability")
+LIMITS = {"sm_80": (65536, 2048, 32, 164 << 10), "sm_89": (65536, 1536, 24, 100 << 10),
+          "sm_90": (65536, 2048, 32, 228 << 10)}
+FLAGS = ["-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "-DWEFT_BARE",
+         "--cuda-path=/nonexistent", "--cuda-gpu-arch=sm_80", "-Xclang", "-target-feature",
+         "-Xclang", "+ptx75", "-O3", "-S"]
+
+
+def find_ptxas():
+    for path in (os.environ.get("WEFT_PTXAS"), shutil.which("ptxas")):
+        if path:
+            return path
+    spec = importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cuda_nvcc")
+    for folder in spec.submodule_search_locations if spec else []:
+        path = os.path.join(folder, "bin", "ptxas")
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def occupancy(arch, threads, registers, shared):
+    """Percent of the threads of a multiprocessor, by its registers, blocks and shared memory."""
+    regs, most, blocks, bytes_most = LIMITS[arch]
+    warps = -(-threads // 32)
+    a_warp = -(-registers * 32 // 256) * 256  # registers are given in units of 256 a warp
+    fit = min(blocks, most // (warps * 32), regs // a_warp // warps,
+              bytes_most // (shared + 1024))  # 1 KiB of each block is the system's
+    return 100 * fit * warps * 32 // most
+
+
+def compile_file(clang, source, to):
+    done = subprocess.run([clang, *FLAGS, "-I" + os.path.join(ROOT, "src"), "-o", to, source],
+                          capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{source}: {clang} failed\n{done.stderr}")
+
+
+def threads_of(ptx):
+    with open(ptx, encoding="utf-8") as f:
+        return {name: int(n) for name, n in re.findall(
+            r"\.entry (\w+)\(.*?\.maxntid (\d+)", f.read(), re.S)}
+
+
+def assemble(ptxas, arch, ptx, to):
+    """Returns {kernel: (registers, shared bytes, stack bytes, spilled bytes)}."""
+    done = subprocess.run([ptxas, "-v", "-arch=" + arch, "-o", to, ptx], capture_output=True,
+                          text=True)
+    if done.returncode:
+        sys.exit(f"{ptx}: {ptxas} failed\n{done.stderr}")
+    kernels = {}
+    for part in done.stderr.split("Compiling entry function")[1:]:
+        name = re.search(r"'(\w+)'", part).group(1)
+        stack, stores, loads = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, "
+                                         r"(\d+) bytes spill loads", part).groups()
+        shared = re.search(r"(\d+) bytes smem", part)
+        kernels[name] = (int(re.search(r"Used (\d+) registers", part).group(1)),
+                         int(shared.group(1)) if shared else 0, int(stack),
+                         int(stores) + int(loads))
+    return kernels
+
+
+def read_table():
+    release, rows = None, {}
+    if os.path.exists(TABLE):
+        with open(TABLE, encoding="utf-8") as f:
+            for line in f:
+                if line.startswith("# ptxas "):
+                    release = line.split()[2]
+                elif not line.startswith("#") and line.strip():
+                    name, threads, shared, *rest = line.split()
+                    rows[name] = (int(threads), int(shared), [int(x) for x in rest])
+    return release, rows
+
+
+def write_table(release, found):
+    with open(TABLE, "w", encoding="utf-8") as f:
+        f.write("# Written by tools/gpu_budgets.py --write. Stack frames and spills are 0.\n"
+                f"# ptxas {release}\n"
+                "# kernel, threads, bytes of shared memory; registers on sm_80, sm_89, sm_90; "
+                "percent of occupancy on each\n")
+        for name in sorted(found):
+            threads, by_arch = found[name]
+            numbers = [by_arch[a][0] for a in LIMITS]
+            numbers += [occupancy(a, threads, by_arch[a][0], by_arch[a][1]) for a in LIMITS]
+            f.write(f"{name:28} {threads:4} {by_arch['sm_80'][1]:6}  "
+                    + " ".join(f"{x:4}" for x in numbers) + "\n")
+
+
+def problems_of(name, threads, by_arch, row, same_release):
+    for i, arch in enumerate(LIMITS):
+        registers, shared, stack, spilled = by_arch[arch]
+        if stack or spilled:
+            yield f"{name}: {stack} bytes of stack and {spilled} spilled on {arch}, allowed: 0"
+        if row is None:
+            continue
+        if same_release and registers > row[2][i]:
+            yield f"{name}: {registers} registers on {arch}, allowed: {row[2][i]}"
+        if shared > row[1]:
+            yield f"{name}: {shared} bytes of shared memory on {arch}, allowed: {row[1]}"
+    if row and threads != row[0]:
+        yield f"{name}: blocks of {threads} threads, in the table: {row[0]}"
+
+
+def measure(options, sources):
+    """Returns {kernel: (threads, {arch: resources})}; no resources without ptxas."""
+    os.makedirs(options.out, exist_ok=True)
+    found = {}
+    for source in sources:
+        base = os.path.join(options.out, os.path.basename(source)[:-3])
+        compile_file(options.clang, source, base + ".ptx")
+        found.update({name: (n, {}) for name, n in threads_of(base + ".ptx").items()})
+        for arch in LIMITS if options.ptxas else ():
+            for name, used in assemble(options.ptxas, arch, base + ".ptx",
+                                       f"{base}.{arch}.cubin").items():
+                found[name][1][arch] = used
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__, add_help=False)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--out", default=os.path.join(ROOT, "build", "gpu"))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--clang", default=shutil.which("clang-14") or shutil.which("clang"))
+    parser.add_argument("--ptxas", default=find_ptxas())
+    options = parser.parse_args()
+    sources = [s for s in sorted(glob.glob(os.path.join(ROOT, "src/kernel/cuda/kernels/*.cu")))
+               if options.only in os.path.basename(s)]
+    if not options.clang:
+        print(f"gpu-budgets: {len(sources)} files skipped: clang-14 is not installed")
+        return
+    found = measure(options, sources)
+    if not options.ptxas:
+        print(f"gpu-budgets: {len(found)} kernels in {len(sources)} files compile to PTX; "
+              f"{len(found)} skipped: ptxas is not installed (nvidia-cuda-nvcc-cu12)")
+        return
+    version = subprocess.run([options.ptxas, "--version"], capture_output=True, text=True).stdout
+    release = re.search(r"release (\S+),", version).group(1)
+    if options.write:
+        write_table(release, found)
+    known, table = read_table()
+    problems = [p for name in sorted(found) for p in
+                problems_of(name, *found[name], table.get(name), release == known)]
+    if not options.only:
+        problems += [f"{name}: is in the table, but not in the source"
+                     for name in sorted(set(table) - set(found))]
+    print("\n".join(problems + [f"gpu-budgets: {len(found)} kernels on {', '.join(LIMITS)} by "
+                                f"ptxas {release}, {len(problems)} problems"]))
+    without = sorted(set(found) - set(table))
+    if without:
+        print(f"gpu-budgets: {len(without)} kernels have no row in tools/gpu_budgets.txt, which "
+              f"--write adds: {' '.join(without)}")
+    if release != known:
+        print(f"gpu-budgets: registers of {len(found)} kernels skipped: the table is of ptxas "
+              f"{known}")
+    sys.exit(bool(problems))
+
+
+main()
