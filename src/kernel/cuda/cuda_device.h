@@ -15,7 +15,7 @@ bool weft_cuda_stream_begin(weft_device_stream *stream, const char *what);
 /* The launches of the op access the bytes. For the emulated driver. */
 void weft_cuda_stream_access(weft_device_stream *stream, const void *data, int64_t bytes,
                              bool writes);
-/* With WEFT_CUDA_SYNC=1 waits for the stream after each op, so that an error names its node. */
+/* Waits for the stream if WEFT_CUDA_SYNC=1, so that an error names its node. */
 weft_status weft_cuda_stream_check(weft_device_stream *stream);
 
 #endif

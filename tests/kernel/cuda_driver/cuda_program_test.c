@@ -1,0 +1,161 @@
+/* Programs on backend `cuda` over the emulated driver: training steps of a small model without
+ * matrix products, from the executor through stores, optimizer and averages. */
+#include "base/memory.h"
+#include "base/rng.h"
+#include "exec/execute.h"
+#include "exec/program.h"
+#include "exec/store/store.h"
+#include "exec/store/tensor_copy.h"
+#include "graph/builder_helpers.h"
+#include "kernel/cpu/table.h"
+#include "kernel/cuda/cuda_backend.h"
+#include "kernel/cuda/cuda_module.h"
+#include "train/graph/optimizer.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 3, BATCH = 3, TOKENS = 7, WIDTH = 24, ELEMENTS = BATCH * TOKENS * WIDTH };
+
+static void use_emulation(void)
+{
+    setenv("WEFT_CUDA_LIBRARY", WEFT_EMU_DRIVER, 1);
+}
+
+TestSuite(cuda_program, .init = use_emulation);
+
+/* y = gelu(rms_norm(x) w + b), and AdamW with averages for the mean square of y - target. */
+static weft_graph *training_step(void)
+{
+    static const weft_optimizer_config adamw = {.beta1 = 0.9,
+                                                .beta2 = 0.99,
+                                                .eps = 1e-3,
+                                                .weight_decay = 0.01,
+                                                .clip_norm = 0.5,
+                                                .ema_decay = 0.9};
+    weft_graph *g = weft_graph_create();
+    const weft_shape shape = WEFT_SHAPE(BATCH, TOKENS, WIDTH);
+    const weft_value x = weft_input(g, "x", WEFT_F32, shape),
+                     target = weft_input(g, "target", WEFT_F32, shape),
+                     w = weft_param(g, "w", WEFT_F32, WEFT_SHAPE(1, 1, WIDTH),
+                                    (weft_init){WEFT_INIT_NORMAL, 1}),
+                     b = weft_param(g, "b", WEFT_F32, WEFT_SHAPE(1, 1, WIDTH),
+                                    (weft_init){WEFT_INIT_NORMAL, 1});
+    const weft_attr_norm norm = {.eps = 1e-6};
+    const weft_value normed =
+        weft_emit(g, WEFT_OP_RMS_NORM, (weft_value[]){x, WEFT_NONE}, 2, &norm);
+    const weft_value scaled = weft_mul(g, normed, weft_broadcast(g, w, shape)),
+                     y = weft_emit(g, WEFT_OP_GELU,
+                                   (weft_value[]){weft_add(g, scaled, weft_broadcast(g, b, shape))},
+                                   1, &(weft_attr_gelu){.exact = false});
+    const weft_value error = weft_sub(g, y, target);
+    weft_optimizer_build(g, weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error)), &adamw);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    return g;
+}
+
+static void set(weft_program *p, const char *name, double value)
+{
+    weft_tensor *t = weft_program_input(p, name);
+    if (t)
+        *(float *)t->data = (float)value;
+}
+
+static void fill(weft_program *p, int step)
+{
+    static const char *const names[] = {"x", "target"};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < ELEMENTS; i++)
+            ((float *)weft_program_input(p, names[k])->data)[i] =
+                (float)weft_random_normal((uint64_t)(step * 2 + k), WEFT_RNG_TEST, (uint64_t)i);
+    set(p, "optimizer.lr", 1e-2);
+    set(p, "optimizer.step", step + 1);
+    set(p, "optimizer.loss_limit", 1e9);
+    set(p, "optimizer.norm_limit", 1e9);
+}
+
+typedef struct result {
+    float loss[STEPS], w[WIDTH], average[WIDTH];
+} result;
+
+static void read_tensor(weft_store *store, const char *name, float to[WIDTH])
+{
+    const void *data;
+    void *made;
+    cr_assert_eq(weft_tensor_on_host(weft_store_find(store, name), &data, &made), WEFT_OK);
+    memcpy(to, data, WIDTH * sizeof *to);
+    weft_free(made);
+}
+
+static void train(const weft_backend *backend, bool guard, result *r)
+{
+    weft_graph *g = training_step();
+    weft_program *p;
+    weft_store *store = weft_store_create_on(backend->device);
+    cr_assert_eq(
+        weft_program_compile(g, &(weft_program_options){.backend = backend, .guard = guard}, &p),
+        WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_store_init(store, g, 5), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_program_bind(p, store, NULL), WEFT_OK, "%s", weft_error_message());
+    for (int i = 0; i < STEPS; i++) {
+        fill(p, i);
+        cr_assert_eq(weft_program_run(p), WEFT_OK, "%s", weft_error_message());
+        r->loss[i] = *(const float *)weft_program_output(p, "loss")->data;
+    }
+    read_tensor(store, "w", r->w);
+    read_tensor(store, "ema.w", r->average);
+    weft_program_free(p);
+    weft_store_free(store);
+    weft_graph_free(g);
+}
+
+static void near(const float *a, const float *b, int count, const char *what)
+{
+    for (int i = 0; i < count; i++)
+        cr_expect(fabsf(a[i] - b[i]) <= 1e-5f * fmaxf(fabsf(b[i]), 1), "%s %d: %.9g, on cpu %.9g",
+                  what, i, (double)a[i], (double)b[i]);
+}
+
+/* Both compute in f32: only the order of sums differs. Repeated runs have the same bits, with other
+ * delays of streams and orders of threads, also with guards. */
+Test(cuda_program, trains_like_cpu)
+{
+    result cpu = {0}, cuda = {0}, again = {0};
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+    train(&weft_backend_cpu, false, &cpu);
+    train(&weft_backend_cuda, false, &cuda);
+    near(cuda.loss, cpu.loss, STEPS, "loss");
+    near(cuda.w, cpu.w, WIDTH, "w");
+    near(cuda.average, cpu.average, WIDTH, "average of w");
+    cr_expect(cuda.loss[2] != cuda.loss[0]);
+    setenv("WEFT_EMU_SEED", "5", 1);
+    train(&weft_backend_cuda, true, &again);
+    cr_expect_eq(memcmp(&again, &cuda, sizeof cuda), 0, "the same run gives other bits");
+}
+
+/* A GPU that is lost in a step: the run returns the error. */
+Test(cuda_program, lost_gpu_ends_a_run)
+{
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+    setenv("WEFT_EMU_FAULT", "lost@5", 1);
+    weft_graph *g = training_step();
+    weft_program *p;
+    weft_store *store = weft_store_create_on(weft_backend_cuda.device);
+    cr_assert_eq(
+        weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_cuda}, &p),
+        WEFT_OK);
+    cr_assert_eq(weft_store_init(store, g, 5), WEFT_OK);
+    cr_assert_eq(weft_program_bind(p, store, NULL), WEFT_OK);
+    fill(p, 0);
+    cr_expect_eq(weft_program_run(p), WEFT_E_IO);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_GPU_LOST, "%s", weft_error_message());
+    cr_expect(strstr(weft_error_fields()->key, "node "), "%s", weft_error_message());
+    weft_program_free(p);
+    weft_store_free(store);
+    weft_graph_free(g);
+}
