@@ -22,6 +22,7 @@ struct weft_dispatch {
     double *start, *end;            /* per cascade, simulated */
     double *free_at;                /* per device, simulated */
     int32_t *pick, *chosen;         /* [devices] */
+    bool *told;                     /* per device: result of weft_dispatch_retire, simulated */
     double *key;                    /* [devices] */
     int64_t left;
     bool sorted;              /* `planned` is sorted for s.item */
@@ -93,9 +94,11 @@ static bool make_arrays(weft_dispatch *d)
     d->pick = weft_arena_alloc(d->arena, m * i32);
     d->chosen = weft_arena_alloc(d->arena, m * i32);
     d->key = weft_arena_alloc(d->arena, m * f64);
+    d->told = weft_arena_alloc(d->arena, m);
     return d->planned && d->order && d->waiting && d->parts && d->first_before && d->before &&
            d->on && d->until && d->retired && d->wanted && d->taken && d->held && d->free_devices &&
-           d->device && d->start && d->end && d->free_at && d->pick && d->chosen && d->key;
+           d->device && d->start && d->end && d->free_at && d->pick && d->chosen && d->key &&
+           d->told;
 }
 
 weft_status weft_dispatch_create(const weft_dispatch_setup *setup, weft_dispatch **out)
@@ -318,7 +321,9 @@ static void give(weft_dispatch *d, int64_t at, double now, const int32_t *device
 static weft_dispatch *clone(weft_dispatch *d)
 {
     weft_dispatch *a = d->predictor;
-    if (!a && weft_dispatch_create(&d->s, &a) != WEFT_OK)
+    weft_dispatch_setup setup = d->s;
+    setup.retire = false;
+    if (!a && weft_dispatch_create(&setup, &a) != WEFT_OK)
         return NULL;
     d->predictor = a;
     const size_t n = (size_t)d->s.count, m = (size_t)d->s.devices;
@@ -368,8 +373,18 @@ static void begin(weft_dispatch *d, int32_t c, double now, const double *factor,
     for (int32_t i = 0; i < d->s.item[c].degree; i++)
         d->free_at[devices_of(d, c)[i]] = d->end[c];
     t->makespan = fmax(t->makespan, d->end[c]);
-    if (trains(d, c)) /* the backward is the last two thirds of a cascade */
-        t->summing = fmax(t->summing, d->start[c] + (d->end[c] - d->start[c]) / 3);
+}
+
+/* Adds the time from which the devices of c reduce gradients. The backward is the last two thirds
+ * of a cascade, but a device that may get a further cascade does not begin before the end. */
+static void add_summing(const weft_dispatch *d, int32_t c, bool late, weft_dispatch_times *t)
+{
+    bool last = true;
+    for (int32_t i = 0; late && i < d->s.item[c].degree; i++)
+        last = last && d->retired[devices_of(d, c)[i]];
+    if (trains(d, c))
+        t->summing =
+            fmax(t->summing, last ? d->start[c] + (d->end[c] - d->start[c]) / 3 : d->end[c]);
 }
 
 /* Releases the devices that become idle first, and returns that time. INFINITY: no cascade runs. */
@@ -385,12 +400,21 @@ static double release_next(weft_dispatch *d)
     return next;
 }
 
+static void begin_late(weft_dispatch *d, int32_t c, double now, const double *factor,
+                       weft_dispatch_times *t)
+{
+    begin(d, c, now, factor, t);
+    if (d->s.retire && trains(d, c))
+        weft_dispatch_retire(d, now, d->told);
+    add_summing(d, c, d->s.retire, t);
+}
+
 static void play_rest(weft_dispatch *d, double now, const double *factor, weft_dispatch_times *t)
 {
     while (isfinite(now)) {
         int32_t c;
         while (weft_dispatch_next(d, now, &c, d->chosen))
-            begin(d, c, now, factor, t);
+            begin_late(d, c, now, factor, t);
         now = release_next(d);
     }
 }
@@ -409,6 +433,7 @@ static void play_planned(weft_dispatch *d, double now, const double *factor, wef
         for (int32_t a = 0; a < item->after_count; a++)
             from = fmax(from, d->end[item->after[a]]);
         begin(d, c, from, factor, t);
+        add_summing(d, c, false, t);
     }
 }
 

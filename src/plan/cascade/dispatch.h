@@ -31,6 +31,8 @@ typedef struct weft_dispatch_setup {
     const double *slow;                 /* [devices] slowdown factors; NULL: 1 */
     const bool *trains;                 /* [count] adds gradients; NULL: all do */
     const weft_dispatch_hand *transfer; /* [count] of consumers; NULL: no time */
+    /* true: simulated late dispatch retires devices like a run (weft_dispatch_retire) */
+    bool retire;
 } weft_dispatch_setup;
 
 typedef struct weft_dispatch weft_dispatch;

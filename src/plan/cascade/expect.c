@@ -323,7 +323,8 @@ static weft_status searcher_create(const weft_expect_setup *s, searcher *out)
                                    .per_node = s->problem->per_node,
                                    .slow = s->slow,
                                    .trains = s->trains,
-                                   .transfer = s->transfer};
+                                   .transfer = s->transfer,
+                                   .retire = s->reduce > 0};
     WEFT_GO(weft_dispatch_create(&d, &x.dispatch));
     *out = x;
     return WEFT_OK;

@@ -204,7 +204,7 @@ static weft_status decide(weft_late *l, double now, double *start)
         d->degree = (int32_t)l->plan->cascade[d->index].at.degree;
         *start = d->start = fmax(now - l->begin, nextafter(*start, INFINITY));
         d->now = now;
-        if (l->s.retire)
+        if (l->s.retire && l->dispatcher.trains[d->index]) /* as weft_dispatch_play */
             weft_dispatch_retire(l->dispatcher.dispatch, now - l->begin, retired_in(l, d));
         for (int32_t i = 0; i < d->degree; i++)
             WEFT_TRY(expect_report(l, d->device[i]));

@@ -200,6 +200,113 @@ Test(dispatch, retired_devices_get_no_gradients)
     }
 }
 
+/* Executes an iteration as a run does (cascade_late.c): decisions at the ends of parts, and ranks
+ * that retire when a cascade with gradients starts. */
+static void run_late(weft_dispatch *d, const instance *x, const double *factor, double *start,
+                     int32_t (*on)[DEVICES])
+{
+    double until[DEVICES] = {0}, now = 0;
+    int32_t c, device[DEVICES];
+    bool retired[DEVICES] = {0}, busy[DEVICES] = {0};
+    while (isfinite(now)) {
+        while (weft_dispatch_next(d, now, &c, device)) {
+            start[c] = now;
+            for (int64_t i = 0; i < x->item[c].degree; i++) {
+                on[c][i] = device[i];
+                busy[device[i]] = true;
+                until[device[i]] = now + factor[c] * x->item[c].seconds;
+            }
+            if (x->trains[c])
+                weft_dispatch_retire(d, now, retired);
+        }
+        now = INFINITY;
+        for (int i = 0; i < DEVICES; i++)
+            now = busy[i] ? fmin(now, until[i]) : now;
+        for (int i = 0; i < DEVICES; i++)
+            if (busy[i] && until[i] <= now) {
+                weft_dispatch_release(d, i);
+                busy[i] = false;
+            }
+    }
+}
+
+Test(dispatch, simulated_iterations_take_the_decisions_of_a_run)
+{
+    int64_t other = 0;
+    for (uint64_t seed = 1; seed < 30; seed++) {
+        instance x;
+        double factor[COUNT], run[COUNT], start[COUNT], last[COUNT];
+        int32_t on[COUNT][DEVICES], device[COUNT * DEVICES], *at = device;
+        const weft_dispatch_played played = {start, last, device};
+        make(&x, seed);
+        for (int c = 0; c < COUNT; c++)
+            factor[c] = 1 + (double)weft_random_uniform(seed, WEFT_RNG_TEST, (uint64_t)(100 + c));
+        weft_dispatch *d = dispatch_of(x.item, COUNT, DEVICES, PER_NODE, x.trains, NULL);
+        run_late(d, &x, factor, run, on);
+        weft_dispatch_play(d, true, factor, &played); /* nothing retires */
+        for (int c = 0; c < COUNT; c++)
+            other += start[c] != run[c];
+        weft_dispatch_free(d);
+        const weft_dispatch_setup setup = {.item = x.item,
+                                           .count = COUNT,
+                                           .devices = DEVICES,
+                                           .per_node = PER_NODE,
+                                           .trains = x.trains,
+                                           .retire = true};
+        cr_assert_eq(weft_dispatch_create(&setup, &d), WEFT_OK);
+        weft_dispatch_play(d, true, factor, &played);
+        for (int c = 0; c < COUNT; c++) {
+            cr_expect_eq(start[c], run[c], "seed %d: %s at %.17g, not %.17g", (int)seed, x.id[c],
+                         start[c], run[c]);
+            cr_expect(!memcmp(at, on[c], (size_t)x.item[c].degree * sizeof *at), "seed %d: %s",
+                      (int)seed, x.id[c]);
+            at += x.item[c].degree;
+        }
+        weft_dispatch_free(d);
+        end(&x);
+    }
+    cr_expect_gt(other, 0);
+}
+
+/* As in the drawing of dispatch.h, but at 8 s device 1 is predicted to end after the last start.
+ * It gets no further gradients, so s2.dit waits for device 0. */
+Test(dispatch, a_simulated_device_retires)
+{
+    static const int32_t zero[] = {0}, one[] = {1};
+    const weft_assigned item[] = {{"s0.dit", zero, 1, 0, 10, NULL, 0},
+                                  {"s1.dit", one, 1, 0, 8, NULL, 0},
+                                  {"s3.dit", one, 1, 8, 3, NULL, 0},
+                                  {"s2.dit", zero, 1, 10, 9, NULL, 0}};
+    const double factor[] = {1.4, 1, 1, 1};
+    const weft_dispatch_setup setup = {.item = item, .count = 4, .devices = 2, .retire = true};
+    weft_dispatch *d;
+    cr_assert_eq(weft_dispatch_create(&setup, &d), WEFT_OK);
+    const weft_dispatch_times t = weft_dispatch_play(d, true, factor, NULL);
+    cr_expect_eq(t.makespan, 23);
+    cr_expect_eq(t.summing, 17); /* from the last two thirds of s2.dit; s0.dit ends before, at 14 */
+    weft_dispatch_free(d);
+}
+
+/* At 0 s it is not known that device 2 gets no further cascade: its gradients are summed after the
+ * end of s1.dit, which takes three times as long. */
+Test(dispatch, a_device_that_has_not_retired_sums_after_its_cascade)
+{
+    static const int32_t pair[] = {0, 1}, two[] = {2};
+    const weft_assigned item[] = {{"s0.dit", pair, 2, 0, 10, NULL, 0},
+                                  {"s1.dit", two, 1, 0, 6, NULL, 0},
+                                  {"s2.dit", pair, 2, 10, 3, NULL, 0}};
+    const double factor[] = {1, 3, 1};
+    const double summing[] = {11, 18}; /* s2.dit's backward; the end of s1.dit */
+    for (int retire = 0; retire < 2; retire++) {
+        const weft_dispatch_setup setup = {
+            .item = item, .count = 3, .devices = 3, .retire = retire};
+        weft_dispatch *d;
+        cr_assert_eq(weft_dispatch_create(&setup, &d), WEFT_OK);
+        cr_expect_eq(weft_dispatch_play(d, true, factor, NULL).summing, summing[retire]);
+        weft_dispatch_free(d);
+    }
+}
+
 /* ---- expected makespans ---------------------------------------------------------------------- */
 
 Test(expect, factors_are_the_record_and_depend_on_the_seed_only)
