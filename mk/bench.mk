@@ -14,20 +14,22 @@
 #   make bench-foresight             six runs foreseen and then done (not part of `make bench`)
 #   make bench-modelled              pipelines of 16, 32, 64 ranks on modelled clusters (not part of `make bench`; RANKS="16")
 #   make bench-pipeline              writes bench/plan/pipeline.md and its plots (not part of `make bench`)
-#   make bench-robust                the same on 16 and 64 ranks under price errors (RANKS=16 N=5)
+#   make bench-robust                plans on 16 and 64 ranks under price errors, played by the cost model (RANKS=16 N=5)
+#   make bench-robust-executed       the same plans, executed on modelled ranks (not part of `make bench`; RANKS=16 N=5)
 #   make bench-cascades              iterations of cascades on 16, 32, 64 modelled ranks beside their plans (not part of `make bench`; RANKS=16 N=5)
 # Each target prints its tables and stores their rows in bench/results (BENCH_RECORD=no: prints only).
 RECORD  := tools/bench_tables.py record
 BENCHES := kernels loader models families near ranks fusion
 
-.PHONY: bench bench-cascades bench-robust bench-mixed bench-pipeline bench-parallel bench-memory bench-foresight bench-generate bench-modelled $(BENCHES:%=bench-%)
+.PHONY: bench bench-cascades bench-robust bench-robust-executed bench-mixed bench-pipeline bench-parallel bench-memory bench-foresight bench-generate bench-modelled $(BENCHES:%=bench-%)
 bench: $(filter-out bench-fusion,$(BENCHES:%=bench-%))
 
 # ---- the targets of CMake that each goal needs --------------------------------------------------
 TARGETS_bench = $(foreach b,$(filter-out fusion,$(BENCHES)),bench/$(b))
 $(foreach b,$(BENCHES),$(eval TARGETS_bench-$(b) = bench/$(b)))
 TARGETS_bench-cascades = bench/cascades
-TARGETS_bench-robust   = bench/cascades
+TARGETS_bench-robust   = bench/robust
+TARGETS_bench-robust-executed = bench/cascades
 TARGETS_bench-pipeline = bench/plan/pipeline
 NEED_WEFT := cache foresight generate memory mixed modelled parallel predicted shots
 $(foreach b,$(NEED_WEFT),$(eval TARGETS_bench-$(b) = weft))
@@ -54,6 +56,9 @@ bench-cascades:
 	    OMP_NUM_THREADS=1 $(RECORD) cascades $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),20) $$l || exit 1; done; done; done
 
 bench-robust:
+	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
+	    $(RECORD) robust $(O)/bench/robust $$((n / 8)) $$s $(or $(N),20) || exit 1; done; done
+bench-robust-executed:
 	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
 	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),10) fast robust || exit 1; done; done
 

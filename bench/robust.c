@@ -1,0 +1,406 @@
+/* Cascade plans under price errors, played by the cost model. The model is HunyuanVideo 13B on H100
+ * nodes with Arachne's three stages. No cascade is executed (bench/cascades "robust" executes).
+ *
+ *     bench/robust [NODES [STAGE [ITERATIONS [PLANS]]]]      PLANS: tried by a search
+ *
+ * Every cascade takes 1 to 1 + JITTER times its seconds. All policies are played under the same
+ * DRAWS errors of each iteration, in BATCHES independent batches. In a batch the draws of a cascade
+ * share its range evenly. In one case rank 5 needs 1.5 times its seconds.
+ *
+ * With T the mean over iterations and draws,
+ *
+ *     lead = 1 - T(robust) / T(policy)      kept = lead / lead without errors
+ *
+ * The error of `kept` is the standard error over the batches. A clairvoyant plan is searched for
+ * one draw with its errors known, for the first KNOWN draws of each iteration. */
+#include "base/log.h"
+#include "base/rng.h"
+#include "estimate/plan_models.h"
+#include "plan/cascade/baselines.h"
+#include "plan/cascade/expect.h"
+#include "plan/cascade/genetic.h"
+#include "plan/cluster/cluster_path.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST_RANKS = 64,
+    MOST_CASCADES = 3 * MOST_RANKS / 4,
+    BATCHES = 8,
+    IN_BATCH = 8,
+    DRAWS = BATCHES * IN_BATCH,
+    KNOWN = 2, /* draws of a clairvoyant plan */
+    SCENARIOS = 16,
+    JUDGES = 128,
+    SLOW_RANK = 5
+};
+static const double SLOW = 1.5;
+
+enum { STATIC, FLEXSP, KNAPFORMER, OTHERS, PLANNED = OTHERS, ROBUST, CLAIRVOYANT, PLANS };
+static const weft_policy rule[OTHERS] = {WEFT_POLICY_STATIC, WEFT_POLICY_FLEXSP,
+                                         WEFT_POLICY_KNAPFORMER};
+
+typedef struct trial {
+    const char *name;
+    double jitter;
+    bool slow;
+    double seconds[PLANS][DRAWS]; /* sums over iterations */
+    int64_t late;
+} trial;
+
+static trial trials[] = {{.name = "jitter 0"},
+                         {.name = "jitter 0.2", .jitter = 0.2},
+                         {.name = "jitter 0.4", .jitter = 0.4},
+                         {.name = "slow rank", .slow = true}};
+
+/* Everything that the iterations share. */
+typedef struct setting {
+    weft_arena *arena;
+    weft_cluster cluster;
+    weft_workload stage;
+    weft_model_work work;
+    int64_t ranks, degree[OTHERS]; /* degree: of equal groups */
+    int64_t evaluations;           /* plans that a search tries */
+    double reduce;                 /* seconds of the gradient all-reduce */
+} setting;
+
+/* An iteration and the plans that do not depend on errors. */
+typedef struct iteration {
+    weft_arena *arena;
+    weft_cascade_list list;
+    weft_cascade_problem problem;
+    weft_cascade_result found;
+    bool trains[MOST_CASCADES];
+    weft_dispatch_hand hand[MOST_CASCADES];
+    weft_placement plan[PLANNED + 1];
+    uint64_t seed;
+} iteration;
+
+static void check(weft_status_code status)
+{
+    if (status == WEFT_OK)
+        return;
+    fprintf(stderr, "%s\n", weft_error_message());
+    exit(1);
+}
+
+/* ---- plans ---------------------------------------------------------------------------------- */
+
+static weft_cascade_costs costs_of(const setting *s)
+{
+    return (weft_cascade_costs){.cluster = &s->cluster,
+                                .model = &s->work,
+                                .zero = 3,
+                                .text = true,
+                                .method = WEFT_SP_ULYSSES};
+}
+
+static void open_list(const setting *s, uint64_t seed, weft_arena *arena, weft_workload *w,
+                      weft_cascade_list *list)
+{
+    const weft_cascade_costs costs = costs_of(s);
+    check(weft_workload_draw(arena, &s->stage, s->ranks / 4, seed, w));
+    check(weft_workload_cascades(&costs, w, arena, list));
+}
+
+static weft_status place_by_rule(const setting *s, int k, int64_t degree, const weft_workload *w,
+                                 const weft_cascade_list *list, weft_arena *arena,
+                                 weft_placement *out)
+{
+    const weft_cascade_costs costs = costs_of(s);
+    weft_policy_request request;
+    check(weft_workload_request(&costs, w, list, arena, &request));
+    request.degree = degree;
+    return weft_policy_place(rule[k], &request, arena, out);
+}
+
+/* Returns the degree of equal groups with the shortest makespans of all iterations. */
+static int64_t best_degree(const setting *s, int k, int iterations)
+{
+    double sum[MOST_RANKS + 1] = {0};
+    int64_t best = 1;
+    for (int i = 0; i < iterations; i++) {
+        weft_arena *arena = weft_arena_create();
+        weft_workload w;
+        weft_cascade_list list;
+        weft_placement p;
+        open_list(s, 1 + (uint64_t)i, arena, &w, &list);
+        for (int64_t degree = 1; degree <= s->ranks; degree++)
+            if (s->ranks % degree || place_by_rule(s, k, degree, &w, &list, arena, &p) != WEFT_OK)
+                sum[degree] = INFINITY;
+            else
+                sum[degree] += p.makespan;
+        weft_arena_free(arena);
+    }
+    for (int64_t degree = 2; degree <= s->ranks; degree++)
+        best = sum[degree] < sum[best] ? degree : best;
+    return best;
+}
+
+static void open_iteration(const setting *s, uint64_t seed, iteration *x)
+{
+    const weft_cascade_search search = {
+        .seed = seed, .threads = 1, .effort = s->ranks > 16 ? 0.3 : 1};
+    const weft_assign_options assign = {.inner = true, .inter = true};
+    weft_workload w;
+    int32_t *first, *devices;
+    *x = (iteration){.arena = weft_arena_create(), .seed = seed};
+    open_list(s, seed, x->arena, &w, &x->list);
+    check(weft_cascade_problem_create(&x->list, s->ranks, (double)s->cluster.device.memory,
+                                      &x->problem));
+    x->problem.per_node = s->cluster.devices;
+    x->problem.by_producers = true;
+    for (int64_t c = 0; c < x->list.count; c++) {
+        const weft_plan_bucket *b = &w.bucket[c / (x->list.count / w.count)];
+        const weft_clip_work *clip;
+        check(weft_model_work_clip(&s->work, b->frames, b->height, b->width, &clip));
+        const double bytes = clip->latent_bytes * (double)b->batch;
+        x->trains[c] = strstr(x->list.item[c].id, ".dit");
+        if (x->trains[c])
+            x->hand[c] = (weft_dispatch_hand){
+                weft_cluster_collective_seconds(&s->cluster, WEFT_COLL_SEND, 2, 2, bytes),
+                weft_cluster_collective_seconds(&s->cluster, WEFT_COLL_SEND, 2, 1, bytes)};
+    }
+    for (int k = 0; k < OTHERS; k++)
+        check(place_by_rule(s, k, s->degree[k], &w, &x->list, x->arena, &x->plan[k]));
+    check(weft_cascade_solve(&x->problem, &search, x->arena, &x->found));
+    check(weft_assign(&x->problem, &x->found.schedule, &s->cluster, assign, x->arena, &first,
+                      &devices));
+    check(weft_placement_of(&x->problem, &x->found.schedule, first, devices, x->arena,
+                            &x->plan[PLANNED]));
+    for (int k = 0; k < OTHERS; k++) /* a run's search begins with the plans of the rules */
+        if (x->plan[k].makespan < x->plan[PLANNED].makespan)
+            x->plan[PLANNED] = x->plan[k];
+}
+
+static weft_expect_setup search_of(const setting *s, const iteration *x, const double *slow)
+{
+    return (weft_expect_setup){.list = &x->list,
+                               .problem = &x->problem,
+                               .cluster = &s->cluster,
+                               .assign = {.inner = true, .inter = true},
+                               .slow = slow,
+                               .trains = x->trains,
+                               .transfer = x->hand,
+                               .reduce = s->reduce,
+                               .seed = x->seed,
+                               .evaluations = s->evaluations};
+}
+
+/* Searches with planned devices and with late dispatch. Returns true if the latter is shorter. */
+static bool search_both(const iteration *x, weft_expect_setup *setup, weft_placement *out)
+{
+    weft_placement both[2];
+    double value[2];
+    for (int late = 0; late < 2; late++) {
+        setup->late = late;
+        check(weft_expect_search(setup, &x->found.schedule, x->plan, PLANNED + 1, x->arena,
+                                 &both[late], &value[late]));
+    }
+    const bool late = value[1] * (1 + WEFT_EXPECT_LATE) < value[0];
+    *out = both[late];
+    return late;
+}
+
+/* The plan of shortest expected time. The record of errors is complete. */
+static bool plan_robust(const setting *s, const iteration *x, const trial *t, const double *slow,
+                        weft_placement *out)
+{
+    static double factor[SCENARIOS * MOST_CASCADES], judge[JUDGES * MOST_CASCADES];
+    weft_price_errors record = {.count = 0};
+    const weft_price_errors *of[MOST_CASCADES];
+    for (int i = 0; i < WEFT_PRICE_ERRORS; i++)
+        weft_price_errors_add(&record, 1 + t->jitter * (i + 0.5) / WEFT_PRICE_ERRORS);
+    for (int64_t c = 0; c < x->list.count; c++)
+        of[c] = &record;
+    weft_expect_setup setup = search_of(s, x, slow);
+    setup.scenarios = t->jitter > 0 ? SCENARIOS : 1;
+    setup.validations = t->jitter > 0 ? JUDGES : 0;
+    setup.factor = factor;
+    setup.validation = judge;
+    check(weft_price_errors_draw(of, x->list.count, setup.scenarios, 9, factor));
+    check(weft_price_errors_draw(of, x->list.count, setup.validations, 10, judge));
+    return search_both(x, &setup, out);
+}
+
+static bool plan_clairvoyant(const setting *s, const iteration *x, const double *factor,
+                             const double *slow, weft_placement *out)
+{
+    weft_expect_setup setup = search_of(s, x, slow);
+    setup.scenarios = 1;
+    setup.factor = factor;
+    return search_both(x, &setup, out);
+}
+
+/* ---- playing -------------------------------------------------------------------------------- */
+
+/* factor[DRAWS][cascades]; one order of cascades for all plans. */
+static void draw_factors(const iteration *x, double jitter, double *factor)
+{
+    for (int64_t c = 0; c < x->list.count; c++) {
+        weft_rng rng =
+            weft_rng_make(weft_seed_mix(weft_seed_mix(41, x->seed), (uint64_t)c), WEFT_RNG_TEST);
+        for (int b = 0; b < BATCHES; b++) {
+            int part[IN_BATCH];
+            for (int k = 0; k < IN_BATCH; k++) {
+                const int other = (int)weft_rng_below(&rng, (uint64_t)k + 1);
+                part[k] = part[other];
+                part[other] = k;
+            }
+            for (int k = 0; k < IN_BATCH; k++)
+                factor[(b * IN_BATCH + k) * x->list.count + c] =
+                    1 + jitter * (part[k] + weft_rng_f64(&rng)) / IN_BATCH;
+        }
+    }
+}
+
+/* Adds the seconds of draws `from` to `end` to `seconds`, by draw. */
+static void play(const setting *s, const iteration *x, const weft_placement *p, bool late,
+                 const double *slow, const double *factor, int from, int end, double *seconds)
+{
+    weft_assigned item[MOST_CASCADES];
+    weft_dispatch *d;
+    for (int64_t c = 0; c < p->count; c++) {
+        const weft_cascade *of = &x->list.item[c];
+        item[c] = (weft_assigned){.id = of->id,
+                                  .device = p->devices + p->first[c],
+                                  .degree = p->first[c + 1] - p->first[c],
+                                  .start = p->start[c],
+                                  .seconds = of->option[p->option[c]].seconds,
+                                  .after = of->after,
+                                  .after_count = of->after_count};
+    }
+    const weft_dispatch_setup setup = {.item = item,
+                                       .count = p->count,
+                                       .devices = s->ranks,
+                                       .per_node = s->cluster.devices,
+                                       .slow = slow,
+                                       .trains = x->trains,
+                                       .transfer = x->hand,
+                                       .retire = true};
+    check(weft_dispatch_create(&setup, &d));
+    for (int k = from; k < end; k++) {
+        const weft_dispatch_times t = weft_dispatch_play(d, late, factor + k * p->count, NULL);
+        seconds[k] += fmax(t.makespan, t.summing + s->reduce);
+    }
+    weft_dispatch_free(d);
+}
+
+static void try_iteration(const setting *s, const iteration *x, trial *t)
+{
+    static double factor[DRAWS * MOST_CASCADES];
+    double slow[MOST_RANKS];
+    weft_placement p;
+    for (int r = 0; r < MOST_RANKS; r++)
+        slow[r] = t->slow && r == SLOW_RANK ? SLOW : 1;
+    draw_factors(x, t->jitter, factor);
+    for (int k = 0; k <= PLANNED; k++)
+        play(s, x, &x->plan[k], false, slow, factor, 0, DRAWS, t->seconds[k]);
+    const bool late = plan_robust(s, x, t, slow, &p);
+    t->late += late;
+    play(s, x, &p, late, slow, factor, 0, DRAWS, t->seconds[ROBUST]);
+    for (int k = 0; k < KNOWN; k++) {
+        const bool known = plan_clairvoyant(s, x, factor + k * x->list.count, slow, &p);
+        play(s, x, &p, known, slow, factor, k, k + 1, t->seconds[CLAIRVOYANT]);
+    }
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static double sum_of(const double *seconds, int draws)
+{
+    double sum = 0;
+    for (int k = 0; k < draws; k++)
+        sum += seconds[k];
+    return sum;
+}
+
+static double lead_of(const trial *t, int plan, int other, int from, int draws)
+{
+    return 1 - sum_of(t->seconds[plan] + from, draws) / sum_of(t->seconds[other] + from, draws);
+}
+
+static void print_kept(const trial *t, int other)
+{
+    const double quiet = lead_of(&trials[0], ROBUST, other, 0, DRAWS),
+                 lead = lead_of(t, ROBUST, other, 0, DRAWS);
+    double square = 0;
+    if (quiet < 0.001) {
+        printf(" %.1f | - | - | - |", 100 * lead);
+        return;
+    }
+    for (int b = 0; b < BATCHES; b++) {
+        const double off = lead_of(t, ROBUST, other, b * IN_BATCH, IN_BATCH) - lead;
+        square += off * off;
+    }
+    printf(" %.1f | %.0f | %.1f | %.0f |", 100 * lead, 100 * lead / quiet,
+           100 * sqrt(square / (BATCHES - 1) / BATCHES) / quiet,
+           100 * lead_of(t, CLAIRVOYANT, other, 0, KNOWN) / quiet);
+}
+
+static void print_trial(const setting *s, const char *stage, const trial *t, int iterations)
+{
+    printf("| %d | %s | %s | %d | %d |", (int)s->ranks, stage, t->name, iterations, DRAWS);
+    for (int k = 0; k <= ROBUST; k++)
+        printf(" %.3f |", sum_of(t->seconds[k], DRAWS) / (iterations * DRAWS));
+    for (int k = 0; k < OTHERS; k++)
+        print_kept(t, k);
+    printf(" %d |\n", (int)t->late);
+}
+
+static void print_header(void)
+{
+    static const char *const of[] = {"static", "FlexSP-like", "KnapFormer-like"};
+    printf("machine: cost model of an H100 cluster\n| ranks | stage | case | iterations | draws |");
+    for (int k = 0; k < OTHERS; k++)
+        printf(" %s s |", of[k]);
+    printf(" planned s | robust s |");
+    for (int k = 0; k < OTHERS; k++)
+        printf(" lead over %s %% | kept over %s %% | error over %s %% | clairvoyant over %s %% |",
+               of[k], of[k], of[k], of[k]);
+    printf(" dispatched late |\n|");
+    for (int k = 0; k < 11 + 4 * OTHERS; k++)
+        printf("---|");
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+    static setting s;
+    static iteration x;
+    const int nodes = argc > 1 ? atoi(argv[1]) : 2, iterations = argc > 3 ? atoi(argv[3]) : 20;
+    const char *stage = argc > 2 ? argv[2] : "720p";
+    char spec[32];
+    if (nodes < 1 || nodes > MOST_RANKS / 8 || iterations < 1) {
+        fprintf(stderr, "bench/robust [NODES [STAGE [ITERATIONS [PLANS]]]], up to %d nodes\n",
+                MOST_RANKS / 8);
+        return 1;
+    }
+    s.arena = weft_arena_create();
+    s.evaluations = argc > 4 ? atoi(argv[4]) : 1500;
+    snprintf(spec, sizeof spec, "h100:%d", nodes);
+    check(weft_cluster_load(s.arena, spec, &s.cluster));
+    check(weft_workload_stage(s.arena, stage, &s.stage));
+    check(weft_plan_model_work(s.arena, "hunyuanvideo-13b", &s.stage, &s.cluster.device, &s.work));
+    s.ranks = weft_cluster_devices(&s.cluster);
+    s.reduce =
+        weft_cluster_collective_seconds(&s.cluster, WEFT_COLL_ALL_REDUCE, s.ranks,
+                                        s.cluster.devices, s.work.parameters * sizeof(float));
+    s.degree[STATIC] = best_degree(&s, STATIC, iterations);
+    s.degree[KNAPFORMER] = best_degree(&s, KNAPFORMER, iterations);
+    for (int i = 0; i < iterations; i++) {
+        open_iteration(&s, 1 + (uint64_t)i, &x);
+        for (size_t k = 0; k < WEFT_COUNT(trials); k++)
+            try_iteration(&s, &x, &trials[k]);
+        weft_cascade_problem_free(&x.problem);
+        weft_arena_free(x.arena);
+    }
+    print_header();
+    for (size_t k = 0; k < WEFT_COUNT(trials); k++)
+        print_trial(&s, stage, &trials[k], iterations);
+    weft_arena_free(s.arena);
+    return 0;
+}
