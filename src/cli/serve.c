@@ -2,6 +2,7 @@
 #include "serve/server.h"
 
 #include "cli/options/args.h"
+#include "cli/options/backend_option.h"
 
 #include <string.h>
 
@@ -26,6 +27,7 @@ static const weft_option options[] = {
     {"--on", "CLUSTER", NULL,
      "profile of `weft profile`, preset or YAML file, from which seconds are predicted; by default "
      "this machine"},
+    WEFT_BACKEND_OPTION,
     {"--memory-limit", "SIZE", NULL,
      "memory limit of a worker, as in `weft generate`; by default the free memory"},
     {"--policy", "NAME", "fifo",
@@ -44,12 +46,15 @@ static const weft_option options[] = {
 static weft_status run_serve(const weft_args *args)
 {
     const char *name = weft_args_string(args, "--new-token");
+    const weft_backend *backend;
+    WEFT_TRY(weft_args_backend(args, &backend));
     weft_serve_options o = {.listen = weft_args_string(args, "--listen"),
                             .state = weft_args_string(args, "--state"),
                             .cluster = weft_args_string(args, "--on"),
                             .certificate = weft_args_string(args, "--tls-cert"),
                             .key = weft_args_string(args, "--tls-key"),
                             .policy = weft_args_string(args, "--policy"),
+                            .backend = backend->name,
                             .memory = weft_args_string(args, "--memory-limit")};
     o.models = weft_args_list(args, "--model", &o.model_count);
     o.loras = weft_args_list(args, "--lora", &o.lora_count);

@@ -26,6 +26,7 @@ typedef struct weft_serve_options {
     int lora_count;
     const char *certificate, *key; /* PEM files of TLS; NULL: plain HTTP */
     const char *policy;            /* name of a weft_queue_policy */
+    const char *backend;           /* of the workers, as of `weft generate` */
     const char *memory; /* memory limit of a worker, as of `weft generate`; NULL: free memory */
 } weft_serve_options;
 

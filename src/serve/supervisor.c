@@ -125,6 +125,8 @@ static void add_generate(arguments *a, const weft_server *s, const weft_served_m
         add(a, "--image", image);
     if (json_integer_value(json_object_get(request, "preview")) > 0)
         add_i64(a, "--preview-interval", request, "preview");
+    if (s->options->backend)
+        add(a, "--backend", s->options->backend);
     if (s->options->memory)
         add(a, "--memory-limit", s->options->memory);
     for (int i = 0; i < a->lora_count; i++)
