@@ -208,7 +208,8 @@ static weft_status notify_written(const weft_program *p, int32_t at, int *next)
 {
     if (*next == p->compiled->update_count || p->compiled->update[p->run.in_order[*next]].last > at)
         return WEFT_OK;
-    WEFT_TRY(p->device->wait(p->binding.stream));
+    if (!weft_device_is_apart(p->device)) /* the callback's work follows on the stream */
+        WEFT_TRY(p->device->wait(p->binding.stream));
     for (; *next < p->compiled->update_count &&
            p->compiled->update[p->run.in_order[*next]].last <= at;
          (*next)++)
@@ -278,19 +279,35 @@ static void copy_updates(weft_program *p)
     }
 }
 
-static weft_status run_all(weft_program *p)
+/* Whether a run may end later than its call. */
+static bool may_launch(const weft_program *p)
+{
+    return weft_device_is_apart(p->device) && !p->run.moment && !p->run.written &&
+           !p->binding.shared->copies && !p->compiled->options.guard;
+}
+
+/* `finish`: waits for the end. */
+static weft_status run_all(weft_program *p, bool finish)
 {
     int notified = 0;
+    weft_shared_arena *shared = p->binding.shared;
+    if (shared->pending)
+        p->device->after(p->binding.stream, &shared->done);
     if (weft_compiled_is_wide(p->compiled))
         widen_inputs(p);
     if (weft_device_is_apart(p->device))
         send_inputs(p);
+    if (!finish)
+        WEFT_TRY(p->device->record(p->binding.stream, &p->run.sent));
     WEFT_TRY(run_code(p, &notified));
     copy_updates(p);
     if (weft_compiled_is_wide(p->compiled))
         narrow_outputs(p);
     if (weft_device_is_apart(p->device))
         fetch_outputs(p);
+    p->run.launched = shared->pending = !finish;
+    if (!finish)
+        return p->device->record(p->binding.stream, &shared->done);
     WEFT_TRY(p->device->wait(p->binding.stream)); /* the outputs are read after this */
     WEFT_TRY(read_copy_times(p));
     if (p->run.written)
@@ -310,7 +327,15 @@ static void finish_work(const weft_program *p)
     weft_free(error);
 }
 
-weft_status weft_program_run(weft_program *p)
+static weft_status fail(weft_program *p, weft_status_code status)
+{
+    finish_work(p);
+    if (p->binding.base)
+        weft_comm_abort(weft_group_comm(p->binding.base));
+    return status;
+}
+
+static weft_status run(weft_program *p, bool finish)
 {
     if (!p->binding.memory)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
@@ -318,14 +343,46 @@ weft_status weft_program_run(weft_program *p)
     const int before = weft_host_set_threads(p->compiled->threads);
     weft_status_code status = p->binding.compared ? WEFT_OK : weft_program_compare(p);
     if (status == WEFT_OK)
-        status = run_all(p);
+        status = run_all(p, finish);
     weft_host_set_threads(before);
-    if (status != WEFT_OK) {
-        finish_work(p);
-        if (p->binding.base)
-            weft_comm_abort(weft_group_comm(p->binding.base));
-        return status;
-    }
+    if (status != WEFT_OK)
+        return fail(p, status);
     p->run.runs++;
     return WEFT_OK;
+}
+
+weft_status weft_program_run(weft_program *p)
+{
+    WEFT_TRY(weft_program_finish(p));
+    return run(p, true);
+}
+
+weft_status weft_program_launch(weft_program *p)
+{
+    return run(p, !p->binding.memory || !may_launch(p));
+}
+
+void weft_program_settle(weft_program *p)
+{
+    if (!p->run.launched)
+        return;
+    p->run.launched = false;
+    if (p->device->wait(p->binding.stream) != WEFT_OK)
+        p->run.failed = weft_error_save();
+}
+
+weft_status weft_program_finish(weft_program *p)
+{
+    weft_program_settle(p);
+    if (!p->run.failed)
+        return WEFT_OK;
+    const weft_status_code status = weft_error_restore(p->run.failed);
+    weft_free(p->run.failed);
+    p->run.failed = NULL;
+    return fail(p, status);
+}
+
+weft_device_stream *weft_program_stream(const weft_program *p)
+{
+    return p->binding.stream;
 }

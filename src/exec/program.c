@@ -237,6 +237,7 @@ static void leave_shared(weft_shared_arena *shared)
 {
     if (shared && --shared->users == 0) {
         weft_shared_arena_release(shared);
+        shared->device->forget(shared->device, &shared->done);
         shared->device->free(shared->device, shared->data);
         weft_free(shared);
     }
@@ -259,6 +260,10 @@ static void drop_prepared(weft_program *p)
 
 static void forget_events(weft_program *p)
 {
+    p->device->forget(p->device, &p->run.sent);
+    p->run.launched = false;
+    weft_free(p->run.failed);
+    p->run.failed = NULL;
     for (int32_t i = 0; i < p->compiled->code_count; i++) {
         if (p->run.moment) {
             p->device->forget(p->device, &p->run.moment[2 * i]);
@@ -848,6 +853,9 @@ static weft_tensor *find_port(port *ports, int count, const char *name, int set)
 
 weft_tensor *weft_program_input(weft_program *p, const char *name)
 {
+    if (p->run.launched && p->device->await(p->binding.stream, &p->run.sent) != WEFT_OK &&
+        !p->run.failed)
+        p->run.failed = weft_error_save();
     return find_port(p->compiled->ports.input, p->compiled->ports.inputs, name, 0);
 }
 
@@ -868,7 +876,11 @@ void weft_program_swap_inputs(weft_program *p)
 
 const weft_tensor *weft_program_output(weft_program *p, const char *name)
 {
-    return find_port(p->compiled->ports.output, p->compiled->ports.outputs, name, 0);
+    const weft_tensor *found =
+        find_port(p->compiled->ports.output, p->compiled->ports.outputs, name, 0);
+    if (found)
+        weft_program_settle((weft_program *)(uintptr_t)p);
+    return found;
 }
 
 const double *weft_program_seconds(const weft_program *p, int64_t *runs)

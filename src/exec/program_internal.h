@@ -26,6 +26,8 @@ typedef struct weft_shared_arena {
     const weft_device *device;
     char *data;
     int64_t bytes;
+    weft_event done; /* end of the last launched run, if `pending` */
+    bool pending;
     /* Offload buffer and its copy engine; NULL: no program offloads */
     weft_offload_buffer offload;
     weft_copy_engine *copies;
@@ -63,6 +65,11 @@ typedef struct weft_run_state {
     void *written_user;
     int32_t *in_order;
     int64_t runs;
+    /* Launched runs: one may be unfinished; where the last has read its inputs; its error (NULL:
+     * none) */
+    bool launched;
+    weft_event sent;
+    weft_error_copy *failed;
     /* Profile; NULL: none */
     double *seconds;     /* one per node, summed over all runs */
     weft_event *moment;  /* two per instruction: start, end */
@@ -81,6 +88,9 @@ struct weft_program {
     weft_binding binding;
     weft_run_state run;
 };
+
+/* Waits for launched runs, and keeps their error. */
+void weft_program_settle(weft_program *p);
 
 /* The request that an instruction starts or waits for. */
 static inline weft_comm_request *weft_program_exchange(const weft_program *p,

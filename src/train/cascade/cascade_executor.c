@@ -4,7 +4,6 @@
 #include "comm/comm_world.h"
 #include "exec/execute.h"
 #include "exec/program_cache.h"
-#include "exec/store/tensor_copy.h"
 #include "train/cascade/cascade_late.h"
 #include "train/cascade/grad_reduce.h"
 #include "transform/sharding/input_footprint.h"
@@ -74,8 +73,9 @@ struct weft_cascade_run {
     weft_exec_config exec; /* exec config of DiT cascades; mesh and rank are set for each */
     weft_group *world;
     weft_latent_transfer_setup transfer_setup;
-    weft_grad_reduce *reduce; /* overlapped all-reduce; NULL: none */
-    unit_reads *reads;        /* unit reads computed so far */
+    weft_grad_reduce *reduce;    /* overlapped all-reduce; NULL: none */
+    const weft_program *writing; /* the program that marks states for `reduce` */
+    unit_reads *reads;           /* unit reads computed so far */
     programs programs;
     run_time time;
     dispatch dispatch;
@@ -375,18 +375,6 @@ static weft_status send_contributions(weft_cascade_run *r, const weft_placed_ite
     return status;
 }
 
-static weft_status broadcast_tensor(weft_group *group, const weft_tensor *t, int64_t bytes)
-{
-    const void *data;
-    void *made;
-    WEFT_TRY(weft_tensor_on_host(t, &data, &made));
-    weft_status_code status = weft_group_broadcast(group, (void *)(uintptr_t)data, bytes, 0);
-    if (status == WEFT_OK && made)
-        status = weft_tensor_put_bytes(t, 0, bytes, made);
-    weft_free(made);
-    return status;
-}
-
 /* Broadcasts the reduced gradients from the representative list[0] to the other ranks of `list`. */
 static weft_status broadcast(weft_cascade_run *r, const int *list, int count)
 {
@@ -397,7 +385,7 @@ static weft_status broadcast(weft_cascade_run *r, const int *list, int count)
         if (strncmp(t->name, "grad.", 5))
             continue;
         const int64_t bytes = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
-        WEFT_TRY(broadcast_tensor(group, t, bytes));
+        WEFT_TRY(weft_grad_reduce_broadcast(group, t, bytes));
         r->iteration.reduced +=
             weft_group_index(group) < count - 1 ? bytes : 0; /* a line or a tree */
     }
@@ -573,7 +561,7 @@ const weft_common_clock *weft_cascade_run_clock(const weft_cascade_run *r)
 static void written(void *user, const weft_tensor *tensor)
 {
     weft_cascade_run *r = user;
-    weft_grad_reduce_mark_ready(r->reduce, tensor);
+    weft_grad_reduce_mark_ready(r->reduce, tensor, weft_program_stream(r->writing));
 }
 
 /* Runs a cascade's program. If the cascade is this rank's last, the all-reduce starts during the
@@ -582,6 +570,7 @@ static weft_status run_program(weft_cascade_run *r, int32_t index, weft_program 
 {
     if (!r->reduce || r->setup.late_reduce || index != r->iteration.last)
         return weft_program_run(program);
+    r->writing = program;
     WEFT_TRY(weft_program_on_write(program, written, r));
     weft_grad_reduce_mark_others(r->reduce, program);
     const weft_status_code status = weft_program_run(program),

@@ -2,7 +2,10 @@
 
 #include "comm/comm.h"
 #include "comm/comm_request.h"
+#include "comm/comm_world.h"
+#include "exec/store/tensor_copy.h"
 #include "graph/graph.h"
+#include "kernel/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +34,8 @@ struct weft_grad_reduce {
     member *member, **by_tensor; /* [members] sorted by bucket, and by tensor address */
     bucket *bucket;
     int members, buckets, started;
-    void *scratch; /* used by one bucket at a time */
+    void *scratch;           /* used by one bucket at a time */
+    weft_error_copy *failed; /* first error of a start, for the wait; NULL: none */
 };
 
 static int64_t count_of(const weft_tensor *t)
@@ -202,6 +206,7 @@ void weft_grad_reduce_free(weft_grad_reduce *s)
     if (s->stream)
         s->backend->device->close(s->stream);
     weft_arena_free(s->arena);
+    weft_free(s->failed);
     weft_free(s);
 }
 
@@ -229,15 +234,23 @@ static void bind(weft_grad_reduce *s, const bucket *b)
     }
 }
 
-static void finish(weft_grad_reduce *s, member *m)
+/* Starts a bucket. `stream` NULL: its states are complete. */
+static void start(weft_grad_reduce *s, bucket *b, weft_device_stream *stream)
+{
+    bind(s, b);
+    if (!stream || !weft_device_is_apart(s->backend->device))
+        weft_comm_request_start(b->request);
+    else if (weft_comm_request_start_after(b->request, stream) != WEFT_OK && !s->failed)
+        s->failed = weft_error_save();
+}
+
+static void finish(weft_grad_reduce *s, member *m, weft_device_stream *stream)
 {
     if (!m->final)
         s->bucket[m->bucket].left--;
     m->final = true;
-    while (s->started < s->buckets && s->bucket[s->started].left == 0) {
-        bind(s, &s->bucket[s->started]);
-        weft_comm_request_start(s->bucket[s->started++].request);
-    }
+    while (s->started < s->buckets && s->bucket[s->started].left == 0)
+        start(s, &s->bucket[s->started++], stream);
 }
 
 static member *find(const weft_grad_reduce *s, const weft_tensor *state)
@@ -248,11 +261,12 @@ static member *find(const weft_grad_reduce *s, const weft_tensor *state)
     return found ? *found : NULL;
 }
 
-void weft_grad_reduce_mark_ready(weft_grad_reduce *s, const weft_tensor *state)
+void weft_grad_reduce_mark_ready(weft_grad_reduce *s, const weft_tensor *state,
+                                 weft_device_stream *stream)
 {
     member *m = find(s, state);
     if (m)
-        finish(s, m);
+        finish(s, m, stream);
 }
 
 void weft_grad_reduce_mark_others(weft_grad_reduce *s, const weft_program *program)
@@ -267,12 +281,14 @@ void weft_grad_reduce_mark_others(weft_grad_reduce *s, const weft_program *progr
     }
     for (int i = 0; i < s->members; i++)
         if (!s->member[i].final && !s->member[i].later)
-            finish(s, &s->member[i]);
+            finish(s, &s->member[i], NULL);
 }
 
 /* Waits for the last request first: requests complete in order, so one wait is usually enough. */
 weft_status weft_grad_reduce_wait(weft_grad_reduce *s)
 {
+    if (s->failed)
+        return weft_error_restore(s->failed);
     for (int k = s->started - 1; k >= 0; k--)
         WEFT_TRY(weft_comm_request_wait(s->bucket[k].request));
     return WEFT_OK;
@@ -284,4 +300,16 @@ int64_t weft_grad_reduce_bytes(const weft_grad_reduce *s)
     for (int k = 0; k < s->buckets; k++)
         bytes += weft_comm_request_wire_bytes(s->bucket[k].request);
     return bytes;
+}
+
+weft_status weft_grad_reduce_broadcast(weft_group *group, const weft_tensor *t, int64_t bytes)
+{
+    const void *data;
+    void *made;
+    WEFT_TRY(weft_tensor_on_host(t, &data, &made));
+    weft_status_code status = weft_group_broadcast(group, (void *)(uintptr_t)data, bytes, 0);
+    if (status == WEFT_OK && made)
+        status = weft_tensor_put_bytes(t, 0, bytes, made);
+    weft_free(made);
+    return status;
 }

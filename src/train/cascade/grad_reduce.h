@@ -30,13 +30,17 @@ weft_status weft_grad_reduce_create(weft_group *group, const weft_backend *backe
 void weft_grad_reduce_free(weft_grad_reduce *reduce); /* accepts NULL */
 /* Begins an iteration: no state is ready. */
 void weft_grad_reduce_begin(weft_grad_reduce *reduce);
-/* Marks `state` as ready on this rank. Ignores a state that is not reduced. */
-void weft_grad_reduce_mark_ready(weft_grad_reduce *reduce, const weft_tensor *state);
+/* Marks `state` as ready on this rank, after the work that `stream` of the program has now. Ignores
+ * a state that is not reduced. */
+void weft_grad_reduce_mark_ready(weft_grad_reduce *reduce, const weft_tensor *state,
+                                 weft_device_stream *stream);
 /* Marks all states as ready that `program` does not write. NULL: all states. */
 void weft_grad_reduce_mark_others(weft_grad_reduce *reduce, const weft_program *program);
 /* Waits for all all-reduces. */
 weft_status weft_grad_reduce_wait(weft_grad_reduce *reduce);
 /* Returns the bytes that this rank sends per iteration. */
 int64_t weft_grad_reduce_bytes(const weft_grad_reduce *reduce);
+/* Broadcasts the `bytes` bytes of a state from member 0 of the group. */
+weft_status weft_grad_reduce_broadcast(weft_group *group, const weft_tensor *state, int64_t bytes);
 
 #endif

@@ -154,7 +154,7 @@ static weft_status run_program(weft_step_run *r, weft_program *program, const ch
 {
     weft_stage_totals *totals = &r->stage->totals;
     const double began = weft_now();
-    WEFT_TRY(weft_program_run(program));
+    WEFT_TRY(r->launches && !r->traced ? weft_program_launch(program) : weft_program_run(program));
     if (r->traced)
         WEFT_TRY(trace_program(r, program, what, began));
     weft_offload_times_add(&totals->offload_times, weft_program_offload_times(program));
@@ -213,6 +213,7 @@ static weft_status run_sequential(weft_step_run *r, double all)
     const weft_stage_programs *programs = &r->stage->programs;
     weft_step_telemetry *t = &r->context->telemetry;
     bool interrupted = false;
+    r->launches = true;
     for (int64_t i = 0; i < programs->runs; i++) {
         int bucket;
         WEFT_TRY(fill_batch(r, i, &bucket));
@@ -223,6 +224,15 @@ static weft_status run_sequential(weft_step_run *r, double all)
         interrupted = t->all[0] > 0;
         add_figures(r, bucket, step->weight / all);
     }
+    r->launches = false;
+    return WEFT_OK;
+}
+
+/* Returns the errors of contributions that had not ended when the update was started. */
+static weft_status finish_sequential(const weft_stage_programs *programs)
+{
+    for (int i = 0; i < programs->buckets; i++)
+        WEFT_TRY(weft_program_finish(programs->bucket[i]->program));
     return WEFT_OK;
 }
 
@@ -263,7 +273,8 @@ static weft_status run_batches(weft_step_run *r)
     r->figures.bucket = programs->buckets > 1 && programs->runs == programs->parts ? bucket : -1;
     if (!programs->reduced_axes) /* keep the stop flag that the contributions saw */
         t->own[0] = s->pp_executor ? t->own[0] : t->all[0];
-    return run_update(r, programs->update, programs->reduced_axes ? t->all : t->own);
+    WEFT_TRY(run_update(r, programs->update, programs->reduced_axes ? t->all : t->own));
+    return s->pp_executor ? WEFT_OK : finish_sequential(programs);
 }
 
 /* ---- a step -------------------------------------------------------------------------------- */
