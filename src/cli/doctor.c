@@ -4,13 +4,14 @@
 #include "cli/options/verb.h"
 #include "doctor/collective_report.h"
 #include "doctor/doctor_ranks.h"
+#include "doctor/gpu_report.h"
 #include "doctor/machine_report.h"
 
 /* Rejects options that have no effect: each table is printed alone, and two options belong to one
  * table. */
 static weft_status refuse_idle(const weft_args *args)
 {
-    static const char *const alone[] = {"--collectives", "--ranks", "--measure"};
+    static const char *const alone[] = {"--collectives", "--ranks", "--measure", "--gpu"};
     static const char *const of[][2] = {{"--out", "--collectives"}, {"--parallel", "--ranks"}};
     const char *first = NULL;
     for (int i = 0; i < WEFT_COUNT(alone); i++) {
@@ -51,12 +52,16 @@ static weft_status run_doctor(const weft_args *args)
         return weft_doctor_collectives(collectives, weft_args_string(args, "--out"));
     if (weft_args_flag(args, "--ranks"))
         return survey_ranks(args);
+    if (weft_args_flag(args, "--gpu"))
+        return weft_doctor_gpu();
     weft_doctor_machine();
     return weft_args_flag(args, "--measure") ? weft_doctor_measure() : WEFT_OK;
 }
 
 static const weft_option options[] = {
     {"--measure", NULL, NULL, "also measure matrix products and memory (about four seconds)"},
+    {"--gpu", NULL, NULL,
+     "compare the kernels of backend cuda with the reference, and write gpu-report.json"},
     {"--ranks", NULL, NULL, "under mpirun: measure each rank and report slow ranks"},
     {"--parallel", "KEY=VALUE", NULL,
      "with --ranks: show the axes of a mesh on the ranks, e.g. tp=2; keys of the config section "
@@ -72,12 +77,16 @@ static const weft_option options[] = {
 const weft_verb weft_verb_doctor = {
     .name = "doctor",
     .summary = "report the hardware and libraries that weft finds and can use",
-    .usage = "[--measure]\n--collectives RANKS[/PER_NODE] [--out FILE]\n"
+    .usage = "[--measure]\n--gpu\n--collectives RANKS[/PER_NODE] [--out FILE]\n"
              "--ranks [--parallel KEY=VALUE]...",
     .details = "Prints processor, cores, SIMD levels, memory, library versions, MPI, BLAS and\n"
                "OpenMP threads, codecs, and whether a GPU driver exists. --measure adds the best\n"
                "rate of f32 matrix products, to which progress lines of `weft train` refer, and\n"
                "of memory.\n"
+               "\n"
+               "--gpu runs every kernel of a training step of small models on the GPU, in f32\n"
+               "and bf16, and compares the results with the reference. gpu-report.json has the\n"
+               "GPU and the error of each operation.\n"
                "\n"
                "--collectives prints a table instead: for each collective and size the chosen\n"
                "algorithm and its cost. Costs are built in, or under mpirun measured between the\n"

@@ -10,6 +10,7 @@
 #include "kernel/cpu/table.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_module.h"
+#include "kernel/registry/kernel_check.h"
 #include "train/graph/optimizer.h"
 
 #include <criterion/criterion.h>
@@ -158,4 +159,45 @@ Test(cuda_program, lost_gpu_ends_a_run)
     weft_program_free(p);
     weft_store_free(store);
     weft_graph_free(g);
+}
+
+static const weft_op_check *check_kernels(const weft_backend *backend, weft_op_check *op)
+{
+    weft_graph *g = training_step();
+    cr_assert_eq(weft_kernels_check(g, backend, 3, op), WEFT_OK, "%s", weft_error_message());
+    weft_graph_free(g);
+    return &op[WEFT_OP_GELU];
+}
+
+/* `weft doctor --gpu`: kernels are compared node by node. */
+Test(cuda_program, kernels_are_compared_with_ref)
+{
+    static weft_op_check op[WEFT_OP_COUNT];
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+    check_kernels(&weft_backend_cuda, op);
+    for (int i = 0; i < WEFT_OP_COUNT; i++)
+        cr_expect(!op[i].failed && !op[i].missing, "%s: error %g, tolerance %g at %s",
+                  weft_op_get((weft_op)i)->name, op[i].error, op[i].tolerance, op[i].place);
+    cr_expect(op[WEFT_OP_GELU].nodes == 1 && op[WEFT_OP_ADAMW].nodes == 2);
+}
+
+static weft_status_code run_wrong(const weft_kernel_args *args)
+{
+    const weft_status_code status = weft_backend_cpu.kernel[args->op]->run(args);
+    ((float *)args->out[0].data)[3] += 1e-3f;
+    return status;
+}
+
+/* A kernel with one wrong element is found, and only this kernel. */
+Test(cuda_program, wrong_kernel_is_found)
+{
+    static weft_op_check op[WEFT_OP_COUNT];
+    weft_backend wrong = weft_backend_cpu;
+    const weft_kernel gelu = {.run = run_wrong};
+    wrong.kernel[WEFT_OP_GELU] = &gelu;
+    const weft_op_check *found = check_kernels(&wrong, op);
+    cr_expect(found->failed == 1 && found->error > found->tolerance);
+    for (int i = 0; i < WEFT_OP_COUNT; i++)
+        cr_expect(i == WEFT_OP_GELU || !op[i].failed, "%s", weft_op_get((weft_op)i)->name);
 }
