@@ -132,34 +132,29 @@ static weft_status add_histograms(const weft_curate_plan *p, weft_buf *page)
     return WEFT_OK;
 }
 
-/* A table of two columns. */
-static void add_row(weft_buf *page, const char *name, int64_t number)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%lld", (long long)number);
-    const char *const cell[] = {name, text};
-    weft_html_table(page, NULL, cell, 1, 2);
-}
-
 static void add_operators(const json_t *table, weft_buf *page)
 {
     static const char *const head[] = {"operator", "input", "output", "failed", "seconds", "price"};
     static const char *const members[] = {"input", "output", "failed", "seconds", "price"};
-    size_t i;
-    const json_t *row;
-    if (!table)
-        return;
-    weft_html_heading(page, "Operators, in their order");
-    json_array_foreach(json_object_get(table, "operators"), i, row)
-    {
-        char text[5][32];
-        const char *cell[6] = {json_string_value(json_object_get(row, "name"))};
+    char text[WEFT_MOST_OPERATORS][5][32];
+    const char *cell[WEFT_MOST_OPERATORS * 6];
+    int rows = 0;
+    const json_t *list = json_object_get(table, "operators");
+    for (; rows < (int)json_array_size(list) && rows < WEFT_MOST_OPERATORS; rows++) {
+        const json_t *row = json_array_get(list, (size_t)rows);
+        cell[6 * rows] = json_string_value(json_object_get(row, "name"));
         for (int k = 0; k < 5; k++) {
-            snprintf(text[k], sizeof text[k], "%.6g",
-                     json_number_value(json_object_get(row, members[k])));
-            cell[k + 1] = text[k];
+            const json_t *number = json_object_get(row, members[k]);
+            if (json_is_number(number))
+                snprintf(text[rows][k], sizeof text[rows][k], "%.4g", json_number_value(number));
+            else
+                snprintf(text[rows][k], sizeof text[rows][k], "-");
+            cell[6 * rows + k + 1] = text[rows][k];
         }
-        weft_html_table(page, i ? NULL : head, cell, 1, 6);
+    }
+    if (rows > 0) {
+        weft_html_heading(page, "Operators, in their order");
+        weft_html_table(page, head, cell, rows, 6);
     }
 }
 
@@ -170,10 +165,14 @@ weft_status weft_curate_page_write(const weft_curate_plan *p, const weft_curate_
     weft_status_code status = WEFT_OK;
     weft_html_begin(&page, "Curation");
     weft_html_heading(&page, "Funnel");
-    add_row(&page, "videos", r->videos);
-    add_row(&page, "videos accepted", r->videos - r->videos_rejected);
-    add_row(&page, "shots", r->shots);
-    add_row(&page, "clips", r->clips);
+    const int64_t counts[] = {r->videos, r->videos - r->videos_rejected, r->shots, r->clips};
+    const char *funnel[] = {"videos", NULL, "videos accepted", NULL, "shots", NULL, "clips", NULL};
+    char text[4][32];
+    for (int i = 0; i < 4; i++) {
+        snprintf(text[i], sizeof text[i], "%lld", (long long)counts[i]);
+        funnel[2 * i + 1] = text[i];
+    }
+    weft_html_table(&page, NULL, funnel, 4, 2);
     weft_html_heading(&page, "Rejects by operator");
     const char *const rejects[] = {r->rejects[0] ? r->rejects : "none"};
     weft_html_table(&page, NULL, rejects, 1, 1);
