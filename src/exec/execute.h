@@ -12,6 +12,8 @@ weft_status weft_program_run(weft_program *program);
 weft_status weft_program_launch(weft_program *program);
 /* Waits for launched runs, and returns their error. */
 weft_status weft_program_finish(weft_program *program);
+/* Waits for launched runs, and keeps their error for weft_program_finish. */
+void weft_program_settle(weft_program *program);
 /* The stream that runs the kernels of a bound program. */
 weft_device_stream *weft_program_stream(const weft_program *program);
 

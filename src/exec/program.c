@@ -5,6 +5,7 @@
 
 #include "comm/comm_check.h"
 #include "comm/comm_request.h"
+#include "exec/execute.h"
 #include "exec/offload_memory.h"
 #include "exec/store/tensor_shard.h"
 #include "graph/graph.h"

@@ -89,9 +89,6 @@ struct weft_program {
     weft_run_state run;
 };
 
-/* Waits for launched runs, and keeps their error. */
-void weft_program_settle(weft_program *p);
-
 /* The request that an instruction starts or waits for. */
 static inline weft_comm_request *weft_program_exchange(const weft_program *p,
                                                        const instruction *code)
