@@ -70,8 +70,10 @@ size_t emu_memory_size(const void *data); /* of the allocation that begins there
 int64_t emu_memory_left(int device);
 /* EMU_UNKNOWN: not all bytes are inside one live allocation. *inside: where their values are. */
 emu_kind emu_memory_find(const void *data, size_t bytes, char **inside);
-/* True for any address of devices, freed or not. */
+/* True for any address of devices, allocated or not. */
 bool emu_memory_is_device(const void *data);
+/* True for addresses in memory of a device that was freed. */
+bool emu_memory_is_freed(const void *data);
 /* Protects the pages of pinned memory that the host has not waited for, and no others. */
 void emu_memory_protect(void);
 /* Names the work of this thread in reports of faults. The text is borrowed. */

@@ -282,6 +282,15 @@ bool emu_memory_is_device(const void *data)
     return base && at >= base + span && at < base + 2 * span;
 }
 
+bool emu_memory_is_freed(const void *data)
+{
+    pthread_mutex_lock(&memory.lock);
+    const allocation *a = holder(data, true);
+    const bool is = a && !a->live && a->kind == EMU_DEVICE;
+    pthread_mutex_unlock(&memory.lock);
+    return is;
+}
+
 static void protect_pages(void *user, const emu_access *access)
 {
     allocation *a = user;

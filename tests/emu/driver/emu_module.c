@@ -32,21 +32,30 @@ static uint32_t declared_bytes(const char *text)
     return bracket ? each * (uint32_t)strtoul(bracket + 1, NULL, 10) : each;
 }
 
-/* Static shared memory of the module: an upper limit for each of its kernels. */
-static uint32_t shared_bytes(const char *image)
+/* True if the text from `begin` to `end` has the name. */
+static bool has_name(const char *begin, const char *end, const char *name, size_t length)
+{
+    for (const char *at = begin; (at = memmem(at, (size_t)(end - at), name, length)); at += length)
+        if (!isalnum((unsigned char)at[length]) && at[length] != '_')
+            return true;
+    return false;
+}
+
+/* Bytes of the static arrays in shared memory that a kernel's body names. */
+static uint32_t shared_bytes(const char *image, const char *body)
 {
     uint32_t bytes = 0;
+    const char *next = strstr(body, ".entry "), *end = next ? next : body + strlen(body);
     for (const char *at = image; (at = after_word(at, ".shared .align"));) {
-        const char *line = at;
-        while (line > image && line[-1] != '\n')
-            line--;
-        if (!strstr(line, ".extern") || strstr(line, ".extern") > at)
+        const char *name = after_word(at, ".b8 ");
+        const size_t length = name ? strcspn(name, "[;") : 0;
+        if (length && name[length] == '[' && has_name(body, end, name, length))
             bytes += declared_bytes(at);
     }
     return bytes;
 }
 
-static CUresult read_entry(const char *at, emu_function *f)
+static CUresult read_entry(const char *image, const char *at, emu_function *f)
 {
     const size_t length = strcspn(at, "( \n\t");
     const char *open = strchr(at, '('), *close = open ? strchr(open, ')') : NULL,
@@ -56,6 +65,7 @@ static CUresult read_entry(const char *at, emu_function *f)
     memcpy(f->name, at, length);
     for (const char *p = open; (p = after_word(p, ".param")) && p < close;)
         f->parameter += declared_bytes(p);
+    f->shared = shared_bytes(image, body);
     const char *most = after_word(close, ".maxntid");
     if (!most || most > body)
         return CUDA_SUCCESS;
@@ -88,7 +98,6 @@ CUresult emu_module_load(const char *image, char *log, size_t log_bytes, emu_mod
     emu_module *module = result ? NULL : calloc(1, sizeof *module);
     if (!module)
         return result ? result : CUDA_ERROR_OUT_OF_MEMORY;
-    const uint32_t shared = shared_bytes(image);
     for (const char *at = image; result == CUDA_SUCCESS && (at = after_word(at, ".entry "));) {
         emu_function *f = calloc(1, sizeof *f);
         if (!f)
@@ -96,12 +105,11 @@ CUresult emu_module_load(const char *image, char *log, size_t log_bytes, emu_mod
         f->next = module->functions;
         f->dynamic = EMU_SHARED;
         module->functions = f;
-        result = read_entry(at, f);
+        result = read_entry(image, at, f);
         f->kernel = emu_kernel_find(f->name);
         if (f->kernel && f->kernel->args_bytes != f->parameter)
             emu_stop("the parameter of %s has %u bytes in the PTX and %zu bytes on the host",
                      f->name, f->parameter, f->kernel->args_bytes);
-        f->shared = shared;
     }
     if (result == CUDA_SUCCESS) {
         *out = module;
@@ -190,7 +198,8 @@ static CUresult check_limits(const emu_function *f, const uint32_t grid[3], cons
     return shared > f->dynamic || f->shared > EMU_SHARED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* Replaces addresses of GPUs and of pinned memory in the parameter, and refuses freed memory. */
+/* Replaces addresses of GPUs and of pinned memory in the parameter, and refuses freed memory. Other
+ * words may be anything: numbers, and bytes between members. */
 static void place_pointers(launch *l, uint32_t bytes)
 {
     for (uint32_t i = 0; i + sizeof(void *) <= bytes; i += sizeof(void *)) {
@@ -199,9 +208,9 @@ static void place_pointers(launch *l, uint32_t bytes)
         memcpy(&data, l->parameter + i, sizeof data);
         if (emu_memory_find(data, 0, &inside) != EMU_UNKNOWN)
             memcpy(l->parameter + i, &inside, sizeof inside);
-        else if (emu_memory_is_device(data))
-            emu_stop("%s uses memory at %p that is not allocated; byte %u of its parameter",
-                     l->name, data, i);
+        else if (emu_memory_is_freed(data))
+            emu_stop("%s uses memory at %p that was freed; byte %u of its parameter", l->name, data,
+                     i);
     }
 }
 
