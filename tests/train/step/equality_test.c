@@ -16,7 +16,10 @@
 #include "exec/store/tensor_shard.h"
 #include "graph/builder_helpers.h"
 #include "kernel/cpu/table.h"
+#include "kernel/cuda/cuda_backend.h"
+#include "kernel/cuda/cuda_module.h"
 #include "kernel/far/far.h"
+#include "kernel/registry/backend.h"
 #include "train/monitor/rank_telemetry.h"
 #include "train/step/train_step.h"
 #include "transform/passes.h"
@@ -305,6 +308,9 @@ static double distance(weft_store *whole, weft_store *many, const char **name)
         const int64_t count = weft_shape_count(&part->shape);
         if (part->replica < 0 || count == 0)
             continue;
+        const void *own;
+        void *made;
+        cr_assert_eq(weft_tensor_on_host(part, &own, &made), WEFT_OK);
         float *expected = weft_alloc(count * (int64_t)sizeof *expected);
         double largest = 1e-3;
         weft_box_copy(&box, expected, WEFT_F32, &full, all->data, all->dtype);
@@ -312,13 +318,14 @@ static double distance(weft_store *whole, weft_store *many, const char **name)
             largest = fmax(largest, fabs((double)((const float *)all->data)[i]));
         for (int64_t i = 0; i < count; i++) {
             const double off =
-                fabs((double)((const float *)part->data)[i] - (double)expected[i]) / largest;
+                fabs((double)((const float *)own)[i] - (double)expected[i]) / largest;
             if (!(off <= worst)) {
                 worst = off;
                 *name = part->name;
             }
         }
         weft_free(expected);
+        weft_free(made);
     }
     return worst;
 }
@@ -373,9 +380,10 @@ static void compare_far_ranks(const layout *l, uint64_t seed)
     weft_backend_far_free(far);
 }
 
+static const double near = 1e-5; /* relative error of another order of sums */
+
 static void compare(const layout *l)
 {
-    static const double near = 1e-5;
     job many[RANKS], again[RANKS];
     const job *alone = reference(l->model, l->parts);
     const int ranks = run(l, many);
@@ -621,6 +629,29 @@ Test(equality, exchanged_in_parts)
 }
 
 /* ---- devices --------------------------------------------------------------------------------- */
+
+/* The emulated GPU computes in f32, as `cpu` does: only the order of sums differs. */
+Test(equality, cuda_is_close_to_cpu)
+{
+    const layout l = {"", 0, false, DENSE};
+    const job *alone = reference(DENSE, false);
+    job other;
+    const char *worst = "";
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+    setenv("WEFT_CUDA_LIBRARY", WEFT_EMU_DRIVER, 1);
+    cr_assert_eq(weft_backend_check(&weft_backend_cuda), WEFT_OK, "%s", weft_error_message());
+    run_on(&weft_backend_cuda, &l, &other);
+    for (int i = 0; i < STEPS; i++) {
+        cr_expect(fabs(other.loss[i] - alone->loss[i]) <= near * alone->loss[i],
+                  "step %d: loss %.9g, on cpu %.9g", i, other.loss[i], alone->loss[i]);
+        cr_expect(fabs(other.norm[i] - alone->norm[i]) <= near * alone->norm[i],
+                  "step %d: norm %.9g, on cpu %.9g", i, other.norm[i], alone->norm[i]);
+    }
+    const double far = distance(alone->store, other.store, &worst);
+    cr_expect(far <= near, "%s: %.3g", worst, far);
+    end(&other, 1);
+}
 
 Test(equality, far_has_the_bits_of_cpu)
 {
