@@ -662,7 +662,7 @@ weft_status weft_program_compare(weft_program *p)
     for (int axis = 0; axis < p->compiled->mesh.axis_count; axis++)
         if (axis != apart)
             group[groups++] = p->binding.group[axis];
-    if (count && p->binding.base) /* every rank of these groups then has at least one */
+    if (count && p->binding.base) /* then every rank of the groups has at least one */
         status = weft_exchanges_check(all, count, group, groups);
     weft_free(all);
     p->binding.compared = status == WEFT_OK;

@@ -1,4 +1,5 @@
-/* Layout file, written by `weft plan layout --run-config` and read by `parallel: {layout_file: FILE}`.
+/* Layout file, written by `weft plan layout --run-config` and read by `parallel: {layout_file:
+ * FILE}`.
  *
  *   {"format": "weft.run-layout/1", "weft": VERSION, "id": hash of the file's content,
  *    "cluster": {"spec", "id"},

@@ -18,8 +18,8 @@ typedef struct weft_step_run {
     weft_batch batch;            /* last batch of the stage's loader */
     weft_timeline timeline;      /* trace of the step, if `traced` */
     bool traced;
-    bool launches;        /* the programs that run now need not have ended when the host goes on */
-    double began, waited; /* time, and comm wait seconds, at the start of the step */
+    bool launches;            /* the host continues before the programs have ended */
+    double began, waited;     /* time, and comm wait seconds, at the start of the step */
     double data_wait_seconds; /* seconds that the step waited for batches */
     weft_step_figures figures;
 } weft_step_run;

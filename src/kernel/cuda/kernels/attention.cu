@@ -260,6 +260,7 @@ WEFT_KERNEL(weft_attention, attention_args, ATTENTION_THREADS)
     for (int p = 0; p < PARTS; p++)
         store_rows(a.out, &a, row, end, p, acc[p], factor);
     if (THREAD(0) % 16 == 0 && BLOCK(2) == 0)
+        UNROLL
         for (int i = 0; i < 4; i++)
             if (own + i < end)
                 a.lse[lse_of_row(&a, own + i)] = most[i] + (sum[i] > 0.0f ? f_log(sum[i]) : 0.0f);

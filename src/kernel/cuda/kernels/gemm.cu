@@ -3,7 +3,7 @@
 
 /* ---- f32 -------------------------------------------------------------------------------------- */
 
-/* Eight elements along the dim with stride 1, from (row, k): all of them exist, or none. */
+/* Eight elements along the dim with stride 1, from (row, k): all eight exist, or none. */
 DEV void load_operand(float v[8], const gemm_args *a, const gemm_operand *o, int64_t base,
                       int64_t row, int64_t k, int64_t rows, int64_t end)
 {
@@ -32,7 +32,7 @@ DEV int own_depth(const gemm_operand *o)
     return (int)(o->depth_stride == 1 ? THREAD(0) % 2 * 8 : THREAD(0) / 8);
 }
 
-/* Writes the eight elements of the thread. Without vectors they are loaded here, one by one. */
+/* Writes the eight elements of the thread. Without vectors they are loaded here. */
 DEV void write_tile(float *tile, const float v[8], const gemm_args *a, const gemm_operand *o,
                     int64_t base, int64_t row, int64_t k, int64_t rows, int64_t end)
 {
