@@ -60,12 +60,12 @@ static weft_value loss_of(weft_graph *g)
     return loss;
 }
 
-/* A training step of a model at a small size. */
-static weft_status build(const char *config, weft_graph **out)
+/* A training step of a model at a small size, in f32 or in mixed precision. */
+static weft_status build(const char *config, bool narrow, weft_graph **out)
 {
     json_t *json;
     weft_model model = {0};
-    weft_graph *g = NULL;
+    weft_graph *g = NULL, *forward = NULL;
     WEFT_TRY(weft_json_parse(config, (int64_t)strlen(config), "weft doctor", &json));
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_model_read(json, "weft doctor", &model));
@@ -77,10 +77,17 @@ static weft_status build(const char *config, weft_graph **out)
     g = weft_graph_create();
     WEFT_GO(WEFT_ALLOCATED(g, "a model of the check"));
     weft_model_build(g, &model, &size, false);
+    if (narrow) { /* gradients are of the narrow forward, as in training */
+        forward = g;
+        g = NULL;
+        WEFT_GO(weft_graph_check(forward));
+        WEFT_GO(weft_pass_mixed_precision(forward, false, &g));
+    }
     weft_optimizer_build(g, loss_of(g), &adamw);
     WEFT_GO(weft_graph_check(g));
     WEFT_GO(weft_pass_fuse(g, out));
 out:
+    weft_graph_free(forward);
     weft_graph_free(g);
     json_decref(json);
     return status;
@@ -88,14 +95,9 @@ out:
 
 static weft_status check_model(const char *config, bool narrow, weft_op_check *op)
 {
-    weft_graph *g, *own = NULL;
-    WEFT_TRY(build(config, &g));
-    weft_status_code status = WEFT_OK;
-    if (narrow)
-        WEFT_GO(weft_pass_mixed_precision(g, false, &own));
-    WEFT_GO(weft_kernels_check(own ? own : g, &weft_backend_cuda, 1, op));
-out:
-    weft_graph_free(own);
+    weft_graph *g;
+    WEFT_TRY(build(config, narrow, &g));
+    const weft_status_code status = weft_kernels_check(g, &weft_backend_cuda, 1, op);
     weft_graph_free(g);
     return status;
 }
