@@ -50,7 +50,8 @@ typedef struct fibre {
 typedef struct warp {
     uint64_t rounds; /* finished exchanges */
     uint32_t arrived, value[2][WARP];
-    const void *in[2][WARP];
+    const void *row[2][WARP];      /* of ldmatrix, by parity of the round */
+    const void *fragment[2][WARP]; /* a and b of mma */
     void *out[WARP];
 } warp;
 
@@ -256,7 +257,7 @@ void emu_load_matrix(uint32_t *to, const void *shared_row, int count, int transp
     const uint32_t lane = emu_self->lane;
     if ((uintptr_t)shared_row % 16)
         stop("ldmatrix of a row that is not aligned to 16 bytes");
-    const void **row = w->in[w->rounds % 2];
+    const void **row = w->row[w->rounds % 2]; /* as in emu_exchange */
     row[lane] = shared_row;
     if (last_of_round(w))
         end_round(w);
@@ -284,7 +285,8 @@ static void multiply_fragments(const warp *w)
 {
     float a[16][16], b[8][16];
     for (uint32_t lane = 0; lane < WARP; lane++) {
-        const uint32_t g = lane / 4, t = lane % 4, *ra = w->in[0][lane], *rb = w->in[1][lane];
+        const uint32_t g = lane / 4, t = lane % 4, *ra = w->fragment[0][lane],
+                       *rb = w->fragment[1][lane];
         for (uint32_t k = 0; k < 2; k++) {
             for (uint32_t i = 0; i < 4; i++)
                 a[g + i % 2 * 8][t * 2 + k + i / 2 * 8] = half_of(ra[i], k);
@@ -307,8 +309,8 @@ static void multiply_fragments(const warp *w)
 void emu_mma_bf16(float *acc, const uint32_t *a, const uint32_t *b)
 {
     warp *w = own_warp();
-    w->in[0][emu_self->lane] = a;
-    w->in[1][emu_self->lane] = b;
+    w->fragment[0][emu_self->lane] = a;
+    w->fragment[1][emu_self->lane] = b;
     w->out[emu_self->lane] = acc;
     if (last_of_round(w)) {
         multiply_fragments(w);

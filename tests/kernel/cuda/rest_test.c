@@ -91,3 +91,31 @@ Test(rest, rows_of_bf16)
     };
     check_all(cases, COUNT(cases));
 }
+
+/* Operands of bf16 in whole octets: the tensor cores' kernel, with tiles that the sizes do not fill,
+ * and depths of less and more than its stages. */
+Test(rest, products_of_bf16)
+{
+    const weft_attr_matmul nn = {false, false}, nt = {false, true}, tn = {true, false};
+    const weft_attr_linear gelu = {WEFT_ACT_GELU_TANH, WEFT_BF16};
+    const weft_attr_conv conv = {.stride = {1, 1, 1}, .before = {2, 1, 1}, .after = {0, 1, 1}},
+                         dx = {.stride = {1, 1, 1},
+                               .before = {2, 1, 1},
+                               .after = {0, 1, 1},
+                               .x_shape = {5, {1, 3, 6, 7, 16}}},
+                         dw = {.stride = {1, 1, 1},
+                               .before = {2, 1, 1},
+                               .after = {0, 1, 1},
+                               .kernel = {3, 3, 3}};
+    const op_case cases[] = {
+        {.op = WEFT_OP_MATMUL, .attr = &nn, .in = {BF(130, 72), BF(72, 136)}},
+        {.op = WEFT_OP_MATMUL, .attr = &nt, .in = {BF(130, 200), BF(136, 200)}},
+        {.op = WEFT_OP_MATMUL, .attr = &tn, .in = {BF(88, 136), BF(88, 24)}},
+        {.op = WEFT_OP_MATMUL, .attr = &nn, .in = {BF(3, 40, 16), BF(3, 16, 24)}},
+        {.op = WEFT_OP_LINEAR, .attr = &gelu, .in = {BF(2, 70, 104), BF(40, 104), X(40)}},
+        {.op = WEFT_OP_CONV3D, .attr = &conv, .in = {BF(1, 3, 6, 7, 16), BF(24, 16, 3, 3, 3)}},
+        {.op = WEFT_OP_CONV3D_DX, .attr = &dx, .in = {BF(1, 3, 6, 7, 24), BF(24, 16, 3, 3, 3)}},
+        {.op = WEFT_OP_CONV3D_DW, .attr = &dw, .in = {BF(1, 3, 6, 7, 16), BF(1, 3, 6, 7, 24)}},
+    };
+    check_all(cases, COUNT(cases));
+}
