@@ -7,7 +7,7 @@
 #include "kernel/kernel.h"
 
 typedef struct weft_op_check {
-    int64_t nodes, failed;   /* compared; above the tolerance of the op */
+    int64_t nodes, failed;   /* compared; above the tolerance and twice the error of cpu */
     int64_t missing;         /* nodes without a kernel */
     double error, tolerance; /* of the worst output: norm-wise, relative to ref */
     char place[160];         /* node of the worst output: "blocks.0.attn1, output 1" */
