@@ -68,7 +68,7 @@ a_virtual_device_is_priced() {
     python3 -S -c 'import json; t=json.load(open("virtual.json")); least=t["flops_step"]/400e12; assert least <= t["modelled_seconds"] and t["weight_bytes"] > 200e9, t' ||
         fail "a step on the virtual device: $(cat virtual.json)"
     "$WEFT" inspect model small.json --frames 9 --height 64 --width 64 --backend virtual | grep -q "one run takes .* simulated" || fail "no seconds on the virtual device"
-    "$WEFT" inspect model small.json --backend cuda >out 2>err && fail "an unknown backend passes"
+    "$WEFT" inspect model small.json --backend tpu >out 2>err && fail "an unknown backend passes"
     has_message err backend-unknown key=--backend 'text~=cpu, ref, virtual' || fail "unknown backend: $(cat err)"
 }
 check a_virtual_device_is_priced

@@ -260,8 +260,8 @@ out:
     return status;
 }
 
-/* An output fails above the tolerance of the op, unless its terms cancel, so that the kernel of cpu
- * has more than half of the error. */
+/* An output fails above the tolerance of the op and twice the error of cpu, which is large as well
+ * where terms cancel. */
 static weft_status compare_outputs(const check *c, const weft_node *node, const operands *o)
 {
     const weft_op_info *info = weft_op_get(node->op);
