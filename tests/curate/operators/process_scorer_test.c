@@ -64,7 +64,8 @@ Test(process_scorer, failures_have_reasons)
         {READ "echo nonsense; sleep 100", "no \"score\": nonsense"},
         {READ "echo '{\"request\": 1, \"points\": 1}'; sleep 100", "no \"score\""},
         {READ "echo '{\"request\": 1, \"score\": \"high\"}'; sleep 100", "no \"score\""},
-        {READ "printf '{\"request\": 1, \"score\": 1}\\n{}\\n'; sleep 100", "more than one line"},
+        /* cat writes both lines at once; bash would write the first one alone */
+        {READ "cat <<<$'{\"request\": 1, \"score\": 1}\\n{}'; sleep 100", "more than one line"},
         {READ "echo '{\"score\": 1}'; sleep 100", "\"request\": 1"},
         {READ "echo '{\"request\": 2, \"score\": 1}'; sleep 100", "\"request\": 1"},
         {READ "printf '{\"request\": 1, \"score\": 1e999}\\n'; sleep 100", "no \"score\""},
