@@ -5,5 +5,6 @@
 [ "${WEFT_TEST_LONG-}" ] || skip "make test-long runs it"
 command -v chromium >/dev/null && command -v chromedriver >/dev/null || skip "no chromium"
 python3 -c 'import selenium' 2>/dev/null || skip "no selenium (python3-selenium)"
+[ "${WEFT_SHOTS-}" ] && mkdir -p "$WEFT_SHOTS"
 cases page_cases.py the_queue_is_used videos_are_shown a_token_is_asked_for
 finish
