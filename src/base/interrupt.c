@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t interrupted;
@@ -68,6 +69,20 @@ void weft_interrupt_leave_to_parent(void)
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+void weft_interrupt_detach_child(pid_t parent)
+{
+    sigset_t none;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it ended before the call above */
+        _exit(127);
+    setpgid(0, 0);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 bool weft_interrupted(void)

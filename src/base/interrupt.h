@@ -6,12 +6,17 @@
 #include "base/status.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 /* Called once by the program, before it makes threads, for verbs that ask weft_interrupted() often
  * (twice a second or more). A thread that does nothing else takes the signals. */
 void weft_interrupt_catch(void);
 /* Call in a forked child: the parent handles Ctrl-C, SIGTERM ends the child. */
 void weft_interrupt_leave_to_parent(void);
+/* Call in a forked child before exec. The child is killed when `parent` ends, or at once if it has
+ * ended; it has a process group of its own, and the signals of a new program. Only calls functions
+ * that are safe in signal handlers. */
+void weft_interrupt_detach_child(pid_t parent);
 bool weft_interrupted(void);
 /* WEFT_E_CANCELLED with a message when interrupted, for WEFT_TRY in loops. */
 weft_status weft_interrupt_check(void);

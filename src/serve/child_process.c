@@ -1,11 +1,12 @@
 #include "serve/child_process.h"
 
+#include "base/interrupt.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,17 +49,8 @@ static _Noreturn void become(const weft_child_start_options *o, char **environme
                              int error, pid_t parent)
 {
     const int lock = o->lock;
-    sigset_t none;
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it ended before the call above */
-        _exit(127);
-    setpgid(0, 0);
-    signal(SIGPIPE, SIG_DFL);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    weft_interrupt_detach_child(parent);
     if (null < 0 || chdir(o->folder) != 0 || dup2(error, STDERR_FILENO) < 0 ||
         dup2(output >= 0 ? output : null, STDOUT_FILENO) < 0 || dup2(null, STDIN_FILENO) < 0)
         _exit(127);

@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,16 +47,7 @@ weft_status weft_process_scorer_open(const weft_operator_config *config, void (*
 /* Runs in the child: only functions that are safe in signal handlers may be called. */
 static _Noreturn void become(char **argv, int in, int out, int error, pid_t parent)
 {
-    sigset_t none;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it ended before the call above */
-        _exit(127);
-    setpgid(0, 0);
-    signal(SIGPIPE, SIG_DFL);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    weft_interrupt_detach_child(parent);
     if (dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
         dup2(error, STDERR_FILENO) >= 0)
         execvp(argv[0], argv);
