@@ -87,6 +87,8 @@ foreach(program test-kernel-cuda_driver test-train-step)
         WEFT_EMU_DRIVER="${PROJECT_BINARY_DIR}/emu/libcuda.so.1")
     add_dependencies(${program} weft_emu_driver)
 endforeach()
+target_compile_definitions(test-kernel-cuda_driver PRIVATE
+    WEFT_CUDA_KERNELS=$<BOOL:${WEFT_CUDA_CLANG}>)
 
 # A small program for the tests that need mpirun (tests/comm/*.sh).
 add_executable(ranks tests/comm/tool/ranks.c)
