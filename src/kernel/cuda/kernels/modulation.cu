@@ -1,18 +1,6 @@
 /* modulate, gated_add, rope. */
 #include "kernel/cuda/kernels/simt.h"
 
-DEV void load_operand(float v[8], tensor_ref t, int64_t offset, int same, int vector)
-{
-    if (vector && !same) {
-        load_eight(v, t, offset);
-        return;
-    }
-    const float x = load_float(t, offset);
-    UNROLL
-    for (int k = 0; k < 8; k++)
-        v[k] = x;
-}
-
 #define TERNARY(name, expression)                                                                  \
     WEFT_KERNEL(weft_##name, ternary_args, POINTWISE_THREADS)                                      \
     {                                                                                              \
@@ -20,9 +8,9 @@ DEV void load_operand(float v[8], tensor_ref t, int64_t offset, int same, int ve
         if (i >= a.items)                                                                          \
             return;                                                                                \
         float x[8], y[8], z[8];                                                                    \
-        load_operand(x, a.x, walk_offset(&a.shape, a.x_stride, (uint32_t)i), a.x_same, a.vector);  \
-        load_operand(y, a.y, walk_offset(&a.shape, a.y_stride, (uint32_t)i), a.y_same, a.vector);  \
-        load_operand(z, a.z, walk_offset(&a.shape, a.z_stride, (uint32_t)i), a.z_same, a.vector);  \
+        load_item(x, a.x, walk_offset(&a.shape, a.x_stride, (uint32_t)i), a.x_same || !a.vector);  \
+        load_item(y, a.y, walk_offset(&a.shape, a.y_stride, (uint32_t)i), a.y_same || !a.vector);  \
+        load_item(z, a.z, walk_offset(&a.shape, a.z_stride, (uint32_t)i), a.z_same || !a.vector);  \
         UNROLL                                                                                     \
         for (int k = 0; k < 8; k++)                                                                \
             x[k] = expression;                                                                     \

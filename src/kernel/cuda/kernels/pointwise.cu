@@ -85,19 +85,6 @@ WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
     }
 }
 
-/* Eight elements of an input that may be one element eight times. */
-DEV void load_item(float v[8], tensor_ref t, int64_t offset, int same)
-{
-    if (!same) {
-        load_eight(v, t, offset);
-        return;
-    }
-    const float x = load_float(t, offset);
-    UNROLL
-    for (int k = 0; k < 8; k++)
-        v[k] = x;
-}
-
 #define BINARY(name, expression)                                                                   \
     DEV float name##_of(float x, float y)                                                          \
     {                                                                                              \

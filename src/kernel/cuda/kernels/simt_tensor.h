@@ -100,4 +100,17 @@ DEV int64_t walk_offset(const walk_shape *shape, const int64_t *stride, uint32_t
     return offset + (int64_t)i * stride[0];
 }
 
+/* Eight elements of an input that may be one element eight times. */
+DEV void load_item(float v[8], tensor_ref t, int64_t offset, int same)
+{
+    if (!same) {
+        load_eight(v, t, offset);
+        return;
+    }
+    const float x = load_float(t, offset);
+    UNROLL
+    for (int k = 0; k < 8; k++)
+        v[k] = x;
+}
+
 #endif
