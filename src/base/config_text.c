@@ -97,10 +97,26 @@ static void put_f64(weft_buf *out, double value)
     weft_buf_printf(out, "%s", text);
 }
 
+/* The character at `c`, if YAML rejects it unescaped or reads it as a line break: U+0080 to
+ * U+009F, U+2028, U+2029, U+FFFE and U+FFFF. 0: another character. *bytes: its length in UTF-8. */
+static unsigned special_character(const unsigned char *c, int *bytes)
+{
+    *bytes = c[0] == 0xc2 ? 2 : 3;
+    if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f)
+        return c[1];
+    if (c[0] == 0xe2 && c[1] == 0x80 && (c[2] == 0xa8 || c[2] == 0xa9))
+        return 0x2000u + (c[2] & 0x3fu);
+    if (c[0] == 0xef && c[1] == 0xbf && c[2] >= 0xbe)
+        return 0xffc0u + (c[2] & 0x3fu);
+    return 0;
+}
+
 void weft_config_put_string(weft_buf *out, const char *text)
 {
+    int bytes;
     weft_buf_append(out, "\"", 1);
     for (const unsigned char *c = (const unsigned char *)(text ? text : ""); *c; c++) {
+        const unsigned special = special_character(c, &bytes);
         if (*c == '"' || *c == '\\')
             weft_buf_printf(out, "\\%c", *c);
         else if (*c == '\n')
@@ -109,8 +125,11 @@ void weft_config_put_string(weft_buf *out, const char *text)
             weft_buf_printf(out, "\\t");
         else if (*c < 0x20 || *c == 0x7f)
             weft_buf_printf(out, "\\u%04x", *c);
+        else if (special)
+            weft_buf_printf(out, "\\u%04x", special);
         else
             weft_buf_append(out, c, 1);
+        c += special ? bytes - 1 : 0;
     }
     weft_buf_append(out, "\"", 1);
 }

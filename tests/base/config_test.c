@@ -191,10 +191,10 @@ Test(config, alias_bombs_and_cycles_end)
 
 Test(config, dump_loads_back)
 {
-    const char *text =
-        "name: \"a\\\"\\n#: é\"\nmemory: 123456789012345678\nwords: ['', '- x', 'null']\n"
-        "optimizer: {rate: 0.1, betas: [0.3333333333333333, 1e-300]}\n"
-        "buckets: [{frames: 1, label: 'true'}, {frames: 2}]\n";
+    const char *text = "name: \"a\\\"\\n#: é\"\nmemory: 123456789012345678\n"
+                       "words: ['', '- x', 'null', \"\\x80 \\N \\L \\P \\uFFFE \\u9800\"]\n"
+                       "optimizer: {rate: 0.1, betas: [0.3333333333333333, 1e-300]}\n"
+                       "buckets: [{frames: 1, label: 'true'}, {frames: 2}]\n";
     cr_assert_eq(parse(text, NULL, 0), WEFT_OK, "%s", weft_error_message());
     weft_buf first = {0}, second = {0};
     weft_config_dump(&run_section, &got, &first);
@@ -203,6 +203,7 @@ Test(config, dump_loads_back)
     cr_assert_str_eq(first.data, second.data);
     cr_assert_str_eq(got.name, "a\"\n#: é");
     cr_assert_str_eq(got.words.item[2], "null");
+    cr_assert_str_eq(got.words.item[3], "\xc2\x80 \xc2\x85 \u2028 \u2029 \xef\xbf\xbe \u9800");
     cr_assert(got.memory == 123456789012345678 && got.optimizer.betas.item[1] == 1e-300);
     cr_assert_str_eq(((bucket *)got.buckets.item)[0].label, "true");
     weft_buf_free(&first);
