@@ -20,7 +20,7 @@ test: test-deps
 	+$(MAKE) --no-print-directory check
 check:
 	WEFT_TEST_CASE='$(F)' tests/run.sh $(O) $(T)
-# Sweeps that take minutes: every schedule of a pipeline beside every axis.
+# Sweeps that take minutes: every schedule of a pipeline with every axis.
 test-long:
 	WEFT_TEST_LONG=1 tests/run.sh $(O) train/pipeline serve/page_long
 

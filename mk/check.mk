@@ -1,4 +1,4 @@
-# Checks beside the test suite: style, sanitizers, data races, fuzzing, and another processor.
+# Checks in addition to the test suite: style, sanitizers, data races, fuzzing, and another processor.
 
 .PHONY: format format-check asan asan-fast asan-fast-check tsan tsan-check fuzz fuzz-links check-arm64 test-arm64 arm64-needs gpu-budgets
 

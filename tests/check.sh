@@ -27,8 +27,8 @@ skip() {
     echo "$*" >"$check_reason"
     exit 77
 }
-# needs NAME...: checks whose files this check reads. If one of them failed, this check fails. One
-# that the filter excluded runs here.
+# needs NAME...: checks whose files this check reads. If one has failed, this check fails. If the
+# filter excluded one, it runs here.
 needs() {
     local name
     for name; do

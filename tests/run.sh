@@ -22,7 +22,7 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl=self,vader OMP
 # Complete stacks: OpenMPI unloads its components, and only a caller below them names the library.
 export LSAN_OPTIONS=${LSAN_OPTIONS-suppressions=$PWD/tests/lsan.supp:print_suppressions=0}
 case $build in */asan) LSAN_OPTIONS=$LSAN_OPTIONS:fast_unwind_on_malloc=0 ;; esac
-# The interpreter itself: a version manager's shim takes as long to start as the interpreter.
+# The interpreter itself: a version manager's shim doubles the time of a start.
 python=$(python3 -S -c 'import os, sys; print(os.path.dirname(sys.executable))') && PATH=$python:$PATH
 export OMP_NUM_THREADS=${OMP_NUM_THREADS-2}
 # Several programs share the cores: a thread that waits must not spin on one of them.
@@ -110,7 +110,7 @@ count() {
         echo "$((ok - skipped)) $not_ok $skipped"
     fi
 }
-# print_failures LOG: what each failed check printed, and what was printed after the last check.
+# print_failures LOG: the output of each failed check, and the output after the last check.
 print_failures() {
     awk '{block[n++] = $0}
          /^(not )?ok [0-9]+ - / {if (/^not/) for (i = n > 40 ? n - 40 : 0; i < n; i++) print block[i]; n = 0}

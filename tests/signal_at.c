@@ -194,7 +194,7 @@ int fdatasync(int fd)
     return result;
 }
 
-/* As Open MPI declares it; types and communicators are pointers. */
+/* The declaration of Open MPI; types and communicators are pointers. */
 int MPI_Isend(const void *data, int count, void *type, int to, int tag, void *comm, void *request)
 {
     int (*own)(const void *, int, void *, int, int, void *, void *) =

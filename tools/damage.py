@@ -81,7 +81,7 @@ def damage(rng, path, siblings, how=None):
     return how
 
 
-# ---- what weft makes of it --------------------------------------------------------------------------------------------
+# ---- checks of weft's results --------------------------------------------------------------------------------------------
 
 def weft(args, folder, *command):
     env = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")

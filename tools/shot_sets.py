@@ -98,7 +98,7 @@ def frames_of(r, shot, fps, count, shake):
     return frames
 
 
-# ---- Pictures: bytes as one large number, so that no loop runs over pixels ---------------------
+# ---- Frames: bytes as one large integer, so that no loop runs over pixels ---------------------
 
 def table(f):
     return bytes(max(0, min(255, int(f(v)))) for v in range(256))
@@ -181,7 +181,7 @@ def transition(kind, r, old, new, count):
     return out
 
 
-# ---- Films -----------------------------------------------------------------------------------
+# ---- Source videos -----------------------------------------------------------------------------------
 
 SECONDS = {'dissolve': (0.4, 1.6), 'long': (2, 3), 'black': (0.6, 2), 'white': (0.6, 2), 'wipe': (0.4, 1.5), 'iris': (0.4, 1.5)}
 KINDS = {'mixed': ['cut'] * 4 + ['dissolve'] * 3 + ['long', 'black', 'black', 'white', 'wipe', 'wipe', 'iris'],

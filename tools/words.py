@@ -3,8 +3,9 @@
 
 usage: tools/words.py [--counts | --check FILE | --update FILE] [PATH...]
 
-Reads comments and strings of src/ and include/, and all lines of docs/, README.md, bench/*.md and
-CHANGELOG.md (or of each PATH). Prints every match as PATH:LINE: [id] text; write: REMEDY.
+Reads comments and strings of C files in src/, include/, tests/, bench/ and tools/, comments and
+messages of scripts and makefiles, and all lines of docs/, README.md, bench/*.md and CHANGELOG.md (or
+of each PATH). Prints every match as PATH:LINE: [id] text; write: REMEDY.
 A line with `prose-ok` is exempt. A row of a table is not a sentence and has any length; nor is a
 figure in a comment, of lines that are indented.
 
@@ -85,6 +86,11 @@ ALLOWED = [
      "the declaration in front of the comment is the noun: `int *node; /* by rank */`"),
     ("dialect-nouns", "comment", r"src/train/monitor/rank_telemetry\.h",
      "a quoted name of a tensor in checkpoints"),
+    ("dialect-nouns", "comment", r"tests/emu/", "CUDA's word: a lane is a thread of a warp"),
+    ("lead-prep", "comment", r"tests/",
+     "the comment of a test is a sentence that may begin with its condition"),
+    ("pictures", "script", r"tests/curate/proof/", "the codecs' word"),
+    ("wants", "string", r"tests/storage/sha256_test\.c", "a published test vector"),
 ]
 ALLOWED = [(name, kind, re.compile(path)) for name, kind, path, reason in ALLOWED]
 QUESTION = re.compile(r"[a-z]\? [A-Z]")
@@ -123,6 +129,26 @@ def c_texts(source):
             yield line, kind, text
 
 
+MESSAGE = re.compile(r'\b(?:fail|skip|fail_with \S+) "((?:[^"\\]|\\.)*)"')
+
+
+def script_texts(source):
+    """(line, kind, text) of the comments and messages of a shell script, a Python program or a
+    makefile. Adjacent lines of comments are one text; an indented one is a figure."""
+    first, block = 0, ""
+    for number, line in enumerate(source.split("\n") + [""], 1):
+        comment = re.match(r"\s*#(?!!) ?(.*)", line)
+        if comment and "shellcheck" not in line and "prose-ok" not in line:
+            first = first or number
+            block += "\n." if comment[1].startswith("  ") else " " + comment[1]
+            continue
+        if block:
+            yield first, "script", block.strip()
+            first, block = 0, ""
+        for m in MESSAGE.finditer(line):
+            yield number, "script", re.sub(r"\$\w+|\$\{[^}]*\}", "X", m.group(1))
+
+
 def prose_texts(source):
     """(line, kind, text) of the lines of a page, without code blocks."""
     code = False
@@ -143,8 +169,12 @@ def findings(path):
 
 def all_findings(path):
     source = open(path, encoding="utf-8", errors="replace").read()
-    is_c = path.endswith((".c", ".h", ".def", ".cu"))
-    for line, kind, text in (c_texts if is_c else prose_texts)(source):
+    texts = prose_texts
+    if path.endswith((".c", ".h", ".def", ".cu")):
+        texts = c_texts
+    elif path.endswith((".sh", ".py", ".mk", "Makefile")):
+        texts = script_texts
+    for line, kind, text in texts(source):
         bare = plain(text)
         for name, pattern, remedy in PHRASES:
             if name == "lead-prep" and kind not in ("comment", "member"):
@@ -185,10 +215,12 @@ def write_limits(path, counts):
 
 
 def default_paths():
-    listed = subprocess.run(["git", "ls-files", "src", "include", "docs", "README.md",
-                             "CHANGELOG.md", "bench"], text=True, capture_output=True, check=True)
+    listed = subprocess.run(["git", "ls-files"], text=True, capture_output=True, check=True)
     for path in listed.stdout.split("\n"):
-        if path.endswith((".md",)) or re.match(r"(src|include)/.*\.(c|h|def|cu)$", path):
+        if path in ("tools/words.py", "tests/tools/words_test.sh") or "/corpus/" in path:
+            continue  # have the phrases themselves, or arbitrary bytes
+        if re.match(r"(docs/|bench/|README|CHANGELOG).*\.md$", path) or re.match(
+                r"(src|include|tests|bench|tools|mk)/.*\.(c|h|def|cu|sh|py|mk)$|Makefile$", path):
             yield path
 
 

@@ -1,13 +1,15 @@
 #!/bin/bash
-# weft convert: to the names of the authors' files and back is the same to the bit, in one file and in shards; types; merged adapters equal the golden
-# weights; adapters between readers; what does not fit is refused before anything is written.
+# weft convert. Weights converted to the authors' names and back are bitwise identical, in one file and
+# in shards. Element types are converted, merged adapters equal the golden weights, and adapters are
+# converted between readers. Invalid requests are refused before anything is written.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 golden=${WEFT_SHARED:-/nonexistent}/golden
 [ -f "$golden/dialect_wan_a.json" ] || skip "no golden files"
 convert() { "$WEFT" convert "$@" >log 2>&1 || { cat log; fail "weft convert $*"; }; }
 cat >same.py <<'PY'
-# same.py A B [PREFIX]: the same tensors, to the bit; B's names behind any usual prefix or PREFIX; what is computed may be missing in A
+# same.py A B [PREFIX]: A and B have bitwise the same tensors. Names of B may have a usual prefix or
+# PREFIX. Computed tensors may be missing in A.
 import glob, json, os, struct, sys
 def read(path):
     out = {}
@@ -47,8 +49,8 @@ types_are_converted() {
     convert "$wan/diffusers" f16.safetensors --to original --dtype f16
     same f16.safetensors "$wan/comfy_f16.safetensors"
     convert "$wan/diffusers" f8 --dtype f8
-    "$WEFT" inspect model f8 --tensors >/dev/null || fail "f8 is not read"
-    python3 -S - <<'PY' || fail "f8"
+    "$WEFT" inspect model f8 --tensors >/dev/null || fail "the f8 file is not read"
+    python3 -S - <<'PY' || fail "conversion to f8"
 import json, struct
 data = open("f8/diffusion_pytorch_model.safetensors", "rb").read()
 h = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
@@ -59,11 +61,11 @@ check types_are_converted
 a_gguf_is_converted() {
     python3 -S -c "import json; json.dump(json.load(open('$golden/dialect_gguf_a.json'))['config'], open('gguf.json', 'w'))"
     convert "$golden/dialects/dialect_gguf_a/model.gguf" gguf --config gguf.json
-    "$WEFT" inspect model gguf >log 2>&1 || { cat log; fail "what was a GGUF is not read"; }
+    "$WEFT" inspect model gguf >log 2>&1 || { cat log; fail "a converted GGUF file is not read"; }
 }
 check a_gguf_is_converted
 
-# merged, and adapters for other readers
+# ---- merged adapters, and adapters for other readers
 lora=$wan/lora
 adapters_are_merged() {
     for pair in "kohya.safetensors merged_alpha" "comfy_diff.safetensors merged_diff" "peft merged_alpha"; do
@@ -111,7 +113,7 @@ adapters_come_back_unchanged() {
 }
 check adapters_come_back_unchanged
 
-# each family's authors' files, whose names are made by other means than weft's rules
+# Files with the authors' names of each family, which original_names.py derives without weft's rules.
 names_of_every_family() {
     python3 "$SRC/tests/model/original_names.py" "$WEFT" >/dev/null || fail "original_names.py"
     for json in dialect_original_*.json; do
@@ -119,31 +121,31 @@ names_of_every_family() {
         python3 -S -c "import json; json.dump(json.load(open('$json'))['config'], open('config.json', 'w'))"
         rm -rf ours theirs.safetensors
         convert dialects/$name/original.safetensors ours --config config.json
-        [ "$name" != dialect_original_umt5_one ] || continue # a file with T5's names; UMT5's authors have others
+        [ "$name" != dialect_original_umt5_one ] || continue # a file with T5's names; UMT5's authors use other names
         convert ours theirs.safetensors --to original
         same theirs.safetensors dialects/$name/original.safetensors
     done
 }
 check names_of_every_family
 
-# what a killed run left goes with the next
+# The next run removes temporary files of a killed run.
 leftovers_of_a_killed_run_are_removed() {
     mkdir killed
     : >killed/diffusion_pytorch_model.safetensors.tmp.4194303
     : >killed.safetensors.tmp.4194303
     convert "$wan/diffusers" killed
     convert "$wan/diffusers" killed.safetensors --to original
-    [ -z "$(ls -d killed*.tmp.* killed/*.tmp.* 2>/dev/null)" ] || fail "what a killed run left is there still"
+    [ -z "$(ls -d killed*.tmp.* killed/*.tmp.* 2>/dev/null)" ] || fail "temporary files of the killed run remain"
 }
 check leftovers_of_a_killed_run_are_removed
 
-# what is refused, with nothing left behind
+# Refused requests leave no files.
 refuse() { check "refuses $*" refused "$@"; }
 refused() { # ID [FIELD=VALUE...] -- ARGUMENTS...
     take_message "$@"
     set -- "${rest[@]}"
-    "$WEFT" convert "$@" >log 2>&1 && fail "$*: taken"
-    has_message log "${wanted[@]}" || fail "$*: not as expected"
+    "$WEFT" convert "$@" >log 2>&1 && fail "$*: accepted"
+    has_message log "${wanted[@]}" || fail "$*: another message"
     [ -z "$(ls -d new* 2>/dev/null)" ] || fail "$*: something was written"
 }
 refuse file-not-found file=nowhere -- nowhere new
@@ -167,7 +169,7 @@ before=$(cat parts* | md5sum)
 for size in 0 20k; do
     refuse file-exists file=parts.safetensors.index.json -- "$wan/diffusers" parts.safetensors --to original --shard-size $size
 done
-[ "$before" = "$(cat parts* | md5sum)" ] || fail "what was there has changed"
+[ "$before" = "$(cat parts* | md5sum)" ] || fail "existing files have changed"
 python3 -S - "$lora/kohya.safetensors" <<'PY'
 import json, struct, sys
 data = open(sys.argv[1], "rb").read()
@@ -197,7 +199,7 @@ PY
 refuse value-not-finite file=more.safetensors key=blocks.0.self_attn.q.weight text~=65520 -- more.safetensors new.safetensors --to original --dtype f16 --config "$wan/diffusers"
 convert most.safetensors most --dtype f16 --config "$wan/diffusers"
 
-# a model of 256 MiB goes through a few of memory, whatever is made of it
+# A model of 256 MiB is converted in a few MiB of memory.
 python3 -S - "$wan/diffusers" <<'PY'
 import json, os, struct, sys
 os.mkdir("large")
@@ -223,7 +225,7 @@ with open("large/diffusion_pytorch_model.safetensors", "wb") as f:
 PY
 for dtype in own bf16 f8; do
     rm -rf slim
-    python3 -S - "$WEFT" $dtype <<'PY' || fail "the memory that --dtype $dtype takes"
+    python3 -S - "$WEFT" $dtype <<'PY' || fail "the memory of --dtype $dtype"
 import resource, subprocess, sys
 subprocess.run([sys.argv[1], "convert", "large", "slim", "--dtype", sys.argv[2]], check=True, stderr=subprocess.DEVNULL)
 peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10

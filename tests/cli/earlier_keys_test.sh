@@ -1,6 +1,6 @@
 #!/bin/bash
-# Every earlier name of a config key is accepted, and a notice prints the new one; other names of a key with both in one config
-# are refused with both lines.
+# Every earlier name of a config key is accepted, and a notice prints the new one. Two names of one key
+# in a config are refused with both lines.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 # earlier name, new name, value
@@ -64,7 +64,7 @@ parallel.cascades.cache parallel.cascades.program_cache 1MiB
 parallel.cascades.memory parallel.cascades.memory_limit 1GiB
 parallel.cascades.accumulation parallel.cascades.gradient_reduction own
 KEYS
-# refused behind the config, for what is not there: the config itself is good
+# A valid config, refused later because files are missing.
 cat >run.yaml <<'YAML'
 out: out
 data: {path: nowhere}
@@ -88,14 +88,14 @@ every_earlier_key_is_accepted() {
             grep -F -- "\`$key\`" help.txt | grep -q "also written .*\`${before##*.}\`" || fail "help of $key does not list ${before##*.}"
     done <keys
     [ "$(count_messages train.log config-renamed-key)" = "$(wc -l <keys)" ] || { cat train.log; fail "other notices"; }
-    for id in config-missing-key config-conflict config-no-effect; do # what is refused is not a value
+    for id in config-missing-key config-conflict config-no-effect; do # no value of the config is refused
         [ "$(count_messages train.log $id level=error)" = "$(count_messages train.log '*' level=error)" ] && return
     done
     fail "a value is refused"
 }
 check every_earlier_key_is_accepted
 
-# one notice where a key is in several items of a list; a key with both names
+# One notice for a key in several items of a list, and a key with both names.
 cat >>run.yaml <<'YAML'
 checkpoint:
   every: 3
@@ -107,7 +107,7 @@ both_names_are_refused() {
 }
 check both_names_are_refused
 
-# other verbs
+# Other verbs.
 mkdir in
 echo "clips: {key_interval: 9}" >curate.yaml
 other_verbs_accept_earlier_keys() {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The bytes that `weft inspect graph` predicts are those that the run of the same config reserves.
+# `weft inspect graph` predicts the bytes that a run of the same config reserves.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
@@ -21,7 +21,7 @@ echo '{"caption":"test","frames":12,"fps":8,"width":64,"height":64}' >curated/me
 "$WEFT" train vae.yaml >run.txt 2>&1
 the_run_reserves_the_prediction() {
     grep -qF "program $predicted," run.txt || { cat plan.txt run.txt; exit 1; }
-    # both tell the whole run's phases, by one function
+    # Both print the phases of the whole run.
     terms() { sed -nE 's/.*memory: at most .*, (weights and optimizer .*, copies .*, stage 0 .* and batches .*, latent statistics [0-9.]+ .iB).*/\1/p' "$1"; }
     [ -n "$(terms plan.txt)" ] && [ "$(terms plan.txt)" = "$(terms run.txt)" ] || { cat plan.txt run.txt; exit 1; }
     "$WEFT" inspect graph vae.yaml --set stages.0.batch=3 | grep -q "of 3 x 1x32x32"
@@ -42,14 +42,14 @@ one_step_and_one_video_are_singular() {
 }
 check one_step_and_one_video_are_singular
 
-# Sizes, mesh and recomputation on the command line stand in for the config's.
+# Sizes, mesh and recomputation on the command line replace those of the config.
 bytes() { awk -v what="$1" '$1 == what {print $2 * ($3 == "KiB" ? 1 : $3 == "MiB" ? 1024 : 1048576)}' "$2"; }
 options_replace_the_config() {
     "$WEFT" inspect graph vae.yaml --batch-size 4 --frames 5 --height 64 --width 32 >sizes.txt
     grep -q "of 4 x 5x64x32" sizes.txt
     "$WEFT" inspect graph vae.yaml --batch-size 4 --frames 5 --height 64 --width 32 --mesh dp=4 >mesh.txt
     "$WEFT" inspect graph vae.yaml --batch-size 4 --frames 5 --height 64 --width 32 --set parallel.dp=4 >set.txt
-    stable() { sed 's/at most .*copies/copies/' "$1" | grep -v planned; } # what is resident is another each time
+    stable() { sed 's/at most .*copies/copies/' "$1" | grep -v planned; } # resident memory differs each time
     diff <(stable mesh.txt) <(stable set.txt)
     awk -v a="$(bytes activations sizes.txt)" -v b="$(bytes activations mesh.txt)" \
         'BEGIN {exit !(b < 0.4 * a)}' || { cat sizes.txt mesh.txt; exit 1; }
@@ -59,7 +59,7 @@ options_replace_the_config() {
 }
 check options_replace_the_config
 
-# The seconds of a step on a cluster, every part of it.
+# The seconds of a step on a cluster, with all terms.
 seconds_on_a_cluster() {
     "$WEFT" inspect graph vae.yaml --on h100:1 | grep -q "^  predicted step .* forward .* backward .* update "
     if "$WEFT" inspect graph vae.yaml --on h1000 2>err; then exit 1; fi
@@ -67,7 +67,7 @@ seconds_on_a_cluster() {
 }
 check seconds_on_a_cluster
 
-# What each pass changed; a pass that is off; a name that is none; starts and waits.
+# Changes of each pass, a pass that is off, an unknown name, and starts and waits of collectives.
 passes_are_listed() {
     "$WEFT" inspect graph vae.yaml --mesh dp=2 --batch-size 2 --passes --graph >passes.txt
     grep -q "^shard .*vary +" passes.txt
@@ -81,7 +81,7 @@ passes_are_listed() {
 }
 check passes_are_listed
 
-# Axes that nothing splits over, and those that are known here.
+# An axis that splits nothing, and the list of axes.
 axes_that_nothing_splits_are_refused() {
     for mesh in pd=2 tp=2 dp=2,tp=2; do
         if "$WEFT" inspect graph vae.yaml --batch-size 2 --mesh $mesh 2>err; then exit 1; fi
@@ -93,7 +93,7 @@ axes_that_nothing_splits_are_refused() {
 }
 check axes_that_nothing_splits_are_refused
 
-# What only the other word takes is refused.
+# Options of `inspect model` are refused.
 options_of_the_other_word_are_refused() {
     for option in --json --tensors --training-step "--backend ref" "--top 3"; do
         if "$WEFT" inspect graph vae.yaml $option >out.txt 2>err; then cat out.txt; exit 1; fi
@@ -106,8 +106,9 @@ options_of_the_other_word_are_refused() {
 }
 check options_of_the_other_word_are_refused
 
-# The whole set-up of one rank of 1,024: Wan 14B, 75,600 tokens, every axis and stages. Nothing is as large as the model or the
-# sequence (56 GiB of weights; a rope table alone is 37 MiB a copy), and no rank keeps anything by pairs of ranks.
+# The complete set-up of one rank of 1,024: Wan 14B, 75,600 tokens, every axis, and pipeline stages. No
+# allocation has the size of the model or of the sequence (56 GiB of weights; one copy of a rope table
+# is 37 MiB), and no table has an entry per pair of ranks.
 mkdir -p large
 echo '{"_class_name":"AutoencoderKLWan"}' >large/config.json
 cat >large.yaml <<'YAML'

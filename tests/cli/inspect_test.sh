@@ -1,5 +1,5 @@
 #!/bin/bash
-# weft inspect model: exact parameter counts, time, figures that hang together, errors.
+# weft inspect model: exact parameter counts, time, consistent figures, errors.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 field() { python3 -S -c 'import json,sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"; }
@@ -15,18 +15,18 @@ check parameters_of_small parameters_are_exact small 1418996800
 check parameters_of_large parameters_are_exact large 14288491584
 check parameters_of_vae parameters_are_exact vae 126892531
 
-# the whole 1.3B training step at 81x480x832: no weights allocated (1 GiB of address space), and no more nodes than for the
-# smallest video, so that the work of planning it does not grow with its size
+# The complete training step of 1.3B at 81x480x832 allocates no weights (1 GiB of address space) and has
+# as many nodes as that of the smallest video, so that planning does not grow with the video.
 figures_of_a_training_step() {
-    case $WEFT_BUILD in */asan | */tsan) room=unlimited ;; *) room=1500000 ;; esac # the sanitizer needs it
-    (ulimit -v $room; OMP_NUM_THREADS=1 "$WEFT" inspect model small.json --training-step --json >train.json) || fail "1.3B"
+    case $WEFT_BUILD in */asan | */tsan) kib=unlimited ;; *) kib=1500000 ;; esac # sanitizers need it
+    (ulimit -v $kib; OMP_NUM_THREADS=1 "$WEFT" inspect model small.json --training-step --json >train.json) || fail "1.3B"
     "$WEFT" inspect model small.json --training-step --frames 1 --height 16 --width 16 --json >least.json || fail "1.3B, a frame"
     python3 -S - <<'P' || fail "figures of 1.3B"
 import json
 t, least = json.load(open("train.json")), json.load(open("least.json"))
 assert t["nodes"] == least["nodes"] > 1000 and t["flops_step"] > 1000 * least["flops_step"], (t, least)
 assert t["parameters"] == 1418996800
-assert t["weight_bytes"] >= 4 * 4 * t["parameters"]      # weights, two moments, the average
+assert t["weight_bytes"] >= 4 * 4 * t["parameters"]      # weights, two moments, the EMA
 assert 2.7 < t["flops_step"] / t["flops_forward"] < 4, t # the backward is about twice the forward
 assert t["arena_bytes"] >= t["live_bytes"] > 0
 assert t["peak_bytes"] == t["program_bytes"] + t["weight_bytes"]
@@ -38,9 +38,9 @@ recomputation_saves() {
     "$WEFT" inspect model small.json --training-step --recompute 'transformer.blocks.*' --json >less.json || fail "recompute"
     python3 -S -c 'import json; a=json.load(open("train.json")); b=json.load(open("less.json")); assert b["arena_bytes"] < 0.15*a["arena_bytes"] and b["flops_step"] > a["flops_step"]' ||
         fail "recompute does not save"
-    "$WEFT" inspect model small.json --recompute bogus >out 2>err && fail "--recompute without --training-step passes"
-    has_message err option-no-effect key=--recompute text~=--training-step || fail "--recompute without --training-step: not as expected"
-    "$WEFT" inspect model small.json --training-step --recompute 'blcks.*' >out 2>err && fail "a pattern that matches nothing passes"
+    "$WEFT" inspect model small.json --recompute bogus >out 2>err && fail "--recompute without --training-step is accepted"
+    has_message err option-no-effect key=--recompute text~=--training-step || fail "--recompute without --training-step: another message"
+    "$WEFT" inspect model small.json --training-step --recompute 'blcks.*' >out 2>err && fail "a pattern that matches nothing is accepted"
     has_message err '*' level=error 'text~=blcks.*' || fail "a pattern that matches nothing: $(cat err)"
 }
 check recomputation_saves
@@ -52,7 +52,8 @@ a_rank_of_two_is_half() {
 }
 check a_rank_of_two_is_half
 
-# every axis that the trainer takes, alone and together: less of what it splits, and none of what nothing splits
+# Every axis of the trainer, alone and combined, has less of the parts that it splits. An axis that
+# splits nothing is refused.
 every_axis_splits() { # MESH
     local mesh=$1
     "$WEFT" inspect model small.json --training-step --frames 9 --height 64 --width 64 --batch-size 2 --mesh $mesh --json >mesh.json || fail "--mesh $mesh"
@@ -62,13 +63,14 @@ every_axis_splits() { # MESH
 }
 for mesh in fsdp=2 tp=2 cp=2 sp=2 dp=2,tp=2 fsdp=2,cp=2; do check "every_axis_splits_$mesh" every_axis_splits "$mesh"; done
 
-# a training step of 14B on the modelled GPU takes no less than its arithmetic at 400 TFLOP/s, and no 230 GB
+# A training step of 14B on the simulated GPU needs at least the time of its FLOPs at 400 TFLOP/s, and
+# less than 230 GB.
 a_virtual_device_is_priced() {
     "$WEFT" inspect model large.json --training-step --frames 9 --height 256 --width 256 --backend virtual --json >virtual.json || fail "virtual"
     python3 -S -c 'import json; t=json.load(open("virtual.json")); least=t["flops_step"]/400e12; assert least <= t["modelled_seconds"] and t["weight_bytes"] > 200e9, t' ||
         fail "a step on the virtual device: $(cat virtual.json)"
     "$WEFT" inspect model small.json --frames 9 --height 64 --width 64 --backend virtual | grep -q "one run takes .* simulated" || fail "no seconds on the virtual device"
-    "$WEFT" inspect model small.json --backend tpu >out 2>err && fail "an unknown backend passes"
+    "$WEFT" inspect model small.json --backend tpu >out 2>err && fail "an unknown backend is accepted"
     has_message err backend-unknown key=--backend 'text~=cpu, ref, virtual' || fail "unknown backend: $(cat err)"
 }
 check a_virtual_device_is_priced
@@ -89,7 +91,7 @@ refused() { # ID [FIELD=VALUE...] -- ARGS...
     take_message "$@"
     set -- "${rest[@]}"
     "$WEFT" inspect "$@" >out 2>err && fail "accepted: $*"
-    has_message err "${wanted[@]}" || fail "$*: not as expected"
+    has_message err "${wanted[@]}" || fail "$*: another message"
 }
 refuse file-not-found file=nothere.json -- model nothere.json
 echo '{"_class_name":"Nobody"}' >other.json
@@ -99,13 +101,13 @@ refuse mesh-invalid -- model small.json --mesh dp=x
 refuse mesh-invalid 'text~=dp (' 'text~=tp (' -- model small.json --mesh pd=2
 refuse mesh-invalid 'text~=dp (' -- model vae.json --mesh tp=2
 refuse model-shape 'text~=frames' -- model vae.json --frames 6
-refuse video-size key=--height text~=100x text~=8x8 -- model small.json --height 100 # nothing is rounded in silence
+refuse video-size key=--height text~=100x text~=8x8 -- model small.json --height 100 # sizes are not rounded
 echo '{"_class_name":"WanTransformer3DModel","num_layers":2e9}' >many.json
 refuse model-config file=many.json key=num_layers 'text~=2000000000 is not from 0 to 1024' -- model many.json
 mkdir -p run/model
 refuse model-not-found file=run text~=run/model -- model run
 
-# names, types and sizes of every parameter, of a file and of a published size alike
+# Names, types and sizes of every parameter, of a file and of a published size.
 every_tensor_is_listed() {
     "$WEFT" inspect model small.json --tensors >small.txt || fail "--tensors"
     "$WEFT" inspect model wan-1.3b --tensors | diff - small.txt >/dev/null || fail "wan-1.3b is not small.json"
@@ -115,7 +117,7 @@ every_tensor_is_listed() {
 }
 check every_tensor_is_listed
 
-# a file by the names of the authors, with a prefix; one of its three tensors has a scale
+# A file with the authors' names and a prefix. One of its three tensors has a scale.
 prefixes_and_scales_of_a_file_are_read() {
     python3 -S - <<'PY'
 import json, struct

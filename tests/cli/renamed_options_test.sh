@@ -1,10 +1,10 @@
 #!/bin/bash
-# Earlier spellings of options: each is accepted with one message that gives the new name, of rank 0 alone; both names of an option
-# are a repetition; suggestions give new names only; the help lists them all.
+# Earlier names of options: each is accepted with one message that has the new name, printed by rank 0
+# only. Both names of an option are a repetition. Suggestions have new names only. The help lists all.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 unset WEFT_LOG_FORMAT
-# what each verb needs to read its command line; none of them gets farther than that
+# arguments with which each verb reads its command line and then stops
 declare -A beside=(
     [generate]="--model none --prompt x" [eval]="cache --model none" [inspect]="model none" [plan]="cascades none.yaml"
     [profile]="none.yaml" [estimate]="none.yaml" [convert]="none none/out" [curate]="--in none --out none/out" [shots]="none.mp4" [simulate]="none.json"
@@ -87,7 +87,7 @@ accepted() { # VERB OLD NEW VALUE
 }
 while read -r verb old new value; do check "weft $verb $old" accepted $verb $old $new "$value"; done <names
 
-# the help has all of them and no others
+# The help has exactly these names.
 help_lists_earlier_names() {
     for verb in $("$WEFT" help --verbs); do
         "$WEFT" help --markdown "$verb" | sed -nE "s/^\| \`(--[a-z0-9-]+).*also written \`(--[a-z0-9-]+)\`.*/$verb \2 \1/p"
@@ -95,11 +95,11 @@ help_lists_earlier_names() {
     cut -d' ' -f1-3 names | sort | diff - listed || fail "the help and this test list other names"
     "$WEFT" help --markdown shots | grep -q '^| `--interpolate LEVELS` .*; also written `--mix` |$' || fail "the Markdown page"
     "$WEFT" help --man | grep -q 'also written \\-\\-mix' || fail "the man page"
-    ! "$WEFT" help --bash | grep -qE -- ' --(mix|guide|raw)[ "]' || fail "completion offers an earlier spelling"
+    ! "$WEFT" help --bash | grep -qE -- ' --(mix|guide|raw)[ "]' || fail "completion offers an earlier name"
 }
 check help_lists_earlier_names
 
-# one message of all, with its class, on rank 0 only; none beside --help
+# One message for all names, with its class, on rank 0 only; none with --help.
 one_message_of_rank_0() {
     WEFT_LOG_FORMAT=json "$WEFT" generate --model none --prompt x --guidance 3 --raw --tile=on --decode a --decode b >out 2>&1
     has_message out option-renamed level=info --guidance=--guidance-scale --raw=--frames-npy --tile=--vae-tile --decode=--decode-latents ||
@@ -109,11 +109,11 @@ one_message_of_rank_0() {
     OMPI_COMM_WORLD_RANK=1 "$WEFT" tokenize none x --length 3 >out 2>&1
     [ "$(count_messages out option-renamed)" = 0 ] || { cat out; fail "rank 1 prints the names, too"; }
     "$WEFT" tokenize --length 3 --help >out 2>&1
-    [ "$(count_messages out option-renamed)" = 0 ] || fail "a message beside the help"
+    [ "$(count_messages out option-renamed)" = 0 ] || fail "a message with the help"
 }
 check one_message_of_rank_0
 
-# both names are one option twice
+# Both names in one command are a repeated option.
 both_names_are_a_repetition() {
     for pair in '--guidance 3 --guidance-scale 3' '--guidance-scale 3 --guidance 4' '--guidance 3 --guidance 3'; do
         # shellcheck disable=SC2086
@@ -122,7 +122,7 @@ both_names_are_a_repetition() {
     done
 }
 check both_names_are_a_repetition
-# a suggestion is a new name, of an earlier spelling, too
+# A suggestion is the new name, also for a mistyped earlier name.
 suggestions_are_new_names() {
     for typed in --guidence --guidanc; do
         WEFT_LOG_FORMAT=json "$WEFT" generate $typed 3 >out 2>&1

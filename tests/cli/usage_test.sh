@@ -44,9 +44,9 @@ refuse 2 option-unknown key=--promt "text~=--prompt" -- generate --promt
 for option in '--ranks 4' '--iterations 2' '--svg x.svg'; do
     refuse 1 option-no-effect key="${option% *}" "text~=--dry-run" -- train x.yaml $option
 done
-# an error that all ranks have is printed by one of them, errors of their own by each
+# An error of all ranks is printed once. Different errors are printed by each rank.
 ranks_share_one_error() {
-    command -v mpirun >/dev/null || skip "mpirun is not there"
+    command -v mpirun >/dev/null || skip "mpirun is not installed"
     export WEFT_LOG_FORMAT=json
     mpirun -n 3 "$WEFT" generate --model x --prompt x --out x.mp4 --parallel foo=2 >out 2>&1
     [ "$(count_messages out config-unknown-key key=foo)" = 1 ] || fail_with out "not printed once"
@@ -56,7 +56,7 @@ ranks_share_one_error() {
 check ranks_share_one_error
 refuse 2 option-unknown key=--ranke -- train x.yaml --ranke 2
 refuse 2 option-unknown key=--mode -- generate --mode x
-# a bucket where a path is needed is named, and no folder s3: is made
+# A bucket in place of a path is named, and no folder s3: is created.
 refuse 2 storage-place key=--model value=s3://b/m -- generate --model s3://b/m --prompt x --out x.mp4
 refuse 2 storage-place key=--out -- curate --in . --out s3://b/clips
 refuse 2 storage-place value=s3://b/v.mp4 -- shots s3://b/v.mp4
@@ -70,14 +70,14 @@ for verb in $("$WEFT" help --verbs); do
     [ "$verb" = doctor ] || expect 0 "^usage: weft $verb" "$verb" --help
     refuse 2 option-unknown key=--no-such-option verb="$verb" -- "$verb" --no-such-option
 done
-# a full disk behind standard output is a failure
+# A full disk of standard output is an error.
 a_full_disk_is_a_failure() {
     [ -w /dev/full ] || skip "/dev/full cannot be written"
     "$WEFT" doctor >/dev/full 2>err
     [ $? = 1 ] || fail "weft doctor >/dev/full must fail"
 }
 check a_full_disk_is_a_failure
-# weft explain knows every id that a message can have
+# weft explain has every id of a message.
 explain_lists_every_id() { "$WEFT" explain >ids && [ "$(wc -l <ids)" -gt 100 ]; }
 check explain_lists_every_id
 expect 0 '^config-unknown-key \(bad config\)$' explain config-unknown-key

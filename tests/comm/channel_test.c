@@ -447,7 +447,7 @@ static weft_status leave_early(member *m)
         return weft_comm_barrier(m->comm) == WEFT_E_COMM
                    ? WEFT_OK
                    : weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
-                                "goes on with an exchange that is gone");
+                                "resumes an exchange that has ended");
     }
     free_sum(&s);
     return WEFT_OK;
@@ -486,8 +486,8 @@ out:
     return status;
 }
 
-/* 1 Gbit/s: 40 ms for 5 MB, and 16 times as long at a sixteenth of the speed. A message is never
- * earlier than simulated; that it is no later is tested on a simulated clock (virtual_test.c). */
+/* 1 Gbit/s: 40 ms for 5 MB, and 640 ms at a sixteenth of the speed. A message is never earlier
+ * than simulated. virtual_test.c tests on a simulated clock that it is not later either. */
 Test(channel, a_modelled_link_takes_its_time)
 {
     weft_link_model model;

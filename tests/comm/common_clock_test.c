@@ -85,7 +85,7 @@ static void check(int ranks, const char *links, double shift)
             cr_expect(jobs[r].received >=
                           jobs[r - 1].sent - c->error - jobs[r - 1].clock.error - rounding,
                       "rank %d of %d: a message comes before it was sent", r, ranks);
-        /* of a second measurement, whose error is not known here */
+        /* a second measurement, whose error is not known here */
         const double origin = jobs[r].timeline.origin - jobs[r].shift;
         cr_expect(fabs(origin - jobs[0].timeline.origin) < 1800, "rank %d: origin %g and %g", r,
                   origin, jobs[0].timeline.origin);

@@ -120,8 +120,8 @@ typedef struct short_rank {
     weft_message_class kind; /* of the error */
 } short_rank;
 
-/* Sends in every group what it is and then receives in them, each rank in an order of its own, so
- * that introductions come before they are asked for and after. */
+/* Sends its rank in every group and then receives the ranks of the others. Each rank has another
+ * order, so that introductions arrive before and after they are requested. */
 static weft_status cross_groups(const short_rank *s)
 {
     for (int turn = 0; turn < 2 * ORDERS; turn++) {

@@ -161,7 +161,7 @@ static void *leaves(void *self)
     return NULL;
 }
 
-/* To one rank they do; both at once would have passed at 4. */
+/* Messages to one rank share its link; two separate links would have ended at 4. */
 Test(turns, messages_to_one_rank_follow_one_another)
 {
     void *(*const body[RANKS])(void *) = {sends_two, leaves, receives_from_0, leaves};

@@ -92,7 +92,7 @@ static void step(void)
         pthread_cond_broadcast(&simulated.reached);
 }
 
-/* In place of the C library's. */
+/* Replaces the function of the C library. */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     const long result = syscall(SYS_clock_gettime, clock, now);

@@ -80,8 +80,8 @@ static int64_t index_bytes(int shards)
     return sum;
 }
 
-/* With indexes beside the shards opening reads them and nothing of the tars, and allocates a few
- * pieces a shard; what stays is under 280 bytes a sample, a loader's lists included. */
+/* If shards have index files, opening reads the indexes only and makes a few allocations per shard.
+ * Less than 280 bytes per sample remain allocated, including the lists of a loader. */
 Test(dataset, opening_reads_indexes_alone, .init = setup, .fini = teardown)
 {
     enum { SHARDS = 8, SAMPLES = 700 };
@@ -151,7 +151,7 @@ Test(dataset, more_shards_than_open_files, .init = setup, .fini = teardown)
     cr_assert_eq(open_descriptors(), before);
 }
 
-/* A name that stands for another file now is read from that file, though the old one was open. */
+/* If a name was replaced by another file, that file is read, although the old one was open. */
 Test(storage, a_file_that_is_replaced, .init = setup, .fini = teardown)
 {
     weft_storage *storage;
@@ -365,9 +365,8 @@ Test(dataset, places_of_shards)
         cr_expect(!weft_dataset_names_shards(folder[i]), "%s", folder[i]);
 }
 
-/* f32 parts go to the batch without a copy between: the values are those that were written
- * (bitwise), and a changed byte of a body longer than what is hashed at once, or of a header, costs
- * the sample. */
+/* f32 parts are read directly into the batch. The values are bitwise those that were written. A
+ * changed byte in a header, or in a body longer than one hashed piece, drops the sample. */
 Test(loader_reading, latents_are_checked_where_they_lie, .init = setup, .fini = teardown)
 {
     enum { SAMPLES = 5, SIDES = 96, FLOATS = 4 * SIDES * SIDES * 4 };
@@ -415,7 +414,7 @@ Test(loader_reading, latents_are_checked_where_they_lie, .init = setup, .fini = 
     cr_assert_eq(weft_loader_outcome(l, 1), WEFT_SAMPLE_CORRUPT);
     cr_assert_eq(weft_loader_outcome(l, 3), WEFT_SAMPLE_CORRUPT);
     weft_loader_close(l);
-    /* a member that is lost takes the checksums of no other with it */
+    /* a lost member does not affect the checksums of others */
     spoil("train-000000.tar", last - 512, 100);
     cr_assert_eq(weft_loader_open(&config, 0, 1, "latent.npy", 4, &l), WEFT_OK);
     for (int step = 0; step < 3 * SAMPLES; step++)
@@ -428,7 +427,7 @@ Test(loader_reading, latents_are_checked_where_they_lie, .init = setup, .fini = 
     free(value);
 }
 
-/* The shard is cut while the loader has it open: what was behind the cut is dropped and counted. */
+/* The shard is truncated while the loader has it open: samples after the end are dropped and counted. */
 Test(loader_reading, a_shard_cut_while_it_is_read, .init = setup, .fini = teardown)
 {
     char path[256];
@@ -498,7 +497,7 @@ Test(order, shards_and_a_window)
     cr_assert_lt(same, COUNT / 20);
 }
 
-/* With a window: once an epoch over 1, 2 and 3 ranks, and exact after a stop. */
+/* A shuffle window: each sample once per epoch on 1, 2 and 3 ranks, and exact after a stop. */
 Test(loader_reading, windows_over_ranks_and_resumes, .init = setup, .fini = teardown)
 {
     enum { EPOCHS = 4, USED = CLIPS - 1 };
@@ -546,8 +545,8 @@ Test(loader_reading, windows_over_ranks_and_resumes, .init = setup, .fini = tear
     json_decref(state);
 }
 
-/* What is told ahead is what comes, with the same pixels; more batch than samples: every item of a
- * step has a place of its own. */
+/* Announced samples are those that follow, with the same pixels. With more items in a batch than
+ * samples, every item of a step has a place of its own. */
 Test(loader_reading, looking_ahead, .init = setup, .fini = teardown)
 {
     make_clips(5);
@@ -581,7 +580,7 @@ Test(loader_reading, looking_ahead, .init = setup, .fini = teardown)
         cr_assert_eq(memcmp(pixels, b.video + 4 * floats, (size_t)floats * 4), 0);
         cr_assert(taken.id == b.id[4] && !taken.replaced);
         cr_assert_str_eq(taken.caption, b.caption[4]);
-        /* the same where it is decoded before it is asked for, or when it is */
+        /* same result if it is decoded before or when it is requested */
         const weft_item wanted[3] = {item[0], item[3], item[4]};
         cr_assert_eq(weft_loader_prefetch_items(l, wanted, 3), WEFT_OK);
         while (s < 2 && weft_loader_get_report(l).early < 3 + s)

@@ -42,8 +42,9 @@ static int64_t held_out(const weft_split_clip *clip, int64_t count)
     return sum;
 }
 
-/* Source videos are added one at a time, each with a smaller number than the one before: what was
- * held out for want of another stays so, in the same folder of shards and in a new one. */
+/* Source videos are added one at a time, each with a smaller hash than the one before. A video that
+ * was held out because no other existed stays held out, in the same folder of shards and in a new
+ * one. */
 Test(split, held_out_clips_stay_so_when_sources_are_added, .init = setup, .fini = teardown)
 {
     weft_split_clip clip[5];
@@ -67,21 +68,21 @@ Test(split, held_out_clips_stay_so_when_sources_are_added, .init = setup, .fini 
     cr_assert_eq(weft_make_dirs(other), WEFT_OK);
     choose_in(other, 0.05, clip, 5);
     cr_assert(clip[1].heldout && held_out(clip, 5) == 1);
-    /* of the two that stay without it one is held out; when it comes back both are */
+    /* one of the two remaining sources is held out; after the third returns, both are */
     weft_split_clip fewer[] = {clip[0], clip[2]};
     choose(0.05, fewer, 2);
     cr_assert(!fewer[0].heldout && fewer[1].heldout);
     choose(0.05, clip, 5);
     cr_assert(clip[1].heldout && clip[2].heldout && held_out(clip, 5) == 2);
-    /* a greater share adds to them, a smaller one begins anew */
+    /* a larger share adds sources, a smaller one chooses again */
     choose(0.65, clip, 5);
     cr_assert(clip[1].heldout && clip[2].heldout && clip[3].heldout && clip[4].heldout);
     choose(0.01, clip, 5);
     cr_assert(clip[4].heldout && held_out(clip, 5) == 1);
 }
 
-/* Clips of the only source are split one by one. They stay where they are when another source
- * comes, and frames that were held out stay so when the source is cut anew. */
+/* Clips of a single source are split separately. They stay on their side when another source is added,
+ * and held-out frames stay held out when the source is cut again. */
 Test(split, clips_of_the_only_source_stay_on_their_side, .init = setup, .fini = teardown)
 {
     weft_split_clip clip[] = {
@@ -102,7 +103,7 @@ Test(split, clips_of_the_only_source_stay_on_their_side, .init = setup, .fini = 
     cr_assert(anew[0].heldout && anew[1].heldout && !anew[2].heldout && !anew[3].heldout);
 }
 
-/* The better copy of a held-out source is held out too, also when the copy is gone. */
+/* The better copy of a held-out source is held out too, also if the copy was removed. */
 Test(split, a_copy_of_held_out_footage_is_held_out, .init = setup, .fini = teardown)
 {
     const weft_split_copy copy[] = {{"b", "x", 0.8}, {"c", "a", 0.01}, {"c", "y", 0.7}};
@@ -128,7 +129,7 @@ Test(split, a_damaged_memory_is_an_error, .init = setup, .fini = teardown)
     cr_assert(strstr(weft_error_message(), "split.json"), "%s", weft_error_message());
 }
 
-/* One that was edited by hand, or is of a later version: what it holds out is not known either. */
+/* A file that was edited or is of a later version: its held-out clips are not known either. */
 Test(split, a_memory_of_another_form_is_an_error, .init = setup, .fini = teardown)
 {
 #define ENTRY "{\"version\": 1, \"splits\": [{\"seed\": 0, \"heldout\": 0.05, "

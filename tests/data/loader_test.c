@@ -18,7 +18,7 @@
 
 enum { CLIPS = 10, SIDE = 32 };
 
-/* Clip i: 6 + i frames of one grey value that tells the clip. */
+/* Clip i: 6 + i frames of one grey value that identifies the clip. */
 static void make_curated(const char *root)
 {
     char path[700];
@@ -159,8 +159,8 @@ static void expect_samples(weft_bucket *two, double fps, int64_t first, int64_t 
     weft_loader_close(loader);
 }
 
-/* Buckets within 5 % of the nearest aspect are as near, and the longest of them is taken; one that
- * is 14 % off is not, however long. */
+/* Of the buckets within 5 % of the nearest aspect ratio the longest is chosen. A bucket that is 14 %
+ * off is not chosen, even if it is longer. */
 Test(loader, only_equal_aspects_are_equally_near, .init = setup, .fini = teardown)
 {
     weft_bucket near[2] = {{2, 5, 32, 32}, {2, 6, 31, 32}},
@@ -169,8 +169,8 @@ Test(loader, only_equal_aspects_are_equally_near, .init = setup, .fini = teardow
     expect_samples(far, 0, CLIPS, 0);
 }
 
-/* Of n frames at 8 a second, 4 a second show (n - 1) / 2 + 1 and 16 a second 2 n - 1: a bucket of
- * as many takes the clip, one of a frame more does not. */
+/* n frames at 8 fps are (n - 1) / 2 + 1 frames at 4 fps and 2 n - 1 frames at 16 fps. A bucket of this
+ * length accepts the clip, a bucket of one more frame does not. */
 Test(loader, a_frame_rate_counts_every_frame, .init = setup, .fini = teardown)
 {
     weft_bucket all[2] = {{2, 3, 32, 32}}, last[2] = {{2, 3, 32, 32}, {1, 8, 32, 32}},
@@ -477,8 +477,8 @@ Test(loader, a_folder_without_shards_lists_its_files, .init = setup, .fini = tea
     cr_assert(strstr(weft_error_text(), "3 .tar,"), "%s", weft_error_message());
 }
 
-/* Which of two samples of one key is right nobody can say: refused, with both shards. So is a
- * suffix that comes twice. */
+/* Two samples with one key are refused, with the names of both shards, because either may be wrong.
+ * A repeated suffix is refused, too. */
 Test(loader, keys_that_come_twice, .init = setup, .fini = teardown)
 {
     const part again[] = {{"new.txt", "a", 1}, {"c03.txt", "b", 1}},
@@ -498,8 +498,7 @@ Test(loader, keys_that_come_twice, .init = setup, .fini = teardown)
     cr_assert(strstr(weft_error_text(), ".txt"), "%s", weft_error_message());
 }
 
-/* Pictures and clips in one set of shards: pictures go to the bucket of one frame, with their
- * pixels. */
+/* Images and clips in one set of shards: images are in the bucket of one frame, with their pixels. */
 Test(loader, pictures_beside_clips, .init = setup, .fini = teardown)
 {
     enum { PICTURES = 5 };
@@ -553,9 +552,9 @@ Test(loader, pictures_beside_clips, .init = setup, .fini = teardown)
     weft_loader_close(loader);
 }
 
-/* Odd counts: over all ranks each sample comes exactly once per epoch, for 1, 2 and 3 ranks and
- * batches that divide nothing, and also when the run stops in the middle of an epoch and goes on
- * with another number of ranks. */
+/* Each sample is used exactly once per epoch over all ranks, for 1, 2 and 3 ranks and batches that do
+ * not divide the samples. This holds also if the run stops in the middle of an epoch and resumes on
+ * another number of ranks. */
 Test(loader, once_per_epoch_over_ranks_and_resumes, .init = setup, .fini = teardown)
 {
     enum { EPOCHS = 4 };
@@ -626,7 +625,7 @@ Test(loader, decoded_clips_are_counted_once_per_thread, .init = setup, .fini = t
 }
 
 /* Decoders need memory while they decode, also from a single shard or a pattern. Data that cannot be
- * read need none, and are no error here. */
+ * read need none, and are not an error here. */
 Test(loader, memory_of_decoders_is_measured, .init = setup, .fini = teardown)
 {
     char one[700], none[700];

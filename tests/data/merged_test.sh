@@ -1,6 +1,6 @@
 #!/bin/bash
-# Clips that the manifest does not list (two folders of clips merged, clips renamed) are split by the source video in their
-# metas: no source is on both sides, and those that weft curate listed are held out as before.
+# Clips that the manifest does not list (two merged folders, renamed clips) are split by the source
+# video in their metas. No source is on both sides, and held-out sources of `weft curate` stay held out.
 . "$SRC/tests/check.sh"
 "$WEFT" synth --out raw --shots 12 --single-share 1 --held-out-clips 0 --min-frames 9 --max-frames 9 >synth.log 2>&1 || { cat synth.log; fail "weft synth"; }
 cat >sides.py <<'P'
@@ -30,7 +30,7 @@ held() { # FOLDER
     python3 sides.py "$1.shards" || fail "$1: a source video is on both sides"
 }
 expected=$(held cur) || { echo "$expected"; fail "as curated"; }
-# the manifest is that of the other folder
+# the manifest of the other folder
 cp -r cur merged && head -5 cur/manifest.jsonl >merged/manifest.jsonl
 cp -r cur bare && rm bare/manifest.jsonl
 cp -r cur renamed

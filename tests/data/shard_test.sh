@@ -1,12 +1,12 @@
 #!/bin/bash
-# weft shard on the command line: what it writes, twice the same, what a kill and bad input leave.
+# weft shard on the command line: its files, a repeated run, kills, and bad input.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 source "$SRC/tests/signal_at.sh"
 . "$SRC/tests/check.sh"
 mkdir -p in/clips in/metas
 for i in $(seq 10 29); do
-    # any bytes do: sharding does not decode
+    # any bytes are valid: sharding does not decode
     head -c $((20000 + i * 100)) /dev/urandom >in/clips/v$i.mp4
     echo "{\"caption\": \"clip $i\", \"frames\": $i, \"width\": 64, \"height\": 64, \"fps\": 24}" >in/metas/v$i.json
 done
@@ -53,7 +53,7 @@ assert any("heldout-" in p for p in keys.values()) and any("train-" in p for p i
 index = json.load(open("out/index.json"))
 text = json.dumps(index)
 assert "v28" in text and "v29" in text and "v.30" in text, text
-# used + dropped = all, as written and as printed
+# used + dropped = all samples, in the files and in the printed report
 assert index["train"] + index["heldout"] + len(index["dropped"]) == len(os.listdir("in/clips")) == 24
 assert sum(s["frames"] for s in index["shards"]) == sum(int(k[1:]) for k in keys)
 import collections
@@ -66,7 +66,7 @@ for log in ("log.out", "log.kept"):
     assert "used 18 of 24 clips" in lines, lines
     assert sum(int(n) for n in re.findall(r"dropped (\d+) of 24 clips", lines)) == 6, lines
 PY
-# what Megatron-Energon reads: splits, counts, and where the samples of a shard begin, by another reader of tar
+# Files for Megatron-Energon: splits, counts and offsets of samples, compared with another reader of tar.
 check "Energon's files" python3 -S - <<'PY'
 import glob, json, re, struct, tarfile
 shards = sorted(glob.glob("out/*.tar"))
@@ -91,7 +91,7 @@ for path in shards:
     data = open(path + ".idx", "rb").read()
     assert list(struct.unpack(f"<{len(data) // 8}Q", data)) == starts, path
 PY
-# few clips, of which chance holds out none: one is held out all the same, unless none is asked for
+# Few clips, of which none is held out by chance: one is held out nevertheless, except with heldout=0.
 mkdir -p few/clips few/metas
 for i in 12 13 14; do cp in/clips/v$i.mp4 few/clips/; cp in/metas/v$i.json few/metas/; done
 check "shard of three" "$WEFT" shard --in few --out three --set heldout=1e-9
@@ -115,7 +115,7 @@ for path in glob.glob("by-film/*.tar"):
             films["train" if "train-" in path else "heldout"].add(int(re.search(r"\d+", name)[0]) % 6)
 assert films["train"] and films["heldout"] and not films["train"] & films["heldout"], films
 PY
-# a share that is far from the requested one is reported with the figures
+# A share that is far from the requested one is reported with its figures.
 python3 -S - <<'PY'
 import json
 with open("films/manifest.jsonl", "w") as f:
@@ -125,7 +125,7 @@ PY
 shard_two_films() { "$WEFT" shard --in films --out by-two --set heldout=0.05 >log 2>&1; }
 check "shard of two films" shard_two_films
 check "the achieved share" has_message log heldout-changed key=heldout 'text~=15 of 30 clips (50 %)' 'text~=5 %' 'text~=1 of 2 source videos'
-# films that come one at a time move nothing out of what is held out
+# Clips that are held out stay held out when source videos are added one at a time.
 python3 -S - <<'PY'
 import glob, json, os, subprocess, tarfile
 held = set()
@@ -148,12 +148,12 @@ check "one of three is held out" [ "$(tar tf three/heldout-000000.tar | grep -c 
 check "two of three are for training" [ "$(tar tf three/train-000000.tar | grep -c mp4)" = 2 ]
 check "shard of three, none held out" "$WEFT" shard --in few --out none --set heldout=0
 check "none is held out" [ ! -e none/heldout-000000.tar ]
-# a caption that was mended is in the shards of the next run
+# A corrected caption is in the shards of the next run.
 cp -r in mended
 sed -i 's/clip 12/clip twelve/' mended/metas/v12.json
 check "shard of what was mended" "$WEFT" shard --in mended --out again --set max_samples=5 --set heldout=0.2
 check "the mended caption" grep -qa "clip twelve" again/train-000000.tar again/train-000001.tar again/train-000002.tar again/heldout-000000.tar
-# a run that is killed leaves no shard that is not whole, and goes on to the same result
+# A killed run leaves complete shards only. The next run has the result of an undisturbed one.
 for at in 'write 1 *.tar.tmp.*' 'rename 1 *.tar' 'rename 2 *' 'rename 4 *' 'write 2 *.tar.tmp.*'; do
     read -r event count pattern <<<"$at"
     SIGNAL_ON=$event SIGNAL_COUNT=$count signal_at KILL "$pattern" "$WEFT" shard --in in --out killed --set max_samples=5 --set heldout=0.2 >/dev/null 2>&1
@@ -166,7 +166,7 @@ done
 check "after the kills" shard killed
 for f in out/*.tar; do check "$f after resuming" cmp -s "$f" "killed/$(basename "$f")"; done
 check "nothing temporary" test -z "$(find killed -name '*.tmp.*')"
-# what others put there stays, and nothing of it is written over; shards of an earlier run go, unless they were changed
+# Files of others stay. Shards of an earlier run are removed, except if they were edited.
 cp -r out theirs
 echo precious >theirs/train-extra.tar
 echo precious >theirs/train-notes.tar.txt
@@ -187,7 +187,7 @@ check "their indexes and notes too" [ "$(ls -A fewer | grep -c 'train-00000[1-9]
 mkdir mine && echo precious >mine/train-000000.tar
 fails_over() { "$WEFT" shard --in in --out mine >log 2>&1 && return 1; has_message log file-exists file=mine/train-000000.tar && grep -q precious mine/train-000000.tar; }
 check "another's shard is not written over" fails_over
-# captions that are no text, and clips that cannot be read, are said
+# Captions that are not text and unreadable clips are reported.
 cp -r few odd
 echo '{"caption": 42, "frames": 12}' >odd/metas/v12.json
 rm odd/clips/v13.mp4 && ln -s nowhere odd/clips/v13.mp4
@@ -201,13 +201,13 @@ dropped = json.load(open("odder/index.json"))["dropped"]
 assert [(d["id"], d["frames"]) for d in dropped] == [("v13", 13)], dropped'
 }
 check "a clip that cannot be read" unreadable
-# bad input: one message, a status, nothing written
+# Bad input: one message, an exit status, and no files.
 fails() { check "refuses $*" refused "$@"; }
 refused() { # ID [FIELD=VALUE...] -- ARGUMENTS...
     take_message "$@"
     set -- "${rest[@]}"
     "$WEFT" shard "$@" >log 2>&1 && fail "weft shard $* must fail"
-    has_message log "${wanted[@]}" || fail "$*: not as expected"
+    has_message log "${wanted[@]}" || fail "$*: another message"
 }
 fails '*' text~=nothere -- --in nothere --out x
 mkdir -p useless/clips && cp in/clips/v10.mp4 useless/clips
@@ -215,7 +215,7 @@ fails clips-not-found file=useless 'text~=none of its 1 clips' -- --in useless -
 fails '*' text~=max_samples -- --in in --out x --set max_samples=0
 fails '*' text~=max_sampels text~=max_samples -- --in in --out x --set max_sampels=3
 fails '*' text~=/dev/null -- --in in --out /dev/null/x/y
-# no room: a limit on the size of files stands for the full disk
+# A full disk, as a limit on the size of files.
 no_room() {
     trap '' XFSZ
     ulimit -f 60
@@ -224,7 +224,7 @@ no_room() {
 }
 check "no room" no_room
 check "no shard without room" test -z "$(find full -name '*.tar' -o -name '*.tmp.*')"
-# a disk that is really full, where this user may mount one
+# A full disk, if this user may mount one.
 mkdir -p small
 if mount -t tmpfs -o size=60k none small 2>/dev/null; then
     "$WEFT" shard --in in --out small/s --set max_samples=5 >log 2>&1

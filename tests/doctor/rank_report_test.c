@@ -51,7 +51,7 @@ Test(rank_report, a_rank_with_slow_links_is_an_outlier)
     expect_outliers(r, WEFT_RANK_BETWEEN_LATENCY, 1u << 0);
 }
 
-/* Faster ranks than the others are no outliers, and 20 % of a rate is the border. */
+/* Faster ranks than the others are not outliers, and 20 % of a rate is the border. */
 Test(rank_report, only_ranks_far_below_the_median_are_outliers)
 {
     weft_rank_report r[RANKS];

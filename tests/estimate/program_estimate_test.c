@@ -97,7 +97,7 @@ Test(foresee, an_exchange_waits_for_the_one_before_it)
     weft_graph_free(g);
 }
 
-/* Where the ranks' kernels have all cores, what is hidden costs them as much. */
+/* If the kernels of the ranks use all cores, hidden copies slow them by the same time. */
 Test(foresee, kernels_lose_what_an_exchange_beside_them_takes)
 {
     expect(foresee(4, false, 1), 60, 25);
@@ -105,7 +105,7 @@ Test(foresee, kernels_lose_what_an_exchange_beside_them_takes)
     expect(foresee(1, false, 0.4), 30, 15); /* 10 take 16.7, and 8.3 are waited for */
 }
 
-/* a = 2 x goes elsewhere, two kernels, it comes back and is read. */
+/* a = 2 x is offloaded, two kernels run, and a is fetched and read. */
 static weft_time_estimate foresee_moves(double move_drag)
 {
     enum { COUNT = 1000 };
@@ -131,16 +131,17 @@ static weft_time_estimate foresee_moves(double move_drag)
     return out;
 }
 
-/* An engine copies beside the kernels; a core that copies does not compute. */
+/* A copy engine works while kernels run; a core that copies does not compute. */
 Test(foresee, kernels_lose_what_a_core_copies)
 {
     const weft_time_estimate engine = foresee_moves(0), core = foresee_moves(1);
     cr_expect_float_eq(core.kernels, engine.kernels, 1e-9);
-    cr_expect_lt(engine.exposed, 1.5, "%g", engine.exposed); /* what is fetched at once */
+    cr_expect_lt(engine.exposed, 1.5, "%g",
+                 engine.exposed); /* the first fetch, which nothing hides */
     cr_expect_float_eq(core.exposed, 2, 1e-9, "%g", core.exposed);
 }
 
-/* A state whose new value lies elsewhere is copied behind the run. */
+/* A state whose new value is in offloaded memory is copied after the run. */
 Test(foresee, what_is_not_made_in_place_is_copied)
 {
     enum { COUNT = 1000 };

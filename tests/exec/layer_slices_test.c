@@ -407,7 +407,7 @@ Test(slices, heads_by_groups_beside_other_axes)
     compare_portions(wan, "ring=2,cp=2", (int64_t[]){1, 3, 5, 7}, HEADS, 0, true, true);
 }
 
-/* With `sequence` (sp) tokens of equal parts only. */
+/* `sequence` (sp) needs tokens of equal parts. */
 Test(slices, tokens_by_chunks)
 {
     compare_portions(wan, "tp=2", (int64_t[]){1, 4, 4, 4}, CHUNKS, 64, true, false);

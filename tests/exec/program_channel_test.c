@@ -95,7 +95,7 @@ static weft_status run_program(rank_job *j, const weft_graph *g, weft_program *p
         if (moment[i] != sum)
             WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "element %d is %g", (int)i,
                                (double)moment[i]));
-    for (int r = 0; r < 2 * ROWS; r++) /* rows of dp 0, then those of dp 1 */
+    for (int r = 0; r < 2 * ROWS; r++) /* rows of dp 0, then rows of dp 1 */
         if (y[r * ROWS] != (float)(WIDTH * (r < ROWS ? 1 + 2 : 3 + 4)))
             WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "row %d is %g", r,
                                (double)y[r * ROWS]));
@@ -131,7 +131,7 @@ static void *rank_main(void *user)
     return NULL;
 }
 
-/* On links of 0.05 Gbit/s the gradient takes 0.8 s, longer than a rank waits for a core on a busy
+/* With 0.05 Gbit/s the gradient takes 0.8 s, longer than a rank waits for a core on a busy
  * machine. The gather starts after the gradient and ends before. */
 Test(program_channel, a_slow_gradient_sum_holds_up_no_layer_and_no_other_rank)
 {

@@ -76,7 +76,7 @@ int fuzz_torch(const uint8_t *data, size_t size)
 
 int fuzz_tar(const uint8_t *data, size_t size)
 {
-    /* from the heap, where a sanitizer sees the end of the archive */
+    /* a copy on the heap, where a sanitizer detects reads past the end of the archive */
     weft_arena *arena = weft_arena_create();
     weft_tar_index index;
     const weft_map map = {.data = data, .bytes = (int64_t)size};
@@ -87,7 +87,7 @@ int fuzz_tar(const uint8_t *data, size_t size)
         weft_tar_close(&index);
     }
     weft_arena_free(arena);
-    /* as samples */
+    /* read as samples */
     weft_dataset *dataset;
     const char *path = as_file(data, size, "tar");
     char beside[160];

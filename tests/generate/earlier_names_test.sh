@@ -1,6 +1,6 @@
 #!/bin/bash
 # Files with the names and keys of earlier versions. A generation resumes bitwise from
-# NAME.walk.safetensors and its feature caches and removes these files. Latents with the key
+# `NAME.walk.safetensors` and its feature caches and removes these files. Latents with the key
 # "weft.kept" are decoded.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
@@ -9,7 +9,7 @@ source "$SRC/tests/signal_at.sh"
 wan=$SRC/tests/golden/pipelines/wan_over
 video=(--prompt "a red cat" --height 32 --width 32 --frames 17 --model "$wan" --steps 20 --frames-npy)
 cat >earlier.py <<'P'
-# renames the metadata key to that of earlier versions
+# renames the metadata key to the key of earlier versions
 import json, struct, sys
 for path in sys.argv[1:]:
     data = open(path, "rb").read()

@@ -36,7 +36,7 @@ refused() { # ID [FIELD=VALUE...] -- RANKS OPTIONS...
 }
 refusals() {
     ranks 2 "$WEFT" generate --model runs/dit/model --prompt x --out no --parallel tp=3 >generate.log 2>&1 && fail "tp=3 on 2 ranks"
-    has_message generate.log layout-invalid text~=3 text~=2 || fail "the error does not name the numbers of ranks"
+    has_message generate.log layout-invalid text~=3 text~=2 || fail "the error does not name both rank counts"
     refused layout-invalid key=*pp text~=fsdp=2 -- 2 --parallel pp=2
     refused config-value 'text~=--parallel cp=x: cp:' -- 2 --parallel cp=x # the error names the option
     refused config-set 'text~=--comm-overlap 4:' -- 2 --comm-overlap 4,4,1,3 --parallel cp=2

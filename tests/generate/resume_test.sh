@@ -131,7 +131,7 @@ saved_latents_are_decoded() {
 check saved_latents_are_decoded
 other_files_as_latents_are_refused() {
     "$WEFT" generate "${frames[@]}" --model "$wan" --steps 4 --resume --out kept.mp4 >refused.log 2>&1 && fail "latents of 3 steps are accepted for a video of 4"
-    has_message refused.log latents-mismatch file=kept.latents.safetensors key=steps text~=3, text~=4 || fail "the error does not name the numbers of steps"
+    has_message refused.log latents-mismatch file=kept.latents.safetensors key=steps text~=3, text~=4 || fail "the error does not name both step counts"
     decode --model model-vae --out refused.mp4 >refused.log 2>&1 && fail "another VAE is accepted"
     has_message refused.log latents-mismatch file=kept.latents.safetensors key=vae text~=model-vae/vae || fail "another VAE is not named"
     "$WEFT" generate --decode-latents seen.mp4 --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a video is accepted as latents"

@@ -290,7 +290,7 @@ Test(attention, a_ring_of_uneven_blocks)
         }
 }
 
-/* As programs, in f32: the difference of all ranks to one rank, relative to the norm. */
+/* Programs in f32: the difference of all ranks to one rank, relative to the norm. */
 static double ring_distance(ring_size size, int ranks, const weft_backend *backend)
 {
     const weft_mesh mesh = {1, {{"cp", ranks}}};

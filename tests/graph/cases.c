@@ -37,7 +37,7 @@ static const int64_t segments[] = {0, 3, 0, 2, 3, 7, 2, 7};
 /* experts of tokens, all different in one token; -1: none */
 static const int64_t chosen[] = {0, 2, 1, 0, 2,  1, 2, 0, 0, 1, 3, 0,
                                  2, 3, 0, 1, -1, 2, 3, 0, 1, 2, 0, 3};
-/* the same as rows by expert, (4,2,3): used or not */
+/* rows by expert, (4,2,3): used or not */
 static const int64_t used[] = {0, 0, -1, 0,  -1, 0,  1,  -1, -1, 1, 1,  1,
                                2, 2, -1, -1, 2,  -1, -1, 3,  -1, 3, -1, -1};
 

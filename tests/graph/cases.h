@@ -16,7 +16,7 @@ typedef struct op_case {
     int in_count;
     case_input in[WEFT_MAX_INPUTS];
     const void *attr;
-    double lo, hi;    /* values of float inputs lie between */
+    double lo, hi;    /* range of the values of float inputs */
     bool no_gradient; /* itself a backward, or not differentiable by intention */
 } op_case;
 

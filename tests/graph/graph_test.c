@@ -374,8 +374,8 @@ static weft_graph *graph_with(weft_op op, int32_t *node)
     return g;
 }
 
-/* Whatever member of an attribute is changed by its last bit, the hash is another, or the graph is
- * no longer legal (what can be seen in the outputs is not printed again). */
+/* A change of the last bit of any member of an attribute changes the hash or makes the graph illegal.
+ * Members that the outputs show are not printed again. */
 Test(graph, hash_sees_everything)
 {
     const size_t count = sizeof members / sizeof *members;

@@ -20,7 +20,7 @@ enum { INPUTS = 200, W = 16 };
 typedef struct joined {
     int dim;
     bool square; /* inputs are computed and have later readers: they can be written in place */
-    bool hidden; /* the joined value is no output */
+    bool hidden; /* the joined value is not an output */
 } joined;
 
 /* Part i has i % 3 + 1 rows (dim 0) or columns (dim 1); the loss weighs every element. */

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Flags of kernels do not depend on CFLAGS; with sanitizers kernels are compiled at -O1. make configures again when its variables change. ctest
-# has every test program and every script. The presets are valid.
+# Flags of kernels do not depend on CFLAGS; with sanitizers kernels are compiled at -O1. If
+# variables of make change, the next make runs CMake first. ctest has every test program and every script. The
+# presets are valid.
 set -eu
 fail() { echo "$*"; exit 1; }
 unset MAKEFLAGS MAKELEVEL MFLAGS CFLAGS

@@ -153,7 +153,7 @@ Test(kernel_rules, norms_of_a_row_do_not_hang_on_its_neighbours)
     for (int64_t i = 0; i < WIDEST; i++)
         gamma[i] = weft_random_normal(4, WEFT_RNG_TEST, (uint64_t)i);
     for (int64_t C = 1; C <= WIDEST; C++)
-        for (int64_t r = -1; r < ROWS; r++) { /* -1: all of them */
+        for (int64_t r = -1; r < ROWS; r++) { /* -1: all rows */
             float *y[4];
             const int64_t rows = r < 0 ? ROWS : 1, at = r < 0 ? 0 : r * C;
             for (int k = 0; k < 4; k++)
@@ -193,7 +193,7 @@ Test(kernel_rules, random_is_keyed_by_global_index)
     weft_free(out[0]);
 }
 
-/* Which of the outputs of op(x) is not finite when one element of x is NaN or infinite. */
+/* The outputs of op(x) that are not finite if one element of x is NaN or infinite. */
 static float run_unary(weft_op op, const void *attr, float x)
 {
     float in[19] = {0}, out[19];

@@ -7,8 +7,7 @@ enum { MOST = 33 };
 
 typedef struct summed {
     int terms;
-    uint64_t
-        in[MOST]; /* by term: which terms are added up in it; 0: it has been added to another */
+    uint64_t in[MOST]; /* by term: the set of terms in its sum; 0: added to another term */
 } summed;
 
 static void add(void *user, int to, int from)

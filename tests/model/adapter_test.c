@@ -43,7 +43,7 @@ typedef struct piece {
     float first; /* data: first, first + 1, ... */
 } piece;
 
-/* /tmp/.../x.safetensors of those, in path. */
+/* writes these tensors to /tmp/.../x.safetensors; the path is in `path` */
 static void write_file(const piece *list, int count, char path[100])
 {
     char folder[] = "/tmp/weft_adapter_XXXXXX";
@@ -147,7 +147,7 @@ Test(adapter, turned_halves_alpha_and_bias)
     weft_graph_free(g);
 }
 
-/* Every box of a kernel and of a stack has the numbers of the whole. */
+/* Every box of a kernel and of a stack has the values of the whole tensor. */
 Test(adapter, boxes_are_parts_of_the_whole)
 {
     static const struct {
@@ -196,7 +196,7 @@ Test(adapter, boxes_are_parts_of_the_whole)
     weft_graph_free(g);
 }
 
-/* What is too small for f32 next to the weight counts together: the sum is rounded once. */
+/* Contributions that are too small for f32 next to the weight are added first: the sum is rounded once. */
 Test(adapter, several_are_summed_before_rounding)
 {
     weft_graph *g = small();

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The reference's outputs and gradients of every autoencoder that has golden files beside the checkout.
+# The reference's outputs and gradients of every autoencoder that has golden files next to the checkout.
 . "$SRC/tests/check.sh"
 golden=$WEFT_SHARED/golden newer=$WEFT_SHARED/golden3 newer_names="ltx_vae_091_a ltx_vae_095_a allegro_vae_a qwen_image_vae_a"
 [ -d "$newer" ] || newer_names=

@@ -49,8 +49,8 @@ static void found_as_itself(const weft_model *model)
     weft_graph_free(g);
 }
 
-/* The defaults of what is made of other families' configs do not go together (LLaVA's token of the
- * picture is the first behind Llama's vocabulary). */
+/* Defaults of configs that contain other configs cannot be combined: the image token of LLaVA is the
+ * first after Llama's vocabulary. */
 static bool has_parts(const weft_family *family)
 {
     for (int f = 0; f < family->fields; f++)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The reference's outputs and gradients of every family that has golden files beside the checkout,
+# The reference's outputs and gradients of every family that has golden files next to the checkout,
 # and its trainings.
 . "$SRC/tests/check.sh"
 golden=$WEFT_SHARED/golden

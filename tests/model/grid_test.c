@@ -1,5 +1,5 @@
-/* Numbers of frames that an autoencoder's grid takes: its graph can be built for each of them; the
- * nearest one to any number is one of them. */
+/* Frame counts of an autoencoder's grid: its graph can be built for each, and the nearest count to any
+ * number is a legal one. */
 #include "graph/graph.h"
 #include "model/family.h"
 #include "model/model.h"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Weights in every dialect of the golden files are the same to the bit, a changed byte is seen, and
-# what is cut, lies or could run code is refused by name.
+# Weights in every naming of the golden files are bitwise identical, and a changed byte is detected.
+# Truncated files, files with wrong headers, and files that could execute code are refused by name.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"

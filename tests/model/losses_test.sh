@@ -1,6 +1,7 @@
 #!/bin/bash
-# LPIPS, PatchGAN and an autoencoder's step against both: the reference's outputs, gradients and running
-# statistics of every such golden file beside the checkout; a changed statistic and a lost tensor are found.
+# LPIPS, PatchGAN, and an autoencoder's step with both: outputs, gradients and running statistics of the
+# reference, for every golden file next to the checkout. A changed statistic and a missing tensor are
+# detected.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 golden=$WEFT_SHARED/golden

@@ -1,5 +1,4 @@
-/* Means and deviations of latents: one a channel, of each frame, or in the file beside the
- * weights. */
+/* Means and deviations of latents: per channel, per frame, or in the file next to the weights. */
 #include "base/fs.h"
 #include "format/tensors/safetensors.h"
 #include "model/key_mapping.h"

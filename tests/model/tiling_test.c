@@ -1,4 +1,4 @@
-/* Where tiles lie: by the rules of the references, and what is refused. */
+/* Positions of tiles by the rules of the references, and refused sizes. */
 #include "model/tiling.h"
 
 #include "../model_of.h"
@@ -37,7 +37,7 @@ Test(tiling, steps_to_the_border)
     cr_expect_eq(t.side[1].out_step, 32);
 }
 
-/* A picture that is no larger than a tile is whole, and every one is unless it is asked for. */
+/* A frame that is not larger than a tile is one tile, and so is every frame without tiling. */
 Test(tiling, whole)
 {
     const weft_tile on = {.on = true}, off = {0};

@@ -9,7 +9,7 @@
 
 enum { WIDTH = 4, INNER = 6, TOKENS = 7, OUT = TOKENS * WIDTH };
 
-/* The same values in every expert of a stack. */
+/* Sets the same values in every expert of a stack. */
 static void fill_alike(weft_tensor *t)
 {
     const bool gate = strstr(t->name, "gate") != NULL;

@@ -207,7 +207,7 @@ static void check_modes(const char *when)
     }
 }
 
-/* Also if an earlier server left files that others can read. */
+/* The same if an earlier server left files that others can read. */
 Test(queue_store, only_the_owner_reads_the_files)
 {
     const mode_t before = umask(022);

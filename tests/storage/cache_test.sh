@@ -1,6 +1,6 @@
 #!/bin/bash
-# The cache of remote blocks: what it downloads, how large it becomes, and that neither damage nor a
-# kill nor a full disk changes what is read.
+# The cache of remote blocks: its downloads and its size. Damage, kills and a full disk do not change
+# the bytes that a reader gets.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 . "$SRC/tests/storage/servers.sh"

@@ -39,7 +39,7 @@ faults() {
     losses faults | cmp - folder.losses
 }
 check faults
-# What a server refuses ends the run; no other sample takes the place.
+# A refusal of the server ends the run; no other sample replaces the missing one.
 refusals_end_the_run() {
     needs folder shard_to_bucket
     local kind

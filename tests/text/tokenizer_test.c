@@ -107,7 +107,7 @@ Test(tokenizer, bytes_in_groups_of_three_digits)
                  "%s", weft_error_message());
     expect(t, "1231 a", 0, IDS(6, 2, 7), 0);
     expect(t, "12312", 0, IDS(6, 5), 0);
-    expect(t, "  a", 0, IDS(0, 7), 0); /* one blank goes with the word */
+    expect(t, "  a", 0, IDS(0, 7), 0); /* one blank is part of the token of the word */
     weft_tokenizer_close(t);
 }
 

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Every folder below src is a room on a floor. A file includes headers of its own room or of rooms
-# on lower floors, without exception, so there are no cycles. A function is declared in the header
+# on lower floors, without exception, so cycles are impossible. A function is declared in the header
 # named after its source, is called at least once, and is written once. A type has a name of its own.
 # A file has at most 1,000 lines and a unique name, a line at most 100 columns, a function at most
-# 150 lines. In src/plan, only files whose names say so use JSON, configs and charts.
+# 150 lines. In src/plan, only files with these words in their names use JSON, configs and charts.
 exec python3 -S - "$SRC" <<'PY'
 import os, re, sys
 

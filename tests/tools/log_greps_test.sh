@@ -1,9 +1,9 @@
 #!/bin/bash
 # Scripts read messages by class and field (tests/messages.sh), not by their wording: no script may
 # have more grep, sed or awk on a log than tests/tools/log_greps.txt allows, where each has a reason.
-# The numbers may only fall: GREPS=write writes them, and a script that has fewer than its number
-# fails, too. What a verb prints on standard output as a page or a table (weft inspect, weft doctor,
-# weft parity, a plan) is its product. Scripts keep such a page in NAME.txt, and it does not count.
+# The counts may only fall: GREPS=write writes them, and a script with fewer than its count fails, too.
+# A page or table on standard output (weft inspect, weft doctor, weft parity, a plan) is a product of
+# the verb. Scripts keep such a page in NAME.txt, and it does not count.
 . "$SRC/tests/check.sh"
 limits=$SRC/tests/tools/log_greps.txt
 count_greps() {

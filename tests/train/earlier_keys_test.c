@@ -51,7 +51,7 @@ Test(earlier_keys, of_a_dump_are_no_change)
     cr_assert(strstr(before.data, "\ndeadline: 60\n") && strstr(now.data, "\ncomm_timeout: 60\n"));
     cr_assert(!strstr(now.data, "kept") && !strstr(now.data, "\nrecompute:"));
 
-    /* as the version before wrote it: the top level has recompute, too */
+    /* the format of the earlier version: the top level has recompute, too */
     weft_buf old = {0};
     char *list = strstr(before.data, "  recompute: [\"none\", \"blocks.*\"]\n");
     cr_assert(list, "%s", before.data);

@@ -26,7 +26,7 @@ for path in glob.glob(sys.argv[1] + "/latents/*/*.tar"):
 PY
 }
 
-# Git LFS pointers in place of a clip in a shard and of a shard: named, with the remedy, and left out
+# Git LFS pointers in place of a clip in a shard and of a shard: named, with the remedy, and skipped
 pointers_of_git_lfs_in_shards_are_named() {
     printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12345\n' 7 >pointer
     mkdir lfs

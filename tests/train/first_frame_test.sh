@@ -63,9 +63,9 @@ done
 make_pictures
 an_image_has_effect() {
     for mode in channels places mask latent_concat token_replace; do
-        for picture in red blue; do
-            "$WEFT" generate --model runs/$mode/model --prompt "a red circle" --steps 2 --latents-npy --out $mode-$picture.mp4 --image $picture.png >out.log 2>&1 ||
-                { cat out.log; fail "weft generate with $mode and the image $picture"; }
+        for image in red blue; do
+            "$WEFT" generate --model runs/$mode/model --prompt "a red circle" --steps 2 --latents-npy --out $mode-$image.mp4 --image $image.png >out.log 2>&1 ||
+                { cat out.log; fail "weft generate with $mode and the image $image"; }
         done
         ! cmp -s $mode-red.latents.npy $mode-blue.latents.npy || fail "$mode: the image has no effect"
     done

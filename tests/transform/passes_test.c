@@ -88,7 +88,7 @@ static int64_t summed(bool sums, weft_dtype dtype)
         if (node->op == WEFT_OP_ADAMW)
             cr_expect_eq(of->dtype, WEFT_F32);
         if (node->op == WEFT_OP_VARY && of->shape.rank == 1)
-            cr_expect_eq(of->dtype, WEFT_F32, "a bias is rounded before a reader that takes f32");
+            cr_expect_eq(of->dtype, WEFT_F32, "a bias is rounded before a reader of f32");
     }
     weft_graph_free(g);
     return bytes;

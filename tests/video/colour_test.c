@@ -34,7 +34,7 @@ static void to_codes(const double rgb[3], const standard *s, bool full, int bits
     }
 }
 
-/* In 0 .. 1, not clamped. */
+/* Values in 0 .. 1, not clamped. */
 static void from_codes(const int code[3], const standard *s, bool full, int bits, double rgb[3])
 {
     const double unit = 1 << (bits - 8), most = (double)((1 << bits) - 1);

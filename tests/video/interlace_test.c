@@ -128,7 +128,7 @@ static AVFrame *combed_frame(int format, int shift, int low, int high)
     return f;
 }
 
-/* What is a comb does not depend on how samples are stored: 8 bits, 10 bits low in a word, or 10
+/* Detection of combs does not depend on the storage of samples: 8 bits, 10 bits low in a word, or 10
  * bits high in it (P010, which decoders of graphics cards and HDR footage have). Thin lines that
  * are weaker stay. */
 Test(interlace, stored_depth_does_not_matter)

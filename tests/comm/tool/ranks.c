@@ -225,8 +225,8 @@ out:
 
 /* ---- polls ----------------------------------------------------------------------------------- */
 
-/* Sleeps of the thread that drives communication, as it asks for them: no machine's load changes
- * them. It reads the clock and then waits until a time on it. */
+/* Sleeps that the communication thread requests: the load of the machine does not change the
+ * requests. It reads the clock and then waits until a time on it. */
 enum { LOOKS = 60 };
 static struct {
     atomic_bool on;

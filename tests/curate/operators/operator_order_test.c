@@ -43,7 +43,7 @@ Test(operator_order, prices_are_ascending)
     }
 }
 
-/* With operators that need the scores of others, the order of prices is not always possible. */
+/* Operators that need scores of others cannot always run in the order of prices. */
 Test(operator_order, needed_scores_come_first_at_the_lowest_cost)
 {
     enum { COUNT = 6 };

@@ -271,7 +271,7 @@ static void run_fill(emu_work *work, emu_stream *s)
     memset(c->to, c->byte, c->width);
 }
 
-/* Where the values of an operand are. Copies of host memory must be pinned: others would wait. */
+/* The memory of an operand's values. Copies of host memory must be pinned: others would wait. */
 static char *place(const emu_stream *s, CUdeviceptr address, size_t bytes, bool writes)
 {
     void *data = (void *)(uintptr_t)address;

@@ -98,7 +98,7 @@ void emu_clock_join(emu_clock *to, const emu_clock *from);
 void emu_order_seen(const emu_clock *clock); /* the host has waited for it */
 /* Ends the process if work that the host has not waited for may access the bytes. */
 void emu_order_release(const void *data, size_t bytes);
-/* What the host may do with the byte: 0 nothing, 1 read, 2 read and write. *node: the work that
+/* Access of the host to the byte: 0 none, 1 read, 2 read and write. *node: the work that
  * still accesses it. */
 int emu_order_host(const char *at, const char **node);
 /* Calls each() for accesses of the bytes that the host has not waited for, reads first. */

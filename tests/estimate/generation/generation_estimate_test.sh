@@ -1,5 +1,6 @@
 #!/bin/bash
-# weft estimate --model: the peak is the one that weft generate prints, and the figures of a layout are those of weft plan generate.
+# weft estimate --model: weft generate prints the same peak, and weft plan generate prints the same
+# figures of a layout.
 set -u
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 . "$SRC/tests/messages.sh"
@@ -36,7 +37,7 @@ c = plan[made["layout"]]
 assert made["ranks"] == 4 and made["step_seconds"] == c["step"] and made["video_seconds"] == c["video"], (made, c)
 assert made["peak_bytes"] == c["peak_bytes"] and sum(a["bytes"] for a in made["axes"]) == c["sent_bytes"], (made, c)
 P
-# one model of the folder, its training step, and options that have no effect
+# One model of the folder, its training step, and options without effect.
 "$WEFT" estimate --model model/transformer "${size[@]}" --json >transformer.json 2>err || { cat err; fail "one model"; }
 "$WEFT" estimate --model model/transformer "${size[@]}" --training-step --execute --json >step.json 2>err || { cat err; fail "its training step"; }
 "$WEFT" inspect model model/transformer "${size[@]}" --training-step --json >inspected.json 2>err || fail "weft inspect model"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Layouts of generation: priced by weft plan generate, chosen by --parallel auto, taken from a config; any number of ranks gives one rank's numbers.
+# Layouts of generation: priced by weft plan generate, chosen by --parallel auto, or read from a config.
+# Any number of ranks has the results of one rank.
 set -u
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
@@ -29,7 +30,7 @@ assert names["fsdp=4"]["peak_bytes"] < names["cp=4 context=ring"]["peak_bytes"]
 assert names["cfg=2 cp=2 context=ring"]["sent_bytes"] < names["fsdp=4"]["sent_bytes"]
 assert {c["layout"] for c in seven} == {"fsdp=7", "tp=7", "tp=7 sequence=true", "cp=7 context=ulysses", "cp=7 context=ring"}, seven
 assert any("weights stream" in c["layout"] for c in short) and any(not c["fits"] and "does not fit" in c["why"] for c in short), short
-assert "dp=3" not in {c["layout"] for c in read("seven")} and "dp=3" in {c["layout"] for c in three}  # four rows, of which three ranks have two, one, one
+assert "dp=3" not in {c["layout"] for c in read("seven")} and "dp=3" in {c["layout"] for c in three}  # of four rows, three ranks have two, one and one
 P
 generate() { # RANKS OUT OPTIONS...
     local n=$1 out=$2
@@ -41,22 +42,22 @@ generate() { # RANKS OUT OPTIONS...
 }
 generate 1 one
 generate 2 auto --parallel auto
-has_message auto.log layout-chosen ranks=2 layouts=6 'layout=?*' 'next=?*' 'step_seconds=?*' 'video_seconds=?*' || { cat auto.log; fail "auto does not say why"; }
+has_message auto.log layout-chosen ranks=2 layouts=6 'layout=?*' 'next=?*' 'step_seconds=?*' 'video_seconds=?*' || { cat auto.log; fail "auto reports no reason"; }
 generate 2 short --parallel auto --memory-limit 9MiB
-has_message short.log layout-chosen stream=1 || { cat short.log; fail "auto does not stream what does not fit"; }
+has_message short.log layout-chosen stream=1 || { cat short.log; fail "auto does not stream weights that do not fit"; }
 generate 2 halves --parallel cfg=2
 cmp one.latents.npy halves.latents.npy || fail "cfg=2 gives other latents than one rank"
 generate 1 tiles --frames-npy --vae-tile 24x24+8
 generate 2 tiles2 --frames-npy --vae-tile 24x24+8 --parallel cfg=2
-has_message tiles.log job-report 'tiles=6 tiles of 24x24' || { cat tiles.log; fail "how many tiles"; }
+has_message tiles.log job-report 'tiles=6 tiles of 24x24' || { cat tiles.log; fail "the number of tiles"; }
 cmp one.latents.npy tiles2.latents.npy && cmp tiles.npy tiles2.npy || fail "cfg=2 and tiles over ranks give another video than one rank"
-# text encoders on one rank: one rank's bits, and its memory alone has them
+# Text encoders on one rank: bitwise the results of one rank, and only this rank has their memory.
 generate 2 text --parallel cfg=2 --parallel text_encoder_rank=1
-has_message text.log job-report rank=1 'value=?*' || fail "where the text encoders are is not told"
+has_message text.log job-report rank=1 'value=?*' || fail "the rank of the text encoders is not reported"
 cmp one.latents.npy text.latents.npy || fail "text=1 gives other latents than one rank"
 generate 3 text3 --parallel cp=3 --parallel context=ring --parallel text_encoder_rank=2
 weights=$(stat -c %s model/text_encoder/model.safetensors)
-more_memory() { # LOG RANK: of the rank with the text encoders
+more_memory() { # LOG RANK: the rank with the text encoders has the largest peak
     local having without
     having=$(message_field value "$1" job-report rank="$2") && without=$(message_field value "$1" job-report videos=1) || fail "no peaks in $1"
     echo "$1 $without $having $weights"
@@ -76,27 +77,27 @@ refused_text() { # RANKS VALUE [FIELD=VALUE...]
 refused_text 2 2 text~="0 to 1 "
 refused_text 2 own
 refused_text 1 1 text~="0 to 0 "
-# seconds before the start, where a profile has rates
+# With a profile, seconds are predicted before the start.
 "$WEFT" profile --seconds 2 --hidden-size 64 --out profile.json >profile.log 2>&1 || { cat profile.log; fail "weft profile"; }
 generate 2 foretold --parallel cfg=2 --on profile.json
-has_message foretold.log estimate 'value=?*' 'step_seconds=?*' 'decode_seconds=?*' 'measured_share=?*' || fail "no seconds before the start"
+has_message foretold.log estimate 'value=?*' 'step_seconds=?*' 'decode_seconds=?*' 'measured_share=?*' || fail "no predicted seconds"
 has_message foretold.log estimate 'value=?*' predicted_seconds="$(message_field value foretold.log estimate 'step_seconds=?*')" ||
     fail "the prediction is not compared with the measured seconds"
 plan --devices 1 --on profile.json --memory-limit 1GiB --out foreign.json
-grep -q "weft profile --model" plan.txt || { cat plan.txt; fail "not told: the profile is of other shapes"; }
-[ "$(count_messages one.log estimate 'measured_share=?*')" = 0 ] || fail "seconds are told without measured rates"
-# by the programs of this very video in every layout, which are timed whole; other sizes by their kernels
+grep -q "weft profile --model" plan.txt || { cat plan.txt; fail "a profile of other shapes is not reported"; }
+[ "$(count_messages one.log estimate 'measured_share=?*')" = 0 ] || fail "seconds are predicted without measured rates"
+# Complete programs of this video are timed in every layout. Other sizes are priced by their kernels.
 "$MPIRUN" --oversubscribe -n 2 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --vae-tile 24x24+8 --seconds 2 --out two.json >two.log 2>&1 ||
     { cat two.log; fail "weft profile --model"; }
 generate 2 known --parallel cfg=2 --vae-tile 24x24+8 --on two.json
-has_message known.log estimate measured_share=1 || { cat known.log; fail "programs that were timed are not known again"; }
+has_message known.log estimate measured_share=1 || { cat known.log; fail "timed programs are not found in the profile"; }
 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --guidance-scale 1 --parallel dp=1 --seconds 0.2 --out alone.json >alone.log 2>&1 ||
     { cat alone.log; fail "weft profile --model on one rank"; }
 for frames in 5 9; do
     plan --set frames=$frames --devices 2 --on two.json --memory-limit 1GiB --out two$frames.json
-    [ $frames = 9 ] || ! grep "weft profile --model" plan.txt || fail "told of a profile of these shapes"
+    [ $frames = 9 ] || ! grep "weft profile --model" plan.txt || fail "a profile of these shapes is reported as one of other shapes"
 done
-python3 -S - <<'P' || fail "what a profile of a model has"
+python3 -S - <<'P' || fail "the content of a profile of a model"
 import json
 profile, alone = json.load(open("two.json")), json.load(open("alone.json"))
 seconds = {p["what"]: p["seconds"] for p in profile["programs"]}
@@ -105,14 +106,14 @@ assert len({p["program"] for p in profile["programs"]}) == len(profile["programs
 assert not any(r["node"].split()[0] in ("all_gather", "all_reduce", "all_to_all") for r in profile["rates"]), "an exchange among the kernels"
 assert profile["touch"] > 0
 decoders = [w for w in seconds if "decoder" in w]
-assert any("1 x 4x6" in w for w in decoders) and any("1 x 3x3" in w for w in decoders), decoders  # whole, and in tiles
+assert any("1 x 4x6" in w for w in decoders) and any("1 x 3x3" in w for w in decoders), decoders  # the complete decoder, and tiles
 for name in layouts:
     assert name + ", denoiser" in seconds and name + ", transformer_2" in seconds, (name, list(seconds))
 for frames in 5, 9:
     plan = {c["layout"]: c for c in json.load(open(f"two{frames}.json"))["candidates"]}
     for name in layouts:
         c, own = plan[name], [seconds[f"{name}, {part}"] for part in ("denoiser", "transformer_2")]
-        known = min(own) * (1 - 1e-9) <= c["step"] <= max(own) * (1 + 1e-9)  # one expert's steps and the other's
+        known = min(own) * (1 - 1e-9) <= c["step"] <= max(own) * (1 + 1e-9)  # steps of both experts
         assert known or frames == 9, (name, c, own)
         assert c["first"] > 0 and c["step"] > 0, c
 assert {p["what"].split(", ")[-1] for p in alone["programs"]} >= {"denoiser", "transformer_2"} and not alone["exchanges"], alone["programs"]

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The choices of `context: auto` and `slices: auto` are kept with the run: a resumed run takes them whatever it would choose now,
-# another config chooses again, and a file that was edited is refused.
+# The choices of `context: auto` and `slices: auto` are stored with the run. A resumed run uses the
+# stored choices, another config chooses again, and an edited file is refused.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -28,7 +28,7 @@ axis() {
 train first.log
 [ -s runs/auto/layout-choice.json ] || fail "no layout-choice.json"
 [ -n "$(axis first.log)" ] || { cat first.log; fail "no axis"; }
-# the other choice, as another profile would have made it, sealed
+# the other choice, with a valid checksum, as with another profile
 cat >other.py <<'P'
 import json
 path = "runs/auto/layout-choice.json"
@@ -52,12 +52,12 @@ train again.log --set stages.0.steps=4 --set stages.0.lr=1e-3
 [ "$(axis again.log)" = "$other" ] || { cat again.log; fail "a resumed run chose again"; }
 [ "$(count_messages again.log layout-chosen source=estimate)" = 0 ] || { cat again.log; fail "a resumed run priced layouts"; }
 cmp stored.json runs/auto/layout-choice.json || fail "the stored choice was written again"
-# for other batches it is chosen again, and replaced
+# Other batches choose again and replace the file.
 train batches.log --set stages.0.steps=6 --set stages.0.batch=8 --set checkpoint.allow_changes=true
-has_message batches.log layout-chosen source=estimate || fail "another batch took the stored choice"
+has_message batches.log layout-chosen source=estimate || fail "another batch used the stored choice"
 cmp -s stored.json runs/auto/layout-choice.json && fail "the stored choice was not replaced"
 # edited
 sed -i 's/"heads": *[0-9]*/"heads": 3/' runs/auto/layout-choice.json
-ranks 2 "$WEFT" train run.yaml --set stages.0.steps=6 >edited.log 2>&1 && fail "an edited choice was taken"
+ranks 2 "$WEFT" train run.yaml --set stages.0.steps=6 >edited.log 2>&1 && fail "an edited choice was accepted"
 has_message edited.log '*' level=error file=runs/auto/layout-choice.json key=id || fail "an edited choice is not named"
 echo ok

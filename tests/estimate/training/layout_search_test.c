@@ -115,7 +115,7 @@ static void price_variants(const fixture *f, weft_parallel p, bool heads, found 
                     p.context = (weft_cp_config){kind[k], p.cp / ring, ring};
                     if (p.cp == 1)
                         p.context.ulysses = p.context.ring = 0;
-                    /* the same layout under another name, or one that the model has not */
+                    /* another name of the same layout, or an axis that the model does not have */
                     if ((p.dp == 1 && p.zero) || (p.tp == 1 && sequence) || p.cp % ring ||
                         kind[k] == WEFT_CP_RING ||
                         (kind[k] == WEFT_CP_HEADS && (!heads || p.cp / ring == 1)))

@@ -1,6 +1,6 @@
 #!/bin/bash
-# weft estimate CONFIG: the FLOPs and the bytes of every part of the memory are those that the run prints, planned messages are
-# those of an executed step, and the layout's seconds and memory are those of weft plan layout.
+# weft estimate CONFIG: the run prints the same FLOPs and the same bytes of every part of the memory, an
+# executed step sends the planned messages, and weft plan layout has the same seconds and memory.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -15,7 +15,7 @@ train() { # NAME RANKS OPTIONS...
     shift 2
     ranks "$n" "$WEFT" train "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "weft train $*"; }
 }
-# same NAME: the estimate NAME.json is what the run NAME.log printed
+# same NAME: the estimate NAME.json has the figures of the run in NAME.log
 same() {
     python3 -S - "$1" "${2-1}" <<'P' || { cat "$1.log" "$1.json"; fail "$1: the run prints other figures"; }
 import json, re, sys
@@ -24,7 +24,7 @@ made = json.load(open(name + ".json"))
 logs = [json.loads(l) for l in open(name + ".log") if l.startswith("{")]
 told = [m["message"] for m in logs if "message" in m]
 sizes = lambda s: re.findall(r"[0-9.]+ (?:[KMGT]i)?B", s)
-# the first two figures are the peak and the process, which is another each time
+# the first two figures are the peak and the process, which differ each time
 reports = [sizes(m)[2:] for m in told]
 assert len(sizes(made["memory"])) > 5 and sizes(made["memory"])[2:] in reports, (made["memory"], told)
 flops = [[float(x) for x in re.findall(r"([0-9.]+) GFLOP", m)] for m in told if "GFLOP/s" not in m]
@@ -49,7 +49,7 @@ same dit 2
 # latents are cached now, so encoders and decoders are not part of the estimate
 estimate cached dit.yaml --ranks 2
 train cached 2 dit.yaml --set out=runs/cached --set data.latents=runs/dit/latents
-python3 -S - <<'P' || fail "cached latents change nothing"
+python3 -S - <<'P' || fail "cached latents do not change the estimate"
 import json
 assert json.load(open("cached.json"))["host_bytes"] < json.load(open("dit.json"))["host_bytes"]
 P
@@ -61,7 +61,7 @@ for layout in "fsdp=2" "tp=2 sequence_parallel=true" "cp=2 context=ring" "pp=2 s
     case $layout in pp*) ;; *) same split 2 ;; esac
     rm -r runs/split
 done
-# a limit: the same choice of activations
+# A limit: the same choice of activations.
 large=(--set out=runs/limit --set stages.0.batch=8 --set stages.0.frames=9 --set stages.0.height=64 --set stages.0.width=64)
 estimate free vae.yaml "${large[@]}"
 limit=$(python3 -S -c 'import json; d = json.load(open("free.json")); print(d["peak_bytes"] - d["stages"][0]["program_bytes"] // 5)')
@@ -72,7 +72,7 @@ free, limited = json.load(open("free.json")), json.load(open("limit.json"))
 assert limited["peak_bytes"] <= int(sys.argv[1]), limited' "$limit" || fail "the limit is not kept"
 "$WEFT" estimate vae.yaml --set memory.limit=1MiB --json >small.json 2>err && fail "1 MiB is enough"
 has_message err memory-limit || fail "a limit that is too small"
-# an executed step sends what was planned; a cluster that is too small is refused
+# An executed step sends the planned messages. A cluster that is too small is refused.
 estimate executed dit.yaml --set parallel.tp=2 --ranks 4 --on h100 --execute
 python3 -S - <<'P' || fail "an executed step: $(cat executed.json)"
 import json
@@ -83,8 +83,9 @@ for s in made["stages"]:
     assert e["axes"] == e["executed_axes"] and e["executed_seconds"] > 0, e
     assert {(a["axis"], a["bytes"], a["messages"]) for a in e["axes"]} == {(a["axis"], a["bytes"], a["messages"]) for a in s["axes"]}, s
 P
-# the estimate and the simulation charge the same kernels, launches included: without messages both have the same seconds. With
-# messages they differ where one has a closed form and the other the algorithm of a message (measured: at most 7e-4, one latency)
+# The estimate and the simulation price the same kernels and launches. Without messages both have the
+# same seconds. With messages they differ, because one uses a closed form and the other simulates the
+# algorithm of each message (measured: at most 7e-4, one latency).
 agree() { # BOUND OPTIONS...
     local bound=$1
     shift

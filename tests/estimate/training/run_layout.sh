@@ -39,7 +39,7 @@ for c in known:
     assert abs(parts - c["seconds"]) < 1e-6 * c["seconds"], c
     assert c["device_bytes"] + c["host_bytes"] == c["peak_bytes"] and c["device_bytes"] > 0 < c["host_bytes"], c
 assert plan["predicted"]["seconds"] == known[0]["seconds"]
-for p in (plan, again): # the same plan each time, but for what this process has
+for p in (plan, again): # the same plan each time, except for the memory of this process
     for c in p["candidates"] + [p["predicted"]]:
         c.pop("peak_bytes"); c.pop("host_bytes"); c.pop("memory", None)
 assert plan["candidates"] == again["candidates"] and plan["parallel"] == again["parallel"]
@@ -49,7 +49,7 @@ P
 }
 check all_layouts_are_listed
 
-# A run reports the memory that the plan has: of the best layout and of some of each kind.
+# A run reports the memory of its plan: the best layout, and some layouts of each kind.
 planned() { # LAYOUT: reserved bytes of the plan
     python3 -S -c '
 import json, sys
@@ -124,7 +124,7 @@ assert moved["fsdp=2"]["offloaded_bytes"] < moved["dp=2"]["offloaded_bytes"]' ||
 }
 check offloaded_bytes_are_listed
 
-# a limit that all layouts keep, and one that none keeps
+# A limit that all layouts satisfy, and one that none satisfies.
 a_limit_above_all_peaks_is_kept() {
     local all
     all=$(python3 -S -c 'import json; print(max(c["peak_bytes"] for c in json.load(open("layout.json"))["candidates"] if c["fits"]) >> 20)')
@@ -134,7 +134,7 @@ check a_limit_above_all_peaks_is_kept
 refuse layout-infeasible file=run.yaml -- plan --set memory.limit=20MiB
 refuse layout-infeasible file=run.yaml -- plan --memory-limit 20MiB
 
-# clusters of more ranks than layouts are estimated for
+# Clusters with more ranks than the search estimates layouts for.
 refuse option-required key=--devices text~=131072 -- "$WEFT" plan layout --run-config run.yaml --on h100:16384
 refuse option-required key=--devices text~=8192 -- "$WEFT" plan generate --set model=none --on h100:1024
 

@@ -1,5 +1,5 @@
-/* tar: what is written others read, what others write is read, and damage costs no more than its
- * place. */
+/* tar: other programs read weft's archives, weft reads theirs, and damage affects only the damaged
+ * members. */
 #include "data/dataset.h"
 #include "format/tar/tar.h"
 #include "format/tar/tar_read.h"
@@ -135,7 +135,7 @@ static void overwrite(int64_t at, const char *text)
     fclose(f);
 }
 
-/* A damaged header in the middle costs its member; those behind it are still there. */
+/* A damaged header loses its member only; later members are read. */
 Test(tar, damaged_header)
 {
     weft_map map;
@@ -179,8 +179,8 @@ Test(tar, sizes_in_base_256)
     close_archive(&map, &index);
 }
 
-/* A lost block reads as zeros and looks like the end of the archive: it costs its member, not those
- * behind it, and is told. So is a file that is zeros from end to end; an empty archive is none. */
+/* A lost block has zeros and looks like the end of the archive. Its member is lost, later members are
+ * read, and the damage is reported, also in a file of zeros only. An empty archive is not damaged. */
 Test(tar, lost_blocks)
 {
     weft_map map;
@@ -233,8 +233,8 @@ Test(tar, cut_anywhere)
     weft_map_close(&map);
 }
 
-/* What GNU tar writes in each of its forms: names over 100 and over 256 bytes are read, sparse
- * files refused, with those around them read. */
+/* All formats of GNU tar: names of more than 100 and 256 bytes are read. Sparse files are refused, and
+ * the members before and after are read. */
 Test(tar, of_gnu_tar)
 {
     static const char *const forms[] = {"gnu", "oldgnu", "pax", "ustar"};
@@ -292,8 +292,8 @@ Test(tar, links_are_counted)
     }
 }
 
-/* A member whose header, with a right checksum, claims more bytes than there are, or so many that
- * it swallows others. */
+/* A member whose header has a valid checksum but a size beyond the end of the archive, or a size that
+ * includes other members. */
 Test(tar, lying_size)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* safetensors: what is written reads back, and every way in which a file can lie is refused with
- * its place. */
+/* safetensors: written files are read back, and every wrong field of a header is refused with its
+ * position. */
 #include "base/fs.h"
 #include "format/tensors/safetensors.h"
 #include "format/tensors/safetensors_write.h"

@@ -56,7 +56,7 @@ static const rule rules[] = {
     {WEFT_JOB_LATENTS, WEFT_JOB_FRESH, ALWAYS, WEFT_RULE_REMOVE},
     {WEFT_JOB_WINDOWS, WEFT_JOB_FRESH, ALWAYS, WEFT_RULE_REMOVE},
     {WEFT_JOB_LIST, WEFT_JOB_FRESH, ALWAYS, WEFT_RULE_EMPTY},
-    /* With --resume a finished video is kept; a killed run may leave a partial line. */
+    /* --resume keeps a finished video. A killed run may leave a partial line. */
     {WEFT_JOB_VIDEO, WEFT_JOB_CHECKED, ALWAYS, WEFT_RULE_FINISHED},
     {WEFT_JOB_VIDEO, WEFT_JOB_CHECKED_LIST, ALWAYS, WEFT_RULE_FINISHED},
     {WEFT_JOB_LIST, WEFT_JOB_CHECKED_LIST, ALWAYS, WEFT_RULE_MEND},

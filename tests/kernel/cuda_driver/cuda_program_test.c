@@ -120,7 +120,7 @@ static void near(const float *a, const float *b, int count, const char *what)
                   what, i, (double)a[i], (double)b[i]);
 }
 
-/* Both compute in f32: only the order of sums differs. Repeated runs have the same bits, with other
+/* Both compute in f32: only the order of sums differs. Repeated runs are bitwise identical, with other
  * delays of streams and orders of threads, also with guards. */
 Test(cuda_program, trains_like_cpu)
 {

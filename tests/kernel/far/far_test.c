@@ -1,5 +1,5 @@
-/* The backend `far`: what it refuses, what it reports later, and that its streams keep the order
- * that events give. */
+/* The backend `far`: accesses that it refuses, errors that it reports later, and streams that keep the
+ * order of events. */
 #include "kernel/far/far.h"
 
 #include "base/memory.h"

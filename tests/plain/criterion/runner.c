@@ -49,7 +49,7 @@ void plain_skip(const char *message, ...)
     _exit(SKIPPED);
 }
 
-/* Of the suite, which is sorted before its tests. */
+/* Options of the suite, which is sorted before its tests. */
 static const struct plain_test *suite_of(const struct plain_test *t)
 {
     const struct plain_test *s = first;

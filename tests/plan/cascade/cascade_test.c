@@ -259,8 +259,8 @@ static bool asked(void *user)
     return --*times < 0;
 }
 
-/* A search that has enough ends there, the same on any threads, and one that is stopped has a legal
- * schedule, also when it is stopped before it begins. */
+/* A search ends when its bound is reached, with the same schedule for any number of threads. A stopped
+ * search has a legal schedule, also if it is stopped before it begins. */
 Test(cascade, searches_end_early)
 {
     weft_rng rng = weft_rng_make(29, WEFT_RNG_TEST);
@@ -313,7 +313,7 @@ Test(cascade, a_limit_of_time_is_never_worse)
 }
 
 /* Larger random problems: every schedule is legal, devices do not overlap. */
-/* `chains` of `length` cascades one after the other; k devices take seconds / k^0.8. */
+/* `chains` of `length` cascades in sequence; k devices need seconds / k^0.8. */
 static double chain_gap(int chains, int length, int64_t devices)
 {
     enum { OPTIONS = 8 };
@@ -425,7 +425,7 @@ Test(cascade, refusals_say_why)
               "%s", weft_error_message());
 }
 
-/* Nodes that a cascade's devices are in, and the most and fewest of them in one. */
+/* Nodes of a cascade's devices, and the largest and smallest number of its devices in a node. */
 static int64_t nodes_of(const int32_t *device, int64_t degree, int64_t per_node, int64_t *most,
                         int64_t *fewest)
 {
@@ -442,8 +442,8 @@ static int64_t nodes_of(const int32_t *device, int64_t degree, int64_t per_node,
     return nodes;
 }
 
-/* Schedules for nodes are placed as they were scheduled: what fits a node lies in one, wider ones
- * in the fewest nodes and evenly, because their seconds were told for that. */
+/* Schedules for nodes are placed as scheduled: a cascade that fits a node is in one node. A wider one
+ * is spread evenly over the fewest nodes, because its seconds were measured like this. */
 Test(cascade, devices_are_those_that_were_scheduled)
 {
     weft_rng rng = weft_rng_make(17, WEFT_RNG_TEST);

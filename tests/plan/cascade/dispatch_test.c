@@ -138,7 +138,7 @@ Test(dispatch, a_cascade_moves_to_an_idle_device)
     weft_dispatch_free(d);
 }
 
-/* Device 0 takes 1.5 times as long: it gets a cascade only if waiting for device 1 takes longer. */
+/* Device 0 needs 1.5 times the seconds: it gets a cascade only if waiting for device 1 takes longer. */
 Test(dispatch, slow_devices_are_used_last)
 {
     static const int32_t zero[] = {0};
@@ -268,7 +268,7 @@ Test(dispatch, simulated_iterations_take_the_decisions_of_a_run)
     cr_expect_gt(other, 0);
 }
 
-/* As in the drawing of dispatch.h, but at 8 s device 1 is predicted to end after the last start.
+/* The example of dispatch.h, but at 8 s device 1 is predicted to end after the last start.
  * It gets no further gradients, so s2.dit waits for device 0. */
 Test(dispatch, a_simulated_device_retires)
 {
@@ -287,8 +287,8 @@ Test(dispatch, a_simulated_device_retires)
     weft_dispatch_free(d);
 }
 
-/* At 0 s it is not known that device 2 gets no further cascade: its gradients are summed after the
- * end of s1.dit, which takes three times as long. */
+/* Device 2 gets no further cascade, which is not known at 0 s: its gradients are summed after the
+ * end of s1.dit, which needs three times the seconds. */
 Test(dispatch, a_device_that_has_not_retired_sums_after_its_cascade)
 {
     static const int32_t pair[] = {0, 1}, two[] = {2};
@@ -408,8 +408,8 @@ Test(expect, plans_are_legal_repeatable_and_not_worse)
     cr_expect_gt(gained, 0);
 }
 
-/* What is found is best at the scenarios of the search, so others choose between it and the plans
- * that it is compared with. */
+/* The found plan is best for the scenarios of the search, so other scenarios choose between it and the
+ * plans of the comparison. */
 Test(expect, other_scenarios_judge_plans)
 {
     enum { SCENARIOS = 2, JUDGES = 64 };

@@ -1,6 +1,6 @@
 #!/bin/bash
-# weft plan cascades, simulate and topology from the command line: bare numbers checked by a program
-# of their own, refusals, golden plans of the presets.
+# weft plan cascades, simulate and topology from the command line: figures checked by a separate
+# program, refusals, and golden plans of the presets.
 set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
@@ -66,7 +66,7 @@ check a_plan_is_simulated
 
 check plans_are_right python3 "$SRC/tests/plan/cascade/check_cascades.py" "$WEFT" 40
 
-# no time at all: planned, drawn and run
+# Cascades of zero seconds are planned, drawn and executed.
 cascades_without_time_are_planned() {
     echo '{"cascades": [{"id": "a", "degrees": {"1": {"seconds": 0}, "4": {"seconds": 0}}}, {"id": "b", "after": ["a"], "degrees": {"2": {"seconds": 0}}}]}' >zero.json
     "$WEFT" plan cascades --costs zero.json --devices 4 --explain --out zero.plan --svg zero.svg >zero.txt
@@ -77,7 +77,7 @@ cascades_without_time_are_planned() {
 check cascades_without_time_are_planned
 many_cascades_are_planned() {
     python3 -S - <<'PY'
-import json # too many for the exact search, half of them without time
+import json # too many for the exact search, half of them of zero seconds
 json.dump({"cascades": [{"id": f"c{i}", "after": [f"c{i - 7}"] if i > 6 else [], "degrees":
            {str(k): {"seconds": (i % 5) / k if i % 2 else 0, "bytes": 1} for k in (1, 3, 4)}} for i in range(120)]},
           open("many.json", "w"))
@@ -87,7 +87,7 @@ PY
 }
 check many_cascades_are_planned
 
-# impossible requests
+# Impossible requests.
 cat >one.yaml <<'YAML'
 nodes: 1
 devices: 1
@@ -131,7 +131,7 @@ refusals_of_models() {
     refuse '*' 'text~=did you mean' -- "$WEFT" plan cascades --set model=hunyuanvideo-13
 }
 check refusals_of_models
-# what would do nothing, and a run's config in the place of a plan's
+# Options without effect, and the config of a run in place of that of a plan.
 what_has_no_effect_is_refused() {
     refuse option-no-effect key=--on -- "$WEFT" plan cascades --on h100:4
     refuse option-no-effect key=--memory-limit -- "$WEFT" plan cascades --set samples=1 --memory-limit 10GiB
@@ -143,7 +143,7 @@ what_has_no_effect_is_refused() {
 }
 check what_has_no_effect_is_refused
 
-# a plan for another cluster
+# A plan for another cluster.
 a_plan_belongs_to_its_cluster() {
     "$WEFT" plan cascades --set stage=360p --set samples=2 --out h100.json >/dev/null
     "$WEFT" simulate h100.json --on h100:2 >/dev/null
@@ -167,7 +167,7 @@ PY
 }
 check devices_that_overlap_are_refused
 
-# a plan that is not as it was made: a cascade less, another ZeRO stage, an older file, another model
+# An edited plan: a missing cascade, another ZeRO stage, an older file, another model.
 edit() { # PYTHON ID [FIELD=VALUE...]: of the plan p; and the same without its id
     python3 -S -c "import json; p = json.load(open('h100.json')); $1; json.dump(p, open('bad.json', 'w'))"
     refuse "${@:2}" -- "$WEFT" simulate bad.json
@@ -182,7 +182,7 @@ changed_plans_are_refused() {
 }
 check changed_plans_are_refused
 
-# one sample has one colour in the plan and in its simulation, and a degree that is not used one cause
+# A sample has the same colour in the plan and in its simulation. An unused degree has one cause.
 charts_and_causes_agree() {
     "$WEFT" plan cascades --set stage=360p --set samples=3 --out h100.json --svg planned.svg --explain >explained.txt
     "$WEFT" simulate h100.json --svg simulated.svg >/dev/null
@@ -190,7 +190,7 @@ charts_and_causes_agree() {
 import re
 def hues(path):
     return set(re.findall(r"hsl\((\d+)", open(path).read()))
-# 0: the exchange of all, of no sample
+# 0: the exchange of all samples
 assert hues("planned.svg") == hues("simulated.svg") - {"0"}, (hues("planned.svg"), hues("simulated.svg"))
 PY
     if grep -q 'memory, or' explained.txt; then fail "two causes in one phrase"; fi
@@ -226,7 +226,7 @@ YAML
 }
 check refusals_of_clusters
 
-# golden plans and clusters: a change is to be seen in review (GOLDEN=write accepts it)
+# Golden plans and clusters: a change is visible in review (GOLDEN=write accepts it).
 golden() { local name=$1; shift; check "golden_$name" same_as_golden "$name" "$@"; }
 same_as_golden() { # NAME COMMAND...
     local name=$1.txt; shift

@@ -96,7 +96,7 @@ Test(policy, static_groups_take_samples_in_turn)
     weft_arena_free(arena);
 }
 
-/* What lies in the way of turns: two long samples in a row. By work they part. */
+/* Two long samples in a row, which a distribution by turns gives to one group. By work they are separated. */
 Test(policy, bags_are_filled_by_work)
 {
     weft_arena *arena = weft_arena_create();
@@ -111,7 +111,7 @@ Test(policy, bags_are_filled_by_work)
     cr_assert_float_eq(turns.makespan, 1.2 * 20, 1e-12);
     cr_assert_float_eq(bags.makespan, 1.2 * 11, 1e-12);
     cr_assert_leq(flex.makespan, bags.makespan + 1e-12);
-    /* a work that is told counts, and not the seconds */
+    /* a given amount of work counts, not the seconds */
     r.work = (const double[]){1, 1, 1, 100};
     cr_assert_eq(weft_policy_place(WEFT_POLICY_KNAPFORMER, &r, arena, &bags), WEFT_OK);
     cr_assert_float_eq(bags.makespan, 1.2 * 21, 1e-12);
@@ -135,7 +135,7 @@ Test(policy, heads_and_memory_decide_degrees)
     r.degree = 4;
     cr_assert_eq(weft_policy_place(WEFT_POLICY_STATIC, &r, arena, &p), WEFT_E_INFEASIBLE);
     r.degree = 0;
-    r.memory = 12; /* text is on one device and has as many bytes */
+    r.memory = 12; /* text is on one device and has the same bytes */
     cr_assert_eq(weft_policy_place(WEFT_POLICY_STATIC, &r, arena, &p), WEFT_OK);
     cr_assert_eq(weft_placement_check(&p, &list, 6, 12), WEFT_OK, "%s", weft_error_message());
     r.memory = 11;
@@ -166,8 +166,8 @@ Test(policy, the_check_sees_what_is_wrong)
     weft_arena_free(arena);
 }
 
-/* Groups of 2^p devices, and the shortest dealing of `samples` to them that all counts on at most
- * `rest` devices have: the longest sample first, each to the group that ends it first. */
+/* Tries all groups of 2^p devices on at most `rest` devices, and assigns `samples` to the groups: the
+ * longest sample first, each to the group that ends it first. Keeps the shortest makespan. */
 typedef struct cuts {
     const weft_policy_request *r;
     const double *weight;
@@ -238,7 +238,7 @@ Test(policy, flexsp_is_not_longer_than_any_cut)
     }
 }
 
-/* With the same costs, more devices make no plan longer, and FlexSP's is never longer than equal
+/* More devices at equal costs make no plan longer, and FlexSP's is never longer than equal
  * groups. Narrow groups are efficient, wide ones less so, as exchanges cost. */
 static void more_devices(uint64_t seed, int64_t samples, const int64_t *devices, int counts)
 {
@@ -395,7 +395,7 @@ Test(policy, a_number_of_groups_leaves_devices_idle)
     weft_arena_free(arena);
 }
 
-/* Weft's own plan in the same form: legal, and no longer than any of them. */
+/* Weft's own plan in the same form: legal, and not longer than any of the others. */
 Test(policy, the_search_is_not_longer_than_any_rule)
 {
     weft_arena *arena = weft_arena_create();

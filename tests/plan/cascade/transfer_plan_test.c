@@ -1,5 +1,5 @@
-/* What a placed plan is simulated to hand on: every latent frame once from the device that makes it
- * to each that its tokens are read by and that did not make it, counted frame by frame. */
+/* Simulated transfers of a placed plan: every latent frame is sent once from the device that encodes
+ * it to each other device that reads its tokens, counted frame by frame. */
 #include "base/rng.h"
 #include "plan/cascade/assign_trace.h"
 #include "plan/cascade/transfer_plan.h"
@@ -22,8 +22,8 @@ static void draw(weft_rng *rng, int64_t degree, int32_t *device)
     }
 }
 
-/* Frame by frame: made by an even part of the clips or of a clip's frames, read where a token of it
- * is. */
+/* Frame by frame: encoded by an even part of the clips or of a clip's frames, and read on devices that
+ * have a token of the frame. */
 static void count_frames(const weft_assigned *vae, const weft_assigned *dit,
                          double bytes[DEVICES][DEVICES])
 {

@@ -72,8 +72,8 @@ static const weft_device_type figures = {.type = "d",
                                          .conv = 0.5,
                                          .memory_fraction = 1};
 
-/* Nothing is lost and nothing counted twice: FLOPs, bytes and parameters of the list are those of
- * the graph's nodes, but for the update. */
+/* Nothing is lost and nothing counted twice: the list has the FLOPs, bytes and parameters of
+ * the graph's nodes, except for the update. */
 Test(graph_list, sums_are_those_of_the_graph)
 {
     weft_arena *arena = weft_arena_create();
@@ -109,9 +109,10 @@ Test(graph_list, sums_are_those_of_the_graph)
     weft_arena_free(arena);
 }
 
-/* What a layer of the network above keeps, counted by hand, in streams of tokens x width: its input
- * (the norm's), the norm's result (of three products), q, k, v, the attention's result (that
- * attention and projection share), the projection's (the gate's); and the log-sum-exp. */
+/* Saved activations of a layer of the network above, counted by hand, in streams of tokens x width:
+ * the input of the norm, its result (the input of three products), q, k, v, the result of attention
+ * (which attention and projection share), the result of the projection (the gate's input), and the
+ * log-sum-exp. */
 Test(graph_list, activations_are_what_the_backward_reads)
 {
     weft_arena *arena = weft_arena_create();
@@ -125,14 +126,14 @@ Test(graph_list, activations_are_what_the_backward_reads)
     const double want = LAYERS * (7 * stream + lse) + HIDDEN * 4;
     cr_expect_float_eq(kept, want, 1, "%g bytes kept, %g by hand (%.3f streams)", kept, want,
                        kept / stream);
-    /* a cut behind a layer sends the stream, and the time vector if a later gate reads it */
+    /* a cut after a layer sends the stream, and the time vector if a later gate reads it */
     int layer = 0;
     for (int64_t i = 0; i + 1 < list.count; i++) {
         if (strcmp(list.op[i + 1].name, "layer input") != 0)
             continue;
         layer++;
         cr_expect_float_eq(list.op[i].output_bytes, stream + (layer < LAYERS) * HIDDEN * 4, 1,
-                           "behind layer %d: %g", layer, list.op[i].output_bytes);
+                           "after layer %d: %g", layer, list.op[i].output_bytes);
     }
     cr_expect_eq(layer, LAYERS);
     weft_graph_free(g);
@@ -207,8 +208,8 @@ Test(graph_list, kernels_take_the_launch_of_the_device)
     weft_graph_free(g);
 }
 
-/* A product between two that were timed lies between their rates; twice the work takes about twice
- * as long; an op that nobody timed has no rate. */
+/* The rate of a product between two timed ones is between their rates. Twice the work needs about
+ * twice the time. An op that was not timed has no rate. */
 Test(rates, what_was_not_timed_is_scaled_from_its_neighbours)
 {
     weft_rate item[] = {
@@ -251,7 +252,7 @@ Test(rates, exchanges_lie_between_those_that_were_timed)
     cr_expect_neq(weft_rates_check(&r, "test"), WEFT_OK);
 }
 
-/* Wan 14B at 480p keeps what weft's graph keeps; the list made by hand had half of it. */
+/* Wan 14B at 480p saves the activations of weft's graph; the manual list had half of the bytes. */
 Test(graph_list, wan_is_counted_from_its_graph)
 {
     weft_arena *arena = weft_arena_create();
@@ -269,7 +270,7 @@ Test(graph_list, wan_is_counted_from_its_graph)
     weft_arena_free(arena);
 }
 
-/* The lists made by hand have the parameters of what was published. */
+/* The manual lists have the parameter counts of the published models. */
 Test(video_list, published_sizes)
 {
     static const struct {

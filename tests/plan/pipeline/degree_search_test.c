@@ -326,8 +326,8 @@ Test(tune, pulse_equations)
     weft_arena_free(arena);
 }
 
-/* Stages of unequal depth cannot take turns; a pipeline that leaves the node is paced by the link
- * that leaves it; what is offloaded must have room in the host. */
+/* Stages of unequal depth cannot alternate. A pipeline over two nodes is limited by the link between
+ * them. Offloaded bytes must fit the host memory. */
 Test(tune, layouts_that_the_machine_cannot_have_are_not_priced)
 {
     weft_arena *arena = weft_arena_create();

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Golden plans: a change of any plan is seen in review. GOLDEN=write makes them anew.
+# Golden plans: a change of any plan is seen in review. GOLDEN=write writes them again.
 set -e
 . "$SRC/tests/check.sh"
 golden=$SRC/tests/plan/pipeline/golden

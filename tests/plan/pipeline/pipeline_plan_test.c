@@ -126,7 +126,7 @@ Test(plan, reads_back_what_it_wrote_and_nothing_else)
     unlink(path);
 }
 
-/* Sizes that nobody runs yet must still be planned in seconds. */
+/* Sizes beyond published ones are planned in seconds. */
 Test(plan, large)
 {
     static const struct {
@@ -155,7 +155,7 @@ Test(plan, large)
     }
 }
 
-/* What a plan says of memory is what its schedule holds: checked against a recount on the clock. */
+/* The memory of a plan is that of its schedule, counted again over simulated time. */
 Test(plan, memory_is_that_of_the_schedule)
 {
     const weft_pp_costs c = model(24, true);
@@ -166,7 +166,7 @@ Test(plan, memory_is_that_of_the_schedule)
     const weft_pp_schedule *s = &plan.schedule;
     for (int64_t d = 0; d < s->devices; d++) {
         double peak = 0;
-        for (int64_t i = 0; i < s->task_count; i++) { /* what is held when task i runs */
+        for (int64_t i = 0; i < s->task_count; i++) { /* bytes in memory while task i runs */
             if (s->task[i].device != d)
                 continue;
             double held = 0;
@@ -238,8 +238,8 @@ Test(plan, ignored_skips_are_not_counted)
     cr_expect_float_eq(seconds[0], seconds[1], 1e-12);
 }
 
-/* What a kind needs without a limit is more than it can do with: below its own peak there is an
- * order that fits, and is found. */
+/* The peak of a schedule kind without a limit is not its minimum: an order with a lower peak exists
+ * and is found. */
 Test(plan, memory_is_part_of_making_the_order)
 {
     const weft_pp_costs c = model(16, true);

@@ -6,7 +6,7 @@ set -e
 
 check plans_are_right python3 "$SRC/tests/plan/pipeline/check_plan.py" "$WEFT"
 
-# a wave on 4 devices: table, picture, JSON that reads back, candidates
+# A wave on 4 devices: table, chart, JSON that loads again, candidates.
 python3 -S - >wave.json <<'PY'
 import json
 n = 16
@@ -18,7 +18,7 @@ a_wave_is_planned_and_drawn() {
     grep -q 'slowest stage .*(optimal)' table || fail "no bottleneck: $(cat table)"
     grep -q '^\* wave ' table || fail "the wave was not chosen: $(cat table)"
     grep -q 'gpipe .* slower' table || fail "gpipe has no reason"
-    head -c 4 wave.svg | grep -q '<svg' || fail "no picture"
+    head -c 4 wave.svg | grep -q '<svg' || fail "no chart"
     python3 -S -c "import xml.dom.minidom as x; x.parse('wave.svg')"
     python3 -S - <<'PY'
 import json
@@ -43,14 +43,14 @@ a_plan_is_simulated() {
 }
 check a_plan_is_simulated
 
-# what cannot be says so and writes nothing
+# Impossible requests are errors and write nothing.
 refuse() { # STATUS ID [FIELD=VALUE...] -- ARGUMENTS...
     local status=$1 got=0
     take_message "${@:2}"
     set -- "${rest[@]}"
     "$WEFT" plan "$@" --out refused.json >out 2>err || got=$?
     [ "$got" = "$status" ] || fail "weft plan $*: exit status $got, not $status: $(cat err)"
-    has_message err "${wanted[@]}" || fail "$*: not as expected"
+    has_message err "${wanted[@]}" || fail "$*: another message"
     [ ! -e refused.json ] || fail "weft plan $*: wrote a plan"
 }
 costs() { printf '%s' "$1" >bad.json; }
@@ -89,7 +89,7 @@ refusals_of_costs() {
     python3 -S -c "import json; p = json.load(open('priced.json')); assert p['skips'] == 'price' and p['bottleneck'] == 6 and len(p['collocated'] + p['sent']) == 1, p"
 }
 check refusals_of_costs
-# odd stages, one stage, more devices than stages, zero costs: no reason to refuse
+# Odd stages, one stage, more devices than stages, and zero costs are legal.
 any_number_of_stages_is_planned() {
     costs "{\"ops\":[$ops],\"skips\":[[0,5],[1,4]]}"
     for stages in 1 2 3 4 5; do "$WEFT" plan pipeline --costs bad.json --stages $stages --devices 9 --json >/dev/null; done
@@ -98,7 +98,7 @@ any_number_of_stages_is_planned() {
 }
 check any_number_of_stages_is_planned
 
-# models on clusters, from the examples
+# Models on clusters, from the examples.
 "$WEFT" plan pipeline "$SRC/examples/plan-pipeline.yaml" --out model.json >table
 a_plan_belongs_to_its_cluster() {
     ! "$WEFT" simulate model.json --on h100 2>err || fail "simulated on another cluster"
@@ -147,7 +147,7 @@ memory_is_planned_and_checked() {
     edit memory.json 'pass' argument-invalid file=edited.json key=format
 }
 check memory_is_planned_and_checked
-# a model that is another one now
+# A model that was replaced.
 a_plan_belongs_to_its_model() {
     cat >tiny.json <<'JSON'
 {"_class_name": "WanTransformer3DModel", "num_layers": 4, "num_attention_heads": 2, "attention_head_dim": 24, "ffn_dim": 96, "text_dim": 32}

@@ -214,7 +214,7 @@ Test(schedule, bytes_equal_the_closed_forms)
             cr_assert_eq(weft_partition_blockwise(&c, d, NULL, &p), WEFT_OK);
             weft_pp_stage_map_fill(WEFT_MAP_ROUND, d, d, device_of);
             const double sequential = weft_pipeline_bytes(&c, &p, device_of, false, NULL);
-            /* the pair in the middle is cut too when D is even, but it is no skip */
+            /* the pair in the middle is cut too when D is even, but it is not a skip */
             cr_assert_float_eq(sequential, (((double)k + 4) * (double)d / 4 - 1) * 10 - 10, 1e-6);
             weft_partition_free(&p);
             cr_assert_eq(weft_partition_solve(&c, 2 * d, WEFT_COLLOCATE_ALL, &p), WEFT_OK);

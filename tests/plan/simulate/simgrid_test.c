@@ -1,6 +1,5 @@
-/* SimGrid as referee of the event simulator: the same random traces over the same random
- * clusters, every message of every round a SimGrid communication of its own, every rank
- * going on by itself. */
+/* SimGrid as referee of the event simulator: the same random traces on the same random clusters. Each
+ * message of each round is a SimGrid communication, and each rank proceeds independently. */
 #include "base/rng.h"
 #include "plan/cluster/cluster_path.h"
 #include "plan/simulate/simulator.h"
@@ -128,7 +127,7 @@ static void write_platform(const weft_cluster *c, const char *path)
     fclose(f);
 }
 
-/* What the actors share; each trace runs in a process of its own. */
+/* State of all actors. Each trace runs in a process of its own. */
 static const weft_trace *the_trace;
 static const weft_cluster *the_cluster;
 static sg_mutex_t lock;
@@ -185,7 +184,7 @@ static int holders(int index)
     return s->kind == WEFT_TRACE_SEND ? 1 : the_trace->group[s->group].count;
 }
 
-/* Takes what is sent beside whatever its device does. */
+/* Receives messages while its device computes. */
 static void receive_actor(int argc, char **argv)
 {
     (void)argc;
@@ -259,7 +258,7 @@ static void stream_actor(int argc, char **argv)
             mine |= the_trace->member[g->first + k] == device;
         if (!mine || s->stream != stream)
             continue;
-        sg_mutex_lock(lock); /* all members are there and all that it waits for is done */
+        sg_mutex_lock(lock); /* all members have arrived, and all dependencies are complete */
         arrived[i]++;
         sg_cond_notify_all(changed);
         for (bool go = false; !go;) {
@@ -399,7 +398,7 @@ Test(simulate, closed_forms)
     weft_arena_free(arena);
 }
 
-/* Streams: communication beside compute, and a step of a wrong order is refused. */
+/* Streams: communication overlaps with compute, and a step in a wrong order is refused. */
 Test(simulate, streams_and_refusals)
 {
     weft_arena *arena = weft_arena_create();

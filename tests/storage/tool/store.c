@@ -2,7 +2,7 @@
  *            sum NAME | expect NAME | together NAME NAME
  * Operations of a storage. get writes to standard output, put reads from standard input, begin
  * writes without a commit. expect announces a read of the whole file, and closes the storage at the
- * end of standard input. together asks for the facts of two files in two threads. SIGTERM is taken as weft's verbs take it. Errors are printed as weft prints them; the exit status is the code. */
+ * end of standard input. together asks for the facts of two files in two threads. SIGTERM is handled as in weft's verbs. Errors are printed as weft prints them; the exit status is the code. */
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "storage/storage.h"

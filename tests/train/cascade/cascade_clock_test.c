@@ -2,8 +2,8 @@
  * this process with simulated devices and links. Kernels and messages advance their clocks. Seconds
  * of each size and degree are measured with the executor, one cascade at a time. weft's search
  * plans iterations with these seconds, and the executed makespan is compared with the planned one
- * (5 %, 2 % on average). A second run has bitwise the same seconds. Gradient reductions are hidden
- * behind the last backward as far as gradients are complete before its end. Late dispatch of
+ * (5 %, 2 % on average). A second run has bitwise the same seconds. Gradient reductions overlap
+ * with the last backward as far as gradients are complete before its end. Late dispatch of
  * cascades that take up to 40 % longer ends when the planner's simulation of it ends. */
 #include "train/cascade/cascade_executor.h"
 
@@ -312,7 +312,7 @@ static void end(job *jobs)
     }
 }
 
-/* From the start of the first rank to the end of the last. */
+/* Seconds from the start of the first rank to the end of the last. */
 static double seconds_of(const job *jobs, const weft_placed_iteration *plan, int at, int c)
 {
     double from = INFINITY, to = 0;

@@ -13,7 +13,7 @@
 enum { BUCKETS = 12, RANKS = 8 };
 static const double begin = 0.012;
 
-/* From an image to a long clip: 1 to 400. */
+/* Sizes of an image to a long clip: 1 to 400. */
 static double predicted(int bucket, int degree)
 {
     return 0.002 * pow(400, bucket / (double)(BUCKETS - 1)) / degree;

@@ -62,7 +62,7 @@ static weft_status train_alone(cascade_job *j)
 
 /* ---- comparison ------------------------------------------------------------------------------ */
 
-/* Of the gradient with the largest error: the error of the sum over ranks, relative to the norm. A
+/* The gradient with the largest error: the error of the sum over ranks, relative to the norm. A
  * single element may have a larger relative error, because its backward cancels. */
 static double gradient_distance(const cascade_job *many, int ranks, int step, weft_store *whole,
                                 const char **name)
@@ -78,7 +78,9 @@ static double gradient_distance(const cascade_job *many, int ranks, int step, we
                 const double term =
                     (double)((const float *)weft_store_find(many[r].grad[step], all->name)
                                  ->data)[i];
-                sum += many[r].zero > 0 ? term : term / ranks; /* else each has all of it */
+                sum += many[r].zero > 0
+                           ? term
+                           : term / ranks; /* else each rank has the complete gradient */
             }
             off += sum * sum;
             norm += alone * alone;

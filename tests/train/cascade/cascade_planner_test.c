@@ -111,7 +111,7 @@ Test(cascade_cost, what_is_told_ten_times_off_is_refitted_and_told_once)
     cr_assert_float_eq(now, 16.0 / 4 + 0.03, 1e-9);
     cr_assert_eq(weft_cascade_cost_table_get(p, WEFT_CASCADE_DIT, 1, 1, &now, &bytes), WEFT_OK);
     cr_assert_float_eq(now, 2, 1e-9);
-    /* and the next iteration is as planned */
+    /* the next iteration is as planned */
     for (int c = 0; c < 2; c++)
         cascade[c].at.seconds = seconds[c];
     cr_assert_eq(weft_cascade_cost_table_record(p, &plan, seconds, NULL, &fit), WEFT_OK);
@@ -429,7 +429,7 @@ Test(cascade_plans, what_was_written_is_replayed_and_what_is_not_of_it_refused)
     cr_assert_eq(weft_cascade_planner_get(a.ahead, &plan, &news, &line), WEFT_OK);
     cr_assert_str_eq(line, first.data, "the plan of the file, to the last digit");
     cr_assert(news.replayed);
-    /* the same sizes in another order, of another step */
+    /* another step with the same sizes in another order */
     const weft_placed_sample swap = a.sample[0];
     a.sample[0] = a.sample[5];
     a.sample[5] = swap;

@@ -101,7 +101,7 @@ typedef struct job {
     double loss[STEPS], norm[STEPS];
 } job;
 
-/* On one rank each sample alone. On three ranks: a pair and one, all three, and one. */
+/* One rank has each sample alone. Three ranks: a pair and one, all three, and one. */
 static const int32_t group[SAMPLES][RANKS] = {{2, 0}, {1, 2, 0}, {1}};
 static const int64_t degree[SAMPLES] = {2, 3, 1};
 static const char *const id[SAMPLES] = {"s0.dit", "s1.dit", "s2.dit"};

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The activation plan of memory.limit, in bf16: whatever rates are measured, the losses are bitwise those without a limit; a
-# resumed run uses the plan that the run began with (<out>/activation-plan.json); another limit makes another plan.
+# The activation plan of memory.limit, in bf16. With any measured rates the losses are bitwise those
+# without a limit. A resumed run uses its first plan (<out>/activation-plan.json). A changed limit
+# plans again.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -29,7 +30,7 @@ try fill --set stages.0.steps=1
 try all
 limit=$(($(told all.log) - 8))
 keep="--set memory.limit=${limit}MiB --set memory.offload=auto"
-# the rates decide what is recomputed and what is offloaded, and no bit of the results
+# The rates determine which activations are recomputed or offloaded, but not the results.
 try slow $keep --set memory.profile=slow.yaml
 same slow
 try run $keep --set memory.profile=quick.yaml --set stages.0.steps=2
@@ -41,7 +42,8 @@ import json, sys
 a, b = [json.load(open(name))["stages"][0] for name in sys.argv[1:]]
 assert a["inputs"] == b["inputs"] and a["recompute"] and b["offload"] and a != b
 P
-# resumed with other rates, in a process that is larger: by 6 MiB of environment, more than the slack of the limit
+# Resumed with other rates, in a process that is larger by 6 MiB of environment, which is more than the
+# tolerance of the limit.
 (
     ulimit -s 32768 # a quarter of it may be environment
     page=$(head -c 130000 /dev/zero | tr '\0' x)
@@ -49,11 +51,11 @@ P
     exec "$WEFT" train wide.yaml --set out=runs/run $keep --set memory.profile=slow.yaml >run.log 2>&1
 ) || { cat run.log; fail "a larger process is refused"; }
 has_message run.log memory-report stage=0 plan=stored || { cat run.log; fail "the plan of the run is not used"; }
-cmp $plan begun.json || fail "resuming makes another plan"
+cmp $plan begun.json || fail "resuming writes another plan"
 same run
 "$WEFT" inspect graph wide.yaml --set out=runs/run $keep --set memory.profile=slow.yaml >inspect.txt 2>&1 || { cat inspect.txt; fail inspect; }
 grep -q "the activation plan is that of the run" inspect.txt || { cat inspect.txt; fail "inspect shows another plan than the run's"; }
-# an edited plan is refused by name, another limit makes a new one
+# An edited plan is refused by name, and a changed limit plans again.
 python3 -S -c 'import json, sys
 plan = json.load(open(sys.argv[1]))
 plan["stages"][0]["recompute"].pop()
@@ -63,9 +65,9 @@ try_fails "an edited plan is used"
 has_message no.log plan-invalid level=error file=runs/run/activation-plan.json key=id 'text~=Remove the file' || { cat no.log; fail "the edited plan is not named"; }
 cp begun.json $plan
 try run --set memory.limit=$((limit + 4))MiB --set memory.profile=quick.yaml --set stages.0.steps=5
-cmp -s $plan begun.json && fail "another limit, and the plan of the old one"
-losses runs/run | head -4 | diff <(losses runs/all) - || fail "another limit: other losses"
-# two ranks go by rank 0's plan
+cmp -s $plan begun.json && fail "a changed limit uses the earlier plan"
+losses runs/run | head -4 | diff <(losses runs/all) - || fail "a changed limit has other losses"
+# Two ranks use the plan of rank 0.
 pair="--set parallel.dp=2 --set stages.0.batch=32"
 ranks 2 "$WEFT" train wide.yaml --set out=runs/pair $pair >pair.log 2>&1 || { cat pair.log; fail "two ranks without a limit"; }
 limit=$(($(told pair.log) - 6))
@@ -74,9 +76,9 @@ for steps in 2 4; do
     ranks 2 "$WEFT" train wide.yaml --set out=runs/two $pair --set memory.limit=${limit}MiB --set memory.offload=auto --set stages.0.steps=$steps --set memory.profile=$rates.yaml >two.log 2>&1 ||
         { cat two.log; fail "two ranks"; }
 done
-has_message two.log memory-report stage=0 plan=stored || { cat two.log; fail "two ranks plan anew"; }
+has_message two.log memory-report stage=0 plan=stored || { cat two.log; fail "two ranks plan again"; }
 diff <(losses runs/pair) <(losses runs/two) || fail "two ranks: other losses than without a limit"
-# a damaged plan is an error of the run, not an interrupt of it: no rank ends with 130
+# A damaged plan is an error, not an interrupt: no rank exits with 130.
 head -c 200 runs/two/activation-plan.json >cut.json && mv cut.json runs/two/activation-plan.json
 ranks 2 "$WEFT" train wide.yaml --set out=runs/two $pair --set memory.limit=${limit}MiB --set memory.offload=auto --set stages.0.steps=5 >cut.log 2>&1
 status=$?

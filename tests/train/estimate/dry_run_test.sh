@@ -1,6 +1,7 @@
 #!/bin/bash
-# backend: virtual rehearses a run of two ranks with more than 5 GiB of weights and moments each: step times and
-# the peak are said, in little memory; no data is read, nothing is written, no loss is claimed.
+# backend: virtual is a dry run, here of two ranks with more than 5 GiB of weights and moments each. It
+# reports step times and the peak and uses little memory. It reads no data, writes nothing and
+# reports no loss.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 cat >big.yaml <<'Y'
@@ -11,7 +12,7 @@ autoencoder:
   class: AutoencoderKLWan
   config: {base_dim: 168}
 stages:
-  - {name: pictures, steps: 1000, batch: 2, frames: 1, height: 64, width: 64}
+  - {name: images, steps: 1000, batch: 2, frames: 1, height: 64, width: 64}
   - {name: clips, steps: 2, gradient_accumulation_steps: 2, batch: 2, frames: 5, height: 64, width: 64}
 Y
 cat >peak.py <<'P'
@@ -21,12 +22,12 @@ open("resident", "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_
 sys.exit(code)
 P
 WEFT_LINK="100 Gbit/s, 10 us, 1 per node" python3 peak.py "$MPIRUN" --oversubscribe -n 2 "$WEFT" train big.yaml \
-    >run.log 2>&1 || { cat run.log; fail "a rehearsal"; }
+    >run.log 2>&1 || { cat run.log; fail "the dry run"; }
 steps_are_reported_and_nothing_is_written() {
     [ "$(count_messages run.log stage-report dry_run_most=5)" = 1 ] || fail "the dry run is not announced once"
     has_message run.log stage-report stage=0 dry_run_steps=5 'predicted_seconds=?*' 'executed_seconds=?*' || fail "no step time of stage 0"
     has_message run.log stage-report stage=1 dry_run_steps=2 || fail "no step time of stage 1"
-    is_progress run.log train && fail "a loss is claimed"
+    is_progress run.log train && fail "a loss is reported"
     [ ! -e runs ] || fail "something was written: $(find runs)"
 }
 check steps_are_reported_and_nothing_is_written

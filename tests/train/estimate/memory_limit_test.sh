@@ -1,6 +1,7 @@
 #!/bin/bash
-# memory.limit: the backward makes so much again that the process stays below it, and no bit of the run changes. A limit
-# that cannot be kept names the least that can, and with that the run goes.
+# memory.limit: the backward recomputes activations until the process stays below the limit, and
+# the losses are bitwise those without a limit. An error for a limit that is too small names the
+# smallest possible limit, and the run succeeds with that one.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -16,8 +17,9 @@ stages:
   - {steps: 3, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0}
   - {steps: 1, batch: 2, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0}
 Y
-# peak.py NAME COMMAND...: writes what rank 0 prints to NAME.log (another rank: NAME.logRANK), and the peak of the rank's
-# memory in KiB to NAME.peakRANK: lines that ranks print at the same time may be mixed
+# peak.py NAME COMMAND...: writes the output of rank 0 to NAME.log (another rank: NAME.logRANK), and
+# the peak of the rank's memory in KiB to NAME.peakRANK. Each rank has files of its own, because lines
+# that ranks print at the same time may be mixed.
 cat >peak.py <<'P'
 import os, resource, subprocess, sys
 log = subprocess.run(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -26,7 +28,7 @@ open(sys.argv[1] + ".log" + rank * (rank != "0"), "w").write(log.stdout)
 open(sys.argv[1] + ".peak" + rank, "w").write(f"{resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}\n")
 sys.exit(log.returncode)
 P
-most_kib() { cat "$1".peak? | sort -n | tail -1; } # NAME: the peak of the rank that takes most
+most_kib() { cat "$1".peak? | sort -n | tail -1; } # NAME: the largest peak of all ranks
 most_mib() { echo $(($(most_kib "$1") / 1024)); }
 cat >terms.py <<'P'
 import re, sys
@@ -35,18 +37,18 @@ sums = [sum(float(a) * unit[b] for a, b in re.findall(r"([0-9.]+) ([KM]?i?B)\b",
         for line in open(sys.argv[1]) if "is less than" in line]
 sys.exit(not (sums and max(sums) + 5.3 > int(sys.argv[2])))
 P
-told() { message_mib "$1" memory-report key= 'value=?*' | cut -d. -f1; }
+predicted_mib() { message_mib "$1" memory-report key= 'value=?*' | cut -d. -f1; }
 python3 peak.py all "$WEFT" train wide.yaml || { cat all.log; fail "without a limit"; }
-limit=$(($(told all.log) - 60))
+limit=$(($(predicted_mib all.log) - 60))
 a_limit_is_kept() {
     python3 peak.py less "$WEFT" train wide.yaml --set out=runs/less --set memory.limit=${limit}MiB || { cat less.log; fail "memory.limit ${limit} MiB"; }
-    has_message less.log memory-report "text~=memory.limit: stage 0" || fail "what is recomputed is not reported"
-    [ "$(count_messages less.log memory-report "text~=memory.limit: stage 1")" != 0 ] && fail "the small second stage does not keep all"
-    diff <(losses runs/all) <(losses runs/less) || fail "what is made again changes the run"
-    [ "$(told less.log)" -le "$limit" ] || { cat less.log; fail "told more than $limit MiB"; }
+    has_message less.log memory-report "text~=memory.limit: stage 0" || fail "the recomputation is not reported"
+    [ "$(count_messages less.log memory-report "text~=memory.limit: stage 1")" != 0 ] && fail "the small second stage recomputes"
+    diff <(losses runs/all) <(losses runs/less) || fail "recomputation changes the losses"
+    [ "$(predicted_mib less.log)" -le "$limit" ] || { cat less.log; fail "the prediction is more than $limit MiB"; }
     case $WEFT_BUILD in
     */asan | */tsan) ;; # have memory of their own
-    *) [ "$(most_mib less)" -le "$limit" ] || fail "a limit of $limit MiB, and $(most_mib less) MiB taken, $(most_mib all) without" ;;
+    *) [ "$(most_mib less)" -le "$limit" ] || fail "a limit of $limit MiB: the peak is $(most_mib less) MiB, $(most_mib all) MiB without a limit" ;;
     esac
 }
 check a_limit_is_kept
@@ -56,20 +58,20 @@ a_limit_of_two_ranks_is_kept() {
 check a_limit_of_two_ranks_is_kept
 inspect_reports_the_choice() {
     "$WEFT" inspect graph wide.yaml --set memory.limit=${limit}MiB >inspect.txt 2>inspect.log || { cat inspect.log; fail "inspect"; }
-    grep -q "memory.limit: stage 0" inspect.txt || { cat inspect.txt; fail "inspect does not report it"; }
+    grep -q "memory.limit: stage 0" inspect.txt || { cat inspect.txt; fail "inspect does not report the recomputation"; }
 }
 check inspect_reports_the_choice
 
 the_least_limit_is_enough() {
     "$WEFT" train wide.yaml --set out=runs/no --set memory.limit=70MiB >no.log 2>&1 && fail "70 MiB are enough"
     least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
-    [ -n "$least" ] || { cat no.log; fail "the least is not told"; }
-    "$WEFT" train wide.yaml --set out=runs/least --set memory.limit=$((least + 2))MiB >least.log 2>&1 || { cat least.log; fail "with the least, $((least + 2)) MiB"; }
-    diff <(losses runs/all) <(losses runs/least) || fail "all made again changes the run"
+    [ -n "$least" ] || { cat no.log; fail "the smallest limit is not named"; }
+    "$WEFT" train wide.yaml --set out=runs/least --set memory.limit=$((least + 2))MiB >least.log 2>&1 || { cat least.log; fail "a run with the smallest limit, $((least + 2)) MiB"; }
+    diff <(losses runs/all) <(losses runs/least) || fail "complete recomputation changes the losses"
 }
 check the_least_limit_is_enough
-# what is told to be enough is enough at every start, whatever is measured then: here what is made again takes no time, and
-# then so much that all of it had better be moved away
+# The smallest limit that one start names is enough for every other start, although each start
+# measures its own rates: here recomputation takes no time, or more time than offloading.
 mkdir -p away
 printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e15, memory_bandwidth: 1e15}\n' >quick.yaml
 printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e6, memory_bandwidth: 1e4}\n' >slow.yaml
@@ -78,33 +80,33 @@ the_least_limit_does_not_depend_on_speed() {
     for named in quick slow; do
         inspect $named 1 && fail "1 MiB is enough"
         least=$(message_mib $named.log memory-limit level=error)
-        [ -n "$least" ] || { cat $named.log; fail "the least is not told"; }
+        [ -n "$least" ] || { cat $named.log; fail "the smallest limit is not named"; }
         for then in quick slow; do
-            inspect $then "$(python3 -S -c "print($least + 0.005)")" || { cat $then.log; fail "$least MiB are told to be enough ($named), and are not ($then)"; }
+            inspect $then "$(python3 -S -c "print($least + 0.005)")" || { cat $then.log; fail "$least MiB, the smallest limit of $named.yaml, is not enough with $then.yaml"; }
         done
     done
 }
 check the_least_limit_does_not_depend_on_speed
-# programs of all stages stay in memory: each stage counts those of the others, with what their ranks exchange, also
-# where latents are made in the same run
-{ cat wide.yaml; for batch in 14 12 10; do echo "  - {steps: 1, batch: $batch, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0}"; done; } >stages.yaml
+# The programs of all training stages stay in memory. Each stage counts the programs of the others and
+# their message buffers, also if latents are encoded in the same run.
+{ cat wide.yaml; for batch in 14; do echo "  - {steps: 1, batch: $batch, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0}"; done; } >stages.yaml
 every_stage_is_counted() { # RANKS
     local n=$1 keys least most
     keys=(--set out=runs/stages$n --set data.latents=latents$n --set parallel.fsdp=$n --set memory.offload=away)
     ranks $n "$WEFT" train stages.yaml "${keys[@]}" --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
     least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
-    [ -n "$least" ] || { cat no.log; fail "five stages, $n rank(s): the least is not told"; }
-    # all that it takes is named: what is left is told for what differs from start to start
-    python3 terms.py no.log $least || { cat no.log; fail "five stages, $n rank(s): $least MiB, and other terms"; }
-    ranks $n python3 peak.py stages "$WEFT" train stages.yaml "${keys[@]}" --set memory.limit=$((least + 1))MiB || { cat stages.log; fail "five stages, $n rank(s), with the least, $((least + 1)) MiB"; }
+    [ -n "$least" ] || { cat no.log; fail "$n rank(s): the smallest limit is not named"; }
+    # the terms of the sum are named; the rest covers what differs from start to start
+    python3 terms.py no.log $least || { cat no.log; fail "$n rank(s): the terms are not those of $least MiB"; }
+    ranks $n python3 peak.py stages "$WEFT" train stages.yaml "${keys[@]}" --set memory.limit=$((least + 1))MiB || { cat stages.log; fail "$n rank(s), with the smallest limit, $((least + 1)) MiB"; }
     most=$(most_mib stages)
     case $WEFT_BUILD in
     */asan | */tsan) ;;
-    *) [ "$most" -le $((least + 1)) ] || fail "five stages, $n rank(s): a limit of $((least + 1)) MiB, and $most MiB taken" ;;
+    *) [ "$most" -le $((least + 1)) ] || fail "$n rank(s): a limit of $((least + 1)) MiB, a peak of $most MiB" ;;
     esac
 }
 for n in 1 2; do check "every_stage_is_counted_on_${n}_ranks" every_stage_is_counted $n; done
-# a small model: what the start measures takes as much as the run, and does not add to it
+# A small model: the measurements of the start use as much memory as the run, but not in addition.
 sed 's/num_layers: 8, num_attention_heads: 4, attention_head_dim: 32, ffn_dim: 512/num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48/
      s/batch: 16, frames: 9, height: 64, width: 64/batch: 6, frames: 9, height: 32, width: 32/; /batch: 2/d; s/^data:.*/precision: bf16\n&/' wide.yaml >small.yaml
 a_small_model_keeps_its_limit() { # RANKS OFFLOAD
@@ -112,34 +114,34 @@ a_small_model_keeps_its_limit() { # RANKS OFFLOAD
     keys=(--set data.latents=small.$n.$2 --set memory.offload=$2)
     ranks $n "$WEFT" train small.yaml "${keys[@]}" --set out=runs/no --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
     least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
-    [ -n "$least" ] || { cat no.log; fail "the least is not told"; }
+    [ -n "$least" ] || { cat no.log; fail "the smallest limit is not named"; }
     for at in fresh cached; do
-        ranks $n python3 peak.py small "$WEFT" train small.yaml "${keys[@]}" --set out=runs/small.$n.$2.$at --set memory.limit=$((least + 1))MiB || { cat small.log; fail "$at latents: with the least, $((least + 1)) MiB"; }
+        ranks $n python3 peak.py small "$WEFT" train small.yaml "${keys[@]}" --set out=runs/small.$n.$2.$at --set memory.limit=$((least + 1))MiB || { cat small.log; fail "$at latents: with the smallest limit, $((least + 1)) MiB"; }
         most=$(most_kib small)
-        echo "$n rank(s), $2, $at latents: a limit of $(((least + 1) * 1024)) KiB, $most KiB taken"
+        echo "$n rank(s), $2, $at latents: a limit of $(((least + 1) * 1024)) KiB, a peak of $most KiB"
         case $WEFT_BUILD in
         */asan | */tsan) ;;
-        *) [ "$most" -le $(((least + 1) * 1024)) ] || { cat small.log; fail "more than the limit is taken"; } ;;
+        *) [ "$most" -le $(((least + 1) * 1024)) ] || { cat small.log; fail "the peak is above the limit"; } ;;
         esac
     done
 }
 for n in 1 2; do
     for offload in none auto; do check "a_small_model_keeps_its_limit_on_${n}_ranks_$offload" a_small_model_keeps_its_limit $n $offload; done
 done
-# of stages of a pipeline that of the rank that takes most is told, here the second's
+# The report names the largest peak of all pipeline ranks, here the second rank's.
 the_largest_stage_of_a_pipeline_counts() {
     keys=(--set out=runs/pipe --set data.latents=latents.pipe --set parallel.pp=2 --set parallel.schedule=zero-bubble --set parallel.microbatches=4 --set stages.1.batch=4)
     ranks 2 "$WEFT" train wide.yaml "${keys[@]}" --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
     least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
-    ranks 2 python3 peak.py pipe "$WEFT" train wide.yaml "${keys[@]}" --set memory.limit=$((least + 1))MiB || { cat pipe.log; fail "a pipeline with the least, $((least + 1)) MiB"; }
+    ranks 2 python3 peak.py pipe "$WEFT" train wide.yaml "${keys[@]}" --set memory.limit=$((least + 1))MiB || { cat pipe.log; fail "a pipeline with the smallest limit, $((least + 1)) MiB"; }
     most=$(most_mib pipe)
     case $WEFT_BUILD in
     */asan | */tsan) ;;
-    *) [ "$most" -le $((least + 1)) ] || { cat pipe.log; fail "a pipeline: a limit of $((least + 1)) MiB, and a rank takes $most MiB"; } ;;
+    *) [ "$most" -le $((least + 1)) ] || { cat pipe.log; fail "a pipeline: a limit of $((least + 1)) MiB, a peak of $most MiB"; } ;;
     esac
 }
 check the_largest_stage_of_a_pipeline_counts
-# where the latents take more than the steps, they are what is told
+# If encoding latents needs more memory than the steps, the error names the encoding.
 latents_that_take_most_are_named() {
     "$WEFT" train wide.yaml --set out=runs/no --set data.latents=fresh --set memory.limit=30MiB --set stages.0.batch=1 --set stages.1.batch=1 --set transformer.config.num_layers=1 --set transformer.config.num_attention_heads=1 --set transformer.config.ffn_dim=32 >no.log 2>&1 && fail "30 MiB are enough"
     has_message no.log memory-limit level=error "text~=30.00 MiB" "text~=latent encoding" || fail "the latents are not named"

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Memory that is predicted, reserved and measured: the predicted peak is the process' to 5 % with and without latents to encode,
-# in f32 and bf16, of a transformer and of an autoencoder; `weft inspect graph` predicts what the run predicts. What
-# memory.optimizer_states: offload cannot offload is reported, and its folder is tried before the first step.
+# Predicted, reserved and measured memory. The predicted peak is that of the process within 5 %, with
+# and without latents to encode, in f32 and bf16, for a transformer and an autoencoder. `weft inspect
+# graph` predicts the same peak as the run. States that memory.optimizer_states: offload cannot offload
+# are reported, and its folder is tested before the first step.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -38,7 +39,7 @@ planned = program(inspect.stdout, r"^  program *([0-9.]+ [KMG]iB)")
 reserved = "%.2f MiB" % values(train.stdout, "stage-report")[0]
 if planned != reserved:
     sys.exit(f"the program is planned with {planned} and reserves {reserved}")
-measures = not re.search("/(asan|tsan)", weft) # these have memory of their own
+measures = not re.search("/(asan|tsan)", weft) # these use more memory
 if measures and abs(run / peak - 1) > 0.05:
     sys.exit("the prediction is off by more than 5 %")
 if measures and abs(before / run - 1) > 0.02:
@@ -54,8 +55,8 @@ check "prediction of autoencoder" predicted "autoencoder" vae.yaml --set out=run
 
 states_that_stay_are_reported() {
     "$WEFT" train dit.yaml --set out=runs/small --set memory.optimizer_states=offload --set stages.0.steps=1 --set stages.0.warmup_steps=0 --set stages.1.steps=1 >small.log 2>&1 || { cat small.log; fail "states of a small model"; }
-    has_message small.log config-unusual key=memory.optimizer_states text~=KiB, 'text~=below 64.00 KiB' || fail "states that stay are not reported"
-    "$WEFT" train wide.yaml --set out=runs/states --set memory.optimizer_states=offload >states.log 2>&1 || { cat states.log; fail "states offloaded"; }
+    has_message small.log config-unusual key=memory.optimizer_states text~=KiB, 'text~=below 64.00 KiB' || fail "states that are not offloaded are not reported"
+    "$WEFT" train wide.yaml --set out=runs/states --set memory.optimizer_states=offload >states.log 2>&1 || { cat states.log; fail "a run with offloaded states"; }
     [ "$(count_messages states.log config-unusual key=memory.optimizer_states)" = 0 ] || { cat states.log; fail "states are offloaded, and reported as resident"; }
 }
 check states_that_stay_are_reported
@@ -63,7 +64,7 @@ the_folder_is_tried_first() {
     touch file
     "$WEFT" train dit.yaml --set out=runs/no --set memory.optimizer_states=offload --set memory.offload=file/away >no.log 2>&1 && fail "a file as the folder of memory.offload"
     has_message no.log file-io file=file key=memory.offload 'text~=a folder' || fail "the folder of memory.offload is not named"
-    [ "$(count_messages no.log memory-report)" = 0 ] || fail "the folder is tried after the run has begun"
+    [ "$(count_messages no.log memory-report)" = 0 ] || fail "the folder is tested after the run has begun"
 }
 check the_folder_is_tried_first
 finish

@@ -1,6 +1,7 @@
 #!/bin/bash
-# weft simulate of every training layout: planned messages and bytes of each axis are those that executed ranks send, and the
-# peak is the one that ranks under mpirun report. 1,024 ranks of Wan 14B need the programs of one pipeline only.
+# weft simulate of every training layout. Executed ranks send the planned messages and bytes of each
+# axis, and ranks under mpirun report the same peak. 1,024 ranks of Wan 14B need the programs of one
+# pipeline only.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 mkdir -p wan_vae
@@ -30,7 +31,7 @@ simulate() { # CONFIG OPTIONS...
 }
 same() { # CONFIG OPTIONS...
     simulate "$@"
-    python3 -S - "$*" <<'P' || { cat now.txt; fail "$*: other messages than executed"; }
+    python3 -S - "$*" <<'P' || { cat now.txt; fail "$*: other messages than the executed ones"; }
 import json, sys
 t = json.load(open("now.json"))
 print(f"{sys.argv[1]}: executed {t['executed_seconds'] / t['simulated_seconds'] - 1:+.1%}", [(a["axis"], a["messages"], a["bytes"]) for a in t["axes"]])
@@ -50,12 +51,12 @@ check "messages of wan with pp=2 fsdp=2 schedule=zero-bubble" same wan.yaml pp=2
 check "messages of wan with stages in another order" same wan.yaml pp=2 cp=2 schedule=interleaved 'order=[tp, dp, pp, cp]'
 check "messages of wan with microbatches=4 dp=2" same wan.yaml microbatches=4 dp=2
 check "messages of moe with ep=2" same moe.yaml ep=2
-# the same twice, to the bit
+# a repeated simulation has bitwise the same figures
 twice_the_same() {
     same moe.yaml ep=2
     cp now.json once.json
     same moe.yaml ep=2
-    cmp once.json now.json || fail "other figures the second time"
+    cmp once.json now.json || fail "a repeated simulation has other figures"
 }
 check twice_the_same
 # the peak that ranks report
@@ -64,8 +65,8 @@ peak() { # RANKS OPTIONS...
     shift
     simulate wan.yaml "$@"
     for o; do options+=(--set "parallel.$o"); done
-    ranks "$n" "$WEFT" train wan.yaml --set backend=virtual "${options[@]}" >run.log 2>&1 || { cat run.log; fail "a rehearsal"; }
-    python3 -S - <<'P' || { cat run.log now.json; fail "$*: another peak than of the run"; }
+    ranks "$n" "$WEFT" train wan.yaml --set backend=virtual "${options[@]}" >run.log 2>&1 || { cat run.log; fail "the dry run"; }
+    python3 -S - <<'P' || { cat run.log now.json; fail "$*: another peak than that of the run"; }
 import json, re
 said, unit = re.search(r"peak ([0-9.]+) ([MG])iB per rank", open("run.log").read()).groups()
 peak = json.load(open("now.json"))["peak_bytes"] / (1 << (20 if unit == "M" else 30))

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A step of a pipeline by 16 or 32 ranks, threads that run the real interpreter and exchanges on modelled devices and links: every
-# schedule, and one that the planner made, takes what the event simulator says to 5 %, and the same again to the bit.
+# A pipeline's step on 16 or 32 ranks: threads that run the real interpreter and messages on simulated
+# devices and links. Every schedule, also one of the planner, needs the seconds of the event simulator
+# within 5 %. A repeated step has bitwise the same seconds.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 mkdir -p wan_vae sd_vae
@@ -25,7 +26,8 @@ text_encoders: [{class: WeftBytesEncoder, config: {dim: 64, num_heads: 2, num_la
 stages: [{steps: 2, batch: 64, frames: 1, height: 128, width: 128, lr: 1e-4, warmup_steps: 0}]
 parallel: {pp: 16, microbatches: 16}
 Y
-# a NIC for each device, half of them on another leaf: what goes from a stage to one of the next node goes over both uplinks
+# A NIC for each device, half of them on another leaf switch: messages from a stage to a stage of the
+# next node use both uplinks.
 cat >rails.yaml <<'Y'
 name: rails
 nodes: 4
@@ -52,7 +54,7 @@ near() { # MODEL SCHEDULE [OPTIONS...]
     local model=$1 schedule=$2
     shift 2
     "$WEFT" simulate $model.yaml --on $cluster --set parallel.schedule="$schedule" --out now.json "$@" >now.txt || { cat now.txt; fail "$model $schedule"; }
-    python3 -S - "$model $schedule on $cluster" $ranks <<'P' || { cat now.txt; fail "$model $schedule: not as simulated"; }
+    python3 -S - "$model $schedule on $cluster" $ranks <<'P' || { cat now.txt; fail "$model $schedule: other seconds than simulated"; }
 import json, sys
 t = json.load(open("now.json"))
 off = t["executed_seconds"] / t["simulated_seconds"] - 1
@@ -71,24 +73,24 @@ for model in wan uvit; do check "wave_and_plan_$model" planned $model; done
 check one_f_one_b near wan 1f1b
 check zero_bubble near wan zero-bubble
 check interleaved near uvit interleaved
-# two replicas, eight ranks behind one network port: what they send at the same time holds one another up
+# Two replicas, eight ranks on one network port: their messages at the same time share its bandwidth.
 two=(1f1b --set parallel.pp=8 --set parallel.dp=2 --set parallel.microbatches=8)
 replicas_behind_one_port_repeat() {
     near uvit "${two[@]}"
     cp now.json once.json
     near uvit "${two[@]}"
-    cmp once.json now.json || fail "other figures the second time"
+    cmp once.json now.json || fail "a repeated step has other figures"
 }
 check replicas_behind_one_port_repeat
 check wave_of_two_replicas near uvit wave --set parallel.pp=8 --set parallel.dp=2
-# as many microbatches as leave each replica a sample of 16, where the config says no number
+# Without a number in the config, the number of microbatches leaves each replica one of 16 samples.
 microbatches_follow_from_the_batch() {
     near uvit 1f1b --set parallel.pp=8 --set parallel.dp=2 --set parallel.microbatches=0 --set stages.0.batch=16
     grep -q "1f1b, 8 microbatches a step" now.txt || { cat now.txt; fail "replicas without samples"; }
 }
 check microbatches_follow_from_the_batch
-# four replicas: four ranks send over one port at once, which one behind the other ends a tenth sooner; and all nodes over
-# one uplink, without which 1f1b would take 16 % less and zero-bubble 30 %
+# Four replicas: four ranks send over one port at the same time; in sequence they would end a tenth
+# earlier. All nodes share one uplink; without it 1f1b would need 16 % less and zero-bubble 30 % less.
 four=(--set parallel.pp=8 --set parallel.dp=4 --set parallel.microbatches=8)
 ranks=32
 cluster=v100:4
@@ -99,17 +101,17 @@ zero_bubble_over_uplinks_repeats() {
     near uvit zero-bubble "${four[@]}"
     cp now.json once.json
     near uvit zero-bubble "${four[@]}"
-    cmp once.json now.json || fail "other figures the second time, over uplinks"
+    cmp once.json now.json || fail "a repeated step over uplinks has other figures"
 }
 check zero_bubble_over_uplinks_repeats
-# the seconds and bytes of programs that each rank plans for itself: parts of unequal size with and without zero; the update
-# with the bulletin that ranks of a run exchange in it
-exact() { # EXECUTED BEHIND SENT PEAK OPTIONS...
+# Seconds and bytes are those of programs that each rank plans separately: shards of unequal size with
+# and without zero, and the update with the telemetry that ranks exchange.
+exact() { # EXECUTED WAITING SENT PEAK OPTIONS...
     local seconds=$1 behind=$2 sent=$3 peak=$4
     shift 4
     "$WEFT" simulate uvit.yaml --on v100:2 --set transformer.config.depth=16 --set transformer.config.embed_dim=512 \
         --set transformer.config.num_heads=8 --out now.json "$@" >now.txt || { cat now.txt; fail "$*"; }
-    python3 -S - "$seconds" "$behind" "$sent" "$peak" <<'P' || { cat now.json; fail "$*: not as with a plan for each rank"; }
+    python3 -S - "$seconds" "$behind" "$sent" "$peak" <<'P' || { cat now.json; fail "$*: other figures than with a plan for each rank"; }
 import json, sys
 t = json.load(open("now.json"))
 for key, was in zip(("executed_seconds", "behind_seconds", "sent_bytes", "peak_bytes"), map(float, sys.argv[1:])):
@@ -140,7 +142,7 @@ refused() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
     if "$WEFT" simulate "$@" >out.txt 2>err; then cat out.txt; fail "accepted: $*"; fi
-    has_message err "${wanted[@]}" || fail "$*: not as expected"
+    has_message err "${wanted[@]}" || fail "$*: another message"
 }
 refusals() {
     refused layout-invalid file=wan.yaml key=parallel.pp text~=--costs -- wan.yaml --set parallel.pp=1 --costs a.json

@@ -105,7 +105,7 @@ a_discriminator_is_loaded() {
 }
 check a_discriminator_is_loaded
 
-# ---- without the keys there are no loss terms
+# ---- without the keys no loss terms exist
 without_the_keys_no_term_is_logged() {
     train 1 out=plain loss.lpips.weight=0 loss.lpips.backbone= loss.lpips.heads= loss.adversarial.weight=0
     ! grep -q 'lpips\|discriminator' plain/metrics.jsonl || fail "metrics.jsonl has terms that the config does not have"

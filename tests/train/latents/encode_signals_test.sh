@@ -1,7 +1,8 @@
 #!/bin/bash
-# SIGTERM and SIGINT between steps: while a later stage's latents are encoded, while a VAE's are measured at its end, and while a
-# video is made. To one rank or all, all leave together with 130, one says it, what was made stays, and the same command goes on
-# with the same bits.
+# SIGTERM and SIGINT outside of training steps: while the latents of a later stage are encoded, while
+# latent statistics are measured after a VAE's training, and while a video is generated. Whether one
+# rank gets the signal or all do, all ranks exit with 130, one rank reports it, and finished latents
+# remain. The same command then resumes with bitwise identical results.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -16,58 +17,59 @@ for n in 1 2; do
 done
 content() { for t in "$1"/latents/*/*.tar; do tar tf "$t" | while read -r m; do echo "$m $(tar xOf "$t" "$m" | md5sum)"; done; done | sort; }
 
-# interrupt SIGNAL RANKS WHO EVENT PATTERN COMMAND...: at that event (tests/signal_at.c) of the first rank WHO (all, or a rank) gets the signal
+# interrupt SIGNAL RANKS TARGET EVENT PATTERN COMMAND...: sends SIGNAL to TARGET (all, or a rank) when
+# rank 0 has this event (tests/signal_at.c)
 interrupt() {
-    local signal=$1 n=$2 who=$3 event=$4 pattern=$5 launch=() to code
+    local signal=$1 n=$2 target=$3 event=$4 pattern=$5 launch=() to code
     shift 5
     [ $n = 1 ] || launch=("$MPIRUN" --oversubscribe -n $n)
-    to="pid.$who"
-    [ $who != all ] || to="pid.0 pid.1"
+    to="pid.$target"
+    [ $target != all ] || to="pid.0 pid.1"
     SIGNAL_ON=$event SIGNAL_RANK=0 SIGNAL_TO=$to signal_at $signal "$pattern" "${launch[@]}" bash "$with_pid" "" "$@" >stop.log 2>&1
     code=$?
-    [ $code = 130 ] || { cat stop.log; fail "$signal to $who of $n, $pattern: exit code $code"; }
-    [ "$(count_messages stop.log rank-failed)" = 0 ] || { cat stop.log; fail "$signal to $who of $n: one left without the others"; }
-    [ "$(count_messages stop.log interrupted level=info)" = 1 ] || { cat stop.log; fail "$signal to $who of $n, $pattern: not said by one rank"; }
-    [ -z "$(find runs videos -name '*.tmp.*' 2>/dev/null)" ] || fail "left: $(find runs videos -name '*.tmp.*')"
+    [ $code = 130 ] || { cat stop.log; fail "$signal to $target of $n, $pattern: exit code $code"; }
+    [ "$(count_messages stop.log rank-failed)" = 0 ] || { cat stop.log; fail "$signal to $target of $n: a rank exited before the others"; }
+    [ "$(count_messages stop.log interrupted level=info)" = 1 ] || { cat stop.log; fail "$signal to $target of $n, $pattern: not reported by exactly one rank"; }
+    [ -z "$(find runs videos -name '*.tmp.*' 2>/dev/null)" ] || fail "temporary files: $(find runs videos -name '*.tmp.*')"
 }
 
 second=$(ls -t runs/whole1/latents | head -n 1)
 first=$(ls runs/whole1/latents | grep -v "$second")
-encoding_stops_and_goes_on() {
+encoding_resumes() {
     for try in "TERM 2 1" "INT 2 all" "TERM 1 0"; do
         read -r _ n _ <<<"$try"
         rm -rf runs/stop
         interrupt $try write "*runs/stop/latents/$second/*.tar.tmp.*" "$WEFT" train $dit --set out=runs/stop
-        has_message stop.log interrupted 'value=latents are encoded' || fail "$try: what was stopped is not reported"
-        [ "$(ls runs/stop/checkpoints)" = step-00000002 ] || fail "$try: the first stage's steps are in no checkpoint: $(ls runs/stop/checkpoints)"
-        [ -e "runs/stop/latents/$first/complete" ] && [ ! -e "runs/stop/latents/$second/complete" ] || fail "$try: it was not stopped amid the second stage's latents"
-        ranks $n "$WEFT" train $dit --set out=runs/stop >on.log 2>&1 || { cat on.log; fail "$try: going on"; }
-        there=$(message_field value on.log data-report key=latents 'value=?*') && [ "$there" -ge $n ] && [ "$there" -le 23 ] || { cat on.log; fail "$try: what was encoded before the signal is gone"; }
+        has_message stop.log interrupted 'value=latents are encoded' || fail "$try: the interrupted phase is not reported"
+        [ "$(ls runs/stop/checkpoints)" = step-00000002 ] || fail "$try: the steps of the first stage are in no checkpoint: $(ls runs/stop/checkpoints)"
+        [ -e "runs/stop/latents/$first/complete" ] && [ ! -e "runs/stop/latents/$second/complete" ] || fail "$try: the encoding of the second stage was not interrupted"
+        ranks $n "$WEFT" train $dit --set out=runs/stop >on.log 2>&1 || { cat on.log; fail "$try: resuming"; }
+        kept=$(message_field value on.log data-report key=latents 'value=?*') && [ "$kept" -ge $n ] && [ "$kept" -le 23 ] || { cat on.log; fail "$try: latents encoded before the signal were lost"; }
         diff <(losses runs/whole$n) <(losses runs/stop) || fail "$try: other losses"
         diff <(content runs/whole$n) <(content runs/stop) || fail "$try: other latents"
         diff -r runs/whole$n/model runs/stop/model || fail "$try: another model"
     done
 }
-check encoding_stops_and_goes_on
+check encoding_resumes
 
-measuring_stops_and_goes_on() {
+measuring_resumes() {
     for try in "TERM 2 1" "INT 1 0"; do
         rm -rf runs/stop
         read -r _ n _ <<<"$try"
         interrupt $try rename '*runs/stop/checkpoints/step-00000001' "$WEFT" train $vae --set out=runs/stop
-        has_message stop.log interrupted 'value=latents are measured' || fail "$try: what was stopped is not reported"
-        [ ! -e runs/stop/model ] || fail "$try: stopped, and there is a model"
-        ranks $n "$WEFT" train $vae --set out=runs/stop >on.log 2>&1 || { cat on.log; fail "$try: going on"; }
+        has_message stop.log interrupted 'value=latents are measured' || fail "$try: the interrupted phase is not reported"
+        [ ! -e runs/stop/model ] || fail "$try: an interrupted run has a model"
+        ranks $n "$WEFT" train $vae --set out=runs/stop >on.log 2>&1 || { cat on.log; fail "$try: resuming"; }
         [ $n = 2 ] || diff -r runs/vae/model runs/stop/model || fail "$try: another model"
     done
 }
-check measuring_stops_and_goes_on
+check measuring_resumes
 
 generating_stops() {
     for try in "TERM 2 1" "INT 1 0"; do
         rm -rf videos
         interrupt $try rename '*videos/prompts.jsonl' "$WEFT" generate --model runs/whole1/model --prompt "a red circle" --steps 10000 --out videos
-        [ -z "$(find videos -name '*.mp4*')" ] || fail "$try: $(ls videos) of a video that was stopped"
+        [ -z "$(find videos -name '*.mp4*')" ] || fail "$try: $(ls videos) of an interrupted video"
     done
 }
 check generating_stops

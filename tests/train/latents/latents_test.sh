@@ -1,5 +1,6 @@
 #!/bin/bash
-# The cache of latents: what it holds, who else reads it, what a clip that does not decode costs, and when it is made anew.
+# The cache of latents: its content, other readers, clips that do not decode, and the changes after
+# which latents are encoded again.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -9,7 +10,7 @@ every_sample_is_counted() {
     has_message vae.log data-report key=data "text~=24 of 24" "text~=120 of 288" text~=168 || fail "the report of the data"
 }
 check every_sample_is_counted
-# a clip that does not decode, and captions that are in .txt alone
+# a clip that does not decode, and captions in .txt only
 python3 -S - <<'PY'
 import glob, io, json, tarfile
 path = glob.glob("shards/train-*.tar")[0]
@@ -31,12 +32,12 @@ open("bad", "w").write(bad)
 PY
 bad=$(cat bad)
 one='--set stages.0.warmup_steps=0 --set stages.0.steps=2 --set stages.1.steps=1 --set checkpoint.interval=100'
-a_cache_has_what_decodes() { # N
+a_cache_has_the_clips_that_decode() { # N
     local n=$1
     ranks $n "$WEFT" train dit.yaml $one --set out=runs/dit$n >dit$n.log 2>&1 || { cat dit$n.log; fail "weft train dit.yaml on $n ranks"; }
-    has_message dit$n.log data-report key=latents "text~=23 of 24" || fail "the account of encoding on $n ranks"
+    has_message dit$n.log data-report key=latents "text~=23 of 24" || fail "the encoding report on $n ranks"
     has_message dit$n.log data-report key=latents "text~=1 of 24" "text~=12 frames" || fail "the clip is not counted"
-    has_message dit$n.log data-report "key=data at the end of the stage" "text~=23 of 23" || fail "the account of training"
+    has_message dit$n.log data-report "key=data at the end of the stage" "text~=23 of 23" || fail "the training report"
     [ "$(ls runs/dit$n/latents | wc -l)" = 2 ] || fail "two stages, two caches"
     python3 -S - "$bad" runs/dit$n/latents/* <<'PY' || fail "the cache of $n ranks"
 import glob, json, re, sys, tarfile
@@ -58,28 +59,29 @@ for folder in sys.argv[2:]:
 PY
     for shard in runs/dit$n/latents/*/*.tar; do tar tf "$shard" >/dev/null 2>err && [ ! -s err ] || fail "GNU tar does not read $shard"; done
 }
-for n in 1 2; do check "a_cache_has_what_decodes_$n" a_cache_has_what_decodes "$n"; done
-# the same again: nothing is encoded; another VAE, or shards written anew: another cache
+for n in 1 2; do check "a_cache_has_the_clips_that_decode_$n" a_cache_has_the_clips_that_decode "$n"; done
+# A repeated run encodes nothing. Another VAE or rewritten shards have another cache.
 a_cache_belongs_to_a_vae_and_shards() {
-    needs a_cache_has_what_decodes_1
+    needs a_cache_has_the_clips_that_decode_1
     rm -rf runs/dit1/model runs/dit1/checkpoints
-    "$WEFT" train dit.yaml $one --set out=runs/dit1 >again.log 2>&1 || { cat again.log; fail "again"; }
-    [ "$(ls runs/dit1/latents | wc -l)" = 2 ] || fail "the cache was made twice"
-    has_message again.log data-report key=latents "text~=23 of 24" || fail "the account of the cache is not shown"
+    "$WEFT" train dit.yaml $one --set out=runs/dit1 >again.log 2>&1 || { cat again.log; fail "the repeated run"; }
+    [ "$(ls runs/dit1/latents | wc -l)" = 2 ] || fail "the cache was encoded twice"
+    has_message again.log data-report key=latents "text~=23 of 24" || fail "the cache is not reported"
     "$WEFT" train vae.yaml --set seed=5 --set out=runs/other >other.log 2>&1 || { cat other.log; fail "another VAE"; }
     rm -rf runs/dit1/model runs/dit1/checkpoints
     "$WEFT" train dit.yaml $one --set out=runs/dit1 --set autoencoder.weights=runs/other/model/vae >stale.log 2>&1 || { cat stale.log; fail "with another VAE"; }
-    [ "$(ls runs/dit1/latents | wc -l)" = 4 ] || fail "the latents of another VAE were taken"
+    [ "$(ls runs/dit1/latents | wc -l)" = 4 ] || fail "the latents of another VAE were used"
     touch shards/train-*.tar
     rm -rf runs/dit1/model runs/dit1/checkpoints
     "$WEFT" train dit.yaml $one --set out=runs/dit1 >touched.log 2>&1 || { cat touched.log; fail "with new shards"; }
-    [ "$(ls runs/dit1/latents | wc -l)" = 6 ] || fail "the latents of other shards were taken"
+    [ "$(ls runs/dit1/latents | wc -l)" = 6 ] || fail "the latents of other shards were used"
 }
 check a_cache_belongs_to_a_vae_and_shards
 
-# a latent and an embedding depend on their clip and caption alone: not on the number of ranks, nor on what is encoded next to
-# them. Rows of a product are rounded by their position, so samples that share a batch differ.
-arrays() { # FOLDER: place, name and checksum of every array of the caches there
+# A latent depends on its clip only and an embedding on its caption only, not on the number of ranks
+# and not on other samples. Rows of a product are rounded by their position, so samples that share a
+# batch differ.
+arrays() { # FOLDER: path, name and checksum of every array of its caches
     python3 -S - "$1"/*/*.tar <<'PY'
 import hashlib, sys, tarfile
 lines = []
@@ -91,7 +93,7 @@ PY
 }
 arrays_belong_to_their_samples() { # [ISA]
     local n dir=arrays${1-}
-    needs a_cache_has_what_decodes_1
+    needs a_cache_has_the_clips_that_decode_1
     [ $# = 0 ] || export WEFT_CPU_ISA=$1
     sed 's|class: WeftBytesEncoder|weights: runs/dit1/model/text_encoder|; /config: {dim: 16/d' dit.yaml >frozen.yaml
     for n in 2 3 1; do
@@ -102,13 +104,13 @@ arrays_belong_to_their_samples() { # [ISA]
     done
     rm $dir.2/*/train-0001-*.tar* $dir.2/*/complete
     "$WEFT" train frozen.yaml $one --set data.latents=$dir.2 --set out=runs/$dir.half >arrays.log 2>&1 || { cat arrays.log; fail "half of the arrays"; }
-    arrays $dir.2 | diff $dir.2.list - || fail "other arrays where half was there"
+    arrays $dir.2 | diff $dir.2.list - || fail "other arrays after half of them were lost"
 }
 check arrays_belong_to_their_samples
 check arrays_belong_to_their_samples_avx2 arrays_belong_to_their_samples avx2
 
-# ---- a cache that runs share, that lost something, that a kill left half done ----
-again() { # again NAME ARGUMENTS...: stage 0 and 1 anew over the cache of `cache`
+# ---- caches that are shared, damaged, or incomplete after a kill ----
+again() { # again NAME ARGUMENTS...: a new run of stages 0 and 1 with the cache of the run `cache`
     local name=$1
     shift
     rm -rf "runs/$name"
@@ -124,23 +126,23 @@ runs_share_a_cache() {
     content >whole
     stat -c '%n %Y %i' cache/*/*.tar >stamps
     again shared
-    stat -c '%n %Y %i' cache/*/*.tar | diff stamps - || fail "another run encodes what is there"
+    stat -c '%n %Y %i' cache/*/*.tar | diff stamps - || fail "another run encodes cached latents"
     losses runs/shared >whole.losses
 }
 check runs_share_a_cache
-# half of the samples are gone, as after a kill; what the killed run was writing goes
+# Half of the samples are missing, as after a kill. Temporary files of the killed run are removed.
 a_half_encoded_cache_is_completed() {
     needs runs_share_a_cache
     dead=$(bash -c 'echo $$')
     for c in cache/*; do rm "$c"/train-0001-*.tar* "$c/complete"; touch "$c/train-0001-000000.tar.tmp.$dead"; done
     again killed
-    has_message killed.log data-report key=latents value=12 || fail "what is there is not told"
+    has_message killed.log data-report key=latents value=12 || fail "the existing latents are not reported"
     [ "$(keys)" = 46 ] || fail "$(keys) latents after a kill"
     losses runs/killed | diff whole.losses - || fail "other losses after a kill"
-    ! ls cache/*/*.tmp.* 2>/dev/null || fail "the killed run's leftovers stay"
+    ! ls cache/*/*.tmp.* 2>/dev/null || fail "temporary files of the killed run remain"
 }
 check a_half_encoded_cache_is_completed
-# a shard without its end, and one with a changed byte: told, and encoded again
+# A truncated shard and a shard with a changed byte are reported, and their clips are encoded again.
 damaged_shards_are_encoded_again() {
     needs runs_share_a_cache
     first=$(ls cache/*/train-*.tar | head -1)
@@ -148,12 +150,12 @@ damaged_shards_are_encoded_again() {
     truncate -s 3000 "$first"
     printf '\x55' | dd of="$last" bs=1 seek=$(($(stat -c %s "$last") / 2)) conv=notrunc 2>dd.log
     again damaged
-    [ "$(count_messages damaged.log latents-rebuilt 'file=cache/*')" = 2 ] || { cat damaged.log; fail "damage in the cache is not told"; }
+    [ "$(count_messages damaged.log latents-rebuilt 'file=cache/*')" = 2 ] || { cat damaged.log; fail "damage in the cache is not reported"; }
     [ "$(keys)" = 46 ] || fail "$(keys) latents after damage"
     losses runs/damaged | diff whole.losses - || fail "other losses after damage"
 }
 check damaged_shards_are_encoded_again
-# a finished cache is used as it is where nothing can be written; what is missing there is an error that says what to do
+# A complete cache is usable without write access. Missing latents are then an error with a remedy.
 a_read_only_cache_is_used() {
     needs runs_share_a_cache
     if [ "$(id -u)" = 0 ] && mkdir -p ro && mount -t tmpfs -o size=16m none ro 2>/dev/null; then

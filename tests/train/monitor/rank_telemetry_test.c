@@ -201,7 +201,7 @@ static void check_mesh(const char *text, int accumulate)
         cr_expect_not(without[r].asked);
         cr_expect_eq(with[r].messages, without[r].messages,
                      "%s, %d batches, rank %d: %" PRId64 " messages, %" PRId64
-                     " without the bulletin",
+                     " without the telemetry",
                      text, accumulate, r, with[r].messages, without[r].messages);
         cr_expect_eq(with[r].exchanges, without[r].exchanges);
         cr_expect_gt(with[r].messages, 0);
@@ -232,7 +232,7 @@ Test(bulletin, several_axes)
             check_mesh(mesh[i], accumulate);
 }
 
-/* On an axis without reductions, telemetry has its own reduction, or another program sends it. */
+/* An axis without reductions: telemetry has its own reduction, or another program sends it. */
 Test(bulletin, axes_without_a_sum)
 {
     weft_mesh mesh;
