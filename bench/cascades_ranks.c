@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-modelled all;
+simulated_ranks all;
 
 static const char folded[] =
     "{\"_class_name\":\"HunyuanVideoTransformer3DModel\",\"num_layers\":2,\"num_single_layers\":4}";

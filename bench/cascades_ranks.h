@@ -13,7 +13,7 @@
 enum { MOST_RANKS = 64, MOST_CASCADES = 256, MOST_BUCKETS = 16, FOLD = 10 };
 
 /* State of all threads. The main thread plans between two turns at the barrier. */
-typedef struct modelled {
+typedef struct simulated_ranks {
     int ranks, buckets;
     weft_bucket size[MOST_BUCKETS]; /* pixels */
     double between;                 /* bytes per second of a rank to another node */
@@ -30,8 +30,8 @@ typedef struct modelled {
     weft_cascade_timing done[MOST_RANKS][MOST_CASCADES];
     weft_iteration_done of[MOST_RANKS]; /* seconds of the iteration outside its cascades */
     int64_t made[MOST_RANKS];           /* programs that a rank compiled meanwhile */
-} modelled;
-extern modelled all;
+} simulated_ranks;
+extern simulated_ranks all;
 static const double SLOW = 1.5;
 
 typedef struct executed {

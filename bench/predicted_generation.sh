@@ -1,5 +1,5 @@
 #!/bin/bash
-# MODEL=demo/dit/model bench/foretell.sh [RANKS]: predicted and measured seconds of videos. Profiles the
+# MODEL=demo/dit/model bench/predicted_generation.sh [RANKS]: predicted and measured seconds of videos. Profiles the
 # model's programs on RANKS (2) ranks of one thread each, then makes a video with each layout, TURNS (5)
 # times, alternating. Prints the fastest and the median next to the prediction. TILE: tiles of the last
 # row. BEFORE: a command that precedes each run.

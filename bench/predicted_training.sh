@@ -1,5 +1,5 @@
 #!/bin/bash
-# bench/foresight.sh [STEPS]: predicts six runs and then runs them, one thread per rank. `weft profile`
+# bench/predicted_training.sh [STEPS]: predicts six runs and then runs them, one thread per rank. `weft profile`
 # measures a run's kernels and exchanges on its ranks, `weft plan layout --run-config` predicts the
 # layout, and `weft train` runs STEPS steps (40). Prints the median step and the reserved memory next
 # to the predictions. RUNS="1 3" selects runs. The figures need a machine without other load.

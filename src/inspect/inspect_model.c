@@ -315,7 +315,7 @@ static weft_status print_json(const figures *f)
         "program_bytes", (json_int_t)f->program_bytes, "peak_bytes", (json_int_t)f->peak, "seconds",
         f->seconds);
     if (json && f->simulated > 0)
-        json_object_set_new(json, "modelled_seconds", json_real(f->simulated));
+        json_object_set_new(json, "simulated_seconds", json_real(f->simulated));
     char *line = json ? weft_json_line(json) : NULL;
     json_decref(json);
     WEFT_TRY(WEFT_ALLOCATED(line, "the figures"));

@@ -67,7 +67,7 @@ for mesh in fsdp=2 tp=2 cp=2 sp=2 dp=2,tp=2 fsdp=2,cp=2; do check "every_axis_sp
 # less than 230 GB.
 a_virtual_device_is_priced() {
     "$WEFT" inspect model large.json --training-step --frames 9 --height 256 --width 256 --backend virtual --json >virtual.json || fail "virtual"
-    python3 -S -c 'import json; t=json.load(open("virtual.json")); least=t["flops_step"]/400e12; assert least <= t["modelled_seconds"] and t["weight_bytes"] > 200e9, t' ||
+    python3 -S -c 'import json; t=json.load(open("virtual.json")); least=t["flops_step"]/400e12; assert least <= t["simulated_seconds"] and t["weight_bytes"] > 200e9, t' ||
         fail "a step on the virtual device: $(cat virtual.json)"
     "$WEFT" inspect model small.json --frames 9 --height 64 --width 64 --backend virtual | grep -q "one run takes .* simulated" || fail "no seconds on the virtual device"
     "$WEFT" inspect model small.json --backend tpu >out 2>err && fail "an unknown backend is accepted"

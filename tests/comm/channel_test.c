@@ -488,7 +488,7 @@ out:
 
 /* 1 Gbit/s: 40 ms for 5 MB, and 640 ms at a sixteenth of the speed. A message is never earlier
  * than simulated. virtual_test.c tests on a simulated clock that it is not later either. */
-Test(channel, a_modelled_link_takes_its_time)
+Test(channel, a_simulated_link_needs_its_time)
 {
     weft_link_model model;
     member m[2];
@@ -499,9 +499,9 @@ Test(channel, a_modelled_link_takes_its_time)
         model.between.bytes_per_second = 125e6 / slower;
         run_ranks(2, &model, 60, send_one, NULL, m);
         expect_all_well(2, m);
-        const double modelled = 5e6 / model.between.bytes_per_second + model.between.latency;
-        cr_expect_geq(m[1].seconds, 0.99 * modelled, "%g s, simulated %g s", m[1].seconds,
-                      modelled);
+        const double simulated = 5e6 / model.between.bytes_per_second + model.between.latency;
+        cr_expect_geq(m[1].seconds, 0.99 * simulated, "%g s, simulated %g s", m[1].seconds,
+                      simulated);
     }
 }
 
@@ -520,8 +520,8 @@ Test(channel, links_differ_inside_nodes_and_between_pairs)
         const weft_link_speed *link = i == 0   ? &model.inside
                                       : i == 1 ? &model.between
                                                : &model.pair[0].link;
-        const double modelled = 5e6 / link->bytes_per_second + link->latency;
-        cr_expect_geq(m[ranks - 1].seconds, 0.99 * modelled);
+        const double simulated = 5e6 / link->bytes_per_second + link->latency;
+        cr_expect_geq(m[ranks - 1].seconds, 0.99 * simulated);
     }
     const char *wrong[] = {"1 Gbit",
                            "0 Gbit/s, 1 us",

@@ -69,7 +69,7 @@ static weft_status pp_stage_seconds(const weft_simulated_step *s, const weft_clu
         if (!(*list[i] = weft_arena_alloc(arena, bytes)))
             return weft_no_memory("%d stages", s->pp_stages);
     for (int q = 0; q < s->pp_stages; q++) {
-        const weft_modelled_stage *stage = &s->pp_stage[q];
+        const weft_simulated_stage *stage = &s->pp_stage[q];
         t->forward[q] = stage->seconds[WEFT_PP_TASK_F];
         t->weight[q] = stage->seconds[WEFT_PP_TASK_W];
         t->backward[q] = stage->seconds[WEFT_PP_TASK_B] + t->weight[q];
@@ -145,15 +145,15 @@ static weft_status check_size(const weft_run_simulation_setup *setup)
 
 weft_status weft_run_simulate(const weft_run_simulation_setup *setup, weft_run_simulation *out)
 {
-    weft_modelled_setup step = {.run = setup->run,
-                                .path = setup->path,
-                                .models = setup->models,
-                                .train_stage = setup->train_stage,
-                                .device = setup->cluster->device,
-                                .rates = rates_of(&setup->cluster->device),
-                                .links = links_of(setup->cluster),
-                                .execute = setup->execute,
-                                .separate = setup->separate};
+    weft_simulated_setup step = {.run = setup->run,
+                                 .path = setup->path,
+                                 .models = setup->models,
+                                 .train_stage = setup->train_stage,
+                                 .device = setup->cluster->device,
+                                 .rates = rates_of(&setup->cluster->device),
+                                 .links = links_of(setup->cluster),
+                                 .execute = setup->execute,
+                                 .separate = setup->separate};
     const double begin = weft_now();
     step.device.rates = NULL; /* the execution knows ops, not shapes */
     *out = (weft_run_simulation){0};
@@ -268,7 +268,7 @@ weft_status weft_run_simulation_save_costs(const char *path, const weft_run_simu
     const weft_link_speed link = links_of(c).between;
     json_t *ops = json_array();
     for (int q = 0; q < s->pp_stages; q++) {
-        const weft_modelled_stage *stage = &s->pp_stage[q];
+        const weft_simulated_stage *stage = &s->pp_stage[q];
         char name[32];
         snprintf(name, sizeof name, "stage %d", q);
         json_array_append_new(

@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct planner {
-    const weft_modelled_setup *setup;
+    const weft_simulated_setup *setup;
     const weft_mesh *mesh;
     const weft_backend *backend;
     weft_rank_kinds *out;
@@ -35,7 +35,7 @@ static weft_exec_config exec_of(const planner *p, const weft_rank_kind *kind)
 
 static weft_status plan_kind(const planner *p, weft_rank_kind *kind)
 {
-    const weft_modelled_setup *s = p->setup;
+    const weft_simulated_setup *s = p->setup;
     WEFT_TRY(weft_pp_layout_open(&s->run->parallel, p->mesh, kind->rank, s->path, &kind->pp));
     const weft_exec_config exec = exec_of(p, kind);
     kind->cache = weft_compiled_steps_create();
@@ -392,7 +392,7 @@ static weft_status plan(planner *p, weft_rank_kinds_which which)
     return WEFT_OK;
 }
 
-weft_status weft_rank_kinds_plan(const weft_modelled_setup *setup, const weft_mesh *mesh,
+weft_status weft_rank_kinds_plan(const weft_simulated_setup *setup, const weft_mesh *mesh,
                                  const weft_backend *backend, weft_rank_kinds_which which,
                                  weft_rank_kinds *kinds)
 {

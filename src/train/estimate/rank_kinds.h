@@ -34,7 +34,7 @@ typedef enum weft_rank_kinds_which {
     WEFT_RANK_KINDS_SEPARATE /* one kind per rank, for comparison */
 } weft_rank_kinds_which;
 /* Plans the kinds on `backend` (borrowed), which allocates no memory. */
-weft_status weft_rank_kinds_plan(const weft_modelled_setup *setup, const weft_mesh *mesh,
+weft_status weft_rank_kinds_plan(const weft_simulated_setup *setup, const weft_mesh *mesh,
                                  const weft_backend *backend, weft_rank_kinds_which which,
                                  weft_rank_kinds *kinds);
 void weft_rank_kinds_free(weft_rank_kinds *kinds);

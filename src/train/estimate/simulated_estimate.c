@@ -75,7 +75,7 @@ static weft_status estimate_pp_stages(const estimation *w, const weft_rank_kind 
     const weft_pp_step *step = kind->steps.bucket[0]->pp_step;
     const weft_pp_stages *pp_stages = &step->pp_stages;
     for (int i = 0; i < step->owns; i++) {
-        weft_modelled_stage *own = &w->out->pp_stage[step->own[i].pp_stage];
+        weft_simulated_stage *own = &w->out->pp_stage[step->own[i].pp_stage];
         for (int k = 0; k < WEFT_PP_TASK_KINDS; k++)
             if (step->own[i].program[k])
                 WEFT_TRY(
@@ -135,8 +135,8 @@ static bool is_first(const weft_mesh *mesh, int rank)
     return true;
 }
 
-weft_status weft_modelled_price(const weft_modelled_setup *setup, const weft_rank_kinds *kinds,
-                                weft_simulated_step *step)
+weft_status weft_simulated_price(const weft_simulated_setup *setup, const weft_rank_kinds *kinds,
+                                 weft_simulated_step *step)
 {
     const weft_link_model *links = &setup->links;
     estimation w = {

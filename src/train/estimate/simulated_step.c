@@ -15,7 +15,7 @@
 #include <time.h>
 
 typedef struct player {
-    const weft_modelled_setup *setup;
+    const weft_simulated_setup *setup;
     weft_simulated_step *out;
     weft_comm *comm;
     int rank;
@@ -34,7 +34,8 @@ static weft_status no_memory(void)
 }
 
 /* The device has no values and reserves no memory. */
-static weft_status open_backend(const weft_modelled_setup *s, double *clock, weft_backend **backend)
+static weft_status open_backend(const weft_simulated_setup *s, double *clock,
+                                weft_backend **backend)
 {
     weft_virtual_rates rates = s->rates;
     rates.clock = clock;
@@ -208,7 +209,7 @@ static void watch(const weft_simulated_step *s, weft_progress *progress)
     weft_progress_end(progress, atomic_load(&s->done), "steps of ranks");
 }
 
-static weft_status play_all(const weft_modelled_setup *setup, const weft_rank_kinds *kinds,
+static weft_status play_all(const weft_simulated_setup *setup, const weft_rank_kinds *kinds,
                             weft_simulated_step *out)
 {
     const int ranks = out->ranks;
@@ -277,7 +278,7 @@ static double estimate(const weft_rank_kinds *kinds)
     return 1e-6 * us;
 }
 
-static bool executes(const weft_modelled_setup *s, double seconds)
+static bool executes(const weft_simulated_setup *s, double seconds)
 {
     const double most = 60;
     return s->execute == WEFT_EXECUTE_ALWAYS ||
@@ -285,14 +286,14 @@ static bool executes(const weft_modelled_setup *s, double seconds)
 }
 
 /* Plans programs for every kind of rank, estimates the step and executes it. */
-static weft_status execute(const weft_modelled_setup *setup, const weft_backend *backend,
+static weft_status execute(const weft_simulated_setup *setup, const weft_backend *backend,
                            weft_simulated_step *s)
 {
     weft_rank_kinds kinds = {0};
     WEFT_TRY(weft_rank_kinds_plan(setup, &s->mesh, backend,
                                   setup->separate ? WEFT_RANK_KINDS_SEPARATE : WEFT_RANK_KINDS_ALL,
                                   &kinds));
-    weft_status_code status = weft_modelled_price(setup, &kinds, s);
+    weft_status_code status = weft_simulated_price(setup, &kinds, s);
     if (status == WEFT_OK)
         status = play_all(setup, &kinds, s);
     s->executed = status == WEFT_OK;
@@ -300,7 +301,7 @@ static weft_status execute(const weft_modelled_setup *setup, const weft_backend 
     return status;
 }
 
-static weft_status make_step(const weft_modelled_setup *setup, weft_simulated_step *s)
+static weft_status make_step(const weft_simulated_setup *setup, weft_simulated_step *s)
 {
     weft_pp_layout *pp = NULL;
     WEFT_TRY(weft_parallel_mesh(&setup->run->parallel, 0, setup->path, &s->mesh));
@@ -313,7 +314,7 @@ static weft_status make_step(const weft_modelled_setup *setup, weft_simulated_st
     return WEFT_ALLOCATED(s->pp_stage && s->rank, "the ranks of a simulated step");
 }
 
-weft_status weft_simulated_step_run(const weft_modelled_setup *setup, weft_simulated_step *step)
+weft_status weft_simulated_step_run(const weft_simulated_setup *setup, weft_simulated_step *step)
 {
     weft_simulated_step s = {0};
     weft_backend *backend = NULL;
@@ -327,7 +328,7 @@ weft_status weft_simulated_step_run(const weft_modelled_setup *setup, weft_simul
     if (executes(setup, s.estimate))
         WEFT_GO(execute(setup, backend, &s));
     else
-        WEFT_GO(weft_modelled_price(setup, &firsts, &s));
+        WEFT_GO(weft_simulated_price(setup, &firsts, &s));
     *step = s;
     s = (weft_simulated_step){0};
 out:

@@ -24,7 +24,7 @@ typedef enum weft_execute {
     WEFT_EXECUTE_NEVER
 } weft_execute;
 
-typedef struct weft_modelled_setup {
+typedef struct weft_simulated_setup {
     const weft_run *run; /* all pointers borrowed */
     const char *path;    /* path of the config, for messages */
     const weft_run_models *models;
@@ -34,15 +34,15 @@ typedef struct weft_modelled_setup {
     weft_link_model links;    /* links within and between nodes */
     weft_execute execute;
     bool separate; /* plan the programs of every executed rank (tests) */
-} weft_modelled_setup;
+} weft_simulated_setup;
 
 /* Estimates of one pipeline stage and one microbatch. */
-typedef struct weft_modelled_stage {
+typedef struct weft_simulated_stage {
     /* Seconds of F, B and W: kernels and waits for collectives. W is 0 if B includes it. */
     double seconds[WEFT_PP_TASK_KINDS];
     /* Bytes sent forward to stages of other ranks. Gradients of the same size return. */
     double sent;
-} weft_modelled_stage;
+} weft_simulated_stage;
 
 typedef struct weft_simulated_rank {
     /* executed: seconds of the microbatches, to the last task and message */
@@ -60,7 +60,7 @@ typedef struct weft_simulated_step {
     int64_t microbatches;
     int pp_stages; /* 0: without a pipeline, and without table, pp_stage, skip and print */
     weft_pp_schedule table;
-    weft_modelled_stage *pp_stage; /* [pp_stages] */
+    weft_simulated_stage *pp_stage; /* [pp_stages] */
     /* values passed to a later, not the next, pipeline stage of the same rank */
     weft_skip *skip;
     int skips;
@@ -80,6 +80,6 @@ typedef struct weft_simulated_step {
 void weft_simulated_step_free(weft_simulated_step *step);
 
 /* Simulates a step. Before an executed step, the ranks compare their collectives. */
-weft_status weft_simulated_step_run(const weft_modelled_setup *setup, weft_simulated_step *step);
+weft_status weft_simulated_step_run(const weft_simulated_setup *setup, weft_simulated_step *step);
 
 #endif

@@ -45,7 +45,7 @@ has_message err option-renamed "text~=weft estimate --model" || fail "weft inspe
 python3 -S - <<'P' || fail "one model"
 import json
 forward, step, inspected = (json.load(open(f + ".json")) for f in ("transformer", "step", "inspected"))
-assert 2.5 < step["flops_step"] / forward["flops_step"] < 4 and step["modelled_seconds"] > 0, step
+assert 2.5 < step["flops_step"] / forward["flops_step"] < 4 and step["simulated_seconds"] > 0, step
 assert all(step[k] == inspected[k] for k in ("parameters", "flops_step", "weight_bytes")), (step, inspected)
 P
 refuse() { # ID FIELD OPTIONS...

@@ -49,7 +49,7 @@ typedef struct rank_job {
     weft_comm *comm;
     int rank;
     double clock; /* simulated seconds of this rank */
-    double modelled, took, exposed;
+    double simulated, took, exposed;
     int64_t bytes, exchanges;
 } rank_job;
 
@@ -74,8 +74,8 @@ static weft_status run_step(rank_job *j, weft_graph *g, weft_store *store)
     const weft_program_options options = {.backend = j->backend, .mesh = &mesh};
     for (int32_t n = 0; n < weft_graph_node_count(g); n++)
         if (j->backend->kernel[weft_graph_node(g, n)->op])
-            j->modelled += weft_virtual_seconds(weft_backend_virtual_rates(j->backend),
-                                                weft_graph_node(g, n)->op, weft_node_cost(g, n));
+            j->simulated += weft_virtual_seconds(weft_backend_virtual_rates(j->backend),
+                                                 weft_graph_node(g, n)->op, weft_node_cost(g, n));
     WEFT_TRY(weft_store_init(store, g, 1));
     WEFT_TRY(weft_program_compile(g, &options, &p));
     weft_group *group;
@@ -125,7 +125,7 @@ static int64_t resident(void)
 }
 
 /* Two nodes over 80 Gbit/s. Sums are exchanged while kernels compute, and at worst after them. */
-Test(virtual, a_step_takes_the_modelled_time_and_no_memory)
+Test(virtual, a_step_needs_the_simulated_time_and_no_memory)
 {
     weft_link_model model;
     weft_comm *comm[RANKS];
@@ -144,10 +144,10 @@ Test(virtual, a_step_takes_the_modelled_time_and_no_memory)
     for (int r = 0; r < RANKS; r++) {
         cr_expect_gt(job[r].bytes, (int64_t)5 << 30);
         cr_expect_gt(job[r].exchanges, 0, "gradients are summed");
-        cr_expect_geq(job[r].took, 0.99 * job[r].modelled, "%g s, simulated %g", job[r].took,
-                      job[r].modelled);
-        cr_expect_leq(job[r].took, 1.01 * (job[r].modelled + job[r].exposed),
-                      "%g s, simulated %g, waited for reductions %g", job[r].took, job[r].modelled,
+        cr_expect_geq(job[r].took, 0.99 * job[r].simulated, "%g s, simulated %g", job[r].took,
+                      job[r].simulated);
+        cr_expect_leq(job[r].took, 1.01 * (job[r].simulated + job[r].exposed),
+                      "%g s, simulated %g, waited for reductions %g", job[r].took, job[r].simulated,
                       job[r].exposed);
         weft_backend_virtual_free(job[r].backend);
     }
@@ -156,7 +156,7 @@ Test(virtual, a_step_takes_the_modelled_time_and_no_memory)
 }
 
 typedef struct time_of_steps {
-    double modelled;       /* seconds of a step by the rates */
+    double simulated;      /* seconds of a step by the rates */
     double took, profiled; /* seconds of a step by the clock, and by the profile of its nodes */
 } time_of_steps;
 
@@ -174,8 +174,8 @@ static time_of_steps run_steps(double scale, double *clock)
     cr_assert_eq(add_gradients(g), WEFT_OK, "%s", weft_error_message());
     for (int32_t n = 0; n < weft_graph_node_count(g); n++)
         if (backend->kernel[weft_graph_node(g, n)->op])
-            t.modelled += scale * weft_virtual_seconds(&rates, weft_graph_node(g, n)->op,
-                                                       weft_node_cost(g, n));
+            t.simulated += scale * weft_virtual_seconds(&rates, weft_graph_node(g, n)->op,
+                                                        weft_node_cost(g, n));
     cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK, "%s", weft_error_message());
     const weft_program_options options = {.backend = backend, .profile = true};
     cr_assert_eq(weft_program_compile(g, &options, &p), WEFT_OK);
@@ -202,11 +202,11 @@ Test(virtual, time_is_scaled)
     for (int i = 0; i < 2; i++) {
         double clock = 0;
         time_of_steps t = run_steps(scales[i], &clock);
-        cr_expect(t.took >= t.modelled && t.took < 1.01 * t.modelled, "%g s of %g", t.took,
-                  t.modelled); /* and inputs are filled */
+        cr_expect(t.took >= t.simulated && t.took < 1.01 * t.simulated, "%g s of %g", t.took,
+                  t.simulated); /* and inputs are filled */
         t = run_steps(scales[i], NULL);
-        cr_expect_geq(t.took, 0.99 * t.modelled, "%g s of %g", t.took, t.modelled);
-        cr_expect_geq(t.profiled, 0.99 * t.modelled, "%g s of %g", t.profiled, t.modelled);
+        cr_expect_geq(t.took, 0.99 * t.simulated, "%g s of %g", t.took, t.simulated);
+        cr_expect_geq(t.profiled, 0.99 * t.simulated, "%g s of %g", t.profiled, t.simulated);
     }
 }
 
