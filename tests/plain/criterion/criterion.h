@@ -15,6 +15,7 @@ struct plain_test {
     void (*run)(void);
     void (*init)(void), (*fini)(void);
     double timeout;
+    int signal; /* number of the signal that ends the test; 0: none */
     struct plain_test *next;
 };
 void plain_register(struct plain_test *test);
@@ -40,44 +41,49 @@ void plain_skip(const char *message, ...) __attribute__((format(printf, 1, 2), n
     }                                                                                              \
     extern int plain_suites
 
-#define CHECK(ok, fatal, what, ...)                                                                \
+#define PLAIN_CHECK(ok, fatal, what, ...)                                                          \
     plain_check(ok, fatal, __FILE__, __LINE__, what, " " __VA_ARGS__)
-#define COMPARE(a, op, b, fatal, ...) CHECK((a)op(b), fatal, #a " " #op " " #b, __VA_ARGS__)
+#define PLAIN_COMPARE(a, op, b, fatal, ...)                                                        \
+    PLAIN_CHECK((a)op(b), fatal, #a " " #op " " #b, __VA_ARGS__)
 
-#define cr_assert(x, ...)           CHECK((bool)(x), true, #x, __VA_ARGS__)
-#define cr_expect(x, ...)           CHECK((bool)(x), false, #x, __VA_ARGS__)
-#define cr_assert_not(x, ...)       CHECK(!(x), true, "!" #x, __VA_ARGS__)
-#define cr_expect_not(x, ...)       CHECK(!(x), false, "!" #x, __VA_ARGS__)
-#define cr_assert_null(x, ...)      CHECK(!(x), true, "!" #x, __VA_ARGS__)
-#define cr_expect_null(x, ...)      CHECK(!(x), false, "!" #x, __VA_ARGS__)
-#define cr_assert_not_null(x, ...)  CHECK((x) != NULL, true, #x, __VA_ARGS__)
-#define cr_assert_fail(...)         CHECK(false, true, "fail", __VA_ARGS__)
-#define cr_assert_eq(a, b, ...)     COMPARE(a, ==, b, true, __VA_ARGS__)
-#define cr_expect_eq(a, b, ...)     COMPARE(a, ==, b, false, __VA_ARGS__)
-#define cr_assert_neq(a, b, ...)    COMPARE(a, !=, b, true, __VA_ARGS__)
-#define cr_expect_neq(a, b, ...)    COMPARE(a, !=, b, false, __VA_ARGS__)
-#define cr_assert_lt(a, b, ...)     COMPARE(a, <, b, true, __VA_ARGS__)
-#define cr_expect_lt(a, b, ...)     COMPARE(a, <, b, false, __VA_ARGS__)
-#define cr_assert_gt(a, b, ...)     COMPARE(a, >, b, true, __VA_ARGS__)
-#define cr_expect_gt(a, b, ...)     COMPARE(a, >, b, false, __VA_ARGS__)
-#define cr_assert_leq(a, b, ...)    COMPARE(a, <=, b, true, __VA_ARGS__)
-#define cr_expect_leq(a, b, ...)    COMPARE(a, <=, b, false, __VA_ARGS__)
-#define cr_assert_geq(a, b, ...)    COMPARE(a, >=, b, true, __VA_ARGS__)
-#define cr_expect_geq(a, b, ...)    COMPARE(a, >=, b, false, __VA_ARGS__)
-#define cr_assert_str_eq(a, b, ...) CHECK(!strcmp(a, b), true, #a " is " #b, __VA_ARGS__)
-#define cr_expect_str_eq(a, b, ...) CHECK(!strcmp(a, b), false, #a " is " #b, __VA_ARGS__)
-#define cr_assert_str_empty(a, ...) CHECK(!*(a), true, #a " is empty", __VA_ARGS__)
-#define cr_expect_str_empty(a, ...) CHECK(!*(a), false, #a " is empty", __VA_ARGS__)
+#define cr_assert(x, ...)            PLAIN_CHECK((bool)(x), true, #x, __VA_ARGS__)
+#define cr_expect(x, ...)            PLAIN_CHECK((bool)(x), false, #x, __VA_ARGS__)
+#define cr_assert_not(x, ...)        PLAIN_CHECK(!(x), true, "!" #x, __VA_ARGS__)
+#define cr_expect_not(x, ...)        PLAIN_CHECK(!(x), false, "!" #x, __VA_ARGS__)
+#define cr_assert_null(x, ...)       PLAIN_CHECK(!(x), true, "!" #x, __VA_ARGS__)
+#define cr_expect_null(x, ...)       PLAIN_CHECK(!(x), false, "!" #x, __VA_ARGS__)
+#define cr_assert_not_null(x, ...)   PLAIN_CHECK((x) != NULL, true, #x, __VA_ARGS__)
+#define cr_assert_fail(...)          PLAIN_CHECK(false, true, "fail", __VA_ARGS__)
+#define cr_assert_eq(a, b, ...)      PLAIN_COMPARE(a, ==, b, true, __VA_ARGS__)
+#define cr_expect_eq(a, b, ...)      PLAIN_COMPARE(a, ==, b, false, __VA_ARGS__)
+#define cr_assert_neq(a, b, ...)     PLAIN_COMPARE(a, !=, b, true, __VA_ARGS__)
+#define cr_expect_neq(a, b, ...)     PLAIN_COMPARE(a, !=, b, false, __VA_ARGS__)
+#define cr_assert_lt(a, b, ...)      PLAIN_COMPARE(a, <, b, true, __VA_ARGS__)
+#define cr_expect_lt(a, b, ...)      PLAIN_COMPARE(a, <, b, false, __VA_ARGS__)
+#define cr_assert_gt(a, b, ...)      PLAIN_COMPARE(a, >, b, true, __VA_ARGS__)
+#define cr_expect_gt(a, b, ...)      PLAIN_COMPARE(a, >, b, false, __VA_ARGS__)
+#define cr_assert_leq(a, b, ...)     PLAIN_COMPARE(a, <=, b, true, __VA_ARGS__)
+#define cr_expect_leq(a, b, ...)     PLAIN_COMPARE(a, <=, b, false, __VA_ARGS__)
+#define cr_assert_geq(a, b, ...)     PLAIN_COMPARE(a, >=, b, true, __VA_ARGS__)
+#define cr_expect_geq(a, b, ...)     PLAIN_COMPARE(a, >=, b, false, __VA_ARGS__)
+#define cr_assert_str_eq(a, b, ...)  PLAIN_CHECK(!strcmp(a, b), true, #a " is " #b, __VA_ARGS__)
+#define cr_expect_str_eq(a, b, ...)  PLAIN_CHECK(!strcmp(a, b), false, #a " is " #b, __VA_ARGS__)
+#define cr_expect_fail(...)          PLAIN_CHECK(false, false, "fail", __VA_ARGS__)
+#define cr_assert_str_neq(a, b, ...) PLAIN_CHECK(strcmp(a, b), true, #a " is not " #b, __VA_ARGS__)
+#define cr_expect_str_neq(a, b, ...) PLAIN_CHECK(strcmp(a, b), false, #a " is not " #b, __VA_ARGS__)
+#define cr_assert_str_empty(a, ...)  PLAIN_CHECK(!*(a), true, #a " is empty", __VA_ARGS__)
+#define cr_expect_str_empty(a, ...)  PLAIN_CHECK(!*(a), false, #a " is empty", __VA_ARGS__)
 #define cr_assert_arr_eq(a, b, bytes, ...)                                                         \
-    CHECK(!memcmp(a, b, bytes), true, #a " is " #b, __VA_ARGS__)
+    PLAIN_CHECK(!memcmp(a, b, bytes), true, #a " is " #b, __VA_ARGS__)
 #define cr_expect_arr_eq(a, b, bytes, ...)                                                         \
-    CHECK(!memcmp(a, b, bytes), false, #a " is " #b, __VA_ARGS__)
+    PLAIN_CHECK(!memcmp(a, b, bytes), false, #a " is " #b, __VA_ARGS__)
 #define NEAR(a, b, eps) ((a) - (b) <= (eps) && (b) - (a) <= (eps))
 #define cr_assert_float_eq(a, b, eps, ...)                                                         \
-    CHECK(NEAR(a, b, eps), true, #a " is about " #b, __VA_ARGS__)
+    PLAIN_CHECK(NEAR(a, b, eps), true, #a " is about " #b, __VA_ARGS__)
 #define cr_expect_float_eq(a, b, eps, ...)                                                         \
-    CHECK(NEAR(a, b, eps), false, #a " is about " #b, __VA_ARGS__)
-#define cr_skip(...)     plain_skip(" " __VA_ARGS__)
-#define cr_log_info(...) ((void)(fprintf(stderr, __VA_ARGS__), fputc('\n', stderr)))
+    PLAIN_CHECK(NEAR(a, b, eps), false, #a " is about " #b, __VA_ARGS__)
+#define cr_skip_test(...) plain_skip(" " __VA_ARGS__)
+#define cr_skip(...)      plain_skip(" " __VA_ARGS__)
+#define cr_log_info(...)  ((void)(fprintf(stderr, __VA_ARGS__), fputc('\n', stderr)))
 
 #endif

@@ -77,6 +77,8 @@ static int run(const struct plain_test *t)
     }
     if (child < 0 || waitpid(child, &status, 0) != child)
         return 1;
+    if (t->signal)
+        return !WIFSIGNALED(status) || WTERMSIG(status) != t->signal;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
