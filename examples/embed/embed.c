@@ -59,7 +59,6 @@ static weft_status_code train(weft_batches *batches)
     weft_store *store = weft_store_create();
     weft_program *program = NULL;
     weft_status_code status = WEFT_E_MEMORY;
-    char bytes[32];
     if (!whole || !store)
         goto out;
     adamw.clip_norm = 1;
@@ -67,7 +66,7 @@ static weft_status_code train(weft_batches *batches)
     CHECK(weft_graph_check(whole));                     /* the first error of building */
     CHECK(weft_graph_optimize(whole, NULL, &g));
     CHECK(weft_program_create(g, NULL, &program));
-    printf("a step needs %s\n", weft_format_bytes(weft_program_bytes(program), bytes));
+    printf("a step needs %.1f MiB\n", (double)weft_program_bytes(program) / (1 << 20));
     CHECK(weft_store_init(store, g, 1));
     CHECK(weft_program_bind(program, store, NULL));
     CHECK(weft_batches_next(batches, &batch));
@@ -128,22 +127,21 @@ static weft_status_code write_frames(void *user, int64_t prompt, int64_t first, 
 static weft_status_code generate(const char *model, const char *out)
 {
     static target to;
-    const char *const prompt[] = {"a red circle moving left"};
-    const uint64_t seed[] = {7};
+    const char *const prompt = "a red circle moving left";
+    const uint64_t seed = 7;
     weft_generate_options options = WEFT_INIT(weft_generate_options);
-    weft_generated_size size = WEFT_INIT(weft_generated_size);
+    weft_generate_request request = WEFT_INIT(weft_generate_request);
+    weft_generator_description size = WEFT_INIT(weft_generator_description);
     weft_video_write_options video = WEFT_INIT(weft_video_write_options);
     weft_generate_callbacks callbacks = WEFT_INIT(weft_generate_callbacks);
     weft_video_generator *generator = NULL;
-    char bytes[32];
     weft_status_code status;
     options.steps = 4;
     options.guidance = 2;
     CHECK(weft_video_generator_open(model, &options, NULL, &generator));
-    printf("generating needs %s\n",
-           weft_format_bytes(weft_video_generator_bytes(generator), bytes));
+    CHECK(weft_video_generator_describe(generator, &size)); /* the trained size, and the memory */
+    printf("generating needs %.1f MiB\n", (double)size.bytes / (1 << 20));
     CHECK(weft_video_generator_bind(generator));
-    CHECK(weft_video_generator_size(generator, &size)); /* the size that the model was trained on */
     if (size.height * size.width * 3 > (int64_t)sizeof to.rgb)
         CHECK(weft_error_set("argument-invalid", "the frames of the model are too large"));
     to.height = video.height = size.height;
@@ -152,7 +150,10 @@ static weft_status_code generate(const char *model, const char *out)
     CHECK(weft_video_create(out, &video, &to.writer));
     callbacks.frames = write_frames;
     callbacks.user = &to;
-    CHECK(weft_video_generator_run(generator, prompt, seed, 1, &callbacks));
+    request.prompt = &prompt;
+    request.seed = &seed;
+    request.count = 1;
+    CHECK(weft_video_generator_run(generator, &request, &callbacks));
     CHECK(weft_video_writer_finish(to.writer)); /* the file gets its name */
 out:
     weft_video_writer_close(to.writer);

@@ -57,9 +57,9 @@ void stop(int)
 void generate(const char *model, const char *prompt, const char *out)
 {
     const video_generator generator = open(model);
-    char bytes[32];
-    std::printf("generating needs %s\n",
-                weft_format_bytes(weft_video_generator_bytes(generator.get()), bytes));
+    auto description = WEFT_INIT(weft_generator_description);
+    check(weft_video_generator_describe(generator.get(), &description));
+    std::printf("generating needs %.1f MiB\n", static_cast<double>(description.bytes) / (1 << 20));
     check(weft_video_generator_bind(generator.get()));
 
     running = generator.get();

@@ -67,7 +67,9 @@ typedef struct weft_error_info {
     const char *value;       /* the wrong value, as text; NULL: none */
     double number;           /* the wrong value, as a number; valid with has_number */
     int has_number;
-    int rank; /* rank of the job; -1: none */
+    int rank;           /* rank of the job; -1: none */
+    const char *cause;  /* cause of errors of this class, one sentence; "": none */
+    const char *remedy; /* remedy, one sentence; "": none */
 } weft_error_info;
 
 /* Writes the last error of the calling thread into *info, up to info->size bytes. Thread-safe. */
@@ -75,25 +77,9 @@ weft_status_code weft_error_get(weft_error_info *info);
 /* Message of the last error of the calling thread, "" before the first one. Valid until the
  * thread's next error. Thread-safe. */
 const char *weft_error_message(void);
-/* Forgets the last error of the calling thread. Thread-safe. */
-void weft_error_clear(void);
 /* Records an error of the class `id` and returns its status code. A callback calls it before it
  * returns an error. WEFT_E_ARG: no such class. Thread-safe. */
 weft_status_code weft_error_set(const char *id, const char *text);
-/* Cause and remedy of a class of errors, one sentence each. `cause` and `remedy` may be NULL.
- * WEFT_E_ARG: no such class. Thread-safe. */
-weft_status_code weft_error_explain(const char *id, const char **cause, const char **remedy);
-
-/* A copy of an error, to move it between threads. */
-typedef struct weft_error_copy weft_error_copy;
-/* Copies the last error of the calling thread. NULL: out of memory. Free with weft_error_free. */
-weft_error_copy *weft_error_save(void);
-/* Makes `error` the last error of the calling thread, and returns its status. */
-weft_status_code weft_error_restore(const weft_error_copy *error);
-void weft_error_free(weft_error_copy *error);
-
-/* "bad argument" for WEFT_E_ARG. Thread-safe. */
-const char *weft_status_name(weft_status_code status);
 
 /* ---- log and progress ------------------------------------------------------------------------ */
 
@@ -109,7 +95,7 @@ typedef struct weft_log_message {
     const char *value; /* NULL: none */
 } weft_log_message;
 /* Receives messages in place of standard error. Several threads may call it at a time. It must not
- * call functions of weft other than weft_error_* and weft_now. */
+ * call functions of weft other than weft_error_*. */
 typedef void weft_log_callback(void *user, const weft_log_message *message);
 /* Sets the receiver of messages for the process. NULL: standard error, the default. No other
  * thread may use weft during the call. */
@@ -155,35 +141,23 @@ weft_status_code weft_allocator_set(const weft_allocator *allocator);
 /* Frees memory that a function returned as "heap". Accepts NULL. Thread-safe. */
 void weft_free(void *ptr);
 
-/* Bytes that the process can still allocate, by the machine and the control group. INT64_MAX:
- * unknown. Thread-safe. */
-int64_t weft_memory_available(void);
-/* Bytes of this process in memory now, and the peak so far. 0: unknown. Thread-safe. */
-int64_t weft_memory_resident(void);
-int64_t weft_memory_peak(void);
-/* "12.3 MiB" in text[32]; returns `text`. Thread-safe. */
-const char *weft_format_bytes(int64_t bytes, char text[32]);
-/* "3 min 20 s" in text[32]; returns `text`. Thread-safe. */
-const char *weft_format_seconds(double seconds, char text[32]);
+/* Memory of the process, in bytes. */
+typedef struct weft_memory_info {
+    size_t size;
+    int64_t
+        available;    /* can still be allocated, by machine and control group; INT64_MAX: unknown */
+    int64_t resident; /* in memory now; 0: unknown */
+    int64_t peak;     /* largest `resident` so far; 0: unknown */
+} weft_memory_info;
+/* Thread-safe. */
+weft_status_code weft_memory_describe(weft_memory_info *info);
 
-/* ---- threads, time, backends ----------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 /* Number of threads of kernels that the calling thread starts, 1 or more. Programs take the number
  * of the thread that creates them (weft_compile_options). The default is OMP_NUM_THREADS, or one
  * per processor. Other values: WEFT_E_ARG. */
 weft_status_code weft_threads_set(int threads);
-int weft_threads_get(void);
-/* Seconds of a monotonic clock, which timelines use. Thread-safe. */
-double weft_now(void);
-
-/* Backends are numbered from 0. Index 0 is "cpu", the default. Names stay valid until the process
- * ends. NULL: no such index. Thread-safe. */
-const char *weft_backend_name(int index);
-
-/* "f32", "bf16", ...; NULL: no such type. Thread-safe. */
-const char *weft_dtype_text(weft_dtype dtype);
-/* Bytes of an element, or 0 for an unknown type. Thread-safe. */
-int64_t weft_dtype_size(weft_dtype dtype);
 
 #ifdef __cplusplus
 }

@@ -27,12 +27,16 @@ const weft_stored_tensor *weft_tensors_find(const weft_tensors *tensors, const c
 /* A string of the file's metadata; NULL: none. */
 const char *weft_tensors_metadata(const weft_tensors *tensors, const char *key);
 
-const char *weft_stored_name(const weft_stored_tensor *tensor);
-/* The type in the file, "bf16" or "Q4_K"; and the type after expansion. */
-const char *weft_stored_type(const weft_stored_tensor *tensor);
-weft_dtype weft_stored_dtype(const weft_stored_tensor *tensor);
-/* Returns the rank, at most 8, and writes the sizes to dim[8]. */
-int weft_stored_dims(const weft_stored_tensor *tensor, int64_t *dim);
+typedef struct weft_stored_description {
+    size_t size;
+    const char *name; /* valid until the file is closed */
+    const char *type; /* type in the file, "bf16" or "Q4_K" */
+    weft_dtype dtype; /* type after expansion */
+    int rank;         /* at most 8 */
+    int64_t dim[8];   /* sizes [rank] */
+} weft_stored_description;
+weft_status_code weft_stored_describe(const weft_stored_tensor *tensor,
+                                      weft_stored_description *description);
 /* Elements [first, first + count) as f32. WEFT_E_ARG: outside of the tensor. */
 weft_status_code weft_stored_get_f32(const weft_stored_tensor *tensor, int64_t first, int64_t count,
                                      float *values);
@@ -57,16 +61,9 @@ weft_status_code weft_tensors_writer_data(weft_tensors_writer *writer, const cha
 /* Renames the complete files to their names. */
 weft_status_code weft_tensors_writer_finish(weft_tensors_writer *writer);
 
-/* Reads a .npy file of f32, f16, f64, i32, i64 or u8 as f32. *rank is at most 8, dim[8] has the
- * sizes, *values is heap. */
-weft_status_code weft_npy_load(const char *path, int *rank, int64_t *dim, float **values);
-/* Writes values of F32, F16, F64, I32, I64 or U8 to a .npy file, atomically. */
-weft_status_code weft_npy_save(const char *path, weft_dtype dtype, int rank, const int64_t *dim,
-                               const void *data);
-
 /* ---- videos and images ----------------------------------------------------------------------- */
 
-/* Decodes frames one at a time. Frames are upright, with square pixels and BT.709 colours. */
+/* Decodes the frames of a video, or an image, one at a time. Frames are upright, with square pixels and BT.709 colours. */
 typedef struct weft_video_reader weft_video_reader;
 
 typedef struct weft_video_read_options {
@@ -103,8 +100,7 @@ typedef struct weft_video_image {
 } weft_video_image;
 /* Decodes the next frame. *got 0: the end. */
 weft_status_code weft_video_read(weft_video_reader *reader, weft_video_image *image, int *got);
-/* Makes frame `index`, or the last frame that begins at or before `seconds`, the next one. */
-weft_status_code weft_video_reader_seek(weft_video_reader *reader, int64_t index);
+/* Makes the last frame that begins at or before `seconds` the next one. */
 weft_status_code weft_video_reader_seek_time(weft_video_reader *reader, double seconds);
 
 /* Writes .mp4 (H.264), .webm (VP9), .gif, or one frame as .png, by the extension of the path. */
@@ -128,18 +124,10 @@ weft_status_code weft_video_writer_rgb(weft_video_writer *writer, const uint8_t 
 weft_status_code weft_video_writer_finish(weft_video_writer *writer);
 void weft_video_writer_close(weft_video_writer *writer);
 
-/* Reads an image, or the first frame of a video. *rgb is heap, u8 [*height, *width, 3]. */
-weft_status_code weft_image_load(const char *path, int64_t *width, int64_t *height, uint8_t **rgb);
-/* Writes a PNG from u8 [height, width, 3], atomically. */
-weft_status_code weft_png_write(const char *path, const uint8_t *rgb, int64_t width,
-                                int64_t height);
 /* u8 [frames, height, width, 3] from floats in [-1,1] of the same shape, or [3, frames, height,
  * width] with `channels_first`. Clamps; NaN becomes 0. */
 void weft_clip_to_u8(const float *clip, int64_t frames, int64_t height, int64_t width,
                      bool channels_first, uint8_t *rgb);
-/* Area average when shrinking, bilinear when growing; u8 [height, width, channels]. */
-void weft_image_resize(const uint8_t *from, int64_t from_width, int64_t from_height,
-                       int64_t channels, uint8_t *to, int64_t to_width, int64_t to_height);
 
 typedef struct weft_clip_options {
     size_t size;
@@ -194,8 +182,6 @@ typedef struct weft_batch_options {
 weft_status_code weft_batches_open(const char *shards, const weft_batch_options *options,
                                    weft_batches **batches);
 void weft_batches_close(weft_batches *batches);
-/* Bytes that weft_batches_open reserves for batches. WEFT_E_ARG: wrong options. */
-weft_status_code weft_batches_bytes(const weft_batch_options *options, int64_t *bytes);
 
 /* A batch of this rank. Valid until the next call. */
 typedef struct weft_batch_view {

@@ -1,9 +1,9 @@
 /* Generation: from prompts to videos.
  *
  *   weft_video_generator_open(folder, &options, NULL, &generator);   reads configs, plans memory
- *   weft_video_generator_bytes(generator);                           before memory is reserved
+ *   weft_video_generator_describe(generator, &description);          before memory is reserved
  *   weft_video_generator_bind(generator);                            reads the weights
- *   weft_video_generator_run(generator, prompts, seeds, count, &callbacks);
+ *   weft_video_generator_run(generator, &request, &callbacks);
  *   weft_video_generator_free(generator); */
 #ifndef WEFT_GENERATE_H
 #define WEFT_GENERATE_H
@@ -31,7 +31,7 @@ typedef struct weft_generate_options {
     double guidance;               /* guidance scale; 1: none; 0: the model's own, usually 4 */
     double guidance_rescale;
     const char *negative_prompt; /* NULL: "" */
-    const char *sampler;         /* weft_sampler_name; NULL: the sampler of the model */
+    const char *sampler;         /* "euler", ...; NULL: the sampler of the model */
     double shift;                /* shift of the noise schedule; 0: the model's */
     int64_t batch;               /* prompts denoised together; 0: 1 */
     int64_t memory;              /* limit of a rank in bytes; 0: the free memory */
@@ -58,30 +58,33 @@ typedef struct weft_generate_options {
 weft_status_code weft_video_generator_open(const char *folder, const weft_generate_options *options,
                                            weft_comm *comm, weft_video_generator **generator);
 void weft_video_generator_free(weft_video_generator *generator);
-/* Peak bytes of this rank. */
-int64_t weft_video_generator_bytes(const weft_video_generator *generator);
 /* Reads and reserves everything. Collective. */
 weft_status_code weft_video_generator_bind(weft_video_generator *generator);
 
-/* Size of the videos. */
-typedef struct weft_generated_size {
+/* Size of the videos, and memory. */
+typedef struct weft_generator_description {
     size_t size;
     int64_t frames, height, width;
     double frames_per_second;
     int64_t steps;     /* denoising steps that run */
     int64_t latent[4]; /* frames, rows, columns, channels of the latents */
-} weft_generated_size;
-weft_status_code weft_video_generator_size(const weft_video_generator *generator,
-                                           weft_generated_size *out);
+    int64_t bytes;     /* peak memory of this rank */
+} weft_generator_description;
+weft_status_code weft_video_generator_describe(const weft_video_generator *generator,
+                                               weft_generator_description *description);
 
-/* Negative prompts of the prompts of later runs, [count]; an entry that is NULL means the options'
- * one. `negative` NULL: none. */
-weft_status_code weft_video_generator_set_negative(weft_video_generator *generator,
-                                                   const char *const *negative, int64_t count);
-/* Initial latents of the first `count` prompts of later runs in place of noise from their seeds:
- * noise[count, latent]. NULL: noise. */
-weft_status_code weft_video_generator_set_noise(weft_video_generator *generator, const float *noise,
-                                                int64_t count);
+/* The videos of a run. All arrays are borrowed during the call. */
+typedef struct weft_generate_request {
+    size_t size;
+    int64_t count;
+    const char *const *prompt;   /* [count] */
+    const uint64_t *seed;        /* [count] */
+    const char *const *negative; /* [count] negative prompts; an entry that is NULL means the
+                                  * options' one. NULL: the options' one for all */
+    const float
+        *noise; /* [noises, latent] initial latents of the first prompts; NULL: from seeds */
+    int64_t noises;
+} weft_generate_request;
 
 /* Calls of a run, on the thread that runs it. NULL members are not called. A status other than
  * WEFT_OK ends the run, which returns it: call weft_error_set before. */
@@ -100,11 +103,11 @@ typedef struct weft_generate_callbacks {
     weft_status_code (*frames)(void *user, int64_t prompt, int64_t first, int64_t count,
                                const float *values);
 } weft_generate_callbacks;
-/* Generates a video for each prompt. The same seed, options and batch give bitwise identical
+/* Generates a video for each prompt of the request. The same seed, options and batch give bitwise identical
  * results. Collective. WEFT_E_CANCELLED: weft_video_generator_cancel. */
 weft_status_code weft_video_generator_run(weft_video_generator *generator,
-                                          const char *const *prompts, const uint64_t *seeds,
-                                          int64_t count, const weft_generate_callbacks *callbacks);
+                                          const weft_generate_request *request,
+                                          const weft_generate_callbacks *callbacks);
 /* Generates one video and writes it to a file (.mp4, .webm, .gif). `callbacks` may be NULL; their
  * frames are called, too. Collective; rank 0 writes. */
 weft_status_code weft_video_generator_write(weft_video_generator *generator, const char *prompt,
@@ -118,20 +121,16 @@ void weft_video_generator_cancel(weft_video_generator *generator);
 /* Saves the state of the current batch to `path` (.safetensors). Call in `step`: the sampler
  * state; or in `latents`: finished latents. */
 weft_status_code weft_video_generator_save(weft_video_generator *generator, const char *path);
-/* Restores a saved state. The next run, with the same prompts and seeds, resumes after step *step
- * with bitwise identical results. WEFT_E_ARG names what differs. */
+/* Restores a saved state. The next run, with the same request, resumes after step *step with
+ * bitwise identical results. WEFT_E_ARG names what differs. */
 weft_status_code weft_video_generator_resume(weft_video_generator *generator, const char *path,
-                                             const char *const *prompts, const uint64_t *seeds,
-                                             int64_t count, int64_t *step);
+                                             const weft_generate_request *request, int64_t *step);
 
 /* Decodes video `index`, from 0, of finished latents (weft_video_generator_save in `latents`) with
  * the VAE of the model folder, and writes the video to `path`. `memory`: limit in bytes; 0: the
  * free memory. WEFT_E_ARG: latents of another VAE, or no such video. */
 weft_status_code weft_latents_decode(const char *latents, const char *model, int64_t index,
                                      int64_t memory, const char *path);
-
-/* Names of the samplers, by index from 0. NULL: no such index. Thread-safe. */
-const char *weft_sampler_name(int index);
 
 #ifdef __cplusplus
 }

@@ -31,8 +31,6 @@ weft_graph *weft_graph_create(void);
 void weft_graph_free(weft_graph *graph);
 /* Returns the first error of building, with its scope as the key; WEFT_OK: none. */
 weft_status_code weft_graph_check(const weft_graph *g);
-/* Checks the whole graph: order, shapes, layouts, unique names, types of updates. */
-weft_status_code weft_graph_verify(const weft_graph *g);
 
 /* Scopes nest: push("blocks.%d", i) inside "transformer" names "transformer.blocks.0". */
 void weft_graph_push(weft_graph *g, const char *format, ...)
@@ -56,10 +54,8 @@ weft_value weft_buffer(weft_graph *g, const char *name, weft_dtype dtype, weft_s
 /* A persistent tensor of a store that is not a weight. */
 weft_value weft_state(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,
                       weft_init init);
-/* A constant. Copies `data`, the elements of `shape`. */
+/* A constant. Copies `data`, the elements of `shape`. The ops broadcast a scalar. */
 weft_value weft_constant(weft_graph *g, weft_dtype dtype, weft_shape shape, const void *data);
-/* A constant with one value in all elements. */
-weft_value weft_fill(weft_graph *g, weft_dtype dtype, weft_shape shape, double value);
 /* Makes a value readable under `name` after a run. The name is not relative to the scope. */
 void weft_output(weft_graph *g, const char *name, weft_value value);
 /* After each run, sets the parameter or state `source` to `value`, of the same shape and type. */
@@ -100,18 +96,14 @@ weft_value weft_map(weft_graph *g, weft_map_kind kind, weft_value x);
 /* Sum and mean over the dims of the bits of `dims` (bit d: dim d), which become 1. */
 weft_value weft_sum(weft_graph *g, weft_value x, uint32_t dims);
 weft_value weft_mean(weft_graph *g, weft_value x, uint32_t dims);
-/* Sum and mean over all elements: a scalar. */
-weft_value weft_sum_all(weft_graph *g, weft_value x);
+/* Mean over all elements: a scalar. */
 weft_value weft_mean_all(weft_graph *g, weft_value x);
 /* One dim of `shape` may be -1. */
 weft_value weft_reshape(weft_graph *g, weft_value x, weft_shape shape);
-weft_value weft_broadcast(weft_graph *g, weft_value x, weft_shape shape);
 /* Dim i of the result is dim perm[i] of x. */
 weft_value weft_permute(weft_graph *g, weft_value x, const int *perm);
 /* Elements [start, start + len) along `dim`. */
 weft_value weft_slice(weft_graph *g, weft_value x, int dim, int64_t start, int64_t len);
-/* Zeros before and after x along `dim`. */
-weft_value weft_pad(weft_graph *g, weft_value x, int dim, int64_t before, int64_t after);
 weft_value weft_concat(weft_graph *g, const weft_value *in, int count, int dim);
 /* a (..., M, K) times b (..., K, N), or (..., K, M) and (..., N, K) transposed -> (..., M, N). The
  * leading dims are equal, or b has rank 2. */
@@ -124,18 +116,23 @@ weft_value weft_matmul(weft_graph *g, weft_value a, weft_value b, bool transpose
 
 /* x (..., C) -> (..., out) */
 weft_value weft_nn_dense(weft_graph *g, const char *name, weft_value x, int64_t out, bool bias);
-/* "net.0.proj" to `inner` channels, the activation (SILU, GELU, GELU_TANH), "net.2" back to C. */
-weft_value weft_layer_feed_forward(weft_graph *g, const char *name, weft_value x, int64_t inner,
-                                   weft_map_kind activation);
-/* Norms over the last dim: with weight and bias, with weight, and without parameters. */
-weft_value weft_nn_layer_norm(weft_graph *g, const char *name, weft_value x, double eps);
-weft_value weft_nn_rms_norm(weft_graph *g, const char *name, weft_value x, double eps);
-weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps);
-/* Group norm of x (B,T,Y,X,C) over all positions, or over the positions of one frame. */
-weft_value weft_nn_group_norm(weft_graph *g, const char *name, weft_value x, int64_t groups,
-                              double eps);
-weft_value weft_nn_frame_norm(weft_graph *g, const char *name, weft_value x, int64_t groups,
-                              double eps);
+
+typedef enum weft_norm_kind {
+    WEFT_NORM_LAYER = 0, /* over the last dim, with weight and bias */
+    WEFT_NORM_RMS = 1,   /* over the last dim, with weight */
+    WEFT_NORM_PLAIN = 2, /* like LAYER, without parameters */
+    WEFT_NORM_GROUP = 3, /* x (B,T,Y,X,C), over all positions and the channels of a group */
+    WEFT_NORM_FRAME = 4, /* like GROUP, over the positions of one frame */
+} weft_norm_kind;
+typedef struct weft_norm_options {
+    size_t size;
+    weft_norm_kind kind;
+    int64_t groups; /* of GROUP and FRAME; 0: 32 */
+    double eps;     /* 0: 1e-6 */
+} weft_norm_options;
+/* `options` NULL: a layer norm. */
+weft_value weft_layer_norm(weft_graph *g, const char *name, weft_value x,
+                           const weft_norm_options *options);
 
 typedef struct weft_conv_options {
     size_t size;
@@ -147,21 +144,18 @@ typedef struct weft_conv_options {
 weft_value weft_layer_conv(weft_graph *g, const char *name, weft_value x, int64_t out,
                            const weft_conv_options *options);
 
-/* (B,S,C) -> (B,S,heads,C/heads), and back. */
-weft_value weft_nn_split_heads(weft_graph *g, weft_value x, int64_t heads);
-weft_value weft_nn_join_heads(weft_graph *g, weft_value x);
-/* Attention of q (B,Sq,H,D) to k, v (B,Sk,H,D), scaled by 1/sqrt(D) -> (B,Sq,H,D). `bias` of the
- * keys is (B,Sk) or WEFT_NONE. The second function is causal. */
-weft_value weft_nn_attend(weft_graph *g, weft_value q, weft_value k, weft_value v, weft_value bias);
-weft_value weft_nn_attend_back(weft_graph *g, weft_value q, weft_value k, weft_value v,
-                               weft_value bias);
-/* x (1 + scale) + shift, and x + gate y; scale, shift and gate are broadcast to x. */
-weft_value weft_nn_modulate(weft_graph *g, weft_value x, weft_value scale, weft_value shift);
-weft_value weft_nn_gated_add(weft_graph *g, weft_value x, weft_value y, weft_value gate);
+typedef struct weft_attention_options {
+    size_t size;
+    int has_bias;    /* 1: `bias` is set */
+    weft_value bias; /* (B,Sk), added to the scores of the keys */
+    int causal;      /* 1: a query attends to keys up to its own position */
+} weft_attention_options;
+/* Attention of q (B,Sq,H,D) to k, v (B,Sk,H,D), scaled by 1/sqrt(D) -> (B,Sq,H,D). weft_reshape
+ * splits and joins heads. `options` NULL: no bias, not causal. */
+weft_value weft_layer_attention(weft_graph *g, weft_value q, weft_value k, weft_value v,
+                                const weft_attention_options *options);
 /* timestep (...) -> (..., width): cosines, then sines, of width / 2 frequencies. */
 weft_value weft_nn_sinusoid(weft_graph *g, int64_t width, weft_value timestep);
-/* (B,T,Y,X,C) to (B,T/pt,Y/py,X/px, pt py px C) for a patch (pt,py,px). */
-weft_value weft_nn_fold(weft_graph *g, weft_value x, const int64_t patch[3]);
 /* Tokens (B,S,pt py px C) to (B,T,Y,X,C), where `tokens` (frames, rows, columns) has the product
  * S. */
 weft_value weft_nn_unpatch(weft_graph *g, weft_value x, const int64_t tokens[3],
@@ -171,22 +165,29 @@ weft_value weft_nn_unpatch(weft_graph *g, weft_value x, const int64_t tokens[3],
 
 /* A source or output by its full name; WEFT_NONE: no such name. */
 weft_value weft_graph_find(const weft_graph *g, const char *name);
-/* Shape and type of a value of the graph. */
-weft_shape weft_value_shape(const weft_graph *g, weft_value value);
-weft_dtype weft_value_dtype(const weft_graph *g, weft_value value);
+
+typedef struct weft_value_description {
+    size_t size;
+    weft_shape shape;
+    weft_dtype dtype;
+} weft_value_description;
+/* WEFT_E_ARG: not a value of the graph. */
+weft_status_code weft_value_describe(const weft_graph *g, weft_value value,
+                                     weft_value_description *description);
 /* All trainable parameters in the order of building: *count values, which live as long as `g`. */
 const weft_value *weft_graph_params(weft_graph *g, int *count);
-/* Elements of all parameters, unsharded. */
-int64_t weft_graph_param_count(const weft_graph *g);
-int32_t weft_graph_node_count(const weft_graph *g);
-/* Floating-point operations of a run. */
-double weft_graph_flops(const weft_graph *g);
-/* Host bytes of the graph itself. */
-int64_t weft_graph_bytes(const weft_graph *g);
+
+typedef struct weft_graph_description {
+    size_t size;
+    int64_t nodes;
+    int64_t parameters; /* elements of all parameters, unsharded */
+    double flops;       /* floating-point operations of a run */
+    int64_t bytes;      /* host memory of the graph itself */
+    uint64_t hash;      /* of the text and of all constants */
+} weft_graph_description;
+weft_status_code weft_graph_describe(const weft_graph *g, weft_graph_description *description);
 /* A line per node: "%12 f32[2,64] = linear(%10, %11) @blocks.0". *text is heap. */
 weft_status_code weft_graph_text(const weft_graph *g, char **text);
-/* Hash of the text and of all constants. */
-uint64_t weft_graph_hash(const weft_graph *g);
 
 /* ---- gradients and optimizer ----------------------------------------------------------------- */
 
@@ -218,23 +219,12 @@ void weft_graph_adamw(weft_graph *g, weft_value loss, const weft_adamw_options *
 
 typedef struct weft_model weft_model;
 
-typedef enum weft_model_role {
-    WEFT_MODEL_DENOISER = 0,
-    WEFT_MODEL_AUTOENCODER = 1,
-    WEFT_MODEL_TEXT_ENCODER = 2,
-    WEFT_MODEL_IMAGE_ENCODER = 3,
-    WEFT_MODEL_IDENTITY_ENCODER = 4
-} weft_model_role;
-/* Classes of models that weft knows: "AutoencoderKLWan, ...". *names is heap. Thread-safe. */
-weft_status_code weft_model_classes(weft_model_role role, char **names);
 /* Reads a config.json, its folder, or a published size by name, without weights. WEFT_E_CONFIG
  * names the wrong field. Free with weft_model_free. */
 weft_status_code weft_model_load(const char *path, weft_model **model);
 /* Reads a config from text: {"_class_name": "WanTransformer3DModel", ...}. */
 weft_status_code weft_model_parse(const char *json, weft_model **model);
 void weft_model_free(weft_model *model);
-/* "WanTransformer3DModel". Valid until the process ends. */
-const char *weft_model_class(const weft_model *model);
 
 typedef struct weft_model_extent {
     size_t size;
@@ -273,9 +263,6 @@ weft_status_code weft_graph_shard(const weft_graph *g, const weft_pass_options *
  * weft_program_create. `g` is unchanged. *out: free with weft_graph_free. */
 weft_status_code weft_graph_optimize(const weft_graph *g, const weft_pass_options *options,
                                      weft_graph **out);
-/* Layout of a value on a mesh axis: 'R' the same on every rank, 'V' each rank's own value, 'S'
- * split along *dim (may be NULL), 'P' a term of a pending sum; '?': no such value or axis. */
-char weft_value_layout(const weft_graph *g, weft_value value, const char *axis, int *dim);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 /* Programs: compile a graph for a backend, bind the program to memory, and run it. Also tensors,
- * weights, ranks and timelines. */
+ * weights and ranks. */
 #ifndef WEFT_PROGRAM_H
 #define WEFT_PROGRAM_H
 
@@ -15,7 +15,7 @@ extern "C" {
 /* A communicator: this process's rank in a job. Collective functions are called by all ranks in
  * the same order. After WEFT_E_COMM a communicator can only be freed. */
 typedef struct weft_comm weft_comm;
-/* An ordered list of ranks of a communicator, which owns it. */
+/* The ranks of a communicator, which owns it. */
 typedef struct weft_group weft_group;
 
 /* All ranks of the job that mpirun started; one rank without mpirun. At most once per process.
@@ -31,27 +31,25 @@ void weft_comm_set_deadline(weft_comm *comm, double seconds);
 /* Notifies the other ranks that this rank leaves because of its last error. Call before
  * weft_comm_free after an error outside of a collective function. */
 void weft_comm_abort(weft_comm *comm);
-/* Collective. */
-weft_status_code weft_comm_barrier(weft_comm *comm);
-weft_status_code weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int root);
-/* Collective. `out` has room for ranks x bytes, in rank order. */
-weft_status_code weft_comm_all_gather(weft_comm *comm, const void *data, int64_t bytes, void *out);
 /* Collective. Sums values[count] over the ranks; bitwise identical on all ranks. */
 weft_status_code weft_comm_sum(weft_comm *comm, double *values, int64_t count);
-/* The group of all ranks, and of ranks[count], which include this rank. Nothing is sent. */
+/* The group of all ranks. Nothing is sent. */
 weft_status_code weft_comm_world(weft_comm *comm, weft_group **group);
-weft_status_code weft_comm_group(weft_comm *comm, const int *ranks, int count, weft_group **group);
 
 /* ---- tensors and stores ---------------------------------------------------------------------- */
 
 /* A tensor, or this rank's shard of one. Belongs to a store or a program. */
 typedef struct weft_tensor weft_tensor;
 
-const char *weft_tensor_name(const weft_tensor *tensor);
-weft_dtype weft_tensor_dtype(const weft_tensor *tensor);
-/* Shape of the shard, and of the complete tensor. */
-weft_shape weft_tensor_shape(const weft_tensor *tensor);
-weft_shape weft_tensor_whole_shape(const weft_tensor *tensor);
+typedef struct weft_tensor_description {
+    size_t size;
+    const char *name; /* valid as long as the tensor */
+    weft_dtype dtype;
+    weft_shape shape; /* of the shard */
+    weft_shape whole; /* of the complete tensor */
+} weft_tensor_description;
+weft_status_code weft_tensor_describe(const weft_tensor *tensor,
+                                      weft_tensor_description *description);
 /* The elements of the shard, aligned to 64 bytes. Do not access them during a run. NULL: the host
  * cannot access them; use the functions below. */
 void *weft_tensor_data(weft_tensor *tensor);
@@ -69,14 +67,10 @@ void weft_store_free(weft_store *store);
 /* Adds every parameter and state of `graph` that the store lacks, with the graph's initial values,
  * which depend on `seed` and the name only. */
 weft_status_code weft_store_init(weft_store *store, const weft_graph *graph, uint64_t seed);
-/* Adds a tensor of zeros. WEFT_E_ARG: the name exists. `out` must not be NULL. */
-weft_status_code weft_store_add(weft_store *store, const char *name, weft_dtype dtype,
-                                weft_shape shape, weft_tensor **out);
 weft_tensor *weft_store_find(weft_store *store, const char *name); /* NULL: none */
 int64_t weft_store_count(const weft_store *store);
 /* Tensor `index` in the order of adding. */
 weft_tensor *weft_store_at(weft_store *store, int64_t index);
-int64_t weft_store_bytes(const weft_store *store);
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
@@ -106,9 +100,9 @@ typedef struct weft_program weft_program;
 
 typedef struct weft_compile_options {
     size_t size;
-    const char *backend; /* weft_backend_name; NULL: "cpu" */
+    const char *backend; /* "cpu", "ref", ...; NULL: "cpu" */
     int threads;         /* kernel threads; 0 (default): the calling thread's number */
-    int profile;         /* 1: time every node, for timelines */
+    int profile;         /* 1: time every node, for weft_program_write_timeline */
     int guard;           /* 1: check guard bytes around every buffer after each run */
 } weft_compile_options;
 /* Compiles a graph and plans its memory; reserves none. `graph` is borrowed and must outlive the
@@ -122,11 +116,9 @@ int64_t weft_program_bytes(const weft_program *program);
 /* Reserves the memory, and connects the program to the store, which must contain all parameters
  * and states. `group`: one member per rank of the mesh; NULL: one rank. */
 weft_status_code weft_program_bind(weft_program *program, weft_store *store, weft_group *group);
-/* Releases the memory. The program can be bound again. */
-void weft_program_unbind(weft_program *program);
 /* Runs a bound program. Collective over the ranks of its group. */
 weft_status_code weft_program_run(weft_program *program);
-/* Tensors of this rank, valid until the program is unbound or freed: inputs to fill before a run,
+/* Tensors of this rank, valid until the program is freed: inputs to fill before a run,
  * outputs to read after a run. NULL: no such name. */
 weft_tensor *weft_program_input(weft_program *program, const char *name);
 const weft_tensor *weft_program_output(weft_program *program, const char *name);
@@ -137,21 +129,9 @@ weft_status_code weft_program_put(weft_program *program, const char *name, const
 weft_status_code weft_program_get(const weft_program *program, const char *name, float *values,
                                   int64_t count);
 
-/* ---- timelines ------------------------------------------------------------------------------- */
-
-/* Events of a rank, for Perfetto (ui.perfetto.dev). */
-typedef struct weft_timeline weft_timeline;
-
-/* Free with weft_timeline_close. */
-weft_status_code weft_timeline_create(int rank, int ranks, weft_timeline **timeline);
-void weft_timeline_close(weft_timeline *timeline);
-/* Adds the last run of a program with `profile`: kernels, waits and collectives. */
-weft_status_code weft_timeline_add_program(weft_timeline *timeline, const weft_program *program);
-/* Adds an event of the caller, from `begin` to `end` (weft_now). */
-weft_status_code weft_timeline_add_event(weft_timeline *timeline, const char *name, double begin,
-                                         double end);
-/* Writes Chrome's trace format (JSON). */
-weft_status_code weft_timeline_write(const weft_timeline *timeline, const char *path);
+/* Writes the last run of a program with `profile` (kernels, waits and collectives of this rank) in
+ * Chrome's trace format, for Perfetto (ui.perfetto.dev). WEFT_E_ARG: no `profile`, or no run. */
+weft_status_code weft_program_write_timeline(const weft_program *program, const char *path);
 
 #ifdef __cplusplus
 }

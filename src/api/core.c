@@ -2,11 +2,9 @@
 #include "weft/core.h"
 
 #include "api/sized.h"
-#include "base/dtype.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "kernel/registry/backend.h"
 
 #include <omp.h>
 
@@ -33,43 +31,22 @@ weft_status_code weft_error_get(weft_error_info *info)
         .number = at->number,
         .has_number = at->has_number,
         .rank = at->has_rank ? at->rank : -1,
+        .cause = weft_message_cause(kind),
+        .remedy = weft_message_remedy(kind),
     };
     return weft_sized_write(info, &filled, sizeof filled, "info");
 }
 
-static weft_status find_class(const char *id, weft_message_class *kind)
-{
-    *kind = weft_message_find(id);
-    if (*kind == WEFT_MSG_NONE)
-        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "id", .value = id),
-                          "no class of messages has the id \"%s\"", id);
-    return WEFT_OK;
-}
-
 weft_status_code weft_error_set(const char *id, const char *text)
 {
-    weft_message_class kind;
-    WEFT_TRY(find_class(id, &kind));
+    const weft_message_class kind = weft_message_find(id);
+    if (kind == WEFT_MSG_NONE)
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "id", .value = id),
+                          "no class of messages has the id \"%s\"", id);
     if (weft_message_status(kind) == WEFT_OK)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "id", .value = id),
                           "\"%s\" is the class of a warning or an event", id);
     return weft_error(kind, WEFT_NOWHERE, "%s", text);
-}
-
-weft_status_code weft_error_explain(const char *id, const char **cause, const char **remedy)
-{
-    weft_message_class kind;
-    WEFT_TRY(find_class(id, &kind));
-    if (cause)
-        *cause = weft_message_cause(kind);
-    if (remedy)
-        *remedy = weft_message_remedy(kind);
-    return WEFT_OK;
-}
-
-void weft_error_free(weft_error_copy *error)
-{
-    weft_free(error);
 }
 
 /* ---- log and progress ------------------------------------------------------------------------ */
@@ -142,6 +119,14 @@ weft_status_code weft_allocator_set(const weft_allocator *allocator)
     return weft_memory_set_source(&source);
 }
 
+weft_status_code weft_memory_describe(weft_memory_info *info)
+{
+    const weft_memory_info filled = {.available = weft_memory_available(),
+                                     .resident = weft_memory_resident(),
+                                     .peak = weft_memory_peak()};
+    return weft_sized_write(info, &filled, sizeof filled, "info");
+}
+
 weft_status_code weft_threads_set(int threads)
 {
     if (threads < 1)
@@ -150,30 +135,4 @@ weft_status_code weft_threads_set(int threads)
                           "%d threads; expected 1 or more", threads);
     omp_set_num_threads(threads);
     return WEFT_OK;
-}
-
-int weft_threads_get(void)
-{
-    return omp_get_max_threads();
-}
-
-const char *weft_backend_name(int index)
-{
-    const weft_backend *backend = weft_backend_at(index);
-    return backend ? backend->name : NULL;
-}
-
-static bool is_dtype(weft_dtype dtype)
-{
-    return (unsigned)dtype < WEFT_DTYPE_COUNT;
-}
-
-const char *weft_dtype_text(weft_dtype dtype)
-{
-    return is_dtype(dtype) ? weft_dtype_name(dtype) : NULL;
-}
-
-int64_t weft_dtype_size(weft_dtype dtype)
-{
-    return is_dtype(dtype) ? weft_dtype_bytes(dtype) : 0;
 }

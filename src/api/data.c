@@ -2,15 +2,12 @@
 #include "weft/data.h"
 
 #include "api/sized.h"
-#include "base/fs.h"
 #include "base/json.h"
 #include "data/loader_order.h"
 #include "data/shard_write.h"
-#include "format/tensors/npy.h"
 #include "format/tensors/safetensors_write.h"
 #include "format/tensors/tensors.h"
 #include "video/clip.h"
-#include "video/image.h"
 #include "video/reader.h"
 #include "video/writer.h"
 
@@ -18,20 +15,15 @@
 
 /* ---- tensors in files ------------------------------------------------------------------------ */
 
-const char *weft_stored_name(const weft_stored_tensor *tensor)
+weft_status_code weft_stored_describe(const weft_stored_tensor *tensor,
+                                      weft_stored_description *description)
 {
-    return tensor->name;
-}
-
-weft_dtype weft_stored_dtype(const weft_stored_tensor *tensor)
-{
-    return tensor->dtype;
-}
-
-int weft_stored_dims(const weft_stored_tensor *tensor, int64_t *dim)
-{
-    memcpy(dim, tensor->dim, (size_t)tensor->rank * sizeof *dim);
-    return tensor->rank;
+    weft_stored_description filled = {.name = tensor->name,
+                                      .type = weft_stored_type(tensor),
+                                      .dtype = tensor->dtype,
+                                      .rank = tensor->rank};
+    memcpy(filled.dim, tensor->dim, (size_t)tensor->rank * sizeof *filled.dim);
+    return WEFT_SIZED_WRITE(description, filled);
 }
 
 weft_status_code weft_stored_get_f32(const weft_stored_tensor *tensor, int64_t first, int64_t count,
@@ -45,50 +37,6 @@ weft_status_code weft_stored_get_f32(const weft_stored_tensor *tensor, int64_t f
                           count, first, tensor->count);
     weft_stored_read(tensor, first, count, values);
     return WEFT_OK;
-}
-
-weft_status_code weft_npy_load(const char *path, int *rank, int64_t *dim, float **values)
-{
-    char *bytes = NULL;
-    int64_t size = 0;
-    weft_npy npy;
-    float *made = NULL;
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_file_read(path, INT64_MAX, &bytes, &size));
-    WEFT_GO(weft_npy_parse(bytes, size, path, &npy));
-    WEFT_GO(WEFT_NEW(made, npy.count, "%s", path));
-    const weft_stored_tensor stored = {.name = path,
-                                       .dtype = npy.dtype,
-                                       .rank = npy.rank,
-                                       .count = npy.count,
-                                       .data = npy.data,
-                                       .file = path};
-    weft_tensor_to_f32(&stored, made);
-    *rank = npy.rank;
-    memcpy(dim, npy.dim, (size_t)npy.rank * sizeof *dim);
-    *values = made;
-out:
-    weft_free(bytes);
-    return status;
-}
-
-weft_status_code weft_npy_save(const char *path, weft_dtype dtype, int rank, const int64_t *dim,
-                               const void *data)
-{
-    weft_buf buf = {0};
-    weft_status_code status = WEFT_OK;
-    if (rank < 0 || rank > WEFT_NPY_MAX_RANK || dtype == WEFT_BF16 || dtype == WEFT_F8E4M3 ||
-        (unsigned)dtype >= WEFT_DTYPE_COUNT)
-        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.file = path),
-                          "a .npy file has a rank of 0 to %d and the type f32, f16, f64, i32, i64 "
-                          "or u8",
-                          WEFT_NPY_MAX_RANK);
-    weft_npy_format(dtype, rank, dim, data, &buf);
-    WEFT_GO(weft_buf_check(&buf));
-    WEFT_GO(weft_file_write_atomic(path, buf.data, buf.len));
-out:
-    weft_buf_free(&buf);
-    return status;
 }
 
 /* ---- videos and images ----------------------------------------------------------------------- */
@@ -155,29 +103,6 @@ weft_status_code weft_video_create(const char *path, const weft_video_write_opti
                                               .crf = own.quality,
                                               .threads = own.threads};
     return weft_video_writer_open(path, &wanted, writer);
-}
-
-weft_status_code weft_image_load(const char *path, int64_t *width, int64_t *height, uint8_t **rgb)
-{
-    weft_video_reader *reader = NULL;
-    weft_video_frame frame;
-    bool got = false;
-    uint8_t *made = NULL;
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_video_reader_open(path, NULL, &reader));
-    WEFT_GO(weft_video_reader_next(reader, &frame, &got));
-    if (!got)
-        WEFT_GO(weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_AT(.file = path), "the file has no frame"));
-    WEFT_GO(WEFT_NEW(made, frame.height * frame.width * 3, "%s", path));
-    for (int64_t y = 0; y < frame.height; y++)
-        memcpy(made + y * frame.width * 3, frame.plane[0] + y * frame.stride[0],
-               (size_t)frame.width * 3);
-    *width = frame.width;
-    *height = frame.height;
-    *rgb = made;
-out:
-    weft_video_reader_close(reader);
-    return status;
 }
 
 weft_status_code weft_clip_load(const char *path, const weft_clip_options *options, float *values)
@@ -295,17 +220,6 @@ void weft_batches_close(weft_batches *batches)
     weft_free(batches->shards);
     weft_free(batches->split);
     weft_free(batches);
-}
-
-weft_status_code weft_batches_bytes(const weft_batch_options *options, int64_t *bytes)
-{
-    weft_batch_options own;
-    weft_loader_config config;
-    WEFT_TRY(WEFT_SIZED_READ(own, options));
-    WEFT_TRY(loader_config(&own, "", &config));
-    *bytes = weft_loader_plan_make(&config, own.rank, own.ranks ? own.ranks : 1, 3).bytes;
-    weft_free(config.buckets.item);
-    return WEFT_OK;
 }
 
 weft_status_code weft_batches_next(weft_batches *batches, weft_batch_view *batch)

@@ -12,6 +12,7 @@
 #include "video/writer.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A video file that frames are written to as they are decoded. */
@@ -28,11 +29,6 @@ struct weft_video_generator {
     weft_comm *comm;                          /* borrowed; NULL: one rank */
     const weft_generate_callbacks *callbacks; /* callbacks of the current run */
     video_file file;                          /* file of weft_video_generator_write */
-    weft_arena *negative_arena;
-    const char **negative; /* [negatives] */
-    int64_t negatives;
-    float *noise; /* [noises, latents] */
-    int64_t noises;
     atomic_int cancelled;
 };
 
@@ -105,6 +101,17 @@ static weft_status copy_adapters(weft_arena *arena, const weft_generate_options 
     return WEFT_OK;
 }
 
+static weft_status unknown_sampler(const char *name)
+{
+    char names[512] = "";
+    for (int i = 0; weft_samplers[i]; i++) {
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", weft_samplers[i]->name);
+    }
+    return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "sampler", .value = name),
+                      "no sampler has the name \"%s\"; use one of %s", name, names);
+}
+
 static weft_status set_options(weft_arena *arena, const weft_generate_options *own,
                                weft_generator_options *to)
 {
@@ -135,9 +142,7 @@ static weft_status set_options(weft_arena *arena, const weft_generate_options *o
     if (own->sampler) {
         to->sampler = weft_sampler_find(own->sampler);
         if (!to->sampler)
-            return weft_error(
-                WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "sampler", .value = own->sampler),
-                "no sampler has the name \"%s\"; weft_sampler_name lists them", own->sampler);
+            return unknown_sampler(own->sampler);
     }
     const char **text[] = {&to->negative,     &to->visual.image, &to->visual.last_image,
                            &to->visual.video, &to->visual.mask,  &to->identity.image,
@@ -175,14 +180,7 @@ void weft_video_generator_free(weft_video_generator *generator)
         return;
     weft_generator_free(generator->generator);
     weft_arena_free(generator->arena);
-    weft_arena_free(generator->negative_arena);
-    weft_free(generator->noise);
     weft_free(generator);
-}
-
-int64_t weft_video_generator_bytes(const weft_video_generator *generator)
-{
-    return weft_generator_bytes(generator->generator);
 }
 
 weft_status_code weft_video_generator_bind(weft_video_generator *generator)
@@ -190,66 +188,19 @@ weft_status_code weft_video_generator_bind(weft_video_generator *generator)
     return weft_generator_bind(generator->generator);
 }
 
-static weft_generated_size size_of(const weft_video_generator *generator)
+weft_status_code weft_video_generator_describe(const weft_video_generator *generator,
+                                               weft_generator_description *description)
 {
     const weft_generator_options *settings = weft_generator_settings(generator->generator);
-    weft_generated_size size = {.frames = settings->frames,
-                                .height = settings->height,
-                                .width = settings->width,
-                                .frames_per_second = weft_generator_fps(generator->generator),
-                                .steps = weft_generator_steps(generator->generator)};
-    weft_generator_latents(generator->generator, size.latent);
-    return size;
-}
-
-weft_status_code weft_video_generator_size(const weft_video_generator *generator,
-                                           weft_generated_size *out)
-{
-    const weft_generated_size size = size_of(generator);
-    return WEFT_SIZED_WRITE(out, size);
-}
-
-weft_status_code weft_video_generator_set_negative(weft_video_generator *generator,
-                                                   const char *const *negative, int64_t count)
-{
-    weft_arena *arena = NULL;
-    const char **copy = NULL;
-    weft_status_code status = WEFT_OK;
-    if (negative) {
-        WEFT_GO(WEFT_ALLOCATED(arena = weft_arena_create(), "negative prompts"));
-        WEFT_GO(WEFT_ARENA_NEW(arena, copy, count, "negative prompts"));
-        for (int64_t i = 0; i < count; i++) {
-            copy[i] = negative[i];
-            WEFT_GO(copy_text(arena, &copy[i]));
-        }
-    }
-    weft_arena_free(generator->negative_arena);
-    generator->negative_arena = arena;
-    generator->negative = copy;
-    generator->negatives = negative ? count : 0;
-    weft_generator_set_negative_prompts(generator->generator, copy);
-    return WEFT_OK;
-out:
-    weft_arena_free(arena);
-    return status;
-}
-
-weft_status_code weft_video_generator_set_noise(weft_video_generator *generator, const float *noise,
-                                                int64_t count)
-{
-    const weft_generated_size size = size_of(generator);
-    const int64_t each = size.latent[0] * size.latent[1] * size.latent[2] * size.latent[3];
-    float *copy = NULL;
-    count = noise ? count : 0;
-    if (noise) {
-        WEFT_TRY(WEFT_ALLOCATED(copy = weft_calloc(count, sizeof *copy * (size_t)each),
-                                "the initial latents"));
-        memcpy(copy, noise, sizeof *copy * (size_t)(count * each));
-    }
-    weft_free(generator->noise);
-    generator->noise = copy;
-    weft_generator_set_initial_latents(generator->generator, copy, count);
-    return WEFT_OK;
+    weft_generator_description filled = {.frames = settings->frames,
+                                         .height = settings->height,
+                                         .width = settings->width,
+                                         .frames_per_second =
+                                             weft_generator_fps(generator->generator),
+                                         .steps = weft_generator_steps(generator->generator),
+                                         .bytes = weft_generator_bytes(generator->generator)};
+    weft_generator_latents(generator->generator, filled.latent);
+    return WEFT_SIZED_WRITE(description, filled);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -273,7 +224,7 @@ static weft_status sum_with_error(weft_comm *comm, double *cancelled, weft_statu
     const weft_status_code sum = weft_comm_sum(comm, cancelled, 1);
     if (sum == WEFT_OK && error)
         weft_error_restore(error);
-    weft_error_free(error);
+    weft_free(error);
     return sum == WEFT_OK ? status : sum;
 }
 
@@ -313,22 +264,36 @@ static weft_status_code on_frames(void *user, int64_t prompt, int64_t first, int
     return end_if(!own->comm && atomic_load(&own->cancelled));
 }
 
-static weft_status check_negatives(const weft_video_generator *generator, int64_t count)
+/* Reads the caller's request, and sets its negative prompts and initial latents. */
+static weft_status set_request(weft_video_generator *generator, const weft_generate_request *given,
+                               weft_generate_request *own)
 {
-    if (generator->negative && generator->negatives < count)
-        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "count", WEFT_NUMBER(count)),
-                          "%" PRId64 " prompts, but %" PRId64 " negative prompts", count,
-                          generator->negatives);
+    WEFT_TRY(weft_sized_read(own, sizeof *own, given, "request"));
+    if (own->count < 0 || (own->count > 0 && (!own->prompt || !own->seed)))
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID,
+                          WEFT_AT(.key = "count", WEFT_NUMBER(own->count)),
+                          "%" PRId64 " videos, but prompts or seeds are missing", own->count);
+    weft_generator_set_negative_prompts(generator->generator, own->negative);
+    weft_generator_set_initial_latents(generator->generator, own->noise,
+                                       own->noise ? own->noises : 0);
     return WEFT_OK;
 }
 
+/* Forgets the arrays of the caller. */
+static void clear_request(weft_video_generator *generator)
+{
+    weft_generator_set_negative_prompts(generator->generator, NULL);
+    weft_generator_set_initial_latents(generator->generator, NULL, 0);
+}
+
 weft_status_code weft_video_generator_run(weft_video_generator *generator,
-                                          const char *const *prompts, const uint64_t *seeds,
-                                          int64_t count, const weft_generate_callbacks *callbacks)
+                                          const weft_generate_request *request,
+                                          const weft_generate_callbacks *callbacks)
 {
     weft_generate_callbacks own;
+    weft_generate_request videos;
     WEFT_TRY(WEFT_SIZED_READ(own, callbacks));
-    WEFT_TRY(check_negatives(generator, count));
+    WEFT_TRY(set_request(generator, request, &videos));
     generator->callbacks = &own;
     const weft_generator_sink sink = {.step = on_step,
                                       .preview = on_preview,
@@ -336,8 +301,9 @@ weft_status_code weft_video_generator_run(weft_video_generator *generator,
                                       .frames = on_frames,
                                       .user = generator};
     const weft_status_code status =
-        weft_generator_run(generator->generator, prompts, seeds, count, &sink);
+        weft_generator_run(generator->generator, videos.prompt, videos.seed, videos.count, &sink);
     generator->callbacks = NULL;
+    clear_request(generator);
     atomic_store(&generator->cancelled, 0);
     return status;
 }
@@ -346,11 +312,12 @@ weft_status_code weft_video_generator_write(weft_video_generator *generator, con
                                             uint64_t seed, const char *path,
                                             const weft_generate_callbacks *callbacks)
 {
-    const weft_generated_size size = size_of(generator);
-    WEFT_TRY(file_begin(&generator->file, path, size.frames, size.height, size.width,
-                        size.frames_per_second));
-    return file_end(&generator->file,
-                    weft_video_generator_run(generator, &prompt, &seed, 1, callbacks));
+    const weft_generator_options *size = weft_generator_settings(generator->generator);
+    const weft_generate_request request = {
+        .size = sizeof request, .count = 1, .prompt = &prompt, .seed = &seed};
+    WEFT_TRY(file_begin(&generator->file, path, size->frames, size->height, size->width,
+                        weft_generator_fps(generator->generator)));
+    return file_end(&generator->file, weft_video_generator_run(generator, &request, callbacks));
 }
 
 /* ---- saved latents --------------------------------------------------------------------------- */
@@ -361,11 +328,14 @@ weft_status_code weft_video_generator_save(weft_video_generator *generator, cons
 }
 
 weft_status_code weft_video_generator_resume(weft_video_generator *generator, const char *path,
-                                             const char *const *prompts, const uint64_t *seeds,
-                                             int64_t count, int64_t *step)
+                                             const weft_generate_request *request, int64_t *step)
 {
-    WEFT_TRY(check_negatives(generator, count));
-    return weft_generator_resume(generator->generator, path, prompts, seeds, count, step);
+    weft_generate_request videos;
+    WEFT_TRY(set_request(generator, request, &videos));
+    const weft_status_code status = weft_generator_resume(generator->generator, path, videos.prompt,
+                                                          videos.seed, videos.count, step);
+    clear_request(generator);
+    return status;
 }
 
 static weft_status_code on_decoded(void *user, int64_t first, int64_t count, const float *frames)
@@ -391,12 +361,4 @@ weft_status_code weft_latents_decode(const char *latents, const char *model, int
 out:
     weft_saved_latents_close(&saved);
     return status;
-}
-
-const char *weft_sampler_name(int index)
-{
-    for (int i = 0; i <= index && weft_samplers[i]; i++)
-        if (i == index)
-            return weft_samplers[i]->name;
-    return NULL;
 }

@@ -35,18 +35,6 @@ weft_value weft_map(weft_graph *g, weft_map_kind kind, weft_value x)
     return weft_emit(g, op[kind], &x, 1, op[kind] == WEFT_OP_GELU ? &gelu : NULL);
 }
 
-weft_value weft_layer_feed_forward(weft_graph *g, const char *name, weft_value x, int64_t inner,
-                                   weft_map_kind activation)
-{
-    weft_nn_act act = WEFT_NN_SILU;
-    if (activation == WEFT_MAP_GELU || activation == WEFT_MAP_GELU_TANH)
-        act = activation == WEFT_MAP_GELU ? WEFT_NN_GELU_ERF : WEFT_NN_GELU_TANH;
-    else if (activation != WEFT_MAP_SILU)
-        return weft_graph_fail(g, WEFT_MSG_ARGUMENT_INVALID,
-                               "a feed-forward layer has the activation SILU, GELU or GELU_TANH");
-    return weft_nn_feed_forward(g, name, x, inner, act);
-}
-
 weft_value weft_layer_conv(weft_graph *g, const char *name, weft_value x, int64_t out,
                            const weft_conv_options *options)
 {
@@ -63,50 +51,72 @@ weft_value weft_layer_conv(weft_graph *g, const char *name, weft_value x, int64_
     return weft_nn_conv(g, name, x, out, shape, false);
 }
 
+weft_value weft_layer_norm(weft_graph *g, const char *name, weft_value x,
+                           const weft_norm_options *options)
+{
+    weft_norm_options own;
+    if (WEFT_SIZED_READ(own, options) != WEFT_OK)
+        return weft_graph_fail(g, weft_error_class(), "%s", weft_error_text());
+    const double eps = own.eps != 0 ? own.eps : 1e-6;
+    const int64_t groups = own.groups ? own.groups : 32;
+    switch (own.kind) {
+    case WEFT_NORM_LAYER: return weft_nn_layer_norm(g, name, x, eps);
+    case WEFT_NORM_RMS: return weft_nn_rms_norm(g, name, x, eps);
+    case WEFT_NORM_PLAIN: return weft_nn_plain_norm(g, x, eps);
+    case WEFT_NORM_GROUP: return weft_nn_group_norm(g, name, x, groups, eps);
+    case WEFT_NORM_FRAME: return weft_nn_frame_norm(g, name, x, groups, eps);
+    }
+    return weft_graph_fail(g, WEFT_MSG_ARGUMENT_INVALID, "weft_layer_norm has no kind %d",
+                           (int)own.kind);
+}
+
+weft_value weft_layer_attention(weft_graph *g, weft_value q, weft_value k, weft_value v,
+                                const weft_attention_options *options)
+{
+    weft_attention_options own;
+    if (WEFT_SIZED_READ(own, options) != WEFT_OK)
+        return weft_graph_fail(g, weft_error_class(), "%s", weft_error_text());
+    const weft_value bias = own.has_bias ? own.bias : WEFT_NONE;
+    return own.causal ? weft_nn_attend_back(g, q, k, v, bias) : weft_nn_attend(g, q, k, v, bias);
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static const weft_value_info *info_of(const weft_graph *g, weft_value value)
+weft_status_code weft_value_describe(const weft_graph *g, weft_value value,
+                                     weft_value_description *description)
 {
-    return value.id >= 0 && value.id < weft_graph_value_count(g) ? weft_value_get(g, value) : NULL;
+    if (value.id < 0 || value.id >= weft_graph_value_count(g))
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "value", WEFT_NUMBER(value.id)),
+                          "the graph has no value %d", (int)value.id);
+    const weft_value_info *info = weft_value_get(g, value);
+    const weft_value_description filled = {.shape = info->shape, .dtype = info->dtype};
+    return WEFT_SIZED_WRITE(description, filled);
 }
 
-weft_shape weft_value_shape(const weft_graph *g, weft_value value)
+weft_status_code weft_graph_describe(const weft_graph *g, weft_graph_description *description)
 {
-    const weft_value_info *info = info_of(g, value);
-    return info ? info->shape : (weft_shape){.rank = -1};
-}
-
-weft_dtype weft_value_dtype(const weft_graph *g, weft_value value)
-{
-    const weft_value_info *info = info_of(g, value);
-    return info ? info->dtype : WEFT_DTYPE_COUNT;
-}
-
-double weft_graph_flops(const weft_graph *g)
-{
-    return (double)weft_graph_cost(g).flops;
-}
-
-/* Moves the text of `buf` to the caller. */
-static weft_status give_text(weft_buf *buf, char **text)
-{
-    weft_buf_append(buf, "", 0); /* an empty text has its NUL, too */
-    weft_status_code status = weft_buf_check(buf);
-    if (status == WEFT_OK && !buf->data)
-        status = WEFT_ALLOCATED(buf->data = weft_strdup(""), "a text");
-    if (status == WEFT_OK) {
-        *text = buf->data;
-        return WEFT_OK;
-    }
-    weft_buf_free(buf);
-    return status;
+    const weft_graph_description filled = {.nodes = weft_graph_node_count(g),
+                                           .parameters = weft_graph_param_count(g),
+                                           .flops = (double)weft_graph_cost(g).flops,
+                                           .bytes = weft_graph_bytes(g),
+                                           .hash = weft_graph_hash(g)};
+    return WEFT_SIZED_WRITE(description, filled);
 }
 
 weft_status_code weft_graph_text(const weft_graph *g, char **text)
 {
     weft_buf buf = {0};
     weft_graph_print(g, &buf);
-    return give_text(&buf, text);
+    weft_buf_append(&buf, "", 0); /* an empty text has its NUL, too */
+    weft_status_code status = weft_buf_check(&buf);
+    if (status == WEFT_OK && !buf.data)
+        status = WEFT_ALLOCATED(buf.data = weft_strdup(""), "a text");
+    if (status == WEFT_OK) {
+        *text = buf.data;
+        return WEFT_OK;
+    }
+    weft_buf_free(&buf);
+    return status;
 }
 
 void weft_graph_adamw(weft_graph *g, weft_value loss, const weft_adamw_options *options)
@@ -128,16 +138,6 @@ void weft_graph_adamw(weft_graph *g, weft_value loss, const weft_adamw_options *
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
-
-weft_status_code weft_model_classes(weft_model_role role, char **names)
-{
-    weft_buf buf = {0};
-    if ((unsigned)role >= WEFT_ROLE_COUNT)
-        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "role", WEFT_NUMBER(role)),
-                          "no models have the role %d", (int)role);
-    weft_family_list((weft_role)role, &buf);
-    return give_text(&buf, names);
-}
 
 weft_status_code weft_model_load(const char *path, weft_model **model)
 {
@@ -257,15 +257,4 @@ weft_status_code weft_graph_optimize(const weft_graph *g, const weft_pass_option
                                      weft_graph **out)
 {
     return run_passes(WEFT_PASS_RANK, g, options, out);
-}
-
-char weft_value_layout(const weft_graph *g, weft_value value, const char *axis, int *dim)
-{
-    const weft_value_info *info = info_of(g, value);
-    const int a = weft_mesh_axis(weft_graph_mesh(g), axis);
-    if (!info || a < 0 || info->layout[a].kind == WEFT_UNKNOWN)
-        return '?';
-    if (dim && info->layout[a].kind == WEFT_S)
-        *dim = info->layout[a].dim;
-    return "RVSP"[info->layout[a].kind];
 }

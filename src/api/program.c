@@ -6,6 +6,7 @@
 #include "comm/comm_fake.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
+#include "comm/group.h"
 #include "exec/execute.h"
 #include "exec/program.h"
 #include "exec/program_internal.h"
@@ -21,24 +22,14 @@
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-const char *weft_tensor_name(const weft_tensor *tensor)
+weft_status_code weft_tensor_describe(const weft_tensor *tensor,
+                                      weft_tensor_description *description)
 {
-    return tensor->name;
-}
-
-weft_dtype weft_tensor_dtype(const weft_tensor *tensor)
-{
-    return tensor->dtype;
-}
-
-weft_shape weft_tensor_shape(const weft_tensor *tensor)
-{
-    return tensor->shape;
-}
-
-weft_shape weft_tensor_whole_shape(const weft_tensor *tensor)
-{
-    return tensor->whole;
+    const weft_tensor_description filled = {.name = tensor->name,
+                                            .dtype = tensor->dtype,
+                                            .shape = tensor->shape,
+                                            .whole = tensor->whole};
+    return WEFT_SIZED_WRITE(description, filled);
 }
 
 void *weft_tensor_data(weft_tensor *tensor)
@@ -158,26 +149,15 @@ weft_status_code weft_program_get(const weft_program *program, const char *name,
     return weft_tensor_get_f32(tensor, values, count);
 }
 
-/* ---- timelines ------------------------------------------------------------------------------- */
-
-weft_status_code weft_timeline_create(int rank, int ranks, weft_timeline **timeline)
+weft_status_code weft_program_write_timeline(const weft_program *program, const char *path)
 {
-    weft_timeline *made;
-    WEFT_TRY(WEFT_NEW(made, 1, "a timeline"));
-    *made = weft_timeline_open(rank, ranks);
-    *timeline = made;
-    return WEFT_OK;
-}
-
-void weft_timeline_close(weft_timeline *timeline)
-{
-    if (timeline)
-        weft_timeline_free(timeline);
-    weft_free(timeline);
-}
-
-weft_status_code weft_timeline_add_event(weft_timeline *timeline, const char *name, double begin,
-                                         double end)
-{
-    return weft_timeline_add(timeline, WEFT_STREAM_TASK, name, begin, end);
+    const weft_group *group = program->binding.base;
+    const weft_comm *comm = group ? weft_group_comm(group) : NULL;
+    weft_timeline timeline =
+        weft_timeline_open(comm ? weft_comm_rank(comm) : 0, comm ? weft_comm_ranks(comm) : 1);
+    weft_status_code status = weft_timeline_add_program(&timeline, program);
+    if (status == WEFT_OK)
+        status = weft_timeline_write(&timeline, path);
+    weft_timeline_free(&timeline);
+    return status;
 }

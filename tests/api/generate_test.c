@@ -51,11 +51,12 @@ static void write_part(const char *name, const char *config, int64_t frames, int
     OK(weft_store_init(store, g, 5));
     for (int64_t i = 0; i < weft_store_count(store); i++) {
         weft_tensor *t = weft_store_at(store, i);
-        const weft_shape shape = weft_tensor_shape(t);
+        weft_tensor_description tensor = WEFT_INIT(weft_tensor_description);
         float *x = weft_tensor_data(t);
         int64_t count = 1;
-        for (int d = 0; d < shape.rank; d++)
-            count *= shape.dim[d];
+        OK(weft_tensor_describe(t, &tensor));
+        for (int d = 0; d < tensor.shape.rank; d++)
+            count *= tensor.shape.dim[d];
         for (int64_t k = 0; k < count; k++)
             x[k] += 0.05f * sinf((float)(i + 1) * (float)(k + 1));
     }
@@ -100,10 +101,12 @@ TestSuite(api_generate, .init = setup, .fini = teardown);
 static weft_video_generator *open_with(weft_generate_options *options)
 {
     weft_video_generator *g = NULL;
+    weft_generator_description d = WEFT_INIT(weft_generator_description);
     options->steps = 3;
     options->guidance = 2;
     OK(weft_video_generator_open(folder, options, NULL, &g));
-    cr_assert_gt(weft_video_generator_bytes(g), 0);
+    OK(weft_video_generator_describe(g, &d));
+    cr_assert_gt(d.bytes, 0);
     OK(weft_video_generator_bind(g));
     return g;
 }
@@ -158,10 +161,20 @@ static weft_status_code on_frames(void *user, int64_t prompt, int64_t first, int
     return WEFT_OK;
 }
 
-static weft_status_code run(weft_video_generator *g, sink *s, int64_t count)
+static weft_generate_request request_of(int64_t count)
 {
     static const char *const prompts[] = {"red", "blue"};
     static const uint64_t seeds[] = {7, 8};
+    weft_generate_request request = WEFT_INIT(weft_generate_request);
+    request.count = count;
+    request.prompt = prompts;
+    request.seed = seeds;
+    return request;
+}
+
+static weft_status_code run_request(weft_video_generator *g, sink *s,
+                                    const weft_generate_request *request)
+{
     weft_generate_callbacks callbacks = WEFT_INIT(weft_generate_callbacks);
     callbacks.user = s;
     callbacks.step = on_step;
@@ -169,16 +182,22 @@ static weft_status_code run(weft_video_generator *g, sink *s, int64_t count)
     callbacks.latents = on_latents;
     callbacks.frames = on_frames;
     s->generator = g;
-    return weft_video_generator_run(g, prompts, seeds, count, &callbacks);
+    return weft_video_generator_run(g, request, &callbacks);
+}
+
+static weft_status_code run(weft_video_generator *g, sink *s, int64_t count)
+{
+    const weft_generate_request request = request_of(count);
+    return run_request(g, s, &request);
 }
 
 Test(api_generate, frames_of_two_prompts)
 {
     static sink a, b;
-    weft_generated_size size = WEFT_INIT(weft_generated_size);
+    weft_generator_description size = WEFT_INIT(weft_generator_description);
     weft_generate_options options = WEFT_INIT(weft_generate_options);
     weft_video_generator *g = open_with(&options);
-    OK(weft_video_generator_size(g, &size));
+    OK(weft_video_generator_describe(g, &size));
     cr_expect_eq(size.frames, FRAMES);
     cr_expect_eq(size.height, HEIGHT);
     cr_expect_eq(size.width, WIDTH);
@@ -223,8 +242,8 @@ Test(api_generate, cancelled_runs_can_be_repeated)
 Test(api_generate, saved_state_resumes)
 {
     static sink whole, rest;
-    static const char *const prompts[] = {"red"}, *const others[] = {"green"};
-    static const uint64_t seeds[] = {7};
+    static const char *const others[] = {"green"};
+    weft_generate_request same = request_of(1), other = same;
     char path[300];
     int64_t step = 0;
     weft_generate_options options = WEFT_INIT(weft_generate_options);
@@ -235,8 +254,9 @@ Test(api_generate, saved_state_resumes)
     OK(run(g, &whole, 1));
     weft_video_generator_free(g);
     g = open_with(&options);
-    cr_expect_eq(weft_video_generator_resume(g, path, others, seeds, 1, &step), WEFT_E_ARG);
-    OK(weft_video_generator_resume(g, path, prompts, seeds, 1, &step));
+    other.prompt = others;
+    cr_expect_eq(weft_video_generator_resume(g, path, &other, &step), WEFT_E_ARG);
+    OK(weft_video_generator_resume(g, path, &same, &step));
     cr_expect_eq(step, 2);
     OK(run(g, &rest, 1));
     cr_expect_eq(rest.steps, 1);
@@ -249,24 +269,26 @@ Test(api_generate, negative_prompts_and_noise)
     static sink plain, negative, noise, reset;
     const char *const words[] = {"dark"};
     weft_generate_options options = WEFT_INIT(weft_generate_options);
-    weft_generated_size size = WEFT_INIT(weft_generated_size);
+    weft_generator_description size = WEFT_INIT(weft_generator_description);
+    weft_generate_request request = request_of(1);
     weft_video_generator *g = open_with(&options);
     OK(run(g, &plain, 1));
-    OK(weft_video_generator_set_negative(g, words, 1));
-    OK(run(g, &negative, 1));
+    request.negative = words;
+    OK(run_request(g, &negative, &request));
     cr_expect_neq(memcmp(negative.video, plain.video, VIDEO * sizeof(float)), 0);
-    cr_expect_eq(run(g, &negative, 2), WEFT_E_ARG); /* one negative prompt for two */
-    OK(weft_video_generator_set_negative(g, NULL, 0));
-    OK(weft_video_generator_size(g, &size));
+    request.negative = NULL;
+    OK(weft_video_generator_describe(g, &size));
     const int64_t count = size.latent[0] * size.latent[1] * size.latent[2] * size.latent[3];
     float *zeros = calloc((size_t)count, sizeof *zeros);
-    OK(weft_video_generator_set_noise(g, zeros, 1));
+    request.noise = zeros;
+    request.noises = 1;
+    OK(run_request(g, &noise, &request));
     free(zeros);
-    OK(run(g, &noise, 1));
     cr_expect_neq(memcmp(noise.video, plain.video, VIDEO * sizeof(float)), 0);
-    OK(weft_video_generator_set_noise(g, NULL, 0));
-    OK(run(g, &reset, 1));
+    OK(run(g, &reset, 1)); /* a request applies to its run only */
     cr_expect_eq(memcmp(reset.video, plain.video, VIDEO * sizeof(float)), 0);
+    request.seed = NULL;
+    cr_expect_eq(run_request(g, &reset, &request), WEFT_E_ARG);
     weft_video_generator_free(g);
 }
 

@@ -35,9 +35,12 @@ int main()
     const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_DIMS(2, 3));
     const weft_value s = weft_input(g, "s", WEFT_F32, WEFT_DIM0);
     const auto options = WEFT_INIT(weft_compile_options);
-    weft_output(g, "y", weft_add(g, weft_sum_all(g, x), s));
-    const bool good = weft_graph_check(g) == WEFT_OK && weft_value_shape(g, x).rank == 2 &&
-                      weft_value_shape(g, x).dim[1] == 3 && weft_value_shape(g, s).rank == 0 &&
+    auto of_x = WEFT_INIT(weft_value_description), of_s = WEFT_INIT(weft_value_description);
+    weft_output(g, "y", weft_add(g, weft_mean_all(g, x), s));
+    const bool good = weft_graph_check(g) == WEFT_OK &&
+                      weft_value_describe(g, x, &of_x) == WEFT_OK && of_x.shape.rank == 2 &&
+                      weft_value_describe(g, s, &of_s) == WEFT_OK && of_x.shape.dim[1] == 3 &&
+                      of_s.shape.rank == 0 &&
                       WEFT_NONE.id == -1 && options.size == sizeof options && !options.backend;
     weft_graph_free(g);
     return good ? 0 : 1;
