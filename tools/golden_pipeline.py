@@ -25,6 +25,7 @@ of weft needs them.
     wan_flf   the same from a first frame to a last one
     wan_ti2v  the latents of the image in place of the first frame, a timestep per token
     wan_over  video-to-video (strength 0.7)
+    wan_vace  a control video with a mask; both differ from frame to frame
     skyreels  diffusion forcing with the same level for all frames: a timestep per frame, the frame
               rate, blocks of two frames
     ltx_i2v   an image in place of the first frame, at 12 frames per second
@@ -55,7 +56,7 @@ from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, AutoencoderKLHunyu
                        CogVideoXImageToVideoPipeline, CogVideoXPipeline, CogVideoXTransformer3DModel, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
                        HunyuanVideoTransformer3DModel, LattePipeline, LatteTransformer3DModel, LTXImageToVideoPipeline, LTXVideoTransformer3DModel,
                        MochiPipeline, MochiTransformer3DModel, SkyReelsV2DiffusionForcingPipeline, SkyReelsV2Transformer3DModel, UniPCMultistepScheduler,
-                       WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel, WanVideoToVideoPipeline)
+                       WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel, WanVACEPipeline, WanVACETransformer3DModel, WanVideoToVideoPipeline)
 from diffusers.pipelines.cosmos import pipeline_cosmos2_video2world
 from diffusers.pipelines.hunyuan_video import pipeline_hunyuan_video_image2video as whole
 from PIL import Image
@@ -403,6 +404,24 @@ def wan_over():
     given("wan_over", video=image)
 
 
+def wan_vace():
+    transformer = weights(WanVACETransformer3DModel(patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=12, in_channels=4,
+                                                    out_channels=4, text_dim=16, freq_dim=16, ffn_dim=32, num_layers=2, vace_layers=[0, 1],
+                                                    vace_in_channels=72), 1)
+    pipe = WanVACEPipeline(tokenizer=unigram(), text_encoder=umt5(), transformer=transformer, vae=wan_vae(), scheduler=unipc())
+    begin = noise(4, 3, 4, 4)
+    asked = dict(height=32, width=32, num_frames=9, num_inference_steps=4, guidance_scale=3.0)
+    control, mask = [picture(32, 32, seed) for seed in range(9)], []
+    for i in range(9):
+        white = np.zeros((32, 32, 3), np.uint8)
+        white[5:25, 2 * i:2 * i + 11] = 255
+        mask.append(Image.fromarray(white))
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, video=control, mask=mask, latents=begin.clone(), output_type="latent", **asked).frames
+    save(pipe, "wan_vace", begin, made, prompt=PROMPT, negative=NEGATIVE, **asked)
+    for name, frames in ("control", control), ("mask", mask):
+        frames[0].save(f"{OUT}/wan_vace/{name}.png", save_all=True, append_images=frames[1:], duration=100)
+
+
 class CopyingUniPC(UniPCMultistepScheduler):
     """The pipeline gives its scheduler a view of the latents and overwrites it, so that the corrector of the second step
     would take the new sample for the last one."""
@@ -648,7 +667,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
+for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

@@ -43,12 +43,13 @@ typedef struct weft_generate_options {
     /* images and videos that condition the result; NULL: none */
     const char *image, *last_image; /* first and last frame */
     const char *video;              /* video to edit */
-    const char *mask;               /* white regions of `video` are generated */
+    const char *mask;               /* white regions of `video` or `control` are generated */
     double strength;       /* share of the steps to run on `video`; 0: 0.8, or 1 with a mask */
     const char *identity;  /* reference image of a person or thing */
     double identity_scale; /* 0: 1 */
     const char *cache;     /* feature cache, "conservative" or "fast"; NULL: none */
     int64_t preview_steps; /* steps between previews; 0 (default): no previews */
+    const char *control;   /* control video, for models with such an input; NULL: none */
 } weft_generate_options;
 
 /* Reads the model folder (transformer/, text_encoder/, vae/, scheduler/), checks the options and

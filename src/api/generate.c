@@ -131,6 +131,7 @@ static weft_status set_options(weft_arena *arena, const weft_generate_options *o
         .visual = {.image = own->image,
                    .last_image = own->last_image,
                    .video = own->video,
+                   .control = own->control,
                    .mask = own->mask},
         .identity = {.image = own->identity,
                      .scale = own->identity_scale != 0 ? own->identity_scale : 1},
@@ -144,9 +145,9 @@ static weft_status set_options(weft_arena *arena, const weft_generate_options *o
         if (!to->sampler)
             return unknown_sampler(own->sampler);
     }
-    const char **text[] = {&to->negative,     &to->visual.image, &to->visual.last_image,
-                           &to->visual.video, &to->visual.mask,  &to->identity.image,
-                           &to->cache};
+    const char **text[] = {&to->negative,       &to->visual.image, &to->visual.last_image,
+                           &to->visual.video,   &to->visual.mask,  &to->identity.image,
+                           &to->visual.control, &to->cache};
     for (size_t i = 0; i < sizeof text / sizeof *text; i++)
         WEFT_TRY(copy_text(arena, text[i]));
     return copy_adapters(arena, own, to);

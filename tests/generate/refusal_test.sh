@@ -73,6 +73,8 @@ refuse model-input-unsupported key=--guidance-method value=true_cfg -- --model $
 refuse option-no-effect key=--true-cfg-scale -- --model $model --guidance-method cfg --true-cfg-scale 3
 refuse text-encoder-mismatch key=length value=8 -- --model $model --max-sequence-length 8
 flux=$SRC/tests/golden/pipelines/flux
+refuse model-input-unsupported key=--control -- --model $flux --frames 1 --height 64 --width 96 --control x.png
+refuse option-conflict key=--control -- --model "$SRC/tests/golden/pipelines/wan_vace" --frames 9 --height 32 --width 32 --video x.png --control x.png
 refuse option-no-effect key=--negative-prompt 'text~=--true-cfg-scale' -- --model $flux --frames 1 --height 64 --width 96 --negative-prompt blurry
 refuse option-required key=--true-cfg-scale -- --model $flux --frames 1 --height 64 --width 96 --guidance-method true_cfg
 refuse option-invalid key=--max-sequence-length value=513 -- --model $flux --frames 1 --height 64 --width 96 --max-sequence-length 513

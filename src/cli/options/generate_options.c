@@ -49,8 +49,13 @@ const weft_option weft_generate_options[] = {
      "with "
      "--mask or --outpaint",
      .group = "conditioning"},
+    {"--control", "FILE", NULL,
+     "control video or image (depth, pose, or a video to edit), for Wan VACE. Without the option "
+     "these models generate from text only",
+     .group = "conditioning"},
     {"--mask", "FILE", NULL,
-     "image or video that selects what to generate in --video; white is generated, black is kept",
+     "image or video that selects what to generate in --video or --control; white is generated, "
+     "black is kept",
      .group = "conditioning"},
     {"--outpaint", "L,T,R,B", NULL,
      "pixels to generate left of, above, right of and below --video; the video fills the rest",

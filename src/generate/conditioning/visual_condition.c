@@ -3,6 +3,7 @@
 #include "exec/execute.h"
 #include "exec/store/weights.h"
 #include "generate/conditioning/clip_preprocess.h"
+#include "generate/conditioning/control_video.h"
 #include "latent/vae_chunks.h"
 #include "model/key_mapping.h"
 #include "model/registry.h"
@@ -160,7 +161,7 @@ static weft_status check_video(work *w)
     const weft_visual_inputs *f = &w->files;
     const int64_t *o = f->outpaint;
     weft_canvas *c = &w->canvas;
-    if (!f->video && (f->mask || outpaints(f)))
+    if (!f->video && ((f->mask && !f->control) || outpaints(f)))
         return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.key = f->mask ? "--mask" : "--outpaint"),
                           "the option needs a source. Give a video or an image with --video FILE.");
     if (!outpaints(f))
@@ -179,6 +180,33 @@ static weft_status check_video(work *w)
                 "%" PRId64 " are needed",
                 o[i], o[2 + i], inner, i ? "rows" : "columns", i ? c->height : c->width, step);
     }
+    return WEFT_OK;
+}
+
+/* Checks the control, and sets its channels. */
+static weft_status check_control(const work *w, const weft_visual_condition_setup *setup,
+                                 weft_visual_condition *g)
+{
+    const weft_model_size one = {1, 1, 1, 1, 1};
+    const char *class_name = weft_model_class(setup->denoiser), *control = w->files.control;
+    const int64_t made = weft_control_channels(&w->grid);
+    if (control && !weft_model_takes(setup->denoiser, WEFT_PORT_CONTROL))
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.key = "--control", .value = control),
+                          "%s takes no control video, and WanVACETransformer3DModel does. Use "
+                          "--video FILE to start from a video with any model.",
+                          class_name);
+    if (control && w->files.video)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--control", .value = control),
+                          "--mask would belong to two videos. Omit --video or --control.");
+    if (!weft_model_takes(setup->denoiser, WEFT_PORT_CONTROL))
+        return WEFT_OK;
+    g->control_channels = weft_model_shape(setup->denoiser, &one, WEFT_PORT_CONTROL).dim[4];
+    if (g->control_channels != made)
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = setup->folder),
+                          "the control of the transformer has %" PRId64
+                          " channels. Two latents of the VAE and the pixels of a mask are %" PRId64,
+                          g->control_channels, made);
     return WEFT_OK;
 }
 
@@ -315,6 +343,21 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
                : WEFT_OK;
 }
 
+/* Opens the encoder of the video or of the control. */
+static weft_status open_video(const weft_visual_condition_setup *setup, work *w)
+{
+    const weft_visual_inputs *f = &w->files;
+    const char *video = f->video ? f->video : f->control;
+    weft_canvas all = w->canvas; /* the mask covers the whole canvas */
+    all.w = 0;
+    if (video && !setup->silent)
+        WEFT_TRY(weft_picture_warn_resized(video, &w->canvas));
+    if (f->mask && !setup->silent)
+        WEFT_TRY(weft_picture_warn_resized(f->mask, &all));
+    return weft_visual_condition_encoder(setup, setup->frames, setup->height, setup->width,
+                                         &w->video_vae);
+}
+
 weft_status weft_visual_condition_open(const weft_visual_inputs *files,
                                        const weft_visual_condition_setup *setup,
                                        weft_visual_condition *visual)
@@ -339,6 +382,8 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
         status = check_video(w);
     if (status == WEFT_OK && files->prefix_frames)
         status = check_prefix(w, setup);
+    if (status == WEFT_OK)
+        status = check_control(w, setup, &g);
     if (status == WEFT_OK && (files->image || files->prefix_frames)) {
         weft_canvas all = w->canvas; /* the image fills the canvas; the video may not */
         all.w = 0;
@@ -347,19 +392,9 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
         status = open_image(setup, &g, w);
         w->canvas = part;
     }
-    if (status == WEFT_OK && files->video) {
-        g.from_video = true;
-        if (!setup->silent)
-            status = weft_picture_warn_resized(files->video, &w->canvas);
-        if (status == WEFT_OK && files->mask && !setup->silent) {
-            weft_canvas all = w->canvas; /* the mask covers the whole canvas */
-            all.w = 0;
-            status = weft_picture_warn_resized(files->mask, &all);
-        }
-        if (status == WEFT_OK)
-            status = weft_visual_condition_encoder(setup, setup->frames, setup->height,
-                                                   setup->width, &w->video_vae);
-    }
+    g.from_video = files->video != NULL;
+    if (status == WEFT_OK && (files->video || g.control_channels))
+        status = open_video(setup, w);
     if (status == WEFT_OK)
         *visual = g;
     else
@@ -376,6 +411,21 @@ static bool stands_clean(const weft_visual_condition *g)
 {
     return g->form == WEFT_FRAME_CONDITION_TIMES || g->form == WEFT_FRAME_CONDITION_FRAME_MASK ||
            g->form == WEFT_FRAME_CONDITION_PORT || g->form == WEFT_FRAME_CONDITION_IMPLICIT;
+}
+
+static bool has_inputs(const weft_visual_condition *g)
+{
+    const work *w = g->work;
+    return w && (w->files.image || w->files.video || w->files.prefix_frames || g->control_channels);
+}
+
+/* The control of the video, without frames if --mask belongs to the video. */
+static weft_control_video control_of(const work *w)
+{
+    weft_control_video c = {.video = w->files.control, .canvas = w->canvas, .grid = w->grid};
+    c.mask = c.video ? w->files.mask : NULL;
+    c.canvas.w = 0;
+    return c;
 }
 
 /* Bytes of the image encoders, which stay reserved with prefix_frames. */
@@ -399,11 +449,9 @@ static int64_t image_bytes(const weft_visual_condition *g)
 /* Bytes of `cells`: 0 without inputs. */
 static int64_t cell_bytes(const weft_visual_condition *g)
 {
-    const work *w = g->work;
-    const int64_t known = g->from_video || stands_clean(g) ? g->channels : 0;
-    return w && (w->files.image || w->files.video || w->files.prefix_frames)
-               ? cells_of(g) * ((known + g->extra_channel_count) * 4 + 1) + g->latent[0]
-               : 0;
+    const int64_t known = g->from_video || stands_clean(g) ? g->channels : 0,
+                  floats = known + g->extra_channel_count + g->control_channels;
+    return has_inputs(g) ? cells_of(g) * (floats * 4 + 1) + g->latent[0] : 0;
 }
 
 /* Floats of `vision_image`. */
@@ -432,8 +480,11 @@ int64_t weft_visual_condition_workspace_bytes(const weft_visual_condition *g)
         return 0;
     const int64_t frame = w->canvas.height * w->canvas.width;
     int64_t bytes = w->files.prefix_frames ? 0 : image_bytes(g), of_video = 0;
+    const weft_control_video control = control_of(w);
     if (w->video_vae)
         of_video = weft_vae_bytes(w->video_vae) + frame * 4;
+    if (g->control_channels)
+        of_video += weft_control_workspace_bytes(&control);
     return bytes > of_video ? bytes : of_video;
 }
 
@@ -587,16 +638,26 @@ static weft_status use_video(work *w, weft_visual_condition *g)
 {
     weft_frame_source *frame_source;
     WEFT_TRY(weft_frame_source_open(w->files.video, &w->canvas, &frame_source));
-    weft_status_code status = weft_vae_bind(w->video_vae);
-    if (status == WEFT_OK)
-        status = weft_vae_encode_boxes(w->video_vae, weft_frame_source_box, frame_source,
-                                       w->canvas.frames, g->latents);
+    const weft_status_code status = weft_vae_encode_boxes(
+        w->video_vae, weft_frame_source_box, frame_source, w->canvas.frames, g->latents);
     weft_frame_source_close(frame_source);
-    weft_vae_free(w->video_vae);
-    w->video_vae = NULL;
     if (status == WEFT_OK)
         normalise(w, g, g->latent[0], false, g->latents);
     return status == WEFT_OK && (w->files.mask || w->canvas.w) ? use_mask(w, g) : status;
+}
+
+/* Encodes the video and the control, and frees their encoder. */
+static weft_status encode_videos(work *w, weft_visual_condition *g)
+{
+    const weft_control_video control = control_of(w);
+    weft_status_code status = weft_vae_bind(w->video_vae);
+    if (status == WEFT_OK && w->files.video)
+        status = use_video(w, g);
+    if (status == WEFT_OK && g->control_channels)
+        status = weft_control_encode(&control, w->video_vae, g->control);
+    weft_vae_free(w->video_vae);
+    w->video_vae = NULL;
+    return status;
 }
 
 /* Clears all known frames and cells. */
@@ -621,7 +682,7 @@ weft_status weft_visual_condition_read(weft_visual_condition *g)
 {
     work *w = g->work;
     const int64_t cells = cells_of(g);
-    if (!w->files.image && !w->files.video && !w->files.prefix_frames)
+    if (!has_inputs(g))
         return WEFT_OK;
     const bool known = g->from_video || stands_clean(g);
     WEFT_TRY(weft_scratch_reserve(w->offload_dir, cell_bytes(g),
@@ -631,6 +692,8 @@ weft_status weft_visual_condition_read(weft_visual_condition *g)
     at += known ? cells * g->channels : 0;
     g->extra_channels = g->extra_channel_count ? at : NULL;
     at += cells * g->extra_channel_count;
+    g->control = g->control_channels ? at : NULL;
+    at += cells * g->control_channels;
     g->keep_mask = (uint8_t *)at;
     g->clean_frames = g->keep_mask + cells;
     g->image = g->image_tokens ? weft_alloc(g->image_tokens * g->image_width * 4) : NULL;
@@ -640,8 +703,8 @@ weft_status weft_visual_condition_read(weft_visual_condition *g)
     if (g->vision_image)
         weft_clip_picture_black(&w->looks, g->vision_image + vision_floats(g) / 2);
     forget(g);
-    if (w->files.video)
-        WEFT_TRY(use_video(w, g));
+    if (w->video_vae)
+        WEFT_TRY(encode_videos(w, g));
     if (w->files.prefix_frames)
         return WEFT_OK; /* each window sets its first frames */
     if (w->files.image)

@@ -9,7 +9,9 @@
 typedef struct weft_visual_inputs {
     const char *image, *last_image; /* first and last frame; NULL: none */
     const char *video;              /* video to edit, or an image used as every frame; NULL: none */
-    const char *mask;    /* image or video; white regions of `video` are generated; NULL: none */
+    const char *control;            /* control video or image (WEFT_PORT_CONTROL); NULL: none */
+    /* image or video; white regions of `video` or `control` are generated; NULL: none */
+    const char *mask;
     int64_t outpaint[4]; /* pixels generated left of, above, right of and below `video` */
     int fit;             /* weft_fit */
     /* Frames of the previous window at the start of each window (weft_visual_condition_set_prefix).
@@ -42,17 +44,19 @@ typedef struct weft_visual_condition {
     int64_t latent[3], channels;    /* shape of the latents */
     int64_t extra_channel_count;    /* conditioning channels after the noisy channels */
     weft_frame_condition_kind form; /* how the model takes the image; NONE: no image */
-    float *latents;        /* (T,Y,X,channels): latents of the video or of the clean frames */
-    uint8_t *keep_mask;    /* (T,Y,X) 1: the result equals `latents` */
-    uint8_t *clean_frames; /* (T) 1: the frame enters the model without noise */
-    float *extra_channels; /* (T,Y,X,extra_channel_count) */
-    float *image;          /* (tokens, width): output of the image encoder */
+    float *latents;           /* (T,Y,X,channels): latents of the video or of the clean frames */
+    uint8_t *keep_mask;       /* (T,Y,X) 1: the result equals `latents` */
+    uint8_t *clean_frames;    /* (T) 1: the frame enters the model without noise */
+    float *extra_channels;    /* (T,Y,X,extra_channel_count) */
+    int64_t control_channels; /* channels of WEFT_PORT_CONTROL; 0: the model has no such input */
+    float *control;           /* (T,Y,X,control_channels) */
+    float *image;             /* (tokens, width): output of the image encoder */
     int64_t image_tokens, image_width;
     float *vision_image;      /* (2,side,side,3): the image for a text encoder, and a black image */
     double image_noise_share; /* share of the image's latents in the noise of each frame; 0: none */
     /* `latents` cover the video: denoising may begin at an intermediate noise level */
     bool from_video;
-    weft_scratch cells; /* memory of latents, extra_channels, keep_mask and clean_frames */
+    weft_scratch cells; /* memory of latents, extra_channels, control, keep_mask and clean_frames */
     struct weft_visual_condition_workspace *work;
 } weft_visual_condition;
 

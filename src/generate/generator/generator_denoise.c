@@ -162,11 +162,15 @@ static void fill_visual(const weft_generator *p, const asking *a, int64_t r)
     const int64_t area = p->shape.latent[1] * p->shape.latent[2];
     char name[64];
     int32_t *mask = (int32_t *)row_of(a, "batch.frame_mask", r);
-    float *condition = row_of(a, "batch.condition", r), *image = row_of(a, "batch.image", r);
+    float *condition = row_of(a, "batch.condition", r), *image = row_of(a, "batch.image", r),
+          *control = row_of(a, "batch.control", r);
     for (int64_t t = 0; mask && t < p->shape.windows.window; t++)
         mask[t] = !g->clean_frames[a->frame + t];
     for (int64_t i = 0; condition && i < p->shape.windows.window * area; i++)
         condition[i] = g->clean_frames[a->frame + i / area];
+    if (control)
+        memcpy(control, g->control + a->frame * area * g->control_channels,
+               (size_t)(p->shape.windows.window * area * g->control_channels) * 4);
     if (image)
         memcpy(image, g->image, (size_t)(g->image_tokens * g->image_width) * 4);
     for (int i = 0; i < WEFT_GENERATOR_NUMBERS; i++) {

@@ -69,7 +69,7 @@ static weft_status arrange_continuation(weft_generator *p)
 /* Checks that the generator has every input that the denoiser needs. */
 static weft_status check_ports(const weft_generator_model *m)
 {
-    enum { OWN = 12 };
+    enum { OWN = 13 };
     /* a label is given together with sizes only: as Hunyuan-DiT's style */
     const bool sized = m->published && weft_model_takes(m->denoiser, WEFT_PORT_SIZES);
     weft_port ports[OWN + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS,
@@ -82,6 +82,7 @@ static weft_status check_ports(const weft_generator_model *m)
                                                     WEFT_PORT_OFFSET,
                                                     WEFT_PORT_SPACING,
                                                     WEFT_PORT_CONDITION,
+                                                    WEFT_PORT_CONTROL,
                                                     sized ? WEFT_PORT_SIZES : WEFT_PORT_LATENTS,
                                                     sized ? WEFT_PORT_LABEL : WEFT_PORT_LATENTS};
     for (int i = 0; i < m->text.entries; i++)

@@ -93,11 +93,9 @@ static weft_status add_files(const weft_generator *p, json_t *to)
     const weft_visual_inputs *g = &p->options.visual;
     const struct {
         const char *key, *path;
-    } file[] = {{"image", g->image},
-                {"last_image", g->last_image},
-                {"video", g->video},
-                {"mask", g->mask},
-                {"identity", p->options.identity.image}};
+    } file[] = {{"image", g->image}, {"last_image", g->last_image},
+                {"video", g->video}, {"control", g->control},
+                {"mask", g->mask},   {"identity", p->options.identity.image}};
     char hex[WEFT_HEX_BYTES];
     for (int i = 0; i < WEFT_COUNT(file); i++)
         if (file[i].path) {
@@ -109,7 +107,7 @@ static weft_status add_files(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "identity_module", json_string(hex)));
         WEFT_TRY(add(to, "identity_scale", json_real(p->options.identity.scale)));
     }
-    if (g->video || g->image || p->options.identity.image)
+    if (g->video || g->image || g->control || p->options.identity.image)
         WEFT_TRY(add(to, "fit", json_integer(g->fit)));
     if (g->outpaint[0] || g->outpaint[1] || g->outpaint[2] || g->outpaint[3])
         WEFT_TRY(add(to, "outpaint",
