@@ -32,7 +32,7 @@ Test(api_core, memory_of_the_process)
     cr_expect_eq(weft_memory_describe(&info), WEFT_OK);
     cr_expect_gt(info.available, 0);
     cr_expect_gt(info.resident, 0);
-    cr_expect_geq(info.peak, info.resident / 2); /* the two are read one after the other */
+    cr_expect_geq(info.peak, info.resident / 2); /* the two are not read at the same time */
 }
 
 /* ---- sized structs --------------------------------------------------------------------------- */
