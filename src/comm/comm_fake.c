@@ -116,6 +116,7 @@ static weft_status fake_post(void *self, weft_message *mine)
                           me->world->tag_bits);
     pthread_mutex_lock(&me->world->mutex);
     weft_message *other = me->dead ? NULL : take_match(me, mine);
+    const bool envelope = other && other->envelope; /* the peer reuses a finished message */
     if (!other && mine->timed && mine->meta && !mine->receiving) {
         status = post_envelope(me, mine);
     } else if (!other) {
@@ -133,10 +134,10 @@ static weft_status fake_post(void *self, weft_message *mine)
         if (!mine->meta)
             memcpy(to->data, from->data, (size_t)mine->bytes);
         to->there = from->there;
-        last = !other->envelope && finish(other);
+        last = !envelope && finish(other);
         finish(mine);
     }
-    if (other && other->envelope)
+    if (envelope)
         weft_free(other);
     pthread_mutex_unlock(&me->world->mutex);
     if (last)
