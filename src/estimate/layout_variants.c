@@ -1,6 +1,6 @@
 #include "estimate/layout_variants.h"
 
-#include "plan/layout/layout_products.h"
+#include "plan/layout/degree_space.h"
 
 typedef struct variants {
     const weft_layout_space *space;
@@ -38,26 +38,24 @@ static weft_status try_contexts(variants *v, weft_parallel *p)
     return WEFT_OK;
 }
 
-/* Tries the variants of one product of dp (with cfg), fsdp, ep, tp, cp and pp. */
-static weft_status_code try_degrees(void *user, const int64_t *degree)
+/* Tries the variants of the degrees; dp includes cfg. */
+static weft_status_code try_degrees(void *user, const weft_degrees *d)
 {
     variants *v = user;
     const weft_layout_space *s = v->space;
     weft_parallel p = s->base;
-    p.cfg = s->branches > 1 && degree[0] % s->branches == 0 ? s->branches : 1;
-    p.dp = degree[0] / p.cfg;
-    p.fsdp = degree[1];
-    p.ep = degree[2];
-    p.tp = degree[3];
-    p.cp = degree[4];
-    p.pp = degree[5];
-    const int zeros = s->train && p.dp > 1 ? 2 : 0;
-    for (int zero = 0; zero <= zeros; zero++)
-        for (int sequence = 0; sequence <= (p.tp > 1); sequence++) {
-            p.zero = s->train ? zero : s->base.zero;
-            p.sequence = sequence;
-            WEFT_TRY(try_contexts(v, &p));
-        }
+    p.cfg = s->branches > 1 && d->dp % s->branches == 0 ? s->branches : 1;
+    p.dp = d->dp / p.cfg;
+    p.fsdp = d->fsdp;
+    p.ep = d->ep;
+    p.tp = d->tp;
+    p.cp = d->cp;
+    p.pp = d->pp;
+    p.zero = s->train ? d->zero : s->base.zero;
+    for (int sequence = 0; sequence <= (p.tp > 1); sequence++) {
+        p.sequence = sequence;
+        WEFT_TRY(try_contexts(v, &p));
+    }
     return WEFT_OK;
 }
 
@@ -65,6 +63,14 @@ weft_status weft_layout_variants(const weft_layout_space *space, weft_layout_vis
                                  void *self)
 {
     variants v = {.space = space, .visit = visit, .self = self};
-    const int64_t most[] = {space->rows, 0, space->experts ? 0 : 1, 0, 0, space->train ? 0 : 1};
-    return weft_layout_products(space->ranks, most, WEFT_COUNT(most), try_degrees, &v);
+    const weft_degree_space degrees = {.ranks = space->ranks,
+                                       .axis = {WEFT_DEGREE_DP, WEFT_DEGREE_FSDP, WEFT_DEGREE_EP,
+                                                WEFT_DEGREE_TP, WEFT_DEGREE_CP, WEFT_DEGREE_PP},
+                                       .axes = 6,
+                                       .most = {[WEFT_DEGREE_DP] = space->rows,
+                                                [WEFT_DEGREE_EP] = space->experts ? 0 : 1,
+                                                [WEFT_DEGREE_PP] = space->train ? 0 : 1},
+                                       .most_zero = space->train ? 2 : 0,
+                                       .zero_needs_dp = true};
+    return weft_degree_space_visit(&degrees, try_degrees, &v);
 }

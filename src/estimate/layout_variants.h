@@ -1,4 +1,5 @@
-/* Enumerates the layouts of training and of generation: the degrees, and the variants of each. */
+/* Enumerates the layouts of training and of generation: the degrees (plan/layout/degree_space.h),
+ * and the variants of each. */
 #ifndef WEFT_ESTIMATE_LAYOUT_VARIANTS_H
 #define WEFT_ESTIMATE_LAYOUT_VARIANTS_H
 

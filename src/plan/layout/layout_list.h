@@ -5,7 +5,8 @@
  *     degrees      plan/pipeline/degree_search.h           operator lists, equal layers
  *     PULSE        plan/pipeline/pulse_search.h            Eq. 14-17 of the paper
  *
- * A search decides which layouts are legal and estimates them. Everything else is here. */
+ * plan/layout/degree_space.h has the layouts and their rules. A search estimates them. Everything
+ * else is here. */
 #ifndef WEFT_PLAN_LAYOUT_LAYOUT_LIST_H
 #define WEFT_PLAN_LAYOUT_LAYOUT_LIST_H
 

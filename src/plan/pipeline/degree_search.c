@@ -2,7 +2,6 @@
  * docs/explanation/planning-pipelines.md. */
 #include "plan/pipeline/degree_search.h"
 
-#include "plan/layout/layout_products.h"
 #include "plan/ops/model_work.h"
 
 #include <math.h>
@@ -314,52 +313,18 @@ static bool estimate_memory(const estimation *p, double micro, weft_degrees_term
     return fits;
 }
 
-static weft_status check_layout(const model *m, const weft_fabric *f, int64_t batch,
-                                const weft_degrees *l)
+/* The layouts of the model on the devices of the fabric. */
+static weft_degree_space space_of(const model *m, const weft_fabric *f, int64_t batch)
 {
-    const int64_t devices = f->nodes * f->per_node;
-    if (l->tp < 1 || l->cp < 1 || l->ep < 1 || l->pp < 1 || l->dp < 1 || l->microbatch < 1 ||
-        l->accumulation < 1 || l->interleave < 1 || l->zero < 0 || l->zero > 3)
-        return weft_error(WEFT_MSG_MESH_INVALID, WEFT_NOWHERE,
-                          "a degree is below 1, or the ZeRO stage %" PRId64 " is not from 0 to 3",
-                          l->zero);
-    if (l->tp * l->cp * l->pp * l->dp != devices)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE,
-                          WEFT_AT(.key = "devices", WEFT_NUMBER(devices)),
-                          "tp %" PRId64 " x cp %" PRId64 " x pp %" PRId64 " x dp %" PRId64
-                          " do not make %" PRId64 " devices",
-                          l->tp, l->cp, l->pp, l->dp, devices);
-    if (m->list->heads % l->tp != 0)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "tp", WEFT_NUMBER(l->tp)),
-                          "%" PRId64 " does not divide the %" PRId64 " heads", l->tp,
-                          m->list->heads);
-    if (l->pp * l->interleave > m->list->layers)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "pp", WEFT_NUMBER(l->pp)),
-                          "%" PRId64 " stages x interleave %" PRId64 " are more than the %" PRId64
-                          " layers",
-                          l->pp, l->interleave, m->list->layers);
-    if (l->interleave > 1 && m->list->layers % (l->pp * l->interleave) != 0)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "pp", WEFT_NUMBER(l->pp)),
-                          "%" PRId64 " stages x interleave %" PRId64 " do not divide the %" PRId64
-                          " layers",
-                          l->pp, l->interleave, m->list->layers);
-    if (m->experts % l->ep != 0 || (l->dp * l->cp) % l->ep != 0)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "ep", WEFT_NUMBER(l->ep)),
-                          "%" PRId64 " does not divide both the %" PRId64
-                          " experts and dp x cp, %" PRId64,
-                          l->ep, m->experts, l->dp * l->cp);
-    if (l->dp * l->microbatch * l->accumulation != batch)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "batch", WEFT_NUMBER(batch)),
-                          "dp %" PRId64 " x microbatch %" PRId64 " x accumulation %" PRId64
-                          " do not make the batch of %" PRId64,
-                          l->dp, l->microbatch, l->accumulation, batch);
-    if (l->interleave > 1 && (l->pp == 1 || l->accumulation % l->pp != 0))
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE,
-                          WEFT_AT(.key = "interleave", WEFT_NUMBER(l->interleave)),
-                          "interleaving needs two or more stages, and microbatches in multiples of "
-                          "pp; pp is %" PRId64 ", with %" PRId64 " microbatches",
-                          l->pp, l->accumulation);
-    return WEFT_OK;
+    return (weft_degree_space){
+        .ranks = f->nodes * f->per_node,
+        .axis = {WEFT_DEGREE_TP, WEFT_DEGREE_CP, WEFT_DEGREE_PP, WEFT_DEGREE_DP},
+        .axes = 4,
+        .heads = m->list->heads,
+        .layers = m->list->layers,
+        .experts = m->experts,
+        .batch = batch,
+        .most_zero = 3};
 }
 
 /* Seconds of the update of this device's part of the weights: measured, or from its memory
@@ -458,7 +423,8 @@ weft_status weft_degrees_price(const weft_op_list *list, int64_t experts, const 
 {
     model m;
     WEFT_TRY(model_init(list, experts, &m));
-    WEFT_TRY(check_layout(&m, fabric, batch, layout));
+    const weft_degree_space space = space_of(&m, fabric, batch);
+    WEFT_TRY(weft_degree_space_check(&space, layout));
     estimate_model(&m, fabric, layout, out, fits);
     return WEFT_OK;
 }
@@ -489,40 +455,33 @@ static const double as_fast = 1.01;
 typedef struct search {
     const model *m;
     const weft_fabric *f;
-    int64_t batch, tried;
-    const weft_degrees_limits *limits;
+    int64_t tried;
+    weft_degree_space space;
     weft_layout_list *list;
     weft_degrees_candidate best[COMPLEXITIES]; /* best of the current degrees, by complexity */
     bool any[COMPLEXITIES];
 } search;
 
-static void try_layout(search *s, weft_degrees l)
+static void try_layout(search *s, const weft_degrees *l)
 {
-    if (check_layout(s->m, s->f, s->batch, &l) != WEFT_OK)
-        return;
-    weft_degrees_candidate c = {.layout = l};
-    estimate_model(s->m, s->f, &l, &c.terms, &c.fits);
+    weft_degrees_candidate c = {.layout = *l};
+    estimate_model(s->m, s->f, l, &c.terms, &c.fits);
     s->tried++;
-    const int k = complexity(&l);
+    const int k = complexity(l);
     if (!s->any[k] || is_better(&c, &s->best[k]))
         s->best[k] = c;
     s->any[k] = true;
 }
 
-/* Tries all microbatches, interleavings and offloads of the degrees. */
-static void try_degrees(search *s, weft_degrees l)
+/* Tries a layout with and without offload. */
+static weft_status_code try_offloads(void *user, const weft_degrees *degrees)
 {
-    const int64_t per_replica = s->batch / l.dp;
-    for (l.microbatch = 1; l.microbatch <= per_replica; l.microbatch *= 2) {
-        if (per_replica % l.microbatch != 0)
-            break;
-        l.accumulation = per_replica / l.microbatch;
-        for (l.interleave = 1; l.interleave <= (l.pp > 1 ? 8 : 1); l.interleave *= 2)
-            for (int offload = 0; offload < 2; offload++) {
-                l.offload = offload;
-                try_layout(s, l);
-            }
+    weft_degrees l = *degrees;
+    for (int offload = 0; offload < 2; offload++) {
+        l.offload = offload;
+        try_layout(user, &l);
     }
+    return WEFT_OK;
 }
 
 static const char *const cause_names[WEFT_DEGREES_CAUSES] = {
@@ -613,23 +572,14 @@ static weft_status add(search *s, const weft_degrees_candidate *c)
     return weft_layout_list_add(s->list, &candidate);
 }
 
-/* Tries ep and zero of one product of tp, cp, pp and dp. ep splits the ranks of dp and cp, so it is
- * not a factor of the product. */
-static weft_status_code try_product(void *user, const int64_t *degree)
+/* Adds the best layout of the degrees and the ZeRO stage. */
+static weft_status_code try_degrees(void *user, const weft_degrees *degrees)
 {
     search *s = user;
-    weft_degrees l = {.tp = degree[0], .cp = degree[1], .pp = degree[2], .dp = degree[3]};
     weft_degrees_candidate best;
-    if (s->m->list->heads % l.tp)
-        return WEFT_OK;
-    for (l.ep = 1; l.ep <= s->m->experts && (!s->limits->ep || l.ep <= s->limits->ep); l.ep++)
-        for (l.zero = s->limits->zero_min; s->m->experts % l.ep == 0 && l.zero <= 3; l.zero++) {
-            memset(s->any, 0, sizeof s->any);
-            try_degrees(s, l);
-            if (simplest(s, &best))
-                WEFT_TRY(add(s, &best));
-        }
-    return WEFT_OK;
+    memset(s->any, 0, sizeof s->any);
+    WEFT_TRY(weft_degree_space_rounds(&s->space, degrees, try_offloads, s));
+    return simplest(s, &best) ? add(s, &best) : WEFT_OK;
 }
 
 static const weft_degrees_candidate *candidate_at(const weft_layout_list *list, int64_t index)
@@ -685,8 +635,7 @@ weft_status weft_degrees_search(weft_arena *arena, const weft_op_list *ops, int6
     const int64_t devices = fabric->nodes * fabric->per_node;
     model m;
     weft_layout_list list = {.arena = arena, .cause = cause_names, .causes = WEFT_DEGREES_CAUSES};
-    search s = {
-        .m = &m, .f = fabric, .batch = batch, .limits = limits ? limits : &none, .list = &list};
+    search s = {.m = &m, .f = fabric, .list = &list};
     WEFT_TRY(model_init(ops, experts, &m));
     if (batch < 1 || devices < 1)
         return weft_error(WEFT_MSG_COSTS_INVALID,
@@ -695,8 +644,14 @@ weft_status weft_degrees_search(weft_arena *arena, const weft_op_list *ops, int6
                           "a layout needs at least one sample and one device; got %" PRId64
                           " samples on %" PRId64 " devices",
                           batch, devices);
-    const int64_t most[] = {s.limits->tp, s.limits->cp, s.limits->pp, 0};
-    WEFT_TRY(weft_layout_products(devices, most, WEFT_COUNT(most), try_product, &s));
+    limits = limits ? limits : &none;
+    s.space = space_of(&m, fabric, batch);
+    s.space.most[WEFT_DEGREE_TP] = limits->tp;
+    s.space.most[WEFT_DEGREE_CP] = limits->cp;
+    s.space.most[WEFT_DEGREE_PP] = limits->pp;
+    s.space.most[WEFT_DEGREE_EP] = limits->ep;
+    s.space.least_zero = limits->zero_min;
+    WEFT_TRY(weft_degree_space_visit(&s.space, try_degrees, &s));
     if (list.count == 0)
         return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_NOWHERE,
                           "no degrees within the limits divide %" PRId64 " devices, %" PRId64

@@ -6,20 +6,13 @@
  * search has no preference for a kind of parallelism other than these terms. Among layouts within
  * 1 % of the fastest it prefers the one with the fewest mechanisms.
  *
- * estimate/layout_variants.h has other layouts: here ZeRO shards over dp and cp, ep splits
- * the ranks of dp and cp, and microbatch and offload are part of the layout. */
+ * plan/layout/degree_space.h enumerates the layouts and has their rules. */
 #ifndef WEFT_PLAN_PIPELINE_DEGREE_SEARCH_H
 #define WEFT_PLAN_PIPELINE_DEGREE_SEARCH_H
 
 #include "plan/cluster/fabric.h"
+#include "plan/layout/degree_space.h"
 #include "plan/layout/layout_list.h"
-
-typedef struct weft_degrees {
-    int64_t tp, cp, ep, pp, dp; /* tp cp pp dp = devices; ep divides dp cp */
-    int64_t zero; /* sharded over dp cp. 0: none, 1: optimizer, 2: + gradients, 3: + weights */
-    int64_t microbatch, accumulation, interleave;
-    bool offload; /* activations and, if needed, optimizer states may be offloaded */
-} weft_degrees;
 
 /* Seconds of one iteration by cause, with the sum `seconds`. */
 typedef struct weft_degrees_terms {

@@ -1,7 +1,7 @@
 #include "plan/pipeline/pulse_search.h"
 
+#include "plan/layout/degree_space.h"
 #include "plan/layout/layout_list.h"
-#include "plan/layout/layout_products.h"
 #include "plan/ops/model_work.h"
 
 #include <stdio.h>
@@ -14,8 +14,10 @@ typedef struct search {
     const weft_pp_costs *costs; /* costs of one sample */
     weft_pp_costs scaled;       /* costs of a microbatch */
     const weft_fabric *fabric;
-    const weft_pulse_space *space;
+    weft_degree_space space;
+    double overhead; /* of weft_pulse_space */
     weft_layout_list *list;
+    bool unsplit; /* the skips permit no pipeline of the current degrees */
 } search;
 
 /* Sum over the operators of a stage. */
@@ -95,7 +97,7 @@ static weft_status add_choice(const search *s, const weft_pulse_choice *choice)
 /* Sets the costs of a microbatch of b samples. */
 static void scale_costs(search *s, int64_t b)
 {
-    const double overhead = s->space->overhead, B = (double)b;
+    const double overhead = s->overhead, B = (double)b;
     for (int64_t i = 0; i < s->costs->op_count; i++) {
         weft_pp_op *op = &s->scaled.op[i];
         *op = s->costs->op[i];
@@ -110,24 +112,31 @@ static void scale_costs(search *s, int64_t b)
     }
 }
 
-/* Evaluates degree = {P, G} with every microbatch. */
-static weft_status_code try_degrees(void *user, const int64_t *degree)
+/* Evaluates one microbatch of the degrees. */
+static weft_status_code try_microbatch(void *user, const weft_degrees *d)
 {
     search *s = user;
-    for (int64_t b = 1; b <= s->space->most_b; b *= 2) {
-        weft_partition part;
-        scale_costs(s, b);
-        const weft_status_code solved =
-            weft_partition_solve(&s->scaled, 2 * degree[0], WEFT_COLLOCATE_ALL, &part);
-        if (solved == WEFT_E_INFEASIBLE)
-            return WEFT_OK; /* too many stages for the skips */
-        WEFT_TRY(solved);
-        const weft_pulse_choice choice =
-            estimate_pulse(&s->scaled, s->fabric, &part, degree[0], degree[1], b);
-        weft_partition_free(&part);
-        WEFT_TRY(add_choice(s, &choice));
-    }
-    return WEFT_OK;
+    weft_partition part;
+    if (s->unsplit)
+        return WEFT_OK;
+    scale_costs(s, d->microbatch);
+    const weft_status_code solved =
+        weft_partition_solve(&s->scaled, d->pp * d->interleave, WEFT_COLLOCATE_ALL, &part);
+    s->unsplit = solved == WEFT_E_INFEASIBLE; /* too many stages for the skips */
+    if (s->unsplit)
+        return WEFT_OK;
+    WEFT_TRY(solved);
+    const weft_pulse_choice choice =
+        estimate_pulse(&s->scaled, s->fabric, &part, d->pp, d->dp, d->microbatch);
+    weft_partition_free(&part);
+    return add_choice(s, &choice);
+}
+
+static weft_status_code try_degrees(void *user, const weft_degrees *degrees)
+{
+    search *s = user;
+    s->unsplit = false;
+    return weft_degree_space_rounds(&s->space, degrees, try_microbatch, s);
 }
 
 weft_status weft_pulse_search(weft_arena *arena, const weft_pp_costs *costs,
@@ -143,14 +152,22 @@ weft_status weft_pulse_search(weft_arena *arena, const weft_pp_costs *costs,
                           "the overhead %g from 0 to 1",
                           devices, space->most_b, space->overhead);
     *list = (weft_layout_list){.arena = arena, .cause = causes, .causes = CAUSES};
-    search s = {.costs = costs, .scaled = *costs, .fabric = fabric, .space = space, .list = list};
-    const int64_t most[] = {costs->op_count / 2, 0}; /* two stages per device */
+    search s = {.costs = costs,
+                .scaled = *costs,
+                .fabric = fabric,
+                .overhead = space->overhead,
+                .list = list,
+                .space = {.ranks = devices,
+                          .axis = {WEFT_DEGREE_PP, WEFT_DEGREE_DP},
+                          .axes = 2,
+                          .layers = costs->op_count,
+                          .most_microbatch = space->most_b,
+                          .mirrored = true}};
     s.scaled.op = weft_arena_calloc(arena, costs->op_count, sizeof *s.scaled.op);
     s.scaled.skip = weft_arena_calloc(arena, costs->skip_count + 1, sizeof *s.scaled.skip);
     WEFT_TRY(
         WEFT_ALLOCATED(s.scaled.op && s.scaled.skip, "%" PRId64 " operators", costs->op_count));
-    if (most[0] > 0)
-        WEFT_TRY(weft_layout_products(devices, most, WEFT_COUNT(most), try_degrees, &s));
+    WEFT_TRY(weft_degree_space_visit(&s.space, try_degrees, &s));
     if (list->count == 0)
         return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "devices", WEFT_NUMBER(devices)),
                           "%" PRId64

@@ -1,5 +1,5 @@
 /* (P, G, b) of PULSE §VI, exactly Eq. 14-17, for models whose skips are collocated. plan/layout
- * enumerates the degrees and orders the layouts. */
+ * enumerates the degrees (P is pp, G is dp), has their rules and orders the layouts. */
 #ifndef WEFT_PLAN_PIPELINE_PULSE_SEARCH_H
 #define WEFT_PLAN_PIPELINE_PULSE_SEARCH_H
 
