@@ -1,6 +1,6 @@
 # Kernels for NVIDIA GPUs: clang compiles src/kernel/cuda/kernels/*.cu to PTX, and cuda_images.c
 # embeds it. No file of CUDA is needed. Without clang the list is empty, and backend `cuda` reports
-# that at the start.
+# that at the start. The table of registers and occupancy is embedded as well.
 find_program(WEFT_CUDA_CLANG NAMES clang-14 clang-15 clang-16 clang-17 clang-18 clang-19 clang
     DOC "clang that compiles kernels for GPUs")
 file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernel/cuda/kernels/*.cu)
@@ -26,7 +26,10 @@ foreach(kernel ${cuda_kernels})
         "extern const unsigned char weft_ptx_${name}[];\n")
     string(APPEND items "    {\"${name}\", weft_ptx_${name}},\n")
 endforeach()
+set(budgets ${PROJECT_SOURCE_DIR}/tools/gpu_budgets.txt)
+string(APPEND images "__asm__(\".section .rodata\\n.global weft_gpu_budgets\\n\"\n"
+    "        \"weft_gpu_budgets:\\n.incbin \\\"${budgets}\\\"\\n.byte 0\\n.previous\");\n")
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/cuda_images.c @ONLY
     CONTENT "${images}\nconst weft_cuda_image weft_cuda_images[] = {\n${items}    {0},\n};\n")
 set_source_files_properties(${PROJECT_BINARY_DIR}/cuda_images.c PROPERTIES
-    OBJECT_DEPENDS "${ptx_files}")
+    OBJECT_DEPENDS "${ptx_files};${budgets}")

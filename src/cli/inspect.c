@@ -21,6 +21,8 @@ static const weft_option options[] = {
      .group = "graph"},
     {"--on", "CLUSTER", NULL, "print the seconds of a step, from a profile or a cluster",
      WEFT_ALSO("--cluster"), .group = "graph"},
+    {"--roofline", "CLUSTER", NULL,
+     "print each launch on a GPU and its minimum time: h100, a100, rtx4090 or a cluster file"},
     {"--passes", NULL, NULL, "print the changes of each pass", .group = "graph"},
     {"--tensors", NULL, NULL, "list only the parameters, one per line: \"proj_out.bias f32 64\"",
      .group = "model"},
@@ -33,7 +35,8 @@ static const weft_option options[] = {
     {"--backend", "NAME", "cpu", "backend of the kernels; cpu, ref or virtual", .group = "model"},
     {"--top", "N", "8", "number of largest kinds of nodes and of largest buffers to print",
      .group = "model"},
-    {"--json", NULL, NULL, "print the figures as one JSON object", .group = "model"},
+    {"--bf16", NULL, NULL, "compute in mixed precision, as `precision: bf16`", .group = "model"},
+    {"--json", NULL, NULL, "print the figures, or with --roofline the launches, as JSON"},
 };
 static const weft_option_group groups[] = {
     {"graph", "options of weft inspect graph: rank, passes, seconds"},
@@ -48,7 +51,7 @@ static weft_status check_options(const weft_args *args, const char *word)
         const char *option, *word;
     } only[] = {
         {"--tensors", "model"},     {"--latent-size", "model"}, {"--training-step", "model"},
-        {"--text-tokens", "model"}, {"--top", "model"},         {"--json", "model"},
+        {"--text-tokens", "model"}, {"--top", "model"},         {"--bf16", "model"},
         {"--backend", "model"},     {"--on", "graph"},          {"--passes", "graph"},
         {"--set", "graph"},         {"--rank", "graph"}};
     for (size_t i = 0; i < sizeof only / sizeof *only; i++)
@@ -68,8 +71,12 @@ static weft_status inspect_model(const weft_args *args, const char *path)
                                     .tensors = weft_args_flag(args, "--tensors"),
                                     .graph = weft_args_flag(args, "--graph"),
                                     .json = weft_args_flag(args, "--json"),
+                                    .bf16 = weft_args_flag(args, "--bf16"),
                                     .backend = weft_args_string(args, "--backend"),
+                                    .roofline = weft_args_string(args, "--roofline"),
                                     .overlap = weft_comm_overlap_default};
+    if (o.roofline && !weft_args_flag(args, "--backend"))
+        o.backend = "cuda";
     o.recompute = weft_args_list(args, "--recompute", &o.recompute_count);
     if (o.recompute_count && !o.train)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--recompute"),
@@ -83,7 +90,7 @@ static weft_status inspect_model(const weft_args *args, const char *path)
     o.top = (int)top;
     WEFT_TRY(weft_mesh_parse(weft_args_string(args, "--mesh"), &o.mesh));
     WEFT_TRY(weft_args_slices(args, &o.overlap));
-    if (!o.graph && (o.train || !strcmp(o.backend, "virtual")))
+    if (!o.graph && !o.roofline && (o.train || !strcmp(o.backend, "virtual")))
         weft_print_replaced(o.train ? "weft inspect model --training-step"
                                     : "weft inspect model --backend virtual",
                             o.train ? "weft estimate --model PATH --training-step"
@@ -105,7 +112,13 @@ static weft_status inspect_graph(const weft_args *args, const char *path)
     weft_inspect_run_options o = {.graph = weft_args_flag(args, "--graph"),
                                   .passes = weft_args_flag(args, "--passes"),
                                   .mesh = weft_args_string(args, "--mesh"),
-                                  .cluster = weft_args_string(args, "--on")};
+                                  .cluster = weft_args_string(args, "--on"),
+                                  .roofline = weft_args_string(args, "--roofline"),
+                                  .json = weft_args_flag(args, "--json")};
+    if (o.json && !o.roofline)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--json"),
+                          "this is an option of weft inspect model, and of weft inspect graph with "
+                          "--roofline; add that, or use weft estimate CONFIG --json");
     o.recompute = weft_args_list(args, "--recompute", &o.recompute_count);
     WEFT_TRY(read_size(args, "--batch-size", &o.size.batch));
     WEFT_TRY(read_size(args, "--frames", &o.size.frames));
@@ -114,7 +127,7 @@ static weft_status inspect_graph(const weft_args *args, const char *path)
     if (weft_args_flag(args, "--rank"))
         WEFT_TRY(weft_args_i64(args, "--rank", 0, INT32_MAX, &rank));
     o.rank = (int)rank;
-    if (!o.graph && !o.passes && rank < 0)
+    if (!o.graph && !o.passes && !o.roofline && rank < 0)
         weft_print_replaced("weft inspect graph without --graph, --passes or --rank",
                             "weft estimate CONFIG");
     weft_arena *arena = weft_arena_create();
@@ -153,6 +166,8 @@ const weft_verb weft_verb_inspect = {
                "each collective. --passes prints the changes of each pass. --mesh, --batch-size,\n"
                "--frames, --height, --width and --recompute replace the values of the config.\n"
                "--rank with --set backend=virtual also sets up this rank, without other ranks.\n"
+               "--roofline prints every launch of backend cuda instead: FLOPs, bytes, minimum\n"
+               "time and occupancy, without a GPU.\n"
                "\n"
                "model: builds the graph of PATH for one video size and places every buffer.\n"
                "PATH is a diffusers folder, the folder of one model, a config.json, or a\n"
@@ -163,7 +178,8 @@ const weft_verb weft_verb_inspect = {
     .examples = "weft inspect graph examples/vae.yaml --passes\n"
                 "weft inspect graph run.yaml --rank 777 --set backend=virtual\n"
                 "weft inspect model Wan2.1-T2V-1.3B/transformer --height 480 --width 832\n"
-                "weft inspect model config.json --graph --frames 5 --height 64 --width 64",
+                "weft inspect model config.json --graph --frames 5 --height 64 --width 64\n"
+                "weft inspect model Wan2.1-T2V-1.3B --training-step --bf16 --roofline h100",
     .config = &weft_run_section,
     .groups = groups,
     .options = options,

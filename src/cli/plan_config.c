@@ -10,7 +10,8 @@
 
 static const weft_key keys[] = {
     {"cluster", WEFT_KEY_STRING, AT(cluster_spec), "h100:2", "",
-     "preset (h100, h200, a100, v100, ascend910a, local; \"h100:4\" has 4 nodes) or a YAML file; "
+     "preset (h100, h200, a100, rtx4090, v100, ascend910a, local; \"h100:4\" has 4 nodes) or a "
+     "YAML file; "
      "`weft topology` shows it"},
     {"model", WEFT_KEY_STRING, AT(model_name), "hunyuanvideo-13b", "",
      "wan-1.3b, wan-14b, cogvideox-2b, cogvideox-5b, hunyuanvideo-13b, st-dit-7b, st-dit-12b, or "

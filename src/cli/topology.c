@@ -49,9 +49,9 @@ const weft_verb weft_verb_topology = {
     .name = "topology",
     .summary = "print and draw a cluster: devices, NICs, switches and routes",
     .usage = "[SPEC] [options]",
-    .details = "SPEC is a preset (h100, h200, a100, v100, ascend910a, local), a preset with a\n"
-               "number of nodes (h100:4), or a YAML file. The default is this machine as hwloc\n"
-               "reports it.\n"
+    .details = "SPEC is a preset (h100, h200, a100, rtx4090, v100, ascend910a, local), a preset\n"
+               "with a number of nodes (h100:4), or a YAML file. The default is this machine as\n"
+               "hwloc reports it.\n"
                "\n"
                "A file has `nodes`, `devices`, a `device` with its rates, `link`, `host`,\n"
                "`nics`, which are attached to `switches`, and the switches with their uplinks.\n"

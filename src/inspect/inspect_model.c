@@ -9,6 +9,7 @@
 #include "graph/dump.h"
 #include "inspect/inspect_file.h"
 #include "inspect/inspect_names.h"
+#include "inspect/roofline_print.h"
 #include "kernel/registry/backend.h"
 #include "model/model.h"
 #include "train/config/train_config.h"
@@ -137,6 +138,7 @@ static weft_status build(const request *r, const weft_model *model, weft_graph *
     weft_graph *g = weft_graph_create();
     const weft_pass_setup setup = {.mesh = &mesh,
                                    .recipe = &recipe,
+                                   .bf16_compute = r->o->bf16,
                                    .recompute = r->o->recompute,
                                    .recompute_count = r->o->train ? r->o->recompute_count : 0};
     weft_status_code status = WEFT_OK;
@@ -346,6 +348,23 @@ static weft_status run_virtual(const weft_graph *g, weft_program *program,
     return status;
 }
 
+/* Prints the roofline of the program. A model's ranks share its FLOPs evenly. */
+static weft_status print_roofline(const request *r, const figures *f, const weft_program *program)
+{
+    weft_roofline_list list;
+    weft_arena *arena = weft_arena_create();
+    const double forward = (double)f->forward.flops / weft_mesh_ranks(&r->o->mesh);
+    weft_status_code status = WEFT_ALLOCATED(arena, "the launches");
+    if (status == WEFT_OK)
+        status = weft_roofline_begin(arena, r->o->roofline, &list);
+    if (status == WEFT_OK)
+        status = weft_roofline_add(&list, program, f->name, r->o->train ? 3 * forward : forward);
+    if (status == WEFT_OK)
+        status = weft_roofline_print(&list, r->o->json);
+    weft_arena_free(arena);
+    return status;
+}
+
 static weft_status inspect_model(const request *r, const weft_model *model, const char *path)
 {
     figures f = {0};
@@ -361,7 +380,8 @@ static weft_status inspect_model(const request *r, const weft_model *model, cons
         return weft_error(
             WEFT_MSG_BACKEND_UNKNOWN, WEFT_AT(.key = "--backend", .value = r->o->backend),
             "unknown backend '%.80s'; use one of %s", r->o->backend, weft_backend_names());
-    WEFT_TRY(weft_backend_check(backend));
+    if (!r->o->roofline) /* needs no GPU */
+        WEFT_TRY(weft_backend_check(backend));
     snprintf(name, sizeof name, "%s (%s)", weft_model_class(model), path);
     f.name = name;
     WEFT_GO(build(r, model, &g, &f.params, &f.forward));
@@ -373,7 +393,9 @@ static weft_status inspect_model(const request *r, const weft_model *model, cons
     f.peak = f.program_bytes + f.plan.source_bytes;
     f.seconds = weft_now() - begin;
     WEFT_GO(run_virtual(g, program, backend, &f.simulated));
-    if (r->o->json) {
+    if (r->o->roofline) {
+        status = print_roofline(r, &f, program);
+    } else if (r->o->json) {
         status = print_json(&f);
     } else {
         weft_model_size size;

@@ -14,6 +14,8 @@ typedef struct weft_inspect_model_options {
     bool tensors;                 /* print only names, types and sizes of the parameters */
     bool graph;                   /* print the graph */
     bool json;                    /* print the figures as one JSON object */
+    bool bf16;                    /* mixed precision */
+    const char *roofline;         /* cluster whose GPU's roofline is printed instead; NULL: none */
     int top;                      /* kinds of nodes and buffers to print; at most 64 */
     const char *backend;          /* name of the kernels' backend */
     const char *const *recompute; /* patterns; borrowed */

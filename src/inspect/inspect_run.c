@@ -4,6 +4,8 @@
 #include "comm/comm_fake.h"
 #include "estimate/program_estimate.h"
 #include "estimate/training/resolve_layout.h"
+#include "inspect/roofline_print.h"
+#include "kernel/cuda/cuda_backend.h"
 #include "kernel/registry/backend.h"
 #include "train/estimate/memory_fit.h"
 #include "train/estimate/process_memory.h"
@@ -13,6 +15,24 @@
 #include "transform/memory/comm_waits.h"
 
 #include <stdio.h>
+
+/* A rank of the run, without its other ranks. */
+typedef struct inspection {
+    const weft_inspect_run_options *o;
+    weft_run *run;
+    const char *path;
+    weft_run_models models;
+    weft_exec_config exec;
+    weft_cluster cluster;
+    weft_arena *arena;
+    weft_compiled_steps *cache;
+    weft_store *store;
+    weft_comm *comm;
+    weft_pp_layout *pp;
+    weft_activation_plan *activations;
+    bool *encoded;
+    weft_process_memory process;
+} inspection;
 
 static void line(const char *what, int64_t bytes, const char *note)
 {
@@ -69,16 +89,17 @@ static void print_size(const weft_train_stage *train_stage, const weft_bucket *s
            step->pp_step ? "microbatch on a rank" : "training step");
 }
 
+static const char *const pp_tasks[WEFT_PP_TASK_KINDS] = {"forward", "backward", "weights"};
+
 /* Prints the pipeline stages of rank 0. */
 static weft_status inspect_pp_stages(const weft_step *step, bool print)
 {
-    static const char *const names[WEFT_PP_TASK_KINDS] = {"forward", "backward", "weights"};
     for (int i = 0; i < step->pp_step->owns; i++) {
         const weft_pp_local_stage *own = &step->pp_step->own[i];
         for (int k = 0; k < WEFT_PP_TASK_KINDS; k++) {
             if (!own->program[k])
                 continue;
-            printf("  stage %d, %s\n", own->pp_stage, names[k]);
+            printf("  stage %d, %s\n", own->pp_stage, pp_tasks[k]);
             printf("  %-14s %14d\n", "nodes", (int)weft_graph_node_count(own->graph[k]));
             line("activations", weft_program_plan(own->program[k])->arena_bytes,
                  "in the arena that all programs use");
@@ -187,6 +208,69 @@ out:
     return status;
 }
 
+/* ---- roofline -------------------------------------------------------------------------------- */
+
+static weft_status add_pp_rooflines(const weft_step *step, const char *title,
+                                    weft_roofline_list *list)
+{
+    char own_title[256];
+    for (int i = 0; i < step->pp_step->owns; i++) {
+        const weft_pp_local_stage *own = &step->pp_step->own[i];
+        for (int k = 0; k < WEFT_PP_TASK_KINDS; k++) {
+            if (!own->program[k])
+                continue;
+            snprintf(own_title, sizeof own_title, "%s, pipeline stage %d, %s", title, own->pp_stage,
+                     pp_tasks[k]);
+            WEFT_TRY(weft_roofline_add(list, own->program[k], own_title, 0));
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status add_bucket_roofline(const inspection *w, const weft_train_stage *stage,
+                                       const weft_bucket *size, const weft_step *step,
+                                       weft_roofline_list *list)
+{
+    char title[192];
+    snprintf(title, sizeof title, "stage %s: %" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64,
+             stage->name, size->batch, size->frames, size->height, size->width);
+    if (step->pp_step)
+        return add_pp_rooflines(step, title, list);
+    return weft_roofline_add(list, step->program, title,
+                             3 * (double)weft_graph_cost(step->whole).flops /
+                                 weft_mesh_ranks(&w->exec.mesh));
+}
+
+/* Adds the programs of a training stage: of its sizes, and of the update after several batches. */
+static weft_status add_rooflines(inspection *w, const weft_train_stage *stage,
+                                 weft_roofline_list *list)
+{
+    weft_stage_programs s = {0};
+    weft_status_code status =
+        weft_stage_programs_plan(w->cache, w->run, &w->models, stage, &w->exec, &s);
+    for (int i = 0; i < s.count && status == WEFT_OK; i++) {
+        if (i >= s.buckets)
+            status = weft_roofline_add(list, s.bucket[i]->program, "update", 0);
+        else
+            status =
+                add_bucket_roofline(w, stage, weft_train_stage_bucket(stage, i), s.bucket[i], list);
+    }
+    weft_stage_programs_free(&s);
+    return status;
+}
+
+static weft_status inspect_rooflines(inspection *w)
+{
+    weft_roofline_list list;
+    const weft_train_stage *stage = w->run->train_stages.item;
+    WEFT_TRY(weft_roofline_begin(w->arena, w->o->roofline, &list));
+    for (int64_t i = 0; i < w->run->train_stages.count; i++)
+        WEFT_TRY(add_rooflines(w, &stage[i], &list));
+    return weft_roofline_print(&list, w->o->json);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
 /* Creates the run's store on a device without memory. */
 static weft_status meta_store(const weft_run *run, const weft_run_models *models,
                               const weft_exec_config *exec, weft_compiled_steps *cache,
@@ -246,23 +330,22 @@ static weft_status set_up(const weft_run *run, const weft_run_models *models,
     return WEFT_OK;
 }
 
-/* Applies memory.limit to the activations that each stage saves. *activations is owned by the
- * caller. */
-static weft_status fit_train_stages(const weft_run *run, const weft_run_models *models,
-                                    weft_exec_config *exec, weft_store *store, int64_t process,
-                                    weft_activation_plan **activations)
+/* Applies memory.limit to the activations that each stage saves. */
+static weft_status fit_train_stages(inspection *w)
 {
+    const weft_run *run = w->run;
     weft_buf message = {0};
-    WEFT_TRY(WEFT_NEW(*activations, run->train_stages.count, "stages"));
+    WEFT_TRY(WEFT_NEW(w->activations, run->train_stages.count, "stages"));
     weft_stored_activations stored = {0}; /* activation plans of a run that has started */
     WEFT_TRY(weft_stored_activations_load(run->out, &stored));
-    const weft_status_code status = weft_run_fit_memory(run, models, exec, NULL, store, process,
-                                                        &stored, *activations, &message);
-    if (status == WEFT_OK && message.len)
+    const weft_status_code status =
+        weft_run_fit_memory(run, &w->models, &w->exec, NULL, w->store,
+                            weft_process_memory_sum(w->process), &stored, w->activations, &message);
+    if (status == WEFT_OK && message.len && !w->o->json)
         printf("%s", message.data);
     weft_buf_free(&message);
     weft_stored_activations_free(&stored);
-    exec->stage_activations = *activations;
+    w->exec.stage_activations = w->activations;
     return status;
 }
 
@@ -300,24 +383,6 @@ static void override_sizes(const weft_inspect_run_options *o, weft_run *run)
     }
 }
 
-/* A rank of the run, without its other ranks. */
-typedef struct inspection {
-    const weft_inspect_run_options *o;
-    weft_run *run;
-    const char *path;
-    weft_run_models models;
-    weft_exec_config exec;
-    weft_cluster cluster;
-    weft_arena *arena;
-    weft_compiled_steps *cache;
-    weft_store *store;
-    weft_comm *comm;
-    weft_pp_layout *pp;
-    weft_activation_plan *activations;
-    bool *encoded;
-    weft_process_memory process;
-} inspection;
-
 /* Resolves the layout and prints a line about it. */
 static weft_status resolve(inspection *w)
 {
@@ -326,7 +391,7 @@ static weft_status resolve(inspection *w)
     WEFT_TRY(weft_settled_load(w->run->out, &stored));
     weft_status_code status =
         weft_run_resolve_layout(w->run, &w->models, w->path, NULL, 0, &stored, w->arena, &message);
-    if (status == WEFT_OK && message.len)
+    if (status == WEFT_OK && message.len && !w->o->json)
         printf("%s\n", message.data);
     weft_buf_free(&message);
     WEFT_TRY(status);
@@ -334,6 +399,8 @@ static weft_status resolve(inspection *w)
     w->exec = weft_exec_config_of(w->run, &w->models);
     w->exec.offload_dir = offload.dir;
     w->exec.offload_states = offload.states;
+    if (w->o->roofline)
+        w->exec.backend = &weft_backend_cuda;
     if (w->o->mesh[0])
         WEFT_TRY(weft_mesh_parse(w->o->mesh, &w->exec.mesh));
     else
@@ -372,8 +439,7 @@ static weft_status fit(inspection *w)
     if (!w->run->memory.limit)
         return WEFT_OK;
     WEFT_TRY(meta_store(w->run, &w->models, &w->exec, w->cache, &w->store));
-    WEFT_TRY(fit_train_stages(w->run, &w->models, &w->exec, w->store,
-                              weft_process_memory_sum(w->process), &w->activations));
+    WEFT_TRY(fit_train_stages(w));
     weft_compiled_steps_free(w->cache);
     w->cache = weft_compiled_steps_create();
     return WEFT_ALLOCATED(w->cache, "the report");
@@ -394,6 +460,8 @@ static weft_status inspect(inspection *w)
     WEFT_TRY(resolve(w));
     WEFT_TRY(open_rank(w));
     WEFT_TRY(fit(w));
+    if (w->o->roofline)
+        return inspect_rooflines(w);
     begin_planning(w->run, &planned);
     for (int64_t i = 0; i < w->run->train_stages.count; i++)
         WEFT_TRY(inspect_train_stage(w->run, &w->models, &train_stages[i], &w->exec, w->cache,

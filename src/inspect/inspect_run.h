@@ -12,6 +12,8 @@ typedef struct weft_inspect_run_options {
     const char *cluster; /* prints seconds of a step on this cluster; NULL: none */
     /* rank of the mesh, which is also set up on backend `virtual`; -1: rank 0, without set-up */
     int rank;
+    const char *roofline;         /* cluster whose GPU's roofline is printed instead; NULL: none */
+    bool json;                    /* of the roofline */
     const char *const *recompute; /* patterns that replace the run's; borrowed */
     int recompute_count;
 } weft_inspect_run_options;

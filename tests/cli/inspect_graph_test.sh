@@ -59,6 +59,16 @@ options_replace_the_config() {
 }
 check options_replace_the_config
 
+launches_of_a_run_are_listed() {
+    "$WEFT" inspect graph vae.yaml --roofline rtx4090 --json >roofline.json || exit 1
+    python3 -S -c 'import json; t=json.load(open("roofline.json")); p=t["programs"][0]; assert t["gpu"] == "RTX4090" and len(t["programs"]) == 1 and any(r["key"].startswith("conv3d f32") and r["least_seconds"] > 0 for r in p["rows"]), p'
+    "$WEFT" inspect graph vae.yaml --roofline a100 --set stages.0.accumulate=2 >roofline.txt
+    grep -q '^stage one: 1 x 1x32x32' roofline.txt && grep -q '^update$' roofline.txt
+    if "$WEFT" inspect graph vae.yaml --json 2>err; then exit 1; fi
+    has_message err option-no-effect key=--json
+}
+check launches_of_a_run_are_listed
+
 # The seconds of a step on a cluster, with all terms.
 seconds_on_a_cluster() {
     "$WEFT" inspect graph vae.yaml --on h100:1 | grep -q "^  predicted step .* forward .* backward .* update "

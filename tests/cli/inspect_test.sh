@@ -33,6 +33,36 @@ assert t["peak_bytes"] == t["program_bytes"] + t["weight_bytes"]
 P
 }
 check figures_of_a_training_step
+
+# the launches have the FLOPs of the nodes, and add up; every time is that of its limit
+launches_add_up() {
+    needs figures_of_a_training_step
+    "$WEFT" inspect model small.json --training-step --frames 1 --height 16 --width 16 --roofline h100 --json >f32.json || fail "f32"
+    "$WEFT" inspect model small.json --training-step --roofline h100 --bf16 --mesh fsdp=8 --batch-size 8 --json >bf16.json || fail "bf16"
+    python3 -S - <<'P' || fail "launches"
+import json
+least, f32, bf16 = (json.load(open(name + ".json")) for name in ("least", "f32", "bf16"))
+assert f32["programs"][0]["flops"] == least["flops_step"], (f32["programs"][0]["flops"], least)
+for t in f32, bf16:
+    p = t["programs"][0]
+    rows = [r for r in p["rows"] if "sent_bytes" not in r]
+    for key in "launches", "flops", "bytes", "redundant_bytes":
+        assert abs(sum(r[key] for r in rows) - p[key]) <= 1e-9 * p[key], key
+    for r in rows:
+        assert r["least_seconds"] >= 0.999 * max(r["bytes"] / t["memory_bandwidth"], r["launches"] * t["launch_seconds"]), r
+        assert r["redundant_bytes"] <= r["bytes"] and r["stated_seconds"] >= 0.999 * r["least_seconds"], r
+    assert 0 < p["redundant_share"] < 1 and p["least"]["kernel_seconds"] <= p["stated"]["kernel_seconds"]
+p = bf16["programs"][0]
+own = [r for r in p["rows"] if r["key"] == "linear bf16[1,32760,1536] bf16[8960,1536] f32[8960] -> bf16[1,32760,8960]"]
+assert len(own) == 1 and own[0]["launches"] == 30, own
+assert abs(own[0]["least_seconds"] - own[0]["flops"] / bf16["flops"]) < 1e-9 and own[0]["limit"] == "flops", own
+adamw = [r for r in p["rows"] if r["key"].startswith("adamw")]
+assert sum(r["nodes"] for r in adamw) == 825 and all(r["part"] == "update" and r["occupancy"] == 50 for r in adamw), adamw[0]
+assert p["exchanges"] > 0 and p["sent_bytes"] > 2 * 1418996800 and p["least"]["exchange_seconds"] > 0
+assert p["least"]["seconds"] >= p["least"]["kernel_seconds"] and f32["programs"][0]["exchanges"] == 0
+P
+}
+check launches_add_up
 recomputation_saves() {
     needs figures_of_a_training_step
     "$WEFT" inspect model small.json --training-step --recompute 'transformer.blocks.*' --json >less.json || fail "recompute"
@@ -100,6 +130,7 @@ refuse argument-invalid "text~='shape'" -- shape small.json
 refuse mesh-invalid -- model small.json --mesh dp=x
 refuse mesh-invalid 'text~=dp (' 'text~=tp (' -- model small.json --mesh pd=2
 refuse mesh-invalid 'text~=dp (' -- model vae.json --mesh tp=2
+refuse file-not-found 'text~=rtx4090' -- model small.json --roofline h1000
 refuse model-shape 'text~=frames' -- model vae.json --frames 6
 refuse video-size key=--height text~=100x text~=8x8 -- model small.json --height 100 # sizes are not rounded
 echo '{"_class_name":"WanTransformer3DModel","num_layers":2e9}' >many.json

@@ -143,6 +143,11 @@ static const weft_cluster_preset presets[] = {
      "  - {switch: leaf3, bandwidth: 12.5e9, latency: 5e-6, distance: [3, 3, 3, 3, 2, 2, 0, 0]}\n"
      "switches:\n" LEAF(0, "50e9") LEAF(1, "50e9") LEAF(2, "50e9")
          LEAF(3, "50e9") "  - {name: spine}\n"},
+    {"rtx4090", "8 x RTX 4090-24GB per node, PCIe 4.0 x16 without peer copies; 1 node",
+     "name: rtx4090\nhost_memory: 512GB\nnodes: 1\ndevices: 8\n"
+     "device: {type: RTX4090, memory: 24GB, flops: 165.2e12, memory_bandwidth: 1.008e12, "
+     "gemm: 0.7, attention: 0.5, conv: 0.35, memory_fraction: 0.85}\n"
+     "link: {bandwidth: 25e9, latency: 5e-6}\nhost: {bandwidth: 25e9, latency: 5e-6}\n"},
     {"v100", "8 x V100-32GB per node, 300 GB/s inside, one 10 GB/s NIC (PULSE §VII); 4 nodes",
      "name: v100\nhost_memory: 768GB\nnodes: 4\ndevices: 8\n"
      "device: {type: V100, memory: 32GiB, flops: 125e12, memory_bandwidth: 0.9e12, gemm: 0.5, "
@@ -265,8 +270,8 @@ weft_status weft_cluster_load(weft_arena *arena, const char *spec, weft_cluster 
         snprintf(word, sizeof word, "%.*s", (int)(len < 60 ? len : 60), spec);
         const char *near = weft_nearest_name(word, names, WEFT_COUNT(names));
         return weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = spec),
-                          "neither a cluster file nor a preset (h100, h200, a100, v100, "
-                          "ascend910a, local; h100:4 has 4 nodes)%s%s%s",
+                          "neither a cluster file nor a preset (h100, h200, a100, rtx4090, "
+                          "v100, ascend910a, local; h100:4 has 4 nodes)%s%s%s",
                           near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     }
     const size_t length = strlen(spec);

@@ -1,0 +1,327 @@
+#include "inspect/roofline.h"
+
+#include "estimate/program_estimate.h"
+#include "exec/program_internal.h"
+#include "kernel/cuda/ops.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the GPU --------------------------------------------------------------------------------- */
+
+/* Peaks of f32 without tensor cores, from the data sheets. */
+static const struct {
+    const char *type;
+    double f32_flops;
+    weft_gpu_arch arch;
+} gpus[] = {{"H100", 66.9e12, WEFT_SM_90},
+            {"H200", 66.9e12, WEFT_SM_90},
+            {"A100", 19.5e12, WEFT_SM_80},
+            {"RTX4090", 82.6e12, WEFT_SM_89},
+            {"V100", 15.7e12, WEFT_SM_NONE}};
+
+weft_status weft_roofline_begin(weft_arena *arena, const char *cluster, weft_roofline_list *list)
+{
+    *list = (weft_roofline_list){.arena = arena, .arch = WEFT_SM_NONE};
+    WEFT_TRY(weft_cluster_load(arena, cluster, &list->cluster));
+    list->f32_flops = list->cluster.device.flops;
+    for (int i = 0; i < WEFT_COUNT(gpus); i++)
+        if (!strcmp(gpus[i].type, list->cluster.device.type)) {
+            list->f32_flops = gpus[i].f32_flops;
+            list->arch = gpus[i].arch;
+        }
+    return WEFT_OK;
+}
+
+/* ---- launches of a node ---------------------------------------------------------------------- */
+
+enum { KERNELS = 256 };
+
+/* A queue that counts. */
+typedef struct counter {
+    weft_cuda_queue queue;
+    weft_roofline_list *list;
+    char kernels[KERNELS];
+    int64_t launches;
+    int occupancy;
+    bool mma;
+} counter;
+
+/* Returns what is known of a kernel, from the list if it was launched before. */
+static weft_roofline_kernel find_kernel(weft_roofline_list *list, const char *name)
+{
+    for (int i = 0; i < list->kernels; i++)
+        if (!strcmp(list->kernel[i].name, name))
+            return list->kernel[i];
+    const weft_roofline_kernel found = {name, weft_cuda_kernel_occupancy(name, list->arch),
+                                        weft_cuda_kernel_uses_mma(name)};
+    if (list->kernels < WEFT_ROOFLINE_KERNELS)
+        list->kernel[list->kernels++] = found;
+    return found;
+}
+
+static weft_status_code count_launch(weft_cuda_queue *queue, const weft_cuda_launch *launch)
+{
+    counter *c = (counter *)queue;
+    const size_t used = strlen(c->kernels);
+    const weft_roofline_kernel kernel = find_kernel(c->list, launch->kernel);
+    if (c->launches++ == 0)
+        c->occupancy = kernel.occupancy;
+    c->mma |= kernel.mma;
+    if (!strstr(c->kernels, launch->kernel))
+        snprintf(c->kernels + used, sizeof c->kernels - used, "%s%s", used ? "+" : "",
+                 launch->kernel);
+    return WEFT_OK;
+}
+
+/* A value's address on an imaginary GPU: only its alignment matters. */
+static void *address_of(const weft_compiled *c, weft_value v)
+{
+    return weft_value_ok(v) ? (char *)64 + weft_memory_plan_shift(&c->plan, v.id) : NULL;
+}
+
+static weft_status count_launches(const weft_compiled *c, const instruction *code,
+                                  weft_arena *arena, counter *out)
+{
+    const weft_node *node = weft_graph_node(c->graph, code->node);
+    weft_view *view;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, view, node->in_count + node->out_count, "the launches"));
+    weft_kernel_args args = code->args;
+    weft_compiled_fill_views(c, node, view, view + node->in_count);
+    for (int i = 0; i < node->in_count; i++)
+        view[i].data = address_of(c, node->in[i]);
+    for (int i = 0; i < node->out_count; i++)
+        view[node->in_count + i].data = address_of(c, node->out[i]);
+    args.in = view;
+    args.out = view + node->in_count;
+    args.workspace = code->workspace_bytes ? (void *)64 : NULL;
+    if (code->kind == INSTR_SLICE) {
+        snprintf(out->kernels, sizeof out->kernels, "copy");
+        out->launches = 1;
+        return WEFT_OK;
+    }
+    if (!weft_cuda_ops[args.op].launch)
+        return weft_error(WEFT_MSG_KERNEL_MISSING,
+                          WEFT_AT(.key = node->scope, .value = weft_op_get(node->op)->name),
+                          "backend \"cuda\" has no kernel for %s", weft_op_get(node->op)->name);
+    return weft_cuda_ops[args.op].launch(&args, &out->queue);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+typedef struct walk {
+    weft_roofline_list *list;
+    weft_roofline *to;
+    const weft_compiled *c;
+    weft_graph_part *part;  /* by node */
+    double *least, *stated; /* seconds by node */
+    weft_arena *arena;      /* scratch */
+} walk;
+
+/* Returns the row of nodes with this key; a new one has no nodes. NULL: out of memory. */
+static weft_roofline_row *find_row(walk *w, const char *key, const char *kernels,
+                                   weft_graph_part part)
+{
+    weft_roofline *to = w->to;
+    for (int64_t i = 0; i < to->count; i++)
+        if (to->row[i].part == part && !strcmp(to->row[i].key, key) &&
+            !strcmp(to->row[i].kernels, kernels))
+            return &to->row[i];
+    if (to->count == to->capacity) {
+        const int64_t capacity = to->capacity ? 2 * to->capacity : 64;
+        weft_roofline_row *larger = weft_arena_calloc(w->list->arena, capacity, sizeof *larger);
+        if (!larger)
+            return NULL;
+        if (to->count)
+            memcpy(larger, to->row, (size_t)to->count * sizeof *larger);
+        to->row = larger;
+        to->capacity = capacity;
+    }
+    weft_roofline_row *row = &to->row[to->count++];
+    *row = (weft_roofline_row){.part = part, .occupancy = -1, .limit = "launch"};
+    row->key = weft_arena_strdup(w->list->arena, key);
+    row->kernels = weft_arena_strdup(w->list->arena, kernels);
+    return row->key && row->kernels ? row : NULL;
+}
+
+/* Nodes whose results are bytes of their inputs, perhaps in another type. */
+static bool only_moves(weft_op op)
+{
+    return op == WEFT_OP_CAST || op == WEFT_OP_STOP || op == WEFT_OP_FILL ||
+           op == WEFT_OP_BROADCAST || op == WEFT_OP_PERMUTE || op == WEFT_OP_SLICE ||
+           op == WEFT_OP_PAD || op == WEFT_OP_CONCAT || op == WEFT_OP_SLICE_OWN;
+}
+
+/* Whether the products of a node are of bf16. */
+static bool is_narrow(const weft_compiled *c, const weft_node *node)
+{
+    return node->in_count > 0 && weft_value_ok(node->in[0]) &&
+           c->view[node->in[0].id].dtype == WEFT_BF16;
+}
+
+static double fraction(const weft_device_type *d, weft_work work)
+{
+    return work == WEFT_WORK_GEMM        ? d->gemm
+           : work == WEFT_WORK_ATTENTION ? d->attention
+           : work == WEFT_WORK_CONV      ? d->conv
+                                         : 1;
+}
+
+static weft_status add_kernel(walk *w, const instruction *code)
+{
+    const weft_node *node = weft_graph_node(w->c->graph, code->node);
+    const weft_device_type *d = &w->list->cluster.device;
+    const weft_cost cost = weft_node_cost(w->c->graph, code->node);
+    const weft_work work = weft_node_work(node);
+    const double flops = (double)cost.flops, scratch = 2 * (double)code->workspace_bytes,
+                 bytes = (double)cost.bytes + scratch;
+    char key[WEFT_RATE_KEY];
+    counter counted = {.queue.add = count_launch, .list = w->list, .occupancy = -1};
+    WEFT_TRY(count_launches(w->c, code, w->arena, &counted));
+    weft_rate_key(w->c->graph, code->node, key);
+    weft_roofline_row *row = find_row(w, key, counted.kernels, w->part[code->node]);
+    WEFT_TRY(WEFT_ALLOCATED(row, "the launches"));
+    const bool products = work != WEFT_WORK_MEMORY;
+    const double own = products && counted.mma ? d->flops : w->list->f32_flops,
+                 peak = products && is_narrow(w->c, node) ? d->flops : w->list->f32_flops,
+                 launch = d->launch * (double)counted.launches;
+    const double by_flops = flops / peak, by_bytes = bytes / d->memory_bandwidth;
+    const double least = fmax(launch, fmax(by_flops, by_bytes));
+    const double stated =
+        fmax(launch, fmax(flops / (own * fraction(d, work)), by_bytes / d->memory_fraction));
+    row->limit = least <= launch ? "launch" : by_flops > by_bytes ? "flops" : "bytes";
+    row->occupancy = counted.occupancy;
+    row->nodes++;
+    row->launches += counted.launches;
+    row->flops += flops;
+    row->bytes += bytes;
+    row->redundant += only_moves(node->op) ? bytes : scratch;
+    row->least += w->least[code->node] = least;
+    row->stated += w->stated[code->node] = stated;
+    return WEFT_OK;
+}
+
+/* A member of a coalesced exchange has no launch of its own. */
+static weft_status add_exchange(walk *w, const instruction *code)
+{
+    char key[WEFT_RATE_KEY];
+    weft_rate_key(w->c->graph, code->node, key);
+    weft_roofline_row *row = find_row(w, key, "exchange", w->part[code->node]);
+    WEFT_TRY(WEFT_ALLOCATED(row, "the launches"));
+    row->exchange = true;
+    row->nodes++;
+    row->launches += code->kind == INSTR_START;
+    row->sent += (double)weft_node_cost(w->c->graph, code->node).wire_bytes;
+    return WEFT_OK;
+}
+
+static weft_status add_copy(walk *w, weft_value v, const char *key)
+{
+    const weft_device_type *d = &w->list->cluster.device;
+    const double bytes = 2 * (double)weft_compiled_storage_bytes(w->c, v.id);
+    weft_roofline_row *row = find_row(w, key, "copy", WEFT_GRAPH_UPDATE);
+    WEFT_TRY(WEFT_ALLOCATED(row, "the launches"));
+    row->nodes++;
+    row->launches++;
+    row->bytes += bytes;
+    row->redundant += bytes;
+    row->least += fmax(d->launch, bytes / d->memory_bandwidth);
+    row->stated += fmax(d->launch, bytes / (d->memory_bandwidth * d->memory_fraction));
+    return WEFT_OK;
+}
+
+static weft_status add_code(walk *w)
+{
+    for (int32_t i = 0; i < w->c->code_count; i++) {
+        const instruction *code = &w->c->code[i];
+        const weft_node *node = weft_graph_node(w->c->graph, code->node);
+        switch (code->kind) {
+        case INSTR_KERNEL:
+        case INSTR_SLICE: WEFT_TRY(add_kernel(w, code)); break;
+        case INSTR_START:
+        case INSTR_JOIN: WEFT_TRY(add_exchange(w, code)); break;
+        case INSTR_COPY: WEFT_TRY(add_copy(w, node->in[0], "offload or fetch")); break;
+        case INSTR_WAIT:
+        case INSTR_COPY_WAIT: break;
+        }
+    }
+    for (int i = 0; i < w->c->update_count; i++)
+        if (!w->c->update[i].in_place)
+            WEFT_TRY(add_copy(w, (weft_value){w->c->update[i].source}, "update"));
+    return WEFT_OK;
+}
+
+/* ---- totals ---------------------------------------------------------------------------------- */
+
+static int by_stated(const void *a, const void *b)
+{
+    const weft_roofline_row *x = a, *y = b;
+    return x->stated != y->stated ? (x->stated < y->stated ? 1 : -1) : strcmp(x->key, y->key);
+}
+
+static void add_up(weft_roofline *to)
+{
+    for (int64_t i = 0; i < to->count; i++) {
+        const weft_roofline_row *row = &to->row[i];
+        if (row->exchange) {
+            to->exchanges += row->launches;
+            to->sent += row->sent;
+            continue;
+        }
+        to->sum.nodes += row->nodes;
+        to->sum.launches += row->launches;
+        to->part[row->part] += row->launches;
+        to->sum.flops += row->flops;
+        to->sum.bytes += row->bytes;
+        to->sum.redundant += row->redundant;
+        to->sum.least += row->least;
+        to->sum.stated += row->stated;
+    }
+    qsort(to->row, (size_t)to->count, sizeof *to->row, by_stated);
+}
+
+/* Seconds with the exchanges, which run while kernels do. */
+static weft_status time_of(const walk *w, const weft_program *p, const double *kernel,
+                           weft_roofline_time *out)
+{
+    weft_time_estimate t;
+    const weft_rank_links links = {&w->list->cluster, &w->c->mesh};
+    WEFT_TRY(weft_program_estimate_on(&links, p, kernel, &t));
+    *out = (weft_roofline_time){t.seconds, t.kernels, t.busy, t.exposed};
+    return WEFT_OK;
+}
+
+static weft_status make(walk *w, const weft_program *p)
+{
+    const int64_t nodes = weft_graph_node_count(w->c->graph);
+    WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->least, nodes + 1, "the launches"));
+    WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->stated, nodes + 1, "the launches"));
+    WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->part, nodes + 1, "the launches"));
+    WEFT_TRY(weft_graph_node_times(w->c->graph, &w->list->cluster.device, w->least, w->part, NULL));
+    memset(w->least, 0, (size_t)nodes * sizeof *w->least); /* of launches alone */
+    WEFT_TRY(add_code(w));
+    add_up(w->to);
+    WEFT_TRY(time_of(w, p, w->least, &w->to->least));
+    return time_of(w, p, w->stated, &w->to->stated);
+}
+
+weft_status weft_roofline_add(weft_roofline_list *list, const weft_program *program,
+                              const char *title, double model_flops)
+{
+    weft_roofline **larger, *to;
+    WEFT_TRY(WEFT_ARENA_NEW(list->arena, larger, list->count + 1, "the launches"));
+    WEFT_TRY(WEFT_ARENA_NEW(list->arena, to, 1, "the launches"));
+    if (list->count)
+        memcpy(larger, list->item, (size_t)list->count * sizeof *larger);
+    list->item = larger;
+    list->item[list->count++] = to;
+    to->title = weft_arena_strdup(list->arena, title);
+    to->model_flops = model_flops;
+    walk w = {.list = list, .to = to, .c = program->compiled, .arena = weft_arena_create()};
+    weft_status_code status = WEFT_ALLOCATED(to->title && w.arena, "the launches");
+    if (status == WEFT_OK)
+        status = make(&w, program);
+    weft_arena_free(w.arena);
+    return status;
+}
