@@ -4,25 +4,44 @@
 #include "base/hash.h"
 #include "diffusion/scheduler.h"
 #include "serve/request_fields.h"
+#include "serve/request_table.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIDE = 16384 };
-
-static const char *const known[] = {"model",      "prompt",          "negative_prompt",
-                                    "size",       "seconds",         "frames",
-                                    "num_frames", "height",          "width",
-                                    "fps",        "steps",           "num_inference_steps",
-                                    "seed",       "guidance_scale",  "sampler",
-                                    "preview",    "input_reference", "request_id",
-                                    "priority",   "deadline",        "webhook",
-                                    "user",       "metadata",        "n",
-                                    "lora"};
+enum { SIDE = WEFT_REQUEST_SIDE };
 
 /* ---- fields --------------------------------------------------------------------------------- */
+
+/* The table of request_table.c has names and ranges. */
+static weft_status check_names(const json_t *fields)
+{
+    const char *names[2 * 64];
+    int count = 0;
+    for (int i = 0; i < weft_request_section.key_count && count + 2 <= WEFT_COUNT(names); i++) {
+        names[count++] = weft_request_section.keys[i].name;
+        if (weft_request_section.keys[i].also)
+            names[count++] = weft_request_section.keys[i].also;
+    }
+    return weft_request_known(fields, names, count);
+}
+
+static weft_status read_whole(const json_t *fields, const char *name, int64_t *out)
+{
+    const weft_key *key = weft_request_key(name);
+    const char *const names[] = {key->name, key->also};
+    const int64_t min = (int64_t)key->min, max = (int64_t)key->max;
+    return key->also ? weft_request_either(fields, names, min, max, out)
+                     : weft_request_whole(fields, name, min, max, out);
+}
+
+static weft_status read_number(const json_t *fields, const char *name, double *out)
+{
+    const weft_key *key = weft_request_key(name);
+    return weft_request_number(fields, name, key->min, key->max, out);
+}
 
 /* An image is bytes, which only a form can have as a file. */
 static weft_status check_image(const json_t *fields)
@@ -88,7 +107,7 @@ static weft_status read_sides(const json_t *fields, int64_t size[3])
         WEFT_TRY(read_size(text, both));
     for (int i = 0; i < 2; i++) {
         int64_t side = 0;
-        WEFT_TRY(weft_request_whole(fields, names[i], 1, SIDE, &side));
+        WEFT_TRY(read_whole(fields, names[i], &side));
         if (side && both[i] && side != both[i])
             return weft_request_refuse(names[i], NULL,
                                        "%" PRId64 " differs from size \"%s\"; remove one of the "
@@ -103,11 +122,10 @@ static weft_status read_sides(const json_t *fields, int64_t size[3])
 static weft_status read_frames(const json_t *fields, const weft_served_model *m, double fps,
                                int64_t *frames)
 {
-    static const char *const names[] = {"frames", "num_frames"};
     double seconds = 0;
     int64_t given = 0;
-    WEFT_TRY(weft_request_either(fields, names, 1, 100000, &given));
-    WEFT_TRY(weft_request_number(fields, "seconds", 0.01, 3600, &seconds));
+    WEFT_TRY(read_whole(fields, "frames", &given));
+    WEFT_TRY(read_number(fields, "seconds", &seconds));
     if (given && seconds > 0)
         return weft_request_refuse("seconds", NULL,
                                    "frames %" PRId64 " also sets the length; remove one of the "
@@ -160,19 +178,18 @@ static weft_status read_sampler(const json_t *fields, const char **sampler)
 
 static weft_status read_values(const json_t *fields, const weft_served_model *m, video_values *v)
 {
-    static const char *const steps[] = {"steps", "num_inference_steps"};
     WEFT_TRY(weft_request_text(fields, "prompt", WEFT_REQUEST_PROMPT, &v->prompt));
     if (!v->prompt || !v->prompt[strspn(v->prompt, " \t\r\n")])
         return weft_request_refuse("prompt", NULL, "the field is missing or empty");
     WEFT_TRY(weft_request_text(fields, "negative_prompt", WEFT_REQUEST_PROMPT, &v->negative));
     WEFT_TRY(read_sampler(fields, &v->sampler));
-    WEFT_TRY(weft_request_number(fields, "fps", 0.01, 1000, &v->fps));
-    WEFT_TRY(weft_request_either(fields, steps, 1, 10000, &v->steps));
+    WEFT_TRY(read_number(fields, "fps", &v->fps));
+    WEFT_TRY(read_whole(fields, "steps", &v->steps));
     WEFT_TRY(weft_request_whole(fields, "preview", 0, v->steps, &v->preview));
     if (v->preview > v->steps) /* of a job to vary */
         v->preview = v->steps;
-    WEFT_TRY(weft_request_whole(fields, "seed", 0, WEFT_REQUEST_SEED, &v->seed));
-    WEFT_TRY(weft_request_number(fields, "guidance_scale", 0, 100, &v->guidance));
+    WEFT_TRY(read_whole(fields, "seed", &v->seed));
+    WEFT_TRY(read_number(fields, "guidance_scale", &v->guidance));
     WEFT_TRY(read_video_size(fields, m, v->fps > 0 ? v->fps : m->fps, v->size));
     if (v->image && !m->takes_image)
         return weft_request_refuse("input_reference", NULL,
@@ -195,9 +212,9 @@ static weft_status read_terms(const json_t *fields, weft_request_terms *t)
     WEFT_TRY(weft_request_text(fields, "webhook", WEFT_REQUEST_URL, &webhook));
     if (webhook)
         snprintf(t->webhook, sizeof t->webhook, "%s", webhook);
-    WEFT_TRY(weft_request_whole(fields, "n", 1, 1, &videos));
-    WEFT_TRY(weft_request_whole(fields, "priority", -1000, 1000, &t->priority));
-    return weft_request_number(fields, "deadline", 0, 1e11, &t->deadline);
+    WEFT_TRY(read_whole(fields, "n", &videos));
+    WEFT_TRY(read_whole(fields, "priority", &t->priority));
+    return read_number(fields, "deadline", &t->deadline);
 }
 
 static json_t *pack(const weft_served_model *m, const video_values *v)
@@ -234,7 +251,7 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base, co
                                     weft_request_terms *terms, json_t **request)
 {
     const char *name = base ? json_string_value(json_object_get(base, "model")) : NULL;
-    WEFT_TRY(weft_request_known(fields, known, WEFT_COUNT(known)));
+    WEFT_TRY(check_names(fields));
     WEFT_TRY(check_image(fields));
     WEFT_TRY(weft_request_text(fields, "model", 256, &name));
     const weft_served_model *m = find_model(name, models, count);
