@@ -1,23 +1,43 @@
-# `cmake --install`: program, libraries, headers, weft.pc, weftConfig.cmake, man page, completion.
+# `cmake --install`: program, libraries, headers, weft.pc, weftConfig.cmake, man pages, completions.
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 
-# The man page and the completion come from the tables in src/cli.
-set(formats man bash)
-set(pages weft.1 weft.bash)
-foreach(page IN ZIP_LISTS formats pages)
-    add_custom_command(OUTPUT ${page_1} DEPENDS weft VERBATIM
-        COMMAND $<TARGET_FILE:weft> help --${page_0} > ${page_1}.tmp
-        COMMAND ${CMAKE_COMMAND} -E rename ${page_1}.tmp ${page_1})
+# The man pages and the completions come from the tables in src/cli: weft.1 and a page per verb.
+set(pages weft.1)
+set(weft.1_from --man)
+foreach(shell bash zsh fish)
+    list(APPEND pages weft.${shell})
+    set(weft.${shell}_from --${shell})
 endforeach()
-add_custom_target(manual ALL DEPENDS weft.1 weft.bash)
+file(STRINGS src/cli/options/verbs.def verbs REGEX "^VERB")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/cli/options/verbs.def)
+foreach(verb ${verbs})
+    string(REGEX REPLACE "VERB\\((.*)\\)" "\\1" verb ${verb})
+    if(NOT verb STREQUAL "help") # hidden
+        list(APPEND pages weft-${verb}.1)
+        set(weft-${verb}.1_from --man ${verb})
+    endif()
+endforeach()
+foreach(page ${pages})
+    add_custom_command(OUTPUT ${page} DEPENDS weft VERBATIM
+        COMMAND $<TARGET_FILE:weft> help ${${page}_from} > ${page}.tmp
+        COMMAND ${CMAKE_COMMAND} -E rename ${page}.tmp ${page})
+endforeach()
+add_custom_target(manual ALL DEPENDS ${pages})
 
 install(TARGETS weft)
 install(TARGETS weft_shared EXPORT weftSharedTargets)
 install(TARGETS weft_static EXPORT weftStaticTargets)
-install(FILES ${PROJECT_BINARY_DIR}/weft.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+set(manual_pages ${pages})
+list(FILTER manual_pages INCLUDE REGEX "1$")
+list(TRANSFORM manual_pages PREPEND ${PROJECT_BINARY_DIR}/)
+install(FILES ${manual_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${PROJECT_BINARY_DIR}/weft.bash RENAME weft
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${PROJECT_BINARY_DIR}/weft.zsh RENAME _weft
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES ${PROJECT_BINARY_DIR}/weft.fish
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
 # ---- headers ------------------------------------------------------------------------------------
 # The public headers only; they include each other and the C library.

@@ -154,9 +154,9 @@ static weft_status run_convert(const weft_args *args)
 
 static const weft_option options[] = {
     {"--to", "NAMES", "diffusers",
-     "names of the tensors; diffusers: a folder with config.json, original: one file with the "
-     "names of the model's authors, comfyui: the same with the prefix model.diffusion_model. "
-     "(vae. for an autoencoder)"},
+     "names of the tensors; diffusers: a folder with config.json, original: one file as of the "
+     "authors, comfyui: the same with the prefix model.diffusion_model. (autoencoder: vae.)",
+     .choices = "diffusers original comfyui"},
     {"--dtype", "TYPE", "own",
      "type of the tensors; own: as stored (f32 for quantized tensors and adapters), f32, bf16, "
      "f16, f8: e4m3 without scales for matrices and kernels, bf16 for the rest"},
@@ -170,7 +170,7 @@ static const weft_option options[] = {
     {"--lora-format", "FORMAT", NULL,
      "write the adapter IN to the folder OUT; diffusers, peft, kohya or comfyui. --config names "
      "the adapter's model",
-     WEFT_ALSO("--for")},
+     WEFT_ALSO("--for"), .choices = "diffusers peft kohya comfyui"},
 };
 
 const weft_verb weft_verb_convert = {

@@ -31,7 +31,7 @@ static const weft_option options[] = {
     {"--engine", "NAME", NULL,
      "slurm: write OUT/slurm/curate.sh, whose jobs run the shards and the last pass, and run "
      "nothing here",
-     .group = "machines"},
+     .group = "machines", .choices = "slurm"},
     {"--shards", "N", "8", "tasks of the array with --engine", .group = "machines"},
     {"--sbatch", "OPTION", NULL,
      "option of sbatch in the script, e.g. --sbatch=--partition=long (repeatable)",

@@ -1,7 +1,8 @@
-/* The hidden verb that writes the help as text, pages, man page and completion. */
+/* The hidden verb that writes the help as text, pages, man pages and completion. */
 #include "cli/options/help.h"
 
 #include "cli/options/args.h"
+#include "cli/options/completion.h"
 #include "cli/options/help_pages.h"
 
 #include <stdio.h>
@@ -24,9 +25,13 @@ static weft_status run_help(const weft_args *args)
                 weft_buf_printf(&out, "%s\n", weft_verbs[i]->name);
         }
     } else if (weft_args_flag(args, "--man"))
-        weft_help_man(&out);
+        weft_help_man(verb, &out);
     else if (weft_args_flag(args, "--bash"))
-        weft_help_bash(&out);
+        weft_completion_bash(&out);
+    else if (weft_args_flag(args, "--zsh"))
+        weft_completion_zsh(&out);
+    else if (weft_args_flag(args, "--fish"))
+        weft_completion_fish(&out);
     else if (page)
         weft_help_markdown(verb, &out);
     else if (verb)
@@ -43,14 +48,16 @@ static weft_status run_help(const weft_args *args)
 
 static const weft_option help_options[] = {
     {"--markdown", "VERB", NULL, "print the page of a verb for docs/reference/verbs"},
-    {"--man", NULL, NULL, "print the man page"},
+    {"--man", NULL, NULL, "print the man page of weft, or of VERB"},
     {"--bash", NULL, NULL, "print bash completion"},
+    {"--zsh", NULL, NULL, "print zsh completion"},
+    {"--fish", NULL, NULL, "print fish completion"},
     {"--verbs", NULL, NULL, "print the names of the verbs, one per line"},
 };
 const weft_verb weft_verb_help = {
     .name = "help",
     .summary = "print help as text, Markdown, man page or shell completion",
-    .usage = "[VERB [SECTION] | --markdown VERB | --man | --bash | --verbs]",
+    .usage = "[VERB [SECTION] | --markdown VERB | --man | --bash | --zsh | --fish | --verbs]",
     .details = "",
     .examples = "weft help doctor\n",
     .options = help_options,

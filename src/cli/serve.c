@@ -32,7 +32,8 @@ static const weft_option options[] = {
      "memory limit of a worker, as in `weft generate`; by default the free memory"},
     {"--policy", "NAME", "fifo",
      "order of jobs of equal priority: fifo, srpt (shortest first), edf (deadlines first, then "
-     "srpt) or fair (equal seconds per token)"},
+     "srpt) or fair (equal seconds per token)",
+     .choices = "fifo srpt edf fair"},
     {"--webhook", "URL", NULL,
      "URL below which requests may have a `webhook`, e.g. https://example.org/hooks/; by default "
      "none",

@@ -7,7 +7,8 @@
 #include <string.h>
 
 static const weft_option options[] = {
-    {"--method", "NAME", "structure", "structure, content, adaptive, fade or transnetv2"},
+    {"--method", "NAME", "structure", "structure, content, adaptive, fade or transnetv2",
+     .choices = "structure content adaptive fade transnetv2"},
     {"--weights", "FILE", NULL,
      "weights of transnetv2; PyTorch file (.pth), or safetensors with the same names"},
     {"--threshold", "X", "0",

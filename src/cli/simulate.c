@@ -24,7 +24,7 @@ static const weft_option options[] = {
     {"--execute", NULL, NULL, "always execute the step, with a thread per rank", .group = "run"},
     {"--no-execute", NULL, NULL, "only estimate the programs", .group = "run"},
     {"--policy", "NAME", NULL, "fifo, srpt, edf or fair, as of `weft serve`; by default all",
-     .repeated = true, .group = "serve"},
+     .repeated = true, .group = "serve", .choices = "fifo srpt edf fair"},
     {"--workers", "N", "1", "equal workers, 1 to 4096", .group = "serve"},
     {"--start-seconds", "S", "0", "seconds from the start of a worker to its first step",
      .group = "serve"},

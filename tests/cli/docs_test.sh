@@ -17,6 +17,10 @@ fi
 for page in "$SRC"/docs/reference/verbs/*.md; do
     "$WEFT" help --verbs | grep -qx "$(basename "$page" .md)" || { echo "$page: no such verb"; bad=1; }
 done
-"$WEFT" help --man >weft.1 && grep -q '^.SH weft doctor' weft.1 || bad=1
-"$WEFT" help --bash >weft.bash && bash -n weft.bash || bad=1
+"$WEFT" help --man >weft.1 && grep -q '^.BR weft.-doctor (1)' weft.1 || bad=1
+"$WEFT" help --man train >weft-train.1 && grep -q '^  optimizer' weft-train.1 || bad=1
+for shell in bash zsh fish; do
+    "$WEFT" help --$shell >weft.$shell || bad=1
+    ! command -v $shell >/dev/null || $shell -n weft.$shell || bad=1
+done
 exit $bad

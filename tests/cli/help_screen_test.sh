@@ -5,7 +5,7 @@
 
 # the names that completion offers after --help
 sections() { # VERB
-    sed -n "/^        $1) options=/{n;s/.*sections=\"\(.*\)\" ;;/\1/p}" weft.bash
+    bash -c '. ./weft.bash; _weft_words sections "$1"' - "$1"
 }
 # options and config keys of a section, one per line
 names_in() { # FILE...
@@ -97,6 +97,11 @@ completion() {
     [ "$(complete_words weft gener)" = generate ] || fail "a verb"
     [ "$(complete_words weft generate --steps)" = "--steps" ] || fail "an option"
     [ "$(complete_words weft generate --help guid)" = guidance ] || fail "a section"
+    [ "$(complete_words weft plan ca)" = cascades ] || fail "the first word of a usage"
+    [ "$(complete_words weft serve --policy s)" = srpt ] || fail "the value of an option"
+    [ "$(complete_words weft train x.yaml --set precis)" = precision= ] || fail "a key"
+    [ "$(complete_words weft train x.yaml --set precision =)" = "f32 bf16" ] || fail "the values of a key"
+    [ "$(complete_words weft estimate x.yaml --set passes.fuse = t)" = true ] || fail "a key of two verbs"
 }
 check completion
 finish

@@ -94,7 +94,7 @@ help_lists_earlier_names() {
     done | sort >listed
     cut -d' ' -f1-3 names | sort | diff - listed || fail "the help and this test list other names"
     "$WEFT" help --markdown shots | grep -q '^| `--interpolate LEVELS` .*; also written `--mix` |$' || fail "the Markdown page"
-    "$WEFT" help --man | grep -q 'also written \\-\\-mix' || fail "the man page"
+    "$WEFT" help --man shots | grep -q 'also written \\-\\-mix' || fail "the man page"
     ! "$WEFT" help --bash | grep -qE -- ' --(mix|guide|raw)[ "]' || fail "completion offers an earlier name"
 }
 check help_lists_earlier_names

@@ -76,11 +76,16 @@ grep -q "^step 4 of 4" generate.log || { cat generate.log; exit 1; }
 [ "$(ffprobe -v error -count_frames -show_entries stream=nb_read_frames -of csv=p=0 cpp.mp4)" = 5 ] || { echo "cpp.mp4 has other frames"; exit 1; }
 ! ./generate nowhere "a red circle" cpp2.mp4 >generate.log 2>&1 || { echo "generate: a model that does not exist"; exit 1; }
 grep -q '^generate: .*nowhere' generate.log || { cat generate.log; exit 1; }
-# the man page renders, the completion completes
+# the man pages render, the completion completes
 if command -v man >/dev/null && command -v groff >/dev/null; then
-    groff -man -Tutf8 -wall "$root/share/man/man1/weft.1" >page 2>warnings
+    groff -man -Tutf8 -wall "$root"/share/man/man1/weft*.1 >page 2>warnings
     [ ! -s warnings ] || { cat warnings; exit 1; }
 fi
+for verb in $("$WEFT" help --verbs); do
+    [ -s "$root/share/man/man1/weft-$verb.1" ] || { echo "no man page of $verb"; exit 1; }
+done
+if command -v zsh >/dev/null; then zsh -n "$root/share/zsh/site-functions/_weft"; fi
+if command -v fish >/dev/null; then fish -n "$root/share/fish/vendor_completions.d/weft.fish"; fi
 bash -c "
 source '$root/share/bash-completion/completions/weft'
 COMP_WORDS=(weft do) COMP_CWORD=1

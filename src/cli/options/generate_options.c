@@ -63,7 +63,7 @@ const weft_option weft_generate_options[] = {
     {"--fit", "HOW", "stretch",
      "how images of another aspect ratio are resized; stretch (as the reference pipelines), or "
      "crop (keep the centre)",
-     .group = "conditioning"},
+     .group = "conditioning", .choices = "stretch crop"},
     {"--frames", "N", "0",
      "frames of the video; must fit the autoencoder (Wan: 1 + 4 n). 0: the model's own",
      .group = "size", .common = true},
@@ -87,7 +87,7 @@ const weft_option weft_generate_options[] = {
      "how windows are joined; blend: all windows are denoised together, with any model. continue: "
      "each window starts from the last frames of the previous one. This needs image conditioning; "
      "peak memory does not grow with the number of windows",
-     WEFT_ALSO("--windows"), .group = "size"},
+     WEFT_ALSO("--windows"), .group = "size", .choices = "blend continue"},
     {"--steps", "N", "30", "denoising steps", .group = "sampling", .common = true},
     {"--seed", "N", "0", "seed of the first prompt; later prompts use N+1, N+2, ...",
      .group = "sampling", .common = true},

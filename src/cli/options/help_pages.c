@@ -1,10 +1,11 @@
-/* The verb tables as pages: Markdown for docs/reference/verbs, man page, bash completion. */
+/* The verb tables as pages: Markdown for docs/reference/verbs, and man pages. */
 #include "cli/options/help_pages.h"
 
 #include "base/config_text.h"
 #include "cli/options/args.h"
 #include "cli/options/help_sections.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -161,87 +162,82 @@ static void put_roff_usage(const weft_verb *verb, weft_buf *out)
     }
 }
 
-void weft_help_man(weft_buf *out)
+/* The page weft.1: the verbs, and what holds for all. */
+static void put_man_overview(weft_buf *out)
 {
     weft_buf_printf(
         out,
         ".TH WEFT 1 \"\" \"weft %s\"\n.SH NAME\nweft \\- train and run video generation "
-        "models\n.SH SYNOPSIS\n.B weft\n.I VERB\n[arguments]\n",
+        "models\n.SH SYNOPSIS\n.B weft\n.I VERB\n[arguments]\n.SH VERBS\n",
         WEFT_VERSION);
     for (int i = 0; i < weft_verb_count; i++) {
-        const weft_verb *verb = weft_verbs[i];
-        if (verb->hidden)
+        if (weft_verbs[i]->hidden)
             continue;
-        weft_buf_printf(out, ".SH weft %s\n", verb->name);
-        put_roff(out, verb->summary);
-        weft_buf_printf(out, ".\n.PP\n");
-        put_roff_usage(verb, out);
-        weft_buf_printf(out, ".PP\n.nf\n");
-        put_roff(out, verb->details);
-        ensure_newline(out);
-        weft_buf_printf(out, ".fi\n");
-        weft_help_section s[WEFT_HELP_SECTIONS];
-        const int count = weft_help_sections(verb, s);
-        for (int k = 0; k < count; k++) {
-            if (s[k].kind != WEFT_HELP_OPTIONS)
-                continue;
-            if (strcmp(s[k].name, "options") != 0) {
-                weft_buf_printf(out, ".SS ");
-                put_roff(out, s[k].name);
-                weft_buf_printf(out, "\n");
-            }
-            each_option(verb, s[k].name, out, put_option_roff);
-        }
-        weft_buf_printf(out, ".PP\nExamples:\n.PP\n.nf\n");
-        put_roff(out, verb->examples);
-        ensure_newline(out);
-        weft_buf_printf(out, ".fi\n");
+        weft_buf_printf(out, ".TP\n.BR weft\\-%s (1)\n", weft_verbs[i]->name);
+        put_roff(out, weft_verbs[i]->summary);
+        weft_buf_printf(out, "\n");
     }
     weft_buf_printf(
         out, ".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl\\-C.\n"
              ".SH ENVIRONMENT\nWEFT_LOG=error|warn|info|debug: which messages are printed.\n.br\n"
-             "WEFT_LOG_FORMAT=json: messages and progress as lines of JSON.\n"
+             "WEFT_LOG_FORMAT=json: messages and progress as lines of JSON.\n.br\n"
              "OMP_NUM_THREADS: threads of one process.\n");
 }
 
-/* ---- bash completion ----------------------------------------------------------------------- */
-
-static void put_bash_verb(const weft_verb *verb, weft_buf *out)
+static void put_man_options(const weft_verb *verb, weft_buf *out)
 {
     weft_help_section s[WEFT_HELP_SECTIONS];
     const int count = weft_help_sections(verb, s);
-    weft_buf_printf(out, "        %s) options=\"", verb->name);
-    for (int i = 0; weft_help_option(verb, i); i++)
-        weft_buf_printf(out, "%s%s", i ? " " : "", weft_help_option(verb, i)->name);
-    weft_buf_printf(out, "\"\n            sections=\"all");
-    for (int i = 0; i < count; i++)
-        weft_buf_printf(out, " %s", s[i].name);
-    weft_buf_printf(out, "\" ;;\n");
+    weft_buf_printf(out, ".SH OPTIONS\n");
+    for (int k = 0; k < count; k++) {
+        if (s[k].kind != WEFT_HELP_OPTIONS)
+            continue;
+        if (strcmp(s[k].name, "options") != 0) {
+            weft_buf_printf(out, ".SS ");
+            put_roff(out, s[k].name);
+            weft_buf_printf(out, "\n");
+        }
+        each_option(verb, s[k].name, out, put_option_roff);
+    }
 }
 
-void weft_help_bash(weft_buf *out)
+/* Lines as they are. */
+static void put_roff_lines(weft_buf *out, const char *text)
 {
-    weft_buf_printf(out,
-                    "# bash completion for weft, made from its verb tables\n_weft()\n{\n"
-                    "    local word=${COMP_WORDS[COMP_CWORD]} options= sections=\n"
-                    "    if [ \"$COMP_CWORD\" = 1 ]; then\n        options=\"--help --version");
-    for (int i = 0; i < weft_verb_count; i++) {
-        if (!weft_verbs[i]->hidden)
-            weft_buf_printf(out, " %s", weft_verbs[i]->name);
+    weft_buf_printf(out, ".PP\n.nf\n");
+    put_roff(out, text);
+    ensure_newline(out);
+    weft_buf_printf(out, ".fi\n");
+}
+
+static void put_man_config(const weft_verb *verb, weft_buf *out)
+{
+    weft_buf text = {0};
+    weft_config_help(verb->config, false, &text);
+    weft_buf_printf(out, ".SH CONFIG\n");
+    put_roff_lines(out, text.data ? text.data : "");
+    weft_buf_free(&text);
+}
+
+void weft_help_man(const weft_verb *verb, weft_buf *out)
+{
+    if (!verb) {
+        put_man_overview(out);
+        return;
     }
-    weft_buf_printf(out, "\"\n    else\n        case ${COMP_WORDS[1]} in\n");
-    for (int i = 0; i < weft_verb_count; i++) {
-        if (!weft_verbs[i]->hidden)
-            put_bash_verb(weft_verbs[i], out);
-    }
-    weft_buf_printf(
-        out,
-        "        esac\n    fi\n"
-        "    if [ \"$COMP_CWORD\" -gt 1 ] && [ \"${COMP_WORDS[COMP_CWORD-1]}\" = --help ]; then\n"
-        "        COMPREPLY=($(compgen -W \"$sections\" -- \"$word\"))\n        return\n    fi\n"
-        "    case $word in\n"
-        "    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) ;;\n"
-        "    *) [ \"$COMP_CWORD\" = 1 ] && COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) "
-        "||\n        COMPREPLY=($(compgen -f -- \"$word\")) ;;\n    esac\n}\n"
-        "complete -o filenames -F _weft weft\n");
+    weft_buf_printf(out, ".TH WEFT\\-");
+    for (const char *c = verb->name; *c; c++)
+        weft_buf_printf(out, "%c", toupper((unsigned char)*c));
+    weft_buf_printf(out, " 1 \"\" \"weft %s\"\n.SH NAME\nweft\\-%s \\- ", WEFT_VERSION, verb->name);
+    put_roff(out, verb->summary);
+    weft_buf_printf(out, "\n.SH SYNOPSIS\n");
+    put_roff_usage(verb, out);
+    weft_buf_printf(out, ".SH DESCRIPTION\n");
+    put_roff_lines(out, verb->details);
+    put_man_options(verb, out);
+    if (verb->config)
+        put_man_config(verb, out);
+    weft_buf_printf(out, ".SH EXAMPLES\n");
+    put_roff_lines(out, verb->examples);
+    weft_buf_printf(out, ".SH SEE ALSO\n.BR weft (1)\n");
 }

@@ -4,9 +4,9 @@
 #include "base/memory.h"
 #include "cli/options/verb.h"
 
-/* The tables of the verbs as a Markdown page, the man page and bash completion. */
+/* The tables of the verbs as a Markdown page and as man pages. */
 void weft_help_markdown(const weft_verb *verb, weft_buf *out);
-void weft_help_man(weft_buf *out);
-void weft_help_bash(weft_buf *out);
+/* `verb` NULL: the page of weft itself. */
+void weft_help_man(const weft_verb *verb, weft_buf *out);
 
 #endif

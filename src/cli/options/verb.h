@@ -17,7 +17,8 @@ typedef struct weft_option {
     const char *const *also; /* earlier names, still accepted, NULL-terminated; NULL: none */
     /* name of one of the verb's `groups`; any other name, and NULL: the group "options" */
     const char *group;
-    bool common; /* is on the first screen although it belongs to one of `groups` */
+    bool common;         /* is on the first screen although it belongs to one of `groups` */
+    const char *choices; /* values for completion, separated by spaces; NULL: any */
 } weft_option;
 
 /* Options that `weft VERB --help NAME` prints together. */
