@@ -25,3 +25,6 @@ docs:
 		echo "  DOC  docs/reference/verbs/$$verb.md"; done
 	@$(O)/weft explain --markdown > docs/reference/messages.md; \
 		echo "  DOC  docs/reference/messages.md"
+	@mkdir -p examples/schema
+	@for name in $(SCHEMAS); do $(O)/weft schema $$name >examples/schema/$$name.json || exit 1; \
+		echo "  DOC  examples/schema/$$name.json"; done
