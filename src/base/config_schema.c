@@ -137,7 +137,7 @@ static json_t *list_of(writer *w, json_t *item)
     return schema;
 }
 
-/* The key of a single value that stands for the section. */
+/* The key that a single value in place of the section sets. */
 static const weft_key *single_key(const weft_section *section)
 {
     for (int i = 0; section->single && i < section->key_count; i++)
