@@ -55,6 +55,13 @@ class Page:
         self.js("[...document.querySelectorAll(arguments[0] + ' button')].find(b => b.textContent === arguments[1] && b.offsetParent)"
                 ".click()", inside, label)
 
+    def drop(self, name, content):
+        """Drops a file of text, or of the bytes of a file on disk, on the page."""
+        data = base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
+        self.js("const bytes = Uint8Array.from(atob(arguments[1]), c => c.charCodeAt(0)), transfer = new DataTransfer();"
+                "transfer.items.add(new File([bytes], arguments[0], {type: /mp4$/.test(arguments[0]) ? 'video/mp4' : ''}));"
+                "document.body.dispatchEvent(new DragEvent('drop', {bubbles: true, cancelable: true, dataTransfer: transfer}))", name, data)
+
     def fill(self, **values):
         for name, value in {**dict(prompt="a red cat", width=32, height=32, frames=17, steps=20), **values}.items():
             self.set(name, value)
@@ -117,6 +124,19 @@ def the_queue_is_used():
     assert page.js("return document.getElementById('form').elements.prompt.value") == EVIL  # the draft of before
     page.click("Duplicate", first)
     page.until("document.querySelectorAll('#jobs > li').length === 5")
+    # the exported queue, dropped on the page, adds the same jobs
+    page.js("const real = URL.createObjectURL; URL.createObjectURL = blob => { blob.text().then(t => { window.exported = t; });"
+            "return real.call(URL, blob); }")
+    page.click("Export queue")
+    exported = page.until("window.exported")
+    requests = [json.loads(line) for line in exported.splitlines()]
+    assert len(requests) == 5 and requests[0]["prompt"] == "a blue dog" and requests[0]["steps"] == 3, requests
+    page.drop("queue.jsonl", exported.splitlines()[0] + "\n")
+    page.until("document.querySelectorAll('#jobs > li').length === 6")
+    newest = max(s.call("GET", "/v1/jobs")["data"], key=lambda job: job["queue_position"])
+    assert newest["request"] == s.call("GET", "/v1/jobs/" + ids[0])["request"], newest
+    page.js("document.querySelectorAll('#jobs > li')[5].cancel.click()")
+    page.until("document.querySelectorAll('#jobs > li').length === 5")
     page.click("Pause", first)
     page.until("document.querySelector(arguments[0] + ' .chip').textContent === 'paused'", first)
     page.click("Resume", first)
@@ -157,6 +177,16 @@ def videos_are_shown():
     page.set("prompt", "other")
     page.click("Reuse settings", "#videos li:first-child")
     assert page.js("return document.getElementById('form').elements.prompt.value") == "a red cat"
+    # a dropped video has its settings; a file without settings changes nothing
+    newest = page.js("return document.querySelector('#videos > li').job")
+    page.fill(prompt="other", steps=9, seed=0)
+    page.drop("x.mp4", open(PICTURE, "rb").read())
+    page.until("/no settings/.test(document.getElementById('toast').textContent)")
+    page.drop("x.mp4", open(f"state/jobs/{newest['id']}/video.mp4", "rb").read())
+    page.until("document.getElementById('form').elements.prompt.value === 'a red cat'")
+    values = page.js("return values()")
+    for name in ("prompt", "width", "height", "frames", "steps", "seed", "guidance_scale"):
+        assert values[name] == newest["request"][name], (name, values, newest["request"])
     # an image is dropped on the form of the model that needs one
     page.set("model", "image")
     page.fill(steps=2, grid=1)

@@ -247,11 +247,9 @@ function startDrop() {
     event.preventDefault();
     drop.classList.remove('over');
     const file = event.dataTransfer.files[0];
-    if (!file) return;
+    if (!file || /\.(mp4|jsonl|ndjson)$/.test(file.name)) return; // files.js uses these
     if (!/^image\/(png|jpeg|webp)$/.test(file.type)) return toast('The file is not a PNG, JPEG or WebP image.');
     setImage(file);
     changed();
   });
-  // a file that misses the drop zone must not replace the page
-  for (const name of ['dragover', 'drop']) window.addEventListener(name, (event) => event.preventDefault());
 }

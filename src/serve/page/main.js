@@ -71,6 +71,7 @@ function startTheme() {
 async function start() {
   startTheme();
   startGallery();
+  startFiles();
   $('older').addEventListener('click', () => showOlder().catch((e) => toast(e.message)));
   document.addEventListener('visibilitychange', () => { if (!document.hidden) refresh(); });
   for (;;) {
