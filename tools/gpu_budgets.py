@@ -2,6 +2,7 @@
 """gpu_budgets.py: compares the resources of every CUDA kernel with a table.
 
 usage: tools/gpu_budgets.py [--write] [--out DIR] [--only NAME] [--clang CLANG] [--ptxas PTXAS]
+                            [--nvdisasm NVDISASM]
 
 Compiles src/kernel/cuda/kernels/*.cu by clang to PTX 7.5 for sm_80, which any driver since CUDA 11.5
 loads. Assembles the PTX by ptxas for sm_80, sm_89 and sm_90. Fails if a kernel has a stack frame or
@@ -11,11 +12,12 @@ the table's is only checked for stack frames, spills and shared memory.
 
 Without clang or ptxas, the steps that need the tool are skipped and counted.
 
-  --write   write the table
+  --write   write the table; with --only, the rows of these files
   --out     folder of PTX and cubins [build/gpu]
   --only    only the source files whose name contains NAME
   --clang   compiler [clang-14 or clang]
   --ptxas   assembler [$WEFT_PTXAS, ptxas, that of the package nvidia-cuda-nvcc-cu12]
+  --nvdisasm  disassembler: prints the instructions of the inner loops on tensor cores
 """
 import argparse
 import glob
@@ -35,6 +37,13 @@ LIMITS = {"sm_80": (65536, 2048, 32, 164 << 10), "sm_89": (65536, 1536, 24, 100 
 FLAGS = ["-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "-DWEFT_BARE",
          "--cuda-path=/nonexistent", "--cuda-gpu-arch=sm_80", "-Xclang", "-target-feature",
          "-Xclang", "+ptx75", "-O3", "-S"]
+
+
+# Bytes of shared memory that launches add (op_attention.c, add_flash).
+DYNAMIC = {"weft_flash_64": 49152, "weft_flash_128": 65536,
+           "weft_flash_dq_64": 32768, "weft_flash_dq_128": 32768,
+           "weft_flash_dkv_64": 50176, "weft_flash_dkv_128": 66048}
+FLOPS = {"HMMA.16816": 4096, "HMMA.1688": 2048}  # of an instruction of a warp
 
 
 def find_ptxas():
@@ -84,8 +93,9 @@ def assemble(ptxas, arch, ptx, to):
         stack, stores, loads = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, "
                                          r"(\d+) bytes spill loads", part).groups()
         shared = re.search(r"(\d+) bytes smem", part)
+        bytes_shared = (int(shared.group(1)) if shared else 0) + DYNAMIC.get(name, 0)
         kernels[name] = (int(re.search(r"Used (\d+) registers", part).group(1)),
-                         int(shared.group(1)) if shared else 0, int(stack),
+                         bytes_shared, int(stack),
                          int(stores) + int(loads))
     return kernels
 
@@ -103,13 +113,20 @@ def read_table():
     return release, rows
 
 
-def write_table(release, found):
+def write_table(release, found, keep):
+    lines = {}
+    if keep and os.path.exists(TABLE):
+        with open(TABLE, encoding="utf-8") as f:
+            lines = {line.split()[0]: line for line in f if line.strip() and line[0] != "#"}
     with open(TABLE, "w", encoding="utf-8") as f:
         f.write("# Written by tools/gpu_budgets.py --write. Stack frames and spills are 0.\n"
                 f"# ptxas {release}\n"
                 "# kernel, threads, bytes of shared memory; registers on sm_80, sm_89, sm_90; "
                 "percent of occupancy on each\n")
-        for name in sorted(found):
+        for name in sorted(set(found) | set(lines)):
+            if name not in found:
+                f.write(lines[name])
+                continue
             threads, by_arch = found[name]
             numbers = [by_arch[a][0] for a in LIMITS]
             numbers += [occupancy(a, threads, by_arch[a][0], by_arch[a][1]) for a in LIMITS]
@@ -147,6 +164,35 @@ def measure(options, sources):
     return found
 
 
+def inner_loop(code):
+    """Instructions of the shortest loop with the most products. Code that is rarely taken, such as
+    the masks of the last tile, is counted: the FLOPs per instruction are a lower bound."""
+    place = {line[:-1]: i for i, line in enumerate(code) if line.endswith(":")}
+    best = []
+    for i, line in enumerate(code):
+        target = re.search(r"BRA.*?`\((\S+)\)", line)
+        if target and place.get(target.group(1), len(code)) < i:
+            loop = [x for x in code[place[target.group(1)]:i + 1] if not x.endswith(":")]
+            most = sum("MMA" in x for x in best), -len(best)
+            best = loop if (sum("MMA" in x for x in loop), -len(loop)) > most else best
+    return best
+
+
+def print_sass(nvdisasm, cubin, arch):
+    done = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True)
+    for part in re.split(r"\.section\s+\.text\.", done.stdout)[1:]:
+        code = re.findall(r"^(\.L\w+:)|^\s+/\*[0-9a-f]{4,}\*/\s+(.*?);", part, re.M)
+        code = [label or text for label, text in code]
+        if not any("MMA" in x for x in code):
+            continue
+        loop = inner_loop(code)
+        flops = sum(n for x in loop for name, n in FLOPS.items() if name in x)
+        counts = " ".join(f"{what} {sum(bool(re.search(what, x)) for x in loop)}"
+                          for what in ("HMMA", "LDSM", "LDGSTS.*128", "MUFU", "SHFL"))
+        print(f"{part.split(',')[0].strip()} {arch}: loop of {len(loop)} instructions: {counts}; "
+              f"{flops / max(1, len(loop)):.0f} FLOPs an instruction of a warp")
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__, add_help=False)
     parser.add_argument("--write", action="store_true")
@@ -154,6 +200,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--clang", default=shutil.which("clang-14") or shutil.which("clang"))
     parser.add_argument("--ptxas", default=find_ptxas())
+    parser.add_argument("--nvdisasm", default="")
     options = parser.parse_args()
     sources = [s for s in sorted(glob.glob(os.path.join(ROOT, "src/kernel/cuda/kernels/*.cu")))
                if options.only in os.path.basename(s)]
@@ -167,8 +214,11 @@ def main():
         return
     version = subprocess.run([options.ptxas, "--version"], capture_output=True, text=True).stdout
     release = re.search(r"release (\S+),", version).group(1)
+    for cubin in sorted(glob.glob(os.path.join(options.out, f"*{options.only}*.cubin"))):
+        if options.nvdisasm:
+            print_sass(options.nvdisasm, cubin, cubin.split(".")[-2])
     if options.write:
-        write_table(release, found)
+        write_table(release, found, options.only)
     known, table = read_table()
     problems = [p for name in sorted(found) for p in
                 problems_of(name, *found[name], table.get(name), release == known)]

@@ -15,6 +15,7 @@ extern uint32_t emu_block[3], emu_block_dim[3], emu_grid[3];
 
 void emu_register(const char *name, void (*run)(const void *), size_t bytes, uint32_t threads);
 void *emu_shared(size_t bytes);
+void *emu_shared_dynamic(void);
 void emu_barrier(void);
 uint32_t emu_exchange(uint32_t value, uint32_t from_lane);
 void emu_copy_async(void *shared, const void *global, uint32_t bytes);

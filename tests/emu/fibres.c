@@ -339,8 +339,16 @@ void *emu_shared(size_t bytes)
     return emu.shared + emu.array_at[index];
 }
 
+void *emu_shared_dynamic(void)
+{
+    return emu.shared;
+}
+
 static void check_guards(void)
 {
+    for (size_t i = emu.dynamic; i < emu.array_at[0]; i++)
+        if ((unsigned char)emu.shared[i] != PATTERN)
+            stop("write past the end of dynamic shared memory");
     for (int i = 0; i < emu.arrays; i++)
         for (int k = 1; k <= GUARD; k++)
             if ((unsigned char)emu.shared[emu.array_at[i + 1] - (size_t)k] != PATTERN)
@@ -418,8 +426,9 @@ static void run_block(uint32_t index, bool shuffle)
     emu_block[2] = index / emu_grid[0] / emu_grid[1];
     emu.arrived = 0;
     emu.arrays = 0;
-    emu.array_at[0] = (emu.dynamic + GUARD - 1) / GUARD * GUARD;
+    emu.array_at[0] = (emu.dynamic + 2 * GUARD - 1) / GUARD * GUARD;
     memset(emu.shared, POISON, emu.dynamic);
+    memset(emu.shared + emu.dynamic, PATTERN, emu.array_at[0] - emu.dynamic);
     const uint32_t warps = (emu.threads + WARP - 1) / WARP;
     for (uint32_t w = 0; w < warps; w++)
         emu.warp[w].arrived = 0;

@@ -348,7 +348,7 @@ typedef struct attention_case {
     double size; /* of q and k */
 } attention_case;
 
-Test(kernel, attention)
+static void check_attention(weft_dtype dtype)
 {
     static const int32_t packed[] = {0, 5, 0, 7, 5, 105, 7, 8, 110, 300, 20, 290};
     static const int32_t crossing[] = {3, 60, 0, 130, 60, 64, 10, 10};
@@ -366,8 +366,8 @@ Test(kernel, attention)
     for (size_t i = 0; i < COUNT(cases); i++) {
         const attention_case *a = &cases[i];
         const weft_attr_attention attr = {1 / 5.0, a->causal};
-        const operand q = {D(a->B, a->sq, a->H, a->D), .value = a->size},
-                      k = {D(a->B, a->sk, a->H, a->D), .value = a->size};
+        const operand q = {D(a->B, a->sq, a->H, a->D), .value = a->size, .dtype = dtype},
+                      k = {D(a->B, a->sk, a->H, a->D), .value = a->size, .dtype = dtype};
         const operand segments = {D(a->segments, 4), .fill = LISTED, .dtype = WEFT_I32,
                                   .list = a->list};
         char label[64];
@@ -403,6 +403,17 @@ Test(kernel, attention)
                       .seed = i};
         check_case(&c);
     }
+}
+
+Test(kernel, attention)
+{
+    check_attention(WEFT_F32);
+}
+
+Test(kernel, attention_of_bf16)
+{
+    if (harness_bf16_attention)
+        check_attention(WEFT_BF16);
 }
 
 Test(kernel, rope_table)

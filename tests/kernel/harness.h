@@ -48,6 +48,8 @@ typedef struct subject {
 extern const subject harness_subjects[];
 /* Products of a convolution from which cases are skipped, because ref takes seconds. */
 extern const int64_t harness_conv_most;
+/* Whether attention in bf16 has kernels of its own, so that its cases run in this type, too. */
+extern const bool harness_bf16_attention;
 /* Must give equal bits, as on other numbers of threads. */
 extern const subject harness_orders[];
 

@@ -8,7 +8,7 @@ static const weft_view *optional(const weft_kernel_args *args, int i)
     return args->in_count > i && view_present(&args->in[i]) ? &args->in[i] : NULL;
 }
 
-/* Whether rows of a head are read in accesses of 16 bytes. */
+/* Whether a row of a head is read and written in accesses of 16 bytes. */
 static bool in_vectors(const weft_kernel_args *args, int inputs)
 {
     if (args->in[0].shape.dim[3] % 8 != 0)
@@ -35,6 +35,7 @@ static attention_args attention_of(const weft_kernel_args *args, int segments, i
                             .heads = q->dim[2],
                             .width = q->dim[3],
                             .segment_count = list ? list->shape.dim[0] : q->dim[0],
+                            .by_queries = weft_cuda_divisor(q->dim[1] ? (uint32_t)q->dim[1] : 1),
                             .scale = (float)attr->scale,
                             .causal = attr->causal};
 }
@@ -47,12 +48,69 @@ static weft_status_code add_rows(const attention_args *a, const char *kernel, in
     return weft_cuda_add_grid(queue, kernel, grid, ATTENTION_THREADS, a, sizeof *a);
 }
 
+/* ---- on tensor cores ------------------------------------------------------------------------- */
+
+/* Whether the first inputs and outputs, which are rows of heads, allow the kernels of bf16. */
+static bool is_flash(const weft_kernel_args *args, const attention_args *a, int inputs, int outputs)
+{
+    const int64_t most = (int64_t)1 << 29;
+    bool is = a->width <= FLASH_WIDTH && a->scale > 0 && a->batch * a->queries < most &&
+              a->batch * a->keys < most;
+    for (int i = 0; i < inputs; i++)
+        is = is && (i == 4 || args->in[i].dtype == WEFT_BF16); /* input 4 of the gradient is lse */
+    for (int o = 0; o < outputs; o++)
+        is = is && args->out[o].dtype == WEFT_BF16;
+    return is;
+}
+
+static bool outputs_in_vectors(const weft_kernel_args *args, int outputs)
+{
+    for (int o = 0; o < outputs; o++)
+        if (!weft_cuda_in_eights(&args->out[o]))
+            return false;
+    return true;
+}
+
+/* A kernel of tensor cores. Heads are padded to 64 or 128 columns, and tiles of the side that
+ * arrives, in two stages, have 64 or 32 rows. */
+typedef struct flash_kernel {
+    const char *name[2]; /* up to 64 columns, up to 128 */
+    int rows, kept;      /* rows of a block, and how many tiles of them stay in shared memory */
+    int extra;           /* bytes of an arriving row for its scalars */
+} flash_kernel;
+
+static const flash_kernel flash_forward = {{"weft_flash_64", "weft_flash_128"}, FLASH_ROWS, 1, 0},
+                          flash_dq = {{"weft_flash_dq_64", "weft_flash_dq_128"},
+                                      FLASH_GRAD_ROWS,
+                                      0,
+                                      0},
+                          flash_dkv = {
+                              {"weft_flash_dkv_64", "weft_flash_dkv_128"}, FLASH_GRAD_ROWS, 2, 8};
+
+static weft_status_code add_flash(const attention_args *a, const flash_kernel *k, int64_t rows,
+                                  weft_cuda_queue *queue)
+{
+    const bool large = a->width > 64;
+    const int row = large ? 256 : 128, tile = large ? 32 : 64;
+    const weft_cuda_blocks_of blocks = {
+        {weft_cuda_blocks(rows, k->rows), a->heads, 1},
+        FLASH_THREADS,
+        (uint32_t)(k->kept * k->rows * row + 2 * tile * (2 * row + k->extra))};
+    return weft_cuda_add_blocks(queue, k->name[large], &blocks, a, sizeof *a);
+}
+
+/* ---- ops ------------------------------------------------------------------------------------- */
+
 weft_status_code weft_cuda_attention(const weft_kernel_args *args, weft_cuda_queue *queue)
 {
     attention_args a = attention_of(args, 3, 4);
     a.out = weft_cuda_ref(&args->out[0]);
     a.lse = args->out[1].data;
     a.vector = in_vectors(args, 3);
+    if (is_flash(args, &a, 3, 1)) {
+        a.vector = a.vector && outputs_in_vectors(args, 1);
+        return add_flash(&a, &flash_forward, a.batch * a.queries, queue);
+    }
     return add_rows(&a, "weft_attention", a.batch * a.queries, queue);
 }
 
@@ -78,6 +136,11 @@ weft_status_code weft_cuda_attention_grad(const weft_kernel_args *args, weft_cud
                              1};
     WEFT_TRY(
         weft_cuda_add_grid(queue, "weft_attention_delta", grid, ATTENTION_THREADS, &a, sizeof a));
+    if (is_flash(args, &a, 6, 3)) {
+        a.vector = a.vector && outputs_in_vectors(args, 3);
+        WEFT_TRY(add_flash(&a, &flash_dq, a.batch * a.queries, queue));
+        return add_flash(&a, &flash_dkv, a.batch * a.keys, queue);
+    }
     WEFT_TRY(add_rows(&a, "weft_attention_dq", a.batch * a.queries, queue));
     return add_rows(&a, "weft_attention_dkv", a.batch * a.keys, queue);
 }

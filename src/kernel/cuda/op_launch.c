@@ -110,6 +110,15 @@ weft_status_code weft_cuda_add_grid(weft_cuda_queue *queue, const char *kernel,
                                     const int64_t grid[3], uint32_t threads, const void *args,
                                     size_t bytes)
 {
+    const weft_cuda_blocks_of blocks = {{grid[0], grid[1], grid[2]}, threads, 0};
+    return weft_cuda_add_blocks(queue, kernel, &blocks, args, bytes);
+}
+
+weft_status_code weft_cuda_add_blocks(weft_cuda_queue *queue, const char *kernel,
+                                      const weft_cuda_blocks_of *blocks, const void *args,
+                                      size_t bytes)
+{
+    const int64_t *grid = blocks->grid;
     if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0)
         return WEFT_OK;
     if (grid[0] > INT32_MAX || grid[1] > 65535 || grid[2] > 65535)
@@ -120,7 +129,8 @@ weft_status_code weft_cuda_add_grid(weft_cuda_queue *queue, const char *kernel,
     const weft_cuda_launch launch = {
         .kernel = kernel,
         .grid = {(uint32_t)grid[0], (uint32_t)grid[1], (uint32_t)grid[2]},
-        .block = {threads, 1, 1},
+        .block = {blocks->threads, 1, 1},
+        .shared = blocks->shared,
         .args = args,
         .args_bytes = bytes};
     return queue->add(queue, &launch);

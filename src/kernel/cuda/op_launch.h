@@ -42,5 +42,13 @@ weft_status_code weft_cuda_add(weft_cuda_queue *queue, const char *kernel, int64
 weft_status_code weft_cuda_add_grid(weft_cuda_queue *queue, const char *kernel,
                                     const int64_t grid[3], uint32_t threads, const void *args,
                                     size_t bytes);
+/* Blocks with dynamic shared memory. */
+typedef struct weft_cuda_blocks_of {
+    int64_t grid[3];
+    uint32_t threads, shared;
+} weft_cuda_blocks_of;
+weft_status_code weft_cuda_add_blocks(weft_cuda_queue *queue, const char *kernel,
+                                      const weft_cuda_blocks_of *blocks, const void *args,
+                                      size_t bytes);
 
 #endif

@@ -64,3 +64,4 @@ const subject harness_orders[] = {
 };
 
 const int64_t harness_conv_most = 4000000;
+const bool harness_bf16_attention = true;

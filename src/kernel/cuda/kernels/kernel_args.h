@@ -243,7 +243,7 @@ typedef struct merge_args {
     int64_t batch, tokens, heads, width;
 } merge_args;
 
-/* ---- products ------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* Tile of a block in f32, and on tensor cores. A tile of experts' rows belongs to one expert. */
 enum { GEMM_TILE = 64, GEMM_DEPTH = 16, GEMM_THREADS = 128, GEMM_FOLD = 32 };
@@ -296,6 +296,8 @@ typedef struct expert_list_args {
 /* ---- attention ------------------------------------------------------------------------------- */
 
 enum { ATTENTION_THREADS = 128, ATTENTION_ROWS = 32, ATTENTION_COLUMNS = 128 };
+/* Kernels on tensor cores: queries of a block, and rows of a block of the gradients. */
+enum { FLASH_THREADS = 128, FLASH_ROWS = 128, FLASH_GRAD_ROWS = 64, FLASH_WIDTH = 128 };
 
 /* q, out, dout, dq (B,Sq,H,D), k, v, dk, dv (B,Sk,H,D), lse, delta, dlse f32 (B,H,Sq), bias f32
  * (B,Sk). Segments i32 (N,4), or NULL: each batch item is one. */
@@ -305,6 +307,7 @@ typedef struct attention_args {
     const float *dlse, *bias;
     const int32_t *segments;
     int64_t batch, queries, keys, heads, width, segment_count;
+    fast_divisor by_queries; /* of the kernels on tensor cores */
     float scale;
     int32_t causal, vector;
 } attention_args;

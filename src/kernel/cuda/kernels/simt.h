@@ -42,6 +42,9 @@ typedef struct quad {
     static void name##_thread(const type a)
 #define WEFT_SHARED(type, name, count) type *const name = (type *)emu_shared(sizeof(type) * (count))
 
+/* The bytes that the launch asks for. */
+#define WEFT_SHARED_DYNAMIC(type, name) type *const name = (type *)emu_shared_dynamic()
+
 #define THREAD(d)  (emu_self->thread[d])
 #define BLOCK(d)   (emu_block[d])
 #define THREADS(d) (emu_block_dim[d])
@@ -149,10 +152,59 @@ DEV void load_matrix4_transposed(uint32_t to[4], const void *shared_row)
     emu_load_matrix(to, shared_row, 4, 1);
 }
 
+/* An address in shared memory. */
+typedef uintptr_t shared_at;
+
+DEV shared_at shared_address(const void *shared)
+{
+    return (shared_at)shared;
+}
+
+DEV void copy_async_at(shared_at to, const void *global, uint32_t bytes)
+{
+    emu_copy_async((void *)to, global, bytes);
+}
+
+DEV void load_matrix4_at(uint32_t to[4], shared_at row)
+{
+    emu_load_matrix(to, (const void *)row, 4, 0);
+}
+
+DEV void load_matrix4_transposed_at(uint32_t to[4], shared_at row)
+{
+    emu_load_matrix(to, (const void *)row, 4, 1);
+}
+
 DEV void mma_bf16(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
     const uint32_t b[2] = {b0, b1};
     emu_mma_bf16(acc, a, b);
+}
+
+/* 2^x to two units in the last place */
+DEV float f_exp2(float x)
+{
+    return __builtin_exp2f(x);
+}
+
+DEV int warp_any(int is)
+{
+    uint32_t any = is != 0;
+    for (uint32_t step = 16; step > 0; step >>= 1)
+        any |= emu_exchange(any, LANE ^ step);
+    return (int)any;
+}
+
+/* Two elements of bf16, `lo` in the low bits. */
+DEV uint32_t pack_bf16(float lo, float hi)
+{
+    uint32_t half[2];
+    for (int i = 0; i < 2; i++) {
+        const uint32_t bits = float_bits(i ? hi : lo);
+        half[i] = (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu
+                                                     : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    }
+    return half[0] | half[1] << 16;
 }
 
 #else
@@ -173,6 +225,8 @@ DEV void mma_bf16(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 #define WEFT_KERNEL(name, type, threads)                                                           \
     extern "C" __global__ void __launch_bounds__(threads, 1) name(const type a)
 #define WEFT_SHARED(type, name, count) __shared__ __attribute__((aligned(16))) type name[count]
+
+#define WEFT_SHARED_DYNAMIC(type, name) extern __shared__ __attribute__((aligned(128))) type name[]
 
 #define SPECIAL(name, source)                                                                      \
     DEV uint32_t name(void)                                                                        \
@@ -292,20 +346,28 @@ DEV uint32_t multiply_high(uint32_t x, uint32_t y)
     return z;
 }
 
-DEV uint32_t shared_address(const void *shared)
+/* An address in shared memory. */
+typedef uint32_t shared_at;
+
+DEV shared_at shared_address(const void *shared)
 {
     uint64_t address;
     asm("cvta.to.shared.u64 %0, %1;" : "=l"(address) : "l"(shared));
-    return (uint32_t)address;
+    return (shared_at)address;
 }
 
 /* Copies 16 bytes to shared memory in the background, or `bytes` < 16 and zeros. */
-DEV void copy_async(void *shared, const void *global, uint32_t bytes)
+DEV void copy_async_at(shared_at to, const void *global, uint32_t bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
-                 : "r"(shared_address(shared)), "l"(global), "r"(bytes)
+                 : "r"(to), "l"(global), "r"(bytes)
                  : "memory");
+}
+
+DEV void copy_async(void *shared, const void *global, uint32_t bytes)
+{
+    copy_async_at(shared_address(shared), global, bytes);
 }
 
 DEV void copy_commit(void)
@@ -318,21 +380,31 @@ DEV void copy_commit(void)
 
 /* Loads four matrices of 8 x 8 elements of 2 bytes. Thread 8 i + r of the warp gives the address of
  * row r of matrix i. Thread l gets elements 2 (l % 4) and the next of row l / 4 of each matrix. */
-DEV void load_matrix4(uint32_t to[4], const void *shared_row)
+DEV void load_matrix4_at(uint32_t to[4], shared_at row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(shared_row))
+                 : "r"(row)
                  : "memory");
 }
 
+DEV void load_matrix4(uint32_t to[4], const void *shared_row)
+{
+    load_matrix4_at(to, shared_address(shared_row));
+}
+
 /* Loads the transposed matrices. */
-DEV void load_matrix4_transposed(uint32_t to[4], const void *shared_row)
+DEV void load_matrix4_transposed_at(uint32_t to[4], shared_at row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(shared_row))
+                 : "r"(row)
                  : "memory");
+}
+
+DEV void load_matrix4_transposed(uint32_t to[4], const void *shared_row)
+{
+    load_matrix4_transposed_at(to, shared_address(shared_row));
 }
 
 /* acc (16 x 8, f32) += a (16 x 16) b (16 x 8), both bf16, spread over the warp. Thread l has
@@ -347,6 +419,32 @@ DEV void mma_bf16(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
                  "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* 2^x to two units in the last place */
+DEV float f_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEV int warp_any(int is)
+{
+    int any;
+    asm volatile("{ .reg .pred p, q; setp.ne.s32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; "
+                 "selp.s32 %0, 1, 0, q; }"
+                 : "=r"(any)
+                 : "r"(is));
+    return any;
+}
+
+/* Two elements of bf16, `lo` in the low bits. */
+DEV uint32_t pack_bf16(float lo, float hi)
+{
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(hi), "f"(lo));
+    return pair;
 }
 
 #endif
