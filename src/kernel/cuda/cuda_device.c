@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "kernel/cuda/cuda_ids.h"
 #include "kernel/cuda/cuda_module.h"
 #include "kernel/cuda/kernels/device_args.h"
 #include "kernel/sums.h"
@@ -193,11 +194,13 @@ static cuda_result poll_work(const weft_device_stream *s, cuda_event event)
     return CUDA_NOT_READY;
 }
 
-static weft_status finish_work(const weft_device_stream *s, cuda_event event)
+static weft_status finish_work(weft_device_stream *s, cuda_event event)
 {
     const cuda_result result = poll_work(s, event);
-    if (result == CUDA_OK)
-        return WEFT_OK;
+    if (result == CUDA_OK) {
+        const weft_status_code ids = weft_cuda_ids_check(&s->queue);
+        return ids == WEFT_OK ? WEFT_OK : name_nodes(s, ids);
+    }
     if (result != CUDA_NOT_READY)
         return name_nodes(s, weft_cuda_error(s->gpu->driver, result, "work of the GPU"));
     const weft_status_code status = weft_error(
@@ -283,6 +286,8 @@ static void close_stream(weft_device_stream *s)
         (void)poll_work(s, NULL);
     if (s->handle && !is_stuck)
         s->gpu->driver->stream_destroy(s->handle);
+    if (!is_stuck)
+        weft_cuda_ids_close(s->gpu, &s->queue);
     weft_free(s->error);
     weft_free(s);
 }
@@ -299,8 +304,10 @@ static weft_status_code open_stream(const weft_device *device, const weft_backen
     s->gpu = gpu;
     s->first.number = s->last.number = -1;
     const cuda_result result = gpu->driver->stream_create(&s->handle, CUDA_STREAM_NON_BLOCKING);
-    const weft_status_code status =
+    weft_status_code status =
         result == CUDA_OK ? renew_clock(s) : weft_cuda_error(gpu->driver, result, "a stream");
+    if (status == WEFT_OK)
+        status = weft_cuda_ids_open(gpu, &s->queue);
     if (status != WEFT_OK) {
         close_stream(s);
         return status;

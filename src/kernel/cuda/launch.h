@@ -20,6 +20,9 @@ typedef struct weft_cuda_launch {
 typedef struct weft_cuda_queue weft_cuda_queue;
 struct weft_cuda_queue {
     weft_status_code (*add)(weft_cuda_queue *queue, const weft_cuda_launch *launch);
+    /* An id outside its table that a kernel found, as BAD_ID of kernel_args.h; 0: none. The word is
+     * in memory that the GPU and the host access. NULL: kernels do not report. */
+    uint64_t *bad_id;
 };
 
 #endif

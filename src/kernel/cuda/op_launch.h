@@ -31,6 +31,12 @@ bool weft_cuda_in_eights(const weft_view *view);
  * or addresses of the first `operands` inputs and of output 0 do not allow this. */
 bool weft_cuda_walk_widen(weft_cuda_walk *walk, const weft_kernel_args *args, int operands);
 
+/* The place for ids outside a table, for kernels of the op. */
+static inline id_report weft_cuda_report(const weft_kernel_args *args, const weft_cuda_queue *queue)
+{
+    return (id_report){queue->bad_id, args->op};
+}
+
 static inline int64_t weft_cuda_blocks(int64_t count, int64_t each)
 {
     return (count + each - 1) / each;

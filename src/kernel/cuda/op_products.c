@@ -99,11 +99,13 @@ static int64_t most_tiles(int64_t rows, int64_t experts)
 }
 
 /* Lists and their index in the workspace. Tiles of 128 rows also serve the kernel of f32. */
-static expert_list_args lists_of(const weft_kernel_args *args, int64_t experts)
+static expert_list_args lists_of(const weft_kernel_args *args, const weft_cuda_queue *queue,
+                                 int64_t experts)
 {
     const weft_attr_expert_matmul *attr = args->attr;
     const weft_view *ids = &args->in[2];
-    expert_list_args l = {.ids = ids->data,
+    expert_list_args l = {.report = weft_cuda_report(args, queue),
+                          .ids = ids->data,
                           .count = view_count(ids),
                           .experts = experts,
                           .each = attr->by_expert ? ids->shape.dim[1] * ids->shape.dim[2] : 0,
@@ -149,7 +151,7 @@ weft_status_code weft_cuda_expert_matmul(const weft_kernel_args *args, weft_cuda
     const weft_view *x = &args->in[0], *w = &args->in[1], *ids = &args->in[2];
     const int64_t N = w->shape.dim[1], K = w->shape.dim[2];
     const int64_t wide = attr->trans_b ? N : K, deep = attr->trans_b ? K : N;
-    expert_list_args l = lists_of(args, experts_of(args));
+    expert_list_args l = lists_of(args, queue, experts_of(args));
     gemm_args a = {.a = weft_cuda_operand(x, deep, 1, deep),
                    .b = attr->trans_b ? weft_cuda_operand(w, deep, 1, deep)
                                       : weft_cuda_operand(w, 1, wide, wide),
@@ -172,7 +174,7 @@ weft_status_code weft_cuda_expert_matmul_dw(const weft_kernel_args *args, weft_c
 {
     const weft_view *x = &args->in[0], *y = &args->in[1], *ids = &args->in[2];
     const int64_t N = args->out[0].shape.dim[1], K = args->out[0].shape.dim[2];
-    expert_list_args l = lists_of(args, experts_of(args));
+    expert_list_args l = lists_of(args, queue, experts_of(args));
     gemm_args a = {.a = weft_cuda_operand(x, 1, N, N),
                    .b = weft_cuda_operand(y, 1, K, K),
                    .c = weft_cuda_ref(&args->out[0]),

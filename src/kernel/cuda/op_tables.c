@@ -30,7 +30,8 @@ weft_status_code weft_cuda_random(const weft_kernel_args *args, weft_cuda_queue 
 
 weft_status_code weft_cuda_embed(const weft_kernel_args *args, weft_cuda_queue *queue)
 {
-    const embed_args a = {.table = weft_cuda_ref(&args->in[0]),
+    const embed_args a = {.report = weft_cuda_report(args, queue),
+                          .table = weft_cuda_ref(&args->in[0]),
                           .ids = weft_cuda_ref(&args->in[1]),
                           .out = weft_cuda_ref(&args->out[0]),
                           .count = view_count(&args->in[1]),
@@ -42,13 +43,34 @@ weft_status_code weft_cuda_embed(const weft_kernel_args *args, weft_cuda_queue *
 weft_status_code weft_cuda_embed_grad(const weft_kernel_args *args, weft_cuda_queue *queue)
 {
     const bool ids_first = dtype_is_int(args->in[0].dtype);
-    const embed_args a = {.table = weft_cuda_ref(&args->in[ids_first]),
+    const embed_args a = {.report = weft_cuda_report(args, queue),
+                          .table = weft_cuda_ref(&args->in[ids_first]),
                           .ids = weft_cuda_ref(&args->in[!ids_first]),
                           .out = weft_cuda_ref(&args->out[0]),
                           .count = view_count(&args->in[!ids_first]),
                           .rows = args->out[0].shape.dim[0],
                           .width = args->out[0].shape.dim[1]};
     return weft_cuda_add(queue, "weft_embed_grad", a.rows, POINTWISE_THREADS, &a, sizeof a);
+}
+
+weft_status_code weft_cuda_unpack(const weft_kernel_args *args, weft_cuda_queue *queue)
+{
+    const weft_attr_unpack *attr = args->attr;
+    const weft_view *in = &args->in[0], *out = &args->out[0];
+    const bool picks = args->in_count > 1 && view_present(&args->in[1]);
+    unpack_args a = {.from = in->data,
+                     .out = weft_cuda_ref(out),
+                     .report = weft_cuda_report(args, queue),
+                     .width = view_last(out),
+                     .type = (int32_t)attr->type,
+                     .bytes = (int32_t)attr->bytes,
+                     .shift = __builtin_ctzll((unsigned long long)attr->elements)};
+    a.count = a.width ? view_count(out) / a.width : 0;
+    a.rows = picks ? in->shape.dim[0] : a.count;
+    if (picks)
+        a.ids = weft_cuda_ref(&args->in[1]);
+    const int64_t grid[3] = {a.count, weft_cuda_blocks(a.width, POINTWISE_THREADS), 1};
+    return weft_cuda_add_grid(queue, "weft_unpack", grid, POINTWISE_THREADS, &a, sizeof a);
 }
 
 weft_status_code weft_cuda_top_k(const weft_kernel_args *args, weft_cuda_queue *queue)
@@ -74,7 +96,8 @@ weft_status_code weft_cuda_top_k(const weft_kernel_args *args, weft_cuda_queue *
 weft_status_code weft_cuda_pick(const weft_kernel_args *args, weft_cuda_queue *queue)
 {
     const weft_view *ids = &args->in[1];
-    const pick_args a = {.x = weft_cuda_ref(&args->in[0]),
+    const pick_args a = {.report = weft_cuda_report(args, queue),
+                         .x = weft_cuda_ref(&args->in[0]),
                          .out = weft_cuda_ref(&args->out[0]),
                          .ids = ids->data,
                          .rows = view_last(ids) ? view_count(ids) / view_last(ids) : 0,
@@ -87,7 +110,8 @@ weft_status_code weft_cuda_pick(const weft_kernel_args *args, weft_cuda_queue *q
 weft_status_code weft_cuda_pick_grad(const weft_kernel_args *args, weft_cuda_queue *queue)
 {
     const weft_view *ids = &args->in[0], *out = &args->out[0];
-    const pick_args a = {.x = weft_cuda_ref(&args->in[1]),
+    const pick_args a = {.report = weft_cuda_report(args, queue),
+                         .x = weft_cuda_ref(&args->in[1]),
                          .out = weft_cuda_ref(out),
                          .ids = ids->data,
                          .rows = view_last(out) ? view_count(out) / view_last(out) : 0,
@@ -112,7 +136,8 @@ static weft_status_code add_rows(const weft_kernel_args *args, weft_cuda_queue *
 {
     const weft_attr_experts *attr = args->attr;
     const weft_view *ids = ids_of(args);
-    const slots_args a = {.ids = ids->data,
+    const slots_args a = {.report = weft_cuda_report(args, queue),
+                          .ids = ids->data,
                           .rows = args->workspace,
                           .batch = ids->shape.dim[0],
                           .tokens = ids->shape.dim[1],

@@ -6,6 +6,7 @@
 /* random_normal, random_uniform */
 weft_status_code weft_cuda_random(const weft_kernel_args *args, weft_cuda_queue *queue);
 weft_status_code weft_cuda_embed(const weft_kernel_args *args, weft_cuda_queue *queue);
+weft_status_code weft_cuda_unpack(const weft_kernel_args *args, weft_cuda_queue *queue);
 weft_status_code weft_cuda_embed_grad(const weft_kernel_args *args, weft_cuda_queue *queue);
 weft_status_code weft_cuda_top_k(const weft_kernel_args *args, weft_cuda_queue *queue);
 weft_status_code weft_cuda_pick(const weft_kernel_args *args, weft_cuda_queue *queue);

@@ -68,6 +68,7 @@ const weft_cuda_op weft_cuda_ops[WEFT_OP_COUNT] = {
     [WEFT_OP_RANDOM_UNIFORM] = {weft_cuda_random},
     [WEFT_OP_EMBED] = {weft_cuda_embed},
     [WEFT_OP_EMBED_GRAD] = {weft_cuda_embed_grad},
+    [WEFT_OP_UNPACK] = {weft_cuda_unpack},
     [WEFT_OP_TOP_K] = {weft_cuda_top_k},
     [WEFT_OP_PICK] = {weft_cuda_pick},
     [WEFT_OP_PICK_GRAD] = {weft_cuda_pick_grad},

@@ -70,6 +70,43 @@ Test(rest, routing)
     check_all(cases, COUNT(cases));
 }
 
+/* Every format of GGUF, to the last bit. Bytes are random; those of the scales of f16 are small. */
+Test(rest, unpack)
+{
+    static const struct {
+        int64_t type, elements, bytes;
+        int d, m; /* high bytes of scales; -1: none */
+    } formats[] = {{2, 32, 18, 1, -1},      {3, 32, 20, 1, 3},    {6, 32, 22, 1, -1},
+                   {7, 32, 24, 1, 3},       {8, 32, 34, 1, -1},   {10, 256, 84, 81, 83},
+                   {11, 256, 110, 109, -1}, {12, 256, 144, 1, 3}, {13, 256, 176, 1, 3},
+                   {14, 256, 210, 209, -1}, {20, 32, 18, 1, -1},  {23, 256, 136, 1, -1},
+                   {24, 1, 1, -1, -1},      {25, 1, 2, -1, -1}};
+    static const int32_t rows[] = {2, 0, 1, 1, 0};
+    static int32_t bytes[3 * 2 * 256];
+    uint32_t random = 1;
+    for (size_t i = 0; i < COUNT(formats); i++) {
+        const int64_t each = formats[i].bytes;
+        for (int64_t k = 0; k < 3 * 2 * each; k++) {
+            const int at = (int)(k % each);
+            random = random * 1664525 + 1013904223;
+            bytes[k] = (int32_t)(random >> 24);
+            if (at == formats[i].d || at == formats[i].m)
+                bytes[k] = bytes[k] % 96 | (bytes[k] & 128); /* finite, of both signs */
+        }
+        const weft_attr_unpack attr = {formats[i].type, formats[i].elements, each};
+        const op_case cases[] = {
+            {.op = WEFT_OP_UNPACK,
+             .attr = &attr,
+             .in = {{D(3, 2, each), .fill = LISTED, .list = bytes, .dtype = WEFT_U8}}},
+            {.op = WEFT_OP_UNPACK,
+             .attr = &attr,
+             .in = {{D(3, 2, each), .fill = LISTED, .list = bytes, .dtype = WEFT_U8},
+                    LIST(rows, 5)}},
+        };
+        check_all(cases, COUNT(cases));
+    }
+}
+
 /* Rows wide enough for a block, in accesses of 16 bytes; sums in two steps. */
 Test(rest, rows_of_bf16)
 {

@@ -388,6 +388,34 @@ Test(cuda_driver, every_embedded_kernel_is_found)
     cr_expect(kernels >= 2);
 }
 
+/* A kernel reports an id outside its table; the host learns it from the next wait, once. */
+Test(cuda_driver, ids_outside_a_table_are_errors)
+{
+    weft_device_stream *s = open_stream_of_kernels();
+    enum { ROWS = 4, WIDTH = 8, IDS = 3 };
+    void *table = alloc(ROWS * WIDTH * 4), *ids = alloc(IDS * 4), *out = alloc(IDS * WIDTH * 4);
+    int32_t *host = device->alloc_host(device, IDS * 4);
+    weft_view in[] = {{.data = table, .dtype = WEFT_F32, .shape = {2, {ROWS, WIDTH}}},
+                      {.data = ids, .dtype = WEFT_I32, .shape = {1, {IDS}}}};
+    weft_view result = {.data = out, .dtype = WEFT_F32, .shape = {2, {IDS, WIDTH}}};
+    const weft_kernel_args args = {
+        .op = WEFT_OP_EMBED, .in = in, .in_count = 2, .out = &result, .out_count = 1, .stream = s};
+    const weft_kernel *kernel = weft_backend_cuda.kernel[WEFT_OP_EMBED];
+    device->fill(s, table, 0, ROWS * WIDTH * 4);
+    for (int bad = 0; bad < 2; bad++) {
+        host[0] = 3, host[1] = bad ? -7 : 0, host[2] = 1;
+        device->host_copy(s, ids, host, IDS * 4);
+        cr_assert_eq(kernel->run(&args), WEFT_OK, "%s", weft_error_message());
+        if (bad) {
+            cr_assert_eq(device->wait(s), WEFT_E_ARG);
+            cr_assert_not_null(strstr(weft_error_message(), "embed: id -7 "), "%s",
+                               weft_error_message());
+        }
+        finish(s);
+    }
+    device->close(s);
+}
+
 Test(cuda_driver, unknown_kernels_and_large_launches_are_errors)
 {
     weft_device_stream *s = open_stream_of_kernels();

@@ -263,8 +263,12 @@ WEFT_KERNEL(weft_expert_counts, expert_list_args, 32)
 {
     const int64_t e = BLOCK(0);
     int32_t count = 0;
-    for (int64_t first = 0; first < a.count; first += 32)
-        count += (int32_t)count_bits(warp_ballot(is_of_expert(&a, first + LANE, e)));
+    for (int64_t first = 0; first < a.count; first += 32) {
+        const int64_t i = first + LANE;
+        count += (int32_t)count_bits(warp_ballot(is_of_expert(&a, i, e)));
+        if (e == 0 && !a.each && i < a.count && a.ids[i] >= a.experts)
+            report_id(a.report, a.ids[i]);
+    }
     if (LANE == 0)
         a.counts[e] = count;
 }

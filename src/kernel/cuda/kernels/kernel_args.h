@@ -177,11 +177,29 @@ typedef struct random_args {
 
 /* ---- tables and experts ---------------------------------------------------------------------- */
 
+/* The report of an id outside a table: op << BAD_ID_OP | the low bits of the id, in one
+ * store of 8 bytes. NULL: nowhere. */
+enum { BAD_ID_OP = 48 };
+typedef struct id_report {
+    uint64_t *bad_id;
+    int64_t op;
+} id_report;
+
 /* embed: rows of `table` at ids; embed_grad: the sum of dy over the ids of each row. */
 typedef struct embed_args {
     tensor_ref table, ids, out;
+    id_report report;
     int64_t count, rows, width;
 } embed_args;
+
+/* Rows of packed blocks (GGUF) as numbers: the rows of `ids`, or all. */
+typedef struct unpack_args {
+    const uint8_t *from;
+    tensor_ref ids, out;
+    id_report report;
+    int64_t count, rows, width; /* rows of the output, rows of the table, numbers of a row */
+    int32_t type, bytes, shift; /* of GGUF; bytes of a block; log2 of its numbers */
+} unpack_args;
 
 enum { TOP_K_MOST = 1024, TOP_K_GROUPS = 64 };
 typedef struct top_k_args {
@@ -193,12 +211,14 @@ typedef struct top_k_args {
 
 typedef struct pick_args {
     tensor_ref x, out;
+    id_report report;
     const int32_t *ids;
     int64_t rows, experts, count; /* `count` ids of a row */
 } pick_args;
 
 /* rows[choice]: row of (E,B,slots), or -1. `slots` 0: slot i for token i. */
 typedef struct slots_args {
+    id_report report;
     const int32_t *ids;
     int32_t *rows;
     int64_t batch, tokens, choices; /* choices of a token */
@@ -287,6 +307,7 @@ typedef struct gemm_args {
 
 /* Rows of experts in lists: counts, starts (padded to tiles), then the lists. */
 typedef struct expert_list_args {
+    id_report report;
     const int32_t *ids;
     int32_t *counts, *starts, *tile_expert, *list;
     int64_t count, experts, each, tiles; /* each: ids of an expert if it is given by the place; 0 */

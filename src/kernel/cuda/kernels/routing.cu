@@ -1,4 +1,5 @@
-/* Tables of embeddings, and the routing of tokens to experts. An id outside the table gives NaN. */
+/* Tables of embeddings, and the routing of tokens to experts. An id outside the table is reported,
+ * and gives NaN. */
 #include "kernel/cuda/kernels/simt.h"
 
 /* A block a row of the output. */
@@ -6,6 +7,8 @@ WEFT_KERNEL(weft_embed, embed_args, POINTWISE_THREADS)
 {
     const int64_t i = BLOCK(0), id = load_int(a.ids, i);
     const int inside = id >= 0 && id < a.rows;
+    if (!inside && THREAD(0) == 0)
+        report_id(a.report, id);
     for (int64_t c = THREAD(0); c < a.width; c += POINTWISE_THREADS)
         store_float(a.out, i * a.width + c, inside ? load_float(a.table, id * a.width + c) : F_NAN);
 }
@@ -15,6 +18,9 @@ WEFT_KERNEL(weft_embed, embed_args, POINTWISE_THREADS)
 WEFT_KERNEL(weft_embed_grad, embed_args, POINTWISE_THREADS)
 {
     const int64_t row = BLOCK(0);
+    for (int64_t i = THREAD(0); row == 0 && i < a.count; i += POINTWISE_THREADS)
+        if (load_int(a.ids, i) < 0 || load_int(a.ids, i) >= a.rows)
+            report_id(a.report, load_int(a.ids, i));
     for (int64_t c = THREAD(0); c < a.width; c += POINTWISE_THREADS) {
         float sum = 0;
         for (int64_t i = 0; i < a.count; i++)
@@ -74,6 +80,8 @@ WEFT_KERNEL(weft_pick, pick_args, POINTWISE_THREADS)
     if (i >= a.rows * a.count)
         return;
     const int32_t e = a.ids[i];
+    if (e >= a.experts)
+        report_id(a.report, e);
     store_float(a.out, i,
                 e < 0            ? 0.0f
                 : e >= a.experts ? F_NAN
@@ -88,9 +96,12 @@ WEFT_KERNEL(weft_pick_grad, pick_args, POINTWISE_THREADS)
         return;
     const int64_t first = i / a.experts * a.count;
     float sum = 0;
-    for (int64_t j = first; j < first + a.count; j++)
+    for (int64_t j = first; j < first + a.count; j++) {
         if (a.ids[j] == i % a.experts)
             sum += load_float(a.x, j);
+        if (a.ids[j] >= a.experts)
+            report_id(a.report, a.ids[j]);
+    }
     store_float(a.out, i, sum);
 }
 
@@ -118,8 +129,11 @@ WEFT_KERNEL(weft_slot_rows, slots_args, 32)
 WEFT_KERNEL(weft_no_rows, slots_args, POINTWISE_THREADS)
 {
     const int64_t i = (int64_t)BLOCK(0) * POINTWISE_THREADS + THREAD(0);
-    if (i < a.batch * a.tokens * a.choices)
-        a.rows[i] = -1;
+    if (i >= a.batch * a.tokens * a.choices)
+        return;
+    a.rows[i] = -1;
+    if (a.ids[i] >= a.experts)
+        report_id(a.report, a.ids[i]);
 }
 
 /* A warp a choice: copies its row there or back. */

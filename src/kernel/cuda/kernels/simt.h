@@ -124,6 +124,17 @@ DEV float f_max(float x, float y)
     return x > y || y != y ? x : y;
 }
 
+/* Rounded, and never part of a fused multiply-add. */
+DEV float f_multiply(float x, float y)
+{
+    return x * y;
+}
+
+DEV float f_add(float x, float y)
+{
+    return x + y;
+}
+
 DEV uint32_t multiply_high(uint32_t x, uint32_t y)
 {
     return (uint32_t)((uint64_t)x * y >> 32);
@@ -336,6 +347,21 @@ DEV float f_max(float x, float y)
 {
     float z;
     asm("max.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+}
+
+/* Rounded, and never part of a fused multiply-add. */
+DEV float f_multiply(float x, float y)
+{
+    float z;
+    asm("mul.rn.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+}
+
+DEV float f_add(float x, float y)
+{
+    float z;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
     return z;
 }
 

@@ -87,6 +87,14 @@ DEV int64_t load_int(tensor_ref t, int64_t i)
     }
 }
 
+/* Reports an id to the host. Of several, any one is kept. */
+DEV void report_id(id_report to, int64_t id)
+{
+    if (to.bad_id)
+        *to.bad_id =
+            (uint64_t)to.op << BAD_ID_OP | ((uint64_t)id & (((uint64_t)1 << BAD_ID_OP) - 1));
+}
+
 /* Offset of flat index i of a shape in a tensor with other strides. */
 DEV int64_t walk_offset(const walk_shape *shape, const int64_t *stride, uint32_t i)
 {
