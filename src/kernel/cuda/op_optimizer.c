@@ -27,30 +27,58 @@ static bool in_vectors(const weft_kernel_args *args, int in, int out)
     return true;
 }
 
-weft_status_code weft_cuda_adamw(const weft_kernel_args *args, weft_cuda_queue *queue)
+static adamw_args adamw_of(const weft_kernel_args *args)
 {
     const weft_attr_adamw *attr = args->attr;
     const weft_view *in = args->in, *out = args->out;
-    const adamw_args a = {.p = weft_cuda_ref(&in[0]),
-                          .g = weft_cuda_ref(&in[1]),
-                          .m = weft_cuda_ref(&in[2]),
-                          .v = weft_cuda_ref(&in[3]),
-                          .lr = weft_cuda_ref(&in[4]),
-                          .step = weft_cuda_ref(&in[5]),
-                          .scale = weft_cuda_ref(&in[6]),
-                          .p_out = weft_cuda_ref(&out[0]),
-                          .m_out = weft_cuda_ref(&out[1]),
-                          .v_out = weft_cuda_ref(&out[2]),
-                          .beta1 = attr->beta1,
-                          .beta2 = attr->beta2,
-                          .log_beta1 = log(attr->beta1),
-                          .log_beta2 = log(attr->beta2),
-                          .eps = (float)attr->eps,
-                          .weight_decay = (float)attr->weight_decay,
-                          .count = view_count(&in[0]),
-                          .vector = in_vectors(args, 4, 3)};
+    return (adamw_args){.p = weft_cuda_ref(&in[0]),
+                        .g = weft_cuda_ref(&in[1]),
+                        .m = weft_cuda_ref(&in[2]),
+                        .v = weft_cuda_ref(&in[3]),
+                        .lr = weft_cuda_ref(&in[4]),
+                        .step = weft_cuda_ref(&in[5]),
+                        .scale = weft_cuda_ref(&in[6]),
+                        .p_out = weft_cuda_ref(&out[0]),
+                        .m_out = weft_cuda_ref(&out[1]),
+                        .v_out = weft_cuda_ref(&out[2]),
+                        .beta1 = attr->beta1,
+                        .beta2 = attr->beta2,
+                        .log_beta1 = log(attr->beta1),
+                        .log_beta2 = log(attr->beta2),
+                        .eps = (float)attr->eps,
+                        .weight_decay = (float)attr->weight_decay,
+                        .count = view_count(&in[0]),
+                        .vector = in_vectors(args, 4, 3)};
+}
+
+weft_status_code weft_cuda_adamw(const weft_kernel_args *args, weft_cuda_queue *queue)
+{
+    const adamw_args a = adamw_of(args);
     return weft_cuda_add(queue, "weft_adamw", weft_cuda_blocks(a.count, POINTWISE_THREADS * 8),
                          POINTWISE_THREADS, &a, sizeof a);
+}
+
+int64_t weft_cuda_adamw_row(const weft_kernel_args *args, int64_t first_block, adamw_row *row)
+{
+    const adamw_args a = adamw_of(args);
+    *row = (adamw_row){.p = a.p,
+                       .g = a.g,
+                       .m = a.m,
+                       .v = a.v,
+                       .p_out = a.p_out,
+                       .m_out = a.m_out,
+                       .v_out = a.v_out,
+                       .count = a.count,
+                       .first_block = first_block,
+                       .vector = a.vector};
+    return first_block + weft_cuda_blocks(a.count, POINTWISE_THREADS * 8);
+}
+
+weft_status_code weft_cuda_adamw_list(const weft_kernel_args *any, const adamw_row *rows,
+                                      int64_t tensors, int64_t blocks, weft_cuda_queue *queue)
+{
+    const adamw_list_args a = {.common = adamw_of(any), .rows = rows, .tensors = tensors};
+    return weft_cuda_add(queue, "weft_adamw_list", blocks, POINTWISE_THREADS, &a, sizeof a);
 }
 
 weft_status_code weft_cuda_ema(const weft_kernel_args *args, weft_cuda_queue *queue)
