@@ -6,8 +6,8 @@
 
 weft_status_code weft_cuda_clip_scale(const weft_kernel_args *args, weft_cuda_queue *queue);
 weft_status_code weft_cuda_adamw(const weft_kernel_args *args, weft_cuda_queue *queue);
-/* Many tensors in one launch, with the bits of a launch each. Writes the row of a tensor and returns
- * the first block after it. */
+/* Rows of a launch for many tensors, which has the bits of a launch each. Writes a tensor's row and
+ * returns the first block after it. */
 int64_t weft_cuda_adamw_row(const weft_kernel_args *args, int64_t first_block, adamw_row *row);
 /* Adds the launch. `any`: the args of any of the tensors, which have one attribute, learning rate,
  * step and scale. `rows` are in memory of the GPU; `blocks` is the last row's result. */

@@ -28,6 +28,12 @@ weft_status_code weft_cuda_random(const weft_kernel_args *args, weft_cuda_queue 
                          POINTWISE_THREADS, &a, sizeof a);
 }
 
+/* Whether rows of the last dim are copied in accesses of 16 bytes. */
+static bool in_eights(const weft_view *from, const weft_view *to)
+{
+    return view_last(to) % 8 == 0 && weft_cuda_in_eights(from) && weft_cuda_in_eights(to);
+}
+
 weft_status_code weft_cuda_embed(const weft_kernel_args *args, weft_cuda_queue *queue)
 {
     const embed_args a = {.report = weft_cuda_report(args, queue),
@@ -36,7 +42,8 @@ weft_status_code weft_cuda_embed(const weft_kernel_args *args, weft_cuda_queue *
                           .out = weft_cuda_ref(&args->out[0]),
                           .count = view_count(&args->in[1]),
                           .rows = args->in[0].shape.dim[0],
-                          .width = args->in[0].shape.dim[1]};
+                          .width = args->in[0].shape.dim[1],
+                          .vector = in_eights(&args->in[0], &args->out[0])};
     return weft_cuda_add(queue, "weft_embed", a.count, POINTWISE_THREADS, &a, sizeof a);
 }
 
@@ -162,8 +169,10 @@ weft_status_code weft_cuda_route(const weft_kernel_args *args, weft_cuda_queue *
                     .width = slots ? 1 : view_last(out),
                     .shared = 1,
                     .to_rows = args->op != WEFT_OP_COLLECT};
-    if (!slots)
+    if (!slots) {
         a.x = weft_cuda_ref(&args->in[0]);
+        a.vector = in_eights(&args->in[0], out);
+    }
     if (args->op == WEFT_OP_DISPATCH && args->in[0].shape.dim[2] == 1)
         a.shared = ids->shape.dim[2];
     WEFT_TRY(add_rows(args, queue));

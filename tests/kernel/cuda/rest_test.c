@@ -66,6 +66,9 @@ Test(rest, routing)
         {.op = WEFT_OP_DISPATCH, .attr = &few, .in = {BF(2, 6, 2, 5), LIST(chosen, 2, 6, 2)}},
         {.op = WEFT_OP_COLLECT, .attr = &all, .in = {X(4, 2, 6, 5), LIST(chosen, 2, 6, 2)}},
         {.op = WEFT_OP_COLLECT, .attr = &few, .in = {X(4, 2, 2, 5), LIST(chosen, 2, 6, 2)}},
+        {.op = WEFT_OP_DISPATCH, .attr = &few, .in = {BF(2, 6, 1, 264), LIST(chosen, 2, 6, 2)}},
+        {.op = WEFT_OP_COLLECT, .attr = &all, .in = {X(4, 2, 6, 16), LIST(chosen, 2, 6, 2)}},
+        {.op = WEFT_OP_EMBED, .in = {BF(9, 2056), IDS(9, 2, 5)}},
     };
     check_all(cases, COUNT(cases));
 }

@@ -273,10 +273,17 @@ WEFT_KERNEL(weft_attention_delta, attention_args, ATTENTION_THREADS)
     if (row >= a.batch * a.queries)
         return;
     float sum = 0;
-    for (int64_t d = LANE; d < a.width; d += 32) {
-        const int64_t i = (row * a.heads + BLOCK(1)) * a.width + d;
-        sum += load_float(a.out, i) * load_float(a.dout, i);
+    const int64_t first = (row * a.heads + BLOCK(1)) * a.width;
+    for (int64_t d = (int64_t)LANE * 8; a.vector && d < a.width; d += 32 * 8) {
+        float x[8], dy[8];
+        load_eight(x, a.out, first + d);
+        load_eight(dy, a.dout, first + d);
+        UNROLL
+        for (int k = 0; k < 8; k++)
+            sum += x[k] * dy[k];
     }
+    for (int64_t d = LANE; !a.vector && d < a.width; d += 32)
+        sum += load_float(a.out, first + d) * load_float(a.dout, first + d);
     sum = warp_sum(sum);
     const int64_t at = lse_of_row(&a, row);
     if (LANE == 0)

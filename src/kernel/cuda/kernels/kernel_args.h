@@ -190,6 +190,7 @@ typedef struct embed_args {
     tensor_ref table, ids, out;
     id_report report;
     int64_t count, rows, width;
+    int32_t vector;
 } embed_args;
 
 /* Rows of packed blocks (GGUF) as numbers: the rows of `ids`, or all. */
@@ -231,7 +232,7 @@ typedef struct route_args {
     tensor_ref x, out;
     const int32_t *ids, *rows;
     int64_t count, width, shared;
-    int32_t to_rows;
+    int32_t to_rows, vector;
 } route_args;
 
 /* ---- optimizer ------------------------------------------------------------------------------- */

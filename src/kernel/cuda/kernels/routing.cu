@@ -9,6 +9,11 @@ WEFT_KERNEL(weft_embed, embed_args, POINTWISE_THREADS)
     const int inside = id >= 0 && id < a.rows;
     if (!inside && THREAD(0) == 0)
         report_id(a.report, id);
+    for (int64_t c = (int64_t)THREAD(0) * 8; a.vector && inside && c < a.width;
+         c += POINTWISE_THREADS * 8)
+        copy_eight(a.out, i * a.width + c, a.table, id * a.width + c);
+    if (a.vector && inside)
+        return;
     for (int64_t c = THREAD(0); c < a.width; c += POINTWISE_THREADS)
         store_float(a.out, i * a.width + c, inside ? load_float(a.table, id * a.width + c) : F_NAN);
 }
@@ -145,6 +150,12 @@ WEFT_KERNEL(weft_route, route_args, POINTWISE_THREADS)
     const int64_t row = a.rows[i];
     if (a.to_rows && row < 0)
         return;
+    if (a.vector && row >= 0) {
+        const int64_t to = a.to_rows ? row : i, from = a.to_rows ? i / a.shared : row;
+        for (int64_t c = (int64_t)LANE * 8; c < a.width; c += 32 * 8)
+            copy_eight(a.out, to * a.width + c, a.x, from * a.width + c);
+        return;
+    }
     for (int64_t c = LANE; c < a.width; c += 32) {
         if (!a.x.data)
             ((int32_t *)a.out.data)[row] = a.ids[i];

@@ -78,6 +78,13 @@ DEV void store_eight(tensor_ref t, int64_t i, const float v[8])
     store_quad((uint16_t *)t.data + i, lo);
 }
 
+DEV void copy_eight(tensor_ref to, int64_t to_i, tensor_ref from, int64_t from_i)
+{
+    float v[8];
+    load_eight(v, from, from_i);
+    store_eight(to, to_i, v);
+}
+
 DEV int64_t load_int(tensor_ref t, int64_t i)
 {
     switch (t.type) {
