@@ -85,7 +85,7 @@ set_target_properties(weft_emu_driver PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 N
 set_source_files_properties(${emu_driver} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
 target_link_options(weft_emu_driver PRIVATE LINKER:-Bsymbolic-functions)
 target_link_libraries(weft_emu_driver PRIVATE pthread m)
-foreach(program test-kernel-cuda_driver test-train-step)
+foreach(program test-kernel-cuda_driver test-train-step test-doctor)
     target_compile_definitions(${program} PRIVATE
         WEFT_EMU_DRIVER="${PROJECT_BINARY_DIR}/emu/libcuda.so.1")
     add_dependencies(${program} weft_emu_driver)

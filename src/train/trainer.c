@@ -12,6 +12,7 @@
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
 #include "comm/measure.h"
+#include "doctor/gpu_check.h"
 #include "estimate/training/layout_estimate.h"
 #include "estimate/training/resolve_layout.h"
 #include "exec/execute.h"
@@ -139,6 +140,7 @@ static weft_status open_ranks(trainer *t)
                           WEFT_AT(.file = c->path, .key = "backend", .value = run->backend),
                           "'%s' is not one of %s", run->backend, weft_backend_names());
     WEFT_TRY(weft_backend_check(c->exec.backend));
+    WEFT_TRY(weft_gpu_settle(c->exec.backend, run->precision == WEFT_PRECISION_BF16));
     c->meta = c->exec.backend->device->meta;
     if (c->meta && weft_run_cascades(run))
         return weft_error(

@@ -3,6 +3,7 @@
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cuda_gpu.h"
 #include "kernel/cuda/cuda_module.h"
+#include "kernel/cuda/cuda_verdict.h"
 #include "kernel/cuda/ops.h"
 #include "kernel/view.h"
 
@@ -34,7 +35,8 @@ static weft_status_code prepare(const weft_kernel_args *args, void **cache)
 {
     *cache = NULL;
     WEFT_TRY(check_op(args->op));
-    return check_backend();
+    WEFT_TRY(check_backend());
+    return weft_cuda_verdict_check(args->op);
 }
 
 static void declare(weft_device_stream *s, const weft_view *view, int count, bool writes)

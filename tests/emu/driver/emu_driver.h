@@ -11,7 +11,8 @@
  * Fresh memory is NaN. The delays of streams follow from WEFT_EMU_SEED. WEFT_EMU_DEVICES (default
  * 1) and WEFT_EMU_MEMORY (default 4 GiB) set the number of GPUs and the bytes of each.
  * WEFT_EMU_FAULT plants a fault: memory@N fails the N-th allocation; lost@N, ecc@N, illegal@N and
- * hang@N are effects of the N-th launch. */
+ * hang@N are effects of the N-th launch; fragment and lse are wrong results of each product of bf16
+ * and of each attention. */
 #ifndef WEFT_TESTS_EMU_DRIVER_EMU_DRIVER_H
 #define WEFT_TESTS_EMU_DRIVER_EMU_DRIVER_H
 

@@ -2,6 +2,7 @@
 #include "emu_driver.h"
 
 #include "../fibres.h"
+#include "kernel/cuda/kernels/kernel_args.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -171,6 +172,25 @@ static void plant_fault(launch *l)
     l->hangs = !strncmp(text, "hang@", 5) && n == atoi(text + 5);
 }
 
+/* A wrong result after a launch: fragment exchanges two elements of each product of bf16, as a
+ * wrong layout of fragments does; lse adds to the first lse of an attention. */
+static void plant_result(const launch *l)
+{
+    const char *fault = getenv("WEFT_EMU_FAULT"), *kernel = l->function->name;
+    if (fault && !strcmp(fault, "fragment") && !strcmp(kernel, "weft_gemm_bf16")) {
+        const tensor_ref c = ((const gemm_args *)(const void *)l->parameter)->c;
+        const size_t bytes = c.type == 0 ? 4 : 2; /* f32, else 16 bits */
+        char first[4];
+        memcpy(first, c.data, bytes);
+        memcpy(c.data, (char *)c.data + bytes, bytes);
+        memcpy((char *)c.data + bytes, first, bytes);
+    }
+    const attention_args *a = (const void *)l->parameter;
+    if (fault && !strcmp(fault, "lse") && l->function->parameter == sizeof *a && !a->dout.data &&
+        a->lse)
+        a->lse[0] += 0.1f;
+}
+
 static void run(emu_work *work, emu_stream *s)
 {
     launch *l = (launch *)work;
@@ -183,6 +203,7 @@ static void run(emu_work *work, emu_stream *s)
         return;
     emu_launch(l->function->kernel, l->grid, l->block, l->shared, l->parameter,
                emu_stream_random(s) | 1);
+    plant_result(l);
 }
 
 static CUresult check_limits(const emu_function *f, const uint32_t grid[3], const uint32_t block[3],

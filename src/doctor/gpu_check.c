@@ -1,0 +1,143 @@
+#include "doctor/gpu_check.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "graph/builder_helpers.h"
+#include "kernel/cuda/cuda_backend.h"
+#include "kernel/cuda/cuda_gpu.h"
+#include "kernel/cuda/cuda_verdict.h"
+#include "model/model.h"
+#include "train/graph/optimizer.h"
+#include "transform/numeric/fuse.h"
+#include "transform/numeric/mixed_precision.h"
+
+#include <string.h>
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+/* Sizes do not divide by tiles and vectors, except the last model's, which tensor cores can use. */
+static const char *const models[] = {
+    "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":3,"
+    "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
+    "\"ffn_dim\":50,\"num_layers\":1,\"rope_max_seq_len\":16}",
+    "{\"_class_name\":\"WeftMoeTransformer3DModel\",\"num_attention_heads\":3,"
+    "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
+    "\"ffn_dim\":22,\"num_layers\":2,\"first_k_dense_replace\":1,\"num_activated_experts\":2,"
+    "\"moe_intermediate_size\":9,\"n_shared_experts\":1,\"num_routed_experts\":5}",
+    "{\"_class_name\":\"HunyuanVideoTransformer3DModel\",\"num_attention_heads\":3,"
+    "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"num_layers\":1,"
+    "\"num_single_layers\":1,\"num_refiner_layers\":1,\"text_embed_dim\":6,\"patch_size\":1,"
+    "\"pooled_projection_dim\":5,\"rope_axes_dim\":[2,2,2]}",
+    "{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":4,\"z_dim\":3,\"dim_mult\":[1,2,2,2],"
+    "\"num_res_blocks\":1,\"latents_mean\":[0,0,0],\"latents_std\":[1,1,1]}",
+    [WEFT_GPU_VECTOR_MODEL] =
+        "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,"
+        "\"attention_head_dim\":64,\"in_channels\":8,\"out_channels\":8,\"text_dim\":24,"
+        "\"freq_dim\":16,\"ffn_dim\":136,\"num_layers\":1,\"rope_max_seq_len\":16}",
+};
+
+static const weft_optimizer_config adamw = {.beta1 = 0.9,
+                                            .beta2 = 0.99,
+                                            .eps = 1e-3,
+                                            .weight_decay = 0.01,
+                                            .clip_norm = 0.5,
+                                            .ema_decay = 0.9};
+
+/* The mean square of all outputs. */
+static weft_value loss_of(weft_graph *g)
+{
+    int count;
+    weft_value loss = WEFT_NONE;
+    const weft_named *output = weft_graph_outputs(g, &count);
+    for (int i = 0; i < count; i++) {
+        const weft_value v = output[i].value;
+        if (weft_value_get(g, v)->dtype != WEFT_F32)
+            continue;
+        const weft_value square = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, v));
+        loss = weft_value_ok(loss) ? weft_add(g, loss, square) : square;
+    }
+    return loss;
+}
+
+/* A training step of a model at a small size, in f32 or in mixed precision. */
+static weft_status build(const char *config, bool narrow, weft_graph **out)
+{
+    json_t *json;
+    weft_model model = {0};
+    weft_graph *g = NULL, *forward = NULL;
+    WEFT_TRY(weft_json_parse(config, (int64_t)strlen(config), "weft doctor", &json));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_model_read(json, "weft doctor", &model));
+    weft_model_size size = weft_model_smallest(&model);
+    size.batch = 2;
+    size.text = size.text > 3 ? size.text : 3;
+    size.height *= 3;
+    size.width *= 5;
+    g = weft_graph_create();
+    WEFT_GO(WEFT_ALLOCATED(g, "a model of the check"));
+    weft_model_build(g, &model, &size, false);
+    if (narrow) { /* gradients are of the narrow forward, as in training */
+        forward = g;
+        g = NULL;
+        WEFT_GO(weft_graph_check(forward));
+        WEFT_GO(weft_pass_mixed_precision(forward, false, &g));
+    }
+    weft_optimizer_build(g, loss_of(g), &adamw);
+    WEFT_GO(weft_graph_check(g));
+    WEFT_GO(weft_pass_fuse(g, out));
+out:
+    weft_graph_free(forward);
+    weft_graph_free(g);
+    json_decref(json);
+    return status;
+}
+
+weft_status weft_gpu_check_model(int model, bool bf16, weft_op_check *op)
+{
+    weft_graph *g;
+    WEFT_TRY(build(models[model], bf16, &g));
+    const weft_status_code status = weft_kernels_check(g, &weft_backend_cuda, 1, op);
+    weft_graph_free(g);
+    return status;
+}
+
+/* ---- verdicts -------------------------------------------------------------------------------- */
+
+weft_status weft_gpu_check(bool bf16, weft_op_check *op)
+{
+    for (int i = 0; i < WEFT_COUNT(models); i++)
+        WEFT_TRY(weft_gpu_check_model(i, bf16, op));
+    for (int i = 0; i < WEFT_OP_COUNT; i++)
+        if (op[i].nodes)
+            weft_cuda_verdict_set(bf16, (weft_op)i,
+                                  op[i].failed ? WEFT_VERDICT_FAILED : WEFT_VERDICT_PASSED);
+    return WEFT_OK;
+}
+
+static weft_status check_and_save(bool bf16)
+{
+    weft_op_check *op;
+    const weft_cuda_gpu *gpu;
+    WEFT_TRY(weft_cuda_gpu_get(&gpu));
+    WEFT_TRY(WEFT_NEW(op, WEFT_OP_COUNT, "the check of kernels"));
+    weft_debug("%s has no verdicts in %s: comparing the kernels with the reference", gpu->name,
+               bf16 ? "bf16" : "f32");
+    weft_status_code status = weft_gpu_check(bf16, op);
+    if (status == WEFT_OK)
+        status = weft_cuda_verdicts_save();
+    weft_free(op);
+    return status;
+}
+
+weft_status weft_gpu_settle(const weft_backend *backend, bool bf16)
+{
+    bool found;
+    if (backend != &weft_backend_cuda)
+        return WEFT_OK;
+    WEFT_TRY(weft_cuda_verdicts_load(bf16, &found));
+    if (!found)
+        WEFT_TRY(check_and_save(bf16));
+    weft_cuda_verdicts_use(bf16);
+    return WEFT_OK;
+}

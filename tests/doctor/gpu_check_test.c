@@ -1,0 +1,141 @@
+/* Verdicts of kernels on the emulated driver: planted faults are found and named, and a program
+ * with an op that failed is not prepared. */
+#include "base/memory.h"
+#include "doctor/gpu_check.h"
+#include "kernel/cuda/cuda_backend.h"
+#include "kernel/cuda/cuda_module.h"
+#include "kernel/cuda/cuda_verdict.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void use_emulation(void)
+{
+    setenv("WEFT_CUDA_LIBRARY", WEFT_EMU_DRIVER, 1);
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+}
+
+TestSuite(gpu_check, .init = use_emulation);
+
+static weft_op_check op[WEFT_OP_COUNT];
+
+static weft_status_code check_with(const char *fault)
+{
+    setenv("WEFT_EMU_FAULT", fault, 1);
+    return weft_gpu_check_model(WEFT_GPU_VECTOR_MODEL, true, op);
+}
+
+Test(gpu_check, vector_model_passes)
+{
+    cr_assert_eq(check_with(""), WEFT_OK, "%s", weft_error_message());
+    for (int i = 0; i < WEFT_OP_COUNT; i++)
+        cr_expect(!op[i].failed && !op[i].missing, "%s: error %g at %s",
+                  weft_op_get((weft_op)i)->name, op[i].error, op[i].place);
+    cr_expect(op[WEFT_OP_LINEAR].nodes > 0 && op[WEFT_OP_ATTENTION].nodes > 0);
+}
+
+Test(gpu_check, wrong_fragments_are_found)
+{
+    cr_assert_eq(check_with("fragment"), WEFT_OK, "%s", weft_error_message());
+    cr_expect(op[WEFT_OP_LINEAR].failed > 0 && op[WEFT_OP_MATMUL].failed > 0);
+    cr_expect(op[WEFT_OP_LINEAR].error > 2 * op[WEFT_OP_LINEAR].tolerance);
+    cr_expect(!op[WEFT_OP_ATTENTION].failed && !op[WEFT_OP_ADAMW].failed);
+}
+
+Test(gpu_check, wrong_lse_is_found)
+{
+    cr_assert_eq(check_with("lse"), WEFT_OK, "%s", weft_error_message());
+    cr_expect(op[WEFT_OP_ATTENTION].failed == op[WEFT_OP_ATTENTION].nodes);
+    cr_expect(strstr(op[WEFT_OP_ATTENTION].place, "output 1"), "%s", op[WEFT_OP_ATTENTION].place);
+    cr_expect(!op[WEFT_OP_LINEAR].failed && !op[WEFT_OP_MATMUL].failed);
+}
+
+/* Faults after which the GPU does not work end the check with their name and node. */
+Test(gpu_check, ecc_errors_end_the_check)
+{
+    cr_assert_neq(check_with("ecc@7"), WEFT_OK);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_GPU_ECC, "%s", weft_error_message());
+    cr_expect(strstr(weft_error_message(), "node "), "%s", weft_error_message());
+}
+
+Test(gpu_check, hanging_kernels_end_the_check)
+{
+    setenv("WEFT_CUDA_DEADLINE", "0.2", 1);
+    cr_assert_neq(check_with("hang@7"), WEFT_OK);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_GPU_HANG, "%s", weft_error_message());
+}
+
+/* ---- verdicts -------------------------------------------------------------------------------- */
+
+/* Verdicts of the process are in a folder of its own. */
+static void use_folder(char *folder)
+{
+    cr_assert_not_null(mkdtemp(folder));
+    setenv("WEFT_GPU_VERDICTS", folder, 1);
+}
+
+static void drop_folder(const char *folder)
+{
+    char *path;
+    cr_assert_eq(weft_cuda_verdicts_path(&path), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(unlink(path), 0);
+    cr_expect_eq(rmdir(folder), 0);
+    weft_free(path);
+}
+
+static weft_status_code prepare(weft_op which)
+{
+    void *cache;
+    const weft_kernel *kernel = weft_backend_cuda.kernel[which];
+    return kernel->prepare(&(weft_kernel_args){.op = which}, &cache);
+}
+
+Test(gpu_check, stored_verdicts_stop_a_program)
+{
+    char folder[] = "/tmp/weft-verdicts-XXXXXX";
+    bool found;
+    use_folder(folder);
+    cr_assert_eq(weft_cuda_verdicts_load(true, &found), WEFT_OK, "%s", weft_error_message());
+    cr_expect_not(found);
+    weft_cuda_verdict_set(true, WEFT_OP_LINEAR, WEFT_VERDICT_FAILED);
+    weft_cuda_verdict_set(true, WEFT_OP_GELU, WEFT_VERDICT_PASSED);
+    cr_assert_eq(weft_cuda_verdicts_save(), WEFT_OK, "%s", weft_error_message());
+    weft_cuda_verdicts_forget();
+    cr_assert_eq(weft_gpu_settle(&weft_backend_cuda, true), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(prepare(WEFT_OP_GELU), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(prepare(WEFT_OP_ADD), WEFT_OK, "not compared: %s", weft_error_message());
+    cr_expect_neq(prepare(WEFT_OP_LINEAR), WEFT_OK);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_PARITY_FAILED, "%s", weft_error_message());
+    /* the verdicts of bf16 say nothing of f32 */
+    cr_assert_eq(weft_cuda_verdicts_load(false, &found), WEFT_OK, "%s", weft_error_message());
+    cr_expect_not(found);
+    weft_cuda_verdicts_use(false);
+    cr_expect_eq(prepare(WEFT_OP_LINEAR), WEFT_OK, "%s", weft_error_message());
+    drop_folder(folder);
+}
+
+/* Verdicts of another GPU or of a damaged file are not used. */
+Test(gpu_check, foreign_and_damaged_verdicts_are_ignored)
+{
+    char folder[] = "/tmp/weft-verdicts-XXXXXX", *path;
+    bool found;
+    use_folder(folder);
+    cr_assert_eq(weft_cuda_verdicts_path(&path), WEFT_OK, "%s", weft_error_message());
+    static const char *const texts[] = {
+        "{\"of\": {\"gpu\": \"another\"}, \"ops\": {\"f32\": {\"linear\": \"failed\"}}}",
+        "{\"of\": {"};
+    for (int i = 0; i < 2; i++) {
+        FILE *file = fopen(path, "w");
+        fputs(texts[i], file);
+        fclose(file);
+        cr_assert_eq(weft_cuda_verdicts_load(false, &found), WEFT_OK, "%s", weft_error_message());
+        cr_expect_not(found);
+        cr_expect_eq(weft_cuda_verdict_get(false, WEFT_OP_LINEAR), WEFT_VERDICT_NONE);
+    }
+    weft_free(path);
+    drop_folder(folder);
+}
