@@ -368,6 +368,13 @@ static bool is_key_bias(const weft_graph *g, weft_value v, const weft_shape *k)
            s->dim[1] == k->dim[1];
 }
 
+static bool are_segments(const weft_value_info *v, int64_t batch)
+{
+    const weft_shape *s = &v->shape;
+    return v->dtype == WEFT_I32 && (s->rank == 2 || (s->rank == 3 && s->dim[0] == batch)) &&
+           s->dim[s->rank - 1] == 4;
+}
+
 bool weft_infer_attention(weft_inference *node)
 {
     const weft_shape *q = SHAPE(0), *k = SHAPE(1);
@@ -375,8 +382,8 @@ bool weft_infer_attention(weft_inference *node)
         q->dim[3] != k->dim[3])
         return bad(node, "needs q (B,Sq,H,D), k and v (B,Sk,H,D)");
     const bool packed = node->in_count > 3 && weft_value_ok(node->in[3]);
-    if (packed && (INFO(3)->dtype != WEFT_I32 || SHAPE(3)->rank != 2 || SHAPE(3)->dim[1] != 4))
-        return bad(node, "segments are i32 (N,4)");
+    if (packed && !are_segments(INFO(3), q->dim[0]))
+        return bad(node, "segments are i32 (N,4) or (B,N,4)");
     if (node->in_count > 4 && weft_value_ok(node->in[4]) &&
         (packed || !is_key_bias(node->graph, node->in[4], k)))
         return bad(node, "a bias is f32 (B,Sk), without segments");
@@ -400,6 +407,8 @@ bool weft_infer_attention_grad(weft_inference *node)
     if (SHAPE(0)->rank != 4 || !weft_shape_equal(SHAPE(0), SHAPE(3)) ||
         !weft_shape_equal(SHAPE(0), SHAPE(5)) || !weft_shape_equal(SHAPE(1), SHAPE(2)) ||
         !is_lse_of(SHAPE(4), SHAPE(0)) ||
+        (node->in_count > 6 && weft_value_ok(node->in[6]) &&
+         !are_segments(INFO(6), SHAPE(0)->dim[0])) ||
         (node->in_count > 7 && weft_value_ok(node->in[7]) && !is_lse_of(SHAPE(7), SHAPE(0))) ||
         (node->in_count > 8 && weft_value_ok(node->in[8]) &&
          !is_key_bias(node->graph, node->in[8], SHAPE(1))))

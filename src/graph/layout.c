@@ -458,18 +458,20 @@ static void add_ring(const weft_graph *g, const weft_node *n, int ranks, weft_la
 }
 
 /* q (B,Sq,H,D), k, v (B,Sk,H,D), bias (B,Sk): split over B, over H, over queries with all keys, or
- * as a ring. Segments are rows of B*S of all samples, so only heads may be split with segments. */
+ * as a ring. Segments (N,4) are rows of B*S of all samples, so only heads may be split; segments
+ * (B,N,4) are split with B. */
 RULE(attention)
 {
-    const bool packed = has_input(n, 3), causal = ((const weft_attr_attention *)n->attr)->causal;
+    const bool packed = has_input(n, 3), causal = ((const weft_attr_attention *)n->attr)->causal,
+               by_item = packed && shape_of(g, n->in[3])->rank == 3;
     int count = 0;
     for (int d = 0; d < 3; d++) {
-        if ((d < 2 && packed) || (d == 1 && causal))
+        if ((d == 0 && packed && !by_item) || (d == 1 && (packed || causal)))
             continue;
         weft_layout_choice *row = add_row(choice, &count);
         row->need[0] = row->out[0] = split(d);
         row->need[1] = row->need[2] = d == 1 ? whole : split(d);
-        row->need[4] = d == 0 ? split(0) : whole;
+        row->need[3] = row->need[4] = d == 0 ? split(0) : whole;
         row->out[1] = split((int[]){0, 2, 1}[d]);
     }
     if (!packed && !causal)
@@ -479,17 +481,17 @@ RULE(attention)
 
 RULE(attention_grad) /* q, k, v, out, lse, dout, segments, dlse, bias -> dq, dk, dv */
 {
-    (void)g;
+    const bool packed = has_input(n, 6), causal = ((const weft_attr_attention *)n->attr)->causal,
+               by_item = packed && shape_of(g, n->in[6])->rank == 3;
     int count = 0;
     for (int d = 0; d < 3; d++) {
-        if ((d < 2 && has_input(n, 6)) ||
-            (d == 1 && ((const weft_attr_attention *)n->attr)->causal))
+        if ((d == 0 && packed && !by_item) || (d == 1 && (packed || causal)))
             continue;
         weft_layout_choice *row = add_row(choice, &count);
         row->need[0] = row->need[3] = row->need[5] = row->out[0] = split(d);
         row->need[1] = row->need[2] = d == 1 ? whole : split(d);
         row->need[4] = row->need[7] = split((int[]){0, 2, 1}[d]);
-        row->need[8] = d == 0 ? split(0) : whole;
+        row->need[6] = row->need[8] = d == 0 ? split(0) : whole;
         row->out[1] = row->out[2] = d == 1 ? partial : split(d);
     }
     if (ranks == 0) {

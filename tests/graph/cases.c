@@ -33,6 +33,9 @@
 static const int64_t keys[] = {11, 12, 13, 14, 15};
 /* two packed samples of 3 and 4 queries over 2 and 5 keys, the last query belongs to none */
 static const int64_t segments[] = {0, 3, 0, 2, 3, 7, 2, 7};
+/* segments of each of three rows of 4 queries over 5 keys; one is empty */
+static const int64_t item_segments[] = {0, 1, 0, 2, 1, 3, 2, 5, 0, 4, 1, 5,
+                                        0, 0, 0, 0, 0, 2, 3, 5, 2, 4, 0, 2};
 
 /* experts of tokens, all different in one token; -1: none */
 static const int64_t chosen[] = {0, 2, 1, 0, 2,  1, 2, 0, 0, 1, 3, 0,
@@ -155,6 +158,13 @@ static const op_case table[] = {
     {WEFT_OP_ATTENTION,
      4,
      {S(1, 8, 3, 2), S(1, 7, 3, 2), S(1, 7, 3, 2), INTS(WEFT_I32, segments, 2, 4)},
+     &attention,
+     -1,
+     1,
+     0},
+    {WEFT_OP_ATTENTION,
+     4,
+     {S(3, 4, 3, 2), S(3, 5, 3, 2), S(3, 5, 3, 2), INTS(WEFT_I32, item_segments, 3, 2, 4)},
      &attention,
      -1,
      1,

@@ -217,7 +217,11 @@ static bool causal_attention(const op_case *c)
 }
 static bool packed_attention(const op_case *c)
 {
-    return c->op == WEFT_OP_ATTENTION && c->in_count == 4;
+    return c->op == WEFT_OP_ATTENTION && c->in_count == 4 && c->in[3].shape.rank == 2;
+}
+static bool attention_packed_by_item(const op_case *c)
+{
+    return c->op == WEFT_OP_ATTENTION && c->in_count == 4 && c->in[3].shape.rank == 3;
 }
 static bool merge(const op_case *c)
 {
@@ -242,6 +246,7 @@ Test(rule, the_wanted_rows_are_there)
         {"B, queries, heads, a ring", 4, plain_attention},
         {"B, heads", 2, causal_attention},
         {"heads", 1, packed_attention},
+        {"B, heads", 2, attention_packed_by_item},
         {"B, S, heads", 3, merge},
         {"B, windows of T, Y and X, outputs, inputs, two pending", 8, convolution},
         {"all but the last dim", 2, layer_norm},

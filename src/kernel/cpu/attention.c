@@ -51,6 +51,7 @@ typedef struct attention_job {
     const weft_attr_attention *attr;
     const weft_view *q, *k, *segments; /* segments NULL: one per batch item */
     const float *bias;                 /* (B,Sk) or NULL */
+    int64_t by_item; /* segments of each batch item, whose rows they count; 0: rows of B*S */
     int64_t count, sq, sk, heads, D;
 } attention_job;
 
@@ -63,7 +64,8 @@ static attention_job job_of(const weft_kernel_args *args, int segments_at)
     job.sk = job.k->shape.dim[1];
     job.heads = job.q->shape.dim[2];
     job.D = job.q->shape.dim[3];
-    job.count = job.segments ? job.segments->shape.dim[0] : job.q->shape.dim[0];
+    job.by_item = job.segments && job.segments->shape.rank == 3 ? job.segments->shape.dim[1] : 0;
+    job.count = job.segments ? view_count(job.segments) / 4 : job.q->shape.dim[0];
     return job;
 }
 
@@ -71,8 +73,9 @@ static void segment_rows(const attention_job *job, int64_t n, int64_t row[4])
 {
     if (job->segments) {
         const int32_t *s = (const int32_t *)job->segments->data + n * 4;
+        const int64_t item = job->by_item ? n / job->by_item : 0;
         for (int i = 0; i < 4; i++)
-            row[i] = s[i];
+            row[i] = s[i] + item * (i < 2 ? job->sq : job->sk);
         return;
     }
     row[0] = n * job->sq;
@@ -87,7 +90,11 @@ static weft_status_code check_segments(const attention_job *job)
     for (int64_t n = 0; job->segments && n < job->count; n++) {
         int64_t r[4];
         segment_rows(job, n, r);
-        if (r[0] < 0 || r[0] > r[1] || r[1] > q_rows || r[2] < 0 || r[2] > r[3] || r[3] > k_rows)
+        const int64_t item = job->by_item ? n / job->by_item : 0, q_first = item * job->sq,
+                      k_first = item * job->sk, q_end = job->by_item ? q_first + job->sq : q_rows,
+                      k_end = job->by_item ? k_first + job->sk : k_rows;
+        if (r[0] < q_first || r[0] > r[1] || r[1] > q_end || r[2] < k_first || r[2] > r[3] ||
+            r[3] > k_end)
             return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(n)),
                               "attention: segment %" PRId64 " {%" PRId64 ", %" PRId64 ", %" PRId64
                               ", %" PRId64 "} is outside %" PRId64 " "
@@ -141,7 +148,7 @@ CPU_KERNEL_WITH(attention, .workspace = attention_workspace)
         for (int64_t i = 0, n = view_count(&args->out[1]); i < n; i++)
             lse[i] = -INFINITY;
     }
-    const int64_t longest = job.segments ? job.q->shape.dim[0] * job.sq : job.sq;
+    const int64_t longest = job.segments && !job.by_item ? job.q->shape.dim[0] * job.sq : job.sq;
     const int64_t chunks = (longest + CPU_ATTENTION_CHUNK - 1) / CPU_ATTENTION_CHUNK;
     const int64_t tasks = job.count * job.heads * chunks;
 #pragma omp parallel for schedule(dynamic) num_threads(team(args))

@@ -34,7 +34,8 @@ static attention_args attention_of(const weft_kernel_args *args, int segments, i
                             .keys = k->dim[1],
                             .heads = q->dim[2],
                             .width = q->dim[3],
-                            .segment_count = list ? list->shape.dim[0] : q->dim[0],
+                            .segment_count = list ? view_count(list) / 4 : q->dim[0],
+                            .item_segments = list && list->shape.rank == 3 ? list->shape.dim[1] : 0,
                             .by_queries = weft_cuda_divisor(q->dim[1] ? (uint32_t)q->dim[1] : 1),
                             .scale = (float)attr->scale,
                             .causal = attr->causal};

@@ -172,16 +172,19 @@ typedef struct segment {
 
 static int64_t segment_count(const weft_view *q, const weft_view *segments)
 {
-    return segments ? segments->shape.dim[0] : q->shape.dim[0];
+    return segments ? view_count(segments) / 4 : q->shape.dim[0];
 }
 
 static segment segment_at(const weft_view *q, const weft_view *k, const weft_view *segments,
                           int64_t n)
 {
+    const int64_t sq = q->shape.dim[1], sk = k->shape.dim[1],
+                  item = segments && segments->shape.rank == 3 ? n / segments->shape.dim[1] : 0,
+                  q0 = item * sq, k0 = item * sk;
     if (segments)
-        return (segment){view_get_int(segments, n * 4), view_get_int(segments, n * 4 + 1),
-                         view_get_int(segments, n * 4 + 2), view_get_int(segments, n * 4 + 3)};
-    const int64_t sq = q->shape.dim[1], sk = k->shape.dim[1];
+        return (segment){q0 + view_get_int(segments, n * 4), q0 + view_get_int(segments, n * 4 + 1),
+                         k0 + view_get_int(segments, n * 4 + 2),
+                         k0 + view_get_int(segments, n * 4 + 3)};
     return (segment){n * sq, (n + 1) * sq, n * sk, (n + 1) * sk};
 }
 

@@ -117,7 +117,9 @@ DEV segment segment_at(const attention_args *a, int64_t n)
     segment s;
     if (a->segments) {
         const int32_t *row = a->segments + 4 * n;
-        s.q0 = row[0], s.q1 = row[1], s.k0 = row[2], s.k1 = row[3];
+        const int64_t item = a->item_segments ? n / a->item_segments : 0;
+        s.q0 = row[0] + item * a->queries, s.q1 = row[1] + item * a->queries;
+        s.k0 = row[2] + item * a->keys, s.k1 = row[3] + item * a->keys;
     } else {
         s.q0 = n * a->queries, s.q1 = s.q0 + a->queries;
         s.k0 = n * a->keys, s.k1 = s.k0 + a->keys;

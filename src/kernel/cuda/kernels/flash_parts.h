@@ -49,7 +49,9 @@ DEV segment segment_at(const attention_args *a, int32_t n)
     segment s;
     if (a->segments) {
         const int32_t *row = a->segments + 4 * n;
-        s.q0 = row[0], s.q1 = row[1], s.k0 = row[2], s.k1 = row[3];
+        const int32_t item = a->item_segments ? n / (int32_t)a->item_segments : 0;
+        const int32_t q = item * (int32_t)a->queries, k = item * (int32_t)a->keys;
+        s.q0 = row[0] + q, s.q1 = row[1] + q, s.k0 = row[2] + k, s.k1 = row[3] + k;
     } else {
         s.q0 = n * (int32_t)a->queries, s.q1 = s.q0 + (int32_t)a->queries;
         s.k0 = n * (int32_t)a->keys, s.k1 = s.k0 + (int32_t)a->keys;
