@@ -82,9 +82,23 @@ typedef struct weft_port_row {
     const char *target;
 } weft_port_row;
 
+/* Samples packed into rows of N tokens: R rows with up to K samples each. The latents of a token
+ * are stored together, as a video of N patches along the frames: (R, N pt, py, px, C). Per-sample
+ * inputs (timestep, text) have the dim R K; sample k of row r is item r K + k. */
+typedef struct weft_packed_rows {
+    int64_t rows, samples; /* R, K */
+    /* f32 (R,N,K): 1 for the sample of a token, 0 for the others. Padding belongs to sample 0. */
+    weft_value owner;
+    /* i32 (R,K,4), as WEFT_OP_ATTENTION reads them: tokens of each sample to themselves, and to
+     * the L text tokens of the sample among K L. */
+    weft_value segments, text_segments;
+    weft_value place[3]; /* i32 (R,N): frame, row and column of a token in its sample */
+} weft_packed_rows;
+
 /* Values of one call. Unused ports are WEFT_NONE. */
 typedef struct weft_ports {
     weft_value at[WEFT_PORT_COUNT];
+    const weft_packed_rows *packed; /* borrowed; NULL: each item of the batch is a sample */
 } weft_ports;
 
 /* Number of ports of every video autoencoder, with the names of the references. */
@@ -404,6 +418,7 @@ struct weft_family {
     const char *pipeline;    /* denoisers: class of the pipeline in model_index.json */
     const char *autoencoder; /* denoisers: autoencoder class of the published models */
     bool clamps;             /* autoencoders: the reference's forward() clamps its output */
+    bool packs;              /* denoisers: accepts weft_ports.packed without image tokens */
     const char *marks[2];    /* fields that identify the family if "_class_name" is absent */
     const char *model_type;  /* "model_type" in configs of transformers, which lack "_class_name" */
 

@@ -111,6 +111,7 @@ weft_ports weft_ports_none(void)
     weft_ports none;
     for (int i = 0; i < WEFT_PORT_COUNT; i++)
         none.at[i] = WEFT_NONE;
+    none.packed = NULL;
     return none;
 }
 

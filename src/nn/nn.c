@@ -387,17 +387,71 @@ weft_value weft_nn_hide(weft_graph *g, weft_value mask)
     return weft_affine(g, mask, 1e30, -1e30);
 }
 
+weft_value weft_nn_attend_segments(weft_graph *g, weft_value q, weft_value k, weft_value v,
+                                   weft_value segments)
+{
+    if (!weft_value_ok(segments))
+        return weft_nn_attend(g, q, k, v, WEFT_NONE);
+    weft_value out[WEFT_MAX_OUTPUTS];
+    const weft_attr_attention attr = {.scale = 1.0 / sqrt((double)weft_dim(g, q, 3))};
+    weft_emit_all(g, WEFT_OP_ATTENTION, (weft_value[]){q, k, v, segments}, 4, &attr, out);
+    return out[0];
+}
+
+weft_value weft_nn_attention_segments(weft_graph *g, const weft_value qkv_bsc[3], int64_t heads,
+                                      const weft_value *rope_cos_sin, weft_value segments)
+{
+    weft_value q = weft_nn_split_heads(g, qkv_bsc[0], heads), k, v;
+    if (rope_cos_sin)
+        q = weft_nn_rope(g, q, rope_cos_sin, false);
+    k = weft_nn_split_heads(g, qkv_bsc[1], heads);
+    if (rope_cos_sin)
+        k = weft_nn_rope(g, k, rope_cos_sin, false);
+    v = weft_nn_split_heads(g, qkv_bsc[2], heads);
+    return weft_nn_join_heads(g, weft_nn_attend_segments(g, q, k, v, segments));
+}
+
 weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc,
                              int64_t heads, const weft_value *rope_cos_sin)
 {
-    weft_value q = weft_nn_split_heads(g, q_bsc, heads), k, v;
-    if (rope_cos_sin)
-        q = weft_nn_rope(g, q, rope_cos_sin, false);
-    k = weft_nn_split_heads(g, k_bsc, heads);
-    if (rope_cos_sin)
-        k = weft_nn_rope(g, k, rope_cos_sin, false);
-    v = weft_nn_split_heads(g, v_bsc, heads);
-    return weft_nn_join_heads(g, weft_nn_attend(g, q, k, v, WEFT_NONE));
+    return weft_nn_attention_segments(g, (weft_value[]){q_bsc, k_bsc, v_bsc}, heads, rope_cos_sin,
+                                      WEFT_NONE);
+}
+
+weft_value weft_nn_rows_of_tokens(weft_graph *g, weft_value owner, weft_value rows)
+{
+    const weft_attr_matmul attr = {0};
+    rows = weft_reshape(
+        g, rows, WEFT_SHAPE(weft_dim(g, owner, 0), weft_dim(g, owner, 2), last_dim(g, rows)));
+    return weft_emit(g, WEFT_OP_MATMUL, (weft_value[]){owner, rows}, 2, &attr);
+}
+
+void weft_nn_rope_at(weft_graph *g, const weft_attr_rope_table *table, const weft_value place[3],
+                     weft_value cos_sin[WEFT_MAX_OUTPUTS])
+{
+    weft_value part[2][3];
+    int parts = 0;
+    for (int d = 0; d < 3; d++) {
+        weft_value of_axis[WEFT_MAX_OUTPUTS];
+        const weft_attr_rope_table axis = {.theta = {table->theta[d], 1, 1},
+                                           .origin = {table->origin[d]},
+                                           .step = {table->step[d], 1, 1},
+                                           .grid = {table->grid[d], 1, 1},
+                                           .pairs = {table->pairs[d]},
+                                           .len = table->grid[d]};
+        if (!table->pairs[d])
+            continue;
+        weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &axis, of_axis);
+        for (int i = 0; i < 2; i++)
+            part[i][parts] =
+                weft_emit(g, WEFT_OP_EMBED, (weft_value[]){of_axis[i], place[d]}, 2, NULL);
+        parts++;
+    }
+    for (int i = 0; i < 2; i++) {
+        const weft_value all = weft_concat(g, part[i], parts, 2);
+        cos_sin[i] = weft_reshape(
+            g, all, WEFT_SHAPE(weft_dim(g, all, 0), weft_dim(g, all, 1), 1, weft_dim(g, all, 2)));
+    }
 }
 
 weft_value weft_nn_activate(weft_graph *g, weft_nn_act act, weft_value x)

@@ -133,6 +133,10 @@ weft_value weft_nn_rope(weft_graph *g, weft_value x_bshd, const weft_value *cos_
 /* Attention of q (B,Sq,H,D) to k, v (B,Sk,H,D), scaled by 1/sqrt(D) -> (B,Sq,H,D). `bias` of the
  * keys is (B,Sk) or WEFT_NONE. */
 weft_value weft_nn_attend(weft_graph *g, weft_value q, weft_value k, weft_value v, weft_value bias);
+/* Like weft_nn_attend, inside the segments of weft_attr_attention. WEFT_NONE: each item of the
+ * batch is a segment. */
+weft_value weft_nn_attend_segments(weft_graph *g, weft_value q, weft_value k, weft_value v,
+                                   weft_value segments);
 /* Like weft_nn_attend, causal: a query attends to keys up to its own position. */
 weft_value weft_nn_attend_back(weft_graph *g, weft_value q, weft_value k, weft_value v,
                                weft_value bias);
@@ -148,6 +152,17 @@ weft_value weft_nn_hide(weft_graph *g, weft_value mask);
 /* q (B,Sq,C), k, v (B,Sk,C), C = heads * D -> (B,Sq,C), scaled by 1/sqrt(D). */
 weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc,
                              int64_t heads, const weft_value *rope_cos_sin);
+/* Like weft_nn_attention, inside `segments`. qkv_bsc: q, k, v. */
+weft_value weft_nn_attention_segments(weft_graph *g, const weft_value qkv_bsc[3], int64_t heads,
+                                      const weft_value *rope_cos_sin, weft_value segments);
+/* Rows of samples (R K,C) or (R K,1,C) for the tokens (R,N,C) that belong to them. owner (R,N,K).
+ */
+weft_value weft_nn_rows_of_tokens(weft_graph *g, weft_value owner, weft_value rows);
+/* cos and sin (R,N,1,D/2) of rotary positions that place[3], i32 (R,N), gives for each token.
+ * `table` describes the pairs and angles of each axis; its grid has the largest position + 1 of
+ * each. */
+void weft_nn_rope_at(weft_graph *g, const weft_attr_rope_table *table, const weft_value place[3],
+                     weft_value cos_sin[WEFT_MAX_OUTPUTS]);
 
 /* (B, S, C pt py px) to (B, S, pt py px C). */
 weft_value weft_nn_channels_last(weft_graph *g, weft_value x, int64_t channels);

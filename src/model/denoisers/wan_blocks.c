@@ -20,6 +20,18 @@ void weft_wan_rope(weft_graph *g, const weft_wan *c, const int64_t size[3], doub
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
 }
 
+/* The same for the tokens of packed rows. */
+static void rope_of_rows(weft_graph *g, const weft_wan *c, const weft_packed_rows *rows,
+                         double time_step, weft_value cos_sin[WEFT_MAX_OUTPUTS])
+{
+    const int64_t pairs = c->head_dim / 2, side = c->head_dim / 6, most = c->rope_max_seq_len;
+    const weft_attr_rope_table table = {.theta = {10000, 10000, 10000},
+                                        .step = {time_step, 1, 1},
+                                        .grid = {most, most, most},
+                                        .pairs = {pairs - 2 * side, side, side}};
+    weft_nn_rope_at(g, &table, rows->place, cos_sin);
+}
+
 /* Cross-attention to the image tokens: separate keys and values for the same queries. The result is
  * added to the attention to the text. */
 static weft_value attend_image(weft_graph *g, const weft_wan *c, weft_value q_bsc,
@@ -55,7 +67,8 @@ static weft_value attend_self(weft_graph *g, const weft_value qkv_bsc[3], int64_
 {
     weft_value qkv[3];
     if (!to->block_tokens || to->block_tokens == weft_dim(g, qkv_bsc[0], 1))
-        return weft_nn_attention(g, qkv_bsc[0], qkv_bsc[1], qkv_bsc[2], heads, to->rope);
+        return weft_nn_attention_segments(g, qkv_bsc, heads, to->rope,
+                                          to->packed ? to->packed->segments : WEFT_NONE);
     for (int i = 0; i < 3; i++) {
         qkv[i] = weft_nn_split_heads(g, qkv_bsc[i], heads);
         if (i < 2)
@@ -78,7 +91,8 @@ static weft_value attention(weft_graph *g, const weft_wan *c, bool cross, weft_v
     qkv[0] = weft_nn_rms_norm(g, "norm_q", qkv[0], c->eps);
     qkv[1] = weft_nn_rms_norm(g, "norm_k", qkv[1], c->eps);
     if (cross)
-        mixed = weft_nn_attention(g, qkv[0], qkv[1], qkv[2], c->heads, NULL);
+        mixed = weft_nn_attention_segments(g, qkv, c->heads, NULL,
+                                           to->packed ? to->packed->text_segments : WEFT_NONE);
     else
         mixed = attend_self(g, qkv, c->heads, to);
     if (cross && weft_value_ok(to->image_blc))
@@ -99,6 +113,8 @@ static weft_value modulation_table(weft_graph *g, const weft_wan *c, int64_t row
 static weft_value row_of(weft_graph *g, const weft_wan_condition *to, weft_value mod, int64_t index)
 {
     const weft_value row = weft_nn_row(g, mod, index);
+    if (to->packed)
+        return weft_nn_rows_of_tokens(g, to->packed->owner, row);
     return to->frames
                ? weft_reshape(g, row,
                               WEFT_SHAPE(weft_dim(g, row, 0), to->frames, 1, weft_dim(g, row, 2)))
@@ -226,6 +242,11 @@ void weft_wan_embed(weft_graph *g, const weft_wan *c, weft_value sinusoid, const
     to->text_blc =
         weft_nn_embedder(g, "text_embedder", in->at[WEFT_PORT_TEXT], width, WEFT_NN_GELU_TANH);
     to->image_blc = c->image_dim ? embed_image(g, c, in->at[WEFT_PORT_IMAGE]) : WEFT_NONE;
+    if (to->packed) /* the text of all samples of a row */
+        to->text_blc =
+            weft_reshape(g, to->text_blc,
+                         WEFT_SHAPE(to->packed->rows,
+                                    to->packed->samples * weft_dim(g, to->text_blc, 1), width));
     weft_graph_pop(g);
 }
 
@@ -257,10 +278,15 @@ weft_value weft_wan_forward(weft_graph *g, const weft_wan *c, const weft_ports *
                             double time_step)
 {
     int64_t size[3];
-    weft_wan_condition to = {0};
-    if (!count_tokens(g, c, in, size))
+    weft_wan_condition to = {.packed = in->packed};
+    if (in->packed)
+        weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], c->patch, size);
+    else if (!count_tokens(g, c, in, size))
         return WEFT_NONE;
-    weft_wan_rope(g, c, size, time_step, to.rope);
+    if (in->packed)
+        rope_of_rows(g, c, in->packed, time_step, to.rope);
+    else
+        weft_wan_rope(g, c, size, time_step, to.rope);
     const weft_value x = weft_nn_patch(g, "patch_embedding", in->at[WEFT_PORT_LATENTS],
                                        c->heads * c->head_dim, c->patch, WEFT_PATCH_3D, true);
     weft_wan_embed(g, c, weft_wan_sinusoid(g, c, in->at[WEFT_PORT_TIMESTEP]), in, &to);

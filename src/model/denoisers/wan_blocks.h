@@ -36,6 +36,7 @@ typedef struct weft_wan_condition {
     /* Self-attention: tokens of a block of frames, which attends to itself and to earlier blocks.
      * 0: all tokens attend to all. */
     int64_t block_tokens;
+    const weft_packed_rows *packed; /* NULL: each item of the batch is a sample */
 } weft_wan_condition;
 
 /* Sets the number of tokens along each side. Returns false if the latents do not fit. */
@@ -57,7 +58,9 @@ weft_value weft_wan_blocks(weft_graph *g, const weft_wan *c, weft_value x_bsc,
 weft_value weft_wan_last(weft_graph *g, const weft_wan *c, weft_value x_bsc,
                          const weft_wan_condition *to, const int64_t size[3]);
 
-/* The model of Wan: latents (B,T,Y,X,in), timestep (B) or (B,S) in [0, 1000], text (B,L,text_dim),
+/* Samples packed into rows of tokens: `in->packed` is set, and latents, timestep and text are as
+ * weft_packed_rows describes. Otherwise:
+ * The model of Wan: latents (B,T,Y,X,in), timestep (B) or (B,S) in [0, 1000], text (B,L,text_dim),
  * image (B,L,image_dim) -> prediction (B,T,Y,X,out). T, Y, X must be multiples of the patch. */
 weft_value weft_wan_forward(weft_graph *g, const weft_wan *c, const weft_ports *in,
                             double time_step);

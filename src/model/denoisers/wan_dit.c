@@ -84,7 +84,7 @@ const weft_family weft_family_wan_dit = {
     .class_name = "WanTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .library = "diffusers", .pipeline = "WanPipeline", .autoencoder = "AutoencoderKLWan",
-    .marks = {"num_attention_heads", "freq_dim"},
+    .packs = true, .marks = {"num_attention_heads", "freq_dim"},
     .config_bytes = sizeof(weft_wan), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = weft_wan_check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = weft_wan_shape, .build = build,
