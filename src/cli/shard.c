@@ -52,6 +52,8 @@ const weft_verb weft_verb_shard = {
                "webdataset, Megatron-Energon and GNU tar read the files. The order depends on\n"
                "the seed and the ids of the clips; the split on the seed, the source videos and\n"
                "split.json of earlier runs. The same clips give the same bytes again.\n"
+               "A clip whose metadata has no caption gets that of its row in captions.csv of\n"
+               "--in, with the columns file (clips/ID.mp4 or ID.mp4) and caption.\n"
                "\n"
                "A data shard gets its name when it is complete. After an interruption the same\n"
                "command keeps the finished shards.\n"

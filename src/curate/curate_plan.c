@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "curate/analyse.h"
+#include "curate/caption_tables.h"
 #include "curate/curate_captions.h"
 #include "curate/curate_folder.h"
 #include "curate/curate_scores.h"
@@ -136,7 +137,7 @@ static const weft_curate_source *sidecar_of(const weft_curate_plan *p, const wef
 
 static bool has_sidecar(const weft_curate_plan *p, const weft_curate_source *s)
 {
-    return sidecar_of(p, s, "json") || sidecar_of(p, s, "txt");
+    return sidecar_of(p, s, "json") || sidecar_of(p, s, "vtt") || sidecar_of(p, s, "txt");
 }
 
 typedef struct sized {
@@ -607,17 +608,49 @@ static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int
     return status;
 }
 
-/* Reads both sidecars of a video: [0] JSON, which has priority, [1] text. */
-static void read_sidecars(const weft_curate_plan *p, const weft_curate_source *s,
-                          weft_sidecar sidecar[2])
+/* The captions of a video by their priority. */
+typedef struct caption_set {
+    weft_sidecar json, vtt, text;
+    const char *listed; /* in captions.csv; NULL: none */
+    weft_buf joined;    /* cues of the last shot */
+} caption_set;
+
+static void read_captions(const weft_curate_plan *p, const weft_curate_source *s,
+                          const weft_caption_tables *tables, caption_set *c)
 {
-    static const char *const extensions[] = {"json", "txt"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const extensions[] = {"json", "vtt", "txt"};
+    *c = (caption_set){.listed = weft_caption_tables_find(tables, s->name)};
+    weft_sidecar *const to[] = {&c->json, &c->vtt, &c->text};
+    for (int i = 0; i < 3; i++) {
         const weft_curate_source *file = sidecar_of(p, s, extensions[i]);
-        sidecar[i] = (weft_sidecar){0};
         if (file)
-            weft_sidecar_read(file->path, &sidecar[i]);
+            weft_sidecar_read(file->path, to[i]);
     }
+}
+
+static void free_captions(caption_set *c)
+{
+    weft_sidecar_free(&c->json);
+    weft_sidecar_free(&c->vtt);
+    weft_sidecar_free(&c->text);
+    weft_buf_free(&c->joined);
+}
+
+/* Returns the caption of a shot; NULL: none. Valid until the next call. */
+static const char *caption_of(caption_set *c, const json_t *shot)
+{
+    const int64_t start = json_integer_value(json_object_get(shot, "start"));
+    const int64_t end = json_integer_value(json_object_get(shot, "end"));
+    const char *caption = weft_sidecar_caption(&c->json, start, end);
+    if (caption)
+        return caption;
+    weft_buf_free(&c->joined);
+    weft_sidecar_join_cues(&c->vtt, json_real_value(json_object_get(shot, "start_seconds")),
+                           json_real_value(json_object_get(shot, "end_seconds")), &c->joined);
+    if (c->joined.len)
+        return c->joined.data;
+    caption = weft_sidecar_caption(&c->text, start, end);
+    return caption ? caption : c->listed;
 }
 
 static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *id,
@@ -661,14 +694,13 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
     return meta;
 }
 
-static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s,
-                            const weft_sidecar sidecar[2], json_t *shot, int64_t *capacity)
+static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, caption_set *captions,
+                            json_t *shot, int64_t *capacity)
 {
     const int64_t start = json_integer_value(json_object_get(shot, "start"));
     const int64_t end = json_integer_value(json_object_get(shot, "end"));
-    const char *caption = weft_sidecar_caption(&sidecar[0], start, end);
-    if (!caption)
-        caption = weft_sidecar_caption(&sidecar[1], start, end);
+    const char *caption = caption_of(captions, shot);
+    WEFT_TRY(weft_buf_check(&captions->joined));
     weft_buf id = {0}, path = {0}, meta_path = {0};
     weft_buf_printf(&id, "%s-%06" PRId64, s->id, start);
     json_t *written = !caption && id.data ? weft_curate_captions_read(p, id.data) : NULL;
@@ -717,17 +749,9 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s,
     return WEFT_OK;
 }
 
-weft_status weft_curate_plan_choose(weft_curate_plan *p)
+/* Chooses the clips of all sources, with the captions of their files. */
+static weft_status choose_clips(weft_curate_plan *p, const weft_caption_tables *tables)
 {
-    entry *list = NULL;
-    int64_t count = 0;
-    if (p->config->duplicates.on) {
-        WEFT_TRY(collect(p, &list, &count));
-        const weft_status_code status = mark_duplicates(p->config, list, count);
-        weft_free(list);
-        if (status != WEFT_OK)
-            return status;
-    }
     for (int64_t i = 0; i < p->sources; i++) {
         weft_curate_source *s = &p->source[i];
         int64_t capacity = 0;
@@ -736,15 +760,33 @@ weft_status weft_curate_plan_choose(weft_curate_plan *p)
         free_clips(s);
         if (!s->record || json_object_get(s->record, "reject"))
             continue;
-        weft_sidecar sidecar[2];
+        caption_set captions;
         weft_status_code status = WEFT_OK;
-        read_sidecars(p, s, sidecar);
+        read_captions(p, s, tables, &captions);
         json_array_foreach(json_object_get(s->record, "shots"), k,
                            shot) if (status == WEFT_OK && !json_object_get(shot, "reject")) status =
-            add_clip(p, s, sidecar, shot, &capacity);
-        weft_sidecar_free(&sidecar[0]);
-        weft_sidecar_free(&sidecar[1]);
+            add_clip(p, s, &captions, shot, &capacity);
+        free_captions(&captions);
         WEFT_TRY(status);
     }
     return WEFT_OK;
+}
+
+weft_status weft_curate_plan_choose(weft_curate_plan *p)
+{
+    entry *list = NULL;
+    int64_t count = 0;
+    weft_caption_tables tables = {0};
+    if (p->config->duplicates.on) {
+        WEFT_TRY(collect(p, &list, &count));
+        const weft_status_code status = mark_duplicates(p->config, list, count);
+        weft_free(list);
+        if (status != WEFT_OK)
+            return status;
+    }
+    weft_status_code status = weft_caption_tables_read(p, &tables);
+    if (status == WEFT_OK)
+        status = choose_clips(p, &tables);
+    weft_caption_tables_free(&tables);
+    return status;
 }

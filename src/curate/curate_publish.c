@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "curate/analyse.h"
+#include "curate/caption_tables.h"
 #include "curate/sidecar.h"
 
 #include <errno.h>
@@ -149,6 +150,45 @@ static void why_unused(const weft_curate_source *s, const weft_names *stems, wef
     weft_free(stem);
 }
 
+static weft_status add_unused(lists *l, const weft_curate_source *s, const weft_buf *why)
+{
+    json_t *reject = weft_curate_reject("sidecar", 0, 1, why->data);
+    const weft_status_code status = add_reject(l, s, NULL, reject);
+    json_decref(reject);
+    l->report.sidecars_unused++;
+    return status;
+}
+
+/* Tables with rows whose caption cannot reach any clip. */
+static weft_status list_unused_rows(lists *l, const weft_curate_plan *p)
+{
+    weft_names videos = {0};
+    weft_caption_tables tables = {0};
+    weft_status_code status = weft_caption_tables_read(p, &tables);
+    for (int64_t i = 0; i < p->sources && tables.tables && status == WEFT_OK; i++) {
+        if (p->source[i].kind != WEFT_SOURCE_KIND_VIDEO)
+            continue;
+        WEFT_GO(
+            weft_grow((void **)&videos.name, videos.count, &videos.capacity, sizeof *videos.name));
+        WEFT_GO(WEFT_ALLOCATED((videos.name[videos.count] = weft_strdup(p->source[i].name)),
+                               "the curation"));
+        videos.count++;
+    }
+    if (videos.count)
+        qsort(videos.name, (size_t)videos.count, sizeof *videos.name, weft_compare_text);
+    for (int64_t i = 0; i < tables.tables && status == WEFT_OK; i++) {
+        weft_buf why = {0};
+        weft_caption_table_why(&tables.table[i], &videos, &why);
+        if (why.len > 0)
+            status = add_unused(l, tables.table[i].source, &why);
+        weft_buf_free(&why);
+    }
+out:
+    weft_names_free(&videos);
+    weft_caption_tables_free(&tables);
+    return status;
+}
+
 /* Sidecars whose caption cannot reach any clip: misnamed, broken. */
 static weft_status list_unused_sidecars(lists *l, const weft_curate_plan *p)
 {
@@ -169,19 +209,15 @@ static weft_status list_unused_sidecars(lists *l, const weft_curate_plan *p)
         if (p->source[i].kind != WEFT_SOURCE_KIND_SIDECAR)
             continue;
         why_unused(&p->source[i], &stems, &why);
-        if (why.len > 0) {
-            json_t *reject = weft_curate_reject("sidecar", 0, 1, why.data);
-            status = add_reject(l, &p->source[i], NULL, reject);
-            json_decref(reject);
-            l->report.sidecars_unused++;
-        }
+        if (why.len > 0)
+            status = add_unused(l, &p->source[i], &why);
         weft_buf_free(&why);
         if (status != WEFT_OK)
             goto out;
     }
 out:
     weft_names_free(&stems);
-    return status;
+    return status == WEFT_OK ? list_unused_rows(l, p) : status;
 }
 
 /* A meta that no longer fits its plan (a caption was added): the clip itself stays. */
@@ -206,7 +242,7 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
 {
     weft_curate_report *r = &l->report;
     r->files++;
-    if (s->kind == WEFT_SOURCE_KIND_SIDECAR) {
+    if (s->kind == WEFT_SOURCE_KIND_SIDECAR || s->kind == WEFT_SOURCE_KIND_TABLE) {
         r->sidecars++;
         return WEFT_OK;
     }

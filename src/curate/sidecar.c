@@ -74,6 +74,17 @@ static void read_json(const char *path, const char *data, int64_t bytes, weft_si
         weft_buf_printf(&out->why, "has neither a \"caption\" nor \"shots\" with captions");
 }
 
+static void read_vtt(char *data, int64_t bytes, weft_sidecar *out)
+{
+    const char *text = after_mark(data, bytes, &out->why);
+    if (out->why.len > 0)
+        return;
+    if (memchr(text, 0, (size_t)(bytes - (text - data))) || !weft_utf8_valid(text))
+        weft_buf_printf(&out->why, "is not UTF-8");
+    else if (weft_caption_vtt_parse(data + (text - data), &out->cues, &out->why) != WEFT_OK)
+        weft_buf_printf(&out->why, "%s", weft_error_message());
+}
+
 void weft_sidecar_read(const char *path, weft_sidecar *out)
 {
     char *data = NULL;
@@ -83,6 +94,8 @@ void weft_sidecar_read(const char *path, weft_sidecar *out)
         weft_buf_printf(&out->why, "%s", weft_error_message());
     else if (strcasecmp(weft_path_extension(path), "json") == 0)
         read_json(path, data, bytes, out);
+    else if (strcasecmp(weft_path_extension(path), "vtt") == 0)
+        read_vtt(data, bytes, out);
     else
         read_text(data, bytes, out);
     weft_free(data);
@@ -92,6 +105,7 @@ void weft_sidecar_free(weft_sidecar *s)
 {
     json_decref(s->json);
     weft_free(s->text);
+    weft_caption_vtt_free(&s->cues);
     weft_buf_free(&s->why);
     *s = (weft_sidecar){0};
 }
@@ -100,6 +114,11 @@ static const char *text_or_null(const json_t *object)
 {
     const char *text = json_string_value(json_object_get(object, "caption"));
     return text && *text ? text : NULL;
+}
+
+void weft_sidecar_join_cues(const weft_sidecar *s, double start, double end, weft_buf *caption)
+{
+    weft_caption_vtt_join(&s->cues, start, end, caption);
 }
 
 const char *weft_sidecar_caption(const weft_sidecar *s, int64_t start, int64_t end)

@@ -7,12 +7,15 @@
 
 weft_source_kind weft_source_kind_of(const char *name)
 {
-    static const char *const other[] = {"md",  "csv",  "tsv", "srt",   "vtt",  "ass", "jpg", "jpeg",
-                                        "png", "webp", "bmp", "tif",   "tiff", "mp3", "wav", "flac",
-                                        "ogg", "m4a",  "aac", "jsonl", "yaml", "yml", "xml", "html",
-                                        "pdf", "zip",  "tar", "gz",    "py",   "sh",  "log", NULL};
+    static const char *const other[] = {"md",   "csv", "tsv",   "srt",  "ass", "jpg", "jpeg", "png",
+                                        "webp", "bmp", "tif",   "tiff", "mp3", "wav", "flac", "ogg",
+                                        "m4a",  "aac", "jsonl", "yaml", "yml", "xml", "html", "pdf",
+                                        "zip",  "tar", "gz",    "py",   "sh",  "log", NULL};
     const char *extension = weft_path_extension(name);
-    if (strcasecmp(extension, "txt") == 0 || strcasecmp(extension, "json") == 0)
+    if (strcasecmp(weft_path_base(name), "captions.csv") == 0)
+        return WEFT_SOURCE_KIND_TABLE;
+    if (strcasecmp(extension, "txt") == 0 || strcasecmp(extension, "json") == 0 ||
+        strcasecmp(extension, "vtt") == 0)
         return WEFT_SOURCE_KIND_SIDECAR;
     for (int i = 0; other[i]; i++)
         if (strcasecmp(extension, other[i]) == 0)
@@ -22,10 +25,10 @@ weft_source_kind weft_source_kind_of(const char *name)
 
 const char *weft_source_kind_why(const char *name)
 {
-    static const char *const captions[] = {"csv", "tsv", "srt", "vtt", "ass", "jsonl", NULL};
+    static const char *const captions[] = {"csv", "tsv", "srt", "ass", "jsonl", NULL};
     for (int i = 0; captions[i]; i++)
         if (strcasecmp(weft_path_extension(name), captions[i]) == 0)
-            return "not a video, by its name. Captions are read only from VIDEO.txt or VIDEO.json "
-                   "next to each video";
+            return "not a video, by its name. Captions are read only from VIDEO.txt, VIDEO.vtt or "
+                   "VIDEO.json next to each video, and from captions.csv";
     return "not a video, by its name";
 }

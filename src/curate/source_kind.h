@@ -4,7 +4,8 @@
 
 typedef enum weft_source_kind {
     WEFT_SOURCE_KIND_VIDEO,   /* video, and every unknown name */
-    WEFT_SOURCE_KIND_SIDECAR, /* .txt, .json: captions of the video of the same name */
+    WEFT_SOURCE_KIND_SIDECAR, /* .txt, .vtt, .json: captions of the video of the same name */
+    WEFT_SOURCE_KIND_TABLE,   /* captions.csv: captions of videos in its folder and below */
     WEFT_SOURCE_KIND_OTHER    /* text, images and sound next to videos */
 } weft_source_kind;
 

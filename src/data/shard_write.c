@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/place.h"
 #include "base/rng.h"
+#include "data/caption_csv.h"
 #include "data/energon_meta.h"
 #include "data/heldout.h"
 #include "data/shard_file.h"
@@ -57,8 +58,9 @@ typedef struct job {
     clip *clip;
     int64_t count, capacity;
     json_t *shards, *dropped;
-    json_t *unnamed; /* dropped before they had a place in a shard */
-    json_t *notes;   /* notes of existing shards of earlier runs, by file */
+    json_t *unnamed;           /* dropped before they had a place in a shard */
+    json_t *notes;             /* notes of existing shards of earlier runs, by file */
+    weft_caption_csv captions; /* of IN/captions.csv, for clips without one */
     weft_shard_report *report;
 } job;
 
@@ -328,6 +330,31 @@ static void sample_close(sample_parts *s)
 
 enum { META_LIMIT = 1 << 24, PIECE = 1 << 20, PATH_BYTES = 1024 };
 
+/* Returns the caption of a clip in captions.csv, which names the clip by its path or its name.
+ * NULL: none. */
+static const char *listed_caption(const job *j, const char *id)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "clips/%s.mp4", id);
+    const char *caption = weft_caption_csv_find(&j->captions, path);
+    return caption ? caption : weft_caption_csv_find(&j->captions, path + strlen("clips/"));
+}
+
+/* Reads IN/captions.csv, if there is one. */
+static weft_status read_captions(job *j)
+{
+    char *path = weft_path_join(j->in, "captions.csv");
+    WEFT_TRY(WEFT_ALLOCATED(path, "the data shards"));
+    weft_status_code status = WEFT_OK;
+    if (access(path, F_OK) == 0)
+        status = weft_caption_csv_read(path, &j->captions);
+    if (j->captions.why.len)
+        weft_warning(WEFT_MSG_CAPTION_INVALID, WEFT_AT(.file = path), "%s; the other rows are used",
+                     j->captions.why.data);
+    weft_free(path);
+    return status;
+}
+
 static weft_status meta_read(job *j, const clip *c, sample_parts *s, bool *usable)
 {
     const char *wrong;
@@ -353,6 +380,8 @@ static weft_status meta_read(job *j, const clip *c, sample_parts *s, bool *usabl
     if (wrong)
         weft_warning(WEFT_MSG_CAPTION_INVALID, WEFT_AT(.file = c->meta),
                      "the caption %s; the clip trains without text", wrong);
+    if (!s->caption || !*s->caption)
+        s->caption = listed_caption(j, c->id);
     s->caption = s->caption ? s->caption : "";
     *usable = !j->config->need_caption || *s->caption;
     if (!*usable)
@@ -709,6 +738,7 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     weft_progress progress;
     WEFT_GO(WEFT_ALLOCATED(j.shards && j.dropped && j.notes, "the data shards"));
     WEFT_GO(list_clips(&j));
+    WEFT_GO(read_captions(&j));
     j.unnamed = json_copy(j.dropped);
     count_dropped(&j, j.unnamed);
     if (j.count == 0)
@@ -726,6 +756,9 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     for (int64_t i = 0; i < j.count; i++) {
         j.clip[i].bytes = mix_stamp(j.clip[i].video, &j.clip[i].stamp);
         (void)mix_stamp(j.clip[i].meta, &j.clip[i].stamp);
+        const char *caption = listed_caption(&j, j.clip[i].id);
+        if (caption)
+            j.clip[i].stamp = weft_seed_mix(j.clip[i].stamp, XXH3_64bits(caption, strlen(caption)));
         train += !j.clip[i].heldout;
     }
     weft_progress_begin(&progress, "shard", j.count, 0);
@@ -753,6 +786,7 @@ out:
     json_decref(j.dropped);
     json_decref(j.unnamed);
     json_decref(j.notes);
+    weft_caption_csv_free(&j.captions);
     weft_storage_close(j.out);
     return status;
 }
