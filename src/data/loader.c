@@ -45,10 +45,11 @@ const weft_section weft_bucket_section = {
 static weft_item_range own_items(const weft_loader_config *config, int bucket, int rank, int ranks)
 {
     const weft_bucket *size = (const weft_bucket *)config->buckets.item + bucket;
+    const int64_t batch = config->packing.tokens ? config->packing.rows : size->batch;
     weft_item_range own;
     if (config->own)
         return config->own[bucket];
-    weft_part(size->batch, ranks, rank, &own.first, &own.count);
+    weft_part(batch, ranks, rank, &own.first, &own.count);
     return own;
 }
 
@@ -58,12 +59,12 @@ static int64_t floats_of_item(const weft_bucket *size, int64_t channels)
 }
 
 /* Returns the bytes of a slot per item, without the item's floats. */
-static int64_t item_bytes(void)
+static int64_t item_bytes(const weft_loader_config *config)
 {
     const weft_loader_slot *s = NULL;
     return (int64_t)(sizeof *s->id + sizeof *s->epoch + sizeof *s->sequence_index +
                      sizeof *s->text + sizeof *s->sample + sizeof *s->caption +
-                     sizeof *s->replaced);
+                     sizeof *s->replaced + (config->packing.tokens ? sizeof *s->packed : 0));
 }
 
 weft_loader_plan weft_loader_plan_make(const weft_loader_config *config, int rank, int ranks,
@@ -72,8 +73,12 @@ weft_loader_plan weft_loader_plan_make(const weft_loader_config *config, int ran
     weft_loader_plan p = {.slots = config->prefetch + 1};
     for (int i = 0; i < (int)config->buckets.count; i++) {
         const weft_bucket *size = (const weft_bucket *)config->buckets.item + i;
-        const int64_t count = own_items(config, i, rank, ranks).count,
-                      floats = count * floats_of_item(size, channels);
+        const int64_t each = floats_of_item(size, channels),
+                      own = own_items(config, i, rank, ranks).count,
+                      count = config->packing.tokens ? own * config->packing.samples : own,
+                      floats = config->packing.tokens ? own * config->packing.tokens *
+                                                            (each / config->bucket_tokens[i])
+                                                      : count * each;
         p.items = count > p.items ? count : p.items;
         p.floats = floats > p.floats ? floats : p.floats;
         const int64_t frames = size->frames * size->height * size->width * 3;
@@ -81,7 +86,7 @@ weft_loader_plan weft_loader_plan_make(const weft_loader_config *config, int ran
     }
     p.clip_bytes *= config->threads;
     p.extra = config->extra ? p.items * config->extra_floats : 0;
-    p.bytes = p.slots * ((p.floats + p.extra) * 4 + p.items * item_bytes());
+    p.bytes = p.slots * ((p.floats + p.extra) * 4 + p.items * item_bytes(config));
     return p;
 }
 
@@ -100,6 +105,24 @@ static bool allocate_slot(const weft_loader_plan *plan, weft_loader_slot *s)
     s->extra = weft_alloc_aligned(plan->extra * 4);
     return s->id && s->epoch && s->sequence_index && s->text && s->sample && s->caption &&
            s->replaced && s->data && s->extra;
+}
+
+/* Reserves the memory of packed rows. */
+static weft_status allocate_rows(weft_loader *l)
+{
+    const weft_row_packing *packing = &l->config.packing;
+    if (!packing->tokens)
+        return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(l->packed_row, packing->samples, "a row of samples"));
+    WEFT_TRY(weft_pack_window_create(packing, &l->position.planned_window));
+    WEFT_TRY(weft_pack_window_create(packing, &l->position.returned_window));
+    for (int64_t i = 0; i < l->slot_count; i++) {
+        weft_loader_slot *s = &l->slots[i];
+        WEFT_TRY(WEFT_NEW(s->packed, s->items + 1, "%" PRId64 " packed samples", s->items));
+        WEFT_TRY(WEFT_NEW(s->taken_after, l->queues, "%d buckets", l->queues));
+        WEFT_TRY(weft_pack_window_create(packing, &s->window_after));
+    }
+    return WEFT_OK;
 }
 
 static weft_status allocate(weft_loader *l, const weft_loader_plan *plan)
@@ -121,7 +144,7 @@ static weft_status allocate(weft_loader *l, const weft_loader_plan *plan)
     for (int64_t i = 0; i < plan->slots; i++)
         WEFT_TRY(WEFT_ALLOCATED(allocate_slot(plan, &l->slots[i]), "batches of %" PRId64 " floats",
                                 plan->floats));
-    return WEFT_OK;
+    return allocate_rows(l);
 }
 
 static weft_status open_dataset(const weft_loader_config *c, weft_dataset **dataset)
@@ -179,7 +202,9 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
         l->queue[i].aspect = log((double)size->width / (double)size->height);
         l->queue[i].item_floats = floats_of_item(size, l->channels);
         l->queue[i].own = own_items(config, i, rank, ranks);
+        l->queue[i].tokens = config->bucket_tokens ? config->bucket_tokens[i] : 0;
     }
+    l->config.bucket_tokens = NULL; /* copied to the queues */
     WEFT_GO(open_dataset(config, &l->dataset));
     WEFT_GO(weft_loader_deal(l));
     WEFT_GO(weft_loader_compute_shares(l, config->image));
@@ -212,6 +237,9 @@ void weft_loader_close(weft_loader *l)
         weft_free(s->data);
         weft_free(s->extra);
         weft_free(s->by_source);
+        weft_free(s->packed);
+        weft_free(s->taken_after);
+        weft_pack_window_free(&s->window_after);
         weft_free(s->error);
     }
     for (int i = 0; l->queue && i < l->queues; i++) {
@@ -221,6 +249,9 @@ void weft_loader_close(weft_loader *l)
         weft_free(l->queue[i].cache[1].item);
     }
     weft_free(l->slots);
+    weft_free(l->packed_row);
+    weft_pack_window_free(&l->position.planned_window);
+    weft_pack_window_free(&l->position.returned_window);
     weft_free(l->queue);
     weft_free(l->turns.samples);
     weft_free(l->turns.batch);
@@ -296,12 +327,16 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
                               .sequence_index = s->sequence_index,
                               .sample = s->sample,
                               .caption = s->caption,
-                              .replaced = s->replaced};
+                              .replaced = s->replaced,
+                              .packed = s->packed,
+                              .all_samples = s->all_samples,
+                              .all_tokens = s->all_tokens};
         if (l->part)
             batch->part = s->data;
         else
             batch->video = s->data;
         batch->extra = l->config.extra ? s->extra : NULL;
+        l->read_bytes += s->read_bytes;
         weft_loader_return(l, s);
     }
     pthread_mutex_unlock(&l->threads.lock);

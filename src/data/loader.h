@@ -22,6 +22,14 @@ typedef struct weft_bucket {
 } weft_bucket;
 extern const weft_section weft_bucket_section;
 
+/* Samples of all buckets in rows of tokens (loader_packing.h). */
+typedef struct weft_row_packing {
+    int64_t tokens;  /* of a row; 0: a batch has samples of one bucket */
+    int64_t rows;    /* of a batch, over all ranks */
+    int64_t samples; /* maximum of a row */
+    int64_t window;  /* samples from which rows are filled */
+} weft_row_packing;
+
 typedef struct weft_loader_config {
     /* arguments of weft_dataset_open. With `sources`: `shards` NULL or "" opens the sources, else
      * the shards have samples of the sources, which their keys name (cached latents) */
@@ -30,8 +38,14 @@ typedef struct weft_loader_config {
     int blend;                 /* weft_blend of the sources */
     weft_section_list buckets; /* list of weft_bucket */
     double fps;                /* frames per second of the clips; 0: rate of each video */
-    /* [buckets] items of this rank in each batch (copied); NULL: an even part */
+    /* [buckets] items of this rank in each batch (copied); NULL: an even part. With `packing` rows
+     * of a batch, the same for all buckets */
     const weft_item_range *own;
+    weft_row_packing packing;
+    const int64_t *bucket_tokens; /* [buckets] tokens of a sample (copied), with `packing` */
+    /* Several ranks have the same items: this rank reads the part `member` of `members` of them,
+     * and the caller exchanges the parts (loader_share.h). 0 (default): reads all. */
+    int member, members;
     int64_t seed, threads, prefetch; /* prefetch: batches decoded ahead */
     int64_t shuffle;                 /* window of weft_order_shuffle, in samples */
     /* [buckets] true: the bucket counts as images (copied). NULL: all buckets take turns by their
@@ -58,6 +72,15 @@ typedef struct weft_loader_config {
     const void *skip_user;
 } weft_loader_config;
 
+/* Where an item of a packed batch is. */
+typedef struct weft_packed_item {
+    int bucket;
+    int64_t row;     /* of this rank */
+    int64_t token;   /* first token in the row */
+    int64_t at;      /* first float in `video` or `part` */
+    int64_t size[3]; /* frames, height, width */
+} weft_packed_item;
+
 /* Everything is valid until the next call of weft_loader_next. */
 typedef struct weft_batch {
     int64_t step;       /* number of the batch, starting with 0 */
@@ -79,6 +102,9 @@ typedef struct weft_batch {
     /* (count, extra_floats), also for samples whose caption was dropped; NULL without `extra` in
      * the config */
     const float *extra;
+    /* [count] places of the items, by row; NULL: all items are of `bucket` and in sequence */
+    const weft_packed_item *packed;
+    int64_t all_samples, all_tokens; /* of a packed batch, over all ranks */
 } weft_batch;
 
 typedef struct weft_loader weft_loader;

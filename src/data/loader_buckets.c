@@ -262,6 +262,18 @@ const char *weft_loader_place(const weft_loader *l)
     return l->config.shards && *l->config.shards ? l->config.shards : "data.path";
 }
 
+/* Rows depend on their size and on the tokens of the samples. */
+static void mix_packing(weft_loader *l)
+{
+    const weft_row_packing *p = &l->config.packing;
+    const int64_t number[] = {p->tokens, p->rows, p->samples, p->window};
+    for (int i = 0; i < WEFT_COUNT(number); i++)
+        l->fingerprint = weft_seed_mix(l->fingerprint, (uint64_t)number[i]);
+    for (int i = 0; i < l->queues; i++)
+        l->fingerprint = weft_seed_mix(l->fingerprint, (uint64_t)l->queue[i].tokens);
+    l->listed = l->fingerprint; /* earlier versions had no rows */
+}
+
 weft_status weft_loader_deal(weft_loader *l)
 {
     const int64_t count = weft_dataset_count(l->dataset);
@@ -271,7 +283,8 @@ weft_status weft_loader_deal(weft_loader *l)
     WEFT_TRY(fill_queues(l, count));
     for (int i = 0; i < l->queues; i++) {
         l->turns.samples[i] = l->queue[i].length;
-        l->turns.batch[i] = l->queue[i].size.batch;
+        /* packed rows take one sample at a time */
+        l->turns.batch[i] = l->config.packing.tokens ? 1 : l->queue[i].size.batch;
         l->fingerprint = weft_seed_mix(l->fingerprint, (uint64_t)l->queue[i].size.batch);
         l->listed = weft_seed_mix(l->listed, (uint64_t)l->queue[i].size.batch);
         uint64_t listed = l->listed, sum = 0;
@@ -288,6 +301,8 @@ weft_status weft_loader_deal(weft_loader *l)
         if (l->rank == 0 && !l->config.no_stand_ins)
             warn_of_repetition(&l->queue[i]);
     }
+    if (l->config.packing.tokens)
+        mix_packing(l);
     if (usable)
         return check_items(l);
     weft_buf why = {0};

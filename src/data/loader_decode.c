@@ -33,6 +33,7 @@ static weft_status read_bytes(const weft_loader *l, const weft_sample *s, const 
 {
     r->fault = WEFT_SAMPLE_CORRUPT;
     WEFT_TRY(weft_dataset_read(l->dataset, s, p, l->config.verify, &r->bytes));
+    r->read += p->bytes;
     r->fault = WEFT_SAMPLE_UNDECODABLE;
     return WEFT_OK;
 }
@@ -74,6 +75,7 @@ static weft_status read_array(const weft_loader *l, const weft_sample *s, const 
     /* f32 is read directly into the destination; the index has the length of the header */
     WEFT_TRY(weft_dataset_read_apart(l->dataset, s, p, l->config.verify, whole ? p->bytes : header,
                                      &r->bytes, out));
+    r->read += p->bytes;
     r->fault = WEFT_SAMPLE_UNDECODABLE;
     WEFT_TRY(weft_npy_parse_head(r->bytes.data, r->bytes.bytes, p->bytes, s->key, &npy));
     if (npy.count != floats || (npy.dtype != WEFT_F32 && npy.dtype != WEFT_F16))
@@ -124,24 +126,34 @@ static weft_status put_prefix(const weft_loader *l, const weft_sample *sample,
     return WEFT_OK;
 }
 
+int weft_loader_item_bucket(const weft_loader_slot *s, int64_t i)
+{
+    return s->packed ? s->packed[i].bucket : s->bucket;
+}
+
+float *weft_loader_item_data(const weft_loader *l, const weft_loader_slot *s, int64_t i)
+{
+    return s->data + (s->packed ? s->packed[i].at : i * l->queue[s->bucket].item_floats);
+}
+
 static weft_status read_item(const weft_loader *l, weft_loader_slot *s, int64_t i,
                              weft_load_state *r)
 {
     const weft_item item = {.sample = s->sample[i],
                             .epoch = s->epoch[i],
                             .sequence_index = s->sequence_index[i],
-                            .bucket = s->bucket};
+                            .bucket = weft_loader_item_bucket(s, i)};
     const weft_sample *sample = weft_dataset_at(l->dataset, item.sample);
-    const weft_loader_queue *a = &l->queue[s->bucket];
     if (!caption_dropped(l, sample->id, item.epoch) && sample->captioned) {
         r->fault = WEFT_SAMPLE_CORRUPT;
         WEFT_TRY(weft_dataset_caption(l->dataset, sample, l->config.verify, &s->text[i]));
+        r->read += s->text[i].bytes;
         WEFT_TRY(put_prefix(l, sample, &s->text[i]));
         s->caption[i] = s->text[i].data;
     }
     if (!s->data)
         return WEFT_OK;
-    WEFT_TRY(read_data(l, &item, r, s->data + i * a->item_floats));
+    WEFT_TRY(read_data(l, &item, r, weft_loader_item_data(l, s, i)));
     return l->config.extra ? read_array(l, sample, l->config.extra, l->config.extra_floats, r,
                                         s->extra + i * l->config.extra_floats)
                            : WEFT_OK;
@@ -161,7 +173,7 @@ weft_status weft_loader_decode_item(weft_loader *l, weft_loader_slot *s, int64_t
                                     weft_load_state *r)
 {
     enum { TRIES = 16 };
-    const weft_loader_queue *a = &l->queue[s->bucket];
+    const weft_loader_queue *a = &l->queue[weft_loader_item_bucket(s, i)];
     weft_status_code status = WEFT_OK;
     for (int t = 0; t < TRIES && t < a->count; t++) {
         status = read_item(l, s, i, r);
@@ -177,7 +189,7 @@ weft_status weft_loader_decode_item(weft_loader *l, weft_loader_slot *s, int64_t
         pthread_mutex_unlock(&l->threads.lock);
         s->replaced[i] = true;
         if (l->config.no_stand_ins) {
-            memset(s->data + i * a->item_floats, 0, (size_t)a->item_floats * 4);
+            memset(weft_loader_item_data(l, s, i), 0, (size_t)a->item_floats * 4);
             return WEFT_OK;
         }
         int64_t k = 0;
@@ -186,7 +198,7 @@ weft_status weft_loader_decode_item(weft_loader *l, weft_loader_slot *s, int64_t
         const weft_item other = {.sample = a->sample[weft_blend_next(&a->blend, a->count, k, t)],
                                  .epoch = s->epoch[i],
                                  .sequence_index = s->sequence_index[i],
-                                 .bucket = s->bucket};
+                                 .bucket = weft_loader_item_bucket(s, i)};
         weft_loader_set_item(l, s, i, &other);
         s->replaced[i] = true;
     }

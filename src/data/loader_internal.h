@@ -4,7 +4,9 @@
 
 #include "data/loader_blend.h"
 #include "data/loader_items.h"
+#include "data/loader_packing.h"
 #include "data/loader_report.h"
+#include "data/loader_share.h"
 #include "data/sample_order.h"
 #include "storage/stoppable_wait.h"
 
@@ -27,6 +29,7 @@ typedef struct weft_loader_queue {
     int64_t length; /* items of an epoch; `count` for a single path */
     weft_blend_queue blend;
     int64_t item_floats;
+    int64_t tokens;            /* of a sample, if samples are packed */
     weft_epoch_order cache[2]; /* orders of the current and the next epoch */
 } weft_loader_queue;
 
@@ -45,8 +48,12 @@ struct weft_loader_slot {
     int bucket;
     int64_t items; /* capacity */
     int64_t count, first;
-    int64_t taken, done; /* items handed to workers, items finished */
-    int64_t *by_source;  /* [sources] items of the global batch; NULL: a single path */
+    /* items handed to workers, items finished; both count those before this rank's part, and `done`
+     * those after it */
+    int64_t taken, done;
+    int64_t read_end;   /* first item after those that this rank reads */
+    int64_t read_bytes; /* bytes of samples that this rank read; with the lock */
+    int64_t *by_source; /* [sources] items of the global batch; NULL: a single path */
     weft_status_code status;
     weft_error_copy *error; /* when status is set; NULL: no memory for it */
     uint64_t *id;
@@ -55,6 +62,11 @@ struct weft_loader_slot {
     weft_part_bytes *text; /* [items] memory of the captions */
     bool *replaced;
     float *data, *extra;
+    /* packed rows; NULL: the items are of `bucket` and in sequence */
+    weft_packed_item *packed;        /* [items] */
+    int64_t all_samples, all_tokens; /* of the global batch */
+    int64_t *taken_after;            /* [queues] position after this batch */
+    weft_pack_window window_after;
 };
 
 /* A prefetched item of weft_loader_prefetch_items. */
@@ -82,6 +94,7 @@ typedef struct weft_loader_position {
     int64_t *planned, *returned; /* [queues] samples planned, and returned by next() */
     /* [queues] due[] of weft_order_scheduled_turn, if the share of images changes */
     double *planned_due, *returned_due;
+    weft_pack_window planned_window, returned_window; /* if samples are packed */
     int64_t plan_step, next_step;
 } weft_loader_position;
 
@@ -109,10 +122,12 @@ struct weft_loader {
     /* change with the batches */
     weft_loader_position position;
     weft_loader_report report;  /* replaced and waited_ms; the other sums come from `record` */
+    int64_t read_bytes;         /* of samples in returned batches */
     int64_t *by_source;         /* [sources] items returned since the loader was opened */
     weft_sample_record *record; /* [samples]; written with the lock once workers run */
     weft_loader_slot *slots;
     int64_t slot_count;
+    weft_item *packed_row; /* [packing.samples] scratch of the plan; NULL: not packed */
     /* prefetched items not yet loaded, oldest first */
     weft_prefetched_item *prefetched, **prefetched_last;
     weft_loader_threads threads;

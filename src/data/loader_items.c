@@ -14,6 +14,7 @@ static weft_loader_slot slot_of_one(const weft_item *item, weft_loaded_item *tak
 {
     return (weft_loader_slot){.bucket = item->bucket,
                               .count = 1,
+                              .read_end = 1,
                               .id = &taken->id,
                               .epoch = epoch,
                               .sequence_index = sequence_index,
@@ -143,7 +144,7 @@ static weft_loader_slot *next_work(weft_loader *l)
     weft_loader_slot *best = NULL;
     for (int64_t i = 0; i < l->slot_count; i++) {
         weft_loader_slot *s = &l->slots[i];
-        if (s->step >= 0 && s->taken < s->count && (!best || s->step < best->step))
+        if (s->step >= 0 && s->taken < s->read_end && (!best || s->step < best->step))
             best = s;
     }
     for (weft_prefetched_item *e = l->prefetched; e && !best; e = e->next)
@@ -165,12 +166,14 @@ static void *work(void *user)
             continue;
         }
         const int64_t item = s->taken++;
+        r.read = 0;
         l->threads.busy++;
         pthread_mutex_unlock(&l->threads.lock);
         const weft_status_code status = weft_loader_decode_item(l, s, item, &r);
         pthread_mutex_lock(&l->threads.lock);
         l->threads.busy--;
         s->done++;
+        s->read_bytes += r.read;
         if (status != WEFT_OK && s->status == WEFT_OK) {
             s->status = status;
             weft_free(s->error);

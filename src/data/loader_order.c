@@ -38,8 +38,7 @@ static const weft_order_item *order_of(const weft_loader *l, weft_loader_queue *
     return p->item;
 }
 
-/* Returns the item at `sequence_index` of a queue's endless sequence. */
-static weft_item item_at(const weft_loader *l, int bucket, int64_t sequence_index)
+weft_item weft_loader_item_at(const weft_loader *l, int bucket, int64_t sequence_index)
 {
     weft_loader_queue *a = &l->queue[bucket];
     const int64_t epoch = sequence_index / a->length, passes = a->blend.part ? a->blend.passes : 1;
@@ -73,12 +72,19 @@ static int next_turn(weft_loader *l, int64_t step, int64_t *taken, double *due)
 void weft_loader_return(weft_loader *l, const weft_loader_slot *slot)
 {
     const int bucket = slot->bucket;
+    for (int64_t i = 0; i < l->config.sources.count; i++)
+        l->by_source[i] += slot->by_source[i];
+    if (l->config.packing.tokens) {
+        memcpy(l->position.returned, slot->taken_after,
+               (size_t)l->queues * sizeof *slot->taken_after);
+        weft_pack_window_copy(&l->position.returned_window, &slot->window_after);
+        l->position.next_step++;
+        return;
+    }
     const double *share = shares_at(l, l->position.next_step);
     const int64_t batch = l->turns.batch[bucket];
     for (int i = 0; share && i < l->queues; i++)
         l->position.returned_due[i] += share[i] * (double)batch;
-    for (int64_t i = 0; i < l->config.sources.count; i++)
-        l->by_source[i] += slot->by_source[i];
     l->position.returned[bucket] += batch;
     l->position.next_step++;
 }
@@ -88,7 +94,7 @@ static void count_sources(const weft_loader *l, weft_loader_slot *s, int bucket,
 {
     memset(s->by_source, 0, (size_t)l->config.sources.count * sizeof *s->by_source);
     for (int64_t i = 0; i < l->queue[bucket].size.batch; i++) {
-        const weft_item item = item_at(l, bucket, first + i);
+        const weft_item item = weft_loader_item_at(l, bucket, first + i);
         s->by_source[weft_dataset_at(l->dataset, item.sample)->source]++;
     }
 }
@@ -97,19 +103,23 @@ static void count_sources(const weft_loader *l, weft_loader_slot *s, int bucket,
 void weft_loader_plan_next(weft_loader *l)
 {
     weft_loader_slot *s = &l->slots[l->position.plan_step % l->slot_count];
+    if (l->config.packing.tokens) {
+        weft_loader_plan_rows(l, s);
+        s->step = l->position.plan_step++;
+        return;
+    }
     const int b = next_turn(l, l->position.plan_step, l->position.planned, l->position.planned_due);
     const int64_t batch = l->queue[b].size.batch, at = l->position.planned[b] - batch;
     const int64_t start = l->queue[b].own.first, count = l->queue[b].own.count;
     s->bucket = b;
     s->count = count;
     s->first = start;
-    s->taken = s->done = 0;
     s->status = WEFT_OK;
     for (int64_t i = 0; i < count; i++) {
-        const weft_item item = item_at(l, b, at + start + i);
+        const weft_item item = weft_loader_item_at(l, b, at + start + i);
         weft_loader_set_item(l, s, i, &item);
-        weft_dataset_expect(l->dataset, weft_dataset_at(l->dataset, item.sample));
     }
+    weft_loader_set_part(l, s, l->position.plan_step);
     if (l->config.sources.count)
         count_sources(l, s, b, at);
     s->step = l->position.plan_step++;
@@ -129,7 +139,7 @@ weft_status weft_loader_peek(weft_loader *l, int64_t batches_ahead, int *bucket,
     if (out) {
         *count = l->queue[*bucket].size.batch;
         for (int64_t i = 0; i < *count; i++)
-            out[i] = item_at(l, *bucket, taken[*bucket] - *count + i);
+            out[i] = weft_loader_item_at(l, *bucket, taken[*bucket] - *count + i);
     }
     pthread_mutex_unlock(&l->threads.lock);
     weft_free(taken);
@@ -153,6 +163,8 @@ json_t *weft_loader_state(const weft_loader *l)
     if (l->config.image_batches)
         json_object_set(state, "due", due);
     json_decref(due);
+    if (l->config.packing.tokens)
+        json_object_set_new(state, "waiting", weft_pack_window_write(&l->position.returned_window));
     return state;
 }
 
@@ -190,13 +202,13 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
                               "the number of samples of bucket %d is missing or negative", i);
     }
     int64_t batches = 0; /* sum over the buckets */
-    for (int i = 0; i < l->queues; i++) {
+    for (int i = 0; i < l->queues && !l->config.packing.tokens; i++) {
         const int64_t count = json_integer_value(json_array_get(taken, (size_t)i));
         batches += count % l->turns.batch[i] ? -step - 1 : count / l->turns.batch[i];
         if (batches < 0 || batches > step)
             break;
     }
-    if (batches != step)
+    if (batches != step && !l->config.packing.tokens)
         return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = where, .key = "taken"),
                           "the samples of the queues do not add up to %" PRId64 " batches", step);
     pthread_mutex_lock(&l->threads.lock);
@@ -206,6 +218,13 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
             json_integer_value(json_array_get(taken, (size_t)i));
     restore_due(l, json_object_get(state, "due"));
     l->position.plan_step = l->position.next_step = step;
+    weft_status_code status = WEFT_OK;
+    if (l->config.packing.tokens) {
+        weft_pack_window *window = &l->position.planned_window;
+        status = weft_pack_window_read(l, json_object_get(state, "waiting"), l->position.returned,
+                                       where, window);
+        weft_pack_window_copy(&l->position.returned_window, window);
+    }
     pthread_mutex_unlock(&l->threads.lock);
-    return WEFT_OK;
+    return status;
 }

@@ -23,6 +23,9 @@ weft_status weft_loader_peek(weft_loader *loader, int64_t batches_ahead, int *bu
 json_t *weft_loader_state(const weft_loader *loader);
 weft_status weft_loader_restore(weft_loader *loader, const json_t *state, const char *where);
 
+/* Returns the item at `sequence_index` of a bucket's endless sequence. The caller has the lock, or
+ * no worker runs. */
+weft_item weft_loader_item_at(const weft_loader *loader, int bucket, int64_t sequence_index);
 /* Advances the position by the batch that weft_loader_next returns. The caller has the lock. */
 void weft_loader_return(weft_loader *loader, const struct weft_loader_slot *slot);
 /* Plans the next batch: fills its slot with the items of this rank. Used by weft_loader_next. */

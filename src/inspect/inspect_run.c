@@ -7,6 +7,7 @@
 #include "inspect/roofline_print.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/registry/backend.h"
+#include "train/config/packing_config.h"
 #include "train/estimate/memory_fit.h"
 #include "train/estimate/process_memory.h"
 #include "train/latents/latent_cache_folder.h"
@@ -159,7 +160,7 @@ static void begin_planning(const weft_run *run, planning *p)
     const weft_train_stage *train_stage = run->train_stages.item;
     int64_t total = 0;
     for (int64_t i = 0; i < run->train_stages.count; i++)
-        total += weft_train_stage_bucket_count(&train_stage[i]) + (train_stage[i].accumulate > 1);
+        total += weft_run_stage_programs(run, &train_stage[i]) + (train_stage[i].accumulate > 1);
     p->done = 0;
     weft_progress_begin_late(&p->progress, "planning", total);
 }
@@ -173,6 +174,7 @@ static weft_status inspect_train_stage(const weft_run *run, const weft_run_model
     const double begin = weft_now();
     const bool print = o->graph, logs = o->passes;
     weft_stage_programs s = {0};
+    weft_bucket size;
     weft_buf layout = {0};
     weft_status_code status = WEFT_OK;
     weft_compiled_steps *own =
@@ -188,9 +190,10 @@ static weft_status inspect_train_stage(const weft_run *run, const weft_run_model
             weft_progress_update(&planned->progress, planned->done, "programs");
         if (s.count > s.buckets)
             WEFT_GO(inspect_update(step, s.update ? "update" : "sums of what stages share", print));
-        else
-            WEFT_GO(inspect_bucket(train_stage, weft_train_stage_bucket(train_stage, s.count - 1),
-                                   step, cluster, print));
+        else {
+            size = weft_run_program_size(run, train_stage, s.count - 1);
+            WEFT_GO(inspect_bucket(train_stage, &size, step, cluster, print));
+        }
         if (exec->log)
             WEFT_GO(print_passes(&log));
     }

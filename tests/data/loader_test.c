@@ -1,8 +1,9 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "data/decoder_memory.h"
-#include "data/loader_order.h"
+#include "data/loader_packing.h"
 #include "data/loader_report.h"
+#include "data/loader_share.h"
 #include "data/shard_write.h"
 #include "format/tar/tar.h"
 #include "format/tar/tar_write.h"
@@ -247,6 +248,159 @@ Test(loader, resumes_exactly, .init = setup, .fini = teardown)
 }
 
 /* While the caller works on a batch, `prefetch` others are being decoded. */
+/* Two ranks with the same items read them once, and have the batches of a rank that reads all. */
+Test(loader, members_read_parts_and_exchange_them, .init = setup, .fini = teardown)
+{
+    weft_loader *whole = open_loader(1, 0, 1), *member[2];
+    weft_item_range own[2] = {{0, 4}, {0, 2}};
+    for (int m = 0; m < 2; m++) {
+        weft_loader_config config = config_of(2);
+        config.own = own;
+        config.member = m;
+        config.members = 2;
+        cr_assert_eq(weft_loader_open(&config, m, 2, NULL, 0, &member[m]), WEFT_OK, "%s",
+                     weft_error_message());
+    }
+    for (int s = 0; s < 10; s++) {
+        weft_batch all, batch[2];
+        weft_buf part[2] = {{0}};
+        cr_assert_eq(weft_loader_next(whole, &all), WEFT_OK);
+        for (int m = 0; m < 2; m++) {
+            cr_assert_eq(weft_loader_next(member[m], &batch[m]), WEFT_OK, "%s",
+                         weft_error_message());
+            weft_loader_share_write(member[m], &part[m]);
+        }
+        for (int m = 0; m < 2; m++) {
+            const weft_buf *other = &part[1 - m];
+            cr_assert_eq(weft_loader_share_read(member[m], other->data, other->len), WEFT_OK, "%s",
+                         weft_error_message());
+            cr_assert_eq(weft_loader_share_read(member[m], other->data, other->len - 1),
+                         WEFT_E_INTERNAL);
+            const weft_bucket *b = &buckets[all.bucket];
+            cr_assert_eq(batch[m].count, all.count);
+            cr_assert_eq(memcmp(batch[m].id, all.id, (size_t)all.count * 8), 0);
+            cr_assert_eq(memcmp(batch[m].video, all.video,
+                                (size_t)(all.count * b->frames * b->height * b->width * 3) * 4),
+                         0);
+            for (int64_t i = 0; i < all.count; i++)
+                cr_assert_str_eq(batch[m].caption[i], all.caption[i]);
+        }
+        weft_buf_free(&part[0]);
+        weft_buf_free(&part[1]);
+    }
+    const int64_t read[2] = {weft_loader_read_bytes(member[0]), weft_loader_read_bytes(member[1])};
+    cr_assert(read[0] > 0 && read[1] > 0);
+    cr_assert_eq(read[0] + read[1], weft_loader_read_bytes(whole));
+    weft_loader_close(whole);
+    for (int m = 0; m < 2; m++)
+        weft_loader_close(member[m]);
+}
+
+/* ---- packed rows --------------------------------------------------------------------------- */
+
+enum { ROW = 23, ROWS = 3, WINDOW = 8 };
+
+/* A token is a frame: samples have 5 or 9. */
+static weft_loader *open_rows(int rank, int ranks)
+{
+    static const int64_t tokens[2] = {5, 9};
+    weft_loader_config config = config_of(2);
+    config.packing = (weft_row_packing){ROW, ROWS, 4, WINDOW};
+    config.bucket_tokens = tokens;
+    weft_loader *loader;
+    cr_assert_eq(weft_loader_open(&config, rank, ranks, NULL, 0, &loader), WEFT_OK, "%s",
+                 weft_error_message());
+    return loader;
+}
+
+/* Whether the items of a batch fill rows in sequence, with the clips that their captions name. */
+static void expect_rows(const weft_batch *b)
+{
+    int64_t end = 0, row = 0, all = 0;
+    for (int64_t i = 0; i < b->count; i++) {
+        const weft_packed_item *p = &b->packed[i];
+        const int clip = atoi(b->caption[i] + 5);
+        const int64_t tokens = p->bucket ? 9 : 5;
+        cr_assert_eq(p->bucket, clip > 2);
+        cr_assert_eq(p->size[0], tokens);
+        cr_assert(p->row == row || p->row == row + 1);
+        cr_assert_eq(p->token, p->row == row ? end : 0);
+        cr_assert_leq(p->token + tokens, ROW);
+        cr_assert_eq(p->at, all * SIDE * SIDE * 3);
+        cr_assert_float_eq((double)b->video[p->at + 77], -0.9 + 0.18 * clip, 0.03);
+        row = p->row;
+        end = p->token + tokens;
+        all += tokens;
+    }
+}
+
+Test(loader, rows_have_every_sample_once_per_epoch, .init = setup, .fini = teardown)
+{
+    weft_loader *loader = open_rows(0, 1);
+    int seen[CLIPS] = {0};
+    int64_t tokens = 0, expected, samples = 0;
+    enum { STEPS = 60 };
+    cr_assert_eq(weft_loader_peek_tokens(loader, STEPS, &expected), WEFT_OK);
+    for (int s = 0; s < STEPS; s++) {
+        weft_batch batch;
+        cr_assert_eq(weft_loader_next(loader, &batch), WEFT_OK, "%s", weft_error_message());
+        expect_rows(&batch);
+        cr_assert_eq(batch.count, batch.all_samples);
+        for (int64_t i = 0; i < batch.count; i++)
+            seen[atoi(batch.caption[i] + 5)]++;
+        tokens += batch.all_tokens;
+        samples += batch.all_samples;
+    }
+    cr_assert_eq(tokens, expected);
+    /* 5 + 9 + 9 fills a row, which a batch of one bucket never does */
+    cr_assert_gt(tokens, STEPS * ROWS * ROW * 93 / 100, "%" PRId64 " tokens", tokens);
+    for (int c = 0; c < CLIPS; c++) /* the window delays a sample */
+        cr_assert(llabs(seen[c] * CLIPS - samples) <= CLIPS * WINDOW, "clip %d: %d times", c,
+                  seen[c]);
+    weft_loader_close(loader);
+}
+
+Test(loader, rows_do_not_depend_on_ranks_and_resume, .init = setup, .fini = teardown)
+{
+    enum { STEPS = 12, HALF = 7 };
+    weft_loader *whole = open_rows(0, 1), *rank[3];
+    json_t *state = NULL;
+    for (int r = 0; r < 3; r++)
+        rank[r] = open_rows(r, 3);
+    for (int s = 0; s < STEPS; s++) {
+        weft_batch all, own;
+        int64_t at = 0;
+        cr_assert_eq(weft_loader_next(whole, &all), WEFT_OK);
+        if (s == HALF) /* other processes go on from the state of one */
+            for (int r = 0; r < 3; r++) {
+                weft_loader_close(rank[r]);
+                rank[r] = open_rows(r, 3);
+                cr_assert_eq(weft_loader_restore(rank[r], state, "state"), WEFT_OK, "%s",
+                             weft_error_message());
+            }
+        for (int r = 0; r < 3; r++) {
+            cr_assert_eq(weft_loader_next(rank[r], &own), WEFT_OK, "%s", weft_error_message());
+            cr_assert_eq(own.first, at);
+            cr_assert_eq(own.all_tokens, all.all_tokens);
+            expect_rows(&own);
+            for (int64_t i = 0; i < own.count; i++, at++) {
+                cr_assert_eq(own.id[i], all.id[at]);
+                cr_assert_eq(own.epoch[i], all.epoch[at]);
+                cr_assert_eq(own.packed[i].token, all.packed[at].token);
+            }
+        }
+        cr_assert_eq(at, all.count);
+        if (s == HALF - 1)
+            state = weft_loader_state(whole);
+    }
+    json_array_append_new(json_object_get(state, "waiting"), json_integer(1));
+    cr_assert_eq(weft_loader_restore(whole, state, "state"), WEFT_E_FORMAT);
+    json_decref(state);
+    weft_loader_close(whole);
+    for (int r = 0; r < 3; r++)
+        weft_loader_close(rank[r]);
+}
+
 Test(loader, decodes_ahead_as_many_as_it_is_told, .init = setup, .fini = teardown)
 {
     for (int64_t prefetch = 1; prefetch <= 3; prefetch++) {

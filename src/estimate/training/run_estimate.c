@@ -4,6 +4,7 @@
 #include "estimate/training/resolve_layout.h"
 #include "kernel/registry/backend.h"
 #include "plan/ops/rates.h"
+#include "train/config/packing_config.h"
 #include "train/estimate/process_memory.h"
 #include "train/latents/latent_cache_folder.h"
 
@@ -106,10 +107,10 @@ void weft_run_estimate_free(weft_run_estimate *estimate)
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static void print_sizes(const weft_train_stage *stage, weft_buf *out)
+static void print_sizes(const weft_run *run, const weft_train_stage *stage, weft_buf *out)
 {
-    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
-        const weft_bucket *b = weft_train_stage_bucket(stage, i);
+    for (int i = 0; i < weft_run_stage_programs(run, stage); i++) {
+        const weft_bucket size = weft_run_program_size(run, stage, i), *b = &size;
         weft_buf_printf(out, "%sbatch %" PRId64 " of %" PRId64 "x%" PRId64 "x%" PRId64,
                         i ? ", or " : "", b->batch, b->frames, b->height, b->width);
     }
@@ -158,10 +159,10 @@ static void print_stage(const weft_run *run, const weft_run_estimate *e, int64_t
     weft_buf_printf(out, "stage %" PRId64 "%s%s: %" PRId64 " step%s, ", index,
                     stage->name[0] ? " " : "", stage->name, stage->steps,
                     weft_plural(stage->steps));
-    print_sizes(stage, out);
+    print_sizes(run, stage, out);
     weft_buf_printf(out, "\n  %-22s %14" PRId64 "  trained together\n", "parameters",
                     s->parameters);
-    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++)
+    for (int i = 0; i < weft_run_stage_programs(run, stage); i++)
         weft_buf_printf(out, "  %-22s %8.2f GFLOP  all ranks%s\n", i ? "" : "FLOPs per step",
                         1e-9 * s->flops[i], i ? ", next size" : "");
     print_seconds(s, out);
@@ -219,11 +220,12 @@ void weft_run_estimate_print(const weft_run *run, const char *path,
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static json_t *sizes_json(const weft_train_stage *stage, const weft_stage_estimate *s)
+static json_t *sizes_json(const weft_run *run, const weft_train_stage *stage,
+                          const weft_stage_estimate *s)
 {
     json_t *list = json_array();
-    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
-        const weft_bucket *b = weft_train_stage_bucket(stage, i);
+    for (int i = 0; i < weft_run_stage_programs(run, stage); i++) {
+        const weft_bucket size = weft_run_program_size(run, stage, i), *b = &size;
         json_array_append_new(list, json_pack("{s:I,s:I,s:I,s:I,s:f}", "batch",
                                               (json_int_t)b->batch, "frames", (json_int_t)b->frames,
                                               "height", (json_int_t)b->height, "width",
@@ -247,10 +249,10 @@ static json_t *stage_json(const weft_run *run, const weft_run_estimate *e, int64
 {
     const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
     const weft_stage_estimate *s = &e->layout.stage[index];
-    json_t *json = json_pack("{s:s,s:I,s:I,s:I,s:o,s:o}", "name", stage->name, "steps",
-                             (json_int_t)stage->steps, "parameters", (json_int_t)s->parameters,
-                             "program_bytes", (json_int_t)s->program_bytes, "sizes",
-                             sizes_json(stage, s), "axes", axes_json(&e->layout.mesh, s->sent));
+    json_t *json = json_pack(
+        "{s:s,s:I,s:I,s:I,s:o,s:o}", "name", stage->name, "steps", (json_int_t)stage->steps,
+        "parameters", (json_int_t)s->parameters, "program_bytes", (json_int_t)s->program_bytes,
+        "sizes", sizes_json(run, stage, s), "axes", axes_json(&e->layout.mesh, s->sent));
     weft_step_seconds_json(&s->time, json);
     if (json && index < e->simulations)
         json_object_set_new(json, "executed", weft_run_simulation_json(&e->simulation[index]));

@@ -1,5 +1,7 @@
 #include "train/config/data_config.h"
 
+#include "data/loader_packing.h"
+
 #include <string.h>
 
 /* `...`: the maximum, then further members. */
@@ -53,6 +55,12 @@ static const weft_key data_keys[] = {
      "samples of a transformer; latents from the cache, which all ranks fill before a "
      "training stage, or pixels, encoded in each step with parallel.cascades",
      .choices = samples_names, .earlier = "samples_from"},
+    {"group_reads", WEFT_KEY_BOOL, offsetof(weft_run_data, group_reads), "true", "",
+     "ranks that need the same samples (tp, cp, pp) each read a part and exchange the parts; "
+     "false: "
+     "each reads all, for storage that is faster than the network"},
+    {"packing", WEFT_KEY_SECTION, offsetof(weft_run_data, packing),
+     .section = &weft_row_packing_section},
 };
 const weft_section weft_run_data_section = {
     "data", "data shards, frame rate, decoding, latent cache", sizeof(weft_run_data), data_keys,

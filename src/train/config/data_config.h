@@ -2,7 +2,7 @@
 #ifndef WEFT_TRAIN_CONFIG_DATA_CONFIG_H
 #define WEFT_TRAIN_CONFIG_DATA_CONFIG_H
 
-#include "data/dataset.h"
+#include "data/loader.h"
 
 /* When frozen text encoders encode captions: once, or in every step. */
 typedef enum weft_run_embeddings {
@@ -24,6 +24,8 @@ typedef struct weft_run_data {
     const char *latents; /* folder of the latent cache; "": <out>/latents */
     int embeddings;      /* weft_run_embeddings */
     int samples_from;    /* weft_run_samples */
+    weft_row_packing packing;
+    bool group_reads; /* ranks with the same samples read each sample once and exchange them */
 } weft_run_data;
 
 extern const weft_section weft_run_data_section;

@@ -10,6 +10,7 @@
 #include "model/critics/patchgan.h"
 #include "model/key_mapping.h"
 #include "model/registry.h"
+#include "train/config/packing_config.h"
 #include "transform/sharding/mesh_keys.h"
 
 #include <math.h>
@@ -536,7 +537,7 @@ static weft_status check_buckets_set(const weft_run *run, const char *path)
     for (int64_t i = 0; i < run->train_stages.count; i++) {
         const weft_train_stage *s = (const weft_train_stage *)run->train_stages.item + i;
         const weft_bucket *own = &s->size;
-        const bool bound = s->tokens > 0 || s->load > 0;
+        const bool bound = s->tokens > 0 || s->load > 0 || weft_run_packs(run);
         if (s->buckets.count
                 ? own->batch || own->frames || own->height || own->width
                 : (!own->batch && !bound) || !own->frames || !own->height || !own->width)
@@ -828,6 +829,7 @@ weft_status weft_run_check(const weft_run *run, const char *path)
             "without precision: bf16 gradients and their sums are f32; remove grad_reduce_dtype");
     WEFT_TRY(weft_noise_process_check(weft_run_process(run), &run->noise, path));
     WEFT_TRY(weft_run_data_check(&run->data, path));
+    WEFT_TRY(weft_row_packing_check(run, path));
     WEFT_TRY(check_buckets_set(run, path));
     WEFT_TRY(check_cascades(run, path));
     WEFT_TRY(check_memory(run, path));

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/scratch_map.h"
 #include "comm/comm_world.h"
+#include "train/config/packing_config.h"
 #include "train/latents/latent_cache_folder.h"
 #include "transform/memory/offload.h"
 
@@ -176,7 +177,7 @@ weft_status weft_memory_start_print_stage(const weft_memory_start *m, const weft
     weft_buf out = {0}, sizes = {0}, buckets = {0};
     weft_rank_memory most = {m->reserved, weft_stage_state_bytes(c, s), weft_store_bytes(c->store)};
     for (int i = 0; i < s->programs.buckets; i++) {
-        const weft_bucket *b = weft_train_stage_bucket(s->train_stage, i);
+        const weft_bucket size = weft_run_program_size(c->run, s->train_stage, i), *b = &size;
         weft_buf_printf(
             &sizes, "%s%" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64 ", %.2f GFLOP per step",
             i ? "; or " : "", b->batch, b->frames, b->height, b->width, 1e-9 * s->flops[i]);

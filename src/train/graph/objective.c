@@ -2,6 +2,8 @@
 
 #include "graph/builder_helpers.h"
 #include "model/tiling.h"
+#include "train/config/packing_config.h"
+#include "train/graph/packed_rows.h"
 #include "transform/memory/recompute.h"
 
 #include <stdio.h>
@@ -219,7 +221,8 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
                                 const weft_bucket *size)
 {
-    const weft_value loss = weft_run_trains_denoiser(models)
+    const weft_value loss = weft_run_packs(run) ? weft_packed_rows_loss(g, run, models)
+                            : weft_run_trains_denoiser(models)
                                 ? denoiser_loss(g, run, models, size)
                                 : autoencoder_loss(g, run, models, size);
     weft_output(g, "objective", loss);
@@ -513,7 +516,7 @@ static void choose_batches(const weft_run *run, const weft_run_models *m)
             const int64_t tokens = weft_run_trains_denoiser(m) ? weft_run_tokens(m, size)
                                                                : s.frames * s.height * s.width;
             if (!size->batch)
-                size->batch = weft_train_stage_batch(&stage[i], tokens);
+                size->batch = weft_run_packs(run) ? 1 : weft_train_stage_batch(&stage[i], tokens);
         }
 }
 
@@ -564,6 +567,7 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     WEFT_TRY(
         weft_run_check_sizes(run, path, &m.grid, weft_run_trains_denoiser(&m) ? &m.patch : NULL));
     WEFT_TRY(check_tiles(run, &m, path));
+    WEFT_TRY(weft_packed_rows_check(run, &m, path));
     choose_batches(run, &m);
     WEFT_TRY(check_trainable(run, path, &m));
     *models = m;

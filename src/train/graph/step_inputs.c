@@ -18,37 +18,41 @@ static void fill_latents(const weft_inputs *in, weft_tensor *to, const weft_batc
     }
 }
 
-/* Fills in captions as tokens or as precomputed embeddings. */
-static weft_status fill_text(const weft_inputs *in, const weft_batch *batch,
-                             weft_input_lookup *find, void *user)
+weft_status weft_inputs_set_caption(const weft_inputs *in, weft_input_lookup *find, void *user,
+                                    int64_t row, const char *caption, const float *embedding)
 {
     const weft_text_conditioning *c = &in->models->text;
-    for (int64_t i = 0; i < batch->count; i++) {
-        if (in->no_text)
-            weft_text_conditioning_set(c, find, user, i,
-                                       batch->caption[i][0] ? batch->extra + i * c->floats
-                                                            : in->no_text);
-        for (int r = 0; r < c->encoders && !in->no_text; r++)
-            WEFT_TRY(weft_text_conditioning_tokenize(c, in->tokenizers, r, find, user, i,
-                                                     batch->caption[i]));
+    if (in->no_text) {
+        weft_text_conditioning_set(c, find, user, row, caption[0] ? embedding : in->no_text);
+        return WEFT_OK;
     }
+    for (int r = 0; r < c->encoders; r++)
+        WEFT_TRY(weft_text_conditioning_tokenize(c, in->tokenizers, r, find, user, row, caption));
     return WEFT_OK;
 }
 
-/* Fills in the random keys. A key depends on (seed, step, sample) and on the epoch, because a batch
- * that spans two epochs may contain a sample twice. A replacement of a sample that failed to decode
- * may also occur twice in an epoch. Its key depends on its position in the batch. */
-static void fill_keys(const weft_inputs *in, int64_t step, int64_t *key, const weft_batch *batch)
+static weft_status fill_text(const weft_inputs *in, const weft_batch *batch,
+                             weft_input_lookup *find, void *user)
+{
+    for (int64_t i = 0; i < batch->count; i++)
+        WEFT_TRY(weft_inputs_set_caption(in, find, user, i, batch->caption[i],
+                                         in->no_text ? batch->extra + i * in->models->text.floats
+                                                     : NULL));
+    return WEFT_OK;
+}
+
+/* A key depends on (seed, step, sample) and on the epoch, because a batch that spans two epochs
+ * may contain a sample twice. A replacement of a sample that failed to decode may also occur twice
+ * in an epoch. Its key depends on its position in the batch. */
+int64_t weft_inputs_key(const weft_inputs *in, int64_t step, const weft_batch *batch, int64_t i)
 {
     const uint64_t step_seed = weft_seed_mix((uint64_t)in->run->seed, (uint64_t)step);
-    for (int64_t i = 0; i < batch->count; i++) {
-        uint64_t mixed = weft_seed_mix(step_seed, batch->id[i]);
-        if (batch->epoch[i] > 0)
-            mixed = weft_seed_mix(mixed, (uint64_t)batch->epoch[i]);
-        if (batch->replaced[i])
-            mixed = weft_seed_mix(mixed, ~(uint64_t)(batch->first + i));
-        key[i] = (int64_t)mixed;
-    }
+    uint64_t mixed = weft_seed_mix(step_seed, batch->id[i]);
+    if (batch->epoch[i] > 0)
+        mixed = weft_seed_mix(mixed, (uint64_t)batch->epoch[i]);
+    if (batch->replaced[i])
+        mixed = weft_seed_mix(mixed, ~(uint64_t)(batch->first + i));
+    return (int64_t)mixed;
 }
 
 weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_batch *batch,
@@ -57,8 +61,8 @@ weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_bat
     const bool denoises = weft_run_trains_denoiser(in->models);
     weft_tensor *key = find(user, "batch.key"),
                 *to = find(user, denoises ? "batch.latents" : "batch.video");
-    if (key)
-        fill_keys(in, step, key->data, batch);
+    for (int64_t i = 0; key && i < batch->count; i++)
+        ((int64_t *)key->data)[i] = weft_inputs_key(in, step, batch, i);
     if (to && denoises)
         fill_latents(in, to, batch);
     else if (to)

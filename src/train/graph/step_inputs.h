@@ -18,5 +18,12 @@ typedef struct weft_inputs {
  * name, or NULL if this rank does not need it. `step`: step of the run, from 0. */
 weft_status weft_inputs_fill(const weft_inputs *inputs, int64_t step, const weft_batch *batch,
                              weft_input_lookup *find, void *user);
+/* Sets caption `row` of the inputs, as tokens or as its precomputed embedding (NULL if the caption
+ * is empty). */
+weft_status weft_inputs_set_caption(const weft_inputs *inputs, weft_input_lookup *find, void *user,
+                                    int64_t row, const char *caption, const float *embedding);
+/* The random key of sample i of a batch. */
+int64_t weft_inputs_key(const weft_inputs *inputs, int64_t step, const weft_batch *batch,
+                        int64_t i);
 
 #endif

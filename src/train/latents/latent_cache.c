@@ -669,7 +669,7 @@ static weft_status write_complete(encoding *e, const char *folder)
     if (e->text_conditioning)
         WEFT_TRY(write_no_text(e, folder));
     snprintf(path, sizeof path, "%s/" DATA_REPORT, folder);
-    WEFT_TRY(weft_data_report_write(e->loader, "latents", path));
+    WEFT_TRY(weft_data_report_write(e->loader, "latents", path, NULL));
     const weft_loader_report r = weft_loader_get_report(e->loader);
     snprintf(path, sizeof path, "%s/complete", folder);
     snprintf(text, sizeof text, "{\"samples\": %" PRId64 "}\n", r.samples[WEFT_SAMPLE_USED]);

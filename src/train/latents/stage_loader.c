@@ -16,11 +16,14 @@ weft_status weft_stage_loader_report(const weft_train_context *c, weft_stage_sta
     if (snprintf(path, sizeof path, "%s/data-stage-%" PRId64 ".json", c->run->out, s->index) >=
         (int)sizeof path)
         return weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = c->run->out), "the path is too long");
-    if (!c->is_rank0)
-        return WEFT_OK;
-    weft_comm_set_busy(c->exec.comm, "writing the data report");
-    const weft_status_code status = weft_data_report_write(s->loader, title, path);
-    weft_comm_set_busy(c->exec.comm, NULL);
+    json_t *read = NULL;
+    weft_status_code status = weft_data_report_reads(c->exec.comm, s->loader, &read);
+    if (c->is_rank0 && status == WEFT_OK) {
+        weft_comm_set_busy(c->exec.comm, "writing the data report");
+        status = weft_data_report_write(s->loader, title, path, read);
+        weft_comm_set_busy(c->exec.comm, NULL);
+    }
+    json_decref(read);
     return status;
 }
 
@@ -29,6 +32,7 @@ typedef struct loader_setup {
     weft_loader_config config;
     weft_bucket *buckets; /* owned, like all lists */
     weft_item_range *own;
+    int64_t *tokens; /* of a sample of each bucket */
     bool *image;
     bool video; /* clips; otherwise cached latents */
 } loader_setup;
@@ -37,6 +41,7 @@ static void setup_free(loader_setup *u)
 {
     weft_free(u->buckets);
     weft_free(u->own);
+    weft_free(u->tokens);
     weft_free(u->image);
 }
 
@@ -44,8 +49,9 @@ static void setup_free(loader_setup *u)
 static void set_buckets(const weft_run_models *models, const weft_train_stage *stage,
                         const weft_stage_programs *programs, bool by_item, loader_setup *u)
 {
-    for (int i = 0; i < programs->buckets; i++) {
-        const weft_step *step = programs->bucket[i];
+    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
+        /* packed rows of all buckets have one program */
+        const weft_step *step = programs->bucket[i < programs->buckets ? i : 0];
         weft_bucket *bucket = &u->buckets[i];
         *bucket = *weft_train_stage_bucket(stage, i);
         u->image[i] = bucket->frames == 1;
@@ -59,6 +65,7 @@ static void set_buckets(const weft_run_models *models, const weft_train_stage *s
         bucket->frames = latents.frames;
         bucket->height = latents.height;
         bucket->width = latents.width;
+        u->tokens[i] = weft_run_tokens(models, weft_train_stage_bucket(stage, i));
     }
 }
 
@@ -68,13 +75,14 @@ static weft_status make_setup(const weft_run *run, const weft_run_models *models
 {
     const weft_run_data *d = &run->data;
     const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
-    const int count = programs->buckets;
+    const int count = weft_train_stage_bucket_count(stage);
     const bool trained = !weft_run_trains_denoiser(models);
     *u = (loader_setup){.buckets = weft_calloc(count, sizeof *u->buckets),
                         .own = weft_calloc(count, sizeof *u->own),
+                        .tokens = weft_calloc(count, sizeof *u->tokens),
                         .image = weft_alloc(count),
                         .video = trained || d->samples_from == WEFT_FROM_PIXELS};
-    WEFT_TRY(WEFT_ALLOCATED(u->buckets && u->own && u->image, "%d buckets", count));
+    WEFT_TRY(WEFT_ALLOCATED(u->buckets && u->own && u->tokens && u->image, "%d buckets", count));
     set_buckets(models, stage, programs, by_item, u);
     u->config = (weft_loader_config){
         .shards = d->path,
@@ -83,6 +91,8 @@ static weft_status make_setup(const weft_run *run, const weft_run_models *models
         .blend = d->blend,
         .buckets = {count, u->buckets},
         .own = u->own,
+        .packing = d->packing,
+        .bucket_tokens = u->tokens,
         .fps = d->fps,
         .threads = d->threads,
         .prefetch = d->prefetch,
@@ -128,6 +138,10 @@ weft_status weft_stage_loader_open(weft_train_context *c, weft_stage_state *s, c
         u.config.shards = latents;
         u.config.split = NULL;
     }
+    if (status == WEFT_OK && !by_item && c->run->data.group_reads)
+        status = weft_batch_share_open(c->exec.comm, &s->programs, &s->share);
+    u.config.member = s->share.member;
+    u.config.members = s->share.members;
     if (status == WEFT_OK && u.config.extra)
         status = weft_latents_empty_caption(latents, c->models.text.floats, &s->no_text);
     if (status == WEFT_OK)

@@ -32,7 +32,23 @@ static void print_lines(const json_t *lines, const char *title)
                     json_string_value(json_array_get(lines, i)));
 }
 
-weft_status weft_data_report_write(const weft_loader *l, const char *title, const char *path)
+weft_status weft_data_report_reads(weft_comm *comm, const weft_loader *l, json_t **read)
+{
+    const int ranks = weft_comm_ranks(comm);
+    const int64_t own = weft_loader_read_bytes(l);
+    int64_t *all;
+    WEFT_TRY(WEFT_NEW(all, ranks, "the bytes of %d ranks", ranks));
+    json_t *list = json_array();
+    const weft_status_code status = weft_comm_all_gather(comm, &own, sizeof own, all);
+    for (int r = 0; r < ranks; r++)
+        json_array_append_new(list, json_integer(all[r]));
+    weft_free(all);
+    *read = json_pack("{s:o}", "read_bytes", list);
+    return status;
+}
+
+weft_status weft_data_report_write(const weft_loader *l, const char *title, const char *path,
+                                   json_t *more)
 {
     weft_buf text = {0};
     json_t *lines = json_array(), *report = weft_loader_report_json(l);
@@ -45,6 +61,7 @@ weft_status weft_data_report_write(const weft_loader *l, const char *title, cons
     if (status == WEFT_OK) {
         print_lines(lines, title);
         json_object_set(report, "summary", lines);
+        json_object_update(report, more);
         status = weft_json_save(path, report);
     }
     json_decref(report);

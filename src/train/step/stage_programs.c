@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "kernel/registry/backend.h"
+#include "train/config/packing_config.h"
 
 weft_exec_config weft_exec_config_of(const weft_run *run, const weft_run_models *models)
 {
@@ -96,13 +97,38 @@ static int64_t shares_of(const weft_mesh *mesh)
     return shares;
 }
 
+/* Sets the batch of packed rows. Every rank has the same number of rows, with all of their text. */
+static weft_status check_rows(const weft_run *run, const weft_exec_config *exec, int64_t *rows)
+{
+    static const char *const axes[] = {"cp", "ring", "sp", "pp"};
+    const int64_t shares = shares_of(&exec->mesh);
+    *rows = run->data.packing.rows;
+    for (int i = 0; i < WEFT_COUNT(axes); i++) {
+        const int axis = weft_mesh_axis(&exec->mesh, axes[i]);
+        if (axis >= 0 && exec->mesh.axis[axis].size > 1)
+            return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = "data.packing"),
+                              "packed rows are not split over the ranks of %s. Use dp, fsdp or tp, "
+                              "or remove data.packing.",
+                              axes[i]);
+    }
+    if (*rows % shares)
+        return weft_error(WEFT_MSG_CONFIG_VALUE,
+                          WEFT_AT(.key = "data.packing.rows", WEFT_NUMBER(*rows)),
+                          "%" PRId64 " rows do not divide over %" PRId64
+                          " ranks with different samples. Use a multiple of %" PRId64 ".",
+                          *rows, shares, shares);
+    return WEFT_OK;
+}
+
 weft_status weft_stage_programs_begin(const weft_run *run, const weft_train_stage *stage,
                                       const weft_exec_config *exec, weft_stage_programs *steps)
 {
-    weft_stage_programs s = {.buckets = weft_train_stage_bucket_count(stage), .pp = exec->pp};
+    weft_stage_programs s = {.buckets = weft_run_stage_programs(run, stage), .pp = exec->pp};
     int64_t batch = 0;
     for (int i = 0; i < s.buckets; i++)
         batch = common_divisor(weft_train_stage_bucket(stage, i)->batch, batch);
+    if (weft_run_packs(run))
+        WEFT_TRY(check_rows(run, exec, &batch));
     WEFT_TRY(weft_pp_layout_microbatches(&run->parallel, exec->pp, batch, stage->accumulate,
                                          shares_of(&exec->mesh), &s.parts));
     s.runs = s.parts * stage->accumulate;
@@ -242,7 +268,8 @@ void weft_stage_programs_layout(const weft_stage_programs *steps, const weft_tra
 {
     if (weft_mesh_ranks(&exec->mesh) == 1)
         return;
-    const weft_step *largest = steps->bucket[weft_train_stage_largest(stage)];
+    const int bucket = weft_train_stage_largest(stage);
+    const weft_step *largest = steps->bucket[bucket < steps->buckets ? bucket : 0];
     const int count = weft_step_graphs(largest, NULL);
     const weft_graph **graph = weft_calloc(count + 1, sizeof *graph);
     weft_parallel_part *part = weft_calloc(count + 2, sizeof *part);

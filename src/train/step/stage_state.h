@@ -3,6 +3,7 @@
 #define WEFT_TRAIN_STEP_STAGE_STATE_H
 
 #include "data/loader.h"
+#include "train/step/batch_share.h"
 #include "train/step/stage_programs.h"
 #include "train/step/train_context.h"
 
@@ -24,6 +25,7 @@ typedef struct weft_stage_state {
     /* Packed text conditioning of the empty caption. NULL: captions are encoded in the step. */
     float *no_text;
     weft_loader *loader;
+    weft_batch_share share;      /* of the loader's batches */
     weft_stragglers *stragglers; /* straggler detection, on rank 0; NULL: off */
     weft_stage_totals totals;
 } weft_stage_state;

@@ -2,10 +2,11 @@
 
 #include "base/interrupt.h"
 #include "comm/comm_world.h"
-#include "data/loader_order.h"
+#include "data/loader_packing.h"
 #include "exec/execute.h"
 #include "exec/trace/timeline_file.h"
-#include "train/graph/step_inputs.h"
+#include "train/config/packing_config.h"
+#include "train/graph/packed_rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -54,6 +55,7 @@ static weft_status next_batch(weft_step_run *r)
 {
     const double began = weft_now();
     WEFT_TRY(weft_loader_next(r->stage->loader, &r->batch));
+    WEFT_TRY(weft_batch_share_exchange(&r->stage->share, r->stage->loader));
     r->data_wait_seconds += weft_now() - began;
     return r->traced
                ? weft_timeline_add(&r->timeline, WEFT_STREAM_TASK, "wait: data", began, weft_now())
@@ -75,6 +77,12 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
     const int64_t parts = s->programs.parts, at = index % parts;
     if (at == 0)
         WEFT_TRY(next_batch(r));
+    const weft_inputs inputs = {c->run, &c->models, &c->tokenizers, s->no_text};
+    if (r->batch.packed) {
+        *bucket = 0;
+        input_context rows = {s, index, 0};
+        return weft_packed_rows_fill(&inputs, c->progress.done, &r->batch, find_input, &rows);
+    }
     const int64_t count = s->programs.bucket[r->batch.bucket]->local_count;
     *bucket = r->batch.bucket;
     if (r->batch.count != count * parts)
@@ -90,7 +98,6 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
     weft_tensor *adversarial = input_of(s, index, *bucket, "loss.adversarial");
     if (adversarial)
         *(float *)adversarial->data = discriminates(c) ? 1 : 0;
-    const weft_inputs inputs = {c->run, &c->models, &c->tokenizers, s->no_text};
     input_context context = {s, index, *bucket};
     return weft_inputs_fill(&inputs, c->progress.done, &part, find_input, &context);
 }
@@ -109,6 +116,16 @@ static void add_figure(const weft_step *step, const char *name, double share, in
     f->extra[(*n)++] += share * weft_step_scalar(step, name);
 }
 
+/* Adds the tokens of packed rows, and the padding of the step's rows so far as "padding". */
+static void add_padding(weft_step_run *r, int *n)
+{
+    const weft_row_packing *pack = &r->context->run->data.packing;
+    r->figures.tokens += r->batch.all_tokens;
+    r->packed_places += pack->rows * pack->tokens;
+    r->figures.extra_name[*n] = "padding";
+    r->figures.extra[(*n)++] = 1 - (double)r->figures.tokens / (double)r->packed_places;
+}
+
 /* Adds a microbatch's metrics to the step's. `share`: weight in the step's mean loss. */
 static void add_figures(weft_step_run *r, int bucket, double share)
 {
@@ -119,12 +136,15 @@ static void add_figures(weft_step_run *r, int bucket, double share)
     const weft_run_models *models = &r->context->models;
     const weft_step *step = s->programs.bucket[bucket];
     const weft_bucket *size = weft_train_stage_bucket(s->train_stage, bucket);
-    const int64_t samples = size->batch / s->programs.parts;
+    const int64_t samples =
+        r->batch.packed ? r->batch.all_samples : size->batch / s->programs.parts;
     r->figures.samples += samples;
     r->figures.flops += s->flops[bucket];
-    if (weft_run_trains_denoiser(models))
-        r->figures.tokens += samples * weft_run_tokens(models, size);
     int n = 0;
+    if (r->batch.packed)
+        add_padding(r, &n);
+    else if (weft_run_trains_denoiser(models))
+        r->figures.tokens += samples * weft_run_tokens(models, size);
     for (int i = 0; i < WEFT_COUNT(names); i++)
         add_figure(step, names[i], share, &n, &r->figures);
 }
@@ -218,11 +238,12 @@ static weft_status run_sequential(weft_step_run *r, double all)
         int bucket;
         WEFT_TRY(fill_batch(r, i, &bucket));
         const weft_step *step = programs->bucket[bucket];
-        set_scalar(step, "optimizer.weight", (float)(step->weight / all));
+        const double weight = r->batch.packed ? (double)r->batch.all_tokens : step->weight;
+        set_scalar(step, "optimizer.weight", (float)(weight / all));
         write_telemetry(r, interrupted || weft_interrupted());
         WEFT_TRY(run_with_telemetry(r, step, t->own, "gradients"));
         interrupted = t->all[0] > 0;
-        add_figures(r, bucket, step->weight / all);
+        add_figures(r, bucket, weight / all);
     }
     r->launches = false;
     return WEFT_OK;
@@ -263,7 +284,12 @@ static weft_status run_batches(weft_step_run *r)
     weft_step_telemetry *t = &r->context->telemetry;
     double all = 0;
     int bucket = -1;
-    for (int64_t i = 0; i < programs->runs; i++) {
+    const bool packs = weft_run_packs(r->context->run);
+    int64_t tokens = 0;
+    if (packs)
+        WEFT_TRY(weft_loader_peek_tokens(s->loader, programs->runs, &tokens));
+    all = (double)tokens;
+    for (int64_t i = 0; i < programs->runs && !packs; i++) {
         WEFT_TRY(weft_loader_peek(s->loader, i / programs->parts, &bucket, NULL, NULL));
         all += programs->bucket[bucket]->weight;
     }

@@ -7,23 +7,36 @@
 
 #include <string.h>
 
+/* The input with the samples of a batch, or with its packed rows; NULL: none. */
+static const weft_node *batch_input(const weft_graph *g)
+{
+    const weft_node *first = NULL;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const char *name = weft_value_get(g, node->out[0])->name;
+        if (node->op != WEFT_OP_INPUT || strncmp(name, "batch.", 6))
+            continue;
+        if (!strcmp(name, "batch.latents"))
+            return node;
+        first = first ? first : node;
+    }
+    return first;
+}
+
 /* Finds this rank's local batch from the layout that the sharding pass set. */
 static void find_local_batch(weft_step *step, const weft_exec_config *exec)
 {
+    const weft_node *node = batch_input(step->graph);
     step->local_ranks = 1;
-    for (int32_t n = 0; n < weft_graph_node_count(step->graph); n++) {
-        const weft_node *node = weft_graph_node(step->graph, n);
-        const weft_value_info *info = weft_value_get(step->graph, node->out[0]);
-        if (node->op != WEFT_OP_INPUT || strncmp(info->name, "batch.", 6))
-            continue;
-        const weft_attr_source *source = node->attr;
-        step->local_first = source->start[0];
-        step->local_count = info->shape.dim[0];
-        for (int axis = 0; axis < exec->mesh.axis_count; axis++)
-            if (info->layout[axis].kind == WEFT_S && info->layout[axis].dim == 0)
-                step->local_ranks *= exec->mesh.axis[axis].size;
+    if (!node)
         return;
-    }
+    const weft_value_info *info = weft_value_get(step->graph, node->out[0]);
+    const weft_attr_source *source = node->attr;
+    step->local_first = source->start[0];
+    step->local_count = info->shape.dim[0];
+    for (int axis = 0; axis < exec->mesh.axis_count; axis++)
+        if (info->layout[axis].kind == WEFT_S && info->layout[axis].dim == 0)
+            step->local_ranks *= exec->mesh.axis[axis].size;
 }
 
 /* Elements of the largest input with at least 5 dims, which the loss compares element by
