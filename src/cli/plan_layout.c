@@ -63,13 +63,21 @@ const weft_section weft_plan_layout_section = {"layout", "how a model is split o
 
 enum { OTHERS = 10 };
 
+/* The planned model and cluster. */
+typedef struct plan_input {
+    layout_config config;
+    weft_cluster cluster;
+    weft_op_list model;
+    const char *source; /* of the costs */
+} plan_input;
+
 /* Seals the plan, then calls weft_plan_finish. */
-static weft_status finish(const weft_args *args, const char *format, const layout_config *config,
-                          const weft_op_list *model, const char *source,
-                          const weft_cluster *cluster, json_t *json, weft_buf *text, weft_buf *svg)
+static weft_status finish(const weft_args *args, const char *format, const plan_input *in,
+                          json_t *json, weft_buf *text, weft_buf *svg)
 {
     const weft_status_code status =
-        json ? weft_plan_target_seal(json, format, &config->target, cluster, model, source)
+        json ? weft_plan_target_seal(json, format, &in->config.target, &in->cluster, &in->model,
+                                     in->source)
              : WEFT_OK; /* printed below */
     if (status == WEFT_OK)
         return weft_plan_finish(args, json, text, svg);
@@ -81,10 +89,10 @@ static weft_status finish(const weft_args *args, const char *format, const layou
 }
 
 /* Models with collocated skips: (P, G, b) by PULSE's equations. */
-static weft_status search_pulse(const weft_args *args, weft_arena *arena,
-                                const layout_config *config, const weft_op_list *model,
-                                const char *source, const weft_cluster *cluster)
+static weft_status search_pulse(const weft_args *args, weft_arena *arena, const plan_input *in)
 {
+    const weft_op_list *model = &in->model;
+    const weft_cluster *cluster = &in->cluster;
     weft_pp_costs costs;
     WEFT_TRY(weft_pp_costs_from_list(arena, model, &cluster->device, 1, &costs));
     const weft_fabric f = weft_fabric_from_cluster(cluster);
@@ -96,7 +104,7 @@ static weft_status search_pulse(const weft_args *args, weft_arena *arena,
     wide.inter = costs.bandwidth;
     weft_layout_list list;
     const weft_pulse_space space = {.devices = weft_cluster_devices(cluster),
-                                    .most_b = config->most_microbatch};
+                                    .most_b = in->config.most_microbatch};
     WEFT_TRY(weft_pulse_search(arena, &costs, &wide, &space, &list));
     const weft_pulse_choice *best = list.item[0].estimate;
     char a[32], b[32];
@@ -113,59 +121,64 @@ static weft_status search_pulse(const weft_args *args, weft_arena *arena,
                     model->name, weft_cluster_devices(cluster), cluster->device.type, best->p,
                     best->g, best->b, 1 / best->seconds_per_sample);
     weft_pulse_print(&list, OTHERS, &text);
-    return finish(args, WEFT_PULSE_FORMAT, config, model, source, cluster, weft_pulse_json(&list),
-                  &text, NULL);
+    return finish(args, WEFT_PULSE_FORMAT, in, weft_pulse_json(&list), &text, NULL);
+}
+
+static weft_status read_input(const weft_args *args, weft_arena *arena, const char *path,
+                              plan_input *in)
+{
+    int count;
+    const char *const *set = weft_args_list(args, "--set", &count);
+    layout_config *c = &in->config;
+    const weft_status_code loaded =
+        weft_config_load(arena, path, set, count, &weft_plan_layout_section, c);
+    if (loaded != WEFT_OK)
+        return weft_plan_not_of_run(arena, path, loaded);
+    WEFT_TRY(weft_cluster_load(arena, c->target.cluster, &in->cluster));
+    in->source = "hand-made list";
+    if (c->target.model[0])
+        return weft_plan_model_list(arena, c->target.model, c->target.frames, c->target.height,
+                                    c->target.width, &in->cluster.device, &in->model, &in->source);
+    const weft_dit_shape shape = {.name = "DiT",
+                                  .layers = c->layers,
+                                  .hidden = c->hidden,
+                                  .heads = c->heads,
+                                  .tokens = c->tokens,
+                                  .text_tokens = c->text_tokens,
+                                  .text_width = 1024,
+                                  .adaln_rank = 256,
+                                  .experts = c->experts,
+                                  .top_k = c->top_k};
+    return weft_dit_costs(arena, &shape, &in->model);
 }
 
 static weft_status plan(const weft_args *args, weft_arena *arena, const char *path)
 {
-    int count;
-    const char *const *set = weft_args_list(args, "--set", &count);
-    layout_config c;
-    weft_op_list model;
-    weft_cluster cluster;
-    const char *source = "hand-made list";
-    const weft_status_code loaded =
-        weft_config_load(arena, path, set, count, &weft_plan_layout_section, &c);
-    if (loaded != WEFT_OK)
-        return weft_plan_not_of_run(arena, path, loaded);
-    WEFT_TRY(weft_cluster_load(arena, c.target.cluster, &cluster));
-    if (c.target.model[0]) {
-        WEFT_TRY(weft_plan_model_list(arena, c.target.model, c.target.frames, c.target.height,
-                                      c.target.width, &cluster.device, &model, &source));
-    } else {
-        const weft_dit_shape shape = {.name = "DiT",
-                                      .layers = c.layers,
-                                      .hidden = c.hidden,
-                                      .heads = c.heads,
-                                      .tokens = c.tokens,
-                                      .text_tokens = c.text_tokens,
-                                      .text_width = 1024,
-                                      .adaln_rank = 256,
-                                      .experts = c.experts,
-                                      .top_k = c.top_k};
-        WEFT_TRY(weft_dit_costs(arena, &shape, &model));
-    }
-    if (model.skip_count > 0)
-        return search_pulse(args, arena, &c, &model, source, &cluster);
-    const weft_fabric f = weft_fabric_from_cluster(&cluster);
-    const weft_degrees_limits limits = {.tp = c.most_tp,
-                                        .cp = c.most_cp,
-                                        .ep = c.most_ep,
-                                        .pp = c.most_pp,
-                                        .zero_min = c.least_zero};
+    plan_input in;
+    WEFT_TRY(read_input(args, arena, path, &in));
+    const layout_config *c = &in.config;
+    if (in.model.skip_count > 0)
+        return search_pulse(args, arena, &in);
+    const weft_fabric f = weft_fabric_from_cluster(&in.cluster);
+    const weft_degrees_job job = {.model = &in.model,
+                                  .experts = c->target.model[0] ? 1 : c->experts,
+                                  .fabric = &f,
+                                  .batch = c->batch};
+    const weft_degrees_limits limits = {.tp = c->most_tp,
+                                        .cp = c->most_cp,
+                                        .ep = c->most_ep,
+                                        .pp = c->most_pp,
+                                        .zero_min = c->least_zero};
     weft_degrees_plan made;
-    WEFT_TRY(weft_degrees_search(arena, &model, c.target.model[0] ? 1 : c.experts, &f, c.batch,
-                                 &limits, &made));
-    weft_buf text = {0};
-    weft_buf_printf(&text, "%s (costs: %s), batch %" PRId64 ", on %" PRId64 " %s\n", model.name,
-                    source, c.batch, weft_cluster_devices(&cluster), cluster.device.type);
+    WEFT_TRY(weft_degrees_search(arena, &job, &limits, &made));
+    weft_buf text = {0}, svg = {0};
+    weft_buf_printf(&text, "%s (costs: %s), batch %" PRId64 ", on %" PRId64 " %s\n", in.model.name,
+                    in.source, c->batch, weft_cluster_devices(&in.cluster), in.cluster.device.type);
     weft_degrees_plan_print(&made, weft_args_flag(args, "--explain") ? made.count : OTHERS, &text);
-    weft_buf svg = {0};
     if (weft_args_string(args, "--svg"))
         weft_degrees_plan_draw(&made, OTHERS, &svg);
-    return finish(args, WEFT_LAYOUT_FORMAT, &c, &model, source, &cluster,
-                  weft_degrees_plan_json(&made, OTHERS), &text, &svg);
+    return finish(args, WEFT_LAYOUT_FORMAT, &in, weft_degrees_plan_json(&made, OTHERS), &text,
+                  &svg);
 }
 
 weft_status weft_plan_layout_run(const weft_args *args)

@@ -314,16 +314,16 @@ static bool estimate_memory(const estimation *p, double micro, weft_degrees_term
 }
 
 /* The layouts of the model on the devices of the fabric. */
-static weft_degree_space space_of(const model *m, const weft_fabric *f, int64_t batch)
+static weft_degree_space space_of(const model *m, const weft_degrees_job *job)
 {
     return (weft_degree_space){
-        .ranks = f->nodes * f->per_node,
+        .ranks = job->fabric->nodes * job->fabric->per_node,
         .axis = {WEFT_DEGREE_TP, WEFT_DEGREE_CP, WEFT_DEGREE_PP, WEFT_DEGREE_DP},
         .axes = 4,
         .heads = m->list->heads,
         .layers = m->list->layers,
         .experts = m->experts,
-        .batch = batch,
+        .batch = job->batch,
         .most_zero = 3};
 }
 
@@ -417,15 +417,14 @@ static void estimate_model(const model *m, const weft_fabric *f, const weft_degr
     estimate(&p, out, fits);
 }
 
-weft_status weft_degrees_price(const weft_op_list *list, int64_t experts, const weft_fabric *fabric,
-                               int64_t batch, const weft_degrees *layout, weft_degrees_terms *out,
-                               bool *fits)
+weft_status weft_degrees_price(const weft_degrees_job *job, const weft_degrees *layout,
+                               weft_degrees_terms *out, bool *fits)
 {
     model m;
-    WEFT_TRY(model_init(list, experts, &m));
-    const weft_degree_space space = space_of(&m, fabric, batch);
+    WEFT_TRY(model_init(job->model, job->experts, &m));
+    const weft_degree_space space = space_of(&m, job);
     WEFT_TRY(weft_degree_space_check(&space, layout));
-    estimate_model(&m, fabric, layout, out, fits);
+    estimate_model(&m, job->fabric, layout, out, fits);
     return WEFT_OK;
 }
 
@@ -627,16 +626,15 @@ static weft_status finish(const weft_layout_list *list, const weft_fabric *fabri
     return WEFT_OK;
 }
 
-weft_status weft_degrees_search(weft_arena *arena, const weft_op_list *ops, int64_t experts,
-                                const weft_fabric *fabric, int64_t batch,
+weft_status weft_degrees_search(weft_arena *arena, const weft_degrees_job *job,
                                 const weft_degrees_limits *limits, weft_degrees_plan *out)
 {
     static const weft_degrees_limits none = {0};
-    const int64_t devices = fabric->nodes * fabric->per_node;
+    const int64_t devices = job->fabric->nodes * job->fabric->per_node, batch = job->batch;
     model m;
     weft_layout_list list = {.arena = arena, .cause = cause_names, .causes = WEFT_DEGREES_CAUSES};
-    search s = {.m = &m, .f = fabric, .list = &list};
-    WEFT_TRY(model_init(ops, experts, &m));
+    search s = {.m = &m, .f = job->fabric, .list = &list};
+    WEFT_TRY(model_init(job->model, job->experts, &m));
     if (batch < 1 || devices < 1)
         return weft_error(WEFT_MSG_COSTS_INVALID,
                           WEFT_AT(.key = batch < 1 ? "batch" : "devices",
@@ -645,7 +643,7 @@ weft_status weft_degrees_search(weft_arena *arena, const weft_op_list *ops, int6
                           " samples on %" PRId64 " devices",
                           batch, devices);
     limits = limits ? limits : &none;
-    s.space = space_of(&m, fabric, batch);
+    s.space = space_of(&m, job);
     s.space.most[WEFT_DEGREE_TP] = limits->tp;
     s.space.most[WEFT_DEGREE_CP] = limits->cp;
     s.space.most[WEFT_DEGREE_PP] = limits->pp;
@@ -656,8 +654,8 @@ weft_status weft_degrees_search(weft_arena *arena, const weft_op_list *ops, int6
         return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_NOWHERE,
                           "no degrees within the limits divide %" PRId64 " devices, %" PRId64
                           " heads and a batch of %" PRId64,
-                          devices, ops->heads, batch);
+                          devices, job->model->heads, batch);
     weft_layout_list_sort(&list);
     prefer_simplest(&list);
-    return finish(&list, fabric, s.tried, out);
+    return finish(&list, job->fabric, s.tried, out);
 }

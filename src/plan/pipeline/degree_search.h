@@ -47,15 +47,21 @@ typedef struct weft_degrees_plan {
     weft_layout_list list; /* candidates for printing */
 } weft_degrees_plan;
 
+/* The model, machine and batch of a layout. */
+typedef struct weft_degrees_job {
+    const weft_op_list *model; /* borrowed */
+    int64_t experts;           /* per layer; 1: dense */
+    const weft_fabric *fabric; /* borrowed */
+    int64_t batch;             /* samples per iteration */
+} weft_degrees_job;
+
 /* Estimates one layout. WEFT_E_INFEASIBLE: the degrees do not fit the model or the devices. */
-weft_status weft_degrees_price(const weft_op_list *model, int64_t experts,
-                               const weft_fabric *fabric, int64_t batch, const weft_degrees *layout,
+weft_status weft_degrees_price(const weft_degrees_job *job, const weft_degrees *layout,
                                weft_degrees_terms *out, bool *fits);
 
-/* Searches layouts for `batch` samples per iteration. WEFT_E_INFEASIBLE reports the bytes of the
+/* Searches the layouts of a job. `limits` NULL: none. WEFT_E_INFEASIBLE reports the bytes of the
  * smallest layout. */
-weft_status weft_degrees_search(weft_arena *arena, const weft_op_list *model, int64_t experts,
-                                const weft_fabric *fabric, int64_t batch,
+weft_status weft_degrees_search(weft_arena *arena, const weft_degrees_job *job,
                                 const weft_degrees_limits *limits, weft_degrees_plan *out);
 /* Returns the seconds and the name of a cause, by number. The causes add up to `seconds`. */
 enum { WEFT_DEGREES_CAUSES = 12 };

@@ -35,8 +35,9 @@ static weft_degrees_plan tune(weft_arena *arena, const char *preset, int64_t nod
     cr_assert_eq(weft_dit_costs(arena, weft_dit_preset(preset), &list), WEFT_OK);
     const weft_fabric f = h100(nodes);
     weft_degrees_plan plan;
-    cr_assert_eq(weft_degrees_search(arena, &list, 1, &f, batch, &limits, &plan), WEFT_OK, "%s",
-                 weft_error_message());
+    cr_assert_eq(
+        weft_degrees_search(arena, &(weft_degrees_job){&list, 1, &f, batch}, &limits, &plan),
+        WEFT_OK, "%s", weft_error_message());
     return plan;
 }
 
@@ -48,8 +49,8 @@ static weft_degrees_terms price(const char *preset, int64_t nodes, int64_t batch
     cr_assert_eq(weft_dit_costs(arena, weft_dit_preset(preset), &list), WEFT_OK);
     const weft_fabric f = h100(nodes);
     weft_degrees_terms t;
-    cr_assert_eq(weft_degrees_price(&list, 1, &f, batch, &l, &t, fits), WEFT_OK, "%s",
-                 weft_error_message());
+    cr_assert_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, batch}, &l, &t, fits),
+                 WEFT_OK, "%s", weft_error_message());
     weft_arena_free(arena);
     return t;
 }
@@ -226,8 +227,8 @@ Test(tune, experts_are_spread)
     cr_assert_eq(weft_dit_costs(arena, &moe, &list), WEFT_OK);
     const weft_fabric f = h100(8);
     weft_degrees_plan plan;
-    cr_assert_eq(weft_degrees_search(arena, &list, 8, &f, 256, NULL, &plan), WEFT_OK, "%s",
-                 weft_error_message());
+    cr_assert_eq(weft_degrees_search(arena, &(weft_degrees_job){&list, 8, &f, 256}, NULL, &plan),
+                 WEFT_OK, "%s", weft_error_message());
     weft_buf text = {0};
     weft_degrees_plan_print(&plan, 3, &text);
     cr_log_info("%s", text.data);
@@ -250,8 +251,9 @@ Test(tune, all_degrees_of_many_devices_and_experts_are_priced)
     const weft_degrees_limits limits = {0};
     weft_degrees_plan plan;
     int64_t most = 0;
-    cr_assert_eq(weft_degrees_search(arena, &list, 64, &f, 12288, &limits, &plan), WEFT_OK, "%s",
-                 weft_error_message());
+    cr_assert_eq(
+        weft_degrees_search(arena, &(weft_degrees_job){&list, 64, &f, 12288}, &limits, &plan),
+        WEFT_OK, "%s", weft_error_message());
     for (int64_t i = 0; i < plan.count; i++)
         most = plan.candidate[i].layout.tp > most ? plan.candidate[i].layout.tp : most;
     cr_expect_gt(plan.count, 20000, "%" PRId64 " sets of degrees", plan.count);
@@ -268,12 +270,14 @@ Test(tune, impossible_layouts_say_why)
     f.memory = 16e9;
     f.host = 0;
     weft_degrees_plan plan;
-    cr_assert_eq(weft_degrees_search(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_INFEASIBLE);
+    cr_assert_eq(weft_degrees_search(arena, &(weft_degrees_job){&list, 1, &f, 8}, NULL, &plan),
+                 WEFT_E_INFEASIBLE);
     cr_assert(weft_error_class() == WEFT_MSG_LAYOUT_INFEASIBLE &&
                   strstr(weft_error_text(), "limit 13.71 GiB"),
               "%s", weft_error_message());
     f.nodes = 0;
-    cr_assert_eq(weft_degrees_search(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_ARG);
+    cr_assert_eq(weft_degrees_search(arena, &(weft_degrees_job){&list, 1, &f, 8}, NULL, &plan),
+                 WEFT_E_ARG);
     weft_arena_free(arena);
 }
 
@@ -345,7 +349,8 @@ Test(tune, layouts_that_the_machine_cannot_have_are_not_priced)
                               .accumulation = 16,
                               .interleave = 4};
     cr_assert_eq(list.layers, 28);
-    cr_expect_eq(weft_degrees_price(&list, 1, &f, 64, &odd, &t, &fits), WEFT_E_INFEASIBLE);
+    cr_expect_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, 64}, &odd, &t, &fits),
+                 WEFT_E_INFEASIBLE);
     cr_expect(weft_error_class() == WEFT_MSG_LAYOUT_INFEASIBLE &&
                   !strcmp(weft_error_fields()->key, "pp") &&
                   strstr(weft_error_text(), " divide the 28 layers"),
@@ -353,9 +358,11 @@ Test(tune, layouts_that_the_machine_cannot_have_are_not_priced)
     /* pp 4 x dp 4 over two nodes of eight: stages 1 and 2 are in two nodes */
     weft_degrees across = odd;
     across.interleave = 1;
-    cr_assert_eq(weft_degrees_price(&list, 1, &f, 64, &across, &t, &fits), WEFT_OK);
+    cr_assert_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, 64}, &across, &t, &fits),
+                 WEFT_OK);
     f.inter /= 100;
-    cr_assert_eq(weft_degrees_price(&list, 1, &f, 64, &across, &slow, &fits), WEFT_OK);
+    cr_assert_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, 64}, &across, &slow, &fits),
+                 WEFT_OK);
     cr_expect(slow.send > 10 * t.send,
               "%g s of sends over a link a hundred times slower, %g before", slow.send, t.send);
     f = h100(1);
@@ -370,10 +377,12 @@ Test(tune, layouts_that_the_machine_cannot_have_are_not_priced)
                                .interleave = 1,
                                .offload = true};
     f.memory = 60e9;
-    cr_assert_eq(weft_degrees_price(&list, 1, &f, 64, &host, &t, &fits), WEFT_OK);
+    cr_assert_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, 64}, &host, &t, &fits),
+                 WEFT_OK);
     cr_expect(fits && t.host > 1e9, "fits %d, %g bytes on the host", fits, t.host);
     f.host_memory = t.host / 2;
-    cr_assert_eq(weft_degrees_price(&list, 1, &f, 64, &host, &slow, &fits), WEFT_OK);
+    cr_assert_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, 64}, &host, &slow, &fits),
+                 WEFT_OK);
     cr_expect(!fits || slow.host <= f.host_memory, "fits %d with %g bytes on a host of %g", fits,
               slow.host, f.host_memory);
     weft_arena_free(arena);
