@@ -60,15 +60,37 @@ static void doze(weft_comm *comm, int64_t idle, double most)
     pthread_mutex_unlock(&comm->mutex);
 }
 
+/* True if a request continues when its device has ended work. */
+static bool awaits_device(const weft_comm *comm)
+{
+    bool awaits = false;
+    for (const weft_queue *q = comm->active; q && !awaits; q = q->next)
+        awaits = weft_comm_request_awaits_device(q->head);
+    return awaits;
+}
+
+/* True if a thread waits for a request, or a stream does. */
+static bool is_waited_for(const weft_comm *comm)
+{
+    bool is = atomic_load_explicit(&comm->waiters, memory_order_relaxed) > 0;
+    for (const weft_queue *q = comm->active; q && !is; q = q->next)
+        is = atomic_load(&q->head->run.holding);
+    return is;
+}
+
 /* Sleeps or polls until an event may have arrived, at most until a message that a link model holds
  * back may be taken. */
 static void relax(weft_comm *comm, int64_t idle)
 {
+    if (awaits_device(comm)) { /* it cannot end a sleep */
+        nap(idle < 64 ? 20000 : 200000);
+        return;
+    }
     const double *due = comm->transport.due;
     const double left = due && *due > 0 ? fmax(*due - weft_now(), 0) : note_period;
     if (comm->transport.sleep)
         comm->transport.sleep(comm->transport.self, fmin(left, note_period));
-    else if (!atomic_load_explicit(&comm->waiters, memory_order_relaxed))
+    else if (!is_waited_for(comm))
         doze(comm, idle, left);
     else if (idle < 500)
         sched_yield();
@@ -249,11 +271,25 @@ static weft_status check_alive(weft_comm *comm, const weft_comm_request *x, doub
     return WEFT_OK;
 }
 
-/* Returns the seconds that a caller has waited for the queue without an arrival and without a busy
- * rank. */
+/* Returns the time since when a stream waits for the request; 0: none does. */
+static double held_since(weft_comm_request *x, double now)
+{
+    if (!atomic_load(&x->run.holding))
+        return 0;
+    if (x->run.held_since == 0 && x->buffers.device->reached(x->buffers.device, &x->run.hold_begun))
+        x->run.held_since = now;
+    return x->run.held_since;
+}
+
+/* Returns the seconds that a caller or a stream has waited for the queue without an arrival and
+ * without a busy rank. */
 static double waited_for(const weft_comm *comm, const weft_queue *q, double now)
 {
-    const double since = atomic_load(&q->waiting_since), last = q->head->run.last;
+    const double last = q->head->run.last, held = held_since(q->head, now);
+    double since = atomic_load(&q->waiting_since);
+    if (weft_comm_request_awaits_device(q->head)) /* the device has a deadline of its own */
+        return 0;
+    since = held > 0 && (since == 0 || held < since) ? held : since;
     double from = since > last ? since : last;
     from = comm->watch.busy_heard > from ? comm->watch.busy_heard : from;
     return since > 0 && now > from ? now - from : 0;
@@ -304,6 +340,7 @@ static void fail_all(weft_comm *comm)
                 weft_comm_request_cancel(comm, q->head);
             for (weft_comm_request *x = q->head, *next; x; x = next) {
                 next = x->run.next;
+                weft_comm_request_force(x);
                 if (x->run.forgotten)
                     forget(x);
                 else
@@ -360,6 +397,10 @@ static weft_status progress_queues(weft_comm *comm, bool *progressed)
     for (weft_queue **at = &comm->active; *at;) {
         weft_comm_request *x = (*at)->head;
         bool finished;
+        if (!x->run.begun && !weft_comm_request_may_begin(x)) {
+            at = &(*at)->next;
+            continue;
+        }
         if (!x->run.begun)
             WEFT_TRY(weft_comm_request_begin(comm, x));
         WEFT_TRY(weft_comm_request_advance(comm, x, progressed, &finished));
@@ -392,8 +433,7 @@ static weft_status work(weft_comm *comm, int64_t *idle)
     *idle = progressed ? 0 : *idle + 1;
     if (progressed)
         return WEFT_OK;
-    if (*idle % 16 == 0 || comm->transport.sleep ||
-        !atomic_load_explicit(&comm->waiters, memory_order_relaxed))
+    if (*idle % 16 == 0 || comm->transport.sleep || !is_waited_for(comm))
         WEFT_TRY(check_peers(comm));
     relax(comm, *idle);
     return WEFT_OK;
@@ -619,7 +659,8 @@ static weft_status meet(weft_comm_request *x)
 void weft_comm_request_start(weft_comm_request *x)
 {
     x->run.started = weft_now(); /* replaced by the progress thread when the request begins */
-    x->run.waited = 0;
+    x->run.waited = x->run.held_since = 0;
+    x->run.turn++;
     if (x->spec.ranks == 1) {
         const weft_status_code status = weft_comm_request_copy(x);
         x->run.finished = x->run.started;
@@ -627,16 +668,56 @@ void weft_comm_request_start(weft_comm_request *x)
                      status == WEFT_OK ? WEFT_COMM_REQUEST_DONE : WEFT_COMM_REQUEST_FAILED);
         return;
     }
-    if (!start_in_queue(x))
+    if (!start_in_queue(x)) {
         atomic_store(&x->run.state, WEFT_COMM_REQUEST_FAILED);
+        weft_comm_request_force(x);
+    }
 }
 
 weft_status weft_comm_request_start_after(weft_comm_request *x, weft_device_stream *stream)
 {
     const weft_device *device = x->buffers.device;
+    if (atomic_load(&x->run.holding)) /* the last run; its end was not waited for */
+        WEFT_TRY(weft_comm_request_wait(x));
     x->buffers.follows = weft_device_is_apart(device);
     WEFT_TRY(x->buffers.follows ? device->record(stream, &x->buffers.ready) : device->wait(stream));
     weft_comm_request_start(x);
+    return WEFT_OK;
+}
+
+weft_status weft_comm_request_hold(weft_comm_request *x, weft_device_stream *stream)
+{
+    const weft_device *device = x->buffers.device;
+    if (atomic_load(&x->run.holding)) /* the stream waits for this run already */
+        return WEFT_OK;
+    WEFT_TRY(device->record(stream, &x->run.hold_begun));
+    device->hold(stream, x->buffers.gate, x->run.turn);
+    WEFT_TRY(device->record(stream, &x->run.hold_ended));
+    x->run.holder = stream;
+    atomic_store(&x->run.holding, true);
+    if (x->comm && !x->comm->transport.sleep) {
+        pthread_mutex_lock(&x->comm->mutex);
+        pthread_cond_signal(
+            &x->comm->queued); /* the progress thread polls more often from now on */
+        pthread_mutex_unlock(&x->comm->mutex);
+    }
+    return WEFT_OK;
+}
+
+/* Adds the time that a stream waited for the finished request. */
+static weft_status end_hold(weft_comm_request *x)
+{
+    const weft_device *device = x->buffers.device;
+    if (!atomic_exchange(&x->run.holding, false))
+        return WEFT_OK;
+    WEFT_TRY(device->await(x->run.holder, &x->run.hold_begun));
+    WEFT_TRY(device->await(x->run.holder, &x->run.hold_ended));
+    x->run.waited = x->run.hold_ended.seconds - x->run.hold_begun.seconds;
+    if (x->comm) {
+        pthread_mutex_lock(&x->comm->mutex);
+        x->comm->total.waited += x->run.waited;
+        pthread_mutex_unlock(&x->comm->mutex);
+    }
     return WEFT_OK;
 }
 
@@ -666,7 +747,7 @@ weft_status weft_comm_request_wait(weft_comm_request *x)
 {
     weft_comm *comm = x->comm;
     if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_DONE)
-        return meet(x);
+        return atomic_load(&x->run.holding) ? end_hold(x) : meet(x);
     if (x->spec.ranks == 1 && atomic_load(&x->run.state) == WEFT_COMM_REQUEST_FAILED)
         return weft_error_at(WEFT_E_COMM, WEFT_AT(.key = x->what));
     if (!comm)
@@ -697,7 +778,7 @@ weft_status weft_comm_request_wait(weft_comm_request *x)
     comm->total.waited += x->run.waited;
     pthread_mutex_unlock(&comm->mutex);
     if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_DONE)
-        return meet(x);
+        return atomic_load(&x->run.holding) ? end_hold(x) : meet(x);
     if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_FAILED)
         return broken_error(comm);
     return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = x->what),
@@ -738,6 +819,11 @@ void weft_comm_nudge(weft_comm *comm)
     pthread_mutex_lock(&comm->mutex);
     pthread_cond_broadcast(&comm->finished);
     pthread_mutex_unlock(&comm->mutex);
+}
+
+bool weft_comm_request_failed(const weft_comm_request *x)
+{
+    return atomic_load(&x->run.state) == WEFT_COMM_REQUEST_FAILED;
 }
 
 bool weft_comm_request_done(const weft_comm_request *x)

@@ -39,14 +39,20 @@ typedef struct weft_comm_segment {
     bool running;
     int64_t step;        /* index of the segment in the tensor */
     int64_t first, next; /* schedule steps of the current round: [first, next) */
-    int count, left;     /* messages of the round; unfinished messages */
+    int count, left;     /* posted messages of the round; unfinished messages */
+    /* Devices that are apart: messages that are posted when the stream has reached `packed`; 0: all
+     * are posted */
+    int made;
+    weft_event packed;
     atomic_int together; /* unfinished messages, counted by the transport */
     weft_message *message;
     int32_t *coll_step; /* step by message */
     char **staged;      /* by message: address in the scratch memory; NULL: sent from the data */
     /* Devices that are apart: by message, its address on the device; and the pinned memory of all
-     * messages of a round, from begin to end of the request */
+     * messages of a round. `pinned` is taken from the communicator, from begin to end of a request
+     * that was bound without pinned memory of its own. */
     char **distant;
+    char *wire;
     weft_pinned *pinned;
     char *work, *term, *staging;
     void **slot; /* [2 ranks]: by member, its slot in `term` and the address of its term */
@@ -112,6 +118,8 @@ typedef struct weft_comm_buffers {
     bool follows;
     const void *in;
     void *out, *scratch;
+    char *wire;     /* pinned memory of messages; NULL: the communicator's is used */
+    uint32_t *gate; /* of a stream that waits for the request; NULL: the host waits */
     /* tensors of a coalesced all-reduce; its `in` and `out` are one buffer in the scratch memory */
     weft_piece *piece;
     int piece_count;
@@ -127,8 +135,18 @@ typedef struct weft_comm_run {
     bool awaited;   /* a thread sleeps until it is done; guarded by the communicator's mutex */
     int64_t tag;
     double started, finished, waited;
-    double last;            /* time of the last arrival or departure */
-    double handled;         /* seconds of copying and adding that are not transfers */
+    double last;    /* time of the last arrival or departure */
+    double handled; /* seconds of copying and adding that are not transfers */
+    /* Devices that are apart: position after the last work; set while it is not reached */
+    weft_event ended;
+    bool ending;
+    /* A stream waits at the gate for `turn`, between two positions. The time when the first was
+     * reached counts as the start of the wait; 0: not yet */
+    uint32_t turn;
+    weft_event hold_begun, hold_ended;
+    atomic_bool holding;
+    weft_device_stream *holder;
+    double held_since;
     weft_send_buffer *held; /* buffer of a detached send; NULL: none */
 } weft_comm_run;
 
@@ -164,6 +182,7 @@ struct weft_comm_request {
     int segments;
     weft_arena *plan_arena; /* memory of plan and segments; NULL: not owned */
     int64_t scratch_bytes;  /* maximum over all algorithms */
+    int64_t wire_bytes;     /* pinned memory, maximum over all algorithms */
     int64_t cut;            /* segment bytes set by weft_comm_request_cut; 0: default */
     weft_comm_buffers buffers;
     /* set when the request is attached */

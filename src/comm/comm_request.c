@@ -207,6 +207,9 @@ bool weft_comm_segments_make(const weft_comm_request *x, const weft_coll_plan *p
 /* Frees the request's own plan. */
 static void drop_plan(weft_comm_request *x)
 {
+    for (int i = 0; i < x->segments; i++)
+        if (x->segment[i].packed.handle)
+            x->buffers.device->forget(x->buffers.device, &x->segment[i].packed);
     if (x->plan_arena) {
         weft_coll_schedule schedule = x->plan->schedule;
         weft_coll_schedule_free(&schedule);
@@ -325,8 +328,9 @@ static weft_status finish(weft_comm_request *x)
         x->algorithm = (weft_algorithm)a;
         x->span = span;
         WEFT_TRY(make_plan(x, &plan));
-        x->scratch_bytes =
-            larger(x->scratch_bytes, weft_coll_plan_segments(&plan) * plan.segment_bytes);
+        const int segments = weft_coll_plan_segments(&plan);
+        x->scratch_bytes = larger(x->scratch_bytes, segments * plan.segment_bytes);
+        x->wire_bytes = larger(x->wire_bytes, segments * plan.round_bytes);
         weft_coll_schedule_free(&plan.schedule);
     }
     weft_algorithm algorithm;
@@ -560,6 +564,7 @@ weft_status weft_comm_request_create_like(const weft_comm_request *like, int own
                              .what = like->what,
                              .spec = like->spec,
                              .scratch_bytes = like->scratch_bytes,
+                             .wire_bytes = like->wire_bytes,
                              .cut = like->cut,
                              .buffers = {.device = like->buffers.device,
                                          .piece = like->buffers.piece,
@@ -576,9 +581,12 @@ weft_status weft_comm_request_create_like(const weft_comm_request *like, int own
 
 void weft_comm_request_drop(weft_comm_request *x)
 {
+    weft_event *const events[] = {&x->buffers.ready, &x->run.ended, &x->run.hold_begun,
+                                  &x->run.hold_ended};
     drop_plan(x);
-    if (x->buffers.ready.handle)
-        x->buffers.device->forget(x->buffers.device, &x->buffers.ready);
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++)
+        if (events[i]->handle)
+            x->buffers.device->forget(x->buffers.device, events[i]);
     if (x->arena)
         weft_arena_free(x->arena);
     else
@@ -591,7 +599,7 @@ weft_status weft_comm_request_cut(weft_comm_request *x, int64_t bytes)
     if (x->spec.ranks == 1)
         return WEFT_OK;
     drop_plan(x);
-    x->scratch_bytes = 0;
+    x->scratch_bytes = x->wire_bytes = 0;
     return finish(x);
 }
 
@@ -642,6 +650,11 @@ const char *weft_comm_request_describe(const weft_comm_request *x)
 int64_t weft_comm_request_scratch(const weft_comm_request *x)
 {
     return x->spec.ranks == 1 ? 0 : x->buffers.coalesced_bytes + x->scratch_bytes;
+}
+
+int64_t weft_comm_request_pinned(const weft_comm_request *x)
+{
+    return x->spec.ranks == 1 ? 0 : x->wire_bytes;
 }
 
 int64_t weft_comm_request_own_bytes(const weft_comm_request *x)
@@ -695,6 +708,12 @@ void weft_comm_request_bind(weft_comm_request *x, const void *in, void *out, voi
         x->segment[i].term = at + x->plan->work_bytes;
         x->segment[i].staging = at + x->plan->work_bytes + x->plan->term_bytes;
     }
+}
+
+void weft_comm_request_set_pinned(weft_comm_request *x, char *wire, uint32_t *gate)
+{
+    x->buffers.wire = wire;
+    x->buffers.gate = gate;
 }
 
 void weft_comm_request_bind_bundle(weft_comm_request *x, void *scratch)

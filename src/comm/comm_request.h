@@ -42,6 +42,9 @@ weft_status weft_comm_request_attach(weft_comm_request *request, weft_group *gro
                                      weft_channel channel);
 /* Bytes of scratch memory. Sufficient for every algorithm, so equal for all groups. */
 int64_t weft_comm_request_scratch(const weft_comm_request *request);
+/* Bytes of pinned memory for its messages, on a device that is apart. Sufficient for every
+ * algorithm. */
+int64_t weft_comm_request_pinned(const weft_comm_request *request);
 /* Bytes of the request itself, without its buffers. */
 int64_t weft_comm_request_own_bytes(const weft_comm_request *request);
 /* Bytes that this rank sends in one run. */
@@ -57,6 +60,9 @@ void weft_comm_request_set_device(weft_comm_request *request, const weft_device 
 /* Sets the buffers before the first start; they do not change later. `in` may equal `out` for
  * all_reduce. */
 void weft_comm_request_bind(weft_comm_request *request, const void *in, void *out, void *scratch);
+/* Sets the pinned memory of the messages (NULL: the communicator's is used), and the gate at which
+ * streams wait (kernel.h). Requests of one queue may share the memory. */
+void weft_comm_request_set_pinned(weft_comm_request *request, char *wire, uint32_t *gate);
 /* Binds a coalesced all-reduce: the scratch memory, then each piece. */
 void weft_comm_request_bind_bundle(weft_comm_request *request, void *scratch);
 void weft_comm_request_bind_piece(weft_comm_request *request, int piece, const void *in, void *out);

@@ -68,12 +68,15 @@ static weft_pinned *take_pinned(weft_comm *comm, const weft_device *device, int6
 
 static weft_status take_all_pinned(weft_comm *comm, weft_comm_request *x)
 {
-    if (!weft_device_is_apart(x->buffers.device))
-        return WEFT_OK;
     for (int i = 0; i < x->segments; i++) {
-        x->segment[i].pinned = take_pinned(comm, x->buffers.device, x->plan->round_bytes);
-        if (!x->segment[i].pinned)
+        weft_comm_segment *segment = &x->segment[i];
+        segment->wire = x->buffers.wire ? x->buffers.wire + i * x->plan->round_bytes : NULL;
+        if (segment->wire || !weft_device_is_apart(x->buffers.device))
+            continue;
+        segment->pinned = take_pinned(comm, x->buffers.device, x->plan->round_bytes);
+        if (!segment->pinned)
             return weft_no_memory("%s", x->what);
+        segment->wire = segment->pinned->data;
     }
     return WEFT_OK;
 }
@@ -442,22 +445,17 @@ static weft_status post(weft_comm *comm, weft_comm_request *x, weft_comm_segment
     return hand_over(comm, x, m);
 }
 
-static weft_status begin_round(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment)
+static weft_status device_failed(const weft_comm_request *x)
 {
-    const weft_coll_schedule *s = &x->plan->schedule;
-    const int round = s->step[segment->next].round;
-    round_memory memory = {segment->staging, segment->pinned ? segment->pinned->data : NULL};
-    segment->first = segment->next;
-    segment->count = segment->left = 0;
-    for (; segment->next < s->count && s->step[segment->next].round == round; segment->next++)
-        add_message(comm, x, segment, segment->next, &memory);
-    /* Sent data must be complete, and receive buffers must not be read any more. */
-    if (x->buffers.device->wait(x->buffers.stream) != WEFT_OK) {
-        segment->count = 0;
-        return weft_error(WEFT_MSG_COMM_FAILED, WEFT_AT(.key = x->what), "the device failed: %s",
-                          weft_error_message());
-    }
-    const int made = segment->count;
+    return weft_error(WEFT_MSG_COMM_FAILED, WEFT_AT(.key = x->what), "the device failed: %s",
+                      weft_error_message());
+}
+
+/* Posts the messages of a round, whose data is complete. */
+static weft_status post_all(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment)
+{
+    const int made = segment->made;
+    segment->made = 0;
     leave(x, segment);
     atomic_store(&segment->together, made);
     for (segment->count = 0; segment->count < made; segment->count++)
@@ -465,12 +463,45 @@ static weft_status begin_round(weft_comm *comm, weft_comm_request *x, weft_comm_
     return WEFT_OK;
 }
 
+/* Posts the messages of a round if the stream has reached them. *progressed is set to true then. */
+static weft_status post_packed(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment,
+                               bool *progressed)
+{
+    const weft_device *device = x->buffers.device;
+    if (!segment->made || !device->reached(device, &segment->packed))
+        return WEFT_OK;
+    if (device->await(x->buffers.stream, &segment->packed) != WEFT_OK)
+        return device_failed(x);
+    *progressed = true;
+    return post_all(comm, x, segment);
+}
+
+static weft_status begin_round(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment)
+{
+    const weft_coll_schedule *s = &x->plan->schedule;
+    const int round = s->step[segment->next].round;
+    round_memory memory = {segment->staging, segment->wire};
+    segment->first = segment->next;
+    segment->count = segment->left = 0;
+    for (; segment->next < s->count && s->step[segment->next].round == round; segment->next++)
+        add_message(comm, x, segment, segment->next, &memory);
+    segment->made = segment->count;
+    segment->count = 0;
+    /* Sent data must be complete, and receive buffers must not be read any more. */
+    if (weft_device_is_apart(x->buffers.device))
+        return segment->made ? x->buffers.device->record(x->buffers.stream, &segment->packed)
+                             : WEFT_OK;
+    if (x->buffers.device->wait(x->buffers.stream) != WEFT_OK)
+        return device_failed(x);
+    return post_all(comm, x, segment);
+}
+
 static void end_round(weft_comm_request *x, weft_comm_segment *segment)
 {
     const weft_coll_schedule *s = &x->plan->schedule;
     for (int i = 0; i < segment->count; i++) {
         const weft_coll_step *m = &s->step[segment->coll_step[i]];
-        if (segment->pinned && m->kind != WEFT_COLL_STEP_SEND)
+        if (segment->wire && m->kind != WEFT_COLL_STEP_SEND)
             x->buffers.device->host_copy(x->buffers.stream, segment->distant[i],
                                          segment->message[i].data, segment->message[i].bytes);
         if (segment->staged[i] && m->kind != WEFT_COLL_STEP_SEND)
@@ -485,6 +516,7 @@ static void end_round(weft_comm_request *x, weft_comm_segment *segment)
 static weft_status advance_segment(weft_comm *comm, weft_comm_request *x,
                                    weft_comm_segment *segment, bool *progressed, bool *ended)
 {
+    WEFT_TRY(post_packed(comm, x, segment, progressed));
     for (int i = 0; i < segment->count && segment->left; i++) {
         weft_message *m = &segment->message[i];
         const weft_transport *t = &comm->transport;
@@ -611,11 +643,47 @@ static weft_status advance_round_robin(weft_comm *comm, weft_comm_request *x, bo
     return WEFT_OK;
 }
 
+/* Opens the gate for the stream that waits, and finishes when the work is done. */
+static weft_status end_work(weft_comm *comm, weft_comm_request *x, bool *finished)
+{
+    const weft_device *device = x->buffers.device;
+    if (!weft_device_is_apart(device))
+        return device->wait(x->buffers.stream);
+    if (!x->run.ending) {
+        if (x->buffers.gate)
+            device->lift(x->buffers.stream, x->buffers.gate, x->run.turn);
+        WEFT_TRY(device->record(x->buffers.stream, &x->run.ended));
+        x->run.ending = true;
+    }
+    *finished = device->reached(device, &x->run.ended);
+    if (!*finished)
+        return WEFT_OK;
+    x->run.ending = false;
+    const weft_status_code status = device->await(x->buffers.stream, &x->run.ended);
+    return_pinned(comm, x);
+    return status;
+}
+
+bool weft_comm_request_may_begin(const weft_comm_request *x)
+{
+    return !x->buffers.follows || x->buffers.device->reached(x->buffers.device, &x->buffers.ready);
+}
+
+bool weft_comm_request_awaits_device(const weft_comm_request *x)
+{
+    bool awaits = x->run.ending || (!x->run.begun && x->buffers.follows);
+    for (int i = 0; i < x->segments && x->run.begun; i++)
+        awaits = awaits || x->segment[i].made;
+    return awaits;
+}
+
 weft_status weft_comm_request_advance(weft_comm *comm, weft_comm_request *x, bool *progressed,
                                       bool *finished)
 {
     bool here = false, ended;
     *finished = true;
+    if (x->run.ending)
+        return end_work(comm, x, finished);
     if (x->simulated.clock.now)
         WEFT_TRY(advance_round_robin(comm, x, &here));
     for (int i = 0; i < x->segments; i++) {
@@ -639,11 +707,13 @@ weft_status weft_comm_request_advance(weft_comm *comm, weft_comm_request *x, boo
         leave(x, &all);
         x->simulated.end = x->queue->end = all.time;
     }
-    if (!*finished)
-        return WEFT_OK;
-    const weft_status_code status = x->buffers.device->wait(x->buffers.stream);
-    return_pinned(comm, x);
-    return status;
+    return *finished ? end_work(comm, x, finished) : WEFT_OK;
+}
+
+void weft_comm_request_force(const weft_comm_request *x)
+{
+    if (x->buffers.gate)
+        x->buffers.device->force(x->buffers.device, x->buffers.gate, x->run.turn);
 }
 
 void weft_comm_request_cancel(weft_comm *comm, weft_comm_request *x)
@@ -653,19 +723,23 @@ void weft_comm_request_cancel(weft_comm *comm, weft_comm_request *x)
         for (int j = 0; j < segment->count; j++)
             if (!atomic_load(&segment->message[j].done))
                 comm->transport.cancel(comm->transport.self, &segment->message[j]);
-        segment->count = segment->left = 0;
+        segment->count = segment->left = segment->made = 0;
         segment->running = false;
     }
-    if (x->segments && x->segment->pinned && x->run.begun) {
+    x->run.ending = false;
+    if (x->segments && x->segment->wire && x->run.begun) {
         (void)x->buffers.device->wait(x->buffers.stream);
         return_pinned(comm, x);
     }
+    weft_comm_request_force(x);
 }
 
 weft_status weft_comm_request_copy(weft_comm_request *x)
 {
-    if (x->buffers.in == x->buffers.out)
+    if (x->buffers.in == x->buffers.out) {
+        weft_comm_request_force(x);
         return WEFT_OK;
+    }
     if (x->buffers.follows)
         x->buffers.device->after(x->buffers.stream, &x->buffers.ready);
     if (x->spec.flat) {
@@ -679,5 +753,7 @@ weft_status weft_comm_request_copy(weft_comm_request *x)
                    to = {.base = x->buffers.out, .block = weft_comm_request_out(x, 0)};
         copy_span(x, &from, &to);
     }
+    if (x->buffers.gate)
+        x->buffers.device->lift(x->buffers.stream, x->buffers.gate, x->run.turn);
     return x->buffers.device->wait(x->buffers.stream);
 }

@@ -15,6 +15,12 @@ weft_status weft_comm_request_begin(weft_comm *comm, weft_comm_request *x);
 weft_status weft_comm_request_advance(weft_comm *comm, weft_comm_request *x, bool *progressed,
                                       bool *finished);
 void weft_comm_request_cancel(weft_comm *comm, weft_comm_request *x);
+/* False while the work before a request has not ended on its device. */
+bool weft_comm_request_may_begin(const weft_comm_request *x);
+/* True if the request continues when its device has ended work, and not by a message. */
+bool weft_comm_request_awaits_device(const weft_comm_request *x);
+/* Opens the gate of a failed request. */
+void weft_comm_request_force(const weft_comm_request *x);
 /* Frees the pinned memory of a communicator without requests. */
 void weft_comm_pinned_free(weft_comm *comm);
 /* Copies the input to the result: a collective of one rank. */

@@ -336,6 +336,7 @@ bool weft_compiled_has_constant(const weft_compiled *c, const void *data)
 void weft_compiled_lay_out(weft_compiled *c)
 {
     int64_t sources = 0;
+    c->areas.shared_wire_bytes = 0;
     for (int32_t v = 0; v < c->plan.count && weft_compiled_is_wide(c); v++) {
         const weft_allocation *allocation = &c->plan.allocation[v];
         const weft_dtype dtype = weft_value_get(c->graph, (weft_value){v})->dtype;
@@ -353,6 +354,8 @@ void weft_compiled_lay_out(weft_compiled *c)
         const int axis = i / WEFT_CHANNEL_COUNT, channel = i % WEFT_CHANNEL_COUNT;
         c->areas.scratch_at[axis][channel] = c->areas.shared_bytes;
         c->areas.shared_bytes += c->areas.scratch_bytes[axis][channel];
+        c->areas.wire_at[axis][channel] = c->areas.shared_wire_bytes;
+        c->areas.shared_wire_bytes += c->areas.wire_bytes[axis][channel];
     }
     c->areas.sources_at = c->plan.input_bytes *
                           (c->options.double_inputs && !weft_compiled_has_staged_ports(c) ? 2 : 1);

@@ -27,6 +27,7 @@ typedef struct instruction {
     const weft_kernel *kernel;
     weft_copy_request *copy; /* COPY, COPY_WAIT */
     int64_t slice_start;     /* SLICE: first element along the dim */
+    int32_t gate;            /* START: number of its request's gate */
     int64_t workspace_bytes;
 } instruction;
 
@@ -51,6 +52,10 @@ typedef struct weft_program_areas {
     /* Scratch by axis and channel, because requests of several channels run at the same time */
     int64_t scratch_at[WEFT_MAX_AXES][WEFT_CHANNEL_COUNT],
         scratch_bytes[WEFT_MAX_AXES][WEFT_CHANNEL_COUNT];
+    /* Devices that are apart: pinned memory of messages in the shared pinned block, and gates of
+     * requests after the ports */
+    int64_t wire_at[WEFT_MAX_AXES][WEFT_CHANNEL_COUNT],
+        wire_bytes[WEFT_MAX_AXES][WEFT_CHANNEL_COUNT], shared_wire_bytes, gate_bytes;
     /* Offsets in the program's own block, which begins with the inputs */
     int64_t sources_at, ports_at, ports_bytes, memory_bytes;
 } weft_program_areas;

@@ -187,7 +187,10 @@ static weft_status run_instruction(const weft_program *p, const instruction *cod
         return weft_copy_engine_start(p->binding.shared->copies, code->copy, p->binding.stream);
     case INSTR_COPY_WAIT:
         return weft_copy_engine_wait(p->binding.shared->copies, code->copy, p->binding.stream);
-    case INSTR_WAIT: return weft_comm_request_wait(weft_program_exchange(p, code));
+    case INSTR_WAIT:
+        return weft_device_is_apart(p->device)
+                   ? weft_comm_request_hold(weft_program_exchange(p, code), p->binding.stream)
+                   : weft_comm_request_wait(weft_program_exchange(p, code));
     }
     return WEFT_OK;
 }
@@ -286,6 +289,21 @@ static bool may_launch(const weft_program *p)
            !p->binding.shared->copies && !p->compiled->options.guard;
 }
 
+/* Waits for the work of a run, and returns its error. A failed collective has opened its
+ * gate without the received values, so its error comes before errors of kernels. */
+static weft_status await_end(const weft_program *p)
+{
+    const weft_status_code status = p->device->wait(p->binding.stream);
+    for (int32_t i = 0; i < p->compiled->code_count && weft_device_is_apart(p->device); i++) {
+        if (p->compiled->code[i].kind != INSTR_START)
+            continue;
+        weft_comm_request *x = weft_program_exchange(p, &p->compiled->code[i]);
+        if (status == WEFT_OK || weft_comm_request_failed(x))
+            WEFT_TRY(weft_comm_request_wait(x));
+    }
+    return status;
+}
+
 /* `finish`: waits for the end. */
 static weft_status run_all(weft_program *p, bool finish)
 {
@@ -308,7 +326,7 @@ static weft_status run_all(weft_program *p, bool finish)
     p->run.launched = shared->pending = !finish;
     if (!finish)
         return p->device->record(p->binding.stream, &shared->done);
-    WEFT_TRY(p->device->wait(p->binding.stream)); /* the outputs are read after this */
+    WEFT_TRY(await_end(p)); /* the outputs are read after this */
     WEFT_TRY(read_copy_times(p));
     if (p->run.written)
         WEFT_TRY(notify_written(p, p->compiled->code_count, &notified));
@@ -327,11 +345,23 @@ static void finish_work(const weft_program *p)
     weft_free(error);
 }
 
-static weft_status fail(weft_program *p, weft_status_code status)
+static void abort_comm(const weft_program *p)
 {
-    finish_work(p);
+    weft_error_copy *error = weft_error_save();
     if (p->binding.base)
         weft_comm_abort(weft_group_comm(p->binding.base));
+    (void)weft_error_restore(error);
+    weft_free(error);
+}
+
+static weft_status fail(weft_program *p, weft_status_code status)
+{
+    const bool apart = weft_device_is_apart(p->device);
+    if (apart) /* the stream may wait for other ranks */
+        abort_comm(p);
+    finish_work(p);
+    if (!apart)
+        abort_comm(p);
     return status;
 }
 
@@ -367,7 +397,7 @@ void weft_program_settle(weft_program *p)
     if (!p->run.launched)
         return;
     p->run.launched = false;
-    if (p->device->wait(p->binding.stream) != WEFT_OK)
+    if (await_end(p) != WEFT_OK)
         p->run.failed = weft_error_save();
 }
 

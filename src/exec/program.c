@@ -70,20 +70,31 @@ static weft_status create_exchange(weft_program *p, int32_t n)
     return p->device->meta ? weft_comm_request_cut(p->binding.request[n], WEFT_COMM_WIDE) : WEFT_OK;
 }
 
-/* Creates the requests, and adds their scratch to the areas. */
+static void raise_to(int64_t *most, int64_t bytes)
+{
+    *most = bytes > *most ? bytes : *most;
+}
+
+/* Creates the requests, and adds their scratch and pinned memory to the areas. */
 static weft_status create_requests(weft_program *p, weft_program_areas *areas)
 {
     const weft_compiled *c = p->compiled;
+    const bool apart = weft_device_is_apart(p->device);
+    int32_t gates = 0;
     for (int32_t i = 0; i < c->code_count; i++) {
         const int32_t n = c->code[i].node;
         if (c->code[i].kind != INSTR_START)
             continue;
         WEFT_TRY(create_exchange(p, n));
         const int axis = ((const weft_attr_comm *)weft_graph_node(c->graph, n)->attr)->axis;
-        const int64_t scratch = weft_aligned(weft_comm_request_scratch(p->binding.request[n]));
-        int64_t *most = &areas->scratch_bytes[axis][c->channel[n]];
-        *most = scratch > *most ? scratch : *most;
+        raise_to(&areas->scratch_bytes[axis][c->channel[n]],
+                 weft_aligned(weft_comm_request_scratch(p->binding.request[n])));
+        if (apart)
+            raise_to(&areas->wire_bytes[axis][c->channel[n]],
+                     weft_aligned(weft_comm_request_pinned(p->binding.request[n])));
+        c->code[i].gate = gates++;
     }
+    areas->gate_bytes = apart ? weft_aligned(gates * (int64_t)sizeof(uint32_t)) : 0;
     return WEFT_OK;
 }
 
@@ -240,6 +251,8 @@ static void leave_shared(weft_shared_arena *shared)
         weft_shared_arena_release(shared);
         shared->device->forget(shared->device, &shared->done);
         shared->device->free(shared->device, shared->data);
+        if (shared->wire)
+            weft_device_free_host(shared->device, shared->wire);
         weft_free(shared);
     }
 }
@@ -373,9 +386,16 @@ static int64_t max_shared_bytes(weft_program *const *programs, int count)
 {
     int64_t bytes = 0;
     for (int i = 0; i < count; i++)
-        bytes = programs[i]->compiled->areas.shared_bytes > bytes
-                    ? programs[i]->compiled->areas.shared_bytes
-                    : bytes;
+        raise_to(&bytes, programs[i]->compiled->areas.shared_bytes);
+    return bytes;
+}
+
+/* Returns the size of the shared pinned memory, which fits the messages of every program. */
+static int64_t max_wire_bytes(weft_program *const *programs, int count)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        raise_to(&bytes, programs[i]->compiled->areas.shared_wire_bytes);
     return bytes;
 }
 
@@ -397,17 +417,22 @@ static int64_t constant_bytes(weft_program *const *programs, int count)
     return bytes;
 }
 
-/* Bytes of the pinned inputs and outputs; 0: they are in the program's memory. */
+/* Offset of the gates in the pinned memory. */
+static int64_t gates_at(const weft_program *p)
+{
+    return p->compiled->areas.ports_bytes + (p->compiled->options.guard ? GUARD : 0);
+}
+
+/* Bytes of the pinned inputs, outputs and gates; 0: they are in the program's memory. */
 static int64_t pinned_bytes(const weft_program *p)
 {
-    return weft_device_is_apart(p->device)
-               ? p->compiled->areas.ports_bytes + (p->compiled->options.guard ? GUARD : 0)
-               : 0;
+    return weft_device_is_apart(p->device) ? gates_at(p) + p->compiled->areas.gate_bytes : 0;
 }
 
 int64_t weft_programs_bytes(weft_program *const *programs, int count)
 {
-    int64_t bytes = max_shared_bytes(programs, count) + constant_bytes(programs, count);
+    int64_t bytes = max_shared_bytes(programs, count) + max_wire_bytes(programs, count) +
+                    constant_bytes(programs, count);
     for (int i = 0; i < count; i++)
         bytes += programs[i]->compiled->areas.memory_bytes + pinned_bytes(programs[i]);
     return bytes;
@@ -488,11 +513,24 @@ static bool same_address(const weft_program *p, int32_t a, int32_t b)
            allocation[0]->offset + shift == allocation[1]->offset;
 }
 
+/* Gives a request its part of the pinned memory. */
+static void bind_pinned(weft_program *p, const instruction *code, int axis)
+{
+    uint32_t *gates = (uint32_t *)(void *)(p->binding.ports + gates_at(p));
+    weft_comm_request_set_pinned(
+        weft_program_exchange(p, code),
+        p->binding.shared->wire +
+            p->compiled->areas.wire_at[axis][p->compiled->channel[code->node]],
+        gates + code->gate);
+}
+
 static void bind_request(weft_program *p, const instruction *code)
 {
     const weft_attr_comm *attr = weft_graph_node(p->compiled->graph, code->node)->attr;
     char *scratch = p->binding.arena +
                     p->compiled->areas.scratch_at[attr->axis][p->compiled->channel[code->node]];
+    if (weft_device_is_apart(p->device))
+        bind_pinned(p, code, attr->axis);
     const bool coalesced = p->compiled->joined[code->node] >= 0;
     const int stream = p->like ? p->compiled->channel[code->node] : 0;
     int piece = 0;
@@ -556,7 +594,8 @@ weft_tensor *weft_program_slots(weft_program *p, int *count)
 
 void weft_program_set_slots(weft_program *p)
 {
-    if (!p->like) /* a twin's views have no addresses */
+    weft_program_settle(p); /* collectives under way use the views */
+    if (!p->like)           /* a twin's views have no addresses */
         weft_program_set_views(p);
 }
 
@@ -765,6 +804,30 @@ static weft_status may_bind(const weft_program *p, const weft_device *device,
     return WEFT_OK;
 }
 
+/* The caller is its first user. */
+static weft_status reserve_shared(const weft_device *device, int64_t bytes, int64_t wire_bytes,
+                                  weft_shared_arena **out)
+{
+    weft_shared_arena *shared;
+    WEFT_TRY(WEFT_NEW(shared, 1, "a program"));
+    *shared = (weft_shared_arena){.users = 1,
+                                  .device = device,
+                                  .data = device->alloc(device, bytes),
+                                  .bytes = bytes,
+                                  .wire_bytes = wire_bytes};
+    if (shared->data && wire_bytes)
+        shared->wire = weft_device_alloc_host(device, wire_bytes);
+    if (!shared->data || (wire_bytes && !shared->wire)) {
+        char text[32];
+        leave_shared(shared);
+        return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(WEFT_NUMBER(bytes + wire_bytes)),
+                          "a program needs %s, which this machine does not have",
+                          weft_format_bytes(bytes + wire_bytes, text));
+    }
+    *out = shared;
+    return WEFT_OK;
+}
+
 weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store,
                                weft_group *group)
 {
@@ -775,19 +838,8 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
     WEFT_TRY(weft_device_check_memory(
         device, bytes + (store && !weft_device_is_apart(device) ? weft_store_bytes(store) : 0),
         "a program and its weights"));
-    weft_shared_arena *shared = weft_alloc(sizeof *shared);
-    if (shared)
-        *shared = (weft_shared_arena){.users = 1, /* released at the end of this function */
-                                      .device = device,
-                                      .data = device->alloc(device, bytes),
-                                      .bytes = bytes};
-    if (!shared || !shared->data) {
-        char text[32];
-        weft_free(shared);
-        return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(WEFT_NUMBER(bytes)),
-                          "a program needs %s, which this machine does not have",
-                          weft_format_bytes(bytes, text));
-    }
+    weft_shared_arena *shared = NULL;
+    WEFT_TRY(reserve_shared(device, bytes, max_wire_bytes(programs, count), &shared));
     weft_status_code status = weft_shared_arena_reserve(shared, programs, count);
     for (int i = 0; i < count && status == WEFT_OK; i++)
         status = bind_one(programs[i], store, group, shared);
@@ -804,6 +856,7 @@ bool weft_program_fits(const weft_program *p, const weft_program *other)
     for (int32_t i = 0; i < p->compiled->code_count; i++)
         has_copies = has_copies || p->compiled->code[i].kind == INSTR_COPY;
     return p->compiled->areas.shared_bytes <= other->binding.shared->bytes &&
+           p->compiled->areas.shared_wire_bytes <= other->binding.shared->wire_bytes &&
            (!has_copies || other->binding.shared->copies) &&
            weft_programs_away_bytes(&own, 1) <= other->binding.shared->offload.bytes;
 }
@@ -834,6 +887,7 @@ weft_status weft_program_rebind(weft_program *p, weft_group *group)
     p->binding.compared = false;
     if (group == p->binding.base)
         return WEFT_OK;
+    weft_program_settle(p); /* collectives under way use the group */
     WEFT_TRY(join_group(p, group));
     weft_program_set_views(p); /* another group may use another algorithm */
     return WEFT_OK;
@@ -872,7 +926,10 @@ void weft_program_swap_inputs(weft_program *p)
     if (!p->compiled->options.double_inputs)
         return;
     p->run.input_set = !p->run.input_set;
-    weft_program_set_views(p);
+    if (weft_compiled_has_staged_ports(p->compiled)) /* the storage has one set of inputs */
+        point_ports(p);
+    else
+        weft_program_set_views(p);
 }
 
 const weft_tensor *weft_program_output(weft_program *p, const char *name)

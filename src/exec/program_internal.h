@@ -9,7 +9,8 @@
  *   memory: | inputs (1 or 2 sets) | sources (ref) | inputs, outputs (ref) |
  *               plan                   f64 copies      in the graph's types
  *
- * A device whose memory the host cannot access has the last area in a third, pinned block. */
+ * A device whose memory the host cannot access has the last area in a third, pinned block, before
+ * the gates of its collectives; messages of the programs that are bound together share a fourth. */
 #ifndef WEFT_EXEC_PROGRAM_INTERNAL_H
 #define WEFT_EXEC_PROGRAM_INTERNAL_H
 
@@ -26,6 +27,8 @@ typedef struct weft_shared_arena {
     const weft_device *device;
     char *data;
     int64_t bytes;
+    char *wire; /* pinned memory of messages; NULL: the device shares the host's memory */
+    int64_t wire_bytes;
     weft_event done; /* end of the last launched run, if `pending` */
     bool pending;
     /* Offload buffer and its copy engine; NULL: no program offloads */

@@ -59,6 +59,17 @@ struct weft_device {
     /* Work added later begins after the recorded position, which may be another stream's. */
     void (*after)(weft_device_stream *stream, const weft_event *event);
     void (*forget)(const weft_device *device, weft_event *event); /* accepts a zero event */
+    /* True if a recorded position was reached, or the device failed; await() then returns at once.
+     * The device of pinned memory has it. */
+    bool (*reached)(const weft_device *device, const weft_event *event);
+    /* A gate is a word of pinned memory, 0 at first, whose number only rises. It lets a stream wait
+     * for work of another stream that is not known yet. hold(): work added later begins when the
+     * gate has reached `turn`. lift(): the gate reaches `turn` after the work so far, also after an
+     * error. force(): the host lets it reach `turn` now, after all work that it has waited for.
+     * NULL: the device has none. */
+    void (*hold)(weft_device_stream *stream, uint32_t *gate, uint32_t turn);
+    void (*lift)(weft_device_stream *stream, uint32_t *gate, uint32_t turn);
+    void (*force)(const weft_device *device, uint32_t *gate, uint32_t turn);
     /* Names the node whose work follows, for errors; the texts are borrowed until the work is done.
      * NULL: not needed, because errors return from the call. */
     void (*mark)(weft_device_stream *stream, int32_t node, const char *op, const char *scope);

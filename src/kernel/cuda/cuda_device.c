@@ -406,6 +406,41 @@ static void forget(const weft_device *device, weft_event *event)
     event->handle = NULL;
 }
 
+static bool reached(const weft_device *device, const weft_event *event)
+{
+    const weft_cuda_gpu *gpu;
+    (void)device;
+    return !event->handle || weft_cuda_gpu_get(&gpu) != WEFT_OK ||
+           gpu->driver->event_query(event->handle) != CUDA_NOT_READY;
+}
+
+/* ---- gates ----------------------------------------------------------------------------------- */
+
+static void hold(weft_device_stream *s, uint32_t *gate, uint32_t turn)
+{
+    if (is_ready(s))
+        keep_result(s,
+                    s->gpu->driver->word_wait(s->handle, address_of(gate), turn, CUDA_WAIT_REACHED),
+                    "a wait for a message");
+}
+
+static void force(const weft_device *device, uint32_t *gate, uint32_t turn)
+{
+    (void)device;
+    if ((int32_t)(__atomic_load_n(gate, __ATOMIC_ACQUIRE) - turn) < 0)
+        __atomic_store_n(gate, turn, __ATOMIC_RELEASE);
+}
+
+static void lift(weft_device_stream *s, uint32_t *gate, uint32_t turn)
+{
+    if (!is_ready(s)) { /* its work will not run */
+        force(&weft_device_cuda, gate, turn);
+        return;
+    }
+    keep_result(s, s->gpu->driver->word_write(s->handle, address_of(gate), turn, 0),
+                "the end of a wait");
+}
+
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 static void copy_bytes(weft_device_stream *s, void *to, const void *from, int64_t bytes)
@@ -530,6 +565,10 @@ const weft_device weft_device_cuda = {
     .await = await,
     .after = after,
     .forget = forget,
+    .reached = reached,
+    .hold = hold,
+    .lift = lift,
+    .force = force,
     .mark = mark,
     .copy = copy,
     .fill = fill,

@@ -29,6 +29,9 @@ enum {
     CUDA_UNKNOWN = 999,
 };
 enum { CUDA_CONTEXT_SPIN = 1, CUDA_STREAM_NON_BLOCKING = 1, CUDA_HOST_PORTABLE = 1 };
+enum {
+    CUDA_WAIT_REACHED = 0
+}; /* CU_STREAM_WAIT_VALUE_GEQ: the word minus the value is not negative */
 /* CUdevice_attribute */
 enum {
     CUDA_DEVICE_MAX_PITCH = 11,

@@ -64,7 +64,7 @@ static weft_status load(const weft_cuda_gpu *gpu, const weft_cuda_image *image, 
     gpu->driver->error_name(result, &error);
     return weft_error(WEFT_MSG_GPU_KERNELS, WEFT_AT(.value = image->name, WEFT_NUMBER(result)),
                       "the driver rejects the kernels %s: %s (%d) %s. Update the NVIDIA driver to "
-                      "CUDA 11.5 or later.",
+                      "CUDA 11.7 or later.",
                       image->name, error ? error : "an error without a name", result, log);
 }
 

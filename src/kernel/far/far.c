@@ -91,6 +91,18 @@ static void forget(const weft_device *device, weft_event *event)
     far_event_forget(event);
 }
 
+static bool reached(const weft_device *device, const weft_event *event)
+{
+    (void)device;
+    return far_event_reached(event);
+}
+
+static void force(const weft_device *device, uint32_t *gate, uint32_t turn)
+{
+    (void)device;
+    far_gate_force(gate, turn);
+}
+
 static void mark(weft_device_stream *s, int32_t node, const char *op, const char *scope)
 {
     far_stream_mark(s, &(far_node){node, op, scope});
@@ -259,6 +271,10 @@ static const weft_device device_far = {
     .await = await,
     .after = far_stream_after,
     .forget = forget,
+    .reached = reached,
+    .hold = far_stream_hold,
+    .lift = far_stream_lift,
+    .force = force,
     .mark = mark,
     .copy = copy,
     .fill = fill,

@@ -18,8 +18,9 @@ struct weft_device_stream {
     weft_error_copy *error; /* first error since the last wait; NULL: none */
     bool failed;
     weft_rng delays;
-    int number; /* position in clocks */
-    far_clock clock;
+    int number;      /* position in clocks */
+    far_clock clock; /* of the work that runs */
+    far_clock ended; /* of the last work that ended */
     far_node node;
     char running[256]; /* text of the node that runs, on the stream's thread */
     char named[256];   /* text of the node marked last, on the host */
@@ -68,6 +69,7 @@ static void *run(void *user)
             continue;
         }
         const bool skip = s->failed;
+        far_races_begin(s->number, &s->clock, &w->ticket);
         pthread_mutex_unlock(&lock);
         far_node_text(&w->node, s->running);
         delay(s);
@@ -77,6 +79,7 @@ static void *run(void *user)
             keep_error(s, status);
         s->first = w->next;
         s->done++;
+        s->ended = s->clock;
         weft_free(w);
         pthread_cond_broadcast(&s->finished);
     }
@@ -149,7 +152,7 @@ void far_stream_submit(weft_device_stream *s, far_work *work, const far_access *
 {
     work->next = NULL;
     work->node = s->node;
-    far_races_submit(s->number, &s->clock, &s->node, access, count);
+    work->ticket = far_races_submit(s->number, &s->node, access, count);
     pthread_mutex_lock(&lock);
     if (s->first)
         s->last->next = work;
@@ -177,9 +180,9 @@ weft_status far_stream_wait(weft_device_stream *s)
 {
     pthread_mutex_lock(&lock);
     const int64_t all = s->submitted;
-    const far_clock clock = s->clock;
     while (s->done < all)
         pthread_cond_wait(&s->finished, &lock);
+    const far_clock clock = s->ended;
     const weft_status_code status = take_error(s);
     pthread_mutex_unlock(&lock);
     far_races_seen(&clock);
@@ -199,6 +202,7 @@ static void let_go(position *p)
 
 typedef struct event_work {
     far_work work;
+    weft_device_stream *stream;
     position *at;
 } event_work;
 
@@ -206,6 +210,7 @@ static weft_status_code reach(far_work *work)
 {
     position *p = ((event_work *)work)->at;
     pthread_mutex_lock(&lock);
+    p->clock = ((event_work *)work)->stream->clock;
     p->reached = true;
     p->seconds = weft_now();
     pthread_cond_broadcast(&p->met);
@@ -220,6 +225,7 @@ static weft_status_code wait_for(far_work *work)
     pthread_mutex_lock(&lock);
     while (!p->reached)
         pthread_cond_wait(&p->met, &lock);
+    far_clock_join(&((event_work *)work)->stream->clock, &p->clock);
     let_go(p);
     pthread_mutex_unlock(&lock);
     return WEFT_OK;
@@ -229,6 +235,7 @@ static void submit_position(weft_device_stream *s, position *p, weft_status_code
 {
     event_work *w = far_work_create(sizeof *w, act);
     w->work.always = true;
+    w->stream = s;
     w->at = p;
     pthread_mutex_lock(&lock);
     p->holders++;
@@ -245,17 +252,14 @@ weft_status far_stream_record(weft_device_stream *s, weft_event *event)
     far_event_forget(event);
     event->handle = p;
     submit_position(s, p, reach);
-    p->clock = s->clock;
     return WEFT_OK;
 }
 
 void far_stream_after(weft_device_stream *s, const weft_event *event)
 {
     position *p = event->handle;
-    if (!p)
-        return; /* nothing was recorded */
-    far_clock_join(&s->clock, &p->clock);
-    submit_position(s, p, wait_for);
+    if (p) /* otherwise nothing was recorded */
+        submit_position(s, p, wait_for);
 }
 
 weft_status far_stream_await(weft_device_stream *s, weft_event *event)
@@ -278,4 +282,114 @@ void far_event_forget(weft_event *event)
     let_go(event->handle);
     pthread_mutex_unlock(&lock);
     event->handle = NULL;
+}
+
+bool far_event_reached(const weft_event *event)
+{
+    const position *p = event->handle;
+    pthread_mutex_lock(&lock);
+    const bool reached = !p || p->reached;
+    pthread_mutex_unlock(&lock);
+    if (p && reached)
+        far_races_seen(&p->clock);
+    return reached;
+}
+
+/* ---- gates ----------------------------------------------------------------------------------- */
+
+/* The last lift of a gate. */
+typedef struct lifted {
+    const uint32_t *gate;
+    uint32_t turn;
+    far_clock clock;
+    struct lifted *next;
+} lifted;
+
+typedef struct gate_work {
+    far_work work;
+    weft_device_stream *stream;
+    uint32_t *gate;
+    uint32_t turn;
+} gate_work;
+
+static lifted *gates; /* of all gates; kept to the end of the process */
+static pthread_cond_t gate_moved = PTHREAD_COND_INITIALIZER;
+
+static bool is_before(uint32_t number, uint32_t turn)
+{
+    return (int32_t)(number - turn) < 0;
+}
+
+/* Requires the lock. */
+static lifted *find_gate(const uint32_t *gate)
+{
+    lifted *l = gates;
+    while (l && l->gate != gate)
+        l = l->next;
+    return l;
+}
+
+static weft_status_code pass_gate(far_work *work)
+{
+    const gate_work *g = (const gate_work *)work;
+    pthread_mutex_lock(&lock);
+    while (is_before(*g->gate, g->turn))
+        pthread_cond_wait(&gate_moved, &lock);
+    const lifted *l = find_gate(g->gate);
+    if (l && !is_before(l->turn, g->turn))
+        far_clock_join(&g->stream->clock, &l->clock);
+    else /* by force() */
+        far_races_join_host(&g->stream->clock);
+    pthread_mutex_unlock(&lock);
+    return WEFT_OK;
+}
+
+static weft_status_code lift_gate(far_work *work)
+{
+    const gate_work *g = (const gate_work *)work;
+    pthread_mutex_lock(&lock);
+    lifted *l = find_gate(g->gate);
+    if (!l) {
+        l = weft_calloc(1, sizeof *l);
+        if (!l)
+            abort();
+        l->gate = g->gate;
+        l->next = gates;
+        gates = l;
+    }
+    l->turn = *g->gate = g->turn;
+    l->clock = g->stream->clock;
+    pthread_cond_broadcast(&gate_moved);
+    pthread_mutex_unlock(&lock);
+    return WEFT_OK;
+}
+
+static void submit_gate(weft_device_stream *s, uint32_t *gate, uint32_t turn,
+                        weft_status_code (*act)(far_work *))
+{
+    gate_work *w = far_work_create(sizeof *w, act);
+    w->work.always = true;
+    w->stream = s;
+    w->gate = gate;
+    w->turn = turn;
+    far_stream_submit(s, &w->work, NULL, 0);
+}
+
+void far_stream_hold(weft_device_stream *s, uint32_t *gate, uint32_t turn)
+{
+    submit_gate(s, gate, turn, pass_gate);
+}
+
+void far_stream_lift(weft_device_stream *s, uint32_t *gate, uint32_t turn)
+{
+    submit_gate(s, gate, turn, lift_gate);
+}
+
+void far_gate_force(uint32_t *gate, uint32_t turn)
+{
+    pthread_mutex_lock(&lock);
+    if (is_before(*gate, turn))
+        *gate = turn;
+    pthread_cond_broadcast(&gate_moved);
+    pthread_mutex_unlock(&lock);
 }

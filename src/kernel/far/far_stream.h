@@ -12,6 +12,7 @@ struct far_work {
     weft_status_code (*run)(far_work *work); /* on the stream's thread */
     far_work *next;
     far_node node;
+    far_ticket ticket;
     bool always; /* runs after an error, too, because other streams may wait */
 };
 
@@ -30,5 +31,10 @@ weft_status far_stream_record(weft_device_stream *stream, weft_event *event);
 weft_status far_stream_await(weft_device_stream *stream, weft_event *event);
 void far_stream_after(weft_device_stream *stream, const weft_event *event);
 void far_event_forget(weft_event *event);
+bool far_event_reached(const weft_event *event);
+/* Gates of kernel/kernel.h. */
+void far_stream_hold(weft_device_stream *stream, uint32_t *gate, uint32_t turn);
+void far_stream_lift(weft_device_stream *stream, uint32_t *gate, uint32_t turn);
+void far_gate_force(uint32_t *gate, uint32_t turn);
 
 #endif

@@ -426,7 +426,38 @@ API CUresult cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent end)
     return CUDA_SUCCESS;
 }
 
-/* ---- modules and launches ---------------------------------------------------------------------- */
+/* A word is 4 bytes of pinned memory or of a GPU, at a multiple of 4. */
+static uint32_t *word_of(CUdeviceptr address)
+{
+    char *inside;
+    return address % 4 == 0 &&
+                   emu_memory_find((void *)(uintptr_t)address, 4, &inside) != EMU_UNKNOWN
+               ? (uint32_t *)(void *)inside
+               : NULL;
+}
+
+API CUresult cuStreamWaitValue32_v2(CUstream s, CUdeviceptr address, uint32_t value, unsigned flags)
+{
+    NEEDS_STREAM(s);
+    uint32_t *word = word_of(address);
+    if (!word || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    emu_word_wait(s, (void *)(uintptr_t)address, word, value);
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamWriteValue32_v2(CUstream s, CUdeviceptr address, uint32_t value,
+                                     unsigned flags)
+{
+    NEEDS_STREAM(s);
+    uint32_t *word = word_of(address);
+    if (!word || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    emu_word_write(s, (void *)(uintptr_t)address, word, value);
+    return CUDA_SUCCESS;
+}
+
+/* ---- modules and launches -------------------------------------------------------------------- */
 
 API CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count, int *option,
                                 void **value)
@@ -487,7 +518,7 @@ API CUresult cuLaunchKernel(CUfunction f, unsigned grid_x, unsigned grid_y, unsi
                                (uint32_t[]){block_x, block_y, block_z}, shared, s, parameters[0]);
 }
 
-/* ---- accesses of launches, which only this driver has -------------------------------------------- */
+/* ---- accesses of launches, which only this driver has ---------------------------------------- */
 
 API void weft_emulated_node(CUstream s, const char *text)
 {

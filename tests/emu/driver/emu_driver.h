@@ -92,11 +92,19 @@ typedef struct emu_access {
 const char *emu_intern(const char *text); /* the same text, never freed */
 int emu_order_open(void);                 /* a position in clocks; -1: all are in use */
 void emu_order_close(int stream);
-/* Adds work of `stream`, named `node`, with its accesses. A conflict ends the process. */
-void emu_order_submit(int stream, emu_clock *clock, const char *node, const emu_access *access,
-                      int count);
+/* The position of submitted work, and the state of the host then. */
+typedef struct emu_ticket {
+    int64_t time;
+    struct emu_seen *seen;
+} emu_ticket;
+/* Adds work of `stream`, named `node`, with its accesses. */
+emu_ticket emu_order_submit(int stream, const char *node, const emu_access *access, int count);
+/* The work begins: it is the last of its stream's clock. A conflict with begun work of another
+ * stream that the clock does not cover ends the process. */
+void emu_order_begin(int stream, emu_clock *clock, const emu_ticket *ticket);
 void emu_clock_join(emu_clock *to, const emu_clock *from);
 void emu_order_seen(const emu_clock *clock); /* the host has waited for it */
+void emu_order_join_host(emu_clock *to);     /* joins what the host has waited for */
 /* Ends the process if work that the host has not waited for may access the bytes. */
 void emu_order_release(const void *data, size_t bytes);
 /* Access of the host to the byte: 0 none, 1 read, 2 read and write. *node: the work that
@@ -120,6 +128,7 @@ struct emu_work {
     void (*run)(emu_work *work, emu_stream *stream);
     emu_work *next;
     const char *node;
+    emu_ticket ticket;
     bool always; /* runs after an error, too */
 };
 
@@ -127,7 +136,6 @@ emu_stream *emu_stream_open(emu_context *context);
 void emu_stream_close(emu_stream *stream);
 emu_context *emu_stream_context(const emu_stream *stream);
 int emu_stream_number(const emu_stream *stream);
-emu_clock *emu_stream_clock(emu_stream *stream);
 const char *emu_stream_node(const emu_stream *stream);
 uint64_t emu_stream_random(emu_stream *stream); /* for the order of blocks and threads */
 /* Hands over work that malloc() allocated. */
@@ -146,6 +154,10 @@ void emu_event_record(emu_event *event, emu_stream *stream);
 void emu_event_wait(emu_event *event, emu_stream *stream);
 bool emu_event_done(emu_event *event);
 bool emu_event_seconds(emu_event *event, double *seconds); /* false: not recorded or not reached */
+/* Words of memory that streams wait for and write. `at`: where programs have the word; `inside`:
+ * where streams find it. A wait ends when the word has reached `value`, counted in a circle. */
+void emu_word_wait(emu_stream *stream, const void *at, uint32_t *inside, uint32_t value);
+void emu_word_write(emu_stream *stream, const void *at, uint32_t *inside, uint32_t value);
 
 /* ---- modules (emu_module.c) ----------------------------------------------------------------- */
 

@@ -18,7 +18,8 @@ struct emu_stream {
     bool leave;
     uint64_t random;
     int number;
-    emu_clock clock;
+    emu_clock clock; /* of the work that runs */
+    emu_clock ended; /* of the last work that ended */
     const char *node;
     emu_access declared[MOST_ACCESSES];
     int declarations;
@@ -68,6 +69,7 @@ static void *run(void *user)
             continue;
         }
         const bool skip = s->context->error && !w->always;
+        emu_order_begin(s->number, &s->clock, &w->ticket);
         pthread_mutex_unlock(&lock);
         emu_memory_name(w->node);
         if (!skip) {
@@ -78,6 +80,7 @@ static void *run(void *user)
         pthread_mutex_lock(&lock);
         s->first = w->next;
         s->done++;
+        s->ended = s->clock;
         free(w);
         pthread_cond_broadcast(&changed);
     }
@@ -127,11 +130,6 @@ int emu_stream_number(const emu_stream *s)
     return s->number;
 }
 
-emu_clock *emu_stream_clock(emu_stream *s)
-{
-    return &s->clock;
-}
-
 const char *emu_stream_node(const emu_stream *s)
 {
     return s->node;
@@ -141,7 +139,7 @@ void emu_stream_submit(emu_stream *s, emu_work *work, const emu_access *access, 
 {
     work->next = NULL;
     work->node = s->node;
-    emu_order_submit(s->number, &s->clock, s->node, access, count);
+    work->ticket = emu_order_submit(s->number, s->node, access, count);
     if (count)
         emu_memory_protect();
     pthread_mutex_lock(&lock);
@@ -159,7 +157,7 @@ bool emu_stream_done(emu_stream *s)
 {
     pthread_mutex_lock(&lock);
     const bool done = s->done == s->submitted;
-    const emu_clock clock = s->clock;
+    const emu_clock clock = s->ended;
     pthread_mutex_unlock(&lock);
     if (done)
         emu_order_seen(&clock);
@@ -217,11 +215,11 @@ static void let_go(position *p)
 
 static void reach(emu_work *work, emu_stream *s)
 {
-    (void)s;
     position *p = ((event_work *)work)->at;
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     pthread_mutex_lock(&lock);
+    p->clock = s->clock;
     p->reached = true;
     p->seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
     let_go(p);
@@ -235,6 +233,8 @@ static void wait_for(emu_work *work, emu_stream *s)
     pthread_mutex_lock(&lock);
     while (!p->reached && !s->leave)
         pthread_cond_wait(&changed, &lock);
+    if (p->reached)
+        emu_clock_join(&s->clock, &p->clock);
     let_go(p);
     pthread_mutex_unlock(&lock);
 }
@@ -277,16 +277,13 @@ void emu_event_record(emu_event *event, emu_stream *s)
     event->at = p;
     pthread_mutex_unlock(&lock);
     submit_position(s, p, reach);
-    p->clock = s->clock;
 }
 
 void emu_event_wait(emu_event *event, emu_stream *s)
 {
     position *p = event->at;
-    if (!p)
-        return; /* nothing was recorded */
-    emu_clock_join(&s->clock, &p->clock);
-    submit_position(s, p, wait_for);
+    if (p) /* otherwise nothing was recorded */
+        submit_position(s, p, wait_for);
 }
 
 bool emu_event_done(emu_event *event)
@@ -307,4 +304,97 @@ bool emu_event_seconds(emu_event *event, double *seconds)
     *seconds = known ? event->at->seconds : 0;
     pthread_mutex_unlock(&lock);
     return known;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+/* The last write of a word. */
+typedef struct written {
+    const void *at;
+    uint32_t value;
+    emu_clock clock;
+    struct written *next;
+} written;
+
+typedef struct word_work {
+    emu_work work;
+    const void *at;
+    uint32_t *inside;
+    uint32_t value;
+} word_work;
+
+static written *words; /* of all words; kept to the end of the process */
+
+static bool is_before(uint32_t number, uint32_t value)
+{
+    return (int32_t)(number - value) < 0;
+}
+
+/* Requires the lock. */
+static written *find_word(const void *at)
+{
+    written *w = words;
+    while (w && w->at != at)
+        w = w->next;
+    return w;
+}
+
+/* The host writes words without a call, so the thread also looks from time to time. */
+static void wait_word(emu_work *work, emu_stream *s)
+{
+    const word_work *w = (const word_work *)work;
+    pthread_mutex_lock(&lock);
+    while (is_before(__atomic_load_n(w->inside, __ATOMIC_ACQUIRE), w->value) && !s->leave) {
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_nsec += 1000000;
+        t.tv_sec += t.tv_nsec / 1000000000;
+        t.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&changed, &lock, &t);
+    }
+    const written *last = find_word(w->at);
+    if (last && !is_before(last->value, w->value))
+        emu_clock_join(&s->clock, &last->clock);
+    else /* the host wrote it */
+        emu_order_join_host(&s->clock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void write_word(emu_work *work, emu_stream *s)
+{
+    const word_work *w = (const word_work *)work;
+    pthread_mutex_lock(&lock);
+    written *last = find_word(w->at);
+    if (!last) {
+        last = calloc(1, sizeof *last);
+        if (!last)
+            emu_stop("out of memory");
+        last->at = w->at;
+        last->next = words;
+        words = last;
+    }
+    last->value = w->value;
+    last->clock = s->clock;
+    __atomic_store_n(w->inside, w->value, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void submit_word(emu_stream *s, const word_work *word)
+{
+    word_work *w = malloc(sizeof *w);
+    if (!w)
+        emu_stop("out of memory");
+    *w = *word;
+    emu_stream_submit(s, &w->work, NULL, 0);
+}
+
+void emu_word_wait(emu_stream *s, const void *at, uint32_t *inside, uint32_t value)
+{
+    submit_word(s, &(word_work){{.run = wait_word}, at, inside, value});
+}
+
+void emu_word_write(emu_stream *s, const void *at, uint32_t *inside, uint32_t value)
+{
+    submit_word(s, &(word_work){{.run = write_word}, at, inside, value});
 }

@@ -58,7 +58,7 @@ static void finish(weft_device_stream *s)
     cr_assert_eq(device->wait(s), WEFT_OK, "%s", weft_error_message());
 }
 
-/* ---- copies, conversions, sums ----------------------------------------------------------------- */
+/* ---- copies, conversions, sums --------------------------------------------------------------- */
 
 /* A device allocation with the bytes of `from`. */
 static void *put(weft_device_stream *s, const void *from, int64_t bytes)
@@ -323,6 +323,45 @@ Test(cuda_driver, two_streams_without_an_event_are_detected, .signal = SIGABRT)
     float *data = alloc(BYTES);
     device->fill(a, data, 0, BYTES);
     device->fill(b, data, 1, BYTES);
+    finish(a); /* the host waited after both were added, so the conflict remains */
+    finish(b);
+}
+
+/* Work after a gate is added before the work that lifts the gate. */
+static void pass_gate(bool holds)
+{
+    weft_device_stream *a = open_stream(), *b = open_stream();
+    char *data = alloc(BYTES), *host = weft_device_alloc_host(device, BYTES);
+    uint32_t *gate = weft_device_alloc_host(device, sizeof *gate);
+    *gate = 0;
+    for (uint32_t turn = 1; turn <= 3; turn++) {
+        if (holds)
+            device->hold(a, gate, turn);
+        device->host_copy(a, host, data, BYTES);
+        device->fill(b, data, (int)turn, BYTES);
+        device->lift(b, gate, turn);
+        finish(a);
+        cr_expect(host[0] == (char)turn && host[BYTES - 1] == (char)turn);
+        finish(b);
+    }
+    device->hold(a, gate, 4);
+    device->force(device, gate, 4);
+    finish(a);
+    device->close(a);
+    device->close(b);
+    device->free(device, data);
+    weft_device_free_host(device, gate);
+    weft_device_free_host(device, host);
+}
+
+Test(cuda_driver, gates_order_work_that_is_added_later)
+{
+    pass_gate(true);
+}
+
+Test(cuda_driver, work_that_needs_a_gate_is_detected_without, .signal = SIGABRT)
+{
+    pass_gate(false);
 }
 
 Test(cuda_driver, freeing_memory_in_use_is_detected, .signal = SIGABRT)
@@ -438,7 +477,7 @@ Test(cuda_driver, unknown_kernels_and_large_launches_are_errors)
     finish(s);
 }
 
-/* ---- faults of a GPU ----------------------------------------------------------------------------- */
+/* ---- faults of a GPU ------------------------------------------------------------------------- */
 
 /* Two nodes, of which the second is the n-th launch; the wait returns the error with the nodes. */
 static void check_fault(const char *fault, weft_message_class kind, const char *nodes)
@@ -498,7 +537,7 @@ Test(cuda_driver, out_of_memory)
     cr_expect_eq(device->available(device), 100000);
 }
 
-/* ---- the GPU of a process ------------------------------------------------------------------------ */
+/* ---- the GPU of a process -------------------------------------------------------------------- */
 
 /* A backend without kernels reports that first. */
 static void expect_no_gpu(void)

@@ -49,6 +49,44 @@ Test(far, two_streams_without_an_event_are_refused, .signal = SIGABRT)
     float *data = device()->alloc(device(), BYTES);
     device()->fill(a, data, 0, BYTES);
     device()->fill(b, data, 1, BYTES);
+    device()->wait(a); /* the host waited after both were added, so the conflict remains */
+    device()->wait(b);
+}
+
+/* Work after a gate is added before the work that lifts the gate. */
+static void pass_gate(bool holds)
+{
+    weft_device_stream *a = open_stream(NULL), *b = open_stream(NULL);
+    char *data = device()->alloc(device(), BYTES), *host = weft_device_alloc_host(device(), BYTES);
+    uint32_t *gate = weft_device_alloc_host(device(), sizeof *gate);
+    *gate = 0;
+    for (uint32_t turn = 1; turn <= 3; turn++) {
+        if (holds)
+            device()->hold(a, gate, turn);
+        device()->host_copy(a, host, data, BYTES);
+        device()->fill(b, data, (int)turn, BYTES);
+        device()->lift(b, gate, turn);
+        cr_assert_eq(device()->wait(a), WEFT_OK);
+        cr_expect(host[0] == (char)turn && host[BYTES - 1] == (char)turn);
+    }
+    device()->hold(a, gate, 4);
+    device()->force(device(), gate, 4);
+    cr_assert_eq(device()->wait(a), WEFT_OK);
+    device()->close(a);
+    device()->close(b);
+    device()->free(device(), data);
+    weft_device_free_host(device(), gate);
+    weft_device_free_host(device(), host);
+}
+
+Test(far, gates_order_work_that_is_added_later)
+{
+    pass_gate(true);
+}
+
+Test(far, work_that_needs_a_gate_is_refused_without, .signal = SIGABRT)
+{
+    pass_gate(false);
 }
 
 Test(far, freeing_memory_in_use_is_refused, .signal = SIGABRT)
