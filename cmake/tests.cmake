@@ -85,10 +85,18 @@ set_target_properties(weft_emu_driver PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 N
 set_source_files_properties(${emu_driver} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
 target_link_options(weft_emu_driver PRIVATE LINKER:-Bsymbolic-functions)
 target_link_libraries(weft_emu_driver PRIVATE pthread m)
+# The emulated NCCL adds its work to streams of that driver.
+add_library(weft_emu_nccl SHARED tests/emu/nccl/emu_nccl.c)
+set_target_properties(weft_emu_nccl PROPERTIES OUTPUT_NAME nccl SUFFIX .so.2 NO_SONAME ON
+    C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/emu)
+set_source_files_properties(tests/emu/nccl/emu_nccl.c PROPERTIES COMPILE_OPTIONS
+    -Wno-missing-prototypes)
+target_link_libraries(weft_emu_nccl PRIVATE pthread dl rt)
 foreach(program test-kernel-cuda_driver test-train-step test-doctor)
     target_compile_definitions(${program} PRIVATE
-        WEFT_EMU_DRIVER="${PROJECT_BINARY_DIR}/emu/libcuda.so.1")
-    add_dependencies(${program} weft_emu_driver)
+        WEFT_EMU_DRIVER="${PROJECT_BINARY_DIR}/emu/libcuda.so.1"
+        WEFT_EMU_NCCL="${PROJECT_BINARY_DIR}/emu/libnccl.so.2")
+    add_dependencies(${program} weft_emu_driver weft_emu_nccl)
 endforeach()
 target_compile_definitions(test-kernel-cuda_driver PRIVATE
     WEFT_CUDA_KERNELS=$<BOOL:${WEFT_CUDA_CLANG}>)

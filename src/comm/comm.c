@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "comm/coll_algorithms.h"
+#include "comm/comm_link.h"
 #include "comm/comm_request.h"
 #include "comm/comm_segment.h"
 #include "comm/comm_world.h"
@@ -74,7 +75,7 @@ static bool is_waited_for(const weft_comm *comm)
 {
     bool is = atomic_load_explicit(&comm->waiters, memory_order_relaxed) > 0;
     for (const weft_queue *q = comm->active; q && !is; q = q->next)
-        is = atomic_load(&q->head->run.holding);
+        is = atomic_load(&q->head->run.holding) && !q->head->run.linked;
     return is;
 }
 
@@ -119,6 +120,9 @@ enum { MISSING = 2 * WEFT_LANES * WEFT_DIRECT_RANKS };
 static int missing_peers(const weft_comm_request *x, int peers[MISSING])
 {
     int count = 0;
+    for (int i = 0; x->run.linked && i < x->group->count && count < MISSING; i++)
+        if (i != x->group->own)
+            peers[count++] = x->group->rank[i];
     for (int receiving = 1; receiving >= 0 && count == 0; receiving--)
         for (int l = 0; l < x->segments && x->run.begun; l++)
             for (int i = 0; i < x->segment[l].count; i++) {
@@ -656,8 +660,28 @@ static weft_status meet(weft_comm_request *x)
     return WEFT_OK;
 }
 
+/* Adds the request to its stream, and to its queue so that the progress thread watches it. */
+static void start_linked(weft_comm_request *x)
+{
+    const weft_device *device = x->buffers.device;
+    x->run.linked = true;
+    x->run.started = weft_now();
+    x->run.waited = x->run.held_since = 0;
+    device->after(x->buffers.stream, &x->buffers.ready);
+    if (device->mark)
+        device->mark(x->buffers.stream, -1, x->what, "");
+    if (weft_comm_request_plan(x) != WEFT_OK || !number(x)) {
+        atomic_store(&x->run.state, WEFT_COMM_REQUEST_FAILED);
+        return;
+    }
+    weft_comm_request_add(x->comm, x);
+    if (device->record(x->buffers.stream, &x->run.ended) != WEFT_OK || !enqueue(x))
+        atomic_store(&x->run.state, WEFT_COMM_REQUEST_FAILED);
+}
+
 void weft_comm_request_start(weft_comm_request *x)
 {
+    x->run.linked = false;
     x->run.started = weft_now(); /* replaced by the progress thread when the request begins */
     x->run.waited = x->run.held_since = 0;
     x->run.turn++;
@@ -681,7 +705,10 @@ weft_status weft_comm_request_start_after(weft_comm_request *x, weft_device_stre
         WEFT_TRY(weft_comm_request_wait(x));
     x->buffers.follows = weft_device_is_apart(device);
     WEFT_TRY(x->buffers.follows ? device->record(stream, &x->buffers.ready) : device->wait(stream));
-    weft_comm_request_start(x);
+    if (x->buffers.follows && weft_comm_request_is_linked(x))
+        start_linked(x);
+    else
+        weft_comm_request_start(x);
     return WEFT_OK;
 }
 
@@ -691,7 +718,10 @@ weft_status weft_comm_request_hold(weft_comm_request *x, weft_device_stream *str
     if (atomic_load(&x->run.holding)) /* the stream waits for this run already */
         return WEFT_OK;
     WEFT_TRY(device->record(stream, &x->run.hold_begun));
-    device->hold(stream, x->buffers.gate, x->run.turn);
+    if (x->run.linked)
+        device->after(stream, &x->run.ended);
+    else
+        device->hold(stream, x->buffers.gate, x->run.turn);
     WEFT_TRY(device->record(stream, &x->run.hold_ended));
     x->run.holder = stream;
     atomic_store(&x->run.holding, true);

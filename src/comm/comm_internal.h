@@ -52,6 +52,7 @@ typedef struct weft_comm_segment {
      * messages of a round. `pinned` is taken from the communicator, from begin to end of a request
      * that was bound without pinned memory of its own. */
     char **distant;
+    struct weft_link_message *direct; /* messages of a round, over connections of devices */
     char *wire;
     weft_pinned *pinned;
     char *work, *term, *staging;
@@ -140,6 +141,7 @@ typedef struct weft_comm_run {
     /* Devices that are apart: position after the last work; set while it is not reached */
     weft_event ended;
     bool ending;
+    bool linked; /* all its work is on the stream already */
     /* A stream waits at the gate for `turn`, between two positions. The time when the first was
      * reached counts as the start of the wait; 0: not yet */
     uint32_t turn;
@@ -227,6 +229,11 @@ struct weft_group {
     weft_span span;
     weft_queue collective[WEFT_CHANNEL_COUNT];
     weft_queue *single;
+    /* Connections of the ranks' devices (comm_link.h); link NULL: none. `asked`: the ranks know
+     * whether they can connect. `is_fast`: sums in the order of the library */
+    const struct weft_device_links *links;
+    struct weft_device_link *link;
+    bool asked, is_fast;
 };
 
 /* ---- the communicator ------------------------------------------------------------------------ */

@@ -6,6 +6,7 @@
 #include "comm/coll_plans.h"
 #include "comm/comm_internal.h"
 #include "graph/graph.h"
+#include "kernel/device_links.h"
 #include "kernel/host.h"
 
 #include <stdio.h>
@@ -195,10 +196,11 @@ bool weft_comm_segments_make(const weft_comm_request *x, const weft_coll_plan *p
         segment[i].coll_step = weft_arena_calloc(arena, n, sizeof *segment[i].coll_step);
         segment[i].staged = weft_arena_calloc(arena, n, sizeof *segment[i].staged);
         segment[i].distant = weft_arena_calloc(arena, n, sizeof *segment[i].distant);
+        segment[i].direct = weft_arena_calloc(arena, n, sizeof *segment[i].direct);
         const int64_t slots = plan->schedule.sum_after >= 0 ? 2 * x->spec.ranks : 1;
         segment[i].slot = weft_arena_calloc(arena, slots, sizeof *segment[i].slot);
         if (!segment[i].message || !segment[i].coll_step || !segment[i].staged ||
-            !segment[i].distant || !segment[i].slot)
+            !segment[i].distant || !segment[i].direct || !segment[i].slot)
             return false;
     }
     return true;

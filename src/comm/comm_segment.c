@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "kernel/device.h"
+#include "kernel/device_links.h"
 
 /* ---- simulated time -------------------------------------------------------------------------- */
 
@@ -593,12 +594,109 @@ weft_sent weft_comm_request_sent(const weft_comm_request *x)
     return x->sent;
 }
 
+/* ---- requests over connections of devices ---------------------------------------------------- */
+
+static void copy_pieces_in(const weft_comm_request *x)
+{
+    char *at = x->buffers.out;
+    for (int i = 0; i < x->buffers.piece_count; at += x->buffers.piece[i++].bytes)
+        copy_dense(x, at, x->buffers.piece[i].in, x->buffers.piece[i].bytes);
+}
+
+static void copy_pieces_out(const weft_comm_request *x)
+{
+    const char *at = x->buffers.out;
+    for (int i = 0; i < x->buffers.piece_count; at += x->buffers.piece[i++].bytes)
+        copy_dense(x, x->buffers.piece[i].out, at, x->buffers.piece[i].bytes);
+}
+
+/* True if the parts of a tensor are equal and contiguous. */
+static bool has_equal_parts(const weft_blocks *b, int ranks)
+{
+    return b->at < 0 && b->outer == 1 && b->length % ranks == 0;
+}
+
+/* Adds the request as one operation of the library, if that has it. */
+static bool add_whole(const weft_comm_request *x)
+{
+    const weft_group *g = x->group;
+    weft_link_collective c = {
+        .dtype = x->spec.dtype, .in = x->buffers.in, .out = x->buffers.out, .count = x->spec.count};
+    switch (g->is_fast ? x->spec.op : WEFT_COMM_SEND) {
+    case WEFT_COMM_ALL_REDUCE: c.op = WEFT_OP_ALL_REDUCE; break;
+    case WEFT_COMM_ALL_GATHER:
+        c.op = WEFT_OP_ALL_GATHER;
+        c.count = weft_block_count(&x->spec.in.one);
+        if (!has_equal_parts(&x->spec.out, x->spec.ranks))
+            return false;
+        break;
+    case WEFT_COMM_REDUCE_SCATTER:
+        c.op = WEFT_OP_REDUCE_SCATTER;
+        c.count = weft_block_count(&x->spec.out.one);
+        if (!has_equal_parts(&x->spec.in, x->spec.ranks))
+            return false;
+        break;
+    default: return false;
+    }
+    return g->links->collective(x->buffers.stream, g->link, &c);
+}
+
+/* Adds the rounds of the segment at `step`. */
+static void add_segment(weft_comm *comm, weft_comm_request *x, int64_t step)
+{
+    const weft_coll_schedule *s = &x->plan->schedule;
+    weft_comm_segment *segment = &x->segment[0];
+    segment->step = step;
+    begin_segment(x, segment);
+    while (segment->next < s->count) {
+        const int round = s->step[segment->next].round;
+        round_memory memory = {segment->staging, NULL};
+        segment->first = segment->next;
+        segment->count = segment->left = 0;
+        for (; segment->next < s->count && s->step[segment->next].round == round; segment->next++)
+            add_message(comm, x, segment, segment->next, &memory);
+        for (int i = 0; i < segment->count; i++) {
+            const weft_message *m = &segment->message[i];
+            segment->direct[i] =
+                (weft_link_message){(int)m->handle.number, m->receiving, m->data, m->bytes};
+        }
+        if (segment->count)
+            x->group->links->exchange(x->buffers.stream, x->group->link, segment->direct,
+                                      segment->count);
+        end_round(x, segment);
+    }
+    end_segment(x, segment);
+}
+
+void weft_comm_request_add(weft_comm *comm, weft_comm_request *x)
+{
+    x->segment[0].wire = NULL;
+    copy_pieces_in(x);
+    if (!add_whole(x))
+        for (int64_t step = 0; step < x->plan->steps; step++)
+            add_segment(comm, x, step);
+    copy_pieces_out(x);
+}
+
+/* Finishes when the stream has done the work. */
+static weft_status await_linked(const weft_comm_request *x, bool *finished)
+{
+    const weft_device *device = x->buffers.device;
+    *finished = device->reached(device, &x->run.ended);
+    if (!*finished)
+        return x->group->links->check(x->group->link);
+    weft_event ended = x->run.ended;
+    return device->await(x->buffers.stream, &ended) == WEFT_OK ? WEFT_OK : device_failed(x);
+}
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 weft_status weft_comm_request_begin(weft_comm *comm, weft_comm_request *x)
 {
     x->run.begun = true;
     x->run.started = x->run.last = weft_now();
+    if (x->run.linked)
+        return WEFT_OK;
     WEFT_TRY(take_all_pinned(comm, x));
     if (x->buffers.follows)
         x->buffers.device->after(x->buffers.stream, &x->buffers.ready);
@@ -666,13 +764,14 @@ static weft_status end_work(weft_comm *comm, weft_comm_request *x, bool *finishe
 
 bool weft_comm_request_may_begin(const weft_comm_request *x)
 {
-    return !x->buffers.follows || x->buffers.device->reached(x->buffers.device, &x->buffers.ready);
+    return !x->buffers.follows || x->run.linked ||
+           x->buffers.device->reached(x->buffers.device, &x->buffers.ready);
 }
 
 bool weft_comm_request_awaits_device(const weft_comm_request *x)
 {
-    bool awaits = x->run.ending || (!x->run.begun && x->buffers.follows);
-    for (int i = 0; i < x->segments && x->run.begun; i++)
+    bool awaits = x->run.ending || (!x->run.begun && x->buffers.follows && !x->run.linked);
+    for (int i = 0; i < x->segments && x->run.begun && !x->run.linked; i++)
         awaits = awaits || x->segment[i].made;
     return awaits;
 }
@@ -682,6 +781,8 @@ weft_status weft_comm_request_advance(weft_comm *comm, weft_comm_request *x, boo
 {
     bool here = false, ended;
     *finished = true;
+    if (x->run.linked)
+        return await_linked(x, finished);
     if (x->run.ending)
         return end_work(comm, x, finished);
     if (x->simulated.clock.now)
@@ -718,6 +819,10 @@ void weft_comm_request_force(const weft_comm_request *x)
 
 void weft_comm_request_cancel(weft_comm *comm, weft_comm_request *x)
 {
+    if (x->run.linked) {
+        x->group->links->abort(x->group->link);
+        return;
+    }
     for (int i = 0; i < x->segments && x->run.begun; i++) {
         weft_comm_segment *segment = &x->segment[i];
         for (int j = 0; j < segment->count; j++)

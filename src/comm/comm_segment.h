@@ -8,6 +8,9 @@ weft_sent weft_comm_request_planned(const weft_comm_request *request);
 /* Returns the messages and bytes that this rank has sent in all runs. */
 weft_sent weft_comm_request_sent(const weft_comm_request *request);
 
+/* Adds the whole request to its stream, over the connections of its group. Called by the thread
+ * that starts it. */
+void weft_comm_request_add(weft_comm *comm, weft_comm_request *x);
 /* Called by the progress thread (comm_segment.c). */
 weft_status weft_comm_request_begin(weft_comm *comm, weft_comm_request *x);
 /* Sets *progressed if a message arrived or left, and *finished to whether the request is

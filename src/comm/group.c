@@ -2,6 +2,7 @@
 #include "comm/group.h"
 
 #include "comm/comm_internal.h"
+#include "kernel/device_links.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -211,6 +212,8 @@ void weft_groups_free(weft_group *group)
 {
     while (group) {
         weft_group *next = group->next;
+        if (group->link)
+            group->links->close(group->link);
         weft_arena_free(group->arena);
         group = next;
     }

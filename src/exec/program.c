@@ -4,6 +4,7 @@
 #include "exec/program_internal.h"
 
 #include "comm/comm_check.h"
+#include "comm/comm_link.h"
 #include "comm/comm_request.h"
 #include "exec/execute.h"
 #include "exec/offload_memory.h"
@@ -701,7 +702,10 @@ weft_status weft_program_compare(weft_program *p)
     for (int axis = 0; axis < p->compiled->mesh.axis_count; axis++)
         if (axis != apart)
             group[groups++] = p->binding.group[axis];
-    if (count && p->binding.base) /* then every rank of the groups has at least one */
+    for (int i = 0; i < groups && p->binding.base && status == WEFT_OK; i++)
+        status = weft_group_connect(group[i], p->device);
+    if (count && p->binding.base &&
+        status == WEFT_OK) /* then every rank of the groups has at least one */
         status = weft_exchanges_check(all, count, group, groups);
     weft_free(all);
     p->binding.compared = status == WEFT_OK;

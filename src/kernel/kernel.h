@@ -89,6 +89,8 @@ struct weft_device {
     /* Switches the stream to a simulated clock and returns true. The work of the stream then begins
      * at *ready, whatever the time of its user is. False, or NULL: the stream uses weft_now(). */
     bool (*clock)(weft_device_stream *stream, weft_device_clock *clock);
+    /* Messages that the device sends itself (kernel/device_links.h). NULL: it cannot. */
+    const struct weft_device_links *links;
 };
 
 /* ---- kernels ------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "kernel/cuda/cuda_ids.h"
 #include "kernel/cuda/cuda_module.h"
+#include "kernel/cuda/cuda_nccl.h"
 #include "kernel/cuda/kernels/device_args.h"
 #include "kernel/sums.h"
 
@@ -346,6 +347,16 @@ weft_cuda_queue *weft_cuda_stream_queue(weft_device_stream *s)
     return &s->queue;
 }
 
+struct cuda_stream_handle *weft_cuda_stream_handle(const weft_device_stream *s)
+{
+    return s->handle;
+}
+
+void weft_cuda_stream_fail(weft_device_stream *s, weft_status_code status)
+{
+    keep_error(s, status);
+}
+
 void weft_cuda_stream_access(weft_device_stream *s, const void *data, int64_t bytes, bool writes)
 {
     if (s->gpu->driver->emulated_access && bytes > 0)
@@ -576,4 +587,5 @@ const weft_device weft_device_cuda = {
     .convert = convert,
     .add = add,
     .sum = sum,
+    .links = &weft_cuda_nccl,
 };

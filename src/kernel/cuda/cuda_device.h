@@ -15,6 +15,9 @@ bool weft_cuda_stream_begin(weft_device_stream *stream, const char *what);
 /* The launches of the op access the bytes. For the emulated driver. */
 void weft_cuda_stream_access(weft_device_stream *stream, const void *data, int64_t bytes,
                              bool writes);
+/* The driver's stream, to which libraries add work, and an error for its next wait. */
+struct cuda_stream_handle *weft_cuda_stream_handle(const weft_device_stream *stream);
+void weft_cuda_stream_fail(weft_device_stream *stream, weft_status_code status);
 /* Waits for the stream if WEFT_CUDA_SYNC=1, so that an error names its node. */
 weft_status weft_cuda_stream_check(weft_device_stream *stream);
 

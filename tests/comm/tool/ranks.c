@@ -1,6 +1,7 @@
 /* A data-parallel training loop of a small network under mpirun, written with the collectives by
  * hand:
- *   ranks train STEPS [plain|order]     prints every loss and a checksum of the weights, in
+ *   ranks train STEPS [plain|order] [BACKEND]
+ *                                       prints every loss and a checksum of the weights, in
  *                                       hexadecimal
  *   ranks overlap STEPS [plain|order]   a larger one; prints the share of the communication that is
  *                                       hidden behind compute
@@ -17,10 +18,11 @@
 #include "comm/group.h"
 #include "exec/execute.h"
 #include "exec/program.h"
+#include "exec/store/tensor_copy.h"
 #include "graph/autodiff.h"
 #include "graph/builder_helpers.h"
 #include "graph/graph.h"
-#include "kernel/kernel.h"
+#include "kernel/device.h"
 #include "kernel/registry/backend.h"
 #include "transform/memory/comm_order.h"
 
@@ -122,7 +124,11 @@ static uint64_t checksum(weft_store *store)
     uint64_t sum = 0;
     for (int64_t i = 0; i < weft_store_count(store); i++) {
         const weft_tensor *t = weft_store_at(store, i);
-        sum = weft_seed_mix(sum, XXH64(t->data, (size_t)weft_shape_count(&t->shape) * 4, 0));
+        const void *data;
+        void *made = NULL;
+        if (weft_tensor_on_host(t, &data, &made) == WEFT_OK)
+            sum = weft_seed_mix(sum, XXH64(data, (size_t)weft_shape_count(&t->shape) * 4, 0));
+        weft_free(made);
     }
     return sum;
 }
@@ -145,7 +151,8 @@ static weft_status trouble(const char *mode, const setup *s, weft_comm *comm, in
     return WEFT_OK;
 }
 
-static weft_status train(const char *mode, int steps, bool ordered, weft_comm *comm)
+static weft_status train(const char *mode, int steps, bool ordered, const weft_backend *backend,
+                         weft_comm *comm)
 {
     setup s = {.rank = weft_comm_rank(comm), .ranks = weft_comm_ranks(comm)};
     s.mesh = (weft_mesh){.axis_count = 1, .axis[0] = {"dp", s.ranks}};
@@ -154,13 +161,14 @@ static weft_status train(const char *mode, int steps, bool ordered, weft_comm *c
     s.width = large ? LARGE_WIDTH : WIDTH;
     weft_part(s.batch, s.ranks, s.rank, &s.start, &s.len);
     weft_graph *g = network(&s), *final = NULL;
-    weft_store *store = weft_store_create();
+    weft_store *store = weft_store_create_on(backend->device);
     weft_program *p = NULL;
     weft_status_code status = WEFT_OK;
     if (ordered)
         WEFT_GO(weft_pass_order(g, 0, &final));
-    const weft_program_options options = {
-        .guard = !large, .no_overlap = large && !ordered, .backend = weft_backend_find("cpu")};
+    const weft_program_options options = {.guard = !large && !weft_device_is_apart(backend->device),
+                                          .no_overlap = large && !ordered,
+                                          .backend = backend};
     WEFT_GO(weft_store_init(store, g, 3));
     WEFT_GO(weft_program_compile(ordered ? final : g, &options, &p));
     weft_group *group;
@@ -316,8 +324,9 @@ int main(int argc, char **argv)
         else if (!strcmp(mode, "quiet"))
             status = list_looks(comm);
         else
-            status = train(mode, argc > 2 ? atoi(argv[2]) : 5,
-                           argc > 3 && !strcmp(argv[3], "order"), comm);
+            status =
+                train(mode, argc > 2 ? atoi(argv[2]) : 5, argc > 3 && !strcmp(argv[3], "order"),
+                      weft_backend_find(argc > 4 ? argv[4] : "cpu"), comm);
     }
     if (status != WEFT_OK)
         print_error();

@@ -121,6 +121,13 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
     return CUDA_ERROR_INVALID_VALUE;
 }
 
+API CUresult cuDeviceGetUuid_v2(char uuid[16], int device)
+{
+    memset(uuid, 0, 16);
+    snprintf(uuid, 16, "GPU-%d", device);
+    return CUDA_SUCCESS;
+}
+
 API CUresult cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
     (void)device;
@@ -516,6 +523,55 @@ API CUresult cuLaunchKernel(CUfunction f, unsigned grid_x, unsigned grid_y, unsi
         return CUDA_ERROR_INVALID_VALUE;
     return emu_function_launch(f, (uint32_t[]){grid_x, grid_y, grid_z},
                                (uint32_t[]){block_x, block_y, block_z}, shared, s, parameters[0]);
+}
+
+/* ---- work of other emulated libraries -------------------------------------------------------- */
+
+typedef struct foreign_work {
+    emu_work work;
+    void (*run)(void *user);
+    void *user;
+} foreign_work;
+
+static void run_foreign(emu_work *work, emu_stream *s)
+{
+    (void)s;
+    const foreign_work *w = (const foreign_work *)work;
+    w->run(w->user);
+}
+
+/* One range of memory that the work reads or writes; *inside: where the work finds it. */
+typedef struct weft_emulated_range {
+    const void *data;
+    size_t bytes;
+    int writes;
+    char *inside;
+} weft_emulated_range;
+
+/* Adds work of a library, named `what`, which accesses the ranges. */
+API CUresult weft_emulated_work(CUstream s, const char *what, weft_emulated_range *range, int count,
+                                void (*run)(void *user), void *user)
+{
+    NEEDS_STREAM(s);
+    foreign_work *w = malloc(sizeof *w);
+    emu_access *access = calloc((size_t)count + 1, sizeof *access);
+    if (!w || !access)
+        emu_stop("out of memory");
+    emu_stream_declare(s, what);
+    for (int i = 0; i < count; i++) {
+        access[i] = access_of((uintptr_t)range[i].data, range[i].bytes, range[i].writes != 0);
+        range[i].inside = place(s, (uintptr_t)range[i].data, range[i].bytes, range[i].writes != 0);
+    }
+    *w = (foreign_work){.work.run = run_foreign, .run = run, .user = user};
+    emu_stream_submit(s, &w->work, access, count);
+    free(access);
+    return CUDA_SUCCESS;
+}
+
+/* The number of the GPU that the thread uses; -1: none. */
+API int weft_emulated_device(void)
+{
+    return current ? current->device : -1;
 }
 
 /* ---- accesses of launches, which only this driver has ---------------------------------------- */
