@@ -1,6 +1,7 @@
 /* The step loop: instructions in order. Nothing is allocated here. */
 #include "exec/execute.h"
 
+#include "exec/captured_code.h"
 #include "exec/program_internal.h"
 #include "graph/graph.h"
 #include "kernel/device.h"
@@ -222,8 +223,13 @@ static weft_status notify_written(const weft_program *p, int32_t at, int *next)
 
 static weft_status run_code(weft_program *p, int *notified)
 {
-    for (int32_t i = 0; i < p->compiled->code_count; i++) {
+    for (int32_t i = 0, end; i < p->compiled->code_count; i++) {
         const instruction *code = &p->compiled->code[i];
+        WEFT_TRY(weft_captured_run(p, i, run_instruction, &end));
+        if (end > i) {
+            i = end - 1;
+            continue;
+        }
         weft_event *moment = p->run.moment ? &p->run.moment[2 * i] : NULL;
         if (moment)
             WEFT_TRY(p->device->record(p->binding.stream, &moment[0]));

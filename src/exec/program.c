@@ -6,6 +6,7 @@
 #include "comm/comm_check.h"
 #include "comm/comm_link.h"
 #include "comm/comm_request.h"
+#include "exec/captured_code.h"
 #include "exec/execute.h"
 #include "exec/offload_memory.h"
 #include "exec/store/tensor_shard.h"
@@ -296,6 +297,7 @@ void weft_program_unbind(weft_program *p)
     if (p->binding.bound)
         p->device->close(p->binding.stream);
     p->binding.stream = NULL;
+    weft_captured_drop(p);
     for (int i = 0; i < WEFT_MAX_AXES * WEFT_CHANNEL_COUNT; i++) {
         weft_device_stream **stream =
             &p->binding.comm_stream[i / WEFT_CHANNEL_COUNT][i % WEFT_CHANNEL_COUNT];
@@ -564,6 +566,8 @@ static void point_twin(weft_program *p)
 
 void weft_program_set_views(weft_program *p)
 {
+    weft_captured_drop(p);
+    p->run.moved = p->run.runs;
     if (p->like) {
         point_twin(p);
         return;

@@ -73,6 +73,8 @@ typedef struct weft_run_state {
     bool launched;
     weft_event sent;
     weft_error_copy *failed;
+    struct weft_captured *captured; /* recorded parts of the code (captured_code.h); NULL: none */
+    int64_t moved;                  /* runs when the addresses changed last */
     /* Profile; NULL: none */
     double *seconds;     /* one per node, summed over all runs */
     weft_event *moment;  /* two per instruction: start, end */

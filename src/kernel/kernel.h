@@ -91,6 +91,9 @@ struct weft_device {
     bool (*clock)(weft_device_stream *stream, weft_device_clock *clock);
     /* Messages that the device sends itself (kernel/device_links.h). NULL: it cannot. */
     const struct weft_device_links *links;
+    /* Work that is recorded and launched with one call (kernel/device_graphs.h). NULL: it cannot.
+     */
+    const struct weft_device_graphs *graphs;
 };
 
 /* ---- kernels ------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "kernel/cuda/cuda_graph.h"
 #include "kernel/cuda/cuda_ids.h"
 #include "kernel/cuda/cuda_module.h"
 #include "kernel/cuda/cuda_nccl.h"
@@ -588,4 +589,5 @@ const weft_device weft_device_cuda = {
     .add = add,
     .sum = sum,
     .links = &weft_cuda_nccl,
+    .graphs = &weft_cuda_graphs,
 };

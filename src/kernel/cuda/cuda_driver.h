@@ -13,6 +13,8 @@ typedef unsigned long long cuda_address;
 typedef struct cuda_context_handle *cuda_context;
 typedef struct cuda_stream_handle *cuda_stream;
 typedef struct cuda_event_handle *cuda_event;
+typedef struct cuda_graph_handle *cuda_graph;
+typedef struct cuda_graph_exec_handle *cuda_graph_exec;
 typedef struct cuda_module_handle *cuda_module;
 typedef struct cuda_function_handle *cuda_function;
 
@@ -32,6 +34,7 @@ enum { CUDA_CONTEXT_SPIN = 1, CUDA_STREAM_NON_BLOCKING = 1, CUDA_HOST_PORTABLE =
 enum {
     CUDA_WAIT_REACHED = 0
 }; /* CU_STREAM_WAIT_VALUE_GEQ: the word minus the value is not negative */
+enum { CUDA_CAPTURE_THREAD_LOCAL = 1 }; /* CUstreamCaptureMode */
 /* CUdevice_attribute */
 enum {
     CUDA_DEVICE_MAX_PITCH = 11,

@@ -44,6 +44,11 @@ static _Thread_local CUcontext current;
     if (!(stream) || emu_stream_context(stream) != current)                                        \
     return CUDA_ERROR_INVALID_HANDLE
 
+#define NEEDS_RUNNING(stream)                                                                      \
+    NEEDS_STREAM(stream);                                                                          \
+    if (emu_graph_records(stream))                                                                 \
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+
 /* ---- start, devices, errors ---------------------------------------------------------------- */
 
 /* GPUs that CUDA_VISIBLE_DEVICES lists: numbers up to the first that does not exist. */
@@ -176,6 +181,8 @@ static const struct {
     {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access"},
     {CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
      "too many resources requested for launch"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
     {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
@@ -373,6 +380,8 @@ API CUresult cuStreamQuery(CUstream s)
 {
     if (!s || emu_stream_context(s) != current)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (emu_graph_records(s))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     const bool done = emu_stream_done(s);
     NEEDS_CONTEXT;
     return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -380,7 +389,7 @@ API CUresult cuStreamQuery(CUstream s)
 
 API CUresult cuStreamWaitEvent(CUstream s, CUevent event, unsigned flags)
 {
-    NEEDS_STREAM(s);
+    NEEDS_RUNNING(s);
     if (!event || flags)
         return CUDA_ERROR_INVALID_VALUE;
     emu_event_wait(event, s);
@@ -405,7 +414,7 @@ API CUresult cuEventDestroy_v2(CUevent event)
 
 API CUresult cuEventRecord(CUevent event, CUstream s)
 {
-    NEEDS_STREAM(s);
+    NEEDS_RUNNING(s);
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
     emu_event_record(event, s);
@@ -445,7 +454,7 @@ static uint32_t *word_of(CUdeviceptr address)
 
 API CUresult cuStreamWaitValue32_v2(CUstream s, CUdeviceptr address, uint32_t value, unsigned flags)
 {
-    NEEDS_STREAM(s);
+    NEEDS_RUNNING(s);
     uint32_t *word = word_of(address);
     if (!word || flags)
         return CUDA_ERROR_INVALID_VALUE;
@@ -456,12 +465,69 @@ API CUresult cuStreamWaitValue32_v2(CUstream s, CUdeviceptr address, uint32_t va
 API CUresult cuStreamWriteValue32_v2(CUstream s, CUdeviceptr address, uint32_t value,
                                      unsigned flags)
 {
-    NEEDS_STREAM(s);
+    NEEDS_RUNNING(s);
     uint32_t *word = word_of(address);
     if (!word || flags)
         return CUDA_ERROR_INVALID_VALUE;
     emu_word_write(s, (void *)(uintptr_t)address, word, value);
     return CUDA_SUCCESS;
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+static int launches, graph_launches; /* calls of the process */
+
+API CUresult cuStreamBeginCapture_v2(CUstream s, int mode)
+{
+    NEEDS_STREAM(s);
+    if (mode < 0 || mode > 2)
+        return CUDA_ERROR_INVALID_VALUE;
+    return emu_graph_begin(s) ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+API CUresult cuStreamEndCapture(CUstream s, emu_graph **graph)
+{
+    NEEDS_STREAM(s);
+    *graph = emu_graph_end(s);
+    return *graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The executable graph takes the works of the graph, which has none then. */
+API CUresult cuGraphInstantiateWithFlags(emu_graph **exec, emu_graph *graph,
+                                         unsigned long long flags)
+{
+    NEEDS_CONTEXT;
+    if (!graph || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    *exec = emu_graph_take(graph);
+    return *exec ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+API CUresult cuGraphDestroy(emu_graph *graph)
+{
+    emu_graph_free(graph);
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphLaunch(emu_graph *exec, CUstream s)
+{
+    NEEDS_RUNNING(s);
+    __atomic_add_fetch(&graph_launches, 1, __ATOMIC_RELAXED);
+    emu_graph_launch(exec, s);
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphExecDestroy(emu_graph *exec)
+{
+    emu_graph_free(exec);
+    return CUDA_SUCCESS;
+}
+
+/* The calls that launched kernels, and graphs, for tests. */
+API void weft_emulated_launches(int *kernels, int *graphs)
+{
+    *kernels = __atomic_load_n(&launches, __ATOMIC_RELAXED);
+    *graphs = __atomic_load_n(&graph_launches, __ATOMIC_RELAXED);
 }
 
 /* ---- modules and launches -------------------------------------------------------------------- */
@@ -521,6 +587,7 @@ API CUresult cuLaunchKernel(CUfunction f, unsigned grid_x, unsigned grid_y, unsi
     NEEDS_STREAM(s);
     if (!f || !parameters || extra)
         return CUDA_ERROR_INVALID_VALUE;
+    __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
     return emu_function_launch(f, (uint32_t[]){grid_x, grid_y, grid_z},
                                (uint32_t[]){block_x, block_y, block_z}, shared, s, parameters[0]);
 }
@@ -552,7 +619,7 @@ typedef struct weft_emulated_range {
 API CUresult weft_emulated_work(CUstream s, const char *what, weft_emulated_range *range, int count,
                                 void (*run)(void *user), void *user)
 {
-    NEEDS_STREAM(s);
+    NEEDS_RUNNING(s);
     foreign_work *w = malloc(sizeof *w);
     emu_access *access = calloc((size_t)count + 1, sizeof *access);
     if (!w || !access)

@@ -40,6 +40,7 @@ enum {
     CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_ILLEGAL_ADDRESS = 700,
     CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
     CUDA_ERROR_UNKNOWN = 999,
 };
 /* Least limits of the GPUs that kernels are compiled for (sm_80, sm_89, sm_90). */
@@ -147,6 +148,15 @@ void emu_stream_hang(emu_stream *stream); /* returns when the process ends the s
 void emu_stream_declare(emu_stream *stream, const char *node);
 void emu_stream_declare_access(emu_stream *stream, const emu_access *access);
 int emu_stream_declared(const emu_stream *stream, const emu_access **access);
+
+/* Graphs: works in their order, which a stream records instead of running them. */
+typedef struct emu_graph emu_graph;
+bool emu_graph_begin(emu_stream *stream);     /* false: the stream records already */
+emu_graph *emu_graph_end(emu_stream *stream); /* NULL: the stream does not record */
+bool emu_graph_records(const emu_stream *stream);
+void emu_graph_launch(emu_graph *graph, emu_stream *stream);
+emu_graph *emu_graph_take(emu_graph *graph); /* takes its works; NULL: out of memory */
+void emu_graph_free(emu_graph *graph);
 
 emu_event *emu_event_create(void);
 void emu_event_destroy(emu_event *event);

@@ -2,6 +2,7 @@
  * that a seed chooses. */
 #include "emu_driver.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,20 @@ struct emu_stream {
     const char *node;
     emu_access declared[MOST_ACCESSES];
     int declarations;
+    emu_graph *records; /* NULL: work runs */
+};
+
+typedef struct graph_item {
+    emu_work *work;
+    size_t bytes; /* of the work */
+    const char *node;
+    emu_access *access;
+    int accesses;
+} graph_item;
+
+struct emu_graph {
+    graph_item *item;
+    int count, capacity;
 };
 
 /* One recorded position. Held by its event, by the work that reaches it and by work that waits. */
@@ -135,8 +150,88 @@ const char *emu_stream_node(const emu_stream *s)
     return s->node;
 }
 
+/* ---- graphs -------------------------------------------------------------------------------- */
+
+static void record(emu_stream *s, emu_work *work, const emu_access *access, int count)
+{
+    emu_graph *g = s->records;
+    if (g->count == g->capacity) {
+        g->capacity = 2 * g->capacity + 16;
+        g->item = realloc(g->item, (size_t)g->capacity * sizeof *g->item);
+    }
+    emu_access *copy = calloc((size_t)count + 1, sizeof *copy);
+    if (!g->item || !copy)
+        emu_stop("out of memory");
+    memcpy(copy, access, (size_t)count * sizeof *copy);
+    g->item[g->count++] = (graph_item){work, malloc_usable_size(work), s->node, copy, count};
+}
+
+bool emu_graph_begin(emu_stream *s)
+{
+    if (s->records)
+        return false;
+    s->records = calloc(1, sizeof *s->records);
+    return s->records;
+}
+
+emu_graph *emu_graph_end(emu_stream *s)
+{
+    emu_graph *g = s->records;
+    s->records = NULL;
+    return g;
+}
+
+bool emu_graph_records(const emu_stream *s)
+{
+    return s->records;
+}
+
+emu_graph *emu_graph_take(emu_graph *g)
+{
+    emu_graph *taken = calloc(1, sizeof *taken);
+    if (taken) {
+        *taken = *g;
+        *g = (emu_graph){0};
+    }
+    return taken;
+}
+
+void emu_graph_launch(emu_graph *g, emu_stream *s)
+{
+    for (int i = 0; i < g->count; i++) {
+        const graph_item *item = &g->item[i];
+        emu_work *work = malloc(item->bytes);
+        char *inside;
+        if (!work)
+            emu_stop("out of memory");
+        for (int k = 0; k < item->accesses; k++)
+            if (emu_memory_find(item->access[k].begin,
+                                (size_t)(item->access[k].end - item->access[k].begin),
+                                &inside) == EMU_UNKNOWN)
+                emu_stop("a graph uses memory at %p that was freed; node: %s",
+                         (const void *)item->access[k].begin, item->node);
+        memcpy(work, item->work, item->bytes);
+        s->node = item->node;
+        emu_stream_submit(s, work, item->access, item->accesses);
+    }
+}
+
+void emu_graph_free(emu_graph *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        free(g->item[i].work);
+        free(g->item[i].access);
+    }
+    free(g->item);
+    free(g);
+}
+
 void emu_stream_submit(emu_stream *s, emu_work *work, const emu_access *access, int count)
 {
+    if (s->records) {
+        record(s, work, access, count);
+        return;
+    }
     work->next = NULL;
     work->node = s->node;
     work->ticket = emu_order_submit(s->number, s->node, access, count);

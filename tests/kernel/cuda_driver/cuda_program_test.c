@@ -14,6 +14,7 @@
 #include "train/graph/optimizer.h"
 
 #include <criterion/criterion.h>
+#include <dlfcn.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -136,6 +137,67 @@ Test(cuda_program, trains_like_cpu)
     setenv("WEFT_EMU_SEED", "5", 1);
     train(&weft_backend_cuda, true, &again);
     cr_expect_eq(memcmp(&again, &cuda, sizeof cuda), 0, "the same run gives other bits");
+}
+
+/* Calls that launched kernels and graphs, as the emulated driver counts them. */
+typedef struct launches {
+    int kernels, graphs;
+} launches;
+
+static launches count_launches(void)
+{
+    launches l;
+    void (*count)(int *kernels, int *graphs);
+    void *driver = dlopen(WEFT_EMU_DRIVER, RTLD_NOW | RTLD_NOLOAD);
+    cr_assert_not_null(driver);
+    *(void **)&count = dlsym(driver, "weft_emulated_launches");
+    count(&l.kernels, &l.graphs);
+    return l;
+}
+
+/* Trains, and counts the launches of each step. */
+static void count_steps(launches step[STEPS], float loss[STEPS])
+{
+    weft_graph *g = training_step();
+    weft_program *p;
+    weft_store *store = weft_store_create_on(weft_backend_cuda.device);
+    cr_assert_eq(
+        weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_cuda}, &p),
+        WEFT_OK);
+    cr_assert_eq(weft_store_init(store, g, 5), WEFT_OK);
+    cr_assert_eq(weft_program_bind(p, store, NULL), WEFT_OK);
+    for (int i = 0; i < STEPS; i++) {
+        fill(p, i);
+        const launches before = count_launches();
+        cr_assert_eq(weft_program_run(p), WEFT_OK, "%s", weft_error_message());
+        const launches after = count_launches();
+        step[i] = (launches){after.kernels - before.kernels, after.graphs - before.graphs};
+        loss[i] = *(const float *)weft_program_output(p, "loss")->data;
+    }
+    weft_program_free(p);
+    weft_store_free(store);
+    weft_graph_free(g);
+}
+
+/* The first step launches each kernel, the second records them, and then one call launches all. */
+Test(cuda_program, a_step_is_one_launch_after_it_was_recorded)
+{
+    launches step[STEPS], plain[STEPS];
+    float loss[2][STEPS];
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+    count_steps(step, loss[0]);
+    cr_expect(step[0].kernels > 20 && step[0].graphs == 0, "%d, %d", step[0].kernels,
+              step[0].graphs);
+    cr_expect_eq(step[1].kernels, step[0].kernels);
+    cr_expect_eq(step[1].graphs, 1, "%d", step[1].graphs);
+    cr_expect_eq(step[2].kernels, 0, "%d", step[2].kernels);
+    cr_expect_eq(step[2].graphs, 1, "%d", step[2].graphs);
+    setenv("WEFT_CUDA_GRAPHS", "off", 1);
+    count_steps(plain, loss[1]);
+    cr_expect_eq(plain[2].kernels, step[0].kernels);
+    cr_expect_eq(plain[2].graphs, 0);
+    cr_expect_eq(memcmp(loss[0], loss[1], sizeof loss[0]), 0, "graphs change the bits");
 }
 
 /* A GPU that is lost in a step: the run returns the error. */
