@@ -712,45 +712,6 @@ weft_status weft_comm_request_start_after(weft_comm_request *x, weft_device_stre
     return WEFT_OK;
 }
 
-weft_status weft_comm_request_hold(weft_comm_request *x, weft_device_stream *stream)
-{
-    const weft_device *device = x->buffers.device;
-    if (atomic_load(&x->run.holding)) /* the stream waits for this run already */
-        return WEFT_OK;
-    WEFT_TRY(device->record(stream, &x->run.hold_begun));
-    if (x->run.linked)
-        device->after(stream, &x->run.ended);
-    else
-        device->hold(stream, x->buffers.gate, x->run.turn);
-    WEFT_TRY(device->record(stream, &x->run.hold_ended));
-    x->run.holder = stream;
-    atomic_store(&x->run.holding, true);
-    if (x->comm && !x->comm->transport.sleep) {
-        pthread_mutex_lock(&x->comm->mutex);
-        pthread_cond_signal(
-            &x->comm->queued); /* the progress thread polls more often from now on */
-        pthread_mutex_unlock(&x->comm->mutex);
-    }
-    return WEFT_OK;
-}
-
-/* Adds the time that a stream waited for the finished request. */
-static weft_status end_hold(weft_comm_request *x)
-{
-    const weft_device *device = x->buffers.device;
-    if (!atomic_exchange(&x->run.holding, false))
-        return WEFT_OK;
-    WEFT_TRY(device->await(x->run.holder, &x->run.hold_begun));
-    WEFT_TRY(device->await(x->run.holder, &x->run.hold_ended));
-    x->run.waited = x->run.hold_ended.seconds - x->run.hold_begun.seconds;
-    if (x->comm) {
-        pthread_mutex_lock(&x->comm->mutex);
-        x->comm->total.waited += x->run.waited;
-        pthread_mutex_unlock(&x->comm->mutex);
-    }
-    return WEFT_OK;
-}
-
 /* Restores the error that ended the communicator. Returns WEFT_E_COMM whatever its class, because
  * the caller cannot communicate any more. */
 static weft_status broken_error(const weft_comm *comm)
@@ -777,7 +738,7 @@ weft_status weft_comm_request_wait(weft_comm_request *x)
 {
     weft_comm *comm = x->comm;
     if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_DONE)
-        return atomic_load(&x->run.holding) ? end_hold(x) : meet(x);
+        return atomic_load(&x->run.holding) ? weft_comm_request_end_hold(x) : meet(x);
     if (x->spec.ranks == 1 && atomic_load(&x->run.state) == WEFT_COMM_REQUEST_FAILED)
         return weft_error_at(WEFT_E_COMM, WEFT_AT(.key = x->what));
     if (!comm)
@@ -808,7 +769,7 @@ weft_status weft_comm_request_wait(weft_comm_request *x)
     comm->total.waited += x->run.waited;
     pthread_mutex_unlock(&comm->mutex);
     if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_DONE)
-        return atomic_load(&x->run.holding) ? end_hold(x) : meet(x);
+        return atomic_load(&x->run.holding) ? weft_comm_request_end_hold(x) : meet(x);
     if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_FAILED)
         return broken_error(comm);
     return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = x->what),
@@ -849,11 +810,6 @@ void weft_comm_nudge(weft_comm *comm)
     pthread_mutex_lock(&comm->mutex);
     pthread_cond_broadcast(&comm->finished);
     pthread_mutex_unlock(&comm->mutex);
-}
-
-bool weft_comm_request_failed(const weft_comm_request *x)
-{
-    return atomic_load(&x->run.state) == WEFT_COMM_REQUEST_FAILED;
 }
 
 bool weft_comm_request_done(const weft_comm_request *x)

@@ -186,15 +186,9 @@ void weft_comm_request_start(weft_comm_request *request);
  * for that work unless the device is apart. */
 weft_status weft_comm_request_start_after(weft_comm_request *request,
                                           struct weft_device_stream *stream);
-/* Work that is added to `stream` later begins after the started request; the host does not wait.
- * Needs a gate. weft_comm_request_wait then returns the result, and must be called after the
- * stream's work and before the next start. A failed request does not stop the stream. */
-weft_status weft_comm_request_hold(weft_comm_request *request, struct weft_device_stream *stream);
 /* Waits for a started request. Returns WEFT_E_COMM and names the missing ranks after the
  * communicator's deadline. */
 weft_status weft_comm_request_wait(weft_comm_request *request);
-/* Returns true if the last start has failed, and the communicator with it. */
-bool weft_comm_request_failed(const weft_comm_request *request);
 /* Waits until one of `count` started requests has ended, or until `also` returns true. `also` is
  * called first and after each wake-up, such as by weft_comm_nudge; NULL: not called.
  * weft_comm_request_wait returns the request's result. */

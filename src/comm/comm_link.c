@@ -74,11 +74,6 @@ weft_status weft_group_connect(weft_group *group, const weft_device *device)
     return status;
 }
 
-bool weft_group_is_connected(const weft_group *group)
-{
-    return group->link != NULL;
-}
-
 bool weft_comm_request_is_linked(const weft_comm_request *x)
 {
     return x->spec.ranks > 1 && x->group && x->group->link &&

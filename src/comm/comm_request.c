@@ -730,3 +730,48 @@ void weft_comm_request_bind_piece(weft_comm_request *x, int piece, const void *i
     x->buffers.piece[piece].in = in;
     x->buffers.piece[piece].out = out;
 }
+
+/* ---- waits of streams ------------------------------------------------------------------------ */
+
+weft_status weft_comm_request_hold(weft_comm_request *x, weft_device_stream *stream)
+{
+    const weft_device *device = x->buffers.device;
+    if (atomic_load(&x->run.holding)) /* the stream waits for this run already */
+        return WEFT_OK;
+    WEFT_TRY(device->record(stream, &x->run.hold_begun));
+    if (x->run.linked)
+        device->after(stream, &x->run.ended);
+    else
+        device->hold(stream, x->buffers.gate, x->run.turn);
+    WEFT_TRY(device->record(stream, &x->run.hold_ended));
+    x->run.holder = stream;
+    atomic_store(&x->run.holding, true);
+    if (x->comm && !x->comm->transport.sleep) {
+        pthread_mutex_lock(&x->comm->mutex);
+        pthread_cond_signal(
+            &x->comm->queued); /* the progress thread polls more often from now on */
+        pthread_mutex_unlock(&x->comm->mutex);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_comm_request_end_hold(weft_comm_request *x)
+{
+    const weft_device *device = x->buffers.device;
+    if (!atomic_exchange(&x->run.holding, false))
+        return WEFT_OK;
+    WEFT_TRY(device->await(x->run.holder, &x->run.hold_begun));
+    WEFT_TRY(device->await(x->run.holder, &x->run.hold_ended));
+    x->run.waited = x->run.hold_ended.seconds - x->run.hold_begun.seconds;
+    if (x->comm) {
+        pthread_mutex_lock(&x->comm->mutex);
+        x->comm->total.waited += x->run.waited;
+        pthread_mutex_unlock(&x->comm->mutex);
+    }
+    return WEFT_OK;
+}
+
+bool weft_comm_request_failed(const weft_comm_request *x)
+{
+    return atomic_load(&x->run.state) == WEFT_COMM_REQUEST_FAILED;
+}

@@ -67,6 +67,14 @@ void weft_comm_request_set_pinned(weft_comm_request *request, char *wire, uint32
 void weft_comm_request_bind_bundle(weft_comm_request *request, void *scratch);
 void weft_comm_request_bind_piece(weft_comm_request *request, int piece, const void *in, void *out);
 
+/* Work that is added to `stream` later begins after the started request; the host does not wait.
+ * Needs a gate. weft_comm_request_wait then returns the result, and must be called after the
+ * stream's work and before the next start. A failed request does not stop the stream. */
+weft_status weft_comm_request_hold(weft_comm_request *request, weft_device_stream *stream);
+
+/* Returns true if the last start has failed, and the communicator with it. */
+bool weft_comm_request_failed(const weft_comm_request *request);
+
 /* ---- for the files of the communicator ------------------------------------------------------- */
 
 typedef struct weft_coll_plan weft_coll_plan;
@@ -87,6 +95,9 @@ bool weft_comm_segments_make(const weft_comm_request *x, const weft_coll_plan *p
                              weft_arena *arena, weft_comm_segment *segment);
 /* Frees a request that is not in flight. */
 void weft_comm_request_drop(weft_comm_request *x);
+
+/* Adds the time that a stream waited for the finished request. */
+weft_status weft_comm_request_end_hold(weft_comm_request *x);
 
 const char *weft_comm_request_describe(const weft_comm_request *request);
 

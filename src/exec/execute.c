@@ -1,6 +1,7 @@
 /* The step loop: instructions in order. Nothing is allocated here. */
 #include "exec/execute.h"
 
+#include "comm/comm_request.h"
 #include "exec/captured_code.h"
 #include "exec/program_internal.h"
 #include "graph/graph.h"
