@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "curate/analyse.h"
 #include "curate/curate_order.h"
-#include "curate/operators/onnx_scorer.h"
+#include "curate/operators/onnx_model.h"
 #include "curate/operators/shot_scorer.h"
 #include "curate/worker_pool.h"
 

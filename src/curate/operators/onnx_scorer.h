@@ -1,15 +1,9 @@
-/* Scores from an ONNX file, in OpenVINO. The library is loaded when a scorer is opened; weft does
- * not depend on it. */
+/* Scores from an ONNX file (onnx_model.h). */
 #ifndef WEFT_CURATE_OPERATORS_ONNX_SCORER_H
 #define WEFT_CURATE_OPERATORS_ONNX_SCORER_H
 
 #include "curate/operators/operators_config.h"
 #include "curate/operators/shot_frames.h"
-
-/* Path of OpenVINO's C library: WEFT_OPENVINO (a file, or a folder that contains it), else the
- * linker's path and the Python packages of $VIRTUAL_ENV, the user and the system. Loads nothing.
- * WEFT_E_UNSUPPORTED: not found. The caller owns *path. */
-weft_status weft_onnx_library_find(char **path);
 
 typedef struct weft_onnx_scorer weft_onnx_scorer;
 /* WEFT_E_FORMAT: not a model of this form. */
