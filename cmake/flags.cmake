@@ -46,6 +46,7 @@ if(WEFT_SANITIZE) # -O3 of instrumented code takes minutes to compile and is har
     list(REMOVE_ITEM WEFT_KERNEL_OPTIONS -O3)
 endif()
 set(WEFT_O3_SOURCES src/video/pixels.c src/curate/shots/shots_match.c src/model/adapter.c
+    src/curate/duplicates/embedding_clusters.c
     src/format/tensors/quant_blocks.c)
 function(set_source_flags) # SOURCES of weft, relative to the source tree
     set(kernels ${ARGN})

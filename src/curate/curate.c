@@ -10,6 +10,7 @@
 #include "curate/clips.h"
 #include "curate/curate_captions.h"
 #include "curate/curate_config.h"
+#include "curate/curate_embeddings.h"
 #include "curate/curate_folder.h"
 #include "curate/curate_page.h"
 #include "curate/curate_plan.h"
@@ -48,6 +49,7 @@ static weft_curate_config looking(weft_curate_config c, const weft_curate_config
     c.duplicates = other->duplicates;
     c.clips = other->clips;
     c.captions = other->captions;
+    c.embeddings = other->embeddings;
     c.operators = other->operators;
     c.operator_order = other->operator_order;
     c.clips.sharpest_within = within;
@@ -274,11 +276,21 @@ static int worker_count(const weft_curate_config *config)
     return workers < 1 ? 1 : workers > 256 ? 256 : (int)workers;
 }
 
-/* Runs the operators on the loaded records. */
+/* Computes embeddings and runs the operators. `final`: the order of the operators is decided also
+ * from few shots. */
 static weft_status run_scores(run *r, bool final)
 {
+    weft_curate_plan *p = &r->plan;
     const int workers = worker_count(r->config);
-    return weft_curate_scores_run(&r->plan, workers, worker_memory(r->config, workers), final);
+    const int64_t memory = worker_memory(r->config, workers);
+    if (!p->operators && !weft_embeddings_are_on(&r->config->embeddings))
+        return WEFT_OK;
+    WEFT_TRY(weft_curate_plan_load(p, true));
+    if (weft_curate_embeddings_are_first(p))
+        WEFT_TRY(weft_curate_embeddings_run(p, workers, memory));
+    WEFT_TRY(weft_curate_scores_run(p, workers, memory, final));
+    return weft_curate_embeddings_are_first(p) ? WEFT_OK
+                                               : weft_curate_embeddings_run(p, workers, memory);
 }
 
 /* Runs the jobs of one phase over the sources that `wants` picks. */
@@ -318,7 +330,7 @@ static bool wants_analysis(const weft_curate_source *s)
 
 static bool wants_analysis_or_scores(const weft_curate_source *s)
 {
-    return wants_analysis(s) || (s->own && s->unscored);
+    return wants_analysis(s) || (s->own && (s->unscored || s->unembedded));
 }
 
 static bool wants_clips(const weft_curate_source *s)
@@ -387,10 +399,7 @@ static weft_status run_shard(run *r, weft_curate_report *report)
     weft_curate_remaining *remaining = &report->remaining;
     WEFT_TRY(weft_curate_plan_load(p, true));
     WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
-    if (p->operators) {
-        WEFT_TRY(weft_curate_plan_load(p, true));
-        WEFT_TRY(run_scores(r, true));
-    }
+    WEFT_TRY(run_scores(r, true));
     WEFT_TRY(weft_curate_plan_load(p, false));
     weft_curate_plan_remaining(p, remaining);
     for (int64_t i = 0; i < p->sources; i++)
@@ -420,12 +429,10 @@ static weft_status run_all(run *r, weft_curate_report *report)
         WEFT_TRY(check_records(&r->plan));
     else
         WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
-    if (r->plan.operators && !r->config->finish) {
-        WEFT_TRY(weft_curate_plan_load(&r->plan, true));
+    if (!r->config->finish)
         WEFT_TRY(run_scores(r, true));
-    } else if (r->plan.operators) {
-        WEFT_TRY(run_scores(r, true)); /* scores nothing; decides the order */
-    }
+    else if (r->plan.operators) /* scores nothing; decides the order */
+        WEFT_TRY(weft_curate_scores_run(&r->plan, 1, 0, true));
     return finish(r, report);
 }
 
@@ -469,6 +476,7 @@ static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
                               : "the folder does not exist");
     WEFT_TRY(check_preset(config->clips.preset));
     WEFT_TRY(weft_captions_check(&config->captions));
+    WEFT_TRY(weft_embeddings_check(&config->embeddings));
     WEFT_TRY(weft_curate_scores_open(plan));
     WEFT_TRY(check_detector(config));
     WEFT_TRY(weft_make_dirs(out));
@@ -587,8 +595,6 @@ weft_status weft_curate_session_analyse(weft_curate_session *s, const char *name
     weft_status_code status = weft_curate_plan_load(&s->r.plan, true);
     if (status == WEFT_OK)
         status = run_phase(&s->r, "curate: look", wants_analysis, analyse_job);
-    if (status == WEFT_OK && s->r.plan.operators)
-        status = weft_curate_plan_load(&s->r.plan, true);
     if (status == WEFT_OK)
         status = run_scores(&s->r, false);
     video->own = false;

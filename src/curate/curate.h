@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "curate/captions/captions_config.h"
+#include "curate/embeddings/embeddings_config.h"
 
 /* Limits of shots whose shorter side, without borders, has at least `min_side` pixels. */
 typedef struct weft_curate_quality_tier {
@@ -71,6 +72,7 @@ typedef struct weft_curate_config {
     int operator_order;          /* weft_curate_operator_order */
     weft_section_list operators; /* weft_operator_config */
     weft_captions_config captions;
+    weft_embeddings_config embeddings;
 } weft_curate_config;
 
 /* Videos without a record, of all shards. */

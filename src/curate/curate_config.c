@@ -167,6 +167,7 @@ static const weft_key keys[] = {
      "(as in the list)",
      .choices = orders},
     {"captions", WEFT_KEY_SECTION, AT(captions), .section = &weft_captions_section},
+    {"embeddings", WEFT_KEY_SECTION, AT(embeddings), .section = &weft_embeddings_section},
     {"operators", WEFT_KEY_SECTION_LIST, AT(operators), .section = &weft_operator_section},
 };
 const weft_section weft_curate_section = {"curate", "from source videos to clips",

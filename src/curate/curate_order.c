@@ -28,7 +28,8 @@ static bool seen_by_operators(const weft_operator_set *set, const json_t *shot)
 {
     const char *name =
         json_string_value(json_object_get(json_object_get(shot, "reject"), "operator"));
-    bool seen = !name || strcmp(name, "duplicate") == 0 || strcmp(name, "caption") == 0;
+    bool seen = !name || strcmp(name, "duplicate") == 0 || strcmp(name, "caption") == 0 ||
+                strcmp(name, "similar") == 0 || strcmp(name, "cluster") == 0;
     for (int i = 0; i < set->count && !seen; i++)
         seen = strcmp(set->op[i].config->name, name) == 0;
     return seen && !json_is_true(json_object_get(shot, "gap"));
@@ -224,7 +225,7 @@ static json_t *number_or_null(double value)
 
 json_t *weft_curate_order_table(const weft_curate_plan *p)
 {
-    static const char *const kinds[] = {"expression", "measure", "process", "onnx"};
+    static const char *const kinds[] = {"expression", "measure", "process", "onnx", "aesthetics"};
     measured m;
     json_t *rows = json_array();
     if (!p->operators) {

@@ -132,6 +132,49 @@ static weft_status add_histograms(const weft_curate_plan *p, weft_buf *page)
     return WEFT_OK;
 }
 
+/* The clusters with the most shots. */
+static void add_clusters(const json_t *clusters, weft_buf *page)
+{
+    enum { ROWS = 24, COLUMNS = 6 };
+    static const char *const head[] = {"cluster",        "shots",    "similar",
+                                       "over the limit", "accepted", "nearest to the centre"};
+    static const char *const members[] = {"cluster", "shots", "similar", "over_limit", "accepted"};
+    char text[ROWS][5][32];
+    const char *cell[ROWS * COLUMNS];
+    bool used[ROWS] = {false};
+    const json_t *list = json_object_get(clusters, "clusters"), *row;
+    size_t k, of[ROWS];
+    int rows = 0;
+    json_array_foreach(list, k, row) /* insertion of the largest ROWS */
+    {
+        int at = rows < ROWS ? rows++ : ROWS - 1;
+        const int64_t shots = json_integer_value(json_object_get(row, "shots"));
+        if (used[at] &&
+            shots <= json_integer_value(json_object_get(json_array_get(list, of[at]), "shots")))
+            continue;
+        for (; at > 0 && shots > json_integer_value(
+                                     json_object_get(json_array_get(list, of[at - 1]), "shots"));
+             at--)
+            of[at] = of[at - 1];
+        of[at] = k;
+        used[rows - 1] = true;
+    }
+    for (int i = 0; i < rows; i++) {
+        const json_t *from = json_array_get(list, of[i]);
+        const char *source = json_string_value(json_object_get(from, "source"));
+        for (int m = 0; m < 5; m++) {
+            snprintf(text[i][m], sizeof text[i][m], "%lld",
+                     json_integer_value(json_object_get(from, members[m])));
+            cell[COLUMNS * i + m] = text[i][m];
+        }
+        cell[COLUMNS * i + 5] = source ? source : "-";
+    }
+    if (rows > 0) {
+        weft_html_heading(page, "Clusters, largest first");
+        weft_html_table(page, head, cell, rows, COLUMNS);
+    }
+}
+
 static void add_operators(const json_t *table, weft_buf *page)
 {
     static const char *const head[] = {"operator", "input", "output", "failed", "seconds", "price"};
@@ -177,6 +220,7 @@ weft_status weft_curate_page_write(const weft_curate_plan *p, const weft_curate_
     const char *const rejects[] = {r->rejects[0] ? r->rejects : "none"};
     weft_html_table(&page, NULL, rejects, 1, 1);
     add_operators(r->operators, &page);
+    add_clusters(p->clusters, &page);
     WEFT_GO(add_histograms(p, &page));
     weft_html_end(&page);
     WEFT_GO(weft_buf_check(&page));

@@ -7,6 +7,8 @@
 #include "curate/analyse.h"
 #include "curate/caption_tables.h"
 #include "curate/curate_captions.h"
+#include "curate/curate_clusters.h"
+#include "curate/curate_embeddings.h"
 #include "curate/curate_folder.h"
 #include "curate/curate_scores.h"
 #include "curate/duplicates/near_duplicates.h"
@@ -51,6 +53,7 @@ void weft_curate_plan_free(weft_curate_plan *p)
         free_clips(s);
         json_decref(s->record);
         json_decref(s->scores);
+        weft_embeddings_free(&s->embeddings);
         weft_free(s->hash);
         weft_free(s->name);
         weft_free(s->path);
@@ -60,6 +63,8 @@ void weft_curate_plan_free(weft_curate_plan *p)
     weft_free(p->source);
     p->source = NULL;
     p->sources = 0;
+    json_decref(p->clusters);
+    p->clusters = NULL;
     weft_curate_scores_close(p);
 }
 
@@ -345,7 +350,7 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
         json_t *state;
         json_decref(s->record);
         s->record = NULL;
-        s->unscored = false;
+        s->unscored = s->unembedded = false;
         if (s->kind != WEFT_SOURCE_KIND_VIDEO || s->same_as || (begin && !s->own) ||
             !weft_path_exists(s->state_path))
             continue;
@@ -364,7 +369,12 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
         if (s->record) {
             filter_shots(p->config, s->record);
             WEFT_TRY(take_hashes(s));
+            WEFT_TRY(weft_curate_embeddings_load(p, s, begin));
+            weft_curate_embeddings_mark(p, s);
+            WEFT_TRY(weft_curate_embeddings_merge(p, s));
             WEFT_TRY(weft_curate_scores_load(p, s, begin));
+            if (!weft_curate_embeddings_are_first(p))
+                weft_curate_embeddings_mark(p, s); /* of the shots that operators accept */
         }
     }
     return WEFT_OK;
@@ -401,7 +411,7 @@ void weft_curate_plan_remaining(const weft_curate_plan *p, weft_curate_remaining
     *r = (weft_curate_remaining){0};
     for (int64_t i = 0; i < p->sources; i++) {
         const weft_curate_source *s = &p->source[i];
-        if (!weft_curate_lacks_record(s) && !s->unscored)
+        if (!weft_curate_lacks_record(s) && !s->unscored && !s->unembedded)
             continue;
         if (r->videos++ == 0)
             snprintf(r->first, sizeof r->first, "%s", s->name);
@@ -540,7 +550,8 @@ static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
             e->worth = worth_of(s, video, shot);
             e->start = json_integer_value(json_object_get(shot, "start"));
             e->frames = json_integer_value(json_object_get(shot, "end")) - e->start + 1;
-            if (p->config->duplicates.parts > 0 && take_parts(e, video) != WEFT_OK) {
+            if (p->config->duplicates.on && p->config->duplicates.parts > 0 &&
+                take_parts(e, video) != WEFT_OK) {
                 weft_free(list);
                 return WEFT_E_IO;
             }
@@ -703,6 +714,8 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, caption_
     WEFT_TRY(weft_buf_check(&captions->joined));
     weft_buf id = {0}, path = {0}, meta_path = {0};
     weft_buf_printf(&id, "%s-%06" PRId64, s->id, start);
+    if (json_object_get(shot, "merged")) /* another clip than the first part alone */
+        weft_buf_printf(&id, "_%06" PRId64, end);
     json_t *written = !caption && id.data ? weft_curate_captions_read(p, id.data) : NULL;
     const bool pending = p->config->captions.url[0] && !p->captioned;
     if (!caption && !written && !pending && p->config->clips.require_caption) {
@@ -729,6 +742,8 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, caption_
         weft_curate_captions_add(written, clip->meta);
     json_decref(written);
     weft_curate_scores_add(p, s, shot, clip->meta);
+    json_object_set(clip->meta, "cluster", json_object_get(shot, "cluster"));
+    json_object_set(clip->meta, "merged_shots", json_object_get(shot, "merged"));
     const weft_curate_config *c = p->config;
     json_object_set_new(clip->meta, "written_with",
                         json_pack("{s:I,s:s,s:I,s:I}", "crf", (json_int_t)c->clips.crf, "preset",
@@ -747,6 +762,32 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, caption_
             clip->crop[k] = json_integer_value(json_array_get(area, (size_t)k));
     }
     return WEFT_OK;
+}
+
+/* Rejects near-duplicates by their frames, then by their embeddings. */
+static weft_status reject_duplicates(weft_curate_plan *p)
+{
+    entry *list = NULL;
+    weft_cluster_shot *shots = NULL;
+    int64_t count = 0, n = 0;
+    const bool clusters = weft_embeddings_choose(&p->config->embeddings);
+    weft_status_code status = WEFT_OK;
+    if (!p->config->duplicates.on && !clusters)
+        return WEFT_OK;
+    WEFT_GO(collect(p, &list, &count));
+    if (p->config->duplicates.on)
+        WEFT_GO(mark_duplicates(p->config, list, count));
+    if (clusters) {
+        WEFT_GO(WEFT_NEW(shots, count + 1, "the curation"));
+        for (int64_t i = 0; i < count; i++)
+            if (!json_object_get(list[i].shot, "reject"))
+                shots[n++] = (weft_cluster_shot){list[i].source, list[i].shot};
+        status = weft_curate_clusters_choose(p, shots, n);
+    }
+out:
+    weft_free(shots);
+    weft_free(list);
+    return status;
 }
 
 /* Chooses the clips of all sources, with the captions of their files. */
@@ -774,16 +815,8 @@ static weft_status choose_clips(weft_curate_plan *p, const weft_caption_tables *
 
 weft_status weft_curate_plan_choose(weft_curate_plan *p)
 {
-    entry *list = NULL;
-    int64_t count = 0;
     weft_caption_tables tables = {0};
-    if (p->config->duplicates.on) {
-        WEFT_TRY(collect(p, &list, &count));
-        const weft_status_code status = mark_duplicates(p->config, list, count);
-        weft_free(list);
-        if (status != WEFT_OK)
-            return status;
-    }
+    WEFT_TRY(reject_duplicates(p));
     weft_status_code status = weft_caption_tables_read(p, &tables);
     if (status == WEFT_OK)
         status = choose_clips(p, &tables);

@@ -5,6 +5,7 @@
 
 #include "curate/curate_work.h"
 #include "curate/duplicates/phash.h"
+#include "curate/embeddings/embedding_file.h"
 #include "curate/operators/operator_set.h"
 #include "curate/source_kind.h"
 
@@ -18,13 +19,15 @@ typedef struct weft_curate_source {
     uint64_t hash_of_name; /* determines the shard */
     bool own;              /* of the shard of this run */
     int64_t bytes, mtime_ns;
-    const char *why_other;  /* why a file is not a video; static; NULL: by its name */
-    const char *same_as;    /* name of the selected file with the same bytes; borrowed */
-    json_t *record;         /* owned; NULL: not analysed yet */
-    json_t *scores;         /* owned; of the operators (shot_scorer.h); NULL: none are configured */
-    bool unscored;          /* an accepted shot lacks a score */
-    weft_phash *hash;       /* owned; hashes of all shots */
-    weft_curate_clip *clip; /* owned, with strings and metadata; selected clips */
+    const char *why_other; /* why a file is not a video; static; NULL: by its name */
+    const char *same_as;   /* name of the selected file with the same bytes; borrowed */
+    json_t *record;        /* owned; NULL: not analysed yet */
+    json_t *scores;        /* owned; of the operators (shot_scorer.h); NULL: none are configured */
+    bool unscored;         /* an accepted shot lacks a score */
+    weft_embeddings embeddings; /* of its shots; empty without the config section */
+    bool unembedded;            /* a shot needs an embedding and was not tried */
+    weft_phash *hash;           /* owned; hashes of all shots */
+    weft_curate_clip *clip;     /* owned, with strings and metadata; selected clips */
     int64_t clips;
 } weft_curate_source;
 
@@ -36,6 +39,7 @@ typedef struct weft_curate_plan {
     weft_operator_set *operators; /* owned; NULL: none are configured */
     bool captioned;               /* captions were requested: clips without one stay so */
     bool ordered;                 /* the order of the operators is final */
+    json_t *clusters;             /* owned; content of clusters.json; NULL: no clusters */
     json_t *prices;               /* owned; prices that determined the order; NULL: not by price */
 } weft_curate_plan;
 

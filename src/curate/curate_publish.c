@@ -1,6 +1,7 @@
 /* Lists at the end of a curation: selected clips, rejects and reasons. */
 #include "curate/curate_publish.h"
 
+#include "curate/curate_clusters.h"
 #include "curate/curate_order.h"
 #include "curate/curate_plan.h"
 
@@ -563,6 +564,7 @@ weft_status weft_curate_plan_publish(weft_curate_plan *p, weft_curate_report *re
     l.report.operators = weft_curate_order_table(p);
     *report = l.report;
     warn_of_failures(p, report->operators);
+    WEFT_GO(weft_curate_clusters_write(p));
     status = write_operators(p, report->operators);
 out:
     describe_rejects(l.by_operator, report->rejects, sizeof report->rejects);

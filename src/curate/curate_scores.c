@@ -1,10 +1,13 @@
 #include "curate/curate_scores.h"
 
 #include "base/fs.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "curate/analyse.h"
+#include "curate/curate_embeddings.h"
 #include "curate/curate_order.h"
+#include "curate/operators/aesthetics_head.h"
 #include "curate/operators/onnx_model.h"
 #include "curate/operators/shot_scorer.h"
 #include "curate/worker_pool.h"
@@ -12,8 +15,27 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { SAMPLE_VIDEOS = 8, SCORES_VERSION = 1 };
+
+/* Scores of an embedding depend on what the embeddings depend on. */
+static weft_status define_by_embeddings(const weft_curate_plan *p, weft_operator *op)
+{
+    char definition[24];
+    weft_buf text = {0};
+    if (!weft_embeddings_are_on(&p->config->embeddings))
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                          WEFT_AT(.key = "embeddings", .value = op->config->name),
+                          "the operator '%s' scores embeddings; give embeddings.model, "
+                          "embeddings.onnx or embeddings.url",
+                          op->config->name);
+    weft_embeddings_define(&p->config->embeddings, definition);
+    weft_buf_printf(&text, "%s %s", op->definition, definition);
+    weft_hex_print(XXH3_64bits(text.data, (size_t)text.len), op->definition);
+    weft_buf_free(&text);
+    return WEFT_OK;
+}
 
 weft_status weft_curate_scores_open(weft_curate_plan *p)
 {
@@ -21,6 +43,9 @@ weft_status weft_curate_scores_open(weft_curate_plan *p)
     if (p->config->operators.count == 0)
         return WEFT_OK;
     WEFT_TRY(weft_operator_set_open(&p->config->operators, &p->operators));
+    for (int i = 0; i < p->operators->count; i++)
+        if (p->operators->op[i].kind == WEFT_OPERATOR_AESTHETICS)
+            WEFT_TRY(define_by_embeddings(p, &p->operators->op[i]));
     for (int i = 0; i < p->operators->count; i++)
         if (p->operators->op[i].kind == WEFT_OPERATOR_ONNX && !library)
             WEFT_TRY(weft_onnx_library_find(&library));
@@ -132,7 +157,8 @@ typedef struct pass {
     weft_pool_outcome *outcome;
     int64_t jobs, videos, done;
     bool all;
-    const weft_heartbeat *heart; /* in the child */
+    const weft_heartbeat *heart;      /* in the child, and so `source` */
+    const weft_curate_source *source; /* whose shots are scored */
     weft_progress *progress;
 } pass;
 
@@ -141,19 +167,30 @@ static void beat(void *user)
     weft_heartbeat_beat(((const pass *)user)->heart);
 }
 
+static const float *embedding_of(void *user, const json_t *shot, int64_t *width)
+{
+    const weft_curate_source *s = ((const pass *)user)->source;
+    *width = s->embeddings.width;
+    return weft_curate_embedding_of(s, shot);
+}
+
 static weft_status_code score_job(void *context, int64_t job, int threads,
                                   const weft_heartbeat *heart)
 {
     pass *ps = context;
     weft_shot_scorer *scorer;
     weft_status_code status = WEFT_OK;
-    const weft_shot_scorer_options o = {
-        .stall_seconds = ps->plan->config->stall_seconds, .all = ps->all, .beat = beat, .user = ps};
+    const weft_shot_scorer_options o = {.stall_seconds = ps->plan->config->stall_seconds,
+                                        .all = ps->all,
+                                        .beat = beat,
+                                        .user = ps,
+                                        .embedding = embedding_of};
     (void)threads;
     ps->heart = heart;
     WEFT_TRY(weft_shot_scorer_open(ps->plan->operators, &o, &scorer));
     for (int64_t i = ps->first[job]; i < ps->first[job + 1]; i++) {
         weft_curate_source *s = ps->video[i];
+        ps->source = s;
         WEFT_GO(weft_shot_scorer_video(scorer, s->path, s->name, s->record, s->scores));
         WEFT_GO(save_scores(ps->plan, s));
         weft_heartbeat_part(heart);
@@ -318,6 +355,28 @@ static int64_t count_unscored(const weft_curate_plan *p)
     return count;
 }
 
+/* Checks that the heads fit the embeddings, before a process uses the heads. */
+static weft_status check_heads(const weft_curate_plan *p)
+{
+    for (int64_t k = 0; k < p->sources; k++) {
+        const weft_embeddings *e = &p->source[k].embeddings;
+        for (int i = 0; i < p->operators->count && e->width > 0; i++) {
+            weft_aesthetics_head *head;
+            double score;
+            if (p->operators->op[i].kind != WEFT_OPERATOR_AESTHETICS)
+                continue;
+            WEFT_TRY(weft_aesthetics_head_open(p->operators->op[i].config->aesthetics, &head));
+            const weft_status_code status =
+                weft_aesthetics_head_score(head, e->vector, e->width, &score);
+            weft_aesthetics_head_close(head);
+            WEFT_TRY(status);
+        }
+        if (e->width > 0)
+            return WEFT_OK;
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_curate_scores_run(weft_curate_plan *p, int workers, int64_t memory, bool final)
 {
     weft_progress progress;
@@ -325,6 +384,7 @@ weft_status weft_curate_scores_run(weft_curate_plan *p, int workers, int64_t mem
     weft_status_code status = WEFT_OK;
     if (!p->operators)
         return WEFT_OK;
+    WEFT_TRY(check_heads(p));
     WEFT_TRY(WEFT_NEW(ps.video, p->sources + 1, "the operators"));
     const int64_t total = count_unscored(p);
     if (total > 0)

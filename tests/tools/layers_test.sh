@@ -19,7 +19,7 @@ FLOORS = [
     ["exec/store", "model/autoencoders", "model/denoisers", "model/encoders"],
     ["exec"],
     ["convert", "curate/operators", "curate/shots", "exec/trace", "latent", "prompt"],
-    ["curate/captions", "curate/proof", "generate/conditioning", "train/config"],
+    ["curate/captions", "curate/embeddings", "curate/proof", "generate/conditioning", "train/config"],
     ["curate", "generate/generator", "train/graph", "train/monitor"],
     ["estimate", "train/checkpoint", "train/pipeline"],
     ["estimate/generation", "train/step"],

@@ -51,7 +51,7 @@ static weft_status check_name(const weft_operator_set *set, int i, const char *n
 static weft_status find_kind(const weft_operator_config *c, int i, weft_operator_kind *kind)
 {
     const bool has[] = {c->expression[0] != 0, c->measure != WEFT_MEASURE_NONE,
-                        c->process.count > 0, c->onnx[0] != 0};
+                        c->process.count > 0, c->onnx[0] != 0, c->aesthetics[0] != 0};
     int count = 0;
     for (int k = 0; k < WEFT_COUNT(has); k++)
         if (has[k]) {
@@ -63,8 +63,8 @@ static weft_status find_kind(const weft_operator_config *c, int i, weft_operator
         return WEFT_OK;
     return weft_error(WEFT_MSG_CONFIG_CONFLICT,
                       WEFT_AT(.key = key_of(key, i, "name"), .value = c->name, WEFT_NUMBER(count)),
-                      "the operator '%s' has %d of the keys expression, measure, process and onnx; "
-                      "give exactly one",
+                      "the operator '%s' has %d of the keys expression, measure, process, onnx and "
+                      "aesthetics; give exactly one",
                       c->name, count);
 }
 
@@ -128,6 +128,16 @@ static weft_status check_model(const weft_operator_config *c, int i)
     return WEFT_OK;
 }
 
+static weft_status check_head(const weft_operator_config *c, int i)
+{
+    char key[64];
+    return access(c->aesthetics, R_OK) == 0
+               ? WEFT_OK
+               : weft_error_errno(
+                     WEFT_AT(.file = c->aesthetics, .key = key_of(key, i, "aesthetics")),
+                     "cannot read the weights of the head");
+}
+
 /* A hash of the keys that scores depend on, not of limits. */
 static void define(weft_operator *op)
 {
@@ -140,6 +150,9 @@ static void define(weft_operator *op)
     if (op->kind == WEFT_OPERATOR_ONNX && stat(c->onnx, &st) == 0)
         weft_buf_printf(&text, " %s %lld %lld %" PRId64, c->onnx, (long long)st.st_size,
                         (long long)st.st_mtime, c->output);
+    if (op->kind == WEFT_OPERATOR_AESTHETICS && stat(c->aesthetics, &st) == 0)
+        weft_buf_printf(&text, " %s %lld %lld", c->aesthetics, (long long)st.st_size,
+                        (long long)st.st_mtime);
     for (int64_t k = 0; k < 3 && op->kind == WEFT_OPERATOR_ONNX; k++)
         weft_buf_printf(&text, " %g %g", c->mean.item[k], c->std.item[k]);
     weft_hex_print(XXH3_64bits(text.data, (size_t)text.len), op->definition);
@@ -166,6 +179,8 @@ static weft_status open_operator(weft_operator_set *set, const weft_operator_con
         WEFT_TRY(check_program(c, i));
     if (op->kind == WEFT_OPERATOR_ONNX)
         WEFT_TRY(check_model(c, i));
+    if (op->kind == WEFT_OPERATOR_AESTHETICS)
+        WEFT_TRY(check_head(c, i));
     define(op);
     return check_limits(c, op, i);
 }

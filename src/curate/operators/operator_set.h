@@ -25,6 +25,7 @@ typedef enum weft_operator_kind {
     WEFT_OPERATOR_MEASURE,
     WEFT_OPERATOR_PROCESS,
     WEFT_OPERATOR_ONNX,
+    WEFT_OPERATOR_AESTHETICS,
 } weft_operator_kind;
 
 typedef struct weft_operator {

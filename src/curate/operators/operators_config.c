@@ -29,6 +29,9 @@ static const weft_key operator_keys[] = {
      "program and arguments; it reads frames from standard input and prints a score per shot as "
      "JSON (docs/how-to/curate.md)"},
     {"onnx", WEFT_KEY_STRING, AT(onnx), "", "", "ONNX file with an input [N, 3, H, W]"},
+    {"aesthetics", WEFT_KEY_STRING, AT(aesthetics), "", "",
+     "LAION's linear or MLP head (safetensors, .pth) on the embedding of the shot; needs "
+     "`embeddings`"},
     {"frames", WEFT_KEY_I64, AT(frames), "4", "",
      "frames of a shot that a process, a model or a measure sees, evenly spread", .min = 1,
      .max = 256},
@@ -54,5 +57,5 @@ static const weft_key operator_keys[] = {
 const weft_section weft_operator_section = {
     "operators",
     "further scores and limits of shots; each has one of expression, measure, "
-    "process and onnx",
+    "process, onnx and aesthetics",
     sizeof(weft_operator_config), operator_keys, WEFT_COUNT(operator_keys)};

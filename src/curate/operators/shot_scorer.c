@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "curate/operators/aesthetics_head.h"
 #include "curate/operators/onnx_scorer.h"
 #include "curate/operators/process_scorer.h"
 #include "curate/operators/shot_frames.h"
@@ -15,6 +16,7 @@ struct weft_shot_scorer {
     weft_shot_scorer_options options;
     weft_process_scorer *process[WEFT_MOST_OPERATORS]; /* NULL: not started */
     weft_onnx_scorer *onnx[WEFT_MOST_OPERATORS];
+    weft_aesthetics_head *head[WEFT_MOST_OPERATORS];
 };
 
 /* A video whose shots are scored. */
@@ -39,6 +41,7 @@ void weft_shot_scorer_close(weft_shot_scorer *s)
     for (int i = 0; s && i < WEFT_MOST_OPERATORS; i++) {
         weft_process_scorer_close(s->process[i]);
         weft_onnx_scorer_close(s->onnx[i]);
+        weft_aesthetics_head_close(s->head[i]);
     }
     weft_free(s);
 }
@@ -77,9 +80,13 @@ void weft_shot_scores_prepare(const weft_operator_set *set, bool failures, json_
 
 json_t *weft_shot_scores_of(json_t *scores, const json_t *shot)
 {
-    char start[32];
+    char start[64];
     json_t *shots = json_object_get(scores, "shots");
-    snprintf(start, sizeof start, "%lld", json_integer_value(json_object_get(shot, "start")));
+    const int n =
+        snprintf(start, sizeof start, "%lld", json_integer_value(json_object_get(shot, "start")));
+    if (json_object_get(shot, "merged"))
+        snprintf(start + n, sizeof start - (size_t)n, "-%lld",
+                 json_integer_value(json_object_get(shot, "end")));
     if (!json_object_get(shots, start))
         json_object_set_new(shots, start, json_object());
     return json_object_get(shots, start);
@@ -108,6 +115,18 @@ static weft_status score_process(weft_shot_scorer *s, int i, const scored_video 
     return status;
 }
 
+static weft_status score_aesthetics(const weft_shot_scorer *s, int i, const json_t *shot,
+                                    double *score)
+{
+    int64_t width = 0;
+    const float *embedding =
+        s->options.embedding ? s->options.embedding(s->options.user, shot, &width) : NULL;
+    return embedding
+               ? weft_aesthetics_head_score(s->head[i], embedding, width, score)
+               : weft_error(WEFT_MSG_SCORER_FAILED, WEFT_AT(.key = s->set->op[i].config->name),
+                            "the shot has no embedding");
+}
+
 static weft_status score_shot(weft_shot_scorer *s, int i, scored_video *v, const json_t *shot,
                               double *score)
 {
@@ -115,6 +134,8 @@ static weft_status score_shot(weft_shot_scorer *s, int i, scored_video *v, const
     const weft_operator_config *c = op->config;
     const weft_shot_frames *f;
     const int64_t side = op->kind == WEFT_OPERATOR_MEASURE ? 0 : c->side;
+    if (op->kind == WEFT_OPERATOR_AESTHETICS)
+        return score_aesthetics(s, i, shot, score);
     if (!v->frames)
         WEFT_TRY(weft_shot_decoder_open(v->path, s->options.stall_seconds, s->options.beat,
                                         s->options.user, &v->frames));
@@ -144,6 +165,8 @@ static weft_status record_score(weft_shot_scorer *s, int i, scored_video *v, con
     double score = 0;
     if (s->set->op[i].kind == WEFT_OPERATOR_ONNX && !s->onnx[i]) /* a fault of the config */
         WEFT_TRY(weft_onnx_scorer_open(s->set->op[i].config, &s->onnx[i]));
+    if (s->set->op[i].kind == WEFT_OPERATOR_AESTHETICS && !s->head[i])
+        WEFT_TRY(weft_aesthetics_head_open(s->set->op[i].config->aesthetics, &s->head[i]));
     const weft_status_code status = score_shot(s, i, v, shot, &score);
     if (status == WEFT_E_MEMORY || status == WEFT_E_TOO_LARGE || status == WEFT_E_CANCELLED)
         return status;

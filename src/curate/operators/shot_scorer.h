@@ -12,6 +12,8 @@ typedef struct weft_shot_scorer_options {
     bool all;             /* every operator scores every shot, also after a rejection */
     void (*beat)(void *); /* called during the work; NULL: never */
     void *user;
+    /* The embedding of a shot of the current video; NULL: none. Required by aesthetics. */
+    const float *(*embedding)(void *user, const json_t *shot, int64_t *width);
 } weft_shot_scorer_options;
 
 /* The set is borrowed. Processes and models start when they are first needed. */
@@ -30,7 +32,8 @@ weft_status weft_shot_scorer_video(weft_shot_scorer *scorer, const char *path, c
 /* Makes `scores` fit the set: drops scores of other definitions, and with `failures` also failed
  * scores. */
 void weft_shot_scores_prepare(const weft_operator_set *set, bool failures, json_t *scores);
-/* The record of a shot, added if it is missing; borrowed. */
+/* The record of a shot, added if it is missing; borrowed. A joined shot ("merged") has the key
+ * START-END. */
 json_t *weft_shot_scores_of(json_t *scores, const json_t *shot);
 
 #endif

@@ -24,10 +24,26 @@ static weft_operator_set *open_set(const weft_operator_config *c, int64_t count)
 Test(operator_set, the_decision_does_not_depend_on_the_order)
 {
     const weft_operator_config c[] = {
-        {.name = "a", .process = bash, .expression = "", .onnx = "", .min = 1, .max = 5},
-        {.name = "b", .process = bash, .expression = "", .onnx = "", .min = 1, .max = 5},
-        {.name = "sum", .expression = "a + b", .onnx = "", NO_LIMITS},
-        {.name = "low", .expression = "sum < 8 and motion > 0.1", .onnx = "", NO_LIMITS}};
+        {.name = "a",
+         .process = bash,
+         .expression = "",
+         .onnx = "",
+         .aesthetics = "",
+         .min = 1,
+         .max = 5},
+        {.name = "b",
+         .process = bash,
+         .expression = "",
+         .onnx = "",
+         .aesthetics = "",
+         .min = 1,
+         .max = 5},
+        {.name = "sum", .expression = "a + b", .onnx = "", .aesthetics = "", NO_LIMITS},
+        {.name = "low",
+         .expression = "sum < 8 and motion > 0.1",
+         .onnx = "",
+         .aesthetics = "",
+         NO_LIMITS}};
     static const int orders[][4] = {{0, 1, 2, 3}, {1, 0, 2, 3}};
     weft_operator_set *set = open_set(c, 4);
     cr_assert_eq(set->op[3].after, 4u);
@@ -54,9 +70,21 @@ Test(operator_set, the_decision_does_not_depend_on_the_order)
 Test(operator_set, missing_and_failed_scores)
 {
     weft_operator_config c[] = {
-        {.name = "a", .process = bash, .expression = "", .onnx = "", .min = 1, .max = 5},
-        {.name = "b", .process = bash, .expression = "", .onnx = "", .min = 1, .max = 5},
-        {.name = "both", .expression = "a + b > 4", .onnx = "", NO_LIMITS}};
+        {.name = "a",
+         .process = bash,
+         .expression = "",
+         .onnx = "",
+         .aesthetics = "",
+         .min = 1,
+         .max = 5},
+        {.name = "b",
+         .process = bash,
+         .expression = "",
+         .onnx = "",
+         .aesthetics = "",
+         .min = 1,
+         .max = 5},
+        {.name = "both", .expression = "a + b > 4", .onnx = "", .aesthetics = "", NO_LIMITS}};
     weft_shot_decision d;
     weft_operator_set *set = open_set(c, 3);
     weft_operator_set_decide(set, facts, NULL, &d);
@@ -88,6 +116,7 @@ Test(operator_set, tiers_replace_limits)
                                        .process = bash,
                                        .expression = "",
                                        .onnx = "",
+                                       .aesthetics = "",
                                        .min = 1,
                                        .max = 9,
                                        .tiers = {2, tiers}}};
@@ -120,19 +149,19 @@ Test(operator_set, faults_of_the_config_name_the_key)
         const char *key;
         weft_message_class kind;
     } cases[] = {
-        {{{.name = "1a", .expression = "1 > 0", .onnx = "", NO_LIMITS}},
+        {{{.name = "1a", .expression = "1 > 0", .onnx = "", .aesthetics = "", NO_LIMITS}},
          1,
          "operators.0.name",
          WEFT_MSG_CONFIG_VALUE},
-        {{{.name = "motion", .expression = "1 > 0", .onnx = "", NO_LIMITS}},
+        {{{.name = "motion", .expression = "1 > 0", .onnx = "", .aesthetics = "", NO_LIMITS}},
          1,
          "operators.0.name",
          WEFT_MSG_CONFIG_VALUE},
-        {{{.name = "and", .expression = "1 > 0", .onnx = "", NO_LIMITS}},
+        {{{.name = "and", .expression = "1 > 0", .onnx = "", .aesthetics = "", NO_LIMITS}},
          1,
          "operators.0.name",
          WEFT_MSG_CONFIG_VALUE},
-        {{{.name = "a", .expression = "", .onnx = "", NO_LIMITS}},
+        {{{.name = "a", .expression = "", .onnx = "", .aesthetics = "", NO_LIMITS}},
          1,
          "operators.0.name",
          WEFT_MSG_CONFIG_CONFLICT},
@@ -140,20 +169,21 @@ Test(operator_set, faults_of_the_config_name_the_key)
            .expression = "1 > 0",
            .measure = WEFT_MEASURE_BLUR,
            .onnx = "",
+           .aesthetics = "",
            NO_LIMITS}},
          1,
          "operators.0.name",
          WEFT_MSG_CONFIG_CONFLICT},
-        {{{.name = "a", .expression = "b > 0", .onnx = "", NO_LIMITS}},
+        {{{.name = "a", .expression = "b > 0", .onnx = "", .aesthetics = "", NO_LIMITS}},
          1,
          "operators.0.expression",
          WEFT_MSG_EXPRESSION_INVALID},
-        {{{.name = "a", .expression = "1 > 0", .onnx = "", .min = 1, .max = 2}},
+        {{{.name = "a", .expression = "1 > 0", .onnx = "", .aesthetics = "", .min = 1, .max = 2}},
          1,
          "operators.0.expression",
          WEFT_MSG_CONFIG_CONFLICT},
-        {{{.name = "a", .expression = "1 > 0", .onnx = "", NO_LIMITS},
-          {.name = "a", .expression = "1 > 0", .onnx = "", NO_LIMITS}},
+        {{{.name = "a", .expression = "1 > 0", .onnx = "", .aesthetics = "", NO_LIMITS},
+          {.name = "a", .expression = "1 > 0", .onnx = "", .aesthetics = "", NO_LIMITS}},
          2,
          "operators.1.name",
          WEFT_MSG_CONFIG_VALUE},
@@ -161,6 +191,7 @@ Test(operator_set, faults_of_the_config_name_the_key)
            .expression = "",
            .measure = WEFT_MEASURE_BLUR,
            .onnx = "",
+           .aesthetics = "",
            .min = 2,
            .max = 1}},
          1,
