@@ -11,8 +11,8 @@ typedef struct weft_cluster_shot {
     json_t *shot;
 } weft_cluster_shot;
 
-/* Assigns the shots, best first, to clusters ("cluster" of a shot), and rejects near-duplicates
- * (operator similar) and shots beyond the limit of their cluster (operator cluster). Sets
+/* Assigns the shots, best first, to clusters ("cluster" of a shot). Rejects near-duplicates
+ * (operator similar), then shots beyond the limit of their cluster (operator cluster). Sets
  * plan->clusters. Shots without an embedding stay. */
 weft_status weft_curate_clusters_choose(weft_curate_plan *plan, const weft_cluster_shot *shots,
                                         int64_t count);

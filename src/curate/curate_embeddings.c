@@ -114,7 +114,7 @@ static void join_scores(const json_t *a, const json_t *b, json_t *to)
     json_object_set_new(to, "scores", scores);
 }
 
-/* The shot of both; new reference. Its hashes are those of both, which are adjacent. */
+/* The shot of both; new reference. The hashes of both are adjacent. */
 static json_t *join(const json_t *a, const json_t *b)
 {
     const json_t *pace[2] = {json_object_get(a, "frame_seconds"),

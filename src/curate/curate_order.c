@@ -225,7 +225,8 @@ static json_t *number_or_null(double value)
 
 json_t *weft_curate_order_table(const weft_curate_plan *p)
 {
-    static const char *const kinds[] = {"expression", "measure", "process", "onnx", "aesthetics"};
+    static const char *const kinds[] = {"expression", "measure",    "process",
+                                        "onnx",       "aesthetics", "text"};
     measured m;
     json_t *rows = json_array();
     if (!p->operators) {

@@ -47,7 +47,9 @@ weft_status weft_curate_scores_open(weft_curate_plan *p)
         if (p->operators->op[i].kind == WEFT_OPERATOR_AESTHETICS)
             WEFT_TRY(define_by_embeddings(p, &p->operators->op[i]));
     for (int i = 0; i < p->operators->count; i++)
-        if (p->operators->op[i].kind == WEFT_OPERATOR_ONNX && !library)
+        if ((p->operators->op[i].kind == WEFT_OPERATOR_ONNX ||
+             p->operators->op[i].kind == WEFT_OPERATOR_TEXT) &&
+            !library)
             WEFT_TRY(weft_onnx_library_find(&library));
     weft_free(library);
     return weft_curate_order_read(p);

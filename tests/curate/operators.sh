@@ -183,6 +183,17 @@ PY
     expect_error onnx-model -- $WEFT curate --in raw --out broken --set operators.0.name=x --set "operators.0.onnx=$PWD/scorer.py"
 }
 check onnx_models_score_shots
+# Boxes of text compared with RapidOCR's, of the same frame and model: each has a counterpart.
+text_boxes_equal_those_of_rapidocr() {
+    needs order_does_not_change_the_result
+    [ -e "${WEFT_OPENVINO:-}" ] || skip "no OpenVINO (WEFT_OPENVINO)"
+    [ -e "${WEFT_RAPIDOCR_PYTHON:-}" ] || skip "no Python with rapidocr-onnxruntime (WEFT_RAPIDOCR_PYTHON)"
+    "$WEFT_RAPIDOCR_PYTHON" "$SRC/tests/curate/rapidocr_boxes.py" draw
+    model=$("$WEFT_RAPIDOCR_PYTHON" "$SRC/tests/curate/rapidocr_boxes.py" model)
+    $WEFT curate --in text --out found --set clips.preset=ultrafast --set quality.min_motion=0 --set operators.0.name=letters --set "operators.0.text=$model" --set operators.0.frames=1 --set operators.0.side=0 >out 2>log || fail_with log "curate"
+    "$WEFT_RAPIDOCR_PYTHON" "$SRC/tests/curate/rapidocr_boxes.py" compare found
+}
+check text_boxes_equal_those_of_rapidocr
 errors_name_the_key() {
     run() { $WEFT curate --in raw --out none "$@"; }
     expect_error expression-invalid key=operators.0.expression column=10 -- run --set operators.0.name=x --set "operators.0.expression=motion > motoin"

@@ -9,7 +9,7 @@ typedef enum weft_embedding_request {
     WEFT_EMBEDDING_MESSAGES
 } weft_embedding_request;
 
-/* At most one of model, onnx and url; none: no embeddings. */
+/* The source is model, onnx or url; none of the three: no embeddings. */
 typedef struct weft_embeddings_config {
     const char *model, *onnx, *url;
     int64_t frames, side;

@@ -51,7 +51,8 @@ static weft_status check_name(const weft_operator_set *set, int i, const char *n
 static weft_status find_kind(const weft_operator_config *c, int i, weft_operator_kind *kind)
 {
     const bool has[] = {c->expression[0] != 0, c->measure != WEFT_MEASURE_NONE,
-                        c->process.count > 0, c->onnx[0] != 0, c->aesthetics[0] != 0};
+                        c->process.count > 0,  c->onnx[0] != 0,
+                        c->aesthetics[0] != 0, c->text[0] != 0};
     int count = 0;
     for (int k = 0; k < WEFT_COUNT(has); k++)
         if (has[k]) {
@@ -63,8 +64,8 @@ static weft_status find_kind(const weft_operator_config *c, int i, weft_operator
         return WEFT_OK;
     return weft_error(WEFT_MSG_CONFIG_CONFLICT,
                       WEFT_AT(.key = key_of(key, i, "name"), .value = c->name, WEFT_NUMBER(count)),
-                      "the operator '%s' has %d of the keys expression, measure, process, onnx and "
-                      "aesthetics; give exactly one",
+                      "the operator '%s' has %d of the keys expression, measure, process, onnx, "
+                      "aesthetics and text; give exactly one",
                       c->name, count);
 }
 
@@ -128,14 +129,13 @@ static weft_status check_model(const weft_operator_config *c, int i)
     return WEFT_OK;
 }
 
-static weft_status check_head(const weft_operator_config *c, int i)
+static weft_status check_file(const char *path, int i, const char *name)
 {
     char key[64];
-    return access(c->aesthetics, R_OK) == 0
+    return access(path, R_OK) == 0
                ? WEFT_OK
-               : weft_error_errno(
-                     WEFT_AT(.file = c->aesthetics, .key = key_of(key, i, "aesthetics")),
-                     "cannot read the weights of the head");
+               : weft_error_errno(WEFT_AT(.file = path, .key = key_of(key, i, name)),
+                                  "cannot read the file");
 }
 
 /* A hash of the keys that scores depend on, not of limits. */
@@ -152,6 +152,9 @@ static void define(weft_operator *op)
                         (long long)st.st_mtime, c->output);
     if (op->kind == WEFT_OPERATOR_AESTHETICS && stat(c->aesthetics, &st) == 0)
         weft_buf_printf(&text, " %s %lld %lld", c->aesthetics, (long long)st.st_size,
+                        (long long)st.st_mtime);
+    if (op->kind == WEFT_OPERATOR_TEXT && stat(c->text, &st) == 0)
+        weft_buf_printf(&text, " %s %lld %lld", c->text, (long long)st.st_size,
                         (long long)st.st_mtime);
     for (int64_t k = 0; k < 3 && op->kind == WEFT_OPERATOR_ONNX; k++)
         weft_buf_printf(&text, " %g %g", c->mean.item[k], c->std.item[k]);
@@ -180,7 +183,9 @@ static weft_status open_operator(weft_operator_set *set, const weft_operator_con
     if (op->kind == WEFT_OPERATOR_ONNX)
         WEFT_TRY(check_model(c, i));
     if (op->kind == WEFT_OPERATOR_AESTHETICS)
-        WEFT_TRY(check_head(c, i));
+        WEFT_TRY(check_file(c->aesthetics, i, "aesthetics"));
+    if (op->kind == WEFT_OPERATOR_TEXT)
+        WEFT_TRY(check_file(c->text, i, "text"));
     define(op);
     return check_limits(c, op, i);
 }

@@ -26,6 +26,7 @@ typedef enum weft_operator_kind {
     WEFT_OPERATOR_PROCESS,
     WEFT_OPERATOR_ONNX,
     WEFT_OPERATOR_AESTHETICS,
+    WEFT_OPERATOR_TEXT,
 } weft_operator_kind;
 
 typedef struct weft_operator {

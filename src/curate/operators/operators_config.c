@@ -32,6 +32,9 @@ static const weft_key operator_keys[] = {
     {"aesthetics", WEFT_KEY_STRING, AT(aesthetics), "", "",
      "LAION's linear or MLP head (safetensors, .pth) on the embedding of the shot; needs "
      "`embeddings`"},
+    {"text", WEFT_KEY_STRING, AT(text), "", "",
+     "ONNX file of PP-OCR's text detection; the score is the share of the frame that text "
+     "covers. Small text needs a `side` of 736 or more"},
     {"frames", WEFT_KEY_I64, AT(frames), "4", "",
      "frames of a shot that a process, a model or a measure sees, evenly spread", .min = 1,
      .max = 256},
@@ -57,5 +60,5 @@ static const weft_key operator_keys[] = {
 const weft_section weft_operator_section = {
     "operators",
     "further scores and limits of shots; each has one of expression, measure, "
-    "process, onnx and aesthetics",
+    "process, onnx, aesthetics and text",
     sizeof(weft_operator_config), operator_keys, WEFT_COUNT(operator_keys)};

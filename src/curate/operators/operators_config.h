@@ -18,12 +18,13 @@ typedef enum weft_operator_measure {
     WEFT_MEASURE_NOISE,
 } weft_operator_measure;
 
-/* An operator has exactly one of expression, measure, process, onnx and aesthetics. */
+/* An operator has exactly one of expression, measure, process, onnx, aesthetics and
+ * text. */
 typedef struct weft_operator_config {
     const char *name;
-    const char *expression, *onnx, *aesthetics; /* "": none */
-    int measure;                                /* weft_operator_measure */
-    weft_string_list process;                   /* program and arguments; empty: none */
+    const char *expression, *onnx, *aesthetics, *text; /* "": none */
+    int measure;                                       /* weft_operator_measure */
+    weft_string_list process;                          /* program and arguments; empty: none */
     int64_t frames, side;
     double min, max; /* WEFT_OPERATOR_NO_MIN, WEFT_OPERATOR_NO_MAX: no limit */
     double timeout_seconds;

@@ -7,6 +7,7 @@
 #include "curate/operators/process_scorer.h"
 #include "curate/operators/shot_frames.h"
 #include "curate/operators/technical_quality.h"
+#include "curate/operators/text_scorer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,7 @@ struct weft_shot_scorer {
     weft_process_scorer *process[WEFT_MOST_OPERATORS]; /* NULL: not started */
     weft_onnx_scorer *onnx[WEFT_MOST_OPERATORS];
     weft_aesthetics_head *head[WEFT_MOST_OPERATORS];
+    weft_text_scorer *text[WEFT_MOST_OPERATORS];
 };
 
 /* A video whose shots are scored. */
@@ -42,6 +44,7 @@ void weft_shot_scorer_close(weft_shot_scorer *s)
         weft_process_scorer_close(s->process[i]);
         weft_onnx_scorer_close(s->onnx[i]);
         weft_aesthetics_head_close(s->head[i]);
+        weft_text_scorer_close(s->text[i]);
     }
     weft_free(s);
 }
@@ -63,7 +66,9 @@ void weft_shot_scores_prepare(const weft_operator_set *set, bool failures, json_
     {
         json_object_foreach_safe(shot, next, name, score)
         {
-            if (!json_object_get(kept, name) || (failures && json_object_get(score, "failed")))
+            char of[32]; /* the operator: "NAME.boxes" is kept with NAME */
+            snprintf(of, sizeof of, "%.*s", (int)strcspn(name, "."), name);
+            if (!json_object_get(kept, of) || (failures && json_object_get(score, "failed")))
                 json_object_del(shot, name);
         }
     }
@@ -127,6 +132,17 @@ static weft_status score_aesthetics(const weft_shot_scorer *s, int i, const json
                             "the shot has no embedding");
 }
 
+static weft_status score_text(const weft_shot_scorer *s, int i, scored_video *v, const json_t *shot,
+                              const weft_shot_frames *f, double *score)
+{
+    char name[48];
+    json_t *boxes;
+    WEFT_TRY(weft_text_scorer_score(s->text[i], f, score, &boxes));
+    snprintf(name, sizeof name, "%s.boxes", s->set->op[i].config->name);
+    json_object_set_new(weft_shot_scores_of(v->scores, shot), name, boxes);
+    return WEFT_OK;
+}
+
 static weft_status score_shot(weft_shot_scorer *s, int i, scored_video *v, const json_t *shot,
                               double *score)
 {
@@ -144,6 +160,7 @@ static weft_status score_shot(weft_shot_scorer *s, int i, scored_video *v, const
     case WEFT_OPERATOR_MEASURE:
         return weft_technical_quality((weft_operator_measure)c->measure, f->rgb, f->count, f->width,
                                       f->height, score);
+    case WEFT_OPERATOR_TEXT: return score_text(s, i, v, shot, f, score);
     case WEFT_OPERATOR_PROCESS: return score_process(s, i, v, shot, f, score);
     default: return weft_onnx_scorer_score(s->onnx[i], f, score);
     }
@@ -165,6 +182,8 @@ static weft_status record_score(weft_shot_scorer *s, int i, scored_video *v, con
     double score = 0;
     if (s->set->op[i].kind == WEFT_OPERATOR_ONNX && !s->onnx[i]) /* a fault of the config */
         WEFT_TRY(weft_onnx_scorer_open(s->set->op[i].config, &s->onnx[i]));
+    if (s->set->op[i].kind == WEFT_OPERATOR_TEXT && !s->text[i])
+        WEFT_TRY(weft_text_scorer_open(s->set->op[i].config, &s->text[i]));
     if (s->set->op[i].kind == WEFT_OPERATOR_AESTHETICS && !s->head[i])
         WEFT_TRY(weft_aesthetics_head_open(s->set->op[i].config->aesthetics, &s->head[i]));
     const weft_status_code status = score_shot(s, i, v, shot, &score);
