@@ -19,6 +19,8 @@ TARGETS_quick           = $(call ROOMS,$(QUICK))
 TARGETS_asan-fast-check = $(call ROOMS,$(ASAN_FAST))
 TARGETS_docs            = weft
 TARGETS_install         = weft libweft.a libweft.so manual
+TARGETS_dist-tar        = weft libweft.a libweft.so manual
+TARGETS_dist-wheel      = weft libweft.a libweft.so manual
 TARGETS_fuzz-links      = fuzz_links
 FILES   = $(filter $(O)/%,$(GOALS))
 TARGETS = $(sort $(foreach goal,$(GOALS),$(TARGETS_$(goal))) $(FILES:$(O)/%=%))

@@ -36,6 +36,20 @@ done
 python3 "$SRC/tools/public_functions.py" --markdown | diff - "$SRC/docs/reference/library.md" ||
     fail "docs/reference/library.md is out of date: tools/public_functions.py --markdown writes it"
 
+# ---- the Debian packages have every installed file, once ------------------------------------------
+(cd "$stage$prefix" && find . -type f -o -type l) | sed -e 's|^\./lib/|usr/lib/multiarch/|' -e 's|^\./|usr/|' >files
+while read -r file; do
+    packages=
+    for list in "$SRC"/packaging/debian/*.install; do
+        while read -r pattern to; do
+            # shellcheck disable=SC2254 # a pattern
+            case $file in $pattern | $pattern/*) packages="$packages $(basename "$list" .install)" ;; esac
+        done <"$list"
+    done
+    [ "$(wc -w <<<"$packages")" = 1 ] || fail "packaging/debian: $file belongs to the packages '$packages'"
+done <files
+[ "$(wc -l <files)" -gt 20 ] || fail "few files are installed"
+
 # ---- a project ------------------------------------------------------------------------------------
 mkdir "a project"
 cp "$SRC"/examples/embed/* "a project"

@@ -1,0 +1,85 @@
+#!/bin/bash
+# The Debian packages, the tree and the wheel, each installed in an empty Debian 12, generate a video there. Needs root, the
+# package archive, debootstrap, debhelper, lintian, patchelf and uv, and half an hour of processor time: `make test-long`.
+# WEFT_DIST_ROOT names a root that debootstrap made with python3, to be copied instead.
+. "$SRC/tests/check.sh"
+[ "${WEFT_TEST_LONG-}" ] || skip "make test-long runs it"
+[ "$(id -u)" = 0 ] || skip "only root can change the root folder"
+for tool in debootstrap dh lintian patchelf; do
+    command -v $tool >/dev/null || skip "no $tool"
+done
+case $WEFT_BUILD in */asan | */tsan) skip "an instrumented build is no release" ;; esac
+dist=$WEFT_BUILD/dist
+
+# in_root ROOT COMMAND...: with /proc, without which the loader cannot resolve $ORIGIN; unmounted at the end
+in_root() {
+    unshare --mount sh -c 'mount -t proc proc "$0/proc" && exec chroot "$0" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"' "$@"
+}
+new_root() { # NAME: an empty Debian 12 with a model in /model
+    cp -a base "$1" && cp -r runs/dit/model "$1/model"
+}
+generates() { # ROOT WEFT
+    in_root "$1" "$2" --version | grep -qx "weft $(cat "$SRC/VERSION")" || fail "$2 --version"
+    in_root "$1" "$2" generate --model /model --prompt "a red circle" --steps 2 --out /out.mp4 >log 2>&1 || fail_with log "$2 generate"
+    [ "$(ffprobe -v error -count_frames -show_entries stream=nb_read_frames -of csv=p=0 "$1/out.mp4")" = 5 ] || fail "the video does not have 5 frames"
+}
+
+a_model_and_a_root() {
+    (
+        . "$SRC/tests/train/common.sh"
+        make_shards
+        write_configs
+        "$WEFT" train vae.yaml && "$WEFT" train dit.yaml
+    ) >log 2>&1 || fail_with log "no model"
+    if [ "${WEFT_DIST_ROOT-}" ]; then
+        cp -a "$WEFT_DIST_ROOT" base
+    else
+        debootstrap --variant=minbase --include=python3 bookworm base >log 2>&1 || fail_with log "debootstrap"
+    fi
+    "$WEFT" generate --model runs/dit/model --prompt "a red circle" --steps 2 --out here.mp4 >log 2>&1 || fail_with log "weft generate"
+}
+check a_model_and_a_root
+
+debian_packages() {
+    needs a_model_and_a_root
+    make -s -C "$SRC" O="${WEFT_BUILD#"$SRC"/}" dist-deb >log 2>&1 || fail_with log "make dist-deb"
+    new_root deb
+    cp "$dist"/*.deb deb/tmp
+    in_root deb sh -c 'apt-get update && apt-get install -y --no-install-recommends /tmp/*.deb' >log 2>&1 || fail_with log "apt-get install"
+    generates deb weft
+    for file in usr/share/man/man1/weft-train.1.gz lib/systemd/system/weft.service etc/default/weft usr/include/weft/weft.h; do
+        [ -e "deb/$file" ] || fail "no /$file"
+    done
+    in_root deb apt-get purge -y weft libweft-dev libweft0 >log 2>&1 || fail_with log "apt-get purge"
+    [ -z "$(find deb -xdev -path deb/tmp -prune -o -name '*weft*' -print | grep -v /var/)" ] || fail "files remain"
+}
+check debian_packages
+rm -rf deb
+
+a_tree() {
+    needs a_model_and_a_root
+    make -s -C "$SRC" O="${WEFT_BUILD#"$SRC"/}" dist-tar >log 2>&1 || fail_with log "make dist-tar"
+    new_root tar
+    mkdir "tar/opt/a folder"
+    tar -C "tar/opt/a folder" --strip-components=1 -xf "$dist"/weft-*.tar.* || fail "no archive"
+    generates tar "/opt/a folder/bin/weft"
+    cmp here.mp4 tar/out.mp4 || fail "the tree generates another video"
+    [ -z "$(in_root tar ldd "/opt/a folder/bin/weft" | grep 'not found')" ] || fail "a library is missing"
+    [ "$(ls "tar/opt/a folder/share/doc/weft/licenses" | wc -l)" -gt 50 ] || fail "licenses are missing"
+}
+check a_tree
+rm -rf tar
+
+a_wheel() {
+    needs a_model_and_a_root
+    command -v uv >/dev/null || skip "no uv (a Python package)"
+    make -s -C "$SRC" O="${WEFT_BUILD#"$SRC"/}" dist-wheel >log 2>&1 || fail_with log "make dist-wheel"
+    new_root wheel
+    cp "$(command -v uv)" wheel/usr/bin
+    cp "$dist"/*.whl wheel/tmp
+    in_root wheel sh -c 'uv tool install --offline --no-index /tmp/*.whl' >log 2>&1 || fail_with log "uv tool install"
+    generates wheel /root/.local/bin/weft
+    cmp here.mp4 wheel/out.mp4 || fail "the wheel generates another video"
+}
+check a_wheel
+finish
