@@ -1,4 +1,4 @@
-/* A control video in the inputs of a denoiser with WEFT_PORT_CONTROL, as in VACE: the latents
+/* A control video as an input of a denoiser with WEFT_PORT_CONTROL, in the form of VACE: latents
  * of its kept pixels, the latents of its new pixels, and its mask. Pixels of the other kind are
  * grey. The mask's pixels of a latent cell are channels, row by row. */
 #ifndef WEFT_GENERATE_CONDITIONING_CONTROL_VIDEO_H
