@@ -13,6 +13,8 @@ of weft needs them.
               prompt that is too long
     flux      an image: T5 and CLIP's pooled vector, embedded guidance, noise levels shifted by
               resolution
+    chroma    an image: T5 with a mask that shows one padding token, a negative prompt. Its mask is a
+              boolean, as in the authors' code: the pipeline's is a number that is added to scores
     flux_schnell  the same without guidance, with 256 text tokens
     hidream   an image: pooled vectors of two CLIPs, T5, and all layers of Llama; not square; the
               prediction has the other sign
@@ -48,7 +50,7 @@ import sys
 
 import numpy as np
 import torch
-from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, AutoencoderKLHunyuanVideo, AutoencoderKLLTXVideo, AutoencoderKLMochi,
+from diffusers import (AutoencoderKL, ChromaPipeline, ChromaTransformer2DModel, AutoencoderKLCogVideoX, AutoencoderKLHunyuanVideo, AutoencoderKLLTXVideo, AutoencoderKLMochi,
                        AutoencoderKLWan,
                        CogVideoXDDIMScheduler, CosmosTransformer3DModel, DPMSolverSinglestepScheduler, EulerDiscreteScheduler,
                        LMSDiscreteScheduler, PNDMScheduler, FluxPipeline, FluxTransformer2DModel, HiDreamImagePipeline,
@@ -259,6 +261,26 @@ def flux():
     made = pipe(prompt=PROMPT, latents=packed, output_type="latent", **asked).images
     made = FluxPipeline._unpack_latents(made, 64, 96, pipe.vae_scale_factor)[:, :, None]
     save(pipe, "flux", begin, made, prompt=PROMPT, num_frames=1, **asked)
+
+
+def chroma():
+    transformer = weights(ChromaTransformer2DModel(in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=8,
+                                                   num_attention_heads=2, joint_attention_dim=16, axes_dims_rope=(4, 2, 2),
+                                                   approximator_num_channels=16, approximator_hidden_dim=12, approximator_layers=1), 1)
+    vae = weights(AutoencoderKL(block_out_channels=(4, 4, 4, 4), down_block_types=("DownEncoderBlock2D",) * 4,
+                                up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=2,
+                                scaling_factor=0.3611, shift_factor=0.1159, use_quant_conv=False, use_post_quant_conv=False), 2)
+    levels = FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True, base_shift=0.5, max_shift=1.15,
+                                             base_image_seq_len=256, max_image_seq_len=4096)
+    pipe = ChromaPipeline(scheduler=levels, vae=vae, text_encoder=umt5(T5EncoderModel, T5Config), tokenizer=unigram(), transformer=transformer)
+    numbers = pipe._prepare_attention_mask
+    pipe._prepare_attention_mask = lambda *given, **named: numbers(*given, **named).bool()
+    begin = noise(4, 1, 8, 12)
+    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.5)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=FluxPipeline._pack_latents(begin[:, :, 0], 1, 4, 8, 12), output_type="latent",
+                **asked).images
+    made = FluxPipeline._unpack_latents(made, 64, 96, pipe.vae_scale_factor)[:, :, None]
+    save(pipe, "chroma", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=1, **asked)
 
 
 def hidream():
@@ -667,7 +689,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
+for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

@@ -341,10 +341,11 @@ typedef struct weft_text_encoder_row {
     const char *before, *after;      /* template around every text; NULL: none */
     int64_t crop;                    /* leading template tokens whose embeddings are dropped */
     weft_cleaning clean;
-    bool sees_padding;                      /* the encoder gets no padding mask */
-    bool zeros;                             /* embeddings after the text are zeros */
-    bool paired;                            /* a negative prompt has the token mask of its prompt */
-    weft_port layers;                       /* port of the denoiser for all layers of the encoder */
+    bool sees_padding;    /* the encoder gets no padding mask */
+    bool zeros;           /* embeddings after the text are zeros */
+    bool paired;          /* a negative prompt has the token mask of its prompt */
+    int64_t seen_padding; /* padding tokens after the text that the mask of the denoiser shows */
+    weft_port layers;     /* port of the denoiser for all layers of the encoder */
     const struct weft_vision_input *vision; /* image input of the encoder; NULL: none */
 } weft_text_encoder_row;
 

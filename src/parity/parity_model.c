@@ -97,6 +97,22 @@ weft_status weft_parity_load(const parity *p, const char *name, weft_parity_form
     return WEFT_OK;
 }
 
+/* Whether `t` is a mask of the text and of all image tokens, which are visible (Chroma). Moves the
+ * text's columns of `values` to its begin. */
+static bool take_text_mask(const weft_stored_tensor *t, const weft_tensor *to, float *values)
+{
+    if (t->rank != 2 || to->shape.rank != 2 || t->dim[0] != to->shape.dim[0])
+        return false;
+    const int64_t text = to->shape.dim[1], all = t->dim[1];
+    for (int64_t i = 0; i < t->count; i++) {
+        if (i % all >= text && values[i] != 1)
+            return false;
+        if (i % all < text)
+            values[i / all * text + i % all] = values[i];
+    }
+    return all > text;
+}
+
 /* Fills `input` from "in.<golden>", of any element type. */
 static weft_status fill_input(parity *p, const char *input, const char *reference,
                               weft_parity_form form, const weft_port_row *row)
@@ -109,14 +125,21 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
     const weft_stored_tensor *t;
     WEFT_TRY(weft_parity_need(p, golden, &t));
     const int64_t count = to ? weft_shape_count(&to->shape) : -1;
-    if (count != t->count && (t->count != 1 || count < 1))
+    const bool masks = to && row && row->port == WEFT_PORT_TEXT_MASK && count < t->count;
+    float *values = NULL;
+    if (masks)
+        WEFT_TRY(weft_parity_load(p, golden, form, &values));
+    const bool fits = masks ? take_text_mask(t, to, values) : t->count == 1 && count > 0;
+    if (count != t->count && !fits) {
+        weft_free(values);
         return weft_error(WEFT_MSG_GOLDEN_SHAPE,
                           WEFT_AT(.file = p->file, .key = golden, WEFT_NUMBER(t->count)),
                           "the tensor has %" PRId64
                           " elements and does not fit the model's input \"%s\" of %" PRId64,
                           t->count, input, count);
-    float *values = NULL;
-    WEFT_TRY(weft_parity_load(p, golden, form, &values));
+    }
+    if (!masks)
+        WEFT_TRY(weft_parity_load(p, golden, form, &values));
     for (int64_t i = 0; i < count; i++) { /* a single element applies to every sample */
         const float value = origin + values[t->count == 1 ? 0 : i] * unit;
         if (to->dtype == WEFT_I32)
@@ -544,7 +567,8 @@ static const weft_stored_tensor *golden_input(const parity *p, weft_port port)
     return NULL;
 }
 
-/* Computes the rows and columns of an image's tokens from positions (S,3): frame 0, row, column. */
+/* Computes the rows and columns of an image's tokens from positions (S,3) or (S,4): frame 0, row,
+ * column, and a text position of 0. */
 static weft_status find_image_size(const parity *p, const weft_stored_tensor *t, int64_t tokens,
                                    weft_model_size *size)
 {
@@ -552,11 +576,13 @@ static weft_status find_image_size(const parity *p, const weft_stored_tensor *t,
     float *positions;
     WEFT_TRY(WEFT_NEW(positions, t->count + 1, "%s", p->file));
     weft_tensor_to_f32(t, positions);
-    const int64_t columns = t->count >= 3 ? (int64_t)positions[t->count - 1] + 1 : 0;
-    bool regular = t->count == 3 * tokens && columns > 0 && tokens % columns == 0;
+    const int64_t axes = tokens > 0 && t->count == 4 * tokens ? 4 : 3;
+    const int64_t columns = t->count >= axes ? (int64_t)positions[t->count - axes + 2] + 1 : 0;
+    bool regular = t->count == axes * tokens && columns > 0 && tokens % columns == 0;
     for (int64_t i = 0; regular && i < tokens; i++)
-        regular = positions[3 * i] == 0 && positions[3 * i + 1] == (float)(i / columns) &&
-                  positions[3 * i + 2] == (float)(i % columns);
+        regular = positions[axes * i] == 0 && positions[axes * i + 1] == (float)(i / columns) &&
+                  positions[axes * i + 2] == (float)(i % columns) &&
+                  (axes < 4 || positions[axes * i + 3] == 0);
     weft_free(positions);
     if (!regular)
         return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->file, .key = t->name),

@@ -743,7 +743,7 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
         if (to.seen)
             to.seen[i] = i < count || encoder->row->sees_padding;
         if (to.real && i >= crop)
-            to.real[i - crop] = i < count;
+            to.real[i - crop] = i < count + encoder->row->seen_padding;
     }
     weft_free(id);
     return status;
@@ -877,6 +877,8 @@ weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, 
     weft_buf_printf(&what, "%" PRId64 " %" PRId64 " %d %d %d %s|%s", encoder->length, row->crop,
                     row->clean, row->sees_padding, row->zeros, row->before ? row->before : "",
                     row->after ? row->after : "");
+    if (row->seen_padding)
+        weft_buf_printf(&what, "|%" PRId64, row->seen_padding);
     for (int i = 0; i < c->entries; i++)
         if (c->entry[i].encoder == r)
             weft_buf_printf(&what, "|%s", weft_port_name(c->entry[i].port));

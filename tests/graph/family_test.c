@@ -166,6 +166,16 @@ static const setup families[] = {
      "\"num_single_layers\":1,\"joint_attention_dim\":5,\"pooled_projection_dim\":3,"
      "\"guidance_embeds\":true,\"axes_dims_rope\":[2,2,2]}",
      {2, 1, 4, 8, 4}},
+    {"{\"_class_name\":\"Flux2Transformer2DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":8,\"in_channels\":3,\"num_layers\":1,\"num_single_layers\":1,"
+     "\"joint_attention_dim\":5,\"timestep_guidance_channels\":4,\"mlp_ratio\":1.5,"
+     "\"axes_dims_rope\":[2,2,2,2]}",
+     {2, 1, 2, 4, 4}},
+    {"{\"_class_name\":\"ChromaTransformer2DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":4,\"num_layers\":1,"
+     "\"num_single_layers\":1,\"joint_attention_dim\":5,\"axes_dims_rope\":[2,2,2],"
+     "\"approximator_num_channels\":8,\"approximator_hidden_dim\":4,\"approximator_layers\":1}",
+     {2, 1, 4, 8, 4, .present_ports = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"QwenImageTransformer2DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":2,\"num_layers\":2,"
      "\"joint_attention_dim\":5,\"axes_dims_rope\":[2,2,2]}",

@@ -182,6 +182,18 @@ def flux(n):
     return n
 
 
+def flux2(n):
+    return flux(sub(n, (r"^time_guidance_embed\.timestep_embedder", "time_in"), (r"^time_guidance_embed\.guidance_embedder", "guidance_in"),
+                    (r"modulation(_img|_txt)?\.linear", r"modulation\1.lin"), (r"\.attn\.to_qkv_mlp_proj", ".linear1"),
+                    (r"\.attn\.to_out\.weight", ".linear2.weight"), (r"ff(_context)?\.linear_in", r"ff\1.net.0.proj"),
+                    (r"ff(_context)?\.linear_out", r"ff\1.net.2")))
+
+
+def chroma(n):
+    return n.replace("linear_1", "in_layer").replace("linear_2", "out_layer").replace(".weight", ".scale" if ".norms." in n else ".weight") \
+        if n.startswith("distilled") else flux(n)
+
+
 def ldm_vae(n):
     n = sub(n, (r"mid_block\.resnets\.0", "mid.block_1"), (r"mid_block\.resnets\.1", "mid.block_2"),
             (r"attentions\.0\.group_norm", "attn_1.norm"), (r"attentions\.0\.to_([qkv])", r"attn_1.\1"),
@@ -284,6 +296,11 @@ FAMILIES = {
                       "in_channels": 4, "text_embed_dim": 24, "time_embed_dim": 32, "max_sequence_length": 8}),
     "flux": (flux, {"_class_name": "FluxTransformer2DModel", **TINY_DIT, "num_layers": 2, "num_single_layers": 2, "in_channels": 8,
                     "joint_attention_dim": 20, "pooled_projection_dim": 12, "guidance_embeds": True, "axes_dims_rope": [4, 6, 6]}),
+    "flux2": (flux2, {"_class_name": "Flux2Transformer2DModel", **TINY_DIT, "num_layers": 2, "num_single_layers": 2, "in_channels": 8,
+                      "joint_attention_dim": 20, "timestep_guidance_channels": 8, "axes_dims_rope": [4, 4, 4, 4]}),
+    "chroma": (chroma, {"_class_name": "ChromaTransformer2DModel", **TINY_DIT, "num_layers": 2, "num_single_layers": 2, "in_channels": 8,
+                        "joint_attention_dim": 20, "axes_dims_rope": [4, 6, 6], "approximator_num_channels": 16,
+                        "approximator_hidden_dim": 12, "approximator_layers": 2}),
     "cog": (sat, {"_class_name": "CogVideoXTransformer3DModel", **TINY_DIT, "num_layers": 2, "text_embed_dim": 12, "in_channels": 4,
                   "out_channels": 4, "time_embed_dim": 16, "max_text_seq_length": 6}),
     "cog_i2v": (sat, {"_class_name": "CogVideoXTransformer3DModel", **TINY_DIT, "num_layers": 1, "text_embed_dim": 12, "in_channels": 8,

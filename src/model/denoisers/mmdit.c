@@ -89,9 +89,10 @@ static side side_of(weft_graph *g, const weft_mmdit *c, bool text)
     };
     const weft_mmdit_names *own = names_of(c);
     const int64_t width = width_of(c), inner = c->inner;
-    side l;
+    side l = {0};
     weft_graph_push(g, "%s", own->modulation[text]);
-    l.modulation = weft_nn_linear_of(g, own->layer, width, 6 * width, true, WEFT_LINEAR_XAVIER);
+    if (!c->given_mod)
+        l.modulation = weft_nn_linear_of(g, own->layer, width, 6 * width, true, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
     weft_graph_push(g, "attn");
     for (int i = 0; i < 3; i++)
@@ -115,7 +116,9 @@ void weft_mmdit_double(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
     weft_value mod[WEFT_MMDIT_STREAMS], h[WEFT_MMDIT_STREAMS], qkv[3][WEFT_MMDIT_STREAMS], one[3];
     for (int s = 0; s < count; s++) {
         weft_graph_push(g, "%s", names_of(c)->modulation[stream[s].text]);
-        mod[s] = weft_mmdit_modulation(g, &of[stream[s].text].modulation, stream[s].temb_bc, ROWS);
+        mod[s] = c->given_mod ? stream[s].mod
+                              : weft_mmdit_modulation(g, &of[stream[s].text].modulation,
+                                                      stream[s].temb_bc, ROWS);
         h[s] = weft_nn_modulate(g, weft_nn_plain_norm(g, stream[s].x, eps),
                                 weft_nn_row(g, mod[s], SCALE1), weft_nn_row(g, mod[s], SHIFT1));
         weft_graph_pop(g);
@@ -154,9 +157,11 @@ void weft_mmdit_single(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
     const int64_t width = width_of(c), inner = c->inner;
     weft_nn_layer layer[3], norm[2];
     weft_value mod[WEFT_MMDIT_STREAMS], h[WEFT_MMDIT_STREAMS], qkv[3][WEFT_MMDIT_STREAMS], one[3];
-    const weft_nn_layer modulates = weft_nn_linear_of(g, "norm.linear", width, ROWS * width, true,
-                                                      WEFT_LINEAR_XAVIER),
-                        mlp = weft_nn_linear_of(g, "proj_mlp", width, inner, true,
+    weft_nn_layer modulates = {0};
+    if (!c->given_mod)
+        modulates =
+            weft_nn_linear_of(g, "norm.linear", width, ROWS * width, true, WEFT_LINEAR_XAVIER);
+    const weft_nn_layer mlp = weft_nn_linear_of(g, "proj_mlp", width, inner, true,
                                                 WEFT_LINEAR_XAVIER),
                         out = weft_nn_linear_of(g, "proj_out", width + inner, width, true,
                                                 WEFT_LINEAR_XAVIER);
@@ -168,7 +173,8 @@ void weft_mmdit_single(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
     weft_graph_pop(g);
     weft_value normed[WEFT_MMDIT_STREAMS];
     for (int s = 0; s < count; s++) {
-        mod[s] = weft_mmdit_modulation(g, &modulates, stream[s].temb_bc, ROWS);
+        mod[s] = c->given_mod ? stream[s].mod
+                              : weft_mmdit_modulation(g, &modulates, stream[s].temb_bc, ROWS);
         normed[s] = weft_nn_modulate(g, weft_nn_plain_norm(g, stream[s].x, eps),
                                      weft_nn_row(g, mod[s], SCALE), weft_nn_row(g, mod[s], SHIFT));
     }
@@ -186,6 +192,15 @@ void weft_mmdit_single(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
         stream[s].x = weft_nn_gated_add(g, stream[s].x, weft_nn_linear_by(g, &out, both),
                                         weft_nn_row(g, mod[s], GATE));
     }
+}
+
+weft_value weft_mmdit_key_bias(weft_graph *g, weft_value mask, int64_t tokens)
+{
+    if (!weft_value_ok(mask))
+        return WEFT_NONE;
+    const weft_value parts[] = {weft_fill(g, WEFT_F32, WEFT_SHAPE(weft_dim(g, mask, 0), tokens), 0),
+                                weft_nn_hide(g, weft_cast(g, mask, WEFT_F32))};
+    return weft_concat(g, parts, 2, 1);
 }
 
 weft_value weft_mmdit_last(weft_graph *g, const weft_mmdit *c, weft_value x, weft_value temb_bc,

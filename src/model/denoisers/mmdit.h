@@ -24,10 +24,14 @@ typedef struct weft_mmdit {
     int64_t heads, head_dim, inner; /* inner: feed-forward width */
     const weft_mmdit_names *names;  /* NULL: norm1.linear and ff.net, with _context for text */
     bool text_rope;                 /* the text has rotary positions, too */
+    bool given_mod; /* modulation is given in the streams, and the blocks have no layer for it */
 } weft_mmdit;
 
 typedef struct weft_mmdit_stream {
     weft_value x, temb_bc; /* x (B,S,C): input and output of a block; temb (B,C) or (B,S,C) */
+    /* shift, scale and gate of attention, in double blocks also of the feed-forward (B,rows,C);
+     * used with given_mod only */
+    weft_value mod;
     bool text;
     bool last;                         /* the block's output is not used */
     weft_value rope[WEFT_MAX_OUTPUTS]; /* streams other than text, or all */
@@ -46,6 +50,9 @@ weft_value weft_mmdit_unpack(weft_graph *g, weft_value x_bsc, const int64_t size
 /* Modulation: silu, then a layer from C to rows C: (B,C) -> (B,rows,C), (B,S,C) -> (B,S,rows,C). */
 weft_value weft_mmdit_modulation(weft_graph *g, const weft_nn_layer *layer, weft_value temb_bc,
                                  int64_t rows);
+/* Bias of the joined keys (B,S+L) from a mask of the text (B,L), for streams of image and text.
+ * WEFT_NONE without a mask. */
+weft_value weft_mmdit_key_bias(weft_graph *g, weft_value mask, int64_t tokens);
 /* "norm_out" and "proj_out": (B,S,C) -> (B,S,out) */
 weft_value weft_mmdit_last(weft_graph *g, const weft_mmdit *c, weft_value x, weft_value temb_bc,
                            int64_t out);

@@ -126,16 +126,6 @@ static weft_value first_of(weft_graph *g, weft_value temb)
                : temb;
 }
 
-/* Bias of the joined keys (B,S+L). */
-static weft_value key_bias(weft_graph *g, weft_value mask, int64_t tokens)
-{
-    if (!weft_value_ok(mask))
-        return WEFT_NONE;
-    const weft_value parts[] = {weft_fill(g, WEFT_F32, WEFT_SHAPE(weft_dim(g, mask, 0), tokens), 0),
-                                weft_nn_hide(g, weft_cast(g, mask, WEFT_F32))};
-    return weft_concat(g, parts, 2, 1);
-}
-
 static weft_value forward(weft_graph *g, const qwen_image *c, const weft_ports *in)
 {
     const weft_mmdit blocks = {.heads = c->heads,
@@ -161,7 +151,7 @@ static weft_value forward(weft_graph *g, const qwen_image *c, const weft_ports *
                                  WEFT_LINEAR_XAVIER);
     stream[1].x = weft_nn_linear(g, "txt_in", weft_nn_rms_norm(g, "txt_norm", text, text_eps),
                                  width_of(c), WEFT_LINEAR_XAVIER);
-    const weft_value bias = key_bias(g, in->at[WEFT_PORT_TEXT_MASK], tokens);
+    const weft_value bias = weft_mmdit_key_bias(g, in->at[WEFT_PORT_TEXT_MASK], tokens);
     for (int64_t i = 0; i < c->layers; i++) {
         stream[1].last = i == c->layers - 1;
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
