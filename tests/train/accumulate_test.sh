@@ -103,7 +103,7 @@ packed_rows_have_the_results_of_batches() {
     train_rows row 1 --set 'data.packing={tokens: 100, max_samples: 4, window: 1}'
     train_rows rows 2 --set 'data.packing={tokens: 50, max_samples: 2, rows: 2, window: 1}'
     train_rows rowsfsdp 2 --set 'data.packing={tokens: 50, max_samples: 2, rows: 2, window: 1}' --set parallel.fsdp=2
-    train_rows rowstp 2 --set 'data.packing={tokens: 50, max_samples: 2, window: 1}' --set stages.0.gradient_accumulation_steps=2 --set parallel.tp=2
+    train_rows rowstp 2 --set 'data.packing={tokens: 50, max_samples: 2, window: 1}' --set stages.0.gradient_accumulation_steps=2 --set parallel.tp=2 --set data.group_reads=true
     for run in row rows rowsfsdp rowstp; do
         python3 compare.py runs/single runs/$run 6 1e-5 || fail "packed rows: $run differs from batches of one sample"
     done
@@ -112,7 +112,7 @@ check packed_rows_have_the_results_of_batches
 # Ranks of tp need the same samples. Together they read them once, by their parts, with the same
 # results as if each reads all.
 a_group_reads_samples_once() {
-    train_rows readall 2 --set 'data.packing={tokens: 50, max_samples: 2, window: 1}' --set stages.0.gradient_accumulation_steps=2 --set parallel.tp=2 --set data.group_reads=false
+    train_rows readall 2 --set 'data.packing={tokens: 50, max_samples: 2, window: 1}' --set stages.0.gradient_accumulation_steps=2 --set parallel.tp=2
     python3 -S - <<'EOF' || fail "bytes read by a group"
 import json
 once, parts, all = (json.load(open(f"runs/{r}/data-stage-0.json"))["read_bytes"] for r in ("row", "rowstp", "readall"))

@@ -55,10 +55,9 @@ static const weft_key data_keys[] = {
      "samples of a transformer; latents from the cache, which all ranks fill before a "
      "training stage, or pixels, encoded in each step with parallel.cascades",
      .choices = samples_names, .earlier = "samples_from"},
-    {"group_reads", WEFT_KEY_BOOL, offsetof(weft_run_data, group_reads), "true", "",
-     "ranks that need the same samples (tp, cp, pp) each read a part and exchange the parts; "
-     "false: "
-     "each reads all, for storage that is faster than the network"},
+    {"group_reads", WEFT_KEY_BOOL, offsetof(weft_run_data, group_reads), "false", "",
+     "ranks that need the same samples (tp, cp, pp) each read a part and exchange the parts, for "
+     "storage that is slower than the network; false: each reads all"},
     {"packing", WEFT_KEY_SECTION, offsetof(weft_run_data, packing),
      .section = &weft_row_packing_section},
 };
