@@ -72,7 +72,7 @@ void weft_comm_request_bind_piece(weft_comm_request *request, int piece, const v
  * stream's work and before the next start. A failed request does not stop the stream. */
 weft_status weft_comm_request_hold(weft_comm_request *request, weft_device_stream *stream);
 
-/* Returns true if the last start has failed, and the communicator with it. */
+/* Returns true if the last start has failed. The communicator has then failed, too. */
 bool weft_comm_request_failed(const weft_comm_request *request);
 
 /* ---- for the files of the communicator ------------------------------------------------------- */

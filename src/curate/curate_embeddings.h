@@ -15,7 +15,7 @@ bool weft_curate_embeddings_are_first(const weft_curate_plan *plan);
  * run. */
 weft_status weft_curate_embeddings_load(const weft_curate_plan *plan, weft_curate_source *source,
                                         bool begin);
-/* Joins neighbouring shots of a record by their embeddings, if all of them were computed. */
+/* Joins neighbouring shots of a record by their embeddings, if all were computed. */
 weft_status weft_curate_embeddings_merge(const weft_curate_plan *plan, weft_curate_source *source);
 /* Sets source->unembedded: a shot that needs an embedding was not tried. */
 void weft_curate_embeddings_mark(const weft_curate_plan *plan, weft_curate_source *source);

@@ -19,8 +19,8 @@ typedef struct weft_caption_vtt {
  * cues are unusable. Only a lack of memory is an error. */
 weft_status weft_caption_vtt_parse(char *text, weft_caption_vtt *vtt, weft_buf *why);
 void weft_caption_vtt_free(weft_caption_vtt *vtt);
-/* Appends the cues of a clip, joined by blanks. A cue belongs to the clip [start, end) if at least
- * half of the cue is in the clip, or if the cue covers at least half of the clip. */
+/* Appends the cues of a clip, joined by blanks. A cue belongs to the clip [start, end) if both
+ * share at least half of the cue or half of the clip. */
 void weft_caption_vtt_join(const weft_caption_vtt *vtt, double start, double end,
                            weft_buf *caption);
 

@@ -43,8 +43,8 @@ typedef struct weft_loader_config {
     const weft_item_range *own;
     weft_row_packing packing;
     const int64_t *bucket_tokens; /* [buckets] tokens of a sample (copied), with `packing` */
-    /* Several ranks have the same items: this rank reads the part `member` of `members` of them,
-     * and the caller exchanges the parts (loader_share.h). 0 (default): reads all. */
+    /* Several ranks have the same items: this rank reads part `member` of `members`, and
+     * the caller exchanges the parts (loader_share.h). 0 (default): reads all. */
     int member, members;
     int64_t seed, threads, prefetch; /* prefetch: batches decoded ahead */
     int64_t shuffle;                 /* window of weft_order_shuffle, in samples */
@@ -72,7 +72,7 @@ typedef struct weft_loader_config {
     const void *skip_user;
 } weft_loader_config;
 
-/* Where an item of a packed batch is. */
+/* The place of an item in a packed batch. */
 typedef struct weft_packed_item {
     int bucket;
     int64_t row;     /* of this rank */

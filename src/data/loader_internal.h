@@ -51,7 +51,7 @@ struct weft_loader_slot {
     /* items handed to workers, items finished; both count those before this rank's part, and `done`
      * those after it */
     int64_t taken, done;
-    int64_t read_end;   /* first item after those that this rank reads */
+    int64_t read_end;   /* first item after the items that this rank reads */
     int64_t read_bytes; /* bytes of samples that this rank read; with the lock */
     int64_t *by_source; /* [sources] items of the global batch; NULL: a single path */
     weft_status_code status;

@@ -33,7 +33,7 @@ typedef struct weft_roofline_row {
 /* Seconds of a run of the program. */
 typedef struct weft_roofline_time {
     double seconds, kernels;
-    double busy, exposed; /* exchanges, and the waits for them */
+    double busy, exposed; /* exchanges, and waits for exchanges */
 } weft_roofline_time;
 
 typedef struct weft_roofline {

@@ -155,8 +155,8 @@ weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, 
 /* Like weft_nn_attention, inside `segments`. qkv_bsc: q, k, v. */
 weft_value weft_nn_attention_segments(weft_graph *g, const weft_value qkv_bsc[3], int64_t heads,
                                       const weft_value *rope_cos_sin, weft_value segments);
-/* Rows of samples (R K,C) or (R K,1,C) for the tokens (R,N,C) that belong to them. owner (R,N,K).
- */
+/* Rows of samples (R K,C) or (R K,1,C) for the tokens (R,N,C) of the samples. owner
+ * (R,N,K). */
 weft_value weft_nn_rows_of_tokens(weft_graph *g, weft_value owner, weft_value rows);
 /* cos and sin (R,N,1,D/2) of rotary positions that place[3], i32 (R,N), gives for each token.
  * `table` describes the pairs and angles of each axis; its grid has the largest position + 1 of

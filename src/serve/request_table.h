@@ -4,7 +4,7 @@
 #include "base/config.h"
 
 /* The fields of a request: names, types, ranges, defaults and help. The parser of requests takes
- * names and ranges from here, `weft schema serve` all of it. `offset` is unused. */
+ * names and ranges from here, `weft schema serve` all columns. `offset` is unused. */
 extern const weft_section weft_request_section;
 
 /* The row of a field; asserts that there is one. */

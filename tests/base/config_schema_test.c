@@ -74,7 +74,7 @@ Test(config_schema, sections)
     json_t *forms = json_object_get(form("optimizer", 0), "anyOf");
     json_t *inner = json_object_get(json_array_get(forms, 0), "properties");
     json_t *choices = json_object_get(json_array_get(forms, 1), "enum");
-    cr_assert_eq(json_array_size(choices), 5); /* 3 choices, 1 as a number, another spelling */
+    cr_assert_eq(json_array_size(choices), 5); /* 3 choices, 1 as a number, an earlier name */
     cr_assert(json_is_integer(json_array_get(choices, 3)));
     cr_assert_str_eq(json_string_value(json_array_get(choices, 4)), "adam");
     json_t *betas = json_object_get(json_object_get(inner, "betas"), "default");

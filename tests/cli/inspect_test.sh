@@ -34,7 +34,7 @@ P
 }
 check figures_of_a_training_step
 
-# the launches have the FLOPs of the nodes, and add up; every time is that of its limit
+# The launches have the FLOPs of the nodes, and add up. Every time follows from its limit.
 launches_add_up() {
     needs figures_of_a_training_step
     "$WEFT" inspect model small.json --training-step --frames 1 --height 16 --width 16 --roofline h100 --json >f32.json || fail "f32"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# weft schema: the schemas of examples/schema are current, and the examples conform to them.
+# weft schema: the schemas of examples/schema are current, and the examples are valid.
 . "$SRC/tests/messages.sh"
 . "$SRC/tests/check.sh"
 

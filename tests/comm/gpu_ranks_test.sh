@@ -1,6 +1,6 @@
 #!/bin/bash
-# Ranks on emulated GPUs, one each: messages that pass pinned memory and messages of NCCL give the
-# same losses and weights bit by bit, sums of NCCL give close ones, and a killed rank is named.
+# Ranks on emulated GPUs, one each. Losses and weights are bitwise the same over pinned memory and
+# over NCCL's messages, and close with NCCL's sums. A killed rank is named.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 command -v mpirun.openmpi >/dev/null || skip "mpirun.openmpi is not installed"

@@ -371,7 +371,7 @@ Test(loader, rows_do_not_depend_on_ranks_and_resume, .init = setup, .fini = tear
         weft_batch all, own;
         int64_t at = 0;
         cr_assert_eq(weft_loader_next(whole, &all), WEFT_OK);
-        if (s == HALF) /* other processes go on from the state of one */
+        if (s == HALF) /* other processes resume from the state of one */
             for (int r = 0; r < 3; r++) {
                 weft_loader_close(rank[r]);
                 rank[r] = open_rows(r, 3);

@@ -8,7 +8,7 @@
 for tool in debootstrap dh lintian patchelf; do
     command -v $tool >/dev/null || skip "no $tool"
 done
-case $WEFT_BUILD in */asan | */tsan) skip "an instrumented build is no release" ;; esac
+case $WEFT_BUILD in */asan | */tsan) skip "an instrumented build is not a release" ;; esac
 dist=$WEFT_BUILD/dist
 
 # in_root ROOT COMMAND...: with /proc, without which the loader cannot resolve $ORIGIN; unmounted at the end

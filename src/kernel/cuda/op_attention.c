@@ -76,8 +76,8 @@ static bool outputs_in_vectors(const weft_kernel_args *args, int outputs)
  * arrives, in two stages, have 64 or 32 rows. */
 typedef struct flash_kernel {
     const char *name[2]; /* up to 64 columns, up to 128 */
-    int rows, kept;      /* rows of a block, and how many tiles of them stay in shared memory */
-    int extra;           /* bytes of an arriving row for its scalars */
+    int rows, kept; /* rows of a block, and the number of their tiles that stay in shared memory */
+    int extra;      /* bytes of an arriving row for its scalars */
 } flash_kernel;
 
 static const flash_kernel flash_forward = {{"weft_flash_64", "weft_flash_128"}, FLASH_ROWS, 1, 0},

@@ -20,7 +20,7 @@ void weft_wan_rope(weft_graph *g, const weft_wan *c, const int64_t size[3], doub
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
 }
 
-/* The same for the tokens of packed rows. */
+/* Positions of the tokens of packed rows. */
 static void rope_of_rows(weft_graph *g, const weft_wan *c, const weft_packed_rows *rows,
                          double time_step, weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {

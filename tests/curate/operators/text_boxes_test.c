@@ -62,7 +62,7 @@ Test(text_boxes, tilted_box_is_tilted)
     weft_free(box);
 }
 
-/* Small areas and areas of a low mean are no text; two areas are two boxes, from the top. */
+/* Small areas and areas of a low mean are not text; two areas are two boxes, from the top. */
 Test(text_boxes, weak_and_small_areas_are_dropped)
 {
     static float map[H][W];

@@ -2,8 +2,8 @@
  * Its operations are work of the emulated driver's streams, which checks their order. Ranks are
  * processes of one machine: each pair has a ring in shared memory for each direction.
  *
- * The process stops if ranks disagree about the size of a message, if one group has several
- * communicators or streams, or if a message is sent outside a group.
+ * The process stops if ranks disagree about the size of a message. It also stops if one group has
+ * several communicators or streams, or if a message is sent outside a group.
  *
  * WEFT_EMU_NCCL_COUNT names a file that gets a line "SENDS COLLECTIVES" at the end of a
  * communicator. */
@@ -47,7 +47,7 @@ typedef struct ncclComm {
     int64_t sends, collectives;
 } * ncclComm_t;
 
-/* What the emulated driver has for libraries. */
+/* Functions of the emulated driver for libraries. */
 typedef struct weft_emulated_range {
     const void *data;
     size_t bytes;
@@ -231,7 +231,7 @@ static bool move(ncclComm_t comm, message *m)
     return true;
 }
 
-/* Moves all messages at the same time; those of one peer and direction in their order. */
+/* Moves all messages at the same time. Messages of one peer and direction keep their order. */
 static void run_messages(group_work *w)
 {
     for (bool all = false; !all && !atomic_load(&w->comm->aborted);) {
@@ -374,7 +374,7 @@ static void set_value(char *data, int type, size_t i, double value)
     }
 }
 
-/* Brings the inputs of all ranks to `all`, one after the other. */
+/* Brings the inputs of all ranks to `all` in sequence. */
 static void gather(const collective *c, size_t bytes, char *all)
 {
     group_work w = {.comm = c->comm};

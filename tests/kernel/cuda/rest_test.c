@@ -73,7 +73,7 @@ Test(rest, routing)
     check_all(cases, COUNT(cases));
 }
 
-/* Every format of GGUF, to the last bit. Bytes are random; those of the scales of f16 are small. */
+/* Every format of GGUF, to the last bit. Bytes are random; bytes of f16 scales are small. */
 Test(rest, unpack)
 {
     static const struct {
