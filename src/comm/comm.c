@@ -113,7 +113,7 @@ static void append(char *text, size_t size, const char *fmt, ...)
     va_end(args);
 }
 
-enum { MISSING = 2 * WEFT_LANES * WEFT_DIRECT_RANKS };
+enum { MISSING = 2 * WEFT_COMM_SEGMENTS_MOST * WEFT_DIRECT_RANKS };
 
 /* Returns the peers whose message has not arrived, each once. If all have arrived, returns the
  * peers that have not received this rank's messages. */

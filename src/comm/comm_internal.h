@@ -20,7 +20,7 @@ typedef struct weft_piece {
     void *out;
 } weft_piece;
 
-enum { WEFT_LANES = 2 };
+enum { WEFT_COMM_SEGMENTS_MOST = 2 };
 
 /* Pinned memory of a communicator, for messages of a device that is apart. Progress thread only. */
 typedef struct weft_pinned {

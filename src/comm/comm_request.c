@@ -97,7 +97,7 @@ static int64_t segment_of(const weft_comm_request *x, const weft_coll_schedule *
             if (schedule->step[i].count > 1) /* half of all blocks sent, half received */
                 blocks = larger(blocks, x->spec.ranks);
     const int64_t scratch = x->cut ? x->cut : WEFT_COMM_SCRATCH;
-    return larger(scratch / (WEFT_LANES * blocks * x->spec.element), 256) / 16 * 16;
+    return larger(scratch / (WEFT_COMM_SEGMENTS_MOST * blocks * x->spec.element), 256) / 16 * 16;
 }
 
 /* Returns the largest number of elements of a schedule step. */
@@ -166,7 +166,7 @@ static void size_up(const weft_comm_request *x, weft_coll_plan *p)
 
 int weft_coll_plan_segments(const weft_coll_plan *p)
 {
-    return p->steps < WEFT_LANES ? (int)p->steps : WEFT_LANES;
+    return p->steps < WEFT_COMM_SEGMENTS_MOST ? (int)p->steps : WEFT_COMM_SEGMENTS_MOST;
 }
 
 void weft_coll_plan_lay_out(const weft_comm_request *x, const weft_coll_schedule *schedule,
@@ -228,7 +228,8 @@ static weft_status take_plan(weft_comm_request *x, weft_coll_plan *plan)
 {
     weft_arena *arena = weft_arena_create();
     weft_coll_plan *own = arena ? weft_arena_alloc(arena, sizeof *own) : NULL;
-    weft_comm_segment *segment = own ? weft_arena_calloc(arena, WEFT_LANES, sizeof *segment) : NULL;
+    weft_comm_segment *segment =
+        own ? weft_arena_calloc(arena, WEFT_COMM_SEGMENTS_MOST, sizeof *segment) : NULL;
     if (!segment || !weft_comm_segments_make(x, plan, arena, segment)) {
         weft_arena_free(arena);
         weft_coll_schedule_free(&plan->schedule);

@@ -141,7 +141,7 @@ static weft_status set_up(weft_simulated_collective *t, weft_coll_plans *plans,
     weft_comm_segment *segment;
     if (!x->plan_arena) {
         WEFT_TRY(weft_coll_plans_find(plans, x, &x->plan));
-        WEFT_TRY(WEFT_ARENA_NEW(t->arena, segment, WEFT_LANES, "a collective"));
+        WEFT_TRY(WEFT_ARENA_NEW(t->arena, segment, WEFT_COMM_SEGMENTS_MOST, "a collective"));
         WEFT_TRY(
             WEFT_ALLOCATED(weft_comm_segments_make(x, x->plan, t->arena, segment), "%s", x->what));
         x->segment = segment;

@@ -5,7 +5,7 @@
 
 static const struct {
     const char *name, *text;
-} outcomes[WEFT_SAMPLE_FATES] = {
+} outcomes[WEFT_SAMPLE_OUTCOMES] = {
     [WEFT_SAMPLE_USED] = {"used", "are used"},
     [WEFT_SAMPLE_TOO_SHORT] = {"too_short", "are shorter than every bucket"},
     [WEFT_SAMPLE_TOO_SMALL] = {"too_small",
@@ -160,7 +160,7 @@ void weft_loader_format_report(const weft_loader *l, weft_buf *out)
                         inside, r.all_samples, i, b->frames, b->height, b->width,
                         inside ? "" : ": it never has a turn");
     }
-    for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
+    for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_OUTCOMES; i++)
         if (r.samples[i])
             weft_buf_printf(out,
                             "%" PRId64 " of %" PRId64 " samples %s (%" PRId64 " frames in total)\n",
@@ -174,7 +174,7 @@ json_t *weft_loader_report_json(const weft_loader *l)
 {
     const weft_loader_report r = weft_loader_get_report(l);
     json_t *dropped = json_object(), *list = json_array();
-    for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
+    for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_OUTCOMES; i++)
         if (i != WEFT_SAMPLE_LIMITED || l->config.sources.count)
             json_object_set_new(dropped, outcomes[i].name,
                                 json_pack("{s:I, s:I}", "samples", (json_int_t)r.samples[i],

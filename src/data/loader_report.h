@@ -17,13 +17,13 @@ typedef enum weft_sample_outcome {
     /* found when the sample was decoded: */
     WEFT_SAMPLE_UNDECODABLE,
     WEFT_SAMPLE_CORRUPT, /* checksum differs, or the shard was truncated after it was opened */
-    WEFT_SAMPLE_FATES    /* number of outcomes */
+    WEFT_SAMPLE_OUTCOMES /* number of outcomes */
 } weft_sample_outcome;
 
 typedef struct weft_loader_report {
-    int64_t samples[WEFT_SAMPLE_FATES], all_samples; /* by outcome, and their sum */
+    int64_t samples[WEFT_SAMPLE_OUTCOMES], all_samples; /* by outcome, and their sum */
     /* frames at the loader's rate, by outcome, and their sum; an unreadable sample counts as 0 */
-    int64_t frames[WEFT_SAMPLE_FATES], all_frames;
+    int64_t frames[WEFT_SAMPLE_OUTCOMES], all_frames;
     /* frames of used samples in the clips of an epoch, and the rest: together frames[USED] */
     int64_t window_frames, unused_frames;
     int64_t damaged_shards;  /* lost samples of damaged shards are not counted anywhere */

@@ -485,7 +485,7 @@ weft_status weft_inspect_run(weft_run *run, const char *path,
     inspection w = {.o = options, .run = run, .path = path, .arena = arena};
     const weft_status_code status = inspect(&w);
     weft_store_free(w.store);
-    weft_run_fates_free(w.activations, w.activations ? run->train_stages.count : 0);
+    weft_activation_plans_free(w.activations, w.activations ? run->train_stages.count : 0);
     weft_compiled_steps_free(w.cache);
     weft_pp_layout_free(w.pp);
     weft_comm_free(w.comm);

@@ -110,17 +110,17 @@ static weft_status count_launches(const weft_compiled *c, const instruction *cod
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-typedef struct walk {
+typedef struct roofline_maker {
     weft_roofline_list *list;
     weft_roofline *to;
     const weft_compiled *c;
     weft_graph_part *part;  /* by node */
     double *least, *stated; /* seconds by node */
     weft_arena *arena;      /* scratch */
-} walk;
+} roofline_maker;
 
 /* Returns the row of nodes with this key; a new one has no nodes. NULL: out of memory. */
-static weft_roofline_row *find_row(walk *w, const char *key, const char *kernels,
+static weft_roofline_row *find_row(roofline_maker *w, const char *key, const char *kernels,
                                    weft_graph_part part)
 {
     weft_roofline *to = w->to;
@@ -168,7 +168,7 @@ static double fraction(const weft_device_type *d, weft_work work)
                                          : 1;
 }
 
-static weft_status add_kernel(walk *w, const instruction *code)
+static weft_status add_kernel(roofline_maker *w, const instruction *code)
 {
     const weft_node *node = weft_graph_node(w->c->graph, code->node);
     const weft_device_type *d = &w->list->cluster.device;
@@ -203,7 +203,7 @@ static weft_status add_kernel(walk *w, const instruction *code)
 }
 
 /* A member of a coalesced exchange has no launch of its own. */
-static weft_status add_exchange(walk *w, const instruction *code)
+static weft_status add_exchange(roofline_maker *w, const instruction *code)
 {
     char key[WEFT_RATE_KEY];
     weft_rate_key(w->c->graph, code->node, key);
@@ -216,7 +216,7 @@ static weft_status add_exchange(walk *w, const instruction *code)
     return WEFT_OK;
 }
 
-static weft_status add_copy(walk *w, weft_value v, const char *key)
+static weft_status add_copy(roofline_maker *w, weft_value v, const char *key)
 {
     const weft_device_type *d = &w->list->cluster.device;
     const double bytes = 2 * (double)weft_compiled_storage_bytes(w->c, v.id);
@@ -231,7 +231,7 @@ static weft_status add_copy(walk *w, weft_value v, const char *key)
     return WEFT_OK;
 }
 
-static weft_status add_code(walk *w)
+static weft_status add_code(roofline_maker *w)
 {
     for (int32_t i = 0; i < w->c->code_count; i++) {
         const instruction *code = &w->c->code[i];
@@ -282,7 +282,7 @@ static void add_up(weft_roofline *to)
 }
 
 /* Seconds with the exchanges, which run while kernels do. */
-static weft_status time_of(const walk *w, const weft_program *p, const double *kernel,
+static weft_status time_of(const roofline_maker *w, const weft_program *p, const double *kernel,
                            weft_roofline_time *out)
 {
     weft_time_estimate t;
@@ -292,7 +292,7 @@ static weft_status time_of(const walk *w, const weft_program *p, const double *k
     return WEFT_OK;
 }
 
-static weft_status make(walk *w, const weft_program *p)
+static weft_status make(roofline_maker *w, const weft_program *p)
 {
     const int64_t nodes = weft_graph_node_count(w->c->graph);
     WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->least, nodes + 1, "the launches"));
@@ -318,7 +318,8 @@ weft_status weft_roofline_add(weft_roofline_list *list, const weft_program *prog
     list->item[list->count++] = to;
     to->title = weft_arena_strdup(list->arena, title);
     to->model_flops = model_flops;
-    walk w = {.list = list, .to = to, .c = program->compiled, .arena = weft_arena_create()};
+    roofline_maker w = {
+        .list = list, .to = to, .c = program->compiled, .arena = weft_arena_create()};
     weft_status_code status = WEFT_ALLOCATED(to->title && w.arena, "the launches");
     if (status == WEFT_OK)
         status = make(&w, program);

@@ -271,7 +271,7 @@ static void run_steps(weft_loader *l, int steps)
 static int64_t all_samples(const weft_loader_report *r)
 {
     int64_t sum = 0;
-    for (int i = 0; i < WEFT_SAMPLE_FATES; i++)
+    for (int i = 0; i < WEFT_SAMPLE_OUTCOMES; i++)
         sum += r->samples[i];
     return sum;
 }

@@ -455,7 +455,7 @@ static void balance(const weft_loader *loader, weft_loader_report *r)
 {
     *r = weft_loader_get_report(loader);
     int64_t samples = 0, frames = 0;
-    for (int i = 0; i < WEFT_SAMPLE_FATES; i++) {
+    for (int i = 0; i < WEFT_SAMPLE_OUTCOMES; i++) {
         samples += r->samples[i];
         frames += r->frames[i];
     }

@@ -5,20 +5,20 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_ROUNDS = 50, LANES = 8 };
+enum { MOST_ROUNDS = 50, PARTS = 8 };
 
 /* Sums in a fixed order, so that results do not depend on the vector units. */
 static float dot(const float *a, const float *b, int64_t width)
 {
-    float lane[LANES] = {0}, sum = 0;
+    float part[PARTS] = {0}, sum = 0;
     int64_t i = 0;
-    for (; i + LANES <= width; i += LANES)
-        for (int k = 0; k < LANES; k++)
-            lane[k] += a[i + k] * b[i + k];
+    for (; i + PARTS <= width; i += PARTS)
+        for (int k = 0; k < PARTS; k++)
+            part[k] += a[i + k] * b[i + k];
     for (; i < width; i++)
         sum += a[i] * b[i];
-    for (int k = 0; k < LANES; k++)
-        sum += lane[k];
+    for (int k = 0; k < PARTS; k++)
+        sum += part[k];
     return sum;
 }
 

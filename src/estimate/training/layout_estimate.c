@@ -41,7 +41,7 @@ static void close_steps(estimation *w, pp_device *s)
 static void close_device(estimation *w, pp_device *s)
 {
     close_steps(w, s);
-    weft_run_fates_free(s->activations, w->run.train_stages.count);
+    weft_activation_plans_free(s->activations, w->run.train_stages.count);
     weft_free(s->programs);
     weft_store_free(s->store);
     weft_pp_layout_free(s->pp);

@@ -22,7 +22,7 @@ struct weft_dispatch {
     double *start, *end;            /* per cascade, simulated */
     double *free_at;                /* per device, simulated */
     int32_t *pick, *chosen;         /* [devices] */
-    bool *told;                     /* per device: result of weft_dispatch_retire, simulated */
+    bool *to_retire;                /* per device: result of weft_dispatch_retire, simulated */
     double *key;                    /* [devices] */
     int64_t left;
     bool sorted;              /* `planned` is sorted for s.item */
@@ -94,11 +94,11 @@ static bool make_arrays(weft_dispatch *d)
     d->pick = weft_arena_alloc(d->arena, m * i32);
     d->chosen = weft_arena_alloc(d->arena, m * i32);
     d->key = weft_arena_alloc(d->arena, m * f64);
-    d->told = weft_arena_alloc(d->arena, m);
+    d->to_retire = weft_arena_alloc(d->arena, m);
     return d->planned && d->order && d->waiting && d->parts && d->first_before && d->before &&
            d->on && d->until && d->retired && d->wanted && d->taken && d->held && d->free_devices &&
            d->device && d->start && d->end && d->free_at && d->pick && d->chosen && d->key &&
-           d->told;
+           d->to_retire;
 }
 
 weft_status weft_dispatch_create(const weft_dispatch_setup *setup, weft_dispatch **out)
@@ -405,7 +405,7 @@ static void begin_late(weft_dispatch *d, int32_t c, double now, const double *fa
 {
     begin(d, c, now, factor, t);
     if (d->s.retire && trains(d, c))
-        weft_dispatch_retire(d, now, d->told);
+        weft_dispatch_retire(d, now, d->to_retire);
     add_summing(d, c, d->s.retire, t);
 }
 

@@ -575,7 +575,7 @@ weft_status weft_run_fit_memory(const weft_run *run, const weft_run_models *mode
     return status == WEFT_OK ? weft_buf_check(message) : status;
 }
 
-void weft_run_fates_free(weft_activation_plan *activations, int64_t stages)
+void weft_activation_plans_free(weft_activation_plan *activations, int64_t stages)
 {
     for (int64_t i = 0; i < stages && activations; i++)
         weft_free(activations[i].row);

@@ -18,13 +18,12 @@ weft_status weft_fit_rates_measure(const weft_run *run, const weft_backend *back
                                    weft_fit_rates *rates);
 
 /* Fills activations[] by training stage for weft_exec_config.stage_activations, which `exec` need
- * not have. Free it with weft_run_fates_free, also on failure. The planner (activation_planner.h)
- * chooses from the activations that this rank's graphs save, with exec->fit_rates, rates
- * measured now, or those of memory.profile. The peak is computed from the planned programs of
- * every rank. `message`
- * receives a line for each stage that does not keep all activations. Collective over `together`;
- * NULL: this rank decides alone. WEFT_E_MEMORY: no choice fits; the message names the lowest
- * sufficient limit.
+ * not have. Free it with weft_activation_plans_free, also on failure. The planner
+ * (activation_planner.h) chooses from the activations that this rank's graphs save, with
+ * exec->fit_rates, rates measured now, or those of memory.profile. The peak is computed from the
+ * planned programs of every rank. `message` receives a line for each stage that does not keep
+ * all activations. Collective over `together`; NULL: this rank decides alone. WEFT_E_MEMORY: no
+ * choice fits; the message names the lowest sufficient limit.
  *
  * `stored` (NULL: none): the activation plan of the run, the same on all ranks. A stage uses the
  * stored choice if the config, the layout and the sizes are unchanged. The process may be larger
@@ -34,7 +33,7 @@ weft_status weft_run_fit_memory(const weft_run *run, const weft_run_models *mode
                                 weft_store *store, int64_t process_bytes,
                                 weft_stored_activations *stored, weft_activation_plan *activations,
                                 weft_buf *message);
-void weft_run_fates_free(weft_activation_plan *activations,
-                         int64_t stages); /* frees the rows and the array; accepts NULL */
+/* Frees the rows and the array. Accepts NULL. */
+void weft_activation_plans_free(weft_activation_plan *activations, int64_t stages);
 
 #endif

@@ -50,7 +50,7 @@ static void warn_states(weft_store *store)
 
 void weft_memory_start_free(weft_memory_start *m)
 {
-    weft_run_fates_free(m->activations, m->train_stages);
+    weft_activation_plans_free(m->activations, m->train_stages);
     weft_free(m->encoded);
     *m = (weft_memory_start){0};
 }
