@@ -7,9 +7,10 @@
  *   double blocks, single blocks (model/denoisers/mmdit.h) with their rows
  *   x --> norm, modulate by the last rows, project --unpack--> prediction
  *
- * Rows of single blocks come first, 3 of each. Double blocks have 6 of the image each, then 6 of the
- * text each. The last rows are shift and scale of the projection. The reference also hides padding of the text as
- * queries. Their output is not seen by other tokens, so the mask hides keys only here.
+ * Rows of single blocks come first, 3 of each. Double blocks have 6 of the image each, then 6 of
+ * the text each. The last rows are shift and scale of the projection. The reference also hides
+ * padding of the text as queries. Their output is not seen by other tokens, so the mask hides
+ * keys only here.
  * Shape letters: B batch, S image tokens, L text tokens, C width, R rows. */
 #include "graph/builder_helpers.h"
 #include "model/common_fields.h"

@@ -24,8 +24,7 @@ typedef struct weft_mmdit {
     int64_t heads, head_dim, inner; /* inner: feed-forward width */
     const weft_mmdit_names *names;  /* NULL: norm1.linear and ff.net, with _context for text */
     bool text_rope;                 /* the text has rotary positions, too */
-    bool
-        given_mod; /* modulation is given in the streams, and the blocks have no layer that computes it */
+    bool given_mod;                 /* streams have the modulation; the blocks do not compute it */
 } weft_mmdit;
 
 typedef struct weft_mmdit_stream {
