@@ -6,7 +6,7 @@
 #include "curate/captions/caption_text.h"
 #include "curate/operators/shot_frames.h"
 #include "draw/html.h"
-#include "storage/http.h"
+#include "storage/http_api.h"
 #include "storage/http_retry.h"
 #include "storage/stoppable_wait.h"
 #include "video/jpeg.h"
@@ -135,23 +135,7 @@ weft_caption_counts weft_caption_client_counts(weft_caption_client *c)
 static weft_status add_headers(const void *user, weft_http_headers *headers)
 {
     const weft_caption_client *c = user;
-    weft_buf value = {0};
-    WEFT_TRY(weft_http_headers_add(headers, "Content-Type", "application/json"));
-    if (!c->key)
-        return WEFT_OK;
-    weft_buf_printf(&value, "Bearer %s", c->key);
-    weft_status_code status = weft_buf_check(&value);
-    if (status == WEFT_OK)
-        status = weft_http_headers_add(headers, "Authorization", value.data);
-    weft_buf_free(&value);
-    return status;
-}
-
-/* Replaces the key, which a server may repeat in an error, by asterisks of the same length. */
-static void hide_key(const weft_caption_client *c, char *text)
-{
-    for (char *at = text; c->key && at && (at = strstr(at, c->key));)
-        memset(at, '*', strlen(c->key));
+    return weft_http_api_headers(headers, c->key);
 }
 
 /* Waits for the pause of the server, and counts the request. False: no further request of this run
@@ -186,24 +170,6 @@ static weft_status admit(weft_caption_client *c, exchange *x, bool *admitted)
     }
 }
 
-/* The server's message of an error, in one of its forms. */
-static void describe(const weft_caption_client *c, const weft_http_reply *reply, char *to,
-                     size_t size)
-{
-    json_t *json = NULL;
-    const char *text = NULL;
-    if (weft_json_parse(reply->body.data, reply->body.len, "reply", &json) == WEFT_OK) {
-        const json_t *error = json_object_get(json, "error");
-        text = json_string_value(json_object_get(error, "message"));
-        text = text ? text : json_string_value(error);
-        text = text ? text : json_string_value(json_object_get(json, "detail"));
-        text = text ? text : json_string_value(json_object_get(json, "message"));
-    }
-    snprintf(to, size, "status %d%s%.250s", reply->status, text ? ": " : "", text ? text : "");
-    hide_key(c, to);
-    json_decref(json);
-}
-
 /* Takes the model's text from a complete reply. */
 static void take_text(weft_caption_client *c, const weft_http_reply *reply, exchange *x)
 {
@@ -229,7 +195,7 @@ static void take_text(weft_caption_client *c, const weft_http_reply *reply, exch
         snprintf(x->reason, sizeof x->reason,
                  "the reply is longer than captions.max_tokens and was cut off");
     else if ((x->text = weft_strdup(text)))
-        hide_key(c, x->text);
+        weft_http_api_hide_key(c->key, x->text);
     json_decref(json);
 }
 
@@ -279,7 +245,7 @@ static weft_status send_body(weft_caption_client *c, const char *body, exchange 
             return status;
         }
         if (status == WEFT_OK && code != 200)
-            describe(c, &reply, x->reason, sizeof x->reason);
+            weft_http_api_describe(&reply, c->key, x->reason);
         else if (status != WEFT_OK)
             snprintf(x->reason, sizeof x->reason, "%.380s", weft_error_text());
         else

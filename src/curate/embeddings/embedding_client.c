@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "draw/html.h"
-#include "storage/http.h"
+#include "storage/http_api.h"
 #include "video/jpeg.h"
 
 #include <math.h>
@@ -166,16 +166,7 @@ bool weft_embedding_reply_read(const json_t *reply, int64_t count, float **vecto
 static weft_status add_headers(const void *user, weft_http_headers *headers)
 {
     const weft_embedding_client *c = user;
-    weft_buf value = {0};
-    WEFT_TRY(weft_http_headers_add(headers, "Content-Type", "application/json"));
-    if (!c->key)
-        return WEFT_OK;
-    weft_buf_printf(&value, "Bearer %s", c->key);
-    weft_status_code status = weft_buf_check(&value);
-    if (status == WEFT_OK)
-        status = weft_http_headers_add(headers, "Authorization", value.data);
-    weft_buf_free(&value);
-    return status;
+    return weft_http_api_headers(headers, c->key);
 }
 
 /* A data URL of an image; new reference. */
@@ -222,35 +213,14 @@ out:
     return status;
 }
 
-/* The server's message of an error, without the key, which a server may repeat. */
-static void describe(const weft_embedding_client *c, const weft_http_reply *reply, char to[300])
-{
-    json_t *json = NULL;
-    const char *text = NULL;
-    if (weft_json_parse(reply->body.data, reply->body.len, "reply", &json) == WEFT_OK) {
-        const json_t *error = json_object_get(json, "error");
-        text = json_string_value(json_object_get(error, "message"));
-        text = text ? text : json_string_value(error);
-        text = text ? text : json_string_value(json_object_get(json, "detail"));
-        text = text ? text : json_string_value(json_object_get(json, "message"));
-    }
-    weft_buf whole = {0};
-    weft_buf_printf(&whole, "status %d%s%s", reply->status, text ? ": " : "", text ? text : "");
-    for (char *at = whole.data; c->key && c->key[0] && at && (at = strstr(at, c->key));)
-        memset(at, '*', strlen(c->key));
-    snprintf(to, 300, "%.250s", whole.data ? whole.data : "");
-    weft_buf_free(&whole);
-    json_decref(json);
-}
-
 static weft_status read_reply(weft_embedding_client *c, const weft_http_reply *reply, int64_t count,
                               float **vectors, int64_t *width)
 {
-    char why[300];
+    char why[WEFT_HTTP_API_ERROR];
     json_t *json = NULL;
     if (reply->status != 200) {
         c->refused = reply->status == 401 || reply->status == 403 || reply->status == 404;
-        describe(c, reply, why);
+        weft_http_api_describe(reply, c->key, why);
         return weft_error(WEFT_MSG_EMBEDDING_SERVER,
                           WEFT_AT(.file = c->url, WEFT_NUMBER(reply->status)), "the server %s: %s",
                           c->refused ? "refuses requests" : "fails", why);

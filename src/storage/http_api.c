@@ -1,0 +1,47 @@
+#include "storage/http_api.h"
+
+#include "base/json.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+weft_status weft_http_api_headers(weft_http_headers *headers, const char *key)
+{
+    weft_buf value = {0};
+    WEFT_TRY(weft_http_headers_add(headers, "Content-Type", "application/json"));
+    if (!key || !key[0])
+        return WEFT_OK;
+    weft_buf_printf(&value, "Bearer %s", key);
+    weft_status_code status = weft_buf_check(&value);
+    if (status == WEFT_OK)
+        status = weft_http_headers_add(headers, "Authorization", value.data);
+    weft_buf_free(&value);
+    return status;
+}
+
+void weft_http_api_hide_key(const char *key, char *text)
+{
+    for (char *at = text; key && key[0] && at && (at = strstr(at, key));)
+        memset(at, '*', strlen(key));
+}
+
+void weft_http_api_describe(const weft_http_reply *reply, const char *key,
+                            char to[WEFT_HTTP_API_ERROR])
+{
+    json_t *json = NULL;
+    const char *text = NULL;
+    if (weft_json_parse(reply->body.data, reply->body.len, "reply", &json) == WEFT_OK) {
+        const json_t *error = json_object_get(json, "error");
+        text = json_string_value(json_object_get(error, "message"));
+        text = text ? text : json_string_value(error);
+        text = text ? text : json_string_value(json_object_get(json, "detail"));
+        text = text ? text : json_string_value(json_object_get(json, "message"));
+    }
+    weft_buf whole = {0};
+    weft_buf_printf(&whole, "status %d%s%s", reply->status, text ? ": " : "", text ? text : "");
+    weft_http_api_hide_key(key, whole.data);
+    snprintf(to, WEFT_HTTP_API_ERROR, "%.280s", whole.data ? whole.data : "");
+    weft_buf_free(&whole);
+    json_decref(json);
+}
