@@ -5,6 +5,33 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+
+weft_status weft_http_api_check_url(const char *url, const char *url_key, const char *key_key)
+{
+    const char *host = strstr(url, "://");
+    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = url_key, .value = url),
+                          "the URL does not begin with http:// or https://");
+    host += 3;
+    if (memchr(host, '@', strcspn(host, "/?")) || strpbrk(host, "?#"))
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = url_key),
+                          "the URL contains a user, a query or a fragment. Keys belong into the "
+                          "environment variable that %s names.",
+                          key_key);
+    return WEFT_OK;
+}
+
+weft_status weft_http_api_url(const char *base, const char *path, char **url)
+{
+    weft_buf text = {0};
+    size_t n = strlen(base);
+    while (n && base[n - 1] == '/')
+        n--;
+    weft_buf_printf(&text, "%.*s/%s", (int)n, base, path);
+    *url = text.data;
+    return weft_buf_check(&text);
+}
 
 weft_status weft_http_api_headers(weft_http_headers *headers, const char *key)
 {

@@ -6,6 +6,11 @@
 
 enum { WEFT_HTTP_API_ERROR = 300 }; /* bytes of the text of an error */
 
+/* Checks a URL of a config, whose key is `url_key`. `key_key` is the config key that names the
+ * variable of the server's key. */
+weft_status weft_http_api_check_url(const char *url, const char *url_key, const char *key_key);
+/* *url (heap): `path` below the URL `base`, which may end with slashes. */
+weft_status weft_http_api_url(const char *base, const char *path, char **url);
 /* Adds the headers of a JSON request, with `key` as bearer token. NULL or "": no key. */
 weft_status weft_http_api_headers(weft_http_headers *headers, const char *key);
 /* Replaces the key, which a server may repeat, by asterisks of the same length. NULL or "": no key.

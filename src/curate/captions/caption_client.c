@@ -15,7 +15,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 #include <xxhash.h>
 
@@ -58,19 +57,10 @@ static weft_status find_key(const weft_captions_config *c, const char **key)
 
 weft_status weft_captions_check(const weft_captions_config *c)
 {
-    const char *key, *host = strstr(c->url, "://");
+    const char *key;
     if (!c->url[0])
         return WEFT_OK;
-    const bool web =
-        strncasecmp(c->url, "http://", 7) == 0 || strncasecmp(c->url, "https://", 8) == 0;
-    if (!web)
-        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "captions.url", .value = c->url),
-                          "the URL does not begin with http:// or https://");
-    host += 3;
-    if (memchr(host, '@', strcspn(host, "/?")) || strpbrk(host, "?#"))
-        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "captions.url"),
-                          "the URL contains a user, a query or a fragment. Keys belong into the "
-                          "environment variable that captions.key_variable names.");
+    WEFT_TRY(weft_http_api_check_url(c->url, "captions.url", "captions.key_variable"));
     if (!c->model[0])
         return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = "captions.model"),
                           "captions.url needs captions.model, the name of the model at the server");
@@ -91,18 +81,12 @@ weft_status weft_caption_client_open(const weft_captions_config *config,
                                      weft_caption_client **client)
 {
     weft_caption_client *c;
-    weft_buf url = {0};
-    size_t n = strlen(config->url);
+    weft_status_code status;
     WEFT_TRY(weft_captions_check(config));
     WEFT_TRY(WEFT_NEW(c, 1, "captions"));
     *c = (weft_caption_client){.config = config, .random = (uint32_t)time(NULL)};
     pthread_mutex_init(&c->lock, NULL);
-    while (n && config->url[n - 1] == '/')
-        n--;
-    weft_buf_printf(&url, "%.*s/chat/completions", (int)n, config->url);
-    c->url = url.data;
-    weft_status_code status = weft_buf_check(&url);
-    WEFT_GO(status);
+    WEFT_GO(weft_http_api_url(config->url, "chat/completions", &c->url));
     WEFT_GO(find_key(config, &c->key));
     WEFT_GO(weft_http_open(&c->http));
     *client = c;

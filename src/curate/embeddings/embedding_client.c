@@ -24,16 +24,10 @@ weft_status weft_embedding_client_open(const weft_embeddings_config *config,
                                        weft_embedding_client **client)
 {
     weft_embedding_client *c;
-    weft_buf url = {0};
-    size_t n = strlen(config->url);
     WEFT_TRY(WEFT_NEW(c, 1, "embeddings"));
     c->config = config;
     c->key = config->key_variable[0] ? getenv(config->key_variable) : NULL;
-    while (n && config->url[n - 1] == '/')
-        n--;
-    weft_buf_printf(&url, "%.*s/embeddings", (int)n, config->url);
-    c->url = url.data;
-    weft_status_code status = weft_buf_check(&url);
+    weft_status_code status = weft_http_api_url(config->url, "embeddings", &c->url);
     if (status == WEFT_OK)
         status = weft_http_open(&c->http);
     if (status == WEFT_OK)

@@ -3,10 +3,10 @@
 #include "base/fs.h"
 #include "base/hex.h"
 #include "base/memory.h"
+#include "storage/http_api.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -75,18 +75,8 @@ bool weft_embeddings_choose(const weft_embeddings_config *c)
 
 static weft_status check_url(const weft_embeddings_config *c)
 {
-    const char *host = strstr(c->url, "://"),
-               *key = c->key_variable[0] ? getenv(c->key_variable) : NULL;
-    const bool web =
-        strncasecmp(c->url, "http://", 7) == 0 || strncasecmp(c->url, "https://", 8) == 0;
-    if (!web)
-        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "embeddings.url", .value = c->url),
-                          "the URL does not begin with http:// or https://");
-    host += 3;
-    if (memchr(host, '@', strcspn(host, "/?")) || strpbrk(host, "?#"))
-        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "embeddings.url"),
-                          "the URL contains a user, a query or a fragment. Keys belong into the "
-                          "environment variable that embeddings.key_variable names.");
+    const char *key = c->key_variable[0] ? getenv(c->key_variable) : NULL;
+    WEFT_TRY(weft_http_api_check_url(c->url, "embeddings.url", "embeddings.key_variable"));
     if (!c->server_model[0])
         return weft_error(
             WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = "embeddings.server_model"),
