@@ -264,7 +264,8 @@ static double fill(void *user, const char *name, weft_dtype dtype, int64_t index
 /* ---- gradients ----------------------------------------------------------------------------- */
 
 typedef struct nudge {
-    const char *name; /* of the source that moves, NULL: none */
+    const char *const *name; /* of the sources that move */
+    int count;
     double by;
 } nudge;
 
@@ -276,7 +277,9 @@ static double way(const char *name, int64_t index)
 static double nudged(void *user, const char *name, weft_dtype dtype, int64_t index)
 {
     const nudge *n = user;
-    const bool moves = n->name && !strcmp(n->name, name);
+    bool moves = false;
+    for (int i = 0; i < n->count && !moves; i++)
+        moves = !strcmp(n->name[i], name);
     return fill(NULL, name, dtype, index) + (moves ? n->by * way(name, index) : 0);
 }
 
@@ -289,9 +292,33 @@ static double loss_of(weft_graph *g, nudge n)
     return loss;
 }
 
-/* The directional derivative of each parameter, in a separate direction. */
+/* Compares the gradients of `count` parameters with the difference of the loss, along one direction
+ * in which they all move. */
+static void check_direction(const setup *s, weft_graph *forward, const char *const *name, int count,
+                            const weft_view *const *grad, double loss)
+{
+    double h = 1e-5, got = 0, size = 1e-3 + 0.01 * loss;
+    for (int i = 0; i < count; i++) {
+        if (strstr(name[i], "frequencies"))
+            h = 1e-7; /* places go up to 100 */
+        for (int64_t e = 0; grad[i] && e < weft_shape_count(&grad[i]->shape); e++) {
+            const double term = view_get(grad[i], e) * way(name[i], e);
+            got += term;
+            size += fabs(term);
+        }
+    }
+    const double expected =
+        (loss_of(forward, (nudge){name, count, h}) - loss_of(forward, (nudge){name, count, -h})) /
+        (2 * h);
+    cr_expect(fabs(got - expected) <= 1e-6 * size, "%.40s: %s%s: %.9g, differences say %.9g",
+              s->config + 16, name[0], count > 1 ? " and the next" : "", got, expected);
+}
+
+/* The directional derivative of each parameter in a separate direction; of a model with many, of
+ * eight parameters at once, because every direction costs two forward passes. */
 static void check_gradients(const setup *s)
 {
+    enum { MANY = 60, TOGETHER = 8 };
     weft_graph *forward = build((void *)(uintptr_t)s), *g = build((void *)(uintptr_t)s);
     int count;
     const weft_value *param = weft_graph_params(g, &count);
@@ -302,21 +329,16 @@ static void check_gradients(const setup *s)
     lockstep *l = lockstep_run(1, &g, nudged, &none);
     cr_assert_str_empty(l->error, "%s", l->error);
     const double loss = loss_of(forward, none);
-    for (int i = 0; i < count; i++) {
-        const char *name = weft_value_get(g, param[i])->name;
-        const double h = strstr(name, "frequencies") ? 1e-7 : 1e-5; /* places go up to 100 */
-        const double expected =
-            (loss_of(forward, (nudge){name, h}) - loss_of(forward, (nudge){name, -h})) / (2 * h);
-        double got = 0, size = 1e-3 + 0.01 * loss;
-        for (int64_t e = 0;
-             weft_value_ok(grad[i]) && e < weft_shape_count(&weft_value_get(g, param[i])->shape);
-             e++) {
-            const double term = view_get(&l->value[0][grad[i].id], e) * way(name, e);
-            got += term;
-            size += fabs(term);
+    const int together = count > MANY ? TOGETHER : 1;
+    for (int first = 0; first < count; first += together) {
+        const char *name[TOGETHER];
+        const weft_view *of[TOGETHER];
+        int taken = 0;
+        for (int i = first; i < count && taken < together; i++, taken++) {
+            name[taken] = weft_value_get(g, param[i])->name;
+            of[taken] = weft_value_ok(grad[i]) ? &l->value[0][grad[i].id] : NULL;
         }
-        cr_expect(fabs(got - expected) <= 1e-6 * size, "%.40s: %s: %.9g, differences say %.9g",
-                  s->config + 16, name, got, expected);
+        check_direction(s, forward, name, taken, of, loss);
     }
     lockstep_free(l);
     weft_free(grad);

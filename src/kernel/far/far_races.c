@@ -9,11 +9,16 @@
 
 typedef struct record {
     far_access access;
-    int stream;
     int64_t time;
     far_node node;
-    bool begun;
 } record;
+
+/* Accesses of a stream that some work may conflict with, in the order of their time. */
+typedef struct queue {
+    record *list;
+    int64_t count, capacity;
+    int64_t begun; /* the time of its last work that has begun */
+} queue;
 
 /* A state of the host: the work that it had waited for. */
 typedef struct far_seen {
@@ -27,8 +32,7 @@ static struct {
     far_seen *oldest, *host;  /* a list; its last is the present */
     int64_t now[FAR_STREAMS]; /* last time given out */
     bool taken[FAR_STREAMS];
-    record *list; /* accesses that some work may conflict with */
-    int64_t count, capacity;
+    queue queue[FAR_STREAMS];
 } races = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 const char *far_node_text(const far_node *node, char text[256])
@@ -53,19 +57,39 @@ static far_seen *host_clock(void)
     return races.host;
 }
 
+/* The first access of the queue after `time`. */
+static int64_t first_after(const queue *q, int64_t time)
+{
+    int64_t low = 0, high = q->count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (q->list[middle].time > time)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 /* Drops clocks that no work needs, and accesses that all work comes after. */
 static void drop_old(void)
 {
-    int64_t left = 0;
+    const far_seen *before = races.oldest;
     while (races.oldest != races.host && !races.oldest->holders) {
         far_seen *old = races.oldest;
         races.oldest = old->next;
         weft_free(old);
     }
-    for (int64_t i = 0; i < races.count; i++)
-        if (races.list[i].time > races.oldest->clock.at[races.list[i].stream])
-            races.list[left++] = races.list[i];
-    races.count = left;
+    if (races.oldest == before && races.oldest != races.host)
+        return; /* its clock has not changed */
+    for (int s = 0; s < FAR_STREAMS; s++) {
+        queue *q = &races.queue[s];
+        const int64_t old = first_after(q, races.oldest->clock.at[s]);
+        if (!old)
+            continue;
+        q->count -= old;
+        memmove(q->list, q->list + old, (size_t)q->count * sizeof *q->list);
+    }
 }
 
 static void see(const far_clock *clock)
@@ -132,60 +156,39 @@ static bool overlap(const far_access *a, const far_access *b)
     return a->begin < b->end && b->begin < a->end;
 }
 
-static void stop(const char *what, const record *r, const far_node *node)
+static void stop(const char *what, const record *r, int stream, const far_node *node)
 {
     char text[2][256];
     fprintf(stderr, "far: %s: %s of %td bytes by %s (stream %d) and %s; no event between them\n",
             what, r->access.writes ? "a write" : "a read", r->access.end - r->access.begin,
-            far_node_text(&r->node, text[0]), r->stream,
+            far_node_text(&r->node, text[0]), stream,
             node ? far_node_text(node, text[1]) : "the host");
     abort();
 }
 
-/* True for an access that `by`, which comes after it, makes needless to remember. */
-static bool is_replaced(const record *r, const record *by)
+/* Compares an access that begins with the begun accesses of another stream after `time`. */
+static void compare(const record *own, int stream, int64_t time)
 {
-    const bool inside = by->access.begin <= r->access.begin && r->access.end <= by->access.end;
-    return inside && (by->access.writes || (r->stream == by->stream && !r->access.writes));
-}
-
-/* Compares an access that begins with begun accesses, and drops replaced ones. */
-static void begin(record own, const far_clock *clock)
-{
-    int64_t left = 0;
-    for (int64_t i = 0; i < races.count; i++) {
-        record *r = &races.list[i];
-        const bool is_own = r->stream == own.stream && r->time == own.time;
-        if (is_own && !memcmp(&r->access, &own.access, sizeof own.access))
-            r->begun = true;
-        if (r->begun && r->stream != own.stream && r->time > clock->at[r->stream] &&
-            (r->access.writes || own.access.writes) && overlap(&r->access, &own.access))
-            stop("two streams use the same memory", r, &own.node);
-        if (is_own || !r->begun || !is_replaced(r, &own))
-            races.list[left++] = *r;
+    const queue *q = &races.queue[stream];
+    for (int64_t i = first_after(q, time); i < q->count && q->list[i].time <= q->begun; i++) {
+        const record *r = &q->list[i];
+        if ((r->access.writes || own->access.writes) && overlap(&r->access, &own->access))
+            stop("two streams use the same memory", r, stream, &own->node);
     }
-    races.count = left;
 }
 
 far_ticket far_races_submit(int stream, const far_node *node, const far_access *access, int count)
 {
     pthread_mutex_lock(&races.lock);
     const far_ticket ticket = {++races.now[stream], host_clock()};
+    queue *q = &races.queue[stream];
     ticket.seen->holders++;
     for (int i = 0; i < count; i++) {
         if (access[i].end <= access[i].begin)
             continue;
-        if (weft_grow((void **)&races.list, races.count, &races.capacity, sizeof *races.list) !=
-            WEFT_OK)
+        if (weft_grow((void **)&q->list, q->count, &q->capacity, sizeof *q->list) != WEFT_OK)
             abort();
-        record *r = &races.list[races.count++];
-        memset(r, 0, sizeof *r);
-        r->access.begin = access[i].begin;
-        r->access.end = access[i].end;
-        r->access.writes = access[i].writes;
-        r->stream = stream;
-        r->time = ticket.time;
-        r->node = *node;
+        q->list[q->count++] = (record){access[i], ticket.time, *node};
     }
     pthread_mutex_unlock(&races.lock);
     return ticket;
@@ -196,12 +199,13 @@ void far_races_begin(int stream, far_clock *clock, const far_ticket *ticket)
     pthread_mutex_lock(&races.lock);
     far_clock_join(clock, &ticket->seen->clock);
     clock->at[stream] = ticket->time;
-    for (int64_t i = 0; i < races.count; i++)
-        if (races.list[i].stream == stream && races.list[i].time == ticket->time &&
-            !races.list[i].begun) {
-            begin(races.list[i], clock);
-            i = -1; /* the list has changed */
-        }
+    queue *q = &races.queue[stream];
+    for (int64_t i = first_after(q, ticket->time - 1);
+         i < q->count && q->list[i].time == ticket->time; i++)
+        for (int s = 0; s < FAR_STREAMS; s++)
+            if (s != stream)
+                compare(&q->list[i], s, clock->at[s]);
+    q->begun = ticket->time;
     ticket->seen->holders--;
     drop_old();
     pthread_mutex_unlock(&races.lock);
@@ -211,9 +215,11 @@ void far_races_release(const void *data, int64_t bytes)
 {
     const far_access freed = {data, (const char *)data + bytes, true};
     pthread_mutex_lock(&races.lock);
-    for (int64_t i = 0; i < races.count; i++)
-        if (races.list[i].time > host_clock()->clock.at[races.list[i].stream] &&
-            overlap(&races.list[i].access, &freed))
-            stop("memory is freed while a stream uses it", &races.list[i], NULL);
+    for (int s = 0; s < FAR_STREAMS; s++) {
+        const queue *q = &races.queue[s];
+        for (int64_t i = first_after(q, host_clock()->clock.at[s]); i < q->count; i++)
+            if (overlap(&q->list[i].access, &freed))
+                stop("memory is freed while a stream uses it", &q->list[i], s, NULL);
+    }
     pthread_mutex_unlock(&races.lock);
 }

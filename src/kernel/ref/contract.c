@@ -52,7 +52,8 @@ REF_KERNEL(linear)
 /* ---- convolution --------------------------------------------------------------------------- */
 
 /* Shapes of a convolution: input (B,T,Y,X,I), output (B,..,O), kernel k. `visit` is called for
- * every product y[b,t,y,x,o] += x[b,it,iy,ix,i] w[o,i,kt,ky,kx]. Offsets count elements. */
+ * every output position and tap, for the products y[b,t,y,x,o] += x[b,it,iy,ix,i] w[o,i,kt,ky,kx]
+ * of all their channels. */
 typedef struct conv_geometry {
     const weft_attr_conv *attr;
     const weft_shape *x, *y;
@@ -80,7 +81,13 @@ static int64_t conv_input(const conv_geometry *c, int64_t b, const int64_t p[3],
     return offset * c->x->dim[4];
 }
 
-typedef void conv_visit(const weft_kernel_args *args, int64_t xi, int64_t wi, int64_t yi);
+/* A tap of an output position: element offsets of the first channel in x, w and y, and the counts of
+ * channels and taps. Weight (o, i) is w + (o * I + i) * taps. */
+typedef struct conv_tap {
+    int64_t x, w, y, I, O, taps;
+} conv_tap;
+
+typedef void conv_visit(const weft_kernel_args *args, const conv_tap *t);
 
 static void conv_each(const weft_kernel_args *args, const conv_geometry *c, conv_visit *visit)
 {
@@ -95,9 +102,7 @@ static void conv_each(const weft_kernel_args *args, const conv_geometry *c, conv
             const int64_t from = conv_input(c, p[0], p + 1, k);
             if (from < 0)
                 continue;
-            for (int64_t o = 0; o < O; o++)
-                for (int64_t i = 0; i < I; i++)
-                    visit(args, from + i, (o * I + i) * taps + tap, at * O + o);
+            visit(args, &(conv_tap){from, tap, at * O, I, O, taps});
         }
 }
 
@@ -106,19 +111,34 @@ static void accumulate(const weft_view *v, int64_t i, double value)
     view_set(v, i, view_get(v, i) + value);
 }
 
-static void visit_forward(const weft_kernel_args *args, int64_t xi, int64_t wi, int64_t yi)
+static void visit_forward(const weft_kernel_args *args, const conv_tap *t)
 {
-    accumulate(&args->out[0], yi, view_get(&args->in[0], xi) * view_get(&args->in[1], wi));
+    for (int64_t o = 0; o < t->O; o++) {
+        double sum = 0;
+        for (int64_t i = 0; i < t->I; i++)
+            sum += view_get(&args->in[0], t->x + i) *
+                   view_get(&args->in[1], t->w + (o * t->I + i) * t->taps);
+        accumulate(&args->out[0], t->y + o, sum);
+    }
 }
 
-static void visit_dx(const weft_kernel_args *args, int64_t xi, int64_t wi, int64_t yi)
+static void visit_dx(const weft_kernel_args *args, const conv_tap *t)
 {
-    accumulate(&args->out[0], xi, view_get(&args->in[0], yi) * view_get(&args->in[1], wi));
+    for (int64_t i = 0; i < t->I; i++) {
+        double sum = 0;
+        for (int64_t o = 0; o < t->O; o++)
+            sum += view_get(&args->in[0], t->y + o) *
+                   view_get(&args->in[1], t->w + (o * t->I + i) * t->taps);
+        accumulate(&args->out[0], t->x + i, sum);
+    }
 }
 
-static void visit_dw(const weft_kernel_args *args, int64_t xi, int64_t wi, int64_t yi)
+static void visit_dw(const weft_kernel_args *args, const conv_tap *t)
 {
-    accumulate(&args->out[0], wi, view_get(&args->in[0], xi) * view_get(&args->in[1], yi));
+    for (int64_t o = 0; o < t->O; o++)
+        for (int64_t i = 0; i < t->I; i++)
+            accumulate(&args->out[0], t->w + (o * t->I + i) * t->taps,
+                       view_get(&args->in[0], t->x + i) * view_get(&args->in[1], t->y + o));
 }
 
 REF_KERNEL(conv3d)
