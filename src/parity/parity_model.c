@@ -9,6 +9,7 @@
 #include "kernel/ref/table.h"
 #include "model/key_mapping.h"
 #include "parity/parity_images.h"
+#include "parity/parity_masks.h"
 #include "parity/parity_skips.h"
 
 #include <math.h>
@@ -97,22 +98,6 @@ weft_status weft_parity_load(const parity *p, const char *name, weft_parity_form
     return WEFT_OK;
 }
 
-/* Whether `t` is a mask of the text and of all image tokens, which are visible (Chroma). Moves the
- * text's columns of `values` to its begin. */
-static bool take_text_mask(const weft_stored_tensor *t, const weft_tensor *to, float *values)
-{
-    if (t->rank != 2 || to->shape.rank != 2 || t->dim[0] != to->shape.dim[0])
-        return false;
-    const int64_t text = to->shape.dim[1], all = t->dim[1];
-    for (int64_t i = 0; i < t->count; i++) {
-        if (i % all >= text && values[i] != 1)
-            return false;
-        if (i % all < text)
-            values[i / all * text + i % all] = values[i];
-    }
-    return all > text;
-}
-
 /* Fills `input` from "in.<golden>", of any element type. */
 static weft_status fill_input(parity *p, const char *input, const char *reference,
                               weft_parity_form form, const weft_port_row *row)
@@ -125,11 +110,12 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
     const weft_stored_tensor *t;
     WEFT_TRY(weft_parity_need(p, golden, &t));
     const int64_t count = to ? weft_shape_count(&to->shape) : -1;
-    const bool masks = to && row && row->port == WEFT_PORT_TEXT_MASK && count < t->count;
+    const bool masks = to && row && row->port == WEFT_PORT_TEXT_MASK && count != t->count;
     float *values = NULL;
     if (masks)
         WEFT_TRY(weft_parity_load(p, golden, form, &values));
-    const bool fits = masks ? take_text_mask(t, to, values) : t->count == 1 && count > 0;
+    const bool fits =
+        masks ? weft_parity_text_mask(t, &to->shape, &values) : t->count == 1 && count > 0;
     if (count != t->count && !fits) {
         weft_free(values);
         return weft_error(WEFT_MSG_GOLDEN_SHAPE,
@@ -141,7 +127,7 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
     if (!masks)
         WEFT_TRY(weft_parity_load(p, golden, form, &values));
     for (int64_t i = 0; i < count; i++) { /* a single element applies to every sample */
-        const float value = origin + values[t->count == 1 ? 0 : i] * unit;
+        const float value = origin + values[t->count == 1 && !masks ? 0 : i] * unit;
         if (to->dtype == WEFT_I32)
             ((int32_t *)to->data)[i] = (int32_t)value;
         else
