@@ -13,6 +13,7 @@ of weft needs them.
               prompt that is too long
     flux      an image: T5 and CLIP's pooled vector, embedded guidance, noise levels shifted by
               resolution
+    z_image   an image: Qwen3 with a template around texts, a negative prompt
     chroma    an image: T5 with a mask that shows one padding token, a negative prompt. Its mask is a
               boolean, as in the authors' code: the pipeline's is a number that is added to scores
     flux_schnell  the same without guidance, with 256 text tokens
@@ -117,7 +118,7 @@ def letters():
     return [names[b] for b in range(256)]
 
 
-def words(special):
+def words(special, post_processor=around(("<|begin_of_text|>", 1), None)):
     split = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
     return tokenizer("llama", special, {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                                         "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": True,
@@ -127,7 +128,7 @@ def words(special):
                      pre_tokenizer={"type": "Sequence", "pretokenizers": [
                          {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False},
                          {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}]},
-                     post_processor=around(("<|begin_of_text|>", 1), None))
+                     post_processor=post_processor)
 
 
 def llama():
@@ -261,6 +262,35 @@ def flux():
     made = pipe(prompt=PROMPT, latents=packed, output_type="latent", **asked).images
     made = FluxPipeline._unpack_latents(made, 64, 96, pipe.vae_scale_factor)[:, :, None]
     save(pipe, "flux", begin, made, prompt=PROMPT, num_frames=1, **asked)
+
+
+def z_image():
+    from diffusers import ZImagePipeline, ZImageTransformer2DModel
+    from diffusers.models.transformers import transformer_z_image as source
+    from transformers import Qwen3Config, Qwen3Model
+    inner, made_by = 12, source.TimestepEmbedder  # the class has 1024, which no field of the config changes
+    source.TimestepEmbedder = lambda *given, **named: made_by(*given, **{**named, "mid_size": inner})
+    transformer = weights(ZImageTransformer2DModel(all_patch_size=(2,), all_f_patch_size=(1,), in_channels=4, dim=24, n_layers=1,
+                                                   n_refiner_layers=1, n_heads=2, n_kv_heads=2, cap_feat_dim=16, axes_dims=[4, 4, 4],
+                                                   axes_lens=[1024, 64, 64]), 1)
+    vae = weights(AutoencoderKL(block_out_channels=(4, 4, 4, 4), down_block_types=("DownEncoderBlock2D",) * 4,
+                                up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=2,
+                                scaling_factor=0.3611, shift_factor=0.1159, use_quant_conv=False, use_post_quant_conv=False), 2)
+    text = weights(Qwen3Model(Qwen3Config(vocab_size=260, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+                                          num_key_value_heads=1, head_dim=8)), 3)
+    letters_of = words(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False,
+                                                                         "use_regex": False})
+    letters_of.chat_template = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+                                "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+    pipe = ZImagePipeline(scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0), vae=vae, text_encoder=text, tokenizer=letters_of,
+                          transformer=transformer)
+    begin = noise(4, 1, 8, 12)
+    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.5)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin[:, :, 0], output_type="latent", **asked).images[:, :, None]
+    save(pipe, "z_image", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=1, **asked)
+    path = f"{OUT}/z_image/transformer/config.json"
+    config = json.load(open(path))
+    json.dump({**config, "t_embedder_mid_dim": inner}, open(path, "w"), indent=2)
 
 
 def chroma():
@@ -689,7 +719,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
+for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

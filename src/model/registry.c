@@ -13,10 +13,10 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_opensoraplan_dit, weft_family_hidream_dit, weft_family_moe_dit,
     weft_family_flux_dit, weft_family_chronoedit_dit, weft_family_qwen_image_dit,
     weft_family_skyreels_dit, weft_family_wan_vace_dit, weft_family_flux2_dit,
-    weft_family_chroma_dit;
+    weft_family_chroma_dit, weft_family_z_image_dit;
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
-    weft_family_qwen, weft_family_llama, weft_family_bert, weft_family_llava,
+    weft_family_qwen, weft_family_qwen3, weft_family_llama, weft_family_bert, weft_family_llava,
     weft_family_identity_encoder;
 
 const weft_family *const weft_families[] = {
@@ -56,6 +56,7 @@ const weft_family *const weft_families[] = {
     /* Flux2Transformer2DModel and ChromaTransformer2DModel; must precede Flux as well */
     &weft_family_flux2_dit,
     &weft_family_chroma_dit,
+    &weft_family_z_image_dit,
     &weft_family_flux_dit, /* FluxTransformer2DModel */
     /* ChronoEditTransformer3DModel; must follow Wan, which has the same names */
     &weft_family_chronoedit_dit,
@@ -69,6 +70,7 @@ const weft_family *const weft_families[] = {
     &weft_family_clip_vision_projected, /* CLIPVisionModelWithProjection */
     &weft_family_clip_vision,           /* CLIPVisionModel               */
     &weft_family_qwen,                  /* Qwen2_5_VLTextModel           */
+    &weft_family_qwen3,                 /* Qwen3Model                    */
     &weft_family_llava,                 /* LlavaForConditionalGeneration */
     &weft_family_llama,                 /* LlamaModel                    */
     &weft_family_bert,                  /* BertModel                     */

@@ -176,6 +176,10 @@ static const setup families[] = {
      "\"num_single_layers\":1,\"joint_attention_dim\":5,\"axes_dims_rope\":[2,2,2],"
      "\"approximator_num_channels\":8,\"approximator_hidden_dim\":4,\"approximator_layers\":1}",
      {2, 1, 4, 8, 4, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"ZImageTransformer2DModel\",\"in_channels\":2,\"dim\":12,\"n_heads\":2,"
+     "\"n_layers\":1,\"n_refiner_layers\":1,\"cap_feat_dim\":5,\"axes_dims\":[2,2,2],"
+     "\"t_embedder_mid_dim\":4}",
+     {2, 1, 4, 6, 3, .present_ports = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"QwenImageTransformer2DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":2,\"num_layers\":2,"
      "\"joint_attention_dim\":5,\"axes_dims_rope\":[2,2,2]}",

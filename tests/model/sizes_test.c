@@ -72,6 +72,8 @@ Test(sizes, published)
         {"wan2.1-vace-14b", 17337592896},
         {"flux2-dev", 32223281152},
         {"chroma", 8899983424},
+        {"z-image", 6154908736},
+        {"qwen3-4b", 4022468096},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         weft_model model;
@@ -151,6 +153,8 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"Flux2Transformer2DModel\",\"guidance_embeds\":false,"
         "\"axes_dims_rope\":[8,40,40,40]}",
         "{\"_class_name\":\"ChromaTransformer2DModel\",\"approximator_layers\":2}",
+        "{\"_class_name\":\"ZImageTransformer2DModel\",\"t_scale\":100,\"all_patch_size\":[4]}",
+        "{\"_class_name\":\"Qwen3Model\",\"head_dim\":64}",
         "{\"_class_name\":\"FluxTransformer2DModel\",\"guidance_embeds\":true,"
         "\"out_channels\":32}",
         "{\"_class_name\":\"QwenImageTransformer2DModel\",\"zero_cond_t\":true,"

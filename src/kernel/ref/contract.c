@@ -81,8 +81,8 @@ static int64_t conv_input(const conv_geometry *c, int64_t b, const int64_t p[3],
     return offset * c->x->dim[4];
 }
 
-/* A tap of an output position: element offsets of the first channel in x, w and y, and the counts of
- * channels and taps. Weight (o, i) is w + (o * I + i) * taps. */
+/* A tap of an output position: element offsets of the first channel in x, w and y, and the counts
+ * of channels and taps. Weight (o, i) is w + (o * I + i) * taps. */
 typedef struct conv_tap {
     int64_t x, w, y, I, O, taps;
 } conv_tap;

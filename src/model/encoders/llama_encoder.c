@@ -1,6 +1,6 @@
-/* Language models as text encoders: Llama (as HunyuanVideo uses it) and the text part of
- * Qwen2.5-VL (transformers' LlamaModel and Qwen2_5_VLTextModel). Parameters have the names of
- * the classes. Published files put "model." before the names, which is a key mapping here.
+/* Language models as text encoders: Llama (as HunyuanVideo uses it), the text part of Qwen2.5-VL,
+ * and Qwen3 (transformers' LlamaModel, Qwen2_5_VLTextModel, Qwen3Model). Parameters have the names
+ * of the classes. Published files put "model." before the names, which is a key mapping here.
  *
  *   tokens --> blocks: RMS norm, causal attention, RMS norm, gated SiLU --> RMS norm
  *
@@ -36,15 +36,25 @@ static weft_value repeat_heads(weft_graph *g, const weft_llama *c, weft_value x)
     return weft_reshape(g, x, WEFT_SHAPE(batch, length, c->heads, c->head_dim));
 }
 
-static weft_value attend(weft_graph *g, const weft_llama *c, bool bias, weft_value h,
+/* Heads of q or k with the rotation. Qwen3 normalizes each head before. */
+static weft_value rotate(weft_graph *g, const weft_llama *c, weft_llama_kind kind, const char *norm,
+                         weft_value heads, const weft_value *rope)
+{
+    if (kind == WEFT_QWEN3)
+        heads = weft_nn_rms_norm(g, norm, heads, c->eps);
+    return weft_nn_rope(g, heads, rope, true);
+}
+
+static weft_value attend(weft_graph *g, const weft_llama *c, weft_llama_kind kind, weft_value h,
                          const weft_value *rope, weft_value hidden)
 {
     const int64_t keys = c->key_heads * c->head_dim;
+    const bool bias = kind == WEFT_QWEN2;
     weft_graph_push(g, "self_attn");
     weft_value q = project(g, "q_proj", h, c->heads * c->head_dim, bias),
                k = project(g, "k_proj", h, keys, bias), v = project(g, "v_proj", h, keys, bias);
-    q = weft_nn_rope(g, weft_nn_split_heads(g, q, c->heads), rope, true);
-    k = weft_nn_rope(g, weft_nn_split_heads(g, k, c->key_heads), rope, true);
+    q = rotate(g, c, kind, "q_norm", weft_nn_split_heads(g, q, c->heads), rope);
+    k = rotate(g, c, kind, "k_norm", weft_nn_split_heads(g, k, c->key_heads), rope);
     v = weft_nn_split_heads(g, v, c->key_heads);
     h = weft_nn_attend_back(g, q, repeat_heads(g, c, k), repeat_heads(g, c, v), hidden);
     h = weft_nn_linear_plain(g, "o_proj", weft_nn_join_heads(g, h), c->width);
@@ -52,11 +62,11 @@ static weft_value attend(weft_graph *g, const weft_llama *c, bool bias, weft_val
     return h;
 }
 
-static weft_value block(weft_graph *g, const weft_llama *c, bool bias, weft_value x,
+static weft_value block(weft_graph *g, const weft_llama *c, weft_llama_kind kind, weft_value x,
                         const weft_value *rope, weft_value hidden)
 {
     weft_value h = weft_nn_rms_norm(g, "input_layernorm", x, c->eps);
-    x = weft_add(g, x, attend(g, c, bias, h, rope, hidden));
+    x = weft_add(g, x, attend(g, c, kind, h, rope, hidden));
     h = weft_nn_rms_norm(g, "post_attention_layernorm", x, c->eps);
     weft_graph_push(g, "mlp");
     const weft_value gate =
@@ -132,7 +142,8 @@ static void rope_of(weft_graph *g, const weft_llama *c, int64_t length, weft_val
         weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
 }
 
-void weft_llama_encode(weft_graph *g, const weft_llama *c, bool bias, weft_value x, weft_ports *p)
+void weft_llama_encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind, weft_value x,
+                       weft_ports *p)
 {
     const weft_value mask = p->at[WEFT_PORT_TEXT_MASK];
     const int64_t batch = weft_dim(g, x, 0), length = weft_dim(g, x, 1);
@@ -153,7 +164,7 @@ void weft_llama_encode(weft_graph *g, const weft_llama *c, bool bias, weft_value
         if (i == c->layers - c->skipped)
             p->at[WEFT_PORT_TEXT] = x;
         weft_graph_push(g, "layers.%d", (int)i);
-        x = block(g, c, bias, x, rope, hidden);
+        x = block(g, c, kind, x, rope, hidden);
         weft_graph_pop(g);
         layer[i] = weft_reshape(g, x, one);
     }
@@ -166,9 +177,9 @@ void weft_llama_encode(weft_graph *g, const weft_llama *c, bool bias, weft_value
         p->at[WEFT_PORT_TEXT] = x;
 }
 
-static void encode(weft_graph *g, const weft_llama *c, bool bias, weft_ports *p)
+static void encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind, weft_ports *p)
 {
-    weft_llama_encode(g, c, bias, weft_llama_words(g, c, p->at[WEFT_PORT_TOKENS]), p);
+    weft_llama_encode(g, c, kind, weft_llama_words(g, c, p->at[WEFT_PORT_TOKENS]), p);
 }
 
 /* ---- the families --------------------------------------------------------------------------- */
@@ -207,13 +218,19 @@ static weft_status check(const void *config, const weft_config_locations *locati
 static void build_llama(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     (void)call;
-    encode(g, config, false, ports);
+    encode(g, config, WEFT_LLAMA, ports);
 }
 
 static void build_qwen(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     (void)call;
-    encode(g, config, true, ports);
+    encode(g, config, WEFT_QWEN2, ports);
+}
+
+static void build_qwen3(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    encode(g, config, WEFT_QWEN3, ports);
 }
 
 static void text_shape(const void *config, weft_text_shape *text)
@@ -234,7 +251,7 @@ static const char *const ropes[] = {"\"default\"", "\"mrope\"", "\"llama3\"", NU
 #define AT(member) offsetof(weft_llama, member)
 /* Fields that transformers has in an object, named differently since version 5. */
 #define STRETCH(key) .also = "rope_parameters." key "|rope_scaling." key, .object = "rope_scaling"
-#define FIELDS(vocabulary_, width_, inner_, layers_, heads_, keys_, theta_, eps_)                 \
+#define FIELDS(vocabulary_, width_, inner_, layers_, heads_, keys_, theta_, eps_, skipped_, max_)  \
     {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), vocabulary_, 1, 1 << 24,                       \
      .help = "vocabulary size in tokens"},                                                        \
     {"hidden_size", WEFT_FIELD_I64, AT(width), width_, 1, 1 << 16, .help = "width"},              \
@@ -270,15 +287,18 @@ static const char *const ropes[] = {"\"default\"", "\"mrope\"", "\"llama3\"", NU
     {"use_sliding_window", WEFT_FIELD_FIXED, .fallback = "false"},                                \
     {"pad_token_id", WEFT_FIELD_I64, AT(pad), "-1", -1, 1 << 24,                                  \
      .help = "padding token; -1: none"},                                                          \
-    {"num_hidden_layers_to_skip", WEFT_FIELD_I64, AT(skipped), "2", 0, 1024,                      \
+    {"num_hidden_layers_to_skip", WEFT_FIELD_I64, AT(skipped), skipped_, 0, 1024,                 \
      .help = "last layers that are skipped for the text embedding"},                              \
-    {"max_length", WEFT_FIELD_I64, AT(max_length), "351", 1, 1 << 16,                             \
+    {"max_length", WEFT_FIELD_I64, AT(max_length), max_, 1, 1 << 16,                            \
      .help = "tokens that a prompt is padded or truncated to"}
 
 static const weft_field llama_fields[] = {
-    FIELDS("32000", "4096", "11008", "32", "32", "=num_attention_heads", "10000", "1e-6"),
+    FIELDS("32000", "4096", "11008", "32", "32", "=num_attention_heads", "10000", "1e-6", "2",
+           "351"),
 }, qwen_fields[] = {
-    FIELDS("152064", "8192", "29568", "80", "64", "8", "1000000", "1e-5"),
+    FIELDS("152064", "8192", "29568", "80", "64", "8", "1000000", "1e-5", "2", "351"),
+}, qwen3_fields[] = {
+    FIELDS("151936", "4096", "22016", "32", "32", "32", "10000", "1e-6", "1", "512"),
 };
 
 static const weft_unused_field unused[] = {
@@ -315,6 +335,11 @@ static const weft_named_config llama_sizes[] = {
                     " \"low_freq_factor\": 1, \"high_freq_factor\": 4,"
                     " \"original_max_position_embeddings\": 8192}"},
     {NULL, NULL},
+}, qwen3_sizes[] = {
+    {"qwen3-4b", "{\"hidden_size\": 2560, \"intermediate_size\": 9728,"
+                 " \"num_hidden_layers\": 36, \"num_key_value_heads\": 8, \"head_dim\": 128,"
+                 " \"rope_theta\": 1000000}"},
+    {NULL, NULL},
 }, qwen_sizes[] = {
     {"qwen2.5-vl-7b-text", "{\"hidden_size\": 3584, \"intermediate_size\": 18944,"
                            " \"num_hidden_layers\": 28, \"num_attention_heads\": 28,"
@@ -327,9 +352,11 @@ static const weft_rename_rule prefix_rules[] = {{"model.language_model.", ""}, {
     {"transformers", "model." marker, prefix_rules, 2},                                           \
     {"transformers", "model.language_model." marker, prefix_rules, 2},                            \
     {"bare", marker, NULL, 0}
-/* Qwen's projections have biases, so Qwen must precede Llama in the registry. */
+/* Qwen2.5's projections have biases and Qwen3's heads norms: both must precede Llama in the
+ * registry. */
 static const weft_key_mapping llama_mappings[] = {DIALECTS("layers.0.self_attn.q_proj.weight")},
-                          qwen_mappings[] = {DIALECTS("layers.0.self_attn.q_proj.bias")};
+                          qwen_mappings[] = {DIALECTS("layers.0.self_attn.q_proj.bias")},
+                          qwen3_mappings[] = {DIALECTS("layers.0.self_attn.q_norm.weight")};
 
 #define FAMILY(stem_, class_, type_)                                                              \
     const weft_family weft_family_##stem_ = {                                                     \
@@ -347,4 +374,5 @@ static const weft_key_mapping llama_mappings[] = {DIALECTS("layers.0.self_attn.q
     }
 FAMILY(llama, "LlamaModel", "llama");
 FAMILY(qwen, "Qwen2_5_VLTextModel", "qwen2_5_vl_text");
+FAMILY(qwen3, "Qwen3Model", "qwen3");
 /* clang-format on */

@@ -16,11 +16,15 @@ typedef struct weft_llama {
 } weft_llama;
 _Static_assert(sizeof(weft_llama) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit a weft_model");
 
+/* What differs between the classes: Qwen2.5 has biases of q, k and v, Qwen3 norms of q's and k's
+ * heads. */
+typedef enum weft_llama_kind { WEFT_LLAMA, WEFT_QWEN2, WEFT_QWEN3 } weft_llama_kind;
+
 /* Token embeddings of tokens (B,S): (B,S,width). */
 weft_value weft_llama_words(weft_graph *g, const weft_llama *c, weft_value tokens_bs);
 /* Runs the layers on x (B,S,width) with the mask WEFT_PORT_TEXT_MASK. Writes WEFT_PORT_TEXT,
- * WEFT_PORT_TEXT_LAYERS and WEFT_PORT_LAST_HIDDEN. `bias`: projections of q, k and v have biases
- * (Qwen). */
-void weft_llama_encode(weft_graph *g, const weft_llama *c, bool bias, weft_value x, weft_ports *p);
+ * WEFT_PORT_TEXT_LAYERS and WEFT_PORT_LAST_HIDDEN. */
+void weft_llama_encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind, weft_value x,
+                       weft_ports *p);
 
 #endif

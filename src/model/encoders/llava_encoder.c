@@ -91,7 +91,7 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
         return;
     weft_graph_push(g, "language_model");
     const weft_value words = weft_llama_words(g, &c->text, tokens_bs);
-    weft_llama_encode(g, &c->text, false, put(g, c, tokens_bs, words, seen), ports);
+    weft_llama_encode(g, &c->text, WEFT_LLAMA, put(g, c, tokens_bs, words, seen), ports);
     weft_graph_pop(g);
 }
 
