@@ -56,7 +56,7 @@ bool weft_parse_i64(const char *text, int64_t *out)
     if (!text[0] || isspace((unsigned char)text[0]))
         return false;
     errno = 0;
-    long long whole = strtoll(text, &end, 10);
+    int64_t whole = strtoll(text, &end, 10);
     if (end != text && !*end && errno == 0) { /* exact, also beyond 2^53 */
         *out = whole;
         return true;
@@ -694,13 +694,14 @@ static weft_status list_index(const weft_yaml_node *list, const char *where, con
                               const char *word, int64_t *index)
 {
     char *end;
-    long long value = strtoll(word, &end, 10);
+    int64_t value = strtoll(word, &end, 10);
     if (!isdigit((unsigned char)word[0]) || *end)
         return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
                           "'%s' is a list; '%s' must be an index from 0", path, word);
     if (value > list->count)
         return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
-                          "index %lld is past the end of '%s', which has %" PRId64 " elements",
+                          "index %" PRId64 " is past the end of '%s', which has %" PRId64
+                          " elements",
                           value, path, list->count);
     *index = value;
     return WEFT_OK;

@@ -287,10 +287,11 @@ weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t
             weft_error(WEFT_MSG_FILE_KIND, WEFT_AT(.file = path), "this is not a regular file"));
     if (st.st_size > limit)
         WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, WEFT_NUMBER(st.st_size)),
-                           "the file has %lld bytes; files of this kind have at most %" PRId64,
-                           (long long)st.st_size, limit));
+                           "the file has %" PRId64
+                           " bytes; files of this kind have at most %" PRId64,
+                           (int64_t)st.st_size, limit));
     buffer = weft_alloc((int64_t)st.st_size + 1);
-    WEFT_GO(WEFT_ALLOCATED(buffer, "%s: %lld bytes", path, (long long)st.st_size));
+    WEFT_GO(WEFT_ALLOCATED(buffer, "%s: %" PRId64 " bytes", path, (int64_t)st.st_size));
     WEFT_GO(read_all(fd, path, buffer, st.st_size));
     WEFT_GO(weft_lfs_pointer_refuse(path, buffer, st.st_size));
     *data = buffer;
@@ -428,8 +429,9 @@ weft_status weft_map_open(const char *path, weft_map *map)
     else if (st.st_size > 0) {
         data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
-            status = weft_error_errno(WEFT_AT(.file = path), "cannot map the file (%lld bytes)",
-                                      (long long)st.st_size);
+            status =
+                weft_error_errno(WEFT_AT(.file = path), "cannot map the file (%" PRId64 " bytes)",
+                                 (int64_t)st.st_size);
         else if ((status = weft_lfs_pointer_refuse(path, data, st.st_size)) != WEFT_OK)
             munmap(data, (size_t)st.st_size);
     }

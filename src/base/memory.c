@@ -46,10 +46,11 @@ static void *counted(void *ptr)
 
 weft_status weft_memory_set_source(const weft_memory_source *replacement)
 {
-    const long long used = atomic_load(&blocks);
+    const int64_t used = atomic_load(&blocks);
     if (used != 0)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(used)),
-                          "the allocator cannot be replaced while weft has %lld blocks of memory; "
+                          "the allocator cannot be replaced while weft has %" PRId64
+                          " blocks of memory; "
                           "set it before other calls",
                           used);
     source = replacement ? *replacement : (weft_memory_source){0};
@@ -311,15 +312,15 @@ const char *weft_format_bytes(int64_t bytes, char text[32])
 static int64_t number_in(const char *path, const char *key, int64_t unit)
 {
     char line[256];
-    long long value = -1;
+    int64_t value = -1;
     FILE *file = fopen(path, "r");
     while (file && value < 0 && fgets(line, sizeof line, file))
         if (!strncmp(line, key, strlen(key)))
-            if (sscanf(line + strlen(key), "%lld", &value) != 1)
+            if (sscanf(line + strlen(key), "%" SCNd64, &value) != 1)
                 value = -1;
     if (file)
         fclose(file);
-    return value < 0 ? -1 : (int64_t)value * unit;
+    return value < 0 ? -1 : value * unit;
 }
 
 int64_t weft_memory_available(void)
@@ -484,11 +485,11 @@ int64_t weft_memory_resident(void)
 {
     /* statm has sums of per-processor counters, which are some hundred KiB off */
     const int64_t exact = rollup("Rss:");
-    long long pages = 0;
+    int64_t pages = 0;
     FILE *file = exact > 0 ? NULL : fopen("/proc/self/statm", "r");
     if (!file)
         return exact;
-    if (fscanf(file, "%*s %lld", &pages) != 1)
+    if (fscanf(file, "%*s %" SCNd64, &pages) != 1)
         pages = 0;
     fclose(file);
     return pages * sysconf(_SC_PAGESIZE);

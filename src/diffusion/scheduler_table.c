@@ -81,6 +81,6 @@ weft_status weft_noise_table_beyond(const weft_scheduler *s, int64_t time)
 {
     return weft_error(
         WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "steps_offset", WEFT_NUMBER(s->offset)),
-        "%" PRId64 " leads to timestep %" PRId64 "; the model has timesteps up to %lld", s->offset,
-        time, (long long)s->times - 1);
+        "%" PRId64 " leads to timestep %" PRId64 "; the model has timesteps up to %" PRId64,
+        s->offset, time, s->times - 1);
 }

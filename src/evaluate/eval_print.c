@@ -15,14 +15,16 @@ static double number(const json_t *object, const char *key)
 void weft_eval_print_vae(const json_t *r)
 {
     char psnr[2][32];
-    printf("VAE over %lld clips (%lld skipped): PSNR %s dB, SSIM %.4f; box averages of the same "
+    printf("VAE over %" PRId64 " clips (%" PRId64
+           " skipped): PSNR %s dB, SSIM %.4f; box averages of the same "
            "size: %s dB, %.4f\n",
-           (long long)number(r, "clips"), (long long)number(r, "skipped"),
+           (int64_t)number(r, "clips"), (int64_t)number(r, "skipped"),
            weft_psnr_text(json_object_get(r, "psnr"), psnr[0]), number(r, "ssim"),
            weft_psnr_text(json_object_get(r, "box_psnr"), psnr[1]), number(r, "box_ssim"));
     if (number(r, "identical") > 0)
-        printf("%lld clips are identical to their reconstruction and are not in the mean PSNR\n",
-               (long long)number(r, "identical"));
+        printf("%" PRId64
+               " clips are identical to their reconstruction and are not in the mean PSNR\n",
+               (int64_t)number(r, "identical"));
 }
 
 /* Each rank evaluates different clips; rank 0 gets the results of all. */
@@ -30,7 +32,7 @@ static void print_shares(const json_t *result, const char *key, const char *titl
 {
     static const char *const shares[] = {"colour", "shape", "direction", "all"};
     const json_t *s = json_object_get(result, key), *prompts = json_object_get(s, "prompts");
-    printf(prompts ? "%-10s %4lld" : "%-10s     ", title, (long long)json_integer_value(prompts));
+    printf(prompts ? "%-10s %4" PRId64 : "%-10s     ", title, (int64_t)json_integer_value(prompts));
     for (int i = 0; i < WEFT_COUNT(shares); i++)
         if (json_is_number(json_object_get(s, shares[i])))
             printf(" %8.1f %%", 100 * number(s, shares[i]));

@@ -125,7 +125,7 @@ static weft_status read_item(const weft_field *f, const char *where, const json_
                              int64_t index, void *to)
 {
     char name[160];
-    snprintf(name, sizeof name, index < 0 ? "%s" : "%s.%lld", f->key, (long long)index);
+    snprintf(name, sizeof name, index < 0 ? "%s" : "%s.%" PRId64, f->key, index);
     if (f->type == WEFT_FIELD_WORDS)
         return read_word(f, where, value, to);
     if (f->type == WEFT_FIELD_BOOL || f->type == WEFT_FIELD_BOOLS) {
@@ -176,8 +176,8 @@ static weft_status read_list(const weft_field *f, const char *where, const json_
     const int64_t count = alone ? least : (int64_t)json_array_size(value);
     if ((!json_is_array(value) && !alone) || count < least || count > most) {
         char range[48];
-        snprintf(range, sizeof range, least == most ? "%lld" : "%lld to %lld", (long long)least,
-                 (long long)most);
+        snprintf(range, sizeof range, least == most ? "%" PRId64 : "%" PRId64 " to %" PRId64, least,
+                 most);
         return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT(.file = where, .key = f->key, WEFT_NUMBER(count)),
                           "a list of %s %ss is needed", range, word_of(f));

@@ -8,14 +8,16 @@ static const char *const sides[3] = {"frames", "height", "width"};
 weft_status weft_tile_parse(const char *text, weft_message_class kind,
                             const weft_message_fields *at, const char *also, weft_tile *tile)
 {
-    long long width, height, overlap = 0;
+    int64_t width, height, overlap = 0;
     int end = 0, overlap_end = 0;
     if (!strcmp(text, "on") || !strcmp(text, "off")) {
         *tile = (weft_tile){.on = text[1] == 'n'};
         return WEFT_OK;
     }
-    const bool sizes = sscanf(text, "%lldx%lld%n", &width, &height, &end) == 2 && end > 0;
-    const bool overlaps = sizes && sscanf(text + end, "+%lld%n", &overlap, &overlap_end) == 1;
+    const bool sizes =
+        sscanf(text, "%" SCNd64 "x%" SCNd64 "%n", &width, &height, &end) == 2 && end > 0;
+    const bool overlaps =
+        sizes && sscanf(text + end, "+%" SCNd64 "%n", &overlap, &overlap_end) == 1;
     if (!sizes || text[end + overlap_end] || width < 1 || height < 1 || width > 65536 ||
         height > 65536 || overlap < 0)
         return weft_error(kind, at,
@@ -23,8 +25,8 @@ weft_status weft_tile_parse(const char *text, weft_message_class kind,
                           "+OVERLAP after it if needed (256x256+64)",
                           text, also);
     if (overlaps && (overlap >= width || overlap >= height))
-        return weft_error(kind, at, "%s: tiles of %lld pixels cannot overlap by %lld", text,
-                          width < height ? width : height, overlap);
+        return weft_error(kind, at, "%s: tiles of %" PRId64 " pixels cannot overlap by %" PRId64,
+                          text, width < height ? width : height, overlap);
     *tile = (weft_tile){.on = true, .size = {0, height, width}};
     if (overlaps) {
         tile->step[1] = height - overlap;

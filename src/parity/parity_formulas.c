@@ -84,10 +84,10 @@ static weft_status table(const settings *s, int which, double *out)
     {                                                                                              \
         (void)p, (void)number, (void)rest;                                                         \
         if (in->count != s->betas.times)                                                           \
-            return weft_error(WEFT_MSG_GOLDEN_SHAPE,                                               \
-                              WEFT_AT(.file = p->file, WEFT_NUMBER(in->count)),                    \
-                              "the file has %lld betas, but num_train_timesteps is %lld",          \
-                              (long long)in->count, (long long)s->betas.times);                    \
+            return weft_error(                                                                     \
+                WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, WEFT_NUMBER(in->count)),           \
+                "the file has %" PRId64 " betas, but num_train_timesteps is %" PRId64, in->count,  \
+                s->betas.times);                                                                   \
         return table(s, which, out);                                                               \
     }
 TABLE(make_betas, BETAS)
@@ -113,7 +113,7 @@ static weft_status bars_of(const weft_parity *p, const settings *s, double **bar
             status = weft_error(
                 WEFT_MSG_GOLDEN_INVALID,
                 WEFT_AT(.file = p->file, .key = "target.timesteps", WEFT_NUMBER(times.at[i])),
-                "%g is not a timestep from 0 to %lld", times.at[i], (long long)s->betas.times - 1);
+                "%g is not a timestep from 0 to %" PRId64, times.at[i], s->betas.times - 1);
         else
             times.at[i] = all[(int64_t)times.at[i]];
     }

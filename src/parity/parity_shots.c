@@ -127,7 +127,8 @@ static weft_status compare_sizes(const weft_parity *p, const weft_transnet_confi
             return weft_error(WEFT_MSG_GOLDEN_INVALID,
                               WEFT_AT(.file = p->config_file, .key = size[i].key,
                                       WEFT_NUMBER(json_integer_value(said))),
-                              "%lld does not match the weights, which have %" PRId64,
+                              "%" JSON_INTEGER_FORMAT
+                              " does not match the weights, which have %" PRId64,
                               json_integer_value(said), size[i].actual);
     }
     return WEFT_OK;

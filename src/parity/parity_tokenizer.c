@@ -31,7 +31,7 @@ static void compare_ids(weft_parity *p, const char *key, const char *text, const
         return;
     printf("    theirs");
     for (size_t i = 0; i < json_array_size(expected); i++)
-        printf(" %lld", json_integer_value(json_array_get(expected, i)));
+        printf(" %" JSON_INTEGER_FORMAT, json_integer_value(json_array_get(expected, i)));
     printf("\n    ours  ");
     for (int64_t i = 0; i < count; i++)
         printf(" %d", id[i]);
@@ -92,15 +92,15 @@ static weft_status compare_case(weft_parity *p, const weft_tokenizer *t, bool sp
                           "a case has no text");
     json_object_foreach((json_t *)one, key, value)
     {
-        long long most = 0;
-        const bool pad = sscanf(key, "padded_%lld", &most) == 1;
+        int64_t most = 0;
+        const bool pad = sscanf(key, "padded_%" SCNd64, &most) == 1;
         if (!json_is_array(value) || spiece != !strcmp(key, "ids_sentencepiece"))
             continue;
         if (!strcmp(key, "ids_openai")) {
             WEFT_TRY(compare_cleaned(p, t, text, value));
             continue;
         }
-        if (!pad && sscanf(key, "truncated_%lld", &most) != 1)
+        if (!pad && sscanf(key, "truncated_%" SCNd64, &most) != 1)
             most = 0;
         WEFT_TRY(compare_text(p, t, key, text, value, most, pad));
     }

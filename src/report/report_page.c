@@ -99,7 +99,7 @@ static weft_status write_vae_scores(const char *path, weft_buf *page)
     json_t *r;
     WEFT_TRY(weft_json_load(path, &r));
     char text[6][32];
-    snprintf(text[0], 32, "%lld", (long long)number(r, "clips"));
+    snprintf(text[0], 32, "%" PRId64, (int64_t)number(r, "clips"));
     weft_psnr_text(json_object_get(r, "psnr"), text[1]);
     snprintf(text[2], 32, "%.4f", number(r, "ssim"));
     weft_psnr_text(json_object_get(r, "box_psnr"), text[3]);
@@ -127,7 +127,7 @@ static weft_status write_prompt_scores(const char *path, weft_buf *page)
     for (int i = 0; i < 3; i++) {
         const json_t *row = json_object_get(r, rows[i]);
         cells[6 * i] = names[i];
-        snprintf(text[i][4], 32, i < 2 ? "%lld" : "", (long long)number(row, "prompts"));
+        snprintf(text[i][4], 32, i < 2 ? "%" PRId64 : "", (int64_t)number(row, "prompts"));
         cells[6 * i + 1] = text[i][4];
         for (int k = 0; k < 4; k++) {
             if (json_is_number(json_object_get(row, keys[k])))

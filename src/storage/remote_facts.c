@@ -115,9 +115,9 @@ bool weft_remote_table_get(weft_remote_table *t, const char *name, char etag[WEF
 /* Compares "bytes 0-9/100" with the range. */
 static bool is_range(const char *content_range, int64_t at, int64_t bytes)
 {
-    long long first, last;
-    return sscanf(content_range, "bytes %lld-%lld/", &first, &last) == 2 && first == at &&
-           last == at + bytes - 1;
+    int64_t first, last;
+    return sscanf(content_range, "bytes %" SCNd64 "-%" SCNd64 "/", &first, &last) == 2 &&
+           first == at && last == at + bytes - 1;
 }
 
 weft_status weft_remote_range_check(const weft_remote_range *r, const weft_http_reply *reply,

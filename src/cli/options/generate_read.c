@@ -77,7 +77,7 @@ static weft_status read_outpaint(const char *text, int64_t around[4])
     const char *at = text;
     for (int i = 0; i < 4; i++) {
         char *end;
-        const long long pixels = strtoll(at, &end, 10);
+        const int64_t pixels = strtoll(at, &end, 10);
         if (end == at || pixels < 0 || pixels > 16384 || *end != (i < 3 ? ',' : '\0'))
             return weft_error(
                 WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--outpaint", .value = text),

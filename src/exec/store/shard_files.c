@@ -65,9 +65,10 @@ static bool parse_name(const weft_stored_tensor *stored, weft_box *box, weft_sha
         return true;
     *length = (int)(at - name);
     for (int d = 0; d < stored->rank; d++) {
-        long long begin, end, all;
+        int64_t begin, end, all;
         int used = 0;
-        if (sscanf(at + 1, "%lld:%lld/%lld%n", &begin, &end, &all, &used) != 3 ||
+        if (sscanf(at + 1, "%" SCNd64 ":%" SCNd64 "/%" SCNd64 "%n", &begin, &end, &all, &used) !=
+                3 ||
             end - begin != stored->dim[d])
             return false;
         box->start[d] = begin;

@@ -43,8 +43,8 @@ weft_status weft_timeline_write(const weft_timeline *t, const char *path)
     while (out.len && out.data[out.len - 1] != '}')
         out.len--;
     out.len--; /* the last closing brace */
-    weft_buf_printf(&out, ",\"weft\":{\"format\":\"" FORMAT "\",\"rank\":%d,\"ranks\":%lld",
-                    t->rank, (long long)trace->devices);
+    weft_buf_printf(&out, ",\"weft\":{\"format\":\"" FORMAT "\",\"rank\":%d,\"ranks\":%" PRId64,
+                    t->rank, trace->devices);
     put_lists(t, &out);
     for (int64_t i = 0; i < trace->step_count; i++) {
         const weft_trace_step *s = &trace->step[i];

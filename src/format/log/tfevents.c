@@ -207,8 +207,8 @@ static weft_status create_file(weft_tfevents *e, const char *folder)
     gettimeofday(&now, NULL);
     for (int n = 0; n < 1000; n++) {
         weft_buf path = {0};
-        weft_buf_printf(&path, "%s/events.out.tfevents.%010lld.%s.%d.%d", folder,
-                        (long long)now.tv_sec, host, (int)getpid(), n);
+        weft_buf_printf(&path, "%s/events.out.tfevents.%010" PRId64 ".%s.%d.%d", folder,
+                        (int64_t)now.tv_sec, host, (int)getpid(), n);
         WEFT_TRY(weft_buf_check(&path));
         e->path = path.data;
         e->fd = open(e->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);

@@ -182,8 +182,8 @@ static weft_status own_shape(const weft_tensors *ts, weft_stored_tensor *t)
     weft_stored_tensor other = *t;
     int used;
     for (other.rank = 0; other.rank < WEFT_TENSORS_MAX_RANK; other.rank++) {
-        long long n;
-        if (sscanf(text, "%lld%n", &n, &used) != 1)
+        int64_t n;
+        if (sscanf(text, "%" SCNd64 "%n", &n, &used) != 1)
             break;
         other.dim[other.rank] = n;
         text += used + (text[used] == ',');

@@ -32,7 +32,7 @@ static bool parse_dims(const char *at, weft_npy *npy)
     npy->count = 1;
     for (at++; *at && *at != ')';) {
         char *end;
-        const long long n = strtoll(at, &end, 10);
+        const int64_t n = strtoll(at, &end, 10);
         if (end == at || n < 0 || npy->rank == WEFT_NPY_MAX_RANK ||
             (n > 0 && npy->count > INT64_MAX / 8 / n))
             return false;

@@ -143,9 +143,9 @@ static weft_status stop_decoding(weft_generation_batch *b, int64_t prompt)
 {
     WEFT_TRY(weft_batch_files_apply(b, prompt, WEFT_JOB_DECODER_STOPPED));
     weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE,
-                "stopped while prompt %lld was decoded. Its latents are saved; the same "
+                "stopped while prompt %" PRId64 " was decoded. Its latents are saved; the same "
                 "command with --resume continues.",
-                (long long)weft_generation_batch_job(b, prompt) + 1);
+                weft_generation_batch_job(b, prompt) + 1);
     return weft_interrupt_check();
 }
 

@@ -53,8 +53,9 @@ static far_access device_access(const weft_device_stream *s, const void *data, i
                                 bool writes)
 {
     if (bytes > 0 && !far_holds(data, bytes)) {
-        fprintf(stderr, "far: %s uses %lld bytes at %p, which are not in memory of the device\n",
-                far_stream_named(s), (long long)bytes, data);
+        fprintf(stderr,
+                "far: %s uses %" PRId64 " bytes at %p, which are not in memory of the device\n",
+                far_stream_named(s), bytes, data);
         abort();
     }
     return (far_access){data, (const char *)data + bytes, writes};

@@ -32,13 +32,13 @@ static weft_status read_degrees(const json_t *degrees, const char *where, weft_a
     {
         char *end;
         errno = 0;
-        const long long degree = strtoll(key, &end, 10);
+        const int64_t degree = strtoll(key, &end, 10);
         if (*end || end == key || errno || degree < 1 || degree > 1 << 20)
             return weft_error(WEFT_MSG_JSON_VALUE,
                               WEFT_AT(.file = where, .key = "degrees", .value = key),
                               "the degree \"%.40s\" is not an integer from 1 to %d", key, 1 << 20);
         char here[256];
-        snprintf(here, sizeof here, "%.180s, degree %lld", where, degree);
+        snprintf(here, sizeof here, "%.180s, degree %" PRId64, where, degree);
         if (!json_is_object(value))
             return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = here),
                               "expected an object, such as {\"seconds\": 4.0}");
@@ -210,8 +210,8 @@ static weft_status read_plan_item(const json_t *entry, const char *where, int64_
         const json_t *d = json_array_get(used, (size_t)i);
         if (!json_is_integer(d) || json_integer_value(d) < 0 || json_integer_value(d) >= devices)
             return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where, .key = "devices"),
-                              "device %lld is not from 0 to %" PRId64,
-                              json_is_integer(d) ? (long long)json_integer_value(d) : -1,
+                              "device %" PRId64 " is not from 0 to %" PRId64,
+                              json_is_integer(d) ? (int64_t)json_integer_value(d) : -1,
                               devices - 1);
         out->device[i] = (int32_t)json_integer_value(d);
     }

@@ -229,13 +229,13 @@ static weft_status load_preset(weft_arena *arena, const weft_cluster_preset *pre
     const char *override = set;
     if (nodes) {
         char *end;
-        const long long n = strtoll(nodes, &end, 10);
+        const int64_t n = strtoll(nodes, &end, 10);
         if (*end || end == nodes || n < 1 || n > 1 << 20)
             return weft_error(WEFT_MSG_CLUSTER_INVALID, WEFT_AT(.value = nodes),
                               "the preset %s cannot have '%.40s' nodes; use an integer from 1 to "
                               "%d after the colon",
                               preset->name, nodes, 1 << 20);
-        snprintf(set, sizeof set, "nodes=%lld", n);
+        snprintf(set, sizeof set, "nodes=%" PRId64, n);
     }
     if (preset->yaml) {
         WEFT_TRY(weft_config_parse(arena, preset->yaml, (int64_t)strlen(preset->yaml), preset->name,

@@ -18,8 +18,8 @@ static int put_value(const weft_graph *g, weft_value v, char *text, int size)
     const weft_value_info *info = weft_value_get(g, v);
     int at = snprintf(text, (size_t)size, " %s[", weft_dtype_name(info->dtype));
     for (int d = 0; d < info->shape.rank && at < size; d++)
-        at += snprintf(text + at, (size_t)(size - at), d ? ",%lld" : "%lld",
-                       (long long)info->shape.dim[d]);
+        at += snprintf(text + at, (size_t)(size - at), d ? ",%" PRId64 : "%" PRId64,
+                       info->shape.dim[d]);
     return at < size ? at + snprintf(text + at, (size_t)(size - at), "]") : at;
 }
 

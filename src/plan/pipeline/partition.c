@@ -80,8 +80,8 @@ weft_status weft_pp_costs_check(const weft_pp_costs *costs)
         if (skip->from < 0 || skip->to < 0 || skip->from >= costs->op_count ||
             skip->to >= costs->op_count)
             return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = key),
-                              "[%d, %d] is outside the operators 0 to %lld", skip->from, skip->to,
-                              (long long)costs->op_count - 1);
+                              "[%d, %d] is outside the operators 0 to %" PRId64, skip->from,
+                              skip->to, costs->op_count - 1);
         if (skip->from >= skip->to)
             return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = key),
                               "[%d, %d] does not point forward; write the producer first",

@@ -132,7 +132,7 @@ static int64_t step_of(const char *name)
     char *end;
     if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9')
         return -1;
-    const long long step = strtoll(name + 5, &end, 10);
+    const int64_t step = strtoll(name + 5, &end, 10);
     return *end ? -1 : step;
 }
 

@@ -58,9 +58,10 @@ weft_status weft_stop_outliers(const weft_run_checkpoints *c, int64_t done, weft
     WEFT_TRY(met);
     if (last < 0)
         return weft_error_add(status, "This was step %" PRId64 "; no checkpoint exists yet", done);
-    return weft_error_add(
-        status, "This was step %" PRId64 "; the last good checkpoint is %s/checkpoints/step-%08lld",
-        done, c->run->out, (long long)last);
+    return weft_error_add(status,
+                          "This was step %" PRId64
+                          "; the last good checkpoint is %s/checkpoints/step-%08" PRId64,
+                          done, c->run->out, (int64_t)last);
 }
 
 void weft_kill_timeout_check(weft_kill_timeout *t, const weft_run_checkpoints *c)

@@ -465,11 +465,9 @@ static weft_status check_train_stage(const weft_run *run, const char *path, int6
                                      const weft_grid *grid, const weft_grid *patch)
 {
     const weft_train_stage *s = (const weft_train_stage *)run->train_stages.item + index;
-    const long long at = (long long)index;
     for (int i = 0; i < weft_train_stage_bucket_count(s); i++) {
         char where[64];
-        snprintf(where, sizeof where, s->buckets.count ? "stages.%lld.buckets.%d" : "stages.%lld",
-                 at, i);
+        weft_train_stage_bucket_key(s, index, i, where);
         WEFT_TRY(check_bucket(path, where, weft_train_stage_bucket(s, i), grid, patch));
         for (int k = 0; k < i; k++)
             if (same_size(weft_train_stage_bucket(s, i), weft_train_stage_bucket(s, k)))
@@ -848,6 +846,14 @@ int weft_train_stage_bucket_count(const weft_train_stage *stage)
 const weft_bucket *weft_train_stage_bucket(const weft_train_stage *stage, int index)
 {
     return stage->buckets.count ? (const weft_bucket *)stage->buckets.item + index : &stage->size;
+}
+
+const char *weft_train_stage_bucket_key(const weft_train_stage *stage, int64_t index, int bucket,
+                                        char key[64])
+{
+    return weft_message_key(
+        key, stage->buckets.count ? "stages.%" PRId64 ".buckets.%d" : "stages.%" PRId64, index,
+        bucket);
 }
 
 weft_run weft_train_stage_run(const weft_run *run, const weft_train_stage *stage)

@@ -187,6 +187,9 @@ const weft_noise_process *weft_run_process(const weft_run *run);
 /* The sizes of a training stage's steps: its buckets, or its single size. */
 int weft_train_stage_bucket_count(const weft_train_stage *stage);
 const weft_bucket *weft_train_stage_bucket(const weft_train_stage *stage, int index);
+/* The config key of a bucket of training stage `index`, for messages. Returns `key`. */
+const char *weft_train_stage_bucket_key(const weft_train_stage *stage, int64_t index, int bucket,
+                                        char key[64]);
 /* Index of the bucket with the most pixels, for which the model is exported. */
 int weft_train_stage_largest(const weft_train_stage *stage);
 /* A copy of the run with the shift of `stage`. */

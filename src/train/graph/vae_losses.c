@@ -59,9 +59,7 @@ static weft_status check_sizes(const weft_run *run, const char *path, const weft
         for (int i = 0; i < weft_train_stage_bucket_count(&stage[s]); i++) {
             const weft_bucket *b = weft_train_stage_bucket(&stage[s], i);
             char where[64];
-            snprintf(where, sizeof where,
-                     stage[s].buckets.count ? "stages.%lld.buckets.%d" : "stages.%lld",
-                     (long long)s, i);
+            weft_train_stage_bucket_key(&stage[s], s, i, where);
             least[0] = 1;
             least[1] = least[2] = weft_lpips_least(&nets->lpips);
             if (weft_run_uses_lpips(run))

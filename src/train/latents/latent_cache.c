@@ -494,7 +494,7 @@ static weft_status begin_shard(output *o, int rank)
     char name[64];
     weft_storage_facts facts;
     do
-        snprintf(name, sizeof name, "train-%04d-%06lld.tar", rank, (long long)o->number++);
+        snprintf(name, sizeof name, "train-%04d-%06" PRId64 ".tar", rank, o->number++);
     while (weft_storage_facts_of(o->storage, name, &facts) == WEFT_OK);
     o->samples = 0;
     o->began = weft_now();
