@@ -99,9 +99,9 @@ static weft_status verify_conversion(const weft_graph *g, int64_t index)
     const weft_layout l = g->value[n->in[0].id].layout[a->axis];
     if (weft_conversion_accepts(n, l))
         return WEFT_OK;
+    const char kind = "RVSP?"[l.kind];
     char why[64];
-    snprintf(why, sizeof why, "its operand is %c on axis %s", "RVSP?"[l.kind],
-             g -> mesh.axis[a->axis].name);
+    snprintf(why, sizeof why, "its operand is %c on axis %s", kind, g->mesh.axis[a->axis].name);
     return node_error(g, index, why);
 }
 

@@ -46,8 +46,8 @@ static weft_status read_skip(const json_t *json, const char *where, const weft_p
     int64_t a = json_integer_value(from), b = json_integer_value(to);
     if (a < 0 || b < 0 || a >= costs->op_count || b >= costs->op_count)
         return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.file = where),
-                          "[%" PRId64 ", %" PRId64 "] is outside the operators 0 to %lld", a, b,
-                          (long long)costs->op_count - 1);
+                          "[%" PRId64 ", %" PRId64 "] is outside the operators 0 to %" PRId64, a, b,
+                          costs->op_count - 1);
     if (a == b)
         return weft_error(
             WEFT_MSG_COSTS_INVALID, WEFT_AT(.file = where, WEFT_NUMBER(a)),
@@ -165,7 +165,7 @@ json_t *weft_pipeline_plan_json(const weft_pp_costs *costs, const weft_pipeline_
     }
     for (int64_t i = 0; i < s->task_count; i++) {
         const weft_task *t = &s->task[i];
-        const char kind[2] = {"FBW"[t->kind], 0};
+        const char kind[2] = {weft_task_letter(t->kind), 0};
         json_array_append_new(table, json_pack("{s:i, s:i, s:i, s:i, s:s, s:f, s:f}", "device",
                                                t->device, "step", t->step, "stage", t->pp_stage,
                                                "microbatch", t->microbatch, "kind", kind, "start",

@@ -74,6 +74,11 @@ static int by_device_then_step(const void *left, const void *right)
     return a->step < b->step ? -1 : a->step > b->step;
 }
 
+char weft_task_letter(weft_task_kind kind)
+{
+    return "FBW"[kind];
+}
+
 /* Sets first[d] .. first[d + 1] to the range of device d in `schedule->task`. */
 static void device_ranges(const weft_pp_schedule *s, int64_t *first)
 {
@@ -85,59 +90,68 @@ static void device_ranges(const weft_pp_schedule *s, int64_t *first)
         first[d + 1] += first[d];
 }
 
-weft_status weft_pp_schedule_from_order(const char *name, const int32_t *device_of, int64_t stages,
-                                        int64_t devices, int64_t microbatches, bool split,
-                                        weft_task *tasks, int64_t count, weft_pp_schedule *out)
+/* Copies the tasks of `order` to s->task, grouped by device; each device's order is kept. `next` is
+ * work of devices + 1 entries, zeroed. */
+static void group_by_device(const weft_pp_schedule *order, weft_pp_schedule *s, int64_t *next)
 {
-    weft_pp_schedule s = {.name = name,
-                          .devices = devices,
-                          .pp_stages = stages,
-                          .microbatches = microbatches,
-                          .split = split,
-                          .task_count = count};
-    int64_t *first = weft_calloc(devices + 1, sizeof *first);
-    int64_t *next = weft_calloc(devices + 1, sizeof *next);
-    int32_t *done = weft_calloc(3 * stages * microbatches, sizeof *done);
-    s.device_of = weft_calloc(stages, sizeof *s.device_of);
-    s.task = weft_calloc(count, sizeof *s.task);
-    weft_status_code status = WEFT_OK;
-    if (!first || !next || !done || !s.device_of || !s.task)
-        WEFT_GO(out_of_memory(stages, microbatches));
-    memcpy(s.device_of, device_of, (size_t)stages * sizeof *device_of);
-    /* a stable counting sort by device keeps each device's order */
-    for (int64_t i = 0; i < count; i++)
-        next[tasks[i].device + 1]++;
-    for (int64_t d = 0; d < devices; d++)
+    for (int64_t i = 0; i < order->task_count; i++)
+        next[order->task[i].device + 1]++;
+    for (int64_t d = 0; d < order->devices; d++)
         next[d + 1] += next[d];
-    for (int64_t i = 0; i < count; i++)
-        s.task[next[tasks[i].device]++] = tasks[i];
-    device_ranges(&s, first);
-    memcpy(next, first, (size_t)(devices + 1) * sizeof *next);
-    for (int64_t left = count, step = 0; left > 0; step++) { /* done holds step + 1 */
+    for (int64_t i = 0; i < order->task_count; i++)
+        s->task[next[order->task[i].device]++] = order->task[i];
+}
+
+/* Gives every task its earliest step. The tasks of device d are first[d] .. first[d + 1]; `next` is
+ * a copy of `first`, and `done` zeroed work of 3 * stages * microbatches entries. */
+static weft_status set_steps(weft_pp_schedule *s, const int64_t *first, int64_t *next,
+                             int32_t *done)
+{
+    for (int64_t left = s->task_count, step = 0; left > 0; step++) { /* done holds step + 1 */
         const int64_t before = left;
-        for (int64_t d = 0; d < devices; d++) {
+        for (int64_t d = 0; d < s->devices; d++) {
             if (next[d] == first[d + 1])
                 continue;
-            weft_task *t = &s.task[next[d]];
+            weft_task *t = &s->task[next[d]];
             int64_t need[2];
-            const int needs = prerequisites(&s, t, need);
+            const int needs = prerequisites(s, t, need);
             bool ready = true;
             for (int k = 0; k < needs; k++)
                 ready = ready && done[need[k]] != 0 && done[need[k]] <= step;
             if (!ready)
                 continue;
             t->step = (int32_t)step;
-            done[slot(&s, t->kind, t->pp_stage, t->microbatch)] = (int32_t)step + 1;
+            done[slot(s, t->kind, t->pp_stage, t->microbatch)] = (int32_t)step + 1;
             next[d]++;
             left--;
         }
         if (left == before)
-            WEFT_GO(weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.value = name),
-                               "schedule %s deadlocks at step %" PRId64 " with %" PRId64
-                               " tasks left",
-                               name, step, left));
-        s.steps = step + 1;
+            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.value = s->name),
+                              "schedule %s deadlocks at step %" PRId64 " with %" PRId64
+                              " tasks left",
+                              s->name, step, left);
+        s->steps = step + 1;
     }
+    return WEFT_OK;
+}
+
+weft_status weft_pp_schedule_from_order(const weft_pp_schedule *order, weft_pp_schedule *out)
+{
+    weft_pp_schedule s = *order;
+    s.steps = 0;
+    int64_t *first = weft_calloc(s.devices + 1, sizeof *first);
+    int64_t *next = weft_calloc(s.devices + 1, sizeof *next);
+    int32_t *done = weft_calloc(3 * s.pp_stages * s.microbatches, sizeof *done);
+    s.device_of = weft_calloc(s.pp_stages, sizeof *s.device_of);
+    s.task = weft_calloc(s.task_count, sizeof *s.task);
+    weft_status_code status = WEFT_OK;
+    if (!first || !next || !done || !s.device_of || !s.task)
+        WEFT_GO(out_of_memory(s.pp_stages, s.microbatches));
+    memcpy(s.device_of, order->device_of, (size_t)s.pp_stages * sizeof *s.device_of);
+    group_by_device(order, &s, next);
+    device_ranges(&s, first);
+    memcpy(next, first, (size_t)(s.devices + 1) * sizeof *next);
+    WEFT_GO(set_steps(&s, first, next, done));
     *out = s;
 out:
     weft_free(first);
@@ -467,8 +481,8 @@ static weft_status within_memory(const weft_pp_schedule *s, const weft_pp_stage_
 /* Tries every rule, guided by the real times, by the times without sends, and by unit steps,
  * because small differences can mislead a list scheduler. Keeps the schedule of fewest seconds, and
  * among equals the smallest peak. */
-static weft_status best_rule(const char *name, weft_pp_schedule *shape,
-                             const weft_pp_stage_times *times, order *o, weft_pp_schedule *out)
+static weft_status best_rule(weft_pp_schedule *shape, const weft_pp_stage_times *times, order *o,
+                             weft_pp_schedule *out)
 {
     double *peak = weft_calloc(shape->devices, sizeof *peak);
     if (!peak)
@@ -490,9 +504,10 @@ static weft_status best_rule(const char *name, weft_pp_schedule *shape,
         for (int k = 0; k < rules && left > 0; k++, left--) {
             const rule r = {k & 1, k >> 1 & 1, slacks[k / 4]};
             WEFT_GO(order_by_rule(shape, guides[index], r, o));
-            WEFT_GO(weft_pp_schedule_from_order(name, shape->device_of, shape->pp_stages,
-                                                shape->devices, shape->microbatches, shape->split,
-                                                o->task, o->count, &trial));
+            weft_pp_schedule tasks_in_order = *shape;
+            tasks_in_order.task = o->task;
+            tasks_in_order.task_count = o->count;
+            WEFT_GO(weft_pp_schedule_from_order(&tasks_in_order, &trial));
             weft_pp_schedule_timing timing;
             WEFT_GO(weft_pp_schedule_time(&trial, times, &timing));
             WEFT_GO(weft_pp_schedule_memory(&trial, NULL, NULL, peak));
@@ -612,14 +627,43 @@ weft_status weft_pp_schedule_make(weft_pp_schedule_kind kind, const int32_t *dev
     case WEFT_PP_SCHEDULE_GPIPE: order_gpipe(&o, device_of, stages, microbatches); break;
     case WEFT_PP_SCHEDULE_1F1B: order_1f1b(&o, stages, microbatches); break;
     case WEFT_PP_SCHEDULE_INTERLEAVED: order_interleaved(&o, stages, devices, microbatches); break;
-    default: WEFT_GO(best_rule(name, &shape, times, &o, out)); goto out;
+    default: WEFT_GO(best_rule(&shape, times, &o, out)); goto out;
     }
-    WEFT_GO(weft_pp_schedule_from_order(name, device_of, stages, devices, microbatches, false,
-                                        o.task, o.count, out));
+    shape.task = o.task;
+    shape.task_count = o.count;
+    WEFT_GO(weft_pp_schedule_from_order(&shape, out));
 out:
     weft_free(o.task);
     weft_free(shape.device_of);
     return status;
+}
+
+/* Checks the steps of tasks that are sorted by device and step. at[slot]: the task's step + 1. */
+static weft_status check_steps(const weft_pp_schedule *s, const weft_task *sorted,
+                               const int32_t *at)
+{
+    for (int64_t i = 0; i < s->task_count; i++) {
+        const weft_task *t = &sorted[i];
+        const char letter = weft_task_letter(t->kind);
+        if (i > 0 && t->device == t[-1].device && t->step == t[-1].step)
+            return weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(t->device)),
+                              "device %d has two tasks at step %d", t->device, t->step);
+        int64_t need[2];
+        const int needs = prerequisites(s, t, need);
+        for (int k = 0; k < needs; k++)
+            if (at[need[k]] > t->step)
+                return weft_error(
+                    WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(t->step)),
+                    "%c of stage %d, microbatch %d is at step %d, and a task that it needs at step "
+                    "%d; write each task after the tasks that it needs",
+                    letter, t->pp_stage, t->microbatch, t->step, at[need[k]] - 1);
+        if (t->microbatch > 0 && at[slot(s, t->kind, t->pp_stage, t->microbatch - 1)] > t->step)
+            return weft_error(
+                WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(t->microbatch)),
+                "%c of stage %d has microbatch %d before %d; keep the order of the microbatches",
+                letter, t->pp_stage, t->microbatch, t->microbatch - 1);
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_pp_schedule_check(const weft_pp_schedule *s)
@@ -647,8 +691,8 @@ weft_status weft_pp_schedule_check(const weft_pp_schedule *s)
         int32_t *cell = &at[slot(s, t->kind, t->pp_stage, t->microbatch)];
         if (*cell != 0)
             WEFT_GO(weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(i)),
-                               "task %lld repeats %c of stage %d, microbatch %d", (long long)i,
-                               "FBW"[t->kind], t -> pp_stage, t -> microbatch));
+                               "task %" PRId64 " repeats %c of stage %d, microbatch %d", i,
+                               weft_task_letter(t->kind), t->pp_stage, t->microbatch));
         *cell = t->step + 1;
     }
     if (s->task_count != (s->split ? 3 : 2) * s->pp_stages * s->microbatches)
@@ -659,26 +703,7 @@ weft_status weft_pp_schedule_check(const weft_pp_schedule *s)
                            (s->split ? 3 : 2) * s->pp_stages * s->microbatches, s->task_count));
     memcpy(sorted, s->task, (size_t)s->task_count * sizeof *sorted);
     qsort(sorted, (size_t)s->task_count, sizeof *sorted, by_device_then_step);
-    for (int64_t i = 0; i < s->task_count; i++) {
-        const weft_task *t = &sorted[i];
-        if (i > 0 && t->device == t[-1].device && t->step == t[-1].step)
-            WEFT_GO(weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(t->device)),
-                               "device %d has two tasks at step %d", t->device, t->step));
-        int64_t need[2];
-        const int needs = prerequisites(s, t, need);
-        for (int k = 0; k < needs; k++)
-            if (at[need[k]] > t->step)
-                WEFT_GO(weft_error(
-                    WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(t->step)),
-                    "%c of stage %d, microbatch %d is at step %d, and a task that it needs at step "
-                    "%d; write each task after the tasks that it needs",
-                    "FBW"[t->kind], t -> pp_stage, t -> microbatch, t -> step, at[need[k]] - 1));
-        if (t->microbatch > 0 && at[slot(s, t->kind, t->pp_stage, t->microbatch - 1)] > t->step)
-            WEFT_GO(weft_error(
-                WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(t->microbatch)),
-                "%c of stage %d has microbatch %d before %d; keep the order of the microbatches",
-                "FBW"[t->kind], t -> pp_stage, t -> microbatch, t -> microbatch - 1));
-    }
+    WEFT_GO(check_steps(s, sorted, at));
 out:
     weft_free(at);
     weft_free(sorted);

@@ -10,6 +10,7 @@
 #include "plan/pipeline/partition.h"
 
 typedef enum weft_task_kind { WEFT_TASK_F, WEFT_TASK_B, WEFT_TASK_W } weft_task_kind;
+char weft_task_letter(weft_task_kind kind); /* 'F', 'B' or 'W' */
 
 typedef struct weft_task {
     int32_t device, step, pp_stage, microbatch;
@@ -101,11 +102,9 @@ int64_t weft_pp_schedule_lower_bound(const int32_t *device_of, int64_t stages, i
 double weft_pipeline_bytes(const weft_pp_costs *costs, const weft_partition *partition,
                            const int32_t *device_of, bool send_all, double *per_boundary);
 
-/* Makes a schedule from the tasks of each device in their order, and gives every task the earliest
- * step that the dependencies allow. Does not take ownership of `tasks`. WEFT_E_INTERNAL: a
- * deadlock. */
-weft_status weft_pp_schedule_from_order(const char *name, const int32_t *device_of, int64_t stages,
-                                        int64_t devices, int64_t microbatches, bool split,
-                                        weft_task *tasks, int64_t count, weft_pp_schedule *out);
+/* Makes a schedule of the tasks of each device in their order, and gives every task the earliest
+ * step that the dependencies allow. Copies the arrays of `order`, whose steps are not read.
+ * WEFT_E_INTERNAL: a deadlock. */
+weft_status weft_pp_schedule_from_order(const weft_pp_schedule *order, weft_pp_schedule *out);
 
 #endif

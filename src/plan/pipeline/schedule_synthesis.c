@@ -250,7 +250,7 @@ out:
     return status;
 }
 
-static weft_status build(const shape *x, const layer *l, int64_t steps, weft_pp_schedule *out)
+static weft_status build(shape *x, const layer *l, int64_t steps, weft_pp_schedule *out)
 {
     const int64_t count = x->chain * x->microbatches;
     weft_task *task;
@@ -272,8 +272,14 @@ static weft_status build(const shape *x, const layer *l, int64_t steps, weft_pp_
         }
     }
     const weft_status_code status =
-        weft_pp_schedule_from_order("synthesised", x->device_of, x->pp_stages, x->devices,
-                                    x->microbatches, false, task, count, out);
+        weft_pp_schedule_from_order(&(weft_pp_schedule){.name = "synthesised",
+                                                        .devices = x->devices,
+                                                        .pp_stages = x->pp_stages,
+                                                        .microbatches = x->microbatches,
+                                                        .device_of = x->device_of,
+                                                        .task = task,
+                                                        .task_count = count},
+                                    out);
     weft_free(task);
     return status;
 }

@@ -704,8 +704,8 @@ static weft_status trace_task(const weft_pp_executor *r, const weft_task *t, con
                               double began)
 {
     char what[64];
-    snprintf(what, sizeof what, "%c of stage %d, microbatch %lld", "FBW"[t->kind],
-             (int)t -> pp_stage, (long long)t -> microbatch);
+    snprintf(what, sizeof what, "%c of stage %d, microbatch %d", weft_task_letter(t->kind),
+             t->pp_stage, t->microbatch);
     WEFT_TRY(weft_timeline_add_program(r->timeline, u->program));
     return weft_timeline_add(r->timeline, WEFT_STREAM_TASK, what, began, weft_now());
 }

@@ -183,9 +183,9 @@ void weft_pp_layout_print(const weft_pp_layout *p, int64_t microbatches, weft_bu
 /* Copies the schedule of a file. */
 static weft_status copy_table(const weft_pp_schedule *from, weft_pp_schedule *table)
 {
-    return weft_pp_schedule_from_order("loaded", from->device_of, from->pp_stages, from->devices,
-                                       from->microbatches, from->split, from->task,
-                                       from->task_count, table);
+    weft_pp_schedule order = *from;
+    order.name = "loaded";
+    return weft_pp_schedule_from_order(&order, table);
 }
 
 weft_status weft_pp_schedule_csv(const weft_pp_layout *p, int64_t microbatches,

@@ -117,8 +117,15 @@ static weft_status finish(csv *c, weft_pp_schedule *table)
                            " microbatches need %" PRId64,
                            c->count, c->pp_stages, c->microbatches,
                            (c->split ? 3 : 2) * c->pp_stages * c->microbatches));
-    status = weft_pp_schedule_from_order("loaded", device_of, c->pp_stages, c->devices,
-                                         c->microbatches, c->split, c->task, c->count, table);
+    status = weft_pp_schedule_from_order(&(weft_pp_schedule){.name = "loaded",
+                                                             .devices = c->devices,
+                                                             .pp_stages = c->pp_stages,
+                                                             .microbatches = c->microbatches,
+                                                             .split = c->split,
+                                                             .device_of = device_of,
+                                                             .task = c->task,
+                                                             .task_count = c->count},
+                                         table);
     if (status == WEFT_E_INTERNAL) { /* the order of the file is wrong */
         char why[600];
         snprintf(why, sizeof why, "%s", weft_error_text());

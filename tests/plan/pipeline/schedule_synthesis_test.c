@@ -30,8 +30,8 @@ static void expect_order(const weft_pp_schedule *got, const weft_pp_schedule *wa
         cr_assert(a->device == b->device && a->kind == b->kind && a->pp_stage == b->pp_stage &&
                       a->microbatch == b->microbatch,
                   "task %lld: device %d %c%d.%d, wanted device %d %c%d.%d", (long long)i, a->device,
-                  "FBW"[a->kind], a -> pp_stage, a -> microbatch, b -> device, "FBW"[b->kind],
-                  b -> pp_stage, b -> microbatch);
+                  weft_task_letter(a->kind), a->pp_stage, a->microbatch, b->device,
+                  weft_task_letter(b->kind), b->pp_stage, b->microbatch);
     }
 }
 
