@@ -230,13 +230,13 @@ static weft_status add_pp_rooflines(const weft_step *step, const char *title,
     return WEFT_OK;
 }
 
-static weft_status add_bucket_roofline(const inspection *w, const weft_train_stage *stage,
+static weft_status add_bucket_roofline(const inspection *w, const weft_train_stage *train_stage,
                                        const weft_bucket *size, const weft_step *step,
                                        weft_roofline_list *list)
 {
     char title[192];
     snprintf(title, sizeof title, "stage %s: %" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64,
-             stage->name, size->batch, size->frames, size->height, size->width);
+             train_stage->name, size->batch, size->frames, size->height, size->width);
     if (step->pp_step)
         return add_pp_rooflines(step, title, list);
     return weft_roofline_add(list, step->program, title,
@@ -245,18 +245,18 @@ static weft_status add_bucket_roofline(const inspection *w, const weft_train_sta
 }
 
 /* Adds the programs of a training stage: of its sizes, and of the update after several batches. */
-static weft_status add_rooflines(inspection *w, const weft_train_stage *stage,
+static weft_status add_rooflines(inspection *w, const weft_train_stage *train_stage,
                                  weft_roofline_list *list)
 {
     weft_stage_programs s = {0};
     weft_status_code status =
-        weft_stage_programs_plan(w->cache, w->run, &w->models, stage, &w->exec, &s);
+        weft_stage_programs_plan(w->cache, w->run, &w->models, train_stage, &w->exec, &s);
     for (int i = 0; i < s.count && status == WEFT_OK; i++) {
         if (i >= s.buckets)
             status = weft_roofline_add(list, s.bucket[i]->program, "update", 0);
         else
-            status =
-                add_bucket_roofline(w, stage, weft_train_stage_bucket(stage, i), s.bucket[i], list);
+            status = add_bucket_roofline(w, train_stage, weft_train_stage_bucket(train_stage, i),
+                                         s.bucket[i], list);
     }
     weft_stage_programs_free(&s);
     return status;
@@ -265,10 +265,10 @@ static weft_status add_rooflines(inspection *w, const weft_train_stage *stage,
 static weft_status inspect_rooflines(inspection *w)
 {
     weft_roofline_list list;
-    const weft_train_stage *stage = w->run->train_stages.item;
+    const weft_train_stage *train_stage = w->run->train_stages.item;
     WEFT_TRY(weft_roofline_begin(w->arena, w->o->roofline, &list));
     for (int64_t i = 0; i < w->run->train_stages.count; i++)
-        WEFT_TRY(add_rooflines(w, &stage[i], &list));
+        WEFT_TRY(add_rooflines(w, &train_stage[i], &list));
     return weft_roofline_print(&list, w->o->json);
 }
 
@@ -379,10 +379,10 @@ static void override_size(const weft_inspect_run_options *o, weft_bucket *b)
 static void override_sizes(const weft_inspect_run_options *o, weft_run *run)
 {
     for (int64_t s = 0; s < run->train_stages.count; s++) {
-        weft_train_stage *stage = (weft_train_stage *)run->train_stages.item + s;
-        override_size(o, &stage->size);
-        for (int64_t b = 0; b < stage->buckets.count; b++)
-            override_size(o, (weft_bucket *)stage->buckets.item + b);
+        weft_train_stage *train_stage = (weft_train_stage *)run->train_stages.item + s;
+        override_size(o, &train_stage->size);
+        for (int64_t b = 0; b < train_stage->buckets.count; b++)
+            override_size(o, (weft_bucket *)train_stage->buckets.item + b);
     }
 }
 

@@ -177,14 +177,15 @@ static bool has_new(const run_to_time *r, const weft_stage_programs *s)
 
 /* Binds a stage's programs and registers each for timing. */
 static weft_status time_train_stage(run_to_time *r, const weft_stage_programs *s, laid_out *own,
-                                    const weft_train_stage *stage, const weft_parallel *parallel)
+                                    const weft_train_stage *train_stage,
+                                    const weft_parallel *parallel)
 {
     profile *p = r->p;
     weft_buf name = {0};
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_compiled_steps_bind(own->cache, s->bucket, s->count, own->store, 1));
     for (int i = 0; i < s->count && status == WEFT_OK; i++) {
-        const weft_bucket *b = i < s->buckets ? weft_train_stage_bucket(stage, i) : NULL;
+        const weft_bucket *b = i < s->buckets ? weft_train_stage_bucket(train_stage, i) : NULL;
         if (p->programs == PROGRAMS)
             return too_many_programs();
         weft_timed *t = &p->program[p->programs++];
@@ -208,7 +209,7 @@ static weft_status time_train_stage(run_to_time *r, const weft_stage_programs *s
 
 /* Adds the programs of a stage in this layout on all ranks, if any rank has new nodes. Skips a
  * layout that cannot be planned. */
-static weft_status add_train_stage(run_to_time *r, const weft_train_stage *stage,
+static weft_status add_train_stage(run_to_time *r, const weft_train_stage *train_stage,
                                    const weft_parallel *parallel, const weft_exec_config *exec)
 {
     profile *p = r->p;
@@ -220,11 +221,11 @@ static weft_status add_train_stage(run_to_time *r, const weft_train_stage *stage
     p->layouts++;
     WEFT_TRY(WEFT_ALLOCATED(own->cache && own->store, "the profile"));
     const weft_status_code planned =
-        weft_stage_programs_plan(own->cache, &r->run, &r->models, stage, exec, &s);
+        weft_stage_programs_plan(own->cache, &r->run, &r->models, train_stage, exec, &s);
     double asked[2] = {planned != WEFT_OK, planned == WEFT_OK && has_new(r, &s)};
     weft_status_code status = weft_comm_sum(p->all.comm, asked, 2);
     if (status == WEFT_OK && asked[0] == 0 && asked[1] > 0)
-        status = time_train_stage(r, &s, own, stage, parallel);
+        status = time_train_stage(r, &s, own, train_stage, parallel);
     else
         p->layouts--;
     if (status != WEFT_OK || asked[0] > 0 || asked[1] == 0) {
@@ -242,7 +243,7 @@ static weft_status add_layout(void *self, const weft_parallel *parallel)
 {
     run_to_time *r = self;
     const bool alone = parallel->pp > 1 || weft_comm_ranks(r->p->all.comm) == 1;
-    const weft_train_stage *stage = r->run.train_stages.item;
+    const weft_train_stage *train_stage = r->run.train_stages.item;
     if (parallel->pp > 1 &&
         (parallel->pp != weft_comm_ranks(r->p->all.comm) || !parallel->microbatches))
         return WEFT_OK;
@@ -255,7 +256,7 @@ static weft_status add_layout(void *self, const weft_parallel *parallel)
         WEFT_TRY(weft_parallel_mesh(parallel, weft_comm_ranks(exec.comm), r->path, &exec.mesh));
     }
     for (int64_t i = 0; i < r->run.train_stages.count; i++)
-        WEFT_TRY(add_train_stage(r, &stage[i], parallel, &exec));
+        WEFT_TRY(add_train_stage(r, &train_stage[i], parallel, &exec));
     return WEFT_OK;
 }
 

@@ -587,22 +587,23 @@ static weft_status measure_latents(trainer *t, const stage_run *last)
 static weft_status finish(trainer *t, const stage_run *last)
 {
     weft_train_context *c = &t->context;
-    const weft_train_stage *stage = last->state.train_stage;
+    const weft_train_stage *train_stage = last->state.train_stage;
     if (c->is_rank0)
         weft_memory_start_print_peak(&t->memory);
     WEFT_TRY(find_fps(c));
     WEFT_TRY(end_averages(c, last));
     if (!weft_run_trains_denoiser(&c->models))
         WEFT_TRY(measure_latents(t, last));
-    const weft_export e = {.run = c->run,
-                           .models = &c->models,
-                           .comm = t->comm,
-                           .store = c->store,
-                           .graph = last->state.programs.bucket[0]->whole,
-                           .part = t->checkpoints.part,
-                           .parts = t->checkpoints.parts,
-                           .size = weft_train_stage_bucket(stage, weft_train_stage_largest(stage)),
-                           .fps = c->progress.fps};
+    const weft_export e = {
+        .run = c->run,
+        .models = &c->models,
+        .comm = t->comm,
+        .store = c->store,
+        .graph = last->state.programs.bucket[0]->whole,
+        .part = t->checkpoints.part,
+        .parts = t->checkpoints.parts,
+        .size = weft_train_stage_bucket(train_stage, weft_train_stage_largest(train_stage)),
+        .fps = c->progress.fps};
     weft_comm_set_busy(t->comm, "writing the finished model");
     const weft_status_code status = weft_export_write(&e);
     weft_comm_set_busy(t->comm, NULL);

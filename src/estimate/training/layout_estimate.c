@@ -401,8 +401,8 @@ static weft_status find_seconds(estimation *w)
         mean->bubble += share * bubble;
         kernels += share * (s.compute + s.update);
         exact += share * s.exact;
-        if (out->stage)
-            WEFT_TRY(find_stage(w, i, &s, bubble, &out->stage[i]));
+        if (out->train_stage)
+            WEFT_TRY(find_stage(w, i, &s, bubble, &out->train_stage[i]));
     }
     mean->exact = measured_share(kernels, exact);
     return WEFT_OK;
@@ -424,7 +424,7 @@ static weft_status estimate(estimation *w)
         WEFT_TRY(status);
     }
     if (p->by_stage)
-        WEFT_TRY(WEFT_ARENA_NEW(p->arena, w->out->stage, w->run.train_stages.count,
+        WEFT_TRY(WEFT_ARENA_NEW(p->arena, w->out->train_stage, w->run.train_stages.count,
                                 "the estimate of a layout"));
     WEFT_TRY(plan_steps(w));
     WEFT_TRY(fill_stores(w));

@@ -61,11 +61,11 @@ typedef struct weft_layout_estimate {
     weft_step_seconds time; /* mean of all steps of the run */
     weft_run_bytes peak;    /* peak of the rank with the largest peak */
     int64_t limit; /* memory.limit to train with, met by recomputing activations; 0: no limit */
-    const char *memory;         /* memory report of the rank with the largest peak; arena */
-    const char *fit;            /* by_stage: choices for the limit, as text; "": none. Arena */
-    int64_t weight_bytes;       /* weights, optimizer and EMA of the rank with the largest peak */
-    weft_stage_estimate *stage; /* [train_stages] with by_stage; arena */
-    const char *why;            /* reason if not legal or does not fit; arena */
+    const char *memory;   /* memory report of the rank with the largest peak; arena */
+    const char *fit;      /* by_stage: choices for the limit, as text; "": none. Arena */
+    int64_t weight_bytes; /* weights, optimizer and EMA of the rank with the largest peak */
+    weft_stage_estimate *train_stage; /* [train_stages] with by_stage; arena */
+    const char *why;                  /* reason if not legal or does not fit; arena */
 } weft_layout_estimate;
 
 /* Adds seconds and bytes to a JSON object. */

@@ -11,11 +11,11 @@
 
 /* ---- workload of a layout -------------------------------------------------------------------- */
 
-static json_t *sizes_of(const weft_train_stage *stage)
+static json_t *sizes_of(const weft_train_stage *train_stage)
 {
     json_t *list = json_array();
-    for (int k = 0; k < weft_train_stage_bucket_count(stage); k++) {
-        const weft_bucket *b = weft_train_stage_bucket(stage, k);
+    for (int k = 0; k < weft_train_stage_bucket_count(train_stage); k++) {
+        const weft_bucket *b = weft_train_stage_bucket(train_stage, k);
         json_array_append_new(list, json_sprintf("%" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64,
                                                  b->batch, b->frames, b->height, b->width));
     }
@@ -24,13 +24,13 @@ static json_t *sizes_of(const weft_train_stage *stage)
 
 static json_t *workload_of(const weft_run *run, int ranks)
 {
-    const weft_train_stage *stage = run->train_stages.item;
-    json_t *stages = json_array();
+    const weft_train_stage *train_stage = run->train_stages.item;
+    json_t *train_stages = json_array();
     for (int64_t i = 0; i < run->train_stages.count; i++)
-        json_array_append_new(stages,
-                              json_pack("{s:I, s:o}", "accumulate", (json_int_t)stage[i].accumulate,
-                                        "sizes", sizes_of(&stage[i])));
-    return json_pack("{s:i, s:o}", "ranks", ranks, "stages", stages);
+        json_array_append_new(train_stages, json_pack("{s:I, s:o}", "accumulate",
+                                                      (json_int_t)train_stage[i].accumulate,
+                                                      "sizes", sizes_of(&train_stage[i])));
+    return json_pack("{s:i, s:o}", "ranks", ranks, "stages", train_stages);
 }
 
 /* Describes the run: the unsharded graphs of all steps. */
@@ -38,14 +38,15 @@ static weft_status run_of(const weft_run *run, const weft_run_models *models, js
 {
     const weft_model *model =
         weft_run_trains_denoiser(models) ? &models->denoiser : &models->autoencoder;
-    const weft_train_stage *stage = run->train_stages.item;
+    const weft_train_stage *train_stage = run->train_stages.item;
     uint64_t id = WEFT_ID_BEGIN;
     int64_t parameters = 0;
     char text[20];
     for (int64_t i = 0; i < run->train_stages.count; i++)
-        for (int k = 0; k < weft_train_stage_bucket_count(&stage[i]); k++) {
+        for (int k = 0; k < weft_train_stage_bucket_count(&train_stage[i]); k++) {
             weft_graph *g;
-            WEFT_TRY(weft_objective_make(run, models, weft_train_stage_bucket(&stage[i], k), &g));
+            WEFT_TRY(
+                weft_objective_make(run, models, weft_train_stage_bucket(&train_stage[i], k), &g));
             const uint64_t hash = weft_graph_hash(g);
             const int64_t own = weft_graph_param_count(g);
             weft_graph_free(g);

@@ -13,11 +13,11 @@
 
 static int64_t common_batch(const weft_run *run)
 {
-    const weft_train_stage *stage = run->train_stages.item;
+    const weft_train_stage *train_stage = run->train_stages.item;
     int64_t common = 0;
     for (int64_t i = 0; i < run->train_stages.count; i++)
-        for (int k = 0; k < weft_train_stage_bucket_count(&stage[i]); k++) {
-            int64_t a = weft_train_stage_bucket(&stage[i], k)->batch, b = common;
+        for (int k = 0; k < weft_train_stage_bucket_count(&train_stage[i]); k++) {
+            int64_t a = weft_train_stage_bucket(&train_stage[i], k)->batch, b = common;
             while (b) {
                 const int64_t rest = a % b;
                 a = b;

@@ -56,13 +56,13 @@ static weft_status estimate_layout(const weft_run *run, const char *path,
 static weft_status execute(const weft_run *run, const char *path, const weft_run_models *models,
                            weft_arena *arena, weft_run_estimate *out)
 {
-    const weft_train_stage *stage = run->train_stages.item;
+    const weft_train_stage *train_stage = run->train_stages.item;
     WEFT_TRY(WEFT_NEW(out->simulation, run->train_stages.count, "the simulation"));
     for (int64_t i = 0; i < run->train_stages.count; i++) {
         const weft_run_simulation_setup setup = {.run = run,
                                                  .path = path,
                                                  .models = models,
-                                                 .train_stage = &stage[i],
+                                                 .train_stage = &train_stage[i],
                                                  .cluster = &out->cluster,
                                                  .execute = WEFT_EXECUTE_ALWAYS,
                                                  .arena = arena};
@@ -107,10 +107,10 @@ void weft_run_estimate_free(weft_run_estimate *estimate)
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static void print_sizes(const weft_run *run, const weft_train_stage *stage, weft_buf *out)
+static void print_sizes(const weft_run *run, const weft_train_stage *train_stage, weft_buf *out)
 {
-    for (int i = 0; i < weft_run_stage_programs(run, stage); i++) {
-        const weft_bucket size = weft_run_program_size(run, stage, i), *b = &size;
+    for (int i = 0; i < weft_run_stage_programs(run, train_stage); i++) {
+        const weft_bucket size = weft_run_program_size(run, train_stage, i), *b = &size;
         weft_buf_printf(out, "%sbatch %" PRId64 " of %" PRId64 "x%" PRId64 "x%" PRId64,
                         i ? ", or " : "", b->batch, b->frames, b->height, b->width);
     }
@@ -153,16 +153,16 @@ static void print_sent(const weft_run_estimate *e, const weft_stage_estimate *s,
 static void print_stage(const weft_run *run, const weft_run_estimate *e, int64_t index,
                         weft_buf *out)
 {
-    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
-    const weft_stage_estimate *s = &e->layout.stage[index];
+    const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + index;
+    const weft_stage_estimate *s = &e->layout.train_stage[index];
     char text[32];
     weft_buf_printf(out, "stage %" PRId64 "%s%s: %" PRId64 " step%s, ", index,
-                    stage->name[0] ? " " : "", stage->name, stage->steps,
-                    weft_plural(stage->steps));
-    print_sizes(run, stage, out);
+                    train_stage->name[0] ? " " : "", train_stage->name, train_stage->steps,
+                    weft_plural(train_stage->steps));
+    print_sizes(run, train_stage, out);
     weft_buf_printf(out, "\n  %-22s %14" PRId64 "  trained together\n", "parameters",
                     s->parameters);
-    for (int i = 0; i < weft_run_stage_programs(run, stage); i++)
+    for (int i = 0; i < weft_run_stage_programs(run, train_stage); i++)
         weft_buf_printf(out, "  %-22s %8.2f GFLOP  all ranks%s\n", i ? "" : "FLOPs per step",
                         1e-9 * s->flops[i], i ? ", next size" : "");
     print_seconds(s, out);
@@ -220,12 +220,12 @@ void weft_run_estimate_print(const weft_run *run, const char *path,
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static json_t *sizes_json(const weft_run *run, const weft_train_stage *stage,
+static json_t *sizes_json(const weft_run *run, const weft_train_stage *train_stage,
                           const weft_stage_estimate *s)
 {
     json_t *list = json_array();
-    for (int i = 0; i < weft_run_stage_programs(run, stage); i++) {
-        const weft_bucket size = weft_run_program_size(run, stage, i), *b = &size;
+    for (int i = 0; i < weft_run_stage_programs(run, train_stage); i++) {
+        const weft_bucket size = weft_run_program_size(run, train_stage, i), *b = &size;
         json_array_append_new(list, json_pack("{s:I,s:I,s:I,s:I,s:f}", "batch",
                                               (json_int_t)b->batch, "frames", (json_int_t)b->frames,
                                               "height", (json_int_t)b->height, "width",
@@ -247,12 +247,13 @@ static json_t *axes_json(const weft_mesh *mesh, const weft_sent *sent)
 
 static json_t *stage_json(const weft_run *run, const weft_run_estimate *e, int64_t index)
 {
-    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
-    const weft_stage_estimate *s = &e->layout.stage[index];
-    json_t *json = json_pack(
-        "{s:s,s:I,s:I,s:I,s:o,s:o}", "name", stage->name, "steps", (json_int_t)stage->steps,
-        "parameters", (json_int_t)s->parameters, "program_bytes", (json_int_t)s->program_bytes,
-        "sizes", sizes_json(run, stage, s), "axes", axes_json(&e->layout.mesh, s->sent));
+    const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + index;
+    const weft_stage_estimate *s = &e->layout.train_stage[index];
+    json_t *json =
+        json_pack("{s:s,s:I,s:I,s:I,s:o,s:o}", "name", train_stage->name, "steps",
+                  (json_int_t)train_stage->steps, "parameters", (json_int_t)s->parameters,
+                  "program_bytes", (json_int_t)s->program_bytes, "sizes",
+                  sizes_json(run, train_stage, s), "axes", axes_json(&e->layout.mesh, s->sent));
     weft_step_seconds_json(&s->time, json);
     if (json && index < e->simulations)
         json_object_set_new(json, "executed", weft_run_simulation_json(&e->simulation[index]));
@@ -264,15 +265,15 @@ json_t *weft_run_estimate_json(const weft_run *run, const char *path,
 {
     const weft_layout_estimate *l = &estimate->layout;
     weft_buf name = {0};
-    json_t *stages = json_array();
+    json_t *train_stages = json_array();
     weft_parallel_name(&l->parallel, &name);
-    for (int64_t i = 0; stages && i < run->train_stages.count; i++)
-        json_array_append_new(stages, stage_json(run, estimate, i));
+    for (int64_t i = 0; train_stages && i < run->train_stages.count; i++)
+        json_array_append_new(train_stages, stage_json(run, estimate, i));
     json_t *json = json_pack(
         "{s:s,s:s,s:s,s:i,s:s,s:I,s:b,s:s,s:o}", "format", WEFT_RUN_ESTIMATE_FORMAT, "config", path,
         "cluster", estimate->cluster_name, "ranks", estimate->ranks, "layout",
         name.data ? name.data : "", "rank_memory_bytes", (json_int_t)rank_memory(estimate), "fits",
-        missing_bytes(estimate) == 0, "memory", l->memory, "stages", stages);
+        missing_bytes(estimate) == 0, "memory", l->memory, "stages", train_stages);
     weft_layout_estimate_json(l, json);
     weft_buf_free(&name);
     return json;

@@ -56,7 +56,7 @@ static int64_t stride_of(const weft_mesh *mesh)
 }
 
 typedef struct pp_stage_times {
-    double *forward, *backward, *weight, *send, *bytes, *none; /* [stages] */
+    double *forward, *backward, *weight, *send, *bytes, *none; /* [pp_stages] */
 } pp_stage_times;
 
 static weft_status pp_stage_seconds(const weft_simulated_step *s, const weft_cluster *c,
@@ -69,16 +69,16 @@ static weft_status pp_stage_seconds(const weft_simulated_step *s, const weft_clu
         if (!(*list[i] = weft_arena_alloc(arena, bytes)))
             return weft_no_memory("%d stages", s->pp_stages);
     for (int q = 0; q < s->pp_stages; q++) {
-        const weft_simulated_stage *stage = &s->pp_stage[q];
-        t->forward[q] = stage->seconds[WEFT_PP_TASK_F];
-        t->weight[q] = stage->seconds[WEFT_PP_TASK_W];
-        t->backward[q] = stage->seconds[WEFT_PP_TASK_B] + t->weight[q];
-        t->bytes[q] = stage->sent;
+        const weft_simulated_stage *pp_stage = &s->pp_stage[q];
+        t->forward[q] = pp_stage->seconds[WEFT_PP_TASK_F];
+        t->weight[q] = pp_stage->seconds[WEFT_PP_TASK_W];
+        t->backward[q] = pp_stage->seconds[WEFT_PP_TASK_B] + t->weight[q];
+        t->bytes[q] = pp_stage->sent;
         if (q + 1 == s->pp_stages || s->table.device_of[q] == s->table.device_of[q + 1])
             continue;
         const weft_link_speed link =
             speed_of(c, s->table.device_of[q] * stride, s->table.device_of[q + 1] * stride);
-        t->send[q] = link.latency + stage->sent / link.bytes_per_second;
+        t->send[q] = link.latency + pp_stage->sent / link.bytes_per_second;
     }
     return WEFT_OK;
 }
@@ -268,14 +268,14 @@ weft_status weft_run_simulation_save_costs(const char *path, const weft_run_simu
     const weft_link_speed link = links_of(c).between;
     json_t *ops = json_array();
     for (int q = 0; q < s->pp_stages; q++) {
-        const weft_simulated_stage *stage = &s->pp_stage[q];
+        const weft_simulated_stage *pp_stage = &s->pp_stage[q];
         char name[32];
         snprintf(name, sizeof name, "stage %d", q);
         json_array_append_new(
-            ops,
-            json_pack("{s:s,s:f,s:f,s:f}", "name", name, "forward", stage->seconds[WEFT_PP_TASK_F],
-                      "backward", stage->seconds[WEFT_PP_TASK_B] + stage->seconds[WEFT_PP_TASK_W],
-                      "output_bytes", stage->sent));
+            ops, json_pack("{s:s,s:f,s:f,s:f}", "name", name, "forward",
+                           pp_stage->seconds[WEFT_PP_TASK_F], "backward",
+                           pp_stage->seconds[WEFT_PP_TASK_B] + pp_stage->seconds[WEFT_PP_TASK_W],
+                           "output_bytes", pp_stage->sent));
     }
     json_t *skips = json_array();
     for (int i = 0; i < s->skips; i++)

@@ -107,10 +107,10 @@ static double cost(const problem *p, int64_t x, int64_t y)
     return (double)(p->prefix[y] - p->prefix[x]) + p->send[y];
 }
 
-static weft_status problem_init(const weft_pp_costs *costs, int64_t stages, problem *p)
+static weft_status problem_init(const weft_pp_costs *costs, int64_t pp_stages, problem *p)
 {
     const int64_t n = costs->op_count;
-    *p = (problem){.costs = costs, .n = n, .pp_stages = stages};
+    *p = (problem){.costs = costs, .n = n, .pp_stages = pp_stages};
     p->prefix = weft_calloc(n + 1, sizeof *p->prefix);
     p->send = weft_calloc(n + 1, sizeof *p->send);
     if (!p->prefix || !p->send) {
@@ -160,22 +160,22 @@ static bool is_constraint(const weft_skip *skip)
     return skip->to > skip->from + 1;
 }
 
-weft_status weft_partition_from_cuts(const weft_pp_costs *costs, int64_t stages, const int64_t *cut,
-                                     weft_collocation mode, weft_partition *out)
+weft_status weft_partition_from_cuts(const weft_pp_costs *costs, int64_t pp_stages,
+                                     const int64_t *cut, weft_collocation mode, weft_partition *out)
 {
-    weft_partition made = {.pp_stages = stages, .mode = mode};
-    made.cut = weft_calloc(stages + 1, sizeof *made.cut);
+    weft_partition made = {.pp_stages = pp_stages, .mode = mode};
+    made.cut = weft_calloc(pp_stages + 1, sizeof *made.cut);
     if (costs->skip_count > 0)
         made.collocated = weft_calloc(costs->skip_count, sizeof *made.collocated);
-    double *seconds = weft_calloc(stages, sizeof *seconds);
+    double *seconds = weft_calloc(pp_stages, sizeof *seconds);
     if (!made.cut || !seconds || (costs->skip_count > 0 && !made.collocated)) {
         weft_free(seconds);
         weft_partition_free(&made);
-        return weft_no_memory("a partition of %" PRId64 " stages", stages);
+        return weft_no_memory("a partition of %" PRId64 " stages", pp_stages);
     }
-    memcpy(made.cut, cut, (size_t)(stages + 1) * sizeof *cut);
+    memcpy(made.cut, cut, (size_t)(pp_stages + 1) * sizeof *cut);
     const double per_byte = costs->lambda > 0 ? costs->lambda / costs->bandwidth : 0;
-    for (int64_t q = 0; q < stages; q++) {
+    for (int64_t q = 0; q < pp_stages; q++) {
         for (int64_t i = cut[q]; i < cut[q + 1]; i++)
             seconds[q] += costs->op[i].forward;
         seconds[q] +=
@@ -184,11 +184,11 @@ weft_status weft_partition_from_cuts(const weft_pp_costs *costs, int64_t stages,
     for (int64_t s = 0; s < costs->skip_count; s++) {
         const int64_t a = weft_partition_stage_of(&made, costs->skip[s].from);
         const int64_t b = weft_partition_stage_of(&made, costs->skip[s].to);
-        made.collocated[s] = b == stages - 1 - a || a == b;
+        made.collocated[s] = b == pp_stages - 1 - a || a == b;
         if (mode == WEFT_COLLOCATE_PRICE && !made.collocated[s] && is_constraint(&costs->skip[s]))
             seconds[a] += per_byte * costs->skip[s].bytes;
     }
-    for (int64_t q = 0; q < stages; q++)
+    for (int64_t q = 0; q < pp_stages; q++)
         made.bottleneck = seconds[q] > made.bottleneck ? seconds[q] : made.bottleneck;
     weft_free(seconds);
     *out = made;
@@ -199,21 +199,21 @@ weft_status weft_partition_from_cuts(const weft_pp_costs *costs, int64_t stages,
 
 static weft_status solve_linear(const problem *p, int64_t *cut)
 {
-    const int64_t n = p->n, stages = p->pp_stages, width = n + 1;
+    const int64_t n = p->n, pp_stages = p->pp_stages, width = n + 1;
     double *best = weft_calloc(2 * width, sizeof *best);
-    int32_t *from = weft_calloc((stages + 1) * width, sizeof *from);
+    int32_t *from = weft_calloc((pp_stages + 1) * width, sizeof *from);
     if (!best || !from) {
         weft_free(best);
         weft_free(from);
-        return weft_no_memory("%" PRId64 " stages", stages);
+        return weft_no_memory("%" PRId64 " stages", pp_stages);
     }
     double *old = best, *now = best + width;
     for (int64_t i = 0; i <= n; i++)
         old[i] = i == 0 ? 0 : INFINITY;
-    for (int64_t k = 1; k <= stages; k++) {
+    for (int64_t k = 1; k <= pp_stages; k++) {
         for (int64_t i = 0; i < width; i++)
             now[i] = INFINITY;
-        for (int64_t i = k; i <= n - (stages - k); i++) {
+        for (int64_t i = k; i <= n - (pp_stages - k); i++) {
             /* a longer last stage only costs more: stop when it alone is worse */
             for (int64_t x = i - 1; x >= k - 1; x--) {
                 const double last = cost(p, x, i);
@@ -231,7 +231,7 @@ static weft_status solve_linear(const problem *p, int64_t *cut)
         now = swap;
     }
     int64_t end = n;
-    for (int64_t k = stages; k >= 0; k--) {
+    for (int64_t k = pp_stages; k >= 0; k--) {
         cut[k] = end;
         end = k > 0 ? from[k * width + end] : 0;
     }
@@ -430,10 +430,10 @@ static bool fold_reaches(fold *f, int64_t *end_i, int64_t *end_j)
 
 static void fold_backtrack(const fold *f, int64_t i, int64_t j, int64_t *cut)
 {
-    const int64_t stages = f->p->pp_stages;
+    const int64_t pp_stages = f->p->pp_stages;
     for (int64_t level = f->levels; level > 0; level--) {
         cut[level] = i;
-        cut[stages - level] = j;
+        cut[pp_stages - level] = j;
         int64_t x = i - 1, y = -1;
         for (; x >= f->low[i]; x--) {
             const uint64_t *row = reach_row(f, level - 1, x);
@@ -447,7 +447,7 @@ static void fold_backtrack(const fold *f, int64_t i, int64_t j, int64_t *cut)
         j = y;
     }
     cut[0] = 0;
-    cut[stages] = f->n;
+    cut[pp_stages] = f->n;
 }
 
 static double worst_pp_stage(const problem *p, const int64_t *cut)
@@ -816,10 +816,10 @@ out:
 /* ---- public functions ------------------------------------------------------------------------ */
 
 /* Returns an error with the largest number of stages that fits, and a skip that prevents more. */
-static weft_status explain_infeasible(const weft_pp_costs *costs, int64_t stages, bool *active)
+static weft_status explain_infeasible(const weft_pp_costs *costs, int64_t pp_stages, bool *active)
 {
     enum { TRIES = 100 }; /* skips tried, if there are many */
-    int64_t most = stages - 1;
+    int64_t most = pp_stages - 1;
     bool feasible = false;
     for (; most > 0; most--) {
         problem p;
@@ -837,7 +837,7 @@ static weft_status explain_infeasible(const weft_pp_costs *costs, int64_t stages
     for (int64_t s = 0; s < costs->skip_count && s < TRIES && culprit < 0; s++) {
         problem p;
         active[s] = false;
-        WEFT_TRY(problem_init(costs, stages, &p));
+        WEFT_TRY(problem_init(costs, pp_stages, &p));
         const weft_status_code status = can_collocate(&p, active, &feasible);
         problem_free(&p);
         if (status != WEFT_OK)
@@ -850,11 +850,11 @@ static weft_status explain_infeasible(const weft_pp_costs *costs, int64_t stages
     if (culprit >= 0)
         snprintf(which, sizeof which, "; without the skip [%d, %d] it is possible",
                  costs->skip[culprit].from, costs->skip[culprit].to);
-    return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(stages)),
+    return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(pp_stages)),
                       "the skips cannot all be collocated in %" PRId64
                       " stages of at least one operator; at most %" PRId64 " "
                       "stages are possible%s. Use fewer stages, or send some skips (--skips price)",
-                      stages, most, which);
+                      pp_stages, most, which);
 }
 
 static bool has_constraint(const weft_pp_costs *costs)
@@ -865,31 +865,31 @@ static bool has_constraint(const weft_pp_costs *costs)
     return false;
 }
 
-static weft_status check_pp_stages(const weft_pp_costs *costs, int64_t stages)
+static weft_status check_pp_stages(const weft_pp_costs *costs, int64_t pp_stages)
 {
-    if (stages < 1)
-        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "stages", WEFT_NUMBER(stages)),
-                          "%" PRId64 " is below 1", stages);
-    if (stages > costs->op_count)
-        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(stages)),
-                          "%" PRId64 " stages need at least %" PRId64
-                          " operators; the model has %" PRId64,
-                          stages, stages, costs->op_count);
+    if (pp_stages < 1)
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "stages", WEFT_NUMBER(pp_stages)),
+                          "%" PRId64 " is below 1", pp_stages);
+    if (pp_stages > costs->op_count)
+        return weft_error(
+            WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(pp_stages)),
+            "%" PRId64 " stages need at least %" PRId64 " operators; the model has %" PRId64,
+            pp_stages, pp_stages, costs->op_count);
     return WEFT_OK;
 }
 
-weft_status weft_partition_solve(const weft_pp_costs *costs, int64_t stages, weft_collocation mode,
-                                 weft_partition *out)
+weft_status weft_partition_solve(const weft_pp_costs *costs, int64_t pp_stages,
+                                 weft_collocation mode, weft_partition *out)
 {
     WEFT_TRY(weft_pp_costs_check(costs));
-    WEFT_TRY(check_pp_stages(costs, stages));
+    WEFT_TRY(check_pp_stages(costs, pp_stages));
     problem p;
-    WEFT_TRY(problem_init(costs, stages, &p));
+    WEFT_TRY(problem_init(costs, pp_stages, &p));
     weft_status_code status = WEFT_OK;
     bool proved = true, feasible = false;
-    int64_t *cut = weft_calloc(stages + 1, sizeof *cut);
+    int64_t *cut = weft_calloc(pp_stages + 1, sizeof *cut);
     bool *active = weft_alloc(costs->skip_count + 1);
-    WEFT_GO(WEFT_ALLOCATED(cut && active, "%" PRId64 " stages", stages));
+    WEFT_GO(WEFT_ALLOCATED(cut && active, "%" PRId64 " stages", pp_stages));
     if (mode == WEFT_COLLOCATE_NONE || !has_constraint(costs)) {
         WEFT_GO(solve_linear(&p, cut));
         mode = mode == WEFT_COLLOCATE_AUTO ? WEFT_COLLOCATE_ALL : mode;
@@ -900,12 +900,12 @@ weft_status weft_partition_solve(const weft_pp_costs *costs, int64_t stages, wef
         if (feasible)
             WEFT_GO(balance_pairs(&p, cut));
         if (!feasible && mode == WEFT_COLLOCATE_ALL)
-            WEFT_GO(explain_infeasible(costs, stages, active));
+            WEFT_GO(explain_infeasible(costs, pp_stages, active));
         if (!feasible)
             WEFT_GO(solve_with_skips(&p, cut, &proved));
         mode = feasible ? WEFT_COLLOCATE_ALL : WEFT_COLLOCATE_PRICE;
     }
-    WEFT_GO(weft_partition_from_cuts(costs, stages, cut, mode, out));
+    WEFT_GO(weft_partition_from_cuts(costs, pp_stages, cut, mode, out));
     out->proved = proved;
     out->tries = p.tries;
 out:
@@ -915,31 +915,32 @@ out:
     return status;
 }
 
-weft_status weft_partition_blockwise(const weft_pp_costs *costs, int64_t stages,
+weft_status weft_partition_blockwise(const weft_pp_costs *costs, int64_t pp_stages,
                                      const int64_t *block, weft_partition *out)
 {
     WEFT_TRY(weft_pp_costs_check(costs));
-    WEFT_TRY(check_pp_stages(costs, stages));
+    WEFT_TRY(check_pp_stages(costs, pp_stages));
     const int64_t n = costs->op_count;
     int64_t blocks = 1;
     for (int64_t i = 1; i < n; i++)
         blocks += block ? block[i] != block[i - 1] : 1;
-    if (stages > blocks)
-        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(stages)),
-                          "%" PRId64 " stages need at least %" PRId64
-                          " blocks; the model has %" PRId64,
-                          stages, stages, blocks);
+    if (pp_stages > blocks)
+        return weft_error(
+            WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(pp_stages)),
+            "%" PRId64 " stages need at least %" PRId64 " blocks; the model has %" PRId64,
+            pp_stages, pp_stages, blocks);
     int64_t *cut;
-    WEFT_TRY(WEFT_NEW(cut, stages + 1, "%" PRId64 " stages", stages));
-    for (int64_t i = 1, seen = 0, stage = 1; i < n; i++) {
+    WEFT_TRY(WEFT_NEW(cut, pp_stages + 1, "%" PRId64 " stages", pp_stages));
+    for (int64_t i = 1, seen = 0, pp_stage = 1; i < n; i++) {
         const bool starts = block ? block[i] != block[i - 1] : true;
         seen += starts; /* the cut of stage q is after q n / stages blocks, rounded */
-        if (starts && stage < stages && seen == (2 * stage * blocks + stages) / (2 * stages))
-            cut[stage++] = i;
+        if (starts && pp_stage < pp_stages &&
+            seen == (2 * pp_stage * blocks + pp_stages) / (2 * pp_stages))
+            cut[pp_stage++] = i;
     }
-    cut[stages] = n;
+    cut[pp_stages] = n;
     const weft_status_code status =
-        weft_partition_from_cuts(costs, stages, cut, WEFT_COLLOCATE_NONE, out);
+        weft_partition_from_cuts(costs, pp_stages, cut, WEFT_COLLOCATE_NONE, out);
     weft_free(cut);
     return status;
 }

@@ -42,7 +42,7 @@ typedef enum weft_collocation {
 
 typedef struct weft_partition {
     int64_t pp_stages;
-    int64_t *cut; /* [stages + 1], owned; cut[0] = 0, strictly rising, cut[stages] = op_count */
+    int64_t *cut; /* [stages + 1], owned; cut[0] = 0, strictly rising, cut[pp_stages] = op_count */
     /* [skip_count], owned; NULL without skips. Also true for a skip that stays on its device */
     bool *collocated;
     double bottleneck;     /* seconds, the objective */
@@ -54,21 +54,22 @@ typedef struct weft_partition {
 /* Checks ranges: indices, signs, finite numbers. An error names the operator or skip. */
 weft_status weft_pp_costs_check(const weft_pp_costs *costs);
 
-/* Finds the best partition into `stages` stages. O(p n^2 log n / 64) per tried bottleneck and about
+/* Finds the best partition into `pp_stages` stages. O(p n^2 log n / 64) per tried bottleneck and about
  * log2(n^2) tries for ALL; O(p n^2) for NONE; up to O(p n^4) for PRICE. Above a work limit, PRICE
  * collocates the heaviest skips greedily (proved = false). WEFT_E_INFEASIBLE names the reason. */
-weft_status weft_partition_solve(const weft_pp_costs *costs, int64_t stages, weft_collocation mode,
-                                 weft_partition *out);
+weft_status weft_partition_solve(const weft_pp_costs *costs, int64_t pp_stages,
+                                 weft_collocation mode, weft_partition *out);
 
 /* Baseline: numbers of operators per stage as equal as possible (cuts at the rounded fractions),
  * regardless of cost and skips. `block` gives an ascending block number per operator; blocks are
  * not cut. NULL: every operator is a block. */
-weft_status weft_partition_blockwise(const weft_pp_costs *costs, int64_t stages,
+weft_status weft_partition_blockwise(const weft_pp_costs *costs, int64_t pp_stages,
                                      const int64_t *block, weft_partition *out);
 
 /* Makes a partition from cuts (copied): sets `collocated` and the objective. */
-weft_status weft_partition_from_cuts(const weft_pp_costs *costs, int64_t stages, const int64_t *cut,
-                                     weft_collocation mode, weft_partition *out);
+weft_status weft_partition_from_cuts(const weft_pp_costs *costs, int64_t pp_stages,
+                                     const int64_t *cut, weft_collocation mode,
+                                     weft_partition *out);
 void weft_partition_free(weft_partition *partition);
 
 /* Returns the stage of operator `op`. */

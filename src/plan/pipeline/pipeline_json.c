@@ -156,11 +156,11 @@ json_t *weft_pipeline_plan_json(const weft_pp_costs *costs, const weft_pipeline_
 {
     const weft_partition *p = &plan->partition;
     const weft_pp_schedule *s = &plan->schedule;
-    json_t *stages = json_array(), *table = json_array(), *map = json_array(),
+    json_t *pp_stages = json_array(), *table = json_array(), *map = json_array(),
            *memory = json_array();
     for (int64_t q = 0; q < p->pp_stages; q++) {
         json_array_append_new(
-            stages, json_pack("[I,I]", (json_int_t)p->cut[q], (json_int_t)p->cut[q + 1] - 1));
+            pp_stages, json_pack("[I,I]", (json_int_t)p->cut[q], (json_int_t)p->cut[q + 1] - 1));
         json_array_append_new(map, json_integer(s->device_of[q]));
     }
     for (int64_t i = 0; i < s->task_count; i++) {
@@ -181,8 +181,8 @@ json_t *weft_pipeline_plan_json(const weft_pp_costs *costs, const weft_pipeline_
     json_t *json = json_pack(
         "{s:s, s:o, s:f, s:o, s:f, s:I, s:I, s:o, s:s, s:I, s:I, s:f, s:f, s:o, s:s, s:b, s:o, "
         "s:o, s:o, s:o}",
-        "format", WEFT_PIPELINE_FORMAT, "stages", stages, "bottleneck", p->bottleneck, "schedule",
-        table, "bytes_per_microbatch", plan->bytes_per_microbatch, "devices",
+        "format", WEFT_PIPELINE_FORMAT, "stages", pp_stages, "bottleneck", p->bottleneck,
+        "schedule", table, "bytes_per_microbatch", plan->bytes_per_microbatch, "devices",
         (json_int_t)s->devices, "microbatches", (json_int_t)s->microbatches, "device_of_stage", map,
         "schedule_kind", s->name, "steps", (json_int_t)s->steps, "steps_lower_bound",
         (json_int_t)plan->lower_bound_steps, "seconds", plan->timing.seconds, "idle",
@@ -204,26 +204,26 @@ json_t *weft_pipeline_plan_json(const weft_pp_costs *costs, const weft_pipeline_
 
 static weft_status read_task(const json_t *json, const char *where, weft_task *t)
 {
-    int64_t device, step, stage, microbatch;
+    int64_t device, step, pp_stage, microbatch;
     const char *kind;
     WEFT_TRY(weft_json_get_i64(json, "device", where, &device));
     WEFT_TRY(weft_json_get_i64(json, "step", where, &step));
-    WEFT_TRY(weft_json_get_i64(json, "stage", where, &stage));
+    WEFT_TRY(weft_json_get_i64(json, "stage", where, &pp_stage));
     WEFT_TRY(weft_json_get_i64(json, "microbatch", where, &microbatch));
     WEFT_TRY(weft_json_get_string(json, "kind", where, &kind));
     if (strlen(kind) != 1 || !strchr("FBW", kind[0]))
         return weft_error(WEFT_MSG_PLAN_INVALID,
                           WEFT_AT(.file = where, .key = "kind", .value = kind),
                           "\"%s\" is not F, B or W", kind);
-    if (device < 0 || device > INT32_MAX || step < 0 || step > INT32_MAX || stage < 0 ||
-        stage > INT32_MAX || microbatch < 0 || microbatch > INT32_MAX)
+    if (device < 0 || device > INT32_MAX || step < 0 || step > INT32_MAX || pp_stage < 0 ||
+        pp_stage > INT32_MAX || microbatch < 0 || microbatch > INT32_MAX)
         return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where),
                           "device %" PRId64 ", step %" PRId64 ", stage %" PRId64
                           " and microbatch %" PRId64 " must be from 0 to %d",
-                          device, step, stage, microbatch, INT32_MAX);
+                          device, step, pp_stage, microbatch, INT32_MAX);
     *t = (weft_task){.device = (int32_t)device,
                      .step = (int32_t)step,
-                     .pp_stage = (int32_t)stage,
+                     .pp_stage = (int32_t)pp_stage,
                      .microbatch = (int32_t)microbatch,
                      .kind = kind[0] == 'F'   ? WEFT_TASK_F
                              : kind[0] == 'B' ? WEFT_TASK_B
@@ -232,15 +232,15 @@ static weft_status read_task(const json_t *json, const char *where, weft_task *t
     return weft_json_get_f64_or(json, "end", where, step + 1, &t->end);
 }
 
-static weft_status read_pp_stages(const json_t *stages, const char *path, weft_partition *p)
+static weft_status read_pp_stages(const json_t *pp_stages, const char *path, weft_partition *p)
 {
-    p->pp_stages = (int64_t)json_array_size(stages);
+    p->pp_stages = (int64_t)json_array_size(pp_stages);
     if (p->pp_stages < 1)
         return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = path, .key = "stages"),
                           "the list of [first, last] operators is missing or empty");
     WEFT_TRY(WEFT_NEW(p->cut, p->pp_stages + 1, "a pipeline plan"));
     for (int64_t q = 0; q < p->pp_stages; q++) {
-        const json_t *pair = json_array_get(stages, (size_t)q);
+        const json_t *pair = json_array_get(pp_stages, (size_t)q);
         const int64_t first = json_integer_value(json_array_get(pair, 0)),
                       last = json_integer_value(json_array_get(pair, 1));
         if (json_array_size(pair) != 2 || first != p->cut[q] || last < first)
@@ -276,7 +276,7 @@ static weft_status read_numbers(weft_arena *arena, const json_t *json, const cha
 
 static weft_status read_costs(const json_t *json, const char *path, weft_pipeline_plan *plan)
 {
-    const int64_t stages = plan->partition.pp_stages, devices = plan->schedule.devices;
+    const int64_t pp_stages = plan->partition.pp_stages, devices = plan->schedule.devices;
     plan->arena = weft_arena_create();
     if (!plan->arena || devices < 1 || devices > 1000000)
         return plan->arena
@@ -284,9 +284,9 @@ static weft_status read_costs(const json_t *json, const char *path, weft_pipelin
                                 WEFT_AT(.file = path, .key = "devices", WEFT_NUMBER(devices)),
                                 "%" PRId64 " is not from 1 to 1000000", devices)
                    : no_memory();
-    WEFT_TRY(
-        read_numbers(plan->arena, json, "boundary_bytes", path, stages - 1, &plan->boundary_bytes));
-    WEFT_TRY(read_numbers(plan->arena, json, "stage_activation_bytes", path, stages,
+    WEFT_TRY(read_numbers(plan->arena, json, "boundary_bytes", path, pp_stages - 1,
+                          &plan->boundary_bytes));
+    WEFT_TRY(read_numbers(plan->arena, json, "stage_activation_bytes", path, pp_stages,
                           &plan->pp_stage_activation));
     WEFT_TRY(weft_json_get_f64_or(json, "bandwidth", path, 0, &plan->bandwidth));
     WEFT_TRY(weft_json_get_f64_or(json, "latency", path, 0, &plan->latency));

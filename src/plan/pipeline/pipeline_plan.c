@@ -58,7 +58,7 @@ typedef struct trial {
     const weft_pipeline_options *options;
     weft_pipeline_plan *plan;
     int64_t devices, microbatches;
-    double *forward, *backward, *send, *activation, *parameters; /* [stages] */
+    double *forward, *backward, *send, *activation, *parameters; /* [pp_stages] */
     int32_t *device_of;
     double *peak; /* [devices] */
     double best_seconds, best_peak;
@@ -174,15 +174,15 @@ static weft_status accept_if_best(trial *t, weft_pp_schedule *made, const char *
 
 static weft_status try_synthesis(trial *t, const weft_pp_stage_times *times, bool mirrored)
 {
-    const int64_t stages = t->plan->partition.pp_stages;
+    const int64_t pp_stages = t->plan->partition.pp_stages;
     weft_pp_stage_pair pair[16];
     int64_t pairs = 0;
-    if (stages > 16)
+    if (pp_stages > 16)
         return WEFT_OK; /* beyond the exact search; the list scheduler is tried anyway */
-    for (int64_t s = 0; mirrored && s < stages / 2; s++)
-        pair[pairs++] = (weft_pp_stage_pair){(int32_t)s, (int32_t)(stages - 1 - s)};
+    for (int64_t s = 0; mirrored && s < pp_stages / 2; s++)
+        pair[pairs++] = (weft_pp_stage_pair){(int32_t)s, (int32_t)(pp_stages - 1 - s)};
     weft_synthesis made;
-    WEFT_TRY(weft_synthesise(stages, t->devices, t->microbatches, pair, pairs, 0, &made));
+    WEFT_TRY(weft_synthesise(pp_stages, t->devices, t->microbatches, pair, pairs, 0, &made));
     if (made.states == 0) {
         weft_pp_schedule_free(&made.schedule);
         return WEFT_OK;
@@ -351,12 +351,13 @@ static weft_status make_variant(const weft_pp_costs *costs, const weft_pipeline_
 {
     const bool skips = options->skips != WEFT_COLLOCATE_NONE && binding_skips(costs);
     const bool sequence = skips && !folded;
-    const int64_t stages = options->pp_stages, usable = skips && folded ? (stages + 1) / 2 : stages;
+    const int64_t pp_stages = options->pp_stages,
+                  usable = skips && folded ? (pp_stages + 1) / 2 : pp_stages;
     weft_pipeline_plan plan = {0};
     weft_status_code status = WEFT_OK;
     plan.arena = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(plan.arena, "a pipeline plan"));
-    WEFT_GO(weft_partition_solve(costs, stages, sequence ? WEFT_COLLOCATE_NONE : options->skips,
+    WEFT_GO(weft_partition_solve(costs, pp_stages, sequence ? WEFT_COLLOCATE_NONE : options->skips,
                                  &plan.partition));
     trial t = {.costs = costs, .options = options, .plan = &plan, .best = -1};
     t.devices = options->devices > 0 ? options->devices : usable;
@@ -366,7 +367,7 @@ static weft_status make_variant(const weft_pp_costs *costs, const weft_pipeline_
     if (sequence)
         WEFT_GO(send_all(&t));
     WEFT_GO(sum_pp_stages(&t));
-    for (int64_t s = 0; s < stages && sequence; s++)
+    for (int64_t s = 0; s < pp_stages && sequence; s++)
         plan.partition.bottleneck = fmax(plan.partition.bottleneck, plan.pp_stage_seconds[s]);
     WEFT_GO(WEFT_ARENA_NEW(plan.arena, plan.candidate, MOST_CANDIDATES, "a pipeline plan"));
     boundary_seconds(&t);
@@ -380,7 +381,7 @@ static weft_status make_variant(const weft_pp_costs *costs, const weft_pipeline_
                                        .memory = options->memory};
     if (!skips || sequence)
         WEFT_GO(try_kinds(&t, WEFT_MAP_ROUND, &times));
-    if (folded && (skips || t.devices < stages))
+    if (folded && (skips || t.devices < pp_stages))
         WEFT_GO(try_kinds(&t, WEFT_MAP_FOLD, &times));
     if (options->schedule < 0 && !sequence)
         WEFT_GO(try_synthesis(&t, &times, skips));

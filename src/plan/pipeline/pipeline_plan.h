@@ -35,12 +35,12 @@ typedef struct weft_pipeline_plan {
     weft_partition partition;
     weft_pp_schedule schedule;
     weft_pp_schedule_timing timing;
-    double *pp_stage_seconds;    /* [stages]: the terms of Eq. 1 */
-    double *parameter_bytes;     /* [devices] */
-    double *activation_peak;     /* [devices] */
-    double *activation_steps;    /* [devices][steps] */
-    double *boundary_bytes;      /* [stages]: sent from stage s to s + 1 per microbatch, forward */
-    double *pp_stage_activation; /* [stages]: bytes saved per microbatch */
+    double *pp_stage_seconds; /* [pp_stages]: the terms of Eq. 1 */
+    double *parameter_bytes;  /* [devices] */
+    double *activation_peak;  /* [devices] */
+    double *activation_steps; /* [devices][steps] */
+    double *boundary_bytes;   /* [pp_stages]: sent from stage s to s + 1 per microbatch, forward */
+    double *pp_stage_activation; /* [pp_stages]: bytes saved per microbatch */
     double bandwidth, latency;   /* between devices, from the costs; 0: free */
     double bytes_per_microbatch;
     double blockwise_bottleneck; /* bottleneck of the baseline; NAN: no baseline */

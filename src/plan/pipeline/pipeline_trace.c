@@ -35,9 +35,9 @@ static int64_t crossing(const weft_pp_schedule *s, const weft_task *t)
     return t->kind == WEFT_TASK_F ? t->pp_stage : next;
 }
 
-static int64_t slot(const weft_pp_schedule *s, int kind, int64_t stage, int64_t microbatch)
+static int64_t slot(const weft_pp_schedule *s, int kind, int64_t pp_stage, int64_t microbatch)
 {
-    return (kind * s->pp_stages + stage) * s->microbatches + microbatch;
+    return (kind * s->pp_stages + pp_stage) * s->microbatches + microbatch;
 }
 
 typedef struct writer {

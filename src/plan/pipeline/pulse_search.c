@@ -21,10 +21,11 @@ typedef struct search {
 } search;
 
 /* Sum over the operators of a stage. */
-static double pp_stage_sum(const weft_pp_costs *c, const weft_partition *p, int64_t stage, int what)
+static double pp_stage_sum(const weft_pp_costs *c, const weft_partition *p, int64_t pp_stage,
+                           int what)
 {
     double sum = 0;
-    for (int64_t i = p->cut[stage]; i < p->cut[stage + 1]; i++)
+    for (int64_t i = p->cut[pp_stage]; i < p->cut[pp_stage + 1]; i++)
         sum += what == 0   ? c->op[i].parameter_bytes
                : what == 1 ? c->op[i].activation_bytes
                            : c->op[i].forward;

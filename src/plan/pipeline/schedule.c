@@ -20,31 +20,31 @@ void weft_pp_schedule_free(weft_pp_schedule *schedule)
     *schedule = (weft_pp_schedule){0};
 }
 
-void weft_pp_stage_map_fill(weft_pp_stage_map map, int64_t stages, int64_t devices,
+void weft_pp_stage_map_fill(weft_pp_stage_map map, int64_t pp_stages, int64_t devices,
                             int32_t *device_of)
 {
-    for (int64_t s = 0; s < stages; s++) {
+    for (int64_t s = 0; s < pp_stages; s++) {
         if (map == WEFT_MAP_ROUND) {
             device_of[s] = (int32_t)(s % devices);
             continue;
         }
-        const int64_t mirrored = s < stages - 1 - s ? s : stages - 1 - s;
+        const int64_t mirrored = s < pp_stages - 1 - s ? s : pp_stages - 1 - s;
         const int64_t position = mirrored % (2 * devices);
         device_of[s] = (int32_t)(position < devices ? position : 2 * devices - 1 - position);
     }
 }
 
-static weft_status out_of_memory(int64_t stages, int64_t microbatches)
+static weft_status out_of_memory(int64_t pp_stages, int64_t microbatches)
 {
-    return weft_no_memory("a schedule of %" PRId64 " stages and %" PRId64 " microbatches", stages,
-                          microbatches);
+    return weft_no_memory("a schedule of %" PRId64 " stages and %" PRId64 " microbatches",
+                          pp_stages, microbatches);
 }
 
 /* Index of (kind, stage, microbatch) in tables of 3 * S * M. */
-static int64_t slot(const weft_pp_schedule *s, weft_task_kind kind, int64_t stage,
+static int64_t slot(const weft_pp_schedule *s, weft_task_kind kind, int64_t pp_stage,
                     int64_t microbatch)
 {
-    return ((int64_t)kind * s->pp_stages + stage) * s->microbatches + microbatch;
+    return ((int64_t)kind * s->pp_stages + pp_stage) * s->microbatches + microbatch;
 }
 
 /* Returns the tasks that must end before this one starts, at most two. */
@@ -169,28 +169,28 @@ typedef struct order {
     int64_t count;
 } order;
 
-static void put(order *o, int64_t device, weft_task_kind kind, int64_t stage, int64_t microbatch)
+static void put(order *o, int64_t device, weft_task_kind kind, int64_t pp_stage, int64_t microbatch)
 {
     o->task[o->count++] = (weft_task){.device = (int32_t)device,
-                                      .pp_stage = (int32_t)stage,
+                                      .pp_stage = (int32_t)pp_stage,
                                       .microbatch = (int32_t)microbatch,
                                       .kind = kind};
 }
 
-static void order_gpipe(order *o, const int32_t *device_of, int64_t stages, int64_t microbatches)
+static void order_gpipe(order *o, const int32_t *device_of, int64_t pp_stages, int64_t microbatches)
 {
-    for (int64_t s = 0; s < stages; s++)
+    for (int64_t s = 0; s < pp_stages; s++)
         for (int64_t m = 0; m < microbatches; m++)
             put(o, device_of[s], WEFT_TASK_F, s, m);
-    for (int64_t s = stages - 1; s >= 0; s--)
+    for (int64_t s = pp_stages - 1; s >= 0; s--)
         for (int64_t m = 0; m < microbatches; m++)
             put(o, device_of[s], WEFT_TASK_B, s, m);
 }
 
-static void order_1f1b(order *o, int64_t stages, int64_t microbatches)
+static void order_1f1b(order *o, int64_t pp_stages, int64_t microbatches)
 {
-    for (int64_t d = 0; d < stages; d++) {
-        int64_t warm = stages - 1 - d;
+    for (int64_t d = 0; d < pp_stages; d++) {
+        int64_t warm = pp_stages - 1 - d;
         warm = warm < microbatches ? warm : microbatches;
         for (int64_t m = 0; m < warm; m++)
             put(o, d, WEFT_TASK_F, d, m);
@@ -204,9 +204,9 @@ static void order_1f1b(order *o, int64_t stages, int64_t microbatches)
 
 /* Megatron's interleaved 1F1B: the k-th forward of a device is model chunk (k / D) mod v of
  * microbatch (k / Dv) D + k mod D; backwards take the model chunks in reverse order. */
-static void order_interleaved(order *o, int64_t stages, int64_t devices, int64_t microbatches)
+static void order_interleaved(order *o, int64_t pp_stages, int64_t devices, int64_t microbatches)
 {
-    const int64_t chunks = stages / devices, total = microbatches * chunks;
+    const int64_t chunks = pp_stages / devices, total = microbatches * chunks;
     for (int64_t d = 0; d < devices; d++) {
         int64_t warm = (devices - d - 1) * 2 + (chunks - 1) * devices;
         warm = warm < total ? warm : total;
@@ -254,26 +254,26 @@ typedef struct machine {
 } machine;
 
 static double duration(const weft_pp_schedule *s, const weft_pp_stage_times *t, weft_task_kind kind,
-                       int64_t stage)
+                       int64_t pp_stage)
 {
-    const double forward = t && t->forward ? t->forward[stage] : 1;
+    const double forward = t && t->forward ? t->forward[pp_stage] : 1;
     if (kind == WEFT_TASK_F)
         return forward;
-    const double backward = t && t->backward ? t->backward[stage] : s->split ? 2 : 1;
+    const double backward = t && t->backward ? t->backward[pp_stage] : s->split ? 2 : 1;
     if (!s->split)
         return backward;
-    double weight = t && t->weight ? t->weight[stage] : backward / 2;
+    double weight = t && t->weight ? t->weight[pp_stage] : backward / 2;
     weight = weight < backward ? weight : backward;
     return kind == WEFT_TASK_W ? weight : backward - weight;
 }
 
 /* Seconds from the end of a task until its result is on the device of its consumer. */
 static double send_seconds(const weft_pp_schedule *s, const weft_pp_stage_times *t,
-                           weft_task_kind kind, int64_t stage)
+                           weft_task_kind kind, int64_t pp_stage)
 {
     if (!t || kind == WEFT_TASK_W)
         return 0;
-    const int64_t edge = kind == WEFT_TASK_F ? stage : stage - 1;
+    const int64_t edge = kind == WEFT_TASK_F ? pp_stage : pp_stage - 1;
     const double *send = kind == WEFT_TASK_F ? t->send : t->send_back;
     if (!send || edge < 0 || edge + 1 >= s->pp_stages ||
         s->device_of[edge] == s->device_of[edge + 1])
@@ -283,19 +283,19 @@ static double send_seconds(const weft_pp_schedule *s, const weft_pp_stage_times 
 
 /* Returns the earliest start of the next microbatch of (kind, stage). INFINITY: a prerequisite has
  * not run. */
-static double ready_at(const machine *x, weft_task_kind kind, int64_t stage)
+static double ready_at(const machine *x, weft_task_kind kind, int64_t pp_stage)
 {
     const weft_pp_schedule *s = x->s;
-    const int64_t m = x->next[(int64_t)kind * s->pp_stages + stage];
+    const int64_t m = x->next[(int64_t)kind * s->pp_stages + pp_stage];
     if (m >= s->microbatches)
         return INFINITY;
     if (kind == WEFT_TASK_F && x->rule.slack != NO_LIMIT) {
         const weft_task_kind last = s->split ? WEFT_TASK_W : WEFT_TASK_B;
-        const int64_t held = m - x->next[(int64_t)last * s->pp_stages + stage];
-        if (held >= x->cap[stage])
+        const int64_t held = m - x->next[(int64_t)last * s->pp_stages + pp_stage];
+        if (held >= x->cap[pp_stage])
             return INFINITY;
     }
-    const weft_task t = {.pp_stage = (int32_t)stage, .microbatch = (int32_t)m, .kind = kind};
+    const weft_task t = {.pp_stage = (int32_t)pp_stage, .microbatch = (int32_t)m, .kind = kind};
     int64_t need[2];
     double at = 0;
     const int needs = prerequisites(s, &t, need);
@@ -304,7 +304,7 @@ static double ready_at(const machine *x, weft_task_kind kind, int64_t stage)
         if (isnan(end))
             return INFINITY;
         const int64_t of = need[k] / s->microbatches % s->pp_stages;
-        if (of != stage)
+        if (of != pp_stage)
             end += send_seconds(s, x->times, kind, of);
         at = end > at ? end : at;
     }
@@ -312,16 +312,16 @@ static double ready_at(const machine *x, weft_task_kind kind, int64_t stage)
 }
 
 /* Smaller is preferred: W only if nothing else is ready, then direction, then the stage. */
-static int64_t preference(const machine *x, weft_task_kind kind, int64_t stage)
+static int64_t preference(const machine *x, weft_task_kind kind, int64_t pp_stage)
 {
-    const int64_t stages = x->s->pp_stages;
+    const int64_t pp_stages = x->s->pp_stages;
     if (kind == WEFT_TASK_W)
-        return 4 * stages + stage;
+        return 4 * pp_stages + pp_stage;
     const bool second = (kind == WEFT_TASK_F) != x->rule.forward_first;
-    const int64_t depth = kind == WEFT_TASK_B   ? stage
-                          : x->rule.young_first ? stage
-                                                : stages - 1 - stage;
-    return (second ? stages : 0) + depth;
+    const int64_t depth = kind == WEFT_TASK_B   ? pp_stage
+                          : x->rule.young_first ? pp_stage
+                                                : pp_stages - 1 - pp_stage;
+    return (second ? pp_stages : 0) + depth;
 }
 
 /* Returns the task that device d starts next, and its start; false: none is known yet. Takes the
@@ -342,14 +342,14 @@ static bool choose(const machine *x, int64_t d, weft_task *task, double *start)
     int64_t best = INT64_MAX;
     for (int64_t l = x->first[d]; l < x->first[d + 1]; l++)
         for (int kind = 0; kind < kinds; kind++) {
-            const int64_t stage = x->local[l];
-            const int64_t value = preference(x, (weft_task_kind)kind, stage);
-            if (value >= best || ready_at(x, (weft_task_kind)kind, stage) > now)
+            const int64_t pp_stage = x->local[l];
+            const int64_t value = preference(x, (weft_task_kind)kind, pp_stage);
+            if (value >= best || ready_at(x, (weft_task_kind)kind, pp_stage) > now)
                 continue;
             best = value;
             *task = (weft_task){.device = (int32_t)d,
-                                .pp_stage = (int32_t)stage,
-                                .microbatch = (int32_t)x->next[kind * s->pp_stages + stage],
+                                .pp_stage = (int32_t)pp_stage,
+                                .microbatch = (int32_t)x->next[kind * s->pp_stages + pp_stage],
                                 .kind = (weft_task_kind)kind};
         }
     *start = now;
@@ -413,13 +413,13 @@ static weft_status machine_run(machine *x, order *o)
 static weft_status order_by_rule(weft_pp_schedule *s, const weft_pp_stage_times *times, rule r,
                                  order *o)
 {
-    const int64_t stages = s->pp_stages, devices = s->devices, i64 = (int64_t)sizeof(int64_t);
+    const int64_t pp_stages = s->pp_stages, devices = s->devices, i64 = (int64_t)sizeof(int64_t);
     machine x = {.s = s, .times = times, .rule = r};
-    x.next = weft_alloc(3 * stages * i64);
-    x.cap = weft_alloc(stages * i64);
-    x.local = weft_alloc(stages * i64);
+    x.next = weft_alloc(3 * pp_stages * i64);
+    x.cap = weft_alloc(pp_stages * i64);
+    x.local = weft_alloc(pp_stages * i64);
     x.first = weft_alloc((devices + 2) * i64);
-    x.end = weft_calloc(3 * stages * s->microbatches, sizeof(double));
+    x.end = weft_calloc(3 * pp_stages * s->microbatches, sizeof(double));
     x.free_at = weft_calloc(devices, sizeof(double));
     for (x.leaves = 1; x.leaves < devices;)
         x.leaves *= 2;
@@ -427,12 +427,12 @@ static weft_status order_by_rule(weft_pp_schedule *s, const weft_pp_stage_times 
     x.planned = weft_calloc(devices, sizeof(weft_task));
     weft_status_code status = WEFT_OK;
     if (!x.next || !x.cap || !x.local || !x.first || !x.end || !x.free_at || !x.start || !x.planned)
-        WEFT_GO(out_of_memory(stages, s->microbatches));
-    for (int64_t i = 0; i < 3 * stages * s->microbatches; i++)
+        WEFT_GO(out_of_memory(pp_stages, s->microbatches));
+    for (int64_t i = 0; i < 3 * pp_stages * s->microbatches; i++)
         x.end[i] = NAN;
-    for (int64_t i = 0; i < stages; i++) {
-        x.cap[i] =
-            (devices * (stages - i) + stages - 1) / stages + (r.slack == NO_LIMIT ? 0 : r.slack);
+    for (int64_t i = 0; i < pp_stages; i++) {
+        x.cap[i] = (devices * (pp_stages - i) + pp_stages - 1) / pp_stages +
+                   (r.slack == NO_LIMIT ? 0 : r.slack);
         x.cap[i] = x.cap[i] < 1 ? 1 : x.cap[i];
         x.first[s->device_of[i] + 2]++;
     }
@@ -440,7 +440,7 @@ static weft_status order_by_rule(weft_pp_schedule *s, const weft_pp_stage_times 
         x.start[at] = INFINITY;
     for (int64_t d = 0; d < devices; d++)
         x.first[d + 2] += x.first[d + 1];
-    for (int64_t i = 0; i < stages; i++)
+    for (int64_t i = 0; i < pp_stages; i++)
         x.local[x.first[s->device_of[i] + 1]++] = i;
     o->count = 0;
     WEFT_GO(machine_run(&x, o));
@@ -472,8 +472,8 @@ static weft_status within_memory(const weft_pp_schedule *s, const weft_pp_stage_
     if (!t || !(t->memory > 0) || !t->activation)
         return WEFT_OK;
     WEFT_TRY(weft_pp_schedule_memory(s, t->activation, NULL, peak));
-    for (int64_t stage = 0; t->fixed && stage < s->pp_stages; stage++)
-        peak[s->device_of[stage]] += t->fixed[stage];
+    for (int64_t pp_stage = 0; t->fixed && pp_stage < s->pp_stages; pp_stage++)
+        peak[s->device_of[pp_stage]] += t->fixed[pp_stage];
     *fits = highest(peak, s->devices) <= t->memory;
     return WEFT_OK;
 }
@@ -539,30 +539,30 @@ out:
 
 /* ---- public functions ------------------------------------------------------------------------ */
 
-weft_status weft_pp_counts_check(int64_t stages, int64_t devices, int64_t microbatches)
+weft_status weft_pp_counts_check(int64_t pp_stages, int64_t devices, int64_t microbatches)
 {
-    if (stages < 1 || devices < 1 || microbatches < 1)
+    if (pp_stages < 1 || devices < 1 || microbatches < 1)
         return weft_error(WEFT_MSG_SCHEDULE_INVALID,
-                          WEFT_AT(.key = stages < 1    ? "stages"
+                          WEFT_AT(.key = pp_stages < 1 ? "stages"
                                          : devices < 1 ? "devices"
                                                        : "microbatches"),
                           "a schedule needs at least one stage, device and microbatch; got %" PRId64
                           ", %" PRId64 ", %" PRId64,
-                          stages, devices, microbatches);
+                          pp_stages, devices, microbatches);
     return WEFT_OK;
 }
 
-static weft_status check_shape(const int32_t *device_of, int64_t stages, int64_t devices,
+static weft_status check_shape(const int32_t *device_of, int64_t pp_stages, int64_t devices,
                                int64_t microbatches)
 {
-    WEFT_TRY(weft_pp_counts_check(stages, devices, microbatches));
-    if ((double)stages * (double)microbatches > 2e7)
+    WEFT_TRY(weft_pp_counts_check(pp_stages, devices, microbatches));
+    if ((double)pp_stages * (double)microbatches > 2e7)
         return weft_error(
             WEFT_MSG_PLAN_UNSUPPORTED, WEFT_AT(.key = "microbatches", WEFT_NUMBER(microbatches)),
             "%" PRId64 " stages x %" PRId64 " microbatches are more than a schedule table holds "
             "(20 million); use fewer microbatches, the pattern repeats",
-            stages, microbatches);
-    for (int64_t s = 0; s < stages; s++)
+            pp_stages, microbatches);
+    for (int64_t s = 0; s < pp_stages; s++)
         if (device_of[s] < 0 || device_of[s] >= devices)
             return weft_error(WEFT_MSG_SCHEDULE_INVALID,
                               WEFT_AT(.key = "device_of_stage", WEFT_NUMBER(device_of[s])),
@@ -571,62 +571,64 @@ static weft_status check_shape(const int32_t *device_of, int64_t stages, int64_t
     return WEFT_OK;
 }
 
-static weft_status check_kind(weft_pp_schedule_kind kind, const int32_t *device_of, int64_t stages,
-                              int64_t devices, int64_t microbatches)
+static weft_status check_kind(weft_pp_schedule_kind kind, const int32_t *device_of,
+                              int64_t pp_stages, int64_t devices, int64_t microbatches)
 {
     if (kind == WEFT_PP_SCHEDULE_1F1B)
-        for (int64_t s = 0; s < stages; s++)
-            if (stages != devices || device_of[s] != s)
+        for (int64_t s = 0; s < pp_stages; s++)
+            if (pp_stages != devices || device_of[s] != s)
                 return weft_error(WEFT_MSG_PLAN_INFEASIBLE,
                                   WEFT_AT(.key = "schedule", .value = "1f1b"),
                                   "1f1b needs as many stages as devices, in order; the pipeline "
                                   "has %" PRId64 " stages on %" PRId64 " devices",
-                                  stages, devices);
+                                  pp_stages, devices);
     if (kind == WEFT_PP_SCHEDULE_INTERLEAVED) {
-        if (stages % devices != 0 || stages == devices || microbatches % devices != 0)
+        if (pp_stages % devices != 0 || pp_stages == devices || microbatches % devices != 0)
             return weft_error(
                 WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "schedule", .value = "interleaved"),
                 "interleaved needs %" PRId64 " stages to be a multiple of %" PRId64 " devices, at "
                 "least twice, and %" PRId64 " microbatches to be a multiple",
-                stages, devices, microbatches);
-        for (int64_t s = 0; s < stages; s++)
+                pp_stages, devices, microbatches);
+        for (int64_t s = 0; s < pp_stages; s++)
             if (device_of[s] != s % devices)
                 return weft_error(WEFT_MSG_PLAN_INFEASIBLE,
                                   WEFT_AT(.key = "schedule", .value = "interleaved"),
                                   "interleaved needs stage s on device s mod %" PRId64, devices);
     }
     if (kind == WEFT_PP_SCHEDULE_WAVE)
-        for (int64_t s = 0; s < stages; s++)
-            if (device_of[s] != device_of[stages - 1 - s])
+        for (int64_t s = 0; s < pp_stages; s++)
+            if (device_of[s] != device_of[pp_stages - 1 - s])
                 return weft_error(
                     WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "schedule", .value = "wave"),
                     "wave needs stages %" PRId64 " and %" PRId64 " on the same device", s,
-                    stages - 1 - s);
+                    pp_stages - 1 - s);
     return WEFT_OK;
 }
 
 weft_status weft_pp_schedule_make(weft_pp_schedule_kind kind, const int32_t *device_of,
-                                  int64_t stages, int64_t devices, int64_t microbatches,
+                                  int64_t pp_stages, int64_t devices, int64_t microbatches,
                                   const weft_pp_stage_times *times, weft_pp_schedule *out)
 {
-    WEFT_TRY(check_shape(device_of, stages, devices, microbatches));
-    WEFT_TRY(check_kind(kind, device_of, stages, devices, microbatches));
+    WEFT_TRY(check_shape(device_of, pp_stages, devices, microbatches));
+    WEFT_TRY(check_kind(kind, device_of, pp_stages, devices, microbatches));
     const char *name = weft_pp_schedule_kind_name(kind);
     weft_pp_schedule shape = {.name = name,
                               .devices = devices,
-                              .pp_stages = stages,
+                              .pp_stages = pp_stages,
                               .microbatches = microbatches,
                               .split = kind == WEFT_PP_SCHEDULE_ZERO_BUBBLE};
-    order o = {.task = weft_calloc(3 * stages * microbatches, sizeof(weft_task))};
-    shape.device_of = weft_calloc(stages, sizeof *device_of);
+    order o = {.task = weft_calloc(3 * pp_stages * microbatches, sizeof(weft_task))};
+    shape.device_of = weft_calloc(pp_stages, sizeof *device_of);
     weft_status_code status = WEFT_OK;
     if (!o.task || !shape.device_of)
-        WEFT_GO(out_of_memory(stages, microbatches));
-    memcpy(shape.device_of, device_of, (size_t)stages * sizeof *device_of);
+        WEFT_GO(out_of_memory(pp_stages, microbatches));
+    memcpy(shape.device_of, device_of, (size_t)pp_stages * sizeof *device_of);
     switch (kind) {
-    case WEFT_PP_SCHEDULE_GPIPE: order_gpipe(&o, device_of, stages, microbatches); break;
-    case WEFT_PP_SCHEDULE_1F1B: order_1f1b(&o, stages, microbatches); break;
-    case WEFT_PP_SCHEDULE_INTERLEAVED: order_interleaved(&o, stages, devices, microbatches); break;
+    case WEFT_PP_SCHEDULE_GPIPE: order_gpipe(&o, device_of, pp_stages, microbatches); break;
+    case WEFT_PP_SCHEDULE_1F1B: order_1f1b(&o, pp_stages, microbatches); break;
+    case WEFT_PP_SCHEDULE_INTERLEAVED:
+        order_interleaved(&o, pp_stages, devices, microbatches);
+        break;
     default: WEFT_GO(best_rule(&shape, times, &o, out)); goto out;
     }
     shape.task = o.task;
@@ -798,14 +800,14 @@ weft_status weft_pp_schedule_memory(const weft_pp_schedule *s, const double *act
     return WEFT_OK;
 }
 
-int64_t weft_pp_schedule_lower_bound(const int32_t *device_of, int64_t stages, int64_t devices,
+int64_t weft_pp_schedule_lower_bound(const int32_t *device_of, int64_t pp_stages, int64_t devices,
                                      int64_t microbatches)
 {
     /* a single microbatch; then the first one's path plus the device's steps for the others */
-    int64_t bound = 2 * stages;
+    int64_t bound = 2 * pp_stages;
     for (int64_t d = 0; d < devices; d++) {
-        int64_t first = stages, count = 0;
-        for (int64_t s = stages - 1; s >= 0; s--)
+        int64_t first = pp_stages, count = 0;
+        for (int64_t s = pp_stages - 1; s >= 0; s--)
             if (device_of[s] == d) {
                 first = s;
                 count++;

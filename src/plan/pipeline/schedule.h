@@ -22,7 +22,7 @@ typedef struct weft_pp_schedule {
     const char *name; /* literal */
     int64_t devices, pp_stages, microbatches;
     bool split;         /* has W tasks */
-    int32_t *device_of; /* [stages], owned */
+    int32_t *device_of; /* [pp_stages], owned */
     weft_task *task;    /* owned; sorted by device, then step */
     int64_t task_count;
     int64_t steps; /* slots until the last task is done */
@@ -33,7 +33,7 @@ void weft_pp_schedule_free(weft_pp_schedule *schedule);
  * half is 0..D-1, D-1..0, ... and the second half mirrors it, so stage s and stage S-1-s always
  * share a device: Hanayo's wave for S = 2D, several waves for S = 2Dw (PULSE §V-B). */
 typedef enum weft_pp_stage_map { WEFT_MAP_ROUND, WEFT_MAP_FOLD } weft_pp_stage_map;
-void weft_pp_stage_map_fill(weft_pp_stage_map map, int64_t stages, int64_t devices,
+void weft_pp_stage_map_fill(weft_pp_stage_map map, int64_t pp_stages, int64_t devices,
                             int32_t *device_of);
 
 typedef enum weft_pp_schedule_kind {
@@ -50,25 +50,25 @@ const char *weft_pp_schedule_kind_name(weft_pp_schedule_kind kind);
 /* Seconds per stage and microbatch, and per boundary s -> s + 1 (0 if both stages are on one
  * device). NULL: ones (F, B, W) or zeros (send). */
 typedef struct weft_pp_stage_times {
-    const double *forward, *backward; /* [stages]; backward: B and W together */
-    const double *weight;             /* [stages]: W's share of backward; NULL: half */
+    const double *forward, *backward; /* [pp_stages]; backward: B and W together */
+    const double *weight;             /* [pp_stages]: W's share of backward; NULL: half */
     const double *send, *send_back;   /* [stages - 1]: activations down, gradients up */
     bool blocking; /* a send occupies its device (PULSE §VI: synchronised p2p) */
     /* Bytes that a stage holds per microbatch and always, and bytes of a device. Among the orders
      * that the list scheduler tries, one that fits precedes one that is faster. memory 0: no
      * limit. */
-    const double *activation, *fixed; /* [stages] */
+    const double *activation, *fixed; /* [pp_stages] */
     double memory;
 } weft_pp_stage_times;
 
 /* Builds a schedule over the map. `times` guides the kinds made by the list scheduler; NULL: every
  * task is one unit. WEFT_E_INFEASIBLE names the reason. */
 weft_status weft_pp_schedule_make(weft_pp_schedule_kind kind, const int32_t *device_of,
-                                  int64_t stages, int64_t devices, int64_t microbatches,
+                                  int64_t pp_stages, int64_t devices, int64_t microbatches,
                                   const weft_pp_stage_times *times, weft_pp_schedule *out);
 
 /* Refuses a schedule without stages, devices or microbatches. */
-weft_status weft_pp_counts_check(int64_t stages, int64_t devices, int64_t microbatches);
+weft_status weft_pp_counts_check(int64_t pp_stages, int64_t devices, int64_t microbatches);
 /* Checks the schedule (PULSE Eq. 6-11): every (stage, microbatch) once per kind, on its device; one
  * task per device and step; F after F of the previous stage; B after B of the next stage and after
  * its own F; W after B; each stage takes the microbatches in order. WEFT_E_ARG names the first
@@ -92,7 +92,7 @@ weft_status weft_pp_schedule_memory(const weft_pp_schedule *schedule, const doub
 
 /* Returns a lower bound of the steps of any schedule: the work of a device plus the steps before
  * its first and after its last task. */
-int64_t weft_pp_schedule_lower_bound(const int32_t *device_of, int64_t stages, int64_t devices,
+int64_t weft_pp_schedule_lower_bound(const int32_t *device_of, int64_t pp_stages, int64_t devices,
                                      int64_t microbatches);
 
 /* Returns the bytes that cross devices in one microbatch's forward pass; the backward sends the

@@ -296,10 +296,10 @@ typedef struct map_search {
 } map_search;
 
 /* Numbers devices in the order of first use, so that renamed maps occur once. */
-static void enumerate(map_search *s, int64_t stage, int32_t used)
+static void enumerate(map_search *s, int64_t pp_stage, int32_t used)
 {
     shape *x = s->x;
-    if (stage == x->pp_stages) {
+    if (pp_stage == x->pp_stages) {
         const int64_t steps =
             weft_pp_schedule_lower_bound(s->device_of, x->pp_stages, x->devices, x->microbatches);
         if (steps > s->best)
@@ -311,14 +311,14 @@ static void enumerate(map_search *s, int64_t stage, int32_t used)
         memcpy(s->map[s->count++], s->device_of, sizeof s->device_of);
         return;
     }
-    if (s->group[stage] != stage) {
-        s->device_of[stage] = s->device_of[s->group[stage]];
-        enumerate(s, stage + 1, used);
+    if (s->group[pp_stage] != pp_stage) {
+        s->device_of[pp_stage] = s->device_of[s->group[pp_stage]];
+        enumerate(s, pp_stage + 1, used);
         return;
     }
     for (int32_t d = 0; d <= used && d < x->devices; d++) {
-        s->device_of[stage] = d;
-        enumerate(s, stage + 1, d == used ? used + 1 : used);
+        s->device_of[pp_stage] = d;
+        enumerate(s, pp_stage + 1, d == used ? used + 1 : used);
     }
 }
 
@@ -331,29 +331,29 @@ static int64_t locality(const shape *x)
     return sum;
 }
 
-static weft_status check(int64_t stages, int64_t devices, int64_t microbatches,
+static weft_status check(int64_t pp_stages, int64_t devices, int64_t microbatches,
                          const weft_pp_stage_pair *pair, int64_t pair_count)
 {
-    WEFT_TRY(weft_pp_counts_check(stages, devices, microbatches));
+    WEFT_TRY(weft_pp_counts_check(pp_stages, devices, microbatches));
     for (int64_t k = 0; k < pair_count; k++)
-        if (pair[k].a < 0 || pair[k].b < 0 || pair[k].a >= stages || pair[k].b >= stages)
+        if (pair[k].a < 0 || pair[k].b < 0 || pair[k].a >= pp_stages || pair[k].b >= pp_stages)
             return weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(k)),
                               "pair %" PRId64 ": (%d, %d) is outside the stages 0 to %" PRId64, k,
-                              pair[k].a, pair[k].b, stages - 1);
+                              pair[k].a, pair[k].b, pp_stages - 1);
     return WEFT_OK;
 }
 
-static void group_pp_stages(const weft_pp_stage_pair *pair, int64_t pair_count, int64_t stages,
+static void group_pp_stages(const weft_pp_stage_pair *pair, int64_t pair_count, int64_t pp_stages,
                             int32_t *group)
 {
-    for (int64_t s = 0; s < stages; s++)
+    for (int64_t s = 0; s < pp_stages; s++)
         group[s] = (int32_t)s;
     for (bool changed = true; changed;) {
         changed = false;
         for (int64_t k = 0; k < pair_count; k++) {
             const int32_t a = group[pair[k].a], b = group[pair[k].b], low = a < b ? a : b;
             changed = changed || a != b;
-            for (int64_t s = 0; s < stages; s++)
+            for (int64_t s = 0; s < pp_stages; s++)
                 if (group[s] == a || group[s] == b)
                     group[s] = low;
         }
@@ -362,32 +362,32 @@ static void group_pp_stages(const weft_pp_stage_pair *pair, int64_t pair_count, 
 
 /* Schedules large instances without a search. Mirrored pairs use FOLD, otherwise stages use ROUND;
  * groups of other collocations get devices round robin. */
-static weft_status extend(int64_t stages, int64_t devices, int64_t microbatches,
+static weft_status extend(int64_t pp_stages, int64_t devices, int64_t microbatches,
                           const int32_t *group, weft_synthesis *out)
 {
     int32_t *device_of;
-    WEFT_TRY(WEFT_NEW(device_of, stages, "%" PRId64 " stages", stages));
+    WEFT_TRY(WEFT_NEW(device_of, pp_stages, "%" PRId64 " stages", pp_stages));
     weft_status_code status = WEFT_OK;
     const weft_pp_stage_map maps[] = {WEFT_MAP_ROUND, WEFT_MAP_FOLD};
     for (int k = 0; k < 2; k++) {
-        weft_pp_stage_map_fill(maps[k], stages, devices, device_of);
+        weft_pp_stage_map_fill(maps[k], pp_stages, devices, device_of);
         if (k == 0) /* round robin over the groups, by their first stage */
-            for (int64_t s = 0, next = 0; s < stages; s++)
+            for (int64_t s = 0, next = 0; s < pp_stages; s++)
                 device_of[s] = group[s] == s ? (int32_t)(next++ % devices) : device_of[group[s]];
         bool legal = true;
-        for (int64_t s = 0; s < stages; s++)
+        for (int64_t s = 0; s < pp_stages; s++)
             legal = legal && device_of[s] == device_of[group[s]];
         if (!legal)
             continue;
         weft_pp_schedule made;
-        WEFT_GO(weft_pp_schedule_make(WEFT_PP_SCHEDULE_GREEDY, device_of, stages, devices,
+        WEFT_GO(weft_pp_schedule_make(WEFT_PP_SCHEDULE_GREEDY, device_of, pp_stages, devices,
                                       microbatches, NULL, &made));
         if (!out->schedule.task || made.steps < out->schedule.steps) {
             weft_pp_schedule_free(&out->schedule);
             out->schedule = made;
             out->schedule.name = "extended";
             out->lower_bound =
-                weft_pp_schedule_lower_bound(device_of, stages, devices, microbatches);
+                weft_pp_schedule_lower_bound(device_of, pp_stages, devices, microbatches);
         } else {
             weft_pp_schedule_free(&made);
         }
@@ -443,39 +443,39 @@ out:
     return status;
 }
 
-weft_status weft_synthesise(int64_t stages, int64_t devices, int64_t microbatches,
+weft_status weft_synthesise(int64_t pp_stages, int64_t devices, int64_t microbatches,
                             const weft_pp_stage_pair *pair, int64_t pair_count, int64_t state_limit,
                             weft_synthesis *out)
 {
-    WEFT_TRY(check(stages, devices, microbatches, pair, pair_count));
+    WEFT_TRY(check(pp_stages, devices, microbatches, pair, pair_count));
     const double limit = state_limit > 0 ? (double)state_limit : DEFAULT_STATES;
     int32_t *group;
-    WEFT_TRY(WEFT_NEW(group, stages, "%" PRId64 " stages", stages));
-    group_pp_stages(pair, pair_count, stages, group);
+    WEFT_TRY(WEFT_NEW(group, pp_stages, "%" PRId64 " stages", pp_stages));
+    group_pp_stages(pair, pair_count, pp_stages, group);
     weft_synthesis made = {0};
     weft_status_code status = WEFT_OK;
     int32_t(*map)[MAX_PP_STAGES] = NULL;
     /* an upper bound, and the result if the search is too large */
-    WEFT_GO(extend(stages, devices, microbatches, group, &made));
+    WEFT_GO(extend(pp_stages, devices, microbatches, group, &made));
     double states = 1;
     for (int64_t m = 1; m <= microbatches; m++)
-        states *= (double)(2 * stages + m) / (double)m;
-    if (states <= limit && 2 * stages <= 63 && stages < MAX_PP_STAGES &&
+        states *= (double)(2 * pp_stages + m) / (double)m;
+    if (states <= limit && 2 * pp_stages <= 63 && pp_stages < MAX_PP_STAGES &&
         microbatches <= MOST_MICROBATCHES && devices <= MAX_PP_STAGES) {
         WEFT_GO(WEFT_NEW(map, MOST_MAPS, "stage maps"));
         int64_t transitions = (int64_t)(limit * TRANSITIONS_PER_STATE);
         shape x = {.transitions = &transitions,
-                   .pp_stages = stages,
+                   .pp_stages = pp_stages,
                    .devices = devices,
                    .microbatches = microbatches,
-                   .chain = 2 * stages};
+                   .chain = 2 * pp_stages};
         map_search maps = {.x = &x,
                            .map = map,
                            .bound = MOST_MAPS,
                            .complete = true,
                            .best = made.schedule.task ? made.schedule.steps
-                                                      : 2 * stages * microbatches};
-        memcpy(maps.group, group, (size_t)stages * sizeof *group);
+                                                      : 2 * pp_stages * microbatches};
+        memcpy(maps.group, group, (size_t)pp_stages * sizeof *group);
         enumerate(&maps, 0, 0);
         const int64_t extended = made.schedule.task ? made.schedule.steps : INT64_MAX;
         WEFT_GO(search_maps(&x, &maps, &made));
@@ -483,16 +483,16 @@ weft_status weft_synthesise(int64_t stages, int64_t devices, int64_t microbatche
         if (transitions < 0) { /* the search gave up: extend the pattern instead */
             weft_pp_schedule_free(&made.schedule);
             made = (weft_synthesis){0};
-            WEFT_GO(extend(stages, devices, microbatches, group, &made));
+            WEFT_GO(extend(pp_stages, devices, microbatches, group, &made));
         }
     }
     if (made.states == 0)
         made.proved = made.schedule.task && made.schedule.steps == made.lower_bound;
     if (!made.schedule.task)
-        WEFT_GO(weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(stages)),
-                           "the search found no schedule for %" PRId64 " stages on %" PRId64
-                           " devices",
-                           stages, devices));
+        WEFT_GO(
+            weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(pp_stages)),
+                       "the search found no schedule for %" PRId64 " stages on %" PRId64 " devices",
+                       pp_stages, devices));
     *out = made;
     made = (weft_synthesis){0};
 out:

@@ -28,7 +28,7 @@ typedef struct weft_synthesis {
 
 /* state_limit 0: 1,000,000. The search also stops after twelve times this number of transitions
  * (two seconds), and the pattern is extended. */
-weft_status weft_synthesise(int64_t stages, int64_t devices, int64_t microbatches,
+weft_status weft_synthesise(int64_t pp_stages, int64_t devices, int64_t microbatches,
                             const weft_pp_stage_pair *pair, int64_t pair_count, int64_t state_limit,
                             weft_synthesis *out);
 

@@ -24,17 +24,17 @@ typedef struct dry {
 
 /* Opens a loader of the stage's batches by pixel size, in the order of a run with samples_from:
  * pixels. */
-static weft_status open_loader(const dry *d, const weft_train_stage *stage, int64_t index,
+static weft_status open_loader(const dry *d, const weft_train_stage *train_stage, int64_t index,
                                weft_loader **loader)
 {
     const weft_run_data *data = &d->run->data;
-    const int buckets = weft_train_stage_bucket_count(stage);
+    const int buckets = weft_train_stage_bucket_count(train_stage);
     weft_bucket *size = weft_calloc(buckets + 1, sizeof *size);
     weft_item_range *own = weft_calloc(buckets + 1, sizeof *own);
     bool *image = weft_alloc(buckets + 1);
     weft_status_code status = WEFT_ALLOCATED(size && own && image, "the dry run");
     for (int i = 0; i < buckets && status == WEFT_OK; i++) {
-        size[i] = *weft_train_stage_bucket(stage, i);
+        size[i] = *weft_train_stage_bucket(train_stage, i);
         image[i] = size[i].frames == 1;
     }
     const weft_loader_config config = {
@@ -48,10 +48,11 @@ static weft_status open_loader(const dry *d, const weft_train_stage *stage, int6
         .threads = 1,
         .prefetch = 1,
         .seed = (int64_t)(weft_seed_mix((uint64_t)d->run->seed, (uint64_t)index) >> 1),
-        .image = stage->images >= 0 ? image : NULL,
-        .images = stage->images,
-        .last_images = stage->last_images,
-        .image_batches = stage->last_images >= 0 ? stage->steps * stage->accumulate : 0,
+        .image = train_stage->images >= 0 ? image : NULL,
+        .images = train_stage->images,
+        .last_images = train_stage->last_images,
+        .image_batches =
+            train_stage->last_images >= 0 ? train_stage->steps * train_stage->accumulate : 0,
         .shuffle = data->samples_from == WEFT_FROM_PIXELS ? data->shuffle : 0,
         .verify = data->verify};
     if (status == WEFT_OK)
@@ -64,7 +65,8 @@ static weft_status open_loader(const dry *d, const weft_train_stage *stage, int6
 
 static weft_status plan_train_stage(dry *d, int64_t index)
 {
-    const weft_train_stage *stage = (const weft_train_stage *)d->run->train_stages.item + index;
+    const weft_train_stage *train_stage =
+        (const weft_train_stage *)d->run->train_stages.item + index;
     weft_cascade_train *train = NULL;
     weft_loader *loader = NULL;
     const weft_cascade_train_setup setup = {.run = d->run,
@@ -78,7 +80,7 @@ static weft_status plan_train_stage(dry *d, int64_t index)
                                             .cluster_name = d->cluster_name};
     weft_status_code status = weft_cascade_train_open(&setup, &train);
     if (status == WEFT_OK)
-        status = open_loader(d, stage, index, &loader);
+        status = open_loader(d, train_stage, index, &loader);
     if (status == WEFT_OK)
         status = weft_cascade_train_foresee(
             train, loader, weft_process_memory_sum(d->process) + weft_store_bytes(d->store),

@@ -68,8 +68,8 @@ static void add_to_index(json_t *index, const char *folder, const weft_model *mo
 /* The run with the settings of its last training stage, which sampling uses. */
 static weft_run run_at_end(const weft_export *e)
 {
-    const weft_train_stage *stage = e->run->train_stages.item;
-    return weft_train_stage_run(e->run, &stage[e->run->train_stages.count - 1]);
+    const weft_train_stage *train_stage = e->run->train_stages.item;
+    return weft_train_stage_run(e->run, &train_stage[e->run->train_stages.count - 1]);
 }
 
 static weft_status write_index(const weft_export *e, const char *folder)

@@ -16,10 +16,11 @@
  * tests. */
 static void warn_repetition(const weft_run *run, int64_t index, const weft_loader *loader)
 {
-    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
-    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
+    const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + index;
+    for (int i = 0; i < weft_train_stage_bucket_count(train_stage); i++) {
         const int64_t have = weft_loader_bucket_samples(loader, i);
-        const int64_t take = weft_train_stage_bucket(stage, i)->batch * stage->accumulate;
+        const int64_t take =
+            weft_train_stage_bucket(train_stage, i)->batch * train_stage->accumulate;
         if (have > 0 && take > have)
             weft_warning(WEFT_MSG_SAMPLE_REPEATED,
                          WEFT_AT(.key = weft_message_key((char[64]){0}, "stages.%" PRId64, index)),
@@ -32,15 +33,15 @@ static void warn_repetition(const weft_run *run, int64_t index, const weft_loade
 
 static weft_status check_train_stage(const weft_run *run, int64_t index, uint64_t *fingerprint)
 {
-    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
+    const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + index;
     const weft_run_data *d = &run->data;
-    const int count = weft_train_stage_bucket_count(stage);
+    const int count = weft_train_stage_bucket_count(train_stage);
     weft_loader *loader = NULL;
     weft_bucket *sizes = weft_alloc(count * (int64_t)(sizeof *sizes + sizeof(bool)));
     WEFT_TRY(WEFT_ALLOCATED(sizes, "%d buckets", count));
     bool *image = (bool *)(sizes + count);
     for (int i = 0; i < count; i++) {
-        sizes[i] = *weft_train_stage_bucket(stage, i);
+        sizes[i] = *weft_train_stage_bucket(train_stage, i);
         image[i] = sizes[i].frames == 1;
         sizes[i].batch = 1; /* nothing is read; saves memory */
     }
@@ -51,10 +52,11 @@ static weft_status check_train_stage(const weft_run *run, int64_t index, uint64_
         .blend = d->blend,
         .buckets = {count, sizes},
         .fps = d->fps,
-        .image = stage->images >= 0 ? image : NULL,
-        .images = stage->images,
-        .last_images = stage->last_images,
-        .image_batches = stage->last_images >= 0 ? stage->steps * stage->accumulate : 0,
+        .image = train_stage->images >= 0 ? image : NULL,
+        .images = train_stage->images,
+        .last_images = train_stage->last_images,
+        .image_batches =
+            train_stage->last_images >= 0 ? train_stage->steps * train_stage->accumulate : 0,
         .threads = 1,
         .prefetch = 1};
     weft_status_code status = weft_loader_open(&config, 0, 1, NULL, 0, &loader);
@@ -123,11 +125,11 @@ static weft_status hash_lpips(const weft_run_lpips *c, json_t **hash)
 }
 
 /* Hash of a training stage's batches and sizes, which determine the order of samples. */
-static json_t *hash_train_stage(const weft_train_stage *stage)
+static json_t *hash_train_stage(const weft_train_stage *train_stage)
 {
-    uint64_t hash = (uint64_t)stage->accumulate;
-    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
-        const weft_bucket *b = weft_train_stage_bucket(stage, i);
+    uint64_t hash = (uint64_t)train_stage->accumulate;
+    for (int i = 0; i < weft_train_stage_bucket_count(train_stage); i++) {
+        const weft_bucket *b = weft_train_stage_bucket(train_stage, i);
         const int64_t size[4] = {b->batch, b->frames, b->height, b->width};
         hash = XXH3_64bits_withSeed(size, sizeof size, hash);
     }
@@ -163,7 +165,7 @@ static json_t *blend_of(const weft_run_data *data)
 weft_status weft_provenance_make(const weft_run *run, const weft_run_models *models,
                                  uint64_t fingerprint, json_t **made_of)
 {
-    json_t *m = json_object(), *stages = json_array(), *hash;
+    json_t *m = json_object(), *train_stages = json_array(), *hash;
     weft_status_code status = WEFT_OK;
     json_object_set_new(m, "data", weft_hash_text(fingerprint));
     if (run->data.sources.count)
@@ -197,11 +199,11 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
     }
     for (int64_t i = 0; i < run->train_stages.count; i++)
         json_array_append_new(
-            stages, hash_train_stage((const weft_train_stage *)run->train_stages.item + i));
-    json_object_set(m, "stages", stages);
+            train_stages, hash_train_stage((const weft_train_stage *)run->train_stages.item + i));
+    json_object_set(m, "stages", train_stages);
     *made_of = json_incref(m);
 out:
-    json_decref(stages);
+    json_decref(train_stages);
     json_decref(m);
     return status;
 }
@@ -324,18 +326,18 @@ void weft_provenance_log_changes(const char *folder, const char *yaml)
 
 void weft_run_warn_unusual(const weft_run *run)
 {
-    const weft_train_stage *stage = run->train_stages.item;
+    const weft_train_stage *train_stage = run->train_stages.item;
     for (int64_t i = 0; i < run->train_stages.count; i++)
-        if (stage[i].warmup > stage[i].steps)
+        if (train_stage[i].warmup > train_stage[i].steps)
             weft_warning(WEFT_MSG_CONFIG_UNUSUAL,
                          WEFT_AT(.key = weft_message_key((char[64]){0},
                                                          "stages.%" PRId64 ".warmup_steps", i),
-                                 WEFT_NUMBER(stage[i].warmup)),
+                                 WEFT_NUMBER(train_stage[i].warmup)),
                          "a warm-up of %" PRId64 " step%s is longer than the stage, %" PRId64
                          " step%s: the learning rate rises until the last step of the stage, which "
                          "reaches lr",
-                         stage[i].warmup, weft_plural(stage[i].warmup), stage[i].steps,
-                         weft_plural(stage[i].steps));
+                         train_stage[i].warmup, weft_plural(train_stage[i].warmup),
+                         train_stage[i].steps, weft_plural(train_stage[i].steps));
 }
 
 void weft_run_warn_captions(const weft_loader *loader)

@@ -838,39 +838,41 @@ weft_status weft_run_check(const weft_run *run, const char *path)
 
 /* ---- training stages ----------------------------------------------------------------------- */
 
-int weft_train_stage_bucket_count(const weft_train_stage *stage)
+int weft_train_stage_bucket_count(const weft_train_stage *train_stage)
 {
-    return stage->buckets.count ? (int)stage->buckets.count : 1;
+    return train_stage->buckets.count ? (int)train_stage->buckets.count : 1;
 }
 
-const weft_bucket *weft_train_stage_bucket(const weft_train_stage *stage, int index)
+const weft_bucket *weft_train_stage_bucket(const weft_train_stage *train_stage, int index)
 {
-    return stage->buckets.count ? (const weft_bucket *)stage->buckets.item + index : &stage->size;
+    return train_stage->buckets.count ? (const weft_bucket *)train_stage->buckets.item + index
+                                      : &train_stage->size;
 }
 
-const char *weft_train_stage_bucket_key(const weft_train_stage *stage, int64_t index, int bucket,
-                                        char key[64])
+const char *weft_train_stage_bucket_key(const weft_train_stage *train_stage, int64_t index,
+                                        int bucket, char key[64])
 {
     return weft_message_key(
-        key, stage->buckets.count ? "stages.%" PRId64 ".buckets.%d" : "stages.%" PRId64, index,
-        bucket);
+        key, train_stage->buckets.count ? "stages.%" PRId64 ".buckets.%d" : "stages.%" PRId64,
+        index, bucket);
 }
 
-weft_run weft_train_stage_run(const weft_run *run, const weft_train_stage *stage)
+weft_run weft_train_stage_run(const weft_run *run, const weft_train_stage *train_stage)
 {
     weft_run own = *run;
-    if (stage->shift > 0)
-        own.noise.flow.shift = stage->shift;
+    if (train_stage->shift > 0)
+        own.noise.flow.shift = train_stage->shift;
     return own;
 }
 
-int64_t weft_train_stage_batch(const weft_train_stage *stage, int64_t tokens)
+int64_t weft_train_stage_batch(const weft_train_stage *train_stage, int64_t tokens)
 {
     double most = INT16_MAX;
-    if (stage->tokens > 0)
-        most = fmin(most, (double)(stage->tokens / tokens));
-    if (stage->load > 0)
-        most = fmin(most, floor(stage->load / pow((double)tokens, stage->load_power) + 1e-9));
+    if (train_stage->tokens > 0)
+        most = fmin(most, (double)(train_stage->tokens / tokens));
+    if (train_stage->load > 0)
+        most = fmin(most,
+                    floor(train_stage->load / pow((double)tokens, train_stage->load_power) + 1e-9));
     return most < 1 ? 1 : (int64_t)most;
 }
 
@@ -879,35 +881,36 @@ static int64_t bucket_pixels(const weft_bucket *b)
     return b->frames * b->height * b->width;
 }
 
-int weft_train_stage_largest(const weft_train_stage *stage)
+int weft_train_stage_largest(const weft_train_stage *train_stage)
 {
     int best = 0;
-    for (int i = 1; i < weft_train_stage_bucket_count(stage); i++)
-        if (bucket_pixels(weft_train_stage_bucket(stage, i)) >
-            bucket_pixels(weft_train_stage_bucket(stage, best)))
+    for (int i = 1; i < weft_train_stage_bucket_count(train_stage); i++)
+        if (bucket_pixels(weft_train_stage_bucket(train_stage, i)) >
+            bucket_pixels(weft_train_stage_bucket(train_stage, best)))
             best = i;
     return best;
 }
 
-double weft_train_stage_lr(const weft_train_stage *stage, int64_t step)
+double weft_train_stage_lr(const weft_train_stage *train_stage, int64_t step)
 {
-    const int64_t warmup = stage->warmup < stage->steps ? stage->warmup : stage->steps;
+    const int64_t warmup =
+        train_stage->warmup < train_stage->steps ? train_stage->warmup : train_stage->steps;
     if (step < warmup)
-        return stage->lr * (double)(step + 1) / (double)warmup;
-    if (stage->schedule == WEFT_LR_CONSTANT)
-        return stage->lr;
-    const int64_t span = stage->steps - warmup;
+        return train_stage->lr * (double)(step + 1) / (double)warmup;
+    if (train_stage->schedule == WEFT_LR_CONSTANT)
+        return train_stage->lr;
+    const int64_t span = train_stage->steps - warmup;
     const double done = span > 1 ? (double)(step - warmup) / (double)(span - 1) : 1;
-    const double low = stage->lr * stage->lr_end;
-    return low + (stage->lr - low) * 0.5 * (1 + cos(3.14159265358979323846 * fmin(done, 1)));
+    const double low = train_stage->lr * train_stage->lr_end;
+    return low + (train_stage->lr - low) * 0.5 * (1 + cos(3.14159265358979323846 * fmin(done, 1)));
 }
 
 int64_t weft_run_first_step(const weft_run *run, int64_t index)
 {
-    const weft_train_stage *stage = run->train_stages.item;
+    const weft_train_stage *train_stage = run->train_stages.item;
     int64_t first = 0;
     for (int64_t i = 0; i < index && i < run->train_stages.count; i++)
-        first += stage[i].steps;
+        first += train_stage[i].steps;
     return first;
 }
 

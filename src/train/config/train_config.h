@@ -185,19 +185,19 @@ weft_offload_target weft_run_offload_target(const weft_run *run);
 const weft_noise_process *weft_run_process(const weft_run *run);
 
 /* The sizes of a training stage's steps: its buckets, or its single size. */
-int weft_train_stage_bucket_count(const weft_train_stage *stage);
-const weft_bucket *weft_train_stage_bucket(const weft_train_stage *stage, int index);
+int weft_train_stage_bucket_count(const weft_train_stage *train_stage);
+const weft_bucket *weft_train_stage_bucket(const weft_train_stage *train_stage, int index);
 /* The config key of a bucket of training stage `index`, for messages. Returns `key`. */
-const char *weft_train_stage_bucket_key(const weft_train_stage *stage, int64_t index, int bucket,
-                                        char key[64]);
+const char *weft_train_stage_bucket_key(const weft_train_stage *train_stage, int64_t index,
+                                        int bucket, char key[64]);
 /* Index of the bucket with the most pixels, for which the model is exported. */
-int weft_train_stage_largest(const weft_train_stage *stage);
-/* A copy of the run with the shift of `stage`. */
-weft_run weft_train_stage_run(const weft_run *run, const weft_train_stage *stage);
+int weft_train_stage_largest(const weft_train_stage *train_stage);
+/* A copy of the run with the shift of `train_stage`. */
+weft_run weft_train_stage_run(const weft_run *run, const weft_train_stage *train_stage);
 /* Largest batch of samples of `tokens` tokens within the training stage's limits, at least 1. */
-int64_t weft_train_stage_batch(const weft_train_stage *stage, int64_t tokens);
+int64_t weft_train_stage_batch(const weft_train_stage *train_stage, int64_t tokens);
 /* Learning rate of step `step` (from 0) of a training stage. */
-double weft_train_stage_lr(const weft_train_stage *stage, int64_t step);
+double weft_train_stage_lr(const weft_train_stage *train_stage, int64_t step);
 /* Number of steps before training stage `index`; index = count: of all training stages. */
 int64_t weft_run_first_step(const weft_run *run, int64_t index);
 

@@ -24,15 +24,15 @@ static const weft_run_file plan_file = {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static weft_status read_activations(const json_t *stage, const char *path, int64_t index,
+static weft_status read_activations(const json_t *train_stage, const char *path, int64_t index,
                                     weft_activation_plan *activations)
 {
     size_t most = 1;
     for (int f = WEFT_ACTIVATION_RECOMPUTE; f <= WEFT_ACTIVATION_OFFLOAD; f++)
-        most += json_array_size(json_object_get(stage, policy_keys[f]));
+        most += json_array_size(json_object_get(train_stage, policy_keys[f]));
     WEFT_TRY(WEFT_NEW(activations->row, (int64_t)most, "the activation plan"));
     for (int f = WEFT_ACTIVATION_RECOMPUTE; f <= WEFT_ACTIVATION_OFFLOAD; f++) {
-        const json_t *list = json_object_get(stage, policy_keys[f]);
+        const json_t *list = json_object_get(train_stage, policy_keys[f]);
         if (!json_is_array(list))
             return weft_error(WEFT_MSG_JSON_TYPE,
                               WEFT_AT(.file = path, .key = weft_message_key((char[64]){0},
@@ -63,19 +63,19 @@ static weft_status read_activations(const json_t *stage, const char *path, int64
 static weft_status read_train_stages(const json_t *json, const char *path, void *to)
 {
     weft_stored_activations *plan = to;
-    const json_t *stages = json_object_get(json, "stages");
-    const int64_t count = (int64_t)json_array_size(stages);
+    const json_t *train_stages = json_object_get(json, "stages");
+    const int64_t count = (int64_t)json_array_size(train_stages);
     WEFT_TRY(WEFT_NEW(plan->train_stage, count + 1, "the activation plan"));
     for (int64_t i = 0; i < count; i++) {
-        const json_t *stage = json_array_get(stages, (size_t)i);
+        const json_t *train_stage = json_array_get(train_stages, (size_t)i);
         plan->train_stages = i + 1;
-        if (!weft_hash_parse(json_object_get(stage, "inputs"), &plan->train_stage[i].inputs))
+        if (!weft_hash_parse(json_object_get(train_stage, "inputs"), &plan->train_stage[i].inputs))
             return weft_error(
                 WEFT_MSG_JSON_VALUE,
                 WEFT_AT(.file = path,
                         .key = weft_message_key((char[64]){0}, "stages.%" PRId64 ".inputs", i)),
                 "the value is not a hash of 16 digits");
-        WEFT_TRY(read_activations(stage, path, i, &plan->train_stage[i].activations));
+        WEFT_TRY(read_activations(train_stage, path, i, &plan->train_stage[i].activations));
     }
     return WEFT_OK;
 }
@@ -135,22 +135,22 @@ static json_t *write_train_stage(const weft_stored_activations_stage *s)
     for (int64_t i = 0; i < s->activations.count; i++)
         bad |= json_array_append_new(lists[s->activations.row[i].policy],
                                      weft_hash_text(s->activations.row[i].key));
-    json_t *stage =
+    json_t *train_stage =
         json_pack("{s:o, s:o, s:o}", "inputs", weft_hash_text(s->inputs), "recompute",
                   lists[WEFT_ACTIVATION_RECOMPUTE], "offload", lists[WEFT_ACTIVATION_OFFLOAD]);
     if (!bad)
-        return stage;
-    json_decref(stage);
+        return train_stage;
+    json_decref(train_stage);
     return NULL;
 }
 
 weft_status weft_stored_activations_save(const char *out, const weft_stored_activations *plan)
 {
-    json_t *stages = json_array();
+    json_t *train_stages = json_array();
     bool bad = false;
     for (int64_t i = 0; i < plan->train_stages; i++)
-        bad |= json_array_append_new(stages, write_train_stage(&plan->train_stage[i]));
-    json_t *json = json_pack("{s:o}", "stages", stages);
+        bad |= json_array_append_new(train_stages, write_train_stage(&plan->train_stage[i]));
+    json_t *json = json_pack("{s:o}", "stages", train_stages);
     const weft_status_code status = bad || !json ? weft_no_memory("the activation plan")
                                                  : weft_run_file_save(out, &plan_file, json);
     json_decref(json);
@@ -177,28 +177,28 @@ static bool same(const weft_activation_plan *a, const weft_activation_plan *b)
     return true;
 }
 
-static weft_status resize(weft_stored_activations *plan, int64_t stages)
+static weft_status resize(weft_stored_activations *plan, int64_t train_stages)
 {
-    if (plan->train_stages == stages)
+    if (plan->train_stages == train_stages)
         return WEFT_OK;
     weft_stored_activations_stage *all;
-    WEFT_TRY(WEFT_NEW(all, stages + 1, "the activation plan"));
+    WEFT_TRY(WEFT_NEW(all, train_stages + 1, "the activation plan"));
     for (int64_t i = 0; i < plan->train_stages; i++) {
-        if (i < stages)
+        if (i < train_stages)
             all[i] = plan->train_stage[i];
         else
             weft_free(plan->train_stage[i].activations.row);
     }
     weft_free(plan->train_stage);
-    *plan = (weft_stored_activations){all, stages, true};
+    *plan = (weft_stored_activations){all, train_stages, true};
     return WEFT_OK;
 }
 
 weft_status weft_stored_activations_set(weft_stored_activations *plan, int64_t index,
-                                        int64_t stages, uint64_t inputs,
+                                        int64_t train_stages, uint64_t inputs,
                                         const weft_activation_plan *activations)
 {
-    WEFT_TRY(resize(plan, stages));
+    WEFT_TRY(resize(plan, train_stages));
     weft_stored_activations_stage *s = &plan->train_stage[index];
     if (s->inputs == inputs && same(&s->activations, activations))
         return WEFT_OK;

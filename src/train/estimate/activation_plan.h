@@ -36,9 +36,9 @@ void weft_stored_activations_free(weft_stored_activations *plan);
 /* The stored choice of stage `index` if it was made from `inputs`; NULL: plan the stage. */
 const weft_activation_plan *weft_stored_activations_find(const weft_stored_activations *plan,
                                                          int64_t index, uint64_t inputs);
-/* Stores a copy of the choice of stage `index` of `stages`. */
+/* Stores a copy of the choice of stage `index` of `train_stages`. */
 weft_status weft_stored_activations_set(weft_stored_activations *plan, int64_t index,
-                                        int64_t stages, uint64_t inputs,
+                                        int64_t train_stages, uint64_t inputs,
                                         const weft_activation_plan *activations);
 
 #endif

@@ -61,17 +61,18 @@ static weft_status run_program(weft_dry_run *r, const weft_step *step)
     return WEFT_OK;
 }
 
-weft_status weft_dry_run_step(weft_dry_run *r, weft_stage_state *stage, int64_t step)
+weft_status weft_dry_run_step(weft_dry_run *r, weft_stage_state *train_stage, int64_t step)
 {
-    const weft_stage_programs *s = &stage->programs;
+    const weft_stage_programs *s = &train_stage->programs;
     const double started = weft_now();
     for (int64_t i = 0; i < s->runs; i++) {
-        stage->bucket_of[i] = (int)((step * s->runs + i) % s->buckets);
-        if (!stage->pp_executor)
-            WEFT_TRY(run_program(r, s->bucket[stage->bucket_of[i]]));
+        train_stage->bucket_of[i] = (int)((step * s->runs + i) % s->buckets);
+        if (!train_stage->pp_executor)
+            WEFT_TRY(run_program(r, s->bucket[train_stage->bucket_of[i]]));
     }
-    if (stage->pp_executor)
-        WEFT_TRY(run_pipeline(r, stage->pp_executor, s->bucket, stage->bucket_of, s->runs));
+    if (train_stage->pp_executor)
+        WEFT_TRY(
+            run_pipeline(r, train_stage->pp_executor, s->bucket, train_stage->bucket_of, s->runs));
     for (int i = s->buckets; i < s->count; i++)
         WEFT_TRY(run_program(r, s->bucket[i]));
     r->executed += weft_now() - started;
@@ -79,21 +80,21 @@ weft_status weft_dry_run_step(weft_dry_run *r, weft_stage_state *stage, int64_t 
     return WEFT_OK;
 }
 
-void weft_dry_run_print(const weft_dry_run *r, int64_t stage, int64_t peak)
+void weft_dry_run_print(const weft_dry_run *r, int64_t train_stage, int64_t peak)
 {
     char kernels[32], executed[32], waited[32], bytes[32];
     const double steps = r->steps > 0 ? (double)r->steps : 1;
-    weft_notice(
-        WEFT_MSG_STAGE_REPORT,
-        WEFT_AT(WEFT_NUMBER(peak),
-                WEFT_DETAILS(WEFT_DETAIL("stage", stage), WEFT_DETAIL("dry_run_steps", r->steps),
-                             WEFT_DETAIL("predicted_seconds", r->predicted / steps),
-                             WEFT_DETAIL("executed_seconds", r->executed / steps),
-                             WEFT_DETAIL("waited_seconds", r->waited / steps))),
-        "stage %" PRId64 ": dry run of %" PRId64
-        " steps; per step %s compute (predicted), %s executed, %s of it waiting for other "
-        "ranks; peak %s per rank; no loss",
-        stage, r->steps, weft_format_seconds(r->predicted / steps, kernels),
-        weft_format_seconds(r->executed / steps, executed),
-        weft_format_seconds(r->waited / steps, waited), weft_format_bytes(peak, bytes));
+    weft_notice(WEFT_MSG_STAGE_REPORT,
+                WEFT_AT(WEFT_NUMBER(peak),
+                        WEFT_DETAILS(WEFT_DETAIL("stage", train_stage),
+                                     WEFT_DETAIL("dry_run_steps", r->steps),
+                                     WEFT_DETAIL("predicted_seconds", r->predicted / steps),
+                                     WEFT_DETAIL("executed_seconds", r->executed / steps),
+                                     WEFT_DETAIL("waited_seconds", r->waited / steps))),
+                "stage %" PRId64 ": dry run of %" PRId64
+                " steps; per step %s compute (predicted), %s executed, %s of it waiting for other "
+                "ranks; peak %s per rank; no loss",
+                train_stage, r->steps, weft_format_seconds(r->predicted / steps, kernels),
+                weft_format_seconds(r->executed / steps, executed),
+                weft_format_seconds(r->waited / steps, waited), weft_format_bytes(peak, bytes));
 }

@@ -21,9 +21,9 @@ double weft_dry_run_seconds(const weft_stage_programs *steps);
 /* Runs step `step` of a bound stage: its programs in the order of a training step
  * (train/step/step_run.h), without filling their inputs. The backend must be `virtual` or derived
  * from `virtual`. */
-weft_status weft_dry_run_step(weft_dry_run *dry_run, weft_stage_state *stage, int64_t step);
+weft_status weft_dry_run_step(weft_dry_run *dry_run, weft_stage_state *train_stage, int64_t step);
 /* Prints a line about a training stage. `peak`: bytes that this rank reserves, including
  * weights. */
-void weft_dry_run_print(const weft_dry_run *dry_run, int64_t stage, int64_t peak);
+void weft_dry_run_print(const weft_dry_run *dry_run, int64_t train_stage, int64_t peak);
 
 #endif

@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-static bool is_encoded(const weft_exec_config *exec, int64_t stage)
+static bool is_encoded(const weft_exec_config *exec, int64_t train_stage)
 {
-    return exec && exec->encoded && exec->encoded[stage];
+    return exec && exec->encoded && exec->encoded[train_stage];
 }
 
 static bool decodes(const weft_run *run, const weft_exec_config *exec)
@@ -49,14 +49,14 @@ weft_status weft_run_setup_bytes(const weft_run *run, const weft_run_models *mod
                                  const weft_exec_config *exec, weft_compiled_steps *steps,
                                  weft_run_bytes *most, weft_buf *terms)
 {
-    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
+    const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + index;
     const bool denoises = weft_run_trains_denoiser(models);
     weft_stage_programs s = {0};
     int64_t bytes = 0;
     char text[32];
     *most = (weft_run_bytes){0};
     if (index == 0) {
-        WEFT_TRY(weft_stage_programs_plan(steps, run, models, stage, exec, &s));
+        WEFT_TRY(weft_stage_programs_plan(steps, run, models, train_stage, exec, &s));
         most->host = weft_initial_weights_bytes(run, models, exec, s.bucket[0]->whole);
         weft_stage_programs_free(&s);
     }
@@ -64,7 +64,7 @@ weft_status weft_run_setup_bytes(const weft_run *run, const weft_run_models *mod
         weft_buf_printf(terms, ", complete initial model %s", weft_format_bytes(most->host, text));
     if (!denoises && index + 1 < run->train_stages.count)
         return WEFT_OK;
-    WEFT_TRY(weft_latents_bytes(run, models, stage, exec, &bytes));
+    WEFT_TRY(weft_latents_bytes(run, models, train_stage, exec, &bytes));
     if (bytes > most->host && !is_encoded(exec, index))
         *most = (weft_run_bytes){.device = bytes};
     if (terms)

@@ -494,10 +494,10 @@ static weft_status fit_all(fit *f, fitted *results, weft_activation_plan *activa
 static weft_status store_activations(const fit *f, const fitted *results,
                                      const weft_activation_plan *activations)
 {
-    const int64_t stages = f->run->train_stages.count;
-    for (int64_t i = 0; i < stages && f->stored; i++)
-        WEFT_TRY(
-            weft_stored_activations_set(f->stored, i, stages, results[i].inputs, &activations[i]));
+    const int64_t train_stages = f->run->train_stages.count;
+    for (int64_t i = 0; i < train_stages && f->stored; i++)
+        WEFT_TRY(weft_stored_activations_set(f->stored, i, train_stages, results[i].inputs,
+                                             &activations[i]));
     return WEFT_OK;
 }
 
@@ -575,9 +575,9 @@ weft_status weft_run_fit_memory(const weft_run *run, const weft_run_models *mode
     return status == WEFT_OK ? weft_buf_check(message) : status;
 }
 
-void weft_activation_plans_free(weft_activation_plan *activations, int64_t stages)
+void weft_activation_plans_free(weft_activation_plan *activations, int64_t train_stages)
 {
-    for (int64_t i = 0; i < stages && activations; i++)
+    for (int64_t i = 0; i < train_stages && activations; i++)
         weft_free(activations[i].row);
     weft_free(activations);
 }

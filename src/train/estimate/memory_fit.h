@@ -34,6 +34,6 @@ weft_status weft_run_fit_memory(const weft_run *run, const weft_run_models *mode
                                 weft_stored_activations *stored, weft_activation_plan *activations,
                                 weft_buf *message);
 /* Frees the rows and the array. Accepts NULL. */
-void weft_activation_plans_free(weft_activation_plan *activations, int64_t stages);
+void weft_activation_plans_free(weft_activation_plan *activations, int64_t train_stages);
 
 #endif

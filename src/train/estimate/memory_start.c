@@ -57,17 +57,17 @@ void weft_memory_start_free(weft_memory_start *m)
 
 static weft_status find_encoded(weft_memory_start *m, weft_train_context *c)
 {
-    const int64_t stages = c->run->train_stages.count;
+    const int64_t train_stages = c->run->train_stages.count;
     weft_comm *comm = c->exec.comm;
     weft_status_code status = WEFT_OK;
-    m->encoded = weft_alloc(stages);
-    WEFT_TRY(WEFT_ALLOCATED(m->encoded, "%" PRId64 " stages", stages));
+    m->encoded = weft_alloc(train_stages);
+    WEFT_TRY(WEFT_ALLOCATED(m->encoded, "%" PRId64 " stages", train_stages));
     weft_comm_set_busy(comm, "looking for cached latents");
     if (c->is_rank0)
         status = weft_latents_encoded(c->run, &c->models, m->encoded);
     weft_comm_set_busy(comm, NULL);
     if (status == WEFT_OK && weft_comm_ranks(comm) > 1)
-        status = weft_comm_broadcast(comm, m->encoded, stages, 0);
+        status = weft_comm_broadcast(comm, m->encoded, train_stages, 0);
     c->exec.encoded = m->encoded;
     return status;
 }

@@ -37,7 +37,7 @@ weft_status weft_memory_start_predict(weft_memory_start *memory, const weft_trai
  * predicted peak. The stage is bound. */
 weft_status weft_memory_start_print_stage(const weft_memory_start *memory,
                                           const weft_train_context *context,
-                                          const weft_stage_state *stage);
+                                          const weft_stage_state *train_stage);
 /* Prints the measured peak of this process next to the prediction. */
 void weft_memory_start_print_peak(const weft_memory_start *memory);
 

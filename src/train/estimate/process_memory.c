@@ -93,9 +93,9 @@ static weft_status measure_decoders(const weft_run *run, int64_t *bytes)
     weft_decoder_memory setup = {
         .shards = shards, .split = split[0] ? split : NULL, .threads = data->threads};
     for (int64_t i = 0; i < run->train_stages.count; i++) {
-        const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + i;
-        for (int b = 0; b < weft_train_stage_bucket_count(stage); b++) {
-            const weft_bucket *size = weft_train_stage_bucket(stage, b);
+        const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + i;
+        for (int b = 0; b < weft_train_stage_bucket_count(train_stage); b++) {
+            const weft_bucket *size = weft_train_stage_bucket(train_stage, b);
             setup.frames = size->frames > setup.frames ? size->frames : setup.frames;
             setup.height = size->height > setup.height ? size->height : setup.height;
             setup.width = size->width > setup.width ? size->width : setup.width;

@@ -376,9 +376,10 @@ static weft_status check_length(const weft_run *run, const weft_run_models *m, c
     if (weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_CHANNELS)
         return WEFT_OK;
     for (int64_t i = 0; i < run->train_stages.count; i++) {
-        const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + i;
-        for (int b = 0; b < weft_train_stage_bucket_count(stage); b++)
-            if (weft_grid_latent_frames(&m->grid, weft_train_stage_bucket(stage, b)->frames) < 2)
+        const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + i;
+        for (int b = 0; b < weft_train_stage_bucket_count(train_stage); b++)
+            if (weft_grid_latent_frames(&m->grid, weft_train_stage_bucket(train_stage, b)->frames) <
+                2)
                 return weft_error(
                     WEFT_MSG_CONFIG_CONFLICT,
                     WEFT_AT(.file = path,
@@ -507,16 +508,18 @@ static weft_status check_trainable(const weft_run *run, const char *path, weft_r
  * denoiser's tokens, or latents without a denoiser. The config keeps the chosen sizes. */
 static void choose_batches(const weft_run *run, const weft_run_models *m)
 {
-    weft_train_stage *stage = run->train_stages.item;
+    weft_train_stage *train_stage = run->train_stages.item;
     for (int64_t i = 0; i < run->train_stages.count; i++)
-        for (int b = 0; b < weft_train_stage_bucket_count(&stage[i]); b++) {
-            weft_bucket *size =
-                stage[i].buckets.count ? (weft_bucket *)stage[i].buckets.item + b : &stage[i].size;
+        for (int b = 0; b < weft_train_stage_bucket_count(&train_stage[i]); b++) {
+            weft_bucket *size = train_stage[i].buckets.count
+                                    ? (weft_bucket *)train_stage[i].buckets.item + b
+                                    : &train_stage[i].size;
             const weft_model_size s = weft_run_latent_size(m, size);
             const int64_t tokens = weft_run_trains_denoiser(m) ? weft_run_tokens(m, size)
                                                                : s.frames * s.height * s.width;
             if (!size->batch)
-                size->batch = weft_run_packs(run) ? 1 : weft_train_stage_batch(&stage[i], tokens);
+                size->batch =
+                    weft_run_packs(run) ? 1 : weft_train_stage_batch(&train_stage[i], tokens);
         }
 }
 
@@ -537,10 +540,10 @@ static weft_status check_tiles(const weft_run *run, const weft_run_models *m, co
                           "encodes whole clips",
                           weft_run_trains_denoiser(m) ? "data.input: pixels"
                                                       : "training an autoencoder");
-    const weft_train_stage *stage = run->train_stages.item;
+    const weft_train_stage *train_stage = run->train_stages.item;
     for (int64_t i = 0; i < run->train_stages.count; i++)
-        for (int b = 0; b < weft_train_stage_bucket_count(&stage[i]); b++) {
-            const weft_bucket *size = weft_train_stage_bucket(&stage[i], b);
+        for (int b = 0; b < weft_train_stage_bucket_count(&train_stage[i]); b++) {
+            const weft_bucket *size = weft_train_stage_bucket(&train_stage[i], b);
             const int64_t pixels[3] = {size->frames, size->height, size->width};
             weft_tiling tiling;
             if (weft_tiling_of(&m->autoencoder, &tile, false, pixels, &tiling) != WEFT_OK)

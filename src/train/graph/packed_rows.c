@@ -13,10 +13,10 @@
 static weft_status check_tokens(const weft_run *run, const weft_run_models *m, int64_t index,
                                 const char *path)
 {
-    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
+    const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + index;
     const int64_t row = run->data.packing.tokens;
-    for (int b = 0; b < weft_train_stage_bucket_count(stage); b++) {
-        const int64_t tokens = weft_run_tokens(m, weft_train_stage_bucket(stage, b));
+    for (int b = 0; b < weft_train_stage_bucket_count(train_stage); b++) {
+        const int64_t tokens = weft_run_tokens(m, weft_train_stage_bucket(train_stage, b));
         if (tokens > row)
             return weft_error(WEFT_MSG_CONFIG_VALUE,
                               WEFT_AT(.file = path, .key = "data.packing.tokens", WEFT_NUMBER(row)),

@@ -53,13 +53,13 @@ static weft_status check_size(const char *path, const char *where, const weft_bu
 
 static weft_status check_sizes(const weft_run *run, const char *path, const weft_loss_nets *nets)
 {
-    const weft_train_stage *stage = run->train_stages.item;
+    const weft_train_stage *train_stage = run->train_stages.item;
     int64_t least[3];
     for (int64_t s = 0; s < run->train_stages.count; s++)
-        for (int i = 0; i < weft_train_stage_bucket_count(&stage[s]); i++) {
-            const weft_bucket *b = weft_train_stage_bucket(&stage[s], i);
+        for (int i = 0; i < weft_train_stage_bucket_count(&train_stage[s]); i++) {
+            const weft_bucket *b = weft_train_stage_bucket(&train_stage[s], i);
             char where[64];
-            weft_train_stage_bucket_key(&stage[s], s, i, where);
+            weft_train_stage_bucket_key(&train_stage[s], s, i, where);
             least[0] = 1;
             least[1] = least[2] = weft_lpips_least(&nets->lpips);
             if (weft_run_uses_lpips(run))

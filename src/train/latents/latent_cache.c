@@ -276,14 +276,14 @@ static void close_encoding(encoding *e)
 }
 
 weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *models,
-                               const weft_train_stage *stage, const weft_exec_config *exec,
+                               const weft_train_stage *train_stage, const weft_exec_config *exec,
                                int64_t *bytes)
 {
     encoding e = weft_run_trains_denoiser(models) ? cache_encoding(run, models, exec)
                                                   : statistics_encoding(run, exec);
     encoding_loader l = {0};
     weft_status_code status = WEFT_OK;
-    WEFT_GO(plan_encoding(&e, &models->autoencoder, stage));
+    WEFT_GO(plan_encoding(&e, &models->autoencoder, train_stage));
     WEFT_GO(make_loader(&e, &l));
     const weft_loader_plan loader = weft_loader_plan_make(&l.config, l.rank, l.ranks, 3);
     *bytes = vae_bytes(&e) + text_bytes(&e) + loader.bytes + loader.clip_bytes;
@@ -676,11 +676,12 @@ static weft_status write_complete(encoding *e, const char *folder)
     return weft_file_write_atomic(path, text, (int64_t)strlen(text));
 }
 
-static weft_status encode_missing(encoding *e, const weft_model *vae, const weft_train_stage *stage,
-                                  const char *folder, weft_storage *storage)
+static weft_status encode_missing(encoding *e, const weft_model *vae,
+                                  const weft_train_stage *train_stage, const char *folder,
+                                  weft_storage *storage)
 {
     output o = {.comm = e->exec->comm, .folder = folder, .storage = storage};
-    WEFT_TRY(open_encoding(e, vae, stage, NULL));
+    WEFT_TRY(open_encoding(e, vae, train_stage, NULL));
     const int64_t before = ((const weft_latent_ids *)e->skip_user)->count;
     if (before > 0 && weft_comm_rank(e->exec->comm) == 0)
         weft_notice(WEFT_MSG_DATA_REPORT, WEFT_AT(.key = "latents", WEFT_NUMBER(before)),
@@ -740,7 +741,7 @@ static weft_status repair_cache(const weft_run *run, const weft_exec_config *exe
 }
 
 weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
-                                const weft_train_stage *stage, const weft_exec_config *exec,
+                                const weft_train_stage *train_stage, const weft_exec_config *exec,
                                 char folder[512])
 {
     weft_latent_ids known = {0};
@@ -752,7 +753,7 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
     const bool leads = weft_comm_rank(exec->comm) == 0;
     e.skip = weft_latent_ids_have;
     e.skip_user = &known;
-    WEFT_TRY(weft_latent_cache_folder(run, models, stage, folder));
+    WEFT_TRY(weft_latent_cache_folder(run, models, train_stage, folder));
     WEFT_TRY(use_finished(run, exec, folder, &ready));
     if (ready)
         return WEFT_OK;
@@ -770,7 +771,7 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
     if (complete > 0 && leads)
         print_data_report(folder);
     if (complete <= 0)
-        WEFT_GO(encode_missing(&e, &models->autoencoder, stage, folder, storage));
+        WEFT_GO(encode_missing(&e, &models->autoencoder, train_stage, folder, storage));
     WEFT_GO(weft_comm_barrier(exec->comm));
 out:
     close_encoding(&e);
@@ -784,7 +785,7 @@ out:
 /* ---- statistics ---------------------------------------------------------------------------- */
 
 weft_status weft_latents_measure(const weft_run *run, const weft_model *vae,
-                                 const weft_train_stage *stage, const weft_exec_config *exec,
+                                 const weft_train_stage *train_stage, const weft_exec_config *exec,
                                  weft_store *store, int64_t samples, double mean[WEFT_MAX_CHANNELS],
                                  double std[WEFT_MAX_CHANNELS])
 {
@@ -792,7 +793,7 @@ weft_status weft_latents_measure(const weft_run *run, const weft_model *vae,
     double sum[WEFT_MAX_CHANNELS] = {0}, squares[WEFT_MAX_CHANNELS] = {0}, count = 0;
     const int64_t z = weft_model_grid(vae).channels;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(open_encoding(&e, vae, stage, store));
+    WEFT_GO(open_encoding(&e, vae, train_stage, store));
     while (e.done < samples && e.done < e.samples) {
         const float *latents;
         WEFT_GO(weft_comm_interrupt_check(exec->comm));

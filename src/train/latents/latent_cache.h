@@ -29,7 +29,7 @@
  * samples are encoded again. WEFT_E_CANCELLED on all ranks if any rank was interrupted; encoded
  * samples are kept. */
 weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
-                                const weft_train_stage *stage, const weft_exec_config *exec,
+                                const weft_train_stage *train_stage, const weft_exec_config *exec,
                                 char folder[512]);
 /* Reads the text conditioning of the empty caption from the cache folder: f32 (count), owned by the
  * caller. */
@@ -47,14 +47,14 @@ weft_status weft_encoder_load(weft_store *store, const char *scope, const weft_f
 /* Measures the mean and standard deviation of each latent channel over up to `samples` samples of
  * the training set. WEFT_E_CANCELLED if interrupted. */
 weft_status weft_latents_measure(const weft_run *run, const weft_model *autoencoder,
-                                 const weft_train_stage *stage, const weft_exec_config *exec,
+                                 const weft_train_stage *train_stage, const weft_exec_config *exec,
                                  weft_store *store, int64_t samples, double mean[WEFT_MAX_CHANNELS],
                                  double deviation[WEFT_MAX_CHANNELS]);
 
 /* Bytes that encoding for a training stage reserves on this rank in addition to the store:
  * programs, prefetched clips, and the weights of frozen encoders. */
 weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *models,
-                               const weft_train_stage *stage, const weft_exec_config *exec,
+                               const weft_train_stage *train_stage, const weft_exec_config *exec,
                                int64_t *bytes);
 
 #endif

@@ -107,10 +107,10 @@ out:
 }
 
 weft_status weft_latent_cache_folder(const weft_run *run, const weft_run_models *models,
-                                     const weft_train_stage *stage, char folder[512])
+                                     const weft_train_stage *train_stage, char folder[512])
 {
     char key[WEFT_HEX_BYTES];
-    WEFT_TRY(cache_key(run, models, stage, key));
+    WEFT_TRY(cache_key(run, models, train_stage, key));
     const int length = run->data.latents[0] ? snprintf(folder, 512, "%s/%s", run->data.latents, key)
                                             : snprintf(folder, 512, "%s/latents/%s", run->out, key);
     return length < 512
@@ -335,8 +335,8 @@ weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *mod
         length >= (int)sizeof root || !weft_path_is_dir(root))
         return WEFT_OK;
     for (int64_t i = 0; i < run->train_stages.count; i++) {
-        const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + i;
-        WEFT_TRY(weft_latent_cache_folder(run, models, stage, folder));
+        const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + i;
+        WEFT_TRY(weft_latent_cache_folder(run, models, train_stage, folder));
         snprintf(path, sizeof path, "%s/complete", folder);
         encoded[i] = weft_path_exists(path);
     }

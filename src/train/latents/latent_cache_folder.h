@@ -9,7 +9,7 @@
 
 /* Path <latents>/<hash of the encoders' files, the shards' contents and the clip sizes>. */
 weft_status weft_latent_cache_folder(const weft_run *run, const weft_run_models *models,
-                                     const weft_train_stage *stage, char folder[512]);
+                                     const weft_train_stage *train_stage, char folder[512]);
 /* Sets encoded[] by training stage: its cache is marked as complete. All false if the run caches no
  * latents. */
 weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *models, bool *encoded);

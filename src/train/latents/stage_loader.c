@@ -46,14 +46,14 @@ static void setup_free(loader_setup *u)
 }
 
 /* Sets the buckets of a loader: their sizes, whether they are images, and this rank's samples. */
-static void set_buckets(const weft_run_models *models, const weft_train_stage *stage,
+static void set_buckets(const weft_run_models *models, const weft_train_stage *train_stage,
                         const weft_stage_programs *programs, bool by_item, loader_setup *u)
 {
-    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
+    for (int i = 0; i < weft_train_stage_bucket_count(train_stage); i++) {
         /* packed rows of all buckets have one program */
         const weft_step *step = programs->bucket[i < programs->buckets ? i : 0];
         weft_bucket *bucket = &u->buckets[i];
-        *bucket = *weft_train_stage_bucket(stage, i);
+        *bucket = *weft_train_stage_bucket(train_stage, i);
         u->image[i] = bucket->frames == 1;
         /* a rank has the same number of samples of each microbatch, stored contiguously */
         u->own[i] = by_item ? (weft_item_range){0, 0}
@@ -65,7 +65,7 @@ static void set_buckets(const weft_run_models *models, const weft_train_stage *s
         bucket->frames = latents.frames;
         bucket->height = latents.height;
         bucket->width = latents.width;
-        u->tokens[i] = weft_run_tokens(models, weft_train_stage_bucket(stage, i));
+        u->tokens[i] = weft_run_tokens(models, weft_train_stage_bucket(train_stage, i));
     }
 }
 
@@ -74,8 +74,8 @@ static weft_status make_setup(const weft_run *run, const weft_run_models *models
                               const weft_stage_programs *programs, bool by_item, loader_setup *u)
 {
     const weft_run_data *d = &run->data;
-    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
-    const int count = weft_train_stage_bucket_count(stage);
+    const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + index;
+    const int count = weft_train_stage_bucket_count(train_stage);
     const bool trained = !weft_run_trains_denoiser(models);
     *u = (loader_setup){.buckets = weft_calloc(count, sizeof *u->buckets),
                         .own = weft_calloc(count, sizeof *u->own),
@@ -83,7 +83,7 @@ static weft_status make_setup(const weft_run *run, const weft_run_models *models
                         .image = weft_alloc(count),
                         .video = trained || d->samples_from == WEFT_FROM_PIXELS};
     WEFT_TRY(WEFT_ALLOCATED(u->buckets && u->own && u->tokens && u->image, "%d buckets", count));
-    set_buckets(models, stage, programs, by_item, u);
+    set_buckets(models, train_stage, programs, by_item, u);
     u->config = (weft_loader_config){
         .shards = d->path,
         .split = d->split[0] ? d->split : NULL,
@@ -96,10 +96,11 @@ static weft_status make_setup(const weft_run *run, const weft_run_models *models
         .fps = d->fps,
         .threads = d->threads,
         .prefetch = d->prefetch,
-        .image = stage->images >= 0 ? u->image : NULL,
-        .images = stage->images,
-        .last_images = stage->last_images,
-        .image_batches = stage->last_images >= 0 ? stage->steps * stage->accumulate : 0,
+        .image = train_stage->images >= 0 ? u->image : NULL,
+        .images = train_stage->images,
+        .last_images = train_stage->last_images,
+        .image_batches =
+            train_stage->last_images >= 0 ? train_stage->steps * train_stage->accumulate : 0,
         .random_start = trained && d->random_start,
         .random_crop = trained && d->random_crop,
         .shuffle = u->video ? d->shuffle : 0,

@@ -7,7 +7,7 @@
 /* Collective. Opens stage->loader, sets the frame rate of the run and writes the data report.
  * `latents`: folder of the latent cache, if the stage reads one. `by_item`: the rank that needs
  * a clip loads it, so batches have no items of this rank. */
-weft_status weft_stage_loader_open(weft_train_context *context, weft_stage_state *stage,
+weft_status weft_stage_loader_open(weft_train_context *context, weft_stage_state *train_stage,
                                    const char *latents, bool by_item);
 /* Bytes that the loader of training stage `index` reserves for the batches of this rank. */
 weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *models,
@@ -15,7 +15,7 @@ weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *
                                     int64_t *bytes);
 /* Collective. Writes the data report known so far to <out>/data-stage-<n>.json, with the outcome of
  * every sample. */
-weft_status weft_stage_loader_report(const weft_train_context *context, weft_stage_state *stage,
-                                     const char *title);
+weft_status weft_stage_loader_report(const weft_train_context *context,
+                                     weft_stage_state *train_stage, const char *title);
 
 #endif

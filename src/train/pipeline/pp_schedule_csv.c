@@ -31,14 +31,14 @@ static weft_status read_cell(csv *c, const char *cell, int device)
     static const char kinds[] = "FIWB";
     enum { MOST = 1 << 20 };
     char what[24], rest;
-    int stage, microbatch;
-    if (sscanf(cell, "%d%23[A-Z_]%d%c", &stage, what, &microbatch, &rest) != 3 || what[1] ||
-        !strchr(kinds, what[0]) || stage < 0 || microbatch < 0 || stage >= MOST ||
+    int pp_stage, microbatch;
+    if (sscanf(cell, "%d%23[A-Z_]%d%c", &pp_stage, what, &microbatch, &rest) != 3 || what[1] ||
+        !strchr(kinds, what[0]) || pp_stage < 0 || microbatch < 0 || pp_stage >= MOST ||
         microbatch >= MOST)
         return weft_error(
             WEFT_MSG_TEXT_DAMAGED, WEFT_AT(.file = c->path, .line = device + 1, .value = cell),
             "\"%.40s\" is not a task such as 0F0, 0B0, 0I0 or 0W0 (stage, kind, microbatch)", cell);
-    weft_task task = {.device = device, .pp_stage = stage, .microbatch = microbatch};
+    weft_task task = {.device = device, .pp_stage = pp_stage, .microbatch = microbatch};
     task.kind = what[0] == 'F' ? WEFT_TASK_F : what[0] == 'W' ? WEFT_TASK_W : WEFT_TASK_B;
     c->split = c->split || what[0] == 'I' || what[0] == 'W';
     c->whole = c->whole || what[0] == 'B';

@@ -26,12 +26,12 @@ weft_exec_config weft_exec_config_of(const weft_run *run, const weft_run_models 
 }
 
 static weft_status plan_bucket(weft_compiled_steps *cache, const weft_run *run,
-                               const weft_run_models *models, const weft_train_stage *stage,
+                               const weft_run_models *models, const weft_train_stage *train_stage,
                                int bucket, int64_t parts, const weft_exec_config *exec,
                                weft_step **step)
 {
-    weft_bucket part = *weft_train_stage_bucket(stage, bucket);
-    const weft_run own = weft_train_stage_run(run, stage);
+    weft_bucket part = *weft_train_stage_bucket(train_stage, bucket);
+    const weft_run own = weft_train_stage_run(run, train_stage);
     weft_graph *g;
     part.batch /= parts;
     WEFT_TRY(weft_objective_make(&own, models, &part, &g));
@@ -120,18 +120,18 @@ static weft_status check_rows(const weft_run *run, const weft_exec_config *exec,
     return WEFT_OK;
 }
 
-weft_status weft_stage_programs_begin(const weft_run *run, const weft_train_stage *stage,
+weft_status weft_stage_programs_begin(const weft_run *run, const weft_train_stage *train_stage,
                                       const weft_exec_config *exec, weft_stage_programs *steps)
 {
-    weft_stage_programs s = {.buckets = weft_run_stage_programs(run, stage), .pp = exec->pp};
+    weft_stage_programs s = {.buckets = weft_run_stage_programs(run, train_stage), .pp = exec->pp};
     int64_t batch = 0;
     for (int i = 0; i < s.buckets; i++)
-        batch = common_divisor(weft_train_stage_bucket(stage, i)->batch, batch);
+        batch = common_divisor(weft_train_stage_bucket(train_stage, i)->batch, batch);
     if (weft_run_packs(run))
         WEFT_TRY(check_rows(run, exec, &batch));
-    WEFT_TRY(weft_pp_layout_microbatches(&run->parallel, exec->pp, batch, stage->accumulate,
+    WEFT_TRY(weft_pp_layout_microbatches(&run->parallel, exec->pp, batch, train_stage->accumulate,
                                          shares_of(&exec->mesh), &s.parts));
-    s.runs = s.parts * stage->accumulate;
+    s.runs = s.parts * train_stage->accumulate;
     WEFT_TRY(WEFT_NEW(s.bucket, s.buckets + 2, "%d programs", s.buckets));
     *steps = s;
     return WEFT_OK;
@@ -143,33 +143,36 @@ bool weft_stage_programs_has_next(const weft_stage_programs *s)
 }
 
 weft_status weft_stage_programs_next(weft_compiled_steps *cache, const weft_run *run,
-                                     const weft_run_models *models, const weft_train_stage *stage,
+                                     const weft_run_models *models,
+                                     const weft_train_stage *train_stage,
                                      const weft_exec_config *exec, weft_stage_programs *s)
 {
     weft_exec_config own = *exec;
     if (exec->stage_activations)
         own.activations =
-            &exec->stage_activations[stage - (const weft_train_stage *)run->train_stages.item];
+            &exec->stage_activations[train_stage -
+                                     (const weft_train_stage *)run->train_stages.item];
     own.kind = updates_apart(s) ? WEFT_STEP_GRADIENTS : WEFT_STEP_WHOLE;
     if (s->count >= s->buckets && s->pp && !s->share)
         return plan_update(cache, run, exec, WEFT_STEP_SHARE, s, &s->share);
     if (s->count >= s->buckets)
         return plan_update(cache, run, exec, WEFT_STEP_UPDATE, s, &s->update);
-    WEFT_TRY(
-        plan_bucket(cache, run, models, stage, s->count, s->parts, &own, &s->bucket[s->count]));
+    WEFT_TRY(plan_bucket(cache, run, models, train_stage, s->count, s->parts, &own,
+                         &s->bucket[s->count]));
     s->count++;
     return WEFT_OK;
 }
 
 weft_status weft_stage_programs_plan(weft_compiled_steps *cache, const weft_run *run,
-                                     const weft_run_models *models, const weft_train_stage *stage,
+                                     const weft_run_models *models,
+                                     const weft_train_stage *train_stage,
                                      const weft_exec_config *exec, weft_stage_programs *steps)
 {
     weft_stage_programs s;
-    WEFT_TRY(weft_stage_programs_begin(run, stage, exec, &s));
+    WEFT_TRY(weft_stage_programs_begin(run, train_stage, exec, &s));
     weft_status_code status = WEFT_OK;
     while (weft_stage_programs_has_next(&s) && status == WEFT_OK)
-        status = weft_stage_programs_next(cache, run, models, stage, exec, &s);
+        status = weft_stage_programs_next(cache, run, models, train_stage, exec, &s);
     if (status == WEFT_OK)
         *steps = s;
     else
@@ -263,12 +266,13 @@ weft_status weft_stage_programs_weights(const weft_stage_programs *steps, int64_
     return status;
 }
 
-void weft_stage_programs_layout(const weft_stage_programs *steps, const weft_train_stage *stage,
-                                const weft_exec_config *exec, weft_buf *out)
+void weft_stage_programs_layout(const weft_stage_programs *steps,
+                                const weft_train_stage *train_stage, const weft_exec_config *exec,
+                                weft_buf *out)
 {
     if (weft_mesh_ranks(&exec->mesh) == 1)
         return;
-    const int bucket = weft_train_stage_largest(stage);
+    const int bucket = weft_train_stage_largest(train_stage);
     const weft_step *largest = steps->bucket[bucket < steps->buckets ? bucket : 0];
     const int count = weft_step_graphs(largest, NULL);
     const weft_graph **graph = weft_calloc(count + 1, sizeof *graph);

@@ -27,16 +27,18 @@ weft_exec_config weft_exec_config_of(const weft_run *run, const weft_run_models 
 
 /* Plans the programs or finds them in the cache. Nothing is bound. */
 weft_status weft_stage_programs_plan(weft_compiled_steps *cache, const weft_run *run,
-                                     const weft_run_models *models, const weft_train_stage *stage,
+                                     const weft_run_models *models,
+                                     const weft_train_stage *train_stage,
                                      const weft_exec_config *exec, weft_stage_programs *steps);
 void weft_stage_programs_free(weft_stage_programs *steps); /* frees the list, not the steps */
 /* Plans the same one program at a time: `begin` makes an empty list, `next` adds a program while
  * `has_next`. */
-weft_status weft_stage_programs_begin(const weft_run *run, const weft_train_stage *stage,
+weft_status weft_stage_programs_begin(const weft_run *run, const weft_train_stage *train_stage,
                                       const weft_exec_config *exec, weft_stage_programs *steps);
 bool weft_stage_programs_has_next(const weft_stage_programs *steps);
 weft_status weft_stage_programs_next(weft_compiled_steps *cache, const weft_run *run,
-                                     const weft_run_models *models, const weft_train_stage *stage,
+                                     const weft_run_models *models,
+                                     const weft_train_stage *train_stage,
                                      const weft_exec_config *exec, weft_stage_programs *steps);
 /* Bytes that the programs reserve when bound together, with the microbatch buffers of a
  * pipeline. */
@@ -49,7 +51,8 @@ weft_status weft_stage_programs_pipe(const weft_stage_programs *steps, weft_pp_e
 /* Bytes in the store of all parameters and states of the programs. */
 weft_status weft_stage_programs_weights(const weft_stage_programs *steps, int64_t *bytes);
 /* Prints the layout over the ranks of `exec`, one line per axis. One rank: prints nothing. */
-void weft_stage_programs_layout(const weft_stage_programs *steps, const weft_train_stage *stage,
-                                const weft_exec_config *exec, weft_buf *out);
+void weft_stage_programs_layout(const weft_stage_programs *steps,
+                                const weft_train_stage *train_stage, const weft_exec_config *exec,
+                                weft_buf *out);
 
 #endif

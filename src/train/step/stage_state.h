@@ -33,13 +33,14 @@ typedef struct weft_stage_state {
 /* Collective. Counts the FLOPs of `programs`, which are set. `watch`: starts straggler detection if
  * the config sets it. */
 weft_status weft_stage_state_create(const weft_train_context *context, bool watch,
-                                    weft_stage_state *stage);
+                                    weft_stage_state *train_stage);
 /* Reserves the memory of the programs, of which none is bound. */
-weft_status weft_stage_state_bind(weft_train_context *context, weft_stage_state *stage);
-void weft_stage_state_free(weft_stage_state *stage);
+weft_status weft_stage_state_bind(weft_train_context *context, weft_stage_state *train_stage);
+void weft_stage_state_free(weft_stage_state *train_stage);
 /* Bytes of the bound programs and of the pipeline's microbatch buffers. */
-int64_t weft_stage_state_bytes(const weft_train_context *context, const weft_stage_state *stage);
+int64_t weft_stage_state_bytes(const weft_train_context *context,
+                               const weft_stage_state *train_stage);
 /* Prints the bytes sent and offloaded in the stage's steps, and the share hidden behind compute. */
-void weft_stage_state_print_traffic(const weft_stage_state *stage);
+void weft_stage_state_print_traffic(const weft_stage_state *train_stage);
 
 #endif

@@ -23,7 +23,7 @@ static weft_tensor *input_of(const weft_stage_state *s, int64_t index, int bucke
 
 /* Context of find_input: the contribution whose inputs are looked up. */
 typedef struct input_context {
-    const weft_stage_state *stage;
+    const weft_stage_state *train_stage;
     int64_t index;
     int bucket;
 } input_context;
@@ -31,7 +31,7 @@ typedef struct input_context {
 static weft_tensor *find_input(void *user, const char *name)
 {
     const input_context *p = user;
-    return input_of(p->stage, p->index, p->bucket, name);
+    return input_of(p->train_stage, p->index, p->bucket, name);
 }
 
 /* Items [first, first + count) of a batch, with `floats` elements per item. */
@@ -54,8 +54,8 @@ static weft_batch part_of(const weft_batch *batch, int64_t first, int64_t count,
 static weft_status next_batch(weft_step_run *r)
 {
     const double began = weft_now();
-    WEFT_TRY(weft_loader_next(r->stage->loader, &r->batch));
-    WEFT_TRY(weft_batch_share_exchange(&r->stage->share, r->stage->loader));
+    WEFT_TRY(weft_loader_next(r->train_stage->loader, &r->batch));
+    WEFT_TRY(weft_batch_share_exchange(&r->train_stage->share, r->train_stage->loader));
     r->data_wait_seconds += weft_now() - began;
     return r->traced
                ? weft_timeline_add(&r->timeline, WEFT_STREAM_TASK, "wait: data", began, weft_now())
@@ -73,7 +73,7 @@ static bool discriminates(const weft_train_context *c)
 static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
 {
     weft_train_context *c = r->context;
-    const weft_stage_state *s = r->stage;
+    const weft_stage_state *s = r->train_stage;
     const int64_t parts = s->programs.parts, at = index % parts;
     if (at == 0)
         WEFT_TRY(next_batch(r));
@@ -132,7 +132,7 @@ static void add_figures(weft_step_run *r, int bucket, double share)
     static const char *const names[] = {
         "mse",     "kl",      "lpips",  "generator", "discriminator", "adversarial_weight",
         "balance", "fullest", "dropped"};
-    const weft_stage_state *s = r->stage;
+    const weft_stage_state *s = r->train_stage;
     const weft_run_models *models = &r->context->models;
     const weft_step *step = s->programs.bucket[bucket];
     const weft_bucket *size = weft_train_stage_bucket(s->train_stage, bucket);
@@ -172,7 +172,7 @@ static weft_status trace_program(weft_step_run *r, const weft_program *program, 
 /* Runs a program. `what`: its name in the trace. */
 static weft_status run_program(weft_step_run *r, weft_program *program, const char *what)
 {
-    weft_stage_totals *totals = &r->stage->totals;
+    weft_stage_totals *totals = &r->train_stage->totals;
     const double began = weft_now();
     WEFT_TRY(r->launches && !r->traced ? weft_program_launch(program) : weft_program_run(program));
     if (r->traced)
@@ -219,7 +219,7 @@ static weft_status run_update(weft_step_run *r, const weft_step *step, const flo
         set_scalar(step, "optimizer.discriminator_limit", discriminates(c) ? HUGE_VALF : -1);
     }
     WEFT_TRY(run_with_telemetry(r, step, telemetry,
-                                step == r->stage->programs.update ? "update" : "step"));
+                                step == r->train_stage->programs.update ? "update" : "step"));
     c->telemetry.interrupted = c->telemetry.all[0] > 0;
     return WEFT_OK;
 }
@@ -230,7 +230,7 @@ static weft_status run_update(weft_step_run *r, const weft_step *step, const flo
  * mean. */
 static weft_status run_sequential(weft_step_run *r, double all)
 {
-    const weft_stage_programs *programs = &r->stage->programs;
+    const weft_stage_programs *programs = &r->train_stage->programs;
     weft_step_telemetry *t = &r->context->telemetry;
     bool interrupted = false;
     r->launches = true;
@@ -260,7 +260,7 @@ static weft_status finish_sequential(const weft_stage_programs *programs)
 /* Runs a step's contributions through the pipeline by its schedule, after all inputs are filled. */
 static weft_status run_pipeline(weft_step_run *r, double all)
 {
-    weft_stage_state *s = r->stage;
+    weft_stage_state *s = r->train_stage;
     for (int64_t i = 0; i < s->programs.runs; i++) {
         int bucket;
         WEFT_TRY(fill_batch(r, i, &bucket));
@@ -279,7 +279,7 @@ static weft_status run_pipeline(weft_step_run *r, double all)
 /* Runs a step's contributions, then the update. */
 static weft_status run_batches(weft_step_run *r)
 {
-    const weft_stage_state *s = r->stage;
+    const weft_stage_state *s = r->train_stage;
     const weft_stage_programs *programs = &s->programs;
     weft_step_telemetry *t = &r->context->telemetry;
     double all = 0;
@@ -311,7 +311,7 @@ weft_status weft_step_run_begin(weft_train_context *c, weft_stage_state *s, bool
     const int64_t step = c->progress.done - weft_run_first_step(c->run, s->index);
     *r = (weft_step_run){
         .context = c,
-        .stage = s,
+        .train_stage = s,
         .traced = traced,
         .figures = {.train_stage = s->train_stage->name,
                     .lr = weft_train_stage_lr(s->train_stage, step)},
@@ -329,7 +329,7 @@ weft_status weft_step_run_begin(weft_train_context *c, weft_stage_state *s, bool
 
 weft_status weft_step_run_programs(weft_step_run *r, const weft_step **last)
 {
-    const weft_stage_programs *programs = &r->stage->programs;
+    const weft_stage_programs *programs = &r->train_stage->programs;
     int bucket;
     *last = programs->update;
     if (programs->update)
@@ -365,9 +365,9 @@ weft_status weft_step_run_end(weft_step_run *r, const weft_step *last)
         weft_guard_note(&c->progress.guard, f->loss, f->grad_norm, f->skipped);
     f->skipped_total = c->progress.guard.skipped;
     f->seconds = weft_now() - r->began;
-    weft_step_telemetry_record(&c->telemetry, r->stage->stragglers, f->seconds,
+    weft_step_telemetry_record(&c->telemetry, r->train_stage->stragglers, f->seconds,
                                weft_comm_waited(c->exec.comm) - r->waited, r->data_wait_seconds);
-    r->stage->totals.seconds += f->seconds;
+    r->train_stage->totals.seconds += f->seconds;
     return verdict;
 }
 
@@ -377,7 +377,7 @@ weft_status weft_step_run_write_trace(weft_step_run *r)
     if (!r->traced)
         return WEFT_OK;
     snprintf(path, sizeof path, "%s/trace-%" PRId64 "-%d.json", r->context->run->out,
-             r->stage->index, weft_comm_rank(r->context->exec.comm));
+             r->train_stage->index, weft_comm_rank(r->context->exec.comm));
     weft_comm_set_busy(r->context->exec.comm, "writing the timeline");
     const weft_status_code status = weft_timeline_write(&r->timeline, path);
     weft_comm_set_busy(r->context->exec.comm, NULL);
@@ -386,7 +386,7 @@ weft_status weft_step_run_write_trace(weft_step_run *r)
 
 void weft_step_run_free(weft_step_run *r)
 {
-    if (r->traced && r->stage->pp_executor)
-        weft_pp_executor_trace(r->stage->pp_executor, NULL);
+    if (r->traced && r->train_stage->pp_executor)
+        weft_pp_executor_trace(r->train_stage->pp_executor, NULL);
     weft_timeline_free(&r->timeline);
 }

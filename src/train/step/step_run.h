@@ -13,10 +13,10 @@
 
 /* Lives for a step. */
 typedef struct weft_step_run {
-    weft_train_context *context; /* borrowed */
-    weft_stage_state *stage;     /* borrowed */
-    weft_batch batch;            /* last batch of the stage's loader */
-    weft_timeline timeline;      /* trace of the step, if `traced` */
+    weft_train_context *context;   /* borrowed */
+    weft_stage_state *train_stage; /* borrowed */
+    weft_batch batch;              /* last batch of the stage's loader */
+    weft_timeline timeline;        /* trace of the step, if `traced` */
     bool traced;
     bool launches;            /* the host continues before the programs have ended */
     double began, waited;     /* time, and comm wait seconds, at the start of the step */
@@ -26,8 +26,8 @@ typedef struct weft_step_run {
 } weft_step_run;
 
 /* Collective if `traced`. Begins the next step of the stage. */
-weft_status weft_step_run_begin(weft_train_context *context, weft_stage_state *stage, bool traced,
-                                weft_step_run *step);
+weft_status weft_step_run_begin(weft_train_context *context, weft_stage_state *train_stage,
+                                bool traced, weft_step_run *step);
 /* Fills and runs the programs of the stage, with the update. *last: the program with the update. */
 weft_status weft_step_run_programs(weft_step_run *step, const weft_step **last);
 /* Runs the update after all gradients are complete, for contributions that the caller ran. */

@@ -31,11 +31,11 @@ static void assign_nodes(weft_pp_stages *s, const weft_layer_chain *chain, const
 {
     const weft_graph *g = s->graph;
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
-        int stage = -1;
-        while (chain->unit_of[n] >= 0 && stage + 1 < s->count &&
-               cut[stage + 1] <= chain->unit_of[n])
-            stage++;
-        s->pp_stage_of[n] = stage;
+        int pp_stage = -1;
+        while (chain->unit_of[n] >= 0 && pp_stage + 1 < s->count &&
+               cut[pp_stage + 1] <= chain->unit_of[n])
+            pp_stage++;
+        s->pp_stage_of[n] = pp_stage;
     }
 }
 
@@ -296,12 +296,12 @@ static void mark_outputs(cutter *c)
     }
 }
 
-weft_status weft_pp_stage_extract(const weft_pp_stages *s, int stage, bool shares,
+weft_status weft_pp_stage_extract(const weft_pp_stages *s, int pp_stage, bool shares,
                                   weft_pp_stage_graph *out)
 {
     const int64_t nodes = weft_graph_node_count(s->graph);
     weft_pp_stage_graph made = {0};
-    cutter c = {.s = s, .pp_stage = stage, .out = &made};
+    cutter c = {.s = s, .pp_stage = pp_stage, .out = &made};
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_rewrite_begin(s->graph, &c.r));
     c.has = weft_alloc(nodes + 1);
@@ -312,9 +312,9 @@ weft_status weft_pp_stage_extract(const weft_pp_stages *s, int stage, bool share
     WEFT_GO(mark_params(s, c.shared, c.unread));
     WEFT_GO(reserve(&c));
     for (int64_t n = 0; n < nodes; n++)
-        c.has[n] = (shares && c.shared[n]) || (stage == s->count - 1 && c.unread[n]);
+        c.has[n] = (shares && c.shared[n]) || (pp_stage == s->count - 1 && c.unread[n]);
     mark_outputs(&c);
-    mark_pp_stage(s, stage, c.has);
+    mark_pp_stage(s, pp_stage, c.has);
     add_received(&c);
     copy_nodes(&c);
     add_sent(&c);
