@@ -228,7 +228,7 @@ weft_status weft_generate_schedule(const weft_args *args, weft_arena *arena,
     const char *sigmas = weft_args_string(args, "--sigmas"),
                *times = weft_args_string(args, "--timesteps"),
                *option = sigmas ? "--sigmas" : "--timesteps";
-    weft_schedule *to = &o->schedule;
+    weft_timestep_schedule *to = &o->timestep_schedule;
     double *value;
     if (!sigmas && !times)
         return WEFT_OK;

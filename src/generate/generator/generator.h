@@ -29,11 +29,11 @@ typedef enum weft_weights_kind {
 
 /* Given levels of the steps: noise levels or timesteps, [count]; NULL: none. `ends`: the levels are
  * followed by 0, the end of the last step. Borrowed. */
-typedef struct weft_schedule {
+typedef struct weft_timestep_schedule {
     const double *sigmas, *timesteps;
     int64_t count;
     bool ends;
-} weft_schedule;
+} weft_timestep_schedule;
 
 typedef struct weft_generator_options {
     const weft_backend *backend;   /* NULL: cpu */
@@ -55,10 +55,11 @@ typedef struct weft_generator_options {
     const weft_sampler *sampler; /* NULL: the sampler of the model's scheduler */
     /* decoders with WEFT_PORT_TIMESTEP; zeros (default): timestep 0, no noise */
     weft_decode_time decode_time;
-    weft_schedule schedule; /* levels or timesteps of the steps; all 0: the scheduler's */
-    int64_t batch;          /* prompts denoised together */
-    const weft_tile *tile;  /* decoder tile, read while opening; NULL: untiled if that fits */
-    int64_t memory;         /* memory limit of a rank in bytes; 0: the free memory */
+    weft_timestep_schedule
+        timestep_schedule; /* levels or timesteps of the steps; all 0: the scheduler's */
+    int64_t batch;         /* prompts denoised together */
+    const weft_tile *tile; /* decoder tile, read while opening; NULL: untiled if that fits */
+    int64_t memory;        /* memory limit of a rank in bytes; 0: the free memory */
     const weft_pass_switches *passes; /* read while opening; NULL: weft_pass_defaults */
     const weft_parallel *parallel;    /* read while opening; NULL: all ranks on dp */
     /* weft_weights_kind: storage of the transformer's and the text encoders' matrices */

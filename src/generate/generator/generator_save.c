@@ -21,7 +21,7 @@ static weft_status add(json_t *to, const char *key, json_t *value)
     return json_object_set_new(to, key, value) ? weft_no_memory("the settings of a run") : WEFT_OK;
 }
 
-static weft_status add_schedule(const weft_schedule *given, json_t *to)
+static weft_status add_schedule(const weft_timestep_schedule *given, json_t *to)
 {
     const double *value = given->sigmas ? given->sigmas : given->timesteps;
     json_t *list = json_array();
@@ -65,7 +65,7 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, whole[i].key, json_integer(whole[i].value)));
     for (int i = 0; i < WEFT_COUNT(real); i++)
         WEFT_TRY(add(to, real[i].key, json_real(real[i].value)));
-    WEFT_TRY(add_schedule(&o->schedule, to));
+    WEFT_TRY(add_schedule(&o->timestep_schedule, to));
     if (o->decode_time.timestep > 0)
         WEFT_TRY(add(to, "decode_timestep", json_real(o->decode_time.timestep)));
     if (o->decode_time.noise > 0)

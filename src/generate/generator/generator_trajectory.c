@@ -33,7 +33,7 @@ static bool is_unknown_class(void)
 /* Checks that the given schedule has the steps of the run, and the form that the class takes. */
 static weft_status check_schedule(const weft_generator_options *o, const weft_scheduler *s)
 {
-    const weft_schedule *given = &o->schedule;
+    const weft_timestep_schedule *given = &o->timestep_schedule;
     const weft_noise_path path = s->path;
     const char *option = given->sigmas ? "--sigmas" : "--timesteps";
     if (!given->count)
@@ -165,7 +165,7 @@ weft_status weft_generator_trajectory_set_levels(weft_generator *p)
     if (p->trajectory.solver_step)
         return WEFT_OK;
     WEFT_TRY(WEFT_NEW(p->trajectory.solver_step, steps, "%" PRId64 " levels", steps));
-    const weft_schedule *given = &p->options.schedule;
+    const weft_timestep_schedule *given = &p->options.timestep_schedule;
     const weft_own_levels levels = p->trajectory.scheduler.path == WEFT_PATH_FLOW && !given->count
                                        ? p->model.denoiser->family->noise_levels
                                        : WEFT_LEVELS_NONE;
