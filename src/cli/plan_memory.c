@@ -83,7 +83,7 @@ static weft_status load_bare(const weft_args *args, weft_arena *arena, const cha
     json_t *json;
     WEFT_TRY(weft_json_load(path, &json));
     const weft_status_code status =
-        weft_keep_items_from_json(arena, json, path, item, items, window);
+        weft_activation_items_from_json(arena, json, path, item, items, window);
     json_decref(json);
     return status;
 }
@@ -122,8 +122,10 @@ weft_status weft_plan_memory_run(const weft_args *args)
                            "give either a config, or --costs FILE.json with --memory-limit BYTES"));
     WEFT_GO(bare ? load_bare(args, arena, bare, &item, &items, &window, &limit)
                  : load_config(args, arena, words[1], &item, &items, &window, &limit));
-    WEFT_GO(weft_keep_greedy(item, items, (weft_offload_rates){.window = window}, limit, &greedy));
-    WEFT_GO(weft_keep_exact(item, items, (weft_offload_rates){.window = window}, limit, 0, &exact));
+    WEFT_GO(weft_activations_choose_greedy(item, items, (weft_offload_rates){.window = window},
+                                           limit, &greedy));
+    WEFT_GO(weft_activations_choose_exact(item, items, (weft_offload_rates){.window = window},
+                                          limit, 0, &exact));
     WEFT_GO(output(args, item, items, limit, &greedy, &exact));
 out:
     weft_activation_choice_free(&greedy);

@@ -207,8 +207,8 @@ static list *list_of(list *lists, int *count, weft_group *group)
     return &lists[(*count)++];
 }
 
-weft_status weft_exchanges_check(weft_comm_request *const *request, int count,
-                                 weft_group *const *also, int also_count)
+weft_status weft_comm_requests_check(weft_comm_request *const *request, int count,
+                                     weft_group *const *also, int also_count)
 {
     const requests all = {request, count};
     list *lists = weft_calloc(count + also_count + 1, sizeof *lists);

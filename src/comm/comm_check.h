@@ -8,7 +8,7 @@
  * compare the collectives that they will start on it, in this order. Sends and receives are not
  * compared. If two ranks differ, all return WEFT_E_COMM with both lists around the first
  * difference. */
-weft_status weft_exchanges_check(weft_comm_request *const *requests, int count,
-                                 weft_group *const *also, int also_count);
+weft_status weft_comm_requests_check(weft_comm_request *const *requests, int count,
+                                     weft_group *const *also, int also_count);
 
 #endif

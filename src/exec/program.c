@@ -710,7 +710,7 @@ weft_status weft_program_compare(weft_program *p)
         status = weft_group_connect(group[i], p->device);
     if (count && p->binding.base &&
         status == WEFT_OK) /* then every rank of the groups has at least one */
-        status = weft_exchanges_check(all, count, group, groups);
+        status = weft_comm_requests_check(all, count, group, groups);
     weft_free(all);
     p->binding.compared = status == WEFT_OK;
     return status;

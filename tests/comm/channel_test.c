@@ -370,7 +370,7 @@ static weft_status differ(member *m)
         WEFT_GO(make_sum(&s[i], world, WEFT_CHANNEL_LAYERS, length[i]));
         list[i] = s[i].x;
     }
-    status = weft_exchanges_check(list, count, NULL, 0);
+    status = weft_comm_requests_check(list, count, NULL, 0);
 out:
     for (int i = 0; i < 4; i++)
         free_sum(&s[i]);

@@ -6,7 +6,7 @@
  * These bytes are unchanged. */
 enum { ALTERED = 12, UNCHANGED = 4, MORE = 48 };
 
-bool weft_tails_known(const AVCodecParameters *par)
+bool weft_coded_ranges_known(const AVCodecParameters *par)
 {
     return par->codec_id == AV_CODEC_ID_H264 || par->codec_id == AV_CODEC_ID_HEVC ||
            par->codec_id == AV_CODEC_ID_VP9;
@@ -244,8 +244,8 @@ static int superframe_tiles(const uint8_t *data, int size, int width, weft_coded
     return count;
 }
 
-int weft_tails_find(const AVCodecParameters *par, const uint8_t *data, int size,
-                    weft_coded_range *list, int most)
+int weft_coded_ranges_find(const AVCodecParameters *par, const uint8_t *data, int size,
+                           weft_coded_range *list, int most)
 {
     if (size < 8)
         return 0;

@@ -14,11 +14,11 @@ typedef struct weft_coded_range {
 } weft_coded_range;
 
 /* True if coded ranges can be found for this codec. */
-bool weft_tails_known(const AVCodecParameters *par);
+bool weft_coded_ranges_known(const AVCodecParameters *par);
 /* Finds the ranges of the picture that the packet shows, in decoding order; at most `most`. Returns
  * their number; 0: none found, or unsupported data. */
-int weft_tails_find(const AVCodecParameters *par, const uint8_t *data, int size,
-                    weft_coded_range *list, int most);
+int weft_coded_ranges_find(const AVCodecParameters *par, const uint8_t *data, int size,
+                           weft_coded_range *list, int most);
 /* Copy of the packet with other bytes at the end of `range`; the bytes depend on `variant`. NULL:
  * out of memory. */
 AVPacket *weft_coded_range_altered(const AVPacket *packet, const weft_coded_range *range,

@@ -123,7 +123,8 @@ static verdict check_frame(checker *p, int64_t first, int64_t n)
 {
     weft_coded_range range[RANGES + 1];
     const AVPacket *packet = p->packet[n];
-    const int ranges = weft_tails_find(p->par, packet->data, packet->size, range, RANGES + 1);
+    const int ranges =
+        weft_coded_ranges_find(p->par, packet->data, packet->size, range, RANGES + 1);
     /* The H.264 decoder reports missing data itself. */
     const bool may_want = p->par->codec_id != AV_CODEC_ID_H264;
     uint64_t sum, second_sum;
@@ -342,7 +343,7 @@ weft_status weft_video_check_corruption(const char *path, const weft_suspect_fra
     const AVStream *stream = weft_video_reader_stream(p.reader);
     p.par = stream->codecpar;
     p.tick = stream->time_base;
-    weft_status_code status = weft_tails_known(p.par) ? prove(&p) : WEFT_OK;
+    weft_status_code status = weft_coded_ranges_known(p.par) ? prove(&p) : WEFT_OK;
     forget(&p);
     av_packet_free(&p.next);
     weft_free(p.packet);

@@ -172,10 +172,10 @@ static weft_status transfer_latents(tracer *x, int32_t from, int32_t to,
     WEFT_GO(status);
     int64_t most = 0;
     for (int64_t k = 0; k < b->degree; k++) {
-        h.read[k] = weft_hand_read(row.units, tokens > 0 ? tokens : 1, parts, k % parts);
+        h.read[k] = weft_latent_units_read(row.units, tokens > 0 ? tokens : 1, parts, k % parts);
         most = h.read[k].count > most ? h.read[k].count : most;
     }
-    h.sends = weft_hand_moves(a, b, method, &row, h.read, clips, h.send);
+    h.sends = weft_latent_sends_list(a, b, method, &row, h.read, clips, h.send);
     const weft_trace_step store = host_copy(WEFT_TRACE_OFFLOAD, to,
                                             (double)(made.clips.count * made.units.count) * unit),
                           load = host_copy(WEFT_TRACE_FETCH, to,

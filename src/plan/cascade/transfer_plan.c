@@ -63,7 +63,7 @@ static weft_item_range part_of(int64_t clips, int64_t parts, int64_t index)
     return own;
 }
 
-weft_item_range weft_hand_read(int64_t units, int64_t tokens, int64_t parts, int64_t part)
+weft_item_range weft_latent_units_read(int64_t units, int64_t tokens, int64_t parts, int64_t part)
 {
     const weft_item_range own = part_of(units * tokens, parts, part);
     const int64_t first = own.first / tokens;
@@ -85,9 +85,9 @@ static weft_item_range common(weft_item_range a, weft_item_range b)
     return (weft_item_range){first, end > first ? end - first : 0};
 }
 
-int64_t weft_hand_moves(const weft_assigned *producer, const weft_assigned *consumer,
-                        weft_sp_method method, const weft_cascade_row *row,
-                        const weft_item_range *read, int64_t clips, weft_latent_send *sends)
+int64_t weft_latent_sends_list(const weft_assigned *producer, const weft_assigned *consumer,
+                               weft_sp_method method, const weft_cascade_row *row,
+                               const weft_item_range *read, int64_t clips, weft_latent_send *sends)
 {
     const weft_item_range all = {0, row->units};
     int64_t count = 0;

@@ -48,7 +48,7 @@ weft_cascade_share weft_cascade_share_of(const weft_cascade_row *row, int64_t cl
 int weft_cascade_shares(weft_sp_method method, int64_t clips, int64_t degree);
 /* Returns the units that contain the tokens of part `part` of `parts` of a clip. `tokens`: tokens
  * per unit, units contiguous. The result has at least one unit, which identifies the sample. */
-weft_item_range weft_hand_read(int64_t units, int64_t tokens, int64_t parts, int64_t part);
+weft_item_range weft_latent_units_read(int64_t units, int64_t tokens, int64_t parts, int64_t part);
 
 /* Contiguous units of rows, sent from one rank to another or kept on a rank: of one clip, or
  * complete rows of several clips. */
@@ -61,8 +61,8 @@ typedef struct weft_latent_send {
  * sample. Each member of the producer makes the share of weft_cascade_share_of. Each member of the
  * consumer reads units read[member] of its clips; NULL: all units. sends[] has space for the
  * product of both degrees and the clips. */
-int64_t weft_hand_moves(const weft_assigned *producer, const weft_assigned *consumer,
-                        weft_sp_method method, const weft_cascade_row *row,
-                        const weft_item_range *read, int64_t clips, weft_latent_send *sends);
+int64_t weft_latent_sends_list(const weft_assigned *producer, const weft_assigned *consumer,
+                               weft_sp_method method, const weft_cascade_row *row,
+                               const weft_item_range *read, int64_t clips, weft_latent_send *sends);
 
 #endif

@@ -24,8 +24,8 @@ static weft_status choice_init(int64_t items, weft_activation_choice *c)
     return weft_no_memory("%" PRId64 " items", items);
 }
 
-weft_status weft_keep_items_check(const weft_activation_item *item, int64_t items,
-                                  weft_offload_rates copies)
+weft_status weft_activation_items_check(const weft_activation_item *item, int64_t items,
+                                        weft_offload_rates copies)
 {
     if (items < 1)
         return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "items"),
@@ -70,7 +70,7 @@ static bool droppable(const weft_activation_item *x)
 static weft_status check_limit(const weft_activation_item *item, int64_t items,
                                weft_offload_rates copies, double limit)
 {
-    WEFT_TRY(weft_keep_items_check(item, items, copies));
+    WEFT_TRY(weft_activation_items_check(item, items, copies));
     double all = 0, least = 0;
     for (int64_t i = 0; i < items; i++) {
         all += item[i].bytes * (double)item[i].count;
@@ -148,8 +148,9 @@ static bool greedy_step(const weft_activation_item *item, int64_t items, weft_of
     return true;
 }
 
-weft_status weft_keep_greedy(const weft_activation_item *item, int64_t items,
-                             weft_offload_rates copies, double limit, weft_activation_choice *out)
+weft_status weft_activations_choose_greedy(const weft_activation_item *item, int64_t items,
+                                           weft_offload_rates copies, double limit,
+                                           weft_activation_choice *out)
 {
     WEFT_TRY(check_limit(item, items, copies, limit));
     weft_activation_choice c;
@@ -354,16 +355,16 @@ static void order_prices(bound *b, double need)
         sort_by_ratio(b, k);
 }
 
-weft_status weft_keep_exact(const weft_activation_item *item, int64_t items,
-                            weft_offload_rates copies, double limit, int64_t node_limit,
-                            weft_activation_choice *out)
+weft_status weft_activations_choose_exact(const weft_activation_item *item, int64_t items,
+                                          weft_offload_rates copies, double limit,
+                                          int64_t node_limit, weft_activation_choice *out)
 {
     bound b = {.item = item,
                .items = items,
                .copies = copies,
                .limit = limit,
                .node_limit = node_limit > 0 ? node_limit : 2000000};
-    WEFT_TRY(weft_keep_greedy(item, items, copies, limit, &b.best));
+    WEFT_TRY(weft_activations_choose_greedy(item, items, copies, limit, &b.best));
     weft_status_code status = WEFT_OK;
     const int64_t bytes = items * (int64_t)sizeof(int64_t);
     bool ready = (b.depth_item = weft_alloc(bytes)) && (b.recomputed = weft_alloc(bytes)) &&

@@ -37,17 +37,18 @@ void weft_activation_choice_free(weft_activation_choice *choice);
 /* Greedy by memory-latency ratio: always drops the item with the highest bytes freed per added
  * second. Offload precedes recompute while the window lasts. At the end, unnecessary choices are
  * undone, most expensive first. WEFT_E_INFEASIBLE reports the minimum bytes. */
-weft_status weft_keep_greedy(const weft_activation_item *item, int64_t items,
-                             weft_offload_rates copies, double limit, weft_activation_choice *out);
+weft_status weft_activations_choose_greedy(const weft_activation_item *item, int64_t items,
+                                           weft_offload_rates copies, double limit,
+                                           weft_activation_choice *out);
 /* Exact: branch and bound over the items with a Lagrangian bound. node_limit 0: 2 million. At the
  * limit, `proved` is false, the result is the best choice found, and lower_bound gives its gap. */
-weft_status weft_keep_exact(const weft_activation_item *item, int64_t items,
-                            weft_offload_rates copies, double limit, int64_t node_limit,
-                            weft_activation_choice *out);
+weft_status weft_activations_choose_exact(const weft_activation_item *item, int64_t items,
+                                          weft_offload_rates copies, double limit,
+                                          int64_t node_limit, weft_activation_choice *out);
 
 /* Checks that values are finite and not negative, and that counts are in range. An error names the
  * item. */
-weft_status weft_keep_items_check(const weft_activation_item *item, int64_t items,
-                                  weft_offload_rates copies);
+weft_status weft_activation_items_check(const weft_activation_item *item, int64_t items,
+                                        weft_offload_rates copies);
 
 #endif

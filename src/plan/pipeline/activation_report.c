@@ -6,8 +6,9 @@
 #include <math.h>
 #include <stdio.h>
 
-weft_status weft_keep_items_from_json(weft_arena *arena, const json_t *json, const char *name,
-                                      weft_activation_item **item, int64_t *items, double *window)
+weft_status weft_activation_items_from_json(weft_arena *arena, const json_t *json, const char *name,
+                                            weft_activation_item **item, int64_t *items,
+                                            double *window)
 {
     const json_t *list = json_object_get(json, "items");
     if (!json_is_array(list))
@@ -38,7 +39,7 @@ weft_status weft_keep_items_from_json(weft_arena *arena, const json_t *json, con
         WEFT_TRY(WEFT_ALLOCATED(x[i].name, "%s", where));
     }
     const weft_status_code status =
-        weft_keep_items_check(x, count, (weft_offload_rates){.window = wide});
+        weft_activation_items_check(x, count, (weft_offload_rates){.window = wide});
     if (status != WEFT_OK)
         return weft_error_at(status, WEFT_AT(.file = name));
     *item = x;

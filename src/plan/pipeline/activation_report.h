@@ -6,8 +6,9 @@
 #include "plan/pipeline/activation_planner.h"
 
 /* {"items": [{"name", "bytes", "recompute", "offload", "count"}], "window": seconds} */
-weft_status weft_keep_items_from_json(weft_arena *arena, const json_t *json, const char *name,
-                                      weft_activation_item **item, int64_t *items, double *window);
+weft_status weft_activation_items_from_json(weft_arena *arena, const json_t *json, const char *name,
+                                            weft_activation_item **item, int64_t *items,
+                                            double *window);
 #define WEFT_MEMORY_FORMAT "weft.memory/1"
 /* {"format": "weft.memory/1", "limit", "kept", "seconds", "proved", "items": [...]} */
 json_t *weft_activation_choice_json(const weft_activation_item *item, int64_t items, double limit,

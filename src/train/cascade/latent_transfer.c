@@ -111,9 +111,9 @@ static int64_t find_sends(weft_latent_transfer *h, int32_t index)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
     const weft_placed_cascade *to = &h->plan->cascade[h->consumer[index]];
-    return weft_hand_moves(&c->at, &to->at, to->method, row_of(h, index),
-                           h->read[c->sample * WEFT_CASCADE_MODULES + (int)c->module],
-                           h->plan->sample[c->sample].clips, h->sends);
+    return weft_latent_sends_list(&c->at, &to->at, to->method, row_of(h, index),
+                                  h->read[c->sample * WEFT_CASCADE_MODULES + (int)c->module],
+                                  h->plan->sample[c->sample].clips, h->sends);
 }
 
 static weft_status reserve(weft_latent_transfer *h, int32_t index)

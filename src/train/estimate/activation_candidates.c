@@ -56,7 +56,7 @@ static double recompute_seconds(row_scan *r, int32_t n)
     return sum;
 }
 
-static weft_status merge(weft_activation_candidates *k, weft_keep_row row)
+static weft_status merge(weft_activation_candidates *k, weft_activation_row row)
 {
     for (int64_t i = 0; i < k->rows; i++)
         if (k->row[i].key == row.key) {
@@ -75,12 +75,12 @@ static weft_status add_rows(weft_activation_candidates *k, row_scan *r)
         const weft_saved_activation *saved = &r->saved[n];
         if (!saved->key || saved->bytes == 0)
             continue;
-        WEFT_TRY(merge(
-            k, (weft_keep_row){.key = saved->key,
-                               .like = saved->like,
-                               .op = weft_graph_node(r->graph, n)->op,
-                               .bytes = (double)saved->bytes,
-                               .seconds = saved->stays ? INFINITY : recompute_seconds(r, n)}));
+        WEFT_TRY(merge(k, (weft_activation_row){
+                              .key = saved->key,
+                              .like = saved->like,
+                              .op = weft_graph_node(r->graph, n)->op,
+                              .bytes = (double)saved->bytes,
+                              .seconds = saved->stays ? INFINITY : recompute_seconds(r, n)}));
     }
     return WEFT_OK;
 }
@@ -121,7 +121,7 @@ weft_status weft_activation_candidates_share(weft_activation_candidates *k, weft
         double run;
     } head;
     weft_activation_candidates all = {0};
-    weft_keep_row *own = NULL, *gathered = NULL;
+    weft_activation_row *own = NULL, *gathered = NULL;
     const head mine = {k->rows, k->run};
     int64_t most = 1;
     head *heads = weft_calloc(ranks, sizeof *heads);
@@ -169,7 +169,7 @@ weft_status weft_activation_candidates_items(weft_activation_candidates *k, bool
         return no_memory();
     }
     for (int64_t i = 0; i < k->rows; i++) {
-        const weft_keep_row *row = &k->row[i];
+        const weft_activation_row *row = &k->row[i];
         const double recompute = allow_recompute ? row->seconds : INFINITY;
         const bool leaves = rate > 0 && (!rest || isinf(recompute));
         int64_t at = 0;

@@ -14,15 +14,15 @@
 #include "plan/pipeline/activation_planner.h"
 #include "transform/memory/saved_activations.h"
 
-typedef struct weft_keep_row {
+typedef struct weft_activation_row {
     uint64_t key, like;
     int64_t op;            /* weft_op */
     double bytes, seconds; /* recompute seconds; INFINITY: cannot be recomputed */
-} weft_keep_row;
+} weft_activation_row;
 
 /* All pointers are heap memory and owned. Zero-initialise. */
 typedef struct weft_activation_candidates {
-    weft_keep_row *row; /* rows in the order of the graphs */
+    weft_activation_row *row; /* rows in the order of the graphs */
     int64_t rows, capacity;
     double run; /* estimated seconds of the longest graph */
     weft_activation_item *item;

@@ -123,7 +123,8 @@ static weft_status try_budget(fit *f, double budget, trial *out)
     trial t = {.budget = budget};
     const weft_activation_candidates *k = &f->candidates;
     const weft_offload_rates copies = {.window = k->run, .slowdown = f->copies.slowdown};
-    weft_status_code status = weft_keep_exact(k->item, k->items, copies, budget, NODES, &t.choice);
+    weft_status_code status =
+        weft_activations_choose_exact(k->item, k->items, copies, budget, NODES, &t.choice);
     if (status == WEFT_OK)
         status = weft_activation_candidates_plan(k, &t.choice, &t.activations);
     if (status == WEFT_OK)
@@ -325,7 +326,7 @@ static uint64_t inputs_of(const fit *f, int64_t reserved)
         for (const char *c = patterns.item[i]; *c; c++)
             hash = weft_seed_mix(hash, (uint64_t)*c);
     for (int64_t i = 0; i < f->candidates.rows; i++) {
-        const weft_keep_row *row = &f->candidates.row[i];
+        const weft_activation_row *row = &f->candidates.row[i];
         hash = weft_seed_mix(weft_seed_mix(hash, row->key), (uint64_t)row->bytes);
         hash = weft_seed_mix(hash, isinf(row->seconds) ? 1 : 2);
     }

@@ -301,7 +301,7 @@ static weft_status set_offsets(lifetime *l, weft_region region, int64_t *height,
                 .last = allocation->last,
                 .bytes = offloaded ? (bytes + PAGE - 1) / PAGE * PAGE : bytes};
     }
-    const weft_status_code status = weft_bricks_place(box, count, l->nodes, height, live);
+    const weft_status_code status = weft_offset_requests_plan(box, count, l->nodes, height, live);
     for (int32_t b = 0; b < count; b++)
         plan->allocation[box[b].value].offset = box[b].offset + guard;
     weft_free(box);

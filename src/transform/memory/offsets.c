@@ -334,8 +334,8 @@ static weft_status live_peak(const weft_offset_request *box, int32_t count, int3
     return WEFT_OK;
 }
 
-weft_status weft_bricks_place(weft_offset_request *box, int32_t count, int32_t nodes,
-                              int64_t *height, int64_t *live)
+weft_status weft_offset_requests_plan(weft_offset_request *box, int32_t count, int32_t nodes,
+                                      int64_t *height, int64_t *live)
 {
     static int (*const order[])(const void *, const void *) = {NULL, by_size, by_area, by_life};
     const int64_t bytes = count * (int64_t)sizeof *box;

@@ -14,7 +14,7 @@ typedef struct weft_offset_request {
 /* Sets offsets so that buffers with overlapping live ranges do not overlap. Reorders `box`.
  * `nodes`: upper bound of `last`. *height: bytes needed. *live: peak of live bytes, a lower bound
  * of *height. */
-weft_status weft_bricks_place(weft_offset_request *box, int32_t count, int32_t nodes,
-                              int64_t *height, int64_t *live);
+weft_status weft_offset_requests_plan(weft_offset_request *box, int32_t count, int32_t nodes,
+                                      int64_t *height, int64_t *live);
 
 #endif

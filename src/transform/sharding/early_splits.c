@@ -57,7 +57,7 @@ static bool find_early(const early *e, const weft_node *n, int dim, weft_layout_
         if (choice[i].expansion || out.kind != WEFT_S || out.dim != dim ||
             !weft_axis_fits_all_ranks(p, n, &choice[i]))
             continue;
-        weft_choice_mark_varying(n, &choice[i]);
+        weft_layout_choice_mark_varying(n, &choice[i]);
         const double cost = early_cost(e, n, &choice[i]);
         if (cost < least && cost <= gain) {
             least = cost;

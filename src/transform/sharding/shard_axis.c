@@ -103,9 +103,9 @@ static void convert_output(weft_axis_shard *p, const weft_node *n, const weft_re
                              weft_axis_info(p, n->out[0])->shape.rank))
         return;
     const weft_comm_overlap *overlap = p->axis->recipe->overlap;
-    const weft_exchange_order order = {.late = row->held,
-                                       .piece = row->piece && overlap &&
-                                                overlap->kind != WEFT_COMM_OVERLAP_OFF};
+    const weft_comm_position order = {.late = row->held,
+                                      .piece = row->piece && overlap &&
+                                               overlap->kind != WEFT_COMM_OVERLAP_OFF};
     weft_axis_convert_in_order(p, n->out[0], row->layout, order);
     p->home[n->out[0].id] = row->layout;
 }

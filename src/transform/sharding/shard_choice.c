@@ -67,7 +67,7 @@ static double conversion_cost(const weft_axis_shard *p, weft_value v, weft_layou
            (to.kind == WEFT_S ? imbalance(p, v, to) / p->axis->ranks : 1);
 }
 
-void weft_choice_mark_varying(const weft_node *n, weft_layout_choice *c)
+void weft_layout_choice_mark_varying(const weft_node *n, weft_layout_choice *c)
 {
     bool differs = false;
     for (int i = 0; i < n->in_count; i++)
@@ -118,7 +118,7 @@ void weft_axis_choose(weft_axis_shard *p, const weft_node *n, const char *by,
         const weft_expansion *e = choice[i].expansion;
         if (!weft_axis_fits_all_ranks(p, n, &choice[i]) || (by && (!e || strcmp(e->name, by) != 0)))
             continue;
-        weft_choice_mark_varying(n, &choice[i]);
+        weft_layout_choice_mark_varying(n, &choice[i]);
         const double cost = choice_cost(p, n, &choice[i]);
         if (cost < least) {
             least = cost;

@@ -7,7 +7,7 @@
 /* Bytes of the complete value. */
 double weft_axis_bytes(const weft_axis_shard *p, weft_value v);
 /* Changes R operands to V if the node does different work on each rank. */
-void weft_choice_mark_varying(const weft_node *n, weft_layout_choice *c);
+void weft_layout_choice_mark_varying(const weft_node *n, weft_layout_choice *c);
 /* Returns false if the choice may be invalid on another rank. Rules that depend on shard sizes
  * (reshape, convolution windows) are evaluated for rank 0 only, so dims with uneven shards are
  * rejected. */

@@ -135,7 +135,7 @@ static bool needs_no_vary(const weft_axis_shard *p, weft_value v)
 }
 
 static weft_value split_version(weft_axis_shard *p, weft_value v, weft_layout to,
-                                weft_exchange_order order)
+                                weft_comm_position order)
 {
     const weft_layout home = p->home[v.id];
     const weft_shape *shape = &weft_axis_info(p, v)->shape;
@@ -153,7 +153,7 @@ static weft_value split_version(weft_axis_shard *p, weft_value v, weft_layout to
 }
 
 weft_value weft_axis_convert_in_order(weft_axis_shard *p, weft_value v, weft_layout to,
-                                      weft_exchange_order order)
+                                      weft_comm_position order)
 {
     const weft_value done = p->version[v.id][weft_layout_slot(to)];
     if (weft_value_ok(done) || weft_graph_check(p->to) != WEFT_OK)
@@ -179,7 +179,7 @@ weft_value weft_axis_convert_in_order(weft_axis_shard *p, weft_value v, weft_lay
 
 weft_value weft_axis_convert(weft_axis_shard *p, weft_value v, weft_layout to)
 {
-    return weft_axis_convert_in_order(p, v, to, (weft_exchange_order){0});
+    return weft_axis_convert_in_order(p, v, to, (weft_comm_position){0});
 }
 
 weft_value weft_axis_operand(weft_axis_shard *p, const weft_node *n,

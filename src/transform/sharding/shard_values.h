@@ -60,9 +60,9 @@ typedef struct weft_axis_shard {
 } weft_axis_shard;
 
 /* Position of an exchange in the order of nodes: members of weft_attr_comm. */
-typedef struct weft_exchange_order {
+typedef struct weft_comm_position {
     bool late, piece;
-} weft_exchange_order;
+} weft_comm_position;
 
 static inline int weft_layout_slot(weft_layout l)
 {
@@ -96,7 +96,7 @@ void weft_axis_emit_node(weft_axis_shard *p, const weft_node *n, const weft_valu
 weft_value weft_axis_convert(weft_axis_shard *p, weft_value v, weft_layout to);
 /* Converts like weft_axis_convert, with exchanges in the given order. */
 weft_value weft_axis_convert_in_order(weft_axis_shard *p, weft_value v, weft_layout to,
-                                      weft_exchange_order order);
+                                      weft_comm_position order);
 /* Operand i of the node in the layout of the choice; WEFT_NONE: absent. */
 weft_value weft_axis_operand(weft_axis_shard *p, const weft_node *n,
                              const weft_layout_choice *choice, int i);

@@ -37,9 +37,9 @@ Test(memory, nine_ratios_of_table_2)
         for (int k = 0; k < n; k++)
             limit -= item[order[k]].bytes;
         weft_activation_choice c;
-        cr_assert_eq(
-            weft_keep_greedy(item, 9, (weft_offload_rates){0}, limit * (1 + 1e-12) + 1e-3, &c),
-            WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_activations_choose_greedy(item, 9, (weft_offload_rates){0},
+                                                    limit * (1 + 1e-12) + 1e-3, &c),
+                     WEFT_OK, "%s", weft_error_message());
         cr_assert(c.recomputed[order[n - 1]] == 1 ||
                   c.seconds <= latency_ms[order[n - 1]] * 1e-3 + 1);
         weft_activation_choice_free(&c);
@@ -88,13 +88,14 @@ Test(memory, exact_equals_brute_force)
         const double limit = floor(all * weft_rng_f64(&rng));
         const double want = brute(item, items, copies, limit, 0, 0, 0, 0);
         weft_activation_choice exact, greedy;
-        const weft_status_code status = weft_keep_exact(item, items, copies, limit, 0, &exact);
+        const weft_status_code status =
+            weft_activations_choose_exact(item, items, copies, limit, 0, &exact);
         if (isinf(want)) {
             cr_assert_eq(status, WEFT_E_INFEASIBLE);
             continue;
         }
         cr_assert_eq(status, WEFT_OK, "%s", weft_error_message());
-        cr_assert_eq(weft_keep_greedy(item, items, copies, limit, &greedy), WEFT_OK);
+        cr_assert_eq(weft_activations_choose_greedy(item, items, copies, limit, &greedy), WEFT_OK);
         cr_assert(exact.proved && exact.saved <= limit && greedy.saved <= limit);
         cr_assert(fabs(exact.seconds - want) <= 1e-9, "round %d: %.12g, brute force %.12g", round,
                   exact.seconds, want);
@@ -124,12 +125,12 @@ Test(memory, exact_on_a_model)
         all += item[i].bytes * 40;
     for (double share = 0.05; share < 1; share += 0.1) {
         weft_activation_choice exact, greedy;
-        cr_assert_eq(
-            weft_keep_exact(item, 9, (weft_offload_rates){.window = 0.5}, share * all, 0, &exact),
-            WEFT_OK, "%s", weft_error_message());
-        cr_assert_eq(
-            weft_keep_greedy(item, 9, (weft_offload_rates){.window = 0.5}, share * all, &greedy),
-            WEFT_OK);
+        cr_assert_eq(weft_activations_choose_exact(item, 9, (weft_offload_rates){.window = 0.5},
+                                                   share * all, 0, &exact),
+                     WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_activations_choose_greedy(item, 9, (weft_offload_rates){.window = 0.5},
+                                                    share * all, &greedy),
+                     WEFT_OK);
         cr_log_info("limit %2.0f %%: exact %.4f s, bound %.4f (%" PRId64 " nodes%s), greedy %.4f s",
                     100 * share, exact.seconds, exact.lower_bound, exact.nodes,
                     exact.proved ? "" : ", not proved", greedy.seconds);
@@ -147,13 +148,17 @@ Test(memory, says_what_does_not_fit)
     weft_activation_item item[2] = {{"a", 60 * 1073741824.0, INFINITY, INFINITY, 2},
                                     {"b", 1e9, 1, INFINITY, 1}};
     weft_activation_choice c;
-    cr_assert_eq(weft_keep_exact(item, 2, (weft_offload_rates){0}, 80 * 1073741824.0, 0, &c),
-                 WEFT_E_INFEASIBLE);
+    cr_assert_eq(
+        weft_activations_choose_exact(item, 2, (weft_offload_rates){0}, 80 * 1073741824.0, 0, &c),
+        WEFT_E_INFEASIBLE);
     cr_assert_eq(weft_error_class(), WEFT_MSG_PLAN_INFEASIBLE, "%s", weft_error_message());
     cr_assert(strstr(weft_error_text(), " 120.00 GiB "), "%s", weft_error_message());
     item[1].recompute = NAN;
-    cr_assert_eq(weft_keep_greedy(item, 2, (weft_offload_rates){0}, 1e15, &c), WEFT_E_ARG);
+    cr_assert_eq(weft_activations_choose_greedy(item, 2, (weft_offload_rates){0}, 1e15, &c),
+                 WEFT_E_ARG);
     item[1].recompute = -1;
-    cr_assert_eq(weft_keep_greedy(item, 2, (weft_offload_rates){0}, 1e15, &c), WEFT_E_ARG);
-    cr_assert_eq(weft_keep_greedy(item, 0, (weft_offload_rates){0}, 1e15, &c), WEFT_E_ARG);
+    cr_assert_eq(weft_activations_choose_greedy(item, 2, (weft_offload_rates){0}, 1e15, &c),
+                 WEFT_E_ARG);
+    cr_assert_eq(weft_activations_choose_greedy(item, 0, (weft_offload_rates){0}, 1e15, &c),
+                 WEFT_E_ARG);
 }

@@ -150,7 +150,8 @@ static int maker_of(const weft_placed_cascade *from, int bucket_of, int64_t clip
 static bool reads_unit(int bucket_of, int64_t parts, int64_t part, int64_t unit)
 {
     const weft_bucket *b = &cascade_bucket[bucket_of];
-    const weft_item_range read = weft_hand_read(b->frames, b->height * b->width, parts, part);
+    const weft_item_range read =
+        weft_latent_units_read(b->frames, b->height * b->width, parts, part);
     return unit >= read.first && unit < read.first + read.count;
 }
 

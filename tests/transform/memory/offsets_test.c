@@ -95,7 +95,7 @@ Test(offsets, best_fit_on_random_boxes)
         }
         memcpy(other, box, sizeof box);
         int64_t height, live;
-        cr_assert_eq(weft_bricks_place(box, count, nodes, &height, &live), WEFT_OK);
+        cr_assert_eq(weft_offset_requests_plan(box, count, nodes, &height, &live), WEFT_OK);
         int64_t top = 0;
         for (int a = 0; a < count; a++) {
             for (int b = 0; b < a; b++)
