@@ -100,7 +100,7 @@ static void iteration(planner *p, const weft_workload *stage, int64_t samples, u
             explain(&one->plan);
         t[policy].bound += one->bound;
         note(&t[policy], &one->placed, &one->as,
-             weft_placed_sums_behind(&one->plan, p->sums, p->last_sum), one->planning);
+             weft_placed_reductions_after(&one->plan, p->sums, p->last_sum), one->planning);
     }
     weft_arena_free(arena);
 }

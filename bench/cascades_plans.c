@@ -63,7 +63,7 @@ static void profile(planner *p, weft_sp_method method, weft_cascade_module modul
     cascade.at.seconds = plan.makespan = e.makespan;
     if (module != WEFT_CASCADE_DIT)
         return;
-    p->sums = fmin(p->sums, weft_placed_sums_beside(&plan) + e.exposed);
+    p->sums = fmin(p->sums, weft_placed_reductions_during(&plan) + e.exposed);
     p->last_sum = fmin(p->last_sum, e.exposed);
 }
 

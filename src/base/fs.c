@@ -238,7 +238,7 @@ weft_status weft_remove_leftovers_of(const char *path)
     return remove_named(path, strlen(weft_path_base(path)), false);
 }
 
-weft_status weft_remove_leftovers_beside(const char *path)
+weft_status weft_remove_leftovers_named_after(const char *path)
 {
     const size_t length = strlen(weft_path_base(path)), ending = strlen(weft_path_extension(path));
     return remove_named(path, length - ending, true); /* "dog." */

@@ -31,7 +31,7 @@ weft_status weft_remove_leftovers(const char *dir, bool deep);
 weft_status weft_remove_leftovers_of(const char *path);
 /* Removes the temporary files of `path` and of the files of its folder that are named after it:
  * dog.npy and dog.sampling.safetensors for dog.mp4. */
-weft_status weft_remove_leftovers_beside(const char *path);
+weft_status weft_remove_leftovers_named_after(const char *path);
 
 /* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT, and
  * so is a Git LFS pointer. */

@@ -7,7 +7,7 @@
 #include "kernel/device.h"
 #include "kernel/host.h"
 
-int64_t weft_programs_away_bytes(weft_program *const *programs, int count)
+int64_t weft_programs_offloaded_bytes(weft_program *const *programs, int count)
 {
     int64_t bytes = 0;
     for (int i = 0; i < count; i++)
@@ -61,7 +61,7 @@ void weft_offload_buffer_release(weft_offload_buffer *e)
 weft_status weft_shared_arena_reserve(weft_shared_arena *shared, weft_program *const *programs,
                                       int count)
 {
-    const int64_t bytes = weft_programs_away_bytes(programs, count);
+    const int64_t bytes = weft_programs_offloaded_bytes(programs, count);
     bool any = false;
     for (int i = 0; i < count; i++)
         any = any || has_copies(programs[i]);
@@ -87,7 +87,7 @@ void weft_program_rebind_slots(const weft_program *p, const instruction *code)
                   root = weft_memory_plan_root(&p->compiled->plan, outside);
     const weft_view *in = &p->compiled->view[node->in[0].id],
                     *out = &p->compiled->view[node->out[0].id];
-    const bool offloaded = p->compiled->plan.allocation[root].region == WEFT_REGION_AWAY,
+    const bool offloaded = p->compiled->plan.allocation[root].region == WEFT_REGION_OFFLOAD,
                mapped = offloaded ? p->binding.shared->offload.mapped
                                   : !weft_compiled_is_wide(p->compiled) &&
                                         p->binding.stored[root] && p->binding.stored[root]->mapped;

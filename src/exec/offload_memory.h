@@ -37,7 +37,7 @@ void weft_shared_arena_release(weft_shared_arena *shared);
 void weft_program_rebind_slots(const weft_program *program, const struct instruction *code);
 
 /* Bytes of the offload buffer for these programs when they are bound together. */
-int64_t weft_programs_away_bytes(weft_program *const *programs, int count);
+int64_t weft_programs_offloaded_bytes(weft_program *const *programs, int count);
 weft_offload_times weft_program_offload_times(const weft_program *program);
 
 #endif

@@ -466,7 +466,7 @@ static char *locate_root(const weft_program *p, int32_t root)
                    ? (p->binding.memory + p->compiled->areas.sources_at +
                       p->compiled->source_offset[root])
                    : p->binding.stored[root]->data;
-    case WEFT_REGION_AWAY: return p->binding.shared->offload.data + allocation->offset;
+    case WEFT_REGION_OFFLOAD: return p->binding.shared->offload.data + allocation->offset;
     case WEFT_REGION_CONSTANT:
         constant = weft_graph_node(p->compiled->graph, info->node)->attr;
         return p->binding.constant[root] ? weft_constant_data(p->binding.constant[root])
@@ -866,11 +866,11 @@ bool weft_program_fits(const weft_program *p, const weft_program *other)
     return p->compiled->areas.shared_bytes <= other->binding.shared->bytes &&
            p->compiled->areas.shared_wire_bytes <= other->binding.shared->wire_bytes &&
            (!has_copies || other->binding.shared->copies) &&
-           weft_programs_away_bytes(&own, 1) <= other->binding.shared->offload.bytes;
+           weft_programs_offloaded_bytes(&own, 1) <= other->binding.shared->offload.bytes;
 }
 
-weft_status weft_program_bind_beside(weft_program *p, weft_store *store, weft_group *group,
-                                     const weft_program *other)
+weft_status weft_program_bind_with(weft_program *p, weft_store *store, weft_group *group,
+                                   const weft_program *other)
 {
     WEFT_TRY(may_bind(p, other->device, store));
     if (!weft_program_fits(p, other)) {

@@ -81,8 +81,8 @@ int64_t weft_programs_bytes(weft_program *const *programs, int count);
 /* Binds `program` to the shared memory of the programs bound with `other`, and reserves only its
  * own memory. The programs must not run at the same time. Returns WEFT_E_ARG when the shared memory
  * is too small; see weft_program_fits. */
-weft_status weft_program_bind_beside(weft_program *program, weft_store *store, weft_group *group,
-                                     const weft_program *other);
+weft_status weft_program_bind_with(weft_program *program, weft_store *store, weft_group *group,
+                                   const weft_program *other);
 /* Returns true if the shared memory of `other`, which is bound, is large enough for `program`. */
 bool weft_program_fits(const weft_program *program, const weft_program *other);
 /* Attaches a bound program that is not running to another group, as the same member and with the

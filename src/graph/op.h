@@ -473,7 +473,7 @@ static inline bool weft_op_is_collective(weft_op op)
     return weft_op_has(op, WEFT_TRAIT_COLLECTIVE);
 }
 /* Whether the op runs concurrently with kernels, from its node until its wait. */
-static inline bool weft_op_runs_beside(weft_op op)
+static inline bool weft_op_runs_concurrently(weft_op op)
 {
     return weft_op_has(op, WEFT_TRAIT_COLLECTIVE | WEFT_TRAIT_MOVES);
 }

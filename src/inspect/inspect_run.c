@@ -284,7 +284,7 @@ static weft_status meta_store(const weft_run *run, const weft_run_models *models
     *store = weft_store_create_on(weft_backend_find("virtual")->device);
     weft_status_code status = WEFT_ALLOCATED(*store, "the report");
     int states;
-    const char *const *offload_states = weft_step_away_states(&states);
+    const char *const *offload_states = weft_step_offloaded_states(&states);
     if (*store && exec->offload_states)
         weft_store_set_offload(*store, offload_states, states, exec->offload_dir);
     for (int64_t i = 0; i < run->train_stages.count && status == WEFT_OK; i++) {

@@ -96,7 +96,7 @@ static weft_status_code time_program(void *user, const char *name, const weft_gr
     if (!is)
         return WEFT_OK;
     if (w->by_nodes)
-        WEFT_TRY(weft_profiling_note(w->p, graph));
+        WEFT_TRY(weft_profiling_record(w->p, graph));
     double here[2] = {program != NULL, program && weft_comm_rank(w->p->comm) == 0};
     WEFT_TRY(weft_comm_sum(w->p->comm, here, 2));
     if (here[1] == 0)

@@ -190,7 +190,7 @@ static weft_status time_train_stage(run_to_time *r, const weft_stage_programs *s
             return too_many_programs();
         weft_timed *t = &p->program[p->programs++];
         *t = (weft_timed){0};
-        WEFT_TRY(weft_profiling_note(&p->all, s->bucket[i]->graph));
+        WEFT_TRY(weft_profiling_record(&p->all, s->bucket[i]->graph));
         weft_parallel_name(parallel, &name);
         if (b)
             weft_buf_printf(&name, ", %" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64,

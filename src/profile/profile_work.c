@@ -285,7 +285,7 @@ void weft_profiling_share(const weft_profiling *p, const weft_graph *g, weft_new
     }
 }
 
-weft_status weft_profiling_note(weft_profiling *p, const weft_graph *g)
+weft_status weft_profiling_record(weft_profiling *p, const weft_graph *g)
 {
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         char key[WEFT_RATE_KEY];

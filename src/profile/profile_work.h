@@ -74,6 +74,6 @@ typedef struct weft_new_share {
     double all, fresh;
 } weft_new_share;
 void weft_profiling_share(const weft_profiling *p, const weft_graph *graph, weft_new_share *share);
-weft_status weft_profiling_note(weft_profiling *p, const weft_graph *graph);
+weft_status weft_profiling_record(weft_profiling *p, const weft_graph *graph);
 
 #endif

@@ -365,7 +365,7 @@ static weft_status run_step(trainer *t, stage_run *s, weft_step_run *r)
     if (s->cascades) {
         WEFT_TRY(weft_cascade_train_run(s->cascades, c->progress.done, &update, &r->figures));
         WEFT_TRY(weft_step_run_update(r, update));
-        WEFT_TRY(weft_cascade_train_note(s->cascades));
+        WEFT_TRY(weft_cascade_train_record(s->cascades));
         last = update;
     } else {
         WEFT_TRY(weft_step_run_programs(r, &last));

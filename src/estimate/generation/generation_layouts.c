@@ -128,8 +128,8 @@ static void format_basis(const weft_generation_estimator *p, const weft_layout_l
                          weft_buf *out)
 {
     const weft_generation_estimate *best = best_of(l);
-    weft_rates_tell_basis(p->cluster->device.rates, best ? best->exact : 1,
-                          "weft profile --model of these sizes", out);
+    weft_rates_format_basis(p->cluster->device.rates, best ? best->exact : 1,
+                            "weft profile --model of these sizes", out);
 }
 
 void weft_generation_print(const weft_generation_estimator *estimator, const weft_layout_list *l,

@@ -32,8 +32,8 @@ void weft_generation_report_print(const weft_generation_estimator *estimator, co
                     estimator->ranks > 1 ? "s" : "");
     weft_generation_layout_name(e, out);
     weft_buf_printf(out, "), cluster %s", cluster);
-    weft_rates_tell_basis(estimator->cluster->device.rates, e->exact,
-                          "weft profile --model of these sizes", out);
+    weft_rates_format_basis(estimator->cluster->device.rates, e->exact,
+                            "weft profile --model of these sizes", out);
     weft_buf_printf(out, "\n  %-24s %14" PRId64 "  denoisers\n", "parameters", e->parameters);
     weft_buf_printf(out, "  %-24s %14" PRId64 "  text encoders\n", "", e->text_parameters);
     weft_buf_printf(out, "  %-24s %14.4g  per rank\n", "FLOPs per step", e->flops);

@@ -73,7 +73,7 @@ static weft_status open_device(estimation *w, int device, pp_device *s)
     s->exec.pp = s->pp;
     s->store = weft_store_create_on(weft_backend_find("virtual")->device);
     int states;
-    const char *const *offload_states = weft_step_away_states(&states);
+    const char *const *offload_states = weft_step_offloaded_states(&states);
     if (s->store && s->exec.offload_states)
         weft_store_set_offload(s->store, offload_states, states, s->exec.offload_dir);
     s->programs = weft_calloc(w->run.train_stages.count + 1, sizeof *s->programs);

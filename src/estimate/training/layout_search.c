@@ -157,8 +157,8 @@ void weft_layouts_print(const weft_layout_estimator *estimator, const weft_layou
     for (int64_t i = 0; i < l->count; i++)
         offloads = offloads || weft_layouts_at(l, i)->peak.offloaded;
     weft_layout_list_summary(l, estimator->ranks, out);
-    weft_rates_tell_basis(rates, l->fitting > 0 ? weft_layouts_at(l, 0)->time.exact : 1,
-                          "weft profile CONFIG", out);
+    weft_rates_format_basis(rates, l->fitting > 0 ? weft_layouts_at(l, 0)->time.exact : 1,
+                            "weft profile CONFIG", out);
     weft_buf_printf(out, "\n");
     if (rates && (rates->ranks > 1 ? rates->ranks : 1) != estimator->ranks)
         weft_buf_printf(out,

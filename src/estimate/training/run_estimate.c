@@ -204,8 +204,8 @@ void weft_run_estimate_print(const weft_run *run, const char *path,
                     estimate->ranks > 1 ? "s" : "");
     weft_parallel_name(&l->parallel, out);
     weft_buf_printf(out, "), cluster %s", estimate->cluster_name);
-    weft_rates_tell_basis(estimate->cluster.device.rates, l->time.exact, "weft profile CONFIG",
-                          out);
+    weft_rates_format_basis(estimate->cluster.device.rates, l->time.exact, "weft profile CONFIG",
+                            out);
     weft_buf_printf(out, "\n");
     for (int64_t i = 0; i < run->train_stages.count; i++)
         print_stage(run, estimate, i, out);

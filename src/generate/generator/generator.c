@@ -27,7 +27,7 @@ static weft_status reserve_memory(weft_generator *p)
 {
     const int64_t all = p->options.batch * p->shape.latent_floats;
     weft_generator_memory *m = &p->memory;
-    WEFT_TRY(weft_scratch_reserve(weft_generator_away(p), sampler_floats(p) * 4,
+    WEFT_TRY(weft_scratch_reserve(weft_generator_offload_dir(p), sampler_floats(p) * 4,
                                   "Write --out to another disk, or make fewer frames",
                                   &m->sampler_buffer));
     m->x = m->sampler_buffer.data;
@@ -46,10 +46,11 @@ static void release_memory(weft_generator_memory *m)
 
 static int64_t host_floats(const weft_generator *p)
 {
-    return (weft_generator_away(p) ? 0 : sampler_floats(p)) + p->shape.rows * p->model.text.floats;
+    return (weft_generator_offload_dir(p) ? 0 : sampler_floats(p)) +
+           p->shape.rows * p->model.text.floats;
 }
 
-const char *weft_generator_away(const weft_generator *p)
+const char *weft_generator_offload_dir(const weft_generator *p)
 {
     return p->shape.windows.count > 1 ? p->options.offload_dir : NULL;
 }
@@ -62,7 +63,7 @@ int64_t weft_generator_offloaded_bytes(const weft_generator *p)
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts; i++)
         bytes += part[i]->cache ? weft_feature_cache_bytes(part[i]->cache, true) : 0;
-    return weft_generator_away(p) ? bytes : 0;
+    return weft_generator_offload_dir(p) ? bytes : 0;
 }
 
 int weft_generator_denoisers(const weft_generator *p,
@@ -312,7 +313,7 @@ weft_status weft_generator_bind(weft_generator *p)
     return weft_vae_bind(p->decoder.vae);
 }
 
-weft_status weft_generator_tell_cache(const weft_generator *p, weft_buf *out)
+weft_status weft_generator_format_cache(const weft_generator *p, weft_buf *out)
 {
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);

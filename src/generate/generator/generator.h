@@ -143,7 +143,7 @@ void weft_generator_set_negative_prompts(weft_generator *generator, const char *
 
 /* Appends one line per denoiser about the blocks that its feature cache skipped; nothing without a
  * cache. */
-weft_status weft_generator_tell_cache(const weft_generator *generator, weft_buf *out);
+weft_status weft_generator_format_cache(const weft_generator *generator, weft_buf *out);
 /* Totals of all denoisers: evaluations, evaluations that reused the cache, and the speedup by FLOPs
  * (predicted) and by time (measured). */
 typedef struct weft_generator_cache_stats {
@@ -174,7 +174,7 @@ typedef struct weft_generator_sink {
 int weft_generator_denoisers(const weft_generator *p,
                              const weft_generator_part *list[WEFT_GENERATOR_DENOISERS]);
 /* Folder for memory that grows with the length of a video of several windows; NULL: in memory. */
-const char *weft_generator_away(const weft_generator *p);
+const char *weft_generator_offload_dir(const weft_generator *p);
 /* Whether this rank has the text encoders. */
 bool weft_generator_has_texts(const weft_generator *p);
 /* Negative prompt of prompt `prompt` of a run. */

@@ -115,7 +115,7 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
                                                   .options = &options,
                                                   .rows = rows,
                                                   .windows = p->shape.windows.count,
-                                                  .offload_dir = weft_generator_away(p),
+                                                  .offload_dir = weft_generator_offload_dir(p),
                                                   .comm = several ? p->comm : NULL};
     if (rows && p->parts.cached) {
         const weft_status_code status =

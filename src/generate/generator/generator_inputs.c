@@ -22,7 +22,7 @@ static weft_visual_condition_setup setup_of(const weft_generator *p)
         .backend = o->backend,
         .tile = o->tile,
         .memory = o->memory,
-        .offload_dir = weft_generator_away(p)};
+        .offload_dir = weft_generator_offload_dir(p)};
 }
 
 /* Determines the first step to run on a given video. */

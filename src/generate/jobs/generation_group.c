@@ -137,7 +137,7 @@ static weft_status predict_seconds(weft_generation_group *g)
 static void print_cache_stats(const weft_generation_group *g)
 {
     weft_buf out = {0};
-    if (g->context->team.is_rank0 && weft_generator_tell_cache(g->generator, &out) == WEFT_OK &&
+    if (g->context->team.is_rank0 && weft_generator_format_cache(g->generator, &out) == WEFT_OK &&
         out.len)
         for (char *line = out.data, *end; (end = strchr(line, '\n')); line = end + 1)
             weft_notice(WEFT_MSG_JOB_REPORT, WEFT_NOWHERE, "%.*s", (int)(end - line), line);

@@ -48,7 +48,8 @@ static weft_status remove_leftovers(const weft_video_outputs *g)
 {
     if (g->sheet)
         WEFT_TRY(weft_remove_leftovers_of(g->sheet));
-    return g->folder ? weft_remove_leftovers(g->out, true) : weft_remove_leftovers_beside(g->out);
+    return g->folder ? weft_remove_leftovers(g->out, true)
+                     : weft_remove_leftovers_named_after(g->out);
 }
 
 static weft_status check_paths(const weft_video_outputs *g)

@@ -239,8 +239,8 @@ double weft_rates_wire_seconds(const weft_rates *r, const char *op, int64_t rank
     return below->seconds + at * (above->seconds - below->seconds);
 }
 
-void weft_rates_tell_basis(const weft_rates *rates, double exact, const char *measure,
-                           weft_buf *out)
+void weft_rates_format_basis(const weft_rates *rates, double exact, const char *measure,
+                             weft_buf *out)
 {
     if (!rates)
         weft_buf_printf(out, "; by this cluster's figures: no profile of weft's own kernels");

@@ -70,8 +70,8 @@ const weft_program_rate *weft_rates_program(const weft_rates *rates, const weft_
  * is the case if `rates` is NULL, or if `exact`, the measured share of its kernel seconds, is below
  * half. An example is a profile of another model. `measure`: the measurement that would improve the
  * estimate. */
-void weft_rates_tell_basis(const weft_rates *rates, double exact, const char *measure,
-                           weft_buf *out);
+void weft_rates_format_basis(const weft_rates *rates, double exact, const char *measure,
+                             weft_buf *out);
 
 /* Returns the limit of a node, derived from its op. */
 weft_work weft_node_work(const weft_node *node);

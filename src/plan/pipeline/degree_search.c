@@ -417,8 +417,8 @@ static void estimate_model(const model *m, const weft_fabric *f, const weft_degr
     estimate(&p, out, fits);
 }
 
-weft_status weft_degrees_price(const weft_degrees_job *job, const weft_degrees *layout,
-                               weft_degrees_terms *out, bool *fits)
+weft_status weft_degrees_estimate(const weft_degrees_job *job, const weft_degrees *layout,
+                                  weft_degrees_terms *out, bool *fits)
 {
     model m;
     WEFT_TRY(model_init(job->model, job->experts, &m));

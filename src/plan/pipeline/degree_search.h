@@ -56,8 +56,8 @@ typedef struct weft_degrees_job {
 } weft_degrees_job;
 
 /* Estimates one layout. WEFT_E_INFEASIBLE: the degrees do not fit the model or the devices. */
-weft_status weft_degrees_price(const weft_degrees_job *job, const weft_degrees *layout,
-                               weft_degrees_terms *out, bool *fits);
+weft_status weft_degrees_estimate(const weft_degrees_job *job, const weft_degrees *layout,
+                                  weft_degrees_terms *out, bool *fits);
 
 /* Searches the layouts of a job. `limits` NULL: none. WEFT_E_INFEASIBLE reports the bytes of the
  * smallest layout. */

@@ -185,7 +185,7 @@ weft_status weft_partition_from_cuts(const weft_pp_costs *costs, int64_t pp_stag
         const int64_t a = weft_partition_stage_of(&made, costs->skip[s].from);
         const int64_t b = weft_partition_stage_of(&made, costs->skip[s].to);
         made.collocated[s] = b == pp_stages - 1 - a || a == b;
-        if (mode == WEFT_COLLOCATE_PRICE && !made.collocated[s] && is_constraint(&costs->skip[s]))
+        if (mode == WEFT_COLLOCATE_COST && !made.collocated[s] && is_constraint(&costs->skip[s]))
             seconds[a] += per_byte * costs->skip[s].bytes;
     }
     for (int64_t q = 0; q < pp_stages; q++)
@@ -770,7 +770,7 @@ static weft_status solve_subset(problem *p, bool *active, int64_t *cut)
         bool feasible = false;
         WEFT_GO(solve_collocated(p, active, trial, &feasible));
         if (feasible) {
-            WEFT_GO(evaluate(p, trial, WEFT_COLLOCATE_PRICE, &value));
+            WEFT_GO(evaluate(p, trial, WEFT_COLLOCATE_COST, &value));
             if (value < best) {
                 best = value;
                 memcpy(cut, trial, (size_t)(p->pp_stages + 1) * sizeof *cut);
@@ -793,9 +793,9 @@ static weft_status solve_with_skips(problem *p, int64_t *cut, bool *proved)
     WEFT_GO(WEFT_ALLOCATED(other && active, "%" PRId64 " stages", p->pp_stages));
     double best, value;
     WEFT_GO(solve_linear(p, cut)); /* collocates skips only by chance */
-    WEFT_GO(evaluate(p, cut, WEFT_COLLOCATE_PRICE, &best));
+    WEFT_GO(evaluate(p, cut, WEFT_COLLOCATE_COST, &best));
     WEFT_GO(solve_subset(p, active, other));
-    WEFT_GO(evaluate(p, other, WEFT_COLLOCATE_PRICE, &value));
+    WEFT_GO(evaluate(p, other, WEFT_COLLOCATE_COST, &value));
     if (value < best) {
         best = value;
         memcpy(cut, other, (size_t)(p->pp_stages + 1) * sizeof *cut);
@@ -893,7 +893,7 @@ weft_status weft_partition_solve(const weft_pp_costs *costs, int64_t pp_stages,
     if (mode == WEFT_COLLOCATE_NONE || !has_constraint(costs)) {
         WEFT_GO(solve_linear(&p, cut));
         mode = mode == WEFT_COLLOCATE_AUTO ? WEFT_COLLOCATE_ALL : mode;
-    } else if (mode == WEFT_COLLOCATE_PRICE) {
+    } else if (mode == WEFT_COLLOCATE_COST) {
         WEFT_GO(solve_with_skips(&p, cut, &proved));
     } else {
         WEFT_GO(solve_collocated(&p, NULL, cut, &feasible));
@@ -903,7 +903,7 @@ weft_status weft_partition_solve(const weft_pp_costs *costs, int64_t pp_stages,
             WEFT_GO(explain_infeasible(costs, pp_stages, active));
         if (!feasible)
             WEFT_GO(solve_with_skips(&p, cut, &proved));
-        mode = feasible ? WEFT_COLLOCATE_ALL : WEFT_COLLOCATE_PRICE;
+        mode = feasible ? WEFT_COLLOCATE_ALL : WEFT_COLLOCATE_COST;
     }
     WEFT_GO(weft_partition_from_cuts(costs, pp_stages, cut, mode, out));
     out->proved = proved;

@@ -34,10 +34,10 @@ typedef struct weft_pp_costs {
 } weft_pp_costs;
 
 typedef enum weft_collocation {
-    WEFT_COLLOCATE_AUTO,  /* ALL if possible, otherwise PRICE */
-    WEFT_COLLOCATE_ALL,   /* every skip is collocated: the constraint of Eq. 4 */
-    WEFT_COLLOCATE_PRICE, /* a skip may be sent; its bytes count as output of its first stage */
-    WEFT_COLLOCATE_NONE,  /* skips are ignored: plain linear partition */
+    WEFT_COLLOCATE_AUTO, /* ALL if possible, otherwise PRICE */
+    WEFT_COLLOCATE_ALL,  /* every skip is collocated: the constraint of Eq. 4 */
+    WEFT_COLLOCATE_COST, /* a skip may be sent; its bytes count as output of its first stage */
+    WEFT_COLLOCATE_NONE, /* skips are ignored: plain linear partition */
 } weft_collocation;
 
 typedef struct weft_partition {

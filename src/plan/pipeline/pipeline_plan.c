@@ -98,7 +98,7 @@ static weft_status sum_pp_stages(trial *t)
         t->plan->pp_stage_seconds[s] = t->forward[s] + c->lambda * c->latency +
                                        per_byte * c->op[p->cut[s + 1] - 1].output_bytes;
     }
-    for (int64_t k = 0; k < c->skip_count && p->mode == WEFT_COLLOCATE_PRICE; k++)
+    for (int64_t k = 0; k < c->skip_count && p->mode == WEFT_COLLOCATE_COST; k++)
         if (!p->collocated[k] && c->skip[k].to > c->skip[k].from + 1)
             t->plan->pp_stage_seconds[weft_partition_stage_of(p, c->skip[k].from)] +=
                 per_byte * c->skip[k].bytes;
@@ -336,7 +336,7 @@ static weft_status send_all(trial *t)
     int32_t *device_of;
     WEFT_TRY(WEFT_ARENA_NEW(t->plan->arena, device_of, p->pp_stages, "a pipeline plan"));
     weft_pp_stage_map_fill(WEFT_MAP_ROUND, p->pp_stages, t->devices, device_of);
-    p->mode = WEFT_COLLOCATE_PRICE;
+    p->mode = WEFT_COLLOCATE_COST;
     p->proved = false;
     for (int64_t k = 0; k < t->costs->skip_count; k++)
         p->collocated[k] = device_of[weft_partition_stage_of(p, t->costs->skip[k].from)] ==
@@ -422,7 +422,7 @@ weft_status weft_pipeline_plan_make(const weft_pp_costs *costs,
         return status;
     /* only in the folded variant */
     const bool idle = options->devices > (options->pp_stages + 1) / 2;
-    const bool both = binding_skips(costs) && (options->skips == WEFT_COLLOCATE_PRICE ||
+    const bool both = binding_skips(costs) && (options->skips == WEFT_COLLOCATE_COST ||
                                                (options->skips == WEFT_COLLOCATE_AUTO && idle));
     if (!both) {
         *out = folded;

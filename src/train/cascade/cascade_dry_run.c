@@ -82,7 +82,7 @@ static weft_status plan_train_stage(dry *d, int64_t index)
     if (status == WEFT_OK)
         status = open_loader(d, train_stage, index, &loader);
     if (status == WEFT_OK)
-        status = weft_cascade_train_foresee(
+        status = weft_cascade_train_estimate(
             train, loader, weft_process_memory_sum(d->process) + weft_store_bytes(d->store),
             d->iterations, &d->progress, index ? NULL : d->svg, d->out);
     weft_loader_close(loader);

@@ -181,8 +181,8 @@ static weft_status bind(weft_cascade_run *r, entry *e, weft_store *store, weft_g
     while (r->programs.bound &&
            !weft_program_fits(e->step.program, r->programs.bound->step.program))
         unbind(r->programs.bound);
-    WEFT_TRY(r->programs.bound ? weft_program_bind_beside(e->step.program, store, group,
-                                                          r->programs.bound->step.program)
+    WEFT_TRY(r->programs.bound ? weft_program_bind_with(e->step.program, store, group,
+                                                        r->programs.bound->step.program)
                                : weft_program_bind(e->step.program, store, group));
     e->bound = true;
     e->next = r->programs.bound;

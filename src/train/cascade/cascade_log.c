@@ -488,10 +488,10 @@ static char *chrome(const weft_placed_iteration *p, const weft_iteration_timing 
     return text;
 }
 
-weft_status weft_cascade_log_note(weft_cascade_log *log, const weft_placed_iteration *plan,
-                                  const char *text, const weft_planning_stats *stats,
-                                  const weft_cascade_fit *fit,
-                                  const weft_iteration_timing *executed)
+weft_status weft_cascade_log_record(weft_cascade_log *log, const weft_placed_iteration *plan,
+                                    const char *text, const weft_planning_stats *stats,
+                                    const weft_cascade_fit *fit,
+                                    const weft_iteration_timing *executed)
 {
     char title[160];
     WEFT_TRY(put_text(log, log->plans, text));

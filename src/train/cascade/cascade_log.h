@@ -43,10 +43,10 @@ typedef struct weft_cascade_log weft_cascade_log;
 weft_status weft_cascade_log_open(const char *run, const weft_plans_stamp *stamp, int64_t step,
                                   weft_cascade_log **out);
 /* Appends an iteration. `text`: JSON line of the executed plan. */
-weft_status weft_cascade_log_note(weft_cascade_log *log, const weft_placed_iteration *plan,
-                                  const char *text, const weft_planning_stats *stats,
-                                  const weft_cascade_fit *fit,
-                                  const weft_iteration_timing *executed);
+weft_status weft_cascade_log_record(weft_cascade_log *log, const weft_placed_iteration *plan,
+                                    const char *text, const weft_planning_stats *stats,
+                                    const weft_cascade_fit *fit,
+                                    const weft_iteration_timing *executed);
 /* Writes timeline.svg and trace.json of the last iteration and frees the log. Accepts NULL. */
 weft_status weft_cascade_log_close(weft_cascade_log *log);
 /* Frees the log of an unfinished stage without writing charts. Accepts NULL. */

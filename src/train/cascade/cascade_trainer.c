@@ -413,8 +413,9 @@ static double exposed_reduce_seconds(const weft_cascade_train *t)
 {
     const bool overlapped =
         !t->s.exec->zero && t->run->cascades.accumulation == WEFT_ACCUMULATE_OWN;
-    return overlapped ? weft_placed_sums_behind(t->iteration.plan, t->planning.reduce_seconds, 0)
-                      : t->planning.reduce_seconds;
+    return overlapped
+               ? weft_placed_reductions_after(t->iteration.plan, t->planning.reduce_seconds, 0)
+               : t->planning.reduce_seconds;
 }
 
 static weft_status start_planning(weft_cascade_train *t, int64_t step, int64_t offset)
@@ -622,20 +623,20 @@ static weft_status log_iteration(weft_cascade_train *t, const weft_placed_iterat
                                  const weft_cascade_fit *fit, const weft_iteration_timing *e)
 {
     if (as == t->iteration.plan)
-        return weft_cascade_log_note(t->log, t->iteration.plan, t->iteration.plan_text,
-                                     &t->iteration.stats, fit, e);
+        return weft_cascade_log_record(t->log, t->iteration.plan, t->iteration.plan_text,
+                                       &t->iteration.stats, fit, e);
     json_t *line =
         weft_plans_line(as, weft_policy_names[t->run->cascades.policy], t->iteration.stats.idle);
     char *text = line ? weft_json_line(line) : NULL;
     json_decref(line);
     WEFT_TRY(WEFT_ALLOCATED(text, "cascades"));
     const weft_status_code status =
-        weft_cascade_log_note(t->log, t->iteration.plan, text, &t->iteration.stats, fit, e);
+        weft_cascade_log_record(t->log, t->iteration.plan, text, &t->iteration.stats, fit, e);
     weft_free(text);
     return status;
 }
 
-weft_status weft_cascade_train_note(weft_cascade_train *t)
+weft_status weft_cascade_train_record(weft_cascade_train *t)
 {
     weft_iteration_timing e;
     weft_cascade_fit fit;
@@ -751,9 +752,9 @@ static weft_status predict_iteration(weft_cascade_train *t, int64_t step, bool f
     return weft_placed_svg(title, t->iteration.plan, t->ranks, NULL, svg);
 }
 
-weft_status weft_cascade_train_foresee(weft_cascade_train *t, weft_loader *loader, int64_t fixed,
-                                       int iterations, weft_progress *progress, weft_buf *svg,
-                                       weft_buf *out)
+weft_status weft_cascade_train_estimate(weft_cascade_train *t, weft_loader *loader, int64_t fixed,
+                                        int iterations, weft_progress *progress, weft_buf *svg,
+                                        weft_buf *out)
 {
     const int64_t begin = weft_run_first_step(t->s.run, t->s.train_stage_index),
                   end = weft_run_first_step(t->s.run, t->s.train_stage_index + 1);

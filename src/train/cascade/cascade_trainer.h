@@ -51,7 +51,7 @@ weft_status weft_cascade_train_run(weft_cascade_train *train, int64_t step, weft
                                    weft_step_figures *figures);
 /* Gathers, logs and records the timing of the iteration, for the next plans. Call after the
  * update. */
-weft_status weft_cascade_train_note(weft_cascade_train *train);
+weft_status weft_cascade_train_record(weft_cascade_train *train);
 /* Ends a stage, finished or stopped: writes the charts and prints a summary of the iterations. */
 weft_status weft_cascade_train_end(weft_cascade_train *train);
 
@@ -59,8 +59,8 @@ weft_status weft_cascade_train_end(weft_cascade_train *train);
  * `out`. Runs and writes nothing, and does not communicate. `fixed`: bytes of a rank without its
  * programs. `progress` counts iterations. `svg` receives the chart of the first iteration; NULL:
  * none. */
-weft_status weft_cascade_train_foresee(weft_cascade_train *train, weft_loader *loader,
-                                       int64_t fixed, int iterations, weft_progress *progress,
-                                       weft_buf *svg, weft_buf *out);
+weft_status weft_cascade_train_estimate(weft_cascade_train *train, weft_loader *loader,
+                                        int64_t fixed, int iterations, weft_progress *progress,
+                                        weft_buf *svg, weft_buf *out);
 
 #endif

@@ -44,7 +44,7 @@ weft_status weft_placed_order(const weft_placed_iteration *p, int32_t *order)
     return WEFT_OK;
 }
 
-double weft_placed_sums_beside(const weft_placed_iteration *p)
+double weft_placed_reductions_during(const weft_placed_iteration *p)
 {
     double from = 0;
     for (int64_t i = 0; i < p->cascades; i++) {
@@ -55,9 +55,9 @@ double weft_placed_sums_beside(const weft_placed_iteration *p)
     return fmax(0, p->makespan - from);
 }
 
-double weft_placed_sums_behind(const weft_placed_iteration *p, double seconds, double last)
+double weft_placed_reductions_after(const weft_placed_iteration *p, double seconds, double last)
 {
-    return fmax(last, seconds - weft_placed_sums_beside(p));
+    return fmax(last, seconds - weft_placed_reductions_during(p));
 }
 
 static weft_status check_ranks(const weft_placed_cascade *c, int ranks, const char *where)

@@ -27,7 +27,7 @@ weft_status weft_run_check_offload(const weft_run *run)
 static void warn_states(weft_store *store)
 {
     int count;
-    const char *const *offload_states = weft_step_away_states(&count);
+    const char *const *offload_states = weft_step_offloaded_states(&count);
     int64_t largest = 0, bytes = 0;
     char text[3][32];
     if (weft_store_offloaded_bytes(store) > 0)

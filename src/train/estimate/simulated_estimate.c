@@ -135,8 +135,8 @@ static bool is_first(const weft_mesh *mesh, int rank)
     return true;
 }
 
-weft_status weft_simulated_price(const weft_simulated_setup *setup, const weft_rank_kinds *kinds,
-                                 weft_simulated_step *step)
+weft_status weft_simulated_step_estimate(const weft_simulated_setup *setup,
+                                         const weft_rank_kinds *kinds, weft_simulated_step *step)
 {
     const weft_link_model *links = &setup->links;
     estimation w = {

@@ -8,7 +8,7 @@
 
 /* Fills all fields of `step` that do not need execution. The mesh and the arrays of `step` must
  * exist. */
-weft_status weft_simulated_price(const weft_simulated_setup *setup, const weft_rank_kinds *kinds,
-                                 weft_simulated_step *step);
+weft_status weft_simulated_step_estimate(const weft_simulated_setup *setup,
+                                         const weft_rank_kinds *kinds, weft_simulated_step *step);
 
 #endif

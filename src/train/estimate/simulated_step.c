@@ -293,7 +293,7 @@ static weft_status execute(const weft_simulated_setup *setup, const weft_backend
     WEFT_TRY(weft_rank_kinds_plan(setup, &s->mesh, backend,
                                   setup->separate ? WEFT_RANK_KINDS_SEPARATE : WEFT_RANK_KINDS_ALL,
                                   &kinds));
-    weft_status_code status = weft_simulated_price(setup, &kinds, s);
+    weft_status_code status = weft_simulated_step_estimate(setup, &kinds, s);
     if (status == WEFT_OK)
         status = play_all(setup, &kinds, s);
     s->executed = status == WEFT_OK;
@@ -328,7 +328,7 @@ weft_status weft_simulated_step_run(const weft_simulated_setup *setup, weft_simu
     if (executes(setup, s.estimate))
         WEFT_GO(execute(setup, backend, &s));
     else
-        WEFT_GO(weft_simulated_price(setup, &firsts, &s));
+        WEFT_GO(weft_simulated_step_estimate(setup, &firsts, &s));
     *step = s;
     s = (weft_simulated_step){0};
 out:

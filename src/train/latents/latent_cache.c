@@ -717,7 +717,7 @@ static weft_status use_finished(const weft_run *run, const weft_exec_config *exe
     bool finished = false;
     int64_t samples = 0;
     if (leads)
-        WEFT_TRY(weft_latent_cache_look(folder, run->data.verify, &finished, &samples));
+        WEFT_TRY(weft_latent_cache_inspect(folder, run->data.verify, &finished, &samples));
     if (leads && !finished)
         WEFT_TRY(weft_latent_cache_check_writable(folder, samples));
     double all = finished;

@@ -278,8 +278,8 @@ weft_status weft_latent_cache_repair(weft_storage *storage, bool verify)
 
 /* ---- a finished cache ----------------------------------------------------------------------- */
 
-weft_status weft_latent_cache_look(const char *folder, bool verify, bool *finished,
-                                   int64_t *samples)
+weft_status weft_latent_cache_inspect(const char *folder, bool verify, bool *finished,
+                                      int64_t *samples)
 {
     char path[560];
     weft_storage *storage = NULL;

@@ -28,8 +28,8 @@ bool weft_latent_cache_is_complete(const char *folder, const weft_latent_ids *id
 
 /* Checks the cache without writing. *finished: the cache is complete and its shards are intact.
  * *samples: samples in its shards; 0 without the file `complete`. */
-weft_status weft_latent_cache_look(const char *folder, bool verify, bool *finished,
-                                   int64_t *samples);
+weft_status weft_latent_cache_inspect(const char *folder, bool verify, bool *finished,
+                                      int64_t *samples);
 /* WEFT_E_IO: the folder cannot be written. `samples`: number already encoded, for the message. */
 weft_status weft_latent_cache_check_writable(const char *folder, int64_t samples);
 /* Rank 0: removes shards that were truncated or changed, with a warning for each. */

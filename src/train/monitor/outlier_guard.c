@@ -17,7 +17,7 @@ void weft_guard_limits(const weft_guard *guard, float *loss_limit, float *norm_l
     *norm_limit = (float)(guard->factor * guard->norm);
 }
 
-weft_status weft_guard_note(weft_guard *guard, double loss, double norm, bool skipped)
+weft_status weft_guard_record(weft_guard *guard, double loss, double norm, bool skipped)
 {
     if (!skipped) {
         const double n =

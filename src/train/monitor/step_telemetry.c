@@ -37,7 +37,7 @@ void weft_step_telemetry_record(weft_step_telemetry *t, weft_stragglers *straggl
     weft_buf out = {0};
     const weft_step_timing *all = (const weft_step_timing *)(const void *)(t->all + 1);
     if (all[0].kernels > 0) /* a training stage's first step has no previous timing */
-        weft_stragglers_note(stragglers, all, &out);
+        weft_stragglers_record(stragglers, all, &out);
     for (char *line = out.data, *end; line; line = end) {
         end = strchr(line, '\n');
         if (end)

@@ -119,7 +119,7 @@ static void end_window(weft_stragglers *s, weft_buf *out)
     s->steps = 0;
 }
 
-void weft_stragglers_note(weft_stragglers *s, const weft_step_timing *pace, weft_buf *out)
+void weft_stragglers_record(weft_stragglers *s, const weft_step_timing *pace, weft_buf *out)
 {
     for (int i = 0; i < s->ranks; i++) {
         seconds *sum = &s->rank[i].sum;

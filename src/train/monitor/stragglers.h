@@ -20,6 +20,7 @@ weft_status weft_stragglers_create(const weft_straggler_config *config, int rank
                                    const double *flops, weft_stragglers **stragglers);
 void weft_stragglers_free(weft_stragglers *stragglers); /* accepts NULL */
 /* Records the timings of every rank in a step. Appends report lines to `out`. */
-void weft_stragglers_note(weft_stragglers *stragglers, const weft_step_timing *pace, weft_buf *out);
+void weft_stragglers_record(weft_stragglers *stragglers, const weft_step_timing *pace,
+                            weft_buf *out);
 
 #endif

@@ -225,7 +225,7 @@ static weft_status sum_bytes(const weft_stage_programs *steps,
 
 weft_status weft_stage_programs_offloaded_bytes(const weft_stage_programs *steps, int64_t *bytes)
 {
-    return sum_bytes(steps, weft_programs_away_bytes, weft_pp_executor_offloaded_bytes, bytes);
+    return sum_bytes(steps, weft_programs_offloaded_bytes, weft_pp_executor_offloaded_bytes, bytes);
 }
 
 weft_status weft_stage_programs_bytes(const weft_stage_programs *steps, int64_t *bytes)

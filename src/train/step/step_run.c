@@ -362,7 +362,7 @@ weft_status weft_step_run_end(weft_step_run *r, const weft_step *last)
     f->grad_norm = weft_step_scalar(last, "grad_norm");
     f->skipped = !isfinite(weft_step_scalar(last, "grad_scale"));
     const weft_status_code verdict =
-        weft_guard_note(&c->progress.guard, f->loss, f->grad_norm, f->skipped);
+        weft_guard_record(&c->progress.guard, f->loss, f->grad_norm, f->skipped);
     f->skipped_total = c->progress.guard.skipped;
     f->seconds = weft_now() - r->began;
     weft_step_telemetry_record(&c->telemetry, r->train_stage->stragglers, f->seconds,

@@ -3,7 +3,7 @@
 weft_status weft_train_context_create(weft_train_context *c)
 {
     int states;
-    const char *const *offload_states = weft_step_away_states(&states);
+    const char *const *offload_states = weft_step_offloaded_states(&states);
     c->progress.guard = weft_guard_make(&c->run->guard);
     c->store = weft_store_create_on(c->exec.backend->device);
     if (c->store && c->exec.offload_states)

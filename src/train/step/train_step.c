@@ -90,7 +90,7 @@ static weft_status compose(const weft_exec_config *exec, weft_recipe *recipe)
 
 static const char *const offload_state_patterns[] = {"adamw.*", "ema.*"};
 
-const char *const *weft_step_away_states(int *count)
+const char *const *weft_step_offloaded_states(int *count)
 {
     *count = WEFT_COUNT(offload_state_patterns);
     return offload_state_patterns;

@@ -92,7 +92,7 @@ weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optim
 weft_optimizer_config weft_step_optimizer(const weft_optimizer_config *config,
                                           const weft_exec_config *exec);
 /* Name patterns of optimizer states, for weft_store_set_offload. */
-const char *const *weft_step_away_states(int *count);
+const char *const *weft_step_offloaded_states(int *count);
 /* Initialises the EMA states of a store as copies of their parameters. */
 weft_status weft_step_begin_averages(weft_store *store);
 /* Collective. Replaces the parameters with their EMA after training. `step`: the step that updates

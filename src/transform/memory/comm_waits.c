@@ -39,7 +39,7 @@ static void wait_for_consumers(const weft_graph *g, int32_t *wait)
 {
     const int32_t nodes = weft_graph_node_count(g);
     for (int32_t n = 0; n < nodes; n++)
-        wait[n] = weft_op_runs_beside(weft_graph_node(g, n)->op) ? nodes : -1;
+        wait[n] = weft_op_runs_concurrently(weft_graph_node(g, n)->op) ? nodes : -1;
     for (int32_t n = nodes - 1; n >= 0; n--) {
         const weft_node *node = weft_graph_node(g, n);
         if (weft_op_is_alias(node->op))

@@ -95,7 +95,7 @@ static void set_storage(lifetime *l)
             if (weft_op_has(node->op, WEFT_TRAIT_GIVEN))
                 set_source(l, node, allocation);
             else if (weft_op_get(node->op)->storage == WEFT_STORAGE_offloaded)
-                allocation->region = WEFT_REGION_AWAY;
+                allocation->region = WEFT_REGION_OFFLOAD;
             else if (plan->view[n])
                 allocation->alias_of = root_of(l, node->in[0]);
         }
@@ -274,7 +274,7 @@ static void set_ends(lifetime *l)
         const int32_t root = weft_memory_plan_root(plan, v);
         const weft_region region = plan->allocation[root].region;
         const bool stays =
-            l->life[root].pinned || (region != WEFT_REGION_ARENA && region != WEFT_REGION_AWAY);
+            l->life[root].pinned || (region != WEFT_REGION_ARENA && region != WEFT_REGION_OFFLOAD);
         plan->allocation[v].region = plan->allocation[root].region;
         plan->allocation[v].last = stays ? l->nodes : l->life[root].last;
     }
@@ -286,7 +286,7 @@ enum { PAGE = 4096 };
 static weft_status set_offsets(lifetime *l, weft_region region, int64_t *height, int64_t *live)
 {
     weft_memory_plan *plan = l->plan;
-    const bool offloaded = region == WEFT_REGION_AWAY;
+    const bool offloaded = region == WEFT_REGION_OFFLOAD;
     const int64_t guard = offloaded ? 0 : l->options->guard;
     int32_t count = 0;
     weft_offset_request *box;
@@ -341,7 +341,7 @@ weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options 
     share(&l);
     set_ends(&l);
     WEFT_GO(set_offsets(&l, WEFT_REGION_ARENA, &plan->arena_bytes, &plan->live_bytes));
-    WEFT_GO(set_offsets(&l, WEFT_REGION_AWAY, &plan->offloaded_bytes, &offloaded_live));
+    WEFT_GO(set_offsets(&l, WEFT_REGION_OFFLOAD, &plan->offloaded_bytes, &offloaded_live));
     for (int32_t n = 0; n < l.nodes && l.options->workspace; n++) {
         const int64_t bytes = weft_aligned(l.options->workspace(l.options->user, g, n));
         plan->workspace_bytes = bytes > plan->workspace_bytes ? bytes : plan->workspace_bytes;

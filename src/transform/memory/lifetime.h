@@ -12,7 +12,7 @@ typedef enum weft_region {
     WEFT_REGION_STORE,    /* params, states: memory of the store or of a slot */
     WEFT_REGION_INPUT,    /* `offset` in the input area */
     WEFT_REGION_CONSTANT, /* `offset` in the constant area, if the backend copies constants */
-    WEFT_REGION_AWAY,     /* `offset` in the offload buffer, except states */
+    WEFT_REGION_OFFLOAD,  /* `offset` in the offload buffer, except states */
 } weft_region;
 typedef struct weft_allocation {
     weft_region region; /* region of the storage; alias: region of its root */

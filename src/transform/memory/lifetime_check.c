@@ -58,10 +58,10 @@ static weft_status span_of(const checker *c, int32_t value, span *out)
         *out = (span){.area = root, .low = shift, .high = shift + bytes};
         return WEFT_OK;
     }
-    const int64_t limit = allocation->region == WEFT_REGION_ARENA   ? c->plan->arena_bytes
-                          : allocation->region == WEFT_REGION_INPUT ? c->plan->input_bytes
-                          : allocation->region == WEFT_REGION_AWAY  ? c->plan->offloaded_bytes
-                                                                    : c->plan->constant_bytes;
+    const int64_t limit = allocation->region == WEFT_REGION_ARENA     ? c->plan->arena_bytes
+                          : allocation->region == WEFT_REGION_INPUT   ? c->plan->input_bytes
+                          : allocation->region == WEFT_REGION_OFFLOAD ? c->plan->offloaded_bytes
+                                                                      : c->plan->constant_bytes;
     const int64_t low = allocation->offset + shift;
     if (allocation->offset < 0 || low % 64 || low + bytes > limit)
         return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_AT(WEFT_NUMBER(low)),
@@ -241,7 +241,7 @@ static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *f
     for (int o = 0; o < node->out_count; o++) /* outputs of one node must not overlap */
         if (weft_value_ok(node->out[o]))
             WEFT_TRY(demand(c, node->out[o].id, n));
-    if (weft_op_runs_beside(node->op)) {
+    if (weft_op_runs_concurrently(node->op)) {
         if (c->plan->wait[n] <= n)
             return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
                               "the collective at node %d has no wait", (int)n);

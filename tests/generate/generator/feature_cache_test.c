@@ -145,7 +145,7 @@ static void *go(void *user)
         w->status = weft_generator_run(p, w->prompt, seeds, w->count ? w->count : 1, &sink);
     if (w->status == WEFT_OK) {
         w->saved = weft_generator_get_cache_stats(p);
-        if (weft_generator_tell_cache(p, &told) == WEFT_OK && told.data)
+        if (weft_generator_format_cache(p, &told) == WEFT_OK && told.data)
             snprintf(w->told, sizeof w->told, "%s", told.data);
     } else {
         snprintf(w->told, sizeof w->told, "%s", weft_error_message());

@@ -49,7 +49,7 @@ static weft_degrees_terms price(const char *preset, int64_t nodes, int64_t batch
     cr_assert_eq(weft_dit_costs(arena, weft_dit_preset(preset), &list), WEFT_OK);
     const weft_fabric f = h100(nodes);
     weft_degrees_terms t;
-    cr_assert_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, batch}, &l, &t, fits),
+    cr_assert_eq(weft_degrees_estimate(&(weft_degrees_job){&list, 1, &f, batch}, &l, &t, fits),
                  WEFT_OK, "%s", weft_error_message());
     weft_arena_free(arena);
     return t;
@@ -349,7 +349,7 @@ Test(tune, layouts_that_the_machine_cannot_have_are_not_priced)
                               .accumulation = 16,
                               .interleave = 4};
     cr_assert_eq(list.layers, 28);
-    cr_expect_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, 64}, &odd, &t, &fits),
+    cr_expect_eq(weft_degrees_estimate(&(weft_degrees_job){&list, 1, &f, 64}, &odd, &t, &fits),
                  WEFT_E_INFEASIBLE);
     cr_expect(weft_error_class() == WEFT_MSG_LAYOUT_INFEASIBLE &&
                   !strcmp(weft_error_fields()->key, "pp") &&
@@ -358,11 +358,12 @@ Test(tune, layouts_that_the_machine_cannot_have_are_not_priced)
     /* pp 4 x dp 4 over two nodes of eight: stages 1 and 2 are in two nodes */
     weft_degrees across = odd;
     across.interleave = 1;
-    cr_assert_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, 64}, &across, &t, &fits),
+    cr_assert_eq(weft_degrees_estimate(&(weft_degrees_job){&list, 1, &f, 64}, &across, &t, &fits),
                  WEFT_OK);
     f.inter /= 100;
-    cr_assert_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, 64}, &across, &slow, &fits),
-                 WEFT_OK);
+    cr_assert_eq(
+        weft_degrees_estimate(&(weft_degrees_job){&list, 1, &f, 64}, &across, &slow, &fits),
+        WEFT_OK);
     cr_expect(slow.send > 10 * t.send,
               "%g s of sends over a link a hundred times slower, %g before", slow.send, t.send);
     f = h100(1);
@@ -377,11 +378,11 @@ Test(tune, layouts_that_the_machine_cannot_have_are_not_priced)
                                .interleave = 1,
                                .offload = true};
     f.memory = 60e9;
-    cr_assert_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, 64}, &host, &t, &fits),
+    cr_assert_eq(weft_degrees_estimate(&(weft_degrees_job){&list, 1, &f, 64}, &host, &t, &fits),
                  WEFT_OK);
     cr_expect(fits && t.host > 1e9, "fits %d, %g bytes on the host", fits, t.host);
     f.host_memory = t.host / 2;
-    cr_assert_eq(weft_degrees_price(&(weft_degrees_job){&list, 1, &f, 64}, &host, &slow, &fits),
+    cr_assert_eq(weft_degrees_estimate(&(weft_degrees_job){&list, 1, &f, 64}, &host, &slow, &fits),
                  WEFT_OK);
     cr_expect(!fits || slow.host <= f.host_memory, "fits %d with %g bytes on a host of %g", fits,
               slow.host, f.host_memory);

@@ -59,7 +59,7 @@ static double brute(const weft_pp_costs *c, int64_t stages, weft_collocation mod
         cut[stages] = c->op_count;
         if (mode == WEFT_COLLOCATE_ALL && !collocates(c, cut, stages))
             continue;
-        best = fmin(best, objective(c, cut, stages, mode == WEFT_COLLOCATE_PRICE));
+        best = fmin(best, objective(c, cut, stages, mode == WEFT_COLLOCATE_COST));
     }
     return best;
 }
@@ -119,7 +119,7 @@ static void compare(const instance *x, int64_t stages, weft_collocation mode)
               "%" PRId64 " ops, %" PRId64 " stages, mode %d: %.17g, "
               "brute force %.17g",
               x->costs.op_count, stages, mode, got.bottleneck, want);
-    cr_assert(fabs(objective(&x->costs, got.cut, stages, mode == WEFT_COLLOCATE_PRICE) - want) <=
+    cr_assert(fabs(objective(&x->costs, got.cut, stages, mode == WEFT_COLLOCATE_COST) - want) <=
               1e-12 * (1 + want));
     cr_assert(mode != WEFT_COLLOCATE_ALL || collocates(&x->costs, got.cut, stages));
     cr_assert_eq(got.cut[0], 0);
@@ -138,7 +138,7 @@ Test(partition, equals_brute_force)
         draw(&rng, round % 4, &x);
         for (int64_t stages = 1; stages <= 7 && stages <= x.costs.op_count; stages++) {
             compare(&x, stages, WEFT_COLLOCATE_ALL);
-            compare(&x, stages, WEFT_COLLOCATE_PRICE);
+            compare(&x, stages, WEFT_COLLOCATE_COST);
             if (x.costs.skip_count > 0 && stages > 2 &&
                 isfinite(brute(&x.costs, stages, WEFT_COLLOCATE_ALL)))
                 feasible++;
@@ -197,7 +197,7 @@ Test(partition, says_what_is_wrong)
     cr_assert(strstr(weft_error_text(), "at most 3 stages"), "%s", weft_error_message());
     cr_assert(strstr(weft_error_text(), "the skip [0, 2]"), "%s", weft_error_message());
     cr_assert_eq(weft_partition_solve(&c, 4, WEFT_COLLOCATE_AUTO, &got), WEFT_OK);
-    cr_assert_eq(got.mode, WEFT_COLLOCATE_PRICE);
+    cr_assert_eq(got.mode, WEFT_COLLOCATE_COST);
     weft_partition_free(&got);
     skip[0].to = 6;
     cr_assert_eq(weft_partition_solve(&c, 2, WEFT_COLLOCATE_ALL, &got), WEFT_E_ARG);
@@ -224,8 +224,7 @@ Test(partition, failing_allocations)
     do
         draw(&rng, 1, &x);
     while (x.costs.op_count < 8);
-    const weft_collocation modes[] = {WEFT_COLLOCATE_ALL, WEFT_COLLOCATE_PRICE,
-                                      WEFT_COLLOCATE_NONE};
+    const weft_collocation modes[] = {WEFT_COLLOCATE_ALL, WEFT_COLLOCATE_COST, WEFT_COLLOCATE_NONE};
     for (int m = 0; m < 3; m++)
         for (int64_t n = 1;; n++) {
             weft_partition got;

@@ -208,7 +208,7 @@ Test(plan, a_skip_does_not_idle_half_of_the_devices)
     weft_pipeline_options with = o;
     with.skips = WEFT_COLLOCATE_ALL;
     weft_pipeline_plan folded = make(&c, with);
-    with.skips = WEFT_COLLOCATE_PRICE;
+    with.skips = WEFT_COLLOCATE_COST;
     weft_pipeline_plan priced = make(&c, with);
     cr_expect_eq(folded.idle_devices, 4);
     cr_expect_eq(automatic.idle_devices, 0);

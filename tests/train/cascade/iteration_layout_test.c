@@ -76,12 +76,12 @@ Test(cascade_plan, sums_are_behind_what_backwards_leave_them)
     plan p;
     make(&p);
     p.all.makespan = 3;
-    cr_expect_float_eq(weft_placed_sums_beside(&p.all), 4.0 / 3, 1e-12);
-    cr_expect_float_eq(weft_placed_sums_behind(&p.all, 2, 0.1), 2.0 / 3, 1e-12);
-    cr_expect_eq(weft_placed_sums_behind(&p.all, 1, 0.1), 0.1);
+    cr_expect_float_eq(weft_placed_reductions_during(&p.all), 4.0 / 3, 1e-12);
+    cr_expect_float_eq(weft_placed_reductions_after(&p.all, 2, 0.1), 2.0 / 3, 1e-12);
+    cr_expect_eq(weft_placed_reductions_after(&p.all, 1, 0.1), 0.1);
     p.cascade[3].at.start = 2.5; /* and s1.dit from 2 5/6 to 3.5 */
     p.all.makespan = 3.5;
-    cr_expect_float_eq(weft_placed_sums_behind(&p.all, 2, 0.1), 4.0 / 3, 1e-12);
+    cr_expect_float_eq(weft_placed_reductions_after(&p.all, 2, 0.1), 4.0 / 3, 1e-12);
 }
 
 Test(cascade_plan, what_cannot_be_run_is_refused_by_name)

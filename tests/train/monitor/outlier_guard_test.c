@@ -35,15 +35,15 @@ Test(guard, limits_after_the_window_and_patience)
     for (int i = 0; i < 3; i++) {
         weft_guard_limits(&g, &loss, &norm);
         cr_assert(isinf(loss) && isinf(norm));
-        cr_assert_eq(weft_guard_note(&g, 2, 1, false), WEFT_OK);
+        cr_assert_eq(weft_guard_record(&g, 2, 1, false), WEFT_OK);
     }
     weft_guard_limits(&g, &loss, &norm);
     cr_assert(loss == 8 && norm == 4);
-    cr_assert_eq(weft_guard_note(&g, NAN, NAN, true), WEFT_OK);
+    cr_assert_eq(weft_guard_record(&g, NAN, NAN, true), WEFT_OK);
     cr_assert(g.skipped == 1 && g.loss == 2, "a skipped step leaves the means");
-    cr_assert_eq(weft_guard_note(&g, 2, 1, false), WEFT_OK);
-    cr_assert_eq(weft_guard_note(&g, 99, 1, true), WEFT_OK);
-    cr_assert_eq(weft_guard_note(&g, 99, 1, true), WEFT_E_NUMERIC);
+    cr_assert_eq(weft_guard_record(&g, 2, 1, false), WEFT_OK);
+    cr_assert_eq(weft_guard_record(&g, 99, 1, true), WEFT_OK);
+    cr_assert_eq(weft_guard_record(&g, 99, 1, true), WEFT_E_NUMERIC);
 
     json_t *state = weft_guard_state(&g);
     weft_guard back = weft_guard_make(&(weft_run_guard){.factor = 4, .window = 3, .patience = 2});

@@ -25,7 +25,7 @@ static char *after(weft_stragglers *s, int ranks, const double *work, double dat
     for (int r = 0; r < ranks; r++)
         pace[r] = (weft_step_timing){(float)work[r], (float)(1 - work[r] - data), (float)data};
     for (int i = 0; i < steps; i++)
-        weft_stragglers_note(s, pace, &told);
+        weft_stragglers_record(s, pace, &told);
     return told.data ? told.data : weft_strdup("");
 }
 
@@ -86,7 +86,7 @@ Test(stragglers, one_that_waits_for_its_data_is_named_and_a_small_difference_is_
     weft_buf told = {0};
     const weft_step_timing pace[2] = {{0.4f, 0.5f, 0.0f}, {0.4f, 0.1f, 0.4f}};
     for (int i = 0; i < WINDOW; i++)
-        weft_stragglers_note(s, pace, &told);
+        weft_stragglers_record(s, pace, &told);
     cr_expect(told.data && strstr(told.data, "rank 1 is slower") &&
                   strstr(told.data, "data 400 ms"),
               "%s", told.data ? told.data : "nothing");

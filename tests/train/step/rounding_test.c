@@ -159,7 +159,7 @@ static result train(const setup *s, const weft_exec_config *place)
     weft_step step;
     if (place->offload_states) {
         int count;
-        const char *const *away = weft_step_away_states(&count);
+        const char *const *away = weft_step_offloaded_states(&count);
         weft_store_set_offload(r.store, away, count, place->offload_dir);
     }
     cr_assert_eq(weft_step_make(whole_graph(s), &adamw, place, r.store, 7, &step), WEFT_OK,
