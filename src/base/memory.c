@@ -244,12 +244,12 @@ void weft_buf_append(weft_buf *buf, const void *bytes, int64_t len)
 void weft_buf_vprintf(weft_buf *buf, const char *fmt, va_list args)
 {
     va_list args_copy;
-    const int64_t room = buf->failed ? 0 : buf->capacity - buf->len;
-    char none, *end = room > 0 ? buf->data + buf->len : &none;
+    const int64_t space = buf->failed ? 0 : buf->capacity - buf->len;
+    char none, *end = space > 0 ? buf->data + buf->len : &none;
     va_copy(args_copy, args);
-    const int len = vsnprintf(end, (size_t)(room > 0 ? room : 1), fmt, args);
+    const int len = vsnprintf(end, (size_t)(space > 0 ? space : 1), fmt, args);
     if (len >= 0 && buf_reserve(buf, len)) {
-        if (len >= room) /* it did not fit */
+        if (len >= space) /* it did not fit */
             vsnprintf(buf->data + buf->len, (size_t)len + 1, fmt, args_copy);
         buf->len += len;
     } else {

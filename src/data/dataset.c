@@ -33,8 +33,8 @@ struct weft_dataset {
     int64_t shards, capacity;
     int64_t count, damaged, bytes, made;
     uint64_t fingerprint;
-    weft_index_room buffer; /* while it is opened */
-    int32_t *shard_hint;    /* shard of every 2^GUIDE_SHIFT'th sample */
+    weft_index_buffer buffer; /* while it is opened */
+    int32_t *shard_hint;      /* shard of every 2^GUIDE_SHIFT'th sample */
 };
 enum { HINT_SHIFT = 6 };
 

@@ -612,7 +612,7 @@ weft_status weft_index_save(weft_storage *storage, const char *shard, const weft
 }
 
 /* Reads the index file into the buffer. */
-static weft_status read_index(weft_storage *storage, const char *name, weft_index_room *buffer,
+static weft_status read_index(weft_storage *storage, const char *name, weft_index_buffer *buffer,
                               int64_t *bytes)
 {
     weft_storage_facts facts;
@@ -644,7 +644,7 @@ typedef enum stored_index { STORED_NONE, STORED_DAMAGED, STORED_WHOLE } stored_i
 
 /* Loads the index file. Without a whole one the caller builds it. */
 static weft_status load(weft_storage *storage, const char *shard, weft_arena *arena,
-                        weft_index_room *buffer, weft_index *index, stored_index *found)
+                        weft_index_buffer *buffer, weft_index *index, stored_index *found)
 {
     char *name = index_name(shard),
          *path = name ? weft_path_join(weft_storage_root(storage), name) : NULL;
@@ -725,7 +725,7 @@ static weft_status inherit_checksums(weft_index *index, const weft_index *old)
 }
 
 weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena *arena,
-                           weft_index_room *buffer, weft_index *index, bool *made)
+                           weft_index_buffer *buffer, weft_index *index, bool *made)
 {
     weft_storage_facts facts;
     weft_index old;

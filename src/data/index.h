@@ -76,14 +76,14 @@ weft_status weft_index_make(weft_storage *storage, const char *shard, weft_arena
                             weft_index *index);
 /* Room that the stored form of one index after the other is read into; zero-initialise, and free
  * what it has in the end. */
-typedef struct weft_index_room {
+typedef struct weft_index_buffer {
     char *data; /* weft_free */
     int64_t bytes;
-} weft_index_room;
+} weft_index_buffer;
 /* The stored one where it fits, else made and, where the storage lets one, stored. *made (NULL: of
  * no interest) is set where it was made. */
 weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena *arena,
-                           weft_index_room *buffer, weft_index *index, bool *made);
+                           weft_index_buffer *buffer, weft_index *index, bool *made);
 weft_status weft_index_save(weft_storage *storage, const char *shard, const weft_index *index);
 
 /* Sets the checksums after writing a shard: sum[index->parts] of the parts in order, and the sum of

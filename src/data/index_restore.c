@@ -28,16 +28,16 @@ static bool read_note(weft_storage *storage, const char *shard, char hex[WEFT_HE
 static weft_status hash_parts(weft_storage *storage, const char *shard, const weft_index *index,
                               uint64_t *sum)
 {
-    int64_t room = 0, part = 0;
+    int64_t capacity = 0, part = 0;
     char *data = NULL;
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < index->count; i++)
         for (int k = 0; k < index->sample[i].part_count; k++) {
             const weft_part_data *p = &index->sample[i].part[k];
-            if (p->bytes > room) {
+            if (p->bytes > capacity) {
                 weft_free(data);
-                room = p->bytes;
-                WEFT_GO(WEFT_NEW(data, room, "%s", shard));
+                capacity = p->bytes;
+                WEFT_GO(WEFT_NEW(data, capacity, "%s", shard));
             }
             WEFT_GO(weft_storage_read(storage, shard, p->at, p->bytes, data));
             sum[part++] = XXH3_64bits(data, (size_t)p->bytes);

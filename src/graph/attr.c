@@ -60,7 +60,7 @@ PRINT(move)
 {
     (void)g;
     const weft_attr_move *a = n->attr;
-    weft_buf_printf(out, " {room=%" PRId64 "}", a->prefetch_bytes);
+    weft_buf_printf(out, " {prefetch=%" PRId64 "}", a->prefetch_bytes);
 }
 
 PRINT(source)

@@ -527,8 +527,8 @@ weft_status weft_block_cache_read(weft_block_cache *c, const weft_block_file *f,
         return f->read(f->self, f->name, at, bytes, to);
     for (int64_t done = 0; done < bytes && status == WEFT_OK;) {
         const int64_t here = at + done, left = bytes - done,
-                      room = WEFT_BLOCK_BYTES - here % WEFT_BLOCK_BYTES,
-                      n = left < room ? left : room;
+                      space = WEFT_BLOCK_BYTES - here % WEFT_BLOCK_BYTES,
+                      n = left < space ? left : space;
         status = read_piece(c, f, here, n, (char *)to + done, &data);
         done += n;
     }

@@ -146,8 +146,8 @@ weft_status weft_s3_upload_write(weft_s3_upload *u, const void *data, int64_t by
             WEFT_TRY(start_part(u));
             continue;
         }
-        const int64_t room = WEFT_S3_PART_BYTES - p->bytes, left = bytes - done,
-                      n = left < room ? left : room;
+        const int64_t space = WEFT_S3_PART_BYTES - p->bytes, left = bytes - done,
+                      n = left < space ? left : space;
         memcpy(p->data + p->bytes, (const char *)data + done, (size_t)n);
         p->bytes += n;
         u->bytes += n;

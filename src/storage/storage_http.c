@@ -79,10 +79,10 @@ static const char *site_origin(void *self)
 /* ---- requests ------------------------------------------------------------------------------ */
 
 /* Memory for the body of a reply; NULL: reply->body receives it. */
-typedef struct room {
+typedef struct reply_buffer {
     void *data;
     int64_t bytes;
-} room;
+} reply_buffer;
 
 /* The range and version of a request. */
 typedef struct wanted {
@@ -122,7 +122,7 @@ static weft_status fail(const char *url, const char *method, const weft_http_rep
 
 /* Sends a request for `name`. A status of 2xx is a success. */
 static weft_status send_request(site *s, const char *method, const char *name, const wanted *w,
-                                room to, weft_http_reply *reply)
+                                reply_buffer to, weft_http_reply *reply)
 {
     weft_buf url = {0};
     *reply = (weft_http_reply){0};
@@ -165,7 +165,7 @@ static weft_status learn(site *s, const char *name, char version[WEFT_ETAG_BYTES
     weft_http_reply reply;
     if (weft_remote_table_get(&s->table, name, version, facts))
         return WEFT_OK;
-    WEFT_TRY(send_request(s, "HEAD", name, &(wanted){0}, (room){0}, &reply));
+    WEFT_TRY(send_request(s, "HEAD", name, &(wanted){0}, (reply_buffer){0}, &reply));
     weft_status_code status =
         reply.length >= 0
             ? weft_remote_table_put(&s->table, name, version_of(&reply), reply.length)
@@ -199,7 +199,7 @@ static weft_status site_read(void *self, const char *name, int64_t at, int64_t b
     /* a weak ETag and a date match nothing */
     wanted w = {.etag = *version == '"' ? version : NULL};
     snprintf(w.range, sizeof w.range, "bytes=%" PRId64 "-%" PRId64, at, at + bytes - 1);
-    WEFT_TRY(send_request(s, "GET", name, &w, (room){to, bytes}, &reply));
+    WEFT_TRY(send_request(s, "GET", name, &w, (reply_buffer){to, bytes}, &reply));
     const weft_remote_range range = {s->root, name, version, at, bytes};
     const weft_status_code status = weft_remote_range_check(&range, &reply, version_of(&reply));
     weft_http_reply_free(&reply);
@@ -238,7 +238,8 @@ static weft_status site_list(void *self, weft_names *names)
     weft_http_reply reply;
     json_t *list = NULL;
     *names = (weft_names){0};
-    weft_status_code status = send_request(s, "GET", "index.json", &(wanted){0}, (room){0}, &reply);
+    weft_status_code status =
+        send_request(s, "GET", "index.json", &(wanted){0}, (reply_buffer){0}, &reply);
     if (status == WEFT_E_NOT_FOUND)
         return weft_error_add(status, "It is the list of the shards, which `weft shard` writes. "
                                       "Copy it to the server, or name the shards: "

@@ -84,8 +84,8 @@ static int64_t find(int64_t at)
 
 static void *allocate(int64_t bytes)
 {
-    const int64_t room = (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT,
-                  length = (room + PAGE - 1) / PAGE * PAGE;
+    const int64_t padded = (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT,
+                  length = (padded + PAGE - 1) / PAGE * PAGE;
     if (!reserve() || memory.used + length + PAGE > span ||
         weft_grow((void **)&memory.list, memory.count, &memory.capacity, sizeof *memory.list) !=
             WEFT_OK)
@@ -94,7 +94,7 @@ static void *allocate(int64_t bytes)
     if (mprotect(pages, (size_t)length, PROT_READ | PROT_WRITE) != 0)
         return NULL;
     memset(pages, 0xff, (size_t)length);
-    const int64_t at = memory.used + length - room;
+    const int64_t at = memory.used + length - padded;
     memory.list[memory.count++] = (allocation){.at = at, .bytes = bytes};
     memory.used += length + PAGE;
     return memory.base + span + at;

@@ -147,7 +147,7 @@ static weft_status reserve_known(weft_latent_ids *k, int64_t count)
 static weft_status check_shard(weft_storage *storage, const char *name, bool read, bool *whole)
 {
     weft_arena *arena = weft_arena_create();
-    weft_index_room buffer = {0};
+    weft_index_buffer buffer = {0};
     weft_index index;
     WEFT_TRY(WEFT_ALLOCATED(arena, "%s", name));
     weft_status_code status = weft_index_get(storage, name, arena, &buffer, &index, NULL);

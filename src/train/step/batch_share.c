@@ -58,7 +58,7 @@ void weft_batch_share_free(weft_batch_share *share)
 }
 
 /* Makes room for the part of another member. */
-static weft_status make_room(weft_buf *buf, int64_t bytes)
+static weft_status reserve_bytes(weft_buf *buf, int64_t bytes)
 {
     static const char zeros[4096];
     buf->len = 0;
@@ -78,7 +78,7 @@ weft_status weft_batch_share_exchange(weft_batch_share *s, weft_loader *loader)
         int64_t bytes = s->own.len;
         WEFT_TRY(weft_group_broadcast(s->group, &bytes, sizeof bytes, m));
         if (m != s->member)
-            WEFT_TRY(make_room(&s->other, bytes));
+            WEFT_TRY(reserve_bytes(&s->other, bytes));
         char *data = m == s->member ? s->own.data : s->other.data;
         WEFT_TRY(weft_group_broadcast(s->group, data, bytes, m));
         if (m != s->member)
