@@ -54,7 +54,7 @@ weft_status weft_make_dirs(const char *path)
 {
     if (!*path)
         return weft_error(WEFT_MSG_FILE_NAME, WEFT_NOWHERE, "the name of a folder is empty");
-    WEFT_TRY(weft_place_check_local(path, NULL));
+    WEFT_TRY(weft_location_check_local(path, NULL));
     char *copy = weft_strdup(path);
     WEFT_TRY(WEFT_ALLOCATED(copy, "path %s", path));
     weft_status_code status = WEFT_OK;
@@ -307,7 +307,7 @@ weft_status weft_file_begin(weft_file_writer *writer, const char *path)
 {
     *writer = (weft_file_writer){.fd = -1};
     weft_buf temporary = {0};
-    WEFT_TRY(weft_place_check_local(path, NULL));
+    WEFT_TRY(weft_location_check_local(path, NULL));
     weft_buf_printf(&temporary, "%s.tmp.%ld", path, (long)getpid());
     writer->path = weft_strdup(path);
     writer->temporary = temporary.data;

@@ -90,7 +90,7 @@ static void print_message(weft_log_level level, weft_message_class kind,
             receiver.message(receiver.message_user, level, kind, at, text);
         return;
     }
-    weft_message_place(at, location, sizeof location);
+    weft_message_location(at, location, sizeof location);
     if (weft_message_as_json()) {
         char whole[8192];
         snprintf(whole, sizeof whole, "%s%s", location, text);

@@ -75,7 +75,7 @@ const char *weft_message_key(char key[64], const char *fmt, ...)
     return key;
 }
 
-const char *weft_message_place(const weft_message_fields *at, char *location, int64_t size)
+const char *weft_message_location(const weft_message_fields *at, char *location, int64_t size)
 {
     int64_t used = 0;
     location[0] = '\0';

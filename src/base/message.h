@@ -75,7 +75,7 @@ const char *weft_message_remedy(weft_message_class kind);
 int weft_message_status(weft_message_class kind);
 
 /* Writes "FILE:LINE: KEY: " into place[size], without members that are not set. Returns place. */
-const char *weft_message_place(const weft_message_fields *at, char *location, int64_t size);
+const char *weft_message_location(const weft_message_fields *at, char *location, int64_t size);
 /* One line of JSON (heap, free with weft_free; NULL: out of memory): {"level", "verb", "id",
  * "file", "line", "key", "value", "rank", "details", "message"}, without members that are not set.
  * "details" is an object. `verb` may be NULL. */

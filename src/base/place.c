@@ -3,18 +3,18 @@
 #include <string.h>
 #include <strings.h>
 
-bool weft_place_is_remote(const char *text)
+bool weft_location_is_remote(const char *text)
 {
     const size_t scheme =
         strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.");
     return (scheme > 0 && !strncmp(text + scheme, "://", 3)) || !strncasecmp(text, "s3:", 3);
 }
 
-weft_status weft_place_check_local(const char *text, const char *key)
+weft_status weft_location_check_local(const char *text, const char *key)
 {
-    if (!weft_place_is_remote(text))
+    if (!weft_location_is_remote(text))
         return WEFT_OK;
-    return weft_error(WEFT_MSG_STORAGE_PLACE, WEFT_AT(.key = key, .value = text),
+    return weft_error(WEFT_MSG_STORAGE_LOCATION, WEFT_AT(.key = key, .value = text),
                       "%s is not a path of this machine, and weft needs one here. Copy the files "
                       "with `aws s3 sync`, or mount the bucket.",
                       text);

@@ -18,9 +18,9 @@ struct weft_error_copy {
     char file[LOCATION_BYTES], key[512], value[512];
     weft_message_detail detail[WEFT_MESSAGE_DETAILS + 1];
     char word[WEFT_MESSAGE_DETAILS][128]; /* texts of details */
-    char context[LOCATION_BYTES];         /* further places, printed before the place of `at` */
+    char context[LOCATION_BYTES];         /* further locations, printed before that of `at` */
     char text[TEXT_BYTES];
-    char message[MESSAGE_BYTES + LOCATION_BYTES]; /* context, place and text */
+    char message[MESSAGE_BYTES + LOCATION_BYTES]; /* context, location and text */
 };
 static _Thread_local weft_error_copy last;
 
@@ -67,7 +67,7 @@ static void render(void)
 {
     char location[LOCATION_BYTES + 600];
     snprintf(last.message, sizeof last.message, "%s%s%s", last.context,
-             weft_message_place(&last.at, location, sizeof location), last.text);
+             weft_message_location(&last.at, location, sizeof location), last.text);
 }
 
 static weft_status_code record(weft_status_code code, weft_message_class kind,
@@ -111,8 +111,8 @@ static weft_status_code record_errno(int error, const weft_message_fields *at, c
 {
     const weft_message_class kind = class_of_errno(error);
     const char *remedy = "";
-    if (kind == WEFT_MSG_FILE_NOT_FOUND && at && at->file && weft_place_is_remote(at->file))
-        return weft_place_check_local(at->file, at->key);
+    if (kind == WEFT_MSG_FILE_NOT_FOUND && at && at->file && weft_location_is_remote(at->file))
+        return weft_location_check_local(at->file, at->key);
     if (kind == WEFT_MSG_DISK_FULL)
         remedy = "; free some space there or choose another folder";
     else if (kind == WEFT_MSG_PERMISSION_DENIED)
@@ -156,7 +156,7 @@ weft_status_code weft_error_at(weft_status_code code, const weft_message_fields 
     weft_message_fields both = last.at;
     if (last.at.file && at->file && strcmp(last.at.file, at->file) != 0) {
         char location[LOCATION_BYTES + 600];
-        prepend_context(weft_message_place(at, location, sizeof location));
+        prepend_context(weft_message_location(at, location, sizeof location));
     } else {
         both.file = both.file ? both.file : at->file;
         both.line = both.line ? both.line : at->line;

@@ -37,8 +37,9 @@ weft_status_code weft_error_add(weft_status_code code, const char *fmt, ...)
 
 /* This thread's last error. Before the first error messages are "" and classes WEFT_MSG_NONE. The
  * returned pointer is valid until the next error. */
-const char *weft_error_message(void); /* place and message: "run.yaml:12: data.fps: 0 is not ..." */
-const char *weft_error_text(void);    /* the message without its place */
+const char *
+weft_error_message(void);          /* location and message: "run.yaml:12: data.fps: 0 is not ..." */
+const char *weft_error_text(void); /* the message without its location */
 weft_message_class weft_error_class(void);
 const weft_message_fields *weft_error_fields(void);
 /* Forgets it. */

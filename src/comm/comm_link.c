@@ -15,20 +15,21 @@ typedef struct invitation {
     bool is_fast, failed;
 } invitation;
 
-static bool share_device(const weft_link_place *place, int count)
+static bool share_device(const weft_link_endpoint *endpoint, int count)
 {
     for (int i = 0; i < count; i++)
         for (int j = 0; j < i; j++)
-            if (!memcmp(place[i].device, place[j].device, sizeof place[i].device))
+            if (!memcmp(endpoint[i].device, endpoint[j].device, sizeof endpoint[i].device))
                 return true;
     return false;
 }
 
 /* Equal on all ranks. */
-static bool may_connect(const weft_group *group, const weft_link_place *place, const char *library)
+static bool may_connect(const weft_group *group, const weft_link_endpoint *endpoint,
+                        const char *library)
 {
     for (int i = 0; i < group->count; i++) {
-        if (!place[0].version || place[i].version == place[0].version)
+        if (!endpoint[0].version || endpoint[i].version == endpoint[0].version)
             continue;
         if (group->own == 0)
             weft_warning(WEFT_MSG_RANKS_DISAGREE, WEFT_AT(WEFT_RANK(group->rank[i])),
@@ -37,7 +38,7 @@ static bool may_connect(const weft_group *group, const weft_link_place *place, c
                          group->rank[i], library, group->rank[0]);
         return false;
     }
-    return place[0].version && !share_device(place, group->count);
+    return endpoint[0].version && !share_device(endpoint, group->count);
 }
 
 static weft_status invite(weft_group *group, const weft_device_links *links)
@@ -63,7 +64,7 @@ weft_status weft_group_connect(weft_group *group, const weft_device *device)
 {
     if (!device->links || group->count == 1 || group->asked)
         return WEFT_OK;
-    weft_link_place own, *all;
+    weft_link_endpoint own, *all;
     WEFT_TRY(WEFT_NEW(all, group->count, "connections of a group"));
     device->links->describe(device, &own);
     weft_status_code status = weft_group_all_gather(group, &own, sizeof own, all);

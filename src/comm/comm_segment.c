@@ -159,8 +159,8 @@ static void copy_span(const weft_comm_request *x, const span *from, const span *
 {
     const weft_block *a = &from->block, *b = &to->block;
     for (int64_t done = 0; done < from->count;) {
-        const int64_t place[2] = {from->begin + done, to->begin + done},
-                      at[2] = {place[0] % a->row, place[1] % b->row},
+        const int64_t position[2] = {from->begin + done, to->begin + done},
+                      at[2] = {position[0] % a->row, position[1] % b->row},
                       left[2] = {a->row - at[0], b->row - at[1]}, count = from->count - done,
                       shorter = left[0] < left[1] ? left[0] : left[1],
                       n = shorter < count ? shorter : count;
@@ -169,8 +169,8 @@ static void copy_span(const weft_comm_request *x, const span *from, const span *
         for (int i = 0; i < 2; i++)
             if (!rows[i] && left[i] / n < times)
                 times = left[i] / n;
-        copy(x, to->base + (b->start + place[1] / b->row * b->stride + at[1]) * from->element,
-             from->base + (a->start + place[0] / a->row * a->stride + at[0]) * from->element,
+        copy(x, to->base + (b->start + position[1] / b->row * b->stride + at[1]) * from->element,
+             from->base + (a->start + position[0] / a->row * a->stride + at[0]) * from->element,
              (weft_rows){.rows = times,
                          .row = n * from->element,
                          .to = (rows[1] ? b->stride : n) * from->element,

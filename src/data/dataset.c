@@ -313,16 +313,16 @@ static weft_status check_keys(const weft_dataset *ds)
     return status;
 }
 
-bool weft_dataset_names_shards(const char *place)
+bool weft_dataset_names_shards(const char *location)
 {
-    const char *base = weft_path_base(place), *scheme = strstr(place, "://");
-    const bool bucket = weft_place_is_remote(place) && scheme && base == scheme + 3;
+    const char *base = weft_path_base(location), *scheme = strstr(location, "://");
+    const bool bucket = weft_location_is_remote(location) && scheme && base == scheme + 3;
     return !bucket && (strchr(base, '{') || !strcmp(weft_path_extension(base), "tar"));
 }
 
-static weft_status open_storage(weft_dataset *ds, const char *place)
+static weft_status open_storage(weft_dataset *ds, const char *location)
 {
-    WEFT_TRY(weft_storage_open(place, &ds->storage[ds->sources]));
+    WEFT_TRY(weft_storage_open(location, &ds->storage[ds->sources]));
     ds->sources++;
     return WEFT_OK;
 }
@@ -330,7 +330,7 @@ static weft_status open_storage(weft_dataset *ds, const char *place)
 static weft_status add_path(weft_dataset *ds, const char *path, const char *split, bool strict)
 {
     const char *base = weft_path_base(path);
-    const bool remote = weft_place_is_remote(path);
+    const bool remote = weft_location_is_remote(path);
     if (remote ? !weft_dataset_names_shards(path) : weft_path_is_dir(path)) {
         WEFT_TRY(open_storage(ds, path));
         return add_folder(ds, path, split, strict);

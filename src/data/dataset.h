@@ -28,7 +28,7 @@ weft_status weft_dataset_open_sources(const weft_section_list *sources, const ch
 weft_status weft_dataset_assign_sources(weft_dataset *dataset, const weft_section_list *sources);
 /* Whether a place names a shard, or a pattern of shards, and not a folder. A bucket is a folder,
  * whatever its name ends with. */
-bool weft_dataset_names_shards(const char *place);
+bool weft_dataset_names_shards(const char *location);
 void weft_dataset_close(weft_dataset *dataset); /* accepts NULL */
 int64_t weft_dataset_count(const weft_dataset *dataset);
 /* Sample `index` in the order of shards and members. */

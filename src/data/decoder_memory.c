@@ -83,7 +83,7 @@ static weft_status first_shard(const weft_decoder_memory *s, char path[1024])
     weft_storage *storage = NULL;
     weft_status_code status = WEFT_OK;
     const char *found = NULL;
-    const bool remote = weft_place_is_remote(s->shards) && !weft_dataset_names_shards(s->shards);
+    const bool remote = weft_location_is_remote(s->shards) && !weft_dataset_names_shards(s->shards);
     if (!weft_path_is_dir(s->shards) && !remote)
         return snprintf(path, 1024, "%s", s->shards) < 1024 ? WEFT_OK : WEFT_E_CONFIG;
     WEFT_GO(weft_storage_open(s->shards, &storage));

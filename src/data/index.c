@@ -99,7 +99,7 @@ typedef struct stored_header {
     int64_t bytes; /* size of the shard */
     uint64_t stamp, sum;
     int64_t samples, parts, shapes, text; /* counts; text in bytes, a multiple of 8 */
-    int64_t damage;                       /* place in the text; -1: whole */
+    int64_t damage;                       /* offset in the text; -1: whole */
     uint64_t check;                       /* XXH3 of all else */
 } stored_header;
 

@@ -180,11 +180,12 @@ static weft_status image_shares(weft_loader *l, const bool *image)
     for (int kind = 0; kind < 2; kind++)
         if (!of[kind] &&
             (kind ? l->config.images > 0 || last > 0 : l->config.images < 1 || last < 1))
-            return weft_error(WEFT_MSG_CONFIG_VALUE,
-                              WEFT_AT(.file = weft_loader_place(l), WEFT_NUMBER(l->config.images)),
-                              "a share of %g images (buckets of one frame) is requested, and the "
-                              "data set has no %s",
-                              l->config.images, kind ? "images" : "clips");
+            return weft_error(
+                WEFT_MSG_CONFIG_VALUE,
+                WEFT_AT(.file = weft_loader_location(l), WEFT_NUMBER(l->config.images)),
+                "a share of %g images (buckets of one frame) is requested, and the "
+                "data set has no %s",
+                l->config.images, kind ? "images" : "clips");
     for (int i = 0; i < l->queues; i++) {
         const double share = image[i] ? l->config.images : 1 - l->config.images,
                      part = (double)l->turns.samples[i] / (double)(of[image[i]] + !of[image[i]]);
@@ -206,7 +207,7 @@ static weft_status bucket_shares(weft_loader *l)
         others += share > 0 ? 0 : l->turns.samples[i];
         if (share > 0 && !l->turns.samples[i])
             return weft_error(
-                WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = weft_loader_place(l), WEFT_NUMBER(share)),
+                WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = weft_loader_location(l), WEFT_NUMBER(share)),
                 "a share of %g is requested for bucket %d of %" PRId64 "x%" PRId64 "x%" PRId64
                 ", and no sample fits it. Remove the share or the bucket.",
                 share, i, l->queue[i].size.frames, l->queue[i].size.height, l->queue[i].size.width);
@@ -257,7 +258,7 @@ static weft_status check_items(const weft_loader *l)
                                           "fit a bucket.");
 }
 
-const char *weft_loader_place(const weft_loader *l)
+const char *weft_loader_location(const weft_loader *l)
 {
     return l->config.shards && *l->config.shards ? l->config.shards : "data.path";
 }
@@ -308,7 +309,7 @@ weft_status weft_loader_deal(weft_loader *l)
     weft_buf why = {0};
     weft_loader_format_report(l, &why);
     const weft_status_code status = weft_error(
-        WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = weft_loader_place(l), WEFT_NUMBER(count)),
+        WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = weft_loader_location(l), WEFT_NUMBER(count)),
         "none of %" PRId64 " samples fits a bucket\n%s", count, why.data ? why.data : "");
     weft_buf_free(&why);
     return status;

@@ -9,7 +9,7 @@ int64_t weft_loader_frames(const weft_sample *sample, double fps);
  * the order. Without a usable sample returns an error that lists the outcomes. */
 weft_status weft_loader_deal(weft_loader *loader);
 /* The shards' place for messages; of a list of sources the name of its key. */
-const char *weft_loader_place(const weft_loader *loader);
+const char *weft_loader_location(const weft_loader *loader);
 /* Sets the weights of the queues' turns: their numbers of samples, or the shares of the buckets.
  * With a share of images, scales the weights of image and clip queues so that the share holds.
  * `image` as in the config. */

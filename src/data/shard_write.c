@@ -45,7 +45,7 @@ typedef struct clip {
     char *meta;          /* path, owned */
     char *source;        /* name of its source video, or its id; owned */
     int64_t first, last; /* its frames in the source; -1: not known */
-    uint64_t rank;       /* random place, by id */
+    uint64_t rank;       /* random position, by id */
     bool heldout;
     int64_t bytes;  /* size of the video file */
     uint64_t stamp; /* hash of sizes and times of change of both files */
@@ -58,7 +58,7 @@ typedef struct job {
     clip *clip;
     int64_t count, capacity;
     json_t *shards, *dropped;
-    json_t *unnamed;           /* dropped before they had a place in a shard */
+    json_t *unnamed;           /* dropped before they were assigned to a shard */
     json_t *notes;             /* notes of existing shards of earlier runs, by file */
     weft_caption_csv captions; /* of IN/captions.csv, for clips without one */
     weft_shard_report *report;
@@ -744,7 +744,7 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     if (j.count == 0)
         WEFT_GO(
             weft_error(WEFT_MSG_CLIPS_NOT_FOUND, WEFT_AT(.file = in), "the folder has no clips"));
-    if (!weft_place_is_remote(out)) {
+    if (!weft_location_is_remote(out)) {
         WEFT_GO(weft_make_dirs(out));
         WEFT_GO(weft_remove_leftovers(out, false));
     }

@@ -22,7 +22,7 @@ static void print_op(const char *precision, const char *name, const weft_op_chec
     else
         printf("%-5s %-22s %5" PRId64 " nodes  error %8.2g  tolerance %8.2g  %s%s\n", precision,
                name, c->nodes, c->error, c->tolerance, c->failed ? "FAILED at " : "ok",
-               c->failed ? c->place : "");
+               c->failed ? c->worst_output : "");
 }
 
 static json_t *op_json(const char *precision, const char *name, const weft_op_check *c)
@@ -31,7 +31,7 @@ static json_t *op_json(const char *precision, const char *name, const weft_op_ch
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:s}", "op", name, "precision", precision,
                      "nodes", (json_int_t)c->nodes, "failed", (json_int_t)c->failed, "missing",
                      (json_int_t)c->missing, "error", c->error < 1e30 ? c->error : 1e30,
-                     "tolerance", c->tolerance, "place", c->place);
+                     "tolerance", c->tolerance, "place", c->worst_output);
 }
 
 static json_t *gpu_json(const weft_cuda_gpu *gpu)

@@ -8,10 +8,10 @@
 enum { WEFT_LINK_ID_BYTES = 128 };
 
 /* A device, as the other ranks of a group see it before they connect. */
-typedef struct weft_link_place {
+typedef struct weft_link_endpoint {
     char device[16]; /* identity of the device, the same for ranks that share it */
     int32_t version; /* of the library; 0: this rank cannot connect */
-} weft_link_place;
+} weft_link_endpoint;
 
 typedef struct weft_link_id {
     char bytes[WEFT_LINK_ID_BYTES];
@@ -41,7 +41,7 @@ typedef struct weft_link_collective {
 struct weft_device_links {
     const char *name; /* of the library */
     /* Describes this rank's device; version 0 if the library is missing or switched off. */
-    void (*describe)(const weft_device *device, weft_link_place *place);
+    void (*describe)(const weft_device *device, weft_link_endpoint *endpoint);
     /* Creates the id of a group's connections, on one of its members. */
     weft_status_code (*create_id)(weft_link_id *id);
     /* Connects member `own` of `ranks`. Collective. */

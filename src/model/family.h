@@ -92,7 +92,7 @@ typedef struct weft_packed_rows {
     /* i32 (R,K,4), as WEFT_OP_ATTENTION reads them: tokens of each sample to themselves, and to
      * the L text tokens of the sample among K L. */
     weft_value segments, text_segments;
-    weft_value place[3]; /* i32 (R,N): frame, row and column of a token in its sample */
+    weft_value position[3]; /* i32 (R,N): frame, row and column of a token in its sample */
 } weft_packed_rows;
 
 /* Values of one call. Unused ports are WEFT_NONE. */

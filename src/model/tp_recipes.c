@@ -82,23 +82,23 @@ static const weft_recipe_row joint_ring_rows[] = {
     PIECE("*late:pad",       axis, true)
 /* Alternative: positions are split in both kinds of blocks. In a spatial layer, attention splits
  * heads instead, or its keys circulate. */
-#define PLACES {WEFT_S, 2}
-#define IN_PLACES(temporal, spatial, self, cross, axis, ...)                                  \
+#define POSITIONS {WEFT_S, 2}
+#define IN_POSITIONS(temporal, spatial, self, cross, axis, ...)                                  \
     {temporal ":layer_norm",        axis, TOKENS, .cut = WEFT_CUT_SAMPLES},                    \
-    {spatial ":layer_norm",         axis, PLACES, .cut = WEFT_CUT_SAMPLES},                    \
+    {spatial ":layer_norm",         axis, POSITIONS, .cut = WEFT_CUT_SAMPLES},                    \
     {temporal self ":attention",    axis, {WEFT_S, 0}},                                        \
     {spatial self ":attention",     axis, TOKENS __VA_ARGS__},                                 \
     {spatial cross ":attention",    axis, TOKENS, .optional = true},                           \
     {spatial cross ":turned",       axis, ALL, .optional = true}
 #define BY_RING , .by = "ring"
 static const weft_recipe_row
-    stdit_heads_rows[] = {IN_PLACES("*temporal_blocks.*", "*spatial_blocks.*", ".attn",
+    stdit_heads_rows[] = {IN_POSITIONS("*temporal_blocks.*", "*spatial_blocks.*", ".attn",
                                     ".cross_attn", "heads")},
-    stdit_ring_rows[]  = {IN_PLACES("*temporal_blocks.*", "*spatial_blocks.*", ".attn",
+    stdit_ring_rows[]  = {IN_POSITIONS("*temporal_blocks.*", "*spatial_blocks.*", ".attn",
                                     ".cross_attn", "ring", BY_RING)},
-    latte_heads_rows[] = {IN_PLACES("*temporal_transformer_blocks.*", "*transformer_blocks.*",
+    latte_heads_rows[] = {IN_POSITIONS("*temporal_transformer_blocks.*", "*transformer_blocks.*",
                                     ".attn1", ".attn2", "heads")},
-    latte_ring_rows[]  = {IN_PLACES("*temporal_transformer_blocks.*", "*transformer_blocks.*",
+    latte_ring_rows[]  = {IN_POSITIONS("*temporal_transformer_blocks.*", "*transformer_blocks.*",
                                     ".attn1", ".attn2", "ring", BY_RING)};
 static const weft_recipe_row
     stdit_rows[] = {GROUPS("*temporal_blocks.*", "*spatial_blocks.*", "cp")},

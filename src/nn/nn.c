@@ -314,8 +314,8 @@ weft_value weft_nn_skip_join(weft_graph *g, weft_value x, int64_t n, bool groupe
     return swap_dims(g, x, batch, n, grouped ? tokens / (n * n) : tokens / n, shape);
 }
 
-void weft_nn_fit_places(const int64_t grid[2], const int64_t base[2], double origin[2],
-                        double step[2])
+void weft_nn_fit_positions(const int64_t grid[2], const int64_t base[2], double origin[2],
+                           double step[2])
 {
     const double rows = (double)grid[0], columns = (double)grid[1], tall = (double)base[0],
                  wide = (double)base[1];
@@ -426,7 +426,7 @@ weft_value weft_nn_rows_of_tokens(weft_graph *g, weft_value owner, weft_value ro
     return weft_emit(g, WEFT_OP_MATMUL, (weft_value[]){owner, rows}, 2, &attr);
 }
 
-void weft_nn_rope_at(weft_graph *g, const weft_attr_rope_table *table, const weft_value place[3],
+void weft_nn_rope_at(weft_graph *g, const weft_attr_rope_table *table, const weft_value position[3],
                      weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {
     weft_value part[2][3];
@@ -444,7 +444,7 @@ void weft_nn_rope_at(weft_graph *g, const weft_attr_rope_table *table, const wef
         weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &axis, of_axis);
         for (int i = 0; i < 2; i++)
             part[i][parts] =
-                weft_emit(g, WEFT_OP_EMBED, (weft_value[]){of_axis[i], place[d]}, 2, NULL);
+                weft_emit(g, WEFT_OP_EMBED, (weft_value[]){of_axis[i], position[d]}, 2, NULL);
         parts++;
     }
     for (int i = 0; i < 2; i++) {

@@ -123,8 +123,8 @@ int64_t weft_nn_skip_padding(int64_t tokens, int64_t n); /* padding up to a mult
 /* Fits the positions of `grid` rows and columns into a base grid. The grid covers the largest
  * centred area of the base with the same aspect ratio. Sets the first position and the step of each
  * side. */
-void weft_nn_fit_places(const int64_t grid[2], const int64_t base[2], double origin[2],
-                        double step[2]);
+void weft_nn_fit_positions(const int64_t grid[2], const int64_t base[2], double origin[2],
+                           double step[2]);
 /* Sines, then cosines, of the positions along each axis of `order`: (S, 2 x number of pairs). */
 weft_value weft_nn_sines(weft_graph *g, const weft_attr_rope_table *rope_attr, const int *order,
                          int count);
@@ -161,7 +161,7 @@ weft_value weft_nn_rows_of_tokens(weft_graph *g, weft_value owner, weft_value ro
 /* cos and sin (R,N,1,D/2) of rotary positions that place[3], i32 (R,N), gives for each token.
  * `table` describes the pairs and angles of each axis; its grid has the largest position + 1 of
  * each. */
-void weft_nn_rope_at(weft_graph *g, const weft_attr_rope_table *table, const weft_value place[3],
+void weft_nn_rope_at(weft_graph *g, const weft_attr_rope_table *table, const weft_value position[3],
                      weft_value cos_sin[WEFT_MAX_OUTPUTS]);
 
 /* (B, S, C pt py px) to (B, S, pt py px C). */

@@ -53,7 +53,7 @@ static weft_status send_message(const weft_webhook_sender *w, const weft_deliver
     WEFT_TRY(WEFT_ALLOCATED(a.body, "a webhook"));
     const weft_http_request request = {.method = "POST",
                                        .url = d->url,
-                                       .place = d->url,
+                                       .location = d->url,
                                        .body = a.body,
                                        .body_bytes = (int64_t)strlen(a.body),
                                        .attempts = 1,

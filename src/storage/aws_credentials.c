@@ -37,15 +37,15 @@ static weft_status copy_keys(const char *access, const char *secret, const char 
     return weft_no_memory("the credentials");
 }
 
-static weft_status none_at(const char *place, const char *problem)
+static weft_status none_at(const char *location, const char *problem)
 {
-    return weft_error(WEFT_MSG_STORAGE_CREDENTIALS, WEFT_AT(.file = place),
+    return weft_error(WEFT_MSG_STORAGE_CREDENTIALS, WEFT_AT(.file = location),
                       "%s. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or run "
                       "`aws configure`; for a public bucket set WEFT_S3_UNSIGNED=1.",
                       problem);
 }
 
-weft_status weft_aws_credentials_parse(const char *json, int64_t bytes, const char *place,
+weft_status weft_aws_credentials_parse(const char *json, int64_t bytes, const char *location,
                                        weft_aws_credentials *c)
 {
     /* not weft_json_parse, whose messages may quote the text */
@@ -58,7 +58,7 @@ weft_status weft_aws_credentials_parse(const char *json, int64_t bytes, const ch
     token = token ? token : json_string_value(json_object_get(root, "Token"));
     weft_status_code status = access && secret
                                   ? copy_keys(access, secret, token && *token ? token : NULL, c)
-                                  : none_at(place, "the reply has no credentials in JSON");
+                                  : none_at(location, "the reply has no credentials in JSON");
     if (status == WEFT_OK && expiration && strptime(expiration, "%Y-%m-%dT%H:%M:%S", &date))
         c->expires = (int64_t)timegm(&date);
     json_decref(root);
@@ -93,13 +93,13 @@ static weft_status add_header(const void *user, weft_http_headers *headers)
     return header->value ? weft_http_headers_add(headers, header->name, header->value) : WEFT_OK;
 }
 
-/* Reads a reply of at most a few kilobytes. The caller frees it. `place` is in messages. */
-static weft_status fetch(weft_http *http, const char *method, const char *url, const char *place,
+/* Reads a reply of at most a few kilobytes. The caller frees it. `location` is in messages. */
+static weft_status fetch(weft_http *http, const char *method, const char *url, const char *location,
                          const weft_name_value *header, weft_buf *body)
 {
     const weft_http_request request = {.method = method,
                                        .url = url,
-                                       .place = place,
+                                       .location = location,
                                        .attempts = 3,
                                        .local = true,
                                        .prepare = add_header,
@@ -107,9 +107,10 @@ static weft_status fetch(weft_http *http, const char *method, const char *url, c
     weft_http_reply reply;
     weft_status_code status = weft_http_send(http, &request, &reply);
     if (status == WEFT_E_IO)
-        status = none_at(place, "no credentials are set, and the metadata server does not answer");
+        status =
+            none_at(location, "no credentials are set, and the metadata server does not answer");
     if (status == WEFT_OK && reply.status != 200)
-        status = none_at(place, "the metadata server has no credentials");
+        status = none_at(location, "the metadata server has no credentials");
     if (status != WEFT_OK) {
         weft_http_reply_free(&reply);
         return status;
@@ -121,7 +122,7 @@ static weft_status fetch(weft_http *http, const char *method, const char *url, c
 static weft_status read_container(const weft_aws_settings *s, weft_http *http,
                                   weft_aws_credentials *c)
 {
-    static const char place[] = "the container's credentials"; /* the URL may contain a token */
+    static const char location[] = "the container's credentials"; /* the URL may contain a token */
     const char *token = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN"),
                *file = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
     char *text = NULL;
@@ -133,9 +134,9 @@ static weft_status read_container(const weft_aws_settings *s, weft_http *http,
         token = text;
     }
     const weft_name_value header = {"Authorization", token && *token ? token : NULL};
-    weft_status_code status = fetch(http, "GET", s->container, place, &header, &body);
+    weft_status_code status = fetch(http, "GET", s->container, location, &header, &body);
     if (status == WEFT_OK)
-        status = weft_aws_credentials_parse(body.data, body.len, place, c);
+        status = weft_aws_credentials_parse(body.data, body.len, location, c);
     erase(text);
     weft_buf_free(&body);
     return status;

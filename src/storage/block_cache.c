@@ -21,7 +21,7 @@ enum { STRIPES = 256, NAME_BYTES = 64, SUM_BYTES = 8 };
 
 /* A block that is open for reading. */
 typedef struct open_block {
-    char name[NAME_BYTES]; /* "": a free place */
+    char name[NAME_BYTES]; /* "": a free slot */
     int fd, users;
     int64_t used; /* time of the last use, on the cache's clock */
 } open_block;
@@ -431,7 +431,7 @@ static int open_verified(const weft_block_cache *c, const block *b, char *data)
 }
 
 /* Takes a block that this process has open; -1: none. */
-static int take_open(weft_block_cache *c, const block *b, open_block **place)
+static int take_open(weft_block_cache *c, const block *b, open_block **slot)
 {
     int fd = -1;
     pthread_mutex_lock(&c->lock);
@@ -440,7 +440,7 @@ static int take_open(weft_block_cache *c, const block *b, open_block **place)
         if (*o->name && !strcmp(o->name, b->name)) {
             o->users++;
             o->used = ++c->clock;
-            *place = o;
+            *slot = o;
             fd = o->fd;
         }
     }
@@ -448,10 +448,10 @@ static int take_open(weft_block_cache *c, const block *b, open_block **place)
     return fd;
 }
 
-static void give_open(weft_block_cache *c, open_block *place)
+static void give_open(weft_block_cache *c, open_block *slot)
 {
     pthread_mutex_lock(&c->lock);
-    place->users--;
+    slot->users--;
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -503,11 +503,11 @@ static weft_status read_piece(weft_block_cache *c, const weft_block_file *f, int
                               int64_t bytes, char *to, char **data)
 {
     const block b = block_at(f, at);
-    open_block *place;
-    const int fd = take_open(c, &b, &place);
+    open_block *slot;
+    const int fd = take_open(c, &b, &slot);
     if (fd >= 0) {
         const bool whole = pread(fd, to, (size_t)bytes, at - b.at) == bytes;
-        give_open(c, place);
+        give_open(c, slot);
         if (whole)
             return WEFT_OK;
     }
@@ -539,10 +539,10 @@ weft_status weft_block_cache_read(weft_block_cache *c, const weft_block_file *f,
 weft_status weft_block_cache_fetch(weft_block_cache *c, const weft_block_file *f, int64_t at)
 {
     const block b = block_at(f, at);
-    open_block *place;
+    open_block *slot;
     char *data;
-    if (take_open(c, &b, &place) >= 0) {
-        give_open(c, place);
+    if (take_open(c, &b, &slot) >= 0) {
+        give_open(c, slot);
         return WEFT_OK;
     }
     WEFT_TRY(WEFT_NEW(data, WEFT_BLOCK_BYTES, "a block of %s", f->name));

@@ -356,7 +356,7 @@ static weft_status fail(const weft_http_request *q, const weft_http_reply *reply
                         const char *problem)
 {
     return weft_error(WEFT_MSG_STORAGE_REQUEST,
-                      WEFT_AT(.file = q->place, .value = q->method,
+                      WEFT_AT(.file = q->location, .value = q->method,
                               WEFT_DETAILS(WEFT_DETAIL("attempts", reply->failures + 1))),
                       "%s failed %d time%s: %s. Check %s.", q->method, reply->failures + 1,
                       weft_plural(reply->failures + 1), problem,
@@ -381,7 +381,7 @@ weft_status weft_http_send(weft_http *h, const weft_http_request *q, weft_http_r
         const int64_t ms = weft_http_retry_ms(++reply->failures, next_random(h), reply->retry_after,
                                               (int64_t)time(NULL));
         weft_notice(WEFT_MSG_STORAGE_RETRY,
-                    WEFT_AT(.file = q->place, .value = q->method,
+                    WEFT_AT(.file = q->location, .value = q->method,
                             WEFT_DETAILS(WEFT_DETAIL("status", reply->status),
                                          WEFT_DETAIL("attempt", reply->failures))),
                     "%s failed: %s; attempt %d of %" PRId64 " follows in %" PRId64 " ms", q->method,
@@ -423,7 +423,7 @@ weft_status weft_http_send(weft_http *h, const weft_http_request *q, weft_http_r
     *reply = (weft_http_reply){.length = -1};
     return weft_http_open(&h) == WEFT_OK
                ? WEFT_OK
-               : weft_error_at(WEFT_E_UNSUPPORTED, WEFT_AT(.file = q->place));
+               : weft_error_at(WEFT_E_UNSUPPORTED, WEFT_AT(.file = q->location));
 }
 #endif
 

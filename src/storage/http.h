@@ -23,8 +23,8 @@ weft_status weft_http_headers_add(weft_http_headers *headers, const char *name, 
 /* A request. Strings and buffers are borrowed. */
 typedef struct weft_http_request {
     const char *method, *url;
-    const char *place; /* in messages, in place of the URL */
-    const void *body;  /* NULL: none */
+    const char *location; /* in messages, in place of the URL */
+    const void *body;     /* NULL: none */
     int64_t body_bytes;
     void *to; /* receives the body of a successful reply, `to_bytes`; NULL: reply->body does */
     int64_t to_bytes;
@@ -42,7 +42,7 @@ typedef struct weft_http_request {
 
 typedef struct weft_http_reply {
     int status;       /* 200 */
-    weft_buf body;    /* of a reply that has no place in `to` */
+    weft_buf body;    /* of a reply that does not fit into `to` */
     int64_t received; /* bytes written to `to` */
     int64_t length;   /* Content-Length; -1: none */
     int failures;     /* attempts before this one */

@@ -277,7 +277,7 @@ static const char *remedy_of(weft_message_class kind, const weft_s3_request *q)
 }
 
 static weft_status fail(const weft_s3 *s, const weft_s3_request *q, const weft_http_reply *reply,
-                        const char *place, const char *region)
+                        const char *location, const char *region)
 {
     char code[64], text[200], number[16];
     const char *error = reply->body.data ? strstr(reply->body.data, "<Error>") : NULL;
@@ -287,7 +287,7 @@ static weft_status fail(const weft_s3 *s, const weft_s3_request *q, const weft_h
     const weft_message_class kind = class_of(reply->status, code);
     return weft_error(
         kind,
-        WEFT_AT(.file = place, .value = *code ? code : number,
+        WEFT_AT(.file = location, .value = *code ? code : number,
                 WEFT_DETAILS(WEFT_WORD("method", q->method), WEFT_DETAIL("status", reply->status))),
         "%s at %s: status %d%s%s%s%s. %s.", q->method,
         s->settings.endpoint ? s->settings.endpoint : region, reply->status, *code ? ", " : "",
@@ -321,7 +321,7 @@ static bool learn_region(weft_s3 *s, const weft_http_reply *reply, char region[R
     return true;
 }
 
-static weft_status send_once(weft_s3 *s, const weft_s3_request *q, const char *place,
+static weft_status send_once(weft_s3 *s, const weft_s3_request *q, const char *location,
                              const char *region, weft_http_reply *reply)
 {
     sending o = {.s3 = s, .request = q, .region = region};
@@ -331,7 +331,7 @@ static weft_status send_once(weft_s3 *s, const weft_s3_request *q, const char *p
     status = weft_http_send(s->http,
                             &(weft_http_request){.method = q->method,
                                                  .url = o.url.data,
-                                                 .place = place,
+                                                 .location = location,
                                                  .body = q->body,
                                                  .body_bytes = q->body_bytes,
                                                  .to = q->to,
@@ -351,22 +351,22 @@ out:
 
 weft_status weft_s3_send(weft_s3 *s, const weft_s3_request *q, weft_http_reply *reply)
 {
-    weft_buf place = {0};
+    weft_buf location = {0};
     char region[REGION_BYTES];
     *reply = (weft_http_reply){0};
     copy_region(s, region);
-    weft_buf_printf(&place, "s3://%s%s%s", s->bucket, *q->key ? "/" : "", q->key);
-    weft_status_code status = weft_buf_check(&place);
+    weft_buf_printf(&location, "s3://%s%s%s", s->bucket, *q->key ? "/" : "", q->key);
+    weft_status_code status = weft_buf_check(&location);
     if (status == WEFT_OK)
-        status = send_once(s, q, place.data, region, reply);
+        status = send_once(s, q, location.data, region, reply);
     if (status == WEFT_OK && learn_region(s, reply, region)) {
         weft_http_reply_free(reply);
-        status = send_once(s, q, place.data, region, reply);
+        status = send_once(s, q, location.data, region, reply);
     }
     const bool error = reply->body.data && strstr(reply->body.data, "<Error>");
     if (status == WEFT_OK && (reply->status < 200 || reply->status > 299 || error))
-        status = fail(s, q, reply, place.data, region);
-    weft_buf_free(&place);
+        status = fail(s, q, reply, location.data, region);
+    weft_buf_free(&location);
     if (status != WEFT_OK) {
         weft_http_reply_free(reply);
         *reply = (weft_http_reply){0};

@@ -37,7 +37,7 @@ static const weft_storage_kind *find_kind(const char *root)
     for (int i = 0; i < WEFT_COUNT(kinds); i++)
         if (*kinds[i]->scheme && !strncmp(root, kinds[i]->scheme, strlen(kinds[i]->scheme)))
             return kinds[i];
-    return weft_place_is_remote(root) ? NULL : &weft_storage_folder;
+    return weft_location_is_remote(root) ? NULL : &weft_storage_folder;
 }
 
 /* Files of servers are cached on a disk of this machine. Without a usable disk they are not. */
@@ -59,8 +59,8 @@ weft_status weft_storage_open(const char *root, weft_storage **storage)
     const weft_storage_kind *kind = find_kind(root);
     if (!kind)
         return weft_error(
-            WEFT_MSG_STORAGE_PLACE, WEFT_AT(.file = root),
-            "weft does not read this kind of place. Use a folder, s3://BUCKET/PREFIX or "
+            WEFT_MSG_STORAGE_LOCATION, WEFT_AT(.file = root),
+            "weft does not read this kind of location. Use a folder, s3://BUCKET/PREFIX or "
             "https://HOST/PATH.");
     weft_storage *s = weft_alloc(sizeof *s);
     if (s)

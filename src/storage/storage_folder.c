@@ -18,7 +18,7 @@
 #include <xxhash.h>
 
 typedef struct open_file {
-    char *path;    /* owned; NULL: a free place */
+    char *path;    /* owned; NULL: a free slot */
     uint64_t hash; /* hash of the name */
     int64_t used;  /* time of the last use, on the folder's clock */
     int fd;

@@ -35,7 +35,7 @@ static weft_status check_root(const char *root)
     const char *host = strstr(root, "://") + 3;
     const size_t authority = strcspn(host, "/");
     if (authority == 0 || strpbrk(root, "?#") || memchr(host, '@', authority))
-        return weft_error(WEFT_MSG_STORAGE_PLACE, WEFT_AT(.key = "URL"),
+        return weft_error(WEFT_MSG_STORAGE_LOCATION, WEFT_AT(.key = "URL"),
                           "the URL has no host, or has a user, a query or a fragment, which are "
                           "not used. Write https://HOST/PATH.");
     return WEFT_OK;
@@ -133,7 +133,7 @@ static weft_status send_request(site *s, const char *method, const char *name, c
         status = weft_http_send(s->http,
                                 &(weft_http_request){.method = method,
                                                      .url = url.data,
-                                                     .place = url.data,
+                                                     .location = url.data,
                                                      .to = to.data,
                                                      .to_bytes = to.bytes,
                                                      .attempts = s->attempts,

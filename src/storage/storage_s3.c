@@ -46,7 +46,7 @@ static weft_status store_open(const char *root, void **self)
     const char *prefix = bucket[length] ? bucket + length + 1 : "";
     if (!length)
         return weft_error(WEFT_MSG_STORAGE_BUCKET, WEFT_AT(.file = root),
-                          "the place has no bucket; write s3://BUCKET/PREFIX");
+                          "the location has no bucket; write s3://BUCKET/PREFIX");
     store *s;
     WEFT_TRY(WEFT_NEW(s, 1, "%s", root));
     weft_remote_table_init(&s->table);
@@ -113,14 +113,14 @@ static weft_status store_facts(void *self, const char *name, weft_storage_facts 
 /* The error of an object that a list or an earlier request has named. */
 static weft_status fail_removed(const store *s, const char *key, int64_t bytes)
 {
-    weft_buf place = {0};
-    weft_buf_printf(&place, "s3://%s/%s", s->bucket, key);
-    WEFT_TRY(weft_buf_check(&place));
-    (void)!weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = place.data),
+    weft_buf location = {0};
+    weft_buf_printf(&location, "s3://%s/%s", s->bucket, key);
+    WEFT_TRY(weft_buf_check(&location));
+    (void)!weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = location.data),
                       "the object had %" PRId64 " bytes when this command asked first, and was "
                       "removed since. Restore it, or run the command again without it.",
                       bytes);
-    weft_buf_free(&place);
+    weft_buf_free(&location);
     return WEFT_E_IO;
 }
 

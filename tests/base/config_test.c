@@ -89,7 +89,7 @@ static weft_status parse(const char *text, const char *const *overrides, int cou
 static void expect_error(weft_message_class kind, const char *place, const char *word)
 {
     char has[256];
-    weft_message_place(weft_error_fields(), has, sizeof has);
+    weft_message_location(weft_error_fields(), has, sizeof has);
     cr_assert_str_eq(weft_message_id(weft_error_class()), weft_message_id(kind), "%s",
                      weft_error_message());
     cr_assert_str_eq(has, place);

@@ -188,8 +188,8 @@ errors() {
         -- store s3://bucket list || return 1
     fault "GET prefix code 403 RequestTimeTooSkewed"
     expect_error storage-clock -- store s3://bucket list || return 1
-    expect_error storage-place -- store S3://bucket list || return 1
-    expect_error storage-place -- store gs://bucket list
+    expect_error storage-location -- store S3://bucket list || return 1
+    expect_error storage-location -- store gs://bucket list
 }
 check errors
 
@@ -224,7 +224,7 @@ web() {
     expect_error storage-read-only -- store $root put x <small || return 1
     expect_error storage-read-only -- store $root remove small.bin || return 1
     for kind in http:// http://u:secret@127.0.0.1 'http://127.0.0.1/?x'; do
-        expect_error storage-place -- store "$kind" list || return 1
+        expect_error storage-location -- store "$kind" list || return 1
     done
     store http://u:secret@127.0.0.1 list 2>everything
     ! grep secret everything

@@ -221,10 +221,10 @@ static weft_status check_places(const weft_args *args)
         const weft_option *option = args->values[i].option;
         for (int k = 0; k < WEFT_COUNT(paths) && option->value_name && !option->remote; k++)
             if (!strcmp(option->value_name, paths[k]))
-                WEFT_TRY(weft_place_check_local(args->values[i].text, option->name));
+                WEFT_TRY(weft_location_check_local(args->values[i].text, option->name));
     }
     for (int i = 0; i < args->positional_count; i++)
-        WEFT_TRY(weft_place_check_local(args->positional[i], NULL));
+        WEFT_TRY(weft_location_check_local(args->positional[i], NULL));
     return WEFT_OK;
 }
 

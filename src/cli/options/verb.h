@@ -12,7 +12,7 @@ typedef struct weft_option {
     const char *fallback;   /* default; NULL: none */
     const char *help;
     bool required;
-    bool remote;             /* the place may be a bucket or a server: s3://BUCKET/PREFIX */
+    bool remote;             /* the location may be a bucket or a server: s3://BUCKET/PREFIX */
     bool repeated;           /* may be given several times, e.g. --set */
     const char *const *also; /* earlier names, still accepted, NULL-terminated; NULL: none */
     /* name of one of the verb's `groups`; any other name, and NULL: the group "options" */

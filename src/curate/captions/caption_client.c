@@ -209,7 +209,7 @@ static weft_status send_body(weft_caption_client *c, const char *body, exchange 
 {
     const weft_http_request request = {.method = "POST",
                                        .url = c->url,
-                                       .place = c->url,
+                                       .location = c->url,
                                        .body = body,
                                        .body_bytes = (int64_t)strlen(body),
                                        .attempts = 1,

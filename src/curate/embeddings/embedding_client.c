@@ -234,7 +234,7 @@ static weft_status send_once(weft_embedding_client *c, const char *body, int64_t
 {
     const weft_http_request request = {.method = "POST",
                                        .url = c->url,
-                                       .place = c->url,
+                                       .location = c->url,
                                        .body = body,
                                        .body_bytes = (int64_t)strlen(body),
                                        .attempts = c->config->attempts,

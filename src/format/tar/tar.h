@@ -9,8 +9,8 @@
 
 typedef struct weft_tar_member {
     const char *name; /* arena */
-    int64_t header;   /* place of its first header: of the extended one, where it has one */
-    int64_t at;       /* place of its data */
+    int64_t header;   /* offset of its first header: of the extended one, where it has one */
+    int64_t at;       /* offset of its data */
     int64_t bytes;    /* size of the data; at + bytes is inside the archive */
 } weft_tar_member;
 

@@ -67,15 +67,15 @@ static weft_status failed(nccl_result result, const char *what)
                       text ? text : "an error without a text");
 }
 
-static void describe(const weft_device *device, weft_link_place *place)
+static void describe(const weft_device *device, weft_link_endpoint *endpoint)
 {
     const weft_cuda_gpu *gpu;
     (void)device;
-    memset(place, 0, sizeof *place);
+    memset(endpoint, 0, sizeof *endpoint);
     pthread_once(&nccl.once, load);
     if (nccl.version && weft_cuda_gpu_get(&gpu) == WEFT_OK &&
-        gpu->driver->device_uuid(place->device, gpu->gpu) == CUDA_OK)
-        place->version = nccl.version;
+        gpu->driver->device_uuid(endpoint->device, gpu->gpu) == CUDA_OK)
+        endpoint->version = nccl.version;
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */

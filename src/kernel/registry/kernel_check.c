@@ -278,10 +278,10 @@ static weft_status compare_outputs(const check *c, const weft_node *node, const 
         tolerance[i] = is_narrow ? info->tolerance_bf16 : info->tolerance_f32;
         WEFT_TRY(compare(c, own, &o->out[i], tolerance[i] == 0, least, &error[i]));
         is_above = is_above || error[i] > tolerance[i];
-        if (error[i] > r->error || !r->place[0]) {
+        if (error[i] > r->error || !r->worst_output[0]) {
             r->error = error[i];
             r->tolerance = tolerance[i];
-            snprintf(r->place, sizeof r->place, "%.120s, output %d", node->scope, i);
+            snprintf(r->worst_output, sizeof r->worst_output, "%.120s, output %d", node->scope, i);
         }
     }
     if (is_above)

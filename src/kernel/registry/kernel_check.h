@@ -10,7 +10,7 @@ typedef struct weft_op_check {
     int64_t nodes, failed;   /* compared; above the tolerance and twice the error of cpu */
     int64_t missing;         /* nodes without a kernel */
     double error, tolerance; /* of the worst output: norm-wise, relative to ref */
-    char place[160];         /* node of the worst output: "blocks.0.attn1, output 1" */
+    char worst_output[160];  /* node of the worst output: "blocks.0.attn1, output 1" */
 } weft_op_check;
 
 /* Adds the nodes of a graph of one rank to `op`, by op. Sources have values by `seed`. Fails if

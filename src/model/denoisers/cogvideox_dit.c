@@ -56,7 +56,7 @@ static void rope_tables(weft_graph *g, const cogvideox *c, const int64_t size[3]
                                  .len = size[0] * size[1] * size[2]};
     const int64_t base[2] = {c->sample[1] / c->patch, c->sample[0] / c->patch};
     if (!c->patch_t)
-        weft_nn_fit_places(size + 1, base, attr.origin + 1, attr.step + 1);
+        weft_nn_fit_positions(size + 1, base, attr.origin + 1, attr.step + 1);
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
 }
 

@@ -131,7 +131,7 @@ static void rope_tables(weft_graph *g, const hunyuan_dit *c, const int64_t size[
                                  .grid = {1, size[1], size[2]},
                                  .pairs = {0, pairs, pairs},
                                  .len = size[1] * size[2]};
-    weft_nn_fit_places(size + 1, base, attr.origin + 1, attr.step + 1);
+    weft_nn_fit_positions(size + 1, base, attr.origin + 1, attr.step + 1);
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
     for (int i = 0; i < 2; i++)
         cos_sin[i] = weft_concat(g,

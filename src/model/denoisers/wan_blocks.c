@@ -29,7 +29,7 @@ static void rope_of_rows(weft_graph *g, const weft_wan *c, const weft_packed_row
                                         .step = {time_step, 1, 1},
                                         .grid = {most, most, most},
                                         .pairs = {pairs - 2 * side, side, side}};
-    weft_nn_rope_at(g, &table, rows->place, cos_sin);
+    weft_nn_rope_at(g, &table, rows->position, cos_sin);
 }
 
 /* Cross-attention to the image tokens: separate keys and values for the same queries. The result is

@@ -29,7 +29,7 @@ weft_graph *weft_encoder_part(const weft_model *autoencoder, const weft_bucket *
     return g;
 }
 
-void weft_encoder_part_place(weft_exec_config *exec, int part, int parts)
+void weft_encoder_part_setup(weft_exec_config *exec, int part, int parts)
 {
     static const weft_recipe_list list = {axis, "frames of a clip", NULL, 0};
     static const weft_recipe_list *const lists[] = {&list};

@@ -22,6 +22,6 @@ weft_item_range weft_encoder_frames(const weft_grid *grid, weft_item_range units
 weft_graph *weft_encoder_part(const weft_model *autoencoder, const weft_bucket *bucket,
                               const weft_cascade_share *share);
 /* Sets `exec` to run the program of weft_encoder_part, whose graph is already for one rank. */
-void weft_encoder_part_place(weft_exec_config *exec, int part, int parts);
+void weft_encoder_part_setup(weft_exec_config *exec, int part, int parts);
 
 #endif

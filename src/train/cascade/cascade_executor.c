@@ -208,7 +208,7 @@ weft_status weft_cascade_run_forward(weft_cascade_run *r, const weft_cascade_for
     weft_graph *whole;
     exec.activations = NULL; /* no saved activations */
     exec.recompute_count = 0;
-    weft_encoder_part_place(&exec, f->part, f->parts > 1 ? f->parts : 1);
+    weft_encoder_part_setup(&exec, f->part, f->parts > 1 ? f->parts : 1);
     const weft_program_key key = {
         .graph = f->key, .options = 1, .mesh = exec.mesh, .index = exec.rank};
     if (r->programs.forward)

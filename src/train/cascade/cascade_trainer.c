@@ -298,7 +298,7 @@ static weft_status estimate_encoder(const weft_cascade_train *t, weft_graph *g, 
     exec.rank = 0;
     exec.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", 1}}};
     exec.telemetry_floats = 0;
-    weft_encoder_part_place(&exec, part, parts);
+    weft_encoder_part_setup(&exec, part, parts);
     WEFT_TRY(weft_step_plan(g, NULL, &exec, &step));
     const weft_status_code status = estimate_step(t, &exec.mesh, &step, run);
     *bytes = fmax(*bytes, (double)(t->planning.fixed + weft_program_bytes(step.program)));

@@ -67,15 +67,15 @@ static weft_value of_tokens(weft_graph *g, weft_value owner, weft_value of_sampl
 static weft_packed_rows rows_of(weft_graph *g, const weft_row_packing *p)
 {
     const weft_shape list = WEFT_SHAPE(p->rows, p->samples, 4),
-                     place = WEFT_SHAPE(p->rows, p->tokens);
+                     position = WEFT_SHAPE(p->rows, p->tokens);
     return (weft_packed_rows){
         .rows = p->rows,
         .samples = p->samples,
         .owner = weft_input(g, "batch.owner", WEFT_F32, WEFT_SHAPE(p->rows, p->tokens, p->samples)),
         .segments = ints(g, "batch.segments", list),
         .text_segments = ints(g, "batch.text_segments", list),
-        .place = {ints(g, "batch.frame", place), ints(g, "batch.line", place),
-                  ints(g, "batch.column", place)},
+        .position = {ints(g, "batch.frame", position), ints(g, "batch.line", position),
+                     ints(g, "batch.column", position)},
     };
 }
 
@@ -129,7 +129,7 @@ typedef struct row_inputs {
     const weft_inputs *in;
     const weft_batch *batch;
     const weft_row_packing *pack;
-    weft_tensor *latents, *noise, *owner, *weight, *segments, *text_segments, *place[3], *key;
+    weft_tensor *latents, *noise, *owner, *weight, *segments, *text_segments, *position[3], *key;
     int64_t rows, floats; /* rows of this rank, floats of a token */
     float token_weight;
 } row_inputs;
@@ -181,8 +181,8 @@ static void fill_tokens(const row_inputs *r, int64_t i, int64_t k)
     set_segment(r->text_segments, sample, (int64_t[]){begin, end, k * text, (k + 1) * text});
     for (int64_t token = 0; token < count; token++) {
         const int64_t at = item->row * r->pack->tokens + begin + token,
-                      place[3] = {token / (lines * columns), token / columns % lines,
-                                  token % columns};
+                      position[3] = {token / (lines * columns), token / columns % lines,
+                                     token % columns};
         if (r->owner) {
             float *owner = (float *)r->owner->data + at * r->pack->samples;
             owner[0] = 0;
@@ -191,8 +191,8 @@ static void fill_tokens(const row_inputs *r, int64_t i, int64_t k)
         if (r->weight)
             ((float *)r->weight->data)[at] = r->token_weight;
         for (int d = 0; d < 3; d++)
-            if (r->place[d])
-                ((int32_t *)r->place[d]->data)[at] = (int32_t)place[d];
+            if (r->position[d])
+                ((int32_t *)r->position[d]->data)[at] = (int32_t)position[d];
     }
 }
 
@@ -206,8 +206,8 @@ static void clear(weft_tensor *t)
 static void clear_rows(const row_inputs *r)
 {
     weft_tensor *const all[] = {
-        r->latents,       r->noise,    r->owner,    r->weight,   r->segments,
-        r->text_segments, r->place[0], r->place[1], r->place[2], r->key};
+        r->latents,       r->noise,       r->owner,       r->weight,      r->segments,
+        r->text_segments, r->position[0], r->position[1], r->position[2], r->key};
     for (int i = 0; i < WEFT_COUNT(all); i++)
         clear(all[i]);
     for (int64_t at = 0; r->owner && at < r->rows * r->pack->tokens; at++)
@@ -219,22 +219,23 @@ static row_inputs find_inputs(const weft_inputs *in, const weft_batch *batch,
 {
     const weft_row_packing *pack = &in->run->data.packing;
     const int64_t *patch = in->models->patch.factor;
-    row_inputs r = {
-        .in = in,
-        .batch = batch,
-        .pack = pack,
-        .latents = find(user, "batch.latents"),
-        .noise = find(user, "batch.noise"),
-        .owner = find(user, "batch.owner"),
-        .weight = find(user, "batch.weight"),
-        .segments = find(user, "batch.segments"),
-        .text_segments = find(user, "batch.text_segments"),
-        .place = {find(user, "batch.frame"), find(user, "batch.line"), find(user, "batch.column")},
-        .key = find(user, "batch.key"),
-        .floats = patch[0] * patch[1] * patch[2] * in->models->grid.channels,
-        .token_weight = batch->all_tokens ? (float)((double)(pack->rows * pack->tokens) /
-                                                    (double)batch->all_tokens)
-                                          : 0};
+    row_inputs r = {.in = in,
+                    .batch = batch,
+                    .pack = pack,
+                    .latents = find(user, "batch.latents"),
+                    .noise = find(user, "batch.noise"),
+                    .owner = find(user, "batch.owner"),
+                    .weight = find(user, "batch.weight"),
+                    .segments = find(user, "batch.segments"),
+                    .text_segments = find(user, "batch.text_segments"),
+                    .position = {find(user, "batch.frame"), find(user, "batch.line"),
+                                 find(user, "batch.column")},
+                    .key = find(user, "batch.key"),
+                    .floats = patch[0] * patch[1] * patch[2] * in->models->grid.channels,
+                    .token_weight = batch->all_tokens
+                                        ? (float)((double)(pack->rows * pack->tokens) /
+                                                  (double)batch->all_tokens)
+                                        : 0};
     r.rows = r.latents ? r.latents->shape.dim[0] : 0;
     return r;
 }

@@ -121,9 +121,9 @@ static void add_padding(weft_step_run *r, int *n)
 {
     const weft_row_packing *pack = &r->context->run->data.packing;
     r->figures.tokens += r->batch.all_tokens;
-    r->packed_places += pack->rows * pack->tokens;
+    r->packed_positions += pack->rows * pack->tokens;
     r->figures.extra_name[*n] = "padding";
-    r->figures.extra[(*n)++] = 1 - (double)r->figures.tokens / (double)r->packed_places;
+    r->figures.extra[(*n)++] = 1 - (double)r->figures.tokens / (double)r->packed_positions;
 }
 
 /* Adds a microbatch's metrics to the step's. `share`: weight in the step's mean loss. */

@@ -20,7 +20,7 @@ typedef struct weft_step_run {
     bool traced;
     bool launches;            /* the host continues before the programs have ended */
     double began, waited;     /* time, and comm wait seconds, at the start of the step */
-    int64_t packed_places;    /* token places of the packed rows so far, with padding */
+    int64_t packed_positions; /* token places of the packed rows so far, with padding */
     double data_wait_seconds; /* seconds that the step waited for batches */
     weft_step_figures figures;
 } weft_step_run;

@@ -7,7 +7,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-enum { DEVICES = 8, FRAMES = 5, PLACES = 6, CLIPS = 3, FRAME_BYTES = 1000, TEXT_BYTES = 77 };
+enum { DEVICES = 8, FRAMES = 5, POSITIONS = 6, CLIPS = 3, FRAME_BYTES = 1000, TEXT_BYTES = 77 };
 
 /* `degree` of the devices, in any order. */
 static void draw(weft_rng *rng, int64_t degree, int32_t *device)
@@ -37,9 +37,9 @@ static void count_frames(const weft_assigned *vae, const weft_assigned *dit,
                     continue;
                 for (int64_t k = 0; k < dit->degree; k++) {
                     int64_t first, count, own = 0;
-                    weft_part(FRAMES * PLACES, (int)dit->degree, (int)k, &first, &count);
+                    weft_part(FRAMES * POSITIONS, (int)dit->degree, (int)k, &first, &count);
                     for (int64_t t = first; t < first + count; t++)
-                        own += t / PLACES == frame;
+                        own += t / POSITIONS == frame;
                     if ((own || (!count && frame == 0)) && vae->device[m] != dit->device[k])
                         bytes[vae->device[m]][dit->device[k]] += FRAME_BYTES;
                 }
@@ -72,7 +72,7 @@ Test(hand_off, frames_go_once_to_devices_whose_tokens_lie_in_them)
                            .denoiser = {.layers = 1,
                                         .heads = DEVICES,
                                         .hidden = 8,
-                                        .tokens = FRAMES * PLACES,
+                                        .tokens = FRAMES * POSITIONS,
                                         .dtype_bytes = 2},
                            .tiles = 1,
                            .latent_frames = FRAMES,

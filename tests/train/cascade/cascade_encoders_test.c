@@ -145,7 +145,7 @@ static weft_status encode(job *j)
         WEFT_GO(weft_comm_group(j->comm, member, j->share.parts, &group));
     if (!j->share.clips.count)
         goto out;
-    weft_encoder_part_place(&place, j->share.part, j->share.parts);
+    weft_encoder_part_setup(&place, j->share.part, j->share.parts);
     WEFT_GO(weft_step_plan(weft_encoder_part(&model, &bucket, &j->share), NULL, &place, &step));
     WEFT_GO(weft_store_init(store, step.graph, 5));
     WEFT_GO(weft_program_bind(step.program, store, group));

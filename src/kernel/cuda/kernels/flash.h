@@ -210,7 +210,7 @@ DEV void load_query_rows(query_rows *r, char *shared, const attention_args *a, i
                          int32_t end)
 {
     const int own = (int)THREAD(0) / 32 * 16, tile = FLASH_GRAD_ROWS * WIDE * 2;
-    const lane_place down = down_first();
+    const lane_offset down = down_first();
     copy_rows(shared, a->q, a, row, end, FLASH_GRAD_ROWS);
     copy_rows(shared + tile, a->dout, a, row, end, FLASH_GRAD_ROWS);
     copy_commit();

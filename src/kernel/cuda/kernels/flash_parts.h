@@ -13,25 +13,25 @@ DEV uint32_t piece_at(int row, int piece)
 }
 
 /* Place of the thread's row of the four matrices, for a row and column of 0. */
-typedef struct lane_place {
+typedef struct lane_offset {
     uint32_t row, piece; /* bytes to the row, and within it */
-} lane_place;
+} lane_offset;
 
 /* Matrices (0, 0), (8, 0), (0, 8), (8, 8) of rows and columns: operand a, and b transposed. */
-DEV lane_place down_first(void)
+DEV lane_offset down_first(void)
 {
     const uint32_t i = LANE / 8, r = LANE % 8;
-    return (lane_place){(i % 2 * 8 + r) * WIDE * 2, (i / 2 ^ r) * 16};
+    return (lane_offset){(i % 2 * 8 + r) * WIDE * 2, (i / 2 ^ r) * 16};
 }
 
 /* Matrices (0, 0), (0, 8), (8, 0), (8, 8): operand b. */
-DEV lane_place across_first(void)
+DEV lane_offset across_first(void)
 {
     const uint32_t i = LANE / 8, r = LANE % 8;
-    return (lane_place){(i / 2 * 8 + r) * WIDE * 2, (i % 2 ^ r) * 16};
+    return (lane_offset){(i / 2 * 8 + r) * WIDE * 2, (i % 2 ^ r) * 16};
 }
 
-DEV shared_at matrices_at(shared_at tile, lane_place l, int row, int column)
+DEV shared_at matrices_at(shared_at tile, lane_offset l, int row, int column)
 {
     const uint32_t bytes = (uint32_t)column * 2;
     return tile + l.row + (bytes % 128 ^ l.piece) + bytes / 128 * 128 + (uint32_t)(row * WIDE * 2);
@@ -114,11 +114,11 @@ DEV void copy_rows(char *to, tensor_ref t, const attention_args *a, int32_t row,
             *(quad *)to = gather_piece(from, i < left ? width - c : 0);
         return;
     }
-    const shared_at place = shared_address(to);
+    const shared_at shared = shared_address(to);
     UNROLL
     for (int i = 0; i < FLASH_ROWS; i += ROWS_APART) {
         if (i < rows)
-            copy_async_at(place + (uint32_t)(i * WIDE * 2), i < left ? from : t.data,
+            copy_async_at(shared + (uint32_t)(i * WIDE * 2), i < left ? from : t.data,
                           i < left ? 16 : 0);
         from += step;
     }
@@ -170,7 +170,7 @@ DEV void clear(fragments *f, const int m, const int n)
 /* s[m x 16 rows][columns] = x y^T, from row `row` of tile x. */
 DEV void score(fragments *s, shared_at x, shared_at y, int row, const int m)
 {
-    const lane_place down = down_first(), across = across_first();
+    const lane_offset down = down_first(), across = across_first();
     clear(s, m, TILE / 8);
     x += (uint32_t)(row * WIDE * 2);
     UNROLL
@@ -196,7 +196,7 @@ DEV void score(fragments *s, shared_at x, shared_at y, int row, const int m)
 /* Scores with x in registers: fx[d / 16], one fragment of rows. */
 DEV void score_kept(fragments *s, const uint32_t fx[8][4], shared_at y)
 {
-    const lane_place across = across_first();
+    const lane_offset across = across_first();
     clear(s, 1, TILE / 8);
     UNROLL
     for (int d = 0; d < WIDE; d += 16)
@@ -212,7 +212,7 @@ DEV void score_kept(fragments *s, const uint32_t fx[8][4], shared_at y)
 /* acc[m x 16 rows][WIDE] += w y, with the weights w (rows x depth) from sums of fragments. */
 DEV void accumulate(fragments *acc, fragments *w, shared_at y, const int m)
 {
-    const lane_place down = down_first();
+    const lane_offset down = down_first();
     UNROLL
     for (int k = 0; k < TILE; k += 16) {
         uint32_t fw[2][4];

@@ -324,7 +324,8 @@ typedef struct expert_list_args {
     id_report report;
     const int32_t *ids;
     int32_t *counts, *starts, *tile_expert, *list;
-    int64_t count, experts, each, tiles; /* each: ids of an expert if it is given by the place; 0 */
+    int64_t count, experts, each,
+        tiles; /* each: ids of an expert if it is given by the position; 0 */
     int32_t tile;
 } expert_list_args;
 
