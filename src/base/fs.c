@@ -1,6 +1,6 @@
 #include "base/fs.h"
 #include "base/compare.h"
-#include "base/place.h"
+#include "base/location.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "base/status.h"
 
+#include "base/location.h"
 #include "base/memory.h"
-#include "base/place.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 #include "data/decoder_memory.h"
 
 #include "base/fs.h"
+#include "base/location.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/place.h"
 #include "data/dataset.h"
 #include "video/reader.h"
 

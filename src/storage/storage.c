@@ -2,8 +2,8 @@
 
 #include "base/config.h"
 #include "base/hash.h"
+#include "base/location.h"
 #include "base/log.h"
-#include "base/place.h"
 #include "storage/block_cache.h"
 #include "storage/block_prefetch.h"
 #include "storage/storage_folder.h"

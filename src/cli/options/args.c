@@ -3,8 +3,8 @@
 #include "cli/options/verb.h"
 
 #include "base/launcher.h"
+#include "base/location.h"
 #include "base/log.h"
-#include "base/place.h"
 
 #include <assert.h>
 #include <stdio.h>

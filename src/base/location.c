@@ -1,4 +1,4 @@
-#include "base/place.h"
+#include "base/location.h"
 
 #include <string.h>
 #include <strings.h>
