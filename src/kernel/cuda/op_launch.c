@@ -20,57 +20,57 @@ fast_divisor weft_cuda_divisor(uint32_t by)
     return d;
 }
 
-static bool joins(const weft_cuda_walk *walk, int operands, int first, int second)
+static bool joins(const weft_cuda_loop *loop, int operands, int first, int second)
 {
     for (int o = 0; o < operands; o++)
-        if (walk->stride[o][first] != walk->stride[o][second] * walk->dim[second])
+        if (loop->stride[o][first] != loop->stride[o][second] * loop->dim[second])
             return false;
     return true;
 }
 
-void weft_cuda_walk_join(weft_cuda_walk *walk, int operands)
+void weft_cuda_loop_join(weft_cuda_loop *loop, int operands)
 {
     int kept = -1;
-    for (int d = 0; d < walk->rank; d++) {
-        if (walk->dim[d] == 1)
+    for (int d = 0; d < loop->rank; d++) {
+        if (loop->dim[d] == 1)
             continue;
-        const bool join = kept >= 0 && joins(walk, operands, kept, d);
+        const bool join = kept >= 0 && joins(loop, operands, kept, d);
         if (!join)
             kept++;
-        walk->dim[kept] = join ? walk->dim[kept] * walk->dim[d] : walk->dim[d];
+        loop->dim[kept] = join ? loop->dim[kept] * loop->dim[d] : loop->dim[d];
         for (int o = 0; o < operands; o++)
-            walk->stride[o][kept] = walk->stride[o][d];
+            loop->stride[o][kept] = loop->stride[o][d];
     }
-    walk->rank = kept + 1;
+    loop->rank = kept + 1;
 }
 
-int64_t weft_cuda_walk_items(const weft_cuda_walk *walk)
+int64_t weft_cuda_loop_items(const weft_cuda_loop *loop)
 {
     int64_t items = 1;
-    for (int d = 0; d < walk->rank; d++)
-        items *= walk->dim[d];
+    for (int d = 0; d < loop->rank; d++)
+        items *= loop->dim[d];
     return items;
 }
 
-weft_status_code weft_cuda_walk_shape(const weft_cuda_walk *walk, walk_shape *shape)
+weft_status_code weft_cuda_loop_shape(const weft_cuda_loop *loop, loop_shape *shape)
 {
-    const int64_t items = weft_cuda_walk_items(walk);
+    const int64_t items = weft_cuda_loop_items(loop);
     if (items > INT32_MAX)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(items)),
                           "a kernel of CUDA counts at most 2^31 items, not %" PRId64
                           ". Use more ranks or smaller clips",
                           items);
-    const int pad = WALK_RANK - walk->rank;
-    for (int d = 0; d < WALK_RANK; d++)
-        shape->dim[d] = weft_cuda_divisor(d < pad || items == 0 ? 1 : (uint32_t)walk->dim[d - pad]);
+    const int pad = LOOP_RANK - loop->rank;
+    for (int d = 0; d < LOOP_RANK; d++)
+        shape->dim[d] = weft_cuda_divisor(d < pad || items == 0 ? 1 : (uint32_t)loop->dim[d - pad]);
     return WEFT_OK;
 }
 
-void weft_cuda_walk_strides(const weft_cuda_walk *walk, int operand, int64_t stride[WALK_RANK])
+void weft_cuda_loop_strides(const weft_cuda_loop *loop, int operand, int64_t stride[LOOP_RANK])
 {
-    const int pad = WALK_RANK - walk->rank;
-    for (int d = 0; d < WALK_RANK; d++)
-        stride[d] = d < pad ? 0 : walk->stride[operand][d - pad];
+    const int pad = LOOP_RANK - loop->rank;
+    for (int d = 0; d < LOOP_RANK; d++)
+        stride[d] = d < pad ? 0 : loop->stride[operand][d - pad];
 }
 
 bool weft_cuda_in_eights(const weft_view *view)
@@ -79,23 +79,23 @@ bool weft_cuda_in_eights(const weft_view *view)
            (view->dtype == WEFT_F32 || view->dtype == WEFT_BF16 || view->dtype == WEFT_F16);
 }
 
-bool weft_cuda_walk_widen(weft_cuda_walk *walk, const weft_kernel_args *args, int operands)
+bool weft_cuda_loop_widen(weft_cuda_loop *loop, const weft_kernel_args *args, int operands)
 {
-    const int last = walk->rank - 1;
-    if (last < 0 || walk->dim[last] % 8 != 0 || !weft_cuda_in_eights(&args->out[0]))
+    const int last = loop->rank - 1;
+    if (last < 0 || loop->dim[last] % 8 != 0 || !weft_cuda_in_eights(&args->out[0]))
         return false;
     for (int o = 0; o < operands; o++) {
-        if (walk->stride[o][last] == 0)
+        if (loop->stride[o][last] == 0)
             continue;
         if (!weft_cuda_in_eights(&args->in[o]))
             return false;
         for (int d = 0; d < last; d++)
-            if (walk->stride[o][d] % 8 != 0)
+            if (loop->stride[o][d] % 8 != 0)
                 return false;
     }
-    walk->dim[last] /= 8;
+    loop->dim[last] /= 8;
     for (int o = 0; o < operands; o++)
-        walk->stride[o][last] *= 8;
+        loop->stride[o][last] *= 8;
     return true;
 }
 

@@ -7,29 +7,29 @@
 #include "kernel/view.h"
 
 /* Dims of a dense output and the strides, in elements, of the operands along each. */
-enum { WEFT_WALK_OPERANDS = 3 };
-typedef struct weft_cuda_walk {
+enum { WEFT_LOOP_OPERANDS = 3 };
+typedef struct weft_cuda_loop {
     int rank;
-    int64_t dim[WEFT_MAX_RANK], stride[WEFT_WALK_OPERANDS][WEFT_MAX_RANK];
-} weft_cuda_walk;
+    int64_t dim[WEFT_MAX_RANK], stride[WEFT_LOOP_OPERANDS][WEFT_MAX_RANK];
+} weft_cuda_loop;
 
 tensor_ref weft_cuda_ref(const weft_view *view);
 /* The input, or absent. */
 tensor_ref weft_cuda_input(const weft_kernel_args *args, int i);
 fast_divisor weft_cuda_divisor(uint32_t by);
 /* Removes dims of length 1 and joins dims that all operands cross with one stride. */
-void weft_cuda_walk_join(weft_cuda_walk *walk, int operands);
+void weft_cuda_loop_join(weft_cuda_loop *loop, int operands);
 /* Sets the divisors of dims 1.. and moves the dims to the end of `shape`. WEFT_E_ARG: more than
  * 2^31 items. */
-weft_status_code weft_cuda_walk_shape(const weft_cuda_walk *walk, walk_shape *shape);
+weft_status_code weft_cuda_loop_shape(const weft_cuda_loop *loop, loop_shape *shape);
 /* The strides of one operand, moved to the end like the dims. */
-void weft_cuda_walk_strides(const weft_cuda_walk *walk, int operand, int64_t stride[WALK_RANK]);
-int64_t weft_cuda_walk_items(const weft_cuda_walk *walk);
+void weft_cuda_loop_strides(const weft_cuda_loop *loop, int operand, int64_t stride[LOOP_RANK]);
+int64_t weft_cuda_loop_items(const weft_cuda_loop *loop);
 /* Whether kernels may load and store eight elements at a time: type and address. */
 bool weft_cuda_in_eights(const weft_view *view);
 /* Makes an item of eight elements of the last dim. Returns false, and changes nothing, if the types
  * or addresses of the first `operands` inputs and of output 0 do not allow this. */
-bool weft_cuda_walk_widen(weft_cuda_walk *walk, const weft_kernel_args *args, int operands);
+bool weft_cuda_loop_widen(weft_cuda_loop *loop, const weft_kernel_args *args, int operands);
 
 /* The place for ids outside a table, for kernels of the op. */
 static inline id_report weft_cuda_report(const weft_kernel_args *args, const weft_cuda_queue *queue)

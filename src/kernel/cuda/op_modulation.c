@@ -10,25 +10,25 @@
 weft_status_code weft_cuda_modulate(const weft_kernel_args *args, weft_cuda_queue *queue)
 {
     const weft_view *out = &args->out[0];
-    weft_cuda_walk walk = {.rank = out->shape.rank};
-    memcpy(walk.dim, out->shape.dim, sizeof walk.dim);
+    weft_cuda_loop loop = {.rank = out->shape.rank};
+    memcpy(loop.dim, out->shape.dim, sizeof loop.dim);
     for (int o = 0; o < 3; o++)
-        shape_strides(&args->in[o].shape, walk.stride[o]);
-    weft_cuda_walk_join(&walk, 3);
+        shape_strides(&args->in[o].shape, loop.stride[o]);
+    weft_cuda_loop_join(&loop, 3);
     ternary_args a = {.x = weft_cuda_ref(&args->in[0]),
                       .y = weft_cuda_ref(&args->in[1]),
                       .z = weft_cuda_ref(&args->in[2]),
                       .out = weft_cuda_ref(out)};
-    const int last = walk.rank - 1;
-    a.x_same = last >= 0 && walk.stride[0][last] == 0;
-    a.y_same = last >= 0 && walk.stride[1][last] == 0;
-    a.z_same = last >= 0 && walk.stride[2][last] == 0;
-    a.vector = weft_cuda_walk_widen(&walk, args, 3);
-    a.items = weft_cuda_walk_items(&walk);
-    WEFT_TRY(weft_cuda_walk_shape(&walk, &a.shape));
-    weft_cuda_walk_strides(&walk, 0, a.x_stride);
-    weft_cuda_walk_strides(&walk, 1, a.y_stride);
-    weft_cuda_walk_strides(&walk, 2, a.z_stride);
+    const int last = loop.rank - 1;
+    a.x_same = last >= 0 && loop.stride[0][last] == 0;
+    a.y_same = last >= 0 && loop.stride[1][last] == 0;
+    a.z_same = last >= 0 && loop.stride[2][last] == 0;
+    a.vector = weft_cuda_loop_widen(&loop, args, 3);
+    a.items = weft_cuda_loop_items(&loop);
+    WEFT_TRY(weft_cuda_loop_shape(&loop, &a.shape));
+    weft_cuda_loop_strides(&loop, 0, a.x_stride);
+    weft_cuda_loop_strides(&loop, 1, a.y_stride);
+    weft_cuda_loop_strides(&loop, 2, a.z_stride);
     return weft_cuda_add(queue, args->op == WEFT_OP_MODULATE ? "weft_modulate" : "weft_gated_add",
                          weft_cuda_blocks(a.items, POINTWISE_THREADS), POINTWISE_THREADS, &a,
                          sizeof a);
@@ -101,15 +101,15 @@ weft_status_code weft_cuda_rope(const weft_kernel_args *args, weft_cuda_queue *q
         half % (attr->rotate_half ? 8 : 4) == 0)
         a.pairs = attr->rotate_half ? 8 : 4;
     const int64_t step = attr->rotate_half ? a.pairs : 2 * a.pairs;
-    const weft_cuda_walk walk = {.rank = 4,
+    const weft_cuda_loop loop = {.rank = 4,
                                  .dim = {x->shape.dim[0], S, H, half / a.pairs},
                                  .stride = {{S * H * half * 2, H * half * 2, half * 2, step},
                                             {batch > 1 ? S * heads * half : 0, heads * half,
                                              heads > 1 ? half : 0, a.pairs}}};
-    a.items = weft_cuda_walk_items(&walk);
-    WEFT_TRY(weft_cuda_walk_shape(&walk, &a.shape));
-    weft_cuda_walk_strides(&walk, 0, a.x_stride);
-    weft_cuda_walk_strides(&walk, 1, a.angle_stride);
+    a.items = weft_cuda_loop_items(&loop);
+    WEFT_TRY(weft_cuda_loop_shape(&loop, &a.shape));
+    weft_cuda_loop_strides(&loop, 0, a.x_stride);
+    weft_cuda_loop_strides(&loop, 1, a.angle_stride);
     return weft_cuda_add(queue, "weft_rope", weft_cuda_blocks(a.items, POINTWISE_THREADS),
                          POINTWISE_THREADS, &a, sizeof a);
 }

@@ -24,7 +24,7 @@ weft_status_code weft_cuda_fill(const weft_kernel_args *args, weft_cuda_queue *q
 
 /* A strided copy: operand 0 is `from`, operand 1 `out`. */
 typedef struct move {
-    weft_cuda_walk walk;
+    weft_cuda_loop loop;
     const char *from;
     char *out;
     int64_t bytes; /* of an item */
@@ -33,7 +33,7 @@ typedef struct move {
 /* Makes items of two elements while the strides and addresses are multiples of such items. */
 static void widen(move *m)
 {
-    weft_cuda_walk *w = &m->walk;
+    weft_cuda_loop *w = &m->loop;
     const int last = w->rank - 1;
     while (last >= 0 && m->bytes < 16 && w->stride[0][last] == 1 && w->stride[1][last] == 1) {
         bool even = w->dim[last] % 2 == 0 && (uintptr_t)m->from % (size_t)(m->bytes * 2) == 0 &&
@@ -53,15 +53,15 @@ static void widen(move *m)
 
 static weft_status_code add_move(move m, weft_cuda_queue *queue)
 {
-    weft_cuda_walk_join(&m.walk, 2);
+    weft_cuda_loop_join(&m.loop, 2);
     widen(&m);
     move_args a = {.from = m.from,
                    .out = m.out,
-                   .items = weft_cuda_walk_items(&m.walk),
+                   .items = weft_cuda_loop_items(&m.loop),
                    .bytes = (int32_t)m.bytes};
-    WEFT_TRY(weft_cuda_walk_shape(&m.walk, &a.shape));
-    weft_cuda_walk_strides(&m.walk, 0, a.from_stride);
-    weft_cuda_walk_strides(&m.walk, 1, a.out_stride);
+    WEFT_TRY(weft_cuda_loop_shape(&m.loop, &a.shape));
+    weft_cuda_loop_strides(&m.loop, 0, a.from_stride);
+    weft_cuda_loop_strides(&m.loop, 1, a.out_stride);
     return weft_cuda_add(queue, "weft_move",
                          weft_cuda_blocks(a.items, POINTWISE_THREADS * POINTWISE_PER_THREAD),
                          POINTWISE_THREADS, &a, sizeof a);
@@ -71,24 +71,24 @@ static weft_status_code add_move(move m, weft_cuda_queue *queue)
 static move to_output(const weft_kernel_args *args)
 {
     const weft_view *out = &args->out[0];
-    move m = {.walk.rank = out->shape.rank,
+    move m = {.loop.rank = out->shape.rank,
               .from = args->in[0].data,
               .out = out->data,
               .bytes = weft_dtype_bytes(out->dtype)};
-    memcpy(m.walk.dim, out->shape.dim, sizeof m.walk.dim);
-    shape_strides(&out->shape, m.walk.stride[1]);
+    memcpy(m.loop.dim, out->shape.dim, sizeof m.loop.dim);
+    shape_strides(&out->shape, m.loop.stride[1]);
     return m;
 }
 
 weft_status_code weft_cuda_broadcast(const weft_kernel_args *args, weft_cuda_queue *queue)
 {
     move m = to_output(args);
-    shape_strides(&args->in[0].shape, m.walk.stride[0]);
+    shape_strides(&args->in[0].shape, m.loop.stride[0]);
     return add_move(m, queue);
 }
 
 /* Whether the last two dims are exchanged within a batch. */
-static bool exchanges(const weft_cuda_walk *w)
+static bool exchanges(const weft_cuda_loop *w)
 {
     const int r = w->rank;
     if (r != 2 && r != 3)
@@ -105,19 +105,19 @@ weft_status_code weft_cuda_permute(const weft_kernel_args *args, weft_cuda_queue
     move m = to_output(args);
     int64_t stride[WEFT_MAX_RANK];
     shape_strides(&args->in[0].shape, stride);
-    for (int d = 0; d < m.walk.rank; d++)
-        m.walk.stride[0][d] = stride[attr->perm[d]];
-    weft_cuda_walk_join(&m.walk, 2);
-    if (!exchanges(&m.walk))
+    for (int d = 0; d < m.loop.rank; d++)
+        m.loop.stride[0][d] = stride[attr->perm[d]];
+    weft_cuda_loop_join(&m.loop, 2);
+    if (!exchanges(&m.loop))
         return add_move(m, queue);
-    const int r = m.walk.rank;
+    const int r = m.loop.rank;
     const transpose_args a = {.from = m.from,
                               .out = m.out,
-                              .rows = m.walk.dim[r - 1],
-                              .columns = m.walk.dim[r - 2],
+                              .rows = m.loop.dim[r - 1],
+                              .columns = m.loop.dim[r - 2],
                               .bytes = (int32_t)m.bytes};
     const int64_t grid[3] = {weft_cuda_blocks(a.columns, TRANSPOSE_TILE),
-                             weft_cuda_blocks(a.rows, TRANSPOSE_TILE), r == 3 ? m.walk.dim[0] : 1};
+                             weft_cuda_blocks(a.rows, TRANSPOSE_TILE), r == 3 ? m.loop.dim[0] : 1};
     return weft_cuda_add_grid(queue, "weft_transpose", grid, TRANSPOSE_TILE * TRANSPOSE_ROWS, &a,
                               sizeof a);
 }
@@ -132,7 +132,7 @@ static weft_status_code add_part(const part *p, const weft_view *from, const wef
                                  weft_cuda_queue *queue)
 {
     const int64_t bytes = weft_dtype_bytes(out->dtype);
-    const move m = {.walk = {.rank = 2,
+    const move m = {.loop = {.rank = 2,
                              .dim = {p->outer, p->len * p->inner},
                              .stride = {{p->from_len * p->inner, 1}, {p->out_len * p->inner, 1}}},
                     .from = (const char *)from->data + p->from_at * p->inner * bytes,

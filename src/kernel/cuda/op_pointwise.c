@@ -63,21 +63,21 @@ weft_status_code weft_cuda_pointwise_two(const char *kernel, const weft_view *co
     const weft_view in[2] = {*operand[0], *operand[1]};
     weft_view to = *out;
     const weft_kernel_args args = {.in = in, .in_count = 2, .out = &to, .out_count = 1};
-    weft_cuda_walk walk = {.rank = out->shape.rank};
-    memcpy(walk.dim, out->shape.dim, sizeof walk.dim);
+    weft_cuda_loop loop = {.rank = out->shape.rank};
+    memcpy(loop.dim, out->shape.dim, sizeof loop.dim);
     for (int o = 0; o < 2; o++)
-        shape_strides(&in[o].shape, walk.stride[o]);
-    weft_cuda_walk_join(&walk, 2);
+        shape_strides(&in[o].shape, loop.stride[o]);
+    weft_cuda_loop_join(&loop, 2);
     binary_args a = {
         .x = weft_cuda_ref(&in[0]), .y = weft_cuda_ref(&in[1]), .out = weft_cuda_ref(out)};
-    const int last = walk.rank - 1;
-    a.x_same = last >= 0 && walk.stride[0][last] == 0;
-    a.y_same = last >= 0 && walk.stride[1][last] == 0;
-    a.vector = weft_cuda_walk_widen(&walk, &args, 2);
-    a.items = weft_cuda_walk_items(&walk);
-    WEFT_TRY(weft_cuda_walk_shape(&walk, &a.shape));
-    weft_cuda_walk_strides(&walk, 0, a.x_stride);
-    weft_cuda_walk_strides(&walk, 1, a.y_stride);
+    const int last = loop.rank - 1;
+    a.x_same = last >= 0 && loop.stride[0][last] == 0;
+    a.y_same = last >= 0 && loop.stride[1][last] == 0;
+    a.vector = weft_cuda_loop_widen(&loop, &args, 2);
+    a.items = weft_cuda_loop_items(&loop);
+    WEFT_TRY(weft_cuda_loop_shape(&loop, &a.shape));
+    weft_cuda_loop_strides(&loop, 0, a.x_stride);
+    weft_cuda_loop_strides(&loop, 1, a.y_stride);
     const int64_t each = POINTWISE_THREADS * (a.vector ? 1 : POINTWISE_PER_THREAD);
     return weft_cuda_add(queue, kernel, weft_cuda_blocks(a.items, each), POINTWISE_THREADS, &a,
                          sizeof a);

@@ -9,7 +9,7 @@ enum {
 
 /* The kept dims and the reduced dims of a sum. */
 typedef struct plan {
-    weft_cuda_walk kept, reduced;
+    weft_cuda_loop kept, reduced;
     int64_t kept_items, reduced_items, chunk, chunks;
     bool columns; /* the last dim is kept */
 } plan;
@@ -20,16 +20,16 @@ static plan plan_of(const weft_cuda_sum *sum)
     int64_t stride[WEFT_MAX_RANK];
     shape_strides(sum->x, stride);
     for (int d = 0; d < sum->x->rank; d++) {
-        weft_cuda_walk *w = sum->dims >> d & 1 ? &p.reduced : &p.kept;
+        weft_cuda_loop *w = sum->dims >> d & 1 ? &p.reduced : &p.kept;
         w->dim[w->rank] = sum->x->dim[d];
         w->stride[0][w->rank++] = stride[d];
         if (sum->x->dim[d] > 1)
             p.columns = w == &p.kept;
     }
-    weft_cuda_walk_join(&p.kept, 1);
-    weft_cuda_walk_join(&p.reduced, 1);
-    p.kept_items = weft_cuda_walk_items(&p.kept);
-    p.reduced_items = weft_cuda_walk_items(&p.reduced);
+    weft_cuda_loop_join(&p.kept, 1);
+    weft_cuda_loop_join(&p.reduced, 1);
+    p.kept_items = weft_cuda_loop_items(&p.kept);
+    p.reduced_items = weft_cuda_loop_items(&p.reduced);
     const int64_t blocks = weft_cuda_blocks(p.kept_items, p.columns ? 32 : REDUCE_WARPS);
     int64_t chunks = BLOCKS_WANTED / (blocks ? blocks : 1);
     const int64_t most = weft_cuda_blocks(p.reduced_items, ROWS_LEAST * REDUCE_WARPS);
@@ -64,12 +64,12 @@ weft_status_code weft_cuda_sum_parts(void *part, int64_t parts, int64_t items, t
                      .reduced_items = parts,
                      .chunk = parts,
                      .term = REDUCE_X};
-    const weft_cuda_walk kept = {.rank = 1, .dim = {items}, .stride = {{1}}},
+    const weft_cuda_loop kept = {.rank = 1, .dim = {items}, .stride = {{1}}},
                          over = {.rank = 1, .dim = {parts}, .stride = {{items}}};
-    WEFT_TRY(weft_cuda_walk_shape(&kept, &a.kept));
-    WEFT_TRY(weft_cuda_walk_shape(&over, &a.reduced));
-    weft_cuda_walk_strides(&kept, 0, a.kept_stride);
-    weft_cuda_walk_strides(&over, 0, a.reduced_stride);
+    WEFT_TRY(weft_cuda_loop_shape(&kept, &a.kept));
+    WEFT_TRY(weft_cuda_loop_shape(&over, &a.reduced));
+    weft_cuda_loop_strides(&kept, 0, a.kept_stride);
+    weft_cuda_loop_strides(&over, 0, a.reduced_stride);
     return add_step(&p, &a, queue);
 }
 
@@ -78,10 +78,10 @@ weft_status_code weft_cuda_reduce(const weft_cuda_sum *sum, reduce_args *a, void
 {
     const plan p = plan_of(sum);
     const tensor_ref out = a->out;
-    WEFT_TRY(weft_cuda_walk_shape(&p.kept, &a->kept));
-    WEFT_TRY(weft_cuda_walk_shape(&p.reduced, &a->reduced));
-    weft_cuda_walk_strides(&p.kept, 0, a->kept_stride);
-    weft_cuda_walk_strides(&p.reduced, 0, a->reduced_stride);
+    WEFT_TRY(weft_cuda_loop_shape(&p.kept, &a->kept));
+    WEFT_TRY(weft_cuda_loop_shape(&p.reduced, &a->reduced));
+    weft_cuda_loop_strides(&p.kept, 0, a->kept_stride);
+    weft_cuda_loop_strides(&p.reduced, 0, a->reduced_stride);
     a->kept_items = p.kept_items;
     a->reduced_items = p.reduced_items;
     a->chunk = p.chunk;

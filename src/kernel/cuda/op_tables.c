@@ -13,17 +13,17 @@ weft_status_code weft_cuda_random(const weft_kernel_args *args, weft_cuda_queue 
                      .count = view_count(&args->out[0]),
                      .stream = (uint64_t)attr->purpose,
                      .normal = args->op == WEFT_OP_RANDOM_NORMAL};
-    weft_cuda_walk walk = {.rank = s->rank, .stride[0][0] = 1};
-    memcpy(walk.dim, s->dim, sizeof walk.dim);
+    weft_cuda_loop loop = {.rank = s->rank, .stride[0][0] = 1};
+    memcpy(loop.dim, s->dim, sizeof loop.dim);
     int64_t step = 1;
     for (int d = s->rank - 1; d > 0; d--) {
-        walk.stride[1][d] = step;
+        loop.stride[1][d] = step;
         a.whole_start += attr->start[d] * step;
         step *= attr->global.dim[d];
     }
-    WEFT_TRY(weft_cuda_walk_shape(&walk, &a.shape));
-    weft_cuda_walk_strides(&walk, 0, a.key_stride);
-    weft_cuda_walk_strides(&walk, 1, a.whole_stride);
+    WEFT_TRY(weft_cuda_loop_shape(&loop, &a.shape));
+    weft_cuda_loop_strides(&loop, 0, a.key_stride);
+    weft_cuda_loop_strides(&loop, 1, a.whole_stride);
     return weft_cuda_add(queue, "weft_random", weft_cuda_blocks(a.count, POINTWISE_THREADS),
                          POINTWISE_THREADS, &a, sizeof a);
 }

@@ -31,10 +31,10 @@ typedef struct fast_divisor {
 } fast_divisor;
 
 /* A dense shape whose elements (or vectors of elements) are counted by 31 bits. */
-enum { WALK_RANK = 6 };
-typedef struct walk_shape {
-    fast_divisor dim[WALK_RANK]; /* slowest first; dim[0] is not used */
-} walk_shape;
+enum { LOOP_RANK = 6 };
+typedef struct loop_shape {
+    fast_divisor dim[LOOP_RANK]; /* slowest first; dim[0] is not used */
+} loop_shape;
 
 /* ---- pointwise ------------------------------------------------------------------------------- */
 
@@ -52,8 +52,8 @@ typedef struct unary_args {
  * strides count elements, and an item of an input has the stride 1 or 0. */
 typedef struct binary_args {
     tensor_ref x, y, out;
-    walk_shape shape;
-    int64_t x_stride[WALK_RANK], y_stride[WALK_RANK];
+    loop_shape shape;
+    int64_t x_stride[LOOP_RANK], y_stride[LOOP_RANK];
     int64_t items;
     int32_t vector, x_same, y_same; /* whether the elements of an item are one element of x, y */
 } binary_args;
@@ -64,8 +64,8 @@ typedef struct binary_args {
 typedef struct move_args {
     const void *from;
     void *out;
-    walk_shape shape;
-    int64_t from_stride[WALK_RANK], out_stride[WALK_RANK]; /* in items */
+    loop_shape shape;
+    int64_t from_stride[LOOP_RANK], out_stride[LOOP_RANK]; /* in items */
     int64_t items;
     int32_t bytes;
 } move_args;
@@ -98,8 +98,8 @@ enum { REDUCE_X, REDUCE_DY_X, REDUCE_DY_NORMED };
 typedef struct reduce_args {
     tensor_ref x, dy, out;
     const float *statistics;
-    walk_shape kept, reduced;
-    int64_t kept_stride[WALK_RANK], reduced_stride[WALK_RANK];
+    loop_shape kept, reduced;
+    int64_t kept_stride[LOOP_RANK], reduced_stride[LOOP_RANK];
     int64_t kept_items, reduced_items, chunk;
     int32_t term;
 } reduce_args;
@@ -138,8 +138,8 @@ typedef struct norm_grad_args {
 /* x of the output's shape with y and z broadcast; items as in binary_args. */
 typedef struct ternary_args {
     tensor_ref x, y, z, out;
-    walk_shape shape;
-    int64_t x_stride[WALK_RANK], y_stride[WALK_RANK], z_stride[WALK_RANK];
+    loop_shape shape;
+    int64_t x_stride[LOOP_RANK], y_stride[LOOP_RANK], z_stride[LOOP_RANK];
     int64_t items;
     int32_t vector, x_same, y_same, z_same;
 } ternary_args;
@@ -147,8 +147,8 @@ typedef struct ternary_args {
 /* An item is `pairs` pairs (1, 4 or 8) of a token's head. */
 typedef struct rope_args {
     tensor_ref x, cosine, sine, out;
-    walk_shape shape; /* batch, tokens, heads, items of a head */
-    int64_t x_stride[WALK_RANK], angle_stride[WALK_RANK];
+    loop_shape shape; /* batch, tokens, heads, items of a head */
+    int64_t x_stride[LOOP_RANK], angle_stride[LOOP_RANK];
     int64_t items, half;
     int32_t pairs, rotate_half;
     float sign; /* -1: rotates by the negative angle */
@@ -168,8 +168,8 @@ typedef struct rope_table_args {
 /* Element (b, i) is a function of key[b], the stream and the index of i in the whole sample. */
 typedef struct random_args {
     tensor_ref key, out;
-    walk_shape shape;
-    int64_t key_stride[WALK_RANK], whole_stride[WALK_RANK];
+    loop_shape shape;
+    int64_t key_stride[LOOP_RANK], whole_stride[LOOP_RANK];
     int64_t whole_start, count;
     uint64_t stream;
     int32_t normal;

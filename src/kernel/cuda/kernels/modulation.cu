@@ -8,9 +8,9 @@
         if (i >= a.items)                                                                          \
             return;                                                                                \
         float x[8], y[8], z[8];                                                                    \
-        load_item(x, a.x, walk_offset(&a.shape, a.x_stride, (uint32_t)i), a.x_same || !a.vector);  \
-        load_item(y, a.y, walk_offset(&a.shape, a.y_stride, (uint32_t)i), a.y_same || !a.vector);  \
-        load_item(z, a.z, walk_offset(&a.shape, a.z_stride, (uint32_t)i), a.z_same || !a.vector);  \
+        load_item(x, a.x, loop_offset(&a.shape, a.x_stride, (uint32_t)i), a.x_same || !a.vector);  \
+        load_item(y, a.y, loop_offset(&a.shape, a.y_stride, (uint32_t)i), a.y_same || !a.vector);  \
+        load_item(z, a.z, loop_offset(&a.shape, a.z_stride, (uint32_t)i), a.z_same || !a.vector);  \
         UNROLL                                                                                     \
         for (int k = 0; k < 8; k++)                                                                \
             x[k] = expression;                                                                     \
@@ -29,8 +29,8 @@ WEFT_KERNEL(weft_rope, rope_args, POINTWISE_THREADS)
     const int64_t i = (int64_t)BLOCK(0) * POINTWISE_THREADS + THREAD(0);
     if (i >= a.items)
         return;
-    const int64_t at = walk_offset(&a.shape, a.x_stride, (uint32_t)i),
-                  angle = walk_offset(&a.shape, a.angle_stride, (uint32_t)i);
+    const int64_t at = loop_offset(&a.shape, a.x_stride, (uint32_t)i),
+                  angle = loop_offset(&a.shape, a.angle_stride, (uint32_t)i);
     float x[8], y[8];
     if (a.pairs == 1) {
         const int64_t other = a.rotate_half ? at + a.half : at + 1;

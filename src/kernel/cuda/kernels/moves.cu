@@ -20,8 +20,8 @@ WEFT_KERNEL(weft_move, move_args, POINTWISE_THREADS)
         const int64_t i = (int64_t)BLOCK(0) * POINTWISE_THREADS * POINTWISE_PER_THREAD + THREAD(0) +
                           k * POINTWISE_THREADS;
         if (i < a.items)
-            move_item(a.out, walk_offset(&a.shape, a.out_stride, (uint32_t)i), a.from,
-                      walk_offset(&a.shape, a.from_stride, (uint32_t)i), a.bytes);
+            move_item(a.out, loop_offset(&a.shape, a.out_stride, (uint32_t)i), a.from,
+                      loop_offset(&a.shape, a.from_stride, (uint32_t)i), a.bytes);
     }
 }
 

@@ -97,8 +97,8 @@ WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
             if (i >= a.items)                                                                      \
                 return;                                                                            \
             float x[8], y[8];                                                                      \
-            load_item(x, a.x, walk_offset(&a.shape, a.x_stride, (uint32_t)i), a.x_same);           \
-            load_item(y, a.y, walk_offset(&a.shape, a.y_stride, (uint32_t)i), a.y_same);           \
+            load_item(x, a.x, loop_offset(&a.shape, a.x_stride, (uint32_t)i), a.x_same);           \
+            load_item(y, a.y, loop_offset(&a.shape, a.y_stride, (uint32_t)i), a.y_same);           \
             UNROLL                                                                                 \
             for (int k = 0; k < 8; k++)                                                            \
                 x[k] = name##_of(x[k], y[k]);                                                      \
@@ -110,8 +110,8 @@ WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
             if (i < a.items)                                                                       \
                 store_float(                                                                       \
                     a.out, i,                                                                      \
-                    name##_of(load_float(a.x, walk_offset(&a.shape, a.x_stride, (uint32_t)i)),     \
-                              load_float(a.y, walk_offset(&a.shape, a.y_stride, (uint32_t)i))));   \
+                    name##_of(load_float(a.x, loop_offset(&a.shape, a.x_stride, (uint32_t)i)),     \
+                              load_float(a.y, loop_offset(&a.shape, a.y_stride, (uint32_t)i))));   \
         }                                                                                          \
     }
 

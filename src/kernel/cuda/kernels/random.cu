@@ -28,9 +28,9 @@ WEFT_KERNEL(weft_random, random_args, POINTWISE_THREADS)
     if (i >= a.count)
         return;
     const uint64_t key =
-        (uint64_t)load_int(a.key, walk_offset(&a.shape, a.key_stride, (uint32_t)i));
+        (uint64_t)load_int(a.key, loop_offset(&a.shape, a.key_stride, (uint32_t)i));
     const uint64_t index =
-        (uint64_t)(a.whole_start + walk_offset(&a.shape, a.whole_stride, (uint32_t)i));
+        (uint64_t)(a.whole_start + loop_offset(&a.shape, a.whole_stride, (uint32_t)i));
     uint32_t block[4];
     if (!a.normal) {
         philox(key, a.stream, index / 4, block);

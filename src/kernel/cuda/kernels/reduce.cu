@@ -4,7 +4,7 @@
 
 DEV float term_at(const reduce_args *a, int64_t kept, int64_t r)
 {
-    const int64_t i = kept + walk_offset(&a->reduced, a->reduced_stride, (uint32_t)r);
+    const int64_t i = kept + loop_offset(&a->reduced, a->reduced_stride, (uint32_t)r);
     const float x = load_float(a->x, i);
     if (a->term == REDUCE_X)
         return x;
@@ -23,7 +23,7 @@ WEFT_KERNEL(weft_reduce_rows, reduce_args, REDUCE_THREADS)
     const int64_t end = begin + a.chunk < a.reduced_items ? begin + a.chunk : a.reduced_items;
     if (o >= a.kept_items)
         return;
-    const int64_t kept = walk_offset(&a.kept, a.kept_stride, (uint32_t)o);
+    const int64_t kept = loop_offset(&a.kept, a.kept_stride, (uint32_t)o);
     float sum = 0;
     for (int64_t r = begin + LANE; r < end; r += 32)
         sum += term_at(&a, kept, r);
@@ -41,7 +41,7 @@ WEFT_KERNEL(weft_reduce_columns, reduce_args, REDUCE_THREADS)
     const uint32_t warp = THREAD(0) / 32;
     float sum = 0;
     if (o < a.kept_items) {
-        const int64_t kept = walk_offset(&a.kept, a.kept_stride, (uint32_t)o);
+        const int64_t kept = loop_offset(&a.kept, a.kept_stride, (uint32_t)o);
         for (int64_t r = begin + warp; r < end; r += REDUCE_WARPS)
             sum += term_at(&a, kept, r);
     }

@@ -103,11 +103,11 @@ DEV void report_id(id_report to, int64_t id)
 }
 
 /* Offset of flat index i of a shape in a tensor with other strides. */
-DEV int64_t walk_offset(const walk_shape *shape, const int64_t *stride, uint32_t i)
+DEV int64_t loop_offset(const loop_shape *shape, const int64_t *stride, uint32_t i)
 {
     int64_t offset = 0;
     UNROLL
-    for (int d = WALK_RANK - 1; d > 0; d--) {
+    for (int d = LOOP_RANK - 1; d > 0; d--) {
         const uint32_t next = divide(i, shape->dim[d]);
         offset += (int64_t)(i - next * shape->dim[d].by) * stride[d];
         i = next;
