@@ -11,9 +11,9 @@
 #include "diffusion/sampler_singlestep.h"
 #include "diffusion/sampler_unipc.h"
 #include "diffusion/scheduler_flow.h"
+#include "diffusion/scheduler_levels.h"
 #include "diffusion/scheduler_ve.h"
 #include "diffusion/scheduler_vp.h"
-#include "diffusion/scheduler_walk.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 #include "base/memory.h"
 #include "diffusion/flow.h"
 #include "diffusion/sampler_multistep.h"
+#include "diffusion/scheduler_levels.h"
 #include "diffusion/scheduler_space.h"
-#include "diffusion/scheduler_walk.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 
 #include "diffusion/sampler_multistep.h"
 #include "diffusion/sampler_singlestep.h"
-#include "diffusion/scheduler_walk.h"
+#include "diffusion/scheduler_levels.h"
 
 #include <math.h>
 

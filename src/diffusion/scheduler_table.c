@@ -2,8 +2,8 @@
 #include "diffusion/scheduler_table.h"
 
 #include "base/memory.h"
+#include "diffusion/scheduler_levels.h"
 #include "diffusion/scheduler_space.h"
-#include "diffusion/scheduler_walk.h"
 
 #include <math.h>
 

@@ -4,9 +4,9 @@
 
 #include "base/memory.h"
 #include "diffusion/sampler_singlestep.h"
+#include "diffusion/scheduler_levels.h"
 #include "diffusion/scheduler_space.h"
 #include "diffusion/scheduler_table.h"
-#include "diffusion/scheduler_walk.h"
 
 #include <math.h>
 
