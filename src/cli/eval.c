@@ -121,7 +121,7 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_GO(weft_comm_open_mpi(&o.comm));
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, o.model, o.comm, &o.generator, &parallel));
-    WEFT_GO(weft_args_choose_slices(args, arena, o.model, o.comm, &o.generator, &parallel));
+    WEFT_GO(weft_args_choose_comm_overlap(args, arena, o.model, o.comm, &o.generator, &parallel));
     WEFT_GO(weft_evaluate_prompts(&o, &r));
     if (r) {
         weft_eval_print_prompts(r);

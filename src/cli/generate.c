@@ -71,7 +71,7 @@ static weft_status run_generate(const weft_args *args)
     WEFT_GO(weft_video_outputs_check_out(weft_args_string(args, "--out")));
     WEFT_GO(weft_generate_cluster(args, arena, &cluster));
     WEFT_GO(weft_args_layout(args, arena, &parallel, &choose));
-    WEFT_GO(weft_args_slices(args, &parallel.overlap));
+    WEFT_GO(weft_args_comm_overlap(args, &parallel.overlap));
     WEFT_GO(weft_args_backend(args, &o.backend));
     WEFT_GO(weft_generate_jobs(args, &jobs));
     WEFT_GO(weft_generate_read(args, &o));
@@ -89,8 +89,8 @@ static weft_status run_generate(const weft_args *args)
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, weft_args_string(args, "--model"), comm, &o,
                                         &parallel));
-    WEFT_GO(weft_args_choose_slices(args, arena, weft_args_string(args, "--model"), comm, &o,
-                                    &parallel));
+    WEFT_GO(weft_args_choose_comm_overlap(args, arena, weft_args_string(args, "--model"), comm, &o,
+                                          &parallel));
     WEFT_GO(produce(args, &o, &jobs, comm, &cluster));
     if (weft_comm_rank(comm) == 0)
         printf("%s%s%s\n", weft_args_string(args, "--out"),

@@ -89,7 +89,7 @@ static weft_status inspect_model(const weft_args *args, const char *path)
     WEFT_TRY(weft_args_i64(args, "--top", 0, 64, &top));
     o.top = (int)top;
     WEFT_TRY(weft_mesh_parse(weft_args_string(args, "--mesh"), &o.mesh));
-    WEFT_TRY(weft_args_slices(args, &o.overlap));
+    WEFT_TRY(weft_args_comm_overlap(args, &o.overlap));
     if (!o.graph && !o.roofline && (o.train || !strcmp(o.backend, "virtual")))
         weft_print_replaced(o.train ? "weft inspect model --training-step"
                                     : "weft inspect model --backend virtual",

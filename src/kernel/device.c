@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-enum { SLICES = 4, SLICE = 1 << 20 /* bytes */ };
+enum { CHUNKS = 4, CHUNK = 1 << 20 /* bytes */ };
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
@@ -50,10 +50,10 @@ struct weft_staging {
     const weft_device *device;
     weft_device_stream *stream;
     pthread_mutex_t mutex;
-    char *ring; /* SLICES slices of pinned memory */
+    char *ring; /* CHUNKS chunks of pinned memory */
     int64_t next;
-    weft_event copied[SLICES]; /* the last copy from each slice */
-    bool used[SLICES];
+    weft_event copied[CHUNKS]; /* the last copy from each chunk */
+    bool used[CHUNKS];
 };
 
 weft_status weft_staging_create(const weft_device *device, weft_staging **out)
@@ -63,7 +63,7 @@ weft_status weft_staging_create(const weft_device *device, weft_staging **out)
     s->device = device;
     pthread_mutex_init(&s->mutex, NULL);
     weft_status_code status = WEFT_OK;
-    s->ring = weft_device_alloc_host(device, SLICES * SLICE);
+    s->ring = weft_device_alloc_host(device, CHUNKS * CHUNK);
     WEFT_GO(WEFT_ALLOCATED(s->ring, "copies to a device"));
     WEFT_GO(device->open(device, NULL, &s->stream));
     *out = s;
@@ -78,40 +78,40 @@ void weft_staging_free(weft_staging *s)
     if (!s)
         return;
     s->device->close(s->stream);
-    for (int i = 0; i < SLICES; i++)
+    for (int i = 0; i < CHUNKS; i++)
         s->device->forget(s->device, &s->copied[i]);
     weft_device_free_host(s->device, s->ring);
     pthread_mutex_destroy(&s->mutex);
     weft_free(s);
 }
 
-/* Elements of a slice. */
-static int64_t slice_elements(weft_dtype dtype)
+/* Elements of a chunk. */
+static int64_t chunk_elements(weft_dtype dtype)
 {
-    return SLICE / weft_dtype_bytes(dtype);
+    return CHUNK / weft_dtype_bytes(dtype);
 }
 
-static weft_status write_slice(weft_staging *s, char *to, weft_dtype to_dtype, const char *from,
+static weft_status write_chunk(weft_staging *s, char *to, weft_dtype to_dtype, const char *from,
                                weft_dtype from_dtype, int64_t count)
 {
-    const int64_t slice = s->next++ % SLICES;
-    char *ring = s->ring + slice * SLICE;
-    if (s->used[slice])
-        WEFT_TRY(s->device->await(s->stream, &s->copied[slice]));
+    const int64_t chunk = s->next++ % CHUNKS;
+    char *ring = s->ring + chunk * CHUNK;
+    if (s->used[chunk])
+        WEFT_TRY(s->device->await(s->stream, &s->copied[chunk]));
     weft_convert(ring, to_dtype, from, from_dtype, count);
     s->device->host_copy(s->stream, to, ring, count * weft_dtype_bytes(to_dtype));
-    s->used[slice] = true;
-    return s->device->record(s->stream, &s->copied[slice]);
+    s->used[chunk] = true;
+    return s->device->record(s->stream, &s->copied[chunk]);
 }
 
 weft_status weft_staging_write(weft_staging *s, void *to, weft_dtype to_dtype, const void *from,
                                weft_dtype from_dtype, int64_t count)
 {
-    const int64_t most = slice_elements(to_dtype);
+    const int64_t most = chunk_elements(to_dtype);
     weft_status_code status = WEFT_OK;
     pthread_mutex_lock(&s->mutex);
     for (int64_t at = 0; at < count && status == WEFT_OK; at += most)
-        status = write_slice(s, (char *)to + at * weft_dtype_bytes(to_dtype), to_dtype,
+        status = write_chunk(s, (char *)to + at * weft_dtype_bytes(to_dtype), to_dtype,
                              (const char *)from + at * weft_dtype_bytes(from_dtype), from_dtype,
                              count - at < most ? count - at : most);
     pthread_mutex_unlock(&s->mutex);
@@ -136,21 +136,21 @@ weft_status weft_staging_finish(weft_staging *s)
 }
 
 /* Reads the elements from `at` on that fit into slices, all copies first. */
-static weft_status read_slices(weft_staging *s, char *to, weft_dtype to_dtype, const char *from,
+static weft_status read_chunks(weft_staging *s, char *to, weft_dtype to_dtype, const char *from,
                                weft_dtype from_dtype, int64_t count)
 {
-    const int64_t most = slice_elements(from_dtype), to_bytes = weft_dtype_bytes(to_dtype),
+    const int64_t most = chunk_elements(from_dtype), to_bytes = weft_dtype_bytes(to_dtype),
                   from_bytes = weft_dtype_bytes(from_dtype);
     WEFT_TRY(s->device->wait(s->stream)); /* the slices are free */
     for (int64_t i = 0, at = 0; at < count; i++, at += most) {
         const int64_t n = count - at < most ? count - at : most;
-        s->device->host_copy(s->stream, s->ring + i * SLICE, from + at * from_bytes,
+        s->device->host_copy(s->stream, s->ring + i * CHUNK, from + at * from_bytes,
                              n * from_bytes);
         WEFT_TRY(s->device->record(s->stream, &s->copied[i]));
     }
     for (int64_t i = 0, at = 0; at < count; i++, at += most) {
         WEFT_TRY(s->device->await(s->stream, &s->copied[i]));
-        weft_convert(to + at * to_bytes, to_dtype, s->ring + i * SLICE, from_dtype,
+        weft_convert(to + at * to_bytes, to_dtype, s->ring + i * CHUNK, from_dtype,
                      count - at < most ? count - at : most);
         s->used[i] = false;
     }
@@ -160,11 +160,11 @@ static weft_status read_slices(weft_staging *s, char *to, weft_dtype to_dtype, c
 weft_status weft_staging_read(weft_staging *s, void *to, weft_dtype to_dtype, const void *from,
                               weft_dtype from_dtype, int64_t count)
 {
-    const int64_t most = SLICES * slice_elements(from_dtype);
+    const int64_t most = CHUNKS * chunk_elements(from_dtype);
     weft_status_code status = WEFT_OK;
     pthread_mutex_lock(&s->mutex);
     for (int64_t at = 0; at < count && status == WEFT_OK; at += most)
-        status = read_slices(s, (char *)to + at * weft_dtype_bytes(to_dtype), to_dtype,
+        status = read_chunks(s, (char *)to + at * weft_dtype_bytes(to_dtype), to_dtype,
                              (const char *)from + at * weft_dtype_bytes(from_dtype), from_dtype,
                              count - at < most ? count - at : most);
     pthread_mutex_unlock(&s->mutex);

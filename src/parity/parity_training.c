@@ -272,7 +272,7 @@ static weft_status set_trainable(const training *t)
     const json_t *targets = json_object_get(p->json, "target_modules");
     const int64_t most = (int64_t)json_array_size(targets) + 1;
     weft_trainable trainable = {.scope = "", .rank = 0};
-    weft_graph *tuned;
+    weft_graph *trained;
     WEFT_TRY(weft_json_get_i64_or(p->json, "rank", p->config_file, 0, &trainable.rank));
     WEFT_TRY(weft_json_get_f64_or(p->json, "lora_alpha", p->config_file, (double)trainable.rank,
                                   &trainable.alpha));
@@ -285,11 +285,11 @@ static weft_status set_trainable(const training *t)
         if (json_is_string(one) && (i == 0 || one != targets))
             trainable.targets.item[trainable.targets.count++] = json_string_value(one);
     }
-    const weft_status_code status = weft_pass_trainable(p->graph, &trainable, &tuned);
+    const weft_status_code status = weft_pass_trainable(p->graph, &trainable, &trained);
     if (status != WEFT_OK)
         return weft_error_at(status, WEFT_AT(.file = p->config_file));
     weft_graph_free(p->graph);
-    p->graph = tuned;
+    p->graph = trained;
     return WEFT_OK;
 }
 

@@ -86,9 +86,9 @@ weft_status weft_args_choose_layout(const weft_args *args, weft_arena *arena, co
     return status;
 }
 
-weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, const char *folder,
-                                    weft_comm *comm, weft_generator_options *options,
-                                    weft_parallel *parallel)
+weft_status weft_args_choose_comm_overlap(const weft_args *args, weft_arena *arena,
+                                          const char *folder, weft_comm *comm,
+                                          weft_generator_options *options, weft_parallel *parallel)
 {
     weft_cluster cluster;
     weft_generation_estimator p;
@@ -100,6 +100,6 @@ weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, co
         return WEFT_OK;
     }
     WEFT_TRY(open_estimator(args, arena, folder, comm, options, &cluster, &p));
-    return print_choice(weft_generation_choose_slices(&p, comm, options->stream, parallel, &out),
-                        &out);
+    return print_choice(
+        weft_generation_choose_comm_overlap(&p, comm, options->stream, parallel, &out), &out);
 }

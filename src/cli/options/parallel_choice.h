@@ -18,9 +18,9 @@ weft_status weft_args_choose_layout(const weft_args *args, weft_arena *arena, co
                                     weft_parallel *parallel);
 /* Sets the layer slices of `parallel` that are auto, by the same estimates. Rank 0 prints the
  * choice and its reason. Collective. */
-weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, const char *folder,
-                                    weft_comm *comm, weft_generator_options *options,
-                                    weft_parallel *parallel);
+weft_status weft_args_choose_comm_overlap(const weft_args *args, weft_arena *arena,
+                                          const char *folder, weft_comm *comm,
+                                          weft_generator_options *options, weft_parallel *parallel);
 
 /* clang-format off */
 #define WEFT_LAYOUT_OPTIONS \

@@ -12,7 +12,7 @@ weft_status weft_args_parallel(const weft_args *args, weft_arena *arena, weft_pa
                              parallel);
 }
 
-weft_status weft_args_slices(const weft_args *args, weft_comm_overlap *overlap)
+weft_status weft_args_comm_overlap(const weft_args *args, weft_comm_overlap *overlap)
 {
     const char *value = weft_args_string(args, "--comm-overlap");
     weft_arena *arena;

@@ -10,6 +10,6 @@
 weft_status weft_args_parallel(const weft_args *args, weft_arena *arena, weft_parallel *parallel);
 /* Reads the option --comm-overlap: off, auto, or keys such as time=4,space=4 or heads=4. *overlap
  * is unchanged if the option is not given. */
-weft_status weft_args_slices(const weft_args *args, weft_comm_overlap *overlap);
+weft_status weft_args_comm_overlap(const weft_args *args, weft_comm_overlap *overlap);
 
 #endif

@@ -264,9 +264,9 @@ static weft_status estimate_overlap(void *user, const weft_comm_overlap *overlap
     return WEFT_OK;
 }
 
-weft_status weft_generation_choose_slices(const weft_generation_estimator *estimator,
-                                          weft_comm *comm, bool stream, weft_parallel *parallel,
-                                          weft_buf *out)
+weft_status weft_generation_choose_comm_overlap(const weft_generation_estimator *estimator,
+                                                weft_comm *comm, bool stream,
+                                                weft_parallel *parallel, weft_buf *out)
 {
     weft_generation_estimator own = *estimator;
     weft_generator_options options = *estimator->options;

@@ -28,8 +28,8 @@ weft_status weft_generation_choose(const weft_generation_estimator *estimator, w
                                    weft_parallel *parallel, bool *stream);
 /* Collective. Rank 0 resolves `auto` in the slices of `parallel`, for its degrees, by the seconds
  * of a step (slices_search.h). `out` gets a line about the choice and the next best one. */
-weft_status weft_generation_choose_slices(const weft_generation_estimator *estimator,
-                                          weft_comm *comm, bool stream, weft_parallel *parallel,
-                                          weft_buf *out);
+weft_status weft_generation_choose_comm_overlap(const weft_generation_estimator *estimator,
+                                                weft_comm *comm, bool stream,
+                                                weft_parallel *parallel, weft_buf *out);
 
 #endif

@@ -657,7 +657,7 @@ static void list_sets(weft_checkpoints *c)
                                             .stem = c->spec.part[i].stem,
                                             .prefix = c->prefix[i],
                                             .strip = true,
-                                            .trained = c->spec.part[i].tuned};
+                                            .trained = c->spec.part[i].partly_trained};
     }
     c->set[c->sets++] = (weft_part_set){.folder = "", .stem = "optimizer", .prefix = "adamw."};
     c->set[c->sets++] = (weft_part_set){.folder = "", .stem = "ema", .prefix = "ema."};

@@ -34,10 +34,10 @@ enum {
 };
 
 typedef struct weft_checkpoint_part {
-    const char *scope; /* scope of its parameters, such as "transformer" */
-    const char *stem;  /* base name of the weights file */
-    json_t *config;    /* content of config.json; borrowed */
-    bool tuned;        /* checkpoints contain only its trained tensors (trainable.h) */
+    const char *scope;   /* scope of its parameters, such as "transformer" */
+    const char *stem;    /* base name of the weights file */
+    json_t *config;      /* content of config.json; borrowed */
+    bool partly_trained; /* checkpoints contain only its trained tensors (trainable.h) */
 } weft_checkpoint_part;
 
 /* Writes the unsharded weights and config.json into `folder`. Collective if `comm` is not NULL;

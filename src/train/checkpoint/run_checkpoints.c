@@ -20,10 +20,10 @@ typedef struct trained_models {
     int count;
 } trained_models;
 
-static void add_model(const weft_model *model, const char *scope, bool tuned,
+static void add_model(const weft_model *model, const char *scope, bool partly_trained,
                       weft_checkpoint_part *part, trained_models *models)
 {
-    part[models->count] = (weft_checkpoint_part){scope, model->family->stem, NULL, tuned};
+    part[models->count] = (weft_checkpoint_part){scope, model->family->stem, NULL, partly_trained};
     models->model[models->count++] = model;
 }
 
@@ -32,13 +32,13 @@ static trained_models list_parts(const weft_run *run, const weft_run_models *m,
 {
     trained_models all = {0};
     if (!weft_run_trains_denoiser(m)) {
-        add_model(&m->autoencoder, m->autoencoder.family->scope, m->tuned, part, &all);
+        add_model(&m->autoencoder, m->autoencoder.family->scope, m->partly_trained, part, &all);
         if (weft_run_uses_discriminator(run))
             part[all.count++] =
                 (weft_checkpoint_part){WEFT_DISCRIMINATOR_SCOPE, WEFT_DISCRIMINATOR_STEM, NULL};
         return all;
     }
-    add_model(&m->denoiser, m->denoiser.family->scope, m->tuned, part, &all);
+    add_model(&m->denoiser, m->denoiser.family->scope, m->partly_trained, part, &all);
     for (int r = 0; r < m->text.encoders; r++)
         if (!(m->text_frozen >> r & 1))
             add_model(&m->text.encoder[r].model, m->text.encoder[r].row->encoder, false, part,

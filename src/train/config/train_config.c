@@ -52,7 +52,7 @@
         name, WEFT_KEY_GONE, .help = instead                                                       \
     }
 
-#define TUNING_KEYS                                                                                \
+#define TRAINABLE_KEYS                                                                             \
     {"trainable",                                                                                  \
      WEFT_KEY_STRING_LIST,                                                                         \
      offsetof(weft_run_model, trained),                                                            \
@@ -69,7 +69,7 @@
 
 static const weft_key autoencoder_keys[] = {
     MODEL_KEYS,
-    TUNING_KEYS,
+    TRAINABLE_KEYS,
     {"tile", WEFT_KEY_STRING, offsetof(weft_run_model, tile), "off", "pixels",
      "size and overlap of the tiles that encode a clip, e.g. 256x256+64, with a "
      "transformer; on: as the model's reference. off: whole clips"},
@@ -107,7 +107,7 @@ static const weft_section lora_section = {"lora",
 #define IN_CONFIG "write transformer: {class: CLASS, config: {...}} with it in config"
 static const weft_key transformer_keys[] = {
     MODEL_KEYS,
-    TUNING_KEYS,
+    TRAINABLE_KEYS,
     {"lora", WEFT_KEY_SECTION, offsetof(weft_run_model, lora), .section = &lora_section},
     GONE("num_layers", IN_CONFIG),
     GONE("num_attention_heads", IN_CONFIG),
@@ -602,7 +602,7 @@ static weft_status check_model(const weft_run_model *m, weft_role role, const ch
     return status;
 }
 
-weft_trainable weft_run_tuning(const weft_run *run, const char *scope)
+weft_trainable weft_run_trainable(const weft_run *run, const char *scope)
 {
     const weft_run_model *m =
         weft_run_model_given(&run->transformer) ? &run->transformer : &run->autoencoder;
@@ -623,7 +623,7 @@ static weft_status check_trainable(const weft_run *run, const char *path)
     const bool denoises = weft_run_model_given(&run->transformer);
     const weft_run_model *m = denoises ? &run->transformer : &run->autoencoder;
     const char *key = denoises ? "transformer" : "autoencoder";
-    const weft_trainable trainable = weft_run_tuning(run, "");
+    const weft_trainable trainable = weft_run_trainable(run, "");
     if (denoises && (run->autoencoder.trained.count || run->autoencoder.freeze.count))
         return weft_error(WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = "autoencoder"),
                           "an autoencoder is not trained together with a transformer; remove "

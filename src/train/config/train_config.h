@@ -166,7 +166,7 @@ weft_status weft_run_model_read(const weft_run_model *m, weft_role role, const c
                                 const char *key, int64_t channels, int64_t text_width,
                                 weft_model *model);
 /* Trainable parameters of the trained model, whose scope is `scope`. */
-weft_trainable weft_run_tuning(const weft_run *run, const char *scope);
+weft_trainable weft_run_trainable(const weft_run *run, const char *scope);
 /* Checks that every bucket of every training stage fits the grids. `patch` NULL: no denoiser. */
 weft_status weft_run_check_sizes(const weft_run *run, const char *path, const weft_grid *grid,
                                  const weft_grid *patch);

@@ -238,13 +238,14 @@ const weft_model *weft_run_trained(const weft_run_models *m)
 static weft_status apply_trainable(const weft_run *run, const weft_run_models *models,
                                    weft_graph **g)
 {
-    weft_graph *tuned = NULL;
-    if (!models->tuned)
+    weft_graph *trained = NULL;
+    if (!models->partly_trained)
         return WEFT_OK;
-    const weft_trainable trainable = weft_run_tuning(run, weft_run_trained(models)->family->scope);
-    const weft_status_code status = weft_pass_trainable(*g, &trainable, &tuned);
+    const weft_trainable trainable =
+        weft_run_trainable(run, weft_run_trained(models)->family->scope);
+    const weft_status_code status = weft_pass_trainable(*g, &trainable, &trained);
     weft_graph_free(*g);
-    *g = tuned;
+    *g = trained;
     return status;
 }
 
@@ -489,9 +490,9 @@ static weft_status read_identity(const weft_run *run, const char *path, weft_run
 static weft_status check_trainable(const weft_run *run, const char *path, weft_run_models *m)
 {
     weft_graph *g;
-    const weft_trainable trainable = weft_run_tuning(run, weft_run_trained(m)->family->scope);
-    m->tuned = weft_trainable_given(&trainable);
-    if (!m->tuned)
+    const weft_trainable trainable = weft_run_trainable(run, weft_run_trained(m)->family->scope);
+    m->partly_trained = weft_trainable_given(&trainable);
+    if (!m->partly_trained)
         return WEFT_OK;
     WEFT_TRY(weft_run_base(m, &g));
     const weft_status_code status = apply_trainable(run, m, &g);

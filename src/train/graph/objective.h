@@ -13,7 +13,7 @@ typedef struct weft_run_models {
     weft_text_conditioning text; /* text encoders of the denoiser */
     weft_model identity;         /* trained with the denoiser; family NULL: none */
     uint32_t text_frozen;        /* bit r: text encoder r is frozen */
-    bool tuned;                  /* the trained model has frozen parameters or a LoRA */
+    bool partly_trained;         /* the trained model has frozen parameters or a LoRA */
     bool text_precomputed;       /* all text encoders are frozen, and embeddings are inputs */
     weft_loss_nets losses;       /* networks of autoencoder training */
     /* Set by weft_run_models_connect: */

@@ -848,8 +848,8 @@ out:
     return status;
 }
 
-weft_status weft_pass_slice(const weft_graph *g, const weft_recipe *recipe,
-                            const weft_comm_overlap *overlap, weft_graph **out)
+weft_status weft_pass_layer_slices(const weft_graph *g, const weft_recipe *recipe,
+                                   const weft_comm_overlap *overlap, weft_graph **out)
 {
     const weft_mesh *mesh = weft_graph_mesh(g);
     const char *axis = weft_comm_overlap_axis(recipe, mesh);

@@ -10,7 +10,7 @@
  * last axis. Results are equal, and bitwise identical if kernels do not depend on the number of
  * groups. *out NULL: ranks of another axis have different sample counts, so layers are not
  * alike. */
-weft_status weft_pass_slice(const weft_graph *g, const weft_recipe *recipe,
-                            const weft_comm_overlap *overlap, weft_graph **out);
+weft_status weft_pass_layer_slices(const weft_graph *g, const weft_recipe *recipe,
+                                   const weft_comm_overlap *overlap, weft_graph **out);
 
 #endif

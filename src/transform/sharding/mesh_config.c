@@ -34,7 +34,7 @@ const weft_section weft_cp_section = {
     .single = "kind"};
 
 static const char *const overlap_names[] = {"on", "off", "auto", NULL};
-#define SLICES(member, name_, earlier_, fallback_, least, help_)                                   \
+#define LAYER_SLICES(member, name_, earlier_, fallback_, least, help_)                             \
     {                                                                                              \
         name_, WEFT_KEY_I64, offsetof(weft_comm_overlap, member), fallback_, "slices", help_,      \
             .min = least, .max = 1 << 20, .earlier = earlier_                                      \
@@ -44,13 +44,13 @@ static const weft_key overlap_keys[] = {
      "overlap of layer slices; on: as the other keys say, at most the number that exists. "
      "off: whole layers, one sample at a time. auto: the lowest estimate",
      .choices = overlap_names},
-    SLICES(time, "time", NULL, "4", 1,
-           "slices of spatial layers along time, over all samples of a rank"),
-    SLICES(space, "space", NULL, "4", 1, "slices of temporal layers along space"),
-    SLICES(lift_time, "early_time", "lift_time", "1", 0,
-           "slices of a spatial layer whose parts are exchanged one layer early"),
-    SLICES(lift_space, "early_space", "lift_space", "3", 0,
-           "slices of a temporal layer whose parts are exchanged one layer early"),
+    LAYER_SLICES(time, "time", NULL, "4", 1,
+                 "slices of spatial layers along time, over all samples of a rank"),
+    LAYER_SLICES(space, "space", NULL, "4", 1, "slices of temporal layers along space"),
+    LAYER_SLICES(lift_time, "early_time", "lift_time", "1", 0,
+                 "slices of a spatial layer whose parts are exchanged one layer early"),
+    LAYER_SLICES(lift_space, "early_space", "lift_space", "3", 0,
+                 "slices of a temporal layer whose parts are exchanged one layer early"),
     {"heads", WEFT_KEY_I64, offsetof(weft_comm_overlap, heads), "1", "groups",
      "head groups of attention that exchanges tokens for heads (context: ulysses); one "
      "group is exchanged while another is computed. auto: the lowest estimate",

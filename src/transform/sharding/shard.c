@@ -136,7 +136,7 @@ static weft_status team_slice_layers(team *t, const weft_recipe *recipe)
     weft_graph *sliced[3] = {NULL};
     bool alike = true;
     for (int i = 0; i < t->count && status == WEFT_OK; i++) {
-        status = weft_pass_slice(t->graph[i], recipe, recipe->overlap, &sliced[i]);
+        status = weft_pass_layer_slices(t->graph[i], recipe, recipe->overlap, &sliced[i]);
         alike = alike && status == WEFT_OK && sliced[i] &&
                 weft_graph_node_count(sliced[i]) == weft_graph_node_count(sliced[0]);
     }
