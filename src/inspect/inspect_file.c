@@ -223,12 +223,13 @@ weft_status weft_inspect_published(const char *path, const char **size)
     subject s;
     difference best = {0};
     const char *name = NULL;
-    weft_status_code status = open_subject(path, &s);
-    if (status == WEFT_OK)
-        status = find_size(&s, &name, &best);
-    if (status == WEFT_OK && (!name || count_of(&best)))
-        status = weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
-                            "this %s has none of the published sizes", s.family->class_name);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(open_subject(path, &s));
+    WEFT_GO(find_size(&s, &name, &best));
+    if (!name || count_of(&best))
+        WEFT_GO(weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
+                           "this %s has none of the published sizes", s.family->class_name));
+out:
     free_difference(&best);
     weft_tensors_close(s.file);
     *size = name;

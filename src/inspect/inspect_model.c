@@ -354,13 +354,12 @@ static weft_status print_roofline(const request *r, const figures *f, const weft
     weft_roofline_list list;
     weft_arena *arena = weft_arena_create();
     const double forward = (double)f->forward.flops / weft_mesh_ranks(&r->o->mesh);
-    weft_status_code status = WEFT_ALLOCATED(arena, "the launches");
-    if (status == WEFT_OK)
-        status = weft_roofline_begin(arena, r->o->roofline, &list);
-    if (status == WEFT_OK)
-        status = weft_roofline_add(&list, program, f->name, r->o->train ? 3 * forward : forward);
-    if (status == WEFT_OK)
-        status = weft_roofline_print(&list, r->o->json);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(arena, "the launches"));
+    WEFT_GO(weft_roofline_begin(arena, r->o->roofline, &list));
+    WEFT_GO(weft_roofline_add(&list, program, f->name, r->o->train ? 3 * forward : forward));
+    WEFT_GO(weft_roofline_print(&list, r->o->json));
+out:
     weft_arena_free(arena);
     return status;
 }

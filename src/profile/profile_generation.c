@@ -151,11 +151,13 @@ static weft_status time_programs(generation *w, const weft_generator_options *o,
     snprintf(w->layout, sizeof w->layout, "%.60s", name.data ? name.data : "");
     weft_buf_free(&name);
     w->programs = 0;
-    weft_status_code status = weft_generator_programs(g, count_new, w);
-    if (status == WEFT_OK && w->programs)
-        status = weft_generator_bind(g);
-    if (status == WEFT_OK && w->programs)
-        status = weft_generator_programs(g, time_program, w);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_generator_programs(g, count_new, w));
+    if (w->programs)
+        WEFT_GO(weft_generator_bind(g));
+    if (w->programs)
+        WEFT_GO(weft_generator_programs(g, time_program, w));
+out:
     weft_generator_free(g);
     return status;
 }

@@ -164,11 +164,12 @@ static weft_status take_folder(trainer *t)
     weft_train_context *c = &t->context;
     enum { PATIENCE = 5 }; /* seconds to wait for the processes of a killed run */
     weft_comm_set_busy(t->comm, "taking the folder of the run");
-    weft_status_code status = weft_run_lock_take(c->run->out, PATIENCE, &t->lock);
-    if (status == WEFT_OK)
-        status = weft_remove_leftovers(c->run->out, true);
-    if (status == WEFT_OK && t->choice.changed)
-        status = weft_settled_save(c->run->out, &t->choice);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_lock_take(c->run->out, PATIENCE, &t->lock));
+    WEFT_GO(weft_remove_leftovers(c->run->out, true));
+    if (t->choice.changed)
+        WEFT_GO(weft_settled_save(c->run->out, &t->choice));
+out:
     weft_comm_set_busy(t->comm, NULL);
     return status;
 }
@@ -245,12 +246,11 @@ static weft_status fill_cascades(trainer *t)
     weft_stage_programs s = {0};
     weft_cascade_train *cascades = NULL;
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < t->context.run->train_stages.count && status == WEFT_OK; i++)
-        status = open_cascades(t, i, &cascades);
-    if (status == WEFT_OK)
-        status = weft_cascade_train_steps(cascades, &s);
-    if (status == WEFT_OK)
-        status = weft_initial_weights(&t->context, s.bucket[0]->whole);
+    for (int64_t i = 0; i < t->context.run->train_stages.count; i++)
+        WEFT_GO(open_cascades(t, i, &cascades));
+    WEFT_GO(weft_cascade_train_steps(cascades, &s));
+    WEFT_GO(weft_initial_weights(&t->context, s.bucket[0]->whole));
+out:
     weft_stage_programs_free(&s);
     weft_cascade_train_free(cascades);
     weft_memory_trim();

@@ -127,12 +127,12 @@ static weft_status see(work *w)
     float *video = weft_alloc(w->canvas.height * w->canvas.width * 3 * 4);
     weft_tensor *to = weft_program_input(w->program, weft_port_name(WEFT_PORT_CONDITION));
     float *x = to->data;
-    weft_status_code status = video ? weft_pictures_read(w->files.image, &w->canvas, video)
-                                    : weft_no_memory("%s: an image", w->files.image);
-    if (status == WEFT_OK)
-        status = weft_vae_bind(w->vae);
-    if (status == WEFT_OK)
-        status = weft_vae_encode(w->vae, video, 1, x);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(video ? weft_pictures_read(w->files.image, &w->canvas, video)
+                  : weft_no_memory("%s: an image", w->files.image));
+    WEFT_GO(weft_vae_bind(w->vae));
+    WEFT_GO(weft_vae_encode(w->vae, video, 1, x));
+out:
     for (int64_t i = 0; status == WEFT_OK && i < weft_shape_count(&to->shape); i++) {
         const int64_t c = i % w->grid.channels;
         x[i] = (float)((x[i] - w->grid.mean[c]) / w->grid.deviation[c]);

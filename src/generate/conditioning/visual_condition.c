@@ -650,11 +650,13 @@ static weft_status use_video(work *w, weft_visual_condition *g)
 static weft_status encode_videos(work *w, weft_visual_condition *g)
 {
     const weft_control_video control = control_of(w);
-    weft_status_code status = weft_vae_bind(w->video_vae);
-    if (status == WEFT_OK && w->files.video)
-        status = use_video(w, g);
-    if (status == WEFT_OK && g->control_channels)
-        status = weft_control_encode(&control, w->video_vae, g->control);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_vae_bind(w->video_vae));
+    if (w->files.video)
+        WEFT_GO(use_video(w, g));
+    if (g->control_channels)
+        WEFT_GO(weft_control_encode(&control, w->video_vae, g->control));
+out:
     weft_vae_free(w->video_vae);
     w->video_vae = NULL;
     return status;

@@ -135,11 +135,11 @@ static weft_status identify(weft_generator *p)
     if (p->identity)
         return WEFT_OK;
     json_t *all = json_object();
-    weft_status_code status = all ? add_model(p, all) : weft_no_memory("the saved latents");
-    if (status == WEFT_OK)
-        status = add_numbers(p, all);
-    if (status == WEFT_OK)
-        status = add_files(p, all);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(all ? add_model(p, all) : weft_no_memory("the saved latents"));
+    WEFT_GO(add_numbers(p, all));
+    WEFT_GO(add_files(p, all));
+out:
     if (status == WEFT_OK)
         p->identity = all;
     else

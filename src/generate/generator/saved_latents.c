@@ -46,11 +46,11 @@ weft_status weft_saved_latents_writer(const char *path, weft_tensors_writer **wr
     weft_buf dir = {0}, name = {0};
     weft_buf_printf(&dir, "%.*s", folder > 1 ? (int)folder - 1 : 1, folder ? path : ".");
     weft_buf_printf(&name, "%.*s", (int)stem, base);
-    weft_status_code status = weft_buf_check(&dir);
-    if (status == WEFT_OK)
-        status = weft_buf_check(&name);
-    if (status == WEFT_OK)
-        status = weft_tensors_writer_create(dir.data, name.data, 0, writer);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&dir));
+    WEFT_GO(weft_buf_check(&name));
+    WEFT_GO(weft_tensors_writer_create(dir.data, name.data, 0, writer));
+out:
     weft_buf_free(&dir);
     weft_buf_free(&name);
     return status;

@@ -47,11 +47,11 @@ static weft_status check_latents(weft_generation_context *c, int64_t job, const 
     json_t *prompt =
         json_pack("{s:s, s:s, s:I}", "prompt", item->prompt, "negative",
                   item->negative ? item->negative : "", "seed", (json_int_t)item->seed);
-    weft_status_code status = WEFT_ALLOCATED(was && is && prompt, "the generation");
-    if (status == WEFT_OK)
-        status = weft_saved_latents_compare(path, was, is, NULL);
-    if (status == WEFT_OK)
-        status = weft_saved_latents_compare(path, json_array_get(k->prompts, 0), prompt, NULL);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(was && is && prompt, "the generation"));
+    WEFT_GO(weft_saved_latents_compare(path, was, is, NULL));
+    WEFT_GO(weft_saved_latents_compare(path, json_array_get(k->prompts, 0), prompt, NULL));
+out:
     json_decref(was);
     json_decref(is);
     json_decref(prompt);
@@ -83,11 +83,11 @@ static weft_status decode_job(weft_generation_context *c, int64_t job, const cha
     weft_status_code status =
         weft_saved_latents_damaged(weft_decode_open(path, c->run->model, &saved, &size));
     WEFT_TRY(status);
-    status = check_latents(c, job, path, &saved);
-    if (status == WEFT_OK && c->team.writes)
-        status = take_settings(c, job, path, &saved);
-    if (status == WEFT_OK)
-        status = weft_decode_run(&o, path, &saved, 0, on_frames, &to);
+    WEFT_GO(check_latents(c, job, path, &saved));
+    if (c->team.writes)
+        WEFT_GO(take_settings(c, job, path, &saved));
+    WEFT_GO(weft_decode_run(&o, path, &saved, 0, on_frames, &to));
+out:
     c->items[job].sampler = NULL;
     weft_saved_latents_close(&saved);
     if (status == WEFT_OK && c->team.writes)
@@ -180,13 +180,14 @@ static weft_status decode_file(const weft_generation_run *o, const char *path,
                                           .items = &item,
                                           .count = 1,
                                           .goes_on = true};
-    weft_status_code status = WEFT_ALLOCATED(name, "the generation");
-    if (status == WEFT_OK && writes)
-        status = weft_video_outputs_open(&g, &to.outputs);
-    if (status == WEFT_OK)
-        status = weft_decode_run(&how, path, k, 0, on_frames, &to);
-    if (status == WEFT_OK && writes)
-        status = weft_video_outputs_finish(to.outputs);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(name, "the generation"));
+    if (writes)
+        WEFT_GO(weft_video_outputs_open(&g, &to.outputs));
+    WEFT_GO(weft_decode_run(&how, path, k, 0, on_frames, &to));
+    if (writes)
+        WEFT_GO(weft_video_outputs_finish(to.outputs));
+out:
     weft_video_outputs_free(to.outputs);
     weft_free(name);
     return status;

@@ -380,11 +380,11 @@ weft_status weft_expect_search(const weft_expect_setup *s, const weft_cascade_sc
         s->validations > 0 ? (scenarios){s->validation, s->validations} : of_search(s);
     searcher x;
     WEFT_TRY(searcher_create(s, &x));
-    weft_status_code status = begin(&x, from);
-    if (status == WEFT_OK)
-        status = improve(&x);
-    if (status == WEFT_OK)
-        status = place_best(&x, arena, out);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(begin(&x, from));
+    WEFT_GO(improve(&x));
+    WEFT_GO(place_best(&x, arena, out));
+out:
     *value = status == WEFT_OK ? mean_objective(&x, out, in) : (double)INFINITY;
     for (int i = 0; i < also_count && status == WEFT_OK; i++) {
         const double own = mean_objective(&x, &also[i], in);

@@ -73,11 +73,12 @@ weft_status weft_queue_trace_read(const char *path, weft_queue_run **jobs, int64
                                   int64_t *owners)
 {
     reader r = {.owners = json_object()};
-    weft_status_code status = WEFT_ALLOCATED(r.owners, "a trace");
-    if (status == WEFT_OK)
-        status = weft_json_lines(path, read_job, &r);
-    if (status == WEFT_OK && r.count == 0)
-        status = weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.file = path), "the trace has no job");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(r.owners, "a trace"));
+    WEFT_GO(weft_json_lines(path, read_job, &r));
+    if (r.count == 0)
+        WEFT_GO(weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.file = path), "the trace has no job"));
+out:
     *owners = (int64_t)json_object_size(r.owners);
     json_decref(r.owners);
     if (status != WEFT_OK)

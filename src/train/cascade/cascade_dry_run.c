@@ -78,13 +78,13 @@ static weft_status plan_train_stage(dry *d, int64_t index)
                                             .train_stage_index = index,
                                             .cluster = &d->cluster,
                                             .cluster_name = d->cluster_name};
-    weft_status_code status = weft_cascade_train_open(&setup, &train);
-    if (status == WEFT_OK)
-        status = open_loader(d, train_stage, index, &loader);
-    if (status == WEFT_OK)
-        status = weft_cascade_train_estimate(
-            train, loader, weft_process_memory_sum(d->process) + weft_store_bytes(d->store),
-            d->iterations, &d->progress, index ? NULL : d->svg, d->out);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_cascade_train_open(&setup, &train));
+    WEFT_GO(open_loader(d, train_stage, index, &loader));
+    WEFT_GO(weft_cascade_train_estimate(
+        train, loader, weft_process_memory_sum(d->process) + weft_store_bytes(d->store),
+        d->iterations, &d->progress, index ? NULL : d->svg, d->out));
+out:
     weft_loader_close(loader);
     weft_cascade_train_free(train);
     return status;

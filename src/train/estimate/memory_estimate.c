@@ -30,11 +30,11 @@ weft_status weft_run_stage_bytes(const weft_run *run, const weft_run_models *mod
     char text[2][32];
     const weft_train_stage *at = (const weft_train_stage *)run->train_stages.item + index;
     WEFT_TRY(weft_stage_programs_plan(steps, run, models, at, exec, &s));
-    weft_status_code status = weft_stage_programs_bytes(&s, &programs);
-    if (status == WEFT_OK)
-        status = weft_stage_programs_offloaded_bytes(&s, &offloaded);
-    if (status == WEFT_OK)
-        status = weft_stage_loader_bytes(run, models, index, &s, &batches);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_stage_programs_bytes(&s, &programs));
+    WEFT_GO(weft_stage_programs_offloaded_bytes(&s, &offloaded));
+    WEFT_GO(weft_stage_loader_bytes(run, models, index, &s, &batches));
+out:
     *stage_bytes = (weft_run_bytes){.device = programs, .host = batches, .offloaded = offloaded};
     if (terms)
         weft_buf_printf(terms, ", stage %" PRId64 " %s and batches %s", index,

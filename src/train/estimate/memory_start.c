@@ -192,11 +192,11 @@ weft_status weft_memory_start_print_stage(const weft_memory_start *m, const weft
         weft_format_bytes(most.bytes, memory), weft_format_bytes(most.weights, weights),
         weft_comm_ranks(c->exec.comm) > 1 ? " per rank" : "");
     weft_buf_free(&sizes);
-    weft_status_code status = weft_buf_check(&out);
-    if (status == WEFT_OK)
-        status = weft_buf_check(&buckets);
-    if (status == WEFT_OK)
-        status = weft_run_memory_max_rank(c->exec.comm, &most, &out);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&out));
+    WEFT_GO(weft_buf_check(&buckets));
+    WEFT_GO(weft_run_memory_max_rank(c->exec.comm, &most, &out));
+out:
     if (status == WEFT_OK && c->is_rank0)
         weft_notice(WEFT_MSG_STAGE_REPORT,
                     WEFT_AT(WEFT_NUMBER(most.bytes),

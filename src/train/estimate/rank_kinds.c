@@ -353,11 +353,13 @@ static weft_status fill_stores(const planner *p)
     const int devices = p->pp_axis >= 0 ? p->mesh->axis[p->pp_axis].size : 1;
     weft_buf *list = weft_calloc(out->count + 1, sizeof *list),
              *of_devices = weft_calloc(devices + 1, sizeof *of_devices);
-    weft_status_code status = WEFT_ALLOCATED(list && of_devices, "the kinds of ranks");
-    for (int k = 0; k < out->count && status == WEFT_OK && p->pp_axis >= 0; k++)
-        status = weft_steps_list(out->kind[k].steps.bucket, out->kind[k].steps.count, &list[k]);
-    for (int k = 0; k < out->count && status == WEFT_OK; k++)
-        status = fill_store(p, &out->kind[k], list, of_devices);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(list && of_devices, "the kinds of ranks"));
+    for (int k = 0; k < out->count && p->pp_axis >= 0; k++)
+        WEFT_GO(weft_steps_list(out->kind[k].steps.bucket, out->kind[k].steps.count, &list[k]));
+    for (int k = 0; k < out->count; k++)
+        WEFT_GO(fill_store(p, &out->kind[k], list, of_devices));
+out:
     for (int k = 0; k < out->count && list; k++)
         weft_buf_free(&list[k]);
     weft_free(list);

@@ -270,11 +270,11 @@ weft_status weft_objective_make(const weft_run *run, const weft_run_models *mode
     weft_graph *g = weft_graph_create();
     WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
     weft_objective_build(g, run, models, size);
-    weft_status_code status = weft_graph_check(g);
-    if (status == WEFT_OK)
-        status = apply_trainable(run, models, &g);
-    if (status == WEFT_OK)
-        status = check_recompute(run, g);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_graph_check(g));
+    WEFT_GO(apply_trainable(run, models, &g));
+    WEFT_GO(check_recompute(run, g));
+out:
     if (status == WEFT_OK)
         *graph = g;
     else

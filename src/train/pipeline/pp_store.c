@@ -140,10 +140,10 @@ weft_status weft_pp_params_list(const weft_graph *const *graphs, int count, weft
 {
     filler f = {0};
     weft_status_code status = WEFT_OK;
-    for (int i = 0; i < count && status == WEFT_OK; i++)
-        status = list_graph(&f, graphs[i]);
-    if (status == WEFT_OK)
-        status = write_list(&f, text);
+    for (int i = 0; i < count; i++)
+        WEFT_GO(list_graph(&f, graphs[i]));
+    WEFT_GO(write_list(&f, text));
+out:
     weft_free(f.own);
     return status;
 }

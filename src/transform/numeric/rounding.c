@@ -135,11 +135,11 @@ static weft_status compare(const signer *a, const signer *b, const char *pass)
 weft_status weft_rounding_check(const weft_graph *before, const weft_graph *after, const char *pass)
 {
     signer a = {0}, b = {0};
-    weft_status_code status = sign_graph(before, &a);
-    if (status == WEFT_OK)
-        status = sign_graph(after, &b);
-    if (status == WEFT_OK)
-        status = compare(&a, &b, pass);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(sign_graph(before, &a));
+    WEFT_GO(sign_graph(after, &b));
+    WEFT_GO(compare(&a, &b, pass));
+out:
     signer_free(&a);
     signer_free(&b);
     return status;
