@@ -160,11 +160,6 @@ extern const char *const weft_condition_names[]; /* names by weft_run_condition 
 weft_status weft_run_check(const weft_run *run, const char *path);
 /* Text encoder `index`. */
 const weft_run_model *weft_run_text(const weft_run *run, int index);
-/* Reads the model that `m` describes, with the given role. `key` is its config section in messages.
- * Omitted channels and text width are set from `channels` and `text_width` (0: unknown). */
-weft_status weft_run_model_read(const weft_run_model *m, weft_role role, const char *path,
-                                const char *key, int64_t channels, int64_t text_width,
-                                weft_model *model);
 /* Trainable parameters of the trained model, whose scope is `scope`. */
 weft_trainable weft_run_trainable(const weft_run *run, const char *scope);
 /* Checks that every bucket of every training stage fits the grids. `patch` NULL: no denoiser. */

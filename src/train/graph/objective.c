@@ -3,6 +3,7 @@
 #include "graph/builder_helpers.h"
 #include "model/tiling.h"
 #include "train/config/packing_config.h"
+#include "train/config/run_model.h"
 #include "train/graph/packed_rows.h"
 #include "transform/memory/recompute.h"
 
@@ -437,15 +438,16 @@ static weft_status read_denoiser(const weft_run *run, const char *path, weft_run
         spec[r] = (weft_text_encoder_spec){.folder = text->weights[0] ? text->weights : NULL,
                                            .tokenizer = text->tokenizer,
                                            .length = text->length};
-        WEFT_TRY(
-            weft_run_model_read(text, WEFT_ROLE_TEXT_ENCODER, path, key, 0, 0, &spec[r].model));
+        const weft_model_use use = {WEFT_ROLE_TEXT_ENCODER, path, key};
+        WEFT_TRY(weft_run_model_read(text, &use, &spec[r].model));
         const bool stays = text->weights[0] && !text->train;
         m->text_frozen |= (uint32_t)stays << r;
         m->text_precomputed &= stays;
     }
-    WEFT_TRY(weft_run_model_read(&run->transformer, WEFT_ROLE_DENOISER, path, "transformer",
-                                 weft_model_grid(&m->autoencoder).channels,
-                                 weft_model_text(&spec[0].model).width, &m->denoiser));
+    const weft_model_use use = {WEFT_ROLE_DENOISER, path, "transformer",
+                                weft_model_grid(&m->autoencoder).channels,
+                                weft_model_text(&spec[0].model).width};
+    WEFT_TRY(weft_run_model_read(&run->transformer, &use, &m->denoiser));
     WEFT_TRY(weft_text_conditioning_open(&m->denoiser, spec, count, path, &m->text));
     return weft_text_conditioning_image_side(&m->text)
                ? weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
@@ -468,8 +470,8 @@ static weft_status read_identity(const weft_run *run, const char *path, weft_run
     const int64_t width = weft_model_takes(&m->denoiser, WEFT_PORT_TEXT)
                               ? weft_model_shape(&m->denoiser, &one, WEFT_PORT_TEXT).dim[2]
                               : 0;
-    WEFT_TRY(weft_run_model_read(&run->identity, WEFT_ROLE_IDENTITY_ENCODER, path, "identity",
-                                 grid.channels, width, &m->identity));
+    const weft_model_use use = {WEFT_ROLE_IDENTITY_ENCODER, path, "identity", grid.channels, width};
+    WEFT_TRY(weft_run_model_read(&run->identity, &use, &m->identity));
     const int64_t takes = weft_model_shape(&m->identity, &one, WEFT_PORT_CONDITION).dim[4];
     if (takes != grid.channels)
         return weft_error(WEFT_MSG_CONFIG_CONFLICT,
@@ -557,8 +559,8 @@ static weft_status check_tiles(const weft_run *run, const weft_run_models *m, co
 weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
 {
     weft_run_models m = {0};
-    WEFT_TRY(weft_run_model_read(&run->autoencoder, WEFT_ROLE_AUTOENCODER, path, "autoencoder", 0,
-                                 0, &m.autoencoder));
+    const weft_model_use use = {WEFT_ROLE_AUTOENCODER, path, "autoencoder"};
+    WEFT_TRY(weft_run_model_read(&run->autoencoder, &use, &m.autoencoder));
     if (weft_run_model_given(&run->transformer))
         WEFT_TRY(read_denoiser(run, path, &m));
     else
