@@ -131,7 +131,7 @@ MUTANTS = [
     ("train-kl-doubled", "src/train/graph/objective.c", "weft_affine(g, kl, run->loss.kl, 0)", "weft_affine(g, kl, 2 * run->loss.kl, 0)", "train-graph:objective/*"),
     ("train-guard-window", "src/train/monitor/outlier_guard.c", "guard->accepted < guard->window)\n        return;", "guard->accepted <= guard->window)\n        return;", "train-monitor:guard/*"),
     ("train-guard-in-a-row", "src/train/monitor/outlier_guard.c", "        guard->in_a_row = 0;\n", "", "train-monitor:guard/*"),
-    ("train-warmup", "src/train/config/train_config.c", "return stage->lr * (double)(step + 1) / (double)warmup;", "return stage->lr * (double)step / (double)warmup;", "train-monitor:schedule/*"),
+    ("train-warmup", "src/train/config/train_config.c", "return train_stage->lr * (double)(step + 1) / (double)warmup;", "return train_stage->lr * (double)step / (double)warmup;", "train-monitor:schedule/*"),
     ("train-straggler-window", "src/train/monitor/stragglers.c", "        r->sum = (seconds){0};\n", "", "train-monitor:stragglers/*"),
     ("train-meter-peak", "src/train/monitor/train_logger.c", "m->peak = fmax(m->peak, rate_of(m));", "m->peak += 0;", "train-monitor:meter/*"),
     ("train-discriminator-decay", "src/train/graph/optimizer.c", "own.weight_decay = a->weight_decay;", "", "train-graph:objective/* train/graph/losses_test.sh"),

@@ -15,8 +15,8 @@ typedef struct weft_aws_credentials {
 /* Reads the credentials of the settings' source. WEFT_E_NOT_FOUND: the source has none. */
 weft_status weft_aws_credentials_read(const weft_aws_settings *settings, weft_http *http,
                                       weft_aws_credentials *credentials);
-/* Reads the JSON text of credential_process, of a container or of instance metadata. `location` is in
- * messages. */
+/* Reads the JSON text of credential_process, of a container or of instance metadata. `location` is
+ * in messages. */
 weft_status weft_aws_credentials_parse(const char *json, int64_t bytes, const char *location,
                                        weft_aws_credentials *credentials);
 void weft_aws_credentials_free(weft_aws_credentials *credentials);

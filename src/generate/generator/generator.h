@@ -55,8 +55,8 @@ typedef struct weft_generator_options {
     const weft_sampler *sampler; /* NULL: the sampler of the model's scheduler */
     /* decoders with WEFT_PORT_TIMESTEP; zeros (default): timestep 0, no noise */
     weft_decode_time decode_time;
-    weft_timestep_schedule
-        timestep_schedule; /* levels or timesteps of the steps; all 0: the scheduler's */
+    /* levels or timesteps of the steps; all 0: the scheduler's */
+    weft_timestep_schedule timestep_schedule;
     int64_t batch;         /* prompts denoised together */
     const weft_tile *tile; /* decoder tile, read while opening; NULL: untiled if that fits */
     int64_t memory;        /* memory limit of a rank in bytes; 0: the free memory */

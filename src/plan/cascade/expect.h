@@ -7,9 +7,9 @@
  *     max(makespan + last, summing + reduce)
  *
  * Latent transfers take their seconds. The gradient all-reduce (`reduce` seconds in all, `last`
- * for its last part) begins with the last backward (weft_placed_reductions_after). A scenario draws one
- * factor per cascade from the record of measured / predicted seconds. All plans are compared on
- * the same factors (common random numbers), which depend on the seed only. */
+ * for its last part) begins with the last backward (weft_placed_reductions_after). A scenario
+ * draws one factor per cascade from the record of measured / predicted seconds. All plans are
+ * compared on the same factors (common random numbers), which depend on the seed only. */
 #ifndef WEFT_PLAN_EXPECT_H
 #define WEFT_PLAN_EXPECT_H
 

@@ -97,11 +97,12 @@ weft_status weft_placed_order(const weft_placed_iteration *plan, int32_t *order)
  *     reduce                   [▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒|▒▒▒▒]
  *                              <----- hidden ------->|<--> exposed
  *
- * weft_placed_reductions_during returns the seconds from the start of the last backward to the makespan.
- * The backward is the last two thirds of a DiT cascade.
+ * weft_placed_reductions_during returns the seconds from the start of the last backward to the
+ * makespan. The backward is the last two thirds of a DiT cascade.
  *
- * weft_placed_reductions_after returns the seconds of the all-reduce after the makespan. `seconds`: of
- * the complete all-reduce; `last`: of its last part. Parts become ready evenly over a backward. */
+ * weft_placed_reductions_after returns the seconds of the all-reduce after the makespan. `seconds`:
+ * of the complete all-reduce; `last`: of its last part. Parts become ready evenly over a
+ * backward. */
 double weft_placed_reductions_during(const weft_placed_iteration *plan);
 double weft_placed_reductions_after(const weft_placed_iteration *plan, double seconds, double last);
 const char *weft_cascade_module_name(weft_cascade_module module); /* "text", "vae", "dit" */

@@ -51,8 +51,8 @@ typedef struct weft_latent_transfer_setup {
     weft_device_stream *stream;
 } weft_latent_transfer_setup;
 /* Posts the receives of this rank. row[] and read[] are indexed by sample * WEFT_CASCADE_MODULES +
- * module; read[] is as in weft_latent_sends_list. `order` is that of all cascades. All arguments are
- * borrowed until weft_latent_transfer_close.
+ * module; read[] is as in weft_latent_sends_list. `order` is that of all cascades. All arguments
+ * are borrowed until weft_latent_transfer_close.
  *
  * `order` NULL: the ranks of consumers are not decided yet. Nothing is posted, and producers keep
  * their rows until weft_latent_transfer_direct sends them to the ranks of a consumer. */
