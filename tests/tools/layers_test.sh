@@ -4,7 +4,9 @@
 # named after its source, is called at least once, and is written once. A type has a name of its own.
 # A file has at most 1,000 lines and a unique name, a line at most 100 columns, a function at most
 # 150 lines. In src/plan, only files with these words in their names use JSON, configs and charts.
-exec python3 -S - "$SRC" <<'PY'
+. "$SRC/tests/check.sh"
+# Writes the problems of check NAME to the file NAME.
+python3 -S - "$SRC" <<'PY' || fail "the sources cannot be read"
 import os, re, sys
 
 root = sys.argv[1]
@@ -212,25 +214,39 @@ def check_types():
                     problems.append(f"{relative}: {types[word]} defines a type {word}, too")
 
 
+found = {}
+
+
+def run(name, check, *arguments):
+    problems.clear()
+    check(*arguments)
+    found.setdefault(name, set()).update(problems)
+
+
 count = 0
-check_types()
-check_called()
-check_twice()
-check_declared()
+run("types_have_one_name", check_types)
+run("functions_are_called", check_called)
+run("functions_are_written_once", check_twice)
+run("functions_are_declared_in_their_header", check_declared)
 for folder, _, files in os.walk(os.path.join(root, "src")):
     for name in sorted(files):
         path = os.path.join(folder, name)
         relative = os.path.relpath(path, root)
         if name.endswith((".c", ".h", ".cu", ".def", ".inc")):
             count += 1
-            check_floor(path, relative)
-            check_name(name, relative)
-            check_numbers_only(path, relative)
-            check_length(path, relative)
-            check_lines(path, relative)
-problems = sorted(set(problems))
-for problem in problems:
-    print(problem)
-print(f"{count} files, {len(problems)} problems")
-sys.exit(1 if problems or count < 20 else 0)
+            run("includes_go_down", check_floor, path, relative)
+            run("names_are_unique", check_name, name, relative)
+            run("planners_know_numbers_only", check_numbers_only, path, relative)
+            run("files_and_functions_are_short", check_length, path, relative)
+            run("declarations_are_whole", check_lines, path, relative)
+for name, texts in found.items():
+    with open(name, "w", encoding="utf-8") as f:
+        f.writelines(text + "\n" for text in sorted(texts))
+sys.exit(count < 20)
 PY
+report() { # NAME: fails if the check has problems
+    cat "$1"
+    [ ! -s "$1" ]
+}
+for name in *; do check "$name" report "$name"; done
+finish

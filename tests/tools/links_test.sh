@@ -1,9 +1,9 @@
 #!/bin/bash
 # Every relative link and anchor of README.md, docs/, bench/ and CONTRIBUTING.md has a target, and
 # lines of docs/ outside of code blocks and tables have at most 100 columns.
-set -u
-cd "$SRC" || exit 1
-python3 -S - <<'PYTHON'
+. "$SRC/tests/check.sh"
+# Writes the problems of check NAME to the file NAME.
+python3 -S - "$SRC" "$PWD" <<'PYTHON' || fail "the pages cannot be read"
 import functools
 import glob
 import os
@@ -55,9 +55,11 @@ def broken(page, link):
     return None
 
 
+os.chdir(sys.argv[1])
 pages = ["README.md"] + glob.glob("docs/**/*.md", recursive=True)
 pages += glob.glob("bench/**/*.md", recursive=True) + glob.glob("CONTRIBUTING.md")
-links = errors = 0
+links = 0
+problems = {"links_have_targets": [], "lines_fit": []}
 for page in sorted(pages):
     lines = list(prose(page))
     generated = lines[0][1].startswith("<!-- made by")
@@ -66,14 +68,18 @@ for page in sorted(pages):
             links += 1
             reason = broken(page, link)
             if reason:
-                errors += 1
-                print(f"{page}:{number}: {reason}")
+                problems["links_have_targets"].append(f"{page}:{number}: {reason}\n")
         exempt = generated or line.startswith("    ") or line.lstrip().startswith("|")
         if page.startswith("docs/") and not exempt and len(line) > WIDTH:
-            errors += 1
-            print(f"{page}:{number}: {len(line)} columns, {WIDTH} are allowed")
-if links == 0:
-    sys.exit("no link was found")
-print(f"{links} links of {len(pages)} pages, {errors} errors")
-sys.exit(1 if errors else 0)
+            problems["lines_fit"].append(f"{page}:{number}: {len(line)} columns, {WIDTH} are allowed\n")
+for name, texts in problems.items():
+    with open(os.path.join(sys.argv[2], name), "w", encoding="utf-8") as f:
+        f.writelines(texts)
+sys.exit("no link was found" if links == 0 else 0)
 PYTHON
+report() { # NAME: fails if the check has problems
+    cat "$1"
+    [ ! -s "$1" ]
+}
+for name in *; do check "$name" report "$name"; done
+finish

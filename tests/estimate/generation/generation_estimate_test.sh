@@ -1,10 +1,9 @@
 #!/bin/bash
 # weft estimate --model: weft generate prints the same peak, and weft plan generate prints the same
 # figures of a layout.
-set -u
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+. "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
-fail() { echo "FAILED: $*"; exit 1; }
 python3 "$SRC/tests/generate/enlarge.py" model 192 256 2 128 128 2 200 || fail "a model"
 size=(--frames 5 --height 32 --width 48)
 estimate() { # NAME OPTIONS...
@@ -12,12 +11,13 @@ estimate() { # NAME OPTIONS...
     shift
     "$WEFT" estimate --model model "${size[@]}" "$@" --json >"$name.json" 2>err || { cat err; fail "weft estimate $*"; }
 }
-estimate one --steps 2
-"$WEFT" generate --model model --prompt "a red cat" --seed 3 --steps 2 "${size[@]}" --out one.mp4 >one.log 2>&1 || { cat one.log; fail "weft generate"; }
-estimate two --parallel tp=2 --ranks 4 --on h100
-"$WEFT" plan generate --set model=model --set frames=5 --set height=32 --set width=48 --devices 4 --on h100 --json >plan.json 2>err ||
-    { cat err; fail "weft plan generate"; }
-python3 -S - <<'P' || fail "other figures: $(cat one.json two.json)"
+generation_has_the_estimated_peak() {
+    estimate one --steps 2
+    "$WEFT" generate --model model --prompt "a red cat" --seed 3 --steps 2 "${size[@]}" --out one.mp4 >one.log 2>&1 || { cat one.log; fail "weft generate"; }
+    estimate two --parallel tp=2 --ranks 4 --on h100
+    "$WEFT" plan generate --set model=model --set frames=5 --set height=32 --set width=48 --devices 4 --on h100 --json >plan.json 2>err ||
+        { cat err; fail "weft plan generate"; }
+    python3 -S - <<'P' || fail "other figures: $(cat one.json two.json)"
 import json, re
 one, two = (json.load(open(f)) for f in ("one.json", "two.json"))
 logs = [json.loads(l).get("message", "") for l in open("one.log") if l.startswith("{")]
@@ -29,36 +29,48 @@ assert sum(a["bytes"] for a in two["axes"]) > 0 and {a["axis"] for a in two["axe
 assert two["parameters"] == one["parameters"] > 0 < two["text_parameters"] == one["text_parameters"]
 assert abs(two["compute_seconds"] + two["exposed_seconds"] - two["step_seconds"]) < 1e-6 * two["step_seconds"]
 P
-estimate halves --parallel cfg=2 --parallel tp=2 --on h100
-python3 -S - <<'P' || fail "weft plan generate has other figures: $(cat halves.json)"
+}
+check generation_has_the_estimated_peak
+plan_generate_has_the_same_figures() {
+    needs generation_has_the_estimated_peak
+    estimate halves --parallel cfg=2 --parallel tp=2 --on h100
+    python3 -S - <<'P' || fail "weft plan generate has other figures: $(cat halves.json)"
 import json
 made, plan = json.load(open("halves.json")), {c["layout"]: c for c in json.load(open("plan.json"))["candidates"]}
 c = plan[made["layout"]]
 assert made["ranks"] == 4 and made["step_seconds"] == c["step"] and made["video_seconds"] == c["video"], (made, c)
 assert made["peak_bytes"] == c["peak_bytes"] and sum(a["bytes"] for a in made["axes"]) == c["sent_bytes"], (made, c)
 P
-# One model of the folder, its training step, and options without effect.
-"$WEFT" estimate --model model/transformer "${size[@]}" --json >transformer.json 2>err || { cat err; fail "one model"; }
-"$WEFT" estimate --model model/transformer "${size[@]}" --training-step --execute --json >step.json 2>err || { cat err; fail "its training step"; }
-"$WEFT" inspect model model/transformer "${size[@]}" --training-step --json >inspected.json 2>err || fail "weft inspect model"
-has_message err option-renamed "text~=weft estimate --model" || fail "weft inspect model --training-step has no notice"
-python3 -S - <<'P' || fail "one model"
+}
+check plan_generate_has_the_same_figures
+# One model of the folder and its training step.
+one_model_and_its_training_step() {
+    "$WEFT" estimate --model model/transformer "${size[@]}" --json >transformer.json 2>err || { cat err; fail "one model"; }
+    "$WEFT" estimate --model model/transformer "${size[@]}" --training-step --execute --json >step.json 2>err || { cat err; fail "its training step"; }
+    "$WEFT" inspect model model/transformer "${size[@]}" --training-step --json >inspected.json 2>err || fail "weft inspect model"
+    has_message err option-renamed "text~=weft estimate --model" || fail "weft inspect model --training-step has no notice"
+    python3 -S - <<'P' || fail "one model"
 import json
 forward, step, inspected = (json.load(open(f + ".json")) for f in ("transformer", "step", "inspected"))
 assert 2.5 < step["flops_step"] / forward["flops_step"] < 4 and step["simulated_seconds"] > 0, step
 assert all(step[k] == inspected[k] for k in ("parameters", "flops_step", "weight_bytes")), (step, inspected)
 P
+}
+check one_model_and_its_training_step
 refuse() { # ID FIELD OPTIONS...
     local id=$1 field=$2
     shift 2
-    "$WEFT" estimate "$@" >out 2>err && fail "accepted: $*"
+    ! "$WEFT" estimate "$@" >out 2>err || fail "accepted: $*"
     has_message err "$id" "$field" || { cat err; fail "$*: no message $id"; }
 }
-refuse option-no-effect key=--ranks --model model/transformer --ranks 2
-refuse option-no-effect key=--execute --model model --execute
-refuse option-no-effect key=--set --model model --set seed=2
-refuse option-no-effect key=--frames run.yaml --frames 5
-refuse option-conflict key=--model run.yaml --model model
-refuse argument-missing key=--model
-refuse memory-needed file=model --model model "${size[@]}" --memory-limit 1MiB
-exit 0
+options_without_effect_are_refused() {
+    refuse option-no-effect key=--ranks --model model/transformer --ranks 2
+    refuse option-no-effect key=--execute --model model --execute
+    refuse option-no-effect key=--set --model model --set seed=2
+    refuse option-no-effect key=--frames run.yaml --frames 5
+    refuse option-conflict key=--model run.yaml --model model
+    refuse argument-missing key=--model
+    refuse memory-needed file=model --model model "${size[@]}" --memory-limit 1MiB
+}
+check options_without_effect_are_refused
+finish

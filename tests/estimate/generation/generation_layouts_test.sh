@@ -1,19 +1,19 @@
 #!/bin/bash
 # Layouts of generation: priced by weft plan generate, chosen by --parallel auto, or read from a config.
 # Any number of ranks has the results of one rank.
-set -u
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
+. "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
-fail() { echo "FAILED: $*"; exit 1; }
 python3 "$SRC/tests/generate/enlarge.py" model 192 256 2 128 128 2 200 || fail "a model"
 size=(--set model=model --set frames=5 --set height=32 --set width=48)
 plan() { "$WEFT" plan generate "${size[@]}" "$@" >plan.txt 2>plan.log || { cat plan.log; fail "weft plan generate $*"; }; }
-plan --devices 4 --out four.json --explain
-plan --devices 7 --out seven.json
-plan --devices 2 --memory-limit 9MiB --out short.json
-plan --devices 3 --on h100:2 --set batch=2 --out three.json
-python3 -S - <<'P' || fail "the plans"
+plan_generate_lists_the_layouts() {
+    plan --devices 4 --out four.json --explain
+    plan --devices 7 --out seven.json
+    plan --devices 2 --memory-limit 9MiB --out short.json
+    plan --devices 3 --on h100:2 --set batch=2 --out three.json
+    python3 -S - <<'P' || fail "the plans"
 import json
 def read(name): return json.load(open(name + ".json"))["candidates"]
 four, seven, short, three = map(read, ("four", "seven", "short", "three"))
@@ -32,6 +32,8 @@ assert {c["layout"] for c in seven} == {"fsdp=7", "tp=7", "tp=7 sequence=true", 
 assert any("weights stream" in c["layout"] for c in short) and any(not c["fits"] and "does not fit" in c["why"] for c in short), short
 assert "dp=3" not in {c["layout"] for c in read("seven")} and "dp=3" in {c["layout"] for c in three}  # of four rows, three ranks have two, one and one
 P
+}
+check plan_generate_lists_the_layouts
 generate() { # RANKS OUT OPTIONS...
     local n=$1 out=$2
     shift 2
@@ -40,22 +42,28 @@ generate() { # RANKS OUT OPTIONS...
     "${run[@]}" "$WEFT" generate --model model --prompt "a red cat" --seed 3 --steps 2 --frames 5 --height 32 --width 48 --latents-npy --out "$out.mp4" "$@" \
         >"$out.log" 2>&1 || { cat "$out.log"; fail "weft generate on $n ranks: $*"; }
 }
-generate 1 one
-generate 2 auto --parallel auto
-has_message auto.log layout-chosen ranks=2 layouts=6 'layout=?*' 'next=?*' 'step_seconds=?*' 'video_seconds=?*' || { cat auto.log; fail "auto reports no reason"; }
-generate 2 short --parallel auto --memory-limit 9MiB
-has_message short.log layout-chosen stream=1 || { cat short.log; fail "auto does not stream weights that do not fit"; }
-generate 2 halves --parallel cfg=2
-cmp one.latents.npy halves.latents.npy || fail "cfg=2 gives other latents than one rank"
-generate 1 tiles --frames-npy --vae-tile 24x24+8
-generate 2 tiles2 --frames-npy --vae-tile 24x24+8 --parallel cfg=2
-has_message tiles.log job-report 'tiles=6 tiles of 24x24' || { cat tiles.log; fail "the number of tiles"; }
-cmp one.latents.npy tiles2.latents.npy && cmp tiles.npy tiles2.npy || fail "cfg=2 and tiles over ranks give another video than one rank"
-# Text encoders on one rank: bitwise the results of one rank, and only this rank has their memory.
-generate 2 text --parallel cfg=2 --parallel text_encoder_rank=1
-has_message text.log job-report rank=1 'value=?*' || fail "the rank of the text encoders is not reported"
-cmp one.latents.npy text.latents.npy || fail "text=1 gives other latents than one rank"
-generate 3 text3 --parallel cp=3 --parallel context=ring --parallel text_encoder_rank=2
+auto_chooses_a_layout() {
+    generate 1 one
+    generate 2 auto --parallel auto
+    has_message auto.log layout-chosen ranks=2 layouts=6 'layout=?*' 'next=?*' 'step_seconds=?*' 'video_seconds=?*' || { cat auto.log; fail "auto reports no reason"; }
+    generate 2 short --parallel auto --memory-limit 9MiB
+    has_message short.log layout-chosen stream=1 || { cat short.log; fail "auto does not stream weights that do not fit"; }
+}
+check auto_chooses_a_layout
+cfg_has_the_latents_of_one_rank() {
+    needs auto_chooses_a_layout
+    generate 2 halves --parallel cfg=2
+    cmp one.latents.npy halves.latents.npy || fail "cfg=2 gives other latents than one rank"
+}
+check cfg_has_the_latents_of_one_rank
+tiles_over_ranks_have_the_video_of_one_rank() {
+    needs auto_chooses_a_layout
+    generate 1 tiles --frames-npy --vae-tile 24x24+8
+    generate 2 tiles2 --frames-npy --vae-tile 24x24+8 --parallel cfg=2
+    has_message tiles.log job-report 'tiles=6 tiles of 24x24' || { cat tiles.log; fail "the number of tiles"; }
+    cmp one.latents.npy tiles2.latents.npy && cmp tiles.npy tiles2.npy || fail "cfg=2 and tiles over ranks give another video than one rank"
+}
+check tiles_over_ranks_have_the_video_of_one_rank
 weights=$(stat -c %s model/text_encoder/model.safetensors)
 more_memory() { # LOG RANK: the rank with the text encoders has the largest peak
     local having without
@@ -63,41 +71,58 @@ more_memory() { # LOG RANK: the rank with the text encoders has the largest peak
     echo "$1 $without $having $weights"
     [ $((100 * (having - without))) -gt $((95 * weights)) ] || fail "memory of text encoders: $1"
 }
-more_memory text.log 1
-more_memory text3.log 2
+# Text encoders on one rank: bitwise the results of one rank, and only this rank has their memory.
+text_encoders_on_one_rank() {
+    needs auto_chooses_a_layout
+    generate 2 text --parallel cfg=2 --parallel text_encoder_rank=1
+    has_message text.log job-report rank=1 'value=?*' || fail "the rank of the text encoders is not reported"
+    cmp one.latents.npy text.latents.npy || fail "text=1 gives other latents than one rank"
+    generate 3 text3 --parallel cp=3 --parallel context=ring --parallel text_encoder_rank=2
+    more_memory text.log 1
+    more_memory text3.log 2
+}
+check text_encoders_on_one_rank
 refused() { # ID [FIELD=VALUE...] -- COMMAND...
     take_message "$@"
-    "${rest[@]}" >refused.log 2>&1 && fail "${rest[*]}: not refused"
+    ! "${rest[@]}" >refused.log 2>&1 || fail "${rest[*]}: not refused"
     has_message refused.log "${wanted[@]}" level=error || fail "${rest[*]}: another error"
 }
 refused_text() { # RANKS VALUE [FIELD=VALUE...]
     refused layout-invalid key=text value="$2" "${@:3}" -- "$MPIRUN" --oversubscribe -n "$1" "$WEFT" generate --model model --prompt x \
         --frames 5 --height 32 --width 48 --out no --parallel text_encoder_rank="$2"
 }
-refused_text 2 2 text~="0 to 1 "
-refused_text 2 own
-refused_text 1 1 text~="0 to 0 "
+a_wrong_rank_of_the_text_encoders_is_refused() {
+    refused_text 2 2 text~="0 to 1 "
+    refused_text 2 own
+    refused_text 1 1 text~="0 to 0 "
+}
+check a_wrong_rank_of_the_text_encoders_is_refused
 # With a profile, seconds are predicted before the start.
-"$WEFT" profile --seconds 2 --hidden-size 64 --out profile.json >profile.log 2>&1 || { cat profile.log; fail "weft profile"; }
-generate 2 foretold --parallel cfg=2 --on profile.json
-has_message foretold.log estimate 'value=?*' 'step_seconds=?*' 'decode_seconds=?*' 'measured_share=?*' || fail "no predicted seconds"
-has_message foretold.log estimate 'value=?*' predicted_seconds="$(message_field value foretold.log estimate 'step_seconds=?*')" ||
-    fail "the prediction is not compared with the measured seconds"
-plan --devices 1 --on profile.json --memory-limit 1GiB --out foreign.json
-grep -q "weft profile --model" plan.txt || { cat plan.txt; fail "a profile of other shapes is not reported"; }
-[ "$(count_messages one.log estimate 'measured_share=?*')" = 0 ] || fail "seconds are predicted without measured rates"
+a_profile_predicts_seconds() {
+    needs auto_chooses_a_layout
+    "$WEFT" profile --seconds 2 --hidden-size 64 --out profile.json >profile.log 2>&1 || { cat profile.log; fail "weft profile"; }
+    generate 2 foretold --parallel cfg=2 --on profile.json
+    has_message foretold.log estimate 'value=?*' 'step_seconds=?*' 'decode_seconds=?*' 'measured_share=?*' || fail "no predicted seconds"
+    has_message foretold.log estimate 'value=?*' predicted_seconds="$(message_field value foretold.log estimate 'step_seconds=?*')" ||
+        fail "the prediction is not compared with the measured seconds"
+    plan --devices 1 --on profile.json --memory-limit 1GiB --out foreign.json
+    grep -q "weft profile --model" plan.txt || { cat plan.txt; fail "a profile of other shapes is not reported"; }
+    [ "$(count_messages one.log estimate 'measured_share=?*')" = 0 ] || fail "seconds are predicted without measured rates"
+}
+check a_profile_predicts_seconds
 # Complete programs of this video are timed in every layout. Other sizes are priced by their kernels.
-"$MPIRUN" --oversubscribe -n 2 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --vae-tile 24x24+8 --seconds 2 --out two.json >two.log 2>&1 ||
-    { cat two.log; fail "weft profile --model"; }
-generate 2 known --parallel cfg=2 --vae-tile 24x24+8 --on two.json
-has_message known.log estimate measured_share=1 || { cat known.log; fail "timed programs are not found in the profile"; }
-"$WEFT" profile --model model --frames 5 --height 32 --width 48 --guidance-scale 1 --parallel dp=1 --seconds 0.2 --out alone.json >alone.log 2>&1 ||
-    { cat alone.log; fail "weft profile --model on one rank"; }
-for frames in 5 9; do
-    plan --set frames=$frames --devices 2 --on two.json --memory-limit 1GiB --out two$frames.json
-    [ $frames = 9 ] || ! grep "weft profile --model" plan.txt || fail "a profile of these shapes is reported as one of other shapes"
-done
-python3 -S - <<'P' || fail "the content of a profile of a model"
+a_profile_of_a_model_has_its_programs() {
+    "$MPIRUN" --oversubscribe -n 2 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --vae-tile 24x24+8 --seconds 2 --out two.json >two.log 2>&1 ||
+        { cat two.log; fail "weft profile --model"; }
+    generate 2 known --parallel cfg=2 --vae-tile 24x24+8 --on two.json
+    has_message known.log estimate measured_share=1 || { cat known.log; fail "timed programs are not found in the profile"; }
+    "$WEFT" profile --model model --frames 5 --height 32 --width 48 --guidance-scale 1 --parallel dp=1 --seconds 0.2 --out alone.json >alone.log 2>&1 ||
+        { cat alone.log; fail "weft profile --model on one rank"; }
+    for frames in 5 9; do
+        plan --set frames=$frames --devices 2 --on two.json --memory-limit 1GiB --out two$frames.json
+        [ $frames = 9 ] || ! grep "weft profile --model" plan.txt || fail "a profile of these shapes is reported as one of other shapes"
+    done
+    python3 -S - <<'P' || fail "the content of a profile of a model"
 import json
 profile, alone = json.load(open("two.json")), json.load(open("alone.json"))
 seconds = {p["what"]: p["seconds"] for p in profile["programs"]}
@@ -118,14 +143,21 @@ for frames in 5, 9:
         assert c["first"] > 0 and c["step"] > 0, c
 assert {p["what"].split(", ")[-1] for p in alone["programs"]} >= {"denoiser", "transformer_2"} and not alone["exchanges"], alone["programs"]
 P
-refused layout-infeasible file=model text~="need 2 ranks" -- "$WEFT" profile --model model --frames 5 --height 32 --width 48 --parallel tp=2 --out none.json
-refused option-conflict key=--model value=run.yaml -- "$WEFT" profile run.yaml --model model
-refused option-no-effect key=--frames text~=--model -- "$WEFT" profile --frames 5
-printf 'parallel: {tp: 3}\n' >run.yaml
-generate 3 config --config run.yaml --parallel sequence_parallel=true
-generate 5 five --parallel fsdp=5
-generate 7 seven --parallel cp=7 --parallel context=ring
-python3 -S - <<'P' || fail "one rank and several differ"
+}
+check a_profile_of_a_model_has_its_programs
+profile_refuses_options_without_effect() {
+    refused layout-infeasible file=model text~="need 2 ranks" -- "$WEFT" profile --model model --frames 5 --height 32 --width 48 --parallel tp=2 --out none.json
+    refused option-conflict key=--model value=run.yaml -- "$WEFT" profile run.yaml --model model
+    refused option-no-effect key=--frames text~=--model -- "$WEFT" profile --frames 5
+}
+check profile_refuses_options_without_effect
+several_ranks_have_the_results_of_one() {
+    needs auto_chooses_a_layout
+    printf 'parallel: {tp: 3}\n' >run.yaml
+    generate 3 config --config run.yaml --parallel sequence_parallel=true
+    generate 5 five --parallel fsdp=5
+    generate 7 seven --parallel cp=7 --parallel context=ring
+    python3 -S - <<'P' || fail "one rank and several differ"
 import array, struct
 def load(name):
     data = open(name + ".latents.npy", "rb").read()
@@ -136,9 +168,15 @@ for name in "auto", "short", "config", "five", "seven":
     print(name, error)
     assert error <= 1e-5, (name, error)
 P
-refused config-missing-key key=model text~="--set model=DIR" -- "$WEFT" plan generate
-refused layout-infeasible file=model text~="2 ranks" text~=nearest -- "$WEFT" plan generate "${size[@]}" --devices 2 --memory-limit 1MiB
-refused option-conflict key=--parallel text~="another --parallel" -- "$WEFT" generate --model model --prompt x --parallel auto --parallel tp=2
-refused option-conflict key=--parallel text~=--config -- "$WEFT" generate --model model --prompt x --parallel auto --config run.yaml
-refused layout-invalid key=parallel value=3 -- "$WEFT" generate --model model --prompt x --frames 5 --height 32 --width 48 --config run.yaml
-exit 0
+}
+check several_ranks_have_the_results_of_one
+wrong_layouts_are_refused() {
+    needs several_ranks_have_the_results_of_one
+    refused config-missing-key key=model text~="--set model=DIR" -- "$WEFT" plan generate
+    refused layout-infeasible file=model text~="2 ranks" text~=nearest -- "$WEFT" plan generate "${size[@]}" --devices 2 --memory-limit 1MiB
+    refused option-conflict key=--parallel text~="another --parallel" -- "$WEFT" generate --model model --prompt x --parallel auto --parallel tp=2
+    refused option-conflict key=--parallel text~=--config -- "$WEFT" generate --model model --prompt x --parallel auto --config run.yaml
+    refused layout-invalid key=parallel value=3 -- "$WEFT" generate --model model --prompt x --frames 5 --height 32 --width 48 --config run.yaml
+}
+check wrong_layouts_are_refused
+finish

@@ -25,9 +25,12 @@ axis() {
     local a
     for a in cp ring; do [ "$(count_messages "$1" stage-report $a=2)" = 0 ] || echo $a; done
 }
-train first.log
-[ -s runs/auto/layout-choice.json ] || fail "no layout-choice.json"
-[ -n "$(axis first.log)" ] || { cat first.log; fail "no axis"; }
+a_run_stores_its_choice() {
+    train first.log
+    [ -s runs/auto/layout-choice.json ] || fail "no layout-choice.json"
+    [ -n "$(axis first.log)" ] || { cat first.log; fail "no axis"; }
+}
+check a_run_stores_its_choice
 # the other choice, with a valid checksum, as with another profile
 cat >other.py <<'P'
 import json
@@ -44,20 +47,32 @@ c["id"] = "%016x" % hash
 json.dump(c, open(path, "w"))
 print("cp" if ring else "ring")
 P
-other=$(python3 other.py)
-cp runs/auto/layout-choice.json stored.json
-"$WEFT" inspect graph run.yaml >inspect.txt || fail "weft inspect graph"
-grep -q "^  $other  *2 " inspect.txt || { cat inspect.txt; fail "inspect graph does not show the stored choice"; }
-train again.log --set stages.0.steps=4 --set stages.0.lr=1e-3
-[ "$(axis again.log)" = "$other" ] || { cat again.log; fail "a resumed run chose again"; }
-[ "$(count_messages again.log layout-chosen source=estimate)" = 0 ] || { cat again.log; fail "a resumed run priced layouts"; }
-cmp stored.json runs/auto/layout-choice.json || fail "the stored choice was written again"
+a_resumed_run_uses_the_stored_choice() {
+    needs a_run_stores_its_choice
+    other=$(python3 other.py)
+    cp runs/auto/layout-choice.json stored.json
+    "$WEFT" inspect graph run.yaml >inspect.txt || fail "weft inspect graph"
+    grep -q "^  $other  *2 " inspect.txt || { cat inspect.txt; fail "inspect graph does not show the stored choice"; }
+    train again.log --set stages.0.steps=4 --set stages.0.lr=1e-3
+    [ "$(axis again.log)" = "$other" ] || { cat again.log; fail "a resumed run chose again"; }
+    [ "$(count_messages again.log layout-chosen source=estimate)" = 0 ] || { cat again.log; fail "a resumed run priced layouts"; }
+    cmp stored.json runs/auto/layout-choice.json || fail "the stored choice was written again"
+}
+check a_resumed_run_uses_the_stored_choice
 # Other batches choose again and replace the file.
-train batches.log --set stages.0.steps=6 --set stages.0.batch=8 --set checkpoint.allow_changes=true
-has_message batches.log layout-chosen source=estimate || fail "another batch used the stored choice"
-cmp -s stored.json runs/auto/layout-choice.json && fail "the stored choice was not replaced"
+other_batches_choose_again() {
+    needs a_resumed_run_uses_the_stored_choice
+    train batches.log --set stages.0.steps=6 --set stages.0.batch=8 --set checkpoint.allow_changes=true
+    has_message batches.log layout-chosen source=estimate || fail "another batch used the stored choice"
+    ! cmp -s stored.json runs/auto/layout-choice.json || fail "the stored choice was not replaced"
+}
+check other_batches_choose_again
 # edited
-sed -i 's/"heads": *[0-9]*/"heads": 3/' runs/auto/layout-choice.json
-ranks 2 "$WEFT" train run.yaml --set stages.0.steps=6 >edited.log 2>&1 && fail "an edited choice was accepted"
-has_message edited.log '*' level=error file=runs/auto/layout-choice.json key=id || fail "an edited choice is not named"
-echo ok
+an_edited_choice_is_refused() {
+    needs other_batches_choose_again
+    sed -i 's/"heads": *[0-9]*/"heads": 3/' runs/auto/layout-choice.json
+    ranks 2 "$WEFT" train run.yaml --set stages.0.steps=6 >edited.log 2>&1 && fail "an edited choice was accepted"
+    has_message edited.log '*' level=error file=runs/auto/layout-choice.json key=id || fail "an edited choice is not named"
+}
+check an_edited_choice_is_refused
+finish

@@ -40,41 +40,61 @@ for s in made["stages"]:
     assert all(a["bytes"] > 0 and a["messages"] > 0 for a in s["axes"]) and bool(s["axes"]) == (ranks > 1), s
 P
 }
-estimate vae vae.yaml
-train vae 1 vae.yaml
-same vae
-estimate dit dit.yaml --ranks 2
-train dit 2 dit.yaml --set out=runs/dit
-same dit 2
+the_vae_has_the_figures_of_its_run() {
+    estimate vae vae.yaml
+    train vae 1 vae.yaml
+    same vae
+}
+check the_vae_has_the_figures_of_its_run
+the_denoiser_has_the_figures_of_its_run() {
+    needs the_vae_has_the_figures_of_its_run
+    estimate dit dit.yaml --ranks 2
+    train dit 2 dit.yaml --set out=runs/dit
+    same dit 2
+}
+check the_denoiser_has_the_figures_of_its_run
 # latents are cached now, so encoders and decoders are not part of the estimate
-estimate cached dit.yaml --ranks 2
-train cached 2 dit.yaml --set out=runs/cached --set data.latents=runs/dit/latents
-python3 -S - <<'P' || fail "cached latents do not change the estimate"
+cached_latents_need_no_encoder() {
+    needs the_denoiser_has_the_figures_of_its_run
+    estimate cached dit.yaml --ranks 2
+    train cached 2 dit.yaml --set out=runs/cached --set data.latents=runs/dit/latents
+    python3 -S - <<'P' || fail "cached latents do not change the estimate"
 import json
 assert json.load(open("cached.json"))["host_bytes"] < json.load(open("dit.json"))["host_bytes"]
 P
-for layout in "fsdp=2" "tp=2 sequence_parallel=true" "cp=2 context=ring" "pp=2 schedule=wave"; do
-    options=()
-    for o in $layout; do options+=(--set "parallel.$o"); done
-    estimate split dit.yaml --set out=runs/split "${options[@]}"
-    train split 2 dit.yaml --set out=runs/split --set stages.0.steps=1 --set stages.1.steps=1 "${options[@]}"
-    case $layout in pp*) ;; *) same split 2 ;; esac
-    rm -r runs/split
-done
+}
+check cached_latents_need_no_encoder
+layouts_have_the_figures_of_their_runs() {
+    needs the_vae_has_the_figures_of_its_run
+    for layout in "fsdp=2" "tp=2 sequence_parallel=true" "cp=2 context=ring" "pp=2 schedule=wave"; do
+        options=()
+        for o in $layout; do options+=(--set "parallel.$o"); done
+        estimate split dit.yaml --set out=runs/split "${options[@]}"
+        train split 2 dit.yaml --set out=runs/split --set stages.0.steps=1 --set stages.1.steps=1 "${options[@]}"
+        case $layout in pp*) ;; *) same split 2 ;; esac
+        rm -r runs/split
+    done
+}
+check layouts_have_the_figures_of_their_runs
 # A limit: the same choice of activations.
-large=(--set out=runs/limit --set stages.0.batch=8 --set stages.0.frames=9 --set stages.0.height=64 --set stages.0.width=64)
-estimate free vae.yaml "${large[@]}"
-limit=$(python3 -S -c 'import json; d = json.load(open("free.json")); print(d["peak_bytes"] - d["stages"][0]["program_bytes"] // 5)')
-estimate limit vae.yaml "${large[@]}" --set memory.limit="$limit"
-python3 -S -c '
+a_limit_has_the_same_choice_of_activations() {
+    large=(--set out=runs/limit --set stages.0.batch=8 --set stages.0.frames=9 --set stages.0.height=64 --set stages.0.width=64)
+    estimate free vae.yaml "${large[@]}"
+    limit=$(python3 -S -c 'import json; d = json.load(open("free.json")); print(d["peak_bytes"] - d["stages"][0]["program_bytes"] // 5)')
+    estimate limit vae.yaml "${large[@]}" --set memory.limit="$limit"
+    python3 -S -c '
 import json, sys
 free, limited = json.load(open("free.json")), json.load(open("limit.json"))
 assert limited["peak_bytes"] <= int(sys.argv[1]), limited' "$limit" || fail "the limit is not kept"
-"$WEFT" estimate vae.yaml --set memory.limit=1MiB --json >small.json 2>err && fail "1 MiB is enough"
-has_message err memory-limit || fail "a limit that is too small"
-# An executed step sends the planned messages. A cluster that is too small is refused.
-estimate executed dit.yaml --set parallel.tp=2 --ranks 4 --on h100 --execute
-python3 -S - <<'P' || fail "an executed step: $(cat executed.json)"
+    "$WEFT" estimate vae.yaml --set memory.limit=1MiB --json >small.json 2>err && fail "1 MiB is enough"
+    has_message err memory-limit || fail "a limit that is too small"
+}
+check a_limit_has_the_same_choice_of_activations
+# An executed step sends the planned messages.
+an_executed_step_sends_the_planned_messages() {
+    needs the_vae_has_the_figures_of_its_run
+    estimate executed dit.yaml --set parallel.tp=2 --ranks 4 --on h100 --execute
+    python3 -S - <<'P' || fail "an executed step: $(cat executed.json)"
 import json
 made = json.load(open("executed.json"))
 assert made["layout"] == "dp=2 tp=2" and made["cluster"] == "h100" and len(made["stages"]) == 2
@@ -83,6 +103,8 @@ for s in made["stages"]:
     assert e["axes"] == e["executed_axes"] and e["executed_seconds"] > 0, e
     assert {(a["axis"], a["bytes"], a["messages"]) for a in e["axes"]} == {(a["axis"], a["bytes"], a["messages"]) for a in s["axes"]}, s
 P
+}
+check an_executed_step_sends_the_planned_messages
 # The estimate and the simulation price the same kernels and launches. Without messages both have the
 # same seconds. With messages they differ, because one uses a closed form and the other simulates the
 # algorithm of each message (measured: at most 7e-4, one latency).
@@ -100,28 +122,43 @@ for s in json.load(open("agree.json"))["stages"]:
     assert abs(off) <= float(sys.argv[1]), s
 P
 }
-agree 1e-9
-agree 1e-9 --set stages.0.gradient_accumulation_steps=3 --set precision=bf16
-for layout in "dp=2" "tp=2" "cp=2" "fsdp=2" "pp=2 schedule=wave"; do
-    options=()
-    for o in $layout; do options+=(--set "parallel.$o"); done
-    agree 1e-3 "${options[@]}"
-done
-"$WEFT" estimate dit.yaml --ranks 16 --on h100:1 --execute >out 2>err && fail "16 ranks on 8 devices"
-has_message err mesh-invalid file=dit.yaml key=parallel value=16 || fail "16 ranks on 8 devices: no message"
+the_simulation_has_the_estimated_seconds() {
+    needs the_vae_has_the_figures_of_its_run
+    agree 1e-9
+    agree 1e-9 --set stages.0.gradient_accumulation_steps=3 --set precision=bf16
+    for layout in "dp=2" "tp=2" "cp=2" "fsdp=2" "pp=2 schedule=wave"; do
+        options=()
+        for o in $layout; do options+=(--set "parallel.$o"); done
+        agree 1e-3 "${options[@]}"
+    done
+}
+check the_simulation_has_the_estimated_seconds
+a_cluster_that_is_too_small_is_refused() {
+    "$WEFT" estimate dit.yaml --ranks 16 --on h100:1 --execute >out 2>err && fail "16 ranks on 8 devices"
+    has_message err mesh-invalid file=dit.yaml key=parallel value=16 || fail "16 ranks on 8 devices: no message"
+}
+check a_cluster_that_is_too_small_is_refused
 # the seconds and the memory of weft plan layout
-estimate planned dit.yaml --set out=runs/plan --set parallel.cp=2 --set parallel.context=ring --on h100
-"$WEFT" plan layout --run-config dit.yaml --set out=runs/plan --devices 2 --on h100 --json >plan.json 2>err || { cat err; fail "weft plan layout"; }
-python3 -S - <<'P' || fail "weft plan layout has other figures"
+plan_layout_has_the_same_seconds_and_memory() {
+    needs the_vae_has_the_figures_of_its_run
+    estimate planned dit.yaml --set out=runs/plan --set parallel.cp=2 --set parallel.context=ring --on h100
+    "$WEFT" plan layout --run-config dit.yaml --set out=runs/plan --devices 2 --on h100 --json >plan.json 2>err || { cat err; fail "weft plan layout"; }
+    python3 -S - <<'P' || fail "weft plan layout has other figures"
 import json
 made = json.load(open("planned.json"))
 plan = {c["layout"]: c for c in json.load(open("plan.json"))["candidates"]}[made["layout"]]
 assert made["seconds"] == plan["seconds"] and made["device_bytes"] == plan["device_bytes"], (made, plan)
 P
+}
+check plan_layout_has_the_same_seconds_and_memory
 # text has the same figures
-unset WEFT_LOG_FORMAT
-"$WEFT" estimate dit.yaml --ranks 2 --on h100 >text.txt || fail "weft estimate as text"
-for word in parameters "FLOPs per step" "seconds per step" compute "sent per step" memory; do
-    grep -q "$word" text.txt || { cat text.txt; fail "no $word"; }
-done
-exit 0
+text_has_the_same_figures() {
+    needs the_vae_has_the_figures_of_its_run
+    unset WEFT_LOG_FORMAT
+    "$WEFT" estimate dit.yaml --ranks 2 --on h100 >text.txt || fail "weft estimate as text"
+    for word in parameters "FLOPs per step" "seconds per step" compute "sent per step" memory; do
+        grep -q "$word" text.txt || { cat text.txt; fail "no $word"; }
+    done
+}
+check text_has_the_same_figures
+finish
