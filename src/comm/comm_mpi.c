@@ -314,11 +314,10 @@ out:
     return status;
 }
 
-weft_status weft_comm_open_mpi(weft_comm **comm)
+/* Initializes MPI, once per process. */
+static weft_status start_mpi(void)
 {
     int flag = 0, provided = 0;
-    if (launched_ranks() <= 1)
-        return open_alone(comm);
     MPI_Finalized(&flag);
     if (flag)
         return weft_error(WEFT_MSG_COMM_UNSUPPORTED, WEFT_NOWHERE,
@@ -333,6 +332,14 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
                           "this MPI was built without threads (level %d; at least "
                           "MPI_THREAD_SERIALIZED, %d, is needed)",
                           provided, MPI_THREAD_SERIALIZED);
+    return WEFT_OK;
+}
+
+weft_status weft_comm_open_mpi(weft_comm **comm)
+{
+    if (launched_ranks() <= 1)
+        return open_alone(comm);
+    WEFT_TRY(start_mpi());
     mpi_transport *t;
     WEFT_TRY(WEFT_NEW(t, 1, "MPI"));
     MPI_Comm_size(MPI_COMM_WORLD, &t->ranks);

@@ -41,6 +41,36 @@ static weft_status run_one(weft_vae *vae, bool encodes, const float *in, const i
                    : weft_vae_decode(vae, in, dim[2], weft_frames_collect, &f);
 }
 
+/* Runs all samples of `in`, and compares the results with `out`. */
+static weft_status compare_samples(weft_parity *p, weft_vae *vae, const weft_stored_tensor *in,
+                                   const weft_stored_tensor *out, bool encodes, double *worst)
+{
+    const int64_t each = out->count / out->dim[0];
+    float *input = NULL, *actual = weft_alloc(each * 4), *turned = weft_alloc(out->count * 4),
+          *expected = weft_alloc(out->count * 4);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(actual && turned && expected, "%s", p->file));
+    WEFT_GO(weft_parity_load(p, in->name, WEFT_PARITY_BCTYX, &input));
+    WEFT_GO(weft_vae_bind_to(vae, p->store));
+    for (int64_t b = 0; b < in->dim[0]; b++) {
+        WEFT_GO(run_one(vae, encodes, input + b * (in->count / in->dim[0]), in->dim, actual,
+                        each / out->dim[2]));
+        for (int64_t i = 0; i < each && p->model.family->clamps && !encodes; i++)
+            actual[i] = actual[i] < -1 ? -1 : actual[i] > 1 ? 1 : actual[i];
+        weft_parity_turn(actual, (int64_t[]){1, out->dim[1], out->dim[2], out->dim[3], out->dim[4]},
+                         false, turned + b * each);
+    }
+    weft_tensor_to_f32(out, expected);
+    weft_parity_judge(p, "output", out->name + strlen("out."), turned, expected, out->count,
+                      weft_parity_norm(expected, out->count), p->output_tolerance, worst);
+out:
+    weft_free(input);
+    weft_free(actual);
+    weft_free(turned);
+    weft_free(expected);
+    return status;
+}
+
 static weft_status compare_one(weft_parity *p, const weft_tile *tile, const weft_stored_tensor *out,
                                double *worst)
 {
@@ -81,29 +111,7 @@ static weft_status compare_one(weft_parity *p, const weft_tile *tile, const weft
                           "the size does not match the input \"%s\"", in->name);
     weft_vae *vae;
     WEFT_TRY(weft_vae_open_model(&p->model, &options, &vae));
-    const int64_t each = out->count / out->dim[0];
-    float *input = NULL, *actual = weft_alloc(each * 4), *turned = weft_alloc(out->count * 4),
-          *expected = weft_alloc(out->count * 4);
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(actual && turned && expected, "%s", p->file));
-    WEFT_GO(weft_parity_load(p, in->name, WEFT_PARITY_BCTYX, &input));
-    WEFT_GO(weft_vae_bind_to(vae, p->store));
-    for (int64_t b = 0; b < in->dim[0]; b++) {
-        WEFT_GO(run_one(vae, encodes, input + b * (in->count / in->dim[0]), in->dim, actual,
-                        each / out->dim[2]));
-        for (int64_t i = 0; i < each && p->model.family->clamps && !encodes; i++)
-            actual[i] = actual[i] < -1 ? -1 : actual[i] > 1 ? 1 : actual[i];
-        weft_parity_turn(actual, (int64_t[]){1, out->dim[1], out->dim[2], out->dim[3], out->dim[4]},
-                         false, turned + b * each);
-    }
-    weft_tensor_to_f32(out, expected);
-    weft_parity_judge(p, "output", name, turned, expected, out->count,
-                      weft_parity_norm(expected, out->count), p->output_tolerance, worst);
-out:
-    weft_free(input);
-    weft_free(actual);
-    weft_free(turned);
-    weft_free(expected);
+    const weft_status_code status = compare_samples(p, vae, in, out, encodes, worst);
     weft_vae_free(vae);
     return status;
 }

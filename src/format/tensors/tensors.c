@@ -127,6 +127,24 @@ out:
 }
 
 /* Adds each file of the index once, then checks that the index has the file of each tensor. */
+/* Checks that the index of file `path` names exactly the tensors of its files. */
+static weft_status check_index(const weft_tensors *ts, const char *path, const json_t *weight_map)
+{
+    for (int64_t i = 0; i < ts->count; i++)
+        if (!json_object_get(weight_map, ts->tensor[i].name))
+            return weft_error(WEFT_MSG_WEIGHTS_SPLIT,
+                              WEFT_AT(.file = path, .key = ts->tensor[i].name),
+                              "the tensor is in %s and not in this index. Download the files and "
+                              "their index again.",
+                              ts->tensor[i].file);
+    if ((int64_t)json_object_size(weight_map) != ts->count)
+        return weft_error(WEFT_MSG_WEIGHTS_SPLIT, WEFT_AT(.file = path),
+                          "the index names %zu tensors, and its files have %" PRId64
+                          ". Download the files and their index again.",
+                          json_object_size(weight_map), ts->count);
+    return WEFT_OK;
+}
+
 static weft_status add_index(weft_tensors *ts, const char *path)
 {
     json_t *json = NULL;
@@ -173,19 +191,7 @@ static weft_status add_index(weft_tensors *ts, const char *path)
         weft_free(full);
         full = NULL;
     }
-    for (int64_t i = 0; i < ts->count; i++)
-        if (!json_object_get(weight_map, ts->tensor[i].name))
-            WEFT_GO(weft_error(WEFT_MSG_WEIGHTS_SPLIT,
-                               WEFT_AT(.file = path, .key = ts->tensor[i].name),
-                               "the tensor is in %s and not in this index. Download the files and "
-                               "their index again.",
-                               ts->tensor[i].file));
-    if ((int64_t)json_object_size(weight_map) != ts->count)
-        status =
-            weft_error(WEFT_MSG_WEIGHTS_SPLIT, WEFT_AT(.file = path),
-                       "the index names %zu tensors, and its files have %" PRId64 ". Download the "
-                       "files and their index again.",
-                       json_object_size(weight_map), ts->count);
+    status = check_index(ts, path, weight_map);
 out:
     weft_free(full);
     weft_free(folder);

@@ -287,12 +287,35 @@ static double score(const island *x, double makespan, const int32_t *option)
     return makespan + 0.05 * area / (double)x->p->devices;
 }
 
-static void anneal(island *x)
+/* Changes the option or the bias of one cascade at random. */
+static void change_one(island *x, weft_genome *next)
 {
     const weft_cascade_problem *p = x->p;
-    const int64_t n = p->count, begun = x->spent;
+    const int64_t n = p->count;
+    const uint32_t dice = weft_rng_u32(&x->rng) % 100;
+    const int32_t c =
+        dice % 2 ? pick_critical(x, &x->trial) : (int32_t)weft_rng_below(&x->rng, (uint64_t)n);
+    const int32_t first = p->first_option[c], last = p->first_option[c + 1] - 1;
+    if (dice < 25 && first < last) {
+        next->option[c] = first + (int32_t)weft_rng_below(&x->rng, (uint64_t)(last - first + 1));
+    } else if (dice < 65 && first < last) {
+        const int32_t step = weft_rng_u32(&x->rng) & 1 ? 1 : -1;
+        const int32_t o = next->option[c] + step;
+        next->option[c] = o < first ? first : o > last ? last : o;
+    } else if (dice < 90) {
+        next->bias[c] = exp(0.5 * weft_rng_normal(&x->rng));
+    } else {
+        const int32_t d = (int32_t)weft_rng_below(&x->rng, (uint64_t)n);
+        const double swap = next->bias[c];
+        next->bias[c] = next->bias[d];
+        next->bias[d] = swap;
+    }
+}
+
+static void anneal(island *x)
+{
+    const int64_t n = x->p->count, begun = x->spent;
     weft_genome now = x->pool[0][0], next = x->pool[0][1];
-    weft_cascade_schedule *s = &x->trial;
     int64_t rounds = 0, stale = 0;
     memcpy(now.option, x->best.option, (size_t)n * sizeof *now.option);
     memcpy(now.bias, x->best_bias, (size_t)n * sizeof *now.bias);
@@ -307,27 +330,8 @@ static void anneal(island *x)
         const double heat = 0.012 * x->best.makespan * (1 - part) * (1 - part);
         weft_genome_copy(n, &now, &next);
         const int moves = 1 + (weft_rng_u32(&x->rng) % 4 == 0) + (weft_rng_u32(&x->rng) % 8 == 0);
-        for (int m = 0; m < moves; m++) {
-            const uint32_t dice = weft_rng_u32(&x->rng) % 100;
-            const int32_t c =
-                dice % 2 ? pick_critical(x, s) : (int32_t)weft_rng_below(&x->rng, (uint64_t)n);
-            const int32_t first = p->first_option[c], last = p->first_option[c + 1] - 1;
-            if (dice < 25 && first < last) {
-                next.option[c] =
-                    first + (int32_t)weft_rng_below(&x->rng, (uint64_t)(last - first + 1));
-            } else if (dice < 65 && first < last) {
-                const int32_t step = weft_rng_u32(&x->rng) & 1 ? 1 : -1;
-                const int32_t o = next.option[c] + step;
-                next.option[c] = o < first ? first : o > last ? last : o;
-            } else if (dice < 90) {
-                next.bias[c] = exp(0.5 * weft_rng_normal(&x->rng));
-            } else {
-                const int32_t d = (int32_t)weft_rng_below(&x->rng, (uint64_t)n);
-                const double swap = next.bias[c];
-                next.bias[c] = next.bias[d];
-                next.bias[d] = swap;
-            }
-        }
+        for (int m = 0; m < moves; m++)
+            change_one(x, &next);
         next.value = evaluate(x, next.option, next.bias);
         const double next_score = score(x, next.value, next.option);
         rounds++;

@@ -62,6 +62,68 @@ static void draw_network(const weft_cluster *c, int64_t nodes, double node_width
         box(out, at[i] - 32, switch_y[i] - 11, 64, 22, "#ffe9b8", s[i].name);
 }
 
+/* Draws the name of the cluster above the drawing, and rates below it. */
+static void draw_captions(const weft_cluster *c, int64_t nodes, int64_t depth, double height,
+                          weft_buf *out)
+{
+    const weft_switch *s = c->switches.item;
+    char inside[32], between[32];
+    weft_xml_escape(out, c->name);
+    weft_buf_printf(out, ": %" PRId64 " node%s x %" PRId64 " ", c->nodes, c->nodes > 1 ? "s" : "",
+                    c->devices);
+    weft_xml_escape(out, c->device.type);
+    weft_buf_printf(out, "</text>\n<text x=\"20\" y=\"%g\" fill=\"#555\">inside a node %s",
+                    height - 6, weft_cluster_rate_text(c->link.bandwidth, inside));
+    if (c->nics.count)
+        weft_buf_printf(
+            out, ", NIC %s",
+            weft_cluster_rate_text(((const weft_nic *)c->nics.item)->bandwidth, between));
+    if (depth > 0) /* lowest switches */
+        for (int64_t i = 0; i < c->switches.count; i++)
+            if (s[i].depth == depth) {
+                weft_buf_printf(out, ", up from a leaf %s",
+                                weft_cluster_rate_text(s[i].bandwidth, between));
+                break;
+            }
+    if (nodes < c->nodes)
+        weft_buf_printf(out, "; %" PRId64 " more nodes", c->nodes - nodes);
+    weft_buf_printf(out, "</text>\n");
+}
+
+/* Draws node n: each device is connected to its NIC and to the node's switch. */
+static void draw_node(const weft_cluster *c, int64_t n, double node_width, double nic_y,
+                      weft_buf *out)
+{
+    const double left = 20 + node_width * (double)n;
+    char text[64];
+    snprintf(text, sizeof text, "node %" PRId64, n);
+    weft_buf_printf(out,
+                    "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"130\" rx=\"6\" "
+                    "fill=\"none\" stroke=\"#aaa\"/>\n",
+                    left, nic_y - 20, node_width - 10);
+    for (int64_t d = 0; d < c->devices; d++) {
+        const double x = left + 15 + COLUMN * ((double)d + 0.5);
+        const int64_t near = weft_cluster_device_nic(c, d);
+        if (near >= 0)
+            weft_buf_printf(out,
+                            "<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke=\"#bbb\"/>\n", x,
+                            nic_y + 50, left + 15 + COLUMN * ((double)near + 0.5), nic_y);
+        weft_buf_printf(out, "<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke=\"#7a7\"/>\n", x,
+                        nic_y + 50, left + node_width / 2 - 5, nic_y + 90);
+    }
+    for (int64_t i = 0; i < c->nics.count; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "nic%" PRId64, i);
+        box(out, left + 16 + COLUMN * (double)i, nic_y - 9, COLUMN - 4, 18, "#d8e6ff", name);
+    }
+    for (int64_t d = 0; d < c->devices; d++) {
+        char name[24];
+        snprintf(name, sizeof name, "%" PRId64, n * c->devices + d);
+        box(out, left + 16 + COLUMN * (double)d, nic_y + 40, COLUMN - 4, 20, "#d9f0d9", name);
+    }
+    box(out, left + node_width / 2 - 45, nic_y + 82, 80, 20, "#eee", text);
+}
+
 weft_status weft_cluster_draw(const weft_cluster *c, const char *path)
 {
     const int64_t nodes = c->nodes < MOST_NODES ? c->nodes : MOST_NODES;
@@ -81,60 +143,10 @@ weft_status weft_cluster_draw(const weft_cluster *c, const char *path)
                     "fill=\"white\"/>\n<text x=\"20\" y=\"22\" "
                     "font-size=\"14\">",
                     width, height);
-    weft_xml_escape(&out, c->name);
-    weft_buf_printf(&out, ": %" PRId64 " node%s x %" PRId64 " ", c->nodes, c->nodes > 1 ? "s" : "",
-                    c->devices);
-    weft_xml_escape(&out, c->device.type);
-    char inside[32], between[32];
-    weft_buf_printf(&out, "</text>\n<text x=\"20\" y=\"%g\" fill=\"#555\">inside a node %s",
-                    height - 6, weft_cluster_rate_text(c->link.bandwidth, inside));
-    if (c->nics.count)
-        weft_buf_printf(
-            &out, ", NIC %s",
-            weft_cluster_rate_text(((const weft_nic *)c->nics.item)->bandwidth, between));
-    if (depth > 0) /* lowest switches */
-        for (int64_t i = 0; i < c->switches.count; i++)
-            if (s[i].depth == depth) {
-                weft_buf_printf(&out, ", up from a leaf %s",
-                                weft_cluster_rate_text(s[i].bandwidth, between));
-                break;
-            }
-    if (nodes < c->nodes)
-        weft_buf_printf(&out, "; %" PRId64 " more nodes", c->nodes - nodes);
-    weft_buf_printf(&out, "</text>\n");
+    draw_captions(c, nodes, depth, height, &out);
     draw_network(c, nodes, node_width, width, depth, &out);
-    for (int64_t n = 0; n < nodes; n++) {
-        const double left = 20 + node_width * (double)n;
-        char text[64];
-        snprintf(text, sizeof text, "node %" PRId64, n);
-        weft_buf_printf(&out,
-                        "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"130\" rx=\"6\" "
-                        "fill=\"none\" stroke=\"#aaa\"/>\n",
-                        left, nic_y - 20, node_width - 10);
-        for (int64_t d = 0; d < c->devices;
-             d++) { /* device to its NIC, then to the node's switch */
-            const double x = left + 15 + COLUMN * ((double)d + 0.5);
-            const int64_t near = weft_cluster_device_nic(c, d);
-            if (near >= 0)
-                weft_buf_printf(&out,
-                                "<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke=\"#bbb\"/>\n",
-                                x, nic_y + 50, left + 15 + COLUMN * ((double)near + 0.5), nic_y);
-            weft_buf_printf(&out,
-                            "<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke=\"#7a7\"/>\n", x,
-                            nic_y + 50, left + node_width / 2 - 5, nic_y + 90);
-        }
-        for (int64_t i = 0; i < c->nics.count; i++) {
-            char name[24];
-            snprintf(name, sizeof name, "nic%" PRId64, i);
-            box(&out, left + 16 + COLUMN * (double)i, nic_y - 9, COLUMN - 4, 18, "#d8e6ff", name);
-        }
-        for (int64_t d = 0; d < c->devices; d++) {
-            char name[24];
-            snprintf(name, sizeof name, "%" PRId64, n * c->devices + d);
-            box(&out, left + 16 + COLUMN * (double)d, nic_y + 40, COLUMN - 4, 20, "#d9f0d9", name);
-        }
-        box(&out, left + node_width / 2 - 45, nic_y + 82, 80, 20, "#eee", text);
-    }
+    for (int64_t n = 0; n < nodes; n++)
+        draw_node(c, n, node_width, nic_y, &out);
     weft_buf_printf(&out, "</svg>\n");
     weft_status_code status = weft_buf_check(&out);
     if (status == WEFT_OK)
