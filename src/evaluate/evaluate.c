@@ -181,18 +181,17 @@ static weft_status evaluate_clips(vae_eval *e)
 
 static weft_status write_vae_sheet(vae_eval *e)
 {
-    uint8_t *sheet = NULL;
-    int64_t w, h, frames[2 * SHEET_CLIPS];
+    int64_t frames[2 * SHEET_CLIPS];
     for (int i = 0; i < 2 * SHEET_CLIPS; i++)
         frames[i] = e->o->frames;
-    const int64_t zoom = e->o->width <= 128 ? 2 : 1;
-    weft_status_code status = weft_sheet_make(
-        (const uint8_t *const *)e->sheet, frames, 2 * e->sheet_clips, e->o->width, e->o->height,
-        SHEET_COLUMNS, e->o->width * zoom, e->o->height * zoom, 4, &sheet, &w, &h);
-    if (status == WEFT_OK)
-        status = weft_png_write(e->o->sheet, sheet, w, h);
-    weft_free(sheet);
-    return status;
+    return weft_sheet_write(&(weft_sheet){.rgb = (const uint8_t *const *)e->sheet,
+                                          .frames = frames,
+                                          .videos = 2 * e->sheet_clips,
+                                          .width = e->o->width,
+                                          .height = e->o->height,
+                                          .columns = SHEET_COLUMNS,
+                                          .gap = 4},
+                            e->o->sheet);
 }
 
 /* Rejects layouts that split anything but clips. */

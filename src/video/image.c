@@ -184,17 +184,18 @@ void weft_image_resize(const uint8_t *from, int64_t from_w, int64_t from_h, int6
     }
 }
 
-weft_status weft_sheet_make(const uint8_t *const *rgb, const int64_t *frames, int64_t videos,
-                            int64_t width, int64_t height, int64_t columns, int64_t cell_w,
-                            int64_t cell_h, int64_t gap, uint8_t **sheet, int64_t *sheet_w,
-                            int64_t *sheet_h)
+weft_status weft_sheet_make(const weft_sheet *s, uint8_t **rgb, int64_t *width, int64_t *height)
 {
-    if (videos < 1 || columns < 1 || cell_w < 1 || cell_h < 1 || gap < 0)
+    const int64_t zoom = s->zoom           ? s->zoom
+                         : s->width <= 128 ? 2
+                                           : 1,
+                  gap = s->gap, cell_w = zoom * s->width, cell_h = zoom * s->height;
+    if (s->videos < 1 || s->columns < 1 || cell_w < 1 || cell_h < 1 || gap < 0)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
                           "a contact sheet of %" PRId64 " rows and %" PRId64
                           " columns is not possible",
-                          videos, columns);
-    const int64_t w = columns * (cell_w + gap) + gap, h = videos * (cell_h + gap) + gap;
+                          s->videos, s->columns);
+    const int64_t w = s->columns * (cell_w + gap) + gap, h = s->videos * (cell_h + gap) + gap;
     uint8_t *out = weft_alloc(w * h * 3);
     uint8_t *cell = weft_alloc(cell_w * cell_h * 3);
     if (!out || !cell) {
@@ -203,20 +204,30 @@ weft_status weft_sheet_make(const uint8_t *const *rgb, const int64_t *frames, in
         return weft_no_memory("%" PRId64 " x %" PRId64 " pixels of the contact sheet", w, h);
     }
     memset(out, 24, (size_t)(w * h * 3));
-    for (int64_t v = 0; v < videos; v++)
-        for (int64_t k = 0; k < columns && frames[v] > 0; k++) {
-            const int64_t t = columns > 1 ? k * (frames[v] - 1) / (columns - 1) : 0;
-            weft_image_resize(rgb[v] + t * height * width * 3, width, height, 3, cell, cell_w,
-                              cell_h);
+    for (int64_t v = 0; v < s->videos; v++)
+        for (int64_t k = 0; k < s->columns && s->frames[v] > 0; k++) {
+            const int64_t t = s->columns > 1 ? k * (s->frames[v] - 1) / (s->columns - 1) : 0;
+            weft_image_resize(s->rgb[v] + t * s->height * s->width * 3, s->width, s->height, 3,
+                              cell, cell_w, cell_h);
             for (int64_t y = 0; y < cell_h; y++)
                 memcpy(out + ((gap + v * (cell_h + gap) + y) * w + gap + k * (cell_w + gap)) * 3,
                        cell + y * cell_w * 3, (size_t)cell_w * 3);
         }
     weft_free(cell);
-    *sheet = out;
-    *sheet_w = w;
-    *sheet_h = h;
+    *rgb = out;
+    *width = w;
+    *height = h;
     return WEFT_OK;
+}
+
+weft_status weft_sheet_write(const weft_sheet *sheet, const char *path)
+{
+    uint8_t *rgb;
+    int64_t width, height;
+    WEFT_TRY(weft_sheet_make(sheet, &rgb, &width, &height));
+    const weft_status_code status = weft_png_write(path, rgb, width, height);
+    weft_free(rgb);
+    return status;
 }
 
 uint8_t weft_float_to_u8(float v)

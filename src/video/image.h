@@ -20,13 +20,19 @@ weft_status weft_png_write_tagged(const char *path, const uint8_t *rgb, int64_t 
 /* Value of an iTXt text; heap. NULL: no such text, or not a PNG. */
 char *weft_png_tag(const char *path, const char *key);
 
-/* A contact sheet: one row per video, `columns` frames spread evenly from first to last, cells of
- * cell_w x cell_h with a gap of `gap` pixels. rgb[i] is u8 [frames[i], height, width, 3].
- * *sheet is heap u8 [*sheet_h, *sheet_w, 3], free with weft_free. */
-weft_status weft_sheet_make(const uint8_t *const *rgb, const int64_t *frames, int64_t videos,
-                            int64_t width, int64_t height, int64_t columns, int64_t cell_w,
-                            int64_t cell_h, int64_t gap, uint8_t **sheet, int64_t *sheet_w,
-                            int64_t *sheet_h);
+/* A contact sheet: one row per video, `columns` frames spread evenly from first to last. */
+typedef struct weft_sheet {
+    const uint8_t *const *rgb; /* [videos] u8 [frames[i], height, width, 3], borrowed */
+    const int64_t *frames;     /* [videos], borrowed */
+    int64_t videos, width, height, columns;
+    int64_t
+        zoom; /* a cell has zoom * width x zoom * height pixels; 0: 2 up to 128 columns, else 1 */
+    int64_t gap; /* pixels between cells */
+} weft_sheet;
+/* *rgb is heap u8 [*height, *width, 3], free with weft_free. */
+weft_status weft_sheet_make(const weft_sheet *sheet, uint8_t **rgb, int64_t *width,
+                            int64_t *height);
+weft_status weft_sheet_write(const weft_sheet *sheet, const char *path);
 
 /* Area average when shrinking, bilinear when growing; u8 [h, w, channels]. */
 void weft_image_resize(const uint8_t *from, int64_t from_w, int64_t from_h, int64_t channels,

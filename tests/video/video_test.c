@@ -312,7 +312,9 @@ Test(video, pictures_are_png)
     cr_assert_eq(memcmp(png, "\x89PNG\r\n\x1a\n", 8), 0);
     const uint8_t *videos[2] = {rgb, rgb};
     const int64_t frames[2] = {1, 1};
-    cr_assert_eq(weft_sheet_make(videos, frames, 2, 20, 10, 3, 20, 10, 2, &sheet, &w, &h), WEFT_OK);
+    const weft_sheet of_both = {videos,       frames,       .videos = 2, .width = 20,
+                                .height = 10, .columns = 3, .zoom = 1,   .gap = 2};
+    cr_assert_eq(weft_sheet_make(&of_both, &sheet, &w, &h), WEFT_OK);
     cr_assert_eq(w, 3 * 22 + 2);
     cr_assert_eq(h, 2 * 12 + 2);
     for (int y = 0; y < 10; y++) /* cells of the image's size have its pixels unchanged */

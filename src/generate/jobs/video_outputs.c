@@ -401,21 +401,20 @@ weft_status weft_video_outputs_frames(weft_video_outputs *g, int64_t number, int
 
 static weft_status write_sheet(weft_video_outputs *g)
 {
-    uint8_t *sheet = NULL;
-    int64_t w, h;
     const weft_video_outputs_item *item = g->o.items;
     int64_t *frames;
     WEFT_TRY(WEFT_NEW(frames, g->o.count, "the contact sheet"));
     for (int64_t i = 0; i < g->o.count; i++)
         frames[i] = SHEET_COLUMNS;
-    /* small videos are enlarged twice */
-    const int64_t zoom = item->width <= 128 ? 2 : 1;
-    weft_status_code status = weft_sheet_make(
-        (const uint8_t *const *)g->cells, frames, g->o.count, item->width, item->height,
-        SHEET_COLUMNS, item->width * zoom, item->height * zoom, 4, &sheet, &w, &h);
-    if (status == WEFT_OK)
-        status = weft_png_write(g->sheet, sheet, w, h);
-    weft_free(sheet);
+    const weft_status_code status =
+        weft_sheet_write(&(weft_sheet){.rgb = (const uint8_t *const *)g->cells,
+                                       .frames = frames,
+                                       .videos = g->o.count,
+                                       .width = item->width,
+                                       .height = item->height,
+                                       .columns = SHEET_COLUMNS,
+                                       .gap = 4},
+                         g->sheet);
     weft_free(frames);
     return status;
 }
