@@ -40,23 +40,30 @@ void weft_timeline_free(weft_timeline *t)
     *t = (weft_timeline){0};
 }
 
-/* Adds a step of the devices `member`. */
-static weft_status add_step(weft_timeline *t, weft_trace_step step, const char *name,
-                            const int32_t *member, int members, double begin, double end,
-                            const int32_t *after, int64_t after_count, int32_t *out)
+/* The name, devices and time of a step, and the steps that it waits for. */
+typedef struct traced {
+    const char *name;
+    const int32_t *member;
+    int members;
+    double begin, end;
+    const int32_t *after;
+    int64_t after_count;
+} traced;
+
+static weft_status add_step(weft_timeline *t, weft_trace_step step, const traced *of, int32_t *out)
 {
     const int64_t count = t->trace.step_count;
     WEFT_TRY(weft_grow((void **)&t->start, count, &t->start_capacity, sizeof *t->start));
     WEFT_TRY(weft_grow((void **)&t->end, count, &t->end_capacity, sizeof *t->end));
     WEFT_TRY(weft_grow((void **)&t->note, count, &t->note_capacity, sizeof *t->note));
-    WEFT_TRY(weft_trace_add_name(&t->trace, name, &step.name));
-    WEFT_TRY(weft_trace_add_group(&t->trace, member, members, &step.group));
+    WEFT_TRY(weft_trace_add_name(&t->trace, of->name, &step.name));
+    WEFT_TRY(weft_trace_add_group(&t->trace, of->member, of->members, &step.group));
     step.owner = -1;
     step.repeat = 1;
-    step.seconds = end > begin ? end - begin : 0;
-    WEFT_TRY(weft_trace_add_step(&t->trace, step, after, after_count, out));
-    t->start[count] = begin - t->origin;
-    t->end[count] = end - t->origin;
+    step.seconds = of->end > of->begin ? of->end - of->begin : 0;
+    WEFT_TRY(weft_trace_add_step(&t->trace, step, of->after, of->after_count, out));
+    t->start[count] = of->begin - t->origin;
+    t->end[count] = of->end - t->origin;
     t->note[count] = (weft_timeline_note){.group = -1};
     return WEFT_OK;
 }
@@ -67,8 +74,8 @@ weft_status weft_timeline_add(weft_timeline *t, weft_trace_stream stream, const 
     const weft_trace_step step = {.kind = WEFT_TRACE_COMPUTE, .stream = (uint8_t)stream};
     const bool computes = stream == WEFT_STREAM_COMPUTE;
     const int32_t rank = t->rank, last = t->last;
-    return add_step(t, step, name, &rank, 1, begin, end, &last, computes && last >= 0,
-                    computes ? &t->last : NULL);
+    const traced of = {name, &rank, 1, begin, end, &last, computes && last >= 0};
+    return add_step(t, step, &of, computes ? &t->last : NULL);
 }
 
 weft_status weft_timeline_add_exchange(weft_timeline *t, const weft_comm_request *x,
@@ -82,7 +89,8 @@ weft_status weft_timeline_add_exchange(weft_timeline *t, const weft_comm_request
                                   .bytes = (double)(x->spec.count * x->spec.element)};
     char name[256];
     snprintf(name, sizeof name, "%s, %s", x->what, what);
-    return add_step(t, step, name, pair, 2, x->run.started, x->run.finished, NULL, 0, NULL);
+    const traced of = {name, pair, 2, x->run.started, x->run.finished, NULL, 0};
+    return add_step(t, step, &of, NULL);
 }
 
 typedef struct recorder {
@@ -91,17 +99,20 @@ typedef struct recorder {
     int32_t *collective; /* step of each node's collective or copy; -1: none */
 } recorder;
 
-static weft_status add(recorder *r, const instruction *code, weft_trace_step step,
-                       const char *before, double begin, double end, const int32_t *after,
-                       int64_t after_count, int32_t *out)
+/* Adds a step of this rank for an instruction; `of->name` is the text before the name of its op. */
+static weft_status add(recorder *r, const instruction *code, weft_trace_step step, traced of,
+                       int32_t *out)
 {
     const weft_node *node = weft_graph_node(r->program->compiled->graph, code->node);
     const int32_t rank = r->to->rank;
     char name[200];
-    snprintf(name, sizeof name, "%s%s%s%s%s", before, weft_op_get(node->op)->name,
+    snprintf(name, sizeof name, "%s%s%s%s%s", of.name, weft_op_get(node->op)->name,
              node->scope && node->scope[0] ? " of " : "", node->scope ? node->scope : "",
              node->backward ? " (backward)" : "");
-    return add_step(r->to, step, name, &rank, 1, begin, end, after, after_count, out);
+    of.name = name;
+    of.member = &rank;
+    of.members = 1;
+    return add_step(r->to, step, &of, out);
 }
 
 /* Records the ranks, channel and handling seconds of a request for its step. */
@@ -122,8 +133,9 @@ static weft_status record_request(recorder *r, const weft_comm_request *x, int32
     return status;
 }
 
+/* `of` has the start of the instruction, and the steps that the request waits for. */
 static weft_status add_request(recorder *r, const instruction *code, weft_trace_step step,
-                               double begin, const int32_t *after, int64_t count)
+                               traced of)
 {
     const weft_comm_request *x = weft_program_exchange(r->program, code);
     const bool simulated = x->simulated.clock.now != NULL;
@@ -133,8 +145,9 @@ static weft_status add_request(recorder *r, const instruction *code, weft_trace_
     step.stream = WEFT_STREAM_COMM;
     step.bytes = (double)x->spec.bytes;
     step.together = true; /* segments do not wait for segments of other ranks */
-    WEFT_TRY(
-        add(r, code, step, "", fmax(started, begin), fmax(finished, begin), after, count, out));
+    of.end = fmax(finished, of.begin);
+    of.begin = fmax(started, of.begin);
+    WEFT_TRY(add(r, code, step, of, out));
     return x->spec.ranks > 1 ? record_request(r, x, *out) : WEFT_OK;
 }
 
@@ -143,31 +156,36 @@ static weft_status add_request(recorder *r, const instruction *code, weft_trace_
 static weft_status add_instruction(recorder *r, int32_t i)
 {
     const instruction *code = &r->program->compiled->code[i];
-    const double begin = r->program->run.begin[i], end = r->program->run.end[i];
     weft_trace_step step = {.kind = WEFT_TRACE_COMPUTE, .stream = WEFT_STREAM_COMPUTE};
     int32_t after[2];
-    int64_t count = 0;
+    traced of = {.name = "",
+                 .begin = r->program->run.begin[i],
+                 .end = r->program->run.end[i],
+                 .after = after};
     if (code->kind == INSTR_JOIN)
         return WEFT_OK;
     if (r->to->last >= 0)
-        after[count++] = r->to->last;
+        after[of.after_count++] = r->to->last;
     if (code->kind == INSTR_START || code->kind == INSTR_COPY)
         step.kind = (uint8_t)kind_of(weft_graph_node(r->program->compiled->graph, code->node)->op);
     if (code->kind == INSTR_START)
-        return add_request(r, code, step, begin, after, count);
+        return add_request(r, code, step, of);
     if (code->kind == INSTR_COPY) {
         const weft_copy_request *m = code->copy;
         step.stream = WEFT_STREAM_HOST;
         step.bytes = (double)m->bytes;
-        return add(r, code, step, "", fmax(m->started, begin), fmax(m->finished, begin), after,
-                   count, &r->collective[code->node]);
+        of.end = fmax(m->finished, of.begin);
+        of.begin = fmax(m->started, of.begin);
+        return add(r, code, step, of, &r->collective[code->node]);
     }
     const bool waits = code->kind == INSTR_WAIT || code->kind == INSTR_COPY_WAIT;
-    if (waits)
-        after[count++] =
+    if (waits) {
+        of.name = "wait: ";
+        after[of.after_count++] =
             r->collective[code->kind == INSTR_WAIT ? r->program->compiled->begins[code->node]
                                                    : code->node];
-    WEFT_TRY(add(r, code, step, waits ? "wait: " : "", begin, end, after, count, &r->to->last));
+    }
+    WEFT_TRY(add(r, code, step, of, &r->to->last));
     r->to->note[r->to->last].waits = waits;
     return WEFT_OK;
 }
