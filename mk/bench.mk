@@ -81,7 +81,7 @@ bench-simulated:
 	WEFT=$(O)/weft $(RECORD) pipelines bench/simulated.sh
 
 bench-pipeline:
-	$(O)/bench/plan/pipeline bench/plan >bench/plan/pipeline.md.new && mv bench/plan/pipeline.md.new bench/plan/pipeline.md
+	tools/bench_tables.py record-page plan $(O)/bench/plan/pipeline bench/plan >bench/plan/pipeline.md.new && mv bench/plan/pipeline.md.new bench/plan/pipeline.md
 MODEL   ?= demo/dit/model
 PROMPTS ?= demo/prompts.txt
 .PHONY: bench-cache

@@ -2,6 +2,7 @@
 """bench_tables.py: results of benchmarks as data, and the tables of their pages.
 
 usage: tools/bench_tables.py record SUBJECT COMMAND...  runs a benchmark and stores its tables
+       tools/bench_tables.py record-page PREFIX COMMAND...  stores the tables of a complete page
        tools/bench_tables.py update                     rewrites the tables of bench/*.md
        tools/bench_tables.py check                      fails if `update` would change a page
 
@@ -10,6 +11,9 @@ columns. In this file the columns left of `machine` identify a row, those right 
 figures. A row with the same identity and machine is replaced; any other row is added. A line
 `machine: NAME` before a table names a simulated machine; the default is this one.
 BENCH_RECORD=no: print only. The exit status is that of the command.
+
+`record-page` is for a command that prints a complete page of computed figures. The table below the
+heading `## NAME` is written to bench/results/PREFIX-NAME.csv, which has these rows only.
 
 A page has its tables between two markers:
 
@@ -39,7 +43,10 @@ class Results:
     """A file of results: the names of the columns and the rows as dictionaries."""
 
     def __init__(self, path):
+        """Reads the file; path None: no file yet."""
         self.path = path
+        if path is None:
+            return
         with open(path, encoding="utf-8", newline="") as file:
             reader = csv.reader(file)
             self.columns = next(reader)
@@ -130,6 +137,24 @@ def end_table(subject, table, where):
         store(subject, split(table[0]), table[2:], where)
     table.clear()
     return None
+
+
+def record_page(prefix, command):
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    print(run.stdout, end="")
+    if run.returncode == 0 and os.environ.get("BENCH_RECORD") != "no":
+        for part in re.split(r"^## ", run.stdout, flags=re.M)[1:]:
+            lines = [split(line) for line in part.split("\n") if line.startswith("|")]
+            if len(lines) < 3:
+                continue
+            name = re.sub(r"\W+", "-", part.split("\n")[0].split("(")[0].lower()).strip("-")
+            results = Results(None)
+            results.path = os.path.join(RESULTS, f"{prefix}-{name}.csv")
+            results.columns = lines[0][:1] + ORIGIN + lines[0][1:]
+            where = ["computed", datetime.date.today().isoformat(), commit()]
+            results.rows = [dict(zip(results.columns, line[:1] + where + line[1:])) for line in lines[2:]]
+            results.save()
+    return run.returncode
 
 
 # ---- pages ---------------------------------------------------------------------------------------
@@ -224,6 +249,8 @@ def main(words):
         sys.exit(0 if pages(False) else 1)
     elif len(words) > 2 and words[0] == "record":
         sys.exit(record(words[1], words[2:]))
+    elif len(words) > 2 and words[0] == "record-page":
+        sys.exit(record_page(words[1], words[2:]))
     else:
         sys.exit(__doc__)
 
