@@ -18,7 +18,7 @@ struct weft_error_copy {
     char file[LOCATION_BYTES], key[512], value[512];
     weft_message_detail detail[WEFT_MESSAGE_DETAILS + 1];
     char word[WEFT_MESSAGE_DETAILS][128]; /* texts of details */
-    char context[LOCATION_BYTES];         /* further locations, printed before that of `at` */
+    char context[LOCATION_BYTES];         /* further locations, printed before `at` */
     char text[TEXT_BYTES];
     char message[MESSAGE_BYTES + LOCATION_BYTES]; /* context, location and text */
 };

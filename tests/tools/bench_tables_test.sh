@@ -59,7 +59,7 @@ pages_are_written() {
 }
 check pages_are_written
 
-# A page is printed unchanged, and its tables are files; a row that is gone is removed.
+# A page is printed unchanged, and its tables are files; an old row is removed.
 tables_of_a_page_are_stored() {
     printf '# Page\n\n## First (Fig. 1)\n\ntext\n\n| model | ms |\n|---|---|\n| x | 1 |\n| y | 2 |\n\n## No table\n\ntext\n' >"$here/page"
     tables record-page plan cat "$here/page" | cmp - "$here/page" || fail "the page is not printed"
@@ -67,7 +67,7 @@ tables_of_a_page_are_stored() {
         fail_with "$here/bench/results/plan-first.csv" "wrong rows"
     sed -i '/^| y/d' "$here/page"
     tables record-page plan cat "$here/page" >/dev/null
-    ! grep -q '^y' "$here/bench/results/plan-first.csv" || fail "a row that is gone is kept"
+    ! grep -q '^y' "$here/bench/results/plan-first.csv" || fail "an old row is kept"
     [ ! -e "$here/bench/results/plan-no-table.csv" ] || fail "a section without a table has a file"
     ! tables record-page plan false || fail "the exit status of the command is lost"
 }
