@@ -25,8 +25,8 @@ typedef struct weft_sheet {
     const uint8_t *const *rgb; /* [videos] u8 [frames[i], height, width, 3], borrowed */
     const int64_t *frames;     /* [videos], borrowed */
     int64_t videos, width, height, columns;
-    int64_t
-        zoom; /* a cell has zoom * width x zoom * height pixels; 0: 2 up to 128 columns, else 1 */
+    /* a cell has zoom * width x zoom * height pixels; 0: zoom 2 up to 128 columns, else 1 */
+    int64_t zoom;
     int64_t gap; /* pixels between cells */
 } weft_sheet;
 /* *rgb is heap u8 [*height, *width, 3], free with weft_free. */

@@ -55,8 +55,9 @@ typedef struct weft_partition {
 weft_status weft_pp_costs_check(const weft_pp_costs *costs);
 
 /* Finds the best partition into `pp_stages` stages. O(p n^2 log n / 64) per tried bottleneck and
- * about log2(n^2) tries for ALL; O(p n^2) for NONE; up to O(p n^4) for PRICE. Above a work limit, PRICE
- * collocates the heaviest skips greedily (proved = false). WEFT_E_INFEASIBLE names the reason. */
+ * about log2(n^2) tries for ALL; O(p n^2) for NONE; up to O(p n^4) for PRICE. Above a work limit,
+ * PRICE collocates the heaviest skips greedily (proved = false). WEFT_E_INFEASIBLE names the
+ * reason. */
 weft_status weft_partition_solve(const weft_pp_costs *costs, int64_t pp_stages,
                                  weft_collocation mode, weft_partition *out);
 
