@@ -34,7 +34,7 @@ Test(gpu_check, vector_model_passes)
     cr_assert_eq(check_with(""), WEFT_OK, "%s", weft_error_message());
     for (int i = 0; i < WEFT_OP_COUNT; i++)
         cr_expect(!op[i].failed && !op[i].missing, "%s: error %g at %s",
-                  weft_op_get((weft_op)i)->name, op[i].error, op[i].place);
+                  weft_op_get((weft_op)i)->name, op[i].error, op[i].worst_output);
     cr_expect(op[WEFT_OP_LINEAR].nodes > 0 && op[WEFT_OP_ATTENTION].nodes > 0);
 }
 

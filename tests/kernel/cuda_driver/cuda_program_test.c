@@ -240,7 +240,7 @@ Test(cuda_program, kernels_are_compared_with_ref)
     check_kernels(&weft_backend_cuda, op);
     for (int i = 0; i < WEFT_OP_COUNT; i++)
         cr_expect(!op[i].failed && !op[i].missing, "%s: error %g, tolerance %g at %s",
-                  weft_op_get((weft_op)i)->name, op[i].error, op[i].tolerance, op[i].place);
+                  weft_op_get((weft_op)i)->name, op[i].error, op[i].tolerance, op[i].worst_output);
     cr_expect(op[WEFT_OP_GELU].nodes == 1 && op[WEFT_OP_ADAMW].nodes == 2);
 }
 
