@@ -75,7 +75,7 @@ static weft_status compare(trajectory *s, const char *name, const float *actual,
             "the tensor has %" PRId64 " elements, but the sampler produces %" PRId64, have, count);
     for (int64_t i = 0; status == WEFT_OK && i < count; i += each) {
         snprintf(label, sizeof label, "%s[%" PRId64 "]", golden, i / each);
-        weft_parity_judge(s->p, "walk", label, actual + i, expected + i, each,
+        weft_parity_judge(s->p, "trajectory", label, actual + i, expected + i, each,
                           weft_parity_norm(expected + i, each), s->tolerance, &s->worst);
     }
     weft_free(expected);
@@ -351,8 +351,8 @@ static weft_status run_class(trajectory *s, const json_t *run)
     WEFT_GO(go(s));
     const float first = (float)s->first,
                 actual = (float)weft_scheduler_first(&s->scheduler, s->step);
-    weft_parity_judge(s->p, "walk", "init_noise_sigma", &actual, &first, 1, s->first, s->tolerance,
-                      &s->worst);
+    weft_parity_judge(s->p, "trajectory", "init_noise_sigma", &actual, &first, 1, s->first,
+                      s->tolerance, &s->worst);
     WEFT_GO(compare_calls(s));
 out:
     weft_free(given[0]);
