@@ -479,7 +479,8 @@ static weft_status create_single(int ranks, int own, int peer, weft_comm_op op, 
     weft_comm_request *x;
     if (peer < 0 || peer >= ranks || (peer == own && op != WEFT_COMM_BROADCAST))
         return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(.key = what, WEFT_NUMBER(peer)),
-                          "%s between members %d and %d of %d ranks is not possible",
+                          "%s between members %d and %d of %d ranks is not possible; members "
+                          "are two different numbers from 0",
                           weft_comm_op_name(op), own, peer, ranks);
     WEFT_TRY(begin(ranks, own, op, dtype, what, &x));
     x->spec.argument = peer;

@@ -136,10 +136,11 @@ static weft_status read_lpips(const char *text, weft_arena *arena, weft_saving_e
     char *trunk = weft_arena_strdup(arena, text), *comma = trunk ? strchr(trunk, ',') : NULL;
     WEFT_TRY(WEFT_ALLOCATED(trunk, "--lpips"));
     if (!comma)
-        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--lpips", .value = text),
-                          "'%.80s' is not TRUNK,HEADS: the network of torchvision and its heads of "
-                          "lpips, as in alexnet.pth,alex.pth",
-                          text);
+        return weft_error(
+            WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--lpips", .value = text),
+            "'%.80s' is not BACKBONE,HEADS: the network of torchvision and its heads of "
+            "lpips, as in alexnet.pth,alex.pth",
+            text);
     *comma = '\0';
     o->lpips_trunk = trunk;
     o->lpips_heads = comma + 1;

@@ -752,7 +752,8 @@ static weft_status reserve_memory(weft_program *p)
         char text[32];
         return weft_error(WEFT_MSG_MEMORY_NEEDED,
                           WEFT_AT(WEFT_NUMBER(areas->memory_bytes + pinned)),
-                          "a program needs %s, which this machine does not have",
+                          "a program needs %s, which the device does not have. Use a smaller batch "
+                          "or more ranks.",
                           weft_format_bytes(areas->memory_bytes + pinned, text));
     }
     p->device->fill(p->binding.stream, p->binding.memory, 0, areas->sources_at); /* the inputs */
@@ -829,7 +830,8 @@ static weft_status reserve_shared(const weft_device *device, int64_t bytes, int6
         char text[32];
         leave_shared(shared);
         return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(WEFT_NUMBER(bytes + wire_bytes)),
-                          "a program needs %s, which this machine does not have",
+                          "a program needs %s, which the device does not have. Use a smaller batch "
+                          "or more ranks.",
                           weft_format_bytes(bytes + wire_bytes, text));
     }
     *out = shared;

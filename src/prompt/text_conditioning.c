@@ -148,17 +148,19 @@ static weft_status find_length(const weft_model *denoiser, const weft_text_encod
     const int64_t only = only_length(denoiser, row->text);
     if (encoder->model.family->tokens) {
         if (spec->length && spec->length != text.length)
-            return weft_error(WEFT_MSG_TEXT_ENCODER_MISMATCH,
-                              WEFT_AT(.file = where, .key = "length", WEFT_NUMBER(spec->length)),
-                              "%" PRId64 " differs from the %" PRId64 " tokens in the config of %s",
-                              spec->length, text.length, weft_model_class(&encoder->model));
+            return weft_error(
+                WEFT_MSG_TEXT_ENCODER_MISMATCH,
+                WEFT_AT(.file = where, .key = "max_length", WEFT_NUMBER(spec->length)),
+                "%" PRId64 " differs from the %" PRId64 " tokens in the config of %s", spec->length,
+                text.length, weft_model_class(&encoder->model));
         encoder->length = encoder->text_tokens = text.length;
         return WEFT_OK;
     }
     if (only && spec->length && spec->length != only)
         return weft_error(WEFT_MSG_TEXT_ENCODER_MISMATCH,
-                          WEFT_AT(.file = where, .key = "length", WEFT_NUMBER(spec->length)),
-                          "%" PRId64 " differs from the %" PRId64 " positions of %s for text",
+                          WEFT_AT(.file = where, .key = "max_length", WEFT_NUMBER(spec->length)),
+                          "%" PRId64 " differs from the %" PRId64
+                          " positions of %s for text; omit the key",
                           spec->length, only, weft_model_class(denoiser));
     const int64_t wanted = spec->length ? spec->length
                            : only       ? only
@@ -168,7 +170,7 @@ static weft_status find_length(const weft_model *denoiser, const weft_text_encod
     encoder->length = wanted ? wanted + crop : text.length;
     if (encoder->length <= least)
         return weft_error(WEFT_MSG_TEXT_ENCODER_MISMATCH,
-                          WEFT_AT(.file = where, .key = "length", WEFT_NUMBER(encoder->length)),
+                          WEFT_AT(.file = where, .key = "max_length", WEFT_NUMBER(encoder->length)),
                           "%s takes %" PRId64 " tokens; the template around a text needs %" PRId64
                           " of them",
                           weft_model_class(&encoder->model), encoder->length, least);

@@ -71,7 +71,7 @@ check a_given_schedule_is_used
 refuse option-no-effect key=--negative-prompt value=blurry -- --model $model --guidance-scale 1 --negative-prompt blurry
 refuse model-input-unsupported key=--guidance-method value=true_cfg -- --model $model --true-cfg-scale 3
 refuse option-no-effect key=--true-cfg-scale -- --model $model --guidance-method cfg --true-cfg-scale 3
-refuse text-encoder-mismatch key=length value=8 -- --model $model --max-sequence-length 8
+refuse text-encoder-mismatch key=max_length value=8 -- --model $model --max-sequence-length 8
 flux=$SRC/tests/golden/pipelines/flux
 refuse model-input-unsupported key=--control -- --model $flux --frames 1 --height 64 --width 96 --control x.png
 refuse option-conflict key=--control -- --model "$SRC/tests/golden/pipelines/wan_vace" --frames 9 --height 32 --width 32 --video x.png --control x.png

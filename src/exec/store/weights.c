@@ -126,9 +126,11 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
                             "%" PRId64 " parameters do not have a floating-point type: %s",
                             kind.count, weft_listing_text(&kind));
     else if (extra.count)
-        status = weft_error(WEFT_MSG_TENSOR_UNEXPECTED, WEFT_AT(.file = path),
-                            "%" PRId64 " tensors are not parameters of this model: %s", extra.count,
-                            weft_listing_text(&extra));
+        status =
+            weft_error(WEFT_MSG_TENSOR_UNEXPECTED, WEFT_AT(.file = path),
+                       "%" PRId64 " tensors are not parameters of this model: %s. Check that the "
+                       "file belongs to the model.",
+                       extra.count, weft_listing_text(&extra));
     weft_listing_free(&missing);
     weft_listing_free(&wrong);
     weft_listing_free(&kind);

@@ -108,7 +108,8 @@ static weft_status check_cascade(const weft_placed_iteration *p, int32_t index, 
         const int32_t other = c->at.after[i];
         if (other < 0 || other >= p->cascades || other == index)
             return weft_error(WEFT_MSG_CASCADE_INVALID, WEFT_AT(.file = where, .key = c->at.id),
-                              "the cascade comes after one that does not exist");
+                              "the cascade comes after cascade %d; the plan has cascades 0 to %d",
+                              other, (int)p->cascades - 1);
         if (!before(p, other, index) || p->cascade[other].sample != c->sample)
             return weft_error(WEFT_MSG_CASCADE_INVALID, WEFT_AT(.file = where, .key = c->at.id),
                               "the cascade comes after %s, which %s", p->cascade[other].at.id,

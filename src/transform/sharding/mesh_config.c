@@ -211,7 +211,8 @@ weft_status weft_parallel_text(const weft_parallel *p, int ranks, const char *wh
     const long value = strtol(p->text, &end, 10);
     if (end == p->text || *end || value < 0 || value >= ranks)
         return weft_error(
-            WEFT_MSG_LAYOUT_INVALID, WEFT_AT(.file = where, .key = "text", .value = p->text),
+            WEFT_MSG_LAYOUT_INVALID,
+            WEFT_AT(.file = where, .key = "text_encoder_rank", .value = p->text),
             "'%s' is neither shared nor a rank from 0 to %d that has the text encoders", p->text,
             ranks - 1);
     *rank = (int)value;

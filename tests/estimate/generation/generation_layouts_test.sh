@@ -88,7 +88,7 @@ refused() { # ID [FIELD=VALUE...] -- COMMAND...
     has_message refused.log "${wanted[@]}" level=error || fail "${rest[*]}: another error"
 }
 refused_text() { # RANKS VALUE [FIELD=VALUE...]
-    refused layout-invalid key=text value="$2" "${@:3}" -- "$MPIRUN" --oversubscribe -n "$1" "$WEFT" generate --model model --prompt x \
+    refused layout-invalid key=text_encoder_rank value="$2" "${@:3}" -- "$MPIRUN" --oversubscribe -n "$1" "$WEFT" generate --model model --prompt x \
         --frames 5 --height 32 --width 48 --out no --parallel text_encoder_rank="$2"
 }
 a_wrong_rank_of_the_text_encoders_is_refused() {
