@@ -29,6 +29,12 @@ static const weft_option options[] = {
     {"--memory-limit", "BYTES", "0", "memory limit of a rank; 0 (default): no limit",
      .group = "model"},
     {"--image", "FILE", NULL, "first frame, for a model with image conditioning", .group = "model"},
+    {"--last-image", "FILE", NULL, "last frame, as in weft generate", .group = "model"},
+    {"--video", "FILE", NULL, "video or image to change, as in weft generate", .group = "model"},
+    {"--strength", "S", "0", "share of the steps to run on --video, as in weft generate",
+     .group = "model"},
+    {"--control", "FILE", NULL, "control video or image, for Wan VACE", .group = "model"},
+    {"--mask", "FILE", NULL, "part of --video or --control to generate", .group = "model"},
     {"--training-step", NULL, NULL, "estimate a training step of one model", .group = "model"},
 };
 static const weft_option_group groups[] = {
@@ -40,10 +46,11 @@ static const weft_option_group groups[] = {
 /* Rejects options of the other subject. */
 static weft_status check_options(const weft_args *args, bool model)
 {
-    static const char *const of_models[] = {"--frames",   "--height",       "--width",
-                                            "--steps",    "--batch-size",   "--guidance-scale",
-                                            "--parallel", "--weights",      "--memory-limit",
-                                            "--image",    "--training-step"};
+    static const char *const of_models[] = {
+        "--frames",       "--height",         "--width",      "--steps",
+        "--batch-size",   "--guidance-scale", "--parallel",   "--weights",
+        "--memory-limit", "--image",          "--last-image", "--video",
+        "--strength",     "--control",        "--mask",       "--training-step"};
     static const char *const of_runs[] = {"--iterations", "--svg", "--set"};
     const char *const *list = model ? of_runs : of_models;
     const int count = model ? WEFT_COUNT(of_runs) : WEFT_COUNT(of_models);

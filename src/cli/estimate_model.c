@@ -22,9 +22,9 @@ static weft_status read_size(const weft_args *args, const char *option, int64_t 
 
 static weft_status estimate_one(const weft_args *args, const char *path)
 {
-    static const char *const none[] = {"--ranks",    "--steps",        "--guidance-scale",
-                                       "--parallel", "--memory-limit", "--weights",
-                                       "--image"};
+    static const char *const none[] = {
+        "--ranks", "--steps",      "--guidance-scale", "--parallel", "--memory-limit", "--weights",
+        "--image", "--last-image", "--video",          "--strength", "--control",      "--mask"};
     weft_inspect_model_options o = {.video = {.text = 512},
                                     .train = weft_args_flag(args, "--training-step"),
                                     .json = weft_args_flag(args, "--json"),
@@ -51,8 +51,13 @@ static weft_status estimate_one(const weft_args *args, const char *path)
 
 static weft_status read_options(const weft_args *args, weft_generator_options *o)
 {
-    *o =
-        (weft_generator_options){.negative = "", .visual.image = weft_args_string(args, "--image")};
+    *o = (weft_generator_options){.negative = "",
+                                  .visual = {.image = weft_args_string(args, "--image"),
+                                             .last_image = weft_args_string(args, "--last-image"),
+                                             .video = weft_args_string(args, "--video"),
+                                             .control = weft_args_string(args, "--control"),
+                                             .mask = weft_args_string(args, "--mask")}};
+    WEFT_TRY(weft_args_f64(args, "--strength", 0, 1, &o->strength));
     WEFT_TRY(weft_args_i64(args, "--frames", 0, 100000, &o->frames));
     WEFT_TRY(weft_args_i64(args, "--height", 0, 16384, &o->height));
     WEFT_TRY(weft_args_i64(args, "--width", 0, 16384, &o->width));

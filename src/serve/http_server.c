@@ -195,11 +195,8 @@ static weft_serve_request *begin_request(weft_server *s, struct MHD_Connection *
     char *at, *save;
     if (!r)
         return NULL;
-    *r = (weft_serve_request){.server = s,
-                              .connection = connection,
-                              .method = method,
-                              .path = weft_strdup(url),
-                              .image = -1};
+    *r = (weft_serve_request){
+        .server = s, .connection = connection, .method = method, .path = weft_strdup(url)};
     for (int i = 0; i <= WEFT_PATH_PARTS; i++)
         r->part[i] = "";
     if (!r->path) {

@@ -114,37 +114,36 @@ static weft_status fill_job(const weft_serve_request *r, const weft_job_draft *d
     return weft_random_hex(12, job->id + 6);
 }
 
-/* The image of the job to vary gets a second name in the folder of the new one. */
-static weft_status link_image(const weft_server *s, const char *base, const char *folder,
-                              const char *image)
+/* A file of the job to vary gets a second name in the folder of the new one. */
+static weft_status link_file(const weft_server *s, const char *base, const char *folder,
+                             const char *name)
 {
     char *other = weft_server_job_folder(s, base),
-         *from = other ? weft_path_join(other, image) : NULL, *to = weft_path_join(folder, image);
-    weft_status_code status = WEFT_ALLOCATED(from && to, "an image");
+         *from = other ? weft_path_join(other, name) : NULL, *to = weft_path_join(folder, name);
+    weft_status_code status = WEFT_ALLOCATED(from && to, "a file");
     if (status == WEFT_OK && link(from, to) != 0)
-        status = weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "input_reference"),
-                            "the image of the other job was removed; send it again");
+        status = weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_NOWHERE,
+                            "a file of the other job was removed; send it again");
     weft_free(other);
     weft_free(from);
     weft_free(to);
     return status;
 }
 
-/* The image has its name before the job is stored. A kill in between leaves a folder without a job,
- * which the next start removes. */
-static weft_status store_image(weft_serve_request *r, const char *id, const weft_job_draft *d,
+/* The files have their names before the job is stored. A kill in between leaves a folder without a
+ * job, which the next start removes. */
+static weft_status store_files(weft_serve_request *r, const char *id, const weft_job_draft *d,
                                const char *base)
 {
     char *folder = weft_server_job_folder(r->server, id);
     WEFT_TRY(WEFT_ALLOCATED(folder, "a job"));
     weft_status_code status = weft_make_dirs(folder);
-    if (status == WEFT_OK)
-        status = d->has_base_image ? link_image(r->server, base, folder, d->image)
-                                   : weft_serve_request_store_image(r, folder, d->image);
-    if (status != WEFT_OK) {
-        const weft_status_code removed = weft_path_exists(folder) ? rmdir(folder) : 0;
-        (void)removed; /* the next start removes it otherwise */
-    }
+    for (int i = 0; i < WEFT_INPUTS && status == WEFT_OK; i++)
+        if (d->files[i])
+            status = d->of_base[i] ? link_file(r->server, base, folder, d->files[i])
+                                   : weft_upload_store(&r->uploads[i], folder, d->files[i]);
+    if (status != WEFT_OK && weft_path_exists(folder) && weft_remove_tree(folder) != WEFT_OK)
+        weft_warn_error(weft_error_class(), "the next start removes the files");
     weft_free(folder);
     return status;
 }
@@ -156,8 +155,8 @@ static weft_serve_reply add_job(weft_serve_request *r, const weft_job_draft *d,
     bool existing;
     weft_serve_reply reply;
     weft_status_code status = fill_job(r, d, price, form->base, &job);
-    if (status == WEFT_OK && d->image)
-        status = store_image(r, job.id, d, form->base);
+    if (status == WEFT_OK && weft_inputs_of(d->request))
+        status = store_files(r, job.id, d, form->base);
     if (status == WEFT_OK)
         status = weft_queue_store_add(r->server->store, &job, &existing);
     if (status != WEFT_OK) {

@@ -15,15 +15,28 @@ void weft_job_draft_free(weft_job_draft *d)
     *d = (weft_job_draft){0};
 }
 
-/* The values of the job to vary. Its image is used if the request has none. */
+static weft_status read_files(const weft_serve_request *r, weft_job_draft *d)
+{
+    for (int i = 0; i < WEFT_INPUTS; i++) {
+        if (!r->uploads[i].file)
+            continue;
+        WEFT_TRY(weft_upload_name(&r->uploads[i], (weft_request_input)i, d->names[i]));
+        d->files[i] = d->names[i];
+    }
+    return WEFT_OK;
+}
+
+/* The values of the job to vary. Its files are used where the request has none. */
 static weft_status read_base(const weft_queue_job *job, weft_job_draft *d)
 {
     d->base = json_loads(job->request, 0, NULL);
     WEFT_TRY(WEFT_ALLOCATED(d->base, "a request"));
-    const char *image = json_string_value(json_object_get(d->base, "image"));
-    if (!d->image && image && *image) {
-        d->image = image;
-        d->has_base_image = true;
+    for (int i = 0; i < WEFT_INPUTS; i++) {
+        const char *name = weft_input_of(d->base, (weft_request_input)i);
+        if (d->files[i] || !name)
+            continue;
+        d->files[i] = name;
+        d->of_base[i] = true;
     }
     return WEFT_OK;
 }
@@ -59,29 +72,45 @@ static weft_status read_fields(weft_serve_request *r, const weft_queue_job *base
 {
     weft_server *s = r->server;
     WEFT_TRY(weft_serve_request_fields(r, &d->fields));
-    WEFT_TRY(weft_serve_request_image(r, &d->image));
+    WEFT_TRY(read_files(r, d));
     if (base)
         WEFT_TRY(read_base(base, d));
-    WEFT_TRY(weft_video_request_read(d->fields, d->base, d->image, s->models, s->model_count,
+    WEFT_TRY(weft_video_request_read(d->fields, d->base, d->files, s->models, s->model_count,
                                      &d->terms, &d->request));
     WEFT_TRY(weft_served_loras_read(&s->loras, d->fields, d->base, d->request));
     return check_webhook(s->options, d->terms.webhook);
 }
 
+/* Hashes of the files. The fingerprint of a job represents all files that it shares. */
+static void append_hashes(const weft_serve_request *r, const weft_queue_job *base,
+                          const weft_job_draft *d, weft_buf *out)
+{
+    bool shared = false;
+    for (int i = 0; i < WEFT_INPUTS; i++) {
+        shared = shared || d->of_base[i];
+        if (!r->uploads[i].file)
+            continue;
+        const XXH128_hash_t x = XXH3_128bits_digest(r->uploads[i].hash);
+        weft_buf_printf(out, "%s%016" PRIx64 "%016" PRIx64, out->len ? " " : "", (uint64_t)x.high64,
+                        (uint64_t)x.low64);
+    }
+    if (shared)
+        weft_buf_printf(out, "%s%s", out->len ? " " : "", base->fingerprint);
+}
+
 weft_status weft_job_draft_read(weft_serve_request *r, const weft_queue_job *base,
                                 weft_job_draft *d)
 {
-    char hash[33] = "";
+    weft_buf hashes = {0};
     WEFT_TRY(read_fields(r, base, d));
     WEFT_TRY(read_idempotency_key(r, &d->terms));
-    if (r->image_hash) {
-        const XXH128_hash_t x = XXH3_128bits_digest(r->image_hash);
-        snprintf(hash, sizeof hash, "%016" PRIx64 "%016" PRIx64, (uint64_t)x.high64,
-                 (uint64_t)x.low64);
-    } else if (d->has_base_image) {
-        snprintf(hash, sizeof hash, "%s", base->fingerprint);
-    }
-    return weft_video_request_fingerprint(d->request, hash, d->fingerprint);
+    append_hashes(r, base, d, &hashes);
+    weft_status_code status = weft_buf_check(&hashes);
+    if (status == WEFT_OK)
+        status = weft_video_request_fingerprint(d->request, hashes.data ? hashes.data : "",
+                                                d->fingerprint);
+    weft_buf_free(&hashes);
+    return status;
 }
 
 weft_status weft_job_draft_read_changes(weft_serve_request *r, const weft_queue_job *job,
@@ -90,10 +119,11 @@ weft_status weft_job_draft_read_changes(weft_serve_request *r, const weft_queue_
     d->terms = (weft_request_terms){.priority = job->priority, .deadline = job->deadline};
     if (job->webhook)
         snprintf(d->terms.webhook, sizeof d->terms.webhook, "%s", job->webhook);
-    if (r->image >= 0)
-        return weft_request_refuse("input_reference", NULL,
-                                   "the image of a job does not change; duplicate the job with "
-                                   "another image");
+    for (int i = 0; i < WEFT_INPUTS; i++)
+        if (r->uploads[i].file)
+            return weft_request_refuse(weft_input_kinds[i].field, NULL,
+                                       "the files of a job do not change; duplicate the job with "
+                                       "another file");
     WEFT_TRY(read_fields(r, job, d));
     if (d->terms.request_id[0])
         return weft_request_refuse("request_id", NULL, "the id of a job does not change");

@@ -1,4 +1,4 @@
-/* A request for a job while it is read: fields, image, terms, and the job that it varies. */
+/* A request for a job while it is read: fields, files, terms, and the job that it varies. */
 #ifndef WEFT_SERVE_JOB_DRAFT_H
 #define WEFT_SERVE_JOB_DRAFT_H
 
@@ -8,9 +8,10 @@
 /* Lives while a request is read. Free with weft_job_draft_free. */
 typedef struct weft_job_draft {
     json_t *fields, *request;
-    json_t *base;        /* the request of the job to vary; NULL: none */
-    const char *image;   /* name of the image in the job's folder; NULL: none */
-    bool has_base_image; /* the image is the one of the job to vary */
+    json_t *base;                             /* the request of the job to vary; NULL: none */
+    char names[WEFT_INPUTS][WEFT_INPUT_NAME]; /* of the uploads in the job's folder */
+    const char *files[WEFT_INPUTS]; /* names of all inputs in the job's folder; NULL: none */
+    bool of_base[WEFT_INPUTS];      /* the file is the one of the job to vary */
     weft_request_terms terms;
     char fingerprint[33];
 } weft_job_draft;

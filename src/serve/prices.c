@@ -1,5 +1,6 @@
 #include "serve/prices.h"
 
+#include "serve/input_files.h"
 #include "serve/shown_text.h"
 
 #include <stdio.h>
@@ -13,9 +14,9 @@ static void make_key(const json_t *request, char key[256])
     for (int i = 0; i < 4; i++)
         length += snprintf(key + length, 32, "/%" PRId64,
                            (int64_t)json_integer_value(json_object_get(request, names[i])));
-    const char *image = json_string_value(json_object_get(request, "image"));
-    snprintf(key + length, (size_t)(256 - length), "/%g/%d",
-             json_number_value(json_object_get(request, "guidance_scale")), image && *image);
+    snprintf(key + length, (size_t)(256 - length), "/%g/%g/%d",
+             json_number_value(json_object_get(request, "guidance_scale")),
+             json_number_value(json_object_get(request, "strength")), weft_inputs_of(request));
 }
 
 /* The place of a further price: a free one, or the place of the price whose use is longest ago. */

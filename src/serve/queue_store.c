@@ -568,9 +568,13 @@ static weft_status append(const weft_queue_store *s, sqlite3_stmt *row, weft_que
     return status;
 }
 
-weft_status weft_queue_store_list(weft_queue_store *s, const char *after, int64_t limit,
-                                  bool descending, weft_queue_job **jobs, int64_t *count,
-                                  bool *more)
+/* The final states, as a list of SQL; parameter 3 is a weft_queue_part. */
+#define FINAL "('completed', 'failed', 'cancelled', 'parked')"
+#define PART                                                                                       \
+    " AND CASE ?3 WHEN 1 THEN state NOT IN " FINAL " WHEN 2 THEN state IN " FINAL " ELSE 1 END "
+
+weft_status weft_queue_store_list(weft_queue_store *s, const weft_queue_page *page,
+                                  weft_queue_job **jobs, int64_t *count, bool *more)
 {
     sqlite3_stmt *row;
     int64_t capacity = 0;
@@ -580,14 +584,15 @@ weft_status weft_queue_store_list(weft_queue_store *s, const char *after, int64_
     *count = 0;
     WEFT_TRY(weft_queue_store_prepare(
         s,
-        descending ? "SELECT " COLUMNS " FROM job WHERE state<>'deleting' AND (?1='' OR "
-                     "number<(SELECT number FROM job WHERE id=?1)) ORDER BY number DESC "
-                     "LIMIT ?2"
-                   : "SELECT " COLUMNS " FROM job WHERE state<>'deleting' AND (?1='' OR "
-                     "number>(SELECT number FROM job WHERE id=?1)) ORDER BY number LIMIT ?2",
+        page->descending
+            ? "SELECT " COLUMNS " FROM job WHERE state<>'deleting'" PART "AND (?1='' OR "
+              "number<(SELECT number FROM job WHERE id=?1)) ORDER BY number DESC LIMIT ?2"
+            : "SELECT " COLUMNS " FROM job WHERE state<>'deleting'" PART "AND (?1='' OR "
+              "number>(SELECT number FROM job WHERE id=?1)) ORDER BY number LIMIT ?2",
         &row));
-    bind_text(row, 1, after);
-    sqlite3_bind_int64(row, 2, limit + 1);
+    bind_text(row, 1, page->after);
+    sqlite3_bind_int64(row, 2, page->limit + 1);
+    sqlite3_bind_int64(row, 3, page->part);
     while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE)
         status =
             code == SQLITE_ROW ? append(s, row, jobs, count, &capacity) : weft_queue_store_error(s);
@@ -596,7 +601,7 @@ weft_status weft_queue_store_list(weft_queue_store *s, const char *after, int64_
         weft_queue_jobs_free(*jobs, *count);
         return status;
     }
-    *more = *count > limit;
+    *more = *count > page->limit;
     if (*more)
         weft_queue_job_free(&(*jobs)[--*count]);
     return WEFT_OK;

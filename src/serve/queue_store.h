@@ -68,11 +68,20 @@ weft_status weft_queue_store_find(weft_queue_store *store, const char *id, weft_
 /* The job with a request id. */
 weft_status weft_queue_store_find_request(weft_queue_store *store, const char *request_id,
                                           weft_queue_job *job, bool *found);
-/* Reads up to `limit` jobs by number, after the job `after` ("": from the first one). Jobs in
- * DELETING are skipped. *more: further jobs follow. */
-weft_status weft_queue_store_list(weft_queue_store *store, const char *after, int64_t limit,
-                                  bool descending, weft_queue_job **jobs, int64_t *count,
-                                  bool *more);
+typedef enum weft_queue_part {
+    WEFT_QUEUE_ALL,
+    WEFT_QUEUE_UNFINISHED,
+    WEFT_QUEUE_FINAL
+} weft_queue_part;
+typedef struct weft_queue_page {
+    const char *after; /* id of a job; "": from the first one */
+    int64_t limit;     /* jobs */
+    bool descending;   /* by number */
+    weft_queue_part part;
+} weft_queue_page;
+/* Reads a page of jobs by number. Jobs in DELETING are skipped. *more: further jobs follow. */
+weft_status weft_queue_store_list(weft_queue_store *store, const weft_queue_page *page,
+                                  weft_queue_job **jobs, int64_t *count, bool *more);
 void weft_queue_jobs_free(weft_queue_job *jobs, int64_t count);
 /* Applies an event by the rules of the queue. *next: the new state. WEFT_E_ARG: the state does not
  * allow the event; *next is the unchanged state. */

@@ -109,6 +109,10 @@ static weft_serve_reply jobs_route(weft_serve_request *r)
                : !strcmp(r->method, "PATCH")  ? weft_job_edit(r, id)
                : !strcmp(r->method, "DELETE") ? weft_videos_delete(r, id)
                                               : no_method("GET, HEAD, PATCH, DELETE");
+    if (is(r, 3, "inputs") && r->parts == 5)
+        return gets(r) ? weft_videos_input(r, id, r->part[4]) : no_method("GET, HEAD");
+    if (r->parts > 4)
+        return no_path();
     if (is(r, 3, "events"))
         return gets(r) ? events_route(r, id) : no_method("GET, HEAD");
     if (is(r, 3, "preview"))
@@ -130,12 +134,14 @@ weft_serve_reply weft_routes_answer(weft_serve_request *r)
         return gets(r) ? weft_page_get() : no_method("GET, HEAD");
     if (r->parts == 1)
         return status_route(r);
-    if (r->parts < 2 || r->parts > 4 || !is(r, 0, "v1"))
+    if (r->parts < 2 || r->parts > 5 || !is(r, 0, "v1"))
+        return no_path();
+    if (is(r, 1, "jobs"))
+        return jobs_route(r);
+    if (r->parts > 4)
         return no_path();
     if (is(r, 1, "videos"))
         return videos_route(r);
-    if (is(r, 1, "jobs"))
-        return jobs_route(r);
     if (r->parts == 2 && is(r, 1, "models"))
         return gets(r) ? weft_status_models(r->server) : no_method("GET, HEAD");
     if (r->parts == 2 && is(r, 1, "loras"))

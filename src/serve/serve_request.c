@@ -1,38 +1,10 @@
 #include "serve/serve_request.h"
 
-#include "base/fs.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { POST_BUFFER = 8192, FIELD_LIMIT = 64 << 10 };
 
-/* ---- upload --------------------------------------------------------------------------------- */
-
-/* The file has no name until its job is accepted, so an interrupted upload leaves nothing. */
-static bool write_image(weft_serve_request *r, const char *bytes, size_t count)
-{
-    if (r->image < 0)
-        r->image = open(r->server->state, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (!r->image_hash && (r->image_hash = XXH3_createState()))
-        XXH3_128bits_reset(r->image_hash);
-    if (r->image < 0 || !r->image_hash)
-        return false;
-    XXH3_128bits_update(r->image_hash, bytes, count);
-    while (count) {
-        const ssize_t n = write(r->image, bytes, count);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        bytes += n;
-        count -= (size_t)n;
-    }
-    return true;
-}
+/* ---- form ----------------------------------------------------------------------------------- */
 
 static bool append_field(weft_serve_request *r, const char *key, const char *bytes, size_t count,
                          uint64_t offset)
@@ -65,87 +37,12 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
     (void)encoding;
     if (!key)
         return MHD_NO;
-    const bool upload = filename && !strcmp(key, "input_reference");
-    r->repeated = r->repeated || (upload && offset == 0 && r->image_hash);
-    return (upload ? write_image(r, data, size) : append_field(r, key, data, size, offset))
-               ? MHD_YES
-               : MHD_NO;
-}
-
-static bool read_at(int fd, int64_t at, unsigned char *bytes, size_t count)
-{
-    return pread(fd, bytes, count, (off_t)at) == (ssize_t)count;
-}
-
-/* Whether the chunks of a PNG have an image and reach its end chunk. */
-static bool is_whole_png(int fd, int64_t bytes)
-{
-    unsigned char h[8];
-    bool has_data = false;
-    for (int64_t at = 8; at + 12 <= bytes && read_at(fd, at, h, 8);) {
-        const int64_t length = (int64_t)h[0] << 24 | h[1] << 16 | h[2] << 8 | h[3];
-        if (at == 8 && memcmp(h + 4, "IHDR", 4) != 0)
-            return false;
-        has_data = has_data || (!memcmp(h + 4, "IDAT", 4) && length > 0);
-        if (at + 12 + length > bytes)
-            return false;
-        if (!memcmp(h + 4, "IEND", 4))
-            return has_data;
-        at += 12 + length;
-    }
-    return false;
-}
-
-/* A JPEG has the end marker; padding may follow. The RIFF of a WebP has its length. */
-static bool is_whole(int fd, const char *name, int64_t bytes)
-{
-    unsigned char h[8], end[64];
-    const size_t last = bytes < 64 ? (size_t)bytes : 64;
-    if (!strcmp(name, "input.png"))
-        return is_whole_png(fd, bytes);
-    if (!strcmp(name, "input.webp"))
-        return read_at(fd, 0, h, 8) &&
-               ((int64_t)h[7] << 24 | h[6] << 16 | h[5] << 8 | h[4]) + 8 <= bytes;
-    return read_at(fd, bytes - (int64_t)last, end, last) && memmem(end, last, "\xff\xd9", 2);
-}
-
-weft_status weft_serve_request_image(const weft_serve_request *r, const char **name)
-{
-    unsigned char head[12] = {0};
-    *name = NULL;
-    if (r->image < 0)
-        return WEFT_OK;
-    const ssize_t n = pread(r->image, head, sizeof head, 0);
-    if (n >= 8 && !memcmp(head, "\x89PNG\r\n\x1a\n", 8))
-        *name = "input.png";
-    else if (n >= 3 && !memcmp(head, "\xff\xd8\xff", 3))
-        *name = "input.jpg";
-    else if (n >= 12 && !memcmp(head, "RIFF", 4) && !memcmp(head + 8, "WEBP", 4))
-        *name = "input.webp";
-    if (!*name)
-        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "input_reference"),
-                          "the file is not a PNG, JPEG or WebP image");
-    const int64_t bytes = lseek(r->image, 0, SEEK_END);
-    return is_whole(r->image, *name, bytes)
-               ? WEFT_OK
-               : weft_error(WEFT_MSG_REQUEST_INVALID,
-                            WEFT_AT(.key = "input_reference", WEFT_NUMBER(bytes)),
-                            "the image is truncated or damaged after %" PRId64
-                            " bytes; send the whole file",
-                            bytes);
-}
-
-weft_status weft_serve_request_store_image(weft_serve_request *r, const char *folder,
-                                           const char *name)
-{
-    char from[64], *to = weft_path_join(folder, name);
-    WEFT_TRY(WEFT_ALLOCATED(to, "an image"));
-    snprintf(from, sizeof from, "/proc/self/fd/%d", r->image);
-    weft_status_code status = WEFT_OK;
-    if (fsync(r->image) != 0 || linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW) != 0)
-        status = weft_error_errno(WEFT_AT(.file = to), "cannot store the image");
-    weft_free(to);
-    return status;
+    const weft_request_input input = filename ? weft_input_find(key) : WEFT_INPUTS;
+    if (input == WEFT_INPUTS)
+        return append_field(r, key, data, size, offset) ? MHD_YES : MHD_NO;
+    weft_upload *u = &r->uploads[input];
+    r->repeated = r->repeated || (offset == 0 && u->file);
+    return weft_upload_write(u, r->server->state, data, size) ? MHD_YES : MHD_NO;
 }
 
 /* ---- body ----------------------------------------------------------------------------------- */
@@ -254,10 +151,8 @@ void weft_serve_request_free(weft_serve_request *r)
         return;
     if (r->form)
         MHD_destroy_post_processor(r->form);
-    if (r->image >= 0)
-        close(r->image);
-    if (r->image_hash)
-        XXH3_freeState(r->image_hash);
+    for (int i = 0; i < WEFT_INPUTS; i++)
+        weft_upload_close(&r->uploads[i]);
     json_decref(r->fields);
     weft_buf_free(&r->body);
     weft_free(r->path);

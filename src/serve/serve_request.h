@@ -2,11 +2,11 @@
 #ifndef WEFT_SERVE_SERVE_REQUEST_H
 #define WEFT_SERVE_SERVE_REQUEST_H
 
+#include "serve/input_files.h"
 #include "serve/serve_reply.h"
 #include "serve/server_parts.h"
 
 #include <microhttpd.h>
-#include <xxhash.h>
 
 /* Limits in bytes; a prompt has up to 32 KiB, and JSON may escape each byte. */
 enum { WEFT_JSON_LIMIT = 256 << 10, WEFT_FORM_LIMIT = 32 << 20, WEFT_PATH_PARTS = 6 };
@@ -24,8 +24,7 @@ struct weft_serve_request {
     weft_buf body;                  /* of JSON */
     struct MHD_PostProcessor *form; /* NULL: no form */
     json_t *fields;                 /* of the form: strings */
-    int image;                      /* unnamed file of the upload; -1: none */
-    XXH3_state_t *image_hash;
+    weft_upload uploads[WEFT_INPUTS];
     int64_t received;
     bool too_large, refused; /* refused: an answer was queued before the body */
     bool repeated;           /* the form has a field twice */
@@ -47,11 +46,4 @@ bool weft_serve_request_begin_body(weft_serve_request *request);
 void weft_serve_request_free(weft_serve_request *request); /* accepts NULL */
 /* A value of the query; "" if not given. */
 const char *weft_serve_request_query(const weft_serve_request *request, const char *key);
-/* Stores the uploaded image in the folder, and sets `name` to its name there ("": no upload).
- * WEFT_E_ARG: it is not an image. */
-weft_status weft_serve_request_store_image(weft_serve_request *request, const char *folder,
-                                           const char *name);
-/* Name of the uploaded image by its first bytes, "input.png"; NULL: no upload. */
-weft_status weft_serve_request_image(const weft_serve_request *request, const char **name);
-
 #endif

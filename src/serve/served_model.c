@@ -47,6 +47,21 @@ static weft_status check_name(const char *name)
                       WEFT_MODEL_NAME);
 }
 
+/* The inputs that generate/conditioning accepts for this model. A video and its mask work with any
+ * model. */
+static void read_inputs(weft_served_model *m, const weft_generator_model *g)
+{
+    const weft_frame_condition how = weft_model_takes_port(g->denoiser);
+    const bool trained = g->first_frame || g->expands_timesteps;
+    m->needs_image = how.form == WEFT_FRAME_CONDITION_CHANNELS ||
+                     how.form == WEFT_FRAME_CONDITION_PORT ||
+                     how.form == WEFT_FRAME_CONDITION_IMPLICIT;
+    m->takes_image = how.form != WEFT_FRAME_CONDITION_NONE && (!how.asks || trained);
+    m->takes_last_image = m->takes_image && how.last;
+    m->needs_last_image = m->takes_last_image && how.last_must;
+    m->takes_control = weft_model_takes(g->denoiser, WEFT_PORT_CONTROL);
+}
+
 static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
 {
     weft_generator_options o = {.guidance = -1};
@@ -59,15 +74,10 @@ static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
         o.frames = o.height = o.width = 1;
         status = weft_generator_model_read_settings(g, &o);
     }
-    const weft_frame_condition how = weft_model_takes_port(g->denoiser);
-    m->needs_image = how.form == WEFT_FRAME_CONDITION_CHANNELS ||
-                     how.form == WEFT_FRAME_CONDITION_PORT ||
-                     how.form == WEFT_FRAME_CONDITION_IMPLICIT;
+    read_inputs(m, g);
     m->fps = g->fps;
     m->guidance = o.guidance;
     m->grid = g->grid;
-    m->takes_image = g->first_frame || weft_model_takes(g->denoiser, WEFT_PORT_IMAGE) ||
-                     weft_model_takes(g->denoiser, WEFT_PORT_CONDITION);
     for (int i = 0; i < 2; i++)
         m->pixel_step[i] = g->grid.factor[1 + i] * g->patch.factor[1 + i];
     return status;
@@ -168,6 +178,12 @@ json_t *weft_served_model_json(const weft_served_model *m)
                (json_int_t)m->pixel_step[1], "default", (json_int_t)m->size[2], "fps", m->fps,
                "guidance_scale", m->guidance, "input_reference", m->takes_image,
                "needs_input_reference", m->needs_image);
+    json_t *inputs = json_pack("{s:b, s:b, s:b, s:b, s:b}", "last_image", m->takes_last_image,
+                               "needs_last_image", m->needs_last_image, "video", true, "control",
+                               m->takes_control, "mask", true);
+    if (json && inputs)
+        json_object_update(json, inputs);
+    json_decref(inputs);
     for (int i = 0; samplers && weft_samplers[i]; i++)
         json_array_append_new(samplers, json_string(weft_samplers[i]->name));
     if (json)

@@ -15,7 +15,9 @@ typedef struct weft_served_model {
     int64_t pixel_step[2]; /* height and width are multiples */
     double fps, guidance;
     weft_grid grid;
-    bool takes_image, needs_image; /* a first frame */
+    bool takes_image, needs_image;           /* a first frame */
+    bool takes_last_image, needs_last_image; /* a last frame */
+    bool takes_control;                      /* a control video */
 } weft_served_model;
 
 /* Reads the model of "DIR" or "NAME=DIR"; without NAME, the name is the name of the folder. */

@@ -24,7 +24,7 @@
 /* An image in the state folder. Seconds and bytes do not depend on the pixels. */
 #define WEFT_PRICE_IMAGE "price.png"
 
-enum { ARGUMENTS = 48, NUMBER = 32, POLL_MS = 200, HEARTBEAT_SECONDS = 15 };
+enum { ARGUMENTS = 64, NUMBER = 32, POLL_MS = 200, HEARTBEAT_SECONDS = 15 };
 
 /* Lives as long as the main thread serves. */
 typedef struct supervisor {
@@ -88,6 +88,13 @@ static void add_memory(arguments *a, const weft_server *s)
     add(a, "--memory-limit", text);
 }
 
+static void add_inputs(arguments *a, const json_t *request)
+{
+    a->count += weft_inputs_arguments(request, a->at + a->count);
+    if (json_number_value(json_object_get(request, "strength")) > 0)
+        add_f64(a, "--strength", request, "strength");
+}
+
 static void add_estimate(arguments *a, const weft_server *s, const weft_served_model *m,
                          const json_t *request)
 {
@@ -101,17 +108,14 @@ static void add_estimate(arguments *a, const weft_server *s, const weft_served_m
     add_memory(a, s);
     if (s->cluster)
         add(a, "--on", s->cluster);
-    const char *image = json_string_value(json_object_get(request, "image"));
-    if (image && *image)
-        add(a, "--image", image);
+    add_inputs(a, request);
     add(a, "--json", NULL);
 }
 
 static void add_generate(arguments *a, const weft_server *s, const weft_served_model *m,
                          const json_t *request)
 {
-    const char *sampler = json_string_value(json_object_get(request, "sampler")),
-               *image = json_string_value(json_object_get(request, "image"));
+    const char *sampler = json_string_value(json_object_get(request, "sampler"));
     add(a, s->program, "generate");
     add(a, "--model", m->folder);
     add(a, "--prompts", "request.jsonl");
@@ -121,8 +125,7 @@ static void add_generate(arguments *a, const weft_server *s, const weft_served_m
         add(a, "--sampler", sampler);
     if (json_number_value(json_object_get(request, "fps")) > 0)
         add_f64(a, "--fps", request, "fps");
-    if (image && *image)
-        add(a, "--image", image);
+    add_inputs(a, request);
     if (json_integer_value(json_object_get(request, "preview")) > 0)
         add_i64(a, "--preview-interval", request, "preview");
     if (s->options->backend)
@@ -497,26 +500,30 @@ static void answer_price(supervisor *v)
     weft_http_server_wake(v->server);
 }
 
-/* Model, size, steps and guidance of a price, from its key. */
+/* Model, size, steps, guidance and inputs of a price, from its key. */
 static json_t *request_of(const weft_price *price)
 {
     char name[256];
     int64_t n[4];
-    double guidance;
-    int image;
+    double guidance, strength;
+    int inputs;
     const char *slash = price->key + strlen(price->key);
-    for (int i = 0; i < 6; i++) /* the name may have slashes */
+    for (int i = 0; i < 7; i++) /* the name may have slashes */
         do
             slash--;
         while (slash > price->key && *slash != '/');
     snprintf(name, sizeof name, "%.*s", (int)(slash - price->key), price->key);
-    if (sscanf(slash, "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%lf/%d", n, n + 1, n + 2,
-               n + 3, &guidance, &image) != 6)
+    if (sscanf(slash, "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%lf/%lf/%d", n, n + 1,
+               n + 2, n + 3, &guidance, &strength, &inputs) != 7)
         return NULL;
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:s}", "model", name, "frames",
-                     (json_int_t)n[0], "height", (json_int_t)n[1], "width", (json_int_t)n[2],
-                     "steps", (json_int_t)n[3], "guidance_scale", guidance, "image",
-                     image ? WEFT_PRICE_IMAGE : "");
+    json_t *json =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:f}", "model", name, "frames", (json_int_t)n[0],
+                  "height", (json_int_t)n[1], "width", (json_int_t)n[2], "steps", (json_int_t)n[3],
+                  "guidance_scale", guidance, "strength", strength);
+    for (int i = 0; json && i < WEFT_INPUTS; i++)
+        if (inputs & 1 << i)
+            json_object_set_new(json, weft_input_kinds[i].key, json_string(WEFT_PRICE_IMAGE));
+    return json;
 }
 
 static void ask_price(supervisor *v)
@@ -626,13 +633,10 @@ static weft_status clean_folder(weft_server *s, const char *id)
 static weft_status write_price_image(const weft_server *s)
 {
     static const uint8_t grey[16 * 16 * 3];
-    bool needed = false;
-    for (int i = 0; i < s->model_count; i++)
-        needed = needed || s->models[i].takes_image;
     char *path = weft_path_join(s->state, WEFT_PRICE_IMAGE);
     WEFT_TRY(WEFT_ALLOCATED(path, "an image"));
     const weft_status_code status =
-        needed && !weft_path_exists(path) ? weft_png_write(path, grey, 16, 16) : WEFT_OK;
+        !weft_path_exists(path) ? weft_png_write(path, grey, 16, 16) : WEFT_OK;
     weft_free(path);
     return status;
 }

@@ -43,17 +43,20 @@ static weft_status read_number(const json_t *fields, const char *name, double *o
     return weft_request_number(fields, name, key->min, key->max, out);
 }
 
-/* An image is bytes, which only a form can have as a file. */
-static weft_status check_image(const json_t *fields)
+/* Images and videos are bytes, which only a form can have as files. */
+static weft_status check_files(const json_t *fields)
 {
-    const json_t *value = json_object_get(fields, "input_reference");
     char shown[WEFT_REQUEST_SHOWN];
-    if (!value || json_is_null(value))
-        return WEFT_OK;
-    return weft_request_refuse("input_reference", weft_request_show(value, shown),
-                               "%s is not an uploaded file. Send the image as a file of a form "
-                               "(multipart/form-data), such as curl -F input_reference=@image.png.",
-                               shown);
+    for (int i = 0; i < WEFT_INPUTS; i++) {
+        const char *field = weft_input_kinds[i].field;
+        const json_t *value = json_object_get(fields, field);
+        if (value && !json_is_null(value))
+            return weft_request_refuse(field, weft_request_show(value, shown),
+                                       "%s is not an uploaded file. Send it as a file of a form "
+                                       "(multipart/form-data), such as curl -F %s=@image.png.",
+                                       shown, field);
+    }
+    return WEFT_OK;
 }
 
 /* ---- model and size ------------------------------------------------------------------------- */
@@ -156,9 +159,10 @@ static weft_status read_video_size(const json_t *fields, const weft_served_model
 /* ---- the request ---------------------------------------------------------------------------- */
 
 typedef struct video_values {
-    const char *prompt, *negative, *sampler, *image;
+    const char *prompt, *negative, *sampler;
+    const char *const *files; /* [WEFT_INPUTS] NULL: none */
     int64_t size[3], steps, seed, preview;
-    double guidance, fps;
+    double guidance, fps, strength;
 } video_values;
 
 static weft_status read_sampler(const json_t *fields, const char **sampler)
@@ -176,6 +180,53 @@ static weft_status read_sampler(const json_t *fields, const char **sampler)
     return status;
 }
 
+static weft_status refuse_file(weft_request_input input, const char *remedy)
+{
+    return weft_request_refuse(weft_input_kinds[input].field, NULL, "%s", remedy);
+}
+
+static weft_status need_file(const weft_served_model *m, weft_request_input input, const char *what)
+{
+    return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.key = weft_input_kinds[input].field),
+                      "the model %s generates videos that %s. Send one as a file of a form "
+                      "(multipart/form-data).",
+                      m->name, what);
+}
+
+/* The files that the model takes, and the ones that need another. */
+static weft_status check_inputs(const weft_served_model *m, const video_values *v)
+{
+    const char *const *f = v->files;
+    const char *source = f[WEFT_INPUT_VIDEO], *control = f[WEFT_INPUT_CONTROL];
+    if (f[WEFT_INPUT_IMAGE] && !m->takes_image)
+        return weft_request_refuse("input_reference", NULL,
+                                   "the model %s takes no image; remove the field", m->name);
+    if (f[WEFT_INPUT_LAST_IMAGE] && !m->takes_last_image)
+        return weft_request_refuse("last_image", NULL,
+                                   "the model %s takes no last image; remove the field", m->name);
+    if (control && !m->takes_control)
+        return weft_request_refuse("control", NULL,
+                                   "the model %s takes no control video; send it as the field "
+                                   "video, or remove it",
+                                   m->name);
+    if (!f[WEFT_INPUT_IMAGE] && m->needs_image)
+        return need_file(m, WEFT_INPUT_IMAGE, "start from an image");
+    if (!f[WEFT_INPUT_LAST_IMAGE] && m->needs_last_image)
+        return need_file(m, WEFT_INPUT_LAST_IMAGE, "end with an image");
+    if (f[WEFT_INPUT_LAST_IMAGE] && !f[WEFT_INPUT_IMAGE])
+        return refuse_file(WEFT_INPUT_LAST_IMAGE, "a last image needs input_reference");
+    if (source && control)
+        return refuse_file(WEFT_INPUT_CONTROL, "send either video or control, not both");
+    if (f[WEFT_INPUT_MASK] && !source && !control)
+        return refuse_file(WEFT_INPUT_MASK, "a mask needs a video or a control video");
+    if (v->strength > 0 && !source)
+        return weft_request_refuse("strength", NULL,
+                                   "%g has no effect without a video; remove the field or send a "
+                                   "video",
+                                   v->strength);
+    return WEFT_OK;
+}
+
 static weft_status read_values(const json_t *fields, const weft_served_model *m, video_values *v)
 {
     WEFT_TRY(weft_request_text(fields, "prompt", WEFT_REQUEST_PROMPT, &v->prompt));
@@ -191,15 +242,8 @@ static weft_status read_values(const json_t *fields, const weft_served_model *m,
     WEFT_TRY(read_whole(fields, "seed", &v->seed));
     WEFT_TRY(read_number(fields, "guidance_scale", &v->guidance));
     WEFT_TRY(read_video_size(fields, m, v->fps > 0 ? v->fps : m->fps, v->size));
-    if (v->image && !m->takes_image)
-        return weft_request_refuse("input_reference", NULL,
-                                   "the model %s takes no image; remove the field", m->name);
-    if (!v->image && m->needs_image)
-        return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.key = "input_reference"),
-                          "the model %s generates videos that start from an image. Send one as a "
-                          "file of a form (multipart/form-data).",
-                          m->name);
-    return WEFT_OK;
+    WEFT_TRY(read_number(fields, "strength", &v->strength));
+    return check_inputs(m, v);
 }
 
 static weft_status read_terms(const json_t *fields, weft_request_terms *t)
@@ -224,9 +268,14 @@ static json_t *pack(const weft_served_model *m, const video_values *v)
                              "frames", (json_int_t)v->size[0], "height", (json_int_t)v->size[1],
                              "width", (json_int_t)v->size[2], "steps", (json_int_t)v->steps, "seed",
                              (json_int_t)v->seed, "guidance_scale", v->guidance, "fps", v->fps,
-                             "sampler", v->sampler, "image", v->image ? v->image : "");
+                             "sampler", v->sampler, "image", "");
     if (json && v->preview)
         json_object_set_new(json, "preview", json_integer(v->preview));
+    for (int i = 0; json && i < WEFT_INPUTS; i++)
+        if (v->files[i])
+            json_object_set_new(json, weft_input_kinds[i].key, json_string(v->files[i]));
+    if (json && v->strength > 0)
+        json_object_set_new(json, "strength", json_real(v->strength));
     return json;
 }
 
@@ -244,22 +293,24 @@ static void use_base(const json_t *base, video_values *v)
     v->preview = json_integer_value(json_object_get(base, "preview"));
     v->guidance = json_number_value(json_object_get(base, "guidance_scale"));
     v->fps = json_number_value(json_object_get(base, "fps"));
+    v->strength = json_number_value(json_object_get(base, "strength"));
 }
 
-weft_status weft_video_request_read(const json_t *fields, const json_t *base, const char *image,
+weft_status weft_video_request_read(const json_t *fields, const json_t *base,
+                                    const char *const files[WEFT_INPUTS],
                                     const weft_served_model *models, int count,
                                     weft_request_terms *terms, json_t **request)
 {
     const char *name = base ? json_string_value(json_object_get(base, "model")) : NULL;
     WEFT_TRY(check_names(fields));
-    WEFT_TRY(check_image(fields));
+    WEFT_TRY(check_files(fields));
     WEFT_TRY(weft_request_text(fields, "model", 256, &name));
     const weft_served_model *m = find_model(name, models, count);
     if (!m)
         return refuse_model(name, models, count);
     video_values v = {.negative = "",
                       .sampler = "",
-                      .image = image,
+                      .files = files,
                       .size = {m->size[0], m->size[1], m->size[2]},
                       .steps = 30,
                       .guidance = m->guidance,
@@ -281,13 +332,13 @@ const weft_served_model *weft_video_request_model(const json_t *request,
     return find_model(name ? name : "", models, count);
 }
 
-weft_status weft_video_request_fingerprint(const json_t *request, const char *image_hash,
+weft_status weft_video_request_fingerprint(const json_t *request, const char *file_hashes,
                                            char out[33])
 {
     char *text = json_dumps(request, JSON_COMPACT | JSON_SORT_KEYS);
     weft_buf all = {0};
     if (text)
-        weft_buf_printf(&all, "%s %s", text, image_hash);
+        weft_buf_printf(&all, "%s %s", text, file_hashes);
     weft_status_code status = text ? weft_buf_check(&all) : weft_no_memory("a request");
     if (status == WEFT_OK) {
         const XXH128_hash_t hash = XXH3_128bits(all.data, (size_t)all.len);

@@ -2,6 +2,7 @@
 #ifndef WEFT_SERVE_VIDEO_REQUEST_H
 #define WEFT_SERVE_VIDEO_REQUEST_H
 
+#include "serve/input_files.h"
 #include "serve/served_model.h"
 
 enum { WEFT_REQUEST_ID = 128, WEFT_REQUEST_PROMPT = 32768, WEFT_REQUEST_URL = 1024 };
@@ -17,18 +18,19 @@ typedef struct weft_request_terms {
 } weft_request_terms;
 
 /* Reads the fields of a request. In a form every value is a string, so numbers may be strings.
- * `image`: name of the uploaded image in the job's folder; NULL: none. *request: all values of the
- * video, with the model's values for unset ones (json_decref). WEFT_E_ARG: the error's key is the
+ * `files`: names of the inputs in the job's folder; NULL: none. *request: all values of the video,
+ * with the model's values for unset ones (json_decref). WEFT_E_ARG: the error's key is the
  * field. `base`: the request of a job to vary, whose fields are used where `fields` has none;
  * NULL: none. `terms` has the values of absent fields. */
-weft_status weft_video_request_read(const json_t *fields, const json_t *base, const char *image,
+weft_status weft_video_request_read(const json_t *fields, const json_t *base,
+                                    const char *const files[WEFT_INPUTS],
                                     const weft_served_model *models, int count,
                                     weft_request_terms *terms, json_t **request);
 /* The model of a request; NULL: it is not served any more. */
 const weft_served_model *weft_video_request_model(const json_t *request,
                                                   const weft_served_model *models, int count);
-/* Hash of a request and of its uploaded image, 32 digits: equal for equal requests. */
-weft_status weft_video_request_fingerprint(const json_t *request, const char *image_hash,
+/* Hash of a request and of its uploaded files, 32 digits: equal for equal requests. */
+weft_status weft_video_request_fingerprint(const json_t *request, const char *file_hashes,
                                            char out[33]);
 /* The line of JSON for `weft generate --prompts` (heap, weft_free; NULL: out of memory). */
 char *weft_video_request_line(const json_t *request);

@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "serve/byte_range.h"
+#include "serve/input_files.h"
 #include "serve/job_json.h"
 #include "serve/video_request.h"
 
@@ -75,28 +76,46 @@ static bool read_limit(const char *text, int64_t *limit)
     return *limit >= 1 && *limit <= 100;
 }
 
-weft_serve_reply weft_videos_list(weft_serve_request *r, bool as_jobs)
+/* Reads the query of a list. False: `reply` is a refusal. */
+static bool read_page(const weft_serve_request *r, bool as_jobs, weft_queue_page *page,
+                      weft_serve_reply *reply)
 {
     const char *limit = weft_serve_request_query(r, "limit"),
-               *after = weft_serve_request_query(r, "after"),
-               *order = weft_serve_request_query(r, "order");
-    int64_t most = 20;
-    weft_queue_job *jobs, job;
+               *order = weft_serve_request_query(r, "order"),
+               *part = as_jobs ? weft_serve_request_query(r, "part") : "";
+    weft_queue_job job;
+    *page = (weft_queue_page){.after = weft_serve_request_query(r, "after"),
+                              .limit = 20,
+                              .descending = strcmp(order, "asc") != 0,
+                              .part = !strcmp(part, "unfinished") ? WEFT_QUEUE_UNFINISHED
+                                      : !strcmp(part, "final")    ? WEFT_QUEUE_FINAL
+                                                                  : WEFT_QUEUE_ALL};
+    if (*limit && !read_limit(limit, &page->limit))
+        *reply = weft_serve_error(400, "invalid_limit", "limit",
+                                  "limit is not a whole number from 1 to 100");
+    else if (*order && page->descending && strcmp(order, "desc") != 0)
+        *reply = weft_serve_error(400, "invalid_order", "order", "order is not asc or desc");
+    else if (*part && page->part == WEFT_QUEUE_ALL)
+        *reply = weft_serve_error(400, "invalid_part", "part", "part is not unfinished or final");
+    else if (!*page->after)
+        return true;
+    else if (weft_videos_find(r->server, page->after, &job, reply)) {
+        weft_queue_job_free(&job);
+        return true;
+    }
+    return false;
+}
+
+weft_serve_reply weft_videos_list(weft_serve_request *r, bool as_jobs)
+{
+    weft_queue_page page;
+    weft_queue_job *jobs;
     int64_t count;
     bool more;
     weft_serve_reply reply;
-    if (*limit && !read_limit(limit, &most))
-        return weft_serve_error(400, "invalid_limit", "limit",
-                                "limit is not a whole number from 1 to 100");
-    if (*order && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
-        return weft_serve_error(400, "invalid_order", "order", "order is not asc or desc");
-    if (*after) {
-        if (!weft_videos_find(r->server, after, &job, &reply))
-            return reply;
-        weft_queue_job_free(&job);
-    }
-    if (weft_queue_store_list(r->server->store, after, most, strcmp(order, "asc") != 0, &jobs,
-                              &count, &more) != WEFT_OK)
+    if (!read_page(r, as_jobs, &page, &reply))
+        return reply;
+    if (weft_queue_store_list(r->server->store, &page, &jobs, &count, &more) != WEFT_OK)
         return weft_serve_own_error();
     json_t *json =
         json_pack("{s:s, s:o, s:s?, s:s?, s:b}", "object", "list", "data",
@@ -185,6 +204,28 @@ weft_serve_reply weft_videos_preview(weft_serve_request *r, const char *id)
         return weft_serve_error(404, "no_preview", NULL, "the job has no preview");
     return (weft_serve_reply){
         .status = 200, .type = "image/png", .file = fd + 1, .count = bytes, .total = bytes};
+}
+
+weft_serve_reply weft_videos_input(weft_serve_request *r, const char *id, const char *field)
+{
+    const weft_request_input input = weft_input_find(field);
+    weft_queue_job job;
+    weft_serve_reply reply;
+    int64_t bytes = 0;
+    if (!weft_videos_find(r->server, id, &job, &reply))
+        return reply;
+    json_t *request = json_loads(job.request, 0, NULL);
+    const char *name = input < WEFT_INPUTS ? weft_input_of(request, input) : NULL;
+    const int fd = name ? open_file(r->server, id, name, &bytes) : -1;
+    reply = fd < 0 ? weft_serve_error(404, "no_input", NULL, "the job has no such file")
+                   : (weft_serve_reply){.status = 200,
+                                        .type = weft_input_type(name),
+                                        .file = fd + 1,
+                                        .count = bytes,
+                                        .total = bytes};
+    json_decref(request);
+    weft_queue_job_free(&job);
+    return reply;
 }
 
 weft_serve_reply weft_videos_content(weft_serve_request *r, const char *id)

@@ -9,11 +9,13 @@ bool weft_videos_find(weft_server *server, const char *id, weft_queue_job *job,
                       weft_serve_reply *reply);
 /* A job as a video or, with its place in the queue, as a job. */
 weft_serve_reply weft_videos_answer(weft_server *server, const weft_queue_job *job, bool as_job);
-/* Lists videos, or with `as_jobs` jobs. */
+/* Lists videos, or with `as_jobs` jobs, of which a query can select a part. */
 weft_serve_reply weft_videos_list(weft_serve_request *request, bool as_jobs);
 weft_serve_reply weft_videos_get(weft_serve_request *request, const char *id, bool as_job);
 weft_serve_reply weft_videos_delete(weft_serve_request *request, const char *id);
 weft_serve_reply weft_videos_content(weft_serve_request *request, const char *id);
+/* A file that the job was created with, by the field of its form. */
+weft_serve_reply weft_videos_input(weft_serve_request *request, const char *id, const char *field);
 /* The last preview of a job: an image of its middle frame. */
 weft_serve_reply weft_videos_preview(weft_serve_request *request, const char *id);
 

@@ -143,20 +143,30 @@ Test(queue_store, order_list_and_removal)
     cr_assert_eq(weft_queue_store_waiting(s, &entries, &count), WEFT_OK);
     cr_assert(count == 3 && entries[0].number == 3 && entries[0].held && entries[1].number == 2);
     weft_free(entries);
-    cr_assert_eq(weft_queue_store_list(s, "", 2, true, &jobs, &count, &more), WEFT_OK);
+    weft_queue_page page = {.after = "", .limit = 2, .descending = true};
+    cr_assert_eq(weft_queue_store_list(s, &page, &jobs, &count, &more), WEFT_OK);
     cr_assert(count == 2 && more && !strcmp(jobs[0].id, "c") && !strcmp(jobs[1].id, "b"));
     weft_queue_jobs_free(jobs, count);
-    cr_assert_eq(weft_queue_store_list(s, "a", 5, false, &jobs, &count, &more), WEFT_OK);
+    page = (weft_queue_page){.after = "a", .limit = 5};
+    cr_assert_eq(weft_queue_store_list(s, &page, &jobs, &count, &more), WEFT_OK);
     cr_assert(count == 2 && !more && !strcmp(jobs[0].id, "b"));
     weft_queue_jobs_free(jobs, count);
+    apply(s, "b", WEFT_QUEUE_CANCEL);
+    for (weft_queue_part part = WEFT_QUEUE_UNFINISHED; part <= WEFT_QUEUE_FINAL; part++) {
+        page = (weft_queue_page){.after = "", .limit = 5, .part = part};
+        cr_assert_eq(weft_queue_store_list(s, &page, &jobs, &count, &more), WEFT_OK);
+        cr_assert(count == (part == WEFT_QUEUE_FINAL ? 1 : 2) && !more);
+        cr_assert_str_eq(jobs[0].id, part == WEFT_QUEUE_FINAL ? "b" : "a");
+        weft_queue_jobs_free(jobs, count);
+    }
     apply(s, "a", WEFT_QUEUE_DELETE);
     cr_assert_eq(weft_queue_store_first(s, WEFT_QUEUE_DELETING, &job, &found), WEFT_OK);
     cr_assert(found && !strcmp(job.id, "a"));
     weft_queue_job_free(&job);
     cr_assert_eq(weft_queue_store_remove(s, "a"), WEFT_OK);
-    cr_assert_eq(weft_queue_store_remove(s, "b"), WEFT_OK); /* is queued: stays */
+    cr_assert_eq(weft_queue_store_remove(s, "b"), WEFT_OK); /* is not in DELETING: stays */
     cr_assert_eq(weft_queue_store_count(s, counts), WEFT_OK);
-    cr_assert(counts[WEFT_QUEUE_QUEUED] == 1 && counts[WEFT_QUEUE_RUNNING] == 1 &&
+    cr_assert(counts[WEFT_QUEUE_CANCELLED] == 1 && counts[WEFT_QUEUE_RUNNING] == 1 &&
               counts[WEFT_QUEUE_DELETING] == 0);
     weft_queue_store_close(s);
 }

@@ -3,14 +3,16 @@ import base64, hashlib, json, os, re, subprocess, sys
 from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, main, undisturbed
 
 
-def form(fields, file=None, files=1):
-    """A multipart body and its headers."""
+def form(fields, file=None, files=1, more=None):
+    """A multipart body and its headers. `more`: bytes of further files by field."""
     boundary, parts = "xyzxyz", []
     for key, value in fields.items():
         parts.append(f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode())
     for _ in range(files if file is not None else 0):
         parts.append((f'--{boundary}\r\nContent-Disposition: form-data; name="input_reference"; filename="../../a.png"\r\n'
                       "Content-Type: image/png\r\n\r\n").encode() + file + b"\r\n")
+    for field, content in (more or {}).items():
+        parts.append(f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="a"\r\n\r\n'.encode() + content + b"\r\n")
     return b"".join(parts) + f"--{boundary}--\r\n".encode(), {"Content-Type": f"multipart/form-data; boundary={boundary}"}
 
 
@@ -194,6 +196,71 @@ def forms_and_images():
     assert s.stop() == 130
     assert len(os.listdir("state/jobs")) == 2
     assert sorted(os.listdir("state")) == ["jobs", "lock", "price.png", "queue.sqlite", "worker.lock"], os.listdir("state")
+
+
+def frames_videos_and_masks():
+    """Each file is the one of the option of `weft generate`, and files that a model does not take are refused before a job exists."""
+    here = os.path.join(SRC, "tests/golden/pipelines")
+    read = lambda path: open(os.path.join(here, path), "rb").read()
+    s = Server(models=("wan=" + MODEL, "flf=" + here + "/wan_flf", "vace=" + here + "/wan_vace"))
+    models = {m["id"]: m for m in s.call("GET", "/capabilities")["models"]}
+    facts = lambda m: [m[k] for k in ("input_reference", "last_image", "needs_last_image", "video", "control", "mask")]
+    assert [facts(models[k]) for k in ("wan", "flf", "vace")] == [
+        [False, False, False, True, False, True], [True, True, True, True, False, True], [False, False, False, True, True, True]]
+    small = dict(VIDEO, frames=9, steps=2)
+    source = s.call("POST", "/v1/videos", dict(small, steps=1))["id"]
+    s.finish(source)
+    open("source.mp4", "wb").write(s.content(source)[1])
+    video, mask = open("source.mp4", "rb").read(), read("wan_vace/mask.png")
+    def refused(field, model, files, **values):
+        for path in "/v1/jobs", "/v1/jobs/price":
+            answer = s.error(400, "request-invalid", "POST", path, *form(dict(small, model=model, **values), more=files))
+            assert answer["param"] == field, answer
+    image = read("wan_flf/image.png")
+    refused("last_image", "wan", {"last_image": image})
+    refused("last_image", "vace", {"last_image": image})
+    refused("control", "wan", {"control": video})
+    refused("mask", "wan", {"mask": mask})
+    refused("control", "vace", {"control": video, "video": video})
+    refused("strength", "wan", {}, strength=0.5)
+    refused("strength", "wan", {"video": video}, strength=1.5)
+    for cut in video[:-1], video[:200], b"\x1a\x45\xdf\xa3", b"#!/bin/sh", b"\0\0\0\x08ftyp", b"GIF89a":
+        refused("video", "wan", {"video": cut})
+    refused("input_reference", "flf", {"input_reference": video, "last_image": image})
+    s.error(400, "request-invalid", "POST", "/v1/jobs", dict(small, video="source.mp4"))
+    s.error(400, "video-input", "POST", "/v1/jobs", *form(dict(small, model="flf"), image))
+    assert len(s.call("GET", "/v1/jobs")["data"]) == 1
+    def check(model, files, names, *options, **values):
+        job = s.call("POST", "/v1/jobs", *form(dict(small, model=model, **values), more=files))
+        assert {k: v for k, v in job["request"].items() if k in ("image", "last_image", "video", "control", "mask")} == {"image": "", **names}
+        assert s.finish(job["id"])[0]["status"] == "completed", s.call("GET", "/v1/jobs/" + job["id"])
+        for field, content in files.items():
+            status, head, data = s.raw("GET", f"/v1/jobs/{job['id']}/inputs/{field}")
+            assert status == 200 and data == content and head["Content-Type"] == ("video/mp4" if content == video else "image/png"), head
+        subprocess.run([os.environ["WEFT"], "generate", "--model", f"{here}/{os.path.basename(MODEL) if model == 'wan' else 'wan_' + model}",
+                        "--prompt", VIDEO["prompt"], "--frames", "9", "--height", "32", "--width", "32", "--steps", "2", "--out", "own.mp4",
+                        *options], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert s.content(job["id"])[1] == open("own.mp4", "rb").read(), (model, files.keys())
+        return job
+    check("flf", {"input_reference": image, "last_image": read("wan_flf/last_image.png")},
+          {"image": "input.png", "last_image": "input-last.png"}, "--image", here + "/wan_flf/image.png",
+          "--last-image", here + "/wan_flf/last_image.png")
+    check("vace", {"control": video, "mask": mask}, {"control": "input-control.mp4", "mask": "input-mask.png"}, "--control", "source.mp4",
+          "--mask", here + "/wan_vace/mask.png")
+    job = check("wan", {"video": video, "mask": mask}, {"video": "input-video.mp4", "mask": "input-mask.png"}, "--video", "source.mp4", "--mask",
+                here + "/wan_vace/mask.png", "--strength", "0.5", strength=0.5)
+    # half of the steps are predicted to take less time, and a copy has the files
+    price = lambda share: s.call("POST", "/v1/jobs/price", *form(dict(small, model="wan", strength=share), more={"video": video}))["seconds"]
+    assert price(0.5) < price(1)
+    s.error(404, "no_input", "GET", f"/v1/jobs/{job['id']}/inputs/control")
+    s.error(404, "no_input", "GET", f"/v1/jobs/{job['id']}/inputs/request.jsonl")
+    copy = s.call("POST", f"/v1/jobs/{job['id']}/duplicate")
+    s.finish(copy["id"])
+    assert s.content(copy["id"])[1] == s.content(job["id"])[1] and copy["request"] == job["request"]
+    # the parts of the list
+    assert s.call("GET", "/v1/jobs?part=unfinished")["data"] == [] and len(s.call("GET", "/v1/jobs?part=final")["data"]) == 5
+    s.error(400, "invalid_part", "GET", "/v1/jobs?part=x")
+    s.stop()
 
 
 def ranges_of_the_content():
