@@ -1,8 +1,9 @@
-"""Cases of page_test.sh: the page in Chromium, by selenium. Waits are for states of the page, never for seconds alone."""
-import base64, json, os, sys
-from serve_client import IMAGE_MODEL, MODEL, VIDEO, Server, main
+"""Cases of page_long_test.sh: the page in Chromium, by selenium. Waits are for states of the page, never for seconds alone."""
+import base64, json, os, shutil, sqlite3
+from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, main, write_lora
 
 PICTURE = os.path.join(MODEL, "video.png")
+FLF_MODEL, VACE_MODEL = (os.path.join(SRC, "tests/golden/pipelines", name) for name in ("wan_flf", "wan_vace"))
 EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>'; DROP TABLE job; --"
 
 
@@ -30,9 +31,10 @@ class Page:
     def theme(self, name):
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": name}]})
 
-    def shot(self, name):
+    def shot(self, name, whole=True):
+        """Stores a screenshot of the page, or of its visible part."""
         if os.environ.get("WEFT_SHOTS"):
-            data = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})["data"]
+            data = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": whole})["data"]
             open(os.path.join(os.environ["WEFT_SHOTS"], name + ".png"), "wb").write(base64.b64decode(data))
 
     def js(self, script, *args):
@@ -61,6 +63,24 @@ class Page:
         self.js("const bytes = Uint8Array.from(atob(arguments[1]), c => c.charCodeAt(0)), transfer = new DataTransfer();"
                 "transfer.items.add(new File([bytes], arguments[0], {type: /mp4$/.test(arguments[0]) ? 'video/mp4' : ''}));"
                 "document.body.dispatchEvent(new DragEvent('drop', {bubbles: true, cancelable: true, dataTransfer: transfer}))", name, data)
+
+    def drop_on(self, name, path, type):
+        """Drops a file on a tile of the form."""
+        data = base64.b64encode(open(path, "rb").read()).decode()
+        self.until("document.querySelector(arguments[0])", f'.tile[data-input="{name}"]')
+        self.js("const b = Uint8Array.from(atob(arguments[1]), c => c.charCodeAt(0)), d = new DataTransfer();"
+                "d.items.add(new File([b], arguments[2], {type: arguments[3]}));"
+                "for (const name of ['dragenter', 'dragover', 'drop'])"
+                "  document.querySelector(arguments[0]).dispatchEvent(new DragEvent(name, {dataTransfer: d, bubbles: true, cancelable: true}));",
+                f'.tile[data-input="{name}"]', data, os.path.basename(path), type)
+
+    def tiles(self):
+        return self.js("return document.getElementById('inputs').hidden ? [] : [...document.querySelectorAll('.tile')].map(t => t.dataset.input)")
+
+    def shots(self, name):
+        """Screenshots of a phone and of a desk, in both themes. Nothing is wider than the window."""
+        for width, height, theme in ((390, 844, "dark"), (390, 844, "light"), (1440, 900, "dark"), (1440, 900, "light")):
+            self.resize(width, height), self.theme(theme), self.check_width(), self.shot(f"{name}-{width}-{theme}")
 
     def fill(self, **values):
         for name, value in {**dict(prompt="a red cat", width=32, height=32, frames=17, steps=20), **values}.items():
@@ -143,18 +163,25 @@ def the_queue_is_used():
     page.until("document.querySelector(arguments[0] + ' .chip').textContent === 'queued'", first)
     page.click("Cancel", first)
     page.until("!document.querySelector(arguments[0])", first)
-    # phone, dark, and a restart of the server and the page
-    page.resize(390, 844), page.theme("dark"), page.check_width(), page.shot("queue-390-dark")
+    page.shots("queue")
+    # an open page outlives the server: a video that is added meanwhile is added once, and the models come from the new server
     port = s.port
     s.lock.close()
     s.stop()
     page.until("/does not answer/.test(document.getElementById('state').textContent)")
-    s = held_server(port=port)
-    page.until("document.querySelectorAll('#jobs > li').length === 4 && /waiting/.test(document.getElementById('state').textContent)")
+    page.set("prompt", "a late fox")
+    page.click("Add to queue")
+    page.until("/as soon as it does/.test(document.getElementById('price').textContent)")
+    page.shot("lost-1440-light")
+    s = held_server(port=port, models=("wan=" + MODEL, "image=" + IMAGE_MODEL))
+    page.until("document.querySelectorAll('#jobs > li').length === 5 && /waiting/.test(document.getElementById('state').textContent)")
+    page.until("[...document.getElementById('form').elements.model.options].map(o => o.value).join() === 'wan,image'")
+    page.until("/of memory/.test(document.getElementById('price').textContent) && !document.getElementById('submit').disabled")
+    assert [job["request"]["prompt"] for job in s.call("GET", "/v1/jobs")["data"]].count("a late fox") == 1
     page.logs()  # the errors of connections while no server existed
     page.open()
-    page.until("document.querySelectorAll('#jobs > li').length === 4")
-    assert page.js("return document.getElementById('form').elements.prompt.value") == EVIL
+    page.until("document.querySelectorAll('#jobs > li').length === 5")
+    assert page.js("return document.getElementById('form').elements.prompt.value") == "a late fox"
     page.close()
     s.lock.close()
     s.stop()
@@ -170,7 +197,7 @@ def videos_are_shown():
     page.check_width(), page.shot("gallery-1440-light")
     page.js("document.querySelectorAll('#videos video')[0].currentTime = 0.5")
     page.until("!document.querySelectorAll('#videos video')[0].seeking")
-    page.click("Compare seeds", "#videos li:first-child")
+    page.click("Compare variants", "#videos li:first-child")
     page.until("document.querySelectorAll('#side video').length === 2 && [...document.querySelectorAll('#side video')].every(v => v.videoWidth)")
     page.shot("compare-1440-light")
     page.click("Close", "#comparison")
@@ -191,11 +218,7 @@ def videos_are_shown():
     page.set("model", "image")
     page.fill(steps=2, grid=1)
     page.until("/starts from an image/.test(document.getElementById('price').textContent)")
-    page.js("const b = Uint8Array.from(atob(arguments[0]), c => c.charCodeAt(0)), d = new DataTransfer();"
-            "d.items.add(new File([b], 'a.png', {type: 'image/png'}));"
-            "for (const name of ['dragenter', 'dragover', 'drop'])"
-            "  document.getElementById('drop').dispatchEvent(new DragEvent(name, {dataTransfer: d, bubbles: true, cancelable: true}));",
-            base64.b64encode(open(PICTURE, "rb").read()).decode())
+    page.drop_on("input_reference", PICTURE, "image/png")
     page.until("/of memory/.test(document.getElementById('price').textContent)")
     page.shot("image-1440-light")
     page.click("Add to queue")
@@ -209,14 +232,183 @@ def videos_are_shown():
     page.js("window.confirm = () => true")
     page.click("Delete", "#videos li:first-child")
     page.until("document.querySelectorAll('#videos > li').length === 2")
-    page.resize(390, 844), page.theme("dark"), page.check_width(), page.shot("gallery-390-dark")
-    page.resize(1440, 900), page.shot("gallery-1440-dark")
+    page.shots("gallery")
     # commands: the prompt is one quoted word
     page.set("model", "wan")
     page.fill(prompt="it's $(x)")
     curl, weft = page.js("return [curl(), command()]")
     import shlex
     assert "it's $(x)" in shlex.split(weft) and json.loads(shlex.split(curl)[-1])["prompt"] == "it's $(x)", (curl, weft)
+    page.close()
+    s.stop()
+
+
+def files_and_masks():
+    """Only the files that the model takes can be added; a mask is painted with the pointer and with keys."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    s = Server(models=("wan=" + MODEL, "flf=" + FLF_MODEL, "vace=" + VACE_MODEL))
+    id = s.call("POST", "/v1/jobs", dict(VIDEO, frames=9, steps=1))["id"]
+    s.finish(id)
+    source = f"state/jobs/{id}/video.mp4"
+    page = Page(s)
+    page.fill(frames=9, steps=2)
+    assert page.tiles() == ["video"], page.tiles()
+    # a last frame needs a first one
+    page.set("model", "flf")
+    page.fill(frames=9, steps=2)
+    assert page.tiles() == ["input_reference", "video"], page.tiles()
+    page.until("/starts from an image/.test(document.getElementById('price').textContent)")
+    page.drop_on("input_reference", source, "video/mp4")  # is no image: its settings are used, which are those of the form
+    page.until("/settings of the file/.test(document.getElementById('toast').textContent)")
+    page.set("model", "flf")
+    page.fill(frames=9, steps=2)
+    page.drop_on("input_reference", FLF_MODEL + "/image.png", "image/png")
+    page.until("/ends with an image/.test(document.getElementById('price').textContent)")
+    page.drop_on("last_image", FLF_MODEL + "/last_image.png", "image/png")
+    page.until("/of memory/.test(document.getElementById('price').textContent)")
+    page.shots("frames")
+    page.click("Add to queue")
+    page.until("document.querySelectorAll('#videos .chip.completed').length === 2")
+    # a control video excludes a video to change, and brings the mask
+    page.set("model", "vace")
+    page.fill(frames=9, steps=2)
+    assert page.tiles() == ["video", "control"], page.tiles()
+    page.drop_on("control", source, "video/mp4")
+    page.until("[...document.querySelectorAll('.tile')].map(t => t.dataset.input).join() === 'control,mask'")
+    page.until("document.querySelector('.tile[data-input=control] video').videoWidth === 32")
+    # the brush: a stroke of the pointer, undo, a stroke by keys, invert, erase
+    page.click("Draw", '.tile[data-input="mask"]')
+    page.until("document.getElementById('masking').open")
+    canvas = page.driver.find_element(By.ID, "mask-canvas")
+    share = lambda: page.js("const d = maskLayer.getContext('2d').getImageData(0, 0, 32, 32).data;"
+                            "let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 127; return n / 1024")
+    width = canvas.size["width"]
+    ActionChains(page.driver).move_to_element_with_offset(canvas, -width // 4, 0).click_and_hold().move_by_offset(width // 2, 0).release().perform()
+    drawn = share()
+    assert 0.02 < drawn < 0.5, drawn
+    page.shots("mask")
+    page.click("Undo", "#masking")
+    assert share() == 0
+    page.js("document.getElementById('mask-canvas').focus()")
+    for key in [Keys.ARROW_LEFT] * 3 + [" "]:
+        page.driver.switch_to.active_element.send_keys(key)
+    by_keys = share()
+    assert 0 < by_keys < 0.2, by_keys
+    page.click("Invert", "#masking")
+    assert abs(share() - (1 - by_keys)) < 0.02, (share(), by_keys)
+    page.click("Erase", "#masking")
+    page.driver.find_element(By.ID, "mask-erase")
+    ActionChains(page.driver).move_to_element_with_offset(canvas, 0, -width // 4).click().perform()
+    kept = share()
+    assert kept < 1 - by_keys, kept
+    page.click("Use mask", "#masking")
+    page.until("!document.getElementById('masking').open && document.querySelector('.tile[data-input=mask] img')")
+    page.until("/of memory/.test(document.getElementById('price').textContent)")
+    page.shots("control")
+    # the files survive a reload of the page
+    page.open()
+    page.until("document.querySelectorAll('.tile img, .tile video').length === 2")
+    curl, weft = page.js("return [curl(), command()]")
+    import shlex
+    assert 'control=@"video.mp4"' in shlex.split(curl) and shlex.split(weft)[-4:] == ["--control", "video.mp4", "--mask", "mask.png"], (curl, weft)
+    page.click("Add to queue")
+    page.until("document.querySelectorAll('#videos .chip.completed').length === 3")
+    job = next(j for j in s.call("GET", "/v1/jobs")["data"] if j["request"]["model"] == "vace")
+    assert job["request"]["control"] == "input-control.mp4" and job["request"]["mask"] == "input-mask.png", job
+    # the server has the painted mask, in black and white
+    white = page.js("const done = arguments[1]; return fetch('/v1/jobs/' + arguments[0] + '/inputs/mask').then(r => r.blob()).then(createImageBitmap)"
+                    ".then(b => { const c = document.createElement('canvas'); c.width = b.width; c.height = b.height; const x = c.getContext('2d');"
+                    "x.drawImage(b, 0, 0); const d = x.getImageData(0, 0, b.width, b.height).data; let n = 0;"
+                    "for (let i = 0; i < d.length; i += 4) { if (d[i] !== 0 && d[i] !== 255) return -1; n += d[i] === 255; } return n / 1024; })", job["id"])
+    assert white == kept, (white, kept)
+    # settings of a result bring its files back
+    page.js("for (const {name} of INPUTS) setFile(name, null)")
+    page.click("Reuse settings", f'#videos li[data-id="{job["id"]}"]')
+    page.until("document.querySelectorAll('.tile img, .tile video').length === 2")
+    # video to video, with a strength
+    page.click("Remove", '.tile[data-input="control"]')
+    page.set("model", "wan")
+    page.fill(frames=9, steps=4)
+    page.drop_on("video", source, "video/mp4")
+    page.set("strength", "0.5")
+    page.click("Add to queue")
+    page.until("document.querySelectorAll('#videos .chip.completed').length === 4")
+    job = max(s.call("GET", "/v1/jobs")["data"], key=lambda job: job["created_at"])
+    assert job["request"]["video"] == "input-video.mp4" and job["request"]["strength"] == 0.5 and job["request"]["mask"] == "input-mask.png", job
+    page.close()
+    s.stop()
+
+
+def grids_and_adapters():
+    """A grid of seeds and values side by side, and adapters with weights."""
+    write_lora("style.safetensors")
+    s = Server("state", "--lora", "style=style.safetensors", "--lora", "grain=style.safetensors")
+    page = Page(s)
+    page.fill(frames=9, steps=2, grid=2, vary="guidance_scale", varied="1, 5")
+    page.until("/for 4 videos/.test(document.getElementById('price').textContent)")
+    page.js("const row = loraRows()[1]; row.chosen.click(); row.weight.value = 0.5; row.weight.dispatchEvent(new Event('input', {bubbles: true}))")
+    page.shots("grid")
+    page.click("Add to queue")
+    page.until("document.querySelectorAll('#videos .chip.completed').length === 4")
+    found = sorted((j["request"]["guidance_scale"], j["request"]["seed"], j["request"]["lora"]) for j in s.call("GET", "/v1/jobs")["data"])
+    assert found == [(g, i, "grain:0.5") for g in (1, 5) for i in (0, 1)], found
+    page.click("Compare variants", "#videos li:first-child")
+    page.until("document.querySelectorAll('#side video').length === 4 && [...document.querySelectorAll('#side video')].every(v => v.videoWidth)")
+    captions = page.js("return [...document.querySelectorAll('#side figcaption')].map(c => c.textContent.split(' · ').slice(0, 2).join())")
+    assert captions == ["seed 0,guidance scale 1", "seed 1,guidance scale 1", "seed 0,guidance scale 5", "seed 1,guidance scale 5"], captions
+    assert page.js("return getComputedStyle(document.getElementById('side')).gridTemplateColumns").count("px") == 2
+    page.shots("compare-grid")
+    page.click("Close", "#comparison")
+    # the weights of a result come back; an illegal value is not sent
+    page.js("setLoras('')")
+    page.click("Reuse settings", "#videos li:first-child")
+    assert page.js("return loraText()") == "grain:0.5"
+    page.set("vary", "sampler"), page.set("varied", "magic")
+    page.until("/not a sampler/.test(document.getElementById('price').textContent)")
+    page.set("vary", "lora style"), page.set("varied", "0.2, 20")
+    page.until("/of memory/.test(document.getElementById('price').textContent)")
+    assert page.js("return requests().map(r => r.lora)") == ["grain:0.5,style:0.2", "grain:0.5,style:10"]
+    page.close()
+    s.stop()
+
+
+def five_hundred_results():
+    """The page has players for the visible videos only, and shows older videos on request."""
+    s = Server()
+    id = s.call("POST", "/v1/jobs", dict(VIDEO, frames=9, steps=1))["id"]
+    s.finish(id)
+    s.stop()
+    db = sqlite3.connect("state/queue.sqlite")
+    names = [row[1] for row in db.execute("PRAGMA table_info(job)") if row[1] not in ("number", "id", "created", "finished", "fingerprint")]
+    for i in range(1, 500):
+        other = f"video_{i:024x}"
+        db.execute(f"INSERT INTO job ({', '.join(names)}, id, created, finished, fingerprint) SELECT {', '.join(names)}, ?, created + ?, finished + ?, ?"
+                   " FROM job WHERE id = ?", (other, i, i, other, id))
+        shutil.copytree("state/jobs/" + id, "state/jobs/" + other, copy_function=os.link)
+    db.commit()
+    db.close()
+    s = Server()
+    page = Page(s)
+    shown = "document.querySelectorAll('#videos > li').length"
+    page.until(shown + " === 100")
+    for i in range(2, 6):
+        page.click("Show older videos", "#gallery")
+        page.until(f"{shown} === {100 * i}")
+    assert page.js("return document.getElementById('older').hidden")
+    page.until("document.querySelectorAll('#videos video').length > 0")
+    for at in range(0, 101, 10):  # down to the end: players are created and removed
+        page.js("scrollTo(0, arguments[0] / 100 * document.documentElement.scrollHeight)", at)
+        page.until("[...document.querySelectorAll('#videos > li')].some(li => { const b = li.getBoundingClientRect();"
+                   "return b.bottom > 0 && b.top < innerHeight && li.holder.firstChild && li.holder.firstChild.videoWidth === 32; })"
+                   " || scrollY < document.getElementById('gallery').offsetTop || scrollY + innerHeight > document.getElementById('machine').offsetTop")
+        assert page.js("return document.querySelectorAll('#videos video').length") < 60
+    page.shot("results-1440-light", False)
+    page.js("window.confirm = () => true; document.querySelectorAll('#videos > li')[499].scrollIntoView()")
+    page.click("Delete", "#videos > li:last-child")
+    page.until(shown + " === 499")
+    page.resize(390, 844), page.check_width(), page.shot("results-390-light", False)
     page.close()
     s.stop()
 

@@ -1,6 +1,6 @@
 """A server under test, and requests to it: the standard library only. No function depends on elapsed time: waiting is for
 an event (a message of the server, an event of a job, the end of a process)."""
-import ctypes, http.client, json, os, resource, signal, subprocess, sys
+import ctypes, glob, http.client, json, os, resource, signal, struct, subprocess, sys
 
 WEFT, SRC = os.environ["WEFT"], os.environ["SRC"]
 MODEL = os.path.join(SRC, "tests/golden/pipelines/wan_over")
@@ -142,6 +142,21 @@ def undisturbed(name, request, *options):
     subprocess.run([WEFT, "generate", "--model", MODEL, "--prompts", name + ".jsonl", "--out", out, *options], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return open(out, "rb").read()
+
+
+def write_lora(path):
+    """An adapter of rank 1 for one projection of the model."""
+    with open(glob.glob(MODEL + "/transformer/*.safetensors")[0], "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+    rows, columns = header["blocks.0.attn1.to_q.weight"]["shape"]
+    tensors, data = {}, b""
+    for name, shape in ("lora_A", [1, columns]), ("lora_B", [rows, 1]):
+        values = struct.pack(f"<{max(shape)}f", *(0.5 + i % 3 for i in range(max(shape))))
+        tensors[f"transformer.blocks.0.attn1.to_q.{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(tensors).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
 
 
 def main(cases):

@@ -1,6 +1,6 @@
 """Cases of videos_test.sh."""
 import base64, hashlib, json, os, re, subprocess, sys
-from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, main, undisturbed
+from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, main, undisturbed, write_lora
 
 
 def form(fields, file=None, files=1, more=None):
@@ -359,23 +359,6 @@ for call, error in ((lambda: client.videos.retrieve(first.id), openai.NotFoundEr
     subprocess.run([python, "-W", "ignore", "-c", script], check=True, timeout=600)
     assert open("client.mp4", "rb").read() == undisturbed("own", dict(VIDEO, steps=4, seed=9))
     s.stop()
-
-
-def write_lora(path):
-    """An adapter of rank 1 for one projection of the model."""
-    import glob, json, struct
-    from serve_client import MODEL
-    with open(glob.glob(MODEL + "/transformer/*.safetensors")[0], "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-    rows, columns = header["blocks.0.attn1.to_q.weight"]["shape"]
-    tensors, data = {}, b""
-    for name, shape in ("lora_A", [1, columns]), ("lora_B", [rows, 1]):
-        values = struct.pack(f"<{max(shape)}f", *(0.5 + i % 3 for i in range(max(shape))))
-        tensors[f"transformer.blocks.0.attn1.to_q.{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
-        data += values
-    text = json.dumps(tensors).encode()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
 
 
 def loras_are_chosen():

@@ -56,7 +56,7 @@ async function reuseFile(file) {
   for (const [name, tag] of Object.entries({ seed: 'seed', steps: 'steps', guidance_scale: 'guidance', frames: 'frames' }))
     if (Number.isFinite(Number(tags[tag]))) request[name] = Number(tags[tag]);
   if (![...field.sampler.options].some((option) => option.value === request.sampler)) request.sampler = '';
-  edit(null);
+  if (edited) await edit(null);
   fill(request);
   toast('The form has the settings of the file.');
 }
@@ -65,15 +65,17 @@ async function reuseFile(file) {
 
 // A line per waiting job, in the order of the queue: the body of a request.
 function exportQueue() {
-  const jobs = [...$('jobs').children].map((li) => li.job).filter((job) => ['queued', 'paused'].includes(job.status));
+  const jobs = $('jobs').waiting.filter((job) => ['queued', 'paused'].includes(job.status));
   const lines = jobs.map((job) => {
     const request = { ...job.request, priority: job.priority };
-    for (const name of ['image', 'fps', 'sampler', 'negative_prompt']) if (!request[name] || name === 'image') delete request[name];
+    for (const name of ['fps', 'sampler', 'negative_prompt']) if (!request[name]) delete request[name];
+    for (const { key } of INPUTS) delete request[key];
+    if (!job.request.video) delete request.strength;
     return JSON.stringify(request) + '\n';
   });
   const link = make('a', { href: URL.createObjectURL(new Blob(lines, { type: 'application/jsonl' })), download: 'queue.jsonl' });
   link.click();
-  toast(`Jobs exported: ${lines.length}. Images are not part of the file.`);
+  toast(`Jobs exported: ${lines.length}. Images and videos are not part of the file.`);
 }
 
 async function importQueue(file) {
@@ -89,7 +91,7 @@ async function importQueue(file) {
     }
   }
   toast('Jobs added to the queue: ' + count);
-  refresh();
+  refresh(true);
 }
 
 function useFile(file) {

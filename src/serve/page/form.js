@@ -1,8 +1,7 @@
 
-// ---- the form: legal values of the model, price, presets -----------------------------------------
-let capabilities = { models: [] };
-let image = null;   // file of the first frame
-let edited = null;  // job whose values the form changes
+// ---- the form: legal values of the model, the job that is edited ----------------------------------
+let capabilities = { models: [], loras: [] };
+let edited = null;  // id of the job whose values the form changes
 const form = $('form'), field = form.elements;
 const NUMBERS = ['width', 'height', 'frames', 'steps', 'seed', 'guidance_scale', 'fps', 'preview', 'priority'];
 
@@ -13,12 +12,21 @@ function setLegal(input, least, step) {
   input.title = step > 1 ? `${least}, ${least + step}, ${least + 2 * step} ...` : '';
 }
 
-// The nearest legal value, so that only legal values are sent.
+// The legal value of a field that is nearest to a number.
+function nearest(input, value) {
+  const least = Number(input.min) || 0, step = Number(input.step), most = Number(input.max) || Infinity;
+  if (!(step > 0)) return Math.min(Math.max(value, least), most);
+  return Math.min(least + Math.max(0, Math.round((value - least) / step)) * step, most);
+}
+
+// Only legal values are sent.
 function snap(input) {
-  const value = Number(input.value), least = Number(input.min) || 0, step = Number(input.step);
-  if (input.value === '' || !Number.isFinite(value) || !(step > 0)) return;
-  const steps = Math.max(0, Math.round((value - least) / step)), most = Number(input.max) || Infinity;
-  input.value = Math.min(least + steps * step, most);
+  if (input.value !== '' && Number.isFinite(Number(input.value))) input.value = nearest(input, Number(input.value));
+}
+
+function setOptions(select, options, value) {
+  select.replaceChildren(...options.map(([id, text]) => make('option', { value: id, textContent: text })));
+  select.value = options.some(([id]) => id === value) ? value : options[0] ? options[0][0] : '';
 }
 
 function useModel(defaults) {
@@ -27,24 +35,59 @@ function useModel(defaults) {
   setLegal(field.width, m.width.multiple_of, m.width.multiple_of);
   setLegal(field.height, m.height.multiple_of, m.height.multiple_of);
   setLegal(field.frames, m.frames.least, m.frames.step);
-  field.sampler.replaceChildren(make('option', { value: '', textContent: "model's own" }),
-    ...m.samplers.map((name) => make('option', { value: name, textContent: name })));
+  setOptions(field.sampler, [['', "model's own"], ...m.samplers.map((name) => [name, name])], field.sampler.value);
   field.fps.placeholder = m.fps;
-  $('drop').hidden = !m.input_reference;
-  if (!m.input_reference) setImage(null);
+  showInputs();
   if (!defaults) return;
   field.width.value = m.width.default || 16 * m.width.multiple_of;
   field.height.value = m.height.default || 16 * m.height.multiple_of;
   field.frames.value = m.frames.default || m.frames.least + 4 * m.frames.step;
-  Object.entries({ steps: 30, seed: 0, grid: 1, guidance_scale: m.guidance_scale, fps: '', preview: 0, priority: 0, sampler: '', lora: '' })
-    .forEach(([name, value]) => { field[name].value = value; });
+  Object.entries({ steps: 30, seed: 0, grid: 1, guidance_scale: m.guidance_scale, fps: '', preview: 0, priority: 0, sampler: '', vary: '',
+    varied: '', strength: '' }).forEach(([name, value]) => { field[name].value = value; });
+  setLoras('');
+  showVaried();
 }
+
+// ---- LoRA adapters ------------------------------------------------------------------------------
+
+const loraRows = () => [...$('loras').children];
+
+function listLoras() {
+  $('lora-row').hidden = !capabilities.loras.length;
+  $('loras').replaceChildren(...capabilities.loras.map((lora) => {
+    const row = make('li'), chosen = make('input', { type: 'checkbox' });
+    const weight = make('input', { type: 'number', min: -10, max: 10, step: 'any', value: 1, disabled: true, required: true });
+    weight.setAttribute('aria-label', 'Weight of ' + lora.id);
+    chosen.addEventListener('change', () => { weight.disabled = !chosen.checked; });
+    Object.assign(row, { lora: lora.id, chosen, weight });
+    row.append(make('label', { className: 'check' }, chosen, ' ' + lora.id), weight);
+    return row;
+  }));
+}
+
+const loraText = () => loraRows().filter((row) => row.chosen.checked).map((row) => `${row.lora}:${Number(row.weight.value)}`).join(',');
+
+// Chooses the adapters of "style:0.8,grain". Adapters that the server does not have are ignored.
+function setLoras(text) {
+  const wanted = new Map(text.split(',').filter(Boolean).map((part) => {
+    const [name, weight] = part.split(':');
+    return [name, weight === undefined ? 1 : Number(weight)];
+  }));
+  for (const row of loraRows()) {
+    row.chosen.checked = wanted.has(row.lora);
+    row.weight.disabled = !row.chosen.checked;
+    row.weight.value = wanted.has(row.lora) ? wanted.get(row.lora) : 1;
+  }
+}
+
+// ---- values -------------------------------------------------------------------------------------
 
 function values() {
   const out = { model: field.model.value, prompt: field.prompt.value, negative_prompt: field.negative_prompt.value };
   for (const name of NUMBERS) if (field[name].value !== '') out[name] = Number(field[name].value);
   if (field.sampler.value) out.sampler = field.sampler.value;
-  if (field.lora.value && capabilities.loras.length) out.lora = field.lora.value.replace(/\s/g, '');
+  if (loraText()) out.lora = loraText();
+  if (has('video') && field.strength.value !== '') out.strength = Number(field.strength.value);
   if (field.webhook.value && capabilities.webhooks) out.webhook = field.webhook.value;
   return out;
 }
@@ -53,203 +96,67 @@ function values() {
 function fill(request) {
   if (capabilities.models.some((m) => m.id === request.model)) field.model.value = request.model;
   useModel(false);
-  field.lora.value = '';
-  for (const name of ['prompt', 'negative_prompt', 'sampler', 'webhook', 'lora', ...NUMBERS])
+  for (const name of ['prompt', 'negative_prompt', 'sampler', 'webhook', ...NUMBERS])
     if (request[name] !== undefined) field[name].value = name === 'fps' && !request.fps ? '' : request[name];
+  setLoras(request.lora || '');
+  field.strength.value = request.strength || '';
   if (request.preview === undefined) field.preview.value = 0;
-  field.lines.checked = false;
+  field.lines.checked = Boolean(request.lines);
   field.grid.value = request.grid || 1;
+  field.vary.value = request.vary || '';
+  field.varied.value = request.varied || '';
+  showVaried();
   changed();
 }
 
-function setImage(file) {
-  image = file;
-  if ($('image-shown').src) URL.revokeObjectURL($('image-shown').src);
-  $('image-shown').hidden = $('image-clear').hidden = !file;
-  if (file) $('image-shown').src = URL.createObjectURL(file);
-  else { $('image-shown').removeAttribute('src'); $('image').value = ''; }
-}
-
 function body(request) {
-  if (!image) return request;
+  const sent = sentInputs();
+  if (!sent.length) return request;
   const data = new FormData();
   for (const [name, value] of Object.entries(request)) data.append(name, value);
-  data.append('input_reference', image, image.name);
+  for (const { name } of sent) data.append(name, files[name], files[name].name);
   return data;
 }
 
-// ---- price ------------------------------------------------------------------------------------
+// ---- the job that the form changes, or whose settings it gets ----------------------------------------
 
-let priceTimer = 0, priceNumber = 0;
-
-function showPrice(text, bad) {
-  $('price').classList.toggle('bad', Boolean(bad));
-  setText($('price'), text);
-}
-
-async function predict() {
-  const number = ++priceNumber, request = values();
-  if (!request.prompt.trim()) request.prompt = '-'; // the price does not depend on the words
-  delete request.webhook;
-  if (!form.checkValidity() && field.prompt.value.trim()) return showPrice('A value is not legal.', true);
-  const m = currentModel();
-  if (m && m.needs_input_reference && !image && !edited) return showPrice('This model starts from an image. Add one above.', true);
-  try {
-    const p = await ask('POST', '/v1/jobs/price', body(request));
-    if (number !== priceNumber) return;
-    const count = videos();
-    showPrice(`${duration(p.seconds)}${count > 1 ? ` each, ${duration(count * p.seconds)} for ${count} videos` : ''}, ` +
-      `${size(p.bytes)} of memory. ` + (edited ? '' : p.queue_position ? `Starts after ${p.queue_position} ` +
-      `other${p.queue_position > 1 ? 's' : ''}, about ${clock(p.expected_start)}, ends about ${clock(p.expected_end)}.`
-        : `Starts at once, ends about ${clock(p.expected_end)}.`));
-  } catch (e) {
-    if (number === priceNumber) showPrice(e.field ? `${e.field}: ${e.message}` : e.message, true);
-  }
-}
-
-function lines() {
-  const all = field.prompt.value.split('\n').map((line) => line.trim()).filter(Boolean);
-  return field.lines.checked && !edited ? all : [field.prompt.value];
-}
-const videos = () => Math.max(1, lines().length) * (edited ? 1 : Number(field.grid.value) || 1);
-
-function changed() {
-  if (!edited) stored.write('form', { ...values(), grid: field.grid.value, lines: field.lines.checked });
-  clearTimeout(priceTimer);
-  priceTimer = setTimeout(predict, 300);
-}
-
-// ---- submission ---------------------------------------------------------------------------------
-
-async function submit() {
-  if (!form.reportValidity()) return;
-  const request = values();
-  if (edited) {
-    await ask('PATCH', '/v1/jobs/' + edited, { sampler: '', lora: '', ...request });
-    toast('The job was changed.');
-    return edit(null);
-  }
-  for (const prompt of lines())
-    for (let i = 0; i < Number(field.grid.value); i++)
-      await ask('POST', '/v1/jobs', body({ ...request, prompt, seed: request.seed + i }));
-  toast(videos() > 1 ? videos() + ' videos were added to the queue.' : 'The video was added to the queue.');
-}
-
-function edit(job) {
+async function edit(job) {
+  const inputs = job ? await filesOf(job) : await shelf.all();
   edited = job ? job.id : null;
   $('editing').hidden = $('edit-end').hidden = !job;
-  setText($('editing'), job ? 'The form changes a job of the queue.' : '');
+  setText($('editing'), job ? 'The form changes a job of the queue.' +
+    (Object.keys(inputs).length ? ' Its files stay; duplicate a job to change them.' : '') : '');
   setText($('submit'), job ? 'Save changes' : 'Add to queue');
-  field.grid.disabled = field.lines.disabled = field.model.disabled = Boolean(job);
+  for (const name of ['grid', 'lines', 'model', 'vary', 'varied']) field[name].disabled = Boolean(job);
   if (job) {
+    setFiles(inputs);
     fill({ ...job.request, priority: job.priority, webhook: job.webhook ? job.webhook.url : '' });
     field.prompt.focus();
   } else {
+    files = inputs;
     fill(stored.read('form', {}));
   }
 }
 
-function reuse(job) {
-  edit(null);
+async function reuse(job) {
+  const inputs = await filesOf(job);
+  if (edited) await edit(null);
+  setFiles(inputs);
   fill({ ...job.request, priority: 0 });
   field.prompt.focus();
   toast('The form has the settings of the video.');
 }
 
-// ---- presets, commands ----------------------------------------------------------------------------
+// ---- after a start of the server ---------------------------------------------------------------------
 
-function listPresets(chosen) {
-  const names = Object.keys(stored.read('presets', {})).sort();
-  $('preset').replaceChildren(make('option', { value: '', textContent: 'choose' }),
-    ...names.map((name) => make('option', { value: name, textContent: name })));
-  $('preset').value = chosen || '';
-}
-
-function savePreset() {
-  const name = prompt('Name of the preset');
-  if (!name) return;
-  stored.write('presets', { ...stored.read('presets', {}), [name]: values() });
-  listPresets(name);
-}
-
-function deletePreset() {
-  const presets = stored.read('presets', {});
-  delete presets[$('preset').value];
-  stored.write('presets', presets);
-  listPresets();
-}
-
-function curl() {
-  const token = stored.read('token', '') ? " -H 'Authorization: Bearer TOKEN'" : '', url = quote(location.origin + '/v1/videos');
-  if (!image) return `curl -s${token} ${url} -H 'Content-Type: application/json' -d ${quote(JSON.stringify(values()))}`;
-  return `curl -s${token} ${url} ` + Object.entries(values()).map(([k, v]) => '--form-string ' + quote(k + '=' + v)).join(' ') +
-    ' -F ' + quote('input_reference=@' + image.name);
-}
-
-function command() {
-  const v = values(), options = { model: v.model, prompt: v.prompt, negative: v.negative_prompt, frames: v.frames, height: v.height,
-    width: v.width, 'preview-interval': v.preview || '', steps: v.steps, seed: v.seed, 'guidance-scale': v.guidance_scale, fps: v.fps, sampler: v.sampler,
-    image: image ? image.name : '', out: 'video.mp4' };
-  return 'weft generate ' + Object.entries(options).filter(([, value]) => value !== undefined && value !== '')
-    .map(([name, value]) => `--${name} ${quote(value)}`).join(' ') +
-    (v.lora ? v.lora.split(',').map((lora) => ' --lora ' + quote(lora)).join('') : '');
-}
-
-// ---- events -----------------------------------------------------------------------------------------
-
-function startForm() {
-  field.model.replaceChildren(...capabilities.models.map((m) => make('option', { value: m.id, textContent: m.id })));
-  $('lora-row').hidden = !capabilities.loras.length;
-  $('loras').replaceChildren(...capabilities.loras.map((lora) => make('option', { value: lora.id })));
+// Lists what the server has, and keeps the values of the form.
+function useCapabilities() {
+  const before = values();
+  setOptions(field.model, capabilities.models.map((m) => [m.id, m.id]), field.model.value);
+  listLoras();
+  setLoras(before.lora || '');
   $('webhook-row').hidden = !capabilities.webhooks;
-  useModel(true);
-  const before = stored.read('form', null);
-  if (before) {
-    fill(before);
-    field.lines.checked = Boolean(before.lines);
-  }
-  listPresets();
-  changed();
-  form.addEventListener('input', changed);
-  field.model.addEventListener('change', () => { useModel(true); changed(); });
-  for (const name of ['width', 'height', 'frames']) field[name].addEventListener('change', () => { snap(field[name]); changed(); });
-  form.addEventListener('submit', (event) => { event.preventDefault(); });
-  form.addEventListener('keydown', (event) => {
-    if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) $('submit').click();
-  });
-  $('submit').addEventListener('click', async () => {
-    $('submit').disabled = true;
-    try { await submit(); } catch (e) { showPrice(e.field ? `${e.field}: ${e.message}` : e.message, true); }
-    $('submit').disabled = false;
-    refresh();
-  });
-  $('dice').addEventListener('click', () => { field.seed.value = Math.floor(Math.random() * 2 ** 31); changed(); });
-  $('reset').addEventListener('click', () => { useModel(true); changed(); });
-  $('edit-end').addEventListener('click', () => edit(null));
-  $('copy-curl').addEventListener('click', () => copy(curl(), 'The curl command'));
-  $('copy-command').addEventListener('click', () => copy(command(), 'The weft command'));
-  $('preset').addEventListener('change', () => { const p = stored.read('presets', {})[$('preset').value]; if (p) fill(p); });
-  $('preset-save').addEventListener('click', savePreset);
-  $('preset-delete').addEventListener('click', deletePreset);
-  $('image').addEventListener('change', () => { setImage($('image').files[0] || null); changed(); });
-  $('image-clear').addEventListener('click', () => { setImage(null); changed(); });
-  startDrop();
-}
-
-function startDrop() {
-  const drop = $('drop');
-  for (const name of ['dragenter', 'dragover']) drop.addEventListener(name, (event) => {
-    event.preventDefault();
-    drop.classList.add('over');
-  });
-  drop.addEventListener('dragleave', () => drop.classList.remove('over'));
-  drop.addEventListener('drop', (event) => {
-    event.preventDefault();
-    drop.classList.remove('over');
-    const file = event.dataTransfer.files[0];
-    if (!file || /\.(mp4|jsonl|ndjson)$/.test(file.name)) return; // files.js uses these
-    if (!/^image\/(png|jpeg|webp)$/.test(file.type)) return toast('The file is not a PNG, JPEG or WebP image.');
-    setImage(file);
-    changed();
-  });
+  setOptions(field.vary, [['', 'nothing else'], ['guidance_scale', 'Guidance'], ['steps', 'Steps'], ['sampler', 'Sampler'], ['frames', 'Frames'],
+    ['strength', 'Strength'], ...capabilities.loras.map((lora) => ['lora ' + lora.id, `Weight of ${lora.id}`])], field.vary.value);
+  useModel(before.model !== field.model.value);
 }

@@ -25,9 +25,32 @@ async function download(job) {
   link.remove();
 }
 
+// Players exist near the visible part of the page only: a browser has a limit of players.
+const nearby = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    entry.target.isNear = entry.isIntersecting;
+    showPlayer(entry.target);
+  }
+}, { rootMargin: '800px' });
+
+function showPlayer(li) {
+  const wanted = li.isNear && li.job.status === 'completed', shown = li.holder.firstChild;
+  if (wanted && !shown && !li.loads) {
+    li.loads = true;
+    player(li.job).then((video) => { if (li.isNear) li.holder.replaceChildren(video); })
+      .catch((e) => toast(e.message)).finally(() => { li.loads = false; });
+  } else if (!wanted && shown && shown.paused !== false) {
+    if (shown.src.startsWith('blob:')) URL.revokeObjectURL(shown.src);
+    shown.removeAttribute('src'); // frees the player's memory
+    shown.load();
+    li.holder.replaceChildren();
+  }
+}
+
 function createVideo(job) {
   const li = make('li'), now = () => li.job;
-  li.holder = make('div');
+  li.holder = make('div', { className: 'holder' });
+  li.holder.style.aspectRatio = `${job.request.width} / ${job.request.height}`;
   li.words = make('p', { className: 'words' });
   li.chip = make('span', { className: 'chip' });
   li.facts = make('span');
@@ -38,11 +61,16 @@ function createVideo(job) {
   li.save = button('Download', () => download(now()));
   li.again = button('Try again', () => post(now(), 'resume'));
   li.append(li.holder, li.words, make('p', { className: 'meta' }, li.chip, li.facts), li.why, make('p', { className: 'buttons wide' },
-    li.choose, li.save, li.again, button('Reuse settings', () => reuse(now())), li.seeds = button('Compare seeds', () => compare(alike(now()))),
+    li.choose, li.save, li.again, button('Reuse settings', () => reuse(now())), li.alike = button('Compare variants', () => compare(alike(now())), 'Videos of this prompt that differ in seed or values'),
     button('Delete', async () => {
-      if (confirm('Delete this video and its files?')) await ask('DELETE', '/v1/jobs/' + now().id).then(refresh);
+      if (confirm('Delete this video and its files?')) await ask('DELETE', '/v1/jobs/' + now().id).then(() => {
+        known.finals.delete(now().id);
+        return refresh(true);
+      });
     })));
   li.setAttribute('data-id', job.id);
+  li.job = job;
+  nearby.observe(li);
   return li;
 }
 
@@ -56,18 +84,18 @@ function updateVideo(li, job) {
   li.why.hidden = !job.error || job.status === 'cancelled';
   setText(li.why, job.error ? job.error.message : '');
   li.choose.hidden = li.save.hidden = !done;
-  li.seeds.hidden = !done || alike(job).length < 2;
+  li.alike.hidden = !done || ($('videos').groups.get(groupOf(job)) || []).length < 2;
   li.again.hidden = !['failed', 'parked'].includes(job.status);
-  if (done && !li.holder.firstChild && !li.loads) {
-    li.loads = true;
-    player(job).then((video) => li.holder.replaceChildren(video)).catch((e) => { li.loads = false; toast(e.message); });
-  }
-  if (!done) li.holder.replaceChildren();
+  li.holder.hidden = !done;
+  showPlayer(li);
 }
 
 function showGallery(all) {
   const jobs = all.filter(isFinal).sort((a, b) => (b.completed_at || 0) - (a.completed_at || 0));
-  $('videos').jobs = jobs;
+  const groups = new Map();
+  for (const job of jobs.filter((j) => j.status === 'completed'))
+    groups.set(groupOf(job), [...(groups.get(groupOf(job)) || []), job]);
+  $('videos').groups = groups;
   show($('videos'), jobs, (job) => job.id, createVideo, updateVideo);
   $('gallery-empty').hidden = jobs.length > 0;
   showChoice();
@@ -83,16 +111,36 @@ function showChoice() {
   setText($('compare'), count ? `Compare selected (${count})` : 'Compare selected');
 }
 
-// Completed videos that differ in the seed only.
+// Videos of one prompt and size are variants. They differ in:
+const VARIED = ['seed', 'guidance_scale', 'steps', 'sampler', 'frames', 'strength', 'lora'];
+const MOST_COMPARED = 16;
+const groupNames = new WeakMap();
+
+function groupOf(job) {
+  if (!groupNames.has(job)) groupNames.set(job, JSON.stringify({ ...job.request, preview: 0, ...Object.fromEntries(VARIED.map((name) => [name, 0])) }));
+  return groupNames.get(job);
+}
+
+const valueOf = (job, name) => job.request[name] ?? '';
+const order = (a, b) => a < b ? -1 : a > b ? 1 : 0;
+
+// The newest variants, by their values and then by their seeds.
 function alike(job) {
-  const key = (j) => JSON.stringify({ ...j.request, seed: 0 });
-  return ($('videos').jobs || []).filter((j) => j.status === 'completed' && key(j) === key(job))
-    .sort((a, b) => a.request.seed - b.request.seed);
+  const all = ($('videos').groups.get(groupOf(job)) || []).slice(0, MOST_COMPARED);
+  return all.sort((a, b) => [...VARIED.slice(1), 'seed'].reduce((found, name) => found || order(valueOf(a, name), valueOf(b, name)), 0));
+}
+
+function caption(job, names) {
+  const differs = names.map((name) => `${name.replace('_', ' ')} ${valueOf(job, name) === '' ? 'none' : valueOf(job, name)}`);
+  return [...differs, job.request.prompt.slice(0, 120), settings(job.request)].join(' · ');
 }
 
 async function compare(jobs) {
-  const figures = await Promise.all(jobs.map(async (job) => make('figure', {}, await player(job),
-    make('figcaption', { textContent: `seed ${job.request.seed} · ${job.request.prompt.slice(0, 120)} · ${settings(job.request)}` }))));
+  const names = VARIED.filter((name) => new Set(jobs.map((job) => valueOf(job, name))).size > 1);
+  const seeds = new Set(jobs.map((job) => job.request.seed)).size;
+  const figures = await Promise.all(jobs.map(async (job) => make('figure', {}, await player(job), make('figcaption', { textContent: caption(job, names) }))));
+  // a grid: a row for each value, a column for each seed
+  $('side').style.setProperty('--columns', names.length === 2 && names[0] === 'seed' && jobs.length % seeds === 0 ? seeds : 'auto-fit');
   $('side').replaceChildren(...figures);
   $('both-seek').value = 0;
   $('comparison').showModal();

@@ -1,7 +1,7 @@
 
 // ---- the queue --------------------------------------------------------------------------------------
 
-const post = (job, what, data) => ask('POST', `/v1/jobs/${job.id}/${what}`, data).then(refresh);
+const post = (job, what, data) => ask('POST', `/v1/jobs/${job.id}/${what}`, data).then(() => refresh(true));
 
 function stateText(job) {
   const p = job.progress;
@@ -70,19 +70,25 @@ function updateJob(li, job) {
   li.cancel.hidden = job.status === 'cancelling';
 }
 
-function showQueue(all) {
+const SHORT_QUEUE = 30; // jobs that are shown at first
+
+function showQueue(all, more) {
   const place = (job) => job.queue_position === undefined ? 1e9 : job.queue_position;
   const jobs = all.filter((job) => !isFinal(job)).sort((a, b) => place(a) - place(b) || a.created_at - b.created_at);
   const queued = jobs.filter((job) => job.status === 'queued');
-  show($('jobs'), jobs, (job) => job.id, createJob, (li, job) => {
+  const shown = $('queue-all').all ? jobs : jobs.slice(0, SHORT_QUEUE);
+  $('queue-all').hidden = jobs.length <= SHORT_QUEUE;
+  setText($('queue-all'), $('queue-all').all ? 'Show fewer' : `Show all ${jobs.length}${more ? ' and more' : ''}`);
+  show($('jobs'), shown, (job) => job.id, createJob, (li, job) => {
     const i = queued.indexOf(job);
     li.earlier = i > 0 ? queued[i - 1].id : null;
     li.later = i >= 0 && i + 1 < queued.length ? queued[i + 1].id : null;
     updateJob(li, job);
   });
   $('queue-empty').hidden = jobs.length > 0;
-  if (edited && !jobs.some((job) => job.id === edited && ['queued', 'paused'].includes(job.status))) {
-    edit(null);
+  $('jobs').waiting = jobs;
+  if (edited && !more && !jobs.some((job) => job.id === edited && ['queued', 'paused'].includes(job.status))) {
+    edit(null).catch((e) => toast(e.message));
     toast('The job that was edited has started or ended.');
   }
 }
