@@ -90,7 +90,7 @@ function clock(seconds) {
 }
 
 function settings(request) {
-  return `${request.width}×${request.height}, ${request.frames} frames, ${request.steps} steps, seed ${request.seed}, guidance ` +
+  return `${request.width}×${request.height}, ${request.frames} frames, ${request.steps} step${request.steps === 1 ? '' : 's'}, seed ${request.seed}, guidance ` +
     `${request.guidance_scale}${request.sampler ? ', ' + request.sampler : ''}${request.lora ? ', ' + request.lora : ''}, ${request.model}`;
 }
 

@@ -40,6 +40,7 @@ async function read(all, number) {
   await readQueue(all);
   const signature = known.queued.map((job) => job.id).join();
   if (all || signature !== known.signature || known.reads % 10 === 0) await readFinals();
+  if (signature !== known.signature) predict(); // the start of a further video
   known.signature = signature;
   known.reads++;
   const waits = new Set(known.queued.map((job) => job.id));
