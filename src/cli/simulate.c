@@ -32,6 +32,12 @@ static const weft_option options[] = {
      .group = "serve"},
     {"--ageing", "X", "0.02",
      "srpt, edf: seconds by which a second of waiting shortens a job, 0 to 1", .group = "serve"},
+    {"--degrees", "FILE.json", NULL,
+     "videos share 8 devices (--workers 8): seconds of a step on 1, 2, 4 and 8 devices, of each "
+     "size; compares fixed degrees, ddit, tetriserve, genserve and weft",
+     .group = "serve"},
+    {"--round-seconds", "S", "0.05", "--degrees: seconds of a round of tetriserve",
+     .group = "serve"},
     {"--save", "FILE.jsonl", NULL, "write the trace as JSON lines", .group = "serve"},
     {"--jobs", "N", "1000", "poisson: number of jobs", .group = "serve"},
     {"--load", "X", "0.8", "poisson: seconds of work that arrive per second of all workers",

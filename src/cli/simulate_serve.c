@@ -1,34 +1,12 @@
 #include "cli/simulate_serve.h"
 
+#include "cli/simulate_devices.h"
 #include "plan/queue/queue_report.h"
 #include "plan/queue/queue_trace.h"
 #include "plan/queue/queue_trace_file.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* Reads "10,60,300". */
-static weft_status read_list(const weft_args *args, const char *option, double *values, int *count)
-{
-    const char *text = weft_args_string(args, option);
-    char *end;
-    *count = 0;
-    if (!*text)
-        return WEFT_OK;
-    for (const char *at = text;; at = end + 1) {
-        const double value = strtod(at, &end);
-        if (end == at || !(value > 0 && value <= 1e9) || (*end && *end != ',') ||
-            *count == WEFT_QUEUE_TRACE_LIST)
-            return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, .value = text),
-                              "the value is not up to %d numbers from above 0 to 1e9, such as "
-                              "10,60,300",
-                              WEFT_QUEUE_TRACE_LIST);
-        values[(*count)++] = value;
-        if (!*end)
-            return WEFT_OK;
-    }
-}
 
 static weft_status read_rules(const weft_args *args, weft_queue_rules *r)
 {
@@ -49,8 +27,8 @@ static weft_status make_trace(const weft_args *args, int64_t workers, weft_queue
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX, &seed));
     WEFT_TRY(weft_args_f64(args, "--load", 1e-6, 1000, &o.load));
     WEFT_TRY(weft_args_f64(args, "--error", 0, 5, &o.error));
-    WEFT_TRY(read_list(args, "--sizes", o.sizes, &o.size_count));
-    WEFT_TRY(read_list(args, "--deadlines", o.deadlines, &o.deadline_count));
+    WEFT_TRY(weft_simulate_read_list(args, "--sizes", o.sizes, &o.size_count));
+    WEFT_TRY(weft_simulate_read_list(args, "--deadlines", o.deadlines, &o.deadline_count));
     if (!o.size_count)
         return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--sizes"),
                           "give at least one size in seconds");
@@ -132,6 +110,11 @@ weft_status weft_simulate_serve(const weft_args *args)
     if (words != 2)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
                           "give one trace: weft simulate serve FILE.jsonl, or poisson");
+    if (weft_args_string(args, "--degrees"))
+        return weft_simulate_devices(args, word[1]);
+    if (weft_args_flag(args, "--round-seconds"))
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--round-seconds"),
+                          "this option has an effect only with --degrees; remove it");
     WEFT_TRY(read_rules(args, &rules));
     if (!strcmp(word[1], "poisson"))
         WEFT_TRY(make_trace(args, rules.workers, &jobs, &count, &owners));

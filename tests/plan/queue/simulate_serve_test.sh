@@ -34,7 +34,32 @@ refusals() {
     bad option-no-effect --jobs serve one.jsonl --jobs 3
     echo '{"arrival": 0, "seconds": 0}' >zero.jsonl
     bad trace-invalid seconds serve zero.jsonl
+    echo '{"sizes": []}' >none.json
+    bad trace-invalid sizes serve poisson --degrees none.json --workers 8
+    bad option-invalid --workers serve poisson --degrees none.json --workers 4
+    bad option-no-effect --policy serve poisson --degrees none.json --policy edf
+    bad option-no-effect --round-seconds serve poisson --round-seconds 1
+}
+# Devices: weft's policy meets the most deadlines; equal seeds give equal figures.
+devices_are_shared() {
+    cat >degrees.json <<'J'
+{"sizes": [{"name": "small", "steps": 20, "step_seconds": [0.2, 0.12, 0.09, 0.08], "decode_seconds": 0.1, "share": 4},
+           {"name": "large", "steps": 20, "step_seconds": [8, 4.1, 2.1, 1.1], "decode_seconds": 1.5, "share": 1}]}
+J
+    for n in 1 2; do
+        "$WEFT" simulate serve poisson --degrees degrees.json --workers 8 --jobs 300 --load 0.7 --out "devices$n.json" >"devices$n.txt" || fail "--degrees"
+    done
+    cmp devices1.json devices2.json && cmp devices1.txt devices2.txt || fail "other figures"
+    python3 -S - <<'P' || fail "the figures"
+import json
+policies = json.load(open("devices1.json"))["policies"]
+met = {p["policy"]: p["slo_attainment"] for p in policies}
+assert list(met) == ["fixed-1", "fixed-2", "fixed-4", "fixed-8", "ddit", "tetriserve", "genserve", "weft"]
+fixed = max(met[name] for name in met if name.startswith("fixed"))
+assert met["weft"] >= 1.3 * fixed and met["weft"] > max(met["ddit"], met["tetriserve"], met["genserve"]), met
+P
 }
 check "figures agree" figures_agree
+check "devices are shared" devices_are_shared
 check "refusals" refusals
 finish

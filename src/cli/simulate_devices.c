@@ -1,0 +1,107 @@
+#include "cli/simulate_devices.h"
+
+#include "plan/queue/elastic_report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+weft_status weft_simulate_read_list(const weft_args *args, const char *option,
+                                    double values[WEFT_QUEUE_TRACE_LIST], int *count)
+{
+    const char *text = weft_args_string(args, option);
+    char *end;
+    *count = 0;
+    if (!*text)
+        return WEFT_OK;
+    for (const char *at = text;; at = end + 1) {
+        const double value = strtod(at, &end);
+        if (end == at || !(value > 0 && value <= 1e9) || (*end && *end != ',') ||
+            *count == WEFT_QUEUE_TRACE_LIST)
+            return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, .value = text),
+                              "the value is not up to %d numbers from above 0 to 1e9, such as "
+                              "10,60,300",
+                              WEFT_QUEUE_TRACE_LIST);
+        values[(*count)++] = value;
+        if (!*end)
+            return WEFT_OK;
+    }
+}
+
+static weft_status read_elastic_trace(const weft_args *args, const weft_elastic_table *table,
+                                      const weft_elastic_rules *rules, weft_elastic_job **jobs,
+                                      int64_t *count)
+{
+    double deadlines[WEFT_QUEUE_TRACE_LIST];
+    weft_elastic_trace o = {.devices = rules->devices, .deadlines = deadlines};
+    int64_t seed;
+    WEFT_TRY(weft_args_i64(args, "--jobs", 1, 1000000, &o.jobs));
+    WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX, &seed));
+    WEFT_TRY(weft_args_f64(args, "--load", 1e-6, 1000, &o.load));
+    WEFT_TRY(weft_simulate_read_list(args, "--deadlines", deadlines, &o.deadline_count));
+    o.seed = (uint64_t)seed;
+    *count = o.jobs;
+    return weft_elastic_trace_make(&o, table, jobs);
+}
+
+/* The options of queues on separate workers. */
+static weft_status refuse_for_devices(const weft_args *args, const char *trace)
+{
+    static const char *const others[] = {"--policy", "--ageing", "--stop-seconds", "--sizes",
+                                         "--steps",  "--owners", "--error",        "--save"};
+    for (int i = 0; i < WEFT_COUNT(others); i++)
+        if (weft_args_flag(args, others[i]))
+            return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = others[i]),
+                              "this option has no effect with --degrees; remove it");
+    if (strcmp(trace, "poisson") != 0)
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.value = trace),
+                          "with --degrees the trace is poisson");
+    return WEFT_OK;
+}
+
+static weft_status print_elastic(const weft_args *args, const weft_elastic_score *scores,
+                                 const weft_elastic_rules *rules)
+{
+    const char *out = weft_args_string(args, "--out");
+    weft_buf text = {0};
+    weft_elastic_scores_print(scores, WEFT_ELASTIC_POLICIES, &text);
+    weft_status_code status = weft_buf_check(&text);
+    if (status == WEFT_OK)
+        fwrite(text.data, 1, (size_t)text.len, stdout);
+    weft_buf_free(&text);
+    if (status != WEFT_OK || !out)
+        return status;
+    json_t *json = weft_elastic_scores_json(scores, WEFT_ELASTIC_POLICIES, rules);
+    status = json ? weft_json_save(out, json) : weft_no_memory("the figures");
+    json_decref(json);
+    return status;
+}
+
+weft_status weft_simulate_devices(const weft_args *args, const char *trace)
+{
+    const char *path = weft_args_string(args, "--degrees");
+    weft_elastic_score scores[WEFT_ELASTIC_POLICIES];
+    weft_elastic_table table;
+    weft_elastic_rules rules = {0};
+    weft_elastic_job *jobs = NULL;
+    int64_t count;
+    WEFT_TRY(refuse_for_devices(args, trace));
+    WEFT_TRY(weft_args_i64(args, "--workers", 1, 4096, &rules.devices));
+    WEFT_TRY(weft_args_f64(args, "--start-seconds", 0, 1e6, &rules.change));
+    WEFT_TRY(weft_args_f64(args, "--round-seconds", 1e-3, 1e6, &rules.round));
+    if (rules.devices != WEFT_ELASTIC_DEVICES)
+        return weft_error(WEFT_MSG_OPTION_INVALID,
+                          WEFT_AT(.key = "--workers", WEFT_NUMBER(rules.devices)),
+                          "with --degrees the workers are %d devices", WEFT_ELASTIC_DEVICES);
+    WEFT_TRY(weft_elastic_table_read(path, &table));
+    WEFT_TRY(read_elastic_trace(args, &table, &rules, &jobs, &count));
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < WEFT_ELASTIC_POLICIES && status == WEFT_OK; i++) {
+        rules.policy = (weft_elastic_policy)i;
+        status = weft_elastic_replay(&rules, jobs, count, &scores[i]);
+    }
+    if (status == WEFT_OK)
+        status = print_elastic(args, scores, &rules);
+    weft_free(jobs);
+    return status;
+}

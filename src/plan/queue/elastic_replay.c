@@ -1,0 +1,210 @@
+#include "plan/queue/elastic_replay.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Lives as long as a replay. */
+typedef struct replay {
+    const weft_elastic_rules *rules;
+    weft_elastic_job *jobs;
+    int64_t count, arrived, ended;
+    weft_elastic_entry *active; /* by arrival */
+    int64_t *job_of, *degrees;  /* of active */
+    int64_t active_count;
+    double now, used;
+    double round; /* the next start of a round; 0: no rounds */
+    weft_elastic_work work;
+} replay;
+
+static bool has_rounds(const replay *r)
+{
+    return r->rules->policy == WEFT_ELASTIC_TETRISERVE && r->rules->round > 0;
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+static double next_event(const replay *r)
+{
+    double at = INFINITY;
+    for (int64_t i = 0; i < r->active_count; i++)
+        if (r->active[i].busy)
+            at = fmin(at, r->active[i].until);
+    if (r->arrived < r->count)
+        at = fmin(at, r->jobs[r->arrived].arrival);
+    if (has_rounds(r) && r->active_count)
+        at = fmin(at, r->round);
+    return at;
+}
+
+static void arrive(replay *r)
+{
+    while (r->arrived < r->count && r->jobs[r->arrived].arrival <= r->now) {
+        const weft_elastic_job *j = &r->jobs[r->arrived];
+        r->job_of[r->active_count] = r->arrived++;
+        r->active[r->active_count++] = (weft_elastic_entry){.size = j->size,
+                                                            .arrival = j->arrival,
+                                                            .deadline = j->deadline,
+                                                            .steps = j->size->steps};
+    }
+}
+
+/* Ends the steps whose time has come, and removes the jobs that are decoded. */
+static void end_steps(replay *r)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < r->active_count; i++) {
+        weft_elastic_entry *e = &r->active[i];
+        bool ends = false;
+        if (e->busy && e->until <= r->now) {
+            e->busy = false;
+            ends = e->steps < 0;
+        }
+        if (ends) {
+            r->jobs[r->job_of[i]].end = r->now;
+            r->ended++;
+            continue;
+        }
+        r->active[kept] = *e;
+        r->job_of[kept++] = r->job_of[i];
+    }
+    r->active_count = kept;
+}
+
+/* A job begins a step, or in rounds the steps of a round, or decodes. */
+static void begin(replay *r, int64_t i, int64_t degree)
+{
+    weft_elastic_entry *e = &r->active[i];
+    int k = 0;
+    while (1 << k < degree)
+        k++;
+    if (e->degree && e->degree != degree && e->steps > 0)
+        r->jobs[r->job_of[i]].resizes++;
+    const double change = e->degree != degree && e->steps > 0 ? r->rules->change : 0;
+    double seconds = e->size->decode;
+    int64_t steps = 1;
+    if (e->steps > 0) {
+        const double step = e->size->step[k];
+        if (has_rounds(r)) {
+            steps = (int64_t)floor((r->round - r->now - change) / step + 1e-9);
+            steps = steps < 1 ? 1 : steps > e->steps ? e->steps : steps;
+        }
+        seconds = change + (double)steps * step;
+    }
+    e->steps = e->steps > 0 ? e->steps - steps : -1; /* -1: decodes */
+    e->degree = degree;
+    e->busy = true;
+    e->until = r->now + seconds;
+    r->used += seconds * (double)degree;
+}
+
+static void decide(replay *r)
+{
+    weft_elastic_question q = {.entries = r->active,
+                               .count = r->active_count,
+                               .devices = r->rules->devices,
+                               .idle = r->rules->devices,
+                               .now = r->now,
+                               .change = r->rules->change};
+    bool waits = false;
+    for (int64_t i = 0; i < r->active_count; i++) {
+        q.idle -= r->active[i].busy ? r->active[i].degree : 0;
+        waits = waits || !r->active[i].busy;
+    }
+    if (!waits)
+        return;
+    weft_elastic_choose(r->rules->policy, &q, &r->work, r->degrees);
+    for (int64_t i = 0; i < r->active_count; i++) {
+        weft_elastic_entry *e = &r->active[i];
+        if (e->busy)
+            continue;
+        if (r->degrees[i] > 0) {
+            begin(r, i, r->degrees[i]);
+        } else if (e->degree) {
+            r->jobs[r->job_of[i]].resizes++;
+            e->degree = 0;
+        }
+    }
+}
+
+/* ---- rounds --------------------------------------------------------------------------------- */
+
+/* Between rounds only decoding begins, on a device of its job. */
+static bool may_decide(replay *r)
+{
+    if (!has_rounds(r))
+        return true;
+    if (r->now >= r->round) {
+        r->round = r->now + r->rules->round;
+        return true;
+    }
+    for (int64_t i = 0; i < r->active_count; i++)
+        if (!r->active[i].busy && r->active[i].degree && r->active[i].steps == 0)
+            begin(r, i, 1);
+    return false;
+}
+
+static weft_status run(replay *r)
+{
+    while (r->ended < r->count) {
+        r->now = next_event(r);
+        arrive(r);
+        end_steps(r);
+        if (may_decide(r))
+            decide(r);
+    }
+    return WEFT_OK;
+}
+
+/* ---- scores --------------------------------------------------------------------------------- */
+
+static int compare_seconds(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static weft_status fill_score(const replay *r, weft_elastic_score *s)
+{
+    double *seconds, sum = 0;
+    WEFT_TRY(WEFT_NEW(seconds, r->count, "the figures of %" PRId64 " jobs", r->count));
+    *s = (weft_elastic_score){.policy = r->rules->policy, .jobs = r->count};
+    for (int64_t i = 0; i < r->count; i++) {
+        const weft_elastic_job *j = &r->jobs[i];
+        seconds[i] = j->end - j->arrival;
+        sum += seconds[i];
+        s->resizes += j->resizes;
+        s->deadlines += j->deadline > 0;
+        s->met += j->deadline > 0 && j->end <= j->deadline;
+    }
+    qsort(seconds, (size_t)r->count, sizeof *seconds, compare_seconds);
+    s->mean = sum / (double)r->count;
+    s->p95 = seconds[(int64_t)ceil(0.95 * (double)r->count) - 1];
+    s->p99 = seconds[(int64_t)ceil(0.99 * (double)r->count) - 1];
+    s->used = r->used / ((double)r->rules->devices * r->now);
+    weft_free(seconds);
+    return WEFT_OK;
+}
+
+weft_status weft_elastic_replay(const weft_elastic_rules *rules, weft_elastic_job *jobs,
+                                int64_t count, weft_elastic_score *score)
+{
+    replay r = {.rules = rules, .jobs = jobs, .count = count};
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < count; i++)
+        jobs[i].resizes = 0;
+    WEFT_GO(WEFT_NEW(r.active, count, "a queue"));
+    WEFT_GO(WEFT_NEW(r.job_of, count, "a queue"));
+    WEFT_GO(WEFT_NEW(r.degrees, count, "a queue"));
+    WEFT_GO(weft_elastic_work_create(count, &r.work));
+    WEFT_GO(run(&r));
+    WEFT_GO(fill_score(&r, score));
+out:
+    weft_free(r.active);
+    weft_free(r.job_of);
+    weft_free(r.degrees);
+    weft_elastic_work_free(&r.work);
+    return status;
+}

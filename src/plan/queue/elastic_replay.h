@@ -1,0 +1,25 @@
+/* Runs videos on shared devices: jobs arrive, steps end, and a policy chooses the devices of the
+ * next steps. */
+#ifndef WEFT_PLAN_ELASTIC_REPLAY_H
+#define WEFT_PLAN_ELASTIC_REPLAY_H
+
+#include "plan/queue/elastic_policy.h"
+
+typedef struct weft_elastic_rules {
+    weft_elastic_policy policy;
+    int64_t devices;
+    double change; /* seconds of a change of the degree, or of a start */
+    double round;  /* seconds of a round of tetriserve */
+} weft_elastic_rules;
+
+typedef struct weft_elastic_score {
+    weft_elastic_policy policy;
+    int64_t jobs, deadlines, met, resizes;
+    double mean, p95, p99; /* seconds from arrival to end */
+    double used;           /* share of the device seconds until the last end that ran steps */
+} weft_elastic_score;
+
+/* Runs all jobs, sorted by arrival. `jobs` receives the ends. */
+weft_status weft_elastic_replay(const weft_elastic_rules *rules, weft_elastic_job *jobs,
+                                int64_t count, weft_elastic_score *score);
+#endif

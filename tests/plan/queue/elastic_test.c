@@ -1,0 +1,154 @@
+/* Videos on shared devices: hand-made cases, limits of every decision, and conservation. */
+#include "base/config.h"
+#include "base/fs.h"
+#include "base/rng.h"
+#include "plan/queue/elastic_report.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A small video gains little from devices, a large one almost all. */
+static const weft_elastic_table mixed = {
+    .sizes = {{"small", 10, {1, 0.7, 0.6, 0.6}, 0.5, 2}, {"large", 20, {8, 4.1, 2.1, 1.1}, 2, 1}},
+    .count = 2};
+static const double factors[] = {1.5, 2, 3, 5};
+
+static weft_elastic_job *make(int64_t jobs, double load)
+{
+    const weft_elastic_trace o = {jobs, 8, 3, load, factors, 4};
+    weft_elastic_job *made;
+    cr_assert_eq(weft_elastic_trace_make(&o, &mixed, &made), WEFT_OK);
+    return made;
+}
+
+static weft_elastic_score run(weft_elastic_policy policy, weft_elastic_job *jobs, int64_t count)
+{
+    const weft_elastic_rules rules = {policy, 8, 0.1, 0.5};
+    weft_elastic_score s;
+    cr_assert_eq(weft_elastic_replay(&rules, jobs, count, &s), WEFT_OK);
+    return s;
+}
+
+/* A job alone has exactly the seconds of its degree; elastic policies decode on one device. */
+Test(elastic, a_job_alone)
+{
+    for (int p = 0; p < WEFT_ELASTIC_POLICIES; p++) {
+        weft_elastic_job job = {.size = &mixed.sizes[1], .arrival = 5, .deadline = 1000};
+        const int degree = p == WEFT_ELASTIC_FIXED_1   ? 0
+                           : p == WEFT_ELASTIC_FIXED_2 ? 1
+                           : p == WEFT_ELASTIC_FIXED_4 ? 2
+                                                       : 3;
+        const double steps = 20 * mixed.sizes[1].step[degree];
+        const weft_elastic_score s = run((weft_elastic_policy)p, &job, 1);
+        if (p == WEFT_ELASTIC_TETRISERVE) /* waits for rounds */
+            cr_assert(job.end >= 5 + 0.1 + steps + 2);
+        else
+            cr_assert_float_eq(job.end, 5 + 0.1 + steps + 2, 1e-9, "%s: %g",
+                               weft_elastic_policy_name((weft_elastic_policy)p), job.end);
+        cr_assert(s.met == 1 && s.deadlines == 1 && s.mean == job.end - 5);
+    }
+}
+
+/* No decision gives away more devices than are idle, or changes a busy job; devices do not idle
+ * while a job waits that could have one. */
+Test(elastic, decisions_fit)
+{
+    enum { JOBS = 12 };
+    weft_rng rng = weft_rng_make(1, WEFT_RNG_PLAN);
+    weft_elastic_work work;
+    cr_assert_eq(weft_elastic_work_create(JOBS, &work), WEFT_OK);
+    for (int round = 0; round < 2000; round++) {
+        weft_elastic_entry e[JOBS] = {0};
+        int64_t degrees[JOBS], idle = 8, waiting = 0;
+        for (int i = 0; i < JOBS; i++) {
+            e[i] = (weft_elastic_entry){.size = &mixed.sizes[weft_rng_f64(&rng) < 0.5],
+                                        .deadline = 100 + 100 * weft_rng_f64(&rng),
+                                        .steps = (int64_t)(10 * weft_rng_f64(&rng))};
+            const int64_t degree = 1 << (int)(3 * weft_rng_f64(&rng));
+            if (weft_rng_f64(&rng) < 0.4 && degree <= idle) {
+                e[i].busy = true;
+                e[i].degree = degree;
+                e[i].until = 100 + weft_rng_f64(&rng);
+                idle -= degree;
+            }
+        }
+        const weft_elastic_question q = {e, JOBS, 8, idle, 100, 0.1};
+        for (int p = WEFT_ELASTIC_DDIT; p < WEFT_ELASTIC_POLICIES; p++) {
+            int64_t sum = 0;
+            waiting = 0;
+            weft_elastic_choose((weft_elastic_policy)p, &q, &work, degrees);
+            for (int i = 0; i < JOBS; i++) {
+                cr_assert(degrees[i] >= 0 && (degrees[i] & (degrees[i] - 1)) == 0);
+                cr_assert(!e[i].busy || degrees[i] == 0);
+                cr_assert(e[i].steps > 0 || degrees[i] <= 1); /* decoding */
+                sum += degrees[i];
+                waiting += !e[i].busy && degrees[i] == 0;
+            }
+            cr_assert_leq(sum, idle);
+            if (p == WEFT_ELASTIC_WEFT || p == WEFT_ELASTIC_DDIT)
+                cr_assert(waiting == 0 || sum == idle);
+        }
+    }
+    weft_elastic_work_free(&work);
+}
+
+/* Two large videos of which one can meet its deadline: weft ends the one, and the fixed order and
+ * an even split neither. */
+Test(elastic, a_late_job_yields)
+{
+    weft_elastic_job jobs[] = {{.size = &mixed.sizes[1], .arrival = 0, .deadline = 20},
+                               {.size = &mixed.sizes[1], .arrival = 1, .deadline = 27}};
+    const weft_elastic_score s = run(WEFT_ELASTIC_WEFT, jobs, 2);
+    cr_assert(s.met == 1 && jobs[1].end <= 27 && jobs[0].end > 27, "%g %g", jobs[0].end,
+              jobs[1].end);
+    cr_assert_eq(run(WEFT_ELASTIC_FIXED_8, jobs, 2).met, 0);
+    cr_assert_eq(run(WEFT_ELASTIC_FIXED_4, jobs, 2).met, 0);
+}
+
+/* Every job ends after its least latency, equal seeds give equal results, and weft meets more
+ * deadlines than the other policies. */
+Test(elastic, traces)
+{
+    enum { JOBS = 400 };
+    int64_t met[WEFT_ELASTIC_POLICIES], best = 0;
+    weft_elastic_job *jobs = make(JOBS, 0.8), *again = make(JOBS, 0.8);
+    for (int p = 0; p < WEFT_ELASTIC_POLICIES; p++) {
+        const weft_elastic_score s = run((weft_elastic_policy)p, jobs, JOBS);
+        const weft_elastic_score other = run((weft_elastic_policy)p, again, JOBS);
+        cr_assert(!memcmp(&s, &other, sizeof s));
+        cr_assert(s.used > 0 && s.used <= 1 && s.mean <= s.p99 && s.p95 <= s.p99);
+        for (int i = 0; i < JOBS; i++)
+            cr_assert_geq(jobs[i].end - jobs[i].arrival,
+                          weft_elastic_latency(jobs[i].size, 8) - 1e-9);
+        met[p] = s.met;
+        if (p != WEFT_ELASTIC_WEFT && met[p] > best)
+            best = met[p];
+    }
+    cr_assert_gt(met[WEFT_ELASTIC_WEFT], best);
+    weft_free(jobs);
+    weft_free(again);
+}
+
+Test(elastic, tables_are_checked)
+{
+    weft_elastic_table t;
+    char path[] = "/tmp/weft_elastic_XXXXXX";
+    static const char *const texts[] = {
+        "{\"sizes\": []}",
+        "{\"sizes\": [{\"name\": \"a\", \"steps\": 3, \"step_seconds\": [1, 1, 1], "
+        "\"decode_seconds\": 1, \"share\": 1}]}",
+        "{\"sizes\": [{\"name\": \"a\", \"steps\": 0, \"step_seconds\": [1, 1, 1, 1], "
+        "\"decode_seconds\": 1, \"share\": 1}]}"};
+    const int file = mkstemp(path);
+    cr_assert(file >= 0);
+    close(file);
+    for (int i = 0; i < WEFT_COUNT(texts); i++) {
+        cr_assert_eq(weft_file_write_atomic(path, texts[i], (int64_t)strlen(texts[i])), WEFT_OK);
+        cr_assert_neq(weft_elastic_table_read(path, &t), WEFT_OK);
+        cr_assert_eq(weft_error_class(), WEFT_MSG_TRACE_INVALID);
+        weft_error_clear();
+    }
+    unlink(path);
+}
