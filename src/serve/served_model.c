@@ -1,14 +1,13 @@
 #include "serve/served_model.h"
 
 #include "base/fs.h"
-#include "base/hash.h"
+#include "base/path_stamp.h"
 #include "base/utf8.h"
 #include "diffusion/scheduler.h"
 #include "generate/generator/generator_model.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Splits NAME=DIR. A name has no '/', so "./a=b" is a folder. */
 static weft_status split(const char *spec, weft_served_model *m)
@@ -105,36 +104,9 @@ void weft_served_model_close(weft_served_model *m)
     *m = (weft_served_model){0};
 }
 
-static uint64_t add_to_stamp(uint64_t stamp, const char *path)
-{
-    struct stat facts = {0};
-    if (stat(path, &facts) != 0)
-        return stamp;
-    const uint64_t values[] = {stamp, (uint64_t)facts.st_ino, (uint64_t)facts.st_size,
-                               (uint64_t)facts.st_mtim.tv_sec, (uint64_t)facts.st_mtim.tv_nsec};
-    return XXH3_64bits(values, sizeof values);
-}
-
-static uint64_t stamp_folder(uint64_t stamp, const char *folder, int depth)
-{
-    weft_names names = {0};
-    stamp = add_to_stamp(stamp, folder);
-    if (weft_list_dir(folder, false, &names) != WEFT_OK)
-        weft_error_clear();
-    for (int64_t i = 0; i < names.count; i++) {
-        char *path = weft_path_join(folder, names.name[i]);
-        if (path)
-            stamp = depth > 0 && weft_path_is_dir(path) ? stamp_folder(stamp, path, depth - 1)
-                                                        : add_to_stamp(stamp, path);
-        weft_free(path);
-    }
-    weft_names_free(&names);
-    return stamp;
-}
-
 uint64_t weft_served_model_stamp(const weft_served_model *m)
 {
-    return stamp_folder(0, m->folder, 1);
+    return weft_path_stamp(0, m->folder, 1);
 }
 
 static weft_status check_pixels(const weft_served_model *m, int i, int64_t pixels)
