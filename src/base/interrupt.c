@@ -85,6 +85,11 @@ void weft_interrupt_detach_child(pid_t parent)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+void weft_interrupt_request(bool stops)
+{
+    interrupted = stops;
+}
+
 bool weft_interrupted(void)
 {
     return interrupted != 0;

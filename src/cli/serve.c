@@ -29,7 +29,10 @@ static const weft_option options[] = {
      "this machine"},
     WEFT_BACKEND_OPTION,
     {"--memory-limit", "SIZE", NULL,
-     "memory limit of a worker, as in `weft generate`; by default the free memory"},
+     "memory limit of the worker, as in `weft generate`, with the models and LoRAs that stay "
+     "loaded: the least recently used are unloaded; by default the free memory"},
+    {"--idle-unload", "SECONDS", "0",
+     "unload models and LoRAs that no job has used for this time; 0: never"},
     {"--policy", "NAME", "fifo",
      "order of jobs of equal priority: fifo, srpt (shortest first), edf (deadlines first, then "
      "srpt) or fair (equal seconds per token)",
@@ -48,7 +51,9 @@ static weft_status run_serve(const weft_args *args)
 {
     const char *name = weft_args_string(args, "--new-token");
     const weft_backend *backend;
+    double idle;
     WEFT_TRY(weft_args_backend(args, &backend));
+    WEFT_TRY(weft_args_f64(args, "--idle-unload", 0, 1e9, &idle));
     weft_serve_options o = {.listen = weft_args_string(args, "--listen"),
                             .state = weft_args_string(args, "--state"),
                             .cluster = weft_args_string(args, "--on"),
@@ -56,7 +61,8 @@ static weft_status run_serve(const weft_args *args)
                             .key = weft_args_string(args, "--tls-key"),
                             .policy = weft_args_string(args, "--policy"),
                             .backend = backend->name,
-                            .memory = weft_args_string(args, "--memory-limit")};
+                            .memory = weft_args_string(args, "--memory-limit"),
+                            .idle_unload = idle};
     o.models = weft_args_list(args, "--model", &o.model_count);
     o.loras = weft_args_list(args, "--lora", &o.lora_count);
     o.webhooks = weft_args_list(args, "--webhook", &o.webhook_count);
@@ -78,7 +84,8 @@ const weft_verb weft_verb_serve = {
     .name = "serve",
     .summary = "generate videos for HTTP requests, from a queue that survives a kill",
     .usage = "--model [NAME=]DIR [--listen 127.0.0.1:8080] [--state DIR]",
-    .details = "Accepts requests for videos, and generates one at a time in a child process.\n"
+    .details = "Accepts requests for videos, and generates one at a time in a child process,\n"
+               "the worker, which keeps models and LoRAs in memory between jobs.\n"
                "Predicts seconds, bytes and the wait of a request before it is accepted.\n"
                "\n"
                "The address shows a page for the browser.\n"

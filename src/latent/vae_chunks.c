@@ -409,6 +409,12 @@ static weft_status load_half(const weft_vae *v, const half *h, const char *folde
     return weft_weights_load(store, g, "", file, true);
 }
 
+weft_graph *weft_vae_decoder_graph(const weft_vae *v)
+{
+    const half *h = &v->half[1];
+    return h->count ? h->work[0].chunk[0].graph : NULL;
+}
+
 weft_status weft_vae_load(const weft_vae *v, const char *folder, weft_store *store)
 {
     for (int i = 0; i < 2; i++)

@@ -54,6 +54,8 @@ typedef weft_status_code weft_vae_program_fn(void *user, const char *name, const
                                              weft_program *program);
 weft_status weft_vae_programs(weft_vae *vae, weft_vae_half half, weft_vae_program_fn *with,
                               void *user);
+/* A graph with all parameters of the decoder; NULL: not opened. */
+weft_graph *weft_vae_decoder_graph(const weft_vae *vae);
 /* Loads the weights of the opened halves from a model folder into `store`. */
 weft_status weft_vae_load(const weft_vae *vae, const char *folder, weft_store *store);
 /* Reserves memory and loads the weights. */

@@ -44,15 +44,20 @@ static weft_status make_environment(char ***out)
     return WEFT_OK;
 }
 
+typedef struct pipes {
+    int input[2], output[2], error[2]; /* both ends; -1: none */
+} pipes;
+
 /* Runs in the child: only functions that are safe in signal handlers may be called. */
-static _Noreturn void become(const weft_child_start_options *o, char **environment, int output,
-                             int error, pid_t parent)
+static _Noreturn void become(const weft_child_start_options *o, char **environment, const pipes *p,
+                             pid_t parent)
 {
     const int lock = o->lock;
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     weft_interrupt_detach_child(parent);
-    if (null < 0 || chdir(o->folder) != 0 || dup2(error, STDERR_FILENO) < 0 ||
-        dup2(output >= 0 ? output : null, STDOUT_FILENO) < 0 || dup2(null, STDIN_FILENO) < 0)
+    if (null < 0 || chdir(o->folder) != 0 || dup2(p->error[1], STDERR_FILENO) < 0 ||
+        dup2(o->with_output ? p->output[1] : null, STDOUT_FILENO) < 0 ||
+        dup2(o->with_input ? p->input[0] : null, STDIN_FILENO) < 0)
         _exit(127);
     if (lock == KEPT_LOCK)
         fcntl(lock, F_SETFD, 0);
@@ -69,34 +74,66 @@ static void close_pair(int pair[2])
             close(pair[i]);
 }
 
+static bool open_pipes(const weft_child_start_options *o, pipes *p)
+{
+    return (!o->with_input || pipe2(p->input, O_CLOEXEC) == 0) &&
+           (!o->with_output || pipe2(p->output, O_CLOEXEC) == 0) && pipe2(p->error, O_CLOEXEC) == 0;
+}
+
 weft_status weft_child_start(const weft_child_start_options *o, weft_child *c)
 {
     char **environment;
-    const bool with_output = o->with_output;
-    int out[2] = {-1, -1}, err[2] = {-1, -1};
+    pipes p = {{-1, -1}, {-1, -1}, {-1, -1}};
     pid_t pid = -1;
     const pid_t parent = getpid();
     WEFT_TRY(make_environment(&environment));
-    if ((!with_output || pipe2(out, O_CLOEXEC) == 0) && pipe2(err, O_CLOEXEC) == 0)
+    if (open_pipes(o, &p))
         pid = fork();
     if (pid == 0)
-        become(o, environment, out[1], err[1], parent);
+        become(o, environment, &p, parent);
     weft_free(environment);
     if (pid < 0) {
         const weft_status_code status = weft_error(
             WEFT_MSG_WORKER_FAILED, WEFT_AT(WEFT_NUMBER(errno)), "no child process can be started");
-        close_pair(out);
-        close_pair(err);
+        close_pair(p.input);
+        close_pair(p.output);
+        close_pair(p.error);
         return status;
     }
-    if (with_output)
-        close(out[1]);
-    close(err[1]);
-    *c = (weft_child){.pid = pid, .output = out[0], .error = err[0]};
+    if (o->with_input)
+        close(p.input[0]);
+    if (o->with_output)
+        close(p.output[1]);
+    close(p.error[1]);
+    *c = (weft_child){.pid = pid, .input = p.input[1], .output = p.output[0], .error = p.error[0]};
     (void)fcntl(c->error, F_SETFL, O_NONBLOCK);
-    if (with_output)
+    if (o->with_output)
         (void)fcntl(c->output, F_SETFL, O_NONBLOCK);
+    if (o->with_input) /* a child that reads nothing must not stop the server */
+        (void)fcntl(c->input, F_SETFL, O_NONBLOCK);
     return WEFT_OK;
+}
+
+weft_status weft_child_write(const weft_child *c, const void *bytes, int64_t count)
+{
+    ssize_t done = 0;
+    while (done < count) {
+        const ssize_t n = write(c->input, (const char *)bytes + done, (size_t)(count - done));
+        if (n < 0 && errno != EINTR)
+            return weft_error_errno(WEFT_NOWHERE, "the worker takes no command");
+        done += n > 0 ? n : 0;
+    }
+    return WEFT_OK;
+}
+
+void weft_child_drop(weft_child *c, int64_t count)
+{
+    weft_buf *text = &c->error_text;
+    if (!count)
+        return;
+    memmove(text->data, text->data + count, (size_t)(text->len - count) + 1); /* with the NUL */
+    text->len -= count;
+    c->dropped += count;
 }
 
 /* Keeps the last bytes of a text that has twice as many. Returns the number of removed bytes. */
@@ -149,6 +186,10 @@ int weft_child_wait(weft_child *c)
 
 void weft_child_close(weft_child *c)
 {
+    const int open_ones[] = {c->input, c->output, c->error};
+    for (int i = 0; i < 3; i++)
+        if (open_ones[i] > 0)
+            close(open_ones[i]);
     weft_buf_free(&c->output_text);
     weft_buf_free(&c->error_text);
     *c = (weft_child){0};

@@ -9,7 +9,8 @@
 /* Zero-initialised: not running. */
 typedef struct weft_child {
     pid_t pid;         /* 0: not running */
-    int output, error; /* descriptors; -1: closed */
+    int input;         /* descriptor of its standard input, with with_input */
+    int output, error; /* descriptors; -1: the stream has ended */
     weft_buf output_text, error_text;
     int64_t dropped; /* bytes of the error stream before the first byte of error_text */
 } weft_child;
@@ -23,14 +24,19 @@ typedef struct weft_child_start_options {
     const char *folder; /* working folder */
     int lock;           /* a locked descriptor that only the child keeps open; -1: none */
     bool with_output;   /* standard output is read; else it is discarded */
+    bool with_input;    /* weft_child_write writes standard input; else it is empty */
 } weft_child_start_options;
 /* Starts a program in a process group of its own. The child is killed when this thread ends. */
 weft_status weft_child_start(const weft_child_start_options *options, weft_child *child);
+/* Writes to standard input. WEFT_E_IO: the child has ended, or reads nothing. */
+weft_status weft_child_write(const weft_child *child, const void *bytes, int64_t count);
+/* Removes the first bytes of error_text. */
+void weft_child_drop(weft_child *child, int64_t count);
 /* Reads the available bytes. Returns false once both streams have ended. */
 bool weft_child_read(weft_child *child);
 /* Waits for the end of a child whose streams have ended. Returns its status as of waitpid. */
 int weft_child_wait(weft_child *child);
-/* Frees the texts; the child must not run. */
+/* Frees the texts and closes the descriptors; the child must not run. */
 void weft_child_close(weft_child *child);
 
 #endif

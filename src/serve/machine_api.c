@@ -34,12 +34,15 @@ weft_serve_reply weft_machine_get(const weft_server *s)
         worker = read_kib(path, "VmRSS");
     }
     return weft_serve_json(
-        200,
-        json_pack("{s:s, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "version", WEFT_VERSION,
-                  "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "load", load[0],
-                  "memory_bytes", (json_int_t)read_kib("/proc/meminfo", "MemTotal"),
-                  "available_bytes", (json_int_t)read_kib("/proc/meminfo", "MemAvailable"),
-                  "worker_bytes", (json_int_t)worker, "disk_free_bytes", (json_int_t)free_bytes,
-                  "workers_started", (json_int_t)s->workers, "workers_crashed",
-                  (json_int_t)s->crashes, "now", weft_server_time()));
+        200, json_pack(
+                 "{s:s, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:f}",
+                 "version", WEFT_VERSION, "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN),
+                 "load", load[0], "memory_bytes", (json_int_t)read_kib("/proc/meminfo", "MemTotal"),
+                 "available_bytes", (json_int_t)read_kib("/proc/meminfo", "MemAvailable"),
+                 "worker_bytes", (json_int_t)worker, "disk_free_bytes", (json_int_t)free_bytes,
+                 "workers_started", (json_int_t)s->workers, "workers_crashed",
+                 (json_int_t)s->crashes, "loaded", weft_loaded_weights_json(&s->weights),
+                 "loaded_bytes", (json_int_t)weft_loaded_weights_bytes(&s->weights), "loads",
+                 (json_int_t)weft_loaded_weights_loads(&s->weights), "unloads",
+                 (json_int_t)weft_loaded_weights_unloads(&s->weights), "now", weft_server_time()));
 }

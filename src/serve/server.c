@@ -127,6 +127,7 @@ static void close_server(weft_server *s)
     weft_http_server_stop(s);
     weft_queue_view_free(&s->view);
     weft_free(s->event_line);
+    weft_loaded_weights_clear(&s->weights);
     weft_queue_store_close(s->store);
     for (int i = 0; i < s->model_count; i++)
         weft_served_model_close(&s->models[i]);

@@ -1,9 +1,10 @@
-/* weft serve: a queue of videos over HTTP. The server owns the queue; a child process that runs
- * `weft generate` makes one video at a time and may crash.
+/* weft serve: a queue of videos over HTTP. The server owns the queue; a child process, the worker,
+ * generates one video at a time as `weft generate` does. It keeps the weights in memory between
+ * jobs, and may crash.
  *
  *     HTTP thread (http_server.c)                       main thread (supervisor.c)
- *       routes: videos_api, jobs_api, status_api          claims the next job, starts its worker
- *       store, prices, progress  <──── one lock ────>     applies how the worker ended
+ *       routes: videos_api, jobs_api, status_api          gives the next job to the worker
+ *       store, prices, progress  <──── one lock ────>     applies how the job ended
  *       waiting requests are suspended <── wake_all ──    runs `weft estimate` for prices
  *
  *     STATE/queue.sqlite   jobs (queue_store.h)       STATE/jobs/ID/   files of a job
@@ -27,7 +28,8 @@ typedef struct weft_serve_options {
     const char *certificate, *key; /* PEM files of TLS; NULL: plain HTTP */
     const char *policy;            /* name of a weft_queue_policy */
     const char *backend;           /* of the workers, as of `weft generate` */
-    const char *memory; /* memory limit of a worker, as of `weft generate`; NULL: free memory */
+    const char *memory; /* memory limit of the worker, as of `weft generate`; NULL: free memory */
+    double idle_unload; /* seconds without a use after which weights are unloaded; 0: never */
 } weft_serve_options;
 
 /* Serves until SIGTERM or Ctrl-C, then saves the running job. WEFT_E_CANCELLED: was stopped. */

@@ -5,6 +5,7 @@
 #include "serve/access_tokens.h"
 #include "serve/child_process.h"
 #include "serve/connections.h"
+#include "serve/loaded_weights.h"
 #include "serve/prices.h"
 #include "serve/queue_view.h"
 #include "serve/served_lora.h"
@@ -20,7 +21,7 @@ typedef struct weft_webhook_sender weft_webhook_sender;
 /* Progress of the running job, from the worker's messages. */
 typedef struct weft_worker_progress {
     int64_t done, total; /* steps and videos; total 0: unknown */
-    int64_t first;       /* `done` of the first message: steps of earlier workers, and one */
+    int64_t first;       /* `done` of the first message: steps of earlier runs, and one */
     double seconds_left; /* negative: unknown */
     int64_t preview;     /* time of the preview's file in ms; 0: none */
 } weft_worker_progress;
@@ -45,13 +46,14 @@ typedef struct weft_server {
     weft_queue_store *store;
     weft_queue_view view;   /* read by weft_server_queue */
     weft_queue_rules rules; /* policy, and measured seconds of starts and stops */
-    int64_t starts;         /* workers whose start was measured */
+    int64_t starts;         /* jobs whose start was measured */
     weft_prices prices;
     bool stopping;
     char running[WEFT_QUEUE_ID]; /* job of the worker; "": none */
-    pid_t worker;                /* process of the running job; 0: none */
+    pid_t worker;                /* process of the worker; 0: none */
+    weft_loaded_weights weights; /* of the worker */
     weft_worker_progress progress;
-    double since;                /* weft_now() of the worker's start */
+    double since;                /* weft_now() of the start of the running job */
     weft_serve_request *waiting; /* suspended requests */
     weft_event_stream *streams;
     char *event_line;              /* the last line of an event stream; NULL: none */

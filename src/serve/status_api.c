@@ -60,6 +60,34 @@ static void put_one(weft_buf *out, const char *name, const char *type, const cha
     weft_buf_printf(out, "weft_serve_%s %.17g\n", name, value);
 }
 
+/* A label's value: names of models may have quotes and backslashes. */
+static void put_label(weft_buf *out, const char *name, const json_t *value)
+{
+    weft_buf_printf(out, "%s=\"", name);
+    for (const char *at = json_string_value(value); at && *at; at++)
+        weft_buf_printf(out, "%s%c", *at == '"' || *at == '\\' ? "\\" : "", *at);
+    weft_buf_printf(out, "\"");
+}
+
+static void put_weights(weft_buf *out, const weft_loaded_weights *w)
+{
+    json_t *list = weft_loaded_weights_json(w);
+    put_head(out, "loaded_bytes", "gauge", "Bytes of loaded weights by model, part and LoRA.");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        weft_buf_printf(out, "weft_serve_loaded_bytes{");
+        put_label(out, "model", json_object_get(one, "model"));
+        put_label(out, ",part", json_object_get(one, "part"));
+        put_label(out, ",lora", json_object_get(one, "adapters"));
+        weft_buf_printf(out, "} %" PRId64 "\n",
+                        (int64_t)json_integer_value(json_object_get(one, "bytes")));
+    }
+    json_decref(list);
+    put_one(out, "loads_total", "counter", "Weights loaded.", (double)weft_loaded_weights_loads(w));
+    put_one(out, "unloads_total", "counter", "Weights unloaded.",
+            (double)weft_loaded_weights_unloads(w));
+}
+
 weft_serve_reply weft_status_metrics(weft_server *s)
 {
     int64_t counts[WEFT_QUEUE_STATES];
@@ -83,6 +111,7 @@ weft_serve_reply weft_status_metrics(weft_server *s)
     put_one(&out, "workers_started_total", "counter", "Workers started.", (double)s->workers);
     put_one(&out, "workers_crashed_total", "counter", "Workers killed.", (double)s->crashes);
     put_one(&out, "estimates_started_total", "counter", "Estimates started.", (double)s->estimates);
+    put_weights(&out, &s->weights);
     put_one(&out, "step", "gauge", "Finished steps of the running job.", (double)s->progress.done);
     return (weft_serve_reply){
         .status = out.failed ? 500 : 200, .text = out, .type = "text/plain; version=0.0.4"};

@@ -4,9 +4,11 @@
 #include "base/hex.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "serve/child_arguments.h"
 #include "serve/event_stream.h"
 #include "serve/http_server.h"
 #include "serve/video_request.h"
+#include "serve/worker_process.h"
 #include "video/image.h"
 
 #include <errno.h>
@@ -24,117 +26,23 @@
 /* An image in the state folder. Seconds and bytes do not depend on the pixels. */
 #define WEFT_PRICE_IMAGE "price.png"
 
-enum { ARGUMENTS = 64, NUMBER = 32, POLL_MS = 200, HEARTBEAT_SECONDS = 15 };
+enum { POLL_MS = 200, HEARTBEAT_SECONDS = 15 };
 
 /* Lives as long as the main thread serves. */
 typedef struct supervisor {
     weft_server *server;
-    weft_child worker, estimate;
-    int64_t parsed;      /* bytes of the worker's error stream that were read for progress */
-    bool signalled;      /* the worker was asked to stop */
+    weft_worker worker;
+    weft_child estimate;
+    bool signalled;      /* the worker was asked to stop its job */
     double stopped;      /* weft_now() of that request */
-    int64_t next;        /* number of the job for which the worker was stopped; 0: none */
+    int64_t next;        /* number of the job for which another was stopped; 0: none */
     int64_t versions[2]; /* of the queue and of the progress at the last choice */
     char asked[256];     /* key of the price that is estimated */
-    /* how the worker ended, until it is stored */
+    /* how the job ended, until it is stored */
     bool ended;
-    weft_queue_event event;
+    weft_worker_end end;
     weft_queue_change change;
-    char code[64], field[32], text[512];
 } supervisor;
-
-/* ---- arguments ------------------------------------------------------------------------------ */
-
-typedef struct arguments {
-    char *at[ARGUMENTS];
-    char number[8][NUMBER];
-    int count, numbers;
-    char *loras[WEFT_LORAS]; /* owned */
-    int lora_count;
-} arguments;
-
-static void add(arguments *a, const char *option, const char *value)
-{
-    a->at[a->count++] = (char *)option;
-    if (value)
-        a->at[a->count++] = (char *)value;
-}
-
-static void add_i64(arguments *a, const char *option, const json_t *request, const char *key)
-{
-    char *text = a->number[a->numbers++];
-    snprintf(text, NUMBER, "%" PRId64, (int64_t)json_integer_value(json_object_get(request, key)));
-    add(a, option, text);
-}
-
-static void add_f64(arguments *a, const char *option, const json_t *request, const char *key)
-{
-    char *text = a->number[a->numbers++];
-    snprintf(text, NUMBER, "%.17g", json_number_value(json_object_get(request, key)));
-    add(a, option, text);
-}
-
-/* The limit of a worker, or all memory of the machine: a video that never fits is refused before
- * its job exists, and the price has the tiles of the limit. */
-static void add_memory(arguments *a, const weft_server *s)
-{
-    const char *given = s->options->memory;
-    char *text = a->number[a->numbers++];
-    if (given && strcmp(given, "auto") != 0)
-        snprintf(text, NUMBER, "%s", given);
-    else
-        snprintf(text, NUMBER, "%" PRId64,
-                 (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE));
-    add(a, "--memory-limit", text);
-}
-
-static void add_inputs(arguments *a, const json_t *request)
-{
-    a->count += weft_inputs_arguments(request, a->at + a->count);
-    if (json_number_value(json_object_get(request, "strength")) > 0)
-        add_f64(a, "--strength", request, "strength");
-}
-
-static void add_estimate(arguments *a, const weft_server *s, const weft_served_model *m,
-                         const json_t *request)
-{
-    add(a, s->program, "estimate");
-    add(a, "--model", m->folder);
-    add_i64(a, "--frames", request, "frames");
-    add_i64(a, "--height", request, "height");
-    add_i64(a, "--width", request, "width");
-    add_i64(a, "--steps", request, "steps");
-    add_f64(a, "--guidance-scale", request, "guidance_scale");
-    add_memory(a, s);
-    if (s->cluster)
-        add(a, "--on", s->cluster);
-    add_inputs(a, request);
-    add(a, "--json", NULL);
-}
-
-static void add_generate(arguments *a, const weft_server *s, const weft_served_model *m,
-                         const json_t *request)
-{
-    const char *sampler = json_string_value(json_object_get(request, "sampler"));
-    add(a, s->program, "generate");
-    add(a, "--model", m->folder);
-    add(a, "--prompts", "request.jsonl");
-    add(a, "--out", "video.mp4");
-    add(a, "--resume", NULL);
-    if (sampler && *sampler)
-        add(a, "--sampler", sampler);
-    if (json_number_value(json_object_get(request, "fps")) > 0)
-        add_f64(a, "--fps", request, "fps");
-    add_inputs(a, request);
-    if (json_integer_value(json_object_get(request, "preview")) > 0)
-        add_i64(a, "--preview-interval", request, "preview");
-    if (s->options->backend)
-        add(a, "--backend", s->options->backend);
-    if (s->options->memory)
-        add(a, "--memory-limit", s->options->memory);
-    for (int i = 0; i < a->lora_count; i++)
-        add(a, "--lora", a->loras[i]);
-}
 
 /* ---- worker --------------------------------------------------------------------------------- */
 
@@ -173,49 +81,6 @@ static weft_status wait_for_worker(const weft_server *s)
     return WEFT_OK;
 }
 
-static weft_status write_request(const char *folder, const json_t *request)
-{
-    char *path = weft_path_join(folder, "request.jsonl"), *line = weft_video_request_line(request);
-    weft_buf text = {0};
-    if (line)
-        weft_buf_printf(&text, "%s\n", line);
-    weft_status_code status = WEFT_ALLOCATED(path && line && !text.failed, "a request");
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, text.data, text.len);
-    weft_buf_free(&text);
-    weft_free(line);
-    weft_free(path);
-    return status;
-}
-
-/* `lock`: the lock of the worker, which stays the caller's. */
-static weft_status start_worker(supervisor *v, const weft_queue_job *job, int lock)
-{
-    weft_server *s = v->server;
-    json_t *request = json_loads(job->request, 0, NULL);
-    const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
-    char *folder = weft_server_job_folder(s, job->id);
-    arguments a = {0};
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(request && folder, "a job"));
-    if (!m)
-        WEFT_GO(weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_NOWHERE,
-                           "the model of the job is not served any more"));
-    WEFT_GO(weft_make_dirs(folder));
-    WEFT_GO(write_request(folder, request));
-    WEFT_GO(weft_served_loras_options(
-        &s->loras, json_string_value(json_object_get(request, "lora")), a.loras, &a.lora_count));
-    add_generate(&a, s, m, request);
-    const weft_child_start_options options = {a.at, folder, lock, false};
-    WEFT_GO(weft_child_start(&options, &v->worker));
-out:
-    for (int i = 0; i < a.lora_count; i++)
-        weft_free(a.loras[i]);
-    json_decref(request);
-    weft_free(folder);
-    return status;
-}
-
 /* Predicted seconds of the running job after its finished steps; 0: not known. */
 static double remaining_of(const weft_server *s)
 {
@@ -223,19 +88,49 @@ static double remaining_of(const weft_server *s)
     return p->seconds_left >= 0 ? p->seconds_left : 0;
 }
 
-/* Records how the worker ended, for apply_end. */
-static void end_worker(supervisor *v, weft_queue_event event)
+/* Records how the job ended, for apply_end. */
+static void end_job(supervisor *v, const weft_worker_end *end)
 {
+    const weft_queue_event event = end->event;
     v->ended = true;
-    v->event = event;
+    v->end = *end;
     v->change = (weft_queue_change){.spent = weft_now() - v->server->since,
                                     .remaining = remaining_of(v->server)};
     if (event == WEFT_QUEUE_STOPPED && v->signalled)
         v->server->rules.stop = weft_now() - v->stopped;
     if (event == WEFT_QUEUE_REFUSED || event == WEFT_QUEUE_CRASHED) {
-        v->change.error_code = v->code;
-        v->change.error = v->text;
+        v->change.error_code = v->end.code;
+        v->change.error = v->end.text;
     }
+}
+
+static weft_status start_process(supervisor *v, int lock)
+{
+    weft_server *s = v->server;
+    if (v->worker.child.pid)
+        return WEFT_OK;
+    WEFT_TRY(weft_worker_start(s, lock, &v->worker));
+    s->workers++;
+    s->worker = v->worker.child.pid;
+    return WEFT_OK;
+}
+
+/* Gives the job to the worker, which is started if there is none. */
+static void give(supervisor *v, const weft_queue_job *job, int lock)
+{
+    weft_worker_end end = {.event = WEFT_QUEUE_STOPPED};
+    bool taken = false;
+    weft_status_code status = start_process(v, lock);
+    if (status == WEFT_OK)
+        status = weft_worker_run(v->server, job, &v->worker, &taken);
+    if (status != WEFT_OK) { /* fails the job alone */
+        end.event = WEFT_QUEUE_REFUSED;
+        snprintf(end.code, sizeof end.code, "%s", weft_message_id(weft_error_class()));
+        snprintf(end.text, sizeof end.text, "%s", weft_message_cause(weft_error_class()));
+        weft_warn_error(WEFT_MSG_WORKER_ENDED, "job %s has no worker", job->id);
+    }
+    if (!taken)
+        end_job(v, &end);
 }
 
 static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
@@ -243,26 +138,15 @@ static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
     weft_server *s = v->server;
     weft_queue_state next;
     const weft_queue_change change = {.now = weft_server_time()};
-    const weft_status_code status =
-        weft_queue_store_apply(s->store, job->id, WEFT_QUEUE_START, &change, &next);
-    if (status == WEFT_OK) {
-        snprintf(s->running, sizeof s->running, "%s", job->id);
-        s->progress = (weft_worker_progress){.seconds_left = -1};
-        s->since = weft_now();
-        s->workers++;
-        v->signalled = false;
-        v->next = 0;
-        v->parsed = 0;
-        if (start_worker(v, job, lock) != WEFT_OK) { /* fails the job alone */
-            snprintf(v->code, sizeof v->code, "%s", weft_message_id(weft_error_class()));
-            snprintf(v->text, sizeof v->text, "%s", weft_message_cause(weft_error_class()));
-            weft_warn_error(WEFT_MSG_WORKER_ENDED, "job %s has no worker", job->id);
-            end_worker(v, WEFT_QUEUE_REFUSED);
-        }
-        s->worker = v->worker.pid;
-        weft_server_changed(s, job->id);
-    }
-    return status;
+    WEFT_TRY(weft_queue_store_apply(s->store, job->id, WEFT_QUEUE_START, &change, &next));
+    snprintf(s->running, sizeof s->running, "%s", job->id);
+    s->progress = (weft_worker_progress){.seconds_left = -1};
+    s->since = weft_now();
+    v->signalled = false;
+    v->next = 0;
+    give(v, job, lock);
+    weft_server_changed(s, job->id);
+    return WEFT_OK;
 }
 
 /* The job that starts next: the one for which a worker was stopped, if it still waits. */
@@ -280,21 +164,22 @@ static weft_status find_next(const supervisor *v, weft_queue_job *job, bool *fou
     return number ? weft_queue_store_at(s->store, number, job, found) : WEFT_OK;
 }
 
-/* Starts the worker of the next job. A job whose worker cannot start yet stays queued until the
- * next call: the server's lock is held here, so this function never waits. */
+/* Starts the next job. A job whose worker cannot start yet stays queued until the next call: the
+ * server's lock is held here, so this function never waits. */
 static weft_status claim(supervisor *v)
 {
     weft_queue_job job;
     bool found;
-    int lock;
+    int lock = -1;
     WEFT_TRY(find_next(v, &job, &found));
     if (!found)
         return WEFT_OK;
-    weft_status_code status = try_lock(v->server, &lock);
-    if (status == WEFT_OK && lock >= 0) {
+    const bool alive = v->worker.child.pid != 0; /* it has the lock */
+    weft_status_code status = alive ? WEFT_OK : try_lock(v->server, &lock);
+    if (status == WEFT_OK && (alive || lock >= 0))
         status = start(v, &job, lock);
+    if (lock >= 0)
         close(lock);
-    }
     weft_queue_job_free(&job);
     return status;
 }
@@ -323,34 +208,42 @@ static void measure_start(weft_server *s)
     s->rules.start = s->starts++ ? 0.5 * (s->rules.start + found) : found;
 }
 
-/* Reads complete lines of progress that the worker has written. */
-static void read_progress(supervisor *v)
+static void take_progress(weft_server *s, const weft_worker_report *r)
+{
+    const bool started = s->progress.total > 0;
+    s->progress = (weft_worker_progress){r->done, r->total, started ? s->progress.first : r->done,
+                                         r->seconds_left, s->progress.preview};
+    if (!started)
+        measure_start(s);
+}
+
+static void warn_of_end(const weft_server *s, const weft_worker_end *end)
+{
+    if (end->event == WEFT_QUEUE_CRASHED || end->event == WEFT_QUEUE_REFUSED)
+        weft_warning(WEFT_MSG_WORKER_ENDED,
+                     WEFT_AT(.key = s->running, .value = end->code, WEFT_NUMBER(end->signal)), "%s",
+                     end->text);
+}
+
+/* Reads the complete lines that the worker has written, up to the end of its job. */
+static void read_reports(supervisor *v)
 {
     weft_server *s = v->server;
-    const weft_buf *text = &v->worker.error_text;
-    const int64_t dropped = v->worker.dropped;
+    weft_worker_report r;
     bool changed = false;
-    const bool started = s->progress.total > 0;
-    if (v->parsed < dropped)
-        v->parsed = dropped;
-    for (char *end; text->data && (end = strchr(text->data + v->parsed - dropped, '\n'));
-         v->parsed = dropped + (end + 1 - text->data)) {
-        const char *line = text->data + v->parsed - dropped;
-        json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
-        const char *level = json_string_value(json_object_get(json, "level"));
-        const json_t *left = json_object_get(json, "seconds_left");
-        if (level && !strcmp(level, "progress")) {
-            const int64_t done = json_integer_value(json_object_get(json, "done"));
-            s->progress = (weft_worker_progress){
-                done, json_integer_value(json_object_get(json, "total")),
-                s->progress.total > 0 ? s->progress.first : done,
-                json_is_number(left) ? json_number_value(left) : -1, s->progress.preview};
+    while (!v->ended && weft_worker_next(&v->worker, &r)) {
+        if (r.kind == WEFT_WORKER_PROGRESS && v->worker.job) {
+            take_progress(s, &r);
             changed = true;
+        } else if (r.kind == WEFT_WORKER_WEIGHTS) {
+            weft_loaded_weights_set(&s->weights, r.weights);
+        } else if (r.kind == WEFT_WORKER_END && r.number == v->worker.job) {
+            weft_worker_end end;
+            weft_worker_end_job(&v->worker, r.event, &end);
+            warn_of_end(s, &end);
+            end_job(v, &end);
         }
-        json_decref(json);
     }
-    if (changed && !started)
-        measure_start(s);
     s->progress_version += changed;
     if (changed)
         s->progress.preview = preview_time(s);
@@ -358,35 +251,22 @@ static void read_progress(supervisor *v)
         weft_event_streams_changed(s, s->running);
 }
 
-/* The worker's streams have ended. */
+/* The worker's streams have ended. Its job, if it has one, was not finished. */
 static void judge_end(supervisor *v)
 {
-    const int status = weft_child_wait(&v->worker);
-    v->server->worker = 0;
-    const bool exited = WIFEXITED(status);
-    const int code = exited ? WEXITSTATUS(status) : 0, number = exited ? 0 : WTERMSIG(status);
-    weft_queue_event event = WEFT_QUEUE_REFUSED;
-    const bool reported = weft_last_error(
-        v->worker.error_text.data ? v->worker.error_text.data : "", v->code, v->field, v->text);
-    if (exited && code == 0) {
-        event = WEFT_QUEUE_FINISHED;
-    } else if ((exited && code == 130) || (v->signalled && number == SIGTERM)) {
-        event = WEFT_QUEUE_STOPPED;
-    } else if (!exited || !reported) {
-        event = WEFT_QUEUE_CRASHED;
-        snprintf(v->code, sizeof v->code, "worker_crashed");
-        if (exited)
-            snprintf(v->text, sizeof v->text, "the worker exited with status %d", code);
-        else
-            snprintf(v->text, sizeof v->text, "the worker was killed by signal %d (%s)", number,
-                     strsignal(number));
-    }
-    if (event == WEFT_QUEUE_CRASHED || event == WEFT_QUEUE_REFUSED)
-        weft_warning(WEFT_MSG_WORKER_ENDED,
-                     WEFT_AT(.key = v->server->running, .value = v->code, WEFT_NUMBER(number)),
-                     "%s", v->text);
-    weft_child_close(&v->worker);
-    end_worker(v, event);
+    weft_server *s = v->server;
+    const bool had_job = v->worker.job != 0;
+    weft_worker_end end;
+    weft_worker_end_process(&v->worker, &end);
+    s->worker = 0;
+    weft_loaded_weights_clear(&s->weights);
+    if (v->signalled && end.signal == SIGTERM)
+        end.event = WEFT_QUEUE_STOPPED;
+    warn_of_end(s, &end);
+    if (had_job)
+        end_job(v, &end);
+    else
+        s->crashes += end.event == WEFT_QUEUE_CRASHED;
 }
 
 static weft_status remove_files(const weft_server *s, const char *id)
@@ -404,8 +284,8 @@ static weft_status apply_end(supervisor *v)
     weft_queue_state next;
     char id[WEFT_QUEUE_ID];
     v->change.now = weft_server_time();
-    WEFT_TRY(weft_queue_store_apply(s->store, s->running, v->event, &v->change, &next));
-    s->crashes += v->event == WEFT_QUEUE_CRASHED;
+    WEFT_TRY(weft_queue_store_apply(s->store, s->running, v->end.event, &v->change, &next));
+    s->crashes += v->end.event == WEFT_QUEUE_CRASHED;
     if (next == WEFT_QUEUE_CANCELLED && remove_files(s, s->running) != WEFT_OK)
         weft_warn_error(weft_error_class(), "the next start removes the files");
     v->ended = false;
@@ -434,8 +314,8 @@ static weft_status choose_other(supervisor *v, const weft_queue_job *job)
     return WEFT_OK;
 }
 
-/* Asks the worker to stop if its job is not to run. */
-static weft_status stop_worker(supervisor *v)
+/* Asks the worker to stop its job if the job is not to run. */
+static weft_status stop_job(supervisor *v)
 {
     weft_server *s = v->server;
     weft_queue_job job;
@@ -449,7 +329,7 @@ static weft_status stop_worker(supervisor *v)
         status = choose_other(v, &job);
     if (s->stopping || (found && !runs) || v->next) {
         v->stopped = weft_now();
-        v->signalled = kill(v->worker.pid, SIGTERM) == 0;
+        v->signalled = weft_worker_stop(&v->worker);
     }
     if (found)
         weft_queue_job_free(&job);
@@ -530,7 +410,7 @@ static void ask_price(supervisor *v)
 {
     weft_server *s = v->server;
     weft_price *price = weft_prices_next(&s->prices);
-    arguments a = {0};
+    weft_child_arguments a = {0};
     if (!price)
         return;
     json_t *request = request_of(price);
@@ -539,8 +419,9 @@ static void ask_price(supervisor *v)
     memcpy(v->asked, price->key, sizeof v->asked);
     s->estimates++;
     if (m)
-        add_estimate(&a, s, m, request);
-    const weft_child_start_options options = {a.at, s->state, -1, true};
+        weft_child_arguments_estimate(s, m, request, &a);
+    const weft_child_start_options options = {
+        .argv = a.at, .folder = s->state, .lock = -1, .with_output = true};
     if (!m || weft_child_start(&options, &v->estimate) != WEFT_OK) {
         weft_price_read(price, false, "", "");
         weft_http_server_wake(s);
@@ -553,7 +434,7 @@ static void ask_price(supervisor *v)
 static void wait_for_events(const supervisor *v)
 {
     struct pollfd fds[4] = {{v->server->wake[0], POLLIN, 0},
-                            {v->worker.pid ? v->worker.error : -1, POLLIN, 0},
+                            {v->worker.child.pid ? v->worker.child.error : -1, POLLIN, 0},
                             {v->estimate.pid ? v->estimate.output : -1, POLLIN, 0},
                             {v->estimate.pid ? v->estimate.error : -1, POLLIN, 0}};
     char bytes[64];
@@ -566,17 +447,17 @@ static void wait_for_events(const supervisor *v)
 static void work(supervisor *v, bool *warned)
 {
     weft_server *s = v->server;
-    if (v->worker.pid) {
-        const bool runs = weft_child_read(&v->worker);
-        read_progress(v);
-        if (!runs)
+    if (v->worker.child.pid && !v->ended) {
+        const bool runs = weft_child_read(&v->worker.child);
+        read_reports(v);
+        if (!runs && !v->ended)
             judge_end(v);
     }
     if (v->estimate.pid && !weft_child_read(&v->estimate))
         answer_price(v);
     weft_status_code status = v->ended ? apply_end(v) : WEFT_OK;
-    if (status == WEFT_OK && v->worker.pid)
-        status = stop_worker(v);
+    if (status == WEFT_OK && v->worker.job)
+        status = stop_job(v);
     if (status == WEFT_OK && !s->stopping && !s->running[0])
         status = claim(v);
     if (status == WEFT_OK) /* last: files that cannot be removed stop nothing else */
@@ -605,9 +486,10 @@ weft_status weft_supervisor_run(weft_server *s)
             weft_event_streams_beat(s);
         }
         work(&v, &warned);
-        done = s->stopping && !v.worker.pid && (!s->running[0] || warned);
+        done = s->stopping && !v.worker.job && (!s->running[0] || warned);
         pthread_mutex_unlock(&s->lock);
     }
+    weft_worker_kill(&v.worker);
     if (v.estimate.pid) {
         kill(v.estimate.pid, SIGKILL);
         (void)weft_child_wait(&v.estimate);

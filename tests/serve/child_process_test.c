@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
 static void run(const char *command, weft_child *child)
 {
     char *argv[] = {"/bin/sh", "-c", (char *)command, NULL};
-    const weft_child_start_options options = {argv, "/", -1, true};
+    const weft_child_start_options options = {
+        .argv = argv, .folder = "/", .lock = -1, .with_output = true};
     cr_assert_eq(weft_child_start(&options, child), WEFT_OK);
     while (weft_child_read(child)) {
         struct pollfd fds[2] = {{child->output, POLLIN, 0}, {child->error, POLLIN, 0}};
@@ -45,5 +47,27 @@ Test(child_process, a_short_stream_is_complete)
     cr_assert_str_eq(child.output_text.data, "out");
     cr_assert_str_eq(child.error_text.data, "err");
     cr_assert_eq(child.dropped, 0);
+    weft_child_close(&child);
+}
+
+Test(child_process, input_is_written_and_read_text_is_dropped)
+{
+    char *argv[] = {"/bin/sh", "-c", "read -r x; echo \"first $x\" >&2; echo second >&2", NULL};
+    const weft_child_start_options options = {
+        .argv = argv, .folder = "/", .lock = -1, .with_input = true};
+    weft_child child;
+    cr_assert_eq(weft_child_start(&options, &child), WEFT_OK);
+    cr_assert_eq(weft_child_write(&child, "line\n", 5), WEFT_OK);
+    while (weft_child_read(&child)) {
+        struct pollfd error = {child.error, POLLIN, 0};
+        (void)poll(&error, 1, -1);
+    }
+    cr_assert_eq(weft_child_wait(&child), 0);
+    cr_assert_str_eq(child.error_text.data, "first line\nsecond\n");
+    weft_child_drop(&child, 11);
+    cr_assert_str_eq(child.error_text.data, "second\n");
+    cr_assert_eq(child.dropped, 11);
+    signal(SIGPIPE, SIG_IGN);
+    cr_assert_neq(weft_child_write(&child, "line\n", 5), WEFT_OK); /* it has ended */
     weft_child_close(&child);
 }

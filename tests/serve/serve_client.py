@@ -110,9 +110,9 @@ class Server:
         return [self.until(id, lambda job: job["status"] in ("completed", "failed", "cancelled", "parked")) for id in ids]
 
     def workers(self):
-        """Processes of `weft generate` that the server started."""
+        """Processes of `weft worker` that the server started."""
         path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-        return [int(pid) for pid in open(path).read().split() if b"\0generate\0" in open(f"/proc/{pid}/cmdline", "rb").read()]
+        return [int(pid) for pid in open(path).read().split() if b"\0worker\0" in open(f"/proc/{pid}/cmdline", "rb").read()]
 
     def content(self, id, headers=None, status=200):
         got, head, data = self.raw("GET", f"/v1/videos/{id}/content", headers=headers)

@@ -1,5 +1,5 @@
 """Cases of videos_test.sh."""
-import base64, hashlib, json, os, re, subprocess, sys
+import base64, hashlib, json, os, re, subprocess, sys, time
 from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, main, undisturbed, write_lora
 
 
@@ -361,9 +361,33 @@ for call, error in ((lambda: client.videos.retrieve(first.id), openai.NotFoundEr
     s.stop()
 
 
+def weight_bytes(part):
+    """Bytes of the tensors of a part of the model, each in lines of 64 bytes: what the server must report."""
+    import glob, json, struct
+    total = 0
+    for path in glob.glob(f"{MODEL}/{part}/*.safetensors"):
+        with open(path, "rb") as f:
+            header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        for name, tensor in header.items():
+            if name != "__metadata__":
+                first, end = tensor["data_offsets"]
+                total += (end - first + 63) // 64 * 64
+    return total
+
+
+def peak_bytes(request):
+    """Memory of a video by `weft estimate`."""
+    width, height = request["size"].split("x")
+    return json.loads(subprocess.check_output([os.environ["WEFT"], "estimate", "--model", MODEL, "--frames", str(request["frames"]),
+                                               "--height", height, "--width", width, "--steps", str(request["steps"]), "--json"]))["peak_bytes"]
+
+
 def loras_are_chosen():
+    """One worker generates all videos, and keeps what fits into the limit beside the running video."""
     write_lora("style.safetensors")
-    s = Server("state", "--lora", "style=style.safetensors", "--lora", "other=style.safetensors")
+    room = weight_bytes("transformer")
+    s = Server("state", "--lora", "style=style.safetensors", "--lora", "other=style.safetensors",
+               "--memory-limit", str(peak_bytes(dict(VIDEO, steps=2)) + room))
     assert [lora["id"] for lora in s.call("GET", "/v1/loras")["data"]] == ["style", "other"]
     small = dict(VIDEO, steps=2)
     job = s.call("POST", "/v1/jobs", dict(small, lora="style:0.5"))
@@ -377,11 +401,24 @@ def loras_are_chosen():
     files = [s.content(x["id"])[1] for x in (job, plain, varied)]
     assert files[0] == undisturbed("half", small, "--lora", "style.safetensors:0.5") == files[2]
     assert files[1] == undisturbed("plain", small) != files[0]
+    machine = s.call("GET", "/v1/machine")
+    loaded = {(x["part"], x["adapters"]): x["bytes"] for x in machine["loaded"] if x["model"] == "wan"}
+    assert machine["workers_started"] == 1 and (machine["loads"], machine["unloads"]) == (5, 1), machine
+    assert set(loaded) == {("text_encoder", ""), ("vae", ""), ("transformer", ""), ("transformer", "other:0.25,style:0.25")}, loaded
+    assert loaded["transformer", ""] == loaded["transformer", "other:0.25,style:0.25"] == room, (loaded, room)
+    assert machine["loaded_bytes"] == sum(loaded.values())
     paused = s.call("POST", "/v1/jobs", dict(small, lora="style", seed=3))
     s.stop()
-    s = Server()  # without the adapter
+    s = Server("state", "--idle-unload", "0.001")  # without the adapter
     end, = s.finish(paused["id"])
     assert end["status"] == "completed" or end["error"]["code"] == "model-not-found", end
+    s.finish(s.call("POST", "/v1/jobs", small)["id"])
+    machine = s.call("GET", "/v1/machine")
+    while machine["loaded"]:
+        time.sleep(0.01)
+        machine = s.call("GET", "/v1/machine")
+    assert machine["unloads"] == machine["loads"] > 0 and machine["workers_crashed"] == 0, machine
+    assert "weft_serve_loads_total %d" % machine["loads"] in s.raw("GET", "/metrics")[2].decode().splitlines()
     s.stop()
 
 

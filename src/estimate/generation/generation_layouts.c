@@ -218,7 +218,7 @@ weft_status weft_generation_choose(const weft_generation_estimator *estimator, w
     weft_generation_estimator own = *estimator;
     weft_generator_options options = *estimator->options;
     choice c = {0};
-    WEFT_TRY(weft_generator_share(comm, options.backend, &options.memory));
+    WEFT_TRY(weft_generator_share(comm, &options, &options.memory));
     own.options = &options;
     if (weft_comm_rank(comm) == 0) {
         weft_comm_set_busy(comm, "choosing a layout");
@@ -272,7 +272,7 @@ weft_status weft_generation_choose_comm_overlap(const weft_generation_estimator 
     weft_generator_options options = *estimator->options;
     overlap_pricing w = {.estimator = &own, .parallel = parallel, .stream = stream};
     weft_comm_overlap best = parallel->overlap;
-    WEFT_TRY(weft_generator_share(comm, options.backend, &options.memory));
+    WEFT_TRY(weft_generator_share(comm, &options, &options.memory));
     own.options = &options;
     if (weft_comm_rank(comm) == 0) {
         weft_comm_set_busy(comm, "choosing slices");

@@ -9,6 +9,7 @@
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/generator_preview.h"
 #include "generate/generator/generator_read.h"
+#include "generate/generator/generator_weights.h"
 #include "model/key_mapping.h"
 
 #include <stdio.h>
@@ -213,6 +214,7 @@ void weft_generator_free(weft_generator *p)
         return;
     weft_generator_decoder_close(&p->decoder);
     weft_generator_parts_close(&p->parts);
+    weft_generator_return_weights(p);
     weft_generator_layout_close(&p->layout);
     release_memory(&p->memory);
     weft_generator_inputs_close(&p->inputs);
@@ -227,35 +229,6 @@ int64_t weft_generator_steps(const weft_generator *p)
     return p->options.steps - p->trajectory.skipped;
 }
 
-/* `partial`: the file has more tensors than the model, as files of text encoders do. */
-static weft_status load_part(weft_generator *p, weft_generator_part *s, const weft_model *model,
-                             const char *scope, const char *folder, bool partial)
-{
-    char prefix[64];
-    snprintf(prefix, sizeof prefix, "%s.", scope);
-    if (p->options.stream && !p->options.adapter_count) { /* adapters write to the weights */
-        WEFT_TRY(weft_key_mapping_open(model->family, s->graph, prefix, folder, &s->file));
-        WEFT_TRY(weft_weights_lend(p->parts.store, s->own, prefix, s->file));
-    }
-    WEFT_TRY(weft_store_init(p->parts.store, s->own, 0));
-    weft_tensors *file;
-    WEFT_TRY(weft_key_mapping_open(model->family, s->graph, prefix, folder, &file));
-    return weft_weights_load(p->parts.store, s->own, prefix, file, partial);
-}
-
-static weft_status load_expert(weft_generator *p, int i)
-{
-    const weft_generator_options *o = &p->options;
-    const weft_family *family = p->model.denoiser[i].family;
-    const char *scope = i ? weft_generator_scopes[1] : p->model.denoiser->family->scope;
-    const weft_generator_part *s = &p->parts.denoiser[i];
-    char prefix[64];
-    WEFT_TRY(load_part(p, &p->parts.denoiser[i], &p->model.denoiser[i], scope,
-                       p->model.denoiser_folder[i], false));
-    return weft_adapters_load(o->adapters, o->adapter_count, i, family, s->graph, s->own,
-                              prefix_of(p, i, prefix), p->parts.store);
-}
-
 int64_t weft_generator_tokens(const weft_generator *p)
 {
     int64_t tokens = 1;
@@ -264,53 +237,27 @@ int64_t weft_generator_tokens(const weft_generator *p)
     return tokens;
 }
 
-/* Warns if bf16 rounds the matrices of a folder. */
-static weft_status warn_rounding(const weft_generator *p, const char *folder)
-{
-    int64_t matrices, rounded;
-    if (p->options.weights != WEFT_WEIGHTS_AS_STORED || (p->comm && weft_comm_rank(p->comm) != 0))
-        return WEFT_OK;
-    WEFT_TRY(weft_weights_rounded(folder, &matrices, &rounded));
-    if (rounded)
-        weft_warning(
-            WEFT_MSG_WEIGHTS_ROUNDED, WEFT_AT(.file = folder, WEFT_NUMBER(rounded)),
-            "%" PRId64 " of %" PRId64 " matrices are quantized and kept as bf16, which "
-            "changes each value by at most %.2g of its size; --weights f32 keeps them exactly, in "
-            "twice the memory",
-            rounded, matrices, WEFT_BF16_ROUNDING);
-    return WEFT_OK;
-}
-
 weft_status weft_generator_bind(weft_generator *p)
 {
+    WEFT_TRY(weft_generator_take_weights(p));
     WEFT_TRY(weft_generator_inputs_read(&p->inputs));
     WEFT_TRY(reserve_memory(p));
     WEFT_TRY(weft_generator_trajectory_set_levels(p));
-    const bool texts = weft_generator_has_texts(p);
-    for (int i = 0; i < p->model.text.encoders && texts; i++) {
-        const weft_text_encoder *encoder = &p->model.text.encoder[i];
-        WEFT_TRY(warn_rounding(p, p->model.encoder_folder[i]));
-        WEFT_TRY(load_part(p, &p->parts.encoder[i], &encoder->model, encoder->row->encoder,
-                           p->model.encoder_folder[i], encoder->tokenizer[0] != 0));
-    }
-    for (int i = 0; i < p->model.experts; i++) {
-        WEFT_TRY(warn_rounding(p, p->model.denoiser_folder[i]));
-        WEFT_TRY(load_expert(p, i));
-    }
+    WEFT_TRY(weft_generator_load_weights(p));
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts; i++)
         if (part[i]->cache)
             WEFT_TRY(weft_feature_cache_reserve(part[i]->cache));
     weft_program *programs[MAX_PROGRAMS]; /* each one's outputs are copied after its run */
-    const int count = programs_of(p, texts, programs);
+    const int count = programs_of(p, weft_generator_has_texts(p), programs);
     weft_group *group = NULL;
     if (p->comm)
         WEFT_TRY(weft_comm_world(p->comm, &group));
     WEFT_TRY(weft_programs_bind(programs, count, p->parts.store, group));
     weft_vae_share(p->decoder.vae, group);
     WEFT_TRY(weft_generator_bind_preview(p));
-    return weft_vae_bind(p->decoder.vae);
+    return weft_generator_bind_decoder(p);
 }
 
 weft_status weft_generator_format_cache(const weft_generator *p, weft_buf *out)

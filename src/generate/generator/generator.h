@@ -69,6 +69,9 @@ typedef struct weft_generator_options {
      * memory). */
     bool stream;
     const char *offload_dir;
+    /* Weights that stay loaded after the generator (resident_weights.h); NULL: none. Without a
+     * memory limit, their memory counts as free. Streamed weights are not among them. */
+    struct weft_resident_weights *resident;
     const weft_adapter_choice *adapters; /* [adapter_count], read while binding */
     int adapter_count;
     weft_visual_inputs visual;     /* read until bound */

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "comm/comm_world.h"
 #include "generate/generator/generator_parts.h"
+#include "generate/generator/generator_weights.h"
 
 /* Frames that the VAE decodes, with those before the video. */
 static int64_t decoded_frames(const weft_generator *p)
@@ -62,7 +63,7 @@ weft_status weft_generator_decoder_shrink(weft_generator *p)
     if (p->comm)
         WEFT_TRY(weft_comm_world(p->comm, &group));
     weft_vae_share(p->decoder.vae, group);
-    return weft_vae_bind(p->decoder.vae);
+    return weft_generator_bind_decoder(p);
 }
 
 void weft_generator_decoder_close(weft_generator_decoder *d)

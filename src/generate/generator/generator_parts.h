@@ -6,7 +6,8 @@
  *     generator_inputs.c         images, videos and masks
  *     generator_graphs.c      -> graphs and programs of text encoders and experts
  *     generator_decoder.c     -> the decoder, in the memory that is left
- *     generator.c             -> memory, weights
+ *     generator_weights.c     -> weights, from files or from resident_weights.c
+ *     generator.c             -> memory
  *     generator_denoise.c     prompts and noise -> latents -> frames
  *     generator_save.c        sampler state between two steps -> a file, and back */
 #ifndef WEFT_GENERATE_GENERATOR_GENERATOR_PARTS_H
@@ -91,6 +92,9 @@ typedef struct weft_generator_sampling {
     bool resumed; /* x and cursor were restored from saved latents, until the batch begins */
 } weft_generator_sampling;
 
+/* Parts with weights: text encoders, denoisers and the decoder. */
+enum { WEFT_GENERATOR_LOANS = WEFT_MAX_TEXT_ENCODERS + 3 };
+
 struct weft_generator {
     weft_generator_options options;
     weft_comm *comm; /* borrowed; NULL: one rank */
@@ -103,6 +107,7 @@ struct weft_generator {
     weft_generator_parts parts;
     weft_generator_decoder decoder;
     weft_generator_memory memory;
+    struct weft_resident_loan *loans[WEFT_GENERATOR_LOANS]; /* with options.resident; NULL: none */
     json_t *identity; /* settings that determine the result; NULL: not computed yet */
     /* a run, and its current batch */
     weft_generator_request request;

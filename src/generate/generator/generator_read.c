@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "comm/comm_world.h"
 #include "generate/generator/generator_parts.h"
+#include "generate/generator/resident_weights.h"
 #include "model/key_mapping.h"
 
 #include <string.h>
@@ -199,20 +200,22 @@ static weft_status arrange_shape(weft_generator *p)
     return lay_windows(p);
 }
 
-weft_status weft_generator_share(weft_comm *comm, const weft_backend *backend, int64_t *bytes)
+weft_status weft_generator_share(weft_comm *comm, const weft_generator_options *o, int64_t *bytes)
 {
     typedef struct share {
         uint64_t machine; /* hash of its host name */
         int64_t free;
+        int64_t resident; /* loaded weights of the rank, which it can unload */
     } share;
     if (*bytes)
         return WEFT_OK;
     const int ranks = comm ? weft_comm_ranks(comm) : 1;
     char name[256] = "";
     (void)gethostname(name, sizeof name - 1);
-    const weft_device *device = weft_backend_device(backend);
+    const weft_device *device = weft_backend_device(o->backend);
     const bool own_memory = device && device->available;
-    share own = {XXH3_64bits(name, strlen(name)), weft_device_available(device, 1)};
+    share own = {XXH3_64bits(name, strlen(name)), weft_device_available(device, 1),
+                 o->resident ? weft_resident_bytes(o->resident) : 0};
     share *all;
     WEFT_TRY(WEFT_NEW(all, ranks, "the model"));
     all[0] = own;
@@ -223,7 +226,7 @@ weft_status weft_generator_share(weft_comm *comm, const weft_backend *backend, i
         int local_ranks = 0;
         for (int k = 0; k < ranks; k++)
             local_ranks += all[k].machine == all[i].machine;
-        const int64_t each = all[i].free / (own_memory ? 1 : local_ranks);
+        const int64_t each = all[i].free / (own_memory ? 1 : local_ranks) + all[i].resident;
         least = each < least ? each : least;
     }
     *bytes = least;
@@ -238,7 +241,7 @@ weft_status weft_generator_read(weft_generator *p, const char *folder)
     WEFT_TRY(weft_generator_trajectory_open(&p->model, o, &p->trajectory));
     WEFT_TRY(weft_generator_model_read_settings(&p->model, o));
     WEFT_TRY(arrange_shape(p));
-    WEFT_TRY(weft_generator_share(p->comm, o->backend, &o->memory));
+    WEFT_TRY(weft_generator_share(p->comm, o, &o->memory));
     WEFT_TRY(weft_generator_inputs_open(p));
     WEFT_TRY(weft_generator_trajectory_choose_guidance(&p->model, o, &p->trajectory));
     p->shape.rows = o->batch * p->trajectory.guidance->rows;

@@ -14,6 +14,7 @@ weft_status weft_generator_read(weft_generator *p, const char *folder);
 /* If *bytes is 0, sets it to the memory limit of a rank. Ranks of one machine share its free memory
  * equally. All ranks get the smallest share, so that they use the same tiles. Collective. `comm`
  * may be NULL. */
-weft_status weft_generator_share(weft_comm *comm, const weft_backend *backend, int64_t *bytes);
+weft_status weft_generator_share(weft_comm *comm, const weft_generator_options *options,
+                                 int64_t *bytes);
 
 #endif

@@ -6,6 +6,7 @@
 #include "comm/comm_fake.h"
 #include "exec/execute.h"
 #include "generate/generator/generator_denoise.h"
+#include "generate/generator/resident_weights.h"
 #include "kernel/far/far.h"
 
 #include <criterion/criterion.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 
 static char folder[] = "/tmp/weft-generate-XXXXXX";
 
@@ -164,6 +166,63 @@ Test(generator, far_has_the_bits_of_cpu, .init = setup, .fini = teardown)
     }
     free(near);
     free(far);
+}
+
+static int64_t number(weft_resident_weights *r, const char *key)
+{
+    json_t *state = weft_resident_json(r);
+    const json_t *value = json_object_get(state, key);
+    const int64_t n =
+        json_is_array(value) ? (int64_t)json_array_size(value) : json_integer_value(value);
+    json_decref(state);
+    return n;
+}
+
+/* Three parts are loaded once for generators of all sizes, again after a change of their files, and
+ * apart for each device. A limit unloads what is not used. */
+Test(generator, resident_weights_give_the_same_bits, .init = setup, .fini = teardown)
+{
+    const uint64_t seeds[] = {7};
+    float *a = calloc(VIDEO, 4), *b = calloc(VIDEO, 4);
+    char path[200];
+    weft_resident_weights *r;
+    weft_generator_options o = {
+        .steps = 3, .guidance = 2, .batch = 1, .sampler = &weft_sampler_euler};
+    generate_with(&o, 1, seeds, a);
+    cr_assert_eq(weft_resident_create(&(weft_resident_options){0}, &r), WEFT_OK);
+    o.resident = r;
+    for (int run = 0; run < 3; run++) {
+        memset(b, 0, VIDEO * 4);
+        o.height = run == 1 ? 32 : 16;
+        o.width = run == 1 ? 16 : 32;
+        generate_with(&o, 1, seeds, b);
+        cr_assert(run == 1 || memcmp(a, b, VIDEO * 4) == 0, "run %d", run);
+        cr_assert(number(r, "loads") == 3 && number(r, "unloads") == 0, "run %d", run);
+    }
+    snprintf(path, sizeof path, "%s/transformer/config.json", folder);
+    cr_assert_eq(utimes(path, (struct timeval[2]){{1, 0}, {1, 0}}), 0);
+    generate_with(&o, 1, seeds, b);
+    cr_assert(memcmp(a, b, VIDEO * 4) == 0);
+    cr_assert(number(r, "loads") == 4 && number(r, "unloads") == 1);
+    const int64_t bytes = weft_resident_bytes(r);
+    o.backend = &weft_backend_far;
+    generate_with(&o, 1, seeds, b);
+    cr_assert(memcmp(a, b, VIDEO * 4) == 0);
+    cr_assert(number(r, "loads") == 7 && number(r, "weights") == 6);
+    cr_assert_eq(weft_resident_bytes(r), 2 * bytes);
+    weft_generator *p;
+    cr_assert_eq(weft_generator_open(folder, &o, NULL, &p), WEFT_OK);
+    o.memory = weft_generator_bytes(p); /* nothing else may stay */
+    weft_generator_free(p);
+    generate_with(&o, 1, seeds, b);
+    cr_assert(memcmp(a, b, VIDEO * 4) == 0);
+    cr_assert(number(r, "loads") == 7 && number(r, "weights") == 3);
+    cr_assert_eq(weft_resident_bytes(r), bytes);
+    weft_resident_make_room(r, 0);
+    cr_assert(number(r, "unloads") == 7 && weft_resident_bytes(r) == 0);
+    weft_resident_free(r);
+    free(a);
+    free(b);
 }
 
 Test(generator, wrong_sizes_are_explained, .init = setup, .fini = teardown)

@@ -1,0 +1,105 @@
+#include "cli/generate_run.h"
+
+#include "base/log.h"
+#include "cli/options/backend_option.h"
+#include "cli/options/generate_read.h"
+#include "cli/options/lora_option.h"
+#include "cli/options/parallel_choice.h"
+#include "cli/options/parallel_option.h"
+#include "cli/options/tile_option.h"
+#include "comm/comm_mpi.h"
+#include "comm/comm_world.h"
+#include "generate/jobs/decode_jobs.h"
+#include "generate/jobs/generation_run.h"
+#include "generate/jobs/video_outputs.h"
+#include "plan/cluster/cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* An interrupt of one rank stopped all ranks. Rank 0 prints the message before any rank exits,
+ * because a launcher ends the whole job when one of its processes ends. */
+static weft_status leave_together(weft_comm *comm)
+{
+    if (weft_comm_rank(comm) == 0)
+        weft_notice(WEFT_MSG_INTERRUPTED, weft_error_fields(), "%s", weft_error_text());
+    WEFT_TRY(weft_comm_barrier(comm));
+    weft_error_clear(); /* rank 0 has printed it */
+    return WEFT_E_CANCELLED;
+}
+
+static weft_status produce(const weft_args *args, const weft_generator_options *o, weft_jobs *jobs,
+                           weft_comm *comm, const weft_cluster *cluster)
+{
+    int layouts, decoded;
+    const char *const *latents = weft_args_list(args, "--decode-latents", &decoded);
+    (void)weft_args_list(args, "--parallel", &layouts);
+    const weft_generation_run run = {.model = weft_args_string(args, "--model"),
+                                     .out = weft_args_string(args, "--out"),
+                                     .sheet = weft_args_string(args, "--sheet"),
+                                     .raw = weft_args_flag(args, "--frames-npy"),
+                                     .latents = weft_args_flag(args, "--latents-npy"),
+                                     .keep_latents = weft_args_flag(args, "--save-latents"),
+                                     .resume = weft_args_flag(args, "--resume"),
+                                     .noise = weft_args_string(args, "--init-latents"),
+                                     .apart = !layouts && !weft_args_string(args, "--config"),
+                                     .options = o,
+                                     .cluster = cluster->device.rates ? cluster : NULL,
+                                     .jobs = jobs,
+                                     .comm = comm};
+    return decoded ? weft_decode_jobs_files(&run, latents, decoded)
+                   : weft_generation_run_execute(&run);
+}
+
+weft_status weft_generate_run(const weft_args *args, struct weft_resident_weights *resident)
+{
+    weft_jobs jobs = {0};
+    weft_pass_switches passes;
+    weft_parallel parallel;
+    weft_cluster cluster;
+    bool choose;
+    weft_tile tile;
+    weft_generator_options o = {.passes = &passes, .parallel = &parallel, .resident = resident};
+    weft_arena *arena = weft_arena_create();
+    weft_comm *comm = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(arena, "the generation"));
+    WEFT_GO(weft_generate_refuse_idle(args));
+    WEFT_GO(weft_video_outputs_check_out(weft_args_string(args, "--out")));
+    WEFT_GO(weft_generate_cluster(args, arena, &cluster));
+    WEFT_GO(weft_args_layout(args, arena, &parallel, &choose));
+    WEFT_GO(weft_args_comm_overlap(args, &parallel.overlap));
+    WEFT_GO(weft_args_backend(args, &o.backend));
+    WEFT_GO(weft_generate_jobs(args, &jobs));
+    WEFT_GO(weft_generate_read(args, &o));
+    WEFT_GO(weft_generate_schedule(args, arena, &o));
+    WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory));
+    WEFT_GO(weft_generate_passes(args, &passes));
+    WEFT_GO(weft_args_lora(args, arena, &o.adapters, &o.adapter_count));
+    WEFT_GO(weft_generate_offload_dir(args, arena, &o));
+    WEFT_GO(weft_comm_open_mpi(&comm));
+    if (weft_comm_ranks(comm) == 1 && weft_args_flag(args, "--comm-overlap"))
+        weft_warning(WEFT_MSG_CONFIG_UNUSUAL, WEFT_AT(.key = "--comm-overlap"),
+                     "one rank exchanges nothing, so slices have no effect; remove this option, or "
+                     "start ranks with mpirun -n N weft generate ...");
+    o.batch = o.batch < jobs.count ? o.batch : jobs.count ? jobs.count : 1;
+    if (choose)
+        WEFT_GO(weft_args_choose_layout(args, arena, weft_args_string(args, "--model"), comm, &o,
+                                        &parallel));
+    WEFT_GO(weft_args_choose_comm_overlap(args, arena, weft_args_string(args, "--model"), comm, &o,
+                                          &parallel));
+    WEFT_GO(produce(args, &o, &jobs, comm, &cluster));
+    if (weft_comm_rank(comm) == 0)
+        printf("%s%s%s\n", weft_args_string(args, "--out"),
+               weft_args_string(args, "--sheet") ? "\n" : "",
+               weft_args_string(args, "--sheet") ? weft_args_string(args, "--sheet") : "");
+out:
+    if (status == WEFT_E_CANCELLED)
+        status = leave_together(comm);
+    else if (status != WEFT_OK)
+        weft_comm_abort(comm); /* releases the ranks that wait for this rank */
+    weft_comm_free(comm);
+    weft_arena_free(arena);
+    weft_jobs_free(&jobs);
+    return status;
+}

@@ -1,0 +1,100 @@
+#include "serve/child_arguments.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void add(weft_child_arguments *a, const char *option, const char *value)
+{
+    a->at[a->count++] = (char *)option;
+    if (value)
+        a->at[a->count++] = (char *)value;
+}
+
+static void add_i64(weft_child_arguments *a, const char *option, const json_t *request,
+                    const char *key)
+{
+    char *text = a->number[a->numbers++];
+    snprintf(text, WEFT_CHILD_NUMBER, "%" PRId64,
+             (int64_t)json_integer_value(json_object_get(request, key)));
+    add(a, option, text);
+}
+
+static void add_f64(weft_child_arguments *a, const char *option, const json_t *request,
+                    const char *key)
+{
+    char *text = a->number[a->numbers++];
+    snprintf(text, WEFT_CHILD_NUMBER, "%.17g", json_number_value(json_object_get(request, key)));
+    add(a, option, text);
+}
+
+/* The limit of a worker, or all memory of the machine: a video that never fits is refused before
+ * its job exists, and the price has the tiles of the limit. */
+static void add_memory(weft_child_arguments *a, const weft_server *s)
+{
+    const char *given = s->options->memory;
+    char *text = a->number[a->numbers++];
+    if (given && strcmp(given, "auto") != 0)
+        snprintf(text, WEFT_CHILD_NUMBER, "%s", given);
+    else
+        snprintf(text, WEFT_CHILD_NUMBER, "%" PRId64,
+                 (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE));
+    add(a, "--memory-limit", text);
+}
+
+static void add_inputs(weft_child_arguments *a, const json_t *request)
+{
+    a->count += weft_inputs_arguments(request, a->at + a->count);
+    if (json_number_value(json_object_get(request, "strength")) > 0)
+        add_f64(a, "--strength", request, "strength");
+}
+
+void weft_child_arguments_estimate(const weft_server *s, const weft_served_model *m,
+                                   const json_t *request, weft_child_arguments *a)
+{
+    add(a, s->program, "estimate");
+    add(a, "--model", m->folder);
+    add_i64(a, "--frames", request, "frames");
+    add_i64(a, "--height", request, "height");
+    add_i64(a, "--width", request, "width");
+    add_i64(a, "--steps", request, "steps");
+    add_f64(a, "--guidance-scale", request, "guidance_scale");
+    add_memory(a, s);
+    if (s->cluster)
+        add(a, "--on", s->cluster);
+    add_inputs(a, request);
+    add(a, "--json", NULL);
+}
+
+weft_status weft_child_arguments_generate(const weft_server *s, const weft_served_model *m,
+                                          const json_t *request, weft_child_arguments *a)
+{
+    const char *sampler = json_string_value(json_object_get(request, "sampler"));
+    WEFT_TRY(weft_served_loras_options(
+        &s->loras, json_string_value(json_object_get(request, "lora")), a->loras, &a->lora_count));
+    add(a, "--model", m->folder);
+    add(a, "--prompts", "request.jsonl");
+    add(a, "--out", "video.mp4");
+    add(a, "--resume", NULL);
+    if (sampler && *sampler)
+        add(a, "--sampler", sampler);
+    if (json_number_value(json_object_get(request, "fps")) > 0)
+        add_f64(a, "--fps", request, "fps");
+    add_inputs(a, request);
+    if (json_integer_value(json_object_get(request, "preview")) > 0)
+        add_i64(a, "--preview-interval", request, "preview");
+    if (s->options->backend)
+        add(a, "--backend", s->options->backend);
+    if (s->options->memory)
+        add(a, "--memory-limit", s->options->memory);
+    for (int i = 0; i < a->lora_count; i++)
+        add(a, "--lora", a->loras[i]);
+    return WEFT_OK;
+}
+
+void weft_child_arguments_free(weft_child_arguments *a)
+{
+    for (int i = 0; i < a->lora_count; i++)
+        weft_free(a->loras[i]);
+    a->lora_count = 0;
+}

@@ -1,0 +1,27 @@
+/* Command lines of the server's children, from a request. */
+#ifndef WEFT_SERVE_CHILD_ARGUMENTS_H
+#define WEFT_SERVE_CHILD_ARGUMENTS_H
+
+#include "serve/server_parts.h"
+
+enum { WEFT_CHILD_ARGUMENTS = 64, WEFT_CHILD_NUMBERS = 8, WEFT_CHILD_NUMBER = 32 };
+
+/* Zero-initialise. The texts are of the server and the request, or of this struct. */
+typedef struct weft_child_arguments {
+    char *at[WEFT_CHILD_ARGUMENTS]; /* NULL-terminated */
+    char number[WEFT_CHILD_NUMBERS][WEFT_CHILD_NUMBER];
+    int count, numbers;
+    char *loras[WEFT_LORAS]; /* owned */
+    int lora_count;
+} weft_child_arguments;
+
+/* The command line of `weft estimate` for a price. */
+void weft_child_arguments_estimate(const weft_server *server, const weft_served_model *model,
+                                   const json_t *request, weft_child_arguments *arguments);
+/* The options of `weft generate` for a job, for the folder of the job. */
+weft_status weft_child_arguments_generate(const weft_server *server, const weft_served_model *model,
+                                          const json_t *request, weft_child_arguments *arguments);
+/* Call after an error, too. */
+void weft_child_arguments_free(weft_child_arguments *arguments);
+
+#endif

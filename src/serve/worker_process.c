@@ -1,0 +1,173 @@
+#include "serve/worker_process.h"
+
+#include "base/fs.h"
+#include "serve/child_arguments.h"
+#include "serve/video_request.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+weft_status weft_worker_start(weft_server *s, int lock, weft_worker *w)
+{
+    char idle[32];
+    snprintf(idle, sizeof idle, "%.17g", s->options->idle_unload);
+    char *argv[] = {s->program, "worker", "--idle-unload", idle, NULL};
+    const weft_child_start_options options = {
+        .argv = argv, .folder = s->state, .lock = lock, .with_input = true};
+    *w = (weft_worker){0};
+    return weft_child_start(&options, &w->child);
+}
+
+/* ---- jobs ----------------------------------------------------------------------------------- */
+
+static weft_status write_request(const char *folder, const json_t *request)
+{
+    char *path = weft_path_join(folder, "request.jsonl"), *line = weft_video_request_line(request);
+    weft_buf text = {0};
+    if (line)
+        weft_buf_printf(&text, "%s\n", line);
+    weft_status_code status = WEFT_ALLOCATED(path && line && !text.failed, "a request");
+    if (status == WEFT_OK)
+        status = weft_file_write_atomic(path, text.data, text.len);
+    weft_buf_free(&text);
+    weft_free(line);
+    weft_free(path);
+    return status;
+}
+
+/* *taken: false if the worker has ended. */
+static weft_status send_run(const weft_worker *w, json_t *command, bool *taken)
+{
+    char *line = command ? weft_json_line(command) : NULL;
+    weft_buf text = {0};
+    if (line)
+        weft_buf_printf(&text, "%s\n", line);
+    weft_status_code status = WEFT_ALLOCATED(line && !text.failed, "a command");
+    *taken = status == WEFT_OK && weft_child_write(&w->child, text.data, text.len) == WEFT_OK;
+    if (status == WEFT_OK && !*taken)
+        weft_error_clear(); /* the end of the worker is reported */
+    weft_buf_free(&text);
+    weft_free(line);
+    json_decref(command);
+    return status;
+}
+
+/* The command for a job in its folder. */
+static json_t *run_command(int64_t number, const char *folder, const json_t *request,
+                           const weft_child_arguments *a)
+{
+    const char *lora = json_string_value(json_object_get(request, "lora"));
+    json_t *list = json_array();
+    for (int i = 0; list && i < a->count; i++)
+        json_array_append_new(list, json_string(a->at[i]));
+    return json_pack("{s:I, s:s, s:O, s:s, s:o}", "run", (json_int_t)number, "folder", folder,
+                     "model", json_object_get(request, "model"), "lora", lora ? lora : "",
+                     "arguments", list);
+}
+
+weft_status weft_worker_run(weft_server *s, const weft_queue_job *job, weft_worker *w, bool *taken)
+{
+    json_t *request = json_loads(job->request, 0, NULL);
+    const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
+    char *folder = weft_server_job_folder(s, job->id);
+    weft_child_arguments a = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(request && folder, "a job"));
+    if (!m)
+        WEFT_GO(weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_NOWHERE,
+                           "the model of the job is not served any more"));
+    WEFT_GO(weft_make_dirs(folder));
+    WEFT_GO(write_request(folder, request));
+    WEFT_GO(weft_child_arguments_generate(s, m, request, &a));
+    WEFT_GO(send_run(w, run_command(job->number, folder, request, &a), taken));
+    w->job = *taken ? job->number : 0;
+out:
+    weft_child_arguments_free(&a);
+    json_decref(request);
+    weft_free(folder);
+    return status;
+}
+
+bool weft_worker_stop(const weft_worker *w)
+{
+    char line[64];
+    const int length = weft_worker_stop_line(w->job, line);
+    if (weft_child_write(&w->child, line, length) == WEFT_OK)
+        return true;
+    weft_error_clear(); /* the end of the worker is reported */
+    return false;
+}
+
+/* ---- reports -------------------------------------------------------------------------------- */
+
+bool weft_worker_next(weft_worker *w, weft_worker_report *report)
+{
+    const weft_buf *text = &w->child.error_text;
+    w->parsed = w->parsed < w->child.dropped ? w->child.dropped : w->parsed;
+    const char *line = text->data ? text->data + w->parsed - w->child.dropped : NULL,
+               *end = line ? strchr(line, '\n') : NULL;
+    if (!end)
+        return false;
+    *report = weft_worker_report_read(line, end - line);
+    w->parsed += end + 1 - line;
+    return true;
+}
+
+/* Reads the last error of the job, and whether there is one. */
+static bool read_error(weft_worker *w, int64_t bytes, weft_worker_end *end)
+{
+    char *text = w->child.error_text.data;
+    if (!text)
+        return false;
+    const char kept = text[bytes];
+    text[bytes] = '\0';
+    const bool found = weft_last_error(text, end->code, end->field, end->text);
+    text[bytes] = kept;
+    return found;
+}
+
+void weft_worker_end_job(weft_worker *w, weft_queue_event event, weft_worker_end *end)
+{
+    const int64_t bytes = w->parsed - w->child.dropped;
+    *end = (weft_worker_end){.event = event};
+    if (event == WEFT_QUEUE_REFUSED && !read_error(w, bytes, end)) {
+        end->event = WEFT_QUEUE_CRASHED;
+        snprintf(end->code, sizeof end->code, "worker_crashed");
+        snprintf(end->text, sizeof end->text, "the worker gave no reason");
+    }
+    w->job = 0;
+    weft_child_drop(&w->child, bytes); /* the next job's error is another one */
+}
+
+void weft_worker_end_process(weft_worker *w, weft_worker_end *end)
+{
+    const int status = weft_child_wait(&w->child);
+    const bool exited = WIFEXITED(status);
+    *end = (weft_worker_end){.event = WEFT_QUEUE_CRASHED, .signal = exited ? 0 : WTERMSIG(status)};
+    if (exited && read_error(w, w->child.error_text.len, end)) {
+        end->event = WEFT_QUEUE_REFUSED;
+    } else {
+        snprintf(end->code, sizeof end->code, "worker_crashed");
+        if (exited)
+            snprintf(end->text, sizeof end->text, "the worker exited with status %d",
+                     WEXITSTATUS(status));
+        else
+            snprintf(end->text, sizeof end->text, "the worker was killed by signal %d (%s)",
+                     end->signal, strsignal(end->signal));
+    }
+    weft_child_close(&w->child);
+    *w = (weft_worker){0};
+}
+
+void weft_worker_kill(weft_worker *w)
+{
+    if (!w->child.pid)
+        return;
+    kill(w->child.pid, SIGKILL);
+    (void)weft_child_wait(&w->child);
+    weft_child_close(&w->child);
+    *w = (weft_worker){0};
+}

@@ -1,0 +1,39 @@
+/* The worker of the server: a process that generates the jobs in sequence (`weft worker`). The
+ * main thread's; the caller has the server's lock. */
+#ifndef WEFT_SERVE_WORKER_PROCESS_H
+#define WEFT_SERVE_WORKER_PROCESS_H
+
+#include "serve/server_parts.h"
+#include "serve/worker_messages.h"
+
+/* Zero-initialised: no process. */
+typedef struct weft_worker {
+    weft_child child; /* pid 0: no process */
+    int64_t parsed;   /* bytes of its error stream that were read as reports */
+    int64_t job;      /* number of the job that it has; 0: none */
+} weft_worker;
+
+/* How a job, or the process, has ended. */
+typedef struct weft_worker_end {
+    weft_queue_event event;              /* FINISHED, STOPPED, REFUSED or CRASHED */
+    char code[64], field[32], text[512]; /* REFUSED, CRASHED: the reason */
+    int signal;                          /* of a process that was killed; 0: none */
+} weft_worker_end;
+
+/* Starts the process. `lock`: the lock of the worker, which stays the caller's. */
+weft_status weft_worker_start(weft_server *server, int lock, weft_worker *worker);
+/* Gives a job to the worker, which has none. *taken: false if the worker has ended. */
+weft_status weft_worker_run(weft_server *server, const weft_queue_job *job, weft_worker *worker,
+                            bool *taken);
+/* Asks the worker to stop its job after the current step. False: the worker has ended. */
+bool weft_worker_stop(const weft_worker *worker);
+/* The next report of the worker. False: no complete one has been read. */
+bool weft_worker_next(weft_worker *worker, weft_worker_report *report);
+/* The worker has reported the end of its job. */
+void weft_worker_end_job(weft_worker *worker, weft_queue_event event, weft_worker_end *end);
+/* The streams of the process have ended: waits for its end, and forgets it. */
+void weft_worker_end_process(weft_worker *worker, weft_worker_end *end);
+/* Kills a worker that has no job. */
+void weft_worker_kill(weft_worker *worker);
+
+#endif
