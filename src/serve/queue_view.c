@@ -8,7 +8,7 @@
 
 /* Seconds of a day: the past in which owners have used workers. */
 #define DAY 86400.0
-/* Seconds after which unchanged forecasts are computed again. */
+/* Seconds after which forecasts are computed again, and by which a progress may deviate. */
 #define FORECAST_SECONDS 1.0
 
 /* ---- forecasts ------------------------------------------------------------------------------ */
@@ -76,13 +76,20 @@ static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store, double
     return WEFT_OK;
 }
 
+/* Whether the running job ends when its last progress said, within FORECAST_SECONDS. */
+static bool confirms(const weft_queue_moment *m, const weft_queue_moment *last)
+{
+    return m->left >= 0 && last->left >= 0 &&
+           fabs(m->now + m->left - last->now - last->left) < FORECAST_SECONDS;
+}
+
 weft_status weft_queue_view_update(weft_queue_view *v, weft_queue_store *store,
                                    const weft_queue_moment *m)
 {
     if (!v->version || v->version != weft_queue_store_version(store))
         WEFT_TRY(read_jobs(v, store, m->now));
-    else if (v->moment.version == m->version && m->now < v->moment.now + FORECAST_SECONDS &&
-             m->now >= v->moment.now)
+    else if ((v->moment.version == m->version || confirms(m, &v->moment)) &&
+             m->now < v->moment.now + FORECAST_SECONDS && m->now >= v->moment.now)
         return WEFT_OK;
     v->moment = *m;
     if (v->count && v->entries->held) {

@@ -33,7 +33,8 @@ typedef struct weft_queue_view {
 } weft_queue_view;
 
 /* Reads the jobs if the store has changed, and predicts their times if the store or the moment
- * differs from the last one's. */
+ * differs from the last one's. A progress that confirms the last forecast of the running job counts
+ * as no change for a second. */
 weft_status weft_queue_view_update(weft_queue_view *view, weft_queue_store *store,
                                    const weft_queue_moment *moment);
 /* The forecast of the job `number`; NULL: it is not in the queue. */

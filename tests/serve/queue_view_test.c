@@ -101,7 +101,7 @@ Test(queue_view, forecasts_follow_the_policy)
     close_store(s);
 }
 
-/* The measured progress replaces the prediction; a moment without news changes nothing. */
+/* The measured progress replaces the prediction; a moment without news changes nothing for a second. */
 Test(queue_view, progress_moves_the_forecasts)
 {
     weft_queue_store *s = open_store();
@@ -116,6 +116,14 @@ Test(queue_view, progress_moves_the_forecasts)
     cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK);
     check(&v, 2, 1010, 1030);
     m.version++;
+    cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK);
+    check(&v, 2, 1070.5, 1090.5);
+    m.version++; /* the job ends about as predicted: within a second this is no news */
+    m.now = 1001;
+    m.left = 69;
+    cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK);
+    check(&v, 2, 1070.5, 1090.5);
+    m.now = 1001.5;
     cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK);
     check(&v, 2, 1070.5, 1090.5);
     weft_queue_view_free(&v);
