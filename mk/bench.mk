@@ -24,6 +24,7 @@
 #   bench-memory                a DiT with memory limits
 #   bench-cache                 caches, guidance intervals and samplers on a trained model
 #                               (MODEL=DIR, PROMPTS=FILE)
+#   bench-serve                 a server: start, overhead, requests, a long queue (MODEL=DIR)
 #   bench-simulated             pipelines of 16, 32, 64 ranks on simulated clusters (RANKS="16")
 #   bench-pipeline              writes bench/plan/pipeline.md and its plots
 #   bench-robust                plans on 16 and 64 ranks under price errors, played by the cost model
@@ -44,7 +45,7 @@ TARGETS_bench-cascades = bench/cascades
 TARGETS_bench-robust   = bench/robust
 TARGETS_bench-robust-executed = bench/cascades
 TARGETS_bench-pipeline = bench/plan/pipeline
-NEED_WEFT := cache generate memory mixed parallel predicted-generation predicted-training shots simulated
+NEED_WEFT := cache generate memory mixed parallel predicted-generation predicted-training serve shots simulated
 $(foreach b,$(NEED_WEFT),$(eval TARGETS_bench-$(b) = weft))
 
 # ---- benchmarks ------------------------------------------------------------------------------
@@ -84,6 +85,9 @@ bench-pipeline:
 	tools/bench_tables.py record-page plan $(O)/bench/plan/pipeline bench/plan >bench/plan/pipeline.md.new && mv bench/plan/pipeline.md.new bench/plan/pipeline.md
 MODEL   ?= demo/dit/model
 PROMPTS ?= demo/prompts.txt
+.PHONY: bench-serve
+bench-serve:
+	WEFT=$(abspath $(O)/weft) $(RECORD) serve bench/serve.py $(MODEL)
 .PHONY: bench-cache
 bench-cache:
 	$(RECORD) cache bench/cache.sh $(O)/weft --model $(MODEL) --prompts $(PROMPTS) --steps 30 --timing-runs 3 $(if $(LPIPS),--lpips $(LPIPS))

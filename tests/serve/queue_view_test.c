@@ -118,7 +118,7 @@ Test(queue_view, progress_moves_the_forecasts)
     m.version++;
     cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK);
     check(&v, 2, 1070.5, 1090.5);
-    m.version++; /* the job ends about as predicted: within a second this is no news */
+    m.version++; /* the job ends about as predicted: for a second nothing changes */
     m.now = 1001;
     m.left = 69;
     cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK);

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""bench/serve.py MODEL: figures of `weft serve` with a model folder, as tables.
+
+1. ready: seconds from the start of the server to its first answer of /ready
+2. a video: seconds of a job, from the request to the end, next to those of `weft generate`, in turn
+3. a request: milliseconds while a video is generated, next to a write that waits for the disk, as
+   an accepted job does
+4. a queue: 1,000 jobs and 200 event streams, with a job that is generated: memory of the server, and
+   its share of a core
+
+WEFT: the program. ROUNDS (5), FRAMES, SIZE (WIDTHxHEIGHT) and STEPS (30) of the video. The figures
+need a machine without other load."""
+import http.client
+import json
+import os
+import select
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+WEFT = os.path.abspath(os.environ.get("WEFT", "build/weft"))
+ROUNDS, STEPS = int(os.environ.get("ROUNDS", 5)), int(os.environ.get("STEPS", 30))
+JOBS, STREAMS, SECONDS = 1000, 200, 10
+VIDEO = {"prompt": "a red circle moving left", "steps": STEPS}
+if "FRAMES" in os.environ:
+    VIDEO["frames"] = int(os.environ["FRAMES"])
+if "SIZE" in os.environ:
+    VIDEO["size"] = os.environ["SIZE"]
+
+
+class Server:
+    def __init__(self, model, *options):
+        command = [WEFT, "serve", "--model", "m=" + model, "--state", "state", "--listen", "127.0.0.1:0", *options]
+        started = time.perf_counter()
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ, WEFT_LOG_FORMAT="json"))
+        self.port = None
+        while self.port is None:
+            message = json.loads(self.process.stderr.readline())
+            self.port = int(message["details"]["port"]) if message["id"] == "server-ready" else None
+        self.call("GET", "/ready")
+        self.ready = time.perf_counter() - started
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def call(self, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"} if body else {})
+        answer = connection.getresponse()
+        data = json.loads(answer.read())
+        connection.close()
+        if answer.status != 200:
+            sys.exit(f"{method} {path}: {data}")
+        return data
+
+    def stream(self, path):
+        connection = socket.create_connection(("127.0.0.1", self.port))
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return connection
+
+    def until(self, id, ends):
+        """Follows the events of a job until its data fits."""
+        with self.stream(f"/v1/jobs/{id}/events").makefile("r", encoding="utf-8", newline="\n") as lines:
+            for line in lines:
+                if line.startswith("data: ") and ends(json.loads(line[6:])):
+                    return
+        sys.exit("the event stream ended")
+
+    def make(self, video):
+        id = self.call("POST", "/v1/jobs", video)["id"]
+        self.until(id, lambda job: job["status"] in ("completed", "failed", "parked"))
+        return id
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+        shutil.rmtree("state")
+
+
+def row(name, *cells):
+    print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+def table(*columns):
+    print("\n| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
+
+
+def generate(model, seed):
+    line = {"prompt": VIDEO["prompt"], "seed": seed, "steps": STEPS}
+    if "frames" in VIDEO:
+        line["frames"] = VIDEO["frames"]
+    if "size" in VIDEO:
+        line["width"], line["height"] = map(int, VIDEO["size"].split("x"))
+    with open("prompts.jsonl", "w", encoding="utf-8") as f:
+        f.write(json.dumps(line) + "\n")
+    subprocess.run([WEFT, "generate", "--model", model, "--prompts", "prompts.jsonl", "--out", "own.mp4"], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def seconds_of(work, *arguments):
+    began = time.perf_counter()
+    result = work(*arguments)
+    return time.perf_counter() - began, result
+
+
+def ready_and_videos(model):
+    table("ready", "seconds", "goal")
+    readies = []
+    for _ in range(ROUNDS):
+        s = Server(model)
+        readies.append(s.ready)
+        s.stop()
+    row("first answer of /ready", f"{statistics.median(readies):.2f}", "2")
+    s = Server(model)
+    first, _ = seconds_of(s.make, dict(VIDEO, seed=0))
+    own, served = [], []
+    for seed in range(1, ROUNDS + 1):
+        own.append(seconds_of(generate, model, seed)[0])
+        took, id = seconds_of(s.make, dict(VIDEO, seed=seed))
+        served.append(took)
+        if open("own.mp4", "rb").read() != open(f"state/jobs/{id}/video.mp4", "rb").read():
+            sys.exit("the video of the server has other bytes")
+    s.stop()
+    a, b = statistics.median(own), statistics.median(served)
+    table("video", "s", "overhead %", "goal %")
+    row("`weft generate`", f"{a:.3f}", "-", "-")
+    row("first job of the server", f"{first:.3f}", f"{100 * (first / a - 1):+.1f}", "-")
+    row("later jobs of the server", f"{b:.3f}", f"{100 * (b / a - 1):+.1f}", "3")
+
+
+def percentiles(work, count):
+    times = sorted(1000 * seconds_of(work, i)[0] for i in range(count) if not time.sleep(0.01))
+    return [f"{times[int(share * (count - 1))]:.1f}" for share in (0.5, 0.95, 0.99)]
+
+
+def processor_seconds(pid):
+    fields = open(f"/proc/{pid}/stat", encoding="utf-8").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_mib(pid):
+    lines = open(f"/proc/{pid}/status", encoding="utf-8").read().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def long_job(s):
+    """A job that runs for longer than the measurement, after its first step."""
+    id = s.call("POST", "/v1/jobs", dict(VIDEO, steps=10000))["id"]
+    s.until(id, lambda job: (job["progress"] or {}).get("step", 0) > 0)
+    return id
+
+
+def requests(model):
+    s = Server(model)
+    id = long_job(s)
+    table("request, a video is generated", "p50 ms", "p95 ms", "p99 ms", "goal p99 ms")
+    works = {"GET /health": lambda i: s.call("GET", "/health"),
+             "GET /v1/jobs/ID": lambda i: s.call("GET", "/v1/jobs/" + id),
+             "GET /v1/jobs?limit=100": lambda i: s.call("GET", "/v1/jobs?limit=100"),
+             "POST /v1/jobs/price": lambda i: s.call("POST", "/v1/jobs/price", VIDEO),
+             "POST /v1/jobs": lambda i: s.call("POST", "/v1/jobs", dict(VIDEO, seed=i))}
+    s.call("POST", "/v1/jobs/price", VIDEO)  # the price of a size is predicted once
+    for name, work in works.items():
+        row("`" + name + "`", *percentiles(work, 200), "20")
+    with open("synced", "wb", buffering=0) as file:
+        row("4 KiB to the disk, without the server", *percentiles(lambda i: (file.write(bytes(4096)), os.fdatasync(file.fileno())), 200), "-")
+    s.stop()
+
+
+def drain(connections):
+    poll = select.poll()
+    by_number = {c.fileno(): c for c in connections}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    while True:
+        for number, _ in poll.poll():
+            if not by_number[number].recv(1 << 16):
+                poll.unregister(number)
+
+
+def queue(model):
+    s = Server(model)
+    running = long_job(s)
+    ids = [s.call("POST", "/v1/jobs", dict(VIDEO, seed=i))["id"] for i in range(JOBS - 1)]
+    followed = ([running] + ids)[:STREAMS]
+    threading.Thread(target=drain, args=([s.stream(f"/v1/jobs/{id}/events") for id in followed],), daemon=True).start()
+    time.sleep(2)  # the streams' first events
+    before, began = processor_seconds(s.process.pid), time.perf_counter()
+    time.sleep(SECONDS)
+    share = 100 * (processor_seconds(s.process.pid) - before) / (time.perf_counter() - began)
+    table("queue", "MiB", "goal MiB", "% of a core", "goal %")
+    row(f"{JOBS} jobs, {STREAMS} event streams", f"{peak_mib(s.process.pid):.1f}", "100", f"{share:.2f}", "2")
+    s.stop()
+
+
+def main():
+    model = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for part in os.environ.get("PARTS", "videos requests queue").split():
+            {"videos": ready_and_videos, "requests": requests, "queue": queue}[part](model)
+        os.chdir("/")
+
+
+main()
