@@ -20,10 +20,10 @@ test: test-deps
 	+$(MAKE) --no-print-directory check
 check:
 	WEFT_TEST_CASE='$(F)' tests/run.sh $(O) $(T)
-# Sweeps that take minutes: every schedule of a pipeline with every axis, the page in a browser, and
-# the packages in empty systems.
+# Sweeps that take minutes: every schedule of a pipeline with every axis, the page in a browser,
+# random kills of a server, and the packages in empty systems.
 test-long:
-	WEFT_TEST_LONG=1 tests/run.sh $(O) train/pipeline serve/page_long dist/packages
+	WEFT_TEST_LONG=1 tests/run.sh $(O) train/pipeline serve/page_long serve/kills_long dist/packages
 
 # The main job from nothing, into ./demo: installs what it needs, builds, trains, generates, reports.
 demo: deps
