@@ -197,6 +197,11 @@ weft_status weft_storage_list(weft_storage *s, weft_names *names)
     return s->kind->list(s->self, names);
 }
 
+weft_status weft_storage_list_all(weft_storage *s, weft_names *names)
+{
+    return s->kind->list_all ? s->kind->list_all(s->self, names) : s->kind->list(s->self, names);
+}
+
 weft_status weft_storage_remove(weft_storage *s, const char *name)
 {
     WEFT_TRY(weft_storage_check_writable(s));

@@ -22,8 +22,8 @@ typedef struct weft_storage weft_storage;
 /* A file being written; it gets its name when it is committed. */
 typedef struct weft_storage_file weft_storage_file;
 
-/* The operations of a kind of storage; all but `origin` are required, and of a read-only kind none
- * after `list`. `self` is the object that `open` created. */
+/* The operations of a kind of storage; all but `origin` and `list_all` are required, and of a
+ * read-only kind none after `list_all`. `self` is the object that `open` created. */
 typedef struct weft_storage_kind {
     const char *scheme; /* "s3://"; "" is the kind for paths without one */
     bool read_only;     /* nothing can be written or removed */
@@ -35,6 +35,8 @@ typedef struct weft_storage_kind {
     weft_status (*facts)(void *self, const char *name, weft_storage_facts *facts);
     weft_status (*read)(void *self, const char *name, int64_t at, int64_t bytes, void *to);
     weft_status (*list)(void *self, weft_names *names);
+    /* Lists the files of all folders below the root, too. NULL: not possible. */
+    weft_status (*list_all)(void *self, weft_names *names);
     weft_status (*remove)(void *self, const char *name);
     /* `hasty`: does not wait for the disk, for files with checksums that can be written again. */
     weft_status (*begin)(void *self, const char *name, bool hasty, void **file);
@@ -62,6 +64,9 @@ void weft_storage_expect(weft_storage *storage, const char *name, int64_t at, in
 /* XXH3-64 of the whole file. */
 weft_status weft_storage_sum(weft_storage *storage, const char *name, uint64_t *sum);
 weft_status weft_storage_list(weft_storage *storage, weft_names *names); /* sorted by bytes */
+/* Lists the files of all folders below the root, as paths relative to the root. A storage that
+ * cannot list its folders gives the files of the root. */
+weft_status weft_storage_list_all(weft_storage *storage, weft_names *names);
 weft_status weft_storage_remove(weft_storage *storage, const char *name);
 /* Writes a file atomically: it exists with all its bytes, or not at all. A name may contain
  * folders.

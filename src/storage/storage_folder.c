@@ -212,6 +212,11 @@ static weft_status folder_list(void *self, weft_names *names)
     return weft_list_dir(((folder *)self)->root, false, names);
 }
 
+static weft_status folder_list_all(void *self, weft_names *names)
+{
+    return weft_list_dir(((folder *)self)->root, true, names);
+}
+
 static weft_status folder_remove(void *self, const char *name)
 {
     char *path = path_in(self, name);
@@ -278,6 +283,7 @@ const weft_storage_kind weft_storage_folder = {.scheme = "",
                                                .facts = folder_facts,
                                                .read = folder_read,
                                                .list = folder_list,
+                                               .list_all = folder_list_all,
                                                .remove = folder_remove,
                                                .begin = folder_begin,
                                                .write = folder_write,

@@ -211,18 +211,21 @@ static weft_status add_page(store *s, char *xml, weft_names *names)
     return WEFT_OK;
 }
 
-/* Asks for the page after `token` (NULL: the first), and replaces *token; NULL: it was the last. */
-static weft_status list_page(store *s, char **token, weft_names *names)
+/* Asks for the page after `token` (NULL: the first), and replaces *token; NULL: it was the last.
+ * `all`: also objects of folders below the prefix. */
+static weft_status list_page(store *s, bool all, char **token, weft_names *names)
 {
-    const weft_name_value query[] = {{"list-type", "2"},       {"prefix", s->prefix},
-                                     {"delimiter", "/"},       {"max-keys", "1000"},
-                                     {"encoding-type", "url"}, {"continuation-token", *token}};
+    weft_name_value query[6] = {
+        {"list-type", "2"}, {"prefix", s->prefix}, {"max-keys", "1000"}, {"encoding-type", "url"}};
+    int count = 4;
+    if (!all)
+        query[count++] = (weft_name_value){"delimiter", "/"};
+    if (*token)
+        query[count++] = (weft_name_value){"continuation-token", *token};
     char truncated[8], next[2048];
     weft_http_reply reply;
     WEFT_TRY(weft_s3_send(
-        s->s3,
-        &(weft_s3_request){
-            .method = "GET", .key = "", .query = query, .query_count = WEFT_COUNT(query) - !*token},
+        s->s3, &(weft_s3_request){.method = "GET", .key = "", .query = query, .query_count = count},
         &reply));
     weft_status_code status =
         strstr(reply.body.data, "ListBucketResult")
@@ -247,15 +250,14 @@ static weft_status list_page(store *s, char **token, weft_names *names)
     return status;
 }
 
-static weft_status store_list(void *self, weft_names *names)
+static weft_status list_objects(store *s, bool all, weft_names *names)
 {
-    store *s = self;
     char *token = NULL;
     *names = (weft_names){0};
     weft_remote_table_clear(&s->table);
     weft_status_code status;
     do
-        status = list_page(s, &token, names);
+        status = list_page(s, all, &token, names);
     while (status == WEFT_OK && token);
     weft_free(token);
     if (status != WEFT_OK) {
@@ -265,6 +267,16 @@ static weft_status store_list(void *self, weft_names *names)
     if (names->count)
         qsort(names->name, (size_t)names->count, sizeof *names->name, weft_compare_text);
     return WEFT_OK;
+}
+
+static weft_status store_list(void *self, weft_names *names)
+{
+    return list_objects(self, false, names);
+}
+
+static weft_status store_list_all(void *self, weft_names *names)
+{
+    return list_objects(self, true, names);
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -345,6 +357,7 @@ const weft_storage_kind weft_storage_s3 = {.scheme = "s3://",
                                            .facts = store_facts,
                                            .read = store_read,
                                            .list = store_list,
+                                           .list_all = store_list_all,
                                            .remove = store_remove,
                                            .begin = store_begin,
                                            .write = store_write,

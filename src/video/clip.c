@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "video/image.h"
-#include "video/reader.h"
 
 #include <math.h>
 #include <string.h>
@@ -74,11 +73,25 @@ static weft_status take_frames(weft_video_reader *r, const char *name, const wef
     return WEFT_OK;
 }
 
-/* Exactly one of path and bytes is given. */
-static weft_status read_u8(const char *path, const void *bytes, int64_t size,
-                           const weft_clip_request *q, uint8_t *rgb)
+/* A video: a file, or bytes in memory, or a source. */
+typedef struct clip_input {
+    const char *name; /* path of a file */
+    const void *bytes;
+    int64_t size;
+    const weft_video_source *source;
+} clip_input;
+
+static weft_status open_input(const clip_input *in, const weft_video_options *o,
+                              weft_video_reader **r)
 {
-    WEFT_TRY(check_request(path, q));
+    return in->source  ? weft_video_reader_open_source(in->source, in->name, o, r)
+           : in->bytes ? weft_video_reader_open_memory(in->bytes, in->size, in->name, o, r)
+                       : weft_video_reader_open(in->name, o, r);
+}
+
+static weft_status read_u8(const clip_input *in, const weft_clip_request *q, uint8_t *rgb)
+{
+    WEFT_TRY(check_request(in->name, q));
     weft_video_reader *r = NULL;
     const weft_video_options o = {.format = WEFT_VIDEO_RGB24,
                                   .width = q->width,
@@ -87,32 +100,29 @@ static weft_status read_u8(const char *path, const void *bytes, int64_t size,
                                   .cover_x = q->crop_x,
                                   .cover_y = q->crop_y,
                                   .threads = q->threads};
-    if (bytes) {
-        WEFT_TRY(weft_video_reader_open_memory(bytes, size, path, &o, &r));
-    } else {
-        WEFT_TRY(weft_video_reader_open(path, &o, &r));
-    }
-    weft_status_code status =
-        q->start_seconds > 0 ? weft_video_reader_seek_time(r, q->start_seconds) : WEFT_OK;
+    WEFT_TRY(open_input(in, &o, &r));
+    weft_status_code status = WEFT_OK;
+    if (q->start_seconds > 0)
+        status = in->source ? weft_video_reader_seek_near(r, q->start_seconds)
+                            : weft_video_reader_seek_time(r, q->start_seconds);
     if (status == WEFT_OK)
-        status = take_frames(r, path, q, rgb);
+        status = take_frames(r, in->name, q, rgb);
     weft_video_reader_close(r);
     return status;
 }
 
 weft_status weft_clip_read_u8(const char *path, const weft_clip_request *q, uint8_t *rgb)
 {
-    return read_u8(path, NULL, 0, q, rgb);
+    return read_u8(&(clip_input){.name = path}, q, rgb);
 }
 
-static weft_status read_float(const char *path, const void *bytes, int64_t size,
-                              const weft_clip_request *q, float *clip)
+static weft_status read_float(const clip_input *in, const weft_clip_request *q, float *clip)
 {
-    WEFT_TRY(check_request(path, q));
+    WEFT_TRY(check_request(in->name, q));
     const int64_t count = q->frames * q->height * q->width * 3;
     uint8_t *rgb = weft_alloc_aligned(count);
-    WEFT_TRY(WEFT_ALLOCATED(rgb, "%s: %" PRId64 " frames", path, q->frames));
-    weft_status_code status = read_u8(path, bytes, size, q, rgb);
+    WEFT_TRY(WEFT_ALLOCATED(rgb, "%s: %" PRId64 " frames", in->name, q->frames));
+    weft_status_code status = read_u8(in, q, rgb);
     if (status == WEFT_OK)
         for (int64_t i = 0; i < count; i++)
             clip[i] = (float)rgb[i] * (1 / 127.5f) - 1;
@@ -122,13 +132,19 @@ static weft_status read_float(const char *path, const void *bytes, int64_t size,
 
 weft_status weft_clip_read(const char *path, const weft_clip_request *q, float *clip)
 {
-    return read_float(path, NULL, 0, q, clip);
+    return read_float(&(clip_input){.name = path}, q, clip);
 }
 
 weft_status weft_clip_read_memory(const void *bytes, int64_t size, const char *name,
                                   const weft_clip_request *q, float *clip)
 {
-    return read_float(name, bytes, size, q, clip);
+    return read_float(&(clip_input){.name = name, .bytes = bytes, .size = size}, q, clip);
+}
+
+weft_status weft_clip_read_source(const weft_video_source *source, const char *name,
+                                  const weft_clip_request *q, float *clip)
+{
+    return read_float(&(clip_input){.name = name, .source = source}, q, clip);
 }
 
 weft_status weft_clip_count(const char *path, double fps, int64_t *frames)

@@ -3,6 +3,7 @@
 #define WEFT_VIDEO_CLIP_H
 
 #include "base/status.h"
+#include "video/reader.h"
 
 #include <stdint.h>
 
@@ -25,6 +26,10 @@ weft_status weft_clip_read(const char *path, const weft_clip_request *request, f
 /* Reads a clip from a video in memory. `bytes` is borrowed during the call; messages name the video
  * `name`. */
 weft_status weft_clip_read_memory(const void *bytes, int64_t size, const char *name,
+                                  const weft_clip_request *request, float *clip);
+
+/* Reads a clip from a source, of which only the parts around the clip are read. */
+weft_status weft_clip_read_source(const weft_video_source *source, const char *name,
                                   const weft_clip_request *request, float *clip);
 
 /* Number of frames available to weft_clip_read at `fps`; 0: all frames. Decodes the complete

@@ -27,10 +27,10 @@
 #define IO_BUFFER    65536
 #define JUMP_SECONDS 1.0 /* backward step; more: another stream */
 
-typedef struct memory_source {
-    const uint8_t *data;
-    int64_t bytes, at;
-} memory_source;
+typedef struct source_input {
+    weft_video_source source;
+    int64_t at;
+} source_input;
 
 /* Position in the stream. */
 typedef struct position {
@@ -39,6 +39,7 @@ typedef struct position {
     bool fresh;          /* nothing was read since the input was opened */
     bool held;           /* `frame` is decoded and not yet taken */
     int64_t skip_before; /* frames of smaller index are decoded, not delivered */
+    double skip_seconds; /* and frames of earlier time */
     int64_t start_pts;   /* first frame's time; AV_NOPTS_VALUE: none yet */
     double last_seconds;
 } position;
@@ -71,9 +72,9 @@ struct weft_video_reader {
     char *name; /* path, or name in messages */
     weft_video_options options;
     weft_video_info info;
-    bool from_memory;
-    memory_source memory;
-    AVIOContext *io; /* only from_memory */
+    bool from_source;
+    source_input input;
+    AVIOContext *io; /* only from_source */
     AVFormatContext *demux;
     AVCodecContext *decoder;
     AVPacket *packet;
@@ -99,26 +100,33 @@ static void reset_deadline(weft_video_reader *r)
     r->deadline = weft_now() + (r->options.stall_seconds > 0 ? r->options.stall_seconds : 30);
 }
 
-static int memory_read(void *opaque, uint8_t *to, int size)
+static int input_read(void *opaque, uint8_t *to, int size)
 {
-    memory_source *m = opaque;
-    const int64_t left = m->bytes - m->at, n = left < size ? left : size;
+    source_input *in = opaque;
+    const int64_t left = in->source.bytes - in->at, n = left < size ? left : size;
     if (n <= 0)
         return AVERROR_EOF;
-    memcpy(to, m->data + m->at, (size_t)n);
-    m->at += n;
+    if (in->source.read(in->source.self, in->at, n, to) != WEFT_OK)
+        return AVERROR(EIO);
+    in->at += n;
     return (int)n;
 }
 
-static int64_t memory_seek(void *opaque, int64_t offset, int whence)
+static int64_t input_seek(void *opaque, int64_t offset, int whence)
 {
-    memory_source *m = opaque;
+    source_input *in = opaque;
     if (whence == AVSEEK_SIZE)
-        return m->bytes;
-    const int64_t base = whence == SEEK_CUR ? m->at : whence == SEEK_END ? m->bytes : 0;
-    if (base + offset < 0 || base + offset > m->bytes)
+        return in->source.bytes;
+    const int64_t base = whence == SEEK_CUR ? in->at : whence == SEEK_END ? in->source.bytes : 0;
+    if (base + offset < 0 || base + offset > in->source.bytes)
         return AVERROR(EINVAL);
-    return m->at = base + offset;
+    return in->at = base + offset;
+}
+
+static weft_status memory_read(void *self, int64_t at, int64_t bytes, void *to)
+{
+    memcpy(to, (const uint8_t *)self + at, (size_t)bytes);
+    return WEFT_OK;
 }
 
 /* FFmpeg allocates by sizes that the file states: a failed allocation is an error of the file. */
@@ -196,12 +204,17 @@ static int stream_rotation(AVStream *stream)
 static int photo_rotation(const weft_video_reader *r)
 {
     struct stat st;
-    if (r->from_memory)
-        return weft_exif_rotation(r->memory.data, r->memory.bytes);
-    FILE *f = stat(r->name, &st) == 0 && S_ISREG(st.st_mode) ? fopen(r->name, "rb") : NULL;
-    uint8_t *head = f ? weft_alloc(WEFT_EXIF_BYTES) : NULL;
-    const size_t bytes = head ? fread(head, 1, WEFT_EXIF_BYTES, f) : 0;
-    const int rotation = weft_exif_rotation(head, (int64_t)bytes);
+    const weft_video_source *source = &r->input.source;
+    FILE *f = !r->from_source && stat(r->name, &st) == 0 && S_ISREG(st.st_mode)
+                  ? fopen(r->name, "rb")
+                  : NULL;
+    uint8_t *head = f || r->from_source ? weft_alloc(WEFT_EXIF_BYTES) : NULL;
+    int64_t bytes = head && f ? (int64_t)fread(head, 1, WEFT_EXIF_BYTES, f) : 0;
+    if (head && r->from_source) {
+        bytes = source->bytes < WEFT_EXIF_BYTES ? source->bytes : WEFT_EXIF_BYTES;
+        bytes = source->read(source->self, 0, bytes, head) == WEFT_OK ? bytes : 0;
+    }
+    const int rotation = weft_exif_rotation(head, bytes);
     weft_free(head);
     if (f)
         fclose(f);
@@ -270,11 +283,11 @@ static weft_status open_demuxer(weft_video_reader *r)
     WEFT_TRY(WEFT_ALLOCATED(r->demux, "%s", r->name));
     r->demux->opaque = r;
     r->demux->interrupt_callback = (AVIOInterruptCB){stall_callback, r};
-    if (r->from_memory) {
+    if (r->from_source) {
         uint8_t *buffer = av_malloc(IO_BUFFER);
-        r->memory.at = 0;
-        r->io = buffer ? avio_alloc_context(buffer, IO_BUFFER, 0, &r->memory, memory_read, NULL,
-                                            memory_seek)
+        r->input.at = 0;
+        r->io = buffer ? avio_alloc_context(buffer, IO_BUFFER, 0, &r->input, input_read, NULL,
+                                            input_seek)
                        : NULL;
         if (!r->io) {
             av_free(buffer);
@@ -285,7 +298,7 @@ static weft_status open_demuxer(weft_video_reader *r)
     reset_deadline(r);
     /* "file:" keeps names such as "a:b.mp4" from being taken for protocols. */
     char *url = NULL;
-    if (!r->from_memory) {
+    if (!r->from_source) {
         weft_buf text = {0};
         weft_buf_printf(&text, "file:%s", r->name);
         WEFT_TRY(weft_buf_check(&text));
@@ -421,6 +434,7 @@ static void begin_reading(weft_video_reader *r)
     r->at.draining = r->at.ended = r->at.held = false;
     r->at.next_index = 0;
     r->at.skip_before = 0;
+    r->at.skip_seconds = 0;
     r->at.last_seconds = -1;
     r->damage.broken = false;
     r->damage.consecutive_errors = 0;
@@ -570,16 +584,25 @@ weft_status weft_video_reader_open_memory(const void *bytes, int64_t size, const
                                           const weft_video_options *options,
                                           weft_video_reader **out)
 {
-    if (size <= 0)
+    const weft_video_source source = {.self = (void *)bytes, .bytes = size, .read = memory_read};
+    if (size > 0)
+        WEFT_TRY(weft_lfs_pointer_refuse(name, bytes, size));
+    return weft_video_reader_open_source(&source, name, options, out);
+}
+
+weft_status weft_video_reader_open_source(const weft_video_source *source, const char *name,
+                                          const weft_video_options *options,
+                                          weft_video_reader **out)
+{
+    if (source->bytes <= 0)
         return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = name), "the file is empty");
-    WEFT_TRY(weft_lfs_pointer_refuse(name, bytes, size));
     weft_video_reader *r = weft_alloc(sizeof *r);
     if (!r || !(r->name = weft_strdup(name))) {
         weft_free(r);
         return weft_no_memory("%s", name);
     }
-    r->from_memory = true;
-    r->memory = (memory_source){.data = bytes, .bytes = size};
+    r->from_source = true;
+    r->input = (source_input){.source = *source};
     weft_status_code status = open_reader(r, options);
     if (status != WEFT_OK) {
         weft_video_reader_close(r);
@@ -756,7 +779,7 @@ weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame
             out.jump = out.lost = true;
             r->damage.hole = false;
         }
-        if (out.index < r->at.skip_before)
+        if (out.index < r->at.skip_before || out.seconds < r->at.skip_seconds)
             continue;
         out.key = r->frame->key_frame;
         weft_status_code status = weft_converter_run(r->converter, r->frame, &out);
@@ -884,6 +907,34 @@ weft_status weft_video_reader_seek_time(weft_video_reader *r, double seconds)
             high = middle;
     }
     return go_to(r, low > 0 ? low - 1 : 0);
+}
+
+weft_status weft_video_reader_seek_near(weft_video_reader *r, double seconds)
+{
+    const double frame = r->info.fps > 0 ? 1 / r->info.fps : 0.04;
+    int64_t start = r->demux->streams[r->stream]->start_time;
+    /* later attempts start earlier, for leading pictures with earlier references */
+    for (int back = 0; start != AV_NOPTS_VALUE && back < 8; back = 2 * back + 1) {
+        const double tick = av_q2d(r->demux->streams[r->stream]->time_base);
+        const int64_t pts = start + llround((seconds - back) / tick);
+        bool have;
+        if (pts <= start)
+            break;
+        WEFT_TRY(jump(r, pts, &have));
+        if (!have)
+            break;
+        WEFT_TRY(decode_frame(r, &have));
+        const int64_t time = have ? r->frame->best_effort_timestamp : AV_NOPTS_VALUE;
+        if (time == AV_NOPTS_VALUE || time > pts)
+            continue;
+        r->at.start_pts = start;
+        r->at.held = true;
+        r->at.skip_seconds = seconds - frame;
+        return WEFT_OK;
+    }
+    WEFT_TRY(open_input(r));
+    r->at.skip_seconds = seconds - frame;
+    return WEFT_OK;
 }
 
 const AVStream *weft_video_reader_stream(const weft_video_reader *r)

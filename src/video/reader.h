@@ -93,6 +93,15 @@ typedef struct weft_video_frame {
 
 typedef struct weft_video_reader weft_video_reader;
 
+/* Bytes of a video that is neither a file of this machine nor in memory. */
+typedef struct weft_video_source {
+    void *self; /* borrowed until close */
+    int64_t bytes;
+    /* Reads all `bytes` from the offset `at`, or fails. FFmpeg does not report the error of a read:
+     * `self` keeps it for its owner. */
+    weft_status (*read)(void *self, int64_t at, int64_t bytes, void *to);
+} weft_video_source;
+
 /* Opens a video. `options` NULL: RGB24 at display size. WEFT_E_FORMAT: not a video, no video
  * stream, or unusable damage; WEFT_E_UNSUPPORTED: no decoder; WEFT_E_TOO_LARGE: FFmpeg cannot
  * allocate the memory that the file requests. WEFT_E_MEMORY: an allocation of weft failed. */
@@ -100,6 +109,10 @@ weft_status weft_video_reader_open(const char *path, const weft_video_options *o
                                    weft_video_reader **out);
 /* Opens a video in memory. `bytes` is borrowed until close; messages name the video `name`. */
 weft_status weft_video_reader_open_memory(const void *bytes, int64_t size, const char *name,
+                                          const weft_video_options *options,
+                                          weft_video_reader **out);
+/* Opens a video of a source; messages name the video `name`. */
+weft_status weft_video_reader_open_source(const weft_video_source *source, const char *name,
                                           const weft_video_options *options,
                                           weft_video_reader **out);
 const weft_video_info *weft_video_reader_info(const weft_video_reader *reader);
@@ -114,6 +127,9 @@ weft_status weft_video_reader_seek(weft_video_reader *reader, int64_t index);
 /* Makes the last frame that begins at or before `seconds` (as in weft_video_frame) the next frame.
  * If presentation times are missing, the next frame is the first one. */
 weft_status weft_video_reader_seek_time(weft_video_reader *reader, double seconds);
+/* Makes a frame shortly before `seconds` the next frame. The times of all packets are not needed,
+ * so only a part of a long video is read. Frame numbers then count from the first decoded frame. */
+weft_status weft_video_reader_seek_near(weft_video_reader *reader, double seconds);
 /* Packets so far that the decoder rejected or the container marks as damaged. */
 int64_t weft_video_reader_errors(const weft_video_reader *reader);
 /* True if the file ended before the container's duration, or inside a packet. */
