@@ -3,7 +3,8 @@
 file(GLOB fuzz_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} src/base/*.c
     src/format/*/*.c src/text/*.c src/video/*.c src/storage/*.c)
 list(APPEND fuzz_sources src/data/id_table.c src/data/index.c src/data/index_restore.c
-    src/data/data_source.c src/data/dataset.c)
+    src/data/data_source.c src/data/dataset.c src/data/loose_videos.c src/data/storage_video.c
+    src/data/caption_csv.c src/data/caption_vtt.c)
 
 if(NOT WEFT_FUZZ)
     set(objects ${fuzz_sources})

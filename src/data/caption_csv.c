@@ -138,19 +138,11 @@ static void drop_repeated(weft_caption_csv *csv)
     csv->rows = kept;
 }
 
-weft_status weft_caption_csv_read(const char *path, weft_caption_csv *csv)
+weft_status weft_caption_csv_parse(char *data, int64_t bytes, weft_caption_csv *csv)
 {
-    char *data = NULL;
-    int64_t bytes = 0;
     int column[2];
+    weft_status_code status = WEFT_OK;
     *csv = (weft_caption_csv){0};
-    weft_status_code status = weft_file_read(path, MOST_BYTES, &data, &bytes);
-    if (status == WEFT_E_MEMORY)
-        return status;
-    if (status != WEFT_OK) {
-        weft_buf_printf(&csv->why, "%s", weft_error_message());
-        return WEFT_OK;
-    }
     const bool marked = bytes >= 3 && !memcmp(data, "\xef\xbb\xbf", 3);
     reader r = {.at = data + (marked ? 3 : 0), .end = data + bytes, .line = 1};
     if (memchr(data, 0, (size_t)bytes) || !weft_utf8_valid(data))
@@ -161,6 +153,22 @@ weft_status weft_caption_csv_read(const char *path, weft_caption_csv *csv)
         status = read_rows(&r, column, csv);
     if (status == WEFT_OK)
         drop_repeated(csv);
+    return status;
+}
+
+weft_status weft_caption_csv_read(const char *path, weft_caption_csv *csv)
+{
+    char *data = NULL;
+    int64_t bytes = 0;
+    *csv = (weft_caption_csv){0};
+    weft_status_code status = weft_file_read(path, MOST_BYTES, &data, &bytes);
+    if (status == WEFT_E_MEMORY)
+        return status;
+    if (status != WEFT_OK) {
+        weft_buf_printf(&csv->why, "%s", weft_error_message());
+        return WEFT_OK;
+    }
+    status = weft_caption_csv_parse(data, bytes, csv);
     weft_free(data);
     return status;
 }

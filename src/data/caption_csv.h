@@ -19,6 +19,8 @@ typedef struct weft_caption_csv {
 
 /* Reads a table. Problems of the file are reported in `why`; only a lack of memory is an error. */
 weft_status weft_caption_csv_read(const char *path, weft_caption_csv *csv);
+/* Reads a table in memory, which ends with NUL and is changed. */
+weft_status weft_caption_csv_parse(char *data, int64_t bytes, weft_caption_csv *csv);
 void weft_caption_csv_free(weft_caption_csv *csv);
 /* Caption of a file, as the table names it; NULL: none. Valid as long as the table. */
 const char *weft_caption_csv_find(const weft_caption_csv *csv, const char *file);

@@ -8,9 +8,12 @@
 #include "base/location.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "data/caption_vtt.h"
 #include "data/id_table.h"
+#include "data/loose_videos.h"
 #include "storage/storage_json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +25,19 @@ typedef struct shard {
     weft_storage *storage;
     weft_sample *sample;
     int64_t first, count; /* range of its samples in the dataset */
+    /* set for a video without a shard, whose samples have the same parts (arena): */
+    const char *const *file; /* names of the parts in the storage; NULL: a shard */
+    const char *caption;     /* of a table; NULL: none */
+    double clip_seconds;     /* time from one sample to the next; 0: the video is one sample */
 } shard;
 
 struct weft_dataset {
     weft_arena *arena;
     weft_storage **storage; /* [sources], of which the last is being read while it is opened */
     int64_t sources;
-    const char *name; /* while it is opened: name of the source; NULL: a single path */
+    /* while it is opened: */
+    const char *name; /* of the source; NULL: a single path */
+    const weft_dataset_options *options;
     shard *shard;
     int64_t shards, capacity;
     int64_t count, damaged, bytes, made;
@@ -81,46 +90,103 @@ static uint64_t shard_id(const weft_dataset *ds, const char *name)
     return ds->name ? weft_seed_mix(XXH3_64bits(ds->name, strlen(ds->name)), id) : id;
 }
 
-static weft_status add_shard(weft_dataset *ds, const char *name, bool strict)
+/* Adds a shard without samples. */
+static weft_status new_shard(weft_dataset *ds, const char *name, shard **made)
 {
-    weft_index index;
-    bool made;
     WEFT_TRY(weft_grow((void **)&ds->shard, ds->shards, &ds->capacity, sizeof *ds->shard));
-    shard *s = &ds->shard[ds->shards];
+    shard *s = *made = &ds->shard[ds->shards];
     *s = (shard){.name = weft_arena_strdup(ds->arena, name),
                  .path =
                      weft_arena_printf(ds->arena, "%s/%s", weft_storage_root(storage_of(ds)), name),
                  .id = shard_id(ds, name),
                  .storage = storage_of(ds),
                  .first = ds->count};
-    WEFT_TRY(WEFT_ALLOCATED(s->name && s->path, "%s", name));
+    return WEFT_ALLOCATED(s->name && s->path, "%s", name);
+}
+
+/* Adds the samples of an index to the last shard. */
+static weft_status add_samples(weft_dataset *ds, shard *s, weft_index *index)
+{
+    ds->shards++;
+    ds->bytes += index->facts.bytes;
+    ds->fingerprint = mix_shard(ds->fingerprint, s->id, index);
+    for (int64_t i = 0; i < index->count; i++)
+        index->sample[i].shard = (int32_t)ds->shards - 1;
+    if (ds->name)
+        WEFT_TRY(name_source(ds, index));
+    s->sample = index->sample;
+    s->count = index->count;
+    ds->count += index->count;
+    return WEFT_OK;
+}
+
+static weft_status add_shard(weft_dataset *ds, const char *name)
+{
+    weft_index index;
+    bool made;
+    shard *s;
+    WEFT_TRY(new_shard(ds, name, &s));
     WEFT_TRY(weft_index_get(storage_of(ds), name, ds->arena, &ds->buffer, &index, &made));
     if (index.damage) {
         const char *damage = without_path(index.damage, s->path);
-        if (strict)
+        if (ds->options->strict)
             return weft_error(WEFT_MSG_SHARD_DAMAGED, WEFT_AT(.file = s->path), "%s", damage);
         weft_warning(WEFT_MSG_SHARD_PARTLY_USED, WEFT_AT(.file = s->path), "%s; %s", damage,
                      index.count ? "its intact members are used" : "the shard is skipped");
         ds->damaged++;
     }
-    ds->shards++;
     ds->made += made;
-    ds->bytes += index.facts.bytes;
-    ds->fingerprint = mix_shard(ds->fingerprint, s->id, &index);
-    for (int64_t i = 0; i < index.count; i++)
-        index.sample[i].shard = (int32_t)ds->shards - 1;
-    if (ds->name)
-        WEFT_TRY(name_source(ds, &index));
-    s->sample = index.sample;
-    s->count = index.count;
-    ds->count += index.count;
-    return WEFT_OK;
+    return add_samples(ds, s, &index);
+}
+
+/* ---- videos without shards ----------------------------------------------------------------- */
+
+/* Adds a video as a shard with a sample for each of its clips. */
+static weft_status add_video(weft_dataset *ds, const weft_loose_video *v)
+{
+    const double fps = v->sample.fps, seconds = ds->options->clip_seconds;
+    const int64_t frames = v->sample.frames;
+    int64_t each = seconds > 0 && fps > 0 ? llround(seconds * fps) : frames;
+    each = each < 1 ? 1 : each;
+    shard *s;
+    weft_index index = {.facts = {.bytes = v->sample.part->bytes, .stamp = v->stamp},
+                        .count = frames > each ? (frames + each - 1) / each : 1};
+    WEFT_TRY(new_shard(ds, v->file[0], &s));
+    WEFT_TRY(WEFT_ARENA_NEW(ds->arena, index.sample, index.count, "%s", v->file[0]));
+    for (int64_t i = 0; i < index.count; i++) {
+        weft_sample *to = &index.sample[i];
+        *to = v->sample;
+        if (index.count > 1) {
+            to->key = weft_arena_printf(ds->arena, "%s@%04" PRId64, v->sample.key, i);
+            to->frames = (int32_t)(frames - i * each < each ? frames - i * each : each);
+        }
+        WEFT_TRY(WEFT_ALLOCATED(to->key, "%s", v->file[0]));
+        to->id = XXH3_64bits(to->key, strlen(to->key));
+    }
+    s->file = v->file;
+    s->caption = v->caption;
+    s->clip_seconds = index.count > 1 ? (double)each / fps : 0;
+    ds->fingerprint = weft_seed_mix(ds->fingerprint, (uint64_t)each);
+    return add_samples(ds, s, &index);
+}
+
+/* Adds the videos of a folder without shards; *found: any. */
+static weft_status add_videos(weft_dataset *ds, const char *split, bool *found)
+{
+    weft_loose_videos videos;
+    WEFT_TRY(weft_loose_videos_find(storage_of(ds), split, ds->arena, &videos));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < videos.count && status == WEFT_OK; i++)
+        status = add_video(ds, &videos.video[i]);
+    *found = videos.count > 0;
+    weft_free(videos.video);
+    return status;
 }
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
 /* Expands "{000..012}.tar"; numbers keep their width. */
-static weft_status add_braces(weft_dataset *ds, const char *name, const char *path, bool strict)
+static weft_status add_braces(weft_dataset *ds, const char *name, const char *path)
 {
     const char *open = strchr(name, '{');
     long long first, last;
@@ -135,7 +201,7 @@ static weft_status add_braces(weft_dataset *ds, const char *name, const char *pa
         weft_buf_printf(&one, "%.*s%0*lld%s", (int)(open - name), name, width, i, open + used);
         weft_status_code status = weft_buf_check(&one);
         if (status == WEFT_OK)
-            status = add_shard(ds, one.data, strict);
+            status = add_shard(ds, one.data);
         weft_buf_free(&one);
         WEFT_TRY(status);
     }
@@ -235,16 +301,25 @@ static weft_status fail_without_shards(const weft_names *names, const char *path
         split && !strcmp(split, "heldout")
             ? " `weft shard --set heldout=0.1` writes held-out clips."
             : "",
-        tars || compressed ? "" : " `weft shard` writes shards of the clips of `weft curate`.");
+        tars || compressed ? "" : " It has no videos either.");
     weft_buf_free(&files);
     return status;
 }
 
-static weft_status add_folder(weft_dataset *ds, const char *path, const char *split, bool strict)
+static bool has_archives(const weft_names *names)
+{
+    for (int64_t i = 0; i < names->count; i++)
+        if (is_compressed(names->name[i]) || !strcmp(weft_path_extension(names->name[i]), "tar"))
+            return true;
+    return false;
+}
+
+static weft_status add_folder(weft_dataset *ds, const char *path, const char *split)
 {
     weft_names names = {0};
     WEFT_TRY(weft_storage_list(storage_of(ds), &names));
     weft_status_code status = WEFT_OK;
+    bool videos = false;
     const int64_t before = ds->shards;
     const size_t split_len = split ? strlen(split) : 0;
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
@@ -252,11 +327,13 @@ static weft_status add_folder(weft_dataset *ds, const char *path, const char *sp
             (split &&
              (strncmp(names.name[i], split, split_len) != 0 || names.name[i][split_len] != '-')))
             continue;
-        status = add_shard(ds, names.name[i], strict);
+        status = add_shard(ds, names.name[i]);
     }
     if (status == WEFT_OK)
         report_missing(ds, &names, split);
-    if (status == WEFT_OK && ds->shards == before)
+    if (status == WEFT_OK && ds->shards == before && !has_archives(&names))
+        status = add_videos(ds, split, &videos);
+    if (status == WEFT_OK && ds->shards == before && !videos)
         status = fail_without_shards(&names, path, split);
     weft_names_free(&names);
     return status;
@@ -327,13 +404,13 @@ static weft_status open_storage(weft_dataset *ds, const char *location)
     return WEFT_OK;
 }
 
-static weft_status add_path(weft_dataset *ds, const char *path, const char *split, bool strict)
+static weft_status add_path(weft_dataset *ds, const char *path, const char *split)
 {
     const char *base = weft_path_base(path);
     const bool remote = weft_location_is_remote(path);
     if (remote ? !weft_dataset_names_shards(path) : weft_path_is_dir(path)) {
         WEFT_TRY(open_storage(ds, path));
-        return add_folder(ds, path, split, strict);
+        return add_folder(ds, path, split);
     }
     if (!remote && !strchr(path, '{') && !weft_path_exists(path))
         return weft_error(WEFT_MSG_SHARDS_NOT_FOUND, WEFT_AT(.file = path),
@@ -348,7 +425,7 @@ static weft_status add_path(weft_dataset *ds, const char *path, const char *spli
                                      (int)(base - path > 1 ? base - path - 1 : base - path), path);
     WEFT_TRY(WEFT_ALLOCATED(folder, "%" PRId64 " samples", ds->count));
     WEFT_TRY(open_storage(ds, base == path ? "." : folder));
-    return strchr(path, '{') ? add_braces(ds, base, path, strict) : add_shard(ds, base, strict);
+    return strchr(path, '{') ? add_braces(ds, base, path) : add_shard(ds, base);
 }
 
 /* Checks the samples of all sources, and makes what the functions below use. Closes the dataset
@@ -357,6 +434,7 @@ static weft_status finish_opening(weft_dataset *ds, weft_status_code status, con
                                   weft_dataset **dataset)
 {
     weft_free(ds->buffer.data);
+    ds->options = NULL;
     if (status == WEFT_OK)
         status = make_shard_hints(ds);
     if (status == WEFT_OK)
@@ -372,10 +450,12 @@ static weft_status finish_opening(weft_dataset *ds, weft_status_code status, con
     return WEFT_OK;
 }
 
-static weft_status new_dataset(int64_t sources, const char *path, weft_dataset **dataset)
+static weft_status new_dataset(int64_t sources, const char *path,
+                               const weft_dataset_options *options, weft_dataset **dataset)
 {
     weft_dataset *ds = weft_alloc(sizeof *ds);
     if (ds) {
+        ds->options = options;
         ds->arena = weft_arena_create();
         ds->storage = weft_calloc(sources, sizeof(weft_storage *));
     }
@@ -390,9 +470,16 @@ static weft_status new_dataset(int64_t sources, const char *path, weft_dataset *
 weft_status weft_dataset_open(const char *path, const char *split, bool strict,
                               weft_dataset **dataset)
 {
+    return weft_dataset_open_with(path, &(weft_dataset_options){.split = split, .strict = strict},
+                                  dataset);
+}
+
+weft_status weft_dataset_open_with(const char *path, const weft_dataset_options *options,
+                                   weft_dataset **dataset)
+{
     weft_dataset *ds;
-    WEFT_TRY(new_dataset(1, path, &ds));
-    return finish_opening(ds, add_path(ds, path, split, strict), path, dataset);
+    WEFT_TRY(new_dataset(1, path, options, &ds));
+    return finish_opening(ds, add_path(ds, path, options->split), path, dataset);
 }
 
 /* ---- sources ------------------------------------------------------------------------------- */
@@ -427,15 +514,14 @@ static weft_status limit_samples(weft_dataset *ds, int64_t first, int64_t limit)
     return WEFT_OK;
 }
 
-static weft_status add_source(weft_dataset *ds, const weft_data_source *source, const char *split,
-                              bool strict)
+static weft_status add_source(weft_dataset *ds, const weft_data_source *source)
 {
     char name[WEFT_SOURCE_NAME_BYTES];
     const int64_t first = ds->shards;
-    const char *own = source->split[0] ? source->split : split;
+    const char *own = source->split[0] ? source->split : ds->options->split;
     ds->name = weft_data_source_name(source, name);
     weft_status_code status =
-        add_path(ds, source->path, own && strcmp(own, "*") && own[0] ? own : NULL, strict);
+        add_path(ds, source->path, own && strcmp(own, "*") && own[0] ? own : NULL);
     if (status == WEFT_OK && source->limit)
         status = limit_samples(ds, first, source->limit);
     ds->name = NULL;
@@ -444,14 +530,14 @@ static weft_status add_source(weft_dataset *ds, const weft_data_source *source, 
                : weft_error_add(status, "The shards belong to source %s in data.path.", name);
 }
 
-weft_status weft_dataset_open_sources(const weft_section_list *sources, const char *split,
-                                      bool strict, weft_dataset **dataset)
+weft_status weft_dataset_open_sources(const weft_section_list *sources,
+                                      const weft_dataset_options *options, weft_dataset **dataset)
 {
     weft_dataset *ds;
     weft_status_code status = WEFT_OK;
-    WEFT_TRY(new_dataset(sources->count, "a list of sources", &ds));
+    WEFT_TRY(new_dataset(sources->count, "a list of sources", options, &ds));
     for (int64_t i = 0; i < sources->count && status == WEFT_OK; i++)
-        status = add_source(ds, (const weft_data_source *)sources->item + i, split, strict);
+        status = add_source(ds, (const weft_data_source *)sources->item + i);
     return finish_opening(ds, status, "a list of sources", dataset);
 }
 
@@ -553,12 +639,25 @@ uint64_t weft_dataset_fingerprint(const weft_dataset *ds)
 /* Checked data are hashed in pieces that are still in the cache which the read put them into. */
 enum { HOT_BYTES = 256 << 10 };
 
-static weft_status read_hot(const shard *s, int64_t at, int64_t bytes, char *to,
-                            XXH3_state_t *state)
+/* Name of the file that has a part. */
+static const char *file_of(const shard *s, const weft_sample *sample, const weft_part_data *part)
 {
-    for (int64_t done = 0; done < bytes;) {
-        const int64_t left = bytes - done, n = state && left > HOT_BYTES ? HOT_BYTES : left;
-        WEFT_TRY(weft_storage_read(s->storage, s->name, at + done, n, to + done));
+    const int64_t i = part - sample->part;
+    return s->file && i >= 0 && i < sample->part_count ? s->file[i] : s->name;
+}
+
+/* A part of a file. */
+typedef struct stretch {
+    weft_storage *storage;
+    const char *file;
+    int64_t at, bytes;
+} stretch;
+
+static weft_status read_hot(const stretch *s, char *to, XXH3_state_t *state)
+{
+    for (int64_t done = 0; done < s->bytes;) {
+        const int64_t left = s->bytes - done, n = state && left > HOT_BYTES ? HOT_BYTES : left;
+        WEFT_TRY(weft_storage_read(s->storage, s->file, s->at + done, n, to + done));
         if (state)
             XXH3_64bits_update(state, to + done, (size_t)n);
         done += n;
@@ -566,11 +665,54 @@ static weft_status read_hot(const shard *s, int64_t at, int64_t bytes, char *to,
     return WEFT_OK;
 }
 
+bool weft_dataset_video(const weft_dataset *ds, const weft_sample *sample,
+                        weft_storage_video *video, double *start_seconds)
+{
+    const shard *s = &ds->shard[sample->shard];
+    if (!s->file)
+        return false;
+    weft_storage_video_begin(s->storage, s->file[0], sample->part->bytes, video);
+    *start_seconds = (double)(sample - s->sample) * s->clip_seconds;
+    return true;
+}
+
+/* Announces the parts of a video that a reader of a clip probably needs: both ends, where
+ * containers have their tables, and the share of the clip. */
+static void expect_clip(const shard *s, const weft_sample *sample)
+{
+    enum { END_BYTES = 1 << 20 };
+    const int64_t bytes = sample->part->bytes, each = bytes / s->count, clip = sample - s->sample,
+                  at = clip * each - END_BYTES;
+    weft_storage_expect(s->storage, s->file[0], 0, bytes < END_BYTES ? bytes : END_BYTES);
+    if (bytes > END_BYTES)
+        weft_storage_expect(s->storage, s->file[0], bytes - END_BYTES, END_BYTES);
+    const int64_t from = at > 0 ? at : 0, to = from + each + 2 * END_BYTES;
+    weft_storage_expect(s->storage, s->file[0], from, (to < bytes ? to : bytes) - from);
+}
+
 void weft_dataset_expect(const weft_dataset *ds, const weft_sample *sample)
 {
-    for (int i = 0; i < sample->part_count; i++)
-        weft_storage_expect(ds->shard[sample->shard].storage, ds->shard[sample->shard].name,
-                            sample->part[i].at, sample->part[i].bytes);
+    const shard *s = &ds->shard[sample->shard];
+    const bool clip = s->file && s->count > 1;
+    if (clip)
+        expect_clip(s, sample);
+    for (int i = clip; i < sample->part_count; i++)
+        weft_storage_expect(s->storage, file_of(s, sample, &sample->part[i]), sample->part[i].at,
+                            sample->part[i].bytes);
+}
+
+/* Makes room for `bytes` bytes and a NUL. */
+static weft_status make_room(weft_part_bytes *to, int64_t bytes, const char *what)
+{
+    if (bytes + 1 > to->capacity) {
+        weft_free(to->data);
+        *to = (weft_part_bytes){.data = weft_alloc_aligned(bytes + 1)};
+        WEFT_TRY(WEFT_ALLOCATED(to->data, "%s: %" PRId64 " bytes", what, bytes));
+        to->capacity = bytes + 1;
+    }
+    to->bytes = bytes;
+    to->data[bytes] = 0;
+    return WEFT_OK;
 }
 
 weft_status weft_dataset_read_apart(const weft_dataset *ds, const weft_sample *sample,
@@ -578,21 +720,15 @@ weft_status weft_dataset_read_apart(const weft_dataset *ds, const weft_sample *s
                                     weft_part_bytes *to, void *rest)
 {
     const shard *s = &ds->shard[sample->shard];
-    if (head + 1 > to->capacity) {
-        weft_free(to->data);
-        *to = (weft_part_bytes){.data = weft_alloc_aligned(head + 1)};
-        WEFT_TRY(WEFT_ALLOCATED(to->data, "%s: %" PRId64 " bytes of %s.%s", s->path, head,
-                                sample->key, part->suffix));
-        to->capacity = head + 1;
-    }
-    to->bytes = head;
-    to->data[head] = 0;
+    const char *file = file_of(s, sample, part);
+    WEFT_TRY(make_room(to, head, s->path));
     XXH3_state_t state, *sum = verify && part->sum ? &state : NULL;
     if (sum)
         XXH3_64bits_reset(sum);
-    weft_status_code status = read_hot(s, part->at, head, to->data, sum);
+    weft_status_code status = read_hot(&(stretch){s->storage, file, part->at, head}, to->data, sum);
     if (status == WEFT_OK)
-        status = read_hot(s, part->at + head, part->bytes - head, rest, sum);
+        status =
+            read_hot(&(stretch){s->storage, file, part->at + head, part->bytes - head}, rest, sum);
     char member[512];
     snprintf(member, sizeof member, "%s.%s", sample->key, part->suffix);
     if (status != WEFT_OK)
@@ -611,20 +747,34 @@ weft_status weft_dataset_read(const weft_dataset *ds, const weft_sample *sample,
     return weft_dataset_read_apart(ds, sample, part, verify, part->bytes, to, NULL);
 }
 
-weft_status weft_dataset_caption(const weft_dataset *ds, const weft_sample *sample, bool verify,
-                                 weft_part_bytes *to)
+/* Replaces the cues of a video in `to` by the caption of a sample. */
+static weft_status join_cues(const shard *s, const weft_sample *sample, weft_part_bytes *to)
 {
-    const weft_part_data *text = weft_sample_part(sample, "txt"),
-                         *meta = weft_sample_part(sample, "json");
-    static const weft_part_data none = {.suffix = "txt"};
-    if (!sample->captioned || (!text && !meta))
-        return weft_dataset_read(ds, sample, &none, false, to); /* "" */
-    WEFT_TRY(weft_dataset_read(ds, sample, text ? text : meta, verify, to));
-    if (text) {
-        to->bytes = weft_caption_clean(to->data, to->bytes);
+    weft_caption_vtt vtt = {0};
+    weft_buf why = {0}, caption = {0};
+    const double start = (double)(sample - s->sample) * s->clip_seconds,
+                 end = sample->fps > 0 ? start + (double)sample->frames / sample->fps : INFINITY;
+    weft_status_code status = weft_caption_vtt_parse(to->data, &vtt, &why);
+    if (status == WEFT_OK && s->clip_seconds > 0)
+        weft_caption_vtt_join(&vtt, start, end, &caption);
+    for (int64_t i = 0; status == WEFT_OK && s->clip_seconds <= 0 && i < vtt.cues; i++)
+        weft_buf_printf(&caption, "%s%s", i ? " " : "", vtt.cue[i].text);
+    if (status == WEFT_OK)
+        status = weft_buf_check(&caption);
+    if (status == WEFT_OK) { /* shorter than the file */
+        to->bytes = caption.len;
+        memcpy(to->data, caption.len ? caption.data : "", (size_t)caption.len);
         to->data[to->bytes] = 0;
-        return WEFT_OK;
     }
+    weft_caption_vtt_free(&vtt);
+    weft_buf_free(&caption);
+    weft_buf_free(&why);
+    return status;
+}
+
+/* Replaces the .json in `to` by its caption. */
+static weft_status take_caption(const weft_sample *sample, weft_part_bytes *to)
+{
     json_t *json;
     const char *wrong;
     WEFT_TRY(weft_json_parse(to->data, to->bytes, sample->key, &json));
@@ -634,4 +784,32 @@ weft_status weft_dataset_caption(const weft_dataset *ds, const weft_sample *samp
     to->data[to->bytes] = 0;
     json_decref(json);
     return WEFT_OK;
+}
+
+weft_status weft_dataset_caption(const weft_dataset *ds, const weft_sample *sample, bool verify,
+                                 weft_part_bytes *to)
+{
+    const shard *s = &ds->shard[sample->shard];
+    const weft_part_data *text = weft_sample_part(sample, "txt"),
+                         *meta = weft_sample_part(sample, "json"),
+                         *cues = s->file ? weft_sample_part(sample, "vtt") : NULL;
+    const char *listed = sample->captioned && s->caption ? s->caption : "";
+    WEFT_TRY(make_room(to, (int64_t)strlen(listed), sample->key));
+    memcpy(to->data, listed, (size_t)to->bytes);
+    if (!sample->captioned || s->caption)
+        return WEFT_OK;
+    if (text) {
+        WEFT_TRY(weft_dataset_read(ds, sample, text, verify, to));
+        to->bytes = weft_caption_clean(to->data, to->bytes);
+        to->data[to->bytes] = 0;
+        return WEFT_OK;
+    }
+    if (meta) {
+        WEFT_TRY(weft_dataset_read(ds, sample, meta, verify, to));
+        WEFT_TRY(take_caption(sample, to));
+    }
+    if (!cues || to->bytes)
+        return WEFT_OK;
+    WEFT_TRY(weft_dataset_read(ds, sample, cues, verify, to));
+    return join_cues(s, sample, to);
 }

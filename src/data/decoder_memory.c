@@ -15,8 +15,9 @@
  * while all decoders are open. */
 typedef struct decoding {
     const weft_decoder_memory *setup;
-    const weft_part_bytes *video;
-    const char *name;
+    const weft_dataset *dataset;
+    const weft_sample *sample;
+    const weft_part_bytes *video; /* of a sample in a shard */
     pthread_mutex_t lock;
     pthread_cond_t change;
     int64_t ready; /* decoders that have decoded */
@@ -38,8 +39,13 @@ static void *decode(void *argument)
     weft_video_reader *reader = NULL;
     weft_video_frame frame;
     bool got = true;
+    weft_storage_video file;
+    double start;
     weft_status_code status =
-        weft_video_reader_open_memory(d->video->data, d->video->bytes, d->name, &options, &reader);
+        weft_dataset_video(d->dataset, d->sample, &file, &start)
+            ? weft_video_reader_open_source(&file.source, d->sample->key, &options, &reader)
+            : weft_video_reader_open_memory(d->video->data, d->video->bytes, d->sample->key,
+                                            &options, &reader);
     for (int64_t i = 0; i < s->frames && status == WEFT_OK && got; i++)
         status = weft_video_reader_next(reader, &frame, &got);
     pthread_mutex_lock(&d->lock);
@@ -76,7 +82,8 @@ static weft_status run_decoders(decoding *d, int64_t *resident)
                                        : WEFT_OK;
 }
 
-/* Sets `path` to the first shard of a folder, or to the given shard or pattern. */
+/* Sets `path` to the first shard of a folder, or to the given shard or pattern. A folder without
+ * shards is opened as a whole. */
 static weft_status first_shard(const weft_decoder_memory *s, char path[1024])
 {
     weft_names names = {0};
@@ -92,12 +99,30 @@ static weft_status first_shard(const weft_decoder_memory *s, char path[1024])
         if (!strcmp(weft_path_extension(names.name[i]), "tar") &&
             (!s->split || !strncmp(names.name[i], s->split, strlen(s->split))))
             found = names.name[i];
-    if (!found || snprintf(path, 1024, "%s/%s", s->shards, found) >= 1024)
+    if (snprintf(path, 1024, "%s%s%s", s->shards, found ? "/" : "", found ? found : "") >= 1024)
         status = WEFT_E_NOT_FOUND;
 out:
     weft_names_free(&names);
     weft_storage_close(storage);
     return status;
+}
+
+static weft_status open_first(const weft_decoder_memory *s, weft_dataset **dataset)
+{
+    char path[1024];
+    WEFT_TRY(first_shard(s, path));
+    return weft_dataset_open(path, strcmp(path, s->shards) ? NULL : s->split, true, dataset);
+}
+
+/* Reads a sample's video out of its shard. */
+static weft_status read_video(const weft_dataset *dataset, const weft_sample *sample,
+                              weft_part_bytes *video)
+{
+    weft_storage_video file;
+    double start;
+    return weft_dataset_video(dataset, sample, &file, &start)
+               ? WEFT_OK
+               : weft_dataset_read(dataset, sample, weft_sample_video(sample), false, video);
 }
 
 static const weft_sample *first_clip(const weft_dataset *dataset)
@@ -110,25 +135,23 @@ static const weft_sample *first_clip(const weft_dataset *dataset)
 
 weft_status weft_decoder_memory_measure(const weft_decoder_memory *s, int64_t *bytes)
 {
-    char path[1024];
     weft_dataset *dataset = NULL;
     weft_part_bytes video = {0};
     int64_t resident = 0, after;
     weft_status_code status = WEFT_OK;
     *bytes = 0;
-    if (first_shard(s, path) != WEFT_OK ||
-        weft_dataset_open(path, NULL, true, &dataset) != WEFT_OK) {
+    if (open_first(s, &dataset) != WEFT_OK) {
         if (weft_error_class() == WEFT_MSG_STORAGE_DENIED)
             weft_warn_error(WEFT_MSG_STORAGE_DENIED,
                             "the memory of the decoders is not measured and counts as 0");
         return WEFT_OK;
     }
     const weft_sample *sample = first_clip(dataset);
-    if (sample &&
-        weft_dataset_read(dataset, sample, weft_sample_video(sample), false, &video) == WEFT_OK) {
+    if (sample && read_video(dataset, sample, &video) == WEFT_OK) {
         decoding d = {.setup = s,
+                      .dataset = dataset,
+                      .sample = sample,
                       .video = &video,
-                      .name = sample->key,
                       .lock = PTHREAD_MUTEX_INITIALIZER,
                       .change = PTHREAD_COND_INITIALIZER};
         /* code that is mapped while decoders close would hide small ones, so only heap counts */

@@ -7,7 +7,6 @@
 #include "format/tar/tar.h"
 #include "format/tar/tar_read.h"
 #include "format/tensors/npy.h"
-#include "video/reader.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -74,6 +73,26 @@ const char *weft_metadata_caption(const json_t *meta, const char **wrong)
                  : json_is_object(caption) ? "is an object"
                                            : "is true or false";
     return json_string_value(caption);
+}
+
+void weft_sample_set_metadata(weft_sample *s, const json_t *meta)
+{
+    const json_t *damaged = json_object_get(meta, "damaged");
+    s->frames = (int32_t)weft_metadata_frames(meta);
+    s->width = (int32_t)number(meta, "width", "width");
+    s->height = (int32_t)number(meta, "height", "height");
+    s->fps = number(meta, "framerate", "fps");
+    s->damaged = json_is_true(damaged) || json_number_value(damaged) > 0;
+}
+
+void weft_sample_set_info(weft_sample *s, const weft_video_info *info)
+{
+    const double frames =
+        info->frames > 0 ? (double)info->frames : floor(info->seconds * info->fps + 0.5);
+    s->width = (int32_t)info->width;
+    s->height = (int32_t)info->height;
+    s->fps = info->fps;
+    s->frames = frames < 1 ? 1 : frames > INT32_MAX ? INT32_MAX : (int32_t)frames;
 }
 
 int64_t weft_caption_clean(char *text, int64_t bytes)
@@ -453,12 +472,7 @@ static weft_status read_meta(making *m, weft_sample *s, bool *captioned)
         weft_warning(WEFT_MSG_CAPTION_INVALID, WEFT_AT(.file = m->path, .key = s->key),
                      "the caption %s; the sample trains without text", wrong);
     *captioned = caption && *caption;
-    s->frames = (int32_t)weft_metadata_frames(json);
-    s->width = (int32_t)number(json, "width", "width");
-    s->height = (int32_t)number(json, "height", "height");
-    s->fps = number(json, "framerate", "fps");
-    const json_t *damaged = json_object_get(json, "damaged");
-    s->damaged = json_is_true(damaged) || json_number_value(damaged) > 0;
+    weft_sample_set_metadata(s, json);
     json_decref(json);
     return WEFT_OK;
 }
@@ -477,13 +491,7 @@ static weft_status probe_video(making *m, weft_sample *s)
         s->unreadable = true;
         return WEFT_OK;
     }
-    const weft_video_info *info = weft_video_reader_info(reader);
-    const double frames =
-        info->frames > 0 ? (double)info->frames : floor(info->seconds * info->fps + 0.5);
-    s->width = (int32_t)info->width;
-    s->height = (int32_t)info->height;
-    s->fps = info->fps;
-    s->frames = frames < 1 ? 1 : frames > INT32_MAX ? INT32_MAX : (int32_t)frames;
+    weft_sample_set_info(s, weft_video_reader_info(reader));
     weft_video_reader_close(reader);
     return WEFT_OK;
 }

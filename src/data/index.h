@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/json.h"
 #include "storage/storage.h"
+#include "video/reader.h"
 
 #include <string.h>
 
@@ -95,6 +96,10 @@ weft_status weft_index_decode(const void *data, int64_t bytes, const char *where
                               weft_index *index);
 /* Tests: sets the checksum of an encoded index that was altered. */
 void weft_index_seal(void *data, int64_t bytes);
+
+/* Sets the members of a sample that its .json states, or that its container states. */
+void weft_sample_set_metadata(weft_sample *sample, const json_t *meta);
+void weft_sample_set_info(weft_sample *sample, const weft_video_info *info);
 
 /* Number of frames in a clip's .json; 0 if it is missing or impossible. */
 int64_t weft_metadata_frames(const json_t *meta);

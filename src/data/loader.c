@@ -149,10 +149,12 @@ static weft_status allocate(weft_loader *l, const weft_loader_plan *plan)
 
 static weft_status open_dataset(const weft_loader_config *c, weft_dataset **dataset)
 {
-    const char *split = c->split && *c->split ? c->split : NULL;
+    const weft_dataset_options options = {.split = c->split && *c->split ? c->split : NULL,
+                                          .strict = c->strict,
+                                          .clip_seconds = c->clip_seconds};
     if (c->sources.count && (!c->shards || !*c->shards))
-        return weft_dataset_open_sources(&c->sources, split, c->strict, dataset);
-    WEFT_TRY(weft_dataset_open(c->shards, split, c->strict, dataset));
+        return weft_dataset_open_sources(&c->sources, &options, dataset);
+    WEFT_TRY(weft_dataset_open_with(c->shards, &options, dataset));
     return c->sources.count ? weft_dataset_assign_sources(*dataset, &c->sources) : WEFT_OK;
 }
 

@@ -36,6 +36,7 @@ typedef struct weft_loader_config {
     const char *shards, *split;
     weft_section_list sources; /* list of weft_data_source (borrowed); empty: a single path */
     int blend;                 /* weft_blend of the sources */
+    double clip_seconds;       /* of videos without shards, as of weft_dataset_options */
     weft_section_list buckets; /* list of weft_bucket */
     double fps;                /* frames per second of the clips; 0: rate of each video */
     /* [buckets] items of this rank in each batch (copied); NULL: an even part. With `packing` rows

@@ -60,6 +60,16 @@ static weft_status read_clip(const weft_loader *l, const weft_sample *s, const w
         const double u = (double)weft_random_uniform(weft_seed_mix(seed, 3), WEFT_RNG_CROP, s->id);
         request.start_seconds = floor(u * (double)(frames - size->frames + 1)) / fps;
     }
+    weft_storage_video video;
+    double start;
+    if (weft_dataset_video(l->dataset, s, &video, &start)) {
+        request.start_seconds += start;
+        r->fault = WEFT_SAMPLE_UNDECODABLE;
+        const weft_status_code status = weft_storage_video_end(
+            &video, weft_clip_read_source(&video.source, s->key, &request, out));
+        r->read += video.read;
+        return status;
+    }
     WEFT_TRY(read_bytes(l, s, weft_sample_video(s), r));
     return weft_clip_read_memory(r->bytes.data, r->bytes.bytes, s->key, &request, out);
 }

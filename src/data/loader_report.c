@@ -3,6 +3,8 @@
 
 #include "data/loader_internal.h"
 
+#include <math.h>
+
 static const struct {
     const char *name, *text;
 } outcomes[WEFT_SAMPLE_OUTCOMES] = {
@@ -20,6 +22,22 @@ static const struct {
                              "have other bytes than were written, or are cut off (found so far)"},
 };
 
+/* Share of a frame of w x h that covers a bucket and is outside of the bucket. */
+static double share_outside(const weft_bucket *b, int64_t w, int64_t h)
+{
+    const double x = (double)(w * b->height), y = (double)(h * b->width);
+    return w > 0 && h > 0 ? 1 - fmin(x, y) / fmax(x, y) : 0;
+}
+
+static void add_crop(const weft_loader *l, int64_t sample, weft_loader_report *r)
+{
+    const weft_sample *s = weft_dataset_at(l->dataset, sample);
+    const double outside =
+        share_outside(&l->queue[l->record[sample].bucket].size, s->width, s->height);
+    r->cropped += outside > 0;
+    r->cropped_share += outside;
+}
+
 weft_loader_report weft_loader_get_report(const weft_loader *l)
 {
     weft_loader *locked = (weft_loader *)l; /* only the lock is modified */
@@ -34,7 +52,11 @@ weft_loader_report weft_loader_get_report(const weft_loader *l)
         r.all_frames += f->frames;
         if (f->what == WEFT_SAMPLE_USED)
             r.window_frames += l->queue[f->bucket].size.frames;
+        if (f->what == WEFT_SAMPLE_USED && !l->part)
+            add_crop(l, i, &r);
     }
+    if (r.cropped)
+        r.cropped_share /= (double)r.samples[WEFT_SAMPLE_USED];
     r.unused_frames = r.frames[WEFT_SAMPLE_USED] - r.window_frames;
     for (int64_t i = 0; i < l->slot_count; i++)
         r.decoded_batches +=
@@ -147,6 +169,9 @@ void weft_loader_format_report(const weft_loader *l, weft_buf *out)
     if (r.unused_frames)
         weft_buf_printf(out, "; %" PRId64 " frames of used samples lie outside of their windows",
                         r.unused_frames);
+    if (r.cropped)
+        weft_buf_printf(out, "; %" PRId64 " samples are cropped, %.1f %% of all pixels", r.cropped,
+                        100 * r.cropped_share);
     weft_buf_printf(out, "\n");
     format_sources(l, out);
     for (int i = 0; i < l->queues && l->queues > 1; i++) {
@@ -190,11 +215,12 @@ json_t *weft_loader_report_json(const weft_loader *l)
                     outcomes[what].name, "frames", (json_int_t)l->record[i].frames));
     }
     json_t *report =
-        json_pack("{s:I, s:I, s:{s:I, s:I, s:I}, s:o, s:I, s:o}", "samples",
+        json_pack("{s:I, s:I, s:{s:I, s:I, s:I, s:I, s:f}, s:o, s:I, s:o}", "samples",
                   (json_int_t)r.all_samples, "frames", (json_int_t)r.all_frames, "used", "samples",
                   (json_int_t)r.samples[WEFT_SAMPLE_USED], "frames_in_windows",
                   (json_int_t)r.window_frames, "frames_outside", (json_int_t)r.unused_frames,
-                  "dropped", dropped, "damaged_shards", (json_int_t)r.damaged_shards, "list", list);
+                  "cropped", (json_int_t)r.cropped, "cropped_share", r.cropped_share, "dropped",
+                  dropped, "damaged_shards", (json_int_t)r.damaged_shards, "list", list);
     if (l->config.sources.count) {
         json_object_set_new(report, "sources", sources_json(l));
         if (l->config.blend != WEFT_BLEND_ONCE)

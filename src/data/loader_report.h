@@ -26,6 +26,10 @@ typedef struct weft_loader_report {
     int64_t frames[WEFT_SAMPLE_OUTCOMES], all_frames;
     /* frames of used samples in the clips of an epoch, and the rest: together frames[USED] */
     int64_t window_frames, unused_frames;
+    /* used videos whose aspect differs from their bucket's, and the share of the pixels of all used
+     * videos that are outside of the crops, 0 to 1; 0 for parts */
+    int64_t cropped;
+    double cropped_share;
     int64_t damaged_shards;  /* lost samples of damaged shards are not counted anywhere */
     int64_t replaced;        /* so far: unusable clips, replaced by the next sample of the bucket */
     int64_t waited_ms;       /* so far: milliseconds that next() waited for the decoders */
@@ -52,10 +56,11 @@ weft_data_source_report weft_loader_source_report(const weft_loader *loader, int
 /* Writes a line about the used samples and frames, and one for each reason for dropping others. */
 void weft_loader_format_report(const weft_loader *loader, weft_buf *out);
 /* Returns the report as JSON with a list of the dropped samples: {"samples", "frames", "used":
- * {"samples", "frames_in_windows", "frames_outside"}, "dropped": {REASON: {"samples", "frames"}},
- * "damaged_shards", "list": [{"key", "shard", "reason", "frames"}]} (new reference; NULL: out of
- * memory). With a list of sources also "blend" and "sources": [{"name", "path", "weight",
- * "samples", "used", "limited", "dropped", "items", "repeated"}]. */
+ * {"samples", "frames_in_windows", "frames_outside", "cropped", "cropped_share"}, "dropped":
+ * {REASON: {"samples", "frames"}}, "damaged_shards", "list": [{"key", "shard", "reason",
+ * "frames"}]} (new reference; NULL: out of memory). With a list of sources also "blend" and
+ * "sources": [{"name", "path", "weight", "samples", "used", "limited", "dropped", "items",
+ * "repeated"}]. */
 json_t *weft_loader_report_json(const weft_loader *loader);
 weft_sample_outcome weft_loader_outcome(const weft_loader *loader, int64_t sample);
 /* Records the outcome that another rank found: UNDECODABLE or CORRUPT. */

@@ -30,6 +30,23 @@ bucket() {
 }
 needs_folder() { needs folder shard_to_bucket; bucket; }
 check bucket needs_folder
+# Clips of a bucket without shards, also with faults.
+raw_videos() {
+    needs folder
+    local file
+    for file in $(cd cur && find clips metas -type f); do cp "cur/$file" "data/bucket/raw%2F${file//\//%2F}"; done
+    fault "GET .mp4 cut" "GET .mp4 status 503" "GET list-type status 500" "GET .json drop"
+    vae raw s3://bucket/raw || { cat raw.log; return 1; }
+    no_fault_is_left
+    losses raw | cmp - folder.losses && [ -s data/bucket/raw%2F.weft-videos.index ] || return 1
+    # the stored index is read and not written again
+    rm -rf cache
+    cp data/requests before
+    vae again s3://bucket/raw && losses again | cmp - folder.losses || return 1
+    tail -n "+$(($(wc -l <before) + 1))" data/requests | grep -q 'GET .*weft-videos.index' &&
+        ! tail -n "+$(($(wc -l <before) + 1))" data/requests | grep 'PUT .*weft-videos.index'
+}
+check raw_videos
 faults() {
     needs folder shard_to_bucket
     rm -rf cache

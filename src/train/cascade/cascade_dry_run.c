@@ -44,6 +44,7 @@ static weft_status open_loader(const dry *d, const weft_train_stage *train_stage
         .blend = data->blend,
         .buckets = {buckets, size},
         .own = own,
+        .clip_seconds = data->clip_seconds,
         .fps = data->fps,
         .threads = 1,
         .prefetch = 1,

@@ -51,6 +51,7 @@ static weft_status check_train_stage(const weft_run *run, int64_t index, uint64_
         .sources = d->sources,
         .blend = d->blend,
         .buckets = {count, sizes},
+        .clip_seconds = d->clip_seconds,
         .fps = d->fps,
         .image = train_stage->images >= 0 ? image : NULL,
         .images = train_stage->images,

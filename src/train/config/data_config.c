@@ -15,8 +15,8 @@ static const char *const embedding_names[] = {"cached", "step", NULL};
 static const char *const samples_names[] = {"latents", "pixels", NULL};
 static const weft_key data_keys[] = {
     {"path", WEFT_KEY_STRING, offsetof(weft_run_data, path), NULL, "",
-     "data shards of `weft shard`: a folder, s3://BUCKET/PREFIX or https://HOST/PATH; also a "
-     "pattern with {000..012}; or a list of sources",
+     "data shards or videos: a folder, s3://BUCKET/PREFIX, https://HOST/PATH or a pattern with "
+     "{000..012} of shards; or a list of sources",
      .list = "sources"},
     {"sources", WEFT_KEY_SECTION_LIST, offsetof(weft_run_data, sources),
      .section = &weft_data_source_section},
@@ -26,6 +26,10 @@ static const weft_key data_keys[] = {
      .choices = weft_blend_names},
     {"split", WEFT_KEY_STRING, offsetof(weft_run_data, split), "train", "",
      "start of the names of the data shards to read; empty: all"},
+    {"clip_seconds", WEFT_KEY_F64, offsetof(weft_run_data, clip_seconds), "0", "s",
+     "length of the clips into which videos without shards are divided, each a sample. 0 "
+     "(default): a video is one sample",
+     .min = 0, .max = 1e6},
     {"fps", WEFT_KEY_F64, offsetof(weft_run_data, fps), "0", "frames/s",
      "frame rate at which clips are sampled; 0: every frame", .min = 0, .max = 1000},
     I64(weft_run_data, threads, "decode_threads", "1", "", "decoding threads of each rank", 1, 256,
@@ -77,9 +81,10 @@ weft_status weft_run_data_check(const weft_run_data *data, const char *path)
 
 weft_status weft_run_data_open(const weft_run_data *data, weft_dataset **dataset)
 {
-    const char *split = data->split[0] ? data->split : NULL;
-    return data->sources.count ? weft_dataset_open_sources(&data->sources, split, false, dataset)
-                               : weft_dataset_open(data->path, split, false, dataset);
+    const weft_dataset_options options = {.split = data->split[0] ? data->split : NULL,
+                                          .clip_seconds = data->clip_seconds};
+    return data->sources.count ? weft_dataset_open_sources(&data->sources, &options, dataset)
+                               : weft_dataset_open_with(data->path, &options, dataset);
 }
 
 const char *weft_run_data_first(const weft_run_data *data, const char **split)

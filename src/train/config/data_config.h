@@ -15,6 +15,7 @@ typedef struct weft_run_data {
     const char *path, *split;  /* data set, see weft_dataset_open; path is "" with sources */
     weft_section_list sources; /* weft_data_source; empty: a single path */
     int blend;                 /* weft_blend of the sources */
+    double clip_seconds;       /* of videos without shards; 0: a video is one sample */
     double fps;                /* frames per second; 0: every frame */
     int64_t threads;           /* decoding threads per rank */
     int64_t prefetch;          /* batches decoded in advance */

@@ -127,6 +127,7 @@ static weft_status make_loader(const encoding *e, encoding_loader *l)
                                      .blend = WEFT_BLEND_ONCE,
                                      .buckets = {e->buckets, l->size},
                                      .own = e->apart ? NULL : l->own,
+                                     .clip_seconds = d->clip_seconds,
                                      .fps = d->fps,
                                      .threads = d->threads,
                                      .prefetch = prefetched_batches(e),

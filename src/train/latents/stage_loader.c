@@ -93,6 +93,7 @@ static weft_status make_setup(const weft_run *run, const weft_run_models *models
         .own = u->own,
         .packing = d->packing,
         .bucket_tokens = u->tokens,
+        .clip_seconds = d->clip_seconds,
         .fps = d->fps,
         .threads = d->threads,
         .prefetch = d->prefetch,
