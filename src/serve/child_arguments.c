@@ -1,5 +1,7 @@
 #include "serve/child_arguments.h"
 
+#include "serve/input_files.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -50,7 +50,8 @@ Test(gpu_check, wrong_lse_is_found)
 {
     cr_assert_eq(check_with("lse"), WEFT_OK, "%s", weft_error_message());
     cr_expect(op[WEFT_OP_ATTENTION].failed == op[WEFT_OP_ATTENTION].nodes);
-    cr_expect(strstr(op[WEFT_OP_ATTENTION].place, "output 1"), "%s", op[WEFT_OP_ATTENTION].place);
+    cr_expect(strstr(op[WEFT_OP_ATTENTION].worst_output, "output 1"), "%s",
+              op[WEFT_OP_ATTENTION].worst_output);
     cr_expect(!op[WEFT_OP_LINEAR].failed && !op[WEFT_OP_MATMUL].failed);
 }
 
