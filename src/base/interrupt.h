@@ -17,7 +17,7 @@ void weft_interrupt_leave_to_parent(void);
  * ended; it has a process group of its own, and the signals of a new program. Only calls functions
  * that are safe in signal handlers. */
 void weft_interrupt_detach_child(pid_t parent);
-/* Sets what weft_interrupted() returns, for a process that continues after the work that was stopped.
+/* Sets what weft_interrupted() returns, for a process that continues after work that was stopped.
  * Any thread. */
 void weft_interrupt_request(bool stops);
 bool weft_interrupted(void);

@@ -101,7 +101,8 @@ Test(queue_view, forecasts_follow_the_policy)
     close_store(s);
 }
 
-/* The measured progress replaces the prediction; a moment without news changes nothing for a second. */
+/* The measured progress replaces the prediction. A moment without news changes nothing for a
+ * second. */
 Test(queue_view, progress_moves_the_forecasts)
 {
     weft_queue_store *s = open_store();
