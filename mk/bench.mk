@@ -22,6 +22,8 @@
 #   bench-generate              videos next to diffusers, and Wan's autoencoder at 480p
 #                               (B=small: short; B=models, B=vae: one part)
 #   bench-memory                a DiT with memory limits
+#   bench-shared-devices        videos that share 8 simulated H100 under several policies
+#                               (JOBS, SEEDS)
 #   bench-cache                 caches, guidance intervals and samplers on a trained model
 #                               (MODEL=DIR, PROMPTS=FILE)
 #   bench-serve                 a server: start, overhead, requests, a long queue (MODEL=DIR)
@@ -45,7 +47,7 @@ TARGETS_bench-cascades = bench/cascades
 TARGETS_bench-robust   = bench/robust
 TARGETS_bench-robust-executed = bench/cascades
 TARGETS_bench-pipeline = bench/plan/pipeline
-NEED_WEFT := cache generate memory mixed parallel predicted-generation predicted-training serve shots simulated
+NEED_WEFT := cache generate memory mixed parallel predicted-generation predicted-training serve shared-devices shots simulated
 $(foreach b,$(NEED_WEFT),$(eval TARGETS_bench-$(b) = weft))
 
 # ---- benchmarks ------------------------------------------------------------------------------
@@ -55,7 +57,9 @@ bench-loader:
 	$(RECORD) loader $(O)/bench/loader $(if $(SHARDS),$(SHARDS) 9 128 128)
 bench-fusion:
 	$(RECORD) slices $(O)/bench/fusion $(B)
-.PHONY: bench-shots bench-predicted-generation bench-predicted-training
+.PHONY: bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices
+bench-shared-devices:
+	$(RECORD) shared-devices bench/shared_devices.py $(abspath $(O)/weft)
 bench-shots:
 	WEFT=$(abspath $(O)/weft) $(RECORD) shots bench/curate.sh $(VIDEO)
 bench-predicted-generation:
