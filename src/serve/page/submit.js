@@ -52,6 +52,7 @@ function requests() {
 // ---- price ------------------------------------------------------------------------------------
 
 let priceTimer = 0, priceNumber = 0;
+let waitsForServer = false; // a video is added as soon as a server answers
 
 function showPrice(text, bad) {
   $('price').classList.toggle('bad', Boolean(bad));
@@ -84,7 +85,7 @@ async function predict() {
       `other${first.queue_position > 1 ? 's' : ''}, about ${clock(first.expected_start)}, ends about ${clock(first.expected_end - first.seconds + videos * seconds)}.`
         : `Starts at once, ends about ${clock(first.expected_end - first.seconds + videos * seconds)}.`));
   } catch (e) {
-    if (number === priceNumber) showPrice(refusal(e), true);
+    if (number === priceNumber && !waitsForServer) showPrice(refusal(e), true);
   }
 }
 
@@ -102,8 +103,13 @@ const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) =
 // Repeats a request until a server answers. The id of the request keeps a second job from being created.
 async function persist(method, path, makeBody) {
   for (;;) {
-    try { return await ask(method, path, makeBody()); } catch (e) {
-      if (!(e instanceof LostError) && e.status !== 503) throw e;
+    try {
+      const answer = await ask(method, path, makeBody());
+      waitsForServer = false;
+      return answer;
+    } catch (e) {
+      waitsForServer = e instanceof LostError || e.status === 503;
+      if (!waitsForServer) throw e;
       showPrice('The server does not answer. The video is added as soon as it does.', true);
       await new Promise((resolve) => { setTimeout(resolve, 1000); });
     }
