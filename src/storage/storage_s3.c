@@ -162,6 +162,15 @@ static weft_status store_read(void *self, const char *name, int64_t at, int64_t 
 
 /* ---- list ---------------------------------------------------------------------------------- */
 
+/* Reads the ETag of an object. Some servers list ETags without the quotes of their replies. */
+static void read_etag(const char *element, char etag[WEFT_ETAG_BYTES])
+{
+    char text[WEFT_ETAG_BYTES - 2];
+    weft_xml_text(element, "ETag", text, sizeof text);
+    const bool quoted = !*text || *text == '"' || !strncmp(text, "W/", 2);
+    snprintf(etag, WEFT_ETAG_BYTES, quoted ? "%s" : "\"%s\"", text);
+}
+
 /* Adds the object of a <Contents> element. */
 static weft_status add_object(store *s, const char *element, bool encoded, weft_names *names)
 {
@@ -180,7 +189,7 @@ static weft_status add_object(store *s, const char *element, bool encoded, weft_
     if (below) {
         const char *name = key.data + prefix;
         weft_xml_text(element, "Size", size, sizeof size);
-        weft_xml_text(element, "ETag", etag, sizeof etag);
+        read_etag(element, etag);
         status = weft_remote_table_put(&s->table, name, etag, strtoll(size, NULL, 10));
         if (status == WEFT_OK)
             status = weft_grow((void **)&names->name, names->count, &names->capacity,

@@ -12,7 +12,8 @@ its path and query is applied and removed:
   error200        replies 200 with an error in the body
   region N        replies 301 with the region eu-test-1 when N such requests have arrived
 FOLDER/requests has a line for each request: method, path, status, bytes.
---quirks: ranges are answered with 200 and If-Match is ignored, as rclone does."""
+--quirks: ranges are answered with 200, If-Match is ignored, and lists have ETags without quotes, as
+rclone does."""
 import hashlib, hmac, os, re, sys, threading, urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.sax.saxutils import escape
@@ -203,6 +204,7 @@ class Handler(BaseHTTPRequestHandler):
         for name in names[:most]:
             data = open(os.path.join(folder, quote(name)), "rb").read()
             tag = self.tag_of(os.path.join(folder, quote(name)), data)
+            tag = tag.strip('"') if QUIRKS else tag
             shown = quote(name, "/") if url else escape(name)
             xml += (f"<Contents><Key>{shown}</Key><Size>{len(data)}</Size>"
                     f"<ETag>{escape(tag, {chr(34): '&quot;'})}</ETag></Contents>")

@@ -4,7 +4,7 @@
 . "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 . "$SRC/tests/storage/servers.sh"
-start_s3
+start_s3 --quirks
 export WEFT_CACHE=$PWD/cache
 make_shards
 write_configs
