@@ -263,19 +263,24 @@ Test(loader, members_read_parts_and_exchange_them, .init = setup, .fini = teardo
     }
     for (int s = 0; s < 10; s++) {
         weft_batch all, batch[2];
-        weft_buf part[2] = {{0}};
+        weft_buf heads[2] = {{0}};
         cr_assert_eq(weft_loader_next(whole, &all), WEFT_OK);
         for (int m = 0; m < 2; m++) {
             cr_assert_eq(weft_loader_next(member[m], &batch[m]), WEFT_OK, "%s",
                          weft_error_message());
-            weft_loader_share_write(member[m], &part[m]);
+            cr_assert_eq(weft_loader_share_wait(member[m], s), WEFT_OK);
+            weft_loader_share_heads(member[m], s, &heads[m]);
         }
         for (int m = 0; m < 2; m++) {
-            const weft_buf *other = &part[1 - m];
-            cr_assert_eq(weft_loader_share_read(member[m], other->data, other->len), WEFT_OK, "%s",
-                         weft_error_message());
-            cr_assert_eq(weft_loader_share_read(member[m], other->data, other->len - 1),
+            const weft_buf *other = &heads[1 - m];
+            const weft_share_data to = weft_loader_share_data(member[m], s, 1 - m),
+                                  from = weft_loader_share_data(member[1 - m], s, 1 - m);
+            cr_assert_eq(weft_loader_share_take(member[m], s, other->data, other->len), WEFT_OK,
+                         "%s", weft_error_message());
+            cr_assert_eq(weft_loader_share_take(member[m], s, other->data, other->len - 1),
                          WEFT_E_INTERNAL);
+            cr_assert_eq(to.bytes, from.bytes);
+            memcpy(to.data, from.data, (size_t)to.bytes);
             const weft_bucket *b = &buckets[all.bucket];
             cr_assert_eq(batch[m].count, all.count);
             cr_assert_eq(memcmp(batch[m].id, all.id, (size_t)all.count * 8), 0);
@@ -285,8 +290,8 @@ Test(loader, members_read_parts_and_exchange_them, .init = setup, .fini = teardo
             for (int64_t i = 0; i < all.count; i++)
                 cr_assert_str_eq(batch[m].caption[i], all.caption[i]);
         }
-        weft_buf_free(&part[0]);
-        weft_buf_free(&part[1]);
+        weft_buf_free(&heads[0]);
+        weft_buf_free(&heads[1]);
     }
     const int64_t read[2] = {weft_loader_read_bytes(member[0]), weft_loader_read_bytes(member[1])};
     cr_assert(read[0] > 0 && read[1] > 0);

@@ -33,7 +33,7 @@ weft_status weft_run_stage_bytes(const weft_run *run, const weft_run_models *mod
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_stage_programs_bytes(&s, &programs));
     WEFT_GO(weft_stage_programs_offloaded_bytes(&s, &offloaded));
-    WEFT_GO(weft_stage_loader_bytes(run, models, index, &s, &batches));
+    WEFT_GO(weft_stage_loader_bytes(run, models, exec, index, &s, &batches));
 out:
     *stage_bytes = (weft_run_bytes){.device = programs, .host = batches, .offloaded = offloaded};
     if (terms)

@@ -115,16 +115,31 @@ static weft_status make_setup(const weft_run *run, const weft_run_models *models
     return WEFT_OK;
 }
 
+/* Adds the bytes of the exchange between ranks with the same samples. */
+static weft_status exchange_bytes(const weft_exec_config *exec, const weft_stage_programs *programs,
+                                  const weft_loader_plan *plan, int64_t *bytes)
+{
+    const int64_t members = weft_mesh_ranks(&exec->mesh) / programs->bucket[0]->local_ranks;
+    int64_t more;
+    if (members < 2)
+        return WEFT_OK;
+    WEFT_TRY(weft_batch_share_bytes((int)members, (plan->floats + plan->extra) * 4, &more));
+    *bytes += more;
+    return WEFT_OK;
+}
+
 weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *models,
-                                    int64_t index, const weft_stage_programs *programs,
-                                    int64_t *bytes)
+                                    const weft_exec_config *exec, int64_t index,
+                                    const weft_stage_programs *programs, int64_t *bytes)
 {
     loader_setup u;
-    const weft_status_code status = make_setup(run, models, index, programs, false, &u);
+    weft_status_code status = make_setup(run, models, index, programs, false, &u);
     if (status == WEFT_OK) { /* every bucket has a range of this rank */
         const weft_loader_plan plan =
             weft_loader_plan_make(&u.config, 0, 1, u.video ? 3 : models->grid.channels);
         *bytes = plan.bytes + (u.video ? plan.clip_bytes : 0);
+        if (run->data.group_reads)
+            status = exchange_bytes(exec, programs, &plan, bytes);
     }
     setup_free(&u);
     return status;

@@ -11,8 +11,8 @@ weft_status weft_stage_loader_open(weft_train_context *context, weft_stage_state
                                    const char *latents, bool by_item);
 /* Bytes that the loader of training stage `index` reserves for the batches of this rank. */
 weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *models,
-                                    int64_t index, const weft_stage_programs *programs,
-                                    int64_t *bytes);
+                                    const weft_exec_config *exec, int64_t index,
+                                    const weft_stage_programs *programs, int64_t *bytes);
 /* Collective. Writes the data report known so far to <out>/data-stage-<n>.json, with the outcome of
  * every sample. */
 weft_status weft_stage_loader_report(const weft_train_context *context,

@@ -49,8 +49,8 @@ weft_status weft_stage_state_bind(weft_train_context *c, weft_stage_state *s)
 
 void weft_stage_state_free(weft_stage_state *s)
 {
-    weft_loader_close(s->loader);
     weft_batch_share_free(&s->share);
+    weft_loader_close(s->loader);
     weft_pp_executor_free(s->pp_executor);
     weft_stage_programs_free(&s->programs);
     weft_stragglers_free(s->stragglers);

@@ -54,8 +54,7 @@ static weft_batch part_of(const weft_batch *batch, int64_t first, int64_t count,
 static weft_status next_batch(weft_step_run *r)
 {
     const double began = weft_now();
-    WEFT_TRY(weft_loader_next(r->train_stage->loader, &r->batch));
-    WEFT_TRY(weft_batch_share_exchange(&r->train_stage->share, r->train_stage->loader));
+    WEFT_TRY(weft_batch_share_next(&r->train_stage->share, r->train_stage->loader, &r->batch));
     r->data_wait_seconds += weft_now() - began;
     return r->traced
                ? weft_timeline_add(&r->timeline, WEFT_STREAM_TASK, "wait: data", began, weft_now())
