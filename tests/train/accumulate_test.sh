@@ -104,20 +104,24 @@ packed_rows_have_the_results_of_batches() {
     train_rows rows 2 --set 'data.packing={tokens: 50, max_samples: 2, rows: 2, window: 1}'
     train_rows rowsfsdp 2 --set 'data.packing={tokens: 50, max_samples: 2, rows: 2, window: 1}' --set parallel.fsdp=2
     train_rows rowstp 2 --set 'data.packing={tokens: 50, max_samples: 2, window: 1}' --set stages.0.gradient_accumulation_steps=2 --set parallel.tp=2 --set data.group_reads=true
-    for run in row rows rowsfsdp rowstp; do
+    train_rows rowscp 2 --set 'data.packing={tokens: 100, max_samples: 4, window: 1}' --set parallel.cp=2
+    train_rows rowspp 2 --set 'data.packing={tokens: 50, max_samples: 2, window: 1}' --set stages.0.gradient_accumulation_steps=2 --set parallel.pp=2 --set data.group_reads=true
+    for run in row rows rowsfsdp rowstp rowscp rowspp; do
         python3 compare.py runs/single runs/$run 6 1e-5 || fail "packed rows: $run differs from batches of one sample"
     done
 }
 check packed_rows_have_the_results_of_batches
-# Ranks of tp need the same samples. Together they read them once, by their parts, with the same
+# Ranks of tp and pp need the same samples. Together they read them once, by their parts, with the same
 # results as if each reads all.
 a_group_reads_samples_once() {
     train_rows readall 2 --set 'data.packing={tokens: 50, max_samples: 2, window: 1}' --set stages.0.gradient_accumulation_steps=2 --set parallel.tp=2
     python3 -S - <<'EOF' || fail "bytes read by a group"
 import json
-once, parts, all = (json.load(open(f"runs/{r}/data-stage-0.json"))["read_bytes"] for r in ("row", "rowstp", "readall"))
-print(once, parts, all)
-assert once[0] > 0 and sum(parts) == once[0] and min(parts) > 0 and all == once * 2
+once, tp, pp, all = (json.load(open(f"runs/{r}/data-stage-0.json"))["read_bytes"] for r in ("row", "rowstp", "rowspp", "readall"))
+print(once, tp, pp, all)
+assert once[0] > 0 and all == once * 2
+for parts in (tp, pp):
+    assert sum(parts) == once[0] and min(parts) > 0
 EOF
     diff <(losses runs/rowstp) <(losses runs/readall) || fail "the losses depend on the rank that reads a sample"
 }
@@ -146,8 +150,11 @@ refuse_rows() { # ID [FIELD=VALUE...] -- OPTIONS...
 }
 packed_rows_are_checked() {
     refuse_rows config-value key=data.packing.tokens value=3 -- --set data.packing.tokens=3
+    refuse_rows config-conflict key=parallel.cascades -- --set data.packing.tokens=64 --set parallel.cascades=auto
     refuse_rows config-conflict key=stages.0 value=2 -- --set data.packing.tokens=64 --set stages.0.buckets.0.batch=2
     refuse_rows config-conflict key=data.packing text~=STDiT3 -- --set data.packing.tokens=64 --set 'transformer={class: STDiT3, config: {depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}}'
+    ranks 2 "$WEFT" train rows.yaml --set out=runs/refused --set data.packing.tokens=64 --set parallel.cp=2 --set parallel.context=ring >refused.log 2>&1 && fail "accepted a ring"
+    has_message refused.log config-conflict key=data.packing || { cat refused.log; return 1; }
 }
 check packed_rows_are_checked
 finish

@@ -40,7 +40,11 @@ weft_status weft_row_packing_check(const weft_run *run, const char *path)
     if (run->data.samples_from == WEFT_FROM_PIXELS)
         return conflict(path, "data.input");
     if (weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE)
-        return conflict(path, "parallel.cascades");
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                          WEFT_AT(.file = path, .key = "parallel.cascades"),
+                          "the planner of cascades gives each sample to a group of ranks, and a "
+                          "packed row has samples of one group only. Remove data.packing: the "
+                          "planner balances samples of different sizes, too.");
     if (run->condition != WEFT_CONDITION_NONE)
         return conflict(path, "condition");
     if (weft_run_model_given(&run->identity))

@@ -214,6 +214,17 @@ static void clear_rows(const row_inputs *r)
         ((float *)r->owner->data)[at * r->pack->samples] = 1;
 }
 
+/* Rows of this rank. A pipeline stage has some of the inputs. */
+static int64_t rows_of_rank(const row_inputs *r)
+{
+    const weft_tensor *const all[] = {r->latents,       r->noise, r->owner,   r->segments,
+                                      r->text_segments, r->key,   r->place[0]};
+    for (int i = 0; i < WEFT_COUNT(all); i++)
+        if (all[i])
+            return all[i]->shape.dim[0];
+    return 0;
+}
+
 static row_inputs find_inputs(const weft_inputs *in, const weft_batch *batch,
                               weft_input_lookup *find, void *user)
 {
@@ -236,7 +247,7 @@ static row_inputs find_inputs(const weft_inputs *in, const weft_batch *batch,
                                         ? (float)((double)(pack->rows * pack->tokens) /
                                                   (double)batch->all_tokens)
                                         : 0};
-    r.rows = r.latents ? r.latents->shape.dim[0] : 0;
+    r.rows = rows_of_rank(&r);
     return r;
 }
 

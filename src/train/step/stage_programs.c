@@ -100,17 +100,20 @@ static int64_t shares_of(const weft_mesh *mesh)
 /* Sets the batch of packed rows. Every rank has the same number of rows, with all of their text. */
 static weft_status check_rows(const weft_run *run, const weft_exec_config *exec, int64_t *rows)
 {
-    static const char *const axes[] = {"cp", "ring", "sp", "pp"};
     const int64_t shares = shares_of(&exec->mesh);
+    const int ring = weft_mesh_axis(&exec->mesh, "ring");
     *rows = run->data.packing.rows;
-    for (int i = 0; i < WEFT_COUNT(axes); i++) {
-        const int axis = weft_mesh_axis(&exec->mesh, axes[i]);
-        if (axis >= 0 && exec->mesh.axis[axis].size > 1)
-            return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = "data.packing"),
-                              "packed rows are not split over the ranks of %s. Use dp, fsdp or tp, "
-                              "or remove data.packing.",
-                              axes[i]);
-    }
+    if (ring >= 0 && exec->mesh.axis[ring].size > 1)
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = "data.packing"),
+                          "a ring passes blocks of keys, and the samples of a packed row cross the "
+                          "blocks. Use parallel.context: ulysses, which splits heads.");
+    if (run->parallel.microbatches > 1)
+        return weft_error(
+            WEFT_MSG_CONFIG_CONFLICT,
+            WEFT_AT(.key = "parallel.microbatches", WEFT_NUMBER(run->parallel.microbatches)),
+            "with data.packing, a microbatch has all rows of a batch. Use "
+            "gradient_accumulation_steps: %" PRId64 " instead.",
+            run->parallel.microbatches);
     if (*rows % shares)
         return weft_error(WEFT_MSG_CONFIG_VALUE,
                           WEFT_AT(.key = "data.packing.rows", WEFT_NUMBER(*rows)),
@@ -129,6 +132,8 @@ weft_status weft_stage_programs_begin(const weft_run *run, const weft_train_stag
         batch = common_divisor(weft_train_stage_bucket(train_stage, i)->batch, batch);
     if (weft_run_packs(run))
         WEFT_TRY(check_rows(run, exec, &batch));
+    if (weft_run_packs(run) && exec->pp) /* a microbatch has all rows */
+        batch = shares_of(&exec->mesh);
     WEFT_TRY(weft_pp_layout_microbatches(&run->parallel, exec->pp, batch, train_stage->accumulate,
                                          shares_of(&exec->mesh), &s.parts));
     s.runs = s.parts * train_stage->accumulate;

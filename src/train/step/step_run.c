@@ -225,6 +225,13 @@ static weft_status run_update(weft_step_run *r, const weft_step *step, const flo
 
 /* ---- contributions ------------------------------------------------------------------------- */
 
+/* Elements of the mean that the last batch has: tokens of packed rows. */
+static double weight_of_batch(const weft_step_run *r, int bucket)
+{
+    return r->batch.packed ? (double)r->batch.all_tokens
+                           : r->stage->programs.bucket[bucket]->weight;
+}
+
 /* Runs a step's contributions in sequence, each weighted by its share of the `all` elements of the
  * mean. */
 static weft_status run_sequential(weft_step_run *r, double all)
@@ -237,7 +244,7 @@ static weft_status run_sequential(weft_step_run *r, double all)
         int bucket;
         WEFT_TRY(fill_batch(r, i, &bucket));
         const weft_step *step = programs->bucket[bucket];
-        const double weight = r->batch.packed ? (double)r->batch.all_tokens : step->weight;
+        const double weight = weight_of_batch(r, bucket);
         set_scalar(step, "optimizer.weight", (float)(weight / all));
         write_telemetry(r, interrupted || weft_interrupted());
         WEFT_TRY(run_with_telemetry(r, step, t->own, "gradients"));
@@ -263,7 +270,7 @@ static weft_status run_pipeline(weft_step_run *r, double all)
     for (int64_t i = 0; i < s->programs.runs; i++) {
         int bucket;
         WEFT_TRY(fill_batch(r, i, &bucket));
-        const double share = s->programs.bucket[bucket]->weight / all;
+        const double share = weight_of_batch(r, bucket) / all;
         weft_tensor *weight = input_of(s, i, bucket, "optimizer.weight");
         if (weight)
             *(float *)weight->data = (float)share;
