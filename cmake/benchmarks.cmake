@@ -10,7 +10,7 @@ function(add_benchmark name) # SOURCES; NAME may contain a folder
     target_link_libraries(${target} PRIVATE weft_static weft::dependencies)
 endfunction()
 
-foreach(name kernels loader models families near ranks fusion robust)
+foreach(name kernels loader models families near ranks fusion robust storage)
     add_benchmark(${name} bench/${name}.c)
 endforeach()
 add_benchmark(cascades bench/cascades.c bench/cascades_ranks.c bench/cascades_plans.c

@@ -16,6 +16,9 @@
 #   bench-parallel              a DiT's step on two ranks in every layout, next to PyTorch's
 #   bench-mixed                 samples of mixed sizes on two ranks under four policies
 #                               (FOOTAGE=DIR, STEPS, ROUNDS)
+#   bench-packing               tokens/s of packed rows next to buckets (STEPS, ROUNDS)
+#   bench-storage               a bucket next to aws, rclone, webdataset and streaming
+#                               (STORAGE_TOOLS=DIR, MIB, ROUNDS)
 #   bench-shots VIDEO=FILE      shot detection next to PySceneDetect
 #   bench-predicted-generation  predicted and measured seconds of videos (MODEL=DIR)
 #   bench-predicted-training    predicted and measured seconds of six training runs
@@ -47,7 +50,8 @@ TARGETS_bench-cascades = bench/cascades
 TARGETS_bench-robust   = bench/robust
 TARGETS_bench-robust-executed = bench/cascades
 TARGETS_bench-pipeline = bench/plan/pipeline
-NEED_WEFT := cache generate memory mixed parallel predicted-generation predicted-training serve shared-devices shots simulated
+TARGETS_bench-storage = bench/storage
+NEED_WEFT := cache generate memory mixed packing parallel predicted-generation predicted-training serve shared-devices shots simulated
 $(foreach b,$(NEED_WEFT),$(eval TARGETS_bench-$(b) = weft))
 
 # ---- benchmarks ------------------------------------------------------------------------------
@@ -57,9 +61,13 @@ bench-loader:
 	$(RECORD) loader $(O)/bench/loader $(if $(SHARDS),$(SHARDS) 9 128 128)
 bench-fusion:
 	$(RECORD) slices $(O)/bench/fusion $(B)
-.PHONY: bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices
+.PHONY: bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-packing bench-storage
 bench-shared-devices:
 	$(RECORD) shared-devices bench/shared_devices.py $(abspath $(O)/weft)
+bench-packing:
+	WEFT=$(abspath $(O)/weft) $(RECORD) packing bench/packing.sh
+bench-storage:
+	PROGRAM=$(abspath $(O)/bench/storage) $(RECORD) storage bench/storage.sh
 bench-shots:
 	WEFT=$(abspath $(O)/weft) $(RECORD) shots bench/curate.sh $(VIDEO)
 bench-predicted-generation:

@@ -217,8 +217,8 @@ static void clear_rows(const row_inputs *r)
 /* Rows of this rank. A pipeline stage has some of the inputs. */
 static int64_t rows_of_rank(const row_inputs *r)
 {
-    const weft_tensor *const all[] = {r->latents,       r->noise, r->owner,   r->segments,
-                                      r->text_segments, r->key,   r->place[0]};
+    const weft_tensor *const all[] = {r->latents,       r->noise, r->owner,      r->segments,
+                                      r->text_segments, r->key,   r->position[0]};
     for (int i = 0; i < WEFT_COUNT(all); i++)
         if (all[i])
             return all[i]->shape.dim[0];
