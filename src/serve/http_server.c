@@ -1,12 +1,12 @@
 #include "serve/http_server.h"
 
+#include "base/listen_address.h"
 #include "base/log.h"
 #include "serve/event_stream.h"
 #include "serve/routes.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -316,43 +316,6 @@ static bool is_loopback(const struct sockaddr *address)
     return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-static weft_status refuse_address(const char *text, const char *why)
-{
-    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--listen", .value = text), "%s",
-                      why);
-}
-
-/* The C library takes a port modulo 65536. */
-static bool is_port(const char *text)
-{
-    const size_t length = strlen(text);
-    return length >= 1 && length <= 5 && strspn(text, "0123456789") == length &&
-           atoi(text) <= 65535;
-}
-
-/* Reads ADDRESS:PORT or [ADDRESS]:PORT. No name is looked up. */
-static weft_status read_address(const char *text, struct addrinfo **address)
-{
-    char host[128];
-    const char *colon = strrchr(text, ':');
-    const bool bracket = text[0] == '[' && colon && colon[-1] == ']';
-    const size_t length = colon ? (size_t)(colon - text) - 2 * bracket : 0;
-    const struct addrinfo hints = {.ai_family = bracket ? AF_INET6 : AF_UNSPEC,
-                                   .ai_socktype = SOCK_STREAM,
-                                   .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
-    snprintf(host, sizeof host, "%.*s", (int)length, text + bracket);
-    if (colon && !bracket && strchr(host, ':'))
-        return refuse_address(text, "an IPv6 address needs brackets, such as [::1]:8080");
-    if (colon && !is_port(colon + 1))
-        return refuse_address(text, "the port is not 0 to 65535, such as 127.0.0.1:8080");
-    if (!colon || length == 0 || length >= sizeof host ||
-        getaddrinfo(host, colon + 1, &hints, address) != 0)
-        return refuse_address(text,
-                              "the value is not ADDRESS:PORT with an address of digits, such as "
-                              "127.0.0.1:8080 or [::1]:8080");
-    return WEFT_OK;
-}
-
 static weft_status check_exposed(const weft_server *s, const struct sockaddr *address)
 {
     if (s->tokens.count)
@@ -417,7 +380,7 @@ weft_status weft_http_server_start(weft_server *s, int *port)
 {
     struct addrinfo *address = NULL;
     WEFT_TRY(weft_connections_init(&s->connections));
-    WEFT_TRY(read_address(s->options->listen, &address));
+    WEFT_TRY(weft_listen_address_read(s->options->listen, "--listen", &address));
     weft_status_code status = check_exposed(s, address->ai_addr);
     if (status == WEFT_OK) {
         s->daemon = start_daemon(s, address, s->key != NULL);
