@@ -43,23 +43,37 @@ static weft_log_level threshold(void)
 
 /* ---- the terminal ---------------------------------------------------------------------------- */
 
-/* The progress line that standard error's terminal shows now; "": none. A process has one terminal,
- * and its threads write messages there. */
-enum { LINE = 512 };
+/* The lines of progress that standard error's terminal shows now, the last one without its end; "":
+ * none. A process has one terminal, and its threads write messages there. */
+enum { LINE = 512, BLOCK = 4096 };
 static struct {
     pthread_mutex_t lock;
-    char progress[LINE];
+    char progress[BLOCK];
 } terminal = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* A line of a message in place of the progress line, which follows it. One call of fprintf: lines
- * of other processes do not come between. */
+/* What moves to the start of the shown lines and clears them. */
+static const char *clearing(char text[24])
+{
+    int above = 0;
+    for (const char *c = terminal.progress; *c; c++)
+        above += *c == '\n';
+    if (above > 0)
+        snprintf(text, 24, "\r\033[%dA\033[J", above);
+    else
+        snprintf(text, 24, "%s", terminal.progress[0] ? "\r\033[K" : "");
+    return text;
+}
+
+/* A line of a message in place of the progress, which follows it. One call of fprintf: lines of
+ * other processes do not come between. */
 static void print_line(const char *prefix, const char *text, bool redraw)
 {
+    char clear[24];
     pthread_mutex_lock(&terminal.lock);
-    const bool shown = terminal.progress[0] != '\0';
+    clearing(clear);
     if (!redraw)
         terminal.progress[0] = '\0';
-    fprintf(stderr, "%s%s%s\n%s", shown ? "\r\033[K" : "", prefix, text, terminal.progress);
+    fprintf(stderr, "%s%s%s\n%s", clear, prefix, text, terminal.progress);
     fflush(stderr);
     pthread_mutex_unlock(&terminal.lock);
 }
@@ -74,6 +88,43 @@ static void show_on_terminal(char *line, bool last)
     pthread_mutex_lock(&terminal.lock);
     snprintf(terminal.progress, sizeof terminal.progress, "%s", last ? "" : line);
     fprintf(stderr, "\r%s\033[K%s", line, last ? "\n" : "");
+    fflush(stderr);
+    pthread_mutex_unlock(&terminal.lock);
+}
+
+bool weft_log_has_table(void)
+{
+    return !receiver.has_progress && !weft_message_as_json() && threshold() >= WEFT_LOG_INFO &&
+           isatty(STDERR_FILENO) != 0;
+}
+
+/* Copies at most `rows` lines, each cut to `columns`. */
+static void fit(const char *lines, int64_t rows, int64_t columns, char block[BLOCK])
+{
+    size_t n = 0;
+    for (int64_t row = 0; *lines && row < rows; row++) {
+        const size_t length = strcspn(lines, "\n"),
+                     shown = (int64_t)length < columns ? length : (size_t)(columns - 1);
+        if (n + shown + 2 > BLOCK)
+            break;
+        if (row > 0)
+            block[n++] = '\n';
+        memcpy(block + n, lines, shown);
+        n += shown;
+        lines += length + (lines[length] == '\n');
+    }
+    block[n] = '\0';
+}
+
+void weft_log_show_table(const char *lines, bool last)
+{
+    struct winsize size;
+    char block[BLOCK], clear[24];
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    fit(lines, known && size.ws_row > 1 ? size.ws_row - 1 : 24, known ? size.ws_col : 80, block);
+    pthread_mutex_lock(&terminal.lock);
+    fprintf(stderr, "%s%s%s", clearing(clear), block, last && block[0] ? "\n" : "");
+    snprintf(terminal.progress, sizeof terminal.progress, "%s", last ? "" : block);
     fflush(stderr);
     pthread_mutex_unlock(&terminal.lock);
 }

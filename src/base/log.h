@@ -44,6 +44,13 @@ void weft_log_set_level(weft_log_level level);
  * not come back after it. */
 void weft_log_last(const char *line);
 
+/* Whether a table can be shown in place: standard error is a terminal, has no receiver, and prints
+ * neither JSON nor only warnings. */
+bool weft_log_has_table(void);
+/* Shows `lines`, each with its end, in place of the lines shown before, below all messages. Lines
+ * beyond the size of the terminal are cut off. `last`: they stay, and later output follows. */
+void weft_log_show_table(const char *lines, bool last);
+
 /* Seconds of a monotonic clock. */
 double weft_now(void);
 /* Processor seconds of the calling thread. */

@@ -19,6 +19,9 @@ static const weft_option options[] = {
     {"--prune-missing", NULL, NULL, "also remove clips whose source folder is missing or empty",
      WEFT_ALSO("--forget")},
     {"--report", "FILE", NULL, "write an HTML page: funnel, operators, histograms of scores"},
+    {"--metrics", "ADDRESS:PORT", NULL,
+     "serve figures of the running stages to Prometheus at http://ADDRESS:PORT/metrics, without a "
+     "token; port 0: any free port"},
     {"--shard", "I/N", NULL,
      "analyse the videos of shard I only, 0 to N - 1; auto/N takes I from the Slurm array or the "
      "Kubernetes job, auto also N from the array",
@@ -64,6 +67,7 @@ static weft_status read_shard(const weft_args *args, weft_curate_config *config)
     config->finish = weft_args_flag(args, "--finish");
     config->shard = config->shards = 0;
     config->page = weft_args_string(args, "--report");
+    config->metrics = weft_args_string(args, "--metrics");
     if (config->page)
         WEFT_TRY(weft_file_try(config->page));
     if (shard && (config->finish || config->forget))

@@ -97,5 +97,9 @@ weft_status weft_curate_engine_run(const weft_args *args, const char *path,
         return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--engine"),
                           "a worker is started by an engine and is none. Use one of --worker and "
                           "--engine.");
+    if (config->metrics)
+        return weft_error(
+            WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--metrics"),
+            "the figures are of one run. Use --metrics without --worker and --engine.");
     return worker ? run_worker(args, config) : run_slurm(args, path);
 }

@@ -28,6 +28,7 @@ static weft_status run_train(const weft_args *args)
     weft_status_code status;
     WEFT_GO(refuse_dry_options(args));
     WEFT_GO(weft_args_config(args, arena, path, &run));
+    run.metrics = weft_args_string(args, "--metrics");
     if (weft_args_flag(args, "--dry-run"))
         weft_print_replaced("weft train --dry-run", "weft estimate CONFIG");
     else if (!strcmp(run.backend, "virtual"))
@@ -40,6 +41,9 @@ out:
 }
 
 static const weft_option options[] = {
+    {"--metrics", "ADDRESS:PORT", NULL,
+     "serve loss, rates and remaining time to Prometheus at http://ADDRESS:PORT/metrics of rank 0, "
+     "without a token; port 0: any free port"},
     {"--dry-run", NULL, NULL,
      "print the first plans of parallel.cascades and exit; replaced by weft estimate",
      .group = "dry-run"},

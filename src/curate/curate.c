@@ -29,10 +29,9 @@ typedef struct run {
     weft_curate_plan plan;
     const weft_curate_config *config;
     int64_t *job; /* source index of each job of the current phase, largest first */
-    int64_t jobs, jobs_done;
-    int64_t bytes_total, bytes_done;
+    int64_t jobs;
     int64_t worker_memory; /* bytes that a worker of the current phase can reserve */
-    weft_progress progress;
+    weft_stage_table stages;
 } run;
 
 /* ---- settings ------------------------------------------------------------------------------ */
@@ -116,11 +115,9 @@ out:
     return status;
 }
 
-static void show(run *r)
+static void tick(void *context)
 {
-    char detail[96];
-    snprintf(detail, sizeof detail, "%" PRId64 "/%" PRId64 " videos", r->jobs_done, r->jobs);
-    weft_progress_update(&r->progress, r->bytes_done, detail);
+    weft_stage_table_tick(&((run *)context)->stages);
 }
 
 /* True for signals of a crash that the same video would cause again. */
@@ -221,9 +218,7 @@ static weft_status_code job_done(void *context, int64_t job, const weft_pool_out
 {
     run *r = context;
     weft_curate_source *s = &r->plan.source[r->job[job]];
-    r->jobs_done++;
-    r->bytes_done += s->bytes;
-    show(r);
+    weft_stage_table_item(&r->stages, o->status != WEFT_OK || o->signal, (double)s->bytes + 1);
     if (o->status != WEFT_OK && stops_the_run(o->status))
         return worker_error(o, s->path);
     if (o->status == WEFT_OK && o->signal == 0)
@@ -294,15 +289,17 @@ static weft_status run_scores(run *r, bool final)
 }
 
 /* Runs the jobs of one phase over the sources that `wants` picks. */
-static weft_status run_phase(run *r, const char *title, bool (*wants)(const weft_curate_source *),
+static weft_status run_phase(run *r, weft_curate_stage stage,
+                             bool (*wants)(const weft_curate_source *),
                              weft_status_code (*job)(void *, int64_t, int, const weft_heartbeat *))
 {
     const int workers = worker_count(r->config);
-    r->jobs = r->jobs_done = r->bytes_total = r->bytes_done = 0;
+    double bytes = 0;
+    r->jobs = 0;
     for (int64_t i = 0; i < r->plan.sources; i++)
         if (wants(&r->plan.source[i])) {
             r->job[r->jobs++] = i;
-            r->bytes_total += r->plan.source[i].bytes;
+            bytes += (double)r->plan.source[i].bytes + 1;
         }
     if (r->jobs == 0)
         return WEFT_OK;
@@ -316,10 +313,11 @@ static weft_status run_phase(run *r, const char *title, bool (*wants)(const weft
                             .context = r,
                             .job = job,
                             .done = job_done,
+                            .tick = tick,
                             .threads = workers / at_once};
-    weft_progress_begin(&r->progress, title, r->bytes_total, 0);
+    weft_stage_table_begin(&r->stages, stage, r->jobs, at_once, bytes);
     const weft_status_code status = weft_pool_run(&pool);
-    weft_progress_end(&r->progress, r->bytes_done, NULL);
+    weft_stage_table_end(&r->stages, -1);
     return status;
 }
 
@@ -341,6 +339,20 @@ static bool wants_clips(const weft_curate_source *s)
     return false;
 }
 
+/* Selects the clips of all sources. */
+static weft_status choose(run *r)
+{
+    int64_t shots = 0, clips = 0;
+    for (int64_t i = 0; i < r->plan.sources; i++)
+        shots += (int64_t)json_array_size(json_object_get(r->plan.source[i].record, "shots"));
+    weft_stage_table_begin(&r->stages, WEFT_STAGE_SELECT, shots, shots, 0);
+    const weft_status_code status = weft_curate_plan_choose(&r->plan);
+    for (int64_t i = 0; i < r->plan.sources; i++)
+        clips += r->plan.source[i].clips;
+    weft_stage_table_end(&r->stages, clips);
+    return status;
+}
+
 /* Requests the missing captions, and selects again with the new ones. */
 static weft_status caption_clips(run *r, weft_curate_report *report)
 {
@@ -349,7 +361,7 @@ static weft_status caption_clips(run *r, weft_curate_report *report)
     WEFT_TRY(weft_curate_captions_run(&r->plan, report));
     r->plan.captioned = true;
     WEFT_TRY(weft_curate_plan_load(&r->plan, false));
-    return weft_curate_plan_choose(&r->plan);
+    return choose(r);
 }
 
 /* Selects from the records and writes clips and lists. */
@@ -358,13 +370,13 @@ static weft_status finish(run *r, weft_curate_report *report)
     /* A clip that proves unreadable when written changes the selection: select again. */
     for (int round = 0; round < 3; round++) {
         WEFT_TRY(weft_curate_plan_load(&r->plan, false));
-        WEFT_TRY(weft_curate_plan_choose(&r->plan));
+        WEFT_TRY(choose(r));
         bool more = false;
         for (int64_t i = 0; i < r->plan.sources; i++)
             more |= wants_clips(&r->plan.source[i]);
         if (!more)
             break;
-        WEFT_TRY(run_phase(r, "curate: write", wants_clips, clips_job));
+        WEFT_TRY(run_phase(r, WEFT_STAGE_WRITE, wants_clips, clips_job));
     }
     weft_curate_report captions = {0};
     WEFT_TRY(caption_clips(r, &captions));
@@ -398,7 +410,7 @@ static weft_status run_shard(run *r, weft_curate_report *report)
     weft_curate_plan *p = &r->plan;
     weft_curate_remaining *remaining = &report->remaining;
     WEFT_TRY(weft_curate_plan_load(p, true));
-    WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
+    WEFT_TRY(run_phase(r, WEFT_STAGE_ANALYSE, wants_analysis, analyse_job));
     WEFT_TRY(run_scores(r, true));
     WEFT_TRY(weft_curate_plan_load(p, false));
     weft_curate_plan_remaining(p, remaining);
@@ -411,10 +423,10 @@ static weft_status run_shard(run *r, weft_curate_report *report)
             "%" PRId64 " videos of other shards are not analysed yet", remaining->videos);
         return WEFT_OK;
     }
-    WEFT_TRY(weft_curate_plan_choose(p));
+    WEFT_TRY(choose(r));
     for (int64_t i = 0; i < p->sources; i++)
         report->clips += p->source[i].own ? p->source[i].clips : 0;
-    WEFT_TRY(run_phase(r, "curate: write", wants_clips, clips_job));
+    WEFT_TRY(run_phase(r, WEFT_STAGE_WRITE, wants_clips, clips_job));
     return weft_curate_captions_run(p, report);
 }
 
@@ -428,7 +440,7 @@ static weft_status run_all(run *r, weft_curate_report *report)
     if (r->config->finish)
         WEFT_TRY(check_records(&r->plan));
     else
-        WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
+        WEFT_TRY(run_phase(r, WEFT_STAGE_ANALYSE, wants_analysis, analyse_job));
     if (!r->config->finish)
         WEFT_TRY(run_scores(r, true));
     else if (r->plan.operators) /* scores nothing; decides the order */
@@ -489,16 +501,41 @@ static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
     return check_settings(out, config);
 }
 
+/* Marks the stages that this run can have. */
+static void list_stages(run *r)
+{
+    const weft_curate_config *c = r->config;
+    const bool used[WEFT_CURATE_STAGES] = {
+        [WEFT_STAGE_ANALYSE] = !c->finish,
+        [WEFT_STAGE_EMBED] = !c->finish && weft_embeddings_are_on(&c->embeddings),
+        [WEFT_STAGE_SCORE] = !c->finish && r->plan.operators,
+        [WEFT_STAGE_SELECT] = true,
+        [WEFT_STAGE_WRITE] = true,
+        [WEFT_STAGE_CAPTION] = c->captions.url[0] != 0,
+    };
+    for (int i = 0; i < WEFT_CURATE_STAGES; i++)
+        r->stages.stage[i].used = used[i];
+}
+
 weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
                             weft_curate_report *report)
 {
     run r = {.config = config, .plan = {.in = in, .out = out, .config = config}};
     weft_curate_locks locks = {-1, -1};
+    weft_metrics_server *metrics = NULL;
     weft_status_code status = WEFT_OK;
     *report = (weft_curate_report){0};
+    r.plan.stages = &r.stages;
+    weft_stage_table_init(&r.stages, NULL);
     WEFT_GO(enter(&r.plan, &locks));
+    if (config->metrics)
+        WEFT_GO(weft_metrics_server_open(config->metrics, &metrics));
+    weft_stage_table_init(&r.stages, metrics);
+    list_stages(&r);
     status = run_all(&r, report);
 out:
+    weft_stage_table_close(&r.stages);
+    weft_metrics_server_close(metrics);
     if (status != WEFT_OK && locks.folder >= 0) /* of stopped workers; the first error stays */
         (void)!weft_curate_remove_temporaries(out, config);
     weft_curate_plan_free(&r.plan);
@@ -526,6 +563,8 @@ weft_status weft_curate_session_open(const char *in, const char *out,
     s->config.worker = true;
     s->locks = (weft_curate_locks){-1, -1};
     s->r = (run){.config = &s->config, .plan = {.in = in, .out = out, .config = &s->config}};
+    s->r.plan.stages = &s->r.stages;
+    weft_stage_table_init(&s->r.stages, NULL);
     weft_status_code status = WEFT_OK;
     WEFT_GO(enter(&s->r.plan, &s->locks));
     WEFT_GO(weft_curate_plan_scan(&s->r.plan));
@@ -568,7 +607,7 @@ static weft_status choose_once(weft_curate_session *s)
         return WEFT_OK;
     WEFT_TRY(weft_curate_plan_load(&s->r.plan, false));
     WEFT_TRY(check_records(&s->r.plan));
-    WEFT_TRY(weft_curate_plan_choose(&s->r.plan));
+    WEFT_TRY(choose(&s->r));
     s->chosen = true;
     return WEFT_OK;
 }
@@ -594,7 +633,7 @@ weft_status weft_curate_session_analyse(weft_curate_session *s, const char *name
     s->chosen = false;
     weft_status_code status = weft_curate_plan_load(&s->r.plan, true);
     if (status == WEFT_OK)
-        status = run_phase(&s->r, "curate: look", wants_analysis, analyse_job);
+        status = run_phase(&s->r, WEFT_STAGE_ANALYSE, wants_analysis, analyse_job);
     if (status == WEFT_OK)
         status = run_scores(&s->r, false);
     video->own = false;
@@ -607,7 +646,7 @@ weft_status weft_curate_session_write(weft_curate_session *s, const char *name, 
     WEFT_TRY(find_video(s, name, &video));
     WEFT_TRY(choose_once(s));
     video->own = true;
-    const weft_status_code status = run_phase(&s->r, "curate: write", wants_clips, clips_job);
+    const weft_status_code status = run_phase(&s->r, WEFT_STAGE_WRITE, wants_clips, clips_job);
     video->own = false;
     *clips = video->clips;
     return status;

@@ -62,11 +62,10 @@ typedef struct requests {
     const weft_curate_clip **clip; /* borrowed */
     int64_t count;
     pthread_mutex_t lock; /* of the members below */
-    int64_t next, done, made, failed;
+    int64_t next, made, failed;
     char first_failure[300];
     weft_status_code status; /* of the first thread that stopped the run */
     weft_error_copy *error;  /* owned */
-    weft_progress progress;
 } requests;
 
 static weft_status caption_clip(requests *r, const weft_curate_clip *clip)
@@ -86,7 +85,7 @@ static weft_status caption_clip(requests *r, const weft_curate_clip *clip)
     r->made += !failed;
     if (failed && r->failed++ == 0)
         snprintf(r->first_failure, sizeof r->first_failure, "%s", failed);
-    weft_progress_update(&r->progress, ++r->done, NULL);
+    weft_stage_table_item(r->plan->stages, failed != NULL, 1);
     pthread_mutex_unlock(&r->lock);
     weft_buf_free(&path);
     json_decref(record);
@@ -181,9 +180,11 @@ weft_status weft_curate_captions_run(weft_curate_plan *p, weft_curate_report *re
     if (r.count == 0)
         goto out;
     WEFT_GO(weft_caption_client_open(c, &r.client));
-    weft_progress_begin(&r.progress, "curate: caption", r.count, 0);
-    WEFT_GO(run_threads(&r, c->concurrency < r.count ? c->concurrency : r.count));
-    weft_progress_end(&r.progress, r.done, NULL);
+    const int64_t threads = c->concurrency < r.count ? c->concurrency : r.count;
+    weft_stage_table_begin(p->stages, WEFT_STAGE_CAPTION, r.count, threads, (double)r.count);
+    status = run_threads(&r, threads);
+    weft_stage_table_end(p->stages, -1);
+    WEFT_GO(status);
     report_requests(&r, report);
 out:
     weft_caption_client_close(r.client);

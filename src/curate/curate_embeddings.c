@@ -218,11 +218,10 @@ weft_status weft_curate_embeddings_merge(const weft_curate_plan *p, weft_curate_
 typedef struct pass {
     weft_curate_plan *plan;
     weft_curate_source **video;
-    int64_t videos, jobs, done;
+    int64_t videos, jobs;
     char definition[24];
     weft_image_embedder *embedder; /* of a child; stays open from video to video */
     const weft_heartbeat *heart;   /* in the child */
-    weft_progress progress;
 } pass;
 
 static void beat(void *user)
@@ -299,7 +298,12 @@ static void part_done(void *context, int64_t job)
 {
     pass *ps = context;
     (void)job;
-    weft_progress_update(&ps->progress, ++ps->done, "videos");
+    weft_stage_table_item(ps->plan->stages, false, 1);
+}
+
+static void tick(void *context)
+{
+    weft_stage_table_tick(((const pass *)context)->plan->stages);
 }
 
 /* Any failure of a job stops the run: of the config, the server, the machine. */
@@ -373,11 +377,13 @@ weft_status weft_curate_embeddings_run(weft_curate_plan *p, int workers, int64_t
                             .job = embed_job,
                             .done = job_done,
                             .part = part_done,
+                            .tick = tick,
                             .threads = workers / (int)jobs};
     ps.jobs = jobs;
-    weft_progress_begin(&ps.progress, "curate: embed", videos, 0);
-    WEFT_GO(weft_pool_run(&pool));
-    weft_progress_end(&ps.progress, ps.done, "videos");
+    weft_stage_table_begin(p->stages, WEFT_STAGE_EMBED, videos, jobs, (double)videos);
+    status = weft_pool_run(&pool);
+    weft_stage_table_end(p->stages, -1);
+    WEFT_GO(status);
     WEFT_GO(weft_curate_plan_load(p, false));
     report_failures(p);
 out:

@@ -8,6 +8,7 @@
 #include "curate/embeddings/embedding_file.h"
 #include "curate/operators/operator_set.h"
 #include "curate/source_kind.h"
+#include "curate/stage_table.h"
 
 typedef struct weft_curate_source {
     /* Owned. name is relative to the input folder, converted to UTF-8. parts_path has the
@@ -40,6 +41,7 @@ typedef struct weft_curate_plan {
     bool captioned;               /* captions were requested: clips without one stay so */
     bool ordered;                 /* the order of the operators is final */
     json_t *clusters;             /* owned; content of clusters.json; NULL: no clusters */
+    weft_stage_table *stages;     /* borrowed */
     json_t *prices;               /* owned; prices that determined the order; NULL: not by price */
 } weft_curate_plan;
 

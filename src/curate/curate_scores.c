@@ -157,11 +157,10 @@ typedef struct pass {
     weft_curate_source **video; /* videos of job j: first[j] .. first[j + 1] - 1 */
     int64_t *first, *finished;  /* per job */
     weft_pool_outcome *outcome;
-    int64_t jobs, videos, done;
+    int64_t jobs, videos;
     bool all;
     const weft_heartbeat *heart;      /* in the child, and so `source` */
     const weft_curate_source *source; /* whose shots are scored */
-    weft_progress *progress;
 } pass;
 
 static void beat(void *user)
@@ -206,7 +205,12 @@ static void part_done(void *context, int64_t job)
 {
     pass *ps = context;
     ps->finished[job]++;
-    weft_progress_update(ps->progress, ++ps->done, "videos");
+    weft_stage_table_item(ps->plan->stages, false, 1);
+}
+
+static void tick(void *context)
+{
+    weft_stage_table_tick(((const pass *)context)->plan->stages);
 }
 
 static weft_status_code job_done(void *context, int64_t job, const weft_pool_outcome *o)
@@ -296,6 +300,7 @@ static weft_status run_pass(pass *ps, int workers, int64_t memory)
                             .job = score_job,
                             .done = job_done,
                             .part = part_done,
+                            .tick = tick,
                             .threads = 1};
     WEFT_GO(weft_pool_run(&pool));
     for (int64_t j = 0; j < ps->jobs; j++) {
@@ -303,7 +308,7 @@ static weft_status run_pass(pass *ps, int workers, int64_t memory)
         const int64_t at = ps->first[j] + ps->finished[j];
         if ((o->status != WEFT_OK || o->signal) && at < ps->first[j + 1]) {
             WEFT_GO(fail_video(ps, ps->video[at], o));
-            part_done(ps, j);
+            weft_stage_table_item(ps->plan->stages, true, 1);
         }
     }
     for (int64_t i = 0; i < ps->videos; i++)
@@ -381,8 +386,7 @@ static weft_status check_heads(const weft_curate_plan *p)
 
 weft_status weft_curate_scores_run(weft_curate_plan *p, int workers, int64_t memory, bool final)
 {
-    weft_progress progress;
-    pass ps = {.plan = p, .progress = &progress};
+    pass ps = {.plan = p};
     weft_status_code status = WEFT_OK;
     if (!p->operators)
         return WEFT_OK;
@@ -390,7 +394,8 @@ weft_status weft_curate_scores_run(weft_curate_plan *p, int workers, int64_t mem
     WEFT_TRY(WEFT_NEW(ps.video, p->sources + 1, "the operators"));
     const int64_t total = count_unscored(p);
     if (total > 0)
-        weft_progress_begin(&progress, "curate: score", total, 0);
+        weft_stage_table_begin(p->stages, WEFT_STAGE_SCORE, total,
+                               total < workers ? total : workers, (double)total);
     for (int64_t left = total; left > 0;) {
         list_videos(&ps);
         WEFT_GO(run_pass(&ps, workers, memory));
@@ -404,9 +409,9 @@ weft_status weft_curate_scores_run(weft_curate_plan *p, int workers, int64_t mem
     }
     if (!p->ordered && final)
         WEFT_GO(weft_curate_order_decide(p, true));
-    if (total > 0)
-        weft_progress_end(&progress, ps.done, "videos");
 out:
+    if (total > 0)
+        weft_stage_table_end(p->stages, -1);
     weft_free(ps.video);
     return status;
 }

@@ -139,6 +139,8 @@ static weft_status attend(const weft_pool *pool, child *children, int *running)
             kill(c->pid, SIGKILL); /* its end of the pipe closes */
         }
     }
+    if (pool->tick)
+        pool->tick(pool->context);
     return weft_interrupt_check();
 }
 

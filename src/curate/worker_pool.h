@@ -23,6 +23,8 @@ typedef struct weft_pool {
     weft_status_code (*done)(void *context, int64_t job, const weft_pool_outcome *outcome);
     /* Called in the parent when a job has finished a part (weft_heartbeat_part); NULL: never. */
     void (*part)(void *context, int64_t job);
+    /* Called in the parent a few times a second; NULL: never. */
+    void (*tick)(void *context);
     int threads; /* of each job */
 } weft_pool;
 

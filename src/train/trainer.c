@@ -51,9 +51,10 @@ typedef struct trainer {
     weft_memory_start memory;
     weft_kill_timeout kill_timeout;
     double peak_gflops;
-    weft_train_logger *logger; /* rank 0's; NULL before the first training stage starts */
-    bool has_stepped;          /* a step of this start has ended */
-    bool stopped_together;     /* all ranks stopped at the same step, with nothing in flight */
+    weft_train_logger *logger;    /* rank 0's; NULL before the first training stage starts */
+    weft_metrics_server *metrics; /* rank 0's; NULL: none */
+    bool has_stepped;             /* a step of this start has ended */
+    bool stopped_together;        /* all ranks stopped at the same step, with nothing in flight */
 } trainer;
 
 /* Lives for a training stage. */
@@ -211,6 +212,8 @@ static weft_status begin(trainer *t)
         weft_run_warn_unusual(c->run);
     if (c->is_rank0 && !c->meta)
         WEFT_TRY(take_folder(t));
+    if (c->is_rank0 && !c->meta && c->run->metrics)
+        WEFT_TRY(weft_metrics_server_open(c->run->metrics, &t->metrics));
     WEFT_TRY(weft_comm_barrier(t->comm));
     if (!c->meta)
         WEFT_TRY(weft_run_check_offload(c->run));
@@ -451,10 +454,12 @@ static weft_status train_stage(trainer *t, stage_run *s)
     WEFT_TRY(bind_stage(t, s));
     WEFT_TRY(weft_memory_start_print_stage(&t->memory, c, state));
     WEFT_TRY(open_loader(t, s));
-    if (c->is_rank0 && !t->logger)
+    if (c->is_rank0 && !t->logger) {
         WEFT_TRY(weft_train_logger_open(c->run->out, c->progress.done,
                                         weft_run_first_step(c->run, c->run->train_stages.count),
                                         c->run->log_every, t->peak_gflops, &t->logger));
+        weft_train_logger_publish_to(t->logger, t->metrics);
+    }
     if (s->cascades)
         WEFT_TRY(
             weft_cascade_train_begin(s->cascades, state->loader, state->no_text, c->progress.done));
@@ -641,6 +646,7 @@ weft_status weft_train(const weft_run *run, const char *path)
     if (status == WEFT_OK)
         status = t.context.meta ? dry_run(&t, &last) : train_stages(&t, &last);
     const weft_status_code closed = weft_train_logger_close(t.logger);
+    weft_metrics_server_close(t.metrics);
     if (status == WEFT_OK)
         status = closed;
     if (status == WEFT_OK && !t.context.meta)

@@ -12,7 +12,7 @@ encode "mandelbrot=size=320x192:rate=24:start_scale=2" c
 encode "testsrc2=size=320x192:rate=24,eq=brightness=-0.3" d
 cat >scorer.py <<'PY'
 # Mean of all samples as the score. FAIL: what to do with the shots of b.mp4.
-import json, os, sys
+import json, os, sys, time
 while line := sys.stdin.buffer.readline():
     request = json.loads(line)
     bytes = sys.stdin.buffer.read(request["frames"] * request["width"] * request["height"] * 3)
@@ -20,6 +20,8 @@ while line := sys.stdin.buffer.readline():
     with open(os.environ["SEEN"], "a") as seen:
         seen.write(request["source"] + "\n")
     fail = os.environ.get("FAIL") if request["source"] == "b.mp4" else None
+    while "HOLD" in os.environ and not os.path.exists(os.environ["HOLD"]):
+        time.sleep(0.02)
     if fail == "crash":
         sys.exit("no memory on the device")
     print("oops" if fail == "garbage" else json.dumps({"request": request["request"], "score": sum(bytes) / len(bytes)}), flush=True)
@@ -113,6 +115,67 @@ PY
     diff -r -x state -x operators.json failed fixed
 }
 check failures_have_reasons_and_are_repaired
+# /metrics while two workers hold their videos, and the table on a terminal.
+figures_are_shown_while_it_runs() {
+    needs order_does_not_change_the_result
+    rm -f seen
+    cp -r fixed shown
+    HOLD=$PWD/release curate --out shown --set operator_order=fixed --set operators.0.frames=1 --metrics 127.0.0.1:0 >out 2>log &
+    trap 'kill $! 2>/dev/null || true' EXIT
+    until [ "$(cat seen 2>/dev/null | wc -l)" = 2 ] || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
+    address=127.0.0.1:$(message_field value log server-ready)
+    python3 -S - "$address" <<'PY'
+import sys, urllib.request
+text = urllib.request.urlopen(f"http://{sys.argv[1]}/metrics", timeout=60).read().decode()
+for line in "input 4", "output 0", "queued 2", "running 2", "failed 0":
+    name, value = line.split()
+    assert f'weft_curate_{name}{{stage="score"}} {value}' in text.splitlines(), text
+open("figures", "w").write(text)
+PY
+    expect_error server-listen key=--metrics "value=$address" -- curate --out other --metrics "$address"
+    expect_error option-conflict key=--metrics -- curate --out other --worker --metrics "$address"
+    touch release
+    wait $! || fail_with log "curate"
+    rm release
+    ! command -v promtool >/dev/null || promtool check metrics <figures
+    python3 -S - "$WEFT" <<'PY'
+import os, pty, re, sys
+os.environ["SEEN"] = os.path.abspath("seen")
+del os.environ["WEFT_LOG_FORMAT"]
+shown = b""
+def keep(fd):
+    global shown
+    part = os.read(fd, 65536)
+    shown += part
+    return part
+command = [sys.argv[1], "curate", "config.yaml", "--in", "raw", "--out", "shown", "--set", "operator_order=fixed", "--set", "operators.0.frames=3"]
+stdout = os.dup(1)
+os.dup2(os.open("terminal", os.O_WRONLY | os.O_CREAT), 1)
+assert pty.spawn(command, keep) == 0, shown.decode()
+os.dup2(stdout, 1)
+screen, row, column = [""], 0, 0
+for part in re.split(r"(\r\n|\n|\r|\033\[\d+A|\033\[[JK])", shown.decode()):
+    if part in ("\r\n", "\n"):
+        row, column = row + 1, 0
+        screen += [""] if row == len(screen) else []
+    elif part == "\r":
+        column = 0
+    elif part.endswith("A") and part.startswith("\033"):
+        row -= int(part[2:-1])
+    elif part in ("\033[J", "\033[K"):
+        screen[row] = screen[row][:column]
+        if part.endswith("J"):
+            del screen[row + 1:]
+    else:
+        screen[row] = screen[row][:column] + part
+        column += len(part)
+text = "\n".join(screen)
+assert text.count("stage ") == 1, text
+row = next(r.split() for r in screen if r.startswith("score"))
+assert row[:6] == ["score", "4", "4", "0", "0", "0"], text
+PY
+}
+check figures_are_shown_while_it_runs
 # Two shards and the last pass give the result of one run.
 shards_score_their_videos() {
     needs order_does_not_change_the_result

@@ -322,6 +322,9 @@ def state_of_the_server():
     names = {line.split("{")[0].split(" ")[0] for line in lines if not line.startswith("#")}
     for name in names:
         assert any(line.startswith(f"# TYPE {name} ") for line in lines), name
+    with open(os.environ["SRC"] + "/packaging/grafana/weft.json") as board:
+        wanted = set(re.findall(r"weft_serve_\w+", board.read()))
+    assert wanted and wanted <= names, wanted - names
     s.stop()
 
 

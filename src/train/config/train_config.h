@@ -142,6 +142,7 @@ typedef struct weft_run {
     weft_memory_config memory;
     weft_pass_switches passes;
     const char *backend;
+    const char *metrics; /* address of /metrics; NULL: none. Not a key */
     weft_parallel parallel;
     weft_cascade_config cascades; /* parallel.cascades */
     double deadline;              /* communication timeout in seconds */

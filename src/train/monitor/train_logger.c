@@ -1,5 +1,6 @@
 #include "train/monitor/train_logger.h"
 
+#include "base/config.h"
 #include "base/memory.h"
 #include "format/log/metrics.h"
 
@@ -13,7 +14,10 @@ struct weft_train_logger {
     double seconds, samples, tokens, flops; /* decayed sums for the rates */
     double peak;                            /* GFLOP/s: measured, or the highest rate of a step */
     weft_progress progress;
-    int64_t done;
+    int64_t done, first, total; /* steps: finished, before the start, of the run */
+    int64_t all_samples;        /* since the start */
+    double started;
+    weft_metrics_server *server; /* borrowed; NULL: none */
 };
 
 weft_status weft_train_logger_open(const char *run, int64_t step, int64_t total, int64_t log_every,
@@ -23,7 +27,9 @@ weft_status weft_train_logger_open(const char *run, int64_t step, int64_t total,
     WEFT_TRY(WEFT_NEW(m, 1, "the training log"));
     m->log_every = log_every;
     m->peak = peak_gflops;
-    m->done = step;
+    m->done = m->first = step;
+    m->total = total;
+    m->started = weft_now();
     const weft_status_code status = weft_metrics_open(run, step + 1, &m->metrics);
     if (status != WEFT_OK) {
         weft_free(m);
@@ -75,8 +81,77 @@ double weft_train_logger_share(const weft_train_logger *m)
     return m->peak > 0 ? rate_of(m) / m->peak : 0;
 }
 
+/* ---- Prometheus ----------------------------------------------------------------------------- */
+
+void weft_train_metrics_print(const weft_step_figures *f, const weft_train_rates *r, weft_buf *text)
+{
+    const struct {
+        const char *name, *type, *help;
+        double value;
+    } metric[] = {
+        {"weft_train_step", "gauge", "Steps done.", (double)f->step},
+        {"weft_train_steps", "gauge", "Steps of the run.", (double)r->total},
+        {"weft_train_loss", "gauge", "Loss of the last step.", f->loss},
+        {"weft_train_gradient_norm", "gauge", "Norm of the last gradient.", f->grad_norm},
+        {"weft_train_learning_rate", "gauge", "Learning rate of the last step.", f->lr},
+        {"weft_train_step_seconds", "gauge", "Seconds of the last step.", f->seconds},
+        {"weft_train_samples_per_second", "gauge", "Rate of the last steps, over all ranks.",
+         r->samples_per_second},
+        {"weft_train_tokens_per_second", "gauge", "Rate of the last steps, over all ranks.",
+         r->tokens_per_second},
+        {"weft_train_flops_per_second", "gauge", "Rate of the last steps, over all ranks.",
+         r->flops_per_second},
+        {"weft_train_remaining_seconds", "gauge", "Predicted seconds until the last step.",
+         r->remaining_seconds},
+        {"weft_train_samples_total", "counter", "Samples since the start, over all ranks.",
+         (double)r->samples},
+        {"weft_train_skipped_steps_total", "counter", "Steps that the outlier guard skipped.",
+         (double)f->skipped_total},
+        {"weft_train_peak_memory_bytes", "gauge", "Peak memory of rank 0.",
+         (double)weft_memory_peak()},
+    };
+    weft_metric_text_head(text, "weft_build_info", "gauge", "Version of the running program.");
+    weft_metric_text_value(text, "weft_build_info", "version", WEFT_VERSION, 1);
+    for (int i = 0; i < WEFT_COUNT(metric); i++)
+        weft_metric_text_one(text, metric[i].name, metric[i].type, metric[i].help, metric[i].value);
+    weft_metric_text_head(text, "weft_train_figure", "gauge",
+                          "Further figures of metrics.jsonl, by name.");
+    for (int i = 0; i < WEFT_TRAIN_LOGGER_EXTRAS; i++)
+        if (f->extra_name[i])
+            weft_metric_text_value(text, "weft_train_figure", "name", f->extra_name[i],
+                                   f->extra[i]);
+    for (int i = 0; i < f->more_count; i++)
+        weft_metric_text_value(text, "weft_train_figure", "name", f->more[i].name,
+                               f->more[i].value);
+}
+
+void weft_train_logger_publish_to(weft_train_logger *m, weft_metrics_server *server)
+{
+    m->server = server;
+}
+
+static weft_status publish(weft_train_logger *m, const weft_step_figures *f)
+{
+    const int64_t made = f->step - m->first;
+    const double each = made > 0 ? (weft_now() - m->started) / (double)made : NAN;
+    const weft_train_rates rates = {.samples_per_second = m->samples / m->seconds,
+                                    .tokens_per_second = m->tokens / m->seconds,
+                                    .flops_per_second = m->flops / m->seconds,
+                                    .remaining_seconds = each * (double)(m->total - f->step),
+                                    .samples = m->all_samples,
+                                    .total = m->total};
+    weft_buf text = {0};
+    weft_train_metrics_print(f, &rates, &text);
+    weft_status_code status = weft_buf_check(&text);
+    if (status == WEFT_OK)
+        status = weft_metrics_server_publish(m->server, &text);
+    weft_buf_free(&text);
+    return status;
+}
+
 weft_status weft_train_logger_record(weft_train_logger *m, const weft_step_figures *f)
 {
+    m->all_samples += f->samples;
     const double decay =
         m->steps_seen++ < 2 ? 0 : 0.95; /* the first step is slow: caches are cold */
     m->seconds = decay * m->seconds + f->seconds;
@@ -100,6 +175,8 @@ weft_status weft_train_logger_record(weft_train_logger *m, const weft_step_figur
              m->samples / m->seconds, tokens, rate_of(m), share,
              weft_format_bytes(weft_memory_peak(), memory), skipped);
     m->done = f->step;
+    if (weft_metrics_server_is_due(m->server) || (m->server && f->step == m->total))
+        WEFT_TRY(publish(m, f));
     weft_progress_update(&m->progress, f->step, detail);
     return WEFT_OK;
 }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "format/log/metrics.h"
+#include "format/log/metrics_server.h"
 
 enum { WEFT_TRAIN_LOGGER_EXTRAS = 8 }; /* maximum metrics of an objective besides its loss */
 
@@ -24,10 +25,19 @@ typedef struct weft_step_figures {
 } weft_step_figures;
 
 typedef struct weft_train_logger weft_train_logger;
+/* The figures of the last step for Prometheus, in its text format. */
+typedef struct weft_train_rates {
+    double samples_per_second, tokens_per_second, flops_per_second, remaining_seconds;
+    int64_t samples, total; /* samples since the start; steps of the run */
+} weft_train_rates;
+void weft_train_metrics_print(const weft_step_figures *figures, const weft_train_rates *rates,
+                              weft_buf *text);
 /* `step`: steps already done. Removes entries of later steps, which a killed run may have
  * written. */
 weft_status weft_train_logger_open(const char *run, int64_t step, int64_t total, int64_t log_every,
                                    double peak_gflops, weft_train_logger **meter);
+/* Publishes the figures of every step there; `server` is borrowed. */
+void weft_train_logger_publish_to(weft_train_logger *meter, weft_metrics_server *server);
 weft_status weft_train_logger_record(weft_train_logger *meter, const weft_step_figures *figures);
 /* FLOP rate of the last steps as a share of the peak, at most 1. 0: the peak is unknown. */
 double weft_train_logger_share(const weft_train_logger *meter);

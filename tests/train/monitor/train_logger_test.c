@@ -1,4 +1,5 @@
 /* The share of the peak that the progress line prints. */
+#include "../../board_of.h"
 #include "base/fs.h"
 #include "train/monitor/train_logger.h"
 
@@ -33,4 +34,42 @@ Test(meter, share_of_the_peak_is_at_most_one)
     cr_expect_eq(weft_train_logger_share(m), 0, "no peak is known");
     cr_assert_eq(weft_train_logger_close(m), WEFT_OK);
     cr_assert_eq(weft_remove_tree(folder), WEFT_OK);
+}
+
+/* Figures of a step for Prometheus: the board's, and further ones of the objective by name. */
+Test(meter, figures_for_prometheus)
+{
+    const weft_metric more[] = {{"samples/footage", 12}, {"samples/a\"b", 4}};
+    const weft_step_figures f = {.step = 30,
+                                 .train_stage = "",
+                                 .loss = 0.25,
+                                 .skipped_total = 2,
+                                 .extra = {0.5},
+                                 .extra_name = {"lpips"},
+                                 .more = more,
+                                 .more_count = 2};
+    const weft_train_rates r = {.samples_per_second = 8, .samples = 64, .total = 90};
+    weft_buf text = {0};
+    weft_train_metrics_print(&f, &r, &text);
+    cr_assert(!text.failed);
+    static const char *const lines[] = {
+        "\nweft_train_step 30\n",
+        "\nweft_train_steps 90\n",
+        "\nweft_train_loss 0.25\n",
+        "\nweft_train_samples_per_second 8\n",
+        "\nweft_train_samples_total 64\n",
+        "\nweft_train_skipped_steps_total 2\n",
+        "\nweft_train_figure{name=\"lpips\"} 0.5\n",
+        "\nweft_train_figure{name=\"samples/a\\\"b\"} 4\n",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        cr_expect(strstr(text.data, lines[i]), "no line%s in\n%s", lines[i], text.data);
+    check_board("weft_train_", text.data);
+    FILE *promtool = popen("command -v promtool >/dev/null || exec cat >/dev/null; "
+                           "promtool check metrics",
+                           "w");
+    cr_assert(promtool);
+    cr_assert_eq(fwrite(text.data, 1, (size_t)text.len, promtool), (size_t)text.len);
+    cr_expect_eq(pclose(promtool), 0, "promtool rejects the figures");
+    weft_buf_free(&text);
 }
