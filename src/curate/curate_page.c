@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "curate/operators/shot_scorer.h"
+#include "curate/reject_examples.h"
 #include "draw/html.h"
 
 #include <math.h>
@@ -222,6 +223,7 @@ weft_status weft_curate_page_write(const weft_curate_plan *p, const weft_curate_
     add_operators(r->operators, &page);
     add_clusters(p->clusters, &page);
     WEFT_GO(add_histograms(p, &page));
+    WEFT_GO(weft_reject_examples_add(p, &page));
     weft_html_end(&page);
     WEFT_GO(weft_buf_check(&page));
     status = weft_file_write_atomic(path, page.data, page.len);

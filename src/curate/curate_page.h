@@ -1,5 +1,5 @@
-/* The page of a curation (`weft curate --report`): funnel, operators, and histograms of scores with
- * their limits. Private to curate/. */
+/* The page of a curation (`weft curate --report`): funnel, operators, clusters, histograms of
+ * scores with their limits, and example frames of rejects. Private to curate/. */
 #ifndef WEFT_CURATE_CURATE_PAGE_H
 #define WEFT_CURATE_CURATE_PAGE_H
 

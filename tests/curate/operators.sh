@@ -49,7 +49,7 @@ lines = open(sys.argv[1]).read().splitlines()
 print("\n".join(lines[:-3] + [lines[-2], lines[-3], lines[-1]]))
 PY
     SEEN=$PWD/unused $WEFT curate reversed.yaml --in raw --out reversed --set operator_order=fixed >>out 2>log || fail_with log "curate"
-    for word in motion sharpness bright blur '<svg' Funnel; do grep -q -e "$word" page.html || fail "the page has no $word"; done
+    for word in motion sharpness bright blur '<svg' Funnel 'Rejected by bright' 'image/jpeg;base64'; do grep -q -e "$word" page.html || fail "the page has no $word"; done
     for other in fixed reversed; do
         diff -r price/clips $other/clips && diff -r price/metas $other/metas && diff price/manifest.jsonl $other/manifest.jsonl || fail "$other differs"
     done
