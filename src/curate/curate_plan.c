@@ -705,6 +705,37 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
     return meta;
 }
 
+/* Sets the area of a clip: without borders, and without bands of text. */
+static void crop_clip(const weft_curate_config *c, const json_t *shot, const json_t *video,
+                      weft_curate_clip *clip)
+{
+    const json_t *picture = json_object_get(shot, "picture"),
+                 *rest = json_object_get(shot, "cropped"), *area = rest ? rest : picture;
+    const int64_t width = json_integer_value(json_object_get(video, "width")),
+                  height = json_integer_value(json_object_get(video, "height"));
+    int64_t crop[4], shown[4];
+    for (size_t k = 0; k < 4; k++) {
+        crop[k] = json_integer_value(json_array_get(area, k));
+        shown[k] = json_integer_value(json_array_get(picture, k));
+    }
+    if (!c->clips.crop_borders) { /* borders stay, except in a band of text */
+        const int64_t top = crop[1] > shown[1] ? crop[1] : 0,
+                      bottom = crop[1] + crop[3] < shown[1] + shown[3] ? crop[1] + crop[3] : height;
+        crop[0] = 0;
+        crop[1] = top;
+        crop[2] = width;
+        crop[3] = bottom - top;
+    }
+    if (crop[2] * crop[3] == width * height)
+        return;
+    memcpy(clip->crop, crop, sizeof crop);
+    json_object_set_new(clip->meta, "crop_source",
+                        json_pack("[I,I,I,I]", (json_int_t)crop[0], (json_int_t)crop[1],
+                                  (json_int_t)crop[2], (json_int_t)crop[3]));
+    if (rest)
+        json_object_set_new(clip->meta, "text_cropped", json_true());
+}
+
 static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, caption_set *captions,
                             json_t *shot, int64_t *capacity)
 {
@@ -753,14 +784,7 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, caption_
     clip->fps = json_real_value(json_object_get(shot, "fps"));
     clip->seconds = json_real_value(json_object_get(shot, "end_seconds")) -
                     json_real_value(json_object_get(shot, "start_seconds"));
-    json_t *area = json_object_get(shot, "picture"), *video = json_object_get(s->record, "video");
-    const double whole = json_number_value(json_object_get(video, "width")) *
-                         json_number_value(json_object_get(video, "height"));
-    if (p->config->clips.crop_borders && area_pixels(shot) != whole) {
-        json_object_set(clip->meta, "crop_source", area);
-        for (int k = 0; k < 4; k++)
-            clip->crop[k] = json_integer_value(json_array_get(area, (size_t)k));
-    }
+    crop_clip(c, shot, json_object_get(s->record, "video"), clip);
     return WEFT_OK;
 }
 

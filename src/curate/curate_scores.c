@@ -102,10 +102,15 @@ static void judge_shots(const weft_curate_plan *p, weft_curate_source *s)
     {
         double facts[WEFT_FACTS];
         weft_shot_decision d;
+        json_object_del(shot, "cropped"); /* of a record that was saved again */
         if (json_object_get(shot, "reject"))
             continue;
+        const json_t *scores = weft_shot_scores_of(s->scores, shot);
         weft_shot_facts(shot, facts);
-        weft_operator_set_decide(p->operators, facts, weft_shot_scores_of(s->scores, shot), &d);
+        weft_operator_set_decide(p->operators, facts, scores, &d);
+        json_t *area = weft_operator_set_crop(p->operators, shot, scores);
+        if (area)
+            json_object_set_new(shot, "cropped", area);
         s->unscored |= d.missing >= 0;
         if (d.by >= 0)
             json_object_set_new(shot, "reject",

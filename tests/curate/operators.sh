@@ -255,6 +255,19 @@ text_boxes_equal_those_of_rapidocr() {
     model=$("$WEFT_RAPIDOCR_PYTHON" "$SRC/tests/curate/rapidocr_boxes.py" model)
     $WEFT curate --in text --out found --set clips.preset=ultrafast --set quality.min_motion=0 --set operators.0.name=letters --set "operators.0.text=$model" --set operators.0.frames=1 --set operators.0.side=0 >out 2>log || fail_with log "curate"
     "$WEFT_RAPIDOCR_PYTHON" "$SRC/tests/curate/rapidocr_boxes.py" compare found
+    # The title and the subtitles are cropped: the rest has two boxes, and passes a limit that the frame exceeds.
+    cut() { $WEFT curate --in text --set clips.preset=ultrafast --set quality.min_motion=0 --set operators.0.name=letters --set "operators.0.text=$model" --set operators.0.frames=2 --set operators.0.side=0 --set operators.0.max=0.045 --set operators.1.name=rest --set operators.1.measure=exposure --set operators.1.frames=1 "$@" >out 2>log || fail_with log "curate"; }
+    cut --out kept
+    cut --out cut --set operators.0.crop=0.25 --set operators.1.after_crop=true
+    python3 -S - <<'PY'
+import json
+assert [json.loads(x)["operator"] for x in open("kept/rejects.jsonl")] == ["letters"]
+clip, = map(json.loads, open("cut/manifest.jsonl"))
+x, y, width, height = clip["crop_source"]
+assert (x, width) == (0, 1280) and 120 < y < 170 and 630 < y + height < 660, clip
+assert clip["text_cropped"] and clip["width"] == 1280 and height - 2 < clip["height"] <= height, clip
+assert 0.02 < clip["operator_scores"]["letters"] < 0.045, clip
+PY
 }
 check text_boxes_equal_those_of_rapidocr
 errors_name_the_key() {

@@ -138,8 +138,39 @@ static weft_status check_file(const char *path, int i, const char *name)
                                   "cannot read the file");
 }
 
+/* Bits of the operators before `i` that crop bands of text. */
+static uint32_t croppers(const weft_operator_set *set, int i)
+{
+    uint32_t bits = 0;
+    for (int k = 0; k < i; k++)
+        if (set->op[k].kind == WEFT_OPERATOR_TEXT && set->op[k].config->crop > 0)
+            bits |= (uint32_t)1 << k;
+    return bits;
+}
+
+static weft_status check_crop(weft_operator_set *set, int i)
+{
+    weft_operator *op = &set->op[i];
+    const weft_operator_config *c = op->config;
+    char key[64];
+    if (c->crop > 0 && op->kind != WEFT_OPERATOR_TEXT)
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = key_of(key, i, "crop")),
+                          "only an operator with `text` can crop");
+    if (!c->after_crop)
+        return WEFT_OK;
+    if (op->kind != WEFT_OPERATOR_MEASURE && op->kind != WEFT_OPERATOR_PROCESS &&
+        op->kind != WEFT_OPERATOR_ONNX)
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = key_of(key, i, "after_crop")),
+                          "only an operator with measure, process or onnx sees cropped frames");
+    op->after = croppers(set, i);
+    return op->after
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = key_of(key, i, "after_crop")),
+                            "no operator before '%s' has the keys text and crop", c->name);
+}
+
 /* A hash of the keys that scores depend on, not of limits. */
-static void define(weft_operator *op)
+static void define(const weft_operator_set *set, weft_operator *op)
 {
     const weft_operator_config *c = op->config;
     weft_buf text = {0};
@@ -156,6 +187,11 @@ static void define(weft_operator *op)
     if (op->kind == WEFT_OPERATOR_TEXT && stat(c->text, &st) == 0)
         weft_buf_printf(&text, " %s %lld %lld", c->text, (long long)st.st_size,
                         (long long)st.st_mtime);
+    if (c->crop > 0)
+        weft_buf_printf(&text, " crop %g", c->crop);
+    for (int k = 0; c->after_crop && k < WEFT_MOST_OPERATORS; k++)
+        if (op->after >> k & 1)
+            weft_buf_printf(&text, " %s", set->op[k].definition);
     for (int64_t k = 0; k < 3 && op->kind == WEFT_OPERATOR_ONNX; k++)
         weft_buf_printf(&text, " %g %g", c->mean.item[k], c->std.item[k]);
     weft_hex_print(XXH3_64bits(text.data, (size_t)text.len), op->definition);
@@ -186,7 +222,8 @@ static weft_status open_operator(weft_operator_set *set, const weft_operator_con
         WEFT_TRY(check_file(c->aesthetics, i, "aesthetics"));
     if (op->kind == WEFT_OPERATOR_TEXT)
         WEFT_TRY(check_file(c->text, i, "text"));
-    define(op);
+    WEFT_TRY(check_crop(set, i));
+    define(set, op);
     return check_limits(c, op, i);
 }
 
@@ -238,6 +275,31 @@ void weft_shot_facts(const json_t *shot, double facts[WEFT_FACTS])
     facts[WEFT_FACT_FPS] = number(shot, "fps");
     facts[WEFT_FACT_WIDTH] = json_number_value(json_array_get(area, 2));
     facts[WEFT_FACT_HEIGHT] = json_number_value(json_array_get(area, 3));
+}
+
+json_t *weft_operator_set_crop(const weft_operator_set *set, const json_t *shot,
+                               const json_t *scores)
+{
+    double low = 0, high = 1;
+    int64_t area[4];
+    char name[48];
+    for (int i = 0; i < set->count; i++) {
+        snprintf(name, sizeof name, "%s.rows", set->op[i].config->name);
+        const json_t *rows = json_object_get(scores, name);
+        if (set->op[i].config->crop <= 0 || json_array_size(rows) != 2)
+            continue;
+        low = fmax(low, json_number_value(json_array_get(rows, 0)));
+        high = fmin(high, json_number_value(json_array_get(rows, 1)));
+    }
+    if (low <= 0 && high >= 1)
+        return NULL;
+    for (size_t k = 0; k < 4; k++)
+        area[k] = json_integer_value(json_array_get(json_object_get(shot, "picture"), k));
+    const int64_t top = (int64_t)ceil(low * (double)area[3]),
+                  bottom = (int64_t)floor(high * (double)area[3]);
+    return bottom > top ? json_pack("[I,I,I,I]", (json_int_t)area[0], (json_int_t)(area[1] + top),
+                                    (json_int_t)area[2], (json_int_t)(bottom - top))
+                        : NULL;
 }
 
 /* Values of all operators: recorded, or of expressions over recorded ones. Missing and failed ones

@@ -33,7 +33,7 @@ typedef struct weft_operator {
     const weft_operator_config *config; /* borrowed */
     weft_operator_kind kind;
     weft_expression *expression; /* owned; EXPRESSION only */
-    uint32_t after;              /* bits of the operators that the expression names */
+    uint32_t after;              /* bits of the operators that must come before */
     char definition[24];         /* changes when scores of the operator change */
 } weft_operator;
 
@@ -50,6 +50,11 @@ void weft_operator_set_close(weft_operator_set *set); /* accepts NULL */
 
 /* Reads the facts of a shot's record. */
 void weft_shot_facts(const json_t *shot, double facts[WEFT_FACTS]);
+
+/* The area of a shot [x, y, width, height] without the bands of text that its scores contain
+ * ("NAME.rows" of operators with `crop`); new reference. NULL: nothing is cropped. */
+json_t *weft_operator_set_crop(const weft_operator_set *set, const json_t *shot,
+                               const json_t *scores);
 
 /* How the operators judge a shot. */
 typedef struct weft_shot_decision {

@@ -3,7 +3,8 @@
 #define AT(member)      offsetof(weft_operator_config, member)
 #define TIER_AT(member) offsetof(weft_operator_tier, member)
 
-static const char *const measures[] = {"none", "blur", "exposure", "blockiness", "noise", NULL};
+static const char *const measures[] = {"none",  "blur",       "exposure", "blockiness",
+                                       "noise", "difference", NULL};
 
 static const weft_key tier_keys[] = {
     {"min_side", WEFT_KEY_I64, TIER_AT(min_side), NULL, "pixels",
@@ -23,7 +24,8 @@ static const weft_key operator_keys[] = {
      "width, height, and the names of earlier operators; e.g. \"motion > 0.1 or seconds < 2\""},
     {"measure", WEFT_KEY_ENUM, AT(measure), "none", "",
      "technical quality of frames: blur (width of edges, pixels), exposure (share of pixels "
-     "that are black or white), blockiness (0: none) or noise (levels)",
+     "that are black or white), blockiness (0: none), noise (levels), or difference (mean levels "
+     "between successive frames of `frames`: motion, also after a crop)",
      .choices = measures},
     {"process", WEFT_KEY_STRING_LIST, AT(process), "[]", "",
      "program and arguments; it reads frames from standard input and prints a score per shot as "
@@ -35,6 +37,13 @@ static const weft_key operator_keys[] = {
     {"text", WEFT_KEY_STRING, AT(text), "", "",
      "ONNX file of PP-OCR's text detection; the score is the share of the frame that text "
      "covers. Small text needs a `side` of 736 or more"},
+    {"crop", WEFT_KEY_F64, AT(crop), "0", "",
+     "with `text`: crop bands of text at the top and bottom of the clip, each up to this share of "
+     "the height, and score the rest; 0.2 removes most subtitles. 0: no crop",
+     .min = 0, .max = 0.4},
+    {"after_crop", WEFT_KEY_BOOL, AT(after_crop), "false", "",
+     "measure, process and onnx: score frames without the bands that an earlier operator `text` "
+     "crops"},
     {"frames", WEFT_KEY_I64, AT(frames), "4", "",
      "frames of a shot that a process, a model or a measure sees, evenly spread", .min = 1,
      .max = 256},

@@ -16,6 +16,7 @@ typedef enum weft_operator_measure {
     WEFT_MEASURE_EXPOSURE,
     WEFT_MEASURE_BLOCKINESS,
     WEFT_MEASURE_NOISE,
+    WEFT_MEASURE_DIFFERENCE,
 } weft_operator_measure;
 
 /* An operator has exactly one of expression, measure, process, onnx, aesthetics and
@@ -23,8 +24,10 @@ typedef enum weft_operator_measure {
 typedef struct weft_operator_config {
     const char *name;
     const char *expression, *onnx, *aesthetics, *text; /* "": none */
-    int measure;                                       /* weft_operator_measure */
-    weft_string_list process;                          /* program and arguments; empty: none */
+    double crop;     /* largest band at the top and bottom that `text` cuts off, of the height */
+    bool after_crop; /* the operator sees frames without the bands of earlier operators */
+    int measure;     /* weft_operator_measure */
+    weft_string_list process; /* program and arguments; empty: none */
     int64_t frames, side;
     double min, max; /* WEFT_OPERATOR_NO_MIN, WEFT_OPERATOR_NO_MAX: no limit */
     double timeout_seconds;

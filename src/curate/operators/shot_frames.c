@@ -28,7 +28,8 @@ struct weft_shot_decoder {
     int turn; /* slot that is replaced next */
     weft_shot_frames set[SIZES];
     int sets;
-    int64_t start; /* first frame of the shot of `set` */
+    int64_t start;    /* first frame of the shot of `set` */
+    json_t *pictures; /* owned; area of the shot of each set */
 };
 
 weft_status weft_shot_decoder_open(const char *path, double stall_seconds, void (*beat)(void *),
@@ -38,8 +39,12 @@ weft_status weft_shot_decoder_open(const char *path, double stall_seconds, void 
     WEFT_TRY(WEFT_NEW(s, 1, "frames"));
     *s = (weft_shot_decoder){
         .path = path, .stall_seconds = stall_seconds, .beat = beat, .user = user, .start = -1};
-    const weft_status_code status = weft_video_probe(path, &s->info);
+    s->pictures = json_array();
+    weft_status_code status = WEFT_ALLOCATED(s->pictures, "frames");
+    if (status == WEFT_OK)
+        status = weft_video_probe(path, &s->info);
     if (status != WEFT_OK) {
+        json_decref(s->pictures);
         weft_free(s);
         return status;
     }
@@ -52,6 +57,7 @@ static void drop_frames(weft_shot_decoder *s)
     for (int i = 0; i < s->sets; i++)
         weft_free(s->set[i].rgb);
     s->sets = 0;
+    json_array_clear(s->pictures);
 }
 
 void weft_shot_decoder_close(weft_shot_decoder *s)
@@ -61,6 +67,7 @@ void weft_shot_decoder_close(weft_shot_decoder *s)
     drop_frames(s);
     for (int i = 0; i < SIZES; i++)
         weft_video_reader_close(s->reader[i].reader);
+    json_decref(s->pictures);
     weft_free(s);
 }
 
@@ -162,11 +169,14 @@ weft_status weft_shot_decoder_get(weft_shot_decoder *s, const json_t *shot, int6
                                   int64_t side, const weft_shot_frames **frames)
 {
     const int64_t start = json_integer_value(json_object_get(shot, "start"));
+    json_t *picture = json_object_get(shot, "picture");
+    picture = picture ? picture : json_null();
     if (start != s->start || s->sets == SIZES)
         drop_frames(s);
     s->start = start;
     for (int i = 0; i < s->sets; i++)
-        if (s->set[i].wanted == count && s->set[i].side == side) {
+        if (s->set[i].wanted == count && s->set[i].side == side &&
+            json_equal(json_array_get(s->pictures, (size_t)i), picture)) {
             *frames = &s->set[i];
             return WEFT_OK;
         }
@@ -179,6 +189,7 @@ weft_status weft_shot_decoder_get(weft_shot_decoder *s, const json_t *shot, int6
         weft_free(f->rgb);
         return status;
     }
+    json_array_append(s->pictures, picture);
     s->sets++;
     *frames = f;
     return WEFT_OK;

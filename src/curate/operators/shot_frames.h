@@ -23,9 +23,9 @@ typedef struct weft_shot_decoder weft_shot_decoder;
 weft_status weft_shot_decoder_open(const char *path, double stall_seconds, void (*beat)(void *),
                                    void *user, weft_shot_decoder **source);
 void weft_shot_decoder_close(weft_shot_decoder *source); /* accepts NULL */
-/* Decodes `count` frames (1 to 256, fewer in a shorter shot) of a shot of a record, with `side`
- * pixels on the shorter side (0: as in the video). The result is borrowed until the next call for
- * another shot. */
+/* Decodes `count` frames (1 to 256, fewer in a shorter shot) of a shot of a record. Frames show the
+ * area "picture" of the shot and have `side` pixels on the shorter side (0: as in the video). The
+ * result is borrowed until the next call for another shot. */
 weft_status weft_shot_decoder_get(weft_shot_decoder *source, const json_t *shot, int64_t count,
                                   int64_t side, const weft_shot_frames **frames);
 /* Seconds spent in decoding so far. */

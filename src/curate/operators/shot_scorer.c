@@ -136,11 +136,38 @@ static weft_status score_text(const weft_shot_scorer *s, int i, scored_video *v,
                               const weft_shot_frames *f, double *score)
 {
     char name[48];
-    json_t *boxes;
-    WEFT_TRY(weft_text_scorer_score(s->text[i], f, score, &boxes));
+    weft_text_found found;
+    json_t *scores = weft_shot_scores_of(v->scores, shot);
+    WEFT_TRY(weft_text_scorer_score(s->text[i], f, &found));
     snprintf(name, sizeof name, "%s.boxes", s->set->op[i].config->name);
-    json_object_set_new(weft_shot_scores_of(v->scores, shot), name, boxes);
+    json_object_set_new(scores, name, found.boxes);
+    snprintf(name, sizeof name, "%s.rows", s->set->op[i].config->name);
+    if (s->set->op[i].config->crop > 0)
+        json_object_set_new(scores, name, json_pack("[f,f]", found.rows[0], found.rows[1]));
+    *score = found.share;
     return WEFT_OK;
+}
+
+/* The frames that an operator sees. */
+static weft_status take_frames(weft_shot_scorer *s, int i, scored_video *v, const json_t *shot,
+                               const weft_shot_frames **f)
+{
+    const weft_operator_config *c = s->set->op[i].config;
+    const int64_t side = s->set->op[i].kind == WEFT_OPERATOR_MEASURE ? 0 : c->side;
+    json_t *area = c->after_crop
+                       ? weft_operator_set_crop(s->set, shot, weft_shot_scores_of(v->scores, shot))
+                       : NULL;
+    if (!area)
+        return weft_shot_decoder_get(v->frames, shot, c->frames, side, f);
+    json_t *cropped = json_copy((json_t *)shot);
+    weft_status_code status = WEFT_ALLOCATED(cropped, "frames");
+    if (status == WEFT_OK) {
+        json_object_set(cropped, "picture", area);
+        status = weft_shot_decoder_get(v->frames, cropped, c->frames, side, f);
+    }
+    json_decref(cropped);
+    json_decref(area);
+    return status;
 }
 
 static weft_status score_shot(weft_shot_scorer *s, int i, scored_video *v, const json_t *shot,
@@ -149,13 +176,12 @@ static weft_status score_shot(weft_shot_scorer *s, int i, scored_video *v, const
     const weft_operator *op = &s->set->op[i];
     const weft_operator_config *c = op->config;
     const weft_shot_frames *f;
-    const int64_t side = op->kind == WEFT_OPERATOR_MEASURE ? 0 : c->side;
     if (op->kind == WEFT_OPERATOR_AESTHETICS)
         return score_aesthetics(s, i, shot, score);
     if (!v->frames)
         WEFT_TRY(weft_shot_decoder_open(v->path, s->options.stall_seconds, s->options.beat,
                                         s->options.user, &v->frames));
-    WEFT_TRY(weft_shot_decoder_get(v->frames, shot, c->frames, side, &f));
+    WEFT_TRY(take_frames(s, i, v, shot, &f));
     switch (op->kind) {
     case WEFT_OPERATOR_MEASURE:
         return weft_technical_quality((weft_operator_measure)c->measure, f->rgb, f->count, f->width,

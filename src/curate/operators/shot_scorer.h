@@ -26,7 +26,8 @@ void weft_shot_scorer_close(weft_shot_scorer *scorer); /* accepts NULL */
  *     {"operators": {NAME: definition}, "shots": {START: {NAME: score or {"failed": reason}}},
  *      "seconds": {NAME: s, "decode": s}, "scored": {NAME: shots}}
  *
- * A text detector adds its boxes as "NAME.boxes" of a shot (text_scorer.h).
+ * A text detector adds its boxes as "NAME.boxes" of a shot, and with `crop` the rows that remain
+ * as "NAME.rows" (text_scorer.h).
  *
  * Of a shot, operators are asked in the order of the set, until one rejects it. */
 weft_status weft_shot_scorer_video(weft_shot_scorer *scorer, const char *path, const char *name,

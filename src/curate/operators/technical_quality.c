@@ -142,11 +142,36 @@ double weft_technical_measure(weft_operator_measure measure, const uint8_t *luma
     }
 }
 
+static double difference_of(const uint8_t *a, const uint8_t *b, int64_t pixels)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < pixels; i++)
+        sum += abs(a[i] - b[i]);
+    return pixels > 0 ? (double)sum / (double)pixels : 0;
+}
+
+static weft_status measure_difference(const uint8_t *rgb, int64_t count, int64_t pixels,
+                                      double *score)
+{
+    uint8_t *luma;
+    double sum = 0;
+    WEFT_TRY(WEFT_NEW(luma, 2 * pixels, "two frames"));
+    for (int64_t i = 0; i < count; i++) {
+        weft_luma_of(rgb + i * pixels * 3, pixels, luma + i % 2 * pixels);
+        sum += i ? difference_of(luma, luma + pixels, pixels) : 0;
+    }
+    weft_free(luma);
+    *score = count > 1 ? sum / (double)(count - 1) : 0;
+    return WEFT_OK;
+}
+
 weft_status weft_technical_quality(weft_operator_measure measure, const uint8_t *rgb, int64_t count,
                                    int64_t width, int64_t height, double *score)
 {
     uint8_t *luma;
     double sum = 0;
+    if (measure == WEFT_MEASURE_DIFFERENCE)
+        return measure_difference(rgb, count, width * height, score);
     WEFT_TRY(WEFT_NEW(luma, width * height, "a frame"));
     for (int64_t i = 0; i < count; i++) {
         weft_luma_of(rgb + i * width * height * 3, width * height, luma);

@@ -18,7 +18,8 @@ void weft_luma_of(const uint8_t *rgb, int64_t pixels, uint8_t *luma);
  *   noise        standard deviation in levels, of the flattest tenth of the blocks of 16 x 16 */
 double weft_technical_measure(weft_operator_measure measure, const uint8_t *luma, int64_t width,
                               int64_t height);
-/* Mean over frames u8 [count, height, width, 3]. */
+/* Mean over frames u8 [count, height, width, 3]. WEFT_MEASURE_DIFFERENCE: the mean absolute
+ * difference of the luma of successive frames; 0 of one frame. */
 weft_status weft_technical_quality(weft_operator_measure measure, const uint8_t *rgb, int64_t count,
                                    int64_t width, int64_t height, double *score);
 

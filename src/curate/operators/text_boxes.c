@@ -281,3 +281,17 @@ weft_status weft_text_boxes_area(const weft_text_box *boxes, int64_t count, int6
     *area = (double)sum / (double)pixels;
     return WEFT_OK;
 }
+
+void weft_text_boxes_narrow(const weft_text_box *boxes, int64_t count, int64_t height, double most,
+                            int64_t rows[2])
+{
+    const double band = most * (double)height;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t top = (int64_t)fmax(0, floor(weft_text_box_top(&boxes[i]))),
+                      bottom = (int64_t)fmin((double)height, ceil(weft_text_box_bottom(&boxes[i])));
+        if ((double)bottom <= band && bottom > rows[0])
+            rows[0] = bottom;
+        if ((double)(height - top) <= band && top < rows[1])
+            rows[1] = top;
+    }
+}

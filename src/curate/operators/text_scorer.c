@@ -78,12 +78,16 @@ static void add_boxes(const weft_text_box *box, int64_t count, int64_t frame, co
     }
 }
 
-static weft_status score_frame(weft_text_scorer *s, const weft_shot_frames *f, int64_t i,
-                               double *share, json_t *boxes)
+/* Boxes of the frames of a shot. */
+typedef struct frame_boxes {
+    weft_text_box *box[WEFT_COUNT(((weft_shot_frames *)0)->index)]; /* owned */
+    int64_t count[WEFT_COUNT(((weft_shot_frames *)0)->index)];
+} frame_boxes;
+
+static weft_status find_boxes(weft_text_scorer *s, const weft_shot_frames *f, int64_t i,
+                              const int64_t size[2], frame_boxes *found)
 {
-    const int64_t size[2] = {round_side(f->width), round_side(f->height)}, rows[2] = {0, size[1]};
     const float *map;
-    weft_text_box *box;
     int64_t count;
     WEFT_TRY(make_input(s, f->rgb + i * f->width * f->height * 3, f, size));
     WEFT_TRY(weft_onnx_model_run(s->model, s->input, size[0], size[1], &map, &count));
@@ -92,28 +96,43 @@ static weft_status score_frame(weft_text_scorer *s, const weft_shot_frames *f, i
                           "the output has %" PRId64 " elements; a text detector returns one for "
                           "each of the %" PRId64 " pixels",
                           count, size[0] * size[1]);
-    WEFT_TRY(weft_text_boxes_find(map, size[0], size[1], &box, &count));
-    const weft_status_code status = weft_text_boxes_area(box, count, size[0], rows, share);
-    add_boxes(box, count, f->index[i], size, boxes);
-    weft_free(box);
-    return status;
+    return weft_text_boxes_find(map, size[0], size[1], &found->box[i], &found->count[i]);
 }
 
-weft_status weft_text_scorer_score(weft_text_scorer *s, const weft_shot_frames *f, double *score,
-                                   json_t **boxes)
+/* The rows that remain, and the share of text there: all frames have the same crop. */
+static weft_status judge(const weft_text_scorer *s, const weft_shot_frames *f,
+                         const int64_t size[2], const frame_boxes *found, weft_text_found *to)
 {
-    double sum = 0, share = 0;
-    json_t *list = json_array();
-    weft_status_code status = WEFT_ALLOCATED(list, "text boxes");
-    for (int64_t i = 0; i < f->count && status == WEFT_OK; i++) {
-        status = score_frame(s, f, i, &share, list);
-        sum += share / (double)f->count;
+    int64_t rows[2] = {0, size[1]};
+    for (int64_t i = 0; i < f->count && s->config->crop > 0; i++)
+        weft_text_boxes_narrow(found->box[i], found->count[i], size[1], s->config->crop, rows);
+    for (int64_t i = 0; i < f->count; i++) {
+        double share;
+        WEFT_TRY(weft_text_boxes_area(found->box[i], found->count[i], size[0], rows, &share));
+        to->share += share / (double)f->count;
+        add_boxes(found->box[i], found->count[i], f->index[i], size, to->boxes);
     }
-    *score = sum;
-    *boxes = list;
+    for (int k = 0; k < 2; k++)
+        to->rows[k] = (double)rows[k] / (double)size[1];
+    return WEFT_OK;
+}
+
+weft_status weft_text_scorer_score(weft_text_scorer *s, const weft_shot_frames *f,
+                                   weft_text_found *to)
+{
+    const int64_t size[2] = {round_side(f->width), round_side(f->height)};
+    frame_boxes found = {0};
+    *to = (weft_text_found){.boxes = json_array()};
+    weft_status_code status = WEFT_ALLOCATED(to->boxes, "text boxes");
+    for (int64_t i = 0; i < f->count && status == WEFT_OK; i++)
+        status = find_boxes(s, f, i, size, &found);
+    if (status == WEFT_OK)
+        status = judge(s, f, size, &found, to);
+    for (int64_t i = 0; i < f->count; i++)
+        weft_free(found.box[i]);
     if (status != WEFT_OK) {
-        json_decref(list);
-        *boxes = NULL;
+        json_decref(to->boxes);
+        to->boxes = NULL;
     }
     return status;
 }

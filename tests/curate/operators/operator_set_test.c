@@ -276,6 +276,72 @@ static double of(weft_operator_measure measure, const uint8_t *from)
     return weft_technical_measure(measure, from, W, H);
 }
 
+/* Operators with `after_crop` follow the one that crops. Its changes define their scores, too. */
+Test(operator_set, operators_see_cropped_frames)
+{
+    weft_operator_config c[] = {{.name = "letters",
+                                 .text = "/dev/null",
+                                 .crop = 0.2,
+                                 .expression = "",
+                                 .onnx = "",
+                                 .aesthetics = "",
+                                 NO_LIMITS},
+                                {.name = "rest",
+                                 .measure = WEFT_MEASURE_DIFFERENCE,
+                                 .after_crop = true,
+                                 .expression = "",
+                                 .onnx = "",
+                                 .aesthetics = "",
+                                 .text = "",
+                                 NO_LIMITS}};
+    weft_operator_set *set = open_set(c, 2);
+    char before[2][24];
+    cr_expect_eq(set->op[1].after, 1u);
+    for (int i = 0; i < 2; i++)
+        snprintf(before[i], sizeof before[i], "%s", set->op[i].definition);
+    json_t *shot = json_pack("{s:[i,i,i,i]}", "picture", 0, 40, 640, 280),
+           *scores = json_pack("{s:f,s:[f,f]}", "letters", 0.0, "letters.rows", 0.05, 0.799),
+           *none = json_pack("{s:f,s:[f,f]}", "letters", 0.0, "letters.rows", 0.0, 1.0),
+           *area = weft_operator_set_crop(set, shot, scores),
+           *wanted = json_pack("[i,i,i,i]", 0, 54, 640, 209);
+    cr_expect(json_equal(area, wanted), "%s", json_dumps(area, 0));
+    cr_expect_null(weft_operator_set_crop(set, shot, none));
+    cr_expect_null(weft_operator_set_crop(set, shot, NULL));
+    weft_operator_set_close(set);
+    c[0].crop = 0.3;
+    set = open_set(c, 2);
+    for (int i = 0; i < 2; i++)
+        cr_expect_str_neq(before[i], set->op[i].definition);
+    weft_operator_set_close(set);
+    c[0].crop = 0;
+    const weft_section_list list = {2, c};
+    cr_expect_eq(weft_operator_set_open(&list, &set), WEFT_E_CONFIG);
+    cr_expect(strstr(weft_error_message(), "rest"), "%s", weft_error_message());
+    c[1].crop = 0.1;
+    c[1].after_crop = false;
+    cr_expect_eq(weft_operator_set_open(&list, &set), WEFT_E_CONFIG);
+    json_decref(shot);
+    json_decref(scores);
+    json_decref(none);
+    json_decref(area);
+    json_decref(wanted);
+}
+
+Test(technical_quality, difference_is_of_successive_frames)
+{
+    uint8_t rgb[3][4][3];
+    double score = -1;
+    for (int f = 0; f < 3; f++)
+        for (int i = 0; i < 4; i++)
+            memset(rgb[f][i], f == 1 && i == 0 ? 140 : 100, 3);
+    cr_assert_eq(weft_technical_quality(WEFT_MEASURE_DIFFERENCE, rgb[0][0], 3, 2, 2, &score),
+                 WEFT_OK);
+    cr_expect_float_eq(score, 10, 1e-12);
+    cr_assert_eq(weft_technical_quality(WEFT_MEASURE_DIFFERENCE, rgb[0][0], 1, 2, 2, &score),
+                 WEFT_OK);
+    cr_expect_eq(score, 0);
+}
+
 Test(technical_quality, blur_is_the_width_of_edges)
 {
     draw();

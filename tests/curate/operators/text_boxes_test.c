@@ -82,3 +82,32 @@ Test(text_boxes, weak_and_small_areas_are_dropped)
     cr_assert_eq(count, 0);
     weft_free(box);
 }
+
+/* A box of rows `top` to `bottom`. */
+static weft_text_box row_box(double top, double bottom)
+{
+    return (weft_text_box){.x = {10, 80, 80, 10}, .y = {top, top, bottom, bottom}};
+}
+
+/* Bands are cut where boxes fit into them completely; a box across the border stays. */
+Test(text_boxes, bands_of_text_are_cut_off)
+{
+    const weft_text_box all[] = {row_box(2, 9.5), row_box(20, 40), row_box(54, 61),
+                                 row_box(51.5, 60)};
+    const struct {
+        double most;
+        int64_t low, high;
+    } cases[] = {{0.21, 10, 51}, {0.2, 10, 54}, {0.1, 0, 64}, {0, 0, 64}, {0.4, 10, 51}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t rows[2] = {0, H};
+        weft_text_boxes_narrow(all, 4, H, cases[i].most, rows);
+        cr_expect(rows[0] == cases[i].low && rows[1] == cases[i].high, "%g: %d to %d",
+                  cases[i].most, (int)rows[0], (int)rows[1]);
+    }
+    double before, after; /* the filter is evaluated again: the rest has the middle box only */
+    const int64_t whole[2] = {0, H}, rest[2] = {10, 51};
+    cr_assert_eq(weft_text_boxes_area(all, 4, W, whole, &before), WEFT_OK);
+    cr_assert_eq(weft_text_boxes_area(all, 4, W, rest, &after), WEFT_OK);
+    cr_expect_float_eq(after, 71.0 * 21 / (W * 41), 1e-9);
+    cr_expect_gt(before, 71.0 * (21 + 8 + 10) / (W * H) - 1e-9);
+}
