@@ -31,6 +31,8 @@ static const weft_option options[] = {
     {"--worker", NULL, NULL,
      "run tasks of standard input, one JSON object per line, and print a result for each",
      .group = "machines"},
+    {"--wait", NULL, NULL, "wait while another run works on the folder or the shard",
+     .group = "machines"},
     {"--engine", "NAME", NULL,
      "slurm: write OUT/slurm/curate.sh, whose jobs run the shards and the last pass, and run "
      "nothing here",
@@ -65,6 +67,7 @@ static weft_status read_shard(const weft_args *args, weft_curate_config *config)
 {
     const char *shard = weft_args_string(args, "--shard");
     config->finish = weft_args_flag(args, "--finish");
+    config->wait = weft_args_flag(args, "--wait");
     config->shard = config->shards = 0;
     config->page = weft_args_string(args, "--report");
     config->metrics = weft_args_string(args, "--metrics");

@@ -38,6 +38,7 @@ typedef struct weft_curate_config {
     bool forget;           /* remove clips of sources that cannot be reached */
     int64_t shard, shards; /* works on shard 0 .. shards - 1 only; shards 0 (default): on all */
     bool worker;           /* of a session: other processes work on the folder */
+    bool wait;             /* for another run that has the folder or the shard */
     const char *page;      /* path of the HTML page; NULL: none */
     const char *metrics;   /* address of /metrics; NULL: none */
     bool finish;           /* analyses nothing: selects from the records of all shards */

@@ -2,6 +2,8 @@
 
 #include "base/fs.h"
 #include "base/hex.h"
+#include "base/interrupt.h"
+#include "base/log.h"
 #include "base/memory.h"
 
 #include <errno.h>
@@ -9,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 bool weft_curate_is_own(const weft_curate_config *config, uint64_t hash)
@@ -93,13 +96,30 @@ void weft_curate_locks_release(const weft_curate_locks *locks)
         close(locks->folder);
 }
 
+/* Like lock_file, but with config->wait it polls until the lock is free: a lock on a network file
+ * system cannot be waited for and be interrupted. */
+static weft_status take(const char *out, const char *name, int how, const weft_curate_config *c,
+                        int *fd)
+{
+    WEFT_TRY(lock_file(out, name, how | LOCK_NB, fd));
+    if (*fd < 0 && c->wait)
+        weft_notice(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = out, .value = name),
+                    "waiting for another run that is working on this folder");
+    while (*fd < 0 && c->wait) {
+        WEFT_TRY(weft_interrupt_check());
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+        WEFT_TRY(lock_file(out, name, how | LOCK_NB, fd));
+    }
+    return WEFT_OK;
+}
+
 /* A run of shard 1 of 4 and one of shard 1 of 8 analyse the same videos: harmless, as both write
  * the same records. */
 static weft_status lock_shard(const char *out, const weft_curate_config *c, int *fd)
 {
     char name[64];
     snprintf(name, sizeof name, "shard-%" PRId64 "-of-%" PRId64 ".lock", c->shard, c->shards);
-    WEFT_TRY(lock_file(out, name, LOCK_EX | LOCK_NB, fd));
+    WEFT_TRY(take(out, name, LOCK_EX, c, fd));
     if (*fd >= 0)
         return WEFT_OK;
     return weft_error(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = out, WEFT_NUMBER(c->shard)),
@@ -113,7 +133,7 @@ weft_status weft_curate_locks_take(const char *out, const weft_curate_config *c,
 {
     *locks = (weft_curate_locks){-1, -1};
     const bool shared = c->shards > 0 || c->worker;
-    WEFT_TRY(lock_file(out, "lock", (shared ? LOCK_SH : LOCK_EX) | LOCK_NB, &locks->folder));
+    WEFT_TRY(take(out, "lock", shared ? LOCK_SH : LOCK_EX, c, &locks->folder));
     if (locks->folder < 0)
         return weft_error(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = out),
                           "another curation is working on this folder%s",

@@ -10,7 +10,7 @@ typedef struct weft_curate_locks {
 } weft_curate_locks;
 
 /* Locks the folder: alone, or with `config->shards` for one run per shard. WEFT_E_ARG: another run
- * has the lock. */
+ * has the lock, and `config->wait` is false. */
 weft_status weft_curate_locks_take(const char *out, const weft_curate_config *config,
                                    weft_curate_locks *locks);
 void weft_curate_locks_release(const weft_curate_locks *locks);

@@ -41,7 +41,8 @@ static void put_curate(const weft_slurm_job *job, const char *last, weft_buf *to
 weft_status weft_slurm_job_print(const weft_slurm_job *job, weft_buf *to)
 {
     char shard[64];
-    snprintf(shard, sizeof shard, "--shard auto/%" PRId64, job->shards);
+    /* After a lost node, a copy of the task can be running still. */
+    snprintf(shard, sizeof shard, "--wait --shard auto/%" PRId64, job->shards);
     weft_buf_printf(to, "#!/bin/bash\n"
                         "# Written by `weft curate --engine slurm`. Slurm's signals reach weft, as "
                         "exec replaces the script.\n"
@@ -57,7 +58,7 @@ weft_status weft_slurm_job_print(const weft_slurm_job *job, weft_buf *to)
     weft_buf_printf(to, "case ${1-} in\nshard)\n");
     put_curate(job, shard, to);
     weft_buf_printf(to, "    ;;\nfinish)\n");
-    put_curate(job, "--finish", to);
+    put_curate(job, "--wait --finish", to);
     weft_buf_printf(to, "    ;;\nesac\necho \"usage: $0 shard | finish\" >&2\nexit 2\n");
     return weft_buf_check(to);
 }
