@@ -3,15 +3,16 @@
 
     ray_curate.py --in FOOTAGE --out CURATED [--workers N] [--address auto] [-- CONFIG --set KEY=VALUE]
 
-Each Ray actor runs one `weft curate --worker` and gives it one video at a time, so that long videos
-do not hold up short ones. Records and clips are files below --out, which all machines must see.
-They are the state: a killed driver, actor or machine loses at most the videos in work, and the same
-command continues. At the end this machine runs `weft curate --finish`. The result is that of
-`weft curate` on one machine, byte for byte.
+Each Ray actor runs one `weft curate --worker` and gives it one task at a time: a video to analyse or
+to write, or a batch of videos to score or of clips to caption (curate_stages.py has the rule). Records
+and clips are files below --out, which all machines must see. They are the state: a killed driver,
+actor or machine loses at most the tasks in work, and the same command continues. At the end this
+machine runs `weft curate --finish`. The result is that of `weft curate` on one machine, byte for byte.
 
 Exit status: 0 done, 1 a video failed on every attempt or the last pass failed.
 """
 import argparse
+import fcntl
 import json
 import os
 import subprocess
@@ -20,21 +21,31 @@ import sys
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-ATTEMPTS = 3  # of a video, before the run ends with an error
+from curate_stages import Stages, first_stages, second_stages
+
+ATTEMPTS = 3  # of a video or clip, before the run ends with an error
 
 
 class WorkerEnded(Exception):
     """The process of `weft curate --worker` ended before it answered."""
 
 
+def version_of(weft):
+    """The line of `weft --version`."""
+    return subprocess.run([weft, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
 class Worker:
     """An actor with one worker process, which ends when its standard input closes."""
 
-    def __init__(self, command):
-        self.command = command
+    def __init__(self, command, version):
+        self.command, self.version = command, version
         self.process = None
 
     def start(self):
+        own = version_of(self.command[0])
+        if own != self.version:
+            raise WorkerEnded(f"{os.uname().nodename} has {own}, and the driver {self.version}")
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, task):
@@ -65,25 +76,29 @@ class Pool:
 
     def __init__(self, workers, command, cpus):
         actor = ray.remote(num_cpus=cpus, max_restarts=-1, max_task_retries=0)(Worker)
-        self.idle = [actor.remote(command) for _ in range(workers)]
-        self.running = {}  # future to (actor, task)
+        version = version_of(command[0])
+        self.actors = [actor.remote(command, version) for _ in range(workers)]
+        self.idle = list(self.actors)
+        self.running = {}  # future to (actor, task, what the caller remembers)
 
-    def start(self, task):
+    def start(self, task, memory=None):
         actor = self.idle.pop()
-        self.running[actor.run.remote(task)] = actor, task
+        self.running[actor.run.remote(task)] = actor, task, memory
 
     def next(self):
-        """Waits for a task to end. Returns the task, its result, and the error in its place."""
+        """Waits for a task to end. Returns the task, its memory, the result, and the error in place of a
+        result."""
         (future,), _ = ray.wait(list(self.running), num_returns=1)
-        actor, task = self.running.pop(future)
+        actor, task, memory = self.running.pop(future)
         self.idle.append(actor)  # Ray restarts an actor that died
         try:
-            return task, ray.get(future), None
+            result = ray.get(future)
+            return task, memory, result, None if result["done"] else result["message"]
         except (RayActorError, RayTaskError) as error:
-            return task, None, str(error).strip().splitlines()[-1]
+            return task, memory, None, str(error).strip().splitlines()[-1]
 
     def stop(self):
-        for future in [actor.stop.remote() for actor in self.idle]:
+        for future in [actor.stop.remote() for actor in self.actors]:
             try:
                 ray.get(future)
             except (RayActorError, RayTaskError):
@@ -93,33 +108,57 @@ class Pool:
         """Runs one task, again if its actor dies."""
         for _ in range(ATTEMPTS):
             self.start(task)
-            _, result, error = self.next()
-            if result and result["done"]:
+            *_, result, error = self.next()
+            if not error:
                 return result
-            print(f"ray_curate: {error or result['message']}", file=sys.stderr)
+            print(f"ray_curate: {error}", file=sys.stderr)
         sys.exit(1)
 
 
-def run_videos(pool, kind, videos):
-    """Runs the task for every video. Returns the videos that failed on every attempt."""
-    waiting, attempts, failed, done = list(reversed(videos)), {}, [], 0
-    while waiting or pool.running:
-        while waiting and pool.idle:
-            video = waiting.pop()
-            attempts[video] = attempts.get(video, 0) + 1
-            pool.start({"task": kind, "video": video})
-        task, result, error = pool.next()
-        video = task["video"]
-        if result and result["done"]:
-            done += 1
-            print(f"{kind} {done}/{len(videos)}  {video}  {result['seconds']:.1f} s", flush=True)
-            continue
-        print(f"ray_curate: {video}: {error or result['message']}", file=sys.stderr, flush=True)
-        if attempts[video] < ATTEMPTS:
-            waiting.insert(0, video)  # after the others: its machine may have been at fault
-        else:
-            failed.append(video)
-    return failed
+class Pass:
+    """The stages that a list of the worker names, over its videos."""
+
+    def __init__(self, pool, listed, captions):
+        known = first_stages() + second_stages(captions)
+        self.pool, self.names = pool, listed["stages"]
+        self.stages = Stages([s for s in known if s.name in self.names], len(pool.actors))
+        self.stages.add(listed["videos"])
+        self.attempts, self.failed, self.done, self.videos = {}, [], 0, len(listed["videos"])
+
+    def run(self):
+        """Returns the videos and clips that failed on every attempt."""
+        while True:
+            while self.pool.idle and (taken := self.stages.next()):
+                self.pool.start(self.task(*taken), taken)
+            if not self.pool.running:
+                return self.failed
+            self.end(*self.pool.next())
+
+    def task(self, stage, items):
+        name = self.names[stage]
+        if name in ("score", "caption"):
+            return {"task": name, "videos" if name == "score" else "clips": items}
+        return {"task": name, "video": items[0]}
+
+    def end(self, task, taken, result, error):
+        stage, items = taken
+        if error:
+            self.fail(task, taken, error)
+            return
+        outputs = result.get("uncaptioned", items if result.get("unscored") else [])
+        self.stages.done(stage, items, outputs if stage + 1 < len(self.names) else [])
+        if stage == 0:
+            self.done += 1
+            print(f"{task['task']} {self.done}/{self.videos}  {items[0]}  {result['seconds']:.1f} s", flush=True)
+
+    def fail(self, task, taken, error):
+        stage, items = taken
+        print(f"ray_curate: {task['task']} {', '.join(items)}: {error}", file=sys.stderr, flush=True)
+        for item in items:
+            self.attempts[stage, item] = self.attempts.get((stage, item), 0) + 1
+        again = [item for item in items if self.attempts[stage, item] < ATTEMPTS]
+        self.failed += [item for item in items if item not in again]
+        self.stages.failed(stage, items, again)
 
 
 def parse():
@@ -129,6 +168,7 @@ def parse():
     parser.add_argument("--weft", default="weft", help="the program, on every machine [weft]")
     parser.add_argument("--workers", type=int, default=0, help="actors; 0: one per --cpus of the cluster [0]")
     parser.add_argument("--cpus", type=int, default=1, help="processors of an actor [1]")
+    parser.add_argument("--captions", type=int, default=4, help="caption tasks at the same time [4]")
     parser.add_argument("--address", help="address of the cluster, e.g. auto; none: this machine only")
     parser.add_argument("arguments", nargs="*", help="after --: config and options of weft curate")
     return parser.parse_args()
@@ -143,23 +183,37 @@ def connect(address):
     ray.init(log_to_driver=False, **options)
 
 
+def lock(out):
+    """Keeps a second driver from the folder. Ends with this process."""
+    os.makedirs(os.path.join(out, "state"), exist_ok=True)
+    file = open(os.path.join(out, "state", "driver.lock"), "w", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        sys.exit(f"ray_curate: another driver is working on {out}; wait for its end, or end it")
+    return file
+
+
 def main():
     args = parse()
-    command = [args.weft, "curate", *args.arguments, "--in", os.path.abspath(args.footage),
-               "--out", os.path.abspath(args.out)]
+    out = os.path.abspath(args.out)
+    command = [args.weft, "curate", *args.arguments, "--in", os.path.abspath(args.footage), "--out", out]
+    locked = lock(out)
     connect(args.address)
     workers = args.workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // args.cpus)
-    pool = Pool(workers, [*command, "--worker", "--set", f"workers={args.cpus}"], args.cpus)
-    failed = run_videos(pool, "analyse", pool.ask({"task": "list"})["videos"])
+    pool = Pool(workers, [*command, "--worker", "--wait", "--set", f"workers={args.cpus}"], args.cpus)
+    failed = Pass(pool, pool.ask({"task": "list"}), args.captions).run()
     if not failed:
-        failed = run_videos(pool, "write", pool.ask({"task": "list-clips"})["videos"])
+        failed = Pass(pool, pool.ask({"task": "list-clips"}), args.captions).run()
     pool.stop()
     ray.shutdown()
     if failed:
-        print(f"ray_curate: {len(failed)} videos failed {ATTEMPTS} times, the first of them {failed[0]}; "
+        print(f"ray_curate: {len(failed)} videos or clips failed {ATTEMPTS} times, the first of them {failed[0]}; "
               "the same command tries them again", file=sys.stderr)
         return 1
-    return subprocess.run([*command, "--finish"], check=False).returncode
+    status = subprocess.run([*command, "--wait", "--finish"], check=False).returncode
+    locked.close()
+    return status
 
 
 if __name__ == "__main__":

@@ -612,20 +612,44 @@ static weft_status choose_once(weft_curate_session *s)
     return WEFT_OK;
 }
 
-weft_status weft_curate_session_list(weft_curate_session *s, bool clips, json_t *names)
+static bool lacks_caption(const weft_curate_source *s, int64_t clip)
 {
+    return !json_object_get(s->clip[clip].meta, "caption");
+}
+
+static bool wants_clips_or_captions(const run *r, const weft_curate_source *s)
+{
+    bool wants = wants_clips(s);
+    for (int64_t i = 0; i < s->clips && r->config->captions.url[0]; i++)
+        wants |= lacks_caption(s, i);
+    return wants;
+}
+
+weft_status weft_curate_session_list(weft_curate_session *s, bool clips, json_t *names,
+                                     json_t *stages)
+{
+    const weft_curate_config *c = &s->config;
     WEFT_TRY(clips ? choose_once(s) : weft_curate_plan_load(&s->r.plan, false));
+    s->r.jobs = 0;
     for (int64_t i = 0; i < s->r.plan.sources; i++) {
         weft_curate_source *source = &s->r.plan.source[i];
         source->own = true;
-        if (clips ? wants_clips(source) : wants_analysis_or_scores(source))
-            json_array_append_new(names, json_string(source->name));
+        if (clips ? wants_clips_or_captions(&s->r, source) : wants_analysis_or_scores(source))
+            s->r.job[s->r.jobs++] = i;
         source->own = false;
     }
+    qsort_r(s->r.job, (size_t)s->r.jobs, sizeof *s->r.job, larger_first, &s->r.plan);
+    for (int64_t i = 0; i < s->r.jobs; i++)
+        json_array_append_new(names, json_string(s->r.plan.source[s->r.job[i]].name));
+    json_array_append_new(stages, json_string(clips ? "write" : "analyse"));
+    if (clips && c->captions.url[0])
+        json_array_append_new(stages, json_string("caption"));
+    if (!clips && (s->r.plan.operators || weft_embeddings_are_on(&c->embeddings)))
+        json_array_append_new(stages, json_string("score"));
     return WEFT_OK;
 }
 
-weft_status weft_curate_session_analyse(weft_curate_session *s, const char *name)
+weft_status weft_curate_session_analyse(weft_curate_session *s, const char *name, bool *unscored)
 {
     weft_curate_source *video;
     WEFT_TRY(find_video(s, name, &video));
@@ -635,12 +659,33 @@ weft_status weft_curate_session_analyse(weft_curate_session *s, const char *name
     if (status == WEFT_OK)
         status = run_phase(&s->r, WEFT_STAGE_ANALYSE, wants_analysis, analyse_job);
     if (status == WEFT_OK)
-        status = run_scores(&s->r, false);
+        status = weft_curate_plan_load(&s->r.plan, true);
+    *unscored = status == WEFT_OK && (video->unscored || video->unembedded);
     video->own = false;
     return status;
 }
 
-weft_status weft_curate_session_write(weft_curate_session *s, const char *name, int64_t *clips)
+weft_status weft_curate_session_score(weft_curate_session *s, const json_t *videos)
+{
+    size_t i;
+    json_t *name;
+    weft_status_code status = WEFT_OK;
+    s->chosen = false;
+    json_array_foreach(videos, i, name)
+    {
+        weft_curate_source *video = NULL;
+        WEFT_GO(find_video(s, json_string_value(name), &video));
+        video->own = true;
+    }
+    status = run_scores(&s->r, false);
+out:
+    for (int64_t k = 0; k < s->r.plan.sources; k++)
+        s->r.plan.source[k].own = false;
+    return status;
+}
+
+weft_status weft_curate_session_write(weft_curate_session *s, const char *name, int64_t *clips,
+                                      json_t *uncaptioned)
 {
     weft_curate_source *video;
     WEFT_TRY(find_video(s, name, &video));
@@ -649,5 +694,18 @@ weft_status weft_curate_session_write(weft_curate_session *s, const char *name, 
     const weft_status_code status = run_phase(&s->r, WEFT_STAGE_WRITE, wants_clips, clips_job);
     video->own = false;
     *clips = video->clips;
+    for (int64_t i = 0; i < video->clips && s->config.captions.url[0]; i++)
+        if (lacks_caption(video, i) && weft_curate_clip_is_written(&video->clip[i]))
+            json_array_append_new(uncaptioned, json_string(video->clip[i].id));
+    return status;
+}
+
+weft_status weft_curate_session_caption(weft_curate_session *s, const json_t *clips,
+                                        weft_curate_report *report)
+{
+    WEFT_TRY(choose_once(s));
+    s->r.plan.caption_ids = clips;
+    const weft_status_code status = weft_curate_captions_run(&s->r.plan, report);
+    s->r.plan.caption_ids = NULL;
     return status;
 }

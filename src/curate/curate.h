@@ -110,12 +110,23 @@ weft_status weft_curate_session_open(const char *in, const char *out,
                                      const weft_curate_config *config,
                                      weft_curate_session **session);
 void weft_curate_session_close(weft_curate_session *session); /* accepts NULL */
-/* Appends the names of videos that lack their record, or with `clips` some of their clips. */
-weft_status weft_curate_session_list(weft_curate_session *session, bool clips, json_t *names);
-/* Analyses a video unless it has a record. */
-weft_status weft_curate_session_analyse(weft_curate_session *session, const char *video);
-/* Writes the missing ones of the video's *clips clips. WEFT_E_NOT_FOUND: records are missing. */
+/* Appends the names of videos that lack their record or scores, or with `clips` clips or captions,
+ * large ones first.
+ * `stages`: names of the tasks that such a video passes. */
+weft_status weft_curate_session_list(weft_curate_session *session, bool clips, json_t *names,
+                                     json_t *stages);
+/* Analyses a video unless it has a record. *unscored: its shots need operators or embeddings. */
+weft_status weft_curate_session_analyse(weft_curate_session *session, const char *video,
+                                        bool *unscored);
+/* Runs the operators, and computes the embeddings, of videos (array of names) with a record. Models
+ * are loaded once per call. */
+weft_status weft_curate_session_score(weft_curate_session *session, const json_t *videos);
+/* Writes the missing ones of the video's *clips clips, and appends the ids of clips that need a
+ * caption from the server. WEFT_E_NOT_FOUND: records are missing. */
 weft_status weft_curate_session_write(weft_curate_session *session, const char *video,
-                                      int64_t *clips);
+                                      int64_t *clips, json_t *uncaptioned);
+/* Requests the captions of written clips (array of ids). Counts are in the report. */
+weft_status weft_curate_session_caption(weft_curate_session *session, const json_t *clips,
+                                        weft_curate_report *report);
 
 #endif

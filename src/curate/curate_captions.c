@@ -132,13 +132,23 @@ static weft_status run_threads(requests *r, int64_t count)
     return status;
 }
 
+static bool is_requested(const weft_curate_plan *p, const weft_curate_source *s, const char *id)
+{
+    size_t i;
+    const json_t *name;
+    json_array_foreach(p->caption_ids, i,
+                       name) if (!strcmp(json_string_value(name), id)) return true;
+    return !p->caption_ids && s->own;
+}
+
 static weft_status list_clips(requests *r)
 {
     int64_t capacity = 0;
     for (int64_t i = 0; i < r->plan->sources; i++) {
         const weft_curate_source *s = &r->plan->source[i];
-        for (int64_t k = 0; k < s->clips && s->own; k++) {
-            if (json_object_get(s->clip[k].meta, "caption"))
+        for (int64_t k = 0; k < s->clips && (s->own || r->plan->caption_ids); k++) {
+            if (json_object_get(s->clip[k].meta, "caption") ||
+                !is_requested(r->plan, s, s->clip[k].id))
                 continue;
             WEFT_TRY(weft_grow((void **)&r->clip, r->count, &capacity, sizeof *r->clip));
             r->clip[r->count++] = &s->clip[k];

@@ -38,6 +38,7 @@ typedef struct weft_curate_plan {
     weft_curate_source *source; /* sorted by name */
     int64_t sources, capacity;
     weft_operator_set *operators; /* owned; NULL: none are configured */
+    const json_t *caption_ids;    /* borrowed; the clips to caption; NULL: all of this run's */
     bool captioned;               /* captions were requested: clips without one stay so */
     bool ordered;                 /* the order of the operators is final */
     json_t *clusters;             /* owned; content of clusters.json; NULL: no clusters */

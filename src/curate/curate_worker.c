@@ -14,28 +14,76 @@ static weft_status invalid(const char *line, const char *why)
     return weft_error(WEFT_MSG_TASK_INVALID, WEFT_AT(.value = line), "%s", why);
 }
 
+/* An array of strings of a task. */
+static weft_status names_of(const char *line, const json_t *task, const char *key, json_t **names)
+{
+    size_t i;
+    const json_t *name;
+    *names = json_object_get(task, key);
+    bool valid = json_is_array(*names);
+    json_array_foreach(*names, i, name) valid &= json_is_string(name);
+    return valid ? WEFT_OK : invalid(line, "the line has no array of names for its task");
+}
+
+static weft_status list(weft_curate_session *s, json_t *task, bool clips)
+{
+    json_t *names = json_array(), *stages = json_array();
+    const weft_status_code status = weft_curate_session_list(s, clips, names, stages);
+    json_object_set_new(task, "videos", names);
+    json_object_set_new(task, "stages", stages);
+    return status;
+}
+
+static weft_status analyse(weft_curate_session *s, json_t *task, const char *video)
+{
+    bool unscored = false;
+    WEFT_TRY(weft_curate_session_analyse(s, video, &unscored));
+    json_object_set_new(task, "unscored", json_boolean(unscored));
+    return WEFT_OK;
+}
+
+static weft_status write_clips(weft_curate_session *s, json_t *task, const char *video)
+{
+    int64_t clips = 0;
+    json_t *ids = json_array();
+    const weft_status_code status = weft_curate_session_write(s, video, &clips, ids);
+    json_object_set_new(task, "clips", json_integer(clips));
+    json_object_set_new(task, "uncaptioned", ids);
+    return status;
+}
+
+static weft_status caption(weft_curate_session *s, json_t *task, const json_t *clips)
+{
+    weft_curate_report report = {0};
+    WEFT_TRY(weft_curate_session_caption(s, clips, &report));
+    json_object_set_new(task, "captions", json_integer(report.captions_made));
+    json_object_set_new(task, "failed", json_integer(report.captions_failed));
+    return WEFT_OK;
+}
+
 static weft_status run_task(weft_curate_session *s, const char *line, json_t *task)
 {
     const char *what = json_string_value(json_object_get(task, "task")),
                *video = json_string_value(json_object_get(task, "video"));
     const double began = weft_now();
+    json_t *names;
     if (!what)
         return invalid(line, "the line has no \"task\"");
-    if (!strcmp(what, "list") || !strcmp(what, "list-clips")) {
-        json_t *names = json_array();
-        const weft_status_code status = weft_curate_session_list(s, what[4] != 0, names);
-        json_object_set_new(task, "videos", names);
-        return status;
-    }
-    if (strcmp(what, "analyse") != 0 && strcmp(what, "write") != 0)
-        return invalid(line, "\"task\" is list, analyse, list-clips or write");
-    if (!video)
+    if (!strcmp(what, "list") || !strcmp(what, "list-clips"))
+        return list(s, task, what[4] != 0);
+    if (!strcmp(what, "score")) {
+        WEFT_TRY(names_of(line, task, "videos", &names));
+        WEFT_TRY(weft_curate_session_score(s, names));
+    } else if (!strcmp(what, "caption")) {
+        WEFT_TRY(names_of(line, task, "clips", &names));
+        WEFT_TRY(caption(s, task, names));
+    } else if (strcmp(what, "analyse") != 0 && strcmp(what, "write") != 0) {
+        return invalid(line, "\"task\" is list, analyse, score, list-clips, write or caption");
+    } else if (!video) {
         return invalid(line, "the line has no \"video\"");
-    int64_t clips = -1;
-    WEFT_TRY(*what == 'a' ? weft_curate_session_analyse(s, video)
-                          : weft_curate_session_write(s, video, &clips));
-    if (clips >= 0)
-        json_object_set_new(task, "clips", json_integer(clips));
+    } else {
+        WEFT_TRY(*what == 'a' ? analyse(s, task, video) : write_clips(s, task, video));
+    }
     json_object_set_new(task, "seconds", json_real(weft_now() - began));
     return WEFT_OK;
 }

@@ -8,10 +8,13 @@
 
 /* Answers each line of the descriptor `tasks` with one line of `results`, until the end of `tasks`:
  *
- *     {"task": "list"}                         {"task": "list", "done": true, "videos": [...]}
- *     {"task": "analyse", "video": "a.mp4"}    {..., "done": true, "seconds": 1.2}
- *     {"task": "list-clips"}                   videos whose clips are missing, if all are analysed
- *     {"task": "write", "video": "a.mp4"}      {..., "done": true, "clips": 3, "seconds": 0.4}
+ *     {"task": "list"}                         {"task": "list", "done": true, "videos": [...],
+ *                                               "stages": ["analyse", "score"]}
+ *     {"task": "analyse", "video": "a.mp4"}    {..., "seconds": 1.2, "unscored": true}
+ *     {"task": "score", "videos": ["a.mp4"]}   {..., "done": true, "seconds": 0.8}
+ *     {"task": "list-clips"}                   as of list, if all are analysed: write, caption
+ *     {"task": "write", "video": "a.mp4"}      {..., "clips": 3, "uncaptioned": ["a-17-000000"]}
+ *     {"task": "caption", "clips": [...]}      {..., "captions": 1, "failed": 0}
  *
  * A result repeats the members of its task. A task that failed has "done": false, "error" (a class
  * of messages) and "message". WEFT_E_CANCELLED: Ctrl-C or SIGTERM. */

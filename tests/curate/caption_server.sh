@@ -51,6 +51,27 @@ PY
     [ -z "$(requests)" ] || fail "captions were requested twice"
 }
 check clips_get_captions
+# A worker writes no clip twice, names the clips without a caption, and captions these.
+a_worker_captions_clips() {
+    needs clips_get_captions
+    cp -r a w
+    rm w/captions/*
+    printf '%s\n' '{"task": "list-clips"}' '{"task": "write", "video": "v1.mp4"}' '{"task": "write", "video": "v2.mp4"}' |
+        curate w --set captions.window_seconds=0.6 --worker || fail_with log "worker"
+    python3 -S - >task <<'PY'
+import json
+listed, first, second = map(json.loads, open("out.log"))
+assert listed["stages"] == ["write", "caption"] and sorted(listed["videos"]) == ["v2.mp4", "v3.mp4"], listed
+assert first["clips"] == second["clips"] == 1 and first["uncaptioned"] == [], (first, second)
+print(json.dumps({"task": "caption", "clips": second["uncaptioned"]}))
+PY
+    curate w --set captions.window_seconds=0.6 --worker <task || fail_with log "worker"
+    grep -q '"captions": *1, *"failed": *0' out.log && [ "$(requests)" = 2 ] && [ "$(ls w/captions | wc -l)" = 1 ] || fail_with out.log "one clip of two windows"
+    curate w --set captions.window_seconds=0.6 --finish || fail_with log "finish"
+    [ "$(requests)" = 4 ] && diff a/manifest.jsonl w/manifest.jsonl && diff -r a/metas w/metas
+    rm seen
+}
+check a_worker_captions_clips
 lasting_failures_have_reasons() {
     rm -rf c seen
     printf '%s\n' words missing blocked >faults

@@ -79,6 +79,25 @@ assert [r['name'] for r in json.load(open('fixed/operators.json'))['operators']]
 PY
 }
 check order_does_not_change_the_result
+# A worker scores a batch of videos with records, as a task of its own.
+a_worker_scores_a_batch() {
+    needs order_does_not_change_the_result
+    cp -r price batch
+    rm batch/state/*.scores.json batch/state/operators.json
+    printf '%s\n' '{"task": "list"}' '{"task": "analyse", "video": "a.mp4"}' '{"task": "score", "videos": ["a.mp4", "b.mp4", "c.mp4", "d.mp4"]}' \
+        '{"task": "list"}' '{"task": "score"}' '{"task": "score", "videos": ["none.mp4"]}' | curate --out batch --worker >answers 2>log || fail_with log "worker"
+    python3 -S - <<'PY'
+import json
+first, unscored, scored, second, *wrong = map(json.loads, open("answers"))
+assert first["stages"] == ["analyse", "score"] and sorted(first["videos"]) == ["a.mp4", "b.mp4", "c.mp4", "d.mp4"], first
+assert unscored["done"] and unscored["unscored"], unscored
+assert scored["done"] and second["videos"] == [], (scored, second)
+assert [w["error"] for w in wrong] == ["task-invalid", "footage-not-found"], wrong
+PY
+    curate --out batch --finish >out 2>log || fail_with log "finish"
+    diff price/manifest.jsonl batch/manifest.jsonl && diff -r price/clips batch/clips && diff -r price/metas batch/metas
+}
+check a_worker_scores_a_batch
 # The second run asks no operator, and keeps the measured order. Other limits need no scores.
 scores_are_kept() {
     needs order_does_not_change_the_result
