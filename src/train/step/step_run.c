@@ -229,7 +229,7 @@ static weft_status run_update(weft_step_run *r, const weft_step *step, const flo
 static double weight_of_batch(const weft_step_run *r, int bucket)
 {
     return r->batch.packed ? (double)r->batch.all_tokens
-                           : r->stage->programs.bucket[bucket]->weight;
+                           : r->train_stage->programs.bucket[bucket]->weight;
 }
 
 /* Runs a step's contributions in sequence, each weighted by its share of the `all` elements of the
