@@ -27,6 +27,7 @@
 #   bench-memory                a DiT with memory limits
 #   bench-shared-devices        videos that share 8 simulated H100 under several policies
 #                               (JOBS, SEEDS)
+#   bench-serve-waits           predicted and actual waits of a server (MODEL=DIR, JOBS, LOAD)
 #   bench-cache                 caches, guidance intervals and samplers on a trained model
 #                               (MODEL=DIR, PROMPTS=FILE)
 #   bench-serve                 a server: start, overhead, requests, a long queue (MODEL=DIR)
@@ -51,7 +52,7 @@ TARGETS_bench-robust   = bench/robust
 TARGETS_bench-robust-executed = bench/cascades
 TARGETS_bench-pipeline = bench/plan/pipeline
 TARGETS_bench-storage = bench/storage
-NEED_WEFT := cache generate memory mixed packing parallel predicted-generation predicted-training serve shared-devices shots simulated
+NEED_WEFT := cache generate memory mixed packing parallel predicted-generation predicted-training serve serve-waits shared-devices shots simulated
 $(foreach b,$(NEED_WEFT),$(eval TARGETS_bench-$(b) = weft))
 
 # ---- benchmarks ------------------------------------------------------------------------------
@@ -61,13 +62,15 @@ bench-loader:
 	$(RECORD) loader $(O)/bench/loader $(if $(SHARDS),$(SHARDS) 9 128 128)
 bench-fusion:
 	$(RECORD) slices $(O)/bench/fusion $(B)
-.PHONY: bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-packing bench-storage
+.PHONY: bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-serve-waits bench-packing bench-storage
 bench-shared-devices:
 	$(RECORD) shared-devices bench/shared_devices.py $(abspath $(O)/weft)
 bench-packing:
 	WEFT=$(abspath $(O)/weft) $(RECORD) packing bench/packing.sh
 bench-storage:
 	PROGRAM=$(abspath $(O)/bench/storage) $(RECORD) storage bench/storage.sh
+bench-serve-waits:
+	$(RECORD) serve-waits bench/serve_waits.py $(abspath $(O)/weft)
 bench-shots:
 	WEFT=$(abspath $(O)/weft) $(RECORD) shots bench/curate.sh $(VIDEO)
 bench-predicted-generation:

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""MODEL=DIR bench/serve_waits.py WEFT: predicted and actual waits of `weft serve` on this machine. A server
+with a profile of this machine gets a Poisson trace of videos of several sizes, with deadlines of 1.5, 2, 3 and 5
+times their predicted seconds, under each policy. The measured seconds are then replayed by `weft simulate serve`
+for the least mean. Prints a table for tools/bench_tables.py. JOBS (24), LOAD (0.8), POLICIES ("fifo srpt edf")."""
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+WEFT, MODEL = os.path.abspath(sys.argv[1]), os.path.abspath(os.environ["MODEL"])
+JOBS, LOAD = int(os.environ.get("JOBS", "24")), float(os.environ.get("LOAD", "0.8"))
+# frames, steps
+SIZES = ((5, 10), (13, 10), (13, 30), (13, 60))
+FINAL = ("completed", "failed", "cancelled", "parked")
+
+
+class Server:
+    def __init__(self, folder, policy, profile):
+        self.process = subprocess.Popen([WEFT, "serve", "--model", "demo=" + MODEL, "--state", folder, "--listen", "127.0.0.1:0",
+                                         "--policy", policy, "--on", profile], stderr=subprocess.PIPE, text=True,
+                                        env=dict(os.environ, WEFT_LOG_FORMAT="json"))
+        for line in self.process.stderr:
+            message = json.loads(line) if line.startswith("{") else {}
+            if message.get("id") == "server-ready":
+                self.port = int(message["details"]["port"])
+                break
+        else:
+            sys.exit("the server did not start")
+
+    def call(self, path, body=None):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode() if body else None,
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=600) as answer:
+            return json.load(answer)
+
+    def finish(self, ids):
+        """The jobs, after all have ended."""
+        while True:
+            jobs = [self.call("/v1/jobs/" + id) for id in ids]
+            if all(job["status"] in FINAL for job in jobs):
+                return jobs
+            time.sleep(0.2)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+
+def request(size):
+    return {"prompt": "a red circle moving left", "frames": size[0], "width": 64, "height": 64, "steps": size[1]}
+
+
+def run(folder, policy, profile):
+    """Submits the trace. Returns the ended jobs with their predictions at submission."""
+    server, random_numbers = Server(folder, policy, profile), random.Random(1)
+    server.finish([server.call("/v1/jobs", request(SIZES[1]))["id"]])  # the server measures the start of a worker
+    seconds = {size: server.call("/v1/jobs/price", request(size))["seconds"] for size in SIZES}
+    gap, predicted = statistics.mean(seconds.values()) / LOAD, []
+    for _ in range(JOBS):
+        size, factor = random_numbers.choice(SIZES), random_numbers.choice((1.5, 2, 3, 5))
+        time.sleep(random_numbers.expovariate(1 / gap))
+        predicted.append(server.call("/v1/jobs", {**request(size), "deadline": time.time() + factor * seconds[size]}))
+    jobs = server.finish([job["id"] for job in predicted])
+    server.stop()
+    return list(zip(predicted, jobs))
+
+
+def quantile(values, share):
+    return sorted(values)[max(0, -(-int(share * 1000) * len(values) // 1000) - 1)]
+
+
+def replay(folder, runs):
+    """The least mean, by `weft simulate serve`."""
+    first, trace, out = min(p["created_at"] for p, _ in runs), folder + "/trace.jsonl", folder + "/out.json"
+    with open(trace, "w", encoding="utf-8") as file:
+        for p, job in runs:
+            file.write(json.dumps({"arrival": p["created_at"] - first, "seconds": max(1e-3, job["seconds_spent"])}) + "\n")
+    subprocess.run([WEFT, "simulate", "serve", trace, "--policy", "srpt", "--out", out], check=True, stdout=subprocess.DEVNULL)
+    with open(out, encoding="utf-8") as file:
+        return json.load(file)["policies"][0]["least_mean"]
+
+
+def row(folder, policy, runs):
+    took = [job["completed_at"] - p["created_at"] for p, job in runs]
+    met = sum(job["completed_at"] <= p["deadline"] for p, job in runs)
+    # waits of at least a second until the end: shorter ones have no meaningful relative error
+    errors = [abs((p["expected_end"] - p["created_at"]) / t - 1) for (p, _), t in zip(runs, took) if t >= 1]
+    return (f"| {policy} | {len(runs)} | {100 * met / len(runs):.0f} | {statistics.mean(took):.1f} | {quantile(took, 0.95):.1f} | "
+            f"{quantile(took, 0.99):.1f} | {100 * (statistics.mean(took) / replay(folder, runs) - 1):.1f} | "
+            f"{100 * statistics.median(errors):.0f} | {100 * sum(e <= 0.25 for e in errors) / len(errors):.0f} |")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as scratch:
+        profile = os.environ.get("PROFILE", scratch + "/profile.json")
+        if not os.path.exists(profile):
+            subprocess.run([WEFT, "profile", "--model", MODEL, "--frames", "13", "--height", "64", "--width", "64", "--seconds", "20", "--out",
+                            profile], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        print("| policy | jobs | in time % | mean s | p95 s | p99 s | mean above bound % | median error of the predicted end % | within 25 % |")
+        print("|" + "---|" * 9)
+        for policy in os.environ.get("POLICIES", "fifo srpt edf").split():
+            folder = f"{scratch}/{policy}"
+            print(row(scratch, policy, run(folder, policy, profile)), flush=True)
+
+
+main()
