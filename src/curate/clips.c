@@ -25,16 +25,25 @@ static void clip_size(const weft_curate_config *c, int64_t w, int64_t h, int64_t
     *ch = *ch < 2 ? 2 : *ch;
 }
 
-static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h, int64_t frames)
+void weft_curate_fit_window(json_t *meta)
+{
+    json_t *windows = json_object_get(meta, "windows");
+    if (json_array_size(windows) == 1)
+        json_object_set(json_array_get(windows, 0), "end_frame", json_object_get(meta, "frames"));
+}
+
+static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h, int64_t frames,
+                              double fps)
 {
     /* The short names are for weft's loader, the long ones for other curation tools. */
     json_object_set_new(clip->meta, "frames", json_integer(frames));
-    json_object_set_new(clip->meta, "fps", json_real(clip->fps));
+    json_object_set_new(clip->meta, "fps", json_real(fps));
     json_object_set_new(clip->meta, "seconds", json_real(clip->seconds));
     json_object_set_new(clip->meta, "width", json_integer(w));
     json_object_set_new(clip->meta, "height", json_integer(h));
-    json_object_set_new(clip->meta, "framerate", json_real(clip->fps));
+    json_object_set_new(clip->meta, "framerate", json_real(fps));
     json_object_set_new(clip->meta, "num_frames", json_integer(frames));
+    weft_curate_fit_window(clip->meta);
     return weft_json_save(clip->meta_path, clip->meta);
 }
 
@@ -48,6 +57,31 @@ static weft_status_code reading_failed(weft_status_code status)
                             weft_error_text());
 }
 
+/* Selects the source frames nearest to the times k / fps, for a clip with a lower rate. */
+typedef struct thinning {
+    double fps, half; /* fps 0: all frames; half: of the mean time between source frames */
+    int64_t next;     /* k */
+} thinning;
+
+static thinning thinning_of(const weft_curate_config *c, const weft_curate_clip *clip)
+{
+    const bool lower = c->clips.fps > 0 && clip->fps > c->clips.fps * 1.001;
+    return (thinning){.fps = lower ? c->clips.fps : 0, .half = 0.5 / fmax(clip->fps, 1e-3)};
+}
+
+/* Whether the frame at *seconds of the clip is kept; its time in the clip replaces *seconds. */
+static bool keeps(thinning *t, double *seconds)
+{
+    if (t->fps <= 0)
+        return true;
+    const int64_t k = (int64_t)floor((*seconds + t->half) * t->fps + 1e-6);
+    if (k < t->next)
+        return false;
+    *seconds = (double)k / t->fps;
+    t->next = k + 1;
+    return true;
+}
+
 /* Copies frames start .. end. The reader is positioned at or before start. */
 static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *clip,
                              const weft_curate_config *config, const weft_heartbeat *heart)
@@ -56,7 +90,8 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
     weft_video_frame frame;
     bool got = true;
     double first = 0;
-    int64_t written = 0, w = 0, h = 0;
+    int64_t written = 0, kept = 0, w = 0, h = 0;
+    thinning thin = thinning_of(config, clip);
     weft_status_code status = WEFT_OK;
     while (written <= clip->end - clip->start) {
         WEFT_GO(reading_failed(weft_video_reader_next(reader, &frame, &got)));
@@ -70,9 +105,11 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
             const weft_video_tag tag = {"comment", clip->id};
             const weft_video_writer_options o = {.width = w = frame.width,
                                                  .height = h = frame.height,
-                                                 .fps = fmin(clip->fps, 1000),
+                                                 .fps = thin.fps > 0 ? thin.fps
+                                                                     : fmin(clip->fps, 1000),
                                                  .crf = (int)config->clips.crf,
                                                  .preset = config->clips.preset,
+                                                 .encoder = config->clips.encoder,
                                                  .key_interval = config->clips.key_interval,
                                                  .threads = 1, /* same bytes on any machine */
                                                  .tags = &tag,
@@ -80,15 +117,19 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
             WEFT_GO(weft_video_writer_open(clip->path, &o, &writer));
             first = frame.seconds;
         }
-        WEFT_GO(weft_video_writer_frame(writer, &frame, frame.seconds - first));
+        double seconds = frame.seconds - first;
         written++;
+        if (!keeps(&thin, &seconds))
+            continue;
+        WEFT_GO(weft_video_writer_frame(writer, &frame, seconds));
+        kept++;
     }
     if (written <= clip->end - clip->start)
         WEFT_GO(weft_error(
             WEFT_MSG_VIDEO_DAMAGED, WEFT_AT(.file = clip->path, WEFT_NUMBER(clip->end)),
             "the video ends before frame %" PRId64 ", which was decoded before", clip->end));
     WEFT_GO(weft_video_writer_finish(writer));
-    status = write_meta(clip, w, h, written);
+    status = write_meta(clip, w, h, kept, thin.fps > 0 ? thin.fps : clip->fps);
 out:
     weft_video_writer_close(writer);
     return status;

@@ -18,6 +18,7 @@
 #include "curate/curate_scores.h"
 #include "curate/shots/shots.h"
 #include "curate/worker_pool.h"
+#include "video/video_encoder.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -462,20 +463,6 @@ static weft_status check_detector(const weft_curate_config *config)
     return WEFT_OK;
 }
 
-static weft_status check_preset(const char *preset)
-{
-    static const char *const presets[] = {"ultrafast", "superfast", "veryfast", "faster",
-                                          "fast",      "medium",    "slow",     "slower",
-                                          "veryslow",  "placebo"};
-    for (int i = 0; i < WEFT_COUNT(presets); i++)
-        if (strcmp(preset, presets[i]) == 0)
-            return WEFT_OK;
-    return weft_error(WEFT_MSG_CONFIG_CHOICE, WEFT_AT(.key = "clips.preset", .value = preset),
-                      "'%s' is not a preset of x264; use one of ultrafast, superfast, veryfast, "
-                      "faster, fast, medium, slow, slower, veryslow, placebo",
-                      preset);
-}
-
 /* Checks the folders and settings of a run, and locks the output folder. */
 static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
 {
@@ -486,7 +473,8 @@ static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
                           weft_path_exists(in)
                               ? "this is not a folder; give the folder of the source videos"
                               : "the folder does not exist");
-    WEFT_TRY(check_preset(config->clips.preset));
+    WEFT_TRY(weft_video_encoder_check(config->clips.encoder, (int)config->clips.crf,
+                                      config->clips.preset, "clips.encoder"));
     WEFT_TRY(weft_captions_check(&config->captions));
     WEFT_TRY(weft_embeddings_check(&config->embeddings));
     WEFT_TRY(weft_curate_scores_open(plan));

@@ -62,7 +62,8 @@ typedef struct weft_curate_config {
         int64_t min_frames;
         double min_seconds, max_seconds, sharpest_within;
         int64_t max_side, crf, key_interval;
-        const char *preset;
+        const char *preset, *encoder;
+        double fps; /* highest frame rate; 0: the source's */
         bool crop_borders, require_caption;
     } clips;
     weft_curate_quality quality;

@@ -68,12 +68,21 @@ typedef struct requests {
     weft_error_copy *error;  /* owned */
 } requests;
 
+/* Frames of the file, which a lower frame rate reduces. */
+static int64_t frames_of(const weft_curate_clip *clip)
+{
+    json_t *meta = NULL;
+    int64_t frames = 0;
+    if (weft_json_load(clip->meta_path, &meta) == WEFT_OK)
+        frames = json_integer_value(json_object_get(meta, "frames"));
+    json_decref(meta);
+    return frames > 0 ? frames : clip->end - clip->start + 1;
+}
+
 static weft_status caption_clip(requests *r, const weft_curate_clip *clip)
 {
-    const weft_caption_clip c = {.path = clip->path,
-                                 .id = clip->id,
-                                 .frames = clip->end - clip->start + 1,
-                                 .seconds = clip->seconds};
+    const weft_caption_clip c = {
+        .path = clip->path, .id = clip->id, .frames = frames_of(clip), .seconds = clip->seconds};
     weft_buf path = {0};
     json_t *record = NULL;
     WEFT_TRY(weft_caption_client_clip(r->client, &c, &record));

@@ -69,13 +69,23 @@ static const weft_key clips_keys[] = {
      .min = 0, .max = 1e6},
     {"max_side", WEFT_KEY_I64, AT(clips.max_side) - AT(clips), "0", "pixels",
      "maximum longer side; larger clips are scaled down. 0: keep the size", .min = 0, .max = 16384},
-    {"crf", WEFT_KEY_I64, AT(clips.crf) - AT(clips), "18", "", "H.264 quality, lower is better",
-     .min = 1, .max = 51},
+    {"max_fps", WEFT_KEY_F64, AT(clips.fps) - AT(clips), "0", "1/s",
+     "maximum frame rate; clips with a higher one keep the frames nearest to this rate. 0: keep "
+     "all "
+     "frames",
+     .min = 0, .max = 1000},
+    {"encoder", WEFT_KEY_STRING, AT(clips.encoder) - AT(clips), "libx264", "",
+     "encoder of FFmpeg: libx264, libx265, libsvtav1, libaom-av1, libvpx-vp9, or the hardware "
+     "encoders h264_nvenc, hevc_nvenc, av1_nvenc"},
+    {"crf", WEFT_KEY_I64, AT(clips.crf) - AT(clips), "18", "",
+     "quality, lower is better; of the scale of the encoder", .min = 1, .max = 63},
     {"keyframe_interval", WEFT_KEY_I64, AT(clips.key_interval) - AT(clips), "24", "frames",
      "maximum distance of key frames; training decodes random windows from the key frame "
      "before them",
      .min = 1, .max = 10000, .earlier = "key_interval"},
-    {"preset", WEFT_KEY_STRING, AT(clips.preset) - AT(clips), "veryfast", "", "x264 preset"},
+    {"preset", WEFT_KEY_STRING, AT(clips.preset) - AT(clips), "veryfast", "",
+     "speed of the encoder; encoders without x264's presets (SVT-AV1: 0 to 13, NVENC: p1 to p7) "
+     "have a standard for veryfast"},
     {"crop_borders", WEFT_KEY_BOOL, AT(clips.crop_borders) - AT(clips), "true", "",
      "crop borders of black or another single colour"},
     {"require_caption", WEFT_KEY_BOOL, AT(clips.require_caption) - AT(clips), "false", "",

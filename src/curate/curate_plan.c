@@ -781,6 +781,11 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, caption_
                                   c->clips.preset, "key_interval",
                                   (json_int_t)c->clips.key_interval, "max_side",
                                   (json_int_t)c->clips.max_side));
+    json_t *how = json_object_get(clip->meta, "written_with");
+    if (strcmp(c->clips.encoder, "libx264") != 0) /* clips of earlier versions stay valid */
+        json_object_set_new(how, "encoder", json_string(c->clips.encoder));
+    if (c->clips.fps > 0)
+        json_object_set_new(how, "max_fps", json_real(c->clips.fps));
     clip->fps = json_real_value(json_object_get(shot, "fps"));
     clip->seconds = json_real_value(json_object_get(shot, "end_seconds")) -
                     json_real_value(json_object_get(shot, "start_seconds"));

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "curate/analyse.h"
 #include "curate/caption_tables.h"
+#include "curate/clips.h"
 #include "curate/sidecar.h"
 
 #include <errno.h>
@@ -231,6 +232,7 @@ static weft_status refresh_meta(const weft_curate_clip *clip)
                                            "height", "framerate", "num_frames"};
     for (int i = 0; i < 7; i++)
         json_object_set(now, measured[i], json_object_get(old, measured[i]));
+    weft_curate_fit_window(now);
     weft_status_code status = WEFT_OK;
     if (!json_equal(old, now))
         status = weft_json_save(clip->meta_path, now);

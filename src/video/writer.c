@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "video/image.h"
 #include "video/palette.h"
+#include "video/video_encoder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -146,12 +147,17 @@ static void set_quality(weft_video_writer *w)
 static void set_codec(weft_video_writer *w)
 {
     AVCodecContext *e = w->encoder;
+    const char *own = w->options.encoder;
     const bool even = w->options.width % 2 == 0 && w->options.height % 2 == 0;
     e->pix_fmt = even ? AV_PIX_FMT_YUV420P : AV_PIX_FMT_YUV444P;
     e->color_range = AVCOL_RANGE_MPEG;
     e->colorspace = AVCOL_SPC_BT709;
     e->color_primaries = AVCOL_PRI_BT709;
     e->color_trc = AVCOL_TRC_BT709;
+    if (own && strcmp(own, w->format->encoder) != 0) {
+        weft_video_encoder_set(e, own, w->options.crf > 0 ? w->options.crf : 18, w->options.preset);
+        return;
+    }
     switch (w->format->kind) {
     case H264:
         set_quality(w);
@@ -179,7 +185,11 @@ static void set_codec(weft_video_writer *w)
 static weft_status open_encoder(weft_video_writer *w)
 {
     const weft_video_writer_options *o = &w->options;
-    const AVCodec *codec = avcodec_find_encoder_by_name(w->format->encoder);
+    const AVCodec *codec =
+        avcodec_find_encoder_by_name(o->encoder ? o->encoder : w->format->encoder);
+    if (!codec)
+        return weft_error(WEFT_MSG_VIDEO_ENCODER, WEFT_AT(.file = w->path, .value = o->encoder),
+                          "this FFmpeg has no encoder %s", o->encoder);
     w->encoder = avcodec_alloc_context3(codec);
     WEFT_TRY(WEFT_ALLOCATED(w->encoder, "%s", w->path));
     AVCodecContext *e = w->encoder;
@@ -212,6 +222,8 @@ static weft_status open_muxer(weft_video_writer *w)
     s->time_base = w->encoder->time_base;
     s->avg_frame_rate = w->encoder->framerate;
     avcodec_parameters_from_context(s->codecpar, w->encoder);
+    if (s->codecpar->codec_id == AV_CODEC_ID_HEVC) /* for players of Apple */
+        s->codecpar->codec_tag = MKTAG('h', 'v', 'c', '1');
     const char *key;
     json_t *value;
     json_object_foreach(w->tags, key, value)

@@ -21,6 +21,7 @@ typedef struct weft_video_writer_options {
     double fps;            /* frame rate, and the time base for explicit times */
     int crf;               /* mp4, webm: lower is better; 0 (default): 18 for H.264 */
     const char *preset;    /* NULL: "medium" */
+    const char *encoder;   /* mp4: encoder of FFmpeg (video_encoder.h); NULL: libx264 */
     int threads;           /* 0: 1; its output does not depend on the machine */
     int64_t key_interval;  /* mp4, webm: maximum frames between key frames; 0: 2 seconds */
     const weft_video_tag *tags;

@@ -1,0 +1,131 @@
+#include "video/video_encoder.h"
+
+#include "base/config.h"
+#include "base/memory.h"
+
+#include <libavcodec/avcodec.h>
+#include <libavutil/opt.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BEST = 1, X264_PRESETS = 10 };
+
+typedef struct encoder {
+    const char *name, *quality, *speed; /* options for crf and preset */
+    const char *standard;               /* preset */
+    int worst;                          /* largest crf */
+    const char *more[2];                /* a further option and its value */
+} encoder;
+
+/* x265 and SVT-AV1 work with one thread, so that their bytes do not depend on the machine. */
+static const encoder encoders[] = {
+    {"libx264", "crf", "preset", "veryfast", 51, {"x264-params", "mbtree=0"}},
+    {"libx265", "crf", "preset", "fast", 51, {"x265-params", "pools=none:frame-threads=1:info=0"}},
+    {"libsvtav1", "crf", "preset", "8", 63, {"svtav1-params", "lp=1"}},
+    {"libaom-av1", "crf", "cpu-used", "6", 63, {NULL, NULL}},
+    {"libvpx-vp9", "crf", "cpu-used", "2", 63, {"deadline", "good"}},
+    {"h264_nvenc", "cq", "preset", "p4", 51, {"rc", "vbr"}},
+    {"hevc_nvenc", "cq", "preset", "p4", 51, {"rc", "vbr"}},
+    {"av1_nvenc", "cq", "preset", "p4", 51, {"rc", "vbr"}},
+};
+
+static const char *const x264_presets[X264_PRESETS] = {
+    "ultrafast", "superfast", "veryfast", "faster",   "fast",
+    "medium",    "slow",      "slower",   "veryslow", "placebo"};
+
+static const encoder *find_encoder(const char *name)
+{
+    for (int i = 0; i < WEFT_COUNT(encoders); i++)
+        if (strcmp(encoders[i].name, name) == 0)
+            return &encoders[i];
+    return NULL;
+}
+
+static bool is_of_x264(const char *preset)
+{
+    for (int i = 0; i < X264_PRESETS; i++)
+        if (strcmp(preset, x264_presets[i]) == 0)
+            return true;
+    return false;
+}
+
+/* x264's presets are x265's as well; other encoders replace an x264 preset by their standard. */
+static const char *preset_of(const encoder *e, const char *preset)
+{
+    if (!preset || !preset[0])
+        return e->standard;
+    return is_of_x264(preset) && strncmp(e->name, "libx26", 6) != 0 ? e->standard : preset;
+}
+
+void weft_video_encoder_set(AVCodecContext *context, const char *name, int crf, const char *preset)
+{
+    const encoder *e = find_encoder(name);
+    char quality[16];
+    if (!e)
+        return;
+    snprintf(quality, sizeof quality, "%d", crf);
+    context->bit_rate = 0; /* constant quality */
+    av_opt_set(context->priv_data, e->quality, quality, 0);
+    av_opt_set(context->priv_data, e->speed, preset_of(e, preset), 0);
+    if (e->more[0])
+        av_opt_set(context->priv_data, e->more[0], e->more[1], 0);
+}
+
+/* Encoders of weft's table that this FFmpeg has. */
+static const char *list_encoders(char text[256])
+{
+    int length = 0;
+    for (int i = 0; i < WEFT_COUNT(encoders); i++)
+        if (avcodec_find_encoder_by_name(encoders[i].name))
+            length += snprintf(text + length, 256 - (size_t)length, "%s%s", length ? ", " : "",
+                               encoders[i].name);
+    return text;
+}
+
+/* Starts the encoder for a small video. */
+static weft_status try_encoder(const encoder *e, const AVCodec *codec, int crf, const char *preset)
+{
+    char text[AV_ERROR_MAX_STRING_SIZE];
+    AVCodecContext *context = avcodec_alloc_context3(codec);
+    WEFT_TRY(WEFT_ALLOCATED(context, "an encoder"));
+    context->width = 256;
+    context->height = 144;
+    context->pix_fmt = AV_PIX_FMT_YUV420P;
+    context->time_base = (AVRational){1, 25};
+    context->thread_count = 1;
+    av_log_set_level(AV_LOG_QUIET);
+    weft_video_encoder_set(context, e->name, crf, preset);
+    const int error = avcodec_open2(context, codec, NULL);
+    avcodec_free_context(&context);
+    if (error >= 0)
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_VIDEO_ENCODER, WEFT_AT(.value = e->name),
+                      "the encoder %s does not start with the preset '%s' (%s). %s", e->name,
+                      preset_of(e, preset), av_make_error_string(text, sizeof text, error),
+                      strstr(e->name, "nvenc") ? "It needs an NVIDIA GPU with NVENC and its driver."
+                                               : "Give another preset, or another encoder.");
+}
+
+weft_status weft_video_encoder_check(const char *name, int crf, const char *preset, const char *key)
+{
+    const encoder *e = find_encoder(name);
+    const AVCodec *codec = e ? avcodec_find_encoder_by_name(name) : NULL;
+    char list[256] = "";
+    if (!e)
+        return weft_error(WEFT_MSG_CONFIG_CHOICE, WEFT_AT(.key = key, .value = name),
+                          "'%s' is not an encoder that weft sets; use one of %s", name,
+                          list_encoders(list));
+    if (!codec)
+        return weft_error(WEFT_MSG_VIDEO_ENCODER, WEFT_AT(.key = key, .value = name),
+                          "this FFmpeg has no encoder %s; use one of %s", name,
+                          list_encoders(list));
+    if (crf < BEST || crf > e->worst)
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = key, WEFT_NUMBER(crf)),
+                          "the quality %d is outside %d to %d of %s", crf, BEST, e->worst, name);
+    if (strncmp(name, "libx26", 6) == 0 && preset && preset[0] && !is_of_x264(preset))
+        return weft_error(WEFT_MSG_CONFIG_CHOICE, WEFT_AT(.key = "clips.preset", .value = preset),
+                          "'%s' is not a preset of %s; use one of ultrafast, superfast, veryfast, "
+                          "faster, fast, medium, slow, slower, veryslow, placebo",
+                          preset, name);
+    return strcmp(name, "libx264") == 0 ? WEFT_OK : try_encoder(e, codec, crf, preset);
+}
