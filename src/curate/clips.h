@@ -12,7 +12,7 @@ weft_status weft_curate_write_clips(const char *source, const weft_curate_clip *
                                     int64_t count, const weft_curate_config *config, int threads,
                                     const weft_heartbeat *heart);
 
-/* Ends the window of a clip with a single one at its last frame: a lower frame rate drops frames. */
+/* Ends the window of a clip with a single one at its last frame: a lower rate drops frames. */
 void weft_curate_fit_window(json_t *meta);
 
 #endif

@@ -1,4 +1,5 @@
-/* Example frames of the rejects of each operator, for the page of a curation. Private to curate/. */
+/* Example frames of the rejects of each operator, for the page of a curation. Private to
+ * curate/. */
 #ifndef WEFT_CURATE_REJECT_EXAMPLES_H
 #define WEFT_CURATE_REJECT_EXAMPLES_H
 

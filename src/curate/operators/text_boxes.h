@@ -27,8 +27,8 @@ weft_status weft_text_boxes_find(const float *map, int64_t width, int64_t height
 weft_status weft_text_boxes_area(const weft_text_box *boxes, int64_t count, int64_t width,
                                  const int64_t rows[2], double *area);
 /* Narrows the rows rows[0] .. rows[1] - 1 of a frame of `height` rows. Bands of text at the top and
- * at the bottom are outside then, each at most the share `most` of the height. A band ends where the
- * boxes end that are completely inside the largest band. */
+ * at the bottom are outside then, each at most the share `most` of the height. A band ends where
+ * the boxes end that are completely inside the largest band. */
 void weft_text_boxes_narrow(const weft_text_box *boxes, int64_t count, int64_t height, double most,
                             int64_t rows[2]);
 double weft_text_box_top(const weft_text_box *box);

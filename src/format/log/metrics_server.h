@@ -6,7 +6,8 @@
 
 /* Appends the head of a metric, in Prometheus' text format. `type`: "gauge" or "counter". */
 void weft_metric_text_head(weft_buf *text, const char *name, const char *type, const char *help);
-/* Appends a sample. `label` NULL: no label. Quotes, backslashes and new lines of `of` are escaped. */
+/* Appends a sample. `label` NULL: no label. Quotes, backslashes and new lines of `of` are
+ * escaped. */
 void weft_metric_text_value(weft_buf *text, const char *name, const char *label, const char *of,
                             double value);
 /* Appends a metric with one sample and no label. */
