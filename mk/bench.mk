@@ -20,6 +20,8 @@
 #   bench-storage               a bucket next to aws, rclone, webdataset and streaming
 #                               (STORAGE_TOOLS=DIR, MIB, ROUNDS)
 #   bench-shots VIDEO=FILE      shot detection next to PySceneDetect
+#   bench-curate-balance        workers of a curation under three policies, simulated, and the memory
+#                               of the driver
 #   bench-predicted-generation  predicted and measured seconds of videos (MODEL=DIR)
 #   bench-predicted-training    predicted and measured seconds of six training runs
 #   bench-generate              videos next to diffusers, and Wan's autoencoder at 480p
@@ -62,7 +64,7 @@ bench-loader:
 	$(RECORD) loader $(O)/bench/loader $(if $(SHARDS),$(SHARDS) 9 128 128)
 bench-fusion:
 	$(RECORD) slices $(O)/bench/fusion $(B)
-.PHONY: bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-serve-waits bench-packing bench-storage
+.PHONY: bench-curate-balance bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-serve-waits bench-packing bench-storage
 bench-shared-devices:
 	$(RECORD) shared-devices bench/shared_devices.py $(abspath $(O)/weft)
 bench-packing:
@@ -71,6 +73,9 @@ bench-storage:
 	PROGRAM=$(abspath $(O)/bench/storage) $(RECORD) storage bench/storage.sh
 bench-serve-waits:
 	$(RECORD) serve-waits bench/serve_waits.py $(abspath $(O)/weft)
+bench-curate-balance:
+	$(RECORD) curate-balance bench/curate_balance.py
+	$(RECORD) curate-driver bench/curate_balance.py --memory
 bench-shots:
 	WEFT=$(abspath $(O)/weft) $(RECORD) shots bench/curate.sh $(VIDEO)
 bench-predicted-generation:
