@@ -21,9 +21,11 @@ test: test-deps
 check:
 	WEFT_TEST_CASE='$(F)' tests/run.sh $(O) $(T)
 # Sweeps that take minutes: every schedule of a pipeline with every axis, the page in a browser,
-# random kills of a server, the packages in empty systems, and clusters of Slurm.
+# random kills of a server, the packages in empty systems, and clusters of Slurm
+# and Ray.
 test-long:
-	WEFT_TEST_LONG=1 tests/run.sh $(O) train/pipeline serve/page_long serve/kills_long dist/packages slurm_long
+	WEFT_TEST_LONG=1 tests/run.sh $(O) train/pipeline serve/page_long serve/kills_long dist/packages slurm_long \
+		ray_long
 
 # The main job from nothing, into ./demo: installs what it needs, builds, trains, generates, reports.
 demo: deps

@@ -1,0 +1,69 @@
+#!/bin/bash
+# tools/ray_curate.py on Ray: two workers, and a worker process that is killed; the folder equals one machine's, byte for byte. Needs the Python package ray (WEFT_RAY_PYTHON: a python that has it).
+# `make test-long`.
+set -e
+. "$SRC/tests/check.sh"
+[ "${WEFT_TEST_LONG-}" ] || skip "make test-long runs it"
+. "$SRC/tests/signal_at.sh"
+python=${WEFT_RAY_PYTHON-python3}
+"$python" -c 'import ray' 2>/dev/null || skip "no Ray (Python package ray)"
+# Everything on 127.0.0.1, and in short paths: names of sockets have at most 107 bytes.
+short=$(mktemp -d /tmp/ray.XXX)
+export HOME=$short RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=disabled RAY_TMPDIR=$short
+$WEFT synth --out set --shots 8 --seed 3 --held-out-clips 0 >/dev/null 2>&1
+mkdir raw
+cp set/train/* raw/
+settings=(--set clips.preset=ultrafast --set stall_seconds=3000 --set 'operators=[{name: sum, expression: motion + sharpness, max: 100000}]')
+$WEFT curate --in raw --out a "${settings[@]}" >a.log 2>&1 || fail_with a.log "one machine"
+end() { # the processes of this Ray
+    local pids
+    pids=$(pgrep -f -- "$short" || true)
+    [ -z "$pids" ] || kill -KILL $pids 2>/dev/null || true
+    rm -rf "$short"
+}
+trap end EXIT
+
+until_true() {
+    local tries=0
+    until "$@"; do
+        [ $((tries += 1)) -lt 3000 ] || fail "not reached in five minutes: $*"
+        sleep 0.1
+    done
+}
+drive() { # OUT
+    "$python" "$SRC/tools/ray_curate.py" --weft "$WEFT" --in raw --out "$1" --workers 2 "${@:2}" -- "${settings[@]}"
+}
+# drive_stopped OUT: the same in the background; a child of one worker process stops itself at its first record. Sets
+# `driver`, and `child`, `worker` and `actor`: the stopped process, its parent and the actor.
+drive_stopped() {
+    SIGNAL_ONCE=$PWD/stopped.$1 LD_PRELOAD=$signal_library SIGNAL_NUMBER=$(kill -l STOP) SIGNAL_AT="*/$1/state/*.json" \
+        drive "$@" >"$1.log" 2>&1 &
+    driver=$!
+    until_true find_stopped "$1"
+    worker=$(awk '{print $4}' "/proc/$child/stat")
+    actor=$(awk '{print $4}' "/proc/$worker/stat")
+}
+find_stopped() {
+    for child in $(pgrep -f -- "--out $PWD/$1 --worker"); do
+        [ "$(awk '{print $3}' "/proc/$child/stat" 2>/dev/null)" != T ] || return 0
+    done
+    return 1
+}
+same_folder() { # OUT
+    diff -r -x state a "$1"
+    diff -r -x '*.lock' -x lock a/state "$1/state"
+    [ -z "$(find "$1" -name '*.tmp.*')" ]
+}
+two_workers() {
+    drive b >b.log 2>&1 || fail_with b.log "the driver"
+    same_folder b
+}
+check two_workers
+a_worker_is_killed() {
+    drive_stopped c
+    kill -KILL "$worker"
+    wait $driver || fail_with c.log "the driver"
+    same_folder c
+}
+check a_worker_is_killed
+finish
