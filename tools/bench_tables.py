@@ -152,7 +152,8 @@ def record_page(prefix, command):
             results.path = os.path.join(RESULTS, f"{prefix}-{name}.csv")
             results.columns = lines[0][:1] + ORIGIN + lines[0][1:]
             where = ["computed", datetime.date.today().isoformat(), commit()]
-            results.rows = [dict(zip(results.columns, line[:1] + where + line[1:])) for line in lines[2:]]
+            results.rows = [dict.fromkeys(results.columns, "") |
+                            dict(zip(results.columns, line[:1] + where + line[1:])) for line in lines[2:]]
             results.save()
     return run.returncode
 
