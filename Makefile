@@ -20,9 +20,8 @@ test: test-deps
 	+$(MAKE) --no-print-directory check
 check:
 	WEFT_TEST_CASE='$(F)' tests/run.sh $(O) $(T)
-# Sweeps that take minutes: every schedule of a pipeline with every axis, the page in a browser,
-# random kills of a server, the packages in empty systems, and clusters of Slurm
-# and Ray.
+# Sweeps that take minutes: every schedule of a pipeline with every axis, and random kills of a server.
+# The page in a browser, packages in empty systems, and clusters of Slurm and Ray.
 test-long:
 	WEFT_TEST_LONG=1 tests/run.sh $(O) train/pipeline serve/page_long serve/kills_long dist/packages slurm_long \
 		ray_long

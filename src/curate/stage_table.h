@@ -27,7 +27,7 @@ typedef struct weft_stage_count {
 typedef struct weft_stage_table {
     weft_stage_count stage[WEFT_CURATE_STAGES];
     weft_metrics_server *server; /* borrowed; NULL: none */
-    /* of the running stage */
+    /* the running stage */
     int now;             /* weft_curate_stage; -1: none runs */
     int64_t workers;     /* items that run at the same time, at most */
     int64_t items, left; /* of this run of the stage; `left`: not finished */

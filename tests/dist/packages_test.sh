@@ -54,7 +54,7 @@ debian_packages() {
     in_root deb apt-get install -y --no-install-recommends gcc libc6-dev pkg-config >log 2>&1 || fail_with log "a compiler"
     # shellcheck disable=SC2016 # in the root
     in_root deb sh -c 'cd /root && gcc -Wall -Werror p.c $(pkg-config --cflags --libs weft) -o p && ./p' >log 2>&1 || fail_with log "a program with libweft-dev"
-    grep -qx "$(cat "$SRC/VERSION")" log || fail_with log "another version"
+    [ "$(cat log)" = "$(cat "$SRC/VERSION")" ] || fail_with log "another version"
     in_root deb apt-get purge -y weft libweft-dev libweft0 >log 2>&1 || fail_with log "apt-get purge"
     [ -z "$(find deb -xdev -path deb/tmp -prune -o -name '*weft*' -print | grep -v /var/)" ] || fail "files remain"
 }

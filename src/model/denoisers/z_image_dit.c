@@ -90,7 +90,8 @@ static weft_value count_up(weft_graph *g, int64_t count, int64_t real, int64_t b
     return v;
 }
 
-/* Length of each text, up to a multiple of 32: (B,1). Without a mask, that of all tokens: (1,1). */
+/* Length of each text, up to a multiple of 32: (B,1). Without a mask every text has all tokens:
+ * (1,1). */
 static weft_value own_length(weft_graph *g, weft_value mask, int64_t text)
 {
     if (!weft_value_ok(mask))
