@@ -71,11 +71,10 @@ static const weft_key clips_keys[] = {
      "maximum longer side; larger clips are scaled down. 0: keep the size", .min = 0, .max = 16384},
     {"max_fps", WEFT_KEY_F64, AT(clips.fps) - AT(clips), "0", "1/s",
      "maximum frame rate; clips with a higher one keep the frames nearest to this rate. 0: keep "
-     "all "
-     "frames",
+     "all frames",
      .min = 0, .max = 1000},
     {"encoder", WEFT_KEY_STRING, AT(clips.encoder) - AT(clips), "libx264", "",
-     "encoder of FFmpeg: libx264, libx265, libsvtav1, libaom-av1, libvpx-vp9, or the hardware "
+     "encoder of FFmpeg: libx264, libx265, libaom-av1, libvpx-vp9, or the hardware "
      "encoders h264_nvenc, hevc_nvenc, av1_nvenc"},
     {"crf", WEFT_KEY_I64, AT(clips.crf) - AT(clips), "18", "",
      "quality, lower is better; of the scale of the encoder", .min = 1, .max = 63},

@@ -8,7 +8,7 @@
 
 typedef struct AVCodecContext AVCodecContext;
 
-/* Checks that `encoder` (FFmpeg's name, such as "libsvtav1" or "hevc_nvenc") can be used: weft
+/* Checks that `encoder` (FFmpeg's name, such as "libx265" or "hevc_nvenc") can be used: weft
  * knows how to set it, this FFmpeg has it, and it starts on this machine with `crf` and
  * `preset`. `key` is the name of the setting. */
 weft_status weft_video_encoder_check(const char *encoder, int crf, const char *preset,

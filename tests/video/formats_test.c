@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "video/palette.h"
 #include "video/reader.h"
+#include "video/video_encoder.h"
 #include "video/writer.h"
 
 #include <criterion/criterion.h>
@@ -42,10 +43,16 @@ static void paint(uint8_t *rgb, int64_t w, int64_t h, int64_t t)
 static const weft_video_tag tags[] = {
     {"title", "a \"red\" dog, \xc3\xa9t\xc3\xa9"}, {"seed", "41"}, {"negative", NULL}};
 
-static void write_video(const char *path, int64_t w, int64_t h, int64_t frames)
+static void write_video_by(const char *encoder, const char *path, int64_t w, int64_t h,
+                           int64_t frames)
 {
-    const weft_video_writer_options o = {
-        .width = w, .height = h, .fps = 16, .crf = 12, .tags = tags, .tag_count = WEFT_COUNT(tags)};
+    const weft_video_writer_options o = {.width = w,
+                                         .height = h,
+                                         .fps = 16,
+                                         .crf = 12,
+                                         .encoder = encoder,
+                                         .tags = tags,
+                                         .tag_count = WEFT_COUNT(tags)};
     weft_video_writer *writer;
     uint8_t *rgb = weft_alloc(w * h * 3);
     cr_assert_eq(weft_video_writer_open(path, &o, &writer), WEFT_OK, "%s", weft_error_message());
@@ -58,6 +65,11 @@ static void write_video(const char *path, int64_t w, int64_t h, int64_t frames)
     cr_assert_eq(weft_video_writer_finish(writer), WEFT_OK, "%s", weft_error_message());
     weft_video_writer_close(writer);
     weft_free(rgb);
+}
+
+static void write_video(const char *path, int64_t w, int64_t h, int64_t frames)
+{
+    write_video_by(NULL, path, w, h, frames);
 }
 
 /* The PSNR of all frames; their number, sizes and times are checked. `step`: of the file's times.
@@ -134,6 +146,29 @@ static void compare(int64_t w, int64_t h)
     cr_expect(webm > mp4 - 1, "webm: %.2f dB, mp4: %.2f dB", webm, mp4);
     cr_expect(gif > 32, "gif: %.2f dB", gif);
     cr_expect(png > 100, "png: %.2f dB", png); /* lossless */
+}
+
+/* Encoders that this FFmpeg has. */
+Test(formats, encoders_of_clips)
+{
+    static const char *const names[] = {"libx264", "libx265", "libaom-av1", "libvpx-vp9"};
+    int written = 0;
+    for (int i = 0; i < WEFT_COUNT(names); i++) {
+        if (weft_video_encoder_check(names[i], 12, "", "clips.encoder") != WEFT_OK)
+            continue;
+        char name[64];
+        snprintf(name, sizeof name, "%s.mp4", names[i]);
+        char *path = scratch(name);
+        write_video_by(names[i], path, 64, 48, 5);
+        cr_expect_gt(read_back(path, 64, 48, 5, 1.0 / 16), 30, "%s", names[i]);
+        remove(path);
+        weft_free(path);
+        written++;
+    }
+    cr_expect_geq(written, 2, "%s", weft_error_message());
+    cr_expect_neq(weft_video_encoder_check("libx264", 52, "", "clips.encoder"), WEFT_OK);
+    cr_expect(strstr(weft_error_message(), "outside 1 to 51"), "%s", weft_error_message());
+    cr_expect_neq(weft_video_encoder_check("libsvtav1", 30, "", "clips.encoder"), WEFT_OK);
 }
 
 Test(formats, each_is_read_back_as_written)
