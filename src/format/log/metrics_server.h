@@ -1,4 +1,5 @@
-/* Figures of a running command for Prometheus: GET /metrics on a thread of its own. */
+/* Figures of a running command for Prometheus: GET /metrics on a thread of its own. Not by
+ * libmicrohttpd, because only `weft serve` depends on it: curation and training work without it. */
 #ifndef WEFT_FORMAT_LOG_METRICS_SERVER_H
 #define WEFT_FORMAT_LOG_METRICS_SERVER_H
 
