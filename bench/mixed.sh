@@ -8,14 +8,8 @@
 # FOOTAGE=DIR: real footage instead of shapes. The figures need a machine without other load.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-WEFT=${WEFT-$here/../build/weft}
 steps=${STEPS-60} rounds=${ROUNDS-2}
-export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-say() { "$@" >log 2>&1 || { cat log >&2; exit 1; }; }
+source "$here/mixed_set.sh"
 samples=8
 clips=shapes
 [ -z "${FOOTAGE-}" ] || clips=footage
@@ -28,25 +22,11 @@ list() { # SIZE...: frames x height x width, one clip each
     echo "[$all]"
 }
 buckets=$(list 5x64x64 21x64x64 5x96x96 21x96x96 5x128x128 21x128x128)
-keep=(--set duplicates.on=false --set video.min_seconds=0 --set clips.min_frames=5 --set clips.min_seconds=0)
 if [ -n "${FOOTAGE-}" ]; then
     say "$WEFT" curate --in "$FOOTAGE" --out cur --set clips.max_side=256 --set clips.max_seconds=4
     buckets=$(list 1x96x128 9x96x128 33x96x128 1x144x256 9x144x256 33x144x256)
 else
-    mkdir raw
-    seed=1
-    while read -r shots size least most; do
-        seed=$((seed + 1)) name=$size-$least
-        say "$WEFT" synth --out "from-$name" --shots $shots --single-share 1 --held-out-clips 0 --min-frames $least --max-frames $most --size $size --seed $seed </dev/null
-        for f in "from-$name/train"/*; do ln -s "$PWD/$f" "raw/$name-$(basename "$f")"; done
-    done <<'E'
-32 64 8 12
-16 64 22 26
-16 96 8 12
-8 96 22 26
-8 128 8 12
-8 128 22 26
-E
+    make_clips
     say "$WEFT" curate --in raw --out cur "${keep[@]}"
 fi
 say "$WEFT" shard --in cur --out shards --set heldout=0

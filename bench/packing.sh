@@ -5,30 +5,9 @@
 # tokens everywhere. The figures need a machine without other load.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-WEFT=${WEFT-$here/../build/weft}
 steps=${STEPS-36} rounds=${ROUNDS-3} tokens=${TOKENS-1024}
-export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-say() { "$@" >log 2>&1 || { cat log >&2; exit 1; }; }
-ranks() { if [ "$1" = 1 ]; then "${@:2}"; else "$MPIRUN" --oversubscribe --bind-to none -n "$@"; fi </dev/null; }
-keep=(--set duplicates.on=false --set video.min_seconds=0 --set clips.min_frames=5 --set clips.min_seconds=0)
-mkdir raw
-seed=1
-while read -r shots size least most; do
-    seed=$((seed + 1)) name=$size-$least
-    say "$WEFT" synth --out "from-$name" --shots "$shots" --single-share 1 --held-out-clips 0 --min-frames "$least" --max-frames "$most" --size "$size" --seed $seed
-    for f in "from-$name/train"/*; do ln -s "$PWD/$f" "raw/$name-$(basename "$f")"; done
-done <<'L'
-32 64 8 12
-16 64 22 26
-16 96 8 12
-8 96 22 26
-8 128 8 12
-8 128 22 26
-L
+source "$here/mixed_set.sh"
+make_clips
 say "$WEFT" curate --in raw --out cur "${keep[@]}"
 say "$WEFT" shard --in cur --out shards --set heldout=0
 cat >tiny.yaml <<'Y'

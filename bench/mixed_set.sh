@@ -1,0 +1,28 @@
+# Sourced by benchmarks of mixed samples: makes a scratch folder, with one thread per rank.
+WEFT=${WEFT-$here/../build/weft}
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+say() { "$@" >log 2>&1 || { cat log >&2; exit 1; }; }
+ranks() { if [ "$1" = 1 ]; then "${@:2}"; else "$MPIRUN" --oversubscribe --bind-to none -n "$@"; fi </dev/null; }
+# Writes clips of shapes into raw: three sizes and two lengths, many small and few large. `keep` lets
+# `weft curate` take all of them.
+keep=(--set duplicates.on=false --set video.min_seconds=0 --set clips.min_frames=5 --set clips.min_seconds=0)
+make_clips() {
+    mkdir raw
+    seed=1
+    while read -r shots size least most; do
+        seed=$((seed + 1)) name=$size-$least
+        say "$WEFT" synth --out "from-$name" --shots "$shots" --single-share 1 --held-out-clips 0 --min-frames "$least" --max-frames "$most" --size "$size" --seed $seed </dev/null
+        for f in "from-$name/train"/*; do ln -s "$PWD/$f" "raw/$name-$(basename "$f")"; done
+    done <<'L'
+32 64 8 12
+16 64 22 26
+16 96 8 12
+8 96 22 26
+8 128 8 12
+8 128 22 26
+L
+}
