@@ -709,14 +709,14 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
 static void crop_clip(const weft_curate_config *c, const json_t *shot, const json_t *video,
                       weft_curate_clip *clip)
 {
-    const json_t *picture = json_object_get(shot, "picture"),
-                 *rest = json_object_get(shot, "cropped"), *area = rest ? rest : picture;
+    const json_t *shot_area = json_object_get(shot, "picture"),
+                 *rest = json_object_get(shot, "cropped"), *area = rest ? rest : shot_area;
     const int64_t width = json_integer_value(json_object_get(video, "width")),
                   height = json_integer_value(json_object_get(video, "height"));
     int64_t crop[4], shown[4];
     for (size_t k = 0; k < 4; k++) {
         crop[k] = json_integer_value(json_array_get(area, k));
-        shown[k] = json_integer_value(json_array_get(picture, k));
+        shown[k] = json_integer_value(json_array_get(shot_area, k));
     }
     if (!c->clips.crop_borders) { /* borders stay, except in a band of text */
         const int64_t top = crop[1] > shown[1] ? crop[1] : 0,
