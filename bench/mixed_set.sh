@@ -7,8 +7,8 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 say() { "$@" >log 2>&1 || { cat log >&2; exit 1; }; }
 ranks() { if [ "$1" = 1 ]; then "${@:2}"; else "$MPIRUN" --oversubscribe --bind-to none -n "$@"; fi </dev/null; }
-# Writes clips of shapes into raw: three sizes and two lengths, many small and few large. `keep` lets
-# `weft curate` take all of them.
+# Writes clips of shapes into raw: three sizes and two lengths, many small and few large; `weft curate` takes
+# all clips with the settings of `keep`.
 keep=(--set duplicates.on=false --set video.min_seconds=0 --set clips.min_frames=5 --set clips.min_seconds=0)
 make_clips() {
     mkdir raw
