@@ -327,7 +327,8 @@ Test(cuda_driver, two_streams_without_an_event_are_detected, .signal = SIGABRT)
     finish(b);
 }
 
-/* Work after a gate is added before the work that lifts the gate. */
+/* Work after a gate is added before the work that lifts the gate. Without the gate the copy may run
+ * first, until a later one meets the conflict: its values are then unknown. */
 static void pass_gate(bool holds)
 {
     weft_device_stream *a = open_stream(), *b = open_stream();
@@ -341,7 +342,7 @@ static void pass_gate(bool holds)
         device->fill(b, data, (int)turn, BYTES);
         device->lift(b, gate, turn);
         finish(a);
-        cr_expect(host[0] == (char)turn && host[BYTES - 1] == (char)turn);
+        cr_expect(!holds || (host[0] == (char)turn && host[BYTES - 1] == (char)turn));
         finish(b);
     }
     device->hold(a, gate, 4);
