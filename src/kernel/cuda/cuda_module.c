@@ -51,6 +51,20 @@ static bool has_entry(const weft_cuda_image *image, const char *name)
     return false;
 }
 
+/* Whether the driver cannot use the text of an image. */
+static bool rejects_image(cuda_result result)
+{
+    switch (result) {
+    case CUDA_INVALID_IMAGE:
+    case CUDA_NO_BINARY:
+    case CUDA_INVALID_PTX:
+    case CUDA_NO_JIT_COMPILER:
+    case CUDA_UNSUPPORTED_PTX:
+    case CUDA_JIT_DISABLED: return true;
+    default: return false;
+    }
+}
+
 static weft_status load(const weft_cuda_gpu *gpu, const weft_cuda_image *image, cuda_module *module)
 {
     char log[LOG_BYTES] = "";
@@ -60,6 +74,8 @@ static weft_status load(const weft_cuda_gpu *gpu, const weft_cuda_image *image, 
     const char *error = NULL;
     if (result == CUDA_OK)
         return WEFT_OK;
+    if (!rejects_image(result)) /* also the error of earlier work, such as a lost GPU */
+        return weft_cuda_error(gpu->driver, result, "load the kernels");
     log[LOG_BYTES - 1] = 0;
     gpu->driver->error_name(result, &error);
     return weft_error(WEFT_MSG_GPU_KERNELS, WEFT_AT(.value = image->name, WEFT_NUMBER(result)),
