@@ -78,8 +78,10 @@ def machine():
     model = re.search(r"model name\s*: (.*)", text)
     isa = os.environ.get("WEFT_CPU_ISA", "")
     if not isa:
-        isa = "avx512" if " avx512f" in text else "avx2" if " avx2" in text else os.uname().machine
-    names = {"avx512": "AVX-512", "avx2": "AVX2"}
+        isa = ("avx512_bf16" if " avx512_bf16" in text and " avx512_vnni" in text else
+               "avx512" if " avx512f" in text else "avx2" if " avx2" in text else
+               os.uname().machine)
+    names = {"avx512_bf16": "AVX-512 BF16", "avx512": "AVX-512", "avx2": "AVX2"}
     threads = os.environ.get("OMP_NUM_THREADS")
     cores = len(os.sched_getaffinity(0))
     return (f"{model[1].strip() if model else 'unknown'}, {cores} cores, {names.get(isa, isa)}" +

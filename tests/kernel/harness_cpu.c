@@ -9,7 +9,7 @@
 /* An extension that the processor lacks runs as its widest one. */
 static void use_isa(int isa)
 {
-    static const char *const name[] = {NULL, "base", "avx2", "avx512"};
+    static const char *const name[] = {NULL, "base", "avx2", "avx512", "avx512_bf16"};
     if (isa)
         setenv("WEFT_CPU_ISA", name[isa], 1);
     else
@@ -27,6 +27,7 @@ const subject harness_subjects[] = {
     {"base", &weft_backend_cpu, use_isa, 1},
     {"avx2", &weft_backend_cpu, use_isa, 2},
     {"avx512", &weft_backend_cpu, use_isa, 3},
+    {"avx512_bf16", &weft_backend_cpu, use_isa, 4},
     {0},
 };
 const subject harness_orders[] = {

@@ -80,7 +80,7 @@ static bool is_own(const conv_shape *s)
     if (s->kind == CONV_FORWARD)
         return conv_own_few_fits(&s->d);
     return s->kind == CONV_WEIGHTS &&
-           (strcmp(cpu_isa_get()->name, "avx512") != 0 || O * I < FEW ||
+           (!cpu_isa_get()->wide || O * I < FEW ||
             (O * I <= CHANNELS && shape_span(&s->d.y, 2, 4) >= LARGE_FRAME));
 }
 

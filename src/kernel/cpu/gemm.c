@@ -23,7 +23,7 @@
 static bool prefer_dnnl(int64_t M, int64_t N, int64_t K)
 {
 #if defined(__x86_64__)
-    return cpu_isa_get() == &cpu_isa_avx512 || K <= 128 || M * N * K <= 256 * 256 * 256;
+    return cpu_isa_get()->wide || K <= 128 || M * N * K <= 256 * 256 * 256;
 #else
     (void)M, (void)N, (void)K; /* oneDNN's sgemm is plain C without AVX-512 */
     return false;

@@ -12,6 +12,9 @@
 static bool runs(const cpu_isa *isa)
 {
 #if defined(__x86_64__)
+    if (isa == &cpu_isa_avx512_bf16)
+        return runs(&cpu_isa_avx512) && __builtin_cpu_supports("avx512bf16") &&
+               __builtin_cpu_supports("avx512vnni");
     if (isa == &cpu_isa_avx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
@@ -23,30 +26,38 @@ static bool runs(const cpu_isa *isa)
     return isa == &cpu_isa_base;
 }
 
+/* All sets of this processor family, widest first; NULL ends the list. */
+static const cpu_isa *const widest_first[] = {
+#if defined(__x86_64__)
+    &cpu_isa_avx512_bf16, &cpu_isa_avx512, &cpu_isa_avx2,
+#endif
+    &cpu_isa_base, NULL};
+
+static bool is_isa(const char *name)
+{
+    static const char *const known[] = {"base", "avx2", "avx512", "avx512_bf16"};
+    size_t i = 0;
+    while (i < sizeof known / sizeof *known && strcmp(known[i], name) != 0)
+        i++;
+    return i < sizeof known / sizeof *known;
+}
+
 const cpu_isa *cpu_isa_get(void)
 {
-    const cpu_isa *const widest_first[] = {
-#if defined(__x86_64__)
-        &cpu_isa_avx512,
-        &cpu_isa_avx2,
-#endif
-        &cpu_isa_base
-    };
     static atomic_bool warned;
     const char *wanted = getenv("WEFT_CPU_ISA");
     const cpu_isa *best = NULL;
-    if (wanted && strcmp(wanted, "base") && strcmp(wanted, "avx2") && strcmp(wanted, "avx512") &&
-        !atomic_exchange(&warned, true))
-        weft_warning(
-            WEFT_MSG_ENVIRONMENT_IGNORED, WEFT_AT(.key = "WEFT_CPU_ISA", .value = wanted),
-            "\"%s\" is not base, avx2 or avx512; the widest that the processor supports is used",
-            wanted);
-    for (size_t i = 0; i < sizeof widest_first / sizeof *widest_first; i++)
-        if (runs(widest_first[i])) {
-            if (wanted && strcmp(wanted, widest_first[i]->name) == 0)
-                return widest_first[i];
+    if (wanted && !is_isa(wanted) && !atomic_exchange(&warned, true))
+        weft_warning(WEFT_MSG_ENVIRONMENT_IGNORED, WEFT_AT(.key = "WEFT_CPU_ISA", .value = wanted),
+                     "\"%s\" is not base, avx2, avx512 or avx512_bf16; the widest that the "
+                     "processor supports is used",
+                     wanted);
+    for (const cpu_isa *const *isa = widest_first; *isa; isa++)
+        if (runs(*isa)) {
+            if (wanted && strcmp(wanted, (*isa)->name) == 0)
+                return *isa;
             if (!best)
-                best = widest_first[i];
+                best = *isa;
         }
     return best;
 }

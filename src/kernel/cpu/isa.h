@@ -3,8 +3,8 @@
 
 #include "kernel/cpu/simd.h"
 
-/* Returns the instruction set named by WEFT_CPU_ISA ("base", "avx2", "avx512") if the processor has
- * it. Otherwise returns the widest that the processor has. */
+/* Returns the instruction set named by WEFT_CPU_ISA ("base", "avx2", "avx512", "avx512_bf16") if
+ * the processor has it. Otherwise returns the widest that the processor has. */
 const cpu_isa *cpu_isa_get(void);
 /* Converts n elements of bf16, f16, f8 or f32 to f32, or back. Threaded. */
 void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n);

@@ -1,5 +1,5 @@
 /* The vector code, once per instruction set. isa.inc is compiled for the baseline, AVX2 and
- * AVX-512, and cpu_isa_get() returns the widest that the processor has. All functions here run on
+ * AVX-512 (with and without products of bf16), and cpu_isa_get() returns the widest that the processor has. All functions here run on
  * one thread over a range. Callers cut the work into ranges that do not depend on the number of
  * threads. */
 #ifndef WEFT_KERNEL_CPU_SIMD_H
@@ -43,6 +43,8 @@ typedef struct cpu_conv_few {
 
 typedef struct cpu_isa {
     const char *name;
+    bool wide;       /* vectors of 16 floats */
+    bool bf16_units; /* the processor multiplies bf16 without widening it */
     void (*unary[9])(const float *x, float *y, int64_t n); /* index: cpu_unary */
     void (*silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
     void (*gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
@@ -109,7 +111,7 @@ enum cpu_binary { CPU_ADD, CPU_SUB, CPU_MUL, CPU_DIV };
 
 extern const cpu_isa cpu_isa_base;
 #if defined(__x86_64__)
-extern const cpu_isa cpu_isa_avx2, cpu_isa_avx512;
+extern const cpu_isa cpu_isa_avx2, cpu_isa_avx512, cpu_isa_avx512_bf16;
 #endif
 
 #endif
