@@ -1,12 +1,5 @@
-# Sourced by benchmarks of mixed samples: makes a scratch folder, with one thread per rank.
-WEFT=${WEFT-$here/../build/weft}
-export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-say() { "$@" >log 2>&1 || { cat log >&2; exit 1; }; }
-ranks() { if [ "$1" = 1 ]; then "${@:2}"; else "$MPIRUN" --oversubscribe --bind-to none -n "$@"; fi </dev/null; }
+# Sourced by benchmarks of mixed samples.
+. "$here/scratch.sh"
 # Writes clips of shapes into raw: three sizes and two lengths, many small and few large; `weft curate` takes
 # all clips with the settings of `keep`.
 keep=(--set duplicates.on=false --set video.min_seconds=0 --set clips.min_frames=5 --set clips.min_seconds=0)

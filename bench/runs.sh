@@ -1,13 +1,6 @@
-# Sourced by benchmarks that train: makes a scratch folder with shards of 128x128 and a tiny autoencoder,
-# and defines configs of models. One thread per rank.
-WEFT=${WEFT-$here/../build/weft}
-export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-say() { "$@" >log 2>&1 || { cat log >&2; exit 1; }; }
-ranks() { if [ "$1" = 1 ]; then "${@:2}"; else "$MPIRUN" --oversubscribe --bind-to none -n "$@"; fi </dev/null; }
+# Sourced by benchmarks that train: makes shards of 128x128 and a tiny autoencoder in a scratch folder,
+# and defines configs of models.
+. "$here/scratch.sh"
 dit() { # STEPS LAYERS HEADS FFN BATCH SIDE
     cat <<Y
 autoencoder: {weights: tiny/model/vae}
