@@ -23,8 +23,9 @@ static weft_status read_size(const weft_args *args, const char *option, int64_t 
 static weft_status estimate_one(const weft_args *args, const char *path)
 {
     static const char *const none[] = {
-        "--ranks", "--steps",      "--guidance-scale", "--parallel", "--memory-limit", "--weights",
-        "--image", "--last-image", "--video",          "--strength", "--control",      "--mask"};
+        "--ranks",   "--steps", "--guidance-scale", "--parallel", "--memory-limit",
+        "--weights", "--image", "--last-image",     "--video",    "--strength",
+        "--control", "--mask",  "--precision"};
     weft_inspect_model_options o = {.video = {.text = 512},
                                     .train = weft_args_flag(args, "--training-step"),
                                     .json = weft_args_flag(args, "--json"),
@@ -67,7 +68,7 @@ static weft_status read_options(const weft_args *args, weft_generator_options *o
     WEFT_TRY(weft_args_i64(args, "--memory-limit", 0, INT64_MAX, &o->memory));
     if (o->memory == 0)
         o->memory = INT64_MAX;
-    return weft_weights_option(weft_args_string(args, "--weights"), o);
+    return weft_args_weights(args, o);
 }
 
 /* Sets *ranks to --ranks; 0: the product of the degrees. */

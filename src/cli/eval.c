@@ -105,7 +105,7 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_TRY(weft_args_i64(args, "--batch-size", 1, 4096, &o.generator.batch));
     WEFT_TRY(weft_args_f64(args, "--guidance-scale", 0, 100, &o.generator.guidance));
     WEFT_TRY(weft_args_guided(args, o.generator.guided));
-    WEFT_TRY(weft_weights_option(weft_args_string(args, "--weights"), &o.generator));
+    WEFT_TRY(weft_args_weights(args, &o.generator));
     o.generator.offload_dir = o.out;
     weft_parallel parallel;
     bool choose;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct plan_generate {
-    const char *model, *weights;
+    const char *model, *weights, *precision;
     int64_t frames, height, width, steps, batch, window, window_overlap;
     double guidance;
 } plan_generate;
@@ -35,6 +35,8 @@ static const weft_key keys[] = {
     {"weights", WEFT_KEY_STRING, AT(weights), "stored", "",
      "storage of the weights, as --weights of weft generate; stream is also tried if the weights "
      "do not fit"},
+    {"precision", WEFT_KEY_STRING, AT(precision), "f32", "",
+     "type in which the model computes, f32 or bf16, as --precision of weft generate"},
 };
 const weft_section weft_plan_generate_section = {"generate", "the videos to generate",
                                                  sizeof(plan_generate), keys, WEFT_COUNT(keys)};
@@ -84,7 +86,8 @@ static weft_status read_options(const plan_generate *c, weft_generator_options *
     if (!c->model[0])
         return weft_error(WEFT_MSG_CONFIG_MISSING_KEY, WEFT_AT(.key = "model"),
                           "weft plan generate needs a model; give --set model=DIR");
-    return weft_weights_option(c->weights, o);
+    WEFT_TRY(weft_weights_option(c->weights, o));
+    return weft_precision_option(c->precision, o);
 }
 
 static weft_status plan(const weft_args *args, weft_arena *arena, const char *path)

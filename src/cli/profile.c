@@ -32,7 +32,7 @@ static const weft_option options[] = {
     {"--parallel", "KEY=VALUE", NULL,
      "layout to time with --model, as for `weft generate`; by default every layout of the ranks",
      .repeated = true, .group = "generation"},
-    WEFT_WEIGHTS_OPTION,
+    WEFT_WEIGHTS_OPTIONS,
     WEFT_TILE_OPTIONS,
 };
 static const weft_option_group groups[] = {
@@ -43,8 +43,8 @@ static const weft_option_group groups[] = {
 static weft_status refuse_idle(const weft_args *args)
 {
     static const char *const of_model[] = {
-        "--frames", "--height",   "--width",   "--batch-size", "--guidance-scale",
-        "--window", "--parallel", "--weights", "--vae-tile",   "--memory-limit"};
+        "--frames",   "--height",  "--width",     "--batch-size", "--guidance-scale", "--window",
+        "--parallel", "--weights", "--precision", "--vae-tile",   "--memory-limit"};
     for (int i = 0; i < WEFT_COUNT(of_model); i++)
         if (weft_args_flag(args, of_model[i]) && !weft_args_flag(args, "--model"))
             return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = of_model[i]),

@@ -52,7 +52,7 @@ const weft_option weft_eval_options[] = {
      .repeated = true, .group = "parallelism"},
     WEFT_LAYOUT_OPTIONS,
     WEFT_BACKEND_OPTION,
-    WEFT_WEIGHTS_OPTION,
+    WEFT_WEIGHTS_OPTIONS,
     {"--out", "DIR", "evaluated", "folder for the videos and sheet.png", .group = "prompts"},
     WEFT_TILE_OPTIONS,
 };

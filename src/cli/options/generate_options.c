@@ -147,7 +147,7 @@ const weft_option weft_generate_options[] = {
      WEFT_ALSO("--boundary"), .group = "guidance"},
     WEFT_GUIDED_OPTIONS,
     WEFT_BACKEND_OPTION,
-    WEFT_WEIGHTS_OPTION,
+    WEFT_WEIGHTS_OPTIONS,
     WEFT_TILE_OPTIONS,
     {"--batch-size", "N", "1", "prompts denoised together; more is faster and needs more memory",
      WEFT_ALSO("--batch"), .group = "memory"},

@@ -11,5 +11,5 @@ weft_status weft_args_videos(const weft_args *args, weft_generator_options *o)
     WEFT_TRY(weft_args_i64(args, "--batch-size", 1, 4096, &o->batch));
     WEFT_TRY(weft_args_i64(args, "--window", 0, 100000, &o->window));
     WEFT_TRY(weft_args_f64(args, "--guidance-scale", 0, 100, &o->guidance));
-    return weft_weights_option(weft_args_string(args, "--weights"), o);
+    return weft_args_weights(args, o);
 }

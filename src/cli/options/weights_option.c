@@ -21,3 +21,18 @@ weft_status weft_weights_option(const char *text, weft_generator_options *o)
                           text);
     return WEFT_OK;
 }
+
+weft_status weft_precision_option(const char *text, weft_generator_options *o)
+{
+    o->bf16 = !strcmp(text, "bf16");
+    if (!o->bf16 && strcmp(text, "f32") != 0)
+        return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--precision", .value = text),
+                          "'%.80s' is unknown; use f32 or bf16", text);
+    return WEFT_OK;
+}
+
+weft_status weft_args_weights(const weft_args *args, weft_generator_options *o)
+{
+    WEFT_TRY(weft_weights_option(weft_args_string(args, "--weights"), o));
+    return weft_precision_option(weft_args_string(args, "--precision"), o);
+}

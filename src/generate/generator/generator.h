@@ -19,7 +19,7 @@ typedef struct weft_generator_part weft_generator_part;
 enum { WEFT_GENERATOR_DENOISERS = 4 };
 
 /* Storage of weights: as in the files; f32; bf16, half the bytes of f32; quantized as in GGUF
- * files. Computation is always in f32. */
+ * files. */
 typedef enum weft_weights_kind {
     WEFT_WEIGHTS_AS_STORED,
     WEFT_WEIGHTS_F32,
@@ -64,6 +64,7 @@ typedef struct weft_generator_options {
     const weft_parallel *parallel;    /* read while opening; NULL: all ranks on dp */
     /* weft_weights_kind: storage of the transformer's and the text encoders' matrices */
     int weights;
+    bool bf16; /* the transformer and the text encoders compute in bf16, else in f32 */
     /* Weight streaming: large matrices stay in the files and are read for each use. Matrices that
      * are converted or changed by adapters are in unnamed files of the folder `offload_dir` (NULL:
      * memory). */

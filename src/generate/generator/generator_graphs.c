@@ -5,6 +5,7 @@
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/generator_read.h"
 #include "generate/generator/gguf_weights.h"
+#include "transform/numeric/mixed_precision.h"
 
 #include <stdio.h>
 
@@ -88,12 +89,23 @@ static weft_status keep_quantized(const weft_generator *p, weft_generator_part *
     return status;
 }
 
+static weft_status compute_in_bf16(weft_generator_part *s)
+{
+    weft_graph *before = s->own;
+    WEFT_TRY(weft_pass_mixed_precision(before, false, &s->own));
+    if (before != s->graph)
+        weft_graph_free(before);
+    return WEFT_OK;
+}
+
 static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_t rows)
 {
     WEFT_TRY(weft_graph_check(s->graph));
     s->own = s->graph;
     if (s->packed)
         WEFT_TRY(keep_quantized(p, s, rows > 0));
+    if (p->options.bf16)
+        WEFT_TRY(compute_in_bf16(s));
     /* an encoder on one rank only is not sharded and has all rows */
     const bool apart = !rows && p->layout.text_rank >= 0,
                several = p->comm && weft_comm_ranks(p->comm) > 1 && !apart;

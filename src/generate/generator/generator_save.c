@@ -46,6 +46,7 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
                  {"window", p->shape.windows.count > 1 ? o->window : 0},
                  {"window_overlap", p->shape.windows.count > 1 ? o->window_overlap : 0},
                  {"weights", o->weights},
+                 {"bf16", o->bf16},
                  {"text_length", o->text_length}};
     const struct {
         const char *key;

@@ -10,7 +10,10 @@
  * between nodes of both types are cast, once each. Autodiff then creates gradients in the types of
  * their values, and the backward of the cast converts a parameter's gradient to f32. So ranks
  * all-reduce gradients in f32. With `bf16_reduce` they all-reduce in bf16, because the cast then
- * precedes gather and vary. */
+ * precedes gather and vary.
+ *
+ * For generation, weights may be bf16 or quantized in the store. They are read as they are, or
+ * rounded after each unpack. */
 #include "transform/numeric/mixed_precision.h"
 
 #include "graph/builder_helpers.h"
@@ -93,6 +96,12 @@ static bool is_float(const narrowing *c, weft_value v)
     return weft_value_ok(v) && weft_value_get(c->r.from, v)->dtype == WEFT_F32;
 }
 
+/* Generation: weights that are bf16 already. */
+static bool is_stored_bf16(const narrowing *c, weft_value v)
+{
+    return weft_value_ok(v) && weft_value_get(c->r.from, v)->dtype == WEFT_BF16;
+}
+
 static bool becomes_bf16(const narrowing *c, int32_t n)
 {
     const weft_node *node = weft_graph_node(c->r.from, n);
@@ -102,7 +111,11 @@ static bool becomes_bf16(const narrowing *c, int32_t n)
         passes_through(node->op) && (!c->bf16_reduce || c->read_wide[node->out[0].id]);
     for (int i = 0; i < node->in_count; i++) {
         const weft_value v = node->in[i];
-        if (!is_float(c, v) || weft_op_takes_f32(node->op, i))
+        if (weft_op_takes_f32(node->op, i))
+            continue;
+        if (is_stored_bf16(c, v))
+            return true;
+        if (!is_float(c, v))
             continue;
         if (c->weight[v.id] ? !forwards_weight : c->made_bf16[v.id])
             return true;
@@ -124,7 +137,7 @@ static void copy_node(narrowing *c, int32_t n)
                                                              : in_type(c, v, WEFT_F32, node->scope);
     }
     weft_rewrite_node(&c->r, n, NULL);
-    const bool is_weight = node->op == WEFT_OP_PARAM ||
+    const bool is_weight = node->op == WEFT_OP_PARAM || node->op == WEFT_OP_UNPACK ||
                            (passes_through(node->op) && c->weight[node->in[0].id] && !to_bf16);
     for (int o = 0; o < node->out_count; o++) {
         const weft_value v = node->out[o];

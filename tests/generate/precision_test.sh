@@ -1,0 +1,64 @@
+#!/bin/bash
+# `--precision bf16` computes in bf16. The latents are close to f32, bitwise equal for the same weights in
+# another storage, and equal or close on two ranks.
+. "$SRC/tests/check.sh"
+generate() { # MODEL OUT OPTIONS...
+    local model=$1 out=$2
+    shift 2
+    "${launch[@]}" "$WEFT" generate --model "$SRC/tests/golden/pipelines/$model" --prompt "a red cat walks" --steps 3 --seed 3 \
+        --frames $frames --height 32 --width 32 --latents-npy --out "$out.mp4" "$@" >"$out.log" 2>&1 </dev/null || { cat "$out.log"; fail "weft generate $*"; }
+}
+launch=() frames=5
+distance() { # FILE FILE LEAST MOST: relative distance of two latents
+    python3 -S - "$@" <<'PY' || fail "distance of $1 and $2"
+import array, math, struct, sys
+def load(path):
+    data = open(path, "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+a, b = load(sys.argv[1] + ".latents.npy"), load(sys.argv[2] + ".latents.npy")
+error = math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)) / sum(x * x for x in a))
+print(f"{sys.argv[1]}, {sys.argv[2]}: {error:.2g} of the norm")
+assert float(sys.argv[3]) <= error < float(sys.argv[4]), error
+PY
+}
+# Values have 8 significant bits, and three steps of guidance add their errors.
+close_to_f32() { # MODEL
+    generate "$1" "$1-f32"
+    generate "$1" "$1-bf16" --precision bf16
+    distance "$1-f32" "$1-bf16" 1e-4 6e-2
+}
+check wan_close_to_f32 close_to_f32 wan22
+frames=1 check flux_close_to_f32 close_to_f32 flux
+check latte_close_to_f32 close_to_f32 latte
+check mmdit_close_to_f32 close_to_f32 hunyuan
+# Weights are rounded once, at loading or at each use.
+storage_of_weights_does_not_matter() {
+    generate wan22 rounded --precision bf16 --weights bf16
+    generate wan22 streamed --precision bf16 --weights bf16,stream
+    cmp wan22-bf16.latents.npy rounded.latents.npy || fail "weights stored in bf16 give other latents"
+    cmp wan22-bf16.latents.npy streamed.latents.npy || fail "streamed weights give other latents"
+}
+check storage_of_weights_does_not_matter
+# With tp the partial sums of ranks are rounded before they are added. With cp every value is the same.
+ranks_agree() { # OPTION MOST
+    launch=(mpirun.openmpi -n 2)
+    generate wan22 two --precision bf16 --parallel "$1"
+    launch=()
+    distance wan22-bf16 two 0 "$2"
+}
+check tensor_parallel_ranks_agree ranks_agree tp=2 3e-2
+check context_parallel_ranks_agree ranks_agree cp=2 1e-3
+# Two ranks with a CFG branch each compute what one rank computes.
+cfg_branches_are_equal() {
+    launch=(mpirun.openmpi -n 2)
+    generate wan22 branches --precision bf16 --parallel dp=2
+    launch=()
+    cmp wan22-bf16.latents.npy branches.latents.npy || fail "a rank per CFG branch gives other latents"
+}
+check cfg_branches_are_equal
+wrong_type_is_refused() {
+    "$WEFT" generate --model "$SRC/tests/golden/pipelines/wan22" --prompt x --precision f16 --out x.mp4 >x.log 2>&1 && fail "f16 is accepted"
+    grep -q 'use f32 or bf16' x.log || fail "$(cat x.log)"
+}
+check wrong_type_is_refused
+finish
