@@ -306,8 +306,11 @@ bool weft_infer_matmul(weft_inference *node)
 bool weft_infer_linear(weft_inference *node)
 {
     const weft_shape *x = SHAPE(0), *w = SHAPE(1);
-    if (x->rank < 1 || w->rank != 2 || x->dim[x->rank - 1] != w->dim[1])
-        return bad(node, "needs x (..., K), w (N, K)");
+    const int64_t elements = weft_int8_elements(INFO(1)->dtype, w);
+    if (x->rank < 1 || w->rank != (elements ? 3 : 2) ||
+        x->dim[x->rank - 1] != w->dim[1] * (elements ? elements : 1))
+        return bad(node, elements ? "needs x (..., K), w of int8 (N, blocks, 2 + K / blocks)"
+                                  : "needs x (..., K), w (N, K)");
     if (node->in_count > 2 && weft_value_ok(node->in[2]) &&
         (SHAPE(2)->rank != 1 || SHAPE(2)->dim[0] != w->dim[0]))
         return bad(node, "needs a bias (N)");

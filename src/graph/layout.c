@@ -321,10 +321,17 @@ RULE(matmul)
 }
 
 /* No row for a P operand with a bias: the bias would be added once per rank. */
+/* Whether chunks of K elements are chunks of complete blocks. */
+static bool blocks_split(int64_t blocks, int64_t elements, int64_t K, int ranks)
+{
+    return ranks == 0 || (blocks + ranks - 1) / ranks * elements == (K + ranks - 1) / ranks;
+}
+
 RULE(linear)
 {
-    (void)ranks;
-    const int rank = shape_of(g, n->in[0])->rank;
+    const weft_shape *x = shape_of(g, n->in[0]), *w = shape_of(g, n->in[1]);
+    const int64_t elements = weft_int8_elements(g->value[n->in[1].id].dtype, w);
+    const int rank = x->rank;
     int count = 0;
     for (int d = 0; d < rank - 1; d++)
         add_product(choice, &count, split(d), whole, split(d));
@@ -332,8 +339,10 @@ RULE(linear)
     choice[count - 1].need[2] = split(0);
     if (has_input(n, 2) || ((const weft_attr_linear *)n->attr)->act != WEFT_ACT_NONE)
         return count;
-    add_product(choice, &count, split(rank - 1), split(1), partial);
-    add_bilinear(choice, &count);
+    if (!elements || blocks_split(w->dim[1], elements, x->dim[rank - 1], ranks))
+        add_product(choice, &count, split(rank - 1), split(1), partial);
+    if (!elements) /* a rank's part of a sum would be rounded to int8 on its own */
+        add_bilinear(choice, &count);
     return count;
 }
 
@@ -652,8 +661,7 @@ RULE(unpack)
     const int last = to->rank - 1;
     const int64_t blocks = from->dim[from->rank - 2];
     const bool picks = has_input(n, 1),
-               fits = ranks == 0 || (blocks + ranks - 1) / ranks * a->elements ==
-                                        (to->dim[last] + ranks - 1) / ranks;
+               fits = blocks_split(blocks, a->elements, to->dim[last], ranks);
     int count = 0;
     for (int d = 0; d < last; d++)
         add_product(choice, &count, picks ? whole : split(d), picks ? split(d) : whole, split(d));

@@ -199,7 +199,11 @@ static bool batched_matmul(const op_case *c)
 }
 static bool plain_linear(const op_case *c)
 {
-    return c->op == WEFT_OP_LINEAR && c->in_count == 2;
+    return c->op == WEFT_OP_LINEAR && c->in_count == 2 && c->in[1].dtype == WEFT_F32;
+}
+static bool linear_of_int8(const op_case *c)
+{
+    return c->op == WEFT_OP_LINEAR && c->in_count == 2 && c->in[1].dtype == WEFT_U8;
 }
 static bool linear_with_bias(const op_case *c)
 {
@@ -242,6 +246,7 @@ Test(rule, the_wanted_rows_are_there)
     wanted_rows wanted[] = {
         {"batch, M, N, K, two pending", 6, batched_matmul},
         {"rows, columns, K, two pending", 5, plain_linear},
+        {"rows, columns, K in complete blocks", 3, linear_of_int8},
         {"B, S, columns", 3, linear_with_bias},
         {"B, queries, heads, a ring", 4, plain_attention},
         {"B, heads", 2, causal_attention},

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "format/tensors/quant_blocks.h"
 #include "kernel/host.h"
 #include "kernel/ref/table.h"
 #include "kernel/view.h"
@@ -54,6 +55,20 @@ static weft_shape shape_of(const operand *o)
     for (int d = 0; d < o->rank; d++)
         s.dim[d] = o->dim[d];
     return s;
+}
+
+/* Normal values as int8 weights (graph/op.h). Rows have very different sizes. */
+static void fill_blocks(const operand *o, uint64_t seed, weft_view *v)
+{
+    const int64_t elements = o->dim[2] - 2, blocks = o->dim[0] * o->dim[1];
+    weft_rng rng = weft_rng_make(seed, WEFT_RNG_TEST);
+    float block[256];
+    for (int64_t b = 0; b < blocks; b++) {
+        const double size = b % 7 == 3 ? 0 : pow(10, (double)(b / o->dim[1] % 5) - 3);
+        for (int64_t i = 0; i < elements; i++)
+            block[i] = (float)(weft_rng_normal(&rng) * size);
+        weft_int8_pack(block, 1, elements, (unsigned char *)v->data + b * o->dim[2]);
+    }
 }
 
 static void fill_view(const operand *o, uint64_t seed, int place, weft_view *v,
@@ -171,7 +186,10 @@ static void execute(const op_case *c, const weft_backend *backend, run *r)
         if (c->in[i].rank < 0)
             continue;
         r->in[i].data = guarded(bytes_of(&r->in[i]));
-        fill_view(&c->in[i], c->seed + 1, i, &r->in[i], c->in[i].dtype);
+        if (c->in[i].fill == BLOCKS)
+            fill_blocks(&c->in[i], c->seed + 1, &r->in[i]);
+        else
+            fill_view(&c->in[i], c->seed + 1, i, &r->in[i], c->in[i].dtype);
     }
     fill_attention_inputs(c, r, ref);
     for (int i = 0; i < r->args.in_count; i++)

@@ -13,6 +13,7 @@ typedef enum fill {
     KEYS,     /* 64-bit numbers */
     VALUE,    /* `value` */
     LISTED,   /* i32 from `list` */
+    BLOCKS,   /* u8: weights of int8, of which some blocks are 0 */
     LSE,      /* the lse of attention run on inputs 0..2 (and segments) by ref */
     OUT,      /* its output */
 } fill;

@@ -4,6 +4,8 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 
+#include <math.h>
+
 static float half_at(const unsigned char *p)
 {
     return weft_f16_to_f32((uint16_t)(p[0] | p[1] << 8));
@@ -232,6 +234,23 @@ const weft_packing *weft_packing_gguf(int64_t type)
         if (packings[i].gguf == type && type >= 0)
             return &packings[i];
     return NULL;
+}
+
+void weft_int8_pack(const float *row, int64_t blocks, int64_t elements, unsigned char *to)
+{
+    for (; blocks > 0; blocks--, row += elements, to += 2 + elements) {
+        float most = 0;
+        for (int64_t i = 0; i < elements; i++)
+            most = fabsf(row[i]) > most ? fabsf(row[i]) : most;
+        const uint16_t scale = weft_f32_to_f16(most / 127);
+        const float unit = weft_f16_to_f32(scale), inverse = unit > 0 ? 1 / unit : 0;
+        to[0] = (unsigned char)scale;
+        to[1] = (unsigned char)(scale >> 8);
+        for (int64_t i = 0; i < elements; i++) {
+            const float q = rintf(row[i] * inverse);
+            to[2 + i] = (unsigned char)(int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
+        }
+    }
 }
 
 void weft_packing_expand(const weft_packing *p, const void *data, int64_t first, int64_t count,

@@ -1,6 +1,7 @@
 /* matmul and linear on the GEMM of gemm.c. FLOPs 2 M N K per product. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm.h"
+#include "kernel/cpu/int8.h"
 #include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
 #include "kernel/cpu/table.h"
@@ -94,6 +95,8 @@ static int64_t transposed_stride(int64_t N)
 static int64_t linear_workspace(const weft_kernel_args *args)
 {
     const weft_view *w = &args->in[1];
+    if (weft_int8_elements(w->dtype, &w->shape))
+        return cpu_linear_int8_workspace(args);
     const int64_t N = w->shape.dim[0], K = w->shape.dim[1], rows = panel_rows(&w->shape);
     const int64_t panel = transposes(&args->in[0], w) ? transposed_stride(rows) * K
                           : w->dtype != WEFT_F32      ? rows * K
@@ -135,6 +138,8 @@ CPU_KERNEL_WITH(linear, .workspace = linear_workspace, .narrow = 1 << 1 | 1 << 2
     const bool biased = args->in_count > 2 && view_present(&args->in[2]);
     const int64_t N = w->shape.dim[0], K = w->shape.dim[1],
                   M = shape_span(&x->shape, 0, x->shape.rank - 1);
+    if (weft_int8_elements(w->dtype, &w->shape))
+        return cpu_linear_int8(args);
     float *panel = args->workspace;
     cpu_product whole = {
         .trans_b = true,

@@ -41,6 +41,14 @@ typedef struct cpu_conv_few {
     int64_t w_step;
 } cpu_conv_few;
 
+/* Rows of x rounded to int8, in blocks. */
+typedef struct cpu_int8_rows {
+    int64_t blocks, elements; /* of a row; a block has a multiple of 4 elements */
+    void *q;                  /* int8_t, or float without units for bytes */
+    float *unit;              /* (rows, blocks): what 1 means */
+    int32_t *sum;             /* (rows, blocks): sums of q */
+} cpu_int8_rows;
+
 typedef struct cpu_isa {
     const char *name;
     bool wide;       /* vectors of 16 floats */
@@ -94,6 +102,15 @@ typedef struct cpu_isa {
     void (*conv_planes)(const float *x, int64_t width, int64_t I, int64_t before, int64_t plane,
                         float *to);
     void (*conv_few)(const cpu_conv_few *f, const float *planes, float *C);
+    /* Products of int8 (int8.inc). Columns of a panel, bytes of an element of its weights and of q. */
+    int int8_columns, int8_bytes;
+    void (*int8_round)(const float *x, const cpu_int8_rows *to, int64_t row);
+    /* Packs `columns` rows of weights (graph/op.h), `row` bytes apart, as a panel. */
+    void (*int8_pack)(const unsigned char *w, int64_t row, int64_t columns, int64_t blocks,
+                      int64_t elements, void *panel);
+    /* C (rows, int8_columns) = rows of x from `first` on, times the panel. */
+    void (*int8_panel)(const cpu_int8_rows *x, int64_t first, int64_t rows, const void *panel,
+                       float *C);
 } cpu_isa;
 
 enum cpu_unary {

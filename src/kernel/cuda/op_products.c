@@ -78,6 +78,9 @@ weft_status_code weft_cuda_linear(const weft_kernel_args *args, weft_cuda_queue 
 {
     const weft_attr_linear *attr = args->attr;
     const sizes s = linear_sizes(args);
+    if (weft_int8_elements(args->in[1].dtype, &args->in[1].shape))
+        return weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(.key = "--weights", .value = "int8"),
+                          "backend cuda has no kernel for weights of int8; use --weights bf16");
     gemm_args a = {.a = weft_cuda_operand(&args->in[0], s.depth, 1, s.depth),
                    .b = weft_cuda_operand(&args->in[1], s.depth, 1, s.depth),
                    .bias = weft_cuda_input(args, 2),

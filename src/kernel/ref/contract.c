@@ -1,6 +1,7 @@
 /* Contractions: matmul, linear, convolution, attention. */
 #include "kernel/ref/ref.h"
 
+#include <float.h>
 #include <math.h>
 
 REF_KERNEL(matmul)
@@ -27,8 +28,67 @@ REF_KERNEL(matmul)
     return WEFT_OK;
 }
 
-REF_KERNEL(linear)
+/* Rounds elements [0, count) of x, from `first` on, to at most 127 times a unit.
+ * Returns the unit. The arithmetic is f32, so that every backend rounds alike. */
+static double round_block(const weft_view *x, int64_t first, int64_t count, double *q)
 {
+    float most = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const float v = fabsf((float)view_get(x, first + i));
+        if (!(v <= FLT_MAX))
+            return NAN;
+        most = v > most ? v : most;
+    }
+    const float inverse = most > WEFT_INT8_LEAST ? 127 / most : 0;
+    for (int64_t i = 0; i < count; i++)
+        q[i] = (double)rintf((float)view_get(x, first + i) * inverse);
+    return (double)(most > WEFT_INT8_LEAST ? most / 127 : 0);
+}
+
+/* Weights of int8: f64 copies of the rounded x and of w, (rows, K) each. */
+static int64_t linear_workspace(const weft_kernel_args *args)
+{
+    const weft_view *x = &args->in[0], *w = &args->in[1];
+    return weft_int8_elements(w->dtype, &w->shape)
+               ? (view_count(x) + w->shape.dim[0] * view_last(x)) * 8
+               : 0;
+}
+
+static void round_operands(const weft_kernel_args *args, double *x, double *w)
+{
+    const weft_view *from = &args->in[0], *blocks = &args->in[1];
+    const int64_t elements = weft_int8_elements(blocks->dtype, &blocks->shape),
+                  count = view_count(from), weights = blocks->shape.dim[0] * view_last(from);
+    for (int64_t i = 0; i < count; i += elements) {
+        const double unit = round_block(from, i, elements, x + i);
+        for (int64_t k = 0; k < elements; k++)
+            x[i + k] = isnan(unit) ? unit : x[i + k] * unit;
+    }
+    for (int64_t i = 0; i < weights; i++) {
+        const unsigned char *block =
+            (const unsigned char *)blocks->data + i / elements * (2 + elements);
+        w[i] = (double)weft_f16_to_f32((uint16_t)(block[0] | block[1] << 8)) *
+               (int8_t)block[2 + i % elements];
+    }
+}
+
+REF_KERNEL_WITH(linear, .workspace = linear_workspace)
+{
+    if (weft_int8_elements(args->in[1].dtype, &args->in[1].shape)) {
+        double *x = args->workspace, *w = x + view_count(&args->in[0]);
+        weft_view in[3] = {args->in[0], args->in[1]};
+        weft_kernel_args rounded = *args;
+        round_operands(args, x, w);
+        if (args->in_count > 2)
+            in[2] = args->in[2];
+        in[0].data = x;
+        in[1].data = w;
+        in[0].dtype = in[1].dtype = WEFT_F64;
+        in[1].shape.rank = 2;
+        in[1].shape.dim[1] = view_last(&args->in[0]);
+        rounded.in = in;
+        return linear_kernel(&rounded);
+    }
     const weft_attr_linear *attr = args->attr;
     const weft_view *x = &args->in[0], *w = &args->in[1], *out = &args->out[0];
     const weft_view *bias = args->in_count > 2 && view_present(&args->in[2]) ? &args->in[2] : NULL;
