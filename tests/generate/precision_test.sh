@@ -1,6 +1,6 @@
 #!/bin/bash
-# `--precision bf16` computes in bf16. The latents are close to f32, bitwise equal for the same weights in
-# another storage, and equal or close on two ranks.
+# `--precision bf16` and `--weights int8` compute in bf16 and in int8. The latents are close to f32, bitwise
+# equal for the same weights in another storage, and equal or close on two ranks.
 . "$SRC/tests/check.sh"
 generate() { # MODEL OUT OPTIONS...
     local model=$1 out=$2
@@ -56,6 +56,33 @@ cfg_branches_are_equal() {
     cmp wan22-bf16.latents.npy branches.latents.npy || fail "a rank per CFG branch gives other latents"
 }
 check cfg_branches_are_equal
+# Weights and values have 7 bits and a scale per block.
+int8_is_close_to_f32() { # MODEL
+    generate "$1" "$1-int8" --weights int8
+    distance "$1-f32" "$1-int8" 1e-4 6e-2
+}
+check wan_int8_is_close int8_is_close_to_f32 wan22
+frames=1 check flux_int8_is_close int8_is_close_to_f32 flux
+check latte_int8_is_close int8_is_close_to_f32 latte
+check mmdit_int8_is_close int8_is_close_to_f32 hunyuan
+int8_of_bf16_is_close() {
+    generate wan22 both --weights int8 --precision bf16
+    distance wan22-f32 both 1e-4 6e-2
+    cmp -s both.latents.npy wan22-int8.latents.npy && fail "--precision bf16 has no effect with --weights int8"
+    generate wan22 streamed8 --weights int8,stream
+    cmp wan22-int8.latents.npy streamed8.latents.npy || fail "streamed weights of int8 give other latents"
+}
+check int8_of_bf16_is_close
+# Blocks are complete on each rank. Sums in another order move a few values to the next step of int8.
+int8_ranks_agree() { # OPTION MOST
+    launch=(mpirun.openmpi -n 2)
+    generate wan22 two8 --weights int8 --parallel "$1"
+    launch=()
+    distance wan22-int8 two8 0 "$2"
+}
+check int8_tensor_parallel_ranks_agree int8_ranks_agree tp=2 1e-3
+check int8_sharded_ranks_agree int8_ranks_agree fsdp=2 1e-9
+check int8_context_parallel_ranks_agree int8_ranks_agree cp=2 1e-3
 wrong_type_is_refused() {
     "$WEFT" generate --model "$SRC/tests/golden/pipelines/wan22" --prompt x --precision f16 --out x.mp4 >x.log 2>&1 && fail "f16 is accepted"
     grep -q 'use f32 or bf16' x.log || fail "$(cat x.log)"

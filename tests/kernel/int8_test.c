@@ -20,18 +20,16 @@ static op_case layer(int64_t M, int64_t N, int64_t blocks, int64_t elements, wef
                      int variant)
 {
     const bool biased = variant % 2 == 1;
-    return (op_case){.op = WEFT_OP_LINEAR,
-                     .attr = &acts[variant % 3],
-                     .in = {{.rank = 2, .dim = {M, blocks * elements}, .dtype = type},
-                            {.rank = 3,
-                             .dim = {N, blocks, 2 + elements},
-                             .dtype = WEFT_U8,
-                             .fill = BLOCKS},
-                            {.rank = biased ? 1 : -1, .dim = {N}, .dtype = WEFT_F32}},
-                     .count = 3,
-                     .seed = (uint64_t)(M + N + blocks),
-                     /* ref does not round the activation's operand */
-                     .tolerance = variant % 3 == 2 ? 1e-2 : 0};
+    return (op_case){
+        .op = WEFT_OP_LINEAR,
+        .attr = &acts[variant % 3],
+        .in = {{.rank = 2, .dim = {M, blocks * elements}, .dtype = type},
+               {.rank = 3, .dim = {N, blocks, 2 + elements}, .dtype = WEFT_U8, .fill = BLOCKS},
+               {.rank = biased ? 1 : -1, .dim = {N}, .dtype = WEFT_F32}},
+        .count = 3,
+        .seed = (uint64_t)(M + N + blocks),
+        /* ref does not round the activation's operand */
+        .tolerance = variant % 3 == 2 ? 1e-2 : 0};
 }
 
 /* Rows and columns around the sizes of tiles, and blocks shorter than a vector. */
@@ -76,10 +74,16 @@ Test(int8, rounding_is_small)
         w[i] = (float)weft_rng_normal(&rng);
     for (int n = 0; n < N; n++)
         weft_int8_pack(w + n * K, K / 128, 128, packed + n * K / 128 * 130);
-    weft_view in[2] = {{x, WEFT_F32, WEFT_SHAPE(M, K)}, {packed, WEFT_U8, WEFT_SHAPE(N, K / 128, 130)}},
+    weft_view in[2] = {{x, WEFT_F32, WEFT_SHAPE(M, K)},
+                       {packed, WEFT_U8, WEFT_SHAPE(N, K / 128, 130)}},
               out = {y, WEFT_F32, WEFT_SHAPE(M, N)};
-    weft_kernel_args args = {.op = WEFT_OP_LINEAR, .in = in, .in_count = 2, .out = &out,
-                             .out_count = 1, .attr = &acts[0], .threads = 1};
+    weft_kernel_args args = {.op = WEFT_OP_LINEAR,
+                             .in = in,
+                             .in_count = 2,
+                             .out = &out,
+                             .out_count = 1,
+                             .attr = &acts[0],
+                             .threads = 1};
     const weft_kernel *k = weft_backend_cpu.kernel[WEFT_OP_LINEAR];
     args.workspace = weft_alloc(k->workspace(&args));
     cr_assert_eq(k->run(&args), WEFT_OK);
@@ -113,8 +117,13 @@ Test(int8, nan_and_infinity_stay_in_their_row)
         x[(4 + i) * K + 40 + i] = odd[i];
     weft_view in[2] = {{x, WEFT_F32, WEFT_SHAPE(M, K)}, {packed, WEFT_U8, WEFT_SHAPE(N, 2, 34)}},
               out = {y, WEFT_F32, WEFT_SHAPE(M, N)};
-    weft_kernel_args args = {.op = WEFT_OP_LINEAR, .in = in, .in_count = 2, .out = &out,
-                             .out_count = 1, .attr = &acts[0], .threads = 1};
+    weft_kernel_args args = {.op = WEFT_OP_LINEAR,
+                             .in = in,
+                             .in_count = 2,
+                             .out = &out,
+                             .out_count = 1,
+                             .attr = &acts[0],
+                             .threads = 1};
     static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16"};
     const weft_kernel *k = weft_backend_cpu.kernel[WEFT_OP_LINEAR];
     for (int i = 0; i < 4; i++) {

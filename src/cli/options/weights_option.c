@@ -4,7 +4,7 @@
 
 weft_status weft_weights_option(const char *text, weft_generator_options *o)
 {
-    static const char *const kinds[] = {"stored", "f32", "bf16", "gguf"};
+    static const char *const kinds[] = {"stored", "f32", "bf16", "gguf", "int8"};
     const char *comma = strchr(text, ',');
     const size_t length = comma ? (size_t)(comma - text) : strlen(text);
     o->stream = !strcmp(comma ? comma + 1 : text, "stream");
@@ -16,7 +16,8 @@ weft_status weft_weights_option(const char *text, weft_generator_options *o)
         o->weights++;
     if (o->weights == WEFT_COUNT(kinds) || (comma && !o->stream))
         return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--weights", .value = text),
-                          "'%.80s' is unknown; use stored, f32, bf16, gguf or stream, or a type "
+                          "'%.80s' is unknown; use stored, f32, bf16, gguf, int8 or stream, or a "
+                          "type "
                           "with stream, as in bf16,stream",
                           text);
     return WEFT_OK;

@@ -63,11 +63,19 @@ static bool same_packed(const weft_stored_tensor *stored, const weft_shape *shap
     return true;
 }
 
+/* Compares shapes of a matrix and of its rounding to int8 (graph op linear). */
+static bool same_int8(const weft_stored_tensor *stored, const weft_shape *shape, bool stack)
+{
+    const int64_t elements = weft_int8_elements(WEFT_U8, shape);
+    return !stack && elements && stored->rank == 2 && stored->dim[0] == shape->dim[0] &&
+           stored->dim[1] == shape->dim[1] * elements;
+}
+
 static bool same_shape(const weft_stored_tensor *stored, const weft_tensor *t, bool stack)
 {
     const weft_shape *shape = &t->whole;
     if (t->dtype == WEFT_U8)
-        return same_packed(stored, shape, stack);
+        return same_packed(stored, shape, stack) || same_int8(stored, shape, stack);
     if (stored->rank + stack != shape->rank)
         return false;
     for (int i = 0; i < stored->rank; i++)
@@ -201,6 +209,32 @@ static weft_status copy_packed(const weft_stored_tensor *from, const weft_box *w
     return WEFT_OK;
 }
 
+/* Rounds the rows of this rank's box to int8, whole rows of the file at a time. */
+static weft_status round_to_int8(const weft_stored_tensor *from, const weft_box *whole,
+                                 weft_tensor *to)
+{
+    const weft_box own = weft_box_of(to);
+    const int64_t K = from->dim[1], blocks = whole->shape.dim[1], bytes = whole->shape.dim[2];
+    weft_box part = *whole;
+    float *row = weft_alloc(K * 4);
+    unsigned char *packed = weft_alloc(blocks * bytes);
+    weft_status_code status;
+    WEFT_GO(WEFT_ALLOCATED(row && packed, "%s: \"%s\"", from->file, from->name));
+    part.shape.dim[0] = 1;
+    for (int64_t n = own.start[0]; n < own.start[0] + own.shape.dim[0]; n++) {
+        weft_stored_read(from, n * K, K, row);
+        WEFT_GO(weft_stored_check_data(from, n * K, row, WEFT_F32, K));
+        weft_int8_pack(row, blocks, bytes - 2, packed);
+        part.start[0] = n;
+        WEFT_GO(weft_tensor_put(to, &part, packed, WEFT_U8, NULL));
+    }
+    weft_map_forget(from->data, from->bytes);
+out:
+    weft_free(row);
+    weft_free(packed);
+    return status;
+}
+
 /* Copies this rank's box from the complete stored tensor; of a stack only item `item`. */
 static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t item,
                            weft_tensor *to)
@@ -210,7 +244,9 @@ static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t i
         all.shape.dim[0] = 1;
         all.start[0] = item;
     }
-    if (to->dtype == WEFT_U8 && from->packing) {
+    if (to->dtype == WEFT_U8 && !same_packed(from, &to->whole, stack))
+        return round_to_int8(from, &all, to);
+    if (to->dtype == WEFT_U8) {
         WEFT_TRY(weft_stored_check_finite(from));
         return copy_packed(from, &all, stack ? 1 : 0, to);
     }
@@ -226,7 +262,7 @@ static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t i
 static const char *part_of_file(const weft_stored_tensor *from, const weft_tensor *to)
 {
     const int64_t each = weft_dtype_bytes(to->dtype);
-    const bool packed = to->dtype == WEFT_U8;
+    const bool packed = from && to->dtype == WEFT_U8 && same_packed(from, &to->whole, false);
     if (!from || from->count == 0 || from->swapped || !same_shape(from, to, false) ||
         (!packed && (from->dtype != to->dtype || !weft_stored_is_plain(from))))
         return NULL;

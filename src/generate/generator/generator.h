@@ -19,12 +19,13 @@ typedef struct weft_generator_part weft_generator_part;
 enum { WEFT_GENERATOR_DENOISERS = 4 };
 
 /* Storage of weights: as in the files; f32; bf16, half the bytes of f32; quantized as in GGUF
- * files. */
+ * files; int8, in which linear layers also compute. */
 typedef enum weft_weights_kind {
     WEFT_WEIGHTS_AS_STORED,
     WEFT_WEIGHTS_F32,
     WEFT_WEIGHTS_BF16,
-    WEFT_WEIGHTS_GGUF
+    WEFT_WEIGHTS_GGUF,
+    WEFT_WEIGHTS_INT8
 } weft_weights_kind;
 
 /* Given levels of the steps: noise levels or timesteps, [count]; NULL: none. `ends`: the levels are

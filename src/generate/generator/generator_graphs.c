@@ -4,7 +4,7 @@
 #include "generate/generator/feature_cache_rule.h"
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/generator_read.h"
-#include "generate/generator/gguf_weights.h"
+#include "generate/generator/quantized_weights.h"
 #include "transform/numeric/mixed_precision.h"
 
 #include <stdio.h>
@@ -84,7 +84,14 @@ static weft_status keep_quantized(const weft_generator *p, weft_generator_part *
         WEFT_TRY(weft_adapters_open(o->adapters, o->adapter_count, s == &p->parts.denoiser[1],
                                     s->packed, s->graph, s->prefix, &use, &uses));
     const weft_status_code status =
-        weft_gguf_keep_quantized(s->packed, s->graph, s->prefix, s->folder, use, uses, &s->own);
+        weft_quantized_weights(s->graph,
+                               &(weft_quantized_source){.family = s->packed,
+                                                        .prefix = s->prefix,
+                                                        .path = s->folder,
+                                                        .use = use,
+                                                        .uses = uses,
+                                                        .int8 = o->weights == WEFT_WEIGHTS_INT8},
+                               &s->own);
     weft_adapters_close(use, uses);
     return status;
 }
@@ -154,8 +161,9 @@ static weft_status choose_weights_dtype(const weft_generator *p, const weft_mode
     bool packed = false;
     if (kind == WEFT_WEIGHTS_GGUF)
         WEFT_TRY(weft_packed_has(s->folder, &packed));
-    s->packed = packed ? model->family : NULL;
-    if (kind == WEFT_WEIGHTS_AS_STORED || (kind == WEFT_WEIGHTS_GGUF && !packed))
+    s->packed = packed || kind == WEFT_WEIGHTS_INT8 ? model->family : NULL;
+    if (kind == WEFT_WEIGHTS_AS_STORED || (kind == WEFT_WEIGHTS_GGUF && !packed) ||
+        kind == WEFT_WEIGHTS_INT8)
         WEFT_TRY(weft_weights_dtype(s->folder, &dtype));
     weft_graph_store_weights_as(s->graph, dtype);
     return WEFT_OK;

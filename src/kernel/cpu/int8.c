@@ -24,7 +24,7 @@ static int64_t align(int64_t bytes)
 /* Sizes of a layer, and the bytes of its workspace: rounded x, then one part per thread. */
 typedef struct int8_layer {
     int64_t M, N, K, blocks, elements;
-    int64_t q_bytes, unit_bytes;   /* of all rows */
+    int64_t q_bytes, unit_bytes;    /* of all rows */
     int64_t panel_bytes, row_bytes; /* of a thread: a panel, and a row of x in f32 */
 } int8_layer;
 
@@ -50,11 +50,12 @@ int64_t cpu_linear_int8_workspace(const weft_kernel_args *args)
     return l.q_bytes + 2 * l.unit_bytes + args->threads * (l.panel_bytes + l.row_bytes);
 }
 
-static void round_rows(const weft_view *x, const int8_layer *l, const cpu_int8_rows *to, char *space)
+static void round_rows(const weft_view *x, const int8_layer *l, const cpu_int8_rows *to,
+                       char *space)
 {
     const cpu_isa *isa = cpu_isa_get();
     const int64_t bytes = weft_dtype_bytes(x->dtype);
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(l->M *l->K))
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(l->M * l->K))
     for (int64_t m = 0; m < l->M; m++) {
         const char *row = (const char *)x->data + m * l->K * bytes;
         if (x->dtype != WEFT_F32) {
@@ -127,7 +128,6 @@ weft_status_code cpu_linear_int8(const weft_kernel_args *args)
     round_rows(&args->in[0], &l, &x, space);
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int64_t p = 0; p < panels; p++)
-        run_panel(args, &l, &x, p,
-                  space + omp_get_thread_num() * (l.panel_bytes + l.row_bytes));
+        run_panel(args, &l, &x, p, space + omp_get_thread_num() * (l.panel_bytes + l.row_bytes));
     return WEFT_OK;
 }

@@ -96,10 +96,13 @@ static bool is_float(const narrowing *c, weft_value v)
     return weft_value_ok(v) && weft_value_get(c->r.from, v)->dtype == WEFT_F32;
 }
 
-/* Generation: weights that are bf16 already. */
-static bool is_stored_bf16(const narrowing *c, weft_value v)
+/* Generation: weights that are bf16 already, or int8. */
+static bool is_stored_narrow(const narrowing *c, weft_value v)
 {
-    return weft_value_ok(v) && weft_value_get(c->r.from, v)->dtype == WEFT_BF16;
+    if (!weft_value_ok(v))
+        return false;
+    const weft_value_info *info = weft_value_get(c->r.from, v);
+    return info->dtype == WEFT_BF16 || weft_int8_elements(info->dtype, &info->shape) > 0;
 }
 
 static bool becomes_bf16(const narrowing *c, int32_t n)
@@ -113,7 +116,7 @@ static bool becomes_bf16(const narrowing *c, int32_t n)
         const weft_value v = node->in[i];
         if (weft_op_takes_f32(node->op, i))
             continue;
-        if (is_stored_bf16(c, v))
+        if (is_stored_narrow(c, v))
             return true;
         if (!is_float(c, v))
             continue;

@@ -4,7 +4,9 @@
  *   after    param w u8[N,blocks,bytes]  u = unpack(w); linear(x, u)   u lives for this use only
  *
  * For a table only the rows that are looked up are dequantized. Results are bitwise those of
- * matrices that were dequantized at loading. */
+ * matrices that were dequantized at loading.
+ *
+ *   int8     param w u8[N,blocks,bytes]  linear(x, w)                  computes in int8 */
 #include "transform/numeric/quantized_params.h"
 
 #include "graph/rewrite.h"
@@ -12,6 +14,7 @@
 typedef struct packing {
     weft_rewrite rewrite;
     const weft_graph *from;
+    bool int8;
     weft_attr_unpack *how; /* [values]; elements 0: not quantized */
     weft_value *packed;    /* [values] */
 } packing;
@@ -43,7 +46,9 @@ static void use(packing *p, int32_t n)
     const bool looks_up = node->op == WEFT_OP_EMBED && is_packed(p, node->in[0]);
     weft_graph_push(to, "%s", node->scope);
     for (int i = 0; i < node->in_count && !looks_up; i++)
-        if (is_packed(p, node->in[i]))
+        if (is_packed(p, node->in[i]) && p->int8)
+            map[node->in[i].id] = p->packed[node->in[i].id];
+        else if (is_packed(p, node->in[i]))
             map[node->in[i].id] = weft_emit(to, WEFT_OP_UNPACK, &p->packed[node->in[i].id], 1,
                                             &p->how[node->in[i].id]);
     if (looks_up) {
@@ -55,21 +60,37 @@ static void use(packing *p, int32_t n)
         weft_rewrite_node(&p->rewrite, n, NULL);
 }
 
-weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of, void *user,
+/* Clears `only` of each value that some node reads other than as weights of a linear layer. */
+static void find_other_uses(const weft_graph *g, bool *only)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        for (int i = 0; i < node->in_count; i++)
+            if (weft_value_ok(node->in[i]) && (node->op != WEFT_OP_LINEAR || i != 1))
+                only[node->in[i].id] = false;
+    }
+}
+
+weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of, void *user, bool int8,
                                        weft_graph **out)
 {
     const int64_t values = weft_graph_value_count(g);
     packing p = {.from = g,
+                 .int8 = int8,
                  .how = weft_calloc(values + 1, sizeof *p.how),
                  .packed = weft_calloc(values + 1, sizeof *p.packed)};
-    weft_status_code status = WEFT_ALLOCATED(p.how && p.packed, "pass pack");
-    WEFT_GO(status);
+    bool *quantizes = weft_alloc(values + 1);
+    weft_status_code status;
+    WEFT_GO(WEFT_ALLOCATED(p.how && p.packed && quantizes, "pass pack"));
+    memset(quantizes, true, (size_t)values + 1);
+    if (int8)
+        find_other_uses(g, quantizes);
     WEFT_GO(weft_rewrite_begin(g, &p.rewrite));
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const weft_node *node = weft_graph_node(g, n);
         const weft_value v = node->out[0];
         bool reads = false;
-        if (node->op == WEFT_OP_PARAM &&
+        if (node->op == WEFT_OP_PARAM && quantizes[v.id] &&
             of(user, weft_value_get(g, v)->name, &weft_value_get(g, v)->shape, &p.how[v.id])) {
             keep_quantized(&p, n);
             continue;
@@ -85,5 +106,6 @@ weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of, vo
 out:
     weft_free(p.how);
     weft_free(p.packed);
+    weft_free(quantizes);
     return status;
 }

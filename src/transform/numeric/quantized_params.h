@@ -3,15 +3,17 @@
 
 #include "graph/op.h"
 
-/* Returns true and sets *how if a file stores the matrix `name` of this shape quantized
- * (graph/op.h). */
+/* Returns true and sets *how if the matrix `name` of this shape is kept quantized (graph/op.h). */
 typedef bool weft_pack_fn(void *user, const char *name, const weft_shape *shape,
                           weft_attr_unpack *how);
 
 /* Keeps these parameters quantized, as u8 (..., blocks, bytes), and dequantizes each where it is
  * used. Results are bitwise identical to matrices dequantized in the store. For forward graphs of
- * complete tensors. */
-weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of, void *user,
+ * complete tensors.
+ *
+ * `int8`: asks only for matrices that linear layers alone read, and these layers compute in int8;
+ * *how is then a form of weights of int8. */
+weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of, void *user, bool int8,
                                        weft_graph **out);
 
 #endif

@@ -74,6 +74,23 @@ assert wide - narrow > 0.6 * weights, (wide, narrow, weights) # a quarter or an 
 PY
 }
 check quantized_weights_need_less_memory
+# --weights int8 computes with Q8_0 blocks as they are, and with other matrices after rounding them.
+int8_computes_with_blocks() {
+    needs quantized_weights_are_bitwise_identical
+    generate packed eight --weights int8
+    generate packed eight-lora --weights int8 --lora small.safetensors
+    cmp -s eight.npy eight-lora.npy && fail "the adapter has no effect with --weights int8"
+    python3 -S - <<'PY' || fail "frames of --weights int8"
+import array, struct
+def load(path):
+    data = open(path, "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+a, b = load("wide.npy"), load("eight.npy")
+error = (sum((x - y) ** 2 for x, y in zip(a, b)) / sum(x * x for x in a)) ** 0.5
+print(error)
+assert 1e-7 < error < 2e-2, error # values have 7 bits, and frames of a model of few steps hardly depend on its layers
+PY
+}
 # an adapter: matrices that it changes are dequantized, the others stay quantized
 python3 -S - <<'PY'
 import json, random, struct
@@ -94,6 +111,7 @@ an_adapter_is_bitwise_identical() {
     ! cmp -s gguf.npy gguf-lora.npy || fail "the adapter has no effect"
 }
 check an_adapter_is_bitwise_identical
+check int8_computes_with_blocks
 two_ranks_are_within_rounding() { # LAYOUT
     local lay=$1
     needs quantized_weights_are_bitwise_identical

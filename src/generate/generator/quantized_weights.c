@@ -1,4 +1,4 @@
-#include "generate/generator/gguf_weights.h"
+#include "generate/generator/quantized_weights.h"
 
 #include "graph/builder_helpers.h"
 #include "transform/numeric/quantized_params.h"
@@ -26,8 +26,7 @@ weft_status weft_packed_has(const char *path, bool *has)
 typedef struct lookup {
     const weft_tensors *file;
     size_t skip; /* bytes of a graph name before the name in the file */
-    const weft_adapter_use *use;
-    int uses;
+    const weft_quantized_source *from;
 } lookup;
 
 /* Whether an adapter changes the parameter; tests by merging one element per item. */
@@ -40,8 +39,9 @@ static bool is_changed(const lookup *l, const char *name, const weft_shape *shap
     for (int i = 0; i < shape->rank; i++)
         box.shape.dim[i] = 1;
     const int64_t items = weft_name_is_stack(name) ? shape->dim[0] : 1;
-    for (; box.start[0] < items && l->uses && !any; box.start[0]++)
-        any = weft_adapters_merge(l->use, l->uses, &box, &changed) != WEFT_OK || changed;
+    for (; box.start[0] < items && l->from->uses && !any; box.start[0]++)
+        any =
+            weft_adapters_merge(l->from->use, l->from->uses, &box, &changed) != WEFT_OK || changed;
     return any;
 }
 
@@ -78,15 +78,36 @@ static bool how_packed(void *user, const char *name, const weft_shape *shape, we
     return packing != NULL;
 }
 
-weft_status weft_gguf_keep_quantized(const weft_family *family, const weft_graph *g,
-                                     const char *prefix, const char *path,
-                                     const weft_adapter_use *use, int uses, weft_graph **out)
+/* Layers whose inputs are complete blocks: of 128 where that divides them, else shorter. Q8_0 stays
+ * as it is. */
+static bool how_int8(void *user, const char *name, const weft_shape *shape, weft_attr_unpack *how)
 {
-    lookup l = {.skip = strlen(prefix), .use = use, .uses = uses};
+    enum { Q8_0 = 8, LONGEST = 128, SHORTEST = 8 };
+    const lookup *l = user;
+    const weft_stored_tensor *t = weft_tensors_find(l->file, name + l->skip);
+    const weft_packing *packing = t && is_block(t) ? t->packing : NULL;
+    int elements = LONGEST;
+    if (!t || shape->rank != 2 || is_changed(l, name, shape))
+        return false;
+    while (elements >= SHORTEST && shape->dim[1] % elements)
+        elements /= 2;
+    if (packing && packing->gguf == Q8_0)
+        elements = packing->elements;
+    if (elements < SHORTEST)
+        return false;
+    *how = (weft_attr_unpack){Q8_0, elements, elements + 2};
+    return true;
+}
+
+weft_status weft_quantized_weights(const weft_graph *g, const weft_quantized_source *from,
+                                   weft_graph **out)
+{
+    lookup l = {.skip = strlen(from->prefix), .from = from};
     weft_tensors *file;
-    WEFT_TRY(weft_key_mapping_open(family, g, prefix, path, &file));
+    WEFT_TRY(weft_key_mapping_open(from->family, g, from->prefix, from->path, &file));
     l.file = file;
-    const weft_status_code status = weft_pass_quantized_params(g, how_packed, &l, out);
+    const weft_status_code status =
+        weft_pass_quantized_params(g, from->int8 ? how_int8 : how_packed, &l, from->int8, out);
     weft_tensors_close(file);
     return status;
 }
