@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "cli/options/args.h"
 #include "cli/options/backend_option.h"
+#include "cli/options/weights_option.h"
 #include "evaluate/evaluate.h"
 #include "evaluate/image_metrics.h"
 #include "evaluate/setting_comparison.h"
@@ -11,21 +12,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const usual[] = {
-    "feature-cache=conservative", "feature-cache=fast",
-    "feature-cache=every:2",      "feature-cache=every:3",
-    "feature-cache=attention:2",  "guidance-start=0.2",
-    "guidance-end=0.6",           "guidance-end=0.6 feature-cache=fast",
-    "sampler=unipc steps=20",     "sampler=unipc steps=10",
-    "sampler=dpmpp steps=20",     "sampler=dpmpp steps=10",
-    "sampler=euler steps=15",     "sampler=unipc steps=20 feature-cache=fast",
-};
+static const char *const usual[] = {"feature-cache=conservative",
+                                    "feature-cache=fast",
+                                    "feature-cache=every:2",
+                                    "feature-cache=every:3",
+                                    "feature-cache=attention:2",
+                                    "guidance-start=0.2",
+                                    "guidance-end=0.6",
+                                    "guidance-end=0.6 feature-cache=fast",
+                                    "sampler=unipc steps=20",
+                                    "sampler=unipc steps=10",
+                                    "sampler=dpmpp steps=20",
+                                    "sampler=dpmpp steps=10",
+                                    "sampler=euler steps=15",
+                                    "sampler=unipc steps=20 feature-cache=fast",
+                                    "precision=bf16",
+                                    "weights=int8",
+                                    "weights=int8 precision=bf16"};
 
 static weft_status refuse(const char *text, const char *part)
 {
     return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--setting", .value = text),
                       "'%.80s' in '%.80s' is not one of feature-cache=RULE, steps=N, sampler=NAME, "
-                      "guidance-start=S and guidance-end=S; separate them with blanks",
+                      "guidance-start=S, guidance-end=S, weights=TYPE and precision=TYPE; separate "
+                      "them with blanks",
                       part, text);
 }
 
@@ -53,6 +63,10 @@ static weft_status read_part(const char *text, char *part, weft_generator_option
         o->guided[0] = number;
     else if (is_key(part, "guidance-end", "guidance-until") && numeric && number <= 1)
         o->guided[1] = number;
+    else if (!strcmp(part, "weights"))
+        return weft_weights_option(value, o);
+    else if (!strcmp(part, "precision"))
+        return weft_precision_option(value, o);
     else
         return refuse(text, part);
     return WEFT_OK;

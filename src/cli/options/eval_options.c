@@ -36,7 +36,7 @@ const weft_option weft_eval_options[] = {
     {"--prompts", "FILE", NULL, "prompts, one per line", .group = "cache", .common = true},
     {"--setting", "TEXT", NULL,
      "setting to compare, e.g. \"feature-cache=fast\", \"guidance-end=0.6\" or \"sampler=unipc "
-     "steps=15\"; by default fourteen usual settings",
+     "steps=15\"; by default the usual settings",
      WEFT_ALSO("--try"), .repeated = true, .group = "cache", .common = true},
     {"--timing-runs", "N", "1", "runs of each setting, in turn; the minimum seconds count",
      WEFT_ALSO("--least"), .group = "cache"},

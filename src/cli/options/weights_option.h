@@ -16,9 +16,9 @@ weft_status weft_args_weights(const weft_args *args, weft_generator_options *opt
 #define WEFT_WEIGHTS_OPTIONS \
     {.name = "--weights", .value_name = "TYPE", .fallback = "stored", \
      .help = "type of the weights in memory; stored: as in the files, f32, bf16 (rounded), gguf: " \
-             "quantized matrices are dequantized at each use, int8: linear layers compute in int8. " \
-             "stream or TYPE,stream: weights " \
-             "stay in the files and are read one block ahead of the computation", \
+             "quantized matrices are dequantized at each use, int8: linear layers of the " \
+             "transformer compute in int8. stream or TYPE,stream: weights stay in the files and " \
+             "are read one block ahead of the computation", \
      .group = "memory"}, \
     {.name = "--precision", .value_name = "TYPE", .fallback = "f32", \
      .help = "type in which the transformer and the text encoders compute: f32, or bf16 with sums " \

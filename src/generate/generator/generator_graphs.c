@@ -83,15 +83,15 @@ static weft_status keep_quantized(const weft_generator *p, weft_generator_part *
     if (denoises)
         WEFT_TRY(weft_adapters_open(o->adapters, o->adapter_count, s == &p->parts.denoiser[1],
                                     s->packed, s->graph, s->prefix, &use, &uses));
-    const weft_status_code status =
-        weft_quantized_weights(s->graph,
-                               &(weft_quantized_source){.family = s->packed,
-                                                        .prefix = s->prefix,
-                                                        .path = s->folder,
-                                                        .use = use,
-                                                        .uses = uses,
-                                                        .int8 = o->weights == WEFT_WEIGHTS_INT8},
-                               &s->own);
+    const weft_status_code status = weft_quantized_weights(
+        s->graph,
+        &(weft_quantized_source){.family = s->packed,
+                                 .prefix = s->prefix,
+                                 .path = s->folder,
+                                 .use = use,
+                                 .uses = uses,
+                                 .int8 = o->weights == WEFT_WEIGHTS_INT8 && denoises},
+        &s->own);
     weft_adapters_close(use, uses);
     return status;
 }
@@ -153,17 +153,20 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
     return weft_program_compile(s->own, &options, &s->program);
 }
 
+/* Text encoders do not compute in int8: they run once, and their error is in every step. */
 static weft_status choose_weights_dtype(const weft_generator *p, const weft_model *model,
                                         weft_generator_part *s)
 {
     const int kind = p->options.weights;
+    const bool encodes = s >= p->parts.encoder && s < p->parts.encoder + WEFT_MAX_TEXT_ENCODERS,
+               int8 = kind == WEFT_WEIGHTS_INT8 && !encodes,
+               keeps = kind == WEFT_WEIGHTS_GGUF || (kind == WEFT_WEIGHTS_INT8 && encodes);
     weft_dtype dtype = kind == WEFT_WEIGHTS_BF16 ? WEFT_BF16 : WEFT_F32;
     bool packed = false;
-    if (kind == WEFT_WEIGHTS_GGUF)
+    if (keeps)
         WEFT_TRY(weft_packed_has(s->folder, &packed));
-    s->packed = packed || kind == WEFT_WEIGHTS_INT8 ? model->family : NULL;
-    if (kind == WEFT_WEIGHTS_AS_STORED || (kind == WEFT_WEIGHTS_GGUF && !packed) ||
-        kind == WEFT_WEIGHTS_INT8)
+    s->packed = packed || int8 ? model->family : NULL;
+    if (kind == WEFT_WEIGHTS_AS_STORED || int8 || (keeps && !packed))
         WEFT_TRY(weft_weights_dtype(s->folder, &dtype));
     weft_graph_store_weights_as(s->graph, dtype);
     return WEFT_OK;

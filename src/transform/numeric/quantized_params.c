@@ -60,13 +60,24 @@ static void use(packing *p, int32_t n)
         weft_rewrite_node(&p->rewrite, n, NULL);
 }
 
-/* Clears `only` of each value that some node reads other than as weights of a linear layer. */
+/* Whether a node is a linear layer of tokens. Layers of few rows embed times and make the scales of
+ * all tokens: their error would be everywhere, and they need no time. */
+static bool is_token_layer(const weft_graph *g, const weft_node *node)
+{
+    enum { FEW_ROWS = 16 };
+    if (node->op != WEFT_OP_LINEAR)
+        return false;
+    const weft_shape *x = &weft_value_get(g, node->in[0])->shape;
+    return weft_shape_count(x) / x->dim[x->rank - 1] >= FEW_ROWS;
+}
+
+/* Clears `only` of each value that some node reads other than as weights of a layer of tokens. */
 static void find_other_uses(const weft_graph *g, bool *only)
 {
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const weft_node *node = weft_graph_node(g, n);
         for (int i = 0; i < node->in_count; i++)
-            if (weft_value_ok(node->in[i]) && (node->op != WEFT_OP_LINEAR || i != 1))
+            if (weft_value_ok(node->in[i]) && (i != 1 || !is_token_layer(g, node)))
                 only[node->in[i].id] = false;
     }
 }

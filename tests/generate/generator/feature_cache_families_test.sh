@@ -111,14 +111,17 @@ for rule in every:2,warm=0 block:0.9,warm=0; do check "hunyuan_on_ranks_$rule" h
 eval_cache_measures_gain_and_loss() {
     printf 'a red cat\n# no prompt\na blue dog\n' >prompts.txt
     "$WEFT" eval cache --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --steps 6 --setting feature-cache=block:0 \
-        --setting "feature-cache=every:2,warm=0" --setting "sampler=unipc steps=3" --json table.json >table.log 2>&1 || { cat table.log; fail "weft eval cache"; }
+        --setting "feature-cache=every:2,warm=0" --setting "sampler=unipc steps=3" --setting precision=bf16 \
+        --setting weights=int8 --json table.json >table.log 2>&1 || { cat table.log; fail "weft eval cache"; }
     python3 -S - <<'PY' || { cat table.log; fail "the results of weft eval cache"; }
 import json
 t = json.load(open("table.json"))
-same, half, fewer = t["each"]
+same, half, fewer, bf16, int8 = t["each"]
 assert same["psnr"] is None and same["psnr_least"] is None and same["identical"] == 2 and same["ssim"] == 1 and same["reused"] == 0, same
 assert half["identical"] == 0 and half["psnr"] < 100 and abs(half["reused"] - 1 / 3) < 0.01 and half["predicted"] > 1, half
 assert fewer["psnr"] < 100 and "reused" not in fewer, fewer
+for narrow in bf16, int8:  # 53 and 51 dB
+    assert 45 < narrow["psnr"] < 60, narrow
 PY
     "$WEFT" eval cache --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --setting "feature-cache=fast faster=1" >bad.log 2>&1 && fail "the unknown key faster is accepted"
     has_message bad.log '*' level=error text~=faster || fail "an unknown key is not named"
