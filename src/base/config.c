@@ -516,12 +516,11 @@ static weft_status read_tree(loader *l, const weft_yaml_node *node, const weft_k
         return bad_value(node, key, path, false);
     weft_buf json = {0};
     put_json(node, &json);
-    const weft_status_code status = weft_buf_check(&json);
+    const bool whole = weft_buf_check(&json) == WEFT_OK;
     const int64_t bytes = (node->count + 1) * (int64_t)sizeof(const char *);
     const char **keys = weft_arena_alloc(l->arena, bytes);
     const char **wheres = weft_arena_alloc(l->arena, bytes);
-    *tree = (weft_config_tree){.json = status == WEFT_OK ? weft_arena_strdup(l->arena, json.data)
-                                                         : NULL,
+    *tree = (weft_config_tree){.json = whole ? weft_arena_strdup(l->arena, json.data) : NULL,
                                .where = weft_arena_strdup(l->arena, node->where),
                                .count = node->count,
                                .key = keys,

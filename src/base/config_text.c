@@ -68,14 +68,15 @@ weft_status weft_config_changes(const char *before, const char *now, weft_buf *o
     weft_arena *arena = weft_arena_create();
     weft_yaml_node *was, *is;
     WEFT_TRY(WEFT_ALLOCATED(arena, "the config"));
-    weft_status_code status =
-        weft_yaml_parse(arena, before, (int64_t)strlen(before), "the config before", false, &was);
-    if (status == WEFT_OK)
-        status = weft_yaml_parse(arena, now, (int64_t)strlen(now), "the config", false, &is);
-    if (status == WEFT_OK)
-        put_changes(was, is, "", out);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(
+        weft_yaml_parse(arena, before, (int64_t)strlen(before), "the config before", false, &was));
+    WEFT_GO(weft_yaml_parse(arena, now, (int64_t)strlen(now), "the config", false, &is));
+    put_changes(was, is, "", out);
+    WEFT_GO(weft_buf_check(out));
+out:
     weft_arena_free(arena);
-    return status == WEFT_OK ? weft_buf_check(out) : status;
+    return status;
 }
 
 /* ---- dump ---------------------------------------------------------------------------------- */

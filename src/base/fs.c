@@ -50,6 +50,19 @@ bool weft_path_is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+static weft_status make_dir(const char *path)
+{
+    if (mkdir(path, 0777) == 0)
+        return WEFT_OK;
+    if (errno != EEXIST)
+        return weft_error_errno(WEFT_AT(.file = path), "cannot make this folder");
+    return weft_path_is_dir(path)
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.file = path),
+                            "a folder is needed here, but this is a file. Move the file, or name "
+                            "another folder.");
+}
+
 weft_status weft_make_dirs(const char *path)
 {
     if (!*path)
@@ -58,22 +71,17 @@ weft_status weft_make_dirs(const char *path)
     char *copy = weft_strdup(path);
     WEFT_TRY(WEFT_ALLOCATED(copy, "path %s", path));
     weft_status_code status = WEFT_OK;
-    for (char *p = copy + 1; status == WEFT_OK; p++) {
+    for (char *p = copy + 1;; p++) {
         if (*p != '/' && *p != '\0')
             continue;
         const char saved = *p;
         *p = '\0';
-        const bool made = mkdir(copy, 0777) == 0;
-        if (!made && errno != EEXIST)
-            status = weft_error_errno(WEFT_AT(.file = copy), "cannot make this folder");
-        else if (!made && !weft_path_is_dir(copy))
-            status = weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.file = copy),
-                                "a folder is needed here, but this is a file. Move the file, or "
-                                "name another folder.");
-        *p = saved;
+        WEFT_GO(make_dir(copy));
         if (saved == '\0')
             break;
+        *p = saved;
     }
+out:
     weft_free(copy);
     return status;
 }
@@ -91,6 +99,22 @@ weft_status weft_make_parent(const char *path)
     return status;
 }
 
+static weft_status remove_children(const char *path)
+{
+    weft_names names = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_list_dir(path, false, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        char *child = weft_path_join(path, names.name[i]);
+        status = child ? weft_remove_tree(child) : weft_no_memory("a path");
+        weft_free(child);
+        WEFT_GO(status);
+    }
+out:
+    weft_names_free(&names);
+    return status;
+}
+
 weft_status weft_remove_tree(const char *path)
 {
     struct stat st;
@@ -98,16 +122,7 @@ weft_status weft_remove_tree(const char *path)
         return errno == ENOENT ? WEFT_OK
                                : weft_error_errno(WEFT_AT(.file = path), "cannot remove it");
     if (S_ISDIR(st.st_mode)) {
-        weft_names names = {0};
-        WEFT_TRY(weft_list_dir(path, false, &names));
-        weft_status_code status = WEFT_OK;
-        for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
-            char *child = weft_path_join(path, names.name[i]);
-            status = child ? weft_remove_tree(child) : weft_no_memory("a path");
-            weft_free(child);
-        }
-        weft_names_free(&names);
-        WEFT_TRY(status);
+        WEFT_TRY(remove_children(path));
         return rmdir(path) == 0
                    ? WEFT_OK
                    : weft_error_errno(WEFT_AT(.file = path), "cannot remove the folder");
@@ -398,10 +413,21 @@ weft_status weft_file_write_atomic(const char *path, const void *data, int64_t b
 {
     weft_file_writer writer;
     WEFT_TRY(weft_file_begin(&writer, path));
-    weft_status_code status = weft_file_write(&writer, data, bytes);
-    if (status == WEFT_OK)
-        status = weft_file_commit(&writer);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_file_write(&writer, data, bytes));
+    WEFT_GO(weft_file_commit(&writer));
+out:
     weft_file_abort(&writer);
+    return status;
+}
+
+weft_status weft_file_write_buf(const char *path, weft_buf *buf)
+{
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(buf));
+    WEFT_GO(weft_file_write_atomic(path, buf->data ? buf->data : "", buf->len));
+out:
+    weft_buf_free(buf);
     return status;
 }
 
@@ -413,31 +439,37 @@ weft_status weft_file_try(const char *path)
     return WEFT_OK;
 }
 
+static weft_status map_file(const char *path, int fd, weft_map *map)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return weft_error_errno(WEFT_AT(.file = path), "cannot read the file's size");
+    if (!S_ISREG(st.st_mode))
+        return weft_error(WEFT_MSG_FILE_KIND, WEFT_AT(.file = path), "this is not a regular file");
+    if (st.st_size == 0) {
+        *map = (weft_map){0};
+        return WEFT_OK;
+    }
+    void *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED)
+        return weft_error_errno(WEFT_AT(.file = path), "cannot map the file (%" PRId64 " bytes)",
+                                (int64_t)st.st_size);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_lfs_pointer_refuse(path, data, st.st_size));
+    *map = (weft_map){.data = data, .bytes = st.st_size};
+    return WEFT_OK;
+out:
+    munmap(data, (size_t)st.st_size);
+    return status;
+}
+
 weft_status weft_map_open(const char *path, weft_map *map)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return weft_error_errno(WEFT_AT(.file = path), "cannot open the file");
-    struct stat st;
-    void *data = NULL;
-    weft_status_code status = WEFT_OK;
-    if (fstat(fd, &st) != 0)
-        status = weft_error_errno(WEFT_AT(.file = path), "cannot read the file's size");
-    else if (!S_ISREG(st.st_mode))
-        status =
-            weft_error(WEFT_MSG_FILE_KIND, WEFT_AT(.file = path), "this is not a regular file");
-    else if (st.st_size > 0) {
-        data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (data == MAP_FAILED)
-            status =
-                weft_error_errno(WEFT_AT(.file = path), "cannot map the file (%" PRId64 " bytes)",
-                                 (int64_t)st.st_size);
-        else if ((status = weft_lfs_pointer_refuse(path, data, st.st_size)) != WEFT_OK)
-            munmap(data, (size_t)st.st_size);
-    }
+    const weft_status_code status = map_file(path, fd, map);
     close(fd);
-    if (status == WEFT_OK)
-        *map = (weft_map){.data = data, .bytes = st.st_size};
     return status;
 }
 
@@ -588,12 +620,12 @@ static void sort_names(weft_names *names)
 weft_status weft_list_dir(const char *dir, bool recursive, weft_names *names)
 {
     walk w = {.dir = dir, .recursive = recursive};
-    const weft_status_code status = list_into(&w, "");
-    if (status == WEFT_OK) {
-        sort_names(&w.names);
-        *names = w.names;
-        w.names = (weft_names){0};
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(list_into(&w, ""));
+    sort_names(&w.names);
+    *names = w.names;
+    w.names = (weft_names){0};
+out:
     walk_free(&w);
     return status;
 }
@@ -619,8 +651,7 @@ weft_status weft_list_tree(const char *dir, const char *except, weft_names *file
         w.links.name[first] = w.links.name[--w.links.count];
         status = list_into(&w, link);
         weft_free(link);
-        if (status != WEFT_OK)
-            goto out;
+        WEFT_GO(status);
     }
     sort_names(&w.names);
     sort_names(&w.others);

@@ -37,6 +37,16 @@ weft_status weft_json_load(const char *path, json_t **json)
     return status;
 }
 
+static weft_status read_line(const char *text, int64_t bytes, const char *path, int64_t number,
+                             weft_status_code (*each)(void *user, json_t *value), void *user)
+{
+    json_t *value;
+    WEFT_TRY(weft_json_parse_at(text, bytes, path, number, &value));
+    const weft_status_code status = each(user, value);
+    json_decref(value);
+    return status;
+}
+
 static weft_status read_lines(const char *path, bool ended,
                               weft_status_code (*each)(void *user, json_t *value), void *user)
 {
@@ -44,17 +54,14 @@ static weft_status read_lines(const char *path, bool ended,
     int64_t bytes, number = 1;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_file_read(path, INT64_MAX - 1, &text, &bytes));
-    for (const char *at = text, *end = text + bytes; status == WEFT_OK && at < end; number++) {
+    for (const char *at = text, *end = text + bytes; at < end; number++) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         const int64_t length = (stop ? stop : end) - at;
-        json_t *value = NULL;
-        if ((stop || !ended) && strspn(at, " \t\r") < (size_t)length) {
-            status = weft_json_parse_at(at, length, path, number, &value);
-            status = status == WEFT_OK ? each(user, value) : status;
-        }
-        json_decref(value);
+        if ((stop || !ended) && strspn(at, " \t\r") < (size_t)length)
+            WEFT_GO(read_line(at, length, path, number, each, user));
         at += length + 1;
     }
+out:
     weft_free(text);
     return status;
 }

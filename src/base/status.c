@@ -153,6 +153,8 @@ static void prepend_context(const char *location)
 
 weft_status_code weft_error_at(weft_status_code code, const weft_message_fields *at)
 {
+    if (code == WEFT_OK)
+        return code;
     weft_message_fields both = last.at;
     if (last.at.file && at->file && strcmp(last.at.file, at->file) != 0) {
         char location[LOCATION_BYTES + 600];
@@ -174,6 +176,8 @@ weft_status_code weft_error_at(weft_status_code code, const weft_message_fields 
 
 weft_status_code weft_error_add(weft_status_code code, const char *fmt, ...)
 {
+    if (code == WEFT_OK)
+        return code;
     char text[TEXT_BYTES / 2], whole[TEXT_BYTES];
     va_list args;
     va_start(args, fmt);

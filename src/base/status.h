@@ -28,7 +28,8 @@ weft_status_code weft_error_errno(const weft_message_fields *at, const char *fmt
 /* Records "out of memory for <text>". The text names the object, as in "the graph". */
 weft_status_code weft_no_memory(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Complete the last error in callers that know its place or remedy. Both return `code` unchanged.
+/* Complete the last error in callers that know its place or remedy. Both return `code` unchanged,
+ * and do nothing for WEFT_OK: `return weft_error_at(read(path), WEFT_AT(.file = path));`.
  * weft_error_at completes the place: members that the error has already are kept, and another file
  * is printed before it. weft_error_add appends ". <text>". */
 weft_status_code weft_error_at(weft_status_code code, const weft_message_fields *at);
@@ -52,10 +53,16 @@ weft_status_code weft_error_restore(const weft_error_copy *error);
 
 const char *weft_status_name(weft_status_code code);
 
+/* The first failure of two calls, or WEFT_OK. For a call that is made even after a failure, as to
+ * close a file. */
+static inline weft_status weft_status_first(weft_status_code first, weft_status_code second)
+{
+    return first != WEFT_OK ? first : second;
+}
+
 /* One idiom for errors. A function that has nothing to release propagates with WEFT_TRY. A function
  * that has declares `weft_status_code status = WEFT_OK;`, propagates with WEFT_GO and releases
- * everything after the label `out`, which success reaches, too. `if (status == WEFT_OK)` is for
- * the few places where more must happen after a failure than to release. */
+ * everything after the label `out`, which success reaches, too. */
 #define WEFT_TRY(expr)                                                                             \
     do {                                                                                           \
         weft_status_code weft_try_status_ = (expr);                                                \

@@ -250,8 +250,8 @@ weft_status weft_yaml_parse(weft_arena *arena, const char *text, int64_t bytes, 
                             WEFT_AT(.file = name, .line = (int64_t)more->start_mark.line + 1),
                             "a second document ('---') begins here; a config is one document");
     yaml_document_delete(&second);
-    if (status == WEFT_OK)
-        status = convert(&r, 1, 0, root);
+    WEFT_GO(status);
+    WEFT_GO(convert(&r, 1, 0, root));
 out:
     yaml_document_delete(&document);
     yaml_parser_delete(&parser);
