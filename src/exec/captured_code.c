@@ -59,23 +59,28 @@ static void launch(const weft_program *p, int32_t at, const part *one)
     }
 }
 
+static weft_status run_range(weft_program *p, int32_t at, int32_t end, weft_run_instruction run)
+{
+    for (int32_t i = at; i < end; i++)
+        WEFT_TRY(run(p, &p->compiled->code[i]));
+    return WEFT_OK;
+}
+
 static weft_status record(weft_program *p, int32_t at, int32_t end, weft_run_instruction run)
 {
     const weft_device_graphs *graphs = p->device->graphs;
-    weft_status_code status = WEFT_OK;
     weft_device_graph *graph = NULL;
     if (graphs->begin(p->binding.stream) != WEFT_OK) {
         p->run.captured->refused = true;
         return WEFT_OK;
     }
-    for (int32_t i = at; i < end && status == WEFT_OK; i++)
-        status = run(p, &p->compiled->code[i]);
+    const weft_status_code status = run_range(p, at, end, run);
     if (graphs->end(p->binding.stream, &graph) != WEFT_OK)
         p->run.captured->refused = true;
-    else if (status == WEFT_OK)
-        p->run.captured->at[at] = (part){end, graph};
-    else
+    else if (status != WEFT_OK)
         graphs->free(graph);
+    else
+        p->run.captured->at[at] = (part){end, graph};
     return status;
 }
 

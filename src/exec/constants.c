@@ -36,9 +36,10 @@ static weft_status write_values(const weft_constant_copy *c, weft_dtype from)
         return WEFT_OK;
     }
     WEFT_TRY(weft_staging_create(c->device, &staging));
-    weft_status_code status = weft_staging_write(staging, c->data, c->to, c->from, from, c->count);
-    if (status == WEFT_OK)
-        status = weft_staging_finish(staging);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_staging_write(staging, c->data, c->to, c->from, from, c->count));
+    WEFT_GO(weft_staging_finish(staging));
+out:
     weft_staging_free(staging);
     return status;
 }

@@ -305,8 +305,9 @@ static weft_status await_end(const weft_program *p)
         if (p->compiled->code[i].kind != INSTR_START)
             continue;
         weft_comm_request *x = weft_program_exchange(p, &p->compiled->code[i]);
-        if (status == WEFT_OK || weft_comm_request_failed(x))
-            WEFT_TRY(weft_comm_request_wait(x));
+        if (status != WEFT_OK && !weft_comm_request_failed(x))
+            continue;
+        WEFT_TRY(weft_comm_request_wait(x));
     }
     return status;
 }
@@ -316,6 +317,8 @@ static weft_status run_all(weft_program *p, bool finish)
 {
     int notified = 0;
     weft_shared_arena *shared = p->binding.shared;
+    if (!p->binding.compared)
+        WEFT_TRY(weft_program_compare(p));
     if (shared->pending)
         p->device->after(p->binding.stream, &shared->done);
     if (weft_compiled_is_wide(p->compiled))
@@ -378,9 +381,7 @@ static weft_status run(weft_program *p, bool finish)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
                           "the program must be bound to a store before it runs");
     const int before = weft_host_set_threads(p->compiled->threads);
-    weft_status_code status = p->binding.compared ? WEFT_OK : weft_program_compare(p);
-    if (status == WEFT_OK)
-        status = run_all(p, finish);
+    const weft_status_code status = run_all(p, finish);
     weft_host_set_threads(before);
     if (status != WEFT_OK)
         return fail(p, status);

@@ -706,13 +706,13 @@ weft_status weft_program_compare(weft_program *p)
     for (int axis = 0; axis < p->compiled->mesh.axis_count; axis++)
         if (axis != apart)
             group[groups++] = p->binding.group[axis];
-    for (int i = 0; i < groups && p->binding.base && status == WEFT_OK; i++)
-        status = weft_group_connect(group[i], p->device);
-    if (count && p->binding.base &&
-        status == WEFT_OK) /* then every rank of the groups has at least one */
-        status = weft_comm_requests_check(all, count, group, groups);
+    for (int i = 0; i < groups && p->binding.base; i++)
+        WEFT_GO(weft_group_connect(group[i], p->device));
+    if (count && p->binding.base) /* then every rank of the groups has at least one */
+        WEFT_GO(weft_comm_requests_check(all, count, group, groups));
+    p->binding.compared = true;
+out:
     weft_free(all);
-    p->binding.compared = status == WEFT_OK;
     return status;
 }
 
@@ -850,9 +850,11 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
         "a program and its weights"));
     weft_shared_arena *shared = NULL;
     WEFT_TRY(reserve_shared(device, bytes, max_wire_bytes(programs, count), &shared));
-    weft_status_code status = weft_shared_arena_reserve(shared, programs, count);
-    for (int i = 0; i < count && status == WEFT_OK; i++)
-        status = bind_one(programs[i], store, group, shared);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_shared_arena_reserve(shared, programs, count));
+    for (int i = 0; i < count; i++)
+        WEFT_GO(bind_one(programs[i], store, group, shared));
+out:
     for (int i = 0; i < count && status != WEFT_OK; i++)
         weft_program_unbind(programs[i]);
     leave_shared(shared);

@@ -50,10 +50,11 @@ weft_status weft_program_twin(const weft_program *like, const weft_backend *back
     p->backend = backend;
     p->device = backend->device;
     p->binding.request = NULL;
-    const weft_status_code status = take_over(like, p);
-    if (status == WEFT_OK)
-        *out = p;
-    else
-        weft_program_free(p);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(take_over(like, p));
+    *out = p;
+    return WEFT_OK;
+out:
+    weft_program_free(p);
     return status;
 }

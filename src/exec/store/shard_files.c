@@ -262,16 +262,17 @@ static weft_status drain_set(weft_part_stream *s, const char *folder, int64_t fi
              s->who.rank, s->who.ranks);
     weft_tensors_writer *writer;
     WEFT_TRY(weft_tensors_writer_create(path, stem, s->who.shard_bytes, &writer));
-    weft_status_code status = weft_tensors_writer_metadata(writer, "format", "pt");
-    for (int64_t i = first; i < last && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_tensors_writer_metadata(writer, "format", "pt"));
+    for (int64_t i = first; i < last; i++) {
         const weft_tensor *t = s->piece[i].tensor;
-        status = weft_tensors_writer_declare(writer, s->piece[i].name, t->dtype, t->shape.rank,
-                                             t->shape.dim);
+        WEFT_GO(weft_tensors_writer_declare(writer, s->piece[i].name, t->dtype, t->shape.rank,
+                                            t->shape.dim));
     }
-    for (int64_t i = first; i < last && status == WEFT_OK; i++)
-        status = drain_piece(s, writer, &s->piece[i]);
-    if (status == WEFT_OK)
-        status = weft_tensors_writer_finish(writer);
+    for (int64_t i = first; i < last; i++)
+        WEFT_GO(drain_piece(s, writer, &s->piece[i]));
+    WEFT_GO(weft_tensors_writer_finish(writer));
+out:
     weft_tensors_writer_free(writer);
     return status;
 }
@@ -279,11 +280,12 @@ static weft_status drain_set(weft_part_stream *s, const char *folder, int64_t fi
 weft_status weft_part_stream_drain(weft_part_stream *s, const char *folder)
 {
     weft_status_code status = WEFT_OK;
-    for (int64_t first = 0, last; first < s->pieces && status == WEFT_OK; first = last) {
+    for (int64_t first = 0, last; first < s->pieces; first = last) {
         for (last = first; last < s->pieces && s->piece[last].set == s->piece[first].set;)
             last++;
-        status = drain_set(s, folder, first, last);
+        WEFT_GO(drain_set(s, folder, first, last));
     }
+out:
     if (status != WEFT_OK)
         end_feeding(s);
     return status;
@@ -326,17 +328,17 @@ weft_status weft_part_set_index(const weft_part_set *set, const char *folder)
     json_t *map = json_object(), *index = NULL;
     int64_t bytes = 0;
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++)
+    for (int64_t i = 0; i < names.count; i++)
         if (is_part_file(names.name[i], set->stem))
-            status = index_file(own, names.name[i], map, &bytes);
-    weft_names_free(&names);
-    if (status != WEFT_OK || json_object_size(map) == 0)
+            WEFT_GO(index_file(own, names.name[i], map, &bytes));
+    if (json_object_size(map) == 0)
         goto out;
     index =
         json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
     snprintf(path, sizeof path, "%s/%s.safetensors.index.json", own, set->stem);
     status = index ? weft_json_save(path, index) : weft_no_memory("%s", path);
 out:
+    weft_names_free(&names);
     json_decref(index);
     json_decref(map);
     return status;
@@ -389,8 +391,9 @@ static weft_status read_file(part_reader *r, const char *path)
     weft_tensors *file;
     WEFT_TRY(weft_tensors_open(path, &file));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < weft_tensors_count(file) && status == WEFT_OK; i++)
-        status = read_part(r, weft_tensors_at(file, i));
+    for (int64_t i = 0; i < weft_tensors_count(file); i++)
+        WEFT_GO(read_part(r, weft_tensors_at(file, i)));
+out:
     weft_tensors_close(file);
     r->files++;
     return status;
@@ -440,21 +443,22 @@ weft_status weft_part_set_load(weft_store *store, const weft_part_set *set, cons
     part_reader r = {.store = store, .set = set};
     set_folder(set, folder, own);
     r.filled = weft_calloc(weft_store_count(store) + 1, sizeof *r.filled);
-    weft_status_code status =
-        r.filled ? weft_list_dir(own, false, &names) : weft_no_memory("%s", own);
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(r.filled ? weft_list_dir(own, false, &names) : weft_no_memory("%s", own));
+    for (int64_t i = 0; i < names.count; i++) {
         if (!is_part_file(names.name[i], set->stem))
             continue;
         char *path = weft_path_join(own, names.name[i]);
         status = path ? read_file(&r, path) : weft_no_memory("%s", own);
         weft_free(path);
+        WEFT_GO(status);
     }
-    if (status == WEFT_OK && r.files == 0 && any_of(store, set))
-        status = weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = own),
-                            "the folder has no file %s.safetensors or %s-....safetensors",
-                            set->stem, set->stem);
-    if (status == WEFT_OK)
-        status = check_filled(&r, own);
+    if (r.files == 0 && any_of(store, set))
+        WEFT_GO(weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = own),
+                           "the folder has no file %s.safetensors or %s-....safetensors", set->stem,
+                           set->stem));
+    WEFT_GO(check_filled(&r, own));
+out:
     weft_free(r.filled);
     weft_listing_free(&r.unknown);
     weft_names_free(&names);

@@ -198,9 +198,7 @@ static weft_status reserve_data(weft_store *store, weft_tensor *t)
         WEFT_TRY(weft_staging_create(store->device, &store->staging));
     const bool elsewhere = t->mapped && (host || apart);
     if (elsewhere) {
-        const weft_status_code status = reserve_offloaded(store, t);
-        if (status != WEFT_OK)
-            return weft_error_at(status, WEFT_AT(.key = t->name));
+        WEFT_TRY(weft_error_at(reserve_offloaded(store, t), WEFT_AT(.key = t->name)));
     } else {
         t->data = store->device->alloc(store->device, bytes);
         t->staging = apart ? store->staging : NULL;
@@ -227,23 +225,21 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
         weft_grow((void **)&store->tensor, store->count, &store->capacity, sizeof *store->tensor));
     weft_tensor *tensor = weft_alloc(sizeof *tensor);
     char *copy = weft_strdup(name);
-    weft_status_code status = WEFT_ALLOCATED(tensor && copy, "\"%s\"", name);
-    if (status == WEFT_OK) {
-        *tensor = *like;
-        tensor->name = copy;
-        status = reserve_data(store, tensor);
-    }
-    if (status != WEFT_OK) {
-        if (tensor)
-            release_data(store, tensor);
-        weft_free(tensor);
-        weft_free(copy);
-        return status;
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(tensor && copy, "\"%s\"", name));
+    *tensor = *like;
+    tensor->name = copy;
+    WEFT_GO(reserve_data(store, tensor));
     store->slot[slot_of(store, name)] = store->count + 1;
     store->tensor[store->count++] = tensor;
     *out = tensor;
     return WEFT_OK;
+out:
+    if (tensor)
+        release_data(store, tensor);
+    weft_free(tensor);
+    weft_free(copy);
+    return status;
 }
 
 weft_status weft_store_alias(weft_store *store, const weft_tensor *of)
@@ -376,12 +372,14 @@ static weft_status fill(const weft_tensor *tensor, weft_init init, uint64_t key)
         return WEFT_OK;
     }
     char *values = weft_alloc(block * bytes + 1);
-    weft_status_code status = WEFT_ALLOCATED(values, "initial values of \"%s\"", tensor->name);
-    for (int64_t r = 0; r < rows && status == WEFT_OK; r += block) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(values, "initial values of \"%s\"", tensor->name));
+    for (int64_t r = 0; r < rows; r += block) {
         const int64_t end = r + block < rows ? r + block : rows;
         fill_rows(tensor, init, key, r, end, values);
-        status = weft_tensor_put_bytes(tensor, r * bytes, (end - r) * bytes, values);
+        WEFT_GO(weft_tensor_put_bytes(tensor, r * bytes, (end - r) * bytes, values));
     }
+out:
     weft_free(values);
     return status;
 }

@@ -118,48 +118,49 @@ static weft_status bring(weft_comm *comm, int rank, int root, const void *own, c
             ? weft_comm_request_create_send(ranks, self, root, bytes, WEFT_U8, "a part", &x)
             : weft_comm_request_create_recv(ranks, self, rank, bytes, WEFT_U8, "a part", &x);
     WEFT_TRY(status);
-    status = weft_comm_request_attach(x, world, WEFT_CHANNEL_CONTROL);
-    if (status == WEFT_OK) {
-        weft_comm_request_bind(x, own, box, NULL); /* a send reads `own`, a receive writes `box` */
-        weft_comm_request_start(x);
-        status = weft_comm_request_wait(x);
-    }
+    WEFT_GO(weft_comm_request_attach(x, world, WEFT_CHANNEL_CONTROL));
+    weft_comm_request_bind(x, own, box, NULL); /* a send reads `own`, a receive writes `box` */
+    weft_comm_request_start(x);
+    WEFT_GO(weft_comm_request_wait(x));
+out:
     weft_comm_request_free(x);
+    return status;
+}
+
+/* Copies the part of `rank` into `whole` of `root`. Both ranks call it. */
+static weft_status gather_box(weft_comm *comm, int rank, int root, const weft_tensor *tensor,
+                              const weft_box *box, char *whole)
+{
+    const weft_box all = weft_box_whole(&tensor->whole);
+    const int self = weft_comm_rank(comm);
+    const int64_t bytes = weft_shape_count(&box->shape) * weft_dtype_bytes(tensor->dtype);
+    if (rank == root)
+        return weft_tensor_get(tensor, &all, whole, tensor->dtype, NULL);
+    char *data = self == root ? weft_alloc(bytes + 1) : NULL;
+    const void *own = NULL;
+    void *made = NULL;
+    weft_status_code status = WEFT_OK;
+    if (self == root)
+        WEFT_GO(WEFT_ALLOCATED(data, "a part of \"%s\"", tensor->name));
+    if (self == rank)
+        WEFT_GO(weft_tensor_on_host(tensor, &own, &made));
+    WEFT_GO(bring(comm, rank, root, own, data, bytes));
+    if (self == root)
+        weft_box_copy(&all, whole, tensor->dtype, box, data, tensor->dtype);
+out:
+    weft_free(made);
+    weft_free(data);
     return status;
 }
 
 static weft_status gather_boxes(weft_comm *comm, int root, const weft_tensor *tensor,
                                 const part_note *note, char *whole)
 {
-    const weft_box all = weft_box_whole(&tensor->whole);
     const int self = weft_comm_rank(comm);
-    const int64_t element = weft_dtype_bytes(tensor->dtype);
-    weft_status_code status = WEFT_OK;
-    for (int r = 0; r < weft_comm_ranks(comm) && status == WEFT_OK; r++) {
-        const weft_box *box = &note[r].box;
-        const int64_t bytes = weft_shape_count(&box->shape) * element;
-        if (!note[r].writes || (self != r && self != root))
-            continue;
-        if (r == root) {
-            if (self == root)
-                status = weft_tensor_get(tensor, &all, whole, tensor->dtype, NULL);
-            continue;
-        }
-        char *data = self == root ? weft_alloc(bytes + 1) : NULL;
-        const void *own = NULL;
-        void *made = NULL;
-        if (self == root && !data)
-            return weft_no_memory("a part of \"%s\"", tensor->name);
-        if (self == r)
-            status = weft_tensor_on_host(tensor, &own, &made);
-        if (status == WEFT_OK)
-            status = bring(comm, r, root, own, data, bytes);
-        if (status == WEFT_OK && self == root)
-            weft_box_copy(&all, whole, tensor->dtype, box, data, tensor->dtype);
-        weft_free(made);
-        weft_free(data);
-    }
-    return status;
+    for (int r = 0; r < weft_comm_ranks(comm); r++)
+        if (note[r].writes && (self == r || self == root))
+            WEFT_TRY(gather_box(comm, r, root, tensor, &note[r].box, whole));
+    return WEFT_OK;
 }
 
 weft_status weft_tensor_gather(weft_comm *comm, int root, const weft_tensor *tensor, void **made)
@@ -178,25 +179,25 @@ weft_status weft_tensor_gather(weft_comm *comm, int root, const weft_tensor *ten
     part_note *note = weft_calloc(ranks, sizeof *note);
     const int64_t bytes = weft_shape_count(&tensor->whole) * weft_dtype_bytes(tensor->dtype);
     char *whole = NULL, text[32];
-    weft_status_code status = note ? weft_comm_all_gather(comm, &own, sizeof own, note)
-                                   : weft_no_memory("the parts of \"%s\"", tensor->name);
-    const bool there = status == WEFT_OK && note[root].holds &&
-                       weft_shape_equal(&note[root].box.shape, &tensor->whole);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(note ? weft_comm_all_gather(comm, &own, sizeof own, note)
+                 : weft_no_memory("the parts of \"%s\"", tensor->name));
+    const bool there = note[root].holds && weft_shape_equal(&note[root].box.shape, &tensor->whole);
     if (there && weft_comm_rank(comm) == root) {
         void *copy;
-        status = weft_tensor_on_host(tensor, &data, &copy);
-        whole = status == WEFT_OK ? copy : NULL;
-    } else if (status == WEFT_OK && !there) {
+        WEFT_GO(weft_tensor_on_host(tensor, &data, &copy));
+        whole = copy;
+    } else if (!there) {
         whole = weft_comm_rank(comm) == root ? weft_alloc(bytes) : NULL;
-        status = weft_comm_rank(comm) == root && !whole
-                     ? weft_no_memory("gathering \"%s\" (%s)", tensor->name,
-                                      weft_format_bytes(bytes, text))
-                     : gather_boxes(comm, root, tensor, note, whole);
+        WEFT_GO(weft_comm_rank(comm) == root && !whole
+                    ? weft_no_memory("gathering \"%s\" (%s)", tensor->name,
+                                     weft_format_bytes(bytes, text))
+                    : gather_boxes(comm, root, tensor, note, whole));
     }
-    if (status == WEFT_OK)
-        *made = whole;
-    else
-        weft_free(whole);
+    *made = whole;
+    whole = NULL;
+out:
+    weft_free(whole);
     weft_free(note);
     return status;
 }

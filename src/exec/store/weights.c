@@ -169,22 +169,19 @@ static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *who
         const char *stored = (const char *)from->data + row * each * bytes; /* plain data only */
         if (!plain)
             weft_stored_read(from, row * each, here * each, expanded);
-        status = weft_stored_check_data(from, row * each, plain ? (const void *)stored : expanded,
-                                        plain ? from->dtype : WEFT_F32, here * each);
-        if (status != WEFT_OK)
-            break;
+        WEFT_GO(weft_stored_check_data(from, row * each, plain ? (const void *)stored : expanded,
+                                       plain ? from->dtype : WEFT_F32, here * each));
         if (rows_there) {
             part.start[d] = row;
             part.shape.dim[d] = here;
         }
-        status = weft_tensor_put(to, &part, plain ? (const void *)stored : expanded,
-                                 plain ? from->dtype : WEFT_F32, NULL);
-        if (status != WEFT_OK)
-            break;
+        WEFT_GO(weft_tensor_put(to, &part, plain ? (const void *)stored : expanded,
+                                plain ? from->dtype : WEFT_F32, NULL));
         if (plain)
             weft_map_forget(stored, here * each * bytes);
         weft_tensor_evict(to);
     }
+out:
     if (!plain)
         weft_map_forget(from->data, from->bytes);
     weft_free(expanded);
@@ -329,19 +326,21 @@ weft_status weft_weights_check_rest(weft_store *store, const char *prefix, const
 weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char *prefix,
                               weft_tensors *file, bool partial)
 {
-    weft_status_code status = check(store, g, prefix, partial, file);
-    if (status == WEFT_OK && verifies(store, g, prefix))
-        status = weft_tensors_verify(file);
-    for (int32_t n = 0; status == WEFT_OK && n < weft_graph_node_count(g); n++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(check(store, g, prefix, partial, file));
+    if (verifies(store, g, prefix))
+        WEFT_GO(weft_tensors_verify(file));
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const char *name;
         weft_tensor *t = param_at(store, g, n, prefix, &name);
         const bool there = t && t->lent && t->mapped; /* added by weft_weights_lend */
-        for (int64_t i = 0; t && !there && status == WEFT_OK && i < items_of(t, name); i++) {
+        for (int64_t i = 0; t && !there && i < items_of(t, name); i++) {
             char buffer[600];
-            status = copy_in(weft_tensors_find(file, item_name(name, i, buffer)),
-                             weft_name_is_stack(name), i, t);
+            WEFT_GO(copy_in(weft_tensors_find(file, item_name(name, i, buffer)),
+                            weft_name_is_stack(name), i, t));
         }
     }
+out:
     weft_tensors_close(file);
     return status;
 }
@@ -430,11 +429,12 @@ static weft_status write_param(weft_tensors_writer *w, weft_comm *comm, const we
                   count = items ? weft_shape_count(&t->whole) / items : 0;
     const char *data = made ? made : t->data;
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; w && status == WEFT_OK && i < items; i++) {
+    for (int64_t i = 0; w && i < items; i++) {
         char buffer[600];
-        status = write_whole(w, t, item_name(name, i, buffer), count,
-                             data + i * count * weft_dtype_bytes(t->dtype), dtype);
+        WEFT_GO(write_whole(w, t, item_name(name, i, buffer), count,
+                            data + i * count * weft_dtype_bytes(t->dtype), dtype));
     }
+out:
     weft_free(made);
     return status;
 }

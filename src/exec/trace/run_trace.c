@@ -201,8 +201,9 @@ weft_status weft_timeline_add_program(weft_timeline *timeline, const weft_progra
     for (int64_t n = 0; n < nodes; n++)
         r.collective[n] = -1;
     weft_status_code status = WEFT_OK;
-    for (int32_t i = 0; i < p->compiled->code_count && status == WEFT_OK; i++)
-        status = add_instruction(&r, i);
+    for (int32_t i = 0; i < p->compiled->code_count; i++)
+        WEFT_GO(add_instruction(&r, i));
+out:
     weft_free(r.collective);
     return status;
 }

@@ -169,11 +169,10 @@ weft_status weft_timeline_read(const char *path, weft_timeline *timeline)
                          "the file is not a timeline of a rank, as weft generate --trace or "
                          "`trace: true` of weft train writes it");
     json_decref(json);
-    if (status == WEFT_OK)
-        *timeline = t;
-    else {
-        status = weft_error_at(status, WEFT_AT(.file = path));
-        weft_timeline_free(&t);
-    }
-    return status;
+    WEFT_GO(status);
+    *timeline = t;
+    return WEFT_OK;
+out:
+    weft_timeline_free(&t);
+    return weft_error_at(status, WEFT_AT(.file = path));
 }
