@@ -66,28 +66,24 @@ weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const
     const int64_t segments = flat && bytes > SEGMENT ? (bytes + SEGMENT - 1) / SEGMENT : 1;
     double *cost = NULL, sum = 0, most = 0;
     int rounds = 0, seen = 0;
+    weft_status_code status = WEFT_OK;
     *seconds = 0;
     for (int i = 0; i < LOOKED_AT && k > 1; i++) {
         weft_coll_schedule s;
         const int argument = op == WEFT_COMM_SEND || op == WEFT_COMM_RECV
                                  ? (rank[i] + 1) % k
                                  : op == WEFT_COMM_RING_SHIFT;
-        weft_status_code status =
-            weft_coll_schedule_make(algorithm, op, span, rank[i], argument, &s);
-        if (status == WEFT_OK && !cost) {
+        WEFT_GO(weft_coll_schedule_make(algorithm, op, span, rank[i], argument, &s));
+        if (!cost) {
             rounds = s.rounds;
             cost = weft_calloc(rounds + 1, sizeof *cost);
-            status = WEFT_ALLOCATED(cost, "choosing an algorithm");
         }
-        if (status == WEFT_OK)
+        if (cost)
             add_cost(&s, span, rank[i], (double)bytes / (double)(s.chunks * segments),
                      sharing(algorithm, span), costs, cost);
         const bool pipelined = s.pipelined;
         weft_coll_schedule_free(&s);
-        if (status != WEFT_OK) {
-            weft_free(cost);
-            return status;
-        }
+        WEFT_GO(WEFT_ALLOCATED(cost, "choosing an algorithm"));
         if (i + 1 < LOOKED_AT)
             continue;
         for (int r = 0; r < rounds; r++) {
@@ -99,8 +95,9 @@ weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const
         sum *= seen ? (double)rounds / seen : 0;
         *seconds = pipelined ? sum + (double)(segments - 1) * most : sum * (double)segments;
     }
+out:
     weft_free(cost);
-    return WEFT_OK;
+    return status;
 }
 
 weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *span, int64_t bytes,

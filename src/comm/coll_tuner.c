@@ -30,35 +30,39 @@ static weft_status take_text(weft_comm *comm, const char *text, int64_t bytes, c
     return WEFT_OK;
 }
 
-weft_status weft_comm_set_tuning_file(weft_comm *comm)
+static weft_status read_table(const char *path, char **text, int64_t *bytes)
 {
     enum { MOST = 1 << 20 };
+    if (!path || !*path)
+        return WEFT_OK;
+    WEFT_TRY(weft_file_read(path, MOST, text, bytes));
+    return *bytes > 0 ? WEFT_OK
+                      : weft_error(WEFT_MSG_FORMAT_UNKNOWN,
+                                   WEFT_AT(.file = path, .key = "WEFT_COLLECTIVES"),
+                                   "the file is empty; expected a table of collectives");
+}
+
+weft_status weft_comm_set_tuning_file(weft_comm *comm)
+{
     const char *path = comm->rank == 0 ? getenv("WEFT_COLLECTIVES") : NULL;
     int64_t bytes = 0; /* 0: no table; -1: rank 0 prints why it cannot be read */
     char *text = NULL;
     weft_status_code status = WEFT_OK;
-    if (path && *path) {
-        status = weft_file_read(path, MOST, &text, &bytes);
-        if (status == WEFT_OK && bytes == 0)
-            status = weft_error(WEFT_MSG_FORMAT_UNKNOWN,
-                                WEFT_AT(.file = path, .key = "WEFT_COLLECTIVES"),
-                                "the file is empty; expected a table of collectives");
-        bytes = status == WEFT_OK ? bytes : -1;
-    }
-    weft_status_code sent = weft_comm_broadcast(comm, &bytes, sizeof bytes, 0);
-    if (sent == WEFT_OK && bytes > 0 && comm->rank > 0) {
+    const weft_status_code read = read_table(path, &text, &bytes);
+    bytes = read == WEFT_OK ? bytes : -1;
+    WEFT_GO(weft_status_first(read, weft_comm_broadcast(comm, &bytes, sizeof bytes, 0)));
+    if (bytes < 0)
+        WEFT_GO(weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.key = "WEFT_COLLECTIVES", WEFT_RANK(0)),
+                           "rank 0 cannot read the file; see the message of rank 0"));
+    if (bytes == 0)
+        goto out;
+    if (comm->rank > 0) {
         text = weft_alloc(bytes + 1);
-        sent = WEFT_ALLOCATED(text, "WEFT_COLLECTIVES");
+        WEFT_GO(WEFT_ALLOCATED(text, "WEFT_COLLECTIVES"));
     }
-    if (sent == WEFT_OK && bytes > 0)
-        sent = weft_comm_broadcast(comm, text, bytes, 0);
-    if (status == WEFT_OK)
-        status = sent;
-    if (status == WEFT_OK && bytes < 0)
-        status = weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.key = "WEFT_COLLECTIVES", WEFT_RANK(0)),
-                            "rank 0 cannot read the file; see the message of rank 0");
-    if (status == WEFT_OK && bytes > 0)
-        status = take_text(comm, text, bytes, path ? path : "WEFT_COLLECTIVES");
+    WEFT_GO(weft_comm_broadcast(comm, text, bytes, 0));
+    WEFT_GO(take_text(comm, text, bytes, path ? path : "WEFT_COLLECTIVES"));
+out:
     weft_free(text);
     return status;
 }
@@ -88,11 +92,12 @@ static weft_status time_one(const trial *t, weft_algorithm algorithm, int64_t by
     t->comm->choice.tuning = (weft_coll_tuning){&row, 1, 1};
     weft_status_code status = weft_comm_measure_exchange(t->comm, ranks, t->op, bytes, &own);
     t->comm->choice.tuning = before;
-    if (status == WEFT_OK)
-        status = weft_comm_all_gather(t->comm, &own, sizeof own, all);
     *seconds = 0;
-    for (int r = 0; r < ranks && status == WEFT_OK; r++)
+    WEFT_GO(status);
+    WEFT_GO(weft_comm_all_gather(t->comm, &own, sizeof own, all));
+    for (int r = 0; r < ranks; r++)
         *seconds = all[r] > *seconds ? all[r] : *seconds;
+out:
     weft_free(all);
     return status;
 }

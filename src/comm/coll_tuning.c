@@ -118,23 +118,25 @@ weft_status weft_coll_tuning_parse(const char *text, int64_t bytes, const char *
     json_t *json = NULL;
     const char *of;
     WEFT_TRY(weft_json_parse(text, bytes, name, &json));
-    weft_status_code status = weft_json_get_string(json, "format", name, &of);
-    if (status == WEFT_OK && strcmp(of, format))
-        status =
-            weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = name, .key = "format", .value = of),
-                       "the file is of format \"%s\"; expected %s", of, format);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_json_get_string(json, "format", name, &of));
+    if (strcmp(of, format))
+        WEFT_GO(weft_error(WEFT_MSG_FORMAT_UNKNOWN,
+                           WEFT_AT(.file = name, .key = "format", .value = of),
+                           "the file is of format \"%s\"; expected %s", of, format));
     const json_t *list = json_object_get(json, "choices");
-    if (status == WEFT_OK && !json_is_array(list))
-        status = weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = name, .key = "choices"),
-                            "expected a list");
-    for (size_t i = 0; i < json_array_size(list) && status == WEFT_OK; i++) {
-        status = parse_row(json_array_get(list, i), name, i, &row);
-        if (status == WEFT_OK)
-            status = weft_coll_tuning_add(&found, &row);
+    if (!json_is_array(list))
+        WEFT_GO(weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = name, .key = "choices"),
+                           "expected a list"));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        WEFT_GO(parse_row(json_array_get(list, i), name, i, &row));
+        WEFT_GO(weft_coll_tuning_add(&found, &row));
     }
+    weft_coll_tuning_free(tuning);
+    *tuning = found;
+    found = (weft_coll_tuning){0};
+out:
     json_decref(json);
-    weft_coll_tuning_free(status == WEFT_OK ? tuning : &found);
-    if (status == WEFT_OK)
-        *tuning = found;
+    weft_coll_tuning_free(&found);
     return status;
 }

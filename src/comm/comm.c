@@ -20,7 +20,6 @@
 #include "comm/simulated_links.h"
 #include "kernel/device.h"
 
-#include <errno.h>
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -467,24 +466,27 @@ static void *progress(void *argument)
 }
 
 /* Advances all queues on the crew's thread until no request progresses. */
+static weft_status drive_queues(weft_comm *comm, bool works, bool idle)
+{
+    for (bool progressed = works && comm->active && !idle; progressed;) {
+        progressed = false;
+        WEFT_TRY(progress_queues(comm, &progressed));
+    }
+    if (atomic_load(&comm->thread.abandoned))
+        return weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(comm->rank)),
+                          "rank %d freed a request that had not finished", comm->rank);
+    return works ? check_peers(comm) : WEFT_OK;
+}
+
 static void drive(void *user, bool idle)
 {
     weft_comm *comm = user;
-    weft_status_code status = WEFT_OK;
     pthread_mutex_lock(&comm->mutex);
     const bool works = !atomic_load(&comm->thread.stop) && comm->broken == WEFT_OK;
     if (works)
         take_fresh(comm);
     pthread_mutex_unlock(&comm->mutex);
-    for (bool progressed = works && comm->active && !idle; progressed && status == WEFT_OK;) {
-        progressed = false;
-        status = progress_queues(comm, &progressed);
-    }
-    if (status == WEFT_OK && atomic_load(&comm->thread.abandoned))
-        status = weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(comm->rank)),
-                            "rank %d freed a request that had not finished", comm->rank);
-    if (works && status == WEFT_OK)
-        status = check_peers(comm);
+    const weft_status_code status = drive_queues(comm, works, idle);
     if (works && status != WEFT_OK)
         break_down(comm, status);
 }
@@ -686,10 +688,9 @@ void weft_comm_request_start(weft_comm_request *x)
     x->run.waited = x->run.held_since = 0;
     x->run.turn++;
     if (x->spec.ranks == 1) {
-        const weft_status_code status = weft_comm_request_copy(x);
+        const bool copied = weft_comm_request_copy(x) == WEFT_OK;
         x->run.finished = x->run.started;
-        atomic_store(&x->run.state,
-                     status == WEFT_OK ? WEFT_COMM_REQUEST_DONE : WEFT_COMM_REQUEST_FAILED);
+        atomic_store(&x->run.state, copied ? WEFT_COMM_REQUEST_DONE : WEFT_COMM_REQUEST_FAILED);
         return;
     }
     if (!start_in_queue(x)) {

@@ -222,10 +222,11 @@ weft_status weft_comm_requests_check(weft_comm_request *const *request, int coun
         if (is_listed(request[i]))
             add_to(list_of(lists, &n, request[i]->group), request[i]);
     /* all at the same time: ranks may have their groups in different orders */
-    for (int i = 0; i < n && status == WEFT_OK; i++)
-        status = begin_list(&lists[i]);
-    for (int i = 0; i < n && status == WEFT_OK; i++)
-        status = end_list(&lists[i], &all);
+    for (int i = 0; i < n; i++)
+        WEFT_GO(begin_list(&lists[i]));
+    for (int i = 0; i < n; i++)
+        WEFT_GO(end_list(&lists[i], &all));
+out:
     for (int i = 0; i < n; i++) {
         weft_comm_request_free(lists[i].gather);
         weft_free(lists[i].scratch);

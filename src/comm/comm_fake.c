@@ -316,21 +316,23 @@ static weft_status open_world(int ranks, int tag_bits, const weft_link_model *mo
             free_world(world);
         return world ? weft_no_memory("a world of %d ranks", ranks) : WEFT_E_MEMORY;
     }
+    int taken = 0, made = 0; /* a communicator that fails has freed its transport */
     for (int r = 0; r < ranks; r++)
         transport[r] = transport_of(world, r);
     if (model)
-        status = weft_transport_link(transport, ranks, model);
-    int r = 0;
-    for (; r < ranks && status == WEFT_OK; r++)
-        status = weft_comm_create(&transport[r], &comms[r]);
-    if (status != WEFT_OK) {
-        const int made = r ? r - 1 : 0; /* the failed one has freed its own */
-        for (int other = r; other < ranks; other++)
-            transport[other].free(transport[other].self, true);
-        for (int other = 0; other < made; other++) {
-            weft_comm_free(comms[other]);
-            comms[other] = NULL;
-        }
+        WEFT_GO(weft_transport_link(transport, ranks, model));
+    for (; made < ranks; made++) {
+        taken++;
+        WEFT_GO(weft_comm_create(&transport[made], &comms[made]));
+    }
+    weft_free(transport);
+    return WEFT_OK;
+out:
+    for (int r = taken; r < ranks; r++)
+        transport[r].free(transport[r].self, true);
+    for (int r = 0; r < made; r++) {
+        weft_comm_free(comms[r]);
+        comms[r] = NULL;
     }
     weft_free(transport);
     return status;

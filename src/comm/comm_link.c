@@ -67,11 +67,13 @@ weft_status weft_group_connect(weft_group *group, const weft_device *device)
     weft_link_endpoint own, *all;
     WEFT_TRY(WEFT_NEW(all, group->count, "connections of a group"));
     device->links->describe(device, &own);
-    weft_status_code status = weft_group_all_gather(group, &own, sizeof own, all);
-    if (status == WEFT_OK && may_connect(group, all, device->links->name))
-        status = invite(group, device->links);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_group_all_gather(group, &own, sizeof own, all));
+    if (may_connect(group, all, device->links->name))
+        WEFT_GO(invite(group, device->links));
+    group->asked = true;
+out:
     weft_free(all);
-    group->asked = status == WEFT_OK;
     return status;
 }
 

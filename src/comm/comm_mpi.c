@@ -335,6 +335,20 @@ static weft_status start_mpi(void)
     return WEFT_OK;
 }
 
+static weft_status open_tuned(const weft_transport *transport, weft_comm **comm)
+{
+    weft_comm *made;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_comm_create(transport, &made));
+    WEFT_GO(weft_comm_set_tuning_file(made));
+    *comm = made;
+    return WEFT_OK;
+out:
+    weft_comm_abort(made);
+    weft_comm_free(made);
+    return status;
+}
+
 weft_status weft_comm_open_mpi(weft_comm **comm)
 {
     if (launched_ranks() <= 1)
@@ -369,16 +383,7 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
         WEFT_GO(weft_link_model_parse(link, &model));
         WEFT_GO(weft_transport_link(&transport, 1, &model));
     }
-    weft_comm *made;
-    WEFT_TRY(weft_comm_create(&transport, &made));
-    status = weft_comm_set_tuning_file(made);
-    if (status == WEFT_OK) {
-        *comm = made;
-        return WEFT_OK;
-    }
-    weft_comm_abort(made);
-    weft_comm_free(made);
-    return status;
+    return open_tuned(&transport, comm);
 out:
     weft_free(t->node);
     weft_free(t->peer);

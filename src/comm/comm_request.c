@@ -315,7 +315,8 @@ static weft_status choose(weft_comm_request *x, weft_comm *comm, const weft_span
         status = choose_by_costs(comm, &kind, &algorithm);
         pthread_mutex_unlock(&comm->mutex);
     }
-    return status == WEFT_OK ? take_algorithm(x, span, algorithm) : status;
+    WEFT_TRY(status);
+    return take_algorithm(x, span, algorithm);
 }
 
 /* Chooses the algorithm as on one node. The scratch memory is the maximum over all algorithms; the
@@ -487,11 +488,12 @@ static weft_status create_single(int ranks, int own, int peer, weft_comm_op op, 
     x->spec.flat = true;
     x->spec.count = count;
     x->spec.bytes = count * x->spec.element;
-    const weft_status_code status = finish(x);
-    if (status == WEFT_OK)
-        *request = x;
-    else
-        weft_comm_request_free(x);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(finish(x));
+    *request = x;
+    return WEFT_OK;
+out:
+    weft_comm_request_free(x);
     return status;
 }
 

@@ -17,13 +17,13 @@ static weft_status run_now(weft_group *group, weft_channel channel, weft_comm_re
                            const void *in, void *out)
 {
     void *scratch = weft_alloc_aligned(weft_comm_request_scratch(x) + 1);
-    weft_status_code status = scratch ? weft_comm_request_attach(x, group, channel)
-                                      : weft_no_memory("%s", weft_comm_request_describe(x));
-    if (status == WEFT_OK) {
-        weft_comm_request_bind(x, in, out, scratch);
-        weft_comm_request_start(x);
-        status = weft_comm_request_wait(x);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(scratch ? weft_comm_request_attach(x, group, channel)
+                    : weft_no_memory("%s", weft_comm_request_describe(x)));
+    weft_comm_request_bind(x, in, out, scratch);
+    weft_comm_request_start(x);
+    WEFT_GO(weft_comm_request_wait(x));
+out:
     weft_comm_request_free(x);
     weft_free(scratch);
     return status;

@@ -121,18 +121,17 @@ weft_status weft_crew_join(weft_crew *c, weft_crew_member *m)
         const int error = pthread_create(&c->thread, NULL, work, c);
         c->running = error == 0;
         if (error)
-            status = weft_error(WEFT_MSG_WORKER_FAILED, WEFT_NOWHERE,
-                                "cannot start the thread that drives communication: %s",
-                                strerror(error));
+            WEFT_GO(weft_error(WEFT_MSG_WORKER_FAILED, WEFT_NOWHERE,
+                               "cannot start the thread that drives communication: %s",
+                               strerror(error)));
     }
-    if (status == WEFT_OK) {
-        m->crew = c;
-        m->next = c->members;
-        m->before = NULL;
-        if (m->next)
-            m->next->before = m;
-        c->members = m;
-    }
+    m->crew = c;
+    m->next = c->members;
+    m->before = NULL;
+    if (m->next)
+        m->next->before = m;
+    c->members = m;
+out:
     pthread_mutex_unlock(&c->mutex);
     return status;
 }

@@ -15,24 +15,25 @@ static weft_status check_members(const weft_comm *comm, const int *ranks, int co
         return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_NUMBER(count)),
                           "a group of %d ranks is not possible; a group has at least 1", count);
     bool *seen = weft_alloc(comm->ranks);
-    weft_status_code status = WEFT_ALLOCATED(seen, "a group");
-    for (int i = 0; i < count && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(seen, "a group"));
+    for (int i = 0; i < count; i++) {
         if (ranks[i] < 0 || ranks[i] >= comm->ranks)
-            status = weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(ranks[i])),
-                                "rank %d is not in the job, which has ranks 0 to %d", ranks[i],
-                                comm->ranks - 1);
-        else if (seen[ranks[i]])
-            status = weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(ranks[i])),
-                                "rank %d is in a group of %d ranks twice", ranks[i], count);
-        else
-            seen[ranks[i]] = true;
+            WEFT_GO(weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(ranks[i])),
+                               "rank %d is not in the job, which has ranks 0 to %d", ranks[i],
+                               comm->ranks - 1));
+        if (seen[ranks[i]])
+            WEFT_GO(weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(ranks[i])),
+                               "rank %d is in a group of %d ranks twice", ranks[i], count));
+        seen[ranks[i]] = true;
         if (ranks[i] == comm->rank)
             *own = i;
     }
+    if (*own < 0)
+        WEFT_GO(weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(comm->rank)),
+                           "rank %d opens a group of %d ranks without itself", comm->rank, count));
+out:
     weft_free(seen);
-    if (status == WEFT_OK && *own < 0)
-        status = weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(comm->rank)),
-                            "rank %d opens a group of %d ranks without itself", comm->rank, count);
     return status;
 }
 
@@ -132,8 +133,7 @@ weft_status weft_comm_world(weft_comm *comm, weft_group **group)
             ranks[r] = r;
         const weft_status_code status = weft_comm_group(comm, ranks, comm->ranks, &comm->world);
         weft_free(ranks);
-        if (status != WEFT_OK)
-            return status;
+        WEFT_TRY(status);
     }
     *group = comm->world;
     return WEFT_OK;

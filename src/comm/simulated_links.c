@@ -494,10 +494,11 @@ static weft_status note_there(weft_simulated_links *t, weft_comm_request *x, boo
     WEFT_TRY(find_meeting(t, key_of(x), x->spec.ranks, &m));
     if (held)
         *held = hold(m, x);
-    weft_status_code status = WEFT_OK;
-    while (m->holding == m->members && status == WEFT_OK)
-        status = run_held(m, e);
     const int64_t before = m->begun[x->spec.own];
+    weft_status_code status = WEFT_OK;
+    while (m->holding == m->members)
+        WEFT_GO(run_held(m, e));
+out:
     m->begun[x->spec.own] = (int64_t)x->simulated.number + 1;
     release_waiting(t, m, x->spec.own);
     m->lagging -= before <= m->done && m->begun[x->spec.own] > m->done;
