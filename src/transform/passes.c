@@ -163,12 +163,14 @@ static weft_status covered(const weft_graph *g, int64_t *nodes, int64_t *collect
     const int32_t count = weft_graph_node_count(g);
     int32_t *wait;
     WEFT_TRY(WEFT_NEW(wait, count + 1, "reporting on a pass"));
-    const weft_status_code status = weft_comm_waits(g, wait);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_comm_waits(g, wait));
     *nodes = *collectives = 0;
-    for (int32_t n = 0; n < count && status == WEFT_OK; n++) {
+    for (int32_t n = 0; n < count; n++) {
         *collectives += wait[n] >= 0;
         *nodes += wait[n] >= 0 ? wait[n] - n - 1 : 0;
     }
+out:
     weft_free(wait);
     return status;
 }
@@ -215,11 +217,13 @@ static weft_status say_shard(const weft_graph *before, const weft_graph *after,
         return WEFT_OK;
     weft_comm_overlap_count(before, after, setup->recipe, made);
     weft_comm_overlap_format(setup->recipe->overlap, made, &out);
-    const weft_status_code status = weft_buf_check(&out);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&out));
     const size_t used = strlen(report->changed);
-    if (status == WEFT_OK && out.len)
+    if (out.len)
         snprintf(report->changed + used, sizeof report->changed - used, "%s%s", used ? "; " : "",
                  out.data);
+out:
     weft_buf_free(&out);
     return status;
 }
@@ -445,6 +449,26 @@ weft_pass_rounding weft_pass_rounding_of(const char *name)
     return rows[i].rounding;
 }
 
+/* Runs one pass and reports on it. `out`: the new graph, NULL: the pass changes nothing. */
+static weft_status run_pass(const row *pass, const weft_graph *g, const weft_pass_setup *setup,
+                            weft_pass_log *log, weft_graph **out)
+{
+    weft_graph *made = NULL;
+    const double begin = weft_now();
+    weft_status_code status = WEFT_OK;
+    if (pass->run)
+        WEFT_GO(pass->run(g, setup, &made));
+    if (made && pass->rounding == WEFT_ROUNDING_PRESERVED)
+        WEFT_GO(weft_rounding_check(g, made, pass->name));
+    if (log)
+        WEFT_GO(report_on(pass, g, made ? made : g, setup, weft_now() - begin, log));
+    *out = made;
+    return WEFT_OK;
+out:
+    weft_graph_free(made);
+    return status;
+}
+
 weft_status weft_passes_run(weft_pass_phase phase, const weft_pass_setup *setup, bool keep_input,
                             weft_graph **graph, weft_pass_log *log)
 {
@@ -462,17 +486,8 @@ weft_status weft_passes_run(weft_pass_phase phase, const weft_pass_setup *setup,
                     (weft_pass_report){.name = pass->name, .help = pass->help, .off = off};
             continue;
         }
-        weft_graph *made = NULL;
-        const double begin = weft_now();
-        weft_status_code status = pass->run ? pass->run(*graph, setup, &made) : WEFT_OK;
-        if (status == WEFT_OK && made && pass->rounding == WEFT_ROUNDING_PRESERVED)
-            status = weft_rounding_check(*graph, made, pass->name);
-        if (status == WEFT_OK && log)
-            status = report_on(pass, *graph, made ? made : *graph, setup, weft_now() - begin, log);
-        if (status != WEFT_OK) {
-            weft_graph_free(made);
-            return status;
-        }
+        weft_graph *made;
+        WEFT_TRY(run_pass(pass, *graph, setup, log, &made));
         if (!made)
             continue;
         if (*graph != input || !keep_input)

@@ -83,19 +83,21 @@ static weft_status choose_values(offload *o)
     const weft_named *output = weft_graph_outputs(o->m.g, &outputs);
     const weft_pair *update = weft_graph_updates(o->m.g, &updates);
     bool *stays = weft_alloc(o->m.values + 1);
-    weft_status_code status = WEFT_ALLOCATED(stays, "pass offload");
-    for (int i = 0; i < outputs && stays; i++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(stays, "pass offload"));
+    for (int i = 0; i < outputs; i++)
         stays[o->m.root[output[i].value.id]] = true;
-    for (int i = 0; i < updates && stays; i++)
+    for (int i = 0; i < updates; i++)
         stays[o->m.root[update[i].value.id]] = true;
-    for (int32_t n = 0; n < o->begin && status == WEFT_OK; n++) {
+    for (int32_t n = 0; n < o->begin; n++) {
         const weft_node *node = weft_graph_node(o->m.g, n);
-        for (int k = 0; k < node->out_count && node->offload && status == WEFT_OK; k++) {
+        for (int k = 0; k < node->out_count && node->offload; k++) {
             const int32_t v = node->out[k].id;
             if (v >= 0 && o->m.root[v] == v && o->consumer[v] >= 0 && !stays[v])
-                status = add_need(o, v);
+                WEFT_GO(add_need(o, v));
         }
     }
+out:
     weft_free(stays);
     return status;
 }

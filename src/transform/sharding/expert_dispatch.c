@@ -132,22 +132,20 @@ weft_status weft_pass_experts(const weft_graph *g, const weft_mesh *mesh, const 
                 .rows = weft_alloc(bytes),
                 .used = weft_alloc(bytes),
                 .ids = weft_alloc(bytes)};
-    weft_status_code status =
-        WEFT_ALLOCATED(s.to && s.tokens && s.rows && s.used && s.ids, "experts");
-    for (int64_t v = 0; status == WEFT_OK && v < values; v++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(s.to && s.tokens && s.rows && s.used && s.ids, "experts"));
+    for (int64_t v = 0; v < values; v++)
         s.tokens[v] = s.rows[v] = s.used[v] = WEFT_NONE;
-    for (int32_t i = 0; status == WEFT_OK && i < nodes; i++) {
+    for (int32_t i = 0; i < nodes; i++) {
         take_node(&s, i, goes_to_experts(g, mesh, recipe, weft_graph_node(g, i)));
-        status = weft_graph_check(s.to);
+        WEFT_GO(weft_graph_check(s.to));
     }
-    if (status == WEFT_OK) {
-        take_ends(&s);
-        status = weft_graph_check(s.to);
-    }
-    if (status == WEFT_OK)
-        *out = s.to;
-    else
-        weft_graph_free(s.to);
+    take_ends(&s);
+    WEFT_GO(weft_graph_check(s.to));
+    *out = s.to;
+    s.to = NULL;
+out:
+    weft_graph_free(s.to);
     weft_free(s.tokens);
     weft_free(s.rows);
     weft_free(s.used);

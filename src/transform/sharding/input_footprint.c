@@ -119,14 +119,13 @@ weft_status weft_input_footprint(const weft_graph *g, weft_value input, int rank
     reads r = {.g = g,
                .live = weft_alloc(weft_graph_node_count(g) + 1),
                .read = weft_calloc(values + 1, sizeof *r.read)};
-    weft_status_code status = WEFT_ALLOCATED(r.live && r.read, "the inputs of a graph");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(r.live && r.read, "the inputs of a graph"));
     weft_mesh_coordinates(weft_graph_mesh(g), rank, r.coordinate);
-    if (status == WEFT_OK) {
-        find_live(&r);
-        status = follow(&r, input);
-    }
-    if (status == WEFT_OK)
-        memcpy(read, r.read[input.id], (size_t)weft_shape_count(shape_of(g, input)));
+    find_live(&r);
+    WEFT_GO(follow(&r, input));
+    memcpy(read, r.read[input.id], (size_t)weft_shape_count(shape_of(g, input)));
+out:
     for (int32_t v = 0; r.read && v < values; v++)
         weft_free(r.read[v]);
     weft_free(r.live);

@@ -883,11 +883,11 @@ weft_status weft_pass_layer_slices(const weft_graph *g, const weft_recipe *recip
         fills.only = groups.folded;
         fills.folded = WHOLE;
         fills.wanted[fills.only] = 1;
-        status = run(&fills, &filled);
+        WEFT_GO(run(&fills, &filled));
         groups.from = filled;
     }
-    if (status == WEFT_OK)
-        status = run(&groups, out);
+    WEFT_GO(run(&groups, out));
+out:
     weft_graph_free(filled);
     weft_graph_free(single);
     return status;

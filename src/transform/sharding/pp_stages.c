@@ -127,11 +127,12 @@ weft_status weft_pp_stages_make(const weft_graph *g, const weft_layer_chain *cha
     }
     memcpy(s.device_of, device_of, (size_t)count * sizeof *device_of);
     assign_nodes(&s, chain, cut);
-    const weft_status_code status = make_links(&s);
-    if (status == WEFT_OK)
-        *out = s;
-    else
-        weft_arena_free(s.arena);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(make_links(&s));
+    *out = s;
+    return WEFT_OK;
+out:
+    weft_arena_free(s.arena);
     return status;
 }
 
@@ -178,13 +179,15 @@ static weft_status mark_params(const weft_pp_stages *s, bool *shared, bool *unre
     int32_t *device = weft_calloc(nodes + 1, sizeof *device);
     if (!device)
         return no_memory(g);
-    const weft_status_code status = find_devices(s, device);
-    for (int32_t n = 0; n < nodes && status == WEFT_OK; n++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(find_devices(s, device));
+    for (int32_t n = 0; n < nodes; n++) {
         const weft_node *node = weft_graph_node(g, n);
         shared[n] = is_trained(node) && device[n] != -1 &&
                     (device[n] == -2 || weft_value_get(g, node->out[0])->shape.rank == 0);
         unread[n] = node->op == WEFT_OP_PARAM && device[n] == -1;
     }
+out:
     weft_free(device);
     return status;
 }

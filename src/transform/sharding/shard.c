@@ -109,7 +109,7 @@ static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const wef
     weft_graph *next[3] = {NULL};
     weft_node_plan *plan;
     WEFT_TRY(WEFT_NEW(plan, weft_graph_node_count(t->graph[0]) + 1, "sharding a graph"));
-    for (int i = 0; i < t->count && status == WEFT_OK; i++) {
+    for (int i = 0; i < t->count; i++) {
         int coordinate[WEFT_MAX_AXES];
         weft_mesh_coordinates(mesh, t->rank[i], coordinate);
         const weft_axis own = {.from = t->graph[i],
@@ -119,8 +119,9 @@ static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const wef
                                .number = axis,
                                .ranks = mesh->axis[axis].size,
                                .coordinate = coordinate[axis]};
-        status = member_step(t, i, mesh, &own, portions, plan, &next[i]);
+        WEFT_GO(member_step(t, i, mesh, &own, portions, plan, &next[i]));
     }
+out:
     weft_free(plan);
     for (int i = 0; i < t->count; i++) {
         weft_graph_free(status == WEFT_OK ? t->graph[i] : next[i]);
@@ -134,12 +135,14 @@ static weft_status team_slice_layers(team *t, const weft_recipe *recipe)
 {
     weft_status_code status = WEFT_OK;
     weft_graph *sliced[3] = {NULL};
-    bool alike = true;
-    for (int i = 0; i < t->count && status == WEFT_OK; i++) {
-        status = weft_pass_layer_slices(t->graph[i], recipe, recipe->overlap, &sliced[i]);
-        alike = alike && status == WEFT_OK && sliced[i] &&
+    bool alike = false;
+    for (int i = 0; i < t->count; i++)
+        WEFT_GO(weft_pass_layer_slices(t->graph[i], recipe, recipe->overlap, &sliced[i]));
+    alike = true;
+    for (int i = 0; i < t->count; i++)
+        alike = alike && sliced[i] &&
                 weft_graph_node_count(sliced[i]) == weft_graph_node_count(sliced[0]);
-    }
+out:
     for (int i = 0; i < t->count; i++) {
         weft_graph_free(alike ? t->graph[i] : sliced[i]);
         t->graph[i] = alike ? sliced[i] : t->graph[i];
@@ -167,27 +170,24 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
     if (axes > 1) /* first rank, last rank, and this rank if it is neither */
         t = (team){.count = rank == 0 || rank == ranks - 1 ? 2 : 3, .rank = {0, ranks - 1, rank}};
     weft_status_code status = WEFT_OK;
-    for (int i = 0; i < t.count && status == WEFT_OK; i++) {
+    for (int i = 0; i < t.count; i++) {
         t.graph[i] = weft_graph_create();
-        status = t.graph[i] ? weft_shard_open(g, mesh, t.rank[i], recipe, t.graph[i])
-                            : weft_no_memory("sharding a graph");
+        WEFT_GO(t.graph[i] ? weft_shard_open(g, mesh, t.rank[i], recipe, t.graph[i])
+                           : weft_no_memory("sharding a graph"));
     }
-    for (int i = 0; i < axes && status == WEFT_OK; i++) {
+    for (int i = 0; i < axes; i++) {
         if (order[i] == recipe_cuts(recipe, mesh))
-            status = team_slice_layers(&t, recipe);
+            WEFT_GO(team_slice_layers(&t, recipe));
         bool last = true;
         for (int k = i + 1; k < axes; k++)
             last = last && !lays_out(recipe, mesh, order[k]);
-        if (status == WEFT_OK)
-            status = team_step(&t, mesh, order[i], recipe, last ? portions : NULL);
+        WEFT_GO(team_step(&t, mesh, order[i], recipe, last ? portions : NULL));
     }
     const int own = axes > 1 && rank > 0 ? t.count - 1 : 0;
-    if (status == WEFT_OK)
-        status = weft_graph_verify(t.graph[own]);
-    if (status == WEFT_OK) {
-        *out = t.graph[own];
-        t.graph[own] = NULL;
-    }
+    WEFT_GO(weft_graph_verify(t.graph[own]));
+    *out = t.graph[own];
+    t.graph[own] = NULL;
+out:
     team_free(&t);
     weft_graph_free(by_expert);
     return status;

@@ -527,17 +527,17 @@ weft_status weft_pass_token_sharding(const weft_graph *g, const weft_mesh *mesh,
     t.consumer = weft_calloc(values, sizeof *t.consumer);
     t.skipped = weft_alloc(nodes);
     t.loss = weft_calloc(nodes, sizeof *t.loss);
-    weft_status_code status = WEFT_ALLOCATED(
-        t.trained && t.consumer_count && t.consumer && t.skipped && t.loss, "tokens");
-    if (status == WEFT_OK)
-        analyse(&t);
-    if (status == WEFT_OK && t.spines) {
-        for (int32_t i = 0; i < weft_graph_node_count(g); i++)
-            take_node(&t, i);
-        status = weft_rewrite_finish(&t.r, "tokens", &all);
-    }
-    if (all)
-        status = without_dead(all, out);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(t.trained && t.consumer_count && t.consumer && t.skipped && t.loss,
+                           "tokens"));
+    analyse(&t);
+    if (!t.spines)
+        goto out;
+    for (int32_t i = 0; i < weft_graph_node_count(g); i++)
+        take_node(&t, i);
+    WEFT_GO(weft_rewrite_finish(&t.r, "tokens", &all));
+    WEFT_GO(without_dead(all, out));
+out:
     weft_graph_free(all);
     end(&t);
     return status;
