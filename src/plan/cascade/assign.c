@@ -378,16 +378,14 @@ weft_status weft_assign(const weft_cascade_problem *p, const weft_cascade_schedu
         first[c + 1] = first[c] + p->degree[s->option[c]];
     for (int64_t c = 0; c < p->count; c++)
         x.prefer[c] = -1;
-    status = place_all(&x, moments, first, devices);
+    WEFT_GO(place_all(&x, moments, first, devices));
     near.moments = moments;
     near.first = first;
     near.devices = devices;
-    if (status == WEFT_OK && options.inner && options.inter && x.nodes > 1)
-        status = place_nearer(&near);
-    if (status == WEFT_OK) {
-        *first_out = first;
-        *devices_out = devices;
-    }
+    if (options.inner && options.inter && x.nodes > 1)
+        WEFT_GO(place_nearer(&near));
+    *first_out = first;
+    *devices_out = devices;
 out:
     weft_free(moments);
     weft_arena_free(scratch);

@@ -299,14 +299,13 @@ weft_status weft_assign_trace(const weft_assigned *item, int64_t count, int64_t 
     begin *order = x.arena ? weft_arena_calloc(x.arena, count, sizeof *order) : NULL;
     int32_t *everyone = x.arena ? weft_arena_calloc(x.arena, devices, sizeof *everyone) : NULL;
     x.last = x.arena ? weft_arena_calloc(x.arena, count, sizeof *x.last) : NULL;
-    weft_status_code status = order && everyone && x.last
-                                  ? build(&x, count, devices, order, everyone)
-                                  : weft_no_memory("the trace");
-    weft_arena_free(x.arena);
-    if (status != WEFT_OK) {
-        weft_trace_free(&t);
-        return status;
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(order && everyone && x.last, "the trace"));
+    WEFT_GO(build(&x, count, devices, order, everyone));
     *out = t;
-    return WEFT_OK;
+    t = (weft_trace){0};
+out:
+    weft_arena_free(x.arena);
+    weft_trace_free(&t);
+    return status;
 }

@@ -174,6 +174,29 @@ static weft_status topological_order(const weft_cascade_list *list, weft_cascade
     return n == p->count ? WEFT_OK : name_cycle(list, p, waiting);
 }
 
+static weft_status fill_problem(const weft_cascade_list *list, int64_t options, int64_t edges,
+                                weft_cascade_problem *p)
+{
+    const int64_t i32 = sizeof(int32_t);
+    WEFT_TRY(WEFT_ALLOCATED(p->arena, "the planner's problem"));
+    p->first_option = weft_arena_alloc(p->arena, (p->count + 1) * i32);
+    p->degree = weft_arena_alloc(p->arena, options * i32);
+    p->seconds = weft_arena_calloc(p->arena, options, sizeof(double));
+    p->source = weft_arena_alloc(p->arena, options * i32);
+    p->first_after = weft_arena_alloc(p->arena, (p->count + 1) * i32);
+    p->after = weft_arena_alloc(p->arena, (edges + 1) * i32);
+    p->first_before = weft_arena_alloc(p->arena, (p->count + 2) * i32);
+    p->before = weft_arena_alloc(p->arena, (edges + 1) * i32);
+    p->order = weft_arena_alloc(p->arena, p->count * i32);
+    WEFT_TRY(WEFT_ALLOCATED(p->first_option && p->degree && p->seconds && p->source &&
+                                p->first_after && p->after && p->first_before && p->before &&
+                                p->order,
+                            "%" PRId64 " cascades with %" PRId64 " options", p->count, options));
+    WEFT_TRY(fill_options(list, p->memory, p));
+    fill_edges(list, p);
+    return topological_order(list, p);
+}
+
 weft_status weft_cascade_problem_create(const weft_cascade_list *list, int64_t devices,
                                         double memory, weft_cascade_problem *problem)
 {
@@ -197,36 +220,14 @@ weft_status weft_cascade_problem_create(const weft_cascade_list *list, int64_t d
         edges += list->item[c].after_count;
     }
     weft_cascade_problem p = {.count = list->count, .devices = devices, .memory = memory};
+    weft_status_code status = WEFT_OK;
     p.arena = weft_arena_create();
-    weft_status_code status = WEFT_ALLOCATED(p.arena, "the planner's problem");
-    if (status == WEFT_OK) {
-        const int64_t i32 = sizeof(int32_t);
-        p.first_option = weft_arena_alloc(p.arena, (p.count + 1) * i32);
-        p.degree = weft_arena_alloc(p.arena, options * i32);
-        p.seconds = weft_arena_calloc(p.arena, options, sizeof(double));
-        p.source = weft_arena_alloc(p.arena, options * i32);
-        p.first_after = weft_arena_alloc(p.arena, (p.count + 1) * i32);
-        p.after = weft_arena_alloc(p.arena, (edges + 1) * i32);
-        p.first_before = weft_arena_alloc(p.arena, (p.count + 2) * i32);
-        p.before = weft_arena_alloc(p.arena, (edges + 1) * i32);
-        p.order = weft_arena_alloc(p.arena, p.count * i32);
-        if (!p.first_option || !p.degree || !p.seconds || !p.source || !p.first_after || !p.after ||
-            !p.first_before || !p.before || !p.order)
-            status =
-                weft_no_memory("%" PRId64 " cascades with %" PRId64 " options", p.count, options);
-    }
-    if (status == WEFT_OK)
-        status = fill_options(list, memory, &p);
-    if (status == WEFT_OK) {
-        fill_edges(list, &p);
-        status = topological_order(list, &p);
-    }
-    if (status != WEFT_OK) {
-        weft_cascade_problem_free(&p);
-        return status;
-    }
+    WEFT_GO(fill_problem(list, options, edges, &p));
     *problem = p;
     return WEFT_OK;
+out:
+    weft_cascade_problem_free(&p);
+    return status;
 }
 
 void weft_cascade_problem_free(weft_cascade_problem *problem)
@@ -320,14 +321,15 @@ weft_status weft_cascade_schedule_check(const weft_cascade_problem *p,
     WEFT_TRY(WEFT_ALLOCATED(events, "checking a schedule"));
     int64_t used = 0;
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < 2 * p->count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < 2 * p->count; i++) {
         const int64_t degree = p->degree[s->option[events[i].cascade]];
         used += events[i].start ? degree : -degree;
         if (used > p->devices)
-            status = weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
-                                "%" PRId64 " devices of %" PRId64 " are in use at %g s", used,
-                                p->devices, events[i].time);
+            WEFT_GO(weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+                               "%" PRId64 " devices of %" PRId64 " are in use at %g s", used,
+                               p->devices, events[i].time));
     }
+out:
     weft_free(events);
     return status;
 }

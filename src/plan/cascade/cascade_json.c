@@ -141,9 +141,9 @@ weft_status weft_cascade_list_from_json(const json_t *root, const char *name, we
     const weft_status_code status =
         result.item && index ? read_cascades(list, name, index, arena, &result) : no_memory(name);
     json_decref(index);
-    if (status == WEFT_OK)
-        *out = result;
-    return status;
+    WEFT_TRY(status);
+    *out = result;
+    return WEFT_OK;
 }
 
 weft_status weft_cascade_list_load(const char *path, weft_arena *arena, weft_cascade_list *out)
@@ -249,14 +249,15 @@ static weft_status check_overlap(const weft_cascade_plan *plan, const char *name
                 (span){plan->item[i].device[j], (int32_t)i, plan->item[i].start, plan->item[i].end};
     qsort(list, (size_t)n, sizeof *list, by_device);
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 1; i < n && status == WEFT_OK; i++)
+    for (int64_t i = 1; i < n; i++)
         if (list[i].device == list[i - 1].device &&
             (list[i].item == list[i - 1].item ||
              list[i].start < list[i - 1].end - 1e-9 * (1 + list[i - 1].end)))
-            status = weft_error(
+            WEFT_GO(weft_error(
                 WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = name, WEFT_NUMBER(list[i].device)),
                 "device %d executes \"%s\" and \"%s\" at %g s", list[i].device,
-                plan->item[list[i - 1].item].id, plan->item[list[i].item].id, list[i].start);
+                plan->item[list[i - 1].item].id, plan->item[list[i].item].id, list[i].start));
+out:
     weft_free(list);
     return status;
 }
@@ -351,7 +352,7 @@ weft_status weft_cascade_plan_from_json(const json_t *root, const char *name, we
     const weft_status_code status =
         index ? read_plan(root, index, name, arena, &plan) : no_memory(name);
     json_decref(index);
-    if (status == WEFT_OK)
-        *out = plan;
-    return status;
+    WEFT_TRY(status);
+    *out = plan;
+    return WEFT_OK;
 }

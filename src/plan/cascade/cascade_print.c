@@ -84,10 +84,10 @@ weft_status weft_cascade_draw(const char *path, const char *title,
                                       strstr(plan->list.item[c].id, ".dit") ? 0 : 0.5,
                                       plan->list.item[c].id};
     weft_buf svg = {0};
-    weft_status_code status =
-        weft_gantt_svg(title, bar, bars, plan->problem.devices, s->makespan, per_node, &svg);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, svg.data, svg.len);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_gantt_svg(title, bar, bars, plan->problem.devices, s->makespan, per_node, &svg));
+    WEFT_GO(weft_file_write_atomic(path, svg.data, svg.len));
+out:
     weft_buf_free(&svg);
     return status;
 }

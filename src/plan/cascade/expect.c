@@ -196,13 +196,14 @@ static weft_status evaluate(searcher *x, weft_genome *g, double limit)
         return weft_no_memory("the cascade search");
     memcpy(x->schedule.option, g->option, (size_t)n * sizeof *g->option);
     weft_list_plain(x->scheduler, g->bias, &x->schedule);
-    const weft_status_code status = place(x, arena, x->s->late, &first, &devices);
-    if (status == WEFT_OK)
-        g->value = mean_of(x->s, x->dispatch, of_search(x->s), limit);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(place(x, arena, x->s->late, &first, &devices));
+    g->value = mean_of(x->s, x->dispatch, of_search(x->s), limit);
+    if (g->value < x->best.value)
+        weft_genome_copy(n, g, &x->best);
+out:
     weft_arena_free(arena);
     x->spent++;
-    if (status == WEFT_OK && g->value < x->best.value)
-        weft_genome_copy(n, g, &x->best);
     return status;
 }
 
@@ -381,18 +382,19 @@ weft_status weft_expect_search(const weft_expect_setup *s, const weft_cascade_sc
     searcher x;
     WEFT_TRY(searcher_create(s, &x));
     weft_status_code status = WEFT_OK;
+    *value = (double)INFINITY;
     WEFT_GO(begin(&x, from));
     WEFT_GO(improve(&x));
     WEFT_GO(place_best(&x, arena, out));
-out:
-    *value = status == WEFT_OK ? mean_objective(&x, out, in) : (double)INFINITY;
-    for (int i = 0; i < also_count && status == WEFT_OK; i++) {
+    *value = mean_objective(&x, out, in);
+    for (int i = 0; i < also_count; i++) {
         const double own = mean_objective(&x, &also[i], in);
         if (own < *value) {
             *value = own;
             *out = also[i];
         }
     }
+out:
     searcher_free(&x);
     return status;
 }

@@ -391,11 +391,9 @@ static weft_status search_islands(const weft_cascade_problem *p, const weft_casc
     weft_status_code status = WEFT_OK;
     const double floor = floor_of(search, result);
     atomic_int settled = islands;
-    for (; made < islands && status == WEFT_OK; made++) {
+    for (; made < islands; made++) {
         /* seeds other than in the fixed work */
-        status = island_create(p, search, made + (deadline > 0 ? ISLANDS : 0), floor, &list[made]);
-        if (status != WEFT_OK)
-            break;
+        WEFT_GO(island_create(p, search, made + (deadline > 0 ? ISLANDS : 0), floor, &list[made]));
         list[made].index = made;
         list[made].settled = &settled;
         list[made].deadline = deadline;
@@ -404,21 +402,20 @@ static weft_status search_islands(const weft_cascade_problem *p, const weft_casc
         const int64_t work = ISLAND_WORK > 400 * p->count ? ISLAND_WORK : 400 * p->count;
         list[made].work = deadline > 0 ? INT64_MAX : (int64_t)(effort * (double)work);
     }
-    if (status == WEFT_OK) {
-        const double scale = result->bound.value;
+    const double scale = result->bound.value;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads < islands ? threads : islands)
-        for (int i = 0; i < islands; i++)
-            run_island(&list[i], scale);
-        result->genetic = result->evaluations ? result->genetic : INFINITY;
-        for (int i = 0; i < islands && i <= settled; i++) {
-            if (list[i].best.makespan < result->schedule.makespan)
-                weft_cascade_schedule_copy(p->count, &list[i].best, &result->schedule);
-            result->genetic = fmin(result->genetic, list[i].genetic);
-            result->evaluations += list[i].evaluations;
-            result->cut |= list[i].cut;
-        }
-        result->local = result->schedule.makespan;
+    for (int i = 0; i < islands; i++)
+        run_island(&list[i], scale);
+    result->genetic = result->evaluations ? result->genetic : INFINITY;
+    for (int i = 0; i < islands && i <= settled; i++) {
+        if (list[i].best.makespan < result->schedule.makespan)
+            weft_cascade_schedule_copy(p->count, &list[i].best, &result->schedule);
+        result->genetic = fmin(result->genetic, list[i].genetic);
+        result->evaluations += list[i].evaluations;
+        result->cut |= list[i].cut;
     }
+    result->local = result->schedule.makespan;
+out:
     for (int i = 0; i < made; i++)
         island_free(&list[i]);
     weft_free(list);

@@ -20,13 +20,12 @@ weft_status weft_iteration_simulate(const weft_cascade_costs *costs, const weft_
             s->start[c],      s->end[c] - s->start[c],        item->after,
             item->after_count};
     }
-    weft_trace trace;
-    weft_status_code status =
-        weft_assign_trace(placed, p->count, p->devices, costs, samples, 0, &trace);
-    if (status == WEFT_OK) {
-        status = weft_simulate(&trace, costs->cluster, out);
-        weft_trace_free(&trace);
-    }
+    weft_trace trace = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_assign_trace(placed, p->count, p->devices, costs, samples, 0, &trace));
+    WEFT_GO(weft_simulate(&trace, costs->cluster, out));
+out:
+    weft_trace_free(&trace);
     weft_free(placed);
     return status;
 }
@@ -100,11 +99,12 @@ static weft_status plan_set(const inputs *in, const weft_cascade_search *search,
         weft_cascade_problem_create(&a.list, weft_cluster_devices(cluster), memory, &a.problem));
     a.problem.per_node = set > 0 ? cluster->devices : 0;
     a.problem.by_producers = in->assign.inter;
-    const weft_status_code status = weft_cascade_solve(&a.problem, search, in->arena, &a.result);
-    if (status == WEFT_OK)
-        *out = a;
-    else
-        weft_cascade_problem_free(&a.problem);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_cascade_solve(&a.problem, search, in->arena, &a.result));
+    *out = a;
+    return WEFT_OK;
+out:
+    weft_cascade_problem_free(&a.problem);
     return status;
 }
 
@@ -183,13 +183,12 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
         it.best.result.bound = bound;
         it.best.result.proved = bound.value >= it.best.result.schedule.makespan * (1 - 1e-9);
     }
+    *out = it;
+    it = (weft_iteration){0};
 out:
     for (int set = 0; set < WEFT_ITERATION_CANDIDATES; set++)
         weft_cascade_problem_free(&list[set].problem);
-    if (status == WEFT_OK)
-        *out = it;
-    else
-        weft_iteration_free(&it);
+    weft_iteration_free(&it);
     return status;
 }
 

@@ -64,18 +64,16 @@ static weft_status read_samples(const json_t *list, const char *name, weft_arena
 static weft_status read_after(const json_t *list, weft_arena *arena, weft_plan_file *f)
 {
     json_t *index = json_object();
-    weft_status_code status = WEFT_ALLOCATED(index, "the plan file");
-    for (int64_t i = 0; index && i < f->plan.count; i++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(index, "the plan file"));
+    for (int64_t i = 0; i < f->plan.count; i++)
         json_object_set_new(index, f->plan.item[i].id, json_integer(i));
-    for (int64_t i = 0; i < f->plan.count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < f->plan.count; i++) {
         const weft_cascade_plan_item *item = &f->plan.item[i];
         const json_t *after = json_object_get(json_array_get(list, (size_t)i), "after");
         const int64_t count = (int64_t)json_array_size(after);
         int32_t *before = weft_arena_calloc(arena, count, sizeof *before);
-        if (!before) {
-            status = weft_no_memory("the plan file");
-            break;
-        }
+        WEFT_GO(WEFT_ALLOCATED(before, "the plan file"));
         for (int64_t k = 0; k < count; k++) /* the plan's parser has checked the names */
             before[k] = (int32_t)json_integer_value(
                 json_object_get(index, json_string_value(json_array_get(after, (size_t)k))));
@@ -83,6 +81,7 @@ static weft_status read_after(const json_t *list, weft_arena *arena, weft_plan_f
             item->id, item->device,  item->degree, item->start, item->end - item->start,
             before,   (int32_t)count};
     }
+out:
     json_decref(index);
     return status;
 }

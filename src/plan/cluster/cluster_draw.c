@@ -148,9 +148,5 @@ weft_status weft_cluster_draw(const weft_cluster *c, const char *path)
     for (int64_t n = 0; n < nodes; n++)
         draw_node(c, n, node_width, nic_y, &out);
     weft_buf_printf(&out, "</svg>\n");
-    weft_status_code status = weft_buf_check(&out);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, out.data, out.len);
-    weft_buf_free(&out);
-    return status;
+    return weft_file_write_buf(path, &out);
 }

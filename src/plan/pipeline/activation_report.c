@@ -38,10 +38,9 @@ weft_status weft_activation_items_from_json(weft_arena *arena, const json_t *jso
         x[i].name = weft_arena_strdup(arena, called);
         WEFT_TRY(WEFT_ALLOCATED(x[i].name, "%s", where));
     }
-    const weft_status_code status =
-        weft_activation_items_check(x, count, (weft_offload_rates){.window = wide});
-    if (status != WEFT_OK)
-        return weft_error_at(status, WEFT_AT(.file = name));
+    WEFT_TRY(
+        weft_error_at(weft_activation_items_check(x, count, (weft_offload_rates){.window = wide}),
+                      WEFT_AT(.file = name)));
     *item = x;
     *items = count;
     *window = wide;

@@ -704,11 +704,12 @@ static weft_status balance_pairs(const problem *p, int64_t *cut)
     WEFT_TRY(fold_init(p, NULL, &legal));
     int64_t *other = weft_calloc(p->pp_stages + 1, sizeof *other);
     bool found = false;
-    weft_status_code status =
-        other ? solve_skip_search(p, &legal, bound, heaviest * (1 - 1e-9), other, &found)
-              : weft_no_memory("%" PRId64 " stages", p->pp_stages);
-    if (status == WEFT_OK && found)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(other ? solve_skip_search(p, &legal, bound, heaviest * (1 - 1e-9), other, &found)
+                  : weft_no_memory("%" PRId64 " stages", p->pp_stages));
+    if (found)
         memcpy(cut, other, (size_t)(p->pp_stages + 1) * sizeof *cut);
+out:
     weft_free(other);
     fold_free(&legal);
     return status;
@@ -826,8 +827,7 @@ static weft_status explain_infeasible(const weft_pp_costs *costs, int64_t pp_sta
         WEFT_TRY(problem_init(costs, most, &p));
         const weft_status_code status = can_collocate(&p, NULL, &feasible);
         problem_free(&p);
-        if (status != WEFT_OK)
-            return status;
+        WEFT_TRY(status);
         if (feasible)
             break;
     }
@@ -840,8 +840,7 @@ static weft_status explain_infeasible(const weft_pp_costs *costs, int64_t pp_sta
         WEFT_TRY(problem_init(costs, pp_stages, &p));
         const weft_status_code status = can_collocate(&p, active, &feasible);
         problem_free(&p);
-        if (status != WEFT_OK)
-            return status;
+        WEFT_TRY(status);
         active[s] = true;
         if (feasible)
             culprit = s;

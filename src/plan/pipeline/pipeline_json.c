@@ -98,9 +98,7 @@ weft_status weft_pp_costs_from_json(weft_arena *arena, const json_t *json, const
     WEFT_TRY(weft_json_get_f64_or(json, "bandwidth", name, 0, &c.bandwidth));
     WEFT_TRY(weft_json_get_f64_or(json, "latency", name, 0, &c.latency));
     WEFT_TRY(weft_json_get_f64_or(json, "lambda", name, c.bandwidth > 0, &c.lambda));
-    const weft_status_code status = weft_pp_costs_check(&c);
-    if (status != WEFT_OK)
-        return weft_error_at(status, WEFT_AT(.file = name));
+    WEFT_TRY(weft_error_at(weft_pp_costs_check(&c), WEFT_AT(.file = name)));
     *out = c;
     return WEFT_OK;
 }
@@ -348,9 +346,7 @@ static weft_status read_plan(const json_t *json, const char *path, weft_pipeline
         s->split = s->split || s->task[i].kind == WEFT_TASK_W;
         s->steps = s->task[i].step >= s->steps ? s->task[i].step + 1 : s->steps;
     }
-    const weft_status_code status = weft_pp_schedule_check(s);
-    return status == WEFT_OK ? status
-                             : weft_error_at(status, WEFT_AT(.file = path, .key = "schedule"));
+    return weft_error_at(weft_pp_schedule_check(s), WEFT_AT(.file = path, .key = "schedule"));
 }
 
 weft_status weft_pipeline_plan_load(const char *path, weft_pipeline_plan *out)
@@ -358,14 +354,13 @@ weft_status weft_pipeline_plan_load(const char *path, weft_pipeline_plan *out)
     json_t *json;
     weft_pipeline_plan plan = {0};
     WEFT_TRY(weft_json_load(path, &json));
-    weft_status_code status = read_plan(json, path, &plan);
-    if (status == WEFT_OK)
-        status = weft_plan_verify_checksum(json, WEFT_PIPELINE_FORMAT, path);
-    json_decref(json);
-    if (status != WEFT_OK) {
-        weft_pipeline_plan_free(&plan);
-        return status;
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(read_plan(json, path, &plan));
+    WEFT_GO(weft_plan_verify_checksum(json, WEFT_PIPELINE_FORMAT, path));
     *out = plan;
-    return WEFT_OK;
+    plan = (weft_pipeline_plan){0};
+out:
+    json_decref(json);
+    weft_pipeline_plan_free(&plan);
+    return status;
 }

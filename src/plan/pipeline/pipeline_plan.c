@@ -121,13 +121,9 @@ static weft_status accept_if_best(trial *t, weft_pp_schedule *made, const char *
 {
     weft_pipeline_plan *p = t->plan;
     weft_pp_schedule_timing timing;
-    weft_status_code status = weft_pp_schedule_time(made, times, &timing);
-    if (status == WEFT_OK)
-        status = weft_pp_schedule_memory(made, t->activation, NULL, t->peak);
-    if (status != WEFT_OK) {
-        weft_pp_schedule_free(made);
-        return status;
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_pp_schedule_time(made, times, &timing));
+    WEFT_GO(weft_pp_schedule_memory(made, t->activation, NULL, t->peak));
     for (int64_t s = 0; s < made->pp_stages; s++)
         t->peak[made->device_of[s]] += t->parameters[s];
     double peak = 0;
@@ -168,8 +164,10 @@ static weft_status accept_if_best(trial *t, weft_pp_schedule *made, const char *
     } else {
         c.why = weft_arena_printf(p->arena, "as fast, and holds no less");
     }
+    WEFT_GO(add_candidate(t, c));
+out:
     weft_pp_schedule_free(made);
-    return add_candidate(t, c);
+    return status;
 }
 
 static weft_status try_synthesis(trial *t, const weft_pp_stage_times *times, bool mirrored)
@@ -220,8 +218,7 @@ static weft_status try_kinds(trial *t, weft_pp_stage_map map, const weft_pp_stag
                                              .why = why}));
             continue;
         }
-        if (status != WEFT_OK)
-            return status;
+        WEFT_TRY(status);
         WEFT_TRY(accept_if_best(t, &made, map_name, times));
     }
     return WEFT_OK;

@@ -44,13 +44,11 @@ weft_status weft_queue_score_replay(const weft_queue_rules *rules, weft_queue_ru
     double *used;
     *score = (weft_queue_score){.policy = rules->policy};
     WEFT_TRY(WEFT_NEW(used, owners, "%" PRId64 " owners", owners));
-    weft_status_code status = weft_queue_replay(rules, jobs, count, used, 0);
+    const weft_status_code status = weft_queue_replay(rules, jobs, count, used, 0);
     weft_free(used);
-    if (status == WEFT_OK)
-        status = fill_score(jobs, count, score);
-    if (status == WEFT_OK && rules->workers == 1)
-        status = weft_queue_least_mean(jobs, count, &score->bound);
-    return status;
+    WEFT_TRY(status);
+    WEFT_TRY(fill_score(jobs, count, score));
+    return rules->workers == 1 ? weft_queue_least_mean(jobs, count, &score->bound) : WEFT_OK;
 }
 
 static double share_met(const weft_queue_score *s)

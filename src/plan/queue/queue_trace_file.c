@@ -113,9 +113,5 @@ weft_status weft_queue_trace_write(const char *path, const weft_queue_run *jobs,
         weft_buf_printf(&text, "%s\n", line ? line : "");
         free(line);
     }
-    weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, text.data, text.len);
-    weft_buf_free(&text);
-    return status;
+    return weft_file_write_buf(path, &text);
 }
