@@ -139,9 +139,8 @@ static weft_status one_iteration(const weft_plan_setup *s, uint64_t seed, weft_a
     weft_workload w;
     weft_iteration it = {0};
     weft_baseline b;
-    weft_status_code status = WEFT_ALLOCATED(arena, "the comparison of plans");
-    if (status != WEFT_OK)
-        return status;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_ALLOCATED(arena, "the comparison of plans"));
     WEFT_GO(weft_workload_draw(arena, &s->buckets, s->samples, seed, &w));
     WEFT_GO(try_static(s, &w, lists, arena, all));
     WEFT_GO(weft_baseline_flexsp(&s->costs, &w, arena, &b));
@@ -176,26 +175,31 @@ out:
 }
 
 /* Adds up the figures of one static layout over all iterations. */
+static weft_status add_iteration(const weft_plan_setup *s, uint64_t seed, weft_sp_method method,
+                                 const comparison *all, tally *t)
+{
+    weft_workload w;
+    weft_baseline b;
+    weft_status_code status = WEFT_OK;
+    weft_arena *arena = weft_arena_create();
+    WEFT_GO(WEFT_ALLOCATED(arena, "the comparison of plans"));
+    WEFT_GO(weft_workload_draw(arena, &s->buckets, s->samples, seed, &w));
+    WEFT_GO(weft_baseline_static(&s->costs, &w, t->groups, method, arena, &b));
+    note(t, &b, all->sync);
+out:
+    weft_arena_free(arena);
+    return status;
+}
+
 static weft_status add_up(const weft_plan_setup *s, weft_sp_method method,
                           const weft_static_layout *layout, const comparison *all, tally *t)
 {
-    weft_status_code status = WEFT_OK;
     if (!layout)
         return WEFT_OK;
     t->groups = layout->groups;
-    for (int64_t i = 0; i < all->iterations && status == WEFT_OK; i++) {
-        weft_workload w;
-        weft_baseline b;
-        weft_arena *arena = weft_arena_create();
-        WEFT_GO(WEFT_ALLOCATED(arena, "the comparison of plans"));
-        WEFT_GO(
-            weft_workload_draw(arena, &s->buckets, s->samples, s->search.seed + (uint64_t)i, &w));
-        WEFT_GO(weft_baseline_static(&s->costs, &w, layout->groups, method, arena, &b));
-        note(t, &b, all->sync);
-    out:
-        weft_arena_free(arena);
-    }
-    return status;
+    for (int64_t i = 0; i < all->iterations; i++)
+        WEFT_TRY(add_iteration(s, s->search.seed + (uint64_t)i, method, all, t));
+    return WEFT_OK;
 }
 
 /* Chooses static layouts by the seconds of all iterations. */
@@ -321,6 +325,16 @@ static weft_status report(const char *out, const weft_plan_setup *s, const compa
     return status;
 }
 
+static weft_status compare(const weft_plan_setup *setup, weft_arena *arena, weft_progress *progress,
+                           comparison *all)
+{
+    for (int64_t i = 0; i < all->iterations; i++) {
+        WEFT_TRY(one_iteration(setup, setup->search.seed + (uint64_t)i, arena, all));
+        weft_progress_update(progress, i + 1, NULL);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_plan_compare(const weft_plan_setup *setup, const char *out, weft_arena *arena)
 {
     comparison *all;
@@ -333,11 +347,7 @@ weft_status weft_plan_compare(const weft_plan_setup *setup, const char *out, wef
             all->divisor[all->divisors++] = d;
     weft_progress progress;
     weft_progress_begin(&progress, "compare", all->iterations, 0);
-    weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < all->iterations && status == WEFT_OK; i++) {
-        status = one_iteration(setup, setup->search.seed + (uint64_t)i, arena, all);
-        weft_progress_update(&progress, i + (status == WEFT_OK), NULL);
-    }
+    const weft_status_code status = compare(setup, arena, &progress, all);
     weft_progress_end(&progress, all->iterations, NULL);
     WEFT_TRY(status);
     WEFT_TRY(choose_static(setup, all));

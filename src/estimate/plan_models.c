@@ -84,11 +84,12 @@ weft_status weft_plan_model_graph(const char *name, int64_t frames, int64_t heig
     WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
     weft_model_build(g, &model, &size, false);
     add_training(g);
-    const weft_status_code status = weft_graph_check(g);
-    if (status == WEFT_OK)
-        *out = g;
-    else
-        weft_graph_free(g);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_graph_check(g));
+    *out = g;
+    return WEFT_OK;
+out:
+    weft_graph_free(g);
     return status;
 }
 
@@ -123,10 +124,11 @@ weft_status weft_plan_model_list(weft_arena *arena, const char *name, int64_t fr
         return weft_video_list(arena, video, frames, height, width, out);
     weft_unet_list unet;
     const weft_status_code status = video ? WEFT_E_NOT_FOUND : weft_unet_costs(arena, name, &unet);
-    if (status == WEFT_OK)
+    if (status != WEFT_E_NOT_FOUND) {
+        WEFT_TRY(status);
         *out = unet.list;
-    if (status != WEFT_E_NOT_FOUND)
-        return status;
+        return WEFT_OK;
+    }
     if (!video && !weft_path_exists(name))
         return no_such_model(name);
     *source = "graph";

@@ -155,6 +155,18 @@ static weft_status write_figures(const char *path, const weft_simulated_plan *f,
     return status;
 }
 
+static weft_status write_chrome(const char *path, const weft_trace *trace,
+                                const weft_cluster *cluster, const weft_simulation *r)
+{
+    weft_buf text = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_trace_chrome(trace, cluster->devices, r->start, r->end, &text));
+    WEFT_GO(weft_file_write_atomic(path, text.data, text.len));
+out:
+    weft_buf_free(&text);
+    return status;
+}
+
 weft_status weft_simulation_report(const weft_simulation_options *o, const weft_simulated_plan *f,
                                    const weft_trace *trace, const weft_simulation *r,
                                    const char *path)
@@ -175,15 +187,8 @@ weft_status weft_simulation_report(const weft_simulation_options *o, const weft_
     printf("devices %" PRId64 ", steps %" PRId64 ", events %" PRId64 "\n", r->devices,
            trace->step_count, r->events);
     print_links(f->cluster, r, o->links);
-    if (o->chrome) {
-        weft_buf text_out = {0};
-        weft_status_code status =
-            weft_trace_chrome(trace, f->cluster->devices, r->start, r->end, &text_out);
-        if (status == WEFT_OK)
-            status = weft_file_write_atomic(o->chrome, text_out.data, text_out.len);
-        weft_buf_free(&text_out);
-        WEFT_TRY(status);
-    }
+    if (o->chrome)
+        WEFT_TRY(write_chrome(o->chrome, trace, f->cluster, r));
     if (o->svg)
         WEFT_TRY(write_chart(o->svg, trace, f->cluster, f->placed, r, weft_path_base(path)));
     return o->out ? write_figures(o->out, f, r, &t) : WEFT_OK;
@@ -283,12 +288,12 @@ static weft_status refuse_others(const weft_simulation_options *o, const char *p
     const weft_status_code status =
         weft_plan_target_check(json, path, o->cluster, arena, &cluster, &described);
     weft_arena_free(arena);
-    return status != WEFT_OK ? status
-                             : weft_error(WEFT_MSG_ARGUMENT_INVALID,
-                                          WEFT_AT(.file = path, .key = "format", .value = format),
-                                          "a plan of the kind %s has no steps to simulate; use a "
-                                          "plan of weft plan cascades or weft plan pipeline",
-                                          format);
+    WEFT_TRY(status);
+    return weft_error(WEFT_MSG_ARGUMENT_INVALID,
+                      WEFT_AT(.file = path, .key = "format", .value = format),
+                      "a plan of the kind %s has no steps to simulate; use a plan of weft plan "
+                      "cascades or weft plan pipeline",
+                      format);
 }
 
 static weft_status run_cascades(const weft_simulation_options *o, const char *path)

@@ -170,14 +170,13 @@ weft_status weft_program_cost_of(const weft_rank_links *links, const weft_progra
     bool *exact = weft_alloc(nodes + 1);
     const weft_program_rate *whole = weft_rates_program(links->cluster->device.rates, g);
     weft_time_estimate run = {0};
-    weft_status_code status = WEFT_ALLOCATED(seconds && part && exact, "the cost of a program");
-    if (status == WEFT_OK)
-        status = weft_graph_node_times(g, &links->cluster->device, seconds, part, exact);
-    if (status == WEFT_OK)
-        status = weft_program_estimate_on(links, program, seconds, &run);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(seconds && part && exact, "the cost of a program"));
+    WEFT_GO(weft_graph_node_times(g, &links->cluster->device, seconds, part, exact));
+    WEFT_GO(weft_program_estimate_on(links, program, seconds, &run));
     *out = (weft_program_cost){.seconds = run.seconds, .exposed = run.exposed};
     out->hidden = fmax(0, run.busy - run.exposed);
-    for (int32_t n = 0; n < nodes && status == WEFT_OK; n++) {
+    for (int32_t n = 0; n < nodes; n++) {
         out->exact += exact[n] ? seconds[n] : 0;
         if (updates || part[n] == WEFT_GRAPH_UPDATE)
             out->update += seconds[n];
@@ -185,8 +184,9 @@ weft_status weft_program_cost_of(const weft_rank_links *links, const weft_progra
             out->backward += seconds[n];
     }
     out->compute = run.kernels - out->update;
-    if (status == WEFT_OK && whole)
+    if (whole)
         take_whole(whole, &run, out);
+out:
     weft_free(seconds);
     weft_free(part);
     weft_free(exact);

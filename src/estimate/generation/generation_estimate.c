@@ -132,11 +132,11 @@ static weft_status_code estimate_tile(void *user, int64_t tile, const weft_progr
 static weft_status estimate_decoding(pricing *w)
 {
     w->decoding = weft_calloc(w->p->ranks, sizeof *w->decoding);
-    const weft_status_code status =
-        w->decoding ? weft_vae_works(w->g->decoder.vae, WEFT_VAE_DECODER, estimate_tile, w)
-                    : no_memory();
-    if (status == WEFT_OK)
-        end_round(w);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(w->decoding ? weft_vae_works(w->g->decoder.vae, WEFT_VAE_DECODER, estimate_tile, w)
+                        : no_memory());
+    end_round(w);
+out:
     w->out->decode += w->touch * (double)w->largest;
     weft_free(w->decoding);
     return status;
@@ -197,11 +197,11 @@ static weft_status estimate_layout(const weft_generation_estimator *estimator,
     WEFT_TRY(weft_comm_open_single(estimator->ranks, 0, &comm));
     weft_status_code status = weft_generator_open(estimator->folder, &options, comm, &generator);
     out->legal = status == WEFT_OK || status == WEFT_E_MEMORY;
-    if (status == WEFT_OK) {
-        pricing w = {.p = estimator, .g = generator, .out = out};
-        status = estimate_video(&w);
-        out->fits = status == WEFT_OK;
-    }
+    WEFT_GO(status);
+    pricing w = {.p = estimator, .g = generator, .out = out};
+    WEFT_GO(estimate_video(&w));
+    out->fits = true;
+out:
     weft_generator_free(generator);
     weft_comm_free(comm);
     return status;

@@ -26,13 +26,13 @@ static weft_status read_space(const weft_generation_estimator *p, weft_layout_sp
     WEFT_TRY(WEFT_NEW(g, 1, "the estimate of a layout"));
     options.parallel = NULL;
     g->options = options;
-    const weft_status_code status = weft_generator_read(g, p->folder);
-    if (status == WEFT_OK) {
-        s->branches = g->trajectory.guidance->rows == 2 ? 2 : 1;
-        s->rows = g->shape.rows;
-        s->experts = splits(g, "ep");
-        s->heads = splits(g, "heads");
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_generator_read(g, p->folder));
+    s->branches = g->trajectory.guidance->rows == 2 ? 2 : 1;
+    s->rows = g->shape.rows;
+    s->experts = splits(g, "ep");
+    s->heads = splits(g, "heads");
+out:
     weft_generator_free(g);
     return status;
 }
@@ -205,9 +205,10 @@ static weft_status choose(const weft_generation_estimator *estimator, choice *c)
                   .sequence = p->sequence,
                   .stream = best->stream};
     format_choice(estimator, &list, &out);
-    const weft_status_code status = weft_buf_check(&out);
-    if (status == WEFT_OK)
-        print_choice(estimator, &list, out.data);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&out));
+    print_choice(estimator, &list, out.data);
+out:
     weft_buf_free(&out);
     return status;
 }

@@ -35,9 +35,10 @@ weft_status weft_settled_inputs(const weft_run *run, const weft_run_models *mode
     uint64_t work, id = WEFT_ID_BEGIN;
     WEFT_TRY(weft_layout_work_id(run, models, ranks, &work));
     weft_config_dump_earlier(&weft_parallel_section, &run->parallel, &text);
-    weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        id = weft_id_mix(id, text.data, (size_t)text.len);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&text));
+    id = weft_id_mix(id, text.data, (size_t)text.len);
+out:
     weft_buf_free(&text);
     id = weft_id_mix(weft_id_mix(id, &work, sizeof work), number, sizeof number);
     for (int64_t i = 0; i < patterns.count; i++)

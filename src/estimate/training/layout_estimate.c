@@ -116,12 +116,15 @@ static weft_status fill_train_stage(estimation *w, int64_t i, weft_buf *list)
 static weft_status fill_stores(estimation *w)
 {
     weft_buf *list = weft_calloc(w->devices + 1, sizeof *list);
-    weft_status_code status = WEFT_ALLOCATED(list, "the estimate of a layout");
-    for (int64_t i = 0; i < w->run.train_stages.count && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(list, "the estimate of a layout"));
+    for (int64_t i = 0; i < w->run.train_stages.count; i++) {
         status = fill_train_stage(w, i, list);
         for (int d = 0; d < w->devices; d++)
             weft_buf_free(&list[d]);
+        WEFT_GO(status);
     }
+out:
     weft_free(list);
     return status;
 }
@@ -129,45 +132,56 @@ static weft_status fill_stores(estimation *w)
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* Finds the estimated rank with the largest peak, and its memory report. */
+static weft_status find_device_peak(estimation *w, int d)
+{
+    const pp_device *s = &w->device[d];
+    weft_buf out = {0};
+    weft_run_bytes peak = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_memory(&w->run, w->p->models, &s->exec, s->cache, s->store,
+                            w->p->process_bytes, &peak, &out));
+    if (weft_run_bytes_sum(peak) > weft_run_bytes_sum(w->out->peak)) {
+        w->out->peak = peak;
+        w->out->weight_bytes = weft_store_bytes(s->store);
+        w->peak_device = d;
+        w->out->memory = weft_arena_strdup(w->p->arena, out.data);
+        WEFT_GO(WEFT_ALLOCATED(w->out->memory, "the estimate of a layout"));
+    }
+out:
+    weft_buf_free(&out);
+    return status;
+}
+
 static weft_status find_peak(estimation *w)
 {
     w->out->peak = (weft_run_bytes){0};
-    for (int d = 0; d < w->devices; d++) {
-        pp_device *s = &w->device[d];
-        weft_buf out = {0};
-        weft_run_bytes peak = {0};
-        weft_status_code status = weft_run_memory(&w->run, w->p->models, &s->exec, s->cache,
-                                                  s->store, w->p->process_bytes, &peak, &out);
-        if (status == WEFT_OK && weft_run_bytes_sum(peak) > weft_run_bytes_sum(w->out->peak)) {
-            w->out->peak = peak;
-            w->out->weight_bytes = weft_store_bytes(s->store);
-            w->peak_device = d;
-            w->out->memory = weft_arena_strdup(w->p->arena, out.data);
-            status = WEFT_ALLOCATED(w->out->memory, "the estimate of a layout");
-        }
-        weft_buf_free(&out);
-        WEFT_TRY(status);
-    }
+    for (int d = 0; d < w->devices; d++)
+        WEFT_TRY(find_device_peak(w, d));
     return WEFT_OK;
 }
 
 /* Fits each estimated rank below the limit separately. */
+static weft_status fit_device(estimation *w, pp_device *s)
+{
+    weft_buf out = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(s->activations, w->run.train_stages.count, "the estimate of a layout"));
+    WEFT_GO(weft_run_fit_memory(&w->run, w->p->models, &s->exec, NULL, s->store,
+                                w->p->process_bytes, w->devices == 1 ? w->p->stored : NULL,
+                                s->activations, &out));
+    if (w->p->by_stage && out.len)
+        w->out->fit = weft_arena_printf(w->p->arena, "%s%s", w->out->fit, out.data);
+    WEFT_GO(WEFT_ALLOCATED(w->out->fit, "the estimate of a layout"));
+out:
+    weft_buf_free(&out);
+    return status;
+}
+
 static weft_status fit_below_limit(estimation *w, int64_t limit)
 {
     w->run.memory.limit = limit;
-    for (int d = 0; d < w->devices; d++) {
-        pp_device *s = &w->device[d];
-        weft_buf out = {0};
-        WEFT_TRY(WEFT_NEW(s->activations, w->run.train_stages.count, "the estimate of a layout"));
-        const weft_status_code status = weft_run_fit_memory(
-            &w->run, w->p->models, &s->exec, NULL, s->store, w->p->process_bytes,
-            w->devices == 1 ? w->p->stored : NULL, s->activations, &out);
-        if (status == WEFT_OK && w->p->by_stage && out.len)
-            w->out->fit = weft_arena_printf(w->p->arena, "%s%s", w->out->fit, out.data);
-        weft_buf_free(&out);
-        WEFT_TRY(status);
-        WEFT_TRY(WEFT_ALLOCATED(w->out->fit, "the estimate of a layout"));
-    }
+    for (int d = 0; d < w->devices; d++)
+        WEFT_TRY(fit_device(w, &w->device[d]));
     WEFT_TRY(plan_steps(w));
     return find_peak(w);
 }
@@ -308,27 +322,25 @@ static weft_status estimate_pipeline(const estimation *w, int64_t train_stage,
                         scratch + 3 * pp_stages,
                         scratch + 4 * pp_stages,
                         weft_calloc(w->devices + 1, sizeof *t.device)};
-    weft_status_code status = WEFT_ALLOCATED(scratch && t.device, "the estimate of a layout");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(scratch && t.device, "the estimate of a layout"));
     weft_program_cost update = {0};
     int most = 0;
-    for (int d = 0; d < w->devices && status == WEFT_OK; d++)
-        status = time_own_pp_stages(w, train_stage, d, &t);
-    if (status == WEFT_OK)
-        time_sends(w, train_stage, &t);
-    if (status == WEFT_OK)
-        status = time_table(w, w->device[0].programs[train_stage].runs, &t, &seconds);
-    for (int d = 0; d < w->devices && status == WEFT_OK; d++) {
+    for (int d = 0; d < w->devices; d++)
+        WEFT_GO(time_own_pp_stages(w, train_stage, d, &t));
+    time_sends(w, train_stage, &t);
+    WEFT_GO(time_table(w, w->device[0].programs[train_stage].runs, &t, &seconds));
+    for (int d = 0; d < w->devices; d++) {
         weft_program_cost own = {0};
-        status = add_update_cost(w, &w->device[d].programs[train_stage], &own);
+        WEFT_GO(add_update_cost(w, &w->device[d].programs[train_stage], &own));
         update = own.seconds > update.seconds ? own : update;
         most = t.device[d].seconds > t.device[most].seconds ? d : most;
     }
-    if (status == WEFT_OK) {
-        *bubble = seconds - t.device[most].seconds;
-        *out = t.device[most];
-        out->seconds = seconds;
-        weft_program_cost_add(out, &update, 1);
-    }
+    *bubble = seconds - t.device[most].seconds;
+    *out = t.device[most];
+    out->seconds = seconds;
+    weft_program_cost_add(out, &update, 1);
+out:
     weft_free(scratch);
     weft_free(t.device);
     return status;
@@ -510,11 +522,8 @@ weft_status weft_run_cluster(weft_arena *arena, const weft_run *run, const char 
 weft_status weft_cascade_cluster(weft_arena *arena, const weft_run *run, const char *path,
                                  weft_cluster *cluster, char name[512])
 {
-    const weft_status_code status =
-        weft_run_cluster(arena, run, run->cascades.cluster, cluster, name);
-    if (status == WEFT_OK)
-        return WEFT_OK;
     return weft_error_add(
-        weft_error_at(status, WEFT_AT(.file = path, .key = "parallel.cascades.cluster")),
+        weft_error_at(weft_run_cluster(arena, run, run->cascades.cluster, cluster, name),
+                      WEFT_AT(.file = path, .key = "parallel.cascades.cluster")),
         "Give local, a preset, or a file that `weft profile` wrote");
 }

@@ -154,12 +154,13 @@ weft_status weft_layout_to_json(const weft_layout_estimator *p, const weft_layou
                   cluster, "run", run, "workload", workload_of(p->run, p->ranks), "parallel",
                   parallel_json(&best->parallel), "memory_limit", (json_int_t)best->limit,
                   "predicted", figures_json(best), "candidates", candidates_json(l));
-    const weft_status_code status =
-        made ? weft_plan_add_checksum(made, WEFT_RUN_LAYOUT_FORMAT) : weft_no_memory("a layout");
-    if (status == WEFT_OK)
-        *json = made;
-    else
-        json_decref(made);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(made ? weft_plan_add_checksum(made, WEFT_RUN_LAYOUT_FORMAT)
+                 : weft_no_memory("a layout"));
+    *json = made;
+    return WEFT_OK;
+out:
+    json_decref(made);
     return status;
 }
 

@@ -207,14 +207,15 @@ weft_status weft_layouts_context(const weft_layout_estimator *estimator, weft_cp
             *context = p.context;
         }
     }
-    weft_status_code status = weft_buf_check(out);
-    if (status == WEFT_OK && isinf(best))
-        status = weft_error(WEFT_MSG_LAYOUT_INVALID,
-                            WEFT_AT(.file = estimator->path, .key = "parallel.context"),
-                            "auto finds no usable setting%s", why.data ? why.data : "");
-    if (status == WEFT_OK)
-        weft_buf_printf(out, " a step: ulysses %" PRId64 " x ring %" PRId64, context->ulysses,
-                        context->ring);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(out));
+    if (isinf(best))
+        WEFT_GO(weft_error(WEFT_MSG_LAYOUT_INVALID,
+                           WEFT_AT(.file = estimator->path, .key = "parallel.context"),
+                           "auto finds no usable setting%s", why.data ? why.data : ""));
+    weft_buf_printf(out, " a step: ulysses %" PRId64 " x ring %" PRId64, context->ulysses,
+                    context->ring);
+out:
     weft_buf_free(&why);
     return status;
 }

@@ -41,9 +41,10 @@ static weft_status choose_by_estimate(chooser *c, weft_status (*choose)(chooser 
                                       void *choice)
 {
     weft_comm_set_busy(c->comm, "estimating layouts");
-    weft_status_code status = begin(c);
-    if (status == WEFT_OK)
-        status = choose(c, choice);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(begin(c));
+    WEFT_GO(choose(c, choice));
+out:
     weft_comm_set_busy(c->comm, NULL);
     return status;
 }
@@ -188,14 +189,12 @@ weft_status weft_run_resolve_layout(weft_run *run, const weft_run_models *models
                               "layout_file replaces all other keys of parallel, and %s is also "
                               "set. Remove one of the two keys.",
                               set_key);
-        const weft_status_code status = weft_layout_load(arena, file, path, ranks, models, run);
-        if (status != WEFT_OK)
-            return weft_error_add(
-                weft_error_at(status, WEFT_AT(.file = path, .key = "parallel.layout_file")),
-                "Write the plan with `weft plan layout --run-config %s --devices %d --out %s`, or "
-                "remove "
-                "the key",
-                path, ranks, file);
+        WEFT_TRY(weft_error_add(
+            weft_error_at(weft_layout_load(arena, file, path, ranks, models, run),
+                          WEFT_AT(.file = path, .key = "parallel.layout_file")),
+            "Write the plan with `weft plan layout --run-config %s --devices %d --out %s`, or "
+            "remove the key",
+            path, ranks, file));
         weft_buf_printf(out, "layout by %s: ", file);
         weft_parallel_name(p, out);
         return weft_buf_check(out);
