@@ -629,10 +629,9 @@ weft_status weft_scheduler_load_for(const char *path, const weft_sampler *sample
     const char *name = NULL, *key;
     json_t *v;
     weft_buf left = {0};
-    weft_status_code status = WEFT_ALLOCATED(kept, "%s", path);
-    if (status == WEFT_OK)
-        status = load_json(path, &json);
-    WEFT_GO(status);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(kept, "%s", path));
+    WEFT_GO(load_json(path, &json));
     WEFT_GO(weft_json_get_string(json, "_class_name", path, &name));
     const weft_scheduler_class *class = class_for(sampler, !strncmp(name, "FlowMatch", 9));
     const int own = 1 << (class - weft_scheduler_classes);

@@ -124,18 +124,17 @@ weft_status weft_lay_discrete(const weft_scheduler *s, const weft_timestep_reque
     WEFT_TRY(weft_noise_table_check(s, w, s->times));
     WEFT_TRY(weft_noise_table_new(s, &bar));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < w->steps && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < w->steps; i++) {
         const int64_t from = weft_noise_table_time(s, s->times, w->steps, i, false);
         const int64_t to = from - s->times / w->steps;
-        if (from < 0 || from >= s->times) {
-            status = weft_noise_table_beyond(s, from);
-            break;
-        }
+        if (from < 0 || from >= s->times)
+            WEFT_GO(weft_noise_table_beyond(s, from));
         step[i] = (weft_solver_step){.from = table_level(s, bar, from), .last = to < 0};
         step[i].to =
             to >= 0 ? table_level(s, bar, to) : level_of(s, s->ends_at_one ? 1 : bar[0], 0);
         step[i].mid = weft_noise_table_middle(s, bar, &step[i].from, &step[i].to);
     }
+out:
     weft_free(bar);
     return status;
 }
@@ -352,17 +351,16 @@ weft_status weft_lay_multistep(const weft_scheduler *s, const weft_timestep_requ
     WEFT_TRY(WEFT_NEW(sigma, 2 * w->steps + 1, "%" PRId64 " noise levels", w->steps));
     weft_status_code status = WEFT_OK;
     if (w->sigma && s->flow && s->karras)
-        status = weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "sigmas"),
-                            "noise levels cannot be given, because the scheduler's file has "
-                            "use_karras_sigmas");
-    else if (w->sigma && !s->flow)
-        status = weft_noise_table_check(s, w, s->times);
+        WEFT_GO(weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "sigmas"),
+                           "noise levels cannot be given, because the scheduler's file has "
+                           "use_karras_sigmas"));
+    if (w->sigma && !s->flow)
+        WEFT_GO(weft_noise_table_check(s, w, s->times));
     else
-        status = weft_noise_table_new(s, &bar);
-    if (status == WEFT_OK) {
-        status = lay(s, w, bar, sigma, sigma + w->steps + 1, step);
-        weft_free(bar);
-    }
+        WEFT_GO(weft_noise_table_new(s, &bar));
+    WEFT_GO(lay(s, w, bar, sigma, sigma + w->steps + 1, step));
+out:
+    weft_free(bar);
     weft_free(sigma);
     return status;
 }

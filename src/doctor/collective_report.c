@@ -35,11 +35,10 @@ static weft_status time_collectives(weft_comm *comm, const weft_link_costs *cost
                                     weft_buf *table)
 {
     weft_coll_tuning tuning = {0};
-    weft_status_code status = weft_comm_measure_choices(comm, costs, &tuning, table);
-    if (status == WEFT_OK && out && weft_comm_rank(comm) == 0)
-        status = weft_coll_tuning_save(&tuning, out);
-    weft_coll_tuning_free(&tuning);
-    WEFT_TRY(status);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_comm_measure_choices(comm, costs, &tuning, table));
+    if (out && weft_comm_rank(comm) == 0)
+        WEFT_GO(weft_coll_tuning_save(&tuning, out));
     if (out)
         weft_buf_printf(table,
                         "jobs with the same rank placement use the fastest algorithms with "
@@ -48,7 +47,9 @@ static weft_status time_collectives(weft_comm *comm, const weft_link_costs *cost
     else
         weft_buf_printf(table, "jobs use the algorithms under \"built in\"; --out FILE writes "
                                "the fastest ones for jobs\n");
-    return WEFT_OK;
+out:
+    weft_coll_tuning_free(&tuning);
+    return status;
 }
 
 weft_status weft_doctor_collectives(const char *text, const char *out)

@@ -123,9 +123,10 @@ static weft_status check_and_save(bool bf16)
     WEFT_TRY(WEFT_NEW(op, WEFT_OP_COUNT, "the check of kernels"));
     weft_debug("%s has no verdicts in %s: comparing the kernels with the reference", gpu->name,
                bf16 ? "bf16" : "f32");
-    weft_status_code status = weft_gpu_check(bf16, op);
-    if (status == WEFT_OK)
-        status = weft_cuda_verdicts_save();
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_gpu_check(bf16, op));
+    WEFT_GO(weft_cuda_verdicts_save());
+out:
     weft_free(op);
     return status;
 }

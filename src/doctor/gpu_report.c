@@ -91,10 +91,8 @@ static weft_status report_error(const weft_cuda_gpu *gpu, json_t *list, int fail
 
 static weft_status check_gpu(const weft_cuda_gpu *gpu, json_t *list, int *failed)
 {
-    weft_status_code status = check_precision(false, list, failed);
-    if (status == WEFT_OK)
-        status = check_precision(true, list, failed);
-    if (status != WEFT_OK)
+    if (check_precision(false, list, failed) != WEFT_OK ||
+        check_precision(true, list, failed) != WEFT_OK)
         return report_error(gpu, list, *failed);
     WEFT_TRY(weft_cuda_verdicts_save());
     return write_report(gpu, list, *failed, NULL);
@@ -112,10 +110,11 @@ weft_status weft_doctor_gpu(void)
     printf("GPU %d of %d: %s\n", gpu->ordinal, gpu->count, gpu->name);
     const weft_status_code status = check_gpu(gpu, list, &failed);
     json_decref(list);
-    if (status == WEFT_OK && failed)
+    WEFT_TRY(status);
+    if (failed)
         return weft_error(WEFT_MSG_PARITY_FAILED, WEFT_AT(.file = report_file, WEFT_NUMBER(failed)),
                           "%d kernels differ from the reference by more than their tolerance. Use "
                           "backend cpu, and report this file.",
                           failed);
-    return status;
+    return WEFT_OK;
 }

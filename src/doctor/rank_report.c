@@ -111,8 +111,9 @@ static weft_status print_outliers(const weft_rank_report *r, int ranks, FILE *ou
 {
     double *scratch = weft_alloc(ranks * (int64_t)sizeof *scratch);
     weft_rank_outlier *list = weft_alloc(ranks * WEFT_RANK_MEASURES * (int64_t)sizeof *list);
-    const weft_status_code status = WEFT_ALLOCATED(scratch && list, "the medians of the ranks");
-    const int count = status == WEFT_OK ? weft_rank_outliers(r, ranks, scratch, list) : 0;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(scratch && list, "the medians of the ranks"));
+    const int count = weft_rank_outliers(r, ranks, scratch, list);
     for (int k = 0; k < count; k++) {
         const measure *of = &measures[list[k].measure];
         const int i = list[k].rank;
@@ -121,8 +122,9 @@ static weft_status print_outliers(const weft_rank_report *r, int ranks, FILE *ou
                 r[i].host, of->name, of->scale * value, of->unit, 100 * fabs(value / middle - 1),
                 of->low ? "more" : "less", of->scale * middle);
     }
-    if (status == WEFT_OK && count == 0)
+    if (count == 0)
         fprintf(out, "no rank differs much from the others\n");
+out:
     weft_free(scratch);
     weft_free(list);
     return status;

@@ -606,19 +606,19 @@ static weft_status receive_pieces(const weft_vae *v, const work *w, int64_t fram
     const int64_t most =
         first->out_frames > next->out_frames ? first->out_frames : next->out_frames;
     float *piece = weft_calloc(most * l->floats, sizeof *piece);
-    weft_status_code status = WEFT_ALLOCATED(piece, "a tile of rank %d", owner);
-    for (int64_t t = 0, made = 0; t < frames && status == WEFT_OK;) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(piece, "a tile of rank %d", owner));
+    for (int64_t t = 0, made = 0; t < frames;) {
         const chunk_program *s = t ? next : first;
-        status = weft_group_recv(v->group, WEFT_CHANNEL_HANDOFF, owner, piece,
-                                 s->out_frames * l->floats * (int64_t)sizeof *piece);
-        if (status == WEFT_OK)
-            weft_tile_blend_add(l->blend, l->row, l->column, made, s->out_frames, piece);
+        WEFT_GO(weft_group_recv(v->group, WEFT_CHANNEL_HANDOFF, owner, piece,
+                                s->out_frames * l->floats * (int64_t)sizeof *piece));
+        weft_tile_blend_add(l->blend, l->row, l->column, made, s->out_frames, piece);
         made += s->out_frames;
         t += s->in_frames;
     }
     const char taken = 1;
-    if (status == WEFT_OK)
-        status = weft_group_send(v->group, WEFT_CHANNEL_HANDOFF, owner, &taken, 1);
+    WEFT_GO(weft_group_send(v->group, WEFT_CHANNEL_HANDOFF, owner, &taken, 1));
+out:
     weft_free(piece);
     return status;
 }

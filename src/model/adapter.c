@@ -189,33 +189,35 @@ static weft_status list_modules(weft_adapter *a)
 {
     weft_listing unknown = {0};
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < weft_tensors_count(a->file) && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < weft_tensors_count(a->file); i++) {
         const weft_stored_tensor *t = weft_tensors_at(a->file, i);
         const char *foreign;
         size_t length;
         const weft_adapter_kind kind = weft_adapter_kind_of(t->name, &length, &foreign);
         if (kind == WEFT_ADAPTER_FOREIGN)
-            status = weft_error(
+            WEFT_GO(weft_error(
                 WEFT_MSG_ADAPTER_UNSUPPORTED, WEFT_AT(.file = t->file, .key = t->name),
-                "this adapter is %s; weft reads LoRA and full weight differences", foreign);
+                "this adapter is %s; weft reads LoRA and full weight differences", foreign));
         else if (kind == WEFT_ADAPTER_UNKNOWN)
             weft_listing_add(&unknown, t->name);
         else if (!weft_dtype_is_float(t->dtype) && kind != WEFT_ADAPTER_ALPHA)
-            status =
+            WEFT_GO(
                 weft_error(WEFT_MSG_ADAPTER_INVALID,
                            WEFT_AT(.file = t->file, .key = t->name, .value = weft_stored_type(t)),
                            "the type is %s; weights of an adapter are floating-point numbers",
-                           weft_stored_type(t));
+                           weft_stored_type(t)));
         else
-            status = add_module(a, t, length, kind);
+            WEFT_GO(add_module(a, t, length, kind));
     }
-    if (status == WEFT_OK && unknown.count)
-        status = weft_error(WEFT_MSG_ADAPTER_INVALID,
-                            WEFT_AT(.file = weft_tensors_path(a->file), WEFT_NUMBER(unknown.count)),
-                            "%" PRId64 " tensors do not belong to an adapter: %s", unknown.count,
-                            weft_listing_text(&unknown));
+    if (unknown.count)
+        WEFT_GO(weft_error(WEFT_MSG_ADAPTER_INVALID,
+                           WEFT_AT(.file = weft_tensors_path(a->file), WEFT_NUMBER(unknown.count)),
+                           "%" PRId64 " tensors do not belong to an adapter: %s", unknown.count,
+                           weft_listing_text(&unknown)));
+    WEFT_GO(join_modules(a));
+out:
     weft_listing_free(&unknown);
-    return status == WEFT_OK ? join_modules(a) : status;
+    return status;
 }
 
 /* Checks that every module has both matrices of a pair or none. */
@@ -492,16 +494,16 @@ weft_status weft_adapter_pairs(const weft_adapter *a, const char *prefix, weft_a
                                int64_t *count)
 {
     weft_adapter_pair *made = weft_calloc(a->deltas + 1, sizeof *made);
-    weft_status_code status = WEFT_ALLOCATED(made, "the adapter");
-    for (int64_t i = 0; i < a->deltas && status == WEFT_OK; i++)
-        status = take_pair(a, &a->delta[i], prefix, &made[i]);
-    if (status != WEFT_OK) {
-        weft_adapter_pairs_free(made, made ? a->deltas : 0);
-        return status;
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_ALLOCATED(made, "the adapter"));
+    for (int64_t i = 0; i < a->deltas; i++)
+        WEFT_GO(take_pair(a, &a->delta[i], prefix, &made[i]));
     *pair = made;
     *count = a->deltas;
     return WEFT_OK;
+out:
+    weft_adapter_pairs_free(made, a->deltas);
+    return status;
 }
 
 void weft_adapter_pairs_free(weft_adapter_pair *pair, int64_t count)

@@ -314,23 +314,19 @@ static weft_status read_part(const weft_field *f, const char *where, const json_
     const json_t *from = value && !json_is_null(value) ? value : none;
     const char *type = json_string_value(json_object_get(from, "model_type"));
     weft_status_code status = WEFT_OK;
-    if (!none)
-        status = weft_no_memory("%s", where);
-    else if (!json_is_object(from))
-        status = wrong_type(f, where, from);
-    else if (type && part->model_type && strcmp(type, part->model_type) != 0)
-        status = weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
-                            WEFT_AT(.file = where, .key = f->key, .value = type),
-                            "a %.80s is not supported; only a %s is (\"model_type\": \"%s\")", type,
-                            part->class_name, part->model_type);
-    if (status == WEFT_OK)
-        status = weft_fields_read(
-            part, from, &(weft_config_locations){.where = where, .strict = locations->strict},
-            config);
+    WEFT_GO(WEFT_ALLOCATED(none, "%s", where));
+    if (!json_is_object(from))
+        WEFT_GO(wrong_type(f, where, from));
+    if (type && part->model_type && strcmp(type, part->model_type) != 0)
+        WEFT_GO(weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                           WEFT_AT(.file = where, .key = f->key, .value = type),
+                           "a %.80s is not supported; only a %s is (\"model_type\": \"%s\")", type,
+                           part->class_name, part->model_type));
+    WEFT_GO(weft_fields_read(
+        part, from, &(weft_config_locations){.where = where, .strict = locations->strict}, config));
+out:
     json_decref(none);
-    return status == WEFT_OK
-               ? WEFT_OK
-               : weft_error_add(status, "The value belongs to the object \"%s\".", f->key);
+    return weft_error_add(status, "The value belongs to the object \"%s\".", f->key);
 }
 
 static weft_status read_field(const weft_family *family, const weft_field *f, const json_t *json,

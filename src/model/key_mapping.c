@@ -468,11 +468,12 @@ weft_status weft_key_mapping_open(const weft_family *family, const weft_graph *g
 {
     weft_tensors *opened;
     WEFT_TRY(weft_tensors_open(path, &opened));
-    const weft_status_code status = weft_key_mapping_adopt(family, g, prefix, opened);
-    if (status != WEFT_OK)
-        weft_tensors_close(opened);
-    else
-        *file = opened;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_key_mapping_adopt(family, g, prefix, opened));
+    *file = opened;
+    return WEFT_OK;
+out:
+    weft_tensors_close(opened);
     return status;
 }
 

@@ -395,8 +395,9 @@ weft_status weft_model_open(const char *path, weft_model *model)
     weft_status_code status = weft_json_load(file, &json);
     if (status == WEFT_E_NOT_FOUND)
         status = explain_missing(status, path);
-    if (status == WEFT_OK)
-        status = weft_model_read(json, file, model);
+    WEFT_GO(status);
+    WEFT_GO(weft_model_read(json, file, model));
+out:
     json_decref(json);
     weft_free(file);
     return status;
@@ -435,14 +436,14 @@ weft_status weft_model_open_in(const char *pipeline, weft_role role, char **path
         if (there)
             break;
     }
-    const weft_status_code status =
-        found ? weft_model_open_as(found, role, model)
-              : weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = pipeline),
-                           "weft implements no %s", weft_role_name(role));
-    if (status == WEFT_OK)
-        *path = found;
-    else
-        weft_free(found);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(found ? weft_model_open_as(found, role, model)
+                  : weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = pipeline),
+                               "weft implements no %s", weft_role_name(role)));
+    *path = found;
+    return WEFT_OK;
+out:
+    weft_free(found);
     return status;
 }
 

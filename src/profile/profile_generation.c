@@ -103,9 +103,10 @@ static weft_status_code time_program(void *user, const char *name, const weft_gr
         return WEFT_OK; /* runs on another rank only; rank 0's measurements are used */
     snprintf(text, sizeof text, "%.40s%s%.40s%s", w->layout, w->layout[0] ? ", " : "", name,
              w->by_nodes ? ", by nodes" : "");
-    weft_status_code status = weft_timed_begin(&t, graph, program, w->by_nodes, text);
-    if (status == WEFT_OK)
-        status = time_one(w, &t, here[0]);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_timed_begin(&t, graph, program, w->by_nodes, text));
+    WEFT_GO(time_one(w, &t, here[0]));
+out:
     weft_timed_end(&t);
     return status;
 }

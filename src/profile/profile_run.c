@@ -176,35 +176,41 @@ static bool has_new(const run_to_time *r, const weft_stage_programs *s)
 }
 
 /* Binds a stage's programs and registers each for timing. */
+/* `b`: the bucket of the program; NULL: the program of the update. */
+static weft_status begin_timed(weft_timed *t, const weft_step *step, const weft_bucket *b,
+                               int64_t parts, const weft_parallel *parallel)
+{
+    weft_buf name = {0};
+    weft_status_code status = WEFT_OK;
+    weft_parallel_name(parallel, &name);
+    if (b)
+        weft_buf_printf(&name, ", %" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64, b->batch / parts,
+                        b->frames, b->height, b->width);
+    else
+        weft_buf_printf(&name, ", update");
+    WEFT_GO(weft_buf_check(&name));
+    WEFT_GO(weft_timed_begin(t, step->graph, step->program, true, name.data));
+out:
+    weft_buf_free(&name);
+    return status;
+}
+
 static weft_status time_train_stage(run_to_time *r, const weft_stage_programs *s, laid_out *own,
                                     const weft_train_stage *train_stage,
                                     const weft_parallel *parallel)
 {
     profile *p = r->p;
-    weft_buf name = {0};
-    weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_compiled_steps_bind(own->cache, s->bucket, s->count, own->store, 1));
-    for (int i = 0; i < s->count && status == WEFT_OK; i++) {
+    for (int i = 0; i < s->count; i++) {
         const weft_bucket *b = i < s->buckets ? weft_train_stage_bucket(train_stage, i) : NULL;
         if (p->programs == PROGRAMS)
             return too_many_programs();
         weft_timed *t = &p->program[p->programs++];
         *t = (weft_timed){0};
         WEFT_TRY(weft_profiling_record(&p->all, s->bucket[i]->graph));
-        weft_parallel_name(parallel, &name);
-        if (b)
-            weft_buf_printf(&name, ", %" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64,
-                            b->batch / s->parts, b->frames, b->height, b->width);
-        else
-            weft_buf_printf(&name, ", update");
-        status = weft_buf_check(&name);
-        if (status == WEFT_OK)
-            status =
-                weft_timed_begin(t, s->bucket[i]->graph, s->bucket[i]->program, true, name.data);
-        weft_buf_free(&name);
-        name = (weft_buf){0};
+        WEFT_TRY(begin_timed(t, s->bucket[i], b, s->parts, parallel));
     }
-    return status;
+    return WEFT_OK;
 }
 
 /* Adds the programs of a stage in this layout on all ranks, if any rank has new nodes. Skips a
@@ -224,11 +230,12 @@ static weft_status add_train_stage(run_to_time *r, const weft_train_stage *train
         weft_stage_programs_plan(own->cache, &r->run, &r->models, train_stage, exec, &s);
     double asked[2] = {planned != WEFT_OK, planned == WEFT_OK && has_new(r, &s)};
     weft_status_code status = weft_comm_sum(p->all.comm, asked, 2);
-    if (status == WEFT_OK && asked[0] == 0 && asked[1] > 0)
+    const bool timed = status == WEFT_OK && asked[0] == 0 && asked[1] > 0;
+    if (timed)
         status = time_train_stage(r, &s, own, train_stage, parallel);
     else
         p->layouts--;
-    if (status != WEFT_OK || asked[0] > 0 || asked[1] == 0) {
+    if (!timed || status != WEFT_OK) {
         weft_compiled_steps_free(own->cache);
         weft_store_free(own->store);
         *own = (laid_out){0};
@@ -392,29 +399,30 @@ static weft_status figures(profile *p, const weft_cluster *local)
     return WEFT_OK;
 }
 
+static weft_status write_json(const char *path, const profile *p)
+{
+    json_t *json = json_object();
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(json, "the profile"));
+    WEFT_GO(weft_profile_to_json(&p->device, &p->all.rates, json));
+    WEFT_GO(weft_json_save(path, json));
+out:
+    json_decref(json);
+    return status;
+}
+
 static weft_status write_results(const weft_args *args, const profile *p, const weft_cluster *local)
 {
     const char *out = weft_args_string(args, "--out"), *yaml = weft_args_string(args, "--yaml");
-    if (out) {
-        json_t *json = json_object();
-        weft_status_code status = json ? weft_profile_to_json(&p->device, &p->all.rates, json)
-                                       : weft_no_memory("the profile");
-        if (status == WEFT_OK)
-            status = weft_json_save(out, json);
-        json_decref(json);
-        WEFT_TRY(status);
-    }
+    if (out)
+        WEFT_TRY(write_json(out, p));
     if (!yaml)
         return WEFT_OK;
     weft_cluster c = *local;
     c.device = p->device;
     weft_buf text = {0};
     weft_config_dump(&weft_cluster_section, &c, &text);
-    weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(yaml, text.data, text.len);
-    weft_buf_free(&text);
-    return status;
+    return weft_file_write_buf(yaml, &text);
 }
 
 static weft_status print_report(const weft_args *args, const profile *p, const weft_cluster *local)

@@ -65,9 +65,10 @@ static weft_status draw(const json_t *line, const char *which, const char *title
                                             strcmp(module, "dit") ? 0.5 : 0,
                                             id};
     }
-    weft_status_code status = weft_gantt_svg(title, bar, count, ranks_of(line), seconds, 0, &svg);
-    if (status == WEFT_OK)
-        weft_html_svg(page, &svg);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_gantt_svg(title, bar, count, ranks_of(line), seconds, 0, &svg));
+    weft_html_svg(page, &svg);
+out:
     weft_buf_free(&svg);
     weft_free(bar);
     return status;
@@ -137,9 +138,10 @@ static weft_status plot(const iterations *all, const char *title, const char *y_
                          .y_label = y_label,
                          .series = series,
                          .series_count = count < MOST ? count : MOST};
-    const weft_status_code status = weft_plot_write(&p, &svg);
-    if (status == WEFT_OK)
-        weft_html_svg(page, &svg);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_plot_write(&p, &svg));
+    weft_html_svg(page, &svg);
+out:
     weft_buf_free(&svg);
     weft_free(values);
     return status;
@@ -320,12 +322,13 @@ weft_status weft_report_cascades(const char *name, const char *folder, weft_buf 
     char *path = weft_path_join(folder, "cascades/iterations.jsonl");
     WEFT_TRY(WEFT_ALLOCATED(path, "the page of a run of cascades"));
     if (weft_path_exists(path))
-        status = weft_json_log_lines(path, add_line, &all);
-    if (status == WEFT_OK && all.count && ranks_of(all.line[0]) < 1)
-        status = weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = path),
-                            "the file is not the log of a run with cascades");
-    if (status == WEFT_OK && all.count)
-        status = write_page(name, &all, page);
+        WEFT_GO(weft_json_log_lines(path, add_line, &all));
+    if (all.count && ranks_of(all.line[0]) < 1)
+        WEFT_GO(weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = path),
+                           "the file is not the log of a run with cascades"));
+    if (all.count)
+        WEFT_GO(write_page(name, &all, page));
+out:
     for (int64_t i = 0; i < all.count; i++)
         json_decref(all.line[i]);
     weft_free(all.line);

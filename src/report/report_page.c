@@ -53,7 +53,7 @@ out:
     return status;
 }
 
-static weft_status write_runs(const weft_report_sources *s, weft_buf *page)
+static weft_status write_run(const char *name, const char *folder, weft_buf *page)
 {
     static const struct {
         const char *metric;
@@ -67,22 +67,27 @@ static weft_status write_runs(const weft_report_sources *s, weft_buf *page)
                   {"dropped", false},
                   {"grad_norm", true},
                   {"samples_per_second", false}}; /* curves that a run may have */
+    char title[192], *path = weft_path_join(folder, "metrics.jsonl");
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_ALLOCATED(path, "the report"));
+    snprintf(title, sizeof title, "Training: %s", name);
+    weft_html_heading(page, title);
+    for (int c = 0; c < WEFT_COUNT(curves); c++) {
+        snprintf(title, sizeof title, "%s: %s", name, curves[c].metric);
+        WEFT_GO(plot_metric(page, path, curves[c].metric, title, curves[c].log_y));
+    }
+    WEFT_GO(weft_report_cascades(name, folder, page));
+out:
+    weft_free(path);
+    return status;
+}
+
+static weft_status write_runs(const weft_report_sources *s, weft_buf *page)
+{
     for (int r = 0; r < s->run_count; r++) {
-        char name[128], title[192];
+        char name[128];
         const char *folder = split_pair(s->runs[r], name);
-        char *path = weft_path_join(folder, "metrics.jsonl");
-        WEFT_TRY(WEFT_ALLOCATED(path, "the report"));
-        weft_status_code status = WEFT_OK;
-        snprintf(title, sizeof title, "Training: %s", *name ? name : folder);
-        weft_html_heading(page, title);
-        for (int c = 0; c < WEFT_COUNT(curves) && status == WEFT_OK; c++) {
-            snprintf(title, sizeof title, "%s: %s", *name ? name : folder, curves[c].metric);
-            status = plot_metric(page, path, curves[c].metric, title, curves[c].log_y);
-        }
-        weft_free(path);
-        if (status == WEFT_OK)
-            status = weft_report_cascades(*name ? name : folder, folder, page);
-        WEFT_TRY(status);
+        WEFT_TRY(write_run(*name ? name : folder, folder, page));
     }
     return WEFT_OK;
 }
@@ -176,28 +181,25 @@ static weft_status write_sample(const weft_report_sources *s, const weft_names *
                                 const char *line, int64_t len, weft_buf *page)
 {
     json_t *json;
+    char caption[256], *path = NULL, *truth = NULL;
+    weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_json_parse(line, len, "prompts.jsonl", &json));
     const char *file = json_string_value(json_object_get(json, "file")),
                *prompt = json_string_value(json_object_get(json, "prompt"));
-    if (!file || !prompt) {
-        const weft_status_code status = weft_error(
-            WEFT_MSG_JSON_MISSING_KEY, WEFT_AT(.file = s->videos, .key = file ? "prompt" : "file"),
-            "a line of prompts.jsonl lacks this member");
-        json_decref(json);
-        return status;
-    }
-    char *path = weft_path_join(s->videos, file);
-    char *truth = s->truth ? find_truth(s->truth, truths, prompt) : NULL;
-    weft_status_code status = WEFT_ALLOCATED(path, "the report");
-    if (status == WEFT_OK) {
-        char caption[256];
-        weft_html_figures_begin(page);
-        snprintf(caption, sizeof caption, "generated: %s", prompt);
-        status = weft_html_file(page, path, 256, caption);
-        if (status == WEFT_OK && truth)
-            status = weft_html_file(page, truth, 256, "real footage of the same caption");
-        weft_html_figures_end(page);
-    }
+    if (!file || !prompt)
+        WEFT_GO(weft_error(WEFT_MSG_JSON_MISSING_KEY,
+                           WEFT_AT(.file = s->videos, .key = file ? "prompt" : "file"),
+                           "a line of prompts.jsonl lacks this member"));
+    path = weft_path_join(s->videos, file);
+    truth = s->truth ? find_truth(s->truth, truths, prompt) : NULL;
+    WEFT_GO(WEFT_ALLOCATED(path, "the report"));
+    weft_html_figures_begin(page);
+    snprintf(caption, sizeof caption, "generated: %s", prompt);
+    WEFT_GO(weft_html_file(page, path, 256, caption));
+    if (truth)
+        WEFT_GO(weft_html_file(page, truth, 256, "real footage of the same caption"));
+    weft_html_figures_end(page);
+out:
     weft_free(truth);
     weft_free(path);
     json_decref(json);
@@ -210,18 +212,18 @@ static weft_status write_samples(const weft_report_sources *s, weft_buf *page)
     weft_names truths = {0};
     char *data = NULL, *path = weft_path_join(s->videos, "prompts.jsonl");
     int64_t bytes = 0, shown = 0;
-    weft_status_code status =
-        path ? weft_file_read(path, 1 << 24, &data, &bytes) : weft_no_memory("the report");
-    if (status == WEFT_OK && s->truth)
-        status = weft_list_dir(s->truth, true, &truths);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(path ? weft_file_read(path, 1 << 24, &data, &bytes) : weft_no_memory("the report"));
+    if (s->truth)
+        WEFT_GO(weft_list_dir(s->truth, true, &truths));
     weft_html_heading(page, "Samples");
-    for (char *line = data; status == WEFT_OK && line && line < data + bytes && shown < MOST;
-         shown++) {
+    for (char *line = data; line && line < data + bytes && shown < MOST; shown++) {
         const int64_t len = (int64_t)strcspn(line, "\n");
         if (len)
-            status = write_sample(s, &truths, line, len, page);
+            WEFT_GO(write_sample(s, &truths, line, len, page));
         line += len + 1;
     }
+out:
     weft_names_free(&truths);
     weft_free(data);
     weft_free(path);
