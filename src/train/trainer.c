@@ -111,11 +111,12 @@ static weft_status resolve_layout(trainer *t)
     if (c->is_rank0 && strcmp(c->run->backend, "virtual"))
         WEFT_TRY(weft_settled_load(c->run->out, &t->choice));
     WEFT_TRY(weft_run_models_read(c->run, c->path, &models));
-    const weft_status_code status =
-        weft_run_resolve_layout(&t->settled, &models, c->path, t->comm, weft_comm_ranks(t->comm),
-                                &t->choice, t->arena, &out);
-    if (status == WEFT_OK && c->is_rank0 && out.len)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_resolve_layout(&t->settled, &models, c->path, t->comm,
+                                    weft_comm_ranks(t->comm), &t->choice, t->arena, &out));
+    if (c->is_rank0 && out.len)
         print_chosen(t, from_file, out.data);
+out:
     weft_buf_free(&out);
     c->run = &t->settled;
     return status;
@@ -182,9 +183,10 @@ static weft_status check_data(trainer *t)
     weft_train_context *c = &t->context;
     uint64_t fingerprint;
     weft_comm_set_busy(t->comm, "checking the data");
-    weft_status_code status = weft_run_check_data(c->run, &fingerprint);
-    if (status == WEFT_OK)
-        status = weft_provenance_make(c->run, &c->models, fingerprint, &t->checkpoints.made_of);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_check_data(c->run, &fingerprint));
+    WEFT_GO(weft_provenance_make(c->run, &c->models, fingerprint, &t->checkpoints.made_of));
+out:
     weft_comm_set_busy(t->comm, NULL);
     return status;
 }
@@ -291,15 +293,17 @@ static weft_status print_layout(const weft_train_context *c, const weft_stage_st
 {
     weft_buf out = {0};
     weft_stage_programs_layout(&s->programs, s->train_stage, &c->exec, &out);
-    const weft_status_code status = weft_buf_check(&out);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&out));
     weft_message_detail axes[WEFT_MAX_AXES + 1] = {{NULL}};
     for (int i = 0; i < c->exec.mesh.axis_count; i++)
         axes[i] =
             (weft_message_detail)WEFT_DETAIL(c->exec.mesh.axis[i].name, c->exec.mesh.axis[i].size);
-    if (status == WEFT_OK && out.len)
+    if (out.len)
         weft_notice(WEFT_MSG_STAGE_REPORT, WEFT_AT(.details = axes),
                     "layout of %d ranks, slowest axis first\n%.*s", weft_comm_ranks(c->exec.comm),
                     (int)out.len - 1, out.data);
+out:
     weft_buf_free(&out);
     return status;
 }
@@ -394,11 +398,12 @@ static weft_status next_step(trainer *t, stage_run *s, weft_status_code *trace)
     weft_train_context *c = &t->context;
     weft_step_run r;
     const int64_t end = weft_run_first_step(c->run, s->state.index + 1);
-    weft_status_code status =
-        weft_step_run_begin(c, &s->state, c->exec.profile && c->progress.done + 1 == end, &r);
-    if (status == WEFT_OK)
-        status = run_step(t, s, &r);
-    *trace = status == WEFT_OK ? weft_step_run_write_trace(&r) : WEFT_OK;
+    weft_status_code status = WEFT_OK;
+    *trace = WEFT_OK;
+    WEFT_GO(weft_step_run_begin(c, &s->state, c->exec.profile && c->progress.done + 1 == end, &r));
+    WEFT_GO(run_step(t, s, &r));
+    *trace = weft_step_run_write_trace(&r);
+out:
     weft_step_run_free(&r);
     return status;
 }
@@ -638,19 +643,23 @@ static void close_run(trainer *t, stage_run *last, bool failed)
     weft_comm_free(t->comm);
 }
 
+static weft_status run_all(trainer *t, stage_run *last)
+{
+    WEFT_TRY(begin(t));
+    return t->context.meta ? dry_run(t, last) : train_stages(t, last);
+}
+
 weft_status weft_train(const weft_run *run, const char *path)
 {
     trainer t = {.context = {.run = run, .path = path}};
     stage_run last = {0};
-    weft_status_code status = begin(&t);
-    if (status == WEFT_OK)
-        status = t.context.meta ? dry_run(&t, &last) : train_stages(&t, &last);
+    weft_status_code status = run_all(&t, &last);
     const weft_status_code closed = weft_train_logger_close(t.logger);
     weft_metrics_server_close(t.metrics);
-    if (status == WEFT_OK)
-        status = closed;
-    if (status == WEFT_OK && !t.context.meta)
-        status = finish(&t, &last);
+    WEFT_GO(weft_status_first(status, closed));
+    if (!t.context.meta)
+        WEFT_GO(finish(&t, &last));
+out:
     close_run(&t, &last, status != WEFT_OK);
     return status;
 }

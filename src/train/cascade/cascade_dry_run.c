@@ -32,8 +32,9 @@ static weft_status open_loader(const dry *d, const weft_train_stage *train_stage
     weft_bucket *size = weft_calloc(buckets + 1, sizeof *size);
     weft_item_range *own = weft_calloc(buckets + 1, sizeof *own);
     bool *image = weft_alloc(buckets + 1);
-    weft_status_code status = WEFT_ALLOCATED(size && own && image, "the dry run");
-    for (int i = 0; i < buckets && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(size && own && image, "the dry run"));
+    for (int i = 0; i < buckets; i++) {
         size[i] = *weft_train_stage_bucket(train_stage, i);
         image[i] = size[i].frames == 1;
     }
@@ -56,8 +57,8 @@ static weft_status open_loader(const dry *d, const weft_train_stage *train_stage
             train_stage->last_images >= 0 ? train_stage->steps * train_stage->accumulate : 0,
         .shuffle = data->samples_from == WEFT_FROM_PIXELS ? data->shuffle : 0,
         .verify = data->verify};
-    if (status == WEFT_OK)
-        status = weft_loader_open(&config, 0, 1, NULL, 0, loader);
+    WEFT_GO(weft_loader_open(&config, 0, 1, NULL, 0, loader));
+out:
     weft_free(size);
     weft_free(own);
     weft_free(image);

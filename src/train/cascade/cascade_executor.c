@@ -267,13 +267,13 @@ static weft_status adds(weft_cascade_run *r, int bucket, weft_graph **out)
     WEFT_TRY(r->setup.calls.graph(r->setup.calls.user, bucket, &g));
     const weft_value objective = weft_graph_find(g, "objective");
     weft_optimizer_accumulate(g, objective, &own);
-    weft_status_code status = weft_graph_check(g);
-    if (status == WEFT_OK)
-        status = check_states(g);
-    if (status == WEFT_OK)
-        *out = g;
-    else
-        weft_graph_free(g);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_graph_check(g));
+    WEFT_GO(check_states(g));
+    *out = g;
+    return WEFT_OK;
+out:
+    weft_graph_free(g);
     return status;
 }
 
@@ -284,35 +284,41 @@ static bool overlaps_reduce(const weft_cascade_setup *s)
     return !s->representative && !s->exec->zero && weft_comm_ranks(s->comm) > 1;
 }
 
+static weft_status make_update(weft_cascade_run *r, const weft_exec_config *exec, weft_graph **out)
+{
+    const weft_cascade_setup *s = &r->setup;
+    weft_optimizer_config optimizer = weft_step_optimizer(s->optimizer, exec);
+    weft_graph **add;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(add, s->buckets + 1, "%d graphs", s->buckets));
+    for (int b = 0; b < s->buckets; b++)
+        WEFT_GO(adds(r, b, &add[b]));
+    optimizer.own = !s->representative && !overlaps_reduce(s);
+    *out = weft_optimizer_update_own((const weft_graph *const *)add, s->buckets, &exec->mesh,
+                                     weft_allocation_rank(exec), &optimizer);
+    WEFT_GO(WEFT_ALLOCATED(*out, "a graph"));
+out:
+    for (int b = 0; b < s->buckets; b++)
+        weft_graph_free(add[b]);
+    weft_free(add);
+    return status;
+}
+
 static weft_status plan_update(weft_cascade_run *r)
 {
     const weft_cascade_setup *s = &r->setup;
+    const weft_program_key key = {.graph = (uint64_t)s->buckets + KEY_UPDATE};
     weft_exec_config exec = *s->exec;
-    weft_graph **add = weft_calloc(s->buckets + 1, sizeof *add), *whole = NULL;
-    weft_status_code status = WEFT_ALLOCATED(add, "%d graphs", s->buckets);
-    for (int b = 0; b < s->buckets && status == WEFT_OK; b++)
-        status = adds(r, b, &add[b]);
+    weft_graph *whole = NULL;
     exec.kind = WEFT_STEP_UPDATE;
     exec.reduced_axes = 0;
-    weft_optimizer_config optimizer = weft_step_optimizer(s->optimizer, &exec);
-    optimizer.own = !s->representative && !overlaps_reduce(s);
-    const weft_program_key key = {.graph = (uint64_t)s->buckets + KEY_UPDATE};
-    if (status == WEFT_OK)
-        whole = weft_optimizer_update_own((const weft_graph *const *)add, s->buckets, &exec.mesh,
-                                          weft_allocation_rank(&exec), &optimizer);
-    for (int b = 0; add && b < s->buckets; b++)
-        weft_graph_free(add[b]);
-    weft_free(add);
-    if (status == WEFT_OK && !whole)
-        status = weft_no_memory("a graph");
-    if (status == WEFT_OK)
-        status = plan_entry(r, &key, whole, s->optimizer, &exec, &r->programs.update);
-    if (status == WEFT_OK)
-        status = weft_store_init(s->store, r->programs.update->step.graph, s->seed);
-    return status == WEFT_OK && overlaps_reduce(s)
-               ? weft_grad_reduce_create(r->world, s->exec->backend, s->store,
-                                         r->programs.update->step.graph, &r->reduce)
-               : status;
+    WEFT_TRY(make_update(r, &exec, &whole));
+    WEFT_TRY(plan_entry(r, &key, whole, s->optimizer, &exec, &r->programs.update));
+    const weft_graph *update = r->programs.update->step.graph;
+    WEFT_TRY(weft_store_init(s->store, update, s->seed));
+    return overlaps_reduce(s)
+               ? weft_grad_reduce_create(r->world, s->exec->backend, s->store, update, &r->reduce)
+               : WEFT_OK;
 }
 
 weft_step *weft_cascade_run_update(weft_cascade_run *r)
@@ -350,11 +356,11 @@ static weft_status sum_over(weft_cascade_run *r, const int *list, int count, boo
             r, &key,
             weft_optimizer_sum(r->programs.update->step.graph, &exec.mesh, exec.rank, retain),
             r->setup.optimizer, &exec, &e));
-    weft_status_code status = bind(r, e, r->setup.store, group);
-    if (status == WEFT_OK)
-        status = weft_program_run(e->step.program);
-    if (status == WEFT_OK)
-        r->iteration.reduced += weft_program_comm_times(e->step.program).wire_bytes;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(bind(r, e, r->setup.store, group));
+    WEFT_GO(weft_program_run(e->step.program));
+    r->iteration.reduced += weft_program_comm_times(e->step.program).wire_bytes;
+out:
     weft_program_cache_drop(r->programs.cache, e);
     return status;
 }
@@ -404,14 +410,15 @@ static weft_status finish_reduce(weft_cascade_run *r)
         if (c->representative[k])
             list[count++] = k;
     if (c->representative[own] && count > 1)
-        status = sum_over(r, list, count, true);
+        WEFT_GO(sum_over(r, list, count, true));
     count = 0;
     list[count++] = peer;
     for (int k = 0; k < c->ranks; k++)
         if (c->peer[k] == peer && k != peer)
             list[count++] = k;
-    if (status == WEFT_OK && count > 1)
-        status = broadcast(r, list, count);
+    if (count > 1)
+        WEFT_GO(broadcast(r, list, count));
+out:
     weft_free(list);
     return status;
 }
@@ -445,20 +452,21 @@ static weft_status find_reads(weft_cascade_run *r, const weft_cascade_row *row, 
     exec.rank = 0;
     exec.mesh = weft_cascade_mesh(to->method, r->setup.context, clips, (int)to->degree);
     WEFT_TRY(r->setup.calls.graph(r->setup.calls.user, to->bucket, &g));
-    weft_status_code status = weft_step_forward(&exec, &g);
-    const weft_value input = status == WEFT_OK ? weft_graph_find(g, row->input) : WEFT_NONE;
-    const weft_shape shape = weft_value_ok(input) ? weft_value_get(g, input)->shape : WEFT_SCALAR;
-    if (status == WEFT_OK)
-        read = weft_alloc(weft_shape_count(&shape) + 1);
-    if (status == WEFT_OK && (!read || !weft_value_ok(input)))
-        status = read ? weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = row->input),
-                                   "the program of a cascade has no such input")
-                      : weft_no_memory("the inputs of a cascade");
-    for (int k = 0; k < to->degree && status == WEFT_OK; k++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_step_forward(&exec, &g));
+    const weft_value input = weft_graph_find(g, row->input);
+    if (!weft_value_ok(input))
+        WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = row->input),
+                           "the program of a cascade has no such input"));
+    const weft_shape shape = weft_value_get(g, input)->shape;
+    read = weft_alloc(weft_shape_count(&shape) + 1);
+    WEFT_GO(WEFT_ALLOCATED(read, "the inputs of a cascade"));
+    for (int k = 0; k < to->degree; k++) {
         memset(read, 0, (size_t)weft_shape_count(&shape));
-        status = weft_input_footprint(g, input, k, read);
+        WEFT_GO(weft_input_footprint(g, input, k, read));
         to->member[k] = units_read(read, &shape, row->units);
     }
+out:
     weft_free(read);
     weft_graph_free(g);
     r->programs.compiling += weft_now() - began;
@@ -573,9 +581,8 @@ static weft_status run_program(weft_cascade_run *r, int32_t index, weft_program 
     r->writing = program;
     WEFT_TRY(weft_program_on_write(program, written, r));
     weft_grad_reduce_mark_others(r->reduce, program);
-    const weft_status_code status = weft_program_run(program),
-                           ended = weft_program_on_write(program, NULL, NULL);
-    return status == WEFT_OK ? ended : status;
+    const weft_status_code status = weft_program_run(program);
+    return weft_status_first(status, weft_program_on_write(program, NULL, NULL));
 }
 
 /* Waits for the all-reduce after all cascades of this rank. */
@@ -603,29 +610,27 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
     const weft_mesh mesh =
         weft_cascade_mesh(c->method, r->setup.context, s->clips, (int)c->at.degree);
     WEFT_TRY(take_entry(r, s->bucket, &mesh, member, &e));
-    weft_status_code status = bind(r, e, r->setup.store, group);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(bind(r, e, r->setup.store, group));
     done->compiled = r->programs.compiling - compiled;
     done->first = !e->ran;
     e->ran = true;
     const double waits = now(r);
     r->iteration.taking += weft_thread_seconds() - took;
-    if (status == WEFT_OK)
-        status = weft_latent_transfer_receive(transfer, index, received, done);
-    if (status == WEFT_OK)
-        status = r->setup.calls.fill(r->setup.calls.user, plan, index, &e->step, received);
+    WEFT_GO(weft_latent_transfer_receive(transfer, index, received, done));
+    WEFT_GO(r->setup.calls.fill(r->setup.calls.user, plan, index, &e->step, received));
     done->start = now(r);
     done->waited = done->start - waits;
-    if (status == WEFT_OK) {
-        *(float *)weft_program_input(e->step.program, "optimizer.weight")->data = (float)s->weight;
-        done->peak = (double)weft_program_bytes(e->step.program);
-        const double began = weft_thread_seconds();
-        status = run_program(r, index, e->step.program);
-        r->iteration.running += weft_thread_seconds() - began;
-    }
+    *(float *)weft_program_input(e->step.program, "optimizer.weight")->data = (float)s->weight;
+    done->peak = (double)weft_program_bytes(e->step.program);
+    const double began = weft_thread_seconds();
+    WEFT_GO(run_program(r, index, e->step.program));
+    r->iteration.running += weft_thread_seconds() - began;
     done->end = now(r);
     done->busy = done->end - done->start - weft_program_comm_times(e->step.program).exposed;
     done->took_part = true;
     done->bound = waits - asked - done->compiled;
+out:
     weft_latent_transfer_release(transfer, index);
     weft_program_cache_drop(r->programs.cache, e);
     return status;
@@ -722,8 +727,7 @@ static weft_status take_one(weft_cascade_run *r, const weft_placed_iteration *pl
     const weft_status_code status = c->module == WEFT_CASCADE_DIT
                                         ? denoise(r, plan, index, member, transfer, d)
                                         : encode(r, plan, index, member, transfer, d);
-    if (status != WEFT_OK)
-        return weft_error_at(status, WEFT_AT(.key = c->at.id));
+    WEFT_TRY(weft_error_at(status, WEFT_AT(.key = c->at.id)));
     from_begin(done, d);
     return WEFT_OK;
 }
@@ -794,7 +798,7 @@ static weft_status run_dispatched(weft_cascade_run *r, weft_latent_transfer *tra
     if (status != WEFT_OK)
         weft_error_restore(first); /* the first error, not its consequences */
     weft_free(first);
-    return status == WEFT_OK ? closed : status;
+    return weft_status_first(status, closed);
 }
 
 static weft_status grow_buffers(weft_cascade_run *r, const weft_placed_iteration *plan)
@@ -878,12 +882,12 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
     WEFT_TRY(weft_latent_transfer_open(&r->transfer_setup, r->dispatch.executed,
                                        late ? NULL : r->iteration.order, r->iteration.row,
                                        r->iteration.read, &transfer));
-    weft_status_code status =
-        late ? run_dispatched(r, transfer, done) : take_all(r, plan, transfer, done);
-    if (status == WEFT_OK && r->setup.representative)
-        status = finish_reduce(r);
-    if (status == WEFT_OK)
-        status = wait_reduce(r, done);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(late ? run_dispatched(r, transfer, done) : take_all(r, plan, transfer, done));
+    if (r->setup.representative)
+        WEFT_GO(finish_reduce(r));
+    WEFT_GO(wait_reduce(r, done));
+out:
     done->reduced_bytes =
         r->iteration.reduced + weft_program_comm_times(r->programs.update->step.program).wire_bytes;
     if (status != WEFT_OK)
@@ -947,11 +951,10 @@ weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascad
     WEFT_GO(weft_comm_world(setup->comm, &r->world));
     WEFT_GO(find_clock(r));
     WEFT_GO(plan_update(r));
+    *out = r;
+    return WEFT_OK;
 out:
-    if (status == WEFT_OK)
-        *out = r;
-    else
-        weft_cascade_run_free(r);
+    weft_cascade_run_free(r);
     return status;
 }
 

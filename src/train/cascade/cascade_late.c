@@ -151,19 +151,21 @@ static void set_error(weft_late *l, weft_status_code status)
     pthread_mutex_unlock(&l->tasks.lock);
 }
 
+static weft_status receive_decisions(weft_late *l)
+{
+    do {
+        WEFT_TRY(weft_group_recv(l->group, WEFT_CHANNEL_CONTROL, 0, l->message, decision_bytes(l)));
+        WEFT_TRY(apply_decision(l, l->message));
+    } while (l->message->index >= 0);
+    return WEFT_OK;
+}
+
 static void *courier(void *user)
 {
     weft_late *l = user;
-    do {
-        weft_status_code status =
-            weft_group_recv(l->group, WEFT_CHANNEL_CONTROL, 0, l->message, decision_bytes(l));
-        if (status == WEFT_OK)
-            status = apply_decision(l, l->message);
-        if (status != WEFT_OK) {
-            set_error(l, status);
-            return NULL;
-        }
-    } while (l->message->index >= 0);
+    const weft_status_code status = receive_decisions(l);
+    if (status != WEFT_OK)
+        set_error(l, status);
     return NULL;
 }
 
@@ -388,22 +390,21 @@ weft_status weft_late_open(const weft_late_setup *setup, weft_placed_iteration *
     int *all = weft_calloc(l->ranks, sizeof *all);
     l->message = weft_alloc(decision_bytes(l));
     l->tasks.task = weft_calloc(plan->cascades + 1, sizeof *l->tasks.task);
-    weft_status_code status = WEFT_ALLOCATED(all && l->message && l->tasks.task, "late dispatch");
-    for (int r = 0; all && r < l->ranks; r++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(all && l->message && l->tasks.task, "late dispatch"));
+    for (int r = 0; r < l->ranks; r++)
         all[r] = r;
-    if (status == WEFT_OK)
-        status = weft_comm_group_for(setup->comm, all, l->ranks, purpose, &l->group);
-    if (status == WEFT_OK && l->own == 0)
-        status = make_dispatcher(l);
+    WEFT_GO(weft_comm_group_for(setup->comm, all, l->ranks, purpose, &l->group));
+    if (l->own == 0)
+        WEFT_GO(make_dispatcher(l));
+    l->running = pthread_create(&l->thread, NULL, l->own ? courier : dispatcher, l) == 0;
+    WEFT_GO(WEFT_ALLOCATED(l->running, "the thread of late dispatch"));
+    *out = l;
     weft_free(all);
-    if (status == WEFT_OK) {
-        l->running = pthread_create(&l->thread, NULL, l->own ? courier : dispatcher, l) == 0;
-        status = WEFT_ALLOCATED(l->running, "the thread of late dispatch");
-    }
-    if (status == WEFT_OK)
-        *out = l;
-    else
-        late_free(l);
+    return WEFT_OK;
+out:
+    weft_free(all);
+    late_free(l);
     return status;
 }
 

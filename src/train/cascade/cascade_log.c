@@ -218,19 +218,20 @@ weft_status weft_placed_svg(const char *title, const weft_placed_iteration *p, i
     if (!e)
         return draw(title, p, ranks, NULL, p->makespan, svg);
     const double seconds = fmax(p->makespan, e->makespan);
-    weft_status_code status = draw(title, p, ranks, NULL, seconds, &above);
-    if (status == WEFT_OK)
-        status = draw("as executed", p, ranks, e, seconds, &below);
-    if (status == WEFT_OK &&
-        sscanf(above.data, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%lf\" height=\"%lf\"",
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(draw(title, p, ranks, NULL, seconds, &above));
+    WEFT_GO(draw("as executed", p, ranks, e, seconds, &below));
+    if (sscanf(above.data, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%lf\" height=\"%lf\"",
                &width, &height) == 2)
         weft_buf_printf(svg,
                         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\">\n%s"
                         "<g transform=\"translate(0,%g)\">%s</g></svg>\n",
                         width, 2 * height, above.data, height, below.data);
+    WEFT_GO(weft_buf_check(svg));
+out:
     weft_buf_free(&above);
     weft_buf_free(&below);
-    return status == WEFT_OK ? weft_buf_check(svg) : status;
+    return status;
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -266,11 +267,7 @@ static weft_status cut_lines(const char *path, int64_t step)
         at = stop + 1;
     }
     weft_free(text);
-    weft_status_code status = weft_buf_check(&retained);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, retained.data ? retained.data : "", retained.len);
-    weft_buf_free(&retained);
-    return status;
+    return weft_file_write_buf(path, &retained);
 }
 
 static weft_status open_lines(const weft_cascade_log *log, const char *name, int64_t step,
@@ -278,11 +275,11 @@ static weft_status open_lines(const weft_cascade_log *log, const char *name, int
 {
     char *path = weft_path_join(log->folder, name);
     WEFT_TRY(WEFT_ALLOCATED(path, "the log of an iteration"));
-    weft_status_code status = cut_lines(path, step);
-    if (status == WEFT_OK) {
-        *out = fopen(path, "a");
-        status = *out ? WEFT_OK : weft_error_errno(WEFT_AT(.file = path), "cannot open the file");
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(cut_lines(path, step));
+    *out = fopen(path, "a");
+    WEFT_GO(*out ? WEFT_OK : weft_error_errno(WEFT_AT(.file = path), "cannot open the file"));
+out:
     weft_free(path);
     return status;
 }
@@ -339,9 +336,11 @@ static weft_status put_head(const weft_cascade_log *log, const weft_plans_stamp 
 {
     json_t *last = NULL, *own = weft_plans_head(stamp);
     char *path = weft_path_join(log->folder, plans_name);
-    weft_status_code status = path ? weft_json_lines(path, save_head, &last) : no_memory();
-    if (status == WEFT_OK && !(last && json_equal(last, own)))
-        status = put_line(log, log->plans, json_incref(own));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(path ? weft_json_lines(path, save_head, &last) : no_memory());
+    if (!(last && json_equal(last, own)))
+        WEFT_GO(put_line(log, log->plans, json_incref(own)));
+out:
     json_decref(own);
     json_decref(last);
     weft_free(path);
@@ -351,22 +350,18 @@ static weft_status put_head(const weft_cascade_log *log, const weft_plans_stamp 
 weft_status weft_cascade_log_open(const char *run, const weft_plans_stamp *stamp, int64_t step,
                                   weft_cascade_log **out)
 {
-    weft_cascade_log *log = weft_alloc(sizeof *log);
-    weft_status_code status = WEFT_ALLOCATED(log, "the log of an iteration");
-    if (log)
-        log->folder = weft_path_join(run, "cascades");
-    if (status == WEFT_OK)
-        status = log->folder ? weft_make_dirs(log->folder) : no_memory();
-    if (status == WEFT_OK)
-        status = open_lines(log, plans_name, step, &log->plans);
-    if (status == WEFT_OK)
-        status = open_lines(log, iterations_name, step, &log->iterations);
-    if (status == WEFT_OK)
-        status = put_head(log, stamp);
-    if (status == WEFT_OK)
-        *out = log;
-    else
-        weft_cascade_log_drop(log);
+    weft_cascade_log *log;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(log, 1, "the log of an iteration"));
+    log->folder = weft_path_join(run, "cascades");
+    WEFT_GO(log->folder ? weft_make_dirs(log->folder) : no_memory());
+    WEFT_GO(open_lines(log, plans_name, step, &log->plans));
+    WEFT_GO(open_lines(log, iterations_name, step, &log->iterations));
+    WEFT_GO(put_head(log, stamp));
+    *out = log;
+    return WEFT_OK;
+out:
+    weft_cascade_log_drop(log);
     return status;
 }
 
@@ -522,10 +517,10 @@ weft_status weft_cascade_log_close(weft_cascade_log *log)
     if (!log)
         return status;
     if (log->trace) {
-        status = write_file(log, "timeline.svg", log->svg.data, log->svg.len);
-        if (status == WEFT_OK)
-            status = write_file(log, "trace.json", log->trace, (int64_t)strlen(log->trace));
+        WEFT_GO(write_file(log, "timeline.svg", log->svg.data, log->svg.len));
+        WEFT_GO(write_file(log, "trace.json", log->trace, (int64_t)strlen(log->trace)));
     }
+out:
     weft_cascade_log_drop(log); /* every line is already flushed */
     return status;
 }

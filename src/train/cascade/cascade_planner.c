@@ -87,18 +87,19 @@ weft_status weft_cascade_planner_create(const weft_cascade_planner_setup *setup,
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->change, NULL);
     a->warned = weft_alloc(setup->buckets + 1);
-    weft_status_code status = WEFT_ALLOCATED(a->warned, "the plan of an iteration");
-    if (status == WEFT_OK && weft_cascades_planned(setup->config) == WEFT_CASCADES_STATIC)
-        status = weft_plans_create(&a->known);
-    if (status == WEFT_OK && a->is_rank0) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(a->warned, "the plan of an iteration"));
+    if (weft_cascades_planned(setup->config) == WEFT_CASCADES_STATIC)
+        WEFT_GO(weft_plans_create(&a->known));
+    if (a->is_rank0) {
         a->running = pthread_create(&a->thread, NULL, planner_thread, a) == 0;
         if (!a->running)
-            status = weft_no_memory("the planner's thread");
+            WEFT_GO(weft_no_memory("the planner's thread"));
     }
-    if (status == WEFT_OK)
-        *out = a;
-    else
-        weft_cascade_planner_free(a);
+    *out = a;
+    return WEFT_OK;
+out:
+    weft_cascade_planner_free(a);
     return status;
 }
 
@@ -127,6 +128,26 @@ void weft_cascade_planner_free(weft_cascade_planner *a)
 
 /* ---- the caller's side ---------------------------------------------------------------------- */
 
+static weft_status sum_makespans(weft_cascade_planner *a, int64_t degree,
+                                 const weft_placed_sample *const *list, const int64_t *count,
+                                 int iterations, double *sum)
+{
+    *sum = 0;
+    for (int i = 0; i < iterations; i++) {
+        weft_planning_job *j;
+        weft_placement p;
+        WEFT_TRY(weft_planning_job_create(a, i, list[i], count[i], &j));
+        weft_policy_request request = weft_planning_request(a, j);
+        request.degree = degree;
+        const weft_status_code status =
+            weft_policy_place((weft_policy)a->s.config->policy, &request, j->arena, &p);
+        weft_planning_job_free(j);
+        WEFT_TRY(status);
+        *sum += p.makespan;
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_cascade_planner_fix_degree(weft_cascade_planner *a,
                                             const weft_placed_sample *const *list,
                                             const int64_t *count, int iterations)
@@ -138,23 +159,14 @@ weft_status weft_cascade_planner_fix_degree(weft_cascade_planner *a,
          policy != WEFT_POLICY_KNAPFORMER))
         return WEFT_OK;
     for (int64_t k = 1; k <= a->s.ranks; k++) {
-        double sum = 0;
-        weft_status_code status = WEFT_OK;
+        double sum;
         if (a->s.ranks % k || !weft_planning_wants_degree(a, k) ||
             (policy != WEFT_POLICY_STATIC && a->s.heads % k))
             continue;
-        for (int i = 0; i < iterations && status == WEFT_OK; i++) {
-            weft_planning_job *j;
-            weft_placement p;
-            WEFT_TRY(weft_planning_job_create(a, i, list[i], count[i], &j));
-            weft_policy_request request = weft_planning_request(a, j);
-            request.degree = k;
-            status = weft_policy_place(policy, &request, j->arena, &p);
-            sum += status == WEFT_OK ? p.makespan : (double)INFINITY;
-            weft_planning_job_free(j);
-        }
-        if (status != WEFT_OK && status != WEFT_E_INFEASIBLE)
-            return status;
+        const weft_status_code status = sum_makespans(a, k, list, count, iterations, &sum);
+        if (status == WEFT_E_INFEASIBLE)
+            continue;
+        WEFT_TRY(status);
         if (sum < best) {
             best = sum;
             a->degree = k;
@@ -242,16 +254,13 @@ weft_status weft_cascade_planner_start(weft_cascade_planner *a, int64_t step,
     const weft_plans *known = a->known ? a->known : a->s.replay;
     if (!a->is_rank0)
         return WEFT_OK;
+    weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_planning_job_create(a, step, sample, samples, &j));
     if (known) {
-        weft_status_code status =
-            weft_plans_find(known, step, j->sample, j->samples, j->arena, &j->plan, &j->replayed);
-        if (status == WEFT_OK && a->s.replay)
-            status = j->replayed ? check_replayed(a, &j->plan) : not_in_file(a, j);
-        if (status != WEFT_OK) {
-            weft_planning_job_free(j);
-            return status;
-        }
+        WEFT_GO(
+            weft_plans_find(known, step, j->sample, j->samples, j->arena, &j->plan, &j->replayed));
+        if (a->s.replay)
+            WEFT_GO(j->replayed ? check_replayed(a, &j->plan) : not_in_file(a, j));
         j->found.there = j->found.done = j->replayed;
     }
     pthread_mutex_lock(&a->lock);
@@ -262,6 +271,9 @@ weft_status weft_cascade_planner_start(weft_cascade_planner *a, int64_t step,
     pthread_cond_broadcast(&a->change);
     pthread_mutex_unlock(&a->lock);
     return WEFT_OK;
+out:
+    weft_planning_job_free(j);
+    return status;
 }
 
 /* Converts a placement of the search to a placed iteration. */
@@ -304,8 +316,7 @@ static weft_status make_haste(weft_cascade_planner *a, weft_planning_job *j)
         return WEFT_OK;
     j->hasty = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(j->hasty, "the plan of an iteration"));
-    const weft_status_code status = weft_planning_search(a, j, j->hasty, true);
-    return status == WEFT_OK ? status : weft_error_at(status, WEFT_AT(.file = a->s.path));
+    return weft_error_at(weft_planning_search(a, j, j->hasty, true), WEFT_AT(.file = a->s.path));
 }
 
 /* Sets *plan on rank 0 to the best plan so far, at least the first one. */

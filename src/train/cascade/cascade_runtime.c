@@ -110,9 +110,10 @@ static weft_status load(weft_cascade_stage *s, weft_cascade_module module, int i
     encoder e = {s, module, index, &alone};
     weft_graph *g;
     WEFT_TRY(make_encoder(&e, &g));
-    weft_status_code status = weft_store_init(s->frozen, g, 0);
-    if (status == WEFT_OK)
-        status = weft_encoder_load(s->frozen, scope, model->family, g, path);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_store_init(s->frozen, g, 0));
+    WEFT_GO(weft_encoder_load(s->frozen, scope, model->family, g, path));
+out:
     weft_graph_free(g);
     return status;
 }
@@ -205,16 +206,19 @@ static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t
     const weft_placed_sample *sample = &plan->sample[c->sample];
     weft_loaded_item taken = {0};
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < share->clips.count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < share->clips.count; i++) {
         const int64_t clip = share->clips.first + i;
         const weft_item *item = &sample->item[clip];
-        if (c->module == WEFT_CASCADE_VAE)
-            status = encode_clip(s, item, share, group, &taken, clip, rows);
-        else if ((status = weft_loader_load_item(s->loader, item, NULL, NULL, &taken)) == WEFT_OK)
-            status = encode_caption(s, taken.caption, weft_latent_rows_unit(rows, clip, 0));
+        if (c->module == WEFT_CASCADE_VAE) {
+            WEFT_GO(encode_clip(s, item, share, group, &taken, clip, rows));
+        } else {
+            WEFT_GO(weft_loader_load_item(s->loader, item, NULL, NULL, &taken));
+            WEFT_GO(encode_caption(s, taken.caption, weft_latent_rows_unit(rows, clip, 0)));
+        }
         for (int64_t u = 0; u < share->units.count; u++)
             weft_latent_rows_set_sample(rows, clip, share->units.first + u, taken.sample);
     }
+out:
     weft_free(taken.text.data);
     return status;
 }
@@ -356,8 +360,9 @@ weft_status weft_cascade_stage_open(const weft_cascade_stage_setup *setup, weft_
                               .run = weft_train_stage_run(setup->run, setup->train_stage),
                               .buckets = weft_train_stage_bucket_count(setup->train_stage)};
     s->clips = weft_calloc(s->buckets, sizeof *s->clips);
-    weft_status_code status = WEFT_ALLOCATED(s->clips, "%d buckets", s->buckets);
-    for (int b = 0; b < s->buckets && s->clips; b++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(s->clips, "%d buckets", s->buckets));
+    for (int b = 0; b < s->buckets; b++)
         s->clips[b] = weft_train_stage_bucket(setup->train_stage, b)->batch;
     const weft_cascade_setup executor = {
         .comm = setup->exec->comm,
@@ -372,12 +377,11 @@ weft_status weft_cascade_stage_open(const weft_cascade_stage_setup *setup, weft_
         .clips = s->clips,
         .cache_bytes = setup->cache_bytes,
         .calls = {s, make_graph, fill, row_of, encode, prefetch}};
-    if (status == WEFT_OK)
-        status = weft_cascade_run_create(&executor, &s->executor);
-    if (status == WEFT_OK)
-        *out = s;
-    else
-        weft_cascade_stage_close(s);
+    WEFT_GO(weft_cascade_run_create(&executor, &s->executor));
+    *out = s;
+    return WEFT_OK;
+out:
+    weft_cascade_stage_close(s);
     return status;
 }
 

@@ -200,11 +200,12 @@ weft_status weft_cascade_train_open(const weft_cascade_train_setup *setup, weft_
     t->planning.ring =
         weft_recipe_list_find(setup->exec->recipes, setup->exec->recipe_count, "ring");
     t->arena = weft_arena_create();
-    weft_status_code status = t->arena ? open_all(t) : no_memory();
-    if (status == WEFT_OK)
-        *out = t;
-    else
-        weft_cascade_train_free(t);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(t->arena ? open_all(t) : no_memory());
+    *out = t;
+    return WEFT_OK;
+out:
+    weft_cascade_train_free(t);
     return status;
 }
 
@@ -254,10 +255,10 @@ static weft_status estimate_step(const weft_cascade_train *t, const weft_mesh *m
     const weft_rank_links links = {&t->planning.cluster, mesh, (ranks + nodes - 1) / nodes};
     double *seconds;
     WEFT_TRY(WEFT_NEW(seconds, weft_graph_node_count(step->graph) + 1, "cascades"));
-    weft_status_code status =
-        weft_graph_node_times(step->graph, &t->planning.cluster.device, seconds, NULL, NULL);
-    if (status == WEFT_OK)
-        status = weft_program_estimate_on(&links, step->program, seconds, out);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_graph_node_times(step->graph, &t->planning.cluster.device, seconds, NULL, NULL));
+    WEFT_GO(weft_program_estimate_on(&links, step->program, seconds, out));
+out:
     weft_free(seconds);
     return status;
 }
@@ -515,6 +516,13 @@ static weft_status open_log(weft_cascade_train *t, int64_t step)
     return status;
 }
 
+static weft_status begin_planning(weft_cascade_train *t, int64_t step)
+{
+    WEFT_TRY(open_planner(t));
+    WEFT_TRY(fix_degree(t, step));
+    return start_planning(t, step, 0);
+}
+
 weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
                                      const float *no_text, int64_t step)
 {
@@ -525,11 +533,7 @@ weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
     weft_memory_trim();
     t->planning.fixed = weft_memory_resident() + t->s.decoder_bytes;
     weft_comm_set_busy(t->comm, "estimating cascades");
-    weft_status_code status = open_planner(t);
-    if (status == WEFT_OK)
-        status = fix_degree(t, step);
-    if (status == WEFT_OK)
-        status = start_planning(t, step, 0);
+    const weft_status_code status = begin_planning(t, step);
     weft_comm_set_busy(t->comm, NULL);
     WEFT_TRY(status);
     if (t->is_rank0)
@@ -649,19 +653,20 @@ weft_status weft_cascade_train_record(weft_cascade_train *t)
     t->iteration.done.seconds = weft_cascade_run_now(run) - t->iteration.done.begin;
     t->iteration.done.reduce = t->iteration.done.seconds - end;
     WEFT_TRY(weft_cascade_gather(t->comm, t->iteration.plan, &t->iteration.done, &e));
-    weft_status_code status =
-        e.clock_age > clock_period ? weft_cascade_run_measure_clock(run) : WEFT_OK;
-    if (status == WEFT_OK && t->is_rank0) /* the rank that plans */
-        status = weft_cascade_cost_table_record(t->planning.cost_table, t->iteration.plan,
-                                                e.seconds, e.cold, &fit);
-    if (status == WEFT_OK && t->is_rank0) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(e.clock_age > clock_period ? weft_cascade_run_measure_clock(run) : WEFT_OK);
+    if (t->is_rank0) /* the rank that plans */
+        WEFT_GO(weft_cascade_cost_table_record(t->planning.cost_table, t->iteration.plan, e.seconds,
+                                               e.cold, &fit));
+    if (t->is_rank0) {
         weft_cascade_cost_table_format_outliers(t->planning.cost_table, &odd);
         if (odd.len)
             weft_warning(WEFT_MSG_ESTIMATE_MISSING, WEFT_NOWHERE, "%s", odd.data);
         add_up(t, &e);
         add_record(t, weft_cascade_run_executed(run), &e);
-        status = log_iteration(t, weft_cascade_run_executed(run), &fit, &e);
+        WEFT_GO(log_iteration(t, weft_cascade_run_executed(run), &fit, &e));
     }
+out:
     weft_buf_free(&odd);
     weft_iteration_timing_free(&e);
     return status;

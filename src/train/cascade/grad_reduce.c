@@ -160,17 +160,19 @@ static weft_status make_request(weft_grad_reduce *s, int index, int64_t *count)
 static weft_status make_requests(weft_grad_reduce *s)
 {
     int64_t *count = weft_calloc(s->members + 1, sizeof *count), scratch = 0;
-    weft_status_code status = WEFT_ALLOCATED(count, "sums of gradients");
-    for (int k = 0; k < s->buckets && status == WEFT_OK; k++) {
-        status = make_request(s, k, count);
-        if (status == WEFT_OK && weft_comm_request_scratch(s->bucket[k].request) > scratch)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(count, "sums of gradients"));
+    for (int k = 0; k < s->buckets; k++) {
+        WEFT_GO(make_request(s, k, count));
+        if (weft_comm_request_scratch(s->bucket[k].request) > scratch)
             scratch = weft_comm_request_scratch(s->bucket[k].request);
     }
-    weft_free(count);
-    if (status == WEFT_OK && scratch) {
+    if (scratch) {
         s->scratch = s->backend->device->alloc(s->backend->device, scratch);
-        status = WEFT_ALLOCATED(s->scratch, "sums of gradients");
+        WEFT_GO(WEFT_ALLOCATED(s->scratch, "sums of gradients"));
     }
+out:
+    weft_free(count);
     return status;
 }
 
@@ -187,11 +189,10 @@ weft_status weft_grad_reduce_create(weft_group *group, const weft_backend *backe
     WEFT_GO(find_states(s, store, update));
     cut(s);
     WEFT_GO(make_requests(s));
+    *out = s;
+    return WEFT_OK;
 out:
-    if (status == WEFT_OK)
-        *out = s;
-    else
-        weft_grad_reduce_free(s);
+    weft_grad_reduce_free(s);
     return status;
 }
 
@@ -307,9 +308,11 @@ weft_status weft_grad_reduce_broadcast(weft_group *group, const weft_tensor *t, 
     const void *data;
     void *made;
     WEFT_TRY(weft_tensor_on_host(t, &data, &made));
-    weft_status_code status = weft_group_broadcast(group, (void *)(uintptr_t)data, bytes, 0);
-    if (status == WEFT_OK && made)
-        status = weft_tensor_put_bytes(t, 0, bytes, made);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_group_broadcast(group, (void *)(uintptr_t)data, bytes, 0));
+    if (made)
+        WEFT_GO(weft_tensor_put_bytes(t, 0, bytes, made));
+out:
     weft_free(made);
     return status;
 }

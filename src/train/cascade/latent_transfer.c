@@ -124,9 +124,8 @@ static weft_status reserve(weft_latent_transfer *h, int32_t index)
                       clips * row_of(h, index)->units * weft_latent_unit_bytes(row_of(h, index));
     if (r->held)
         return WEFT_OK;
-    const weft_status_code status = weft_send_buffer_create(bytes, &r->held);
-    if (status != WEFT_OK)
-        return weft_error_at(status, WEFT_AT(.key = h->plan->cascade[index].at.id));
+    WEFT_TRY(weft_error_at(weft_send_buffer_create(bytes, &r->held),
+                           WEFT_AT(.key = h->plan->cascade[index].at.id)));
     r->data = weft_send_buffer_data(r->held);
     return WEFT_OK;
 }
@@ -215,18 +214,17 @@ weft_status weft_latent_transfer_open(const weft_latent_transfer_setup *setup,
     *h = (weft_latent_transfer){
         .setup = *setup, .plan = plan, .row = row, .read = read, .arena = weft_arena_create()};
     pthread_mutex_init(&h->lock, NULL);
-    weft_status_code status = WEFT_ALLOCATED(h->arena, "hand-offs");
-    if (status == WEFT_OK)
-        status = weft_comm_world(setup->comm, &h->world);
-    if (status == WEFT_OK)
-        status = find_consumers(h);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(h->arena, "hand-offs"));
+    WEFT_GO(weft_comm_world(setup->comm, &h->world));
+    WEFT_GO(find_consumers(h));
     h->late = !order;
-    if (status == WEFT_OK && order)
-        status = post_all(h, order);
-    if (status == WEFT_OK)
-        *transfer = h;
-    else
-        weft_latent_transfer_close(h);
+    if (order)
+        WEFT_GO(post_all(h, order));
+    *transfer = h;
+    return WEFT_OK;
+out:
+    weft_latent_transfer_close(h);
     return status;
 }
 
@@ -287,8 +285,8 @@ weft_status weft_latent_transfer_direct(weft_latent_transfer *h, int32_t index, 
     weft_status_code status = WEFT_OK;
     pthread_mutex_lock(&h->lock);
     for (int32_t a = 0; c->module == WEFT_CASCADE_DIT && a < c->at.after_count; a++)
-        if (status == WEFT_OK)
-            status = send_rows(h, c->at.after[a], when, &done[c->at.after[a]]);
+        WEFT_GO(send_rows(h, c->at.after[a], when, &done[c->at.after[a]]));
+out:
     pthread_mutex_unlock(&h->lock);
     return status;
 }
@@ -299,8 +297,8 @@ weft_status weft_latent_transfer_expect(weft_latent_transfer *h, int32_t index)
     weft_status_code status = WEFT_OK;
     pthread_mutex_lock(&h->lock);
     for (int32_t a = 0; c->module == WEFT_CASCADE_DIT && a < c->at.after_count; a++)
-        if (status == WEFT_OK)
-            status = post_from(h, c->at.after[a]);
+        WEFT_GO(post_from(h, c->at.after[a]));
+out:
     pthread_mutex_unlock(&h->lock);
     return status;
 }
@@ -329,9 +327,7 @@ weft_status weft_latent_transfer_receive(weft_latent_transfer *h, int32_t index,
         const int32_t from = c->at.after[i];
         rows *r = rows_of(h, from);
         for (arrival *a = r->arrivals; a; a = a->next) {
-            const weft_status_code status = weft_comm_request_wait(a->request);
-            if (status != WEFT_OK)
-                return weft_error_at(status, WEFT_AT(.key = c->at.id));
+            WEFT_TRY(weft_error_at(weft_comm_request_wait(a->request), WEFT_AT(.key = c->at.id)));
             done->received += a->bytes;
         }
         done->in_place += r->in_place;

@@ -335,14 +335,15 @@ weft_status weft_plans_open(const char *path, const weft_plans_stamp *stamp, wef
         status =
             weft_error_add(weft_error_at(status, WEFT_AT(.file = path)),
                            "The file has no plans that a run wrote to <out>/cascades/plans.jsonl");
-    if (status == WEFT_OK && p->count == 0)
-        status = p->why ? weft_error_restore(p->why)
-                        : weft_error(WEFT_MSG_LAYOUT_INVALID, WEFT_AT(.file = path),
-                                     "the file has no plan");
-    if (status == WEFT_OK)
-        *out = p;
-    else
-        weft_plans_close(p);
+    WEFT_GO(status);
+    if (p->count == 0)
+        WEFT_GO(p->why ? weft_error_restore(p->why)
+                       : weft_error(WEFT_MSG_LAYOUT_INVALID, WEFT_AT(.file = path),
+                                    "the file has no plan"));
+    *out = p;
+    return WEFT_OK;
+out:
+    weft_plans_close(p);
     return status;
 }
 
@@ -388,17 +389,19 @@ weft_status weft_plans_find(const weft_plans *p, int64_t step, const weft_placed
 {
     int32_t *slot = weft_calloc(samples + 1, sizeof *slot);
     bool *taken = weft_alloc(samples + 1);
-    weft_status_code status = WEFT_ALLOCATED(slot && taken, "a plan");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(slot && taken, "a plan"));
     *found = false;
     /* plans of the same step first, so that a resumed run repeats the original */
-    for (int own = 1; own >= 0 && !*found && status == WEFT_OK; own--)
-        for (int64_t i = p->count - 1; i >= 0 && !*found && status == WEFT_OK; i--) {
+    for (int own = 1; own >= 0 && !*found; own--)
+        for (int64_t i = p->count - 1; i >= 0 && !*found; i--) {
             const weft_placed_iteration *plan = &p->item[i];
             if ((own && plan->step != step) || !match(plan, sample, samples, slot, taken))
                 continue;
             *found = true;
-            status = put_in(plan, step, sample, slot, arena, out);
+            WEFT_GO(put_in(plan, step, sample, slot, arena, out));
         }
+out:
     weft_free(slot);
     weft_free(taken);
     return status;

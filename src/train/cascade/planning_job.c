@@ -263,22 +263,18 @@ weft_status weft_planning_job_create(weft_cascade_planner *a, int64_t step,
                                      const weft_placed_sample *sample, int64_t samples,
                                      weft_planning_job **out)
 {
-    weft_planning_job *j = weft_alloc(sizeof *j);
-    weft_status_code status = WEFT_ALLOCATED(j, "the plan of an iteration");
-    if (j) {
-        j->arena = weft_arena_create();
-        j->step = step;
-        status = j->arena ? copy_samples(j, sample, samples) : no_memory();
-    }
-    if (status == WEFT_OK)
-        status = fit(a, j);
-    if (status == WEFT_OK)
-        status = copy_record(a, j);
-    if (status == WEFT_OK)
-        status = make_list(a, j);
-    if (status == WEFT_OK)
-        *out = j;
-    else
-        weft_planning_job_free(j);
+    weft_planning_job *j;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(j, 1, "the plan of an iteration"));
+    j->arena = weft_arena_create();
+    j->step = step;
+    WEFT_GO(j->arena ? copy_samples(j, sample, samples) : no_memory());
+    WEFT_GO(fit(a, j));
+    WEFT_GO(copy_record(a, j));
+    WEFT_GO(make_list(a, j));
+    *out = j;
+    return WEFT_OK;
+out:
+    weft_planning_job_free(j);
     return status;
 }

@@ -233,21 +233,22 @@ weft_status weft_planning_search(weft_cascade_planner *a, weft_planning_job *j, 
     WEFT_TRY(search_begin(a, j, arena, &s));
     weft_status_code status = WEFT_OK;
     bool proved = false, last = false;
-    for (int64_t round = 0; round <= (own ? MOST_ROUNDS : 0) && status == WEFT_OK &&
+    for (int64_t round = 0; round <= (own ? MOST_ROUNDS : 0) &&
                             ((!last && !proved) || needs_expected(j, round, hasty));
          round++) {
         bool found = true;
         if (round)
-            status = search_round(a, j, &s, round, &p, &proved);
+            WEFT_GO(search_round(a, j, &s, round, &p, &proved));
         else
-            status = own ? best_rule(a, j, &s, &p, &found) : by_rule(a, j, &s, &p);
-        if (status == WEFT_OK && found)
+            WEFT_GO(own ? best_rule(a, j, &s, &p, &found) : by_rule(a, j, &s, &p));
+        if (found)
             last = publish(a, j, &s, &p, proved, began) || hasty;
-        if (status == WEFT_OK && round && j->errors && !hasty) {
-            status = search_expected(a, j, &s);
+        if (round && j->errors && !hasty) {
+            WEFT_GO(search_expected(a, j, &s));
             last = true;
         }
     }
+out:
     weft_cascade_problem_free(&s.problem);
     return status;
 }

@@ -70,7 +70,7 @@ static weft_status add_checksums(const char *folder, const char *own, json_t *ch
     weft_names names = {0};
     WEFT_TRY(weft_list_dir(folder, true, &names));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < names.count; i++) {
         const char *name = names.name[i];
         char text[WEFT_HEX_BYTES];
         if (!strcmp(name, "state.json") || is_note(name) || json_object_get(checksums, name) ||
@@ -78,10 +78,11 @@ static weft_status add_checksums(const char *folder, const char *own, json_t *ch
             continue;
         char *path = weft_path_join(folder, name);
         status = path ? checksum(path, text) : weft_no_memory("%s", folder);
-        if (status == WEFT_OK)
-            json_object_set_new(checksums, name, json_string(text));
         weft_free(path);
+        WEFT_GO(status);
+        json_object_set_new(checksums, name, json_string(text));
     }
+out:
     weft_names_free(&names);
     return status;
 }
@@ -177,24 +178,23 @@ static weft_status verify_folder(const char *folder, int rank, int ranks, json_t
     int64_t index = 0;
     snprintf(path, sizeof path, "%s/state.json", folder);
     WEFT_TRY(weft_json_load(path, &state));
-    weft_status_code status = check_state(state, step_of(weft_path_base(folder)), path);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(check_state(state, step_of(weft_path_base(folder)), path));
     json_object_foreach(json_object_get(state, "checksums"), name, sum)
     {
-        if (status != WEFT_OK)
-            break;
         if (index++ % ranks != rank)
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, name);
-        status = checksum(path, text);
+        WEFT_GO(checksum(path, text));
         const char *written = json_string_value(sum) ? json_string_value(sum) : "none";
-        if (status == WEFT_OK && strcmp(written, text) != 0)
-            status = weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = path),
-                                "damaged: the checksum is %s, and %s was written", text, written);
+        if (strcmp(written, text) != 0)
+            WEFT_GO(weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = path),
+                               "damaged: the checksum is %s, and %s was written", text, written));
     }
-    if (status == WEFT_OK && out)
-        *out = state;
-    else
-        json_decref(state);
+    if (out)
+        *out = json_incref(state);
+out:
+    json_decref(state);
     return status;
 }
 
@@ -307,16 +307,15 @@ static weft_status leave_note(const weft_checkpoints *c, const char *folder)
     char path[600], own[32];
     json_t *note = json_object(), *checksums = json_object();
     snprintf(own, sizeof own, "-rank-%05d-", c->rank);
-    weft_status_code status = c->status;
-    if (status == WEFT_OK)
-        status = add_checksums(folder, own, checksums);
+    const weft_status_code status =
+        c->status != WEFT_OK ? c->status : add_checksums(folder, own, checksums);
     if (status != WEFT_OK)
         json_object_set_new(note, "error", json_string(weft_error_message()));
     json_object_set_new(note, "checksums", checksums);
     snprintf(path, sizeof path, "%s/note-%05d.json", folder, c->rank);
     const weft_status_code saved = weft_json_save(path, note);
     json_decref(note);
-    return status != WEFT_OK ? status : saved;
+    return weft_status_first(status, saved);
 }
 
 static int64_t folder_bytes(const char *folder)
@@ -382,9 +381,9 @@ static weft_status take_note(const weft_checkpoints *c, const char *folder, int 
     else
         json_object_update(checksums, json_object_get(note, "checksums"));
     json_decref(note);
-    if (status == WEFT_OK && unlink(path) != 0)
-        status = weft_error_errno(WEFT_AT(.file = path), "cannot remove the file");
-    return status;
+    WEFT_TRY(status);
+    return unlink(path) == 0 ? WEFT_OK
+                             : weft_error_errno(WEFT_AT(.file = path), "cannot remove the file");
 }
 
 /* Completes the checkpoint on rank 0 after its own share is written. */
@@ -427,19 +426,21 @@ static weft_status give_name(weft_checkpoints *c, const char *folder)
     return WEFT_OK;
 }
 
+static weft_status write_files(weft_checkpoints *c, const char *folder)
+{
+    c->status = weft_part_stream_drain(c->stream, folder);
+    if (c->rank > 0)
+        return leave_note(c, folder);
+    WEFT_TRY(c->status);
+    WEFT_TRY(complete(c, folder));
+    return give_name(c, folder);
+}
+
 static weft_status write_share(weft_checkpoints *c)
 {
     char folder[500];
     hidden_folder(c, folder);
-    c->status = weft_part_stream_drain(c->stream, folder);
-    weft_status_code status = c->status;
-    if (c->rank > 0)
-        status = leave_note(c, folder);
-    else if (status == WEFT_OK)
-        status = complete(c, folder);
-    if (status == WEFT_OK && c->rank == 0)
-        status = give_name(c, folder);
-    if (status == WEFT_OK)
+    if (write_files(c, folder) == WEFT_OK)
         return WEFT_OK;
     weft_error_copy *why = weft_error_save(); /* removing must not hide the error */
     if (c->rank == 0 && weft_remove_tree(folder) != WEFT_OK)
@@ -510,8 +511,7 @@ static weft_status agree(const weft_checkpoints *c, weft_status_code status)
         weft_error_restore(own);
     weft_free(own);
     WEFT_TRY(asked);
-    if (status != WEFT_OK)
-        return status;
+    WEFT_TRY(status);
     return failed > 0
                ? weft_error(WEFT_MSG_RANK_FAILED, WEFT_NOWHERE,
                             "another rank cannot write the checkpoint of step %" PRId64, c->step)
@@ -537,25 +537,23 @@ static weft_status begin_save(weft_checkpoints *c)
 
 weft_status weft_checkpoints_save(weft_checkpoints *c, int64_t step, json_t *state)
 {
-    weft_status_code status = weft_checkpoints_wait(c);
+    const weft_status_code waited = weft_checkpoints_wait(c);
+    weft_status_code status = WEFT_OK;
     c->state = state;
     c->step = step;
-    if (status == WEFT_OK)
-        status = begin_save(c);
-    status = agree(c, status);
-    if (status == WEFT_OK && pthread_create(&c->thread, NULL, writer_main, c) != 0)
-        status = weft_no_memory("the thread that writes the checkpoint of step %" PRId64, step);
-    if (status != WEFT_OK) {
-        weft_part_stream_free(c->stream);
-        c->stream = NULL;
-        json_decref(c->state);
-        c->state = NULL;
-        return status;
-    }
+    WEFT_GO(agree(c, waited != WEFT_OK ? waited : begin_save(c)));
+    if (pthread_create(&c->thread, NULL, writer_main, c) != 0)
+        WEFT_GO(weft_no_memory("the thread that writes the checkpoint of step %" PRId64, step));
     c->writing = true;
     say_busy(c);
     status = weft_part_stream_feed(c->stream);
     say_done(c);
+    return status;
+out:
+    weft_part_stream_free(c->stream);
+    c->stream = NULL;
+    json_decref(c->state);
+    c->state = NULL;
     return status;
 }
 
@@ -616,27 +614,29 @@ weft_status weft_checkpoints_load(weft_checkpoints *c, json_t **state, char path
     weft_buf why = {0};
     int64_t count = 0;
     *state = NULL;
-    weft_status_code status = list_checkpoints(c, &names, &count);
+    weft_status_code status = WEFT_OK;
     bool whole = false;
-    for (int64_t i = names.count - 1; i >= 0 && !whole && status == WEFT_OK; i--) {
+    WEFT_GO(list_checkpoints(c, &names, &count));
+    for (int64_t i = names.count - 1; i >= 0 && !whole; i--) {
         if (step_of(names.name[i]) < 0)
             continue;
         snprintf(path, 512, "%s/%s", c->folder, names.name[i]);
         WEFT_GO(try_checkpoint(c, names.name[i], state, &why, &whole));
-        if (whole && c->spec.check_state)
-            status = c->spec.check_state(c->spec.check_state_user, *state, path);
-        for (int k = 0; k < c->sets && whole && status == WEFT_OK; k++)
-            status = weft_part_set_load(c->spec.store, &c->set[k], path);
-        if (whole && status == WEFT_OK)
-            c->last = step_of(names.name[i]);
+        if (!whole)
+            continue;
+        if (c->spec.check_state)
+            WEFT_GO(c->spec.check_state(c->spec.check_state_user, *state, path));
+        for (int k = 0; k < c->sets; k++)
+            WEFT_GO(weft_part_set_load(c->spec.store, &c->set[k], path));
+        c->last = step_of(names.name[i]);
     }
-    if (status == WEFT_OK && count > 0 && !whole)
-        status =
+    if (count > 0 && !whole)
+        WEFT_GO(
             weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = c->folder, WEFT_NUMBER(count)),
                        "none of %" PRId64
                        " checkpoints is intact:%s\nRepair a checkpoint. To start from scratch, "
                        "move %s or set another out",
-                       count, why.data ? why.data : " (other ranks print the causes)", c->folder);
+                       count, why.data ? why.data : " (other ranks print the causes)", c->folder));
 out:
     if (status != WEFT_OK) {
         json_decref(*state);
@@ -676,13 +676,12 @@ weft_status weft_checkpoints_open(const weft_checkpoint_spec *spec, weft_checkpo
     list_sets(c);
     weft_status_code status = WEFT_OK;
     if (snprintf(c->folder, sizeof c->folder, "%s/checkpoints", spec->run) >= (int)sizeof c->folder)
-        status = weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = spec->run), "the path is too long");
-    if (status == WEFT_OK)
-        status = weft_make_dirs(c->folder);
-    if (status == WEFT_OK)
-        *out = c;
-    else
-        weft_free(c);
+        WEFT_GO(weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = spec->run), "the path is too long"));
+    WEFT_GO(weft_make_dirs(c->folder));
+    *out = c;
+    return WEFT_OK;
+out:
+    weft_free(c);
     return status;
 }
 

@@ -34,13 +34,14 @@ static weft_status copy_files(const char *from, const char *to, bool (*wanted)(c
     WEFT_TRY(weft_make_dirs(to));
     WEFT_TRY(weft_list_dir(from, false, &names));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < names.count; i++) {
         char source[1024], target[1024];
         snprintf(source, sizeof source, "%s/%s", from, names.name[i]);
         snprintf(target, sizeof target, "%s/%s", to, names.name[i]);
         if (!weft_path_is_dir(source) && wanted(names.name[i]))
-            status = copy_file(source, target);
+            WEFT_GO(copy_file(source, target));
     }
+out:
     weft_names_free(&names);
     return status;
 }
@@ -192,26 +193,27 @@ static weft_status write_adapter(const weft_export *e)
     weft_graph *base = NULL;
     weft_adapter_pair *pair = weft_calloc(nodes + 1, sizeof *pair);
     int64_t pairs = 0;
-    weft_status_code status = WEFT_ALLOCATED(pair, "the finished model");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(pair, "the finished model"));
     snprintf(folder, sizeof folder, "%s/adapter", e->run->out);
-    for (int32_t n = 0; n < nodes && status == WEFT_OK; n++) {
+    for (int32_t n = 0; n < nodes; n++) {
         const weft_node *node = weft_graph_node(e->graph, n);
         const char *name =
             node->op == WEFT_OP_PARAM ? weft_value_get(e->graph, node->out[0])->name : "";
         size_t module;
         if (weft_param_is_lora(name, &module) && !strncmp(name + module, ".lora_A", 7))
-            status = take_pair(e, name, module, &pair[pairs++]);
+            WEFT_GO(take_pair(e, name, module, &pair[pairs++]));
     }
-    if (status == WEFT_OK)
-        status = weft_run_base(e->models, &base);
+    WEFT_GO(weft_run_base(e->models, &base));
     const weft_adapter_file file = {.family = e->models->denoiser.family,
                                     .graph = base,
                                     .scope = e->models->denoiser.family->scope,
                                     .format = e->run->transformer.lora.format,
                                     .dtype = dtype_of(e),
                                     .folder = folder};
-    if (status == WEFT_OK && weft_comm_rank(e->comm) == 0)
-        status = weft_adapter_write(&file, pair, pairs);
+    if (weft_comm_rank(e->comm) == 0)
+        WEFT_GO(weft_adapter_write(&file, pair, pairs));
+out:
     weft_adapter_pairs_free(pair, pairs);
     weft_graph_free(base);
     return status;

@@ -60,15 +60,14 @@ static weft_status check_train_stage(const weft_run *run, int64_t index, uint64_
             train_stage->last_images >= 0 ? train_stage->steps * train_stage->accumulate : 0,
         .threads = 1,
         .prefetch = 1};
-    weft_status_code status = weft_loader_open(&config, 0, 1, NULL, 0, &loader);
-    if (status == WEFT_OK) {
-        warn_repetition(run, index, loader);
-        *fingerprint = weft_dataset_fingerprint(weft_loader_dataset(loader));
-        weft_loader_close(loader);
-    } else {
-        status = weft_error_at(
-            status, WEFT_AT(.key = weft_message_key((char[64]){0}, "stages.%" PRId64, index)));
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(
+        weft_error_at(weft_loader_open(&config, 0, 1, NULL, 0, &loader),
+                      WEFT_AT(.key = weft_message_key((char[64]){0}, "stages.%" PRId64, index))));
+    warn_repetition(run, index, loader);
+    *fingerprint = weft_dataset_fingerprint(weft_loader_dataset(loader));
+    weft_loader_close(loader);
+out:
     weft_free(sizes);
     return status;
 }
@@ -98,7 +97,7 @@ static weft_status hash_model(const char *folder, json_t **hash)
     WEFT_TRY(weft_list_dir(folder, false, &names));
     uint64_t all = 0;
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < names.count; i++) {
         XXH3_state_t state;
         if (!has_weights(names.name[i]) && strcmp(names.name[i], "config.json"))
             continue;
@@ -107,8 +106,10 @@ static weft_status hash_model(const char *folder, json_t **hash)
         status =
             path ? weft_hash_file(&state, path) : weft_no_memory("the provenance of a checkpoint");
         weft_free(path);
+        WEFT_GO(status);
         all = XXH3_64bits_digest(&state);
     }
+out:
     weft_names_free(&names);
     *hash = weft_hash_text(all);
     return status;
@@ -274,15 +275,17 @@ weft_status weft_provenance_check(const json_t *before, const json_t *now, bool 
     compare_lora(json_object_get(before, "lora"), json_object_get(now, "lora"), &changes);
     compare_train_stages(json_object_get(before, "stages"), json_object_get(now, "stages"),
                          &changes);
-    weft_status_code status = weft_buf_check(&changes);
-    if (status == WEFT_OK && changes.len > 0 && !allowed)
-        status = weft_error(WEFT_MSG_CHECKPOINT_MISMATCH, WEFT_AT(.file = where),
-                            "the run changed since the checkpoint:%s\nResume nevertheless with "
-                            "--set checkpoint.allow_changes=true, or set another out",
-                            changes.data);
-    else if (status == WEFT_OK && changes.len > 0)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&changes));
+    if (changes.len > 0 && !allowed)
+        WEFT_GO(weft_error(WEFT_MSG_CHECKPOINT_MISMATCH, WEFT_AT(.file = where),
+                           "the run changed since the checkpoint:%s\nResume nevertheless with "
+                           "--set checkpoint.allow_changes=true, or set another out",
+                           changes.data));
+    if (changes.len > 0)
         weft_warning(WEFT_MSG_RUN_CHANGED, WEFT_AT(.file = where),
                      "resuming although the run changed since the checkpoint:%s", changes.data);
+out:
     weft_buf_free(&changes);
     return status;
 }

@@ -31,9 +31,7 @@ weft_status weft_run_file_load(const char *out, const weft_run_file *file,
     WEFT_GO(read(json, path, to));
 out:
     json_decref(json);
-    return status == WEFT_OK
-               ? WEFT_OK
-               : weft_error_add(weft_error_at(status, WEFT_AT(.file = path)), "%s", file->remedy);
+    return weft_error_add(weft_error_at(status, WEFT_AT(.file = path)), "%s", file->remedy);
 }
 
 weft_status weft_run_file_save(const char *out, const weft_run_file *file, json_t *json)

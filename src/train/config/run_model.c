@@ -78,11 +78,11 @@ weft_status weft_run_model_read(const weft_run_model *m, const weft_model_use *u
     if (!m->weights[0])
         return from_nothing(m, use, model);
     const weft_status_code status = weft_model_open_as(m->weights, use->role, model);
-    if (status == WEFT_OK)
-        return use->role == WEFT_ROLE_AUTOENCODER ? weft_key_mapping_statistics(m->weights, model)
-                                                  : WEFT_OK;
-    WEFT_TRY(check_subfolders(m->weights, use->role, use->path, use->key));
-    return weft_error_at(
-        status,
-        WEFT_AT(.file = use->path, .key = weft_message_key((char[64]){0}, "%s.weights", use->key)));
+    if (status != WEFT_OK)
+        WEFT_TRY(check_subfolders(m->weights, use->role, use->path, use->key));
+    WEFT_TRY(weft_error_at(
+        status, WEFT_AT(.file = use->path,
+                        .key = weft_message_key((char[64]){0}, "%s.weights", use->key))));
+    return use->role == WEFT_ROLE_AUTOENCODER ? weft_key_mapping_statistics(m->weights, model)
+                                              : WEFT_OK;
 }

@@ -125,31 +125,31 @@ weft_status weft_activation_candidates_share(weft_activation_candidates *k, weft
     const head mine = {k->rows, k->run};
     int64_t most = 1;
     head *heads = weft_calloc(ranks, sizeof *heads);
-    weft_status_code status =
-        heads ? weft_comm_all_gather(comm, &mine, sizeof mine, heads) : no_memory();
-    for (int r = 0; r < ranks && status == WEFT_OK; r++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(heads ? weft_comm_all_gather(comm, &mine, sizeof mine, heads) : no_memory());
+    for (int r = 0; r < ranks; r++) {
         most = heads[r].rows > most ? heads[r].rows : most;
         all.run = fmax(all.run, heads[r].run);
     }
     const int64_t bytes = most * (int64_t)sizeof *own;
     own = weft_alloc(bytes);
     gathered = weft_alloc(ranks * bytes);
-    if (status == WEFT_OK && (!own || !gathered))
-        status = no_memory();
-    if (status == WEFT_OK) {
-        if (k->rows)
-            memcpy(own, k->row, (size_t)(k->rows * (int64_t)sizeof *own));
-        status = weft_comm_all_gather(comm, own, bytes, gathered);
-    }
-    for (int r = 0; r < ranks && status == WEFT_OK; r++)
-        for (int64_t i = 0; i < heads[r].rows && status == WEFT_OK; i++)
-            status = merge(&all, gathered[r * most + i]);
+    if (!own || !gathered)
+        WEFT_GO(no_memory());
+    if (k->rows)
+        memcpy(own, k->row, (size_t)(k->rows * (int64_t)sizeof *own));
+    WEFT_GO(weft_comm_all_gather(comm, own, bytes, gathered));
+    for (int r = 0; r < ranks; r++)
+        for (int64_t i = 0; i < heads[r].rows; i++)
+            WEFT_GO(merge(&all, gathered[r * most + i]));
+    weft_activation_candidates_free(k);
+    *k = all;
+    all = (weft_activation_candidates){0};
+out:
     weft_free(heads);
     weft_free(own);
     weft_free(gathered);
-    weft_activation_candidates_free(status == WEFT_OK ? k : &all);
-    if (status == WEFT_OK)
-        *k = all;
+    weft_activation_candidates_free(&all);
     return status;
 }
 

@@ -132,40 +132,37 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     weft_run_bytes most = {0};
     char text[4][32];
     weft_buf terms = {0}, kinds = {0};
-    weft_status_code status = weft_run_staging_bytes(run, models, exec, store, &staging);
-    for (int64_t i = 0; i < run->train_stages.count && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_staging_bytes(run, models, exec, store, &staging));
+    for (int64_t i = 0; i < run->train_stages.count; i++) {
         weft_run_bytes stage_bytes = {0}, setup_bytes = {0};
-        status = weft_run_stage_bytes(run, models, i, exec, steps, &stage_bytes, &terms);
-        if (status == WEFT_OK)
-            status = weft_run_setup_bytes(run, models, i, exec, steps, &setup_bytes, &terms);
+        WEFT_GO(weft_run_stage_bytes(run, models, i, exec, steps, &stage_bytes, &terms));
+        WEFT_GO(weft_run_setup_bytes(run, models, i, exec, steps, &setup_bytes, &terms));
         stage_bytes.host += staging; /* a checkpoint is written while a stage runs */
         most = larger(most, stage_bytes);
         most = larger(most, setup_bytes);
     }
-    if (status == WEFT_OK)
-        status = weft_buf_check(&terms);
+    WEFT_GO(weft_buf_check(&terms));
     format_store(store, &kinds);
-    if (status == WEFT_OK)
-        status = weft_buf_check(&kinds);
+    WEFT_GO(weft_buf_check(&kinds));
     process_bytes += weft_compiled_steps_program_bytes(steps);
-    if (status == WEFT_OK) {
-        *peak = most;
-        peak->device += weights;
-        peak->host += process_bytes;
-        peak->process = process_bytes;
-        peak->offloaded += weft_store_offloaded_bytes(store);
-        weft_buf_printf(
-            out,
-            "memory%s: at most %s: program and libraries %s%s, weights and optimizer %s (%s), "
-            "copies for checkpoints %s%s",
-            weft_mesh_ranks(&exec->mesh) > 1 ? " of a rank" : "",
-            weft_format_bytes(weft_run_bytes_sum(*peak), text[0]),
-            weft_format_bytes(process_bytes, text[1]),
-            decodes(run, exec) ? "" : " (without decoders: latents are cached)",
-            weft_format_bytes(weights, text[2]), kinds.data ? kinds.data : "",
-            weft_format_bytes(staging, text[3]), terms.data);
-        status = weft_buf_check(out);
-    }
+    *peak = most;
+    peak->device += weights;
+    peak->host += process_bytes;
+    peak->process = process_bytes;
+    peak->offloaded += weft_store_offloaded_bytes(store);
+    weft_buf_printf(
+        out,
+        "memory%s: at most %s: program and libraries %s%s, weights and optimizer %s (%s), "
+        "copies for checkpoints %s%s",
+        weft_mesh_ranks(&exec->mesh) > 1 ? " of a rank" : "",
+        weft_format_bytes(weft_run_bytes_sum(*peak), text[0]),
+        weft_format_bytes(process_bytes, text[1]),
+        decodes(run, exec) ? "" : " (without decoders: latents are cached)",
+        weft_format_bytes(weights, text[2]), kinds.data ? kinds.data : "",
+        weft_format_bytes(staging, text[3]), terms.data);
+    WEFT_GO(weft_buf_check(out));
+out:
     weft_buf_free(&terms);
     weft_buf_free(&kinds);
     return status;

@@ -66,9 +66,11 @@ static weft_status over_ranks(const fit *f, int64_t *bytes)
     const int ranks = weft_comm_ranks(f->comm);
     int64_t *all;
     WEFT_TRY(WEFT_NEW(all, ranks, "%d ranks", ranks));
-    const weft_status_code status = weft_comm_all_gather(f->comm, bytes, sizeof *bytes, all);
-    for (int r = 0; r < ranks && status == WEFT_OK; r++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_comm_all_gather(f->comm, bytes, sizeof *bytes, all));
+    for (int r = 0; r < ranks; r++)
         *bytes = all[r] > *bytes ? all[r] : *bytes;
+out:
     weft_free(all);
     return status;
 }
@@ -99,7 +101,8 @@ static weft_status peak_with(fit *f, const weft_activation_plan *activations, in
     f->stage_bytes = weft_run_bytes_sum(stage_bytes);
     *peak = f->stage_bytes + f->fixed + f->staging + f->program_bytes + f->others;
     weft_compiled_steps_free(steps);
-    return status == WEFT_OK ? over_ranks(f, peak) : status;
+    WEFT_TRY(status);
+    return over_ranks(f, peak);
 }
 
 /* ---- search over budgets --------------------------------------------------------------------- */
@@ -123,17 +126,15 @@ static weft_status try_budget(fit *f, double budget, trial *out)
     trial t = {.budget = budget};
     const weft_activation_candidates *k = &f->candidates;
     const weft_offload_rates copies = {.window = k->run, .slowdown = f->copies.slowdown};
-    weft_status_code status =
-        weft_activations_choose_exact(k->item, k->items, copies, budget, NODES, &t.choice);
-    if (status == WEFT_OK)
-        status = weft_activation_candidates_plan(k, &t.choice, &t.activations);
-    if (status == WEFT_OK)
-        status = peak_with(f, &t.activations, &t.peak, NULL);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_activations_choose_exact(k->item, k->items, copies, budget, NODES, &t.choice));
+    WEFT_GO(weft_activation_candidates_plan(k, &t.choice, &t.activations));
+    WEFT_GO(peak_with(f, &t.activations, &t.peak, NULL));
     t.program_bytes = f->program_bytes;
-    if (status != WEFT_OK)
-        trial_free(&t);
-    else
-        *out = t;
+    *out = t;
+    return WEFT_OK;
+out:
+    trial_free(&t);
     return status;
 }
 
@@ -348,22 +349,23 @@ static weft_status reuse(fit *f, uint64_t inputs, int64_t all, trial *best, bool
     t.choice.seconds = NAN;
     t.choice.saved = item_bytes(&f->candidates, false);
     t.activations = (weft_activation_plan){weft_alloc(bytes + 1), activations->count};
-    weft_status_code status = WEFT_ALLOCATED(t.activations.row, "memory.limit");
-    if (status == WEFT_OK && bytes) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(t.activations.row, "memory.limit"));
+    if (bytes) {
         weft_buf text = {0};
         memcpy(t.activations.row, activations->row, (size_t)bytes);
         for (int policy = WEFT_ACTIVATION_RECOMPUTE; policy <= WEFT_ACTIVATION_OFFLOAD; policy++)
             t.choice.saved -= (double)weft_activation_candidates_print(
                 &f->candidates, &t.activations, (weft_activation_policy)policy, &text);
         weft_buf_free(&text);
-        status = peak_with(f, &t.activations, &t.peak, NULL);
+        WEFT_GO(peak_with(f, &t.activations, &t.peak, NULL));
         t.program_bytes = f->program_bytes;
     }
-    *reused = status == WEFT_OK;
-    if (*reused)
-        *best = t;
-    else
-        trial_free(&t);
+    *reused = true;
+    *best = t;
+    return WEFT_OK;
+out:
+    trial_free(&t);
     return status;
 }
 
@@ -391,30 +393,26 @@ static weft_status fit_train_stage(fit *f, fitted *out, weft_activation_plan *ac
     weft_status_code status =
         weft_run_setup_bytes(f->run, f->models, f->index, f->exec, steps, &latents, &setup_terms);
     weft_compiled_steps_free(steps);
-    if (status == WEFT_OK)
-        status = peak_with(f, NULL, &peak, NULL);
+    WEFT_GO(status);
+    WEFT_GO(peak_with(f, NULL, &peak, NULL));
     reserved = f->stage_bytes + f->weights + f->staging;
-    if (status == WEFT_OK)
-        status = over_ranks(f, &reserved);
-    if (status == WEFT_OK)
-        status = weft_activation_candidates_share(&f->candidates, f->comm);
-    if (status == WEFT_OK)
-        status = weft_activation_candidates_items(&f->candidates, f->can_recompute,
-                                                  f->copies.bytes_per_second, false);
+    WEFT_GO(over_ranks(f, &reserved));
+    WEFT_GO(weft_activation_candidates_share(&f->candidates, f->comm));
+    WEFT_GO(weft_activation_candidates_items(&f->candidates, f->can_recompute,
+                                             f->copies.bytes_per_second, false));
     const uint64_t inputs = inputs_of(f, reserved);
-    if (status == WEFT_OK)
-        status = choose(f, inputs, peak, &best, &reused);
-    if (status == WEFT_OK && (reused || best.peak <= f->limit) && best.activations.count)
+    WEFT_GO(choose(f, inputs, peak, &best, &reused));
+    if ((reused || best.peak <= f->limit) && best.activations.count)
         format_choice(f, &best, message);
     setup_bytes = weft_run_bytes_sum(latents) + f->fixed + best.program_bytes + f->others;
-    if (status == WEFT_OK)
-        status = over_ranks(f, &setup_bytes);
+    WEFT_GO(over_ranks(f, &setup_bytes));
     /* memory outside the steps does not depend on the choice */
     const bool more = setup_bytes > best.peak;
     peak = more ? setup_bytes : best.peak;
     *out = (fitted){peak, best.program_bytes, f->others, inputs};
-    if (status == WEFT_OK && peak > f->limit && !reused)
-        status = record_least(f, *out, &best.activations, more ? &setup_terms : NULL);
+    if (peak > f->limit && !reused)
+        WEFT_GO(record_least(f, *out, &best.activations, more ? &setup_terms : NULL));
+out:
     weft_buf_free(&setup_terms);
     *activations = best.activations;
     best.activations.row = NULL;
@@ -435,10 +433,11 @@ static weft_status all_program_bytes(const fit *f, const weft_activation_plan *a
     WEFT_TRY(WEFT_ALLOCATED(steps, "the activation plan"));
     exec.stage_activations = activations;
     exec.inspect = NULL;
-    for (int64_t i = 0; i < f->run->train_stages.count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < f->run->train_stages.count; i++) {
         weft_run_bytes stage_bytes = {0};
-        status = weft_run_stage_bytes(f->run, f->models, i, &exec, steps, &stage_bytes, NULL);
+        WEFT_GO(weft_run_stage_bytes(f->run, f->models, i, &exec, steps, &stage_bytes, NULL));
     }
+out:
     *bytes = weft_compiled_steps_program_bytes(steps);
     weft_compiled_steps_free(steps);
     return status;
@@ -557,23 +556,21 @@ weft_status weft_run_fit_memory(const weft_run *run, const weft_run_models *mode
     f.fixed = process_bytes + f.weights;
     weft_run_recomputes(run, &f.can_recompute);
     weft_arena *arena = weft_arena_create();
-    weft_status_code status =
-        arena ? read_rates(&f, arena, &cluster) : weft_no_memory("memory.limit");
-    if (status == WEFT_OK)
-        status = weft_run_staging_bytes(run, models, exec, store, &f.staging);
     fitted *results = weft_calloc(run->train_stages.count, sizeof *results);
-    if (status == WEFT_OK && !results)
-        status = weft_no_memory("memory.limit");
-    if (status == WEFT_OK)
-        status = fit_all(&f, results, activations, message);
-    if (status == WEFT_OK && f.least)
-        status = too_little(&f);
-    if (status == WEFT_OK)
-        status = store_activations(&f, results, activations);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(arena && results, "memory.limit"));
+    WEFT_GO(read_rates(&f, arena, &cluster));
+    WEFT_GO(weft_run_staging_bytes(run, models, exec, store, &f.staging));
+    WEFT_GO(fit_all(&f, results, activations, message));
+    if (f.least)
+        WEFT_GO(too_little(&f));
+    WEFT_GO(store_activations(&f, results, activations));
+    WEFT_GO(weft_buf_check(message));
+out:
     weft_buf_free(&f.least_terms);
     weft_arena_free(arena);
     weft_free(results);
-    return status == WEFT_OK ? weft_buf_check(message) : status;
+    return status;
 }
 
 void weft_activation_plans_free(weft_activation_plan *activations, int64_t train_stages)

@@ -66,10 +66,10 @@ static weft_status find_encoded(weft_memory_start *m, weft_train_context *c)
     if (c->is_rank0)
         status = weft_latents_encoded(c->run, &c->models, m->encoded);
     weft_comm_set_busy(comm, NULL);
-    if (status == WEFT_OK && weft_comm_ranks(comm) > 1)
-        status = weft_comm_broadcast(comm, m->encoded, train_stages, 0);
     c->exec.encoded = m->encoded;
-    return status;
+    WEFT_TRY(status);
+    return weft_comm_ranks(comm) > 1 ? weft_comm_broadcast(comm, m->encoded, train_stages, 0)
+                                     : WEFT_OK;
 }
 
 weft_status weft_memory_start_measure(weft_memory_start *m, weft_train_context *c)
@@ -93,15 +93,15 @@ static weft_status fit_stored(const weft_memory_start *m, const weft_train_conte
         status = weft_stored_activations_load(c->run->out, &plan);
     if (!c->meta)
         status = weft_stored_activations_share(&plan, c->exec.comm, status);
-    if (status == WEFT_OK)
-        status =
-            weft_run_fit_memory(c->run, &c->models, &c->exec, c->exec.comm, c->store,
-                                weft_process_memory_sum(m->process), &plan, m->activations, out);
-    if (status == WEFT_OK && c->is_rank0 && !c->meta && plan.changed) {
+    WEFT_GO(status);
+    WEFT_GO(weft_run_fit_memory(c->run, &c->models, &c->exec, c->exec.comm, c->store,
+                                weft_process_memory_sum(m->process), &plan, m->activations, out));
+    if (c->is_rank0 && !c->meta && plan.changed) {
         weft_comm_set_busy(c->exec.comm, "writing the activation plan");
         status = weft_stored_activations_save(c->run->out, &plan);
         weft_comm_set_busy(c->exec.comm, NULL);
     }
+out:
     weft_stored_activations_free(&plan);
     return status;
 }
@@ -138,9 +138,11 @@ weft_status weft_memory_start_fit(weft_memory_start *m, weft_train_context *c)
     WEFT_TRY(WEFT_NEW(m->activations, train_stages, "%" PRId64 " stages", train_stages));
     m->train_stages = train_stages;
     WEFT_TRY(weft_train_context_drop_programs(c)); /* programs planned without the limit */
-    const weft_status_code status = fit_stored(m, c, &out);
-    if (status == WEFT_OK && c->is_rank0 && out.len)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(fit_stored(m, c, &out));
+    if (c->is_rank0 && out.len)
         print_fit(m, out.data);
+out:
     weft_buf_free(&out);
     c->exec.stage_activations = m->activations;
     weft_memory_trim();
@@ -153,19 +155,20 @@ weft_status weft_memory_start_predict(weft_memory_start *m, const weft_train_con
     weft_run_bytes peak = {0};
     if (c->is_rank0 && c->exec.offload_states)
         warn_states(c->store);
-    weft_status_code status = weft_run_memory(c->run, &c->models, &c->exec, c->steps, c->store,
-                                              weft_process_memory_sum(m->process), &peak, &out);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_memory(c->run, &c->models, &c->exec, c->steps, c->store,
+                            weft_process_memory_sum(m->process), &peak, &out));
     m->predicted = weft_run_bytes_sum(peak);
     m->reserved = weft_run_bytes_reserved(peak);
     weft_rank_memory most = {m->reserved, m->predicted, weft_store_bytes(c->store)};
-    if (status == WEFT_OK)
-        status = weft_run_memory_max_rank(c->exec.comm, &most, &out);
-    if (status == WEFT_OK && c->is_rank0)
+    WEFT_GO(weft_run_memory_max_rank(c->exec.comm, &most, &out));
+    if (c->is_rank0)
         weft_notice(WEFT_MSG_MEMORY_REPORT,
                     WEFT_AT(WEFT_NUMBER(most.bytes),
                             WEFT_DETAILS(WEFT_DETAIL("weight_bytes", most.weights),
                                          WEFT_DETAIL("reserved_bytes", most.reserved))),
                     "%s", out.data);
+out:
     weft_buf_free(&out);
     return status;
 }
@@ -196,8 +199,7 @@ weft_status weft_memory_start_print_stage(const weft_memory_start *m, const weft
     WEFT_GO(weft_buf_check(&out));
     WEFT_GO(weft_buf_check(&buckets));
     WEFT_GO(weft_run_memory_max_rank(c->exec.comm, &most, &out));
-out:
-    if (status == WEFT_OK && c->is_rank0)
+    if (c->is_rank0)
         weft_notice(WEFT_MSG_STAGE_REPORT,
                     WEFT_AT(WEFT_NUMBER(most.bytes),
                             WEFT_DETAILS(WEFT_DETAIL("stage", s->index),
@@ -206,6 +208,7 @@ out:
                                          WEFT_WORD("buckets", buckets.data ? buckets.data : ""),
                                          WEFT_DETAIL("weight_bytes", most.weights))),
                     "%s", out.data);
+out:
     weft_buf_free(&buckets);
     weft_buf_free(&out);
     return status;

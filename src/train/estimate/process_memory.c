@@ -49,12 +49,13 @@ static weft_status run_step(const weft_run *run, const weft_backend *backend)
     weft_step step = {0};
     weft_store *store = weft_store_create_on(backend->device);
     weft_graph *g = small_graph();
-    weft_status_code status = WEFT_ALLOCATED(store && g, "the measurement of memory");
-    if (status == WEFT_OK)
-        status = weft_step_make(g, &optimizer, &exec, store, 0, &step);
-    else
+    weft_status_code status = WEFT_OK;
+    if (!store || !g) {
         weft_graph_free(g);
-    for (int32_t n = 0; status == WEFT_OK && n < weft_graph_node_count(step.graph); n++) {
+        WEFT_GO(weft_no_memory("the measurement of memory"));
+    }
+    WEFT_GO(weft_step_make(g, &optimizer, &exec, store, 0, &step));
+    for (int32_t n = 0; n < weft_graph_node_count(step.graph); n++) {
         const weft_node *node = weft_graph_node(step.graph, n);
         if (node->op != WEFT_OP_INPUT)
             continue;
@@ -64,8 +65,8 @@ static weft_status run_step(const weft_run *run, const weft_backend *backend)
             memset(input->data, 0,
                    (size_t)(weft_shape_count(&input->shape) * weft_dtype_bytes(input->dtype)));
     }
-    if (status == WEFT_OK)
-        status = weft_program_run(step.program);
+    WEFT_GO(weft_program_run(step.program));
+out:
     weft_step_free(&step);
     weft_store_free(store);
     return status;

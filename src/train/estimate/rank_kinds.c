@@ -95,22 +95,26 @@ static void add_links(const weft_pp_layout *pp, const weft_pp_stages *s, int64_t
     }
 }
 
+static weft_status add_planned(const weft_step *step, int per_node, int64_t runs, weft_sent *sent)
+{
+    const int programs = weft_step_programs(step, NULL);
+    weft_program **program;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(program, programs + 1, "the messages of a step"));
+    weft_step_programs(step, program);
+    for (int i = 0; i < programs; i++)
+        WEFT_GO(weft_program_add_planned(program[i], per_node, runs, sent));
+out:
+    weft_free(program);
+    return status;
+}
+
 weft_status weft_stage_programs_sent(const weft_stage_programs *s, const weft_pp_layout *pp,
                                      int pp_axis, int per_node, weft_sent *inside, weft_sent *sent)
 {
     for (int b = 0; b < s->buckets; b++) {
-        weft_program *list[64];
         const weft_pp_step *step = s->bucket[b]->pp_step;
-        const int programs = weft_step_programs(s->bucket[b], NULL);
-        weft_program **program = programs <= 64 ? list : weft_calloc(programs, sizeof *program);
-        weft_status_code status = WEFT_ALLOCATED(program, "the messages of a step");
-        if (program)
-            weft_step_programs(s->bucket[b], program);
-        for (int i = 0; i < programs && status == WEFT_OK; i++)
-            status = weft_program_add_planned(program[i], per_node, runs_of(s, b), sent);
-        if (program != list)
-            weft_free(program);
-        WEFT_TRY(status);
+        WEFT_TRY(add_planned(s->bucket[b], per_node, runs_of(s, b), sent));
         if (step)
             add_links(pp, &step->pp_stages, runs_of(s, b), &sent[pp_axis]);
     }

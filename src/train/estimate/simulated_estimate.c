@@ -40,11 +40,12 @@ static weft_status estimate(const estimation *w, const weft_program *program, co
                                    .self = w,
                                    .copy = 2 / weft_device_bytes(w->device)};
     WEFT_TRY(WEFT_ALLOCATED(kernel, "the estimate of a simulated step"));
-    weft_status_code status = weft_graph_node_times(g, w->device, kernel, NULL, NULL);
-    if (status == WEFT_OK)
-        status = weft_program_estimate(program, &times, &run);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_graph_node_times(g, w->device, kernel, NULL, NULL));
+    WEFT_GO(weft_program_estimate(program, &times, &run));
+    *seconds = run.seconds;
+out:
     weft_free(kernel);
-    *seconds = status == WEFT_OK ? run.seconds : 0;
     return status;
 }
 

@@ -66,9 +66,11 @@ static weft_status align(player *p)
 {
     double *all;
     WEFT_TRY(WEFT_NEW(all, p->out->ranks, "the ranks of a simulated step"));
-    const weft_status_code status = weft_comm_all_gather(p->comm, &p->now, sizeof p->now, all);
-    for (int r = 0; r < p->out->ranks && status == WEFT_OK; r++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_comm_all_gather(p->comm, &p->now, sizeof p->now, all));
+    for (int r = 0; r < p->out->ranks; r++)
         p->now = all[r] > p->now ? all[r] : p->now;
+out:
     weft_free(all);
     return status;
 }
@@ -217,16 +219,15 @@ static weft_status play_all(const weft_simulated_setup *setup, const weft_rank_k
     weft_comm **comm = weft_calloc(ranks, sizeof *comm);
     player *player_of = weft_calloc(ranks, sizeof *player_of);
     pthread_t *thread = weft_calloc(ranks, sizeof *thread);
-    weft_status_code status =
-        WEFT_ALLOCATED(comm && player_of && thread, "the ranks of a simulated step");
+    weft_status_code status = WEFT_OK;
     weft_progress progress;
     int running = 0;
     links.clocked = true;
     atomic_store(&out->left, 0);
     weft_progress_begin_late(&progress, "executing", ranks);
-    WEFT_GO(status);
+    WEFT_GO(WEFT_ALLOCATED(comm && player_of && thread, "the ranks of a simulated step"));
     WEFT_GO(weft_comm_open_threads_linked(ranks, &links, comm));
-    for (; running < ranks && status == WEFT_OK; running++) {
+    for (; running < ranks; running++) {
         player *p = &player_of[running];
         *p = (player){.setup = setup,
                       .out = out,
@@ -248,7 +249,7 @@ static weft_status play_all(const weft_simulated_setup *setup, const weft_rank_k
         pthread_join(thread[r], NULL);
     for (int r = 0; r < ranks; r++)
         weft_comm_free(comm[r]);
-    WEFT_GO(first_error(player_of, running));
+    WEFT_GO(weft_status_first(status, first_error(player_of, running)));
     add_up(out);
 out:
     for (int r = 0; r < running; r++)
@@ -293,9 +294,10 @@ static weft_status execute(const weft_simulated_setup *setup, const weft_backend
     WEFT_TRY(weft_rank_kinds_plan(setup, &s->mesh, backend,
                                   setup->separate ? WEFT_RANK_KINDS_SEPARATE : WEFT_RANK_KINDS_ALL,
                                   &kinds));
-    weft_status_code status = weft_simulated_step_estimate(setup, &kinds, s);
-    if (status == WEFT_OK)
-        status = play_all(setup, &kinds, s);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_simulated_step_estimate(setup, &kinds, s));
+    WEFT_GO(play_all(setup, &kinds, s));
+out:
     s->executed = status == WEFT_OK;
     weft_rank_kinds_free(&kinds);
     return status;

@@ -275,11 +275,10 @@ weft_status weft_objective_make(const weft_run *run, const weft_run_models *mode
     WEFT_GO(weft_graph_check(g));
     WEFT_GO(apply_trainable(run, models, &g));
     WEFT_GO(check_recompute(run, g));
+    *graph = g;
+    return WEFT_OK;
 out:
-    if (status == WEFT_OK)
-        *graph = g;
-    else
-        weft_graph_free(g);
+    weft_graph_free(g);
     return status;
 }
 
@@ -290,11 +289,12 @@ weft_status weft_run_base(const weft_run_models *models, weft_graph **graph)
     weft_graph *g = weft_graph_create();
     WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
     weft_model_build(g, model, &size, true);
-    const weft_status_code status = weft_graph_check(g);
-    if (status == WEFT_OK)
-        *graph = g;
-    else
-        weft_graph_free(g);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_graph_check(g));
+    *graph = g;
+    return WEFT_OK;
+out:
+    weft_graph_free(g);
     return status;
 }
 
@@ -499,12 +499,10 @@ static weft_status check_trainable(const weft_run *run, const char *path, weft_r
     WEFT_TRY(weft_run_base(m, &g));
     const weft_status_code status = apply_trainable(run, m, &g);
     weft_graph_free(g);
-    return status == WEFT_OK
-               ? WEFT_OK
-               : weft_error_at(status, WEFT_AT(.file = path,
-                                               .key = weft_run_trains_denoiser(m) ? "transformer"
-                                                                                  : "autoencoder",
-                                               .value = weft_run_trained(m)->family->class_name));
+    return weft_error_at(status,
+                         WEFT_AT(.file = path,
+                                 .key = weft_run_trains_denoiser(m) ? "transformer" : "autoencoder",
+                                 .value = weft_run_trained(m)->family->class_name));
 }
 
 /* Sets the batch sizes that the training stages leave open, from their token limits. Tokens are the

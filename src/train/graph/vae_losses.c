@@ -14,21 +14,17 @@
 static weft_status read_lpips(const weft_run_lpips *c, const char *path, weft_lpips *out)
 {
     weft_tensors *trunk = NULL, *heads = NULL;
-    weft_status_code status = weft_tensors_open(c->trunk, &trunk);
-    if (status == WEFT_OK)
-        status = weft_lpips_read(trunk, "", out);
-    if (status != WEFT_OK)
-        status = weft_error_at(status, WEFT_AT(.file = path, .key = "loss.lpips.backbone"));
-    if (status == WEFT_OK) {
-        status = weft_tensors_open(c->heads, &heads);
-        if (status == WEFT_OK)
-            status = weft_lpips_check_heads(out, heads, "");
-        if (status != WEFT_OK)
-            status = weft_error_at(status, WEFT_AT(.file = path, .key = "loss.lpips.heads"));
-    }
+    const char *key = "loss.lpips.backbone";
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_tensors_open(c->trunk, &trunk));
+    WEFT_GO(weft_lpips_read(trunk, "", out));
+    key = "loss.lpips.heads";
+    WEFT_GO(weft_tensors_open(c->heads, &heads));
+    WEFT_GO(weft_lpips_check_heads(out, heads, ""));
+out:
     weft_tensors_close(trunk);
     weft_tensors_close(heads);
-    return status;
+    return weft_error_at(status, WEFT_AT(.file = path, .key = key));
 }
 
 static weft_patchgan discriminator_of(const weft_run_adversarial *c)
@@ -112,15 +108,16 @@ static weft_status begin_lpips(const weft_run_lpips *c, weft_store *store)
 {
     static const char scope[] = WEFT_LPIPS_SCOPE ".";
     weft_tensors *trunk = NULL, *heads = NULL;
-    weft_status_code status = weft_tensors_open(c->trunk, &trunk);
-    if (status == WEFT_OK)
-        status = weft_tensors_open(c->heads, &heads);
-    for (int64_t i = 0; status == WEFT_OK && i < weft_store_count(store); i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_tensors_open(c->trunk, &trunk));
+    WEFT_GO(weft_tensors_open(c->heads, &heads));
+    for (int64_t i = 0; i < weft_store_count(store); i++) {
         weft_tensor *t = weft_store_at(store, i);
         const char *name = t->name + sizeof scope - 1;
         if (!strncmp(t->name, scope, sizeof scope - 1))
-            status = copy_in(strncmp(name, "lin", 3) ? trunk : heads, name, t);
+            WEFT_GO(copy_in(strncmp(name, "lin", 3) ? trunk : heads, name, t));
     }
+out:
     weft_tensors_close(trunk);
     weft_tensors_close(heads);
     return status;

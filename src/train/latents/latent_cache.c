@@ -356,12 +356,13 @@ static weft_status bind_encoders(encoding *e, weft_store *store)
 static weft_status open_loader(encoding *e)
 {
     encoding_loader l;
-    weft_status_code status = make_loader(e, &l);
-    if (status == WEFT_OK)
-        status = weft_loader_open(&l.config, l.rank, l.ranks, NULL, 0, &e->loader);
-    encoding_loader_free(&l);
-    for (int i = 0; i < e->buckets && status == WEFT_OK; i++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(make_loader(e, &l));
+    WEFT_GO(weft_loader_open(&l.config, l.rank, l.ranks, NULL, 0, &e->loader));
+    for (int i = 0; i < e->buckets; i++)
         e->samples += weft_loader_bucket_samples(e->loader, i);
+out:
+    encoding_loader_free(&l);
     return status;
 }
 
@@ -518,9 +519,10 @@ static weft_status add_array(weft_shard_file *shard, const char *key, const char
 {
     weft_buf data = {0};
     weft_npy_format(WEFT_F32, rank, dim, values, &data);
-    weft_status_code status = weft_buf_check(&data);
-    if (status == WEFT_OK)
-        status = weft_shard_file_add(shard, key, suffix, data.data, data.len);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&data));
+    WEFT_GO(weft_shard_file_add(shard, key, suffix, data.data, data.len));
+out:
     weft_buf_free(&data);
     return status;
 }
@@ -631,11 +633,7 @@ static weft_status write_no_text(encoding *e, const char *folder)
     snprintf(path, sizeof path, "%s/" EMPTY_CAPTION, folder);
     const int rank = embedding_shape(e->text_conditioning, dim);
     weft_npy_format(WEFT_F32, rank, dim, e->embeddings, &data);
-    weft_status_code status = weft_buf_check(&data);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, data.data, data.len);
-    weft_buf_free(&data);
-    return status;
+    return weft_file_write_buf(path, &data);
 }
 
 weft_status weft_latents_empty_caption(const char *folder, int64_t count, float **embeddings)
@@ -645,19 +643,19 @@ weft_status weft_latents_empty_caption(const char *folder, int64_t count, float 
     weft_npy npy;
     find_file(folder, EMPTY_CAPTION, "no_text.npy", path, sizeof path);
     WEFT_TRY(weft_map_open(path, &map));
-    weft_status_code status = weft_npy_parse(map.data, map.bytes, path, &npy);
-    if (status == WEFT_OK && (npy.dtype != WEFT_F32 || npy.count != count))
-        status = weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, WEFT_NUMBER(npy.count)),
-                            "the file does not have %" PRId64
-                            " elements of type f32; remove %s, and it is written again",
-                            count, folder);
-    float *copy = status == WEFT_OK ? weft_alloc(count * 4) : NULL;
-    if (status == WEFT_OK && !copy)
-        status = weft_no_memory("the latents");
-    if (copy)
-        memcpy(copy, npy.data, (size_t)count * 4);
+    weft_status_code status = WEFT_OK;
+    *embeddings = NULL;
+    WEFT_GO(weft_npy_parse(map.data, map.bytes, path, &npy));
+    if (npy.dtype != WEFT_F32 || npy.count != count)
+        WEFT_GO(weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, WEFT_NUMBER(npy.count)),
+                           "the file does not have %" PRId64
+                           " elements of type f32; remove %s, and it is written again",
+                           count, folder));
+    *embeddings = weft_alloc(count * 4);
+    WEFT_GO(WEFT_ALLOCATED(*embeddings, "the latents"));
+    memcpy(*embeddings, npy.data, (size_t)count * 4);
+out:
     weft_map_close(&map);
-    *embeddings = copy;
     return status;
 }
 
@@ -734,9 +732,10 @@ static weft_status repair_cache(const weft_run *run, const weft_exec_config *exe
                                 const char *folder, weft_storage *storage)
 {
     weft_comm_set_busy(exec->comm, "verifying the cache of latents");
-    weft_status_code status = weft_remove_leftovers(folder, false);
-    if (status == WEFT_OK)
-        status = weft_latent_cache_repair(storage, run->data.verify);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_remove_leftovers(folder, false));
+    WEFT_GO(weft_latent_cache_repair(storage, run->data.verify));
+out:
     weft_comm_set_busy(exec->comm, NULL);
     return status;
 }

@@ -34,15 +34,17 @@ weft_tile weft_latent_tile(const weft_run *run)
 static weft_status hash_weights(XXH3_state_t *state, const char *folder)
 {
     weft_names names = {0};
-    weft_status_code status = weft_list_dir(folder, false, &names);
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_list_dir(folder, false, &names));
+    for (int64_t i = 0; i < names.count; i++) {
         char path[1200];
         const char *kind = weft_path_extension(names.name[i]);
         if (strcmp(kind, "safetensors") && strcmp(kind, "json"))
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, names.name[i]);
-        status = weft_hash_file(state, path);
+        WEFT_GO(weft_hash_file(state, path));
     }
+out:
     weft_names_free(&names);
     return status;
 }
@@ -83,11 +85,9 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
         weft_buf_printf(&what, "tiles %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "|",
                         tile.size[1], tile.size[2], tile.step[1], tile.step[2]);
     XXH3_state_t *state = XXH3_createState();
-    weft_status_code status = weft_buf_check(&what);
-    if (status == WEFT_OK && !state)
-        status = weft_no_memory("the latents");
-    if (status != WEFT_OK)
-        goto out;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&what));
+    WEFT_GO(WEFT_ALLOCATED(state, "the latents"));
     XXH3_64bits_reset(state);
     XXH3_64bits_update(state, what.data, (size_t)what.len);
     WEFT_GO(hash_weights(state, run->autoencoder.weights));
@@ -194,7 +194,7 @@ static weft_status each_damaged(weft_storage *storage, bool verify,
     WEFT_TRY(weft_storage_list(storage, &names));
     weft_status_code status = WEFT_OK;
     for (int pass = 0; pass < 2; pass++)
-        for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+        for (int64_t i = 0; i < names.count; i++) {
             weft_storage_facts facts;
             bool whole = true;
             if (strcmp(weft_path_extension(names.name[i]), "tar") != 0)
@@ -204,10 +204,11 @@ static weft_status each_damaged(weft_storage *storage, bool verify,
                     total += facts.bytes;
                 continue;
             }
-            status = check_shard(storage, names.name[i], verify && total <= check_limit, &whole);
-            if (status == WEFT_OK && !whole)
-                status = damaged(storage, names.name[i], user);
+            WEFT_GO(check_shard(storage, names.name[i], verify && total <= check_limit, &whole));
+            if (!whole)
+                WEFT_GO(damaged(storage, names.name[i], user));
         }
+out:
     weft_names_free(&names);
     return status;
 }
@@ -225,9 +226,11 @@ weft_status weft_latent_cache_read(const char *folder, weft_storage *storage, we
         return WEFT_OK;
     WEFT_TRY(weft_dataset_open(folder, NULL, false, &ds));
     k->count = weft_dataset_count(ds);
-    const weft_status_code status = reserve_known(k, k->count);
-    for (int64_t i = 0; status == WEFT_OK && i < k->count; i++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(reserve_known(k, k->count));
+    for (int64_t i = 0; i < k->count; i++)
         *find_slot(k, weft_dataset_at(ds, i)->id) = weft_dataset_at(ds, i)->id;
+out:
     weft_dataset_close(ds);
     return status;
 }
@@ -291,11 +294,13 @@ weft_status weft_latent_cache_inspect(const char *folder, bool verify, bool *fin
     if (!weft_path_exists(path))
         return WEFT_OK;
     WEFT_TRY(weft_storage_open(folder, &storage));
-    weft_status_code status = each_damaged(storage, verify, record_damage, &whole);
-    if (status == WEFT_OK && whole)
-        status = weft_latent_cache_read(folder, storage, &ids);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(each_damaged(storage, verify, record_damage, &whole));
+    if (whole)
+        WEFT_GO(weft_latent_cache_read(folder, storage, &ids));
     *samples = ids.count;
-    *finished = status == WEFT_OK && whole && weft_latent_cache_is_complete(folder, &ids);
+    *finished = whole && weft_latent_cache_is_complete(folder, &ids);
+out:
     weft_storage_close(storage);
     weft_free(ids.id);
     return status;

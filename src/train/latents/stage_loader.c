@@ -17,12 +17,14 @@ weft_status weft_stage_loader_report(const weft_train_context *c, weft_stage_sta
         (int)sizeof path)
         return weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = c->run->out), "the path is too long");
     json_t *read = NULL;
-    weft_status_code status = weft_data_report_reads(c->exec.comm, s->loader, &read);
-    if (c->is_rank0 && status == WEFT_OK) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_data_report_reads(c->exec.comm, s->loader, &read));
+    if (c->is_rank0) {
         weft_comm_set_busy(c->exec.comm, "writing the data report");
         status = weft_data_report_write(s->loader, title, path, read);
         weft_comm_set_busy(c->exec.comm, NULL);
     }
+out:
     json_decref(read);
     return status;
 }
@@ -133,14 +135,39 @@ weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *
                                     const weft_stage_programs *programs, int64_t *bytes)
 {
     loader_setup u;
-    weft_status_code status = make_setup(run, models, index, programs, false, &u);
-    if (status == WEFT_OK) { /* every bucket has a range of this rank */
-        const weft_loader_plan plan =
-            weft_loader_plan_make(&u.config, 0, 1, u.video ? 3 : models->grid.channels);
-        *bytes = plan.bytes + (u.video ? plan.clip_bytes : 0);
-        if (run->data.group_reads)
-            status = exchange_bytes(exec, programs, &plan, bytes);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(make_setup(run, models, index, programs, false, &u));
+    /* every bucket has a range of this rank */
+    const weft_loader_plan plan =
+        weft_loader_plan_make(&u.config, 0, 1, u.video ? 3 : models->grid.channels);
+    *bytes = plan.bytes + (u.video ? plan.clip_bytes : 0);
+    if (run->data.group_reads)
+        WEFT_GO(exchange_bytes(exec, programs, &plan, bytes));
+out:
+    setup_free(&u);
+    return status;
+}
+
+static weft_status open_loader(const weft_train_context *c, weft_stage_state *s,
+                               const char *latents, bool by_item)
+{
+    loader_setup u;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(make_setup(c->run, &c->models, s->index, &s->programs, by_item, &u));
+    if (!u.video) {
+        u.config.shards = latents;
+        u.config.split = NULL;
     }
+    if (!by_item && c->run->data.group_reads)
+        WEFT_GO(weft_batch_share_open(c->exec.comm, &s->programs, &s->share));
+    u.config.member = s->share.member;
+    u.config.members = s->share.members;
+    if (u.config.extra)
+        WEFT_GO(weft_latents_empty_caption(latents, c->models.text.floats, &s->no_text));
+    WEFT_GO(weft_loader_open(&u.config, weft_comm_rank(c->exec.comm), weft_comm_ranks(c->exec.comm),
+                             u.video ? NULL : WEFT_LATENT_PART, c->models.grid.channels,
+                             &s->loader));
+out:
     setup_free(&u);
     return status;
 }
@@ -148,25 +175,8 @@ weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *
 weft_status weft_stage_loader_open(weft_train_context *c, weft_stage_state *s, const char *latents,
                                    bool by_item)
 {
-    loader_setup u;
     const double fps = c->run->data.fps;
-    weft_status_code status = make_setup(c->run, &c->models, s->index, &s->programs, by_item, &u);
-    if (status == WEFT_OK && !u.video) {
-        u.config.shards = latents;
-        u.config.split = NULL;
-    }
-    if (status == WEFT_OK && !by_item && c->run->data.group_reads)
-        status = weft_batch_share_open(c->exec.comm, &s->programs, &s->share);
-    u.config.member = s->share.member;
-    u.config.members = s->share.members;
-    if (status == WEFT_OK && u.config.extra)
-        status = weft_latents_empty_caption(latents, c->models.text.floats, &s->no_text);
-    if (status == WEFT_OK)
-        status = weft_loader_open(&u.config, weft_comm_rank(c->exec.comm),
-                                  weft_comm_ranks(c->exec.comm), u.video ? NULL : WEFT_LATENT_PART,
-                                  c->models.grid.channels, &s->loader);
-    setup_free(&u);
-    WEFT_TRY(status);
+    WEFT_TRY(open_loader(c, s, latents, by_item));
     c->progress.fps = fps > 0 ? fps : weft_dataset_at(weft_loader_dataset(s->loader), 0)->fps;
     WEFT_TRY(weft_stage_loader_report(c, s, "data"));
     if (weft_run_trains_denoiser(&c->models) && c->is_rank0)

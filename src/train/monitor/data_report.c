@@ -53,17 +53,17 @@ weft_status weft_data_report_write(const weft_loader *l, const char *title, cons
     weft_buf text = {0};
     json_t *lines = json_array(), *report = weft_loader_report_json(l);
     weft_loader_format_report(l, &text);
-    weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK && (!lines || !report))
-        status = weft_no_memory("%s", path);
-    for (char *at = text.data, *end; status == WEFT_OK && (end = strchr(at, '\n')); at = end + 1)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&text));
+    if (!lines || !report)
+        WEFT_GO(weft_no_memory("%s", path));
+    for (char *at = text.data, *end; (end = strchr(at, '\n')); at = end + 1)
         json_array_append_new(lines, json_stringn(at, (size_t)(end - at)));
-    if (status == WEFT_OK) {
-        print_lines(lines, title);
-        json_object_set(report, "summary", lines);
-        json_object_update(report, more);
-        status = weft_json_save(path, report);
-    }
+    print_lines(lines, title);
+    json_object_set(report, "summary", lines);
+    json_object_update(report, more);
+    WEFT_GO(weft_json_save(path, report));
+out:
     json_decref(report);
     json_decref(lines);
     weft_buf_free(&text);

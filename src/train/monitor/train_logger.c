@@ -142,9 +142,10 @@ static weft_status publish(weft_train_logger *m, const weft_step_figures *f)
                                     .total = m->total};
     weft_buf text = {0};
     weft_train_metrics_print(f, &rates, &text);
-    weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        status = weft_metrics_server_publish(m->server, &text);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&text));
+    WEFT_GO(weft_metrics_server_publish(m->server, &text));
+out:
     weft_buf_free(&text);
     return status;
 }

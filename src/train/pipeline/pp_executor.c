@@ -259,12 +259,13 @@ static weft_status lay_out_records(weft_pp_executor *r, int b)
     WEFT_TRY(WEFT_NEW(l, 2 * r->owns + 1, "the stages of a pipeline"));
     for (int i = 0; i < 2 * r->owns; i++)
         l[i].unit = i % 2 ? PAGE : WEFT_ALIGNMENT;
-    weft_status_code status = locate_slots(r, b, l);
-    for (int i = 0; i < r->owns && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(locate_slots(r, b, l));
+    for (int i = 0; i < r->owns; i++) {
         r->own[i].record = larger(r->own[i].record, l[2 * i].bytes);
         r->own[i].offload_bytes = larger(r->own[i].offload_bytes, l[2 * i + 1].bytes);
     }
-    for (int i = 0; i < r->bucket[b].borders && status == WEFT_OK; i++) {
+    for (int i = 0; i < r->bucket[b].borders; i++) {
         border *at = &r->bucket[b].border[i];
         char name[WEFT_TRAIN_STAGE_NAME];
         weft_train_stage_name(at->link, false, name);
@@ -272,9 +273,10 @@ static weft_status lay_out_records(weft_pp_executor *r, int b)
         weft_train_stage_name(at->link, true, name);
         at->gradient_at = field_at(&l[2 * at->own], name);
         if (at->value_at < 0 || at->gradient_at < 0)
-            status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = name),
-                                "no program of stage %d has this tensor", r->own[at->own].pp_stage);
+            WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = name),
+                               "no program of stage %d has this tensor", r->own[at->own].pp_stage));
     }
+out:
     for (int i = 0; i < 2 * r->owns; i++)
         weft_free(l[i].field);
     weft_free(l);
@@ -390,11 +392,12 @@ weft_status weft_pp_executor_plan(const weft_pp_layout *pp, weft_pp_step *const 
     WEFT_TRY(WEFT_NEW(r, 1, "the stages of a pipeline"));
     *r = (weft_pp_executor){
         .pp = pp, .arena = weft_arena_create(), .microbatches = microbatches, .buckets = buckets};
-    const weft_status_code status = r->arena ? plan(r, steps) : no_memory();
-    if (status == WEFT_OK)
-        *out = r;
-    else
-        weft_pp_executor_free(r);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(r->arena ? plan(r, steps) : no_memory());
+    *out = r;
+    return WEFT_OK;
+out:
+    weft_pp_executor_free(r);
     return status;
 }
 

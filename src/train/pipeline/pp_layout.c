@@ -63,11 +63,9 @@ static weft_status load_file(const weft_parallel *config, const char *path, weft
 {
     if (!weft_path_exists(config->schedule))
         return unknown_schedule(config, path);
-    const weft_status_code status = weft_pp_schedule_csv_load(config->schedule, table);
-    if (status == WEFT_OK)
-        return WEFT_OK;
     return weft_error_add(
-        weft_error_at(status, WEFT_AT(.file = path, .key = "parallel.schedule")),
+        weft_error_at(weft_pp_schedule_csv_load(config->schedule, table),
+                      WEFT_AT(.file = path, .key = "parallel.schedule")),
         "Give the plan that `weft plan pipeline --out` wrote, a .csv with one line of tasks "
         "for each rank, or gpipe, 1f1b, interleaved, wave or zero-bubble");
 }

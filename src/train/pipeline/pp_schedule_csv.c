@@ -68,19 +68,20 @@ static weft_status split_whole(csv *c)
     const weft_task *from = c->task;
     csv made = {.path = c->path, .devices = c->devices};
     bool *has_w = weft_alloc(c->pp_stages * c->microbatches + 1);
-    weft_status_code status = WEFT_ALLOCATED(has_w, "a table");
-    for (int64_t i = 0; i < count && has_w; i++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(has_w, "a table"));
+    for (int64_t i = 0; i < count; i++)
         if (from[i].kind == WEFT_TASK_W)
             has_w[from[i].pp_stage * c->microbatches + from[i].microbatch] = true;
-    for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < count; i++) {
         weft_task task = from[i];
-        status = add(&made, task);
-        if (status != WEFT_OK || task.kind != WEFT_TASK_B ||
-            has_w[task.pp_stage * c->microbatches + task.microbatch])
+        WEFT_GO(add(&made, task));
+        if (task.kind != WEFT_TASK_B || has_w[task.pp_stage * c->microbatches + task.microbatch])
             continue;
         task.kind = WEFT_TASK_W;
-        status = add(&made, task);
+        WEFT_GO(add(&made, task));
     }
+out:
     weft_free(has_w);
     weft_free(c->task);
     c->task = made.task;
@@ -144,19 +145,19 @@ static weft_status load_csv(const char *path, weft_pp_schedule *table)
     csv c = {.path = path};
     WEFT_TRY(weft_file_read(path, 1 << 28, &text, &bytes));
     weft_status_code status = WEFT_OK;
-    for (char *line = text; line && *line && status == WEFT_OK;) {
+    for (char *line = text; line && *line;) {
         char *end = strchr(line, '\n');
         if (end)
             *end++ = 0;
-        status = read_line(&c, line);
+        WEFT_GO(read_line(&c, line));
         line = end;
     }
-    if (status == WEFT_OK && c.split && c.whole)
-        status = split_whole(&c);
-    if (status == WEFT_OK && c.count == 0)
-        status = weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = path), "the file has no task");
-    if (status == WEFT_OK)
-        status = finish(&c, table);
+    if (c.split && c.whole)
+        WEFT_GO(split_whole(&c));
+    if (c.count == 0)
+        WEFT_GO(weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = path), "the file has no task"));
+    WEFT_GO(finish(&c, table));
+out:
     weft_free(c.task);
     weft_free(text);
     return status;
@@ -178,9 +179,10 @@ weft_status weft_pp_schedule_csv_load(const char *path, weft_pp_schedule *table)
         return weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = path), "no such file");
     WEFT_TRY(strcmp(weft_path_extension(path), "csv") ? load_plan(path, table)
                                                       : load_csv(path, table));
-    const weft_status_code status = weft_pp_schedule_check(table);
-    if (status == WEFT_OK)
-        return WEFT_OK;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_pp_schedule_check(table));
+    return WEFT_OK;
+out:
     weft_pp_schedule_free(table);
     return weft_error_at(status, WEFT_AT(.file = path));
 }

@@ -154,13 +154,15 @@ weft_status weft_pp_store_fill_listed(const weft_pp_layout *pp, const weft_graph
 {
     filler f = {.pp = pp, .store = store, .seed = seed};
     weft_status_code status = WEFT_OK;
-    for (int i = 0; i < count && status == WEFT_OK; i++)
-        status = list_graph(&f, graphs[i]);
-    for (int d = 0; d < pp->devices && status == WEFT_OK; d++) {
+    for (int i = 0; i < count; i++)
+        WEFT_GO(list_graph(&f, graphs[i]));
+    for (int d = 0; d < pp->devices; d++) {
         char *text = weft_strdup(lists[d].data ? lists[d].data : "");
         status = text ? add_list(&f, text, d) : no_memory();
         weft_free(text);
+        WEFT_GO(status);
     }
+out:
     weft_free(f.own);
     return status;
 }

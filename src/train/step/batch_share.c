@@ -35,10 +35,10 @@ weft_status weft_batch_share_open(weft_comm *comm, const weft_stage_programs *pr
         return WEFT_OK;
     WEFT_TRY(WEFT_NEW(all, ranks, "the items of %d ranks", ranks));
     int *list = weft_calloc(ranks, sizeof *list);
-    weft_status_code status = WEFT_ALLOCATED(list, "the items of %d ranks", ranks);
-    if (status == WEFT_OK)
-        status = weft_comm_all_gather(comm, &own, sizeof own, all);
-    if (status == WEFT_OK && own) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(list, "the items of %d ranks", ranks));
+    WEFT_GO(weft_comm_all_gather(comm, &own, sizeof own, all));
+    if (own) {
         share->members = 0;
         for (int r = 0; r < ranks; r++) {
             if (all[r] != own)
@@ -48,8 +48,9 @@ weft_status weft_batch_share_open(weft_comm *comm, const weft_stage_programs *pr
             list[share->members++] = r;
         }
         if (share->members > 1)
-            status = weft_comm_group_for(comm, list, share->members, PURPOSE, &share->group);
+            WEFT_GO(weft_comm_group_for(comm, list, share->members, PURPOSE, &share->group));
     }
+out:
     weft_free(list);
     weft_free(all);
     return status;
@@ -161,13 +162,14 @@ static weft_status start(weft_batch_share *s, weft_loader *loader, int64_t step)
     x->next = x->limit = step;
     pthread_mutex_init(&x->lock, NULL);
     pthread_cond_init(&x->change, NULL);
-    weft_status_code status = WEFT_NEW(x->head_bytes, s->members, "the exchange of samples");
-    if (status == WEFT_OK && pthread_create(&x->thread, NULL, exchange_batches, x) != 0)
-        status = weft_no_memory("a thread that exchanges samples");
-    if (status != WEFT_OK)
-        free_exchange(x);
-    else
-        s->exchange = x;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_NEW(x->head_bytes, s->members, "the exchange of samples"));
+    if (pthread_create(&x->thread, NULL, exchange_batches, x) != 0)
+        WEFT_GO(weft_no_memory("a thread that exchanges samples"));
+    s->exchange = x;
+    return WEFT_OK;
+out:
+    free_exchange(x);
     return status;
 }
 

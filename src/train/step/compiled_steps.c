@@ -156,19 +156,19 @@ weft_status weft_compiled_steps_get(weft_compiled_steps *c, weft_graph *whole,
 {
     WEFT_TRY(WEFT_ALLOCATED(whole, "a graph"));
     const weft_program_key key = key_of(whole, optimizer, exec);
-    weft_status_code status =
-        weft_grow((void **)&c->held, c->held_count, &c->held_capacity, sizeof *c->held);
-    weft_step *found = status == WEFT_OK ? weft_program_cache_take(c->cache, &key) : NULL;
-    if (status != WEFT_OK || found)
-        weft_graph_free(whole);
-    else
-        status = plan(c, &key, whole, optimizer, exec, &found);
-    if (status != WEFT_OK)
-        return status;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_grow((void **)&c->held, c->held_count, &c->held_capacity, sizeof *c->held));
+    weft_step *found = weft_program_cache_take(c->cache, &key);
+    if (!found) {
+        WEFT_TRY(plan(c, &key, whole, optimizer, exec, &found));
+        whole = NULL; /* the step's */
+    }
     c->comm = exec->comm;
     c->held[c->held_count++] = found;
     *step = found;
-    return WEFT_OK;
+out:
+    weft_graph_free(whole);
+    return status;
 }
 
 /* Returns all lent steps except `steps` to the cache. */

@@ -148,19 +148,17 @@ weft_status weft_initial_weights_fill(weft_train_context *c)
     int64_t made[WEFT_MADE] = {0};
     weft_stage_programs s = {0};
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < c->run->train_stages.count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < c->run->train_stages.count; i++) {
         weft_stage_programs_free(&s);
-        status =
-            weft_stage_programs_plan(c->steps, c->run, &c->models, &train_stages[i], &c->exec, &s);
-        if (status == WEFT_OK)
-            status = weft_steps_fill(s.bucket, s.count, &c->exec, c->store, (uint64_t)c->run->seed);
-        if (status == WEFT_OK)
-            count_overlap(&s, made);
+        WEFT_GO(
+            weft_stage_programs_plan(c->steps, c->run, &c->models, &train_stages[i], &c->exec, &s));
+        WEFT_GO(weft_steps_fill(s.bucket, s.count, &c->exec, c->store, (uint64_t)c->run->seed));
+        count_overlap(&s, made);
     }
-    if (status == WEFT_OK)
-        warn_idle_overlap(c, made);
-    if (status == WEFT_OK && !c->meta)
-        status = weft_initial_weights(c, s.bucket[0]->whole);
+    warn_idle_overlap(c, made);
+    if (!c->meta)
+        WEFT_GO(weft_initial_weights(c, s.bucket[0]->whole));
+out:
     weft_memory_trim();
     weft_stage_programs_free(&s);
     return status;

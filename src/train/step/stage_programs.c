@@ -176,12 +176,12 @@ weft_status weft_stage_programs_plan(weft_compiled_steps *cache, const weft_run 
     weft_stage_programs s;
     WEFT_TRY(weft_stage_programs_begin(run, train_stage, exec, &s));
     weft_status_code status = WEFT_OK;
-    while (weft_stage_programs_has_next(&s) && status == WEFT_OK)
-        status = weft_stage_programs_next(cache, run, models, train_stage, exec, &s);
-    if (status == WEFT_OK)
-        *steps = s;
-    else
-        weft_stage_programs_free(&s);
+    while (weft_stage_programs_has_next(&s))
+        WEFT_GO(weft_stage_programs_next(cache, run, models, train_stage, exec, &s));
+    *steps = s;
+    return WEFT_OK;
+out:
+    weft_stage_programs_free(&s);
     return status;
 }
 
@@ -252,21 +252,29 @@ static weft_status add_weights(const weft_graph *g, json_t *seen, int64_t *bytes
     return WEFT_OK;
 }
 
+static weft_status add_step_weights(const weft_step *step, json_t *seen, int64_t *bytes)
+{
+    const int count = weft_step_graphs(step, NULL);
+    const weft_graph **graph;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(graph, count + 1, "%d programs", count));
+    weft_step_graphs(step, graph);
+    for (int k = 0; k < count; k++)
+        WEFT_GO(add_weights(graph[k], seen, bytes));
+out:
+    weft_free(graph);
+    return status;
+}
+
 weft_status weft_stage_programs_weights(const weft_stage_programs *steps, int64_t *bytes)
 {
     json_t *seen = json_object();
-    weft_status_code status = WEFT_ALLOCATED(seen, "the programs of a training stage");
+    weft_status_code status = WEFT_OK;
     *bytes = 0;
-    for (int i = 0; i < steps->count && status == WEFT_OK; i++) {
-        const int count = weft_step_graphs(steps->bucket[i], NULL);
-        const weft_graph **graph = weft_calloc(count + 1, sizeof *graph);
-        status = WEFT_ALLOCATED(graph, "%d programs", count);
-        if (graph)
-            weft_step_graphs(steps->bucket[i], graph);
-        for (int k = 0; k < count && status == WEFT_OK; k++)
-            status = add_weights(graph[k], seen, bytes);
-        weft_free(graph);
-    }
+    WEFT_GO(WEFT_ALLOCATED(seen, "the programs of a training stage"));
+    for (int i = 0; i < steps->count; i++)
+        WEFT_GO(add_step_weights(steps->bucket[i], seen, bytes));
+out:
     json_decref(seen);
     return status;
 }

@@ -15,9 +15,11 @@ static weft_status watch_ranks(const weft_train_context *c, weft_stage_state *s)
     WEFT_TRY(WEFT_NEW(all, ranks, "the FLOPs of %d ranks", ranks));
     for (int i = 0; i < s->programs.count; i++)
         own += s->flops[i] * (double)(i < s->programs.buckets ? s->programs.runs : 1);
-    weft_status_code status = weft_comm_all_gather(c->exec.comm, &own, sizeof own, all);
-    if (status == WEFT_OK && c->is_rank0)
-        status = weft_stragglers_create(&c->run->stragglers, ranks, all, &s->stragglers);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_comm_all_gather(c->exec.comm, &own, sizeof own, all));
+    if (c->is_rank0)
+        WEFT_GO(weft_stragglers_create(&c->run->stragglers, ranks, all, &s->stragglers));
+out:
     weft_free(all);
     return status;
 }

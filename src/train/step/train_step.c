@@ -83,9 +83,9 @@ static weft_status compose(const weft_exec_config *exec, weft_recipe *recipe)
     const weft_status_code status =
         weft_recipe_compose(all, count + (exec->pp != NULL), &exec->mesh, recipe);
     weft_free(all);
-    if (status == WEFT_OK)
-        recipe->overlap = exec->overlap;
-    return status;
+    WEFT_TRY(status);
+    recipe->overlap = exec->overlap;
+    return WEFT_OK;
 }
 
 static const char *const offload_state_patterns[] = {"adamw.*", "ema.*"};
@@ -206,20 +206,19 @@ weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optim
                            const weft_exec_config *exec, weft_step *out)
 {
     weft_step step = {.whole = whole, .graph = whole};
-    weft_status_code status = whole ? weft_graph_check(whole) : weft_no_memory("a graph");
-    if (status == WEFT_OK)
-        status = apply_passes(&step, optimizer, exec);
     const weft_program_options options = options_of(exec);
-    if (status == WEFT_OK && !step.pp_step)
-        status = weft_program_compile(step.graph, &options, &step.program);
-    if (status != WEFT_OK) {
-        weft_step_free(&step);
-        return status;
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(whole ? weft_graph_check(whole) : weft_no_memory("a graph"));
+    WEFT_GO(apply_passes(&step, optimizer, exec));
+    if (!step.pp_step)
+        WEFT_GO(weft_program_compile(step.graph, &options, &step.program));
     step.cost = step.pp_step ? step.pp_step->cost : weft_graph_cost(step.graph);
     step.weight = elements(step.whole);
     *out = step;
     return WEFT_OK;
+out:
+    weft_step_free(&step);
+    return status;
 }
 
 weft_status weft_step_forward(const weft_exec_config *exec, weft_graph **graph)
@@ -238,16 +237,16 @@ weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optim
 {
     weft_step step;
     WEFT_TRY(weft_step_plan(whole, optimizer, exec, &step));
-    weft_status_code status = weft_store_init(store, step.graph, seed);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_store_init(store, step.graph, seed));
     weft_group *group = NULL;
-    if (status == WEFT_OK && exec->comm)
-        status = weft_comm_world(exec->comm, &group);
-    if (status == WEFT_OK)
-        status = weft_program_bind(step.program, store, group);
-    if (status == WEFT_OK)
-        *out = step;
-    else
-        weft_step_free(&step);
+    if (exec->comm)
+        WEFT_GO(weft_comm_world(exec->comm, &group));
+    WEFT_GO(weft_program_bind(step.program, store, group));
+    *out = step;
+    return WEFT_OK;
+out:
+    weft_step_free(&step);
     return status;
 }
 
@@ -306,9 +305,10 @@ weft_status weft_steps_fill(weft_step *const *steps, int count, const weft_exec_
     weft_status_code status = WEFT_OK;
     WEFT_TRY(graphs_of(steps, count, &graph, &graphs));
     if (exec->pp)
-        status = weft_pp_store_fill(exec->pp, graph, graphs, exec->comm, store, seed);
-    for (int i = 0; i < graphs && status == WEFT_OK && !exec->pp; i++)
-        status = weft_store_init(store, graph[i], seed);
+        WEFT_GO(weft_pp_store_fill(exec->pp, graph, graphs, exec->comm, store, seed));
+    for (int i = 0; i < graphs && !exec->pp; i++)
+        WEFT_GO(weft_store_init(store, graph[i], seed));
+out:
     weft_free(graph);
     return status;
 }
