@@ -718,6 +718,33 @@ void weft_curate_parts_free(weft_curate_parts *p)
     *p = (weft_curate_parts){0};
 }
 
+/* Decodes the video into the record. Sets *reject to the reason against the whole video, if any; a
+ * reason that a visitor found is in a->reject, whatever the status. */
+static weft_status scan(analysis *a, const char *path, json_t *record, json_t **reject)
+{
+    const weft_scan_options o = {.width = WEFT_SHOT_WIDTH,
+                                 .height = WEFT_SHOT_HEIGHT,
+                                 .large_width = WIDE,
+                                 .large_height = HIGH,
+                                 .threads = a->shot_options.threads,
+                                 .leave_out = WEFT_SHOT_LEAVE_OUT,
+                                 .motion_vectors = true,
+                                 .stall_seconds = a->config->stall_seconds};
+    const weft_scan_visitor visitor = {a, begin, take_frame, weft_shot_alike, &a->shot_options};
+    WEFT_TRY(weft_video_scan(path, &o, &visitor, &a->seen));
+    if (a->reject)
+        return WEFT_OK;
+    if (a->seen.errors > 0 && near_limit(a->heart))
+        return weft_error(
+            WEFT_MSG_FILE_TOO_LARGE, WEFT_AT(.file = path, WEFT_NUMBER(a->seen.errors)),
+            "%" PRId64 " packets cannot be decoded, and the decoder reached its limit",
+            a->seen.errors);
+    WEFT_TRY(weft_shot_detector_finish(a->detector));
+    WEFT_TRY(check_suspects(a, path));
+    *reject = conclude(a, record);
+    return WEFT_OK;
+}
+
 weft_status weft_curate_analyse(const char *path, const weft_curate_config *config, int threads,
                                 const weft_heartbeat *heart, json_t **out, weft_curate_parts *parts)
 {
@@ -736,29 +763,12 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
                                           .threshold = config->shots.threshold,
                                           .min_frames = config->shots.min_frames,
                                           .mix = config->shots.mix};
-    const weft_scan_options o = {.width = WEFT_SHOT_WIDTH,
-                                 .height = WEFT_SHOT_HEIGHT,
-                                 .large_width = WIDE,
-                                 .large_height = HIGH,
-                                 .threads = threads,
-                                 .leave_out = WEFT_SHOT_LEAVE_OUT,
-                                 .motion_vectors = true,
-                                 .stall_seconds = config->stall_seconds};
-    const weft_scan_visitor visitor = {a, begin, take_frame, weft_shot_alike, &a->shot_options};
-    weft_status_code status = weft_video_scan(path, &o, &visitor, &a->seen);
+    weft_status_code status = scan(a, path, record, &reject);
     if (a->reject) {
         reject = json_incref(a->reject);
         json_object_set_new(record, "video",
                             info_json(&a->info, a->info.fps, 0, 0, a->info.seconds));
         status = WEFT_OK;
-    } else if (status == WEFT_OK && a->seen.errors > 0 && near_limit(heart)) {
-        status =
-            weft_error(WEFT_MSG_FILE_TOO_LARGE, WEFT_AT(.file = path, WEFT_NUMBER(a->seen.errors)),
-                       "%" PRId64 " packets cannot be decoded, and the decoder reached its limit",
-                       a->seen.errors);
-    } else if (status == WEFT_OK && (status = weft_shot_detector_finish(a->detector)) == WEFT_OK &&
-               (status = check_suspects(a, path)) == WEFT_OK) {
-        reject = conclude(a, record);
     }
     if (status != WEFT_OK && status != WEFT_E_MEMORY && status != WEFT_E_TOO_LARGE) {
         /* the file's fault */

@@ -175,9 +175,10 @@ static weft_status write_group(const char *source, const weft_curate_clip *clips
     weft_video_reader *reader;
     WEFT_TRY(reading_failed(weft_video_reader_open(source, &o, &reader)));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < count && status == WEFT_OK; i++)
+    for (int64_t i = 0; i < count; i++)
         if (same_crop(&clips[i], like) && !weft_curate_clip_is_written(&clips[i]))
-            status = copy_span(reader, &clips[i], config, heart);
+            WEFT_GO(copy_span(reader, &clips[i], config, heart));
+out:
     weft_video_reader_close(reader);
     return status;
 }

@@ -643,12 +643,13 @@ weft_status weft_curate_session_analyse(weft_curate_session *s, const char *name
     WEFT_TRY(find_video(s, name, &video));
     video->own = true;
     s->chosen = false;
-    weft_status_code status = weft_curate_plan_load(&s->r.plan, true);
-    if (status == WEFT_OK)
-        status = run_phase(&s->r, WEFT_STAGE_ANALYSE, wants_analysis, analyse_job);
-    if (status == WEFT_OK)
-        status = weft_curate_plan_load(&s->r.plan, true);
-    *unscored = status == WEFT_OK && (video->unscored || video->unembedded);
+    *unscored = false;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_curate_plan_load(&s->r.plan, true));
+    WEFT_GO(run_phase(&s->r, WEFT_STAGE_ANALYSE, wants_analysis, analyse_job));
+    WEFT_GO(weft_curate_plan_load(&s->r.plan, true));
+    *unscored = video->unscored || video->unembedded;
+out:
     video->own = false;
     return status;
 }

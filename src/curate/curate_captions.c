@@ -86,10 +86,11 @@ static weft_status caption_clip(requests *r, const weft_curate_clip *clip)
     weft_buf path = {0};
     json_t *record = NULL;
     WEFT_TRY(weft_caption_client_clip(r->client, &c, &record));
-    weft_status_code status = path_of(r->plan, clip->id, &path);
-    if (status == WEFT_OK)
-        status = weft_json_save(path.data, record);
     const char *failed = json_string_value(json_object_get(record, "failed"));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(path_of(r->plan, clip->id, &path));
+    WEFT_GO(weft_json_save(path.data, record));
+out:
     pthread_mutex_lock(&r->lock);
     r->made += !failed;
     if (failed && r->failed++ == 0)

@@ -178,13 +178,14 @@ weft_status weft_curate_clusters_choose(weft_curate_plan *p, const weft_cluster_
                                         int64_t count)
 {
     choice c = {0};
-    weft_status_code status = take_vectors(shots, count, &c);
-    if (status == WEFT_OK && c.set.count > 0)
-        status = find(p, &c);
-    if (status == WEFT_OK && c.set.count > 0) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(take_vectors(shots, count, &c));
+    if (c.set.count > 0) {
+        WEFT_GO(find(p, &c));
         reject_shots(p, &c);
-        status = describe(p, &c);
+        WEFT_GO(describe(p, &c));
     }
+out:
     free_choice(&c);
     return status;
 }

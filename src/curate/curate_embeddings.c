@@ -54,9 +54,10 @@ weft_status weft_curate_embeddings_load(const weft_curate_plan *p, weft_curate_s
     weft_embeddings_define(&p->config->embeddings, definition);
     const weft_embeddings_of of = identity(s, definition);
     weft_buf_printf(&path, "%s/state/%s.embeddings.safetensors", p->out, s->id);
-    weft_status_code status = weft_buf_check(&path);
-    if (status == WEFT_OK)
-        status = weft_embeddings_read(path.data, &of, begin, &s->embeddings);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&path));
+    WEFT_GO(weft_embeddings_read(path.data, &of, begin, &s->embeddings));
+out:
     weft_buf_free(&path);
     return status;
 }
@@ -175,42 +176,46 @@ static void filter_joined(const weft_curate_plan *p, json_t *shots)
     }
 }
 
+/* Joins the shots k - 1 and k, in the record and in the embeddings. */
+static weft_status join_pair(weft_curate_source *s, json_t *shots, size_t k)
+{
+    json_t *last = json_array_get(shots, k - 1), *shot = json_array_get(shots, k),
+           *both = join(last, shot);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(both, "the curation"));
+    WEFT_GO(join_embeddings(s, last, shot));
+    json_array_set(shots, k - 1, both);
+    json_array_remove(shots, k);
+out:
+    json_decref(both);
+    return status;
+}
+
 weft_status weft_curate_embeddings_merge(const weft_curate_plan *p, weft_curate_source *s)
 {
     const double least = p->config->embeddings.merge;
     json_t *shots = json_object_get(s->record, "shots"), *before = NULL; /* the last part */
     if (least <= 0 || !weft_embeddings_are_on(&p->config->embeddings) || s->unembedded)
         return WEFT_OK;
+    weft_status_code status = WEFT_OK;
     for (size_t k = 0; k < json_array_size(shots);) {
         json_t *shot = json_incref(json_array_get(shots, k)),
                *last = k ? json_array_get(shots, k - 1) : NULL;
         const float *a = before ? weft_curate_embedding_of(s, before) : NULL,
                     *b = weft_curate_embedding_of(s, shot);
-        weft_status_code status = WEFT_OK;
-        if (a && b && continues(p, last, shot) &&
-            weft_embedding_cosine(a, b, s->embeddings.width) >= least) {
-            json_t *both = join(last, shot);
-            status = WEFT_ALLOCATED(both, "the curation");
-            if (status == WEFT_OK)
-                status = join_embeddings(s, last, shot);
-            if (status == WEFT_OK) {
-                json_array_set(shots, k - 1, both);
-                json_array_remove(shots, k);
-            }
-            json_decref(both);
-        } else {
-            k++;
-        }
+        const bool alike = a && b && continues(p, last, shot) &&
+                           weft_embedding_cosine(a, b, s->embeddings.width) >= least;
         json_decref(before);
         before = shot;
-        if (status != WEFT_OK) {
-            json_decref(before);
-            return status;
-        }
+        if (alike)
+            WEFT_GO(join_pair(s, shots, k));
+        else
+            k++;
     }
-    json_decref(before);
     filter_joined(p, shots);
-    return WEFT_OK;
+out:
+    json_decref(before);
+    return status;
 }
 
 /* ---- the phase ----------------------------------------------------------------------------- */
@@ -229,19 +234,23 @@ static void beat(void *user)
     weft_heartbeat_beat(((const pass *)user)->heart);
 }
 
+static weft_status compute(const pass *ps, weft_shot_decoder *frames, const json_t *shot,
+                           const float **vector, int64_t *width)
+{
+    const weft_shot_frames *f;
+    WEFT_TRY(weft_shot_decoder_get(frames, shot, ps->plan->config->embeddings.frames,
+                                   weft_image_embedder_side(ps->embedder), &f));
+    return weft_image_embedder_shot(ps->embedder, f, vector, width);
+}
+
 /* One shot; a failure is a part of the file. */
 static weft_status embed_shot(pass *ps, weft_curate_source *s, weft_shot_decoder *frames,
                               const json_t *shot)
 {
-    const weft_embeddings_config *c = &ps->plan->config->embeddings;
     const int64_t span[2] = {integer(shot, "start"), integer(shot, "end")};
-    const weft_shot_frames *f;
     const float *vector = NULL;
     int64_t width = 0;
-    weft_status_code status =
-        weft_shot_decoder_get(frames, shot, c->frames, weft_image_embedder_side(ps->embedder), &f);
-    if (status == WEFT_OK)
-        status = weft_image_embedder_shot(ps->embedder, f, &vector, &width);
+    const weft_status_code status = compute(ps, frames, shot, &vector, &width);
     if (status == WEFT_E_MEMORY || status == WEFT_E_TOO_LARGE || status == WEFT_E_CANCELLED ||
         weft_image_embedder_is_refused(ps->embedder))
         return status;
@@ -286,10 +295,12 @@ static weft_status_code embed_job(void *context, int64_t job, int threads,
     weft_status_code status = WEFT_OK;
     ps->heart = heart;
     WEFT_TRY(weft_image_embedder_open(&ps->plan->config->embeddings, threads, &ps->embedder));
-    for (int64_t i = job; i < ps->videos && status == WEFT_OK; i += ps->jobs) {
-        status = embed_video(ps, ps->video[i]);
+    for (int64_t i = job; i < ps->videos; i += ps->jobs) {
+        const weft_status_code embedded = embed_video(ps, ps->video[i]);
         weft_heartbeat_part(heart);
+        WEFT_GO(embedded);
     }
+out:
     weft_image_embedder_close(ps->embedder);
     return status;
 }

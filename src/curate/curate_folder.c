@@ -37,19 +37,23 @@ static bool is_own_temporary(const char *name, void *user)
     return weft_hex_parse(hex, &hash) && weft_curate_is_own(config, hash);
 }
 
+static weft_status clean_folder(const char *dir, const weft_curate_config *config)
+{
+    WEFT_TRY(weft_make_dirs(dir));
+    return weft_remove_files(dir, is_own_temporary, (void *)config);
+}
+
 weft_status weft_curate_remove_temporaries(const char *out, const weft_curate_config *config)
 {
     static const char *const folders[] = {"state", "clips", "metas"};
-    weft_status_code status = WEFT_OK;
-    for (int i = 0; i < WEFT_COUNT(folders) && status == WEFT_OK; i++) {
+    for (int i = 0; i < WEFT_COUNT(folders); i++) {
         char *dir = weft_path_join(out, folders[i]);
         WEFT_TRY(WEFT_ALLOCATED(dir, "the curation"));
-        status = weft_make_dirs(dir);
-        if (status == WEFT_OK)
-            status = weft_remove_files(dir, is_own_temporary, (void *)config);
+        const weft_status_code status = clean_folder(dir, config);
         weft_free(dir);
+        WEFT_TRY(status);
     }
-    return status;
+    return WEFT_OK;
 }
 
 /* ---- locks --------------------------------------------------------------------------------- */

@@ -155,7 +155,6 @@ static weft_status order_by_price(weft_curate_plan *p, const measured *m, json_t
 {
     weft_operator_set *set = p->operators;
     weft_operator_price price[WEFT_MOST_OPERATORS];
-    json_t *prices = json_object(), *order = json_array();
     char signature[WEFT_HEX_BYTES];
     weft_buf text = {0};
     for (int i = 0; i < set->count; i++)
@@ -164,7 +163,8 @@ static weft_status order_by_price(weft_curate_plan *p, const measured *m, json_t
             (weft_operator_price){.cost = m->scored[i] ? m->seconds[i] / (double)m->scored[i] : 0,
                                   .pass = ((double)m->passed[i] + 1) / ((double)m->judged[i] + 2),
                                   .after = set->op[i].after};
-    weft_status_code status = weft_operator_order_find(price, set->count, set->order);
+    WEFT_TRY(weft_operator_order_find(price, set->count, set->order));
+    json_t *prices = json_object(), *order = json_array();
     for (int k = 0; k < set->count; k++) {
         const int i = set->order[k];
         const char *name = set->op[i].config->name;
@@ -179,12 +179,11 @@ static weft_status order_by_price(weft_curate_plan *p, const measured *m, json_t
     json_object_set_new(record, "order", order);
     json_object_set_new(record, "prices", prices);
     json_object_set_new(record, "shots", json_integer(m->shots));
-    if (status == WEFT_OK)
-        weft_notice(WEFT_MSG_OPERATOR_ORDER, WEFT_AT(.file = p->out, WEFT_NUMBER(m->shots)),
-                    "operators by price per rejected shot, of %" PRId64 " shots: %s", m->shots,
-                    text.data ? text.data : "");
+    weft_notice(WEFT_MSG_OPERATOR_ORDER, WEFT_AT(.file = p->out, WEFT_NUMBER(m->shots)),
+                "operators by price per rejected shot, of %" PRId64 " shots: %s", m->shots,
+                text.data ? text.data : "");
     weft_buf_free(&text);
-    return status;
+    return WEFT_OK;
 }
 
 weft_status weft_curate_order_decide(weft_curate_plan *p, bool force)

@@ -94,9 +94,10 @@ static weft_status draw(const histogram *h, weft_buf *page)
     weft_svg_label(&svg, MARGIN, HEIGHT - 6, 11, 's', 0, label);
     snprintf(label, sizeof label, "%.4g", h->high);
     weft_svg_label(&svg, WIDTH - MARGIN, HEIGHT - 6, 11, 'e', 0, label);
-    const weft_status_code status = weft_svg_end(&svg);
-    if (status == WEFT_OK)
-        weft_html_svg(page, &svg.text);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_svg_end(&svg));
+    weft_html_svg(page, &svg.text);
+out:
     weft_buf_free(&svg.text);
     return status;
 }

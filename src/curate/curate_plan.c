@@ -230,20 +230,21 @@ weft_status weft_curate_plan_scan(weft_curate_plan *p)
 {
     weft_names files = {0}, others = {0};
     /* The output folder may be inside the input folder; its files are not sources. */
-    weft_status_code status = weft_list_tree(p->in, p->out, &files, &others);
-    for (int64_t i = 0; status == WEFT_OK && i < files.count; i++)
-        status = add_source(p, files.name[i]);
-    for (int64_t i = 0; status == WEFT_OK && i < others.count; i++)
-        status = add_other(p, others.name[i]);
-    if (status == WEFT_OK && files.count == 0)
-        status = weft_error(WEFT_MSG_FOOTAGE_NOT_FOUND, WEFT_AT(.file = p->in),
-                            "the folder has no file");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_list_tree(p->in, p->out, &files, &others));
+    for (int64_t i = 0; i < files.count; i++)
+        WEFT_GO(add_source(p, files.name[i]));
+    for (int64_t i = 0; i < others.count; i++)
+        WEFT_GO(add_other(p, others.name[i]));
+    if (files.count == 0)
+        WEFT_GO(weft_error(WEFT_MSG_FOOTAGE_NOT_FOUND, WEFT_AT(.file = p->in),
+                           "the folder has no file"));
+    qsort(p->source, (size_t)p->sources, sizeof *p->source, by_name);
+    if (p->config->duplicates.on)
+        WEFT_GO(find_same_bytes(p));
+out:
     weft_names_free(&files);
     weft_names_free(&others);
-    if (status == WEFT_OK)
-        qsort(p->source, (size_t)p->sources, sizeof *p->source, by_name);
-    if (status == WEFT_OK && p->config->duplicates.on)
-        status = find_same_bytes(p);
     return status;
 }
 
@@ -268,9 +269,10 @@ weft_status weft_curate_parts_save(const weft_curate_source *s, const weft_curat
     weft_buf_append(&all, parts->thumbnail, parts->thumbnails * (int64_t)sizeof *parts->thumbnail);
     weft_buf_append(&all, parts->keypoints,
                     parts->keypoint_frames * (int64_t)sizeof *parts->keypoints);
-    weft_status_code status = weft_buf_check(&all);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(s->parts_path, all.data ? all.data : "", all.len);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&all));
+    WEFT_GO(weft_file_write_atomic(s->parts_path, all.data ? all.data : "", all.len));
+out:
     weft_buf_free(&all);
     return status;
 }
@@ -592,14 +594,14 @@ static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int
         .user = list};
     weft_near_shot *shots = weft_calloc(count + 1, sizeof *shots);
     weft_near_result *result = weft_calloc(count + 1, sizeof *result);
-    weft_status_code status = WEFT_ALLOCATED(shots && result, "the curation");
-    for (int64_t i = 0; status == WEFT_OK && i < count; i++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(shots && result, "the curation"));
+    for (int64_t i = 0; i < count; i++)
         list[i].parts.keypoints = list[i].keypoints; /* position after sorting */
-    for (int64_t i = 0; status == WEFT_OK && i < count; i++)
+    for (int64_t i = 0; i < count; i++)
         shots[i] = (weft_near_shot){list[i].hash, list[i].hashes, &list[i].parts};
-    if (status == WEFT_OK)
-        status = weft_near_duplicates_find(shots, count, &limits, result, NULL);
-    for (int64_t i = 0; status == WEFT_OK && i < count; i++) {
+    WEFT_GO(weft_near_duplicates_find(shots, count, &limits, result, NULL));
+    for (int64_t i = 0; i < count; i++) {
         if (result[i].of < 0)
             continue;
         const entry *kept = &list[result[i].of];
@@ -614,6 +616,7 @@ static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int
         json_object_set_new(list[i].shot, "reject", reject);
         weft_buf_free(&reason);
     }
+out:
     weft_free(shots);
     weft_free(result);
     return status;
@@ -819,23 +822,32 @@ out:
     return status;
 }
 
+/* Adds the clips of one source. */
+static weft_status choose_clips_of(weft_curate_plan *p, weft_curate_source *s,
+                                   caption_set *captions)
+{
+    int64_t capacity = 0;
+    size_t k;
+    json_t *shot;
+    json_array_foreach(json_object_get(s->record, "shots"), k, shot)
+    {
+        if (!json_object_get(shot, "reject"))
+            WEFT_TRY(add_clip(p, s, captions, shot, &capacity));
+    }
+    return WEFT_OK;
+}
+
 /* Chooses the clips of all sources, with the captions of their files. */
 static weft_status choose_clips(weft_curate_plan *p, const weft_caption_tables *tables)
 {
     for (int64_t i = 0; i < p->sources; i++) {
         weft_curate_source *s = &p->source[i];
-        int64_t capacity = 0;
-        size_t k;
-        json_t *shot;
         free_clips(s);
         if (!s->record || json_object_get(s->record, "reject"))
             continue;
         caption_set captions;
-        weft_status_code status = WEFT_OK;
         read_captions(p, s, tables, &captions);
-        json_array_foreach(json_object_get(s->record, "shots"), k,
-                           shot) if (status == WEFT_OK && !json_object_get(shot, "reject")) status =
-            add_clip(p, s, &captions, shot, &capacity);
+        const weft_status_code status = choose_clips_of(p, s, &captions);
         free_captions(&captions);
         WEFT_TRY(status);
     }
@@ -846,9 +858,10 @@ weft_status weft_curate_plan_choose(weft_curate_plan *p)
 {
     weft_caption_tables tables = {0};
     WEFT_TRY(reject_duplicates(p));
-    weft_status_code status = weft_caption_tables_read(p, &tables);
-    if (status == WEFT_OK)
-        status = choose_clips(p, &tables);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_caption_tables_read(p, &tables));
+    WEFT_GO(choose_clips(p, &tables));
+out:
     weft_caption_tables_free(&tables);
     return status;
 }

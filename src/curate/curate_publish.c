@@ -81,13 +81,20 @@ static weft_status list_clip(lists *l, const weft_curate_plan *p, const weft_cur
     return status;
 }
 
+/* Lists a reject of a whole video and releases the reject. */
+static weft_status add_own_reject(lists *l, const weft_curate_source *s, json_t *reject)
+{
+    const weft_status_code status = add_reject(l, s, NULL, reject);
+    json_decref(reject);
+    return status;
+}
+
 /* Lists the missing spans of an accepted video. */
 static weft_status list_missing(lists *l, const weft_curate_source *s)
 {
     const json_t *video = json_object_get(s->record, "video"),
                  *promised = json_object_get(s->record, "promised_seconds");
     const int64_t others = json_integer_value(json_object_get(video, "other_streams"));
-    weft_status_code status = WEFT_OK;
     if (promised) {
         json_t *end = json_object_get(video, "seconds");
         json_t *reject =
@@ -95,12 +102,11 @@ static weft_status list_missing(lists *l, const weft_curate_source *s)
                                "the file ends before the end that it promises");
         if (reject)
             json_object_set_new(reject, "duration_span", json_pack("[O,O]", end, promised));
-        status = add_reject(l, s, NULL, reject);
-        json_decref(reject);
+        WEFT_TRY(add_own_reject(l, s, reject));
     }
     size_t k;
     json_t *span;
-    json_array_foreach(json_object_get(s->record, "lost"), k, span) if (status == WEFT_OK)
+    json_array_foreach(json_object_get(s->record, "lost"), k, span)
     {
         const double start = json_real_value(json_array_get(span, 0)),
                      end = json_real_value(json_array_get(span, 1));
@@ -109,17 +115,14 @@ static weft_status list_missing(lists *l, const weft_curate_source *s)
                                "frames are missing here; the file cannot be read at this point");
         if (reject)
             json_object_set(reject, "duration_span", span);
-        status = add_reject(l, s, NULL, reject);
-        json_decref(reject);
+        WEFT_TRY(add_own_reject(l, s, reject));
     }
-    if (status == WEFT_OK && others > 0) {
-        json_t *reject =
+    if (others > 0)
+        WEFT_TRY(add_own_reject(
+            l, s,
             weft_curate_reject("stream", (double)(others + 1), 1,
-                               "further video streams; the one with most pixels was used");
-        status = add_reject(l, s, NULL, reject);
-        json_decref(reject);
-    }
-    return status;
+                               "further video streams; the one with most pixels was used")));
+    return WEFT_OK;
 }
 
 static char *stem_of(const char *name)
@@ -161,13 +164,22 @@ static weft_status add_unused(lists *l, const weft_curate_source *s, const weft_
     return status;
 }
 
+/* Lists an unused file of captions, unless `why` is empty, and releases `why`. */
+static weft_status add_if_unused(lists *l, const weft_curate_source *s, weft_buf *why)
+{
+    const weft_status_code status = why->len > 0 ? add_unused(l, s, why) : WEFT_OK;
+    weft_buf_free(why);
+    return status;
+}
+
 /* Tables with rows whose caption cannot reach any clip. */
 static weft_status list_unused_rows(lists *l, const weft_curate_plan *p)
 {
     weft_names videos = {0};
     weft_caption_tables tables = {0};
-    weft_status_code status = weft_caption_tables_read(p, &tables);
-    for (int64_t i = 0; i < p->sources && tables.tables && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_caption_tables_read(p, &tables));
+    for (int64_t i = 0; i < p->sources && tables.tables; i++) {
         if (p->source[i].kind != WEFT_SOURCE_KIND_VIDEO)
             continue;
         WEFT_GO(
@@ -178,12 +190,10 @@ static weft_status list_unused_rows(lists *l, const weft_curate_plan *p)
     }
     if (videos.count)
         qsort(videos.name, (size_t)videos.count, sizeof *videos.name, weft_compare_text);
-    for (int64_t i = 0; i < tables.tables && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < tables.tables; i++) {
         weft_buf why = {0};
         weft_caption_table_why(&tables.table[i], &videos, &why);
-        if (why.len > 0)
-            status = add_unused(l, tables.table[i].source, &why);
-        weft_buf_free(&why);
+        WEFT_GO(add_if_unused(l, tables.table[i].source, &why));
     }
 out:
     weft_names_free(&videos);
@@ -211,15 +221,12 @@ static weft_status list_unused_sidecars(lists *l, const weft_curate_plan *p)
         if (p->source[i].kind != WEFT_SOURCE_KIND_SIDECAR)
             continue;
         why_unused(&p->source[i], &stems, &why);
-        if (why.len > 0)
-            status = add_unused(l, &p->source[i], &why);
-        weft_buf_free(&why);
-        if (status != WEFT_OK)
-            goto out;
+        WEFT_GO(add_if_unused(l, &p->source[i], &why));
     }
 out:
     weft_names_free(&stems);
-    return status == WEFT_OK ? list_unused_rows(l, p) : status;
+    WEFT_TRY(status);
+    return list_unused_rows(l, p);
 }
 
 /* A meta that no longer fits its plan (a caption was added): the clip itself stays. */
@@ -393,9 +400,9 @@ static weft_status handle_folder(lists *l, const weft_curate_plan *p, strays *s,
 {
     char *dir = weft_path_join(p->out, folder);
     weft_names names = {0};
-    weft_status_code status =
-        dir ? weft_list_dir(dir, false, &names) : weft_no_memory("the curation");
-    for (int64_t i = 0; status == WEFT_OK && i < names.count; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(dir ? weft_list_dir(dir, false, &names) : weft_no_memory("the curation"));
+    for (int64_t i = 0; i < names.count; i++) {
         char *dot = strrchr(names.name[i], '.');
         if (!dot || strcmp(dot + 1, extension) != 0) {
             if (s->foreign++ == 0)
@@ -406,8 +413,9 @@ static weft_status handle_folder(lists *l, const weft_curate_plan *p, strays *s,
         if (is_planned(s, names.name[i]) || json_object_get(s->looked, names.name[i]))
             continue;
         json_object_set_new(s->looked, names.name[i], json_true());
-        status = handle_stray(l, p, s, names.name[i]);
+        WEFT_GO(handle_stray(l, p, s, names.name[i]));
     }
+out:
     weft_names_free(&names);
     weft_free(dir);
     return status;
@@ -442,25 +450,25 @@ static weft_status list_present(const weft_curate_plan *p, strays *s)
 static weft_status keep_only_planned(lists *l, const weft_curate_plan *p)
 {
     strays s = {0};
-    weft_status_code status = list_present(p, &s);
-    if (status == WEFT_OK)
-        status = handle_folder(l, p, &s, "metas", "json");
-    if (status == WEFT_OK)
-        status = handle_folder(l, p, &s, "clips", "mp4");
-    if (status == WEFT_OK && s.kept)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(list_present(p, &s));
+    WEFT_GO(handle_folder(l, p, &s, "metas", "json"));
+    WEFT_GO(handle_folder(l, p, &s, "clips", "mp4"));
+    if (s.kept)
         weft_warning(
             WEFT_MSG_CLIP_KEPT, WEFT_AT(.file = p->out, .value = s.first_kept, WEFT_NUMBER(s.kept)),
             "%" PRId64 " clips stay although their sources are missing, the first of them %s. "
             "The folders of the sources were removed or are empty; they may not be "
             "mounted. --prune-missing removes these clips",
             s.kept, s.first_kept);
-    if (status == WEFT_OK && s.foreign)
+    if (s.foreign)
         weft_warning(WEFT_MSG_CLIP_KEPT,
                      WEFT_AT(.file = p->out, .value = s.first_foreign, WEFT_NUMBER(s.foreign)),
                      "%" PRId64
                      " files in clips and metas are not of this folder's runs and stay, the "
                      "first of them %s. weft shard reads every clip that has a meta",
                      s.foreign, s.first_foreign);
+out:
     weft_free(s.id);
     json_decref(s.listed);
     json_decref(s.present);

@@ -82,12 +82,13 @@ static bool is_current(const weft_curate_source *s, const json_t *scores)
 static weft_status save_scores(const weft_curate_plan *p, const weft_curate_source *s)
 {
     weft_buf path = {0};
-    weft_status_code status = path_of(p, s, &path);
+    weft_status_code status = WEFT_OK;
     json_object_set_new(s->scores, "version", json_integer(SCORES_VERSION));
     json_object_set_new(s->scores, "bytes", json_integer(s->bytes));
     json_object_set_new(s->scores, "mtime_ns", json_integer(s->mtime_ns));
-    if (status == WEFT_OK)
-        status = weft_json_save(path.data, s->scores);
+    WEFT_GO(path_of(p, s, &path));
+    WEFT_GO(weft_json_save(path.data, s->scores));
+out:
     weft_buf_free(&path);
     return status;
 }

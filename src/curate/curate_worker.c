@@ -88,17 +88,21 @@ static weft_status run_task(weft_curate_session *s, const char *line, json_t *ta
     return WEFT_OK;
 }
 
+/* Runs the task of a line. *task: the line's JSON, if it is JSON. */
+static weft_status run_line(weft_curate_session *s, const char *line, int64_t bytes, json_t **task)
+{
+    if (weft_json_parse(line, bytes, "task", task) != WEFT_OK)
+        return invalid(line, "the line is not JSON");
+    if (!json_is_object(*task))
+        return invalid(line, "the line is not an object");
+    return run_task(s, line, *task);
+}
+
 /* Answers a line. Only a stop of the worker is an error. */
 static weft_status answer(weft_curate_session *s, const char *line, int64_t bytes, FILE *results)
 {
     json_t *task = NULL;
-    weft_status_code status = weft_json_parse(line, bytes, "task", &task);
-    if (status == WEFT_OK && !json_is_object(task))
-        status = invalid(line, "the line is not an object");
-    else if (status == WEFT_OK)
-        status = run_task(s, line, task);
-    else
-        status = invalid(line, "the line is not JSON");
+    const weft_status_code status = run_line(s, line, bytes, &task);
     if (status == WEFT_E_CANCELLED) {
         json_decref(task);
         return status;

@@ -74,11 +74,11 @@ static const example *example_of(const examples *e, int64_t job)
 static weft_status write_frame(const examples *e, int64_t job, const weft_shot_frames *f)
 {
     weft_buf jpeg = {0}, path = {0};
-    weft_status_code status = weft_jpeg_encode(f->rgb, f->width, f->height, &jpeg);
-    if (status == WEFT_OK)
-        status = path_of(e, job, &path);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path.data, jpeg.data, jpeg.len);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_jpeg_encode(f->rgb, f->width, f->height, &jpeg));
+    WEFT_GO(path_of(e, job, &path));
+    WEFT_GO(weft_file_write_atomic(path.data, jpeg.data, jpeg.len));
+out:
     weft_buf_free(&jpeg);
     weft_buf_free(&path);
     return status;
@@ -94,19 +94,18 @@ static weft_status_code decode_job(void *context, int64_t job, int threads,
 {
     const examples *e = context;
     const example *x = example_of(e, job);
-    weft_shot_decoder *decoder;
+    weft_shot_decoder *decoder = NULL;
     const weft_shot_frames *f;
     json_t *first = json_pack("{s:i,s:i}", "start", 0, "end", 0);
+    weft_status_code status = WEFT_OK;
     (void)threads;
     WEFT_TRY(WEFT_ALLOCATED(first, "an example"));
-    weft_status_code status = weft_shot_decoder_open(
-        x->source->path, e->plan->config->stall_seconds, beat, (void *)heart, &decoder);
-    if (status == WEFT_OK) {
-        status = weft_shot_decoder_get(decoder, x->shot ? x->shot : first, 1, SIDE, &f);
-        if (status == WEFT_OK)
-            status = write_frame(e, job, f);
-        weft_shot_decoder_close(decoder);
-    }
+    WEFT_GO(weft_shot_decoder_open(x->source->path, e->plan->config->stall_seconds, beat,
+                                   (void *)heart, &decoder));
+    WEFT_GO(weft_shot_decoder_get(decoder, x->shot ? x->shot : first, 1, SIDE, &f));
+    WEFT_GO(write_frame(e, job, f));
+out:
+    weft_shot_decoder_close(decoder);
     json_decref(first);
     return status;
 }
@@ -138,15 +137,16 @@ static weft_status put_example(const examples *e, int64_t job, weft_buf *page)
 {
     weft_buf path = {0}, text = {0};
     describe(example_of(e, job), &text);
-    weft_status_code status = path_of(e, job, &path);
-    if (status == WEFT_OK)
-        status = weft_buf_check(&text);
-    if (status == WEFT_OK && weft_path_exists(path.data)) {
-        status = weft_html_file(page, path.data, 0, text.data);
-    } else if (status == WEFT_OK) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(path_of(e, job, &path));
+    WEFT_GO(weft_buf_check(&text));
+    if (weft_path_exists(path.data)) {
+        WEFT_GO(weft_html_file(page, path.data, 0, text.data));
+    } else {
         const char *const cell[] = {text.data};
         weft_html_table(page, NULL, cell, 1, 1);
     }
+out:
     weft_buf_free(&path);
     weft_buf_free(&text);
     return status;
@@ -167,6 +167,21 @@ static weft_status put_examples(const examples *e, weft_buf *page)
     return WEFT_OK;
 }
 
+/* Writes the frames into e->folder, which exists, and puts them into the page. */
+static weft_status make_examples(examples *e, weft_buf *page)
+{
+    const weft_pool pool = {.count = e->jobs,
+                            .workers = e->jobs < WORKERS ? e->jobs : WORKERS,
+                            .memory = e->plan->config->worker_memory,
+                            .stall_seconds = e->plan->config->stall_seconds,
+                            .context = e,
+                            .job = decode_job,
+                            .done = job_done,
+                            .threads = 1};
+    WEFT_TRY(weft_pool_run(&pool));
+    return put_examples(e, page);
+}
+
 weft_status weft_reject_examples_add(const weft_curate_plan *p, weft_buf *page)
 {
     examples *e;
@@ -183,19 +198,10 @@ weft_status weft_reject_examples_add(const weft_curate_plan *p, weft_buf *page)
     if (weft_path_exists(folder.data)) /* of a killed run */
         WEFT_GO(weft_remove_tree(folder.data));
     WEFT_GO(weft_make_dirs(folder.data));
-    const weft_pool pool = {.count = e->jobs,
-                            .workers = e->jobs < WORKERS ? e->jobs : WORKERS,
-                            .memory = p->config->worker_memory,
-                            .stall_seconds = p->config->stall_seconds,
-                            .context = e,
-                            .job = decode_job,
-                            .done = job_done,
-                            .threads = 1};
-    status = weft_pool_run(&pool);
-    if (status == WEFT_OK)
-        status = put_examples(e, page);
+    status = make_examples(e, page);
     const weft_status_code removed = weft_remove_tree(folder.data);
-    status = status == WEFT_OK ? removed : status;
+    WEFT_GO(status);
+    WEFT_GO(removed);
 out:
     weft_buf_free(&folder);
     weft_free(e);

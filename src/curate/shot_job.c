@@ -88,14 +88,16 @@ weft_status weft_shot_job_add(weft_shot_job *j, const char *path)
     weft_names files = {0}, others = {0};
     if (!weft_path_is_dir(path))
         return add_video(j, NULL, path);
-    weft_status_code status = weft_list_tree(path, j->out, &files, &others);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_list_tree(path, j->out, &files, &others));
     const int64_t before = j->path.count;
-    for (int64_t i = 0; status == WEFT_OK && i < files.count; i++)
+    for (int64_t i = 0; i < files.count; i++)
         if (weft_source_kind_of(files.name[i]) == WEFT_SOURCE_KIND_VIDEO)
-            status = add_video(j, path, files.name[i]);
-    if (status == WEFT_OK && j->path.count == before)
-        status = weft_error(WEFT_MSG_FOOTAGE_NOT_FOUND, WEFT_AT(.file = path),
-                            "the folder has no video");
+            WEFT_GO(add_video(j, path, files.name[i]));
+    if (j->path.count == before)
+        WEFT_GO(weft_error(WEFT_MSG_FOOTAGE_NOT_FOUND, WEFT_AT(.file = path),
+                           "the folder has no video"));
+out:
     weft_names_free(&files);
     weft_names_free(&others);
     return status;
@@ -119,15 +121,11 @@ static weft_status save_list(const weft_shot_job *j, int64_t which, const weft_b
             length = strlen(name);
     weft_buf_printf(&path, "%s/%.*s%s", j->out, (int)length, name,
                     j->csv ? "-Scenes.csv" : ".jsonl");
-    weft_status_code status = weft_buf_check(&path);
-    if (status == WEFT_OK) {
-        char *slash = strrchr(path.data, '/');
-        *slash = 0;
-        status = weft_make_dirs(path.data);
-        *slash = '/';
-    }
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path.data, text->data ? text->data : "", text->len);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&path));
+    WEFT_GO(weft_make_parent(path.data));
+    WEFT_GO(weft_file_write_atomic(path.data, text->data ? text->data : "", text->len));
+out:
     weft_buf_free(&path);
     return status;
 }
@@ -145,11 +143,13 @@ static weft_status find_in(const weft_shot_job *j, int64_t which, bool *read)
         weft_warning(WEFT_MSG_FOOTAGE_SKIPPED, WEFT_AT(.file = path, WEFT_NUMBER(list.errors)),
                      "%" PRId64 " damaged packets were skipped", list.errors);
     weft_debug("%s: %" PRId64 " of %" PRId64 " frames decoded", path, list.decoded, list.frames);
-    weft_status_code status = j->csv ? add_csv(&list, &text) : add_json(path, &list, &text);
-    if (status == WEFT_OK && j->out)
-        status = save_list(j, which, &text);
-    else if (status == WEFT_OK && text.len > 0)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(j->csv ? add_csv(&list, &text) : add_json(path, &list, &text));
+    if (j->out)
+        WEFT_GO(save_list(j, which, &text));
+    else if (text.len > 0)
         fwrite(text.data, 1, (size_t)text.len, stdout);
+out:
     weft_buf_free(&text);
     weft_shot_list_free(&list);
     return status;

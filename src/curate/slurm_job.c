@@ -73,12 +73,14 @@ weft_status weft_slurm_job_command(const weft_slurm_job *job, int step, const ch
     if (after) /* also after a failure: the next step repeats what is missing, or reports it */
         weft_buf_printf(to, " --dependency=afterany:%s", after);
     weft_buf_printf(&path, "%s/slurm/curate.sh", job->out);
-    const weft_status_code status = weft_buf_check(&path);
-    if (status == WEFT_OK)
-        put_word(to, path.data);
-    weft_buf_free(&path);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&path));
+    put_word(to, path.data);
     weft_buf_printf(to, " %s", step < 2 ? "shard" : "finish");
-    return status == WEFT_OK ? weft_buf_check(to) : status;
+    WEFT_GO(weft_buf_check(to));
+out:
+    weft_buf_free(&path);
+    return status;
 }
 
 weft_status weft_slurm_job_write(const weft_slurm_job *job)
@@ -117,17 +119,23 @@ static weft_status submit(const char *command, char id[WEFT_SLURM_ID])
                       result == 0 ? "printed no job id" : "failed");
 }
 
+/* Submits one step, which runs after the job `after`; NULL: at once. */
+static weft_status submit_step(const weft_slurm_job *job, int step, const char *after,
+                               char id[WEFT_SLURM_ID])
+{
+    weft_buf command = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_slurm_job_command(job, step, after, &command));
+    WEFT_GO(submit(command.data, id));
+out:
+    weft_buf_free(&command);
+    return status;
+}
+
 weft_status weft_slurm_job_submit(const weft_slurm_job *job,
                                   char id[WEFT_SLURM_STEPS][WEFT_SLURM_ID])
 {
-    for (int step = 0; step < WEFT_SLURM_STEPS; step++) {
-        weft_buf command = {0};
-        weft_status_code status =
-            weft_slurm_job_command(job, step, step ? id[step - 1] : NULL, &command);
-        if (status == WEFT_OK)
-            status = submit(command.data, id[step]);
-        weft_buf_free(&command);
-        WEFT_TRY(status);
-    }
+    for (int step = 0; step < WEFT_SLURM_STEPS; step++)
+        WEFT_TRY(submit_step(job, step, step ? id[step - 1] : NULL, id[step]));
     return WEFT_OK;
 }

@@ -364,24 +364,38 @@ static weft_status check_options(const weft_synth_options *o)
     return WEFT_OK;
 }
 
+static weft_status make_folder(const char *path)
+{
+    weft_names files = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_make_dirs(path));
+    WEFT_GO(weft_list_dir(path, false, &files));
+    if (files.count > 0)
+        WEFT_GO(weft_error(WEFT_MSG_FILE_EXISTS, WEFT_AT(.file = path),
+                           "the folder has files already; give another folder or remove it"));
+out:
+    weft_names_free(&files);
+    return status;
+}
+
 static weft_status make_folders(const char *dir)
 {
     static const char *const names[] = {"train", "heldout"};
     for (int i = 0; i < 2; i++) {
         char *path = weft_path_join(dir, names[i]);
         WEFT_TRY(WEFT_ALLOCATED(path, "the synthetic footage"));
-        weft_names files = {0};
-        weft_status_code status = weft_make_dirs(path);
-        if (status == WEFT_OK)
-            status = weft_list_dir(path, false, &files);
-        if (status == WEFT_OK && files.count > 0)
-            status = weft_error(WEFT_MSG_FILE_EXISTS, WEFT_AT(.file = path),
-                                "the folder has files already; give another folder or remove it");
-        weft_names_free(&files);
+        const weft_status_code status = make_folder(path);
         weft_free(path);
         WEFT_TRY(status);
     }
     return WEFT_OK;
+}
+
+static weft_status write_all(synth *s)
+{
+    WEFT_TRY(WEFT_ALLOCATED(s->frame && s->other, "the synthetic footage"));
+    WEFT_TRY(write_training(s));
+    return write_held_out(s);
 }
 
 weft_status weft_synth_write(const char *dir, const weft_synth_options *options,
@@ -399,21 +413,15 @@ weft_status weft_synth_write(const char *dir, const weft_synth_options *options,
     s.order_at = s.order_count; /* the first use shuffles */
     s.frame = weft_alloc_aligned(options->size * options->size * 3 + 64);
     s.other = weft_alloc_aligned(options->size * options->size * 3 + 64);
-    weft_status_code status = WEFT_OK;
-    if (!s.frame || !s.other)
-        status = weft_no_memory("the synthetic footage");
     const int64_t total = options->shots + options->held_out * options->held_out_clips;
     weft_progress_begin(&s.progress, "synth", total, 0);
     s.progress.quiet |= options->quiet;
-    if (status == WEFT_OK)
-        status = write_training(&s);
-    if (status == WEFT_OK)
-        status = write_held_out(&s);
+    const weft_status_code status = write_all(&s);
     weft_progress_end(&s.progress, s.report.shots + s.report.held_out_clips, NULL);
     weft_free(s.frame);
     weft_free(s.other);
     weft_buf_free(&s.cuts);
-    if (status == WEFT_OK)
-        *report = s.report;
-    return status;
+    WEFT_TRY(status);
+    *report = s.report;
+    return WEFT_OK;
 }

@@ -151,15 +151,15 @@ weft_status weft_pool_run(const weft_pool *pool)
     int running = 0;
     int64_t next = 0;
     weft_status_code status = WEFT_OK;
-    while (status == WEFT_OK && (next < pool->count || running > 0)) {
-        for (int i = 0; i < pool->workers && next < pool->count && status == WEFT_OK; i++)
+    while (next < pool->count || running > 0) {
+        for (int i = 0; i < pool->workers && next < pool->count; i++)
             if (children[i].pid == 0) {
-                status = start(pool, next++, &children[i]);
-                running += status == WEFT_OK;
+                WEFT_GO(start(pool, next++, &children[i]));
+                running++;
             }
-        if (status == WEFT_OK)
-            status = attend(pool, children, &running);
+        WEFT_GO(attend(pool, children, &running));
     }
+out:
     kill_all(children, pool->workers);
     weft_free(children);
     return status;

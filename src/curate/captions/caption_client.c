@@ -270,18 +270,15 @@ static weft_status add_frame(json_t *content, const weft_shot_frames *f, int64_t
     char time[32];
     weft_buf jpeg = {0}, url = {0};
     snprintf(time, sizeof time, "%.2f s", f->seconds[i]);
-    weft_status_code status =
-        weft_jpeg_encode(f->rgb + i * f->width * f->height * 3, f->width, f->height, &jpeg);
-    if (status == WEFT_OK) {
-        weft_buf_printf(&url, "data:image/jpeg;base64,");
-        weft_base64(&url, jpeg.data, jpeg.len);
-        status = weft_buf_check(&url);
-    }
-    if (status == WEFT_OK) {
-        json_array_append_new(content, text_part(time));
-        json_array_append_new(
-            content, json_pack("{s:s,s:{s:s}}", "type", "image_url", "image_url", "url", url.data));
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_jpeg_encode(f->rgb + i * f->width * f->height * 3, f->width, f->height, &jpeg));
+    weft_buf_printf(&url, "data:image/jpeg;base64,");
+    weft_base64(&url, jpeg.data, jpeg.len);
+    WEFT_GO(weft_buf_check(&url));
+    json_array_append_new(content, text_part(time));
+    json_array_append_new(
+        content, json_pack("{s:s,s:{s:s}}", "type", "image_url", "image_url", "url", url.data));
+out:
     weft_buf_free(&jpeg);
     weft_buf_free(&url);
     return status;
@@ -357,18 +354,16 @@ static weft_status caption_window(weft_caption_client *c, weft_shot_decoder *sou
                                   json_t *record)
 {
     w->raw = json_array();
-    weft_status_code status = WEFT_ALLOCATED(w->raw, "a caption");
-    if (status == WEFT_OK)
-        status = make_messages(c, source, w);
-    if (status == WEFT_OK)
-        status = ask(c, w);
-    if (status == WEFT_OK) {
-        json_t *line = json_pack("{s:I,s:I,s:O}", "start_frame", (json_int_t)w->start, "end_frame",
-                                 (json_int_t)w->end, "raw", w->raw);
-        if (w->caption)
-            json_object_update(line, w->caption);
-        json_array_append_new(json_object_get(record, "windows"), line);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(w->raw, "a caption"));
+    WEFT_GO(make_messages(c, source, w));
+    WEFT_GO(ask(c, w));
+    json_t *line = json_pack("{s:I,s:I,s:O}", "start_frame", (json_int_t)w->start, "end_frame",
+                             (json_int_t)w->end, "raw", w->raw);
+    if (w->caption)
+        json_object_update(line, w->caption);
+    json_array_append_new(json_object_get(record, "windows"), line);
+out:
     json_decref(w->messages);
     json_decref(w->raw);
     json_decref(w->caption);
@@ -416,16 +411,19 @@ static weft_status caption_windows(weft_caption_client *c, const weft_caption_cl
     const double length = c->config->window_seconds;
     int64_t count = length > 0 ? (int64_t)ceil(clip->seconds / length - 1e-6) : 1;
     count = count < 1 ? 1 : count > clip->frames ? clip->frames : count;
-    weft_status_code status = weft_shot_decoder_open(clip->path, 30, NULL, NULL, &source);
-    for (int64_t i = 0; i < count && status == WEFT_OK && !json_object_get(record, "failed"); i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_shot_decoder_open(clip->path, 30, NULL, NULL, &source));
+    for (int64_t i = 0; i < count && !json_object_get(record, "failed"); i++) {
         window w = {.start = i * clip->frames / count, .end = (i + 1) * clip->frames / count};
-        status = caption_window(c, source, &w, record);
+        const weft_status_code captioned = caption_window(c, source, &w, record);
         *by_server = w.last.by_server;
-        if (status == WEFT_OK && w.last.reason[0] &&
+        WEFT_GO(captioned);
+        if (w.last.reason[0] &&
             !json_object_get(json_array_get(json_object_get(record, "windows"), (size_t)i),
                              "caption"))
             set_failure(record, &w.last);
     }
+out:
     weft_shot_decoder_close(source);
     return status;
 }

@@ -360,14 +360,16 @@ static weft_status decide(search *s, weft_near_result *result)
     weft_phash *mirrored = weft_calloc(longest + 1, sizeof *mirrored);
     for (int k = 0; k < 2; k++)
         s->thumbnail[k] = weft_calloc(most_thumbnails + 1, sizeof **s->thumbnail);
-    weft_status_code status = WEFT_ALLOCATED(mirrored && s->thumbnail[0] && s->thumbnail[1],
-                                             "the search for near-duplicates");
-    for (int64_t i = 0; status == WEFT_OK && i < s->shots; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(mirrored && s->thumbnail[0] && s->thumbnail[1],
+                           "the search for near-duplicates"));
+    for (int64_t i = 0; i < s->shots; i++) {
         if (at < s->pairs && (int64_t)(s->pair[at] >> 32) == i)
             for (int64_t t = 0; t < s->shot[i].hashes; t++)
                 mirrored[t] = weft_phash_mirror(&s->shot[i].hash[t]);
-        status = decide_one(s, i, &at, &part_at, mirrored, result);
+        WEFT_GO(decide_one(s, i, &at, &part_at, mirrored, result));
     }
+out:
     weft_free(mirrored);
     return status;
 }

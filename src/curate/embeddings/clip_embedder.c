@@ -51,12 +51,12 @@ weft_status weft_clip_embedder_open(const char *folder, weft_clip_embedder **emb
 {
     weft_clip_embedder *e;
     WEFT_TRY(WEFT_NEW(e, 1, "the image encoder"));
-    weft_status_code status = build(e, folder);
-    if (status == WEFT_OK)
-        status = bind_weights(e, folder);
-    if (status == WEFT_OK)
-        *embedder = e;
-    else
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(build(e, folder));
+    WEFT_GO(bind_weights(e, folder));
+    *embedder = e;
+out:
+    if (status != WEFT_OK)
         weft_clip_embedder_close(e);
     return status;
 }

@@ -27,12 +27,12 @@ weft_status weft_embedding_client_open(const weft_embeddings_config *config,
     WEFT_TRY(WEFT_NEW(c, 1, "embeddings"));
     c->config = config;
     c->key = config->key_variable[0] ? getenv(config->key_variable) : NULL;
-    weft_status_code status = weft_http_api_url(config->url, "embeddings", &c->url);
-    if (status == WEFT_OK)
-        status = weft_http_open(&c->http);
-    if (status == WEFT_OK)
-        *client = c;
-    else
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_http_api_url(config->url, "embeddings", &c->url));
+    WEFT_GO(weft_http_open(&c->http));
+    *client = c;
+out:
+    if (status != WEFT_OK)
         weft_embedding_client_close(c);
     return status;
 }
@@ -167,14 +167,13 @@ static weft_status add_headers(const void *user, weft_http_headers *headers)
 static weft_status data_url(const uint8_t *rgb, int64_t side, json_t **out)
 {
     weft_buf jpeg = {0}, url = {0};
-    weft_status_code status = weft_jpeg_encode(rgb, side, side, &jpeg);
-    if (status == WEFT_OK) {
-        weft_buf_printf(&url, "data:image/jpeg;base64,");
-        weft_base64(&url, jpeg.data, jpeg.len);
-        status = weft_buf_check(&url);
-    }
-    if (status == WEFT_OK)
-        status = WEFT_ALLOCATED((*out = json_string(url.data)), "a request");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_jpeg_encode(rgb, side, side, &jpeg));
+    weft_buf_printf(&url, "data:image/jpeg;base64,");
+    weft_base64(&url, jpeg.data, jpeg.len);
+    WEFT_GO(weft_buf_check(&url));
+    WEFT_GO(WEFT_ALLOCATED((*out = json_string(url.data)), "a request"));
+out:
     weft_buf_free(&jpeg);
     weft_buf_free(&url);
     return status;
@@ -242,9 +241,10 @@ static weft_status send_once(weft_embedding_client *c, const char *body, int64_t
                                        .prepare = add_headers,
                                        .user = c};
     weft_http_reply reply;
-    weft_status_code status = weft_http_send(c->http, &request, &reply);
-    if (status == WEFT_OK)
-        status = read_reply(c, &reply, count, vectors, width);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_http_send(c->http, &request, &reply));
+    WEFT_GO(read_reply(c, &reply, count, vectors, width));
+out:
     weft_http_reply_free(&reply);
     return status;
 }

@@ -94,14 +94,15 @@ static weft_status take_rows(const weft_tensors *file, bool failures, weft_embed
     float *row;
     WEFT_TRY(WEFT_NEW(row, vectors->dim[1] + 1, "embeddings"));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < spans->dim[0] && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < spans->dim[0]; i++) {
         int64_t span[2];
         memcpy(span, (const char *)spans->data + i * (int64_t)sizeof span, sizeof span);
         weft_stored_read(vectors, i * vectors->dim[1], vectors->dim[1], row);
         const bool failed = !isfinite(row[0]);
         if (!failed || !failures)
-            status = weft_embeddings_add(e, span, failed ? NULL : row, vectors->dim[1]);
+            WEFT_GO(weft_embeddings_add(e, span, failed ? NULL : row, vectors->dim[1]));
     }
+out:
     weft_free(row);
     return status;
 }

@@ -50,11 +50,11 @@ weft_status weft_image_embedder_open(const weft_embeddings_config *config, int t
     const int before = weft_host_set_threads(threads);
     weft_status_code status = open_model(e);
     weft_host_set_threads(before);
-    if (status == WEFT_OK)
-        status = WEFT_NEW(e->input, e->width * e->height * 3, "an image");
-    if (status == WEFT_OK)
-        *embedder = e;
-    else
+    WEFT_GO(status);
+    WEFT_GO(WEFT_NEW(e->input, e->width * e->height * 3, "an image"));
+    *embedder = e;
+out:
+    if (status != WEFT_OK)
         weft_image_embedder_close(e);
     return status;
 }
@@ -91,10 +91,11 @@ static weft_status crop_centre(const weft_image_embedder *e, const uint8_t *rgb,
                   top = (h - e->height) / 2;
     uint8_t *sized;
     WEFT_TRY(WEFT_NEW(sized, w * h * 3, "an image"));
-    const weft_status_code status =
-        weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, fw, fh, 3, sized, w, h);
-    for (int64_t y = 0; y < e->height && status == WEFT_OK; y++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, fw, fh, 3, sized, w, h));
+    for (int64_t y = 0; y < e->height; y++)
         memcpy(to + y * e->width * 3, sized + ((top + y) * w + left) * 3, (size_t)(e->width * 3));
+out:
     weft_free(sized);
     return status;
 }
@@ -136,8 +137,9 @@ static weft_status run_server(weft_image_embedder *e, const uint8_t *images, int
     float *vectors;
     WEFT_TRY(weft_embedding_client_send(e->client, &im, &vectors, width));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < count && status == WEFT_OK; i++)
-        status = add_unit(e, vectors + i * *width, *width, count);
+    for (int64_t i = 0; i < count; i++)
+        WEFT_GO(add_unit(e, vectors + i * *width, *width, count));
+out:
     weft_free(vectors);
     return status;
 }

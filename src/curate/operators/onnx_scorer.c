@@ -47,10 +47,11 @@ weft_status weft_onnx_scorer_open(const weft_operator_config *config, weft_onnx_
     weft_onnx_scorer *s;
     WEFT_TRY(WEFT_NEW(s, 1, "a model"));
     s->config = config;
-    const weft_status_code status = weft_onnx_model_open(config->onnx, &s->model);
-    if (status == WEFT_OK)
-        *scorer = s;
-    else
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_onnx_model_open(config->onnx, &s->model));
+    *scorer = s;
+out:
+    if (status != WEFT_OK)
         weft_onnx_scorer_close(s);
     return status;
 }

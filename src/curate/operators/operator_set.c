@@ -239,8 +239,9 @@ weft_status weft_operator_set_open(const weft_section_list *list, weft_operator_
     WEFT_TRY(WEFT_NEW(set, 1, "the operators"));
     memcpy(set->names, facts_names, sizeof facts_names);
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < list->count && status == WEFT_OK; i++)
-        status = open_operator(set, &c[i]);
+    for (int64_t i = 0; i < list->count; i++)
+        WEFT_GO(open_operator(set, &c[i]));
+out:
     if (status != WEFT_OK) {
         weft_operator_set_close(set);
         return status;

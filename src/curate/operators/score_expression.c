@@ -316,16 +316,21 @@ static weft_status parse_or(parser *p, type *is)
     return parse_chain(p, is, tokens, parse_and, TYPE_CONDITION);
 }
 
+/* Parses the whole text. */
+static weft_status parse_all(parser *p, type *is)
+{
+    WEFT_TRY(parse_or(p, is));
+    skip_blanks(p);
+    return *p->at ? fail(p, p->at, "the expression should end here, before ", p->at) : WEFT_OK;
+}
+
 weft_status weft_expression_parse(const char *text, const char *key, const char *const *names,
                                   int count, weft_expression **out)
 {
     parser p = {.text = text, .at = text, .key = key, .names = names, .name_count = count};
     type is = TYPE_NUMBER;
     WEFT_TRY(WEFT_NEW(p.out, 1, "an expression"));
-    weft_status_code status = parse_or(&p, &is);
-    skip_blanks(&p);
-    if (status == WEFT_OK && *p.at)
-        status = fail(&p, p.at, "the expression should end here, before ", p.at);
+    const weft_status_code status = parse_all(&p, &is);
     if (status != WEFT_OK) {
         weft_free(p.out);
         return status;

@@ -40,9 +40,10 @@ weft_status weft_shot_decoder_open(const char *path, double stall_seconds, void 
     *s = (weft_shot_decoder){
         .path = path, .stall_seconds = stall_seconds, .beat = beat, .user = user, .start = -1};
     s->pictures = json_array();
-    weft_status_code status = WEFT_ALLOCATED(s->pictures, "frames");
-    if (status == WEFT_OK)
-        status = weft_video_probe(path, &s->info);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(s->pictures, "frames"));
+    WEFT_GO(weft_video_probe(path, &s->info));
+out:
     if (status != WEFT_OK) {
         json_decref(s->pictures);
         weft_free(s);

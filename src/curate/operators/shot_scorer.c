@@ -160,11 +160,11 @@ static weft_status take_frames(weft_shot_scorer *s, int i, scored_video *v, cons
     if (!area)
         return weft_shot_decoder_get(v->frames, shot, c->frames, side, f);
     json_t *cropped = json_copy((json_t *)shot);
-    weft_status_code status = WEFT_ALLOCATED(cropped, "frames");
-    if (status == WEFT_OK) {
-        json_object_set(cropped, "picture", area);
-        status = weft_shot_decoder_get(v->frames, cropped, c->frames, side, f);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(cropped, "frames"));
+    json_object_set(cropped, "picture", area);
+    WEFT_GO(weft_shot_decoder_get(v->frames, cropped, c->frames, side, f));
+out:
     json_decref(cropped);
     json_decref(area);
     return status;
@@ -252,11 +252,12 @@ weft_status weft_shot_scorer_video(weft_shot_scorer *s, const char *path, const 
     json_t *shot;
     json_array_foreach(json_object_get(record, "shots"), k, shot)
     {
-        if (status == WEFT_OK && !json_object_get(shot, "reject"))
-            status = score_by_order(s, &v, shot);
+        if (!json_object_get(shot, "reject"))
+            WEFT_GO(score_by_order(s, &v, shot));
         if (s->options.beat)
             s->options.beat(s->options.user);
     }
+out:
     weft_shot_decoder_close(v.frames);
     return status;
 }

@@ -21,10 +21,11 @@ weft_status weft_text_scorer_open(const weft_operator_config *config, weft_text_
     weft_text_scorer *s;
     WEFT_TRY(WEFT_NEW(s, 1, "a model"));
     s->config = config;
-    const weft_status_code status = weft_onnx_model_open(config->text, &s->model);
-    if (status == WEFT_OK)
-        *scorer = s;
-    else
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_onnx_model_open(config->text, &s->model));
+    *scorer = s;
+out:
+    if (status != WEFT_OK)
         weft_text_scorer_close(s);
     return status;
 }
@@ -123,11 +124,12 @@ weft_status weft_text_scorer_score(weft_text_scorer *s, const weft_shot_frames *
     const int64_t size[2] = {round_side(f->width), round_side(f->height)};
     frame_boxes found = {0};
     *to = (weft_text_found){.boxes = json_array()};
-    weft_status_code status = WEFT_ALLOCATED(to->boxes, "text boxes");
-    for (int64_t i = 0; i < f->count && status == WEFT_OK; i++)
-        status = find_boxes(s, f, i, size, &found);
-    if (status == WEFT_OK)
-        status = judge(s, f, size, &found, to);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(to->boxes, "text boxes"));
+    for (int64_t i = 0; i < f->count; i++)
+        WEFT_GO(find_boxes(s, f, i, size, &found));
+    WEFT_GO(judge(s, f, size, &found, to));
+out:
     for (int64_t i = 0; i < f->count; i++)
         weft_free(found.box[i]);
     if (status != WEFT_OK) {

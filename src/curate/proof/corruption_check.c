@@ -343,14 +343,15 @@ weft_status weft_video_check_corruption(const char *path, const weft_suspect_fra
     const AVStream *stream = weft_video_reader_stream(p.reader);
     p.par = stream->codecpar;
     p.tick = stream->time_base;
-    weft_status_code status = weft_coded_ranges_known(p.par) ? prove(&p) : WEFT_OK;
+    const weft_status_code status = weft_coded_ranges_known(p.par) ? prove(&p) : WEFT_OK;
     forget(&p);
     av_packet_free(&p.next);
     weft_free(p.packet);
     weft_video_reader_close(p.reader);
-    if (status == WEFT_OK)
-        *out = p.found;
-    else
+    if (status != WEFT_OK) {
         weft_free(p.found.span);
-    return status;
+        return status;
+    }
+    *out = p.found;
+    return WEFT_OK;
 }

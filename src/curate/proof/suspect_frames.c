@@ -135,14 +135,14 @@ weft_status weft_suspect_detector_list(const weft_suspect_detector *d, weft_susp
     *list = NULL;
     *count = 0;
     weft_status_code status = WEFT_OK;
-    for (int64_t t = 0; t < d->frames && status == WEFT_OK; t++) {
+    for (int64_t t = 0; t < d->frames; t++) {
         if (suspect[t] == NO || d->frame[t].known)
             continue;
-        status = weft_grow((void **)list, *count, &capacity, sizeof **list);
-        if (status == WEFT_OK)
-            (*list)[(*count)++] =
-                (weft_suspect_frame){d->frame[t].seconds, d->frame[t].jump, suspect[t] == WIDE_ONE};
+        WEFT_GO(weft_grow((void **)list, *count, &capacity, sizeof **list));
+        (*list)[(*count)++] =
+            (weft_suspect_frame){d->frame[t].seconds, d->frame[t].jump, suspect[t] == WIDE_ONE};
     }
+out:
     weft_free(suspect);
     return status;
 }

@@ -41,19 +41,18 @@ weft_status weft_network_shots_create(const weft_shot_options *options, weft_net
             WEFT_MSG_SHOT_DETECTOR, WEFT_AT(.key = "threshold", WEFT_NUMBER(options->threshold)),
             "%g is not a probability below 1, which transnetv2 needs", options->threshold);
     weft_network_shots *n = weft_alloc(sizeof *n);
-    weft_tensors *weights;
+    weft_tensors *weights = NULL;
     WEFT_TRY(WEFT_ALLOCATED(n, "the shot detector"));
     n->run.threshold = options->threshold > 0 ? options->threshold : 0.5;
     n->min_frames = options->min_frames;
-    weft_status_code status = weft_tensors_open(options->weights, &weights);
-    if (status == WEFT_OK) {
-        status = weft_transnet_create(weights, "", NULL, options->threads, listen, n, &n->network);
-        weft_tensors_close(weights);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_tensors_open(options->weights, &weights));
+    WEFT_GO(weft_transnet_create(weights, "", NULL, options->threads, listen, n, &n->network));
+    *out = n;
+out:
+    weft_tensors_close(weights);
     if (status != WEFT_OK)
         weft_network_shots_free(n);
-    else
-        *out = n;
     return status;
 }
 
