@@ -41,21 +41,23 @@ weft_status weft_clip_processor_read(const char *folder, int64_t side, weft_clip
     char *path = weft_path_join(folder, "image_processor/preprocessor_config.json");
     WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
     json_t *json = NULL;
-    weft_status_code status = weft_path_exists(path) ? weft_json_load(path, &json) : WEFT_OK;
-    if (status == WEFT_OK && json) {
+    weft_status_code status = WEFT_OK;
+    if (weft_path_exists(path))
+        WEFT_GO(weft_json_load(path, &json));
+    if (json) {
         p->side = side_of(json_object_get(json, "size"), side);
         p->crop = side_of(json_object_get(json, "crop_size"), side);
-        status = read_three(json, "image_mean", path, p->mean);
-        if (status == WEFT_OK)
-            status = read_three(json, "image_std", path, p->deviation);
-        if (status == WEFT_OK && (p->crop != side || p->side < side || p->side > 1 << 14))
-            status = weft_error(WEFT_MSG_MODEL_CONFIG,
-                                WEFT_AT(.file = path, .key = "crop_size", WEFT_NUMBER(p->crop)),
-                                "images are resized to %" PRId64 " pixels and cropped to %" PRId64
-                                "; the image "
-                                "encoder takes %" PRId64,
-                                p->side, p->crop, side);
+        WEFT_GO(read_three(json, "image_mean", path, p->mean));
+        WEFT_GO(read_three(json, "image_std", path, p->deviation));
+        if (p->crop != side || p->side < side || p->side > 1 << 14)
+            WEFT_GO(weft_error(WEFT_MSG_MODEL_CONFIG,
+                               WEFT_AT(.file = path, .key = "crop_size", WEFT_NUMBER(p->crop)),
+                               "images are resized to %" PRId64 " pixels and cropped to %" PRId64
+                               "; the image "
+                               "encoder takes %" PRId64,
+                               p->side, p->crop, side));
     }
+out:
     json_decref(json);
     weft_free(path);
     return status;
@@ -75,15 +77,17 @@ static weft_status preprocess(const weft_clip_processor *p, const char *path, co
     const int64_t sized_w = w < h ? p->side : p->side * w / h,
                   sized_h = w < h ? p->side * h / w : p->side;
     uint8_t *sized = weft_alloc(sized_w * sized_h * 3);
-    weft_status_code status =
-        sized ? weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, w, h, 3, sized, sized_w, sized_h)
-              : weft_no_memory("%s: an image", path);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(sized
+                ? weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, w, h, 3, sized, sized_w, sized_h)
+                : weft_no_memory("%s: an image", path));
     const int64_t left = (sized_w - p->crop) / 2, top = (sized_h - p->crop) / 2;
-    for (int64_t i = 0; status == WEFT_OK && i < p->crop * p->crop * 3; i++) {
+    for (int64_t i = 0; i < p->crop * p->crop * 3; i++) {
         const int64_t c = i % 3, x = i / 3 % p->crop, y = i / 3 / p->crop;
         const double v = sized[((top + y) * sized_w + left + x) * 3 + c] / 255.0;
         to[i] = (float)((v - p->mean[c]) / p->deviation[c]);
     }
+out:
     weft_free(sized);
     return status;
 }

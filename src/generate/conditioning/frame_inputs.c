@@ -197,10 +197,11 @@ weft_status weft_frame_source_open(const char *path, const weft_canvas *canvas,
     weft_frame_source *f;
     WEFT_TRY(WEFT_NEW(f, 1, "%s", path));
     f->current = -1;
-    const weft_status_code status = source_open(path, canvas, &f->source);
-    if (status == WEFT_OK)
-        *frame_source = f;
-    else
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(source_open(path, canvas, &f->source));
+    *frame_source = f;
+out:
+    if (status != WEFT_OK)
         weft_free(f);
     return status;
 }
@@ -255,19 +256,18 @@ weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, i
     bool got = false;
     WEFT_TRY(
         weft_video_reader_open(path, &(weft_video_options){.format = WEFT_VIDEO_RGB24}, &reader));
-    weft_status_code status = weft_video_reader_next(reader, &f, &got);
-    if (status == WEFT_OK && !got)
-        status = weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = path), "the file has no frame");
-    uint8_t *to = status == WEFT_OK ? weft_alloc(f.width * f.height * 3) : NULL;
-    if (status == WEFT_OK && !to)
-        status = weft_no_memory("%s: a frame", path);
-    for (int64_t y = 0; status == WEFT_OK && y < f.height; y++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_video_reader_next(reader, &f, &got));
+    if (!got)
+        WEFT_GO(weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = path), "the file has no frame"));
+    uint8_t *to = weft_alloc(f.width * f.height * 3);
+    WEFT_GO(WEFT_ALLOCATED(to, "%s: a frame", path));
+    for (int64_t y = 0; y < f.height; y++)
         memcpy(to + y * f.width * 3, f.plane[0] + y * f.stride[0], (size_t)f.width * 3);
-    if (status == WEFT_OK) {
-        *rgb = to;
-        *width = f.width;
-        *height = f.height;
-    }
+    *rgb = to;
+    *width = f.width;
+    *height = f.height;
+out:
     weft_video_reader_close(reader);
     return status;
 }

@@ -90,23 +90,24 @@ weft_status weft_identity_condition_open(const weft_identity_inputs *files,
     w->grid = *setup->grid;
     w->canvas = (weft_canvas){
         .frames = 1, .height = setup->height, .width = setup->width, .fit = (weft_fit)fit};
-    weft_status_code status = find_module(files, setup, &l);
-    if (status == WEFT_OK && l.folder)
-        status = check_module(setup, w, &l);
-    if (status == WEFT_OK && files->image && !weft_grid_takes_frames(&w->grid, 1))
-        status = weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
-                            WEFT_AT(.key = "--identity-image", .value = files->image),
-                            "this autoencoder encodes several frames at a time, not one image");
-    if (status == WEFT_OK && files->image && !setup->silent)
-        status = weft_picture_warn_resized(files->image, &w->canvas);
-    if (status == WEFT_OK && files->image)
-        status =
-            weft_visual_condition_encoder(setup, 1, w->canvas.height, w->canvas.width, &w->vae);
-    if (status == WEFT_OK && files->image)
-        status = lay_program(setup, w, &l);
-    if (status == WEFT_OK)
-        *identity = l;
-    else
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(find_module(files, setup, &l));
+    if (l.folder)
+        WEFT_GO(check_module(setup, w, &l));
+    if (files->image && !weft_grid_takes_frames(&w->grid, 1))
+        WEFT_GO(weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                           WEFT_AT(.key = "--identity-image", .value = files->image),
+                           "this autoencoder encodes several frames at a time, not one image"));
+    if (files->image && !setup->silent)
+        WEFT_GO(weft_picture_warn_resized(files->image, &w->canvas));
+    if (files->image)
+        WEFT_GO(
+            weft_visual_condition_encoder(setup, 1, w->canvas.height, w->canvas.width, &w->vae));
+    if (files->image)
+        WEFT_GO(lay_program(setup, w, &l));
+    *identity = l;
+out:
+    if (status != WEFT_OK)
         weft_identity_condition_free(&l);
     return status;
 }
@@ -132,11 +133,11 @@ static weft_status see(work *w)
                   : weft_no_memory("%s: an image", w->files.image));
     WEFT_GO(weft_vae_bind(w->vae));
     WEFT_GO(weft_vae_encode(w->vae, video, 1, x));
-out:
-    for (int64_t i = 0; status == WEFT_OK && i < weft_shape_count(&to->shape); i++) {
+    for (int64_t i = 0; i < weft_shape_count(&to->shape); i++) {
         const int64_t c = i % w->grid.channels;
         x[i] = (float)((x[i] - w->grid.mean[c]) / w->grid.deviation[c]);
     }
+out:
     weft_free(video);
     return status;
 }

@@ -358,6 +358,17 @@ static weft_status open_video(const weft_visual_condition_setup *setup, work *w)
                                          &w->video_vae);
 }
 
+/* Opens the encoder of an image, which fills the canvas; the video may not. */
+static weft_status open_whole_image(const weft_visual_condition_setup *setup,
+                                    weft_visual_condition *g, work *w)
+{
+    const weft_canvas part = w->canvas;
+    w->canvas.w = 0;
+    const weft_status_code status = open_image(setup, g, w);
+    w->canvas = part;
+    return status;
+}
+
 weft_status weft_visual_condition_open(const weft_visual_inputs *files,
                                        const weft_visual_condition_setup *setup,
                                        weft_visual_condition *visual)
@@ -377,27 +388,20 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
     g.latent[0] = weft_grid_latent_frames(setup->grid, setup->frames);
     g.latent[1] = setup->height / setup->grid->factor[1];
     g.latent[2] = setup->width / setup->grid->factor[2];
-    weft_status_code status = check_image(w, setup);
-    if (status == WEFT_OK)
-        status = check_video(w);
-    if (status == WEFT_OK && files->prefix_frames)
-        status = check_prefix(w, setup);
-    if (status == WEFT_OK)
-        status = check_control(w, setup, &g);
-    if (status == WEFT_OK && (files->image || files->prefix_frames)) {
-        weft_canvas all = w->canvas; /* the image fills the canvas; the video may not */
-        all.w = 0;
-        const weft_canvas part = w->canvas;
-        w->canvas = all;
-        status = open_image(setup, &g, w);
-        w->canvas = part;
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(check_image(w, setup));
+    WEFT_GO(check_video(w));
+    if (files->prefix_frames)
+        WEFT_GO(check_prefix(w, setup));
+    WEFT_GO(check_control(w, setup, &g));
+    if (files->image || files->prefix_frames)
+        WEFT_GO(open_whole_image(setup, &g, w));
     g.from_video = files->video != NULL;
-    if (status == WEFT_OK && (files->video || g.control_channels))
-        status = open_video(setup, w);
-    if (status == WEFT_OK)
-        *visual = g;
-    else
+    if (files->video || g.control_channels)
+        WEFT_GO(open_video(setup, w));
+    *visual = g;
+out:
+    if (status != WEFT_OK)
         weft_visual_condition_free(&g);
     return status;
 }
@@ -502,22 +506,26 @@ static void normalise(const work *w, const weft_visual_condition *g, int64_t fra
     }
 }
 
+static weft_status run_encoder(work *w, const float *video, float *latents)
+{
+    if (!w->bound)
+        WEFT_TRY(weft_vae_bind(w->image_vae));
+    w->bound = w->files.prefix_frames;
+    return weft_vae_encode(w->image_vae, video, w->image_frames, latents);
+}
+
 /* Encodes frames to normalised latents. Frees the encoder, except with prefix_frames. */
 static weft_status encode(work *w, const float *video, const weft_visual_condition *g,
                           float *latents)
 {
-    weft_status_code status = w->bound ? WEFT_OK : weft_vae_bind(w->image_vae);
-    w->bound = w->files.prefix_frames;
-    if (status == WEFT_OK)
-        status = weft_vae_encode(w->image_vae, video, w->image_frames, latents);
+    const weft_status_code status = run_encoder(w, video, latents);
     if (!w->files.prefix_frames || status != WEFT_OK) {
         weft_vae_free(w->image_vae);
         w->image_vae = NULL;
     }
-    if (status == WEFT_OK)
-        normalise(w, g, weft_grid_latent_frames(&w->grid, w->image_frames), w->grid.inverted,
-                  latents);
-    return status;
+    WEFT_TRY(status);
+    normalise(w, g, weft_grid_latent_frames(&w->grid, w->image_frames), w->grid.inverted, latents);
+    return WEFT_OK;
 }
 
 /* Encodes the image, or the last frames of the previous window. The remaining frames that the
@@ -533,16 +541,17 @@ static weft_status read_image(work *w, weft_visual_condition *g, const float *ca
     one.w = 0;
     float *video = weft_alloc(w->image_frames * frame * 4);
     *latents = weft_alloc(cells * g->channels * 4);
-    weft_status_code status = WEFT_ALLOCATED(video && *latents, "%s: its frames", w->files.image);
-    if (status == WEFT_OK && carried)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(video && *latents, "%s: its frames", w->files.image));
+    if (carried)
         memcpy(video, carried, (size_t)(w->files.prefix_frames * frame) * sizeof *video);
-    else if (status == WEFT_OK)
-        status = weft_pictures_read(w->files.image, &one, video);
-    if (status == WEFT_OK && w->files.last_image && w->image_frames > 1)
-        status =
-            weft_pictures_read(w->files.last_image, &one, video + (w->image_frames - 1) * frame);
-    if (status == WEFT_OK)
-        status = encode(w, video, g, *latents);
+    else
+        WEFT_GO(weft_pictures_read(w->files.image, &one, video));
+    if (w->files.last_image && w->image_frames > 1)
+        WEFT_GO(
+            weft_pictures_read(w->files.last_image, &one, video + (w->image_frames - 1) * frame));
+    WEFT_GO(encode(w, video, g, *latents));
+out:
     weft_free(video);
     return status;
 }
@@ -565,29 +574,37 @@ static void fill_follow(const work *w, const weft_visual_condition *g, const flo
     }
 }
 
-static weft_status use_image(work *w, weft_visual_condition *g, const float *carried)
+static weft_status use_image_latents(work *w, weft_visual_condition *g, const float *carried)
 {
     const int64_t area = g->latent[1] * g->latent[2],
                   there = carried ? weft_grid_latent_frames(&w->grid, w->files.prefix_frames) : 1;
     float *latents = NULL;
-    weft_status_code status = read_image(w, g, carried, &latents);
-    if (status == WEFT_OK && g->extra_channels)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(read_image(w, g, carried, &latents));
+    if (g->extra_channels)
         fill_follow(w, g, latents);
-    if (status == WEFT_OK && stands_clean(g)) {
+    if (stands_clean(g)) {
         memset(g->clean_frames, 1, (size_t)there);
         memset(g->keep_mask, 1, (size_t)(there * area));
         memcpy(g->latents, latents, (size_t)(there * area * g->channels) * 4);
     }
+out:
     weft_free(latents);
+    return status;
+}
+
+static weft_status use_image(work *w, weft_visual_condition *g, const float *carried)
+{
+    WEFT_TRY(use_image_latents(w, g, carried));
     const float *last =
         carried ? carried + (w->files.prefix_frames - 1) * w->canvas.height * w->canvas.width * 3
                 : NULL;
-    if (status == WEFT_OK && w->seer.graph)
-        status = see(w, last, g);
-    if (status == WEFT_OK && g->vision_image)
-        status = last ? weft_clip_picture_frame(&w->looks, &w->canvas, last, g->vision_image)
-                      : weft_clip_picture_file(&w->looks, w->files.image, g->vision_image);
-    return status;
+    if (w->seer.graph)
+        WEFT_TRY(see(w, last, g));
+    if (!g->vision_image)
+        return WEFT_OK;
+    return last ? weft_clip_picture_frame(&w->looks, &w->canvas, last, g->vision_image)
+                : weft_clip_picture_file(&w->looks, w->files.image, g->vision_image);
 }
 
 const float *weft_visual_condition_noise_image(const weft_visual_condition *g, int64_t at)
@@ -641,9 +658,9 @@ static weft_status use_video(work *w, weft_visual_condition *g)
     const weft_status_code status = weft_vae_encode_boxes(
         w->video_vae, weft_frame_source_box, frame_source, w->canvas.frames, g->latents);
     weft_frame_source_close(frame_source);
-    if (status == WEFT_OK)
-        normalise(w, g, g->latent[0], false, g->latents);
-    return status == WEFT_OK && (w->files.mask || w->canvas.w) ? use_mask(w, g) : status;
+    WEFT_TRY(status);
+    normalise(w, g, g->latent[0], false, g->latents);
+    return w->files.mask || w->canvas.w ? use_mask(w, g) : WEFT_OK;
 }
 
 /* Encodes the video and the control, and frees their encoder. */

@@ -17,9 +17,11 @@ static weft_status merge_param(const weft_adapter_use *use, int count, weft_tens
     WEFT_TRY(weft_tensor_on_host(t, &data, &made));
     if (made)
         box.data = made;
-    weft_status_code status = weft_adapters_merge(use, count, &box, &changed);
-    if (status == WEFT_OK && made && changed)
-        status = weft_tensor_put_bytes(t, 0, bytes, made);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_adapters_merge(use, count, &box, &changed));
+    if (made && changed)
+        WEFT_GO(weft_tensor_put_bytes(t, 0, bytes, made));
+out:
     weft_free(made);
     return status;
 }
@@ -45,16 +47,17 @@ weft_status weft_adapters_open(const weft_adapter_choice *choice, int count, int
                                const char *prefix, weft_adapter_use **use, int *uses)
 {
     weft_adapter_use *all = weft_calloc(count + 1, sizeof *all);
-    weft_status_code status = WEFT_ALLOCATED(all, "%d adapters", count);
+    weft_status_code status = WEFT_OK;
     int opened = 0;
-    for (int i = 0; i < count && status == WEFT_OK; i++) {
+    WEFT_GO(WEFT_ALLOCATED(all, "%d adapters", count));
+    for (int i = 0; i < count; i++) {
         weft_adapter *adapter;
         if (!is_for(&choice[i], expert))
             continue;
-        status = weft_adapter_open(family, whole, prefix, choice[i].path, &adapter);
-        if (status == WEFT_OK)
-            all[opened++] = (weft_adapter_use){adapter, choice[i].weight};
+        WEFT_GO(weft_adapter_open(family, whole, prefix, choice[i].path, &adapter));
+        all[opened++] = (weft_adapter_use){adapter, choice[i].weight};
     }
+out:
     if (status != WEFT_OK || opened == 0) {
         weft_adapters_close(all, opened);
         all = NULL;
@@ -79,15 +82,16 @@ weft_status weft_adapters_load(const weft_adapter_choice *choice, int count, int
     int uses;
     WEFT_TRY(weft_adapters_open(choice, count, expert, family, whole, prefix, &use, &uses));
     weft_status_code status = WEFT_OK;
-    for (int32_t n = 0; n < weft_graph_node_count(own) && use && status == WEFT_OK; n++) {
+    for (int32_t n = 0; n < weft_graph_node_count(own) && use; n++) {
         const weft_node *node = weft_graph_node(own, n);
         const char *name =
             node->op == WEFT_OP_PARAM ? weft_value_get(own, node->out[0])->name : NULL;
         weft_tensor *t =
             name && !strncmp(name, prefix, strlen(prefix)) ? weft_store_find(store, name) : NULL;
         if (t)
-            status = merge_param(use, uses, t);
+            WEFT_GO(merge_param(use, uses, t));
     }
+out:
     weft_adapters_close(use, uses);
     return status;
 }

@@ -45,11 +45,11 @@ static weft_status read_vae(const char *model, char **folder, weft_grid *grid)
     if (!weft_path_is_dir(model))
         return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = model),
                           "the model folder does not exist");
-    weft_status_code status = weft_model_open_in(model, WEFT_ROLE_AUTOENCODER, folder, &vae);
-    if (status == WEFT_OK)
-        status = weft_key_mapping_statistics(*folder, &vae);
-    if (status == WEFT_OK)
-        *grid = weft_model_grid(&vae);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_model_open_in(model, WEFT_ROLE_AUTOENCODER, folder, &vae));
+    WEFT_GO(weft_key_mapping_statistics(*folder, &vae));
+    *grid = weft_model_grid(&vae);
+out:
     if (status != WEFT_OK) {
         weft_free(*folder);
         *folder = NULL;
@@ -86,21 +86,19 @@ static weft_status check_vae(const char *path, const weft_saved_latents *k, cons
 weft_status weft_decode_open(const char *path, const char *model, weft_saved_latents *k,
                              weft_decoded_size *size)
 {
-    char *folder;
+    char *folder = NULL;
     weft_grid grid;
+    weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_saved_latents_open(path, k));
-    weft_status_code status = read_vae(model, &folder, &grid);
-    if (status == WEFT_OK) {
-        status = check_vae(path, k, folder, &grid);
-        weft_free(folder);
-    }
-    if (status != WEFT_OK) {
-        weft_saved_latents_close(k);
-        return status;
-    }
+    WEFT_GO(read_vae(model, &folder, &grid));
+    WEFT_GO(check_vae(path, k, folder, &grid));
     *size = (weft_decoded_size){weft_grid_frames(&grid, k->latent[0]) - lead_of(k, &grid),
                                 k->latent[1] * grid.factor[1], k->latent[2] * grid.factor[2]};
-    return WEFT_OK;
+out:
+    weft_free(folder);
+    if (status != WEFT_OK)
+        weft_saved_latents_close(k);
+    return status;
 }
 
 /* Records the bytes of this attempt in the file. A file that cannot be written stays unchanged. */
@@ -185,23 +183,20 @@ weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft
     char *folder = NULL, bytes[32];
     weft_grid grid;
     float *x = weft_alloc_aligned(each * (int64_t)sizeof *x);
-    weft_status_code status = WEFT_ALLOCATED(x, "%s", path);
-    if (status == WEFT_OK)
-        status = resolve_limit(o, &most);
-    if (status == WEFT_OK)
-        status = read_vae(o->model, &folder, &grid);
-    if (status == WEFT_OK)
-        weft_latents_unnormalise(&grid, k->scale, k->x + index * each, k->latent[0], each, x);
-    if (status == WEFT_OK)
-        mix_noise(k, index, each, x);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(x, "%s", path));
+    WEFT_GO(resolve_limit(o, &most));
+    WEFT_GO(read_vae(o->model, &folder, &grid));
+    weft_latents_unnormalise(&grid, k->scale, k->x + index * each, k->latent[0], each, x);
+    mix_noise(k, index, each, x);
     /* an attempt that used little memory was not killed for memory */
     bool less = k->tried > most / 2 && !o->tile;
     int64_t limit = less && k->tried - 1 < most ? k->tried - 1 : most;
-    if (status == WEFT_OK && less)
+    if (less)
         weft_notice(WEFT_MSG_RUN_RESUMED, WEFT_AT(.file = path),
                     "an earlier decoding with %s did not finish; decoding with less memory",
                     weft_format_bytes(k->tried, bytes));
-    for (bool retry = status == WEFT_OK; retry;) {
+    for (bool retry = true; retry;) {
         weft_vae *vae = NULL;
         status = decode_within(o, folder, path, k, limit, x, &vae, sink, user);
         retry = status == WEFT_E_MEMORY && (vae ? alone && !o->tile : less);
@@ -213,6 +208,7 @@ weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft
         }
         weft_vae_free(vae);
     }
+out:
     weft_free(folder);
     weft_free(x);
     return status;

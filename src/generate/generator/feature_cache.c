@@ -389,10 +389,10 @@ static weft_status write_record(const weft_feature_cache *c, const record *r, co
     weft_status_code status = WEFT_OK;
     if (c->staging) {
         WEFT_TRY(WEFT_ALLOCATED(copy = weft_alloc(c->record_bytes + 1), "a cache between steps"));
-        status = weft_staging_read(c->staging, copy, WEFT_U8, r->data, WEFT_U8, c->record_bytes);
+        WEFT_GO(weft_staging_read(c->staging, copy, WEFT_U8, r->data, WEFT_U8, c->record_bytes));
     }
-    if (status == WEFT_OK)
-        status = weft_tensors_writer_data(w, name, WEFT_U8, copy ? copy : r->data);
+    WEFT_GO(weft_tensors_writer_data(w, name, WEFT_U8, copy ? copy : r->data));
+out:
     weft_free(copy);
     return status;
 }

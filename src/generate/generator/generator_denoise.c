@@ -409,10 +409,11 @@ static weft_status_code trace_prediction(weft_generator *p, evaluation e, float 
     if (p->comm)
         WEFT_TRY(weft_timeline_open_together(p->comm, NULL, &timeline));
     e.timeline = &timeline;
-    weft_status_code status = predict_at(p, &e, prediction);
     snprintf(path, sizeof path, "%.1000s/trace-%d.json", p->options.trace, rank);
-    if (status == WEFT_OK)
-        status = weft_timeline_write(&timeline, path);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(predict_at(p, &e, prediction));
+    WEFT_GO(weft_timeline_write(&timeline, path));
+out:
     weft_timeline_free(&timeline);
     return status;
 }
@@ -495,12 +496,13 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
 static weft_status warn_truncation(const weft_generator *p, int64_t prompt, const char *text)
 {
     weft_buf out = {0};
-    const weft_status_code status =
-        weft_text_conditioning_format_truncation(&p->model.text, &p->model.tokenizers, text, &out);
-    for (char *line = out.data, *end; status == WEFT_OK && line && (end = strchr(line, '\n'));
-         line = end + 1)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(
+        weft_text_conditioning_format_truncation(&p->model.text, &p->model.tokenizers, text, &out));
+    for (char *line = out.data, *end; line && (end = strchr(line, '\n')); line = end + 1)
         weft_warning(WEFT_MSG_PROMPT_TRUNCATED, WEFT_NOWHERE, "prompt %" PRId64 " %.*s", prompt + 1,
                      (int)(end - line), line);
+out:
     weft_buf_free(&out);
     return status;
 }

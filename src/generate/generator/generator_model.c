@@ -80,16 +80,18 @@ weft_status weft_generator_size(const char *folder, int64_t size[3])
     json_t *own = NULL;
     bool known = true;
     WEFT_TRY(check_folder(folder));
-    weft_status_code status = load_json(folder, "weft.json", &own);
-    for (int i = 0; i < 3 && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(load_json(folder, "weft.json", &own));
+    for (int i = 0; i < 3; i++) {
         if (!size[i])
-            status = weft_json_get_i64_or(own, name[i], "weft.json", 0, &size[i]);
+            WEFT_GO(weft_json_get_i64_or(own, name[i], "weft.json", 0, &size[i]));
         known &= size[i] != 0;
     }
-    if (status == WEFT_OK && !known)
-        status = weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.file = folder),
-                            "the model has no weft.json with the size that it was trained on. Give "
-                            "--frames, --height and --width.");
+    if (!known)
+        WEFT_GO(weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.file = folder),
+                           "the model has no weft.json with the size that it was trained on. Give "
+                           "--frames, --height and --width."));
+out:
     json_decref(own);
     return status;
 }
@@ -135,9 +137,10 @@ weft_status weft_generator_own_guidance(const char *folder, double *scale)
     char *path = NULL;
     weft_model model;
     WEFT_TRY(check_folder(folder));
-    const weft_status_code status = weft_model_open_in(folder, WEFT_ROLE_DENOISER, &path, &model);
-    if (status == WEFT_OK)
-        *scale = own_scale(&model);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_DENOISER, &path, &model));
+    *scale = own_scale(&model);
+out:
     weft_free(path);
     return status;
 }
@@ -191,20 +194,19 @@ static weft_status open_text(weft_generator_model *m, const weft_generator_optio
     WEFT_TRY(load_json(m->folder, "weft.json", &own));
     const json_t *lengths = json_object_get(own, "text_lengths");
     weft_status_code status = WEFT_OK;
-    for (int i = 0; i < count && status == WEFT_OK; i++) {
+    for (int i = 0; i < count; i++) {
         const char *name = weft_text_conditioning_row(m->denoiser, i)->encoder;
         m->encoder_folder[i] = weft_path_join(m->folder, name);
         spec[i].folder = m->encoder_folder[i];
         spec[i].length = length_of(m, o, i, json_array_get(lengths, (size_t)i));
-        status = spec[i].folder
-                     ? weft_model_open_as(spec[i].folder, WEFT_ROLE_TEXT_ENCODER, &spec[i].model)
-                     : weft_no_memory("a path");
+        WEFT_GO(spec[i].folder
+                    ? weft_model_open_as(spec[i].folder, WEFT_ROLE_TEXT_ENCODER, &spec[i].model)
+                    : weft_no_memory("a path"));
     }
+    WEFT_GO(weft_text_conditioning_open(m->denoiser, spec, count, m->folder, &m->text));
+    WEFT_GO(weft_tokenizer_set_open(&m->text, &m->tokenizers));
+out:
     json_decref(own);
-    if (status == WEFT_OK)
-        status = weft_text_conditioning_open(m->denoiser, spec, count, m->folder, &m->text);
-    if (status == WEFT_OK)
-        status = weft_tokenizer_set_open(&m->text, &m->tokenizers);
     return status == WEFT_E_CONFIG ? WEFT_E_FORMAT : status;
 }
 

@@ -219,10 +219,11 @@ weft_status weft_generator_share(weft_comm *comm, const weft_generator_options *
     share *all;
     WEFT_TRY(WEFT_NEW(all, ranks, "the model"));
     all[0] = own;
-    const weft_status_code status =
-        comm ? weft_comm_all_gather(comm, &own, sizeof own, all) : WEFT_OK;
+    weft_status_code status = WEFT_OK;
+    if (comm)
+        WEFT_GO(weft_comm_all_gather(comm, &own, sizeof own, all));
     int64_t least = INT64_MAX;
-    for (int i = 0; i < ranks && status == WEFT_OK; i++) {
+    for (int i = 0; i < ranks; i++) {
         int local_ranks = 0;
         for (int k = 0; k < ranks; k++)
             local_ranks += all[k].machine == all[i].machine;
@@ -230,6 +231,7 @@ weft_status weft_generator_share(weft_comm *comm, const weft_generator_options *
         least = each < least ? each : least;
     }
     *bytes = least;
+out:
     weft_free(all);
     return status;
 }

@@ -88,6 +88,22 @@ static weft_status add_model(const weft_generator *p, json_t *to)
     return add(to, "vae", json_string(vae));
 }
 
+/* Adds the hash of adapter i. */
+static weft_status add_adapter(json_t *to, int i, const weft_adapter_choice *a)
+{
+    char hex[WEFT_HEX_BYTES];
+    weft_buf key = {0};
+    weft_status_code status = WEFT_OK;
+    weft_buf_printf(&key, "lora.%d", i);
+    WEFT_GO(weft_buf_check(&key));
+    WEFT_GO(weft_path_is_dir(a->path) ? weft_folder_identity(a->path, hex)
+                                      : weft_file_identity(a->path, hex));
+    WEFT_GO(add(to, key.data, json_pack("[s,f,i]", hex, a->weight, a->expert)));
+out:
+    weft_buf_free(&key);
+    return status;
+}
+
 /* Adds hashes of the input images, videos, masks and adapters. */
 static weft_status add_files(const weft_generator *p, json_t *to)
 {
@@ -114,19 +130,8 @@ static weft_status add_files(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "outpaint",
                      json_pack("[I,I,I,I]", (json_int_t)g->outpaint[0], (json_int_t)g->outpaint[1],
                                (json_int_t)g->outpaint[2], (json_int_t)g->outpaint[3])));
-    for (int i = 0; i < p->options.adapter_count; i++) {
-        const weft_adapter_choice *a = &p->options.adapters[i];
-        weft_buf key = {0};
-        weft_buf_printf(&key, "lora.%d", i);
-        weft_status_code status = weft_buf_check(&key);
-        if (status == WEFT_OK)
-            status = weft_path_is_dir(a->path) ? weft_folder_identity(a->path, hex)
-                                               : weft_file_identity(a->path, hex);
-        if (status == WEFT_OK)
-            status = add(to, key.data, json_pack("[s,f,i]", hex, a->weight, a->expert));
-        weft_buf_free(&key);
-        WEFT_TRY(status);
-    }
+    for (int i = 0; i < p->options.adapter_count; i++)
+        WEFT_TRY(add_adapter(to, i, &p->options.adapters[i]));
     return WEFT_OK;
 }
 
@@ -140,11 +145,9 @@ static weft_status identify(weft_generator *p)
     WEFT_GO(all ? add_model(p, all) : weft_no_memory("the saved latents"));
     WEFT_GO(add_numbers(p, all));
     WEFT_GO(add_files(p, all));
+    p->identity = json_incref(all);
 out:
-    if (status == WEFT_OK)
-        p->identity = all;
-    else
-        json_decref(all);
+    json_decref(all);
     return status;
 }
 
@@ -287,21 +290,21 @@ static weft_status read_caches(weft_generator *p, const char *latents_path, int6
     char prefix[32];
     weft_buf path = {0};
     weft_tensors *file = NULL;
-    weft_status_code status = own_caches_path(p, latents_path, step, &path);
-    if (status == WEFT_OK && !weft_path_exists(path.data))
-        status =
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(own_caches_path(p, latents_path, step, &path));
+    if (!weft_path_exists(path.data))
+        WEFT_GO(
             weft_error(WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = path.data),
                        "the saved cache of this rank is missing. Every rank saves its own: resume "
                        "on the same number of ranks, or remove %s to start from scratch.",
-                       latents_path);
-    if (status == WEFT_OK)
-        status = weft_tensors_open(path.data, &file);
-    if (status == WEFT_OK)
-        status = weft_tensors_verify(file);
-    for (int i = 0; i < parts && status == WEFT_OK; i++) {
+                       latents_path));
+    WEFT_GO(weft_tensors_open(path.data, &file));
+    WEFT_GO(weft_tensors_verify(file));
+    for (int i = 0; i < parts; i++) {
         snprintf(prefix, sizeof prefix, "cache.%d", i);
-        status = weft_feature_cache_read(part[i]->cache, prefix, file);
+        WEFT_GO(weft_feature_cache_read(part[i]->cache, prefix, file));
     }
+out:
     weft_tensors_close(file);
     weft_buf_free(&path);
     return status;
@@ -314,10 +317,10 @@ static weft_status meet(const weft_generator *p, weft_status_code status)
     if (!p->comm)
         return status;
     WEFT_TRY(weft_comm_sum(p->comm, &failed, 1));
-    return status == WEFT_OK && failed > 0
-               ? weft_error(WEFT_MSG_FILE_IO, WEFT_NOWHERE,
-                            "another rank could not save its sampler state")
-               : status;
+    WEFT_TRY(status);
+    return failed > 0 ? weft_error(WEFT_MSG_FILE_IO, WEFT_NOWHERE,
+                                   "another rank could not save its sampler state")
+                      : WEFT_OK;
 }
 
 /* Number of history arrays that the sampler reads after `step`. */
@@ -341,6 +344,15 @@ static weft_status save_state(weft_generator *p, const char *path)
     return write_saved(p, p->request.first, p->options.batch, &k, path);
 }
 
+/* Writes the caches of this rank. `own` gets their path, also after an error. */
+static weft_status write_own_caches(const weft_generator *p, const char *path, int64_t step,
+                                    weft_buf *own)
+{
+    WEFT_TRY(weft_make_parent(path));
+    WEFT_TRY(own_caches_path(p, path, step, own));
+    return write_caches(p, own->data);
+}
+
 /* Order of writes:
  *
  *     caches of step 3, one file per rank    the caches of step 2 stay
@@ -354,19 +366,17 @@ weft_status weft_generator_save(weft_generator *p, const char *path)
     const int64_t step = p->sampling.cursor.step;
     const int rank = p->comm ? weft_comm_rank(p->comm) : 0;
     weft_buf own = {0};
-    weft_status_code status = weft_make_parent(path);
-    if (!p->parts.cached || step == p->options.steps - p->trajectory.skipped)
-        return status == WEFT_OK ? save_state(p, path) : status;
-    if (status == WEFT_OK)
-        status = own_caches_path(p, path, step, &own);
-    if (status == WEFT_OK)
-        status = write_caches(p, own.data);
-    status = meet(p, status);
-    if (status == WEFT_OK)
-        status = meet(p, rank == 0 ? save_state(p, path) : WEFT_OK);
-    if (status == WEFT_OK)
-        remove_caches(path, rank, own.data);
-    else if (status != WEFT_E_COMM && own.data) /* its sampler state was not written */
+    weft_status_code status = WEFT_OK;
+    if (!p->parts.cached || step == p->options.steps - p->trajectory.skipped) {
+        WEFT_TRY(weft_make_parent(path));
+        return save_state(p, path);
+    }
+    WEFT_GO(meet(p, write_own_caches(p, path, step, &own)));
+    WEFT_GO(meet(p, rank == 0 ? save_state(p, path) : WEFT_OK));
+    remove_caches(path, rank, own.data);
+out:
+    /* the sampler state of this step was not written */
+    if (status != WEFT_OK && status != WEFT_E_COMM && own.data)
         (void)unlink(own.data);
     weft_buf_free(&own);
     return status;
@@ -393,21 +403,22 @@ static weft_status check_prompts(const weft_generator *p, const weft_saved_laten
                                  const char *path)
 {
     json_t *now = prompts_of(p, 0, p->options.batch);
-    weft_status_code status = WEFT_ALLOCATED(now, "the prompts of %s", path);
-    if (status == WEFT_OK && json_array_size(k->prompts) != json_array_size(now))
-        status =
-            weft_error(WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = path, WEFT_NUMBER(k->videos)),
-                       "the file has %" PRId64 " videos, and this batch has %" PRId64, k->videos,
-                       p->options.batch);
-    for (size_t i = 0; i < json_array_size(now) && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(now, "the prompts of %s", path));
+    if (json_array_size(k->prompts) != json_array_size(now))
+        WEFT_GO(weft_error(WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = path, WEFT_NUMBER(k->videos)),
+                           "the file has %" PRId64 " videos, and this batch has %" PRId64,
+                           k->videos, p->options.batch));
+    for (size_t i = 0; i < json_array_size(now); i++) {
         const json_t *was = json_array_get(k->prompts, i), *is = json_array_get(now, i);
-        status = json_is_object(was) && json_is_object(is)
-                     ? weft_saved_latents_compare(path, was, is, NULL)
-                 : json_equal(was, is)
-                     ? WEFT_OK
-                     : weft_error(WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = path),
-                                  "the file was written for another number of prompts");
+        WEFT_GO(json_is_object(was) && json_is_object(is)
+                    ? weft_saved_latents_compare(path, was, is, NULL)
+                : json_equal(was, is)
+                    ? WEFT_OK
+                    : weft_error(WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = path),
+                                 "the file was written for another number of prompts"));
     }
+out:
     json_decref(now);
     return status;
 }

@@ -236,15 +236,17 @@ weft_status weft_resident_load(weft_resident_weights *r, const weft_resident_par
 {
     weft_resident_loan *l;
     WEFT_TRY(WEFT_NEW(l, 1, "the weights"));
-    weft_status_code status = fill(r, part, l);
-    if (status == WEFT_OK) {
-        pthread_mutex_lock(&r->lock);
-        status = append(r, l);
-        pthread_mutex_unlock(&r->lock);
-    }
+    weft_status_code status = WEFT_OK;
+    *loan = NULL;
+    WEFT_GO(fill(r, part, l));
+    pthread_mutex_lock(&r->lock);
+    status = append(r, l);
+    pthread_mutex_unlock(&r->lock);
+    WEFT_GO(status);
+    *loan = l;
+out:
     if (status != WEFT_OK)
         free_loan(l);
-    *loan = status == WEFT_OK ? l : NULL;
     return status;
 }
 

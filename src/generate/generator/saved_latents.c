@@ -128,12 +128,30 @@ static weft_status take_tensors(const char *path, weft_saved_latents *k)
 weft_status weft_saved_latents_verify(const char *path, bool *whole)
 {
     weft_tensors *file = NULL;
-    weft_status_code status = weft_tensors_open(path, &file);
-    if (status == WEFT_OK)
-        status = weft_tensors_verify(file);
+    weft_status_code status = WEFT_OK;
+    *whole = false;
+    WEFT_GO(weft_tensors_open(path, &file));
+    WEFT_GO(weft_tensors_verify(file));
+    *whole = true;
+out:
     weft_tensors_close(file);
-    *whole = status == WEFT_OK;
     return status == WEFT_E_FORMAT ? WEFT_OK : status;
+}
+
+/* Reads the opened file. */
+static weft_status read_file(const char *path, weft_saved_latents *k)
+{
+    const char *head = weft_tensors_metadata(k->file, metadata);
+    if (!head)
+        head = weft_tensors_metadata(k->file, earlier_metadata);
+    if (!head)
+        return weft_error(
+            WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path),
+            "the file has no kept latents. `weft generate` writes them when it is stopped, or with "
+            "--save-latents, as .latents.safetensors and .sampling.safetensors.");
+    WEFT_TRY(weft_tensors_verify(k->file));
+    WEFT_TRY(parse_head(path, head, k));
+    return take_tensors(path, k);
 }
 
 weft_status weft_saved_latents_open(const char *path, weft_saved_latents *k)
@@ -143,22 +161,8 @@ weft_status weft_saved_latents_open(const char *path, weft_saved_latents *k)
     if (status == WEFT_E_FORMAT)
         return weft_error_add(status, "Kept latents are files .latents.safetensors and "
                                       ".sampling.safetensors of `weft generate`.");
-    if (status != WEFT_OK)
-        return status;
-    const char *head = weft_tensors_metadata(k->file, metadata);
-    if (!head)
-        head = weft_tensors_metadata(k->file, earlier_metadata);
-    if (!head)
-        status = weft_error(
-            WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path),
-            "the file has no kept latents. `weft generate` writes them when it is stopped, or with "
-            "--save-latents, as .latents.safetensors and .sampling.safetensors.");
-    if (status == WEFT_OK)
-        status = weft_tensors_verify(k->file);
-    if (status == WEFT_OK)
-        status = parse_head(path, head, k);
-    if (status == WEFT_OK)
-        status = take_tensors(path, k);
+    WEFT_TRY(status);
+    status = read_file(path, k);
     if (status != WEFT_OK)
         weft_saved_latents_close(k);
     return status;
@@ -251,26 +255,53 @@ static weft_status add_file(XXH3_state_t *state, const char *path)
     return WEFT_OK;
 }
 
+static weft_status add_file_in(XXH3_state_t *state, const char *folder, const char *name)
+{
+    char *path = weft_path_join(folder, name);
+    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
+    const weft_status_code status = add_file(state, path);
+    weft_free(path);
+    return status;
+}
+
 weft_status weft_folder_identity(const char *folder, char hex[WEFT_HEX_BYTES])
 {
     static const char *const kinds[] = {"json", "safetensors", "gguf", "pt", "pth", "bin", "model"};
     weft_names names = {0};
     XXH3_state_t state;
     XXH3_64bits_reset(&state);
-    weft_status_code status = weft_list_dir(folder, false, &names);
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_list_dir(folder, false, &names));
+    for (int64_t i = 0; i < names.count; i++) {
         bool counts = false;
         for (int k = 0; k < WEFT_COUNT(kinds); k++)
             counts |= !strcmp(weft_path_extension(names.name[i]), kinds[k]);
-        char *path = counts ? weft_path_join(folder, names.name[i]) : NULL;
-        if (counts && !path)
-            status = weft_no_memory("a path");
-        else if (counts)
-            status = add_file(&state, path);
-        weft_free(path);
+        if (counts)
+            WEFT_GO(add_file_in(&state, folder, names.name[i]));
     }
-    weft_names_free(&names);
     weft_hex_print(XXH3_64bits_digest(&state), hex);
+out:
+    weft_names_free(&names);
+    return status;
+}
+
+/* Adds the name and identity of a subfolder, or sets `vae` to the identity of the autoencoder. */
+static weft_status add_subfolder(XXH3_state_t *state, const char *folder, const char *name,
+                                 char vae[WEFT_HEX_BYTES])
+{
+    char hex[WEFT_HEX_BYTES], *path = weft_path_join(folder, name);
+    const bool is_vae = !strcmp(name, "vae");
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
+    if (weft_path_is_dir(path)) {
+        WEFT_GO(weft_folder_identity(path, is_vae ? vae : hex));
+        if (!is_vae) {
+            XXH3_64bits_update(state, name, strlen(name));
+            XXH3_64bits_update(state, hex, 16);
+        }
+    }
+out:
+    weft_free(path);
     return status;
 }
 
@@ -279,24 +310,14 @@ weft_status weft_model_identity(const char *folder, char model[WEFT_HEX_BYTES],
 {
     weft_names names = {0};
     XXH3_state_t state;
-    char hex[WEFT_HEX_BYTES];
     XXH3_64bits_reset(&state);
-    weft_status_code status = weft_list_dir(folder, false, &names);
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
-        char *path = weft_path_join(folder, names.name[i]);
-        const bool is_vae = !strcmp(names.name[i], "vae");
-        if (!path)
-            status = weft_no_memory("a path");
-        else if (weft_path_is_dir(path))
-            status = weft_folder_identity(path, is_vae ? vae : hex);
-        if (path && status == WEFT_OK && !is_vae && weft_path_is_dir(path)) {
-            XXH3_64bits_update(&state, names.name[i], strlen(names.name[i]));
-            XXH3_64bits_update(&state, hex, 16);
-        }
-        weft_free(path);
-    }
-    weft_names_free(&names);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_list_dir(folder, false, &names));
+    for (int64_t i = 0; i < names.count; i++)
+        WEFT_GO(add_subfolder(&state, folder, names.name[i], vae));
     weft_hex_print(XXH3_64bits_digest(&state), model);
+out:
+    weft_names_free(&names);
     return status;
 }
 

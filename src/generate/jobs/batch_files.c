@@ -49,10 +49,11 @@ static weft_status save_state(weft_generation_batch *b, bool must)
 static weft_status save_latents(const weft_generation_batch *b, int64_t prompt, bool tried)
 {
     weft_buf path = {0};
-    weft_status_code status = weft_job_files_saved_path(
-        &b->context->files, weft_generation_batch_job(b, prompt), WEFT_JOB_LATENTS, 0, &path);
-    if (status == WEFT_OK)
-        status = weft_generator_save_latents(b->group->generator, prompt, tried, path.data);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_job_files_saved_path(&b->context->files, weft_generation_batch_job(b, prompt),
+                                      WEFT_JOB_LATENTS, 0, &path));
+    WEFT_GO(weft_generator_save_latents(b->group->generator, prompt, tried, path.data));
+out:
     weft_buf_free(&path);
     return status;
 }
@@ -63,11 +64,11 @@ static weft_status save_window(const weft_generation_batch *b, int64_t prompt)
     weft_buf path = {0};
     if (b->window.begun_at == weft_generator_steps(b->group->generator))
         return WEFT_OK; /* it was resumed from this file */
-    weft_status_code status =
-        weft_job_files_saved_path(&b->context->files, weft_generation_batch_job(b, prompt),
-                                  WEFT_JOB_WINDOWS, b->group->continuation.at, &path);
-    if (status == WEFT_OK)
-        status = weft_generator_save(b->group->generator, path.data);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_job_files_saved_path(&b->context->files, weft_generation_batch_job(b, prompt),
+                                      WEFT_JOB_WINDOWS, b->group->continuation.at, &path));
+    WEFT_GO(weft_generator_save(b->group->generator, path.data));
+out:
     weft_buf_free(&path);
     return status;
 }
@@ -101,14 +102,14 @@ weft_status weft_batch_files_write_array(const weft_generation_batch *b, int64_t
 {
     weft_buf data = {0}, path = {0};
     weft_npy_format(WEFT_F32, 4, dim, x, &data);
-    weft_status_code status = weft_buf_check(&data);
-    if (status == WEFT_OK)
-        status = weft_job_files_new_path(&b->context->files, weft_generation_batch_job(b, prompt),
-                                         "latents.npy", &path);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&data));
+    WEFT_GO(weft_job_files_new_path(&b->context->files, weft_generation_batch_job(b, prompt),
+                                    "latents.npy", &path));
     weft_comm_set_busy(b->context->team.comm, "writing latents");
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path.data, data.data, data.len);
+    status = weft_file_write_atomic(path.data, data.data, data.len);
     weft_comm_set_busy(b->context->team.comm, NULL);
+out:
     weft_buf_free(&data);
     weft_buf_free(&path);
     return status;

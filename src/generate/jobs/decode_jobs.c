@@ -73,28 +73,32 @@ static weft_status take_settings(weft_generation_context *c, int64_t job, const 
                             "the settings of the latents name no sampler");
 }
 
-static weft_status decode_job(weft_generation_context *c, int64_t job, const char *path)
+static weft_status decode_opened(weft_generation_context *c, int64_t job, const char *path,
+                                 weft_saved_latents *saved)
 {
     const weft_generator_options *g = c->run->options;
     const weft_decode_options o = {g->backend, c->run->model, g->tile, g->memory, c->team.comm};
+    frames_to to = {c->outputs, c->team.comm, job};
+    WEFT_TRY(check_latents(c, job, path, saved));
+    if (c->team.writes)
+        WEFT_TRY(take_settings(c, job, path, saved));
+    return weft_decode_run(&o, path, saved, 0, on_frames, &to);
+}
+
+static weft_status decode_job(weft_generation_context *c, int64_t job, const char *path)
+{
     weft_decoded_size size;
     weft_saved_latents saved;
-    frames_to to = {c->outputs, c->team.comm, job};
-    weft_status_code status =
-        weft_saved_latents_damaged(weft_decode_open(path, c->run->model, &saved, &size));
-    WEFT_TRY(status);
-    WEFT_GO(check_latents(c, job, path, &saved));
-    if (c->team.writes)
-        WEFT_GO(take_settings(c, job, path, &saved));
-    WEFT_GO(weft_decode_run(&o, path, &saved, 0, on_frames, &to));
-out:
+    WEFT_TRY(weft_saved_latents_damaged(weft_decode_open(path, c->run->model, &saved, &size)));
+    const weft_status_code status = decode_opened(c, job, path, &saved);
     c->items[job].sampler = NULL;
     weft_saved_latents_close(&saved);
-    if (status == WEFT_OK && c->team.writes)
+    c->done[job] = true;
+    WEFT_TRY(status);
+    if (c->team.writes)
         weft_job_files_remove(&c->files, job,
                               weft_job_files_row(&c->files, WEFT_JOB_DECODED, WEFT_JOB_ANY_FORM));
-    c->done[job] = true;
-    return status;
+    return WEFT_OK;
 }
 
 static weft_status decode_saved(weft_generation_context *c, int64_t job)
@@ -102,9 +106,11 @@ static weft_status decode_saved(weft_generation_context *c, int64_t job)
     const weft_job_row row = weft_job_files_row(&c->files, WEFT_JOB_UNFINISHED, WEFT_JOB_ANY_FORM);
     weft_job_lookup saved = {.files = &c->files, .job = job};
     weft_job_file source;
-    weft_status_code status = weft_job_search(row, weft_job_files_verify, &saved, &source);
-    if (status == WEFT_OK && source != WEFT_JOB_FILES)
-        status = decode_job(c, job, saved.path.data);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_job_search(row, weft_job_files_verify, &saved, &source));
+    if (source != WEFT_JOB_FILES)
+        WEFT_GO(decode_job(c, job, saved.path.data));
+out:
     weft_buf_free(&saved.path);
     return status;
 }

@@ -26,11 +26,12 @@ static weft_status check_line(const weft_video_outputs_item *item, const json_t 
                            (json_int_t)item->seed, "frames", (json_int_t)item->frames, "height",
                            (json_int_t)item->height, "width", (json_int_t)item->width, "steps",
                            (json_int_t)item->steps, "guidance", item->guidance);
-    weft_status_code status = WEFT_ALLOCATED(was && is, "the generation");
-    for (int i = 0; i < WEFT_COUNT(all) && status == WEFT_OK; i++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(was && is, "the generation"));
+    for (int i = 0; i < WEFT_COUNT(all); i++)
         json_object_set(was, all[i], json_object_get(line, all[i]));
-    if (status == WEFT_OK)
-        status = weft_saved_latents_compare(file, was, is, NULL);
+    WEFT_GO(weft_saved_latents_compare(file, was, is, NULL));
+out:
     json_decref(was);
     json_decref(is);
     return status;
@@ -141,12 +142,13 @@ static weft_status has_saved(weft_generation_context *c, bool *has)
     weft_job_lookup saved = {.files = &c->files};
     weft_status_code status = WEFT_OK;
     *has = false;
-    for (int i = 0; i < WEFT_COUNT(reading) && status == WEFT_OK && !*has; i++) {
+    for (int i = 0; i < WEFT_COUNT(reading) && !*has; i++) {
         weft_job_file source = WEFT_JOB_FILES;
-        status = weft_job_search(weft_job_files_row(&c->files, reading[i], WEFT_JOB_ANY_FORM),
-                                 weft_job_files_exist, &saved, &source);
+        WEFT_GO(weft_job_search(weft_job_files_row(&c->files, reading[i], WEFT_JOB_ANY_FORM),
+                                weft_job_files_exist, &saved, &source));
         *has = source != WEFT_JOB_FILES;
     }
+out:
     weft_buf_free(&saved.path);
     return status;
 }

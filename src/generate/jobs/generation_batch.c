@@ -61,16 +61,18 @@ static weft_status resume(weft_generation_batch *b, const batch_lists *l, const 
                              .job = weft_generation_batch_job(b, 0),
                              .window = b->group->continuation.at};
     weft_job_file source;
-    weft_status_code status = weft_job_search(weft_batch_files_row(b, WEFT_JOB_SAMPLING),
-                                              weft_job_files_verify, &saved, &source);
-    const bool resumes = status == WEFT_OK && source != WEFT_JOB_FILES;
-    if (resumes)
-        status = weft_generator_resume(b->group->generator, saved.path.data, l->prompt, seeds,
-                                       b->jobs->count, &b->window.begun_at);
-    if (resumes && status == WEFT_OK && b->context->team.is_rank0)
-        weft_notice(WEFT_MSG_RUN_RESUMED,
-                    WEFT_AT(.file = saved.path.data, WEFT_NUMBER(b->window.begun_at)),
-                    "resuming after step %" PRId64, b->window.begun_at);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_job_search(weft_batch_files_row(b, WEFT_JOB_SAMPLING), weft_job_files_verify,
+                            &saved, &source));
+    if (source != WEFT_JOB_FILES) {
+        WEFT_GO(weft_generator_resume(b->group->generator, saved.path.data, l->prompt, seeds,
+                                      b->jobs->count, &b->window.begun_at));
+        if (b->context->team.is_rank0)
+            weft_notice(WEFT_MSG_RUN_RESUMED,
+                        WEFT_AT(.file = saved.path.data, WEFT_NUMBER(b->window.begun_at)),
+                        "resuming after step %" PRId64, b->window.begun_at);
+    }
+out:
     weft_buf_free(&saved.path);
     return status;
 }
@@ -109,12 +111,12 @@ weft_status weft_generation_batch_run(weft_generation_group *g, const weft_job_b
     weft_generation_batch b = {.context = g->context, .group = g, .jobs = jobs};
     batch_lists l;
     g->context->progress.step_seconds = 0;
-    weft_status_code status = list_batch(&b, noise, &l);
-    if (status == WEFT_OK) {
-        weft_generator_set_negative_prompts(g->generator, l.negative);
-        weft_generator_set_initial_latents(g->generator, l.noise, l.noise ? jobs->count : 0);
-        status = run_windows(&b, &l);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(list_batch(&b, noise, &l));
+    weft_generator_set_negative_prompts(g->generator, l.negative);
+    weft_generator_set_initial_latents(g->generator, l.noise, l.noise ? jobs->count : 0);
+    WEFT_GO(run_windows(&b, &l));
+out:
     weft_generator_set_negative_prompts(g->generator, NULL);
     weft_generator_set_initial_latents(g->generator, NULL, 0);
     free_lists(&l);

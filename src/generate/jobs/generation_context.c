@@ -164,12 +164,13 @@ weft_status weft_generation_context_meet(const weft_generation_context *c, weft_
     }
     weft_comm_set_busy(all, NULL);
     WEFT_TRY(weft_comm_sum(all, failed, 2));
-    if (failed[0] > 0 && status == WEFT_OK)
+    WEFT_TRY(status);
+    if (failed[0] > 0)
         return weft_error(
             WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_NUMBER(failed[0])),
             "%g ranks failed. Run the same command with --resume to generate the missing videos.",
             failed[0]);
-    return failed[1] > 0 && status == WEFT_OK
+    return failed[1] > 0
                ? weft_error(WEFT_MSG_INTERRUPTED, WEFT_NOWHERE, "interrupted on another rank")
-               : status;
+               : WEFT_OK;
 }

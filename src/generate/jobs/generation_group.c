@@ -95,9 +95,11 @@ static weft_status print_parts(const weft_generation_group *g)
         weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(WEFT_DETAILS(WEFT_WORD("tiles", tiles))),
                     "each frame is decoded in %s, blended where they overlap", tiles);
     weft_buf layout = {0};
-    const weft_status_code status = weft_generator_format_layout(g->generator, &layout);
-    if (status == WEFT_OK && prints && layout.len)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_generator_format_layout(g->generator, &layout));
+    if (prints && layout.len)
         weft_notice(WEFT_MSG_JOB_REPORT, WEFT_NOWHERE, "%s", layout.data);
+out:
     weft_buf_free(&layout);
     return status;
 }
@@ -204,16 +206,17 @@ static weft_status read_noise(const weft_generation_group *g, const char *path, 
     for (int i = 0; i < 4; i++)
         each *= dim[i];
     WEFT_TRY(weft_map_open(path, map));
-    weft_status_code status = weft_npy_parse(map->data, map->bytes, path, &npy);
-    if (status == WEFT_OK && (npy.dtype != WEFT_F32 || npy.count != jobs * each))
-        status =
-            weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, WEFT_NUMBER(npy.count)),
-                       "the file has %" PRId64 " numbers of type %s; f32 of %" PRId64 " x %" PRId64
-                       " frames x "
-                       "%" PRId64 " x %" PRId64 " x %" PRId64 " channels are needed",
-                       npy.count, weft_dtype_name(npy.dtype), jobs, dim[0], dim[1], dim[2], dim[3]);
-    *noise = status == WEFT_OK ? (const float *)npy.data : NULL;
-    return status;
+    *noise = NULL;
+    WEFT_TRY(weft_npy_parse(map->data, map->bytes, path, &npy));
+    if (npy.dtype != WEFT_F32 || npy.count != jobs * each)
+        return weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, WEFT_NUMBER(npy.count)),
+                          "the file has %" PRId64 " numbers of type %s; f32 of %" PRId64
+                          " x %" PRId64 " frames x "
+                          "%" PRId64 " x %" PRId64 " x %" PRId64 " channels are needed",
+                          npy.count, weft_dtype_name(npy.dtype), jobs, dim[0], dim[1], dim[2],
+                          dim[3]);
+    *noise = (const float *)npy.data;
+    return WEFT_OK;
 }
 
 /* Generates the missing videos of batches first..end - 1. `most`: size of the largest batch. */

@@ -54,9 +54,9 @@ weft_status weft_generation_run_execute(const weft_generation_run *o)
         weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(WEFT_NUMBER(teams)),
                     "%d ranks generate videos separately, %" PRId64 " batches in total", teams,
                     c.batches.count);
-    status = weft_generation_context_meet(&c, make_videos(&c));
-    if (status == WEFT_OK && c.team.is_rank0)
-        status = weft_video_outputs_finish(c.outputs);
+    WEFT_GO(weft_generation_context_meet(&c, make_videos(&c)));
+    if (c.team.is_rank0)
+        WEFT_GO(weft_video_outputs_finish(c.outputs));
 out:
     weft_generation_context_free(&c);
     return status;

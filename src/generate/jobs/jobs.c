@@ -127,23 +127,24 @@ weft_status weft_jobs_read(weft_jobs *jobs, const char *path)
     if (bytes >= 3 && !memcmp(data, "\xef\xbb\xbf", 3)) /* skip an editor's byte order mark */
         line += 3;
     bool is_json = !strcmp(weft_path_extension(path), "jsonl"), begun = is_json;
-    for (int64_t number = 1; status == WEFT_OK && line < data + bytes; number++) {
+    for (int64_t number = 1; line < data + bytes; number++) {
         int64_t len = 0; /* not strcspn: a NUL byte must not end the line */
         while (line + len < data + bytes && line[len] != '\r' && line[len] != '\n')
             len++;
         if (has_words(line, len) && *line != '#') {
             is_json = is_json || (!begun && line[strspn(line, " \t")] == '{');
             begun = true; /* all lines have the format of the first one that is not a comment */
-            status = is_json ? parse_line(jobs, line, len, path, number)
-                             : weft_jobs_add(jobs, line, len, path, number);
+            WEFT_GO(is_json ? parse_line(jobs, line, len, path, number)
+                            : weft_jobs_add(jobs, line, len, path, number));
         }
         line += len;
         line += line < data + bytes && *line == '\r' && line[1] == '\n' ? 2 : 1;
     }
+    if (jobs->count == before)
+        WEFT_GO(weft_error(WEFT_MSG_JOB_INVALID, WEFT_AT(.file = path),
+                           "the file has no prompt. It is empty, or has only comments."));
+out:
     weft_free(data);
-    if (status == WEFT_OK && jobs->count == before)
-        return weft_error(WEFT_MSG_JOB_INVALID, WEFT_AT(.file = path),
-                          "the file has no prompt. It is empty, or has only comments.");
     return status;
 }
 
@@ -165,8 +166,9 @@ void weft_jobs_free(weft_jobs *jobs)
 weft_status weft_jobs_check_names(const weft_jobs *jobs)
 {
     json_t *taken = json_object();
-    weft_status_code status = WEFT_ALLOCATED(taken, "the jobs");
-    for (int64_t i = 0; i < jobs->count && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(taken, "the jobs"));
+    for (int64_t i = 0; i < jobs->count; i++) {
         const weft_job *j = &jobs->at[i];
         char own[32];
         const char *name = weft_video_outputs_name(j->out, i, own);
@@ -176,17 +178,18 @@ weft_status weft_jobs_check_names(const weft_jobs *jobs)
         const json_t *before = json_object_getn(taken, name, stem);
         if (before) {
             const weft_job *b = &jobs->at[json_integer_value(before)];
-            status = weft_error(
+            WEFT_GO(weft_error(
                 WEFT_MSG_JOB_INVALID,
                 WEFT_AT(.file = j->from, .line = j->number, .key = "out", .value = name),
                 "the video would be written to %s, and that of %s:%" PRId64 " to %s. Give each "
                 "its own \"out\"; names must differ before the extension.",
                 name, b->from, b->number,
-                weft_video_outputs_name(b->out, json_integer_value(before), own));
+                weft_video_outputs_name(b->out, json_integer_value(before), own)));
         } else if (json_object_setn_new(taken, name, stem, json_integer(i))) {
-            status = weft_no_memory("the jobs");
+            WEFT_GO(weft_no_memory("the jobs"));
         }
     }
+out:
     json_decref(taken);
     return status;
 }

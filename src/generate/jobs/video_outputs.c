@@ -56,9 +56,11 @@ static weft_status check_paths(const weft_video_outputs *g)
 {
     char *path = g->folder ? weft_path_join(g->out, "prompts.jsonl") : weft_strdup(g->out);
     WEFT_TRY(WEFT_ALLOCATED(path, "the list of videos"));
-    weft_status_code status = weft_file_try(path);
-    if (status == WEFT_OK && g->sheet)
-        status = weft_file_try(g->sheet);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_file_try(path));
+    if (g->sheet)
+        WEFT_GO(weft_file_try(g->sheet));
+out:
     weft_free(path);
     return status;
 }
@@ -187,9 +189,11 @@ weft_status weft_video_outputs_open(const weft_video_outputs_options *o,
         g->cells[i] = weft_alloc(SHEET_COLUMNS * frame_bytes(&o->items[i]));
         ok = g->cells[i] != NULL;
     }
-    weft_status_code status = WEFT_ALLOCATED(ok, "%" PRId64 " videos", o->count);
-    if (status == WEFT_OK && !o->second)
-        status = prepare(g);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(ok, "%" PRId64 " videos", o->count));
+    if (!o->second)
+        WEFT_GO(prepare(g));
+out:
     if (status != WEFT_OK) {
         weft_video_outputs_free(g);
         return status;
@@ -272,12 +276,14 @@ static weft_status begin(weft_video_outputs *g, int64_t number)
                                                .tags = s.tag,
                                                .tag_count = s.count};
     char *path = g->folder ? weft_path_join(g->out, name) : weft_strdup(g->out);
-    weft_status_code status = path ? weft_make_parent(path) : weft_no_memory("the list of videos");
-    if (status == WEFT_OK)
-        status = weft_video_writer_open(path, &options, &g->writer);
+    weft_status_code status = WEFT_OK;
     g->writing = number;
-    if (status == WEFT_OK && g->o.raw)
-        status = begin_array(g, path);
+    WEFT_TRY(WEFT_ALLOCATED(path, "the list of videos"));
+    WEFT_GO(weft_make_parent(path));
+    WEFT_GO(weft_video_writer_open(path, &options, &g->writer));
+    if (g->o.raw)
+        WEFT_GO(begin_array(g, path));
+out:
     weft_free(path);
     return status;
 }
@@ -316,13 +322,14 @@ static weft_status append(const char *path, const weft_buf *line)
         return weft_error_errno(WEFT_AT(.file = path), "cannot write the file");
     (void)flock(fd, LOCK_EX);
     const off_t before = lseek(fd, 0, SEEK_END);
-    for (int64_t done = 0; done < line->len && status == WEFT_OK;) {
+    for (int64_t done = 0; done < line->len;) {
         const ssize_t n = write(fd, line->data + done, (size_t)(line->len - done));
         if (n >= 0)
             done += n;
         else if (errno != EINTR)
-            status = weft_error_errno(WEFT_AT(.file = path), "cannot write the file");
+            WEFT_GO(weft_error_errno(WEFT_AT(.file = path), "cannot write the file"));
     }
+out:
     if (status != WEFT_OK && before >= 0)
         (void)!ftruncate(fd, before);
     close(fd);
@@ -356,17 +363,29 @@ static weft_status add_line(weft_video_outputs *g, const weft_video_outputs_item
     return status;
 }
 
-static weft_status end(weft_video_outputs *g)
+/* Finishes the video and its array, if any. */
+static weft_status finish_files(weft_video_outputs *g)
 {
     weft_status_code status = weft_video_writer_finish(g->writer);
     weft_video_writer_close(g->writer);
     g->writer = NULL;
-    if (status == WEFT_OK && g->o.raw)
-        status = weft_file_commit(&g->array);
-    if (status != WEFT_OK && g->o.raw)
+    if (!g->o.raw)
+        return status;
+    WEFT_GO(status);
+    WEFT_GO(weft_file_commit(&g->array));
+out:
+    if (status != WEFT_OK)
         weft_file_abort(&g->array);
-    if (status == WEFT_OK && g->folder)
-        status = add_line(g, &g->o.items[g->writing]);
+    return status;
+}
+
+static weft_status end(weft_video_outputs *g)
+{
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(finish_files(g));
+    if (g->folder)
+        WEFT_GO(add_line(g, &g->o.items[g->writing]));
+out:
     weft_video_outputs_facts(g, NULL);
     g->writing = -1;
     return status;
