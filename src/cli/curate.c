@@ -89,26 +89,24 @@ static weft_status run(const weft_args *args)
     weft_curate_config config;
     weft_curate_report report = {0};
     const char *out = weft_args_string(args, "--out");
-    weft_status_code status = weft_args_config(args, arena, count ? paths[0] : NULL, &config);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_args_config(args, arena, count ? paths[0] : NULL, &config));
     weft_interrupt_catch();
     config.forget = weft_args_flag(args, "--prune-missing");
-    if (status == WEFT_OK)
-        status = read_shard(args, &config);
-    if (status == WEFT_OK &&
-        (weft_args_string(args, "--engine") || weft_args_flag(args, "--worker"))) {
+    WEFT_GO(read_shard(args, &config));
+    if (weft_args_string(args, "--engine") || weft_args_flag(args, "--worker")) {
         status = weft_curate_engine_run(args, count ? paths[0] : NULL, &config);
-        weft_arena_free(arena);
-        return status;
+        goto out;
     }
-    if (status == WEFT_OK)
-        status = weft_curate_run(weft_args_string(args, "--in"), out, &config, &report);
-    if (status == WEFT_OK && config.shards)
+    WEFT_GO(weft_curate_run(weft_args_string(args, "--in"), out, &config, &report));
+    if (config.shards)
         print_shard(out, &config, &report);
-    else if (status == WEFT_OK)
+    else
         weft_curate_summary_print(out, &report);
-    if (status == WEFT_OK && report.videos == 0 && !config.shards)
+    if (report.videos == 0 && !config.shards)
         weft_warning(WEFT_MSG_FOOTAGE_SKIPPED, WEFT_AT(.file = weft_args_string(args, "--in")),
                      "no video found; rejects.jsonl lists each file");
+out:
     json_decref(report.operators);
     weft_arena_free(arena);
     return status;

@@ -39,19 +39,25 @@ static weft_status submit(const weft_slurm_job *job)
     return WEFT_OK;
 }
 
+static weft_status print_command(const weft_slurm_job *job, int step, const char *after,
+                                 const char *name)
+{
+    weft_buf command = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_slurm_job_command(job, step, after, &command));
+    printf("%s=$(%s)\n", name, command.data);
+out:
+    weft_buf_free(&command);
+    return status;
+}
+
 /* The commands that --submit would run. */
 static weft_status print_commands(const weft_slurm_job *job)
 {
     static const char *const after[] = {NULL, "$shards", "$clips"}, *const name[] = {
                                                                         "shards", "clips", "last"};
-    for (int step = 0; step < WEFT_SLURM_STEPS; step++) {
-        weft_buf command = {0};
-        const weft_status_code status = weft_slurm_job_command(job, step, after[step], &command);
-        if (status == WEFT_OK)
-            printf("%s=$(%s)\n", name[step], command.data);
-        weft_buf_free(&command);
-        WEFT_TRY(status);
-    }
+    for (int step = 0; step < WEFT_SLURM_STEPS; step++)
+        WEFT_TRY(print_command(job, step, after[step], name[step]));
     return WEFT_OK;
 }
 

@@ -37,9 +37,10 @@ static weft_status survey_ranks(const weft_args *args)
     weft_parallel parallel;
     weft_arena *arena = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(arena, "the report"));
-    weft_status_code status = weft_args_parallel(args, arena, &parallel);
-    if (status == WEFT_OK)
-        status = weft_doctor_ranks(&parallel);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_args_parallel(args, arena, &parallel));
+    WEFT_GO(weft_doctor_ranks(&parallel));
+out:
     weft_arena_free(arena);
     return status;
 }

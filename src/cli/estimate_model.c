@@ -5,6 +5,7 @@
 #include "cli/options/args.h"
 #include "cli/options/parallel_option.h"
 #include "cli/options/weights_option.h"
+#include "cli/text_output.h"
 #include "estimate/generation/generation_report.h"
 #include "inspect/inspect_model.h"
 
@@ -95,7 +96,7 @@ static weft_status print(const weft_args *args, const weft_generation_estimator 
     if (weft_args_flag(args, "--json"))
         return weft_estimate_print_json(weft_generation_report_json(p, cluster, made));
     weft_generation_report_print(p, cluster, made, &text);
-    return weft_estimate_print_text(&text);
+    return weft_text_output(&text);
 }
 
 static weft_status estimate_generation(const weft_args *args, weft_arena *arena, const char *path)

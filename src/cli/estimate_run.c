@@ -1,4 +1,5 @@
 #include "cli/estimate_run.h"
+#include "cli/text_output.h"
 
 #include "base/fs.h"
 #include "cli/options/args.h"
@@ -17,15 +18,6 @@ weft_status weft_estimate_print_json(json_t *json)
     return status;
 }
 
-weft_status weft_estimate_print_text(weft_buf *text)
-{
-    const weft_status_code status = weft_buf_check(text);
-    if (status == WEFT_OK)
-        fwrite(text->data, 1, (size_t)text->len, stdout);
-    weft_buf_free(text);
-    return status;
-}
-
 weft_status weft_estimate_cascades(const weft_args *args, const weft_run *run, const char *path)
 {
     int64_t ranks, iterations;
@@ -33,12 +25,12 @@ weft_status weft_estimate_cascades(const weft_args *args, const weft_run *run, c
     const char *to = weft_args_string(args, "--svg");
     WEFT_TRY(weft_args_i64(args, "--ranks", 0, 1 << 16, &ranks));
     WEFT_TRY(weft_args_i64(args, "--iterations", 1, 1000, &iterations));
-    weft_status_code status =
-        weft_cascade_dry_run(run, path, (int)ranks, (int)iterations, to ? &svg : NULL, &text);
-    if (status == WEFT_OK && to)
-        status = weft_file_write_atomic(to, svg.data, svg.len);
-    if (status == WEFT_OK)
-        fwrite(text.data, 1, (size_t)text.len, stdout);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_cascade_dry_run(run, path, (int)ranks, (int)iterations, to ? &svg : NULL, &text));
+    if (to)
+        WEFT_GO(weft_file_write_atomic(to, svg.data, svg.len));
+    fwrite(text.data, 1, (size_t)text.len, stdout);
+out:
     weft_buf_free(&svg);
     weft_buf_free(&text);
     return status;
@@ -67,7 +59,7 @@ static weft_status print(const weft_args *args, const weft_run *run, const char 
     if (message->len)
         printf("%s\n", message->data);
     weft_run_estimate_print(run, path, estimate, &text);
-    return weft_estimate_print_text(&text);
+    return weft_text_output(&text);
 }
 
 static weft_status estimate(const weft_args *args, weft_arena *arena, const char *path)
@@ -86,11 +78,11 @@ static weft_status estimate(const weft_args *args, weft_arena *arena, const char
     const weft_run_estimate_options options = {.cluster = weft_args_string(args, "--on"),
                                                .ranks = (int)ranks,
                                                .execute = weft_args_flag(args, "--execute")};
-    weft_status_code status = weft_run_estimate_make(&run, path, &options, arena, &made, &message);
-    if (status == WEFT_OK) {
-        status = print(args, &run, path, &made, &message);
-        weft_run_estimate_free(&made);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_estimate_make(&run, path, &options, arena, &made, &message));
+    status = print(args, &run, path, &made, &message);
+    weft_run_estimate_free(&made);
+out:
     weft_buf_free(&message);
     return status;
 }

@@ -11,7 +11,5 @@ weft_status weft_estimate_run(const weft_args *args, const char *path);
 weft_status weft_estimate_cascades(const weft_args *args, const weft_run *run, const char *path);
 /* Prints JSON on standard output and releases it. NULL is an error. */
 weft_status weft_estimate_print_json(json_t *json);
-/* Prints a text on standard output and releases it. */
-weft_status weft_estimate_print_text(weft_buf *text);
 
 #endif

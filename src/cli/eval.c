@@ -82,9 +82,10 @@ static weft_status eval_vae(const weft_args *args)
     WEFT_TRY(weft_args_tile(args, &tile, &o.tile, &o.memory));
     weft_arena *arena = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(arena, "the evaluation"));
-    weft_status_code status = find_vae(arena, &o.vae);
-    if (status == WEFT_OK)
-        status = eval_vae_over(args, arena, &o);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(find_vae(arena, &o.vae));
+    WEFT_GO(eval_vae_over(args, arena, &o));
+out:
     weft_arena_free(arena);
     return status;
 }

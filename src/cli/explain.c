@@ -3,6 +3,7 @@
 #include "base/message.h"
 #include "cli/options/args.h"
 #include "cli/options/verb.h"
+#include "cli/text_output.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -76,11 +77,7 @@ static weft_status run(const weft_args *args)
         put_page(&out);
     else
         list(&out);
-    const weft_status_code status = weft_buf_check(&out);
-    if (status == WEFT_OK)
-        fwrite(out.data, 1, (size_t)out.len, stdout);
-    weft_buf_free(&out);
-    return status;
+    return weft_text_output(&out);
 }
 
 static const weft_option options[] = {

@@ -35,13 +35,12 @@ static weft_status run_help(const weft_args *args)
     else if (page)
         weft_help_markdown(verb, &out);
     else if (verb)
-        status = weft_help_write(verb, count > 1 ? word[1] : "", &out);
+        WEFT_GO(weft_help_write(verb, count > 1 ? word[1] : "", &out));
     else
         weft_help_overview(&out);
-    if (status == WEFT_OK)
-        status = weft_buf_check(&out);
-    if (status == WEFT_OK)
-        fwrite(out.data, 1, (size_t)out.len, stdout);
+    WEFT_GO(weft_buf_check(&out));
+    fwrite(out.data, 1, (size_t)out.len, stdout);
+out:
     weft_buf_free(&out);
     return status;
 }

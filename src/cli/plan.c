@@ -9,6 +9,7 @@
 #include "cli/plan_layout.h"
 #include "cli/plan_memory.h"
 #include "cli/plan_pipeline.h"
+#include "cli/text_output.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,11 +27,7 @@ static weft_status print_keys(const weft_section *config)
 {
     weft_buf text = {0};
     weft_config_help(config, false, &text);
-    const weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        fputs(text.data, stdout);
-    weft_buf_free(&text);
-    return status;
+    return weft_text_output(&text);
 }
 
 static weft_status run_command(const weft_args *args, const weft_plan_command *command)

@@ -37,24 +37,24 @@ static weft_status output(const weft_args *args, const outcome *o, weft_arena *a
     WEFT_TRY(weft_cascade_plan_to_json(o->plan, &json));
     weft_status_code status = WEFT_OK;
     if (o->setup)
-        status = weft_plan_file_describe(json, o->setup->config.cluster_spec, &o->setup->costs,
-                                         o->samples);
-    const char *out = weft_args_string(args, "--out"), *svg = weft_args_string(args, "--svg");
-    if (status == WEFT_OK)
-        status = weft_plan_add_checksum(json, WEFT_CASCADE_FORMAT);
-    if (status == WEFT_OK && out)
-        status = weft_json_save(out, json);
-    if (status == WEFT_OK && svg)
-        status = weft_cascade_draw(
+        WEFT_GO(weft_plan_file_describe(json, o->setup->config.cluster_spec, &o->setup->costs,
+                                        o->samples));
+    const char *path = weft_args_string(args, "--out"), *svg = weft_args_string(args, "--svg");
+    WEFT_GO(weft_plan_add_checksum(json, WEFT_CASCADE_FORMAT));
+    if (path)
+        WEFT_GO(weft_json_save(path, json));
+    if (svg)
+        WEFT_GO(weft_cascade_draw(
             svg, o->setup ? o->setup->model.name : weft_args_string(args, "--costs"), o->plan,
-            o->setup ? o->setup->cluster.devices : 0, arena);
-    if (status == WEFT_OK && weft_args_flag(args, "--json")) {
-        status = weft_plan_print_json(json);
-    } else if (status == WEFT_OK) {
+            o->setup ? o->setup->cluster.devices : 0, arena));
+    if (weft_args_flag(args, "--json")) {
+        WEFT_GO(weft_plan_print_json(json));
+    } else {
         weft_cascade_print_table(o->plan);
         if (weft_args_flag(args, "--explain"))
             weft_cascade_explain(o->plan);
     }
+out:
     json_decref(json);
     return status;
 }
@@ -95,9 +95,11 @@ static weft_status run_config(const weft_args *args, const char *path, weft_aren
     const weft_assign_options assign = {.inner = s.config.inner, .inter = s.config.inter};
     WEFT_TRY(weft_iteration_plan(&s.costs, &samples, &s.search, assign, arena, &it));
     const outcome o = {.plan = &it.best, .setup = &s, .samples = &samples};
-    const weft_status_code status = output(args, &o, arena);
-    if (status == WEFT_OK && !weft_args_flag(args, "--json"))
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(output(args, &o, arena));
+    if (!weft_args_flag(args, "--json"))
         weft_cascade_print_simulated(&s.model, &it, weft_args_flag(args, "--explain"));
+out:
     weft_iteration_free(&it);
     return status;
 }

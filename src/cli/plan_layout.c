@@ -79,13 +79,14 @@ static weft_status finish(const weft_args *args, const char *format, const plan_
         json ? weft_plan_target_seal(json, format, &in->config.target, &in->cluster, &in->model,
                                      in->source)
              : WEFT_OK; /* printed below */
-    if (status == WEFT_OK)
-        return weft_plan_finish(args, json, text, svg);
-    json_decref(json);
-    weft_buf_free(text);
-    if (svg)
-        weft_buf_free(svg);
-    return status;
+    if (status != WEFT_OK) {
+        json_decref(json);
+        weft_buf_free(text);
+        if (svg)
+            weft_buf_free(svg);
+        return status;
+    }
+    return weft_plan_finish(args, json, text, svg);
 }
 
 /* Models with collocated skips: (P, G, b) by PULSE's equations. */
@@ -188,10 +189,9 @@ weft_status weft_plan_layout_run(const weft_args *args)
     if (weft_args_string(args, "--run-config"))
         return weft_plan_run_layout_run(args);
     if (count < 2)
-        return weft_error(
-            WEFT_MSG_ARGUMENT_MISSING, WEFT_NOWHERE,
-            "give a config (examples/plan-layout.yaml is one), or --run-config RUN.yaml for "
-            "the layout of a run");
+        return weft_error(WEFT_MSG_ARGUMENT_MISSING, WEFT_NOWHERE,
+                          "give a config (examples/plan-layout.yaml is one), or --run-config "
+                          "RUN.yaml for the layout of a run");
     weft_arena *arena = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(arena, "the layouts"));
     const weft_status_code status = plan(args, arena, words[1]);

@@ -48,10 +48,11 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
         return weft_layout_list_infeasible(&layouts, p.ranks, WEFT_AT(.file = path));
     weft_layouts_print(&p, &layouts, weft_args_flag(args, "--explain"), &text);
     const weft_status_code status = weft_layout_to_json(&p, &layouts, spec, &json);
-    if (status == WEFT_OK)
-        return weft_plan_finish(args, json, &text, NULL);
-    weft_buf_free(&text);
-    return status;
+    if (status != WEFT_OK) {
+        weft_buf_free(&text);
+        return status;
+    }
+    return weft_plan_finish(args, json, &text, NULL);
 }
 
 weft_status weft_plan_run_layout_run(const weft_args *args)

@@ -12,10 +12,11 @@ static weft_status run_shard(const weft_args *args)
     WEFT_TRY(WEFT_ALLOCATED(arena, "the data shards"));
     weft_shard_config config;
     weft_shard_report r;
-    weft_status_code status = weft_args_config(args, arena, count ? files[0] : NULL, &config);
-    if (status == WEFT_OK)
-        status = weft_shard_run(&config, weft_args_string(args, "--in"),
-                                weft_args_string(args, "--out"), &r);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_args_config(args, arena, count ? files[0] : NULL, &config));
+    WEFT_GO(weft_shard_run(&config, weft_args_string(args, "--in"), weft_args_string(args, "--out"),
+                           &r));
+out:
     weft_arena_free(arena);
     WEFT_TRY(status);
     char bytes[32];

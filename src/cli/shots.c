@@ -68,13 +68,12 @@ static weft_status run(const weft_args *args)
     for (int i = 0; i < count; i++)
         WEFT_GO(weft_shot_job_add(&j, paths[i]));
     if (j.csv && !j.out && j.path.count > 1)
-        status = weft_error(
+        WEFT_GO(weft_error(
             WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--out", WEFT_NUMBER(j.path.count)),
             "--csv writes scene lists, which do not name their video; for %" PRId64 " videos "
             "give --out DIR, which gets one list for each",
-            j.path.count);
-    if (status == WEFT_OK)
-        status = weft_shot_job_run(&j);
+            j.path.count));
+    WEFT_GO(weft_shot_job_run(&j));
 out:
     weft_shot_job_free(&j);
     return status;

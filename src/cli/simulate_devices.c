@@ -1,4 +1,5 @@
 #include "cli/simulate_devices.h"
+#include "cli/text_output.h"
 
 #include "plan/queue/elastic_report.h"
 
@@ -65,14 +66,12 @@ static weft_status print_elastic(const weft_args *args, const weft_elastic_score
     const char *out = weft_args_string(args, "--out");
     weft_buf text = {0};
     weft_elastic_scores_print(scores, WEFT_ELASTIC_POLICIES, &text);
-    weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        fwrite(text.data, 1, (size_t)text.len, stdout);
-    weft_buf_free(&text);
-    if (status != WEFT_OK || !out)
-        return status;
+    WEFT_TRY(weft_text_output(&text));
+    if (!out)
+        return WEFT_OK;
     json_t *json = weft_elastic_scores_json(scores, WEFT_ELASTIC_POLICIES, rules);
-    status = json ? weft_json_save(out, json) : weft_no_memory("the figures");
+    WEFT_TRY(WEFT_ALLOCATED(json, "the figures"));
+    const weft_status_code status = weft_json_save(out, json);
     json_decref(json);
     return status;
 }
@@ -96,12 +95,12 @@ weft_status weft_simulate_devices(const weft_args *args, const char *trace)
     WEFT_TRY(weft_elastic_table_read(path, &table));
     WEFT_TRY(read_elastic_trace(args, &table, &rules, &jobs, &count));
     weft_status_code status = WEFT_OK;
-    for (int i = 0; i < WEFT_ELASTIC_POLICIES && status == WEFT_OK; i++) {
+    for (int i = 0; i < WEFT_ELASTIC_POLICIES; i++) {
         rules.policy = (weft_elastic_policy)i;
-        status = weft_elastic_replay(&rules, jobs, count, &scores[i]);
+        WEFT_GO(weft_elastic_replay(&rules, jobs, count, &scores[i]));
     }
-    if (status == WEFT_OK)
-        status = print_elastic(args, scores, &rules);
+    WEFT_GO(print_elastic(args, scores, &rules));
+out:
     weft_free(jobs);
     return status;
 }

@@ -2,6 +2,7 @@
 
 #include "cli/options/args.h"
 #include "cli/replaced_verb.h"
+#include "cli/text_output.h"
 #include "estimate/training/resolve_layout.h"
 #include "estimate/training/run_simulation.h"
 
@@ -35,11 +36,21 @@ static weft_status load(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_config_load(arena, path, set, sets, &weft_run_section, run));
     WEFT_TRY(weft_run_check(run, path));
     WEFT_TRY(weft_run_models_read(run, path, models));
-    const weft_status_code status =
-        weft_run_resolve_layout(run, models, path, NULL, 0, NULL, arena, &message);
-    if (status == WEFT_OK && message.len)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_resolve_layout(run, models, path, NULL, 0, NULL, arena, &message));
+    if (message.len)
         printf("%s\n", message.data);
+out:
     weft_buf_free(&message);
+    return status;
+}
+
+static weft_status save(const char *path, const weft_run_simulation *simulation)
+{
+    json_t *json = weft_run_simulation_json(simulation);
+    WEFT_TRY(WEFT_ALLOCATED(json, "the simulation"));
+    const weft_status_code status = weft_json_save(path, json);
+    json_decref(json);
     return status;
 }
 
@@ -49,18 +60,10 @@ static weft_status print(const weft_args *args, const weft_run_simulation *simul
     const char *out = weft_args_string(args, "--out"), *costs = weft_args_string(args, "--costs");
     weft_buf text = {0};
     weft_run_simulation_print(simulation, spec, &text);
-    weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        fwrite(text.data, 1, (size_t)text.len, stdout);
-    weft_buf_free(&text);
-    if (status == WEFT_OK && out) {
-        json_t *json = weft_run_simulation_json(simulation);
-        status = json ? weft_json_save(out, json) : weft_no_memory("the simulation");
-        json_decref(json);
-    }
-    if (status == WEFT_OK && costs)
-        status = weft_run_simulation_save_costs(costs, simulation, cluster);
-    return status;
+    WEFT_TRY(weft_text_output(&text));
+    if (out)
+        WEFT_TRY(save(out, simulation));
+    return costs ? weft_run_simulation_save_costs(costs, simulation, cluster) : WEFT_OK;
 }
 
 static weft_status simulate(const weft_args *args, weft_arena *arena, const char *path)

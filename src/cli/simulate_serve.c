@@ -1,6 +1,7 @@
 #include "cli/simulate_serve.h"
 
 #include "cli/simulate_devices.h"
+#include "cli/text_output.h"
 #include "plan/queue/queue_report.h"
 #include "plan/queue/queue_trace.h"
 #include "plan/queue/queue_trace_file.h"
@@ -73,14 +74,12 @@ static weft_status print(const weft_args *args, const weft_queue_score *scores, 
     const char *out = weft_args_string(args, "--out");
     weft_buf text = {0};
     weft_queue_scores_print(scores, count, &text);
-    weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        fwrite(text.data, 1, (size_t)text.len, stdout);
-    weft_buf_free(&text);
-    if (status != WEFT_OK || !out)
-        return status;
+    WEFT_TRY(weft_text_output(&text));
+    if (!out)
+        return WEFT_OK;
     json_t *json = weft_queue_scores_json(scores, count, rules);
-    status = json ? weft_json_save(out, json) : weft_no_memory("the figures");
+    WEFT_TRY(WEFT_ALLOCATED(json, "the figures"));
+    const weft_status_code status = weft_json_save(out, json);
     json_decref(json);
     return status;
 }
@@ -123,9 +122,11 @@ weft_status weft_simulate_serve(const weft_args *args)
         WEFT_TRY(weft_queue_trace_read(word[1], &jobs, &count, &owners));
     }
     save = weft_args_string(args, "--save");
-    weft_status_code status = save ? weft_queue_trace_write(save, jobs, count) : WEFT_OK;
-    if (status == WEFT_OK)
-        status = replay_all(args, &rules, jobs, count, owners);
+    weft_status_code status = WEFT_OK;
+    if (save)
+        WEFT_GO(weft_queue_trace_write(save, jobs, count));
+    WEFT_GO(replay_all(args, &rules, jobs, count, owners));
+out:
     weft_free(jobs);
     return status;
 }

@@ -7,28 +7,34 @@
 #include <stdio.h>
 #include <string.h>
 
+static weft_status print_tokens(const weft_tokenizer *t, const char *text, int64_t most)
+{
+    int32_t *id = NULL;
+    int64_t tokens = 0, cut;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_tokenizer_encode(t, text, (int64_t)strlen(text), most, &id, &tokens, &cut));
+    for (int64_t k = 0; k < tokens; k++)
+        printf("%7d  %s\n", id[k], weft_tokenizer_piece(t, id[k]));
+    printf("%" PRId64 " tokens%s", tokens, cut ? "" : "\n");
+    if (cut)
+        printf("; %" PRId64 " more did not fit into %" PRId64 " and were cut\n", cut, most);
+out:
+    weft_free(id);
+    return status;
+}
+
 static weft_status run_tokenize(const weft_args *args)
 {
     int count;
     const char *const *positional = weft_args_positional(args, &count);
-    int64_t most, cut;
+    int64_t most;
     weft_tokenizer *t;
     WEFT_TRY(weft_args_i64(args, "--max-length", 0, 1 << 20, &most));
     WEFT_TRY(weft_tokenizer_open(positional[0], &t));
     weft_status_code status = WEFT_OK;
-    for (int i = 1; i < count && status == WEFT_OK; i++) {
-        int32_t *id = NULL;
-        int64_t tokens = 0;
-        status = weft_tokenizer_encode(t, positional[i], (int64_t)strlen(positional[i]), most, &id,
-                                       &tokens, &cut);
-        for (int64_t k = 0; k < tokens && status == WEFT_OK; k++)
-            printf("%7d  %s\n", id[k], weft_tokenizer_piece(t, id[k]));
-        if (status == WEFT_OK)
-            printf("%" PRId64 " tokens%s", tokens, cut ? "" : "\n");
-        if (status == WEFT_OK && cut)
-            printf("; %" PRId64 " more did not fit into %" PRId64 " and were cut\n", cut, most);
-        weft_free(id);
-    }
+    for (int i = 1; i < count; i++)
+        WEFT_GO(print_tokens(t, positional[i], most));
+out:
     weft_tokenizer_close(t);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "base/config_text.h"
 #include "cli/options/args.h"
 #include "cli/options/verb.h"
+#include "cli/text_output.h"
 #include "plan/cluster/cluster.h"
 #include "plan/cluster/cluster_draw.h"
 #include "plan/cluster/cluster_print.h"
@@ -26,21 +27,20 @@ static weft_status run_topology(const weft_args *args)
     }
     weft_arena *arena = weft_arena_create();
     weft_cluster cluster;
-    weft_status_code status = arena ? weft_cluster_load(arena, count ? words[0] : "local", &cluster)
-                                    : weft_no_memory("the topology");
-    if (status == WEFT_OK && weft_args_flag(args, "--yaml")) {
+    const char *svg = weft_args_string(args, "--svg");
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_ALLOCATED(arena, "the topology"));
+    WEFT_GO(weft_cluster_load(arena, count ? words[0] : "local", &cluster));
+    if (weft_args_flag(args, "--yaml")) {
         weft_buf text = {0};
         weft_config_dump(&weft_cluster_section, &cluster, &text);
-        status = weft_buf_check(&text);
-        if (status == WEFT_OK)
-            fputs(text.data, stdout);
-        weft_buf_free(&text);
-    } else if (status == WEFT_OK) {
+        WEFT_GO(weft_text_output(&text));
+    } else {
         weft_cluster_print(&cluster);
     }
-    const char *svg = weft_args_string(args, "--svg");
-    if (status == WEFT_OK && svg)
-        status = weft_cluster_draw(&cluster, svg);
+    if (svg)
+        WEFT_GO(weft_cluster_draw(&cluster, svg));
+out:
     weft_arena_free(arena);
     return status;
 }

@@ -205,9 +205,11 @@ static weft_status print_renamed(const weft_args *args)
         weft_buf_printf(&text, "%s%s is now %s", count ? ", " : "", v->earlier, v->option->name);
         renamed[count++] = (weft_message_detail)WEFT_WORD(v->earlier, v->option->name);
     }
-    const weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK && count)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&text));
+    if (count)
         weft_notice(WEFT_MSG_OPTION_RENAMED, WEFT_AT(.details = renamed), "%s", text.data);
+out:
     weft_free(renamed);
     weft_buf_free(&text);
     return status;

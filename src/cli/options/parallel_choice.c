@@ -63,14 +63,6 @@ static weft_status open_estimator(const weft_args *args, weft_arena *arena, cons
     return weft_cluster_load(arena, weft_args_string(args, "--on"), cluster);
 }
 
-static weft_status print_choice(weft_status_code status, weft_buf *out)
-{
-    if (status == WEFT_OK && out->len)
-        weft_notice(WEFT_MSG_LAYOUT_CHOSEN, WEFT_NOWHERE, "%s", out->data);
-    weft_buf_free(out);
-    return status;
-}
-
 weft_status weft_args_choose_layout(const weft_args *args, weft_arena *arena, const char *folder,
                                     weft_comm *comm, weft_generator_options *options,
                                     weft_parallel *parallel)
@@ -92,7 +84,8 @@ weft_status weft_args_choose_comm_overlap(const weft_args *args, weft_arena *are
 {
     weft_cluster cluster;
     weft_generation_estimator p;
-    weft_buf out = {0};
+    weft_buf text = {0};
+    weft_status_code status = WEFT_OK;
     if (!weft_comm_overlap_has_auto(&parallel->overlap))
         return WEFT_OK;
     if (weft_comm_ranks(comm) == 1) {
@@ -100,6 +93,10 @@ weft_status weft_args_choose_comm_overlap(const weft_args *args, weft_arena *are
         return WEFT_OK;
     }
     WEFT_TRY(open_estimator(args, arena, folder, comm, options, &cluster, &p));
-    return print_choice(
-        weft_generation_choose_comm_overlap(&p, comm, options->stream, parallel, &out), &out);
+    WEFT_GO(weft_generation_choose_comm_overlap(&p, comm, options->stream, parallel, &text));
+    if (text.len)
+        weft_notice(WEFT_MSG_LAYOUT_CHOSEN, WEFT_NOWHERE, "%s", text.data);
+out:
+    weft_buf_free(&text);
+    return status;
 }
