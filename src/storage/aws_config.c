@@ -114,21 +114,22 @@ static weft_status read_file(weft_arena *arena, aws_file *file)
         return WEFT_OK;
     WEFT_TRY(weft_file_read(file->path, 1 << 24, &text, &bytes));
     weft_status_code status = WEFT_OK;
-    for (char *line = strtok_r(text + 3 * !strncmp(text, "\xef\xbb\xbf", 3), "\r\n", &rest);
-         line && status == WEFT_OK; line = strtok_r(NULL, "\r\n", &rest)) {
+    for (char *line = strtok_r(text + 3 * !strncmp(text, "\xef\xbb\xbf", 3), "\r\n", &rest); line;
+         line = strtok_r(NULL, "\r\n", &rest)) {
         const char first = line[strspn(line, " \t")];
         if (!first || first == '#' || first == ';')
             continue;
         if (first == '[') {
             section = section_of(arena, file, line + strspn(line, " \t"));
             group = NULL;
-            status = WEFT_ALLOCATED(section, "%s", file->path);
-            if (section && !strcmp(section, "default"))
+            WEFT_GO(WEFT_ALLOCATED(section, "%s", file->path));
+            if (!strcmp(section, "default"))
                 forget_section(file, section);
         } else {
-            status = add_setting(arena, file, section, line, &group);
+            WEFT_GO(add_setting(arena, file, section, line, &group));
         }
     }
+out:
     if (text)
         explicit_bzero(text, (size_t)bytes);
     weft_free(text);

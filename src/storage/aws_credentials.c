@@ -56,11 +56,12 @@ weft_status weft_aws_credentials_parse(const char *json, int64_t bytes, const ch
                *expiration = json_string_value(json_object_get(root, "Expiration"));
     struct tm date = {0};
     token = token ? token : json_string_value(json_object_get(root, "Token"));
-    weft_status_code status = access && secret
-                                  ? copy_keys(access, secret, token && *token ? token : NULL, c)
-                                  : none_at(location, "the reply has no credentials in JSON");
-    if (status == WEFT_OK && expiration && strptime(expiration, "%Y-%m-%dT%H:%M:%S", &date))
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(access && secret ? copy_keys(access, secret, token && *token ? token : NULL, c)
+                             : none_at(location, "the reply has no credentials in JSON"));
+    if (expiration && strptime(expiration, "%Y-%m-%dT%H:%M:%S", &date))
         c->expires = (int64_t)timegm(&date);
+out:
     json_decref(root);
     return status;
 }
@@ -109,14 +110,14 @@ static weft_status fetch(weft_http *http, const char *method, const char *url, c
     if (status == WEFT_E_IO)
         status =
             none_at(location, "no credentials are set, and the metadata server does not answer");
-    if (status == WEFT_OK && reply.status != 200)
-        status = none_at(location, "the metadata server has no credentials");
-    if (status != WEFT_OK) {
-        weft_http_reply_free(&reply);
-        return status;
-    }
+    WEFT_GO(status);
+    if (reply.status != 200)
+        WEFT_GO(none_at(location, "the metadata server has no credentials"));
     *body = reply.body;
-    return WEFT_OK;
+out:
+    if (status != WEFT_OK)
+        weft_http_reply_free(&reply);
+    return status;
 }
 
 static weft_status read_container(const weft_aws_settings *s, weft_http *http,
@@ -134,9 +135,10 @@ static weft_status read_container(const weft_aws_settings *s, weft_http *http,
         token = text;
     }
     const weft_name_value header = {"Authorization", token && *token ? token : NULL};
-    weft_status_code status = fetch(http, "GET", s->container, location, &header, &body);
-    if (status == WEFT_OK)
-        status = weft_aws_credentials_parse(body.data, body.len, location, c);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(fetch(http, "GET", s->container, location, &header, &body));
+    WEFT_GO(weft_aws_credentials_parse(body.data, body.len, location, c));
+out:
     erase(text);
     weft_buf_free(&body);
     return status;

@@ -216,7 +216,7 @@ static weft_status list_blocks(const weft_block_cache *c, entry **list, int64_t 
     *count = *total = 0;
     if (!dir)
         return weft_error_errno(WEFT_AT(.file = c->folder), "cannot list the cache");
-    for (struct dirent *d; status == WEFT_OK && (d = readdir(dir));) {
+    for (struct dirent *d; (d = readdir(dir));) {
         struct stat st;
         const bool is_block = ends_with(d->d_name, ".block");
         if ((!is_block && !is_part(d->d_name)) || strlen(d->d_name) >= NAME_BYTES ||
@@ -227,14 +227,13 @@ static weft_status list_blocks(const weft_block_cache *c, entry **list, int64_t 
         *total += is_block ? st.st_size : WEFT_BLOCK_BYTES + SUM_BYTES;
         if (!is_block)
             continue;
-        status = weft_grow((void **)list, *count, &capacity, sizeof **list);
-        if (status == WEFT_OK) {
-            entry *e = &(*list)[(*count)++];
-            snprintf(e->name, sizeof e->name, "%.63s", d->d_name);
-            e->bytes = st.st_size;
-            e->used = st.st_mtim;
-        }
+        WEFT_GO(weft_grow((void **)list, *count, &capacity, sizeof **list));
+        entry *e = &(*list)[(*count)++];
+        snprintf(e->name, sizeof e->name, "%.63s", d->d_name);
+        e->bytes = st.st_size;
+        e->used = st.st_mtim;
     }
+out:
     closedir(dir);
     return status;
 }
@@ -246,13 +245,15 @@ static weft_status evict(const weft_block_cache *c, int64_t bytes, int64_t *tota
     int64_t count;
     /* some more than needed, so that a full cache is not listed for every block */
     const int64_t target = c->limit - c->limit / 16 - bytes;
-    weft_status_code status = list_blocks(c, &list, &count, total);
-    if (status == WEFT_OK && *total + bytes > c->limit) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(list_blocks(c, &list, &count, total));
+    if (*total + bytes > c->limit) {
         qsort(list, (size_t)count, sizeof *list, compare_age);
         for (int64_t i = 0; i<count && * total> target; i++)
             if (remove_in(c, list[i].name) == 0 || errno == ENOENT)
                 *total -= list[i].bytes;
     }
+out:
     weft_free(list);
     return status;
 }
@@ -266,32 +267,39 @@ static int64_t read_total(int fd)
     return known ? total : INT64_MAX / 2;
 }
 
+/* Makes the block's temporary file and adds its bytes to *total, if the cache has room. */
+static weft_status make_part(weft_block_cache *c, const block *b, int64_t *total, bool *reserved)
+{
+    const int64_t bytes = b->bytes + SUM_BYTES;
+    char part[NAME_BYTES];
+    if (*total + bytes > c->limit && bytes <= c->limit) /* else no eviction makes room */
+        WEFT_TRY(evict(c, bytes, total));
+    if (*total + bytes > c->limit)
+        return WEFT_OK;
+    const int made = open_in(c, part_name(b, part), O_WRONLY | O_CREAT | O_TRUNC);
+    if (made < 0)
+        return weft_error_errno(WEFT_AT(.file = c->folder), "cannot write the cache");
+    close(made);
+    *total += bytes;
+    *reserved = true;
+    return WEFT_OK;
+}
+
 /* Reserves room for a block, and makes its temporary file, so that listings count it. *reserved is
  * false if the block cannot be cached. A process that dies before it writes leaves the total too
  * large; the next listing corrects it. */
 static weft_status reserve(weft_block_cache *c, const block *b, bool *reserved)
 {
-    const int64_t bytes = b->bytes + SUM_BYTES;
-    char part[NAME_BYTES];
     const int fd = lock_file(c, "total", false);
     *reserved = false;
     if (fd < 0)
         return cannot_lock(c);
     int64_t total = read_total(fd);
     weft_status_code status = WEFT_OK;
-    if (total + bytes > c->limit && bytes <= c->limit) /* else no eviction makes room */
-        status = evict(c, bytes, &total);
-    if (status == WEFT_OK && total + bytes <= c->limit) {
-        const int made = open_in(c, part_name(b, part), O_WRONLY | O_CREAT | O_TRUNC);
-        *reserved = made >= 0;
-        if (*reserved)
-            close(made);
-        else
-            status = weft_error_errno(WEFT_AT(.file = c->folder), "cannot write the cache");
-    }
-    total += *reserved ? bytes : 0;
-    if (status == WEFT_OK && pwrite(fd, &total, sizeof total, 0) != sizeof total)
-        status = weft_error_errno(WEFT_AT(.file = c->folder), "cannot write the cache");
+    WEFT_GO(make_part(c, b, &total, reserved));
+    if (pwrite(fd, &total, sizeof total, 0) != sizeof total)
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = c->folder), "cannot write the cache"));
+out:
     close(fd);
     return status;
 }
@@ -359,22 +367,28 @@ static weft_status write_all(int fd, const void *data, int64_t bytes)
     return WEFT_OK;
 }
 
+static weft_status write_with_sum(int fd, const char *data, int64_t bytes)
+{
+    const uint64_t sum = XXH3_64bits(data, (size_t)bytes);
+    WEFT_TRY(write_all(fd, data, bytes));
+    return write_all(fd, &sum, SUM_BYTES);
+}
+
 /* Writes the block and gives it its name. The caller has its lock. */
 static weft_status write_block(const weft_block_cache *c, const block *b, const char *data)
 {
     char part[NAME_BYTES], from[4096], to[4096];
-    const uint64_t sum = XXH3_64bits(data, (size_t)b->bytes);
     snprintf(from, sizeof from, "%s/%s", c->folder, part_name(b, part));
     snprintf(to, sizeof to, "%s/%s", c->folder, b->name);
     const int fd = open_in(c, part, O_WRONLY | O_CREAT | O_TRUNC);
     if (fd < 0)
         return weft_error_errno(WEFT_AT(.file = from), "cannot write the cache");
-    weft_status_code status = write_all(fd, data, b->bytes);
-    if (status == WEFT_OK)
-        status = write_all(fd, &sum, SUM_BYTES);
+    weft_status_code status = write_with_sum(fd, data, b->bytes);
     close(fd);
-    if (status == WEFT_OK && rename(from, to) != 0)
-        status = weft_error_errno(WEFT_AT(.file = to), "cannot write the cache");
+    WEFT_GO(status);
+    if (rename(from, to) != 0)
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = to), "cannot write the cache"));
+out:
     if (status != WEFT_OK)
         unlink(from);
     return status;
@@ -392,18 +406,24 @@ static void warn_once(weft_block_cache *c)
                                                 "names another folder");
 }
 
+static weft_status keep(weft_block_cache *c, const block *b, const char *data)
+{
+    bool reserved;
+    WEFT_TRY(reserve(c, b, &reserved));
+    if (!reserved)
+        return WEFT_OK;
+    const weft_status_code status = write_block(c, b, data);
+    if (status != WEFT_OK)
+        unreserve(c, b->bytes + SUM_BYTES);
+    return status;
+}
+
 /* Downloads the block into `data` and keeps it. */
 static weft_status download(weft_block_cache *c, const weft_block_file *f, const block *b,
                             char *data)
 {
-    bool reserved;
     WEFT_TRY(f->read(f->self, f->name, b->at, b->bytes, data));
-    weft_status_code status = reserve(c, b, &reserved);
-    if (status == WEFT_OK && reserved) {
-        status = write_block(c, b, data);
-        if (status != WEFT_OK)
-            unreserve(c, b->bytes + SUM_BYTES);
-    }
+    const weft_status_code status = keep(c, b, data);
     if (status == WEFT_E_CANCELLED)
         return status;
     if (status != WEFT_OK)
@@ -525,13 +545,14 @@ weft_status weft_block_cache_read(weft_block_cache *c, const weft_block_file *f,
     weft_status_code status = WEFT_OK;
     if (at + bytes > f->facts.bytes) /* the error is the server's */
         return f->read(f->self, f->name, at, bytes, to);
-    for (int64_t done = 0; done < bytes && status == WEFT_OK;) {
+    for (int64_t done = 0; done < bytes;) {
         const int64_t here = at + done, left = bytes - done,
                       space = WEFT_BLOCK_BYTES - here % WEFT_BLOCK_BYTES,
                       n = left < space ? left : space;
-        status = read_piece(c, f, here, n, (char *)to + done, &data);
+        WEFT_GO(read_piece(c, f, here, n, (char *)to + done, &data));
         done += n;
     }
+out:
     weft_free(data);
     return status;
 }

@@ -295,19 +295,29 @@ static int64_t limit_of(CURLcode code, long proxy_status)
     return code == CURLE_SSL_CONNECT_ERROR || code == CURLE_COULDNT_RESOLVE_PROXY ? 2 : INT64_MAX;
 }
 
+/* *list: the headers of the request; NULL without memory. */
+static weft_status make_headers(weft_http *h, const weft_http_request *q, struct curl_slist **list)
+{
+    weft_http_headers headers = {0};
+    weft_status_code status = WEFT_OK;
+    if (q->prepare)
+        WEFT_GO(q->prepare(q->user, &headers));
+    *list = list_headers(h->curl, q, &headers);
+out:
+    free_headers(&headers);
+    return status;
+}
+
 /* Sets reply->status to 0, with the reason in `problem`, if the reply is missing or incomplete. */
 static weft_status try_once(weft_http *h, const weft_http_request *q, weft_http_reply *reply,
                             char problem[CURL_ERROR_SIZE])
 {
-    weft_http_headers headers = {0};
+    struct curl_slist *list = NULL;
     const int failures = reply->failures;
     long proxy_status = 0; /* of the reply to CONNECT */
     weft_buf_free(&reply->body);
     *reply = (weft_http_reply){.length = -1, .failures = failures, .limit = INT64_MAX};
-    weft_status_code status = q->prepare ? q->prepare(q->user, &headers) : WEFT_OK;
-    struct curl_slist *list = status == WEFT_OK ? list_headers(h->curl, q, &headers) : NULL;
-    free_headers(&headers);
-    WEFT_TRY(status);
+    WEFT_TRY(make_headers(h, q, &list));
     void *easy = list ? take_handle(h) : NULL;
     if (!easy) {
         h->curl->slist_free_all(list);
@@ -370,10 +380,9 @@ weft_status weft_http_send(weft_http *h, const weft_http_request *q, weft_http_r
     char problem[CURL_ERROR_SIZE];
     *reply = (weft_http_reply){.length = -1};
     for (;;) {
-        const weft_status_code status = try_once(h, q, reply, problem);
-        const bool again = status == WEFT_OK && is_transient(q, reply);
-        if (!again)
-            return status;
+        WEFT_TRY(try_once(h, q, reply, problem));
+        if (!is_transient(q, reply))
+            return WEFT_OK;
         if (reply->failures + 1 >= (reply->limit < q->attempts ? reply->limit : q->attempts))
             return reply->status ? WEFT_OK : fail(q, reply, problem);
         if (reply->status)

@@ -40,9 +40,10 @@ weft_status weft_http_api_headers(weft_http_headers *headers, const char *key)
     if (!key || !key[0])
         return WEFT_OK;
     weft_buf_printf(&value, "Bearer %s", key);
-    weft_status_code status = weft_buf_check(&value);
-    if (status == WEFT_OK)
-        status = weft_http_headers_add(headers, "Authorization", value.data);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&value));
+    WEFT_GO(weft_http_headers_add(headers, "Authorization", value.data));
+out:
     weft_buf_free(&value);
     return status;
 }

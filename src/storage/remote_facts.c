@@ -72,12 +72,12 @@ weft_status weft_remote_table_put(weft_remote_table *t, const char *name, const 
                                   int64_t bytes)
 {
     weft_remote_object object = {weft_strdup(name), weft_strdup(etag), bytes};
-    weft_status_code status = WEFT_ALLOCATED(object.name && object.etag, "%s", name);
-    if (status == WEFT_OK) {
-        pthread_mutex_lock(&t->lock);
-        status = put(t, &object);
-        pthread_mutex_unlock(&t->lock);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(object.name && object.etag, "%s", name));
+    pthread_mutex_lock(&t->lock);
+    status = put(t, &object);
+    pthread_mutex_unlock(&t->lock);
+out:
     if (status != WEFT_OK)
         forget(&object);
     return status;

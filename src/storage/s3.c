@@ -111,13 +111,15 @@ static weft_status copy_credentials(weft_s3 *s, weft_aws_credentials *copy)
     const weft_aws_credentials *own = &s->credentials;
     *copy = (weft_aws_credentials){0};
     pthread_mutex_lock(&s->lock);
-    weft_status_code status = renew(s);
-    if (status == WEFT_OK && s->settings.source != WEFT_AWS_UNSIGNED) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(renew(s));
+    if (s->settings.source != WEFT_AWS_UNSIGNED) {
         copy->access_key = weft_strdup(own->access_key);
         copy->secret_key = weft_strdup(own->secret_key);
         copy->session_token = own->session_token ? weft_strdup(own->session_token) : NULL;
-        status = WEFT_ALLOCATED(copy->access_key && copy->secret_key, "the credentials");
+        WEFT_GO(WEFT_ALLOCATED(copy->access_key && copy->secret_key, "the credentials"));
     }
+out:
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -188,20 +190,20 @@ static weft_status make_address(sending *o)
         weft_buf_printf(&authority, "s3.%s.amazonaws.com%s", o->region,
                         strncmp(o->region, "cn-", 3) ? "" : ".cn");
     }
-    weft_status_code status = weft_buf_check(&authority);
-    if (status == WEFT_OK) {
-        weft_buf_printf(&o->host, "%s%s%s", in_path ? "" : s->bucket, in_path ? "" : ".",
-                        authority.data);
-        weft_buf_printf(&o->path, "%s/", base);
-        if (in_path) {
-            weft_uri_encode(&o->path, s->bucket, false);
-            weft_buf_printf(&o->path, "/");
-        }
-        weft_uri_encode(&o->path, o->request->key, true);
-        weft_buf_printf(&o->url, "%s%s%s%s", scheme, o->host.data, o->path.data,
-                        o->request->query_count ? "?" : "");
-        status = weft_canonical_query(o->request->query, o->request->query_count, &o->url);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&authority));
+    weft_buf_printf(&o->host, "%s%s%s", in_path ? "" : s->bucket, in_path ? "" : ".",
+                    authority.data);
+    weft_buf_printf(&o->path, "%s/", base);
+    if (in_path) {
+        weft_uri_encode(&o->path, s->bucket, false);
+        weft_buf_printf(&o->path, "/");
     }
+    weft_uri_encode(&o->path, o->request->key, true);
+    weft_buf_printf(&o->url, "%s%s%s%s", scheme, o->host.data, o->path.data,
+                    o->request->query_count ? "?" : "");
+    WEFT_GO(weft_canonical_query(o->request->query, o->request->query_count, &o->url));
+out:
     weft_buf_free(&authority);
     WEFT_TRY(status);
     WEFT_TRY(weft_buf_check(&o->host));
@@ -356,16 +358,17 @@ weft_status weft_s3_send(weft_s3 *s, const weft_s3_request *q, weft_http_reply *
     *reply = (weft_http_reply){0};
     copy_region(s, region);
     weft_buf_printf(&location, "s3://%s%s%s", s->bucket, *q->key ? "/" : "", q->key);
-    weft_status_code status = weft_buf_check(&location);
-    if (status == WEFT_OK)
-        status = send_once(s, q, location.data, region, reply);
-    if (status == WEFT_OK && learn_region(s, reply, region)) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&location));
+    WEFT_GO(send_once(s, q, location.data, region, reply));
+    if (learn_region(s, reply, region)) {
         weft_http_reply_free(reply);
-        status = send_once(s, q, location.data, region, reply);
+        WEFT_GO(send_once(s, q, location.data, region, reply));
     }
     const bool error = reply->body.data && strstr(reply->body.data, "<Error>");
-    if (status == WEFT_OK && (reply->status < 200 || reply->status > 299 || error))
-        status = fail(s, q, reply, location.data, region);
+    if (reply->status < 200 || reply->status > 299 || error)
+        WEFT_GO(fail(s, q, reply, location.data, region));
+out:
     weft_buf_free(&location);
     if (status != WEFT_OK) {
         weft_http_reply_free(reply);

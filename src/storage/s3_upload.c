@@ -204,9 +204,10 @@ static weft_status find_completed(weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
     char own_etag[WEFT_ETAG_BYTES];
     weft_http_reply reply;
     weft_error_copy *first = weft_error_save();
-    weft_status_code status =
-        weft_s3_send(u->s3, &(weft_s3_request){.method = "HEAD", .key = u->key}, &reply);
-    const bool own = status == WEFT_OK && reply.length == u->bytes && etag_of_parts(u, own_etag) &&
+    weft_status_code status = WEFT_OK;
+    const bool own = weft_s3_send(u->s3, &(weft_s3_request){.method = "HEAD", .key = u->key},
+                                  &reply) == WEFT_OK &&
+                     reply.length == u->bytes && etag_of_parts(u, own_etag) &&
                      !strcmp(reply.etag, own_etag);
     if (own)
         snprintf(etag, WEFT_ETAG_BYTES, "%s", reply.etag);
@@ -227,16 +228,17 @@ static weft_status complete(weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
         weft_buf_printf(&list, "<Part><PartNumber>%d</PartNumber><ETag>%s</ETag></Part>", i + 1,
                         u->etag[i]);
     weft_buf_printf(&list, "</CompleteMultipartUpload>");
-    weft_status_code status = weft_buf_check(&list);
-    if (status == WEFT_OK)
-        status = weft_s3_send(u->s3,
-                              &(weft_s3_request){.method = "POST",
-                                                 .key = u->key,
-                                                 .query = &query,
-                                                 .query_count = 1,
-                                                 .body = list.data,
-                                                 .body_bytes = list.len},
-                              &reply);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&list));
+    WEFT_GO(weft_s3_send(u->s3,
+                         &(weft_s3_request){.method = "POST",
+                                            .key = u->key,
+                                            .query = &query,
+                                            .query_count = 1,
+                                            .body = list.data,
+                                            .body_bytes = list.len},
+                         &reply));
+out:
     weft_buf_free(&list);
     if (status == WEFT_E_NOT_FOUND)
         return find_completed(u, etag);

@@ -49,21 +49,20 @@ weft_status weft_canonical_query(const weft_name_value *query, int count, weft_b
     if (count > MOST_PAIRS)
         return sort_pairs(query, count, sorted);
     weft_status_code status = WEFT_OK;
-    for (int i = 0; i < count && status == WEFT_OK; i++) {
+    for (int i = 0; i < count; i++) {
         weft_buf *name = &encoded[2 * i], *value = &encoded[2 * i + 1];
         weft_buf_append(name, "", 0);
         weft_buf_append(value, "", 0);
         weft_uri_encode(name, query[i].name, false);
         weft_uri_encode(value, query[i].value, false);
-        status = weft_buf_check(name->failed ? name : value);
+        WEFT_GO(weft_buf_check(name->failed ? name : value));
         sorted[i] = (weft_name_value){name->data, value->data};
     }
-    if (status == WEFT_OK) {
-        qsort(sorted, (size_t)count, sizeof *sorted, compare_names);
-        for (int i = 0; i < count; i++)
-            weft_buf_printf(to, "%s%s=%s", i ? "&" : "", sorted[i].name, sorted[i].value);
-        status = weft_buf_check(to);
-    }
+    qsort(sorted, (size_t)count, sizeof *sorted, compare_names);
+    for (int i = 0; i < count; i++)
+        weft_buf_printf(to, "%s%s=%s", i ? "&" : "", sorted[i].name, sorted[i].value);
+    WEFT_GO(weft_buf_check(to));
+out:
     for (int i = 0; i < 2 * count; i++)
         weft_buf_free(&encoded[i]);
     return status;
@@ -113,15 +112,16 @@ static weft_status signing_key(const weft_sigv4_keys *keys, const char *date,
     const char *const steps[] = {keys->region, keys->service, "aws4_request"};
     weft_buf secret = {0};
     weft_buf_printf(&secret, "AWS4%s", keys->secret_key);
-    weft_status_code status = weft_buf_check(&secret);
-    if (status == WEFT_OK)
-        status = weft_hmac_sha256(secret.data, secret.len, date, 8, key);
-    for (int i = 0; i < WEFT_COUNT(steps) && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&secret));
+    WEFT_GO(weft_hmac_sha256(secret.data, secret.len, date, 8, key));
+    for (int i = 0; i < WEFT_COUNT(steps); i++) {
         uint8_t next[WEFT_SHA256_BYTES];
-        status =
-            weft_hmac_sha256(key, WEFT_SHA256_BYTES, steps[i], (int64_t)strlen(steps[i]), next);
+        WEFT_GO(
+            weft_hmac_sha256(key, WEFT_SHA256_BYTES, steps[i], (int64_t)strlen(steps[i]), next));
         memcpy(key, next, sizeof next);
     }
+out:
     if (secret.data)
         explicit_bzero(secret.data, (size_t)secret.len);
     weft_buf_free(&secret);

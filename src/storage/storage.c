@@ -176,17 +176,16 @@ weft_status weft_storage_sum(weft_storage *s, const char *name, uint64_t *sum)
     WEFT_TRY(weft_storage_facts_of(s, name, &facts));
     char *piece = weft_alloc(PIECE);
     XXH3_state_t *state = XXH3_createState();
-    weft_status_code status = WEFT_ALLOCATED(piece && state, "%s", name);
-    if (status == WEFT_OK)
-        XXH3_64bits_reset(state);
-    for (int64_t at = 0; status == WEFT_OK && at < facts.bytes; at += PIECE) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(piece && state, "%s", name));
+    XXH3_64bits_reset(state);
+    for (int64_t at = 0; at < facts.bytes; at += PIECE) {
         const int64_t n = facts.bytes - at < PIECE ? facts.bytes - at : PIECE;
-        status = weft_storage_read(s, name, at, n, piece);
-        if (status == WEFT_OK)
-            XXH3_64bits_update(state, piece, (size_t)n);
+        WEFT_GO(weft_storage_read(s, name, at, n, piece));
+        XXH3_64bits_update(state, piece, (size_t)n);
     }
-    if (status == WEFT_OK)
-        *sum = XXH3_64bits_digest(state);
+    *sum = XXH3_64bits_digest(state);
+out:
     XXH3_freeState(state);
     weft_free(piece);
     return status;
@@ -251,9 +250,10 @@ static weft_status put(weft_storage *s, const char *name, const void *data, int6
 {
     weft_storage_file *file;
     WEFT_TRY(begin(s, name, hasty, &file));
-    weft_status_code status = weft_storage_write(file, data, bytes);
-    if (status == WEFT_OK)
-        status = weft_storage_commit(file);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_storage_write(file, data, bytes));
+    WEFT_GO(weft_storage_commit(file));
+out:
     weft_storage_file_free(file);
     return status;
 }

@@ -173,6 +173,25 @@ static void drop_fd(folder *f, const char *path)
     pthread_mutex_unlock(&f->lock);
 }
 
+static weft_status read_all(int fd, int64_t at, int64_t bytes, char *to)
+{
+    for (int64_t done = 0; done < bytes;) {
+        const ssize_t n = pread(fd, to + done, (size_t)(bytes - done), (off_t)(at + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return weft_error_errno(WEFT_NOWHERE, "cannot read at byte %" PRId64, at + done);
+        if (n == 0)
+            return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_NOWHERE,
+                              "the file ends at byte %" PRId64 ", and bytes up to %" PRId64
+                              " are needed. It "
+                              "was truncated, or another program is writing it.",
+                              at + done, at + bytes);
+        done += n;
+    }
+    return WEFT_OK;
+}
+
 static weft_status folder_read(void *self, const char *name, int64_t at, int64_t bytes, void *to)
 {
     folder *f = self;
@@ -182,22 +201,7 @@ static weft_status folder_read(void *self, const char *name, int64_t at, int64_t
     if (!path)
         return WEFT_E_MEMORY;
     WEFT_TRY(take_fd(f, path, &shared, &fd));
-    weft_status_code status = WEFT_OK;
-    for (int64_t done = 0; done < bytes && status == WEFT_OK;) {
-        const ssize_t n = pread(fd, (char *)to + done, (size_t)(bytes - done), (off_t)(at + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            status = weft_error_errno(WEFT_NOWHERE, "cannot read at byte %" PRId64, at + done);
-        else if (n == 0)
-            status = weft_error(WEFT_MSG_FILE_CHANGED, WEFT_NOWHERE,
-                                "the file ends at byte %" PRId64 ", and bytes up to %" PRId64
-                                " are needed. It "
-                                "was truncated, or another program is writing it.",
-                                at + done, at + bytes);
-        else
-            done += n;
-    }
+    const weft_status_code status = read_all(fd, at, bytes, to);
     give_fd(f, shared, fd, status != WEFT_OK);
     if (status != WEFT_OK) {
         char full_path[1024];
@@ -241,9 +245,10 @@ static weft_status folder_begin(void *self, const char *name, bool hasty, void *
 {
     char *path = path_in(self, name);
     folder_file *f = weft_alloc(sizeof *f);
-    weft_status_code status = path && f ? weft_make_parent(path) : weft_no_memory("%s", name);
-    if (status == WEFT_OK)
-        status = weft_file_begin(&f->writer, path);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(path && f ? weft_make_parent(path) : weft_no_memory("%s", name));
+    WEFT_GO(weft_file_begin(&f->writer, path));
+out:
     weft_free(path);
     if (status != WEFT_OK) {
         weft_free(f);
@@ -264,9 +269,10 @@ static weft_status folder_commit(void *file)
 {
     folder_file *f = file;
     char *path = weft_strdup(f->writer.path);
-    weft_status_code status = path ? weft_file_commit(&f->writer) : weft_no_memory("a path");
-    if (status == WEFT_OK)
-        drop_fd(f->folder, path);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(path ? weft_file_commit(&f->writer) : weft_no_memory("a path"));
+    drop_fd(f->folder, path);
+out:
     weft_free(path);
     return status;
 }

@@ -128,21 +128,22 @@ static weft_status send_request(site *s, const char *method, const char *name, c
     *reply = (weft_http_reply){0};
     weft_buf_printf(&url, "%s/", s->root);
     weft_uri_encode(&url, name, true);
-    weft_status_code status = weft_buf_check(&url);
-    if (status == WEFT_OK)
-        status = weft_http_send(s->http,
-                                &(weft_http_request){.method = method,
-                                                     .url = url.data,
-                                                     .location = url.data,
-                                                     .to = to.data,
-                                                     .to_bytes = to.bytes,
-                                                     .attempts = s->attempts,
-                                                     .follow = true,
-                                                     .prepare = add_headers,
-                                                     .user = w},
-                                reply);
-    if (status == WEFT_OK && (reply->status < 200 || reply->status > 299))
-        status = fail(url.data, method, reply);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&url));
+    WEFT_GO(weft_http_send(s->http,
+                           &(weft_http_request){.method = method,
+                                                .url = url.data,
+                                                .location = url.data,
+                                                .to = to.data,
+                                                .to_bytes = to.bytes,
+                                                .attempts = s->attempts,
+                                                .follow = true,
+                                                .prepare = add_headers,
+                                                .user = w},
+                           reply));
+    if (reply->status < 200 || reply->status > 299)
+        WEFT_GO(fail(url.data, method, reply));
+out:
     weft_buf_free(&url);
     if (status != WEFT_OK) {
         weft_http_reply_free(reply);
@@ -247,8 +248,9 @@ static weft_status site_list(void *self, weft_names *names)
     WEFT_TRY(status);
     status = weft_json_parse(reply.body.data, reply.body.len, "index.json", &list);
     weft_http_reply_free(&reply);
-    if (status == WEFT_OK)
-        status = add_shards(list, names);
+    WEFT_GO(status);
+    WEFT_GO(add_shards(list, names));
+out:
     json_decref(list);
     if (status != WEFT_OK)
         weft_names_free(names);

@@ -52,15 +52,13 @@ static weft_status store_open(const char *root, void **self)
     weft_remote_table_init(&s->table);
     s->bucket = printed("%s%s", bucket, "");
     s->prefix = printed("%s%s", prefix, *prefix && prefix[strlen(prefix) - 1] != '/' ? "/" : "");
-    weft_status_code status = WEFT_ALLOCATED(s->bucket && s->prefix, "%s", root);
-    if (status == WEFT_OK) {
-        s->bucket[length] = 0;
-        status = weft_s3_open(s->bucket, &s->s3);
-    }
-    if (status == WEFT_OK) {
-        s->origin = printed("%s %s", weft_s3_endpoint(s->s3), root);
-        status = WEFT_ALLOCATED(s->origin, "%s", root);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(s->bucket && s->prefix, "%s", root));
+    s->bucket[length] = 0;
+    WEFT_GO(weft_s3_open(s->bucket, &s->s3));
+    s->origin = printed("%s %s", weft_s3_endpoint(s->s3), root);
+    WEFT_GO(WEFT_ALLOCATED(s->origin, "%s", root));
+out:
     if (status != WEFT_OK) {
         store_close(s);
         return weft_error_at(status, WEFT_AT(.file = root));
@@ -146,15 +144,15 @@ static weft_status store_read(void *self, const char *name, int64_t at, int64_t 
                                                               .to = to,
                                                               .to_bytes = bytes},
                                            &reply);
-    if (status == WEFT_OK) {
-        char root[WEFT_ETAG_BYTES];
-        snprintf(root, sizeof root, "s3://%s", s->bucket);
-        status = weft_remote_range_check(&(weft_remote_range){root, key, etag, at, bytes}, &reply,
-                                         reply.etag);
-        weft_http_reply_free(&reply);
-    } else if (weft_error_class() == WEFT_MSG_FILE_NOT_FOUND) {
+    if (status != WEFT_OK && weft_error_class() == WEFT_MSG_FILE_NOT_FOUND)
         status = fail_removed(s, key, facts.bytes);
-    }
+    WEFT_GO(status);
+    char root[WEFT_ETAG_BYTES];
+    snprintf(root, sizeof root, "s3://%s", s->bucket);
+    status = weft_remote_range_check(&(weft_remote_range){root, key, etag, at, bytes}, &reply,
+                                     reply.etag);
+    weft_http_reply_free(&reply);
+out:
     /* facts stay as they are: a new version of the object is an error in every later read, too */
     weft_free(key);
     return status;
@@ -171,35 +169,37 @@ static void read_etag(const char *element, char etag[WEFT_ETAG_BYTES])
     snprintf(etag, WEFT_ETAG_BYTES, quoted ? "%s" : "\"%s\"", text);
 }
 
+/* Adds the name of a <Contents> element, and its facts. */
+static weft_status add_name(store *s, const char *element, const char *name, weft_names *names)
+{
+    char size[32], etag[WEFT_ETAG_BYTES];
+    weft_xml_text(element, "Size", size, sizeof size);
+    read_etag(element, etag);
+    WEFT_TRY(weft_remote_table_put(&s->table, name, etag, strtoll(size, NULL, 10)));
+    WEFT_TRY(weft_grow((void **)&names->name, names->count, &names->capacity, sizeof *names->name));
+    WEFT_TRY(WEFT_ALLOCATED((names->name[names->count] = weft_strdup(name)), "%s", name));
+    names->count++;
+    return WEFT_OK;
+}
+
 /* Adds the object of a <Contents> element. */
 static weft_status add_object(store *s, const char *element, bool encoded, weft_names *names)
 {
-    char size[32], etag[WEFT_ETAG_BYTES];
     int64_t length;
     weft_buf key = {0};
     const char *content = weft_xml_find(element, "Key", &length);
     weft_xml_decode(&key, content ? content : "", content ? length : 0);
     weft_buf_append(&key, "", 0);
-    weft_status_code status = weft_buf_check(&key);
-    if (status == WEFT_OK && encoded)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&key));
+    if (encoded)
         key.len = weft_uri_decode(key.data, key.len);
     const size_t prefix = strlen(s->prefix);
-    const bool below = status == WEFT_OK && (size_t)key.len > prefix &&
-                       !strncmp(key.data, s->prefix, prefix) && key.data[key.len - 1] != '/';
-    if (below) {
-        const char *name = key.data + prefix;
-        weft_xml_text(element, "Size", size, sizeof size);
-        read_etag(element, etag);
-        status = weft_remote_table_put(&s->table, name, etag, strtoll(size, NULL, 10));
-        if (status == WEFT_OK)
-            status = weft_grow((void **)&names->name, names->count, &names->capacity,
-                               sizeof *names->name);
-        if (status == WEFT_OK) {
-            names->name[names->count] = weft_strdup(name);
-            status = WEFT_ALLOCATED(names->name[names->count], "%s", name);
-            names->count += status == WEFT_OK;
-        }
-    }
+    const bool below = (size_t)key.len > prefix && !strncmp(key.data, s->prefix, prefix) &&
+                       key.data[key.len - 1] != '/';
+    if (below)
+        WEFT_GO(add_name(s, element, key.data + prefix, names));
+out:
     weft_buf_free(&key);
     return status;
 }
@@ -236,27 +236,23 @@ static weft_status list_page(store *s, bool all, char **token, weft_names *names
     WEFT_TRY(weft_s3_send(
         s->s3, &(weft_s3_request){.method = "GET", .key = "", .query = query, .query_count = count},
         &reply));
-    weft_status_code status =
+    weft_xml_text(reply.body.data, "IsTruncated", truncated, sizeof truncated);
+    weft_xml_text(reply.body.data, "NextContinuationToken", next, sizeof next);
+    const weft_status_code status =
         strstr(reply.body.data, "ListBucketResult")
             ? add_page(s, reply.body.data, names)
             : weft_error(WEFT_MSG_STORAGE_REPLY, WEFT_AT(.file = s->bucket),
                          "the server answered a list with something else. Check the endpoint.");
-    weft_xml_text(reply.body.data, "IsTruncated", truncated, sizeof truncated);
-    weft_xml_text(reply.body.data, "NextContinuationToken", next, sizeof next);
     weft_http_reply_free(&reply);
-    char *before = *token;
-    *token = NULL;
-    if (status == WEFT_OK && !strcmp(truncated, "true") &&
-        (!*next || strlen(next) == sizeof next - 1 || (before && !strcmp(before, next))))
-        status = weft_error(WEFT_MSG_STORAGE_REPLY, WEFT_AT(.file = s->bucket),
-                            "the server cut a list and gave no way to continue it. Check the "
-                            "endpoint.");
-    weft_free(before);
-    if (status == WEFT_OK && !strcmp(truncated, "true")) {
-        *token = weft_strdup(next);
-        status = WEFT_ALLOCATED(*token, "a list");
-    }
-    return status;
+    WEFT_TRY(status);
+    const bool more = !strcmp(truncated, "true");
+    if (more && (!*next || strlen(next) == sizeof next - 1 || (*token && !strcmp(*token, next))))
+        return weft_error(WEFT_MSG_STORAGE_REPLY, WEFT_AT(.file = s->bucket),
+                          "the server cut a list and gave no way to continue it. Check the "
+                          "endpoint.");
+    weft_free(*token);
+    *token = more ? weft_strdup(next) : NULL;
+    return WEFT_ALLOCATED(!more || *token, "a list");
 }
 
 static weft_status list_objects(store *s, bool all, weft_names *names)
@@ -264,18 +260,17 @@ static weft_status list_objects(store *s, bool all, weft_names *names)
     char *token = NULL;
     *names = (weft_names){0};
     weft_remote_table_clear(&s->table);
-    weft_status_code status;
+    weft_status_code status = WEFT_OK;
     do
-        status = list_page(s, all, &token, names);
-    while (status == WEFT_OK && token);
-    weft_free(token);
-    if (status != WEFT_OK) {
-        weft_names_free(names);
-        return status;
-    }
+        WEFT_GO(list_page(s, all, &token, names));
+    while (token);
     if (names->count)
         qsort(names->name, (size_t)names->count, sizeof *names->name, weft_compare_text);
-    return WEFT_OK;
+out:
+    weft_free(token);
+    if (status != WEFT_OK)
+        weft_names_free(names);
+    return status;
 }
 
 static weft_status store_list(void *self, weft_names *names)
@@ -296,10 +291,10 @@ static weft_status store_remove(void *self, const char *name)
     char *key;
     weft_http_reply reply;
     WEFT_TRY(key_of(s, name, &key));
-    const weft_status_code status =
-        weft_s3_send(s->s3, &(weft_s3_request){.method = "DELETE", .key = key}, &reply);
-    if (status == WEFT_OK)
-        weft_http_reply_free(&reply);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_s3_send(s->s3, &(weft_s3_request){.method = "DELETE", .key = key}, &reply));
+    weft_http_reply_free(&reply);
+out:
     weft_free(key);
     weft_remote_table_drop(&s->table, name);
     return status == WEFT_E_NOT_FOUND && weft_error_class() == WEFT_MSG_FILE_NOT_FOUND ? WEFT_OK
@@ -324,24 +319,21 @@ static weft_status store_begin(void *self, const char *name, bool hasty, void **
 {
     store *s = self;
     store_file *f;
-    char *key;
+    char *key = NULL;
     (void)hasty; /* a committed object is durable */
     WEFT_TRY(WEFT_NEW(f, 1, "%s", name));
     f->store = s;
     f->name = weft_strdup(name);
-    weft_status_code status = WEFT_ALLOCATED(f->name, "%s", name);
-    if (status == WEFT_OK)
-        status = key_of(s, name, &key);
-    if (status == WEFT_OK) {
-        status = weft_s3_upload_begin(s->s3, key, &f->upload);
-        weft_free(key);
-    }
-    if (status != WEFT_OK) {
-        store_free(f);
-        return status;
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(f->name, "%s", name));
+    WEFT_GO(key_of(s, name, &key));
+    WEFT_GO(weft_s3_upload_begin(s->s3, key, &f->upload));
     *file = f;
-    return WEFT_OK;
+out:
+    weft_free(key);
+    if (status != WEFT_OK)
+        store_free(f);
+    return status;
 }
 
 static weft_status store_write(void *file, const void *data, int64_t bytes)
