@@ -141,7 +141,6 @@ static void drop_repeated(weft_caption_csv *csv)
 weft_status weft_caption_csv_parse(char *data, int64_t bytes, weft_caption_csv *csv)
 {
     int column[2];
-    weft_status_code status = WEFT_OK;
     *csv = (weft_caption_csv){0};
     const bool marked = bytes >= 3 && !memcmp(data, "\xef\xbb\xbf", 3);
     reader r = {.at = data + (marked ? 3 : 0), .end = data + bytes, .line = 1};
@@ -150,10 +149,9 @@ weft_status weft_caption_csv_parse(char *data, int64_t bytes, weft_caption_csv *
     else if (!read_header(&r, column))
         weft_buf_printf(&csv->why, "has no columns \"file\" and \"caption\" in its first line");
     else
-        status = read_rows(&r, column, csv);
-    if (status == WEFT_OK)
-        drop_repeated(csv);
-    return status;
+        WEFT_TRY(read_rows(&r, column, csv));
+    drop_repeated(csv);
+    return WEFT_OK;
 }
 
 weft_status weft_caption_csv_read(const char *path, weft_caption_csv *csv)

@@ -176,14 +176,26 @@ static weft_status add_videos(weft_dataset *ds, const char *split, bool *found)
     weft_loose_videos videos;
     WEFT_TRY(weft_loose_videos_find(storage_of(ds), split, ds->arena, &videos));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < videos.count && status == WEFT_OK; i++)
-        status = add_video(ds, &videos.video[i]);
+    for (int64_t i = 0; i < videos.count; i++)
+        WEFT_GO(add_video(ds, &videos.video[i]));
+out:
     *found = videos.count > 0;
     weft_free(videos.video);
     return status;
 }
 
 /* ---- opening ------------------------------------------------------------------------------- */
+
+/* Adds the shard with this name, and releases the name. */
+static weft_status add_named(weft_dataset *ds, weft_buf *name)
+{
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(name));
+    WEFT_GO(add_shard(ds, name->data));
+out:
+    weft_buf_free(name);
+    return status;
+}
 
 /* Expands "{000..012}.tar"; numbers keep their width. */
 static weft_status add_braces(weft_dataset *ds, const char *name, const char *path)
@@ -199,11 +211,7 @@ static weft_status add_braces(weft_dataset *ds, const char *name, const char *pa
     for (long long i = first; i <= last; i++) {
         weft_buf one = {0};
         weft_buf_printf(&one, "%.*s%0*lld%s", (int)(open - name), name, width, i, open + used);
-        weft_status_code status = weft_buf_check(&one);
-        if (status == WEFT_OK)
-            status = add_shard(ds, one.data);
-        weft_buf_free(&one);
-        WEFT_TRY(status);
+        WEFT_TRY(add_named(ds, &one));
     }
     return WEFT_OK;
 }
@@ -322,19 +330,19 @@ static weft_status add_folder(weft_dataset *ds, const char *path, const char *sp
     bool videos = false;
     const int64_t before = ds->shards;
     const size_t split_len = split ? strlen(split) : 0;
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < names.count; i++) {
         if (strcmp(weft_path_extension(names.name[i]), "tar") != 0 ||
             (split &&
              (strncmp(names.name[i], split, split_len) != 0 || names.name[i][split_len] != '-')))
             continue;
-        status = add_shard(ds, names.name[i]);
+        WEFT_GO(add_shard(ds, names.name[i]));
     }
-    if (status == WEFT_OK)
-        report_missing(ds, &names, split);
-    if (status == WEFT_OK && ds->shards == before && !has_archives(&names))
-        status = add_videos(ds, split, &videos);
-    if (status == WEFT_OK && ds->shards == before && !videos)
-        status = fail_without_shards(&names, path, split);
+    report_missing(ds, &names, split);
+    if (ds->shards == before && !has_archives(&names))
+        WEFT_GO(add_videos(ds, split, &videos));
+    if (ds->shards == before && !videos)
+        WEFT_GO(fail_without_shards(&names, path, split));
+out:
     weft_names_free(&names);
     return status;
 }
@@ -370,22 +378,23 @@ static weft_status check_keys(const weft_dataset *ds)
     weft_id_table table;
     WEFT_TRY(weft_id_table_create(ds->count, &table));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < ds->shards && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < ds->shards; i++) {
         const shard *own = &ds->shard[i];
-        for (int64_t k = 0; k < own->count && status == WEFT_OK; k++) {
+        for (int64_t k = 0; k < own->count; k++) {
             const same_key s = {ds, &own->sample[k]};
             if (k + PREFETCH < own->count)
                 weft_id_table_expect(&table, own->sample[k + PREFETCH].id);
             const int64_t other = weft_id_table_find(&table, s.sample->id, has_same_key, &s);
             if (other >= 0)
-                status = weft_error(WEFT_MSG_SHARD_DAMAGED,
-                                    WEFT_AT(.file = own->path, .key = s.sample->key),
-                                    "another sample in %s has the same key. Rename one sample, or "
-                                    "write the members of a sample next to each other.",
-                                    ds->shard[weft_dataset_at(ds, other)->shard].path);
+                WEFT_GO(weft_error(WEFT_MSG_SHARD_DAMAGED,
+                                   WEFT_AT(.file = own->path, .key = s.sample->key),
+                                   "another sample in %s has the same key. Rename one sample, or "
+                                   "write the members of a sample next to each other.",
+                                   ds->shard[weft_dataset_at(ds, other)->shard].path));
             weft_id_table_put(&table, s.sample->id, own->first + k);
         }
     }
+out:
     weft_id_table_free(&table);
     return status;
 }
@@ -435,19 +444,17 @@ static weft_status finish_opening(weft_dataset *ds, weft_status_code status, con
 {
     weft_free(ds->buffer.data);
     ds->options = NULL;
-    if (status == WEFT_OK)
-        status = make_shard_hints(ds);
-    if (status == WEFT_OK)
-        status = check_keys(ds);
-    if (status != WEFT_OK) {
-        weft_dataset_close(ds);
-        return status;
-    }
+    WEFT_GO(status);
+    WEFT_GO(make_shard_hints(ds));
+    WEFT_GO(check_keys(ds));
     if (ds->made)
         weft_debug("%s: the indexes of %" PRId64 " of %" PRId64 " shards were made", path, ds->made,
                    ds->shards);
     *dataset = ds;
-    return WEFT_OK;
+out:
+    if (status != WEFT_OK)
+        weft_dataset_close(ds);
+    return status;
 }
 
 static weft_status new_dataset(int64_t sources, const char *path,
@@ -514,20 +521,23 @@ static weft_status limit_samples(weft_dataset *ds, int64_t first, int64_t limit)
     return WEFT_OK;
 }
 
+static weft_status add_limited(weft_dataset *ds, const weft_data_source *source)
+{
+    const int64_t first = ds->shards;
+    const char *own = source->split[0] ? source->split : ds->options->split;
+    WEFT_TRY(add_path(ds, source->path, own && strcmp(own, "*") && own[0] ? own : NULL));
+    return source->limit ? limit_samples(ds, first, source->limit) : WEFT_OK;
+}
+
 static weft_status add_source(weft_dataset *ds, const weft_data_source *source)
 {
     char name[WEFT_SOURCE_NAME_BYTES];
-    const int64_t first = ds->shards;
-    const char *own = source->split[0] ? source->split : ds->options->split;
     ds->name = weft_data_source_name(source, name);
-    weft_status_code status =
-        add_path(ds, source->path, own && strcmp(own, "*") && own[0] ? own : NULL);
-    if (status == WEFT_OK && source->limit)
-        status = limit_samples(ds, first, source->limit);
+    const weft_status_code status = add_limited(ds, source);
     ds->name = NULL;
-    return status == WEFT_OK
-               ? WEFT_OK
-               : weft_error_add(status, "The shards belong to source %s in data.path.", name);
+    if (status != WEFT_OK)
+        return weft_error_add(status, "The shards belong to source %s in data.path.", name);
+    return WEFT_OK;
 }
 
 weft_status weft_dataset_open_sources(const weft_section_list *sources,
@@ -536,8 +546,9 @@ weft_status weft_dataset_open_sources(const weft_section_list *sources,
     weft_dataset *ds;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(new_dataset(sources->count, "a list of sources", options, &ds));
-    for (int64_t i = 0; i < sources->count && status == WEFT_OK; i++)
-        status = add_source(ds, (const weft_data_source *)sources->item + i);
+    for (int64_t i = 0; i < sources->count; i++)
+        WEFT_GO(add_source(ds, (const weft_data_source *)sources->item + i));
+out:
     return finish_opening(ds, status, "a list of sources", dataset);
 }
 
@@ -715,6 +726,18 @@ static weft_status make_room(weft_part_bytes *to, int64_t bytes, const char *wha
     return WEFT_OK;
 }
 
+/* Reads the first `head` bytes of a part into `to`, the others into `rest`. */
+static weft_status read_halves(const stretch *whole, int64_t head, void *to, void *rest,
+                               XXH3_state_t *sum)
+{
+    stretch half = *whole;
+    half.bytes = head;
+    WEFT_TRY(read_hot(&half, to, sum));
+    half.at = whole->at + head;
+    half.bytes = whole->bytes - head;
+    return read_hot(&half, rest, sum);
+}
+
 weft_status weft_dataset_read_apart(const weft_dataset *ds, const weft_sample *sample,
                                     const weft_part_data *part, bool verify, int64_t head,
                                     weft_part_bytes *to, void *rest)
@@ -725,10 +748,8 @@ weft_status weft_dataset_read_apart(const weft_dataset *ds, const weft_sample *s
     XXH3_state_t state, *sum = verify && part->sum ? &state : NULL;
     if (sum)
         XXH3_64bits_reset(sum);
-    weft_status_code status = read_hot(&(stretch){s->storage, file, part->at, head}, to->data, sum);
-    if (status == WEFT_OK)
-        status =
-            read_hot(&(stretch){s->storage, file, part->at + head, part->bytes - head}, rest, sum);
+    const weft_status_code status =
+        read_halves(&(stretch){s->storage, file, part->at, part->bytes}, head, to->data, rest, sum);
     char member[512];
     snprintf(member, sizeof member, "%s.%s", sample->key, part->suffix);
     if (status != WEFT_OK)
@@ -754,18 +775,18 @@ static weft_status join_cues(const shard *s, const weft_sample *sample, weft_par
     weft_buf why = {0}, caption = {0};
     const double start = (double)(sample - s->sample) * s->clip_seconds,
                  end = sample->fps > 0 ? start + (double)sample->frames / sample->fps : INFINITY;
-    weft_status_code status = weft_caption_vtt_parse(to->data, &vtt, &why);
-    if (status == WEFT_OK && s->clip_seconds > 0)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_caption_vtt_parse(to->data, &vtt, &why));
+    if (s->clip_seconds > 0)
         weft_caption_vtt_join(&vtt, start, end, &caption);
-    for (int64_t i = 0; status == WEFT_OK && s->clip_seconds <= 0 && i < vtt.cues; i++)
+    for (int64_t i = 0; s->clip_seconds <= 0 && i < vtt.cues; i++)
         weft_buf_printf(&caption, "%s%s", i ? " " : "", vtt.cue[i].text);
-    if (status == WEFT_OK)
-        status = weft_buf_check(&caption);
-    if (status == WEFT_OK) { /* shorter than the file */
-        to->bytes = caption.len;
-        memcpy(to->data, caption.len ? caption.data : "", (size_t)caption.len);
-        to->data[to->bytes] = 0;
-    }
+    WEFT_GO(weft_buf_check(&caption));
+    /* shorter than the file */
+    to->bytes = caption.len;
+    memcpy(to->data, caption.len ? caption.data : "", (size_t)caption.len);
+    to->data[to->bytes] = 0;
+out:
     weft_caption_vtt_free(&vtt);
     weft_buf_free(&caption);
     weft_buf_free(&why);

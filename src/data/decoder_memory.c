@@ -41,13 +41,14 @@ static void *decode(void *argument)
     bool got = true;
     weft_storage_video file;
     double start;
-    weft_status_code status =
-        weft_dataset_video(d->dataset, d->sample, &file, &start)
-            ? weft_video_reader_open_source(&file.source, d->sample->key, &options, &reader)
-            : weft_video_reader_open_memory(d->video->data, d->video->bytes, d->sample->key,
-                                            &options, &reader);
-    for (int64_t i = 0; i < s->frames && status == WEFT_OK && got; i++)
-        status = weft_video_reader_next(reader, &frame, &got);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_dataset_video(d->dataset, d->sample, &file, &start)
+                ? weft_video_reader_open_source(&file.source, d->sample->key, &options, &reader)
+                : weft_video_reader_open_memory(d->video->data, d->video->bytes, d->sample->key,
+                                                &options, &reader));
+    for (int64_t i = 0; i < s->frames && got; i++)
+        WEFT_GO(weft_video_reader_next(reader, &frame, &got));
+out:
     pthread_mutex_lock(&d->lock);
     d->ready++;
     pthread_cond_broadcast(&d->change);

@@ -84,33 +84,38 @@ static weft_status check_file(const json_t *file, const char *path)
                  : WEFT_OK;
 }
 
+/* Loads split.json. *file stays NULL without one. */
+static weft_status load_file(weft_storage *storage, const char *path, json_t **file)
+{
+    const weft_status_code status = weft_storage_json_load(storage, "split.json", file);
+    if (status == WEFT_E_NOT_FOUND && weft_error_class() == WEFT_MSG_FILE_NOT_FOUND)
+        return WEFT_OK;
+    WEFT_TRY(status);
+    return check_file(*file, path);
+}
+
 /* The entries of a folder's split.json; new reference, empty if the folder has none. */
 static weft_status read_entries(const char *folder, json_t **entries)
 {
-    weft_storage *storage;
+    weft_storage *storage = NULL;
     json_t *file = NULL;
     char *path = weft_path_join(folder, "split.json");
     WEFT_TRY(WEFT_ALLOCATED(path, "the split of the clips"));
-    weft_status_code status = weft_storage_open(folder, &storage);
-    if (status != WEFT_OK) {
-        weft_free(path);
-        return status;
-    }
-    status = weft_storage_json_load(storage, "split.json", &file);
-    if (status == WEFT_E_NOT_FOUND && weft_error_class() == WEFT_MSG_FILE_NOT_FOUND)
-        status = WEFT_OK;
-    else if (status == WEFT_OK)
-        status = check_file(file, path);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_storage_open(folder, &storage));
+    status = load_file(storage, path, &file);
     if (status != WEFT_OK)
         status = weft_error_add(status, "It lists the clips that were held out before. Repair "
                                         "it, or remove it for a new split.");
+    WEFT_GO(status);
     *entries = json_incref(json_object_get(file, "splits"));
     if (!json_is_array(*entries)) {
         json_decref(*entries);
         *entries = json_array();
     }
-    if (status == WEFT_OK && !*entries)
-        status = out_of_memory();
+    if (!*entries)
+        WEFT_GO(out_of_memory());
+out:
     json_decref(file);
     weft_storage_close(storage);
     weft_free(path);

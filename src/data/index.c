@@ -537,22 +537,30 @@ static weft_status read_facts(making *m, weft_sample *s, weft_part_data *parts)
     return WEFT_OK;
 }
 
+/* Finds the samples of the shard. A file that is not a tar archive has none, and a damage. */
+static weft_status find_samples(making *m, const weft_tar_input *input, weft_tar_index *tar)
+{
+    const weft_status_code status = weft_tar_open(input, m->path, m->names, tar);
+    if (status == WEFT_E_FORMAT) {
+        tar->damage = weft_arena_strdup(m->names, weft_error_message());
+        WEFT_TRY(WEFT_ALLOCATED(tar->damage, "%s", m->path));
+    } else {
+        WEFT_TRY(status);
+    }
+    WEFT_TRY(group(m, tar));
+    int64_t first = 0;
+    for (int64_t i = 0; i < m->count; i++) {
+        WEFT_TRY(read_facts(m, &m->sample[i], m->part + first));
+        first += m->sample[i].part_count;
+    }
+    return WEFT_OK;
+}
+
 static weft_status make_lists(making *m, const weft_storage_facts *facts, weft_index *index)
 {
     const weft_tar_input input = {.self = m, .bytes = facts->bytes, .read = read_shard};
     weft_tar_index tar = {0};
-    weft_status_code status = weft_tar_open(&input, m->path, m->names, &tar);
-    if (status == WEFT_E_FORMAT) { /* the file is not a tar archive */
-        tar.damage = weft_arena_strdup(m->names, weft_error_message());
-        status = WEFT_ALLOCATED(tar.damage, "%s", m->path);
-    }
-    if (status == WEFT_OK)
-        status = group(m, &tar);
-    int64_t first = 0;
-    for (int64_t i = 0; i < m->count && status == WEFT_OK; i++) {
-        status = read_facts(m, &m->sample[i], m->part + first);
-        first += m->sample[i].part_count;
-    }
+    const weft_status_code status = find_samples(m, &input, &tar);
     if (tar.links)
         weft_warning(WEFT_MSG_SHARD_PARTLY_USED,
                      WEFT_AT(.file = m->path, .value = tar.link, WEFT_NUMBER(tar.links)),
@@ -611,9 +619,10 @@ weft_status weft_index_save(weft_storage *storage, const char *shard, const weft
     weft_buf stored = {0};
     char *name = index_name(shard);
     weft_index_encode(index, &stored);
-    weft_status_code status = name ? weft_buf_check(&stored) : weft_no_memory("%s", shard);
-    if (status == WEFT_OK)
-        status = weft_storage_put_hasty(storage, name, stored.data, stored.len);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(name ? weft_buf_check(&stored) : weft_no_memory("%s", shard));
+    WEFT_GO(weft_storage_put_hasty(storage, name, stored.data, stored.len));
+out:
     weft_buf_free(&stored);
     weft_free(name);
     return status;

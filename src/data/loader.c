@@ -314,33 +314,32 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
     plan_batches(l);
     weft_loader_slot *s = &l->slots[l->position.next_step % l->slot_count];
     const double began = weft_now();
-    while (status == WEFT_OK && s->done < s->count)
+    while (s->done < s->count)
         pthread_cond_wait(&l->threads.ready, &l->threads.lock);
     l->report.waited_ms += (int64_t)(1e3 * (weft_now() - began));
-    if (status == WEFT_OK && s->status != WEFT_OK)
-        status = weft_error_restore(s->error);
-    if (status == WEFT_OK) {
-        *batch = (weft_batch){.step = s->step,
-                              .bucket = s->bucket,
-                              .count = s->count,
-                              .first = s->first,
-                              .id = s->id,
-                              .epoch = s->epoch,
-                              .sequence_index = s->sequence_index,
-                              .sample = s->sample,
-                              .caption = s->caption,
-                              .replaced = s->replaced,
-                              .packed = s->packed,
-                              .all_samples = s->all_samples,
-                              .all_tokens = s->all_tokens};
-        if (l->part)
-            batch->part = s->data;
-        else
-            batch->video = s->data;
-        batch->extra = l->config.extra ? s->extra : NULL;
-        l->read_bytes += s->read_bytes;
-        weft_loader_return(l, s);
-    }
+    if (s->status != WEFT_OK)
+        WEFT_GO(weft_error_restore(s->error));
+    *batch = (weft_batch){.step = s->step,
+                          .bucket = s->bucket,
+                          .count = s->count,
+                          .first = s->first,
+                          .id = s->id,
+                          .epoch = s->epoch,
+                          .sequence_index = s->sequence_index,
+                          .sample = s->sample,
+                          .caption = s->caption,
+                          .replaced = s->replaced,
+                          .packed = s->packed,
+                          .all_samples = s->all_samples,
+                          .all_tokens = s->all_tokens};
+    if (l->part)
+        batch->part = s->data;
+    else
+        batch->video = s->data;
+    batch->extra = l->config.extra ? s->extra : NULL;
+    l->read_bytes += s->read_bytes;
+    weft_loader_return(l, s);
+out:
     pthread_mutex_unlock(&l->threads.lock);
     return status;
 }

@@ -171,12 +171,13 @@ static weft_status read_table(finding *f)
                           "a table of captions has at most %d bytes", TABLE_LIMIT);
     char *data = weft_alloc(facts.bytes + 1);
     WEFT_TRY(WEFT_ALLOCATED(data, "%s", table_name));
-    weft_status_code status = weft_storage_read(f->storage, table_name, 0, facts.bytes, data);
-    if (status == WEFT_OK)
-        status = weft_caption_csv_parse(data, facts.bytes, &f->captions);
-    if (status == WEFT_OK && f->captions.why.len)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_storage_read(f->storage, table_name, 0, facts.bytes, data));
+    WEFT_GO(weft_caption_csv_parse(data, facts.bytes, &f->captions));
+    if (f->captions.why.len)
         weft_warning(WEFT_MSG_CAPTION_INVALID, WEFT_AT(.file = table_name),
                      "captions of the table are not used: the table %s", f->captions.why.data);
+out:
     weft_free(data);
     return status;
 }
@@ -209,27 +210,32 @@ static weft_status read_text(const finding *f, const weft_loose_video *v, int pa
 }
 
 /* Sets what the other files of a video state. */
-static weft_status read_companions(const finding *f, weft_loose_video *v)
+static weft_status read_companion(const finding *f, weft_loose_video *v, int i)
 {
     weft_sample *s = &v->sample;
-    for (int i = 1; i < s->part_count; i++) {
-        char *text = NULL;
-        json_t *json = NULL;
-        weft_status_code status = read_text(f, v, i, &text);
-        if (status == WEFT_OK && strcmp(s->part[i].suffix, "json")) {
-            s->captioned |= weft_caption_clean(text, s->part[i].bytes) > 0;
-        } else if (status == WEFT_OK &&
-                   weft_json_parse(text, s->part[i].bytes, v->file[i], &json) == WEFT_OK) {
-            const char *wrong, *caption = weft_metadata_caption(json, &wrong);
-            weft_sample_set_metadata(s, json);
-            s->captioned |= caption && *caption;
-        } else if (status == WEFT_OK) {
-            weft_warn_error(WEFT_MSG_SHARD_PARTLY_USED, "the metadata of a video are not used");
-        }
-        json_decref(json);
-        weft_free(text);
-        WEFT_TRY(status);
+    char *text = NULL;
+    json_t *json = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(read_text(f, v, i, &text));
+    if (strcmp(s->part[i].suffix, "json")) {
+        s->captioned |= weft_caption_clean(text, s->part[i].bytes) > 0;
+    } else if (weft_json_parse(text, s->part[i].bytes, v->file[i], &json) == WEFT_OK) {
+        const char *wrong, *caption = weft_metadata_caption(json, &wrong);
+        weft_sample_set_metadata(s, json);
+        s->captioned |= caption && *caption;
+    } else {
+        weft_warn_error(WEFT_MSG_SHARD_PARTLY_USED, "the metadata of a video are not used");
     }
+out:
+    json_decref(json);
+    weft_free(text);
+    return status;
+}
+
+static weft_status read_companions(const finding *f, weft_loose_video *v)
+{
+    for (int i = 1; i < v->sample.part_count; i++)
+        WEFT_TRY(read_companion(f, v, i));
     return WEFT_OK;
 }
 
@@ -325,6 +331,12 @@ static weft_status set_sizes(finding *f)
 
 /* ---- the stored index ---------------------------------------------------------------------- */
 
+static weft_status decode_stored(finding *f, char *data, int64_t bytes)
+{
+    WEFT_TRY(weft_storage_read(f->storage, index_name, 0, bytes, data));
+    return weft_index_decode(data, bytes, index_name, f->arena, &f->stored);
+}
+
 /* Reads the stored index. One that cannot be used counts as none. */
 static weft_status read_stored(finding *f)
 {
@@ -334,9 +346,7 @@ static weft_status read_stored(finding *f)
     WEFT_TRY(weft_storage_facts_of(f->storage, index_name, &facts));
     char *data = weft_alloc_aligned(facts.bytes + 1);
     WEFT_TRY(WEFT_ALLOCATED(data, "%s", index_name));
-    weft_status_code status = weft_storage_read(f->storage, index_name, 0, facts.bytes, data);
-    if (status == WEFT_OK)
-        status = weft_index_decode(data, facts.bytes, index_name, f->arena, &f->stored);
+    weft_status_code status = decode_stored(f, data, facts.bytes);
     if (status == WEFT_E_FORMAT) {
         weft_warn_error(WEFT_MSG_INDEX_REBUILT, "the videos are opened again");
         f->stored = (weft_index){0};

@@ -32,17 +32,15 @@ weft_status weft_shard_file_create(weft_storage *storage, const char *name, weft
     weft_storage_file *out;
     if (f)
         f->name = weft_strdup(name);
-    weft_status_code status =
-        f && f->name ? weft_storage_begin(storage, name, &out) : weft_no_memory("%s", name);
-    if (status == WEFT_OK) {
-        const weft_tar_output output = {
-            .self = out, .write = out_write, .commit = out_commit, .free = out_free};
-        f->storage = storage;
-        status = weft_tar_create_on(&output, &f->tar);
-    }
-    if (status == WEFT_OK)
-        *file = f;
-    else
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(f && f->name ? weft_storage_begin(storage, name, &out) : weft_no_memory("%s", name));
+    const weft_tar_output output = {
+        .self = out, .write = out_write, .commit = out_commit, .free = out_free};
+    f->storage = storage;
+    WEFT_GO(weft_tar_create_on(&output, &f->tar));
+    *file = f;
+out:
+    if (status != WEFT_OK)
         weft_shard_file_free(f);
     return status;
 }
@@ -52,9 +50,10 @@ weft_status weft_shard_file_begin(weft_shard_file *f, const char *key, const cha
 {
     weft_buf name = {0};
     weft_buf_printf(&name, "%s.%s", key, suffix);
-    weft_status_code status = weft_buf_check(&name);
-    if (status == WEFT_OK)
-        status = weft_tar_begin(f->tar, name.data, bytes);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&name));
+    WEFT_GO(weft_tar_begin(f->tar, name.data, bytes));
+out:
     weft_buf_free(&name);
     return status;
 }
@@ -92,15 +91,15 @@ static weft_status write_index(weft_shard_file *f, uint64_t hash)
     weft_index index;
     weft_arena *arena = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(arena, "%s", f->name));
-    weft_status_code status = weft_index_make(f->storage, f->name, arena, &index);
-    if (status == WEFT_OK && index.parts != f->parts)
-        status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.file = f->name),
-                            "%" PRId64 " of %" PRId64 " written parts were found again",
-                            index.parts, f->parts);
-    if (status == WEFT_OK) {
-        weft_index_set_sums(&index, f->sum, hash);
-        status = weft_index_save(f->storage, f->name, &index);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_index_make(f->storage, f->name, arena, &index));
+    if (index.parts != f->parts)
+        WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.file = f->name),
+                           "%" PRId64 " of %" PRId64 " written parts were found again", index.parts,
+                           f->parts));
+    weft_index_set_sums(&index, f->sum, hash);
+    WEFT_GO(weft_index_save(f->storage, f->name, &index));
+out:
     weft_arena_free(arena);
     return status;
 }

@@ -284,9 +284,9 @@ static weft_status list_clips(job *j)
     if (status != WEFT_OK)
         status = weft_error_add(
             status, "%s must be a folder of curated clips, as weft curate writes it.", j->in);
-    if (status == WEFT_OK)
-        status = read_list(j, "manifest.jsonl", add_source, sources);
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+    WEFT_GO(status);
+    WEFT_GO(read_list(j, "manifest.jsonl", add_source, sources));
+    for (int64_t i = 0; i < names.count; i++) {
         char *name = names.name[i];
         const size_t len = strlen(name);
         j->report->clips++;
@@ -299,8 +299,9 @@ static weft_status list_clips(job *j)
             drop(j, name, WEFT_SHARD_DOT, 0);
             continue;
         }
-        status = add_clip(j, name, sources);
+        WEFT_GO(add_clip(j, name, sources));
     }
+out:
     weft_names_free(&names);
     json_decref(sources);
     weft_free(folder);
@@ -355,27 +356,32 @@ static weft_status read_captions(job *j)
     return status;
 }
 
+static weft_status meta_parse(const clip *c, sample_parts *s)
+{
+    WEFT_TRY(weft_file_read(c->meta, META_LIMIT, &s->meta, &s->meta_bytes));
+    return weft_json_parse(s->meta, s->meta_bytes, c->meta, &s->json);
+}
+
 static weft_status meta_read(job *j, const clip *c, sample_parts *s, bool *usable)
 {
     const char *wrong;
     *usable = false;
-    weft_status_code status = weft_file_read(c->meta, META_LIMIT, &s->meta, &s->meta_bytes);
+    const weft_status_code status = meta_parse(c, s);
     if (status == WEFT_E_NOT_FOUND) {
         drop(j, c->id, WEFT_SHARD_WITHOUT_META, 0);
         return WEFT_OK;
     }
-    if (status == WEFT_OK)
-        status = weft_json_parse(s->meta, s->meta_bytes, c->meta, &s->json);
-    if (status == WEFT_E_FORMAT || (status == WEFT_OK && !json_is_object(s->json))) {
-        if (status == WEFT_OK)
+    if (status != WEFT_E_FORMAT)
+        WEFT_TRY(status);
+    if (!json_is_object(s->json)) {
+        if (status == WEFT_E_FORMAT)
+            weft_warn_error(WEFT_MSG_CLIP_SKIPPED, "the clip is skipped");
+        else
             weft_warning(WEFT_MSG_CLIP_SKIPPED, WEFT_AT(.file = c->meta),
                          "the metadata is not a JSON object; the clip is skipped");
-        else
-            weft_warn_error(WEFT_MSG_CLIP_SKIPPED, "the clip is skipped");
         drop(j, c->id, WEFT_SHARD_DAMAGED_META, 0);
         return WEFT_OK;
     }
-    WEFT_TRY(status);
     s->caption = weft_metadata_caption(s->json, &wrong);
     if (wrong)
         weft_warning(WEFT_MSG_CAPTION_INVALID, WEFT_AT(.file = c->meta),
@@ -442,11 +448,11 @@ static weft_status sample_write(weft_shard_file *shard, const clip *c, const sam
     WEFT_TRY(weft_shard_file_add(shard, c->id, "json", s->meta, s->meta_bytes));
     char *piece;
     WEFT_TRY(WEFT_NEW(piece, PIECE, "%s", c->id));
-    weft_status_code status = weft_shard_file_begin(shard, c->id, "mp4", s->video_bytes);
-    if (status == WEFT_OK)
-        status = copy_video(shard, c, s, piece);
-    if (status == WEFT_OK)
-        status = weft_shard_file_end(shard);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_shard_file_begin(shard, c->id, "mp4", s->video_bytes));
+    WEFT_GO(copy_video(shard, c, s, piece));
+    WEFT_GO(weft_shard_file_end(shard));
+out:
     weft_free(piece);
     WEFT_TRY(status);
     return weft_shard_file_add(shard, c->id, "txt", s->caption, (int64_t)strlen(s->caption));
@@ -551,21 +557,29 @@ typedef struct shard_counts {
     int64_t samples, frames, without_caption;
 } shard_counts;
 
+/* Writes the sample of a clip, if it is usable. */
+static weft_status add_sample(job *j, weft_shard_file *shard, const clip *c, shard_counts *counts)
+{
+    sample_parts s = {.video = -1};
+    bool usable;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(sample_open(j, c, &s, &usable));
+    if (usable) {
+        WEFT_GO(sample_write(shard, c, &s));
+        counts->samples++;
+        counts->frames += weft_metadata_frames(s.json);
+        counts->without_caption += !*s.caption;
+    }
+out:
+    sample_close(&s);
+    return status;
+}
+
 static weft_status fill_shard(job *j, weft_shard_file *shard, int64_t from, int64_t to,
                               shard_counts *counts, weft_progress *progress)
 {
     for (int64_t i = from; i < to; i++) {
-        sample_parts s = {.video = -1};
-        bool usable;
-        weft_status_code status = sample_open(j, &j->clip[i], &s, &usable);
-        if (status == WEFT_OK && usable) {
-            status = sample_write(shard, &j->clip[i], &s);
-            counts->samples++;
-            counts->frames += weft_metadata_frames(s.json);
-            counts->without_caption += !*s.caption;
-        }
-        sample_close(&s);
-        WEFT_TRY(status);
+        WEFT_TRY(add_sample(j, shard, &j->clip[i], counts));
         weft_progress_update(progress, i + 1, j->clip[i].id);
     }
     return WEFT_OK;
@@ -673,15 +687,17 @@ static weft_status remove_strays(job *j)
         char full_path[PATH_BYTES];
         if (is_current(j, file))
             continue;
-        weft_status_code status = is_own(j, file, note, &own);
-        if (status == WEFT_OK && !own) {
+        const weft_status_code status = is_own(j, file, note, &own);
+        if (status == WEFT_E_NOT_FOUND)
+            own = true;
+        else
+            WEFT_TRY(status);
+        if (!own) {
             weft_warning(WEFT_MSG_SHARD_FOREIGN, WEFT_AT(.file = full_path_of(j, file, full_path)),
                          "the shard is of an earlier run and was changed since; it stays, and the "
                          "loader reads it too");
             continue;
         }
-        if (status != WEFT_OK && status != WEFT_E_NOT_FOUND)
-            return status;
         WEFT_TRY(weft_storage_remove(j->out, file));
         WEFT_TRY(remove_companion(j, "%s.index", file));
         WEFT_TRY(remove_companion(j, "%s.idx", file));
