@@ -45,13 +45,14 @@ static weft_status read_file(const char *path, weft_access_tokens *t)
     if (!weft_path_exists(path))
         return WEFT_OK;
     WEFT_TRY(weft_file_read(path, FILE_LIMIT, &data, &bytes));
-    for (line = data; *line && status == WEFT_OK; line = next, number++) {
+    for (line = data; *line; line = next, number++) {
         next = line + strcspn(line, "\n");
         if (*next)
             *next++ = '\0';
         if (*line)
-            status = add_line(t, line, path, number);
+            WEFT_GO(add_line(t, line, path, number));
     }
+out:
     weft_free(data);
     return status;
 }

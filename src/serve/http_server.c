@@ -381,15 +381,14 @@ weft_status weft_http_server_start(weft_server *s, int *port)
     struct addrinfo *address = NULL;
     WEFT_TRY(weft_connections_init(&s->connections));
     WEFT_TRY(weft_listen_address_read(s->options->listen, "--listen", &address));
-    weft_status_code status = check_exposed(s, address->ai_addr);
-    if (status == WEFT_OK) {
-        s->daemon = start_daemon(s, address, s->key != NULL);
-        if (!s->daemon)
-            status = refuse_start(s, address);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(check_exposed(s, address->ai_addr));
+    s->daemon = start_daemon(s, address, s->key != NULL);
+    if (!s->daemon)
+        WEFT_GO(refuse_start(s, address));
+    *port = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT)->port;
+out:
     freeaddrinfo(address);
-    if (status == WEFT_OK)
-        *port = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT)->port;
     return status;
 }
 

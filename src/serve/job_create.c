@@ -120,10 +120,12 @@ static weft_status link_file(const weft_server *s, const char *base, const char 
 {
     char *other = weft_server_job_folder(s, base),
          *from = other ? weft_path_join(other, name) : NULL, *to = weft_path_join(folder, name);
-    weft_status_code status = WEFT_ALLOCATED(from && to, "a file");
-    if (status == WEFT_OK && link(from, to) != 0)
-        status = weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_NOWHERE,
-                            "a file of the other job was removed; send it again");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(from && to, "a file"));
+    if (link(from, to) != 0)
+        WEFT_GO(weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_NOWHERE,
+                           "a file of the other job was removed; send it again"));
+out:
     weft_free(other);
     weft_free(from);
     weft_free(to);
@@ -137,11 +139,13 @@ static weft_status store_files(weft_serve_request *r, const char *id, const weft
 {
     char *folder = weft_server_job_folder(r->server, id);
     WEFT_TRY(WEFT_ALLOCATED(folder, "a job"));
-    weft_status_code status = weft_make_dirs(folder);
-    for (int i = 0; i < WEFT_INPUTS && status == WEFT_OK; i++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_make_dirs(folder));
+    for (int i = 0; i < WEFT_INPUTS; i++)
         if (d->files[i])
-            status = d->of_base[i] ? link_file(r->server, base, folder, d->files[i])
-                                   : weft_upload_store(&r->uploads[i], folder, d->files[i]);
+            WEFT_GO(d->of_base[i] ? link_file(r->server, base, folder, d->files[i])
+                                  : weft_upload_store(&r->uploads[i], folder, d->files[i]));
+out:
     if (status != WEFT_OK && weft_path_exists(folder) && weft_remove_tree(folder) != WEFT_OK)
         weft_warn_error(weft_error_class(), "the next start removes the files");
     weft_free(folder);
@@ -154,18 +158,17 @@ static weft_serve_reply add_job(weft_serve_request *r, const weft_job_draft *d,
     weft_queue_job job = {0};
     bool existing;
     weft_serve_reply reply;
-    weft_status_code status = fill_job(r, d, price, form->base, &job);
-    if (status == WEFT_OK && weft_inputs_of(d->request))
-        status = store_files(r, job.id, d, form->base);
-    if (status == WEFT_OK)
-        status = weft_queue_store_add(r->server->store, &job, &existing);
-    if (status != WEFT_OK) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(fill_job(r, d, price, form->base, &job));
+    if (weft_inputs_of(d->request))
+        WEFT_GO(store_files(r, job.id, d, form->base));
+    WEFT_GO(weft_queue_store_add(r->server->store, &job, &existing));
+    reply = weft_videos_answer(r->server, &job, form->as_job);
+    weft_server_changed(r->server, job.id);
+    weft_server_wake(r->server);
+out:
+    if (status != WEFT_OK)
         reply = weft_serve_own_error();
-    } else {
-        reply = weft_videos_answer(r->server, &job, form->as_job);
-        weft_server_changed(r->server, job.id);
-        weft_server_wake(r->server);
-    }
     weft_queue_job_free(&job);
     return reply;
 }

@@ -105,10 +105,11 @@ weft_status weft_job_draft_read(weft_serve_request *r, const weft_queue_job *bas
     WEFT_TRY(read_fields(r, base, d));
     WEFT_TRY(read_idempotency_key(r, &d->terms));
     append_hashes(r, base, d, &hashes);
-    weft_status_code status = weft_buf_check(&hashes);
-    if (status == WEFT_OK)
-        status = weft_video_request_fingerprint(d->request, hashes.data ? hashes.data : "",
-                                                d->fingerprint);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&hashes));
+    WEFT_GO(
+        weft_video_request_fingerprint(d->request, hashes.data ? hashes.data : "", d->fingerprint));
+out:
     weft_buf_free(&hashes);
     return status;
 }

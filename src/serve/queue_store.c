@@ -171,17 +171,32 @@ static weft_status check_no_jobs(const weft_queue_store *s, const char *folder)
 {
     char *jobs = weft_path_join(folder, "jobs");
     weft_names names = {0};
-    weft_status_code status = WEFT_ALLOCATED(jobs, "the queue");
-    if (status == WEFT_OK && weft_path_is_dir(jobs))
-        status = weft_list_dir(jobs, false, &names);
-    if (status == WEFT_OK && names.count > 0)
-        status = weft_error(WEFT_MSG_QUEUE_LOST, WEFT_AT(.file = s->path, WEFT_NUMBER(names.count)),
-                            "the queue is missing or empty, and the folder has files of %" PRId64
-                            " job%s. Restore queue.sqlite together with queue.sqlite-wal, or move "
-                            "the folder `jobs` away.",
-                            names.count, weft_plural(names.count));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(jobs, "the queue"));
+    if (weft_path_is_dir(jobs))
+        WEFT_GO(weft_list_dir(jobs, false, &names));
+    if (names.count > 0)
+        WEFT_GO(weft_error(WEFT_MSG_QUEUE_LOST, WEFT_AT(.file = s->path, WEFT_NUMBER(names.count)),
+                           "the queue is missing or empty, and the folder has files of %" PRId64
+                           " job%s. Restore queue.sqlite together with queue.sqlite-wal, or move "
+                           "the folder `jobs` away.",
+                           names.count, weft_plural(names.count)));
+out:
     weft_names_free(&names);
     weft_free(jobs);
+    return status;
+}
+
+static weft_status set_mode(const weft_queue_store *s, const char *end)
+{
+    weft_buf path = {0};
+    weft_status_code status = WEFT_OK;
+    weft_buf_printf(&path, "%s%s", s->path, end);
+    WEFT_GO(weft_buf_check(&path));
+    if (chmod(path.data, 0600) != 0 && errno != ENOENT)
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = path.data), "cannot set the mode to 0600"));
+out:
+    weft_buf_free(&path);
     return status;
 }
 
@@ -194,15 +209,8 @@ static weft_status set_modes(const weft_queue_store *s)
     if (fd < 0)
         return weft_error_errno(WEFT_AT(.file = s->path), "cannot open the queue");
     close(fd);
-    for (int i = 0; i < 3; i++) {
-        weft_buf path = {0};
-        weft_buf_printf(&path, "%s%s", s->path, ends[i]);
-        weft_status_code status = weft_buf_check(&path);
-        if (status == WEFT_OK && chmod(path.data, 0600) != 0 && errno != ENOENT)
-            status = weft_error_errno(WEFT_AT(.file = path.data), "cannot set the mode to 0600");
-        weft_buf_free(&path);
-        WEFT_TRY(status);
-    }
+    for (int i = 0; i < 3; i++)
+        WEFT_TRY(set_mode(s, ends[i]));
     return WEFT_OK;
 }
 
@@ -291,10 +299,12 @@ static weft_status read_row(const weft_queue_store *s, sqlite3_stmt *row, weft_q
     job->error_text = copy_column(row, 17, &ok);
     job->webhook = copy_column(row, 19, &ok);
     job->owner = copy_column(row, 20, &ok);
-    weft_status_code status = WEFT_ALLOCATED(ok, "a job");
-    if (status == WEFT_OK && job->state == WEFT_QUEUE_STATES)
-        status = weft_error(WEFT_MSG_QUEUE_VERSION, WEFT_AT(.file = s->path, .key = job->id),
-                            "the job has an unknown state");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(ok, "a job"));
+    if (job->state == WEFT_QUEUE_STATES)
+        WEFT_GO(weft_error(WEFT_MSG_QUEUE_VERSION, WEFT_AT(.file = s->path, .key = job->id),
+                           "the job has an unknown state"));
+out:
     if (status != WEFT_OK)
         weft_queue_job_free(job);
     return status;
@@ -453,17 +463,27 @@ static weft_status update(weft_queue_store *s, const weft_queue_job *job)
     return weft_queue_store_finish(s, row);
 }
 
+/* Commits if `status` is WEFT_OK, else rolls back and returns it. */
+static weft_status end_transaction(weft_queue_store *s, weft_status_code status)
+{
+    if (status != WEFT_OK) {
+        (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+        return status;
+    }
+    return run(s, "COMMIT");
+}
+
+static weft_status add_end(weft_queue_store *s, const weft_queue_job *job, double now)
+{
+    WEFT_TRY(update(s, job));
+    return add_delivery(s, job, now);
+}
+
 /* Stores the end of a job together with its webhook: a kill loses both or none. */
 static weft_status update_with_delivery(weft_queue_store *s, const weft_queue_job *job, double now)
 {
     WEFT_TRY(run(s, "BEGIN IMMEDIATE"));
-    weft_status_code status = update(s, job);
-    if (status == WEFT_OK)
-        status = add_delivery(s, job, now);
-    if (status == WEFT_OK)
-        return run(s, "COMMIT");
-    (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
-    return status;
+    return end_transaction(s, add_end(s, job, now));
 }
 
 /* Replaces the error of a job by the error of the change. */
@@ -525,24 +545,26 @@ out:
     return status;
 }
 
-weft_status weft_queue_store_recover(weft_queue_store *s)
+/* Gives each job the state that it has after the loss of its worker. */
+static weft_status lose_workers(weft_queue_store *s)
 {
     char sql[160];
-    WEFT_TRY(run(s, "BEGIN IMMEDIATE"));
-    weft_status_code status = WEFT_OK;
-    for (int i = 0; i < WEFT_QUEUE_STATES && status == WEFT_OK; i++) {
+    for (int i = 0; i < WEFT_QUEUE_STATES; i++) {
         const weft_queue_state state = (weft_queue_state)i,
                                next = weft_queue_next(state, WEFT_QUEUE_LOST, 0);
         if (next == state)
             continue;
         snprintf(sql, sizeof sql, "UPDATE job SET state='%s' WHERE state='%s'",
                  weft_queue_state_name(next), weft_queue_state_name(state));
-        status = run(s, sql);
+        WEFT_TRY(run(s, sql));
     }
-    if (status == WEFT_OK)
-        return run(s, "COMMIT");
-    (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
-    return status;
+    return WEFT_OK;
+}
+
+weft_status weft_queue_store_recover(weft_queue_store *s)
+{
+    WEFT_TRY(run(s, "BEGIN IMMEDIATE"));
+    return end_transaction(s, lose_workers(s));
 }
 
 weft_status weft_queue_store_remove(weft_queue_store *s, const char *id)
@@ -560,10 +582,11 @@ static weft_status append(const weft_queue_store *s, sqlite3_stmt *row, weft_que
 {
     weft_queue_job job;
     WEFT_TRY(read_row(s, row, &job));
-    const weft_status_code status = weft_grow((void **)jobs, *count, capacity, sizeof **jobs);
-    if (status == WEFT_OK)
-        (*jobs)[(*count)++] = job;
-    else
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_grow((void **)jobs, *count, capacity, sizeof **jobs));
+    (*jobs)[(*count)++] = job;
+out:
+    if (status != WEFT_OK)
         weft_queue_job_free(&job);
     return status;
 }
@@ -593,9 +616,10 @@ weft_status weft_queue_store_list(weft_queue_store *s, const weft_queue_page *pa
     bind_text(row, 1, page->after);
     sqlite3_bind_int64(row, 2, page->limit + 1);
     sqlite3_bind_int64(row, 3, page->part);
-    while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE)
-        status =
-            code == SQLITE_ROW ? append(s, row, jobs, count, &capacity) : weft_queue_store_error(s);
+    while ((code = sqlite3_step(row)) != SQLITE_DONE)
+        WEFT_GO(code == SQLITE_ROW ? append(s, row, jobs, count, &capacity)
+                                   : weft_queue_store_error(s));
+out:
     sqlite3_finalize(row);
     if (status != WEFT_OK) {
         weft_queue_jobs_free(*jobs, *count);
@@ -624,23 +648,21 @@ weft_status weft_queue_store_waiting(weft_queue_store *s, weft_queue_entry **ent
         "owners ON name=ifnull(owner, '') WHERE state IN ('queued', 'running', 'pausing', "
         "'cancelling')",
         &row));
-    while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE) {
-        if (code != SQLITE_ROW) {
-            status = weft_queue_store_error(s);
-            continue;
-        }
+    while ((code = sqlite3_step(row)) != SQLITE_DONE) {
+        if (code != SQLITE_ROW)
+            WEFT_GO(weft_queue_store_error(s));
         const char *state = (const char *)sqlite3_column_text(row, 1);
-        status = weft_grow((void **)entries, *count, &capacity, sizeof **entries);
-        if (status == WEFT_OK)
-            (*entries)[(*count)++] = (weft_queue_entry){
-                sqlite3_column_int64(row, 0),  state && strcmp(state, "queued") != 0,
-                sqlite3_column_int64(row, 2),  sqlite3_column_double(row, 3),
-                sqlite3_column_int64(row, 4),  sqlite3_column_double(row, 5),
-                sqlite3_column_double(row, 6), sqlite3_column_int64(row, 7)};
+        WEFT_GO(weft_grow((void **)entries, *count, &capacity, sizeof **entries));
+        (*entries)[(*count)++] =
+            (weft_queue_entry){sqlite3_column_int64(row, 0),  state && strcmp(state, "queued") != 0,
+                               sqlite3_column_int64(row, 2),  sqlite3_column_double(row, 3),
+                               sqlite3_column_int64(row, 4),  sqlite3_column_double(row, 5),
+                               sqlite3_column_double(row, 6), sqlite3_column_int64(row, 7)};
     }
-    sqlite3_finalize(row);
-    if (status == WEFT_OK && *count)
+    if (*count)
         weft_queue_sort(*entries, *count);
+out:
+    sqlite3_finalize(row);
     if (status != WEFT_OK)
         weft_free(*entries);
     return status;
@@ -681,8 +703,9 @@ weft_status weft_queue_store_owners(weft_queue_store *s, double since, weft_queu
         "ELSE 0 END) FROM job GROUP BY name ORDER BY name",
         &row));
     sqlite3_bind_double(row, 1, since);
-    while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE)
-        status = code == SQLITE_ROW ? add_owner(o, row, capacity) : weft_queue_store_error(s);
+    while ((code = sqlite3_step(row)) != SQLITE_DONE)
+        WEFT_GO(code == SQLITE_ROW ? add_owner(o, row, capacity) : weft_queue_store_error(s));
+out:
     sqlite3_finalize(row);
     if (status != WEFT_OK)
         weft_queue_owners_free(o);
@@ -718,28 +741,27 @@ weft_status weft_queue_store_edit(weft_queue_store *s, const weft_queue_job *job
                                       "edited; duplicate it");
 }
 
-static weft_status write_ranks(weft_queue_store *s, const weft_queue_entry *entries, int64_t count)
+static weft_status set_ranks(weft_queue_store *s, const weft_queue_entry *entries, int64_t count)
 {
-    WEFT_TRY(run(s, "BEGIN IMMEDIATE"));
-    weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < count; i++) {
         sqlite3_stmt *row;
-        status = weft_queue_store_prepare(
+        WEFT_TRY(weft_queue_store_prepare(
             s,
             "UPDATE job SET priority=?2, rank=?3 WHERE number=?1 AND (priority<>?2 OR "
             "rank<>?3)",
-            &row);
-        if (status != WEFT_OK)
-            break;
+            &row));
         sqlite3_bind_int64(row, 1, entries[i].number);
         sqlite3_bind_int64(row, 2, entries[i].priority);
         sqlite3_bind_int64(row, 3, entries[i].rank);
-        status = weft_queue_store_finish(s, row);
+        WEFT_TRY(weft_queue_store_finish(s, row));
     }
-    if (status == WEFT_OK)
-        return run(s, "COMMIT");
-    (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
-    return status;
+    return WEFT_OK;
+}
+
+static weft_status write_ranks(weft_queue_store *s, const weft_queue_entry *entries, int64_t count)
+{
+    WEFT_TRY(run(s, "BEGIN IMMEDIATE"));
+    return end_transaction(s, set_ranks(s, entries, count));
 }
 
 /* *number: of the job; 0: no such job. */
@@ -779,14 +801,15 @@ weft_status weft_queue_store_count(weft_queue_store *s, int64_t counts[WEFT_QUEU
     weft_status_code status = WEFT_OK;
     memset(counts, 0, WEFT_QUEUE_STATES * sizeof *counts);
     WEFT_TRY(weft_queue_store_prepare(s, "SELECT state, count(*) FROM job GROUP BY state", &row));
-    while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE) {
+    while ((code = sqlite3_step(row)) != SQLITE_DONE) {
         const char *name = code == SQLITE_ROW ? (const char *)sqlite3_column_text(row, 0) : NULL;
         const weft_queue_state state = weft_queue_state_find(name ? name : "");
         if (state < WEFT_QUEUE_STATES)
             counts[state] = sqlite3_column_int64(row, 1);
         if (code != SQLITE_ROW)
-            status = weft_queue_store_error(s);
+            WEFT_GO(weft_queue_store_error(s));
     }
+out:
     sqlite3_finalize(row);
     return status;
 }

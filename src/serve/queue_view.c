@@ -52,9 +52,11 @@ static weft_status predict(weft_queue_view *v)
 {
     weft_queue_run *runs;
     WEFT_TRY(WEFT_NEW(runs, v->count, "the forecast of %" PRId64 " jobs", v->count));
-    const weft_status_code status = replay(v, NULL, 0, runs);
-    for (int64_t i = 0; i < v->count && status == WEFT_OK; i++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(replay(v, NULL, 0, runs));
+    for (int64_t i = 0; i < v->count; i++)
         v->forecasts[i] = forecast_of(&runs[i]);
+out:
     weft_free(runs);
     return status;
 }
@@ -135,9 +137,11 @@ weft_status weft_queue_view_choose(const weft_queue_view *v, int64_t *number)
     weft_queue_question q = {v->moment.rules, sorted, v->count, -1, v->owners.used, v->moment.now};
     for (int64_t i = 0; i < v->count; i++)
         q.held = sorted[i].held ? i : q.held;
-    const weft_status_code status = weft_queue_choose(&q, &chosen);
-    if (status == WEFT_OK && chosen >= 0)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_queue_choose(&q, &chosen));
+    if (chosen >= 0)
         *number = sorted[chosen].number;
+out:
     weft_free(sorted);
     return status;
 }

@@ -143,9 +143,11 @@ weft_status weft_served_loras_read(const weft_served_loras *loras, const json_t 
     WEFT_TRY(weft_request_text(fields, "lora", TEXT, &text));
     if (!text || !*text)
         return WEFT_OK;
-    weft_status_code status = normalize(loras, text, &canonical);
-    if (status == WEFT_OK && json_object_set_new(request, "lora", json_string(canonical.data)) != 0)
-        status = weft_no_memory("a request");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(normalize(loras, text, &canonical));
+    if (json_object_set_new(request, "lora", json_string(canonical.data)) != 0)
+        WEFT_GO(weft_no_memory("a request"));
+out:
     weft_buf_free(&canonical);
     return status;
 }

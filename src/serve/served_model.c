@@ -65,13 +65,14 @@ static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
 {
     weft_generator_options o = {.guidance = -1};
     WEFT_TRY(weft_generator_model_open(m->folder, &o, g));
-    weft_status_code status = weft_generator_model_read_settings(g, &o);
-    if (status == WEFT_OK)
-        memcpy(m->size, (int64_t[]){o.frames, o.height, o.width}, sizeof m->size);
+    const weft_status_code status = weft_generator_model_read_settings(g, &o);
     if (status == WEFT_E_ARG) { /* a published folder without a size: requests give it */
         weft_error_clear();
         o.frames = o.height = o.width = 1;
-        status = weft_generator_model_read_settings(g, &o);
+        WEFT_TRY(weft_generator_model_read_settings(g, &o));
+    } else {
+        WEFT_TRY(status);
+        memcpy(m->size, (int64_t[]){o.frames, o.height, o.width}, sizeof m->size);
     }
     read_inputs(m, g);
     m->fps = g->fps;
@@ -79,18 +80,18 @@ static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
     m->grid = g->grid;
     for (int i = 0; i < 2; i++)
         m->pixel_step[i] = g->grid.factor[1 + i] * g->patch.factor[1 + i];
-    return status;
+    return WEFT_OK;
 }
 
 weft_status weft_served_model_open(const char *spec, weft_served_model *m)
 {
     weft_generator_model g = {0};
     *m = (weft_served_model){0};
-    weft_status_code status = split(spec, m);
-    if (status == WEFT_OK)
-        status = check_name(m->name);
-    if (status == WEFT_OK)
-        status = read_folder(m, &g);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(split(spec, m));
+    WEFT_GO(check_name(m->name));
+    WEFT_GO(read_folder(m, &g));
+out:
     weft_generator_model_close(&g);
     if (status != WEFT_OK)
         weft_served_model_close(m);

@@ -120,9 +120,10 @@ static void give(supervisor *v, const weft_queue_job *job, int lock)
 {
     weft_worker_end end = {.event = WEFT_QUEUE_STOPPED};
     bool taken = false;
-    weft_status_code status = start_process(v, lock);
-    if (status == WEFT_OK)
-        status = weft_worker_run(v->server, job, &v->worker, &taken);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(start_process(v, lock));
+    WEFT_GO(weft_worker_run(v->server, job, &v->worker, &taken));
+out:
     if (status != WEFT_OK) { /* fails the job alone */
         end.event = WEFT_QUEUE_REFUSED;
         snprintf(end.code, sizeof end.code, "%s", weft_message_id(weft_error_class()));
@@ -175,9 +176,12 @@ static weft_status claim(supervisor *v)
     if (!found)
         return WEFT_OK;
     const bool alive = v->worker.child.pid != 0; /* it has the lock */
-    weft_status_code status = alive ? WEFT_OK : try_lock(v->server, &lock);
-    if (status == WEFT_OK && (alive || lock >= 0))
-        status = start(v, &job, lock);
+    weft_status_code status = WEFT_OK;
+    if (!alive)
+        WEFT_GO(try_lock(v->server, &lock));
+    if (alive || lock >= 0)
+        WEFT_GO(start(v, &job, lock));
+out:
     if (lock >= 0)
         close(lock);
     weft_queue_job_free(&job);
@@ -336,6 +340,12 @@ static weft_status stop_job(supervisor *v)
     return status;
 }
 
+static weft_status remove_job(weft_server *s, const char *id)
+{
+    WEFT_TRY(remove_files(s, id));
+    return weft_queue_store_remove(s->store, id);
+}
+
 static weft_status remove_deleted(weft_server *s)
 {
     weft_queue_job job;
@@ -347,9 +357,7 @@ static weft_status remove_deleted(weft_server *s)
                 weft_queue_job_free(&job);
             return WEFT_OK;
         }
-        weft_status_code status = remove_files(s, job.id);
-        if (status == WEFT_OK)
-            status = weft_queue_store_remove(s->store, job.id);
+        const weft_status_code status = remove_job(s, job.id);
         weft_queue_job_free(&job);
         WEFT_TRY(status);
         weft_server_changed(s, job.id);
@@ -443,6 +451,19 @@ static void wait_for_events(const supervisor *v)
         continue;
 }
 
+/* Writes the ends of jobs to the queue and starts the next job. */
+static weft_status advance(supervisor *v)
+{
+    weft_server *s = v->server;
+    if (v->ended)
+        WEFT_TRY(apply_end(v));
+    if (v->worker.job)
+        WEFT_TRY(stop_job(v));
+    if (!s->stopping && !s->running[0])
+        WEFT_TRY(claim(v));
+    return remove_deleted(s); /* last: files that cannot be removed stop nothing else */
+}
+
 /* A failed write of the queue is reported once and tried again. */
 static void work(supervisor *v, bool *warned)
 {
@@ -455,13 +476,7 @@ static void work(supervisor *v, bool *warned)
     }
     if (v->estimate.pid && !weft_child_read(&v->estimate))
         answer_price(v);
-    weft_status_code status = v->ended ? apply_end(v) : WEFT_OK;
-    if (status == WEFT_OK && v->worker.job)
-        status = stop_job(v);
-    if (status == WEFT_OK && !s->stopping && !s->running[0])
-        status = claim(v);
-    if (status == WEFT_OK) /* last: files that cannot be removed stop nothing else */
-        status = remove_deleted(s);
+    const weft_status_code status = advance(v);
     if (!v->estimate.pid && !s->stopping)
         ask_price(v);
     if (status != WEFT_OK && !*warned)
@@ -540,10 +555,10 @@ weft_status weft_supervisor_recover(weft_server *s)
     WEFT_GO(write_price_image(s));
     WEFT_GO(weft_queue_store_recover(s->store));
     WEFT_GO(weft_list_dir(jobs, false, &names));
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++)
+    for (int64_t i = 0; i < names.count; i++)
         if (is_job_name(names.name[i]))
-            status = clean_folder(s, names.name[i]);
-    if (status == WEFT_OK && remove_deleted(s) != WEFT_OK)
+            WEFT_GO(clean_folder(s, names.name[i]));
+    if (remove_deleted(s) != WEFT_OK)
         weft_warn_error(WEFT_MSG_QUEUE_DATABASE, "trying again");
 out:
     weft_names_free(&names);

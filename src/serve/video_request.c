@@ -339,11 +339,11 @@ weft_status weft_video_request_fingerprint(const json_t *request, const char *fi
     weft_buf all = {0};
     if (text)
         weft_buf_printf(&all, "%s %s", text, file_hashes);
-    weft_status_code status = text ? weft_buf_check(&all) : weft_no_memory("a request");
-    if (status == WEFT_OK) {
-        const XXH128_hash_t hash = XXH3_128bits(all.data, (size_t)all.len);
-        snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64, (uint64_t)hash.low64);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(text ? weft_buf_check(&all) : weft_no_memory("a request"));
+    const XXH128_hash_t hash = XXH3_128bits(all.data, (size_t)all.len);
+    snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64, (uint64_t)hash.low64);
+out:
     weft_buf_free(&all);
     free(text);
     return status;

@@ -19,11 +19,12 @@ static const char prefix[] = "whsec_";
 static weft_status append_base64(const uint8_t *data, int64_t bytes, char *text, size_t size)
 {
     weft_buf out = {0};
-    weft_base64(&out, data, bytes);
-    const weft_status_code status = weft_buf_check(&out);
     const size_t used = strlen(text);
-    if (status == WEFT_OK)
-        snprintf(text + used, size - used, "%s", out.data);
+    weft_status_code status = WEFT_OK;
+    weft_base64(&out, data, bytes);
+    WEFT_GO(weft_buf_check(&out));
+    snprintf(text + used, size - used, "%s", out.data);
+out:
     weft_buf_free(&out);
     return status;
 }
@@ -60,13 +61,13 @@ weft_status weft_webhook_sign(const char *secret, const weft_webhook_message *m,
         return weft_error(WEFT_MSG_WEBHOOK_SECRET, WEFT_NOWHERE,
                           "the secret is not whsec_ and %d bytes in base64", KEY_BYTES);
     weft_buf_printf(&text, "%s.%" PRId64 ".%s", m->id, m->time, m->body);
-    weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        status = weft_hmac_sha256(key, KEY_BYTES, text.data, text.len, mac);
-    weft_buf_free(&text);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&text));
+    WEFT_GO(weft_hmac_sha256(key, KEY_BYTES, text.data, text.len, mac));
     strcpy(signature, "v1,");
-    if (status == WEFT_OK)
-        status = append_base64(mac, WEFT_SHA256_BYTES, signature, WEFT_WEBHOOK_SIGNATURE);
+    WEFT_GO(append_base64(mac, WEFT_SHA256_BYTES, signature, WEFT_WEBHOOK_SIGNATURE));
+out:
+    weft_buf_free(&text);
     return status;
 }
 

@@ -29,9 +29,10 @@ static weft_status write_request(const char *folder, const json_t *request)
     weft_buf text = {0};
     if (line)
         weft_buf_printf(&text, "%s\n", line);
-    weft_status_code status = WEFT_ALLOCATED(path && line && !text.failed, "a request");
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, text.data, text.len);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(path && line && !text.failed, "a request"));
+    WEFT_GO(weft_file_write_atomic(path, text.data, text.len));
+out:
     weft_buf_free(&text);
     weft_free(line);
     weft_free(path);
@@ -45,10 +46,13 @@ static weft_status send_run(const weft_worker *w, json_t *command, bool *taken)
     weft_buf text = {0};
     if (line)
         weft_buf_printf(&text, "%s\n", line);
-    weft_status_code status = WEFT_ALLOCATED(line && !text.failed, "a command");
-    *taken = status == WEFT_OK && weft_child_write(&w->child, text.data, text.len) == WEFT_OK;
-    if (status == WEFT_OK && !*taken)
+    weft_status_code status = WEFT_OK;
+    *taken = false;
+    WEFT_GO(WEFT_ALLOCATED(line && !text.failed, "a command"));
+    *taken = weft_child_write(&w->child, text.data, text.len) == WEFT_OK;
+    if (!*taken)
         weft_error_clear(); /* the end of the worker is reported */
+out:
     weft_buf_free(&text);
     weft_free(line);
     json_decref(command);
