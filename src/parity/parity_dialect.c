@@ -264,31 +264,36 @@ static weft_status compare_all(const weft_parity *p, const weft_tensors *file)
                             weft_tensors_count(file), weft_tensors_count(p->golden));
 }
 
+static weft_status compare_opened(weft_parity *p, weft_tensors *file, const char *path,
+                                  const char *kind, double *worst)
+{
+    if (!strcmp(weft_path_extension(path), "gguf"))
+        WEFT_TRY(compare_samples(p, file));
+    WEFT_TRY(weft_key_mapping_adopt(p->model.family, p->graph, "", file));
+    for (int64_t i = 0; i < weft_tensors_count(file); i++)
+        WEFT_TRY(compare_param(p, kind, weft_tensors_at(file, i)));
+    if (!has_inputs(p))
+        return compare_all(p, file);
+    if (p->program || strcmp(kind, "param") != 0) /* once: slow */
+        return WEFT_OK;
+    p->weights = file;
+    const weft_status_code status = weft_parity_forward(p, worst);
+    p->weights = NULL;
+    return status;
+}
+
 static weft_status compare_file(weft_parity *p, const char *path, const char *kind)
 {
     weft_tensors *file;
     const int before = p->failures, compared = p->compared;
     WEFT_TRY(weft_tensors_open(path, &file));
-    weft_status_code status = WEFT_OK;
-    if (!strcmp(weft_path_extension(path), "gguf"))
-        status = compare_samples(p, file);
-    if (status == WEFT_OK)
-        status = weft_key_mapping_adopt(p->model.family, p->graph, "", file);
-    for (int64_t i = 0; i < weft_tensors_count(file) && status == WEFT_OK; i++)
-        status = compare_param(p, kind, weft_tensors_at(file, i));
     double worst = 0;
-    if (status == WEFT_OK && !has_inputs(p))
-        status = compare_all(p, file);
-    else if (status == WEFT_OK && !p->program && strcmp(kind, "param") == 0) { /* once: slow */
-        p->weights = file;
-        status = weft_parity_forward(p, &worst);
-        p->weights = NULL;
-    }
+    const weft_status_code status = compare_opened(p, file, path, kind, &worst);
     weft_tensors_close(file);
-    if (status == WEFT_OK)
-        printf("%s: %d comparisons, %d differ%s\n", path, p->compared - compared,
-               p->failures - before, worst > 0 ? "" : ", bitwise");
-    return status;
+    WEFT_TRY(status);
+    printf("%s: %d comparisons, %d differ%s\n", path, p->compared - compared, p->failures - before,
+           worst > 0 ? "" : ", bitwise");
+    return WEFT_OK;
 }
 
 /* Files of one set of weights, and the reference of each. */
@@ -336,23 +341,22 @@ static weft_status compare_merged(weft_parity *p, const weft_adapter *adapter,
                           "the model has no such parameter, or the merged tensor has another size");
     const weft_shape shape = weft_value_get(p->graph, v)->shape;
     float *actual = weft_alloc(param->count * 4), *expected = weft_alloc(param->count * 4);
-    weft_status_code status = WEFT_E_MEMORY;
-    if (actual && expected) {
-        bool changed;
-        weft_tensor_to_f32(param, actual);
-        weft_tensor_to_f32(truth, expected);
-        status = weft_adapters_merge(
-            &(weft_adapter_use){adapter, 1}, 1,
-            &(weft_adapter_box){
-                .param = name, .dtype = WEFT_F32, .whole = shape, .shape = shape, .data = actual},
-            &changed);
-        if (status == WEFT_OK && changed != (truth != param)) {
-            printf("  adapter  %-60s %s  FAIL\n", name, changed ? "changed" : "not changed");
-            p->failures++;
-        }
+    bool changed;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(actual && expected, "%s", p->file));
+    weft_tensor_to_f32(param, actual);
+    weft_tensor_to_f32(truth, expected);
+    WEFT_GO(weft_adapters_merge(
+        &(weft_adapter_use){adapter, 1}, 1,
+        &(weft_adapter_box){
+            .param = name, .dtype = WEFT_F32, .whole = shape, .shape = shape, .data = actual},
+        &changed));
+    if (changed != (truth != param)) {
+        printf("  adapter  %-60s %s  FAIL\n", name, changed ? "changed" : "not changed");
+        p->failures++;
     }
-    if (status == WEFT_OK)
-        status = compare_bits(p, truth->name, actual, expected, param->count);
+    WEFT_GO(compare_bits(p, truth->name, actual, expected, param->count));
+out:
     weft_free(actual);
     weft_free(expected);
     return status;
@@ -364,14 +368,14 @@ static weft_status compare_adapter(weft_parity *p, const char *path, const char 
     const int before = p->failures, compared = p->compared;
     WEFT_TRY(weft_adapter_open(p->model.family, p->graph, "", path, &adapter));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < weft_tensors_count(p->golden) && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < weft_tensors_count(p->golden); i++) {
         const weft_stored_tensor *t = weft_tensors_at(p->golden, i);
         if (!strncmp(t->name, "param.", strlen("param.")))
-            status = compare_merged(p, adapter, kind, t);
+            WEFT_GO(compare_merged(p, adapter, kind, t));
     }
-    if (status == WEFT_OK)
-        printf("%s: %" PRId64 " parameters changed, %d comparisons, %d differ, bitwise\n", path,
-               weft_adapter_params(adapter), p->compared - compared, p->failures - before);
+    printf("%s: %" PRId64 " parameters changed, %d comparisons, %d differ, bitwise\n", path,
+           weft_adapter_params(adapter), p->compared - compared, p->failures - before);
+out:
     weft_adapter_close(adapter);
     return status;
 }

@@ -103,20 +103,21 @@ static weft_status bars_of(const weft_parity *p, const settings *s, double **bar
 {
     numbers times = {0};
     double *all = weft_calloc(s->betas.times, sizeof *all);
-    weft_status_code status = numbers_of(p, "target.timesteps", &times);
-    if (status == WEFT_OK && !all)
-        status = weft_no_memory("the comparison");
-    if (status == WEFT_OK)
-        status = table(s, BAR, all);
-    for (int64_t i = 0; status == WEFT_OK && i < times.count; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(numbers_of(p, "target.timesteps", &times));
+    if (!all)
+        WEFT_GO(weft_no_memory("the comparison"));
+    WEFT_GO(table(s, BAR, all));
+    for (int64_t i = 0; i < times.count; i++) {
         if (!(times.at[i] >= 0 && times.at[i] < (double)s->betas.times))
-            status = weft_error(
+            WEFT_GO(weft_error(
                 WEFT_MSG_GOLDEN_INVALID,
                 WEFT_AT(.file = p->file, .key = "target.timesteps", WEFT_NUMBER(times.at[i])),
-                "%g is not a timestep from 0 to %" PRId64, times.at[i], s->betas.times - 1);
+                "%g is not a timestep from 0 to %" PRId64, times.at[i], s->betas.times - 1));
         else
             times.at[i] = all[(int64_t)times.at[i]];
     }
+out:
     weft_free(all);
     *bar = times.at;
     *count = times.count;
@@ -129,9 +130,11 @@ static weft_status make_snr(const weft_parity *p, const settings *s, const numbe
     double *bar = NULL;
     int64_t count;
     (void)number, (void)rest;
-    const weft_status_code status = bars_of(p, s, &bar, &count);
-    for (int64_t i = 0; status == WEFT_OK && i < count && i < in->count; i++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(bars_of(p, s, &bar, &count));
+    for (int64_t i = 0; i < count && i < in->count; i++)
         out[i] = bar[i] / (1 - bar[i]);
+out:
     weft_free(bar);
     return status;
 }
@@ -209,16 +212,17 @@ static weft_status ddpm(const weft_parity *p, const settings *s, int prediction,
     double *bar = NULL, *sigma = NULL;
     int64_t count = 0;
     config.ddpm.prediction = prediction;
-    weft_status_code status = bars_of(p, s, &bar, &count);
-    if (status == WEFT_OK && !(sigma = weft_calloc(count, sizeof *sigma)))
-        status = weft_no_memory("the comparison");
-    for (int64_t i = 0; status == WEFT_OK && i < count; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(bars_of(p, s, &bar, &count));
+    if (!(sigma = weft_calloc(count, sizeof *sigma)))
+        WEFT_GO(weft_no_memory("the comparison"));
+    for (int64_t i = 0; i < count; i++) {
         sigma[i] = sqrt(1 - bar[i]);
         bar[i] = sqrt(bar[i]);
     }
-    if (status == WEFT_OK)
-        status = run_noise_process(p, &weft_noise_process_ddpm, &config, "target", bar, sigma,
-                                   target, out);
+    WEFT_GO(
+        run_noise_process(p, &weft_noise_process_ddpm, &config, "target", bar, sigma, target, out));
+out:
     weft_free(bar);
     weft_free(sigma);
     return status;
@@ -251,12 +255,12 @@ static weft_status from_prediction(const weft_parity *p, const settings *s, cons
     WEFT_GO(numbers_of(p, key, &predicted));
     WEFT_GO(numbers_of(p, "target.noisy", &x));
     if (predicted.count != in->count || x.count != in->count || count * in->each != in->count)
-        status = weft_error(WEFT_MSG_GOLDEN_SHAPE,
-                            WEFT_AT(.file = p->file, .key = key, WEFT_NUMBER(predicted.count)),
-                            "the tensor has %" PRId64 " elements, \"target.noisy\" has %" PRId64
-                            ", and the target %" PRId64,
-                            predicted.count, x.count, in->count);
-    for (int64_t i = 0; status == WEFT_OK && i < in->count; i++) {
+        WEFT_GO(weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                           WEFT_AT(.file = p->file, .key = key, WEFT_NUMBER(predicted.count)),
+                           "the tensor has %" PRId64 " elements, \"target.noisy\" has %" PRId64
+                           ", and the target %" PRId64,
+                           predicted.count, x.count, in->count));
+    for (int64_t i = 0; i < in->count; i++) {
         const double b = bar[i / in->each];
         const weft_noise_level l = weft_scheduler_level(&scheduler, sqrt(b), sqrt(1 - b));
         const double data = l.skip * x.at[i] + l.out * predicted.at[i];
@@ -368,10 +372,11 @@ EACH(make_cosmap,    weft_flow_weight(WEFT_FLOW_COSMAP, x))
 static weft_status flow(const weft_parity *p, const settings *s, bool target, double *out)
 {
     numbers sigma = {0};
-    weft_status_code status = numbers_of(p, "flow.sigma", &sigma);
-    if (status == WEFT_OK)
-        status = run_noise_process(p, &weft_noise_process_flow, &s->noise_process, "flow", sigma.at,
-                                   sigma.at, target, out);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(numbers_of(p, "flow.sigma", &sigma));
+    WEFT_GO(run_noise_process(p, &weft_noise_process_flow, &s->noise_process, "flow", sigma.at,
+                              sigma.at, target, out));
+out:
     weft_free(sigma.at);
     return status;
 }
@@ -419,11 +424,11 @@ static weft_status pair_of(const weft_parity *p, const char *suffix, guided *g)
     g->u = weft_alloc(c.count * 4);
     g->average = g->average ? g->average : weft_alloc(c.count * 4);
     if (!g->c || !g->u || !g->average || c.count != u.count)
-        status = weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = name),
-                            "the tensor has %" PRId64
-                            " elements, and its counterpart with condition %" PRId64,
-                            u.count, c.count);
-    for (int64_t i = 0; status == WEFT_OK && i < c.count; i++) {
+        WEFT_GO(weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = name),
+                           "the tensor has %" PRId64
+                           " elements, and its counterpart with condition %" PRId64,
+                           u.count, c.count));
+    for (int64_t i = 0; i < c.count; i++) {
         g->c[i] = (float)c.at[i];
         g->u[i] = (float)u.at[i];
     }
@@ -439,20 +444,22 @@ static weft_status apply_guidance(const weft_parity *p, const settings *s, const
 {
     guided g = {0};
     weft_guidance_params how = s->guidance;
-    weft_status_code status = pair_of(p, "", &g);
-    for (int step = 0; status == WEFT_OK && step <= twice; step++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(pair_of(p, "", &g));
+    for (int step = 0; step <= twice; step++) {
         if (step) {
             weft_free(g.c);
             weft_free(g.u);
-            status = pair_of(p, "_2", &g);
+            g.c = g.u = NULL;
+            WEFT_GO(pair_of(p, "_2", &g));
         }
         how.each = g.each;
         how.average = averages ? g.average : NULL;
-        if (status == WEFT_OK)
-            weft_guidance_find(row)->combine(&how, g.c, g.u, g.count);
+        weft_guidance_find(row)->combine(&how, g.c, g.u, g.count);
     }
-    for (int64_t i = 0; status == WEFT_OK && i < g.count; i++)
+    for (int64_t i = 0; i < g.count; i++)
         out[i] = (double)g.c[i];
+out:
     free_guided(&g);
     return status;
 }
@@ -477,9 +484,11 @@ static weft_status make_apg_original(const weft_parity *p, const settings *s, co
     guided g = {0};
     (void)number, (void)rest;
     WEFT_TRY(apply_guidance(p, s, "apg", false, false, out));
-    const weft_status_code status = pair_of(p, "", &g);
-    for (int64_t i = 0; status == WEFT_OK && i < in->count; i++)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(pair_of(p, "", &g));
+    for (int64_t i = 0; i < in->count; i++)
         out[i] += (double)g.c[i] - (double)g.u[i];
+out:
     free_guided(&g);
     return status;
 }
@@ -492,14 +501,14 @@ static weft_status make_zero_star_alpha(const weft_parity *p, const settings *s,
     guided g = {0};
     weft_guidance_params how = s->guidance;
     (void)number, (void)rest;
-    const weft_status_code status = pair_of(p, "", &g);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(pair_of(p, "", &g));
     how.scale = 0;
     how.each = g.each;
-    if (status == WEFT_OK) {
-        weft_guidance_find("zero_star")->combine(&how, g.c, g.u, g.count);
-        for (int64_t b = 0; b < in->count && b < g.count / g.each; b++)
-            out[b] = (double)g.c[b * g.each] / (double)g.u[b * g.each];
-    }
+    weft_guidance_find("zero_star")->combine(&how, g.c, g.u, g.count);
+    for (int64_t b = 0; b < in->count && b < g.count / g.each; b++)
+        out[b] = (double)g.c[b * g.each] / (double)g.u[b * g.each];
+out:
     free_guided(&g);
     return status;
 }
@@ -574,34 +583,33 @@ static weft_status compare_tensor(weft_parity *p, const settings *s, const char 
     const char *rest = "";
     const formula *f = find(name, &number, &rest);
     numbers expected = {0}, in = {0};
+    double *actual = NULL;
+    float *f32 = NULL;
     weft_status_code status = WEFT_OK;
     if (!f)
         return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->file, .key = name),
                           "weft parity has no formula for this tensor");
     WEFT_GO(numbers_of(p, name, &expected));
     WEFT_GO(numbers_of(p, f->in ? f->in : name, &in));
-    double *actual = weft_alloc(expected.count * 8 + 8);
-    float *f32 = weft_alloc(expected.count * 8 + 8), *other = f32 + expected.count;
-    if (!actual || !f32)
-        status = weft_no_memory("the comparison");
-    else if (in.count != expected.count)
-        status =
-            weft_error(WEFT_MSG_GOLDEN_SHAPE,
-                       WEFT_AT(.file = p->file, .key = name, WEFT_NUMBER(expected.count)),
-                       "the tensor has %" PRId64 " elements, but its input \"%s\" has %" PRId64,
-                       expected.count, f->in, in.count);
-    else
-        status = f->make(p, s, &in, number, rest, actual);
-    for (int64_t i = 0; status == WEFT_OK && i < expected.count; i++) {
+    actual = weft_alloc(expected.count * 8 + 8);
+    f32 = weft_alloc(expected.count * 8 + 8);
+    WEFT_GO(WEFT_ALLOCATED(actual && f32, "the comparison"));
+    if (in.count != expected.count)
+        WEFT_GO(weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                           WEFT_AT(.file = p->file, .key = name, WEFT_NUMBER(expected.count)),
+                           "the tensor has %" PRId64 " elements, but its input \"%s\" has %" PRId64,
+                           expected.count, f->in, in.count));
+    WEFT_GO(f->make(p, s, &in, number, rest, actual));
+    float *other = f32 + expected.count;
+    for (int64_t i = 0; i < expected.count; i++) {
         f32[i] = (float)actual[i];
         other[i] = (float)expected.at[i];
     }
-    if (status == WEFT_OK)
-        weft_parity_judge(p, "formula", name, f32, other, expected.count,
-                          weft_parity_norm(other, expected.count), tolerance, worst);
+    weft_parity_judge(p, "formula", name, f32, other, expected.count,
+                      weft_parity_norm(other, expected.count), tolerance, worst);
+out:
     weft_free(actual);
     weft_free(f32);
-out:
     weft_free(expected.at);
     weft_free(in.at);
     return status;

@@ -146,24 +146,23 @@ static weft_status compare_spatial(weft_parity *p, double *worst)
     float *actual = weft_alloc(t->count * 4), *expected = weft_alloc(t->count * 4);
     weft_status_code status = WEFT_OK;
     if (!actual || !expected)
-        status = weft_no_memory("%s", p->file);
-    for (int k = 0; status == WEFT_OK && k < WEFT_LPIPS_FEATURES; k++) {
+        WEFT_GO(weft_no_memory("%s", p->file));
+    for (int k = 0; k < WEFT_LPIPS_FEATURES; k++) {
         char name[32];
         layer_name(k, "map", name);
         const weft_tensor *map = weft_program_output(p->program, name);
         if (map->shape.dim[0] * map->shape.dim[1] * y * x != t->count)
-            status =
+            WEFT_GO(
                 weft_error(WEFT_MSG_GOLDEN_SHAPE,
                            WEFT_AT(.file = p->file, .key = "out.spatial", WEFT_NUMBER(t->count)),
-                           "%" PRId64 " elements do not match the size of the images", t->count);
+                           "%" PRId64 " elements do not match the size of the images", t->count));
         else
             add_enlarged(map, y, x, actual);
     }
-    if (status == WEFT_OK) {
-        weft_tensor_to_f32(t, expected);
-        weft_parity_judge(p, "output", "spatial", actual, expected, t->count,
-                          weft_parity_norm(expected, t->count), p->output_tolerance, worst);
-    }
+    weft_tensor_to_f32(t, expected);
+    weft_parity_judge(p, "output", "spatial", actual, expected, t->count,
+                      weft_parity_norm(expected, t->count), p->output_tolerance, worst);
+out:
     weft_free(actual);
     weft_free(expected);
     return status;
@@ -192,6 +191,22 @@ static weft_status try_lpips(weft_parity *p, const weft_lpips *c, double worst[2
     return weft_parity_run(p, (const char *const[]){"out.spatial", NULL}, worst);
 }
 
+/* Compares the gradients `before` on one side of the kinks; NULL: all, and the other outputs.
+ * p->missed gets the gradients that fail, except on the last side. */
+static weft_status try_kink(weft_parity *p, const weft_lpips *c, const json_t *before, bool last,
+                            double worst[2])
+{
+    p->missed = last ? NULL : json_object();
+    WEFT_TRY(WEFT_ALLOCATED(last || p->missed, "%s", p->file));
+    WEFT_TRY(try_lpips(p, c, worst));
+    if (!before)
+        return compare_spatial(p, &worst[0]);
+    if (!last && json_object_size(p->missed) < json_object_size(before))
+        printf("  %d gradients are those of ReLUs within %.0e of their kink on its other side\n",
+               (int)(json_object_size(before) - json_object_size(p->missed)), fabs(c->kink));
+    return WEFT_OK;
+}
+
 /* Compares gradients at both sides of ReLU kinks. In a deep net a unit may be so near the kink that
  * the reference's rounding selects the side. The gradient of either side is correct. Gradients over
  * the tolerance are compared again with the near units on the other side. Gradients that fail on
@@ -201,24 +216,17 @@ static weft_status try_kinks(weft_parity *p, weft_lpips c, double worst[2])
     static const double kinks[] = {0, -3e-7, 3e-7, -1e-6, 1e-6, 0};
     json_t *before = NULL;
     weft_status_code status = WEFT_OK;
-    for (int i = 0; i < WEFT_COUNT(kinks) && status == WEFT_OK; i++) {
-        const bool last = i == WEFT_COUNT(kinks) - 1;
+    for (int i = 0; i < WEFT_COUNT(kinks); i++) {
         if (i && json_object_size(before) == 0)
             break;
         c.kink = kinks[i];
         p->only = before;
-        p->missed = last ? NULL : json_object();
-        status = last || p->missed ? try_lpips(p, &c, worst) : weft_no_memory("%s", p->file);
-        if (status == WEFT_OK && i == 0)
-            status = compare_spatial(p, &worst[0]);
-        if (status == WEFT_OK && i && !last &&
-            json_object_size(p->missed) < json_object_size(before))
-            printf(
-                "  %d gradients are those of ReLUs within %.0e of their kink on its other side\n",
-                (int)(json_object_size(before) - json_object_size(p->missed)), fabs(kinks[i]));
+        status = try_kink(p, &c, before, i == WEFT_COUNT(kinks) - 1, worst);
         json_decref(before);
         before = p->missed;
+        WEFT_GO(status);
     }
+out:
     json_decref(before);
     p->only = p->missed = NULL;
     return status;
@@ -278,37 +286,42 @@ static void run_on(weft_graph *g, const weft_patchgan_net *net, const weft_patch
     }
 }
 
+/* Compares a statistic, or a counter, which has increased by two. */
+static weft_status compare_statistic(weft_parity *p, const weft_stored_tensor *t, double *worst)
+{
+    const weft_tensor *actual = weft_program_output(p->program, t->name);
+    const weft_stored_tensor *before;
+    float *expected, counted = 0;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(expected, t->count, "%s", p->file));
+    weft_tensor_to_f32(t, expected);
+    if (!actual && t->count == 1) {
+        char name[256];
+        snprintf(name, sizeof name, "param.%s", t->name + 6);
+        WEFT_GO(weft_parity_need(p, name, &before));
+        if (before->count == 1)
+            weft_tensor_to_f32(before, &counted);
+        counted += 2;
+    }
+    const float *at = actual ? actual->data : &counted;
+    if (t->count != (actual ? weft_shape_count(&actual->shape) : 1))
+        WEFT_GO(weft_error(
+            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->count)),
+            "%" PRId64 " elements do not match a statistic of the network", t->count));
+    weft_parity_judge(p, "after", t->name + 6, at, expected, t->count,
+                      weft_parity_norm(expected, t->count), p->output_tolerance, worst);
+out:
+    weft_free(expected);
+    return status;
+}
+
 /* Compares the file's after.*, and its counters, which have increased by two. */
 static weft_status compare_after(weft_parity *p, double *worst)
 {
     for (int64_t i = 0; i < weft_tensors_count(p->golden); i++) {
-        const weft_stored_tensor *t = weft_tensors_at(p->golden, i), *before;
-        if (strncmp(t->name, "after.", 6))
-            continue;
-        const weft_tensor *actual = weft_program_output(p->program, t->name);
-        float *expected, counted = 0;
-        WEFT_TRY(WEFT_NEW(expected, t->count, "%s", p->file));
-        weft_tensor_to_f32(t, expected);
-        weft_status_code status = WEFT_OK;
-        if (!actual && t->count == 1) {
-            char name[256];
-            snprintf(name, sizeof name, "param.%s", t->name + 6);
-            status = weft_parity_need(p, name, &before);
-            if (status == WEFT_OK && before->count == 1)
-                weft_tensor_to_f32(before, &counted);
-            counted += 2;
-        }
-        const float *at = actual ? actual->data : &counted;
-        if (status == WEFT_OK && t->count != (actual ? weft_shape_count(&actual->shape) : 1))
-            status = weft_error(WEFT_MSG_GOLDEN_SHAPE,
-                                WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->count)),
-                                "%" PRId64 " elements do not match a statistic of the network",
-                                t->count);
-        if (status == WEFT_OK)
-            weft_parity_judge(p, "after", t->name + 6, at, expected, t->count,
-                              weft_parity_norm(expected, t->count), p->output_tolerance, worst);
-        weft_free(expected);
-        WEFT_TRY(status);
+        const weft_stored_tensor *t = weft_tensors_at(p->golden, i);
+        if (strncmp(t->name, "after.", 6) == 0)
+            WEFT_TRY(compare_statistic(p, t, worst));
     }
     return WEFT_OK;
 }

@@ -238,8 +238,9 @@ static weft_status load_params(parity *p)
     weft_buf missing = {0};
     int64_t absent = 0;
     const char *strange = NULL; /* a parameter that the model does not have */
-    weft_status_code status = WEFT_ALLOCATED(loaded, "%s", p->file);
-    for (int64_t i = 0; status == WEFT_OK && i < weft_tensors_count(p->golden); i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(loaded, "%s", p->file));
+    for (int64_t i = 0; i < weft_tensors_count(p->golden); i++) {
         const weft_stored_tensor *t = weft_tensors_at(p->golden, i);
         const size_t skip = param_prefix(t->name);
         if (!skip || !weft_dtype_is_float(t->dtype)) /* counters */
@@ -251,30 +252,29 @@ static weft_status load_params(parity *p)
             strange = strange ? strange : t->name + skip;
             continue;
         }
-        if (t->count != own.count) {
-            status = weft_error(WEFT_MSG_GOLDEN_SHAPE,
-                                WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->count)),
-                                "the tensor has %" PRId64
-                                " elements, but the model's parameter has %" PRId64,
-                                t->count, own.count);
-            break;
-        }
+        if (t->count != own.count)
+            WEFT_GO(weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                               WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->count)),
+                               "the tensor has %" PRId64
+                               " elements, but the model's parameter has %" PRId64,
+                               t->count, own.count));
         weft_tensor_to_f32(t, (float *)to->data + own.first);
         loaded[at] += own.count;
     }
-    for (int64_t i = 0; status == WEFT_OK && i < most; i++) {
+    for (int64_t i = 0; i < most; i++) {
         const char *name = weft_store_at(p->store, i)->name;
         const int64_t count = weft_shape_count(&weft_store_at(p->store, i)->shape);
         if (loaded[i] != count && strncmp(name, "adamw.", 6))
             weft_buf_printf(&missing, "%s%s", absent++ ? ", " : "", name);
     }
     if (absent)
-        status = weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file, WEFT_NUMBER(absent)),
-                            "%" PRId64 " parameters of the model are missing: %s", absent,
-                            missing.data ? missing.data : "?");
-    else if (status == WEFT_OK && strange)
-        status = weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file, .key = strange),
-                            "the model has no such parameter");
+        WEFT_GO(weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file, WEFT_NUMBER(absent)),
+                           "%" PRId64 " parameters of the model are missing: %s", absent,
+                           missing.data ? missing.data : "?"));
+    if (strange)
+        WEFT_GO(weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file, .key = strange),
+                           "the model has no such parameter"));
+out:
     weft_buf_free(&missing);
     weft_free(loaded);
     return status;
@@ -444,47 +444,49 @@ static double scale_of(const parity *p, const gradient *gr, double largest)
     return gr->zero ? largest : gr->norm > least ? gr->norm : least;
 }
 
+static weft_status compare_gradient(parity *p, const gradient *one, double largest, double *worst)
+{
+    const weft_tensor *actual = weft_program_output(p->program, one->output);
+    float *expected = NULL;
+    if ((!actual && one->norm == 0) || (p->only && !json_object_get(p->only, one->golden)))
+        return WEFT_OK;
+    if (!actual) {
+        printf("  gradient %-60s our graph has none  FAIL\n", one->golden + 5);
+        p->failures++;
+        return WEFT_OK;
+    }
+    const weft_stored_tensor *t = weft_tensors_find(p->golden, one->golden);
+    if (one->own.count != t->count)
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                          WEFT_AT(.file = p->file, .key = one->golden, WEFT_NUMBER(t->count)),
+                          "the tensor has %" PRId64
+                          " elements, but the gradient of weft has %" PRId64,
+                          t->count, one->own.count);
+    WEFT_TRY(weft_parity_load(p, one->golden, one->form, &expected));
+    const float *own = (const float *)actual->data + one->own.first;
+    const double scale = scale_of(p, one, largest);
+    if (p->missed && !(weft_parity_error(own, expected, t->count, scale) <= p->gradient_tolerance))
+        json_object_set_new(p->missed, one->golden, json_true());
+    else
+        weft_parity_judge(p, "gradient", one->golden + 5, own, expected, t->count, scale,
+                          p->gradient_tolerance, worst);
+    weft_free(expected);
+    return WEFT_OK;
+}
+
 static weft_status compare_gradients(parity *p, double *worst)
 {
     gradient *list = NULL;
     int64_t count = 0;
     double largest = 0;
-    weft_status_code status = list_gradients(p, &list, &count);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(list_gradients(p, &list, &count));
     for (int64_t i = 0; i < count; i++)
         largest = list[i].norm > largest ? list[i].norm : largest;
-    if (status == WEFT_OK)
-        status = resolve_zeros(p, list, count, largest);
-    for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
-        const weft_tensor *actual = weft_program_output(p->program, list[i].output);
-        float *expected = NULL;
-        if ((!actual && list[i].norm == 0) ||
-            (p->only && !json_object_get(p->only, list[i].golden)))
-            continue;
-        if (!actual) {
-            printf("  gradient %-60s our graph has none  FAIL\n", list[i].golden + 5);
-            p->failures++;
-            continue;
-        }
-        const weft_stored_tensor *t = weft_tensors_find(p->golden, list[i].golden);
-        if (list[i].own.count != t->count) {
-            status = weft_error(
-                WEFT_MSG_GOLDEN_SHAPE,
-                WEFT_AT(.file = p->file, .key = list[i].golden, WEFT_NUMBER(t->count)),
-                "the tensor has %" PRId64 " elements, but the gradient of weft has %" PRId64,
-                t->count, list[i].own.count);
-            break;
-        }
-        status = weft_parity_load(p, list[i].golden, list[i].form, &expected);
-        const float *own = (const float *)actual->data + list[i].own.first;
-        const double scale = scale_of(p, &list[i], largest);
-        if (status == WEFT_OK && p->missed &&
-            !(weft_parity_error(own, expected, t->count, scale) <= p->gradient_tolerance))
-            json_object_set_new(p->missed, list[i].golden, json_true());
-        else if (status == WEFT_OK)
-            weft_parity_judge(p, "gradient", list[i].golden + 5, own, expected, t->count, scale,
-                              p->gradient_tolerance, worst);
-        weft_free(expected);
-    }
+    WEFT_GO(resolve_zeros(p, list, count, largest));
+    for (int64_t i = 0; i < count; i++)
+        WEFT_GO(compare_gradient(p, &list[i], largest, worst));
+out:
     weft_free(list);
     return status;
 }

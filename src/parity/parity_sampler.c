@@ -70,14 +70,15 @@ static weft_status compare(trajectory *s, const char *name, const float *actual,
     WEFT_TRY(floats_of(s->p, golden, &expected, &have));
     weft_status_code status = WEFT_OK;
     if (have != count)
-        status = weft_error(
+        WEFT_GO(weft_error(
             WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = s->p->file, .key = golden, WEFT_NUMBER(have)),
-            "the tensor has %" PRId64 " elements, but the sampler produces %" PRId64, have, count);
-    for (int64_t i = 0; status == WEFT_OK && i < count; i += each) {
+            "the tensor has %" PRId64 " elements, but the sampler produces %" PRId64, have, count));
+    for (int64_t i = 0; i < count; i += each) {
         snprintf(label, sizeof label, "%s[%" PRId64 "]", golden, i / each);
         weft_parity_judge(s->p, "trajectory", label, actual + i, expected + i, each,
                           weft_parity_norm(expected + i, each), s->tolerance, &s->worst);
     }
+out:
     weft_free(expected);
     return status;
 }
@@ -264,8 +265,9 @@ static weft_status read_config(trajectory *s, const json_t *config)
     }
     const weft_status_code status = weft_scheduler_read(whole, s->p->config_file, &s->scheduler);
     json_decref(whole);
-    s->sampler = status == WEFT_OK ? s->scheduler.kind->sampler : NULL;
-    return status;
+    WEFT_TRY(status);
+    s->sampler = s->scheduler.kind->sampler;
+    return WEFT_OK;
 }
 
 /* Reads the sampling settings of a file that are not in its class's config. */

@@ -66,14 +66,14 @@ static weft_status compare_cleaned(weft_parity *p, const weft_tokenizer *t, cons
                                    const json_t *expected)
 {
     weft_buf clean = {0};
-    weft_status_code status = weft_text_clean_prompt(
-        json_string_value(input), (int64_t)json_string_length(input), true, &clean);
-    json_t *text =
-        status == WEFT_OK ? json_stringn(clean.data ? clean.data : "", (size_t)clean.len) : NULL;
-    if (status == WEFT_OK && !text)
-        status = weft_no_memory("the comparison");
-    if (status == WEFT_OK)
-        status = compare_text(p, t, "ids_openai", text, expected, 0, false);
+    json_t *text = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_text_clean_prompt(json_string_value(input), (int64_t)json_string_length(input),
+                                   true, &clean));
+    text = json_stringn(clean.data ? clean.data : "", (size_t)clean.len);
+    WEFT_GO(WEFT_ALLOCATED(text, "the comparison"));
+    WEFT_GO(compare_text(p, t, "ids_openai", text, expected, 0, false));
+out:
     json_decref(text);
     weft_buf_free(&clean);
     return status;
@@ -112,11 +112,12 @@ static weft_status compare_file(weft_parity *p, const char *path)
     weft_tokenizer *t;
     const bool spiece = !strcmp(weft_path_extension(path), "model");
     const json_t *cases = json_object_get(p->json, "cases");
-    WEFT_TRY(weft_tokenizer_open(path, &t));
-    weft_status_code status = WEFT_OK;
     const int before = p->compared, failures = p->failures;
-    for (size_t i = 0; i < json_array_size(cases) && status == WEFT_OK; i++)
-        status = compare_case(p, t, spiece, json_array_get(cases, i));
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_tokenizer_open(path, &t));
+    for (size_t i = 0; i < json_array_size(cases); i++)
+        WEFT_GO(compare_case(p, t, spiece, json_array_get(cases, i)));
+out:
     printf("%s: %d texts, %d differ\n", path, p->compared - before, p->failures - failures);
     weft_tokenizer_close(t);
     return status;
@@ -163,10 +164,11 @@ static weft_status compare_clean(weft_parity *p, const char *key, const json_t *
                           "a case has no text");
     if (!json_is_string(expected))
         return WEFT_OK;
-    const weft_status_code status = weft_text_clean_prompt(
-        json_string_value(text), (int64_t)json_string_length(text), repair, &clean);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_text_clean_prompt(json_string_value(text), (int64_t)json_string_length(text),
+                                   repair, &clean));
     const bool same =
-        status == WEFT_OK && clean.len == (int64_t)json_string_length(expected) &&
+        clean.len == (int64_t)json_string_length(expected) &&
         !memcmp(clean.data ? clean.data : "", json_string_value(expected), (size_t)clean.len);
     p->compared++;
     p->failures += !same;
@@ -175,6 +177,7 @@ static weft_status compare_clean(weft_parity *p, const char *key, const json_t *
     if (!same)
         printf("    theirs \"%s\"\n    ours   \"%s\"\n", json_string_value(expected),
                clean.data ? clean.data : "");
+out:
     weft_buf_free(&clean);
     return status;
 }

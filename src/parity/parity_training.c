@@ -415,10 +415,11 @@ static weft_status compare_merged(const training *t, const weft_stored_tensor *e
     WEFT_TRY(WEFT_ALLOCATED(actual, "%s", p->file));
     memcpy(actual, weight, (size_t)count * sizeof *actual);
     weft_tensor_to_f32(expected, values);
-    const weft_status_code status = merge(t, name, actual, count);
-    if (status == WEFT_OK)
-        weft_parity_judge(p, "merged", name, actual, values, count, weft_parity_norm(values, count),
-                          tolerance, worst);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(merge(t, name, actual, count));
+    weft_parity_judge(p, "merged", name, actual, values, count, weft_parity_norm(values, count),
+                      tolerance, worst);
+out:
     weft_free(actual);
     return status;
 }
@@ -431,6 +432,26 @@ static bool begins(const char **name, const char *with)
     return does;
 }
 
+static weft_status compare_weight(training *t, const weft_stored_tensor *expected, const char *name,
+                                  double *worst)
+{
+    weft_parity *p = t->p;
+    int64_t count;
+    double scale;
+    float *values = NULL;
+    weft_status_code status = WEFT_OK;
+    const float *actual = weft_parity_param(p, name, &count);
+    if (!actual || count != expected->count)
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = expected->name),
+                          "the model has no such parameter, or its size differs");
+    WEFT_TRY(weft_parity_load(p, expected->name, WEFT_PARITY_AS_HERE, &values));
+    WEFT_GO(find_scale(t, name, actual, values, count, &scale));
+    weft_parity_judge(p, "weight", name, actual, values, count, scale, tolerance, worst);
+out:
+    weft_free(values);
+    return status;
+}
+
 static weft_status compare_weights(training *t, double *worst)
 {
     weft_parity *p = t->p;
@@ -439,25 +460,12 @@ static weft_status compare_weights(training *t, double *worst)
         if (strncmp(expected->name, final_prefix, sizeof final_prefix - 1))
             continue;
         const char *name = expected->name + sizeof final_prefix - 1;
-        int64_t count;
-        double scale;
         if (begins(&name, "merged.")) {
             WEFT_TRY(compare_merged(t, expected, name, worst));
             continue;
         }
         begins(&name, "lora.");
-        float *values = NULL;
-        const float *actual = weft_parity_param(p, name, &count);
-        if (!actual || count != expected->count)
-            return weft_error(WEFT_MSG_GOLDEN_SHAPE,
-                              WEFT_AT(.file = p->file, .key = expected->name),
-                              "the model has no such parameter, or its size differs");
-        WEFT_TRY(weft_parity_load(p, expected->name, WEFT_PARITY_AS_HERE, &values));
-        const weft_status_code status = find_scale(t, name, actual, values, count, &scale);
-        if (status == WEFT_OK)
-            weft_parity_judge(p, "weight", name, actual, values, count, scale, tolerance, worst);
-        weft_free(values);
-        WEFT_TRY(status);
+        WEFT_TRY(compare_weight(t, expected, name, worst));
     }
     return WEFT_OK;
 }
