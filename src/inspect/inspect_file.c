@@ -130,11 +130,11 @@ static weft_status differ(const subject *s, const char *size, difference *d)
     weft_graph *g = weft_graph_create();
     WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
     weft_model_build(g, &model, &smallest, false);
-    weft_status_code status = weft_graph_check(g);
-    if (status == WEFT_OK)
-        status = weft_key_mapping_open(s->family, g, "", s->path, &file);
-    if (status == WEFT_OK)
-        compare(g, file, d);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_graph_check(g));
+    WEFT_GO(weft_key_mapping_open(s->family, g, "", s->path, &file));
+    compare(g, file, d);
+out:
     weft_tensors_close(file);
     weft_graph_free(g);
     return status;

@@ -336,13 +336,14 @@ static weft_status run_virtual(const weft_graph *g, weft_program *program,
     if (!backend->device->meta || (mesh && mesh->axis_count && weft_mesh_ranks(mesh) > 1))
         return WEFT_OK;
     weft_store *store = weft_store_create_on(backend->device);
-    weft_status_code status = store ? weft_store_init(store, g, 0) : weft_no_memory("a store");
-    if (status == WEFT_OK)
-        status = weft_program_bind(program, store, NULL);
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_ALLOCATED(store, "a store"));
+    WEFT_GO(weft_store_init(store, g, 0));
+    WEFT_GO(weft_program_bind(program, store, NULL));
     const double begin = weft_now();
-    if (status == WEFT_OK)
-        status = weft_program_run(program);
+    WEFT_GO(weft_program_run(program));
     *seconds = weft_now() - begin;
+out:
     weft_program_unbind(program);
     weft_store_free(store);
     return status;
@@ -361,6 +362,18 @@ static weft_status print_roofline(const request *r, const figures *f, const weft
     WEFT_GO(weft_roofline_print(&list, r->o->json));
 out:
     weft_arena_free(arena);
+    return status;
+}
+
+static weft_status print_graph(const weft_graph *g)
+{
+    weft_buf text = {0};
+    weft_status_code status = WEFT_OK;
+    weft_graph_print(g, &text);
+    WEFT_GO(weft_buf_check(&text));
+    fwrite(text.data, 1, (size_t)text.len, stdout);
+out:
+    weft_buf_free(&text);
     return status;
 }
 
@@ -393,9 +406,9 @@ static weft_status inspect_model(const request *r, const weft_model *model, cons
     f.seconds = weft_now() - begin;
     WEFT_GO(run_virtual(g, program, backend, &f.simulated));
     if (r->o->roofline) {
-        status = print_roofline(r, &f, program);
+        WEFT_GO(print_roofline(r, &f, program));
     } else if (r->o->json) {
-        status = print_json(&f);
+        WEFT_GO(print_json(&f));
     } else {
         weft_model_size size;
         WEFT_GO(model_size(r, model, &size));
@@ -405,14 +418,8 @@ static weft_status inspect_model(const request *r, const weft_model *model, cons
             print_top_buffers(g, &f.plan, r->o->top);
         }
     }
-    if (r->o->graph) {
-        weft_buf text = {0};
-        weft_graph_print(g, &text);
-        status = weft_buf_check(&text);
-        if (status == WEFT_OK)
-            fwrite(text.data, 1, (size_t)text.len, stdout);
-        weft_buf_free(&text);
-    }
+    if (r->o->graph)
+        WEFT_GO(print_graph(g));
 out:
     weft_program_free(program);
     weft_graph_free(g);
@@ -454,15 +461,16 @@ weft_status weft_inspect_model(const weft_inspect_model_options *options, const 
         r->autoencoder.family = NULL;
     for (int role = 0; role < WEFT_ROLE_COUNT; role++) {
         weft_status_code status = weft_model_open_in(path, (weft_role)role, &folder, &model);
-        if (status == WEFT_OK) {
-            any = true;
-            status = inspect_model(r, &model, folder);
-            weft_free(folder);
-        } else if (status == WEFT_E_UNSUPPORTED) {
+        if (status == WEFT_E_UNSUPPORTED)
             printf("%s\n", weft_error_message());
-        }
-        if (status != WEFT_OK && status != WEFT_E_UNSUPPORTED && status != WEFT_E_NOT_FOUND)
-            return status;
+        if (status == WEFT_E_UNSUPPORTED || status == WEFT_E_NOT_FOUND)
+            continue;
+        WEFT_TRY(status);
+        any = true;
+        status = inspect_model(r, &model, folder);
+        weft_free(folder);
+        if (status != WEFT_E_UNSUPPORTED && status != WEFT_E_NOT_FOUND)
+            WEFT_TRY(status);
     }
     return any ? WEFT_OK
                : weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),

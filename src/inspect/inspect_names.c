@@ -38,25 +38,24 @@ static weft_status print_tensors(weft_graph *g, const weft_tensors *stored)
     int64_t count = 0, capacity = 0;
     const char **line = NULL;
     weft_arena *arena = weft_arena_create();
-    weft_status_code status = WEFT_ALLOCATED(arena, "names");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(arena, "names"));
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const weft_node *node = weft_graph_node(g, n);
         if (node->op != WEFT_OP_PARAM)
             continue;
         const weft_value_info *v = weft_value_get(g, node->out[0]);
         const int64_t items = weft_name_is_stack(v->name) ? v->shape.dim[0] : 1;
-        for (int64_t i = 0; i < items && status == WEFT_OK; i++) {
+        for (int64_t i = 0; i < items; i++) {
             WEFT_GO(weft_grow((void **)&line, count, &capacity, sizeof *line));
             line[count] = tensor_line(arena, v, i, stored);
             WEFT_GO(WEFT_ALLOCATED(line[count++], "names"));
         }
     }
-    if (status == WEFT_OK) {
-        if (count)
-            qsort(line, (size_t)count, sizeof *line, weft_compare_text);
-        for (int64_t i = 0; i < count; i++)
-            puts(line[i]);
-    }
+    if (count)
+        qsort(line, (size_t)count, sizeof *line, weft_compare_text);
+    for (int64_t i = 0; i < count; i++)
+        puts(line[i]);
 out:
     weft_arena_free(arena);
     weft_free(line);
@@ -70,11 +69,12 @@ weft_status weft_inspect_names(const weft_model *model, const char *path)
     weft_graph *g = weft_graph_create();
     WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
     weft_model_build(g, model, &size, false);
-    weft_status_code status = weft_graph_check(g);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_graph_check(g));
     if (weft_path_is_dir(path) && weft_tensors_open(path, &stored) != WEFT_OK)
         stored = NULL; /* a folder without weights still has names */
-    if (status == WEFT_OK)
-        status = print_tensors(g, stored);
+    WEFT_GO(print_tensors(g, stored));
+out:
     weft_tensors_close(stored);
     weft_graph_free(g);
     return status;

@@ -44,9 +44,10 @@ static void line(const char *what, int64_t bytes, const char *note)
 static weft_status print_graph(const weft_graph *g)
 {
     weft_buf text = {0};
-    const weft_status_code status = weft_pp_schedule_print(g, &text);
-    if (status == WEFT_OK)
-        fwrite(text.data, 1, (size_t)text.len, stdout);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_pp_schedule_print(g, &text));
+    fwrite(text.data, 1, (size_t)text.len, stdout);
+out:
     weft_buf_free(&text);
     return status;
 }
@@ -55,9 +56,10 @@ static weft_status print_passes(const weft_pass_log *log)
 {
     weft_buf text = {0};
     weft_pass_log_print(log, &text);
-    const weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        fwrite(text.data, 1, (size_t)text.len, stdout);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&text));
+    fwrite(text.data, 1, (size_t)text.len, stdout);
+out:
     weft_buf_free(&text);
     return status;
 }
@@ -249,15 +251,16 @@ static weft_status add_rooflines(inspection *w, const weft_train_stage *train_st
                                  weft_roofline_list *list)
 {
     weft_stage_programs s = {0};
-    weft_status_code status =
-        weft_stage_programs_plan(w->cache, w->run, &w->models, train_stage, &w->exec, &s);
-    for (int i = 0; i < s.count && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_stage_programs_plan(w->cache, w->run, &w->models, train_stage, &w->exec, &s));
+    for (int i = 0; i < s.count; i++) {
         if (i >= s.buckets)
-            status = weft_roofline_add(list, s.bucket[i]->program, "update", 0);
+            WEFT_GO(weft_roofline_add(list, s.bucket[i]->program, "update", 0));
         else
-            status = add_bucket_roofline(w, train_stage, weft_train_stage_bucket(train_stage, i),
-                                         s.bucket[i], list);
+            WEFT_GO(add_bucket_roofline(w, train_stage, weft_train_stage_bucket(train_stage, i),
+                                        s.bucket[i], list));
     }
+out:
     weft_stage_programs_free(&s);
     return status;
 }
@@ -274,27 +277,59 @@ static weft_status inspect_rooflines(inspection *w)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* Puts the tensors of a stage's programs into the store. */
+static weft_status fill_store(const weft_run *run, const weft_run_models *models,
+                              const weft_train_stage *stage, const weft_exec_config *exec,
+                              weft_compiled_steps *cache, weft_store *store)
+{
+    weft_stage_programs s = {0};
+    weft_exec_config own = *exec;
+    own.comm = NULL; /* local names only: no other rank exists */
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_stage_programs_plan(cache, run, models, stage, exec, &s));
+    WEFT_GO(weft_steps_fill(s.bucket, s.count, &own, store, 0));
+out:
+    weft_stage_programs_free(&s);
+    return status;
+}
+
 /* Creates the run's store on a device without memory. */
 static weft_status meta_store(const weft_run *run, const weft_run_models *models,
                               const weft_exec_config *exec, weft_compiled_steps *cache,
                               weft_store **store)
 {
-    weft_exec_config own = *exec;
-    own.comm = NULL; /* local names only: no other rank exists */
     *store = weft_store_create_on(weft_backend_find("virtual")->device);
-    weft_status_code status = WEFT_ALLOCATED(*store, "the report");
+    WEFT_TRY(WEFT_ALLOCATED(*store, "the report"));
     int states;
     const char *const *offload_states = weft_step_offloaded_states(&states);
-    if (*store && exec->offload_states)
+    if (exec->offload_states)
         weft_store_set_offload(*store, offload_states, states, exec->offload_dir);
-    for (int64_t i = 0; i < run->train_stages.count && status == WEFT_OK; i++) {
-        weft_stage_programs s = {0};
-        status = weft_stage_programs_plan(
-            cache, run, models, (const weft_train_stage *)run->train_stages.item + i, exec, &s);
-        if (status == WEFT_OK)
-            status = weft_steps_fill(s.bucket, s.count, &own, *store, 0);
-        weft_stage_programs_free(&s);
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        WEFT_TRY(fill_store(run, models, (const weft_train_stage *)run->train_stages.item + i, exec,
+                            cache, *store));
+    return WEFT_OK;
+}
+
+/* Sets up one stage. *most: the largest resident memory so far. */
+static weft_status set_up_stage(const weft_run *run, const weft_run_models *models,
+                                const weft_train_stage *stage, const weft_exec_config *exec,
+                                weft_compiled_steps *cache, weft_store *store, int64_t *most)
+{
+    weft_stage_programs s = {0};
+    weft_pp_executor *executor = NULL;
+    weft_group *world;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_stage_programs_plan(cache, run, models, stage, exec, &s));
+    WEFT_GO(weft_compiled_steps_bind(cache, s.bucket, s.count, store, 0));
+    if (exec->pp) {
+        WEFT_GO(weft_stage_programs_pipe(&s, &executor));
+        WEFT_GO(weft_comm_world(exec->comm, &world));
+        WEFT_GO(weft_pp_executor_bind(executor, world, &exec->mesh));
     }
+    *most = weft_memory_resident() > *most ? weft_memory_resident() : *most;
+out:
+    weft_pp_executor_free(executor);
+    weft_stage_programs_free(&s);
     return status;
 }
 
@@ -306,25 +341,9 @@ static weft_status set_up(const weft_run *run, const weft_run_models *models,
     const double begin = weft_now();
     int64_t most = 0;
     char text[32];
-    for (int64_t i = 0; i < run->train_stages.count; i++) {
-        weft_stage_programs s = {0};
-        weft_pp_executor *executor = NULL;
-        weft_group *world;
-        weft_status_code status = weft_stage_programs_plan(
-            cache, run, models, (const weft_train_stage *)run->train_stages.item + i, exec, &s);
-        if (status == WEFT_OK)
-            status = weft_compiled_steps_bind(cache, s.bucket, s.count, store, 0);
-        if (status == WEFT_OK && exec->pp)
-            status = weft_stage_programs_pipe(&s, &executor);
-        if (status == WEFT_OK && exec->pp)
-            status = weft_comm_world(exec->comm, &world);
-        if (status == WEFT_OK && exec->pp)
-            status = weft_pp_executor_bind(executor, world, &exec->mesh);
-        most = weft_memory_resident() > most ? weft_memory_resident() : most;
-        weft_pp_executor_free(executor);
-        weft_stage_programs_free(&s);
-        WEFT_TRY(status);
-    }
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        WEFT_TRY(set_up_stage(run, models, (const weft_train_stage *)run->train_stages.item + i,
+                              exec, cache, store, &most));
     weft_compiled_steps_unbind(cache);
     printf("set up as rank %d of %d in %.2f s: groups, collectives, store, programs, buffers; "
            "resident memory %s\n",
@@ -341,11 +360,13 @@ static weft_status fit_train_stages(inspection *w)
     WEFT_TRY(WEFT_NEW(w->activations, run->train_stages.count, "stages"));
     weft_stored_activations stored = {0}; /* activation plans of a run that has started */
     WEFT_TRY(weft_stored_activations_load(run->out, &stored));
-    const weft_status_code status =
-        weft_run_fit_memory(run, &w->models, &w->exec, NULL, w->store,
-                            weft_process_memory_sum(w->process), &stored, w->activations, &message);
-    if (status == WEFT_OK && message.len && !w->o->json)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_fit_memory(run, &w->models, &w->exec, NULL, w->store,
+                                weft_process_memory_sum(w->process), &stored, w->activations,
+                                &message));
+    if (message.len && !w->o->json)
         printf("%s", message.data);
+out:
     weft_buf_free(&message);
     weft_stored_activations_free(&stored);
     w->exec.stage_activations = w->activations;
@@ -359,10 +380,10 @@ static weft_status inspect_memory(const weft_run *run, const weft_run_models *mo
 {
     weft_buf message = {0};
     weft_run_bytes peak;
-    const weft_status_code status =
-        weft_run_memory(run, models, exec, cache, store, process, &peak, &message);
-    if (status == WEFT_OK)
-        printf("%s\n", message.data);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_memory(run, models, exec, cache, store, process, &peak, &message));
+    printf("%s\n", message.data);
+out:
     weft_buf_free(&message);
     return status;
 }
@@ -392,10 +413,12 @@ static weft_status resolve(inspection *w)
     weft_buf message = {0};
     weft_settled stored;
     WEFT_TRY(weft_settled_load(w->run->out, &stored));
-    weft_status_code status =
-        weft_run_resolve_layout(w->run, &w->models, w->path, NULL, 0, &stored, w->arena, &message);
-    if (status == WEFT_OK && message.len && !w->o->json)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(
+        weft_run_resolve_layout(w->run, &w->models, w->path, NULL, 0, &stored, w->arena, &message));
+    if (message.len && !w->o->json)
         printf("%s\n", message.data);
+out:
     weft_buf_free(&message);
     WEFT_TRY(status);
     const weft_offload_target offload = weft_run_offload_target(w->run);

@@ -320,9 +320,10 @@ weft_status weft_roofline_add(weft_roofline_list *list, const weft_program *prog
     to->model_flops = model_flops;
     roofline_maker w = {
         .list = list, .to = to, .c = program->compiled, .arena = weft_arena_create()};
-    weft_status_code status = WEFT_ALLOCATED(to->title && w.arena, "the launches");
-    if (status == WEFT_OK)
-        status = make(&w, program);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(to->title && w.arena, "the launches"));
+    WEFT_GO(make(&w, program));
+out:
     weft_arena_free(w.arena);
     return status;
 }
