@@ -363,6 +363,16 @@ static void apply(clean_step *step, weft_buf *text)
     *text = made;
 }
 
+static weft_status repair_once(weft_buf *line, bool entities_too)
+{
+    if (entities_too)
+        apply(unescape_whole, line);
+    apply(repair_encoding, line);
+    apply(repair_letters, line);
+    WEFT_TRY(weft_buf_check(line));
+    return weft_text_compose(line);
+}
+
 /* One line, until nothing changes. */
 static weft_status repair_line(weft_buf *line, bool entities_too)
 {
@@ -370,13 +380,7 @@ static weft_status repair_line(weft_buf *line, bool entities_too)
     for (int i = 0; i < MOST; i++) {
         weft_buf before = {0};
         weft_buf_append(&before, line->data ? line->data : "", line->len);
-        if (entities_too)
-            apply(unescape_whole, line);
-        apply(repair_encoding, line);
-        apply(repair_letters, line);
-        weft_status_code status = weft_buf_check(line);
-        if (status == WEFT_OK)
-            status = weft_text_compose(line);
+        const weft_status_code status = repair_once(line, entities_too);
         const bool same =
             before.len == line->len && !memcmp(before.data, line->data, (size_t)line->len);
         weft_buf_free(&before);
@@ -394,20 +398,22 @@ weft_status weft_text_repair_damage(const char *text, int64_t length, weft_buf *
     weft_status_code status = WEFT_OK;
     weft_text_repair(text, length, &whole);
     weft_buf_append(out, "", 0);
-    for (int64_t from = 0, to; from < whole.len && status == WEFT_OK; from = to) {
+    for (int64_t from = 0, to; from < whole.len; from = to) {
         const char *end = memchr(whole.data + from, '\n', (size_t)(whole.len - from));
         weft_buf line = {0};
         to = end ? end - whole.data + 1 : whole.len;
         entities_too &= !memchr(whole.data + from, '<', (size_t)(to - from));
         weft_buf_append(&line, whole.data + from, to - from);
-        status = repair_line(&line, entities_too);
+        const weft_status_code repaired = repair_line(&line, entities_too);
         weft_buf_append(out, line.data ? line.data : "", line.len);
         weft_buf_free(&line);
+        WEFT_GO(repaired);
     }
-    if (status == WEFT_OK)
-        status = weft_buf_check(&whole);
+    WEFT_GO(weft_buf_check(&whole));
+    WEFT_GO(weft_buf_check(out));
+out:
     weft_buf_free(&whole);
-    return status == WEFT_OK ? weft_buf_check(out) : status;
+    return status;
 }
 
 static void join_blanks(const char *text, int64_t length, weft_buf *out)
@@ -433,13 +439,15 @@ weft_status weft_text_clean_prompt(const char *text, int64_t length, bool repair
     weft_buf made = {0};
     weft_status_code status = WEFT_OK;
     if (repair)
-        status = weft_text_repair_damage(text, length, &made);
+        WEFT_GO(weft_text_repair_damage(text, length, &made));
     else
         weft_text_repair(text, length, &made);
     for (int i = 0; i < 2; i++)
         apply(unescape, &made);
     apply(join_blanks, &made);
     weft_buf_append(out, made.data ? made.data : "", made.len);
+    WEFT_GO(weft_buf_check(out));
+out:
     weft_buf_free(&made);
-    return status == WEFT_OK ? weft_buf_check(out) : status;
+    return status;
 }

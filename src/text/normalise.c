@@ -189,11 +189,12 @@ weft_status weft_text_words(const char *text, int64_t length, bool lower, bool s
             weft_utf8_append(&clean, (uint32_t)c);
         weft_buf_append(&clean, " ", apart);
     }
-    weft_status_code status = weft_buf_check(&clean);
-    if (status == WEFT_OK && strip)
-        status = normal_form(&clean, true);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&clean));
+    if (strip)
+        WEFT_GO(normal_form(&clean, true));
     weft_buf_append(out, "", 0);
-    for (int64_t at = 0, n; status == WEFT_OK && at < clean.len; at += n) {
+    for (int64_t at = 0, n; at < clean.len; at += n) {
         const int32_t c = weft_text_next(clean.data + at, clean.len - at, &n);
         if (strip && (U_GET_GC_MASK(c) & U_GC_MN_MASK))
             continue;
@@ -201,8 +202,10 @@ weft_status weft_text_words(const char *text, int64_t length, bool lower, bool s
         if (lower && c == 0x130) /* I with a dot: its small letter is two */
             weft_utf8_append(out, 0x307);
     }
+    WEFT_GO(weft_buf_check(out));
+out:
     weft_buf_free(&clean);
-    return status == WEFT_OK ? weft_buf_check(out) : status;
+    return status;
 }
 
 void weft_text_lower(const char *text, int64_t length, weft_buf *out)

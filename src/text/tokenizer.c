@@ -91,19 +91,21 @@ static weft_status read_padding(weft_tokenizer *t, const char *folder, const cha
 {
     char *path = weft_path_join(folder, name);
     json_t *json = NULL;
-    weft_status_code status = WEFT_ALLOCATED(path, "a path");
-    if (path && weft_path_exists(path))
-        status = weft_tokenizer_load_config(path, &json);
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
+    if (weft_path_exists(path))
+        WEFT_GO(weft_tokenizer_load_config(path, &json));
     const json_t *pad = json_object_get(json, "pad_token");
     const char *text =
         json_string_value(json_is_object(pad) ? json_object_get(pad, "content") : pad);
-    if (status == WEFT_OK && text) {
+    if (text) {
         t->pad = weft_vocabulary_find(&t->vocabulary, text, (int64_t)strlen(text));
         if (t->pad < 0)
-            status = weft_error(WEFT_MSG_TOKENIZER_INVALID,
-                                WEFT_AT(.file = path, .key = "pad_token", .value = text),
-                                "\"%.60s\" is not in %s", text, t->file);
+            WEFT_GO(weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                               WEFT_AT(.file = path, .key = "pad_token", .value = text),
+                               "\"%.60s\" is not in %s", text, t->file));
     }
+out:
     json_decref(json);
     weft_free(path);
     return status;
@@ -116,8 +118,9 @@ static weft_status find_padding(weft_tokenizer *t)
     WEFT_TRY(folder_of(t->file, &folder));
     weft_status_code status = WEFT_OK;
     t->pad = -1;
-    for (int i = 0; i < 2 && t->pad < 0 && status == WEFT_OK; i++)
-        status = read_padding(t, folder, files[i]);
+    for (int i = 0; i < 2 && t->pad < 0; i++)
+        WEFT_GO(read_padding(t, folder, files[i]));
+out:
     weft_free(folder);
     if (t->pad < 0)
         t->pad = t->form == WEFT_TOKENIZER_WORDS ? weft_vocabulary_find(&t->vocabulary, "[PAD]", 5)
@@ -130,22 +133,19 @@ static weft_status find_padding(weft_tokenizer *t)
 weft_status weft_tokenizer_open(const char *path, weft_tokenizer **tokenizer)
 {
     weft_tokenizer *t = weft_alloc(sizeof *t);
-    weft_status_code status = WEFT_ALLOCATED(t, "%s: a tokenizer", path);
-    if (status == WEFT_OK)
-        t->bpe = (weft_bpe){.unknown = -1, .suffix = ""};
-    if (status == WEFT_OK && weft_path_is_dir(path))
-        status = find_file(path, &t->file);
-    else if (status == WEFT_OK)
-        t->file = weft_strdup(path);
-    if (status == WEFT_OK)
-        status = t->file ? read_file(t) : weft_no_memory("%s", path);
-    if (status == WEFT_OK)
-        status = weft_vocabulary_index(&t->vocabulary);
-    if (status == WEFT_OK)
-        status = find_padding(t);
-    if (status == WEFT_OK)
-        *tokenizer = t;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(t, "%s: a tokenizer", path));
+    t->bpe = (weft_bpe){.unknown = -1, .suffix = ""};
+    if (weft_path_is_dir(path))
+        WEFT_GO(find_file(path, &t->file));
     else
+        t->file = weft_strdup(path);
+    WEFT_GO(t->file ? read_file(t) : weft_no_memory("%s", path));
+    WEFT_GO(weft_vocabulary_index(&t->vocabulary));
+    WEFT_GO(find_padding(t));
+    *tokenizer = t;
+out:
+    if (status != WEFT_OK)
         weft_tokenizer_close(t);
     return status;
 }

@@ -384,39 +384,35 @@ static weft_status read_lines(weft_tokenizer *t, const char *path, char *text)
 weft_status weft_tokenizer_read_clip(weft_tokenizer *t, const char *folder)
 {
     static const char *const names[2] = {"<|startoftext|>", "<|endoftext|>"};
-    json_t *json;
+    json_t *json = NULL;
     char *path = weft_path_join(folder, "merges.txt"), *text = NULL;
     int64_t bytes;
     WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
-    weft_status_code status = weft_json_load(t->file, &json);
-    if (status == WEFT_OK) {
-        status = read_vocabulary(t, json);
-        json_decref(json);
-    }
-    if (status == WEFT_OK)
-        status = weft_file_read(path, 1 << 28, &text, &bytes);
-    if (status == WEFT_OK)
-        status = read_lines(t, path, text);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_json_load(t->file, &json));
+    WEFT_GO(read_vocabulary(t, json));
+    WEFT_GO(weft_file_read(path, 1 << 28, &text, &bytes));
+    WEFT_GO(read_lines(t, path, text));
     t->form = WEFT_TOKENIZER_CLIP;
     t->bpe.suffix = "</w>";
-    for (int i = 0; i < 2 && status == WEFT_OK; i++) {
+    for (int i = 0; i < 2; i++) {
         const int32_t id =
             weft_vocabulary_find(&t->vocabulary, names[i], (int64_t)strlen(names[i]));
-        if (id < 0) {
-            status = weft_error(WEFT_MSG_TOKENIZER_UNSUPPORTED,
-                                WEFT_AT(.file = t->file, .value = names[i]),
-                                "the vocabulary has no \"%s\", so it is not CLIP's; give the "
-                                "model's tokenizer.json",
-                                names[i]);
-            break;
-        }
+        if (id < 0)
+            WEFT_GO(weft_error(WEFT_MSG_TOKENIZER_UNSUPPORTED,
+                               WEFT_AT(.file = t->file, .value = names[i]),
+                               "the vocabulary has no \"%s\", so it is not CLIP's; give the "
+                               "model's tokenizer.json",
+                               names[i]));
         if (i == 0)
             t->front[t->fronts++] = id;
         else
             t->back[t->backs++] = id;
         t->bpe.unknown = id;
-        status = weft_tokenizer_add(t, names[i], id);
+        WEFT_GO(weft_tokenizer_add(t, names[i], id));
     }
+out:
+    json_decref(json);
     weft_free(path);
     weft_free(text);
     return status;

@@ -176,24 +176,24 @@ weft_status weft_unigram_cut(const weft_vocabulary *v, const weft_unigram *u, co
 {
     node *best = weft_calloc(length + 1, sizeof *best);
     int64_t *stop = weft_calloc(length + 1, sizeof *stop);
-    weft_status_code status = WEFT_ALLOCATED(best && stop, "a text");
-    if (status == WEFT_OK) {
-        for (int64_t i = 1; i <= length; i++)
-            best[i].from = -1;
-        viterbi(v, u, text, length, best);
-        for (int64_t to = length; to > 0; to = best[to].from)
-            stop[best[to].from] = to;
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(best && stop, "a text"));
+    for (int64_t i = 1; i <= length; i++)
+        best[i].from = -1;
+    viterbi(v, u, text, length, best);
+    for (int64_t to = length; to > 0; to = best[to].from)
+        stop[best[to].from] = to;
     bool unknown = false;
-    for (int64_t at = 0; at < length && status == WEFT_OK; at = stop[at]) {
+    for (int64_t at = 0; at < length; at = stop[at]) {
         const int32_t id = best[stop[at]].id;
         if (id == u->unknown) {
-            status = add_unknown(u, text + at, stop[at] - at, &unknown, out);
+            WEFT_GO(add_unknown(u, text + at, stop[at] - at, &unknown, out));
         } else {
-            status = weft_ids_add(out, id);
+            WEFT_GO(weft_ids_add(out, id));
             unknown = false;
         }
     }
+out:
     weft_free(best);
     weft_free(stop);
     return status;
@@ -278,9 +278,10 @@ weft_status weft_bpe_cut(const weft_vocabulary *v, const weft_bpe *b, const char
     const int64_t tail = (int64_t)strlen(b->suffix);
     char *text = weft_alloc(2 * length + tail + 1);
     int32_t *symbol = weft_calloc(length + 1, sizeof *symbol);
-    weft_status_code status = WEFT_ALLOCATED(text && symbol, "a text");
+    weft_status_code status = WEFT_OK;
     int64_t size = 0, count = 0;
-    for (int64_t i = 0; i < length && status == WEFT_OK; i++) {
+    WEFT_GO(WEFT_ALLOCATED(text && symbol, "a text"));
+    for (int64_t i = 0; i < length; i++) {
         const int64_t from = size;
         size += weft_bpe_letter((unsigned char)bytes[i], text + size);
         if (i == length - 1) {
@@ -291,16 +292,16 @@ weft_status weft_bpe_cut(const weft_vocabulary *v, const weft_bpe *b, const char
         if (id >= 0 || b->unknown >= 0)
             symbol[count++] = id >= 0 ? id : b->unknown;
     }
-    const int32_t all =
-        status == WEFT_OK && b->whole_first ? weft_vocabulary_find(v, text, size) : -1;
+    const int32_t all = b->whole_first ? weft_vocabulary_find(v, text, size) : -1;
     if (all >= 0) {
         symbol[0] = all;
         count = 1;
-    } else if (status == WEFT_OK) {
+    } else {
         count = merge_all(b, symbol, count);
     }
-    for (int64_t i = 0; i < count && status == WEFT_OK; i++)
-        status = weft_ids_add(out, symbol[i]);
+    for (int64_t i = 0; i < count; i++)
+        WEFT_GO(weft_ids_add(out, symbol[i]));
+out:
     weft_free(text);
     weft_free(symbol);
     return status;

@@ -105,23 +105,22 @@ weft_status weft_tokenizer_read_words(weft_tokenizer *t, const char *folder)
     int32_t id = 0, found[5];
     WEFT_TRY(weft_file_read(t->file, 1 << 28, &text, &bytes));
     weft_status_code status = WEFT_OK;
-    for (char *line = text, *next; *line && status == WEFT_OK; line = next, id++) {
+    for (char *line = text, *next; *line; line = next, id++) {
         const size_t length = strcspn(line, "\n");
         next = line + length + (line[length] != 0);
         line[length] = 0;
         line[strcspn(line, "\r")] = 0;
         if (id >= 1 << 24)
-            status =
-                weft_error(WEFT_MSG_TOKENIZER_INVALID, WEFT_AT(.file = t->file, .line = id + 1),
-                           "the file has more than %d lines", 1 << 24);
+            WEFT_GO(weft_error(WEFT_MSG_TOKENIZER_INVALID, WEFT_AT(.file = t->file, .line = id + 1),
+                               "the file has more than %d lines", 1 << 24));
         else
-            status = weft_vocabulary_add(&t->vocabulary, id, line, (int)strlen(line), 0);
+            WEFT_GO(weft_vocabulary_add(&t->vocabulary, id, line, (int)strlen(line), 0));
     }
+    WEFT_GO(weft_vocabulary_index(&t->vocabulary));
+    for (int i = 0; i < 5; i++)
+        WEFT_GO(find_special(t, special[i], &found[i]));
+out:
     weft_free(text);
-    if (status == WEFT_OK)
-        status = weft_vocabulary_index(&t->vocabulary);
-    for (int i = 0; i < 5 && status == WEFT_OK; i++)
-        status = find_special(t, special[i], &found[i]);
     WEFT_TRY(status);
     t->form = WEFT_TOKENIZER_WORDS;
     t->bpe.unknown = found[0];
