@@ -103,10 +103,10 @@ static weft_status read_u8(const clip_input *in, const weft_clip_request *q, uin
     WEFT_TRY(open_input(in, &o, &r));
     weft_status_code status = WEFT_OK;
     if (q->start_seconds > 0)
-        status = in->source ? weft_video_reader_seek_near(r, q->start_seconds)
-                            : weft_video_reader_seek_time(r, q->start_seconds);
-    if (status == WEFT_OK)
-        status = take_frames(r, in->name, q, rgb);
+        WEFT_GO(in->source ? weft_video_reader_seek_near(r, q->start_seconds)
+                           : weft_video_reader_seek_time(r, q->start_seconds));
+    WEFT_GO(take_frames(r, in->name, q, rgb));
+out:
     weft_video_reader_close(r);
     return status;
 }
@@ -122,10 +122,11 @@ static weft_status read_float(const clip_input *in, const weft_clip_request *q, 
     const int64_t count = q->frames * q->height * q->width * 3;
     uint8_t *rgb = weft_alloc_aligned(count);
     WEFT_TRY(WEFT_ALLOCATED(rgb, "%s: %" PRId64 " frames", in->name, q->frames));
-    weft_status_code status = read_u8(in, q, rgb);
-    if (status == WEFT_OK)
-        for (int64_t i = 0; i < count; i++)
-            clip[i] = (float)rgb[i] * (1 / 127.5f) - 1;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(read_u8(in, q, rgb));
+    for (int64_t i = 0; i < count; i++)
+        clip[i] = (float)rgb[i] * (1 / 127.5f) - 1;
+out:
     weft_free(rgb);
     return status;
 }
@@ -159,13 +160,16 @@ weft_status weft_clip_count(const char *path, double fps, int64_t *frames)
     int64_t count = 0;
     double end = 0;
     weft_status_code status = WEFT_OK;
-    while (status == WEFT_OK && (status = weft_video_reader_next(r, &f, &got)) == WEFT_OK && got) {
+    for (;;) {
+        WEFT_GO(weft_video_reader_next(r, &f, &got));
+        if (!got)
+            break;
         count++;
         end = f.seconds;
     }
+out:
     weft_video_reader_close(r);
-    if (status != WEFT_OK)
-        return status;
+    WEFT_TRY(status);
     const double tick = own_fps > 0 ? 1 / own_fps : 0.04;
     *frames = fps > 0 && count ? (int64_t)ceil((end + tick - 1e-6) * fps) : count;
     return WEFT_OK;

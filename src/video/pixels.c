@@ -393,6 +393,22 @@ static void rotate_plane(const uint8_t *from, int64_t stride, int64_t w, int64_t
         }
 }
 
+/* Tone maps to RGB, then converts to 4:2:0. */
+static weft_status convert_tone_yuv(weft_converter *c, const AVFrame *frame, const pixels *from)
+{
+    pixels rgb = output_pixels(c, AV_PIX_FMT_RGB24);
+    const pixels to = flat_pixels(c, AV_PIX_FMT_YUV420P);
+    weft_status_code status = WEFT_OK;
+    rgb.stride[0] = (int)(c->flat_w * 3);
+    rgb.plane[0] = weft_alloc_aligned(c->flat_w * c->flat_h * 3 + 64);
+    WEFT_TRY(WEFT_ALLOCATED(rgb.plane[0], "tone mapping"));
+    WEFT_GO(convert_tone(c, frame, from, rgb.plane[0], rgb.stride[0]));
+    WEFT_GO(scale_to(&c->second, &rgb, &to));
+out:
+    weft_free(rgb.plane[0]);
+    return status;
+}
+
 weft_status weft_converter_run(weft_converter *c, const AVFrame *decoded, weft_video_frame *out)
 {
     const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(decoded->format);
@@ -417,16 +433,7 @@ weft_status weft_converter_run(weft_converter *c, const AVFrame *decoded, weft_v
     } else if (tone && format == WEFT_VIDEO_RGB24) {
         WEFT_TRY(convert_tone(c, frame, &from, c->flat[0], c->flat_stride[0]));
     } else if (tone) {
-        pixels rgb = output_pixels(c, AV_PIX_FMT_RGB24);
-        const pixels to = flat_pixels(c, AV_PIX_FMT_YUV420P);
-        rgb.stride[0] = (int)(c->flat_w * 3);
-        rgb.plane[0] = weft_alloc_aligned(c->flat_w * c->flat_h * 3 + 64);
-        WEFT_TRY(WEFT_ALLOCATED(rgb.plane[0], "tone mapping"));
-        weft_status_code status = convert_tone(c, frame, &from, rgb.plane[0], rgb.stride[0]);
-        if (status == WEFT_OK)
-            status = scale_to(&c->second, &rgb, &to);
-        weft_free(rgb.plane[0]);
-        WEFT_TRY(status);
+        WEFT_TRY(convert_tone_yuv(c, frame, &from));
     } else {
         const pixels to =
             flat_pixels(c, format == WEFT_VIDEO_RGB24 ? AV_PIX_FMT_RGB24 : AV_PIX_FMT_YUV420P);

@@ -114,21 +114,20 @@ weft_status weft_image_resample(weft_resample filter, const uint8_t *from, int64
                                 int64_t to_h)
 {
     const int64_t row = to_w * channels;
-    if (from_h == to_h && from_w == to_w)
+    if (from_h == to_h && from_w == to_w) {
         memcpy(to, from, (size_t)(to_h * row));
-    else if (from_h == to_h)
-        return resize_columns(filter, from, from_w, from_h, channels, to, to_w);
-    else if (from_w == to_w)
-        return resize_rows(filter, from, from_h, row, to, to_h);
-    else {
-        uint8_t *between;
-        WEFT_TRY(WEFT_NEW(between, from_h * row, "resizing an image"));
-        weft_status_code status =
-            resize_columns(filter, from, from_w, from_h, channels, between, to_w);
-        if (status == WEFT_OK)
-            status = resize_rows(filter, between, from_h, row, to, to_h);
-        weft_free(between);
-        return status;
+        return WEFT_OK;
     }
-    return WEFT_OK;
+    if (from_h == to_h)
+        return resize_columns(filter, from, from_w, from_h, channels, to, to_w);
+    if (from_w == to_w)
+        return resize_rows(filter, from, from_h, row, to, to_h);
+    uint8_t *between;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(between, from_h * row, "resizing an image"));
+    WEFT_GO(resize_columns(filter, from, from_w, from_h, channels, between, to_w));
+    WEFT_GO(resize_rows(filter, between, from_h, row, to, to_h));
+out:
+    weft_free(between);
+    return status;
 }

@@ -422,9 +422,11 @@ static bool decode_frame(worker *w, const AVPacket *packet, scan_frame *p)
     p->width = f->width;
     p->height = f->height;
     weft_video_frame small, large;
-    weft_status_code status = weft_converter_run(w->small, f, &small);
-    if (status == WEFT_OK && w->large)
-        status = weft_converter_run(w->large, f, &large);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_converter_run(w->small, f, &small));
+    if (w->large)
+        WEFT_GO(weft_converter_run(w->large, f, &large));
+out:
     if (status != WEFT_OK)
         return unusual(s);
     copy_planes(&small, p->pixels);
@@ -593,15 +595,11 @@ static void share_motion(const scan *s, scan_frame *p, int64_t between)
     }
 }
 
-static weft_status emit_with_waiting(scan *s, scan_frame *p)
+/* Emits the waiting frames as mixtures of the decoded frame before and the one after. */
+static weft_status emit_mixtures(scan *s, const scan_frame *p)
 {
-    weft_status_code status = WEFT_OK;
     const int64_t bytes = frame_bytes(s);
-    int64_t between = 0;
-    for (const scan_frame *m = s->output.waiting; m; m = m->next)
-        between++;
-    share_motion(s, p, between);
-    for (const scan_frame *m = s->output.waiting; m && status == WEFT_OK; m = m->next) {
+    for (const scan_frame *m = s->output.waiting; m; m = m->next) {
         const uint8_t *a = s->output.before->pixels, *b = p->pixels;
         const int64_t whole = p->pts - s->output.before->pts;
         const uint32_t wb =
@@ -609,13 +607,24 @@ static weft_status emit_with_waiting(scan *s, scan_frame *p)
                        wa = 256 - wb;
         for (int64_t i = 0; i < bytes; i++)
             s->output.mixture[i] = (uint8_t)((wa * a[i] + wb * b[i] + 128) >> 8);
-        status = emit_frame(s, m, p, s->output.mixture);
+        WEFT_TRY(emit_frame(s, m, p, s->output.mixture));
     }
+    return WEFT_OK;
+}
+
+static weft_status emit_with_waiting(scan *s, scan_frame *p)
+{
+    int64_t between = 0;
+    for (const scan_frame *m = s->output.waiting; m; m = m->next)
+        between++;
+    share_motion(s, p, between);
+    weft_status_code status = emit_mixtures(s, p);
     free_frames(s->output.waiting);
     s->output.waiting = NULL;
     s->output.wait_end = &s->output.waiting;
-    if (status == WEFT_OK)
-        status = emit_frame(s, p, p, p->pixels);
+    WEFT_GO(status);
+    WEFT_GO(emit_frame(s, p, p, p->pixels));
+out:
     free_frames(s->output.before);
     s->output.before = p;
     s->output.decoded++;
@@ -668,6 +677,25 @@ static void emit_all(scan *s)
     }
 }
 
+/* Decodes the parts in up to `threads` threads, and emits their frames in this one. */
+static weft_status run_workers(scan *s, worker *w, int threads)
+{
+    WEFT_TRY(s->visitor->begin(s->visitor->user, weft_video_reader_info(s->reader)));
+    int running = 0;
+    for (; running < threads; running++) {
+        w[running].s = s;
+        if (pthread_create(&w[running].thread, NULL, work, &w[running]) != 0)
+            break;
+    }
+    if (running == 0)
+        return weft_no_memory("%s: a thread", s->name);
+    emit_all(s);
+    stop_scan(s, WEFT_OK);
+    for (int k = 0; k < running; k++)
+        pthread_join(w[k].thread, NULL);
+    return s->queue.status != WEFT_OK ? weft_error_restore(s->queue.error) : WEFT_OK;
+}
+
 /* Scans in parallel by parts. *must_read: the stream is unsuitable; the reader must decode it. */
 static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
 {
@@ -689,22 +717,7 @@ static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
     s->input.parameters = -1;
     pthread_mutex_init(&s->queue.lock, NULL);
     pthread_cond_init(&s->queue.changed, NULL);
-    weft_status_code status = s->visitor->begin(s->visitor->user, info);
-    int running = 0;
-    for (; status == WEFT_OK && running < threads; running++) {
-        w[running].s = s;
-        if (pthread_create(&w[running].thread, NULL, work, &w[running]) != 0)
-            break;
-    }
-    if (status == WEFT_OK && running == 0)
-        status = weft_no_memory("%s: a thread", s->name);
-    if (status == WEFT_OK)
-        emit_all(s);
-    stop_scan(s, WEFT_OK);
-    for (int k = 0; k < running; k++)
-        pthread_join(w[k].thread, NULL);
-    if (status == WEFT_OK && s->queue.status != WEFT_OK)
-        status = weft_error_restore(s->queue.error);
+    const weft_status_code status = run_workers(s, w, threads);
     *must_read = s->queue.unusual;
     *out = (weft_scan_result){.frames = s->output.index,
                               .decoded = s->output.decoded,
@@ -757,6 +770,29 @@ out:
     return status;
 }
 
+/* Scans H.264 by parts. *must_read as in scan_parts(). */
+static weft_status scan_h264(const char *path, weft_video_reader *reader,
+                             const weft_scan_options *options, const weft_scan_visitor *visitor,
+                             weft_scan_result *out, bool *must_read)
+{
+    scan *s;
+    WEFT_TRY(WEFT_NEW(s, 1, "%s", path));
+    s->name = path;
+    s->options = options;
+    s->visitor = visitor;
+    s->reader = reader;
+    s->stream = weft_video_reader_stream(reader);
+    s->small_plane = options->width * options->height;
+    s->large_plane = options->large_width * options->large_height;
+    const double fps = weft_video_reader_info(reader)->fps;
+    if (options->leave_out > 0 && fps > 0)
+        s->longest_gap =
+            (int64_t)(((double)options->leave_out + 1.25) / (fps * av_q2d(s->stream->time_base)));
+    const weft_status_code status = scan_parts(s, out, must_read);
+    weft_free(s);
+    return status;
+}
+
 weft_status weft_video_scan(const char *path, const weft_scan_options *options,
                             const weft_scan_visitor *visitor, weft_scan_result *out)
 {
@@ -768,41 +804,24 @@ weft_status weft_video_scan(const char *path, const weft_scan_options *options,
                             .fast = true,
                             .stall_seconds = options->stall_seconds};
     weft_video_reader *reader = NULL;
-    weft_status_code status = weft_video_reader_open(path, &o, &reader);
+    weft_status_code status = WEFT_OK;
     bool must_read = true, by_parts = false;
-    if (status == WEFT_OK &&
-        weft_video_reader_stream(reader)->codecpar->codec_id == AV_CODEC_ID_H264 &&
+    WEFT_GO(weft_video_reader_open(path, &o, &reader));
+    if (weft_video_reader_stream(reader)->codecpar->codec_id == AV_CODEC_ID_H264 &&
         !weft_video_reader_info(reader)->interlaced) {
-        scan *s = weft_alloc(sizeof *s);
-        if (!s) {
-            weft_video_reader_close(reader);
-            return weft_no_memory("%s", path);
-        }
-        s->name = path;
-        s->options = options;
-        s->visitor = visitor;
-        s->reader = reader;
-        s->stream = weft_video_reader_stream(reader);
-        s->small_plane = options->width * options->height;
-        s->large_plane = options->large_width * options->large_height;
-        const double fps = weft_video_reader_info(reader)->fps;
-        if (options->leave_out > 0 && fps > 0)
-            s->longest_gap = (int64_t)(((double)options->leave_out + 1.25) /
-                                       (fps * av_q2d(s->stream->time_base)));
-        status = scan_parts(s, out, &must_read);
         by_parts = true;
-        weft_free(s);
+        WEFT_GO(scan_h264(path, reader, options, visitor, out, &must_read));
     }
-    if (status == WEFT_OK && must_read) {
+    if (must_read) {
         weft_video_reader_close(reader);
         reader = NULL;
         /* Irregular H.264 is usually damaged. A decoder with several pictures in flight sometimes
          * loses the damage flag of concealed ones. */
         o.threads = by_parts ? 1 : options->threads;
-        status = weft_video_reader_open(path, &o, &reader);
-        if (status == WEFT_OK)
-            status = scan_frames(reader, options, visitor, out);
+        WEFT_GO(weft_video_reader_open(path, &o, &reader));
+        WEFT_GO(scan_frames(reader, options, visitor, out));
     }
+out:
     weft_video_reader_close(reader);
     return status;
 }

@@ -441,6 +441,20 @@ weft_status weft_video_writer_float(weft_video_writer *w, const float *red, cons
     return put_rgb(w, w->rgb, w->options.width * 3, -1);
 }
 
+/* Replaces the last byte of the file, which ends a .gif, by `block`. */
+static weft_status replace_end(const weft_video_writer *w, const weft_buf *block)
+{
+    FILE *file = fopen(w->temporary, "r+b");
+    weft_status_code status = WEFT_OK;
+    if (!file || fseek(file, -1, SEEK_END) != 0 || fgetc(file) != ';' ||
+        fseek(file, -1, SEEK_END) != 0 || fwrite(block->data, (size_t)block->len, 1, file) != 1)
+        status = weft_error_errno(WEFT_AT(.file = w->path), "cannot write to the file");
+    const bool closed = !file || fclose(file) == 0;
+    WEFT_TRY(status);
+    return closed ? WEFT_OK
+                  : weft_error_errno(WEFT_AT(.file = w->path), "cannot write to the file");
+}
+
 /* Writes the tags of a .gif, which has no tag fields, as JSON in a comment block before the end of
  * the file. */
 static weft_status comment(const weft_video_writer *w)
@@ -457,14 +471,10 @@ static weft_status comment(const weft_video_writer *w)
     }
     weft_buf_append(&block, "\0;", 2); /* end of the comment, end of the file */
     weft_free(text);
-    weft_status_code status = weft_buf_check(&block);
-    FILE *file = status == WEFT_OK ? fopen(w->temporary, "r+b") : NULL;
-    if (status == WEFT_OK &&
-        (!file || fseek(file, -1, SEEK_END) != 0 || fgetc(file) != ';' ||
-         fseek(file, -1, SEEK_END) != 0 || fwrite(block.data, (size_t)block.len, 1, file) != 1))
-        status = weft_error_errno(WEFT_AT(.file = w->path), "cannot write to the file");
-    if (file && fclose(file) != 0 && status == WEFT_OK)
-        status = weft_error_errno(WEFT_AT(.file = w->path), "cannot write to the file");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&block));
+    WEFT_GO(replace_end(w, &block));
+out:
     weft_buf_free(&block);
     return status;
 }
@@ -540,19 +550,18 @@ weft_status weft_video_write_clip(const char *path, const float *clip, int64_t f
     const int64_t area = options->width * options->height, volume = area * frames;
     weft_status_code status = WEFT_OK;
     uint8_t *rgb = weft_alloc_aligned(area * 3 + 64);
-    if (!rgb)
-        status = weft_no_memory("%s", path);
-    for (int64_t t = 0; status == WEFT_OK && t < frames; t++) {
+    WEFT_GO(WEFT_ALLOCATED(rgb, "%s", path));
+    for (int64_t t = 0; t < frames; t++) {
         if (channels_first) {
             const float *at = clip + t * area;
-            status = weft_video_writer_float(w, at, at + volume, at + 2 * volume);
+            WEFT_GO(weft_video_writer_float(w, at, at + volume, at + 2 * volume));
             continue;
         }
         weft_clip_to_u8(clip + t * area * 3, 1, options->height, options->width, false, rgb);
-        status = weft_video_writer_rgb(w, rgb, options->width * 3);
+        WEFT_GO(weft_video_writer_rgb(w, rgb, options->width * 3));
     }
-    if (status == WEFT_OK)
-        status = weft_video_writer_finish(w);
+    WEFT_GO(weft_video_writer_finish(w));
+out:
     weft_free(rgb);
     weft_video_writer_close(w);
     return status;
