@@ -55,7 +55,7 @@ static weft_status copy_lines(FILE *from, const char *path, int64_t step, weft_f
     weft_status_code status = WEFT_OK;
     *k = (line_prefix){.all = true, .ends_there = true};
     rewind(from);
-    while (status == WEFT_OK && next_line(from, &line, &capacity, &bytes)) {
+    while (next_line(from, &line, &capacity, &bytes)) {
         const int64_t own = step_of(line, bytes);
         if (own < 0 || own >= step) {
             k->all = false;
@@ -67,12 +67,25 @@ static weft_status copy_lines(FILE *from, const char *path, int64_t step, weft_f
         else
             k->ends_there = false;
         if (to)
-            status = weft_file_write(to, line, bytes + 1);
+            WEFT_GO(weft_file_write(to, line, bytes + 1));
     }
     k->all = k->all && bytes <= 0;
-    if (status == WEFT_OK && ferror(from))
-        status = weft_error_errno(WEFT_AT(.file = path), "cannot read the file");
+    if (ferror(from))
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = path), "cannot read the file"));
+out:
     free(line);
+    return status;
+}
+
+static weft_status rewrite_lines(FILE *from, const char *path, int64_t step, line_prefix *k)
+{
+    weft_file_writer to;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_file_begin(&to, path));
+    WEFT_GO(copy_lines(from, path, step, &to, k));
+    WEFT_GO(weft_file_commit(&to));
+out:
+    weft_file_abort(&to);
     return status;
 }
 
@@ -85,21 +98,15 @@ static weft_status truncate_lines(const char *path, int64_t step)
     FILE *from = fopen(path, "re");
     if (!from)
         return weft_error_errno(WEFT_AT(.file = path), "cannot open the file");
-    weft_file_writer to;
     line_prefix k;
-    weft_status_code status = copy_lines(from, path, step, NULL, &k);
-    if (status == WEFT_OK && !k.all && k.ends_there) {
-        if (truncate(path, k.bytes) != 0)
-            status = weft_error_errno(WEFT_AT(.file = path),
-                                      "cannot shorten the file to %" PRId64 " bytes", k.bytes);
-    } else if (status == WEFT_OK && !k.all) {
-        status = weft_file_begin(&to, path);
-        if (status == WEFT_OK)
-            status = copy_lines(from, path, step, &to, &k);
-        if (status == WEFT_OK)
-            status = weft_file_commit(&to);
-        weft_file_abort(&to);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(copy_lines(from, path, step, NULL, &k));
+    if (!k.all && !k.ends_there)
+        WEFT_GO(rewrite_lines(from, path, step, &k));
+    else if (!k.all && truncate(path, k.bytes) != 0)
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = path),
+                                 "cannot shorten the file to %" PRId64 " bytes", k.bytes));
+out:
     fclose(from);
     return status;
 }
@@ -175,8 +182,11 @@ weft_status weft_metrics_close(weft_metrics *m)
     if (!m)
         return WEFT_OK;
     weft_status_code status = weft_tfevents_close(m->events);
-    if (m->fd >= 0 && close(m->fd) != 0 && status == WEFT_OK)
-        status = weft_error_errno(WEFT_AT(.file = m->path), "cannot close the file");
+    const bool closed = m->fd < 0 || close(m->fd) == 0;
+    WEFT_GO(status);
+    if (!closed)
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = m->path), "cannot close the file"));
+out:
     weft_buf_free(&m->line);
     weft_free(m->path);
     weft_free(m);
@@ -225,14 +235,15 @@ weft_status weft_metrics_read(const char *path, const char *name, double **step,
     if (!file)
         return weft_error_errno(WEFT_AT(.file = path), "cannot open the file");
     weft_status_code status = WEFT_OK;
-    while (status == WEFT_OK && next_line(file, &line, &capacity, &bytes))
-        status = read_line(path, ++lines, line, bytes, name, &p);
-    if (status == WEFT_OK && ferror(file))
-        status = weft_error_errno(WEFT_AT(.file = path), "cannot read the file");
-    if (status == WEFT_OK && lines == 0)
-        status = weft_error(
+    while (next_line(file, &line, &capacity, &bytes))
+        WEFT_GO(read_line(path, ++lines, line, bytes, name, &p));
+    if (ferror(file))
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = path), "cannot read the file"));
+    if (lines == 0)
+        WEFT_GO(weft_error(
             WEFT_MSG_RUN_EMPTY, WEFT_AT(.file = path),
-            "the file has no complete line. A run writes its first line after its first step.");
+            "the file has no complete line. A run writes its first line after its first step."));
+out:
     free(line);
     fclose(file);
     if (status != WEFT_OK) {

@@ -209,9 +209,10 @@ weft_status weft_metrics_server_open(const char *address, weft_metrics_server **
     WEFT_TRY(WEFT_NEW(s, 1, "the metrics"));
     s->listening = s->stop[0] = s->stop[1] = -1;
     pthread_mutex_init(&s->lock, NULL);
-    weft_status_code status = start_listening(s, address, &port);
-    if (status == WEFT_OK)
-        status = start_thread(s, address);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(start_listening(s, address, &port));
+    WEFT_GO(start_thread(s, address));
+out:
     if (status != WEFT_OK) {
         weft_metrics_server_close(s);
         return status;

@@ -257,8 +257,11 @@ weft_status weft_tfevents_close(weft_tfevents *e)
     if (!e)
         return WEFT_OK;
     weft_status_code status = weft_tfevents_flush(e);
-    if (close(e->fd) != 0 && status == WEFT_OK)
-        status = weft_error_errno(WEFT_AT(.file = e->path), "cannot close the file");
+    const bool closed = close(e->fd) == 0;
+    WEFT_GO(status);
+    if (!closed)
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = e->path), "cannot close the file"));
+out:
     weft_buf_free(&e->pending);
     weft_free(e->path);
     weft_free(e);

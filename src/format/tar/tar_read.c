@@ -378,11 +378,13 @@ weft_status weft_tar_open(const weft_tar_input *input, const char *path, weft_ar
                           weft_tar_index *index)
 {
     reader r = {.input = input, .path = path, .arena = arena, .size = -1, .header = -1};
-    weft_status_code status = read_all(&r);
-    if (status == WEFT_OK && r.found.damage && r.found.count == 0)
-        status = weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = path),
-                            input->bytes ? "not a readable tar archive"
-                                         : "not a tar archive: the file is empty");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(read_all(&r));
+    if (r.found.damage && r.found.count == 0)
+        WEFT_GO(weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = path),
+                           input->bytes ? "not a readable tar archive"
+                                        : "not a tar archive: the file is empty"));
+out:
     weft_buf_free(&r.name);
     weft_free(r.window.data);
     if (status != WEFT_OK) {

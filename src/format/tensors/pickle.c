@@ -565,21 +565,24 @@ static weft_status step(machine *m, unsigned char op)
     }
 }
 
+/* Runs the program and sets *value to its result. */
+static weft_status run(machine *m, weft_pickled **value)
+{
+    for (;;) {
+        const unsigned char *op;
+        WEFT_TRY(take(m, 1, &op));
+        if (*op == '.')
+            return pop(m, value);
+        WEFT_TRY(step(m, *op));
+    }
+}
+
 weft_status weft_pickle_parse(const char *path, const unsigned char **at, const unsigned char *end,
                               weft_arena *arena, weft_pickled *storages, weft_pickled **value)
 {
     *value = &mark;
     machine m = {.path = path, .at = *at, .end = end, .arena = arena, .storages = storages};
-    weft_status_code status = WEFT_OK;
-    while (status == WEFT_OK) {
-        const unsigned char *op;
-        status = take(&m, 1, &op);
-        if (status != WEFT_OK || *op == '.')
-            break;
-        status = step(&m, *op);
-    }
-    if (status == WEFT_OK)
-        status = pop(&m, value);
+    const weft_status_code status = run(&m, value);
     weft_free(m.stack);
     weft_free(m.memo);
     *at = m.at;

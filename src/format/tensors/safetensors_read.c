@@ -185,8 +185,9 @@ static void add_to_sum(XXH3_state_t *state, const unsigned char *from, int64_t b
 weft_status weft_tensors_verify(const weft_tensors *ts)
 {
     XXH3_state_t *state = XXH3_createState();
-    weft_status_code status = WEFT_ALLOCATED(state, "a checksum");
-    for (int64_t i = 0; i < ts->file_count && status == WEFT_OK; i++) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(state, "a checksum"));
+    for (int64_t i = 0; i < ts->file_count; i++) {
         const weft_map *map = &ts->map[i];
         if (weft_gguf_is(map) || weft_pickle_is(map))
             continue;
@@ -203,12 +204,13 @@ weft_status weft_tensors_verify(const weft_tensors *ts)
         add_to_sum(state, rest, map->data + map->bytes - rest);
         weft_hex_print(XXH3_64bits_digest(state), sum);
         if (memcmp(sum, map->data + at, WEFT_TENSORS_SUM_BYTES) != 0)
-            status = weft_error(WEFT_MSG_CHECKSUM_MISMATCH, WEFT_AT(.file = ts->path[i]),
-                                "the checksum of the content is %s, and %.*s was written. Copy the "
-                                "file again; if it was changed on purpose, remove " WEFT_TENSORS_SUM
-                                " from its metadata.",
-                                sum, WEFT_TENSORS_SUM_BYTES, (const char *)map->data + at);
+            WEFT_GO(weft_error(WEFT_MSG_CHECKSUM_MISMATCH, WEFT_AT(.file = ts->path[i]),
+                               "the checksum of the content is %s, and %.*s was written. Copy the "
+                               "file again; if it was changed on purpose, remove " WEFT_TENSORS_SUM
+                               " from its metadata.",
+                               sum, WEFT_TENSORS_SUM_BYTES, (const char *)map->data + at));
     }
+out:
     XXH3_freeState(state);
     return status;
 }

@@ -306,9 +306,11 @@ static weft_status remove_stale_index(const weft_tensors_writer *w)
 {
     weft_buf path = {0};
     weft_buf_printf(&path, "%s/%s.safetensors.index.json", w->folder, w->stem);
-    weft_status_code status = weft_buf_check(&path);
-    if (status == WEFT_OK && unlink(path.data) != 0 && errno != ENOENT)
-        status = weft_error_errno(WEFT_AT(.file = path.data), "cannot remove the file");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&path));
+    if (unlink(path.data) != 0 && errno != ENOENT)
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = path.data), "cannot remove the file"));
+out:
     weft_buf_free(&path);
     return status;
 }

@@ -246,24 +246,23 @@ static weft_status add_gguf(weft_tensors *ts, const char *path)
     const char *found = NULL;
     WEFT_TRY(weft_list_dir(path, false, &names));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
-        status = refuse_shard(path, names.name[i]);
-        if (status != WEFT_OK || strcmp(weft_path_extension(names.name[i]), "gguf") != 0)
+    for (int64_t i = 0; i < names.count; i++) {
+        WEFT_GO(refuse_shard(path, names.name[i]));
+        if (strcmp(weft_path_extension(names.name[i]), "gguf") != 0)
             continue;
         if (found)
-            status = weft_error(WEFT_MSG_WEIGHTS_SPLIT, WEFT_AT(.file = path),
-                                "the folder has two files of weights, %s and %s. Give one file, or "
-                                "remove the other.",
-                                found, names.name[i]);
+            WEFT_GO(weft_error(WEFT_MSG_WEIGHTS_SPLIT, WEFT_AT(.file = path),
+                               "the folder has two files of weights, %s and %s. Give one file, or "
+                               "remove the other.",
+                               found, names.name[i]));
         found = names.name[i];
     }
-    if (status == WEFT_OK && found) {
-        char *file = weft_path_join(path, found);
-        status = file ? add_file(ts, file) : weft_no_memory("%s", path);
-        weft_free(file);
-    } else if (status == WEFT_OK) {
-        status = no_tensors(path);
-    }
+    if (!found)
+        WEFT_GO(no_tensors(path));
+    char *file = weft_path_join(path, found);
+    status = file ? add_file(ts, file) : weft_no_memory("%s", path);
+    weft_free(file);
+out:
     weft_names_free(&names);
     return status;
 }
@@ -377,10 +376,12 @@ weft_status weft_tensors_review(weft_tensors *ts, weft_tensors_viewer with, void
     weft_status_code status = WEFT_OK;
     ts->tensor = NULL;
     ts->count = ts->capacity = 0;
-    for (int64_t i = 0; i < count && status == WEFT_OK; i++)
-        status = with(user, &old[i], ts);
+    for (int64_t i = 0; i < count; i++)
+        WEFT_GO(with(user, &old[i], ts));
+    WEFT_GO(sort(ts, ts->opened));
+out:
     weft_free(old);
-    return status == WEFT_OK ? sort(ts, ts->opened) : status;
+    return status;
 }
 
 weft_status weft_tensors_view(weft_tensors *to, const weft_stored_tensor *tensor, const char *name,

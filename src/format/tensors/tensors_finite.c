@@ -29,12 +29,14 @@ weft_status weft_stored_check_finite(const weft_stored_tensor *t)
     if (weft_stored_is_plain(t))
         return weft_stored_check_data(t, 0, t->data, t->dtype, t->count);
     float *chunk = weft_calloc(CHUNK, sizeof *chunk);
-    weft_status_code status = WEFT_ALLOCATED(chunk, "%s", t->file);
-    for (int64_t at = 0; at < t->count && status == WEFT_OK; at += CHUNK) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(chunk, "%s", t->file));
+    for (int64_t at = 0; at < t->count; at += CHUNK) {
         const int64_t here = t->count - at < CHUNK ? t->count - at : CHUNK;
         weft_stored_read(t, at, here, chunk);
-        status = weft_stored_check_data(t, at, chunk, WEFT_F32, here);
+        WEFT_GO(weft_stored_check_data(t, at, chunk, WEFT_F32, here));
     }
+out:
     weft_free(chunk);
     return status;
 }

@@ -326,10 +326,10 @@ weft_status weft_pickle_read(weft_tensors *ts, const char *path, const weft_map 
     pieces all = {0};
     weft_pickled *root = NULL;
     const bool zip = !memcmp(map->data, "PK", 2);
-    weft_status_code status =
-        zip ? read_zip(ts, path, map, &all, &root) : read_older(ts, path, map, &all, &root);
-    if (status == WEFT_OK)
-        status = add_object(ts, path, root, &all);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(zip ? read_zip(ts, path, map, &all, &root) : read_older(ts, path, map, &all, &root));
+    WEFT_GO(add_object(ts, path, root, &all));
+out:
     weft_free(all.at);
     return status;
 }
