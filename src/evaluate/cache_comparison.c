@@ -211,10 +211,10 @@ static weft_status evaluate(const weft_args *args, weft_arena *arena, json_t **r
 weft_status weft_eval_savings(const weft_args *args, json_t **result)
 {
     weft_arena *arena = weft_arena_create();
-    const weft_status_code status =
-        arena ? evaluate(args, arena, result) : weft_no_memory("the evaluation");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(arena ? evaluate(args, arena, result) : weft_no_memory("the evaluation"));
+    print_rows(*result);
+out:
     weft_arena_free(arena);
-    if (status == WEFT_OK)
-        print_rows(*result);
     return status;
 }

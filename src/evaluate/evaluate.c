@@ -90,7 +90,7 @@ static weft_status score_clip(vae_eval *e, judged *out)
     return WEFT_OK;
 }
 
-static weft_status evaluate_clip(vae_eval *e, judged *out)
+static weft_status read_clip(vae_eval *e, const weft_sample *s, const weft_part_data *video)
 {
     const weft_vae_eval_options *o = e->o;
     const weft_clip_request request = {.frames = o->frames,
@@ -100,19 +100,24 @@ static weft_status evaluate_clip(vae_eval *e, judged *out)
                                        .crop_x = 0.5,
                                        .crop_y = 0.5,
                                        .threads = 1};
+    WEFT_TRY(weft_dataset_read(e->dataset, s, video, true, &e->bytes));
+    return weft_clip_read_memory(e->bytes.data, e->bytes.bytes, s->key, &request, e->clip);
+}
+
+static weft_status evaluate_clip(vae_eval *e, judged *out)
+{
     const weft_sample *s = weft_dataset_at(e->dataset, out->index);
     const weft_part_data *video = weft_sample_video(s);
     if (!video)
         return WEFT_OK;
-    weft_status_code status = weft_dataset_read(e->dataset, s, video, true, &e->bytes);
-    if (status == WEFT_OK)
-        status = weft_clip_read_memory(e->bytes.data, e->bytes.bytes, s->key, &request, e->clip);
-    if (status == WEFT_OK)
-        return score_clip(e, out);
+    const weft_status_code status = read_clip(e, s, video);
     if (status == WEFT_E_MEMORY)
         return status;
-    weft_debug("%s skipped: %s", s->key, weft_error_message());
-    return WEFT_OK;
+    if (status != WEFT_OK) {
+        weft_debug("%s skipped: %s", s->key, weft_error_message());
+        return WEFT_OK;
+    }
+    return score_clip(e, out);
 }
 
 static bool wants_more(const vae_eval *e)
@@ -163,11 +168,13 @@ static weft_status evaluate_clips(vae_eval *e)
     const int ranks = e->o->comm ? weft_comm_ranks(e->o->comm) : 1;
     const int64_t total = weft_dataset_count(e->dataset);
     judged *all = weft_calloc(ranks, sizeof *all);
-    weft_status_code status = WEFT_ALLOCATED(all, "the evaluation");
+    weft_status_code status = WEFT_OK;
     weft_progress progress;
     weft_progress_begin(&progress, "eval vae", total, 0);
-    for (int64_t i = 0; i < total && wants_more(e) && status == WEFT_OK; i += ranks)
-        status = evaluate_round(e, i, all, &progress);
+    WEFT_GO(WEFT_ALLOCATED(all, "the evaluation"));
+    for (int64_t i = 0; i < total && wants_more(e); i += ranks)
+        WEFT_GO(evaluate_round(e, i, all, &progress));
+out:
     weft_free(all);
     WEFT_TRY(status);
     weft_progress_end(&progress, e->clips + e->skipped, "");
@@ -265,13 +272,13 @@ weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **res
 {
     vae_eval e = {.o = options};
     const bool first = !options->comm || weft_comm_rank(options->comm) == 0;
-    weft_status_code status = prepare_vae(&e);
+    weft_status_code status = WEFT_OK;
     *result = NULL;
-    if (status == WEFT_OK)
-        status = evaluate_clips(&e);
-    if (status == WEFT_OK && first && options->sheet)
-        status = write_vae_sheet(&e);
-    if (status == WEFT_OK && first) {
+    WEFT_GO(prepare_vae(&e));
+    WEFT_GO(evaluate_clips(&e));
+    if (first && options->sheet)
+        WEFT_GO(write_vae_sheet(&e));
+    if (first) {
         const double n = (double)e.clips;
         *result = json_pack(
             "{s:I, s:I, s:o, s:f, s:I, s:o, s:f, s:I, s:O}", "clips", (json_int_t)e.clips,
@@ -280,6 +287,7 @@ weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **res
             weft_psnr_json(weft_psnr_mean_of(&e.psnr[1])), "box_ssim", e.ssim[1] / n,
             "box_identical", (json_int_t)e.psnr[1].identical, "each", e.each);
     }
+out:
     for (int i = 0; i < 2 * SHEET_CLIPS; i++)
         weft_free(e.sheet[i]);
     for (int i = 0; i < 3; i++)
@@ -456,9 +464,10 @@ static weft_status generate_all(prompt_eval *e)
     e->each = json_array();
     WEFT_TRY(WEFT_ALLOCATED(e->rgb && e->each, "a video"));
     char *sheet = weft_path_join(o->out, "sheet.png");
-    weft_status_code status = sheet ? weft_make_dirs(o->out) : weft_no_memory("the evaluation");
-    if (status == WEFT_OK)
-        status = open_outputs(e, sheet);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(sheet ? weft_make_dirs(o->out) : weft_no_memory("the evaluation"));
+    WEFT_GO(open_outputs(e, sheet));
+out:
     weft_free(sheet);
     WEFT_TRY(status);
     const int64_t rounds = (e->count + s->batch - 1) / s->batch;
@@ -487,13 +496,12 @@ weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_
 {
     prompt_eval e = {.o = options};
     json_t *json = NULL;
-    weft_status_code status = weft_json_load(options->heldout, &json);
-    if (status == WEFT_OK)
-        status = list_prompts(&e, json);
-    if (status == WEFT_OK)
-        status = generate_all(&e);
+    weft_status_code status = WEFT_OK;
     *result = NULL;
-    if (status == WEFT_OK && weft_comm_rank(options->comm) == 0) {
+    WEFT_GO(weft_json_load(options->heldout, &json));
+    WEFT_GO(list_prompts(&e, json));
+    WEFT_GO(generate_all(&e));
+    if (weft_comm_rank(options->comm) == 0) {
         json_t *chance = json_pack("{s:f, s:f, s:o, s:f}", "colour", 1.0 / WEFT_SHAPE_COLOURS,
                                    "shape", 1.0 / WEFT_SHAPE_KINDS, "direction",
                                    of_direction(&e, 1.0 / WEFT_SHAPE_DIRECTIONS), "all",
@@ -503,6 +511,7 @@ weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_
         *result = json_pack("{s:o, s:o, s:o, s:O}", "held_out", shares(&e, 1), "seen",
                             shares(&e, 0), "chance", chance, "each", e.each);
     }
+out:
     json_decref(json);
     json_decref(e.each);
     weft_video_outputs_free(e.outputs);

@@ -160,19 +160,17 @@ static weft_status make_videos(saving_eval *e, const weft_generator_options *opt
 {
     weft_generator *p = NULL;
     const weft_generator_sink sink = {.latents = on_latents, .frames = on_frames, .user = e};
-    weft_status_code status = weft_generator_open(e->o->model, options, NULL, &p);
-    if (status == WEFT_OK)
-        status = weft_generator_bind(p);
-    if (status == WEFT_OK)
-        status = reserve(e, p);
-    if (status == WEFT_OK) {
-        e->to = plain ? e->plain : e->other;
-        e->seconds = 0;
-        e->began = weft_now();
-        status = weft_generator_run(p, e->o->prompt, e->seed, e->o->count, &sink);
-        *seconds = e->seconds / (double)e->o->count;
-        *saved = weft_generator_get_cache_stats(p);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_generator_open(e->o->model, options, NULL, &p));
+    WEFT_GO(weft_generator_bind(p));
+    WEFT_GO(reserve(e, p));
+    e->to = plain ? e->plain : e->other;
+    e->seconds = 0;
+    e->began = weft_now();
+    WEFT_GO(weft_generator_run(p, e->o->prompt, e->seed, e->o->count, &sink));
+    *seconds = e->seconds / (double)e->o->count;
+    *saved = weft_generator_get_cache_stats(p);
+out:
     weft_generator_free(p);
     return status;
 }
@@ -232,11 +230,12 @@ weft_status weft_evaluate_savings(const weft_saving_eval_options *options, json_
 {
     saving_eval e = {.o = options, .each = json_array()};
     double plain = INFINITY;
-    weft_status_code status = WEFT_ALLOCATED(e.each, "videos to compare");
-    for (int i = 0; i < options->savings && status == WEFT_OK; i++)
-        status = evaluate_saving(&e, i, &plain);
-    if (status == WEFT_OK)
-        *result = json_pack("{s:f, s:O}", "seconds", plain, "each", e.each);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(e.each, "videos to compare"));
+    for (int i = 0; i < options->savings; i++)
+        WEFT_GO(evaluate_saving(&e, i, &plain));
+    *result = json_pack("{s:f, s:O}", "seconds", plain, "each", e.each);
+out:
     json_decref(e.each);
     weft_program_free(e.lpips.program);
     weft_store_free(e.lpips.store);
