@@ -553,31 +553,34 @@ static weft_status find_special(const weft_text_encoder *encoder, const weft_tok
                             weft_model_class(&encoder->model), token);
 }
 
+/* Opens the tokenizer of one encoder, and finds its special tokens. */
+static weft_status open_tokenizer(const weft_text_encoder *encoder, weft_tokenizer **tokenizer,
+                                  weft_special_tokens *sign)
+{
+    WEFT_TRY(weft_tokenizer_open(encoder->tokenizer, tokenizer));
+    const int64_t tokens = weft_tokenizer_size(*tokenizer);
+    json_t *config = weft_model_write(&encoder->model);
+    const json_t *inside = json_object_get(config, "text_config");
+    const int64_t rows =
+        json_integer_value(json_object_get(inside ? inside : config, "vocab_size"));
+    json_decref(config);
+    if (rows < tokens)
+        return weft_error(WEFT_MSG_TEXT_ENCODER_MISMATCH,
+                          WEFT_AT(.file = encoder->tokenizer, WEFT_NUMBER(tokens)),
+                          "the tokenizer has %" PRId64 " tokens, %s (%s) only %" PRId64
+                          ". It belongs to another model.",
+                          tokens, encoder->row->encoder, weft_model_class(&encoder->model), rows);
+    return encoder->vision ? find_special(encoder, *tokenizer, sign) : WEFT_OK;
+}
+
 weft_status weft_tokenizer_set_open(const weft_text_conditioning *c, weft_tokenizer_set *s)
 {
     weft_status_code status = WEFT_OK;
     *s = (weft_tokenizer_set){0};
-    for (int r = 0; r < c->encoders && status == WEFT_OK; r++) {
-        const weft_text_encoder *encoder = &c->encoder[r];
-        if (!encoder->tokenizer[0])
-            continue;
-        status = weft_tokenizer_open(encoder->tokenizer, &s->of[r]);
-        json_t *config = status == WEFT_OK ? weft_model_write(&encoder->model) : NULL;
-        const json_t *inside = json_object_get(config, "text_config");
-        const int64_t rows =
-            json_integer_value(json_object_get(inside ? inside : config, "vocab_size"));
-        if (status == WEFT_OK && rows < weft_tokenizer_size(s->of[r]))
-            status = weft_error(
-                WEFT_MSG_TEXT_ENCODER_MISMATCH,
-                WEFT_AT(.file = encoder->tokenizer, WEFT_NUMBER(weft_tokenizer_size(s->of[r]))),
-                "the tokenizer has %" PRId64 " tokens, %s (%s) only %" PRId64
-                ". It belongs to another model.",
-                weft_tokenizer_size(s->of[r]), encoder->row->encoder,
-                weft_model_class(&encoder->model), rows);
-        json_decref(config);
-        if (status == WEFT_OK && encoder->vision)
-            status = find_special(encoder, s->of[r], &s->sign[r]);
-    }
+    for (int r = 0; r < c->encoders; r++)
+        if (c->encoder[r].tokenizer[0])
+            WEFT_GO(open_tokenizer(&c->encoder[r], &s->of[r], &s->sign[r]));
+out:
     if (status != WEFT_OK)
         weft_tokenizer_set_close(s);
     return status;
@@ -605,14 +608,13 @@ static weft_status ids_of(const weft_text_encoder *encoder, const weft_tokenizer
     if (row->clean == WEFT_CLEAN_LOWER)
         weft_text_clean_lower(text, length, &whole);
     else if (row->clean == WEFT_CLEAN_PROMPT)
-        status = weft_text_clean_prompt(text, length, true, &whole);
+        WEFT_GO(weft_text_clean_prompt(text, length, true, &whole));
     else
         weft_buf_append(&whole, text, length);
     weft_buf_printf(&whole, "%s", after ? after : "");
-    if (status == WEFT_OK)
-        status = weft_buf_check(&whole);
-    if (status == WEFT_OK)
-        status = weft_tokenizer_encode(t, whole.data, whole.len, most, id, count, cut);
+    WEFT_GO(weft_buf_check(&whole));
+    WEFT_GO(weft_tokenizer_encode(t, whole.data, whole.len, most, id, count, cut));
+out:
     weft_buf_free(&whole);
     return status;
 }
@@ -808,8 +810,9 @@ static weft_status format_truncation(const weft_text_encoder *encoder, const wef
     int32_t *all = NULL, *kept = NULL;
     int64_t count, left, cut, from = 0;
     WEFT_TRY(ids_of(encoder, t, text, 0, &all, &count, NULL));
-    weft_status_code status = ids_of(encoder, t, text, encoder->length, &kept, &left, &cut);
-    if (status == WEFT_OK && cut) {
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(ids_of(encoder, t, text, encoder->length, &kept, &left, &cut));
+    if (cut) {
         while (from < left && all[from] == kept[from])
             from++;
         weft_buf_printf(
@@ -818,6 +821,7 @@ static weft_status format_truncation(const weft_text_encoder *encoder, const wef
         weft_tokenizer_text(t, all + from, cut < count - from ? cut : count - from, out);
         weft_buf_printf(out, "\"\n");
     }
+out:
     weft_free(all);
     weft_free(kept);
     return status;
@@ -862,11 +866,12 @@ static weft_status hash_files(const char *path, XXH3_state_t *state)
         snprintf(slash ? slash : folder, slash ? 1 : 2, "%s", slash ? "" : ".");
     WEFT_TRY(weft_list_dir(folder, false, &names));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < names.count; i++) {
         snprintf(file, sizeof file, "%s/%s", folder, names.name[i]);
         if (weft_tokenizer_is_file(names.name[i]))
-            status = weft_hash_file(state, file);
+            WEFT_GO(weft_hash_file(state, file));
     }
+out:
     weft_names_free(&names);
     return status;
 }
@@ -885,16 +890,15 @@ weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, 
         if (c->entry[i].encoder == r)
             weft_buf_printf(&what, "|%s", weft_port_name(c->entry[i].port));
     XXH3_state_t *state = XXH3_createState();
-    weft_status_code status = weft_buf_check(&what);
-    if (status == WEFT_OK && !state)
-        status = weft_no_memory("the text encoders");
-    if (status == WEFT_OK) {
-        XXH3_64bits_reset(state);
-        XXH3_64bits_update(state, what.data, (size_t)what.len);
-        if (encoder->tokenizer[0])
-            status = hash_files(encoder->tokenizer, state);
-        *hash = XXH3_64bits_digest(state);
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&what));
+    WEFT_GO(WEFT_ALLOCATED(state, "the text encoders"));
+    XXH3_64bits_reset(state);
+    XXH3_64bits_update(state, what.data, (size_t)what.len);
+    if (encoder->tokenizer[0])
+        WEFT_GO(hash_files(encoder->tokenizer, state));
+    *hash = XXH3_64bits_digest(state);
+out:
     XXH3_freeState(state);
     weft_buf_free(&what);
     return status;
