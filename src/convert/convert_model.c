@@ -50,10 +50,11 @@ weft_status weft_convert_graph(const weft_model *model, weft_graph **graph)
     weft_graph *g = weft_graph_create();
     WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
     weft_model_build(g, model, &smallest, false);
-    const weft_status_code status = weft_graph_check(g);
-    if (status == WEFT_OK)
-        *graph = g;
-    else
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_graph_check(g));
+    *graph = g;
+out:
+    if (status != WEFT_OK)
         weft_graph_free(g);
     return status;
 }
@@ -179,9 +180,10 @@ static weft_status open_in(converting *v)
             c->model->family->role == WEFT_ROLE_AUTOENCODER ? "vae." : "model.diffusion_model.";
     WEFT_TRY(weft_key_mapping_open(c->model->family, v->graph, "", c->in, &v->file));
     WEFT_TRY(weft_tensors_verify(v->file));
-    weft_status_code status = take_all(v, &l);
-    if (status == WEFT_OK)
-        status = check(v, &l);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(take_all(v, &l));
+    WEFT_GO(check(v, &l));
+out:
     weft_listing_free(&l.missing);
     weft_listing_free(&l.wrong);
     weft_listing_free(&l.extra);
@@ -268,12 +270,14 @@ static weft_status merge(const converting *v, const made *m, int p, float **merg
         box.start[0] = item;
     }
     weft_tensor_to_f32(t, data);
-    const weft_status_code status =
-        weft_adapters_merge(v->c->adapter, v->c->adapters, &box, &changed);
-    if (status == WEFT_OK && changed)
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_adapters_merge(v->c->adapter, v->c->adapters, &box, &changed));
+    if (changed) {
         *merged = data;
-    else
-        weft_free(data);
+        data = NULL;
+    }
+out:
+    weft_free(data);
     return status;
 }
 
@@ -302,9 +306,10 @@ static weft_status put_halves(converting *v, const char *name, const made *m, in
     WEFT_TRY(merge(v, m, p, &merged));
     weft_status_code status = WEFT_OK;
     if (only != 0)
-        status = put_part(v, name, m, p, merged, half, count - half);
-    if (status == WEFT_OK && half && only != 1)
-        status = put_part(v, name, m, p, merged, 0, half);
+        WEFT_GO(put_part(v, name, m, p, merged, half, count - half));
+    if (half && only != 1)
+        WEFT_GO(put_part(v, name, m, p, merged, 0, half));
+out:
     weft_free(merged);
     weft_map_forget(m->part[p]->data, m->part[p]->bytes);
     return status;
@@ -362,9 +367,10 @@ static weft_status write_all(converting *v)
 weft_status weft_convert_model(const weft_model_conversion *c, const weft_graph *graph)
 {
     converting v = {.c = c, .graph = graph, .prefix = ""};
-    weft_status_code status = open_in(&v);
-    if (status == WEFT_OK)
-        status = write_all(&v);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(open_in(&v));
+    WEFT_GO(write_all(&v));
+out:
     weft_tensors_writer_free(v.writer);
     weft_tensors_close(v.file);
     weft_free(v.made);
