@@ -238,7 +238,8 @@ static weft_status_code on_step(void *user, int64_t first, int64_t done, int64_t
     double cancelled = status != WEFT_OK || atomic_load(&own->cancelled);
     if (own->comm) /* all ranks end after the same step */
         status = sum_with_error(own->comm, &cancelled, status);
-    return status == WEFT_OK ? end_if(cancelled != 0) : status;
+    WEFT_TRY(status);
+    return end_if(cancelled != 0);
 }
 
 static weft_status_code on_preview(void *user, int64_t prompt, const float *image)

@@ -108,14 +108,14 @@ weft_status_code weft_graph_text(const weft_graph *g, char **text)
     weft_buf buf = {0};
     weft_graph_print(g, &buf);
     weft_buf_append(&buf, "", 0); /* an empty text has its NUL, too */
-    weft_status_code status = weft_buf_check(&buf);
-    if (status == WEFT_OK && !buf.data)
-        status = WEFT_ALLOCATED(buf.data = weft_strdup(""), "a text");
-    if (status == WEFT_OK) {
-        *text = buf.data;
-        return WEFT_OK;
-    }
-    weft_buf_free(&buf);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&buf));
+    if (!buf.data)
+        WEFT_GO(WEFT_ALLOCATED(buf.data = weft_strdup(""), "a text"));
+    *text = buf.data;
+out:
+    if (status != WEFT_OK)
+        weft_buf_free(&buf);
     return status;
 }
 
@@ -143,10 +143,11 @@ weft_status_code weft_model_load(const char *path, weft_model **model)
 {
     weft_model *made;
     WEFT_TRY(WEFT_NEW(made, 1, "a model"));
-    const weft_status_code status = weft_model_open(path, made);
-    if (status == WEFT_OK)
-        *model = made;
-    else
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_model_open(path, made));
+    *model = made;
+out:
+    if (status != WEFT_OK)
         weft_free(made);
     return status;
 }

@@ -155,9 +155,10 @@ weft_status_code weft_program_write_timeline(const weft_program *program, const 
     const weft_comm *comm = group ? weft_group_comm(group) : NULL;
     weft_timeline timeline =
         weft_timeline_open(comm ? weft_comm_rank(comm) : 0, comm ? weft_comm_ranks(comm) : 1);
-    weft_status_code status = weft_timeline_add_program(&timeline, program);
-    if (status == WEFT_OK)
-        status = weft_timeline_write(&timeline, path);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_timeline_add_program(&timeline, program));
+    WEFT_GO(weft_timeline_write(&timeline, path));
+out:
     weft_timeline_free(&timeline);
     return status;
 }
