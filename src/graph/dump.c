@@ -191,19 +191,20 @@ static weft_status verify_ring_offsets(const weft_graph *g)
     weft_status_code status = WEFT_OK;
     int32_t *held;
     WEFT_TRY(WEFT_NEW(held, g->value_count + 1, "verifying a graph"));
-    for (int axis = 0; axis < g->mesh.axis_count && status == WEFT_OK; axis++) {
+    for (int axis = 0; axis < g->mesh.axis_count; axis++) {
         if (!goes_round(g, axis))
             continue;
-        for (int64_t i = 0; i < g->node_count && status == WEFT_OK; i++)
-            status = verify_ring_offset(g, i, axis, held);
-        for (int64_t i = 0; i < g->update_count && status == WEFT_OK; i++) {
+        for (int64_t i = 0; i < g->node_count; i++)
+            WEFT_GO(verify_ring_offset(g, i, axis, held));
+        for (int64_t i = 0; i < g->update_count; i++) {
             const weft_value v = g->update[i].value;
             if (g->value[v.id].layout[axis].kind == WEFT_S && held[v.id] > 0 &&
                 !is_slot(g->node[g->value[g->update[i].source.id].node]))
-                status = node_error(g, g->value[v.id].node,
-                                    "a state would store a block of another rank as its own");
+                WEFT_GO(node_error(g, g->value[v.id].node,
+                                   "a state would store a block of another rank as its own"));
         }
     }
+out:
     weft_free(held);
     return status;
 }

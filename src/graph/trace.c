@@ -79,39 +79,40 @@ weft_status weft_trace_check(const weft_trace *t)
     int32_t *seen;
     WEFT_TRY(WEFT_NEW(seen, t->devices + 1, "checking a trace"));
     weft_status_code status = WEFT_OK;
-    for (int64_t g = 0; g < t->group_count && status == WEFT_OK; g++)
-        for (int32_t i = 0; i < t->group[g].count && status == WEFT_OK; i++) {
+    for (int64_t g = 0; g < t->group_count; g++)
+        for (int32_t i = 0; i < t->group[g].count; i++) {
             const int32_t d = t->member[t->group[g].first + i];
             if (d < 0 || d >= t->devices || seen[d] == g + 1)
-                status = weft_error(
+                WEFT_GO(weft_error(
                     WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_NUMBER(d)),
                     "group %" PRId64 " of the trace has device %d %s of %" PRId64 " devices", g, d,
-                    d < 0 || d >= t->devices ? "outside" : "twice", t->devices);
+                    d < 0 || d >= t->devices ? "outside" : "twice", t->devices));
             else
                 seen[d] = (int32_t)g + 1;
         }
-    for (int64_t i = 0; i < t->step_count && status == WEFT_OK; i++) {
+    for (int64_t i = 0; i < t->step_count; i++) {
         const weft_trace_step *s = &t->step[i];
         if (s->kind >= WEFT_TRACE_KIND_COUNT || s->stream >= WEFT_STREAM_COUNT || s->group < 0 ||
             s->group >= t->group_count || s->name < 0 || s->name >= t->name_count ||
             t->group[s->group].count < (s->kind == WEFT_TRACE_SEND ? 2 : 1))
-            status = weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_NUMBER(i)),
-                                "step %" PRId64
-                                " of the trace has a kind, stream, group or name outside its range",
-                                i);
+            WEFT_GO(weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_NUMBER(i)),
+                               "step %" PRId64
+                               " of the trace has a kind, stream, group or name outside its range",
+                               i));
         else if (!isfinite(s->seconds) || s->seconds < 0 || !isfinite(s->bytes) || s->bytes < 0 ||
                  !isfinite(s->repeat))
-            status = weft_error(WEFT_MSG_TRACE_INVALID,
-                                WEFT_AT(.key = t->name[s->name], WEFT_NUMBER(s->seconds)),
-                                "step %" PRId64 " of the trace has %g seconds and %g bytes", i,
-                                s->seconds, s->bytes);
-        for (int32_t k = 0; k < s->after_count && status == WEFT_OK; k++)
+            WEFT_GO(weft_error(WEFT_MSG_TRACE_INVALID,
+                               WEFT_AT(.key = t->name[s->name], WEFT_NUMBER(s->seconds)),
+                               "step %" PRId64 " of the trace has %g seconds and %g bytes", i,
+                               s->seconds, s->bytes));
+        for (int32_t k = 0; k < s->after_count; k++)
             if (t->after[s->first_after + k] < 0 || t->after[s->first_after + k] >= i)
-                status = weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = t->name[s->name]),
-                                    "step %" PRId64
-                                    " of the trace waits for step %d, which is not before it",
-                                    i, t->after[s->first_after + k]);
+                WEFT_GO(weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = t->name[s->name]),
+                                   "step %" PRId64
+                                   " of the trace waits for step %d, which is not before it",
+                                   i, t->after[s->first_after + k]));
     }
+out:
     weft_free(seen);
     return status;
 }
