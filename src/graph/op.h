@@ -457,7 +457,7 @@ static inline bool weft_op_has(weft_op op, uint32_t trait)
 {
     return (weft_op_get(op)->traits & trait) != 0;
 }
-/* Bit i: output o may overwrite input i if their shapes are equal. */
+/* Bit i: output o may overwrite input i if their types and shapes are equal. */
 static inline uint32_t weft_op_over(weft_op op, int o)
 {
     return weft_op_get(op)->over >> 8 * o & 0xff;

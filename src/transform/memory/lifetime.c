@@ -185,17 +185,20 @@ static uint32_t over_inputs(const lifetime *l, const weft_node *node, int o)
 }
 
 /* Returns true if the node reads root's storage only through inputs that its kernel may overwrite,
- * with the shape of the output; also if it does not read root. */
+ * with the type and shape of the output; also if it does not read root. */
 static bool allows_over(const lifetime *l, int32_t n, int o, int32_t root)
 {
     const weft_node *node = weft_graph_node(l->graph, n);
     const uint32_t slots = over_inputs(l, node, o);
-    const weft_shape *shape = &weft_value_get(l->graph, node->out[o])->shape;
-    for (int i = 0; i < node->in_count; i++)
-        if (weft_value_ok(node->in[i]) && root_of(l, node->in[i]) == root &&
-            (!weft_mask_has(slots, i) ||
-             !weft_shape_equal(&weft_value_get(l->graph, node->in[i])->shape, shape)))
+    const weft_value_info *out = weft_value_get(l->graph, node->out[o]);
+    for (int i = 0; i < node->in_count; i++) {
+        if (!weft_value_ok(node->in[i]) || root_of(l, node->in[i]) != root)
+            continue;
+        const weft_value_info *in = weft_value_get(l->graph, node->in[i]);
+        if (!weft_mask_has(slots, i) || in->dtype != out->dtype ||
+            !weft_shape_equal(&in->shape, &out->shape))
             return false;
+    }
     return true;
 }
 

@@ -130,8 +130,8 @@ static void land(checker *c, int32_t collective)
     c->held_count = remaining;
 }
 
-/* An output may overlap an input of its node only if the kernel allows it and the bytes are the
- * same. */
+/* An output may overlap an input of its node only if the kernel allows it, and if the bytes and the
+ * types are the same. */
 static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
 {
     const weft_node *node = weft_graph_node(c->graph, n);
@@ -143,7 +143,9 @@ static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
         span in;
         WEFT_TRY(span_of(c, node->in[i].id, &in));
         if (overlap(&in, at) &&
-            (!weft_mask_has(slots, i) || in.low != at->low || in.high != at->high))
+            (!weft_mask_has(slots, i) || in.low != at->low || in.high != at->high ||
+             weft_value_get(c->graph, node->in[i])->dtype !=
+                 weft_value_get(c->graph, node->out[o])->dtype))
             return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
                               "node %d (%s) writes output %d over its input %d", (int)n,
                               weft_op_get(node->op)->name, o, i);

@@ -312,6 +312,33 @@ Test(lifetime, flat_buckets)
     weft_graph_free(g);
 }
 
+/* A bf16 output never overwrites an f32 input, although the aligned bytes of small values are equal:
+ * the kernel would write element i over input i / 2, which it reads later. */
+Test(lifetime, types_in_place_are_equal)
+{
+    for (int equal = 0; equal < 2; equal++) {
+        weft_graph *g = weft_graph_create();
+        const weft_shape shape = WEFT_SHAPE(2, 3);
+        const weft_dtype dtype = equal ? WEFT_BF16 : WEFT_F32;
+        const weft_value in[] = {
+            weft_input(g, "x", WEFT_BF16, shape),
+            weft_affine(g, weft_input(g, "y", dtype, shape), 2, 1),
+            weft_input(g, "gate", WEFT_F32, WEFT_SHAPE(1, 3)),
+        };
+        const weft_value out = weft_emit(g, WEFT_OP_GATED_ADD, in, 3, NULL);
+        weft_output(g, "sum", weft_sum_all(g, out));
+        weft_memory_plan plan;
+        check(g, &with_in_place, &plan);
+        cr_expect_eq(weft_memory_plan_root(&plan, out.id) == in[1].id, equal);
+        if (!equal) { /* the check detects the fault */
+            plan.allocation[out.id].alias_of = in[1].id;
+            cr_expect_eq(weft_memory_plan_check(g, &with_in_place, &plan), WEFT_E_INTERNAL);
+        }
+        weft_memory_plan_free(&plan);
+        weft_graph_free(g);
+    }
+}
+
 /* A collective writes an updated source in place, unless a later node reads the old value. */
 Test(lifetime, collectives_update_in_place)
 {
