@@ -82,33 +82,53 @@ void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n)
         cpu_widen_run(dtype, (const char *)from + i * bytes, to + i, n - i < RUN ? n - i : RUN);
 }
 
+void cpu_narrow_run(weft_dtype dtype, const float *from, void *to, int64_t n)
+{
+    if (dtype == WEFT_BF16) {
+        cpu_isa_get()->narrow_bf16(from, to, n);
+        return;
+    }
+    const weft_view view = {.data = to, .dtype = dtype};
+    for (int64_t i = 0; i < n; i++)
+        view_set(&view, i, from[i]);
+}
+
 void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n)
 {
     enum { RUN = 4096 };
-    const weft_view view = {.data = to, .dtype = dtype};
-    const cpu_isa *isa = cpu_isa_get();
+    const int64_t bytes = weft_dtype_bytes(dtype);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(n))
-    for (int64_t i = 0; i < n; i += RUN) {
-        const int64_t end = n - i < RUN ? n : i + RUN;
-        if (dtype == WEFT_BF16)
-            isa->narrow_bf16(from + i, (uint16_t *)to + i, end - i);
-        for (int64_t k = i; dtype != WEFT_BF16 && k < end; k++)
-            view_set(&view, k, from[k]);
-    }
+    for (int64_t i = 0; i < n; i += RUN)
+        cpu_narrow_run(dtype, from + i, (char *)to + i * bytes, n - i < RUN ? n - i : RUN);
 }
 
 void cpu_round_run(weft_dtype dtype, float *y, int64_t n)
 {
     enum { RUN = 256 };
     uint16_t rounded[RUN];
-    const weft_view view = {.data = rounded, .dtype = dtype};
-    const cpu_isa *isa = cpu_isa_get();
     for (int64_t i = 0; i < n; i += RUN) {
         const int64_t count = n - i < RUN ? n - i : RUN;
-        if (dtype == WEFT_BF16)
-            isa->narrow_bf16(y + i, rounded, count);
-        for (int64_t k = 0; dtype != WEFT_BF16 && k < count; k++)
-            view_set(&view, k, y[i + k]);
+        cpu_narrow_run(dtype, y + i, rounded, count);
         cpu_widen_run(dtype, rounded, y + i, count);
     }
+}
+
+static _Atomic int64_t converted[WEFT_OP_COUNT];
+
+void cpu_count_converted(weft_op op, int64_t bytes)
+{
+    atomic_fetch_add_explicit(&converted[op], bytes, memory_order_relaxed);
+}
+
+int64_t cpu_converted_bytes_of(weft_op op)
+{
+    return atomic_load_explicit(&converted[op], memory_order_relaxed);
+}
+
+int64_t cpu_converted_bytes(void)
+{
+    int64_t sum = 0;
+    for (int op = 0; op < WEFT_OP_COUNT; op++)
+        sum += cpu_converted_bytes_of((weft_op)op);
+    return sum;
 }

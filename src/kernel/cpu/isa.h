@@ -10,7 +10,14 @@ const cpu_isa *cpu_isa_get(void);
 void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n);
 void cpu_widen_run(weft_dtype dtype, const void *from, float *to, int64_t n); /* one thread */
 void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n);
+void cpu_narrow_run(weft_dtype dtype, const float *from, void *to, int64_t n); /* one thread */
 /* Rounds n elements of f32 to bf16, f16 or f8 and back, on one thread. */
 void cpu_round_run(weft_dtype dtype, float *y, int64_t n);
+
+/* Bytes of narrow operands that table.c has converted around kernels since the start, in all and by
+ * op. Thread-safe. */
+int64_t cpu_converted_bytes(void);
+int64_t cpu_converted_bytes_of(weft_op op);
+void cpu_count_converted(weft_op op, int64_t bytes);
 
 #endif

@@ -48,6 +48,11 @@ static int64_t aligned_bytes(const weft_view *v)
     return (view_count(v) * 4 + 63) & ~(int64_t)63;
 }
 
+static int64_t narrow_bytes(const weft_view *v)
+{
+    return view_count(v) * weft_dtype_bytes(v->dtype);
+}
+
 /* Kernel arguments with f32 views of all operands. */
 typedef struct widened {
     weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
@@ -116,6 +121,7 @@ weft_status_code cpu_widened_run(const weft_kernel_args *args)
         if (widens_input(k, args, i)) {
             cpu_widen(args->in[i].dtype, args->in[i].data, (float *)space,
                       view_count(&args->in[i]));
+            cpu_count_converted(args->op, narrow_bytes(&args->in[i]));
             w.in[i].data = space;
             space += aligned_bytes(&args->in[i]);
         }
@@ -126,8 +132,10 @@ weft_status_code cpu_widened_run(const weft_kernel_args *args)
         }
     WEFT_TRY(k->run(&w.args));
     for (int i = 0; i < args->out_count; i++)
-        if (widens_output(k, args, i))
+        if (widens_output(k, args, i)) {
+            cpu_count_converted(args->op, narrow_bytes(&args->out[i]));
             cpu_narrow(args->out[i].dtype, w.out[i].data, args->out[i].data,
                        view_count(&args->out[i]));
+        }
     return WEFT_OK;
 }
