@@ -158,10 +158,10 @@ Test(kernel_rules, norms_of_a_row_do_not_hang_on_its_neighbours)
             const int64_t rows = r < 0 ? ROWS : 1, at = r < 0 ? 0 : r * C;
             for (int k = 0; k < 4; k++)
                 y[k] = r < 0 ? whole[k] : alone[k];
-            isa->layer_norm(x + at, NULL, NULL, y[0], rows, C, 1e-6f);
-            isa->rms_norm(x + at, NULL, y[1], rows, C, 1e-6f, false);
-            isa->layer_norm(x + at, gamma, gamma, y[2], rows, C, 1e-6f);
-            isa->rms_norm(x + at, gamma, y[3], rows, C, 1e-6f, true);
+            isa->f32->layer_norm(x + at, NULL, NULL, y[0], rows, C, 1e-6f);
+            isa->f32->rms_norm(x + at, NULL, y[1], rows, C, 1e-6f, false);
+            isa->f32->layer_norm(x + at, gamma, gamma, y[2], rows, C, 1e-6f);
+            isa->f32->rms_norm(x + at, gamma, y[3], rows, C, 1e-6f, true);
             for (int k = 0; k < 4 && r >= 0; k++)
                 cr_assert(!memcmp(whole[k] + at, alone[k], (size_t)C * sizeof(float)),
                           "norm %d of %" PRId64 " columns, row %" PRId64, k, C, r);

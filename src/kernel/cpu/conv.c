@@ -276,7 +276,7 @@ static void pointwise_dw(const conv_shape *s, const weft_kernel_args *args)
     }
     if (parts > 1) {
         memset(dw, 0, (size_t)(O * I) * sizeof *dw);
-        cpu_isa_get()->column_sums(partial, parts, O * I, dw);
+        cpu_isa_get()->f32->column_sums(partial, parts, O * I, dw);
     }
 }
 
@@ -712,7 +712,7 @@ static weft_status_code dw_runs(const dw_task *t, const dw_tap *tap, const dw_ki
             WEFT_TRY(conv_multiply(c, CONV_WEIGHTS, t->x + x_at * x_frame, first ? sum : next,
                                    packed, NULL, scratch));
             if (!first)
-                cpu_isa_get()->column_sums(next, 1, c->w_bytes / 4, sum);
+                cpu_isa_get()->f32->column_sums(next, 1, c->w_bytes / 4, sum);
         }
     const int64_t tap_floats = shape_span(&t->s->d.w, 3, 5);
     dnnl_memory_set_data_handle(c->w, sum);

@@ -2,12 +2,13 @@
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/isa.h"
+#include "kernel/cpu/operands.h"
 #include "kernel/cpu/simd.h"
 #include "kernel/cpu/table.h"
 
 #include <math.h>
 
-enum { PIECE = 8192 }; /* elements of a piece: three operands fit in the first-level cache */
+enum { PIECE = 2048 }; /* elements of a piece: three f32 operands fit in the first-level cache */
 
 /* clang-format off */
 #define EACH_PIECE(count)                                                          \
@@ -71,131 +72,73 @@ CPU_KERNEL(random_uniform)
     return WEFT_OK;
 }
 
-static weft_status_code vector_unary(const weft_kernel_args *args, enum cpu_unary which)
+/* Computes a piece of an op whose operands have one shape: n elements of y from the same elements of x. */
+typedef void point_function(const cpu_cells *run, const void *const x[2], void *y, int64_t n,
+                            const void *attr);
+
+static weft_status_code pointwise(const weft_kernel_args *args, point_function *compute, bool f32)
 {
+    const cpu_operands o = cpu_operands_of(args, 3 | CPU_OUTPUT, f32);
     const int64_t count = view_count(&args->out[0]);
-    const float *x = args->in[0].data;
-    float *y = args->out[0].data;
-    void (*run)(const float *, float *, int64_t) = cpu_isa_get()->unary[which];
     EACH_PIECE(count)
-    run(x + at, y + at, PIECE_LEN(count));
+    {
+        float space[3][PIECE];
+        const int64_t n = PIECE_LEN(count);
+        const void *x[2] = {cpu_read(&o, &args->in[0], at, n, space[0])};
+        if (args->in_count > 1)
+            x[1] = cpu_read(&o, &args->in[1], at, n, space[1]);
+        void *y = cpu_write(&o, &args->out[0], at, space[2]);
+        compute(o.run, x, y, n, args->attr);
+        cpu_written(&o, &args->out[0], at, n, y);
+    }
     return WEFT_OK;
 }
 
-#define VECTOR_UNARY(name, ENUM)                                                                   \
-    CPU_KERNEL(name)                                                                               \
+/* The kernel `name`. The call computes n elements of y from x[0] and x[1], with functions of run. */
+#define POINTWISE_IN(name, f32, call)                                                              \
+    static void name##_piece(const cpu_cells *run, const void *const x[2], void *y, int64_t n,     \
+                             const void *attr)                                                     \
     {                                                                                              \
-        return vector_unary(args, ENUM);                                                           \
+        (void)run;                                                                                 \
+        (void)attr;                                                                                \
+        call;                                                                                      \
+    }                                                                                              \
+    CPU_KERNEL_WITH(name, .narrow = CPU_ALL)                                                       \
+    {                                                                                              \
+        return pointwise(args, name##_piece, f32);                                                 \
     }
+#define POINTWISE(name, call) POINTWISE_IN(name, false, call)
 
-VECTOR_UNARY(exp, CPU_EXP)
-VECTOR_UNARY(tanh, CPU_TANH)
-VECTOR_UNARY(sigmoid, CPU_SIGMOID)
-VECTOR_UNARY(silu, CPU_SILU)
-VECTOR_UNARY(sqrt, CPU_SQRT)
-VECTOR_UNARY(rsqrt, CPU_RSQRT)
-VECTOR_UNARY(square, CPU_SQUARE)
+POINTWISE(exp, run->unary[CPU_EXP](x[0], y, n))
+POINTWISE(tanh, run->unary[CPU_TANH](x[0], y, n))
+POINTWISE(sigmoid, run->unary[CPU_SIGMOID](x[0], y, n))
+POINTWISE(silu, run->unary[CPU_SILU](x[0], y, n))
+POINTWISE(sqrt, run->unary[CPU_SQRT](x[0], y, n))
+POINTWISE(rsqrt, run->unary[CPU_RSQRT](x[0], y, n))
+POINTWISE(square, run->unary[CPU_SQUARE](x[0], y, n))
+POINTWISE(stop, run->affine(x[0], y, n, 1, -0.0f))
+POINTWISE(neg, run->affine(x[0], y, n, -1, -0.0f))
+POINTWISE(silu_grad, run->silu_grad(x[0], x[1], y, n))
+
+#define ATTR(type) ((const weft_attr_##type *)attr)
+
+POINTWISE(gelu, run->unary[ATTR(gelu)->exact ? CPU_GELU_EXACT : CPU_GELU](x[0], y, n))
+POINTWISE(gelu_grad, (ATTR(gelu)->exact ? run->gelu_exact_grad : run->gelu_grad)(x[0], x[1], y, n))
+POINTWISE(affine, run->affine(x[0], y, n, (float)ATTR(affine)->scale, (float)ATTR(affine)->offset))
+POINTWISE(clamp, run->clamp(x[0], y, n, (float)ATTR(clamp)->lo, (float)ATTR(clamp)->hi))
+POINTWISE(clamp_grad,
+          run->clamp_grad(x[0], x[1], y, n, (float)ATTR(clamp)->lo, (float)ATTR(clamp)->hi))
 
 /* libm is fast enough for log, sin and cos, which are used on scalars and time embeddings. */
-#define SCALAR_UNARY(name, expression)                                                             \
-    CPU_KERNEL(name)                                                                               \
-    {                                                                                              \
-        const int64_t count = view_count(&args->out[0]);                                           \
-        const float *in = args->in[0].data;                                                        \
-        float *y = args->out[0].data;                                                              \
-        EACH_PIECE(count)                                                                          \
-        for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++) {                        \
-            const float x = in[i];                                                                 \
-            y[i] = expression;                                                                     \
-        }                                                                                          \
-        return WEFT_OK;                                                                            \
-    }
-
-SCALAR_UNARY(log, (float)log((double)x))
-SCALAR_UNARY(sin, (float)sin((double)x))
-SCALAR_UNARY(cos, (float)cos((double)x))
-
-CPU_KERNEL(gelu)
+static void by_libm(double (*function)(double), const float *x, float *y, int64_t n)
 {
-    const bool exact = ((const weft_attr_gelu *)args->attr)->exact;
-    return vector_unary(args, exact ? CPU_GELU_EXACT : CPU_GELU);
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)function((double)x[i]);
 }
 
-CPU_KERNEL(silu_grad)
-{
-    const int64_t count = view_count(&args->out[0]);
-    const float *x = args->in[0].data, *dy = args->in[1].data;
-    float *dx = args->out[0].data;
-    const cpu_isa *isa = cpu_isa_get();
-    EACH_PIECE(count)
-    isa->silu_grad(x + at, dy + at, dx + at, PIECE_LEN(count));
-    return WEFT_OK;
-}
-
-CPU_KERNEL(gelu_grad)
-{
-    const int64_t count = view_count(&args->out[0]);
-    const float *x = args->in[0].data, *dy = args->in[1].data;
-    float *dx = args->out[0].data;
-    const cpu_isa *isa = cpu_isa_get();
-    const bool exact = ((const weft_attr_gelu *)args->attr)->exact;
-    EACH_PIECE(count)
-    (exact ? isa->gelu_exact_grad : isa->gelu_grad)(x + at, dy + at, dx + at, PIECE_LEN(count));
-    return WEFT_OK;
-}
-
-static void affine(const weft_kernel_args *args, float scale, float offset)
-{
-    const int64_t count = view_count(&args->out[0]);
-    const float *x = args->in[0].data;
-    float *y = args->out[0].data;
-    const cpu_isa *isa = cpu_isa_get();
-    EACH_PIECE(count)
-    isa->affine(x + at, y + at, PIECE_LEN(count), scale, offset);
-}
-
-CPU_KERNEL(affine)
-{
-    const weft_attr_affine *a = args->attr;
-    affine(args, (float)a->scale, (float)a->offset);
-    return WEFT_OK;
-}
-
-CPU_KERNEL(stop)
-{
-    affine(args, 1, -0.0f);
-    return WEFT_OK;
-}
-
-CPU_KERNEL(neg)
-{
-    affine(args, -1, -0.0f);
-    return WEFT_OK;
-}
-
-CPU_KERNEL(clamp)
-{
-    const weft_attr_clamp *a = args->attr;
-    const float lo = (float)a->lo, hi = (float)a->hi, *x = args->in[0].data;
-    float *y = args->out[0].data;
-    const int64_t count = view_count(&args->out[0]);
-    EACH_PIECE(count)
-    for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
-        y[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
-    return WEFT_OK;
-}
-
-CPU_KERNEL(clamp_grad)
-{
-    const weft_attr_clamp *a = args->attr;
-    const float lo = (float)a->lo, hi = (float)a->hi, *x = args->in[0].data, *dy = args->in[1].data;
-    float *dx = args->out[0].data;
-    const int64_t count = view_count(&args->out[0]);
-    EACH_PIECE(count)
-    for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
-        dx[i] = x[i] < lo || x[i] > hi ? 0 : dy[i];
-    return WEFT_OK;
-}
+POINTWISE_IN(log, true, by_libm(log, x[0], y, n))
+POINTWISE_IN(sin, true, by_libm(sin, x[0], y, n))
+POINTWISE_IN(cos, true, by_libm(cos, x[0], y, n))
 
 CPU_KERNEL_WITH(cast, .narrow = CPU_ALL)
 {
@@ -261,44 +204,46 @@ static weft_status_code binary(const weft_kernel_args *args, int op)
     const joined_dims w = join_dims(&out->shape, &args->in[0].shape, &args->in[1].shape);
     const int inner = w.rank - 1;
     const int64_t len = w.dim[inner], rows = count / len;
-    const float *a = args->in[0].data, *b = args->in[1].data;
-    float *y = out->data;
-    void (*run)(const float *, int, const float *, int, float *, int64_t) =
-        cpu_isa_get()->binary[op];
+    const cpu_operands o = cpu_operands_of(args, 3 | CPU_OUTPUT, false);
     const int a_step = w.a[inner] != 0, b_step = w.b[inner] != 0;
     const int64_t pieces = (len + PIECE - 1) / PIECE;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
     for (int64_t task = 0; task < rows * pieces; task++) {
-        const int64_t at = task % pieces * PIECE;
+        float space[3][PIECE];
+        const int64_t at = task % pieces * PIECE, n = PIECE_LEN(len);
         int64_t row = task / pieces, ia = 0, ib = 0;
+        const int64_t to = row * len + at;
         for (int d = inner - 1; d >= 0; d--) {
             const int64_t i = row % w.dim[d];
             row /= w.dim[d];
             ia += i * w.a[d];
             ib += i * w.b[d];
         }
-        run(a + ia + at * a_step, a_step, b + ib + at * b_step, b_step,
-            y + task / pieces * len + at, PIECE_LEN(len));
+        const void *a = cpu_read(&o, &args->in[0], ia + at * a_step, a_step ? n : 1, space[0]),
+                   *b = cpu_read(&o, &args->in[1], ib + at * b_step, b_step ? n : 1, space[1]);
+        void *y = cpu_write(&o, out, to, space[2]);
+        o.run->binary[op](a, a_step, b, b_step, y, n);
+        cpu_written(&o, out, to, n, y);
     }
     return WEFT_OK;
 }
 
-CPU_KERNEL(add)
+CPU_KERNEL_WITH(add, .narrow = CPU_ALL)
 {
     return binary(args, CPU_ADD);
 }
 
-CPU_KERNEL(sub)
+CPU_KERNEL_WITH(sub, .narrow = CPU_ALL)
 {
     return binary(args, CPU_SUB);
 }
 
-CPU_KERNEL(mul)
+CPU_KERNEL_WITH(mul, .narrow = CPU_ALL)
 {
     return binary(args, CPU_MUL);
 }
 
-CPU_KERNEL(div)
+CPU_KERNEL_WITH(div, .narrow = CPU_ALL)
 {
     return binary(args, CPU_DIV);
 }

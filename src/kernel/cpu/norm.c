@@ -1,15 +1,21 @@
-/* Norms, modulation, rope: rows of C floats on threads. Gradients of operands shared by many rows
+/* Norms, modulation, rope: rows of C elements on threads. Gradients of operands shared by many rows
  * are summed in a fixed number of row chunks, with partial sums in the workspace. The chunks are
- * added in order, so the result does not depend on the number of threads. */
+ * added in order, so the result does not depend on the number of threads.
+ *
+ * Large operands have a row for each row of the result. Large operands of one type, f32 or bf16, are
+ * read and written in place. Other combinations of types pass through buffers of a few rows. Small
+ * operands (gamma, scale, angles) are read in f32, a row at a time. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/isa.h"
+#include "kernel/cpu/operands.h"
 #include "kernel/cpu/simd.h"
 #include "kernel/cpu/table.h"
 
 #include <math.h>
+#include <omp.h>
 
-enum { MAX_CHUNKS = 64, MIN_ROWS = 16 };
+enum { MAX_CHUNKS = 64, MIN_ROWS = 16, LARGE = 3, SMALL = 2, SUMS = 2 };
 
 static int64_t chunk_count(int64_t rows)
 {
@@ -17,144 +23,245 @@ static int64_t chunk_count(int64_t rows)
     return chunks < 1 ? 1 : chunks < MAX_CHUNKS ? chunks : MAX_CHUNKS;
 }
 
-static const float *optional(const weft_kernel_args *args, int i)
+/* Rows of one call. in, out: large operands. small: f32; NULL: absent. sums: partial sums; NULL:
+ * not computed. */
+typedef struct row_piece {
+    const weft_kernel_args *args;
+    const cpu_operands *o;
+    const void *in[LARGE - 1];
+    const float *small[SMALL];
+    void *out;
+    float *sums[SUMS];
+    int64_t rows, C;
+} row_piece;
+
+/* The operands of a kernel as (groups, rows, C). */
+typedef struct row_kernel {
+    void (*compute)(const row_piece *p);
+    /* Computes element i of the large operands, with element `at` of the small operands, for
+     * broadcasts that are not groups of rows. */
+    void (*element)(const weft_kernel_args *args, int64_t i, int64_t at);
+    int large[LARGE - 1], small[SMALL]; /* inputs; -1: none. Output 0 is large */
+    int64_t groups, rows, C, chunks;    /* chunks per group */
+    int sums;                           /* outputs after output 0, which are sums over rows */
+    bool f32;                           /* compute needs f32 cells */
+    /* Distances in a small operand between groups, which repeat after `alike` groups (0: all
+     * different), and between rows (0: a row of C elements is shared by the group). */
+    int64_t group_step, alike, row_step;
+} row_kernel;
+
+static row_kernel rows_of(const weft_view *x)
 {
-    return args->in_count > i && view_present(&args->in[i]) ? args->in[i].data : NULL;
+    row_kernel k = {.large = {0, -1}, .small = {-1, -1}, .groups = 1, .C = view_last(x)};
+    k.rows = k.C ? view_count(x) / k.C : 0;
+    k.chunks = chunk_count(k.rows);
+    return k;
 }
 
-typedef struct rows_of {
-    int64_t rows, C, chunks;
-} rows_of;
-
-static rows_of rows_in(const weft_view *x)
+static int present(const weft_kernel_args *args, int i)
 {
-    rows_of r = {.C = view_last(x)};
-    r.rows = r.C ? view_count(x) / r.C : 0;
-    r.chunks = chunk_count(r.rows);
-    return r;
+    return args->in_count > i && view_present(&args->in[i]) ? i : -1;
 }
 
-/* clang-format off */
-#define EACH_CHUNK(r)                                                                       \
-    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads((r).rows * (r).C))") \
-    for (int64_t chunk = 0; chunk < (r).chunks; chunk++)
-/* clang-format on */
-#define CHUNK_START(r) ((r).rows * chunk / (r).chunks)
-#define CHUNK_ROWS(r)  ((r).rows * (chunk + 1) / (r).chunks - (r).rows * chunk / (r).chunks)
+/* ---- pieces -------------------------------------------------------------------------------- */
 
-CPU_KERNEL(layer_norm)
+static cpu_operands operands_of(const weft_kernel_args *args, const row_kernel *k)
 {
-    const weft_attr_norm *attr = args->attr;
-    const rows_of r = rows_in(&args->in[0]);
-    const float *x = args->in[0].data, *gamma = optional(args, 1), *beta = optional(args, 2);
-    float *y = args->out[0].data;
-    const cpu_isa *isa = cpu_isa_get();
-    EACH_CHUNK(r)
-    {
-        const int64_t at = CHUNK_START(r) * r.C;
-        isa->layer_norm(x + at, gamma, beta, y + at, CHUNK_ROWS(r), r.C, (float)attr->eps);
+    uint32_t large = CPU_OUTPUT;
+    for (int i = 0; i < LARGE - 1; i++)
+        large |= k->large[i] >= 0 ? 1u << k->large[i] : 0;
+    return cpu_operands_of(args, large, k->f32);
+}
+
+/* Rows of a piece that has buffers: 4 or another multiple of 4, because functions on cells combine
+ * rows in pairs or fours. */
+static int64_t buffered_rows(int64_t C)
+{
+    enum { FLOATS = 2048 };
+    const int64_t rows = C ? FLOATS / C / 4 * 4 : 4;
+    return rows < 4 ? 4 : rows;
+}
+
+/* Floats of the buffers of one thread. Angles of a row are at most half of the row's elements. */
+static int64_t buffer_floats(const weft_kernel_args *args, const row_kernel *k)
+{
+    bool direct = operands_of(args, k).direct;
+    for (int i = 0; i < SMALL; i++)
+        direct &= k->small[i] < 0 || cpu_is_cells(&args->in[k->small[i]], WEFT_F32);
+    return direct ? 0 : (buffered_rows(k->C) * (2 * LARGE + SMALL) / 2 * k->C + 15) / 16 * 16;
+}
+
+static int64_t partial_floats(const row_kernel *k)
+{
+    return k->sums ? (k->groups * k->chunks * SUMS * k->C + 15) / 16 * 16 : 0;
+}
+
+/* Workspace: partial sums [group][chunk][2][C], and the buffers of each thread. */
+static int64_t row_workspace(const weft_kernel_args *args, const row_kernel *k)
+{
+    return 4 * (partial_floats(k) + args->threads * buffer_floats(args, k));
+}
+
+/* Computes rows [row, row + p->rows) of a group. */
+static void compute_piece(const row_kernel *k, row_piece *p, int64_t group, int64_t row,
+                          float *buffer)
+{
+    const weft_kernel_args *args = p->args;
+    const int64_t large = buffered_rows(k->C) * k->C, at = (group * k->rows + row) * k->C;
+    for (int i = 0; i < LARGE - 1; i++, buffer += large)
+        if (k->large[i] >= 0)
+            p->in[i] = cpu_read(p->o, &args->in[k->large[i]], at, p->rows * k->C, buffer);
+    p->out = cpu_write(p->o, &args->out[0], at, buffer);
+    buffer += large;
+    for (int i = 0; i < SMALL; i++, buffer += large / 2) {
+        const int64_t first = (k->alike ? group % k->alike : group) * k->group_step;
+        if (k->small[i] < 0)
+            continue;
+        p->small[i] = cpu_read_f32(p->o, &args->in[k->small[i]], first + row * k->row_step,
+                                   k->row_step ? p->rows * k->row_step : k->C, buffer);
     }
-    return WEFT_OK;
+    k->compute(p);
+    cpu_written(p->o, &args->out[0], at, p->rows * k->C, p->out);
 }
 
-CPU_KERNEL(rms_norm)
-{
-    const weft_attr_norm *attr = args->attr;
-    const rows_of r = rows_in(&args->in[0]);
-    const float *x = args->in[0].data, *gamma = optional(args, 1);
-    float *y = args->out[0].data;
-    const cpu_isa *isa = cpu_isa_get();
-    EACH_CHUNK(r)
-    {
-        const int64_t at = CHUNK_START(r) * r.C;
-        isa->rms_norm(x + at, gamma, y + at, CHUNK_ROWS(r), r.C, (float)attr->eps, attr->l2);
-    }
-    return WEFT_OK;
-}
-
-CPU_KERNEL(softmax)
-{
-    const rows_of r = rows_in(&args->in[0]);
-    const float *x = args->in[0].data;
-    float *y = args->out[0].data;
-    const cpu_isa *isa = cpu_isa_get();
-    EACH_CHUNK(r)
-    {
-        for (int64_t row = CHUNK_START(r), left = CHUNK_ROWS(r); left > 0; row++, left--) {
-            const float *from = x + row * r.C;
-            float *to = y + row * r.C, most = from[0];
-            for (int64_t c = 1; c < r.C; c++)
-                most = from[c] > most ? from[c] : most;
-            isa->affine(from, to, r.C, 1, -most);
-            isa->unary[CPU_EXP](to, to, r.C);
-            isa->affine(to, to, r.C, (float)(1 / isa->total(to, r.C)), 0);
-        }
-    }
-    return WEFT_OK;
-}
-
-/* Partial sums: [chunk][2][C], with out[k] = sum over chunks. */
-static int64_t norm_grad_workspace(const weft_kernel_args *args)
-{
-    const rows_of r = rows_in(&args->in[0]);
-    return r.chunks * 2 * r.C * 4;
-}
-
-static void gather_partials(const float *partial, int64_t chunks, int64_t C, int k, float *out)
+static void gather_partials(const float *partial, int64_t chunks, int64_t C, float *out)
 {
     memset(out, 0, (size_t)C * sizeof *out);
     for (int64_t chunk = 0; chunk < chunks; chunk++)
         for (int64_t c = 0; c < C; c++)
-            out[c] += partial[(chunk * 2 + k) * C + c];
+            out[c] += partial[chunk * SUMS * C + c];
 }
 
-static weft_status_code norm_grad(const weft_kernel_args *args, bool layer)
+static weft_status_code compute_rows(const weft_kernel_args *args, const row_kernel *k)
 {
-    const weft_attr_norm *attr = args->attr;
-    const rows_of r = rows_in(&args->in[0]);
-    const float *x = args->in[0].data, *dy = args->in[1].data, *gamma = optional(args, 2);
-    float *dx = args->out[0].data, *partial = args->workspace;
-    const bool weights = args->out_count > 1;
-    const cpu_isa *isa = cpu_isa_get();
-    EACH_CHUNK(r)
-    {
-        const int64_t at = CHUNK_START(r) * r.C;
-        float *dgamma = weights ? partial + chunk * 2 * r.C : NULL,
-              *dbeta = weights ? dgamma + r.C : NULL;
-        if (weights)
-            memset(dgamma, 0, (size_t)(2 * r.C) * sizeof *dgamma);
-        if (layer)
-            isa->layer_norm_grad(x + at, dy + at, gamma, dx + at, dgamma, dbeta, CHUNK_ROWS(r), r.C,
-                                 (float)attr->eps);
-        else
-            isa->rms_norm_grad(x + at, dy + at, gamma, dx + at, dgamma, CHUNK_ROWS(r), r.C,
-                               (float)attr->eps, attr->l2);
+    const cpu_operands o = operands_of(args, k);
+    const int64_t space = buffer_floats(args, k);
+    const bool by_piece = !o.direct || (space && k->row_step);
+    const int64_t most = by_piece ? buffered_rows(k->C) : INT64_MAX;
+    const int wanted = cpu_threads(k->groups * k->rows * k->C),
+              threads = space && wanted > args->threads ? args->threads : wanted;
+    float *partial = args->workspace, *buffers = partial + partial_floats(k);
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t task = 0; task < k->groups * k->chunks; task++) {
+        const int64_t chunk = task % k->chunks, stop = k->rows * (chunk + 1) / k->chunks;
+        row_piece p = {.args = args, .o = &o, .C = k->C};
+        for (int i = 0; i < k->sums; i++) {
+            p.sums[i] = partial + (task * SUMS + i) * k->C;
+            memset(p.sums[i], 0, (size_t)k->C * sizeof *p.sums[i]);
+        }
+        for (int64_t row = k->rows * chunk / k->chunks; row < stop; row += p.rows) {
+            p.rows = stop - row < most ? stop - row : most;
+            compute_piece(k, &p, task / k->chunks, row, buffers + omp_get_thread_num() * space);
+        }
     }
-    for (int o = 1; o < args->out_count; o++)
-        gather_partials(partial, r.chunks, r.C, o - 1, args->out[o].data);
+    for (int i = 0; i < k->sums; i++)
+        for (int64_t group = 0; group < k->groups; group++)
+            gather_partials(partial + (group * k->chunks * SUMS + i) * k->C, k->chunks, k->C,
+                            (float *)args->out[i + 1].data + group * k->C);
     return WEFT_OK;
 }
 
-CPU_KERNEL_WITH(layer_norm_grad, .workspace = norm_grad_workspace)
+/* The kernel `name`, whose operands are `shape`. */
+#define ROW_KERNEL(name, shape)                                                                    \
+    static int64_t name##_workspace(const weft_kernel_args *args)                                  \
+    {                                                                                              \
+        const row_kernel k = shape;                                                                \
+        return row_workspace(args, &k);                                                            \
+    }                                                                                              \
+    CPU_KERNEL_WITH(name, .workspace = name##_workspace, .narrow = CPU_ALL)                        \
+    {                                                                                              \
+        const row_kernel k = shape;                                                                \
+        return compute_rows(args, &k);                                                             \
+    }
+
+/* ---- norms --------------------------------------------------------------------------------- */
+
+static float eps_of(const row_piece *p)
 {
-    return norm_grad(args, true);
+    return (float)((const weft_attr_norm *)p->args->attr)->eps;
 }
 
-CPU_KERNEL_WITH(rms_norm_grad, .workspace = norm_grad_workspace)
+static bool is_l2(const row_piece *p)
 {
-    return norm_grad(args, false);
+    return ((const weft_attr_norm *)p->args->attr)->l2;
 }
+
+static row_kernel norm_rows(const weft_kernel_args *args, void (*compute)(const row_piece *p))
+{
+    row_kernel k = rows_of(&args->in[0]);
+    k.compute = compute;
+    k.small[0] = present(args, 1);
+    k.small[1] = present(args, 2);
+    return k;
+}
+
+static row_kernel norm_grad_rows(const weft_kernel_args *args, void (*compute)(const row_piece *p))
+{
+    row_kernel k = rows_of(&args->in[0]);
+    k.compute = compute;
+    k.large[1] = 1;
+    k.small[0] = present(args, 2);
+    k.sums = args->out_count - 1;
+    return k;
+}
+
+static void layer_norm(const row_piece *p)
+{
+    p->o->run->layer_norm(p->in[0], p->small[0], p->small[1], p->out, p->rows, p->C, eps_of(p));
+}
+
+static void layer_norm_grad(const row_piece *p)
+{
+    p->o->run->layer_norm_grad(p->in[0], p->in[1], p->small[0], p->out, p->sums[0], p->sums[1],
+                               p->rows, p->C, eps_of(p));
+}
+
+static void rms_norm(const row_piece *p)
+{
+    p->o->run->rms_norm(p->in[0], p->small[0], p->out, p->rows, p->C, eps_of(p), is_l2(p));
+}
+
+static void rms_norm_grad(const row_piece *p)
+{
+    p->o->run->rms_norm_grad(p->in[0], p->in[1], p->small[0], p->out, p->sums[0], p->rows, p->C,
+                             eps_of(p), is_l2(p));
+}
+
+ROW_KERNEL(layer_norm, norm_rows(args, layer_norm))
+ROW_KERNEL(layer_norm_grad, norm_grad_rows(args, layer_norm_grad))
+ROW_KERNEL(rms_norm, norm_rows(args, rms_norm))
+ROW_KERNEL(rms_norm_grad, norm_grad_rows(args, rms_norm_grad))
+
+/* Needs f32 cells: the exponentials of a row are stored in the row of the result. */
+static void softmax(const row_piece *p)
+{
+    const cpu_cells *run = p->o->run;
+    for (int64_t row = 0; row < p->rows; row++) {
+        const float *from = (const float *)p->in[0] + row * p->C;
+        float *to = (float *)p->out + row * p->C, most = from[0];
+        for (int64_t c = 1; c < p->C; c++)
+            most = from[c] > most ? from[c] : most;
+        run->affine(from, to, p->C, 1, -most);
+        run->unary[CPU_EXP](to, to, p->C);
+        run->affine(to, to, p->C, (float)(1 / run->total(to, p->C)), 0);
+    }
+}
+
+static row_kernel softmax_rows(const weft_kernel_args *args)
+{
+    row_kernel k = rows_of(&args->in[0]);
+    k.compute = softmax;
+    k.f32 = true;
+    return k;
+}
+
+ROW_KERNEL(softmax, softmax_rows(args))
 
 /* ---- modulation ------------------------------------------------------------------------------ */
 
-/* x as (groups, rows, C) with a small operand of (groups, 1, C): (B,1,C) on (B,S,C), (1,1,C), or
- * the complete size with rows = 1. */
-typedef struct groups_of {
-    int64_t groups, rows, C, chunks; /* chunks per group */
-} groups_of;
-
-/* False for other broadcasts. The loops at the end of this file compute these. */
-static bool groups_in(const weft_shape *x, const weft_shape *small, groups_of *g)
+/* Sets x as (groups, rows, C) with small operands of (groups, 1, C): (B,1,C) on (B,S,C), (1,1,C), or
+ * the complete size with rows = 1. False for other broadcasts, which the loops below compute. */
+static bool groups_in(const weft_shape *x, const weft_shape *small, row_kernel *k)
 {
     if (x->rank == 0)
         return false;
@@ -166,45 +273,12 @@ static bool groups_in(const weft_shape *x, const weft_shape *small, groups_of *g
             return false;
     if (small->dim[x->rank - 1] != x->dim[x->rank - 1])
         return false;
-    g->groups = shape_span(x, 0, shared);
-    g->rows = shape_span(x, shared, x->rank - 1);
-    g->C = x->dim[x->rank - 1];
-    g->chunks = chunk_count(g->rows);
+    k->groups = shape_span(x, 0, shared);
+    k->rows = shape_span(x, shared, x->rank - 1);
+    k->C = k->group_step = x->dim[x->rank - 1];
+    k->chunks = chunk_count(k->rows);
     return true;
 }
-
-static bool same_shape(const weft_shape *a, const weft_shape *b)
-{
-    if (a->rank != b->rank)
-        return false;
-    for (int d = 0; d < a->rank; d++)
-        if (a->dim[d] != b->dim[d])
-            return false;
-    return true;
-}
-
-typedef struct piece {
-    int64_t group, row, rows; /* `row`, `rows`: rows of the group */
-    int64_t at;               /* first element in x */
-} piece;
-
-static piece piece_of(const groups_of *g, int64_t task)
-{
-    const int64_t group = task / g->chunks, chunk = task % g->chunks;
-    const int64_t start = g->rows * chunk / g->chunks, stop = g->rows * (chunk + 1) / g->chunks;
-    return (piece){group, start, stop - start, (group * g->rows + start) * g->C};
-}
-
-static int group_threads(const groups_of *g)
-{
-    return cpu_threads(g->groups * g->rows * g->C);
-}
-
-/* clang-format off */
-#define EACH_TASK(g)                                                                 \
-    _Pragma("omp parallel for schedule(static) num_threads(group_threads(&(g)))") \
-    for (int64_t task = 0; task < (g).groups * (g).chunks; task++)
-/* clang-format on */
 
 static int64_t view_offset(const weft_view *v, const int64_t *index)
 {
@@ -215,151 +289,135 @@ static int64_t view_offset(const weft_view *v, const int64_t *index)
     return sum;
 }
 
-CPU_KERNEL(modulate)
+static bool grouped(const weft_kernel_args *args, row_kernel *k)
 {
-    const weft_view *x = &args->in[0], *scale = &args->in[1], *shift = &args->in[2];
-    const float *px = x->data, *ps = scale->data, *pt = shift->data;
-    float *y = args->out[0].data;
-    groups_of g;
-    if (groups_in(&x->shape, &scale->shape, &g) && same_shape(&scale->shape, &shift->shape)) {
-        const cpu_isa *isa = cpu_isa_get();
-        EACH_TASK(g)
-        {
-            const piece p = piece_of(&g, task);
-            isa->modulate(px + p.at, ps + p.group * g.C, pt + p.group * g.C, y + p.at, p.rows, g.C);
-        }
-        return WEFT_OK;
-    }
+    return groups_in(&args->in[0].shape, &args->in[k->small[0]].shape, k);
+}
+
+static int64_t group_workspace(const weft_kernel_args *args, row_kernel k)
+{
+    return grouped(args, &k) ? row_workspace(args, &k) : 0;
+}
+
+static weft_status_code compute_groups(const weft_kernel_args *args, row_kernel k)
+{
+    if (grouped(args, &k))
+        return compute_rows(args, &k);
+    for (int o = 1; o <= k.sums; o++)
+        memset(args->out[o].data, 0, (size_t)view_count(&args->out[o]) * sizeof(float));
     int64_t index[WEFT_MAX_RANK] = {0};
+    const weft_view *x = &args->in[0];
     for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
-        y[i] = px[i] * (1 + ps[view_offset(scale, index)]) + pt[view_offset(shift, index)];
+        k.element(args, i, view_offset(&args->in[k.small[0]], index));
     return WEFT_OK;
 }
 
-CPU_KERNEL(gated_add)
-{
-    const weft_view *x = &args->in[0], *gate = &args->in[2];
-    const float *px = x->data, *py = args->in[1].data, *pg = gate->data;
-    float *out = args->out[0].data;
-    groups_of g;
-    if (groups_in(&x->shape, &gate->shape, &g)) {
-        const cpu_isa *isa = cpu_isa_get();
-        EACH_TASK(g)
-        {
-            const piece p = piece_of(&g, task);
-            isa->gated_add(px + p.at, py + p.at, pg + p.group * g.C, out + p.at, p.rows, g.C);
-        }
-        return WEFT_OK;
+/* The kernel `name`, with name_rows and name_element. The initializer sets other members of
+ * row_kernel. */
+#define GROUP_KERNEL(name, ...)                                                                    \
+    static const row_kernel name##_kernel_rows = {                                                 \
+        .compute = name##_rows, .element = name##_element, __VA_ARGS__};                           \
+    static int64_t name##_workspace(const weft_kernel_args *args)                                  \
+    {                                                                                              \
+        return group_workspace(args, name##_kernel_rows);                                          \
+    }                                                                                              \
+    CPU_KERNEL_WITH(name, .workspace = name##_workspace, .narrow = CPU_ALL)                        \
+    {                                                                                              \
+        return compute_groups(args, name##_kernel_rows);                                           \
     }
-    int64_t index[WEFT_MAX_RANK] = {0};
-    for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
-        out[i] = px[i] + pg[view_offset(gate, index)] * py[i];
-    return WEFT_OK;
+
+static float in(const weft_kernel_args *args, int input, int64_t i)
+{
+    return (float)view_get(&args->in[input], i);
 }
 
-/* Workspace of modulate_grad and gated_add_grad: partial sums [group][chunk][2][C]. in[1] is the
- * small operand. */
-static int64_t modulate_grad_workspace(const weft_kernel_args *args)
+static void add_to(const weft_view *sums, int64_t i, float term)
 {
-    groups_of g;
-    return groups_in(&args->in[0].shape, &args->in[1].shape, &g) ? g.groups * g.chunks * 2 * g.C * 4
-                                                                 : 0;
+    ((float *)sums->data)[i] += term;
 }
 
-static void gather_groups(const groups_of *g, const float *partial, int k, float *out)
+static void modulate_rows(const row_piece *p)
 {
-    for (int64_t group = 0; group < g->groups; group++)
-        gather_partials(partial + group * g->chunks * 2 * g->C, g->chunks, g->C, k,
-                        out + group * g->C);
+    p->o->run->modulate(p->in[0], p->small[0], p->small[1], p->out, p->rows, p->C);
 }
 
-CPU_KERNEL_WITH(modulate_grad, .workspace = modulate_grad_workspace)
+static void modulate_element(const weft_kernel_args *args, int64_t i, int64_t at)
 {
-    const weft_view *x = &args->in[0], *scale = &args->in[1];
-    const float *px = x->data, *ps = scale->data, *dy = args->in[2].data;
-    float *dx = args->out[0].data, *dscale = args->out[1].data, *dshift = args->out[2].data;
-    groups_of g;
-    if (groups_in(&x->shape, &scale->shape, &g)) {
-        float *partial = args->workspace;
-        const cpu_isa *isa = cpu_isa_get();
-        EACH_TASK(g)
-        {
-            const piece p = piece_of(&g, task);
-            float *sums = partial + task * 2 * g.C;
-            memset(sums, 0, (size_t)(2 * g.C) * sizeof *sums);
-            isa->modulate_grad(px + p.at, ps + p.group * g.C, dy + p.at, dx + p.at, sums,
-                               sums + g.C, p.rows, g.C);
-        }
-        gather_groups(&g, partial, 0, dscale);
-        gather_groups(&g, partial, 1, dshift);
-        return WEFT_OK;
-    }
-    memset(dscale, 0, (size_t)view_count(&args->out[1]) * sizeof *dscale);
-    memset(dshift, 0, (size_t)view_count(&args->out[2]) * sizeof *dshift);
-    int64_t index[WEFT_MAX_RANK] = {0};
-    for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index)) {
-        const int64_t at = view_offset(scale, index);
-        const float d = dy[i];
-        dscale[at] += d * px[i];
-        dshift[at] += d;
-        dx[i] = d * (1 + ps[at]);
-    }
-    return WEFT_OK;
+    view_set(&args->out[0], i, in(args, 0, i) * (1 + in(args, 1, at)) + in(args, 2, at));
 }
 
-CPU_KERNEL_WITH(gated_add_grad, .workspace = modulate_grad_workspace)
+static void gated_add_rows(const row_piece *p)
 {
-    const weft_view *y = &args->in[0], *gate = &args->in[1];
-    const float *py = y->data, *pg = gate->data, *dout = args->in[2].data;
-    float *dy = args->out[0].data, *dgate = args->out[1].data;
-    groups_of g;
-    if (groups_in(&y->shape, &gate->shape, &g)) {
-        float *partial = args->workspace;
-        const cpu_isa *isa = cpu_isa_get();
-        EACH_TASK(g)
-        {
-            const piece p = piece_of(&g, task);
-            float *sums = partial + task * 2 * g.C;
-            memset(sums, 0, (size_t)g.C * sizeof *sums);
-            isa->gated_add_grad(py + p.at, pg + p.group * g.C, dout + p.at, dy + p.at, sums, p.rows,
-                                g.C);
-        }
-        gather_groups(&g, partial, 0, dgate);
-        return WEFT_OK;
-    }
-    memset(dgate, 0, (size_t)view_count(&args->out[1]) * sizeof *dgate);
-    int64_t index[WEFT_MAX_RANK] = {0};
-    for (int64_t i = 0, n = view_count(y); i < n; i++, shape_next(&y->shape, index)) {
-        const int64_t at = view_offset(gate, index);
-        const float d = dout[i];
-        dgate[at] += d * py[i];
-        dy[i] = d * pg[at];
-    }
-    return WEFT_OK;
+    p->o->run->gated_add(p->in[0], p->in[1], p->small[0], p->out, p->rows, p->C);
 }
 
-CPU_KERNEL(rope)
+static void gated_add_element(const weft_kernel_args *args, int64_t i, int64_t at)
 {
-    const weft_attr_rope *attr = args->attr;
+    view_set(&args->out[0], i, in(args, 0, i) + in(args, 2, at) * in(args, 1, i));
+}
+
+static void modulate_grad_rows(const row_piece *p)
+{
+    p->o->run->modulate_grad(p->in[0], p->small[0], p->in[1], p->out, p->sums[0], p->sums[1],
+                             p->rows, p->C);
+}
+
+static void modulate_grad_element(const weft_kernel_args *args, int64_t i, int64_t at)
+{
+    const float dy = in(args, 2, i);
+    add_to(&args->out[1], at, dy * in(args, 0, i));
+    add_to(&args->out[2], at, dy);
+    view_set(&args->out[0], i, dy * (1 + in(args, 1, at)));
+}
+
+static void gated_add_grad_rows(const row_piece *p)
+{
+    p->o->run->gated_add_grad(p->in[0], p->small[0], p->in[1], p->out, p->sums[0], p->rows, p->C);
+}
+
+static void gated_add_grad_element(const weft_kernel_args *args, int64_t i, int64_t at)
+{
+    const float dout = in(args, 2, i);
+    add_to(&args->out[1], at, dout * in(args, 0, i));
+    view_set(&args->out[0], i, dout * in(args, 1, at));
+}
+
+GROUP_KERNEL(modulate, .large = {0, -1}, .small = {1, 2})
+GROUP_KERNEL(gated_add, .large = {0, 1}, .small = {2, -1})
+GROUP_KERNEL(modulate_grad, .large = {0, 2}, .small = {1, -1}, .sums = 2)
+GROUP_KERNEL(gated_add_grad, .large = {0, 2}, .small = {1, -1}, .sums = 1)
+
+/* ---- rope ------------------------------------------------------------------------------------ */
+
+static void rope(const row_piece *p)
+{
+    const weft_attr_rope *attr = p->args->attr;
+    const int64_t H = p->args->in[0].shape.dim[2], D = p->args->in[0].shape.dim[3];
+    const weft_shape *c = &p->args->in[1].shape;
+    const bool each = c->rank == 4 && c->dim[2] > 1; /* heads have angles of their own */
+    (attr->rotate_half ? p->o->run->rope_half : p->o->run->rope)(
+        p->in[0], p->small[0], p->small[1], attr->inverse ? -1.0f : 1.0f, p->out,
+        each ? p->rows * H : p->rows, each ? 1 : H, D);
+}
+
+static row_kernel rope_rows(const weft_kernel_args *args)
+{
     const weft_shape *s = &args->in[0].shape, *c = &args->in[1].shape;
     const int64_t S = s->dim[1], H = s->dim[2], D = s->dim[3];
-    const float *x = args->in[0].data, *cosine = args->in[1].data, *sine = args->in[2].data;
-    float *y = args->out[0].data;
-    const int64_t heads = c->rank == 2 ? 1 : c->dim[2], batch = c->rank == 2 ? 1 : c->dim[0];
-    /* Rows of angles per token, and heads that share a row of angles. */
-    const int64_t apart = heads > 1 ? H : 1, alike = heads > 1 ? 1 : H;
-    const cpu_isa *isa = cpu_isa_get();
-    const groups_of g = {.groups = s->dim[0], .rows = S, .C = H * D, .chunks = chunk_count(S)};
-    EACH_TASK(g)
-    {
-        const piece p = piece_of(&g, task);
-        const int64_t angles = (p.group % batch * S + p.row) * apart * (D / 2);
-        (attr->rotate_half ? isa->rope_half : isa->rope)(x + p.at, cosine + angles, sine + angles,
-                                                         attr->inverse ? -1.0f : 1.0f, y + p.at,
-                                                         p.rows * apart, alike, D);
-    }
-    return WEFT_OK;
+    const int64_t row = (c->rank == 4 ? c->dim[2] : 1) * (D / 2);
+    return (row_kernel){.compute = rope,
+                        .large = {0, -1},
+                        .small = {1, 2},
+                        .groups = s->dim[0],
+                        .rows = S,
+                        .C = H * D,
+                        .chunks = chunk_count(S),
+                        .group_step = S * row,
+                        .alike = c->rank == 4 ? c->dim[0] : 1,
+                        .row_step = row};
 }
+
+ROW_KERNEL(rope, rope_rows(args))
 
 /* Workspace of cos and sin for every position of each dim of the grid, [position][pair], dim after
  * dim. */

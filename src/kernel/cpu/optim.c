@@ -3,21 +3,24 @@
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/isa.h"
+#include "kernel/cpu/operands.h"
 #include "kernel/cpu/simd.h"
 #include "kernel/cpu/table.h"
 
 #include <math.h>
 
-enum { PIECE = 65536 };
+enum { SUM_PIECE = 65536, PIECE = 2048 };
+
+/* clang-format off */
+#define EACH_PIECE(count)                                                          \
+    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads(count))")   \
+    for (int64_t at = 0; at < (count); at += PIECE)
+/* clang-format on */
+#define PIECE_LEN(count) ((count)-at < PIECE ? (count)-at : PIECE)
 
 static int64_t pieces_of(int64_t count)
 {
-    return (count + PIECE - 1) / PIECE;
-}
-
-static int64_t piece_len(int64_t count, int64_t at)
-{
-    return count - at < PIECE ? count - at : PIECE;
+    return (count + SUM_PIECE - 1) / SUM_PIECE;
 }
 
 static int64_t sum_squares_workspace(const weft_kernel_args *args)
@@ -25,22 +28,24 @@ static int64_t sum_squares_workspace(const weft_kernel_args *args)
     return pieces_of(view_count(&args->in[0])) * 8;
 }
 
-CPU_KERNEL_WITH(sum_squares, .workspace = sum_squares_workspace)
+CPU_KERNEL_WITH(sum_squares, .workspace = sum_squares_workspace, .narrow = CPU_ALL)
 {
     const int64_t count = view_count(&args->in[0]), pieces = pieces_of(count);
-    const float *x = args->in[0].data;
+    const cpu_operands operands = cpu_operands_of(args, 1, false);
     double *part = args->workspace, sum = 0;
-    const cpu_isa *isa = cpu_isa_get();
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
-    for (int64_t i = 0; i < pieces; i++)
-        part[i] = isa->sum_squares(x + i * PIECE, piece_len(count, i * PIECE));
+    for (int64_t i = 0; i < pieces; i++) {
+        const int64_t at = i * SUM_PIECE;
+        part[i] = cpu_total(&operands, &args->in[0], at,
+                            count - at < SUM_PIECE ? count - at : SUM_PIECE, true);
+    }
     for (int64_t i = 0; i < pieces; i++)
         sum += part[i];
     *(float *)args->out[0].data = (float)sum;
     return WEFT_OK;
 }
 
-CPU_KERNEL(clip_scale)
+CPU_KERNEL_WITH(clip_scale, .narrow = CPU_ALL)
 {
     const double norm = sqrt(view_get(&args->in[0], 0)), loss = view_get(&args->in[1], 0);
     const double max_norm = view_get(&args->in[2], 0);
@@ -55,16 +60,13 @@ CPU_KERNEL(clip_scale)
 static void copy_unchanged(const weft_view *from, const weft_view *to)
 {
     if (from->data != to->data)
-        memcpy(to->data, from->data, (size_t)view_count(from) * 4);
+        memcpy(to->data, from->data, (size_t)(view_count(from) * weft_dtype_bytes(from->dtype)));
 }
 
 /* Decoupled weight decay (Loshchilov & Hutter, Algorithm 2). With a NaN scale, nothing changes. */
-CPU_KERNEL(adamw)
+CPU_KERNEL_WITH(adamw, .narrow = CPU_ALL)
 {
     const weft_attr_adamw *a = args->attr;
-    const float *p = args->in[0].data, *g = args->in[1].data, *m = args->in[2].data,
-                *v = args->in[3].data;
-    float *p2 = args->out[0].data, *m2 = args->out[1].data, *v2 = args->out[2].data;
     const double lr = view_get(&args->in[4], 0), step = view_get(&args->in[5], 0);
     const double scale = view_get(&args->in[6], 0);
     if (isnan(scale)) {
@@ -81,32 +83,42 @@ CPU_KERNEL(adamw)
                         (float)(1 / sqrt(1 - pow(a->beta2, step))),
                         (float)a->eps,
                         (float)(lr * a->weight_decay)};
-    const int64_t count = view_count(&args->in[0]), pieces = pieces_of(count);
-    const cpu_isa *isa = cpu_isa_get();
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
-    for (int64_t i = 0; i < pieces; i++) {
-        const int64_t at = i * PIECE;
-        isa->adamw(p + at, g + at, m + at, v + at, p2 + at, m2 + at, v2 + at, piece_len(count, at),
-                   c);
+    const int64_t count = view_count(&args->in[0]);
+    const cpu_operands o = cpu_operands_of(args, 15 | CPU_OUTPUT, true);
+    EACH_PIECE(count)
+    {
+        float space[7][PIECE], *y[3];
+        const float *x[4];
+        const int64_t n = PIECE_LEN(count);
+        for (int i = 0; i < 4; i++)
+            x[i] = cpu_read_f32(&o, &args->in[i], at, n, space[i]);
+        for (int i = 0; i < 3; i++)
+            y[i] = cpu_write(&o, &args->out[i], at, space[4 + i]);
+        o.isa->adamw(x[0], x[1], x[2], x[3], y[0], y[1], y[2], n, c);
+        for (int i = 0; i < 3; i++)
+            cpu_written(&o, &args->out[i], at, n, y[i]);
     }
     return WEFT_OK;
 }
 
-CPU_KERNEL(ema)
+CPU_KERNEL_WITH(ema, .narrow = CPU_ALL)
 {
-    const float *e = args->in[0].data, *p = args->in[1].data;
-    float *out = args->out[0].data;
     const double decay = view_get(&args->in[2], 0), scale = view_get(&args->in[3], 0);
-    const int64_t count = view_count(&args->in[0]), pieces = pieces_of(count);
+    const int64_t count = view_count(&args->in[0]);
     if (isnan(scale)) {
         copy_unchanged(&args->in[0], &args->out[0]);
         return WEFT_OK;
     }
-    const cpu_isa *isa = cpu_isa_get();
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
-    for (int64_t i = 0; i < pieces; i++) {
-        const int64_t at = i * PIECE;
-        isa->ema(e + at, p + at, out + at, piece_len(count, at), (float)(1 - decay));
+    const cpu_operands o = cpu_operands_of(args, 3 | CPU_OUTPUT, true);
+    EACH_PIECE(count)
+    {
+        float space[3][PIECE];
+        const int64_t n = PIECE_LEN(count);
+        const float *e = cpu_read_f32(&o, &args->in[0], at, n, space[0]),
+                    *p = cpu_read_f32(&o, &args->in[1], at, n, space[1]);
+        float *out = cpu_write(&o, &args->out[0], at, space[2]);
+        o.isa->ema(e, p, out, n, (float)(1 - decay));
+        cpu_written(&o, &args->out[0], at, n, out);
     }
     return WEFT_OK;
 }

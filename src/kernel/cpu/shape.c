@@ -3,6 +3,7 @@
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/isa.h"
+#include "kernel/cpu/operands.h"
 #include "kernel/cpu/simd.h"
 #include "kernel/cpu/table.h"
 
@@ -210,77 +211,115 @@ static int64_t sum_parts(int64_t rows)
 }
 
 /* Workspace for sums of kept K, reduced R, kept C: a fixed number of partial sums over runs of R,
- * added in order. */
+ * added in order. For other sums in a narrow type: f32 sums. */
 static int64_t sum_workspace(const weft_kernel_args *args)
 {
     int64_t sizes[WEFT_MAX_RANK + 2];
     const int runs = sum_runs(&args->in[0].shape, ((const weft_attr_sum *)args->attr)->dims, sizes);
-    return runs == 3 && sizes[2] > 1 ? sizes[0] * sum_parts(sizes[1]) * sizes[2] * 4 : 0;
+    if (runs == 3)
+        return sizes[2] > 1 ? sizes[0] * sum_parts(sizes[1]) * sizes[2] * 4 : 0;
+    return runs > 3 ? view_count(&args->out[0]) * 4 : 0;
 }
 
-static void sum_inner(const float *x, int64_t K, int64_t R, float *y)
+static void sum_inner(const weft_kernel_args *args, int64_t K, int64_t R)
 {
-    const cpu_isa *isa = cpu_isa_get();
+    const cpu_operands o = cpu_operands_of(args, 1, false);
+    const weft_view *x = &args->in[0], *y = &args->out[0];
     if (K >= 16 || R < 65536) {
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(K *R))
         for (int64_t k = 0; k < K; k++)
-            y[k] = (float)isa->total(x + k * R, R);
+            view_set(y, k, (float)cpu_total(&o, x, k * R, R, false));
         return;
     }
     for (int64_t k = 0; k < K; k++) {
         double part[MAX_PARTS];
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(R))
         for (int64_t p = 0; p < MAX_PARTS; p++)
-            part[p] = isa->total(x + k * R + R * p / MAX_PARTS,
-                                 R * (p + 1) / MAX_PARTS - R * p / MAX_PARTS);
+            part[p] = cpu_total(&o, x, k * R + R * p / MAX_PARTS,
+                                R * (p + 1) / MAX_PARTS - R * p / MAX_PARTS, false);
         double sum = 0;
         for (int64_t p = 0; p < MAX_PARTS; p++)
             sum += part[p];
-        y[k] = (float)sum;
+        view_set(y, k, (float)sum);
     }
 }
 
-static void sum_columns(const float *x, int64_t K, int64_t R, int64_t C, float *y, float *partial)
+/* sums[c] += elements of `rows` rows of C from element `at` */
+static void add_rows(const cpu_operands *o, const weft_view *x, int64_t at, int64_t rows, int64_t C,
+                     float *sums)
+{
+    enum { PIECE = 1024 };
+    float space[PIECE];
+    if (o->direct) {
+        o->run->column_sums(cpu_element(x, at), rows, C, sums);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < C; c += PIECE) {
+            const int64_t n = C - c < PIECE ? C - c : PIECE;
+            o->run->column_sums(cpu_read(o, x, at + r * C + c, n, space), 1, n, sums + c);
+        }
+}
+
+static void write_f32(const weft_view *y, int64_t at, int64_t n, const float *from)
+{
+    if (y->dtype == WEFT_F32)
+        memcpy(cpu_element(y, at), from, (size_t)n * sizeof *from);
+    else
+        cpu_narrow_run(y->dtype, from, cpu_element(y, at), n);
+}
+
+static void sum_columns(const weft_kernel_args *args, int64_t K, int64_t R, int64_t C)
 {
     const int64_t parts = sum_parts(R);
-    const cpu_isa *isa = cpu_isa_get();
+    const cpu_operands o = cpu_operands_of(args, 1, false);
+    float *partial = args->workspace;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(K *R *C))
     for (int64_t task = 0; task < K * parts; task++) {
         const int64_t k = task / parts, p = task % parts, from = R * p / parts,
                       to = R * (p + 1) / parts;
         memset(partial + task * C, 0, (size_t)C * sizeof *partial);
-        isa->column_sums(x + (k * R + from) * C, to - from, C, partial + task * C);
+        add_rows(&o, &args->in[0], (k * R + from) * C, to - from, C, partial + task * C);
     }
-    memset(y, 0, (size_t)(K * C) * sizeof *y);
-    for (int64_t k = 0; k < K; k++)
-        isa->column_sums(partial + k * parts * C, parts, C, y + k * C);
+    for (int64_t k = 0; k < K; k++) { /* the other parts are added to the first */
+        float *sums = partial + k * parts * C;
+        o.isa->f32->column_sums(sums + C, parts - 1, C, sums);
+        write_f32(&args->out[0], k * C, C, sums);
+    }
 }
 
-CPU_KERNEL_WITH(sum, .workspace = sum_workspace)
+/* Two or more separate runs of reduced dims, which are rare. */
+static void sum_separate(const weft_kernel_args *args)
 {
     const weft_view *in = &args->in[0], *out = &args->out[0];
-    const float *x = in->data;
-    float *y = out->data;
-    int64_t sizes[WEFT_MAX_RANK + 2], index[WEFT_MAX_RANK] = {0}, so[WEFT_MAX_RANK];
+    float *sums = args->workspace;
+    int64_t index[WEFT_MAX_RANK] = {0}, stride[WEFT_MAX_RANK];
+    memset(sums, 0, (size_t)view_count(out) * sizeof *sums);
+    shape_strides(&out->shape, stride);
+    for (int64_t i = 0, n = view_count(in); i < n; i++, shape_next(&in->shape, index)) {
+        int64_t at = 0;
+        for (int d = 0; d < in->shape.rank; d++)
+            at += index[d] * stride[d];
+        sums[at] += (float)view_get(in, i);
+    }
+    write_f32(out, 0, view_count(out), sums);
+}
+
+CPU_KERNEL_WITH(sum, .workspace = sum_workspace, .narrow = CPU_ALL)
+{
+    const weft_view *in = &args->in[0], *out = &args->out[0];
+    int64_t sizes[WEFT_MAX_RANK + 2];
     const int runs = sum_runs(&in->shape, ((const weft_attr_sum *)args->attr)->dims, sizes);
     if (view_count(in) == 0)
-        memset(y, 0, (size_t)view_count(out) * sizeof *y);
+        memset(out->data, 0, (size_t)(view_count(out) * weft_dtype_bytes(out->dtype)));
     else if (runs == 1)
-        memmove(y, x, (size_t)sizes[0] * sizeof *y);
+        memmove(out->data, in->data, (size_t)(sizes[0] * weft_dtype_bytes(out->dtype)));
     else if (runs == 3 && sizes[2] == 1)
-        sum_inner(x, sizes[0], sizes[1], y);
+        sum_inner(args, sizes[0], sizes[1]);
     else if (runs == 3)
-        sum_columns(x, sizes[0], sizes[1], sizes[2], y, args->workspace);
-    else { /* rare: two separate runs of reduced dims */
-        memset(y, 0, (size_t)view_count(out) * sizeof *y);
-        shape_strides(&out->shape, so);
-        for (int64_t i = 0, n = view_count(in); i < n; i++, shape_next(&in->shape, index)) {
-            int64_t out_at = 0;
-            for (int d = 0; d < in->shape.rank; d++)
-                out_at += index[d] * so[d];
-            y[out_at] += x[i];
-        }
-    }
+        sum_columns(args, sizes[0], sizes[1], sizes[2]);
+    else
+        sum_separate(args);
     return WEFT_OK;
 }
 
@@ -320,11 +359,11 @@ CPU_KERNEL_WITH(unpack, .narrow = CPU_ALL)
 }
 
 /* Adds in the order of the ids. A thread owns columns, so no two threads write one element. */
-CPU_KERNEL(embed_grad)
+CPU_KERNEL_WITH(embed_grad, .narrow = CPU_ALL)
 {
     const weft_view *ids = &args->in[0], *out = &args->out[0];
     const int64_t count = view_count(ids), rows = out->shape.dim[0], width = out->shape.dim[1];
-    const float *dy = args->in[1].data;
+    const cpu_operands o = cpu_operands_of(args, 1 << 1, false);
     float *y = out->data;
     WEFT_TRY(embed_check_ids(ids, rows));
     memset(y, 0, (size_t)(rows * width) * sizeof *y);
@@ -332,11 +371,9 @@ CPU_KERNEL(embed_grad)
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(count *width))
     for (int64_t strip = 0; strip < strips; strip++) {
         const int64_t c0 = strip * 64, c1 = c0 + 64 < width ? c0 + 64 : width;
-        for (int64_t i = 0; i < count; i++) {
-            float *to = y + view_get_int(ids, i) * width;
-            for (int64_t c = c0; c < c1; c++)
-                to[c] += dy[i * width + c];
-        }
+        for (int64_t i = 0; i < count; i++)
+            add_rows(&o, &args->in[1], i * width + c0, 1, c1 - c0,
+                     y + view_get_int(ids, i) * width + c0);
     }
     return WEFT_OK;
 }

@@ -49,48 +49,58 @@ typedef struct cpu_int8_rows {
     int32_t *sum;             /* (rows, blocks): sums of q */
 } cpu_int8_rows;
 
+/* Functions on cells, which are f32 or bf16. bf16 cells are computed in f32 and rounded once when
+ * they are stored. Operands of type void are cells, operands of type float are f32 for both. An
+ * output may be one of the inputs where the op's row allows it (`over` of op.def). */
+typedef struct cpu_cells {
+    weft_dtype dtype;
+    void (*unary[9])(const void *x, void *y, int64_t n); /* index: cpu_unary */
+    void (*silu_grad)(const void *x, const void *dy, void *dx, int64_t n);
+    void (*gelu_grad)(const void *x, const void *dy, void *dx, int64_t n);
+    void (*gelu_exact_grad)(const void *x, const void *dy, void *dx, int64_t n);
+    void (*affine)(const void *x, void *y, int64_t n, float scale, float offset);
+    void (*clamp)(const void *x, void *y, int64_t n, float lo, float hi);
+    void (*clamp_grad)(const void *x, const void *dy, void *dx, int64_t n, float lo, float hi);
+    /* index: cpu_binary. a_step and b_step are 0 or 1. */
+    void (*binary[4])(const void *a, int a_step, const void *b, int b_step, void *y, int64_t n);
+    /* sums[c] += x[r][c] over `rows` rows */
+    void (*column_sums)(const void *x, int64_t rows, int64_t C, float *sums);
+    double (*total)(const void *x, int64_t n);
+    double (*sum_squares)(const void *x, int64_t n);
+    void (*layer_norm)(const void *x, const float *gamma, const float *beta, void *y, int64_t rows,
+                       int64_t C, float eps);
+    /* dgamma[c] += ..., dbeta[c] += ...; NULL: not computed */
+    void (*layer_norm_grad)(const void *x, const void *dy, const float *gamma, void *dx,
+                            float *dgamma, float *dbeta, int64_t rows, int64_t C, float eps);
+    void (*rms_norm)(const void *x, const float *gamma, void *y, int64_t rows, int64_t C, float eps,
+                     bool l2);
+    void (*rms_norm_grad)(const void *x, const void *dy, const float *gamma, void *dx,
+                          float *dgamma, int64_t rows, int64_t C, float eps, bool l2);
+    void (*modulate)(const void *x, const float *scale, const float *shift, void *y, int64_t rows,
+                     int64_t C);
+    void (*modulate_grad)(const void *x, const float *scale, const void *dy, void *dx,
+                          float *dscale, float *dshift, int64_t rows, int64_t C);
+    void (*gated_add)(const void *x, const void *y, const float *gate, void *out, int64_t rows,
+                      int64_t C);
+    void (*gated_add_grad)(const void *y, const float *gate, const void *dout, void *dy,
+                           float *dgate, int64_t rows, int64_t C);
+    /* Rotates `rows` rows of D/2 angles, each for `heads` heads. */
+    void (*rope)(const void *x, const float *cosine, const float *sine, float sign, void *y,
+                 int64_t rows, int64_t heads, int64_t D);
+    void (*rope_half)(const void *x, const float *cosine, const float *sine, float sign, void *y,
+                      int64_t rows, int64_t heads, int64_t D);
+} cpu_cells;
+
 typedef struct cpu_isa {
     const char *name;
     bool wide;       /* vectors of 16 floats */
     bool bf16_units; /* the processor multiplies bf16 without widening it */
-    void (*unary[9])(const float *x, float *y, int64_t n); /* index: cpu_unary */
-    void (*silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
-    void (*gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
-    void (*gelu_exact_grad)(const float *x, const float *dy, float *dx, int64_t n);
+    const cpu_cells *f32, *bf16;
     /* y = act(y + bias). bias may be NULL. */
     void (*bias_act)(const float *bias, float *y, int64_t n, int act);
-    void (*affine)(const float *x, float *y, int64_t n, float scale, float offset);
-    /* index: cpu_binary. a_step and b_step are 0 or 1. */
-    void (*binary[4])(const float *a, int a_step, const float *b, int b_step, float *y, int64_t n);
-    /* sums[c] += x[r][c] over `rows` rows */
-    void (*column_sums)(const float *x, int64_t rows, int64_t C, float *sums);
     /* Transposes x (rows, columns) to (columns, rows). Strides in floats. */
     void (*transpose)(const float *x, int64_t stride, int64_t rows, int64_t columns, float *to,
                       int64_t to_stride);
-    double (*total)(const float *x, int64_t n);
-    double (*sum_squares)(const float *x, int64_t n);
-    void (*layer_norm)(const float *x, const float *gamma, const float *beta, float *y,
-                       int64_t rows, int64_t C, float eps);
-    /* dgamma[c] += ..., dbeta[c] += ...; NULL: not computed */
-    void (*layer_norm_grad)(const float *x, const float *dy, const float *gamma, float *dx,
-                            float *dgamma, float *dbeta, int64_t rows, int64_t C, float eps);
-    void (*rms_norm)(const float *x, const float *gamma, float *y, int64_t rows, int64_t C,
-                     float eps, bool l2);
-    void (*rms_norm_grad)(const float *x, const float *dy, const float *gamma, float *dx,
-                          float *dgamma, int64_t rows, int64_t C, float eps, bool l2);
-    void (*modulate)(const float *x, const float *scale, const float *shift, float *y, int64_t rows,
-                     int64_t C);
-    void (*modulate_grad)(const float *x, const float *scale, const float *dy, float *dx,
-                          float *dscale, float *dshift, int64_t rows, int64_t C);
-    void (*gated_add)(const float *x, const float *y, const float *gate, float *out, int64_t rows,
-                      int64_t C);
-    void (*gated_add_grad)(const float *y, const float *gate, const float *dout, float *dy,
-                           float *dgate, int64_t rows, int64_t C);
-    /* Rotates `rows` rows of D/2 angles, each for `heads` heads. */
-    void (*rope)(const float *x, const float *cosine, const float *sine, float sign, float *y,
-                 int64_t rows, int64_t heads, int64_t D);
-    void (*rope_half)(const float *x, const float *cosine, const float *sine, float sign, float *y,
-                      int64_t rows, int64_t heads, int64_t D);
     void (*adamw)(const float *p, const float *g, const float *m, const float *v, float *p2,
                   float *m2, float *v2, int64_t n, const float c[8]);
     void (*ema)(const float *e, const float *p, float *out, int64_t n, float rate);
