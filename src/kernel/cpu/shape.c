@@ -114,21 +114,35 @@ static int64_t row_offset(const joined_dims *w, int64_t row)
     return at;
 }
 
-/* Transposes the last two dims in 16 x 16 tiles, so that both sides use complete cache lines. */
-static void transpose4(const joined_dims *w, const char *from, char *to, int64_t count)
+enum { LINE = 64 }; /* bytes */
+
+/* Copies rows [m0, m1) of N columns to y from x, whose rows are adjacent elements and whose columns
+ * are `stride` elements apart. */
+#define TRANSPOSE(type)                                                                            \
+    do {                                                                                           \
+        const type *x = (const type *)from + at;                                                   \
+        type *y = (type *)to + row * N;                                                            \
+        for (int64_t n0 = 0; n0 < N; n0 += tile)                                                   \
+            for (int64_t m = m0; m < m1; m++)                                                      \
+                for (int64_t n = n0; n < (n0 + tile < N ? n0 + tile : N); n++)                     \
+                    y[m * N + n] = x[m + n * stride];                                              \
+    } while (0)
+
+/* Transposes the last two dims in square tiles of one line, so that both sides use complete cache
+ * lines. Elements of 2 or 4 bytes. */
+static void transpose(const joined_dims *w, const char *from, char *to, int64_t count,
+                      int64_t bytes)
 {
     const int64_t M = w->dim[w->rank - 2], N = w->dim[w->rank - 1], stride = w->stride[w->rank - 1];
-    const int64_t strips = (M + 15) / 16;
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
+    const int64_t tile = LINE / bytes, strips = (M + tile - 1) / tile;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(count *bytes / 4))
     for (int64_t task = 0; task < count / (M * N) * strips; task++) {
-        const int64_t m0 = task % strips * 16, m1 = m0 + 16 < M ? m0 + 16 : M,
-                      row = task / strips * M;
-        const uint32_t *x = (const uint32_t *)from + row_offset(w, row);
-        uint32_t *y = (uint32_t *)to + row * N;
-        for (int64_t n0 = 0; n0 < N; n0 += 16)
-            for (int64_t m = m0; m < m1; m++)
-                for (int64_t n = n0; n < (n0 + 16 < N ? n0 + 16 : N); n++)
-                    y[m * N + n] = x[m + n * stride];
+        const int64_t m0 = task % strips * tile, m1 = m0 + tile < M ? m0 + tile : M,
+                      row = task / strips * M, at = row_offset(w, row);
+        if (bytes == 4)
+            TRANSPOSE(uint32_t);
+        else
+            TRANSPOSE(uint16_t);
     }
 }
 
@@ -142,8 +156,8 @@ static void strided_copy(const weft_kernel_args *args, const int64_t *strides)
     const int64_t len = w.dim[w.rank - 1], stride = w.stride[w.rank - 1], rows = count / len;
     const char *from = args->in[0].data;
     char *to = out->data;
-    if (bytes == 4 && w.rank > 1 && stride > 1 && w.stride[w.rank - 2] == 1) {
-        transpose4(&w, from, to, count);
+    if ((bytes == 4 || bytes == 2) && w.rank > 1 && stride > 1 && w.stride[w.rank - 2] == 1) {
+        transpose(&w, from, to, count, bytes);
         return;
     }
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(count *bytes / 4))
