@@ -68,6 +68,10 @@ void cpu_widen_run(weft_dtype dtype, const void *from, float *to, int64_t n)
         cpu_isa_get()->widen_bf16(from, to, n);
         return;
     }
+    if (dtype == WEFT_F32) {
+        memcpy(to, from, (size_t)n * sizeof *to);
+        return;
+    }
     const weft_view view = {.data = (void *)(uintptr_t)from, .dtype = dtype};
     for (int64_t i = 0; i < n; i++)
         to[i] = (float)view_get(&view, i);
