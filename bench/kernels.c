@@ -1,6 +1,9 @@
-/* bench/kernels [PATTERN]: time, GFLOP/s, GB/s and share of the machine's measured peaks for each
- * kernel on the shapes of real steps. PyTorch runs the same shapes if WEFT_PEER_PYTHON names a
- * Python that has PyTorch. Best of several runs; operands exceed the caches if a real step's do. */
+/* bench/kernels [--bf16] [PATTERN]: time, GFLOP/s, GB/s and share of the machine's measured peaks
+ * for each kernel on the shapes of real steps. PyTorch runs the same shapes if WEFT_PEER_PYTHON
+ * names a Python that has PyTorch. Best of several runs; operands exceed the caches if a real
+ * step's do.
+ *
+ * --bf16: times in f32 and in bf16, measured in turns, and PyTorch's in bf16. */
 #include "graph/graph.h"
 #include "kernel/cpu/table.h"
 #include "kernel/host.h"
@@ -151,6 +154,27 @@ static const row rows[] = {
     {"linear", "linear bf16 weights 512x5120 -> 5120", 1, LINEAR(512, 5120, 5120),
      .dtype = {[1] = WEFT_BF16}},
     {"linear", "linear 512x5120 -> 5120", 1, LINEAR(512, 5120, 5120)},
+    {"products", "linear 3072x1536 -> 1536", 1, LINEAR(3072, 1536, 1536)},
+    {"products", "matmul nn 3072x1536 . 1536x1536", 1, NN(3072, 1536, 1536)},
+    {"products", "matmul tn 1536x3072 . 3072x1536", 1, TN(1536, 3072, 1536)},
+    {"products", "linear 2112x512 -> 512", 1, LINEAR(2112, 512, 512)},
+    {"products", "linear 2112x512 -> 2048", 1, LINEAR(2112, 512, 2048)},
+    {"products", "linear gelu 2112x512 -> 2048", 1, LINEAR_GELU(2112, 512, 2048)},
+    {"products", "linear 2112x2048 -> 512", 1, LINEAR(2112, 2048, 512)},
+    {"products", "matmul nn 2112x512 . 512x512", 1, NN(2112, 512, 512)},
+    {"products", "matmul tn 512x2112 . 2112x512", 1, TN(512, 2112, 512)},
+    {"products", "matmul tn 2048x2112 . 2112x512", 1, TN(2048, 2112, 512)},
+    {"products", "linear 2x384 -> 2304", 1, LINEAR(2, 384, 2304)},
+    {"products", "linear 1x4096 -> 4096", 1, LINEAR(1, 4096, 4096)},
+    {"products", "linear 226x4096 -> 4096", 1, LINEAR(226, 4096, 4096)},
+    {"products", "matmul nn 2x2304 . 2304x384", 1, NN(2, 2304, 384)},
+    {"products", "matmul tn 2304x2 . 2x384", 1, TN(2304, 2, 384)},
+    {"products",
+     "matmul 24 x 1536x32 . 32x1536",
+     1,
+     WEFT_OP_MATMUL,
+     &(weft_attr_matmul){false, true},
+     {S(24, 1536, 32), S(24, 1536, 32)}},
     {"conv", "conv3d 3->32 17x128x128 k3", 1, CONV_F(17, 128, 128, 3, 32, 3, 3)},
     {"conv", "conv3d 32->32 17x128x128 k3", 1, CONV_F(17, 128, 128, 32, 32, 3, 3)},
     {"conv", "conv3d_dx 32->32 17x128x128 k3", 1, CONV_D(17, 128, 128, 32, 32, 3, 3)},
@@ -209,9 +233,102 @@ static void *filled(const weft_view *v)
         count *= v->shape.dim[d];
     char *data = on_page(count * weft_dtype_bytes(v->dtype));
     memset(data, 0, (size_t)(count * weft_dtype_bytes(v->dtype)));
-    for (int64_t i = 0; i < count && v->dtype == WEFT_F32; i++)
-        ((float *)data)[i] = (float)((double)((i * 2654435761u) % 1000) / 500 - 1) + 1e-3f;
+    for (int64_t i = 0; i < count; i++) {
+        const float value = (float)((double)((i * 2654435761u) % 1000) / 500 - 1) + 1e-3f;
+        if (v->dtype == WEFT_F32)
+            ((float *)data)[i] = value;
+        else if (v->dtype == WEFT_BF16)
+            ((uint16_t *)data)[i] = weft_f32_to_bf16(value);
+    }
     return data;
+}
+
+/* A kernel with its operands. */
+typedef struct subject {
+    const row *row;
+    const weft_kernel *kernel;
+    weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    weft_kernel_args args;
+    double seconds; /* the best run */
+    weft_cost cost;
+} subject;
+
+static void check(const subject *s, weft_status_code status)
+{
+    if (status != WEFT_OK)
+        exit((fprintf(stderr, "bench: %s: %s\n", s->row->label, weft_error_message()), 1));
+}
+
+/* Returns the type of input `i`: bf16 if the row is measured in bf16 and a step has bf16 there. */
+static weft_dtype type_of(const row *r, int i, bool bf16)
+{
+    const bool is_lse = r->op == WEFT_OP_ATTENTION_GRAD && i == 4;
+    const bool narrows = bf16 && r->dtype[i] == WEFT_F32 && !is_lse && !weft_op_takes_f32(r->op, i);
+    return narrows ? WEFT_BF16 : r->dtype[i];
+}
+
+/* Sets the operands' types and shapes and the cost. */
+static void infer(subject *s, bool bf16)
+{
+    const row *r = s->row;
+    const weft_op_info *info = weft_op_get(r->op);
+    weft_value value[WEFT_MAX_INPUTS], made[WEFT_MAX_OUTPUTS];
+    weft_kernel_args *args = &s->args;
+    weft_graph *g = weft_graph_create();
+    /* Trailing optional inputs have no shape in the table; the scalars of the optimizer are
+     * required. */
+    while (args->in_count < info->max_inputs &&
+           (args->in_count < info->min_inputs || r->in[args->in_count].rank > 0)) {
+        const int i = args->in_count++;
+        char name[16];
+        snprintf(name, sizeof name, "in%d", i);
+        s->in[i] = (weft_view){.dtype = type_of(r, i, bf16), .shape = r->in[i]};
+        value[i] = weft_input(g, name, s->in[i].dtype, r->in[i]);
+    }
+    weft_emit_all(g, r->op, value, args->in_count, r->attr, made);
+    check(s, weft_graph_check(g));
+    for (int o = 0; o < WEFT_MAX_OUTPUTS && weft_value_ok(made[o]); o++) {
+        const weft_value_info *v = weft_value_get(g, made[o]);
+        s->out[args->out_count++] = (weft_view){.dtype = v->dtype, .shape = v->shape};
+    }
+    s->cost = weft_node_cost(g, weft_graph_node_count(g) - 1);
+    weft_graph_free(g);
+}
+
+static void open_subject(subject *s, const row *r, bool bf16)
+{
+    *s = (subject){.row = r, .kernel = weft_backend_cpu.kernel[r->op], .seconds = 1e9};
+    s->args = (weft_kernel_args){
+        .op = r->op, .threads = weft_host_threads(), .in = s->in, .out = s->out, .attr = r->attr};
+    infer(s, bf16);
+    const weft_kernel *k = s->kernel;
+    const int64_t scratch = k->workspace ? k->workspace(&s->args) : 0;
+    if (k->prepare)
+        check(s, k->prepare(&s->args, &s->args.cache));
+    for (int i = 0; i < s->args.in_count; i++)
+        s->in[i].data = filled(&s->in[i]);
+    for (int o = 0; o < s->args.out_count; o++)
+        s->out[o].data = filled(&s->out[o]);
+    s->args.workspace = on_page(scratch);
+}
+
+static void run_subject(subject *s)
+{
+    const double start = now();
+    check(s, s->kernel->run(&s->args));
+    const double seconds = now() - start;
+    s->seconds = seconds < s->seconds ? seconds : s->seconds;
+}
+
+static void close_subject(subject *s)
+{
+    if (s->kernel->release)
+        s->kernel->release(s->args.cache);
+    for (int i = 0; i < s->args.in_count; i++)
+        free(s->in[i].data);
+    for (int o = 0; o < s->args.out_count; o++)
+        free(s->out[o].data);
+    free(s->args.workspace);
 }
 
 typedef struct result {
@@ -221,56 +338,13 @@ typedef struct result {
 
 static result measure(const row *r)
 {
-    const weft_kernel *k = weft_backend_cpu.kernel[r->op];
-    const weft_op_info *info = weft_op_get(r->op);
-    weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
-    weft_value value[WEFT_MAX_INPUTS], made[WEFT_MAX_OUTPUTS];
-    weft_kernel_args args = {
-        .op = r->op, .threads = weft_host_threads(), .in = in, .out = out, .attr = r->attr};
-    weft_graph *g = weft_graph_create();
-    /* Trailing optional inputs have no shape in the table; the scalars of the optimizer are wanted
-     * ones. */
-    while (args.in_count < info->max_inputs &&
-           (args.in_count < info->min_inputs || r->in[args.in_count].rank > 0)) {
-        const int i = args.in_count++;
-        char name[16];
-        snprintf(name, sizeof name, "in%d", i);
-        value[i] = weft_input(g, name, r->dtype[i], r->in[i]);
-        in[i] = (weft_view){.dtype = r->dtype[i], .shape = r->in[i]};
-    }
-    weft_emit_all(g, r->op, value, args.in_count, r->attr, made);
-    if (weft_graph_check(g) != WEFT_OK)
-        exit((fprintf(stderr, "bench: %s: %s\n", r->label, weft_error_message()), 1));
-    for (int o = 0; o < WEFT_MAX_OUTPUTS && weft_value_ok(made[o]); o++) {
-        const weft_value_info *v = weft_value_get(g, made[o]);
-        out[args.out_count++] = (weft_view){.dtype = v->dtype, .shape = v->shape};
-    }
-    result res = {.seconds = 1e9, .cost = weft_node_cost(g, weft_graph_node_count(g) - 1)};
-    weft_graph_free(g);
-    const int64_t scratch = k->workspace ? k->workspace(&args) : 0;
-    if (k->prepare && k->prepare(&args, &args.cache) != WEFT_OK)
-        exit((fprintf(stderr, "bench: %s: %s\n", r->label, weft_error_message()), 1));
-    for (int i = 0; i < args.in_count; i++)
-        in[i].data = filled(&in[i]);
-    for (int o = 0; o < args.out_count; o++)
-        out[o].data = filled(&out[o]);
-    args.workspace = on_page(scratch);
+    subject s;
+    open_subject(&s, r, false);
     const double stop = now() + 0.4;
-    for (int n = 0; n < 3 || (now() < stop && n < 200); n++) {
-        const double start = now();
-        if (k->run(&args) != WEFT_OK)
-            exit((fprintf(stderr, "bench: %s: %s\n", r->label, weft_error_message()), 1));
-        const double seconds = now() - start;
-        res.seconds = seconds < res.seconds ? seconds : res.seconds;
-    }
-    if (k->release)
-        k->release(args.cache);
-    for (int i = 0; i < args.in_count; i++)
-        free(in[i].data);
-    for (int o = 0; o < args.out_count; o++)
-        free(out[o].data);
-    free(args.workspace);
-    return res;
+    for (int n = 0; n < 3 || (now() < stop && n < 200); n++)
+        run_subject(&s);
+    close_subject(&s);
+    return (result){s.seconds, s.cost};
 }
 
 /* FLOP/s of the fastest product, the reference of the shares. */
@@ -299,15 +373,15 @@ typedef struct peer {
     double seconds;
 } peer;
 
-static int run_peer(const char *pattern, peer *list, int max)
+static int run_peer(const char *pattern, bool bf16, peer *list, int max)
 {
     const char *python = getenv("WEFT_PEER_PYTHON");
     char command[1024], line[256];
     int count = 0;
     if (!python || !*python)
         return 0;
-    snprintf(command, sizeof command, "OMP_NUM_THREADS=%d '%s' bench/peer_torch.py '%s'",
-             omp_get_max_threads(), python, pattern);
+    snprintf(command, sizeof command, "OMP_NUM_THREADS=%d '%s' bench/peer_torch.py %s '%s'",
+             omp_get_max_threads(), python, bf16 ? "--bf16" : "", pattern);
     FILE *pipe = popen(command, "r");
     while (pipe && count < max && fgets(line, sizeof line, pipe)) {
         char *tab = strchr(line, '\t');
@@ -339,15 +413,52 @@ static void print_group(const char *group, double seconds, double flops, double 
     print_peer(theirs, seconds);
 }
 
-int main(int argc, char **argv)
+static double seconds_of_peer(const char *label, const peer *peers, int count)
 {
-    const char *pattern = argc > 1 ? argv[1] : "";
-    static peer peers[128];
+    double seconds = 0;
+    for (int p = 0; p < count; p++)
+        if (strcmp(peers[p].label, label) == 0)
+            seconds = peers[p].seconds;
+    return seconds;
+}
+
+static bool is_wanted(const row *r, const char *pattern)
+{
+    return strstr(r->group, pattern) || strstr(r->label, pattern);
+}
+
+/* Times in f32 and bf16. Runs alternate, so that other load changes both. */
+static void compare_bf16(const char *pattern, const peer *peers, int peer_count)
+{
+    printf("| kernel | f32 ms | bf16 ms | f32 / bf16 | bf16 GFLOP/s | PyTorch bf16 ms | ratio "
+           "|\n|---|---|---|---|---|---|---|\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const row *r = &rows[i];
+        if (!is_wanted(r, pattern) || !(weft_op_get(r->op)->mixed & WEFT_MIXED_COMPUTES) ||
+            r->dtype[1] != WEFT_F32)
+            continue;
+        subject wide, narrow;
+        open_subject(&wide, r, false);
+        open_subject(&narrow, r, true);
+        const double stop = now() + 0.8;
+        for (int n = 0; n < 3 || (now() < stop && n < 200); n++) {
+            run_subject(&wide);
+            run_subject(&narrow);
+        }
+        printf("| %s | %.3f | %.3f | %.2f | %.1f ", r->label, wide.seconds * 1e3,
+               narrow.seconds * 1e3, wide.seconds / narrow.seconds,
+               (double)narrow.cost.flops / narrow.seconds * 1e-9);
+        print_peer(seconds_of_peer(r->label, peers, peer_count), narrow.seconds);
+        fflush(stdout);
+        close_subject(&wide);
+        close_subject(&narrow);
+    }
+}
+
+static void compare_f32(const char *pattern, const peer *peers, int peer_count)
+{
     const double flops = peak_flops(), bytes = peak_bytes();
-    const int peer_count = run_peer(pattern, peers, 128);
-    printf("%d threads, SGEMM %.0f GFLOP/s, copy %.1f GB/s%s\n", omp_get_max_threads(),
-           flops * 1e-9, bytes * 1e-9,
-           peer_count ? "" : "; no peer (set WEFT_PEER_PYTHON to a python with PyTorch)");
+    printf("SGEMM %.0f GFLOP/s, copy %.1f GB/s\n", flops * 1e-9, bytes * 1e-9);
     printf(
         "| kernel | ms | GFLOP/s | share of SGEMM peak %% | GB/s | share of copy %% | PyTorch ms | "
         "ratio |\n|---|---|---|---|---|---|---|---|\n");
@@ -355,13 +466,10 @@ int main(int argc, char **argv)
     int without_peer = 0; /* kernels of the group that the peer has not run */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const row *r = &rows[i];
-        if (!strstr(r->group, pattern) && !strstr(r->label, pattern))
+        if (!is_wanted(r, pattern))
             continue;
         const result res = measure(r);
-        double theirs = 0;
-        for (int p = 0; p < peer_count; p++)
-            if (strcmp(peers[p].label, r->label) == 0)
-                theirs = peers[p].seconds;
+        const double theirs = seconds_of_peer(r->label, peers, peer_count);
         printf("| %s | %.3f | %.1f | %.0f | %.1f | %.0f ", r->label, res.seconds * 1e3,
                (double)res.cost.flops / res.seconds * 1e-9,
                (double)res.cost.flops / res.seconds / flops * 100,
@@ -381,5 +489,16 @@ int main(int argc, char **argv)
         }
         fflush(stdout);
     }
+}
+
+int main(int argc, char **argv)
+{
+    const bool bf16 = argc > 1 && strcmp(argv[1], "--bf16") == 0;
+    const char *pattern = argc > 1 + bf16 ? argv[1 + bf16] : "";
+    static peer peers[128];
+    const int count = run_peer(pattern, bf16, peers, 128);
+    printf("%d threads%s\n", omp_get_max_threads(),
+           count ? "" : "; no peer (set WEFT_PEER_PYTHON to a python with PyTorch)");
+    (bf16 ? compare_bf16 : compare_f32)(pattern, peers, count);
     return 0;
 }

@@ -1,6 +1,6 @@
 """Times PyTorch on the shapes of bench/kernels.c: lines "label<TAB>milliseconds" on standard output.
 
-    peer_torch.py [PATTERN]   only labels that contain it
+    peer_torch.py [--bf16] [PATTERN]   only labels that contain PATTERN; --bf16: all operands are bf16
 
 bench/kernels runs this if WEFT_PEER_PYTHON names a Python with PyTorch. OMP_NUM_THREADS sets the threads;
 with one thread the processor time counts, as in bench/kernels."""
@@ -16,9 +16,11 @@ except ImportError:
 
 threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
 torch.set_num_threads(threads)
-pattern = sys.argv[1] if len(sys.argv) > 1 else ""
-if pattern in ("attention", "attention128", "dit", "linear", "conv", "norm"):  # groups of bench/kernels.c
-    pattern = ""
+bf16 = sys.argv[1:2] == ["--bf16"]
+pattern = (sys.argv[1 + bf16:] or [""])[0]
+torch.set_default_dtype(torch.bfloat16 if bf16 else torch.float32)
+group = pattern if pattern in ("attention", "attention128", "dit", "linear", "products", "conv", "norm") else ""
+pattern = "" if group else pattern  # a group of bench/kernels.c: all labels of the functions below
 clock = time.process_time if threads == 1 else time.perf_counter
 
 
@@ -63,17 +65,23 @@ def gradient(label, forward, inputs):
 
 @torch.no_grad()
 def products():
-    for m, k, n in ((3072, 384, 384), (3072, 384, 1536), (3072, 1536, 384), (128, 384, 384), (512, 5120, 5120)):
+    for m, k, n in ((3072, 384, 384), (3072, 384, 1536), (3072, 1536, 384), (128, 384, 384), (512, 5120, 5120),
+                    (3072, 1536, 1536), (2112, 512, 512), (2112, 512, 2048), (2112, 2048, 512), (2, 384, 2304),
+                    (1, 4096, 4096), (226, 4096, 4096)):
         x, w, b = rand(m, k), rand(n, k), rand(n)
         measure(f"linear {m}x{k} -> {n}", lambda: F.linear(x, w, b))
-        if n == 1536:
+        if n in (1536, 2048):
             measure(f"linear gelu {m}x{k} -> {n}", lambda: F.gelu(F.linear(x, w, b), approximate="tanh"))
-    for m, k, n in ((3072, 384, 384), (3072, 384, 1536), (3072, 1536, 384)):
+    for m, k, n in ((3072, 384, 384), (3072, 384, 1536), (3072, 1536, 384), (3072, 1536, 1536), (2112, 512, 512),
+                    (2, 2304, 384)):
         a, b = rand(m, k), rand(k, n)
         measure(f"matmul nn {m}x{k} . {k}x{n}", lambda: a @ b)
-    for m, k, n in ((384, 3072, 384), (1536, 3072, 384), (384, 3072, 1536)):
+    for m, k, n in ((384, 3072, 384), (1536, 3072, 384), (384, 3072, 1536), (1536, 3072, 1536), (512, 2112, 512),
+                    (2048, 2112, 512), (2304, 2, 384)):
         a, b = rand(k, m), rand(k, n)
         measure(f"matmul tn {m}x{k} . {k}x{n}", lambda: a.T @ b)
+    a, b = rand(24, 1536, 32), rand(24, 1536, 32)
+    measure("matmul 24 x 1536x32 . 32x1536", lambda: a @ b.transpose(1, 2))
 
 
 def rows():
@@ -109,10 +117,14 @@ def convolutions():
         gradient("conv3d_dw " + label, forward, (w,))
 
 
-attention("1x12x1536x64", 1, 1536, 1536, 12, 64)
-attention("1x12x2048x128", 1, 2048, 2048, 12, 128)
-attention("2x12x1536x32", 2, 1536, 1536, 12, 32)
-attention("cross 2x12x1536x32 / 64", 2, 1536, 64, 12, 32)
-products()
-rows()
-convolutions()
+if group in ("", "attention", "attention128", "dit"):
+    attention("1x12x1536x64", 1, 1536, 1536, 12, 64)
+    attention("1x12x2048x128", 1, 2048, 2048, 12, 128)
+    attention("2x12x1536x32", 2, 1536, 1536, 12, 32)
+    attention("cross 2x12x1536x32 / 64", 2, 1536, 64, 12, 32)
+if group in ("", "linear", "products", "dit"):
+    products()
+if group in ("", "norm", "dit"):
+    rows()
+if group in ("", "conv"):
+    convolutions()
