@@ -2,8 +2,8 @@
  *
  * Kernels here see f32 and integer ids only. table.c widens bf16, f16 and f8 storage around them.
  * Some kernels read narrow storage directly, because widening a complete operand costs too much:
- * linear (weights and bias, a panel at a time), embed (only the rows looked up), cast and the data
- * movers. */
+ * products (a panel at a time, or by units for bf16), embed (only the rows looked up), cast and the
+ * data movers. */
 #ifndef WEFT_KERNEL_CPU_CPU_H
 #define WEFT_KERNEL_CPU_CPU_H
 
@@ -45,15 +45,20 @@ enum { CPU_ALL = -1 };
 /* clang-format on */
 
 /* C (M,N) = act(round(op(A) op(B) + bias)), row major. op(A) is (M,K), op(B) (K,N), bias (N) or
- * NULL. */
+ * NULL. Sums are f32. C is rounded once, at the end. */
 typedef struct cpu_product {
     bool trans_a, trans_b;
-    int64_t M, N, K, lda, ldb, ldc;
-    const float *A, *B;
-    float *C;
-    const float *bias;
+    bool add;           /* adds the product to C, which is f32 */
+    bool may_transpose; /* B is weights: f32 B is transposed first where this is faster */
+    int64_t M, N, K, lda, ldb, ldc; /* distances of rows in elements */
+    const void *A, *B;
+    void *C;
+    const void *bias;
+    weft_dtype a_dtype, b_dtype, c_dtype, bias_dtype; /* default, and without bias: f32 */
     weft_act act;
     weft_dtype round; /* rounds the activation's operand to this dtype */
+    int threads;      /* threads that `space` is for; 0: any number, because no space is needed */
+    void *space;      /* cpu_gemm_workspace() bytes, 64-byte aligned */
 } cpu_product;
 
 #endif

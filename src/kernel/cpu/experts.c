@@ -1,9 +1,9 @@
 /* Experts: choice, dispatch and products.
  *
  * Products are computed expert by expert. The rows of an expert are gathered in order, CHUNK at a
- * time, multiplied by one GEMM and scattered. This moves rows (K + N) floats and computes 2 rows N
+ * time, multiplied by one GEMM and scattered. This moves rows (K + N) elements and computes 2 rows N
  * K FLOPs for the rows that exist, independent of the number of slots. Results do not depend on the
- * number of threads. */
+ * number of threads. Rows stay in the type that they are stored in. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/isa.h"
@@ -240,14 +240,16 @@ static weft_status sort_rows(const weft_kernel_args *args, int64_t experts, by_e
     return WEFT_OK;
 }
 
-/* Copies the listed rows of `x` to contiguous rows. A row has C floats and belongs to `shared`
+/* Copies the listed rows of `x` to contiguous rows. A row has C elements and belongs to `shared`
  * ids. */
-static void gather(const float *x, int64_t C, int64_t shared, const int64_t *list, int64_t count,
-                   float *to)
+static void gather(const weft_view *x, int64_t C, int64_t shared, const int64_t *list,
+                   int64_t count, char *to)
 {
+    const int64_t bytes = C * weft_dtype_bytes(x->dtype);
+    const char *from = x->data;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(count *C))
     for (int64_t i = 0; i < count; i++)
-        memcpy(to + i * C, x + list[i] / shared * C, (size_t)C * sizeof *to);
+        memcpy(to + i * bytes, from + list[i] / shared * bytes, (size_t)bytes);
 }
 
 static int64_t shared_by(const weft_view *x, const weft_view *ids)
@@ -255,68 +257,165 @@ static int64_t shared_by(const weft_view *x, const weft_view *ids)
     return x->shape.dim[2] == ids->shape.dim[2] ? 1 : ids->shape.dim[2];
 }
 
-static int64_t chunk_of(const weft_view *ids)
+/* Returns the rows of a product of `count` rows. oneDNN compiles a product of bf16 for its shape, and
+ * every batch has other counts, so counts are rounded up. The added rows are zero; they change no
+ * sum. */
+static int64_t padded(const cpu_product *p, int64_t count)
 {
-    return view_count(ids) < CHUNK ? view_count(ids) : CHUNK;
+    const int64_t step = count <= 128 ? 16 : 64;
+    return cpu_gemm_has_units(p) ? (count + step - 1) / step * step : count;
+}
+
+/* Returns the rows of the largest chunk. */
+static int64_t chunk_of(const cpu_product *p, const weft_view *ids)
+{
+    return padded(p, view_count(ids) < CHUNK ? view_count(ids) : CHUNK);
+}
+
+static void clear_rows(char *rows, weft_dtype dtype, int64_t C, int64_t from, int64_t to)
+{
+    const int64_t bytes = C * weft_dtype_bytes(dtype);
+    memset(rows + from * bytes, 0, (size_t)((to - from) * bytes));
+}
+
+static int64_t aligned_bytes(weft_dtype dtype, int64_t count)
+{
+    return (count * weft_dtype_bytes(dtype) + 63) & ~(int64_t)63;
+}
+
+/* Workspace of a product of experts, in order. */
+typedef struct expert_space {
+    int64_t list, a, b, made, sum, product; /* bytes */
+} expert_space;
+
+static int64_t space_total(const expert_space *s)
+{
+    return s->list + s->a + s->b + s->made + s->sum + s->product;
+}
+
+/* Returns the product of a chunk without rows and data. */
+static cpu_product chunk_product(const weft_kernel_args *args)
+{
+    const weft_attr_expert_matmul *attr = args->attr;
+    const weft_view *w = &args->in[1];
+    const int64_t N = w->shape.dim[1], K = w->shape.dim[2], deep = attr->trans_b ? K : N,
+                  wide = attr->trans_b ? N : K;
+    return (cpu_product){.trans_b = attr->trans_b,
+                         .N = wide,
+                         .K = deep,
+                         .lda = deep,
+                         .ldb = K,
+                         .ldc = wide,
+                         .a_dtype = args->in[0].dtype,
+                         .b_dtype = w->dtype,
+                         .c_dtype = args->out[0].dtype,
+                         .threads = args->threads};
+}
+
+/* Returns the workspace of a product for up to `most` rows, which are M or K of `p`. */
+static int64_t product_space(cpu_product *p, int64_t *rows, int64_t most)
+{
+    int64_t space = 0;
+    if (cpu_gemm_has_units(p)) {
+        *rows = most;
+        return cpu_gemm_workspace(p, p->threads);
+    }
+    for (*rows = 1; *rows <= most; ++*rows) { /* panels are not monotonic in the rows */
+        const int64_t bytes = cpu_gemm_workspace(p, p->threads);
+        space = bytes > space ? bytes : space;
+    }
+    return space;
+}
+
+static expert_space matmul_space(const weft_kernel_args *args)
+{
+    const weft_view *ids = &args->in[2];
+    cpu_product p = chunk_product(args);
+    const int64_t most = chunk_of(&p, ids);
+    return (expert_space){.list = (list_bytes(ids, args->in[1].shape.dim[0]) + 63) & ~(int64_t)63,
+                          .a = aligned_bytes(p.a_dtype, most * p.K),
+                          .made = aligned_bytes(p.c_dtype, most * p.N),
+                          .product = product_space(&p, &p.M, most)};
 }
 
 static int64_t matmul_workspace(const weft_kernel_args *args)
 {
-    const weft_view *w = &args->in[1], *ids = &args->in[2];
-    const int64_t N = w->shape.dim[1], K = w->shape.dim[2];
-    return list_bytes(ids, w->shape.dim[0]) +
-           4 * (chunk_of(ids) * (N + K) + (w->dtype == WEFT_F32 ? 0 : N * K));
+    const expert_space space = matmul_space(args);
+    return space_total(&space);
 }
 
-CPU_KERNEL_WITH(expert_matmul, .workspace = matmul_workspace, .narrow = 1 << 1)
+CPU_KERNEL_WITH(expert_matmul, .workspace = matmul_workspace, .narrow = CPU_ALL)
 {
-    const weft_attr_expert_matmul *attr = args->attr;
     const weft_view *x = &args->in[0], *w = &args->in[1], *ids = &args->in[2];
-    const int64_t experts = w->shape.dim[0], N = w->shape.dim[1], K = w->shape.dim[2],
-                  rows = view_count(ids), wide = attr->trans_b ? N : K,
-                  deep = attr->trans_b ? K : N, shared = shared_by(x, ids);
-    const int64_t each = N * K * weft_dtype_bytes(w->dtype);
-    float *pack = (float *)((char *)args->workspace + list_bytes(ids, experts)),
-          *made = pack + chunk_of(ids) * deep, *panel = made + chunk_of(ids) * wide,
-          *y = args->out[0].data;
+    const int64_t experts = w->shape.dim[0], rows = view_count(ids), shared = shared_by(x, ids);
+    const expert_space space = matmul_space(args);
+    cpu_product p = chunk_product(args);
+    const int64_t wide = p.N * weft_dtype_bytes(p.c_dtype);
+    char *pack = (char *)args->workspace + space.list, *made = pack + space.a,
+         *y = args->out[0].data;
     by_expert by;
     WEFT_TRY(sort_rows(args, experts, &by));
     for (int64_t i = 0; i < rows; i++)
         if (((const int32_t *)ids->data)[i] < 0)
-            memset(y + i * wide, 0, (size_t)wide * sizeof *y);
+            memset(y + i * wide, 0, (size_t)wide);
+    p.A = pack;
+    p.C = made;
+    p.space = made + space.made;
     for (int64_t e = 0; e < experts; e++) {
-        const float *weight = (const float *)(const void *)((const char *)w->data + e * each);
-        if (w->dtype != WEFT_F32 && by.first[e + 1] > by.first[e]) {
-            cpu_widen(w->dtype, weight, panel, N * K);
-            weight = panel;
-        }
+        p.B = (const char *)w->data + e * p.N * p.K * weft_dtype_bytes(p.b_dtype);
         for (int64_t at = by.first[e]; at < by.first[e + 1]; at += CHUNK) {
             const int64_t left = by.first[e + 1] - at, count = left < CHUNK ? left : CHUNK;
             const int64_t *list = by.list + at;
-            gather(x->data, deep, shared, list, count, pack);
-            cpu_gemm(&(cpu_product){.trans_b = attr->trans_b,
-                                    .M = count,
-                                    .N = wide,
-                                    .K = deep,
-                                    .lda = deep,
-                                    .ldb = K,
-                                    .ldc = wide,
-                                    .A = pack,
-                                    .B = weight,
-                                    .C = made});
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(count *wide))
+            p.M = padded(&p, count);
+            gather(x, p.K, shared, list, count, pack);
+            clear_rows(pack, p.a_dtype, p.K, count, p.M);
+            WEFT_TRY(cpu_gemm_check(cpu_gemm(&p)));
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(count *p.N))
             for (int64_t i = 0; i < count; i++)
-                memcpy(y + list[i] * wide, made + i * wide, (size_t)wide * sizeof *y);
+                memcpy(y + list[i] * wide, made + i * wide, (size_t)wide);
         }
     }
     return WEFT_OK;
 }
 
-static int64_t dw_workspace(const weft_kernel_args *args)
+/* Returns the product a^T b of a chunk without rows and data. An expert with several chunks adds
+ * them in f32. */
+static cpu_product dw_product(const weft_kernel_args *args, bool several)
 {
     const weft_shape *w = &args->out[0].shape;
-    return list_bytes(&args->in[2], w->dim[0]) +
-           4 * (chunk_of(&args->in[2]) * (w->dim[1] + w->dim[2]) + w->dim[1] * w->dim[2]);
+    return (cpu_product){.trans_a = true,
+                         .M = w->dim[1],
+                         .N = w->dim[2],
+                         .lda = w->dim[1],
+                         .ldb = w->dim[2],
+                         .ldc = w->dim[2],
+                         .a_dtype = args->in[0].dtype,
+                         .b_dtype = args->in[1].dtype,
+                         .c_dtype = several ? WEFT_F32 : args->out[0].dtype,
+                         .threads = args->threads};
+}
+
+static expert_space dw_space(const weft_kernel_args *args)
+{
+    const weft_view *ids = &args->in[2];
+    const bool may_repeat = view_count(ids) > CHUNK;
+    cpu_product p = dw_product(args, false), several = dw_product(args, true);
+    p.K = several.K = 1;
+    const int64_t most = chunk_of(&p, ids), more = may_repeat ? p.M * p.N : 0,
+                  once = product_space(&p, &p.K, most),
+                  again = may_repeat ? product_space(&several, &several.K, most) : 0;
+    return (expert_space){.list = (list_bytes(ids, args->out[0].shape.dim[0]) + 63) & ~(int64_t)63,
+                          .a = aligned_bytes(p.a_dtype, most * p.M),
+                          .b = aligned_bytes(p.b_dtype, most * p.N),
+                          .made = aligned_bytes(WEFT_F32, more),
+                          .sum = args->out[0].dtype == WEFT_F32 ? 0 : aligned_bytes(WEFT_F32, more),
+                          .product = once > again ? once : again};
+}
+
+static int64_t dw_workspace(const weft_kernel_args *args)
+{
+    const expert_space space = dw_space(args);
+    return space_total(&space);
 }
 
 static void add_to(float *to, const float *from, int64_t count)
@@ -326,38 +425,53 @@ static void add_to(float *to, const float *from, int64_t count)
         to[i] += from[i];
 }
 
-/* Writes the first chunk of an expert to the output and adds the other chunks. */
-CPU_KERNEL_WITH(expert_matmul_dw, .workspace = dw_workspace)
+/* Computes the gradient of expert `e` with the rows `list`. */
+static weft_status expert_dw(const weft_kernel_args *args, const expert_space *space,
+                             const int64_t *list, int64_t rows, void *out)
 {
     const weft_view *a = &args->in[0], *b = &args->in[1], *ids = &args->in[2];
+    const weft_dtype dtype = args->out[0].dtype;
+    cpu_product p = dw_product(args, rows > CHUNK);
+    char *pack_a = (char *)args->workspace + space->list, *pack_b = pack_a + space->a;
+    float *more = (float *)(void *)(pack_b + space->b),
+          *sum = dtype == WEFT_F32 ? out : (char *)more + space->made;
+    p.A = pack_a;
+    p.B = pack_b;
+    p.space = (char *)more + space->made + space->sum;
+    for (int64_t at = 0; at < rows; at += CHUNK) {
+        const int64_t count = rows - at < CHUNK ? rows - at : CHUNK;
+        p.K = count; /* has_units() needs rows */
+        p.K = padded(&p, count);
+        gather(a, p.M, shared_by(a, ids), list + at, count, pack_a);
+        gather(b, p.N, shared_by(b, ids), list + at, count, pack_b);
+        clear_rows(pack_a, p.a_dtype, p.M, count, p.K);
+        clear_rows(pack_b, p.b_dtype, p.N, count, p.K);
+        p.C = rows <= CHUNK ? out : at == 0 ? sum : more;
+        WEFT_TRY(cpu_gemm_check(cpu_gemm(&p)));
+        if (at > 0)
+            add_to(sum, more, p.M * p.N);
+    }
+    if (rows > CHUNK && dtype != WEFT_F32)
+        cpu_narrow(dtype, sum, out, p.M * p.N);
+    return WEFT_OK;
+}
+
+/* Writes the first chunk of an expert to the output and adds the other chunks. */
+CPU_KERNEL_WITH(expert_matmul_dw, .workspace = dw_workspace, .narrow = CPU_ALL)
+{
     const weft_shape *w = &args->out[0].shape;
-    const int64_t experts = w->dim[0], N = w->dim[1], K = w->dim[2];
-    float *pack_a = (float *)((char *)args->workspace + list_bytes(ids, experts)),
-          *pack_b = pack_a + chunk_of(ids) * N, *more = pack_b + chunk_of(ids) * K;
+    const int64_t experts = w->dim[0],
+                  each = w->dim[1] * w->dim[2] * weft_dtype_bytes(args->out[0].dtype);
+    const expert_space space = dw_space(args);
     by_expert by;
     WEFT_TRY(sort_rows(args, experts, &by));
     for (int64_t e = 0; e < experts; e++) {
-        float *out = (float *)args->out[0].data + e * N * K;
-        if (by.first[e + 1] == by.first[e])
-            memset(out, 0, (size_t)(N * K) * sizeof *out);
-        for (int64_t at = by.first[e]; at < by.first[e + 1]; at += CHUNK) {
-            const int64_t left = by.first[e + 1] - at, count = left < CHUNK ? left : CHUNK;
-            const bool begins = at == by.first[e];
-            gather(a->data, N, shared_by(a, ids), by.list + at, count, pack_a);
-            gather(b->data, K, shared_by(b, ids), by.list + at, count, pack_b);
-            cpu_gemm(&(cpu_product){.trans_a = true,
-                                    .M = N,
-                                    .N = K,
-                                    .K = count,
-                                    .lda = N,
-                                    .ldb = K,
-                                    .ldc = K,
-                                    .A = pack_a,
-                                    .B = pack_b,
-                                    .C = begins ? out : more});
-            if (!begins)
-                add_to(out, more, N * K);
-        }
+        char *out = (char *)args->out[0].data + e * each;
+        const int64_t rows = by.first[e + 1] - by.first[e];
+        if (rows == 0)
+            memset(out, 0, (size_t)each);
+        else
+            WEFT_TRY(expert_dw(args, &space, by.list + by.first[e], rows, out));
     }
     return WEFT_OK;
 }

@@ -1,0 +1,223 @@
+/* Products of bf16 in every combination of training, compared with ref (close: sums are f32 in
+ * another order, and results are rounded to bf16), on any number of threads (bitwise), and their
+ * workspace. */
+#include "harness.h"
+
+#include "base/memory.h"
+#include "kernel/cpu/isa.h"
+#include "kernel/cpu/table.h"
+#include "kernel/host.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define T(type, ...)                                                                               \
+    {                                                                                              \
+        .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), .dim = {__VA_ARGS__}, .dtype = type   \
+    }
+#define NONE                                                                                       \
+    {                                                                                              \
+        .rank = -1                                                                                 \
+    }
+#define BF16(...) T(WEFT_BF16, __VA_ARGS__)
+
+/* M, K, N: one row, odd K, few and many columns, tails of vectors and tiles, a vector of columns. */
+static const int64_t shapes[][3] = {{1, 1, 1},    {1, 33, 7},    {2, 384, 130}, {3, 17, 5},
+                                    {5, 1, 200},  {16, 64, 64},  {77, 2, 1},    {130, 65, 33},
+                                    {1, 2049, 3}, {257, 100, 31}};
+
+static op_case linear(const int64_t s[3], const weft_attr_linear *attr, weft_dtype bias)
+{
+    return (op_case){.op = WEFT_OP_LINEAR,
+                     .attr = attr,
+                     .in = {BF16(s[0], s[1]), BF16(s[2], s[1]), T(bias, s[2])},
+                     .count = 3,
+                     .seed = 3};
+}
+
+Test(products, linear)
+{
+    static const weft_attr_linear attr[] = {{WEFT_ACT_NONE, WEFT_F32},
+                                            {WEFT_ACT_GELU_TANH, WEFT_BF16},
+                                            {WEFT_ACT_SILU, WEFT_F32},
+                                            {WEFT_ACT_SILU, WEFT_F16}};
+    static const weft_dtype bias[] = {WEFT_BF16, WEFT_F32, WEFT_F16};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t a = 0; a < 4; a++) {
+            char label[96];
+            op_case c = linear(shapes[i], &attr[a], bias[(i + a) % 3]);
+            snprintf(label, sizeof label, "linear %d, attribute %d", (int)i, (int)a);
+            c.label = label;
+            check_case(&c);
+            c.in[2] = (operand)NONE;
+            check_case(&c);
+        }
+}
+
+/* Operand types of training and of bf16 weights, each transposition, batches and a shared b. */
+Test(products, matmul)
+{
+    static const weft_dtype types[][2] = {
+        {WEFT_BF16, WEFT_BF16}, {WEFT_F32, WEFT_BF16}, {WEFT_BF16, WEFT_F32}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int k = 0; k < 12; k++) {
+            const bool ta = k & 1, tb = k & 2, shared = i & 1;
+            const weft_dtype *type = types[k >> 2];
+            const int64_t M = shapes[i][0], K = shapes[i][1], N = shapes[i][2];
+            const weft_attr_matmul attr = {ta, tb};
+            char label[96];
+            op_case c = {.op = WEFT_OP_MATMUL,
+                         .attr = &attr,
+                         .in = {T(type[0], 3, ta ? K : M, ta ? M : K),
+                                T(type[1], 3, tb ? N : K, tb ? K : N)},
+                         .count = 2,
+                         .label = label,
+                         .seed = 5};
+            if (shared)
+                c.in[1] = (operand)T(type[1], tb ? N : K, tb ? K : N);
+            snprintf(label, sizeof label, "matmul %d, combination %d", (int)i, k);
+            check_case(&c);
+        }
+}
+
+/* More rows of a sum than a term has, with a tail. */
+Test(products, long_sums)
+{
+    const weft_attr_matmul dw = {.trans_a = true};
+    static const weft_attr_linear silu = {WEFT_ACT_SILU, WEFT_BF16};
+    static const int64_t deep[3] = {3, 33003, 5};
+    op_case c = {.label = "dw, long sum",
+                 .op = WEFT_OP_MATMUL,
+                 .attr = &dw,
+                 .in = {BF16(9001, 20), BF16(9001, 33)},
+                 .count = 2};
+    check_case(&c);
+    c = linear(deep, &silu, WEFT_F32);
+    c.label = "linear, long sum";
+    check_case(&c);
+}
+
+/* Chunks of rows that end within a step of padded rows, an expert with several chunks, and one with
+ * none. */
+Test(products, experts)
+{
+    const weft_attr_expert_matmul forward = {.trans_b = true}, back = {.trans_b = false},
+                                  dw = {.experts = 3};
+    static int32_t ids[1100];
+    for (int i = 0; i < 1100; i++)
+        ids[i] = i % 50 == 7 ? 2 : i % 61 == 8 ? -1 : 0;
+    const operand of = {
+        .rank = 3, .dim = {1, 1100, 1}, .fill = LISTED, .dtype = WEFT_I32, .list = ids};
+    const op_case cases[] = {
+        {"experts", WEFT_OP_EXPERT_MATMUL, &forward, {BF16(1, 1100, 1, 21), BF16(3, 13, 21), of}},
+        {"experts, back",
+         WEFT_OP_EXPERT_MATMUL,
+         &back,
+         {BF16(1, 1100, 1, 13), BF16(3, 13, 21), of}},
+        {"experts, dw",
+         WEFT_OP_EXPERT_MATMUL_DW,
+         &dw,
+         {BF16(1, 1100, 1, 13), BF16(1, 1100, 1, 21), of}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_case(&cases[i]);
+        check_threads(&cases[i]);
+    }
+}
+
+/* Products that are cut into parts of rows or columns, with every way of storing C. Without units for
+ * bf16, the third has several panels of B, and the fourth several blocks of A. */
+Test(products, threads_do_not_change_bits)
+{
+    static const int64_t large[][3] = {
+        {1000, 192, 401}, {48, 300, 2000}, {200, 2100, 520}, {1100, 2000, 48}};
+    static const weft_attr_linear attr[] = {{WEFT_ACT_GELU_TANH, WEFT_BF16},
+                                            {WEFT_ACT_SILU, WEFT_F32}};
+    static const weft_attr_matmul dw = {.trans_a = true};
+    static const char *const isa[] = {"avx512_bf16", "avx2"};
+    for (int i = 0; i < 6; i++) {
+        const int64_t *s = large[i < 4 ? i / 2 : i - 2];
+        setenv("WEFT_CPU_ISA", isa[i < 4 ? i % 2 : 1], 1);
+        op_case c = linear(s, &attr[i / 2 % 2], WEFT_BF16);
+        c.label = "linear, cut";
+        check_threads(&c);
+        c = (op_case){.label = "dw, cut",
+                      .op = WEFT_OP_MATMUL,
+                      .attr = &dw,
+                      .in = {BF16(s[1], s[0]), BF16(s[1], s[2])},
+                      .count = 2,
+                      .seed = 4};
+        if (i < 2 || i == 5)
+            check_threads(&c);
+        unsetenv("WEFT_CPU_ISA");
+    }
+}
+
+/* Returns the value of a product of 40 x 40 equal elements, for which all results are equal. */
+static double product_of(double a, double b)
+{
+    double *out[WEFT_MAX_OUTPUTS];
+    int64_t count[WEFT_MAX_OUTPUTS];
+    const op_case c = {
+        .label = "product",
+        .op = WEFT_OP_MATMUL,
+        .attr = &(weft_attr_matmul){0},
+        .in = {{.rank = 2, .dim = {40, 40}, .fill = VALUE, .value = a, .dtype = WEFT_BF16},
+               {.rank = 2, .dim = {40, 40}, .fill = VALUE, .value = b, .dtype = WEFT_BF16}},
+        .count = 2};
+    cr_assert_eq(run_case(&c, &weft_backend_cpu, out, count), 1);
+    const double first = out[0][0];
+    for (int64_t i = 0; i < count[0]; i++)
+        cr_expect(out[0][i] == first || (isnan(out[0][i]) && isnan(first)), "element %" PRId64, i);
+    weft_free(out[0]);
+    return first;
+}
+
+Test(products, huge_values_and_nan)
+{
+    static const char *const isa[] = {"avx512_bf16", "avx2", "base"};
+    for (int i = 0; i < 3; i++) {
+        setenv("WEFT_CPU_ISA", isa[i], 1);
+        cr_expect_eq(product_of(3, 5), 600, "%s", isa[i]);
+        cr_expect_eq(product_of(0x1p120, 0x1p-120), 40, "%s", isa[i]);
+        cr_expect_eq(product_of(0x1p100, 0x1p100), INFINITY, "%s", isa[i]);
+        cr_expect_eq(product_of(-INFINITY, 2), -INFINITY, "%s", isa[i]);
+        cr_expect(isnan(product_of(NAN, 0)), "%s", isa[i]);
+        cr_expect(isnan(product_of(INFINITY, 0)), "%s", isa[i]);
+        unsetenv("WEFT_CPU_ISA");
+    }
+}
+
+/* Returns the workspace of a product of bf16 on one thread. */
+static int64_t workspace_of(weft_op op, const void *attr, weft_shape a, weft_shape b,
+                            weft_shape out)
+{
+    const weft_view in[] = {{.dtype = WEFT_BF16, .shape = a}, {.dtype = WEFT_BF16, .shape = b}};
+    weft_view made = {.dtype = WEFT_BF16, .shape = out};
+    return weft_backend_cpu.kernel[op]->workspace(&(weft_kernel_args){.op = op,
+                                                                      .in = in,
+                                                                      .in_count = 2,
+                                                                      .out = &made,
+                                                                      .out_count = 1,
+                                                                      .attr = attr,
+                                                                      .threads = 1});
+}
+
+/* No operand is copied: units for bf16 need no space, and other processors a panel of B, a block of
+ * A and C, and the sum of terms. Each is at most 4 MiB, except A up to 8 MiB. */
+Test(products, copy_no_operand)
+{
+    const weft_attr_linear plain = {WEFT_ACT_NONE, WEFT_F32};
+    const weft_attr_matmul dw = {.trans_a = true};
+    const weft_shape rows = {2, {1 << 20, 512}}, weights = {2, {2048, 512}},
+                     made = {2, {1 << 20, 2048}}, square = {2, {512, 2048}};
+    static const char *const isa[] = {"avx512_bf16", "avx2"};
+    for (int i = 0; i < 2; i++) {
+        setenv("WEFT_CPU_ISA", isa[i], 1);
+        const int64_t most = cpu_isa_get()->bf16_units ? 0 : 21 << 20;
+        cr_expect_leq(workspace_of(WEFT_OP_LINEAR, &plain, rows, weights, made), most);
+        cr_expect_leq(workspace_of(WEFT_OP_MATMUL, &dw, rows, made, square), most);
+        unsetenv("WEFT_CPU_ISA");
+    }
+}
