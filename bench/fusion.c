@@ -97,8 +97,8 @@ static double kernels_of(const player *p, const weft_program *program,
         const weft_op op = weft_graph_node(g, n)->op;
         if (!weft_op_has(op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_ALIAS) && !weft_op_is_collective(op) &&
             !weft_program_plan(program)->view[n])
-            sum +=
-                p->of->real ? measured[n] : weft_virtual_seconds(rates, op, weft_node_cost(g, n));
+            sum += p->of->real ? measured[n]
+                               : weft_virtual_seconds(rates, op, WEFT_F32, weft_node_cost(g, n));
     }
     return sum;
 }
@@ -155,7 +155,7 @@ static void tell_kernels(const weft_program *program, const weft_virtual_rates *
             weft_op_is_collective(node->op))
             continue;
         count[node->op]++;
-        seconds[node->op] += weft_virtual_seconds(rates, node->op, weft_node_cost(g, n));
+        seconds[node->op] += weft_virtual_seconds(rates, node->op, WEFT_F32, weft_node_cost(g, n));
     }
     for (int op = 0; op < WEFT_OP_COUNT; op++)
         if (count[op])

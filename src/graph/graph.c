@@ -654,6 +654,13 @@ void weft_graph_set_layout(weft_graph *g, weft_value v, const weft_layout layout
         memcpy(g->value[v.id].layout, layout, sizeof g->value[v.id].layout);
 }
 
+weft_dtype weft_node_dtype(const weft_graph *g, const weft_node *node)
+{
+    const bool narrow = node->in_count > 0 && weft_value_ok(node->in[0]) &&
+                        weft_value_get(g, node->in[0])->dtype == WEFT_BF16;
+    return narrow ? WEFT_BF16 : WEFT_F32;
+}
+
 weft_cost weft_node_cost(const weft_graph *g, int32_t node)
 {
     return weft_op_get(g->node[node]->op)->cost(g, g->node[node]);

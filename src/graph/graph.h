@@ -128,6 +128,8 @@ void weft_graph_set_layout(weft_graph *g, weft_value v, const weft_layout layout
 weft_node *weft_graph_node_mut(weft_graph *g, int32_t index); /* for passes: flags and inputs */
 void weft_value_set_name(weft_graph *g, weft_value v, const char *name);
 
+/* Returns the type in which a node computes: BF16 if its first operand is of bf16, else F32. */
+weft_dtype weft_node_dtype(const weft_graph *g, const weft_node *node);
 weft_cost weft_node_cost(const weft_graph *g, int32_t node);
 weft_cost weft_graph_cost(const weft_graph *g);
 int64_t weft_graph_param_count(const weft_graph *g); /* elements of the unsharded parameters */

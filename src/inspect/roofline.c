@@ -153,13 +153,6 @@ static bool only_moves(weft_op op)
            op == WEFT_OP_PAD || op == WEFT_OP_CONCAT || op == WEFT_OP_SLICE_OWN;
 }
 
-/* Whether the products of a node are of bf16. */
-static bool is_narrow(const weft_compiled *c, const weft_node *node)
-{
-    return node->in_count > 0 && weft_value_ok(node->in[0]) &&
-           c->view[node->in[0].id].dtype == WEFT_BF16;
-}
-
 static double fraction(const weft_device_type *d, weft_work work)
 {
     return work == WEFT_WORK_GEMM        ? d->gemm
@@ -184,7 +177,9 @@ static weft_status add_kernel(roofline_maker *w, const instruction *code)
     WEFT_TRY(WEFT_ALLOCATED(row, "the launches"));
     const bool products = work != WEFT_WORK_MEMORY;
     const double own = products && counted.mma ? d->flops : w->list->f32_flops,
-                 peak = products && is_narrow(w->c, node) ? d->flops : w->list->f32_flops,
+                 peak = products && weft_node_dtype(w->c->graph, node) == WEFT_BF16
+                            ? d->flops
+                            : w->list->f32_flops,
                  launch = d->launch * (double)counted.launches;
     const double by_flops = flops / peak, by_bytes = bytes / d->memory_bandwidth;
     const double least = fmax(launch, fmax(by_flops, by_bytes));

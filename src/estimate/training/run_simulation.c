@@ -19,7 +19,8 @@ static weft_virtual_rates rates_of(const weft_device_type *d)
         .flops = d->flops, .bytes = weft_device_bytes(d), .launch = d->launch, .scale = 1};
     for (int op = 0; op < WEFT_OP_COUNT; op++) {
         const weft_node node = {.op = (weft_op)op};
-        r.op_flops[op] = weft_device_flops(d, weft_node_work(&node));
+        r.op_flops[op] = weft_device_flops(d, weft_node_work(&node), WEFT_F32);
+        r.op_bf16[op] = weft_device_flops(d, weft_node_work(&node), WEFT_BF16);
     }
     return r;
 }

@@ -331,10 +331,13 @@ const weft_device weft_device_empty = {
 
 /* ---- kernels ------------------------------------------------------------------------------- */
 
-double weft_virtual_seconds(const weft_virtual_rates *r, weft_op op, weft_cost cost)
+double weft_virtual_seconds(const weft_virtual_rates *r, weft_op op, weft_dtype dtype,
+                            weft_cost cost)
 {
-    const bool own = op < WEFT_OP_COUNT;
-    const double flops = own && r->op_flops[op] > 0 ? r->op_flops[op] : r->flops,
+    const bool own = op < WEFT_OP_COUNT, bf16 = own && dtype == WEFT_BF16 && r->op_bf16[op] > 0;
+    const double flops = bf16                         ? r->op_bf16[op]
+                         : own && r->op_flops[op] > 0 ? r->op_flops[op]
+                                                      : r->flops,
                  bytes = own && r->op_bytes[op] > 0 ? r->op_bytes[op] : r->bytes;
     const double arithmetic = (double)cost.flops / flops, memory = (double)cost.bytes / bytes;
     return r->launch + (arithmetic > memory ? arithmetic : memory);
@@ -343,8 +346,9 @@ double weft_virtual_seconds(const weft_virtual_rates *r, weft_op op, weft_cost c
 static weft_status_code run(const weft_kernel_args *args)
 {
     const weft_virtual_rates *rates = args->stream->rates;
-    take(args->stream,
-         weft_virtual_seconds(rates, args->op, args->cost) * (rates->factor ? *rates->factor : 1));
+    const weft_dtype dtype = args->in_count > 0 ? args->in[0].dtype : WEFT_F32;
+    take(args->stream, weft_virtual_seconds(rates, args->op, dtype, args->cost) *
+                           (rates->factor ? *rates->factor : 1));
     return WEFT_OK;
 }
 

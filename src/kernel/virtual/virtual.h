@@ -31,10 +31,13 @@ typedef struct weft_virtual_rates {
     bool empty;
     /* Measured rates of single ops, per second; 0 (default): flops and bytes above. */
     double op_flops[WEFT_OP_COUNT], op_bytes[WEFT_OP_COUNT];
+    double op_bf16[WEFT_OP_COUNT]; /* FLOP/s with a first input of bf16; 0 (default): op_flops */
 } weft_virtual_rates;
 
-/* Returns the simulated seconds of an op: the launch, plus the longer of arithmetic and memory. */
-double weft_virtual_seconds(const weft_virtual_rates *rates, weft_op op, weft_cost cost);
+/* Returns the simulated seconds of an op: the launch, plus the longer of arithmetic and memory.
+ * `dtype`: of its first input. */
+double weft_virtual_seconds(const weft_virtual_rates *rates, weft_op op, weft_dtype dtype,
+                            weft_cost cost);
 
 /* Creates a backend that copies `rates`. Free its programs before the backend. */
 weft_status weft_backend_virtual_create(const weft_virtual_rates *rates, weft_backend **backend);

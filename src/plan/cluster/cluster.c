@@ -36,6 +36,15 @@ static const weft_key device_keys[] = {
         "achieved fraction of the peak, convolutions", .min = 1e-6, .max = 1),
     KEY(weft_device_type, WEFT_KEY_F64, memory_fraction, "0.8", "",
         "achieved fraction of the memory bandwidth", .min = 1e-6, .max = 1),
+    KEY(weft_device_type, WEFT_KEY_F64, bf16_flops, "0", "FLOP/s",
+        "peak of products of bf16; 0 (default): flops, which then is of the training dtype",
+        .min = 0, .max = 1e18),
+    KEY(weft_device_type, WEFT_KEY_F64, bf16_gemm, "0", "",
+        "achieved fraction of bf16_flops, dense products; 0 (default): gemm", .min = 0, .max = 1),
+    KEY(weft_device_type, WEFT_KEY_F64, bf16_attention, "0", "",
+        "achieved fraction of bf16_flops, attention; 0 (default): attention", .min = 0, .max = 1),
+    KEY(weft_device_type, WEFT_KEY_F64, bf16_conv, "0", "",
+        "achieved fraction of bf16_flops, convolutions; 0 (default): conv", .min = 0, .max = 1),
     KEY(weft_device_type, WEFT_KEY_F64, launch, TEXT_OF(WEFT_DEVICE_LAUNCH), "s",
         "time of a kernel besides its arithmetic and memory accesses", .min = 0, .max = 1),
 };
@@ -378,6 +387,10 @@ weft_status weft_cluster_resolve(weft_cluster *c, const char *where)
                    {c->device.conv, false, "device.conv"},
                    {c->device.memory_fraction, false, "device.memory_fraction"},
                    {c->device.launch, true, "device.launch"},
+                   {c->device.bf16_flops, true, "device.bf16_flops"},
+                   {c->device.bf16_gemm, true, "device.bf16_gemm"},
+                   {c->device.bf16_attention, true, "device.bf16_attention"},
+                   {c->device.bf16_conv, true, "device.bf16_conv"},
                    {c->link.bandwidth, false, "link.bandwidth"},
                    {c->host.bandwidth, false, "host.bandwidth"},
                    {c->link.latency, true, "link.latency"},
@@ -436,6 +449,10 @@ void weft_cluster_id(const weft_cluster *c, char text[20])
         c->host.bandwidth,          c->host.latency,    c->hop_latency,           c->hop_bandwidth,
         (double)c->host_memory};
     hash = weft_id_mix(hash, numbers, sizeof numbers);
+    const double bf16[] = {c->device.bf16_flops, c->device.bf16_gemm, c->device.bf16_attention,
+                           c->device.bf16_conv};
+    for (int i = 0; i < WEFT_COUNT(bf16); i++) /* ids of clusters without these figures are old */
+        hash = bf16[i] > 0 ? weft_id_mix(hash, &bf16[i], sizeof bf16[i]) : hash;
     for (int64_t i = 0; c->device.rates && i < c->device.rates->count; i++)
         hash = weft_id_mix(hash, &c->device.rates->item[i].seconds, sizeof(double));
     for (int64_t i = 0; c->device.rates && i < c->device.rates->wires; i++)

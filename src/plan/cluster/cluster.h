@@ -24,6 +24,8 @@ typedef struct weft_device_type {
     double memory_bandwidth; /* peak B/s */
     /* achieved fractions of the peaks, by kind of operator */
     double gemm, attention, conv, memory_fraction;
+    /* peak FLOP/s of products of bf16, and the achieved fractions; 0: as the figures above */
+    double bf16_flops, bf16_gemm, bf16_attention, bf16_conv;
     double launch;                  /* seconds of a kernel besides its arithmetic and memory */
     const struct weft_rates *rates; /* measured kernels of a profile; NULL: none */
 } weft_device_type;

@@ -142,12 +142,13 @@ void weft_cluster_host_path(const weft_cluster *c, int64_t device, bool out, wef
     add(path, device * DEVICE_LINKS + (out ? 2 : 3), c->host.latency);
 }
 
-double weft_device_flops(const weft_device_type *d, weft_work kind)
+double weft_device_flops(const weft_device_type *d, weft_work kind, weft_dtype dtype)
 {
-    return d->flops * (kind == WEFT_WORK_GEMM        ? d->gemm
-                       : kind == WEFT_WORK_ATTENTION ? d->attention
-                       : kind == WEFT_WORK_CONV      ? d->conv
-                                                     : 1);
+    const double wide[WEFT_WORK_COUNT] = {d->gemm, d->attention, d->conv, 1},
+                 bf16[WEFT_WORK_COUNT] = {d->bf16_gemm, d->bf16_attention, d->bf16_conv, 0};
+    const bool narrow = dtype == WEFT_BF16 && kind != WEFT_WORK_MEMORY;
+    return (narrow && d->bf16_flops > 0 ? d->bf16_flops : d->flops) *
+           (narrow && bf16[kind] > 0 ? bf16[kind] : wide[kind]);
 }
 
 double weft_device_bytes(const weft_device_type *d)
@@ -157,12 +158,14 @@ double weft_device_bytes(const weft_device_type *d)
 
 double weft_device_seconds(const weft_device_type *d, weft_work kind, double flops, double bytes)
 {
-    return fmax(flops / weft_device_flops(d, kind), bytes / weft_device_bytes(d));
+    return fmax(flops / weft_device_flops(d, kind, WEFT_F32), bytes / weft_device_bytes(d));
 }
 
-double weft_kernel_seconds(const weft_device_type *d, weft_work kind, double flops, double bytes)
+double weft_kernel_seconds(const weft_device_type *d, weft_work kind, weft_dtype dtype,
+                           double flops, double bytes)
 {
-    return d->launch + weft_device_seconds(d, kind, flops, bytes);
+    return d->launch +
+           fmax(flops / weft_device_flops(d, kind, dtype), bytes / weft_device_bytes(d));
 }
 
 double weft_op_forward_seconds(const weft_device_type *device, const weft_op_cost *op)

@@ -3,18 +3,18 @@
 
 #include "plan/cluster/cluster.h"
 
-/* Returns the achieved FLOP/s of a kind of work. */
-double weft_device_flops(const weft_device_type *device, weft_work kind);
+/* Returns the achieved FLOP/s of a kind of work in `dtype`. */
+double weft_device_flops(const weft_device_type *device, weft_work kind, weft_dtype dtype);
 /* Returns the achieved bytes per second of the device memory. */
 double weft_device_bytes(const weft_device_type *device);
-/* Returns the seconds of an operator on one device: the larger of FLOPs at the achieved rate of its
- * kind and bytes at the achieved memory rate. */
+/* Returns the seconds of an operator of f32 on one device: the larger of FLOPs at the achieved rate
+ * of its kind and bytes at the achieved memory rate. */
 double weft_device_seconds(const weft_device_type *device, weft_work kind, double flops,
                            double bytes);
-/* Returns the seconds of one kernel: the launch, and its operator. Virtual devices charge the same
- * (kernel/virtual/virtual.h). */
-double weft_kernel_seconds(const weft_device_type *device, weft_work kind, double flops,
-                           double bytes);
+/* Returns the seconds of one kernel that computes in `dtype`: the launch, and its operator. Virtual
+ * devices charge the same (kernel/virtual/virtual.h). */
+double weft_kernel_seconds(const weft_device_type *device, weft_work kind, weft_dtype dtype,
+                           double flops, double bytes);
 double weft_op_forward_seconds(const weft_device_type *device, const weft_op_cost *op);
 double weft_op_backward_seconds(const weft_device_type *device, const weft_op_cost *op);
 int64_t weft_cluster_link_count(const weft_cluster *cluster);

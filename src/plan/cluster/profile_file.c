@@ -3,6 +3,7 @@
 #include "base/hex.h"
 #include "plan/id_hash.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,6 +48,11 @@ weft_status weft_profile_to_json(const weft_device_type *d, const weft_rates *ra
     ok = ok && head && !json_object_update(json, head) && !json_object_set(json, "rates", list) &&
          !json_object_set(json, "exchanges", wires) &&
          !json_object_set_new(json, "programs", json_of_programs(rates));
+    if (ok && d->bf16_flops > 0)
+        ok = !json_object_set_new(json, "bf16",
+                                  json_pack("{s:f,s:f,s:f,s:f}", "flops", d->bf16_flops, "gemm",
+                                            d->bf16_gemm, "attention", d->bf16_attention, "conv",
+                                            d->bf16_conv));
     json_decref(head);
     json_decref(wires);
     json_decref(list);
@@ -137,6 +143,30 @@ static weft_status read_programs(const json_t *list, const char *path, weft_aren
     return WEFT_OK;
 }
 
+/* Reads "bf16". Profiles of older versions have no such rates. */
+static weft_status read_bf16(const json_t *json, const char *path, weft_device_type *d)
+{
+    const json_t *rates = json_object_get(json, "bf16");
+    const struct {
+        const char *key;
+        double *value;
+    } figure[] = {{"flops", &d->bf16_flops},
+                  {"gemm", &d->bf16_gemm},
+                  {"attention", &d->bf16_attention},
+                  {"conv", &d->bf16_conv}};
+    char where[256];
+    snprintf(where, sizeof where, "%.200s: bf16", path);
+    for (int i = 0; rates && i < WEFT_COUNT(figure); i++) {
+        WEFT_TRY(weft_json_get_f64(rates, figure[i].key, where, figure[i].value));
+        if (!isfinite(*figure[i].value) || !(*figure[i].value > 0))
+            return weft_error(
+                WEFT_MSG_PROFILE_INVALID,
+                WEFT_AT(.file = where, .key = figure[i].key, WEFT_NUMBER(*figure[i].value)),
+                "%g is not a finite number above 0", *figure[i].value);
+    }
+    return WEFT_OK;
+}
+
 enum { MOST = 1 << 20 }; /* largest number of threads or ranks */
 
 static weft_status read_profile(const json_t *json, const char *path, weft_arena *arena,
@@ -163,6 +193,7 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     WEFT_TRY(weft_json_get_f64(json, "attention", path, &d->attention));
     WEFT_TRY(weft_json_get_f64(json, "conv", path, &d->conv));
     WEFT_TRY(weft_json_get_f64(json, "memory_bandwidth", path, &d->memory_bandwidth));
+    WEFT_TRY(read_bf16(json, path, d));
     d->launch = WEFT_DEVICE_LAUNCH; /* measured kernels include their launch */
     WEFT_TRY(read_rates(json_object_get(json, "rates"), path, arena, rates));
     WEFT_TRY(weft_json_get_i64(json, "threads", path, &rates->threads));

@@ -4,11 +4,13 @@
  *   {"format": "weft.profile/1", "weft": VERSION, "machine": "CPU x 2", "threads": 1, "ranks": 2,
  *    "drag": 0..1, "memory": B,
  *    "flops": F/s, "gemm": 0..1, "attention": 0..1, "conv": 0..1, "memory_bandwidth": B/s,
+ *    "bf16": {"flops": F/s, "gemm": 0..1, "attention": 0..1, "conv": 0..1},
  *    "rates": [{"node": key, "flops": F, "bytes": B, "seconds": s}, ...],
  *    "exchanges": [{"op": "all_reduce", "ranks": 2, "bytes": B, "seconds": s}, ...],
  *    "touch": s, "programs": [{"program": id, "what": "cfg=2, denoiser", "seconds": s}, ...], ...}
  *
- * Measured by one process, or by several at the same time, like the ranks of a run. */
+ * flops, gemm, attention and conv are of f32. Without "bf16", as in profiles of older versions, they
+ * are also of bf16. Measured by one process, or by several at the same time, like the ranks of a run. */
 #ifndef WEFT_PLAN_PROFILE_FILE_H
 #define WEFT_PLAN_PROFILE_FILE_H
 

@@ -25,7 +25,26 @@ typedef struct timer {
     known *bucket[BUCKETS];
 } timer;
 
-static const known *find_known(timer *t, const char *key, weft_cost cost)
+/* Seconds of a node by the rates; NAN: its op was not timed. A node of bf16 whose op was timed in f32
+ * alone takes the seconds in f32, divided by the speed of bf16 for its kind of work. */
+static double rated_seconds(const timer *t, int32_t n, const char *key, bool *exact)
+{
+    const weft_rates *rates = t->device->rates;
+    const weft_cost cost = weft_node_cost(t->g, n);
+    const weft_node *node = weft_graph_node(t->g, n);
+    const weft_work work = weft_node_work(node);
+    char wide[WEFT_RATE_KEY];
+    if (weft_node_dtype(t->g, node) != WEFT_BF16 || weft_rates_has_bf16(rates, key))
+        return weft_rates_seconds(rates, key, (double)cost.flops, (double)cost.bytes, exact);
+    const int64_t bytes = weft_rate_key_f32(t->g, n, wide);
+    const double seconds =
+        weft_rates_seconds(rates, wide, (double)cost.flops, (double)bytes, exact);
+    *exact = false;
+    return seconds * weft_device_flops(t->device, work, WEFT_F32) /
+           weft_device_flops(t->device, work, WEFT_BF16);
+}
+
+static const known *find_known(timer *t, int32_t n, const char *key)
 {
     uint32_t hash = 2166136261u;
     for (const char *p = key; *p; p++)
@@ -37,8 +56,7 @@ static const known *find_known(timer *t, const char *key, weft_cost cost)
     known *made = weft_arena_alloc(t->arena, sizeof *made);
     if (!made || !(made->key = weft_arena_strdup(t->arena, key)))
         return NULL;
-    made->seconds = weft_rates_seconds(t->device->rates, key, (double)cost.flops,
-                                       (double)cost.bytes, &made->exact);
+    made->seconds = rated_seconds(t, n, key, &made->exact);
     made->next = *list;
     return *list = made;
 }
@@ -58,7 +76,7 @@ static weft_status node_seconds(timer *t, int32_t n, double *out, bool *exact)
         if (node->in_count == 0 || (cost.flops == 0 && cost.bytes == 0)) /* is not measured */
             return WEFT_OK;
         weft_rate_key(t->g, n, key);
-        const known *k = find_known(t, key, cost);
+        const known *k = find_known(t, n, key);
         WEFT_TRY(WEFT_ALLOCATED(k, "the costs of a graph"));
         if (!isnan(k->seconds)) {
             *out = k->seconds;
@@ -66,8 +84,8 @@ static weft_status node_seconds(timer *t, int32_t n, double *out, bool *exact)
             return WEFT_OK;
         }
     }
-    *out = weft_kernel_seconds(t->device, weft_node_work(node), (double)cost.flops,
-                               (double)cost.bytes);
+    *out = weft_kernel_seconds(t->device, weft_node_work(node), weft_node_dtype(t->g, node),
+                               (double)cost.flops, (double)cost.bytes);
     return WEFT_OK;
 }
 

@@ -11,19 +11,20 @@
 /* Number of timed nodes that estimate an untimed one. */
 enum { NEIGHBOURS = 4 };
 
-static int put_value(const weft_graph *g, weft_value v, char *text, int size)
+static int put_value(const weft_graph *g, weft_value v, bool wide, char *text, int size)
 {
     if (!weft_value_ok(v))
         return snprintf(text, (size_t)size, " -");
     const weft_value_info *info = weft_value_get(g, v);
-    int at = snprintf(text, (size_t)size, " %s[", weft_dtype_name(info->dtype));
+    const weft_dtype dtype = wide && info->dtype == WEFT_BF16 ? WEFT_F32 : info->dtype;
+    int at = snprintf(text, (size_t)size, " %s[", weft_dtype_name(dtype));
     for (int d = 0; d < info->shape.rank && at < size; d++)
         at += snprintf(text + at, (size_t)(size - at), d ? ",%" PRId64 : "%" PRId64,
                        info->shape.dim[d]);
     return at < size ? at + snprintf(text + at, (size_t)(size - at), "]") : at;
 }
 
-void weft_rate_key(const weft_graph *g, int32_t index, char text[WEFT_RATE_KEY])
+static void put_key(const weft_graph *g, int32_t index, bool wide, char text[WEFT_RATE_KEY])
 {
     const weft_node *node = weft_graph_node(g, index);
     int at = snprintf(text, WEFT_RATE_KEY, "%s", weft_op_get(node->op)->name);
@@ -33,11 +34,35 @@ void weft_rate_key(const weft_graph *g, int32_t index, char text[WEFT_RATE_KEY])
                        a->trans_b ? ".tb" : "");
     }
     for (int i = 0; i < node->in_count && at < WEFT_RATE_KEY; i++)
-        at += put_value(g, node->in[i], text + at, WEFT_RATE_KEY - at);
+        at += put_value(g, node->in[i], wide, text + at, WEFT_RATE_KEY - at);
     if (at < WEFT_RATE_KEY)
         at += snprintf(text + at, (size_t)(WEFT_RATE_KEY - at), " ->");
     for (int i = 0; i < node->out_count && at < WEFT_RATE_KEY; i++)
-        at += put_value(g, node->out[i], text + at, WEFT_RATE_KEY - at);
+        at += put_value(g, node->out[i], wide, text + at, WEFT_RATE_KEY - at);
+}
+
+void weft_rate_key(const weft_graph *g, int32_t node, char text[WEFT_RATE_KEY])
+{
+    put_key(g, node, false, text);
+}
+
+/* Bytes of a value that bf16 saves. */
+static int64_t saved_bytes(const weft_graph *g, weft_value v)
+{
+    const weft_value_info *info = weft_value_ok(v) ? weft_value_get(g, v) : NULL;
+    return info && info->dtype == WEFT_BF16 ? 2 * weft_shape_count(&info->shape) : 0;
+}
+
+int64_t weft_rate_key_f32(const weft_graph *g, int32_t index, char text[WEFT_RATE_KEY])
+{
+    const weft_node *node = weft_graph_node(g, index);
+    int64_t bytes = weft_node_cost(g, index).bytes;
+    put_key(g, index, true, text);
+    for (int i = 0; i < node->in_count; i++)
+        bytes += saved_bytes(g, node->in[i]);
+    for (int i = 0; i < node->out_count; i++)
+        bytes += saved_bytes(g, node->out[i]);
+    return bytes;
 }
 
 weft_work weft_node_work(const weft_node *node)
@@ -215,6 +240,16 @@ double weft_rates_seconds(const weft_rates *r, const char *key, double flops, do
         weights += w;
     }
     return fmax(exp(sum / weights), 0.5 * least);
+}
+
+bool weft_rates_has_bf16(const weft_rates *r, const char *key)
+{
+    for (int64_t i = 0; i < r->count; i++) {
+        const char *timed = r->item[i].key;
+        if (same_op(timed, key) && !strncmp(timed + strcspn(timed, " "), " bf16[", 6))
+            return true;
+    }
+    return false;
 }
 
 double weft_rates_wire_seconds(const weft_rates *r, const char *op, int64_t ranks, double bytes)

@@ -2,8 +2,8 @@
  *
  * A rate is one timed node: its op and the shapes of its operands. A node with the same shapes gets
  * the measured time. Any other node gets the times of the nearest rates of its op (by the
- * logarithms of the dims), scaled by the work. Collectives and messages are timed by op and
- * size. */
+ * logarithms of the dims), scaled by the work. Keys have the types of all operands, so f32 and bf16
+ * have rates of their own. Collectives and messages are timed by op and size. */
 #ifndef WEFT_PLAN_OPS_RATES_H
 #define WEFT_PLAN_OPS_RATES_H
 
@@ -48,6 +48,9 @@ typedef struct weft_rates {
 
 /* Writes the key of a node: all properties that its kernel depends on. */
 void weft_rate_key(const weft_graph *graph, int32_t node, char text[WEFT_RATE_KEY]);
+/* Writes the key that the node would have with f32 in place of bf16. Returns the bytes of its
+ * operands and results then. */
+int64_t weft_rate_key_f32(const weft_graph *graph, int32_t node, char text[WEFT_RATE_KEY]);
 /* Sorts and checks the rates: unique keys, finite and positive numbers. WEFT_E_FORMAT. */
 weft_status weft_rates_check(weft_rates *rates, const char *where);
 
@@ -55,6 +58,9 @@ weft_status weft_rates_check(weft_rates *rates, const char *where);
  * node of its op was timed. */
 double weft_rates_seconds(const weft_rates *rates, const char *key, double flops, double bytes,
                           bool *exact);
+
+/* Whether a node of this key's op was timed with a first operand of bf16. */
+bool weft_rates_has_bf16(const weft_rates *rates, const char *key);
 
 /* Returns the seconds of a collective or message, interpolated between timed sizes. NAN: none with
  * this op and number of ranks was timed. */

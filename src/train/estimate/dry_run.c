@@ -9,9 +9,11 @@ double weft_dry_run_kernels(const weft_backend *backend, const weft_graph *g)
     const weft_virtual_rates *rates = weft_backend_virtual_rates(backend);
     double seconds = 0;
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
-        const weft_op op = weft_graph_node(g, n)->op;
-        if (backend->kernel[op])
-            seconds += rates->scale * weft_virtual_seconds(rates, op, weft_node_cost(g, n));
+        const weft_node *node = weft_graph_node(g, n);
+        if (backend->kernel[node->op])
+            seconds +=
+                rates->scale * weft_virtual_seconds(rates, node->op, weft_node_dtype(g, node),
+                                                    weft_node_cost(g, n));
     }
     return seconds;
 }

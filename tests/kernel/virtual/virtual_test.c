@@ -74,8 +74,9 @@ static weft_status run_step(rank_job *j, weft_graph *g, weft_store *store)
     const weft_program_options options = {.backend = j->backend, .mesh = &mesh};
     for (int32_t n = 0; n < weft_graph_node_count(g); n++)
         if (j->backend->kernel[weft_graph_node(g, n)->op])
-            j->simulated += weft_virtual_seconds(weft_backend_virtual_rates(j->backend),
-                                                 weft_graph_node(g, n)->op, weft_node_cost(g, n));
+            j->simulated +=
+                weft_virtual_seconds(weft_backend_virtual_rates(j->backend),
+                                     weft_graph_node(g, n)->op, WEFT_F32, weft_node_cost(g, n));
     WEFT_TRY(weft_store_init(store, g, 1));
     WEFT_TRY(weft_program_compile(g, &options, &p));
     weft_group *group;
@@ -174,7 +175,7 @@ static time_of_steps run_steps(double scale, double *clock)
     cr_assert_eq(add_gradients(g), WEFT_OK, "%s", weft_error_message());
     for (int32_t n = 0; n < weft_graph_node_count(g); n++)
         if (backend->kernel[weft_graph_node(g, n)->op])
-            t.simulated += scale * weft_virtual_seconds(&rates, weft_graph_node(g, n)->op,
+            t.simulated += scale * weft_virtual_seconds(&rates, weft_graph_node(g, n)->op, WEFT_F32,
                                                         weft_node_cost(g, n));
     cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK, "%s", weft_error_message());
     const weft_program_options options = {.backend = backend, .profile = true};

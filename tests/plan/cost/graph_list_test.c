@@ -2,8 +2,10 @@
 #include "estimate/plan_models.h"
 #include "graph/autodiff.h"
 #include "graph/builder_helpers.h"
+#include "plan/cluster/profile_file.h"
 #include "plan/cost/graph_list.h"
 #include "plan/published/video_list.h"
+#include "transform/numeric/mixed_precision.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -140,14 +142,11 @@ Test(graph_list, activations_are_what_the_backward_reads)
     weft_arena_free(arena);
 }
 
-/* A profile of exactly these nodes gives their sum, in the graph's time and in the list's. */
-Test(graph_list, measured_seconds_add_up)
+/* A rate for every kernel of the graph, all with different seconds but equal nodes. */
+static weft_rates rates_of(weft_arena *arena, const weft_graph *g)
 {
-    weft_arena *arena = weft_arena_create();
-    weft_graph *g = transformer(true);
-    weft_rates rates = {.threads = 1};
+    weft_rates rates = {.threads = 1, .ranks = 1};
     rates.item = weft_arena_alloc(arena, weft_graph_node_count(g) * (int64_t)sizeof *rates.item);
-    double sum = 0;
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const weft_cost cost = weft_node_cost(g, n);
         char key[WEFT_RATE_KEY];
@@ -161,9 +160,24 @@ Test(graph_list, measured_seconds_add_up)
             rates.item[rates.count++] =
                 (weft_rate){weft_arena_strdup(arena, key), (double)cost.flops, (double)cost.bytes,
                             1e-6 * (double)(n + 1)};
-        sum += rates.item[at].seconds;
     }
     cr_assert_eq(weft_rates_check(&rates, "test"), WEFT_OK, "%s", weft_error_message());
+    return rates;
+}
+
+/* A profile of exactly these nodes gives their sum, in the graph's time and in the list's. */
+Test(graph_list, measured_seconds_add_up)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_graph *g = transformer(true);
+    const weft_rates rates = rates_of(arena, g);
+    double sum = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        char key[WEFT_RATE_KEY];
+        weft_rate_key(g, n, key);
+        for (int64_t at = 0; at < rates.count; at++)
+            sum += strcmp(rates.item[at].key, key) ? 0 : rates.item[at].seconds;
+    }
     weft_cluster cluster = {.nodes = 1, .devices = 1, .device = figures, .link = {1e9, 0}};
     cluster.device.rates = &rates;
     double *seconds = weft_calloc(weft_graph_node_count(g), sizeof *seconds), measured = 0;
@@ -205,6 +219,89 @@ Test(graph_list, kernels_take_the_launch_of_the_device)
     }
     weft_free(without);
     weft_free(with);
+    weft_graph_free(g);
+}
+
+/* Seconds of the graph's nodes without casts, and those of products and attention among them. */
+static void add_seconds(const weft_graph *g, const weft_device_type *device, double *all,
+                        double *products)
+{
+    double *seconds = weft_calloc(weft_graph_node_count(g), sizeof *seconds);
+    *all = *products = 0;
+    cr_assert_eq(weft_graph_node_times(g, device, seconds, NULL, NULL), WEFT_OK, "%s",
+                 weft_error_message());
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        if (node->op == WEFT_OP_CAST)
+            continue;
+        *all += seconds[n];
+        *products += weft_node_work(node) == WEFT_WORK_MEMORY ? 0 : seconds[n];
+    }
+    weft_free(seconds);
+}
+
+static weft_device_type reloaded(weft_arena *arena, const weft_device_type *device)
+{
+    weft_cluster cluster;
+    json_t *json = json_object();
+    cr_assert_eq(weft_profile_to_json(device, device->rates, json), WEFT_OK);
+    cr_assert_eq(weft_json_save("profile.json", json), WEFT_OK);
+    json_decref(json);
+    cr_assert_eq(weft_profile_load(arena, "profile.json", &cluster), WEFT_OK, "%s",
+                 weft_error_message());
+    return cluster.device;
+}
+
+/* A bf16 graph costs the seconds of the f32 graph with a profile that has no rates of bf16. It
+ * costs less where bf16 is faster: half for products and attention at twice the rate. */
+Test(graph_list, nodes_of_bf16_have_the_rates_of_bf16)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_graph *g = transformer(false), *narrow;
+    double wide[2], before[2], now[2];
+    cr_assert_eq(weft_pass_mixed_precision(g, false, &narrow), WEFT_OK, "%s", weft_error_message());
+    const weft_rates rates = rates_of(arena, g);
+    weft_device_type device = figures;
+    device.rates = &rates;
+    device = reloaded(arena, &device);
+    cr_expect_eq(device.bf16_flops, 0);
+    add_seconds(g, &device, &wide[0], &wide[1]);
+    add_seconds(narrow, &device, &before[0], &before[1]);
+    cr_expect(wide[1] > 0.3 * wide[0]);
+    cr_expect_float_eq(before[0], wide[0], 1e-12 * wide[0]);
+    device.bf16_flops = 4 * figures.flops;
+    device.bf16_gemm = device.bf16_attention = device.bf16_conv = 0.25;
+    device = reloaded(arena, &device);
+    add_seconds(narrow, &device, &now[0], &now[1]);
+    cr_expect_float_eq(now[1], wide[1] / 2, 1e-12 * wide[0]);
+    cr_expect_float_eq(now[0] - now[1], wide[0] - wide[1], 1e-12 * wide[0]);
+    add_seconds(g, &device, &now[0], &now[1]);
+    cr_expect_float_eq(now[0], wide[0], 1e-12 * wide[0], "f32 keeps its rates");
+    /* nodes of bf16 that were timed have their own seconds */
+    const weft_rates own = rates_of(arena, narrow);
+    device.rates = &own;
+    add_seconds(narrow, &device, &before[0], &before[1]);
+    device.bf16_flops = 0;
+    add_seconds(narrow, &device, &now[0], &now[1]);
+    cr_expect_eq(now[1], before[1]);
+    weft_graph_free(narrow);
+    weft_graph_free(g);
+    weft_arena_free(arena);
+}
+
+/* Without measured kernels, too, products of bf16 have the rate of bf16. */
+Test(graph_list, figures_of_bf16_apply_without_a_profile)
+{
+    weft_graph *g = transformer(false), *narrow;
+    double wide[2], now[2];
+    weft_device_type device = figures;
+    device.memory_bandwidth = 1e30;
+    cr_assert_eq(weft_pass_mixed_precision(g, false, &narrow), WEFT_OK, "%s", weft_error_message());
+    add_seconds(narrow, &device, &wide[0], &wide[1]);
+    device.bf16_flops = 4 * device.flops;
+    add_seconds(narrow, &device, &now[0], &now[1]);
+    cr_expect_float_eq(now[1], wide[1] / 4, 1e-12 * wide[1], "fractions are those of f32");
+    weft_graph_free(narrow);
     weft_graph_free(g);
 }
 
