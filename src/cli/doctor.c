@@ -60,7 +60,8 @@ static weft_status run_doctor(const weft_args *args)
 }
 
 static const weft_option options[] = {
-    {"--measure", NULL, NULL, "also measure matrix products and memory (about four seconds)"},
+    {"--measure", NULL, NULL,
+     "also measure matrix products by type, and memory (about five seconds)"},
     {"--gpu", NULL, NULL,
      "compare the kernels of backend cuda with the reference, and write gpu-report.json"},
     {"--ranks", NULL, NULL, "under mpirun: measure each rank and report slow ranks"},
@@ -80,10 +81,11 @@ const weft_verb weft_verb_doctor = {
     .summary = "report the hardware and libraries that weft finds and can use",
     .usage = "[--measure]\n--gpu\n--collectives RANKS[/PER_NODE] [--out FILE]\n"
              "--ranks [--parallel KEY=VALUE]...",
-    .details = "Prints processor, cores, SIMD levels, memory, library versions, MPI, BLAS and\n"
-               "OpenMP threads, codecs, and whether a GPU driver exists. --measure adds the best\n"
-               "rate of f32 matrix products, to which progress lines of `weft train` refer, and\n"
-               "of memory.\n"
+    .details = "Prints processor, cores, SIMD levels, units for bf16 and int8, memory, library\n"
+               "versions, MPI, BLAS and OpenMP threads, codecs, and whether a GPU driver exists.\n"
+               "--measure adds the best rates of matrix products in f32, bf16 and int8, with one\n"
+               "thread and with all, and of memory. Progress lines of `weft train` refer to\n"
+               "such rates of f32 and bf16.\n"
                "\n"
                "--gpu runs every kernel of a training step of small models on the GPU, in f32\n"
                "and bf16, and compares the results with the reference. gpu-report.json has the\n"

@@ -79,7 +79,8 @@ const weft_verb weft_verb_profile = {
     .summary = "measure this machine for plan, simulate, inspect and generate",
     .usage = "[CONFIG] [options]\n--model DIR [options]",
     .details = "Times training steps of small models, a transformer block and 3x3x3\n"
-               "convolutions, or the programs of CONFIG (a config of `weft train`) or of --model\n"
+               "convolutions in f32 and bf16, or the programs of CONFIG (a config of `weft train`) "
+               "or of --model\n"
                "at their shapes. Measure with the ranks and OMP_NUM_THREADS of the run, on an\n"
                "idle machine.\n"
                "\n"

@@ -22,7 +22,7 @@ static weft_status measure_here(weft_comm *comm, weft_rank_report *own)
                               .threads = omp_get_max_threads()};
     gethostname(own->host, sizeof own->host - 1);
     WEFT_TRY(weft_comm_barrier(comm));
-    WEFT_TRY(weft_measure_gemm(&weft_backend_cpu, 0.7, &own->value[WEFT_RANK_GEMM]));
+    WEFT_TRY(weft_measure_gemm(&weft_backend_cpu, WEFT_F32, 0.7, &own->value[WEFT_RANK_GEMM]));
     WEFT_TRY(weft_comm_barrier(comm));
     WEFT_TRY(weft_measure_memory(128 << 20, 0.5, &own->value[WEFT_RANK_MEMORY]));
     WEFT_TRY(weft_comm_measure_links(comm, &inside, &between));

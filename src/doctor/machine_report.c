@@ -3,7 +3,9 @@
 
 #include "base/log.h"
 #include "comm/measure.h"
+#include "doctor/int8_product.h"
 #include "exec/measure_products.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/table.h"
 #include "kernel/cuda/cuda_gpu.h"
 #include "kernel/cuda/cuda_module.h"
@@ -23,6 +25,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 #include <yaml.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static void print_simd(void)
 {
@@ -38,6 +43,27 @@ static void print_simd(void)
 #else
     printf("the compiler's baseline\n");
 #endif
+}
+
+/* Prints whether the processor has units for products of bf16 and int8, and whether kernels use
+ * the units of bf16. */
+static void print_units(void)
+{
+    bool bf16 = false, vnni = false, amx_bf16 = false, amx_int8 = false;
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    bf16 = __builtin_cpu_supports("avx512bf16");
+    vnni = __builtin_cpu_supports("avx512vnni");
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+        amx_bf16 = d >> 22 & 1;
+        amx_int8 = d >> 25 & 1;
+    }
+#endif
+    printf("%-16s AVX512-BF16 %s, AVX512-VNNI %s, AMX-BF16 %s, AMX-INT8 %s (no kernel was measured "
+           "on AMX)%s\n",
+           "units", bf16 ? "yes" : "no", vnni ? "yes" : "no", amx_bf16 ? "yes" : "no",
+           amx_int8 ? "yes" : "no",
+           bf16 && !cpu_isa_get()->bf16_units ? "; WEFT_CPU_ISA disables the units of bf16" : "");
 }
 
 /* hwloc reports packages, cores without hyper-threads, and caches. */
@@ -63,6 +89,7 @@ static void print_machine(void)
         hwloc_topology_destroy(topology);
     }
     print_simd();
+    print_units();
     printf("%-16s %s, %s free\n", "memory",
            weft_format_bytes(sysconf(_SC_PHYS_PAGES) * page, memory),
            weft_format_bytes(sysconf(_SC_AVPHYS_PAGES) * page, available));
@@ -117,19 +144,41 @@ void weft_doctor_machine(void)
     print_gpu();
 }
 
+/* Measures one type with the threads of the process. `type`: F32, BF16, or U8 for int8. */
+static weft_status measure_type(weft_dtype type, double *rate)
+{
+    return type == WEFT_U8 ? weft_doctor_int8_product(0.6, rate)
+                           : weft_measure_gemm(&weft_backend_cpu, type, 0.6, rate);
+}
+
+static weft_status measure_products(void)
+{
+    static const struct {
+        weft_dtype type;
+        const char *name, *unit;
+    } row[] = {
+        {WEFT_F32, "f32", "GFLOP/s"}, {WEFT_BF16, "bf16", "GFLOP/s"}, {WEFT_U8, "int8", "GOP/s"}};
+    const int threads = omp_get_max_threads();
+    for (int i = 0; i < WEFT_COUNT(row); i++) {
+        double all, one;
+        WEFT_TRY(measure_type(row[i].type, &all));
+        omp_set_num_threads(1);
+        const weft_status_code status = measure_type(row[i].type, &one);
+        omp_set_num_threads(threads);
+        WEFT_TRY(status);
+        printf("%-16s %-4s %8.1f %s with one thread, %8.1f with %d, 1024x1024x1024%s\n",
+               i ? "" : "products", row[i].name, one, row[i].unit, all, threads,
+               row[i].type == WEFT_U8 ? ", by oneDNN" : "");
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_doctor_measure(void)
 {
-    double gflops, bytes;
-    const int threads = omp_get_max_threads();
-    WEFT_TRY(weft_measure_gemm(&weft_backend_cpu, 1, &gflops));
-    printf("%-16s %.1f GFLOP/s, f32 1024x1024x1024, %d threads\n", "GEMM", gflops, threads);
-    omp_set_num_threads(1);
-    weft_status_code status = weft_measure_gemm(&weft_backend_cpu, 1, &gflops);
-    omp_set_num_threads(threads);
-    WEFT_TRY(status);
-    printf("%-16s %.1f GFLOP/s, one thread\n", "", gflops);
+    double bytes;
+    WEFT_TRY(measure_products());
     WEFT_TRY(weft_measure_memory(128 << 20, 1, &bytes));
     printf("%-16s %.1f GB/s, copy, read and written bytes counted, %d threads\n", "memory speed",
-           1e-9 * bytes, threads);
+           1e-9 * bytes, omp_get_max_threads());
     return WEFT_OK;
 }

@@ -663,7 +663,12 @@ weft_dtype weft_node_dtype(const weft_graph *g, const weft_node *node)
 
 weft_cost weft_node_cost(const weft_graph *g, int32_t node)
 {
-    return weft_op_get(g->node[node]->op)->cost(g, g->node[node]);
+    const weft_op_info *row = weft_op_get(g->node[node]->op);
+    weft_cost cost = row->cost(g, g->node[node]);
+    const bool narrow =
+        row->work != WEFT_WORK_MEMORY && weft_node_dtype(g, g->node[node]) == WEFT_BF16;
+    cost.bf16_flops = narrow ? cost.flops : 0;
+    return cost;
 }
 
 weft_cost weft_graph_cost(const weft_graph *g)
@@ -674,6 +679,7 @@ weft_cost weft_graph_cost(const weft_graph *g)
         total.flops += c.flops;
         total.bytes += c.bytes;
         total.wire_bytes += c.wire_bytes;
+        total.bf16_flops += c.bf16_flops;
     }
     return total;
 }

@@ -6,6 +6,7 @@
 #include "profile/profile_run.h"
 
 #include "base/config_text.h"
+#include "base/dtype.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -19,10 +20,12 @@
 #include "exec/measure_products.h"
 #include "graph/builder_helpers.h"
 #include "model/model.h"
+#include "plan/cluster/cluster_path.h"
 #include "plan/cluster/profile_file.h"
 #include "profile/profile_generation.h"
 #include "profile/profile_work.h"
 #include "train/pipeline/pp_layout.h"
+#include "transform/numeric/mixed_precision.h"
 
 #include <math.h>
 #include <omp.h>
@@ -47,6 +50,7 @@ typedef struct profile {
     laid_out *layout;
     int layouts;
     weft_exec_config exec; /* configuration of a single rank */
+    bool bf16;             /* the next programs compute in bf16 */
     int64_t capacity;
     weft_device_type device;
 } profile;
@@ -58,7 +62,18 @@ static weft_status too_many_programs(void)
                       PROGRAMS);
 }
 
-/* Takes ownership of `graph`. Trains its output "objective"; `optimizer` NULL: forward only. */
+/* Replaces a forward graph by its form in bf16. A step with an optimizer has its own pass. */
+static weft_status narrow(weft_graph **graph)
+{
+    weft_graph *bf16;
+    WEFT_TRY(weft_pass_mixed_precision(*graph, false, &bf16));
+    weft_graph_free(*graph);
+    *graph = bf16;
+    return WEFT_OK;
+}
+
+/* Takes ownership of `graph`. Trains its output "objective"; `optimizer` NULL: forward only. Computes
+ * in p->bf16. */
 static weft_status add_program(profile *p, weft_graph *graph, const char *name,
                                const weft_optimizer_config *optimizer, weft_timed **out)
 {
@@ -66,21 +81,26 @@ static weft_status add_program(profile *p, weft_graph *graph, const char *name,
         weft_graph_free(graph);
         return too_many_programs();
     }
+    weft_exec_config exec = p->exec;
+    char text[80];
     weft_timed *t = &p->program[p->programs];
+    exec.bf16_compute = p->bf16;
+    snprintf(text, sizeof text, "%s%s", name, p->bf16 ? ", bf16" : "");
     *t = (weft_timed){.store = weft_store_create_for(p->exec.backend)};
-    if (!t->store) {
-        weft_graph_free(graph);
-        return weft_no_memory("the profile");
-    }
-    const weft_status_code status =
-        weft_step_make(graph, optimizer, &p->exec, t->store, 1, &t->own);
-    if (status != WEFT_OK) {
-        weft_store_free(t->store);
-        return status;
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(t->store, "the profile"));
+    if (p->bf16 && !optimizer)
+        WEFT_GO(narrow(&graph));
+    weft_graph *own = graph;
+    graph = NULL; /* the step's */
+    WEFT_GO(weft_step_make(own, optimizer, &exec, t->store, 1, &t->own));
     p->programs++;
     *out = t;
-    return weft_timed_begin(t, t->own.graph, t->own.program, true, name);
+    return weft_timed_begin(t, t->own.graph, t->own.program, true, text);
+out:
+    weft_graph_free(graph);
+    weft_store_free(t->store);
+    return status;
 }
 
 /* ---- timed models -------------------------------------------------------------------------- */
@@ -320,12 +340,12 @@ static weft_status measure_touch(profile *p)
 
 /* ---- shapes for interpolation -------------------------------------------------------------- */
 
-/* Adds one forward layer at several lengths. */
+/* Adds one forward layer at several lengths; in bf16 with one batch size. */
 static weft_status add_blocks(profile *p, int64_t hidden)
 {
     static const int rows[] = {12, 16, 24, 32, 40, 48};
     for (int i = 0; i < WEFT_COUNT(rows); i++)
-        for (int batch = 1; batch <= 2; batch++) {
+        for (int batch = 1; batch <= (p->bf16 ? 1 : 2); batch++) {
             char config[256], name[64];
             weft_graph *g;
             weft_timed *t;
@@ -343,30 +363,36 @@ static weft_status add_blocks(profile *p, int64_t hidden)
     return WEFT_OK;
 }
 
-/* Adds 3x3x3 convolutions of 32 channels, as in VAE tiles. */
+/* A 3x3x3 convolution of 32 channels, as in VAE tiles. In a scope, so that bf16 applies. */
+static void build_tile(weft_graph *g, int64_t frames, int64_t height, int64_t width)
+{
+    enum { CHANNELS = 32 };
+    const weft_value in[3] = {
+        weft_input(g, "x", WEFT_F32, WEFT_SHAPE(1, frames, height, width, CHANNELS)),
+        weft_param(g, "w", WEFT_F32, WEFT_SHAPE(CHANNELS, CHANNELS, 3, 3, 3),
+                   (weft_init){WEFT_INIT_NORMAL, 0.1}),
+        weft_param(g, "b", WEFT_F32, WEFT_SHAPE(CHANNELS), (weft_init){WEFT_INIT_ZERO, 0})};
+    weft_graph_push(g, "tile");
+    const weft_value y = weft_emit(
+        g, WEFT_OP_CONV3D, in, 3,
+        &(weft_attr_conv){
+            .stride = {1, 1, 1}, .before = {1, 1, 1}, .after = {1, 1, 1}, .kernel = {3, 3, 3}});
+    weft_graph_pop(g);
+    weft_output(g, "y", y);
+}
+
+/* Adds convolutions of several sizes; in bf16 with half of the lengths. */
 static weft_status add_tiles(profile *p)
 {
     static const int sides[][2] = {{16, 16}, {24, 24}, {32, 32}, {32, 48}, {48, 48}, {40, 24}};
     static const int lengths[] = {4, 8, 12, 16};
-    enum { CHANNELS = 32 };
     for (int s = 0; s < WEFT_COUNT(sides); s++)
-        for (int l = 0; l < WEFT_COUNT(lengths); l++) {
+        for (int l = p->bf16; l < WEFT_COUNT(lengths); l += 1 + p->bf16) {
             weft_graph *g = weft_graph_create();
             weft_timed *t;
             char name[64];
             WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
-            const weft_value in[3] = {
-                weft_input(g, "x", WEFT_F32,
-                           WEFT_SHAPE(1, lengths[l], sides[s][0], sides[s][1], CHANNELS)),
-                weft_param(g, "w", WEFT_F32, WEFT_SHAPE(CHANNELS, CHANNELS, 3, 3, 3),
-                           (weft_init){WEFT_INIT_NORMAL, 0.1}),
-                weft_param(g, "b", WEFT_F32, WEFT_SHAPE(CHANNELS), (weft_init){WEFT_INIT_ZERO, 0})};
-            weft_output(g, "y",
-                        weft_emit(g, WEFT_OP_CONV3D, in, 3,
-                                  &(weft_attr_conv){.stride = {1, 1, 1},
-                                                    .before = {1, 1, 1},
-                                                    .after = {1, 1, 1},
-                                                    .kernel = {3, 3, 3}}));
+            build_tile(g, lengths[l], sides[s][0], sides[s][1]);
             snprintf(name, sizeof name, "convolution, %d x %d x %d", lengths[l], sides[s][0],
                      sides[s][1]);
             WEFT_TRY(add_program(p, g, name, NULL, &t));
@@ -376,24 +402,37 @@ static weft_status add_tiles(profile *p)
 
 /* ---- results ------------------------------------------------------------------------------- */
 
-/* Sets the peak FLOP/s to the fastest kernel or product, and the rate of each kind of work relative
- * to this peak. */
+/* FLOP/s of each kind of work in a type: of its fastest node, or of the product, attention or
+ * convolution that is measured here. Returns the fastest. */
+static weft_status rates_of_type(const profile *p, weft_dtype dtype, double rate[WEFT_WORK_MEMORY],
+                                 double *peak)
+{
+    *peak = 0;
+    for (int work = 0; work < WEFT_WORK_MEMORY; work++) {
+        double gflops;
+        WEFT_TRY(weft_measure_node(p->exec.backend, (weft_work)work, dtype, 0.15, &gflops));
+        rate[work] = fmax(1e9 * gflops, p->all.best[dtype == WEFT_BF16][work]);
+        *peak = fmax(*peak, rate[work]);
+    }
+    return WEFT_OK;
+}
+
+/* Sets the peak FLOP/s of each type to its fastest kernel or product, and the rate of each kind of
+ * work relative to this peak. */
 static weft_status figures(profile *p, const weft_cluster *local)
 {
-    const double *best = p->all.best;
-    double gflops, bandwidth;
-    WEFT_TRY(weft_measure_gemm(p->exec.backend, 0.3, &gflops));
+    weft_device_type *d = &p->device;
+    double rate[WEFT_WORK_MEMORY], bf16[WEFT_WORK_MEMORY], bandwidth;
+    *d = local->device;
+    WEFT_TRY(rates_of_type(p, WEFT_F32, rate, &d->flops));
+    WEFT_TRY(rates_of_type(p, WEFT_BF16, bf16, &d->bf16_flops));
     WEFT_TRY(weft_measure_memory(128 << 20, 0.3, &bandwidth));
-    p->device = local->device;
-    const double peak =
-        fmax(1e9 * gflops,
-             fmax(best[WEFT_WORK_GEMM], fmax(best[WEFT_WORK_ATTENTION], best[WEFT_WORK_CONV])));
-    p->device.flops = peak;
-    p->device.gemm = fmax(best[WEFT_WORK_GEMM], 1e9 * gflops) / peak;
-    if (best[WEFT_WORK_ATTENTION] > 0) /* else the default of the machine */
-        p->device.attention = best[WEFT_WORK_ATTENTION] / peak;
-    if (best[WEFT_WORK_CONV] > 0)
-        p->device.conv = best[WEFT_WORK_CONV] / peak;
+    d->gemm = rate[WEFT_WORK_GEMM] / d->flops;
+    d->attention = rate[WEFT_WORK_ATTENTION] / d->flops;
+    d->conv = rate[WEFT_WORK_CONV] / d->flops;
+    d->bf16_gemm = bf16[WEFT_WORK_GEMM] / d->bf16_flops;
+    d->bf16_attention = bf16[WEFT_WORK_ATTENTION] / d->bf16_flops;
+    d->bf16_conv = bf16[WEFT_WORK_CONV] / d->bf16_flops;
     p->device.memory_bandwidth = bandwidth;
     p->device.memory_fraction = 1;
     return WEFT_OK;
@@ -429,11 +468,15 @@ static weft_status print_report(const weft_args *args, const profile *p, const w
 {
     const weft_device_type *d = &p->device;
     const weft_rates *r = &p->all.rates;
-    printf("\n%" PRId64 " kinds of nodes on %" PRId64
-           " threads; products %.1f, attention %.1f, convolutions "
-           "%.1f GFLOP/s; memory %.1f GB/s\n",
-           r->count, r->threads, d->gemm * d->flops / 1e9, d->attention * d->flops / 1e9,
-           d->conv * d->flops / 1e9, d->memory_bandwidth / 1e9);
+    printf("\n%" PRId64 " kinds of nodes on %" PRId64 " threads; memory %.1f GB/s\n", r->count,
+           r->threads, d->memory_bandwidth / 1e9);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const weft_dtype dtype = bf16 ? WEFT_BF16 : WEFT_F32;
+        printf("%-4s products %.1f, attention %.1f, convolutions %.1f GFLOP/s\n",
+               weft_dtype_name(dtype), weft_device_flops(d, WEFT_WORK_GEMM, dtype) / 1e9,
+               weft_device_flops(d, WEFT_WORK_ATTENTION, dtype) / 1e9,
+               weft_device_flops(d, WEFT_WORK_CONV, dtype) / 1e9);
+    }
     if (r->ranks > 1)
         printf("%" PRId64 " ranks at a time; %" PRId64
                " collectives timed; kernels slow down by %.0f %% of the time of concurrent ones\n",
@@ -456,9 +499,12 @@ static weft_status measure(profile *p, const weft_args *args, const char *path, 
     } else if (of_model) {
         WEFT_TRY(weft_profile_generation(&p->all, args, seconds));
     } else {
-        WEFT_TRY(add_table(p));
-        WEFT_TRY(add_blocks(p, hidden));
-        WEFT_TRY(add_tiles(p));
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            p->bf16 = bf16;
+            WEFT_TRY(add_table(p));
+            WEFT_TRY(add_blocks(p, hidden));
+            WEFT_TRY(add_tiles(p));
+        }
     }
     WEFT_TRY(weft_profiling_run(&p->all, p->program, p->programs, seconds));
     for (int i = 0; i < p->programs; i++)

@@ -233,7 +233,8 @@ weft_status weft_profiling_take(weft_profiling *p, const weft_timed *t)
         if ((cost.flops == 0 && cost.bytes == 0) || !(seconds > 0) ||
             weft_op_is_collective(node->op))
             continue;
-        double *best = &p->best[weft_node_work(node)];
+        const bool bf16 = weft_node_dtype(t->graph, node) == WEFT_BF16;
+        double *best = &p->best[bf16][weft_node_work(node)];
         *best = fmax(*best, (double)cost.flops / seconds);
         WEFT_TRY(
             weft_grow((void **)&p->sample, p->samples, &p->sample_capacity, sizeof *p->sample));

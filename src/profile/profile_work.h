@@ -41,8 +41,9 @@ typedef struct weft_profiling {
     weft_comm *comm; /* all ranks participate; rank 0's measurements are used */
     json_t *known;   /* keys of the nodes of all noted programs */
     weft_arena *arena;
-    weft_rates rates;             /* set by weft_profiling_close */
-    double best[WEFT_WORK_COUNT]; /* FLOP/s of the fastest node of each kind */
+    weft_rates rates; /* set by weft_profiling_close */
+    /* FLOP/s of the fastest node of each kind, by type: F32 and BF16 */
+    double best[2][WEFT_WORK_COUNT];
     const weft_device_type *local;
     weft_cluster earlier;  /* profile of --compare; rates NULL: none */
     weft_profiled *sample; /* heap */

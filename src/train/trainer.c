@@ -50,7 +50,7 @@ typedef struct trainer {
     weft_run_checkpoints checkpoints;
     weft_memory_start memory;
     weft_kill_timeout kill_timeout;
-    double peak_gflops;
+    weft_peak_gflops peak;
     weft_train_logger *logger;    /* rank 0's; NULL before the first training stage starts */
     weft_metrics_server *metrics; /* rank 0's; NULL: none */
     bool has_stepped;             /* a step of this start has ended */
@@ -221,7 +221,8 @@ static weft_status begin(trainer *t)
         WEFT_TRY(weft_run_check_offload(c->run));
     WEFT_TRY(weft_train_context_create(c));
     if (!c->meta)
-        WEFT_TRY(weft_comm_measure_peak(t->comm, c->exec.backend, 0.03, &t->peak_gflops));
+        WEFT_TRY(weft_comm_measure_peak(t->comm, c->exec.backend,
+                                        c->run->precision == WEFT_PRECISION_BF16, 0.03, &t->peak));
     return weft_memory_start_measure(&t->memory, c);
 }
 
@@ -462,7 +463,7 @@ static weft_status train_stage(trainer *t, stage_run *s)
     if (c->is_rank0 && !t->logger) {
         WEFT_TRY(weft_train_logger_open(c->run->out, c->progress.done,
                                         weft_run_first_step(c->run, c->run->train_stages.count),
-                                        c->run->log_every, t->peak_gflops, &t->logger));
+                                        c->run->log_every, t->peak, &t->logger));
         weft_train_logger_publish_to(t->logger, t->metrics);
     }
     if (s->cascades)

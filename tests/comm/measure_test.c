@@ -112,8 +112,16 @@ Test(measure, core_rate_of_every_backend)
     const weft_backend *const backend[] = {&weft_backend_ref, &weft_backend_cpu};
     for (int i = 0; i < 2; i++) {
         double core = 0;
-        cr_assert_eq(weft_measure_core(backend[i], 0.01, &core), WEFT_OK, "%s",
-                     weft_error_message());
-        cr_expect(core > 0 && isfinite(core), "%g", core);
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            const weft_dtype dtype = bf16 ? WEFT_BF16 : WEFT_F32;
+            cr_assert_eq(weft_measure_core(backend[i], dtype, 0.01, &core), WEFT_OK, "%s",
+                         weft_error_message());
+            cr_expect(core > 0 && isfinite(core), "%g", core);
+            for (int work = 0; work < WEFT_WORK_MEMORY; work++) {
+                cr_assert_eq(weft_measure_node(backend[i], (weft_work)work, dtype, 0, &core),
+                             WEFT_OK, "%s", weft_error_message());
+                cr_expect(core > 0 && isfinite(core), "%g", core);
+            }
+        }
     }
 }

@@ -568,6 +568,7 @@ weft_status weft_cascade_train_run(weft_cascade_train *t, int64_t step, weft_ste
         f->samples += t->bucket.clips[b];
         f->tokens += t->bucket.clips[b] * t->bucket.tokens[b];
         f->flops += t->bucket.work[b];
+        f->bf16_flops += (double)t->bucket.program[b]->cost.bf16_flops;
     }
     f->bucket = -1;
     return WEFT_OK;

@@ -507,7 +507,9 @@ weft_status weft_fit_rates_measure(const weft_run *run, const weft_backend *back
     const weft_offload_target offload = weft_run_offload_target(run);
     *rates = (weft_fit_rates){0};
     if (!run->memory.profile[0] && backend == &weft_backend_cpu) {
-        WEFT_TRY(weft_measure_gemm(backend, 0.05, &rates->gflops));
+        WEFT_TRY(weft_measure_gemm(backend, WEFT_F32, 0.05, &rates->gflops));
+        if (run->precision == WEFT_PRECISION_BF16)
+            WEFT_TRY(weft_measure_gemm(backend, WEFT_BF16, 0.05, &rates->bf16_gflops));
         WEFT_TRY(weft_measure_memory(BANDWIDTH_BUFFER, 0.03, &rates->bytes_per_second));
     }
     if (offload.values && offload.dir && weft_path_is_dir(offload.dir))
@@ -528,6 +530,7 @@ static weft_status read_rates(fit *f, weft_arena *arena, weft_cluster *cluster)
     WEFT_TRY(weft_cluster_load(arena, memory->profile[0] ? memory->profile : "local", cluster));
     if (rates.gflops > 0) {
         cluster->device.flops = rates.gflops * 1e9 / cluster->device.gemm;
+        cluster->device.bf16_flops = rates.bf16_gflops * 1e9 / cluster->device.gemm;
         cluster->device.memory_bandwidth = rates.bytes_per_second / cluster->device.memory_fraction;
     }
     if (!weft_run_offload_target(f->run).values)

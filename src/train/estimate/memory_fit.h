@@ -9,8 +9,9 @@
 
 /* Rates of this machine, measured. */
 typedef struct weft_fit_rates {
-    double gflops, bytes_per_second; /* 0: not measured; the rates of memory.profile are used */
-    weft_copy_engine_rates copies;   /* 0 bytes/s: not measured */
+    double gflops, bf16_gflops,
+        bytes_per_second;          /* 0: not measured; the rates of memory.profile are used */
+    weft_copy_engine_rates copies; /* 0 bytes/s: not measured */
 } weft_fit_rates;
 /* Measures what weft_run_fit_memory needs. Call before the run reserves memory: the buffers of the
  * measurement (8 MiB at a time) then do not add to the peak of the run. */

@@ -109,10 +109,13 @@ weft_status weft_process_memory_measure(const weft_run *run, const bool *encoded
                                         weft_process_memory *memory)
 {
     const weft_backend *backend = weft_backend_find(run->backend);
+    const bool bf16 = run->precision == WEFT_PRECISION_BF16;
     double gflops;
     *memory = (weft_process_memory){0};
     if (!backend->device->meta) {
-        WEFT_TRY(weft_measure_gemm(backend, 0, &gflops));
+        WEFT_TRY(weft_measure_gemm(backend, WEFT_F32, 0, &gflops));
+        if (bf16)
+            WEFT_TRY(weft_measure_gemm(backend, WEFT_BF16, 0, &gflops));
         WEFT_TRY(run_step(run, backend));
         if (decodes(run, encoded))
             WEFT_TRY(measure_decoders(run, &memory->decoders));

@@ -12,7 +12,9 @@ struct weft_train_logger {
     weft_metrics *metrics;
     int64_t log_every, steps_seen;
     double seconds, samples, tokens, flops; /* decayed sums for the rates */
-    double peak;                            /* GFLOP/s: measured, or the highest rate of a step */
+    double bf16_flops;                      /* of `flops`, those in bf16 */
+    weft_peak_gflops peak;                  /* measured */
+    double best;                            /* largest share of the measured peak, at least 1 */
     weft_progress progress;
     int64_t done, first, total; /* steps: finished, before the start, of the run */
     int64_t all_samples;        /* since the start */
@@ -21,12 +23,13 @@ struct weft_train_logger {
 };
 
 weft_status weft_train_logger_open(const char *run, int64_t step, int64_t total, int64_t log_every,
-                                   double peak_gflops, weft_train_logger **out)
+                                   weft_peak_gflops peak, weft_train_logger **out)
 {
     weft_train_logger *m;
     WEFT_TRY(WEFT_NEW(m, 1, "the training log"));
     m->log_every = log_every;
-    m->peak = peak_gflops;
+    m->peak = peak;
+    m->best = 1;
     m->done = m->first = step;
     m->total = total;
     m->started = weft_now();
@@ -76,9 +79,20 @@ static double rate_of(const weft_train_logger *m)
     return m->seconds > 0 ? 1e-9 * m->flops / m->seconds : 0;
 }
 
+/* The share of the measured peak, which exceeds 1 if the machine was busy during the
+ * measurement. */
+static double measured_share(const weft_train_logger *m)
+{
+    const weft_peak_gflops *peak = &m->peak;
+    const double bf16 = peak->bf16 > 0 ? peak->bf16 : peak->f32;
+    return m->seconds > 0 && peak->f32 > 0
+               ? 1e-9 * ((m->flops - m->bf16_flops) / peak->f32 + m->bf16_flops / bf16) / m->seconds
+               : 0;
+}
+
 double weft_train_logger_share(const weft_train_logger *m)
 {
-    return m->peak > 0 ? rate_of(m) / m->peak : 0;
+    return measured_share(m) / m->best;
 }
 
 /* ---- Prometheus ----------------------------------------------------------------------------- */
@@ -159,11 +173,12 @@ weft_status weft_train_logger_record(weft_train_logger *m, const weft_step_figur
     m->samples = decay * m->samples + (double)f->samples;
     m->tokens = decay * m->tokens + (double)f->tokens;
     m->flops = decay * m->flops + f->flops;
+    m->bf16_flops = decay * m->bf16_flops + f->bf16_flops;
     if (f->step % m->log_every == 0 || f->skipped)
         WEFT_TRY(write_figures(m, f));
     char detail[320], memory[32], share[32] = "", skipped[40] = "", tokens[40] = "";
-    if (m->peak > 0) {
-        m->peak = fmax(m->peak, rate_of(m));
+    if (m->peak.f32 > 0) {
+        m->best = fmax(m->best, measured_share(m));
         snprintf(share, sizeof share, " (%.0f %% of peak)", 100 * weft_train_logger_share(m));
     }
     if (f->skipped_total > 0)

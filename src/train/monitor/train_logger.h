@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "exec/measure_products.h"
 #include "format/log/metrics.h"
 #include "format/log/metrics_server.h"
 
@@ -17,6 +18,7 @@ typedef struct weft_step_figures {
     bool skipped;
     int64_t skipped_total, samples, tokens; /* totals of this step over all ranks */
     double flops;                           /* FLOPs of this step over all ranks */
+    double bf16_flops;                      /* of `flops`, those in bf16 */
     int bucket;                             /* -1: the stage has a single bucket */
     double extra[WEFT_TRAIN_LOGGER_EXTRAS];
     const char *extra_name[WEFT_TRAIN_LOGGER_EXTRAS]; /* NULL: none */
@@ -32,14 +34,15 @@ typedef struct weft_train_rates {
 } weft_train_rates;
 void weft_train_metrics_print(const weft_step_figures *figures, const weft_train_rates *rates,
                               weft_buf *text);
-/* `step`: steps already done. Removes entries of later steps, which a killed run may have
- * written. */
+/* `step`: steps already done. Removes entries of later steps, which a killed run may have written.
+ * `peak`: rates of all ranks together; f32 0: not known. */
 weft_status weft_train_logger_open(const char *run, int64_t step, int64_t total, int64_t log_every,
-                                   double peak_gflops, weft_train_logger **meter);
+                                   weft_peak_gflops peak, weft_train_logger **meter);
 /* Publishes the figures of every step there; `server` is borrowed. */
 void weft_train_logger_publish_to(weft_train_logger *meter, weft_metrics_server *server);
 weft_status weft_train_logger_record(weft_train_logger *meter, const weft_step_figures *figures);
-/* FLOP rate of the last steps as a share of the peak, at most 1. 0: the peak is unknown. */
+/* Seconds that the FLOPs of the last steps take at the peak of their types, as a share of the
+ * seconds of the steps, at most 1. 0: the peak is unknown. */
 double weft_train_logger_share(const weft_train_logger *meter);
 /* Writes all recorded events to the TensorBoard file. */
 weft_status weft_train_logger_flush(weft_train_logger *meter);

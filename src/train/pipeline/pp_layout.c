@@ -356,6 +356,7 @@ static weft_status plan_programs(const weft_pp_layout *p, const weft_pass_setup 
         s->cost.flops += cost.flops;
         s->cost.bytes += cost.bytes;
         s->cost.wire_bytes += cost.wire_bytes;
+        s->cost.bf16_flops += cost.bf16_flops;
     }
     return WEFT_OK;
 }

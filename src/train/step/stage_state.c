@@ -27,14 +27,17 @@ out:
 weft_status weft_stage_state_create(const weft_train_context *c, bool watch, weft_stage_state *s)
 {
     const int count = s->programs.count;
-    s->flops = weft_calloc(count, sizeof *s->flops);
+    s->flops = weft_calloc(2 * count + 1, sizeof *s->flops);
     s->bucket_of = weft_calloc(s->programs.runs + 1, sizeof *s->bucket_of);
     WEFT_TRY(WEFT_ALLOCATED(s->flops && s->bucket_of, "%d programs", count));
     for (int i = 0; i < count; i++)
         s->flops[i] = (double)s->programs.bucket[i]->cost.flops;
+    s->bf16_flops = s->flops + count;
+    for (int i = 0; i < count; i++)
+        s->bf16_flops[i] = (double)s->programs.bucket[i]->cost.bf16_flops;
     if (watch)
         WEFT_TRY(watch_ranks(c, s));
-    return weft_comm_sum(c->exec.comm, s->flops, count);
+    return weft_comm_sum(c->exec.comm, s->flops, 2 * count);
 }
 
 weft_status weft_stage_state_bind(weft_train_context *c, weft_stage_state *s)

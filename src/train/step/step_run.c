@@ -139,6 +139,7 @@ static void add_figures(weft_step_run *r, int bucket, double share)
         r->batch.packed ? r->batch.all_samples : size->batch / s->programs.parts;
     r->figures.samples += samples;
     r->figures.flops += s->flops[bucket];
+    r->figures.bf16_flops += s->bf16_flops[bucket];
     int n = 0;
     if (r->batch.packed)
         add_padding(r, &n);
@@ -301,6 +302,7 @@ static weft_status run_batches(weft_step_run *r)
     }
     WEFT_TRY(s->pp_executor ? run_pipeline(r, all) : run_sequential(r, all));
     r->figures.flops += s->flops[programs->count - 1];
+    r->figures.bf16_flops += s->bf16_flops[programs->count - 1];
     /* the bucket, if the step has a single batch */
     r->figures.bucket = programs->buckets > 1 && programs->runs == programs->parts ? bucket : -1;
     if (!programs->reduced_axes) /* keep the stop flag that the contributions saw */

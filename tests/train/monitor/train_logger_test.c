@@ -19,8 +19,8 @@ Test(meter, share_of_the_peak_is_at_most_one)
     char folder[] = "/tmp/weft-meter-XXXXXX";
     weft_train_logger *m = NULL;
     cr_assert(mkdtemp(folder));
-    cr_assert_eq(weft_train_logger_open(folder, 0, 4, 1, 100, &m), WEFT_OK, "%s",
-                 weft_error_message());
+    cr_assert_eq(weft_train_logger_open(folder, 0, 4, 1, (weft_peak_gflops){100, 0}, &m), WEFT_OK,
+                 "%s", weft_error_message());
     cr_expect_eq(weft_train_logger_share(m), 0);
     note(m, 1, 50);
     cr_expect_float_eq(weft_train_logger_share(m), 0.5, 1e-9);
@@ -29,9 +29,17 @@ Test(meter, share_of_the_peak_is_at_most_one)
     note(m, 3, 100); /* earlier steps count by 0.95 */
     cr_expect_float_eq(weft_train_logger_share(m), (0.95 * 400 + 100) / 1.95 / 400, 1e-9);
     cr_assert_eq(weft_train_logger_close(m), WEFT_OK);
-    cr_assert_eq(weft_train_logger_open(folder, 0, 4, 1, 0, &m), WEFT_OK);
+    cr_assert_eq(weft_train_logger_open(folder, 0, 4, 1, (weft_peak_gflops){0, 0}, &m), WEFT_OK);
     note(m, 1, 50);
     cr_expect_eq(weft_train_logger_share(m), 0, "no peak is known");
+    cr_assert_eq(weft_train_logger_close(m), WEFT_OK);
+    /* FLOPs in bf16 are compared with the peak of bf16, the others with that of f32 */
+    cr_assert_eq(weft_train_logger_open(folder, 0, 4, 1, (weft_peak_gflops){100, 400}, &m),
+                 WEFT_OK);
+    const weft_step_figures mixed = {
+        .step = 1, .train_stage = "", .seconds = 1, .flops = 220e9, .bf16_flops = 200e9};
+    cr_assert_eq(weft_train_logger_record(m, &mixed), WEFT_OK);
+    cr_expect_float_eq(weft_train_logger_share(m), 20.0 / 100 + 200.0 / 400, 1e-9);
     cr_assert_eq(weft_train_logger_close(m), WEFT_OK);
     cr_assert_eq(weft_remove_tree(folder), WEFT_OK);
 }
