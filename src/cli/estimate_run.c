@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "cli/options/args.h"
 #include "cli/plan.h"
+#include "estimate/training/resolve_precision.h"
 #include "estimate/training/run_estimate.h"
 #include "train/cascade/cascade_dry_run.h"
 #include "train/cascade/cascade_trainer.h"
@@ -65,6 +66,7 @@ static weft_status print(const weft_args *args, const weft_run *run, const char 
 static weft_status estimate(const weft_args *args, weft_arena *arena, const char *path)
 {
     weft_run run;
+    weft_run_models models;
     weft_run_estimate made;
     weft_buf message = {0};
     int64_t ranks;
@@ -73,8 +75,14 @@ static weft_status estimate(const weft_args *args, weft_arena *arena, const char
     WEFT_TRY(weft_run_check(&run, path));
     WEFT_TRY(weft_pp_layout_check_used(&run.parallel, path));
     WEFT_TRY(check_cascade_options(args, weft_run_cascades(&run)));
-    if (weft_run_cascades(&run))
+    if (weft_run_cascades(&run)) {
+        WEFT_TRY(weft_run_models_read(&run, path, &models));
+        const weft_status_code chosen =
+            weft_run_predict_precision(&run, &models, path, run.cascades.cluster, arena, &message);
+        weft_buf_free(&message);
+        WEFT_TRY(chosen);
         return weft_estimate_cascades(args, &run, path);
+    }
     const weft_run_estimate_options options = {.cluster = weft_args_string(args, "--on"),
                                                .ranks = (int)ranks,
                                                .execute = weft_args_flag(args, "--execute")};

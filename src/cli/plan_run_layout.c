@@ -5,6 +5,7 @@
 #include "cli/plan.h"
 #include "estimate/training/layout_file.h"
 #include "estimate/training/resolve_layout.h"
+#include "estimate/training/resolve_precision.h"
 #include "plan/ops/rates.h"
 #include "train/estimate/process_memory.h"
 #include "train/pipeline/pp_layout.h"
@@ -38,6 +39,10 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_pp_layout_check_used(&run.parallel, path));
     WEFT_TRY(weft_run_models_read(&run, path, &models));
     WEFT_TRY(weft_run_cluster(arena, &run, weft_args_string(args, "--on"), &cluster, spec));
+    WEFT_TRY(weft_run_predict_precision(&run, &models, path, weft_args_string(args, "--on"), arena,
+                                        &text));
+    if (text.len)
+        weft_buf_printf(&text, "\n");
     WEFT_TRY(weft_plan_ranks(args, all_of(&cluster), 1 << 16, &p.ranks));
     WEFT_TRY(weft_process_memory_measure(&run, NULL, &process));
     p.process_bytes = weft_process_memory_sum(process);

@@ -4,6 +4,7 @@
 #include "cli/replaced_verb.h"
 #include "cli/text_output.h"
 #include "estimate/training/resolve_layout.h"
+#include "estimate/training/resolve_precision.h"
 #include "estimate/training/run_simulation.h"
 
 #include <stdio.h>
@@ -37,6 +38,11 @@ static weft_status load(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_run_check(run, path));
     WEFT_TRY(weft_run_models_read(run, path, models));
     weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_predict_precision(run, models, path, "local", arena, &message));
+    if (message.len)
+        printf("%s\n", message.data);
+    weft_buf_free(&message);
+    message = (weft_buf){0};
     WEFT_GO(weft_run_resolve_layout(run, models, path, NULL, 0, NULL, arena, &message));
     if (message.len)
         printf("%s\n", message.data);

@@ -306,7 +306,7 @@ typedef int weft_layout_fn(const weft_graph *graph, const weft_node *node, int r
 /* FLOPs, bytes read and written, and bytes that this rank sends. */
 typedef struct weft_cost {
     int64_t flops, bytes, wire_bytes;
-    int64_t bf16_flops; /* of `flops`, those of products, attention and convolutions in bf16 */
+    int64_t bf16_flops; /* part of `flops`: products, attention and convolutions in bf16 */
 } weft_cost;
 typedef weft_cost weft_cost_fn(const weft_graph *graph, const weft_node *node);
 

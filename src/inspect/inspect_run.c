@@ -4,6 +4,7 @@
 #include "comm/comm_fake.h"
 #include "estimate/program_estimate.h"
 #include "estimate/training/resolve_layout.h"
+#include "estimate/training/resolve_precision.h"
 #include "inspect/roofline_print.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/registry/backend.h"
@@ -414,6 +415,11 @@ static weft_status resolve(inspection *w)
     weft_settled stored;
     WEFT_TRY(weft_settled_load(w->run->out, &stored));
     weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_predict_precision(w->run, &w->models, w->path, "local", w->arena, &message));
+    if (message.len && !w->o->json)
+        printf("%s\n", message.data);
+    weft_buf_free(&message);
+    message = (weft_buf){0};
     WEFT_GO(
         weft_run_resolve_layout(w->run, &w->models, w->path, NULL, 0, &stored, w->arena, &message));
     if (message.len && !w->o->json)

@@ -296,7 +296,14 @@ static weft_status add_run(profile *p, const weft_args *args, const char *path)
     WEFT_TRY(weft_run_check(&r.run, path));
     WEFT_TRY(weft_pp_layout_check_used(&r.run.parallel, path));
     WEFT_TRY(weft_run_models_read(&r.run, path, &r.models));
-    WEFT_TRY(weft_layouts_visit(&r.run, &r.models, weft_comm_ranks(p->all.comm), add_layout, &r));
+    /* `precision: auto` needs the nodes of both */
+    const int precision = r.run.precision;
+    for (int i = WEFT_PRECISION_F32; i < WEFT_PRECISION_AUTO; i++) {
+        r.run.precision = i;
+        if (precision == i || precision == WEFT_PRECISION_AUTO)
+            WEFT_TRY(weft_layouts_visit(&r.run, &r.models, weft_comm_ranks(p->all.comm), add_layout,
+                                        &r));
+    }
     return p->programs ? WEFT_OK : weft_error_at(WEFT_E_CONFIG, WEFT_AT(.file = path));
 }
 

@@ -15,6 +15,7 @@
 #include "doctor/gpu_check.h"
 #include "estimate/training/layout_estimate.h"
 #include "estimate/training/resolve_layout.h"
+#include "estimate/training/resolve_precision.h"
 #include "exec/execute.h"
 #include "exec/measure_products.h"
 #include "kernel/registry/backend.h"
@@ -39,10 +40,11 @@
 /* Lives for the run. No step uses it. */
 typedef struct trainer {
     weft_train_context context;
-    weft_run settled;     /* the run with the resolved layout */
-    weft_settled choice;  /* choices for `context: auto` and `slices: auto`, which rank 0 stores */
-    weft_arena *arena;    /* memory of files read for the layout and the cluster */
-    weft_cluster cluster; /* cluster of parallel.cascades, if used */
+    weft_run settled;    /* the run with the resolved layout */
+    weft_settled choice; /* choices for `context: auto` and `slices: auto`, which rank 0 stores */
+    weft_precision_choice precision; /* choice for `precision: auto`, which rank 0 stores */
+    weft_arena *arena;               /* memory of files read for the layout and the cluster */
+    weft_cluster cluster;            /* cluster of parallel.cascades, if used */
     char cluster_name[512];
     weft_comm *comm;
     weft_pp_layout *pp;  /* pipeline of the mesh; NULL: none */
@@ -95,6 +97,43 @@ static void print_chosen(const trainer *t, bool from_file, const char *text)
     weft_buf_free(&layout);
 }
 
+/* Makes t->settled the run, to be changed by choices. */
+static weft_status settle(trainer *t)
+{
+    if (!t->arena && !(t->arena = weft_arena_create()))
+        return weft_no_memory("the training run");
+    if (t->context.run != &t->settled)
+        t->settled = *t->context.run;
+    t->context.run = &t->settled;
+    return WEFT_OK;
+}
+
+/* Resolves `precision: auto`, before layouts are estimated in that precision. */
+static weft_status resolve_precision(trainer *t)
+{
+    weft_train_context *c = &t->context;
+    weft_run_models models;
+    weft_buf out = {0};
+    if (c->run->precision != WEFT_PRECISION_AUTO)
+        return WEFT_OK;
+    WEFT_TRY(settle(t));
+    t->precision.precision = WEFT_PRECISION_AUTO;
+    if (c->is_rank0 && strcmp(c->run->backend, "virtual"))
+        WEFT_TRY(weft_precision_choice_load(c->run->out, &t->precision));
+    WEFT_TRY(weft_run_models_read(c->run, c->path, &models));
+    const weft_status_code status = weft_run_resolve_precision(
+        &t->settled, &models, c->path, "local", t->comm, &t->precision, t->arena, &out);
+    if (status == WEFT_OK && c->is_rank0)
+        weft_notice(WEFT_MSG_LAYOUT_CHOSEN,
+                    WEFT_AT(WEFT_DETAILS(
+                        WEFT_WORD("source", t->precision.changed ? "estimate" : "run"),
+                        WEFT_WORD("precision",
+                                  t->settled.precision == WEFT_PRECISION_BF16 ? "bf16" : "f32"))),
+                    "%s", out.data);
+    weft_buf_free(&out);
+    return status;
+}
+
 /* Resolves `plan: FILE` and the `auto` values of the section `parallel`. */
 static weft_status resolve_layout(trainer *t)
 {
@@ -105,9 +144,7 @@ static weft_status resolve_layout(trainer *t)
     const bool from_file = p->plan[0];
     if (!p->plan[0] && p->context.kind != WEFT_CP_AUTO && !weft_comm_overlap_has_auto(&p->overlap))
         return WEFT_OK;
-    t->arena = weft_arena_create();
-    WEFT_TRY(WEFT_ALLOCATED(t->arena, "the training run"));
-    t->settled = *c->run;
+    WEFT_TRY(settle(t));
     if (c->is_rank0 && strcmp(c->run->backend, "virtual"))
         WEFT_TRY(weft_settled_load(c->run->out, &t->choice));
     WEFT_TRY(weft_run_models_read(c->run, c->path, &models));
@@ -118,7 +155,6 @@ static weft_status resolve_layout(trainer *t)
         print_chosen(t, from_file, out.data);
 out:
     weft_buf_free(&out);
-    c->run = &t->settled;
     return status;
 }
 
@@ -129,6 +165,7 @@ static weft_status open_ranks(trainer *t)
     weft_comm_set_deadline(t->comm, c->run->deadline);
     const int ranks = weft_comm_ranks(t->comm);
     c->is_rank0 = weft_comm_rank(t->comm) == 0;
+    WEFT_TRY(resolve_precision(t));
     WEFT_TRY(resolve_layout(t));
     const weft_run *run = c->run;
     c->exec = weft_exec_config_of(run, NULL);
@@ -160,7 +197,7 @@ static weft_status open_ranks(trainer *t)
 }
 
 /* Locks the run's folder on rank 0, removes temporary files of killed writers, and saves a layout
- * that this start has chosen. */
+ * and a precision that this start has chosen. */
 static weft_status take_folder(trainer *t)
 {
     weft_train_context *c = &t->context;
@@ -171,6 +208,8 @@ static weft_status take_folder(trainer *t)
     WEFT_GO(weft_remove_leftovers(c->run->out, true));
     if (t->choice.changed)
         WEFT_GO(weft_settled_save(c->run->out, &t->choice));
+    if (t->precision.changed)
+        WEFT_GO(weft_precision_choice_save(c->run->out, &t->precision));
 out:
     weft_comm_set_busy(t->comm, NULL);
     return status;

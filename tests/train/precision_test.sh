@@ -3,7 +3,7 @@
 # less than that of f32, and a repeated run is bitwise identical. On several ranks the forward is
 # that of one rank; each rank rounds its gradients, and losses are within 2e-3 of one rank.
 # grad_reduce_dtype: bf16 sends half the bytes. Checkpoints hold f32 and resume in either precision.
-# A model written in bf16 generates.
+# A model written in bf16 generates. `precision: auto` chooses by rates, which a profile gives here.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -114,4 +114,40 @@ another_precision_resumes_and_generates() {
     "$WEFT" generate --model runs/other/model --prompt "a red square" --out one.mp4 --steps 2 --seed 3 >one.log 2>&1 || { cat one.log; fail "generate"; }
 }
 check another_precision_resumes_and_generates
+
+# auto: rates by a profile in the folder of the run, on which arithmetic takes nearly all time
+rates() { # FOLDER BF16: FLOP/s of f32 are 1e8
+    mkdir -p "$1"
+    cat >"$1/profile.json" <<J
+{"format": "weft.profile/1", "machine": "m", "memory": 1000000000, "threads": 1, "flops": 1e8, "gemm": 1, "attention": 1, "conv": 1,
+ "bf16": {"flops": $2, "gemm": 1, "attention": 1, "conv": 1}, "memory_bandwidth": 1e12,
+ "rates": [{"node": "gelu f32[8] -> f32[8]", "flops": 8, "bytes": 64, "seconds": 1e-6}]}
+J
+}
+units() { "$WEFT" doctor | grep "^units" | grep -q "BF16 yes.*AMX)$"; } # without "WEFT_CPU_ISA disables"
+chosen() { # LOG SOURCE PRECISION
+    has_message "$1" layout-chosen source="$2" precision="$3" || { cat "$1"; fail "$1: precision is not $3 by the $2"; }
+}
+if units; then fast=bf16; else fast=f32; fi
+auto_takes_the_faster_type() {
+    rates runs/fast 4e8
+    rates runs/slow 5e7
+    try fast 2 --set precision=auto --set parallel.dp=2 --set stages.0.steps=6 --set grad_reduce_dtype=bf16
+    chosen fast.log estimate $fast
+    try slow 1 --set precision=auto
+    chosen slow.log estimate f32
+    diff <(losses runs/slow) <(losses runs/f32) || fail "auto with slow bf16 is not f32"
+}
+check auto_takes_the_faster_type
+a_resumed_run_keeps_its_type() {
+    needs auto_takes_the_faster_type
+    rates runs/fast 5e7
+    "$WEFT" inspect graph wide.yaml --set out=runs/fast --set precision=auto >inspect.auto || fail "inspect with auto"
+    [ "$(predicted inspect.auto)" = "$(predicted inspect.$fast)" ] || fail "inspect predicts another type than $fast"
+    try fast 2 --set precision=auto --set parallel.dp=2 --set grad_reduce_dtype=bf16
+    chosen fast.log run $fast
+    try given 2 --set precision=$fast --set parallel.dp=2 $([ $fast = f32 ] || echo --set grad_reduce_dtype=bf16)
+    diff <(losses runs/fast) <(losses runs/given) || fail "auto differs from precision: $fast"
+}
+check a_resumed_run_keeps_its_type
 finish

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "estimate/training/resolve_layout.h"
+#include "estimate/training/resolve_precision.h"
 #include "kernel/registry/backend.h"
 #include "plan/ops/rates.h"
 #include "train/config/packing_config.h"
@@ -16,9 +17,14 @@ static weft_status resolve(weft_run *run, const char *path, const weft_run_model
 {
     weft_mesh mesh;
     weft_settled settled;
+    weft_buf layout = {0};
     WEFT_TRY(weft_settled_load(run->out, &settled));
-    WEFT_TRY(
-        weft_run_resolve_layout(run, models, path, NULL, out->ranks, &settled, arena, message));
+    const weft_status_code status =
+        weft_run_resolve_layout(run, models, path, NULL, out->ranks, &settled, arena, &layout);
+    if (layout.len)
+        weft_buf_printf(message, "%s%s", message->len ? "\n" : "", layout.data);
+    weft_buf_free(&layout);
+    WEFT_TRY(status);
     WEFT_TRY(weft_parallel_mesh(&run->parallel, out->ranks, path, &mesh));
     WEFT_TRY(weft_pp_layout_check_trained(&mesh, weft_run_trains_denoiser(models), path));
     const int axis = weft_mesh_axis(&mesh, "dp");
@@ -84,6 +90,8 @@ weft_status weft_run_estimate_make(weft_run *run, const char *path,
                           WEFT_AT(.file = path, .key = "backend", .value = run->backend),
                           "unknown backend; use one of %s", weft_backend_names());
     WEFT_TRY(weft_run_models_read(run, path, &models));
+    WEFT_TRY(weft_run_predict_precision(
+        run, &models, path, options->cluster ? options->cluster : "local", arena, message));
     WEFT_TRY(resolve(run, path, &models, arena, out, message));
     WEFT_TRY(weft_run_cluster(arena, run, options->cluster ? options->cluster : "local",
                               &out->cluster, out->cluster_name));

@@ -23,7 +23,8 @@ static bool ends_with(const char *name, const char *end)
 static bool is_of_run(const char *name)
 {
     return !strcmp(name, "metrics.jsonl") || begins_with(name, "events.out.tfevents.") ||
-           !strcmp(name, "layout-choice.json") || !strcmp(name, "activation-plan.json") ||
+           !strcmp(name, "layout-choice.json") || !strcmp(name, "precision-choice.json") ||
+           !strcmp(name, "activation-plan.json") ||
            (begins_with(name, "data-stage-") && ends_with(name, ".json")) ||
            weft_is_temporary(name);
 }

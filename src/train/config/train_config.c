@@ -78,6 +78,7 @@ static const weft_section autoencoder_section = {
     autoencoder_keys, WEFT_COUNT(autoencoder_keys)};
 
 static const char *const dtype_names[] = {"f32", "bf16", NULL};
+static const char *const precision_names[] = {"f32", "bf16", "auto", NULL};
 static const weft_key lora_keys[] = {
     {"rank", WEFT_KEY_I64, offsetof(weft_run_lora, rank), "0", "",
      "rank of the LoRA matrices, which are the only parameters that train. 0: no LoRA, the "
@@ -400,8 +401,9 @@ static const weft_key run_keys[] = {
         1, 1e9, .earlier = "log_every"),
     {"precision", WEFT_KEY_ENUM, offsetof(weft_run, precision), "f32", "",
      "type of computation; bf16: weights in use, activations and gradients need half the "
-     "memory. Parameters, checkpoints, moments, EMA and losses stay f32",
-     .choices = dtype_names},
+     "memory. Parameters, checkpoints, moments, EMA and losses stay f32. auto: bf16 if the first "
+     "start predicts at least a tenth less time, else f32",
+     .choices = precision_names},
     {"grad_reduce_dtype", WEFT_KEY_ENUM, offsetof(weft_run, grad_reduce_dtype), "f32", "",
      "type of the all-reduce of gradients, with precision: bf16; bf16 sends half the bytes",
      .choices = dtype_names, .earlier = "gradient_sums"},

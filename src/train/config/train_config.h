@@ -19,7 +19,11 @@ typedef struct weft_straggler_config {
 } weft_straggler_config;
 
 typedef enum weft_model_dtype { WEFT_MODEL_F32, WEFT_MODEL_BF16 } weft_model_dtype;
-typedef enum weft_precision { WEFT_PRECISION_F32, WEFT_PRECISION_BF16 } weft_precision;
+typedef enum weft_precision {
+    WEFT_PRECISION_F32,
+    WEFT_PRECISION_BF16,
+    WEFT_PRECISION_AUTO /* chosen when the run starts (estimate/training/resolve_precision.h) */
+} weft_precision;
 /* Image conditioning of a transformer (model/family.h): none, or the first frame, which trains
  * image-to-video generation. */
 typedef enum weft_run_condition {

@@ -12,7 +12,7 @@ struct weft_train_logger {
     weft_metrics *metrics;
     int64_t log_every, steps_seen;
     double seconds, samples, tokens, flops; /* decayed sums for the rates */
-    double bf16_flops;                      /* of `flops`, those in bf16 */
+    double bf16_flops;                      /* part of `flops` in bf16 */
     weft_peak_gflops peak;                  /* measured */
     double best;                            /* largest share of the measured peak, at least 1 */
     weft_progress progress;

@@ -18,7 +18,7 @@ typedef struct weft_step_figures {
     bool skipped;
     int64_t skipped_total, samples, tokens; /* totals of this step over all ranks */
     double flops;                           /* FLOPs of this step over all ranks */
-    double bf16_flops;                      /* of `flops`, those in bf16 */
+    double bf16_flops;                      /* part of `flops` in bf16 */
     int bucket;                             /* -1: the stage has a single bucket */
     double extra[WEFT_TRAIN_LOGGER_EXTRAS];
     const char *extra_name[WEFT_TRAIN_LOGGER_EXTRAS]; /* NULL: none */
@@ -41,8 +41,8 @@ weft_status weft_train_logger_open(const char *run, int64_t step, int64_t total,
 /* Publishes the figures of every step there; `server` is borrowed. */
 void weft_train_logger_publish_to(weft_train_logger *meter, weft_metrics_server *server);
 weft_status weft_train_logger_record(weft_train_logger *meter, const weft_step_figures *figures);
-/* Seconds that the FLOPs of the last steps take at the peak of their types, as a share of the
- * seconds of the steps, at most 1. 0: the peak is unknown. */
+/* Seconds of the last steps' FLOPs at the peak of their types, as a share of the seconds of the
+ * steps, at most 1. 0: the peak is unknown. */
 double weft_train_logger_share(const weft_train_logger *meter);
 /* Writes all recorded events to the TensorBoard file. */
 weft_status weft_train_logger_flush(weft_train_logger *meter);

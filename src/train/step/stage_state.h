@@ -21,7 +21,7 @@ typedef struct weft_stage_state {
     weft_stage_programs programs;  /* steps are borrowed */
     weft_pp_executor *pp_executor; /* runs the pipeline stages of `programs`; NULL: no pipeline */
     double *flops;                 /* FLOPs of a run over all ranks, by program */
-    double *bf16_flops;            /* of `flops`, those in bf16, by program; in the same memory */
+    double *bf16_flops;            /* part of `flops` in bf16, by program; in the same memory */
     int *bucket_of;                /* bucket of each microbatch of a step */
     /* Packed text conditioning of the empty caption. NULL: captions are encoded in the step. */
     float *no_text;
