@@ -43,7 +43,8 @@ weft_status weft_run_resolve_precision(weft_run *run, const weft_run_models *mod
                                        weft_precision_choice *stored, weft_arena *arena,
                                        weft_buf *out);
 
-/* The same in a process that only predicts: with the choice stored in the run folder, if any. */
+/* weft_run_resolve_precision in a process that only predicts, with the choice stored in the run
+ * folder, if any. */
 weft_status weft_run_predict_precision(weft_run *run, const weft_run_models *models,
                                        const char *path, const char *spec, weft_arena *arena,
                                        weft_buf *out);

@@ -25,8 +25,8 @@ typedef struct timer {
     known *bucket[BUCKETS];
 } timer;
 
-/* Seconds of a node by the rates; NAN: its op was not timed. If no bf16 node of an op was timed, a
- * bf16 node takes the seconds in f32, divided by the speed of bf16 for its kind of work. */
+/* Seconds of a node by the rates; NAN: its op was not timed. An op that was not timed in bf16 takes
+ * the seconds in f32. They are divided by the relative speed of bf16 for this kind of work. */
 static double rated_seconds(const timer *t, int32_t n, const char *key, bool *exact)
 {
     const weft_rates *rates = t->device->rates;

@@ -222,7 +222,7 @@ Test(graph_list, kernels_take_the_launch_of_the_device)
     weft_graph_free(g);
 }
 
-/* Seconds of the graph's nodes without casts, and those of products and attention among them. */
+/* Seconds of the graph's nodes without casts, and of its products and attention alone. */
 static void add_seconds(const weft_graph *g, const weft_device_type *device, double *all,
                         double *products)
 {
@@ -300,7 +300,7 @@ Test(graph_list, figures_of_bf16_apply_without_a_profile)
     add_seconds(narrow, &device, &wide[0], &wide[1]);
     device.bf16_flops = 4 * device.flops;
     add_seconds(narrow, &device, &now[0], &now[1]);
-    cr_expect_float_eq(now[1], wide[1] / 4, 1e-12 * wide[1], "fractions are those of f32");
+    cr_expect_float_eq(now[1], wide[1] / 4, 1e-12 * wide[1], "fractions of f32");
     weft_graph_free(narrow);
     weft_graph_free(g);
 }

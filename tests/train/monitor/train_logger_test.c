@@ -33,7 +33,7 @@ Test(meter, share_of_the_peak_is_at_most_one)
     note(m, 1, 50);
     cr_expect_eq(weft_train_logger_share(m), 0, "no peak is known");
     cr_assert_eq(weft_train_logger_close(m), WEFT_OK);
-    /* FLOPs in bf16 are compared with the peak of bf16, the others with that of f32 */
+    /* FLOPs in bf16 are compared with the peak of bf16, the others with the peak of f32 */
     cr_assert_eq(weft_train_logger_open(folder, 0, 4, 1, (weft_peak_gflops){100, 400}, &m),
                  WEFT_OK);
     const weft_step_figures mixed = {
