@@ -1,7 +1,7 @@
-"""Videos by diffusers' modules in PyTorch, with the weights of weft generate, eager, f32.
+"""Videos by diffusers' modules in PyTorch, with the weights of weft generate, eager, f32 (bf16: the transformer in bf16).
 
     peer_generate.py make NAME FOLDER               a pipeline of random weights: wan, hunyuan, latte, vae (Wan 2.1's at full width)
-    peer_generate.py run FOLDER FRAMES HEIGHT WIDTH STEPS
+    peer_generate.py run FOLDER FRAMES HEIGHT WIDTH STEPS [bf16]
     peer_generate.py decode FOLDER FRAMES HEIGHT WIDTH [tiled]
 
 run and decode print "seconds of a step<TAB>seconds of decoding<TAB>peak memory in MiB" of a process
@@ -104,11 +104,14 @@ def decode_of(vae, x):
     return time.perf_counter() - begin
 
 
-def run(folder, frames, height, width, steps):
+def run(folder, frames, height, width, steps, bf16=False):
     index, load = modules(folder)
     dit, vae = load("transformer").eval(), load("vae").eval()
     x = latents(vae, frames, height, width)
     rows, given = told(index, dit)
+    if bf16:
+        dit, x = dit.bfloat16(), x.bfloat16()
+        given = {name: v.bfloat16() if torch.is_tensor(v) and v.is_floating_point() else v for name, v in given.items()}
     took = []
     for i in range(steps):
         begin = time.perf_counter()
@@ -118,7 +121,7 @@ def run(folder, frames, height, width, steps):
             answer = answer[1:] + 4 * (answer[:1] - answer[1:])
         x = x - answer / steps
         took.append(time.perf_counter() - begin)
-    report(sum(took) / len(took), decode_of(vae, x))
+    report(sum(took) / len(took), decode_of(vae, x.float()))
 
 
 def decode(folder, frames, height, width, tiled):
@@ -132,6 +135,6 @@ def decode(folder, frames, height, width, tiled):
 if sys.argv[1] == "make":
     make(*sys.argv[2:])
 elif sys.argv[1] == "run":
-    run(sys.argv[2], *map(int, sys.argv[3:7]))
+    run(sys.argv[2], *map(int, sys.argv[3:7]), sys.argv[7:] == ["bf16"])
 else:
     decode(sys.argv[2], *map(int, sys.argv[3:6]), sys.argv[6:] == ["tiled"])

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""bench/half.py BUILD [kernels] [models] [generation] [memory]: half precision next to f32 and next to PyTorch in bf16, on one thread.
+
+Calls bench/kernels, bench/models and weft generate, which measure each work in f32 and in bf16, and
+their peers ($WEFT_PEER_PYTHON: a Python with torch, diffusers and transformers; without it the columns
+of PyTorch and the denoising step are empty). Then predicts the memory of training steps. A goal is the
+least ratio; for memory the largest share."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PEER = os.environ.get("WEFT_PEER_PYTHON", "")
+ENV = dict(os.environ, OMP_NUM_THREADS="1")
+
+
+def output(command):
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=ENV)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {done.stderr}")
+    return done.stdout
+
+
+def rows(*command):
+    """The rows of the tables that a benchmark prints: first cell -> {column: cell}."""
+    found, columns = {}, None
+    for line in output(list(command)).splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("|"):
+            columns = None
+        elif set(line) <= set("|-: "):
+            continue
+        elif columns is None:
+            columns = cells
+        else:
+            found[cells[0]] = dict(zip(columns, cells))
+    return found
+
+
+def number(text):
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def ratio(a, b):
+    return f"{a / b:.2f}" if a and b else "-"
+
+
+def shown(ms):
+    return f"{ms:.4g}" if ms else "-"
+
+
+def show(work, f32, narrow, goal, peer, peer_goal):
+    """Milliseconds in f32 and in the narrow type, and PyTorch's in bf16; 0: not measured."""
+    print(f"| {work} | {shown(f32)} | {shown(narrow)} | {ratio(f32, narrow)} | {goal} | {shown(peer)} | "
+          f"{ratio(peer, narrow)} | {peer_goal} |", flush=True)
+
+
+def kernels():
+    table = rows(f"{BUILD}/bench/kernels", "--bf16", "products")
+    table.update(rows(f"{BUILD}/bench/kernels", "--bf16", "1x12x1536x64"))
+    for work, label, goal, peer_goal in (
+            ("product 3072x1536x1536, bf16", "linear 3072x1536 -> 1536", "1.8", "1.0"),
+            ("attention 12x1536x64, bf16", "attention 1x12x1536x64", "1.5", "3"),
+            ("attention 12x1536x64 backward, bf16", "attention_grad 1x12x1536x64", "1.4", "3")):
+        row = table.get(label, {})
+        show(work, number(row.get("f32 ms")), number(row.get("bf16 ms")), goal,
+             number(row.get("PyTorch bf16 ms")), peer_goal)
+
+
+def models():
+    table = {}
+    for part in ("dit", "dit_bf16", "vae", "vae_bf16"):
+        table.update(rows(f"{BUILD}/bench/models", part))
+    for work, goal, peer_goal in (("DiT training step", "1.5", "2"), ("VAE encode", "1.5", "2.5"),
+                                  ("VAE decode", "1.5", "2.5")):
+        wide, narrow = table.get(work, {}), table.get(f"{work}, bf16", {})
+        show(f"{work}, bf16", 1e3 * number(wide.get("weft s")), 1e3 * number(narrow.get("weft s")), goal,
+             1e3 * number(narrow.get("PyTorch s")), peer_goal)
+
+
+def step_of(folder, *options):
+    """Seconds of a denoising step of weft generate, 17 frames of 320x192."""
+    with tempfile.TemporaryDirectory() as scratch:
+        output([f"{BUILD}/weft", "generate", "--model", folder, "--prompt", "a red cat", "--out", f"{scratch}/out",
+                "--frames", "17", "--height", "192", "--width", "320", "--steps", "4", *options])
+        with open(f"{scratch}/out/prompts.jsonl", encoding="utf-8") as file:
+            line = json.loads(file.readlines()[-1])
+    return line["seconds"]["denoise"] / line["steps"]
+
+
+def generation():
+    if not PEER:
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = f"{scratch}/wan"
+        output([PEER, "bench/peer_generate.py", "make", "wan", folder])
+        wide = step_of(folder)
+        bf16 = step_of(folder, "--precision", "bf16", "--weights", "bf16")
+        int8 = step_of(folder, "--precision", "bf16", "--weights", "int8")
+        peer = float(output([PEER, "bench/peer_generate.py", "run", folder, "17", "192", "320", "4", "bf16"]).split()[0])
+    show("Wan denoising step 17x320x192, bf16", 1e3 * wide, 1e3 * bf16, "1.5", 1e3 * peer, "2")
+    show("Wan denoising step 17x320x192, int8", 1e3 * wide, 1e3 * int8, "2", 1e3 * peer, "-")
+
+
+RUN = """out: none
+autoencoder: {{class: AutoencoderKLWan, config: {{base_dim: 4, dim_mult: [1, 1, 2, 2], num_res_blocks: 1}}}}
+data: {{path: none}}
+transformer: {{class: WanTransformer3DModel, config: {{{config}}}}}
+text_encoders: [{{class: WeftBytesEncoder, config: {{dim: 128, num_heads: 4, num_layers: 2, max_length: 40}}}}]
+stages: [{{steps: 1, {size}}}]
+"""
+
+
+def memory():
+    """Bytes that a run reserves for the programs of a step: activations, gradients and workspace."""
+    print("\n| training step | f32 MiB | bf16 MiB | share | largest share |\n|---|---|---|---|---|")
+    for step, config, size in (
+            ("DiT, 12 layers of 384, batch 8 of 13x128x128", "num_layers: 12, num_attention_heads: 6, "
+             "attention_head_dim: 64, ffn_dim: 1536", "batch: 8, frames: 13, height: 128, width: 128"),
+            ("8 layers of Wan 1.3B, 17x320x192", "num_layers: 8, num_attention_heads: 12, attention_head_dim: 128, "
+             "ffn_dim: 8960", "batch: 1, frames: 17, height: 320, width: 192")):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(RUN.format(config=config, size=size))
+            file.flush()
+            mib = [json.loads(output([f"{BUILD}/weft", "estimate", file.name, "--json", "--set", f"precision={p}"]))
+                   ["stages"][0]["program_bytes"] / 2**20 for p in ("f32", "bf16")]
+        print(f"| {step} | {mib[0]:.1f} | {mib[1]:.1f} | {mib[1] / mib[0]:.3f} | 0.55 |", flush=True)
+
+
+PARTS = {"kernels": kernels, "models": models, "generation": generation, "memory": memory}
+chosen = sys.argv[2:] or list(PARTS)
+if unknown := [part for part in chosen if part not in PARTS]:
+    sys.exit(f"bench/half.py: no part {unknown[0]}; the parts are {', '.join(PARTS)}")
+print("| work | f32 ms | narrow ms | f32 over narrow | goal over f32 | PyTorch bf16 ms | PyTorch over narrow | goal over PyTorch |")
+print("|---|---|---|---|---|---|---|---|")
+for part in chosen:
+    PARTS[part]()
