@@ -72,7 +72,8 @@ CPU_KERNEL(random_uniform)
     return WEFT_OK;
 }
 
-/* Computes a piece of an op whose operands have one shape: n elements of y from the same elements of x. */
+/* Computes a piece of an op whose operands have one shape: n elements of y from the same elements
+ * of x. */
 typedef void point_function(const cpu_cells *run, const void *const x[2], void *y, int64_t n,
                             const void *attr);
 
@@ -94,7 +95,7 @@ static weft_status_code pointwise(const weft_kernel_args *args, point_function *
     return WEFT_OK;
 }
 
-/* The kernel `name`. The call computes n elements of y from x[0] and x[1], with functions of run. */
+/* The kernel `name`. The call computes n elements of y from x[0] and x[1] by functions of run. */
 #define POINTWISE_IN(name, f32, call)                                                              \
     static void name##_piece(const cpu_cells *run, const void *const x[2], void *y, int64_t n,     \
                              const void *attr)                                                     \

@@ -2,9 +2,9 @@
  * are summed in a fixed number of row chunks, with partial sums in the workspace. The chunks are
  * added in order, so the result does not depend on the number of threads.
  *
- * Large operands have a row for each row of the result. Large operands of one type, f32 or bf16, are
- * read and written in place. Other combinations of types pass through buffers of a few rows. Small
- * operands (gamma, scale, angles) are read in f32, a row at a time. */
+ * Large operands have a row for each row of the result. Large operands of one type, f32 or bf16,
+ * are read and written in place. Other combinations of types pass through buffers of a few rows.
+ * Small operands (gamma, scale, angles) are read in f32, a row at a time. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/isa.h"
@@ -259,8 +259,8 @@ ROW_KERNEL(softmax, softmax_rows(args))
 
 /* ---- modulation ------------------------------------------------------------------------------ */
 
-/* Sets x as (groups, rows, C) with small operands of (groups, 1, C): (B,1,C) on (B,S,C), (1,1,C), or
- * the complete size with rows = 1. False for other broadcasts, which the loops below compute. */
+/* Sets x as (groups, rows, C) with small operands of (groups, 1, C): (B,1,C) on (B,S,C), (1,1,C),
+ * or the complete size with rows = 1. False for other broadcasts, which the loops below compute. */
 static bool groups_in(const weft_shape *x, const weft_shape *small, row_kernel *k)
 {
     if (x->rank == 0)

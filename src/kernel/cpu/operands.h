@@ -18,7 +18,8 @@ typedef struct cpu_operands {
  * `f32`: always f32. */
 enum { CPU_OUTPUT = 1 << WEFT_MAX_INPUTS };
 cpu_operands cpu_operands_of(const weft_kernel_args *args, uint32_t large, bool f32);
-/* Returns whether functions on cells of `dtype` use the view in place. Integers are not converted. */
+/* Returns whether functions on cells of `dtype` use the view in place. Integers are not
+ * converted. */
 static inline bool cpu_is_cells(const weft_view *v, weft_dtype dtype)
 {
     return v->dtype == dtype || dtype_is_int(v->dtype);
@@ -48,8 +49,8 @@ static inline void *cpu_write(const cpu_operands *o, const weft_view *v, int64_t
 }
 void cpu_written(const cpu_operands *o, const weft_view *v, int64_t at, int64_t n,
                  const float *space);
-/* Returns the sum of n elements from `at`, or of their squares, in the order of cpu_cells.total. The
- * view is a large operand. */
+/* Returns the sum of n elements from `at`, or of their squares, in the order of cpu_cells.total.
+ * The view is a large operand. */
 double cpu_total(const cpu_operands *o, const weft_view *v, int64_t at, int64_t n, bool squares);
 
 #endif

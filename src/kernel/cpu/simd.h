@@ -1,7 +1,7 @@
-/* The vector code, once per instruction set. isa.inc is compiled for the baseline, AVX2 and
- * AVX-512 (with and without products of bf16), and cpu_isa_get() returns the widest that the processor has. All functions here run on
- * one thread over a range. Callers cut the work into ranges that do not depend on the number of
- * threads. */
+/* The vector code, once per instruction set. isa.inc is compiled for the baseline, AVX2 and AVX-512
+ * (with and without products of bf16), and cpu_isa_get() returns the widest that the processor has.
+ * All functions here run on one thread over a range. Callers cut the work into ranges that do not
+ * depend on the number of threads. */
 #ifndef WEFT_KERNEL_CPU_SIMD_H
 #define WEFT_KERNEL_CPU_SIMD_H
 
