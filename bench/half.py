@@ -109,8 +109,8 @@ def generation():
 
 
 RUN = """out: none
-autoencoder: {{class: AutoencoderKLWan, config: {{base_dim: 4, dim_mult: [1, 1, 2, 2], num_res_blocks: 1}}}}
-data: {{path: none}}
+autoencoder: {{weights: {folder}}}
+data: {{path: none, latents: none}}
 transformer: {{class: WanTransformer3DModel, config: {{{config}}}}}
 text_encoders: [{{class: WeftBytesEncoder, config: {{dim: 128, num_heads: 4, num_layers: 2, max_length: 40}}}}]
 stages: [{{steps: 1, {size}}}]
@@ -125,10 +125,12 @@ def memory():
              "attention_head_dim: 64, ffn_dim: 1536", "batch: 8, frames: 13, height: 128, width: 128"),
             ("8 layers of Wan 1.3B, 17x320x192", "num_layers: 8, num_attention_heads: 12, attention_head_dim: 128, "
              "ffn_dim: 8960", "batch: 1, frames: 17, height: 320, width: 192")):
-        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-            file.write(RUN.format(config=config, size=size))
-            file.flush()
-            mib = [json.loads(output([f"{BUILD}/weft", "estimate", file.name, "--json", "--set", f"precision={p}"]))
+        with tempfile.TemporaryDirectory() as folder:
+            with open(f"{folder}/config.json", "w", encoding="utf-8") as file:
+                json.dump({"_class_name": "AutoencoderKLWan", "base_dim": 4, "dim_mult": [1, 1, 2, 2], "num_res_blocks": 1}, file)
+            with open(f"{folder}/run.yaml", "w", encoding="utf-8") as file:
+                file.write(RUN.format(folder=folder, config=config, size=size))
+            mib = [json.loads(output([f"{BUILD}/weft", "estimate", f"{folder}/run.yaml", "--json", "--set", f"precision={p}"]))
                    ["stages"][0]["program_bytes"] / 2**20 for p in ("f32", "bf16")]
         print(f"| {step} | {mib[0]:.1f} | {mib[1]:.1f} | {mib[1] / mib[0]:.3f} | 0.55 |", flush=True)
 

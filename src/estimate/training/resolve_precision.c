@@ -154,6 +154,11 @@ static weft_status choose(const weft_run *run, const weft_run_models *models, co
         return weft_buf_check(why);
     }
     WEFT_TRY(weft_run_cluster(arena, run, spec, &cluster, name));
+    if (!local && !cluster.device.rates && !(cluster.device.bf16_flops > 0)) {
+        *precision = WEFT_PRECISION_BF16; /* GPUs: products of f32 are slower */
+        weft_buf_printf(why, "cluster %s has figures of products in bf16 only", name);
+        return weft_buf_check(why);
+    }
     if (units && local && backend && !cluster.device.rates) {
         WEFT_TRY(measure_device(backend, &cluster.device));
         snprintf(name, sizeof name, "measured now");
