@@ -189,25 +189,26 @@ static double draw_of(const job *j, const char *name)
 static weft_status add_clip(job *j, const char *id, const json_t *sources)
 {
     WEFT_TRY(weft_grow((void **)&j->clip, j->count, &j->capacity, sizeof *j->clip));
-    clip c = {.id = weft_strdup(id),
-              .video = path_of(j->in, "clips", id, "mp4"),
-              .meta = path_of(j->in, "metas", id, "json")};
-    WEFT_TRY(WEFT_ALLOCATED(c.id && c.video && c.meta, "clip %s", id));
+    clip *c = &j->clip[j->count++];
+    *c = (clip){.id = weft_strdup(id),
+                .video = path_of(j->in, "clips", id, "mp4"),
+                .meta = path_of(j->in, "metas", id, "json"),
+                .first = -1,
+                .last = -1};
+    WEFT_TRY(WEFT_ALLOCATED(c->id && c->video && c->meta, "clip %s", id));
     const uint64_t seed = (uint64_t)j->config->seed;
-    c.rank = weft_seed_mix(seed, XXH3_64bits(id, strlen(id)));
+    c->rank = weft_seed_mix(seed, XXH3_64bits(id, strlen(id)));
     json_t *listed = json_object_get(sources, id),
-           *known = listed ? json_incref(listed) : source_in_meta(&c);
+           *known = listed ? json_incref(listed) : source_in_meta(c);
     const json_t *span = json_object_get(known, "frame_span");
     const char *source = json_string_value(json_object_get(known, "source_video"));
-    c.source = weft_strdup(source ? source : id);
-    c.first = c.last = -1;
+    c->source = weft_strdup(source ? source : id);
     if (json_array_size(span) == 2) {
-        c.first = json_integer_value(json_array_get(span, 0));
-        c.last = json_integer_value(json_array_get(span, 1));
+        c->first = json_integer_value(json_array_get(span, 0));
+        c->last = json_integer_value(json_array_get(span, 1));
     }
     json_decref(known);
-    j->clip[j->count++] = c;
-    return WEFT_ALLOCATED(c.source, "clip %s", id);
+    return WEFT_ALLOCATED(c->source, "clip %s", id);
 }
 
 static int by_position(const void *a, const void *b)
