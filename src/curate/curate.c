@@ -203,10 +203,8 @@ static weft_status_code analyse_job(void *context, int64_t job, int threads,
     weft_curate_source *s = &r->plan.source[r->job[job]];
     json_t *record;
     weft_curate_parts parts;
-    weft_status_code status =
-        weft_curate_analyse(s->path, r->config, threads, heart, &record, &parts);
-    if (status != WEFT_OK)
-        return status;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_curate_analyse(s->path, r->config, threads, heart, &record, &parts));
     WEFT_GO(weft_curate_parts_save(s, &parts)); /* record last: it implies parts */
     WEFT_GO(weft_curate_state_save(&r->plan, s, record));
 out:

@@ -150,9 +150,8 @@ static weft_status add_index(weft_tensors *ts, const char *path)
     json_t *json = NULL;
     weft_names files = {0};
     char *full = NULL, *folder = NULL;
-    weft_status_code status = weft_json_load(path, &json);
-    if (status != WEFT_OK)
-        return status;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_json_load(path, &json));
     folder = weft_strdup(path);
     const json_t *weight_map = json_object_get(json, "weight_map");
     if (!folder || !json_is_object(weight_map)) {
