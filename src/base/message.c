@@ -22,6 +22,15 @@ static const struct {
 #undef WEFT_E_OK
 };
 
+static const struct {
+    const char *id;
+    weft_message_class kind;
+} former[] = {
+#define FORMER(name, symbol) {name, WEFT_MSG_##symbol},
+#include "base/message_former.def"
+#undef FORMER
+};
+
 const char *weft_message_id(weft_message_class kind)
 {
     return classes[kind].id;
@@ -32,6 +41,10 @@ weft_message_class weft_message_find(const char *id)
     for (int i = 1; i < WEFT_MSG_COUNT; i++) {
         if (!strcmp(classes[i].id, id))
             return (weft_message_class)i;
+    }
+    for (size_t i = 0; i < sizeof former / sizeof *former; i++) {
+        if (!strcmp(former[i].id, id))
+            return former[i].kind;
     }
     return WEFT_MSG_NONE;
 }

@@ -66,9 +66,10 @@ const char *weft_message_key(char key[64], const char *fmt, ...)
 
 /* "config-unknown-key"; "" for WEFT_MSG_NONE. */
 const char *weft_message_id(weft_message_class kind);
-/* The class of an id; WEFT_MSG_NONE: unknown. */
+/* The class of an id, or the class that a former id of message_former.def belongs to now.
+ * WEFT_MSG_NONE: unknown. */
 weft_message_class weft_message_find(const char *id);
-/* One sentence each; "" for WEFT_MSG_NONE. */
+/* Complete sentences; "" for WEFT_MSG_NONE. */
 const char *weft_message_cause(weft_message_class kind);
 const char *weft_message_remedy(weft_message_class kind);
 /* What its errors return, as the number of a weft_status_code; 0: a warning or an event. */

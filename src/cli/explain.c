@@ -37,7 +37,8 @@ static void put_page(weft_buf *out)
                     "An event is a log line that reports progress or a figure; it is printed "
                     "without its id.\n"
                     "The ids are stable, the wording of a message is not.\n"
-                    "`weft explain ID` prints cause and remedy.\n"
+                    "`weft explain ID` prints cause and remedy, also for the ids of earlier "
+                    "versions.\n"
                     "With `WEFT_LOG_FORMAT=json` each message on standard error is a line of JSON "
                     "with the members\n"
                     "`level`, `id`, `message`, and where they apply `verb`, `file`, `line`, `key`, "
@@ -72,6 +73,9 @@ static weft_status run(const weft_args *args)
         const weft_message_class kind = weft_message_find(word[0]);
         if (kind == WEFT_MSG_NONE)
             return unknown(word[0]);
+        if (strcmp(word[0], weft_message_id(kind)) != 0)
+            weft_buf_printf(&out, "%s is an id of an earlier version. Its class is now %s.\n\n",
+                            word[0], weft_message_id(kind));
         explain(kind, &out);
     } else if (weft_args_flag(args, "--markdown"))
         put_page(&out);
@@ -90,7 +94,8 @@ const weft_verb weft_verb_explain = {
     .usage = "[ID]",
     .details = "Every error and warning has an id, printed in brackets: error[file-not-found].\n"
                "An event is a log line that reports progress or a figure. An event has an id,\n"
-               "too, and is printed without it. Without ID, lists all ids.\n"
+               "too, and is printed without it. Without ID, lists all ids. For an id of an\n"
+               "earlier version, prints the class that it belongs to now.\n"
                "\n"
                "With WEFT_LOG_FORMAT=json, messages and progress on standard error are lines of\n"
                "JSON with the id and the file, line, key, value and rank that they concern.\n",

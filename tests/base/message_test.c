@@ -24,6 +24,22 @@ Test(message, every_class_has_an_id_of_its_own_and_two_sentences)
     cr_expect_eq(weft_message_find("no-such-id"), WEFT_MSG_NONE);
 }
 
+Test(message, a_former_id_is_not_the_id_of_a_class_and_finds_one)
+{
+    static const char *const former[] = {
+#define FORMER(id, symbol) id,
+#include "base/message_former.def"
+#undef FORMER
+    };
+    for (size_t i = 0; i < sizeof former / sizeof *former; i++) {
+        const weft_message_class kind = weft_message_find(former[i]);
+        cr_expect(kind != WEFT_MSG_NONE && strcmp(weft_message_id(kind), former[i]) != 0, "%s",
+                  former[i]);
+        for (size_t k = 0; k < i; k++) /* sorted, so that no id occurs twice */
+            cr_expect(strcmp(former[k], former[i]) < 0, "%s and %s", former[k], former[i]);
+    }
+}
+
 Test(message, an_error_has_the_status_of_its_class_and_prints_its_place_first)
 {
     cr_expect_eq(
@@ -56,7 +72,7 @@ Test(message, a_caller_completes_the_place_and_does_not_replace_it)
 Test(message, arguments_may_come_from_the_last_error)
 {
     (void)weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.file = "a", .key = "k"), "first");
-    (void)weft_error(WEFT_MSG_JOB_FAILED, weft_error_fields(), "second after %s",
+    (void)weft_error(WEFT_MSG_RANK_FAILED, weft_error_fields(), "second after %s",
                      weft_error_text());
     cr_expect_str_eq(weft_error_message(), "a: k: second after first");
 }

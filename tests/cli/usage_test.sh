@@ -81,5 +81,8 @@ check a_full_disk_is_a_failure
 explain_lists_every_id() { "$WEFT" explain >ids && [ "$(wc -l <ids)" -gt 100 ]; }
 check explain_lists_every_id
 expect 0 '^config-unknown-key \(bad config\)$' explain config-unknown-key
+# An id of an earlier version prints the class that it belongs to now.
+former_id=$(sed -n 's/^FORMER("\([^"]*\)", RANK_FAILED)$/\1/p' "$SRC/src/base/message_former.def" | head -1)
+expect 0 '^rank-failed \(communication error\)$' explain "$former_id"
 refuse 1 option-choice value=config-unknwon-key "text~=config-unknown-key" -- explain config-unknwon-key
 finish
