@@ -99,7 +99,7 @@ static weft_status unknown_backend(const char *name)
         snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "",
                  weft_backend_at(i)->name);
     }
-    return weft_error(WEFT_MSG_BACKEND_UNKNOWN, WEFT_AT(.key = "backend", .value = name),
+    return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "backend", .value = name),
                       "no backend has the name \"%s\"; use one of %s", name, names);
 }
 

@@ -28,7 +28,7 @@ static weft_status one_of(const weft_args *args, const char *option, const char 
         weft_buf_printf(&all, "%s%s", *index ? ", " : "", words[*index]);
     }
     const weft_status_code status =
-        weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = option, .value = text),
+        weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, .value = text),
                    "'%.80s' is unknown; use one of %s", text, all.data ? all.data : "?");
     weft_buf_free(&all);
     return status;

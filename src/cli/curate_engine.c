@@ -23,7 +23,7 @@ static weft_status check_options(const weft_args *args)
 {
     const char *engine = weft_args_string(args, "--engine");
     if (strcmp(engine, "slurm") != 0)
-        return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--engine", .value = engine),
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--engine", .value = engine),
                           "'%s' is not an engine; use slurm", engine);
     if (weft_args_string(args, "--shard") || weft_args_flag(args, "--finish"))
         return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--engine"),

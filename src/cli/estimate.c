@@ -70,7 +70,7 @@ static weft_status run_estimate(const weft_args *args)
     const char *const *words = weft_args_positional(args, &count);
     const char *model = weft_args_string(args, "--model");
     if (!model == !count)
-        return weft_error(model ? WEFT_MSG_OPTION_CONFLICT : WEFT_MSG_ARGUMENT_MISSING,
+        return weft_error(model ? WEFT_MSG_OPTION_CONFLICT : WEFT_MSG_OPTION_REQUIRED,
                           WEFT_AT(.key = "--model", .value = model),
                           "give a config of weft train or --model PATH%s",
                           model ? ", not both" : "");

@@ -59,7 +59,7 @@ static weft_status unknown(const char *id)
     for (int i = 1; i < WEFT_MSG_COUNT; i++)
         ids[i - 1] = weft_message_id((weft_message_class)i);
     const char *near = weft_nearest_name(id, ids, WEFT_MSG_COUNT - 1);
-    return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.value = id),
+    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.value = id),
                       "'%.80s' is not the id of a message%s%s%s `weft explain` lists them.", id,
                       near ? "; did you mean '" : "", near ? near : "", near ? "'?" : ".");
 }

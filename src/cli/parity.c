@@ -83,7 +83,7 @@ static weft_status run_parity(const weft_args *args)
                      .verbose = weft_args_flag(args, "--verbose"),
                      .backend = weft_backend_find(weft_args_string(args, "--backend"))};
     if (!p.backend)
-        return weft_error(WEFT_MSG_BACKEND_UNKNOWN,
+        return weft_error(WEFT_MSG_OPTION_INVALID,
                           WEFT_AT(.key = "--backend", .value = weft_args_string(args, "--backend")),
                           "unknown backend '%.80s'; use one of %s",
                           weft_args_string(args, "--backend"), weft_backend_names());

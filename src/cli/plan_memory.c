@@ -117,7 +117,7 @@ weft_status weft_plan_memory_run(const weft_args *args)
     weft_arena *arena = weft_arena_create();
     WEFT_GO(WEFT_ALLOCATED(arena, "the memory plan"));
     if (bare ? count > 1 : count < 2)
-        WEFT_GO(weft_error(bare ? WEFT_MSG_OPTION_CONFLICT : WEFT_MSG_ARGUMENT_MISSING,
+        WEFT_GO(weft_error(bare ? WEFT_MSG_OPTION_CONFLICT : WEFT_MSG_OPTION_REQUIRED,
                            bare ? WEFT_AT(.key = "--costs") : WEFT_NOWHERE,
                            "give either a config, or --costs FILE.json with --memory-limit BYTES"));
     WEFT_GO(bare ? load_bare(args, arena, bare, &item, &items, &window, &limit)

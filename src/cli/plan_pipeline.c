@@ -55,7 +55,7 @@ static weft_status choose(const weft_args *args, const char *option, const char 
     for (int i = 0; i < count; i++)
         weft_buf_printf(&list, "%s%s", i ? ", " : "", names[i]);
     const weft_status_code status =
-        weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = option, .value = word),
+        weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, .value = word),
                    "'%.80s' is unknown; use one of %s", word, list.data ? list.data : "?");
     weft_buf_free(&list);
     return status;
@@ -172,7 +172,7 @@ weft_status weft_plan_pipeline_run(const weft_args *args)
         WEFT_GO(weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--costs"),
                            "this option replaces a config; remove it or %s", words[1]));
     if (!bare && count < 2)
-        WEFT_GO(weft_error(WEFT_MSG_ARGUMENT_MISSING, WEFT_NOWHERE,
+        WEFT_GO(weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_NOWHERE,
                            "give a config, or --costs FILE.json with --stages P"));
     if (bare) {
         if (options.pp_stages < 1)

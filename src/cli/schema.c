@@ -35,7 +35,7 @@ static weft_status unknown(const char *name)
     for (int i = 0; i < WEFT_COUNT(schemas); i++)
         weft_buf_printf(&names, "%s%s", i ? ", " : "", schemas[i].name);
     const weft_status_code status =
-        weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.value = name),
+        weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.value = name),
                    "'%.80s' has no schema; use one of %s", name, names.data ? names.data : "");
     weft_buf_free(&names);
     return status;

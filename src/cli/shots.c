@@ -38,7 +38,7 @@ static weft_status method_of(const char *name, weft_shot_method *method)
             return WEFT_OK;
         }
     const char *near = weft_nearest_name(name, method_names, WEFT_SHOTS_METHODS);
-    return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--method", .value = name),
+    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--method", .value = name),
                       "unknown method '%.80s'%s%s%s", name, near ? "; did you mean '" : "",
                       near ? near : "", near ? "'?" : "; `weft shots --help` lists the methods");
 }

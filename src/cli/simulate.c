@@ -144,11 +144,11 @@ static weft_status run_simulate(const weft_args *args)
         json_decref(json);
         return run_traces(args, &o, paths, count);
     }
-    weft_status_code status =
-        count > 1 ? weft_error(WEFT_MSG_ARGUMENT_UNEXPECTED, WEFT_AT(.value = paths[1]),
-                               "%s is a %s, which is simulated alone; remove %s", path,
-                               run ? "run" : "plan", paths[1])
-                  : weft_plan_simulate(&o, path, json);
+    weft_status_code status = count > 1
+                                  ? weft_error(WEFT_MSG_OPTION_UNKNOWN, WEFT_AT(.value = paths[1]),
+                                               "%s is a %s, which is simulated alone; remove %s",
+                                               path, run ? "run" : "plan", paths[1])
+                                  : weft_plan_simulate(&o, path, json);
     if (!run)
         json_decref(json);
     return status;

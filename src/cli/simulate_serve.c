@@ -61,7 +61,8 @@ static weft_status read_policies(const weft_args *args, bool wanted[WEFT_QUEUE_P
     for (int i = 0; i < count; i++) {
         const weft_queue_policy policy = weft_queue_policy_find(names[i]);
         if (policy == WEFT_QUEUE_POLICIES)
-            return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--policy", .value = names[i]),
+            return weft_error(WEFT_MSG_OPTION_INVALID,
+                              WEFT_AT(.key = "--policy", .value = names[i]),
                               "the policies are fifo, srpt, edf and fair");
         wanted[policy] = true;
     }

@@ -346,7 +346,7 @@ weft_status weft_comm_open_threads(int ranks, weft_comm **comms)
 weft_status weft_comm_open_single(int ranks, int rank, weft_comm **comm)
 {
     if (rank < 0 || rank >= ranks)
-        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(rank)),
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_RANK(rank)),
                           "rank %d is not in a job of %d ranks", rank, ranks);
     fake_world *world = make_world(ranks, 1, WEFT_TAG_BITS);
     if (!world)

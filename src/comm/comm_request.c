@@ -479,7 +479,7 @@ static weft_status create_single(int ranks, int own, int peer, weft_comm_op op, 
 {
     weft_comm_request *x;
     if (peer < 0 || peer >= ranks || (peer == own && op != WEFT_COMM_BROADCAST))
-        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(.key = what, WEFT_NUMBER(peer)),
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = what, WEFT_NUMBER(peer)),
                           "%s between members %d and %d of %d ranks is not possible; members "
                           "are two different numbers from 0",
                           weft_comm_op_name(op), own, peer, ranks);
@@ -615,12 +615,12 @@ weft_status weft_comm_request_attach(weft_comm_request *x, weft_group *group, we
     const bool single = x->spec.op == WEFT_COMM_SEND || x->spec.op == WEFT_COMM_RECV;
     const int state = atomic_load(&x->run.state);
     if (group->count != x->spec.ranks || group->own != x->spec.own)
-        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(.key = x->what),
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = x->what),
                           "the request is for member %d of %d ranks, and the group has this rank "
                           "as member %d of %d",
                           x->spec.own, x->spec.ranks, group->own, group->count);
     if (state == WEFT_COMM_REQUEST_QUEUED)
-        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(.key = x->what),
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = x->what),
                           "the request has not finished and cannot be moved to another group");
     if (x->spec.ranks > 1)
         WEFT_TRY(choose(x, comm, &group->span));

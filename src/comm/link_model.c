@@ -239,7 +239,7 @@ static book *open_book(int ranks, int users, const weft_link_model *model)
 weft_status weft_transport_link(weft_transport *transport, int count, const weft_link_model *model)
 {
     if (model->cluster && weft_cluster_devices(model->cluster) < transport[0].ranks)
-        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_NUMBER(transport[0].ranks)),
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(transport[0].ranks)),
                           "%d ranks need one device each; the cluster %s has %" PRId64 " devices",
                           transport[0].ranks, model->cluster->name,
                           weft_cluster_devices(model->cluster));
@@ -343,7 +343,7 @@ weft_status weft_link_model_parse(const char *text, weft_link_model *model)
         at = parse_part(at + 1, &m);
     if (!at || *at)
         return weft_error(
-            WEFT_MSG_ENVIRONMENT_VALUE, WEFT_AT(.key = "WEFT_LINK", .value = text),
+            WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "WEFT_LINK", .value = text),
             "\"%s\" is not a link model. Write speed, latency and ranks per node as \"1 Gbit/s, 50 "
             "us, 2 per node\". Links that differ follow: \"; inside 20 Gbit/s, 5 us; 0-2 0.1 "
             "Gbit/s, 1000 us\", where 0 and 2 are nodes (at most %d pairs).",

@@ -77,7 +77,7 @@ weft_status weft_synth_hold_out(int64_t count, int colour, uint64_t seed,
         left--;
     }
     if (left > 0)
-        return weft_error(WEFT_MSG_SYNTH_INVALID, WEFT_AT(WEFT_NUMBER(count)),
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(count)),
                           "%" PRId64
                           " held-out combinations leave a pair of words without a video in "
                           "training; hold out at most %" PRId64 " with this seed",
@@ -336,11 +336,11 @@ out:
 static weft_status check_options(const weft_synth_options *o)
 {
     if (o->size < 32 || o->size > 1024 || o->size % 2)
-        return weft_error(WEFT_MSG_SYNTH_INVALID, WEFT_AT(WEFT_NUMBER(o->size)),
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(o->size)),
                           "the size %" PRId64 " is not an even number of 32 to 1024 pixels",
                           o->size);
     if (o->min_frames < 5 || o->max_frames < o->min_frames || o->max_frames > 10000)
-        return weft_error(WEFT_MSG_SYNTH_INVALID, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
                           "shots of %" PRId64 " to %" PRId64
                           " frames are not possible; 5 <= min <= max <= 10000",
                           o->min_frames, o->max_frames);
@@ -349,14 +349,14 @@ static weft_status check_options(const weft_synth_options *o)
         !(o->fps > 0 && o->fps <= 240) || !(o->single_share >= 0 && o->single_share <= 1) ||
         !(o->gradual_share >= 0 && o->gradual_share <= 1) ||
         !(o->nameless >= 0 && o->nameless <= 1))
-        return weft_error(WEFT_MSG_SYNTH_INVALID, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
                           "a count, rate or share is outside its range");
     if (o->colour && weft_shape_colour(o->colour) < 0) {
         weft_buf known = {0};
         for (int i = 0; i < WEFT_SHAPE_PALETTE; i++)
             weft_buf_printf(&known, "%s%s", i ? ", " : "", weft_shape_colour_name(i));
         const weft_status_code status = weft_error(
-            WEFT_MSG_SYNTH_INVALID, WEFT_AT(.value = o->colour),
+            WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.value = o->colour),
             "'%s' is not a known colour; use one of %s", o->colour, known.data ? known.data : "");
         weft_buf_free(&known);
         return status;

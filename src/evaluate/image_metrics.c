@@ -93,7 +93,7 @@ weft_status weft_ssim(const uint8_t *a, const uint8_t *b, int64_t frames, int64_
                       int64_t width, double *ssim)
 {
     if (height < WINDOW || width < WINDOW)
-        return weft_error(WEFT_MSG_EVALUATION_INVALID, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_NOWHERE,
                           "SSIM needs frames of at least %dx%d pixels, not %" PRId64 "x%" PRId64,
                           WINDOW, WINDOW, width, height);
     const int64_t pixels = height * width;

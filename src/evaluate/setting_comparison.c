@@ -70,7 +70,7 @@ static weft_status open_lpips(saving_eval *e)
     WEFT_GO(weft_tensors_open(o->lpips_heads, &heads));
     WEFT_GO(weft_lpips_check_heads(&lpips, heads, ""));
     if (e->height < weft_lpips_least(&lpips) || e->width < weft_lpips_least(&lpips))
-        WEFT_GO(weft_error(WEFT_MSG_EVALUATION_INVALID, WEFT_AT(.file = o->lpips_trunk),
+        WEFT_GO(weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.file = o->lpips_trunk),
                            "LPIPS needs frames of at least %" PRId64 "x%" PRId64
                            " pixels, not %" PRId64 "x%" PRId64,
                            weft_lpips_least(&lpips), weft_lpips_least(&lpips), e->width,

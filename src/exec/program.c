@@ -721,7 +721,7 @@ static weft_status join_group(weft_program *p, weft_group *group)
     const int ranks = p->compiled->mesh.axis_count ? weft_mesh_ranks(&p->compiled->mesh) : 1,
               index = p->rank;
     if (ranks > 1 && !group)
-        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
                           "a program for %d ranks needs a group of %d ranks to run", ranks, ranks);
     if (p->compiled->mesh.axis_count == 0 || !group)
         return WEFT_OK;
@@ -731,7 +731,7 @@ static weft_status join_group(weft_program *p, weft_group *group)
                           weft_group_count(group));
     if (ranks > 1 && weft_group_index(group) != index)
         return weft_error(
-            WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(index)),
+            WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_RANK(index)),
             "the program is for rank %d of the mesh, and this is member %d of the group", index,
             weft_group_index(group));
     p->binding.base = group;

@@ -390,7 +390,7 @@ static weft_status inspect_model(const request *r, const weft_model *model, cons
     const weft_backend *backend = weft_backend_find(r->o->backend);
     if (!backend)
         return weft_error(
-            WEFT_MSG_BACKEND_UNKNOWN, WEFT_AT(.key = "--backend", .value = r->o->backend),
+            WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--backend", .value = r->o->backend),
             "unknown backend '%.80s'; use one of %s", r->o->backend, weft_backend_names());
     if (!r->o->roofline) /* needs no GPU */
         WEFT_TRY(weft_backend_check(backend));

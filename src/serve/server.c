@@ -67,7 +67,7 @@ static weft_status check_options(const weft_serve_options *o)
     int64_t bytes = 0;
     weft_cluster cluster;
     if (weft_queue_policy_find(o->policy) == WEFT_QUEUE_POLICIES)
-        return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--policy", .value = o->policy),
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--policy", .value = o->policy),
                           "the policies are fifo, srpt, edf and fair");
     if (o->memory && strcmp(o->memory, "auto") != 0 &&
         (!weft_parse_i64(o->memory, &bytes) || bytes < 1))

@@ -110,7 +110,7 @@ Test(api_core, error_fields)
     cr_expect_eq(weft_program_create(g, &options, &p), WEFT_E_ARG);
     const weft_error_info info = last_error();
     cr_expect_eq(info.status, WEFT_E_ARG);
-    cr_expect_str_eq(info.id, "backend-unknown");
+    cr_expect_str_eq(info.id, "argument-invalid");
     cr_expect_str_eq(info.key, "backend");
     cr_expect_str_eq(info.value, "abacus");
     cr_expect_eq(info.file, NULL);

@@ -155,8 +155,8 @@ refuse file-name file=new text~=.safetensors -- "$wan/diffusers" new --to origin
 refuse file-name file=new-transformer.tensors text~=.safetensors -- "$wan/diffusers" new-transformer.tensors --to original
 refuse model-not-found file=*/original.safetensors text~=--config -- "$wan/original.safetensors" new
 refuse tensor-names text~=WanTransformer3DModel 'text~=the model is a HunyuanVideo' -- "$wan/original.safetensors" new --config "$golden/dialects/dialect_hunyuan_a/diffusers"
-refuse option-choice key=--to "text~='onnx'" 'text~=diffusers, original, comfyui' -- "$wan/diffusers" new --to onnx
-refuse option-choice key=--dtype "text~='f4'" text~=f32 -- "$wan/diffusers" new --dtype f4
+refuse option-invalid key=--to "text~='onnx'" 'text~=diffusers, original, comfyui' -- "$wan/diffusers" new --to onnx
+refuse option-invalid key=--dtype "text~='f4'" text~=f32 -- "$wan/diffusers" new --dtype f4
 refuse adapter-invalid file=*kohya.safetensors 'text~=of the adapter' text~=WanTransformer3DModel -- "$wan/diffusers" new --lora "$golden/dialects/dialect_hunyuan_a/lora/kohya.safetensors"
 refuse option-required key=--config text~=/lora/peft -- "$lora/peft" new --lora-format kohya
 refuse adapter-unsupported file=*comfy_diff.safetensors -- "$lora/comfy_diff.safetensors" new --lora-format kohya --config "$wan/diffusers"

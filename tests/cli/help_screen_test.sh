@@ -59,7 +59,7 @@ all_names_are_reachable() { # VERB
 unknown_section() { # VERB
     WEFT_LOG_FORMAT=json "$WEFT" "$1" --help no-such-section >out 2>&1
     [ $? = 2 ] || fail "status $?"
-    has_message out help-section-unknown key=--help value=no-such-section "text~=options" || fail_with out "another message"
+    has_message out option-invalid key=--help value=no-such-section "text~=options" || fail_with out "another message"
 }
 
 "$WEFT" help --bash >weft.bash

@@ -101,7 +101,7 @@ a_virtual_device_is_priced() {
         fail "a step on the virtual device: $(cat virtual.json)"
     "$WEFT" inspect model small.json --frames 9 --height 64 --width 64 --backend virtual | grep -q "one run takes .* simulated" || fail "no seconds on the virtual device"
     "$WEFT" inspect model small.json --backend tpu >out 2>err && fail "an unknown backend is accepted"
-    has_message err backend-unknown key=--backend 'text~=cpu, ref, virtual' || fail "unknown backend: $(cat err)"
+    has_message err option-invalid key=--backend 'text~=cpu, ref, virtual' || fail "unknown backend: $(cat err)"
 }
 check a_virtual_device_is_priced
 

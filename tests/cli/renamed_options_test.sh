@@ -78,7 +78,7 @@ accepted() { # VERB OLD NEW VALUE
     # shellcheck disable=SC2086
     "$WEFT" $verb ${beside[$verb]} $old $value >out 2>&1 </dev/null
     [ "$(count_messages out option-renamed "$old=$new")" = 1 ] || { cat out; fail "weft $verb $old: no message"; }
-    for id in option-unknown option-repeated option-value-missing; do
+    for id in option-unknown option-conflict option-invalid; do
         [ "$(count_messages out $id)" = 0 ] || { cat out; fail "weft $verb $old: not accepted"; }
     done
     # shellcheck disable=SC2086
@@ -118,7 +118,7 @@ both_names_are_a_repetition() {
     for pair in '--guidance 3 --guidance-scale 3' '--guidance-scale 3 --guidance 4' '--guidance 3 --guidance 3'; do
         # shellcheck disable=SC2086
         WEFT_LOG_FORMAT=json "$WEFT" generate --model none --prompt x $pair >out 2>&1
-        [ $? = 2 ] && has_message out option-repeated key=--guidance-scale || fail "$pair"
+        [ $? = 2 ] && has_message out option-conflict key=--guidance-scale || fail "$pair"
     done
 }
 check both_names_are_a_repetition

@@ -18,7 +18,7 @@ check schemas_are_current
 
 unknown_name() {
     "$WEFT" schema nowhere >out 2>log
-    [ $? != 0 ] && has_message log option-choice value=nowhere "text~=plan-layout" || fail_with log "another message"
+    [ $? != 0 ] && has_message log option-invalid value=nowhere "text~=plan-layout" || fail_with log "another message"
 }
 check unknown_name
 

@@ -28,12 +28,12 @@ refused() {
 }
 refuse 2 verb-unknown value=docter "text~=doctor" -- docter
 refuse 2 option-unknown key=--hlep verb=doctor "text~=--help" -- doctor --hlep
-refuse 2 argument-unexpected value=x -- doctor x
+refuse 2 option-unknown value=x -- doctor x
 expect 0 '^usage: weft doctor' doctor --help
 expect 0 '^usage: weft doctor' help doctor
-refuse 2 option-value-missing key=--markdown -- help --markdown
-refuse 2 option-takes-no-value key=--man value=1 -- help --man=1
-refuse 2 option-repeated key=--man -- help --man --man
+refuse 2 option-invalid key=--markdown -- help --markdown
+refuse 2 option-invalid key=--man value=1 -- help --man=1
+refuse 2 option-conflict key=--man -- help --man --man
 expect 0 '^# weft doctor' help --markdown=doctor
 refuse 1 option-conflict key=--ranks "text~=--collectives" -- doctor --collectives 8 --measure --ranks
 refuse 1 option-conflict key=--measure "text~=--ranks" -- doctor --measure --ranks
@@ -84,5 +84,5 @@ expect 0 '^config-unknown-key \(bad config\)$' explain config-unknown-key
 # An id of an earlier version prints the class that it belongs to now.
 former_id=$(sed -n 's/^FORMER("\([^"]*\)", RANK_FAILED)$/\1/p' "$SRC/src/base/message_former.def" | head -1)
 expect 0 '^rank-failed \(communication error\)$' explain "$former_id"
-refuse 1 option-choice value=config-unknwon-key "text~=config-unknown-key" -- explain config-unknwon-key
+refuse 1 option-invalid value=config-unknwon-key "text~=config-unknown-key" -- explain config-unknwon-key
 finish

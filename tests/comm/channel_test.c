@@ -532,7 +532,7 @@ Test(channel, links_differ_inside_nodes_and_between_pairs)
                            "1 Gbit/s, 1 us more"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         cr_expect(weft_link_model_parse(wrong[i], &model) == WEFT_E_ARG &&
-                      weft_error_class() == WEFT_MSG_ENVIRONMENT_VALUE,
+                      weft_error_class() == WEFT_MSG_OPTION_INVALID,
                   "%s", wrong[i]);
 }
 

@@ -49,7 +49,7 @@ static void expect_refused(weft_comm *comm, const int *ranks, int count, int ran
 {
     weft_group *group;
     cr_expect_eq(weft_comm_group(comm, ranks, count, &group), WEFT_E_ARG);
-    cr_expect_eq(weft_error_class(), WEFT_MSG_COMM_INVALID, "%s", weft_error_message());
+    cr_expect_eq(weft_error_class(), WEFT_MSG_ARGUMENT_INVALID, "%s", weft_error_message());
     cr_expect_eq(weft_error_fields()->has_rank, rank >= 0, "%s", weft_error_message());
     cr_expect(rank < 0 || weft_error_fields()->rank == rank, "%s", weft_error_message());
 }

@@ -74,7 +74,7 @@ no_message_is_early_on_a_simulated_link() {
 check no_message_is_early_on_a_simulated_link
 an_invalid_link_is_refused() {
     WEFT_LINK="1 Gbit" mpi -n 2 "$ranks" link 2>err && fail "an invalid WEFT_LINK is accepted"
-    has_message err environment-value key=WEFT_LINK value='1 Gbit' level=error || fail "an invalid WEFT_LINK is not reported"
+    has_message err option-invalid key=WEFT_LINK value='1 Gbit' level=error || fail "an invalid WEFT_LINK is not reported"
 }
 check an_invalid_link_is_refused
 finish

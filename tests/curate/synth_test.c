@@ -183,7 +183,7 @@ Test(synth, a_set_of_one_colour)
     cr_assert_eq(read_words(video, 0, 18).colour, weft_shape_colour("purple"));
     o.colour = "violet";
     cr_assert_eq(weft_synth_write(dir, &o, &report), WEFT_E_ARG);
-    cr_assert_eq(weft_error_class(), WEFT_MSG_SYNTH_INVALID, "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_ARGUMENT_INVALID, "%s", weft_error_message());
     cr_assert_str_eq(weft_error_fields()->value, "violet");
     cr_assert(strstr(weft_error_text(), "red, green, blue, yellow, purple"));
     json_decref(root);

@@ -30,7 +30,7 @@ Test(quality, agrees_with_scikit_image, .init = make)
     cr_assert_eq(weft_ssim(a, a, 1, H, W, &ssim), WEFT_OK);
     cr_assert_float_eq(ssim, 1, 1e-6);
     cr_assert_eq(weft_ssim(a, b, 1, 8, 8, &ssim), WEFT_E_ARG);
-    cr_expect_eq(weft_error_class(), WEFT_MSG_EVALUATION_INVALID, "%s", weft_error_message());
+    cr_expect_eq(weft_error_class(), WEFT_MSG_VIDEO_SIZE, "%s", weft_error_message());
 }
 
 /* Identical videos have no finite ratio: the mean is that of the others. */

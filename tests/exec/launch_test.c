@@ -179,7 +179,7 @@ Test(launch, groups_that_do_not_fit_are_refused)
     cr_expect_eq(weft_program_bind(p, store, all), WEFT_E_ARG, "three ranks");
     cr_assert_eq(weft_comm_group(comm[0], (int[]){0, 2}, 2, &two), WEFT_OK);
     cr_expect_eq(weft_program_bind(p, store, two), WEFT_E_ARG, "the wrong place");
-    cr_expect_eq(weft_error_class(), WEFT_MSG_COMM_INVALID, "%s", weft_error_message());
+    cr_expect_eq(weft_error_class(), WEFT_MSG_ARGUMENT_INVALID, "%s", weft_error_message());
     cr_expect_eq(weft_error_fields()->rank, 1);
     cr_assert_eq(weft_comm_group(comm[0], (int[]){2, 0}, 2, &two), WEFT_OK);
     cr_expect_eq(weft_program_bind(p, store, two), WEFT_OK, "%s", weft_error_message());

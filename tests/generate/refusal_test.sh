@@ -134,7 +134,7 @@ a_folder_as_video_is_refused() {
 }
 check a_folder_as_video_is_refused
 refuse video-size key=--frames 'text~=1 + 4 n frames, not 6;' text~=5 -- --model $model --frames 6
-refuse option-choice key=--sampler "text~='foo'" 'text~=euler, heun' -- --model $model --sampler foo
+refuse option-invalid key=--sampler "text~='foo'" 'text~=euler, heun' -- --model $model --sampler foo
 refuse option-invalid key=--guidance-scale text~=nan 'text~=0 to 100' -- --model $model --guidance-scale nan
 printf '\n# two of them\n {"prompt": "x", "steps": 0}\n' >behind.txt # JSON after a comment
 refuse json-value file=behind.txt line=3 key=steps text~=0 -- --model $model --prompts behind.txt

@@ -78,8 +78,8 @@ refused() { # ID [FIELD=VALUE...] -- OPTIONS...
 }
 refusals() {
     refused option-conflict key=--weights 'text~=--pass weight_streaming=off' -- --weights stream --pass weight_streaming=off
-    refused option-choice key=--weights "text~='stream,bf16'" -- --weights stream,bf16
-    refused option-choice key=--weights "text~='bf16,'" -- --weights bf16,
+    refused option-invalid key=--weights "text~='stream,bf16'" -- --weights stream,bf16
+    refused option-invalid key=--weights "text~='bf16,'" -- --weights bf16,
 }
 check refusals
 finish

@@ -101,7 +101,7 @@ PY
 check fp8_weights_are_exact_or_reported
 an_unknown_kind_of_weights_is_refused() {
     "$WEFT" generate --model runs/dit/model --prompt x --weights fp4 >refused.log 2>&1 && fail "--weights fp4 is accepted"
-    has_message refused.log option-choice key=--weights "text~='fp4'" 'text~=stored, f32, bf16, gguf' || fail "the error of --weights fp4"
+    has_message refused.log option-invalid key=--weights "text~='fp4'" 'text~=stored, f32, bf16, gguf' || fail "the error of --weights fp4"
 }
 check an_unknown_kind_of_weights_is_refused
 finish

@@ -177,7 +177,7 @@ def options_are_checked():
     refused("model-not-found", "--model", "nowhere")
     refused("option-conflict", *model, "--model", MODEL)
     refused("server-token", *model, "--listen", "0.0.0.0:0")
-    refused("option-choice", *model, "--policy", "sjf")
+    refused("option-invalid", *model, "--policy", "sjf")
     refused("option-invalid", *model, "--lora", "a/b=x")
     refused("model-not-found", *model, "--lora", "style=nowhere")
     refused("option-invalid", *model, "--listen", "localhost")

@@ -81,7 +81,7 @@ refused() {
     has_message refused.log "${wanted[@]}" || fail "$*: another message than expected"
 }
 refusals() {
-    refused option-choice key=--sampler "text~='eulr'" 'text~=euler, heun' -- "$WEFT" generate --model runs/ddpm/model --prompt x --sampler eulr --out x.mp4
+    refused option-invalid key=--sampler "text~='eulr'" 'text~=euler, heun' -- "$WEFT" generate --model runs/ddpm/model --prompt x --sampler eulr --out x.mp4
     refused model-input-unsupported key=--guidance-method text~=WanTransformer3DModel text~=distilled -- "$WEFT" generate --model runs/ddpm/model --prompt x --guidance-method distilled --out x.mp4
     refused config-conflict file=dit.yaml key=ddpm.zero_snr text~=v_prediction -- "$WEFT" train dit.yaml --set out=x --set process=ddpm --set ddpm.zero_snr=true
     refused '*' 'text~=timestep_min: 0.9 is not below timestep_max: 0.8' -- "$WEFT" train dit.yaml --set out=x --set timestep_min=0.9 --set timestep_max=0.8

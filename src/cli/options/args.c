@@ -144,8 +144,8 @@ static weft_status refuse_repetition(const value *first, const value *second)
     const weft_option *option = first->option;
     const weft_message_fields *at = WEFT_AT(.key = option->name, .value = second->text);
     if (first->earlier == second->earlier)
-        return weft_error(WEFT_MSG_OPTION_REPEATED, at, "this option is given twice");
-    return weft_error(WEFT_MSG_OPTION_REPEATED, at,
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, at, "this option is given twice");
+    return weft_error(WEFT_MSG_OPTION_CONFLICT, at,
                       "this option is given twice, as %s and as %s, its earlier name; remove %s",
                       option->name, first->earlier ? first->earlier : second->earlier,
                       first->earlier ? first->earlier : second->earlier);
@@ -171,12 +171,11 @@ static weft_status parse_option(weft_args *args, int argc, char *const *argv, in
         return unknown_option(args->verb, text, length);
     const char *assigned = equals ? equals + 1 : NULL;
     if (!option->value_name && assigned)
-        return weft_error(WEFT_MSG_OPTION_TAKES_NO_VALUE,
-                          WEFT_AT(.key = option->name, .value = assigned),
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option->name, .value = assigned),
                           "this option takes no value");
     if (option->value_name && !assigned) {
         if (at + 1 >= argc)
-            return weft_error(WEFT_MSG_OPTION_VALUE_MISSING, WEFT_AT(.key = option->name),
+            return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option->name),
                               "this option needs a value: %s %s", option->name, option->value_name);
         assigned = argv[at + 1];
         *used = 2;
@@ -240,10 +239,10 @@ static weft_status check_complete(const weft_args *args)
                               "%s is required: %s", option->value_name, option->help);
     }
     if (args->positional_count < verb->min_positional)
-        return weft_error(WEFT_MSG_ARGUMENT_MISSING, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_NOWHERE,
                           "too few arguments; `weft %s --help` prints the usage", verb->name);
     if (verb->max_positional >= 0 && args->positional_count > verb->max_positional)
-        return weft_error(WEFT_MSG_ARGUMENT_UNEXPECTED,
+        return weft_error(WEFT_MSG_OPTION_UNKNOWN,
                           WEFT_AT(.value = args->positional[verb->max_positional]),
                           "unexpected argument '%.80s'; `weft %s --help` prints the usage",
                           args->positional[verb->max_positional], verb->name);

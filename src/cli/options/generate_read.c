@@ -37,7 +37,7 @@ weft_status weft_generate_jobs(const weft_args *args, weft_jobs *jobs)
 
 static weft_status refuse_name(const char *option, const char *name, const weft_buf *known)
 {
-    return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = option, .value = name),
+    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, .value = name),
                       "'%.80s' is unknown; use one of %s", name, known->data ? known->data : "?");
 }
 
@@ -103,7 +103,7 @@ static weft_status read_visual_inputs(const weft_args *args, weft_generator_opti
     if (around)
         WEFT_TRY(read_outpaint(around, g->outpaint));
     if (strcmp(fit, "stretch") && strcmp(fit, "crop"))
-        return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--fit", .value = fit),
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--fit", .value = fit),
                           "'%.80s' is unknown; use stretch or crop", fit);
     g->fit = strcmp(fit, "crop") ? WEFT_FIT_STRETCH : WEFT_FIT_CROP;
     o->identity.image = weft_args_string(args, "--identity-image");
@@ -124,7 +124,7 @@ static weft_status read_windows(const weft_args *args, weft_generator_options *o
     WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
     o->continues = !strcmp(how, "continue");
     if (!o->continues && strcmp(how, "blend"))
-        return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--window-mode", .value = how),
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--window-mode", .value = how),
                           "'%.80s' is unknown; use blend or continue", how);
     if (!o->continues)
         return WEFT_OK;

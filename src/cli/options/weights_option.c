@@ -15,7 +15,7 @@ weft_status weft_weights_option(const char *text, weft_generator_options *o)
            (strlen(kinds[o->weights]) != length || strncmp(text, kinds[o->weights], length) != 0))
         o->weights++;
     if (o->weights == WEFT_COUNT(kinds) || (comma && !o->stream))
-        return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--weights", .value = text),
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--weights", .value = text),
                           "'%.80s' is unknown; use stored, f32, bf16, gguf, int8 or stream, or a "
                           "type "
                           "with stream, as in bf16,stream",
@@ -27,7 +27,7 @@ weft_status weft_precision_option(const char *text, weft_generator_options *o)
 {
     o->bf16 = !strcmp(text, "bf16");
     if (!o->bf16 && strcmp(text, "f32") != 0)
-        return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--precision", .value = text),
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--precision", .value = text),
                           "'%.80s' is unknown; use f32 or bf16", text);
     return WEFT_OK;
 }

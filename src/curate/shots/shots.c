@@ -133,7 +133,7 @@ weft_status weft_shot_detector_create(const weft_shot_options *options, weft_sho
         !(d->options.threshold >= 0) || d->options.min_frames < 0 || !(d->options.mix >= 0) ||
         !(d->options.fps >= 0)) {
         weft_free(d);
-        return weft_error(WEFT_MSG_SHOT_DETECTOR, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
                           "method, threshold, shortest shot, mix or rate is outside its range");
     }
     if (d->options.method != WEFT_SHOTS_STRUCTURE) {

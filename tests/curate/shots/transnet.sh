@@ -120,8 +120,8 @@ refusals() {
     refused option-required key=--weights text~=transnetv2 -- "$WEFT" shots --method transnetv2 raw/short.mp4
     refused option-no-effect key=--weights text~=transnetv2 -- "$WEFT" shots --weights net.safetensors raw/short.mp4
     refused tensor-missing file=*short.safetensors key=fc1.bias -- "$WEFT" shots --method transnetv2 --weights short.safetensors raw/short.mp4
-    refused shot-detector key=*threshold text~=27 -- cut --threshold 27 raw/short.mp4
-    refused shot-detector text~=transnetv2 -- "$WEFT" curate --in raw --out other --set shots.method=transnetv2
+    refused argument-invalid key=*threshold text~=27 -- cut --threshold 27 raw/short.mp4
+    refused argument-invalid text~=transnetv2 -- "$WEFT" curate --in raw --out other --set shots.method=transnetv2
 }
 check refusals
 the_golden_file_agrees() {

@@ -69,7 +69,7 @@ options_without_effect_are_refused() {
     refuse option-no-effect key=--set --model model --set seed=2
     refuse option-no-effect key=--frames run.yaml --frames 5
     refuse option-conflict key=--model run.yaml --model model
-    refuse argument-missing key=--model
+    refuse option-required key=--model
     refuse memory-needed file=model --model model "${size[@]}" --memory-limit 1MiB
 }
 check options_without_effect_are_refused

@@ -210,7 +210,7 @@ refuse option-invalid key=--strength 'text~=0.1 of 3' text~=0.33 -- --model "$wa
 refuse video-input file=none.png -- --model "$wan" "${size[@]}" --video "$picture" --mask none.png
 refuse option-invalid key=--outpaint "text~='1,2,3'" text~=LEFT,TOP,RIGHT,BOTTOM -- --model "$wan" "${size[@]}" --video "$picture" --outpaint 1,2,3
 refuse option-invalid key=--outpaint 'text~=16 and 16' 'text~=0 columns of 32' -- --model "$wan" "${size[@]}" --video "$picture" --outpaint 16,0,16,0
-refuse option-choice key=--fit "text~='squeeze'" 'text~=stretch or crop' -- --model "$wan" "${size[@]}" --fit squeeze
+refuse option-invalid key=--fit "text~='squeeze'" 'text~=stretch or crop' -- --model "$wan" "${size[@]}" --fit squeeze
 refuse video-size key=--window 'text~=1 + 4 n frames, not 6;' text~=5 -- --model "$wan" "${size[@]}" --window 6
 refuse video-size key=--window-overlap 'text~=4 frames, at most 4, not 3' -- --model "$wan" "${size[@]}" --window 5 --window-overlap 3
 refuse video-size key=--window text~=1 'text~=at least 5' -- --model "$wan" "${size[@]}" --window 1

@@ -64,7 +64,7 @@ refusals_of_options() {
     refuse 2 '*' text~=--devices -- pipeline --costs wave.json --stages 2 --devices -1
     refuse 1 plan-infeasible -- pipeline --costs wave.json --stages 8 --memory-limit 100MB
     refuse 1 plan-infeasible 'text~=no schedule fits: 1f1b' -- pipeline --costs wave.json --stages 8 --schedule 1f1b
-    refuse 1 option-choice key=--schedule "text~='fast'" -- pipeline --costs wave.json --stages 8 --schedule fast
+    refuse 1 option-invalid key=--schedule "text~='fast'" -- pipeline --costs wave.json --stages 8 --schedule fast
     refuse 1 '*' text~=none.json -- pipeline --costs none.json --stages 8
 }
 check refusals_of_options

@@ -25,7 +25,7 @@ bad() { # ID KEY ARGUMENT...
     has_message bad.log "$id" "key=$key" || fail "$*: $(cat bad.log)"
 }
 refusals() {
-    bad option-choice --policy serve poisson --policy sjf
+    bad option-invalid --policy serve poisson --policy sjf
     bad option-invalid --sizes serve poisson --sizes 3,x
     bad option-invalid --deadlines serve poisson --deadlines 1,-2
     bad option-no-effect --links serve poisson --links 3
