@@ -210,7 +210,7 @@ static weft_status gone_key(const char *where, const char *path, const weft_key 
 {
     char full[320];
     snprintf(full, sizeof full, "%s%s%s", path, path[0] ? "." : "", key->name);
-    return weft_error(WEFT_MSG_CONFIG_REMOVED_KEY, WEFT_AT(.file = where, .key = full),
+    return weft_error(WEFT_MSG_CONFIG_UNKNOWN_KEY, WEFT_AT(.file = where, .key = full),
                       "this key was removed: %s", key->help);
 }
 
@@ -316,15 +316,12 @@ static weft_status bad_value(const weft_yaml_node *node, const weft_key *key, co
         weft_buf_printf(&expected, ", such as 6GiB or 500MB");
     const char *text = expected.data ? expected.data : "another type";
     weft_status_code status;
-    const bool wants_list = !item && (is_list_type(key->type) || key->section);
-    const weft_message_class kind = wants_list                   ? WEFT_MSG_CONFIG_TYPE
-                                    : key->type == WEFT_KEY_ENUM ? WEFT_MSG_CONFIG_CHOICE
-                                                                 : WEFT_MSG_CONFIG_VALUE;
     if (node->kind == WEFT_YAML_SCALAR)
-        status = weft_error(kind, WEFT_AT(.file = node->where, .key = path, .value = node->text),
+        status = weft_error(WEFT_MSG_CONFIG_VALUE,
+                            WEFT_AT(.file = node->where, .key = path, .value = node->text),
                             "'%.80s' is not %s", node->text, text);
     else
-        status = weft_error(WEFT_MSG_CONFIG_TYPE, WEFT_AT(.file = node->where, .key = path),
+        status = weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = node->where, .key = path),
                             "expected %s; this is %s", text,
                             node->kind == WEFT_YAML_LIST  ? "a list"
                             : node->kind == WEFT_YAML_MAP ? "a mapping"
@@ -602,7 +599,7 @@ static const char *where_set(const weft_yaml_node *map, const char *key)
 static weft_status two_names(const char *where, const char *before, const char *now,
                              const char *elsewhere)
 {
-    return weft_error(WEFT_MSG_CONFIG_DUPLICATE_KEY, WEFT_AT(.file = where, .key = before),
+    return weft_error(WEFT_MSG_CONFIG_SYNTAX, WEFT_AT(.file = where, .key = before),
                       "'%s' and '%s' are two names of one key, which %s sets, too; keep '%s'",
                       before, now, elsewhere, now);
 }
@@ -695,10 +692,10 @@ static weft_status list_index(const weft_yaml_node *list, const char *where, con
     char *end;
     int64_t value = strtoll(word, &end, 10);
     if (!isdigit((unsigned char)word[0]) || *end)
-        return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = where),
                           "'%s' is a list; '%s' must be an index from 0", path, word);
     if (value > list->count)
-        return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = where),
                           "index %" PRId64 " is past the end of '%s', which has %" PRId64
                           " elements",
                           value, path, list->count);
@@ -743,7 +740,7 @@ static weft_status set_in_tree(loader *l, weft_yaml_node *map, const char *name,
         if (node->kind == WEFT_YAML_LIST)
             WEFT_TRY(list_index(node, where, name, word, &index));
         else if (node->kind != WEFT_YAML_MAP)
-            return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+            return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = where),
                               "'%s' is a single value and has no '%.80s'", name, word);
         if (!next) {
             WEFT_TRY(weft_yaml_parse(l->scratch, text, (int64_t)strlen(text), where, true, &value));
@@ -814,7 +811,7 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
         bool list = is_list_type(key->type) || key->type == WEFT_KEY_SECTION_LIST ||
                     key->type == WEFT_KEY_MOVED;
         if (!list && key->type != WEFT_KEY_SECTION)
-            return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+            return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = where),
                               "'%s' is a single value and has no '%.80s'", done, word);
         WEFT_TRY(open_member(l, node, key, where, &node));
         section = key->section;
@@ -829,7 +826,7 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
             return set_item(l, node, index, value);
         }
         if (!section)
-            return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+            return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = where),
                               "'%s' is a single value and has no '%.80s'", done, word);
         if (index == node->count) {
             weft_yaml_node *item;
@@ -852,12 +849,12 @@ static weft_status apply_override(loader *l, weft_yaml_node *root, const char *t
     char *path = weft_arena_strdup(l->scratch, text);
     WEFT_TRY(WEFT_ALLOCATED(where && path, "%s %.120s", option, text));
     if (!equals || equals == text || text[0] == '.' || equals[-1] == '.' || strlen(text) > 4000)
-        return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where), "expected KEY=VALUE");
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = where), "expected KEY=VALUE");
     if (!weft_utf8_valid(text))
-        return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where), "the text is not UTF-8");
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = where), "the text is not UTF-8");
     path[equals - text] = 0;
     if (strstr(path, ".."))
-        return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = where),
                           "there is an empty name between two dots");
     return set_path(l, root, path, where, equals + 1);
 }

@@ -134,8 +134,7 @@ static weft_status convert_map(reader *r, const yaml_node_t *node, int depth, we
         const char *text = (const char *)key->data.scalar.value;
         for (int64_t j = 0; j < i; j++) {
             if (!strcmp(made->key[j], text))
-                return weft_error(WEFT_MSG_CONFIG_DUPLICATE_KEY,
-                                  WEFT_AT(.file = where, .key = text),
+                return weft_error(WEFT_MSG_CONFIG_SYNTAX, WEFT_AT(.file = where, .key = text),
                                   "this key is set twice, first at %s", made->key_where[j]);
         }
         made->key[i] = weft_arena_strdup(r->arena, text);

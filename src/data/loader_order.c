@@ -192,7 +192,7 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
     weft_hex_print(l->listed, old);
     if (seed != l->config.seed || (strcmp(fingerprint, own) && strcmp(fingerprint, old)) ||
         (int)json_array_size(taken) != l->queues || step < 0)
-        return weft_error(WEFT_MSG_DATA_CHANGED, WEFT_AT(.file = where),
+        return weft_error(WEFT_MSG_CHECKPOINT_MISMATCH, WEFT_AT(.file = where),
                           "the checkpoint is of other data (shards, clip sizes, batch or seed "
                           "changed). Restore them, or use a new output folder.");
     for (int i = 0; i < l->queues; i++) {

@@ -88,7 +88,7 @@ weft_status weft_noise_process_check(const weft_noise_process *process,
         for (int i = 0; s[i].sampler; i++)
             weft_buf_printf(&known, "%s%s", i ? ", " : "", s[i].sampler);
         const weft_status_code status = weft_error(
-            WEFT_MSG_CONFIG_CHOICE, WEFT_AT(.file = where, .key = "sampler", .value = c->sampler),
+            WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = where, .key = "sampler", .value = c->sampler),
             "%s has no scheduler for process: %s and its settings; known: %s. Other samplers "
             "can be chosen in weft generate.",
             c->sampler, process->name, known.data ? known.data : "?");

@@ -175,7 +175,7 @@ static weft_status open_ranks(trainer *t)
                                  &t->pp));
     c->exec.pp = t->pp;
     if (!c->exec.backend)
-        return weft_error(WEFT_MSG_CONFIG_CHOICE,
+        return weft_error(WEFT_MSG_CONFIG_VALUE,
                           WEFT_AT(.file = c->path, .key = "backend", .value = run->backend),
                           "'%s' is not one of %s", run->backend, weft_backend_names());
     WEFT_TRY(weft_backend_check(c->exec.backend));

@@ -112,7 +112,7 @@ weft_status weft_video_encoder_check(const char *name, int crf, const char *pres
     const AVCodec *codec = e ? avcodec_find_encoder_by_name(name) : NULL;
     char list[256] = "";
     if (!e)
-        return weft_error(WEFT_MSG_CONFIG_CHOICE, WEFT_AT(.key = key, .value = name),
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = key, .value = name),
                           "'%s' is not an encoder that weft sets; use one of %s", name,
                           list_encoders(list));
     if (!codec)
@@ -123,7 +123,7 @@ weft_status weft_video_encoder_check(const char *name, int crf, const char *pres
         return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = key, WEFT_NUMBER(crf)),
                           "the quality %d is outside %d to %d of %s", crf, BEST, e->worst, name);
     if (strncmp(name, "libx26", 6) == 0 && preset && preset[0] && !is_of_x264(preset))
-        return weft_error(WEFT_MSG_CONFIG_CHOICE, WEFT_AT(.key = "clips.preset", .value = preset),
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "clips.preset", .value = preset),
                           "'%s' is not a preset of %s; use one of ultrafast, superfast, veryfast, "
                           "faster, fast, medium, slow, slower, veryslow, placebo",
                           preset, name);

@@ -103,7 +103,7 @@ checkpoint:
 YAML
 both_names_are_refused() {
     "$WEFT" train run.yaml >both.log 2>&1 && fail "both names of a key"
-    has_message both.log config-duplicate-key file=run.yaml line=6 key=every "text~='interval'" text~=run.yaml:7 || fail "both lines"
+    has_message both.log config-syntax file=run.yaml line=6 key=every "text~='interval'" text~=run.yaml:7 || fail "both lines"
 }
 check both_names_are_refused
 

@@ -24,9 +24,9 @@ refused() {
     done
     [ ! -e run ] || fail "a file was written"
 }
-check unknown_schedules refused config-choice file=run.yaml key=parallel.schedule value=1b1f text~=1f1b text~=zero-bubble -- --set parallel.schedule=1b1f --set parallel.pp=2
-check unknown_schedules_without_stages refused config-choice file=run.yaml key=parallel.schedule value=1b1f -- --set parallel.schedule=1b1f
-check missing_files refused config-choice file=run.yaml key=parallel.schedule value=none.csv -- --set parallel.schedule=none.csv --set parallel.pp=2
+check unknown_schedules refused config-value file=run.yaml key=parallel.schedule value=1b1f text~=1f1b text~=zero-bubble -- --set parallel.schedule=1b1f --set parallel.pp=2
+check unknown_schedules_without_stages refused config-value file=run.yaml key=parallel.schedule value=1b1f -- --set parallel.schedule=1b1f
+check missing_files refused config-value file=run.yaml key=parallel.schedule value=none.csv -- --set parallel.schedule=none.csv --set parallel.pp=2
 check damaged_files refused text-damaged file=table.csv line=1 value=later text~=parallel.schedule 'text~=weft plan pipeline --out' -- --set parallel.schedule=table.csv --set parallel.pp=2
 check schedules_without_stages refused config-no-effect file=run.yaml key=parallel.schedule text~=parallel.pp -- --set parallel.schedule=wave
 finish

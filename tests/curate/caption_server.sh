@@ -126,7 +126,7 @@ refusals_end_the_run() {
     has_message log caption-server value=small "text~=status 401: wrong key Bearer ****"
     no_secret e log out.log
     run() { $WEFT curate --in raw --out f --set captions.url=$1 "${@:2}"; }
-    expect_error caption-key key=captions.key_variable value=UNSET_KEY -- run "$url" --set captions.model=m --set captions.key_variable=UNSET_KEY
+    expect_error config-value key=captions.key_variable value=UNSET_KEY -- run "$url" --set captions.model=m --set captions.key_variable=UNSET_KEY
     expect_error config-value key=captions.url -- run http://user:password@host/v1 --set captions.model=m
     without password error.log
     expect_error config-conflict key=captions.model -- run "$url"

@@ -49,7 +49,7 @@ bad_input_is_reported() {
     $WEFT curate --in none --out nothing >log 2>&1 || fail_run "a folder without videos"
     has_message log footage-skipped || fail_run "a folder without videos is not reported"
     $WEFT curate --in raw --out other --set clips.preset=quick >log 2>&1 && fail_run "an unknown preset is accepted"
-    has_message log config-choice key=*clips.preset "text~='quick'" text~=veryfast || fail_run "the presets are not listed"
+    has_message log config-value key=*clips.preset "text~='quick'" text~=veryfast || fail_run "the presets are not listed"
 }
 check bad_input_is_reported
 finish

@@ -154,7 +154,7 @@ PY
     expect_error embedding-server -- serve refused
     without "$OWN_KEY" served messages refused log out
     unset OWN_KEY
-    expect_error embedding-key key=embeddings.key_variable -- serve refused
+    expect_error config-value key=embeddings.key_variable -- serve refused
 }
 check server_embeddings_are_requested_once
 finish

@@ -39,7 +39,7 @@ refusals() {
     has_message generate.log layout-invalid text~=3 text~=2 || fail "the error does not name both rank counts"
     refused layout-invalid key=*pp text~=fsdp=2 -- 2 --parallel pp=2
     refused config-value 'text~=--parallel cp=x: cp:' -- 2 --parallel cp=x # the error names the option
-    refused config-set 'text~=--comm-overlap 4:' -- 2 --comm-overlap 4,4,1,3 --parallel cp=2
+    refused config-value 'text~=--comm-overlap 4:' -- 2 --comm-overlap 4,4,1,3 --parallel cp=2
     refused layout-invalid key=*cfg 'text~=this guidance has 1 part' -- 2 --parallel cfg=2 --guidance-scale 1
     refused layout-invalid key=*cfg 'text~=start 4 ranks' -- 2 --parallel cfg=2 --parallel tp=2
 }

@@ -105,5 +105,5 @@ refuse_ranks layout-invalid key=*parallel 'text~=make 4 ranks, but 2 run (mpirun
 refuse_ranks layout-invalid key=*parallel 'text~=1048576 ranks' -- dit.yaml --set parallel.fsdp=1048576 --set parallel.ep=1048576 --set parallel.cp=1048576 --set parallel.tp=1048576
 refuse_ranks layout-invalid key=*parallel.cp 'text~=cp is 4,' -- dit.yaml --set parallel.cp=4 --set parallel.context.ulysses=2
 refuse_ranks layout-invalid key=*parallel.axis_order "text~='xp'" -- dit.yaml --set parallel.tp=2 --set 'parallel.axis_order=[xp]'
-refuse_ranks config-removed-key text~=mesh: text~=parallel -- dit.yaml --set mesh=tp=2
+refuse_ranks config-unknown-key text~=mesh: text~=parallel -- dit.yaml --set mesh=tp=2
 finish

@@ -85,7 +85,7 @@ refusals() {
     refused model-input-unsupported key=--guidance-method text~=WanTransformer3DModel text~=distilled -- "$WEFT" generate --model runs/ddpm/model --prompt x --guidance-method distilled --out x.mp4
     refused config-conflict file=dit.yaml key=ddpm.zero_snr text~=v_prediction -- "$WEFT" train dit.yaml --set out=x --set process=ddpm --set ddpm.zero_snr=true
     refused '*' 'text~=timestep_min: 0.9 is not below timestep_max: 0.8' -- "$WEFT" train dit.yaml --set out=x --set timestep_min=0.9 --set timestep_max=0.8
-    refused config-choice file=dit.yaml key=sampler text~=lcmm 'text~=process: flow' -- "$WEFT" train dit.yaml --set out=x --set sampler=lcmm
+    refused config-value file=dit.yaml key=sampler text~=lcmm 'text~=process: flow' -- "$WEFT" train dit.yaml --set out=x --set sampler=lcmm
     refused config-conflict file=dit.yaml key=timestep_max -- "$WEFT" train dit.yaml --set out=x --set process=edm --set timestep_max=0.8
 }
 check refusals

@@ -48,7 +48,7 @@ static weft_status find_key(const weft_captions_config *c, const char **key)
     const bool broken = *key && strpbrk(*key, "\r\n");
     if (!missing && !broken)
         return WEFT_OK;
-    return weft_error(WEFT_MSG_CAPTION_KEY,
+    return weft_error(WEFT_MSG_CONFIG_VALUE,
                       WEFT_AT(.key = "captions.key_variable", .value = c->key_variable),
                       "the environment variable %s %s", c->key_variable,
                       missing ? "is not set; set it to the key of the server"

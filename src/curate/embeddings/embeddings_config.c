@@ -82,7 +82,7 @@ static weft_status check_url(const weft_embeddings_config *c)
             WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = "embeddings.server_model"),
             "embeddings.url needs embeddings.server_model, the name of the model at the server");
     if (c->key_variable[0] && (!key || !*key || strpbrk(key, "\r\n")))
-        return weft_error(WEFT_MSG_EMBEDDING_KEY,
+        return weft_error(WEFT_MSG_CONFIG_VALUE,
                           WEFT_AT(.key = "embeddings.key_variable", .value = c->key_variable),
                           "the environment variable %s %s", c->key_variable,
                           key && *key ? "has a line break; a key has none"

@@ -63,7 +63,7 @@ static weft_status fail(const parser *p, const char *at, const char *why, const 
 {
     const int column = (int)(at - p->text) + 1;
     return weft_error(
-        WEFT_MSG_EXPRESSION_INVALID,
+        WEFT_MSG_CONFIG_VALUE,
         WEFT_AT(.key = p->key, .value = p->text, WEFT_DETAILS(WEFT_DETAIL("column", column))),
         "column %d of '%s': %s%s", column, p->text, why, word);
 }

@@ -86,7 +86,7 @@ weft_status weft_run_estimate_make(weft_run *run, const char *path,
     weft_run_models models;
     *out = (weft_run_estimate){.ranks = options->ranks};
     if (!weft_backend_find(run->backend))
-        return weft_error(WEFT_MSG_CONFIG_CHOICE,
+        return weft_error(WEFT_MSG_CONFIG_VALUE,
                           WEFT_AT(.file = path, .key = "backend", .value = run->backend),
                           "unknown backend; use one of %s", weft_backend_names());
     WEFT_TRY(weft_run_models_read(run, path, &models));

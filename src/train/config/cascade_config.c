@@ -92,11 +92,11 @@ static weft_status check_plan(const weft_cascade_config *c, const char *path)
     const char *near = weft_nearest_name(c->plan, words, WEFT_COUNT(words));
     if (near)
         return weft_error(
-            WEFT_MSG_CONFIG_CHOICE,
+            WEFT_MSG_CONFIG_VALUE,
             WEFT_AT(.file = path, .key = "parallel.cascades.plan", .value = c->plan),
             "'%s' is not every-iteration, static or an existing file; did you mean %s?", c->plan,
             near);
-    return weft_error(WEFT_MSG_CONFIG_CHOICE,
+    return weft_error(WEFT_MSG_CONFIG_VALUE,
                       WEFT_AT(.file = path, .key = "parallel.cascades.plan", .value = c->plan),
                       "'%s' is not every-iteration, static or an existing file", c->plan);
 }

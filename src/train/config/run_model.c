@@ -27,7 +27,7 @@ static weft_status from_nothing(const weft_run_model *m, const weft_model_use *u
         weft_buf known = {0};
         weft_family_list(use->role, &known);
         const weft_status_code status = weft_error(
-            WEFT_MSG_CONFIG_CHOICE,
+            WEFT_MSG_CONFIG_VALUE,
             WEFT_AT(.file = use->path, .key = weft_message_key((char[64]){0}, "%s.class", use->key),
                     .value = m->class_name),
             "\"%s\" is not a %s that weft implements; known are %s", m->class_name,

@@ -53,7 +53,7 @@ static weft_status choose_pp_stages(const weft_parallel *config, const char *pat
 static weft_status unknown_schedule(const weft_parallel *config, const char *path)
 {
     return weft_error(
-        WEFT_MSG_CONFIG_CHOICE,
+        WEFT_MSG_CONFIG_VALUE,
         WEFT_AT(.file = path, .key = "parallel.schedule", .value = config->schedule),
         "\"%s\" is not gpipe, 1f1b, interleaved, wave, zero-bubble or an existing file",
         config->schedule);

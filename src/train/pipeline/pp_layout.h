@@ -36,7 +36,7 @@ typedef struct weft_pp_layout {
  * to use instead. `path`: of the config. */
 weft_status weft_pp_layout_check_trained(const weft_mesh *mesh, bool denoises, const char *path);
 /* config-no-effect: the schedule or the virtual stages are set without pipeline stages.
- * config-choice: the schedule is neither a name nor a file. A file with another content is an error
+ * config-value: the schedule is neither a name nor a file. A file with another content is an error
  * as well. `path`: of the config. */
 weft_status weft_pp_layout_check_used(const weft_parallel *config, const char *path);
 /* *pp is NULL for a mesh without a pipeline. `path`: of the config, for messages. */

@@ -208,7 +208,7 @@ Test(operator_set, faults_of_the_config_name_the_key)
            NO_LIMITS}},
          1,
          "operators.0.expression",
-         WEFT_MSG_EXPRESSION_INVALID},
+         WEFT_MSG_CONFIG_VALUE},
         {{{.name = "a",
            .expression = "1 > 0",
            .onnx = "",

@@ -89,7 +89,7 @@ Test(score_expression, errors_name_the_column)
         weft_expression *e = NULL;
         cr_assert_eq(weft_expression_parse(cases[i].text, "operators.1.expression", names, 4, &e),
                      WEFT_E_CONFIG, "%s is accepted", cases[i].text);
-        cr_assert_eq(weft_error_class(), WEFT_MSG_EXPRESSION_INVALID);
+        cr_assert_eq(weft_error_class(), WEFT_MSG_CONFIG_VALUE);
         cr_assert_str_eq(weft_error_fields()->key, "operators.1.expression");
         cr_assert_eq((int)weft_error_fields()->details[0].number, cases[i].column, "%s: column %g",
                      cases[i].text, weft_error_fields()->details[0].number);

@@ -26,15 +26,15 @@ printf 'out: x\nautoencoder: {class: AutoencoderKLWan}\nstages:\n  - {steps: 1}\
 refuse config-missing-key file=nodata.yaml key=data.path -- nodata.yaml
 # removed keys name their replacement; errors of models name the line or key
 printf 'out: x\nwhat: vae\n' >old.yaml
-refuse config-removed-key file=old.yaml line=2 key=what text~=transformer -- old.yaml
-refuse config-removed-key text~=vae_path: 'text~=write autoencoder: {weights: FOLDER}' -- dit.yaml --set vae_path=x
-refuse config-removed-key text~=vae: 'text~=write autoencoder: {class' -- vae.yaml --set vae.base_dim=4
-refuse config-removed-key text~=text_encoder: 'text~=write text_encoders:' -- dit.yaml --set text_encoder.dim=4
-refuse config-removed-key text~=transformer.num_layers: 'text~=write transformer:' -- dit.yaml --set transformer.num_layers=4
+refuse config-unknown-key file=old.yaml line=2 key=what text~=transformer -- old.yaml
+refuse config-unknown-key text~=vae_path: 'text~=write autoencoder: {weights: FOLDER}' -- dit.yaml --set vae_path=x
+refuse config-unknown-key text~=vae: 'text~=write autoencoder: {class' -- vae.yaml --set vae.base_dim=4
+refuse config-unknown-key text~=text_encoder: 'text~=write text_encoders:' -- dit.yaml --set text_encoder.dim=4
+refuse config-unknown-key text~=transformer.num_layers: 'text~=write transformer:' -- dit.yaml --set transformer.num_layers=4
 refuse '*' 'text~=nothing to train: give autoencoder' -- vae.yaml --set 'autoencoder={}'
 refuse config-conflict file=vae.yaml key=autoencoder -- vae.yaml --set autoencoder.weights=x
 refuse config-missing-key file=vae.yaml key=autoencoder.class 'text~=(AutoencoderKLWan,' 'text~=), or weights' -- vae.yaml --set autoencoder.class=
-refuse config-choice file=vae.yaml key=autoencoder.class text~=WeftBytesEncoder text~=AutoencoderKLWan -- vae.yaml --set autoencoder.class=WeftBytesEncoder
+refuse config-value file=vae.yaml key=autoencoder.class text~=WeftBytesEncoder text~=AutoencoderKLWan -- vae.yaml --set autoencoder.class=WeftBytesEncoder
 refuse config-conflict file=dit.yaml key=grad_reduce_dtype -- dit.yaml --set grad_reduce_dtype=bf16
 refuse config-missing-key file=dit.yaml key=text_encoders text~=0 -- dit.yaml --set 'text_encoders=[]'
 refuse config-no-effect file=vae.yaml key=text_encoders -- vae.yaml --set 'text_encoders=[{class: WeftBytesEncoder}]'

@@ -110,7 +110,7 @@ refused config-value key=*parallel.microbatches text~=4 'text~=6 samples; use 3'
 refused layout-invalid key=*parallel.schedule 'text~=multiple of 4' 'text~=(pp=4)' 'text~=6 samples' 'text~=batches of 8' -- 4 pipe.yaml \
     --set parallel.pp=4 --set parallel.schedule=interleaved --set parallel.virtual_stages=2 --set transformer.config.num_layers=9
 refused config-value key=*parallel.microbatches 'text~=multiple of 2 (pp=2), and 3' 'text~=use 2' -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=interleaved --set parallel.microbatches=3
-refused config-choice file=pipe.yaml key=parallel.schedule 'text~=gpipe, 1f1b' -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=1b1f
+refused config-value file=pipe.yaml key=parallel.schedule 'text~=gpipe, 1f1b' -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=1b1f
 refused config-conflict file=pipe.yaml key=parallel.virtual_stages text~=1f1b -- 2 pipe.yaml --set parallel.pp=2 --set parallel.virtual_stages=2
 refused layout-invalid key=*parallel.virtual_stages 'text~=virtual_stages of at most' -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=interleaved --set parallel.virtual_stages=40
 refused '*' 'text~=an autoencoder has no blocks' -- 2 vae.yaml --set parallel.pp=2
@@ -123,14 +123,14 @@ echo '0F0,0B0,hello' >wrong.csv
 for file in wrong.json wrong.csv short.csv; do
     refused '*' "text~=pipe.yaml: parallel.schedule: $file:" 'text~=`weft plan pipeline --out`' 'text~=zero-bubble' -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=$file
 done
-refused config-choice file=pipe.yaml key=parallel.schedule value=bogus 'text~=gpipe, 1f1b' -- 1 pipe.yaml --set parallel.schedule=bogus
+refused config-value file=pipe.yaml key=parallel.schedule value=bogus 'text~=gpipe, 1f1b' -- 1 pipe.yaml --set parallel.schedule=bogus
 refused config-no-effect file=pipe.yaml key=parallel.schedule text~=parallel.pp -- 1 pipe.yaml --set parallel.schedule=gpipe
 refused json-missing-key file=wrong.json key=format 'text~=pipe.yaml: parallel.schedule' -- 1 pipe.yaml --set parallel.schedule=wrong.json
 refused config-no-effect file=pipe.yaml key=parallel.virtual_stages -- 1 pipe.yaml --set parallel.virtual_stages=2
 for command in estimate "inspect graph"; do
     # shellcheck disable=SC2086 # two words
     ! "$WEFT" $command pipe.yaml --set parallel.schedule=bogus >refused.log 2>&1 || fail "$command accepts a schedule that does not exist"
-    has_message refused.log config-choice key=parallel.schedule value=bogus || fail "$command: a schedule that does not exist"
+    has_message refused.log config-value key=parallel.schedule value=bogus || fail "$command: a schedule that does not exist"
 done
 # the weights of every family, and of one with schedules and other axes
 write_update_config
