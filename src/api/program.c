@@ -48,7 +48,7 @@ static weft_status check_values(const weft_tensor *tensor, int64_t count)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = tensor->name),
                           "the tensor has no memory yet; bind the program first");
     if (!weft_dtype_is_float(tensor->dtype))
-        return weft_error(WEFT_MSG_DTYPE_UNSUPPORTED, WEFT_AT(.key = tensor->name),
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.key = tensor->name),
                           "the tensor has the type %s; use weft_tensor_data",
                           weft_dtype_name(tensor->dtype));
     return WEFT_OK;

@@ -112,7 +112,7 @@ weft_status weft_json_only(const json_t *object, const char *where, const char *
         if (is_known)
             continue;
         const char *near = weft_nearest_name(key, known, count);
-        return weft_error(WEFT_MSG_JSON_UNKNOWN_KEY, WEFT_AT(.file = where, .key = key),
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where, .key = key),
                           "unknown key%s%s%s", near ? "; did you mean \"" : "", near ? near : "",
                           near ? "\"?" : "");
     }
@@ -130,11 +130,11 @@ static weft_status wrong(const char *where, const char *key, const char *wanted,
                          const json_t *value)
 {
     if (!value)
-        return weft_error(WEFT_MSG_JSON_MISSING_KEY, WEFT_AT(.file = where, .key = key),
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where, .key = key),
                           "this key is missing; expected %s", wanted);
     char *text = weft_json_line(value);
     const weft_status_code code =
-        weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where, .key = key, .value = text),
+        weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where, .key = key, .value = text),
                    "%.80s is not %s", text ? text : "this value", wanted);
     weft_free(text);
     return code;

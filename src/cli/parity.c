@@ -50,7 +50,7 @@ static weft_status run_all(weft_parity *p)
     while (kind < WEFT_COUNT(kinds) && !kinds[kind]->is(p->json))
         kind++;
     if (kind == WEFT_COUNT(kinds))
-        return weft_error(WEFT_MSG_GOLDEN_INVALID,
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                           WEFT_AT(.file = p->config_file, .key = "_class_name"),
                           "the member is missing or unknown; it names the model or the computation "
                           "of the reference results");

@@ -51,7 +51,7 @@ static weft_status find(const char *name, const weft_section **section)
         if (!*section && verb)
             *section = verb->config;
         if (!*section)
-            return weft_error(WEFT_MSG_SERVER_UNAVAILABLE, WEFT_NOWHERE,
+            return weft_error(WEFT_MSG_LIBRARY_MISSING, WEFT_NOWHERE,
                               "this build of weft has no server. Install libmicrohttpd-dev and "
                               "libsqlite3-dev, and build weft again.");
         return WEFT_OK;

@@ -67,7 +67,7 @@ static weft_status run_serve(const weft_args *args)
     o.loras = weft_args_list(args, "--lora", &o.lora_count);
     o.webhooks = weft_args_list(args, "--webhook", &o.webhook_count);
     if (!weft_serve_run || !weft_serve_new_token || !weft_serve_webhook_secret)
-        return weft_error(WEFT_MSG_SERVER_UNAVAILABLE, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_LIBRARY_MISSING, WEFT_NOWHERE,
                           "this build of weft has no server. Install libmicrohttpd-dev and "
                           "libsqlite3-dev, and build weft again.");
     if (name)

@@ -460,7 +460,7 @@ weft_status weft_comm_request_create(int ranks, int own, weft_op op, const weft_
         return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = what), "%s is not a collective",
                           weft_op_get(op)->name);
     if (reduces && (dtype == WEFT_U8 || dtype == WEFT_F8E4M3))
-        return weft_error(WEFT_MSG_DTYPE_UNSUPPORTED,
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                           WEFT_AT(.key = what, .value = weft_dtype_name(dtype)),
                           "%s values cannot be summed over ranks", weft_dtype_name(dtype));
     WEFT_TRY(begin(ranks, own, found, dtype, what, &x));

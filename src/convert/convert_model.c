@@ -82,7 +82,7 @@ static weft_status add_param(converting *v, const char *name, const weft_stored_
     snprintf(is.name, sizeof is.name, "%.299s", name);
     snprintf(is.part[0], sizeof is.part[0], "%.299s", name);
     if (v->mapping && !weft_key_mapping_foreign(v->mapping, v->graph, "", name, &is))
-        return weft_error(WEFT_MSG_TENSOR_NAMES_UNSUPPORTED, WEFT_AT(.file = v->c->in, .key = name),
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = v->c->in, .key = name),
                           "this tensor has no name in the %s format", v->mapping->name);
     int64_t at = 0;
     while (at < v->mades && strcmp(v->made[at].is.name, is.name))
@@ -170,8 +170,7 @@ static weft_status open_in(converting *v)
     if (c->to != WEFT_TO_DIFFUSERS) {
         v->mapping = weft_key_mapping_named(c->model->family, v->graph, "", "original");
         if (!v->mapping)
-            return weft_error(WEFT_MSG_TENSOR_NAMES_UNSUPPORTED,
-                              WEFT_AT(.file = c->in, .key = "--to"),
+            return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = c->in, .key = "--to"),
                               "weft has only the diffusers names of a %s; use --to diffusers",
                               c->model->family->class_name);
     }

@@ -229,7 +229,7 @@ static weft_status_code job_done(void *context, int64_t job, const weft_pool_out
     return weft_error(o->status == WEFT_E_SPACE         ? WEFT_MSG_DISK_FULL
                       : o->status == WEFT_E_PERMISSION  ? WEFT_MSG_PERMISSION_DENIED
                       : o->status == WEFT_E_FORMAT      ? WEFT_MSG_ONNX_MODEL
-                      : o->status == WEFT_E_UNSUPPORTED ? WEFT_MSG_ONNX_LIBRARY
+                      : o->status == WEFT_E_UNSUPPORTED ? WEFT_MSG_LIBRARY_MISSING
                       : o->status == WEFT_E_IO          ? WEFT_MSG_FILE_IO
                                                         : WEFT_MSG_INTERNAL_ERROR,
                       WEFT_NOWHERE, "%s",

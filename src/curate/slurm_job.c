@@ -113,7 +113,7 @@ static weft_status submit(const char *command, char id[WEFT_SLURM_ID])
         id[strcspn(id, ";\n")] = 0;
     if (result == 0 && read && *id && !id[strspn(id, "0123456789_")])
         return WEFT_OK;
-    return weft_error(WEFT_MSG_JOB_SUBMIT, WEFT_AT(.key = "sbatch", .value = command),
+    return weft_error(WEFT_MSG_WORKER_FAILED, WEFT_AT(.key = "sbatch", .value = command),
                       "sbatch %s. Its message is above; correct --sbatch, or submit the script by "
                       "hand.",
                       result == 0 ? "printed no job id" : "failed");

@@ -427,7 +427,7 @@ static weft_status add_path(weft_dataset *ds, const char *path, const char *spli
                           "--out %s` writes one",
                           path);
     if (is_compressed(base))
-        return weft_error(WEFT_MSG_SHARD_UNSUPPORTED, WEFT_AT(.file = path),
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = path),
                           "compressed shards are not read, because samples are read in random "
                           "order. Decompress the shard, e.g. with gunzip.");
     char *folder = weft_arena_printf(ds->arena, "%.*s",

@@ -75,7 +75,7 @@ static weft_status check_file(const json_t *file, const char *path)
         return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = path, .key = "version"),
                           "the version must be 1");
     if (!json_is_array(entries))
-        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = path, .key = "splits"),
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = path, .key = "splits"),
                           "expected a list");
     for (size_t i = 0; i < json_array_size(entries) && !wrong; i++)
         wrong = wrong_entry(json_array_get(entries, i));

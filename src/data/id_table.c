@@ -8,7 +8,7 @@ weft_status weft_id_table_create(int64_t most, weft_id_table *table)
 {
     int64_t slots = 64;
     if (most >= UINT32_MAX)
-        return weft_error(WEFT_MSG_SHARD_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(most)),
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(most)),
                           "a data set of %" PRId64 " samples is too large; the limit is %lld", most,
                           (long long)UINT32_MAX - 1);
     while (slots < 2 * most)

@@ -650,7 +650,7 @@ static weft_status read_index(weft_storage *storage, const char *name, weft_inde
 static bool is_absent(weft_status_code status)
 {
     static const weft_message_class absent[] = {WEFT_MSG_FILE_NOT_FOUND, WEFT_MSG_FILE_KIND,
-                                                WEFT_MSG_STORAGE_CHANGED, WEFT_MSG_FILE_CHANGED};
+                                                WEFT_MSG_FILE_CHANGED};
     for (int i = 0; i < WEFT_COUNT(absent) && status != WEFT_OK; i++)
         if (weft_error_class() == absent[i])
             return true;

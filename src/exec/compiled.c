@@ -374,7 +374,7 @@ static weft_status check_options(const weft_compiled *c)
                           "the graph is for rank %d, and the mesh has %d ranks", c->rank,
                           weft_mesh_ranks(&c->mesh));
     if (weft_compiled_is_wide(c) && c->options.wide && c->options.double_inputs)
-        return weft_error(WEFT_MSG_DTYPE_UNSUPPORTED, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_NOWHERE,
                           "a wide program of the reference backend cannot have two sets of inputs");
     return WEFT_OK;
 }

@@ -212,7 +212,7 @@ static weft_status open_subject(const char *path, subject *s)
     WEFT_TRY(weft_tensors_open(path, &s->file));
     s->family = weft_key_mapping_detect(has_tensor, s->file, &s->mapping, &s->prefix);
     return s->family ? WEFT_OK
-                     : weft_error(WEFT_MSG_TENSOR_NAMES_UNSUPPORTED, WEFT_AT(.file = path),
+                     : weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = path),
                                   "the names of the %" PRId64
                                   " tensors match no model family that weft implements",
                                   weft_tensors_count(s->file));

@@ -154,7 +154,7 @@ static weft_status make(writing *w, const weft_adapter_pair *p, const weft_key_m
     snprintf(scope, sizeof scope, "%s.", w->file->scope);
     snprintf(t.name, sizeof t.name, "%.299s", weight);
     if (d && !weft_key_mapping_foreign(d, w->file->graph, scope, weight, &t))
-        return weft_error(WEFT_MSG_TENSOR_NAMES_UNSUPPORTED,
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                           WEFT_AT(.file = w->file->folder, .key = p->module),
                           "the %s names have no name for this module", d->name);
     t.name[strlen(t.name) - strlen(".weight")] = '\0';

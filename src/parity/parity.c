@@ -8,7 +8,7 @@ weft_status weft_parity_need(const weft_parity *p, const char *name, const weft_
 {
     *t = weft_tensors_find(p->golden, name);
     return *t ? WEFT_OK
-              : weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file, .key = name),
+              : weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->file, .key = name),
                            "the tensor is missing");
 }
 

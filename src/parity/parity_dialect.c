@@ -44,7 +44,7 @@ static weft_status compare_blocks(weft_parity *p, const weft_stored_tensor *raw,
     packed.packing = weft_packing_find(type);
     packed.dtype = !strcmp(type, "BF16") ? WEFT_BF16 : WEFT_F32;
     if (!packed.packing && packed.dtype == WEFT_F32)
-        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->file, .key = raw->name),
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = p->file, .key = raw->name),
                           "weft has no packing of the name %s", type);
     packed.rank = 1;
     packed.count = packed.dim[0] = out->count;
@@ -257,7 +257,7 @@ static weft_status compare_all(const weft_parity *p, const weft_tensors *file)
     }
     return weft_tensors_count(file) == weft_tensors_count(p->golden)
                ? WEFT_OK
-               : weft_error(WEFT_MSG_GOLDEN_INVALID,
+               : weft_error(WEFT_MSG_FORMAT_DAMAGED,
                             WEFT_AT(.file = weft_tensors_path(file),
                                     WEFT_NUMBER(weft_tensors_count(file))),
                             "the file has %" PRId64 " tensors, but the model has %" PRId64,

@@ -11,7 +11,7 @@ static int64_t tokens_of(const int64_t size[3])
 
 static weft_status refuse(const weft_parity *p)
 {
-    return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->file, .key = "img_shapes"),
+    return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = p->file, .key = "img_shapes"),
                       "frames, rows and columns of 1 to %d images are needed, all positive",
                       WEFT_PARITY_IMAGES);
 }

@@ -46,7 +46,7 @@ static weft_status fill_lpips(weft_parity *p)
     const json_t *order = json_object_get(json_object_get(p->json, by_formula), "order");
     if ((int64_t)json_array_size(order) != weft_store_count(p->store))
         return weft_error(
-            WEFT_MSG_GOLDEN_INVALID,
+            WEFT_MSG_FORMAT_DAMAGED,
             WEFT_AT(.file = p->config_file, .key = by_formula, WEFT_NUMBER(json_array_size(order))),
             "\"order\" has %zu tensors, but the network has %" PRId64, json_array_size(order),
             weft_store_count(p->store));
@@ -54,7 +54,7 @@ static weft_status fill_lpips(weft_parity *p)
         const char *name = json_string_value(json_array_get(order, k));
         weft_tensor *t = name ? weft_store_find(p->store, name) : NULL;
         if (!t)
-            return weft_error(WEFT_MSG_GOLDEN_INVALID,
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                               WEFT_AT(.file = p->config_file, .key = by_formula, .value = name),
                               "the network has no parameter \"%s\"", name ? name : "?");
         const int64_t count = weft_shape_count(&t->shape);
@@ -84,7 +84,7 @@ static weft_status open_lpips(weft_parity *p, weft_lpips *c)
     while (weft_lpips_trunk_names[trunk] && strcmp(weft_lpips_trunk_names[trunk], net))
         trunk++;
     if (!weft_lpips_trunk_names[trunk])
-        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                           WEFT_AT(.file = p->config_file, .key = "net", .value = net),
                           "unknown network '%.80s'; use vgg or alex", net);
     if (json_object_get(p->json, by_formula)) {
@@ -96,7 +96,7 @@ static weft_status open_lpips(weft_parity *p, weft_lpips *c)
     c->trained = true;
     return (int)c->trunk == trunk
                ? WEFT_OK
-               : weft_error(WEFT_MSG_GOLDEN_INVALID,
+               : weft_error(WEFT_MSG_FORMAT_DAMAGED,
                             WEFT_AT(.file = p->file, .key = "net", .value = net),
                             "the parameters are those of %s, but the config has %s",
                             weft_lpips_trunk_names[c->trunk], net);
@@ -260,7 +260,7 @@ static weft_status read_patchgan(const weft_parity *p, const json_t *json, bool 
     WEFT_TRY(weft_json_get_i64_or(json, "n_layers", p->config_file, 3, &c->layers));
     if (c->in < 1 || c->channels < 1 || c->channels > 65536 || c->layers < 1 ||
         c->layers > WEFT_PATCHGAN_MAX_LAYERS)
-        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->config_file),
                           "a discriminator cannot have %" PRId64
                           " input channels (input_nc), %" PRId64 " "
                           "channels (ndf) and %" PRId64 " layers (n_layers, at most %d)",
@@ -360,7 +360,7 @@ static weft_status read_gan_loss(const weft_parity *p, weft_gan_loss *kind)
     *kind = (weft_gan_loss)i;
     return weft_gan_loss_names[i]
                ? WEFT_OK
-               : weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+               : weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                             WEFT_AT(.file = p->config_file, .key = "disc_loss", .value = name),
                             "unknown loss '%.80s'; use hinge or vanilla", name);
 }
@@ -444,7 +444,7 @@ static weft_status read_vaegan(const weft_parity *p, vaegan *c)
     WEFT_TRY(weft_json_get_string_or(p->json, "rec", where, "l1", &rec));
     c->squared = !strcmp(rec, "l2") || !strcmp(rec, "mse") || !strcmp(rec, "squared");
     if (!c->squared && strcmp(rec, "l1"))
-        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                           WEFT_AT(.file = where, .key = "rec", .value = rec),
                           "unknown loss '%.80s'; use l1 or l2", rec);
     return WEFT_OK;
@@ -483,7 +483,7 @@ static weft_value last_layer(weft_parity *p, weft_value x, weft_value *weight)
     weft_graph *g = p->graph;
     const weft_stored_tensor *t = weft_tensors_find(p->golden, "param.last_layer.weight");
     if (!t || (t->rank != 4 && t->rank != 5))
-        return weft_graph_fail(g, WEFT_MSG_GOLDEN_INVALID,
+        return weft_graph_fail(g, WEFT_MSG_FORMAT_DAMAGED,
                                "%s: \"param.last_layer.weight\" is not a kernel", p->file);
     const bool deep = t->rank == 5;
     const int64_t *k = t->dim + t->rank - 2, frames = deep ? t->dim[2] : 1;

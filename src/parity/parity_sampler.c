@@ -126,7 +126,7 @@ static weft_status_code on_noise(void *user, int64_t draw, float *noise)
     const trajectory *s = user;
     if (draw >= s->draws && s->draws) /* without draws in the file, noise is 0 */
         return weft_error(
-            WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = s->p->file, WEFT_NUMBER(s->draws)),
+            WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = s->p->file, WEFT_NUMBER(s->draws)),
             "\"%snoise\" has %" PRId64 " draws, and the sampler needs more", s->run, s->draws);
     for (int64_t i = 0; i < s->count; i++)
         noise[i] = s->draws ? s->noise[draw * s->count + i] : 0;
@@ -188,7 +188,7 @@ static weft_status go(trajectory *s)
     const weft_sampler_callbacks callbacks = {
         .predict = on_predict, .noise = on_noise, .progress = on_step, .user = s};
     if (s->request.steps < 1 || s->request.steps > 100000)
-        return weft_error(WEFT_MSG_GOLDEN_INVALID,
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                           WEFT_AT(.file = s->p->config_file, WEFT_NUMBER(s->request.steps)),
                           "%" PRId64 " steps are not from 1 to 100000", s->request.steps);
     WEFT_TRY(take(s));
@@ -259,7 +259,7 @@ static weft_status read_config(trajectory *s, const json_t *config)
     if (!whole ||
         json_object_set(whole, "_class_name", json_object_get(s->p->json, "_class_name"))) {
         json_decref(whole);
-        return weft_error(WEFT_MSG_GOLDEN_INVALID,
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                           WEFT_AT(.file = s->p->config_file, .key = "config"),
                           "the member is missing%s%s", s->run[0] ? " in " : "", s->run);
     }
@@ -283,7 +283,7 @@ static weft_status read_step(const trajectory *s, const json_t *step, weft_solve
     WEFT_TRY(weft_json_get_f64_or(step, "eta", where, solver->eta, &solver->eta));
     WEFT_TRY(weft_json_get_i64_or(step, "order", where, order, &order));
     if (order < 1 || order > WEFT_SOLVER_ORDER)
-        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                           WEFT_AT(.file = where, .key = "order", WEFT_NUMBER(order)),
                           "%" PRId64 " is not from 1 to %d", order, WEFT_SOLVER_ORDER);
     solver->lms_order = order;
@@ -332,7 +332,7 @@ static weft_status read_request(trajectory *s, const json_t *run, double *given[
     WEFT_TRY(weft_json_get_i64_or(run, "num_inference_steps", where, count, &s->request.steps));
     if (count && count != s->request.steps)
         return weft_error(
-            WEFT_MSG_GOLDEN_INVALID,
+            WEFT_MSG_FORMAT_DAMAGED,
             WEFT_AT(.file = where, .key = "num_inference_steps", WEFT_NUMBER(s->request.steps)),
             "%" PRId64 " steps do not match %" PRId64 " sigmas or timesteps", s->request.steps,
             count);
@@ -378,7 +378,7 @@ static weft_status run_res(trajectory *s, const json_t *run)
     snprintf(name, sizeof name, "res_%s", solver);
     s->sampler = weft_sampler_find(name);
     if (!s->sampler)
-        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                           WEFT_AT(.file = where, .key = "solver", .value = solver),
                           "unknown solver '%.80s'; use 2ab or 2mid", solver);
     s->request.steps = (s->sampler == &weft_sampler_res_2mid ? steps / 2 : steps) + 1;

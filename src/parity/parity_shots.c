@@ -124,7 +124,7 @@ static weft_status compare_sizes(const weft_parity *p, const weft_transnet_confi
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
         const json_t *said = json_object_get(p->json, size[i].key);
         if (said && json_integer_value(said) != size[i].actual)
-            return weft_error(WEFT_MSG_GOLDEN_INVALID,
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                               WEFT_AT(.file = p->config_file, .key = size[i].key,
                                       WEFT_NUMBER(json_integer_value(said))),
                               "%" JSON_INTEGER_FORMAT

@@ -122,7 +122,7 @@ static weft_status compare_tiled(weft_parity *p)
     weft_tile tile = {0};
     WEFT_TRY(weft_parity_open_model(p));
     if (p->model.family->role != WEFT_ROLE_AUTOENCODER)
-        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->config_file),
                           "a %s is not an autoencoder and has no tiles",
                           weft_model_class(&p->model));
     WEFT_TRY(read_tile(p, &tile));
@@ -135,7 +135,7 @@ static weft_status compare_tiled(weft_parity *p)
             WEFT_TRY(compare_one(p, &tile, t, &worst));
     }
     if (p->compared == 0)
-        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->file),
                           "the file has no tensor whose name begins with \"out.\"");
     printf("%s: worst relative error of outputs %.2e (limit %.0e), %d tensors\n", p->file, worst,
            p->output_tolerance, p->compared);

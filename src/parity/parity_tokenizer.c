@@ -88,7 +88,7 @@ static weft_status compare_case(weft_parity *p, const weft_tokenizer *t, bool sp
     const char *key;
     json_t *value;
     if (!json_is_string(text))
-        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file, .key = "text"),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->config_file, .key = "text"),
                           "a case has no text");
     json_object_foreach((json_t *)one, key, value)
     {
@@ -128,7 +128,7 @@ static weft_status compare_tokenizer(weft_parity *p)
     const json_t *files = json_object_get(p->json, "files");
     const char *slash = strrchr(p->config_file, '/');
     if (!json_array_size(files))
-        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file, .key = "files"),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->config_file, .key = "files"),
                           "the list of the tokenizer's files is missing or empty");
     for (size_t i = 0; i < json_array_size(files); i++) {
         char path[2048];
@@ -140,7 +140,7 @@ static weft_status compare_tokenizer(weft_parity *p)
         WEFT_TRY(compare_file(p, path));
     }
     return p->compared ? WEFT_OK
-                       : weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file),
+                       : weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->config_file),
                                     "no case has ids for one of the tokenizer's files");
 }
 
@@ -160,7 +160,7 @@ static weft_status compare_clean(weft_parity *p, const char *key, const json_t *
     const json_t *text = json_object_get(one, "text"), *expected = json_object_get(one, key);
     weft_buf clean = {0};
     if (!json_is_string(text))
-        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file, .key = "text"),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->config_file, .key = "text"),
                           "a case has no text");
     if (!json_is_string(expected))
         return WEFT_OK;
@@ -192,7 +192,7 @@ static weft_status compare_cleaning(weft_parity *p)
     }
     printf("%s: %d texts, %d differ\n", p->config_file, p->compared, p->failures);
     return p->compared ? WEFT_OK
-                       : weft_error(WEFT_MSG_GOLDEN_INVALID,
+                       : weft_error(WEFT_MSG_FORMAT_DAMAGED,
                                     WEFT_AT(.file = p->config_file, .key = "cases"),
                                     "the list of cases is missing or empty");
 }

@@ -58,7 +58,7 @@ static weft_status find_noise_process(training *t)
                                     &t->noised.edm.sigma_data);
     }
     if (strncmp(said, "flowmatching", 12))
-        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                           WEFT_AT(.file = p->config_file, .key = "objective"),
                           "the text must begin with \"EDM\" or \"flow matching\"");
     t->noise_process = &weft_noise_process_flow;
@@ -80,7 +80,7 @@ static weft_status read_optimizer(training *t)
     WEFT_TRY(weft_json_get_f64(o, "weight_decay", p->config_file, &c->weight_decay));
     WEFT_TRY(weft_json_get_f64_or(o, "clip_grad_norm", p->config_file, 0, &c->clip_norm));
     if (json_array_size(betas) != 2)
-        return weft_error(WEFT_MSG_GOLDEN_INVALID,
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                           WEFT_AT(.file = p->config_file, .key = "optimizer.betas"),
                           "expected a list of two numbers");
     c->beta1 = json_number_value(json_array_get(betas, 0));
@@ -177,7 +177,7 @@ static weft_status fill_conditioning(const training *t, const weft_port_row *row
     const weft_stored_tensor *from = samples_of(p, row);
     const json_t *number = number_of(p, row);
     if (!from && !is_present(p, row))
-        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file, .key = row->reference),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->file, .key = row->reference),
                           "this input of a %s is neither a tensor nor a number",
                           weft_model_class(&p->model));
     if (from && from->count != each * t->items)
@@ -503,7 +503,7 @@ static weft_status train(training *t, double worst[3])
             latents = &f->port[i];
     if (!latents || f->role != WEFT_ROLE_DENOISER)
         return weft_error(
-            WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->config_file),
+            WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = p->config_file),
             "%s is not a denoiser; weft parity compares the training of denoisers only",
             weft_model_class(&p->model));
     WEFT_TRY(find_noise_process(t));

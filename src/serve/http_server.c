@@ -368,7 +368,7 @@ static weft_status refuse_start(weft_server *s, const struct addrinfo *address)
                           "the address cannot be used: %s", strerror(cause));
     MHD_stop_daemon(plain);
     if (MHD_is_feature_supported(MHD_FEATURE_TLS) == MHD_NO)
-        return weft_error(WEFT_MSG_SERVER_UNAVAILABLE, WEFT_AT(.key = "--tls-cert"),
+        return weft_error(WEFT_MSG_LIBRARY_MISSING, WEFT_AT(.key = "--tls-cert"),
                           "libmicrohttpd of this machine has no TLS");
     return weft_error(WEFT_MSG_OPTION_INVALID,
                       WEFT_AT(.file = s->options->certificate, .key = "--tls-cert"),

@@ -81,7 +81,7 @@ static weft_status lock_folder(weft_queue_store *s, const char *folder)
         status = weft_error_errno(WEFT_AT(.file = path), "cannot open the lock of the queue");
     else if (flock(s->lock, LOCK_EX | LOCK_NB) != 0)
         status = errno == EWOULDBLOCK
-                     ? weft_error(WEFT_MSG_QUEUE_IN_USE, WEFT_AT(.file = folder),
+                     ? weft_error(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = folder),
                                   "another `weft serve` uses this state folder. Stop it, or give "
                                   "this one another --state.")
                      : weft_error_errno(WEFT_AT(.file = path), "cannot lock the queue");

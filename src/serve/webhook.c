@@ -58,7 +58,7 @@ weft_status weft_webhook_sign(const char *secret, const weft_webhook_message *m,
     weft_buf text = {0};
     if (strncmp(secret, prefix, strlen(prefix)) != 0 ||
         !read_base64(secret + strlen(prefix), key, KEY_BYTES))
-        return weft_error(WEFT_MSG_WEBHOOK_SECRET, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_NOWHERE,
                           "the secret is not whsec_ and %d bytes in base64", KEY_BYTES);
     weft_buf_printf(&text, "%s.%" PRId64 ".%s", m->id, m->time, m->body);
     weft_status_code status = WEFT_OK;

@@ -42,7 +42,7 @@ weft_status weft_curl_library_load(const weft_curl_library **library)
 {
     pthread_once(&curl.once, load);
     if (!curl.loaded)
-        return weft_error(WEFT_MSG_STORAGE_LIBRARY, WEFT_AT(.file = "libcurl.so.4"),
+        return weft_error(WEFT_MSG_LIBRARY_MISSING, WEFT_AT(.file = "libcurl.so.4"),
                           "libcurl cannot be loaded, and buckets and servers need it. Install "
                           "libcurl4.");
     *library = &curl.functions;

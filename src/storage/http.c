@@ -417,7 +417,7 @@ weft_status weft_http_headers_add(weft_http_headers *headers, const char *name, 
 weft_status weft_http_open(weft_http **http)
 {
     *http = NULL;
-    return weft_error(WEFT_MSG_STORAGE_LIBRARY, WEFT_NOWHERE,
+    return weft_error(WEFT_MSG_LIBRARY_MISSING, WEFT_NOWHERE,
                       "this build of weft has no libcurl, so it reads and writes folders only. "
                       "Install libcurl4-openssl-dev and build weft again.");
 }

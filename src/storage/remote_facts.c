@@ -124,12 +124,12 @@ weft_status weft_remote_range_check(const weft_remote_range *r, const weft_http_
                                     const char *version)
 {
     if (*r->version && *version && strcmp(r->version, version) != 0)
-        return weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = r->name, .value = version),
+        return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_AT(.file = r->name, .value = version),
                           "the file of %s was rewritten while it was in use; run the command again",
                           r->root);
     const bool whole = !*reply->content_range && reply->status == 200 && r->at == 0;
     if ((!whole && !is_range(reply->content_range, r->at, r->bytes)) || reply->received != r->bytes)
-        return weft_error(WEFT_MSG_STORAGE_REPLY,
+        return weft_error(WEFT_MSG_STORAGE_REQUEST,
                           WEFT_AT(.file = r->name, .value = reply->content_range),
                           "%s answered %" PRId64 " bytes at %" PRId64 " with %" PRId64
                           " bytes of the range \"%s\". Use a server with ranges, or copy the file.",

@@ -244,7 +244,7 @@ static weft_message_class class_of(int status, const char *code)
     if (status == 404)
         return WEFT_MSG_FILE_NOT_FOUND;
     if (status == 412)
-        return WEFT_MSG_STORAGE_CHANGED;
+        return WEFT_MSG_FILE_CHANGED;
     if (status == 401 || status == 403 || !strcmp(code, "ExpiredToken") ||
         !strcmp(code, "InvalidToken"))
         return WEFT_MSG_STORAGE_DENIED;
@@ -271,7 +271,7 @@ static const char *remedy_of(weft_message_class kind, const weft_s3_request *q)
         return "Correct the bucket's name, or AWS_ENDPOINT_URL_S3 and AWS_PROFILE";
     case WEFT_MSG_STORAGE_CLOCK: return "Set the clock of this machine";
     case WEFT_MSG_STORAGE_DENIED: return remedy_of_denial(q);
-    case WEFT_MSG_STORAGE_CHANGED:
+    case WEFT_MSG_FILE_CHANGED:
         return "The object was rewritten while it was in use; run the command again";
     case WEFT_MSG_FILE_NOT_FOUND: return "Check the name with `aws s3 ls`";
     default: return "Check the endpoint and the region";

@@ -63,7 +63,7 @@ static weft_status create(weft_s3_upload *u)
     weft_xml_text(reply.body.data, "UploadId", id, sizeof id);
     weft_http_reply_free(&reply);
     if (!*id)
-        return weft_error(WEFT_MSG_STORAGE_REPLY, WEFT_AT(.file = u->key),
+        return weft_error(WEFT_MSG_STORAGE_REQUEST, WEFT_AT(.file = u->key),
                           "the server began an upload without an UploadId; it is not an S3 server "
                           "that weft can write to");
     u->id = weft_strdup(id);
@@ -87,7 +87,7 @@ static void *send_part(void *user)
                                                 .body_bytes = p->bytes},
                              &reply);
     if (p->status == WEFT_OK && !*reply.etag)
-        p->status = weft_error(WEFT_MSG_STORAGE_REPLY, WEFT_AT(.file = u->key),
+        p->status = weft_error(WEFT_MSG_STORAGE_REQUEST, WEFT_AT(.file = u->key),
                                "the server took a part without an ETag; it is not an S3 server "
                                "that weft can write to");
     snprintf(p->etag, sizeof p->etag, "%s", reply.etag);

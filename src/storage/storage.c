@@ -107,7 +107,7 @@ weft_status weft_storage_check_writable(const weft_storage *s)
 {
     if (!s->kind->read_only)
         return WEFT_OK;
-    return weft_error(WEFT_MSG_STORAGE_READ_ONLY, WEFT_AT(.file = s->root),
+    return weft_error(WEFT_MSG_STORAGE_LOCATION, WEFT_AT(.file = s->root),
                       "weft only reads web servers. Write into a folder or to s3://BUCKET/PREFIX.");
 }
 

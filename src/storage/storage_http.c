@@ -103,10 +103,10 @@ static weft_status fail(const char *url, const char *method, const weft_http_rep
     char number[16];
     const int status = reply->status;
     const weft_message_class kind = status == 404 || status == 410   ? WEFT_MSG_FILE_NOT_FOUND
-                                    : status == 412                  ? WEFT_MSG_STORAGE_CHANGED
+                                    : status == 412                  ? WEFT_MSG_FILE_CHANGED
                                     : status == 401 || status == 403 ? WEFT_MSG_STORAGE_DENIED
                                                                      : WEFT_MSG_STORAGE_REQUEST;
-    const char *remedy = kind == WEFT_MSG_STORAGE_CHANGED
+    const char *remedy = kind == WEFT_MSG_FILE_CHANGED
                              ? "The file was rewritten while it was in use; run the command again"
                          : kind == WEFT_MSG_STORAGE_DENIED
                              ? "weft sends no passwords to web servers; permit to read the file, "
@@ -170,7 +170,7 @@ static weft_status learn(site *s, const char *name, char version[WEFT_ETAG_BYTES
     weft_status_code status =
         reply.length >= 0
             ? weft_remote_table_put(&s->table, name, version_of(&reply), reply.length)
-            : weft_error(WEFT_MSG_STORAGE_REPLY, WEFT_AT(.file = name),
+            : weft_error(WEFT_MSG_STORAGE_REQUEST, WEFT_AT(.file = name),
                          "%s does not report the size of the file. Use a server with ranges, or "
                          "copy the file.",
                          s->root);
@@ -193,7 +193,7 @@ static weft_status site_read(void *self, const char *name, int64_t at, int64_t b
     weft_http_reply reply;
     WEFT_TRY(learn(s, name, version, &facts));
     if (at + bytes > facts.bytes)
-        return weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = name),
+        return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_AT(.file = name),
                           "the file ends at byte %" PRId64 ", and bytes up to %" PRId64
                           " are needed. It was rewritten shorter.",
                           facts.bytes, at + bytes);

@@ -115,7 +115,7 @@ weft_status weft_video_writer_check(const char *path, int64_t frames, double fps
     char list[128];
     if (!f)
         return weft_error(
-            WEFT_MSG_OUTPUT_FORMAT, WEFT_AT(.file = path, .value = weft_path_extension(path)),
+            WEFT_MSG_FILE_NAME, WEFT_AT(.file = path, .value = weft_path_extension(path)),
             "videos are not written as .%s; use %s", weft_path_extension(path), list_formats(list));
     if (!has_encoder(f))
         return weft_error(WEFT_MSG_VIDEO_ENCODER, WEFT_AT(.file = path, .value = f->encoder),
@@ -123,13 +123,13 @@ weft_status weft_video_writer_check(const char *path, int64_t frames, double fps
                           "(Debian's libavcodec59), or write %s.",
                           f->encoder, f->extension, list_formats(list));
     if (f->kind == PNG && frames > 1)
-        return weft_error(WEFT_MSG_OUTPUT_FORMAT, WEFT_AT(.file = path, WEFT_NUMBER(frames)),
+        return weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = path, WEFT_NUMBER(frames)),
                           "a .png has one frame, and the video has %" PRId64
                           ". Set the number of frames "
                           "to 1, or write .mp4, .webm or .gif.",
                           frames);
     if (f->kind == GIF && fps > GIF_RATE)
-        return weft_error(WEFT_MSG_OUTPUT_FORMAT, WEFT_AT(.file = path, WEFT_NUMBER(fps)),
+        return weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = path, WEFT_NUMBER(fps)),
                           "the rate is %g frames/s, and viewers show a .gif at up to %d. Set a "
                           "lower rate, or write .mp4 or .webm.",
                           fps, GIF_RATE);

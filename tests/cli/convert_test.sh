@@ -159,7 +159,7 @@ refuse option-invalid key=--to "text~='onnx'" 'text~=diffusers, original, comfyu
 refuse option-invalid key=--dtype "text~='f4'" text~=f32 -- "$wan/diffusers" new --dtype f4
 refuse adapter-invalid file=*kohya.safetensors 'text~=of the adapter' text~=WanTransformer3DModel -- "$wan/diffusers" new --lora "$golden/dialects/dialect_hunyuan_a/lora/kohya.safetensors"
 refuse option-required key=--config text~=/lora/peft -- "$lora/peft" new --lora-format kohya
-refuse adapter-unsupported file=*comfy_diff.safetensors -- "$lora/comfy_diff.safetensors" new --lora-format kohya --config "$wan/diffusers"
+refuse format-unsupported file=*comfy_diff.safetensors -- "$lora/comfy_diff.safetensors" new --lora-format kohya --config "$wan/diffusers"
 refuse adapter-invalid file=*original.safetensors -- "$wan/original.safetensors" new --lora-format kohya --config "$wan/diffusers"
 for option in "--lora $lora/peft" "--to original" "--shard-size 4k"; do
     refuse option-conflict key=--lora-format 'text~=--lora, --to and --shard-size' -- "$lora/peft" new --lora-format kohya --config "$wan/diffusers" $option

@@ -60,7 +60,7 @@ Test(choices, a_file_gives_them_back_and_what_is_none_is_refused)
     } bad[] = {
         {"{\"format\": \"weft.plan/1\", \"choices\": []}", WEFT_MSG_FORMAT_UNKNOWN, "format",
          "weft.plan/1"},
-        {"{\"format\": \"weft.collectives/1\"}", WEFT_MSG_JSON_TYPE, "choices", NULL},
+        {"{\"format\": \"weft.collectives/1\"}", WEFT_MSG_JSON_VALUE, "choices", NULL},
         {"{\"format\": \"weft.collectives/1\", \"choices\": [{\"op\": \"sum\", \"ranks\": 2, "
          "\"nodes\": 1, \"per_node\": 2, \"from\": 0, \"algorithm\": \"ring\"}]}",
          WEFT_MSG_JSON_VALUE, "op", "sum"},
@@ -72,7 +72,7 @@ Test(choices, a_file_gives_them_back_and_what_is_none_is_refused)
          WEFT_MSG_JSON_VALUE, NULL, NULL},
         {"{\"format\": \"weft.collectives/1\", \"choices\": [{\"op\": \"broadcast\", \"ranks\": 2, "
          "\"nodes\": 1, \"per_node\": 2, \"form\": 0, \"algorithm\": \"ring\"}]}",
-         WEFT_MSG_JSON_UNKNOWN_KEY, "form", NULL}};
+         WEFT_MSG_JSON_VALUE, "form", NULL}};
     char path[] = "/tmp/weft-choices-XXXXXX", text[4096] = {0};
     weft_coll_tuning c = table_of(rows, 2), again = {0};
     const int fd = mkstemp(path);

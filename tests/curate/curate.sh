@@ -163,7 +163,7 @@ EOF
     no_temporaries "$out"
     refused option-conflict -- $WEFT curate --in raw --out g --engine slurm --finish
     refused option-invalid -- $WEFT curate --in raw --out g --engine ray
-    refused job-submit -- env PATH=$PWD/bin:$PATH $WEFT curate --in raw --out g --engine slurm --submit
+    refused worker-failed -- env PATH=$PWD/bin:$PATH $WEFT curate --in raw --out g --engine slurm --submit
 }
 check shards_give_the_same_folder
 

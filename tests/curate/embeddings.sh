@@ -74,7 +74,7 @@ PY
     stat -c '%n %y' plain/state/*.safetensors >before
     curate --out plain --set "embeddings.model=$clip" --set embeddings.frames=2 $heads || fail_with log "curate"
     stat -c '%n %y' plain/state/*.safetensors | diff before - || fail "embeddings were computed again"
-    expect_error aesthetics-head -- run --out wide --set "embeddings.model=$clip" --set operators.0.name=x --set "operators.0.aesthetics=$PWD/wide.safetensors"
+    expect_error format-unknown -- run --out wide --set "embeddings.model=$clip" --set operators.0.name=x --set "operators.0.aesthetics=$PWD/wide.safetensors"
     expect_error config-conflict key=embeddings -- run --out none --set operators.0.name=x --set "operators.0.aesthetics=$PWD/mlp.safetensors"
 }
 check shots_have_embeddings_and_aesthetics

@@ -294,7 +294,7 @@ errors_name_the_key() {
     expect_error config-value key=operators.0.expression column=10 -- run --set operators.0.name=x --set "operators.0.expression=motion > motoin"
     expect_error config-conflict key=operators.0.name -- run --set operators.0.name=x
     expect_error config-value key=operators.0.process -- run --set operators.0.name=x --set 'operators.0.process=[no-such-program]'
-    WEFT_OPENVINO=/nowhere expect_error onnx-library key=WEFT_OPENVINO -- run --set operators.0.name=x --set "operators.0.onnx=$PWD/scorer.py"
+    WEFT_OPENVINO=/nowhere expect_error library-missing key=WEFT_OPENVINO -- run --set operators.0.name=x --set "operators.0.onnx=$PWD/scorer.py"
     [ ! -e none/clips ] || [ -z "$(ls none/clips)" ]
 }
 check errors_name_the_key

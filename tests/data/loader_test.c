@@ -630,7 +630,7 @@ Test(loader, a_folder_without_shards_lists_its_files, .init = setup, .fini = tea
               "%s", message);
     snprintf(path, sizeof path, "%s/train-000000.tar.gz", folder);
     cr_assert_eq(open_in(path, NULL), WEFT_E_UNSUPPORTED);
-    cr_assert_eq(weft_error_class(), WEFT_MSG_SHARD_UNSUPPORTED);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_FORMAT_UNSUPPORTED);
     cr_assert_eq(open_in(shards, "other"), WEFT_E_NOT_FOUND);
     cr_assert_eq(weft_error_class(), WEFT_MSG_SHARDS_NOT_FOUND);
     cr_assert(strstr(weft_error_text(), "3 .tar,"), "%s", weft_error_message());

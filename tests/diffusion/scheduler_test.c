@@ -69,7 +69,7 @@ Test(scheduler, refuses_by_name)
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "scale_factors", "null"},
         {"{\"_class_name\": \"FlowMatchLCMScheduler\", \"invert_sigmas\": true}",
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "invert_sigmas", "FlowMatchLCMScheduler"},
-        {"{}", WEFT_MSG_JSON_MISSING_KEY, "_class_name", ""},
+        {"{}", WEFT_MSG_JSON_VALUE, "_class_name", ""},
         {"{\"_class_name\": \"UniPCMultistepScheduler\", \"flow_shft\": 3}",
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "flow_shft", "flow_shift"},
         {"{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"flow_shift\": 3}",
@@ -97,7 +97,7 @@ Test(scheduler, refuses_by_name)
          "\"timestep_spacing\": "
          "\"trailing\"}",
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "rescale_betas_zero_snr", "v_prediction"},
-        {"{\"_class_name\": \"DDIMScheduler\", \"clip_sample\": 1}", WEFT_MSG_JSON_TYPE,
+        {"{\"_class_name\": \"DDIMScheduler\", \"clip_sample\": 1}", WEFT_MSG_JSON_VALUE,
          "clip_sample", ""},
     };
     for (int i = 0; i < WEFT_COUNT(cases); i++) {

@@ -122,10 +122,10 @@ check saved_latents_become_another_format
 
 # refused before any work
 refusals() {
-    refused output-format file=*no.avi 'text~=.mp4, .webm, .gif, or .png' 'text~=write no.avi/' -- "$WEFT" generate "${options[@]}" --frames 9 --out no.avi
-    refused output-format file=*no.png text~=9 -- "$WEFT" generate "${options[@]}" --frames 9 --out no.png
-    refused output-format file=*no.gif text~=60 text~=50 -- "$WEFT" generate "${options[@]}" --frames 9 --fps 60 --out no.gif
-    for bad in 'x.avi"|output-format file=x.avi text~=no.jsonl:2' 'x.png", "frames": 9|output-format text~=x.png text~=9' \
+    refused file-name file=*no.avi 'text~=.mp4, .webm, .gif, or .png' 'text~=write no.avi/' -- "$WEFT" generate "${options[@]}" --frames 9 --out no.avi
+    refused file-name file=*no.png text~=9 -- "$WEFT" generate "${options[@]}" --frames 9 --out no.png
+    refused file-name file=*no.gif text~=60 text~=50 -- "$WEFT" generate "${options[@]}" --frames 9 --fps 60 --out no.gif
+    for bad in 'x.avi"|file-name file=x.avi text~=no.jsonl:2' 'x.png", "frames": 9|file-name text~=x.png text~=9' \
                '0000.gif", "frames": 9|job-invalid file=no.jsonl line=2 key=out text~=0000.gif text~=no.jsonl:1 text~=0000.mp4'; do
         printf '%s\n' '{"prompt": "x", "frames": 9}' "{\"prompt\": \"x\", \"out\": \"${bad%%|*}}" >no.jsonl
         "$WEFT" generate "${list[@]:0:8}" --prompts no.jsonl --out no >refused.log 2>&1 && fail "$bad was accepted"

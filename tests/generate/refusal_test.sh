@@ -124,7 +124,7 @@ refuse video-size file=part text~=weft.json 'text~=--frames, --height and --widt
 refuse video-size key=--width text~=30 text~=16, text~=32 -- --model $model --width 30
 refuse video-size key=--height text~=3 text~=16 -- --model $model --height 3
 refuse option-invalid key=--fps text~=1e-09 text~=0.01 -- --model $model --fps 1e-9
-refuse output-format file=x.jpg text~=.png -- --model $model --sheet x.jpg
+refuse file-name file=x.jpg text~=.png -- --model $model --sheet x.jpg
 printf '# no prompt\n\n' >none.txt
 refuse job-invalid file=none.txt -- --model $model --prompts none.txt
 a_folder_as_video_is_refused() {
@@ -156,8 +156,8 @@ check a_byte_order_mark_is_skipped
 other_formats_are_refused() {
     "$WEFT" generate --model $model --prompt x --steps 1 --out foo.avi >avi.log 2>&1 && fail "--out foo.avi"
     "$WEFT" generate --model $model --prompt x --steps 1 --out foo.png >png.log 2>&1 && fail "--out foo.png"
-    has_message png.log output-format file=foo.png && [ ! -e foo.png ] || { cat png.log; fail "--out foo.png"; }
-    has_message avi.log output-format file=foo.avi text~=.mp4 && [ ! -e foo.avi ] || { cat avi.log; fail "--out foo.avi"; }
+    has_message png.log file-name file=foo.png && [ ! -e foo.png ] || { cat png.log; fail "--out foo.png"; }
+    has_message avi.log file-name file=foo.avi text~=.mp4 && [ ! -e foo.avi ] || { cat avi.log; fail "--out foo.avi"; }
 }
 check other_formats_are_refused
 refuse model-not-found file=runs/dit text~=runs/dit/model -- --model runs/dit

@@ -261,14 +261,14 @@ refused_job() { # ID [FIELD=VALUE...] -- LINE
     "$WEFT" generate --model "$wan" "${size[@]}" --frames 9 --steps 1 --prompts bad.jsonl --out bad >bad.log 2>&1 && fail "$1 is accepted"
     has_message bad.log "${wanted[@]}" && [ ! -e bad ] || fail "$1: another message than expected, or a folder was created"
 }
-bad json-unknown-key file=bad.jsonl line=2 key=sead 'text~="seed"' -- '{"prompt": "x", "sead": 3}'
-bad json-missing-key file=bad.jsonl line=2 key=prompt -- '{"seed": 3}'
+bad json-value file=bad.jsonl line=2 key=sead 'text~="seed"' -- '{"prompt": "x", "sead": 3}'
+bad json-value file=bad.jsonl line=2 key=prompt -- '{"seed": 3}'
 bad json-syntax file=bad.jsonl line=2 -- '{"prompt": "x", '
 bad json-value file=bad.jsonl line=2 key=frames text~=0 'text~=1 to' -- '{"prompt": "x", "frames": 0}'
 bad json-value file=bad.jsonl line=2 key=guidance text~=-1 'text~=0 to 100' -- '{"prompt": "x", "guidance": -1}'
-bad output-format file=x.avi text~=bad.jsonl:2 -- '{"prompt": "x", "out": "x.avi"}'
+bad file-name file=x.avi text~=bad.jsonl:2 -- '{"prompt": "x", "out": "x.avi"}'
 bad json-value file=bad.jsonl line=2 key=out text~=../x.mp4 -- '{"prompt": "x", "out": "../x.mp4"}'
-bad json-type file=bad.jsonl line=2 -- '["x"]'
+bad json-value file=bad.jsonl line=2 -- '["x"]'
 bad video-size file=bad.jsonl line=2 key=--frames 'text~=1 + 4 n' 'text~=6;' text~=5 -- '{"prompt": "x", "frames": 6}' # refused before the first video is made
 bad video-size file=bad.jsonl line=2 key=--width text~=40 text~=16, -- '{"prompt": "x", "width": 40}'
 bad job-invalid file=bad.jsonl line=2 key=out text~=0000.mp4, text~=bad.jsonl:1 text~=0000.mp4 -- '{"prompt": "x", "out": "./0000.mp4"}'

@@ -81,7 +81,7 @@ check traces_are_simulated
 traces_that_cannot_be_simulated_are_refused() {
     needs traces_are_simulated
     "$WEFT" simulate traced/trace-0.json --on two.yaml >simulate.log 2>&1 && fail "one of two traces is accepted"
-    has_message simulate.log trace-invalid 'text~=rank 0 of 2' || fail "the error does not report the missing ranks"
+    has_message simulate.log format-damaged 'text~=rank 0 of 2' || fail "the error does not report the missing ranks"
     "$WEFT" simulate traced/trace-*.json >simulate.log 2>&1 && fail "traces without --on are accepted"
     has_message simulate.log option-required key=--on text~=traced/trace-0.json || fail "the error does not name --on"
     "$WEFT" simulate traced/trace-*.json --on two.yaml --pass-splits 4 >simulate.log 2>&1 && fail "--pass-splits is accepted with traces"

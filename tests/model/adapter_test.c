@@ -261,7 +261,7 @@ Test(adapter, refusals)
                                             {"norm.linear.lokr_w2", "LoKr"}};
     for (int i = 0; i < 4; i++)
         expect_refusal(OPEN(g, &a, down, up, {others[i][0], 1, {4}, 1}),
-                       WEFT_MSG_ADAPTER_UNSUPPORTED, others[i][0], others[i][1]);
+                       WEFT_MSG_FORMAT_UNSUPPORTED, others[i][0], others[i][1]);
     expect_refusal(OPEN(g, &a, down, up, {"norm.linear.weight", 2, {4, 2}, 1}),
                    WEFT_MSG_ADAPTER_INVALID, NULL, ": norm.linear.weight");
     /* differences of nothing for parameters that the model does not have */

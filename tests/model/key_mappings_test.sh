@@ -152,11 +152,11 @@ refuses() { # FILE ID [TEXT]: weft inspect model FILE fails with this class, for
 }
 damaged_files_are_refused() {
     head -c 3000 "$golden/dialects/dialect_gguf_a/model.gguf" >cut.gguf
-    refuses cut.gguf file-truncated
+    refuses cut.gguf format-damaged
     head -c 100000 "$golden/dialects/dialect_gguf_a/model.gguf" >short.gguf
-    refuses short.gguf file-truncated
+    refuses short.gguf format-damaged
     : >empty.safetensors
-    refuses empty.safetensors file-truncated ' 0 bytes'
+    refuses empty.safetensors format-damaged ' 0 bytes'
     echo "no weights at all" >text.gguf
     refuses text.gguf format-unknown
 }
@@ -236,7 +236,7 @@ code_and_damage_in_pickles_are_refused() {
     [ ! -e owned ]
     refuses big.pt format-unsupported 'big-endian'
     head -c 20000 plain.pt >cut.pt
-    refuses cut.pt file-truncated
+    refuses cut.pt format-damaged
 }
 check code_and_damage_in_pickles_are_refused
 finish

@@ -56,7 +56,7 @@ another_training_fails() {
     if "$WEFT" parity "$golden/wan_train30.safetensors" strange.json 2>err; then
         fail "an unknown objective passed"
     fi
-    has_message err golden-unsupported file=strange.json key=objective
+    has_message err format-unsupported file=strange.json key=objective
 }
 check another_training_fails
 finish

@@ -32,17 +32,17 @@ a_profile_is_used_for_plans() {
 check a_profile_is_used_for_plans
 damaged_profiles_are_refused() {
     sed 's/"seconds": [0-9.e-]*/"seconds": -1/' here.json >bad.json
-    refuse profile-invalid file=bad.json -- "$WEFT" topology bad.json
+    refuse format-damaged file=bad.json -- "$WEFT" topology bad.json
     sed 's/weft.profile.1/weft.profile.9/' here.json >bad.json
-    refuse profile-invalid file=bad.json key=format -- "$WEFT" topology bad.json
+    refuse format-damaged file=bad.json key=format -- "$WEFT" topology bad.json
     sed 's/"touch": [0-9.e-]*/"touch": 1e18/' here.json >bad.json
-    refuse profile-invalid file=bad.json key=touch text~=1e+18 -- "$WEFT" topology bad.json
+    refuse format-damaged file=bad.json key=touch text~=1e+18 -- "$WEFT" topology bad.json
     sed 's/"threads": [0-9]*/"threads": 0/' here.json >bad.json
-    refuse profile-invalid file=bad.json key=threads text~=0 -- "$WEFT" topology bad.json
+    refuse format-damaged file=bad.json key=threads text~=0 -- "$WEFT" topology bad.json
     sed 's/"ranks": [0-9]*/"ranks": 1000000000000/' here.json >bad.json
-    refuse profile-invalid file=bad.json key=ranks text~=1000000000000 -- "$WEFT" topology bad.json
+    refuse format-damaged file=bad.json key=ranks text~=1000000000000 -- "$WEFT" topology bad.json
     sed 's/"exchanges": \[\]/"exchanges": {}/' here.json >bad.json
-    refuse profile-invalid file=bad.json key=exchanges -- "$WEFT" topology bad.json
+    refuse format-damaged file=bad.json key=exchanges -- "$WEFT" topology bad.json
 }
 check damaged_profiles_are_refused
 

@@ -5,7 +5,7 @@
 export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$SRC/tests/serve WEFT_PROGRESS_INTERVAL=0
 command -v python3 >/dev/null || skip "no python3"
 "$WEFT" serve --model x --listen nowhere >probe.log 2>&1
-has_message probe.log server-unavailable >probe.out 2>&1 && skip "this build has no server (libmicrohttpd, SQLite)"
+has_message probe.log library-missing >probe.out 2>&1 && skip "this build has no server (libmicrohttpd, SQLite)"
 # cases FILE NAME...: runs the functions of a Python file, each as a check in a folder of its own
 cases() {
     local file=$SRC/tests/serve/$1 name

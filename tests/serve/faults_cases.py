@@ -170,7 +170,7 @@ def one_server_per_state():
     s = Server()
     second = Server(ready=False)
     assert second.drain() == 1
-    assert [m["id"] for m in second.messages if m.get("level") == "error"] == ["queue-in-use"], second.messages
+    assert [m["id"] for m in second.messages if m.get("level") == "error"] == ["folder-locked"], second.messages
     s.call("GET", "/health")
     s.kill()
     s = Server()  # a kill releases the folder

@@ -239,7 +239,7 @@ Test(queue_store, one_server_per_folder)
 {
     weft_queue_store *s = open_store(), *second = NULL;
     cr_assert_eq(weft_queue_store_open(folder, &second), WEFT_E_ARG);
-    cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_IN_USE);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_FOLDER_LOCKED);
     weft_queue_store_close(s);
     weft_queue_store_close(open_store());
 }

@@ -98,7 +98,7 @@ Test(remote_facts, ranges_of_replies)
                  "the server has no versions");
     cr_expect_eq(check_range(0, 200, "", 5, "\"v1\""), WEFT_OK, "the whole file");
     cr_expect_neq(check_range(5, 206, "bytes 5-9/100", 5, "\"v2\""), WEFT_OK);
-    cr_expect_eq(weft_error_class(), WEFT_MSG_STORAGE_CHANGED);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_FILE_CHANGED);
     static const struct {
         int64_t at;
         int status;
@@ -114,6 +114,6 @@ Test(remote_facts, ranges_of_replies)
         cr_expect_neq(check_range(wrong[i].at, wrong[i].status, wrong[i].content_range,
                                   wrong[i].received, ""),
                       WEFT_OK, "reply %d", i);
-        cr_expect_eq(weft_error_class(), WEFT_MSG_STORAGE_REPLY, "reply %d", i);
+        cr_expect_eq(weft_error_class(), WEFT_MSG_STORAGE_REQUEST, "reply %d", i);
     }
 }

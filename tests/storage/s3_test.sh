@@ -146,7 +146,7 @@ check killed_upload
 changed_object() {
     store s3://bucket/c put c.bin <large || return 1
     fault "GET c.bin code 412 PreconditionFailed"
-    expect_error storage-changed -- store s3://bucket/c get c.bin
+    expect_error file-changed -- store s3://bucket/c get c.bin
 }
 check changed_object
 
@@ -154,7 +154,7 @@ check changed_object
 removed_object() {
     store s3://bucket/c put r.bin <small || return 1
     fault "GET r.bin code 404 NoSuchKey"
-    expect_error storage-changed file=s3://bucket/c/r.bin -- store s3://bucket/c get r.bin
+    expect_error file-changed file=s3://bucket/c/r.bin -- store s3://bucket/c get r.bin
 }
 check removed_object
 
@@ -219,10 +219,10 @@ web() {
     echo '{"shards": [{"file": "b.tar"}, {"file": "a.tar"}]}' | store s3://web/p put index.json || return 1
     [ "$(store $root list | tr '\n' ' ')" = 'a.tar b.tar index.json ' ] || return 1
     fault "GET small.bin code 412 PreconditionFailed"
-    expect_error storage-changed -- store $root get small.bin || return 1
+    expect_error file-changed -- store $root get small.bin || return 1
     expect_error storage-denied status=403 -- store http://127.0.0.1:$s3_port/bucket/p get small.bin || return 1
-    expect_error storage-read-only -- store $root put x <small || return 1
-    expect_error storage-read-only -- store $root remove small.bin || return 1
+    expect_error storage-location -- store $root put x <small || return 1
+    expect_error storage-location -- store $root remove small.bin || return 1
     for kind in http:// http://u:secret@127.0.0.1 'http://127.0.0.1/?x'; do
         expect_error storage-location -- store "$kind" list || return 1
     done

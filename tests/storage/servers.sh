@@ -13,7 +13,7 @@ start_s3() {
     export AWS_ENDPOINT_URL_S3=http://127.0.0.1:$s3_port
     export AWS_ACCESS_KEY_ID=testkey1 AWS_SECRET_ACCESS_KEY=testsecret12
     "$WEFT_BUILD/test-tools/store" s3://bucket list >/dev/null 2>probe
-    ! has_message probe storage-library 2>/dev/null || skip "weft has no libcurl"
+    ! has_message probe library-missing 2>/dev/null || skip "weft has no libcurl"
 }
 # fault LINE...: the next requests that fit have these faults, in order.
 fault() { printf '%s\n' "$@" >data/faults; }

@@ -60,7 +60,7 @@ check faults
 refusals_end_the_run() {
     needs folder shard_to_bucket
     local kind
-    for kind in "403 AccessDenied:storage-denied" "412 PreconditionFailed:storage-changed"; do
+    for kind in "403 AccessDenied:storage-denied" "412 PreconditionFailed:file-changed"; do
         rm -rf cache no
         for i in $(seq 40); do echo "GET .tar code ${kind%:*}"; done >data/faults
         AWS_MAX_ATTEMPTS=1 expect_error "${kind#*:}" -- "$WEFT" train vae.yaml --set out=no --set data.path=s3://bucket/set \

@@ -227,7 +227,7 @@ Test(formats, an_unfinished_file_does_not_stay)
 static void expect_refusal(const char *path, int64_t frames, double fps, const char *const *words)
 {
     cr_assert_neq(weft_video_writer_check(path, frames, fps), WEFT_OK, "%s is not refused", path);
-    cr_assert_eq(weft_error_class(), WEFT_MSG_OUTPUT_FORMAT, "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_FILE_NAME, "%s", weft_error_message());
     cr_assert_str_eq(weft_error_fields()->file, path);
     for (; *words; words++)
         cr_assert(strstr(weft_error_message(), *words), "no '%s' in: %s", *words,

@@ -38,7 +38,7 @@ void weft_aesthetics_head_close(weft_aesthetics_head *h)
 
 static weft_status not_a_head(const weft_aesthetics_head *h, const char *name, const char *why)
 {
-    return weft_error(WEFT_MSG_AESTHETICS_HEAD, WEFT_AT(.file = h->path, .value = name),
+    return weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = h->path, .value = name),
                       "the tensor %s %s", name, why);
 }
 
@@ -110,7 +110,7 @@ weft_status weft_aesthetics_head_score(const weft_aesthetics_head *h, const floa
                                        int64_t width, double *score)
 {
     if (width != h->layer[0].in)
-        return weft_error(WEFT_MSG_AESTHETICS_HEAD, WEFT_AT(.file = h->path, WEFT_NUMBER(width)),
+        return weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = h->path, WEFT_NUMBER(width)),
                           "the head is for embeddings of %" PRId64 " numbers, and these have "
                           "%" PRId64,
                           h->layer[0].in, width);

@@ -105,7 +105,7 @@ weft_status weft_onnx_library_find(char **path)
     *path = place && *place ? library_at(place) : search_packages();
     if (*path)
         return WEFT_OK;
-    return weft_error(WEFT_MSG_ONNX_LIBRARY,
+    return weft_error(WEFT_MSG_LIBRARY_MISSING,
                       WEFT_AT(.key = "WEFT_OPENVINO", .value = place && *place ? place : ""),
                       "libopenvino_c.so was not found%s. Install OpenVINO (`pip install openvino`) "
                       "and set WEFT_OPENVINO to the folder openvino/libs of its package.",
@@ -157,7 +157,7 @@ static weft_status load(openvino *ov)
         memcpy(&ov->get_last_err_msg, &symbol, sizeof symbol);
     }
     const weft_status_code status =
-        why ? weft_error(WEFT_MSG_ONNX_LIBRARY, WEFT_AT(.file = path),
+        why ? weft_error(WEFT_MSG_LIBRARY_MISSING, WEFT_AT(.file = path),
                          "the library cannot be used: %s. Install OpenVINO 2023 or later.", why)
             : WEFT_OK;
     weft_free(path);

@@ -249,7 +249,7 @@ static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t i
     }
     if (!weft_dtype_is_float(to->dtype))
         return weft_error(
-            WEFT_MSG_DTYPE_UNSUPPORTED, WEFT_AT(.file = from->file, .key = from->name),
+            WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = from->file, .key = from->name),
             "the tensor is %s in the file and %s in the model; weft does not convert between them",
             weft_stored_type(from), weft_dtype_name(to->dtype));
     return from->count > 0 ? copy_rows(from, &all, stack ? 1 : 0, to) : WEFT_OK;

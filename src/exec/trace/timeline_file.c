@@ -78,7 +78,7 @@ static weft_status read_groups(const json_t *list, weft_trace *trace)
         weft_free(member);
         WEFT_TRY(status);
         if (index != (int32_t)g)
-            return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "groups", WEFT_NUMBER(g)),
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.key = "groups", WEFT_NUMBER(g)),
                               "group %d occurs twice", (int)g);
     }
     return WEFT_OK;
@@ -91,14 +91,14 @@ static weft_status read_step(const json_t *row, weft_timeline *t)
     const int64_t i = t->trace.step_count;
     const size_t size = json_array_size(row);
     if (size < COLUMNS || size > COLUMNS + AFTER)
-        return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "steps", WEFT_NUMBER(size)),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.key = "steps", WEFT_NUMBER(size)),
                           "step %" PRId64 " has %d columns; %d to %d are read", i, (int)size,
                           COLUMNS, COLUMNS + AFTER);
     for (size_t k = 0; k < COLUMNS; k++) {
         const json_t *cell = json_array_get(row, k);
         v[k] = json_is_number(cell) ? json_number_value(cell) : NAN;
         if (!isfinite(v[k]) || fabs(v[k]) > 1e15)
-            return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "steps", WEFT_NUMBER(v[k])),
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.key = "steps", WEFT_NUMBER(v[k])),
                               "step %" PRId64 ": column %d is %g, which is not a number up to 1e15",
                               i, (int)k, v[k]);
     }
@@ -107,7 +107,7 @@ static weft_status read_step(const json_t *row, weft_timeline *t)
     if (v[1] < 0 || v[1] >= WEFT_TRACE_KIND_COUNT || v[2] < 0 || v[2] >= WEFT_STREAM_COUNT ||
         v[4] > v[5] || v[8] < -1 || v[8] >= (double)t->trace.group_count || fabs(v[0]) > 1e9 ||
         fabs(v[3]) > 1e9 || fabs(v[9]) > 1e9)
-        return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "steps"),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.key = "steps"),
                           "step %" PRId64 ": kind, stream, times or group are outside their range",
                           i);
     WEFT_TRY(weft_grow((void **)&t->start, i, &t->start_capacity, sizeof *t->start));
@@ -133,12 +133,12 @@ static weft_status read_all(const json_t *json, weft_timeline *t)
     const char *format;
     WEFT_TRY(weft_json_get_string(json, "format", "weft", &format));
     if (strcmp(format, FORMAT) != 0)
-        return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "format", .value = format),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.key = "format", .value = format),
                           "the format is \"%.40s\"; weft reads " FORMAT, format);
     WEFT_TRY(weft_json_get_i64(json, "rank", "weft", &rank));
     WEFT_TRY(weft_json_get_i64(json, "ranks", "weft", &ranks));
     if (ranks < 1 || ranks > 1 << 20 || rank < 0 || rank >= ranks)
-        return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "rank", WEFT_RANK(rank)),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.key = "rank", WEFT_RANK(rank)),
                           "rank %" PRId64 " of %" PRId64 " ranks is not possible", rank, ranks);
     t->rank = (int)rank;
     t->trace.devices = ranks;
@@ -165,7 +165,7 @@ weft_status weft_timeline_read(const char *path, weft_timeline *timeline)
     const json_t *own = json_object_get(json, "weft");
     weft_status_code status =
         own ? read_all(own, &t)
-            : weft_error(WEFT_MSG_TRACE_INVALID, WEFT_NOWHERE,
+            : weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_NOWHERE,
                          "the file is not a timeline of a rank, as weft generate --trace or "
                          "`trace: true` of weft train writes it");
     json_decref(json);

@@ -119,7 +119,7 @@ static weft_status arrive(joiner *j, track *r, int64_t i)
         own++;
     if (own == q->count)
         return weft_error(
-            WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_RANK(r->t->rank)),
+            WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(WEFT_RANK(r->t->rank)),
             "the timeline of rank %d has the exchange \"%s\" of a group without this rank",
             r->t->rank, name);
     if (q->at[own] == q->meetings)
@@ -177,7 +177,7 @@ static weft_status advance(joiner *j, track *r, bool *progressed)
         const weft_trace_step *s = &r->t->trace.step[r->next];
         bool stands = false;
         if (s->kind == WEFT_TRACE_SEND)
-            return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_RANK(r->t->rank)),
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(WEFT_RANK(r->t->rank)),
                               "the timeline of rank %d has \"%s\", a transfer between pipeline "
                               "stages. Use weft simulate RUN.yaml for pipelines.",
                               r->t->rank, r->t->trace.name[s->name]);
@@ -199,7 +199,7 @@ static weft_status stuck(const joiner *j)
     for (int i = 0; i < j->ranks; i++) {
         const track *r = &j->track[i];
         if (r->next < r->t->trace.step_count)
-            return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_RANK(r->t->rank)),
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(WEFT_RANK(r->t->rank)),
                               "the timeline of rank %d stops at \"%s\", which other ranks never "
                               "began. Give the timelines of one run.",
                               r->t->rank, r->t->trace.name[r->t->trace.step[r->next].name]);
@@ -218,7 +218,7 @@ static weft_status join(joiner *j)
     for (int64_t m = 0; m < j->meetings; m++)
         if (j->meeting[m].step < 0)
             return weft_error(
-                WEFT_MSG_TRACE_INVALID, WEFT_NOWHERE,
+                WEFT_MSG_FORMAT_DAMAGED, WEFT_NOWHERE,
                 "a collective of %d ranks has the timelines of only %d ranks. Give the timelines "
                 "of all ranks of one run.",
                 j->meeting[m].count, j->meeting[m].there);
@@ -229,14 +229,14 @@ static weft_status check_ranks(const weft_timeline *t, int count)
 {
     for (int i = 0; i < count; i++) {
         if (t[i].trace.devices != count || t[i].rank < 0 || t[i].rank >= count)
-            return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_RANK(t[i].rank)),
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(WEFT_RANK(t[i].rank)),
                               "a timeline is of rank %d of %" PRId64
                               ", and %d timelines are given. Give "
                               "the timelines of all ranks.",
                               t[i].rank, t[i].trace.devices, count);
         for (int k = 0; k < i; k++)
             if (t[k].rank == t[i].rank)
-                return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_RANK(t[i].rank)),
+                return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(WEFT_RANK(t[i].rank)),
                                   "the timeline of rank %d is given twice", t[i].rank);
     }
     return WEFT_OK;

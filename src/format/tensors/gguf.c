@@ -31,7 +31,7 @@ bool weft_gguf_is(const weft_map *map)
 
 static weft_status cut(const cursor *c)
 {
-    return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = c->path),
+    return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = c->path),
                       "the file ends within its header, or a length in the header is wrong. "
                       "Download the file again.");
 }
@@ -163,7 +163,7 @@ static weft_status set_type(weft_stored_tensor *t, uint64_t type)
     t->packing = weft_packing_gguf((int64_t)(type < 1000 ? type : 1000));
     return t->packing
                ? WEFT_OK
-               : weft_error(WEFT_MSG_DTYPE_UNSUPPORTED,
+               : weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                             WEFT_AT(.file = t->file, .key = t->name, WEFT_NUMBER(type)),
                             "the tensor has GGUF type %" PRIu64
                             ", which weft does not read. Use a file "
@@ -245,7 +245,7 @@ static weft_status locate_tensors(weft_tensors *ts, int64_t first, const cursor 
     for (int64_t i = first; i < ts->count; i++) {
         weft_stored_tensor *t = &ts->tensor[i];
         if (t->first < 0 || t->first > bytes || t->bytes > bytes - t->first)
-            return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = c->path, .key = t->name),
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = c->path, .key = t->name),
                               "the tensor needs %" PRId64 " bytes at byte %" PRId64
                               " of the data, and the file "
                               "has %" PRId64 " bytes of data. Download the file again.",

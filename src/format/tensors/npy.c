@@ -54,7 +54,7 @@ weft_status weft_npy_parse_head(const void *bytes, int64_t have, int64_t size, c
     if (p[6] > 1 && have >= 12)
         header |= (int64_t)p[10] << 16 | (int64_t)p[11] << 24;
     if (header > have - prefix || header > 65536)
-        return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = name),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = name),
                           "the .npy header has %" PRId64
                           " bytes and ends after the end of the file. Restore the file.",
                           header);

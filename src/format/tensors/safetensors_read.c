@@ -34,7 +34,7 @@ static weft_status parse_dtype(weft_stored_tensor *t, const json_t *entry)
     if (t->packing && t->packing->elements == 1)
         return WEFT_OK;
     return weft_error(
-        text ? WEFT_MSG_DTYPE_UNSUPPORTED : WEFT_MSG_FORMAT_DAMAGED,
+        text ? WEFT_MSG_FORMAT_UNSUPPORTED : WEFT_MSG_FORMAT_DAMAGED,
         WEFT_AT(.file = t->file, .key = t->name, .value = text), "the tensor has %s%s",
         text ? "the unsupported dtype " : "no dtype. Download the file again.", text ? text : "");
 }
@@ -71,8 +71,7 @@ static weft_status parse_entry(weft_tensors *ts, const char *path, const char *n
                           "\"data_offsets\" must be two integers");
     const int64_t begin = json_integer_value(first), end = json_integer_value(second);
     if (begin < 0 || end < begin || end > data_bytes)
-        return weft_error(end > data_bytes ? WEFT_MSG_FILE_TRUNCATED : WEFT_MSG_FORMAT_DAMAGED,
-                          WEFT_AT(.file = path, .key = name),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = name),
                           "the tensor is at bytes %" PRId64 " to %" PRId64
                           " of the data, outside its %" PRId64 " "
                           "bytes. Download the file again.",
@@ -123,7 +122,7 @@ static weft_status check_tiling(weft_tensors *ts, int64_t first, const char *pat
 weft_status weft_safetensors_read(weft_tensors *ts, const char *path, const weft_map *map)
 {
     if (map->bytes < 8)
-        return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = path),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path),
                           "the file has %" PRId64
                           " bytes; a file of weights has more than 8. Download it again.",
                           map->bytes);

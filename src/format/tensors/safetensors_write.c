@@ -270,7 +270,7 @@ weft_status weft_tensors_writer_data(weft_tensors_writer *w, const char *name, w
     if (from == t->dtype)
         return weft_tensors_writer_some(w, name, data, t->bytes);
     if (from != WEFT_F32 || (t->dtype != WEFT_BF16 && t->dtype != WEFT_F16))
-        return weft_error(WEFT_MSG_DTYPE_UNSUPPORTED, WEFT_AT(.key = name),
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.key = name),
                           "a tensor of %s cannot be written as %s", weft_dtype_name(from),
                           weft_dtype_name(t->dtype));
     w->next++;

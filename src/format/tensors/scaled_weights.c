@@ -94,7 +94,7 @@ static weft_status check_form(const weft_stored_tensor *t, const json_t *layer)
     for (int i = 0; form && i < WEFT_COUNT(known); i++)
         if (!strcmp(form, known[i]))
             return WEFT_OK;
-    return form ? weft_error(WEFT_MSG_DTYPE_UNSUPPORTED,
+    return form ? weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                              WEFT_AT(.file = t->file, .key = t->name, .value = form),
                              "the tensor is quantized as %s; weft reads float8_e4m3fn, "
                              "float8_e5m2, int8_tensorwise and int8_blockwise",

@@ -96,7 +96,7 @@ static weft_status add_tensor(weft_tensors *ts, const char *path, const char *na
     const int64_t each = t.packing ? t.packing->bytes : weft_dtype_bytes(t.dtype);
     if (!own || v->number < 0 || v->number > own->bytes / each ||
         t.bytes > own->bytes - v->number * each)
-        return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = path, .key = name),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = name),
                           "the tensor needs %" PRId64 " bytes of storage \"%s\", which has %" PRId64
                           ". Download "
                           "the file again.",
@@ -170,7 +170,7 @@ typedef struct directory {
 static weft_status no_zip(const char *path)
 {
     return weft_error(
-        WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = path),
+        WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path),
         "the directory of this zip file is missing or damaged. Download the file again.");
 }
 
@@ -313,7 +313,7 @@ static weft_status read_older(weft_tensors *ts, const char *path, const weft_map
                                           : weft_dtype_bytes(s->dtype);
         at += 8;
         if (count > (uint64_t)(end - at) / (uint64_t)each)
-            return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = path, .key = s->text),
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = s->text),
                               "the file ends within this storage. Download the file again.");
         WEFT_TRY(add_piece(all, &(piece){s->text, at, (int64_t)count * each}));
         at += (int64_t)count * each;

@@ -70,7 +70,7 @@ static weft_status read_line(weft_jobs *jobs, const json_t *line, const char *pa
     int64_t seed;
     snprintf(where, sizeof where, "%.1000s:%" PRId64, path, number);
     if (!json_is_object(line))
-        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where),
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where),
                           "the line is not an object such as {\"prompt\": \"a dog\"}");
     WEFT_TRY(weft_json_only(line, where, known, WEFT_COUNT(known)));
     WEFT_TRY(weft_json_get_string(line, "prompt", where, &prompt));

@@ -32,7 +32,7 @@ struct weft_video_outputs {
 weft_status weft_video_outputs_check_sheet(const char *sheet)
 {
     if (weft_path_is_dir(sheet) || strcmp(weft_path_extension(sheet), "png"))
-        return weft_error(WEFT_MSG_OUTPUT_FORMAT, WEFT_AT(.file = sheet),
+        return weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = sheet),
                           "a contact sheet is written as .png");
     return WEFT_OK;
 }

@@ -40,7 +40,7 @@ static weft_status read_degrees(const json_t *degrees, const char *where, weft_a
         char here[256];
         snprintf(here, sizeof here, "%.180s, degree %" PRId64, where, degree);
         if (!json_is_object(value))
-            return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = here),
+            return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = here),
                               "expected an object, such as {\"seconds\": 4.0}");
         weft_cascade_option *o = &out->option[out->option_count++];
         o->degree = degree;
@@ -69,7 +69,7 @@ static weft_status read_after(const json_t *entry, const json_t *index, const ch
     if (!after || json_is_null(after))
         return WEFT_OK;
     if (!json_is_array(after))
-        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where, .key = "after"),
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where, .key = "after"),
                           "expected a list of ids");
     const int64_t count = (int64_t)json_array_size(after);
     WEFT_TRY(WEFT_ARENA_NEW(arena, out->after, count, "%s", where));
@@ -100,7 +100,7 @@ static weft_status read_cascades(const json_t *list, const char *name, json_t *i
         const json_t *entry = json_array_get(list, (size_t)i);
         const char *id;
         if (!json_is_object(entry))
-            return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where),
+            return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where),
                               "expected an object with \"id\" and \"degrees\"");
         WEFT_TRY(weft_json_get_string(entry, "id", where, &id));
         if (json_object_get(index, id))
@@ -128,7 +128,7 @@ weft_status weft_cascade_list_from_json(const json_t *root, const char *name, we
 {
     const json_t *list = json_object_get(root, "cascades");
     if (!json_is_array(list))
-        return weft_error(WEFT_MSG_JSON_MISSING_KEY, WEFT_AT(.file = name, .key = "cascades"),
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = name, .key = "cascades"),
                           "a list of cascades is needed");
     static const char *const top[] = {"cascades"};
     WEFT_TRY(weft_json_only(root, name, top, WEFT_COUNT(top)));

@@ -64,7 +64,7 @@ static weft_status read_rates(const json_t *list, const char *path, weft_arena *
 {
     weft_rates r = {.count = (int64_t)json_array_size(list)};
     if (r.count < 1)
-        return weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = path, .key = "rates"),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = "rates"),
                           "the list of measured rates is missing or empty");
     WEFT_TRY(WEFT_ARENA_NEW(arena, r.item, r.count, "%s", path));
     for (int64_t i = 0; i < r.count; i++) {
@@ -77,7 +77,7 @@ static weft_status read_rates(const json_t *list, const char *path, weft_arena *
         WEFT_TRY(weft_json_get_f64(one, "bytes", where, &r.item[i].bytes));
         WEFT_TRY(weft_json_get_f64(one, "seconds", where, &r.item[i].seconds));
         if (strlen(key) >= WEFT_RATE_KEY)
-            return weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = where, .key = "node"),
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = where, .key = "node"),
                               "the text has %zu bytes; at most %d are allowed", strlen(key),
                               WEFT_RATE_KEY - 1);
         r.item[i].key = weft_arena_strdup(arena, key);
@@ -93,7 +93,7 @@ static weft_status get_list(const json_t *json, const char *key, const char *pat
 {
     *list = json_object_get(json, key);
     return *list && !json_is_array(*list)
-               ? weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = path, .key = key),
+               ? weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = key),
                             "this is not a list; write the profile again with `weft profile --out`")
                : WEFT_OK;
 }
@@ -135,7 +135,7 @@ static weft_status read_programs(const json_t *list, const char *path, weft_aren
         WEFT_TRY(weft_json_get_string(one, "what", where, &what));
         WEFT_TRY(weft_json_get_f64(one, "seconds", where, &x->seconds));
         if (!weft_hex_parse(id, &x->id))
-            return weft_error(WEFT_MSG_PROFILE_INVALID,
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                               WEFT_AT(.file = where, .key = "program", .value = id),
                               "\"%.40s\" is not a hexadecimal number of 16 digits", id);
         WEFT_TRY(WEFT_ALLOCATED((x->what = weft_arena_strdup(arena, what)), "%s", path));
@@ -180,7 +180,7 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     WEFT_TRY(WEFT_ARENA_NEW(arena, rates, 1, "%s", path));
     WEFT_TRY(weft_json_get_string_or(json, "format", path, "", &text));
     if (strcmp(text, WEFT_PROFILE_FORMAT))
-        return weft_error(WEFT_MSG_PROFILE_INVALID,
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                           WEFT_AT(.file = path, .key = "format", .value = text),
                           "the format is \"%.40s\", not \"" WEFT_PROFILE_FORMAT
                           "\"; write a profile with `weft profile --out`",
@@ -202,7 +202,7 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     WEFT_TRY(weft_json_get_f64_or(json, "touch", path, 0, &rates->touch));
     const bool threads_ok = rates->threads >= 1 && rates->threads <= MOST;
     if (!threads_ok || rates->ranks < 1 || rates->ranks > MOST)
-        return weft_error(WEFT_MSG_PROFILE_INVALID,
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                           WEFT_AT(.file = path, .key = threads_ok ? "ranks" : "threads",
                                   WEFT_NUMBER(threads_ok ? rates->ranks : rates->threads)),
                           "%" PRId64 " is not from 1 to %d",

@@ -80,7 +80,7 @@ static weft_status range_error(const weft_rates *r, const char *where)
     const bool slowdown = !isfinite(r->slowdown) || r->slowdown < 0,
                ranks = !slowdown && r->ranks < 0;
     const double value = slowdown ? r->slowdown : ranks ? (double)r->ranks : r->touch;
-    return weft_error(WEFT_MSG_PROFILE_INVALID,
+    return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                       WEFT_AT(.file = where,
                               .key = slowdown ? "drag"
                                      : ranks  ? "ranks"
@@ -98,19 +98,19 @@ weft_status weft_rates_check(weft_rates *r, const char *where)
         const weft_rate *x = &r->item[i];
         if (!isfinite(x->seconds) || !(x->seconds > 0) || !isfinite(x->flops) || x->flops < 0 ||
             !isfinite(x->bytes) || x->bytes < 0)
-            return weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = where, .key = x->key),
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = where, .key = x->key),
                               "the rate is %g s, %g FLOPs, %g bytes; seconds must be above 0, the "
                               "others at least 0",
                               x->seconds, x->flops, x->bytes);
         if (i && !strcmp(x->key, x[-1].key))
-            return weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = where, .key = x->key),
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = where, .key = x->key),
                               "the profile has two rates of this name");
     }
     for (int64_t i = 0; i < r->wires; i++) {
         const weft_wire_rate *x = &r->wire[i];
         snprintf(key, sizeof key, "exchanges[%" PRId64 "]", i);
         if (!isfinite(x->seconds) || !(x->seconds > 0) || x->bytes < 1 || x->ranks < 2)
-            return weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = where, .key = key),
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = where, .key = key),
                               "%s of %" PRId64 " bytes on %" PRId64
                               " ranks in %g s: seconds must be above 0, "
                               "bytes at least 1, ranks at least 2",
@@ -120,7 +120,7 @@ weft_status weft_rates_check(weft_rates *r, const char *where)
         const weft_program_rate *x = &r->program[i];
         snprintf(key, sizeof key, "programs[%" PRId64 "]", i);
         if (!isfinite(x->seconds) || !(x->seconds > 0))
-            return weft_error(WEFT_MSG_PROFILE_INVALID,
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                               WEFT_AT(.file = where, .key = key, WEFT_NUMBER(x->seconds)),
                               "the program \"%s\" has %g s; seconds must be above 0", x->what,
                               x->seconds);

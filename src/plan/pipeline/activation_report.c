@@ -12,9 +12,8 @@ weft_status weft_activation_items_from_json(weft_arena *arena, const json_t *jso
 {
     const json_t *list = json_object_get(json, "items");
     if (!json_is_array(list))
-        return weft_error(list && !json_is_null(list) ? WEFT_MSG_JSON_TYPE
-                                                      : WEFT_MSG_JSON_MISSING_KEY,
-                          WEFT_AT(.file = name, .key = "items"), "a list of activations is needed");
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = name, .key = "items"),
+                          "a list of activations is needed");
     const int64_t count = (int64_t)json_array_size(list);
     weft_activation_item *x;
     WEFT_TRY(WEFT_ARENA_NEW(arena, x, count + 1, "%s: %" PRId64 " items", name, count));

@@ -20,7 +20,7 @@ static weft_status no_memory(void)
 static weft_status read_op(weft_arena *arena, const json_t *json, const char *where, weft_pp_op *op)
 {
     if (!json_is_object(json))
-        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where),
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where),
                           "an operator is an object, such as {\"forward\": 0.1}");
     WEFT_TRY(weft_json_get_f64(json, "forward", where, &op->forward));
     WEFT_TRY(weft_json_get_f64_or(json, "backward", where, 2 * op->forward, &op->backward));
@@ -40,7 +40,7 @@ static weft_status read_skip(const json_t *json, const char *where, const weft_p
                  *bytes = json_array_get(json, 2);
     if (json_array_size(json) < 2 || json_array_size(json) > 3 || !json_is_integer(from) ||
         !json_is_integer(to) || (bytes && !json_is_number(bytes)))
-        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where),
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where),
                           "a skip is [producer, consumer] or [producer, consumer, bytes], with the "
                           "indices of two operators");
     int64_t a = json_integer_value(from), b = json_integer_value(to);
@@ -69,11 +69,10 @@ weft_status weft_pp_costs_from_json(weft_arena *arena, const json_t *json, const
     weft_pp_costs c = {0};
     const json_t *ops = json_object_get(json, "ops"), *skips = json_object_get(json, "skips");
     if (!json_is_array(ops))
-        return weft_error(ops && !json_is_null(ops) ? WEFT_MSG_JSON_TYPE
-                                                    : WEFT_MSG_JSON_MISSING_KEY,
-                          WEFT_AT(.file = name, .key = "ops"), "a list of operators is needed");
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = name, .key = "ops"),
+                          "a list of operators is needed");
     if (skips && !json_is_null(skips) && !json_is_array(skips))
-        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = name, .key = "skips"),
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = name, .key = "skips"),
                           "this is not a list of [producer, consumer]");
     c.op_count = (int64_t)json_array_size(ops);
     c.skip_count = (int64_t)json_array_size(skips);

@@ -17,7 +17,7 @@ typedef struct reader {
 
 static weft_status refuse(const char *key, double value, const char *rule)
 {
-    return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = key, WEFT_NUMBER(value)),
+    return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.key = key, WEFT_NUMBER(value)),
                       "%g is not %s", value, rule);
 }
 
@@ -77,7 +77,7 @@ weft_status weft_queue_trace_read(const char *path, weft_queue_run **jobs, int64
     WEFT_GO(WEFT_ALLOCATED(r.owners, "a trace"));
     WEFT_GO(weft_json_lines(path, read_job, &r));
     if (r.count == 0)
-        WEFT_GO(weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.file = path), "the trace has no job"));
+        WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path), "the trace has no job"));
 out:
     *owners = (int64_t)json_object_size(r.owners);
     json_decref(r.owners);

@@ -452,7 +452,7 @@ static weft_status run(simulator *s)
     int64_t stuck = 0;
     while (s->pending[stuck] == 0)
         stuck++;
-    return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_NOWHERE,
+    return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_NOWHERE,
                       "%" PRId64 " steps of the trace never start; the first is step %" PRId64
                       " (%s)",
                       s->t->step_count - s->done, stuck, s->t->name[s->t->step[stuck].name]);

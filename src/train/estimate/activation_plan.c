@@ -34,7 +34,7 @@ static weft_status read_activations(const json_t *train_stage, const char *path,
     for (int f = WEFT_ACTIVATION_RECOMPUTE; f <= WEFT_ACTIVATION_OFFLOAD; f++) {
         const json_t *list = json_object_get(train_stage, policy_keys[f]);
         if (!json_is_array(list))
-            return weft_error(WEFT_MSG_JSON_TYPE,
+            return weft_error(WEFT_MSG_JSON_VALUE,
                               WEFT_AT(.file = path, .key = weft_message_key((char[64]){0},
                                                                             "stages.%" PRId64 ".%s",
                                                                             index, policy_keys[f])),

@@ -129,7 +129,7 @@ the_golden_file_agrees() {
     [ -f "$golden/transnetv2_a.json" ] || skip "no golden files"
     "$WEFT" parity "$golden/transnetv2_a.json"
     refused file-not-found file=*transnetv2_real_a.json key=weights 'text~=--weights FILE' -- "$WEFT" parity "$golden/transnetv2_real_a.json"
-    refused golden-invalid file=*transnetv2_real_a.json 'text~=weights, which have 1' -- "$WEFT" parity --weights net.safetensors "$golden/transnetv2_real_a.json"
+    refused format-damaged file=*transnetv2_real_a.json 'text~=weights, which have 1' -- "$WEFT" parity --weights net.safetensors "$golden/transnetv2_real_a.json"
 }
 check the_golden_file_agrees
 finish

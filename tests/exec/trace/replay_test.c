@@ -225,7 +225,7 @@ static void refused(const weft_timeline *timeline, int count, int rank)
     weft_trace trace;
     double executed;
     cr_expect_eq(weft_timelines_join(timeline, count, &trace, &executed), WEFT_E_FORMAT);
-    cr_expect_eq(weft_error_class(), WEFT_MSG_TRACE_INVALID, "%s", weft_error_message());
+    cr_expect_eq(weft_error_class(), WEFT_MSG_FORMAT_DAMAGED, "%s", weft_error_message());
     cr_expect(weft_error_fields()->has_rank && weft_error_fields()->rank == rank, "%s",
               weft_error_message());
 }
@@ -281,7 +281,7 @@ Test(replay, what_is_no_number_is_refused)
 {
     weft_timeline timeline = {0};
     cr_assert_eq(read_steps("[0, 0, 0, 0, 0, 2, \"7\", 0, -1, 0, 0, 0]", &timeline), WEFT_E_FORMAT);
-    cr_assert_eq(weft_error_class(), WEFT_MSG_TRACE_INVALID, "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_FORMAT_DAMAGED, "%s", weft_error_message());
     cr_assert_str_eq(weft_error_fields()->key, "steps");
     cr_assert(strstr(weft_error_text(), "step 0: column 6"), "%s", weft_error_message());
 }

@@ -138,7 +138,7 @@ refused() { # ID [FIELD=VALUE...] -- OPTIONS...
 refusals() {
     refused option-no-effect file=runs/dit/model key=--weights -- --model runs/dit/model --weights gguf
     cp packed/transformer/small-Q8_0.gguf packed/transformer/other.gguf
-    refused weights-split file=packed/transformer 'text~=other.gguf and small-Q8_0.gguf' -- --model packed
+    refused format-damaged file=packed/transformer 'text~=other.gguf and small-Q8_0.gguf' -- --model packed
 }
 check refusals
 finish

@@ -102,7 +102,7 @@ refusals_of_costs() {
     refuse plan-infeasible file=costs.json key=s0.dit 'text~=the smallest degree of the cascade is 2' -- "$WEFT" plan cascades --costs costs.json --devices 1
     refuse plan-infeasible file=costs.json key=s0.text -- "$WEFT" plan cascades --costs costs.json --devices 7 --memory-limit 100
     one '' workload-invalid file=bad.json key=cascades
-    one '{"id": 5, "degrees": {"1": {"seconds": 1}}}' json-type
+    one '{"id": 5, "degrees": {"1": {"seconds": 1}}}' json-value
     one '{"id": "a", "degrees": {"1": {"seconds": 1, "byte": 3}}}' '*' 'text~=byte: unknown key; did you mean "bytes"?'
     one '{"id": "a", "degrees": {}}' json-value 'file=bad.json*' 'text~=cascade "a": degrees:'
     one '{"id": "a", "degrees": {"1": {"seconds": -1}}}' '*' 'text~=degree 1: seconds: -1 '

@@ -70,19 +70,19 @@ refusals_of_options() {
 check refusals_of_options
 refusals_of_costs() {
     costs '{"ops":[],"lambda":0}'; refuse 1 costs-invalid file=bad.json key=ops -- pipeline --costs bad.json --stages 1
-    costs '{"skips":[]}'; refuse 1 json-missing-key file=bad.json key=ops -- pipeline --costs bad.json --stages 1
+    costs '{"skips":[]}'; refuse 1 json-value file=bad.json key=ops -- pipeline --costs bad.json --stages 1
     costs '{"ops":[{"forward":-1}]}'; refuse 1 costs-invalid file=bad.json 'key=ops[0].forward' text~=-1 -- pipeline --costs bad.json --stages 1
     costs '{"ops":[{"forward":NaN}]}'; refuse 1 json-syntax -- pipeline --costs bad.json --stages 1
     costs '{"ops":[{"forward":1e400}]}'; refuse 1 json-syntax -- pipeline --costs bad.json --stages 1
     costs '{"ops":[{"forward":1e308,"backward":0},{"forward":1e308,"backward":0}]}'; refuse 1 costs-invalid file=bad.json key=ops 'text~=the costs' -- pipeline --costs bad.json --stages 1
     costs '{"ops":[{"forward":1,"output_bytes":1},{"forward":1}],"lambda":1,"bandwidth":1e-320}'; refuse 1 '*' 'text~=limit of 1e+15 s' -- pipeline --costs bad.json --stages 1
     costs '{"ops":[{"forward":1}],"lamda":2}'; refuse 1 '*' 'text~=lamda: unknown key; did you mean "lambda"?' -- pipeline --costs bad.json --stages 1
-    costs '{"ops":[{"forward":"1"}]}'; refuse 1 json-type 'file=bad.json: ops[0]' key=forward -- pipeline --costs bad.json --stages 1
-    costs '{"ops":[7]}'; refuse 1 json-type 'file=bad.json: ops[0]' -- pipeline --costs bad.json --stages 1
+    costs '{"ops":[{"forward":"1"}]}'; refuse 1 json-value 'file=bad.json: ops[0]' key=forward -- pipeline --costs bad.json --stages 1
+    costs '{"ops":[7]}'; refuse 1 json-value 'file=bad.json: ops[0]' -- pipeline --costs bad.json --stages 1
     costs "{\"ops\":[$ops],\"skips\":[[0,6]]}"; refuse 1 costs-invalid 'file=bad.json*' 'text~=skips[0]' 'text~=[0, 6] is outside the operators 0 to 5' -- pipeline --costs bad.json --stages 2
     costs "{\"ops\":[$ops],\"skips\":[[-1,3]]}"; refuse 1 costs-invalid 'file=bad.json*' 'text~=skips[0]' -- pipeline --costs bad.json --stages 2
     costs "{\"ops\":[$ops],\"skips\":[[3,3]]}"; refuse 1 costs-invalid 'file=bad.json*' 'text~=skips[0]' 'text~=[3, 3]' -- pipeline --costs bad.json --stages 2
-    costs "{\"ops\":[$ops],\"skips\":[3]}"; refuse 1 json-type 'file=bad.json: skips[0]' -- pipeline --costs bad.json --stages 2
+    costs "{\"ops\":[$ops],\"skips\":[3]}"; refuse 1 json-value 'file=bad.json: skips[0]' -- pipeline --costs bad.json --stages 2
     costs "{\"ops\":[$ops],\"skips\":[[0,5]],\"lambda\":1}"; refuse 1 costs-invalid file=bad.json key=bandwidth -- pipeline --costs bad.json --stages 2
     costs "{\"ops\":[$ops],\"skips\":[[0,2]]}"; refuse 1 '*' 'text~=at most 3 stages are possible; without the skip [0, 2]' -- pipeline --costs bad.json --stages 4 --skips collocate
     "$WEFT" plan pipeline --costs bad.json --stages 4 --json >priced.json

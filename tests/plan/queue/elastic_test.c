@@ -147,7 +147,7 @@ Test(elastic, tables_are_checked)
     for (int i = 0; i < WEFT_COUNT(texts); i++) {
         cr_assert_eq(weft_file_write_atomic(path, texts[i], (int64_t)strlen(texts[i])), WEFT_OK);
         cr_assert_neq(weft_elastic_table_read(path, &t), WEFT_OK);
-        cr_assert_eq(weft_error_class(), WEFT_MSG_TRACE_INVALID);
+        cr_assert_eq(weft_error_class(), WEFT_MSG_FORMAT_DAMAGED);
         weft_error_clear();
     }
     unlink(path);

@@ -33,9 +33,9 @@ refusals() {
     echo '{"arrival": 0, "seconds": 1}' >one.jsonl
     bad option-no-effect --jobs serve one.jsonl --jobs 3
     echo '{"arrival": 0, "seconds": 0}' >zero.jsonl
-    bad trace-invalid seconds serve zero.jsonl
+    bad format-damaged seconds serve zero.jsonl
     echo '{"sizes": []}' >none.json
-    bad trace-invalid sizes serve poisson --degrees none.json --workers 8
+    bad format-damaged sizes serve poisson --degrees none.json --workers 8
     bad option-invalid --workers serve poisson --degrees none.json --workers 4
     bad option-no-effect --policy serve poisson --degrees none.json --policy edf
     bad option-no-effect --round-seconds serve poisson --round-seconds 1

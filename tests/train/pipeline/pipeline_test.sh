@@ -125,7 +125,7 @@ for file in wrong.json wrong.csv short.csv; do
 done
 refused config-value file=pipe.yaml key=parallel.schedule value=bogus 'text~=gpipe, 1f1b' -- 1 pipe.yaml --set parallel.schedule=bogus
 refused config-no-effect file=pipe.yaml key=parallel.schedule text~=parallel.pp -- 1 pipe.yaml --set parallel.schedule=gpipe
-refused json-missing-key file=wrong.json key=format 'text~=pipe.yaml: parallel.schedule' -- 1 pipe.yaml --set parallel.schedule=wrong.json
+refused json-value file=wrong.json key=format 'text~=pipe.yaml: parallel.schedule' -- 1 pipe.yaml --set parallel.schedule=wrong.json
 refused config-no-effect file=pipe.yaml key=parallel.virtual_stages -- 1 pipe.yaml --set parallel.virtual_stages=2
 for command in estimate "inspect graph"; do
     # shellcheck disable=SC2086 # two words
