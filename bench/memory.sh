@@ -55,7 +55,7 @@ run(WEFT, "profile", "run.yaml", "--seconds", "4", "--out", "profile.json")
 own = ["--set", "memory.profile=profile.json", "--set", "memory.offload=auto"]
 log, _ = run(WEFT, "train", "run.yaml", "--set", "out=runs/least", *own, "--set", "memory.limit=1MiB", fails=True)
 MIB = 1 << 20
-least = last(log, "memory-limit", "value")["value"] / MIB
+least = last(log, "memory-needed", "value")["value"] / MIB
 log, _ = run(WEFT, "train", "run.yaml")
 most = last(log, "memory-report", "weight_bytes")["value"] / MIB
 rows, expected = [], None

@@ -377,7 +377,7 @@ static weft_status begin(int ranks, int own, weft_comm_op op, weft_dtype dtype, 
 
 static weft_status refuse(const weft_comm_request *x, const char *why)
 {
-    return weft_error(WEFT_MSG_GRAPH_SHAPE, WEFT_AT(.key = x->what), "%s", why);
+    return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.key = x->what), "%s", why);
 }
 
 /* Returns the length of this rank's part along `dim`. */

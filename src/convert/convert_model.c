@@ -156,8 +156,7 @@ static weft_status check(const converting *v, const lists *l)
                           "%" PRId64 " parameters have another shape than in the config: %s",
                           l->wrong.count, weft_listing_text(&l->wrong));
     if (l->extra.count)
-        return weft_error(WEFT_MSG_TENSOR_UNEXPECTED,
-                          WEFT_AT(.file = in, WEFT_NUMBER(l->extra.count)),
+        return weft_error(WEFT_MSG_TENSOR_NAMES, WEFT_AT(.file = in, WEFT_NUMBER(l->extra.count)),
                           "%" PRId64 " tensors are not parameters of this %s: %s", l->extra.count,
                           class, weft_listing_text(&l->extra));
     return WEFT_OK;

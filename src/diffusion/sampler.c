@@ -282,7 +282,7 @@ static weft_status check_finite(const float *x, int64_t count, int64_t step)
 {
     for (int64_t i = 0; i < count; i++)
         if (!isfinite(x[i]))
-            return weft_error(WEFT_MSG_SAMPLING_NOT_FINITE, WEFT_AT(WEFT_NUMBER(x[i])),
+            return weft_error(WEFT_MSG_VALUE_NOT_FINITE, WEFT_AT(WEFT_NUMBER(x[i])),
                               "step %" PRId64 " of the sampler: element %" PRId64
                               " is not finite. Check the "
                               "weights, or lower the guidance scale.",

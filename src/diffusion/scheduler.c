@@ -519,15 +519,15 @@ static weft_status check_numbers(const weft_scheduler *s, const char *where)
     const bool noisy = s->path == WEFT_PATH_VP || s->path == WEFT_PATH_VE;
     if (s->times < 1 || s->times > 1000000)
         return weft_error(
-            WEFT_MSG_SCHEDULER_CONFIG,
+            WEFT_MSG_MODEL_CONFIG,
             WEFT_AT(.file = where, .key = "num_train_timesteps", WEFT_NUMBER(s->times)),
             "%" PRId64 " is not from 1 to 1000000", s->times);
     if (noisy && !(b->start > 0 && b->start < 1 && b->end > 0 && b->end < 1))
-        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT(.file = where, .key = "beta_start", WEFT_NUMBER(b->start)),
                           "%g and \"beta_end\" %g are not both between 0 and 1", b->start, b->end);
     if (!(b->snr_scale > 0) || !(s->shift > 0))
-        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT(.file = where, .key = s->shift > 0 ? "snr_shift_scale" : "shift",
                                   WEFT_NUMBER(s->shift > 0 ? b->snr_scale : s->shift)),
                           "%g is not above 0", s->shift > 0 ? b->snr_scale : s->shift);
@@ -537,12 +537,12 @@ static weft_status check_numbers(const weft_scheduler *s, const char *where)
             WEFT_AT(.file = where, .key = "solver_order", WEFT_NUMBER(s->solver.order)),
             "%" PRId64 " is not from 1 to %d", s->solver.order, WEFT_SOLVER_ORDER);
     if (s->karras + s->exponential + s->beta + s->lu > 1)
-        return weft_error(WEFT_MSG_SCHEDULER_CONFIG, WEFT_AT(.file = where),
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = where),
                           "more than one of use_karras_sigmas, use_exponential_sigmas, "
                           "use_beta_sigmas and use_lu_lambdas is true");
     if (!(s->solver.quantile > 0 && s->solver.quantile <= 1 && s->solver.most >= 1) &&
         s->solver.clip == WEFT_SAMPLE_CLAMP_QUANTILE)
-        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT(.file = where, .key = "dynamic_thresholding_ratio",
                                   WEFT_NUMBER(s->solver.quantile)),
                           "%g is not above 0 and at most 1, or \"sample_max_value\" %g is below 1",

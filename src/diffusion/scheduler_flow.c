@@ -29,12 +29,12 @@ weft_status weft_check_flow(const weft_scheduler *s, const char *where)
                           "true cannot be combined with %s",
                           consistency ? s->kind->name : "\"stochastic_sampling\"");
     if (s->terminal < 0 || s->terminal >= 1)
-        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT(.file = where, .key = "shift_terminal", WEFT_NUMBER(s->terminal)),
                           "%g is not at least 0 and below 1", s->terminal);
     if (s->by_resolution && s->base_tokens == s->max_tokens)
         return weft_error(
-            WEFT_MSG_SCHEDULER_CONFIG,
+            WEFT_MSG_MODEL_CONFIG,
             WEFT_AT(.file = where, .key = "base_image_seq_len", WEFT_NUMBER(s->base_tokens)),
             "%" PRId64 " is also \"max_image_seq_len\"; the two must differ", s->base_tokens);
     return WEFT_OK;
@@ -113,7 +113,7 @@ weft_status weft_lay_flow(const weft_scheduler *s, const weft_timestep_request *
 weft_status weft_check_edm(const weft_scheduler *s, const char *where)
 {
     if (!(s->sigma_min > 0 && s->sigma_min < s->sigma_max && s->sigma_data > 0 && s->rho > 0))
-        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT(.file = where, .key = "sigma_min", WEFT_NUMBER(s->sigma_min)),
                           "%g with \"sigma_max\" %g, \"sigma_data\" %g and \"rho\" %g: all must be "
                           "above 0, and sigma_min below sigma_max",

@@ -22,11 +22,11 @@ weft_status weft_check_ve(const weft_scheduler *s, const char *where)
                           s->kind->name, weft_prediction_names[s->prediction],
                           ancestral ? "" : ", sample");
     if (!isnan(s->sigma_min) && !(s->sigma_min > 0))
-        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT(.file = where, .key = "sigma_min", WEFT_NUMBER(s->sigma_min)),
                           "%g is not above 0", s->sigma_min);
     if (!isnan(s->sigma_max) && !(s->sigma_max > (isnan(s->sigma_min) ? 0 : s->sigma_min)))
-        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT(.file = where, .key = "sigma_max", WEFT_NUMBER(s->sigma_max)),
                           "%g is not above 0 and \"sigma_min\"", s->sigma_max);
     return WEFT_OK;

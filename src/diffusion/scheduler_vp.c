@@ -34,7 +34,7 @@ weft_status weft_check_discrete(const weft_scheduler *s, const char *where)
                           "\"epsilon\" cannot recover the data; use v_prediction");
     if (s->lcm_times < 1 || s->lcm_times > s->times)
         return weft_error(
-            WEFT_MSG_SCHEDULER_CONFIG,
+            WEFT_MSG_MODEL_CONFIG,
             WEFT_AT(.file = where, .key = "original_inference_steps", WEFT_NUMBER(s->lcm_times)),
             "%" PRId64 " is not from 1 to %" PRId64, s->lcm_times, s->times);
     return WEFT_OK;

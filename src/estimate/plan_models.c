@@ -169,7 +169,7 @@ weft_status weft_plan_model_work(weft_arena *arena, const char *name, const weft
         m.clips++;
     }
     if (m.clips == 0)
-        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_NOWHERE, "the workload has no samples");
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_NOWHERE, "the workload has no samples");
     const weft_op_list *first = &m.clip[0].denoiser;
     m.layers = first->layers;
     m.heads = first->heads;

@@ -129,7 +129,7 @@ static weft_status slice_start(const weft_compiled *c, const weft_node *node, in
     weft_part(c->view[node->in[0].id].shape.dim[attr->dim], c->mesh.axis[attr->axis].size,
               coordinate[attr->axis], start, &len);
     if (c->view[node->out[0].id].shape.dim[attr->dim] != len)
-        return weft_error(WEFT_MSG_GRAPH_SHAPE, WEFT_AT(.key = "slice_own"),
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.key = "slice_own"),
                           "the graph is for another rank");
     return WEFT_OK;
 }

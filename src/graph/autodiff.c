@@ -66,7 +66,7 @@ static void check_gradient(weft_graph *g, const weft_node *node, int i, weft_val
     const weft_value_info *is = &g->value[grad.id], *due = &g->value[of.id];
     if (is->dtype != due->dtype || !weft_shape_equal(&is->shape, &due->shape)) {
         char a[96], b[96];
-        weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID,
+        weft_graph_fail(g, WEFT_MSG_INTERNAL_ERROR,
                         "gradient rule of %s: the gradient of operand %d is %s, not %s", op, i,
                         weft_format_value(g, grad, a), weft_format_value(g, of, b));
         return;
@@ -77,7 +77,7 @@ static void check_gradient(weft_graph *g, const weft_node *node, int i, weft_val
             char is_text[16], want_text[16];
             describe(is->layout[a], is_text);
             describe(want, want_text);
-            weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID,
+            weft_graph_fail(g, WEFT_MSG_INTERNAL_ERROR,
                             "gradient rule of %s: the gradient of operand %d has layout %s on axis "
                             "%s, not %s",
                             op, i, is_text, g->mesh.axis[a].name, want_text);
@@ -168,7 +168,7 @@ void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int co
     const weft_value_info *info = &g->value[loss.id];
     if (weft_shape_count(&info->shape) != 1) {
         char text[96];
-        weft_graph_fail(g, WEFT_MSG_GRAPH_SHAPE, "the loss must be a scalar, not %s",
+        weft_graph_fail(g, WEFT_MSG_TENSOR_SHAPE, "the loss must be a scalar, not %s",
                         weft_format_shape(&info->shape, text));
         return;
     }

@@ -13,7 +13,7 @@
 static weft_status node_error(const weft_graph *g, int64_t index, const char *why)
 {
     const weft_node *n = g->node[index];
-    return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_AT(.key = n->scope),
+    return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = n->scope),
                       "node %" PRId64 " (%s) is illegal: %s", index,
                       n->op < WEFT_OP_COUNT ? weft_op_get(n->op)->name : "?", why);
 }
@@ -82,7 +82,7 @@ static weft_status verify_layouts(const weft_graph *g)
             if (l.kind < WEFT_R || l.kind > WEFT_P ||
                 (l.kind == WEFT_S && (l.dim < 0 || l.dim >= g->value[i].shape.rank)) ||
                 (a >= g->mesh.axis_count && l.kind != WEFT_R))
-                return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_NOWHERE,
+                return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                                   "value %%%" PRId64 " has an illegal layout on axis %d", i, a);
         }
     return WEFT_OK;
@@ -220,18 +220,18 @@ weft_status weft_graph_verify(const weft_graph *g)
     WEFT_TRY(verify_ring_offsets(g));
     for (int64_t i = 0; i < g->output_count; i++)
         if (g->output[i].value.id < 0 || g->output[i].value.id >= g->value_count)
-            return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_AT(.key = g->output[i].name),
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = g->output[i].name),
                               "the output is not a value of the graph");
     for (int64_t i = 0; i < g->update_count; i++) {
         const weft_value_info *to = &g->value[g->update[i].source.id],
                               *from = &g->value[g->update[i].value.id];
         if (!weft_op_has(g->node[to->node]->op, WEFT_TRAIT_PERSISTENT) ||
             to->dtype != from->dtype || !weft_shape_equal(&to->shape, &from->shape))
-            return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_AT(.key = to->name),
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = to->name),
                               "update %" PRId64 " does not fit its source", i);
         for (int64_t j = 0; j < i; j++)
             if (g->update[j].source.id == g->update[i].source.id)
-                return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_AT(.key = to->name),
+                return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = to->name),
                                   "the source is updated twice");
     }
     return WEFT_OK;

@@ -220,13 +220,13 @@ static bool check_inputs(weft_graph *g, const weft_op_info *info, const weft_val
                          int in_count)
 {
     if (in_count < info->min_inputs || in_count > info->max_inputs) {
-        weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID, "%s: %d inputs, not %d to %d", info->name,
+        weft_graph_fail(g, WEFT_MSG_INTERNAL_ERROR, "%s: %d inputs, not %d to %d", info->name,
                         in_count, info->min_inputs, info->max_inputs);
         return false;
     }
     for (int i = 0; i < in_count; i++)
         if ((!weft_value_ok(in[i]) && i < info->min_inputs) || in[i].id >= g->value_count) {
-            weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID, "%s: input %d is not a value of this graph",
+            weft_graph_fail(g, WEFT_MSG_INTERNAL_ERROR, "%s: input %d is not a value of this graph",
                             info->name, i);
             return false;
         }
@@ -417,7 +417,7 @@ void weft_emit_all(weft_graph *g, weft_op op, const weft_value *in, int in_count
     if (!check_inputs(g, info, in, in_count))
         return;
     if (!info->infer(&inference)) {
-        weft_graph_fail(g, WEFT_MSG_GRAPH_SHAPE, "%s: inputs do not fit", info->name);
+        weft_graph_fail(g, WEFT_MSG_TENSOR_SHAPE, "%s: inputs do not fit", info->name);
         return;
     }
     weft_node *node = append_node(g, op, in, in_count, attr, outs, inference.count);
@@ -575,7 +575,7 @@ void weft_update(weft_graph *g, weft_value source_value, weft_value value)
     }
     if (to->dtype != from->dtype || !weft_shape_equal(&to->shape, &from->shape)) {
         char a[96], b[96];
-        weft_graph_fail(g, WEFT_MSG_GRAPH_SHAPE, "update of %s: %s does not fit %s", to->name,
+        weft_graph_fail(g, WEFT_MSG_TENSOR_SHAPE, "update of %s: %s does not fit %s", to->name,
                         weft_format_value(g, value, a), weft_format_value(g, source_value, b));
         return;
     }

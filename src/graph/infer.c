@@ -61,7 +61,7 @@ static bool bad(const weft_inference *node, const char *why)
     for (int i = 0, at = 0; i < node->in_count && at < 400; i++)
         at += snprintf(text + at, sizeof text - (size_t)at, "%s%s", i ? ", " : "",
                        weft_format_value(node->graph, node->in[i], one));
-    weft_graph_fail(node->graph, WEFT_MSG_GRAPH_SHAPE, "%s: %s; operands %s",
+    weft_graph_fail(node->graph, WEFT_MSG_TENSOR_SHAPE, "%s: %s; operands %s",
                     weft_op_get(node->op)->name, why, text);
     return false;
 }
@@ -77,7 +77,7 @@ static bool legal_shape(const weft_inference *node, const weft_shape *shape)
     }
     if (!ok) {
         char text[96];
-        weft_graph_fail(node->graph, WEFT_MSG_GRAPH_SHAPE,
+        weft_graph_fail(node->graph, WEFT_MSG_TENSOR_SHAPE,
                         "%s: %s is not a legal shape (rank at most %d, sizes not negative)",
                         weft_op_get(node->op)->name, weft_format_shape(shape, text), WEFT_MAX_RANK);
     }

@@ -408,7 +408,8 @@ weft_status weft_model_open_as(const char *path, weft_role role, weft_model *mod
     weft_model m;
     WEFT_TRY(weft_model_open(path, &m));
     if (m.family->role != role)
-        return weft_error(WEFT_MSG_MODEL_ROLE, WEFT_AT(.file = path, .value = m.family->class_name),
+        return weft_error(WEFT_MSG_MODEL_UNKNOWN,
+                          WEFT_AT(.file = path, .value = m.family->class_name),
                           "the model is a %s, which is a %s; a %s is needed", m.family->class_name,
                           weft_role_name(m.family->role), weft_role_name(role));
     *model = m;

@@ -113,7 +113,7 @@ weft_value weft_nn_group_plain(weft_graph *g, weft_value x, int64_t groups, doub
                   w = weft_dim(g, x, 3), c = weft_dim(g, x, 4), each = c / groups;
     const int64_t parts = each_frame ? t : 1, positions = each_frame ? y * w : t * y * w;
     if (c % groups)
-        return weft_graph_fail(g, WEFT_MSG_GRAPH_SHAPE,
+        return weft_graph_fail(g, WEFT_MSG_TENSOR_SHAPE,
                                "%" PRId64 " channels do not divide into %" PRId64 " groups", c,
                                groups);
     /* Moves the values of a group into one row, so that a layer norm applies. */
@@ -222,7 +222,7 @@ void weft_nn_count_tokens(weft_graph *g, weft_value latents, const int64_t patch
         const int64_t extent = weft_dim(g, latents, 1 + i);
         size[i] = extent / patch[i];
         if (extent % patch[i])
-            weft_graph_fail(g, WEFT_MSG_GRAPH_SHAPE,
+            weft_graph_fail(g, WEFT_MSG_TENSOR_SHAPE,
                             "latent %s %" PRId64 " is not a multiple of the patch %" PRId64,
                             (const char *[]){"frames", "height", "width"}[i], extent, patch[i]);
     }
@@ -251,7 +251,7 @@ weft_value weft_nn_split_heads(weft_graph *g, weft_value x, int64_t heads)
     const int64_t c = weft_dim(g, x, 2);
     if (c % heads)
         return weft_graph_fail(
-            g, WEFT_MSG_GRAPH_SHAPE,
+            g, WEFT_MSG_TENSOR_SHAPE,
             "attention: width %" PRId64 " does not divide into %" PRId64 " heads", c, heads);
     return weft_reshape(g, x, WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1), heads, c / heads));
 }

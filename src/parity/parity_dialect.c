@@ -52,7 +52,7 @@ static weft_status compare_blocks(weft_parity *p, const weft_stored_tensor *raw,
                               ? out->count / packed.packing->elements * packed.packing->bytes
                               : out->count * 2;
     if (bytes != raw->bytes)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+        return weft_error(WEFT_MSG_TENSOR_SHAPE,
                           WEFT_AT(.file = p->file, .key = raw->name, WEFT_NUMBER(raw->bytes)),
                           "the tensor has %" PRId64 " bytes; %" PRId64 " elements need %" PRId64,
                           raw->bytes, out->count, bytes);
@@ -101,7 +101,7 @@ static weft_status compare_half_format(weft_parity *p, int row)
         return WEFT_OK;
     WEFT_TRY(weft_parity_need(p, "in.f32", &in));
     if (out->count != in->count)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+        return weft_error(WEFT_MSG_TENSOR_SHAPE,
                           WEFT_AT(.file = p->file, .key = out->name, WEFT_NUMBER(out->count)),
                           "the tensor has %" PRId64 " elements, but \"in.f32\" has %" PRId64,
                           out->count, in->count);
@@ -189,7 +189,7 @@ static weft_status compare_param(weft_parity *p, const char *kind, const weft_st
         return WEFT_OK; /* sampled reference: the outputs are compared */
     if (truth->count != actual->count)
         return weft_error(
-            WEFT_MSG_GOLDEN_SHAPE,
+            WEFT_MSG_TENSOR_SHAPE,
             WEFT_AT(.file = actual->file, .key = actual->name, WEFT_NUMBER(actual->count)),
             "the tensor has %" PRId64 " elements; the reference has %" PRId64, actual->count,
             truth->count);
@@ -251,7 +251,7 @@ static weft_status compare_all(const weft_parity *p, const weft_tensors *file)
         const weft_stored_tensor *t = weft_tensors_find(file, v->name);
         if (!t || t->rank != v->shape.rank ||
             memcmp(t->dim, v->shape.dim, (size_t)t->rank * sizeof *t->dim) != 0)
-            return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+            return weft_error(WEFT_MSG_TENSOR_SHAPE,
                               WEFT_AT(.file = weft_tensors_path(file), .key = v->name),
                               "the tensor is missing or has another shape than in the model");
     }
@@ -337,7 +337,7 @@ static weft_status compare_merged(weft_parity *p, const weft_adapter *adapter,
         truth = t == param ? truth : t;
     }
     if (!weft_value_ok(v) || truth->count != param->count)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = param->file, .key = param->name),
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = param->file, .key = param->name),
                           "the model has no such parameter, or the merged tensor has another size");
     const weft_shape shape = weft_value_get(p->graph, v)->shape;
     float *actual = weft_alloc(param->count * 4), *expected = weft_alloc(param->count * 4);

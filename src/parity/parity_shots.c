@@ -80,7 +80,7 @@ static weft_status compare_numbers(weft_parity *p, const char *name, const float
     const weft_stored_tensor *t;
     WEFT_TRY(weft_parity_need(p, name, &t));
     if (t->count != count)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+        return weft_error(WEFT_MSG_TENSOR_SHAPE,
                           WEFT_AT(.file = p->file, .key = name, WEFT_NUMBER(t->count)),
                           "the tensor has %" PRId64 " elements, not %" PRId64, t->count, count);
     float *expected;
@@ -143,7 +143,7 @@ static weft_status compare_with(weft_parity *p, const weft_tensors *weights, con
     WEFT_TRY(weft_parity_need(p, "in.frames", &frames));
     d.frames = frames->count / WEFT_TRANSNET_BYTES;
     if (frames->dtype != WEFT_U8 || frames->count % WEFT_TRANSNET_BYTES || d.frames < 1)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = "in.frames"),
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = "in.frames"),
                           "the tensor does not hold u8 images of %d x %d pixels",
                           WEFT_TRANSNET_WIDTH, WEFT_TRANSNET_HEIGHT);
     for (int k = 0; k < KINDS; k++) {

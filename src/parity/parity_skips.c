@@ -36,7 +36,7 @@ static weft_status compare(weft_parity *p, const weft_stored_tensor *t, const fl
         tokens += expected[i] >= 0;
     const int64_t n = t->dim[0];
     if (n < 1 || tokens < 1 || tokens + weft_nn_skip_padding(tokens, n) != t->count)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+        return weft_error(WEFT_MSG_TENSOR_SHAPE,
                           WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(tokens)),
                           "%" PRId64 " tokens do not make %" PRId64 " subsequences of %" PRId64,
                           tokens, n, t->dim[1]);
@@ -66,7 +66,7 @@ weft_status weft_parity_skips(weft_parity *p)
         if (!t)
             continue;
         if (t->rank != 2)
-            return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+            return weft_error(WEFT_MSG_TENSOR_SHAPE,
                               WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->rank)),
                               "the tensor has %d dimensions, not 2", t->rank);
         float *expected;

@@ -84,7 +84,7 @@ static weft_status compare_one(weft_parity *p, const weft_tile *tile, const weft
                               &in));
     if (in->rank != 5 || out->rank != 5 || in->dim[0] != out->dim[0])
         return weft_error(
-            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = out->name),
+            WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = out->name),
             "this tensor and \"%s\" must have 5 dimensions and the same number of samples",
             in->name);
     const weft_grid grid = weft_model_grid(&p->model);
@@ -107,7 +107,7 @@ static weft_status compare_one(weft_parity *p, const weft_tile *tile, const weft
     if (memcmp(made, out->dim + 2, sizeof made) != 0 ||
         in->dim[1] != (encodes ? video : grid.channels) ||
         out->dim[1] != (encodes ? moments : video))
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = out->name),
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = out->name),
                           "the size does not match the input \"%s\"", in->name);
     weft_vae *vae;
     WEFT_TRY(weft_vae_open_model(&p->model, &options, &vae));

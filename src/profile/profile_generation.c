@@ -203,7 +203,7 @@ static weft_status time_layouts(generation *w, const weft_parallel *parallel, bo
     WEFT_TRY(chosen ? visit_layout(w, parallel)
                     : weft_generation_layouts(&estimator, visit_layout, w));
     if (!w->layouts)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.file = w->folder),
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.file = w->folder),
                           "no layout of %d ranks can be profiled: %s", ranks, w->why);
     return w->whole ? WEFT_OK : time_layout(w, &w->last, w->tiles);
 }

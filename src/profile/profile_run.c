@@ -57,7 +57,7 @@ typedef struct profile {
 
 static weft_status too_many_programs(void)
 {
-    return weft_error(WEFT_MSG_LAYOUT_UNSUPPORTED, WEFT_NOWHERE,
+    return weft_error(WEFT_MSG_PASS_UNSUPPORTED, WEFT_NOWHERE,
                       "the layouts and sizes need more than %d programs; profile fewer of them",
                       PROGRAMS);
 }

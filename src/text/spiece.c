@@ -123,7 +123,7 @@ static weft_status read_trainer(weft_tokenizer *t, const field *whole)
     if (bad)
         return damaged(t);
     if (kind != KIND_UNIGRAM || suffix)
-        return weft_error(WEFT_MSG_TOKENIZER_UNSUPPORTED,
+        return weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
                           WEFT_AT(.file = t->file, .key = "model_type", WEFT_NUMBER(kind)),
                           "SentencePiece models of kind %" PRIu64
                           "%s are not supported; only unigram models are",

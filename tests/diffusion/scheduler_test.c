@@ -47,14 +47,14 @@ Test(scheduler, refuses_by_name)
         {"{\"_class_name\": \"EulerDiscreteScheduler\", \"timestep_type\": \"even\"}",
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "timestep_type", "continuous"},
         {"{\"_class_name\": \"EulerDiscreteScheduler\", \"sigma_min\": 2, \"sigma_max\": 1}",
-         WEFT_MSG_SCHEDULER_CONFIG, "sigma_max", "sigma_min"},
+         WEFT_MSG_MODEL_CONFIG, "sigma_max", "sigma_min"},
         {"{\"_class_name\": \"EulerAncestralDiscreteScheduler\", \"prediction_type\": \"sample\"}",
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "prediction_type", "epsilon"},
         {"{\"_class_name\": \"EulerAncestralDiscreteScheduler\", \"use_karras_sigmas\": true}",
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "use_karras_sigmas", ""},
         {"{\"_class_name\": \"LMSDiscreteScheduler\", \"use_karras_sigmas\": true, "
          "\"use_beta_sigmas\": true}",
-         WEFT_MSG_SCHEDULER_CONFIG, NULL, "use_beta_sigmas"},
+         WEFT_MSG_MODEL_CONFIG, NULL, "use_beta_sigmas"},
         {"{\"_class_name\": \"DPMSolverSinglestepScheduler\", \"timestep_spacing\": \"trailing\"}",
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "timestep_spacing", ""},
         {"{\"_class_name\": \"DPMSolverSinglestepScheduler\", \"algorithm_type\": "
@@ -90,7 +90,7 @@ Test(scheduler, refuses_by_name)
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "final_sigmas_type", "sigma_min"},
         {"{\"_class_name\": \"DPMSolverMultistepScheduler\", \"use_karras_sigmas\": true, "
          "\"use_beta_sigmas\": true}",
-         WEFT_MSG_SCHEDULER_CONFIG, NULL, "use_beta_sigmas"},
+         WEFT_MSG_MODEL_CONFIG, NULL, "use_beta_sigmas"},
         {"{\"_class_name\": \"EDMEulerScheduler\", \"prediction_type\": \"sample\"}",
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "prediction_type", "v_prediction"},
         {"{\"_class_name\": \"DDIMScheduler\", \"rescale_betas_zero_snr\": true, "

@@ -119,7 +119,7 @@ damaged_weights_are_refused() {
     edit 'del t["blocks.1.attn1.to_q.bias"]'
     refuse tensor-missing file=*transformer* 'text~=1 of' 'text~=: blocks.1.attn1.to_q.bias' --
     edit 't["blocks.7.extra"] = ("F32", [2], bytes(8))'
-    refuse tensor-unexpected 'text~=1 tensors' 'text~=: blocks.7.extra' --
+    refuse tensor-names 'text~=1 tensors' 'text~=: blocks.7.extra' --
     edit 'd, s, raw = t["proj_out.weight"]; t["proj_out.weight"] = (d, s[::-1], raw)'
     refuse tensor-shape text~=proj_out.weight --
     edit 'd, s, raw = t["proj_out.bias"]; t["proj_out.bias"] = ("I32", s, raw)'

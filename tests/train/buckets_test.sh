@@ -118,7 +118,7 @@ refusals() {
     refuse config-conflict file=dit.yaml key=stages.0 -- --set stages.0.frames=9
     refuse config-conflict file=dit.yaml key=stages.0.buckets.3 'text~=bucket 0' -- --set 'stages.0.buckets.3={batch: 2, frames: 9, height: 32, width: 32}'
     refuse '*' 'text~=stages.0.buckets.1.frames: 6 is not 1 + 4 n' -- --set stages.0.buckets.1.frames=6
-    refuse model-role file=*runs/vae/model/vae text~=AutoencoderKLWan, 'text~=a text encoder is needed' -- --set 'text_encoders=[{weights: runs/vae/model/vae}]'
+    refuse model-unknown file=*runs/vae/model/vae text~=AutoencoderKLWan, 'text~=a text encoder is needed' -- --set 'text_encoders=[{weights: runs/vae/model/vae}]'
 }
 check refusals
 finish

@@ -232,7 +232,7 @@ Test(rewrite, recompute_patterns_without_a_match)
     weft_graph *g = training_graph(1, 4), *forward = forward_graph(1), *out = NULL;
     const char *pattern[] = {"blocks.*", "block.*"};
     cr_expect_eq(weft_pass_recompute(g, pattern, 2, NULL, &out), WEFT_E_ARG);
-    cr_expect(weft_error_class() == WEFT_MSG_PATTERN_MATCHES_NOTHING &&
+    cr_expect(weft_error_class() == WEFT_MSG_PASS_INVALID &&
                   !strcmp(weft_error_fields()->value, "block.*") &&
                   strstr(weft_error_text(), "such as \"blocks.0."),
               "%s", weft_error_message());

@@ -411,7 +411,7 @@ static weft_status check_filled(const part_reader *r, const char *folder)
     }
     if (missing.count || r->unknown.count)
         status = weft_error(
-            missing.count ? WEFT_MSG_TENSOR_MISSING : WEFT_MSG_TENSOR_UNEXPECTED,
+            missing.count ? WEFT_MSG_TENSOR_MISSING : WEFT_MSG_TENSOR_NAMES,
             WEFT_AT(.file = folder, .key = r->set->stem),
             "the files are of another model, or some are missing: %" PRId64 " parameters "
             "missing%s%s, %" PRId64 " unknown%s%s",

@@ -130,12 +130,12 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
                             " parameters have another shape than the model's config states: %s",
                             wrong.count, weft_listing_text(&wrong));
     else if (kind.count)
-        status = weft_error(WEFT_MSG_TENSOR_UNEXPECTED, WEFT_AT(.file = path),
+        status = weft_error(WEFT_MSG_TENSOR_NAMES, WEFT_AT(.file = path),
                             "%" PRId64 " parameters do not have a floating-point type: %s",
                             kind.count, weft_listing_text(&kind));
     else if (extra.count)
         status =
-            weft_error(WEFT_MSG_TENSOR_UNEXPECTED, WEFT_AT(.file = path),
+            weft_error(WEFT_MSG_TENSOR_NAMES, WEFT_AT(.file = path),
                        "%" PRId64 " tensors are not parameters of this model: %s. Check that the "
                        "file belongs to the model.",
                        extra.count, weft_listing_text(&extra));

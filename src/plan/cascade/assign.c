@@ -203,7 +203,7 @@ static weft_status place_all(placer *x, const weft_cascade_moment *moments, cons
             got = from_pool(x, degree, mine);
         }
         if (got != degree)
-            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                               "cascade %d of degree %" PRId64 " has only %" PRId64 " free devices",
                               c, degree, got);
         for (int64_t j = 0; j < degree; j++)

@@ -134,7 +134,7 @@ weft_status weft_cascade_list_from_json(const json_t *root, const char *name, we
     WEFT_TRY(weft_json_only(root, name, top, WEFT_COUNT(top)));
     weft_cascade_list result = {.count = (int64_t)json_array_size(list)};
     if (result.count == 0)
-        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_AT(.file = name, .key = "cascades"),
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.file = name, .key = "cascades"),
                           "the workload is empty: the list has no entry");
     result.item = weft_arena_calloc(arena, result.count, sizeof *result.item);
     json_t *index = json_object();

@@ -385,26 +385,26 @@ weft_status weft_placement_check(const weft_placement *p, const weft_cascade_lis
         const weft_cascade *item = &list->item[c];
         const weft_cascade_option *o = &item->option[p->option[c]];
         if (p->first[c + 1] - p->first[c] != o->degree)
-            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.key = item->id),
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = item->id),
                               "the cascade has degree %" PRId64 " on %d devices", o->degree,
                               p->first[c + 1] - p->first[c]);
         if (memory > 0 && o->bytes > memory)
-            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.key = item->id),
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = item->id),
                               "the cascade needs %.0f bytes of a device with %.0f", o->bytes,
                               memory);
         for (int32_t i = p->first[c]; i < p->first[c + 1]; i++)
             if (p->devices[i] < 0 || p->devices[i] >= devices)
-                return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.key = item->id),
+                return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = item->id),
                                   "device %d is not one of the %" PRId64, p->devices[i], devices);
         for (int32_t a = 0; a < item->after_count; a++)
             if (p->end[item->after[a]] > p->start[c] + slack)
-                return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.key = item->id),
+                return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = item->id),
                                   "the cascade starts before %s ends",
                                   list->item[item->after[a]].id);
         for (int64_t b = 0; b < c; b++)
             if (p->start[b] < p->end[c] - slack && p->start[c] < p->end[b] - slack &&
                 share_a_device(p, b, c))
-                return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.key = item->id),
+                return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = item->id),
                                   "the cascade and %s use a device at the same time",
                                   list->item[b].id);
     }

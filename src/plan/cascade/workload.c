@@ -97,7 +97,7 @@ weft_status weft_workload_stage(weft_arena *arena, const char *name, weft_worklo
         *out = w;
         return WEFT_OK;
     }
-    return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_AT(.key = "stage", .value = name),
+    return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "stage", .value = name),
                       "\"%s\" is not one of 360p, 720p, 1080p", name);
 }
 
@@ -112,7 +112,7 @@ weft_status weft_workload_draw(weft_arena *arena, const weft_workload *from, int
     }
     const int64_t total = fixed ? fixed : samples;
     if (total < 1 || from->count < 1 || (!fixed && !(weights > 0)))
-        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_NOWHERE,
                           "the workload is empty: it has %" PRId64 " buckets and %" PRId64
                           " samples",
                           from->count, total);
@@ -347,7 +347,7 @@ weft_status weft_workload_cascades(const weft_cascade_costs *c, const weft_workl
                                   weft_arena_calloc(arena, modules * w->count, sizeof *list.item)};
     WEFT_TRY(WEFT_ALLOCATED(list.item, "%" PRId64 " samples", w->count));
     if (w->count < 1)
-        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_NOWHERE,
                           "the workload is empty: it has no samples");
     const double states = weft_model_state_bytes(c);
     for (int64_t i = 0; i < w->count; i++) {

@@ -42,7 +42,7 @@ static weft_status check_product(const weft_degree_space *s, weft_degrees d)
         weft_buf_printf(&text, "%s%s %" PRId64, i ? " x " : "", names[s->axis[i]],
                         *degree_of(&d, s->axis[i]));
     const weft_status_code status =
-        weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "devices", WEFT_NUMBER(s->ranks)),
+        weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "devices", WEFT_NUMBER(s->ranks)),
                    "%s do not make %" PRId64 " devices", text.data ? text.data : "", s->ranks);
     weft_buf_free(&text);
     return status;
@@ -63,12 +63,12 @@ static weft_status check_range(const weft_degree_space *s, weft_degrees d)
 static weft_status check_stages(const weft_degree_space *s, const weft_degrees *d)
 {
     if (s->layers && d->pp * d->interleave > s->layers)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "pp", WEFT_NUMBER(d->pp)),
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "pp", WEFT_NUMBER(d->pp)),
                           "%" PRId64 " stages x interleave %" PRId64 " are more than the %" PRId64
                           " layers",
                           d->pp, d->interleave, s->layers);
     if (s->layers && !s->mirrored && d->interleave > 1 && s->layers % (d->pp * d->interleave) != 0)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "pp", WEFT_NUMBER(d->pp)),
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "pp", WEFT_NUMBER(d->pp)),
                           "%" PRId64 " stages x interleave %" PRId64 " do not divide the %" PRId64
                           " layers",
                           d->pp, d->interleave, s->layers);
@@ -78,10 +78,10 @@ static weft_status check_stages(const weft_degree_space *s, const weft_degrees *
 static weft_status check_experts(const weft_degree_space *s, const weft_degrees *d)
 {
     if (s->experts && s->experts % d->ep != 0)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "ep", WEFT_NUMBER(d->ep)),
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "ep", WEFT_NUMBER(d->ep)),
                           "%" PRId64 " does not divide the %" PRId64 " experts", d->ep, s->experts);
     if (ep_splits(s) && (d->dp * d->cp) % d->ep != 0)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "ep", WEFT_NUMBER(d->ep)),
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "ep", WEFT_NUMBER(d->ep)),
                           "%" PRId64 " does not divide dp x cp, %" PRId64, d->ep, d->dp * d->cp);
     return WEFT_OK;
 }
@@ -92,11 +92,11 @@ static weft_status check_degrees(const weft_degree_space *s, const weft_degrees 
     WEFT_TRY(check_range(s, *d));
     WEFT_TRY(check_product(s, *d));
     if (s->heads && s->heads % d->tp != 0)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "tp", WEFT_NUMBER(d->tp)),
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "tp", WEFT_NUMBER(d->tp)),
                           "%" PRId64 " does not divide the %" PRId64 " heads", d->tp, s->heads);
     WEFT_TRY(check_stages(s, d));
     if (s->zero_needs_dp && d->zero > 0 && d->dp == 1)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "zero", WEFT_NUMBER(d->zero)),
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "zero", WEFT_NUMBER(d->zero)),
                           "ZeRO stage %" PRId64 " needs dp above 1", d->zero);
     return check_experts(s, d);
 }
@@ -105,13 +105,12 @@ static weft_status check_degrees(const weft_degree_space *s, const weft_degrees 
 static weft_status check_rounds(const weft_degree_space *s, const weft_degrees *d)
 {
     if (s->batch && d->dp * d->microbatch * d->accumulation != s->batch)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE,
-                          WEFT_AT(.key = "batch", WEFT_NUMBER(s->batch)),
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "batch", WEFT_NUMBER(s->batch)),
                           "dp %" PRId64 " x microbatch %" PRId64 " x accumulation %" PRId64
                           " do not make the batch of %" PRId64,
                           d->dp, d->microbatch, d->accumulation, s->batch);
     if (!s->mirrored && d->interleave > 1 && (d->pp == 1 || d->accumulation % d->pp != 0))
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE,
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE,
                           WEFT_AT(.key = "interleave", WEFT_NUMBER(d->interleave)),
                           "interleaving needs two or more stages, and microbatches in multiples of "
                           "pp; pp is %" PRId64 ", with %" PRId64 " microbatches",

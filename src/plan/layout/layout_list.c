@@ -175,7 +175,7 @@ weft_status weft_layout_list_infeasible(const weft_layout_list *list, int ranks,
         WEFT_DETAIL("ranks", ranks), WEFT_WORD("nearest", nearest ? nearest->name : ""), {NULL}};
     fields.details = details;
     return weft_error(
-        WEFT_MSG_LAYOUT_INFEASIBLE, &fields, "no layout of %d ranks is %s; the nearest, %s: %s",
+        WEFT_MSG_PLAN_INFEASIBLE, &fields, "no layout of %d ranks is %s; the nearest, %s: %s",
         ranks, list->legal ? "within the memory limit" : "legal", nearest ? nearest->name : "none",
         nearest && nearest->why ? nearest->why : "?");
 }

@@ -607,7 +607,7 @@ static weft_status finish(const weft_layout_list *list, const weft_fabric *fabri
     if (!best->fits) {
         char need[32], limit[32];
         return weft_error(
-            WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.value = list->item[0].name),
+            WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.value = list->item[0].name),
             "no layout fits: the smallest (%s) needs %s per device, limit %s; use more devices",
             list->item[0].name, weft_format_bytes((int64_t)fmin(best->terms.memory, 9e18), need),
             weft_format_bytes((int64_t)(weft_fabric_usable(fabric)), limit));
@@ -651,7 +651,7 @@ weft_status weft_degrees_search(weft_arena *arena, const weft_degrees_job *job,
     s.space.least_zero = limits->zero_min;
     WEFT_TRY(weft_degree_space_visit(&s.space, try_degrees, &s));
     if (list.count == 0)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_NOWHERE,
                           "no degrees within the limits divide %" PRId64 " devices, %" PRId64
                           " heads and a batch of %" PRId64,
                           devices, job->model->heads, batch);

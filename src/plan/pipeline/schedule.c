@@ -126,7 +126,7 @@ static weft_status set_steps(weft_pp_schedule *s, const int64_t *first, int64_t 
             left--;
         }
         if (left == before)
-            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.value = s->name),
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.value = s->name),
                               "schedule %s deadlocks at step %" PRId64 " with %" PRId64
                               " tasks left",
                               s->name, step, left);
@@ -386,7 +386,7 @@ static weft_status machine_run(machine *x, order *o)
     while (o->count < total) {
         const int64_t d = first_device(x);
         if (d < 0)
-            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                               "the list scheduler has no ready task, with %" PRId64 " of %" PRId64
                               " tasks left",
                               total - o->count, total);

@@ -217,7 +217,7 @@ static weft_status too_little(const fit *f)
     weft_format_bytes(WEFT_PROCESS_VARIES, text[4]);
     if (f->least_is_setup)
         return weft_error(
-            WEFT_MSG_MEMORY_LIMIT, WEFT_AT(.key = "memory.limit", WEFT_NUMBER(enough)),
+            WEFT_MSG_MEMORY_NEEDED, WEFT_AT(.key = "memory.limit", WEFT_NUMBER(enough)),
             "%s is less than the %s that a rank needs besides the training steps of stage %" PRId64
             ", "
             "with all activations recomputed: weights, optimizer and program %s, library pages "
@@ -227,7 +227,7 @@ static weft_status too_little(const fit *f)
             f->least_train_stage, weft_format_bytes(f->least_fixed, text[2]), text[4],
             f->least_terms.data ? f->least_terms.data : "");
     return weft_error(
-        WEFT_MSG_MEMORY_LIMIT, WEFT_AT(.key = "memory.limit", WEFT_NUMBER(enough)),
+        WEFT_MSG_MEMORY_NEEDED, WEFT_AT(.key = "memory.limit", WEFT_NUMBER(enough)),
         "%s is less than the %s that a rank needs, with everything of stage %" PRId64
         "%s%s that can be: "
         "weights, optimizer and program %s, library pages that not every start maps %s, copies for "

@@ -23,7 +23,7 @@ static weft_value norm_at(weft_graph *g, weft_value made, weft_value seed, weft_
     for (int32_t n = first; n < weft_graph_node_count(g); n++)
         weft_graph_node_mut(g, n)->backward = false;
     if (!weft_value_ok(grad))
-        return weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID, "the last layer makes nothing");
+        return weft_graph_fail(g, WEFT_MSG_INTERNAL_ERROR, "the last layer makes nothing");
     return weft_unary(g, WEFT_OP_SQRT, weft_sum_all(g, weft_unary(g, WEFT_OP_SQUARE, grad)));
 }
 

@@ -402,7 +402,7 @@ static weft_value take_source(weft_graph *g, const weft_graph *from, const char 
 {
     const weft_value there = weft_graph_find(from, name);
     if (!weft_value_ok(there))
-        return weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID, "a gradient without \"%s\"", name);
+        return weft_graph_fail(g, WEFT_MSG_INTERNAL_ERROR, "a gradient without \"%s\"", name);
     const weft_value_info *info = weft_value_get(from, there);
     const weft_node *node = weft_graph_node(from, info->node);
     const weft_value v = weft_source(g, node->op, name, node->attr);

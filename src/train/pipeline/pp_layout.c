@@ -392,7 +392,7 @@ static weft_status check_recompute(const weft_graph *graph, const weft_pass_setu
 {
     for (int i = 0; i < setup->recompute_count; i++)
         if (!weft_recompute_chooses(graph, setup->recompute[i]))
-            return weft_error(WEFT_MSG_PATTERN_MATCHES_NOTHING,
+            return weft_error(WEFT_MSG_PASS_INVALID,
                               WEFT_AT(.key = "memory.recompute", .value = setup->recompute[i]),
                               "\"%s\" matches no scope and no op of the model",
                               setup->recompute[i]);

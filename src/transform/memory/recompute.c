@@ -62,7 +62,7 @@ static weft_status check_patterns(const recompute *c, const char *const *pattern
 {
     for (int p = 0; p < count; p++) {
         if (!weft_recompute_chooses(c->from, patterns[p]))
-            return weft_error(WEFT_MSG_PATTERN_MATCHES_NOTHING,
+            return weft_error(WEFT_MSG_PASS_INVALID,
                               WEFT_AT(.key = "memory.recompute", .value = patterns[p]),
                               "\"%s\" matches no scope (such as \"%s\") and no op (such as "
                               "\"attention\") of the forward",

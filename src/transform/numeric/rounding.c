@@ -110,7 +110,7 @@ static void signer_free(signer *s)
 static weft_status differs(const char *pass, const char *kind, const char *name)
 {
     return weft_error(
-        WEFT_MSG_GRAPH_INVALID, WEFT_AT(.value = name),
+        WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.value = name),
         "pass %s must preserve rounding, but it changes the expression that computes %s \"%s\"",
         pass, kind, name);
 }
@@ -162,7 +162,7 @@ weft_status weft_precision_check(const weft_graph *g)
         for (int i = 0; i < node->in_count; i++)
             wrong = wrong || (is_bf16(g, node->in[i]) && (f32 || weft_op_takes_f32(node->op, i)));
         if (wrong && node->op != WEFT_OP_CAST && !weft_op_has(node->op, WEFT_TRAIT_GIVEN))
-            return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_AT(.value = info->name),
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.value = info->name),
                               "pass narrow: %s in %s reads or returns bf16, but its row in "
                               "graph/op.def declares f32",
                               info->name, node->scope);

@@ -173,7 +173,7 @@ weft_status weft_layer_chain_make(const weft_graph *g, const char *trunk, weft_l
     for (int32_t n = 0; n + 1 < nodes; n++)
         WEFT_GO(assign_node(&f, n));
     if (!f.found)
-        WEFT_GO(weft_error(WEFT_MSG_LAYOUT_UNSUPPORTED, WEFT_AT(.value = trunk),
+        WEFT_GO(weft_error(WEFT_MSG_PASS_UNSUPPORTED, WEFT_AT(.value = trunk),
                            "the model has no blocks to divide among pipeline stages: \"%s\" has no "
                            "numbered scopes such as %s.blocks.0",
                            trunk, trunk));

@@ -235,7 +235,7 @@ weft_status weft_recipe_check(const weft_recipe *recipe, const weft_graph *g, co
             continue;
         const row_search s = search_names(recipe, row, g);
         if (!s.decides && !s.before)
-            return weft_error(WEFT_MSG_PATTERN_MATCHES_NOTHING,
+            return weft_error(WEFT_MSG_PASS_INVALID,
                               WEFT_AT(.key = row->axis, .value = row->pattern),
                               "recipe %s: row %d, \"%s\" on axis %s, matches no %s of this graph; "
                               "correct the pattern, remove the row, or mark it as optional",
@@ -243,7 +243,7 @@ weft_status weft_recipe_check(const weft_recipe *recipe, const weft_graph *g, co
                               strchr(row->pattern, ':') ? "node (scope:op)"
                                                         : "input, parameter, state or output");
         if (!s.decides)
-            return weft_error(WEFT_MSG_PATTERN_MATCHES_NOTHING,
+            return weft_error(WEFT_MSG_PASS_INVALID,
                               WEFT_AT(.key = row->axis, .value = row->pattern),
                               "recipe %s: row %d, \"%s\" on axis %s, has no effect: rows before "
                               "it, such as \"%s\", match everything that it matches",

@@ -126,7 +126,7 @@ void weft_axis_choose(weft_axis_shard *p, const weft_node *n, const char *by,
         }
     }
     if (isinf(least))
-        weft_graph_fail(p->to, WEFT_MSG_LAYOUT_UNSUPPORTED,
+        weft_graph_fail(p->to, WEFT_MSG_PASS_UNSUPPORTED,
                         "recipe %s: on axis %s %s cannot be computed by \"%s\": its layout rule "
                         "does not offer that for these operands; take \"by\" out of the row",
                         p->axis->recipe->name, p->axis->name, weft_op_get(n->op)->name,

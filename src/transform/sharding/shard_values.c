@@ -20,7 +20,7 @@ bool weft_axis_check_row(weft_axis_shard *p, const weft_recipe_row *row, weft_la
                          const char *name, int rank)
 {
     if (l.kind == WEFT_S && (l.dim < 0 || l.dim >= rank))
-        weft_graph_fail(p->to, WEFT_MSG_GRAPH_SHAPE,
+        weft_graph_fail(p->to, WEFT_MSG_TENSOR_SHAPE,
                         "recipe %s: row \"%s\" splits dim %d on axis %s, but %s has rank %d",
                         p->axis->recipe->name, row->pattern, l.dim, row->axis, name, rank);
     else if (l.kind == WEFT_V || l.kind == WEFT_P)
@@ -82,7 +82,7 @@ void weft_axis_check_shape(weft_axis_shard *p, const weft_node *n, weft_value of
         weft_part(expected.dim[layout.dim], p->axis->ranks, p->axis->coordinate, &start,
                   &expected.dim[layout.dim]);
     if (!weft_shape_equal(&expected, &weft_value_get(p->to, made)->shape))
-        weft_graph_fail(p->to, WEFT_MSG_GRAPH_INVALID,
+        weft_graph_fail(p->to, WEFT_MSG_INTERNAL_ERROR,
                         "layout rule of %s on axis %s: the local shape is not the part",
                         weft_op_get(n->op)->name, p->axis->name);
 }

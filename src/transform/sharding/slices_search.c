@@ -203,10 +203,10 @@ weft_status weft_comm_overlap_search(weft_comm_overlap_estimate_fn *estimate, vo
         WEFT_TRY(try_portions(&s, &of, offsetof(weft_comm_overlap, chunks)));
     }
     if (s.best < 0)
-        return weft_error(
-            WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.key = "comm_overlap", .value = "auto"),
-            "no number of slices fits: %s",
-            s.count && s.tried[0].estimate.why ? s.tried[0].estimate.why : "none was tried");
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "comm_overlap", .value = "auto"),
+                          "no number of slices fits: %s",
+                          s.count && s.tried[0].estimate.why ? s.tried[0].estimate.why
+                                                             : "none was tried");
     *overlap = s.tried[s.best].overlap;
     format_result(&s, out);
     return weft_buf_check(out);

@@ -146,7 +146,7 @@ P
 }
 check a_profile_of_a_model_has_its_programs
 profile_refuses_options_without_effect() {
-    refused layout-infeasible file=model text~="need 2 ranks" -- "$WEFT" profile --model model --frames 5 --height 32 --width 48 --parallel tp=2 --out none.json
+    refused plan-infeasible file=model text~="need 2 ranks" -- "$WEFT" profile --model model --frames 5 --height 32 --width 48 --parallel tp=2 --out none.json
     refused option-conflict key=--model value=run.yaml -- "$WEFT" profile run.yaml --model model
     refused option-no-effect key=--frames text~=--model -- "$WEFT" profile --frames 5
 }
@@ -173,7 +173,7 @@ check several_ranks_have_the_results_of_one
 wrong_layouts_are_refused() {
     needs several_ranks_have_the_results_of_one
     refused config-missing-key key=model text~="--set model=DIR" -- "$WEFT" plan generate
-    refused layout-infeasible file=model text~="2 ranks" text~=nearest -- "$WEFT" plan generate "${size[@]}" --devices 2 --memory-limit 1MiB
+    refused plan-infeasible file=model text~="2 ranks" text~=nearest -- "$WEFT" plan generate "${size[@]}" --devices 2 --memory-limit 1MiB
     refused option-conflict key=--parallel text~="another --parallel" -- "$WEFT" generate --model model --prompt x --parallel auto --parallel tp=2
     refused option-conflict key=--parallel text~=--config -- "$WEFT" generate --model model --prompt x --parallel auto --config run.yaml
     refused layout-invalid key=parallel value=3 -- "$WEFT" generate --model model --prompt x --frames 5 --height 32 --width 48 --config run.yaml

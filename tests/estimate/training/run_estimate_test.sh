@@ -87,7 +87,7 @@ import json, sys
 free, limited = json.load(open("free.json")), json.load(open("limit.json"))
 assert limited["peak_bytes"] <= int(sys.argv[1]), limited' "$limit" || fail "the limit is not kept"
     "$WEFT" estimate vae.yaml --set memory.limit=1MiB --json >small.json 2>err && fail "1 MiB is enough"
-    has_message err memory-limit || fail "a limit that is too small"
+    has_message err memory-needed || fail "a limit that is too small"
 }
 check a_limit_has_the_same_choice_of_activations
 # An executed step sends the planned messages.

@@ -131,8 +131,8 @@ a_limit_above_all_peaks_is_kept() {
     plan --set memory.limit=$((all + 8))MiB --json >roomy.json 2>roomy.log || fail_with roomy.log "a limit of $((all + 8)) MiB"
 }
 check a_limit_above_all_peaks_is_kept
-refuse layout-infeasible file=run.yaml -- plan --set memory.limit=20MiB
-refuse layout-infeasible file=run.yaml -- plan --memory-limit 20MiB
+refuse plan-infeasible file=run.yaml -- plan --set memory.limit=20MiB
+refuse plan-infeasible file=run.yaml -- plan --memory-limit 20MiB
 
 # Clusters with more ranks than the search estimates layouts for.
 refuse option-required key=--devices text~=131072 -- "$WEFT" plan layout --run-config run.yaml --on h100:16384

@@ -400,7 +400,7 @@ Test(cascade, refusals_say_why)
     cr_assert_eq(weft_error_class(), WEFT_MSG_COSTS_INVALID, "%s", weft_error_message());
     cr_assert_str_eq(weft_error_fields()->key, "devices");
     cr_assert_eq(refuse((weft_cascade_list){a, 0}, 4, 0), WEFT_E_ARG);
-    cr_assert_eq(weft_error_class(), WEFT_MSG_WORKLOAD_INVALID, "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_COSTS_INVALID, "%s", weft_error_message());
     cr_assert_eq(refuse(single, 4, 80 * 1073741824.0), WEFT_E_INFEASIBLE);
     cr_assert_eq(weft_error_class(), WEFT_MSG_PLAN_INFEASIBLE);
     cr_assert_str_eq(weft_error_fields()->key, "a");

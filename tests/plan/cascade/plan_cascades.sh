@@ -101,7 +101,7 @@ refusals_of_costs() {
     refuse '*' text~=devices -- "$WEFT" plan cascades --costs costs.json --devices -3
     refuse plan-infeasible file=costs.json key=s0.dit 'text~=the smallest degree of the cascade is 2' -- "$WEFT" plan cascades --costs costs.json --devices 1
     refuse plan-infeasible file=costs.json key=s0.text -- "$WEFT" plan cascades --costs costs.json --devices 7 --memory-limit 100
-    one '' workload-invalid file=bad.json key=cascades
+    one '' costs-invalid file=bad.json key=cascades
     one '{"id": 5, "degrees": {"1": {"seconds": 1}}}' json-value
     one '{"id": "a", "degrees": {"1": {"seconds": 1, "byte": 3}}}' '*' 'text~=byte: unknown key; did you mean "bytes"?'
     one '{"id": "a", "degrees": {}}' json-value 'file=bad.json*' 'text~=cascade "a": degrees:'
@@ -121,7 +121,7 @@ refusals_of_costs() {
 }
 check refusals_of_costs
 refusals_of_models() {
-    refuse workload-invalid -- "$WEFT" plan cascades --set 'buckets.0.frames=9' --set 'buckets.0.height=64' --set 'buckets.0.width=64' --set 'buckets.0.weight=0'
+    refuse costs-invalid -- "$WEFT" plan cascades --set 'buckets.0.frames=9' --set 'buckets.0.height=64' --set 'buckets.0.width=64' --set 'buckets.0.weight=0'
     refuse '*' text~=needs -- "$WEFT" plan cascades --set model=wan-14b --set cluster=v100:1
     refuse plan-infeasible key=degrees 'text~=none of the degrees 32, 64 is within the 16 devices' -- "$WEFT" plan cascades --set degrees=[32,64] --set cluster=h100:2
     refuse '*' 'text~=per device at degree 8, limit 80 GiB; smallest feasible degree 504, devices 8' -- "$WEFT" plan cascades --set cluster=h100:1 \

@@ -98,7 +98,7 @@ Test(list, fitting_layouts_by_seconds_then_others_by_bytes_ties_by_name)
     cr_expect_str_eq(name_of(&list, 0), "slow");
     cr_expect_str_eq(name_of(&list, 3), "fast b");
     cr_expect_eq(weft_layout_list_infeasible(&list, 2, WEFT_NOWHERE), WEFT_E_INFEASIBLE);
-    cr_expect_eq(weft_error_class(), WEFT_MSG_LAYOUT_INFEASIBLE);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_PLAN_INFEASIBLE);
     weft_buf_free(&why);
     weft_arena_free(list.arena);
 }

@@ -272,7 +272,7 @@ Test(tune, impossible_layouts_say_why)
     weft_degrees_plan plan;
     cr_assert_eq(weft_degrees_search(arena, &(weft_degrees_job){&list, 1, &f, 8}, NULL, &plan),
                  WEFT_E_INFEASIBLE);
-    cr_assert(weft_error_class() == WEFT_MSG_LAYOUT_INFEASIBLE &&
+    cr_assert(weft_error_class() == WEFT_MSG_PLAN_INFEASIBLE &&
                   strstr(weft_error_text(), "limit 13.71 GiB"),
               "%s", weft_error_message());
     f.nodes = 0;
@@ -351,7 +351,7 @@ Test(tune, layouts_that_the_machine_cannot_have_are_not_priced)
     cr_assert_eq(list.layers, 28);
     cr_expect_eq(weft_degrees_estimate(&(weft_degrees_job){&list, 1, &f, 64}, &odd, &t, &fits),
                  WEFT_E_INFEASIBLE);
-    cr_expect(weft_error_class() == WEFT_MSG_LAYOUT_INFEASIBLE &&
+    cr_expect(weft_error_class() == WEFT_MSG_PLAN_INFEASIBLE &&
                   !strcmp(weft_error_fields()->key, "pp") &&
                   strstr(weft_error_text(), " divide the 28 layers"),
               "%s", weft_error_message());

@@ -171,7 +171,7 @@ refusals_of_memory_and_models() {
     costs '{"items":[{"name":"a","bytes":-20}]}'; refuse 1 costs-invalid 'file=bad.json*' 'text~=items[0]' -- memory --costs bad.json --memory-limit 10
     refuse 1 model-not-found "text~=unknown model 'uvit'" -- pipeline "$SRC/examples/plan-pipeline.yaml" --set model=uvit
     refuse 1 '*' 'text~=plan-pipeline.yaml: devices: a pipeline of 64 devices does not fit the cluster, which has 8' -- pipeline "$SRC/examples/plan-pipeline.yaml" --set devices=64
-    refuse 1 layout-infeasible -- layout "$SRC/examples/plan-layout.yaml" --set cluster=v100:1 --set batch=8 --set model= --set layers=200 --set hidden=16384 --set heads=128
+    refuse 1 plan-infeasible -- layout "$SRC/examples/plan-layout.yaml" --set cluster=v100:1 --set batch=8 --set model= --set layers=200 --set hidden=16384 --set heads=128
 }
 check refusals_of_memory_and_models
 list_keys_has_every_key() { "$WEFT" plan layout --list-keys | grep -q least_zero || fail "no keys"; }

@@ -49,7 +49,7 @@ check a_refused_run_leaves_no_model
 sed 's/num_layers: 2,/num_layers: 2e9,/' dit.yaml >many.yaml
 refuse model-config file=many.yaml line=6 key=num_layers 'text~=2000000000 is not from 0 to 1024' -- many.yaml
 refuse config-conflict file=dit.yaml key=transformer 'text~=4 channels' 'text~=takes 8' -- dit.yaml --set transformer.config.in_channels=8
-refuse model-role file=*runs/vae/model/vae text~=AutoencoderKLWan, 'text~=a denoiser is needed' -- dit.yaml --set 'transformer={weights: runs/vae/model/vae}'
+refuse model-unknown file=*runs/vae/model/vae text~=AutoencoderKLWan, 'text~=a denoiser is needed' -- dit.yaml --set 'transformer={weights: runs/vae/model/vae}'
 refuse config-value file=dit.yaml key=autoencoder.weights 'text~=write runs/vae/model/vae' -- dit.yaml --set autoencoder.weights=runs/vae
 refuse model-input-unsupported 'text~=UViT takes "label"' -- dit.yaml --set 'transformer={class: UViT, config: {img_size: 4, embed_dim: 16, num_heads: 2}}'
 refuse config-value file=dit.yaml key=transformer.weights 'text~=runs/vae/model/vae/config.json is a file' -- dit.yaml --set 'transformer={weights: runs/vae/model/vae/config.json}'
@@ -77,7 +77,7 @@ for what in ("dtype", "shape", "name"):
     text = json.dumps(head).encode()
     open(what + "/" + file, "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
 EOF
-refuse tensor-unexpected file=*dtype* 'text~=encoder.down_blocks.0.conv1.weight (i32)' -- dit.yaml --set autoencoder.weights=dtype
+refuse tensor-names file=*dtype* 'text~=encoder.down_blocks.0.conv1.weight (i32)' -- dit.yaml --set autoencoder.weights=dtype
 refuse tensor-shape file=*shape* text~=encoder.down_blocks.0.conv1.weight -- dit.yaml --set autoencoder.weights=shape
 refuse tensor-missing file=*name* 'text~=1 of the' 'text~=: encoder.down_blocks.0.conv1.weight' -- dit.yaml --set autoencoder.weights=name
 a_refused_vae_leaves_no_latents() { [ -z "$(find runs/dit -name '*.tar' 2>/dev/null)" ]; }

@@ -64,7 +64,7 @@ check inspect_reports_the_choice
 
 the_least_limit_is_enough() {
     "$WEFT" train wide.yaml --set out=runs/no --set memory.limit=70MiB >no.log 2>&1 && fail "70 MiB are enough"
-    least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
+    least=$(message_mib no.log memory-needed level=error | cut -d. -f1)
     [ -n "$least" ] || { cat no.log; fail "the smallest limit is not named"; }
     "$WEFT" train wide.yaml --set out=runs/least --set memory.limit=$((least + 2))MiB >least.log 2>&1 || { cat least.log; fail "a run with the smallest limit, $((least + 2)) MiB"; }
     diff <(losses runs/all) <(losses runs/least) || fail "complete recomputation changes the losses"
@@ -79,7 +79,7 @@ inspect() { "$WEFT" inspect graph wide.yaml --set memory.offload=away --set memo
 the_least_limit_does_not_depend_on_speed() {
     for named in quick slow; do
         inspect $named 1 && fail "1 MiB is enough"
-        least=$(message_mib $named.log memory-limit level=error)
+        least=$(message_mib $named.log memory-needed level=error)
         [ -n "$least" ] || { cat $named.log; fail "the smallest limit is not named"; }
         for then in quick slow; do
             inspect $then "$(python3 -S -c "print($least + 0.005)")" || { cat $then.log; fail "$least MiB, the smallest limit of $named.yaml, is not enough with $then.yaml"; }
@@ -94,7 +94,7 @@ every_stage_is_counted() { # RANKS
     local n=$1 keys least most
     keys=(--set out=runs/stages$n --set data.latents=latents$n --set parallel.fsdp=$n --set memory.offload=away)
     ranks $n "$WEFT" train stages.yaml "${keys[@]}" --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
-    least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
+    least=$(message_mib no.log memory-needed level=error | cut -d. -f1)
     [ -n "$least" ] || { cat no.log; fail "$n rank(s): the smallest limit is not named"; }
     # the terms of the sum are named; the rest covers what differs from start to start
     python3 terms.py no.log $least || { cat no.log; fail "$n rank(s): the terms are not those of $least MiB"; }
@@ -113,7 +113,7 @@ a_small_model_keeps_its_limit() { # RANKS OFFLOAD
     local n=$1 keys least most at
     keys=(--set data.latents=small.$n.$2 --set memory.offload=$2)
     ranks $n "$WEFT" train small.yaml "${keys[@]}" --set out=runs/no --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
-    least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
+    least=$(message_mib no.log memory-needed level=error | cut -d. -f1)
     [ -n "$least" ] || { cat no.log; fail "the smallest limit is not named"; }
     for at in fresh cached; do
         ranks $n python3 peak.py small "$WEFT" train small.yaml "${keys[@]}" --set out=runs/small.$n.$2.$at --set memory.limit=$((least + 1))MiB || { cat small.log; fail "$at latents: with the smallest limit, $((least + 1)) MiB"; }
@@ -132,7 +132,7 @@ done
 the_largest_stage_of_a_pipeline_counts() {
     keys=(--set out=runs/pipe --set data.latents=latents.pipe --set parallel.pp=2 --set parallel.schedule=zero-bubble --set parallel.microbatches=4 --set stages.1.batch=4)
     ranks 2 "$WEFT" train wide.yaml "${keys[@]}" --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
-    least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
+    least=$(message_mib no.log memory-needed level=error | cut -d. -f1)
     ranks 2 python3 peak.py pipe "$WEFT" train wide.yaml "${keys[@]}" --set memory.limit=$((least + 1))MiB || { cat pipe.log; fail "a pipeline with the smallest limit, $((least + 1)) MiB"; }
     most=$(most_mib pipe)
     case $WEFT_BUILD in
@@ -144,7 +144,7 @@ check the_largest_stage_of_a_pipeline_counts
 # If encoding latents needs more memory than the steps, the error names the encoding.
 latents_that_take_most_are_named() {
     "$WEFT" train wide.yaml --set out=runs/no --set data.latents=fresh --set memory.limit=30MiB --set stages.0.batch=1 --set stages.1.batch=1 --set transformer.config.num_layers=1 --set transformer.config.num_attention_heads=1 --set transformer.config.ffn_dim=32 >no.log 2>&1 && fail "30 MiB are enough"
-    has_message no.log memory-limit level=error "text~=30.00 MiB" "text~=latent encoding" || fail "the latents are not named"
+    has_message no.log memory-needed level=error "text~=30.00 MiB" "text~=latent encoding" || fail "the latents are not named"
 }
 check latents_that_take_most_are_named
 finish
