@@ -126,7 +126,7 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
     }
     if (written <= clip->end - clip->start)
         WEFT_GO(weft_error(
-            WEFT_MSG_VIDEO_DAMAGED, WEFT_AT(.file = clip->path, WEFT_NUMBER(clip->end)),
+            WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = clip->path, WEFT_NUMBER(clip->end)),
             "the video ends before frame %" PRId64 ", which was decoded before", clip->end));
     WEFT_GO(weft_video_writer_finish(writer));
     status = write_meta(clip, w, h, kept, thin.fps > 0 ? thin.fps : clip->fps);

@@ -417,7 +417,7 @@ static weft_status run_shard(run *r, weft_curate_report *report)
         report->videos += p->source[i].own && p->source[i].kind == WEFT_SOURCE_KIND_VIDEO;
     if (remaining->videos > 0) {
         weft_notice(
-            WEFT_MSG_CURATION_REMAINING,
+            WEFT_MSG_RUN_FINISHED,
             WEFT_AT(.file = p->out, .value = remaining->first, WEFT_NUMBER(remaining->videos)),
             "%" PRId64 " videos of other shards are not analysed yet", remaining->videos);
         return WEFT_OK;

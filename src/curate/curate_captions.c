@@ -175,7 +175,7 @@ static void report_requests(const requests *r, weft_curate_report *report)
     report->caption_requests = counts.requests;
     report->caption_tokens = counts.tokens;
     if (r->failed > 0)
-        weft_warning(WEFT_MSG_CAPTION_FAILED,
+        weft_warning(WEFT_MSG_RESULTS_MISSING,
                      WEFT_AT(.file = r->plan->out, .value = r->first_failure,
                              WEFT_NUMBER(r->failed),
                              WEFT_DETAILS(WEFT_DETAIL("failed", r->failed),

@@ -52,7 +52,7 @@ static weft_status take_vectors(const weft_cluster_shot *shots, int64_t count, c
             WEFT_TRY(WEFT_NEW(c->unit, count * c->set.width, "clusters"));
         }
         if (s->embeddings.width != c->set.width)
-            return weft_error(WEFT_MSG_EMBEDDING_SERVER,
+            return weft_error(WEFT_MSG_MODEL_SERVER,
                               WEFT_AT(.file = s->name, WEFT_NUMBER(s->embeddings.width)),
                               "the embeddings of this video have %" PRId64 " numbers, and the "
                               "others have %" PRId64

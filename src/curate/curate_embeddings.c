@@ -330,7 +330,7 @@ static weft_status_code job_done(void *context, int64_t job, const weft_pool_out
         : o->status == WEFT_E_MEMORY     ? WEFT_MSG_OUT_OF_MEMORY
         : o->status == WEFT_E_FORMAT     ? WEFT_MSG_MODEL_CONFIG
         : o->status == WEFT_E_IO
-            ? (ps->plan->config->embeddings.url[0] ? WEFT_MSG_EMBEDDING_SERVER : WEFT_MSG_FILE_IO)
+            ? (ps->plan->config->embeddings.url[0] ? WEFT_MSG_MODEL_SERVER : WEFT_MSG_FILE_IO)
             : WEFT_MSG_WORKER_FAILED,
         WEFT_NOWHERE, "%s",
         o->message[0] ? o->message
@@ -364,7 +364,7 @@ static void report_failures(const weft_curate_plan *p)
         first = first[0] ? first : s->embeddings.failed;
     }
     if (failed > 0)
-        weft_warning(WEFT_MSG_EMBEDDING_FAILED,
+        weft_warning(WEFT_MSG_RESULTS_MISSING,
                      WEFT_AT(.file = p->out, .value = first, WEFT_NUMBER(failed)),
                      "%" PRId64 " shots have no embedding; the first reason is: %s", failed, first);
 }

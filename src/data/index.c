@@ -412,10 +412,10 @@ static weft_status add_part(making *m, weft_sample *s, const char *suffix,
     WEFT_TRY(WEFT_ALLOCATED(own, "%s", m->path));
     for (int i = 0; i < s->part_count; i++)
         if (!strcmp(m->part[m->parts - s->part_count + i].suffix, own))
-            return weft_error(WEFT_MSG_SAMPLE_DAMAGED, WEFT_AT(.file = m->path, .key = s->key),
+            return weft_error(WEFT_MSG_SHARD_DAMAGED, WEFT_AT(.file = m->path, .key = s->key),
                               "the sample has the suffix .%s twice", own);
     if (s->part_count == WEFT_SAMPLE_MAX_PARTS)
-        return weft_error(WEFT_MSG_SAMPLE_DAMAGED, WEFT_AT(.file = m->path, .key = s->key),
+        return weft_error(WEFT_MSG_SHARD_DAMAGED, WEFT_AT(.file = m->path, .key = s->key),
                           "the sample has more than %d parts", WEFT_SAMPLE_MAX_PARTS);
     WEFT_TRY(weft_grow((void **)&m->part, m->parts, &m->part_capacity, sizeof *m->part));
     m->part[m->parts++] = (weft_part_data){.suffix = own, .at = member->at, .bytes = member->bytes};

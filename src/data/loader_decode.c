@@ -89,7 +89,7 @@ static weft_status read_array(const weft_loader *l, const weft_sample *s, const 
     r->fault = WEFT_SAMPLE_UNDECODABLE;
     WEFT_TRY(weft_npy_parse_head(r->bytes.data, r->bytes.bytes, p->bytes, s->key, &npy));
     if (npy.count != floats || (npy.dtype != WEFT_F32 && npy.dtype != WEFT_F16))
-        return weft_error(WEFT_MSG_SAMPLE_DAMAGED, WEFT_AT(.file = s->key, .key = suffix),
+        return weft_error(WEFT_MSG_SHARD_DAMAGED, WEFT_AT(.file = s->key, .key = suffix),
                           "the array has %" PRId64 " elements of %s; expected %" PRId64
                           " of f32 or f16",
                           npy.count, weft_dtype_name(npy.dtype), floats);

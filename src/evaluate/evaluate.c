@@ -179,7 +179,7 @@ out:
     WEFT_TRY(status);
     weft_progress_end(&progress, e->clips + e->skipped, "");
     if (e->clips == 0)
-        return weft_error(WEFT_MSG_CLIPS_NOT_FOUND, WEFT_AT(.file = e->o->shards),
+        return weft_error(WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = e->o->shards),
                           "none of %" PRId64 " clips has %" PRId64 " frames of %" PRId64
                           "x%" PRId64,
                           total, e->o->frames, e->o->width, e->o->height);

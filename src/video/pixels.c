@@ -251,7 +251,7 @@ static weft_status scale_to(scaler *s, const pixels *from, const pixels *to)
                              1 << 16);
     if (sws_scale(s->context, (const uint8_t *const *)from->plane, from->stride, 0, from->h,
                   to->plane, to->stride) <= 0)
-        return weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_NOWHERE,
                           "the pixels of a frame cannot be converted");
     return WEFT_OK;
 }
@@ -413,7 +413,7 @@ weft_status weft_converter_run(weft_converter *c, const AVFrame *decoded, weft_v
 {
     const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(decoded->format);
     if (!desc || decoded->width < 1 || decoded->height < 1)
-        return weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_NOWHERE, "a decoded frame has no pixels");
+        return weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_NOWHERE, "a decoded frame has no pixels");
     const weft_video_format format = c->options.format;
     const AVFrame *frame = decoded;
     if (format != WEFT_VIDEO_SMALL) /* cells contain lines of both fields */

@@ -347,7 +347,7 @@ static weft_status open_decoder(weft_video_reader *r)
         return weft_error(WEFT_MSG_VIDEO_UNSUPPORTED, WEFT_AT(.file = r->name, .value = missing),
                           "FFmpeg has no decoder for the codec %s", missing);
     if (r->stream < 0)
-        return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = r->name),
+        return weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = r->name),
                           "the file has no video stream");
     AVStream *s = r->demux->streams[r->stream];
     for (unsigned i = 0; i < r->demux->nb_streams; i++)
@@ -563,7 +563,7 @@ weft_status weft_video_reader_open(const char *path, const weft_video_options *o
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.file = path),
                           "this is a folder, not a video file");
     if (S_ISREG(st.st_mode) && st.st_size == 0)
-        return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = path), "the file is empty");
+        return weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = path), "the file is empty");
     if (S_ISREG(st.st_mode))
         WEFT_TRY(check_pointer(path, st.st_size));
     weft_video_reader *r = weft_alloc(sizeof *r);
@@ -595,7 +595,7 @@ weft_status weft_video_reader_open_source(const weft_video_source *source, const
                                           weft_video_reader **out)
 {
     if (source->bytes <= 0)
-        return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = name), "the file is empty");
+        return weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = name), "the file is empty");
     weft_video_reader *r = weft_alloc(sizeof *r);
     if (!r || !(r->name = weft_strdup(name))) {
         weft_free(r);
@@ -676,7 +676,7 @@ static weft_status feed(weft_video_reader *r, bool *more)
             return WEFT_OK;
         r->damage.errors++;
         if (++r->damage.consecutive_errors > 1000)
-            return weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_AT(.file = r->name),
+            return weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = r->name),
                               "1000 packets in sequence cannot be decoded");
     }
 }
@@ -703,7 +703,7 @@ static weft_status decode_frame(weft_video_reader *r, bool *got)
             r->damage.errors++;
             break_after(r);
             if (++r->damage.consecutive_errors > 1000)
-                return weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_AT(.file = r->name),
+                return weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = r->name),
                                   "the decoder failed 1000 times in sequence");
             if (!r->at.draining)
                 continue;

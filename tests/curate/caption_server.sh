@@ -77,7 +77,7 @@ lasting_failures_have_reasons() {
     rm -rf c seen
     printf '%s\n' words missing blocked >faults
     curate c --set clips.require_caption=true || fail_with log "curate"
-    has_message log caption-failed failed=2
+    has_message log results-missing failed=2
     python3 -S - <<'PY'
 import json, glob
 records = [json.load(open(p)) for p in glob.glob('c/captions/*.json')]
@@ -115,7 +115,7 @@ PY
     rm -rf b seen
     printf '%s\n' 500 500 html >faults
     curate b --set captions.attempts=2 || fail_with log "curate"
-    has_message log caption-failed failed=2
+    has_message log results-missing failed=2
     grep -rq "status 500" b/captions && grep -rq "is not JSON" b/captions || fail "no reason: $(cat b/captions/*)"
     no_secret b log out.log
 }
@@ -123,7 +123,7 @@ check transient_faults_are_repeated
 refusals_end_the_run() {
     echo 401 >faults
     ! curate e || fail "a refused key is accepted"
-    has_message log caption-server value=small "text~=status 401: wrong key Bearer ****"
+    has_message log model-server value=small "text~=status 401: wrong key Bearer ****"
     no_secret e log out.log
     run() { $WEFT curate --in raw --out f --set captions.url=$1 "${@:2}"; }
     expect_error config-value key=captions.key_variable value=UNSET_KEY -- run "$url" --set captions.model=m --set captions.key_variable=UNSET_KEY

@@ -28,8 +28,8 @@ mv raw/disk away && mkdir raw/disk
 rm raw/here/d.mp4
 clips_of_a_missing_disk_are_kept() {
     curate
-    has_message log clip-kept file=out 'text~=1 clips' text~=disk/b.mp4 || { cat log; exit 1; }
-    has_message log clip-kept file=out text~=files || { cat log; exit 1; }
+    has_message log files-left file=out 'text~=1 clips' text~=disk/b.mp4 || { cat log; exit 1; }
+    has_message log files-left file=out text~=files || { cat log; exit 1; }
     is "without the disk" "$(clips)" "disk/b.mp4 here/c.mp4 top.mp4 "
     is "clips of weft" "$(ls out/clips/*-??????.mp4 | wc -l)" 3
     for f in clips/precious.mp4 clips/notes.txt clips/folder metas/precious.json; do [ -e out/$f ] || { echo "out/$f was removed"; exit 1; }; done

@@ -136,7 +136,7 @@ server_embeddings_are_requested_once() {
     embed() { serve "$@" >out 2>log; }
     printf '%s\n' 500 short >faults
     embed served || fail_with log "curate"
-    has_message log embedding-failed
+    has_message log results-missing
     embed served || fail_with log "curate"
     n=$(wc -l <seen)
     embed served || fail_with log "curate"
@@ -151,7 +151,7 @@ served, messages = ([json.loads(x) for x in open(d + '/manifest.jsonl')] for d i
 assert [c['id'] for c in served] == [c['id'] for c in messages]
 PY
     echo 401 >faults
-    expect_error embedding-server -- serve refused
+    expect_error model-server -- serve refused
     without "$OWN_KEY" served messages refused log out
     unset OWN_KEY
     expect_error config-value key=embeddings.key_variable -- serve refused

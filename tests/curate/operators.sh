@@ -117,7 +117,7 @@ failures_have_reasons_and_are_repaired() {
     for fail in crash garbage; do
         rm -rf failed seen
         FAIL=$fail curate --out failed --set operator_order=fixed >out 2>log || fail_with log "curate"
-        has_message log operator-failed value=bright 'shots=?*'
+        has_message log results-missing value=bright 'shots=?*'
         python3 -S - $fail <<'PY'
 import json, sys
 rejects = [json.loads(x) for x in open('failed/rejects.jsonl')]

@@ -651,7 +651,7 @@ Test(loader, keys_that_come_twice, .init = setup, .fini = teardown)
     cr_assert(strstr(weft_error_text(), "train-00000"), "%s", weft_error_message());
     write_tar("train-000009.tar", twice, 2);
     cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_E_FORMAT);
-    cr_assert_eq(weft_error_class(), WEFT_MSG_SAMPLE_DAMAGED, "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SHARD_DAMAGED, "%s", weft_error_message());
     cr_assert(strstr(weft_error_fields()->file, "train-000009.tar"), "%s", weft_error_message());
     cr_assert_str_eq(weft_error_fields()->key, "new");
     cr_assert(strstr(weft_error_text(), ".txt"), "%s", weft_error_message());

@@ -177,8 +177,8 @@ status=$?
 check "a changed shard is not written over" [ $status != 0 ]
 shard_to() { "$WEFT" shard --in in --out "$@" --set heldout=0.2 >log 2>&1; }
 check "fewer shards" shard_to theirs --set max_samples=7
-check "a changed shard is told" has_message log shard-foreign file=*train-000003.tar
-check "a foreign shard is told" has_message log shard-foreign file=*train-extra.tar
+check "a changed shard is told" has_message log files-left file=*train-000003.tar
+check "a foreign shard is told" has_message log files-left file=*train-extra.tar
 for f in train-extra.tar train-notes.tar.txt heldout-x.tar.d train-000003.tar; do check "$f stays" [ -e theirs/$f ]; done
 cp -r out fewer
 check "fewer shards, none changed" shard_to fewer --set max_samples=1000
@@ -211,7 +211,7 @@ refused() { # ID [FIELD=VALUE...] -- ARGUMENTS...
 }
 fails '*' text~=nothere -- --in nothere --out x
 mkdir -p useless/clips && cp in/clips/v10.mp4 useless/clips
-fails clips-not-found file=useless 'text~=none of its 1 clips' -- --in useless --out unused
+fails samples-none file=useless 'text~=none of its 1 clips' -- --in useless --out unused
 fails '*' text~=max_samples -- --in in --out x --set max_samples=0
 fails '*' text~=max_sampels text~=max_samples -- --in in --out x --set max_sampels=3
 fails '*' text~=/dev/null -- --in in --out /dev/null/x/y

@@ -79,7 +79,7 @@ previews_change_nothing() {
     generate "${long[@]}" --preview-interval 999 --out refused.mp4 >refused.log 2>&1 && fail "--preview-interval 999 is accepted for 20 steps"
     has_message refused.log option-invalid key=--preview-interval text~=999 'text~=20 steps' || fail "the error of --preview-interval does not name the number of steps"
     mkdir blind.preview.png # cannot be written
-    generate "${long[@]}" --preview-interval 7 --frames-npy --out blind.mp4 >blind.log 2>&1 && cmp blind.npy unipc.npy && [ "$(count_messages blind.log preview-failed 'file=blind.preview.png*')" = 1 ] ||
+    generate "${long[@]}" --preview-interval 7 --frames-npy --out blind.mp4 >blind.log 2>&1 && cmp blind.npy unipc.npy && [ "$(count_messages blind.log save-failed 'file=blind.preview.png*')" = 1 ] ||
         { cat blind.log; fail "a preview that cannot be written changes the video or is not reported once"; }
     cmp seen.npy unipc.npy && [ "$(head -c 8 seen.preview.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || { cat seen.log; fail "--preview-interval"; }
     has_message seen.log estimate "text~=20 steps" || fail "the predicted seconds are not reported"

@@ -346,7 +346,7 @@ Test(video, what_is_no_video_is_said)
     cr_assert_eq(weft_video_probe(path, &info), WEFT_E_NOT_FOUND);
     cr_assert_eq(weft_file_write_atomic(path, "", 0), WEFT_OK);
     cr_assert_eq(weft_video_probe(path, &info), WEFT_E_FORMAT);
-    cr_assert_eq(weft_error_class(), WEFT_MSG_VIDEO_EMPTY, "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_VIDEO_UNREADABLE, "%s", weft_error_message());
     cr_assert_eq(weft_file_write_atomic(path, "hello, this is text, not a video", 32), WEFT_OK);
     cr_assert_eq(weft_video_probe(path, &info), WEFT_E_FORMAT);
     cr_assert_eq(weft_error_class(), WEFT_MSG_VIDEO_UNREADABLE, "%s", weft_error_message());

@@ -200,7 +200,7 @@ static void pause_after(weft_caption_client *c, int failures, const char *retry_
 
 static weft_status refuse(const weft_caption_client *c, const char *why)
 {
-    return weft_error(WEFT_MSG_CAPTION_SERVER, WEFT_AT(.file = c->url, .value = c->config->model),
+    return weft_error(WEFT_MSG_MODEL_SERVER, WEFT_AT(.file = c->url, .value = c->config->model),
                       "the server refuses requests: %s", why);
 }
 
@@ -399,7 +399,7 @@ static void join_windows(json_t *record)
 /* The reason of a failure, and its class of messages. */
 static void set_failure(json_t *record, const exchange *x)
 {
-    const weft_message_class kind = x->by_server ? WEFT_MSG_CAPTION_SERVER : WEFT_MSG_CAPTION_REPLY;
+    const weft_message_class kind = x->by_server ? WEFT_MSG_MODEL_SERVER : WEFT_MSG_CAPTION_REPLY;
     json_object_set_new(record, "failed", json_string(x->reason));
     json_object_set_new(record, "error", json_string(weft_message_id(kind)));
 }

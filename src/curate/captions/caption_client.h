@@ -36,7 +36,7 @@ weft_status weft_caption_client_open(const weft_captions_config *config,
                                      weft_caption_client **client);
 void weft_caption_client_close(weft_caption_client *client); /* accepts NULL */
 /* Captions a clip. *record (new reference) has "caption" and "windows", each with its frames, the
- * "raw" replies and the caption; or "failed", the reason. WEFT_E_IO (caption-server): the server
+ * "raw" replies and the caption; or "failed", the reason. WEFT_E_IO (model-server): the server
  * refuses all requests. WEFT_E_CANCELLED, WEFT_E_MEMORY. */
 weft_status weft_caption_client_clip(weft_caption_client *client, const weft_caption_clip *clip,
                                      json_t **record);

@@ -214,7 +214,7 @@ static weft_status read_reply(weft_embedding_client *c, const weft_http_reply *r
     if (reply->status != 200) {
         c->refused = reply->status == 401 || reply->status == 403 || reply->status == 404;
         weft_http_api_describe(reply, c->key, why);
-        return weft_error(WEFT_MSG_EMBEDDING_SERVER,
+        return weft_error(WEFT_MSG_MODEL_SERVER,
                           WEFT_AT(.file = c->url, WEFT_NUMBER(reply->status)), "the server %s: %s",
                           c->refused ? "refuses requests" : "fails", why);
     }
@@ -224,8 +224,7 @@ static weft_status read_reply(weft_embedding_client *c, const weft_http_reply *r
     else
         valid = weft_embedding_reply_read(json, count, vectors, width, why);
     json_decref(json);
-    return valid ? WEFT_OK
-                 : weft_error(WEFT_MSG_EMBEDDING_SERVER, WEFT_AT(.file = c->url), "%s", why);
+    return valid ? WEFT_OK : weft_error(WEFT_MSG_MODEL_SERVER, WEFT_AT(.file = c->url), "%s", why);
 }
 
 static weft_status send_once(weft_embedding_client *c, const char *body, int64_t count,
@@ -266,7 +265,7 @@ weft_status weft_embedding_client_send(weft_embedding_client *c, const weft_embe
         if (!all)
             WEFT_GO(WEFT_NEW(all, im->count * n, "embeddings"));
         if (*width && n != *width)
-            WEFT_GO(weft_error(WEFT_MSG_EMBEDDING_SERVER, WEFT_AT(.file = c->url, WEFT_NUMBER(n)),
+            WEFT_GO(weft_error(WEFT_MSG_MODEL_SERVER, WEFT_AT(.file = c->url, WEFT_NUMBER(n)),
                                "embeddings of one shot have different lengths"));
         *width = n;
         memcpy(all + first * n, some, (size_t)(each * n) * sizeof *all);

@@ -64,8 +64,7 @@ weft_status weft_embeddings_add(weft_embeddings *e, const int64_t span[2], const
 {
     int64_t at = find(e, span[0], span[1]);
     if (vector && e->width && width != e->width)
-        return weft_error(WEFT_MSG_EMBEDDING_SERVER,
-                          WEFT_AT(.key = "embeddings", WEFT_NUMBER(width)),
+        return weft_error(WEFT_MSG_MODEL_SERVER, WEFT_AT(.key = "embeddings", WEFT_NUMBER(width)),
                           "the embedding has %" PRId64 " numbers, and the others of the video have "
                           "%" PRId64,
                           width, e->width);

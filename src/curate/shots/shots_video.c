@@ -45,7 +45,7 @@ weft_status weft_shots_find(const char *path, const weft_shot_options *options, 
     WEFT_GO(weft_video_scan(path, &o, &visitor, &seen));
     WEFT_GO(weft_shot_detector_finish(p.detector));
     if (seen.frames == 0)
-        WEFT_GO(weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = path),
+        WEFT_GO(weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = path),
                            "no frame of the video can be decoded"));
     weft_shot_list list = {
         .frames = seen.frames, .decoded = seen.decoded, .fps = p.fps, .errors = seen.errors};

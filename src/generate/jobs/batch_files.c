@@ -134,7 +134,7 @@ out:
     if (status == WEFT_OK || status == WEFT_E_MEMORY)
         return status;
     if (!c->preview_failed)
-        weft_warn_error(WEFT_MSG_PREVIEW_FAILED,
+        weft_warn_error(WEFT_MSG_SAVE_FAILED,
                         "denoising continues without the images of --preview-interval");
     c->preview_failed = true;
     return WEFT_OK;

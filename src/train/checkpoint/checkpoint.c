@@ -259,7 +259,7 @@ static void prune(weft_checkpoints *c)
         if (step >= 0 && is_whole(c, step, path))
             unwanted = ++whole > c->spec.keep_latest;
         if (unwanted && remove_checkpoint(c, name) != WEFT_OK)
-            weft_warn_error(WEFT_MSG_CHECKPOINT_REMOVED, "the old checkpoint stays");
+            weft_warn_error(WEFT_MSG_SAVE_FAILED, "the old checkpoint stays");
     }
     weft_names_free(&names);
 }
@@ -444,7 +444,7 @@ static weft_status write_share(weft_checkpoints *c)
         return WEFT_OK;
     weft_error_copy *why = weft_error_save(); /* removing must not hide the error */
     if (c->rank == 0 && weft_remove_tree(folder) != WEFT_OK)
-        weft_warn_error(WEFT_MSG_CHECKPOINT_REMOVED, "the incomplete checkpoint stays");
+        weft_warn_error(WEFT_MSG_SAVE_FAILED, "the incomplete checkpoint stays");
     const weft_status_code code = weft_error_restore(why);
     weft_free(why);
     return weft_error_add(code, "The checkpoint of step %" PRId64 " is not written", c->step);
