@@ -189,7 +189,7 @@ weft_status weft_plan_layout_run(const weft_args *args)
     if (weft_args_string(args, "--run-config"))
         return weft_plan_run_layout_run(args);
     if (count < 2)
-        return weft_error(WEFT_MSG_ARGUMENT_MISSING, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_NOWHERE,
                           "give a config (examples/plan-layout.yaml is one), or --run-config "
                           "RUN.yaml for the layout of a run");
     weft_arena *arena = weft_arena_create();

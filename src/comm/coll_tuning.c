@@ -126,7 +126,7 @@ weft_status weft_coll_tuning_parse(const char *text, int64_t bytes, const char *
                            "the file is of format \"%s\"; expected %s", of, format));
     const json_t *list = json_object_get(json, "choices");
     if (!json_is_array(list))
-        WEFT_GO(weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = name, .key = "choices"),
+        WEFT_GO(weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = name, .key = "choices"),
                            "expected a list"));
     for (size_t i = 0; i < json_array_size(list); i++) {
         WEFT_GO(parse_row(json_array_get(list, i), name, i, &row));

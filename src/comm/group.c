@@ -12,25 +12,25 @@ static weft_status check_members(const weft_comm *comm, const int *ranks, int co
 {
     *own = -1;
     if (count < 1)
-        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_NUMBER(count)),
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(count)),
                           "a group of %d ranks is not possible; a group has at least 1", count);
     bool *seen = weft_alloc(comm->ranks);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(seen, "a group"));
     for (int i = 0; i < count; i++) {
         if (ranks[i] < 0 || ranks[i] >= comm->ranks)
-            WEFT_GO(weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(ranks[i])),
+            WEFT_GO(weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_RANK(ranks[i])),
                                "rank %d is not in the job, which has ranks 0 to %d", ranks[i],
                                comm->ranks - 1));
         if (seen[ranks[i]])
-            WEFT_GO(weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(ranks[i])),
+            WEFT_GO(weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_RANK(ranks[i])),
                                "rank %d is in a group of %d ranks twice", ranks[i], count));
         seen[ranks[i]] = true;
         if (ranks[i] == comm->rank)
             *own = i;
     }
     if (*own < 0)
-        WEFT_GO(weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(comm->rank)),
+        WEFT_GO(weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_RANK(comm->rank)),
                            "rank %d opens a group of %d ranks without itself", comm->rank, count));
 out:
     weft_free(seen);

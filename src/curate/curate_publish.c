@@ -455,14 +455,15 @@ static weft_status keep_only_planned(lists *l, const weft_curate_plan *p)
     WEFT_GO(handle_folder(l, p, &s, "metas", "json"));
     WEFT_GO(handle_folder(l, p, &s, "clips", "mp4"));
     if (s.kept)
-        weft_warning(
-            WEFT_MSG_CLIP_KEPT, WEFT_AT(.file = p->out, .value = s.first_kept, WEFT_NUMBER(s.kept)),
-            "%" PRId64 " clips stay although their sources are missing, the first of them %s. "
-            "The folders of the sources were removed or are empty; they may not be "
-            "mounted. --prune-missing removes these clips",
-            s.kept, s.first_kept);
+        weft_warning(WEFT_MSG_FILES_LEFT,
+                     WEFT_AT(.file = p->out, .value = s.first_kept, WEFT_NUMBER(s.kept)),
+                     "%" PRId64
+                     " clips stay although their sources are missing, the first of them %s. "
+                     "The folders of the sources were removed or are empty; they may not be "
+                     "mounted. --prune-missing removes these clips",
+                     s.kept, s.first_kept);
     if (s.foreign)
-        weft_warning(WEFT_MSG_CLIP_KEPT,
+        weft_warning(WEFT_MSG_FILES_LEFT,
                      WEFT_AT(.file = p->out, .value = s.first_foreign, WEFT_NUMBER(s.foreign)),
                      "%" PRId64
                      " files in clips and metas are not of this folder's runs and stay, the "
@@ -539,7 +540,7 @@ static void warn_of_failures(const weft_curate_plan *p, const json_t *table)
         const int64_t failed = json_integer_value(json_object_get(row, "failed"));
         if (failed > 0)
             weft_warning(
-                WEFT_MSG_OPERATOR_FAILED,
+                WEFT_MSG_RESULTS_MISSING,
                 WEFT_AT(.file = p->out, .value = name, WEFT_DETAILS(WEFT_DETAIL("shots", failed))),
                 "the operator %s gave no score for %" PRId64
                 " shots; the next run scores these shots again",

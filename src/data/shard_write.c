@@ -376,9 +376,9 @@ static weft_status meta_read(job *j, const clip *c, sample_parts *s, bool *usabl
         WEFT_TRY(status);
     if (!json_is_object(s->json)) {
         if (status == WEFT_E_FORMAT)
-            weft_warn_error(WEFT_MSG_CLIP_SKIPPED, "the clip is skipped");
+            weft_warn_error(WEFT_MSG_SAMPLE_SKIPPED, "the clip is skipped");
         else
-            weft_warning(WEFT_MSG_CLIP_SKIPPED, WEFT_AT(.file = c->meta),
+            weft_warning(WEFT_MSG_SAMPLE_SKIPPED, WEFT_AT(.file = c->meta),
                          "the metadata is not a JSON object; the clip is skipped");
         drop(j, c->id, WEFT_SHARD_DAMAGED_META, 0);
         return WEFT_OK;
@@ -410,7 +410,7 @@ static weft_status sample_open(job *j, const clip *c, sample_parts *s, bool *usa
             weft_error_errno(WEFT_AT(.file = c->video), "cannot open the clip");
         if (status == WEFT_E_MEMORY)
             return status;
-        weft_warn_error(WEFT_MSG_CLIP_SKIPPED, "the clip is skipped");
+        weft_warn_error(WEFT_MSG_SAMPLE_SKIPPED, "the clip is skipped");
         drop(j, c->id, WEFT_SHARD_UNREADABLE, weft_metadata_frames(s->json));
         return WEFT_OK;
     }
@@ -694,7 +694,7 @@ static weft_status remove_strays(job *j)
         else
             WEFT_TRY(status);
         if (!own) {
-            weft_warning(WEFT_MSG_SHARD_FOREIGN, WEFT_AT(.file = full_path_of(j, file, full_path)),
+            weft_warning(WEFT_MSG_FILES_LEFT, WEFT_AT(.file = full_path_of(j, file, full_path)),
                          "the shard is of an earlier run and was changed since; it stays, and the "
                          "loader reads it too");
             continue;
@@ -717,7 +717,7 @@ static weft_status warn_foreign(const job *j)
         if (!strcmp(weft_path_extension(names.name[i]), "tar") && !is_current(j, names.name[i]) &&
             !json_object_get(j->notes, names.name[i]))
             weft_warning(
-                WEFT_MSG_SHARD_FOREIGN, WEFT_AT(.file = full_path_of(j, names.name[i], full_path)),
+                WEFT_MSG_FILES_LEFT, WEFT_AT(.file = full_path_of(j, names.name[i], full_path)),
                 "weft shard did not write this shard; it stays, and the loader reads it too");
     weft_names_free(&names);
     return WEFT_OK;
@@ -759,8 +759,7 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     j.unnamed = json_copy(j.dropped);
     count_dropped(&j, j.unnamed);
     if (j.count == 0)
-        WEFT_GO(
-            weft_error(WEFT_MSG_CLIPS_NOT_FOUND, WEFT_AT(.file = in), "the folder has no clips"));
+        WEFT_GO(weft_error(WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = in), "the folder has no clips"));
     if (!weft_location_is_remote(out)) {
         WEFT_GO(weft_make_dirs(out));
         WEFT_GO(weft_remove_leftovers(out, false));
@@ -788,7 +787,7 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     WEFT_GO(write_list(&j));
     if (report->written == 0)
         status =
-            weft_error(WEFT_MSG_CLIPS_NOT_FOUND, WEFT_AT(.file = in, WEFT_NUMBER(report->clips)),
+            weft_error(WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = in, WEFT_NUMBER(report->clips)),
                        "none of its %" PRId64 " clips can be used; %s/index.json lists the reasons",
                        report->clips, out);
 out:

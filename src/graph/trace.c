@@ -84,7 +84,7 @@ weft_status weft_trace_check(const weft_trace *t)
             const int32_t d = t->member[t->group[g].first + i];
             if (d < 0 || d >= t->devices || seen[d] == g + 1)
                 WEFT_GO(weft_error(
-                    WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_NUMBER(d)),
+                    WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(WEFT_NUMBER(d)),
                     "group %" PRId64 " of the trace has device %d %s of %" PRId64 " devices", g, d,
                     d < 0 || d >= t->devices ? "outside" : "twice", t->devices));
             else
@@ -95,19 +95,19 @@ weft_status weft_trace_check(const weft_trace *t)
         if (s->kind >= WEFT_TRACE_KIND_COUNT || s->stream >= WEFT_STREAM_COUNT || s->group < 0 ||
             s->group >= t->group_count || s->name < 0 || s->name >= t->name_count ||
             t->group[s->group].count < (s->kind == WEFT_TRACE_SEND ? 2 : 1))
-            WEFT_GO(weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_NUMBER(i)),
+            WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(WEFT_NUMBER(i)),
                                "step %" PRId64
                                " of the trace has a kind, stream, group or name outside its range",
                                i));
         else if (!isfinite(s->seconds) || s->seconds < 0 || !isfinite(s->bytes) || s->bytes < 0 ||
                  !isfinite(s->repeat))
-            WEFT_GO(weft_error(WEFT_MSG_TRACE_INVALID,
+            WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED,
                                WEFT_AT(.key = t->name[s->name], WEFT_NUMBER(s->seconds)),
                                "step %" PRId64 " of the trace has %g seconds and %g bytes", i,
                                s->seconds, s->bytes));
         for (int32_t k = 0; k < s->after_count; k++)
             if (t->after[s->first_after + k] < 0 || t->after[s->first_after + k] >= i)
-                WEFT_GO(weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = t->name[s->name]),
+                WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.key = t->name[s->name]),
                                    "step %" PRId64
                                    " of the trace waits for step %d, which is not before it",
                                    i, t->after[s->first_after + k]));

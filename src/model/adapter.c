@@ -85,7 +85,7 @@ static weft_status read_config(weft_adapter *a)
     }
     const char *type = json_string_value(setting(a, "peft_type"));
     if (type && strcmp(type, "LORA"))
-        return weft_error(WEFT_MSG_ADAPTER_UNSUPPORTED,
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                           WEFT_AT(.file = a->config_file, .key = "peft_type", .value = type),
                           "%s is not supported; only LORA is", type);
     static const char *const not_read[] = {
@@ -94,7 +94,7 @@ static weft_status read_config(weft_adapter *a)
         "trainable_token_indices", "use_dora",     "use_qalora"};
     for (int i = 0; i < WEFT_COUNT(not_read); i++)
         if (is_set(setting(a, not_read[i])))
-            return weft_error(WEFT_MSG_ADAPTER_UNSUPPORTED,
+            return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                               WEFT_AT(.file = a->config_file, .key = not_read[i]),
                               "this setting is not supported");
     return WEFT_OK;
@@ -119,7 +119,7 @@ static weft_status find_alpha(const weft_adapter *a, const module *m, int64_t ra
     {
         if (strpbrk(pattern, "^$*+?()[]|\\"))
             return weft_error(
-                WEFT_MSG_ADAPTER_UNSUPPORTED,
+                WEFT_MSG_FORMAT_UNSUPPORTED,
                 WEFT_AT(.file = a->config_file, .key = "alpha_pattern", .value = pattern),
                 "\"%s\" is a regular expression; weft reads only the ends of names", pattern);
         if (ends_with(m->name, pattern))
@@ -196,7 +196,7 @@ static weft_status list_modules(weft_adapter *a)
         const weft_adapter_kind kind = weft_adapter_kind_of(t->name, &length, &foreign);
         if (kind == WEFT_ADAPTER_FOREIGN)
             WEFT_GO(weft_error(
-                WEFT_MSG_ADAPTER_UNSUPPORTED, WEFT_AT(.file = t->file, .key = t->name),
+                WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = t->file, .key = t->name),
                 "this adapter is %s; weft reads LoRA and full weight differences", foreign));
         else if (kind == WEFT_ADAPTER_UNKNOWN)
             weft_listing_add(&unknown, t->name);
@@ -469,7 +469,7 @@ static weft_status take_pair(const weft_adapter *a, const delta *d, const char *
     char item[600];
     weft_stack_item(d->target.param + strlen(prefix), d->target.item, item, sizeof item);
     if (!d->down)
-        return weft_error(WEFT_MSG_ADAPTER_UNSUPPORTED,
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                           WEFT_AT(.file = weft_tensors_path(a->file), .key = d->whole->name),
                           "this is a full weight difference, not a pair of matrices. Merge the "
                           "adapter into the model with weft convert --lora.");

@@ -85,7 +85,7 @@ static weft_status table(const settings *s, int which, double *out)
         (void)p, (void)number, (void)rest;                                                         \
         if (in->count != s->betas.times)                                                           \
             return weft_error(                                                                     \
-                WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, WEFT_NUMBER(in->count)),           \
+                WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, WEFT_NUMBER(in->count)),           \
                 "the file has %" PRId64 " betas, but num_train_timesteps is %" PRId64, in->count,  \
                 s->betas.times);                                                                   \
         return table(s, which, out);                                                               \
@@ -111,7 +111,7 @@ static weft_status bars_of(const weft_parity *p, const settings *s, double **bar
     for (int64_t i = 0; i < times.count; i++) {
         if (!(times.at[i] >= 0 && times.at[i] < (double)s->betas.times))
             WEFT_GO(weft_error(
-                WEFT_MSG_GOLDEN_INVALID,
+                WEFT_MSG_FORMAT_DAMAGED,
                 WEFT_AT(.file = p->file, .key = "target.timesteps", WEFT_NUMBER(times.at[i])),
                 "%g is not a timestep from 0 to %" PRId64, times.at[i], s->betas.times - 1));
         else
@@ -153,7 +153,7 @@ static weft_status make_min_snr(const weft_parity *p, const settings *s, const n
                 out[i] = weft_ddpm_weight(k, gamma, out[i]);
             return WEFT_OK;
         }
-    return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->file, .value = kind),
+    return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = p->file, .value = kind),
                       "weft has no min_snr weight for the prediction '%.80s'", kind);
 }
 
@@ -255,7 +255,7 @@ static weft_status from_prediction(const weft_parity *p, const settings *s, cons
     WEFT_GO(numbers_of(p, key, &predicted));
     WEFT_GO(numbers_of(p, "target.noisy", &x));
     if (predicted.count != in->count || x.count != in->count || count * in->each != in->count)
-        WEFT_GO(weft_error(WEFT_MSG_GOLDEN_SHAPE,
+        WEFT_GO(weft_error(WEFT_MSG_TENSOR_SHAPE,
                            WEFT_AT(.file = p->file, .key = key, WEFT_NUMBER(predicted.count)),
                            "the tensor has %" PRId64 " elements, \"target.noisy\" has %" PRId64
                            ", and the target %" PRId64,
@@ -424,7 +424,7 @@ static weft_status pair_of(const weft_parity *p, const char *suffix, guided *g)
     g->u = weft_alloc(c.count * 4);
     g->average = g->average ? g->average : weft_alloc(c.count * 4);
     if (!g->c || !g->u || !g->average || c.count != u.count)
-        WEFT_GO(weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = name),
+        WEFT_GO(weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = name),
                            "the tensor has %" PRId64
                            " elements, and its counterpart with condition %" PRId64,
                            u.count, c.count));
@@ -587,7 +587,7 @@ static weft_status compare_tensor(weft_parity *p, const settings *s, const char 
     float *f32 = NULL;
     weft_status_code status = WEFT_OK;
     if (!f)
-        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->file, .key = name),
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = p->file, .key = name),
                           "weft parity has no formula for this tensor");
     WEFT_GO(numbers_of(p, name, &expected));
     WEFT_GO(numbers_of(p, f->in ? f->in : name, &in));
@@ -595,7 +595,7 @@ static weft_status compare_tensor(weft_parity *p, const settings *s, const char 
     f32 = weft_alloc(expected.count * 8 + 8);
     WEFT_GO(WEFT_ALLOCATED(actual && f32, "the comparison"));
     if (in.count != expected.count)
-        WEFT_GO(weft_error(WEFT_MSG_GOLDEN_SHAPE,
+        WEFT_GO(weft_error(WEFT_MSG_TENSOR_SHAPE,
                            WEFT_AT(.file = p->file, .key = name, WEFT_NUMBER(expected.count)),
                            "the tensor has %" PRId64 " elements, but its input \"%s\" has %" PRId64,
                            expected.count, f->in, in.count));
@@ -627,7 +627,7 @@ static weft_status read_settings(const weft_parity *p, settings *s)
            strcmp(weft_betas_names[s->betas.schedule], schedule))
         s->betas.schedule++;
     if (!weft_betas_names[s->betas.schedule])
-        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                           WEFT_AT(.file = where, .key = "beta_schedule", .value = schedule),
                           "unknown schedule '%.80s'", schedule);
     WEFT_TRY(weft_json_get_f64_or(j, "beta_start", where, 0.0001, &s->betas.start));
@@ -635,7 +635,7 @@ static weft_status read_settings(const weft_parity *p, settings *s)
     WEFT_TRY(weft_json_get_i64_or(j, "num_train_timesteps", where, 1000, &s->betas.times));
     if (s->betas.times < 2 || s->betas.times > 1000000)
         return weft_error(
-            WEFT_MSG_GOLDEN_INVALID,
+            WEFT_MSG_FORMAT_DAMAGED,
             WEFT_AT(.file = where, .key = "num_train_timesteps", WEFT_NUMBER(s->betas.times)),
             "%" PRId64 " is not from 2 to 1000000", s->betas.times);
     WEFT_TRY(weft_json_get_f64_or(j, "sigma_data", where, edm->sigma_data, &edm->sigma_data));

@@ -153,7 +153,7 @@ static weft_status compare_spatial(weft_parity *p, double *worst)
         const weft_tensor *map = weft_program_output(p->program, name);
         if (map->shape.dim[0] * map->shape.dim[1] * y * x != t->count)
             WEFT_GO(
-                weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                weft_error(WEFT_MSG_TENSOR_SHAPE,
                            WEFT_AT(.file = p->file, .key = "out.spatial", WEFT_NUMBER(t->count)),
                            "%" PRId64 " elements do not match the size of the images", t->count));
         else
@@ -306,7 +306,7 @@ static weft_status compare_statistic(weft_parity *p, const weft_stored_tensor *t
     const float *at = actual ? actual->data : &counted;
     if (t->count != (actual ? weft_shape_count(&actual->shape) : 1))
         WEFT_GO(weft_error(
-            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->count)),
+            WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->count)),
             "%" PRId64 " elements do not match a statistic of the network", t->count));
     weft_parity_judge(p, "after", t->name + 6, at, expected, t->count,
                       weft_parity_norm(expected, t->count), p->output_tolerance, worst);
@@ -339,7 +339,7 @@ static weft_status compare_generator_loss(weft_parity *p, double *worst)
         return WEFT_OK;
     if (t->count != 1)
         return weft_error(
-            WEFT_MSG_GOLDEN_SHAPE,
+            WEFT_MSG_TENSOR_SHAPE,
             WEFT_AT(.file = p->file, .key = "out.generator_loss", WEFT_NUMBER(t->count)),
             "the tensor has %" PRId64 " elements, not one", t->count);
     weft_tensor_to_f32(t, &expected);

@@ -118,7 +118,7 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
         masks ? weft_parity_text_mask(t, &to->shape, &values) : t->count == 1 && count > 0;
     if (count != t->count && !fits) {
         weft_free(values);
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+        return weft_error(WEFT_MSG_TENSOR_SHAPE,
                           WEFT_AT(.file = p->file, .key = golden, WEFT_NUMBER(t->count)),
                           "the tensor has %" PRId64
                           " elements and does not fit the model's input \"%s\" of %" PRId64,
@@ -164,7 +164,7 @@ static weft_status take_weights(parity *p)
         weft_tensor *to = weft_store_at(p->store, i);
         const weft_stored_tensor *t = weft_tensors_find(p->weights, to->name);
         if (!t || t->count != weft_shape_count(&to->shape))
-            return weft_error(WEFT_MSG_GOLDEN_INVALID,
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                               WEFT_AT(.file = weft_tensors_path(p->weights), .key = to->name),
                               "the parameter %s",
                               t ? "has another size than in the model" : "is missing");
@@ -253,7 +253,7 @@ static weft_status load_params(parity *p)
             continue;
         }
         if (t->count != own.count)
-            WEFT_GO(weft_error(WEFT_MSG_GOLDEN_SHAPE,
+            WEFT_GO(weft_error(WEFT_MSG_TENSOR_SHAPE,
                                WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->count)),
                                "the tensor has %" PRId64
                                " elements, but the model's parameter has %" PRId64,
@@ -268,11 +268,11 @@ static weft_status load_params(parity *p)
             weft_buf_printf(&missing, "%s%s", absent++ ? ", " : "", name);
     }
     if (absent)
-        WEFT_GO(weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file, WEFT_NUMBER(absent)),
+        WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->file, WEFT_NUMBER(absent)),
                            "%" PRId64 " parameters of the model are missing: %s", absent,
                            missing.data ? missing.data : "?"));
     if (strange)
-        WEFT_GO(weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file, .key = strange),
+        WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->file, .key = strange),
                            "the model has no such parameter"));
 out:
     weft_buf_free(&missing);
@@ -293,7 +293,7 @@ static weft_status compare_output(parity *p, const char *output, const char *ref
     WEFT_TRY(weft_parity_need(p, golden, &t));
     if (!actual || weft_shape_count(&actual->shape) != t->count)
         return weft_error(
-            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = golden, WEFT_NUMBER(t->count)),
+            WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = golden, WEFT_NUMBER(t->count)),
             "the tensor has %" PRId64 " elements and does not fit the model's output \"%s\"",
             t->count, output);
     WEFT_TRY(weft_parity_load(p, golden, form, &expected));
@@ -457,7 +457,7 @@ static weft_status compare_gradient(parity *p, const gradient *one, double large
     }
     const weft_stored_tensor *t = weft_tensors_find(p->golden, one->golden);
     if (one->own.count != t->count)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+        return weft_error(WEFT_MSG_TENSOR_SHAPE,
                           WEFT_AT(.file = p->file, .key = one->golden, WEFT_NUMBER(t->count)),
                           "the tensor has %" PRId64
                           " elements, but the gradient of weft has %" PRId64,
@@ -573,7 +573,7 @@ static weft_status find_image_size(const parity *p, const weft_stored_tensor *t,
                   (axes < 4 || positions[axes * i + 3] == 0);
     weft_free(positions);
     if (!regular)
-        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->file, .key = t->name),
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = p->file, .key = t->name),
                           "the positions are not the rows and columns of one image of %" PRId64
                           " tokens",
                           tokens);
@@ -620,7 +620,7 @@ static weft_status find_video_size(const parity *p, const weft_port_row *row,
         return WEFT_OK;
     }
     if (t->rank != 4 && t->rank != 5)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+        return weft_error(WEFT_MSG_TENSOR_SHAPE,
                           WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->rank)),
                           "the tensor has %d dimensions, not 4 or 5", t->rank);
     size->frames = t->rank == 4 ? 1 : t->dim[row->form == WEFT_VIDEO_BTCYX ? 1 : 2];
@@ -641,7 +641,7 @@ static weft_status find_size(parity *p)
         if (!t)
             continue;
         if (t->rank < 1)
-            return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = t->name),
+            return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = t->name),
                               "the tensor is a scalar; at least 1 dimension is needed");
         if (row->optional)
             size->present_ports |= 1u << row->port;
@@ -649,7 +649,7 @@ static weft_status find_size(parity *p)
             WEFT_TRY(find_video_size(p, row, t, size));
         } else if (row->port == WEFT_PORT_TEXT || row->port == WEFT_PORT_TOKENS) {
             if (t->rank < 2)
-                return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                return weft_error(WEFT_MSG_TENSOR_SHAPE,
                                   WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->rank)),
                                   "the tensor has %d dimension; at least 2 are needed", t->rank);
             size->batch = t->dim[0];
@@ -664,7 +664,7 @@ static weft_status find_size(parity *p)
         }
     }
     return size->batch ? WEFT_OK
-                       : weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file),
+                       : weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->file),
                                     "the file has no input of a %s", weft_model_class(&p->model));
 }
 
@@ -829,7 +829,7 @@ weft_value weft_parity_input(parity *p, const char *name)
                                p->file, name);
     const int64_t *d = t->dim;
     if (t->rank != 4 && t->rank != 5)
-        return weft_graph_fail(p->graph, WEFT_MSG_GOLDEN_SHAPE,
+        return weft_graph_fail(p->graph, WEFT_MSG_TENSOR_SHAPE,
                                "%s: \"%s\" has rank %d, not 4 or 5", p->file, name, t->rank);
     return weft_input(p->graph, name, WEFT_F32,
                       t->rank == 4 ? WEFT_SHAPE(d[0], 1, d[2], d[3], d[1])

@@ -71,7 +71,7 @@ static weft_status compare(trajectory *s, const char *name, const float *actual,
     weft_status_code status = WEFT_OK;
     if (have != count)
         WEFT_GO(weft_error(
-            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = s->p->file, .key = golden, WEFT_NUMBER(have)),
+            WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = s->p->file, .key = golden, WEFT_NUMBER(have)),
             "the tensor has %" PRId64 " elements, but the sampler produces %" PRId64, have, count));
     for (int64_t i = 0; i < count; i += each) {
         snprintf(label, sizeof label, "%s[%" PRId64 "]", golden, i / each);
@@ -163,7 +163,7 @@ static weft_status take(trajectory *s)
     if (s->guidance != 0 && count == s->count)
         WEFT_TRY(floats_of(s->p, "in.bias_negative", &s->negative, &count));
     if (count != s->count || count < 1)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+        return weft_error(WEFT_MSG_TENSOR_SHAPE,
                           WEFT_AT(.file = s->p->file, .key = "in.bias", WEFT_NUMBER(s->count)),
                           "the tensor has %" PRId64
                           " elements, but \"in.noise\" or \"in.bias_negative\" has %" PRId64,

@@ -129,7 +129,7 @@ static weft_status find_size(training *t, const weft_port_row *latents)
                image = packed && images.count == 1 && data->rank == 3;
     if (!image && (data->rank != 5 || packed))
         return weft_error(
-            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = "data", WEFT_NUMBER(data->rank)),
+            WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = "data", WEFT_NUMBER(data->rank)),
             "the tensor has %d dimensions; a %s needs 5", data->rank, weft_model_class(&p->model));
     *size = (weft_model_size){.batch = t->batch};
     if (image) {
@@ -181,7 +181,7 @@ static weft_status fill_conditioning(const training *t, const weft_port_row *row
                           "this input of a %s is neither a tensor nor a number",
                           weft_model_class(&p->model));
     if (from && from->count != each * t->items)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+        return weft_error(WEFT_MSG_TENSOR_SHAPE,
                           WEFT_AT(.file = p->file, .key = from->name, WEFT_NUMBER(from->count)),
                           "the tensor has %" PRId64 " elements, but %" PRId64
                           " samples need %" PRId64,
@@ -389,7 +389,7 @@ static weft_status merge(const training *t, const char *name, float *values, int
     WEFT_TRY(weft_json_get_f64_or(p->json, "lora_alpha", p->config_file, (double)rank, &alpha));
     if (!a || !b || size[0] / rank * (size[1] / rank) != count)
         return weft_error(
-            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = name),
+            WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = name),
             "the model has no trained LoRA matrices for this weight, or they have another size");
     const int64_t columns = size[0] / rank;
     for (int64_t i = 0; i < count; i++) {
@@ -409,7 +409,7 @@ static weft_status compare_merged(const training *t, const weft_stored_tensor *e
     int64_t count;
     const float *weight = weft_parity_param(p, name, &count);
     if (!weight || count != expected->count)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = expected->name),
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = expected->name),
                           "the model has no such parameter, or its size differs");
     float *actual = weft_alloc(2 * count * (int64_t)sizeof *actual + 1), *values = actual + count;
     WEFT_TRY(WEFT_ALLOCATED(actual, "%s", p->file));
@@ -442,7 +442,7 @@ static weft_status compare_weight(training *t, const weft_stored_tensor *expecte
     weft_status_code status = WEFT_OK;
     const float *actual = weft_parity_param(p, name, &count);
     if (!actual || count != expected->count)
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = expected->name),
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = expected->name),
                           "the model has no such parameter, or its size differs");
     WEFT_TRY(weft_parity_load(p, expected->name, WEFT_PARITY_AS_HERE, &values));
     WEFT_GO(find_scale(t, name, actual, values, count, &scale));
@@ -484,7 +484,7 @@ static weft_status load_series(training *t, const weft_port_row *latents)
     t->items = data->dim[0];
     if (t->batch < 1 || t->items < 1 || noise_levels->count < t->steps * t->batch ||
         noise->count != noise_levels->count * (data->count / t->items))
-        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = level_name),
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = level_name),
                           "this tensor and \"noise\" do not have %" PRId64 " steps of %" PRId64
                           " samples each",
                           t->steps, t->batch);

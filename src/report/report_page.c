@@ -187,7 +187,7 @@ static weft_status write_sample(const weft_report_sources *s, const weft_names *
     const char *file = json_string_value(json_object_get(json, "file")),
                *prompt = json_string_value(json_object_get(json, "prompt"));
     if (!file || !prompt)
-        WEFT_GO(weft_error(WEFT_MSG_JSON_MISSING_KEY,
+        WEFT_GO(weft_error(WEFT_MSG_JSON_VALUE,
                            WEFT_AT(.file = s->videos, .key = file ? "prompt" : "file"),
                            "a line of prompts.jsonl lacks this member"));
     path = weft_path_join(s->videos, file);

@@ -99,7 +99,7 @@ static weft_status learn(store *s, const char *name, char etag[WEFT_ETAG_BYTES],
     WEFT_TRY(status);
     return weft_remote_table_get(&s->table, name, etag, facts)
                ? WEFT_OK
-               : weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = name),
+               : weft_error(WEFT_MSG_FILE_CHANGED, WEFT_AT(.file = name),
                             "the object was removed while it was in use");
 }
 
@@ -114,7 +114,7 @@ static weft_status fail_removed(const store *s, const char *key, int64_t bytes)
     weft_buf location = {0};
     weft_buf_printf(&location, "s3://%s/%s", s->bucket, key);
     WEFT_TRY(weft_buf_check(&location));
-    (void)!weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = location.data),
+    (void)!weft_error(WEFT_MSG_FILE_CHANGED, WEFT_AT(.file = location.data),
                       "the object had %" PRId64 " bytes when this command asked first, and was "
                       "removed since. Restore it, or run the command again without it.",
                       bytes);
@@ -130,7 +130,7 @@ static weft_status store_read(void *self, const char *name, int64_t at, int64_t 
     weft_http_reply reply;
     WEFT_TRY(learn(s, name, etag, &facts));
     if (at + bytes > facts.bytes)
-        return weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = name),
+        return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_AT(.file = name),
                           "the object ends at byte %" PRId64 ", and bytes up to %" PRId64
                           " are needed. It was rewritten shorter.",
                           facts.bytes, at + bytes);
@@ -241,13 +241,13 @@ static weft_status list_page(store *s, bool all, char **token, weft_names *names
     const weft_status_code status =
         strstr(reply.body.data, "ListBucketResult")
             ? add_page(s, reply.body.data, names)
-            : weft_error(WEFT_MSG_STORAGE_REPLY, WEFT_AT(.file = s->bucket),
+            : weft_error(WEFT_MSG_STORAGE_REQUEST, WEFT_AT(.file = s->bucket),
                          "the server answered a list with something else. Check the endpoint.");
     weft_http_reply_free(&reply);
     WEFT_TRY(status);
     const bool more = !strcmp(truncated, "true");
     if (more && (!*next || strlen(next) == sizeof next - 1 || (*token && !strcmp(*token, next))))
-        return weft_error(WEFT_MSG_STORAGE_REPLY, WEFT_AT(.file = s->bucket),
+        return weft_error(WEFT_MSG_STORAGE_REQUEST, WEFT_AT(.file = s->bucket),
                           "the server cut a list and gave no way to continue it. Check the "
                           "endpoint.");
     weft_free(*token);

@@ -28,7 +28,7 @@ static const char *type_of(const json_t *json)
 
 static weft_status refuse(const weft_tokenizer *t, const char *part, const char *what)
 {
-    return weft_error(WEFT_MSG_TOKENIZER_UNSUPPORTED,
+    return weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
                       WEFT_AT(.file = t->file, .key = part, .value = what),
                       "\"%.120s\" is not supported; weft reads the tokenizers of T5, UMT5, CLIP, "
                       "BERT, Llama 3 and Qwen 2",
@@ -399,7 +399,7 @@ weft_status weft_tokenizer_read_clip(weft_tokenizer *t, const char *folder)
         const int32_t id =
             weft_vocabulary_find(&t->vocabulary, names[i], (int64_t)strlen(names[i]));
         if (id < 0)
-            WEFT_GO(weft_error(WEFT_MSG_TOKENIZER_UNSUPPORTED,
+            WEFT_GO(weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
                                WEFT_AT(.file = t->file, .value = names[i]),
                                "the vocabulary has no \"%s\", so it is not CLIP's; give the "
                                "model's tokenizer.json",

@@ -344,7 +344,7 @@ static weft_status unknown_section(const weft_verb *verb, const char *name)
         weft_buf_printf(&names, "%s, ", s[i].name);
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_buf_check(&names));
-    WEFT_GO(weft_error(WEFT_MSG_HELP_SECTION_UNKNOWN, WEFT_AT(.key = "--help", .value = name),
+    WEFT_GO(weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--help", .value = name),
                        "the help of weft %s has no section '%.80s'; use one of %sall", verb->name,
                        name, names.data));
 out:

@@ -77,7 +77,7 @@ static weft_status step_seconds(const weft_run *run, const weft_run_models *mode
     alone.grad_reduce_dtype = WEFT_PRECISION_F32;
     WEFT_TRY(weft_layout_estimate_make(&estimator, &weft_parallel_default, &estimate));
     if (!estimate.legal)
-        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.file = path, .key = "precision"),
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.file = path, .key = "precision"),
                           "auto cannot estimate a step on one rank: %s. Set f32 or bf16.",
                           estimate.why);
     *seconds = estimate.time.total;

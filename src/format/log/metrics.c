@@ -241,7 +241,7 @@ weft_status weft_metrics_read(const char *path, const char *name, double **step,
         WEFT_GO(weft_error_errno(WEFT_AT(.file = path), "cannot read the file"));
     if (lines == 0)
         WEFT_GO(weft_error(
-            WEFT_MSG_RUN_EMPTY, WEFT_AT(.file = path),
+            WEFT_MSG_TEXT_DAMAGED, WEFT_AT(.file = path),
             "the file has no complete line. A run writes its first line after its first step."));
 out:
     free(line);

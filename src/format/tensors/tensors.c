@@ -64,7 +64,8 @@ static weft_status sort(weft_tensors *ts, const char *path)
         qsort(ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name);
     for (int64_t i = 1; i < ts->count; i++)
         if (!strcmp(ts->tensor[i].name, ts->tensor[i - 1].name))
-            return weft_error(ts->file_count > 1 ? WEFT_MSG_WEIGHTS_SPLIT : WEFT_MSG_FORMAT_DAMAGED,
+            return weft_error(ts->file_count > 1 ? WEFT_MSG_FORMAT_DAMAGED
+                                                 : WEFT_MSG_FORMAT_DAMAGED,
                               WEFT_AT(.file = path, .key = ts->tensor[i].name),
                               ts->file_count > 1 ? "the tensor is in two files"
                                                  : "the tensor is in the file twice");
@@ -132,13 +133,13 @@ static weft_status check_index(const weft_tensors *ts, const char *path, const j
 {
     for (int64_t i = 0; i < ts->count; i++)
         if (!json_object_get(weight_map, ts->tensor[i].name))
-            return weft_error(WEFT_MSG_WEIGHTS_SPLIT,
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                               WEFT_AT(.file = path, .key = ts->tensor[i].name),
                               "the tensor is in %s and not in this index. Download the files and "
                               "their index again.",
                               ts->tensor[i].file);
     if ((int64_t)json_object_size(weight_map) != ts->count)
-        return weft_error(WEFT_MSG_WEIGHTS_SPLIT, WEFT_AT(.file = path),
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path),
                           "the index names %zu tensors, and its files have %" PRId64
                           ". Download the files and their index again.",
                           json_object_size(weight_map), ts->count);
@@ -155,10 +156,10 @@ static weft_status add_index(weft_tensors *ts, const char *path)
     folder = weft_strdup(path);
     const json_t *weight_map = json_object_get(json, "weight_map");
     if (!folder || !json_is_object(weight_map)) {
-        status = folder ? weft_error(WEFT_MSG_JSON_MISSING_KEY,
-                                     WEFT_AT(.file = path, .key = "weight_map"),
-                                     "the index must have this object, which maps tensors to files")
-                        : weft_no_memory("the tensors of a file");
+        status = folder
+                     ? weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = path, .key = "weight_map"),
+                                  "the index must have this object, which maps tensors to files")
+                     : weft_no_memory("the tensors of a file");
         goto out;
     }
     char *slash = strrchr(folder, '/');
@@ -171,7 +172,7 @@ static weft_status add_index(weft_tensors *ts, const char *path)
     {
         const char *file = json_string_value(value);
         if (!file || strchr(file, '/') || files.count >= MAX_FILES)
-            WEFT_GO(weft_error(WEFT_MSG_WEIGHTS_SPLIT,
+            WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED,
                                WEFT_AT(.file = path, .key = name, .value = file),
                                "\"weight_map\" must map the tensor to the name of a file in the "
                                "same folder (at most %d files)",
@@ -250,7 +251,7 @@ static weft_status add_gguf(weft_tensors *ts, const char *path)
         if (strcmp(weft_path_extension(names.name[i]), "gguf") != 0)
             continue;
         if (found)
-            WEFT_GO(weft_error(WEFT_MSG_WEIGHTS_SPLIT, WEFT_AT(.file = path),
+            WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path),
                                "the folder has two files of weights, %s and %s. Give one file, or "
                                "remove the other.",
                                found, names.name[i]));

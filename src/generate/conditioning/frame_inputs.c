@@ -113,7 +113,8 @@ static weft_status each_frame(source *s, weft_resample filter,
         put(s, done++, to);
     }
     if (!done)
-        return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = s->path), "the file has no frame");
+        return weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = s->path),
+                          "the file has no frame");
     if (done < s->canvas.frames && done > 1)
         return too_short(s, done);
     for (; done < s->canvas.frames; done++)
@@ -225,7 +226,7 @@ static weft_status load_frame(weft_frame_source *f, int64_t wanted)
     if (got)
         f->current = wanted;
     else if (f->current < 0)
-        return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = f->source.path),
+        return weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = f->source.path),
                           "the file has no frame");
     else if (f->current > 0)
         return too_short(&f->source, f->current + 1);
@@ -259,7 +260,8 @@ weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, i
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_video_reader_next(reader, &f, &got));
     if (!got)
-        WEFT_GO(weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = path), "the file has no frame"));
+        WEFT_GO(
+            weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = path), "the file has no frame"));
     uint8_t *to = weft_alloc(f.width * f.height * 3);
     WEFT_GO(WEFT_ALLOCATED(to, "%s: a frame", path));
     for (int64_t y = 0; y < f.height; y++)

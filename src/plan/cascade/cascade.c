@@ -207,10 +207,10 @@ weft_status weft_cascade_problem_create(const weft_cascade_list *list, int64_t d
         return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "memory"),
                           "the memory limit is not a number");
     if (list->count < 1)
-        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_NOWHERE,
                           "the workload is empty: it has no cascade to plan");
     if (list->count > 10 * 1000 * 1000)
-        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_AT(WEFT_NUMBER(list->count)),
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(WEFT_NUMBER(list->count)),
                           "the workload has %" PRId64 " cascades; at most 10 million are supported",
                           list->count);
     int64_t options = 0, edges = 0;
@@ -300,22 +300,22 @@ weft_status weft_cascade_schedule_check(const weft_cascade_problem *p,
     for (int32_t c = 0; c < p->count; c++) {
         const int32_t o = s->option[c];
         if (o < p->first_option[c] || o >= p->first_option[c + 1])
-            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                               "cascade %d has an option of another cascade", c);
         if (!(s->start[c] >= 0) || s->end[c] != s->start[c] + p->seconds[o])
-            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                               "cascade %d does not start at 0 or later, or does not end its "
                               "seconds after its start",
                               c);
         for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++)
             if (s->start[c] < s->end[p->after[e]])
-                return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+                return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                                   "cascade %d starts before its predecessor %d ends", c,
                                   p->after[e]);
         makespan = fmax(makespan, s->end[c]);
     }
     if (makespan != s->makespan)
-        return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE, "the makespan is %.17g, not %.17g",
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "the makespan is %.17g, not %.17g",
                           makespan, s->makespan);
     weft_cascade_moment *events = weft_cascade_moments(p, s);
     WEFT_TRY(WEFT_ALLOCATED(events, "checking a schedule"));
@@ -325,7 +325,7 @@ weft_status weft_cascade_schedule_check(const weft_cascade_problem *p,
         const int64_t degree = p->degree[s->option[events[i].cascade]];
         used += events[i].start ? degree : -degree;
         if (used > p->devices)
-            WEFT_GO(weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+            WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                                "%" PRId64 " devices of %" PRId64 " are in use at %g s", used,
                                p->devices, events[i].time));
     }
@@ -371,8 +371,8 @@ weft_status weft_cascade_devices(const weft_cascade_problem *p, const weft_casca
                 mine[got++] = d;
             }
         if (got < wanted)
-            WEFT_GO(
-                weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE, "cascade %d has no free device", c));
+            WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                               "cascade %d has no free device", c));
         for (int32_t a = 1; a < wanted; a++) /* rising order */
             for (int32_t b = a; b > 0 && mine[b - 1] > mine[b]; b--) {
                 const int32_t swap = mine[b];

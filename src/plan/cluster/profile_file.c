@@ -160,7 +160,7 @@ static weft_status read_bf16(const json_t *json, const char *path, weft_device_t
         WEFT_TRY(weft_json_get_f64(rates, figure[i].key, where, figure[i].value));
         if (!isfinite(*figure[i].value) || !(*figure[i].value > 0))
             return weft_error(
-                WEFT_MSG_PROFILE_INVALID,
+                WEFT_MSG_FORMAT_DAMAGED,
                 WEFT_AT(.file = where, .key = figure[i].key, WEFT_NUMBER(*figure[i].value)),
                 "%g is not a finite number above 0", *figure[i].value);
     }

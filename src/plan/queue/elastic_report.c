@@ -29,12 +29,12 @@ weft_status weft_elastic_table_read(const char *path, weft_elastic_table *t)
     weft_status_code status = WEFT_OK;
     *t = (weft_elastic_table){.count = count <= WEFT_ELASTIC_SIZES ? (int)count : 0};
     if (t->count == 0)
-        WEFT_GO(weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.file = path, .key = "sizes"),
+        WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = "sizes"),
                            "the table has %zu sizes, and 1 to %d are supported", count,
                            WEFT_ELASTIC_SIZES));
     for (int i = 0; i < t->count; i++)
         if (!read_size(json_array_get(sizes, (size_t)i), &t->sizes[i]))
-            WEFT_GO(weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.file = path, .key = "sizes"),
+            WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = "sizes"),
                                "size %d needs name, steps, step_seconds with %d numbers above 0, "
                                "decode_seconds and share",
                                i + 1, WEFT_ELASTIC_DEGREES));

@@ -42,7 +42,7 @@ static weft_status span_of(const checker *c, int32_t value, span *out)
         shift += c->plan->allocation[root].shift;
         root = c->plan->allocation[root].alias_of;
         if (root >= c->plan->count || ++steps > c->plan->count)
-            return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                               "the aliases of %%%d form a cycle", (int)value);
     }
     const weft_allocation *allocation = &c->plan->allocation[root];
@@ -50,7 +50,7 @@ static weft_status span_of(const checker *c, int32_t value, span *out)
     const int64_t bytes = c->plan->allocation[value].bytes;
     if (bytes < weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype) || shift < 0 ||
         shift + bytes > allocation->bytes)
-        return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_AT(WEFT_NUMBER(bytes)),
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(WEFT_NUMBER(bytes)),
                           "%%%d has %" PRId64
                           " bytes, which is too few or more than its storage %%%d",
                           (int)value, bytes, (int)root);
@@ -64,7 +64,7 @@ static weft_status span_of(const checker *c, int32_t value, span *out)
                                                                       : c->plan->constant_bytes;
     const int64_t low = allocation->offset + shift;
     if (allocation->offset < 0 || low % 64 || low + bytes > limit)
-        return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_AT(WEFT_NUMBER(low)),
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(WEFT_NUMBER(low)),
                           "%%%d at %" PRId64 " of %" PRId64
                           " bytes is outside its area or not aligned",
                           (int)value, low, limit);
@@ -87,7 +87,7 @@ static weft_status strike(checker *c, int32_t n, const span *at)
         const holder *held = &c->held[h];
         if (overlap(&held->at, at)) {
             if (held->value < 0)
-                return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                                   "node %d writes bytes that the collective at node %d still uses",
                                   (int)n, (int)held->node);
             c->struck_by[held->value] = n;
@@ -102,7 +102,7 @@ static weft_status strike(checker *c, int32_t n, const span *at)
 static weft_status demand(checker *c, int32_t value, int32_t n)
 {
     if (c->struck_by[value] >= 0)
-        return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                           "node %d reads %%%d, which node %d overwrote", (int)n, (int)value,
                           (int)c->struck_by[value]);
     return WEFT_OK;
@@ -146,7 +146,7 @@ static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
             (!weft_mask_has(slots, i) || in.low != at->low || in.high != at->high ||
              weft_value_get(c->graph, node->in[i])->dtype !=
                  weft_value_get(c->graph, node->out[o])->dtype))
-            return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                               "node %d (%s) writes output %d over its input %d", (int)n,
                               weft_op_get(node->op)->name, o, i);
     }
@@ -192,7 +192,7 @@ static weft_status check_view(const checker *c, int32_t n)
         if (begins < 0 || in.area != out.area ||
             (node->op == WEFT_OP_CONCAT ? in.low - out.low : out.low - in.low) != begins)
             return weft_error(
-                WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                 "node %d (%s) executes nothing, but its result is not in the place of its input %d",
                 (int)n, weft_op_get(node->op)->name, i);
     }
@@ -223,7 +223,7 @@ static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *f
             span result;
             WEFT_TRY(span_of(c, other->out[0].id, &result));
             if (overlap(&at, &result))
-                return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                                   "node %d reads %%%d before the wait for node %d", (int)n,
                                   (int)node->in[i].id, (int)flying[f]);
         }
@@ -245,7 +245,7 @@ static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *f
             WEFT_TRY(demand(c, node->out[o].id, n));
     if (weft_op_runs_concurrently(node->op)) {
         if (c->plan->wait[n] <= n)
-            return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                               "the collective at node %d has no wait", (int)n);
         for (int i = 0; i < 2; i++) {
             span at;
@@ -275,7 +275,7 @@ static weft_status check_end(checker *c)
         WEFT_TRY(span_of(c, update[i].source.id, &source));
         WEFT_TRY(span_of(c, update[i].value.id, &value));
         if (c->struck_by[update[i].source.id] >= 0 && source.area != value.area)
-            return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                               "\"%s\" was overwritten by another value than its update",
                               weft_value_get(c->graph, update[i].source)->name);
     }
@@ -289,7 +289,7 @@ static weft_status check_end(checker *c)
         for (int i = 0; i < count; i++)
             updated = updated || update[i].source.id == v;
         if (!updated)
-            return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                               "\"%s\" is overwritten by node %d but has no update",
                               info->name ? info->name : "constant", (int)c->struck_by[v]);
     }
