@@ -64,8 +64,7 @@ static weft_status sort(weft_tensors *ts, const char *path)
         qsort(ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name);
     for (int64_t i = 1; i < ts->count; i++)
         if (!strcmp(ts->tensor[i].name, ts->tensor[i - 1].name))
-            return weft_error(ts->file_count > 1 ? WEFT_MSG_FORMAT_DAMAGED
-                                                 : WEFT_MSG_FORMAT_DAMAGED,
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED,
                               WEFT_AT(.file = path, .key = ts->tensor[i].name),
                               ts->file_count > 1 ? "the tensor is in two files"
                                                  : "the tensor is in the file twice");
@@ -127,7 +126,6 @@ out:
     return status;
 }
 
-/* Adds each file of the index once, then checks that the index has the file of each tensor. */
 /* Checks that the index of file `path` names exactly the tensors of its files. */
 static weft_status check_index(const weft_tensors *ts, const char *path, const json_t *weight_map)
 {
@@ -146,6 +144,7 @@ static weft_status check_index(const weft_tensors *ts, const char *path, const j
     return WEFT_OK;
 }
 
+/* Adds each file of the index once, then checks that the index has the file of each tensor. */
 static weft_status add_index(weft_tensors *ts, const char *path)
 {
     json_t *json = NULL;
