@@ -62,7 +62,7 @@ Test(products, matmul)
     static const weft_dtype types[][2] = {
         {WEFT_BF16, WEFT_BF16}, {WEFT_F32, WEFT_BF16}, {WEFT_BF16, WEFT_F32}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (int k = 0; k < 12; k++) {
+        for (int k = 0; k < (i < 5 ? 12 : 4); k++) {
             const bool ta = k & 1, tb = k & 2, shared = i & 1;
             const weft_dtype *type = types[k >> 2];
             const int64_t M = shapes[i][0], K = shapes[i][1], N = shapes[i][2];
@@ -82,6 +82,34 @@ Test(products, matmul)
         }
 }
 
+/* Parts of rows, and parts of columns. */
+Test(products, parts)
+{
+    static const weft_attr_linear gelu = {WEFT_ACT_GELU_TANH, WEFT_BF16},
+                                  once = {WEFT_ACT_SILU, WEFT_F32};
+    static const weft_attr_matmul both = {true, true}, none = {false, false};
+    static const int64_t wide[3] = {40, 64, 1000};
+    op_case c = linear(wide, &gelu, WEFT_F32);
+    c.label = "linear, parts of columns";
+    check_case(&c);
+    c = linear(wide, &once, WEFT_F32);
+    c.label = "linear, rounded once";
+    c.tolerance = 1.72e-3; /* rounding once: 1.66e-3; twice: 1.79e-3 */
+    check_case(&c);
+    c = (op_case){.label = "matmul, parts of rows",
+                  .op = WEFT_OP_MATMUL,
+                  .attr = &both,
+                  .in = {BF16(64, 300), BF16(200, 64)},
+                  .count = 2};
+    check_case(&c);
+    c = (op_case){.label = "matmul, parts of columns",
+                  .op = WEFT_OP_MATMUL,
+                  .attr = &none,
+                  .in = {BF16(40, 64), BF16(64, 1000)},
+                  .count = 2};
+    check_case(&c);
+}
+
 /* More rows of a sum than a term has, with a tail. */
 Test(products, long_sums)
 {
@@ -99,8 +127,8 @@ Test(products, long_sums)
     check_case(&c);
 }
 
-/* Chunks of rows that end within a step of padded rows, an expert with several chunks, and one with
- * none. */
+/* Chunks of rows that end within a step of padded rows, an expert with several chunks, and one
+ * without rows. */
 Test(products, experts)
 {
     const weft_attr_expert_matmul forward = {.trans_b = true}, back = {.trans_b = false},
@@ -126,12 +154,12 @@ Test(products, experts)
     }
 }
 
-/* Products that are cut into parts of rows or columns, with every way of storing C. Without units for
- * bf16, the third has several panels of B, and the fourth several blocks of A. */
+/* Products that are cut into parts of rows or columns, with every way of storing C. Without units
+ * for bf16, the third has several panels of B, and the fourth several blocks of A. */
 Test(products, threads_do_not_change_bits)
 {
     static const int64_t large[][3] = {
-        {1000, 192, 401}, {48, 300, 2000}, {200, 2100, 520}, {1100, 2000, 48}};
+        {48, 300, 2000}, {1000, 192, 401}, {200, 2100, 520}, {1100, 2000, 48}};
     static const weft_attr_linear attr[] = {{WEFT_ACT_GELU_TANH, WEFT_BF16},
                                             {WEFT_ACT_SILU, WEFT_F32}};
     static const weft_attr_matmul dw = {.trans_a = true};

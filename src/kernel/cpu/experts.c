@@ -1,9 +1,9 @@
 /* Experts: choice, dispatch and products.
  *
  * Products are computed expert by expert. The rows of an expert are gathered in order, CHUNK at a
- * time, multiplied by one GEMM and scattered. This moves rows (K + N) elements and computes 2 rows N
- * K FLOPs for the rows that exist, independent of the number of slots. Results do not depend on the
- * number of threads. Rows stay in the type that they are stored in. */
+ * time, multiplied by one GEMM and scattered. This moves rows (K + N) elements and computes 2 rows
+ * N K FLOPs for the rows that exist, independent of the number of slots. Results do not depend on
+ * the number of threads. Rows stay in the type that they are stored in. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/isa.h"
@@ -257,9 +257,9 @@ static int64_t shared_by(const weft_view *x, const weft_view *ids)
     return x->shape.dim[2] == ids->shape.dim[2] ? 1 : ids->shape.dim[2];
 }
 
-/* Returns the rows of a product of `count` rows. oneDNN compiles a product of bf16 for its shape, and
- * every batch has other counts, so counts are rounded up. The added rows are zero; they change no
- * sum. */
+/* Returns the rows of a product of `count` rows. oneDNN compiles a product of bf16 for its shape,
+ * and every batch has other counts, so counts are rounded up. The added rows are zero; they change
+ * no sum. */
 static int64_t padded(const cpu_product *p, int64_t count)
 {
     const int64_t step = count <= 128 ? 16 : 64;

@@ -1,6 +1,6 @@
 /* Products of bf16 by oneDNN's matmul, which uses the processor's units for bf16: pairs of bf16 are
- * multiplied, and sums are f32. Each product reads its operands once, as they are stored, and writes
- * C in its type.
+ * multiplied, and sums are f32. A product reads operands as they are stored, and writes C in its
+ * type.
  *
  * oneDNN compiles a primitive per shape: 0.6 ms, and 70 KiB, once per process, because oneDNN keeps
  * the last 1024. A thread keeps the handles of its last shapes, because finding a primitive takes 4
@@ -156,7 +156,7 @@ static size_t slot_of(const shape_key *k)
     return (size_t)(hash >> 57);
 }
 
-/* Computes act-less C = A B + bias of a part. */
+/* Computes C = A B + bias of a part. */
 static dnnl_status_t multiply(const cpu_product *p)
 {
     shape_key key;

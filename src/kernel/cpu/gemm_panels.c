@@ -208,7 +208,7 @@ static void widen_rows(int threads, weft_dtype dtype, const void *from, int64_t 
         cpu_widen_run(dtype, gemm_at(from, dtype, r * stride), to + r * to_stride, columns);
 }
 
-/* Transposes `rows` rows of B, from row `from` on, to f32 (K,rows). B is (N,K) of any float type. */
+/* Transposes `rows` rows of B (N,K), from row `from` on, to f32 (K,rows). */
 static void transpose_rows(const cpu_product *p, int64_t from, int64_t rows, float *to,
                            int64_t stride)
 {
