@@ -19,9 +19,8 @@ static const char dit[] =
 /* Ops whose kernels still convert complete operands. */
 static bool converts(weft_op op)
 {
-    return op == WEFT_OP_MATMUL || op == WEFT_OP_LINEAR || op == WEFT_OP_CONV3D ||
-           op == WEFT_OP_CONV3D_DX || op == WEFT_OP_CONV3D_DW || op == WEFT_OP_ATTENTION ||
-           op == WEFT_OP_ATTENTION_GRAD;
+    return op == WEFT_OP_CONV3D || op == WEFT_OP_CONV3D_DX || op == WEFT_OP_CONV3D_DW ||
+           op == WEFT_OP_ATTENTION || op == WEFT_OP_ATTENTION_GRAD;
 }
 
 static weft_graph *training_graph(void)
