@@ -69,7 +69,8 @@ typedef struct measured {
     double wall, core; /* GFLOP/s by elapsed time; by processor time, of one thread */
 } measured;
 
-/* Best rates of the runs of a bound program that fit in `seconds`, at least two (no seconds: one). */
+/* Best rates of the runs of a bound program that fit in `seconds`, at least two (no seconds: one
+ * run). */
 static weft_status run_for(weft_program *program, double flops, double seconds, measured *best)
 {
     double spent = 0;

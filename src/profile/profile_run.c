@@ -72,8 +72,8 @@ static weft_status narrow(weft_graph **graph)
     return WEFT_OK;
 }
 
-/* Takes ownership of `graph`. Trains its output "objective"; `optimizer` NULL: forward only. Computes
- * in p->bf16. */
+/* Takes ownership of `graph`. Trains its output "objective"; `optimizer` NULL: forward only.
+ * p->bf16 decides the precision. */
 static weft_status add_program(profile *p, weft_graph *graph, const char *name,
                                const weft_optimizer_config *optimizer, weft_timed **out)
 {

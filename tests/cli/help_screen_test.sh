@@ -100,7 +100,7 @@ completion() {
     [ "$(complete_words weft plan ca)" = cascades ] || fail "the first word of a usage"
     [ "$(complete_words weft serve --policy s)" = srpt ] || fail "the value of an option"
     [ "$(complete_words weft train x.yaml --set precis)" = precision= ] || fail "a key"
-    [ "$(complete_words weft train x.yaml --set precision =)" = "f32 bf16" ] || fail "the values of a key"
+    [ "$(complete_words weft train x.yaml --set precision =)" = "f32 bf16 auto" ] || fail "the values of a key"
     [ "$(complete_words weft estimate x.yaml --set passes.fuse = t)" = true ] || fail "a key of two verbs"
 }
 check completion

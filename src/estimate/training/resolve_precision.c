@@ -9,7 +9,6 @@
 #include "kernel/cpu/table.h"
 #include "kernel/registry/backend.h"
 #include "plan/cluster/cluster_path.h"
-#include "train/cascade/cascade_trainer.h"
 #include "train/checkpoint/run_file.h"
 
 #include <string.h>
@@ -97,7 +96,7 @@ weft_status weft_precision_choose(const weft_run *run, const weft_run_models *mo
 {
     double seconds[2];
     char text[2][32];
-    const bool cascades = weft_run_cascades(run);
+    const bool cascades = weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE;
     *precision = WEFT_PRECISION_F32;
     if (!bf16_units) {
         weft_buf_printf(why, "the processor has no units for bf16");

@@ -24,15 +24,15 @@ weft_status weft_precision_choice_load(const char *out, weft_precision_choice *c
 /* Writes the choice to the run folder `out`, atomically. */
 weft_status weft_precision_choice_save(const char *out, const weft_precision_choice *choice);
 
-/* Returns bf16 if a step of the run is faster in bf16 by at least a tenth, else f32. The step runs on
- * one rank without a memory limit, at the rates of `cluster`. Without units for bf16: f32. `why`
+/* Returns bf16 if a step of the run is faster in bf16 by at least a tenth, else f32. The step runs
+ * on one rank without a memory limit, at the rates of `cluster`. Without units for bf16: f32. `why`
  * gets the reason. `run` may have any precision. */
 weft_status weft_precision_choose(const weft_run *run, const weft_run_models *models,
                                   const char *path, const weft_cluster *cluster, bool bf16_units,
                                   weft_arena *arena, int *precision, weft_buf *why);
 
-/* Replaces `precision: auto` by the stored choice, or else by a new one. With f32, grad_reduce_dtype
- * becomes f32. Does nothing for another precision.
+/* Replaces `precision: auto` by the stored choice, or else by a new one. With f32,
+ * grad_reduce_dtype becomes f32. Does nothing for another precision.
  *
  * Rates are of the cluster `spec`. For "local" they come from <out>/profile.json, or without
  * a profile from a measurement of the run's backend (under a second). Rank 0 chooses for all ranks

@@ -9,8 +9,8 @@
  *    "exchanges": [{"op": "all_reduce", "ranks": 2, "bytes": B, "seconds": s}, ...],
  *    "touch": s, "programs": [{"program": id, "what": "cfg=2, denoiser", "seconds": s}, ...], ...}
  *
- * flops, gemm, attention and conv are of f32. Without "bf16", as in profiles of older versions, they
- * are also of bf16. Measured by one process, or by several at the same time, like the ranks of a run. */
+ * flops, gemm, attention and conv are of f32. Without "bf16" (profiles of older versions) they are
+ * also of bf16. Measured by one process, or by several at the same time, as ranks of a run. */
 #ifndef WEFT_PLAN_PROFILE_FILE_H
 #define WEFT_PLAN_PROFILE_FILE_H
 

@@ -1,4 +1,5 @@
 /* Operator lists from graphs, and seconds by measured rates. */
+#include "base/fs.h"
 #include "estimate/plan_models.h"
 #include "graph/autodiff.h"
 #include "graph/builder_helpers.h"
@@ -10,6 +11,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LAYERS = 3, HIDDEN = 64, HEADS = 4, TOKENS = 2 * 4 * 6 };
@@ -242,13 +244,16 @@ static void add_seconds(const weft_graph *g, const weft_device_type *device, dou
 
 static weft_device_type reloaded(weft_arena *arena, const weft_device_type *device)
 {
+    char folder[] = "/tmp/weft-rates-XXXXXX", path[64];
     weft_cluster cluster;
     json_t *json = json_object();
+    cr_assert(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/profile.json", folder);
     cr_assert_eq(weft_profile_to_json(device, device->rates, json), WEFT_OK);
-    cr_assert_eq(weft_json_save("profile.json", json), WEFT_OK);
+    cr_assert_eq(weft_json_save(path, json), WEFT_OK);
     json_decref(json);
-    cr_assert_eq(weft_profile_load(arena, "profile.json", &cluster), WEFT_OK, "%s",
-                 weft_error_message());
+    cr_assert_eq(weft_profile_load(arena, path, &cluster), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_remove_tree(folder), WEFT_OK);
     return cluster.device;
 }
 
