@@ -362,6 +362,7 @@ static void check_attention(weft_dtype dtype)
         {1, 300, 300, 2, 32, false, 3, packed, 0}, {1, 300, 300, 2, 24, true, 3, packed, 0},
         {2, 64, 65, 2, 16, false, 2, crossing, 0}, {1, 400, 200, 1, 48, false, 0, NULL, 2},
         {1, 5, 0, 2, 16, false, 0, NULL, 0},       {1, 0, 5, 2, 16, false, 0, NULL, 0},
+        {2, 20, 31, 1, 7, false, 0, NULL, 0},      {1, 40, 420, 1, 33, true, 0, NULL, 0},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         const attention_case *a = &cases[i];

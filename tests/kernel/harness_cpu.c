@@ -39,4 +39,4 @@ const subject harness_orders[] = {
 };
 
 const int64_t harness_conv_most = INT64_MAX;
-const bool harness_bf16_attention = false;
+const bool harness_bf16_attention = true;

@@ -30,20 +30,58 @@ static int64_t align(int64_t floats)
     return (floats + 63) & ~(int64_t)63;
 }
 
+/* Operands in bf16: an element of a packed operand has up to 4 bytes. Each of up to 16
+ * arrays is padded to a line of the cache. */
+static int64_t forward_bf16_scratch(int64_t D)
+{
+    enum { BQ = CPU_ATTENTION_BF16_BQ, BK = CPU_ATTENTION_BF16_BK };
+    const int64_t Dp = D + 16, rows = CPU_ATTENTION_CHUNK + 16;
+    return rows * (2 * Dp + 1 + 16) + BK * 2 * Dp + BQ * BK + 16 * 16;
+}
+
+/* The gradient of q is summed in f32 over the blocks of keys, so there is a row for each query of
+ * a segment. */
+static int64_t backward_bf16_scratch(int64_t D, int64_t queries)
+{
+    enum { BQ = CPU_ATTENTION_BF16_BQ, BK = CPU_ATTENTION_BF16_BK };
+    const int64_t Dp = D + 16;
+    return BK * 5 * Dp + BQ * 4 * Dp + 3 * BQ * BK + (queries + 16) * (Dp + 3) + 16 * 16;
+}
+
+static bool is_bf16(const weft_view *v)
+{
+    return v->dtype == WEFT_BF16;
+}
+
+/* Returns true for operands that isa->attention_bf16 reads and writes: bf16, except the log-sum-exp
+ * and the bias. */
+static bool attention_is_bf16(const weft_kernel_args *args)
+{
+    return is_bf16(&args->in[0]) && is_bf16(&args->in[1]) && is_bf16(&args->in[2]) &&
+           is_bf16(&args->out[0]) &&
+           (args->in_count < 5 || !view_present(&args->in[4]) || args->in[4].dtype == WEFT_F32);
+}
+
+static bool attention_grad_is_bf16(const weft_kernel_args *args)
+{
+    for (int i = 0; i < args->in_count; i++) {
+        const bool row = i == 4 || i == 7 || i == 8; /* lse, dlse, bias */
+        if (i != 6 && view_present(&args->in[i]) &&
+            args->in[i].dtype != (row ? WEFT_F32 : WEFT_BF16))
+            return false;
+    }
+    return is_bf16(&args->out[0]) && is_bf16(&args->out[1]) && is_bf16(&args->out[2]);
+}
+
+static int64_t attention_space(const weft_kernel_args *args)
+{
+    const int64_t D = args->in[0].shape.dim[3];
+    return align(attention_is_bf16(args) ? forward_bf16_scratch(D) : forward_scratch(D));
+}
+
 static int64_t attention_workspace(const weft_kernel_args *args)
 {
-    return args->threads * align(forward_scratch(args->in[0].shape.dim[3])) * 4;
-}
-
-static int64_t attention_grad_workspace(const weft_kernel_args *args)
-{
-    return args->threads * align(backward_scratch(args->in[0].shape.dim[3])) * 4;
-}
-
-/* Returns the number of threads that the workspace is for. */
-static int team(const weft_kernel_args *args)
-{
-    return omp_in_parallel() ? 1 : args->threads;
+    return args->threads * attention_space(args) * 4;
 }
 
 typedef struct attention_job {
@@ -53,6 +91,8 @@ typedef struct attention_job {
     const float *bias;                 /* (B,Sk) or NULL */
     int64_t by_item; /* segments of each batch item, whose rows they count; 0: rows of B*S */
     int64_t count, sq, sk, heads, D;
+    int64_t bytes;   /* bytes of an element of q, k and v */
+    int64_t longest; /* queries of the longest segment that is possible */
 } attention_job;
 
 static attention_job job_of(const weft_kernel_args *args, int segments_at)
@@ -66,7 +106,32 @@ static attention_job job_of(const weft_kernel_args *args, int segments_at)
     job.D = job.q->shape.dim[3];
     job.by_item = job.segments && job.segments->shape.rank == 3 ? job.segments->shape.dim[1] : 0;
     job.count = job.segments ? view_count(job.segments) / 4 : job.q->shape.dim[0];
+    job.bytes = weft_dtype_bytes(job.q->dtype);
+    job.longest = job.segments && !job.by_item ? job.q->shape.dim[0] * job.sq : job.sq;
     return job;
+}
+
+/* Returns the scratch of a backward task in floats. */
+static int64_t attention_grad_space(const attention_job *job)
+{
+    return align(attention_grad_is_bf16(job->args) ? backward_bf16_scratch(job->D, job->longest)
+                                                   : backward_scratch(job->D));
+}
+
+/* Returns the number of threads with a task, which is the number that the workspace is for. */
+static int team(const weft_kernel_args *args, int64_t tasks)
+{
+    return omp_in_parallel()       ? 1
+           : tasks < args->threads ? (int)(tasks < 1 ? 1 : tasks)
+                                   : args->threads;
+}
+
+static int64_t attention_grad_workspace(const weft_kernel_args *args)
+{
+    const attention_job job = job_of(args, 6);
+    const int64_t tasks = job.count * job.heads,
+                  threads = tasks < args->threads ? tasks : args->threads;
+    return threads * attention_grad_space(&job) * 4;
 }
 
 static void segment_rows(const attention_job *job, int64_t n, int64_t row[4])
@@ -124,9 +189,9 @@ static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t h
         .k_stride = stride,
         .scale = (float)job->attr->scale,
         .causal = job->attr->causal,
-        .q = (const float *)job->q->data + q,
-        .k = (const float *)job->k->data + k,
-        .v = (const float *)job->args->in[2].data + k,
+        .q = (const char *)job->q->data + q * job->bytes,
+        .k = (const char *)job->k->data + k * job->bytes,
+        .v = (const char *)job->args->in[2].data + k * job->bytes,
         .bias = job->bias ? job->bias + r[2] : NULL,
         .row = r[0],
         .sq = job->sq,
@@ -135,58 +200,64 @@ static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t h
     };
 }
 
-CPU_KERNEL_WITH(attention, .workspace = attention_workspace)
+CPU_KERNEL_WITH(attention, .workspace = attention_workspace, .reads = attention_is_bf16)
 {
     attention_job job = job_of(args, 3);
     const cpu_isa *isa = cpu_isa_get();
-    const int64_t space = align(forward_scratch(job.D));
-    float *out = args->out[0].data, *lse = args->out[1].data;
+    void (*compute)(const cpu_attention_head *, int64_t, int64_t, void *) =
+        attention_is_bf16(args) ? isa->attention_bf16 : isa->attention;
+    const int64_t space = attention_space(args);
+    char *out = args->out[0].data;
+    float *lse = args->out[1].data;
     job.bias = key_bias(args, 4);
     WEFT_TRY(check_segments(&job));
     if (job.segments) { /* queries outside all segments */
-        memset(out, 0, (size_t)view_count(&args->out[0]) * 4);
+        memset(out, 0, (size_t)(view_count(&args->out[0]) * job.bytes));
         for (int64_t i = 0, n = view_count(&args->out[1]); i < n; i++)
             lse[i] = -INFINITY;
     }
-    const int64_t longest = job.segments && !job.by_item ? job.q->shape.dim[0] * job.sq : job.sq;
-    const int64_t chunks = (longest + CPU_ATTENTION_CHUNK - 1) / CPU_ATTENTION_CHUNK;
+    const int64_t chunks = (job.longest + CPU_ATTENTION_CHUNK - 1) / CPU_ATTENTION_CHUNK;
     const int64_t tasks = job.count * job.heads * chunks;
-#pragma omp parallel for schedule(dynamic) num_threads(team(args))
+#pragma omp parallel for schedule(dynamic) num_threads(team(args, tasks))
     for (int64_t task = 0; task < tasks; task++) {
         cpu_attention_head h = head_of(&job, task / chunks / job.heads, task / chunks % job.heads);
         const int64_t q0 = task % chunks * CPU_ATTENTION_CHUNK;
         if (q0 >= h.nq)
             continue;
-        h.out = out + (h.q - (const float *)job.q->data);
+        h.out = out + ((const char *)h.q - (const char *)job.q->data);
         h.lse = lse;
-        isa->attention(&h, q0, q0 + CPU_ATTENTION_CHUNK < h.nq ? q0 + CPU_ATTENTION_CHUNK : h.nq,
-                       (float *)args->workspace + omp_get_thread_num() * space);
+        compute(&h, q0, q0 + CPU_ATTENTION_CHUNK < h.nq ? q0 + CPU_ATTENTION_CHUNK : h.nq,
+                (float *)args->workspace + omp_get_thread_num() * space);
     }
     return WEFT_OK;
 }
 
-CPU_KERNEL_WITH(attention_grad, .workspace = attention_grad_workspace)
+CPU_KERNEL_WITH(attention_grad, .workspace = attention_grad_workspace,
+                .reads = attention_grad_is_bf16)
 {
     attention_job job = job_of(args, 6);
     const cpu_isa *isa = cpu_isa_get();
-    const int64_t space = align(backward_scratch(job.D)), tasks = job.count * job.heads;
+    void (*compute)(const cpu_attention_head *, void *) =
+        attention_grad_is_bf16(args) ? isa->attention_grad_bf16 : isa->attention_grad;
+    const int64_t space = attention_grad_space(&job), tasks = job.count * job.heads;
     job.bias = key_bias(args, 8);
     WEFT_TRY(check_segments(&job));
     if (job.segments)
         for (int o = 0; o < 3; o++)
-            memset(args->out[o].data, 0, (size_t)view_count(&args->out[o]) * 4);
-#pragma omp parallel for schedule(dynamic) num_threads(team(args))
+            memset(args->out[o].data, 0, (size_t)(view_count(&args->out[o]) * job.bytes));
+#pragma omp parallel for schedule(dynamic) num_threads(team(args, tasks))
     for (int64_t task = 0; task < tasks; task++) {
         cpu_attention_head h = head_of(&job, task / job.heads, task % job.heads);
-        const int64_t q = h.q - (const float *)job.q->data, k = h.k - (const float *)job.k->data;
-        h.out_in = (const float *)args->in[3].data + q;
+        const int64_t q = (const char *)h.q - (const char *)job.q->data,
+                      k = (const char *)h.k - (const char *)job.k->data;
+        h.out_in = (const char *)args->in[3].data + q;
         h.lse_in = args->in[4].data;
-        h.dout = (const float *)args->in[5].data + q;
+        h.dout = (const char *)args->in[5].data + q;
         h.dlse = args->in_count > 7 && view_present(&args->in[7]) ? args->in[7].data : NULL;
-        h.dq = (float *)args->out[0].data + q;
-        h.dk = (float *)args->out[1].data + k;
-        h.dv = (float *)args->out[2].data + k;
-        isa->attention_grad(&h, (float *)args->workspace + omp_get_thread_num() * space);
+        h.dq = (char *)args->out[0].data + q;
+        h.dk = (char *)args->out[1].data + k;
+        h.dv = (char *)args->out[2].data + k;
+        compute(&h, (float *)args->workspace + omp_get_thread_num() * space);
     }
     return WEFT_OK;
 }

@@ -7,24 +7,30 @@
 
 #include "kernel/kernel.h"
 
-/* Operands of attention for one head of one segment. Rows of q, out, dout, dq are `q_stride` floats
- * apart, rows of k, v, dk, dv `k_stride`. Pointers refer to the first row of the segment. */
+/* Operands of attention for one head of one segment. Rows of q, out, dout, dq are `q_stride`
+ * elements apart, rows of k, v, dk, dv `k_stride`. Their elements are f32 for `attention` and
+ * `attention_grad`, and bf16 for `attention_bf16` and `attention_grad_bf16`. Pointers refer to the
+ * first row of the segment. */
 typedef struct cpu_attention_head {
     int64_t nq, nk, D;
     int64_t q_stride, k_stride;
     float scale;
     bool causal;
-    const float *q, *k, *v;
-    const float *bias;                   /* bias of the keys, added to scale q.k; NULL: 0 */
-    float *out, *lse;                    /* outputs of the forward */
-    const float *out_in, *lse_in, *dout; /* inputs of the backward */
-    const float *dlse;                   /* NULL: 0 */
-    float *dq, *dk, *dv;                 /* outputs of the backward */
-    int64_t row, sq, heads, head;        /* position in lse (B,H,Sq); `row`: first query in B*Sq */
+    const void *q, *k, *v;
+    const float *bias; /* bias of the keys, added to scale q.k; NULL: 0 */
+    void *out;         /* outputs of the forward */
+    float *lse;
+    const void *out_in, *dout; /* inputs of the backward */
+    const float *lse_in;
+    const float *dlse;            /* NULL: 0 */
+    void *dq, *dk, *dv;           /* outputs of the backward */
+    int64_t row, sq, heads, head; /* position in lse (B,H,Sq); `row`: first query in B*Sq */
 } cpu_attention_head;
 
 /* Keys per block, and maximum queries per call of `attention`. */
 enum { CPU_ATTENTION_BK = 96, CPU_ATTENTION_CHUNK = 384 };
+/* Queries and keys per tile with operands in bf16. */
+enum { CPU_ATTENTION_BF16_BQ = 96, CPU_ATTENTION_BF16_BK = 192 };
 
 /* Some rows of one output frame and their packed input rows (conv.inc). Strides in floats. */
 typedef struct cpu_conv_block {
@@ -108,6 +114,8 @@ typedef struct cpu_isa {
     void (*widen_bf16)(const uint16_t *x, float *y, int64_t n);
     void (*attention)(const cpu_attention_head *h, int64_t q0, int64_t q1, void *scratch);
     void (*attention_grad)(const cpu_attention_head *h, void *scratch);
+    void (*attention_bf16)(const cpu_attention_head *h, int64_t q0, int64_t q1, void *scratch);
+    void (*attention_grad_bf16)(const cpu_attention_head *h, void *scratch);
     void (*conv_dw)(const cpu_conv_block *b, const float *dy, const float *x, float *C);
     void (*conv_planes)(const float *x, int64_t width, int64_t I, int64_t before, int64_t plane,
                         float *to);
