@@ -257,20 +257,16 @@ int64_t gemm_bf16_workspace(const cpu_product *p)
     return 4 * (bias_floats(p) + gemm_threads(p, parts_of(p)) * part_floats(p));
 }
 
-/* Applies the activation to rows of bf16, which are rounded already. */
+/* Applies the activation to rows of bf16, which are rounded already, as the op of the activation
+ * does. */
 static void finish_bf16(const cpu_product *p)
 {
-    enum { RUN = 512 };
-    float wide[RUN];
+    const enum cpu_unary act = p->act == WEFT_ACT_SILU ? CPU_SILU : CPU_GELU;
     const cpu_isa *isa = cpu_isa_get();
-    for (int64_t m = 0; m < p->M; m++)
-        for (int64_t n = 0; n < p->N; n += RUN) {
-            uint16_t *y = (uint16_t *)p->C + m * p->ldc + n;
-            const int64_t count = p->N - n < RUN ? p->N - n : RUN;
-            isa->widen_bf16(y, wide, count);
-            isa->bias_act(NULL, wide, count, p->act);
-            isa->narrow_bf16(wide, y, count);
-        }
+    for (int64_t m = 0; m < p->M; m++) {
+        uint16_t *y = (uint16_t *)p->C + m * p->ldc;
+        isa->bf16->unary[act](y, y, p->N);
+    }
 }
 
 static dnnl_status_t bf16_part(const cpu_product *p, const gemm_box *box, const void *space,
