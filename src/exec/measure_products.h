@@ -6,7 +6,7 @@
 #include "kernel/kernel.h"
 
 /* Best rate in GFLOP/s of matrix products of `dtype`, F32 or BF16, with the backend's threads
- * (1024 cubed; ref: 64 cubed). Runs for `seconds`, at least two products; 0: one product, which
+ * (1024 cubed; ref: 64 cubed). Runs for `seconds`, 2 to 100 products; 0: one product, which
  * allocates the buffers of the library. */
 weft_status weft_measure_gemm(const weft_backend *backend, weft_dtype dtype, double seconds,
                               double *gflops);
