@@ -200,7 +200,12 @@ static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t h
     };
 }
 
-CPU_KERNEL_WITH(attention, .workspace = attention_workspace, .reads = attention_is_bf16)
+static int attention_narrow_of(const weft_kernel_args *args)
+{
+    return attention_is_bf16(args) ? CPU_ALL : 0;
+}
+
+CPU_KERNEL_WITH(attention, .workspace = attention_workspace, .narrow_of = attention_narrow_of)
 {
     attention_job job = job_of(args, 3);
     const cpu_isa *isa = cpu_isa_get();
@@ -232,8 +237,13 @@ CPU_KERNEL_WITH(attention, .workspace = attention_workspace, .reads = attention_
     return WEFT_OK;
 }
 
+static int attention_grad_narrow_of(const weft_kernel_args *args)
+{
+    return attention_grad_is_bf16(args) ? CPU_ALL : 0;
+}
+
 CPU_KERNEL_WITH(attention_grad, .workspace = attention_grad_workspace,
-                .reads = attention_grad_is_bf16)
+                .narrow_of = attention_grad_narrow_of)
 {
     attention_job job = job_of(args, 6);
     const cpu_isa *isa = cpu_isa_get();

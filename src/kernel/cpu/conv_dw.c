@@ -149,7 +149,8 @@ weft_status_code conv_dw_open(const conv_shape *s, int threads, conv_dw_cache **
         scratch = scratch > c->c[i]->scratch_bytes ? scratch : c->c[i]->scratch_bytes;
         frames = frames > kind->frames ? frames : kind->frames;
     }
-    c->packed = round_up(frames * shape_span(&s->d.y, 2, 4) * dw_outputs(s) * 4);
+    c->packed =
+        round_up(frames * shape_span(&s->d.y, 2, 4) * dw_outputs(s) * weft_dtype_bytes(s->type));
     c->space = c->packed + (c->several ? 2 : 1) * c->w_bytes + round_up(scratch);
     *cache = c;
     c = NULL;
@@ -175,22 +176,23 @@ int64_t conv_dw_opened_bytes(const conv_shape *s)
     if (c.kind)
         dw_kinds(s, &c);
     weft_free(c.kind);
-    return c.kinds * conv_opened_bytes(CONV_WEIGHTS);
+    return c.kinds * conv_opened_bytes(CONV_WEIGHTS, s->type);
 }
 
-/* Packs channels [o, o + outputs) of `positions` densely. */
-static void dw_pack(const float *dy, int64_t O, int64_t o, int64_t outputs, int64_t positions,
-                    float *to)
+/* Packs channels [o, o + outputs) of `positions` densely. `element`: bytes of an element. */
+static void dw_pack(const char *dy, int64_t O, int64_t o, int64_t outputs, int64_t positions,
+                    int64_t element, char *to)
 {
     for (int64_t i = 0; i < positions; i++)
-        memcpy(to + i * outputs, dy + i * O + o, (size_t)outputs * sizeof *to);
+        memcpy(to + i * outputs * element, dy + (i * O + o) * element, (size_t)(outputs * element));
 }
 
 /* One task: outputs of tap kt, from `o` on. */
 typedef struct dw_task {
     const conv_shape *s;
     const conv_dw_cache *c;
-    float *x, *dy, *dw;
+    char *x, *dy; /* of type s->type */
+    float *dw;
     int64_t kt, o;
     int thread;
     char *space;
@@ -203,16 +205,19 @@ static weft_status_code dw_runs(const dw_task *t, const dw_tap *tap, const dw_ki
     const conv_dw_cache *all = t->c;
     const conv_cache *c = all->c[t->thread * all->kinds + dw_find(all, kind)];
     const int64_t O = t->s->d.w.dim[0], I = t->s->d.w.dim[1],
-                  x_frame = shape_span(&t->s->d.x, 2, 5), y_frame = shape_span(&t->s->d.y, 2, 5);
-    float *packed = (float *)t->space, *sum = packed + all->packed / 4,
+                  element = weft_dtype_bytes(t->s->type),
+                  x_frame = shape_span(&t->s->d.x, 2, 5) * element,
+                  y_frame = shape_span(&t->s->d.y, 2, 5);
+    char *packed = t->space;
+    float *sum = (float *)(packed + all->packed),
           *next = all->several ? sum + all->w_bytes / 4 : sum, *scratch = next + all->w_bytes / 4;
     bool first = true;
     for (int64_t b = 0; b < tap->segments; b++)
         for (int64_t f = from; f < to; f += kind->frames, first = false) {
             const int64_t x_at = b * tap->x_step + tap->x_first + f * t->s->d.attr->stride[0],
                           y_at = b * tap->y_step + tap->y_first + f;
-            dw_pack(t->dy + y_at * y_frame, O, t->o, kind->outputs, kind->frames * y_frame / O,
-                    packed);
+            dw_pack(t->dy + y_at * y_frame * element, O, t->o, kind->outputs,
+                    kind->frames * y_frame / O, element, packed);
             WEFT_TRY(conv_multiply(c, CONV_WEIGHTS, t->x + x_at * x_frame, first ? sum : next,
                                    packed, NULL, scratch));
             if (!first)

@@ -10,13 +10,16 @@ typedef struct conv_dims {
     const weft_attr_conv *attr;
 } conv_dims;
 
-int64_t conv_own_dw_workspace(const conv_dims *c);
-void conv_own_dw(const conv_dims *c, const float *x, const float *dy, float *dw, void *workspace);
+/* Operands are f32 or bf16, sums and dw f32. */
+int64_t conv_own_dw_workspace(const conv_dims *c, weft_dtype x, weft_dtype dy);
+void conv_own_dw(const conv_dims *c, const weft_view *x, const weft_view *dy, float *dw,
+                 void *workspace);
 
 /* True for at most 4 outputs with stride 1 along x. */
 bool conv_own_few_fits(const conv_dims *c);
-int64_t conv_own_few_workspace(const conv_dims *c);
-void conv_own_few(const conv_dims *c, const float *x, const float *w, const float *bias, float *y,
-                  void *workspace);
+int64_t conv_own_few_workspace(const conv_dims *c, weft_dtype x, weft_dtype w);
+/* bias: NULL: none */
+void conv_own_few(const conv_dims *c, const weft_view *x, const weft_view *w, const weft_view *bias,
+                  weft_view *y, void *workspace);
 
 #endif

@@ -1,6 +1,7 @@
 #include "kernel/cpu/conv_primitive.h"
 
 #include "base/memory.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/host.h"
 
 #include <pthread.h>
@@ -23,6 +24,11 @@ static weft_status_code dnnl_check(dnnl_status_t status, const char *what)
                       what, (int)status);
 }
 
+static dnnl_data_type_t type_of(weft_dtype dtype)
+{
+    return dtype == WEFT_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
 static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine,
                                      const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out)
 {
@@ -36,11 +42,13 @@ static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine,
         left[d] = s->d.attr->before[d];
         right[d] = s->d.attr->after[d];
     }
-    dnnl_memory_desc_t x, w, y, b;
-    dnnl_memory_desc_init_by_tag(&x, 5, xd, dnnl_f32, dnnl_ndhwc);
-    dnnl_memory_desc_init_by_tag(&y, 5, yd, dnnl_f32, dnnl_ndhwc);
-    dnnl_memory_desc_init_by_tag(&w, 5, wd, dnnl_f32, dnnl_format_tag_any);
-    dnnl_memory_desc_init_by_tag(&b, 1, bd, dnnl_f32, dnnl_a);
+    dnnl_memory_desc_t x, w, y, b, dw;
+    const dnnl_data_type_t type = type_of(s->type);
+    dnnl_memory_desc_init_by_tag(&x, 5, xd, type, dnnl_ndhwc);
+    dnnl_memory_desc_init_by_tag(&y, 5, yd, type, dnnl_ndhwc);
+    dnnl_memory_desc_init_by_tag(&w, 5, wd, type, dnnl_format_tag_any);
+    dnnl_memory_desc_init_by_tag(&dw, 5, wd, dnnl_f32, dnnl_format_tag_any);
+    dnnl_memory_desc_init_by_tag(&b, 1, bd, type_of(s->bias_type), dnnl_a);
     dnnl_convolution_desc_t forward, desc;
     dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
         &forward, dnnl_forward_training, dnnl_convolution_direct, &x, &w, s->bias ? &b : NULL, &y,
@@ -54,7 +62,7 @@ static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine,
             ? dnnl_dilated_convolution_backward_data_desc_init(
                   &desc, dnnl_convolution_direct, &x, &w, &y, stride, dilation, left, right)
             : dnnl_dilated_convolution_backward_weights_desc_init(
-                  &desc, dnnl_convolution_direct, &x, &w, NULL, &y, stride, dilation, left, right);
+                  &desc, dnnl_convolution_direct, &x, &dw, NULL, &y, stride, dilation, left, right);
     if (status != dnnl_success)
         return status;
     dnnl_primitive_desc_t hint;
@@ -180,7 +188,7 @@ static weft_status_code conv_memories(conv_cache *c, const conv_shape *s,
         wd[d] = s->d.w.dim[d];
     const int64_t tap = wd[3] * wd[4];
     const dnnl_dims_t strides = {wd[1] * s->taps * tap, s->taps * tap, tap, wd[4], 1};
-    WEFT_TRY(dnnl_check(dnnl_memory_desc_init_by_strides(&plain, 5, wd, dnnl_f32, strides),
+    WEFT_TRY(dnnl_check(dnnl_memory_desc_init_by_strides(&plain, 5, wd, type_of(s->plain), strides),
                         "plain weights"));
     WEFT_TRY(dnnl_check(dnnl_memory_create(&c->plain, &plain, c->engine, DNNL_MEMORY_NONE),
                         "plain weights"));
@@ -217,34 +225,45 @@ out:
 
 /* ---- bytes of primitives --------------------------------------------------------------------- */
 
-/* Bytes of an opened convolution by kind: objects and generated code, which oneDNN does not report.
- * They hardly depend on the shape, so one convolution of each kind is measured. */
-static int64_t opened[CONV_WEIGHTS + 1];
+/* Bytes of an opened convolution by kind and type: objects and generated code, which oneDNN does not
+ * report. They hardly depend on the shape, so one convolution of each kind is measured. */
+enum { OPENED_TYPES = 2 };
+static int64_t opened[CONV_WEIGHTS + 1][OPENED_TYPES];
 
-static void measure_opened(void)
+static int64_t measure(conv_kind kind, weft_dtype type)
 {
     static const weft_attr_conv attr = {
         .stride = {1, 1, 1}, .before = {0, 1, 1}, .after = {0, 1, 1}};
     enum { CHANNELS = 72, SIDE = 9 }; /* not the shape of a model: oneDNN keeps known primitives */
+    const weft_shape image = {5, {1, 1, SIDE, SIDE, CHANNELS}};
+    const conv_shape shape = {
+        .kind = kind,
+        .d = {.x = image, .w = {5, {CHANNELS, CHANNELS, 1, 3, 3}}, .y = image, .attr = &attr},
+        .taps = 1,
+        .type = type,
+        .plain = kind == CONV_WEIGHTS ? WEFT_F32 : type};
+    conv_cache *c = NULL;
+    const int64_t before = weft_memory_library_use();
+    const int64_t bytes = conv_open(&shape, &c) == WEFT_OK ? weft_memory_library_use() - before : 0;
+    conv_release(c);
+    return bytes;
+}
+
+static void measure_opened(void)
+{
     for (int kind = CONV_FORWARD; kind <= CONV_WEIGHTS; kind++) {
-        const weft_shape image = {5, {1, 1, SIDE, SIDE, CHANNELS}};
-        const conv_shape shape = {
-            .kind = (conv_kind)kind,
-            .d = {.x = image, .w = {5, {CHANNELS, CHANNELS, 1, 3, 3}}, .y = image, .attr = &attr},
-            .taps = 1};
-        conv_cache *c = NULL;
-        const int64_t before = weft_memory_library_use();
-        if (conv_open(&shape, &c) == WEFT_OK)
-            opened[kind] = weft_memory_library_use() - before;
-        conv_release(c);
+        opened[kind][0] = measure((conv_kind)kind, WEFT_F32);
+        if (cpu_isa_get()->bf16_units)
+            opened[kind][1] = measure((conv_kind)kind, WEFT_BF16);
     }
 }
 
-int64_t conv_opened_bytes(conv_kind kind)
+int64_t conv_opened_bytes(conv_kind kind, weft_dtype type)
 {
     static pthread_once_t measured = PTHREAD_ONCE_INIT;
     pthread_once(&measured, measure_opened);
-    return opened[kind] > 0 ? opened[kind] : 0;
+    const int64_t bytes = opened[kind][type == WEFT_BF16];
+    return bytes > 0 ? bytes : 0;
 }
 
 weft_status_code conv_reorder_weights(const conv_cache *c, dnnl_memory_t from, dnnl_memory_t to)
@@ -253,8 +272,8 @@ weft_status_code conv_reorder_weights(const conv_cache *c, dnnl_memory_t from, d
     return dnnl_check(dnnl_primitive_execute(c->reorder, c->stream, 2, list), "weight reorder");
 }
 
-weft_status_code conv_multiply(const conv_cache *c, conv_kind kind, void *x, void *w,
-                                      void *y, void *bias, void *scratch)
+weft_status_code conv_multiply(const conv_cache *c, conv_kind kind, void *x, void *w, void *y,
+                               void *bias, void *scratch)
 {
     dnnl_memory_set_data_handle(c->x, x);
     dnnl_memory_set_data_handle(c->y, y);
@@ -272,8 +291,8 @@ weft_status_code conv_multiply(const conv_cache *c, conv_kind kind, void *x, voi
     return dnnl_check(dnnl_primitive_execute(c->conv, c->stream, c->bias ? 5 : 4, list), "execute");
 }
 
-weft_status_code conv_execute(const conv_cache *c, conv_kind kind, char *space, void *x,
-                                     void *w, void *y, void *bias)
+weft_status_code conv_execute(const conv_cache *c, conv_kind kind, char *space, void *x, void *w,
+                              void *y, void *bias)
 {
     dnnl_memory_set_data_handle(c->plain, w);
     dnnl_memory_set_data_handle(c->w, space);

@@ -15,6 +15,10 @@ typedef struct conv_shape {
     conv_dims d;
     int64_t taps; /* frames of the complete kernel; d.w may be one of its frames */
     bool adds;    /* CONV_WEIGHTS: adds to the output */
+    /* Types, f32 or bf16: `type` of x, y and the weights in products, which bf16 needs units for;
+     * `plain` and `bias_type` of the weights and the bias in memory. Sums are f32, and the weight
+     * gradient is f32. */
+    weft_dtype type, plain, bias_type;
 } conv_shape;
 
 typedef struct conv_cache {
@@ -33,7 +37,7 @@ void conv_release(void *cache); /* accepts NULL */
 /* Returns the bytes of blocked weights and scratch of conv_execute(). */
 int64_t conv_primitive_workspace(const conv_shape *s);
 /* Returns the bytes of an opened convolution: objects and generated code. */
-int64_t conv_opened_bytes(conv_kind kind);
+int64_t conv_opened_bytes(conv_kind kind, weft_dtype type);
 
 /* Converts weights between the plain and the blocked form. */
 weft_status_code conv_reorder_weights(const conv_cache *c, dnnl_memory_t from, dnnl_memory_t to);

@@ -24,7 +24,8 @@ typedef struct cpu_kernel {
     int64_t (*workspace)(const weft_kernel_args *args);                      /* see weft_kernel */
     weft_status_code (*prepare)(const weft_kernel_args *args, void **cache); /* see weft_kernel */
     int narrow; /* bit i: input i may have narrow storage; CPU_ALL: outputs too */
-    bool (*reads)(const weft_kernel_args *args); /* true: `narrow` is CPU_ALL for `args` */
+    /* Like `narrow`, for the shapes and types of args. NULL: `narrow` */
+    int (*narrow_of)(const weft_kernel_args *args);
 } cpu_kernel;
 enum { CPU_ALL = -1 };
 

@@ -120,6 +120,12 @@ typedef struct cpu_isa {
     void (*conv_planes)(const float *x, int64_t width, int64_t I, int64_t before, int64_t plane,
                         float *to);
     void (*conv_few)(const cpu_conv_few *f, const float *planes, float *C);
+    /* Like conv_dw and conv_few, for elements of dy, x, weights and planes that are pairs of bf16.
+     * NULL without bf16_units. */
+    void (*conv_dw_pairs)(const cpu_conv_block *b, const float *dy, const float *x, float *C);
+    void (*conv_few_pairs)(const cpu_conv_few *f, const float *planes, float *C);
+    /* Sets to[i] to the pair a[i], b[i]. */
+    void (*conv_pairs)(const uint16_t *a, const uint16_t *b, int64_t n, uint32_t *to);
     /* Products of int8 (int8.inc). Columns of a panel, bytes of an element of its weights and of q. */
     int int8_columns, int8_bytes;
     void (*int8_round)(const float *x, const cpu_int8_rows *to, int64_t row);

@@ -33,20 +33,21 @@ static bool is_narrow(const weft_view *v)
            (v->dtype == WEFT_BF16 || v->dtype == WEFT_F16 || v->dtype == WEFT_F8E4M3);
 }
 
-/* Returns true if the kernel accepts all operands as they are stored. */
-static bool takes_all(const cpu_kernel *k, const weft_kernel_args *args)
+/* Returns the inputs that the kernel reads narrow, see cpu_kernel.narrow. */
+static int narrow_of(const cpu_kernel *k, const weft_kernel_args *args)
 {
-    return k->narrow == CPU_ALL || (k->reads && k->reads(args));
+    return k->narrow_of ? k->narrow_of(args) : k->narrow;
 }
 
 static bool widens_input(const cpu_kernel *k, const weft_kernel_args *args, int i)
 {
-    return !takes_all(k, args) && !(k->narrow >> i & 1) && is_narrow(&args->in[i]);
+    const int narrow = narrow_of(k, args);
+    return narrow != CPU_ALL && !(narrow >> i & 1) && is_narrow(&args->in[i]);
 }
 
 static bool widens_output(const cpu_kernel *k, const weft_kernel_args *args, int o)
 {
-    return !takes_all(k, args) && is_narrow(&args->out[o]);
+    return narrow_of(k, args) != CPU_ALL && is_narrow(&args->out[o]);
 }
 
 static int64_t aligned_bytes(const weft_view *v)
