@@ -1,14 +1,17 @@
-/* bench/models [dit|vae]: whole steps of real models, with the share of the machine's SGEMM peak,
- * which is measured between their runs. PyTorch with diffusers' modules runs the same if
- * WEFT_PEER_PYTHON names a Python that has both.
+/* bench/models [dit|dit_bf16|vae|vae_bf16]: whole steps of real models, with the share of the
+ * machine's SGEMM peak, which is measured between their runs. PyTorch with diffusers' modules runs
+ * the same if WEFT_PEER_PYTHON names a Python that has both.
  *   dit  training step (forward, backward, clipping, AdamW) in f32: dim 384, 12 heads of 32,
  *        12 layers, 1,536 video tokens, 64 text tokens, batch 2
- *   vae  encode and decode 17x128x128 at base width 32, streaming and at once */
+ *   vae  encode and decode 17x128x128 at base width 32, streaming and at once
+ *   dit_bf16, vae_bf16: the same in bf16, with parameters and sums in f32. PyTorch runs the step
+ *        with autocast, and a VAE with weights in bf16. */
 #include "../tests/model_of.h"
 #include "base/log.h"
 #include "exec/execute.h"
 #include "graph/builder_helpers.h"
 #include "train/graph/optimizer.h"
+#include "transform/numeric/mixed_precision.h"
 
 #include <cblas.h>
 #include <dnnl.h>
@@ -52,6 +55,16 @@ static void die(weft_status_code status)
         fprintf(stderr, "bench/models: %s\n", weft_error_message());
         exit(1);
     }
+}
+
+/* Replaces the graph by one whose models compute in bf16. */
+static weft_graph *in_bf16(weft_graph *g)
+{
+    weft_graph *narrow;
+    die(weft_graph_check(g));
+    die(weft_pass_mixed_precision(g, false, &narrow));
+    weft_graph_free(g);
+    return narrow;
 }
 
 static weft_program *make_program(weft_graph *g, weft_store *store)
@@ -132,8 +145,18 @@ static void report_ops(const weft_program *program, const weft_graph *g, const d
     }
 }
 
+/* Returns the seconds of all runs by node; the caller frees them. */
+static double *node_seconds(const weft_program *program, const weft_graph *g)
+{
+    const int64_t bytes = weft_graph_node_count(g) * (int64_t)sizeof(double);
+    int64_t runs;
+    double *seconds = weft_alloc(bytes);
+    memcpy(seconds, weft_program_seconds(program, &runs), (size_t)bytes);
+    return seconds;
+}
+
 /* Returns the seconds of a training step. Sets *share to its part of the SGEMM peak. */
-static double run_dit(double *peak, double *share)
+static double run_dit(bool bf16, double *peak, double *share)
 {
     const weft_model model =
         model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":12,"
@@ -147,25 +170,23 @@ static double run_dit(double *peak, double *share)
     const weft_value prediction = weft_graph_find(g, "prediction");
     const weft_value target =
         weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);
-    weft_optimizer_build(
-        g, weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target))),
-        &optimizer);
+    weft_output(g, "bench.loss",
+                weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target))));
+    g = bf16 ? in_bf16(g) : g;
+    weft_optimizer_build(g, weft_graph_find(g, "bench.loss"), &optimizer);
     weft_program *program = make_program(g, store);
     fill(program, g);
     *(float *)weft_program_input(program, "optimizer.lr")->data = 1e-4f;
     *(float *)weft_program_input(program, "optimizer.step")->data = 1;
     die(weft_program_run(program)); /* pages touched for the first time */
-    const size_t bytes = (size_t)weft_graph_node_count(g) * sizeof(double);
-    int64_t runs;
-    double *warm_up = weft_alloc((int64_t)bytes);
-    memcpy(warm_up, weft_program_seconds(program, &runs), bytes);
+    double *warm_up = node_seconds(program, g);
     const double seconds = best_run(program, peak), flops = (double)weft_graph_cost(g).flops;
     print_peak(*peak);
     *share = flops / seconds / *peak;
-    printf("dit step   %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak  %.0f "
+    printf("dit step%s  %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak  %.0f "
            "tokens/s\n",
-           seconds, flops / 1e9, flops / seconds / 1e9, 100 * flops / seconds / *peak,
-           2 * 1536 / seconds);
+           bf16 ? " bf16" : "", seconds, flops / 1e9, flops / seconds / 1e9,
+           100 * flops / seconds / *peak, 2 * 1536 / seconds);
     report_ops(program, g, warm_up, *peak);
     weft_free(warm_up);
     report_memory(program, store);
@@ -186,20 +207,26 @@ static weft_value call_vae(weft_graph *g, bool decoder, weft_stream stream, weft
     return p.at[decoder ? WEFT_PORT_RECONSTRUCTION : WEFT_PORT_MEAN];
 }
 
-static double run_half(const char *name, bool decoder, double *peak, double *share)
+static double run_half(bool bf16, bool decoder, double *peak, double *share)
 {
     weft_graph *g = weft_graph_create();
     weft_store *store = weft_store_create();
     weft_output(g, "out",
                 call_vae(g, decoder, WEFT_STREAM_ALONE,
                          decoder ? WEFT_SHAPE(1, 5, 16, 16, 16) : WEFT_SHAPE(1, 17, 128, 128, 3)));
+    g = bf16 ? in_bf16(g) : g;
     weft_program *program = make_program(g, store);
     fill(program, g);
+    die(weft_program_run(program)); /* pages touched for the first time */
+    double *warm_up = node_seconds(program, g);
     const double seconds = best_run(program, peak), flops = (double)weft_graph_cost(g).flops;
     print_peak(*peak);
     *share = flops / seconds / *peak;
-    printf("%-10s %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak\n", name,
-           seconds, flops / 1e9, flops / seconds / 1e9, 100 * flops / seconds / *peak);
+    printf("%s%s %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak\n",
+           decoder ? "decode" : "encode", bf16 ? " bf16" : "", seconds, flops / 1e9,
+           flops / seconds / 1e9, 100 * flops / seconds / *peak);
+    report_ops(program, g, warm_up, *peak);
+    weft_free(warm_up);
     weft_program_free(program);
     weft_store_free(store);
     weft_graph_free(g);
@@ -283,30 +310,53 @@ static const char head[] =
     "| measurement | weft s | share of SGEMM peak % | tokens/s | PyTorch s | "
     "ratio |\n|---|---|---|---|---|---|\n";
 
+static bool is_chosen(const char *only, const char *part)
+{
+    return !*only || !strcmp(only, part);
+}
+
+enum { PEERS = 8 };
+
+static void bench_dit(bool bf16, double *peak)
+{
+    peer peers[PEERS];
+    double share;
+    const double seconds = run_dit(bf16, peak, &share);
+    const int count = run_peer(bf16 ? "dit_bf16" : "dit", peers, PEERS);
+    printf("%s", head);
+    print_row(bf16 ? "DiT training step, bf16" : "DiT training step", "dit_step", seconds, share,
+              2 * 1536 / seconds, peers, count);
+}
+
+static void bench_vae(bool bf16, double *peak)
+{
+    peer peers[PEERS];
+    double share[2];
+    const double encode = run_half(bf16, false, peak, &share[0]),
+                 decode = run_half(bf16, true, peak, &share[1]);
+    if (!bf16)
+        report_stream();
+    const int count = run_peer(bf16 ? "vae_bf16" : "vae", peers, PEERS);
+    printf("%s", head);
+    print_row(bf16 ? "VAE encode, bf16" : "VAE encode", "encode", encode, share[0], 0, peers,
+              count);
+    print_row(bf16 ? "VAE decode, bf16" : "VAE decode", "decode", decode, share[1], 0, peers,
+              count);
+    print_row(bf16 ? "VAE encode and decode, bf16" : "VAE encode and decode", "both",
+              encode + decode, 0, 0, peers, count);
+}
+
 int main(int argc, char **argv)
 {
     const char *only = argc > 1 ? argv[1] : "";
-    enum { PEERS = 8 };
-    peer peers[PEERS];
     double peak = 0;
-    if (!*only || !strcmp(only, "dit")) {
-        double share;
-        const double seconds = run_dit(&peak, &share);
-        const int count = run_peer("dit", peers, PEERS);
-        printf("%s", head);
-        print_row("DiT training step", "dit_step", seconds, share, 2 * 1536 / seconds, peers,
-                  count);
-    }
-    if (!*only || !strcmp(only, "vae")) {
-        double share[2];
-        const double encode = run_half("encode", false, &peak, &share[0]),
-                     decode = run_half("decode", true, &peak, &share[1]);
-        report_stream();
-        const int count = run_peer("vae", peers, PEERS);
-        printf("%s", head);
-        print_row("VAE encode", "encode", encode, share[0], 0, peers, count);
-        print_row("VAE decode", "decode", decode, share[1], 0, peers, count);
-        print_row("VAE encode and decode", "both", encode + decode, 0, 0, peers, count);
-    }
+    if (is_chosen(only, "dit"))
+        bench_dit(false, &peak);
+    if (is_chosen(only, "dit_bf16"))
+        bench_dit(true, &peak);
+    if (is_chosen(only, "vae"))
+        bench_vae(false, &peak);
+    if (is_chosen(only, "vae_bf16"))
+        bench_vae(true, &peak);
     return 0;
 }
