@@ -79,7 +79,7 @@ static weft_status eval_vae(const weft_args *args)
     WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &o.fps));
     WEFT_TRY(weft_args_i64(args, "--limit", 0, INT64_MAX, &o.limit));
     weft_tile tile;
-    WEFT_TRY(weft_args_tile(args, &tile, &o.tile, &o.memory));
+    WEFT_TRY(weft_args_tile(args, &tile, &o.tile, &o.memory, &o.bf16));
     weft_arena *arena = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(arena, "the evaluation"));
     weft_status_code status = WEFT_OK;
@@ -118,7 +118,8 @@ static weft_status eval_prompts(const weft_args *args)
     o.generator.parallel = &parallel;
     WEFT_GO(weft_args_lora(args, arena, &o.generator.adapters, &o.generator.adapter_count));
     weft_tile tile;
-    WEFT_GO(weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory));
+    WEFT_GO(
+        weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory, &o.generator.vae_bf16));
     WEFT_GO(weft_comm_open_mpi(&o.comm));
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, o.model, o.comm, &o.generator, &parallel));

@@ -73,7 +73,7 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     WEFT_GO(weft_generate_jobs(args, &jobs));
     WEFT_GO(weft_generate_read(args, &o));
     WEFT_GO(weft_generate_schedule(args, arena, &o));
-    WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory));
+    WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory, &o.vae_bf16));
     WEFT_GO(weft_generate_passes(args, &passes));
     WEFT_GO(weft_args_lora(args, arena, &o.adapters, &o.adapter_count));
     WEFT_GO(weft_generate_offload_dir(args, arena, &o));

@@ -42,9 +42,10 @@ static const weft_option_group groups[] = {
 
 static weft_status refuse_idle(const weft_args *args)
 {
-    static const char *const of_model[] = {
-        "--frames",   "--height",  "--width",     "--batch-size", "--guidance-scale", "--window",
-        "--parallel", "--weights", "--precision", "--vae-tile",   "--memory-limit"};
+    static const char *const of_model[] = {"--frames",     "--height",         "--width",
+                                           "--batch-size", "--guidance-scale", "--window",
+                                           "--parallel",   "--weights",        "--precision",
+                                           "--vae-tile",   "--vae-precision",  "--memory-limit"};
     for (int i = 0; i < WEFT_COUNT(of_model); i++)
         if (weft_args_flag(args, of_model[i]) && !weft_args_flag(args, "--model"))
             return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = of_model[i]),

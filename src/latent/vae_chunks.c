@@ -6,6 +6,7 @@
 #include "graph/builder_helpers.h"
 #include "latent/tile_blend.h"
 #include "model/key_mapping.h"
+#include "transform/numeric/mixed_precision.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +37,7 @@ struct weft_vae {
     weft_grid grid;
     char *folder; /* NULL: none */
     int64_t pixels[3];
-    bool raw, profile;
+    bool raw, profile, bf16;
     const weft_backend *backend; /* NULL: cpu */
     weft_store *own, *weights;   /* own: store of the loaded weights; NULL: the caller's store */
     weft_dtype dtype;            /* weight type of the file and the store */
@@ -76,6 +77,14 @@ static weft_value result(const weft_vae *v, const half *h, weft_graph *g, const 
     return v->raw || is_tiled(h) ? made : weft_clamp(g, made, -1, 1);
 }
 
+static weft_status compute_in_bf16(weft_graph **graph)
+{
+    weft_graph *before = *graph;
+    WEFT_TRY(weft_pass_mixed_precision(before, false, graph));
+    weft_graph_free(before);
+    return WEFT_OK;
+}
+
 static weft_status build_chunk(const weft_vae *v, const half *h, const work *w, int index,
                                chunk_program *s)
 {
@@ -97,8 +106,11 @@ static weft_status build_chunk(const weft_vae *v, const half *h, const work *w, 
     weft_model_call(g, &v->model, call, false, &ports);
     weft_output(g, "out", result(v, h, g, &ports));
     WEFT_TRY(weft_graph_check(g));
+    if (v->bf16)
+        WEFT_TRY(compute_in_bf16(&s->graph));
     return weft_program_compile(
-        g, &(weft_program_options){.backend = v->backend, .profile = v->profile}, &s->program);
+        s->graph, &(weft_program_options){.backend = v->backend, .profile = v->profile},
+        &s->program);
 }
 
 static work *find_work(const half *h, const int64_t in[3])
@@ -194,6 +206,7 @@ static weft_status create(const weft_model *model, const char *folder, const wef
     v->pixels[2] = o->width;
     v->raw = o->raw;
     v->profile = o->profile;
+    v->bf16 = o->bf16;
     v->backend = o->backend;
     v->dtype = WEFT_F32;
     weft_status_code status = WEFT_OK;
@@ -202,6 +215,7 @@ static weft_status create(const weft_model *model, const char *folder, const wef
         v->own = v->weights = weft_store_create_for(v->backend);
         WEFT_GO(WEFT_ALLOCATED(v->folder && v->own, "the VAE"));
         WEFT_GO(weft_weights_dtype(folder, &v->dtype));
+        v->dtype = v->bf16 ? WEFT_BF16 : v->dtype;
     }
     WEFT_GO(build(v, o));
     *vae = v;

@@ -264,8 +264,8 @@ weft_status weft_generate_passes(const weft_args *args, weft_pass_switches *pass
 weft_status weft_generate_refuse_idle(const weft_args *args)
 {
     static const char *const decoding[] = {
-        "--model",    "--decode-latents", "--out", "--sheet",  "--frames-npy",
-        "--vae-tile", "--memory-limit",   "--fps", "--backend"};
+        "--model",    "--decode-latents", "--out",          "--sheet", "--frames-npy",
+        "--vae-tile", "--vae-precision",  "--memory-limit", "--fps",   "--backend"};
     const weft_verb *verb = weft_verb_find("generate");
     int count;
     (void)weft_args_list(args, "--decode-latents", &count);

@@ -1,4 +1,4 @@
-/* The options --vae-tile and --memory-limit of verbs that decode. */
+/* The options --vae-tile, --vae-precision and --memory-limit of verbs that decode. */
 #ifndef WEFT_CLI_OPTIONS_TILE_OPTION_H
 #define WEFT_CLI_OPTIONS_TILE_OPTION_H
 
@@ -6,9 +6,9 @@
 #include "model/tiling.h"
 
 /* Sets *tile to `storage`, or to NULL if weft chooses the tile. *bytes 0: the free memory of the
- * machine. */
+ * machine. *bf16: the VAE computes in bf16. */
 weft_status weft_args_tile(const weft_args *args, weft_tile *storage, const weft_tile **tile,
-                           int64_t *bytes);
+                           int64_t *bytes, bool *bf16);
 
 /* clang-format off */
 #define WEFT_TILE_OPTIONS \
@@ -16,6 +16,10 @@ weft_status weft_args_tile(const weft_args *args, weft_tile *storage, const weft
      .help = "size and overlap of VAE tiles in pixels, e.g. 256x256+64; off: no tiles, on: as " \
              "the model's reference, auto: no tiles if the frame fits into memory, otherwise the " \
              "largest tiles that fit", \
+     .group = "memory"}, \
+    {.name = "--vae-precision", .value_name = "TYPE", .fallback = "f32", \
+     .help = "type in which the VAE computes: f32, or bf16 with sums in f32, which is faster on " \
+             "processors and GPUs with units for bf16", \
      .group = "memory"}, \
     {.name = "--memory-limit", WEFT_ALSO("--memory"), .value_name = "SIZE", .fallback = "auto", \
      .help = "peak memory of a rank, e.g. 24GiB; a higher prediction is an error before the " \

@@ -35,6 +35,7 @@ typedef struct weft_visual_condition_setup {
     const char *offload_dir; /* folder for the per-cell arrays; NULL: in memory */
     const struct weft_backend *backend; /* NULL: cpu */
     const weft_tile *tile; /* encoder tile; NULL: untiled if that fits in `memory` bytes */
+    bool vae_bf16;         /* the encoder computes in bf16, else in f32 */
     int64_t memory;
 } weft_visual_condition_setup;
 

@@ -1,0 +1,31 @@
+#!/bin/bash
+# `--vae-precision bf16` decodes in bf16. The latents are bitwise those of f32, and the frames are close.
+. "$SRC/tests/check.sh"
+generate() { # OUT OPTIONS...
+    local out=$1
+    shift
+    "$WEFT" generate --model "$SRC/tests/golden/pipelines/wan22" --prompt "a red cat walks" --steps 2 --seed 3 --frames 5 \
+        --height 32 --width 32 --latents-npy --frames-npy --out "$out.mp4" "$@" >"$out.log" 2>&1 </dev/null || { cat "$out.log"; fail "weft generate $*"; }
+}
+close_to_f32() {
+    generate f32
+    generate bf16 --vae-precision bf16
+    cmp f32.latents.npy bf16.latents.npy || fail "--vae-precision changes latents"
+    python3 -S - <<'PY' || fail "frames of --vae-precision bf16"
+import array, struct
+def load(path):
+    data = open(path, "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+a, b = load("f32.npy"), load("bf16.npy")
+error = (sum((x - y) ** 2 for x, y in zip(a, b)) / sum(x * x for x in a)) ** .5
+print(f"frames differ by {error:.2g} of the norm")
+assert 1e-5 < error < 6e-2, error
+PY
+}
+check close_to_f32
+wrong_type_is_refused() {
+    "$WEFT" generate --model "$SRC/tests/golden/pipelines/wan22" --prompt x --vae-precision f16 --out x.mp4 >x.log 2>&1 && fail "f16 is accepted"
+    grep -q 'use f32 or bf16' x.log || fail "$(cat x.log)"
+}
+check wrong_type_is_refused
+finish
