@@ -59,7 +59,7 @@ static void free_views(weft_view *v, int count)
         weft_free(v[i].data);
 }
 
-/* Returns the norm of a - b relative to that of b. */
+/* Returns the norm of a - b, divided by the norm of b. */
 static double distance(const weft_view *a, const weft_view *b)
 {
     double error = 0, size = 0;
