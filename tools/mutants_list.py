@@ -133,7 +133,7 @@ MUTANTS = [
     ("train-guard-in-a-row", "src/train/monitor/outlier_guard.c", "        guard->in_a_row = 0;\n", "", "train-monitor:guard/*"),
     ("train-warmup", "src/train/config/train_config.c", "return train_stage->lr * (double)(step + 1) / (double)warmup;", "return train_stage->lr * (double)step / (double)warmup;", "train-monitor:schedule/*"),
     ("train-straggler-window", "src/train/monitor/stragglers.c", "        r->sum = (seconds){0};\n", "", "train-monitor:stragglers/*"),
-    ("train-meter-peak", "src/train/monitor/train_logger.c", "m->peak = fmax(m->peak, rate_of(m));", "m->peak += 0;", "train-monitor:meter/*"),
+    ("train-meter-peak", "src/train/monitor/train_logger.c", "m->best = fmax(m->best, measured_share(m));", "m->best += 0;", "train-monitor:meter/*"),
     ("train-discriminator-decay", "src/train/graph/optimizer.c", "own.weight_decay = a->weight_decay;", "", "train-graph:objective/* train/graph/losses_test.sh"),
     ("train-first-frame-loss", "src/train/graph/objective.c", "        prediction = skip_first_frame(g, prediction);\n    }", "    }", "train/first_frame_test.sh"),
     # ---- video

@@ -165,9 +165,9 @@ typedef struct weft_attr_unpack {
     int64_t type, elements, bytes;
 } weft_attr_unpack;
 
-/* Weights of int8, u8 (N, blocks, 2 + elements): a block is an f16 scale and signed bytes, as in Q8_0
- * of GGUF files. A linear layer rounds each block of x to int8, too: 127 is its largest value, and
- * a block whose values are all below WEFT_INT8_LEAST becomes 0. */
+/* Weights of int8, u8 (N, blocks, 2 + elements): a block is an f16 scale and signed bytes, as in
+ * Q8_0 of GGUF files. A linear layer rounds each block of x to int8, too: 127 is its largest value,
+ * and a block whose values are all below WEFT_INT8_LEAST becomes 0. */
 #define WEFT_INT8_LEAST 1e-30f
 /* Returns the elements of a block; 0: `w` has another form. */
 static inline int64_t weft_int8_elements(weft_dtype dtype, const weft_shape *w)

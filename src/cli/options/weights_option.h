@@ -21,8 +21,8 @@ weft_status weft_args_weights(const weft_args *args, weft_generator_options *opt
              "are read one block ahead of the computation", \
      .group = "memory"}, \
     {.name = "--precision", .value_name = "TYPE", .fallback = "f32", \
-     .help = "type in which the transformer and the text encoders compute: f32, or bf16 with sums " \
-             "in f32, which is faster on processors and GPUs with units for bf16", \
+     .help = "type in which the transformer and the text encoders compute: f32, or bf16 with " \
+             "sums in f32, which is faster on processors and GPUs with units for bf16", \
      .group = "memory"}
 /* clang-format on */
 

@@ -26,8 +26,8 @@ const weft_packing *weft_packing_gguf(int64_t type);     /* NULL: none */
 void weft_packing_expand(const weft_packing *p, const void *data, int64_t first, int64_t count,
                          float *to);
 
-/* Rounds `blocks` blocks of a row to an f16 scale and `elements` signed bytes, 2 + elements bytes each
- * (Q8_0 if elements is 32). The largest value of a block becomes 127 or -127. */
+/* Rounds `blocks` blocks of a row to an f16 scale and `elements` signed bytes each: 2 + elements
+ * bytes (Q8_0 if elements is 32). The largest value of a block becomes 127 or -127. */
 void weft_int8_pack(const float *row, int64_t blocks, int64_t elements, unsigned char *to);
 
 /* The upper half of an f16: 5 bits of exponent, infinities and NaN as there. */

@@ -81,8 +81,9 @@ int64_t conv_own_dw_workspace(const conv_dims *c, weft_dtype x, weft_dtype dy)
     return p.parts * c->w.dim[2] * dw_task_floats(&p) * 4;
 }
 
-/* Operands of a task, and its packed blocks. With `pairs`, an element of a packed block is a pair of
- * bf16, of this position and the next output's. Products of pairs then need half the positions. */
+/* Operands of a task, and its packed blocks. With `pairs`, an element of a packed block is a pair
+ * of bf16, of this position and the next output's. Products of pairs then need half the
+ * positions. */
 typedef struct dw_task {
     const conv_dims *c;
     const dw_plan *p;

@@ -225,8 +225,8 @@ out:
 
 /* ---- bytes of primitives --------------------------------------------------------------------- */
 
-/* Bytes of an opened convolution by kind and type: objects and generated code, which oneDNN does not
- * report. They hardly depend on the shape, so one convolution of each kind is measured. */
+/* Bytes of an opened convolution by kind and type: objects and generated code, which oneDNN does
+ * not report. They hardly depend on the shape, so one convolution of each kind is measured. */
 enum { OPENED_TYPES = 2 };
 static int64_t opened[CONV_WEIGHTS + 1][OPENED_TYPES];
 

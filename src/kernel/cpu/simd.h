@@ -126,7 +126,7 @@ typedef struct cpu_isa {
     void (*conv_few_pairs)(const cpu_conv_few *f, const float *planes, float *C);
     /* Sets to[i] to the pair a[i], b[i]. */
     void (*conv_pairs)(const uint16_t *a, const uint16_t *b, int64_t n, uint32_t *to);
-    /* Products of int8 (int8.inc). Columns of a panel, bytes of an element of its weights and of q. */
+    /* Products of int8 (int8.inc): columns of a panel, and bytes of an element of q. */
     int int8_columns, int8_bytes;
     void (*int8_round)(const float *x, const cpu_int8_rows *to, int64_t row);
     /* Packs `columns` rows of weights (graph/op.h), `row` bytes apart, as a panel. */
