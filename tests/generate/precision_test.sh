@@ -22,11 +22,13 @@ print(f"{sys.argv[1]}, {sys.argv[2]}: {error:.2g} of the norm")
 assert float(sys.argv[3]) <= error < float(sys.argv[4]), error
 PY
 }
-# Values have 8 significant bits, and three steps of guidance add their errors.
+# Values have 8 significant bits, or 7 and a scale per block, and three steps of guidance add their errors.
 close_to_f32() { # MODEL
     generate "$1" "$1-f32"
     generate "$1" "$1-bf16" --precision bf16
+    generate "$1" "$1-int8" --weights int8
     distance "$1-f32" "$1-bf16" 1e-4 6e-2
+    distance "$1-f32" "$1-int8" 1e-4 6e-2
 }
 check wan_close_to_f32 close_to_f32 wan22
 frames=1 check flux_close_to_f32 close_to_f32 flux
@@ -34,6 +36,7 @@ check latte_close_to_f32 close_to_f32 latte
 check mmdit_close_to_f32 close_to_f32 hunyuan
 # Weights are rounded once, at loading or at each use.
 storage_of_weights_does_not_matter() {
+    needs wan_close_to_f32
     generate wan22 rounded --precision bf16 --weights bf16
     generate wan22 streamed --precision bf16 --weights bf16,stream
     cmp wan22-bf16.latents.npy rounded.latents.npy || fail "weights stored in bf16 give other latents"
@@ -41,32 +44,30 @@ storage_of_weights_does_not_matter() {
 }
 check storage_of_weights_does_not_matter
 # With tp the partial sums of ranks are rounded before they are added. With cp every value is the same.
-ranks_agree() { # OPTION MOST
+ranks_agree() { # NAME LAYOUT MOST OPTIONS...
+    needs wan_close_to_f32
     launch=(mpirun.openmpi -n 2)
-    generate wan22 two --precision bf16 --parallel "$1"
+    generate wan22 two --parallel "$2" "${@:4}"
     launch=()
-    distance wan22-bf16 two 0 "$2"
+    distance "wan22-$1" two 0 "$3"
 }
-check tensor_parallel_ranks_agree ranks_agree tp=2 3e-2
-check context_parallel_ranks_agree ranks_agree cp=2 1e-3
+check tensor_parallel_ranks_agree ranks_agree bf16 tp=2 3e-2 --precision bf16
+check context_parallel_ranks_agree ranks_agree bf16 cp=2 1e-3 --precision bf16
+# Blocks of int8 are complete on each rank. Sums in another order move a few values to the next step.
+check int8_tensor_parallel_ranks_agree ranks_agree int8 tp=2 1e-3 --weights int8
+check int8_sharded_ranks_agree ranks_agree int8 fsdp=2 1e-9 --weights int8
+check int8_context_parallel_ranks_agree ranks_agree int8 cp=2 1e-3 --weights int8
 # Two ranks with a CFG branch each compute what one rank computes.
 cfg_branches_are_equal() {
+    needs wan_close_to_f32
     launch=(mpirun.openmpi -n 2)
     generate wan22 branches --precision bf16 --parallel dp=2
     launch=()
     cmp wan22-bf16.latents.npy branches.latents.npy || fail "a rank per CFG branch gives other latents"
 }
 check cfg_branches_are_equal
-# Weights and values have 7 bits and a scale per block.
-int8_is_close_to_f32() { # MODEL
-    generate "$1" "$1-int8" --weights int8
-    distance "$1-f32" "$1-int8" 1e-4 6e-2
-}
-check wan_int8_is_close int8_is_close_to_f32 wan22
-frames=1 check flux_int8_is_close int8_is_close_to_f32 flux
-check latte_int8_is_close int8_is_close_to_f32 latte
-check mmdit_int8_is_close int8_is_close_to_f32 hunyuan
 int8_of_bf16_is_close() {
+    needs wan_close_to_f32
     generate wan22 both --weights int8 --precision bf16
     distance wan22-f32 both 1e-4 6e-2
     cmp -s both.latents.npy wan22-int8.latents.npy && fail "--precision bf16 has no effect with --weights int8"
@@ -74,16 +75,6 @@ int8_of_bf16_is_close() {
     cmp wan22-int8.latents.npy streamed8.latents.npy || fail "streamed weights of int8 give other latents"
 }
 check int8_of_bf16_is_close
-# Blocks are complete on each rank. Sums in another order move a few values to the next step of int8.
-int8_ranks_agree() { # OPTION MOST
-    launch=(mpirun.openmpi -n 2)
-    generate wan22 two8 --weights int8 --parallel "$1"
-    launch=()
-    distance wan22-int8 two8 0 "$2"
-}
-check int8_tensor_parallel_ranks_agree int8_ranks_agree tp=2 1e-3
-check int8_sharded_ranks_agree int8_ranks_agree fsdp=2 1e-9
-check int8_context_parallel_ranks_agree int8_ranks_agree cp=2 1e-3
 wrong_type_is_refused() {
     "$WEFT" generate --model "$SRC/tests/golden/pipelines/wan22" --prompt x --precision f16 --out x.mp4 >x.log 2>&1 && fail "f16 is accepted"
     has_message x.log option-invalid key=--precision value=f16 || fail "$(cat x.log)"
