@@ -71,6 +71,9 @@ def kernels():
         row = table.get(label, {})
         show(work, number(row.get("f32 ms")), number(row.get("bf16 ms")), goal,
              number(row.get("PyTorch bf16 ms")), peer_goal)
+        if row.get("int8 ms", "-") != "-":
+            show(work.replace("bf16", "int8"), number(row.get("f32 ms")), number(row.get("int8 ms")), "3",
+                 number(row.get("PyTorch bf16 ms")), "1.0")
 
 
 def models():

@@ -3,7 +3,9 @@
  * names a Python that has PyTorch. Best of several runs; operands exceed the caches if a real
  * step's do.
  *
- * --bf16: times in f32 and in bf16, measured in turns, and PyTorch's in bf16. */
+ * --bf16: times in f32, in bf16 and of linear layers in int8, measured in turns, and PyTorch's in
+ * bf16. */
+#include "format/tensors/quant_blocks.h"
 #include "graph/graph.h"
 #include "kernel/cpu/table.h"
 #include "kernel/host.h"
@@ -226,15 +228,39 @@ static void *on_page(int64_t bytes)
     return data;
 }
 
+/* How a row is measured. `int8` is for linear layers, whose weights have blocks of 128. */
+typedef enum number_type { IN_F32, IN_BF16, IN_INT8 } number_type;
+enum { BLOCK = 128 };
+
+static float value_of(int64_t i)
+{
+    return (float)((double)((i * 2654435761u) % 1000) / 500 - 1) + 1e-3f;
+}
+
+static void *filled_blocks(const weft_shape *s)
+{
+    const int64_t blocks = s->dim[0] * s->dim[1];
+    unsigned char *data = on_page(blocks * s->dim[2]);
+    for (int64_t b = 0; b < blocks; b++) {
+        float block[BLOCK];
+        for (int64_t i = 0; i < BLOCK; i++)
+            block[i] = value_of(b * BLOCK + i);
+        weft_int8_pack(block, 1, BLOCK, data + b * s->dim[2]);
+    }
+    return data;
+}
+
 static void *filled(const weft_view *v)
 {
+    if (weft_int8_elements(v->dtype, &v->shape))
+        return filled_blocks(&v->shape);
     int64_t count = 1;
     for (int d = 0; d < v->shape.rank; d++)
         count *= v->shape.dim[d];
     char *data = on_page(count * weft_dtype_bytes(v->dtype));
     memset(data, 0, (size_t)(count * weft_dtype_bytes(v->dtype)));
     for (int64_t i = 0; i < count; i++) {
-        const float value = (float)((double)((i * 2654435761u) % 1000) / 500 - 1) + 1e-3f;
+        const float value = value_of(i);
         if (v->dtype == WEFT_F32)
             ((float *)data)[i] = value;
         else if (v->dtype == WEFT_BF16)
@@ -259,16 +285,21 @@ static void check(const subject *s, weft_status_code status)
         exit((fprintf(stderr, "bench: %s: %s\n", s->row->label, weft_error_message()), 1));
 }
 
-/* Returns the type of input `i`: bf16 if the row is measured in bf16 and a step has bf16 there. */
-static weft_dtype type_of(const row *r, int i, bool bf16)
+/* Returns input `i`, without data: in bf16 if the row is measured in bf16 and a step has bf16 there. */
+static weft_view input_of(const row *r, int i, number_type type)
 {
     const bool is_lse = r->op == WEFT_OP_ATTENTION_GRAD && i == 4;
-    const bool narrows = bf16 && r->dtype[i] == WEFT_F32 && !is_lse && !weft_op_takes_f32(r->op, i);
-    return narrows ? WEFT_BF16 : r->dtype[i];
+    const bool narrows =
+        type == IN_BF16 && r->dtype[i] == WEFT_F32 && !is_lse && !weft_op_takes_f32(r->op, i);
+    if (type == IN_INT8 && i == 1)
+        return (weft_view){.dtype = WEFT_U8,
+                           .shape =
+                               WEFT_SHAPE(r->in[1].dim[0], r->in[1].dim[1] / BLOCK, 2 + BLOCK)};
+    return (weft_view){.dtype = narrows ? WEFT_BF16 : r->dtype[i], .shape = r->in[i]};
 }
 
 /* Sets the operands' types and shapes and the cost. */
-static void infer(subject *s, bool bf16)
+static void infer(subject *s, number_type type)
 {
     const row *r = s->row;
     const weft_op_info *info = weft_op_get(r->op);
@@ -282,8 +313,8 @@ static void infer(subject *s, bool bf16)
         const int i = args->in_count++;
         char name[16];
         snprintf(name, sizeof name, "in%d", i);
-        s->in[i] = (weft_view){.dtype = type_of(r, i, bf16), .shape = r->in[i]};
-        value[i] = weft_input(g, name, s->in[i].dtype, r->in[i]);
+        s->in[i] = input_of(r, i, type);
+        value[i] = weft_input(g, name, s->in[i].dtype, s->in[i].shape);
     }
     weft_emit_all(g, r->op, value, args->in_count, r->attr, made);
     check(s, weft_graph_check(g));
@@ -295,12 +326,12 @@ static void infer(subject *s, bool bf16)
     weft_graph_free(g);
 }
 
-static void open_subject(subject *s, const row *r, bool bf16)
+static void open_subject(subject *s, const row *r, number_type type)
 {
     *s = (subject){.row = r, .kernel = weft_backend_cpu.kernel[r->op], .seconds = 1e9};
     s->args = (weft_kernel_args){
         .op = r->op, .threads = weft_host_threads(), .in = s->in, .out = s->out, .attr = r->attr};
-    infer(s, bf16);
+    infer(s, type);
     const weft_kernel *k = s->kernel;
     const int64_t scratch = k->workspace ? k->workspace(&s->args) : 0;
     if (k->prepare)
@@ -339,7 +370,7 @@ typedef struct result {
 static result measure(const row *r)
 {
     subject s;
-    open_subject(&s, r, false);
+    open_subject(&s, r, IN_F32);
     const double stop = now() + 0.4;
     for (int n = 0; n < 3 || (now() < stop && n < 200); n++)
         run_subject(&s);
@@ -427,31 +458,43 @@ static bool is_wanted(const row *r, const char *pattern)
     return strstr(r->group, pattern) || strstr(r->label, pattern);
 }
 
-/* Times in f32 and bf16. Runs alternate, so that other load changes both. */
+/* Times in f32, bf16 and int8. Runs alternate, so that other load changes all. */
 static void compare_bf16(const char *pattern, const peer *peers, int peer_count)
 {
-    printf("| kernel | f32 ms | bf16 ms | f32 / bf16 | bf16 GFLOP/s | PyTorch bf16 ms | ratio "
-           "|\n|---|---|---|---|---|---|---|\n");
+    printf(
+        "| kernel | f32 ms | int8 ms | f32 / int8 | bf16 ms | f32 / bf16 | bf16 GFLOP/s | PyTorch "
+        "bf16 ms | ratio |\n|---|---|---|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const row *r = &rows[i];
         if (!is_wanted(r, pattern) || !(weft_op_get(r->op)->mixed & WEFT_MIXED_COMPUTES) ||
             r->dtype[1] != WEFT_F32)
             continue;
-        subject wide, narrow;
-        open_subject(&wide, r, false);
-        open_subject(&narrow, r, true);
+        subject wide, narrow, bytes = {.seconds = 0};
+        const bool has_int8 = r->op == WEFT_OP_LINEAR && r->in[1].dim[1] % BLOCK == 0;
+        open_subject(&wide, r, IN_F32);
+        open_subject(&narrow, r, IN_BF16);
+        if (has_int8)
+            open_subject(&bytes, r, IN_INT8);
         const double stop = now() + 0.8;
         for (int n = 0; n < 3 || (now() < stop && n < 200); n++) {
             run_subject(&wide);
             run_subject(&narrow);
+            if (has_int8)
+                run_subject(&bytes);
         }
-        printf("| %s | %.3f | %.3f | %.2f | %.1f ", r->label, wide.seconds * 1e3,
-               narrow.seconds * 1e3, wide.seconds / narrow.seconds,
+        printf("| %s | %.3f ", r->label, wide.seconds * 1e3);
+        if (has_int8)
+            printf("| %.3f | %.2f ", bytes.seconds * 1e3, wide.seconds / bytes.seconds);
+        else
+            printf("| - | - ");
+        printf("| %.3f | %.2f | %.1f ", narrow.seconds * 1e3, wide.seconds / narrow.seconds,
                (double)narrow.cost.flops / narrow.seconds * 1e-9);
         print_peer(seconds_of_peer(r->label, peers, peer_count), narrow.seconds);
         fflush(stdout);
         close_subject(&wide);
         close_subject(&narrow);
+        if (has_int8)
+            close_subject(&bytes);
     }
 }
 
