@@ -249,3 +249,30 @@ Test(products, copy_no_operand)
         unsetenv("WEFT_CPU_ISA");
     }
 }
+
+/* Code for products of bf16 is counted where the processor has units for bf16, the same each time. */
+Test(products, compiled_code_is_counted)
+{
+    static const weft_attr_linear plain = {WEFT_ACT_NONE};
+    const weft_kernel *k = weft_backend_cpu.kernel[WEFT_OP_LINEAR];
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const weft_dtype type = bf16 ? WEFT_BF16 : WEFT_F32;
+        weft_view in[3] = {{.dtype = type, .shape = WEFT_SHAPE(231, 77)},
+                           {.dtype = type, .shape = WEFT_SHAPE(53, 77)},
+                           {.dtype = WEFT_F32, .shape = WEFT_SHAPE(53)}},
+                  out = {.dtype = type, .shape = WEFT_SHAPE(231, 53)};
+        const weft_kernel_args args = {.op = WEFT_OP_LINEAR,
+                                       .in = in,
+                                       .in_count = 3,
+                                       .out = &out,
+                                       .out_count = 1,
+                                       .attr = &plain,
+                                       .threads = 2};
+        const int64_t bytes = k->prepared(&args);
+        cr_expect_eq(k->prepared(&args), bytes);
+        if (bf16 && cpu_isa_get()->bf16_units)
+            cr_expect(bytes > 10000 && bytes < 1 << 20, "%" PRId64 " bytes", bytes);
+        else
+            cr_expect_eq(bytes, 0);
+    }
+}

@@ -76,7 +76,14 @@ static int64_t matmul_workspace(const weft_kernel_args *args)
     return all.at_once ? args->threads * all.space : cpu_gemm_workspace(&all.first, args->threads);
 }
 
-CPU_KERNEL_WITH(matmul, .workspace = matmul_workspace, .narrow = CPU_ALL)
+static int64_t matmul_prepared(const weft_kernel_args *args)
+{
+    const product_batch all = batch_of(args);
+    return cpu_gemm_prepared(&all.first);
+}
+
+CPU_KERNEL_WITH(matmul, .kernel.prepared = matmul_prepared, .workspace = matmul_workspace,
+                .narrow = CPU_ALL)
 {
     const product_batch all = batch_of(args);
     int failed = dnnl_success;
@@ -133,7 +140,18 @@ static int64_t linear_workspace(const weft_kernel_args *args)
     return cpu_gemm_workspace(&p, args->threads);
 }
 
-CPU_KERNEL_WITH(linear, .workspace = linear_workspace, .narrow = CPU_ALL)
+static int64_t linear_prepared(const weft_kernel_args *args)
+{
+    static const char some_bias = 0;
+    const weft_view *w = &args->in[1];
+    cpu_product p = linear_product(args);
+    if (args->in_count > 2 && view_present(&args->in[2]))
+        p.bias = &some_bias; /* `args` have no data */
+    return weft_int8_elements(w->dtype, &w->shape) ? 0 : cpu_gemm_prepared(&p);
+}
+
+CPU_KERNEL_WITH(linear, .kernel.prepared = linear_prepared, .workspace = linear_workspace,
+                .narrow = CPU_ALL)
 {
     const weft_view *w = &args->in[1];
     if (weft_int8_elements(w->dtype, &w->shape))

@@ -177,6 +177,17 @@ static int64_t pointwise_workspace(const conv_shape *s, const weft_kernel_args *
     return workspace_of(&p);
 }
 
+/* Bytes of the code that products compile. */
+static int64_t pointwise_prepared(const conv_shape *s, const weft_kernel_args *args)
+{
+    pointwise p;
+    if (s->kind == CONV_WEIGHTS)
+        pointwise_part(s, args, pointwise_parts(s) - 1, &p);
+    else
+        pointwise_of(s, args, &p);
+    return p.kernel->prepared ? p.kernel->prepared(&p.args) : 0;
+}
+
 static weft_status_code pointwise_dw_part(const conv_shape *s, const weft_kernel_args *args,
                                           int64_t i, float *sum, char *space)
 {
@@ -280,13 +291,19 @@ static weft_status_code conv3d_dx_prepare(const weft_kernel_args *args, void **c
 static int64_t conv3d_prepared(const weft_kernel_args *args)
 {
     const conv_shape s = conv_of(args, CONV_FORWARD);
-    return uses_primitives(&s) ? conv_opened_bytes(CONV_FORWARD, s.type) : 0;
+    return is_empty(&s)          ? 0
+           : is_pointwise(&s)    ? pointwise_prepared(&s, args)
+           : uses_primitives(&s) ? conv_opened_bytes(CONV_FORWARD, s.type)
+                                 : 0;
 }
 
 static int64_t conv3d_dx_prepared(const weft_kernel_args *args)
 {
     const conv_shape s = conv_of(args, CONV_DATA);
-    return uses_primitives(&s) ? conv_opened_bytes(CONV_DATA, s.type) : 0;
+    return is_empty(&s)          ? 0
+           : is_pointwise(&s)    ? pointwise_prepared(&s, args)
+           : uses_primitives(&s) ? conv_opened_bytes(CONV_DATA, s.type)
+                                 : 0;
 }
 
 static weft_status_code conv3d_dw_prepare(const weft_kernel_args *args, void **cache)
@@ -302,7 +319,10 @@ static weft_status_code conv3d_dw_prepare(const weft_kernel_args *args, void **c
 static int64_t conv3d_dw_prepared(const weft_kernel_args *args)
 {
     const conv_shape s = conv_of(args, CONV_WEIGHTS);
-    return uses_primitives(&s) ? conv_dw_opened_bytes(&s) : 0;
+    return is_empty(&s)          ? 0
+           : is_pointwise(&s)    ? pointwise_prepared(&s, args)
+           : uses_primitives(&s) ? conv_dw_opened_bytes(&s)
+                                 : 0;
 }
 
 /* Writes the result for an empty operand: zeros plus the bias. */

@@ -41,6 +41,11 @@ int64_t cpu_gemm_workspace(const cpu_product *p, int threads)
     return gemm_needs_panels(p) ? gemm_panels_workspace(&on) : 0;
 }
 
+int64_t cpu_gemm_prepared(const cpu_product *p)
+{
+    return cpu_gemm_has_units(p) ? gemm_bf16_prepared(p) : 0;
+}
+
 bool cpu_gemm_has_units(const cpu_product *p)
 {
     return p->a_dtype == WEFT_BF16 && p->b_dtype == WEFT_BF16 && p->K > 0 && gemm_bf16_units();

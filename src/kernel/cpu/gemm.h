@@ -12,6 +12,8 @@
 dnnl_status_t cpu_gemm(const cpu_product *product);
 /* Returns the bytes of `space` for the product on `threads` threads. Pointers are not used. */
 int64_t cpu_gemm_workspace(const cpu_product *product, int threads);
+/* Returns the bytes of code that the library compiles for the product. Pointers are not used. */
+int64_t cpu_gemm_prepared(const cpu_product *product);
 /* Reports a failed product. Call on the thread that runs the kernel. */
 weft_status cpu_gemm_check(dnnl_status_t status);
 /* Returns true if the processor multiplies the product's bf16 operands without widening them. */

@@ -2,15 +2,18 @@
  * multiplied, and sums are f32. A product reads operands as they are stored, and writes C in its
  * type.
  *
- * oneDNN compiles a primitive per shape: 0.6 ms, and 70 KiB, once per process, because oneDNN keeps
- * the last 1024. A thread keeps the handles of its last shapes, because finding a primitive takes 4
- * us. All are created for one thread, so that sums have the same order on any number of threads. */
+ * oneDNN compiles a primitive per shape: 0.6 ms, and 60 to 400 KiB, once per process, because it
+ * keeps the last 1024. A thread keeps the handles of its last shapes, because finding a primitive
+ * takes 4 us. All are created for one thread, so that sums have the same order on any number of
+ * threads. */
 #include "kernel/cpu/gemm_bf16.h"
 
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm_parts.h"
 #include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
+
+#include "base/memory.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -156,21 +159,25 @@ static size_t slot_of(const shape_key *k)
     return (size_t)(hash >> 57);
 }
 
+static shape_key key_of(const cpu_product *p)
+{
+    return (shape_key){.M = p->M,
+                       .N = p->N,
+                       .K = p->K,
+                       .lda = p->lda,
+                       .ldb = p->ldb,
+                       .ldc = p->ldc,
+                       .trans_a = p->trans_a,
+                       .trans_b = p->trans_b,
+                       .c_dtype = (int32_t)p->c_dtype,
+                       .bias_dtype = p->bias ? (int32_t)p->bias_dtype : -1};
+}
+_Static_assert(sizeof(shape_key) == 6 * 8 + 4 * 4, "keys have no padding");
+
 /* Computes C = A B + bias of a part. */
 static dnnl_status_t multiply(const cpu_product *p)
 {
-    shape_key key;
-    memset(&key, 0, sizeof key);
-    key = (shape_key){p->M,
-                      p->N,
-                      p->K,
-                      p->lda,
-                      p->ldb,
-                      p->ldc,
-                      p->trans_a,
-                      p->trans_b,
-                      (int32_t)p->c_dtype,
-                      p->bias ? (int32_t)p->bias_dtype : -1};
+    const shape_key key = key_of(p);
     thread_primitives *t = thread_primitives_get();
     if (!t)
         return dnnl_out_of_memory;
@@ -269,16 +276,24 @@ static void finish_bf16(const cpu_product *p)
     }
 }
 
+/* Returns the product that oneDNN computes for a part. `space`: f32 for a part that is not
+ * direct. */
+static cpu_product made_of(const cpu_product *p, const gemm_box *box, float *space)
+{
+    cpu_product made = gemm_box_of(p, box);
+    if (!is_direct(p)) {
+        made.C = space;
+        made.c_dtype = WEFT_F32;
+        made.ldc = made.N;
+    }
+    return made;
+}
+
 static dnnl_status_t bf16_part(const cpu_product *p, const gemm_box *box, const void *space,
                                int thread)
 {
-    const cpu_product part = gemm_box_of(p, box);
-    cpu_product made = part;
-    if (!is_direct(p)) {
-        made.C = (float *)(uintptr_t)space + thread * part_floats(p);
-        made.c_dtype = WEFT_F32;
-        made.ldc = part.N;
-    }
+    float *own = is_direct(p) ? NULL : (float *)(uintptr_t)space + thread * part_floats(p);
+    const cpu_product part = gemm_box_of(p, box), made = made_of(p, box, own);
     const dnnl_status_t status = multiply(&made);
     if (status != dnnl_success)
         return status;
@@ -301,4 +316,92 @@ dnnl_status_t gemm_bf16(const cpu_product *p)
     }
     const float *space = p->space;
     return gemm_run(&whole, parts_of(p), bf16_part, space ? space + bias_floats(p) : NULL);
+}
+
+/* ---- bytes of primitives --------------------------------------------------------------------- */
+
+/* Shapes whose bytes are known. They depend on the shape: 57 KiB for few columns and sums, 413 KiB
+ * for long sums of a transposed operand. So each shape is compiled once, which is when its code is
+ * needed anyway: oneDNN keeps it for the run. */
+typedef struct known_shape {
+    shape_key key;
+    int64_t bytes;
+} known_shape;
+
+static struct {
+    pthread_mutex_t lock;
+    known_shape *shape;
+    int64_t count, capacity;
+} known = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int64_t measure(const shape_key *key)
+{
+    thread_primitives *t = thread_primitives_get();
+    bf16_primitive made = {.primitive = NULL};
+    const int64_t before = weft_memory_library_use();
+    if (!t || create(key, t->engine, &made) != dnnl_success)
+        return 0;
+    const int64_t bytes = weft_memory_library_use() - before;
+    release(&made);
+    return bytes > 0 ? bytes : 0;
+}
+
+/* Returns the bytes of a shape. Requires the lock. */
+static int64_t bytes_of(const shape_key *key)
+{
+    int64_t i = 0;
+    while (i < known.count && memcmp(&known.shape[i].key, key, sizeof *key) != 0)
+        i++;
+    if (i < known.count)
+        return known.shape[i].bytes;
+    const known_shape made = {.key = *key, .bytes = measure(key)};
+    if (known.count == known.capacity) {
+        const int64_t more = known.capacity ? 2 * known.capacity : 64;
+        known_shape *grown = realloc(known.shape, (size_t)more * sizeof *grown);
+        if (!grown)
+            return made.bytes;
+        known.shape = grown;
+        known.capacity = more;
+    }
+    known.shape[known.count++] = made;
+    return made.bytes;
+}
+
+/* The shapes of a product's parts; parts that are cut alike count once. */
+typedef struct shape_count {
+    shape_key seen[4];
+    int count;
+    int64_t bytes;
+} shape_count;
+
+static dnnl_status_t count_part(const cpu_product *p, const gemm_box *box, const void *user,
+                                int thread)
+{
+    shape_count *all = (shape_count *)(uintptr_t)user;
+    const cpu_product made = made_of(p, box, NULL);
+    const shape_key key = key_of(&made);
+    (void)thread;
+    for (int i = 0; i < all->count; i++)
+        if (!memcmp(&all->seen[i], &key, sizeof key))
+            return dnnl_success;
+    if (all->count < (int)(sizeof all->seen / sizeof *all->seen))
+        all->seen[all->count++] = key;
+    all->bytes += bytes_of(&key);
+    return dnnl_success;
+}
+
+int64_t gemm_bf16_prepared(const cpu_product *p)
+{
+    static const char somewhere = 0; /* parts compute addresses, which nothing reads */
+    cpu_product whole = *p;
+    shape_count all = {.count = 0};
+    whole.threads = 1;
+    whole.A = whole.B = &somewhere;
+    whole.C = (void *)(uintptr_t)&somewhere;
+    if (widens_bias(p))
+        whole.bias_dtype = WEFT_F32;
+    pthread_mutex_lock(&known.lock);
+    gemm_run(&whole, parts_of(p), count_part, &all);
+    pthread_mutex_unlock(&known.lock);
+    return all.bytes;
 }

@@ -8,5 +8,6 @@ bool gemm_bf16_units(void);
 /* A product of bf16 x bf16 with K > 0, as cpu_gemm(). */
 dnnl_status_t gemm_bf16(const cpu_product *p);
 int64_t gemm_bf16_workspace(const cpu_product *p);
+int64_t gemm_bf16_prepared(const cpu_product *p);
 
 #endif
