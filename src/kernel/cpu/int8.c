@@ -61,7 +61,10 @@ static void round_rows(const weft_view *x, const int8_layer *l, const cpu_int8_r
         if (x->dtype != WEFT_F32) {
             float *wide = (float *)(space + omp_get_thread_num() * (l->panel_bytes + l->row_bytes) +
                                     l->panel_bytes);
-            cpu_widen_run(x->dtype, row, wide, l->K);
+            if (x->dtype == WEFT_BF16)
+                isa->widen_bf16((const uint16_t *)(const void *)row, wide, l->K);
+            else
+                cpu_widen_run(x->dtype, row, wide, l->K);
             row = (const char *)wide;
         }
         isa->int8_round((const float *)row, to, m);
@@ -75,7 +78,7 @@ static void finish_tile(const weft_kernel_args *args, const float *bias, float *
     const cpu_isa *isa = cpu_isa_get();
     const weft_attr_linear *attr = args->attr;
     const weft_view *out = &args->out[0];
-    const int64_t N = view_last(out), bytes = weft_dtype_bytes(out->dtype);
+    const int64_t N = view_last(out);
     for (int64_t r = 0; r < rows; r++, tile += isa->int8_columns, at += N) {
         const bool rounds = attr->act != WEFT_ACT_NONE && attr->round != WEFT_F32;
         isa->bias_act(bias, tile, columns, rounds ? WEFT_ACT_NONE : attr->act);
@@ -85,8 +88,11 @@ static void finish_tile(const weft_kernel_args *args, const float *bias, float *
         }
         if (out->dtype == WEFT_F32)
             memcpy((float *)out->data + at, tile, (size_t)columns * sizeof *tile);
+        else if (out->dtype == WEFT_BF16)
+            isa->narrow_bf16(tile, (uint16_t *)out->data + at, columns);
         else
-            cpu_narrow(out->dtype, tile, (char *)out->data + at * bytes, columns);
+            for (int64_t c = 0; c < columns; c++)
+                view_set(out, at + c, (double)tile[c]);
     }
 }
 
