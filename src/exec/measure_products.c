@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 /* Processor seconds used by all threads of this process. */
-
 static double processor_seconds(void)
 {
     struct timespec t;
@@ -26,6 +25,7 @@ static double processor_seconds(void)
                ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
                : 0;
 }
+
 /* Adds a node with this kind of work to an empty graph. `n`: rows of matrices; 0: attention and
  * convolution of small sizes, for the reference. */
 static void add_work(weft_graph *g, weft_work work, weft_dtype dtype, int64_t n)
