@@ -14,6 +14,7 @@
 #include "model/common_fields.h"
 #include "model/config_fields.h"
 #include "model/denoisers/mmdit.h"
+#include "model/denoisers/token_refiner.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
 #include "nn/nn.h"
@@ -32,7 +33,6 @@ typedef struct hunyuan {
 _Static_assert(sizeof(hunyuan) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
 enum image { IMAGE_NONE, IMAGE_LATENTS, IMAGE_TOKENS };
-static const double eps = WEFT_MMDIT_EPS;
 
 static int64_t width_of(const hunyuan *c)
 {
@@ -42,81 +42,6 @@ static int64_t width_of(const hunyuan *c)
 static int64_t inner_of(const hunyuan *c)
 {
     return (int64_t)((double)width_of(c) * c->mlp_ratio);
-}
-
-static weft_value embed_time(weft_graph *g, const hunyuan *c, weft_value t_b)
-{
-    return weft_nn_embedder(g, "timestep_embedder", weft_nn_sinusoid(g, WEFT_MMDIT_TIME, t_b),
-                            width_of(c), WEFT_NN_SILU);
-}
-
-/* ---- text ----------------------------------------------------------------------------------- */
-
-/* Every token attends to the real tokens and to the first. Padding attends only to the first. */
-static weft_value refine_attention(weft_graph *g, const hunyuan *c, weft_value h_blc,
-                                   weft_value mask_bl)
-{
-    const int64_t width = width_of(c), batch = weft_dim(g, h_blc, 0), text = weft_dim(g, h_blc, 1);
-    weft_value qkv[3];
-    static const char *const names[] = {"to_q", "to_k", "to_v"};
-    weft_graph_push(g, "attn");
-    for (int i = 0; i < 3; i++)
-        qkv[i] = weft_nn_split_heads(
-            g, weft_nn_linear(g, names[i], h_blc, width, WEFT_LINEAR_XAVIER), c->heads);
-    const weft_value first =
-        weft_concat(g,
-                    (weft_value[]){weft_fill(g, WEFT_F32, WEFT_SHAPE(1, 1), 1),
-                                   weft_fill(g, WEFT_F32, WEFT_SHAPE(1, text - 1), 0)},
-                    2, 1);
-    const weft_value seen = weft_clamp(g, weft_add(g, mask_bl, first), 0, 1);
-    const weft_value real = weft_reshape(g, mask_bl, WEFT_SHAPE(batch, text, 1, 1));
-    const weft_value mixed = weft_nn_attend(g, qkv[0], qkv[1], qkv[2], weft_nn_hide(g, seen));
-    const weft_value padded =
-        weft_mul(g, weft_slice(g, qkv[2], 1, 0, 1), weft_affine(g, real, -1, 1));
-    const weft_value out = weft_nn_join_heads(g, weft_add(g, weft_mul(g, mixed, real), padded));
-    const weft_value y = weft_nn_linear(g, "to_out.0", out, width, WEFT_LINEAR_XAVIER);
-    weft_graph_pop(g);
-    return y;
-}
-
-static weft_value refine(weft_graph *g, const hunyuan *c, weft_value x_blc, weft_value temb_bc,
-                         weft_value mask_bl)
-{
-    const int64_t width = width_of(c);
-    weft_value gates = weft_nn_linear(g, "norm_out.linear", weft_unary(g, WEFT_OP_SILU, temb_bc),
-                                      2 * width, WEFT_LINEAR_XAVIER);
-    gates = weft_reshape(g, gates, WEFT_SHAPE(weft_dim(g, gates, 0), 2, width));
-    weft_value h = refine_attention(g, c, weft_nn_layer_norm(g, "norm1", x_blc, eps), mask_bl);
-    x_blc = weft_nn_gated_add(g, x_blc, h, weft_nn_row(g, gates, 0));
-    h = weft_nn_layer_norm(g, "norm2", x_blc, eps);
-    /* the refiner's width factor is 4, independent of mlp_ratio */
-    h = weft_nn_feed_forward(g, "ff", h, 4 * width_of(c), WEFT_NN_SILU);
-    return weft_nn_gated_add(g, x_blc, h, weft_nn_row(g, gates, 1));
-}
-
-/* text (B,L,text_dim) -> (B,L,C) */
-static weft_value embed_text(weft_graph *g, const hunyuan *c, weft_value text, weft_value mask_bl,
-                             weft_value timestep_b)
-{
-    const int64_t width = width_of(c), batch = weft_dim(g, text, 0);
-    const weft_value mask = weft_reshape(g, mask_bl, WEFT_SHAPE(batch, weft_dim(g, text, 1), 1));
-    weft_graph_push(g, "context_embedder");
-    weft_value pooled =
-        weft_div(g, weft_sum(g, weft_mul(g, text, mask), 1u << 1), weft_sum(g, mask, 1u << 1));
-    pooled = weft_reshape(g, pooled, WEFT_SHAPE(batch, c->text_dim));
-    weft_graph_push(g, "time_text_embed");
-    const weft_value temb =
-        weft_add(g, embed_time(g, c, timestep_b),
-                 weft_nn_embedder(g, "text_embedder", pooled, width, WEFT_NN_SILU));
-    weft_graph_pop(g);
-    weft_value x = weft_nn_linear(g, "proj_in", text, width, WEFT_LINEAR_XAVIER);
-    for (int64_t i = 0; i < c->refiner_layers; i++) {
-        weft_graph_push(g, "token_refiner.refiner_blocks.%d", (int)i);
-        x = refine(g, c, x, temb, mask_bl);
-        weft_graph_pop(g);
-    }
-    weft_graph_pop(g);
-    return x;
 }
 
 /* Bias of the joined keys (B,S+L). The number of real text keys is the sum of the mask. */
@@ -225,7 +150,12 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
     const weft_value x = weft_nn_patch(g, "x_embedder.proj", in->at[WEFT_PORT_LATENTS], width_of(c),
                                        patch, WEFT_PATCH_3D, true);
     embed_condition(g, c, in, &temb_bc, &image_bc);
-    const weft_value text = embed_text(g, c, text_in, mask_bl, in->at[WEFT_PORT_TIMESTEP]);
+    const weft_token_refiner refiner = {.heads = c->heads,
+                                        .head_dim = c->head_dim,
+                                        .layers = c->refiner_layers,
+                                        .first_visible = true};
+    const weft_value text =
+        weft_token_refine(g, &refiner, text_in, mask_bl, in->at[WEFT_PORT_TIMESTEP]);
     const int videos = video_streams(g, c, x, size, temb_bc, image_bc, stream);
     stream[videos].x = text;
     stream[videos].temb_bc = temb_bc;
