@@ -66,6 +66,12 @@ static const example denoisers_of[] = {
      "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":2,\"num_layers\":3,"
      "\"joint_attention_dim\":5,\"axes_dims_rope\":[2,2,2]}",
      {2, 1, 4, 8, 4, .present_ports = GIVEN(TEXT_MASK)}, 3, 3, false},
+    {"{\"_class_name\":\"HunyuanVideo15Transformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
+     "\"num_refiner_layers\":1,\"text_embed_dim\":5,\"text_embed_2_dim\":3,"
+     "\"text_embed_2_hidden_dim\":4,\"image_embed_dim\":3,\"rope_axes_dim\":[2,2,2]}",
+     {2, 2, 4, 4, 4, .text2 = 3, .present_ports = GIVEN(TEXT_MASK) | GIVEN(TEXT2_MASK)},
+     3, 3, false},
 };
 /* clang-format on */
 enum { DENOISERS_OF = sizeof denoisers_of / sizeof *denoisers_of };

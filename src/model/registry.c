@@ -5,7 +5,7 @@
 
 extern const weft_family weft_family_sd_vae, weft_family_hunyuan_vae, weft_family_cogvideox_vae,
     weft_family_ltx_vae, weft_family_mochi_vae, weft_family_cosmos_vae, weft_family_allegro_vae,
-    weft_family_qwen_image_vae;
+    weft_family_qwen_image_vae, weft_family_hunyuan15_vae;
 extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_bytes_encoder,
     weft_family_uvit, weft_family_cogvideox_dit, weft_family_hunyuan_video_dit,
     weft_family_cosmos_dit, weft_family_ltx_dit, weft_family_mochi_dit, weft_family_latte_dit,
@@ -13,7 +13,7 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_opensoraplan_dit, weft_family_hidream_dit, weft_family_moe_dit,
     weft_family_flux_dit, weft_family_chronoedit_dit, weft_family_qwen_image_dit,
     weft_family_skyreels_dit, weft_family_wan_vace_dit, weft_family_flux2_dit,
-    weft_family_chroma_dit, weft_family_z_image_dit;
+    weft_family_chroma_dit, weft_family_z_image_dit, weft_family_hunyuan_video15_dit;
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
     weft_family_qwen, weft_family_qwen3, weft_family_llama, weft_family_bert, weft_family_llava,
@@ -24,7 +24,10 @@ const weft_family *const weft_families[] = {
     &weft_family_skyreels_dit,
     &weft_family_wan_vace_dit, /* WanVACETransformer3DModel; must precede Wan as well */
     &weft_family_wan_dit,      /* WanTransformer3DModel */
-    &weft_family_wan_vae,      /* AutoencoderKLWan      */
+    /* AutoencoderKLHunyuanVideo15; must precede Wan's, LTX-Video's and HunyuanVideo's, whose
+     * tensors its files have */
+    &weft_family_hunyuan15_vae,
+    &weft_family_wan_vae, /* AutoencoderKLWan      */
     /* AutoencoderKLQwenImage; must follow Wan's, which has the same names */
     &weft_family_qwen_image_vae,
     /* AutoencoderKLAllegro; must precede AutoencoderKL, which has tensors of the same names */
@@ -33,12 +36,14 @@ const weft_family *const weft_families[] = {
     &weft_family_cogvideox_vae, /* AutoencoderKLCogVideoX */
     &weft_family_ltx_vae,       /* AutoencoderKLLTXVideo */
     /* must follow LTX-Video, whose later decoders have the tensor that marks this family */
-    &weft_family_hunyuan_vae,       /* AutoencoderKLHunyuanVideo */
-    &weft_family_mochi_vae,         /* AutoencoderKLMochi */
-    &weft_family_cosmos_vae,        /* AutoencoderKLCosmos */
-    &weft_family_bytes_encoder,     /* WeftBytesEncoder      */
-    &weft_family_uvit,              /* UViT                  */
-    &weft_family_cogvideox_dit,     /* CogVideoXTransformer3DModel */
+    &weft_family_hunyuan_vae,   /* AutoencoderKLHunyuanVideo */
+    &weft_family_mochi_vae,     /* AutoencoderKLMochi */
+    &weft_family_cosmos_vae,    /* AutoencoderKLCosmos */
+    &weft_family_bytes_encoder, /* WeftBytesEncoder      */
+    &weft_family_uvit,          /* UViT                  */
+    &weft_family_cogvideox_dit, /* CogVideoXTransformer3DModel */
+    /* HunyuanVideo15Transformer3DModel; must precede HunyuanVideo, whose names its files have */
+    &weft_family_hunyuan_video15_dit,
     &weft_family_hunyuan_video_dit, /* HunyuanVideoTransformer3DModel */
     &weft_family_cosmos_dit,        /* CosmosTransformer3DModel */
     &weft_family_ltx_dit,           /* LTXVideoTransformer3DModel */

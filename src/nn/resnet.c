@@ -32,6 +32,12 @@ weft_value weft_nn_conv_2d(weft_graph *g, const char *name, weft_value x, int64_
     return weft_nn_conv(g, name, x, out, same, true);
 }
 
+weft_value weft_nn_conv_point(weft_graph *g, const char *name, weft_value x, int64_t out)
+{
+    const weft_conv_shape one = {.kernel = {1, 1, 1}, .stride = {1, 1, 1}};
+    return weft_nn_conv(g, name, x, out, one, false);
+}
+
 static weft_value norm(weft_nn_coder *co, const char *name, weft_value x)
 {
     if (co->norm)
@@ -66,9 +72,7 @@ weft_value weft_nn_res_blocks(weft_nn_coder *co, weft_value x, int64_t out, int6
     return x;
 }
 
-/* Causal attention by frames for q, k, v (B,T,S,C): a frame attends to itself and to preceding
- * frames. */
-static weft_value attend_before(weft_graph *g, weft_value q, weft_value k, weft_value v)
+weft_value weft_nn_attend_frames(weft_graph *g, weft_value q, weft_value k, weft_value v)
 {
     const int64_t b = weft_dim(g, q, 0), t = weft_dim(g, q, 1), s = weft_dim(g, q, 2),
                   c = weft_dim(g, q, 3);
@@ -96,7 +100,7 @@ weft_value weft_nn_pixel_attention(weft_nn_coder *co, const char *name, weft_val
     const weft_value q = weft_nn_linear(g, "to_q", h, c, WEFT_LINEAR_XAVIER),
                      k = weft_nn_linear(g, "to_k", h, c, WEFT_LINEAR_XAVIER),
                      v = weft_nn_linear(g, "to_v", h, c, WEFT_LINEAR_XAVIER);
-    h = co->each_frame ? weft_nn_attention(g, q, k, v, 1, NULL) : attend_before(g, q, k, v);
+    h = co->each_frame ? weft_nn_attention(g, q, k, v, 1, NULL) : weft_nn_attend_frames(g, q, k, v);
     h = weft_nn_linear(g, "to_out.0", h, c, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
     return weft_add(g, x, weft_reshape(g, h, WEFT_SHAPE(b, t, y, w, c)));

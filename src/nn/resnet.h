@@ -11,6 +11,9 @@ weft_value weft_nn_pad_edge(weft_graph *g, weft_value x, int dim, int64_t before
  * (O,I,k,k). */
 weft_value weft_nn_conv_2d(weft_graph *g, const char *name, weft_value x, int64_t out, int64_t k);
 
+/* Convolution 1 x 1 x 1. */
+weft_value weft_nn_conv_point(weft_graph *g, const char *name, weft_value x, int64_t out);
+
 /* Settings of an autoencoder's blocks. */
 typedef struct weft_nn_coder weft_nn_coder;
 struct weft_nn_coder {
@@ -31,6 +34,9 @@ weft_value weft_nn_norm_silu(weft_nn_coder *coder, const char *name, weft_value 
 weft_value weft_nn_res_block(weft_nn_coder *coder, const char *name, weft_value x, int64_t out);
 /* `count` residual blocks "resnets.0", ... */
 weft_value weft_nn_res_blocks(weft_nn_coder *coder, weft_value x, int64_t out, int64_t count);
+/* Single-head attention by frames for q, k, v (B,T,S,C): a frame attends to itself and to preceding
+ * frames. */
+weft_value weft_nn_attend_frames(weft_graph *g, weft_value q, weft_value k, weft_value v);
 /* Single-head attention over pixels, added to x: "group_norm", "to_q", "to_k", "to_v", "to_out.0".
  * With each_frame, attention stays within a frame. Otherwise a frame also attends to the preceding
  * frames. */

@@ -654,6 +654,8 @@ static weft_status find_size(parity *p)
                                   "the tensor has %d dimension; at least 2 are needed", t->rank);
             size->batch = t->dim[0];
             size->text = t->dim[row->port == WEFT_PORT_TOKENS ? 1 : t->rank - 2];
+        } else if (row->port == WEFT_PORT_TEXT2) {
+            size->text2 = t->rank == 3 ? t->dim[1] : 0;
         } else if (row->port == WEFT_PORT_TIMESTEP && size->times < 2) {
             size->times = t->rank > 1 ? t->count / t->dim[0] : 1;
         } else if (row->port == WEFT_PORT_TEXT_LAYERS) {

@@ -56,6 +56,10 @@ static const setup families[] = {
      "\"norm_num_groups\":2,\"latent_channels\":2,\"layers_per_block\":1,"
      "\"spatial_compression_ratio\":2}",
      {2, 5, 4, 4, 0}},
+    {"{\"_class_name\":\"AutoencoderKLHunyuanVideo15\",\"block_out_channels\":[8,8,8],"
+     "\"latent_channels\":2,\"layers_per_block\":1,\"spatial_compression_ratio\":4,"
+     "\"temporal_compression_ratio\":2}",
+     {2, 3, 4, 4, 0}},
     {"{\"_class_name\":\"AutoencoderKLCogVideoX\",\"block_out_channels\":[2,2,4],"
      "\"norm_num_groups\":2,\"latent_channels\":2,\"layers_per_block\":1}",
      {2, 9, 4, 4, 0}},
@@ -109,6 +113,17 @@ static const setup families[] = {
      "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2],"
      "\"image_condition_type\":\"token_replace\"}",
      {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"HunyuanVideo15Transformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":5,\"out_channels\":2,\"num_layers\":2,"
+     "\"num_refiner_layers\":1,\"text_embed_dim\":5,\"text_embed_2_dim\":3,"
+     "\"text_embed_2_hidden_dim\":4,\"image_embed_dim\":3,\"rope_axes_dim\":[2,2,2]}",
+     {2, 2, 2, 2, 4, .text2 = 3, .image = 3,
+      .present_ports = GIVEN(TEXT_MASK) | GIVEN(TEXT2_MASK) | GIVEN(IMAGE)}},
+    {"{\"_class_name\":\"HunyuanVideo15Transformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
+     "\"num_refiner_layers\":1,\"text_embed_dim\":5,\"text_embed_2_dim\":3,"
+     "\"text_embed_2_hidden_dim\":4,\"image_embed_dim\":3,\"rope_axes_dim\":[2,2,2]}",
+     {2, 2, 2, 2, 4, .text2 = 3}},
     {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":2,\"num_layers\":1,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"max_size\":[4,4,8]}",

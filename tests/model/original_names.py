@@ -194,6 +194,40 @@ def chroma(n):
         if n.startswith("distilled") else flux(n)
 
 
+def hunyuan15(n):
+    n = sub(n, (r"^x_embedder", "img_in"), (r"^time_embed\.timestep_embedder\.linear_1", "time_in.mlp.0"),
+            (r"^time_embed\.timestep_embedder\.linear_2", "time_in.mlp.2"), (r"^cond_type_embed", "cond_type_embedding"),
+            (r"^context_embedder_2\.linear_", "byt5_in.fc"), (r"^context_embedder_2\.norm", "byt5_in.layernorm"),
+            (r"^image_embedder\.norm_in", "vision_in.proj.0"), (r"^image_embedder\.linear_1", "vision_in.proj.1"),
+            (r"^image_embedder\.linear_2", "vision_in.proj.3"), (r"^image_embedder\.norm_out", "vision_in.proj.4"),
+            (r"^norm_out\.linear", "~final_layer.adaLN_modulation.1"), (r"^proj_out", "final_layer.linear"))
+    refiner = re.match(r"context_embedder\.token_refiner\.refiner_blocks\.(\d+)\.(.*)", n)
+    if refiner:
+        block, rest = f"txt_in.individual_token_refiner.blocks.{refiner[1]}.", refiner[2]
+        part = re.match(r"attn\.to_([qkv])\.(.*)", rest)
+        if part:
+            return f"{block}self_attn_qkv.{part[2]}", "qkv".index(part[1])
+        return block + sub(rest, (r"attn\.to_out\.0", "self_attn_proj"), (r"ff\.net\.0\.proj", "mlp.fc1"), (r"ff\.net\.2", "mlp.fc2"),
+                           (r"norm_out\.linear", "adaLN_modulation.1"))
+    n = sub(n, (r"^context_embedder\.time_text_embed\.timestep_embedder\.linear_1", "txt_in.t_embedder.mlp.0"),
+            (r"^context_embedder\.time_text_embed\.timestep_embedder\.linear_2", "txt_in.t_embedder.mlp.2"),
+            (r"^context_embedder\.time_text_embed\.text_embedder", "txt_in.c_embedder"),
+            (r"^context_embedder\.proj_in", "txt_in.input_embedder"), (r"^transformer_blocks", "double_blocks"))
+    return sub(n, (r"norm1\.linear", "img_mod.linear"), (r"norm1_context\.linear", "txt_mod.linear"),
+               (r"attn\.norm_added_([qk])", r"txt_attn_\1_norm"), (r"attn\.norm_([qk])", r"img_attn_\1_norm"),
+               (r"attn\.add_([qkv])_proj", r"txt_attn_\1"), (r"attn\.to_add_out", "txt_attn_proj"),
+               (r"attn\.to_out\.0", "img_attn_proj"), (r"attn\.to_([qkv])", r"img_attn_\1"),
+               (r"ff\.net\.0\.proj", "img_mlp.fc1"), (r"ff\.net\.2", "img_mlp.fc2"),
+               (r"ff_context\.net\.0\.proj", "txt_mlp.fc1"), (r"ff_context\.net\.2", "txt_mlp.fc2"))
+
+
+def hunyuan15_vae(n):
+    return sub(n, (r"mid_block\.resnets\.0", "mid.block_1"), (r"mid_block\.resnets\.1", "mid.block_2"),
+               (r"mid_block\.attentions\.0\.to_", "mid.attn_1."), (r"mid_block\.attentions\.0", "mid.attn_1"),
+               (r"(down|up)_blocks", r"\1"), (r"resnets", "block"), (r"(down|up)samplers\.0", r"\1sample"),
+               (r"conv_shortcut", "nin_shortcut"))
+
+
 def ldm_vae(n):
     n = sub(n, (r"mid_block\.resnets\.0", "mid.block_1"), (r"mid_block\.resnets\.1", "mid.block_2"),
             (r"attentions\.0\.group_norm", "attn_1.norm"), (r"attentions\.0\.to_([qkv])", r"attn_1.\1"),
@@ -313,6 +347,11 @@ FAMILIES = {
                                 "norm_num_groups": 4, "latent_channels": 4}),
     "hunyuan_vae": (comfy_hunyuan_vae, {"_class_name": "AutoencoderKLHunyuanVideo", "block_out_channels": [8, 12, 16, 16],
                                         "layers_per_block": 1, "norm_num_groups": 4, "latent_channels": 4}),
+    "hunyuan15": (hunyuan15, {"_class_name": "HunyuanVideo15Transformer3DModel", **TINY_DIT, "num_layers": 2, "num_refiner_layers": 2,
+                              "in_channels": 9, "out_channels": 4, "text_embed_dim": 10, "text_embed_2_dim": 6, "image_embed_dim": 7,
+                              "text_embed_2_hidden_dim": 9, "rope_axes_dim": [4, 6, 6]}),
+    "hunyuan15_vae": (hunyuan15_vae, {"_class_name": "AutoencoderKLHunyuanVideo15", "latent_channels": 4,
+                                      "block_out_channels": [8, 16, 16, 16], "layers_per_block": 1, "spatial_compression_ratio": 8}),
     "sd_vae": (ldm_vae, {"_class_name": "AutoencoderKL", "block_out_channels": [8, 16, 24, 24], "layers_per_block": 2,
                          "norm_num_groups": 4}),
     "sd_unet": (ldm_unet, {"_class_name": "UNet2DConditionModel", "sample_size": 8, "block_out_channels": [8, 12, 16, 16],

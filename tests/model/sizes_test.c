@@ -74,6 +74,8 @@ Test(sizes, published)
         {"chroma", 8899983424},
         {"z-image", 6154908736},
         {"qwen3-4b", 4022468096},
+        {"hunyuan-video-1.5", 8326608160},
+        {"hunyuan-video-1.5-vae", 1260634115},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         weft_model model;
@@ -155,6 +157,9 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"ChromaTransformer2DModel\",\"approximator_layers\":2}",
         "{\"_class_name\":\"ZImageTransformer2DModel\",\"t_scale\":100,\"all_patch_size\":[4]}",
         "{\"_class_name\":\"Qwen3Model\",\"head_dim\":64}",
+        "{\"_class_name\":\"HunyuanVideo15Transformer3DModel\",\"patch_size_t\":2,"
+        "\"text_embed_2_hidden_dim\":64}",
+        "{\"_class_name\":\"AutoencoderKLHunyuanVideo15\",\"upsample_match_channel\":false}",
         "{\"_class_name\":\"FluxTransformer2DModel\",\"guidance_embeds\":true,"
         "\"out_channels\":32}",
         "{\"_class_name\":\"QwenImageTransformer2DModel\",\"zero_cond_t\":true,"

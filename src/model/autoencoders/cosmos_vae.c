@@ -113,17 +113,11 @@ static weft_value conv_t(weft_graph *g, const char *name, weft_value x, int64_t 
     return weft_nn_conv(g, name, weft_nn_pad_edge(g, x, 1, 2, 0), out, shape, false);
 }
 
-static weft_value conv_1(weft_graph *g, const char *name, weft_value x, int64_t out)
-{
-    const weft_conv_shape one = {.kernel = {1, 1, 1}, .stride = {1, 1, 1}};
-    return weft_nn_conv(g, name, x, out, one, false);
-}
-
 static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k)
 {
     weft_graph *g = co->g;
     if (k == 1)
-        return conv_1(g, name, x, out);
+        return weft_nn_conv_point(g, name, x, out);
     weft_graph_push(g, "%s", name);
     x = conv_t(g, "conv_t", conv_s(g, "conv_s", x, out, 1), out, 1);
     weft_graph_pop(g);
@@ -165,8 +159,9 @@ static weft_value attention(weft_nn_coder *co, const char *name, int64_t index, 
     const weft_shape shape = weft_value_ok(x) ? weft_value_get(g, x)->shape : WEFT_SCALAR,
                      tokens = WEFT_SHAPE(frames, pixels, c);
     weft_graph_push(g, "%s.%d", name, (int)index);
-    const weft_value h = norm(co, "norm", x), q = conv_1(g, "to_q", h, c),
-                     k = conv_1(g, "to_k", h, c), v = conv_1(g, "to_v", h, c);
+    const weft_value h = norm(co, "norm", x), q = weft_nn_conv_point(g, "to_q", h, c),
+                     k = weft_nn_conv_point(g, "to_k", h, c),
+                     v = weft_nn_conv_point(g, "to_v", h, c);
     weft_value y;
     if (!weft_value_ok(v))
         y = v;
@@ -181,7 +176,7 @@ static weft_value attention(weft_nn_coder *co, const char *name, int64_t index, 
                                            weft_reshape(g, k, tokens), weft_reshape(g, v, tokens),
                                            1, NULL),
                          shape);
-    y = conv_1(g, "to_out.0", y, c);
+    y = weft_nn_conv_point(g, "to_out.0", y, c);
     weft_graph_pop(g);
     return weft_add(g, x, y);
 }
@@ -235,7 +230,7 @@ static weft_value halve(weft_graph *g, weft_value x, bool space, bool time)
         const weft_value before = weft_nn_pad_edge(g, x, 1, 1, 0);
         x = weft_add(g, conv_t(g, "conv2", x, c, 2), means(g, before, 2, 1));
     }
-    x = conv_1(g, "conv3", x, c);
+    x = weft_nn_conv_point(g, "conv3", x, c);
     weft_graph_pop(g);
     return x;
 }
@@ -254,7 +249,7 @@ static weft_value twice(weft_graph *g, weft_value x, bool space, bool time)
         x = weft_nn_repeat(g, x, (int64_t[]){1, 2, 2});
         x = weft_add(g, conv_s(g, "conv2", x, c, 1), x);
     }
-    x = conv_1(g, "conv3", x, c);
+    x = weft_nn_conv_point(g, "conv3", x, c);
     weft_graph_pop(g);
     return x;
 }
@@ -312,7 +307,7 @@ static weft_value encode(weft_nn_coder *co, const cosmos_vae *c, weft_value x)
     }
     x = conv(co, "conv_out", weft_nn_norm_silu(co, "norm_out", mid_block(co, x)), c->z, 3);
     weft_graph_pop(g);
-    return conv_1(g, "quant_conv", x, c->z);
+    return weft_nn_conv_point(g, "quant_conv", x, c->z);
 }
 
 static weft_value decode(weft_nn_coder *co, const cosmos_vae *c, weft_value x)
@@ -323,7 +318,7 @@ static weft_value decode(weft_nn_coder *co, const cosmos_vae *c, weft_value x)
     int64_t side = c->resolution / c->patch;
     for (int64_t i = 2; i < h->levels; i++)
         side /= 2;
-    x = conv_1(g, "post_quant_conv", x, c->z);
+    x = weft_nn_conv_point(g, "post_quant_conv", x, c->z);
     weft_graph_push(g, "decoder");
     x = mid_block(co, conv(co, "conv_in", x, h->width[last], 3));
     for (int64_t i = 0; i < last; i++, side *= 2) {

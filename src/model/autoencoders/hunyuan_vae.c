@@ -51,13 +51,6 @@ static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_
     return conv_by(co, name, x, out, k, (int64_t[]){1, 1, 1});
 }
 
-/* Convolution 1x1x1 without a nested scope. */
-static weft_value plain_conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out)
-{
-    const weft_conv_shape one = {.kernel = {1, 1, 1}, .stride = {1, 1, 1}};
-    return weft_nn_conv(co->g, name, x, out, one, false);
-}
-
 /* Number of halvings that give `factor`. */
 static int64_t halvings(int64_t factor)
 {
@@ -107,13 +100,13 @@ static weft_value encode(weft_nn_coder *co, const hunyuan_vae *c, weft_value x)
     }
     x = norm_out(co, weft_nn_mid_block(co, x, c->attention), 2 * c->z);
     weft_graph_pop(g);
-    return plain_conv(co, "quant_conv", x, 2 * c->z);
+    return weft_nn_conv_point(g, "quant_conv", x, 2 * c->z);
 }
 
 static weft_value decode(weft_nn_coder *co, const hunyuan_vae *c, weft_value x)
 {
     weft_graph *g = co->g;
-    x = plain_conv(co, "post_quant_conv", x, c->z);
+    x = weft_nn_conv_point(g, "post_quant_conv", x, c->z);
     weft_graph_push(g, "decoder");
     x = weft_nn_mid_block(co, conv(co, "conv_in", x, c->width[c->levels - 1], 3), c->attention);
     for (int64_t i = 0; i < c->levels; i++) {
