@@ -16,6 +16,7 @@ of weft needs them.
     z_image   an image: Qwen3 with a template around texts, a negative prompt
     chroma    an image: T5 with a mask that shows one padding token, a negative prompt. Its mask is a
               boolean, as in the authors' code: the pipeline's is a number that is added to scores
+    hunyuan15  Qwen2.5-VL in a template of 108 tokens, ByT5 of the quoted parts, empty image channels
     flux_schnell  the same without guidance, with 256 text tokens
     hidream   an image: pooled vectors of two CLIPs, T5, and all layers of Llama; not square; the
               prediction has the other sign
@@ -262,6 +263,50 @@ def flux():
     made = pipe(prompt=PROMPT, latents=packed, output_type="latent", **asked).images
     made = FluxPipeline._unpack_latents(made, 64, 96, pipe.vae_scale_factor)[:, :, None]
     save(pipe, "flux", begin, made, prompt=PROMPT, num_frames=1, **asked)
+
+
+def qwen_words(before, count):
+    """Qwen's chat template, whose part `before` the prompt has `count` tokens."""
+    own = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "system", "user", "assistant", "\n"]
+    start = before.index("Describe")
+    sizes = (n for n in range(len(before)) if len(re.findall("|".join(map(re.escape, own + [before[start:start + n]])) + "|.", before, re.S)) == count)
+    made = words(own + [before[start:start + next(sizes)]], {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False,
+                                                              "use_regex": False})
+    made.chat_template = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+                          "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+    return made
+
+
+def hunyuan15():
+    import inspect
+    from diffusers import (AutoencoderKLHunyuanVideo15, ClassifierFreeGuidance, HunyuanVideo15Pipeline, HunyuanVideo15Transformer3DModel)
+    from diffusers.models.transformers import transformer_hunyuan_video15 as source
+    from transformers import ByT5Tokenizer, Qwen2_5_VLTextConfig, Qwen2_5_VLTextModel
+    inner, made_by = 12, source.HunyuanVideo15ByT5TextProjection  # the class has 2048, which no field of the config changes
+    source.HunyuanVideo15ByT5TextProjection = lambda width, _, out: made_by(width, inner, out)
+    transformer = weights(HunyuanVideo15Transformer3DModel(in_channels=9, out_channels=4, num_attention_heads=2, attention_head_dim=8,
+                                                           num_layers=2, num_refiner_layers=1, mlp_ratio=2.0, text_embed_dim=16,
+                                                           text_embed_2_dim=16, image_embed_dim=8, rope_axes_dim=(4, 2, 2),
+                                                           task_type="t2v"), 1)
+    vae = weights(AutoencoderKLHunyuanVideo15(latent_channels=4, block_out_channels=(8, 8, 8, 8), layers_per_block=1,
+                                              spatial_compression_ratio=8), 2)
+    text = weights(Qwen2_5_VLTextModel(Qwen2_5_VLTextConfig(
+        vocab_size=264, hidden_size=16, intermediate_size=32, num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1]})), 3)
+    glyphs = weights(T5EncoderModel(T5Config(vocab_size=384, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
+                                             feed_forward_proj="gated-gelu")), 4)
+    system = inspect.signature(HunyuanVideo15Pipeline._get_mllm_prompt_embeds).parameters["system_message"].default
+    pipe = HunyuanVideo15Pipeline(text_encoder=text, tokenizer=qwen_words(f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n", 108),
+                                  transformer=transformer, vae=vae, scheduler=FlowMatchEulerDiscreteScheduler(shift=5.0),
+                                  text_encoder_2=glyphs, tokenizer_2=ByT5Tokenizer(), guider=ClassifierFreeGuidance(guidance_scale=3.0))
+    begin = noise(4, 2, 4, 4)
+    asked = dict(height=32, width=32, num_frames=5, num_inference_steps=4)
+    prompt = 'a sign with "caf\u00e9", \u201cOpen\u201d and "caf\u00e9"'
+    made = pipe(prompt=prompt, latents=begin.clone(), output_type="latent", **asked).frames
+    save(pipe, "hunyuan15", begin, made, prompt=prompt, **asked)  # the scale is in the guider's config
+    path = f"{OUT}/hunyuan15/transformer/config.json"
+    config = json.load(open(path))
+    json.dump({**config, "text_embed_2_hidden_dim": inner}, open(path, "w"), indent=2)
 
 
 def z_image():
@@ -720,6 +765,6 @@ def latte_variants():
 
 os.makedirs(OUT, exist_ok=True)
 for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
-        hunyuan_dit_11, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
+        hunyuan_dit_11, hunyuan15, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

@@ -347,6 +347,10 @@ typedef struct weft_text_encoder_row {
     int64_t seen_padding; /* padding tokens after the text that the mask of the denoiser shows */
     weft_port layers;     /* port of the denoiser for all layers of the encoder */
     const struct weft_vision_input *vision; /* image input of the encoder; NULL: none */
+    const char *empty;                      /* replaces an empty text; NULL: none */
+    /* The encoder reads only the parts of a text in quotation marks. Without such parts all its
+     * tokens are padding. */
+    bool quoted;
 } weft_text_encoder_row;
 
 /* Image conditioning of a denoiser: how it takes given frames, such as a first or a last frame. */
@@ -366,6 +370,7 @@ typedef struct weft_frame_condition {
      * frames that are not given are latents of grey pixels; otherwise zeros. */
     bool marks, grey;
     bool mark_after; /* CHANNELS: one mask channel per latent frame, after the latents */
+    bool also_none;  /* CHANNELS: the model also works without an image: the channels are zeros */
     bool last;       /* supports a last frame in addition to the first */
     bool last_must;  /* requires the last frame */
     /* TIMES: only some models with this config were trained this way; the model's folder records

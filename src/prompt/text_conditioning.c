@@ -5,7 +5,9 @@
 #include "base/log.h"
 #include "graph/builder_helpers.h"
 #include "nn/nn.h"
+#include "text/byte_tokenizer.h"
 #include "text/clean.h"
+#include "text/quoted_text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -37,6 +39,9 @@ static bool has_files(const char *folder)
                 !strcmp(names.name[i], "spiece.model") || !strcmp(names.name[i], "vocab.json") ||
                 !strcmp(names.name[i], "vocab.txt");
     weft_names_free(&names);
+    char *config = found ? NULL : weft_path_join(folder, "tokenizer_config.json");
+    found = found || (config && weft_path_exists(config) && weft_tokenizer_is_byt5(config));
+    weft_free(config);
     return found;
 }
 
@@ -322,6 +327,12 @@ int64_t weft_text_conditioning_length(const weft_text_conditioning *c)
     return entry ? entry->rows : 0;
 }
 
+int64_t weft_text_conditioning_length2(const weft_text_conditioning *c)
+{
+    const weft_conditioning_entry *entry = weft_text_conditioning_find(c, WEFT_PORT_TEXT2);
+    return entry ? entry->rows : 0;
+}
+
 /* ---- graphs --------------------------------------------------------------------------------- */
 
 /* "batch.tokens", "batch.tokens_2" */
@@ -593,6 +604,25 @@ void weft_tokenizer_set_close(weft_tokenizer_set *s)
     *s = (weft_tokenizer_set){0};
 }
 
+/* Appends what the encoder reads of a text. *none: nothing, not even the template. */
+static weft_status append_text(const weft_text_encoder_row *row, const char *text, weft_buf *whole,
+                               bool *none)
+{
+    if (!*text && row->empty)
+        text = row->empty;
+    const int64_t length = (int64_t)strlen(text);
+    *none = row->quoted && !weft_text_quoted(text, whole);
+    if (row->quoted)
+        return WEFT_OK;
+    if (row->clean == WEFT_CLEAN_PROMPT)
+        return weft_text_clean_prompt(text, length, true, whole);
+    if (row->clean == WEFT_CLEAN_LOWER)
+        weft_text_clean_lower(text, length, whole);
+    else
+        weft_buf_append(whole, text, length);
+    return WEFT_OK;
+}
+
 /* Ids of a text for the encoder's tokenizer; `most` 0: no limit. */
 static weft_status ids_of(const weft_text_encoder *encoder, const weft_tokenizer *t,
                           const char *text, int64_t most, int32_t **id, int64_t *count,
@@ -600,20 +630,16 @@ static weft_status ids_of(const weft_text_encoder *encoder, const weft_tokenizer
 {
     const weft_text_encoder_row *row = encoder->row;
     weft_buf whole = {0};
-    const int64_t length = (int64_t)strlen(text);
+    bool none;
     const char *before = encoder->vision ? encoder->vision->before : row->before,
                *after = encoder->vision ? encoder->vision->after : row->after;
     weft_buf_printf(&whole, "%s", before ? before : "");
     weft_status_code status = WEFT_OK;
-    if (row->clean == WEFT_CLEAN_LOWER)
-        weft_text_clean_lower(text, length, &whole);
-    else if (row->clean == WEFT_CLEAN_PROMPT)
-        WEFT_GO(weft_text_clean_prompt(text, length, true, &whole));
-    else
-        weft_buf_append(&whole, text, length);
+    WEFT_GO(append_text(row, text, &whole, &none));
     weft_buf_printf(&whole, "%s", after ? after : "");
     WEFT_GO(weft_buf_check(&whole));
     WEFT_GO(weft_tokenizer_encode(t, whole.data, whole.len, most, id, count, cut));
+    *count = none ? 0 : *count;
 out:
     weft_buf_free(&whole);
     return status;
@@ -886,6 +912,8 @@ weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, 
                     row->after ? row->after : "");
     if (row->seen_padding)
         weft_buf_printf(&what, "|%" PRId64, row->seen_padding);
+    if (row->empty || row->quoted)
+        weft_buf_printf(&what, "|%s|%d", row->empty ? row->empty : "", row->quoted);
     for (int i = 0; i < c->entries; i++)
         if (c->entry[i].encoder == r)
             weft_buf_printf(&what, "|%s", weft_port_name(c->entry[i].port));

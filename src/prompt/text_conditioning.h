@@ -79,6 +79,7 @@ const weft_conditioning_entry *weft_text_conditioning_find(const weft_text_condi
                                                            weft_port port); /* NULL: none */
 /* Number of "text" tokens in the conditioning. */
 int64_t weft_text_conditioning_length(const weft_text_conditioning *text);
+int64_t weft_text_conditioning_length2(const weft_text_conditioning *text); /* of a second text */
 
 /* Name of an input of encoder r in graphs: "batch.tokens_2". */
 const char *weft_text_conditioning_input(const char *what, int r, char name[32]);

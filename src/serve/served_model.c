@@ -52,7 +52,7 @@ static void read_inputs(weft_served_model *m, const weft_generator_model *g)
 {
     const weft_frame_condition how = weft_model_takes_port(g->denoiser);
     const bool trained = g->first_frame || g->expands_timesteps;
-    m->needs_image = how.form == WEFT_FRAME_CONDITION_CHANNELS ||
+    m->needs_image = (how.form == WEFT_FRAME_CONDITION_CHANNELS && !how.also_none) ||
                      how.form == WEFT_FRAME_CONDITION_PORT ||
                      how.form == WEFT_FRAME_CONDITION_IMPLICIT;
     m->takes_image = how.form != WEFT_FRAME_CONDITION_NONE && (!how.asks || trained);

@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "text/byte_tokenizer.h"
 #include "text/spiece.h"
 #include "text/tokenizer_json.h"
 #include "text/wordpiece.h"
@@ -21,7 +22,7 @@ weft_status weft_tokenizer_add(weft_tokenizer *t, const char *text, int32_t id)
         return WEFT_OK;
     WEFT_TRY(weft_grow((void **)&t->added, t->added_count, &t->added_capacity, sizeof *t->added));
     weft_added *a = &t->added[t->added_count++];
-    *a = (weft_added){weft_strdup(text), length, id};
+    *a = (weft_added){weft_strdup(text), length, id, false};
     WEFT_TRY(WEFT_ALLOCATED(a->text, "%s", t->file));
     return weft_vocabulary_add(&t->vocabulary, id, text, (int)length, 0);
 }
@@ -29,13 +30,13 @@ weft_status weft_tokenizer_add(weft_tokenizer *t, const char *text, int32_t id)
 /* The file in `folder` that is read; "" (heap): none. */
 static weft_status find_file(const char *folder, char **file)
 {
-    static const char *const names[] = {"tokenizer.json", "spiece.model", "vocab.json",
-                                        "vocab.txt"};
+    static const char *const names[] = {"tokenizer.json", "spiece.model", "vocab.json", "vocab.txt",
+                                        "tokenizer_config.json"};
     *file = NULL;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
         char *path = weft_path_join(folder, names[i]);
         WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
-        if (weft_path_exists(path)) {
+        if (weft_path_exists(path) && (i < 4 || weft_tokenizer_is_byt5(path))) {
             *file = path;
             return WEFT_OK;
         }
@@ -61,6 +62,8 @@ static weft_status read_file(weft_tokenizer *t)
     const char *slash = strrchr(t->file, '/'), *name = slash ? slash + 1 : t->file;
     if (!strcmp(weft_path_extension(name), "model"))
         return weft_tokenizer_read_spiece(t);
+    if (!strcmp(name, "tokenizer_config.json"))
+        return weft_tokenizer_read_byt5(t);
     const bool words = !strcmp(weft_path_extension(name), "txt");
     if (strcmp(name, "vocab.json") && !words)
         return weft_tokenizer_read_json(t);
@@ -184,6 +187,7 @@ const char *weft_tokenizer_class(const weft_tokenizer *t)
 {
     return t->form == WEFT_TOKENIZER_CLIP                   ? "CLIPTokenizer"
            : t->form == WEFT_TOKENIZER_WORDS                ? "BertTokenizerFast"
+           : t->form == WEFT_TOKENIZER_BYT5                 ? "ByT5Tokenizer"
            : t->form != WEFT_TOKENIZER_BYTES                ? "T5TokenizerFast"
            : t->compose /* Qwen's, before it cuts a text */ ? "Qwen2TokenizerFast"
                                                             : "PreTrainedTokenizerFast";
@@ -485,6 +489,8 @@ static weft_status cut_plain(const weft_tokenizer *t, const char *text, int64_t 
         add_bars(t, &first, &then);
         WEFT_GO(weft_buf_check(&then));
         WEFT_GO(cut_words(t, &then, out));
+    } else if (t->form == WEFT_TOKENIZER_BYT5) {
+        WEFT_GO(weft_byt5_cut(text, length, out));
     } else if (t->form == WEFT_TOKENIZER_WORDS) {
         WEFT_GO(weft_text_words(text, length, t->lower, t->strip, t->chinese, &first));
         WEFT_GO(weft_wordpiece_cut(t, first.data, first.len, out));
@@ -527,9 +533,15 @@ static weft_status cut_text(const weft_tokenizer *t, const char *text, int64_t l
             at++;
             continue;
         }
-        WEFT_TRY(cut_plain(t, text + from, at - from, out));
+        int64_t to = at;
+        while (a->strips && to > from && strchr(" \t\n\v\f\r", text[to - 1]))
+            to--;
+        WEFT_TRY(cut_plain(t, text + from, to - from, out));
         WEFT_TRY(weft_ids_add(out, a->id));
-        from = at += a->length;
+        at += a->length;
+        while (a->strips && at < length && text[at] && strchr(" \t\n\v\f\r", text[at]))
+            at++;
+        from = at;
     }
     return cut_plain(t, text + from, length - from, out);
 }

@@ -4,6 +4,7 @@
  *   tokenizer.json              unigram or byte-level BPE, with its own normaliser and splitting
  *   spiece.model                SentencePiece's unigram model
  *   vocab.json and merges.txt   CLIP's BPE
+ *   tokenizer_config.json       alone, of the class ByT5Tokenizer: bytes
  *
  * Ids equal those of the library that defines each file. The two unigram forms of one vocabulary
  * differ where these libraries differ (combining marks, special tokens in a text). */

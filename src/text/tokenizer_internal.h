@@ -13,12 +13,14 @@ typedef enum weft_tokenizer_kind {
     WEFT_TOKENIZER_CLIP,
     WEFT_TOKENIZER_BYTES, /* Llama 3, Qwen 2 */
     WEFT_TOKENIZER_WORDS, /* BERT */
+    WEFT_TOKENIZER_BYT5,  /* a token for each byte */
 } weft_tokenizer_kind;
 
 typedef struct weft_added {
     char *text;
     int64_t length;
     int32_t id;
+    bool strips; /* white space around the token is dropped */
 } weft_added;
 
 enum { WEFT_MAX_AROUND = 8 };

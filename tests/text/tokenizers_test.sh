@@ -6,5 +6,6 @@ golden=$WEFT_SHARED/golden
 [ -d "$golden" ] || skip "no golden files in $golden"
 for name in t5 umt5 spm_plain clip llama3 qwen2; do check "tok_$name" "$WEFT" parity "$golden/tok_${name}_a.json"; done
 check tok_bert "$WEFT" parity "$SRC/tests/golden/tok_bert.json" # made by BertTokenizerFast: tools/golden_bert.py
+check tok_byt5 "$WEFT" parity "$SRC/tests/golden/tok_byt5.json"
 check prompt_clean "$WEFT" parity "$golden/prompt_clean_a.json"
 finish

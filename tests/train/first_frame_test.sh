@@ -59,10 +59,29 @@ open(mode + ".yaml", "w").write(text.replace("runs/dit", "runs/" + mode))
 PY
     "$WEFT" train $mode.yaml --set condition=first_frame $clips >$mode.log 2>&1 || { cat $mode.log; fail "HunyuanVideo, $mode"; }
 done
+# HunyuanVideo 1.5: on channels followed by one mask channel; zeros there without a first frame
+python3 -S - <<'PY'
+import re
+text = open("dit.yaml").read()
+text = re.sub(r"class: WanTransformer3DModel\n  config: .*", "class: HunyuanVideo15Transformer3DModel\n  config: {num_layers: 1, "
+              "num_refiner_layers: 1, num_attention_heads: 2, attention_head_dim: 16, rope_axes_dim: [4, 6, 6], in_channels: 9, out_channels: 4, "
+              "text_embed_2_dim: 12, text_embed_2_hidden_dim: 8, image_embed_dim: 6}", text)
+text = text.replace("optimizer:", "  - {class: WeftBytesEncoder, config: {dim: 12, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 16}}\noptimizer:", 1)
+open("hunyuan15.yaml", "w").write(text.replace("runs/dit", "runs/hunyuan15"))
+PY
+with_and_without_a_first_frame() {
+    "$WEFT" train hunyuan15.yaml --set condition=first_frame $clips >hunyuan15.log 2>&1 || { cat hunyuan15.log; fail "HunyuanVideo 1.5"; }
+    "$WEFT" train hunyuan15.yaml $clips --set out=runs/without >without.log 2>&1 || { cat without.log; fail "HunyuanVideo 1.5 without an image"; }
+    losses runs/hunyuan15 >with.txt
+    losses runs/without >without.txt
+    cmp -s with.txt without.txt && fail "the first frame has no effect on the losses of HunyuanVideo 1.5"
+    "$WEFT" generate --model runs/without/model --prompt "a red circle" --steps 2 --out without.mp4 >out.log 2>&1 || { cat out.log; fail "generation without an image"; }
+}
+check with_and_without_a_first_frame
 # Two images give different latents in every mode.
 make_pictures
 an_image_has_effect() {
-    for mode in channels places mask latent_concat token_replace; do
+    for mode in channels places mask latent_concat token_replace hunyuan15; do
         for image in red blue; do
             "$WEFT" generate --model runs/$mode/model --prompt "a red circle" --steps 2 --latents-npy --out $mode-$image.mp4 --image $image.png >out.log 2>&1 ||
                 { cat out.log; fail "weft generate with $mode and the image $image"; }

@@ -1,5 +1,6 @@
 #include "generate/conditioning/visual_condition.h"
 
+#include "base/fs.h"
 #include "exec/execute.h"
 #include "exec/store/weights.h"
 #include "generate/conditioning/clip_preprocess.h"
@@ -72,7 +73,7 @@ static weft_status check_image(const work *w, const weft_visual_condition_setup 
     const weft_frame_condition *how = &w->how;
     const char *class_name = weft_model_class(setup->denoiser);
     const bool can = how->form != WEFT_FRAME_CONDITION_NONE && (!how->asks || setup->trained);
-    const bool must = how->form == WEFT_FRAME_CONDITION_CHANNELS ||
+    const bool must = (how->form == WEFT_FRAME_CONDITION_CHANNELS && !how->also_none) ||
                       how->form == WEFT_FRAME_CONDITION_PORT ||
                       how->form == WEFT_FRAME_CONDITION_IMPLICIT;
     if (f->last_image && !f->image)
@@ -309,6 +310,16 @@ weft_status weft_visual_condition_encoder(const weft_visual_condition_setup *set
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* A model that also works without an image may be trained without image tokens. Published folders
+ * have the encoder. */
+static bool lacks_seer(const weft_visual_condition_setup *setup)
+{
+    char *folder = weft_path_join(setup->folder, "image_encoder");
+    const bool there = !folder || weft_path_is_dir(folder);
+    weft_free(folder);
+    return !there && weft_model_takes_port(setup->denoiser).also_none;
+}
+
 static weft_status open_image(const weft_visual_condition_setup *setup, weft_visual_condition *g,
                               work *w)
 {
@@ -339,7 +350,7 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
     if (setup->vision_side)
         WEFT_TRY(weft_clip_processor_read(setup->folder, setup->vision_side, &w->looks));
     g->image_noise_share = setup->published ? w->how.image_noise_share : 0;
-    return weft_model_takes(setup->denoiser, WEFT_PORT_IMAGE)
+    return weft_model_takes(setup->denoiser, WEFT_PORT_IMAGE) && !lacks_seer(setup)
                ? open_seer(setup, w->files.last_image ? 2 : 1, g, &w->seer)
                : WEFT_OK;
 }
@@ -397,6 +408,8 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
     WEFT_GO(check_control(w, setup, &g));
     if (files->image || files->prefix_frames)
         WEFT_GO(open_whole_image(setup, &g, w));
+    else if (w->how.also_none) /* zeros */
+        g.extra_channel_count = weft_model_grid(setup->denoiser).channels - g.channels;
     g.from_video = files->video != NULL;
     if (files->video || g.control_channels)
         WEFT_GO(open_video(setup, w));
@@ -421,7 +434,8 @@ static bool stands_clean(const weft_visual_condition *g)
 static bool has_inputs(const weft_visual_condition *g)
 {
     const work *w = g->work;
-    return w && (w->files.image || w->files.video || w->files.prefix_frames || g->control_channels);
+    return w && (w->files.image || w->files.video || w->files.prefix_frames ||
+                 g->control_channels || g->extra_channel_count);
 }
 
 /* The control of the video, without frames if --mask belongs to the video. */

@@ -222,6 +222,7 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                                   .height = p->shape.latent[1],
                                   .width = p->shape.latent[2],
                                   .text = weft_text_conditioning_length(&p->model.text),
+                                  .text2 = weft_text_conditioning_length2(&p->model.text),
                                   .image = p->inputs.visual.image_tokens,
                                   .times = weft_generator_times(p)};
     weft_ports ports = weft_ports_none();

@@ -127,9 +127,15 @@ static bool omits_guidance(const weft_model *model)
     return false;
 }
 
-static double own_scale(const weft_model *model)
+/* The scale in the pipeline's guider, if its folder has one. */
+static weft_status own_scale(const char *folder, const weft_model *model, double *scale)
 {
-    return omits_guidance(model) ? 1 : 4;
+    json_t *guider = NULL;
+    WEFT_TRY(load_json(folder, "guider/guider_config.json", &guider));
+    const weft_status_code status = weft_json_get_f64_or(
+        guider, "guidance_scale", "guider_config.json", omits_guidance(model) ? 1 : 4, scale);
+    json_decref(guider);
+    return status;
 }
 
 weft_status weft_generator_own_guidance(const char *folder, double *scale)
@@ -139,7 +145,7 @@ weft_status weft_generator_own_guidance(const char *folder, double *scale)
     WEFT_TRY(check_folder(folder));
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_DENOISER, &path, &model));
-    *scale = own_scale(&model);
+    WEFT_GO(own_scale(folder, &model, scale));
 out:
     weft_free(path);
     return status;
@@ -264,7 +270,7 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
     WEFT_TRY(check_folder(folder));
     WEFT_TRY(weft_model_open_in(folder, WEFT_ROLE_DENOISER, m->denoiser_folder, m->denoiser));
     if (o->guidance < 0)
-        o->guidance = own_scale(m->denoiser);
+        WEFT_TRY(own_scale(folder, m->denoiser, &o->guidance));
     WEFT_TRY(read_expert(m, o));
     WEFT_TRY(open_text(m, o));
     WEFT_TRY(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &m->vae_folder, &vae));

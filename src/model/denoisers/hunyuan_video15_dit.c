@@ -203,6 +203,14 @@ static void grid(const void *config, weft_grid *grid)
     grid->out_channels = c->out_channels;
 }
 
+static void frame_condition(const void *config, weft_frame_condition *cond)
+{
+    const hunyuan15 *c = config;
+    if (c->in_channels == 2 * c->out_channels + 1)
+        *cond = (weft_frame_condition){
+            .form = WEFT_FRAME_CONDITION_CHANNELS, .mark_after = true, .also_none = true};
+}
+
 /* clang-format off */
 #define AT(member) offsetof(hunyuan15, member)
 static const weft_field fields[] = {
@@ -304,6 +312,25 @@ static const weft_key_mapping mappings[] = {
     {"original",  "byt5_in.fc3.weight", original, sizeof original / sizeof *original},
 };
 
+#define INDENT "        "
+static const weft_text_encoder_row text_encoders[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 1000, .crop = 108,
+     .empty = " ",
+     .before = "<|im_start|>system\nYou are a helpful assistant. Describe the video by detailing "
+               "the following aspects: "
+               INDENT "1. The main content and theme of the video. "
+               INDENT "2. The color, shape, size, texture, quantity, text, and spatial "
+               "relationships of the objects. "
+               INDENT "3. Actions, events, behaviors temporal relationships, physical movement "
+               "changes of the objects. "
+               INDENT "4. background environment, light, style and atmosphere. "
+               INDENT "5. camera angles, movements, and transitions used in the video.<|im_end|>\n"
+               "<|im_start|>user\n",
+     .after = "<|im_end|>\n<|im_start|>assistant\n"},
+    {"text_encoder_2", "tokenizer_2", WEFT_PORT_TEXT2, WEFT_PORT_TEXT2_MASK, .length = 256,
+     .quoted = true},
+};
+
 const weft_family weft_family_hunyuan_video15_dit = {
     .class_name = "HunyuanVideo15Transformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -313,7 +340,9 @@ const weft_family weft_family_hunyuan_video15_dit = {
     .config_bytes = sizeof(hunyuan15), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid,
+    .grid = grid, .frame_condition = frame_condition,
+    .frame_condition_help = "with twice the latent channels and a mask: none or a first frame",
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .noise_levels = WEFT_LEVELS_EVEN,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,

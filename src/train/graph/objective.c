@@ -75,9 +75,12 @@ static weft_value autoencoder_loss(weft_graph *g, const weft_run *run, const wef
 
 weft_model_size weft_run_latent_size(const weft_run_models *m, const weft_bucket *b)
 {
-    return (weft_model_size){b->batch, weft_grid_latent_frames(&m->grid, b->frames),
-                             b->height / m->grid.factor[1], b->width / m->grid.factor[2],
-                             weft_text_conditioning_length(&m->text)};
+    return (weft_model_size){b->batch,
+                             weft_grid_latent_frames(&m->grid, b->frames),
+                             b->height / m->grid.factor[1],
+                             b->width / m->grid.factor[2],
+                             weft_text_conditioning_length(&m->text),
+                             .text2 = weft_text_conditioning_length2(&m->text)};
 }
 
 int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
@@ -148,6 +151,14 @@ static void give_first_frame(weft_graph *g, const weft_run_models *m, weft_value
     }
 }
 
+/* Noisy latents, followed by zeros in the channels of an image. */
+static weft_value without_image(weft_graph *g, const weft_model *model, weft_value input)
+{
+    weft_shape rest = weft_value_get(g, input)->shape;
+    rest.dim[4] = weft_model_grid(model).channels - rest.dim[4];
+    return weft_concat(g, (weft_value[]){input, weft_fill(g, WEFT_F32, rest, 0)}, 2, 4);
+}
+
 /* x without its first frame, which has no noise. */
 static weft_value skip_first_frame(weft_graph *g, weft_value x)
 {
@@ -201,6 +212,8 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
         p.at[WEFT_PORT_GUIDANCE] = weft_affine(g, noise_level.time, 0, 1000 * run->guidance);
     if (run->condition == WEFT_CONDITION_FIRST_FRAME)
         give_first_frame(g, m, x, p.at[WEFT_PORT_LATENTS], noise_level.time, &p);
+    else if (weft_model_takes_port(model).also_none)
+        p.at[WEFT_PORT_LATENTS] = without_image(g, model, p.at[WEFT_PORT_LATENTS]);
     weft_model_call(g, model, forward, true, &p);
     weft_value prediction = weft_model_answer(g, model, &p);
     if (run->condition == WEFT_CONDITION_FIRST_FRAME &&
@@ -403,7 +416,8 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
         ports[count++] = m->text.entry[i].port;
     WEFT_TRY(weft_model_accepts(&m->denoiser, ports, count, "train"));
     const bool conditioned = run->condition == WEFT_CONDITION_FIRST_FRAME;
-    const int64_t takes = conditioned ? weft_model_denoised(&m->denoiser) : m->patch.channels;
+    const bool fills = conditioned || weft_model_takes_port(&m->denoiser).also_none;
+    const int64_t takes = fills ? weft_model_denoised(&m->denoiser) : m->patch.channels;
     if (takes != m->grid.channels || m->patch.out_channels != m->grid.channels)
         return weft_error(WEFT_MSG_CONFIG_CONFLICT,
                           WEFT_AT(.file = path, .key = "transformer", WEFT_NUMBER(takes)),
