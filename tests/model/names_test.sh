@@ -15,8 +15,8 @@ same() { # CONFIG
     diff <(awk '{ print $1, $3 == "" ? 1 : $3 }' ours.txt | LC_ALL=C sort) <(grep -v '^#' "$list" | LC_ALL=C sort) >differs ||
         { head -5 differs; fail "other tensors than in $list"; }
 }
-# the third set of golden files has them, too
-for config in "$names"/*.config.json "$WEFT_SHARED"/golden3/names/{ltx_vae_091,allegro_vae,qwen_image,skyreels_v2_default,wan_vace_14b,flux2,chroma,hunyuan_video15,hunyuan_video15_vae}.config.json; do
+# the third set of golden files has them, too, and diffusers' default config of Z-Image (golden_names.py)
+for config in "$names"/*.config.json "$SRC"/tests/golden/names/*.config.json "$WEFT_SHARED"/golden3/names/{ltx_vae_091,allegro_vae,qwen_image,skyreels_v2_default,wan_vace_14b,flux2,chroma,hunyuan_video15,hunyuan_video15_vae}.config.json; do
     [ ! -f "$config" ] || check "$(basename "$config" .config.json)" same "$config"
 done
 # ChronoEdit is Wan's image-to-video model
