@@ -28,6 +28,8 @@ static const weft_option options[] = {
      .group = "model"},
     {"--precision", "TYPE", "f32", "type in which the model computes, as in weft generate",
      .group = "model"},
+    {"--vae-precision", "TYPE", "f32", "type in which the VAE computes, as in weft generate",
+     .group = "model"},
     {"--memory-limit", "BYTES", "0", "memory limit of a rank; 0 (default): no limit",
      .group = "model"},
     {"--image", "FILE", NULL, "first frame, for a model with image conditioning", .group = "model"},
@@ -49,10 +51,10 @@ static const weft_option_group groups[] = {
 static weft_status check_options(const weft_args *args, bool model)
 {
     static const char *const of_models[] = {
-        "--frames",         "--height",   "--width",    "--steps",        "--batch-size",
-        "--guidance-scale", "--parallel", "--weights",  "--memory-limit", "--image",
-        "--last-image",     "--video",    "--strength", "--control",      "--mask",
-        "--training-step",  "--precision"};
+        "--frames",         "--height",    "--width",        "--steps",        "--batch-size",
+        "--guidance-scale", "--parallel",  "--weights",      "--memory-limit", "--image",
+        "--last-image",     "--video",     "--strength",     "--control",      "--mask",
+        "--training-step",  "--precision", "--vae-precision"};
     static const char *const of_runs[] = {"--iterations", "--svg", "--set"};
     const char *const *list = model ? of_runs : of_models;
     const int count = model ? WEFT_COUNT(of_runs) : WEFT_COUNT(of_models);

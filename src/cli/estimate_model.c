@@ -4,6 +4,7 @@
 #include "cli/estimate_run.h"
 #include "cli/options/args.h"
 #include "cli/options/parallel_option.h"
+#include "cli/options/tile_option.h"
 #include "cli/options/weights_option.h"
 #include "cli/text_output.h"
 #include "estimate/generation/generation_report.h"
@@ -24,9 +25,9 @@ static weft_status read_size(const weft_args *args, const char *option, int64_t 
 static weft_status estimate_one(const weft_args *args, const char *path)
 {
     static const char *const none[] = {
-        "--ranks",   "--steps", "--guidance-scale", "--parallel", "--memory-limit",
-        "--weights", "--image", "--last-image",     "--video",    "--strength",
-        "--control", "--mask",  "--precision"};
+        "--ranks",   "--steps", "--guidance-scale", "--parallel",     "--memory-limit",
+        "--weights", "--image", "--last-image",     "--video",        "--strength",
+        "--control", "--mask",  "--precision",      "--vae-precision"};
     weft_inspect_model_options o = {.video = {.text = 512},
                                     .train = weft_args_flag(args, "--training-step"),
                                     .json = weft_args_flag(args, "--json"),
@@ -69,6 +70,7 @@ static weft_status read_options(const weft_args *args, weft_generator_options *o
     WEFT_TRY(weft_args_i64(args, "--memory-limit", 0, INT64_MAX, &o->memory));
     if (o->memory == 0)
         o->memory = INT64_MAX;
+    WEFT_TRY(weft_vae_precision_option(weft_args_string(args, "--vae-precision"), &o->vae_bf16));
     return weft_args_weights(args, o);
 }
 

@@ -28,6 +28,16 @@ static const weft_option options[] = {
      "profile of `weft profile`, preset or YAML file, from which seconds are predicted; by default "
      "this machine"},
     WEFT_BACKEND_OPTION,
+    {"--precision", "TYPE", NULL,
+     "default of the field `precision`: f32 or bf16, as in `weft generate`; by default f32",
+     .choices = "f32 bf16"},
+    {"--vae-precision", "TYPE", NULL,
+     "default of the field `vae_precision`: f32 or bf16, as in `weft generate`; by default f32",
+     .choices = "f32 bf16"},
+    {"--weights", "TYPE", NULL,
+     "default of the field `weights`: stored, f32, bf16, int8, gguf or stream, as in `weft "
+     "generate`; by default stored",
+     .choices = "stored f32 bf16 int8 gguf stream"},
     {"--memory-limit", "SIZE", NULL,
      "memory limit of the worker, as in `weft generate`, with the models and LoRAs that stay "
      "loaded: the least recently used are unloaded; by default the free memory"},
@@ -61,6 +71,9 @@ static weft_status run_serve(const weft_args *args)
                             .key = weft_args_string(args, "--tls-key"),
                             .policy = weft_args_string(args, "--policy"),
                             .backend = backend->name,
+                            .compute = {weft_args_string(args, "--precision"),
+                                        weft_args_string(args, "--vae-precision"),
+                                        weft_args_string(args, "--weights")},
                             .memory = weft_args_string(args, "--memory-limit"),
                             .idle_unload = idle};
     o.models = weft_args_list(args, "--model", &o.model_count);

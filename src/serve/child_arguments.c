@@ -44,6 +44,15 @@ static void add_memory(weft_child_arguments *a, const weft_server *s)
     add(a, "--memory-limit", text);
 }
 
+/* An estimate has these options, too. */
+static void add_compute(weft_child_arguments *a, const json_t *request)
+{
+    const weft_compute compute = weft_compute_of(request);
+    for (int i = 0; i < WEFT_COMPUTE_FIELDS; i++)
+        if (strcmp(compute.value[i], weft_compute_kinds[i].values[0]) != 0)
+            add(a, weft_compute_kinds[i].option, compute.value[i]);
+}
+
 static void add_inputs(weft_child_arguments *a, const json_t *request)
 {
     a->count += weft_inputs_arguments(request, a->at + a->count);
@@ -64,6 +73,7 @@ void weft_child_arguments_estimate(const weft_server *s, const weft_served_model
     add_memory(a, s);
     if (s->cluster)
         add(a, "--on", s->cluster);
+    add_compute(a, request);
     add_inputs(a, request);
     add(a, "--json", NULL);
 }
@@ -82,6 +92,7 @@ weft_status weft_child_arguments_generate(const weft_server *s, const weft_serve
         add(a, "--sampler", sampler);
     if (json_number_value(json_object_get(request, "fps")) > 0)
         add_f64(a, "--fps", request, "fps");
+    add_compute(a, request);
     add_inputs(a, request);
     if (json_integer_value(json_object_get(request, "preview")) > 0)
         add_i64(a, "--preview-interval", request, "preview");

@@ -1,5 +1,6 @@
 #include "serve/prices.h"
 
+#include "serve/compute_fields.h"
 #include "serve/input_files.h"
 #include "serve/shown_text.h"
 
@@ -14,9 +15,12 @@ static void make_key(const json_t *request, char key[256])
     for (int i = 0; i < 4; i++)
         length += snprintf(key + length, 32, "/%" PRId64,
                            (int64_t)json_integer_value(json_object_get(request, names[i])));
-    snprintf(key + length, (size_t)(256 - length), "/%g/%g/%d",
+    const weft_compute c = weft_compute_of(request);
+    snprintf(key + length, (size_t)(256 - length), "/%g/%g/%d/%s/%s/%s",
              json_number_value(json_object_get(request, "guidance_scale")),
-             json_number_value(json_object_get(request, "strength")), weft_inputs_of(request));
+             json_number_value(json_object_get(request, "strength")), weft_inputs_of(request),
+             c.value[WEFT_COMPUTE_PRECISION], c.value[WEFT_COMPUTE_VAE_PRECISION],
+             c.value[WEFT_COMPUTE_WEIGHTS]);
 }
 
 /* The place of a further price: a free one, or the place of the price whose use is longest ago. */

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 
 typedef struct weft_price {
-    char key[256]; /* model, size, steps, guidance, and whether an image is given */
+    char key[256]; /* model, size, steps, guidance, the given inputs, and types of numbers */
     enum { WEFT_PRICE_NEW, WEFT_PRICE_ASKED, WEFT_PRICE_KNOWN, WEFT_PRICE_REFUSED } state;
     double seconds;
     int64_t bytes;

@@ -31,6 +31,13 @@ static const weft_key keys[] = {
     {"guidance_scale", WEFT_KEY_F64, 0, "", "", "guidance; default: the model's own", .min = 0,
      .max = 100},
     {"sampler", WEFT_KEY_STRING, 0, "", "", "name of a sampler; default: the model's own"},
+    {"precision", WEFT_KEY_STRING, 0, "", "",
+     "type in which transformer and text encoders compute: f32 or bf16; default: the server's"},
+    {"vae_precision", WEFT_KEY_STRING, 0, "", "",
+     "type in which the VAE computes: f32 or bf16; default: the server's"},
+    {"weights", WEFT_KEY_STRING, 0, "", "",
+     "type of the weights in memory: stored, f32, bf16, int8, gguf or stream; default: the "
+     "server's"},
     {"preview", WEFT_KEY_I64, 0, "0", "steps",
      "steps between previews, at most `steps`; 0 disables previews", .min = 0, .max = 10000},
     {"lora", WEFT_KEY_STRING, 0, "", "", "names of --lora with weights: style:0.8,grain"},

@@ -157,6 +157,10 @@ json_t *weft_served_model_json(const weft_served_model *m)
     if (json && inputs)
         json_object_update(json, inputs);
     json_decref(inputs);
+    json_t *compute = weft_compute_json(&m->compute);
+    if (json && compute)
+        json_object_update(json, compute);
+    json_decref(compute);
     for (int i = 0; samplers && weft_samplers[i]; i++)
         json_array_append_new(samplers, json_string(weft_samplers[i]->name));
     if (json)

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "model/model.h"
+#include "serve/compute_fields.h"
 
 enum { WEFT_MODEL_NAME = 128 }; /* bytes of a name */
 
@@ -18,6 +19,7 @@ typedef struct weft_served_model {
     bool takes_image, needs_image;           /* a first frame */
     bool takes_last_image, needs_last_image; /* a last frame */
     bool takes_control;                      /* a control video */
+    weft_compute compute;                    /* defaults of requests; the caller sets it */
 } weft_served_model;
 
 /* Reads the model of "DIR" or "NAME=DIR"; without NAME, the name is the name of the folder. */

@@ -32,9 +32,12 @@ static weft_status find_program(weft_server *s)
 static weft_status open_models(weft_server *s)
 {
     const weft_serve_options *o = s->options;
+    weft_compute compute;
+    WEFT_TRY(weft_compute_defaults(o->compute, &compute));
     WEFT_TRY(WEFT_NEW(s->models, o->model_count, "the models"));
     for (; s->model_count < o->model_count; s->model_count++) {
         WEFT_TRY(weft_served_model_open(o->models[s->model_count], &s->models[s->model_count]));
+        s->models[s->model_count].compute = compute;
         for (int i = 0; i < s->model_count; i++)
             if (!strcmp(s->models[i].name, s->models[s->model_count].name)) {
                 s->model_count++;

@@ -13,7 +13,7 @@
 #ifndef WEFT_SERVE_SERVER_H
 #define WEFT_SERVE_SERVER_H
 
-#include "base/status.h"
+#include "serve/compute_fields.h"
 
 typedef struct weft_serve_options {
     const char *const *models; /* [model_count], DIR or NAME=DIR */
@@ -28,6 +28,8 @@ typedef struct weft_serve_options {
     const char *certificate, *key; /* PEM files of TLS; NULL: plain HTTP */
     const char *policy;            /* name of a weft_queue_policy */
     const char *backend;           /* of the workers, as of `weft generate` */
+    /* defaults of requests; NULL: as of `weft generate` */
+    const char *compute[WEFT_COMPUTE_FIELDS];
     const char *memory; /* memory limit of the worker, as of `weft generate`; NULL: free memory */
     double idle_unload; /* seconds without a use after which weights are unloaded; 0: never */
 } weft_serve_options;

@@ -388,26 +388,32 @@ static void answer_price(supervisor *v)
     weft_http_server_wake(v->server);
 }
 
-/* Model, size, steps, guidance and inputs of a price, from its key. */
+/* Model, size, steps, guidance, inputs and types of numbers of a price, from its key. */
 static json_t *request_of(const weft_price *price)
 {
     char name[256];
     int64_t n[4];
     double guidance, strength;
     int inputs;
+    char compute[WEFT_COMPUTE_FIELDS][16];
     const char *slash = price->key + strlen(price->key);
-    for (int i = 0; i < 7; i++) /* the name may have slashes */
+    for (int i = 0; i < 7 + WEFT_COMPUTE_FIELDS; i++) /* the name may have slashes */
         do
             slash--;
         while (slash > price->key && *slash != '/');
     snprintf(name, sizeof name, "%.*s", (int)(slash - price->key), price->key);
-    if (sscanf(slash, "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%lf/%lf/%d", n, n + 1,
-               n + 2, n + 3, &guidance, &strength, &inputs) != 7)
+    if (sscanf(slash,
+               "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64
+               "/%lf/%lf/%d/%15[^/]/%15[^/]/%15[^/]",
+               n, n + 1, n + 2, n + 3, &guidance, &strength, &inputs, compute[0], compute[1],
+               compute[2]) != 7 + WEFT_COMPUTE_FIELDS)
         return NULL;
     json_t *json =
         json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:f}", "model", name, "frames", (json_int_t)n[0],
                   "height", (json_int_t)n[1], "width", (json_int_t)n[2], "steps", (json_int_t)n[3],
                   "guidance_scale", guidance, "strength", strength);
+    for (int i = 0; json && i < WEFT_COMPUTE_FIELDS; i++)
+        json_object_set_new(json, weft_compute_kinds[i].field, json_string(compute[i]));
     for (int i = 0; json && i < WEFT_INPUTS; i++)
         if (inputs & 1 << i)
             json_object_set_new(json, weft_input_kinds[i].key, json_string(WEFT_PRICE_IMAGE));

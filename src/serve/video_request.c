@@ -163,6 +163,7 @@ typedef struct video_values {
     const char *const *files; /* [WEFT_INPUTS] NULL: none */
     int64_t size[3], steps, seed, preview;
     double guidance, fps, strength;
+    weft_compute compute;
 } video_values;
 
 static weft_status read_sampler(const json_t *fields, const char **sampler)
@@ -234,6 +235,7 @@ static weft_status read_values(const json_t *fields, const weft_served_model *m,
         return weft_request_refuse("prompt", NULL, "the field is missing or empty");
     WEFT_TRY(weft_request_text(fields, "negative_prompt", WEFT_REQUEST_PROMPT, &v->negative));
     WEFT_TRY(read_sampler(fields, &v->sampler));
+    WEFT_TRY(weft_compute_read(fields, &v->compute));
     WEFT_TRY(read_number(fields, "fps", &v->fps));
     WEFT_TRY(read_whole(fields, "steps", &v->steps));
     WEFT_TRY(weft_request_whole(fields, "preview", 0, v->steps, &v->preview));
@@ -269,6 +271,8 @@ static json_t *pack(const weft_served_model *m, const video_values *v)
                              "width", (json_int_t)v->size[2], "steps", (json_int_t)v->steps, "seed",
                              (json_int_t)v->seed, "guidance_scale", v->guidance, "fps", v->fps,
                              "sampler", v->sampler, "image", "");
+    if (json)
+        weft_compute_store(&v->compute, json);
     if (json && v->preview)
         json_object_set_new(json, "preview", json_integer(v->preview));
     for (int i = 0; json && i < WEFT_INPUTS; i++)
@@ -294,6 +298,7 @@ static void use_base(const json_t *base, video_values *v)
     v->guidance = json_number_value(json_object_get(base, "guidance_scale"));
     v->fps = json_number_value(json_object_get(base, "fps"));
     v->strength = json_number_value(json_object_get(base, "strength"));
+    v->compute = weft_compute_of(base);
 }
 
 weft_status weft_video_request_read(const json_t *fields, const json_t *base,
@@ -314,7 +319,8 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base,
                       .size = {m->size[0], m->size[1], m->size[2]},
                       .steps = 30,
                       .guidance = m->guidance,
-                      .fps = 0};
+                      .fps = 0,
+                      .compute = m->compute};
     if (base)
         use_base(base, &v);
     WEFT_TRY(read_values(fields, m, &v));

@@ -243,6 +243,38 @@ def videos_are_shown():
     s.stop()
 
 
+def types_of_numbers_are_chosen():
+    """The selects begin with the server's defaults; a job without a value was computed in the type of weft."""
+    s = held_server("--precision", "bf16")
+    page = Page(s)
+    chosen = lambda: page.js("const f = document.getElementById('form').elements; return [f.precision.value, f.vae_precision.value, f.weights.value]")
+    page.until("document.getElementById('form').elements.precision.options.length === 2")
+    assert chosen() == ["bf16", "f32", "stored"], chosen()
+    page.fill()
+    page.set("weights", "int8"), page.set("vary", "precision"), page.set("varied", "f32, f16")
+    page.until("/is not a value/.test(document.getElementById('price').textContent)")
+    page.set("varied", "f32, bf16")
+    page.until("/of memory/.test(document.getElementById('price').textContent)")
+    weft = page.js("return command()")
+    assert "--precision 'bf16'" in weft and "--weights 'int8'" in weft and "vae" not in weft, weft
+    page.click("Add to queue")
+    page.until("document.querySelectorAll('#jobs > li').length === 2")
+    requests = [job["request"] for job in sorted(s.call("GET", "/v1/jobs")["data"], key=lambda job: job["queue_position"])]
+    assert [r.get("precision") for r in requests] == [None, "bf16"] and {r["weights"] for r in requests} == {"int8"}, requests
+    assert "weights int8" in page.js("return document.querySelector('#jobs > li').textContent")
+    page.shots("precision")
+    page.set("weights", "stored")
+    page.click("Edit", "#jobs > li")
+    page.until("document.getElementById('form').elements.precision.value === 'f32'")
+    assert chosen() == ["f32", "f32", "int8"], chosen()
+    page.click("Stop editing")
+    page.until("document.getElementById('form').elements.weights.value === 'stored'")
+    assert chosen() == ["bf16", "f32", "stored"], chosen()
+    page.close()
+    s.lock.close()
+    s.stop()
+
+
 def files_and_masks():
     """Only the files that the model takes can be added; a mask is painted with the pointer and with keys."""
     from selenium.webdriver.common.action_chains import ActionChains

@@ -292,6 +292,40 @@ def a_video_is_varied():
     s.stop()
 
 
+def precision_and_weights():
+    """Each value is the option of `weft generate`; the server's options are the defaults. Bitwise: the same program computes."""
+    s = Server("state", "--precision", "bf16")
+    model, = s.call("GET", "/capabilities")["models"]
+    assert model["precision"] == {"values": ["f32", "bf16"], "default": "bf16"} and model["vae_precision"]["default"] == "f32", model
+    assert model["weights"]["default"] == "stored" and "int8" in model["weights"]["values"], model
+    small, names = dict(VIDEO, frames=5, steps=2), ("precision", "vae_precision", "weights")
+    def made(values, stored, *options):
+        job = s.call("POST", "/v1/jobs", {**small, **values})
+        assert {name: job["request"][name] for name in names if name in job["request"]} == stored, job
+        s.finish(job["id"])
+        assert s.content(job["id"])[1] == undisturbed("x", small, *options), values
+        return job
+    int8 = {"weights": "int8"}
+    plain = made({"precision": "f32"}, {})
+    bf16 = made({}, {"precision": "bf16"}, "--precision", "bf16")
+    made({"precision": "f32", "vae_precision": "bf16"}, {"vae_precision": "bf16"}, "--vae-precision", "bf16")
+    made({"precision": "f32", **int8}, int8, "--weights", "int8")
+    made({"precision": "f32", "weights": "stored"}, {})  # after the same model in int8
+    assert len({s.content(job["id"])[1] for job in (plain, bf16)}) == 2
+    # a variant keeps the values of its job, and ignores the defaults of the server
+    assert "precision" not in s.call("POST", f"/v1/jobs/{plain['id']}/duplicate", {"seed": 3})["request"]
+    # prices differ, and illegal values are refused with the legal ones
+    price = lambda **values: s.call("POST", "/v1/jobs/price", {**small, **values})["bytes"]
+    assert price(precision="f32") != price(precision="f32", weights="bf16")
+    assert price(frames=17, size="96x96") != price(frames=17, size="96x96", vae_precision="bf16")
+    for field, value in ("precision", "f16"), ("vae_precision", "int8"), ("weights", "int4"), ("weights", 8):
+        answer = s.error(400, "request-invalid", "POST", "/v1/jobs", {**small, field: value})
+        assert answer["param"] == field, answer
+    s.stop()
+    s = Server("other", "--weights", "int7", ready=False)
+    assert s.drain() != 0 and s.messages[-1]["id"] == "option-invalid" and s.messages[-1]["key"] == "--weights", s.messages
+
+
 def state_of_the_server():
     s = Server(models=("b=" + MODEL, "image=" + IMAGE_MODEL))
     assert s.call("GET", "/health")["status"] == "ok" and s.call("GET", "/ready")["status"] == "ready"

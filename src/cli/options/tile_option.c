@@ -5,11 +5,19 @@
 
 #include <string.h>
 
+weft_status weft_vae_precision_option(const char *text, bool *bf16)
+{
+    *bf16 = !strcmp(text, "bf16");
+    if (!*bf16 && strcmp(text, "f32") != 0)
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--vae-precision", .value = text),
+                          "'%.80s' is unknown; use f32 or bf16", text);
+    return WEFT_OK;
+}
+
 weft_status weft_args_tile(const weft_args *args, weft_tile *storage, const weft_tile **tile,
                            int64_t *bytes, bool *bf16)
 {
     const char *text = weft_args_string(args, "--vae-tile"),
-               *precision = weft_args_string(args, "--vae-precision"),
                *memory = weft_args_string(args, "--memory-limit");
     *tile = NULL;
     *bytes = 0;
@@ -18,11 +26,7 @@ weft_status weft_args_tile(const weft_args *args, weft_tile *storage, const weft
                                  WEFT_AT(.key = "--vae-tile", .value = text), "auto, ", storage));
         *tile = storage;
     }
-    *bf16 = !strcmp(precision, "bf16");
-    if (!*bf16 && strcmp(precision, "f32") != 0)
-        return weft_error(WEFT_MSG_OPTION_INVALID,
-                          WEFT_AT(.key = "--vae-precision", .value = precision),
-                          "'%.80s' is unknown; use f32 or bf16", precision);
+    WEFT_TRY(weft_vae_precision_option(weft_args_string(args, "--vae-precision"), bf16));
     if (strcmp(memory, "auto") != 0 && (!weft_parse_i64(memory, bytes) || *bytes < 1))
         return weft_error(
             WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--memory-limit", .value = memory),

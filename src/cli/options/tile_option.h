@@ -5,6 +5,8 @@
 #include "cli/options/verb.h"
 #include "model/tiling.h"
 
+/* Sets *bf16 from "f32" or "bf16". WEFT_E_ARG: invalid value. */
+weft_status weft_vae_precision_option(const char *text, bool *bf16);
 /* Sets *tile to `storage`, or to NULL if weft chooses the tile. *bytes 0: the free memory of the
  * machine. *bf16: the VAE computes in bf16. */
 weft_status weft_args_tile(const weft_args *args, weft_tile *storage, const weft_tile **tile,

@@ -91,7 +91,9 @@ function clock(seconds) {
 
 function settings(request) {
   return `${request.width}×${request.height}, ${request.frames} frames, ${request.steps} step${request.steps === 1 ? '' : 's'}, seed ${request.seed}, guidance ` +
-    `${request.guidance_scale}${request.sampler ? ', ' + request.sampler : ''}${request.lora ? ', ' + request.lora : ''}, ${request.model}`;
+    `${request.guidance_scale}${request.sampler ? ', ' + request.sampler : ''}${request.lora ? ', ' + request.lora : ''}` +
+    ['precision', 'vae_precision', 'weights'].map((name) => request[name] ? `, ${name.replace('_', ' ')} ${request[name]}` : '').join('') +
+    `, ${request.model}`;
 }
 
 const isFinal = (job) => ['completed', 'failed', 'cancelled', 'parked'].includes(job.status);

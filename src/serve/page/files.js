@@ -67,7 +67,7 @@ async function reuseFile(file) {
 function exportQueue() {
   const jobs = $('jobs').waiting.filter((job) => ['queued', 'paused'].includes(job.status));
   const lines = jobs.map((job) => {
-    const request = { ...job.request, priority: job.priority };
+    const request = { ...COMPUTE, ...job.request, priority: job.priority };
     for (const name of ['fps', 'sampler', 'negative_prompt']) if (!request[name]) delete request[name];
     for (const { key } of INPUTS) delete request[key];
     if (!job.request.video) delete request.strength;

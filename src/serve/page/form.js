@@ -5,6 +5,9 @@ let edited = null;  // id of the job whose values the form changes
 const form = $('form'), field = form.elements;
 const NUMBERS = ['width', 'height', 'frames', 'steps', 'seed', 'guidance_scale', 'fps', 'preview', 'priority'];
 
+// Selects of the types of numbers, and the types of weft without an option.
+const COMPUTE = { precision: 'f32', vae_precision: 'f32', weights: 'stored' };
+
 const currentModel = () => capabilities.models.find((m) => m.id === field.model.value) || capabilities.models[0];
 
 function setLegal(input, least, step) {
@@ -36,6 +39,8 @@ function useModel(defaults) {
   setLegal(field.height, m.height.multiple_of, m.height.multiple_of);
   setLegal(field.frames, m.frames.least, m.frames.step);
   setOptions(field.sampler, [['', "model's own"], ...m.samplers.map((name) => [name, name])], field.sampler.value);
+  for (const name of Object.keys(COMPUTE))
+    setOptions(field[name], m[name].values.map((value) => [value, value]), field[name].value || m[name].default);
   field.fps.placeholder = m.fps;
   showInputs();
   if (!defaults) return;
@@ -44,6 +49,7 @@ function useModel(defaults) {
   field.frames.value = m.frames.default || m.frames.least + 4 * m.frames.step;
   Object.entries({ steps: 30, seed: 0, grid: 1, guidance_scale: m.guidance_scale, fps: '', preview: 0, priority: 0, sampler: '', vary: '',
     varied: '', strength: '' }).forEach(([name, value]) => { field[name].value = value; });
+  for (const name of Object.keys(COMPUTE)) field[name].value = m[name].default;
   setLoras('');
   showVaried();
 }
@@ -86,6 +92,7 @@ function values() {
   const out = { model: field.model.value, prompt: field.prompt.value, negative_prompt: field.negative_prompt.value };
   for (const name of NUMBERS) if (field[name].value !== '') out[name] = Number(field[name].value);
   if (field.sampler.value) out.sampler = field.sampler.value;
+  for (const name of Object.keys(COMPUTE)) out[name] = field[name].value;
   if (loraText()) out.lora = loraText();
   if (has('video') && field.strength.value !== '') out.strength = Number(field.strength.value);
   if (field.webhook.value && capabilities.webhooks) out.webhook = field.webhook.value;
@@ -98,6 +105,9 @@ function fill(request) {
   useModel(false);
   for (const name of ['prompt', 'negative_prompt', 'sampler', 'webhook', ...NUMBERS])
     if (request[name] !== undefined) field[name].value = name === 'fps' && !request.fps ? '' : request[name];
+  // a job has the types that are not the ones of weft; a file has none
+  for (const [name, own] of Object.entries(COMPUTE))
+    field[name].value = request[name] || (request.model ? own : currentModel()[name].default);
   setLoras(request.lora || '');
   field.strength.value = request.strength || '';
   if (request.preview === undefined) field.preview.value = 0;
@@ -157,6 +167,7 @@ function useCapabilities() {
   setLoras(before.lora || '');
   $('webhook-row').hidden = !capabilities.webhooks;
   setOptions(field.vary, [['', 'nothing else'], ['guidance_scale', 'Guidance'], ['steps', 'Steps'], ['sampler', 'Sampler'], ['frames', 'Frames'],
-    ['strength', 'Strength'], ...capabilities.loras.map((lora) => ['lora ' + lora.id, `Weight of ${lora.id}`])], field.vary.value);
+    ['strength', 'Strength'], ['precision', 'Precision'], ['vae_precision', 'VAE precision'], ['weights', 'Weights'],
+    ...capabilities.loras.map((lora) => ['lora ' + lora.id, `Weight of ${lora.id}`])], field.vary.value);
   useModel(before.model !== field.model.value);
 }

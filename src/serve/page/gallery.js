@@ -112,7 +112,7 @@ function showChoice() {
 }
 
 // Videos of one prompt and size are variants. They differ in:
-const VARIED = ['seed', 'guidance_scale', 'steps', 'sampler', 'frames', 'strength', 'lora'];
+const VARIED = ['seed', 'guidance_scale', 'steps', 'sampler', 'frames', 'strength', 'lora', 'precision', 'vae_precision', 'weights'];
 const MOST_COMPARED = 16;
 const groupNames = new WeakMap();
 

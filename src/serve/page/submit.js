@@ -25,9 +25,9 @@ function changes(request) {
   if (!what || edited) return [{}];
   if (!list.length) throw new Error('Give the values to vary, such as 3, 5, 7.');
   return list.map((text) => {
-    if (what === 'sampler') {
-      if ([...field.sampler.options].some((option) => option.value === text)) return { sampler: text };
-      throw new Error(`"${text}" is not a sampler of the model.`);
+    if (what === 'sampler' || what in COMPUTE) {
+      if ([...field[what].options].some((option) => option.value === text)) return { [what]: text };
+      throw new Error(`"${text}" is not a ${what === 'sampler' ? what : 'value'} of the model.`);
     }
     const value = Number(text);
     if (!Number.isFinite(value)) throw new Error(`"${text}" is not a number.`);
@@ -163,7 +163,8 @@ function curl() {
 function command() {
   const v = values(), options = { model: v.model, prompt: v.prompt, negative: v.negative_prompt, frames: v.frames, height: v.height,
     width: v.width, 'preview-interval': v.preview || '', steps: v.steps, seed: v.seed, 'guidance-scale': v.guidance_scale, fps: v.fps,
-    sampler: v.sampler, strength: v.strength, out: 'video.mp4' };
+    sampler: v.sampler, strength: v.strength,
+    ...Object.fromEntries(Object.entries(COMPUTE).map(([name, own]) => [name.replace('_', '-'), v[name] === own ? '' : v[name]])), out: 'video.mp4' };
   for (const { name, key } of sentInputs()) options[key.replace('_', '-')] = files[name].name;
   return 'weft generate ' + Object.entries(options).filter(([, value]) => value !== undefined && value !== '')
     .map(([name, value]) => `--${name} ${quote(value)}`).join(' ') +
