@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,6 +56,8 @@ static _Noreturn void become(const weft_child_start_options *o, char **environme
     const int lock = o->lock;
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     weft_interrupt_detach_child(parent);
+    if (o->niceness) /* fails without an effect on the videos */
+        (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + o->niceness);
     if (null < 0 || chdir(o->folder) != 0 || dup2(p->error[1], STDERR_FILENO) < 0 ||
         dup2(o->with_output ? p->output[1] : null, STDOUT_FILENO) < 0 ||
         dup2(o->with_input ? p->input[0] : null, STDIN_FILENO) < 0)

@@ -23,6 +23,7 @@ typedef struct weft_child_start_options {
     char *const *argv;  /* argv[0]: path of the program; NULL-terminated */
     const char *folder; /* working folder */
     int lock;           /* a locked descriptor that only the child keeps open; -1: none */
+    int niceness;       /* added to the server's */
     bool with_output;   /* standard output is read; else it is discarded */
     bool with_input;    /* weft_child_write writes standard input; else it is empty */
 } weft_child_start_options;

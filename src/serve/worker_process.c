@@ -10,13 +10,17 @@
 #include <string.h>
 #include <sys/wait.h>
 
+/* The threads of a video use every processor. At equal priority a request, which needs a fraction
+ * of a millisecond, waits for the end of a time slice. */
+enum { NICENESS = 5 };
+
 weft_status weft_worker_start(weft_server *s, int lock, weft_worker *w)
 {
     char idle[32];
     snprintf(idle, sizeof idle, "%.17g", s->options->idle_unload);
     char *argv[] = {s->program, "worker", "--idle-unload", idle, NULL};
     const weft_child_start_options options = {
-        .argv = argv, .folder = s->state, .lock = lock, .with_input = true};
+        .argv = argv, .folder = s->state, .lock = lock, .with_input = true, .niceness = NICENESS};
     *w = (weft_worker){0};
     return weft_child_start(&options, &w->child);
 }
