@@ -24,7 +24,7 @@ typedef struct weft_compute {
     const char *value[WEFT_COMPUTE_FIELDS];
 } weft_compute;
 
-/* The defaults of the server, from its options of these names. NULL: the default of weft.
+/* The defaults of the server, from its options with the same names. NULL: the default of weft.
  * WEFT_E_ARG: the error's key is the option. */
 weft_status weft_compute_defaults(const char *const given[WEFT_COMPUTE_FIELDS],
                                   weft_compute *compute);
