@@ -11,7 +11,6 @@ A video is analysed and scored (first pass of a curation), or written as clips t
 a server (second pass), which accepts a limited number of requests.
 """
 import argparse
-import copy
 import heapq
 import os
 import random
@@ -35,8 +34,6 @@ class Trace:
         self.outputs = {}
         first = name == "analyse, score"
         self.stages = first_stages() if first else second_stages(workers // 2)
-        self.place_stages = copy.deepcopy(self.stages)  # models stay loaded in workers that have a stage
-        self.place_stages[1].batch = 1 if first else self.stages[1].batch
         for v in range(videos):
             minutes = draw.lognormvariate(1.0, 1.2)
             share = draw.choice((0.2, 0.5, 0.9))
@@ -177,7 +174,8 @@ class Autoscaler(Fixed):
 
 def simulate(trace, policy, workers):
     """Seconds to the end of all work, and the share of the workers' time without work. Loads of models
-    are work: one per task under the rule, one per worker of a stage otherwise."""
+    are work: one per worker that scores. Models stay loaded, except in workers that move to another
+    stage under the autoscaler."""
     policy.stages.add(trace.source)
     heap, idle, busy, now, loaded = [], list(range(workers)), 0.0, 0.0, set()
     tick = policy.interval if isinstance(policy, Autoscaler) else None
@@ -196,10 +194,10 @@ def simulate(trace, policy, workers):
             stage, items = task
             seconds = trace.task_seconds(stage, items)
             if trace.stages[stage].name == "score":
-                if isinstance(policy, Rule) or worker not in loaded:
+                if worker not in loaded:
                     seconds += LOAD_SECONDS
                 loaded.add(worker)
-            else:
+            elif not isinstance(policy, Rule):
                 loaded.discard(worker)  # a worker that moved has ended
             busy += seconds
             heapq.heappush(heap, (now + seconds, worker, stage, items, seconds))
@@ -225,7 +223,7 @@ def best_fixed(trace, workers):
 
     def seconds(first):
         if first not in tried:
-            tried[first] = simulate(trace, Fixed(trace.place_stages, workers, [first, workers - first]), workers)
+            tried[first] = simulate(trace, Fixed(trace.stages, workers, [first, workers - first]), workers)
         return tried[first][0]
 
     work = [sum(t for (k, _), t in trace.seconds.items() if k == stage) for stage in (0, 1)]
@@ -250,7 +248,7 @@ def compare(videos, counts):
             rows = [("best fixed assignment", best),
                     ("rule of weft", simulate(trace, Rule(trace.stages, workers), workers)),
                     *((f"autoscaler every {interval} s",
-                       simulate(trace, Autoscaler(trace.place_stages, workers, interval, window), workers))
+                       simulate(trace, Autoscaler(trace.stages, workers, interval, window), workers))
                       for interval, window in ((180, 180), (10, 60)))]
             for policy, (seconds, idle) in rows:
                 places = f"{first} + {workers - first}" if policy.startswith("best") else "-"

@@ -18,9 +18,9 @@ class Stage:
         self.name, self.batch, self.limit = name, batch, limit
 
 
-# Models are loaded once per task, so a task has several videos. A server limits its requests.
+# Models stay loaded in workers, so a task of `score` has one video. A server limits its requests.
 def first_stages():
-    return [Stage("analyse"), Stage("score", batch=16)]
+    return [Stage("analyse"), Stage("score")]
 
 
 def second_stages(captions):

@@ -93,6 +93,11 @@ void weft_heartbeat_part(const weft_heartbeat *heart)
     send_byte(heart, '+');
 }
 
+void weft_heartbeat_loaded(const weft_heartbeat *heart)
+{
+    send_byte(heart, '^');
+}
+
 json_t *weft_curate_reject(const char *operator_name, double value, double threshold,
                            const char *reason)
 {

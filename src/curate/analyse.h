@@ -8,6 +8,8 @@
 void weft_heartbeat_beat(const weft_heartbeat *heart);
 /* Reports a finished part of a job (weft_pool.part). */
 void weft_heartbeat_part(const weft_heartbeat *heart);
+/* Reports a model that a job has opened (weft_pool.loaded). */
+void weft_heartbeat_loaded(const weft_heartbeat *heart);
 void weft_curate_parts_free(weft_curate_parts *parts);
 /* Decodes the video once and writes its record: properties, and shots with the area inside the
  * bars, scores and hashes. "reject": {operator, value, threshold, reason} is set where a filter

@@ -553,6 +553,7 @@ weft_status weft_curate_session_open(const char *in, const char *out,
     weft_stage_table_init(&s->r.stages, NULL);
     weft_status_code status = WEFT_OK;
     WEFT_GO(enter(&s->r.plan, &s->locks));
+    WEFT_GO(weft_pool_residents_open(&s->r.plan.residents));
     WEFT_GO(weft_curate_plan_scan(&s->r.plan));
     WEFT_GO(WEFT_NEW(s->r.job, s->r.plan.sources + 1, "the curation"));
     for (int64_t i = 0; i < s->r.plan.sources; i++)
@@ -568,6 +569,7 @@ void weft_curate_session_close(weft_curate_session *s)
 {
     if (!s)
         return;
+    weft_pool_residents_close(s->r.plan.residents);
     weft_curate_plan_free(&s->r.plan);
     weft_free(s->r.job);
     weft_curate_locks_release(&s->locks);
@@ -652,12 +654,13 @@ out:
     return status;
 }
 
-weft_status weft_curate_session_score(weft_curate_session *s, const json_t *videos)
+weft_status weft_curate_session_score(weft_curate_session *s, const json_t *videos, int64_t *loaded)
 {
     size_t i;
     json_t *name;
     weft_status_code status = WEFT_OK;
     s->chosen = false;
+    s->r.plan.loaded = 0;
     json_array_foreach(videos, i, name)
     {
         weft_curate_source *video = NULL;
@@ -665,6 +668,7 @@ weft_status weft_curate_session_score(weft_curate_session *s, const json_t *vide
         video->own = true;
     }
     status = run_scores(&s->r, false);
+    *loaded = s->r.plan.loaded;
 out:
     for (int64_t k = 0; k < s->r.plan.sources; k++)
         s->r.plan.source[k].own = false;

@@ -120,8 +120,9 @@ weft_status weft_curate_session_list(weft_curate_session *session, bool clips, j
 weft_status weft_curate_session_analyse(weft_curate_session *session, const char *video,
                                         bool *unscored);
 /* Runs the operators, and computes the embeddings, of videos (array of names) with a record. Models
- * are loaded once per call. */
-weft_status weft_curate_session_score(weft_curate_session *session, const json_t *videos);
+ * and processes stay loaded until the session is closed; *loaded: how many this call opened. */
+weft_status weft_curate_session_score(weft_curate_session *session, const json_t *videos,
+                                      int64_t *loaded);
 /* Writes the missing ones of the video's *clips clips, and appends the ids of clips that need a
  * caption from the server. WEFT_E_NOT_FOUND: records are missing. */
 weft_status weft_curate_session_write(weft_curate_session *session, const char *video,

@@ -7,6 +7,7 @@
 #include "curate/duplicates/embedding_clusters.h"
 #include "curate/embeddings/image_embedder.h"
 #include "curate/shot_filter.h"
+#include "curate/source_request.h"
 #include "curate/worker_pool.h"
 
 #include <math.h>
@@ -287,14 +288,21 @@ out:
     return status;
 }
 
+static weft_status open_embedder(pass *ps, int threads, const weft_heartbeat *heart)
+{
+    ps->heart = heart;
+    WEFT_TRY(weft_image_embedder_open(&ps->plan->config->embeddings, threads, &ps->embedder));
+    weft_heartbeat_loaded(heart);
+    return WEFT_OK;
+}
+
 /* Job j has the videos j, j + jobs, ...: the model is opened once per job. */
 static weft_status_code embed_job(void *context, int64_t job, int threads,
                                   const weft_heartbeat *heart)
 {
     pass *ps = context;
     weft_status_code status = WEFT_OK;
-    ps->heart = heart;
-    WEFT_TRY(weft_image_embedder_open(&ps->plan->config->embeddings, threads, &ps->embedder));
+    WEFT_TRY(open_embedder(ps, threads, heart));
     for (int64_t i = job; i < ps->videos; i += ps->jobs) {
         const weft_status_code embedded = embed_video(ps, ps->video[i]);
         weft_heartbeat_part(heart);
@@ -303,6 +311,43 @@ static weft_status_code embed_job(void *context, int64_t job, int threads,
 out:
     weft_image_embedder_close(ps->embedder);
     return status;
+}
+
+/* The videos of a job for a resident child. */
+static weft_status_code describe_job(void *context, int64_t job, json_t **request)
+{
+    const pass *ps = context;
+    json_t *videos = json_array();
+    for (int64_t i = job; i < ps->videos; i += ps->jobs)
+        json_array_append_new(videos, weft_source_request_make(ps->plan, ps->video[i]));
+    *request = json_pack("{s:o}", "videos", videos);
+    return WEFT_ALLOCATED(*request, "a request");
+}
+
+/* Embeds the videos of a request. The model stays open. */
+static weft_status_code serve_job(void *context, const json_t *request, int threads,
+                                  const weft_heartbeat *heart)
+{
+    pass *ps = context;
+    size_t i;
+    json_t *item;
+    if (!ps->embedder)
+        WEFT_TRY(open_embedder(ps, threads, heart));
+    weft_image_embedder_set_threads(ps->embedder, threads);
+    json_array_foreach(json_object_get(request, "videos"), i, item)
+    {
+        weft_curate_source *s;
+        WEFT_TRY(weft_source_request_apply(ps->plan, item, &s));
+        WEFT_TRY(embed_video(ps, s));
+        weft_heartbeat_part(heart);
+    }
+    return WEFT_OK;
+}
+
+static void model_loaded(void *context, int64_t job)
+{
+    (void)job;
+    ((const pass *)context)->plan->loaded++;
 }
 
 static void part_done(void *context, int64_t job)
@@ -388,7 +433,11 @@ weft_status weft_curate_embeddings_run(weft_curate_plan *p, int workers, int64_t
                             .job = embed_job,
                             .done = job_done,
                             .part = part_done,
+                            .loaded = model_loaded,
                             .tick = tick,
+                            .residents = p->residents,
+                            .describe = describe_job,
+                            .serve = serve_job,
                             .threads = workers / (int)jobs};
     ps.jobs = jobs;
     weft_stage_table_begin(p->stages, WEFT_STAGE_EMBED, videos, jobs, (double)videos);

@@ -9,6 +9,7 @@
 #include "curate/operators/operator_set.h"
 #include "curate/source_kind.h"
 #include "curate/stage_table.h"
+#include "curate/worker_pool.h"
 
 typedef struct weft_curate_source {
     /* Owned. name is relative to the input folder, converted to UTF-8. parts_path has the
@@ -37,13 +38,15 @@ typedef struct weft_curate_plan {
     const weft_curate_config *config;
     weft_curate_source *source; /* sorted by name */
     int64_t sources, capacity;
-    weft_operator_set *operators; /* owned; NULL: none are configured */
-    const json_t *caption_ids;    /* borrowed; the clips to caption; NULL: all of this run's */
-    bool captioned;               /* captions were requested: clips without one stay so */
-    bool ordered;                 /* the order of the operators is final */
-    json_t *clusters;             /* owned; content of clusters.json; NULL: no clusters */
-    weft_stage_table *stages;     /* borrowed */
-    json_t *prices;               /* owned; prices that determined the order; NULL: not by price */
+    weft_operator_set *operators;   /* owned; NULL: none are configured */
+    const json_t *caption_ids;      /* borrowed; the clips to caption; NULL: all of this run's */
+    bool captioned;                 /* captions were requested: clips without one stay so */
+    bool ordered;                   /* the order of the operators is final */
+    json_t *clusters;               /* owned; content of clusters.json; NULL: no clusters */
+    weft_stage_table *stages;       /* borrowed */
+    weft_pool_residents *residents; /* owned; NULL: models are closed at the end of a phase */
+    int64_t loaded;                 /* models and processes of operators and embeddings opened */
+    json_t *prices; /* owned; prices that determined the order; NULL: not by price */
 } weft_curate_plan;
 
 weft_status weft_curate_plan_scan(weft_curate_plan *plan);

@@ -10,6 +10,7 @@
 #include "curate/operators/aesthetics_head.h"
 #include "curate/operators/onnx_model.h"
 #include "curate/operators/shot_scorer.h"
+#include "curate/source_request.h"
 #include "curate/worker_pool.h"
 
 #include <signal.h>
@@ -165,8 +166,10 @@ typedef struct pass {
     weft_pool_outcome *outcome;
     int64_t jobs, videos;
     bool all;
-    const weft_heartbeat *heart;      /* in the child, and so `source` */
+    const weft_heartbeat *heart;      /* in the child, and so below */
     const weft_curate_source *source; /* whose shots are scored */
+    weft_shot_scorer *scorer;
+    int64_t loads; /* of the scorer, that the parent knows */
 } pass;
 
 static void beat(void *user)
@@ -181,30 +184,85 @@ static const float *embedding_of(void *user, const json_t *shot, int64_t *width)
     return weft_curate_embedding_of(s, shot);
 }
 
-static weft_status_code score_job(void *context, int64_t job, int threads,
-                                  const weft_heartbeat *heart)
+static weft_status open_scorer(pass *ps, const weft_heartbeat *heart)
 {
-    pass *ps = context;
-    weft_shot_scorer *scorer;
-    weft_status_code status = WEFT_OK;
     const weft_shot_scorer_options o = {.stall_seconds = ps->plan->config->stall_seconds,
                                         .all = ps->all,
                                         .beat = beat,
                                         .user = ps,
                                         .embedding = embedding_of};
-    (void)threads;
     ps->heart = heart;
-    WEFT_TRY(weft_shot_scorer_open(ps->plan->operators, &o, &scorer));
-    for (int64_t i = ps->first[job]; i < ps->first[job + 1]; i++) {
-        weft_curate_source *s = ps->video[i];
-        ps->source = s;
-        WEFT_GO(weft_shot_scorer_video(scorer, s->path, s->name, s->record, s->scores));
-        WEFT_GO(save_scores(ps->plan, s));
-        weft_heartbeat_part(heart);
-    }
+    ps->loads = 0;
+    return weft_shot_scorer_open(ps->plan->operators, &o, &ps->scorer);
+}
+
+static weft_status score_video(pass *ps, weft_curate_source *s)
+{
+    ps->source = s;
+    const weft_status_code status =
+        weft_shot_scorer_video(ps->scorer, s->path, s->name, s->record, s->scores);
+    for (; ps->loads < weft_shot_scorer_loads(ps->scorer); ps->loads++)
+        weft_heartbeat_loaded(ps->heart);
+    WEFT_TRY(status);
+    WEFT_TRY(save_scores(ps->plan, s));
+    weft_heartbeat_part(ps->heart);
+    return WEFT_OK;
+}
+
+static weft_status_code score_job(void *context, int64_t job, int threads,
+                                  const weft_heartbeat *heart)
+{
+    pass *ps = context;
+    weft_status_code status = WEFT_OK;
+    (void)threads;
+    WEFT_TRY(open_scorer(ps, heart));
+    for (int64_t i = ps->first[job]; i < ps->first[job + 1]; i++)
+        WEFT_GO(score_video(ps, ps->video[i]));
 out:
-    weft_shot_scorer_close(scorer);
+    weft_shot_scorer_close(ps->scorer);
     return status;
+}
+
+/* The videos of a job for a resident child, with the order of the operators. */
+static weft_status_code describe_job(void *context, int64_t job, json_t **request)
+{
+    const pass *ps = context;
+    const weft_operator_set *set = ps->plan->operators;
+    json_t *videos = json_array(), *order = json_array();
+    for (int64_t i = ps->first[job]; i < ps->first[job + 1]; i++)
+        json_array_append_new(videos, weft_source_request_make(ps->plan, ps->video[i]));
+    for (int i = 0; i < set->count; i++)
+        json_array_append_new(order, json_integer(set->order[i]));
+    *request = json_pack("{s:b,s:o,s:o}", "all", ps->all, "order", order, "videos", videos);
+    return WEFT_ALLOCATED(*request, "a request");
+}
+
+/* Scores the videos of a request. The scorer stays open. */
+static weft_status_code serve_job(void *context, const json_t *request, int threads,
+                                  const weft_heartbeat *heart)
+{
+    pass *ps = context;
+    size_t i;
+    json_t *item;
+    (void)threads;
+    if (!ps->scorer)
+        WEFT_TRY(open_scorer(ps, heart));
+    weft_shot_scorer_set_all(ps->scorer, json_is_true(json_object_get(request, "all")));
+    json_array_foreach(json_object_get(request, "order"), i, item) ps->plan->operators->order[i] =
+        (int)json_integer_value(item);
+    json_array_foreach(json_object_get(request, "videos"), i, item)
+    {
+        weft_curate_source *s;
+        WEFT_TRY(weft_source_request_apply(ps->plan, item, &s));
+        WEFT_TRY(score_video(ps, s));
+    }
+    return WEFT_OK;
+}
+
+static void model_loaded(void *context, int64_t job)
+{
+    (void)job;
+    ((const pass *)context)->plan->loaded++;
 }
 
 static void part_done(void *context, int64_t job)
@@ -306,8 +364,12 @@ static weft_status run_pass(pass *ps, int workers, int64_t memory)
                             .job = score_job,
                             .done = job_done,
                             .part = part_done,
+                            .loaded = model_loaded,
                             .tick = tick,
-                            .threads = 1};
+                            .threads = 1,
+                            .residents = ps->plan->residents,
+                            .describe = describe_job,
+                            .serve = serve_job};
     WEFT_GO(weft_pool_run(&pool));
     for (int64_t j = 0; j < ps->jobs; j++) {
         const weft_pool_outcome *o = &ps->outcome[j];

@@ -61,6 +61,14 @@ static weft_status caption(weft_curate_session *s, json_t *task, const json_t *c
     return WEFT_OK;
 }
 
+static weft_status score(weft_curate_session *s, json_t *task, const json_t *videos)
+{
+    int64_t loaded = 0;
+    WEFT_TRY(weft_curate_session_score(s, videos, &loaded));
+    json_object_set_new(task, "loaded", json_integer(loaded));
+    return WEFT_OK;
+}
+
 static weft_status run_task(weft_curate_session *s, const char *line, json_t *task)
 {
     const char *what = json_string_value(json_object_get(task, "task")),
@@ -73,7 +81,7 @@ static weft_status run_task(weft_curate_session *s, const char *line, json_t *ta
         return list(s, task, what[4] != 0);
     if (!strcmp(what, "score")) {
         WEFT_TRY(names_of(line, task, "videos", &names));
-        WEFT_TRY(weft_curate_session_score(s, names));
+        WEFT_TRY(score(s, task, names));
     } else if (!strcmp(what, "caption")) {
         WEFT_TRY(names_of(line, task, "clips", &names));
         WEFT_TRY(caption(s, task, names));

@@ -11,6 +11,9 @@ typedef struct weft_pool_outcome {
     char message[1024];      /* message of the job's error */
 } weft_pool_outcome;
 
+/* Children that stay after their jobs, with the models that they opened, for later runs. */
+typedef struct weft_pool_residents weft_pool_residents;
+
 typedef struct weft_pool {
     int64_t count;
     int workers;
@@ -23,10 +26,24 @@ typedef struct weft_pool {
     weft_status_code (*done)(void *context, int64_t job, const weft_pool_outcome *outcome);
     /* Called in the parent when a job has finished a part (weft_heartbeat_part); NULL: never. */
     void (*part)(void *context, int64_t job);
+    /* Called in the parent when a job has opened a model (weft_heartbeat_loaded); NULL: never. */
+    void (*loaded)(void *context, int64_t job);
     /* Called in the parent a few times a second; NULL: never. */
     void (*tick)(void *context);
     int threads; /* of each job */
+    /* Borrowed; NULL (default): each job has a child of its own. Otherwise `serve` replaces `job`.
+     * A child has the memory of its start, so `describe` makes a request with all that the job
+     * needs; the request is released after it was sent. */
+    weft_pool_residents *residents;
+    weft_status_code (*describe)(void *context, int64_t job, json_t **request);
+    /* Runs a request, in the child. An error ends the child. */
+    weft_status_code (*serve)(void *context, const json_t *request, int threads,
+                              const weft_heartbeat *heart);
 } weft_pool;
+
+weft_status weft_pool_residents_open(weft_pool_residents **residents);
+/* Ends the children, which have no job. Accepts NULL. */
+void weft_pool_residents_close(weft_pool_residents *residents);
 
 /* Runs all jobs. All children have exited on return. WEFT_E_CANCELLED: interrupted. */
 weft_status weft_pool_run(const weft_pool *pool);

@@ -78,6 +78,22 @@ PY
     expect_error config-conflict key=embeddings -- run --out none --set operators.0.name=x --set "operators.0.aesthetics=$PWD/mlp.safetensors"
 }
 check shots_have_embeddings_and_aesthetics
+# A worker opens the encoder and the heads once. It has the embeddings and scores of one run.
+models_stay_open_in_workers() {
+    needs shots_have_embeddings_and_aesthetics
+    { for v in a b c d; do echo "{\"task\": \"analyse\", \"video\": \"$v.mp4\"}"; done
+      for v in a c d b; do echo "{\"task\": \"score\", \"videos\": [\"$v.mp4\"]}"; done; } |
+        run --out worker --worker --set workers=1 --set "embeddings.model=$clip" --set embeddings.frames=2 $heads >answers 2>log || fail_with log "worker"
+    python3 -S - <<'PY'
+import json
+loaded = [a["loaded"] for a in map(json.loads, open("answers")) if a["task"] == "score"]
+assert loaded == [3, 0, 0, 0], loaded
+PY
+    run --out worker --finish --set "embeddings.model=$clip" --set embeddings.frames=2 $heads >out 2>log || fail_with log "finish"
+    diff plain/manifest.jsonl worker/manifest.jsonl && diff -r plain/clips worker/clips && diff -r plain/metas worker/metas
+    for f in plain/state/*.embeddings.safetensors; do cmp "$f" "worker/state/${f##*/}"; done
+}
+check models_stay_open_in_workers
 # d.mp4 has two shots. Any two neighbours are joined above a low limit, none above cosine 1.
 neighbours_are_joined() {
     needs shots_have_embeddings_and_aesthetics

@@ -13,6 +13,8 @@ encode "testsrc2=size=320x192:rate=24,eq=brightness=-0.3" d
 cat >scorer.py <<'PY'
 # Mean of all samples as the score. FAIL: what to do with the shots of b.mp4.
 import json, os, sys, time
+with open(os.environ["SEEN"] + ".starts", "a") as starts:
+    starts.write("%d\n" % os.getpid())
 while line := sys.stdin.buffer.readline():
     request = json.loads(line)
     bytes = sys.stdin.buffer.read(request["frames"] * request["width"] * request["height"] * 3)
@@ -79,13 +81,38 @@ assert [r['name'] for r in json.load(open('fixed/operators.json'))['operators']]
 PY
 }
 check order_does_not_change_the_result
-# A worker scores a batch of videos with records, as a task of its own.
-a_worker_scores_a_batch() {
+# A worker scores batches of videos with records, as tasks of their own. Its processes stay from task to
+# task; the child process that owns them is replaced when it was killed.
+a_worker_scores_batches() {
     needs order_does_not_change_the_result
     cp -r price batch
-    rm batch/state/*.scores.json batch/state/operators.json
-    printf '%s\n' '{"task": "list"}' '{"task": "analyse", "video": "a.mp4"}' '{"task": "score", "videos": ["a.mp4", "b.mp4", "c.mp4", "d.mp4"]}' \
-        '{"task": "list"}' '{"task": "score"}' '{"task": "score", "videos": ["none.mp4"]}' | curate --out batch --worker >answers 2>log || fail_with log "worker"
+    rm -f batch/state/*.scores.json batch/state/operators.json seen.starts
+    python3 -S - "$WEFT" <<'PY'
+import json, os, signal, subprocess, sys, time
+worker = subprocess.Popen([sys.argv[1], "curate", "config.yaml", "--in", "raw", "--out", "batch", "--worker", "--set", "workers=1"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=open("log", "w"), text=True, env=dict(os.environ, SEEN=os.path.abspath("seen")))
+def ask(**task):
+    worker.stdin.write(json.dumps(task) + "\n")
+    worker.stdin.flush()
+    return json.loads(worker.stdout.readline())
+def children():
+    return [int(x) for x in open(f"/proc/{worker.pid}/task/{worker.pid}/children").read().split()]
+answers = [ask(task="list"), ask(task="analyse", video="a.mp4")]
+scored = [ask(task="score", videos=v) for v in (["a.mp4"], ["b.mp4", "c.mp4"])]
+assert all(s["done"] for s in scored) and [s["loaded"] for s in scored] == [1, 0], scored
+child, = children()
+os.kill(child, signal.SIGKILL)
+while open(f"/proc/{child}/stat").read().split()[2] != "Z":
+    time.sleep(0.01)
+last = ask(task="score", videos=["d.mp4"])
+assert last["done"] and last["loaded"] == 1 and len(open("seen.starts").readlines()) == 2, last
+answers += [last, ask(task="list"), ask(task="score"), ask(task="score", videos=["none.mp4"])]
+child, = children()
+worker.stdin.close()
+assert worker.wait() == 0 and not os.path.exists(f"/proc/{child}"), "a child outlives the worker"
+with open("answers", "w") as file:
+    file.writelines(json.dumps(a) + "\n" for a in answers)
+PY
     python3 -S - <<'PY'
 import json
 first, unscored, scored, second, *wrong = map(json.loads, open("answers"))
@@ -97,7 +124,7 @@ PY
     curate --out batch --finish >out 2>log || fail_with log "finish"
     diff price/manifest.jsonl batch/manifest.jsonl && diff -r price/clips batch/clips && diff -r price/metas batch/metas
 }
-check a_worker_scores_a_batch
+check a_worker_scores_batches
 # The second run asks no operator, and keeps the measured order. Other limits need no scores.
 scores_are_kept() {
     needs order_does_not_change_the_result

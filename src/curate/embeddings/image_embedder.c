@@ -71,6 +71,11 @@ void weft_image_embedder_close(weft_image_embedder *e)
     weft_free(e);
 }
 
+void weft_image_embedder_set_threads(weft_image_embedder *e, int threads)
+{
+    e->threads = threads;
+}
+
 int64_t weft_image_embedder_side(const weft_image_embedder *e)
 {
     return e->width < e->height ? e->width : e->height;

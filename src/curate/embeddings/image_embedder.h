@@ -15,6 +15,8 @@ typedef struct weft_image_embedder weft_image_embedder;
 weft_status weft_image_embedder_open(const weft_embeddings_config *config, int threads,
                                      weft_image_embedder **embedder);
 void weft_image_embedder_close(weft_image_embedder *embedder); /* accepts NULL */
+/* Threads of the model from the next shot. */
+void weft_image_embedder_set_threads(weft_image_embedder *embedder, int threads);
 /* Pixels of the shorter side of the frames that it needs. */
 int64_t weft_image_embedder_side(const weft_image_embedder *embedder);
 /* The embedding of the frames of a shot, *vector with *width numbers, is valid until the next

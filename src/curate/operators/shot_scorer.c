@@ -19,6 +19,7 @@ struct weft_shot_scorer {
     weft_onnx_scorer *onnx[WEFT_MOST_OPERATORS];
     weft_aesthetics_head *head[WEFT_MOST_OPERATORS];
     weft_text_scorer *text[WEFT_MOST_OPERATORS];
+    int64_t loads;
 };
 
 /* A video whose shots are scored. */
@@ -47,6 +48,16 @@ void weft_shot_scorer_close(weft_shot_scorer *s)
         weft_text_scorer_close(s->text[i]);
     }
     weft_free(s);
+}
+
+void weft_shot_scorer_set_all(weft_shot_scorer *s, bool all)
+{
+    s->options.all = all;
+}
+
+int64_t weft_shot_scorer_loads(const weft_shot_scorer *s)
+{
+    return s->loads;
 }
 
 void weft_shot_scores_prepare(const weft_operator_set *set, bool failures, json_t *scores)
@@ -111,8 +122,10 @@ static weft_status score_process(weft_shot_scorer *s, int i, const scored_video 
                                  const json_t *shot, const weft_shot_frames *f, double *score)
 {
     const weft_operator_config *c = s->set->op[i].config;
-    if (!s->process[i])
+    if (!s->process[i]) {
         WEFT_TRY(weft_process_scorer_open(c, s->options.beat, s->options.user, &s->process[i]));
+        s->loads++;
+    }
     json_t *request = request_of(v, shot);
     WEFT_TRY(WEFT_ALLOCATED(request, "a request"));
     const weft_status_code status = weft_process_scorer_score(s->process[i], request, f, score);
@@ -199,6 +212,25 @@ static void add_number(json_t *scores, const char *group, const char *name, doub
                         json_real(json_number_value(json_object_get(object, name)) + amount));
 }
 
+/* Opens the model of an operator, if it has one. An error is a fault of the config. */
+static weft_status open_model(weft_shot_scorer *s, int i)
+{
+    const weft_operator_config *c = s->set->op[i].config;
+    const weft_operator_kind kind = s->set->op[i].kind;
+    if (s->onnx[i] || s->text[i] || s->head[i])
+        return WEFT_OK;
+    if (kind == WEFT_OPERATOR_ONNX)
+        WEFT_TRY(weft_onnx_scorer_open(c, &s->onnx[i]));
+    else if (kind == WEFT_OPERATOR_TEXT)
+        WEFT_TRY(weft_text_scorer_open(c, &s->text[i]));
+    else if (kind == WEFT_OPERATOR_AESTHETICS)
+        WEFT_TRY(weft_aesthetics_head_open(c->aesthetics, &s->head[i]));
+    else
+        return WEFT_OK;
+    s->loads++;
+    return WEFT_OK;
+}
+
 /* Scores a shot by one operator. A failure is a part of the record. */
 static weft_status record_score(weft_shot_scorer *s, int i, scored_video *v, const json_t *shot)
 {
@@ -206,12 +238,7 @@ static weft_status record_score(weft_shot_scorer *s, int i, scored_video *v, con
     const double began = weft_now(), decoded = v->frames ? weft_shot_decoder_seconds(v->frames) : 0;
     json_t *scores = weft_shot_scores_of(v->scores, shot);
     double score = 0;
-    if (s->set->op[i].kind == WEFT_OPERATOR_ONNX && !s->onnx[i]) /* a fault of the config */
-        WEFT_TRY(weft_onnx_scorer_open(s->set->op[i].config, &s->onnx[i]));
-    if (s->set->op[i].kind == WEFT_OPERATOR_TEXT && !s->text[i])
-        WEFT_TRY(weft_text_scorer_open(s->set->op[i].config, &s->text[i]));
-    if (s->set->op[i].kind == WEFT_OPERATOR_AESTHETICS && !s->head[i])
-        WEFT_TRY(weft_aesthetics_head_open(s->set->op[i].config->aesthetics, &s->head[i]));
+    WEFT_TRY(open_model(s, i));
     const weft_status_code status = score_shot(s, i, v, shot, &score);
     if (status == WEFT_E_MEMORY || status == WEFT_E_TOO_LARGE || status == WEFT_E_CANCELLED)
         return status;

@@ -21,6 +21,10 @@ weft_status weft_shot_scorer_open(const weft_operator_set *set,
                                   const weft_shot_scorer_options *options,
                                   weft_shot_scorer **scorer);
 void weft_shot_scorer_close(weft_shot_scorer *scorer); /* accepts NULL */
+/* Every operator scores every shot, also after a rejection, from the next video. */
+void weft_shot_scorer_set_all(weft_shot_scorer *scorer, bool all);
+/* Models and processes that were opened so far. */
+int64_t weft_shot_scorer_loads(const weft_shot_scorer *scorer);
 /* Adds the missing scores of the accepted shots of a video's record to `scores`:
  *
  *     {"operators": {NAME: definition}, "shots": {START: {NAME: score or {"failed": reason}}},
