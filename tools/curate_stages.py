@@ -52,6 +52,10 @@ class Stages:
                 return self._start(k, [self.alone[k].popleft()])
         return None
 
+    def waiting(self):
+        """Whether items wait in any queue."""
+        return any(self.queue) or any(self.alone)
+
     def take(self, k):
         """Starts a task of a stage with the items that wait, at most a batch."""
         count = min(self._batch(k), len(self.queue[k]))

@@ -17,6 +17,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
@@ -63,6 +64,9 @@ class Worker:
             raise WorkerEnded(f"weft ended with status {status} during {json.dumps(task)}")
         return json.loads(line)
 
+    def ready(self):
+        """Answers as soon as Ray has started the actor."""
+
     def stop(self):
         """Ends the process, which has the lock of the folder, and waits for its end."""
         if self.process is not None:
@@ -80,6 +84,7 @@ class Pool:
         self.actors = [actor.remote(command, version) for _ in range(workers)]
         self.idle = list(self.actors)
         self.running = {}  # future to (actor, task, what the caller remembers)
+        self.restarting = {}  # future to actor: its process or node died
 
     def start(self, task, memory=None):
         actor = self.idle.pop()
@@ -87,18 +92,35 @@ class Pool:
 
     def next(self):
         """Waits for a task to end. Returns the task, its memory, the result, and the error in place of a
-        result."""
-        (future,), _ = ray.wait(list(self.running), num_returns=1)
+        result. None: an actor that died is back."""
+        (future,), _ = ray.wait([*self.running, *self.restarting], num_returns=1)
+        if future in self.restarting:
+            self.welcome(future)
+            return None
         actor, task, memory = self.running.pop(future)
-        self.idle.append(actor)  # Ray restarts an actor that died
         try:
             result = ray.get(future)
-            return task, memory, result, None if result["done"] else result["message"]
-        except (RayActorError, RayTaskError) as error:
+        except RayActorError as error:  # Ray restarts the actor, perhaps when another node is added
+            self.restarting[actor.ready.remote()] = actor
             return task, memory, None, str(error).strip().splitlines()[-1]
+        except RayTaskError as error:
+            self.idle.append(actor)
+            return task, memory, None, str(error).strip().splitlines()[-1]
+        self.idle.append(actor)
+        return task, memory, result, None if result["done"] else result["message"]
+
+    def welcome(self, future):
+        actor = self.restarting.pop(future)
+        try:
+            ray.get(future)
+            self.idle.append(actor)
+        except RayActorError:
+            time.sleep(1)
+            self.restarting[actor.ready.remote()] = actor
 
     def stop(self):
-        for future in [actor.stop.remote() for actor in self.actors]:
+        lost = list(self.restarting.values())
+        for future in [actor.stop.remote() for actor in self.actors if actor not in lost]:
             try:
                 ray.get(future)
             except (RayActorError, RayTaskError):
@@ -107,8 +129,12 @@ class Pool:
     def ask(self, task):
         """Runs one task, again if its actor dies."""
         for _ in range(ATTEMPTS):
+            while not self.idle:
+                self.next()
             self.start(task)
-            *_, result, error = self.next()
+            while (ended := self.next()) is None:
+                pass
+            *_, result, error = ended
             if not error:
                 return result
             print(f"ray_curate: {error}", file=sys.stderr)
@@ -130,9 +156,10 @@ class Pass:
         while True:
             while self.pool.idle and (taken := self.stages.next()):
                 self.pool.start(self.task(*taken), taken)
-            if not self.pool.running:
+            if not self.pool.running and not self.stages.waiting():
                 return self.failed
-            self.end(*self.pool.next())
+            if ended := self.pool.next():
+                self.end(*ended)
 
     def task(self, stage, items):
         name = self.names[stage]

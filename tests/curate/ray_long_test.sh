@@ -1,5 +1,5 @@
 #!/bin/bash
-# tools/ray_curate.py on Ray: two workers, and a worker process that is killed; the folder equals one machine's, byte for byte. Needs the Python package ray (WEFT_RAY_PYTHON: a python that has it).
+# tools/ray_curate.py on Ray: two workers; a worker process, an actor, a node and the driver that are killed. The folder equals one machine's, byte for byte. Needs the Python package ray (WEFT_RAY_PYTHON: a python that has it).
 # `make test-long`.
 set -e
 . "$SRC/tests/check.sh"
@@ -36,12 +36,14 @@ drive() { # OUT
 # drive_stopped OUT: the same in the background; a child of one worker process stops itself at its first record. Sets
 # `driver`, and `child`, `worker` and `actor`: the stopped process, its parent and the actor.
 drive_stopped() {
-    SIGNAL_ONCE=$PWD/stopped.$1 LD_PRELOAD=$signal_library SIGNAL_NUMBER=$(kill -l STOP) SIGNAL_AT="*/$1/state/*.json" \
-        drive "$@" >"$1.log" 2>&1 &
+    stopping "$1" drive "$@" >"$1.log" 2>&1 &
     driver=$!
     until_true find_stopped "$1"
     worker=$(awk '{print $4}' "/proc/$child/stat")
     actor=$(awk '{print $4}' "/proc/$worker/stat")
+}
+stopping() { # OUT COMMAND...
+    SIGNAL_ONCE=$PWD/stopped.$1 LD_PRELOAD=$signal_library SIGNAL_NUMBER=$(kill -l STOP) SIGNAL_AT="*/$1/state/*.json" "${@:2}"
 }
 find_stopped() {
     for child in $(pgrep -f -- "--out $PWD/$1 --worker"); do
@@ -66,4 +68,40 @@ a_worker_is_killed() {
     same_folder c
 }
 check a_worker_is_killed
+an_actor_is_killed() {
+    drive_stopped d
+    kill -KILL "$actor"
+    wait $driver || fail_with d.log "the driver"
+    same_folder d
+}
+check an_actor_is_killed
+start_cluster() { # OUT: its actors are children of the nodes, and so have their environment
+    rm -f address hold
+    mkfifo hold
+    stopping "$1" "$python" "$SRC/tests/curate/ray_cluster.py" address <hold >cluster.log 2>&1 &
+    exec 9>hold # the cluster lives as long as the pipe
+    until_true test -s address
+}
+# The actors of a killed driver end with its job. The second driver continues from the records.
+the_driver_is_killed() {
+    start_cluster e
+    drive_stopped e --address "$(cat address)"
+    kill -KILL "$(pgrep -P $driver)"
+    wait $driver && fail "the driver was not killed"
+    drive e --address "$(cat address)" >e2.log 2>&1 || fail_with e2.log "the second driver"
+    same_folder e
+    exec 9>&-
+}
+check the_driver_is_killed
+# The node of the stopped worker dies for good: the other one does the work.
+a_node_is_killed() {
+    start_cluster f
+    drive_stopped f --address "$(cat address)"
+    kill -KILL "$(awk '{print $4}' "/proc/$actor/stat")"
+    wait $driver || fail_with f.log "the driver"
+    grep -q 'ray_curate: analyse' f.log || fail "no task was lost"
+    same_folder f
+    exec 9>&-
+}
+check a_node_is_killed
 finish
