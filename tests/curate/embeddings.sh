@@ -139,6 +139,82 @@ PY
     grep -q Clusters page.html || fail "the page has no clusters"
 }
 check similar_shots_and_full_clusters_are_rejected
+# An encoder of a convolution with random weights in OpenVINO, compared with sums in Python over the
+# same frames, which a process operator stores. Close: the order of the sums differs.
+onnx_encoders_embed_shots() {
+    [ -e "${WEFT_OPENVINO:-}" ] || skip "no OpenVINO (WEFT_OPENVINO)"
+    mkdir square
+    for v in mandelbrot testsrc2; do ffmpeg -v error -nostdin -y -f lavfi -i "$v=size=96x96:rate=24" -t 1 -c:v libx264 -preset ultrafast -pix_fmt yuv420p square/$v.mp4; done
+    cat >frames.py <<'PY'
+import json, sys
+while line := sys.stdin.buffer.readline():
+    r = json.loads(line)
+    data = sys.stdin.buffer.read(r["frames"] * r["width"] * r["height"] * 3)
+    with open(r["source"] + ".rgb", "ab") as file:
+        file.write(data)
+    print(json.dumps({"request": r["request"], "score": 1}), flush=True)
+PY
+    cat >encoder.py <<'PY'
+import array, random
+OUT, SIDE, STEP = 5, 32, 4
+random.seed(4)
+weight = array.array("f", (random.uniform(-1, 1) for _ in range(OUT * 3 * STEP * STEP)))
+bias = array.array("f", (random.uniform(-1, 1) for _ in range(OUT)))
+def varint(n):
+    return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
+def field(number, data):  # protobuf: a number, or bytes with their length
+    if isinstance(data, int):
+        return varint(number << 3) + varint(data)
+    data = data.encode() if isinstance(data, str) else data
+    return varint(number << 3 | 2) + varint(len(data)) + data
+def value(name, dims):
+    return field(1, name) + field(2, field(1, field(1, 1) + field(2, b"".join(field(1, field(1, d)) for d in dims))))
+def tensor(name, dims, numbers):
+    return b"".join(field(1, d) for d in dims) + field(2, 1) + field(8, name) + field(9, numbers.tobytes())
+def node(op, inputs, output, attributes=b""):
+    return b"".join(field(1, i) for i in inputs) + field(2, output) + field(4, op) + attributes
+def write(path):
+    strides = field(5, field(1, "strides") + field(8, STEP) * 2 + field(20, 7))
+    nodes = [node("Conv", ["x", "w", "b"], "c", strides), node("Relu", ["c"], "r"), node("GlobalAveragePool", ["r"], "p"), node("Flatten", ["p"], "y")]
+    graph = b"".join(field(1, n) for n in nodes) + field(2, "g") + field(5, tensor("w", [OUT, 3, STEP, STEP], weight)) + field(5, tensor("b", [OUT], bias))
+    graph += field(11, value("x", [1, 3, SIDE, SIDE])) + field(12, value("y", [1, OUT]))
+    open(path, "wb").write(field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 13)))
+def run(rgb, mean, std):
+    n, result = SIDE // STEP, []
+    for o in range(OUT):
+        total = 0.0
+        for at in range(n * n):
+            s = bias[o]
+            for k in range(3 * STEP * STEP):
+                c, y, x = k // STEP ** 2, at // n * STEP + k % STEP ** 2 // STEP, at % n * STEP + k % STEP
+                s += weight[o * 3 * STEP * STEP + k] * (rgb[(y * SIDE + x) * 3 + c] / 255 - mean[c]) / std[c]
+            total += max(s, 0)
+        result.append(total / (n * n))
+    return result
+PY
+    python3 -S -c 'import encoder; encoder.write("encoder.onnx")'
+    $WEFT curate --in square --out encoded --set clips.preset=ultrafast --set duplicates.on=false --set "embeddings.onnx=$PWD/encoder.onnx" --set embeddings.frames=2 \
+        --set 'embeddings.mean=[0.5,0.4,0.3]' --set 'embeddings.std=[0.2,0.3,0.4]' --set operators.0.name=stored --set "operators.0.process=[python3,-S,$PWD/frames.py]" \
+        --set operators.0.frames=2 --set operators.0.side=32 >out 2>log || fail_with log "curate"
+    python3 -S - <<'PY'
+import encoder, glob, math, tensors
+files = glob.glob("encoded/state/*.embeddings.safetensors")
+assert len(files) == 2, files
+for path in files:
+    (rows, width), v = tensors.read(path)[1]["embeddings"]
+    assert (rows, width) == (1, encoder.OUT), (rows, width)
+    rgb = open(path.split("/")[-1].split("-")[0] + ".mp4.rgb", "rb").read()
+    mean = [0.0] * width
+    for i in range(2):
+        out = encoder.run(rgb[i * 3072:(i + 1) * 3072], (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+        length = math.sqrt(sum(x * x for x in out))
+        mean = [m + x / length / 2 for m, x in zip(mean, out)]
+    assert all(abs(a - b) < 1e-5 for a, b in zip(mean, v)), (mean, v)
+PY
+    printf broken >broken.onnx
+    expect_error model-config -- $WEFT curate --in square --out broken --set "embeddings.onnx=$PWD/broken.onnx"
+}
+check onnx_encoders_embed_shots
 curl_exists() { python3 -S -c 'import ctypes; ctypes.CDLL("libcurl.so.4")' 2>/dev/null || python3 -S -c 'import ctypes; ctypes.CDLL("libcurl-gnutls.so.4")' 2>/dev/null; }
 without() { ! grep -r -e "$1" "${@:2}" || fail "$1 is in a file or message"; }
 server_embeddings_are_requested_once() {

@@ -139,6 +139,19 @@ scores_are_kept() {
     [ ! -e price/operators.json ] && ! grep -q operator_scores price/manifest.jsonl || fail "operators of an earlier config have an effect"
 }
 check scores_are_kept
+# Half a record, as after a crash of the machine: the video is analysed and scored again.
+damaged_records_are_rebuilt() {
+    needs order_does_not_change_the_result
+    cp -r fixed torn
+    for name in torn/state/a-*.json torn/state/b-*.json torn/state/c-*.scores.json torn/state/operators.json; do
+        [ ! -e "$name" ] || truncate -s 60 "$name"
+    done
+    rm -f seen
+    curate --out torn --set operator_order=fixed >out 2>log || fail_with log "curate"
+    [ "$(sort -u seen | tr '\n' ' ')" = "a.mp4 b.mp4 c.mp4 " ] || fail "other videos were scored again: $(cat seen)"
+    diff -r -x state -x operators.json torn fixed
+}
+check damaged_records_are_rebuilt
 failures_have_reasons_and_are_repaired() {
     needs order_does_not_change_the_result
     for fail in crash garbage; do

@@ -68,6 +68,14 @@ a_worker_is_killed() {
     same_folder c
 }
 check a_worker_is_killed
+# A program whose version changes with each call, as on machines with other builds.
+other_versions_refuse_to_work() {
+    printf '#!/bin/sh\n[ "$1" != --version ] || { echo "weft $$"; exit; }\nexec "%s" "$@"\n' "$WEFT" >other
+    chmod +x other
+    WEFT=$PWD/other drive g >g.log 2>&1 && fail "a worker of another version worked"
+    grep -q 'ray_curate: .*weft [0-9]*, and the driver weft' g.log && [ -z "$(ls g/state | grep json)" ] || fail_with g.log "the driver"
+}
+check other_versions_refuse_to_work
 an_actor_is_killed() {
     drive_stopped d
     kill -KILL "$actor"
