@@ -414,6 +414,13 @@ typedef struct weft_feature_cache_row {
     double warm;               /* share of the steps before the first reuse */
 } weft_feature_cache_row;
 
+/* A published folder of several models with one config.json, of which the family is one. */
+typedef struct weft_joint_model {
+    const char *model_type; /* of the config.json; NULL: the family is published alone */
+    const char *key;        /* field with this family's config */
+    const char *shared;     /* field of the config.json that this family's config has as well */
+} weft_joint_model;
+
 struct weft_family {
     const char *class_name; /* "_class_name" in config.json */
     const char *also;       /* alternative class name; NULL: none */
@@ -427,6 +434,7 @@ struct weft_family {
     bool packs;              /* denoisers: accepts weft_ports.packed without image tokens */
     const char *marks[2];    /* fields that identify the family if "_class_name" is absent */
     const char *model_type;  /* "model_type" in configs of transformers, which lack "_class_name" */
+    weft_joint_model joint;
 
     size_t config_bytes; /* at most WEFT_MODEL_CONFIG_BYTES */
     const weft_field *field;

@@ -383,7 +383,36 @@ static weft_status explain_missing(weft_status_code status, const char *path)
     return status;
 }
 
-weft_status weft_model_open(const char *path, weft_model *model)
+/* Returns the family of this role in a config.json of several models. NULL: none. */
+static const weft_family *find_joint(const json_t *json, weft_role role)
+{
+    const char *type = json_string_value(json_object_get(json, "model_type"));
+    for (int i = 0; weft_families[i] && type; i++) {
+        const weft_joint_model *joint = &weft_families[i]->joint;
+        if (weft_families[i]->role == role && joint->model_type &&
+            !strcmp(joint->model_type, type) && json_object_get(json, joint->key))
+            return weft_families[i];
+    }
+    return NULL;
+}
+
+static weft_status read_joint(const weft_family *family, const json_t *json, const char *where,
+                              weft_model *model)
+{
+    json_t *own = json_copy(json_object_get(json, family->joint.key));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(own, "the config %s", where));
+    if (json_object_get(json, family->joint.shared))
+        json_object_set(own, family->joint.shared, json_object_get(json, family->joint.shared));
+    WEFT_GO(weft_model_read_as(family->class_name, own, &(weft_config_locations){.where = where},
+                               model));
+out:
+    json_decref(own);
+    return status;
+}
+
+/* `role` WEFT_ROLE_COUNT: any. */
+static weft_status open_role(const char *path, weft_role role, weft_model *model)
 {
     const weft_family *family;
     const weft_named_config *size = weft_path_exists(path) ? NULL : find_size(path, &family);
@@ -396,17 +425,23 @@ weft_status weft_model_open(const char *path, weft_model *model)
     if (status == WEFT_E_NOT_FOUND)
         status = explain_missing(status, path);
     WEFT_GO(status);
-    WEFT_GO(weft_model_read(json, file, model));
+    family = find_joint(json, role);
+    WEFT_GO(family ? read_joint(family, json, file, model) : weft_model_read(json, file, model));
 out:
     json_decref(json);
     weft_free(file);
     return status;
 }
 
+weft_status weft_model_open(const char *path, weft_model *model)
+{
+    return open_role(path, WEFT_ROLE_COUNT, model);
+}
+
 weft_status weft_model_open_as(const char *path, weft_role role, weft_model *model)
 {
     weft_model m;
-    WEFT_TRY(weft_model_open(path, &m));
+    WEFT_TRY(open_role(path, role, &m));
     if (m.family->role != role)
         return weft_error(WEFT_MSG_MODEL_UNKNOWN,
                           WEFT_AT(.file = path, .value = m.family->class_name),

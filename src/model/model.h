@@ -25,7 +25,8 @@ weft_status weft_model_read_as(const char *class_name, const json_t *json,
 weft_status weft_model_default(const char *class_name, weft_model *model);
 /* Opens a model. `path` is a config.json, its folder, or the name of a published size. */
 weft_status weft_model_open(const char *path, weft_model *model);
-/* Like weft_model_open. Returns an error that names the model's role if the role is not `role`. */
+/* Like weft_model_open. Returns an error that names the model's role if the role is not `role`. Of
+ * several models in one folder (weft_joint_model) it opens the model of this role. */
 weft_status weft_model_open_as(const char *path, weft_role role, weft_model *model);
 /* Opens the model of this role in the folder of a pipeline. The model's folder has the name of its
  * family's scope. On success *path is that folder (heap, owned by the caller). */

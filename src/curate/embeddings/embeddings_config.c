@@ -17,8 +17,8 @@ static const char *const requests[] = {"input", "messages", NULL};
 
 static const weft_key embeddings_keys[] = {
     {"model", WEFT_KEY_STRING, AT(model), "", "",
-     "folder of a CLIP image encoder (CLIPVisionModel or CLIPVisionModelWithProjection). \"\": "
-     "none"},
+     "folder of an image encoder (CLIPModel, CLIPVisionModel, CLIPVisionModelWithProjection or "
+     "ViTModel). \"\": none"},
     {"onnx", WEFT_KEY_STRING, AT(onnx), "", "",
      "ONNX file with an input [N, 3, H, W], whose first output is the embedding. \"\": none"},
     {"url", WEFT_KEY_STRING, AT(url), "", "",

@@ -1,10 +1,10 @@
 #include "curate/embeddings/image_embedder.h"
 
 #include "base/memory.h"
-#include "curate/embeddings/clip_embedder.h"
 #include "curate/embeddings/embedding_client.h"
 #include "curate/operators/onnx_model.h"
 #include "kernel/host.h"
+#include "prompt/pooled_encoder.h"
 #include "video/resample.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 struct weft_image_embedder {
     const weft_embeddings_config *config;
-    weft_clip_embedder *clip; /* one of the three */
+    weft_pooled_encoder *encoder; /* one of the three */
     weft_onnx_model *onnx;
     weft_embedding_client *client;
     int64_t width, height; /* of its images */
@@ -28,8 +28,8 @@ static weft_status open_model(weft_image_embedder *e)
     if (c->url[0])
         return weft_embedding_client_open(c, &e->client);
     if (c->model[0]) {
-        WEFT_TRY(weft_clip_embedder_open(c->model, &e->clip));
-        e->width = e->height = weft_clip_embedder_side(e->clip);
+        WEFT_TRY(weft_pooled_encoder_open(c->model, WEFT_ROLE_IMAGE_ENCODER, &e->encoder));
+        e->width = e->height = weft_pooled_encoder_side(e->encoder);
         return WEFT_OK;
     }
     int64_t w, h;
@@ -63,7 +63,7 @@ void weft_image_embedder_close(weft_image_embedder *e)
 {
     if (!e)
         return;
-    weft_clip_embedder_close(e->clip);
+    weft_pooled_encoder_close(e->encoder);
     weft_onnx_model_close(e->onnx);
     weft_embedding_client_close(e->client);
     weft_free(e->input);
@@ -84,25 +84,6 @@ int64_t weft_image_embedder_side(const weft_image_embedder *e)
 bool weft_image_embedder_is_refused(const weft_image_embedder *e)
 {
     return e->client && weft_embedding_client_is_refused(e->client);
-}
-
-/* Resizes a frame so that it covers the model's size, and takes the centre. */
-static weft_status crop_centre(const weft_image_embedder *e, const uint8_t *rgb, int64_t fw,
-                               int64_t fh, uint8_t *to)
-{
-    const bool wide = fw * e->height > fh * e->width;
-    const int64_t w = wide ? fw * e->height / fh : e->width,
-                  h = wide ? e->height : fh * e->width / fw, left = (w - e->width) / 2,
-                  top = (h - e->height) / 2;
-    uint8_t *sized;
-    WEFT_TRY(WEFT_NEW(sized, w * h * 3, "an image"));
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, fw, fh, 3, sized, w, h));
-    for (int64_t y = 0; y < e->height; y++)
-        memcpy(to + y * e->width * 3, sized + ((top + y) * w + left) * 3, (size_t)(e->width * 3));
-out:
-    weft_free(sized);
-    return status;
 }
 
 /* The input of a model: [height, width, 3] for CLIP, [3, height, width] for ONNX. */
@@ -154,8 +135,8 @@ static weft_status run_model(weft_image_embedder *e, const uint8_t *image, int64
 {
     const float *output = NULL;
     normalise(e, image);
-    if (e->clip)
-        WEFT_TRY(weft_clip_embedder_run(e->clip, e->input, &output, width));
+    if (e->encoder)
+        WEFT_TRY(weft_pooled_encoder_image(e->encoder, e->input, &output, width));
     else
         WEFT_TRY(weft_onnx_model_run(e->onnx, e->input, e->width, e->height, &output, width));
     return add_unit(e, output, *width, count);
@@ -168,8 +149,8 @@ static weft_status embed(weft_image_embedder *e, const weft_shot_frames *f, int6
     weft_status_code status = WEFT_OK;
     WEFT_TRY(WEFT_NEW(images, f->count * bytes, "images"));
     for (int64_t i = 0; i < f->count; i++) {
-        WEFT_GO(crop_centre(e, f->rgb + i * f->width * f->height * 3, f->width, f->height,
-                            images + i * bytes));
+        WEFT_GO(weft_image_cover(WEFT_RESAMPLE_BICUBIC, f->rgb + i * f->width * f->height * 3,
+                                 f->width, f->height, images + i * bytes, e->width, e->height));
         if (!e->client)
             WEFT_GO(run_model(e, images + i * bytes, f->count, width));
     }

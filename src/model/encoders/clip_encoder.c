@@ -342,9 +342,10 @@ static const weft_unused_field unused[] = {
 FAMILY(text, text, "CLIPTextModel", WEFT_ROLE_TEXT_ENCODER, "text_encoder",
        .text = text_shape, .sizes = text_sizes, .model_type = "clip_text_model");
 FAMILY(text_projected, text, "CLIPTextModelWithProjection", WEFT_ROLE_TEXT_ENCODER,
-       "text_encoder", .text = text_shape_projected);
+       "text_encoder", .text = text_shape_projected,
+       .joint = {"clip", "text_config", "projection_dim"});
 FAMILY(vision, vision, "CLIPVisionModel", WEFT_ROLE_IMAGE_ENCODER, "image_encoder",
        .sizes = vision_sizes, .model_type = "clip_vision_model");
 FAMILY(vision_projected, vision, "CLIPVisionModelWithProjection", WEFT_ROLE_IMAGE_ENCODER,
-       "image_encoder", .sizes = NULL);
+       "image_encoder", .joint = {"clip", "vision_config", "projection_dim"});
 /* clang-format on */
