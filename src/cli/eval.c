@@ -1,4 +1,5 @@
 #include "base/fs.h"
+#include "cli/eval_videos.h"
 #include "cli/options/args.h"
 #include "cli/options/backend_option.h"
 #include "cli/options/eval_options.h"
@@ -12,19 +13,10 @@
 #include "evaluate/cache_comparison.h"
 #include "evaluate/eval_print.h"
 #include "evaluate/evaluate.h"
-#include "evaluate/image_metrics.h"
 #include "generate/jobs/video_outputs.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static weft_status finish(const weft_args *args, json_t *result)
-{
-    const char *path = weft_args_string(args, "--json");
-    const weft_status_code status = path ? weft_json_save(path, result) : WEFT_OK;
-    json_decref(result);
-    return status;
-}
 
 static weft_status eval_vae_over(const weft_args *args, weft_arena *arena, weft_vae_eval_options *o)
 {
@@ -38,7 +30,7 @@ static weft_status eval_vae_over(const weft_args *args, weft_arena *arena, weft_
     WEFT_GO(weft_evaluate_vae(o, &r));
     if (r) {
         weft_eval_print_vae(r);
-        WEFT_GO(finish(args, r));
+        WEFT_GO(weft_eval_finish(args, r));
     }
     status = weft_comm_barrier(o->comm);
 out:
@@ -127,7 +119,7 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_GO(weft_evaluate_prompts(&o, &r));
     if (r) {
         weft_eval_print_prompts(r);
-        WEFT_GO(finish(args, r));
+        WEFT_GO(weft_eval_finish(args, r));
     }
     status = weft_comm_barrier(o.comm);
 out:
@@ -142,6 +134,11 @@ static weft_status run_eval(const weft_args *args)
 {
     int count;
     const char *what = weft_args_positional(args, &count)[0];
+    if (!strcmp(what, "videos"))
+        return weft_eval_videos(args);
+    if (!weft_args_string(args, "--model"))
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--model"),
+                          "weft eval %s needs --model DIR", what);
     if (!strcmp(what, "vae"))
         return eval_vae(args);
     if (!strcmp(what, "prompts"))
@@ -149,21 +146,22 @@ static weft_status run_eval(const weft_args *args)
     if (!strcmp(what, "cache")) {
         json_t *r;
         WEFT_TRY(weft_eval_savings(args, &r));
-        return finish(args, r);
+        return weft_eval_finish(args, r);
     }
     return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.value = what),
-                      "unknown evaluation '%.80s'; use vae, prompts or cache", what);
+                      "unknown evaluation '%.80s'; use vae, prompts, cache or videos", what);
 }
 
 const weft_verb weft_verb_eval = {
     .name = "eval",
-    .summary = "measure a VAE, how a model follows prompts, or faster sampling",
+    .summary = "measure a VAE, how a model follows prompts, faster sampling, or videos",
     .usage = "vae --model DIR --shards DIR [options]\n"
              "prompts --model DIR --heldout FILE [options]\n"
-             "cache --model DIR --prompts FILE [options]",
+             "cache --model DIR --prompts FILE [options]\n"
+             "videos --videos PATH [options]",
     .details = "vae: PSNR and SSIM of reconstructions of a split. prompts: accuracy of colour,\n"
                "shape and direction in generated videos. cache: seconds and quality of feature\n"
-               "caches, shorter guidance and other samplers.\n"
+               "caches, shorter guidance and other samplers. videos: scores of any videos.\n"
                "\n"
                "vae prints the mean PSNR and SSIM, and the same figures of clips averaged over\n"
                "boxes of the VAE's compression (4x8x8). A useful VAE is better. PSNR compares\n"
@@ -180,10 +178,19 @@ const weft_verb weft_verb_eval = {
                "\n"
                "cache generates videos with all steps, then with each setting. It prints the\n"
                "denoising seconds of a video, the gain, PSNR, SSIM and LPIPS between both, and\n"
-               "the number of identical videos.\n",
+               "the number of identical videos.\n"
+               "\n"
+               "videos scores files without their model, as VBench does. flicker compares each\n"
+               "frame with the one before, and is meant for scenes that do not move. With --clip\n"
+               "also the CLIP score (100 x cosine of prompt and frame) and the consistency of the\n"
+               "background, with --dino the consistency of the subject: cosines between features\n"
+               "of a frame, the frame before, and the first. --features and\n"
+               "--reference-features give the Frechet video distance of the network that made\n"
+               "them. VBench scales images without a filter, so its scores differ slightly.\n",
     .examples = "weft eval vae --model demo/vae/model/vae --shards demo/shards --sheet vae.png\n"
                 "weft eval prompts --model demo/dit/model --heldout demo/raw/heldout.json\n"
-                "weft eval cache --model DIR --prompts FILE --setting feature-cache=fast\n",
+                "weft eval cache --model DIR --prompts FILE --setting feature-cache=fast\n"
+                "weft eval videos --videos samples --clip clip-vit-base-patch32\n",
     .groups = weft_eval_groups,
     .options = weft_eval_options,
     .option_count = WEFT_EVAL_OPTIONS,

@@ -50,3 +50,29 @@ void weft_eval_print_prompts(const json_t *r)
 }
 
 /* All ranks generate the videos; rank 0 scores them. */
+
+/* Prints a figure of the result, if it was asked for. */
+static void print_figure(const json_t *r, const char *key, const char *title)
+{
+    const json_t *value = json_object_get(r, key);
+    if (json_is_number(value))
+        printf("%-24s %.4f\n", title, json_number_value(value));
+    else if (value)
+        printf("%-24s -\n", title);
+}
+
+void weft_eval_print_videos(const json_t *r)
+{
+    static const char *const figures[][2] = {{"flicker", "flicker"},
+                                             {"clip_score", "CLIP score"},
+                                             {"background_consistency", "background consistency"},
+                                             {"subject_consistency", "subject consistency"},
+                                             {"frechet_distance", "Frechet distance"}};
+    if (json_object_get(r, "videos"))
+        printf("%-24s %" PRId64 "\n", "videos", (int64_t)number(r, "videos"));
+    for (int i = 0; i < WEFT_COUNT(figures); i++)
+        print_figure(r, figures[i][0], figures[i][1]);
+    if (number(r, "without_prompt") > 0)
+        printf("%" PRId64 " videos have no prompt; --prompts FILE gives them\n",
+               (int64_t)number(r, "without_prompt"));
+}

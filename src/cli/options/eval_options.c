@@ -7,8 +7,8 @@
 #include "cli/options/weights_option.h"
 
 const weft_option weft_eval_options[] = {
-    {"--model", "DIR", NULL, "model folder; for vae also the folder of the VAE alone",
-     .required = true},
+    {"--model", "DIR", NULL,
+     "model folder; for vae also the folder of the VAE alone. Not for videos"},
     {"--json", "FILE", NULL, "also write all figures, and those of each clip or prompt, as JSON"},
     {"--shards", "DIR", NULL, "data shards of the clips; also s3://BUCKET/PREFIX", .group = "vae",
      .common = true, .remote = true},
@@ -33,7 +33,10 @@ const weft_option weft_eval_options[] = {
     {"--guidance-scale", "G", "4", "guidance scale; prompts and cache", WEFT_ALSO("--guidance"),
      .group = "prompts"},
     WEFT_GUIDED_OPTIONS,
-    {"--prompts", "FILE", NULL, "prompts, one per line", .group = "cache", .common = true},
+    {"--prompts", "FILE", NULL,
+     "prompts, one per line; videos: of the videos in the order of names, by default the prompts "
+     "stored in the files",
+     .group = "cache", .common = true},
     {"--setting", "TEXT", NULL,
      "setting to compare, e.g. \"feature-cache=fast\", \"guidance-end=0.6\" or \"sampler=unipc "
      "steps=15\"; by default the usual settings",
@@ -43,6 +46,17 @@ const weft_option weft_eval_options[] = {
     {"--lpips", "BACKBONE,HEADS", NULL,
      "also compute LPIPS; torchvision's AlexNet or VGG16 and the heads of the package lpips",
      .group = "cache"},
+    {"--videos", "PATH", NULL, "folder of videos, or one video", .group = "videos", .common = true},
+    {"--clip", "DIR", NULL,
+     "folder of a CLIPModel with its tokenizer: CLIP score and background consistency",
+     .group = "videos", .common = true},
+    {"--dino", "DIR", NULL, "folder of a ViTModel such as DINO: subject consistency",
+     .group = "videos", .common = true},
+    {"--features", "FILE", NULL,
+     "features of the videos by a video network, .npy or .safetensors of [videos, features]",
+     .group = "videos"},
+    {"--reference-features", "FILE", NULL,
+     "features of real videos by the same network: prints the Frechet distance", .group = "videos"},
     {"--batch-size", "N", "8", "videos denoised together", WEFT_ALSO("--batch"),
      .group = "prompts"},
     {"--lora", "FILE[:WEIGHT]", NULL, "adapter, as for `weft generate`", .repeated = true,
@@ -62,6 +76,7 @@ const weft_option_group weft_eval_groups[] = {
     {"vae", "options of `weft eval vae`"},
     {"prompts", "options of `weft eval prompts`"},
     {"cache", "options of `weft eval cache`"},
+    {"videos", "options of `weft eval videos`"},
     {"guidance", "share of the steps with guidance"},
     {"memory", "memory limit, weight types and streaming, VAE tiles"},
     {"parallelism", "layout of the ranks"},
