@@ -137,3 +137,50 @@ Test(int8, nan_and_infinity_stay_in_their_row)
         weft_free(args.workspace);
     }
 }
+
+/* Runs a kernel of cpu on one thread. */
+static void run_op(weft_op op, const void *attr, const weft_view *in, int in_count, weft_view *out)
+{
+    const weft_kernel *k = weft_backend_cpu.kernel[op];
+    weft_kernel_args args = {.op = op,
+                             .in = in,
+                             .in_count = in_count,
+                             .out = out,
+                             .out_count = 1,
+                             .attr = attr,
+                             .threads = 1};
+    args.workspace = k->workspace ? weft_alloc(k->workspace(&args) + 64) : NULL;
+    cr_assert_eq(k->run(&args), WEFT_OK);
+    weft_free(args.workspace);
+}
+
+/* An activation whose operand is rounded to bf16 has the bits of its op on the layer in bf16. */
+Test(int8, activation_is_that_of_its_op)
+{
+    enum { M = 61, N = 70, K = 64 };
+    static const weft_attr_linear with[] = {{WEFT_ACT_GELU_TANH, .round = WEFT_BF16},
+                                            {WEFT_ACT_SILU, .round = WEFT_BF16}};
+    static const weft_op op[] = {WEFT_OP_GELU, WEFT_OP_SILU};
+    float x[M * K], w[N * K], bias[N];
+    uint16_t fused[M * N], plain[M * N];
+    unsigned char packed[N * 2 * 34];
+    weft_rng rng = weft_rng_make(6, WEFT_RNG_TEST);
+    for (int i = 0; i < M * K; i++)
+        x[i] = (float)weft_rng_normal(&rng);
+    for (int i = 0; i < N * K; i++)
+        w[i] = (float)weft_rng_normal(&rng) / 4;
+    for (int n = 0; n < N; n++) {
+        bias[n] = (float)weft_rng_normal(&rng);
+        weft_int8_pack(w + n * K, 2, 32, packed + n * 68);
+    }
+    const weft_view in[3] = {{x, WEFT_F32, WEFT_SHAPE(M, K)},
+                             {packed, WEFT_U8, WEFT_SHAPE(N, 2, 34)},
+                             {bias, WEFT_F32, WEFT_SHAPE(N)}};
+    weft_view own = {fused, WEFT_BF16, WEFT_SHAPE(M, N)}, two = {plain, WEFT_BF16, own.shape};
+    for (int i = 0; i < 2; i++) {
+        run_op(WEFT_OP_LINEAR, &with[i], in, 3, &own);
+        run_op(WEFT_OP_LINEAR, &acts[0], in, 3, &two);
+        run_op(op[i], &(weft_attr_gelu){false}, &two, 1, &two);
+        cr_expect_arr_eq(fused, plain, sizeof fused);
+    }
+}

@@ -238,8 +238,7 @@ static gemm_parts parts_of(const cpu_product *p)
  * another type, or the activation's operand must not be rounded to bf16. */
 static bool is_direct(const cpu_product *p)
 {
-    return p->c_dtype == WEFT_F32 ||
-           (p->c_dtype == WEFT_BF16 && (p->act == WEFT_ACT_NONE || p->round == WEFT_BF16));
+    return p->c_dtype == WEFT_F32 || gemm_rounds_first(p);
 }
 
 static bool widens_bias(const cpu_product *p)
@@ -262,18 +261,6 @@ static int64_t part_floats(const cpu_product *p)
 int64_t gemm_bf16_workspace(const cpu_product *p)
 {
     return 4 * (bias_floats(p) + gemm_threads(p, parts_of(p)) * part_floats(p));
-}
-
-/* Applies the activation to rows of bf16, which are rounded already, as the op of the activation
- * does. */
-static void finish_bf16(const cpu_product *p)
-{
-    const enum cpu_unary act = p->act == WEFT_ACT_SILU ? CPU_SILU : CPU_GELU;
-    const cpu_isa *isa = cpu_isa_get();
-    for (int64_t m = 0; m < p->M; m++) {
-        uint16_t *y = (uint16_t *)p->C + m * p->ldc;
-        isa->bf16->unary[act](y, y, p->N);
-    }
 }
 
 /* Returns the product that oneDNN computes for a part. `space`: f32 for a part that is not
@@ -299,8 +286,8 @@ static dnnl_status_t bf16_part(const cpu_product *p, const gemm_box *box, const 
         return status;
     if (made.c_dtype == WEFT_F32)
         gemm_finish(&made, NULL, made.C, made.ldc);
-    else if (part.act != WEFT_ACT_NONE)
-        finish_bf16(&part);
+    else
+        gemm_act_bf16(&part);
     if (!is_direct(p))
         gemm_narrow(&part, made.C, made.ldc);
     return dnnl_success;

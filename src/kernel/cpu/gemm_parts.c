@@ -127,17 +127,46 @@ void gemm_f32(const cpu_product *p)
     gemm_finish(p, p->bias, C, p->ldc);
 }
 
+void gemm_act_bf16(const cpu_product *p)
+{
+    const enum cpu_unary act = p->act == WEFT_ACT_SILU ? CPU_SILU : CPU_GELU;
+    const cpu_isa *isa = cpu_isa_get();
+    for (int64_t m = 0; p->act != WEFT_ACT_NONE && m < p->M; m++) {
+        uint16_t *y = (uint16_t *)p->C + m * p->ldc;
+        isa->bf16->unary[act](y, y, p->N);
+    }
+}
+
 void gemm_narrow(const cpu_product *p, const float *from, int64_t from_stride)
 {
-    const cpu_isa *isa = cpu_isa_get();
+    if (p->c_dtype == WEFT_BF16) {
+        cpu_isa_get()->narrow_rows(NULL, from, from_stride, p->M, p->N, p->C, p->ldc);
+        return;
+    }
     for (int64_t m = 0; m < p->M; m++, from += from_stride) {
         void *to = (char *)p->C + m * p->ldc * weft_dtype_bytes(p->c_dtype);
         const weft_view view = {.data = to, .dtype = p->c_dtype};
-        if (p->c_dtype == WEFT_BF16)
-            isa->narrow_bf16(from, to, p->N);
-        for (int64_t n = 0; p->c_dtype != WEFT_BF16 && n < p->N; n++)
+        if (p->c_dtype == WEFT_F32)
+            memcpy(to, from, (size_t)p->N * sizeof *from);
+        for (int64_t n = 0; p->c_dtype != WEFT_F32 && n < p->N; n++)
             view_set(&view, n, (double)from[n]);
     }
+}
+
+bool gemm_rounds_first(const cpu_product *p)
+{
+    return p->c_dtype == WEFT_BF16 && (p->act == WEFT_ACT_NONE || p->round == WEFT_BF16);
+}
+
+void gemm_write(const cpu_product *p, const float *bias, float *y, int64_t ldy)
+{
+    if (gemm_rounds_first(p)) {
+        cpu_isa_get()->narrow_rows(bias, y, ldy, p->M, p->N, p->C, p->ldc);
+        gemm_act_bf16(p);
+        return;
+    }
+    gemm_finish(p, bias, y, ldy);
+    gemm_narrow(p, y, ldy);
 }
 
 static dnnl_status_t run_part(const cpu_product *p, gemm_parts parts, int64_t i, gemm_part part,

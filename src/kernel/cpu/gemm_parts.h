@@ -34,9 +34,14 @@ cpu_product gemm_box_of(const cpu_product *p, const gemm_box *box);
 void gemm_f32(const cpu_product *p);
 /* Adds the bias to each row, rounds and applies the activation. y: f32 (M, ldy). */
 void gemm_finish(const cpu_product *p, const float *bias, float *y, int64_t ldy);
-
 /* Rounds rows of f32 to the type of C. from: (M, from_stride). */
 void gemm_narrow(const cpu_product *p, const float *from, int64_t from_stride);
+/* Writes C = act(round(y + bias)) in its type. y: f32 (M, ldy), is changed. bias: NULL: none. */
+void gemm_write(const cpu_product *p, const float *bias, float *y, int64_t ldy);
+/* Returns true if C is bf16, and the rounding to bf16 is before the activation. */
+bool gemm_rounds_first(const cpu_product *p);
+/* Applies the activation to C of bf16, as the op of the activation does. */
+void gemm_act_bf16(const cpu_product *p);
 
 /* Element `i` of an array of this type. */
 static inline const void *gemm_at(const void *data, weft_dtype dtype, int64_t i)

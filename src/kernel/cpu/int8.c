@@ -8,7 +8,7 @@
 #include "kernel/cpu/int8.h"
 
 #include "kernel/cpu/cpu.h"
-#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/gemm_parts.h"
 #include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
 
@@ -71,37 +71,13 @@ static void round_rows(const weft_view *x, const int8_layer *l, const cpu_int8_r
     }
 }
 
-/* Writes y = act(round(tile + bias)) for `rows` rows and `columns` columns of a tile. */
-static void finish_tile(const weft_kernel_args *args, const float *bias, float *tile, int64_t at,
-                        int64_t rows, int64_t columns)
-{
-    const cpu_isa *isa = cpu_isa_get();
-    const weft_attr_linear *attr = args->attr;
-    const weft_view *out = &args->out[0];
-    const int64_t N = view_last(out);
-    for (int64_t r = 0; r < rows; r++, tile += isa->int8_columns, at += N) {
-        const bool rounds = attr->act != WEFT_ACT_NONE && attr->round != WEFT_F32;
-        isa->bias_act(bias, tile, columns, rounds ? WEFT_ACT_NONE : attr->act);
-        if (rounds) {
-            cpu_round_run(attr->round, tile, columns);
-            isa->bias_act(NULL, tile, columns, attr->act);
-        }
-        if (out->dtype == WEFT_F32)
-            memcpy((float *)out->data + at, tile, (size_t)columns * sizeof *tile);
-        else if (out->dtype == WEFT_BF16)
-            isa->narrow_bf16(tile, (uint16_t *)out->data + at, columns);
-        else
-            for (int64_t c = 0; c < columns; c++)
-                view_set(out, at + c, (double)tile[c]);
-    }
-}
-
 /* Computes the columns of panel `p`. */
 static void run_panel(const weft_kernel_args *args, const int8_layer *l, const cpu_int8_rows *x,
                       int64_t p, void *panel)
 {
     const cpu_isa *isa = cpu_isa_get();
-    const weft_view *w = &args->in[1], *b = &args->in[2];
+    const weft_view *w = &args->in[1], *b = &args->in[2], *out = &args->out[0];
+    const weft_attr_linear *attr = args->attr;
     const bool biased = args->in_count > 2 && view_present(b);
     const int64_t width = isa->int8_columns, from = p * width,
                   columns = l->N - from < width ? l->N - from : width,
@@ -114,8 +90,16 @@ static void run_panel(const weft_kernel_args *args, const int8_layer *l, const c
                    l->elements, panel);
     for (int64_t m = 0; m < l->M; m += TILE_ROWS) {
         const int64_t rows = l->M - m < TILE_ROWS ? l->M - m : TILE_ROWS;
+        const cpu_product written = {.M = rows,
+                                     .N = columns,
+                                     .ldc = l->N,
+                                     .C = (char *)out->data +
+                                          (m * l->N + from) * weft_dtype_bytes(out->dtype),
+                                     .c_dtype = out->dtype,
+                                     .act = attr->act,
+                                     .round = attr->round};
         isa->int8_panel(x, m, rows, panel, tile);
-        finish_tile(args, biased ? bias : NULL, tile, m * l->N + from, rows, columns);
+        gemm_write(&written, biased ? bias : NULL, tile, width);
     }
 }
 

@@ -112,6 +112,9 @@ typedef struct cpu_isa {
     void (*ema)(const float *e, const float *p, float *out, int64_t n, float rate);
     void (*narrow_bf16)(const float *x, uint16_t *y, int64_t n);
     void (*widen_bf16)(const uint16_t *x, float *y, int64_t n);
+    /* Sets to (rows, n) to x + bias, rounded to bf16. bias may be NULL. */
+    void (*narrow_rows)(const float *bias, const float *x, int64_t x_row, int64_t rows, int64_t n,
+                        uint16_t *to, int64_t to_row);
     void (*attention)(const cpu_attention_head *h, int64_t q0, int64_t q1, void *scratch);
     void (*attention_grad)(const cpu_attention_head *h, void *scratch);
     void (*attention_bf16)(const cpu_attention_head *h, int64_t q0, int64_t q1, void *scratch);
