@@ -72,6 +72,28 @@ static int64_t ask_element_bytes(void *user, weft_dtype dtype)
     return weft_dtype_bytes(weft_compiled_storage_type(((const planning *)user)->c, dtype));
 }
 
+/* Enlarges the workspace to the sum of all nodes, at most to the bytes of the backend. */
+static void spread_workspaces(weft_compiled *c, planning *p)
+{
+    const int64_t most = c->options.guard ? 0 : c->backend->spread_workspace;
+    int64_t sum = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(c->graph) && sum < most; n++)
+        sum += weft_aligned(ask_workspace(p, c->graph, n));
+    sum = sum < most ? sum : most;
+    if (sum > c->plan.workspace_bytes)
+        c->plan.workspace_bytes = sum;
+}
+
+/* The place of the next workspace: after the last one, or at the start again. */
+static int64_t place_workspace(weft_compiled *c, int64_t bytes)
+{
+    if (c->options.guard || !c->backend->spread_workspace)
+        return 0;
+    const int64_t at = c->workspace_used + bytes <= c->plan.workspace_bytes ? c->workspace_used : 0;
+    c->workspace_used = at + weft_aligned(bytes);
+    return at;
+}
+
 static weft_status plan_memory(weft_compiled *c)
 {
     weft_status_code status = WEFT_OK;
@@ -84,6 +106,7 @@ static weft_status plan_memory(weft_compiled *c)
                                             .no_views = c->options.no_views,
                                             .guard = c->options.guard ? GUARD : 0};
     WEFT_GO(weft_pass_lifetime(c->graph, &lifetime, &c->plan));
+    spread_workspaces(c, &p);
     if (c->options.guard)
         status = weft_memory_plan_check(c->graph, &lifetime, &c->plan);
 out:
@@ -169,6 +192,7 @@ static weft_status compile_node(weft_compiled *c, int32_t n)
     weft_compiled_fill_views(c, node, view,
                              code->args.out); /* shapes only; the data is added at bind */
     code->workspace_bytes = workspace_of(c, &code->args);
+    code->workspace_at = place_workspace(c, code->workspace_bytes);
     if (node->op == WEFT_OP_SLICE_OWN) {
         code->kind = INSTR_SLICE;
         return slice_start(c, node, &code->slice_start);

@@ -25,10 +25,10 @@ typedef struct instruction {
     int32_t node;
     weft_kernel_args args; /* KERNEL, SLICE */
     const weft_kernel *kernel;
-    weft_copy_request *copy; /* COPY, COPY_WAIT */
-    int64_t slice_start;     /* SLICE: first element along the dim */
-    int32_t gate;            /* START: number of its request's gate */
-    int64_t workspace_bytes;
+    weft_copy_request *copy;               /* COPY, COPY_WAIT */
+    int64_t slice_start;                   /* SLICE: first element along the dim */
+    int32_t gate;                          /* START: number of its request's gate */
+    int64_t workspace_bytes, workspace_at; /* workspace_at: offset in the workspace */
 } instruction;
 
 /* An input or output in the caller's type. */
@@ -73,6 +73,7 @@ typedef struct weft_compiled {
     int threads; /* kernel threads, at planning and at run time */
     weft_memory_plan plan;
     weft_program_areas areas;
+    int64_t workspace_used; /* end of the last workspace of the code, if workspaces are spread */
 
     /* Tables by value */
     int64_t *source_offset; /* f64 copies of params and states; -1: none */

@@ -580,7 +580,8 @@ void weft_program_set_views(weft_program *p)
         if (code->kind == INSTR_KERNEL || code->kind == INSTR_SLICE) {
             weft_compiled_fill_views(p->compiled, node, (weft_view *)(uintptr_t)code->args.in,
                                      code->args.out);
-            code->args.workspace = p->binding.arena + p->compiled->areas.workspace_at;
+            code->args.workspace =
+                p->binding.arena + p->compiled->areas.workspace_at + code->workspace_at;
             code->args.stream = p->binding.stream;
         } else if (code->kind == INSTR_START) {
             bind_request(p, code);

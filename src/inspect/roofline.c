@@ -2,6 +2,7 @@
 
 #include "estimate/program_estimate.h"
 #include "exec/program_internal.h"
+#include "kernel/cuda/launch_window.h"
 #include "kernel/cuda/ops.h"
 
 #include <math.h>
@@ -38,10 +39,22 @@ weft_status weft_roofline_begin(weft_arena *arena, const char *cluster, weft_roo
 
 enum { KERNELS = 256 };
 
-/* A queue that counts. */
+typedef struct roofline_maker {
+    weft_roofline_list *list;
+    weft_roofline *to;
+    const weft_compiled *c;
+    weft_graph_part *part;  /* by node */
+    double *least, *stated; /* seconds by node */
+    double *launches;       /* by node: a launch that n nodes share counts 1 / n for each */
+    char **stored;          /* by value: imaginary address of params and states; NULL: elsewhere */
+    weft_cuda_window *window; /* NULL: launches are counted only */
+    weft_arena *arena;        /* scratch */
+} roofline_maker;
+
+/* A queue that describes the launches of a node. */
 typedef struct counter {
     weft_cuda_queue queue;
-    weft_roofline_list *list;
+    roofline_maker *maker;
     char kernels[KERNELS];
     int64_t launches;
     int occupancy;
@@ -65,37 +78,78 @@ static weft_status_code count_launch(weft_cuda_queue *queue, const weft_cuda_lau
 {
     counter *c = (counter *)queue;
     const size_t used = strlen(c->kernels);
-    const weft_roofline_kernel kernel = find_kernel(c->list, launch->kernel);
+    const weft_roofline_kernel kernel = find_kernel(c->maker->list, launch->kernel);
     if (c->launches++ == 0)
         c->occupancy = kernel.occupancy;
     c->mma |= kernel.mma;
     if (!strstr(c->kernels, launch->kernel))
         snprintf(c->kernels + used, sizeof c->kernels - used, "%s%s", used ? "+" : "",
                  launch->kernel);
+    return c->maker->window ? weft_cuda_window_add(c->maker->window, launch) : WEFT_OK;
+}
+
+/* Starts of the areas of an imaginary GPU. */
+enum { AREA_BITS = 42 };
+static char *area(int64_t number)
+{
+    return (char *)(uintptr_t)((uint64_t)number << AREA_BITS);
+}
+
+/* Gives every param and state an address of its own. */
+static weft_status place_stored(roofline_maker *w)
+{
+    char *next = area(8);
+    WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->stored, w->c->plan.count + 1, "the launches"));
+    for (int32_t v = 0; v < w->c->plan.count; v++) {
+        const weft_allocation *a = &w->c->plan.allocation[v];
+        if (a->offset >= 0 || a->alias_of >= 0)
+            continue;
+        w->stored[v] = next;
+        next += weft_aligned(a->bytes) + 64;
+    }
     return WEFT_OK;
 }
 
-/* A value's address on an imaginary GPU: only its alignment matters. */
-static void *address_of(const weft_compiled *c, weft_value v)
+/* A value's address on the imaginary GPU. */
+static void *address_of(const roofline_maker *w, weft_value v)
 {
-    return weft_value_ok(v) ? (char *)64 + weft_memory_plan_shift(&c->plan, v.id) : NULL;
+    if (!weft_value_ok(v))
+        return NULL;
+    const int32_t root = weft_memory_plan_root(&w->c->plan, v.id);
+    const weft_allocation *a = &w->c->plan.allocation[root];
+    char *at = w->stored[root] ? w->stored[root] : area(1 + (int64_t)a->region) + a->offset;
+    return at + weft_memory_plan_shift(&w->c->plan, v.id);
 }
 
-static weft_status count_launches(const weft_compiled *c, const instruction *code,
-                                  weft_arena *arena, counter *out)
+static void declare(roofline_maker *w, const weft_kernel_args *args, const instruction *code)
 {
+    const weft_cuda_node node = {code->node, "", ""};
+    weft_cuda_window_begin(w->window, &node);
+    for (int i = 0; i < args->in_count + args->out_count; i++) {
+        const weft_view *v = i < args->in_count ? &args->in[i] : &args->out[i - args->in_count];
+        if (v->data)
+            weft_cuda_window_access(w->window, v->data,
+                                    weft_shape_count(&v->shape) * weft_dtype_bytes(v->dtype),
+                                    i >= args->in_count);
+    }
+    weft_cuda_window_access(w->window, args->workspace, code->workspace_bytes, true);
+}
+
+static weft_status count_launches(roofline_maker *w, const instruction *code, counter *out)
+{
+    const weft_compiled *c = w->c;
     const weft_node *node = weft_graph_node(c->graph, code->node);
     weft_view *view;
-    WEFT_TRY(WEFT_ARENA_NEW(arena, view, node->in_count + node->out_count, "the launches"));
+    WEFT_TRY(WEFT_ARENA_NEW(w->arena, view, node->in_count + node->out_count, "the launches"));
     weft_kernel_args args = code->args;
     weft_compiled_fill_views(c, node, view, view + node->in_count);
     for (int i = 0; i < node->in_count; i++)
-        view[i].data = address_of(c, node->in[i]);
+        view[i].data = address_of(w, node->in[i]);
     for (int i = 0; i < node->out_count; i++)
-        view[node->in_count + i].data = address_of(c, node->out[i]);
+        view[node->in_count + i].data = address_of(w, node->out[i]);
     args.in = view;
     args.out = view + node->in_count;
-    args.workspace = code->workspace_bytes ? (void *)64 : NULL;
+    args.workspace = code->workspace_bytes ? area(7) + code->workspace_at : NULL;
     if (code->kind == INSTR_SLICE) {
         snprintf(out->kernels, sizeof out->kernels, "copy");
         out->launches = 1;
@@ -105,19 +159,42 @@ static weft_status count_launches(const weft_compiled *c, const instruction *cod
         return weft_error(WEFT_MSG_KERNEL_MISSING,
                           WEFT_AT(.key = node->scope, .value = weft_op_get(node->op)->name),
                           "backend \"cuda\" has no kernel for %s", weft_op_get(node->op)->name);
+    if (w->window)
+        declare(w, &args, code);
     return weft_cuda_ops[args.op].launch(&args, &out->queue);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------ */
+static weft_status_code share_launch(void *user, const weft_cuda_issue *one)
+{
+    roofline_maker *w = user;
+    for (int i = 0; i < one->joined; i++)
+        w->launches[one->member[i]] += 1.0 / one->joined;
+    return WEFT_OK;
+}
 
-typedef struct roofline_maker {
-    weft_roofline_list *list;
-    weft_roofline *to;
-    const weft_compiled *c;
-    weft_graph_part *part;  /* by node */
-    double *least, *stated; /* seconds by node */
-    weft_arena *arena;      /* scratch */
-} roofline_maker;
+/* Counts the launches of all nodes as a stream of the device joins them. */
+static weft_status join_launches(roofline_maker *w)
+{
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_cuda_window_open(share_launch, w, &w->window));
+    for (int32_t i = 0; i < w->c->code_count; i++) {
+        counter counted = {.queue.add = count_launch, .maker = w};
+        const instruction *code = &w->c->code[i];
+        if (code->kind != INSTR_JOIN && code->kind != INSTR_KERNEL)
+            WEFT_GO(weft_cuda_window_flush(w->window));
+        if (code->kind == INSTR_KERNEL)
+            WEFT_GO(count_launches(w, code, &counted));
+        if (code->kind == INSTR_SLICE)
+            w->launches[code->node] = 1;
+    }
+    WEFT_GO(weft_cuda_window_flush(w->window));
+out:
+    weft_cuda_window_close(w->window);
+    w->window = NULL;
+    return status;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Returns the row of nodes with this key; a new one has no nodes. NULL: out of memory. */
 static weft_roofline_row *find_row(roofline_maker *w, const char *key, const char *kernels,
@@ -170,8 +247,8 @@ static weft_status add_kernel(roofline_maker *w, const instruction *code)
     const double flops = (double)cost.flops, scratch = 2 * (double)code->workspace_bytes,
                  bytes = (double)cost.bytes + scratch;
     char key[WEFT_RATE_KEY];
-    counter counted = {.queue.add = count_launch, .list = w->list, .occupancy = -1};
-    WEFT_TRY(count_launches(w->c, code, w->arena, &counted));
+    counter counted = {.queue.add = count_launch, .maker = w, .occupancy = -1};
+    WEFT_TRY(count_launches(w, code, &counted));
     weft_rate_key(w->c->graph, code->node, key);
     weft_roofline_row *row = find_row(w, key, counted.kernels, w->part[code->node]);
     WEFT_TRY(WEFT_ALLOCATED(row, "the launches"));
@@ -180,7 +257,7 @@ static weft_status add_kernel(roofline_maker *w, const instruction *code)
                  peak = products && weft_node_dtype(w->c->graph, node) == WEFT_BF16
                             ? d->flops
                             : w->list->f32_flops,
-                 launch = d->launch * (double)counted.launches;
+                 launch = d->launch * w->launches[code->node];
     const double by_flops = flops / peak, by_bytes = bytes / d->memory_bandwidth;
     const double least = fmax(launch, fmax(by_flops, by_bytes));
     const double stated =
@@ -188,7 +265,7 @@ static weft_status add_kernel(roofline_maker *w, const instruction *code)
     row->limit = least <= launch ? "launch" : by_flops > by_bytes ? "flops" : "bytes";
     row->occupancy = counted.occupancy;
     row->nodes++;
-    row->launches += counted.launches;
+    row->launches += w->launches[code->node];
     row->flops += flops;
     row->bytes += bytes;
     row->redundant += only_moves(node->op) ? bytes : scratch;
@@ -260,7 +337,7 @@ static void add_up(weft_roofline *to)
     for (int64_t i = 0; i < to->count; i++) {
         const weft_roofline_row *row = &to->row[i];
         if (row->exchange) {
-            to->exchanges += row->launches;
+            to->exchanges += llround(row->launches);
             to->sent += row->sent;
             continue;
         }
@@ -293,6 +370,9 @@ static weft_status make(roofline_maker *w, const weft_program *p)
     WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->least, nodes + 1, "the launches"));
     WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->stated, nodes + 1, "the launches"));
     WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->part, nodes + 1, "the launches"));
+    WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->launches, nodes + 1, "the launches"));
+    WEFT_TRY(place_stored(w));
+    WEFT_TRY(join_launches(w));
     WEFT_TRY(weft_graph_node_times(w->c->graph, &w->list->cluster.device, w->least, w->part, NULL));
     memset(w->least, 0, (size_t)nodes * sizeof *w->least); /* of launches alone */
     WEFT_TRY(add_code(w));

@@ -5,7 +5,8 @@
  *   stated   at the fractions of the peaks that the cluster states, and at the peak of the units
  *            that the kernel uses
  *
- * A launch takes at least the cluster's launch time. Redundant are bytes that no operation needs:
+ * A launch takes at least the cluster's launch time. Launches are joined as a stream of the device
+ * joins them (launch_window.h), and the nodes of a joined launch share its time. Redundant are bytes that no operation needs:
  * of nodes that only move or convert, of workspaces, and of updates that are copied. */
 #ifndef WEFT_INSPECT_ROOFLINE_H
 #define WEFT_INSPECT_ROOFLINE_H
@@ -22,7 +23,8 @@ typedef struct weft_roofline_row {
     const char *kernels; /* "weft_gemm_bf16+weft_reduce_rows"; "copy"; "exchange" */
     weft_graph_part part;
     int occupancy; /* percent, of the first kernel; -1: not known */
-    int64_t nodes, launches;
+    int64_t nodes;
+    double launches; /* a launch that several nodes share counts in parts */
     double flops, bytes, sent;
     double redundant;     /* of `bytes` */
     double least, stated; /* seconds */
@@ -41,7 +43,7 @@ typedef struct weft_roofline {
     weft_roofline_row *row; /* arena; by `stated`, descending */
     int64_t count, capacity;
     weft_roofline_row sum; /* of all rows but exchanges */
-    int64_t part[4];       /* launches by weft_graph_part */
+    double part[4];        /* launches by weft_graph_part */
     int64_t exchanges;     /* requests */
     double sent;           /* bytes */
     double model_flops;    /* three times the forward, on this rank; 0: not known */

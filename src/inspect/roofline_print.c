@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static const char *const parts[] = {"source", "forward", "backward", "update"};
@@ -24,10 +25,10 @@ static void print_row(const weft_roofline_row *r, double total)
     if (r->occupancy >= 0)
         snprintf(occupancy, sizeof occupancy, "%d", r->occupancy);
     if (r->exchange)
-        printf("%-8s %6" PRId64 " %10s %10.3e %9s %9s %5s %-6s %4s  %s %s\n", parts[r->part],
-               r->launches, "", r->sent, "", "", "", "links", "", r->kernels, r->key);
+        printf("%-8s %6.0f %10s %10.3e %9s %9s %5s %-6s %4s  %s %s\n", parts[r->part], r->launches,
+               "", r->sent, "", "", "", "links", "", r->kernels, r->key);
     else
-        printf("%-8s %6" PRId64 " %10.3e %10.3e %9s %9s %5.1f %-6s %4s  %s %s\n", parts[r->part],
+        printf("%-8s %6.0f %10.3e %10.3e %9s %9s %5.1f %-6s %4s  %s %s\n", parts[r->part],
                r->launches, r->flops, r->bytes, weft_format_seconds(r->least, least),
                weft_format_seconds(r->stated, stated), 100 * share(r->stated, total), r->limit,
                occupancy, r->kernels, r->key);
@@ -55,10 +56,11 @@ static void print_program(const weft_roofline_list *list, const weft_roofline *r
            "least", "stated", "%", "limit", "occ.", "kernels, op and shapes");
     for (int64_t i = 0; i < r->count; i++)
         print_row(&r->row[i], r->sum.stated);
-    printf("  launches   %" PRId64 " kernels and copies: forward %" PRId64 ", backward %" PRId64
-           ", update %" PRId64 "; %" PRId64 " exchanges\n",
-           r->sum.launches, r->part[WEFT_GRAPH_SOURCE] + r->part[WEFT_GRAPH_FORWARD],
-           r->part[WEFT_GRAPH_BACKWARD], r->part[WEFT_GRAPH_UPDATE], r->exchanges);
+    printf(
+        "  launches   %.0f kernels and copies: forward %.0f, backward %.0f, update %.0f; %" PRId64
+        " exchanges\n",
+        r->sum.launches, r->part[WEFT_GRAPH_SOURCE] + r->part[WEFT_GRAPH_FORWARD],
+        r->part[WEFT_GRAPH_BACKWARD], r->part[WEFT_GRAPH_UPDATE], r->exchanges);
     printf("  FLOPs      %.4g\n", r->sum.flops);
     printf("  bytes      %.4g, of which redundant %.4g: %.1f %% beyond the necessary bytes\n",
            r->sum.bytes, r->sum.redundant, 100 * share(r->sum.redundant, necessary(r)));
@@ -81,11 +83,11 @@ static void print_gpu(const weft_roofline_list *list)
 
 static json_t *row_json(const weft_roofline_row *r)
 {
-    json_t *row =
-        json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "key", r->key, "kernels",
-                  r->kernels, "part", parts[r->part], "nodes", (json_int_t)r->nodes, "launches",
-                  (json_int_t)r->launches, "flops", r->flops, "bytes", r->bytes, "redundant_bytes",
-                  r->redundant, "least_seconds", r->least, "stated_seconds", r->stated);
+    json_t *row = json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "key", r->key,
+                            "kernels", r->kernels, "part", parts[r->part], "nodes",
+                            (json_int_t)r->nodes, "launches", (json_int_t)llround(r->launches),
+                            "flops", r->flops, "bytes", r->bytes, "redundant_bytes", r->redundant,
+                            "least_seconds", r->least, "stated_seconds", r->stated);
     if (r->exchange)
         json_object_set_new(row, "sent_bytes", json_real(r->sent));
     else
@@ -110,10 +112,10 @@ static json_t *program_json(const weft_roofline_list *list, const weft_roofline 
     for (int64_t i = 0; i < r->count && rows; i++)
         json_array_append_new(rows, row_json(&r->row[i]));
     return json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o}", "title",
-                     r->title, "launches", (json_int_t)r->sum.launches, "update_launches",
-                     (json_int_t)r->part[WEFT_GRAPH_UPDATE], "exchanges", (json_int_t)r->exchanges,
-                     "flops", r->sum.flops, "model_flops", r->model_flops, "bytes", r->sum.bytes,
-                     "redundant_bytes", r->sum.redundant, "redundant_share",
+                     r->title, "launches", (json_int_t)llround(r->sum.launches), "update_launches",
+                     (json_int_t)llround(r->part[WEFT_GRAPH_UPDATE]), "exchanges",
+                     (json_int_t)r->exchanges, "flops", r->sum.flops, "model_flops", r->model_flops,
+                     "bytes", r->sum.bytes, "redundant_bytes", r->sum.redundant, "redundant_share",
                      share(r->sum.redundant, necessary(r)), "sent_bytes", r->sent, "least",
                      time_json(r, &r->least, peak), "stated", time_json(r, &r->stated, peak),
                      "rows", rows);

@@ -139,6 +139,9 @@ struct weft_backend {
     /* Returns an error if this machine or build cannot run the backend. NULL: every one can. */
     weft_status_code (*check)(void);
     const void *self; /* owned by the backend */
+    /* Bytes over which a program spreads the workspaces of its nodes, because kernels with separate
+     * workspaces can be launched together. 0 (default): all nodes use the same bytes */
+    int64_t spread_workspace;
     /* index: op. NULL: sources, views and layout conversions, which the runtime implements
      * (WEFT_OWN in op.def). */
     const weft_kernel *kernel[WEFT_OP_COUNT];

@@ -5,7 +5,6 @@
 #include "kernel/cuda/cuda_module.h"
 #include "kernel/cuda/cuda_verdict.h"
 #include "kernel/cuda/ops.h"
-#include "kernel/view.h"
 
 static weft_status_code check_backend(void)
 {
@@ -39,23 +38,14 @@ static weft_status_code prepare(const weft_kernel_args *args, void **cache)
     return weft_cuda_verdict_check(args->op);
 }
 
-static void declare(weft_device_stream *s, const weft_view *view, int count, bool writes)
-{
-    for (int i = 0; i < count; i++)
-        if (view_present(&view[i]))
-            weft_cuda_stream_access(s, view[i].data,
-                                    view_count(&view[i]) * weft_dtype_bytes(view[i].dtype), writes);
-}
-
 static weft_status_code run(const weft_kernel_args *args)
 {
     weft_device_stream *s = args->stream;
-    if (!weft_cuda_stream_begin(s, weft_op_get(args->op)->name))
+    bool begun;
+    WEFT_TRY(weft_cuda_stream_node(s, args, workspace(args), &begun));
+    if (!begun)
         return WEFT_OK; /* the error appears when the host waits */
     WEFT_TRY(check_op(args->op));
-    declare(s, args->in, args->in_count, false);
-    declare(s, args->out, args->out_count, true);
-    weft_cuda_stream_access(s, args->workspace, workspace(args), true);
     WEFT_TRY(weft_cuda_ops[args->op].launch(args, weft_cuda_stream_queue(s)));
     return weft_cuda_stream_check(s);
 }
@@ -67,6 +57,7 @@ const weft_backend weft_backend_cuda = {
     .name = "cuda",
     .device = &weft_device_cuda,
     .check = check_backend,
+    .spread_workspace = 16 << 20,
     .kernel = {
 #define WEFT_OWN(...)
 #define WEFT_OP(ENUM, ...) [WEFT_OP_##ENUM] = &any,

@@ -7,7 +7,9 @@
 #include "kernel/cuda/cuda_module.h"
 #include "kernel/cuda/cuda_nccl.h"
 #include "kernel/cuda/kernels/device_args.h"
+#include "kernel/cuda/launch_window.h"
 #include "kernel/sums.h"
+#include "kernel/view.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -17,18 +19,14 @@
 #include <string.h>
 #include <time.h>
 
-typedef struct node_name {
-    int32_t number; /* -1: none */
-    const char *op, *scope;
-} node_name;
-
 struct weft_device_stream {
     weft_cuda_queue queue; /* first: queues are streams */
     const weft_cuda_gpu *gpu;
     cuda_stream handle;
-    weft_error_copy *error; /* first error since the last wait */
+    weft_cuda_window *window; /* launches that were not issued yet; NULL: no kernel was launched */
+    weft_error_copy *error;   /* first error since the last wait */
     bool failed;
-    node_name first, last; /* nodes since the last wait */
+    weft_cuda_node first, last; /* nodes since the last wait */
 };
 
 /* A moment of the GPU and its time on the host. Renewed every 10 s, because the driver gives
@@ -45,7 +43,7 @@ static atomic_bool is_stuck;
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-static const char *node_text(const node_name *n, char *text, size_t bytes)
+static const char *node_text(const weft_cuda_node *n, char *text, size_t bytes)
 {
     snprintf(text, bytes, "node %d, %s%s%.100s", (int)n->number, n->op,
              n->scope && n->scope[0] ? " of " : "", n->scope ? n->scope : "");
@@ -88,11 +86,19 @@ static weft_status take_error(weft_device_stream *s)
 }
 
 /* Makes the context current in this thread, and returns true if the stream accepts work. */
-static bool is_ready(weft_device_stream *s)
+static bool accepts_work(weft_device_stream *s)
 {
     const weft_cuda_gpu *gpu;
     if (!s->failed)
         keep_error(s, weft_cuda_gpu_get(&gpu));
+    return !s->failed;
+}
+
+/* Like accepts_work(), after the launches before were issued. */
+static bool is_ready(weft_device_stream *s)
+{
+    if (accepts_work(s) && s->window)
+        keep_error(s, weft_cuda_window_flush(s->window));
     return !s->failed;
 }
 
@@ -277,7 +283,22 @@ static weft_status_code wait(weft_device_stream *s)
 static weft_status_code add_launch(weft_cuda_queue *queue, const weft_cuda_launch *launch)
 {
     weft_device_stream *s = (weft_device_stream *)queue;
-    return weft_cuda_module_launch(s->gpu, s->handle, launch);
+    return s->window ? weft_cuda_window_add(s->window, launch)
+                     : weft_cuda_module_launch(s->gpu, s->handle, launch);
+}
+
+/* Tells the emulated driver the node and the accesses of a launch, and launches. */
+static weft_status_code issue(void *user, const weft_cuda_issue *one)
+{
+    weft_device_stream *s = user;
+    char text[192];
+    if (s->gpu->driver->emulated_node) {
+        s->gpu->driver->emulated_node(s->handle, node_text(&one->node, text, sizeof text));
+        for (int i = 0; i < one->spans && one->span[i].begin; i++)
+            weft_cuda_stream_access(s, one->span[i].begin, one->span[i].end - one->span[i].begin,
+                                    one->span[i].writes);
+    }
+    return weft_cuda_module_launch(s->gpu, s->handle, &one->launch);
 }
 
 static void close_stream(weft_device_stream *s)
@@ -290,6 +311,7 @@ static void close_stream(weft_device_stream *s)
         s->gpu->driver->stream_destroy(s->handle);
     if (!is_stuck)
         weft_cuda_ids_close(s->gpu, &s->queue);
+    weft_cuda_window_close(s->window);
     weft_free(s->error);
     weft_free(s);
 }
@@ -320,12 +342,29 @@ static weft_status_code open_stream(const weft_device *device, const weft_backen
 
 static void mark(weft_device_stream *s, int32_t node, const char *op, const char *scope)
 {
-    char text[192];
-    s->last = (node_name){node, op, scope};
+    s->last = (weft_cuda_node){node, op, scope};
     if (s->first.number < 0)
         s->first = s->last;
-    if (s->gpu->driver->emulated_node)
-        s->gpu->driver->emulated_node(s->handle, node_text(&s->last, text, sizeof text));
+}
+
+weft_status weft_cuda_stream_node(weft_device_stream *s, const weft_kernel_args *args,
+                                  int64_t workspace, bool *begun)
+{
+    const weft_cuda_node none = {-1, weft_op_get(args->op)->name, NULL};
+    *begun = accepts_work(s);
+    if (!*begun)
+        return WEFT_OK;
+    if (!s->window)
+        WEFT_TRY(weft_cuda_window_open(issue, s, &s->window));
+    weft_cuda_window_begin(s->window, s->last.number >= 0 ? &s->last : &none);
+    for (int i = 0; i < args->in_count + args->out_count; i++) {
+        const weft_view *v = i < args->in_count ? &args->in[i] : &args->out[i - args->in_count];
+        if (view_present(v))
+            weft_cuda_window_access(s->window, v->data, view_count(v) * weft_dtype_bytes(v->dtype),
+                                    i >= args->in_count);
+    }
+    weft_cuda_window_access(s->window, args->workspace, workspace, true);
+    return WEFT_OK;
 }
 
 bool weft_cuda_stream_begin(weft_device_stream *s, const char *what)
@@ -348,7 +387,7 @@ weft_cuda_queue *weft_cuda_stream_queue(weft_device_stream *s)
     return &s->queue;
 }
 
-struct cuda_stream_handle *weft_cuda_stream_handle(const weft_device_stream *s)
+struct cuda_stream_handle *weft_cuda_stream_handle(weft_device_stream *s)
 {
     return s->handle;
 }
@@ -367,7 +406,7 @@ void weft_cuda_stream_access(weft_device_stream *s, const void *data, int64_t by
 weft_status weft_cuda_stream_check(weft_device_stream *s)
 {
     const char *text = getenv("WEFT_CUDA_SYNC");
-    if (!text || strcmp(text, "1"))
+    if (!text || strcmp(text, "1") || !is_ready(s))
         return WEFT_OK;
     s->first = s->last;
     return finish_work(s, NULL);
@@ -512,7 +551,7 @@ static void launch_each(weft_device_stream *s, const char *kernel, int64_t count
         .block = {DEVICE_THREADS, 1, 1},
         .args = args,
         .args_bytes = bytes};
-    keep_error(s, s->queue.add(&s->queue, &launch));
+    keep_error(s, weft_cuda_module_launch(s->gpu, s->handle, &launch));
 }
 
 static void convert(weft_device_stream *s, void *to, weft_dtype to_dtype, const void *from,

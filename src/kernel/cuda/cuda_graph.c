@@ -34,6 +34,7 @@ static weft_status_code end(weft_device_stream *stream, weft_device_graph **out)
     cuda_graph graph = NULL;
     weft_device_graph *made;
     WEFT_TRY(weft_cuda_gpu_get(&gpu));
+    (void)weft_cuda_stream_begin(stream, "a graph"); /* issues the launches of the graph */
     if (gpu->driver->capture_end(weft_cuda_stream_handle(stream), &graph) != CUDA_OK || !graph)
         return WEFT_E_UNSUPPORTED;
     made = weft_calloc(1, sizeof *made);

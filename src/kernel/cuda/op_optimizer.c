@@ -58,29 +58,6 @@ weft_status_code weft_cuda_adamw(const weft_kernel_args *args, weft_cuda_queue *
                          POINTWISE_THREADS, &a, sizeof a);
 }
 
-int64_t weft_cuda_adamw_row(const weft_kernel_args *args, int64_t first_block, adamw_row *row)
-{
-    const adamw_args a = adamw_of(args);
-    *row = (adamw_row){.p = a.p,
-                       .g = a.g,
-                       .m = a.m,
-                       .v = a.v,
-                       .p_out = a.p_out,
-                       .m_out = a.m_out,
-                       .v_out = a.v_out,
-                       .count = a.count,
-                       .first_block = first_block,
-                       .vector = a.vector};
-    return first_block + weft_cuda_blocks(a.count, POINTWISE_THREADS * 8);
-}
-
-weft_status_code weft_cuda_adamw_list(const weft_kernel_args *any, const adamw_row *rows,
-                                      int64_t tensors, int64_t blocks, weft_cuda_queue *queue)
-{
-    const adamw_list_args a = {.common = adamw_of(any), .rows = rows, .tensors = tensors};
-    return weft_cuda_add(queue, "weft_adamw_list", blocks, POINTWISE_THREADS, &a, sizeof a);
-}
-
 weft_status_code weft_cuda_ema(const weft_kernel_args *args, weft_cuda_queue *queue)
 {
     const weft_view *in = args->in;

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_ACCESSES = 64 };
+enum { MOST_ACCESSES = 256 };
 
 struct emu_stream {
     pthread_t thread;

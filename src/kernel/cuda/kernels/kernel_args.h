@@ -249,19 +249,6 @@ typedef struct adamw_args {
     int32_t vector;
 } adamw_args;
 
-/* Many tensors in one launch: `rows` in memory of the GPU, in the order of their first blocks. The
- * other members of `common` belong to all; p to v_out, count and vector are not used. */
-typedef struct adamw_row {
-    tensor_ref p, g, m, v, p_out, m_out, v_out;
-    int64_t count, first_block;
-    int64_t vector;
-} adamw_row;
-typedef struct adamw_list_args {
-    adamw_args common;
-    const adamw_row *rows;
-    int64_t tensors;
-} adamw_list_args;
-
 typedef struct ema_args {
     tensor_ref e, p, decay, scale, out;
     int64_t count;

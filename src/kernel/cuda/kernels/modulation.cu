@@ -24,9 +24,9 @@ TERNARY(modulate, x[k] * (1.0f + y[k]) + z[k])
 TERNARY(gated_add, x[k] + z[k] * y[k])
 
 /* Rotates pairs of neighbours, or of elements that are half a head apart. */
-WEFT_KERNEL(weft_rope, rope_args, POINTWISE_THREADS)
+WEFT_KERNEL_LISTED(weft_rope, rope_args, POINTWISE_THREADS)
 {
-    const int64_t i = (int64_t)BLOCK(0) * POINTWISE_THREADS + THREAD(0);
+    const int64_t i = block.x * POINTWISE_THREADS + THREAD(0);
     if (i >= a.items)
         return;
     const int64_t at = loop_offset(&a.shape, a.x_stride, (uint32_t)i),

@@ -14,10 +14,10 @@ DEV void move_item(void *to, int64_t i, const void *from, int64_t j, int bytes)
 
 /* broadcast, permute, slice, pad, concat: the host merges dims, and makes items of up to 16 bytes
  * from the elements of the last dim where strides and addresses allow. */
-WEFT_KERNEL(weft_move, move_args, POINTWISE_THREADS)
+WEFT_KERNEL_LISTED(weft_move, move_args, POINTWISE_THREADS)
 {
     for (int k = 0; k < POINTWISE_PER_THREAD; k++) {
-        const int64_t i = (int64_t)BLOCK(0) * POINTWISE_THREADS * POINTWISE_PER_THREAD + THREAD(0) +
+        const int64_t i = block.x * POINTWISE_THREADS * POINTWISE_PER_THREAD + THREAD(0) +
                           k * POINTWISE_THREADS;
         if (i < a.items)
             move_item(a.out, loop_offset(&a.shape, a.out_stride, (uint32_t)i), a.from,
@@ -45,9 +45,9 @@ WEFT_KERNEL(weft_transpose, transpose_args, TRANSPOSE_TILE *TRANSPOSE_ROWS)
                       x * (TRANSPOSE_TILE + 1) + r, a.bytes);
 }
 
-WEFT_KERNEL(weft_fill, fill_args, POINTWISE_THREADS)
+WEFT_KERNEL_LISTED(weft_fill, fill_args, POINTWISE_THREADS)
 {
-    const int64_t i = ((int64_t)BLOCK(0) * POINTWISE_THREADS + THREAD(0)) * 16;
+    const int64_t i = (block.x * POINTWISE_THREADS + THREAD(0)) * 16;
     if (i + 16 <= a.bytes) {
         quad q;
         q.x[0] = q.x[2] = (uint32_t)a.pattern;

@@ -8,11 +8,11 @@ typedef struct team {
     int32_t index, size, by_warp;
 } team;
 
-DEV team own_team(int by_warp)
+DEV team own_team(int by_warp, int64_t block)
 {
     team t;
     t.by_warp = by_warp;
-    t.row = by_warp ? (int64_t)BLOCK(0) * (NORM_THREADS / 32) + THREAD(0) / 32 : (int64_t)BLOCK(0);
+    t.row = by_warp ? block * (NORM_THREADS / 32) + THREAD(0) / 32 : block;
     t.index = (int32_t)(by_warp ? LANE : THREAD(0));
     t.size = by_warp ? 32 : NORM_THREADS;
     return t;
@@ -104,10 +104,10 @@ DEV statistics row_statistics(team t, tensor_ref x, const norm_args a, float *sh
     return s;
 }
 
-WEFT_KERNEL(weft_norm, norm_args, NORM_THREADS)
+WEFT_KERNEL_LISTED(weft_norm, norm_args, NORM_THREADS)
 {
     WEFT_SHARED(float, shared, 32);
-    const team t = own_team(a.by_warp);
+    const team t = own_team(a.by_warp, block.x);
     if (t.row >= a.rows)
         return;
     const int64_t at = t.row * a.columns;
@@ -134,10 +134,10 @@ WEFT_KERNEL(weft_norm, norm_args, NORM_THREADS)
  *
  *   layer norm   dx = scale (g - mean(g) - h mean(g h))
  *   rms norm     dx = scale g + slope x sum(g x) */
-WEFT_KERNEL(weft_norm_grad, norm_grad_args, NORM_THREADS)
+WEFT_KERNEL_LISTED(weft_norm_grad, norm_grad_args, NORM_THREADS)
 {
     WEFT_SHARED(float, shared, 32);
-    const team t = own_team(a.by_warp);
+    const team t = own_team(a.by_warp, block.x);
     if (t.row >= a.rows)
         return;
     const int64_t at = t.row * a.columns;
@@ -188,7 +188,7 @@ WEFT_KERNEL(weft_norm_grad, norm_grad_args, NORM_THREADS)
 WEFT_KERNEL(weft_softmax, norm_args, NORM_THREADS)
 {
     WEFT_SHARED(float, shared, 32);
-    const team t = own_team(a.by_warp);
+    const team t = own_team(a.by_warp, BLOCK(0));
     if (t.row >= a.rows)
         return;
     const int64_t at = t.row * a.columns;

@@ -26,85 +26,53 @@ DEV void adamw_step(float *p, float g, float *m, float *v, const float *c, const
 
 /* A block's 2,048 elements: 28 bytes an element of f32, in accesses of 16 bytes. The corrections of
  * the bias need f64; one thread of a block computes them. */
-DEV void adamw_block(const adamw_args *a, int64_t block, float *c)
+WEFT_KERNEL_LISTED(weft_adamw, adamw_args, POINTWISE_THREADS)
 {
-    const float scale = load_float(a->scale, 0);
+    WEFT_SHARED(float, c, 8);
+    const float scale = load_float(a.scale, 0);
     if (THREAD(0) == 0) {
-        const double step = (double)load_float(a->step, 0), lr = (double)load_float(a->lr, 0);
+        const double step = (double)load_float(a.step, 0), lr = (double)load_float(a.lr, 0);
         c[0] = scale;
-        c[1] = (float)a->beta1;
-        c[2] = (float)a->beta2;
-        c[3] = (float)(lr / (1.0 - d_exp(step * a->log_beta1)));
-        c[4] = (float)(1.0 / (1.0 - d_exp(step * a->log_beta2)));
-        c[5] = (float)(1.0 - a->beta2);
-        c[6] = (float)(lr * (double)a->weight_decay);
+        c[1] = (float)a.beta1;
+        c[2] = (float)a.beta2;
+        c[3] = (float)(lr / (1.0 - d_exp(step * a.log_beta1)));
+        c[4] = (float)(1.0 / (1.0 - d_exp(step * a.log_beta2)));
+        c[5] = (float)(1.0 - a.beta2);
+        c[6] = (float)(lr * (double)a.weight_decay);
     }
     block_barrier();
-    const int64_t first = (block * POINTWISE_THREADS + THREAD(0)) * 8;
-    if (a->vector && first + 8 <= a->count) {
+    const int64_t first = (block.x * POINTWISE_THREADS + THREAD(0)) * 8;
+    if (a.vector && first + 8 <= a.count) {
         float p[8], g[8], m[8], v[8];
-        load_eight(p, a->p, first);
-        load_eight(g, a->g, first);
-        load_eight(m, a->m, first);
-        load_eight(v, a->v, first);
+        load_eight(p, a.p, first);
+        load_eight(g, a.g, first);
+        load_eight(m, a.m, first);
+        load_eight(v, a.v, first);
         if (scale == scale) {
             UNROLL
             for (int k = 0; k < 8; k++)
-                adamw_step(&p[k], g[k], &m[k], &v[k], c, a);
+                adamw_step(&p[k], g[k], &m[k], &v[k], c, &a);
         }
-        store_eight(a->p_out, first, p);
-        store_eight(a->m_out, first, m);
-        store_eight(a->v_out, first, v);
+        store_eight(a.p_out, first, p);
+        store_eight(a.m_out, first, m);
+        store_eight(a.v_out, first, v);
         return;
     }
-    for (int64_t i = first; i < first + 8 && i < a->count; i++) {
-        float p = load_float(a->p, i), m = load_float(a->m, i), v = load_float(a->v, i);
+    for (int64_t i = first; i < first + 8 && i < a.count; i++) {
+        float p = load_float(a.p, i), m = load_float(a.m, i), v = load_float(a.v, i);
         if (scale == scale)
-            adamw_step(&p, load_float(a->g, i), &m, &v, c, a);
-        store_float(a->p_out, i, p);
-        store_float(a->m_out, i, m);
-        store_float(a->v_out, i, v);
+            adamw_step(&p, load_float(a.g, i), &m, &v, c, &a);
+        store_float(a.p_out, i, p);
+        store_float(a.m_out, i, m);
+        store_float(a.v_out, i, v);
     }
 }
 
-WEFT_KERNEL(weft_adamw, adamw_args, POINTWISE_THREADS)
-{
-    WEFT_SHARED(float, c, 8);
-    adamw_block(&a, BLOCK(0), c);
-}
-
-/* One launch for all tensors. A block finds its tensor in the table by halving. */
-WEFT_KERNEL(weft_adamw_list, adamw_list_args, POINTWISE_THREADS)
-{
-    WEFT_SHARED(float, c, 8);
-    const int64_t block = BLOCK(0);
-    int64_t low = 0, high = a.tensors; /* the tensor is in [low, high) */
-    while (high - low > 1) {
-        const int64_t middle = (low + high) / 2;
-        if (a.rows[middle].first_block <= block)
-            low = middle;
-        else
-            high = middle;
-    }
-    const adamw_row *row = &a.rows[low];
-    adamw_args own = a.common;
-    own.p = row->p;
-    own.g = row->g;
-    own.m = row->m;
-    own.v = row->v;
-    own.p_out = row->p_out;
-    own.m_out = row->m_out;
-    own.v_out = row->v_out;
-    own.count = row->count;
-    own.vector = (int32_t)row->vector;
-    adamw_block(&own, block - row->first_block, c);
-}
-
-WEFT_KERNEL(weft_ema, ema_args, POINTWISE_THREADS)
+WEFT_KERNEL_LISTED(weft_ema, ema_args, POINTWISE_THREADS)
 {
     const float scale = load_float(a.scale, 0),
                 part = scale == scale ? 1.0f - load_float(a.decay, 0) : 0.0f;
-    const int64_t first = ((int64_t)BLOCK(0) * POINTWISE_THREADS + THREAD(0)) * 8;
+    const int64_t first = (block.x * POINTWISE_THREADS + THREAD(0)) * 8;
     if (a.vector && first + 8 <= a.count) {
         float e[8], p[8];
         load_eight(e, a.e, first);

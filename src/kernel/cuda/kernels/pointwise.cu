@@ -3,29 +3,29 @@
 #include "kernel/cuda/kernels/simt.h"
 
 /* First element of the thread's eight; a grid covers all elements once. */
-DEV int64_t own_first(void)
+DEV int64_t own_first(int64_t block)
 {
-    return ((int64_t)BLOCK(0) * POINTWISE_THREADS + THREAD(0)) * POINTWISE_PER_THREAD;
+    return (block * POINTWISE_THREADS + THREAD(0)) * POINTWISE_PER_THREAD;
 }
 
 /* Without vectors, a thread's elements are apart by the number of threads, so that the accesses of
  * a warp are to neighbours. */
-DEV int64_t own_apart(int k)
+DEV int64_t own_apart(int64_t block, int k)
 {
-    return (int64_t)BLOCK(0) * POINTWISE_THREADS * POINTWISE_PER_THREAD + THREAD(0) +
+    return block * POINTWISE_THREADS * POINTWISE_PER_THREAD + THREAD(0) +
            k * POINTWISE_THREADS;
 }
 
-/* `body` sets y from x, dy, a.a and a.b. */
-#define UNARY(name, body)                                                                          \
+/* `body` sets y from x, dy, p and q, which are a.a and a.b. */
+#define UNARY_OF(name, body)                                                                       \
     DEV float name##_of(float x, float dy, float p, float q)                                       \
     {                                                                                              \
         (void)dy, (void)p, (void)q;                                                                \
         return body;                                                                               \
-    }                                                                                              \
-    WEFT_KERNEL(weft_##name, unary_args, POINTWISE_THREADS)                                        \
+    }
+#define UNARY_BLOCK(name, block)                                                                   \
     {                                                                                              \
-        const int64_t first = own_first();                                                         \
+        const int64_t first = own_first(block);                                                    \
         if (a.vector && first + POINTWISE_PER_THREAD <= a.count) {                                 \
             float x[8], dy[8] = {0, 0, 0, 0, 0, 0, 0, 0};                                          \
             load_eight(x, a.x, first);                                                             \
@@ -38,18 +38,24 @@ DEV int64_t own_apart(int k)
             return;                                                                                \
         }                                                                                          \
         for (int k = 0; k < POINTWISE_PER_THREAD; k++) {                                           \
-            const int64_t i = a.vector ? first + k : own_apart(k);                                 \
+            const int64_t i = a.vector ? first + k : own_apart(block, k);                          \
             if (i < a.count)                                                                       \
                 store_float(a.out, i,                                                              \
                             name##_of(load_float(a.x, i), a.dy.data ? load_float(a.dy, i) : 0.0f,  \
                                       a.a, a.b));                                                  \
         }                                                                                          \
     }
+#define UNARY(name, body)                                                                          \
+    UNARY_OF(name, body)                                                                           \
+    WEFT_KERNEL(weft_##name, unary_args, POINTWISE_THREADS)                                        \
+    UNARY_BLOCK(name, BLOCK(0))
 
 UNARY(stop, x)
 UNARY(neg, -x)
 UNARY(affine, p *x + q)
-UNARY(cast, x)
+UNARY_OF(cast, x)
+WEFT_KERNEL_LISTED(weft_cast, unary_args, POINTWISE_THREADS)
+UNARY_BLOCK(cast, block.x)
 UNARY(exp, f_exp(x))
 UNARY(log, f_log(x))
 UNARY(sqrt, f_sqrt(x))
@@ -72,7 +78,7 @@ UNARY(clamp_grad, x<p || x> q ? 0.0f : dy)
 WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
 {
     for (int k = 0; k < POINTWISE_PER_THREAD; k++) {
-        const int64_t i = own_apart(k);
+        const int64_t i = own_apart(BLOCK(0), k);
         if (i >= a.count)
             continue;
         const int64_t x = load_int(a.x, i);
@@ -85,15 +91,15 @@ WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
     }
 }
 
-#define BINARY(name, expression)                                                                   \
+#define BINARY_OF(name, expression)                                                                \
     DEV float name##_of(float x, float y)                                                          \
     {                                                                                              \
         return expression;                                                                         \
-    }                                                                                              \
-    WEFT_KERNEL(weft_##name, binary_args, POINTWISE_THREADS)                                       \
+    }
+#define BINARY_BLOCK(name, block)                                                                  \
     {                                                                                              \
         if (a.vector) {                                                                            \
-            const int64_t i = (int64_t)BLOCK(0) * POINTWISE_THREADS + THREAD(0);                   \
+            const int64_t i = (block) * POINTWISE_THREADS + THREAD(0);                             \
             if (i >= a.items)                                                                      \
                 return;                                                                            \
             float x[8], y[8];                                                                      \
@@ -106,7 +112,7 @@ WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
             return;                                                                                \
         }                                                                                          \
         for (int k = 0; k < POINTWISE_PER_THREAD; k++) {                                           \
-            const int64_t i = own_apart(k);                                                        \
+            const int64_t i = own_apart(block, k);                                                 \
             if (i < a.items)                                                                       \
                 store_float(                                                                       \
                     a.out, i,                                                                      \
@@ -114,8 +120,14 @@ WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
                               load_float(a.y, loop_offset(&a.shape, a.y_stride, (uint32_t)i))));   \
         }                                                                                          \
     }
+#define BINARY(name, expression)                                                                   \
+    BINARY_OF(name, expression)                                                                    \
+    WEFT_KERNEL(weft_##name, binary_args, POINTWISE_THREADS)                                       \
+    BINARY_BLOCK(name, (int64_t)BLOCK(0))
 
-BINARY(add, x + y)
+BINARY_OF(add, x + y)
+WEFT_KERNEL_LISTED(weft_add, binary_args, POINTWISE_THREADS)
+BINARY_BLOCK(add, block.x)
 BINARY(sub, x - y)
 BINARY(mul, x *y)
 BINARY(div, x / y)

@@ -16,10 +16,10 @@ DEV float term_at(const reduce_args *a, int64_t kept, int64_t r)
 }
 
 /* The last dim is reduced: a warp a sum, so that its loads are to neighbours. */
-WEFT_KERNEL(weft_reduce_rows, reduce_args, REDUCE_THREADS)
+WEFT_KERNEL_LISTED(weft_reduce_rows, reduce_args, REDUCE_THREADS)
 {
-    const int64_t o = (int64_t)BLOCK(0) * REDUCE_WARPS + THREAD(0) / 32,
-                  begin = (int64_t)BLOCK(1) * a.chunk;
+    const int64_t o = block.x * REDUCE_WARPS + THREAD(0) / 32,
+                  begin = block.y * a.chunk;
     const int64_t end = begin + a.chunk < a.reduced_items ? begin + a.chunk : a.reduced_items;
     if (o >= a.kept_items)
         return;
@@ -29,14 +29,14 @@ WEFT_KERNEL(weft_reduce_rows, reduce_args, REDUCE_THREADS)
         sum += term_at(&a, kept, r);
     sum = warp_sum(sum);
     if (LANE == 0)
-        store_float(a.out, (int64_t)BLOCK(1) * a.kept_items + o, sum);
+        store_float(a.out, block.y * a.kept_items + o, sum);
 }
 
 /* The last dim is kept: one sum per thread, and the warps of a block share the reduced index. */
-WEFT_KERNEL(weft_reduce_columns, reduce_args, REDUCE_THREADS)
+WEFT_KERNEL_LISTED(weft_reduce_columns, reduce_args, REDUCE_THREADS)
 {
     WEFT_SHARED(float, part, REDUCE_THREADS);
-    const int64_t o = (int64_t)BLOCK(0) * 32 + LANE, begin = (int64_t)BLOCK(1) * a.chunk;
+    const int64_t o = block.x * 32 + LANE, begin = block.y * a.chunk;
     const int64_t end = begin + a.chunk < a.reduced_items ? begin + a.chunk : a.reduced_items;
     const uint32_t warp = THREAD(0) / 32;
     float sum = 0;
@@ -53,13 +53,13 @@ WEFT_KERNEL(weft_reduce_columns, reduce_args, REDUCE_THREADS)
         block_barrier();
     }
     if (warp == 0 && o < a.kept_items)
-        store_float(a.out, (int64_t)BLOCK(1) * a.kept_items + o, part[LANE]);
+        store_float(a.out, block.y * a.kept_items + o, part[LANE]);
 }
 
-WEFT_KERNEL(weft_sum_squares, squares_args, REDUCE_THREADS)
+WEFT_KERNEL_LISTED(weft_sum_squares, squares_args, REDUCE_THREADS)
 {
     WEFT_SHARED(double, part, 32);
-    const int64_t begin = (int64_t)BLOCK(0) * a.chunk;
+    const int64_t begin = block.x * a.chunk;
     const int64_t end = begin + a.chunk < a.count ? begin + a.chunk : a.count;
     double sum = 0;
     for (int64_t i = begin + THREAD(0); i < end; i += REDUCE_THREADS) {
@@ -68,13 +68,14 @@ WEFT_KERNEL(weft_sum_squares, squares_args, REDUCE_THREADS)
     }
     sum = block_sum_double(sum, part);
     if (THREAD(0) == 0)
-        a.part[BLOCK(0)] = sum;
+        a.part[block.x] = sum;
 }
 
-WEFT_KERNEL(weft_sum_squares_end, squares_args, REDUCE_THREADS)
+WEFT_KERNEL_LISTED(weft_sum_squares_end, squares_args, REDUCE_THREADS)
 {
     WEFT_SHARED(double, part, 32);
     double sum = 0;
+    (void)block; /* the launch has one */
     for (int64_t i = THREAD(0); i < a.parts; i += REDUCE_THREADS)
         sum += a.part[i];
     sum = block_sum_double(sum, part);

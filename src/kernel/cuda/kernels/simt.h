@@ -11,7 +11,7 @@
 #ifndef WEFT_KERNEL_CUDA_KERNELS_SIMT_H
 #define WEFT_KERNEL_CUDA_KERNELS_SIMT_H
 
-#include "kernel/cuda/kernels/kernel_args.h"
+#include "kernel/cuda/kernels/list_args.h"
 
 #define UNROLL _Pragma("unroll")
 
@@ -563,6 +563,46 @@ DEV float block_max(float x, float *shared)
     block_barrier();
     return x;
 }
+
+/* ---- lists of launches ----------------------------------------------------------------------- */
+
+/* The place of a block in its launch. */
+typedef struct block_at {
+    int64_t x, y;
+} block_at;
+
+/* The row of a list that has the block, by halving. */
+DEV int32_t list_row(const int32_t *first, int32_t count, int32_t block)
+{
+    int32_t low = 0, high = count; /* the row is in [low, high) */
+    while (high - low > 1) {
+        const int32_t middle = (low + high) / 2;
+        if (first[middle] <= block)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Like WEFT_KERNEL, with the block in `block`, and also defines NAME_list, which computes the
+ * launches of a table (list_args.h). */
+#define WEFT_KERNEL_LISTED(name, type, threads)                                                    \
+    DEV void name##_block(const type a, block_at block);                                           \
+    WEFT_KERNEL(name, type, threads)                                                               \
+    {                                                                                              \
+        const block_at at = {BLOCK(0), BLOCK(1)};                                                  \
+        name##_block(a, at);                                                                       \
+    }                                                                                              \
+    WEFT_KERNEL(name##_list, type##_list, threads)                                                 \
+    {                                                                                              \
+        const int32_t row = list_row(a.first, a.count, (int32_t)BLOCK(0));                         \
+        const uint32_t own = BLOCK(0) - (uint32_t)a.first[row],                                    \
+                       columns = (uint32_t)a.columns[row];                                         \
+        const block_at at = {own % columns, own / columns};                                        \
+        name##_block(a.row[row], at);                                                              \
+    }                                                                                              \
+    DEV void name##_block(const type a, block_at block)
 
 /* ---- integers -------------------------------------------------------------------------------- */
 
