@@ -72,10 +72,15 @@ static int64_t ask_element_bytes(void *user, weft_dtype dtype)
     return weft_dtype_bytes(weft_compiled_storage_type(((const planning *)user)->c, dtype));
 }
 
+static bool joins_launches(const weft_compiled *c)
+{
+    return c->backend->spread_workspace > 0 && !c->options.guard;
+}
+
 /* Enlarges the workspace to the sum of all nodes, at most to the bytes of the backend. */
 static void spread_workspaces(weft_compiled *c, planning *p)
 {
-    const int64_t most = c->options.guard ? 0 : c->backend->spread_workspace;
+    const int64_t most = joins_launches(c) ? c->backend->spread_workspace : 0;
     int64_t sum = 0;
     for (int32_t n = 0; n < weft_graph_node_count(c->graph) && sum < most; n++)
         sum += weft_aligned(ask_workspace(p, c->graph, n));
@@ -87,11 +92,26 @@ static void spread_workspaces(weft_compiled *c, planning *p)
 /* The place of the next workspace: after the last one, or at the start again. */
 static int64_t place_workspace(weft_compiled *c, int64_t bytes)
 {
-    if (c->options.guard || !c->backend->spread_workspace)
+    if (!joins_launches(c))
         return 0;
     const int64_t at = c->workspace_used + bytes <= c->plan.workspace_bytes ? c->workspace_used : 0;
     c->workspace_used = at + weft_aligned(bytes);
     return at;
+}
+
+/* Small values, and parameters in another type, whose conversions are launched together. */
+enum { SMALL = 256 << 10, IDLE = 512, IDLE_CAST = 64 };
+
+static int32_t ask_idle(void *user, const weft_graph *g, int32_t value)
+{
+    const planning *p = user;
+    const weft_node *node = weft_graph_node(g, weft_value_get(g, (weft_value){value})->node);
+    if (weft_compiled_storage_bytes(p->c, value) <= SMALL)
+        return IDLE;
+    if (node->op != WEFT_OP_CAST)
+        return 0;
+    const weft_value_info *from = weft_value_get(g, node->in[0]);
+    return weft_graph_node(g, from->node)->op == WEFT_OP_PARAM ? IDLE_CAST : 0;
 }
 
 static weft_status plan_memory(weft_compiled *c)
@@ -103,6 +123,7 @@ static weft_status plan_memory(weft_compiled *c)
                                             .workspace = ask_workspace,
                                             .in_place = true,
                                             .element_bytes = ask_element_bytes,
+                                            .idle = joins_launches(c) ? ask_idle : NULL,
                                             .no_views = c->options.no_views,
                                             .guard = c->options.guard ? GUARD : 0};
     WEFT_GO(weft_pass_lifetime(c->graph, &lifetime, &c->plan));

@@ -21,8 +21,12 @@ typedef struct listed {
     int rows;
 } listed;
 
-#define LISTED(name, type) {#name, #name "_list", sizeof(type), sizeof(type##_list), LIST_ROWS(type)},
+#define LISTED(name, type)                                                                         \
+    {#name, #name "_list", sizeof(type), sizeof(type##_list), LIST_ROWS(type)},
 static const listed kinds[] = {WEFT_LISTED_KERNELS(LISTED)};
+
+/* Sums of many scalars are a chain of launches of one block. */
+static const char serial_kernel[] = "weft_add", serial_list[] = "weft_add_serial";
 
 static const listed *kind_of(const weft_cuda_launch *launch)
 {
@@ -42,6 +46,7 @@ typedef struct batch {
     int count;
     int32_t member[LIST_MOST]; /* nodes of the launches */
     int64_t blocks;
+    bool serial; /* one block computes the launches in their order */
     bool pinned; /* a later batch conflicts with this one */
     int spans;
     weft_cuda_span span[SPANS];
@@ -141,8 +146,9 @@ static void add_spans(batch *b, const weft_cuda_span *span, int spans)
 {
     for (int i = 0; i < spans; i++) {
         int k = 0;
-        while (k < b->spans && (b->span[k].begin != span[i].begin ||
-                                b->span[k].end != span[i].end || b->span[k].writes != span[i].writes))
+        while (k < b->spans &&
+               (b->span[k].begin != span[i].begin || b->span[k].end != span[i].end ||
+                b->span[k].writes != span[i].writes))
             k++;
         if (k == b->spans)
             b->span[b->spans++] = span[i];
@@ -171,8 +177,8 @@ static weft_status issue_at(weft_cuda_window *w, int at)
     issue.launch.args = b->args;
     if (b->count > 1) {
         memcpy(b->args, &(int32_t){b->count}, sizeof(int32_t));
-        issue.launch.kernel = b->kind->list;
-        issue.launch.grid[0] = (uint32_t)b->blocks;
+        issue.launch.kernel = b->serial ? serial_list : b->kind->list;
+        issue.launch.grid[0] = b->serial ? 1 : (uint32_t)b->blocks;
         issue.launch.grid[1] = 1;
         issue.launch.args_bytes = b->kind->list_bytes;
     }
@@ -242,7 +248,7 @@ static weft_status add_batch(weft_cuda_window *w, const weft_cuda_launch *l,
     b->count = 1;
     b->member[0] = w->node.number;
     b->blocks = (int64_t)l->grid[0] * l->grid[1];
-    b->pinned = false;
+    b->pinned = b->serial = false;
     b->spans = 0;
     memcpy(b->args, l->args, l->args_bytes);
     add_spans(b, span, spans);
@@ -254,7 +260,15 @@ static bool has_room(const batch *b, const weft_cuda_launch *l, int spans)
     const int64_t blocks = (int64_t)l->grid[0] * l->grid[1];
     return b->kind && !strcmp(b->kind->kernel, l->kernel) && kind_of(l) &&
            b->count < b->kind->rows && b->spans + spans <= SPANS &&
-           b->launch.block[0] == l->block[0] && b->blocks + blocks <= INT32_MAX;
+           !(b->serial && l->grid[0] > 1) && b->launch.block[0] == l->block[0] &&
+           b->blocks + blocks <= INT32_MAX;
+}
+
+/* Whether one block may compute the batch and then the launch, which conflict. */
+static bool is_chain(const batch *b, const weft_cuda_launch *l, int spans)
+{
+    return has_room(b, l, spans) && !strcmp(l->kernel, serial_kernel) && b->blocks == b->count &&
+           l->grid[0] == 1 && l->grid[1] == 1;
 }
 
 /* Finds a batch that the launch can join where the batch is, or at the end of the window. Sets
@@ -278,6 +292,10 @@ static int find_batch(weft_cuda_window *w, const weft_cuda_launch *l, const weft
     }
     for (int i = 0; i < w->count; i++)
         w->order[i]->pinned |= conflict[i];
+    if (last >= 0 && is_chain(w->order[last], l, spans)) {
+        w->order[last]->serial = true;
+        return last;
+    }
     if (here < 0 && at_end >= 0) {
         move_last(w, at_end, w->count);
         here = w->count - 1;

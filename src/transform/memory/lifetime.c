@@ -286,6 +286,14 @@ static void set_ends(lifetime *l)
 /* Page size of files: copied data is evicted from this process in complete pages. */
 enum { PAGE = 4096 };
 
+/* The last node during which no other value uses the bytes. */
+static int32_t last_of(const lifetime *l, int32_t v)
+{
+    const int32_t last = l->plan->allocation[v].last,
+                  idle = l->options->idle ? l->options->idle(l->options->user, l->graph, v) : 0;
+    return last + idle < l->nodes ? last + idle : l->nodes;
+}
+
 static weft_status set_offsets(lifetime *l, weft_region region, int64_t *height, int64_t *live)
 {
     weft_memory_plan *plan = l->plan;
@@ -301,7 +309,7 @@ static weft_status set_offsets(lifetime *l, weft_region region, int64_t *height,
             box[count++] = (weft_offset_request){
                 .value = v,
                 .first = allocation->first,
-                .last = allocation->last,
+                .last = offloaded ? allocation->last : last_of(l, v),
                 .bytes = offloaded ? (bytes + PAGE - 1) / PAGE * PAGE : bytes};
     }
     const weft_status_code status = weft_offset_requests_plan(box, count, l->nodes, height, live);

@@ -32,6 +32,9 @@ typedef struct weft_lifetime_options {
     int64_t (*workspace)(void *user, const weft_graph *g, int32_t node);
     /* Bytes of one element in storage (ref keeps floats as f64); NULL: weft_dtype_bytes. */
     int64_t (*element_bytes)(void *user, weft_dtype dtype);
+    /* Returns the nodes after the last use of a value during which no other value uses its bytes,
+     * so that kernels which are launched together do not conflict. NULL: none. */
+    int32_t (*idle)(void *user, const weft_graph *g, int32_t value);
     int64_t guard; /* free bytes before and after every arena buffer, a multiple of 64 */
     bool in_place; /* kernels overwrite inputs where the op's row allows it */
     bool no_views; /* slices and concats copy */

@@ -67,10 +67,9 @@ static void add_node(memory *m, weft_rng *random, window_queue *to)
     static const weft_attr_slice slice = {.dim = 0, .start = 1, .len = 3};
     static const weft_attr_fill zero = {.value = 0.5};
     static const weft_attr_adamw adamw = {0.9, 0.95, 1e-8, 0.1};
-    static const weft_op ops[] = {WEFT_OP_CAST,        WEFT_OP_ADD,   WEFT_OP_SUM_SQUARES,
-                                  WEFT_OP_RMS_NORM,    WEFT_OP_SUM,   WEFT_OP_SLICE,
-                                  WEFT_OP_RMS_NORM_GRAD, WEFT_OP_FILL, WEFT_OP_MUL,
-                                  WEFT_OP_ADAMW};
+    static const weft_op ops[] = {
+        WEFT_OP_CAST,  WEFT_OP_ADD,           WEFT_OP_SUM_SQUARES, WEFT_OP_RMS_NORM, WEFT_OP_SUM,
+        WEFT_OP_SLICE, WEFT_OP_RMS_NORM_GRAD, WEFT_OP_FILL,        WEFT_OP_MUL,      WEFT_OP_ADAMW};
     const weft_op op = ops[weft_rng_below(random, WEFT_COUNT(ops))];
     const weft_shape table = {2, {8, 32}}, row = {1, {32}}, part = {2, {3, 32}};
     weft_view in[7], out[3];
@@ -81,7 +80,11 @@ static void add_node(memory *m, weft_rng *random, window_queue *to)
         out[o] = view_of(m, (int64_t)weft_rng_below(random, SLOTS / 3) * 3 + o, table);
     a.workspace = m->workspace[weft_rng_below(random, WORKSPACES)];
     switch (op) {
-    case WEFT_OP_ADD:
+    case WEFT_OP_ADD: /* of scalars, which one block may add in their order, or of tables */
+        a.in_count = 2;
+        if (weft_rng_below(random, 3))
+            in[0].shape = in[1].shape = out[0].shape = (weft_shape){0};
+        break;
     case WEFT_OP_MUL: a.in_count = 2; break;
     case WEFT_OP_SUM_SQUARES: out[0].shape = (weft_shape){0}; break;
     case WEFT_OP_SUM: a.attr = &sum, out[0].shape = (weft_shape){2, {1, 32}}; break;
@@ -145,6 +148,32 @@ Test(launch_window, equals_single_launches)
     }
     free(now);
     free(later);
+}
+
+/* A sum of many scalars, each of which is added to the sum before. */
+Test(launch_window, adds_a_chain_in_one_launch)
+{
+    memory *m = aligned_alloc(64, sizeof *m);
+    window_queue to = {.queue.add = run_later};
+    weft_view in[2], out = view_of(m, 0, (weft_shape){0});
+    weft_kernel_args a = {.op = WEFT_OP_ADD, .in = in, .in_count = 2, .out = &out, .out_count = 1};
+    cr_assert_eq(weft_cuda_window_open(issue, NULL, &to.window), WEFT_OK);
+    issued = 0;
+    for (int s = 0; s < 9; s++)
+        m->slot[s][0] = (float)(1 << s);
+    for (int s = 1; s < 9; s++) {
+        in[0] = view_of(m, s - 1, (weft_shape){0});
+        in[1] = out = view_of(m, s, (weft_shape){0});
+        weft_cuda_window_begin(to.window, &(weft_cuda_node){-1, "test", NULL});
+        for (int i = 0; i < 2; i++)
+            weft_cuda_window_access(to.window, in[i].data, 4, i == 1);
+        cr_assert_eq(weft_cuda_ops[WEFT_OP_ADD].launch(&a, &to.queue), WEFT_OK);
+    }
+    cr_assert_eq(weft_cuda_window_flush(to.window), WEFT_OK);
+    cr_assert_eq(issued, 1);
+    cr_assert_eq(m->slot[8][0], 511.0f);
+    weft_cuda_window_close(to.window);
+    free(m);
 }
 
 /* Launches without declared accesses keep their place between all others. */

@@ -128,6 +128,16 @@ WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
 BINARY_OF(add, x + y)
 WEFT_KERNEL_LISTED(weft_add, binary_args, POINTWISE_THREADS)
 BINARY_BLOCK(add, block.x)
+
+/* Launches of one block each, in their order: a row may read what a row before has written. */
+WEFT_KERNEL(weft_add_serial, binary_args_list, POINTWISE_THREADS)
+{
+    const block_at at = {0, 0};
+    for (int32_t row = 0; row < a.count; row++) {
+        weft_add_block(a.row[row], at);
+        block_barrier();
+    }
+}
 BINARY(sub, x - y)
 BINARY(mul, x *y)
 BINARY(div, x / y)
