@@ -88,6 +88,13 @@ static weft_status_code count_launch(weft_cuda_queue *queue, const weft_cuda_lau
     return c->maker->window ? weft_cuda_window_add(c->maker->window, launch) : WEFT_OK;
 }
 
+static void split_workspace(weft_cuda_queue *queue, const void *part, int64_t bytes)
+{
+    roofline_maker *w = ((counter *)queue)->maker;
+    if (w->window)
+        weft_cuda_window_split(w->window, part, bytes);
+}
+
 /* Starts of the areas of an imaginary GPU. */
 enum { AREA_BITS = 42 };
 static char *area(int64_t number)
@@ -178,7 +185,7 @@ static weft_status join_launches(roofline_maker *w)
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_cuda_window_open(share_launch, w, &w->window));
     for (int32_t i = 0; i < w->c->code_count; i++) {
-        counter counted = {.queue.add = count_launch, .maker = w};
+        counter counted = {.queue = {.add = count_launch, .split = split_workspace}, .maker = w};
         const instruction *code = &w->c->code[i];
         if (code->kind != INSTR_JOIN && code->kind != INSTR_KERNEL)
             WEFT_GO(weft_cuda_window_flush(w->window));

@@ -287,6 +287,13 @@ static weft_status_code add_launch(weft_cuda_queue *queue, const weft_cuda_launc
                      : weft_cuda_module_launch(s->gpu, s->handle, launch);
 }
 
+static void split_workspace(weft_cuda_queue *queue, const void *part, int64_t bytes)
+{
+    weft_device_stream *s = (weft_device_stream *)queue;
+    if (s->window)
+        weft_cuda_window_split(s->window, part, bytes);
+}
+
 /* Tells the emulated driver the node and the accesses of a launch, and launches. */
 static weft_status_code issue(void *user, const weft_cuda_issue *one)
 {
@@ -325,6 +332,7 @@ static weft_status_code open_stream(const weft_device *device, const weft_backen
     WEFT_TRY(weft_cuda_gpu_get(&gpu));
     WEFT_TRY(WEFT_NEW(s, 1, "a stream"));
     s->queue.add = add_launch;
+    s->queue.split = split_workspace;
     s->gpu = gpu;
     s->first.number = s->last.number = -1;
     const cuda_result result = gpu->driver->stream_create(&s->handle, CUDA_STREAM_NON_BLOCKING);

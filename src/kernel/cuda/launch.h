@@ -23,6 +23,9 @@ struct weft_cuda_queue {
     /* An id outside its table that a kernel found, as BAD_ID of kernel_args.h; 0: none. The word is
      * in memory that the GPU and the host access. NULL: kernels do not report. */
     uint64_t *bad_id;
+    /* The next bytes of the node's workspace are a part of their own: launches that use other parts
+     * do not conflict with its launches. NULL: parts do not matter. */
+    void (*split)(weft_cuda_queue *queue, const void *part, int64_t bytes);
 };
 
 #endif

@@ -110,6 +110,19 @@ void weft_cuda_window_access(weft_cuda_window *w, const void *data, int64_t byte
         w->node_span[0] = (weft_cuda_span){NULL, (const char *)UINTPTR_MAX, true};
 }
 
+void weft_cuda_window_split(weft_cuda_window *w, const void *data, int64_t bytes)
+{
+    const char *begin = data, *end = begin + bytes;
+    for (int i = 0; i < w->node_spans && w->node_spans < NODE_SPANS; i++) {
+        weft_cuda_span *whole = &w->node_span[i];
+        if (whole->begin != begin || whole->end <= end)
+            continue;
+        whole->begin = end;
+        w->node_span[w->node_spans++] = (weft_cuda_span){begin, end, whole->writes};
+        return;
+    }
+}
+
 /* ---- accesses ----------------------------------------------------------------------------------- */
 
 /* Sets the spans of the node that the parameter has an address of. None: all memory. */

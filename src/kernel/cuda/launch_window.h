@@ -47,6 +47,8 @@ void weft_cuda_window_close(weft_cuda_window *window); /* accepts NULL; drops wh
 void weft_cuda_window_begin(weft_cuda_window *window, const weft_cuda_node *node);
 void weft_cuda_window_access(weft_cuda_window *window, const void *data, int64_t bytes,
                              bool writes);
+/* Makes the first bytes of declared ones separate bytes. */
+void weft_cuda_window_split(weft_cuda_window *window, const void *data, int64_t bytes);
 weft_status_code weft_cuda_window_add(weft_cuda_window *window, const weft_cuda_launch *launch);
 /* Issues all launches of the window. After an error, drops the others. */
 weft_status_code weft_cuda_window_flush(weft_cuda_window *window);

@@ -37,6 +37,14 @@ static inline id_report weft_cuda_report(const weft_kernel_args *args, const wef
     return (id_report){queue->bad_id, args->op};
 }
 
+/* Declares the next part of the workspace, and returns its end. */
+static inline void *weft_cuda_split(weft_cuda_queue *queue, void *part, int64_t bytes)
+{
+    if (queue->split && bytes > 0)
+        queue->split(queue, part, bytes);
+    return (char *)part + bytes;
+}
+
 static inline int64_t weft_cuda_blocks(int64_t count, int64_t each)
 {
     return (count + each - 1) / each;

@@ -43,8 +43,8 @@ int64_t weft_cuda_modulate_grad_workspace(const weft_kernel_args *args)
 {
     const weft_cuda_sum scale = sum_to(&args->out[1], &args->in[0]),
                         shift = sum_to(&args->out[2], &args->in[0]);
-    const int64_t a = weft_cuda_reduce_bytes(&scale), b = weft_cuda_reduce_bytes(&shift);
-    return a > b ? a : b;
+    /* each sum has its own parts, so that the launches of both are joined */
+    return weft_aligned(weft_cuda_reduce_bytes(&scale)) + weft_cuda_reduce_bytes(&shift);
 }
 
 int64_t weft_cuda_gated_add_grad_workspace(const weft_kernel_args *args)
@@ -62,10 +62,12 @@ weft_status_code weft_cuda_modulate_grad(const weft_kernel_args *args, weft_cuda
                      .dy = weft_cuda_ref(dy),
                      .out = weft_cuda_ref(&args->out[1]),
                      .term = REDUCE_DY_X};
+    void *part =
+        weft_cuda_split(queue, args->workspace, weft_aligned(weft_cuda_reduce_bytes(&scale)));
     WEFT_TRY(weft_cuda_pointwise_two("weft_scale_more", operand, &args->out[0], queue));
     WEFT_TRY(weft_cuda_reduce(&scale, &r, args->workspace, queue));
     r = (reduce_args){.x = r.dy, .out = weft_cuda_ref(&args->out[2]), .term = REDUCE_X};
-    return weft_cuda_reduce(&shift, &r, args->workspace, queue);
+    return weft_cuda_reduce(&shift, &r, part, queue);
 }
 
 weft_status_code weft_cuda_gated_add_grad(const weft_kernel_args *args, weft_cuda_queue *queue)

@@ -75,7 +75,8 @@ static weft_shape rows_of(const weft_kernel_args *args)
 int64_t weft_cuda_norm_grad_workspace(const weft_kernel_args *args)
 {
     const weft_shape s = rows_of(args);
-    return statistics_bytes(args) + weft_cuda_reduce_bytes(&(weft_cuda_sum){&s, 1});
+    const int64_t part = weft_aligned(weft_cuda_reduce_bytes(&(weft_cuda_sum){&s, 1}));
+    return statistics_bytes(args) + part * (args->out_count - 1);
 }
 
 weft_status_code weft_cuda_norm_grad(const weft_kernel_args *args, weft_cuda_queue *queue)
@@ -83,7 +84,7 @@ weft_status_code weft_cuda_norm_grad(const weft_kernel_args *args, weft_cuda_que
     const norm_args n = norm_of(args);
     const weft_shape s = rows_of(args);
     const weft_cuda_sum over_rows = {&s, 1};
-    void *part = (char *)args->workspace + statistics_bytes(args);
+    void *part = weft_cuda_split(queue, args->workspace, statistics_bytes(args));
     const norm_grad_args a = {.x = n.x,
                               .dy = weft_cuda_ref(&args->in[1]),
                               .gamma = weft_cuda_input(args, 2),
@@ -103,7 +104,9 @@ weft_status_code weft_cuda_norm_grad(const weft_kernel_args *args, weft_cuda_que
                          .out = weft_cuda_ref(&args->out[o]),
                          .statistics = a.statistics,
                          .term = o == 1 ? REDUCE_DY_NORMED : REDUCE_X};
+        void *next = weft_cuda_split(queue, part, weft_aligned(weft_cuda_reduce_bytes(&over_rows)));
         WEFT_TRY(weft_cuda_reduce(&over_rows, &r, part, queue));
+        part = next;
     }
     return WEFT_OK;
 }

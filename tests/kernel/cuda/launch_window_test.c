@@ -54,6 +54,11 @@ static weft_status_code run_later(weft_cuda_queue *queue, const weft_cuda_launch
     return weft_cuda_window_add(((window_queue *)queue)->window, l);
 }
 
+static void split(weft_cuda_queue *queue, const void *part, int64_t bytes)
+{
+    weft_cuda_window_split(((window_queue *)queue)->window, part, bytes);
+}
+
 static weft_view view_of(memory *m, int64_t slot, weft_shape shape)
 {
     return (weft_view){.data = m->slot[slot], .dtype = WEFT_F32, .shape = shape};
@@ -135,7 +140,8 @@ Test(launch_window, equals_single_launches)
 {
     memory *now = aligned_alloc(64, sizeof *now), *later = aligned_alloc(64, sizeof *later);
     for (uint64_t seed = 1; seed <= CASES; seed++) {
-        window_queue immediate = {.queue.add = run_now}, joined = {.queue.add = run_later};
+        window_queue immediate = {.queue.add = run_now},
+                     joined = {.queue = {.add = run_later, .split = split}};
         issued = added = 0;
         run_all(now, seed, &immediate);
         cr_assert_eq(weft_cuda_window_open(issue, NULL, &joined.window), WEFT_OK);
