@@ -294,7 +294,7 @@ static void split_workspace(weft_cuda_queue *queue, const void *part, int64_t by
         weft_cuda_window_split(s->window, part, bytes);
 }
 
-/* Tells the emulated driver the node and the accesses of a launch, and launches. */
+/* Names node and accesses for the emulated driver, and launches. */
 static weft_status_code issue(void *user, const weft_cuda_issue *one)
 {
     weft_device_stream *s = user;

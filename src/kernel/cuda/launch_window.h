@@ -42,8 +42,8 @@ typedef weft_status_code (*weft_cuda_issue_to)(void *user, const weft_cuda_issue
 /* `issue` receives launches in an order that keeps the results. */
 weft_status weft_cuda_window_open(weft_cuda_issue_to issue, void *user, weft_cuda_window **window);
 void weft_cuda_window_close(weft_cuda_window *window); /* accepts NULL; drops what was not issued */
-/* Begins a node. Its launches access the bytes that are declared next; a launch accesses those of
- * them that its parameter has an address of. */
+/* Begins a node. Its launches access the bytes that are declared next; a launch accesses
+ * the declared bytes that its parameter has an address of. */
 void weft_cuda_window_begin(weft_cuda_window *window, const weft_cuda_node *node);
 void weft_cuda_window_access(weft_cuda_window *window, const void *data, int64_t bytes,
                              bool writes);
