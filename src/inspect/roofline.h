@@ -6,8 +6,10 @@
  *            that the kernel uses
  *
  * A launch takes at least the cluster's launch time. Launches are joined as a stream of the device
- * joins them (launch_window.h), and the nodes of a joined launch share its time. Redundant are bytes that no operation needs:
- * of nodes that only move or convert, of workspaces, and of updates that are copied. */
+ * joins them (launch_window.h), and the nodes of a joined launch share its time.
+ *
+ * Redundant are bytes that no operation needs: of nodes that only move or convert, of workspaces,
+ * and of updates that are copied. */
 #ifndef WEFT_INSPECT_ROOFLINE_H
 #define WEFT_INSPECT_ROOFLINE_H
 

@@ -13,7 +13,7 @@ enum {
     TABLE_AT = 8      /* bytes of a list before first[] */
 };
 
-/* ---- kernels with a list ------------------------------------------------------------------------ */
+/* ---- kernels with a list --------------------------------------------------------------------- */
 
 typedef struct listed {
     const char *kernel, *list;
@@ -36,7 +36,7 @@ static const listed *kind_of(const weft_cuda_launch *launch)
     return NULL;
 }
 
-/* ---- batches ----------------------------------------------------------------------------------- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 /* Launches of one kernel that are issued together. */
 typedef struct batch {
@@ -123,7 +123,7 @@ void weft_cuda_window_split(weft_cuda_window *w, const void *data, int64_t bytes
     }
 }
 
-/* ---- accesses ----------------------------------------------------------------------------------- */
+/* ---- accesses -------------------------------------------------------------------------------- */
 
 /* Sets the spans of the node that the parameter has an address of. None: all memory. */
 static int spans_of(const weft_cuda_window *w, const weft_cuda_launch *l, weft_cuda_span *span)
@@ -168,7 +168,7 @@ static void add_spans(batch *b, const weft_cuda_span *span, int spans)
     }
 }
 
-/* ---- issuing ------------------------------------------------------------------------------------- */
+/* ---- issuing --------------------------------------------------------------------------------- */
 
 /* Moves the batch at `from` to the end of the first `count`. */
 static void move_last(weft_cuda_window *w, int from, int count)
@@ -224,7 +224,7 @@ static weft_status make_room(weft_cuda_window *w)
     return issue_at(w, at < w->count ? at : 0);
 }
 
-/* ---- adding -------------------------------------------------------------------------------------- */
+/* ---- adding ---------------------------------------------------------------------------------- */
 
 /* Adds the parameter to the table of the batch, which is made of the single one first. */
 static void add_row(batch *b, const weft_cuda_launch *l)

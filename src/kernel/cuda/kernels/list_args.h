@@ -1,6 +1,6 @@
-/* Launches that are joined: parameters of kernels that compute the rows of a table, each of which is
- * the parameter of one launch. The table is in the parameter of the kernel, so that no copy to the
- * GPU precedes the launch. */
+/* Launches that are joined: parameters of kernels that compute the rows of a table. Each row is the
+ * parameter of one launch. The table is in the parameter of the kernel, so that no copy to the GPU
+ * precedes the launch. */
 #ifndef WEFT_KERNEL_CUDA_KERNELS_LIST_ARGS_H
 #define WEFT_KERNEL_CUDA_KERNELS_LIST_ARGS_H
 
