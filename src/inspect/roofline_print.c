@@ -83,11 +83,11 @@ static void print_gpu(const weft_roofline_list *list)
 
 static json_t *row_json(const weft_roofline_row *r)
 {
-    json_t *row = json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "key", r->key,
-                            "kernels", r->kernels, "part", parts[r->part], "nodes",
-                            (json_int_t)r->nodes, "launches", (json_int_t)llround(r->launches),
-                            "flops", r->flops, "bytes", r->bytes, "redundant_bytes", r->redundant,
-                            "least_seconds", r->least, "stated_seconds", r->stated);
+    json_t *row =
+        json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "key", r->key, "kernels",
+                  r->kernels, "part", parts[r->part], "nodes", (json_int_t)r->nodes, "launches",
+                  r->launches, "flops", r->flops, "bytes", r->bytes, "redundant_bytes",
+                  r->redundant, "least_seconds", r->least, "stated_seconds", r->stated);
     if (r->exchange)
         json_object_set_new(row, "sent_bytes", json_real(r->sent));
     else
