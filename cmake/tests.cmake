@@ -92,11 +92,20 @@ set_target_properties(weft_emu_nccl PROPERTIES OUTPUT_NAME nccl SUFFIX .so.2 NO_
 set_source_files_properties(tests/emu/nccl/emu_nccl.c PROPERTIES COMPILE_OPTIONS
     -Wno-missing-prototypes)
 target_link_libraries(weft_emu_nccl PRIVATE pthread dl rt)
+# So does the emulated cuBLASLt.
+file(GLOB emu_cublaslt CONFIGURE_DEPENDS tests/emu/cublaslt/*.c)
+add_library(weft_emu_cublaslt SHARED ${emu_cublaslt})
+set_target_properties(weft_emu_cublaslt PROPERTIES OUTPUT_NAME cublasLt SUFFIX .so.12 NO_SONAME ON
+    C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/emu)
+set_source_files_properties(${emu_cublaslt} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
+target_include_directories(weft_emu_cublaslt PRIVATE tests/emu/cublaslt)
+target_link_libraries(weft_emu_cublaslt PRIVATE dl m)
 foreach(program test-kernel-cuda_driver test-train-step test-doctor)
     target_compile_definitions(${program} PRIVATE
         WEFT_EMU_DRIVER="${PROJECT_BINARY_DIR}/emu/libcuda.so.1"
-        WEFT_EMU_NCCL="${PROJECT_BINARY_DIR}/emu/libnccl.so.2")
-    add_dependencies(${program} weft_emu_driver weft_emu_nccl)
+        WEFT_EMU_NCCL="${PROJECT_BINARY_DIR}/emu/libnccl.so.2"
+        WEFT_EMU_CUBLASLT="${PROJECT_BINARY_DIR}/emu/libcublasLt.so.12")
+    add_dependencies(${program} weft_emu_driver weft_emu_nccl weft_emu_cublaslt)
 endforeach()
 target_compile_definitions(test-kernel-cuda_driver PRIVATE
     WEFT_CUDA_KERNELS=$<BOOL:${WEFT_CUDA_CLANG}>)

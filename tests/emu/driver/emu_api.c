@@ -293,7 +293,7 @@ static char *place(const emu_stream *s, CUdeviceptr address, size_t bytes, bool 
     void *data = (void *)(uintptr_t)address;
     char *inside;
     if (emu_memory_find(data, bytes, &inside) == EMU_UNKNOWN)
-        emu_stop("a copy of %s %s %zu bytes at %p, which are %s", emu_stream_node(s),
+        emu_stop("work of %s %s %zu bytes at %p, which are %s", emu_stream_node(s),
                  writes ? "writes" : "reads", bytes, data,
                  emu_memory_is_device(data) ? "not allocated" : "host memory that is not pinned");
     return inside;
@@ -601,12 +601,21 @@ typedef struct foreign_work {
     void (*run)(void *user);
     void *user;
 } foreign_work;
+enum { FOREIGN_HEAD = (sizeof(foreign_work) + 15) / 16 * 16 };
 
 static void run_foreign(emu_work *work, emu_stream *s)
 {
     (void)s;
     const foreign_work *w = (const foreign_work *)work;
     w->run(w->user);
+}
+
+/* The data follow the work, also in the copies that graphs make. */
+static void run_copied(emu_work *work, emu_stream *s)
+{
+    (void)s;
+    const foreign_work *w = (const foreign_work *)work;
+    w->run((char *)work + FOREIGN_HEAD);
 }
 
 /* One range of memory that the work reads or writes; *inside: where the work finds it. */
@@ -632,6 +641,27 @@ API CUresult weft_emulated_work(CUstream s, const char *what, weft_emulated_rang
         range[i].inside = place(s, (uintptr_t)range[i].data, range[i].bytes, range[i].writes != 0);
     }
     *w = (foreign_work){.work.run = run_foreign, .run = run, .user = user};
+    emu_stream_submit(s, &w->work, access, count);
+    free(access);
+    return CUDA_SUCCESS;
+}
+
+/* As above for work that graphs may record: `bytes` bytes at `user`, which hold the ranges, are
+ * copied, and run() gets the copy. Reports name the stream's node. */
+API CUresult weft_emulated_repeated_work(CUstream s, weft_emulated_range *range, int count,
+                                         void (*run)(void *user), const void *user, size_t bytes)
+{
+    NEEDS_STREAM(s);
+    foreign_work *w = calloc(1, FOREIGN_HEAD + bytes);
+    emu_access *access = calloc((size_t)count + 1, sizeof *access);
+    if (!w || !access)
+        emu_stop("out of memory");
+    for (int i = 0; i < count; i++) {
+        access[i] = access_of((uintptr_t)range[i].data, range[i].bytes, range[i].writes != 0);
+        range[i].inside = place(s, (uintptr_t)range[i].data, range[i].bytes, range[i].writes != 0);
+    }
+    *w = (foreign_work){.work.run = run_copied, .run = run};
+    memcpy((char *)w + FOREIGN_HEAD, user, bytes);
     emu_stream_submit(s, &w->work, access, count);
     free(access);
     return CUDA_SUCCESS;
