@@ -100,6 +100,15 @@ set_target_properties(weft_emu_cublaslt PROPERTIES OUTPUT_NAME cublasLt SUFFIX .
 set_source_files_properties(${emu_cublaslt} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
 target_include_directories(weft_emu_cublaslt PRIVATE tests/emu/cublaslt)
 target_link_libraries(weft_emu_cublaslt PRIVATE dl m)
+# A driver without GPUs, with which NVIDIA's cuDNN finds plans.
+add_library(weft_absent_driver SHARED tests/emu/absent/absent_cuda.c)
+set_target_properties(weft_absent_driver PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1
+    C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/emu/absent)
+set_source_files_properties(tests/emu/absent/absent_cuda.c PROPERTIES COMPILE_OPTIONS
+    -Wno-missing-prototypes)
+target_compile_definitions(test-kernel-cuda_driver PRIVATE
+    WEFT_ABSENT_DRIVER="${PROJECT_BINARY_DIR}/emu/absent/libcuda.so.1")
+add_dependencies(test-kernel-cuda_driver weft_absent_driver)
 foreach(program test-kernel-cuda_driver test-train-step test-doctor)
     target_compile_definitions(${program} PRIVATE
         WEFT_EMU_DRIVER="${PROJECT_BINARY_DIR}/emu/libcuda.so.1"

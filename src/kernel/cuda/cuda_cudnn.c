@@ -1,0 +1,66 @@
+#include "kernel/cuda/cuda_cudnn.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    pthread_once_t once;
+    weft_cudnn functions; /* version 0: not usable */
+} cudnn = {.once = PTHREAD_ONCE_INIT};
+
+static bool find_functions(void *library, size_t (**version)(void))
+{
+    weft_cudnn *f = &cudnn.functions;
+    const struct {
+        const char *name;
+        void **to;
+    } names[] = {
+#define CUDNN_FUNCTION(member, symbol, parameters) {#symbol, (void **)&f->member},
+#include "kernel/cuda/cuda_cudnn.def"
+#undef CUDNN_FUNCTION
+        {"cudnnGetVersion", (void **)version},
+        {"cudnnGetErrorString", (void **)&f->error_text},
+        {"cudnnGetLastErrorString", (void **)&f->last_error},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!(*names[i].to = dlsym(library, names[i].name)))
+            return false;
+    return true;
+}
+
+static void load(void)
+{
+    const char *mode = getenv("WEFT_CUDNN"), *own = getenv("WEFT_CUDNN_LIBRARY");
+    size_t (*version)(void);
+    if (mode && !strcmp(mode, "off"))
+        return;
+    void *library = dlopen(own && own[0] ? own : "libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    if (library && find_functions(library, &version) && version() >= WEFT_CUDNN_LEAST)
+        cudnn.functions.version = (int64_t)version();
+}
+
+const weft_cudnn *weft_cudnn_get(void)
+{
+    pthread_once(&cudnn.once, load);
+    return cudnn.functions.version ? &cudnn.functions : NULL;
+}
+
+weft_status_code weft_cudnn_error(const weft_cudnn *library, int status, const char *what)
+{
+    char reason[256] = "";
+    const char *text = library->error_text(status);
+    library->last_error(reason, sizeof reason);
+    reason[sizeof reason - 1] = 0;
+    for (char *c = reason; *c; c++)
+        if (*c == '\n')
+            *c = ' ';
+    if (status >= CUDNN_NOT_SUPPORTED && status <= CUDNN_NOT_SUPPORTED_LAST)
+        return weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(.value = what, WEFT_NUMBER(status)),
+                          "%s: cuDNN returns %d, %s: %s. Another implementation is used.", what,
+                          status, text, reason);
+    return weft_error(WEFT_MSG_GPU_FAILED, WEFT_AT(.value = what, WEFT_NUMBER(status)),
+                      "%s: cuDNN returns %d, %s: %s. CUDNN_LOGLEVEL_DBG=2 prints more.", what,
+                      status, text, reason);
+}

@@ -1,0 +1,32 @@
+/* Graphs of cuDNN for weft's ops: convolutions and their gradients, attention and its gradient. */
+#ifndef WEFT_KERNEL_CUDA_CUDNN_OPS_H
+#define WEFT_KERNEL_CUDA_CUDNN_OPS_H
+
+#include "kernel/cuda/cudnn_graph.h"
+#include "kernel/kernel.h"
+
+enum { CUDNN_OP_TENSORS = 12 };
+
+/* Addresses that an execution binds: operand i of the inputs is CUDNN_ID_IN + i, of the outputs
+ * CUDNN_ID_OUT + i, and CUDNN_ID_SCALE is a float of the host. */
+enum { CUDNN_ID_IN = 1, CUDNN_ID_OUT = 101, CUDNN_ID_SCALE = 201, CUDNN_ID_VIRTUAL = 301 };
+
+typedef struct weft_cudnn_op {
+    cudnn_descriptor graph;
+    int64_t id[CUDNN_OP_TENSORS]; /* of the tensors that have addresses */
+    int ids;
+} weft_cudnn_op;
+
+bool weft_cudnn_has(weft_op op);
+/* Whether a graph exists for the types, shapes and attributes of an op that weft_cudnn_has(). */
+bool weft_cudnn_accepts(const weft_kernel_args *args);
+/* Returns the most scratch bytes of plans: for copies of weights in cuDNN's order, and for dq of
+ * attention in f32. Engines that need more are not used. */
+int64_t weft_cudnn_workspace(const weft_kernel_args *args);
+/* Adds the graph. Errors are the builder's. */
+void weft_cudnn_add_op(weft_cudnn_builder *builder, const weft_kernel_args *args,
+                       weft_cudnn_op *op);
+/* The limits of engines for the op. */
+weft_cudnn_wish weft_cudnn_wish_of(const weft_kernel_args *args, int variant);
+
+#endif
