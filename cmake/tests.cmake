@@ -100,6 +100,13 @@ set_target_properties(weft_emu_cublaslt PROPERTIES OUTPUT_NAME cublasLt SUFFIX .
 set_source_files_properties(${emu_cublaslt} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
 target_include_directories(weft_emu_cublaslt PRIVATE tests/emu/cublaslt)
 target_link_libraries(weft_emu_cublaslt PRIVATE dl m)
+# A cuDNN that checks calls and computes nothing.
+add_library(weft_cudnn_bindings SHARED tests/emu/cudnn_bindings/cudnn_bindings.c)
+set_target_properties(weft_cudnn_bindings PROPERTIES OUTPUT_NAME cudnn SUFFIX .so.9 NO_SONAME ON
+    C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/emu/bindings)
+set_source_files_properties(tests/emu/cudnn_bindings/cudnn_bindings.c PROPERTIES COMPILE_OPTIONS
+    -Wno-missing-prototypes)
+target_link_libraries(weft_cudnn_bindings PRIVATE dl)
 # A driver without GPUs, with which NVIDIA's cuDNN finds plans.
 add_library(weft_absent_driver SHARED tests/emu/absent/absent_cuda.c)
 set_target_properties(weft_absent_driver PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1
@@ -107,8 +114,9 @@ set_target_properties(weft_absent_driver PROPERTIES OUTPUT_NAME cuda SUFFIX .so.
 set_source_files_properties(tests/emu/absent/absent_cuda.c PROPERTIES COMPILE_OPTIONS
     -Wno-missing-prototypes)
 target_compile_definitions(test-kernel-cuda_driver PRIVATE
-    WEFT_ABSENT_DRIVER="${PROJECT_BINARY_DIR}/emu/absent/libcuda.so.1")
-add_dependencies(test-kernel-cuda_driver weft_absent_driver)
+    WEFT_ABSENT_DRIVER="${PROJECT_BINARY_DIR}/emu/absent/libcuda.so.1"
+    WEFT_CUDNN_BINDINGS="${PROJECT_BINARY_DIR}/emu/bindings/libcudnn.so.9")
+add_dependencies(test-kernel-cuda_driver weft_absent_driver weft_cudnn_bindings)
 foreach(program test-kernel-cuda_driver test-train-step test-doctor)
     target_compile_definitions(${program} PRIVATE
         WEFT_EMU_DRIVER="${PROJECT_BINARY_DIR}/emu/libcuda.so.1"
