@@ -6,6 +6,7 @@
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_gpu.h"
 #include "kernel/cuda/cuda_verdict.h"
+#include "kernel/cuda/cudnn_impl.h"
 #include "kernel/registry/backend.h"
 
 #include <stdio.h>
@@ -41,6 +42,22 @@ static json_t *gpu_json(const weft_cuda_gpu *gpu)
                      "memory", (json_int_t)gpu->memory, "cuda", gpu->version);
 }
 
+/* cuDNN's description of the GPU; NULL: no cuDNN. A machine without the GPU can find plans by the
+ * description. */
+static json_t *cudnn_json(void)
+{
+    char *text;
+    json_t *device = NULL;
+    if (weft_cudnn_device(&text) != WEFT_OK)
+        return json_pack("{s:s}", "error", weft_error_message());
+    if (!text)
+        return NULL;
+    if (weft_json_parse(text, (int64_t)strlen(text), "cuDNN", &device) != WEFT_OK)
+        device = json_string(text);
+    weft_free(text);
+    return json_pack("{s:I, s:o}", "version", (json_int_t)weft_cudnn_version(), "device", device);
+}
+
 /* Prints and appends the ops of one precision. Returns the number of ops that failed. */
 static int report_ops(const char *precision, const weft_op_check *op, json_t *list)
 {
@@ -60,9 +77,9 @@ static int report_ops(const char *precision, const weft_op_check *op, json_t *li
 static weft_status write_report(const weft_cuda_gpu *gpu, json_t *list, int failed,
                                 const char *error)
 {
-    json_t *report =
-        json_pack("{s:s, s:o, s:b, s:O, s:s*}", "weft", WEFT_VERSION, "gpu", gpu_json(gpu),
-                  "passed", failed == 0 && !error, "ops", list, "error", error);
+    json_t *report = json_pack("{s:s, s:o, s:o*, s:b, s:O, s:s*}", "weft", WEFT_VERSION, "gpu",
+                               gpu_json(gpu), "cudnn", cudnn_json(), "passed",
+                               failed == 0 && !error, "ops", list, "error", error);
     WEFT_TRY(WEFT_ALLOCATED(report, "the report"));
     const weft_status_code status = weft_json_save(report_file, report);
     json_decref(report);

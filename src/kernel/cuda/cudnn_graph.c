@@ -1,5 +1,7 @@
 #include "kernel/cuda/cudnn_graph.h"
 
+#include "base/memory.h"
+
 #include <string.h>
 
 enum { CONFIGS = 24, KNOBS = 24, MODES = 2 };
@@ -106,13 +108,35 @@ typedef struct search {
 
 static cudnn_descriptor add_device(weft_cudnn_builder *b)
 {
-    if (b->handle)
-        return NULL;
     cudnn_descriptor d = weft_cudnn_new(b, CUDNN_DEVICE);
-    weft_cudnn_set(b, d, CUDNN_DEVICE_JSON, CUDNN_TYPE_CHAR, (int64_t)strlen(b->device_json),
-                   b->device_json);
+    if (b->handle)
+        weft_cudnn_set(b, d, CUDNN_DEVICE_HANDLE, CUDNN_TYPE_HANDLE, 1, &b->handle);
+    else
+        weft_cudnn_set(b, d, CUDNN_DEVICE_JSON, CUDNN_TYPE_CHAR, (int64_t)strlen(b->device_json),
+                       b->device_json);
     weft_cudnn_finish(b, d);
     return d;
+}
+
+/* The text of cuDNN may have no zero at its end. */
+char *weft_cudnn_describe_device(weft_cudnn_builder *b)
+{
+    int64_t bytes = 0;
+    char *text = NULL;
+    const cudnn_descriptor d = add_device(b);
+    if (b->status == WEFT_OK)
+        keep(b, b->library->get(d, CUDNN_DEVICE_JSON, CUDNN_TYPE_CHAR, 0, &bytes, NULL),
+             "the description of the GPU");
+    if (b->status == WEFT_OK)
+        b->status = WEFT_NEW(text, (size_t)bytes + 1, "the description of the GPU");
+    if (b->status == WEFT_OK)
+        keep(b, b->library->get(d, CUDNN_DEVICE_JSON, CUDNN_TYPE_CHAR, bytes, &bytes, text),
+             "the description of the GPU");
+    if (b->status != WEFT_OK) {
+        weft_free(text);
+        return NULL;
+    }
+    return text;
 }
 
 /* Returns the number of configurations, best first; 0: none. Errors mean none, too. */
@@ -253,7 +277,7 @@ cudnn_descriptor weft_cudnn_add_plan(weft_cudnn_builder *b, cudnn_descriptor gra
 {
     static const int modes[MODES] = {CUDNN_HEURISTIC_A, CUDNN_HEURISTIC_FALLBACK};
     cudnn_descriptor config[CONFIGS], plan = NULL;
-    search s = {.b = b, .graph = graph, .device = add_device(b), .wish = wish};
+    search s = {.b = b, .graph = graph, .device = b->handle ? NULL : add_device(b), .wish = wish};
     for (int mode = 0; mode < MODES && b->status == WEFT_OK; mode++) {
         const int64_t count = ask(&s, modes[mode], config);
         for (int64_t i = 0; i < count && b->status == WEFT_OK; i++)

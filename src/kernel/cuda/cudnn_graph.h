@@ -55,4 +55,8 @@ typedef struct weft_cudnn_wish {
 cudnn_descriptor weft_cudnn_add_plan(weft_cudnn_builder *builder, cudnn_descriptor graph,
                                      const weft_cudnn_wish *wish, int64_t *workspace);
 
+/* Returns cuDNN's description of the GPU as JSON (heap, the caller's); NULL: the builder's status
+ * has the error. Such a text is the `device_json` of builders on machines without the GPU. */
+char *weft_cudnn_describe_device(weft_cudnn_builder *builder);
+
 #endif

@@ -128,3 +128,15 @@ weft_status_code weft_cudnn_launch(const weft_kernel_args *args, void *plan)
     weft_cudnn_close(&b);
     return status;
 }
+
+weft_status_code weft_cudnn_device(char **json)
+{
+    weft_cudnn_builder b = {.library = weft_cudnn_get()};
+    *json = NULL;
+    if (!b.library)
+        return WEFT_OK;
+    WEFT_TRY(get_handle(b.library, &b.handle));
+    *json = weft_cudnn_describe_device(&b);
+    weft_cudnn_close(&b);
+    return b.status;
+}

@@ -14,4 +14,7 @@ void weft_cudnn_release(void *plan); /* accepts NULL */
  * addresses of all operands are multiples of CUDNN_ALIGNMENT. */
 weft_status_code weft_cudnn_launch(const weft_kernel_args *args, void *plan);
 
+/* Sets *json to cuDNN's description of the process' GPU (heap, the caller's); NULL: no library. */
+weft_status_code weft_cudnn_device(char **json);
+
 #endif

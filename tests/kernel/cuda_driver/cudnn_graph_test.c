@@ -2,6 +2,7 @@
  * graphs, chooses engines for a described GPU, compiles their kernels and states workspaces.
  * Nothing runs. WEFT_TEST_CUDNN is the folder `nvidia` of the wheels nvidia-cudnn-cu12,
  * nvidia-cublas-cu12 and nvidia-cuda-nvrtc-cu12; without it the tests are skipped. */
+#include "base/memory.h"
 #include "graph/op.h"
 #include "kernel/cuda/cudnn_ops.h"
 
@@ -186,6 +187,25 @@ Test(cudnn_graph, gradients_of_attention_have_ordered_plans_on_hopper)
     expect_plan(large, &gpus[H100]);
     for (int g = H100 + 1; g < GPUS; g++)
         cr_expect_eq(plan_of(large, &gpus[g], &workspace), WEFT_E_UNSUPPORTED, "%s", gpus[g].name);
+}
+
+/* `weft doctor --gpu` stores such a description, which cuDNN accepts again. */
+Test(cudnn_graph, descriptions_of_gpus_are_returned)
+{
+    char json[1024];
+    snprintf(json, sizeof json, description, "a GPU", 890, 128, 101376);
+    weft_cudnn_builder first = {.library = open_cudnn(), .device_json = json};
+    char *text = weft_cudnn_describe_device(&first);
+    cr_assert_not_null(text, "%s", weft_error_message());
+    cr_expect_not_null(strstr(text, "890"), "%s", text);
+    weft_cudnn_builder second = {.library = first.library, .device_json = text};
+    char *again = weft_cudnn_describe_device(&second);
+    cr_assert_not_null(again, "%s", weft_error_message());
+    cr_expect_str_eq(again, text);
+    weft_cudnn_close(&first);
+    weft_cudnn_close(&second);
+    weft_free(text);
+    weft_free(again);
 }
 
 /* cuDNN sees mistakes: lse of fewer queries than q. */

@@ -1,5 +1,6 @@
 /* Launches of cuDNN's plans on the emulated driver: the descriptors, addresses, workspace and
  * stream that cuDNN gets (tests/emu/cudnn_bindings). Results are not computed. */
+#include "base/memory.h"
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cudnn_impl.h"
 #include "kernel/cuda/cudnn_ops.h"
@@ -144,6 +145,15 @@ Test(cudnn_launch, gradient_of_attention_without_an_order_is_refused)
     open_attention(&n, true);
     cr_expect_eq(weft_cudnn_prepare(&n.args, 0, &plan), WEFT_E_UNSUPPORTED);
     cr_expect_null(plan);
+}
+
+Test(cudnn_launch, the_gpu_is_described)
+{
+    char *text = NULL;
+    cr_assert_eq(weft_cudnn_device(&text), WEFT_OK, "%s", weft_error_message());
+    cr_assert_not_null(text);
+    cr_expect_str_eq(text, "{\"deviceVer\":890}");
+    weft_free(text);
 }
 
 Test(cudnn_launch, variants_end)
