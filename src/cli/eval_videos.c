@@ -13,13 +13,13 @@ weft_status weft_eval_finish(const weft_args *args, json_t *result)
 
 weft_status weft_eval_videos(const weft_args *args)
 {
-    const weft_video_eval_options o = {
-        .videos = weft_args_string(args, "--videos"),
-        .prompts = weft_args_string(args, "--prompts"),
-        .clip = weft_args_string(args, "--clip"),
-        .dino = weft_args_string(args, "--dino"),
-        .features = weft_args_string(args, "--features"),
-        .reference_features = weft_args_string(args, "--reference-features")};
+    const weft_video_eval_options o = {.videos = weft_args_string(args, "--videos"),
+                                       .prompts = weft_args_string(args, "--prompts"),
+                                       .clip = weft_args_string(args, "--clip"),
+                                       .dino = weft_args_string(args, "--dino"),
+                                       .features = weft_args_string(args, "--features"),
+                                       .reference_features =
+                                           weft_args_string(args, "--reference-features")};
     json_t *r;
     if (!o.features != !o.reference_features)
         return weft_error(WEFT_MSG_OPTION_REQUIRED,

@@ -81,8 +81,8 @@ weft_status weft_frame_encoder_run(weft_frame_encoder *e, const uint8_t *rgb, in
                                    int64_t height, const float **unit, int64_t *features)
 {
     const float *vector;
-    WEFT_TRY(weft_image_cover(WEFT_RESAMPLE_BICUBIC, rgb, width, height, e->sized, e->side,
-                              e->side));
+    WEFT_TRY(
+        weft_image_cover(WEFT_RESAMPLE_BICUBIC, rgb, width, height, e->sized, e->side, e->side));
     for (int64_t i = 0; i < e->side * e->side * 3; i++)
         e->input[i] = (float)((e->sized[i] / 255.0 - e->mean[i % 3]) / e->deviation[i % 3]);
     WEFT_TRY(weft_pooled_encoder_image(e->encoder, e->input, &vector, features));

@@ -8,8 +8,8 @@
 
 typedef struct weft_frame_encoder weft_frame_encoder;
 
-/* Opens the image encoder of a model folder. Mean and deviation of the colours are those of
- * preprocessor_config.json, else CLIP's. */
+/* Opens the image encoder of a model folder. preprocessor_config.json gives mean and
+ * deviation of the colours; without the file they are CLIP's. */
 weft_status weft_frame_encoder_open(const char *folder, weft_frame_encoder **encoder);
 void weft_frame_encoder_close(weft_frame_encoder *encoder); /* accepts NULL */
 /* Encodes a frame, u8 [height, width, 3]: scales it to cover the model's square and takes the

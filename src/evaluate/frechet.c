@@ -1,5 +1,5 @@
 /* The trace of (Ca Cb)^1/2 without covariances. With rows A of the first set around their mean,
- * divided by sqrt(count - 1), Ca = A'A. The eigenvalues of Ca Cb are those of (B A')(A B'), so the
+ * divided by sqrt(count - 1), Ca = A'A. Ca Cb and (B A')(A B') have the same eigenvalues, so the
  * trace is the sum of the singular values of A B'. Sets with more items than features are first
  * replaced by the factor R of A = QR, which has the same R'R. */
 #include "evaluate/frechet.h"

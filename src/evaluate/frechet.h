@@ -6,10 +6,9 @@
 
 #include <stdint.h>
 
-/* Sets *distance to the squared distance of the means of two sets, each [count][width], plus
- * tr(Ca + Cb - 2 (Ca Cb)^1/2) of their covariances (divided by count - 1). It is the Frechet video
- * distance for features of a video network (Unterthiner et al. 2018). Each set has at least two
- * items. */
+/* Compares two sets of at least two items, each [count][width]. *distance is |ma - mb|^2
+ * + tr(Ca + Cb - 2 (Ca Cb)^1/2), with the means and the covariances (divided by count - 1). With
+ * features of a video network it is the Frechet video distance (Unterthiner et al. 2018). */
 weft_status weft_frechet_distance(const float *a, int64_t count_a, const float *b, int64_t count_b,
                                   int64_t width, double *distance);
 

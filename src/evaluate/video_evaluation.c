@@ -205,8 +205,8 @@ static weft_status list_videos(video_eval *e)
             e->names.name[e->names.count++] = path;
     }
     if (!e->names.count)
-        status = weft_error(WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = folder),
-                            "the folder has no videos");
+        status =
+            weft_error(WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = folder), "the folder has no videos");
 out:
     weft_names_free(&all);
     return status;
@@ -335,7 +335,7 @@ out:
 static weft_status read_rows(const char *path, feature_rows *rows)
 {
     return strcmp(weft_path_extension(path), "npy") ? read_tensor(path, rows)
-                                                     : read_npy(path, rows);
+                                                    : read_npy(path, rows);
 }
 
 static weft_status compare_features(const weft_video_eval_options *o, json_t *result)

@@ -1,4 +1,4 @@
-/* Evaluates videos by themselves, their prompts and features of reference videos. */
+/* Evaluates videos without their model: alone, by prompts, and by features of real videos. */
 #ifndef WEFT_EVALUATE_VIDEO_EVALUATION_H
 #define WEFT_EVALUATE_VIDEO_EVALUATION_H
 

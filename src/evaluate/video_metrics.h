@@ -20,8 +20,8 @@ weft_status weft_flicker_add(weft_flicker *flicker, const uint8_t *rgb, int64_t 
 double weft_flicker_score(const weft_flicker *flicker);
 void weft_flicker_free(weft_flicker *flicker);
 
-/* Consistency: how similar the features of each frame are to those of the frame before and of the
- * first frame: the mean of both cosines, each at least 0. With features of DINO it is VBench's
+/* Consistency: the mean of two cosines, each at least 0: of the features of each frame with the
+ * features of the frame before and of the first frame. With features of DINO it is VBench's
  * subject consistency, with features of CLIP its background consistency. */
 typedef struct weft_consistency {
     float *first, *last; /* unit vectors, owned; NULL: none */

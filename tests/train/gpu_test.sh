@@ -1,6 +1,6 @@
 #!/bin/bash
 # Training on emulated GPUs. Losses and weights of one GPU, and of two and four in every axis, are
-# close to those of cpu: only the order of sums differs. Checkpoints move between cuda and cpu.
+# close to the results of cpu: only the order of sums differs. Checkpoints move between cuda and cpu.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 export WEFT_CUDA_LIBRARY=$WEFT_BUILD/emu/libcuda.so.1 WEFT_NCCL_LIBRARY=$WEFT_BUILD/emu/libnccl.so.2
@@ -19,9 +19,9 @@ train() { # RANKS NAME OPTIONS...
         fail_with "$name.log" "$name"
     }
 }
-# near NAME: losses, and every tensor of the finished model, differ from those of cpu by roundings
-# only. AdamW divides small gradients by eps: their rounding of about 1e-7 becomes up to lr / eps = 10
-# times as much in each of 4 steps. A step itself is 1e-2.
+# near NAME: losses, and every tensor of the finished model, differ from the results of cpu by
+# roundings only. AdamW divides small gradients by eps: their rounding of about 1e-7 grows by up to
+# lr / eps = 10 in each of 4 steps. A step itself is 1e-2.
 near() {
     paste <(losses runs/cpu) <(losses "runs/$1") | awk '
         function off(a, b) {return (a > b ? a - b : b - a) > 1e-5 * (a > 0 ? a : -a)}
