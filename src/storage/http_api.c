@@ -11,7 +11,8 @@ weft_status weft_http_api_check_url(const char *url, const char *url_key, const 
 {
     const char *host = strstr(url, "://");
     if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
-        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = url_key, .value = url),
+        return weft_error(WEFT_MSG_CONFIG_VALUE, /* a password may precede the @ */
+                          WEFT_AT(.key = url_key, .value = strchr(url, '@') ? NULL : url),
                           "the URL does not begin with http:// or https://");
     host += 3;
     if (memchr(host, '@', strcspn(host, "/?")) || strpbrk(host, "?#"))

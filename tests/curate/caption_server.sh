@@ -26,7 +26,7 @@ requests() { [ ! -e seen ] || wc -l <seen; }
 without() { ! grep -r -e "$1" "${@:2}" || fail "$1 is in a file or message"; }
 no_secret() { without "$OWN_KEY" "$@"; }
 clips_get_captions() {
-    curate a --set captions.window_seconds=0.6 || fail_with log "curate"
+    WEFT_LOG=debug curate a --set captions.window_seconds=0.6 --report page.html || fail_with log "curate"
     python3 -S - "$OWN_KEY" <<'PY'
 import json, sys
 clips = {c['source_video']: c for c in map(json.loads, open('a/manifest.jsonl'))}
@@ -45,12 +45,24 @@ for s in seen:
     assert s['path'] == '/v1/chat/completions' and s['images'] == 3 and s['jpeg'] and s['schema'], s
     assert s['authorization'] == 'Bearer ' + sys.argv[1]
 PY
-    no_secret a log out.log
+    no_secret a log out.log page.html
     rm seen
     curate a --set captions.window_seconds=0.6 || fail_with log "curate"
     [ -z "$(requests)" ] || fail "captions were requested twice"
 }
 check clips_get_captions
+# A URL with a password is refused, and the password is in no message and no file.
+passwords_in_urls_are_refused() {
+    local key
+    for key in captions embeddings; do
+        expect_error config-value "key=$key.url" -- $WEFT curate --in raw --out refused --set "$key.url=http://me:hunter77@127.0.0.1:1/v1" --set captions.model=small --set embeddings.server_model=small
+    done
+    for key in captions,http embeddings,http captions,ftp embeddings,ftp; do
+        $WEFT curate --in raw --out refused --set "${key%,*}.url=${key#*,}://me:hunter77@127.0.0.1:1/v1" --set captions.model=small --set embeddings.server_model=small >>refused.log 2>&1 && fail "a URL with a password is accepted"
+    done
+    without hunter77 refused.log $([ ! -e refused ] || echo refused)
+}
+check passwords_in_urls_are_refused
 # A worker writes no clip twice, names the clips without a caption, and captions these.
 a_worker_captions_clips() {
     needs clips_get_captions
