@@ -186,6 +186,7 @@ class Actor:
     def __init__(self, cls, *arguments):
         self.cls, self.arguments, self.object, self.run = cls, arguments, cls(*arguments), self
         self.stop = types.SimpleNamespace(remote=lambda: Future(self.object.stop()))
+        self.ready = types.SimpleNamespace(remote=lambda: Future(self.object.ready()))
     def remote(self, task):
         if task["task"] == "analyse" and deaths:
             deaths.pop()
