@@ -33,7 +33,7 @@ refuse config-unknown-key text~=text_encoder: 'text~=write text_encoders:' -- di
 refuse config-unknown-key text~=transformer.num_layers: 'text~=write transformer:' -- dit.yaml --set transformer.num_layers=4
 refuse '*' 'text~=nothing to train: give autoencoder' -- vae.yaml --set 'autoencoder={}'
 refuse config-conflict file=vae.yaml key=autoencoder -- vae.yaml --set autoencoder.weights=x
-refuse config-missing-key file=vae.yaml key=autoencoder.class 'text~=(AutoencoderKLWan,' 'text~=), or weights' -- vae.yaml --set autoencoder.class=
+refuse config-missing-key file=vae.yaml key=autoencoder.class 'text~=(AutoencoderKL' 'text~=AutoencoderKLWan,' 'text~=), or weights' -- vae.yaml --set autoencoder.class=
 refuse config-value file=vae.yaml key=autoencoder.class text~=WeftBytesEncoder text~=AutoencoderKLWan -- vae.yaml --set autoencoder.class=WeftBytesEncoder
 refuse config-conflict file=dit.yaml key=grad_reduce_dtype -- dit.yaml --set grad_reduce_dtype=bf16
 refuse config-missing-key file=dit.yaml key=text_encoders text~=0 -- dit.yaml --set 'text_encoders=[]'
