@@ -38,6 +38,28 @@ weft_value weft_nn_conv_point(weft_graph *g, const char *name, weft_value x, int
     return weft_nn_conv(g, name, x, out, one, false);
 }
 
+weft_value weft_nn_conv_edge(weft_graph *g, const char *name, weft_value x, int64_t out, int64_t k,
+                             const int64_t stride[3])
+{
+    const weft_conv_shape shape = {.kernel = {k, k, k},
+                                   .stride = {stride[0], stride[1], stride[2]}};
+    x = weft_nn_pad_edge(g, x, 1, k - 1, 0);
+    x = weft_nn_pad_edge(g, x, 2, k / 2, k / 2);
+    x = weft_nn_pad_edge(g, x, 3, k / 2, k / 2);
+    weft_graph_push(g, "%s", name);
+    x = weft_nn_conv(g, "conv", x, out, shape, false);
+    weft_graph_pop(g);
+    return x;
+}
+
+int64_t weft_nn_halvings(int64_t factor)
+{
+    int64_t count = 0;
+    for (; factor > 1; factor /= 2)
+        count++;
+    return count;
+}
+
 static weft_value norm(weft_nn_coder *co, const char *name, weft_value x)
 {
     if (co->norm)

@@ -14,6 +14,13 @@ weft_value weft_nn_conv_2d(weft_graph *g, const char *name, weft_value x, int64_
 /* Convolution 1 x 1 x 1. */
 weft_value weft_nn_conv_point(weft_graph *g, const char *name, weft_value x, int64_t out);
 
+/* Convolution k x k x k "<name>.conv" of frames (B,T,Y,X,C) that reads preceding frames only. The
+ * edge is repeated before the first frame and around the image. */
+weft_value weft_nn_conv_edge(weft_graph *g, const char *name, weft_value x, int64_t out, int64_t k,
+                             const int64_t stride[3]);
+/* Number of halvings that give `factor`, a power of two. */
+int64_t weft_nn_halvings(int64_t factor);
+
 /* Settings of an autoencoder's blocks. */
 typedef struct weft_nn_coder weft_nn_coder;
 struct weft_nn_coder {

@@ -256,26 +256,19 @@ static weft_value twice(weft_graph *g, weft_value x, bool space, bool time)
 
 /* ---- the two halves ------------------------------------------------------------------------- */
 
-static int64_t halvings(int64_t factor)
-{
-    int64_t count = 0;
-    for (; factor > 1; factor /= 2)
-        count++;
-    return count;
-}
-
 /* Sets whether block i of the encoder halves pixels and frames. */
 static void steps_down(const cosmos_vae *c, int64_t i, bool *space, bool *time)
 {
     const bool any = i < c->encoder.levels - 2;
-    *space = any && i < halvings(c->space / c->patch);
-    *time = any && i < halvings(c->time / c->patch);
+    *space = any && i < weft_nn_halvings(c->space / c->patch);
+    *time = any && i < weft_nn_halvings(c->time / c->patch);
 }
 
 /* Sets whether block i of the decoder doubles pixels and frames. */
 static void steps_up(const cosmos_vae *c, int64_t i, bool *space, bool *time)
 {
-    const int64_t in_space = halvings(c->space / c->patch), in_time = halvings(c->time / c->patch);
+    const int64_t in_space = weft_nn_halvings(c->space / c->patch),
+                  in_time = weft_nn_halvings(c->time / c->patch);
     const bool any = i < c->decoder.levels - 2;
     *time = any && i > 0 && i <= in_time;
     *space = *time || (any && i < in_space && in_space > in_time);

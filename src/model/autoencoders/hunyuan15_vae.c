@@ -35,17 +35,8 @@ _Static_assert(sizeof(hunyuan15_vae) <= WEFT_MODEL_CONFIG_BYTES,
 
 static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k)
 {
-    weft_graph *g = co->g;
-    const weft_conv_shape shape = {.kernel = {k, k, k}, .stride = {1, 1, 1}};
-    if (k == 1) /* conv_shortcut */
-        return weft_nn_conv_point(g, name, x, out);
-    x = weft_nn_pad_edge(g, x, 1, k - 1, 0);
-    x = weft_nn_pad_edge(g, x, 2, k / 2, k / 2);
-    x = weft_nn_pad_edge(g, x, 3, k / 2, k / 2);
-    weft_graph_push(g, "%s", name);
-    x = weft_nn_conv(g, "conv", x, out, shape, false);
-    weft_graph_pop(g);
-    return x;
+    return k == 1 ? weft_nn_conv_point(co->g, name, x, out) /* conv_shortcut */
+                  : weft_nn_conv_edge(co->g, name, x, out, k, (int64_t[]){1, 1, 1});
 }
 
 /* x sqrt(C) / ||x|| gamma; gamma is stored as (C,1,1,1). */
@@ -178,15 +169,6 @@ static weft_value grow(weft_nn_coder *co, weft_value x, int64_t out, bool time)
 
 /* ---- the two halves ------------------------------------------------------------------------- */
 
-/* Number of halvings that give `factor`. */
-static int64_t halvings(int64_t factor)
-{
-    int64_t count = 0;
-    for (; factor > 1; factor /= 2)
-        count++;
-    return count;
-}
-
 static weft_value attention(weft_nn_coder *co, weft_value x)
 {
     weft_graph *g = co->g;
@@ -223,7 +205,7 @@ static weft_value norm_out(weft_nn_coder *co, weft_value x, int64_t out)
 static weft_value encode(weft_nn_coder *co, const hunyuan15_vae *c, weft_value x)
 {
     weft_graph *g = co->g;
-    const int64_t space = halvings(c->space), time = halvings(c->time);
+    const int64_t space = weft_nn_halvings(c->space), time = weft_nn_halvings(c->time);
     weft_graph_push(g, "encoder");
     x = conv(co, "conv_in", x, c->width[0], 3);
     for (int64_t i = 0; i < c->levels; i++) {
@@ -242,7 +224,8 @@ static weft_value encode(weft_nn_coder *co, const hunyuan15_vae *c, weft_value x
 static weft_value decode(weft_nn_coder *co, const hunyuan15_vae *c, weft_value x)
 {
     weft_graph *g = co->g;
-    const int64_t space = halvings(c->space), time = halvings(c->time), last = c->levels - 1;
+    const int64_t space = weft_nn_halvings(c->space), time = weft_nn_halvings(c->time),
+                  last = c->levels - 1;
     weft_graph_push(g, "decoder");
     x = weft_add(g, conv(co, "conv_in", x, c->width[last], 3),
                  repeat_channels(g, x, c->width[last]));
@@ -270,7 +253,8 @@ static bool divides(int64_t a, int64_t b)
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const hunyuan15_vae *c = config;
-    const int64_t space = halvings(c->space), time = halvings(c->time), last = c->levels - 1;
+    const int64_t space = weft_nn_halvings(c->space), time = weft_nn_halvings(c->time),
+                  last = c->levels - 1;
     bool fits = c->levels > space && space >= time && 1 << space == c->space &&
                 1 << time == c->time && divides(c->width[last], 2 * c->z);
     for (int64_t i = 0; fits && i < space; i++) {

@@ -31,41 +31,17 @@ typedef struct hunyuan_vae {
 _Static_assert(sizeof(hunyuan_vae) <= WEFT_MODEL_CONFIG_BYTES,
                "the config must fit into a weft_model");
 
-static weft_value conv_by(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k,
-                          const int64_t stride[3])
-{
-    weft_graph *g = co->g;
-    const weft_conv_shape shape = {.kernel = {k, k, k},
-                                   .stride = {stride[0], stride[1], stride[2]}};
-    x = weft_nn_pad_edge(g, x, 1, k - 1, 0);
-    x = weft_nn_pad_edge(g, x, 2, k / 2, k / 2);
-    x = weft_nn_pad_edge(g, x, 3, k / 2, k / 2);
-    weft_graph_push(g, "%s", name);
-    x = weft_nn_conv(g, "conv", x, out, shape, false);
-    weft_graph_pop(g);
-    return x;
-}
-
 static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k)
 {
-    return conv_by(co, name, x, out, k, (int64_t[]){1, 1, 1});
-}
-
-/* Number of halvings that give `factor`. */
-static int64_t halvings(int64_t factor)
-{
-    int64_t count = 0;
-    for (; factor > 1; factor /= 2)
-        count++;
-    return count;
+    return weft_nn_conv_edge(co->g, name, x, out, k, (int64_t[]){1, 1, 1});
 }
 
 /* Steps of frames, rows and columns for level i of the encoder and block i of the decoder. */
 static void steps_of(const hunyuan_vae *c, int64_t i, int64_t step[3])
 {
     const int64_t last = c->levels - 1;
-    step[0] = i >= last - halvings(c->time) && i < last ? 2 : 1;
-    step[1] = step[2] = i < halvings(c->space) ? 2 : 1;
+    step[0] = i >= last - weft_nn_halvings(c->time) && i < last ? 2 : 1;
+    step[1] = step[2] = i < weft_nn_halvings(c->space) ? 2 : 1;
 }
 
 /* Repeats frames, rows and columns. The first frame stays single. */
@@ -95,7 +71,7 @@ static weft_value encode(weft_nn_coder *co, const hunyuan_vae *c, weft_value x)
         int64_t step[3];
         steps_of(c, i, step);
         if (step[0] > 1 || step[1] > 1)
-            x = conv_by(co, "downsamplers.0.conv", x, c->width[i], 3, step);
+            x = weft_nn_conv_edge(co->g, "downsamplers.0.conv", x, c->width[i], 3, step);
         weft_graph_pop(g);
     }
     x = norm_out(co, weft_nn_mid_block(co, x, c->attention), 2 * c->z);
@@ -131,7 +107,7 @@ static weft_status check(const void *config, const weft_config_locations *locati
     const hunyuan_vae *c = config;
     WEFT_TRY(weft_check_levels(locations, c->width, c->levels, 1, c->groups));
     if (c->time != 4 || c->levels < 3 || c->space & (c->space - 1) ||
-        halvings(c->space) > c->levels)
+        weft_nn_halvings(c->space) > c->levels)
         return weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
                           WEFT_AT_FIELD(locations, "temporal_compression_ratio", c->time),
                           "compression by %" PRId64 " in time and %" PRId64

@@ -37,15 +37,7 @@ _Static_assert(sizeof(mochi_vae) <= WEFT_MODEL_CONFIG_BYTES,
 
 static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k)
 {
-    weft_graph *g = co->g;
-    const weft_conv_shape shape = {.kernel = {k, k, k}, .stride = {1, 1, 1}};
-    x = weft_nn_pad_edge(g, x, 1, k - 1, 0);
-    x = weft_nn_pad_edge(g, x, 2, k / 2, k / 2);
-    x = weft_nn_pad_edge(g, x, 3, k / 2, k / 2);
-    weft_graph_push(g, "%s", name);
-    x = weft_nn_conv(g, "conv", x, out, shape, false);
-    weft_graph_pop(g);
-    return x;
+    return weft_nn_conv_edge(co->g, name, x, out, k, (int64_t[]){1, 1, 1});
 }
 
 static weft_value norm(weft_nn_coder *co, const char *name, weft_value x)
