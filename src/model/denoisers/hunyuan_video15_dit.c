@@ -77,14 +77,6 @@ static weft_value is_there(weft_graph *g, weft_value image)
     return weft_broadcast(g, there, WEFT_SHAPE(batch, tokens));
 }
 
-/* Mask (B,N) f32 of the tokens x; without a mask input every token is visible. */
-static weft_value mask_of(weft_graph *g, weft_value mask, weft_value x)
-{
-    return weft_value_ok(mask)
-               ? weft_cast(g, mask, WEFT_F32)
-               : weft_fill(g, WEFT_F32, WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1)), 1);
-}
-
 /* The tokens of all conditions (B,L,C), and their mask (B,L). */
 static weft_value embed_conditions(weft_graph *g, const hunyuan15 *c, const weft_ports *in,
                                    weft_value *mask_bl)
@@ -96,8 +88,8 @@ static weft_value embed_conditions(weft_graph *g, const hunyuan15 *c, const weft
                mask[KINDS];
     if (!weft_value_ok(x[KIND_IMAGE])) /* one hidden token: the layers have gradients of zero */
         x[KIND_IMAGE] = weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, 1, c->image_dim), 0);
-    mask[KIND_TEXT] = mask_of(g, in->at[WEFT_PORT_TEXT_MASK], x[KIND_TEXT]);
-    mask[KIND_GLYPHS] = mask_of(g, in->at[WEFT_PORT_TEXT2_MASK], x[KIND_GLYPHS]);
+    mask[KIND_TEXT] = weft_token_mask(g, in->at[WEFT_PORT_TEXT_MASK], x[KIND_TEXT]);
+    mask[KIND_GLYPHS] = weft_token_mask(g, in->at[WEFT_PORT_TEXT2_MASK], x[KIND_GLYPHS]);
     mask[KIND_IMAGE] = is_there(g, x[KIND_IMAGE]);
     x[KIND_TEXT] =
         weft_token_refine(g, &refiner, x[KIND_TEXT], mask[KIND_TEXT], in->at[WEFT_PORT_TIMESTEP]);
@@ -125,19 +117,6 @@ static weft_value embed_time(weft_graph *g, const hunyuan15 *c, weft_value t_b)
     return temb;
 }
 
-static void rope_tables(weft_graph *g, const hunyuan15 *c, const int64_t size[3],
-                        weft_value cos_sin[WEFT_MAX_OUTPUTS])
-{
-    const weft_attr_rope_table attr = {
-        .theta = {c->theta, c->theta, c->theta},
-        .step = {1, 1, 1},
-        .grid = {size[0], size[1], size[2]},
-        .pairs = {c->axes[0] / 2, c->axes[1] / 2, c->axes[2] / 2},
-        .len = size[0] * size[1] * size[2],
-    };
-    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
-}
-
 static weft_value forward(weft_graph *g, const hunyuan15 *c, const weft_ports *in)
 {
     const weft_mmdit blocks = {.heads = c->heads,
@@ -149,7 +128,7 @@ static weft_value forward(weft_graph *g, const hunyuan15 *c, const weft_ports *i
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], patch, size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
-    rope_tables(g, c, size, stream[0].rope);
+    weft_mmdit_video_rope(g, c->theta, c->axes, 0, size, stream[0].rope);
     stream[0].temb_bc = stream[1].temb_bc = embed_time(g, c, in->at[WEFT_PORT_TIMESTEP]);
     stream[0].x = weft_nn_patch(g, "x_embedder.proj", in->at[WEFT_PORT_LATENTS], width_of(c), patch,
                                 WEFT_PATCH_3D, true);

@@ -66,20 +66,6 @@ static weft_value key_bias(weft_graph *g, weft_value mask_bl, int64_t video)
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
-static void rope_tables(weft_graph *g, const hunyuan *c, int64_t first, int64_t frames,
-                        const int64_t size[3], weft_value cos_sin[WEFT_MAX_OUTPUTS])
-{
-    const weft_attr_rope_table attr = {
-        .theta = {c->theta, c->theta, c->theta},
-        .origin = {(double)first, 0, 0},
-        .step = {1, 1, 1},
-        .grid = {frames, size[1], size[2]},
-        .pairs = {c->axes[0] / 2, c->axes[1] / 2, c->axes[2] / 2},
-        .len = frames * size[1] * size[2],
-    };
-    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
-}
-
 /* Conditioning of every block: temb, and temb of a given image, at time 0 and without guidance. */
 static void embed_condition(weft_graph *g, const hunyuan *c, const weft_ports *in,
                             weft_value *temb_bc, weft_value *image_bc)
@@ -125,7 +111,8 @@ static int video_streams(weft_graph *g, const hunyuan *c, weft_value x, const in
         stream[count].temb_bc = apart && first == 0 ? image_bc : temb_bc;
         stream[count].x =
             frames == size[0] ? x : weft_slice(g, x, 1, first * frame, frames * frame);
-        rope_tables(g, c, first, frames, size, stream[count].rope);
+        weft_mmdit_video_rope(g, c->theta, c->axes, first, (int64_t[]){frames, size[1], size[2]},
+                              stream[count].rope);
         first += frames;
     }
     return count;
@@ -141,12 +128,8 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], patch, size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
-    const weft_value mask = in->at[WEFT_PORT_TEXT_MASK], text_in = in->at[WEFT_PORT_TEXT];
-    const weft_value mask_bl =
-        weft_value_ok(mask)
-            ? weft_cast(g, mask, WEFT_F32)
-            : weft_fill(g, WEFT_F32, WEFT_SHAPE(weft_dim(g, text_in, 0), weft_dim(g, text_in, 1)),
-                        1);
+    const weft_value text_in = in->at[WEFT_PORT_TEXT];
+    const weft_value mask_bl = weft_token_mask(g, in->at[WEFT_PORT_TEXT_MASK], text_in);
     const weft_value x = weft_nn_patch(g, "x_embedder.proj", in->at[WEFT_PORT_LATENTS], width_of(c),
                                        patch, WEFT_PATCH_3D, true);
     embed_condition(g, c, in, &temb_bc, &image_bc);

@@ -194,6 +194,20 @@ void weft_mmdit_single(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
     }
 }
 
+void weft_mmdit_video_rope(weft_graph *g, double theta, const int64_t axes[3], int64_t first,
+                           const int64_t size[3], weft_value cos_sin[WEFT_MAX_OUTPUTS])
+{
+    const weft_attr_rope_table attr = {
+        .theta = {theta, theta, theta},
+        .origin = {(double)first, 0, 0},
+        .step = {1, 1, 1},
+        .grid = {size[0], size[1], size[2]},
+        .pairs = {axes[0] / 2, axes[1] / 2, axes[2] / 2},
+        .len = size[0] * size[1] * size[2],
+    };
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
+}
+
 weft_value weft_mmdit_key_bias(weft_graph *g, weft_value mask, int64_t tokens)
 {
     if (!weft_value_ok(mask))

@@ -50,6 +50,10 @@ weft_value weft_mmdit_unpack(weft_graph *g, weft_value x_bsc, const int64_t size
 /* Modulation: silu, then a layer from C to rows C: (B,C) -> (B,rows,C), (B,S,C) -> (B,S,rows,C). */
 weft_value weft_mmdit_modulation(weft_graph *g, const weft_nn_layer *layer, weft_value temb_bc,
                                  int64_t rows);
+/* Rotary tables of the tokens of a video's frames from `first` on. `axes`: channels of a head that
+ * frames, rows and columns rotate. */
+void weft_mmdit_video_rope(weft_graph *g, double theta, const int64_t axes[3], int64_t first,
+                           const int64_t size[3], weft_value cos_sin[WEFT_MAX_OUTPUTS]);
 /* Bias of the joined keys (B,S+L) from a mask of the text (B,L), for streams of image and text.
  * WEFT_NONE without a mask. */
 weft_value weft_mmdit_key_bias(weft_graph *g, weft_value mask, int64_t tokens);

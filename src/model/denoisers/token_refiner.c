@@ -10,6 +10,13 @@ static int64_t width_of(const weft_token_refiner *c)
     return c->heads * c->head_dim;
 }
 
+weft_value weft_token_mask(weft_graph *g, weft_value mask, weft_value x)
+{
+    return weft_value_ok(mask)
+               ? weft_cast(g, mask, WEFT_F32)
+               : weft_fill(g, WEFT_F32, WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1)), 1);
+}
+
 /* Attention to the real tokens and the first one; padding attends only to the first. */
 static weft_value attend_with_first(weft_graph *g, const weft_value qkv[3], weft_value mask_bl)
 {

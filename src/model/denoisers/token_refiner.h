@@ -12,6 +12,8 @@ typedef struct weft_token_refiner {
     bool first_visible;
 } weft_token_refiner;
 
+/* Mask (B,L) f32 of 0 and 1 of the tokens x (B,L,D). Without a mask input every token is real. */
+weft_value weft_token_mask(weft_graph *g, weft_value mask, weft_value x);
 /* text (B,L,D), mask (B,L) f32 of 0 and 1, timestep (B) -> (B,L,C). Rows of padding have no
  * meaning; later attention hides them. */
 weft_value weft_token_refine(weft_graph *g, const weft_token_refiner *c, weft_value text,
