@@ -131,21 +131,3 @@ out:
     weft_free(between);
     return status;
 }
-
-weft_status weft_image_cover(weft_resample filter, const uint8_t *from, int64_t from_w,
-                             int64_t from_h, uint8_t *to, int64_t to_w, int64_t to_h)
-{
-    const bool wide = from_w * to_h > from_h * to_w;
-    const int64_t w = wide ? from_w * to_h / from_h : to_w,
-                  h = wide ? to_h : from_h * to_w / from_w, left = (w - to_w) / 2,
-                  top = (h - to_h) / 2;
-    uint8_t *sized;
-    WEFT_TRY(WEFT_NEW(sized, w * h * 3, "an image"));
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_image_resample(filter, from, from_w, from_h, 3, sized, w, h));
-    for (int64_t y = 0; y < to_h; y++)
-        memcpy(to + y * to_w * 3, sized + ((top + y) * w + left) * 3, (size_t)(to_w * 3));
-out:
-    weft_free(sized);
-    return status;
-}

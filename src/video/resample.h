@@ -18,9 +18,5 @@ typedef enum weft_resample {
 weft_status weft_image_resample(weft_resample filter, const uint8_t *from, int64_t from_w,
                                 int64_t from_h, int64_t channels, uint8_t *to, int64_t to_w,
                                 int64_t to_h);
-/* Resizes an image [from_h, from_w, 3] so that it covers to_w x to_h, and takes the centre, as the
- * image processor of CLIP does. */
-weft_status weft_image_cover(weft_resample filter, const uint8_t *from, int64_t from_w,
-                             int64_t from_h, uint8_t *to, int64_t to_w, int64_t to_h);
 
 #endif

@@ -86,6 +86,25 @@ bool weft_image_embedder_is_refused(const weft_image_embedder *e)
     return e->client && weft_embedding_client_is_refused(e->client);
 }
 
+/* Resizes a frame so that it covers the model's size, and takes the centre. */
+static weft_status crop_centre(const weft_image_embedder *e, const uint8_t *rgb, int64_t fw,
+                               int64_t fh, uint8_t *to)
+{
+    const bool wide = fw * e->height > fh * e->width;
+    const int64_t w = wide ? fw * e->height / fh : e->width,
+                  h = wide ? e->height : fh * e->width / fw, left = (w - e->width) / 2,
+                  top = (h - e->height) / 2;
+    uint8_t *sized;
+    WEFT_TRY(WEFT_NEW(sized, w * h * 3, "an image"));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, fw, fh, 3, sized, w, h));
+    for (int64_t y = 0; y < e->height; y++)
+        memcpy(to + y * e->width * 3, sized + ((top + y) * w + left) * 3, (size_t)(e->width * 3));
+out:
+    weft_free(sized);
+    return status;
+}
+
 /* The input of a model: [height, width, 3] for CLIP, [3, height, width] for ONNX. */
 static void normalise(const weft_image_embedder *e, const uint8_t *rgb)
 {
@@ -149,8 +168,8 @@ static weft_status embed(weft_image_embedder *e, const weft_shot_frames *f, int6
     weft_status_code status = WEFT_OK;
     WEFT_TRY(WEFT_NEW(images, f->count * bytes, "images"));
     for (int64_t i = 0; i < f->count; i++) {
-        WEFT_GO(weft_image_cover(WEFT_RESAMPLE_BICUBIC, f->rgb + i * f->width * f->height * 3,
-                                 f->width, f->height, images + i * bytes, e->width, e->height));
+        WEFT_GO(crop_centre(e, f->rgb + i * f->width * f->height * 3, f->width, f->height,
+                            images + i * bytes));
         if (!e->client)
             WEFT_GO(run_model(e, images + i * bytes, f->count, width));
     }

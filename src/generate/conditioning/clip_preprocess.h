@@ -3,16 +3,11 @@
 #define WEFT_GENERATE_CONDITIONING_CLIP_PREPROCESS_H
 
 #include "generate/conditioning/frame_inputs.h"
-
-/* Resizes the shorter side to `side` pixels, then crops the central square of `crop` pixels. */
-typedef struct weft_clip_processor {
-    int64_t side, crop;
-    double mean[3], deviation[3];
-} weft_clip_processor;
+#include "video/clip_processor.h"
 
 /* Reads image_processor/preprocessor_config.json of a model's folder if the file exists. The
  * defaults are for an encoder of images of `side` pixels. */
-weft_status weft_clip_processor_read(const char *folder, int64_t side, weft_clip_processor *p);
+weft_status weft_clip_picture_processor(const char *folder, int64_t side, weft_clip_processor *p);
 /* Each fills to[crop, crop, 3]: from an image file, from a frame of a canvas in [-1,1] (rounded as
  * if read from an image file), or with black. */
 weft_status weft_clip_picture_file(const weft_clip_processor *p, const char *path, float *to);

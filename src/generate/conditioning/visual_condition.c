@@ -227,7 +227,7 @@ static weft_status open_seer(const weft_visual_condition_setup *setup, int image
     const weft_shape pixels = weft_model_shape(&s->model, &size, WEFT_PORT_VIDEO);
     s->side = pixels.dim[2];
     s->images = images;
-    WEFT_TRY(weft_clip_processor_read(setup->folder, s->side, &s->processor));
+    WEFT_TRY(weft_clip_picture_processor(setup->folder, s->side, &s->processor));
     s->graph = weft_graph_create();
     s->store = weft_store_create_for(setup->backend);
     WEFT_TRY(WEFT_ALLOCATED(s->graph && s->store, "the image encoder"));
@@ -348,7 +348,7 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
     WEFT_TRY(weft_visual_condition_encoder(setup, w->image_frames, w->canvas.height,
                                            w->canvas.width, &w->image_vae));
     if (setup->vision_side)
-        WEFT_TRY(weft_clip_processor_read(setup->folder, setup->vision_side, &w->looks));
+        WEFT_TRY(weft_clip_picture_processor(setup->folder, setup->vision_side, &w->looks));
     g->image_noise_share = setup->published ? w->how.image_noise_share : 0;
     return weft_model_takes(setup->denoiser, WEFT_PORT_IMAGE) && !lacks_seer(setup)
                ? open_seer(setup, w->files.last_image ? 2 : 1, g, &w->seer)

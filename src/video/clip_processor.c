@@ -1,0 +1,77 @@
+#include "video/clip_processor.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/message.h"
+#include "video/resample.h"
+
+static weft_status read_three(const json_t *json, const char *key, const char *where, double at[3])
+{
+    const json_t *list = json_object_get(json, key);
+    for (size_t i = 0; list && i < 3; i++) {
+        if (!json_is_number(json_array_get(list, i)))
+            return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = where, .key = key),
+                              "a list of three numbers is expected");
+        at[i] = json_number_value(json_array_get(list, i));
+    }
+    return WEFT_OK;
+}
+
+/* Reads "size": 224, or {"shortest_edge": 224}, or {"height": ...}. */
+static int64_t side_of(const json_t *size, int64_t otherwise)
+{
+    if (json_is_integer(size))
+        return json_integer_value(size);
+    const json_t *side = json_object_get(size, "shortest_edge");
+    side = side ? side : json_object_get(size, "height");
+    return json_is_integer(side) ? json_integer_value(side) : otherwise;
+}
+
+weft_status weft_clip_processor_read(const char *path, int64_t side, weft_clip_processor *p)
+{
+    *p = (weft_clip_processor){.side = side,
+                               .crop = side,
+                               .mean = {0.48145466, 0.4578275, 0.40821073},
+                               .deviation = {0.26862954, 0.26130258, 0.27577711}};
+    json_t *json = NULL;
+    weft_status_code status = WEFT_OK;
+    if (weft_path_exists(path))
+        WEFT_GO(weft_json_load(path, &json));
+    if (json) {
+        p->side = side_of(json_object_get(json, "size"), side);
+        p->crop = side_of(json_object_get(json, "crop_size"), side);
+        WEFT_GO(read_three(json, "image_mean", path, p->mean));
+        WEFT_GO(read_three(json, "image_std", path, p->deviation));
+        if (p->crop != side || p->side < side || p->side > 1 << 14)
+            WEFT_GO(weft_error(WEFT_MSG_MODEL_CONFIG,
+                               WEFT_AT(.file = path, .key = "crop_size", WEFT_NUMBER(p->crop)),
+                               "images are resized to %" PRId64 " pixels and cropped to %" PRId64
+                               "; the image "
+                               "encoder takes %" PRId64,
+                               p->side, p->crop, side));
+    }
+out:
+    json_decref(json);
+    return status;
+}
+
+/* The resized image keeps its aspect ratio. */
+weft_status weft_clip_processor_run(const weft_clip_processor *p, const uint8_t *rgb, int64_t w,
+                                    int64_t h, float *to)
+{
+    const int64_t sized_w = w < h ? p->side : p->side * w / h,
+                  sized_h = w < h ? p->side * h / w : p->side;
+    uint8_t *sized;
+    WEFT_TRY(WEFT_NEW(sized, sized_w * sized_h * 3, "an image"));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, w, h, 3, sized, sized_w, sized_h));
+    const int64_t left = (sized_w - p->crop) / 2, top = (sized_h - p->crop) / 2;
+    for (int64_t i = 0; i < p->crop * p->crop * 3; i++) {
+        const int64_t c = i % 3, x = i / 3 % p->crop, y = i / 3 / p->crop;
+        const double v = sized[((top + y) * sized_w + left + x) * 3 + c] / 255.0;
+        to[i] = (float)((v - p->mean[c]) / p->deviation[c]);
+    }
+out:
+    weft_free(sized);
+    return status;
+}

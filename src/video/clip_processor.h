@@ -1,0 +1,23 @@
+/* CLIP's image preprocessing, which other image encoders have with other numbers. */
+#ifndef WEFT_VIDEO_CLIP_PROCESSOR_H
+#define WEFT_VIDEO_CLIP_PROCESSOR_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+/* Resizes the shorter side to `side` pixels, then crops the central square of `crop` pixels.
+ * Colours in [0, 1] are shifted by `mean` and divided by `deviation`. */
+typedef struct weft_clip_processor {
+    int64_t side, crop;
+    double mean[3], deviation[3];
+} weft_clip_processor;
+
+/* Reads a preprocessor_config.json if the file exists. The defaults are CLIP's, for an encoder of
+ * images of `side` pixels. */
+weft_status weft_clip_processor_read(const char *path, int64_t side, weft_clip_processor *p);
+/* Fills to[crop, crop, 3] from an image, u8 [height, width, 3]. */
+weft_status weft_clip_processor_run(const weft_clip_processor *p, const uint8_t *rgb, int64_t width,
+                                    int64_t height, float *to);
+
+#endif
