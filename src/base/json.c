@@ -210,3 +210,8 @@ weft_status weft_json_get_string_or(const json_t *object, const char *key, const
     *out = fallback;
     return WEFT_OK;
 }
+
+json_t *weft_json_finite(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}

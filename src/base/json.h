@@ -32,6 +32,9 @@ char *weft_json_line(const json_t *json);
 weft_status weft_json_only(const json_t *object, const char *where, const char *const *known,
                            int count);
 
+/* A number, or null for NaN and infinity, which JSON does not have. New reference. */
+json_t *weft_json_finite(double value);
+
 /* Typed members of `object`; `where` (a file, or a path inside a file) begins the message. A
  * missing member is an error in the plain forms; the _or forms return the fallback for a missing
  * member or null. Integers accept a real with an integral value. */

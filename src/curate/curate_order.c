@@ -216,12 +216,6 @@ out:
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* NULL (not known) for infinite values, which JSON does not have. */
-static json_t *number_or_null(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 json_t *weft_curate_order_table(const weft_curate_plan *p)
 {
     static const char *const kinds[] = {"expression", "measure",    "process",
@@ -244,7 +238,7 @@ json_t *weft_curate_order_table(const weft_curate_plan *p)
                             "kind", kinds[op->kind], "input", (json_int_t)m.input[i], "output",
                             (json_int_t)m.output[i], "failed", (json_int_t)m.failed[i], "pass",
                             pass, "seconds", m.seconds[i], "seconds_per_shot", cost, "price",
-                            number_or_null(weft_operator_price_of(&price))));
+                            weft_json_finite(weft_operator_price_of(&price))));
     }
     return json_pack("{s:s,s:I,s:f,s:o}", "order",
                      p->config->operator_order == WEFT_OPERATOR_ORDER_FIXED ? "fixed" : "price",

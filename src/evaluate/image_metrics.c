@@ -33,7 +33,7 @@ double weft_psnr_mean_of(const weft_psnr_mean *m)
 
 json_t *weft_psnr_json(double psnr)
 {
-    return isinf(psnr) ? json_null() : json_real(psnr);
+    return weft_json_finite(psnr);
 }
 
 const char *weft_psnr_text(const json_t *psnr, char text[32])

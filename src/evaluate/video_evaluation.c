@@ -127,11 +127,6 @@ static bool is_asked(const video_eval *e, int which)
     return which == FLICKER || (which == SUBJECT ? e->dino != NULL : e->clip != NULL);
 }
 
-static json_t *number_or_null(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 /* Adds the figures of a video to the sums and to the list. */
 static void count_video(video_eval *e, const char *path, const char *prompt, const video_figures *v)
 {
@@ -143,7 +138,7 @@ static void count_video(video_eval *e, const char *path, const char *prompt, con
         const double weight = k == BACKGROUND || k == SUBJECT ? (double)(v->frames - 1) : 1;
         if (!is_asked(e, k))
             continue;
-        json_object_set_new(one, figure[k], number_or_null(score));
+        json_object_set_new(one, figure[k], weft_json_finite(score));
         e->sum[k] += isfinite(score) ? weight * score : 0;
         e->weight[k] += isfinite(score) ? weight : 0;
     }
@@ -265,7 +260,7 @@ static json_t *means_of(const video_eval *e)
         if (is_asked(e, k))
             json_object_set_new(
                 r, figure[k],
-                number_or_null(e->weight[k] > 0 ? e->sum[k] / e->weight[k] : (double)NAN));
+                weft_json_finite(e->weight[k] > 0 ? e->sum[k] / e->weight[k] : (double)NAN));
     if (e->clip)
         json_object_set_new(r, "without_prompt", json_integer(e->without_prompt));
     json_object_set(r, "each", e->each);

@@ -367,12 +367,6 @@ out:
 
 /* ---- a line --------------------------------------------------------------------------------- */
 
-/* Returns null for NAN, which JSON does not have. */
-static json_t *real(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
 static json_t *cascade_line(const weft_placed_iteration *p, const weft_iteration_timing *e,
                             int64_t c)
 {
@@ -394,9 +388,9 @@ static json_t *cascade_line(const weft_placed_iteration *p, const weft_iteration
                      "id", item->at.id, "module", weft_cascade_module_name(item->module), "sample",
                      (int)item->sample, "bucket", p->sample[item->sample].bucket, "ranks", ranks,
                      "planned", item->at.start, item->at.start + item->at.seconds, "executed",
-                     real(e->start[c]), real(e->end[c]), "waited", waited, "compiled", compiled,
-                     "received", (json_int_t)received, "in_place", (json_int_t)in_place, "sent",
-                     (json_int_t)sent, "peak", peak);
+                     weft_json_finite(e->start[c]), weft_json_finite(e->end[c]), "waited", waited,
+                     "compiled", compiled, "received", (json_int_t)received, "in_place",
+                     (json_int_t)in_place, "sent", (json_int_t)sent, "peak", peak);
 }
 
 static json_t *fit_line(const weft_cascade_fit *fit)
@@ -405,9 +399,10 @@ static json_t *fit_line(const weft_cascade_fit *fit)
     for (int m = 0; m < WEFT_CASCADE_MODULES; m++)
         if (isfinite(fit->planned[m]))
             json_object_set_new(all, weft_cascade_module_name((weft_cascade_module)m),
-                                json_pack("{s:o, s:o}", "planned", real(fit->planned[m]),
-                                          "estimate", real(fit->estimated[m])));
-    json_object_set_new(all, "factor", real(fit->factor));
+                                json_pack("{s:o, s:o}", "planned",
+                                          weft_json_finite(fit->planned[m]), "estimate",
+                                          weft_json_finite(fit->estimated[m])));
+    json_object_set_new(all, "factor", weft_json_finite(fit->factor));
     return all;
 }
 
@@ -419,21 +414,21 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_plannin
     for (int64_t c = 0; c < p->cascades; c++)
         json_array_append_new(cascades, cascade_line(p, e, c));
     for (int r = 0; r < e->ranks; r++) {
-        json_array_append_new(idle, real(e->idle[r]));
+        json_array_append_new(idle, weft_json_finite(e->idle[r]));
         all_idle += e->idle[r] / e->ranks;
     }
     for (int m = 0; m < WEFT_CASCADE_MODULES; m++)
         json_object_set_new(modules, weft_cascade_module_name((weft_cascade_module)m),
-                            real(e->module[m]));
+                            weft_json_finite(e->module[m]));
     return json_pack(
         "{s:i, s:I, s:I, s:{s:f, s:f, s:f, s:o}, s:{s:f, s:f, s:f, s:f, s:f, s:f}, s:{s:I, "
         "s:I, s:I, s:I}, "
         "s:{s:f, s:f, s:f, s:I, s:b, s:b, s:I}, s:o, s:o, s:o, s:f, s:o}",
         "version", 2, "step", (json_int_t)p->step, "samples", (json_int_t)p->samples, "planned",
         "makespan", p->makespan, "idle", stats->idle, "lower_bound", p->lower_bound, "gap",
-        real(weft_cascade_gap(p->makespan, p->lower_bound)), "executed", "makespan", e->makespan,
-        "idle", all_idle, "sums", e->exposed, "reduce", e->reduce, "seconds", e->all, "compiled",
-        e->compiled, "bytes", "in_place", (json_int_t)e->in_place, "received",
+        weft_json_finite(weft_cascade_gap(p->makespan, p->lower_bound)), "executed", "makespan",
+        e->makespan, "idle", all_idle, "sums", e->exposed, "reduce", e->reduce, "seconds", e->all,
+        "compiled", e->compiled, "bytes", "in_place", (json_int_t)e->in_place, "received",
         (json_int_t)e->received, "sent", (json_int_t)e->sent, "reduced", (json_int_t)e->reduced,
         "planner", "seconds", stats->seconds, "busy", stats->busy, "late", stats->late, "rounds",
         (json_int_t)stats->rounds, "proved", stats->proved, "replayed", stats->replayed, "left_out",
