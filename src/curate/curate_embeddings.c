@@ -344,12 +344,6 @@ static weft_status_code serve_job(void *context, const json_t *request, int thre
     return WEFT_OK;
 }
 
-static void model_loaded(void *context, int64_t job)
-{
-    (void)job;
-    ((const pass *)context)->plan->loaded++;
-}
-
 static void part_done(void *context, int64_t job)
 {
     pass *ps = context;
@@ -433,7 +427,7 @@ weft_status weft_curate_embeddings_run(weft_curate_plan *p, int workers, int64_t
                             .job = embed_job,
                             .done = job_done,
                             .part = part_done,
-                            .loaded = model_loaded,
+                            .loaded = &p->loaded,
                             .tick = tick,
                             .residents = p->residents,
                             .describe = describe_job,

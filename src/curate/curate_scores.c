@@ -259,12 +259,6 @@ static weft_status_code serve_job(void *context, const json_t *request, int thre
     return WEFT_OK;
 }
 
-static void model_loaded(void *context, int64_t job)
-{
-    (void)job;
-    ((const pass *)context)->plan->loaded++;
-}
-
 static void part_done(void *context, int64_t job)
 {
     pass *ps = context;
@@ -364,7 +358,7 @@ static weft_status run_pass(pass *ps, int workers, int64_t memory)
                             .job = score_job,
                             .done = job_done,
                             .part = part_done,
-                            .loaded = model_loaded,
+                            .loaded = &ps->plan->loaded,
                             .tick = tick,
                             .threads = 1,
                             .residents = ps->plan->residents,

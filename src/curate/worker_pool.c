@@ -282,7 +282,7 @@ static heard listen_to(const weft_pool *pool, child *c)
             if (bytes[i] == '+' && pool->part)
                 pool->part(pool->context, c->job);
             if (bytes[i] == '^' && pool->loaded)
-                pool->loaded(pool->context, c->job);
+                ++*pool->loaded;
             if (bytes[i] == DONE)
                 return HEARD_DONE; /* the last byte: the child waits */
             continue;

@@ -26,8 +26,8 @@ typedef struct weft_pool {
     weft_status_code (*done)(void *context, int64_t job, const weft_pool_outcome *outcome);
     /* Called in the parent when a job has finished a part (weft_heartbeat_part); NULL: never. */
     void (*part)(void *context, int64_t job);
-    /* Called in the parent when a job has opened a model (weft_heartbeat_loaded); NULL: never. */
-    void (*loaded)(void *context, int64_t job);
+    /* Counts the models that jobs open (weft_heartbeat_loaded); borrowed. NULL: not counted. */
+    int64_t *loaded;
     /* Called in the parent a few times a second; NULL: never. */
     void (*tick)(void *context);
     int threads; /* of each job */
