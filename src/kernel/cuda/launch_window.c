@@ -245,7 +245,7 @@ static void add_row(batch *b, const weft_cuda_launch *l)
     b->blocks += (int64_t)l->grid[0] * l->grid[1];
 }
 
-static weft_status add_batch(weft_cuda_window *w, const weft_cuda_launch *l,
+static weft_status add_batch(weft_cuda_window *w, const weft_cuda_launch *l, const listed *kind,
                              const weft_cuda_span *span, int spans)
 {
     if (l->args_bytes > LIST_BYTES) { /* too large to keep */
@@ -255,7 +255,7 @@ static weft_status add_batch(weft_cuda_window *w, const weft_cuda_launch *l,
     }
     WEFT_TRY(make_room(w));
     batch *b = w->order[w->count++];
-    b->kind = kind_of(l);
+    b->kind = kind;
     b->launch = *l;
     b->node = w->node;
     b->count = 1;
@@ -268,26 +268,26 @@ static weft_status add_batch(weft_cuda_window *w, const weft_cuda_launch *l,
     return WEFT_OK;
 }
 
-static bool has_room(const batch *b, const weft_cuda_launch *l, int spans)
+/* `kind` of the launch */
+static bool has_room(const batch *b, const weft_cuda_launch *l, const listed *kind, int spans)
 {
     const int64_t blocks = (int64_t)l->grid[0] * l->grid[1];
-    return b->kind && !strcmp(b->kind->kernel, l->kernel) && kind_of(l) &&
-           b->count < b->kind->rows && b->spans + spans <= SPANS &&
+    return kind && b->kind == kind && b->count < kind->rows && b->spans + spans <= SPANS &&
            !(b->serial && l->grid[0] > 1) && b->launch.block[0] == l->block[0] &&
            b->blocks + blocks <= INT32_MAX;
 }
 
 /* Whether one block may compute the batch and then the launch, which conflict. */
-static bool is_chain(const batch *b, const weft_cuda_launch *l, int spans)
+static bool is_chain(const batch *b, const weft_cuda_launch *l, const listed *kind, int spans)
 {
-    return has_room(b, l, spans) && !strcmp(l->kernel, serial_kernel) && b->blocks == b->count &&
-           l->grid[0] == 1 && l->grid[1] == 1;
+    return has_room(b, l, kind, spans) && !strcmp(l->kernel, serial_kernel) &&
+           b->blocks == b->count && l->grid[0] == 1 && l->grid[1] == 1;
 }
 
 /* Finds a batch that the launch can join where the batch is, or at the end of the window. Sets
  * `pinned` of the batches before that conflict. -1: none. */
-static int find_batch(weft_cuda_window *w, const weft_cuda_launch *l, const weft_cuda_span *span,
-                      int spans)
+static int find_batch(weft_cuda_window *w, const weft_cuda_launch *l, const listed *kind,
+                      const weft_cuda_span *span, int spans)
 {
     int here = -1, at_end = -1, last = -1; /* last: the last batch that conflicts */
     bool conflict[BATCHES];
@@ -296,7 +296,7 @@ static int find_batch(weft_cuda_window *w, const weft_cuda_launch *l, const weft
         conflict[i] = conflicts(b, span, spans);
         if (conflict[i] && last < 0)
             last = i;
-        if (conflict[i] || !has_room(b, l, spans))
+        if (conflict[i] || !has_room(b, l, kind, spans))
             continue;
         if (last < 0)
             here = i;
@@ -305,7 +305,7 @@ static int find_batch(weft_cuda_window *w, const weft_cuda_launch *l, const weft
     }
     for (int i = 0; i < w->count; i++)
         w->order[i]->pinned |= conflict[i];
-    if (last >= 0 && is_chain(w->order[last], l, spans)) {
+    if (last >= 0 && is_chain(w->order[last], l, kind, spans)) {
         w->order[last]->serial = true;
         return last;
     }
@@ -320,9 +320,10 @@ weft_status_code weft_cuda_window_add(weft_cuda_window *w, const weft_cuda_launc
 {
     weft_cuda_span span[NODE_SPANS];
     const int spans = spans_of(w, l, span);
-    const int at = find_batch(w, l, span, spans);
+    const listed *kind = kind_of(l);
+    const int at = find_batch(w, l, kind, span, spans);
     if (at < 0)
-        return add_batch(w, l, span, spans);
+        return add_batch(w, l, kind, span, spans);
     w->order[at]->member[w->order[at]->count] = w->node.number;
     add_row(w->order[at], l);
     add_spans(w->order[at], span, spans);
