@@ -402,6 +402,13 @@ const char *weft_plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
+void weft_memory_map_large_blocks(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 1 << 19);
+#endif
+}
+
 void weft_memory_trim(void)
 {
 #ifdef __GLIBC__

@@ -1,6 +1,7 @@
 /* weft: finds the verb, reads its arguments, runs it, and turns its status into an exit status:
  * 0 done, 1 failed, 2 wrong usage, 130 stopped by the user. */
 #include "base/interrupt.h"
+#include "base/memory.h"
 #include "cli/options/args.h"
 #include "cli/options/help.h"
 #include "cli/options/print_once.h"
@@ -77,6 +78,7 @@ int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "--help";
     weft_buf text = {0};
+    weft_memory_map_large_blocks();
     if (!strcmp(word, "--version")) {
         printf("weft %s\n", WEFT_VERSION);
         return EXIT_DONE;
