@@ -92,7 +92,7 @@ void emu_register(const char *name, void (*run)(const void *), size_t bytes, uin
 {
     emu_kernel *kernel = malloc(sizeof *kernel);
     if (!kernel)
-        abort();
+        stop("out of memory");
     *kernel = (emu_kernel){name, run, bytes, threads, emu.kernels};
     emu.kernels = kernel;
 }

@@ -178,6 +178,14 @@ static void move_last(weft_cuda_window *w, int from, int count)
     w->order[count - 1] = b;
 }
 
+/* Rows after the last have parameters of earlier launches, whose memory may be freed. */
+static void clear_rest(batch *b)
+{
+    const listed *k = b->kind;
+    const size_t rest = (size_t)(k->rows - b->count) * k->args_bytes;
+    memset(b->args + k->list_bytes - rest, 0, rest);
+}
+
 static weft_status issue_at(weft_cuda_window *w, int at)
 {
     batch *b = w->order[at];
@@ -189,6 +197,7 @@ static weft_status issue_at(weft_cuda_window *w, int at)
                              .spans = b->spans};
     issue.launch.args = b->args;
     if (b->count > 1) {
+        clear_rest(b);
         memcpy(b->args, &(int32_t){b->count}, sizeof(int32_t));
         issue.launch.kernel = b->serial ? serial_list : b->kind->list;
         issue.launch.grid[0] = b->serial ? 1 : (uint32_t)b->blocks;
@@ -226,7 +235,8 @@ static weft_status make_room(weft_cuda_window *w)
 
 /* ---- adding ---------------------------------------------------------------------------------- */
 
-/* Adds the parameter to the table of the batch, which is made of the single one first. */
+/* Adds the parameter to the table of the batch, which is made of the single one first. The bytes
+ * before the rows are zero: halves of its addresses would look like other addresses. */
 static void add_row(batch *b, const weft_cuda_launch *l)
 {
     const listed *k = b->kind;
@@ -235,7 +245,7 @@ static void add_row(batch *b, const weft_cuda_launch *l)
     char *row = (char *)(columns + rows);
     if (b->count == 1) {
         memmove(row, b->args, k->args_bytes);
-        first[0] = 0;
+        memset(b->args, 0, (size_t)(row - b->args));
         columns[0] = (int32_t)b->launch.grid[0];
     }
     first[b->count] = (int32_t)b->blocks;

@@ -4,7 +4,11 @@
  *   |  values  ...  |  addresses of GPUs: no access  |
  *
  * Pinned memory is mapped twice: the program's pages are protected while a copy is under way, and
- * streams use the other pages. Addresses are used once. Data ends at a page without access. */
+ * streams use the other pages. Addresses are used once. Data ends at a page without access.
+ *
+ * Parameters of kernels have pairs of numbers with 32 bits, and bytes between members with a half
+ * of an address. No such word is an address of a GPU: the low halves of addresses begin above
+ * integers below 2^30 and floats below 2^33, and end before negative numbers. */
 #include "emu_driver.h"
 
 #include <pthread.h>
@@ -18,7 +22,8 @@
 #include <unistd.h>
 
 enum { PAGE = 4096, ALIGNMENT = 256, MAX_DEVICES = 16 };
-static const size_t span = (size_t)1 << 42;
+static const size_t span = (size_t)1 << 42, four_gib = (size_t)1 << 32;
+static const size_t low_begin = 0x50000000, low_end = 0x7f000000; /* of the halves */
 
 typedef struct allocation {
     char *data;   /* as programs have it */
@@ -121,11 +126,11 @@ static bool reserve(void)
 {
     if (memory.base)
         return true;
-    char *base =
-        mmap(NULL, 2 * span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *base = mmap(NULL, 2 * span + four_gib, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return false;
-    memory.base = base;
+    memory.base = base + (four_gib - (uintptr_t)base % four_gib);
     struct sigaction action = {.sa_sigaction = report_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
     sigaction(SIGSEGV, &action, &memory.before);
     return true;
@@ -151,10 +156,22 @@ static size_t pages_of(size_t bytes)
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
+/* Sets the position of the next allocation. Memory that does not fit the halves gets an own range
+ * of 4 GiB. */
+static void skip_numbers(size_t length)
+{
+    const size_t low = memory.used % four_gib;
+    if (low < low_begin)
+        memory.used += low_begin - low;
+    else if (low + length > low_end && low > low_begin)
+        memory.used += four_gib - low + low_begin;
+}
+
 static void *allocate(int device, size_t bytes)
 {
     const size_t room = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, length = pages_of(room);
     allocation *a = add();
+    skip_numbers(length);
     if (!a || !reserve() || memory.used + length + PAGE > span)
         return NULL;
     char *pages = memory.base + memory.used;

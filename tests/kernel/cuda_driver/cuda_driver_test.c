@@ -58,6 +58,18 @@ static void finish(weft_device_stream *s)
     cr_assert_eq(device->wait(s), WEFT_OK, "%s", weft_error_message());
 }
 
+/* Pairs of numbers in parameters of kernels are not taken for addresses of emulated GPUs: the low
+ * half of each address is an integer of at least 2^30. */
+Test(cuda_driver, no_pair_of_numbers_is_an_emulated_address)
+{
+    for (int i = 0; i < 12; i++) {
+        void *data = alloc((int64_t)64 << 20);
+        cr_assert_geq((uintptr_t)data & 0xffffffff, 1 << 30, "%p", data);
+        cr_assert_lt((uintptr_t)data & 0xffffffff, 0x7f000000 - (64 << 20), "%p", data);
+        device->free(device, data);
+    }
+}
+
 /* ---- copies, conversions, sums --------------------------------------------------------------- */
 
 /* A device allocation with the bytes of `from`. */
