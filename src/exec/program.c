@@ -749,14 +749,10 @@ static weft_status reserve_memory(weft_program *p)
     p->binding.ports = apart               ? weft_device_alloc_host(p->device, pinned)
                        : p->binding.memory ? p->binding.memory + areas->ports_at
                                            : NULL;
-    if (!p->binding.memory || !p->binding.ports) {
-        char text[32];
-        return weft_error(WEFT_MSG_MEMORY_NEEDED,
-                          WEFT_AT(WEFT_NUMBER(areas->memory_bytes + pinned)),
-                          "a program needs %s, which the device does not have. Use a smaller batch "
-                          "or more ranks.",
-                          weft_format_bytes(areas->memory_bytes + pinned, text));
-    }
+    if (!p->binding.memory)
+        return weft_device_no_memory(p->device, areas->memory_bytes,
+                                     "inputs and constants of a program");
+    WEFT_TRY(WEFT_ALLOCATED(p->binding.ports, "%" PRId64 " bytes of pinned memory", pinned));
     p->device->fill(p->binding.stream, p->binding.memory, 0, areas->sources_at); /* the inputs */
     if (apart)
         memset(p->binding.ports, 0, (size_t)pinned);
@@ -827,16 +823,16 @@ static weft_status reserve_shared(const weft_device *device, int64_t bytes, int6
                                   .wire_bytes = wire_bytes};
     if (shared->data && wire_bytes)
         shared->wire = weft_device_alloc_host(device, wire_bytes);
-    if (!shared->data || (wire_bytes && !shared->wire)) {
-        char text[32];
-        leave_shared(shared);
-        return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(WEFT_NUMBER(bytes + wire_bytes)),
-                          "a program needs %s, which the device does not have. Use a smaller batch "
-                          "or more ranks.",
-                          weft_format_bytes(bytes + wire_bytes, text));
-    }
+    weft_status_code status = WEFT_OK;
+    if (!shared->data)
+        WEFT_GO(weft_device_no_memory(device, bytes, "values of a program"));
+    if (wire_bytes)
+        WEFT_GO(WEFT_ALLOCATED(shared->wire, "%" PRId64 " bytes of pinned memory", wire_bytes));
     *out = shared;
     return WEFT_OK;
+out:
+    leave_shared(shared);
+    return status;
 }
 
 weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store,
@@ -846,9 +842,10 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
     const weft_device *device = count ? programs[0]->device : &weft_device_host;
     for (int i = 0; i < count; i++)
         WEFT_TRY(may_bind(programs[i], device, store));
-    WEFT_TRY(weft_device_check_memory(
-        device, bytes + (store && !weft_device_is_apart(device) ? weft_store_bytes(store) : 0),
-        "a program and its weights"));
+    const bool apart = weft_device_is_apart(device); /* the store's bytes are used ones already */
+    WEFT_TRY(weft_device_check_memory(device,
+                                      bytes + (store && !apart ? weft_store_bytes(store) : 0),
+                                      apart ? "values of a program" : "a program and its weights"));
     weft_shared_arena *shared = NULL;
     WEFT_TRY(reserve_shared(device, bytes, max_wire_bytes(programs, count), &shared));
     weft_status_code status = WEFT_OK;

@@ -34,14 +34,30 @@ weft_status weft_device_check_memory(const weft_device *device, int64_t bytes, c
         return WEFT_OK;
     if (!device->available)
         return weft_memory_check(bytes, what);
-    const int64_t available = device->available(device);
-    char text[2][32];
-    if (bytes <= available)
-        return WEFT_OK;
-    return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(.value = device->name, WEFT_NUMBER(bytes)),
-                      "%s need %s, and the device \"%s\" has %s left", what,
-                      weft_format_bytes(bytes, text[0]), device->name,
-                      weft_format_bytes(available, text[1]));
+    return bytes <= device->available(device) ? WEFT_OK
+                                              : weft_device_no_memory(device, bytes, what);
+}
+
+weft_status_code weft_device_no_memory(const weft_device *device, int64_t bytes, const char *what)
+{
+    char need[32], left[32], full[32];
+    weft_format_bytes(bytes, need);
+    if (!device->available || !device->total)
+        return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(WEFT_NUMBER(bytes)),
+                          "%s need %s, which the device does not have. Use a smaller batch or more "
+                          "ranks.",
+                          what, need);
+    const int64_t available = device->available(device), used = device->total(device) - available;
+    return weft_error(
+        WEFT_MSG_MEMORY_NEEDED,
+        WEFT_AT(.value = device->name, WEFT_NUMBER(bytes),
+                WEFT_DETAILS(WEFT_DETAIL("predicted_bytes", bytes),
+                             WEFT_DETAIL("free_bytes", available),
+                             WEFT_DETAIL("used_bytes", used))),
+        "%s need %s (predicted), and device \"%s\" has %s free and %s used. Use a smaller batch, "
+        "offload (memory.offload) or more ranks, or end other processes on the device.",
+        what, need, device->name, weft_format_bytes(available, left),
+        weft_format_bytes(used, full));
 }
 
 /* ---- staging ------------------------------------------------------------------------------- */

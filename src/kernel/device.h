@@ -27,6 +27,9 @@ void weft_device_free_host(const weft_device *device, void *data); /* accepts NU
 int64_t weft_device_available(const weft_device *device, int ranks);
 /* Fails like weft_memory_check if the device has less memory than `bytes` for `what`. */
 weft_status weft_device_check_memory(const weft_device *device, int64_t bytes, const char *what);
+/* Returns an error with the predicted bytes of `what` (plural), which the device did not allocate,
+ * its free and used bytes, and the remedy. */
+weft_status_code weft_device_no_memory(const weft_device *device, int64_t bytes, const char *what);
 
 /* Copies between any host memory and a device that is apart, in slices through pinned memory. One
  * stream and one thread at a time; other threads wait. */

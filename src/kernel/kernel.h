@@ -44,6 +44,8 @@ struct weft_device {
     void (*free)(const weft_device *device, void *data); /* accepts NULL */
     /* Returns the bytes that alloc() can still return. NULL: the host's. */
     int64_t (*available)(const weft_device *device);
+    /* Returns the bytes of the device, including used ones. NULL: the host's. */
+    int64_t (*total)(const weft_device *device);
     /* Pinned host memory, which host_copy() reads and writes while the host does other work; like
      * alloc() and free(). NULL: any host memory (see kernel/device.h). */
     void *(*alloc_host)(const weft_device *device, int64_t bytes);

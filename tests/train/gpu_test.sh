@@ -70,6 +70,20 @@ layout() { # RANKS KEY=DEGREE...
     train "$n" "$name" "${options[@]}"
     near "$name"
 }
+# The products and the small step before the run need less memory than its first program.
+out_of_memory_prints_its_figures() {
+    needs one_gpu_trains_like_cpu
+    local predicted free used
+    WEFT_EMU_MEMORY=9000000 expect_error memory-needed "text~=memory.offload" -- "$WEFT" train gpu.yaml \
+        --set out=runs/small --set backend=cuda --set stages.0.batch=256 || fail "no such error"
+    predicted=$(message_field predicted_bytes error.log memory-needed)
+    free=$(message_field free_bytes error.log memory-needed)
+    used=$(message_field used_bytes error.log memory-needed)
+    [ "$free" -lt "$predicted" ] && [ "$used" -gt 0 ] && [ $((free + used)) = 9000000 ] ||
+        fail "$predicted bytes predicted, $free free, $used used"
+}
+check out_of_memory_prints_its_figures
+
 for axis in fsdp tp cp pp; do check "two_gpus_$axis" layout 2 "$axis=2"; done
 check four_gpus_fsdp_tp layout 4 fsdp=2 tp=2
 check four_gpus_pp_cp layout 4 pp=2 cp=2

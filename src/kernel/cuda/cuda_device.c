@@ -139,11 +139,18 @@ static void release(const weft_device *device, void *data)
 static int64_t available(const weft_device *device)
 {
     const weft_cuda_gpu *gpu;
-    size_t left, total;
+    size_t left, all;
     (void)device;
-    if (weft_cuda_gpu_get(&gpu) != WEFT_OK || gpu->driver->memory_info(&left, &total) != CUDA_OK)
+    if (weft_cuda_gpu_get(&gpu) != WEFT_OK || gpu->driver->memory_info(&left, &all) != CUDA_OK)
         return 0;
     return (int64_t)left;
+}
+
+static int64_t total(const weft_device *device)
+{
+    const weft_cuda_gpu *gpu;
+    (void)device;
+    return weft_cuda_gpu_get(&gpu) == WEFT_OK ? gpu->memory : 0;
 }
 
 static void *alloc_host(const weft_device *device, int64_t bytes)
@@ -615,6 +622,7 @@ const weft_device weft_device_cuda = {
     .alloc = alloc,
     .free = release,
     .available = available,
+    .total = total,
     .alloc_host = alloc_host,
     .free_host = free_host,
     .open = open_stream,
