@@ -223,7 +223,7 @@ PRINT(attention)
     (void)g;
     const weft_attr_attention *a = n->attr;
     put_number(out, " {scale=", a->scale);
-    weft_buf_printf(out, "%s}", a->causal ? " causal" : "");
+    weft_buf_printf(out, "%s%s}", a->causal ? " causal" : "", a->int8 ? " int8" : "");
 }
 
 PRINT(norm)

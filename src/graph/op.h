@@ -149,10 +149,15 @@ typedef struct weft_attr_rope_table {
  * Outputs (B,Sq,H,D) and the log-sum-exp f32 (B,H,Sq), which the backward and attention_merge need.
  * A query without keys gives 0 and -inf. `scale` multiplies q.k; `causal`: key j <= query i +
  * (nk-nq). `bias` f32 (B,Sk), optional: added to the scaled q.k of a key, as a mask; -1e30 hides a
- * key. `bias` has no gradient and cannot be combined with segments. */
+ * key. `bias` has no gradient and cannot be combined with segments.
+ *
+ * `int8`: kernels may compute the scores of operands in bf16 from int8. Each query, and blocks of
+ * keys less their mean, are rounded to 127 steps of their largest magnitude. The gradient is that
+ * of scores that are not rounded. */
 typedef struct weft_attr_attention {
     double scale;
     bool causal;
+    bool int8;
 } weft_attr_attention;
 /* embed_grad: number of rows of the table */
 typedef struct weft_attr_embed {

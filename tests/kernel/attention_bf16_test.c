@@ -274,3 +274,146 @@ Test(attention_bf16, scratch_has_no_whole_operands)
         cr_expect_eq(bytes[o][0], bytes[o][1], "%s: %" PRId64 " and %" PRId64 " bytes",
                      weft_op_get(ops[o])->name, bytes[o][0], bytes[o][1]);
 }
+
+/* ---- scores in int8 ------------------------------------------------------------------------- */
+
+/* Runs attention; `out`: out and lse. */
+static void attend(const weft_attr_attention *attr, const weft_view *in, int count,
+                   weft_view out[2])
+{
+    const weft_shape *q = &in[0].shape;
+    out[0] = (weft_view){.dtype = WEFT_BF16, .shape = *q};
+    out[1] = (weft_view){.dtype = WEFT_F32, .shape = WEFT_SHAPE(q->dim[0], q->dim[2], q->dim[1])};
+    run_op(WEFT_OP_ATTENTION, attr, in, count, out, 2);
+}
+
+/* Adds `size` to channel d of all keys. */
+static void add_to_channel(weft_view *k, int64_t d, double size)
+{
+    for (int64_t i = d; i < view_count(k); i += k->shape.dim[3])
+        view_set(k, i, view_get(k, i) + size);
+}
+
+/* Close to scores in bf16: rounding q and k to 127 steps changes a score of deviation 1 by 0.011, and
+ * out by this share of its norm. The instruction sets agree up to sums in another order. base does
+ * not fuse products and sums, and rounds a few values to the other neighbour: measured are
+ * 1.1e-3. */
+Test(attention_int8, scores_are_close)
+{
+    static const struct {
+        int64_t sq, sk, H, D;
+        bool causal;
+        double channel; /* added to a channel of all keys */
+    } shapes[] = {{70, 401, 2, 64, false, 0},
+                  {70, 401, 2, 64, false, 20},
+                  {230, 230, 1, 33, true, 3},
+                  {50, 77, 2, 128, false, 3},
+                  {13, 500, 1, 6, false, 3}};
+    for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++) {
+        const int64_t width = shapes[n].D;
+        const weft_shape q = WEFT_SHAPE(1, shapes[n].sq, shapes[n].H, width),
+                         k = WEFT_SHAPE(1, shapes[n].sk, shapes[n].H, width);
+        weft_attr_attention attr = {1 / sqrt((double)width), shapes[n].causal, false};
+        weft_view in[3] = {half_view(1, q, 1), half_view(2, k, 1), half_view(3, k, 1)};
+        weft_view plain[2], out[SETS][2];
+        add_to_channel(&in[1], 1, shapes[n].channel);
+        setenv("WEFT_CPU_ISA", "avx2", 1);
+        attend(&attr, in, 3, plain);
+        attr.int8 = true;
+        for (int s = SETS - 1; s >= 0; s--) {
+            setenv("WEFT_CPU_ISA", sets[s], 1);
+            attend(&attr, in, 3, out[s]);
+            const double d = distance(&out[s][0], &plain[0]), l = distance(&out[s][1], &plain[1]);
+            cr_expect(d > 3e-3 && d < 2e-2 && l > 1e-5 && l < 2e-2, "%zu, %s: %g, %g", n, sets[s],
+                      d, l);
+            for (int i = 0; i < 2; i++)
+                cr_expect(distance(&out[s][i], &out[SETS - 1][i]) <=
+                              (s == 0 ? (i ? 1e-4 : 2e-3) : (i ? 2e-6 : 3e-4)),
+                          "%zu, %s, output %d: %g", n, sets[s], i,
+                          distance(&out[s][i], &out[SETS - 1][i]));
+        }
+        unsetenv("WEFT_CPU_ISA");
+        for (int s = 0; s < SETS; s++)
+            free_views(out[s], 2);
+        free_views(plain, 2);
+        free_views(in, 3);
+    }
+}
+
+/* A bias hides keys as if they were absent. A query of zeros has the mean of v, and a NaN in a query
+ * stays in its row. */
+Test(attention_int8, bias_zeros_and_nan)
+{
+    enum { SQ = 20, SK = 150, KEPT = 128, W = 16 };
+    const weft_shape q = WEFT_SHAPE(1, SQ, 1, W), k = WEFT_SHAPE(1, SK, 1, W);
+    const weft_attr_attention attr = {.scale = 0.25, .int8 = true};
+    float bias[SK];
+    weft_view in[5] = {half_view(1, q, 1), half_view(2, k, 1), half_view(3, k, 1)};
+    in[3] = (weft_view){.shape = {.rank = -1}};
+    in[4] = (weft_view){bias, WEFT_F32, WEFT_SHAPE(1, SK)};
+    for (int j = 0; j < SK; j++)
+        bias[j] = j < KEPT ? 0 : -1e30f;
+    for (int d = 0; d < W; d++)
+        view_set(&in[0], 3 * W + d, 0);
+    view_set(&in[0], 5 * W + 2, NAN);
+    for (int s = 0; s < SETS; s++) {
+        weft_view out[2];
+        setenv("WEFT_CPU_ISA", sets[s], 1);
+        attend(&attr, in, 5, out);
+        for (int i = 0; i < SQ * W; i++)
+            cr_expect_eq(!!isnan(view_get(&out[0], i)), i / W == 5, "%s: %d", sets[s], i);
+        double mean = 0;
+        for (int j = 0; j < KEPT; j++)
+            mean += view_get(&in[2], j * W) / KEPT;
+        cr_expect(fabs(view_get(&out[0], 3 * W) - mean) < 2e-3, "%s", sets[s]);
+        cr_expect(fabs(view_get(&out[1], 3) - log(KEPT)) < 1e-5, "%s", sets[s]);
+        free_views(out, 2);
+    }
+    unsetenv("WEFT_CPU_ISA");
+    free_views(in, 3);
+}
+
+/* Merged blocks of a ring are close to attention over all keys, because lse contains the block's
+ * mean key. Close, because blocks of keys and means differ. */
+Test(attention_int8, merged_blocks_are_close)
+{
+    enum { SQ = 40, SK = 300, HALF_SK = 150, W = 64 };
+    const weft_shape q = WEFT_SHAPE(1, SQ, 1, W), k = WEFT_SHAPE(1, SK, 1, W);
+    const weft_attr_attention attr = {.scale = 0.125, .int8 = true};
+    weft_view in[3] = {half_view(1, q, 1), half_view(2, k, 1), half_view(3, k, 1)};
+    weft_view whole[2], part[4], merged[2];
+    add_to_channel(&in[1], 7, 20);
+    attend(&attr, in, 3, whole);
+    for (int half = 0; half < 2; half++) {
+        weft_view block[3] = {in[0], in[1], in[2]};
+        for (int i = 1; i < 3; i++) {
+            block[i].shape.dim[1] = HALF_SK;
+            block[i].data = (uint16_t *)in[i].data + half * HALF_SK * W;
+        }
+        attend(&attr, block, 3, part + 2 * half);
+    }
+    merged[0] = (weft_view){.dtype = WEFT_BF16, .shape = q};
+    merged[1] = (weft_view){.dtype = WEFT_F32, .shape = whole[1].shape};
+    run_op(WEFT_OP_ATTENTION_MERGE, NULL, part, 4, merged, 2);
+    cr_expect(distance(&merged[0], &whole[0]) < 2e-2, "%g", distance(&merged[0], &whole[0]));
+    for (int i = 0; i < SQ; i++)
+        cr_expect(fabs(view_get(&merged[1], i) - view_get(&whole[1], i)) < 1e-2);
+    free_views(part, 4);
+    free_views(merged, 2);
+    free_views(whole, 2);
+    free_views(in, 3);
+}
+
+/* Bitwise: tasks do not depend on the number of threads. */
+Test(attention_int8, threads_do_not_change_bits)
+{
+    static const int32_t packed[] = {0, 100, 0, 90, 100, 390, 90, 391, 395, 400, 391, 400};
+    const operand q = HALF(1, 400, 3, 24),
+                  segments = {D(3, 4), .fill = LISTED, .dtype = WEFT_I32, .list = packed};
+    const weft_attr_attention attr = {.scale = 0.2, .int8 = true};
+    check_threads(&(op_case){.label = "attention",
+                             .op = WEFT_OP_ATTENTION,
+                             .attr = &attr,
+                             .in = {q, q, q, segments},
+                             .count = 4});
+}

@@ -39,6 +39,13 @@ static int64_t forward_bf16_scratch(int64_t D)
     return rows * (2 * Dp + 1 + 16) + BK * 2 * Dp + BQ * BK + 16 * 16;
 }
 
+/* Operands in int8 are not larger than operands in bf16. Three numbers per query and two per
+ * channel are added. */
+static int64_t forward_int8_scratch(int64_t D)
+{
+    return forward_bf16_scratch(D) + 3 * (CPU_ATTENTION_CHUNK + 16) + 2 * (D + 64);
+}
+
 /* The gradient of q is summed in f32 over the blocks of keys, so there is a row for each query of
  * a segment. */
 static int64_t backward_bf16_scratch(int64_t D, int64_t queries)
@@ -76,7 +83,10 @@ static bool attention_grad_is_bf16(const weft_kernel_args *args)
 static int64_t attention_space(const weft_kernel_args *args)
 {
     const int64_t D = args->in[0].shape.dim[3];
-    return align(attention_is_bf16(args) ? forward_bf16_scratch(D) : forward_scratch(D));
+    const weft_attr_attention *attr = args->attr;
+    return align(!attention_is_bf16(args) ? forward_scratch(D)
+                 : attr->int8             ? forward_int8_scratch(D)
+                                          : forward_bf16_scratch(D));
 }
 
 static int64_t attention_workspace(const weft_kernel_args *args)
@@ -189,6 +199,7 @@ static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t h
         .k_stride = stride,
         .scale = (float)job->attr->scale,
         .causal = job->attr->causal,
+        .int8 = job->attr->int8,
         .q = (const char *)job->q->data + q * job->bytes,
         .k = (const char *)job->k->data + k * job->bytes,
         .v = (const char *)job->args->in[2].data + k * job->bytes,

@@ -16,6 +16,7 @@ typedef struct cpu_attention_head {
     int64_t q_stride, k_stride;
     float scale;
     bool causal;
+    bool int8; /* attention_bf16: scores from int8 (attention_int8.inc) */
     const void *q, *k, *v;
     const float *bias; /* bias of the keys, added to scale q.k; NULL: 0 */
     void *out;         /* outputs of the forward */

@@ -6,7 +6,8 @@
  * For a table only the rows that are looked up are dequantized. Results are bitwise those of
  * matrices that were dequantized at loading.
  *
- *   int8     param w u8[N,blocks,bytes]  linear(x, w)                  computes in int8 */
+ *   int8     param w u8[N,blocks,bytes]  linear(x, w)                  computes in int8
+ *            attention(q, k, v)                                        scores in int8 */
 #include "transform/numeric/quantized_params.h"
 
 #include "graph/rewrite.h"
@@ -82,6 +83,31 @@ static void find_other_uses(const weft_graph *g, bool *only)
     }
 }
 
+/* Whether scores in int8 take less time: each key is rounded for 384 queries, and each query for
+ * all keys. Shapes of complete tensors decide, so that ranks agree. */
+static bool gains_from_int8(const weft_graph *g, const weft_node *node)
+{
+    enum { LEAST = 128 };
+    return node->op == WEFT_OP_ATTENTION && weft_value_get(g, node->in[0])->shape.dim[1] >= LEAST &&
+           weft_value_get(g, node->in[1])->shape.dim[1] >= LEAST;
+}
+
+/* Copies an attention whose scores may be computed from int8. */
+static void attend_in_int8(packing *p, int32_t n)
+{
+    const weft_node *node = weft_graph_node(p->from, n);
+    weft_attr_attention attr = *(const weft_attr_attention *)node->attr;
+    weft_value in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    attr.int8 = true;
+    for (int i = 0; i < node->in_count; i++)
+        in[i] = weft_value_ok(node->in[i]) ? p->rewrite.map[node->in[i].id] : WEFT_NONE;
+    weft_graph_push(p->rewrite.to, "%s", node->scope);
+    weft_emit_all(p->rewrite.to, WEFT_OP_ATTENTION, in, node->in_count, &attr, out);
+    weft_graph_pop(p->rewrite.to);
+    for (int o = 0; o < node->out_count; o++)
+        p->rewrite.map[node->out[o].id] = out[o];
+}
+
 weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of, void *user, bool int8,
                                        weft_graph **out)
 {
@@ -110,6 +136,8 @@ weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of, vo
             reads = is_packed(&p, node->in[i]);
         if (reads)
             use(&p, n);
+        else if (int8 && gains_from_int8(g, node))
+            attend_in_int8(&p, n);
         else
             weft_rewrite_node(&p.rewrite, n, NULL);
     }

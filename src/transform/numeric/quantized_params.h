@@ -12,7 +12,8 @@ typedef bool weft_pack_fn(void *user, const char *name, const weft_shape *shape,
  * complete tensors.
  *
  * `int8`: asks only for matrices that linear layers alone read, and these layers compute in int8;
- * *how is then a form of weights of int8. */
+ * *how is then a form of weights of int8. Attention of 128 queries and keys or more may compute its
+ * scores in int8, too (weft_attr_attention). */
 weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of, void *user, bool int8,
                                        weft_graph **out);
 
