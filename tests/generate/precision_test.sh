@@ -34,6 +34,15 @@ check wan_close_to_f32 close_to_f32 wan22
 frames=1 check flux_close_to_f32 close_to_f32 flux
 check latte_close_to_f32 close_to_f32 latte
 check mmdit_close_to_f32 close_to_f32 hunyuan
+# Learned tokens that a model joins to computed ones may be stored in bf16.
+learned_tokens_in_bf16() {
+    generate z_image z-f32
+    generate z_image z-bf16 --weights bf16 --precision bf16
+    generate z_image z-stored --weights bf16
+    distance z-f32 z-bf16 1e-4 6e-2
+    distance z-f32 z-stored 1e-4 6e-2
+}
+frames=1 check learned_tokens_in_bf16
 # Weights are rounded once, at loading or at each use.
 storage_of_weights_does_not_matter() {
     needs wan_close_to_f32
