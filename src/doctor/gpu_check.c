@@ -81,7 +81,7 @@ static weft_status build(const char *config, bool narrow, weft_graph **out)
         forward = g;
         g = NULL;
         WEFT_GO(weft_graph_check(forward));
-        WEFT_GO(weft_pass_mixed_precision(forward, false, &g));
+        WEFT_GO(weft_pass_mixed_precision(forward, 0, &g));
     }
     weft_optimizer_build(g, loss_of(g), &adamw);
     WEFT_GO(weft_graph_check(g));

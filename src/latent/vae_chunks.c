@@ -80,7 +80,7 @@ static weft_value result(const weft_vae *v, const half *h, weft_graph *g, const 
 static weft_status compute_in_bf16(weft_graph **graph)
 {
     weft_graph *before = *graph;
-    WEFT_TRY(weft_pass_mixed_precision(before, false, graph));
+    WEFT_TRY(weft_pass_mixed_precision(before, 0, graph));
     weft_graph_free(before);
     return WEFT_OK;
 }

@@ -66,7 +66,7 @@ static weft_status too_many_programs(void)
 static weft_status narrow(weft_graph **graph)
 {
     weft_graph *bf16;
-    WEFT_TRY(weft_pass_mixed_precision(*graph, false, &bf16));
+    WEFT_TRY(weft_pass_mixed_precision(*graph, 0, &bf16));
     weft_graph_free(*graph);
     *graph = bf16;
     return WEFT_OK;

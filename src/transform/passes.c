@@ -87,7 +87,7 @@ static bool is_mixed_precision(const weft_pass_setup *s)
 static weft_status run_mixed_precision(const weft_graph *g, const weft_pass_setup *s,
                                        weft_graph **out)
 {
-    WEFT_TRY(weft_pass_mixed_precision(g, s->bf16_reduce, out));
+    WEFT_TRY(weft_pass_mixed_precision(g, s->bf16_reduce ? WEFT_MIXED_REDUCE_BF16 : 0, out));
     const weft_status_code status = weft_precision_check(*out);
     if (status != WEFT_OK) {
         weft_graph_free(*out);

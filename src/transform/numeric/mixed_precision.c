@@ -13,11 +13,14 @@
  * precedes gather and vary.
  *
  * For generation, weights may be bf16 or quantized in the store. They are read as they are, or
- * rounded after each unpack. */
+ * rounded after each unpack. The ends of a denoiser stay in f32:
+ *
+ *   latents ──> patch embedding f32 ──> blocks bf16 ──> norm, projection f32 ──> prediction */
 #include "transform/numeric/mixed_precision.h"
 
 #include "graph/builder_helpers.h"
 #include "graph/rewrite.h"
+#include "transform/memory/saved_activations.h"
 
 typedef struct narrowing {
     weft_rewrite r;
@@ -56,6 +59,18 @@ static void keep_scores_f32(const narrowing *c)
                 c->stays[made] = true;
         }
     }
+}
+
+/* Keeps the nodes outside of blocks in f32. A model without blocks has no ends. */
+static void keep_ends_f32(const narrowing *c)
+{
+    const weft_graph *g = c->r.from;
+    bool blocks = false;
+    for (int32_t n = 0; n < weft_graph_node_count(g) && !blocks; n++)
+        blocks = weft_scope_block(weft_graph_node(g, n)->scope) > 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g) && blocks; n++)
+        if (!weft_scope_block(weft_graph_node(g, n)->scope))
+            c->stays[n] = true;
 }
 
 /* Marks weights that some consumer reads in f32. Nodes that pass such a weight on must not round
@@ -170,9 +185,9 @@ static void widen_ends(narrowing *c)
     }
 }
 
-weft_status weft_pass_mixed_precision(const weft_graph *g, bool bf16_reduce, weft_graph **out)
+weft_status weft_pass_mixed_precision(const weft_graph *g, int how, weft_graph **out)
 {
-    narrowing c = {.bf16_reduce = bf16_reduce};
+    narrowing c = {.bf16_reduce = how & WEFT_MIXED_REDUCE_BF16};
     const int64_t values = weft_graph_value_count(g) + 1, nodes = weft_graph_node_count(g) + 1;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_rewrite_begin(g, &c.r));
@@ -189,6 +204,8 @@ weft_status weft_pass_mixed_precision(const weft_graph *g, bool bf16_reduce, wef
     for (int64_t v = 0; v < values; v++)
         c.wide[v] = c.bf16[v] = WEFT_NONE;
     keep_scores_f32(&c);
+    if (how & WEFT_MIXED_ENDS_F32)
+        keep_ends_f32(&c);
     find_wide_reads(&c);
     for (int32_t n = 0; n < weft_graph_node_count(g) && weft_graph_check(c.r.to) == WEFT_OK; n++)
         copy_node(&c, n);

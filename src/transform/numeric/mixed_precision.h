@@ -3,8 +3,16 @@
 
 #include "graph/op.h"
 
-/* Mixed precision: models compute in bf16. Parameters, losses and ops that need f32 stay in f32; so
- * do gradient all-reduces unless `bf16_reduce`. For forward graphs of one rank. */
-weft_status weft_pass_mixed_precision(const weft_graph *g, bool bf16_reduce, weft_graph **out);
+/* What else weft_pass_mixed_precision does. */
+enum {
+    WEFT_MIXED_REDUCE_BF16 = 1, /* gradients are all-reduced in bf16, not f32 */
+    /* Nodes of a model before, after and beside its blocks stay in f32: embeddings, and the layers
+     * that make the prediction. They have few FLOPs, and no later layer averages their rounding. */
+    WEFT_MIXED_ENDS_F32 = 2
+};
+
+/* Mixed precision: models compute in bf16. Parameters, losses, ops that need f32 and gradient
+ * all-reduces stay in f32. `how`: flags. For forward graphs of one rank. */
+weft_status weft_pass_mixed_precision(const weft_graph *g, int how, weft_graph **out);
 
 #endif

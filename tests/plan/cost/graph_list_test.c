@@ -264,7 +264,7 @@ Test(graph_list, nodes_of_bf16_have_the_rates_of_bf16)
     weft_arena *arena = weft_arena_create();
     weft_graph *g = transformer(false), *narrow;
     double wide[2], before[2], now[2];
-    cr_assert_eq(weft_pass_mixed_precision(g, false, &narrow), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_mixed_precision(g, 0, &narrow), WEFT_OK, "%s", weft_error_message());
     const weft_rates rates = rates_of(arena, g);
     weft_device_type device = figures;
     device.rates = &rates;
@@ -301,7 +301,7 @@ Test(graph_list, figures_of_bf16_apply_without_a_profile)
     double wide[2], now[2];
     weft_device_type device = figures;
     device.memory_bandwidth = 1e30;
-    cr_assert_eq(weft_pass_mixed_precision(g, false, &narrow), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_mixed_precision(g, 0, &narrow), WEFT_OK, "%s", weft_error_message());
     add_seconds(narrow, &device, &wide[0], &wide[1]);
     device.bf16_flops = 4 * device.flops;
     add_seconds(narrow, &device, &now[0], &now[1]);
