@@ -1,12 +1,12 @@
 #!/bin/bash
-# bench/cache.sh WEFT [OPTIONS...]: `weft eval cache` with OPTIONS, and its result as a table. Gains by
+# bench/cache.sh WEFT [OPTIONS...]: `weft eval savings` with OPTIONS, and its result as a table. Gains by
 # FLOPs and losses come from the decoded videos, the measured gain from the seconds of denoising.
 set -eu
 weft=$1
 shift
 result=$(mktemp)
 trap 'rm -f "$result"' EXIT
-"$weft" eval cache "$@" --json "$result"
+"$weft" eval savings "$@" --json "$result"
 python3 - "$result" <<'P'
 import json, sys
 show = lambda value, digits: "-" if value is None else value if isinstance(value, str) else f"{value:.{digits}f}"

@@ -10,9 +10,10 @@
 #include "cli/options/weights_option.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
-#include "evaluate/cache_comparison.h"
 #include "evaluate/eval_print.h"
 #include "evaluate/evaluate.h"
+#include "evaluate/int8_report.h"
+#include "evaluate/savings_table.h"
 #include "generate/jobs/video_outputs.h"
 
 #include <stdio.h>
@@ -143,53 +144,29 @@ static weft_status run_eval(const weft_args *args)
         return eval_vae(args);
     if (!strcmp(what, "prompts"))
         return eval_prompts(args);
-    if (!strcmp(what, "cache")) {
+    const bool savings = !strcmp(what, "savings") || !strcmp(what, "cache"); /* its earlier name */
+    if (savings || !strcmp(what, "int8")) {
         json_t *r;
-        WEFT_TRY(weft_eval_savings(args, &r));
+        WEFT_TRY(savings ? weft_eval_savings(args, &r) : weft_eval_int8(args, &r));
         return weft_eval_finish(args, r);
     }
     return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.value = what),
-                      "unknown evaluation '%.80s'; use vae, prompts, cache or videos", what);
+                      "unknown evaluation '%.80s'; use vae, prompts, savings, int8 or videos",
+                      what);
 }
 
 const weft_verb weft_verb_eval = {
     .name = "eval",
-    .summary = "measure a VAE, how a model follows prompts, faster sampling, or videos",
+    .summary = "measure a VAE, how a model follows prompts, faster sampling, int8, or videos",
     .usage = "vae --model DIR --shards DIR [options]\n"
              "prompts --model DIR --heldout FILE [options]\n"
-             "cache --model DIR --prompts FILE [options]\n"
+             "savings --model DIR --prompts FILE [options]\n"
+             "int8 --model DIR [options]\n"
              "videos --videos PATH [options]",
-    .details = "vae: PSNR and SSIM of reconstructions of a split. prompts: accuracy of colour,\n"
-               "shape and direction in generated videos. cache: seconds and quality of feature\n"
-               "caches, shorter guidance and other samplers. videos: scores of any videos.\n"
-               "\n"
-               "vae prints the mean PSNR and SSIM, and the same figures of clips averaged over\n"
-               "boxes of the VAE's compression (4x8x8). A useful VAE is better. PSNR compares\n"
-               "8-bit RGB frames, SSIM their luma. Identical videos are counted and not in the\n"
-               "mean PSNR. Under mpirun each rank evaluates other clips; the figures equal the\n"
-               "figures of one rank.\n"
-               "\n"
-               "prompts generates videos of moving shapes, as `weft synth` writes them, for word\n"
-               "combinations that training lacks and for some that it has. Image analysis fits a\n"
-               "plane to the background and reads hue, outline and course of the remaining\n"
-               "object. The share of correct prompts is printed next to chance. Under mpirun the\n"
-               "ranks split the work by --parallel; values agree with those of one rank within\n"
-               "1e-5.\n"
-               "\n"
-               "cache generates videos with all steps, then with each setting. It prints the\n"
-               "denoising seconds of a video, the gain, PSNR, SSIM and LPIPS between both, and\n"
-               "the number of identical videos.\n"
-               "\n"
-               "videos scores files without their model, as VBench does. flicker compares each\n"
-               "frame with the one before, and is meant for scenes that do not move. With --clip\n"
-               "also the CLIP score (100 x cosine of prompt and frame) and the consistency of the\n"
-               "background, with --dino the consistency of the subject: cosines between features\n"
-               "of a frame, the frame before, and the first. --features and\n"
-               "--reference-features give the Frechet video distance of the network that made\n"
-               "them. VBench scales images without a filter, so its scores differ slightly.\n",
+    .details = weft_eval_details,
     .examples = "weft eval vae --model demo/vae/model/vae --shards demo/shards --sheet vae.png\n"
                 "weft eval prompts --model demo/dit/model --heldout demo/raw/heldout.json\n"
-                "weft eval cache --model DIR --prompts FILE --setting feature-cache=fast\n"
+                "weft eval savings --model DIR --prompts FILE --setting feature-cache=fast\n"
                 "weft eval videos --videos samples --clip clip-vit-base-patch32\n",
     .groups = weft_eval_groups,
     .options = weft_eval_options,

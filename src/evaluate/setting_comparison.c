@@ -4,11 +4,10 @@
 #include "base/log.h"
 #include "evaluate/evaluate.h"
 #include "evaluate/image_metrics.h"
+#include "evaluate/video_set.h"
 #include "exec/execute.h"
 #include "format/tensors/tensors_finite.h"
-#include "generate/generator/generator_denoise.h"
 #include "model/critics/lpips.h"
-#include "video/image.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,13 +21,9 @@ typedef struct lpips_metric {
 
 typedef struct saving_eval {
     const weft_saving_eval_options *o;
-    int64_t frames, height, width, bytes; /* size of a video */
-    uint8_t *plain, *other;               /* [count] videos */
-    uint64_t *seed;
+    weft_video_request request;
+    weft_video_set plain, other;
     lpips_metric lpips;
-    /* current run */
-    uint8_t *to;
-    double began, seconds;
     json_t *each;
 } saving_eval;
 
@@ -69,16 +64,16 @@ static weft_status open_lpips(saving_eval *e)
     WEFT_GO(weft_lpips_read(trunk, "", &lpips));
     WEFT_GO(weft_tensors_open(o->lpips_heads, &heads));
     WEFT_GO(weft_lpips_check_heads(&lpips, heads, ""));
-    if (e->height < weft_lpips_least(&lpips) || e->width < weft_lpips_least(&lpips))
+    if (e->plain.height < weft_lpips_least(&lpips) || e->plain.width < weft_lpips_least(&lpips))
         WEFT_GO(weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.file = o->lpips_trunk),
                            "LPIPS needs frames of at least %" PRId64 "x%" PRId64
                            " pixels, not %" PRId64 "x%" PRId64,
-                           weft_lpips_least(&lpips), weft_lpips_least(&lpips), e->width,
-                           e->height));
+                           weft_lpips_least(&lpips), weft_lpips_least(&lpips), e->plain.width,
+                           e->plain.height));
     j->graph = weft_graph_create();
     j->store = weft_store_create();
     WEFT_GO(WEFT_ALLOCATED(j->graph && j->store, "videos to compare"));
-    const weft_shape shape = WEFT_SHAPE(1, 1, e->height, e->width, 3);
+    const weft_shape shape = WEFT_SHAPE(1, 1, e->plain.height, e->plain.width, 3);
     const weft_value x = weft_input(j->graph, "x", WEFT_F32, shape),
                      y = weft_input(j->graph, "y", WEFT_F32, shape);
     weft_lpips_distance far;
@@ -97,97 +92,46 @@ out:
 
 static weft_status perceive(saving_eval *e, const uint8_t *a, const uint8_t *b, double *far)
 {
-    const int64_t pixels = e->height * e->width * 3;
+    const int64_t pixels = e->plain.height * e->plain.width * 3;
     float *x = weft_program_input(e->lpips.program, "x")->data,
           *y = weft_program_input(e->lpips.program, "y")->data;
     *far = 0;
-    for (int64_t f = 0; f < e->frames; f++, a += pixels, b += pixels) {
+    for (int64_t f = 0; f < e->plain.frames; f++, a += pixels, b += pixels) {
         for (int64_t i = 0; i < pixels; i++) {
             x[i] = (float)a[i] / 127.5f - 1;
             y[i] = (float)b[i] / 127.5f - 1;
         }
         WEFT_TRY(weft_program_run(e->lpips.program));
         *far += (double)*(float *)weft_program_output(e->lpips.program, "far")->data /
-                (double)e->frames;
+                (double)e->plain.frames;
     }
     return WEFT_OK;
 }
 
 /* ---- videos ---------------------------------------------------------------------------------- */
 
-/* Measures from the run's begin, or from the last decoded frame of the previous video, to the
- * finished latents. */
-static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim[4], const float *x)
+static weft_status make_plain(saving_eval *e)
 {
-    saving_eval *e = user;
-    (void)prompt, (void)dim, (void)x;
-    e->seconds += weft_now() - e->began;
-    return WEFT_OK;
+    const bool first = !e->plain.video;
+    WEFT_TRY(weft_video_set_generate(&e->request, &e->o->plain, NULL, NULL, &e->plain));
+    return first ? open_lpips(e) : WEFT_OK;
 }
 
-static weft_status_code on_frames(void *user, int64_t prompt, int64_t first_frame, int64_t count,
-                                  const float *frames)
+static weft_status compare(saving_eval *e, const char *name, double seconds, double plain)
 {
-    saving_eval *e = user;
-    weft_clip_to_u8(frames, count, e->height, e->width, false,
-                    e->to + prompt * e->bytes + first_frame * e->height * e->width * 3);
-    e->began = weft_now();
-    return WEFT_OK;
-}
-
-static weft_status reserve(saving_eval *e, const weft_generator *p)
-{
-    const weft_generator_options *s = weft_generator_settings(p);
-    const int64_t count = e->o->count;
-    if (e->plain)
-        return WEFT_OK;
-    e->frames = s->frames;
-    e->height = s->height;
-    e->width = s->width;
-    e->bytes = s->frames * s->height * s->width * 3;
-    e->plain = weft_alloc(count * e->bytes);
-    e->other = weft_alloc(count * e->bytes);
-    e->seed = weft_calloc(count, sizeof *e->seed);
-    WEFT_TRY(WEFT_ALLOCATED(e->plain && e->other && e->seed, "videos to compare"));
-    for (int64_t i = 0; i < count; i++)
-        e->seed[i] = (uint64_t)(e->o->seed + i);
-    return open_lpips(e);
-}
-
-/* Generates all prompts; *seconds: denoising time per video. */
-static weft_status make_videos(saving_eval *e, const weft_generator_options *options, bool plain,
-                               double *seconds, weft_generator_cache_stats *saved)
-{
-    weft_generator *p = NULL;
-    const weft_generator_sink sink = {.latents = on_latents, .frames = on_frames, .user = e};
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_generator_open(e->o->model, options, NULL, &p));
-    WEFT_GO(weft_generator_bind(p));
-    WEFT_GO(reserve(e, p));
-    e->to = plain ? e->plain : e->other;
-    e->seconds = 0;
-    e->began = weft_now();
-    WEFT_GO(weft_generator_run(p, e->o->prompt, e->seed, e->o->count, &sink));
-    *seconds = e->seconds / (double)e->o->count;
-    *saved = weft_generator_get_cache_stats(p);
-out:
-    weft_generator_free(p);
-    return status;
-}
-
-static weft_status compare(saving_eval *e, const char *name, double seconds, double plain,
-                           const weft_generator_cache_stats *saved)
-{
+    const weft_generator_cache_stats *saved = &e->other.cache;
+    const int64_t frames = e->plain.frames, height = e->plain.height, width = e->plain.width;
     double least = INFINITY, ssim = 0, lpips = 0;
     weft_psnr_mean psnr = {0};
     const double n = (double)e->o->count;
     for (int64_t i = 0; i < e->o->count; i++) {
-        const uint8_t *a = e->plain + i * e->bytes, *b = e->other + i * e->bytes;
+        const uint8_t *a = e->plain.video + i * e->plain.bytes,
+                      *b = e->other.video + i * e->other.bytes;
         double one;
-        const double p = weft_psnr(a, b, e->frames, e->height, e->width);
+        const double p = weft_video_set_psnr(&e->plain, &e->other, i);
         weft_psnr_add(&psnr, p);
         least = p < least ? p : least;
-        WEFT_TRY(weft_ssim(a, b, e->frames, e->height, e->width, &one));
+        WEFT_TRY(weft_ssim(a, b, frames, height, width, &one));
         ssim += one / n;
         if (!e->lpips.program)
             continue;
@@ -210,25 +154,25 @@ static weft_status compare(saving_eval *e, const char *name, double seconds, dou
 /* Alternates with the plain setting and takes the minimum time of each. */
 static weft_status evaluate_saving(saving_eval *e, int i, double *plain)
 {
-    double least[2] = {INFINITY, INFINITY}, seconds;
+    double least = INFINITY;
     const weft_saving *s = &e->o->saving[i];
-    weft_generator_cache_stats saved, none;
     for (int64_t k = 0; k < (e->o->least > 1 ? e->o->least : 1); k++) {
         if (k > 0 || i == 0) {
-            WEFT_TRY(make_videos(e, &e->o->plain, true, &seconds, &none));
-            *plain = seconds < *plain ? seconds : *plain;
+            WEFT_TRY(make_plain(e));
+            *plain = fmin(e->plain.seconds, *plain);
         }
-        WEFT_TRY(make_videos(e, &s->options, false, &least[1], &saved));
-        least[0] = least[1] < least[0] ? least[1] : least[0];
+        WEFT_TRY(weft_video_set_generate(&e->request, &s->options, NULL, NULL, &e->other));
+        least = fmin(e->other.seconds, least);
     }
-    weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(WEFT_NUMBER(least[0])), "%s: %.3f s", s->name,
-                least[0]);
-    return compare(e, s->name, least[0], *plain, &saved);
+    weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(WEFT_NUMBER(least)), "%s: %.3f s", s->name, least);
+    return compare(e, s->name, least, *plain);
 }
 
 weft_status weft_evaluate_savings(const weft_saving_eval_options *options, json_t **result)
 {
-    saving_eval e = {.o = options, .each = json_array()};
+    saving_eval e = {.o = options,
+                     .request = {options->model, options->prompt, options->count, options->seed},
+                     .each = json_array()};
     double plain = INFINITY;
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(e.each, "videos to compare"));
@@ -240,8 +184,7 @@ out:
     weft_program_free(e.lpips.program);
     weft_store_free(e.lpips.store);
     weft_graph_free(e.lpips.graph);
-    weft_free(e.plain);
-    weft_free(e.other);
-    weft_free(e.seed);
+    weft_video_set_free(&e.plain);
+    weft_video_set_free(&e.other);
     return status;
 }

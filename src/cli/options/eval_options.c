@@ -14,7 +14,7 @@ const weft_option weft_eval_options[] = {
      .common = true, .remote = true},
     {"--split", "NAME", "heldout", "data shards to read, NAME-*.tar; \"\" for all", .group = "vae"},
     {"--frames", "N", "17",
-     "frames of a clip; must fit the autoencoder. cache: for folders without weft.json",
+     "frames of a clip; must fit the autoencoder. savings, int8: for folders without weft.json",
      .group = "vae"},
     {"--height", "N", "64", "height in pixels, a multiple of the size of a latent; as --frames",
      .group = "vae"},
@@ -28,24 +28,31 @@ const weft_option weft_eval_options[] = {
      .group = "prompts"},
     {"--training-combinations", "N", "16", "combinations of the training set, for comparison",
      WEFT_ALSO("--seen"), .group = "prompts"},
-    {"--seed", "N", "1000", "seed of the first video; prompts and cache", .group = "prompts"},
-    {"--steps", "N", "20", "denoising steps; prompts and cache", .group = "prompts"},
-    {"--guidance-scale", "G", "4", "guidance scale; prompts and cache", WEFT_ALSO("--guidance"),
+    {"--seed", "N", "1000", "seed of the first video; prompts, savings and int8",
      .group = "prompts"},
+    {"--steps", "N", "20", "denoising steps; prompts, savings and int8", .group = "prompts"},
+    {"--guidance-scale", "G", "4", "guidance scale; prompts, savings and int8",
+     WEFT_ALSO("--guidance"), .group = "prompts"},
     WEFT_GUIDED_OPTIONS,
     {"--prompts", "FILE", NULL,
-     "prompts, one per line; videos: of the videos in the order of names, by default the prompts "
+     "prompts, one per line; int8: by default eight prompts; videos: of the videos in the order of "
+     "names, by default the prompts "
      "stored in the files",
-     .group = "cache", .common = true},
+     .group = "savings", .common = true},
     {"--setting", "TEXT", NULL,
      "setting to compare, e.g. \"feature-cache=fast\", \"guidance-end=0.6\" or \"sampler=unipc "
      "steps=15\"; by default the usual settings",
-     WEFT_ALSO("--try"), .repeated = true, .group = "cache", .common = true},
+     WEFT_ALSO("--try"), .repeated = true, .group = "savings", .common = true},
+    {"--psnr", "DB", "38",
+     "int8: least mean PSNR of the videos against f32. Other videos have up to 3 dB less",
+     .group = "savings"},
+    {"--image", "FILE", NULL, "first frame of the videos, for models that need one",
+     .group = "savings"},
     {"--timing-runs", "N", "1", "runs of each setting, in turn; the minimum seconds count",
-     WEFT_ALSO("--least"), .group = "cache"},
+     WEFT_ALSO("--least"), .group = "savings"},
     {"--lpips", "BACKBONE,HEADS", NULL,
      "also compute LPIPS; torchvision's AlexNet or VGG16 and the heads of the package lpips",
-     .group = "cache"},
+     .group = "savings"},
     {"--videos", "PATH", NULL, "folder of videos, or one video", .group = "videos", .common = true},
     {"--clip", "DIR", NULL,
      "folder of a CLIPModel with its tokenizer: CLIP score and background consistency",
@@ -75,10 +82,45 @@ _Static_assert(WEFT_COUNT(weft_eval_options) == WEFT_EVAL_OPTIONS, "count of opt
 const weft_option_group weft_eval_groups[] = {
     {"vae", "options of `weft eval vae`"},
     {"prompts", "options of `weft eval prompts`"},
-    {"cache", "options of `weft eval cache`"},
+    {"savings", "options of `weft eval savings`; int8 has --prompts, --psnr and --image"},
     {"videos", "options of `weft eval videos`"},
     {"guidance", "share of the steps with guidance"},
     {"memory", "memory limit, weight types and streaming, VAE tiles"},
     {"parallelism", "layout of the ranks"},
     {0},
 };
+
+const char weft_eval_details[] =
+    "vae: PSNR and SSIM of reconstructions of a split. prompts: accuracy of colour,\n"
+    "shape and direction in generated videos. savings: seconds and quality of feature\n"
+    "caches, shorter guidance, other samplers, bf16 and int8. int8: chooses the layers\n"
+    "for --weights int8. videos: scores of any videos.\n"
+    "\n"
+    "vae prints the mean PSNR and SSIM, and the same figures of clips averaged over\n"
+    "boxes of the VAE's compression (4x8x8). A useful VAE is better. PSNR compares\n"
+    "8-bit RGB frames, SSIM their luma. Identical videos are counted and not in the\n"
+    "mean PSNR. Under mpirun each rank evaluates other clips; the figures equal the\n"
+    "figures of one rank.\n"
+    "\n"
+    "prompts generates videos of moving shapes, as `weft synth` writes them, for word\n"
+    "combinations that training lacks and for some that it has. Image analysis fits a\n"
+    "plane to the background and reads hue, outline and course of the remaining\n"
+    "object. The share of correct prompts is printed next to chance. Under mpirun the\n"
+    "ranks split the work by --parallel; values agree with those of one rank within\n"
+    "1e-5.\n"
+    "\n"
+    "savings generates videos with all steps, then with each setting. It prints the\n"
+    "denoising seconds of a video, the gain, PSNR, SSIM and LPIPS between both, and\n"
+    "the number of identical videos.\n"
+    "\n"
+    "int8 measures the error of each layer in int8 on eight prompts, and writes the\n"
+    "layers that keep their type to int8.json in the model's folder. The videos then\n"
+    "have the PSNR --psnr against f32.\n"
+    "\n"
+    "videos scores files without their model, as VBench does. flicker compares each\n"
+    "frame with the one before, and is meant for scenes that do not move. With --clip\n"
+    "also the CLIP score (100 x cosine of prompt and frame) and the consistency of the\n"
+    "background, with --dino the consistency of the subject: cosines between features\n"
+    "of a frame, the frame before, and the first. --features and\n"
+    "--reference-features give the Frechet video distance of the network that made\n"
+    "them. VBench scales images without a filter, so its scores differ slightly.\n";

@@ -4,9 +4,10 @@
 
 #include "cli/options/verb.h"
 
-enum { WEFT_EVAL_OPTIONS = 39 };
+enum { WEFT_EVAL_OPTIONS = 41 };
 
 extern const weft_option weft_eval_options[];
 extern const weft_option_group weft_eval_groups[];
+extern const char weft_eval_details[]; /* of the help */
 
 #endif

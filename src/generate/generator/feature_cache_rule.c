@@ -43,9 +43,9 @@ static weft_status no_row(const char *text, const weft_model *m, bool teacache)
     const weft_status_code status = weft_error(
         WEFT_MSG_CACHE_UNSUPPORTED, WEFT_AT(.key = "--feature-cache", .value = text),
         teacache ? "no coefficients are known for a %s of this size; published sizes of %s have "
-                   "them. Use block:0.08 or another threshold, and check it with `weft eval cache`."
+                   "them. Use block:0.08 or another threshold; `weft eval savings` checks it."
                  : "no thresholds are known for %s, only for %s. Use a rule such as block:0.08 or "
-                   "every:2 and check it with `weft eval cache`, or omit --feature-cache.",
+                   "every:2 and check it with `weft eval savings`, or omit --feature-cache.",
         weft_model_class(m), known.data ? known.data : "none");
     weft_buf_free(&known);
     return status;

@@ -2,6 +2,7 @@
 #ifndef WEFT_GENERATE_GENERATOR_GENERATOR_H
 #define WEFT_GENERATE_GENERATOR_GENERATOR_H
 
+#include "base/json.h"
 #include "comm/comm.h"
 #include "diffusion/guidance.h"
 #include "diffusion/scheduler.h"
@@ -67,6 +68,9 @@ typedef struct weft_generator_options {
     /* weft_weights_kind: storage of the transformer's and the text encoders' matrices */
     int weights;
     bool bf16; /* the transformer and the text encoders compute in bf16, else in f32 */
+    /* Object whose keys are layers that stay out of int8 (int8_layers.h), borrowed; NULL: layers
+     * that the model's folder lists. */
+    const json_t *int8_kept;
     /* Weight streaming: large matrices stay in the files and are read for each use. Matrices that
      * are converted or changed by adapters are in unnamed files of the folder `offload_dir` (NULL:
      * memory). */

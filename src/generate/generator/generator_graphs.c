@@ -4,6 +4,7 @@
 #include "generate/generator/feature_cache_rule.h"
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/generator_read.h"
+#include "generate/generator/int8_layers.h"
 #include "generate/generator/quantized_weights.h"
 #include "transform/numeric/mixed_precision.h"
 
@@ -90,7 +91,8 @@ static weft_status keep_quantized(const weft_generator *p, weft_generator_part *
                                  .path = s->folder,
                                  .use = use,
                                  .uses = uses,
-                                 .int8 = o->weights == WEFT_WEIGHTS_INT8 && denoises},
+                                 .int8 = o->weights == WEFT_WEIGHTS_INT8 && denoises,
+                                 .kept = o->int8_kept ? o->int8_kept : p->parts.int8_kept},
         &s->own);
     weft_adapters_close(use, uses);
     return status;
@@ -275,6 +277,8 @@ weft_status weft_generator_build(weft_generator *p)
     p->parts.store = weft_store_create_for(p->options.backend);
     WEFT_TRY(WEFT_ALLOCATED(p->parts.store, "the generator"));
     weft_store_set_offload(p->parts.store, NULL, 0, p->options.offload_dir);
+    if (p->options.weights == WEFT_WEIGHTS_INT8 && !p->options.int8_kept)
+        WEFT_TRY(weft_int8_kept_load(p->model.folder, p->options.bf16, &p->parts.int8_kept));
     WEFT_TRY(weft_feature_cache_choose(p->options.cache, p->model.denoiser,
                                        p->options.height * p->options.width, &p->parts.cache,
                                        &p->parts.cached));
@@ -330,6 +334,7 @@ void weft_generator_parts_close(weft_generator_parts *parts)
         free_part(&parts->alone[i]);
     }
     weft_store_free(parts->store);
+    json_decref(parts->int8_kept);
     *parts = (weft_generator_parts){0};
 }
 

@@ -87,7 +87,8 @@ static bool how_int8(void *user, const char *name, const weft_shape *shape, weft
     const weft_stored_tensor *t = weft_tensors_find(l->file, name + l->skip);
     const weft_packing *packing = t && is_block(t) ? t->packing : NULL;
     int elements = LONGEST;
-    if (!t || shape->rank != 2 || is_changed(l, name, shape))
+    if (!t || shape->rank != 2 || json_object_get(l->from->kept, name) ||
+        is_changed(l, name, shape))
         return false;
     while (elements >= SHORTEST && shape->dim[1] % elements)
         elements /= 2;
@@ -99,6 +100,12 @@ static bool how_int8(void *user, const char *name, const weft_shape *shape, weft
     return true;
 }
 
+static bool scores_int8(void *user, const char *scope)
+{
+    const lookup *l = user;
+    return !json_object_get(l->from->kept, scope);
+}
+
 weft_status weft_quantized_weights(const weft_graph *g, const weft_quantized_source *from,
                                    weft_graph **out)
 {
@@ -106,8 +113,8 @@ weft_status weft_quantized_weights(const weft_graph *g, const weft_quantized_sou
     weft_tensors *file;
     WEFT_TRY(weft_key_mapping_open(from->family, g, from->prefix, from->path, &file));
     l.file = file;
-    const weft_status_code status =
-        weft_pass_quantized_params(g, from->int8 ? how_int8 : how_packed, &l, from->int8, out);
+    const weft_status_code status = weft_pass_quantized_params(
+        g, from->int8 ? how_int8 : how_packed, from->int8 ? scores_int8 : NULL, &l, out);
     weft_tensors_close(file);
     return status;
 }

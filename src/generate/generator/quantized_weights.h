@@ -2,6 +2,7 @@
 #ifndef WEFT_GENERATE_GENERATOR_QUANTIZED_WEIGHTS_H
 #define WEFT_GENERATE_GENERATOR_QUANTIZED_WEIGHTS_H
 
+#include "base/json.h"
 #include "model/adapter.h"
 #include "model/key_mapping.h"
 
@@ -12,6 +13,7 @@ typedef struct weft_quantized_source {
     const weft_adapter_use *use;
     int uses;
     bool int8; /* the weights of linear layers become int8, else what the file quantizes stays */
+    const json_t *kept; /* int8: its keys are layers that stay (int8_layers.h); NULL: none */
 } weft_quantized_source;
 
 /* Whether the weights at `path` have quantized matrices (blocks of small integers). */

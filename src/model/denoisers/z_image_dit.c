@@ -219,7 +219,7 @@ static weft_value embed_time(weft_graph *g, const z_image *c, weft_value time)
     return h;
 }
 
-/* A learned token (1,1,C), in f32 as the tokens that it follows, also where it is stored in bf16. */
+/* A learned token (1,1,C), in f32 as other tokens, also where it is stored in bf16. */
 static weft_value pad_token(weft_graph *g, const z_image *c, const char *name)
 {
     const weft_value token = weft_param(g, name, WEFT_F32, WEFT_SHAPE(1, c->width),

@@ -3,10 +3,10 @@
 
 #include "graph/op.h"
 
-/* What else weft_pass_mixed_precision does. */
+/* Flags of weft_pass_mixed_precision. */
 enum {
     WEFT_MIXED_REDUCE_BF16 = 1, /* gradients are all-reduced in bf16, not f32 */
-    /* Nodes of a model before, after and beside its blocks stay in f32: embeddings, and the layers
+    /* Nodes of a model outside of its blocks stay in f32: embeddings, and the layers
      * that make the prediction. They have few FLOPs, and no later layer averages their rounding. */
     WEFT_MIXED_ENDS_F32 = 2
 };

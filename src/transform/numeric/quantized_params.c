@@ -108,9 +108,10 @@ static void attend_in_int8(packing *p, int32_t n)
         p->rewrite.map[node->out[o].id] = out[o];
 }
 
-weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of, void *user, bool int8,
-                                       weft_graph **out)
+weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of,
+                                       weft_int8_scores_fn *scores, void *user, weft_graph **out)
 {
+    const bool int8 = scores != NULL;
     const int64_t values = weft_graph_value_count(g);
     packing p = {.from = g,
                  .int8 = int8,
@@ -136,7 +137,7 @@ weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of, vo
             reads = is_packed(&p, node->in[i]);
         if (reads)
             use(&p, n);
-        else if (int8 && gains_from_int8(g, node))
+        else if (int8 && gains_from_int8(g, node) && scores(user, node->scope))
             attend_in_int8(&p, n);
         else
             weft_rewrite_node(&p.rewrite, n, NULL);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The feature cache with complete sampling trajectories of many model families, in the folders of
-# diffusers (tests/golden/pipelines), and `weft eval cache`. If every step refreshes, the latents
+# diffusers (tests/golden/pipelines), and `weft eval savings`. If every step refreshes, the latents
 # are bitwise those without a cache. Layouts give the latents of one rank. A model that cannot be
 # cached is refused with the remedy.
 . "$SRC/tests/check.sh"
@@ -107,13 +107,13 @@ hunyuan_on_ranks() { # RULE
 }
 for rule in every:2,warm=0 block:0.9,warm=0; do check "hunyuan_on_ranks_$rule" hunyuan_on_ranks $rule; done
 
-# weft eval cache reports speed and similarity, as a table and as JSON
+# weft eval savings reports speed and similarity, as a table and as JSON
 eval_cache_measures_gain_and_loss() {
     printf 'a red cat\n# no prompt\na blue dog\n' >prompts.txt
-    "$WEFT" eval cache --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --steps 6 --setting feature-cache=block:0 \
+    "$WEFT" eval savings --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --steps 6 --setting feature-cache=block:0 \
         --setting "feature-cache=every:2,warm=0" --setting "sampler=unipc steps=3" --setting precision=bf16 \
-        --setting weights=int8 --json table.json >table.log 2>&1 || { cat table.log; fail "weft eval cache"; }
-    python3 -S - <<'PY' || { cat table.log; fail "the results of weft eval cache"; }
+        --setting weights=int8 --json table.json >table.log 2>&1 || { cat table.log; fail "weft eval savings"; }
+    python3 -S - <<'PY' || { cat table.log; fail "the results of weft eval savings"; }
 import json
 t = json.load(open("table.json"))
 same, half, fewer, bf16, int8 = t["each"]
@@ -123,7 +123,7 @@ assert fewer["psnr"] < 100 and "reused" not in fewer, fewer
 for narrow in bf16, int8:  # 53 and 51 dB
     assert 45 < narrow["psnr"] < 60, narrow
 PY
-    "$WEFT" eval cache --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --setting "feature-cache=fast faster=1" >bad.log 2>&1 && fail "the unknown key faster is accepted"
+    "$WEFT" eval savings --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --setting "feature-cache=fast faster=1" >bad.log 2>&1 && fail "the unknown key faster is accepted"
     has_message bad.log '*' level=error text~=faster || fail "an unknown key is not named"
 }
 check eval_cache_measures_gain_and_loss

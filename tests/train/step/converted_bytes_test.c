@@ -37,8 +37,7 @@ static weft_graph *training_graph(void)
                      error = weft_sub(forward, prediction, target);
     weft_output(forward, "objective",
                 weft_mean_all(forward, weft_unary(forward, WEFT_OP_SQUARE, error)));
-    cr_assert_eq(weft_pass_mixed_precision(forward, 0, &g), WEFT_OK, "%s",
-                 weft_error_message());
+    cr_assert_eq(weft_pass_mixed_precision(forward, 0, &g), WEFT_OK, "%s", weft_error_message());
     weft_optimizer_build(g, weft_graph_find(g, "objective"), &optimizer);
     cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
     weft_graph_free(forward);

@@ -1,5 +1,5 @@
-/* weft eval cache: time saved and quality lost by fewer and cheaper steps. */
-#include "evaluate/cache_comparison.h"
+/* weft eval savings: time saved and quality lost by fewer and cheaper steps. */
+#include "evaluate/savings_table.h"
 #include "base/fs.h"
 #include "cli/options/args.h"
 #include "cli/options/backend_option.h"
@@ -179,29 +179,42 @@ static weft_status read_savings(const weft_args *args, weft_arena *arena,
     return WEFT_OK;
 }
 
-static weft_status evaluate(const weft_args *args, weft_arena *arena, json_t **result)
+weft_status weft_eval_read_videos(const weft_args *args, weft_arena *arena,
+                                  const char *const *usual_prompts, weft_saving_eval_options *o)
 {
     const char *prompts = weft_args_string(args, "--prompts");
-    weft_saving_eval_options o = {.model = weft_args_string(args, "--model"),
-                                  .plain = {.batch = 1}};
     const char **prompt;
-    if (!prompts)
+    *o = (weft_saving_eval_options){
+        .model = weft_args_string(args, "--model"), .plain = {.batch = 1}, .prompt = usual_prompts};
+    while (!prompts && usual_prompts && usual_prompts[o->count])
+        o->count++;
+    if (!prompts && !usual_prompts)
         return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--prompts"),
-                          "weft eval cache needs --prompts FILE, with one prompt on each line");
-    WEFT_TRY(weft_args_backend(args, &o.plain.backend));
-    WEFT_TRY(read_prompts(prompts, arena, &prompt, &o.count));
-    o.prompt = prompt;
-    WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &o.seed));
-    WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o.plain.steps));
-    WEFT_TRY(weft_args_f64(args, "--guidance-scale", 0, 100, &o.plain.guidance));
-    char *own = weft_path_join(o.model, "weft.json");
+                          "weft eval savings needs --prompts FILE, with one prompt on each line");
+    WEFT_TRY(weft_args_backend(args, &o->plain.backend));
+    if (prompts) {
+        WEFT_TRY(read_prompts(prompts, arena, &prompt, &o->count));
+        o->prompt = prompt;
+    }
+    o->plain.visual.image = weft_args_string(args, "--image");
+    WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &o->seed));
+    WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->plain.steps));
+    WEFT_TRY(weft_args_f64(args, "--guidance-scale", 0, 100, &o->plain.guidance));
+    char *own = weft_path_join(o->model, "weft.json");
     const bool sized = own && weft_path_exists(own);
     weft_free(own);
     if (!sized) {
-        WEFT_TRY(weft_args_i64(args, "--frames", 1, 100000, &o.plain.frames));
-        WEFT_TRY(weft_args_i64(args, "--height", 8, 16384, &o.plain.height));
-        WEFT_TRY(weft_args_i64(args, "--width", 8, 16384, &o.plain.width));
+        WEFT_TRY(weft_args_i64(args, "--frames", 1, 100000, &o->plain.frames));
+        WEFT_TRY(weft_args_i64(args, "--height", 8, 16384, &o->plain.height));
+        WEFT_TRY(weft_args_i64(args, "--width", 8, 16384, &o->plain.width));
     }
+    return WEFT_OK;
+}
+
+static weft_status evaluate(const weft_args *args, weft_arena *arena, json_t **result)
+{
+    weft_saving_eval_options o;
+    WEFT_TRY(weft_eval_read_videos(args, arena, NULL, &o));
     WEFT_TRY(weft_args_i64(args, "--timing-runs", 1, 100, &o.least));
     WEFT_TRY(read_lpips(weft_args_string(args, "--lpips"), arena, &o));
     WEFT_TRY(read_savings(args, arena, &o));
