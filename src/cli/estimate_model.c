@@ -7,6 +7,7 @@
 #include "cli/options/tile_option.h"
 #include "cli/options/weights_option.h"
 #include "cli/text_output.h"
+#include "estimate/generation/generation_precision.h"
 #include "estimate/generation/generation_report.h"
 #include "inspect/inspect_model.h"
 
@@ -115,6 +116,9 @@ static weft_status estimate_generation(const weft_args *args, weft_arena *arena,
     WEFT_TRY(find_ranks(args, &parallel, &p.ranks));
     options.parallel = &parallel;
     WEFT_TRY(weft_cluster_load(arena, spec, &cluster));
+    if (options.precision_auto)
+        WEFT_TRY(weft_generation_choose_precision(&p, spec, &options.bf16));
+    options.precision_auto = false;
     WEFT_TRY(weft_generation_estimate_own(&p, &made));
     return print(args, &p, spec, &made);
 }

@@ -114,6 +114,7 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_GO(
         weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory, &o.generator.vae_bf16));
     WEFT_GO(weft_comm_open_mpi(&o.comm));
+    WEFT_GO(weft_args_choose_precision(args, arena, o.model, o.comm, &o.generator));
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, o.model, o.comm, &o.generator, &parallel));
     WEFT_GO(weft_args_choose_comm_overlap(args, arena, o.model, o.comm, &o.generator, &parallel));

@@ -28,6 +28,25 @@ static weft_status leave_together(weft_comm *comm)
     return WEFT_E_CANCELLED;
 }
 
+/* Sizes of videos may be in the list of prompts: the first one counts. Without prompts, latents are
+ * decoded. */
+static weft_status choose_precision(const weft_args *args, weft_arena *arena, const weft_jobs *jobs,
+                                    weft_comm *comm, weft_generator_options *o)
+{
+    weft_generator_options first = *o;
+    const weft_job *job = jobs->at;
+    o->precision_auto = false;
+    if (!jobs->count)
+        return WEFT_OK;
+    first.frames = job->frames ? job->frames : o->frames;
+    first.height = job->height ? job->height : o->height;
+    first.width = job->width ? job->width : o->width;
+    WEFT_TRY(
+        weft_args_choose_precision(args, arena, weft_args_string(args, "--model"), comm, &first));
+    o->bf16 = first.bf16;
+    return WEFT_OK;
+}
+
 static weft_status produce(const weft_args *args, const weft_generator_options *o, weft_jobs *jobs,
                            weft_comm *comm, const weft_cluster *cluster)
 {
@@ -83,6 +102,7 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
                      "one rank exchanges nothing, so slices have no effect; remove this option, or "
                      "start ranks with mpirun -n N weft generate ...");
     o.batch = o.batch < jobs.count ? o.batch : jobs.count ? jobs.count : 1;
+    WEFT_GO(choose_precision(args, arena, &jobs, comm, &o));
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, weft_args_string(args, "--model"), comm, &o,
                                         &parallel));

@@ -5,13 +5,14 @@
 
 #include <string.h>
 
-static const char *const precisions[] = {"f32", "bf16", NULL};
+static const char *const precisions[] = {"f32", "bf16", "auto", NULL};
+static const char *const vae_precisions[] = {"f32", "bf16", NULL};
 /* Dequantized weights (gguf) need a model in this format, which the price checks. */
 static const char *const weights[] = {"stored", "f32", "bf16", "int8", "gguf", "stream", NULL};
 
 const weft_compute_kind weft_compute_kinds[WEFT_COMPUTE_FIELDS] = {
     [WEFT_COMPUTE_PRECISION] = {"precision", "--precision", precisions},
-    [WEFT_COMPUTE_VAE_PRECISION] = {"vae_precision", "--vae-precision", precisions},
+    [WEFT_COMPUTE_VAE_PRECISION] = {"vae_precision", "--vae-precision", vae_precisions},
     [WEFT_COMPUTE_WEIGHTS] = {"weights", "--weights", weights},
 };
 

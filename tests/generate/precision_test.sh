@@ -94,6 +94,28 @@ int8_of_bf16_is_close() {
     cmp wan22-int8.latents.npy streamed8.latents.npy || fail "streamed weights of int8 give other latents"
 }
 check int8_of_bf16_is_close
+# --precision auto: by the rates of a profile, on which arithmetic takes nearly all time, and by the processor
+auto_takes_the_faster_type() {
+    needs wan_close_to_f32
+    local bf16
+    for bf16 in 4e8 5e7; do
+        cat >$bf16.json <<J
+{"format": "weft.profile/1", "machine": "m", "memory": 1000000000, "threads": 1, "flops": 1e8, "gemm": 1, "attention": 1, "conv": 1,
+ "bf16": {"flops": $bf16, "gemm": 1, "attention": 1, "conv": 1}, "memory_bandwidth": 1e12,
+ "rates": [{"node": "gelu f32[8] -> f32[8]", "flops": 8, "bytes": 64, "seconds": 1e-6}]}
+J
+        generate wan22 auto-$bf16 --precision auto --on $bf16.json
+    done
+    WEFT_CPU_ISA=avx2 generate wan22 auto-avx2 --precision auto
+    WEFT_CPU_ISA=avx2 generate wan22 f32-avx2
+    has_message auto-4e8.log layout-chosen source=estimate precision=bf16 || fail "$(cat auto-4e8.log)"
+    has_message auto-5e7.log layout-chosen source=estimate precision=f32 || fail "$(cat auto-5e7.log)"
+    has_message auto-avx2.log layout-chosen source=estimate precision=f32 || fail "$(cat auto-avx2.log)"
+    cmp auto-4e8.latents.npy wan22-bf16.latents.npy || fail "auto differs from bf16"
+    cmp auto-5e7.latents.npy wan22-f32.latents.npy || fail "auto differs from f32"
+    cmp auto-avx2.latents.npy f32-avx2.latents.npy || fail "auto differs from f32 on a processor without units"
+}
+check auto_takes_the_faster_type
 wrong_type_is_refused() {
     "$WEFT" generate --model "$SRC/tests/golden/pipelines/wan22" --prompt x --precision f16 --out x.mp4 >x.log 2>&1 && fail "f16 is accepted"
     has_message x.log option-invalid key=--precision value=f16 || fail "$(cat x.log)"

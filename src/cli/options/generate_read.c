@@ -288,14 +288,15 @@ weft_status weft_generate_cluster(const weft_args *args, weft_arena *arena, weft
 {
     int layouts;
     const char *const *layout = weft_args_list(args, "--parallel", &layouts);
-    bool has_auto = !strcmp(weft_args_string(args, "--comm-overlap"), "auto");
+    bool has_auto = !strcmp(weft_args_string(args, "--comm-overlap"), "auto") ||
+                    !strcmp(weft_args_string(args, "--precision"), "auto");
     for (int i = 0; i < layouts; i++)
         has_auto = has_auto || !strcmp(layout[i], "auto");
     WEFT_TRY(weft_cluster_load(arena, weft_args_string(args, "--on"), cluster));
     if (weft_args_flag(args, "--on") && !has_auto && !cluster->device.rates)
-        return weft_error(
-            WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--on"),
-            "this option has no effect here; use it with --parallel auto, with "
-            "--comm-overlap auto, or with a profile of weft profile for time estimates");
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--on"),
+                          "this option has no effect here; use it with --parallel auto, with "
+                          "--comm-overlap auto, with --precision auto, or with a profile of weft "
+                          "profile for time estimates");
     return WEFT_OK;
 }

@@ -3,7 +3,9 @@
 #include "base/log.h"
 #include "cli/options/args.h"
 #include "cli/options/parallel_option.h"
+#include "comm/comm_world.h"
 #include "estimate/generation/generation_layouts.h"
+#include "estimate/generation/generation_precision.h"
 #include "train/config/train_config.h"
 
 #include <string.h>
@@ -99,4 +101,23 @@ weft_status weft_args_choose_comm_overlap(const weft_args *args, weft_arena *are
 out:
     weft_buf_free(&text);
     return status;
+}
+
+weft_status weft_args_choose_precision(const weft_args *args, weft_arena *arena, const char *folder,
+                                       weft_comm *comm, weft_generator_options *options)
+{
+    weft_cluster cluster;
+    weft_generation_estimator p;
+    if (!options->precision_auto)
+        return WEFT_OK;
+    WEFT_TRY(open_estimator(args, arena, folder, comm, options, &cluster, &p));
+    if (weft_comm_rank(comm) == 0) {
+        weft_comm_set_busy(comm, "choosing the precision");
+        const weft_status_code status =
+            weft_generation_choose_precision(&p, weft_args_string(args, "--on"), &options->bf16);
+        weft_comm_set_busy(comm, NULL);
+        WEFT_TRY(status);
+    }
+    options->precision_auto = false;
+    return weft_comm_broadcast(comm, &options->bf16, sizeof options->bf16, 0);
 }

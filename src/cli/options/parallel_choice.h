@@ -22,6 +22,11 @@ weft_status weft_args_choose_comm_overlap(const weft_args *args, weft_arena *are
                                           const char *folder, weft_comm *comm,
                                           weft_generator_options *options, weft_parallel *parallel);
 
+/* Sets options->bf16 for --precision auto, else does nothing. Rank 0 prints the choice and its
+ * reason. Collective. */
+weft_status weft_args_choose_precision(const weft_args *args, weft_arena *arena, const char *folder,
+                                       weft_comm *comm, weft_generator_options *options);
+
 /* clang-format off */
 #define WEFT_LAYOUT_OPTIONS \
     {.name = "--config", .value_name = "RUN.yaml", \
@@ -29,9 +34,9 @@ weft_status weft_args_choose_comm_overlap(const weft_args *args, weft_arena *are
              "priority", \
      .group = "parallelism"}, \
     {.name = "--on", WEFT_ALSO("--cluster"), .value_name = "CLUSTER", .fallback = "local", \
-     .help = "machine for the estimates of --parallel auto; a profile of `weft profile` (which " \
-             "also predicts the seconds of the run), a preset, or a YAML file. local: this " \
-             "machine", \
+     .help = "machine for the estimates of --parallel auto and --precision auto; a profile of " \
+             "`weft profile` (which also predicts the seconds of the run), a preset, or a YAML " \
+             "file. local: this machine", \
      .group = "parallelism"}
 /* clang-format on */
 

@@ -26,9 +26,10 @@ weft_status weft_weights_option(const char *text, weft_generator_options *o)
 weft_status weft_precision_option(const char *text, weft_generator_options *o)
 {
     o->bf16 = !strcmp(text, "bf16");
-    if (!o->bf16 && strcmp(text, "f32") != 0)
+    o->precision_auto = !strcmp(text, "auto");
+    if (!o->bf16 && !o->precision_auto && strcmp(text, "f32") != 0)
         return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--precision", .value = text),
-                          "'%.80s' is unknown; use f32 or bf16", text);
+                          "'%.80s' is unknown; use f32, bf16 or auto", text);
     return WEFT_OK;
 }
 

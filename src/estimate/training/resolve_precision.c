@@ -2,19 +2,13 @@
 
 #include "base/log.h"
 #include "comm/comm_world.h"
-#include "comm/measure.h"
+#include "estimate/precision_rates.h"
 #include "estimate/training/layout_estimate.h"
-#include "exec/measure_products.h"
-#include "kernel/cpu/isa.h"
-#include "kernel/cpu/table.h"
 #include "kernel/registry/backend.h"
 #include "plan/cluster/cluster_path.h"
 #include "train/checkpoint/run_file.h"
 
 #include <string.h>
-
-/* Gain that rounding to bf16 must be worth, which also exceeds the noise of the measurement. */
-static const double least_gain = 1.1;
 
 static const weft_run_file choice_file = {
     .name = "precision-choice.json",
@@ -95,7 +89,6 @@ weft_status weft_precision_choose(const weft_run *run, const weft_run_models *mo
                                   weft_arena *arena, int *precision, weft_buf *why)
 {
     double seconds[2];
-    char text[2][32];
     const bool cascades = weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE;
     *precision = WEFT_PRECISION_F32;
     if (!bf16_units) {
@@ -107,64 +100,29 @@ weft_status weft_precision_choose(const weft_run *run, const weft_run_models *mo
             seconds[i] = product_seconds(cluster, i);
         else
             WEFT_TRY(step_seconds(run, models, path, cluster, i, arena, &seconds[i]));
-    if (seconds[WEFT_PRECISION_F32] >= least_gain * seconds[WEFT_PRECISION_BF16])
+    if (weft_precision_gains(seconds, cascades ? "1 TFLOP of products is" : "a step is", why))
         *precision = WEFT_PRECISION_BF16;
-    weft_buf_printf(why, "%s predicted %s in f32 and %s in bf16 on one rank",
-                    cascades ? "1 TFLOP of products is" : "a step is",
-                    weft_format_seconds(seconds[WEFT_PRECISION_F32], text[0]),
-                    weft_format_seconds(seconds[WEFT_PRECISION_BF16], text[1]));
     return weft_buf_check(why);
 }
 
 /* ---- rates ---------------------------------------------------------------------------------- */
 
-/* Replaces the estimated figures of this machine by measured ones. */
-static weft_status measure_device(const weft_backend *backend, weft_device_type *d)
-{
-    double rate[2][WEFT_WORK_MEMORY] = {{0}}, bandwidth;
-    for (int bf16 = 0; bf16 < 2; bf16++)
-        for (int work = 0; work < WEFT_WORK_MEMORY; work++)
-            WEFT_TRY(weft_measure_node(backend, (weft_work)work, bf16 ? WEFT_BF16 : WEFT_F32, 0.05,
-                                       &rate[bf16][work]));
-    WEFT_TRY(weft_measure_memory(32 << 20, 0.05, &bandwidth));
-    d->flops = 1e9 * rate[0][WEFT_WORK_GEMM];
-    d->bf16_flops = 1e9 * rate[1][WEFT_WORK_GEMM];
-    d->gemm = d->bf16_gemm = 1;
-    d->attention = rate[0][WEFT_WORK_ATTENTION] / rate[0][WEFT_WORK_GEMM];
-    d->conv = rate[0][WEFT_WORK_CONV] / rate[0][WEFT_WORK_GEMM];
-    d->bf16_attention = rate[1][WEFT_WORK_ATTENTION] / rate[1][WEFT_WORK_GEMM];
-    d->bf16_conv = rate[1][WEFT_WORK_CONV] / rate[1][WEFT_WORK_GEMM];
-    d->memory_bandwidth = bandwidth;
-    d->memory_fraction = 1;
-    return WEFT_OK;
-}
-
 static weft_status choose(const weft_run *run, const weft_run_models *models, const char *path,
                           const char *spec, weft_arena *arena, int *precision, weft_buf *why)
 {
     weft_cluster cluster;
+    weft_precision_rates rates;
     char name[512];
-    const bool local = !strcmp(spec, "local");
     const weft_backend *backend = weft_backend_find(run->backend);
-    const bool units = !local || backend != &weft_backend_cpu || cpu_isa_get()->bf16_units;
-    if (local && backend && (backend->device->meta || backend->refresh)) {
-        *precision = backend->device->meta ? WEFT_PRECISION_BF16 : WEFT_PRECISION_F32;
-        weft_buf_printf(why, "backend %s", backend->name);
-        return weft_buf_check(why);
-    }
     WEFT_TRY(weft_run_cluster(arena, run, spec, &cluster, name));
-    if (!local && !cluster.device.rates && !(cluster.device.bf16_flops > 0)) {
-        *precision = WEFT_PRECISION_BF16; /* GPUs: products of f32 are slower */
-        weft_buf_printf(why, "cluster %s has figures of products in bf16 only", name);
-        return weft_buf_check(why);
+    WEFT_TRY(
+        weft_precision_rates_open(backend, !strcmp(spec, "local"), &cluster, name, why, &rates));
+    if (rates.decided) {
+        *precision = rates.bf16 ? WEFT_PRECISION_BF16 : WEFT_PRECISION_F32;
+        return WEFT_OK;
     }
-    if (units && local && backend && !cluster.device.rates) {
-        WEFT_TRY(measure_device(backend, &cluster.device));
-        snprintf(name, sizeof name, "measured now");
-    }
-    WEFT_TRY(weft_precision_choose(run, models, path, &cluster, units, arena, precision, why));
-    if (units)
-        weft_buf_printf(why, " (rates: %s)", name);
+    WEFT_TRY(weft_precision_choose(run, models, path, &cluster, true, arena, precision, why));
+    weft_buf_printf(why, " (rates: %s)", name);
     return weft_buf_check(why);
 }
 

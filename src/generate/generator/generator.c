@@ -177,6 +177,9 @@ static weft_status check_options(const weft_generator_options *o)
             "steps differ with --feature-cache %s, so a trace of one step does not represent the "
             "others. Omit one of the two options.",
             o->cache);
+    if (o->precision_auto)
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--precision", .value = "auto"),
+                          "this verb does not choose the precision; use f32 or bf16");
     if (o->stream && o->passes && !o->passes->stream)
         return weft_error(
             WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--weights", .value = "stream"),

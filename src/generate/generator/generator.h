@@ -68,6 +68,8 @@ typedef struct weft_generator_options {
     /* weft_weights_kind: storage of the transformer's and the text encoders' matrices */
     int weights;
     bool bf16; /* the transformer and the text encoders compute in bf16, else in f32 */
+    /* `bf16` is still to be chosen (estimate/generation/generation_precision.h) */
+    bool precision_auto;
     /* Object whose keys are layers that stay out of int8 (int8_layers.h), borrowed; NULL: layers
      * that the model's folder lists. */
     const json_t *int8_kept;
