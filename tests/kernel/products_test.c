@@ -276,3 +276,46 @@ Test(products, compiled_code_is_counted)
             cr_expect_eq(bytes, 0);
     }
 }
+
+/* The rows of an expert depend on the data. The code of all products that may run is counted, so
+ * that a run compiles none: the library's memory grows by a handle for each of three shapes, 17
+ * KiB, and not by their code, 57 KiB or more. */
+Test(products, compiled_code_of_experts_is_counted)
+{
+    enum { TOKENS = 300, EXPERTS = 3, K = 72, N = 40, HANDLE = 20000, CODE = 50000 };
+    static const weft_attr_expert_matmul attr = {.trans_b = true, .experts = EXPERTS};
+    static const int last[2][EXPERTS] = {{7, 97, TOKENS}, {140, 171, TOKENS}};
+    static uint16_t x[TOKENS * K], w[EXPERTS * N * K], y[TOKENS * N];
+    static int32_t ids[TOKENS];
+    const weft_view in[3] = {{x, WEFT_BF16, WEFT_SHAPE(1, TOKENS, 1, K)},
+                             {w, WEFT_BF16, WEFT_SHAPE(EXPERTS, N, K)},
+                             {ids, WEFT_I32, WEFT_SHAPE(1, TOKENS, 1)}};
+    weft_view out = {y, WEFT_BF16, WEFT_SHAPE(1, TOKENS, 1, N)};
+    const weft_kernel *k = weft_backend_cpu.kernel[WEFT_OP_EXPERT_MATMUL];
+    weft_kernel_args args = {.op = WEFT_OP_EXPERT_MATMUL,
+                             .in = in,
+                             .in_count = 3,
+                             .out = &out,
+                             .out_count = 1,
+                             .attr = &attr,
+                             .threads = 1};
+    const int64_t bytes = k->prepared(&args);
+    cr_expect_eq(k->prepared(&args), bytes);
+    if (!cpu_isa_get()->bf16_units) {
+        cr_expect_eq(bytes, 0);
+        return;
+    }
+    cr_expect(bytes > 11 * CODE, "%" PRId64 " bytes for 11 counts of rows", bytes);
+    args.workspace = weft_alloc_aligned(k->workspace(&args));
+    for (int run = 0; run < 2; run++) {
+        for (int i = 0, e = 0; i < TOKENS; i++) {
+            e += i == last[run][e];
+            ids[i] = e;
+        }
+        const int64_t before = weft_memory_library_use();
+        cr_assert_eq(k->run(&args), WEFT_OK, "%s", weft_error_message());
+        const int64_t grown = weft_memory_library_use() - before;
+        cr_expect(grown < EXPERTS * HANDLE, "%" PRId64 " bytes", grown);
+    }
+    weft_free(args.workspace);
+}

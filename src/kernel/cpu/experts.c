@@ -327,6 +327,22 @@ static int64_t product_space(cpu_product *p, int64_t *rows, int64_t most)
     return space;
 }
 
+/* Returns the bytes of code for products of 1 to `most` rows, which are M or K of `p`. The rows of an
+ * expert depend on the data, so the code of all row counts is counted. */
+static int64_t product_code(cpu_product *p, int64_t *rows, int64_t most)
+{
+    int64_t bytes = 0;
+    *rows = 1; /* has_units() needs rows */
+    if (!cpu_gemm_has_units(p))
+        return 0;
+    for (int64_t count = 1; count <= most; count = *rows + 1) {
+        *rows = count;
+        *rows = padded(p, count);
+        bytes += cpu_gemm_prepared(p);
+    }
+    return bytes;
+}
+
 static expert_space matmul_space(const weft_kernel_args *args)
 {
     const weft_view *ids = &args->in[2];
@@ -344,7 +360,15 @@ static int64_t matmul_workspace(const weft_kernel_args *args)
     return space_total(&space);
 }
 
-CPU_KERNEL_WITH(expert_matmul, .workspace = matmul_workspace, .narrow = CPU_ALL)
+static int64_t matmul_code(const weft_kernel_args *args)
+{
+    cpu_product p = chunk_product(args);
+    p.M = 1;
+    return product_code(&p, &p.M, chunk_of(&p, &args->in[2]));
+}
+
+CPU_KERNEL_WITH(expert_matmul, .kernel.prepared = matmul_code, .workspace = matmul_workspace,
+                .narrow = CPU_ALL)
 {
     const weft_view *x = &args->in[0], *w = &args->in[1], *ids = &args->in[2];
     const int64_t experts = w->shape.dim[0], rows = view_count(ids), shared = shared_by(x, ids);
@@ -418,6 +442,18 @@ static int64_t dw_workspace(const weft_kernel_args *args)
     return space_total(&space);
 }
 
+static int64_t dw_code(const weft_kernel_args *args)
+{
+    const weft_view *ids = &args->in[2];
+    cpu_product p = dw_product(args, false), several = dw_product(args, true);
+    p.K = several.K = 1;
+    const int64_t most = chunk_of(&p, ids);
+    int64_t bytes = product_code(&p, &p.K, most);
+    if (view_count(ids) > CHUNK && args->out[0].dtype != WEFT_F32)
+        bytes += product_code(&several, &several.K, most);
+    return bytes;
+}
+
 static void add_to(float *to, const float *from, int64_t count)
 {
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
@@ -457,7 +493,8 @@ static weft_status expert_dw(const weft_kernel_args *args, const expert_space *s
 }
 
 /* Writes the first chunk of an expert to the output and adds the other chunks. */
-CPU_KERNEL_WITH(expert_matmul_dw, .workspace = dw_workspace, .narrow = CPU_ALL)
+CPU_KERNEL_WITH(expert_matmul_dw, .kernel.prepared = dw_code, .workspace = dw_workspace,
+                .narrow = CPU_ALL)
 {
     const weft_shape *w = &args->out[0].shape;
     const int64_t experts = w->dim[0],
