@@ -206,23 +206,39 @@ static weft_status copy_packed(const weft_stored_tensor *from, const weft_box *w
     return WEFT_OK;
 }
 
-/* Rounds the rows of this rank's box to int8, whole rows of the file at a time. */
+/* Reads and rounds `count` rows from row `first` on. Each row is computed alone, so that bytes do not
+ * depend on the number of threads. */
+static weft_status round_rows(const weft_stored_tensor *from, int64_t first, int64_t count,
+                              const weft_shape *packed_shape, float *row, unsigned char *packed)
+{
+    const int64_t K = from->dim[1], blocks = packed_shape->dim[1], bytes = packed_shape->dim[2];
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < count; n++)
+        weft_stored_read(from, (first + n) * K, K, row + n * K);
+    WEFT_TRY(weft_stored_check_data(from, first * K, row, WEFT_F32, count * K));
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < count; n++)
+        weft_int8_pack(row + n * K, blocks, bytes - 2, packed + n * blocks * bytes);
+    return WEFT_OK;
+}
+
+/* Rounds the rows of this rank's box to int8, about CHUNK elements at a time. */
 static weft_status round_to_int8(const weft_stored_tensor *from, const weft_box *whole,
                                  weft_tensor *to)
 {
+    enum { CHUNK = 1 << 18 };
     const weft_box own = weft_box_of(to);
-    const int64_t K = from->dim[1], blocks = whole->shape.dim[1], bytes = whole->shape.dim[2];
+    const int64_t K = from->dim[1], each = whole->shape.dim[1] * whole->shape.dim[2],
+                  most = CHUNK / K > 0 ? CHUNK / K : 1, end = own.start[0] + own.shape.dim[0];
     weft_box part = *whole;
-    float *row = weft_alloc(K * 4);
-    unsigned char *packed = weft_alloc(blocks * bytes);
+    float *row = weft_alloc(most * K * 4);
+    unsigned char *packed = weft_alloc(most * each);
     weft_status_code status;
     WEFT_GO(WEFT_ALLOCATED(row && packed, "%s: \"%s\"", from->file, from->name));
-    part.shape.dim[0] = 1;
-    for (int64_t n = own.start[0]; n < own.start[0] + own.shape.dim[0]; n++) {
-        weft_stored_read(from, n * K, K, row);
-        WEFT_GO(weft_stored_check_data(from, n * K, row, WEFT_F32, K));
-        weft_int8_pack(row, blocks, bytes - 2, packed);
+    for (int64_t n = own.start[0]; n < end; n += most) {
         part.start[0] = n;
+        part.shape.dim[0] = end - n < most ? end - n : most;
+        WEFT_GO(round_rows(from, n, part.shape.dim[0], &whole->shape, row, packed));
         WEFT_GO(weft_tensor_put(to, &part, packed, WEFT_U8, NULL));
     }
     weft_map_forget(from->data, from->bytes);
