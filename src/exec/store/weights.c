@@ -206,8 +206,8 @@ static weft_status copy_packed(const weft_stored_tensor *from, const weft_box *w
     return WEFT_OK;
 }
 
-/* Reads and rounds `count` rows from row `first` on. Each row is computed alone, so that bytes do not
- * depend on the number of threads. */
+/* Reads and rounds `count` rows from row `first` on. Each row is computed alone, so that bytes do
+ * not depend on the number of threads. */
 static weft_status round_rows(const weft_stored_tensor *from, int64_t first, int64_t count,
                               const weft_shape *packed_shape, float *row, unsigned char *packed)
 {

@@ -327,8 +327,8 @@ static int64_t product_space(cpu_product *p, int64_t *rows, int64_t most)
     return space;
 }
 
-/* Returns the bytes of code for products of 1 to `most` rows, which are M or K of `p`. The rows of an
- * expert depend on the data, so the code of all row counts is counted. */
+/* Returns the bytes of code for products of 1 to `most` rows, which are M or K of `p`. The rows of
+ * an expert depend on the data, so the code of all row counts is counted. */
 static int64_t product_code(cpu_product *p, int64_t *rows, int64_t most)
 {
     int64_t bytes = 0;
