@@ -26,6 +26,7 @@
 #   bench-predicted-training    predicted and measured seconds of six training runs
 #   bench-generate              videos next to diffusers, and Wan's autoencoder at 480p
 #                               (B=small: short; B=models, B=vae: one part)
+#   bench-int8 M=flux           PSNR of bf16 and int8 against f32
 #   bench-half                  bf16 and int8 next to f32 and PyTorch in bf16, on one thread
 #                               (B=kernels, models, generation, memory: one part)
 #   bench-memory                a DiT with memory limits
@@ -57,7 +58,7 @@ TARGETS_bench-robust-executed = bench/cascades
 TARGETS_bench-pipeline = bench/plan/pipeline
 TARGETS_bench-storage = bench/storage
 TARGETS_bench-half    = weft bench/kernels bench/models
-NEED_WEFT := cache generate memory mixed packing parallel predicted-generation predicted-training serve serve-waits shared-devices shots simulated
+NEED_WEFT := cache generate int8 memory mixed packing parallel predicted-generation predicted-training serve serve-waits shared-devices shots simulated
 $(foreach b,$(NEED_WEFT),$(eval TARGETS_bench-$(b) = weft))
 
 # ---- benchmarks ------------------------------------------------------------------------------
@@ -114,7 +115,9 @@ bench-serve:
 .PHONY: bench-cache
 bench-cache:
 	$(RECORD) cache bench/cache.sh $(O)/weft --model $(MODEL) --prompts $(PROMPTS) --steps 30 --timing-runs 3 $(if $(LPIPS),--lpips $(LPIPS))
-.PHONY: bench-half
+.PHONY: bench-half bench-int8
+bench-int8:
+	$(RECORD) int8 bench/int8.py $(O) $(M)
 bench-half:
 	$(RECORD) half bench/half.py $(O) $(B)
 bench-memory:
