@@ -29,7 +29,7 @@ static void report_step(weft_generation_batch *b, int64_t done, int64_t steps)
     weft_generation_progress *p = &b->context->progress;
     weft_generation_window *w = &b->window;
     const int64_t since = done - w->begun_at;
-    const double taken = (weft_now() - w->stepping) / (double)since;
+    const double elapsed = weft_now() - w->stepping, taken = elapsed / (double)since;
     char detail[128], each[32];
     if (since == 1)
         w->first_step = taken;
@@ -46,7 +46,7 @@ static void report_step(weft_generation_batch *b, int64_t done, int64_t steps)
              "prompt %" PRId64 ", denoising step %" PRId64 "/%" PRId64 ", %s each, %.4g tokens/s",
              weft_generation_batch_job(b, 0) + 1, done, steps, weft_format_seconds(taken, each),
              (double)(b->group->tokens * b->jobs->count) / taken);
-    p->step_seconds = taken;
+    p->step_seconds = weft_generation_step_seconds(elapsed, w->first_step, since);
     weft_generation_progress_update(p, p->steps + done, detail, p->longest);
 }
 

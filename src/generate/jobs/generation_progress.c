@@ -1,5 +1,10 @@
 #include "generate/jobs/generation_progress.h"
 
+double weft_generation_step_seconds(double elapsed, double first, int64_t steps)
+{
+    return steps > 1 ? (elapsed - first) / (double)(steps - 1) : elapsed;
+}
+
 void weft_generation_progress_begin(weft_generation_progress *p, int64_t steps, bool quiet)
 {
     weft_progress_begin(&p->bar, "generate", steps + p->videos, 0);
