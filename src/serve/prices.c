@@ -35,6 +35,16 @@ static weft_price *take_place(weft_prices *p)
     return oldest;
 }
 
+const weft_price *weft_prices_find(const weft_prices *p, const json_t *request)
+{
+    char key[256];
+    make_key(request, key);
+    for (int i = 0; i < p->count; i++)
+        if (p->at[i].state == WEFT_PRICE_KNOWN && !strcmp(p->at[i].key, key))
+            return &p->at[i];
+    return NULL;
+}
+
 static weft_price *find_or_add(weft_prices *p, const json_t *request)
 {
     char key[256];
@@ -137,6 +147,7 @@ void weft_price_read(weft_price *price, bool succeeded, const char *output, cons
     if (json_is_number(seconds) && json_is_integer(bytes)) {
         price->state = WEFT_PRICE_KNOWN;
         price->seconds = json_number_value(seconds);
+        price->decode = json_number_value(json_object_get(json, "decode_seconds"));
         price->bytes = json_integer_value(bytes);
     } else if (!weft_last_error(messages, price->code, price->field, price->text)) {
         snprintf(price->code, sizeof price->code, "%s", weft_message_id(WEFT_MSG_WORKER_FAILED));

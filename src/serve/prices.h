@@ -9,7 +9,7 @@
 typedef struct weft_price {
     char key[256]; /* model, size, steps, guidance, the given inputs, and types of numbers */
     enum { WEFT_PRICE_NEW, WEFT_PRICE_ASKED, WEFT_PRICE_KNOWN, WEFT_PRICE_REFUSED } state;
-    double seconds;
+    double seconds, decode; /* of the video; of the decoding, which is a part */
     int64_t bytes;
     char code[64], field[32], text[512]; /* REFUSED: the reason */
     uint64_t stamp; /* of the model's files when the price was asked (weft_served_model_stamp) */
@@ -29,6 +29,8 @@ typedef struct weft_prices {
  * processes) answers only the waiting requests: a later request makes the price NEW. *asks:
  * false at the first call of a request, then kept for the request. */
 weft_price *weft_prices_ask(weft_prices *prices, const json_t *request, uint64_t stamp, bool *asks);
+/* The KNOWN price of a request; NULL: none. Valid until the next call of weft_prices_ask. */
+const weft_price *weft_prices_find(const weft_prices *prices, const json_t *request);
 /* The first NEW price; NULL: none. */
 weft_price *weft_prices_next(weft_prices *prices);
 /* Reads the output of `weft estimate --json`, or its error, into an ASKED price. */

@@ -95,8 +95,8 @@ weft_status weft_queue_view_update(weft_queue_view *v, weft_queue_store *store,
         return WEFT_OK;
     v->moment = *m;
     if (v->count && v->entries->held) {
-        const double rest = v->first_seconds - m->elapsed;
-        v->entries->seconds = m->left >= 0 ? m->left : rest > 0 ? rest : 0;
+        const double rest = m->rules->start + v->first_seconds - m->elapsed;
+        v->entries->seconds = m->left >= 0 ? m->left : fmax(0, rest);
         v->owners.used[v->entries->owner] = v->first_used + m->elapsed;
     }
     return v->count ? predict(v) : WEFT_OK;

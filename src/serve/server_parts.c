@@ -32,7 +32,7 @@ weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
     const weft_queue_moment moment = {.rules = &s->rules,
                                       .now = weft_server_time(),
                                       .elapsed = weft_now() - s->since,
-                                      .left = p->seconds_left,
+                                      .left = weft_job_seconds_left(p, s->decode),
                                       .steps = p->total - p->done,
                                       .version = s->progress_version};
     *view = &s->view;

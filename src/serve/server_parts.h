@@ -5,6 +5,7 @@
 #include "serve/access_tokens.h"
 #include "serve/child_process.h"
 #include "serve/connections.h"
+#include "serve/job_seconds.h"
 #include "serve/loaded_weights.h"
 #include "serve/prices.h"
 #include "serve/queue_view.h"
@@ -17,14 +18,6 @@
 typedef struct weft_serve_request weft_serve_request;
 typedef struct weft_event_stream weft_event_stream;
 typedef struct weft_webhook_sender weft_webhook_sender;
-
-/* Progress of the running job, from the worker's messages. */
-typedef struct weft_worker_progress {
-    int64_t done, total; /* steps and videos; total 0: unknown */
-    int64_t first;       /* `done` of the first message: steps of earlier runs, and one */
-    double seconds_left; /* negative: unknown */
-    int64_t preview;     /* time of the preview's file in ms; 0: none */
-} weft_worker_progress;
 
 typedef struct weft_server {
     const weft_serve_options *options;
@@ -46,13 +39,14 @@ typedef struct weft_server {
     weft_queue_store *store;
     weft_queue_view view;   /* read by weft_server_queue */
     weft_queue_rules rules; /* policy, and measured seconds of starts and stops */
-    int64_t starts;         /* jobs whose start was measured */
+    int64_t starts;         /* jobs whose start was measured, of a worker that had run others */
     weft_prices prices;
     bool stopping;
     char running[WEFT_QUEUE_ID]; /* job of the worker; "": none */
     pid_t worker;                /* process of the worker; 0: none */
     weft_loaded_weights weights; /* of the worker */
     weft_worker_progress progress;
+    double decode;               /* predicted seconds of the running job's decoding; 0: unknown */
     double since;                /* weft_now() of the start of the running job */
     weft_serve_request *waiting; /* suspended requests */
     weft_event_stream *streams;

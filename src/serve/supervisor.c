@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,6 +34,7 @@ typedef struct supervisor {
     weft_server *server;
     weft_worker worker;
     weft_child estimate;
+    bool cold;           /* the running job is the first of its worker */
     bool signalled;      /* the worker was asked to stop its job */
     double stopped;      /* weft_now() of that request */
     int64_t next;        /* number of the job for which another was stopped; 0: none */
@@ -84,8 +86,7 @@ static weft_status wait_for_worker(const weft_server *s)
 /* Predicted seconds of the running job after its finished steps; 0: not known. */
 static double remaining_of(const weft_server *s)
 {
-    const weft_worker_progress *p = &s->progress;
-    return p->seconds_left >= 0 ? p->seconds_left : 0;
+    return fmax(0, weft_job_seconds_left(&s->progress, s->decode));
 }
 
 /* Records how the job ended, for apply_end. */
@@ -134,6 +135,15 @@ out:
         end_job(v, &end);
 }
 
+/* Predicted seconds of the decoding of a job; 0: the server has not estimated such a request. */
+static double decode_of(const weft_server *s, const weft_queue_job *job)
+{
+    json_t *request = json_loads(job->request, 0, NULL);
+    const weft_price *price = request ? weft_prices_find(&s->prices, request) : NULL;
+    json_decref(request);
+    return price ? price->decode : 0;
+}
+
 static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
 {
     weft_server *s = v->server;
@@ -142,7 +152,9 @@ static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
     WEFT_TRY(weft_queue_store_apply(s->store, job->id, WEFT_QUEUE_START, &change, &next));
     snprintf(s->running, sizeof s->running, "%s", job->id);
     s->progress = (weft_worker_progress){.seconds_left = -1};
+    s->decode = decode_of(s, job);
     s->since = weft_now();
+    v->cold = v->worker.child.pid == 0;
     v->signalled = false;
     v->next = 0;
     give(v, job, lock);
@@ -200,25 +212,31 @@ static int64_t preview_time(const weft_server *s)
     return found ? (int64_t)facts.st_mtim.tv_sec * 1000 + facts.st_mtim.tv_nsec / 1000000 : 0;
 }
 
-/* Seconds from the start of a worker to its first step, as the mean of this start and the ones
- * before. The first message is written after one step. */
-static void measure_start(weft_server *s)
+/* Seconds from the start of a job to its first step, as the mean of this start and the ones before.
+ * The first job of a worker also waits for the process and the weights: its seconds count only
+ * while no other start is known. */
+static void measure_start(supervisor *v)
 {
+    weft_server *s = v->server;
     const weft_queue_view *queue;
     if (s->progress.total <= 0 || weft_server_queue(s, &queue) != WEFT_OK || !queue->count)
         return;
-    const double step = queue->first_seconds / (double)s->progress.total,
-                 seconds = weft_now() - s->since - step, found = seconds > 0 ? seconds : 0;
-    s->rules.start = s->starts++ ? 0.5 * (s->rules.start + found) : found;
+    const double found = weft_job_start_seconds(&s->progress, weft_now() - s->since,
+                                                queue->first_seconds, s->decode);
+    if (!v->cold)
+        s->rules.start = s->starts++ ? 0.5 * (s->rules.start + found) : found;
+    else if (!s->starts)
+        s->rules.start = found;
 }
 
-static void take_progress(weft_server *s, const weft_worker_report *r)
+static void take_progress(supervisor *v, const weft_worker_report *r)
 {
+    weft_server *s = v->server;
     const bool started = s->progress.total > 0;
     s->progress = (weft_worker_progress){r->done, r->total, started ? s->progress.first : r->done,
                                          r->seconds_left, s->progress.preview};
     if (!started)
-        measure_start(s);
+        measure_start(v);
 }
 
 static void warn_of_end(const weft_server *s, const weft_worker_end *end)
@@ -237,7 +255,7 @@ static void read_reports(supervisor *v)
     bool changed = false;
     while (!v->ended && weft_worker_next(&v->worker, &r)) {
         if (r.kind == WEFT_WORKER_PROGRESS && v->worker.job) {
-            take_progress(s, &r);
+            take_progress(v, &r);
             changed = true;
         } else if (r.kind == WEFT_WORKER_WEIGHTS) {
             weft_loaded_weights_set(&s->weights, r.weights);
@@ -299,8 +317,8 @@ static weft_status apply_end(supervisor *v)
     return WEFT_OK;
 }
 
-/* Sets `next` if another job should run instead of `job`. The worker has finished a step, so that a
- * job that is stopped has made progress, and the seconds of a start are known. */
+/* Sets `next` if another job should run instead of `job`. The first message is written after a
+ * step: a job that is stopped has made progress, and the seconds of a start are known. */
 static weft_status choose_other(supervisor *v, const weft_queue_job *job)
 {
     weft_server *s = v->server;
@@ -308,8 +326,8 @@ static weft_status choose_other(supervisor *v, const weft_queue_job *job)
     int64_t number;
     const int64_t versions[2] = {weft_queue_store_version(s->store), s->progress_version};
     const weft_worker_progress *p = &s->progress;
-    if (s->rules.policy == WEFT_QUEUE_FIFO || p->total == 0 || p->done <= p->first ||
-        p->done + 1 >= p->total || !memcmp(versions, v->versions, sizeof versions))
+    if (s->rules.policy == WEFT_QUEUE_FIFO || p->total == 0 || p->done + 1 >= p->total ||
+        !memcmp(versions, v->versions, sizeof versions))
         return WEFT_OK;
     memcpy(v->versions, versions, sizeof versions);
     WEFT_TRY(weft_server_queue(s, &queue));

@@ -67,8 +67,11 @@ Test(prices, a_known_price_stays)
 {
     bool first = false, later = false;
     weft_price *price = weft_prices_ask(prices, request, 1, &first);
-    weft_price_read(price, true, "{\"video_seconds\": 2.5, \"peak_bytes\": 7}", "");
+    cr_assert(!weft_prices_find(prices, request));
+    weft_price_read(price, true,
+                    "{\"video_seconds\": 2.5, \"decode_seconds\": 0.5, \"peak_bytes\": 7}", "");
     cr_assert_eq(weft_prices_ask(prices, request, 1, &later)->state, WEFT_PRICE_KNOWN);
-    cr_assert(price->seconds == 2.5 && price->bytes == 7);
+    cr_assert(price->seconds == 2.5 && price->decode == 0.5 && price->bytes == 7);
+    cr_assert(weft_prices_find(prices, request) == price);
     cr_assert(!weft_prices_next(prices));
 }

@@ -1,0 +1,31 @@
+/* Seconds of the running job by its price and the messages of its worker. All figures are exact in
+ * binary. */
+#include "serve/job_seconds.h"
+
+#include <criterion/criterion.h>
+
+/* 8 steps of 2 seconds and 4 seconds of decoding. */
+Test(job_seconds, a_start_has_no_step)
+{
+    const weft_worker_progress fresh = {.done = 1, .total = 9, .first = 1},
+                               resumed = {.done = 7, .total = 9, .first = 7};
+    cr_assert_eq(weft_job_start_seconds(&fresh, 5, 20, 4), 3);
+    cr_assert_eq(weft_job_start_seconds(&resumed, 5, 8, 4), 3, "2 steps of 2 seconds remain");
+    cr_assert_eq(weft_job_start_seconds(&fresh, 1, 20, 4), 0, "never negative");
+}
+
+Test(job_seconds, what_remains_has_the_decoding)
+{
+    weft_worker_progress p = {.done = 1, .total = 9, .first = 1, .seconds_left = 40};
+    cr_assert_lt(weft_job_seconds_left(&p, 4), 0, "the first step includes one-time work");
+    p = (weft_worker_progress){.done = 2, .total = 9, .first = 1, .seconds_left = 12};
+    cr_assert_eq(weft_job_seconds_left(&p, 4), 16);
+    p.seconds_left = -1;
+    cr_assert_lt(weft_job_seconds_left(&p, 4), 0);
+    p.done = 8; /* all steps; the seconds of the decoding are not measured yet */
+    cr_assert_eq(weft_job_seconds_left(&p, 4), 4);
+    cr_assert_lt(weft_job_seconds_left(&p, 0), 0);
+    p.seconds_left = 1;
+    cr_assert_eq(weft_job_seconds_left(&p, 4), 1);
+    cr_assert_lt(weft_job_seconds_left(&(weft_worker_progress){.seconds_left = -1}, 4), 0);
+}
