@@ -10,6 +10,15 @@ double weft_job_start_seconds(const weft_worker_progress *p, double elapsed, dou
     return fmax(0, elapsed - fmax(0, seconds - decode) / (double)(steps > 0 ? steps : 1));
 }
 
+double weft_job_pace(double pace, double expected, double actual)
+{
+    /* a single job moves later forecasts little */
+    enum { JOBS = 4 };
+    if (expected <= 0 || actual <= 0)
+        return pace;
+    return pace > 0 ? pace + (pace * actual / expected - pace) / JOBS : actual / expected;
+}
+
 double weft_job_seconds_left(const weft_worker_progress *p, double decode)
 {
     if (p->total == 0 || p->done <= p->first)

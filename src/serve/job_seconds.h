@@ -22,4 +22,8 @@ double weft_job_start_seconds(const weft_worker_progress *progress, double elaps
  * ordinary step. While the worker denoises, it reports the seconds of the steps alone. */
 double weft_job_seconds_left(const weft_worker_progress *progress, double decode);
 
+/* Measured seconds per predicted second, after a job that was expected to take `expected` seconds
+ * by the pace before, and took `actual` ones. A mean over the last jobs; 0: no job has finished. */
+double weft_job_pace(double pace, double expected, double actual);
+
 #endif

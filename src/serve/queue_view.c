@@ -63,13 +63,17 @@ out:
 
 /* ---- view ----------------------------------------------------------------------------------- */
 
-static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store, double now)
+static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store,
+                             const weft_queue_moment *m)
 {
     const int64_t version = weft_queue_store_version(store);
     weft_queue_view_free(v);
     WEFT_TRY(weft_queue_store_waiting(store, &v->entries, &v->count));
-    WEFT_TRY(weft_queue_store_owners(store, now - DAY, &v->owners));
+    WEFT_TRY(weft_queue_store_owners(store, m->now - DAY, &v->owners));
     WEFT_TRY(WEFT_NEW(v->forecasts, v->count, "the forecast of %" PRId64 " jobs", v->count));
+    v->pace = m->pace > 0 ? m->pace : 1;
+    for (int64_t i = 0; i < v->count; i++)
+        v->entries[i].seconds *= v->pace;
     if (v->count) {
         v->first_seconds = v->entries->seconds;
         v->first_used = v->owners.used[v->entries->owner];
@@ -89,7 +93,7 @@ weft_status weft_queue_view_update(weft_queue_view *v, weft_queue_store *store,
                                    const weft_queue_moment *m)
 {
     if (!v->version || v->version != weft_queue_store_version(store))
-        WEFT_TRY(read_jobs(v, store, m->now));
+        WEFT_TRY(read_jobs(v, store, m));
     else if ((v->moment.version == m->version || confirms(m, &v->moment)) &&
              m->now < v->moment.now + FORECAST_SECONDS && m->now >= v->moment.now)
         return WEFT_OK;
@@ -118,7 +122,9 @@ weft_status weft_queue_view_predict(const weft_queue_view *v, const weft_queue_e
     while (at < v->owners.count && strcmp(v->owners.name[at], owner) != 0)
         at++; /* a further owner has used nothing */
     WEFT_TRY(WEFT_NEW(runs, v->count + 1, "the forecast of %" PRId64 " jobs", v->count + 1));
-    const weft_status_code status = replay(v, last, at, runs);
+    weft_queue_entry paced = *last;
+    paced.seconds *= v->pace;
+    const weft_status_code status = replay(v, &paced, at, runs);
     *forecast = forecast_of(&runs[v->count]);
     weft_free(runs);
     return status;

@@ -18,14 +18,16 @@ typedef struct weft_queue_moment {
     double left;     /* remaining seconds by its progress; negative: unknown */
     int64_t steps;   /* steps that remain; 0: unknown */
     int64_t version; /* another value if `left` has changed */
+    double pace;     /* measured seconds per predicted second, at each change of the store; 0: 1 */
 } weft_queue_moment;
 
 /* Zero-initialised: nothing was read. */
 typedef struct weft_queue_view {
-    weft_queue_entry *entries;      /* sorted, with the seconds that remain; owned */
+    weft_queue_entry *entries;      /* sorted, with the seconds that remain, by the pace; owned */
     weft_queue_forecast *forecasts; /* of the entries; owned */
     int64_t count;
     weft_queue_owners owners;
+    double pace;              /* of the seconds */
     double first_seconds;     /* predicted seconds of the first job, without its progress */
     double first_used;        /* seconds that its owner had used before it started */
     int64_t version;          /* of the store; 0: nothing was read */
@@ -39,7 +41,8 @@ weft_status weft_queue_view_update(weft_queue_view *view, weft_queue_store *stor
                                    const weft_queue_moment *moment);
 /* The forecast of the job `number`; NULL: it is not in the queue. */
 const weft_queue_forecast *weft_queue_view_find(const weft_queue_view *view, int64_t number);
-/* The forecast of a job that would be accepted last. `owner`: its name. */
+/* The forecast of a job that would be accepted last, with its seconds without a pace. `owner`: its
+ * name. */
 weft_status weft_queue_view_predict(const weft_queue_view *view, const weft_queue_entry *last,
                                     const char *owner, weft_queue_forecast *forecast);
 /* *number: of the job that the worker has next by the rules; 0: no job waits. */

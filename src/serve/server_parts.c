@@ -34,7 +34,8 @@ weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
                                       .elapsed = weft_now() - s->since,
                                       .left = weft_job_seconds_left(p, s->decode),
                                       .steps = p->total - p->done,
-                                      .version = s->progress_version};
+                                      .version = s->progress_version,
+                                      .pace = s->pace};
     *view = &s->view;
     return weft_queue_view_update(&s->view, s->store, &moment);
 }

@@ -47,6 +47,7 @@ typedef struct weft_server {
     weft_loaded_weights weights; /* of the worker */
     weft_worker_progress progress;
     double decode;               /* predicted seconds of the running job's decoding; 0: unknown */
+    double pace;                 /* measured seconds per predicted second of jobs; 0: unknown */
     double since;                /* weft_now() of the start of the running job */
     weft_serve_request *waiting; /* suspended requests */
     weft_event_stream *streams;

@@ -35,6 +35,7 @@ typedef struct supervisor {
     weft_worker worker;
     weft_child estimate;
     bool cold;           /* the running job is the first of its worker */
+    double start;        /* measured seconds of the running job's start; negative: unknown */
     bool signalled;      /* the worker was asked to stop its job */
     double stopped;      /* weft_now() of that request */
     int64_t next;        /* number of the job for which another was stopped; 0: none */
@@ -83,10 +84,21 @@ static weft_status wait_for_worker(const weft_server *s)
     return WEFT_OK;
 }
 
-/* Predicted seconds of the running job after its finished steps; 0: not known. */
+/* Predicted seconds of the running job after its finished steps, without the pace; 0: not known. */
 static double remaining_of(const weft_server *s)
 {
-    return fmax(0, weft_job_seconds_left(&s->progress, s->decode));
+    const double left = fmax(0, weft_job_seconds_left(&s->progress, s->decode));
+    return s->pace > 0 ? left / s->pace : left;
+}
+
+/* Compares the measured seconds of a finished job with the predicted ones. Only a run with all
+ * steps, which has a measured start, is compared. */
+static void measure_pace(const supervisor *v)
+{
+    weft_server *s = v->server;
+    const weft_queue_view *queue = &s->view;
+    if (v->start >= 0 && s->progress.first == 1 && queue->count && queue->entries->held)
+        s->pace = weft_job_pace(s->pace, queue->first_seconds, weft_now() - s->since - v->start);
 }
 
 /* Records how the job ended, for apply_end. */
@@ -97,6 +109,8 @@ static void end_job(supervisor *v, const weft_worker_end *end)
     v->end = *end;
     v->change = (weft_queue_change){.spent = weft_now() - v->server->since,
                                     .remaining = remaining_of(v->server)};
+    if (event == WEFT_QUEUE_FINISHED)
+        measure_pace(v);
     if (event == WEFT_QUEUE_STOPPED && v->signalled)
         v->server->rules.stop = weft_now() - v->stopped;
     if (event == WEFT_QUEUE_REFUSED || event == WEFT_QUEUE_CRASHED) {
@@ -155,6 +169,7 @@ static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
     s->decode = decode_of(s, job);
     s->since = weft_now();
     v->cold = v->worker.child.pid == 0;
+    v->start = -1;
     v->signalled = false;
     v->next = 0;
     give(v, job, lock);
@@ -223,6 +238,7 @@ static void measure_start(supervisor *v)
         return;
     const double found = weft_job_start_seconds(&s->progress, weft_now() - s->since,
                                                 queue->first_seconds, s->decode);
+    v->start = found;
     if (!v->cold)
         s->rules.start = s->starts++ ? 0.5 * (s->rules.start + found) : found;
     else if (!s->starts)

@@ -14,6 +14,14 @@ Test(job_seconds, a_start_has_no_step)
     cr_assert_eq(weft_job_start_seconds(&fresh, 1, 20, 4), 0, "never negative");
 }
 
+Test(job_seconds, a_pace_is_a_mean_of_jobs)
+{
+    cr_assert_eq(weft_job_pace(0, 4, 2), 0.5);
+    cr_assert_eq(weft_job_pace(0.5, 4, 4), 0.5, "as expected by this pace");
+    cr_assert_eq(weft_job_pace(0.5, 2, 4), 0.625);
+    cr_assert_eq(weft_job_pace(0.5, 0, 4), 0.5, "nothing was predicted");
+}
+
 Test(job_seconds, what_remains_has_the_decoding)
 {
     weft_worker_progress p = {.done = 1, .total = 9, .first = 1, .seconds_left = 40};

@@ -101,6 +101,31 @@ Test(queue_view, forecasts_follow_the_policy)
     close_store(s);
 }
 
+/* The pace of finished jobs scales the seconds of jobs without progress. */
+Test(queue_view, the_pace_scales_predictions)
+{
+    weft_queue_store *s = open_store();
+    weft_queue_view v = {0};
+    const weft_queue_rules rules = {WEFT_QUEUE_FIFO, 0, 2, 1, 1};
+    weft_queue_moment m = {&rules, 1000, 42, -1, 30, 1, 0.5};
+    const weft_queue_entry last = {
+        .number = INT64_MAX, .seconds = 8, .rank = INT64_MAX, .arrival = 1000.5};
+    weft_queue_forecast f;
+    fill(s);
+    cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK, "%s", weft_error_message());
+    check(&v, 1, 1000, 1010);
+    check(&v, 2, 1010, 1022);
+    check(&v, 4, 1026.5, 1043.5);
+    cr_assert_eq(weft_queue_view_predict(&v, &last, "new", &f), WEFT_OK);
+    cr_assert_float_eq(f.end, 1049.5, 1e-6);
+    m.left = 30; /* measured */
+    m.version++;
+    cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK);
+    check(&v, 1, 1000, 1030);
+    weft_queue_view_free(&v);
+    close_store(s);
+}
+
 /* The measured progress replaces the prediction. A moment without news changes nothing for a
  * second. */
 Test(queue_view, progress_moves_the_forecasts)
