@@ -6,7 +6,9 @@
    turn; medians, for later jobs the median of the ratios
 3. a request: milliseconds while a video is generated, next to a write that waits for the disk, as
    an accepted job does
-4. a queue: 1,000 jobs and 200 event streams, with a job that is generated: memory of the server, and
+4. a cancel: milliseconds until the answer, which follows the end of the worker's step, next to the
+   milliseconds of a step
+5. a queue: 1,000 jobs and 200 event streams, with a job that is generated: memory of the server, and
    its share of a core
 
 WEFT: the program. ROUNDS (5), FRAMES, SIZE (WIDTHxHEIGHT) and STEPS (30) of the video. The figures
@@ -150,9 +152,9 @@ def peak_mib(pid):
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
-def long_job(s):
+def long_job(s, video=None):
     """A job that runs for longer than the measurement, after its first step."""
-    id = s.call("POST", "/v1/jobs", dict(VIDEO, steps=10000))["id"]
+    id = s.call("POST", "/v1/jobs", dict(video or VIDEO, steps=10000))["id"]
     s.until(id, lambda job: (job["progress"] or {}).get("step", 0) > 0)
     return id
 
@@ -171,6 +173,31 @@ def requests(model):
         row("`" + name + "`", *percentiles(work, 200), "20")
     with open("synced", "wb", buffering=0) as file:
         row("4 KiB to the disk, without the server", *percentiles(lambda i: (file.write(bytes(4096)), os.fdatasync(file.fileno())), 200), "-")
+    s.stop()
+
+
+def cancel_row(s, name, video):
+    """Each cancel is sent at another moment of a step."""
+    waits, steps = [], []
+    for i in range(20):
+        id, seen = long_job(s, video), []
+
+        def enough(job):
+            seen.append((time.perf_counter(), (job["progress"] or {}).get("step", 0)))
+            return seen[-1][0] > seen[0][0] + 0.7 and seen[-1][1] > seen[0][1]
+        s.until(id, enough)
+        steps.append((seen[-1][0] - seen[0][0]) / (seen[-1][1] - seen[0][1]))
+        time.sleep(steps[-1] * i / 20)
+        waits.append(seconds_of(s.call, "POST", f"/v1/jobs/{id}/cancel")[0])
+    step = statistics.median(steps)
+    row(name, *(f"{1000 * x:.1f}" for x in (step, statistics.median(waits), max(waits))), f"{max(waits) / step:.2f}", "1")
+
+
+def cancels(model):
+    s = Server(model)
+    table("cancel", "step ms", "p50 ms", "longest ms", "longest in steps", "goal")
+    for frames, size in ((13, "64x64"), (49, "128x128")):
+        cancel_row(s, f"{frames} frames of {size}", dict(VIDEO, frames=frames, size=size))
     s.stop()
 
 
@@ -204,8 +231,8 @@ def main():
     model = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for part in os.environ.get("PARTS", "videos requests queue").split():
-            {"videos": ready_and_videos, "requests": requests, "queue": queue}[part](model)
+        for part in os.environ.get("PARTS", "videos requests cancels queue").split():
+            {"videos": ready_and_videos, "requests": requests, "cancels": cancels, "queue": queue}[part](model)
         os.chdir("/")
 
 
