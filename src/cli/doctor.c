@@ -12,7 +12,8 @@
 static weft_status refuse_idle(const weft_args *args)
 {
     static const char *const alone[] = {"--collectives", "--ranks", "--measure", "--gpu"};
-    static const char *const of[][2] = {{"--out", "--collectives"}, {"--parallel", "--ranks"}};
+    static const char *const of[][2] = {
+        {"--out", "--collectives"}, {"--parallel", "--ranks"}, {"--kernels", "--gpu"}};
     const char *first = NULL;
     for (int i = 0; i < WEFT_COUNT(alone); i++) {
         if (!weft_args_flag(args, alone[i]))
@@ -54,7 +55,7 @@ static weft_status run_doctor(const weft_args *args)
     if (weft_args_flag(args, "--ranks"))
         return survey_ranks(args);
     if (weft_args_flag(args, "--gpu"))
-        return weft_doctor_gpu();
+        return weft_doctor_gpu(weft_args_flag(args, "--kernels"));
     weft_doctor_machine();
     return weft_args_flag(args, "--measure") ? weft_doctor_measure() : WEFT_OK;
 }
@@ -64,6 +65,8 @@ static const weft_option options[] = {
      "also measure matrix products by type, and memory (about five seconds)"},
     {"--gpu", NULL, NULL,
      "compare the kernels of backend cuda with the reference, and write gpu-report.json"},
+    {"--kernels", NULL, NULL,
+     "with --gpu: also print the implementations of each op, their verdicts and choices"},
     {"--ranks", NULL, NULL, "under mpirun: measure each rank and report slow ranks"},
     {"--parallel", "KEY=VALUE", NULL,
      "with --ranks: show the axes of a mesh on the ranks, e.g. tp=2; keys of the config section "
@@ -79,7 +82,7 @@ static const weft_option options[] = {
 const weft_verb weft_verb_doctor = {
     .name = "doctor",
     .summary = "report the hardware and libraries that weft finds and can use",
-    .usage = "[--measure]\n--gpu\n--collectives RANKS[/PER_NODE] [--out FILE]\n"
+    .usage = "[--measure]\n--gpu [--kernels]\n--collectives RANKS[/PER_NODE] [--out FILE]\n"
              "--ranks [--parallel KEY=VALUE]...",
     .details = "Prints processor, cores, SIMD levels, units for bf16 and int8, memory, library\n"
                "versions, MPI, BLAS and OpenMP threads, codecs, and whether a GPU driver exists.\n"
@@ -89,7 +92,8 @@ const weft_verb weft_verb_doctor = {
                "\n"
                "--gpu runs every kernel of a training step of small models on the GPU, in f32\n"
                "and bf16, and compares the results with the reference. gpu-report.json has the\n"
-               "GPU and the error of each operation.\n"
+               "GPU and the error of each operation. --kernels measures the implementations\n"
+               "of operations, of weft and of libraries, and prints which one is used.\n"
                "\n"
                "--collectives prints a table instead: for each collective and size the chosen\n"
                "algorithm and its cost. Costs are built in, or under mpirun measured between the\n"

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "graph/builder_helpers.h"
 #include "kernel/cuda/cuda_backend.h"
+#include "kernel/cuda/cuda_choice.h"
 #include "kernel/cuda/cuda_gpu.h"
 #include "kernel/cuda/cuda_verdict.h"
 #include "model/model.h"
@@ -93,26 +94,103 @@ out:
     return status;
 }
 
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+/* Round 0 is weft's own kernels; round 1 + i is implementation i. */
+typedef struct trying {
+    bool bf16;
+    int impl; /* of the last round */
+    weft_op op;
+} trying;
+
+static bool select_impl(void *user, int round, weft_op op)
+{
+    trying *t = user;
+    const int own = weft_cuda_impl_own();
+    t->impl = round == 0 ? own : round - 1;
+    weft_cuda_choice_force(t->impl);
+    return weft_cuda_impl_get(t->impl)->has(op) && weft_cuda_impl_get(t->impl)->version() > 0;
+}
+
+static weft_status_code begin_trial(void *user, int round, weft_op op)
+{
+    trying *t = user;
+    (void)round;
+    t->op = op;
+    return weft_cuda_trial_begin(t->bf16, t->impl, op);
+}
+
+static weft_status_code end_trial(void *user, int round, weft_op op)
+{
+    const trying *t = user;
+    (void)round, (void)op;
+    return weft_cuda_trial_end(t->impl);
+}
+
 weft_status weft_gpu_check_model(int model, bool bf16, weft_op_check *op)
 {
     weft_graph *g;
+    trying now = {.bf16 = bf16};
+    const weft_check_rounds rounds = {.count = weft_cuda_impl_count(),
+                                      .user = &now,
+                                      .select = select_impl,
+                                      .begin = begin_trial,
+                                      .end = end_trial};
+    const bool before = weft_cuda_verdicts_bf16();
     WEFT_TRY(build(models[model], bf16, &g));
-    const weft_status_code status = weft_kernels_check(g, &weft_backend_cuda, 1, op);
+    weft_cuda_verdicts_use(bf16);
+    const weft_status_code status =
+        weft_kernels_check_rounds(g, &weft_backend_cuda, 1, &rounds, op);
+    weft_cuda_choice_force(-1);
+    weft_cuda_verdicts_use(before);
     weft_graph_free(g);
-    return status;
+    return status == WEFT_OK ? WEFT_OK : weft_cuda_trial_stop(now.impl, now.op, status);
 }
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
 
+static void set_verdict(bool bf16, int impl, weft_op op, const weft_op_check *c)
+{
+    if (weft_cuda_verdict_get(bf16, impl, op) == WEFT_VERDICT_STOPPED)
+        return;
+    if (c->nodes)
+        weft_cuda_verdict_set(bf16, impl, op,
+                              c->failed ? WEFT_VERDICT_FAILED : WEFT_VERDICT_PASSED);
+    else if (c->unsupported)
+        weft_notice(WEFT_MSG_KERNEL_REPLACED,
+                    WEFT_AT(.key = weft_op_get(op)->name, .value = weft_cuda_impl_get(impl)->name),
+                    "%s of %s is not used: the library rejects every case of the comparison",
+                    weft_op_get(op)->name, weft_cuda_impl_get(impl)->name);
+}
+
 weft_status weft_gpu_check(bool bf16, weft_op_check *op)
 {
+    const int own = weft_cuda_impl_own();
     for (int i = 0; i < WEFT_COUNT(models); i++)
         WEFT_TRY(weft_gpu_check_model(i, bf16, op));
-    for (int i = 0; i < WEFT_OP_COUNT; i++)
-        if (op[i].nodes)
-            weft_cuda_verdict_set(bf16, (weft_op)i,
-                                  op[i].failed ? WEFT_VERDICT_FAILED : WEFT_VERDICT_PASSED);
+    for (int i = 0; i < WEFT_OP_COUNT; i++) {
+        set_verdict(bf16, own, (weft_op)i, &op[i]);
+        for (int impl = 0; impl < own; impl++)
+            set_verdict(bf16, impl, (weft_op)i, &op[WEFT_GPU_RESULT(impl, i)]);
+    }
     return WEFT_OK;
+}
+
+weft_status weft_gpu_check_choices(bool bf16)
+{
+    weft_graph *g;
+    weft_op_check *op;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(build(models[WEFT_GPU_VECTOR_MODEL], bf16, &g));
+    const bool before = weft_cuda_verdicts_bf16();
+    weft_cuda_verdicts_use(bf16);
+    WEFT_GO(WEFT_NEW(op, WEFT_OP_COUNT, "the check of kernels"));
+    status = weft_kernels_check(g, &weft_backend_cuda, 1, op);
+    weft_free(op);
+out:
+    weft_cuda_verdicts_use(before);
+    weft_graph_free(g);
+    return status;
 }
 
 static weft_status check_and_save(bool bf16)
@@ -120,7 +198,7 @@ static weft_status check_and_save(bool bf16)
     weft_op_check *op;
     const weft_cuda_gpu *gpu;
     WEFT_TRY(weft_cuda_gpu_get(&gpu));
-    WEFT_TRY(WEFT_NEW(op, WEFT_OP_COUNT, "the check of kernels"));
+    WEFT_TRY(WEFT_NEW(op, WEFT_GPU_RESULTS, "the check of kernels"));
     weft_debug("%s has no verdicts in %s: comparing the kernels with the reference", gpu->name,
                bf16 ? "bf16" : "f32");
     weft_status_code status = WEFT_OK;
@@ -134,11 +212,14 @@ out:
 weft_status weft_gpu_settle(const weft_backend *backend, bool bf16)
 {
     bool found;
+    int lock;
     if (backend != &weft_backend_cuda)
         return WEFT_OK;
-    WEFT_TRY(weft_cuda_verdicts_load(bf16, &found));
-    if (!found)
-        WEFT_TRY(check_and_save(bf16));
+    WEFT_TRY(weft_cuda_files_lock(&lock));
+    weft_status_code status = weft_cuda_verdicts_load(bf16, &found);
+    if (status == WEFT_OK && !found)
+        status = check_and_save(bf16);
+    weft_cuda_files_unlock(lock);
     weft_cuda_verdicts_use(bf16);
-    return WEFT_OK;
+    return status;
 }

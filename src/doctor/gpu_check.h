@@ -2,19 +2,29 @@
 #ifndef WEFT_DOCTOR_GPU_CHECK_H
 #define WEFT_DOCTOR_GPU_CHECK_H
 
+#include "kernel/cuda/cuda_impl.h"
 #include "kernel/registry/kernel_check.h"
 
 /* Index of the model whose sizes suit tensor cores and vectors; most sizes of the models before
  * it divide by neither. */
 enum { WEFT_GPU_VECTOR_MODEL = 4 };
-/* Compares every node of a training step of one model. Adds to op[WEFT_OP_COUNT]. */
+/* Results: the first WEFT_OP_COUNT are of weft's own kernels; the implementation `i` of the list
+ * follows at WEFT_GPU_RESULT(i, op). */
+enum { WEFT_GPU_RESULTS = (WEFT_CUDA_IMPLS + 1) * WEFT_OP_COUNT };
+#define WEFT_GPU_RESULT(impl, op) (((impl) + 1) * WEFT_OP_COUNT + (op))
+
+/* Compares every node of a training step of one model, for each implementation that has its op.
+ * Adds to op[WEFT_GPU_RESULTS]. */
 weft_status weft_gpu_check_model(int model, bool bf16, weft_op_check *op);
 /* Compares every node of training steps of small models, in f32 or mixed precision, and sets the
- * verdicts of their ops. Adds to op[WEFT_OP_COUNT]. Fails if the GPU does. */
+ * verdicts of their ops. Adds to op[WEFT_GPU_RESULTS]. Fails if the GPU does. Requires the lock of
+ * the files of verdicts. */
 weft_status weft_gpu_check(bool bf16, weft_op_check *op);
+/* Measures the choices of implementations for the shapes of the vector model. */
+weft_status weft_gpu_check_choices(bool bf16);
 /* Loads the verdicts of this GPU before a run, or compares the kernels and saves their verdicts.
- * Programs prepared later stop at an op that failed. Does nothing for other backends than `cuda`.
- */
+ * Programs prepared later use the implementations that passed, and stop at an op without one. Does
+ * nothing for other backends than `cuda`. */
 weft_status weft_gpu_settle(const weft_backend *backend, bool bf16);
 
 #endif

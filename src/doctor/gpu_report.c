@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "doctor/gpu_check.h"
+#include "doctor/gpu_kernels.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_gpu.h"
 #include "kernel/cuda/cuda_verdict.h"
@@ -18,20 +19,23 @@ static const char report_file[] = "gpu-report.json";
 
 static void print_op(const char *precision, const char *name, const weft_op_check *c)
 {
-    if (c->missing)
-        printf("%-5s %-22s %5" PRId64 " nodes  no kernel\n", precision, name, c->missing);
+    if (!c->nodes)
+        printf("%-5s %-22s %5" PRId64 " nodes  %s\n", precision, name, c->missing + c->unsupported,
+               c->missing ? "no kernel" : "unsupported");
     else
         printf("%-5s %-22s %5" PRId64 " nodes  error %8.2g  tolerance %8.2g  %s%s\n", precision,
                name, c->nodes, c->error, c->tolerance, c->failed ? "FAILED at " : "ok",
                c->failed ? c->worst_output : "");
 }
 
-static json_t *op_json(const char *precision, const char *name, const weft_op_check *c)
+static json_t *op_json(const char *precision, const char *impl, const char *name,
+                       const weft_op_check *c)
 {
     /* JSON has no infinity */
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:s}", "op", name, "precision", precision,
-                     "nodes", (json_int_t)c->nodes, "failed", (json_int_t)c->failed, "missing",
-                     (json_int_t)c->missing, "error", c->error < 1e30 ? c->error : 1e30,
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:s}", "op", name, "kernel",
+                     impl, "precision", precision, "nodes", (json_int_t)c->nodes, "failed",
+                     (json_int_t)c->failed, "missing", (json_int_t)c->missing, "unsupported",
+                     (json_int_t)c->unsupported, "error", c->error < 1e30 ? c->error : 1e30,
                      "tolerance", c->tolerance, "place", c->worst_output);
 }
 
@@ -58,18 +62,32 @@ static json_t *cudnn_json(void)
     return json_pack("{s:I, s:o}", "version", (json_int_t)weft_cudnn_version(), "device", device);
 }
 
-/* Prints and appends the ops of one precision. Returns the number of ops that failed. */
-static int report_ops(const char *precision, const weft_op_check *op, json_t *list)
+/* Prints and appends the ops of one implementation. Returns the number of ops that failed. */
+static int report_impl(const char *precision, int impl, const weft_op_check *op, json_t *list)
 {
+    const char *of = weft_cuda_impl_get(impl)->name;
+    const bool own = impl == weft_cuda_impl_own();
     int failed = 0;
     for (int i = 0; i < WEFT_OP_COUNT; i++) {
-        const char *name = weft_op_get((weft_op)i)->name;
-        if (!op[i].nodes && !op[i].missing)
+        char name[80];
+        const char *op_name = weft_op_get((weft_op)i)->name;
+        if (!op[i].nodes && !op[i].unsupported && (!op[i].missing || !own))
             continue;
+        snprintf(name, sizeof name, own ? "%s" : "%s %s", op_name, of);
         print_op(precision, name, &op[i]);
-        json_array_append_new(list, op_json(precision, name, &op[i]));
+        json_array_append_new(list, op_json(precision, of, op_name, &op[i]));
         failed += op[i].failed > 0;
     }
+    return failed;
+}
+
+/* Returns the number of ops for which weft's own kernel failed. It replaces libraries. */
+static int report_ops(const char *precision, const weft_op_check *op, json_t *list)
+{
+    const int own = weft_cuda_impl_own();
+    const int failed = report_impl(precision, own, op, list);
+    for (int i = 0; i < own; i++)
+        (void)report_impl(precision, i, &op[WEFT_GPU_RESULT(i, 0)], list);
     return failed;
 }
 
@@ -89,7 +107,7 @@ static weft_status write_report(const weft_cuda_gpu *gpu, json_t *list, int fail
 static weft_status check_precision(bool narrow, json_t *list, int *failed)
 {
     weft_op_check *op;
-    WEFT_TRY(WEFT_NEW(op, WEFT_OP_COUNT, "the check of kernels"));
+    WEFT_TRY(WEFT_NEW(op, WEFT_GPU_RESULTS, "the check of kernels"));
     const weft_status_code status = weft_gpu_check(narrow, op);
     *failed += report_ops(narrow ? "bf16" : "f32", op, list);
     weft_free(op);
@@ -106,8 +124,11 @@ static weft_status report_error(const weft_cuda_gpu *gpu, json_t *list, int fail
     return status;
 }
 
+/* Compares the kernels in both precisions. Requires the lock of the files of verdicts. */
 static weft_status check_gpu(const weft_cuda_gpu *gpu, json_t *list, int *failed)
 {
+    bool found;
+    WEFT_TRY(weft_cuda_verdicts_load(false, &found)); /* implementations that stopped the GPU */
     if (check_precision(false, list, failed) != WEFT_OK ||
         check_precision(true, list, failed) != WEFT_OK)
         return report_error(gpu, list, *failed);
@@ -115,19 +136,23 @@ static weft_status check_gpu(const weft_cuda_gpu *gpu, json_t *list, int *failed
     return write_report(gpu, list, *failed, NULL);
 }
 
-weft_status weft_doctor_gpu(void)
+weft_status weft_doctor_gpu(bool kernels)
 {
     const weft_cuda_gpu *gpu;
-    int failed = 0;
+    int failed = 0, lock;
     WEFT_TRY(weft_backend_check(&weft_backend_cuda));
     WEFT_TRY(weft_cuda_gpu_get(&gpu));
-    weft_cuda_verdicts_forget();
     json_t *list = json_array();
     WEFT_TRY(WEFT_ALLOCATED(list, "the report"));
     printf("GPU %d of %d: %s\n", gpu->ordinal, gpu->count, gpu->name);
-    const weft_status_code status = check_gpu(gpu, list, &failed);
+    weft_status_code status = weft_cuda_files_lock(&lock);
+    if (status == WEFT_OK)
+        status = check_gpu(gpu, list, &failed);
+    weft_cuda_files_unlock(lock);
     json_decref(list);
     WEFT_TRY(status);
+    if (kernels)
+        WEFT_TRY(weft_gpu_kernels_print());
     if (failed)
         return weft_error(WEFT_MSG_PARITY_FAILED, WEFT_AT(.file = report_file, WEFT_NUMBER(failed)),
                           "%d kernels differ from the reference by more than their tolerance. Use "

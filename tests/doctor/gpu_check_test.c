@@ -1,5 +1,6 @@
 /* Verdicts of kernels on the emulated driver: planted faults are found and named, and a program
  * with an op that failed is not prepared. */
+#include "base/fs.h"
 #include "base/memory.h"
 #include "doctor/gpu_check.h"
 #include "kernel/cuda/cuda_backend.h"
@@ -21,7 +22,7 @@ static void use_emulation(void)
 
 TestSuite(gpu_check, .init = use_emulation);
 
-static weft_op_check op[WEFT_OP_COUNT];
+static weft_op_check op[WEFT_GPU_RESULTS];
 
 static weft_status_code check_with(const char *fault)
 {
@@ -81,18 +82,24 @@ static void use_folder(char *folder)
 
 static void drop_folder(const char *folder)
 {
-    char *path;
-    cr_assert_eq(weft_cuda_verdicts_path(&path), WEFT_OK, "%s", weft_error_message());
-    cr_expect_eq(unlink(path), 0);
-    cr_expect_eq(rmdir(folder), 0);
-    weft_free(path);
+    cr_assert_eq(weft_remove_tree(folder), WEFT_OK, "%s", weft_error_message());
+}
+
+static int own(void)
+{
+    return weft_cuda_impl_own();
 }
 
 static weft_status_code prepare(weft_op which)
 {
     void *cache;
     const weft_kernel *kernel = weft_backend_cuda.kernel[which];
-    return kernel->prepare(&(weft_kernel_args){.op = which}, &cache);
+    const weft_attr_linear attr = {.act = WEFT_ACT_NONE};
+    weft_view in[] = {{.shape = {2, {8, 16}}}, {.shape = {2, {24, 16}}}, {.shape = {.rank = -1}}},
+              out = {.shape = {2, {8, 24}}};
+    const weft_kernel_args args = {
+        .op = which, .in = in, .in_count = 3, .out = &out, .out_count = 1, .attr = &attr};
+    return kernel->prepare(&args, &cache);
 }
 
 Test(gpu_check, stored_verdicts_stop_a_program)
@@ -102,8 +109,8 @@ Test(gpu_check, stored_verdicts_stop_a_program)
     use_folder(folder);
     cr_assert_eq(weft_cuda_verdicts_load(true, &found), WEFT_OK, "%s", weft_error_message());
     cr_expect_not(found);
-    weft_cuda_verdict_set(true, WEFT_OP_LINEAR, WEFT_VERDICT_FAILED);
-    weft_cuda_verdict_set(true, WEFT_OP_GELU, WEFT_VERDICT_PASSED);
+    weft_cuda_verdict_set(true, own(), WEFT_OP_LINEAR, WEFT_VERDICT_FAILED);
+    weft_cuda_verdict_set(true, own(), WEFT_OP_GELU, WEFT_VERDICT_PASSED);
     cr_assert_eq(weft_cuda_verdicts_save(), WEFT_OK, "%s", weft_error_message());
     weft_cuda_verdicts_forget();
     cr_assert_eq(weft_gpu_settle(&weft_backend_cuda, true), WEFT_OK, "%s", weft_error_message());
@@ -125,17 +132,17 @@ Test(gpu_check, foreign_and_damaged_verdicts_are_ignored)
     char folder[] = "/tmp/weft-verdicts-XXXXXX", *path;
     bool found;
     use_folder(folder);
-    cr_assert_eq(weft_cuda_verdicts_path(&path), WEFT_OK, "%s", weft_error_message());
-    static const char *const texts[] = {
-        "{\"of\": {\"gpu\": \"another\"}, \"ops\": {\"f32\": {\"linear\": \"failed\"}}}",
-        "{\"of\": {"};
+    cr_assert_eq(weft_cuda_verdicts_path(".json", &path), WEFT_OK, "%s", weft_error_message());
+    static const char *const texts[] = {"{\"of\": {\"gpu\": \"another\"}, \"ops\": {\"f32\": "
+                                        "{\"linear\": {\"weft\": \"failed\"}}}}",
+                                        "{\"of\": {"};
     for (int i = 0; i < 2; i++) {
         FILE *file = fopen(path, "w");
         fputs(texts[i], file);
         fclose(file);
         cr_assert_eq(weft_cuda_verdicts_load(false, &found), WEFT_OK, "%s", weft_error_message());
         cr_expect_not(found);
-        cr_expect_eq(weft_cuda_verdict_get(false, WEFT_OP_LINEAR), WEFT_VERDICT_NONE);
+        cr_expect_eq(weft_cuda_verdict_get(false, own(), WEFT_OP_LINEAR), WEFT_VERDICT_NONE);
     }
     weft_free(path);
     drop_folder(folder);

@@ -1,9 +1,9 @@
 #include "kernel/cuda/cuda_backend.h"
 
+#include "kernel/cuda/cuda_choice.h"
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cuda_gpu.h"
 #include "kernel/cuda/cuda_module.h"
-#include "kernel/cuda/cuda_verdict.h"
 #include "kernel/cuda/ops.h"
 
 static weft_status_code check_backend(void)
@@ -15,12 +15,6 @@ static weft_status_code check_backend(void)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static int64_t workspace(const weft_kernel_args *args)
-{
-    const weft_cuda_op *op = &weft_cuda_ops[args->op];
-    return op->workspace ? op->workspace(args) : 0;
-}
-
 static weft_status check_op(weft_op op)
 {
     if (weft_cuda_ops[op].launch)
@@ -30,27 +24,32 @@ static weft_status check_op(weft_op op)
                       weft_op_get(op)->name);
 }
 
+/* The cache of a node is the choice of the process for its shapes. */
 static weft_status_code prepare(const weft_kernel_args *args, void **cache)
 {
+    weft_cuda_choice *choice;
     *cache = NULL;
     WEFT_TRY(check_op(args->op));
     WEFT_TRY(check_backend());
-    return weft_cuda_verdict_check(args->op);
+    WEFT_TRY(weft_cuda_choose(args, &choice));
+    *cache = choice;
+    return WEFT_OK;
+}
+
+static void release(void *cache)
+{
+    (void)cache; /* the process's */
 }
 
 static weft_status_code run(const weft_kernel_args *args)
 {
-    weft_device_stream *s = args->stream;
-    bool begun;
-    WEFT_TRY(weft_cuda_stream_node(s, args, workspace(args), &begun));
-    if (!begun)
-        return WEFT_OK; /* the error appears when the host waits */
     WEFT_TRY(check_op(args->op));
-    WEFT_TRY(weft_cuda_ops[args->op].launch(args, weft_cuda_stream_queue(s)));
-    return weft_cuda_stream_check(s);
+    WEFT_TRY(weft_cuda_choice_launch(args->cache, args));
+    return weft_cuda_stream_check(args->stream);
 }
 
-static const weft_kernel any = {.run = run, .workspace = workspace, .prepare = prepare};
+static const weft_kernel any = {
+    .run = run, .workspace = weft_cuda_impls_workspace, .prepare = prepare, .release = release};
 
 /* clang-format off */
 const weft_backend weft_backend_cuda = {

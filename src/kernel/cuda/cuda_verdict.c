@@ -1,20 +1,23 @@
 #include "kernel/cuda/cuda_verdict.h"
 
 #include "base/fs.h"
-#include "base/json.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "kernel/cuda/cuda_module.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 static struct {
-    uint8_t verdict[2][WEFT_OP_COUNT]; /* f32, bf16 */
-    bool bf16;                         /* of the programs */
+    uint8_t verdict[2][WEFT_CUDA_IMPLS][WEFT_OP_COUNT]; /* f32, bf16 */
+    bool bf16;                                          /* of the programs */
 } state;
 
 static const char *const precisions[] = {"f32", "bf16"};
-static const char *const words[] = {"none", "passed", "failed"};
+static const char *const words[] = {"none", "passed", "failed", "stopped"};
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -23,14 +26,19 @@ void weft_cuda_verdicts_forget(void)
     memset(&state, 0, sizeof state);
 }
 
-void weft_cuda_verdict_set(bool bf16, weft_op op, weft_verdict verdict)
+void weft_cuda_verdict_set(bool bf16, int impl, weft_op op, weft_verdict verdict)
 {
-    state.verdict[bf16][op] = (uint8_t)verdict;
+    state.verdict[bf16][impl][op] = (uint8_t)verdict;
 }
 
-weft_verdict weft_cuda_verdict_get(bool bf16, weft_op op)
+weft_verdict weft_cuda_verdict_get(bool bf16, int impl, weft_op op)
 {
-    return (weft_verdict)state.verdict[bf16][op];
+    return (weft_verdict)state.verdict[bf16][impl][op];
+}
+
+const char *weft_verdict_name(weft_verdict verdict)
+{
+    return words[verdict];
 }
 
 void weft_cuda_verdicts_use(bool bf16)
@@ -38,18 +46,9 @@ void weft_cuda_verdicts_use(bool bf16)
     state.bf16 = bf16;
 }
 
-weft_status weft_cuda_verdict_check(weft_op op)
+bool weft_cuda_verdicts_bf16(void)
 {
-    const weft_cuda_gpu *gpu;
-    if (state.verdict[state.bf16][op] != WEFT_VERDICT_FAILED)
-        return WEFT_OK;
-    WEFT_TRY(weft_cuda_gpu_get(&gpu));
-    return weft_error(WEFT_MSG_PARITY_FAILED,
-                      WEFT_AT(.key = weft_op_get(op)->name, .value = gpu->name),
-                      "the kernel of %s in %s differs from the reference on %s, and no other "
-                      "implementation is left. Run weft doctor --gpu for details, and use backend "
-                      "cpu.",
-                      weft_op_get(op)->name, precisions[state.bf16], gpu->name);
+    return state.bf16;
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -64,14 +63,29 @@ static uint64_t kernels_hash(void)
     return hash;
 }
 
-/* The GPU, driver, weft and kernels of the verdicts. NULL: out of memory. */
-static json_t *key_of(const weft_cuda_gpu *gpu)
+/* Versions of the libraries by implementation. NULL: out of memory. */
+static json_t *versions_json(void)
 {
+    json_t *versions = json_object();
+    for (int i = 0; versions && i < weft_cuda_impl_own(); i++) {
+        const weft_cuda_impl *impl = weft_cuda_impl_get(i);
+        const int64_t version = impl->version();
+        if (version > 0)
+            json_object_set_new(versions, impl->name, json_integer((json_int_t)version));
+    }
+    return versions;
+}
+
+weft_status weft_cuda_verdicts_key(json_t **key)
+{
+    const weft_cuda_gpu *gpu;
     char kernels[20];
+    WEFT_TRY(weft_cuda_gpu_get(&gpu));
     snprintf(kernels, sizeof kernels, "%016" PRIx64, kernels_hash());
-    return json_pack("{s:s, s:i, s:i, s:i, s:s, s:s}", "gpu", gpu->name, "major", gpu->major,
+    *key = json_pack("{s:s, s:i, s:i, s:i, s:s, s:s, s:o}", "gpu", gpu->name, "major", gpu->major,
                      "minor", gpu->minor, "cuda", gpu->version, "weft", WEFT_VERSION, "kernels",
-                     kernels);
+                     kernels, "libraries", versions_json());
+    return WEFT_ALLOCATED(*key, "the verdicts of kernels");
 }
 
 static weft_status folder_of(weft_buf *path)
@@ -87,24 +101,48 @@ static weft_status folder_of(weft_buf *path)
     return weft_buf_check(path);
 }
 
-weft_status weft_cuda_verdicts_path(char **out)
+weft_status weft_cuda_verdicts_path(const char *end, char **out)
 {
-    const weft_cuda_gpu *gpu;
+    json_t *key;
     weft_buf path = {0};
-    WEFT_TRY(weft_cuda_gpu_get(&gpu));
-    json_t *key = key_of(gpu);
-    char *line = key ? weft_json_line(key) : NULL;
     uint64_t hash = 0xcbf29ce484222325;
+    WEFT_TRY(weft_cuda_verdicts_key(&key));
+    char *line = weft_json_line(key);
     json_decref(key);
-    WEFT_TRY(WEFT_ALLOCATED(line, "the verdicts of kernels"));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(line, "the verdicts of kernels"));
     for (const char *p = line; *p; p++)
         hash = (hash ^ (unsigned char)*p) * 0x100000001b3;
-    weft_free(line);
-    WEFT_TRY(folder_of(&path));
-    weft_buf_printf(&path, "/%016" PRIx64 ".json", hash);
-    const weft_status_code status = weft_buf_check(&path);
+    WEFT_GO(folder_of(&path));
+    WEFT_GO(weft_make_dirs(path.data));
+    weft_buf_printf(&path, "/%016" PRIx64 "%s", hash, end);
+    WEFT_GO(weft_buf_check(&path));
     *out = path.data;
+    path = (weft_buf){0};
+out:
+    weft_buf_free(&path);
+    weft_free(line);
     return status;
+}
+
+weft_status weft_cuda_files_lock(int *lock)
+{
+    char *path;
+    WEFT_TRY(weft_cuda_verdicts_path(".lock", &path));
+    *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    weft_status_code status = WEFT_OK;
+    if (*lock < 0)
+        status = weft_error_errno(WEFT_AT(.file = path), "the lock of the verdicts of kernels");
+    else if (flock(*lock, LOCK_EX) != 0)
+        weft_debug("%s cannot be locked", path); /* a file system without locks */
+    weft_free(path);
+    return status;
+}
+
+void weft_cuda_files_unlock(int lock)
+{
+    if (lock >= 0)
+        close(lock);
 }
 
 static void read_ops(const json_t *file, bool bf16, bool *found)
@@ -112,62 +150,169 @@ static void read_ops(const json_t *file, bool bf16, bool *found)
     const json_t *ops = json_object_get(json_object_get(file, "ops"), precisions[bf16]);
     *found = json_object_size(ops) > 0;
     for (int op = 0; op < WEFT_OP_COUNT; op++) {
-        const char *word = json_string_value(json_object_get(ops, weft_op_get((weft_op)op)->name));
-        for (int v = 0; v <= WEFT_VERDICT_FAILED; v++)
-            if (word && !strcmp(word, words[v]))
-                state.verdict[bf16][op] = (uint8_t)v;
+        const json_t *by_impl = json_object_get(ops, weft_op_get((weft_op)op)->name);
+        for (int i = 0; i < weft_cuda_impl_count(); i++) {
+            const char *word =
+                json_string_value(json_object_get(by_impl, weft_cuda_impl_get(i)->name));
+            for (int v = 0; v < (int)(sizeof words / sizeof words[0]); v++)
+                if (word && !strcmp(word, words[v]))
+                    state.verdict[bf16][i][op] = (uint8_t)v;
+        }
     }
-}
-
-weft_status weft_cuda_verdicts_load(bool bf16, bool *found)
-{
-    char *path;
-    const weft_cuda_gpu *gpu;
-    json_t *file = NULL;
-    bool has[2] = {false};
-    *found = false;
-    weft_cuda_verdicts_forget();
-    WEFT_TRY(weft_cuda_gpu_get(&gpu));
-    WEFT_TRY(weft_cuda_verdicts_path(&path));
-    json_t *key = key_of(gpu);
-    const bool usable = key && weft_path_exists(path) && weft_json_load(path, &file) == WEFT_OK &&
-                        json_equal(json_object_get(file, "of"), key);
-    for (int p = 0; p < 2 && usable; p++)
-        read_ops(file, p, &has[p]);
-    *found = has[bf16];
-    json_decref(file);
-    json_decref(key);
-    weft_free(path);
-    return WEFT_OK;
 }
 
 static json_t *ops_json(bool bf16)
 {
     json_t *ops = json_object();
-    for (int op = 0; op < WEFT_OP_COUNT && ops; op++)
-        if (state.verdict[bf16][op])
-            json_object_set_new(ops, weft_op_get((weft_op)op)->name,
-                                json_string(words[state.verdict[bf16][op]]));
+    for (int op = 0; op < WEFT_OP_COUNT && ops; op++) {
+        json_t *by_impl = json_object();
+        for (int i = 0; i < weft_cuda_impl_count(); i++)
+            if (state.verdict[bf16][i][op])
+                json_object_set_new(by_impl, weft_cuda_impl_get(i)->name,
+                                    json_string(words[state.verdict[bf16][i][op]]));
+        if (json_object_size(by_impl) > 0)
+            json_object_set(ops, weft_op_get((weft_op)op)->name, by_impl);
+        json_decref(by_impl);
+    }
     return ops;
 }
 
 weft_status weft_cuda_verdicts_save(void)
 {
     char *path;
-    weft_buf folder = {0};
-    const weft_cuda_gpu *gpu;
-    WEFT_TRY(weft_cuda_gpu_get(&gpu));
-    WEFT_TRY(weft_cuda_verdicts_path(&path));
-    json_t *file = json_pack("{s:o, s:{s:o, s:o}}", "of", key_of(gpu), "ops", precisions[0],
-                             ops_json(false), precisions[1], ops_json(true));
+    json_t *key;
+    WEFT_TRY(weft_cuda_verdicts_path(".json", &path));
     weft_status_code status = WEFT_OK;
+    json_t *file = NULL;
+    WEFT_GO(weft_cuda_verdicts_key(&key));
+    file = json_pack("{s:o, s:{s:o, s:o}}", "of", key, "ops", precisions[0], ops_json(false),
+                     precisions[1], ops_json(true));
     WEFT_GO(WEFT_ALLOCATED(file, "the verdicts of kernels"));
-    WEFT_GO(folder_of(&folder));
-    WEFT_GO(weft_make_dirs(folder.data));
     WEFT_GO(weft_json_save(path, file));
 out:
     json_decref(file);
-    weft_buf_free(&folder);
     weft_free(path);
     return status;
+}
+
+/* ---- trials ---------------------------------------------------------------------------------- */
+
+weft_status weft_cuda_trial_begin(bool bf16, int impl, weft_op op)
+{
+    char *path;
+    weft_status_code status = WEFT_OK;
+    if (impl == weft_cuda_impl_own())
+        return WEFT_OK;
+    WEFT_TRY(weft_cuda_verdicts_path("-trial", &path));
+    FILE *file = fopen(path, "w"); /* not flushed to the disk: only the process may end */
+    if (!file || fprintf(file, "%s %s %s\n", precisions[bf16], weft_cuda_impl_get(impl)->name,
+                         weft_op_get(op)->name) < 0)
+        status = weft_error_errno(WEFT_AT(.file = path), "the note of a trial");
+    if (file)
+        fclose(file);
+    weft_free(path);
+    return status;
+}
+
+weft_status weft_cuda_trial_end(int impl)
+{
+    char *path;
+    if (impl == weft_cuda_impl_own())
+        return WEFT_OK;
+    WEFT_TRY(weft_cuda_verdicts_path("-trial", &path));
+    unlink(path);
+    weft_free(path);
+    return WEFT_OK;
+}
+
+/* Whether the error may be the implementation's fault. */
+static bool is_suspect(int impl)
+{
+    if (impl == weft_cuda_impl_own())
+        return false;
+    switch (weft_error_class()) {
+    case WEFT_MSG_GPU_LOST:
+    case WEFT_MSG_GPU_HANG:
+    case WEFT_MSG_GPU_FAILED: return true;
+    default: return false;
+    }
+}
+
+weft_status_code weft_cuda_trial_stop(int impl, weft_op op, weft_status_code status)
+{
+    const bool suspect = is_suspect(impl);
+    weft_error_copy *error = weft_error_save();
+    if (!suspect && weft_cuda_trial_end(impl) != WEFT_OK)
+        weft_debug("the note of a trial stays");
+    status = error ? weft_error_restore(error) : status;
+    weft_free(error);
+    return weft_error_add(status, "%s of %s was tried%s", weft_op_get(op)->name,
+                          weft_cuda_impl_get(impl)->name,
+                          suspect ? "; the next run does not use it" : "");
+}
+
+static int position_of(const char *text, const char *const *list, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!strcmp(text, list[i]))
+            return i;
+    return -1;
+}
+
+static void set_stopped(const char *precision, const char *impl_name, const char *op_name)
+{
+    const int p = position_of(precision, precisions, 2);
+    for (int i = 0; p >= 0 && i < weft_cuda_impl_count(); i++)
+        for (int op = 0; op < WEFT_OP_COUNT; op++)
+            if (!strcmp(impl_name, weft_cuda_impl_get(i)->name) &&
+                !strcmp(op_name, weft_op_get((weft_op)op)->name))
+                state.verdict[p][i][op] = WEFT_VERDICT_STOPPED;
+}
+
+/* Turns the note of a trial that did not end into a verdict. */
+static weft_status take_note(void)
+{
+    char *path, precision[8], impl[32], op[40];
+    WEFT_TRY(weft_cuda_verdicts_path("-trial", &path));
+    FILE *file = fopen(path, "r");
+    weft_status_code status = WEFT_OK;
+    if (!file)
+        goto out;
+    if (fscanf(file, "%7s %31s %39s", precision, impl, op) == 3)
+        set_stopped(precision, impl, op);
+    fclose(file);
+    WEFT_GO(weft_cuda_verdicts_save());
+    unlink(path);
+out:
+    weft_free(path);
+    return status;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static weft_status read_file(const char *path, bool bf16, bool *found)
+{
+    json_t *file = NULL, *key;
+    bool has[2] = {false};
+    WEFT_TRY(weft_cuda_verdicts_key(&key));
+    const bool usable = weft_path_exists(path) && weft_json_load(path, &file) == WEFT_OK &&
+                        json_equal(json_object_get(file, "of"), key);
+    for (int p = 0; p < 2 && usable; p++)
+        read_ops(file, p, &has[p]);
+    *found = has[bf16];
+    json_decref(file);
+    json_decref(key);
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_verdicts_load(bool bf16, bool *found)
+{
+    char *path;
+    *found = false;
+    weft_cuda_verdicts_forget();
+    WEFT_TRY(weft_cuda_verdicts_path(".json", &path));
+    const weft_status_code status = read_file(path, bf16, found);
+    weft_free(path);
+    WEFT_TRY(status);
+    return take_note();
 }

@@ -1,35 +1,51 @@
-/* Verdicts: which ops of backend `cuda` agree with the reference on this GPU. A file has the
- * verdicts of one GPU model, driver and set of kernels, and later runs use it.
+/* Verdicts: which implementations of ops of backend `cuda` agree with the reference on this GPU. A
+ * file has the verdicts of one GPU model, driver, set of kernels and versions of libraries, and
+ * later runs use it.
  *
  * A program has the precision of its model: in a program of bf16, some nodes compute in f32. */
 #ifndef WEFT_KERNEL_CUDA_CUDA_VERDICT_H
 #define WEFT_KERNEL_CUDA_CUDA_VERDICT_H
 
-#include "graph/op.h"
+#include "base/json.h"
+#include "kernel/cuda/cuda_impl.h"
 
 typedef enum weft_verdict {
     WEFT_VERDICT_NONE, /* not compared */
     WEFT_VERDICT_PASSED,
-    WEFT_VERDICT_FAILED
+    WEFT_VERDICT_FAILED,
+    WEFT_VERDICT_STOPPED /* the GPU did not survive the implementation */
 } weft_verdict;
 
-/* Verdicts of the process. Not thread-safe, except weft_cuda_verdict_check() while nothing else
- * runs. */
+/* Verdicts of the process, by the index of an implementation in the list. Not thread-safe. */
 void weft_cuda_verdicts_forget(void);
-void weft_cuda_verdict_set(bool bf16, weft_op op, weft_verdict verdict);
-weft_verdict weft_cuda_verdict_get(bool bf16, weft_op op);
-/* Selects the precision of the programs that are prepared from now on. */
+void weft_cuda_verdict_set(bool bf16, int impl, weft_op op, weft_verdict verdict);
+weft_verdict weft_cuda_verdict_get(bool bf16, int impl, weft_op op);
+const char *weft_verdict_name(weft_verdict verdict); /* "none", "passed" */
+/* Selects the precision of the programs that are prepared from now on, and returns it. */
 void weft_cuda_verdicts_use(bool bf16);
+bool weft_cuda_verdicts_bf16(void);
 
-/* Path of the file for this GPU: WEFT_GPU_VERDICTS names the folder (default:
- * XDG_CACHE_HOME/weft/gpu or ~/.cache/weft/gpu). Heap. */
-weft_status weft_cuda_verdicts_path(char **path);
+/* Notes in a file that a library's implementation is being tried, and removes the note after the
+ * work ended. The note of a process that hangs or loses its GPU stays, and makes the verdict
+ * STOPPED when it is loaded. weft's own kernels need no notes. Requires the lock of the files. */
+weft_status weft_cuda_trial_begin(bool bf16, int impl, weft_op op);
+weft_status weft_cuda_trial_end(int impl);
+/* Names the implementation in an error of the GPU, and returns it. The note stays, unless the error
+ * is the memory's or weft's own kernel was tried. */
+weft_status_code weft_cuda_trial_stop(int impl, weft_op op, weft_status_code status);
+
+/* Folder of the files, created if it is missing: WEFT_GPU_VERDICTS (default:
+ * XDG_CACHE_HOME/weft/gpu or ~/.cache/weft/gpu). Returns the path of this GPU's file with the given
+ * end (".json"). Heap. */
+weft_status weft_cuda_verdicts_path(const char *end, char **path);
+/* The GPU, driver, weft, kernels and libraries that the files are of. The caller owns *key. */
+weft_status weft_cuda_verdicts_key(json_t **key);
+/* Waits until no other process uses the files of this GPU. weft_cuda_files_unlock() accepts -1. */
+weft_status weft_cuda_files_lock(int *lock);
+void weft_cuda_files_unlock(int lock);
 /* Replaces the verdicts of the process by the file's. *found: the file has verdicts of the
- * precision. A missing or damaged file, or one of other kernels, has none. */
+ * precision. A missing or damaged file, or one of other kernels, has none. Requires the lock. */
 weft_status weft_cuda_verdicts_load(bool bf16, bool *found);
 weft_status weft_cuda_verdicts_save(void);
-
-/* WEFT_E_UNSUPPORTED: the op failed the comparison in the selected precision. */
-weft_status weft_cuda_verdict_check(weft_op op);
 
 #endif

@@ -18,6 +18,7 @@ typedef struct check {
     weft_staging *staging; /* NULL: the host's memory */
     weft_view *value;      /* index: value; floats as f64 with the precision of their type */
     uint64_t seed;
+    const weft_check_rounds *rounds;
     weft_op_check *op;
 } check;
 
@@ -110,6 +111,17 @@ static weft_kernel_args args_of(const weft_node *node, const weft_view *in, weft
                               .threads = weft_host_threads()};
 }
 
+/* Waits for work that an implementation added before its error, which stays the error. */
+static weft_status_code end_failed(const weft_device *device, weft_device_stream *stream,
+                                   weft_status_code status)
+{
+    weft_error_copy *error = weft_error_save();
+    (void)device->wait(stream);
+    status = error ? weft_error_restore(error) : status;
+    weft_free(error);
+    return status;
+}
+
 /* Runs a kernel; `device`: whose memory its workspace is. */
 static weft_status run_kernel(const weft_backend *backend, weft_kernel_args *args,
                               weft_device_stream *stream)
@@ -123,8 +135,8 @@ static weft_status run_kernel(const weft_backend *backend, weft_kernel_args *arg
     WEFT_GO(WEFT_ALLOCATED(args->workspace, "a kernel"));
     if (k->prepare)
         WEFT_GO(k->prepare(args, &args->cache));
-    WEFT_GO(k->run(args));
-    WEFT_GO(device->wait(stream));
+    status = k->run(args);
+    WEFT_GO(status == WEFT_OK ? device->wait(stream) : end_failed(device, stream, status));
 out:
     if (k->release && args->cache)
         k->release(args->cache);
@@ -293,29 +305,72 @@ static weft_status compare_outputs(const check *c, const weft_node *node, const 
     return WEFT_OK;
 }
 
-static weft_status check_node(const check *c, int32_t n, operands *o)
+/* Counts a node that the implementation does not compute. False: another error. */
+static bool count_refusal(const check *c, weft_op op)
+{
+    const weft_message_class kind = weft_error_class();
+    c->op[op].missing += kind == WEFT_MSG_KERNEL_MISSING;
+    c->op[op].unsupported += kind == WEFT_MSG_KERNEL_UNSUPPORTED;
+    return kind == WEFT_MSG_KERNEL_MISSING || kind == WEFT_MSG_KERNEL_UNSUPPORTED;
+}
+
+/* Runs the backend's kernel of a node and compares its outputs. */
+static weft_status run_and_compare(const check *c, int32_t n, operands *o)
 {
     const weft_node *node = weft_graph_node(c->graph, n);
     const weft_device *device = c->backend->device;
-    weft_status_code status = WEFT_OK;
-    if (fill_by_runtime(c, node, n))
-        goto rounded;
-    WEFT_GO(set_operands(c, node, o));
-    weft_kernel_args args = args_of(node, o->in, o->out);
-    WEFT_GO(run_kernel(&weft_backend_ref, &args, NULL));
-    args = args_of(node, o->own, o->own_out);
+    weft_kernel_args args = args_of(node, o->own, o->own_out);
     if (device->mark)
         device->mark(c->stream, n, weft_op_get(node->op)->name, node->scope);
-    status = run_kernel(c->backend, &args, c->stream);
-    if (status != WEFT_OK && weft_error_class() == WEFT_MSG_KERNEL_MISSING) {
-        c->op[node->op].missing++;
-        status = WEFT_OK;
-    } else if (status == WEFT_OK) {
-        status = compare_outputs(c, node, o);
-    }
+    const weft_status_code status = run_kernel(c->backend, &args, c->stream);
+    if (status != WEFT_OK)
+        return count_refusal(c, node->op) ? WEFT_OK : status;
+    return compare_outputs(c, node, o);
+}
+
+/* One implementation of a node. Before the first one, ref computes the values. At least one
+ * implementation has a kernel. */
+static weft_status check_round(const check *c, int round, bool is_first, int32_t n, operands *o)
+{
+    const weft_node *node = weft_graph_node(c->graph, n);
+    const weft_check_rounds *rounds = c->rounds;
+    check own = *c;
+    weft_status_code status = WEFT_OK;
+    own.op += round * WEFT_OP_COUNT;
+    memset(o->own, 0, (size_t)weft_graph_most_inputs(c->graph) * sizeof *o->own);
+    memset(o->own_out, 0, sizeof o->own_out);
+    WEFT_GO(set_operands(c, node, o));
+    weft_kernel_args args = args_of(node, o->in, o->out);
+    if (is_first)
+        WEFT_GO(run_kernel(&weft_backend_ref, &args, NULL));
+    if (rounds->begin)
+        WEFT_GO(rounds->begin(rounds->user, round, node->op));
+    WEFT_GO(run_and_compare(&own, n, o));
+    if (rounds->end)
+        WEFT_GO(rounds->end(rounds->user, round, node->op));
 out:
-    free_own(device, node, o);
-rounded:
+    free_own(c->backend->device, node, o);
+    return status;
+}
+
+static weft_status check_rounds(const check *c, int32_t n, operands *o)
+{
+    const weft_op op = weft_graph_node(c->graph, n)->op;
+    bool is_first = true;
+    for (int round = 0; round < c->rounds->count; round++)
+        if (!c->rounds->select || c->rounds->select(c->rounds->user, round, op)) {
+            WEFT_TRY(check_round(c, round, is_first, n, o));
+            is_first = false;
+        }
+    return WEFT_OK;
+}
+
+static weft_status check_node(const check *c, int32_t n, operands *o)
+{
+    const weft_node *node = weft_graph_node(c->graph, n);
+    weft_status_code status = WEFT_OK;
+    if (!fill_by_runtime(c, node, n))
+        status = check_rounds(c, n, o);
     for (int i = 0; i < node->out_count; i++)
         if (weft_value_ok(node->out[i]))
             round_to(&c->value[node->out[i].id], weft_value_get(c->graph, node->out[i])->dtype);
@@ -329,18 +384,23 @@ static weft_status check_nodes(check *c, operands *o)
     const int32_t values = weft_graph_value_count(c->graph);
     for (int32_t v = 0; v < values; v++)
         WEFT_TRY(create_view(weft_value_get(c->graph, (weft_value){v}), &c->value[v]));
-    for (int32_t n = 0; n < weft_graph_node_count(c->graph); n++) {
-        memset(o->own, 0, (size_t)weft_graph_most_inputs(c->graph) * sizeof *o->own);
-        memset(o->own_out, 0, sizeof o->own_out);
+    for (int32_t n = 0; n < weft_graph_node_count(c->graph); n++)
         WEFT_TRY(check_node(c, n, o));
-    }
     return WEFT_OK;
 }
 
 weft_status weft_kernels_check(const weft_graph *graph, const weft_backend *backend, uint64_t seed,
                                weft_op_check op[WEFT_OP_COUNT])
 {
-    check c = {.graph = graph, .backend = backend, .seed = seed, .op = op};
+    const weft_check_rounds one = {.count = 1};
+    return weft_kernels_check_rounds(graph, backend, seed, &one, op);
+}
+
+weft_status weft_kernels_check_rounds(const weft_graph *graph, const weft_backend *backend,
+                                      uint64_t seed, const weft_check_rounds *rounds,
+                                      weft_op_check *op)
+{
+    check c = {.graph = graph, .backend = backend, .seed = seed, .rounds = rounds, .op = op};
     operands o = {0};
     const weft_device *device = backend->device;
     const int32_t values = weft_graph_value_count(graph);

@@ -1,0 +1,95 @@
+#include "kernel/cuda/cuda_impl.h"
+
+#include "kernel/cuda/cuda_device.h"
+#include "kernel/cuda/ops.h"
+
+/* ---- weft's own kernels ---------------------------------------------------------------------- */
+
+static int64_t own_version(void)
+{
+    return 1;
+}
+
+static bool own_has(weft_op op)
+{
+    return weft_cuda_ops[op].launch != NULL;
+}
+
+static bool own_accepts(const weft_kernel_args *args)
+{
+    (void)args;
+    return true;
+}
+
+static int64_t own_workspace(const weft_kernel_args *args)
+{
+    const weft_cuda_op *op = &weft_cuda_ops[args->op];
+    return op->workspace ? op->workspace(args) : 0;
+}
+
+static weft_status_code own_launch(const weft_kernel_args *args, void *plan)
+{
+    bool begun;
+    (void)plan;
+    WEFT_TRY(weft_cuda_stream_node(args->stream, args, own_workspace(args), &begun));
+    if (!begun)
+        return WEFT_OK; /* the error appears when the host waits */
+    return weft_cuda_ops[args->op].launch(args, weft_cuda_stream_queue(args->stream));
+}
+
+static const weft_cuda_impl own = {.name = "weft",
+                                   .version = own_version,
+                                   .has = own_has,
+                                   .accepts = own_accepts,
+                                   .workspace = own_workspace,
+                                   .launch = own_launch};
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+static const weft_cuda_impl *const built_in[] = {&own};
+enum { BUILT_IN = sizeof built_in / sizeof built_in[0] };
+static struct {
+    const weft_cuda_impl *impl[WEFT_CUDA_IMPLS - BUILT_IN];
+    int count;
+} planted;
+
+int weft_cuda_impl_count(void)
+{
+    return planted.count + BUILT_IN;
+}
+
+int weft_cuda_impl_own(void)
+{
+    return weft_cuda_impl_count() - 1;
+}
+
+const weft_cuda_impl *weft_cuda_impl_get(int index)
+{
+    return index < planted.count ? planted.impl[index] : built_in[index - planted.count];
+}
+
+void weft_cuda_impl_plant(const weft_cuda_impl *impl)
+{
+    if (!impl)
+        planted.count = 0;
+    else if (planted.count < WEFT_CUDA_IMPLS - BUILT_IN)
+        planted.impl[planted.count++] = impl;
+}
+
+bool weft_cuda_impl_accepts(int index, const weft_kernel_args *args)
+{
+    const weft_cuda_impl *impl = weft_cuda_impl_get(index);
+    return impl->has(args->op) && impl->accepts(args) && impl->version() > 0;
+}
+
+int64_t weft_cuda_impls_workspace(const weft_kernel_args *args)
+{
+    int64_t most = 0;
+    for (int i = 0; i < weft_cuda_impl_count(); i++) {
+        const weft_cuda_impl *impl = weft_cuda_impl_get(i);
+        const int64_t bytes =
+            impl->workspace && weft_cuda_impl_accepts(i, args) ? impl->workspace(args) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}

@@ -1,0 +1,163 @@
+#include "kernel/cuda/cuda_trial.h"
+
+#include "base/memory.h"
+#include "kernel/cuda/cuda_device.h"
+#include "kernel/view.h"
+
+enum { OPERANDS = 16, REPETITIONS = 3, PATTERN = 0x3c /* 0.0115 in f32 and bf16 */ };
+
+struct weft_cuda_bench {
+    weft_kernel_args args;
+    weft_view in[OPERANDS], out[WEFT_MAX_OUTPUTS];
+    weft_device_stream *stream;
+    void *memory; /* of all operands and the workspace */
+};
+
+/* ---- operands -------------------------------------------------------------------------------- */
+
+/* Gives the operands their places and returns the bytes. `memory` NULL: only the bytes. */
+static int64_t place(weft_cuda_bench *b, char *memory)
+{
+    int64_t at = 0;
+    for (int i = 0; i < b->args.in_count + b->args.out_count; i++) {
+        weft_view *v = i < b->args.in_count ? &b->in[i] : &b->out[i - b->args.in_count];
+        if (!view_present(v))
+            continue;
+        v->data = memory ? memory + at : NULL;
+        at += weft_aligned(view_count(v) * weft_dtype_bytes(v->dtype));
+    }
+    b->args.workspace = memory ? memory + at : NULL;
+    return at + weft_aligned(weft_cuda_impls_workspace(&b->args));
+}
+
+/* Floats become small values, integers 0. */
+static void fill(const weft_cuda_bench *b)
+{
+    for (int i = 0; i < b->args.in_count; i++)
+        if (view_present(&b->in[i]))
+            weft_device_cuda.fill(b->stream, b->in[i].data,
+                                  weft_dtype_is_float(b->in[i].dtype) ? PATTERN : 0,
+                                  view_count(&b->in[i]) * weft_dtype_bytes(b->in[i].dtype));
+}
+
+static weft_status create(const weft_kernel_args *args, weft_cuda_bench *b)
+{
+    b->args = *args;
+    b->args.in = b->in;
+    b->args.out = b->out;
+    for (int i = 0; i < args->in_count; i++)
+        b->in[i] = args->in[i];
+    for (int i = 0; i < args->out_count; i++)
+        b->out[i] = args->out[i];
+    const int64_t bytes = place(b, NULL);
+    b->memory = weft_device_cuda.available(&weft_device_cuda) > bytes
+                    ? weft_device_cuda.alloc(&weft_device_cuda, bytes + 1)
+                    : NULL;
+    if (!b->memory)
+        return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(WEFT_NUMBER(bytes)),
+                          "the measurement of %s needs %" PRId64 " bytes of the GPU. Use a smaller "
+                          "batch.",
+                          weft_op_get(args->op)->name, bytes);
+    (void)place(b, b->memory);
+    WEFT_TRY(weft_device_cuda.open(&weft_device_cuda, NULL, &b->stream));
+    b->args.stream = b->stream;
+    fill(b);
+    return weft_device_cuda.wait(b->stream);
+}
+
+void weft_cuda_bench_close(weft_cuda_bench *b)
+{
+    if (!b)
+        return;
+    weft_device_cuda.close(b->stream);
+    weft_device_cuda.free(&weft_device_cuda, b->memory);
+    weft_free(b);
+}
+
+weft_status weft_cuda_bench_open(const weft_kernel_args *args, weft_cuda_bench **out)
+{
+    weft_cuda_bench *b;
+    if (args->in_count > OPERANDS)
+        return weft_error(
+            WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(args->in_count)),
+            "an op with several implementations has at most %d inputs, not %d. This is "
+            "a bug in weft.",
+            (int)OPERANDS, args->in_count);
+    WEFT_TRY(WEFT_NEW(b, 1, "the measurement of a kernel"));
+    const weft_status_code status = create(args, b);
+    if (status != WEFT_OK) {
+        weft_cuda_bench_close(b);
+        return status;
+    }
+    *out = b;
+    return WEFT_OK;
+}
+
+/* ---- trials ---------------------------------------------------------------------------------- */
+
+static weft_status_code launch(const weft_cuda_bench *b, const weft_cuda_impl *impl, void *plan)
+{
+    return weft_cuda_stream_begin(b->stream, impl->name) ? impl->launch(&b->args, plan) : WEFT_OK;
+}
+
+/* Seconds of a launch between two events. */
+static weft_status time_launch(const weft_cuda_bench *b, const weft_cuda_impl *impl, void *plan,
+                               double *seconds, bool *gpu_failed)
+{
+    weft_event begin = {0}, end = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_device_cuda.record(b->stream, &begin));
+    WEFT_GO(launch(b, impl, plan));
+    WEFT_GO(weft_device_cuda.record(b->stream, &end));
+    *gpu_failed = true;
+    WEFT_GO(weft_device_cuda.await(b->stream, &begin));
+    WEFT_GO(weft_device_cuda.await(b->stream, &end));
+    *gpu_failed = false;
+    *seconds = end.seconds - begin.seconds;
+out:
+    weft_device_cuda.forget(&weft_device_cuda, &begin);
+    weft_device_cuda.forget(&weft_device_cuda, &end);
+    return status;
+}
+
+/* Least seconds of a few launches after one that is not measured. */
+static weft_status time_plan(const weft_cuda_bench *b, const weft_cuda_impl *impl, void *plan,
+                             weft_cuda_trial *trial, double *least)
+{
+    double seconds = 0;
+    for (int i = 0; i <= REPETITIONS; i++) {
+        WEFT_TRY(time_launch(b, impl, plan, &seconds, &trial->gpu_failed));
+        if (i == 1 || (i > 1 && seconds < *least))
+            *least = seconds;
+    }
+    return WEFT_OK;
+}
+
+static weft_status try_variant(const weft_cuda_bench *b, const weft_cuda_impl *impl, int variant,
+                               weft_cuda_trial *trial)
+{
+    void *plan = NULL;
+    double seconds = 0;
+    if (impl->prepare)
+        WEFT_TRY(impl->prepare(&b->args, variant, &plan));
+    const weft_status_code status = time_plan(b, impl, plan, trial, &seconds);
+    void *lost = plan;
+    if (status == WEFT_OK && (!trial->tried || seconds < trial->seconds)) {
+        lost = trial->plan;
+        *trial =
+            (weft_cuda_trial){.tried = true, .variant = variant, .seconds = seconds, .plan = plan};
+    }
+    if (lost && !trial->gpu_failed)
+        impl->release(lost);
+    return status;
+}
+
+weft_status_code weft_cuda_trial_run(weft_cuda_bench *b, const weft_cuda_impl *impl,
+                                     weft_cuda_trial *trial)
+{
+    const int variants = impl->prepare ? WEFT_CUDA_VARIANTS : 1;
+    weft_status_code status = WEFT_OK;
+    for (int v = 0; v < variants && status == WEFT_OK; v++)
+        status = try_variant(b, impl, v, trial);
+    return trial->tried && !trial->gpu_failed ? WEFT_OK : status;
+}
