@@ -1,4 +1,4 @@
-#include "base/fs.h"
+#include "cli/eval_vae.h"
 #include "cli/eval_videos.h"
 #include "cli/options/args.h"
 #include "cli/options/backend_option.h"
@@ -10,78 +10,13 @@
 #include "cli/options/weights_option.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
+#include "doctor/backend_choice.h"
 #include "evaluate/eval_print.h"
 #include "evaluate/evaluate.h"
 #include "evaluate/int8_report.h"
 #include "evaluate/savings_table.h"
-#include "generate/jobs/video_outputs.h"
 
-#include <stdio.h>
 #include <string.h>
-
-static weft_status eval_vae_over(const weft_args *args, weft_arena *arena, weft_vae_eval_options *o)
-{
-    weft_parallel parallel;
-    bool choose;
-    json_t *r = NULL;
-    weft_status_code status = WEFT_OK;
-    WEFT_TRY(weft_args_layout(args, arena, &parallel, &choose)); /* auto: clips over dp */
-    o->parallel = &parallel;
-    WEFT_TRY(weft_comm_open_mpi(&o->comm));
-    WEFT_GO(weft_evaluate_vae(o, &r));
-    if (r) {
-        weft_eval_print_vae(r);
-        WEFT_GO(weft_eval_finish(args, r));
-    }
-    status = weft_comm_barrier(o->comm);
-out:
-    if (status != WEFT_OK)
-        weft_comm_abort(o->comm);
-    weft_comm_free(o->comm);
-    return status;
-}
-
-/* Sets *model to the folder's vae/ if the folder is a whole model. */
-static weft_status find_vae(weft_arena *arena, const char **model)
-{
-    char *config = weft_arena_printf(arena, "%s/config.json", *model),
-         *inside = weft_arena_printf(arena, "%s/vae", *model);
-    WEFT_TRY(WEFT_ALLOCATED(config && inside, "the evaluation"));
-    if (weft_path_is_dir(inside) && !weft_path_exists(config))
-        *model = inside;
-    return WEFT_OK;
-}
-
-static weft_status eval_vae(const weft_args *args)
-{
-    weft_vae_eval_options o = {.vae = weft_args_string(args, "--model"),
-                               .shards = weft_args_string(args, "--shards"),
-                               .split = weft_args_string(args, "--split"),
-                               .sheet = weft_args_string(args, "--sheet")};
-    if (!o.shards)
-        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--shards"),
-                          "weft eval vae needs --shards DIR, the clips to reconstruct");
-    if (o.split && !*o.split)
-        o.split = NULL;
-    if (o.sheet)
-        WEFT_TRY(weft_video_outputs_check_sheet(o.sheet));
-    WEFT_TRY(weft_args_backend(args, &o.backend));
-    WEFT_TRY(weft_args_i64(args, "--frames", 1, 100000, &o.frames));
-    WEFT_TRY(weft_args_i64(args, "--height", 8, 16384, &o.height));
-    WEFT_TRY(weft_args_i64(args, "--width", 8, 16384, &o.width));
-    WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &o.fps));
-    WEFT_TRY(weft_args_i64(args, "--limit", 0, INT64_MAX, &o.limit));
-    weft_tile tile;
-    WEFT_TRY(weft_args_tile(args, &tile, &o.tile, &o.memory, &o.bf16));
-    weft_arena *arena = weft_arena_create();
-    WEFT_TRY(WEFT_ALLOCATED(arena, "the evaluation"));
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(find_vae(arena, &o.vae));
-    WEFT_GO(eval_vae_over(args, arena, &o));
-out:
-    weft_arena_free(arena);
-    return status;
-}
 
 static weft_status eval_prompts(const weft_args *args)
 {
@@ -114,6 +49,9 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_GO(
         weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory, &o.generator.vae_bf16));
     WEFT_GO(weft_comm_open_mpi(&o.comm));
+    const bool bf16 = o.generator.bf16 || o.generator.precision_auto || o.generator.vae_bf16;
+    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"), bf16, o.comm,
+                                &o.generator.backend));
     WEFT_GO(weft_args_choose_precision(args, arena, o.model, o.comm, &o.generator));
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, o.model, o.comm, &o.generator, &parallel));
@@ -142,12 +80,14 @@ static weft_status run_eval(const weft_args *args)
         return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--model"),
                           "weft eval %s needs --model DIR", what);
     if (!strcmp(what, "vae"))
-        return eval_vae(args);
+        return weft_eval_vae(args);
     if (!strcmp(what, "prompts"))
         return eval_prompts(args);
     const bool savings = !strcmp(what, "savings") || !strcmp(what, "cache"); /* its earlier name */
     if (savings || !strcmp(what, "int8")) {
         json_t *r;
+        const weft_backend *chosen;
+        WEFT_TRY(weft_backend_settle(weft_args_string(args, "--backend"), false, NULL, &chosen));
         WEFT_TRY(savings ? weft_eval_savings(args, &r) : weft_eval_int8(args, &r));
         return weft_eval_finish(args, r);
     }

@@ -9,6 +9,7 @@
 #include "cli/options/tile_option.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
+#include "doctor/backend_choice.h"
 #include "generate/jobs/decode_jobs.h"
 #include "generate/jobs/generation_run.h"
 #include "generate/jobs/video_outputs.h"
@@ -97,6 +98,8 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     WEFT_GO(weft_args_lora(args, arena, &o.adapters, &o.adapter_count));
     WEFT_GO(weft_generate_offload_dir(args, arena, &o));
     WEFT_GO(weft_comm_open_mpi(&comm));
+    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"),
+                                o.bf16 || o.precision_auto || o.vae_bf16, comm, &o.backend));
     if (weft_comm_ranks(comm) == 1 && weft_args_flag(args, "--comm-overlap"))
         weft_warning(WEFT_MSG_CONFIG_UNUSUAL, WEFT_AT(.key = "--comm-overlap"),
                      "one rank exchanges nothing, so slices have no effect; remove this option, or "

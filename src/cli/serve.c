@@ -60,9 +60,11 @@ static const weft_option options[] = {
 static weft_status run_serve(const weft_args *args)
 {
     const char *name = weft_args_string(args, "--new-token");
-    const weft_backend *backend;
+    const char *backend = weft_args_string(args, "--backend");
+    const weft_backend *known;
     double idle;
-    WEFT_TRY(weft_args_backend(args, &backend));
+    if (strcmp(backend, "auto")) /* the worker chooses; this process does not use a GPU */
+        WEFT_TRY(weft_args_backend(args, &known));
     WEFT_TRY(weft_args_f64(args, "--idle-unload", 0, 1e9, &idle));
     weft_serve_options o = {.listen = weft_args_string(args, "--listen"),
                             .state = weft_args_string(args, "--state"),
@@ -70,7 +72,7 @@ static weft_status run_serve(const weft_args *args)
                             .certificate = weft_args_string(args, "--tls-cert"),
                             .key = weft_args_string(args, "--tls-key"),
                             .policy = weft_args_string(args, "--policy"),
-                            .backend = backend->name,
+                            .backend = backend,
                             .compute = {weft_args_string(args, "--precision"),
                                         weft_args_string(args, "--vae-precision"),
                                         weft_args_string(args, "--weights")},

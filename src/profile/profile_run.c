@@ -16,9 +16,11 @@
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
 #include "comm/measure.h"
+#include "doctor/backend_choice.h"
 #include "estimate/training/layout_search.h"
 #include "exec/measure_products.h"
 #include "graph/builder_helpers.h"
+#include "kernel/cuda/cuda_verdict.h"
 #include "model/model.h"
 #include "plan/cluster/cluster_path.h"
 #include "plan/cluster/profile_file.h"
@@ -300,6 +302,7 @@ static weft_status add_run(profile *p, const weft_args *args, const char *path)
     const int precision = r.run.precision;
     for (int i = WEFT_PRECISION_F32; i < WEFT_PRECISION_AUTO; i++) {
         r.run.precision = i;
+        weft_cuda_verdicts_use(i == WEFT_PRECISION_BF16);
         if (precision == i || precision == WEFT_PRECISION_AUTO)
             WEFT_TRY(weft_layouts_visit(&r.run, &r.models, weft_comm_ranks(p->all.comm), add_layout,
                                         &r));
@@ -508,6 +511,7 @@ static weft_status measure(profile *p, const weft_args *args, const char *path, 
     } else {
         for (int bf16 = 0; bf16 < 2; bf16++) {
             p->bf16 = bf16;
+            weft_cuda_verdicts_use(bf16);
             WEFT_TRY(add_table(p));
             WEFT_TRY(add_blocks(p, hidden));
             WEFT_TRY(add_tiles(p));
@@ -552,8 +556,11 @@ weft_status weft_profile_run(const weft_args *args, const char *path, int64_t hi
     p.program = weft_calloc(PROGRAMS, sizeof *p.program);
     p.layout = weft_calloc(PROGRAMS, sizeof *p.layout);
     WEFT_GO(WEFT_ALLOCATED(p.all.arena && p.program && p.layout && p.all.known, "the profile"));
-    WEFT_GO(weft_args_backend(args, &p.exec.backend));
+    WEFT_GO(weft_args_backend(args, &p.exec.backend)); /* rejects backends without values */
     WEFT_GO(weft_comm_open_mpi(&p.all.comm));
+    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"), false, p.all.comm,
+                                &p.exec.backend));
+    WEFT_GO(weft_backend_settle(p.exec.backend->name, true, p.all.comm, &p.exec.backend));
     WEFT_GO(measure(&p, args, path, hidden, seconds));
     WEFT_GO(weft_comm_barrier(p.all.comm)); /* ranks wait until rank 0 has written */
 out:

@@ -12,7 +12,7 @@
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
 #include "comm/measure.h"
-#include "doctor/gpu_check.h"
+#include "doctor/backend_choice.h"
 #include "estimate/training/layout_estimate.h"
 #include "estimate/training/resolve_layout.h"
 #include "estimate/training/resolve_precision.h"
@@ -158,6 +158,17 @@ out:
     return status;
 }
 
+/* Resolves `backend: auto`, before the precision and layouts are chosen for the backend. */
+static weft_status resolve_backend(trainer *t)
+{
+    const weft_run *run = t->context.run;
+    const weft_backend *backend;
+    return weft_backend_is_auto(run->backend)
+               ? weft_backend_settle(run->backend, run->precision != WEFT_PRECISION_F32, t->comm,
+                                     &backend)
+               : WEFT_OK;
+}
+
 static weft_status open_ranks(trainer *t)
 {
     weft_train_context *c = &t->context;
@@ -165,6 +176,7 @@ static weft_status open_ranks(trainer *t)
     weft_comm_set_deadline(t->comm, c->run->deadline);
     const int ranks = weft_comm_ranks(t->comm);
     c->is_rank0 = weft_comm_rank(t->comm) == 0;
+    WEFT_TRY(resolve_backend(t));
     WEFT_TRY(resolve_precision(t));
     WEFT_TRY(resolve_layout(t));
     const weft_run *run = c->run;
@@ -178,8 +190,8 @@ static weft_status open_ranks(trainer *t)
         return weft_error(WEFT_MSG_CONFIG_VALUE,
                           WEFT_AT(.file = c->path, .key = "backend", .value = run->backend),
                           "'%s' is not one of %s", run->backend, weft_backend_names());
-    WEFT_TRY(weft_backend_check(c->exec.backend));
-    WEFT_TRY(weft_gpu_settle(c->exec.backend, run->precision == WEFT_PRECISION_BF16));
+    WEFT_TRY(weft_backend_settle(c->exec.backend->name, run->precision == WEFT_PRECISION_BF16,
+                                 t->comm, &c->exec.backend));
     c->meta = c->exec.backend->device->meta;
     if (c->meta && weft_run_cascades(run))
         return weft_error(

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Training on emulated GPUs. Losses and weights of one GPU, and of two and four in every axis, are
-# close to the results of cpu: only the order of sums differs. Checkpoints move between cuda and cpu.
+# Training on emulated GPUs. Losses and weights of one, two and four GPUs are close to the results of
+# cpu in every axis: only the order of sums differs. Checkpoints move between cuda and cpu.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 export WEFT_CUDA_LIBRARY=$WEFT_BUILD/emu/libcuda.so.1 WEFT_NCCL_LIBRARY=$WEFT_BUILD/emu/libnccl.so.2
@@ -20,7 +20,7 @@ train() { # RANKS NAME OPTIONS...
     }
 }
 # near NAME: losses, and every tensor of the finished model, differ from the results of cpu by
-# roundings only. AdamW divides small gradients by eps: their rounding of about 1e-7 grows by up to
+# rounding only. AdamW divides small gradients by eps: a rounding of about 1e-7 grows by up to
 # lr / eps = 10 in each of 4 steps. A step itself is 1e-2.
 near() {
     paste <(losses runs/cpu) <(losses "runs/$1") | awk '
@@ -87,4 +87,65 @@ check out_of_memory_prints_its_figures
 for axis in fsdp tp cp pp; do check "two_gpus_$axis" layout 2 "$axis=2"; done
 check four_gpus_fsdp_tp layout 4 fsdp=2 tp=2
 check four_gpus_pp_cp layout 4 pp=2 cp=2
+
+# ---- backend: auto ------------------------------------------------------------------------------
+chosen() { # LOG BACKEND
+    has_message "$1" backend-chosen "value=$2" || fail_with "$1" "auto did not choose $2"
+}
+auto_uses_a_gpu_that_passes() {
+    needs one_gpu_trains_like_cpu
+    train 1 auto --set backend=auto --set stages.0.steps=1
+    chosen auto.log cuda
+}
+check auto_uses_a_gpu_that_passes
+# All ranks use cpu if one has no GPU: 0 GPUs on local rank 1.
+auto_is_the_same_on_all_ranks() {
+    cat >on_rank <<'S'
+#!/bin/bash
+[ "$OMPI_COMM_WORLD_LOCAL_RANK" = 0 ] || export CUDA_VISIBLE_DEVICES=
+exec "$@"
+S
+    chmod +x on_rank
+    ranks 2 ./on_rank "$WEFT" train gpu.yaml --set out=runs/mixed --set backend=auto --set parallel.dp=2 >mixed.log 2>&1 || fail_with mixed.log "auto"
+    chosen mixed.log cpu
+    near mixed
+}
+check auto_is_the_same_on_all_ranks
+
+# ---- verdicts: an op that failed stops each verb that computes -------------------------------------
+generate() { "$WEFT" generate --model runs/cpu/model --prompt "a red circle" --steps 1 --frames 5 --height 16 --width 16 --out x.mp4 "$@"; }
+failed_ops_stop_generate_eval_and_profile() {
+    needs one_gpu_trains_like_cpu
+    cp -r verdicts failed
+    sed -i '/"attention": *{/,/}/s/"weft": *"passed"/"weft": "failed"/' failed/*.json
+    local stopped=0 run
+    for run in "generate" "$WEFT eval cache --model runs/cpu/model --prompts prompts.txt --steps 1 --frames 5 --height 16 --width 16" "$WEFT profile gpu.yaml --seconds 1"; do
+        echo "a red circle" >prompts.txt
+        WEFT_GPU_VERDICTS=failed $run --backend cuda >stop.log 2>&1 && fail "$run uses an op that failed"
+        has_message stop.log parity-failed level=error key=attention || fail_with stop.log "$run"
+        stopped=$((stopped + 1))
+    done
+    [ $stopped = 3 ]
+    WEFT_GPU_VERDICTS=failed generate --backend auto >auto.log 2>&1 || fail_with auto.log "auto"
+    has_message auto.log parity-failed level=warning key=attention || fail_with auto.log "the op that failed is not named"
+    chosen auto.log cpu
+}
+check failed_ops_stop_generate_eval_and_profile
+generate_gives_the_frames_of_cpu() {
+    needs one_gpu_trains_like_cpu
+    generate --backend cpu --frames-npy >cpu.log 2>&1 && mv x.npy cpu.npy || fail_with cpu.log "generate on cpu"
+    generate --backend auto --frames-npy >auto.log 2>&1 || fail_with auto.log "generate on cuda"
+    chosen auto.log cuda
+    python3 -S - <<'PY' || fail "other frames on cuda"
+import array, struct
+def load(path):
+    data = open(path, "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+a, b = load("cpu.npy"), load("x.npy")
+assert len(a) == len(b) > 0 and max(a) > min(a)
+worst = max(abs(x - y) for x, y in zip(a, b))
+assert worst < 1e-4, worst
+PY
+}
+check generate_gives_the_frames_of_cpu
 finish

@@ -11,7 +11,8 @@ weft_status weft_args_backend(const weft_args *args, const weft_backend **backen
 /* clang-format off */
 #define WEFT_BACKEND_OPTION \
     {.name = "--backend", .value_name = "NAME", .fallback = "cpu", \
-     .help = "backend that runs the model", \
+     .help = "backend that runs the model: cpu, cuda, ref, or auto (cuda if its kernels pass, " \
+             "otherwise cpu)", \
      .group = "memory"}
 /* clang-format on */
 

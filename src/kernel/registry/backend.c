@@ -1,6 +1,7 @@
 /* The list of backends: built-in backends and backends of plugins. */
 #include "kernel/registry/backend.h"
 
+#include "base/log.h"
 #include "kernel/cpu/table.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/far/far.h"
@@ -19,7 +20,8 @@ static const weft_backend *list[MAX_BACKENDS] = {&weft_backend_cpu, &weft_backen
                                                  &weft_backend_virtual, &weft_backend_far,
                                                  &weft_backend_cuda};
 static int count = 5;
-static char names[MAX_BACKENDS * 24];
+static char names[(MAX_BACKENDS + 1) * 24];
+static const weft_backend *chosen; /* by the name `auto`; NULL: not yet */
 
 static const weft_backend *find(const char *name)
 {
@@ -29,9 +31,39 @@ static const weft_backend *find(const char *name)
     return NULL;
 }
 
+bool weft_backend_is_auto(const char *name)
+{
+    return strcmp(name, "auto") == 0;
+}
+
+/* Requires the lock. */
+static const weft_backend *choose(void)
+{
+    if (!chosen && weft_backend_check(&weft_backend_cuda) == WEFT_OK)
+        chosen = &weft_backend_cuda;
+    if (!chosen) {
+        weft_debug("backend auto: cpu, because %s", weft_error_message());
+        weft_error_clear();
+        chosen = &weft_backend_cpu;
+    }
+    return chosen;
+}
+
+void weft_backend_auto_cpu(void)
+{
+    pthread_mutex_lock(&mutex);
+    chosen = &weft_backend_cpu;
+    pthread_mutex_unlock(&mutex);
+}
+
 const weft_backend *weft_backend_find(const char *name)
 {
     pthread_mutex_lock(&mutex);
+    if (weft_backend_is_auto(name)) {
+        const weft_backend *backend = choose();
+        pthread_mutex_unlock(&mutex);
+        return backend;
+    }
     const weft_backend *found = find(name);
     pthread_mutex_unlock(&mutex);
     return found;
@@ -48,10 +80,10 @@ const weft_backend *weft_backend_at(int index)
 const char *weft_backend_names(void)
 {
     pthread_mutex_lock(&mutex);
-    names[0] = 0;
+    strcpy(names, "auto");
     for (int i = 0; i < count; i++) {
         const size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%.20s", i ? ", " : "", list[i]->name);
+        snprintf(names + used, sizeof names - used, ", %.20s", list[i]->name);
     }
     pthread_mutex_unlock(&mutex);
     return names;
@@ -72,7 +104,7 @@ weft_status weft_backend_add(const weft_backend *backend)
                               "backend \"%s\" has no kernel for %s", backend->name,
                               weft_op_get((weft_op)op)->name);
     pthread_mutex_lock(&mutex);
-    if (find(backend->name))
+    if (find(backend->name) || weft_backend_is_auto(backend->name))
         status = weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.value = backend->name),
                             "a backend \"%s\" exists already", backend->name);
     else if (count == MAX_BACKENDS)

@@ -390,8 +390,9 @@ static const weft_key run_keys[] = {
     {"memory", WEFT_KEY_SECTION, offsetof(weft_run, memory), .section = &memory_section},
     {"passes", WEFT_KEY_SECTION, offsetof(weft_run, passes), .section = &weft_pass_section},
     {"backend", WEFT_KEY_STRING, offsetof(weft_run, backend), "cpu", "",
-     "kernels; cpu, ref: slow f64 reference, virtual: dry run on a simulated GPU, which "
-     "predicts step time and memory and writes nothing"},
+     "kernels; cpu, cuda: NVIDIA GPUs, auto: cuda if every rank has a GPU whose kernels pass, "
+     "otherwise cpu, ref: slow f64 reference, virtual: dry run on a simulated GPU, which predicts "
+     "step time and memory and writes nothing"},
     {"parallel", WEFT_KEY_SECTION, 0, .section = &parallel_section}, /* keys of the run itself */
     F64(weft_run, deadline, "comm_timeout", "120", "s",
         "longest wait for other ranks; after it the run fails and names them", 1, 1e6,
