@@ -88,6 +88,25 @@ for axis in fsdp tp cp pp; do check "two_gpus_$axis" layout 2 "$axis=2"; done
 check four_gpus_fsdp_tp layout 4 fsdp=2 tp=2
 check four_gpus_pp_cp layout 4 pp=2 cp=2
 
+# ---- cuBLASLt -------------------------------------------------------------------------------------
+# Products are measured and may be computed by cuBLASLt, whose sums have another order. The choices are
+# stored: a run that resumes measures nothing, and has bitwise the weights of the first run.
+cublaslt_trains_like_cpu() {
+    needs one_gpu_trains_like_cpu
+    export WEFT_CUBLASLT_LIBRARY=$WEFT_BUILD/emu/libcublasLt.so.12
+    train 1 lt --set backend=cuda
+    near lt
+    grep -q '"cublaslt": [0-9]' verdicts/*-choices.json || fail "cuBLASLt was not measured"
+    sha256sum verdicts/*-choices.json >choices.sum
+    cp -r runs/lt runs/lt-again
+    rm -r runs/lt-again/model runs/lt-again/checkpoints/step-00000004
+    train 1 lt-again --set backend=cuda
+    sha256sum --quiet -c choices.sum || fail "the choices changed"
+    cmp runs/lt{,-again}/model/transformer/diffusion_pytorch_model.safetensors || fail "other weights after a resume"
+    unset WEFT_CUBLASLT_LIBRARY
+}
+check cublaslt_trains_like_cpu
+
 # ---- backend: auto ------------------------------------------------------------------------------
 chosen() { # LOG BACKEND
     has_message "$1" backend-chosen "value=$2" || fail_with "$1" "auto did not choose $2"

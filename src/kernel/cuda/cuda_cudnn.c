@@ -34,9 +34,10 @@ static void load(void)
 {
     const char *mode = getenv("WEFT_CUDNN"), *own = getenv("WEFT_CUDNN_LIBRARY");
     size_t (*version)(void);
-    if (mode && !strcmp(mode, "off"))
-        return;
-    void *library = dlopen(own && own[0] ? own : "libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    const bool named = own && own[0];
+    if ((mode && !strcmp(mode, "off")) || (!named && getenv("WEFT_CUDA_LIBRARY")))
+        return; /* NVIDIA's library would call another driver than WEFT_CUDA_LIBRARY */
+    void *library = dlopen(named ? own : "libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     if (library && find_functions(library, &version) && version() >= WEFT_CUDNN_LEAST)
         cudnn.functions.version = (int64_t)version();
 }

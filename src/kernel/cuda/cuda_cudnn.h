@@ -115,7 +115,7 @@ enum { WEFT_CUDNN_LEAST = 91700 }; /* earlier versions lack the gradient of atte
 
 /* Returns the library; NULL: it is missing, or earlier than WEFT_CUDNN_LEAST. The environment
  * variable WEFT_CUDNN=off switches cuDNN off, and WEFT_CUDNN_LIBRARY replaces "libcudnn.so.9", for
- * tests. */
+ * tests; with WEFT_CUDA_LIBRARY, which replaces the driver, no other library is used. */
 const weft_cudnn *weft_cudnn_get(void);
 /* Reports a failed call: WEFT_E_UNSUPPORTED where cuDNN has no kernel for a request. */
 weft_status_code weft_cudnn_error(const weft_cudnn *library, int status, const char *what);

@@ -1,5 +1,6 @@
 #include "kernel/cuda/cuda_impl.h"
 
+#include "kernel/cuda/cublaslt_impl.h"
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/ops.h"
 
@@ -46,7 +47,16 @@ static const weft_cuda_impl own = {.name = "weft",
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-static const weft_cuda_impl *const built_in[] = {&own};
+static const weft_cuda_impl cublaslt = {.name = "cublaslt",
+                                        .version = weft_cublaslt_version,
+                                        .has = weft_cublaslt_has,
+                                        .accepts = weft_cublaslt_accepts,
+                                        .workspace = weft_cublaslt_workspace,
+                                        .prepare = weft_cublaslt_prepare,
+                                        .release = weft_cublaslt_release,
+                                        .launch = weft_cublaslt_launch};
+
+static const weft_cuda_impl *const built_in[] = {&cublaslt, &own};
 enum { BUILT_IN = sizeof built_in / sizeof built_in[0] };
 static struct {
     const weft_cuda_impl *impl[WEFT_CUDA_IMPLS - BUILT_IN];
