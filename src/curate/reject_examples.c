@@ -6,7 +6,7 @@
 #include "curate/operators/shot_frames.h"
 #include "curate/worker_pool.h"
 #include "draw/html.h"
-#include "video/jpeg.h"
+#include "video/lossy_image.h"
 
 #include <stdio.h>
 #include <string.h>

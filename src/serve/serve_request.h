@@ -33,6 +33,7 @@ struct weft_serve_request {
     int stage;
     bool held;       /* was suspended once */
     bool asks_price; /* weft_prices_ask */
+    bool saw_images; /* the images of its video were made meanwhile */
     bool asleep;     /* suspended, in server->waiting */
     weft_serve_request *next;
 };

@@ -12,6 +12,7 @@
 #include "serve/served_lora.h"
 #include "serve/served_model.h"
 #include "serve/server.h"
+#include "serve/video_images.h"
 
 #include <pthread.h>
 
@@ -41,6 +42,7 @@ typedef struct weft_server {
     weft_queue_rules rules; /* policy, and measured seconds of starts and stops */
     int64_t starts;         /* jobs whose start was measured, of a worker that had run others */
     weft_prices prices;
+    weft_video_images images;
     bool stopping;
     char running[WEFT_QUEUE_ID]; /* job of the worker; "": none */
     pid_t worker;                /* process of the worker; 0: none */

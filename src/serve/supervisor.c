@@ -7,6 +7,7 @@
 #include "serve/child_arguments.h"
 #include "serve/event_stream.h"
 #include "serve/http_server.h"
+#include "serve/video_images.h"
 #include "serve/video_request.h"
 #include "serve/worker_process.h"
 #include "video/image.h"
@@ -481,12 +482,14 @@ static void ask_price(supervisor *v)
 
 static void wait_for_events(const supervisor *v)
 {
-    struct pollfd fds[4] = {{v->server->wake[0], POLLIN, 0},
+    const weft_child *images = &v->server->images.child;
+    struct pollfd fds[5] = {{v->server->wake[0], POLLIN, 0},
                             {v->worker.child.pid ? v->worker.child.error : -1, POLLIN, 0},
                             {v->estimate.pid ? v->estimate.output : -1, POLLIN, 0},
-                            {v->estimate.pid ? v->estimate.error : -1, POLLIN, 0}};
+                            {v->estimate.pid ? v->estimate.error : -1, POLLIN, 0},
+                            {images->pid ? images->error : -1, POLLIN, 0}};
     char bytes[64];
-    (void)poll(fds, 4, POLL_MS);
+    (void)poll(fds, 5, POLL_MS);
     while (read(v->server->wake[0], bytes, sizeof bytes) > 0)
         continue;
 }
@@ -516,6 +519,7 @@ static void work(supervisor *v, bool *warned)
     }
     if (v->estimate.pid && !weft_child_read(&v->estimate))
         answer_price(v);
+    weft_video_images_advance(s);
     const weft_status_code status = advance(v);
     if (!v->estimate.pid && !s->stopping)
         ask_price(v);
@@ -545,6 +549,7 @@ weft_status weft_supervisor_run(weft_server *s)
         pthread_mutex_unlock(&s->lock);
     }
     weft_worker_kill(&v.worker);
+    weft_video_images_stop(s);
     if (v.estimate.pid) {
         kill(v.estimate.pid, SIGKILL);
         (void)weft_child_wait(&v.estimate);

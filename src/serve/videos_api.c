@@ -1,9 +1,11 @@
 #include "serve/videos_api.h"
 
+#include "base/config.h"
 #include "base/fs.h"
 #include "serve/byte_range.h"
 #include "serve/input_files.h"
 #include "serve/job_json.h"
+#include "serve/video_images.h"
 #include "serve/video_request.h"
 
 #include <fcntl.h>
@@ -171,22 +173,40 @@ static int open_file(const weft_server *s, const char *id, const char *name, int
     return fd;
 }
 
-static weft_serve_reply open_content(weft_serve_request *r, const char *id)
+/* Waits until the images of a video are made. They are not if the child has ended without. */
+static weft_serve_reply wait_for_images(weft_serve_request *r, const char *id)
 {
-    int64_t total;
-    const int fd = open_file(r->server, id, "video.mp4", &total);
+    const bool failed = r->saw_images && strcmp(r->server->images.id, id) != 0;
+    if (failed)
+        return weft_serve_error(500, "file-io", NULL, "the image of the video cannot be made");
+    r->saw_images = weft_video_images_ask(r->server, id) || r->saw_images;
+    return (weft_serve_reply){.waits = true};
+}
+
+static weft_serve_reply open_content(weft_serve_request *r, const char *id,
+                                     const weft_video_variant *variant)
+{
+    weft_serve_reply reply = {.status = 200};
+    int fd = -1;
+    for (int i = 0; i < WEFT_COUNT(variant->form) && variant->form[i].file && fd < 0; i++) {
+        fd = open_file(r->server, id, variant->form[i].file, &reply.total);
+        reply.type = variant->form[i].type;
+    }
+    if (fd < 0 && strcmp(variant->name, "video") != 0)
+        return wait_for_images(r, id);
     if (fd < 0)
         return weft_serve_error(500, "file-io", NULL, "the file of the video cannot be read");
-    weft_serve_reply reply = {.status = 200, .type = "video/mp4", .file = fd + 1, .total = total};
+    reply.file = fd + 1;
+    const int64_t total = reply.total;
     const weft_range_kind kind =
-        weft_byte_range(MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Range"),
-                        reply.total, &reply.first, &reply.count);
+        weft_byte_range(MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Range"), total,
+                        &reply.first, &reply.count);
     if (kind == WEFT_RANGE_PART)
         reply.status = 206;
     if (kind != WEFT_RANGE_OUTSIDE)
         return reply;
     close(fd);
-    reply = weft_serve_error(416, "invalid_range", "Range", "no byte of the video is in the range");
+    reply = weft_serve_error(416, "invalid_range", "Range", "no byte of the file is in the range");
     reply.total = total;
     return reply;
 }
@@ -232,13 +252,15 @@ weft_serve_reply weft_videos_content(weft_serve_request *r, const char *id)
 {
     weft_queue_job job;
     weft_serve_reply reply;
-    const char *variant = weft_serve_request_query(r, "variant");
+    const weft_video_variant *variant =
+        weft_video_variant_find(weft_serve_request_query(r, "variant"));
     if (!weft_videos_find(r->server, id, &job, &reply))
         return reply;
     const bool complete = job.state == WEFT_QUEUE_COMPLETED;
     weft_queue_job_free(&job);
-    if (*variant && strcmp(variant, "video") != 0)
-        return weft_serve_error(400, "variant_unsupported", "variant", "the only variant is video");
-    return complete ? open_content(r, id)
+    if (!variant)
+        return weft_serve_error(400, "variant_unsupported", "variant",
+                                "the variants are video, thumbnail and spritesheet");
+    return complete ? open_content(r, id, variant)
                     : weft_serve_error(409, "not_completed", NULL, "the video is not completed");
 }

@@ -1,5 +1,5 @@
 """Cases of videos_test.sh."""
-import base64, hashlib, json, os, re, subprocess, sys, time
+import base64, concurrent.futures, glob, hashlib, json, os, re, subprocess, sys, time
 from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, main, undisturbed, write_lora
 
 
@@ -277,7 +277,62 @@ def ranges_of_the_content():
     assert head["Content-Range"] == f"bytes */{size}", head
     status, head, data = s.raw("HEAD", f"/v1/videos/{id}/content")
     assert status == 200 and int(head["Content-Length"]) == size and data == b""
-    s.error(400, "variant_unsupported", "GET", f"/v1/videos/{id}/content?variant=thumbnail")
+    s.error(400, "variant_unsupported", "GET", f"/v1/videos/{id}/content?variant=film")
+    s.stop()
+
+
+def image_of(name, data):
+    """The pixels of an image as (width, height, bytes of RGB), by ffmpeg."""
+    with open(name, "wb") as f:
+        f.write(data)
+    size = subprocess.check_output(["ffprobe", "-v", "error", "-show_entries", "stream=width,height", "-of", "csv=p=0", name], text=True)
+    width, height = map(int, size.split(","))
+    return width, height, subprocess.check_output(["ffmpeg", "-v", "error", "-i", name, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"])
+
+
+def thumbnail_and_sprite_sheet():
+    """Images of a finished video, compared with the frames that ffmpeg decodes: close, because JPEG and WebP are lossy."""
+    s = Server()
+    ids = [s.call("POST", "/v1/videos", dict(VIDEO, steps=2, seed=seed, size="48x32"))["id"] for seed in (1, 2)]
+    s.error(409, "not_completed", "GET", f"/v1/videos/{ids[1]}/content?variant=thumbnail")
+    s.finish(*ids)
+    path = lambda id, name: f"/v1/videos/{id}/content?variant={name}"
+    # requests for two videos at a time, before any image exists
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda k: s.raw("GET", path(ids[k // 2], "thumbnail")), range(4)))
+    assert [a[0] for a in answers] == [200] * 4 and answers[0][2] == answers[1][2] != answers[2][2] == answers[3][2]
+    _, head, small = answers[0]
+    assert (head["Content-Type"], small[8:12]) == ("image/webp", b"WEBP") or (head["Content-Type"], small[:2]) == ("image/jpeg", b"\xff\xd8"), head
+    status, head, sheet = s.raw("GET", path(ids[0], "spritesheet"))
+    assert status == 200 and head["Content-Type"] == "image/jpeg" and sheet[:2] == b"\xff\xd8", head
+    assert head["X-Content-Type-Options"] == "nosniff" and int(head["Content-Length"]) == len(sheet)
+    # 17 frames: the middle one is 8; the 16 cells are frames 0, 1 .. 14, 16 in rows of four
+    width, height, frames = image_of("video.mp4", s.content(ids[0])[1])
+    assert (width, height) == (48, 32)
+    frame = lambda i: frames[i * 48 * 32 * 3:(i + 1) * 48 * 32 * 3]
+    apart = lambda a, b: sum(abs(x - y) for x, y in zip(a, b)) / len(a)
+    width, height, pixels = image_of("thumbnail", small)
+    assert (width, height) == (48, 32) and apart(pixels, frame(8)) < 10
+    nearest = lambda pixels: min(range(17), key=lambda i: apart(pixels, frame(i)))
+    assert nearest(pixels) == 8
+    width, height, pixels = image_of("sheet.jpg", sheet)
+    assert (width, height) == (4 * 48, 4 * 32)
+    cell = lambda i: b"".join(pixels[((i // 4 * 32 + y) * width + i % 4 * 48) * 3:][:48 * 3] for y in range(32))
+    assert [nearest(cell(i)) for i in range(16)] == [i * 16 // 15 for i in range(16)], [nearest(cell(i)) for i in range(16)]
+    assert apart(cell(15), frame(16)) < 10
+    # ranges, and the names of the variants
+    status, head, part = s.raw("GET", path(ids[0], "spritesheet"), headers={"Range": "bytes=2-9"})
+    assert status == 206 and part == sheet[2:10] and head["Content-Range"] == f"bytes 2-9/{len(sheet)}", head
+    s.error(416, "invalid_range", "GET", path(ids[0], "thumbnail"), headers={"Range": f"bytes={len(small)}-"})
+    assert s.raw("GET", path(ids[0], "video"))[2] == s.content(ids[0])[1]
+    # an image that cannot be made is an error, and the server serves others
+    for file in glob.glob(f"state/jobs/{ids[1]}/video.*"):
+        os.remove(file)
+    s.error(500, "file-io", "GET", path(ids[1], "thumbnail"))
+    assert s.raw("GET", path(ids[0], "thumbnail"))[2] == small
+    s.call("DELETE", f"/v1/videos/{ids[0]}")
+    assert not os.path.exists(f"state/jobs/{ids[0]}")
+    s.error(404, "not_found", "GET", path(ids[0], "thumbnail"))
     s.stop()
 
 
@@ -378,6 +433,8 @@ more = dict(frames=17, num_inference_steps=4, seed=9)
 video = client.videos.create_and_poll(prompt="a red cat", model="wan", size="32x32", extra_body=more)
 assert video.status == "completed" and video.size == "32x32", video
 client.videos.download_content(video.id).write_to_file("client.mp4")
+client.videos.download_content(video.id, variant="thumbnail").write_to_file("client.thumbnail")
+client.videos.download_content(video.id, variant="spritesheet").write_to_file("client.jpg")
 first = client.videos.create(prompt="a red cat", model="image", size="32x32", extra_body=more, input_reference=open({os.path.join(MODEL, "video.png")!r}, "rb"))
 assert client.videos.poll(first.id).status == "completed"
 second = client.videos.remix(video.id, prompt="a dog")
@@ -396,6 +453,7 @@ for call, error in ((lambda: client.videos.retrieve(first.id), openai.NotFoundEr
 """
     subprocess.run([python, "-W", "ignore", "-c", script], check=True, timeout=600)
     assert open("client.mp4", "rb").read() == undisturbed("own", dict(VIDEO, steps=4, seed=9))
+    assert open("client.jpg", "rb").read(2) == b"\xff\xd8" and os.path.getsize("client.thumbnail") > 100
     s.stop()
 
 

@@ -4,5 +4,5 @@
 . "$SRC/tests/serve/common.sh"
 cases videos_cases.py a_video_is_that_of_weft_generate lists_pages_and_deletes illegal_requests_are_refused \
     refused_texts_name_the_values an_image_is_a_file forms_and_images frames_videos_and_masks loras_are_chosen \
-    ranges_of_the_content precision_and_weights a_video_is_varied state_of_the_server the_openai_client
+    ranges_of_the_content thumbnail_and_sprite_sheet precision_and_weights a_video_is_varied state_of_the_server the_openai_client
 finish

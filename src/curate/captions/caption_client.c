@@ -9,7 +9,7 @@
 #include "storage/http_api.h"
 #include "storage/http_retry.h"
 #include "storage/stoppable_wait.h"
-#include "video/jpeg.h"
+#include "video/lossy_image.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "draw/html.h"
 #include "storage/http_api.h"
-#include "video/jpeg.h"
+#include "video/lossy_image.h"
 
 #include <math.h>
 #include <stdio.h>

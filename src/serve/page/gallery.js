@@ -1,7 +1,7 @@
 
 // ---- the gallery: players, comparison, failures -------------------------------------------------------
 
-const contentPath = (job) => `/v1/videos/${job.id}/content`;
+const contentPath = (job, variant) => `/v1/videos/${job.id}/content` + (variant ? '?variant=' + variant : '');
 
 // A player needs a URL without headers: with a token, the bytes are fetched first.
 async function contentUrl(job) {
@@ -15,6 +15,7 @@ async function player(job) {
   const video = make('video', { controls: true, loop: true, muted: true, playsInline: true, preload: 'metadata' });
   video.setAttribute('aria-label', job.request.prompt.slice(0, 200));
   video.src = await contentUrl(job);
+  if (!video.src.startsWith('blob:')) video.poster = contentPath(job, 'thumbnail'); // shown before the player has read the video
   return video;
 }
 
