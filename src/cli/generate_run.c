@@ -61,6 +61,7 @@ static weft_status produce(const weft_args *args, const weft_generator_options *
                                      .latents = weft_args_flag(args, "--latents-npy"),
                                      .keep_latents = weft_args_flag(args, "--save-latents"),
                                      .resume = weft_args_flag(args, "--resume"),
+                                     .split_states = weft_args_flag(args, "--split-states"),
                                      .noise = weft_args_string(args, "--init-latents"),
                                      .apart = !layouts && !weft_args_string(args, "--config"),
                                      .options = o,

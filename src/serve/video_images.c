@@ -13,8 +13,7 @@ enum { NICENESS = 5 }; /* of the worker, too */
 
 static const weft_video_variant variants[] = {
     {"video", {{"video.mp4", "video/mp4"}}},
-    {"thumbnail",
-     {{"video.thumbnail.webp", "image/webp"}, {"video.thumbnail.jpg", "image/jpeg"}}},
+    {"thumbnail", {{"video.thumbnail.webp", "image/webp"}, {"video.thumbnail.jpg", "image/jpeg"}}},
     {"spritesheet", {{"video.spritesheet.jpg", "image/jpeg"}}},
 };
 

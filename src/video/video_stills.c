@@ -86,8 +86,8 @@ weft_status weft_video_sprite_sheet(const char *path, weft_buf *image)
     const int64_t rows = (cells + columns - 1) / columns, stride = columns * o.width * 3;
     WEFT_GO(WEFT_NEW(rgb, rows * o.height * stride, "an image"));
     for (int64_t i = 0; i < cells; i++) {
-        WEFT_GO(read_frame(reader, path, cells > 1 ? i * (info.frames - 1) / (cells - 1) : 0,
-                           &frame));
+        WEFT_GO(
+            read_frame(reader, path, cells > 1 ? i * (info.frames - 1) / (cells - 1) : 0, &frame));
         copy(&frame, i % columns * o.width, i / columns * o.height, stride, rgb);
     }
     WEFT_GO(weft_jpeg_encode(rgb, columns * o.width, rows * o.height, image));

@@ -173,6 +173,10 @@ const weft_option weft_generate_options[] = {
      "continue a stopped run; finished videos are kept, saved latents are decoded, and interrupted "
      "sampling continues bitwise identically",
      .group = "output", .common = true},
+    {"--split-states", NULL, NULL,
+     "save the sampler state of a batch per video, so that a video resumes alone or in another "
+     "batch, with values that agree to rounding",
+     .group = "output"},
     {"--sheet", "FILE.png", NULL, "also write a contact sheet, one row per prompt",
      .group = "output"},
     {"--frames-npy", NULL, NULL,

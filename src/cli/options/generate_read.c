@@ -172,6 +172,10 @@ weft_status weft_generate_read(const weft_args *args, weft_generator_options *o)
     WEFT_TRY(read_visual_inputs(args, o));
     WEFT_TRY(weft_args_guided(args, o->guided));
     o->cache = weft_args_string(args, "--feature-cache");
+    if (weft_args_flag(args, "--split-states") && strcmp(o->cache, "off") != 0)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--split-states"),
+                          "the cache of --feature-cache belongs to a batch; remove one of the two "
+                          "options");
     o->trace = weft_args_string(args, "--trace");
     if (o->trace)
         WEFT_TRY(weft_make_dirs(o->trace));

@@ -385,6 +385,28 @@ out:
     return status;
 }
 
+weft_status weft_generator_save_video(weft_generator *p, int64_t prompt, const char *path)
+{
+    const int64_t each = p->shape.latent_floats, row = prompt - p->request.first;
+    weft_saved_latents k = {.cursor = p->sampling.cursor,
+                            .histories = histories_at(p, p->sampling.cursor.step),
+                            .x = p->memory.x + row * each};
+    float *history = NULL;
+    weft_status_code status = WEFT_OK;
+    if (k.histories)
+        WEFT_GO(WEFT_NEW(history, k.histories * each, "a sampler state"));
+    for (int64_t i = 0; i < k.histories; i++)
+        memcpy(history + i * each, p->memory.work + (i * p->options.batch + row) * each,
+               (size_t)each * sizeof *history);
+    k.history = history;
+    weft_generator_latents(p, k.latent);
+    WEFT_GO(weft_make_parent(path));
+    WEFT_GO(write_saved(p, prompt, 1, &k, path));
+out:
+    weft_free(history);
+    return status;
+}
+
 weft_status weft_generator_save_latents(weft_generator *p, int64_t prompt, bool tries,
                                         const char *path)
 {
@@ -402,16 +424,17 @@ weft_status weft_generator_save_latents(weft_generator *p, int64_t prompt, bool 
 
 /* ---- resuming ------------------------------------------------------------------------------ */
 
+/* Prompts `first`.. of the run must be the ones of the file, whose videos are a batch. */
 static weft_status check_prompts(const weft_generator *p, const weft_saved_latents *k,
-                                 const char *path)
+                                 int64_t first, int64_t videos, const char *path)
 {
-    json_t *now = prompts_of(p, 0, p->options.batch);
+    json_t *now = prompts_of(p, first, videos);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(now, "the prompts of %s", path));
     if (json_array_size(k->prompts) != json_array_size(now))
         WEFT_GO(weft_error(WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = path, WEFT_NUMBER(k->videos)),
                            "the file has %" PRId64 " videos, and this batch has %" PRId64,
-                           k->videos, p->options.batch));
+                           k->videos, videos));
     for (size_t i = 0; i < json_array_size(now); i++) {
         const json_t *was = json_array_get(k->prompts, i), *is = json_array_get(now, i);
         WEFT_GO(json_is_object(was) && json_is_object(is)
@@ -426,40 +449,80 @@ out:
     return status;
 }
 
-weft_status weft_generator_resume(weft_generator *p, const char *path, const char *const *prompts,
-                                  const uint64_t *seeds, int64_t count, int64_t *step)
+/* The state must fit the sampler of this run. */
+static weft_status check_state(const weft_generator *p, const weft_saved_latents *k,
+                               const char *path)
 {
-    const int64_t all = p->options.batch * p->shape.latent_floats,
-                  steps = p->options.steps - p->trajectory.skipped;
+    const int64_t steps = p->options.steps - p->trajectory.skipped;
     int64_t dim[4];
-    weft_saved_latents k;
     weft_generator_latents(p, dim);
-    weft_generator_set_request(p, prompts, seeds, count);
+    if (memcmp(k->latent, dim, sizeof dim) == 0 && k->steps == steps &&
+        k->histories == histories_at(p, k->cursor.step) && k->cursor.step >= 0 &&
+        k->cursor.step <= steps && k->cursor.draws >= 0 && k->cursor.order >= 0 &&
+        k->cursor.order <= WEFT_SOLVER_ORDER)
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path),
+                      "the latents or the saved step do not fit %" PRId64 " steps of the sampler "
+                      "%s. Remove the file to start from scratch.",
+                      steps, p->options.sampler->name);
+}
+
+/* Reads the state of `videos` prompts from `first` into their rows of the batch. `except`: settings
+ * that may differ. */
+static weft_status read_state(weft_generator *p, const char *path, int64_t first, int64_t videos,
+                              const char *const *except)
+{
+    const int64_t each = p->shape.latent_floats, own = videos * each;
+    weft_saved_latents k;
     weft_status_code status = weft_saved_latents_damaged(weft_saved_latents_open(path, &k));
     WEFT_TRY(status);
     WEFT_GO(identify(p));
-    WEFT_GO(weft_saved_latents_compare(path, k.settings, p->identity, NULL));
-    WEFT_GO(check_prompts(p, &k, path));
-    if (memcmp(k.latent, dim, sizeof dim) != 0 || k.steps != steps ||
-        k.histories != histories_at(p, k.cursor.step) || k.cursor.step < 0 ||
-        k.cursor.step > steps || k.cursor.draws < 0 || k.cursor.order < 0 ||
-        k.cursor.order > WEFT_SOLVER_ORDER)
-        WEFT_GO(weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path),
-                           "the latents or the saved step do not fit %" PRId64
-                           " steps of the sampler "
-                           "%s. Remove the file to start from scratch.",
-                           steps, p->options.sampler->name));
-    if (p->parts.cached && k.cursor.step < steps) {
+    WEFT_GO(weft_saved_latents_compare(path, k.settings, p->identity, except));
+    WEFT_GO(check_prompts(p, &k, first, videos, path));
+    WEFT_GO(check_state(p, &k, path));
+    if (p->parts.cached && k.cursor.step < k.steps) {
         weft_generator_begin_caches(p);
         WEFT_GO(read_caches(p, path, k.cursor.step));
     }
-    memcpy(p->memory.x, k.x, (size_t)all * sizeof *p->memory.x);
-    if (k.histories)
-        memcpy(p->memory.work, k.history, (size_t)(k.histories * all) * sizeof *p->memory.work);
+    memcpy(p->memory.x + first * each, k.x, (size_t)own * sizeof *p->memory.x);
+    for (int64_t i = 0; i < k.histories; i++)
+        memcpy(p->memory.work + (i * p->options.batch + first) * each, k.history + i * own,
+               (size_t)own * sizeof *p->memory.work);
     p->sampling.cursor = k.cursor;
     p->sampling.resumed = true;
-    *step = k.cursor.step;
 out:
     weft_saved_latents_close(&k);
     return status;
+}
+
+weft_status weft_generator_resume(weft_generator *p, const char *path, const char *const *prompts,
+                                  const uint64_t *seeds, int64_t count, int64_t *step)
+{
+    weft_generator_set_request(p, prompts, seeds, count);
+    WEFT_TRY(read_state(p, path, 0, p->options.batch, NULL));
+    *step = p->sampling.cursor.step;
+    return WEFT_OK;
+}
+
+weft_status weft_generator_resume_videos(weft_generator *p, char *const *paths,
+                                         const char *const *prompts, const uint64_t *seeds,
+                                         int64_t count, int64_t *step)
+{
+    static const char *const except[] = {"batch", NULL};
+    const int64_t all = p->options.batch * p->shape.latent_floats;
+    weft_generator_set_request(p, prompts, seeds, count);
+    /* rows after the last prompt are computed and discarded */
+    memset(p->memory.x, 0, (size_t)all * sizeof *p->memory.x);
+    memset(p->memory.work, 0, (size_t)(histories_at(p, 0) * all) * sizeof *p->memory.work);
+    for (int64_t i = 0; i < count; i++) {
+        const weft_sampler_cursor first = p->sampling.cursor;
+        WEFT_TRY(read_state(p, paths[i], i, 1, except));
+        if (i && memcmp(&first, &p->sampling.cursor, sizeof first) != 0)
+            return weft_error(WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = paths[i]),
+                              "the file was saved after step %" PRId64
+                              ", and %s after step %" PRId64,
+                              p->sampling.cursor.step, paths[0], first.step);
+    }
+    *step = p->sampling.cursor.step;
+    return WEFT_OK;
 }

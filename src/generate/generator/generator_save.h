@@ -16,6 +16,10 @@ weft_status weft_generator_set_prefix_frames(weft_generator *generator, int64_t 
  * once rank 0 has written `path`. If one rank fails, all ranks return an error. Creates the folder
  * of `path`. */
 weft_status weft_generator_save(weft_generator *generator, const char *path);
+/* Saves the sampler state of one prompt of the batch, in a sink's `step`. The file is the one of a
+ * batch of one, so that the video resumes alone or in another batch. Not with feature caches, which
+ * belong to a batch. Creates the folder of `path`. */
+weft_status weft_generator_save_video(weft_generator *generator, int64_t prompt, const char *path);
 /* Whether the generator has feature caches to save. */
 bool weft_generator_keeps_caches(const weft_generator *generator);
 /* Removes the saved state at `path`, with the cache files of all ranks. */
@@ -31,5 +35,11 @@ weft_status weft_generator_save_latents(weft_generator *generator, int64_t promp
 weft_status weft_generator_resume(weft_generator *generator, const char *path,
                                   const char *const *prompts, const uint64_t *seeds, int64_t count,
                                   int64_t *step);
+/* Restores states of weft_generator_save_video, all after the same step, as weft_generator_resume
+ * does. paths: [count]. A state may be of another batch size: the result then agrees to rounding
+ * with an uninterrupted run. */
+weft_status weft_generator_resume_videos(weft_generator *generator, char *const *paths,
+                                         const char *const *prompts, const uint64_t *seeds,
+                                         int64_t count, int64_t *step);
 
 #endif

@@ -117,8 +117,8 @@ static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim
     if (b->context->run->latents)
         WEFT_TRY(weft_batch_files_write_array(b, prompt, dim, x));
     WEFT_TRY(weft_batch_files_apply(b, prompt, WEFT_JOB_DENOISED));
-    if (last)
-        WEFT_TRY(weft_batch_files_apply(b, 0, WEFT_JOB_BATCH_DENOISED));
+    for (int64_t i = 0; last && i < b->jobs->count; i++)
+        WEFT_TRY(weft_batch_files_apply(b, i, WEFT_JOB_BATCH_DENOISED));
     b->window.decoded = weft_now();
     if (is_rank0 && last)
         update_decoding(b, weft_generation_batch_job(b, 0), 0);

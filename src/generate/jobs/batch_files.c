@@ -15,15 +15,33 @@ weft_job_row weft_batch_files_row(const weft_generation_batch *b, weft_job_state
                                                                          : WEFT_JOB_ONE_WINDOW);
 }
 
+/* Writes the state of the batch, or of each video. */
+static weft_status write_states(weft_generation_batch *b)
+{
+    const weft_job_files *files = &b->context->files;
+    weft_generator *g = b->group->generator;
+    const bool split = b->context->run->split_states;
+    weft_buf path = {0};
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < (split ? b->jobs->count : 1); i++) {
+        const int64_t job = weft_generation_batch_job(b, i);
+        WEFT_GO(weft_job_files_saved_path(files, job, WEFT_JOB_SAMPLER_STATE, 0, &path));
+        WEFT_GO(split ? weft_generator_save_video(g, i, path.data)
+                      : weft_generator_save(g, path.data));
+        if (b->context->team.writes)
+            weft_job_files_remove_earlier(files, job);
+    }
+out:
+    weft_buf_free(&path);
+    return status;
+}
+
 /* Saves the sampler state, unless saving would take more than a fiftieth of the time since the last
  * save. `must`: always saves. */
 static weft_status save_state(weft_generation_batch *b, bool must)
 {
     const weft_generation_team *team = &b->context->team;
-    const weft_job_files *files = &b->context->files;
-    const int64_t job = weft_generation_batch_job(b, 0);
     weft_generation_window *w = &b->window;
-    weft_buf path = {0};
     const double now = weft_now();
     const bool together = team->comm && weft_generator_keeps_caches(b->group->generator);
     bool save = must || now - w->saved_at >= 50 * w->save_seconds;
@@ -31,11 +49,7 @@ static weft_status save_state(weft_generation_batch *b, bool must)
         WEFT_TRY(weft_comm_broadcast(team->comm, &save, sizeof save, 0));
     if (!save || (!team->writes && !together))
         return WEFT_OK;
-    WEFT_TRY(weft_job_files_saved_path(files, job, WEFT_JOB_SAMPLER_STATE, 0, &path));
-    const weft_status_code status = weft_generator_save(b->group->generator, path.data);
-    weft_buf_free(&path);
-    if (status == WEFT_OK && team->writes)
-        weft_job_files_remove_earlier(files, job);
+    const weft_status_code status = write_states(b);
     w->saved_at = weft_now();
     w->save_seconds = w->saved_at - now;
     if (status == WEFT_OK || must)

@@ -195,7 +195,7 @@ void weft_finished_jobs_clean(const weft_generation_context *c)
             if (c->done[job])
                 weft_job_files_remove(&c->files, job, finished);
         }
-        if (!weft_generation_context_is_left(c, batch))
-            weft_job_files_remove(&c->files, c->batches.order[batch->first], all);
+        for (int64_t i = 0; i < batch->count && !weft_generation_context_is_left(c, batch); i++)
+            weft_job_files_remove(&c->files, c->batches.order[batch->first + i], all);
     }
 }

@@ -77,6 +77,39 @@ out:
     return status;
 }
 
+/* Resumes each video from its own sampler state. weft_jobs_cut has put videos of one step into a
+ * batch. */
+static weft_status resume_each(weft_generation_batch *b, const batch_lists *l,
+                               const uint64_t *seeds)
+{
+    const int64_t count = b->jobs->count,
+                  step = b->context->run->jobs->at[weft_generation_batch_job(b, 0)].begun_at;
+    weft_buf *paths;
+    char **texts = NULL;
+    weft_status_code status = WEFT_OK;
+    if (!step)
+        return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(paths, count, "saved states"));
+    WEFT_GO(WEFT_NEW(texts, count, "saved states"));
+    for (int64_t i = 0; i < count; i++) {
+        WEFT_GO(weft_job_files_saved_path(&b->context->files, weft_generation_batch_job(b, i),
+                                          WEFT_JOB_SAMPLER_STATE, 0, &paths[i]));
+        texts[i] = paths[i].data;
+    }
+    WEFT_GO(weft_generator_resume_videos(b->group->generator, texts, l->prompt, seeds, count,
+                                         &b->window.begun_at));
+    if (b->context->team.is_rank0)
+        weft_notice(WEFT_MSG_RUN_RESUMED,
+                    WEFT_AT(.file = texts[0], WEFT_NUMBER(b->window.begun_at)),
+                    "resuming after step %" PRId64, b->window.begun_at);
+out:
+    for (int64_t i = 0; i < count; i++)
+        weft_buf_free(&paths[i]);
+    weft_free(paths);
+    weft_free(texts);
+    return status;
+}
+
 /* Generates the windows of a video in sequence; a video without continuation has one. */
 static weft_status run_windows(weft_generation_batch *b, const batch_lists *l)
 {
@@ -91,7 +124,9 @@ static weft_status run_windows(weft_generation_batch *b, const batch_lists *l)
         if (c->shared)
             WEFT_TRY(weft_generator_set_prefix_frames(generator, c->at, c->at ? c->tail : NULL));
         if (b->context->run->resume)
-            WEFT_TRY(resume(b, l, seeds));
+            WEFT_TRY(b->context->run->split_states && !weft_generation_group_in_windows(b->group)
+                         ? resume_each(b, l, seeds)
+                         : resume(b, l, seeds));
         if (weft_generation_group_in_windows(b->group) && team->is_rank0)
             weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(WEFT_NUMBER(c->at + 1)),
                         "window %" PRId64 " of %" PRId64, c->at + 1, c->count);

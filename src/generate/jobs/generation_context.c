@@ -77,8 +77,10 @@ weft_status weft_generation_context_create(const weft_generation_run *o, weft_ge
     WEFT_GO(resolve_jobs(o));
     if (!weft_video_outputs_is_file(o->out))
         WEFT_GO(weft_jobs_check_names(o->jobs));
-    WEFT_GO(weft_jobs_cut(o->jobs, o->options->batch, *teams, &c->batches));
     WEFT_GO(list_items(c));
+    for (int64_t i = 0; i < o->jobs->count && o->resume && o->split_states; i++)
+        WEFT_GO(weft_job_files_saved_step(&c->files, i, &o->jobs->at[i].begun_at));
+    WEFT_GO(weft_jobs_cut(o->jobs, o->options->batch, *teams, &c->batches));
     return WEFT_OK;
 out:
     weft_generation_context_free(c);

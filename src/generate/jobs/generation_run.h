@@ -30,7 +30,9 @@ typedef struct weft_generation_run {
     bool latents;            /* writes the latents as .latents.npy, too */
     bool keep_latents;       /* keep the saved latents next to the video */
     bool resume;             /* resume from existing files */
-    const char *noise;       /* initial noise, .npy; NULL: from the seeds */
+    /* saves the sampler state per video, and resumes it in any batch; false: per batch */
+    bool split_states;
+    const char *noise; /* initial noise, .npy; NULL: from the seeds */
     /* Each rank may generate its own videos if there are enough; false: all ranks share each
      * video. */
     bool apart;

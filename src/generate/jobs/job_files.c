@@ -86,6 +86,24 @@ weft_status_code weft_job_files_verify(void *lookup, weft_job_file file, weft_jo
     return WEFT_OK;
 }
 
+weft_status weft_job_files_saved_step(const weft_job_files *f, int64_t job, int64_t *step)
+{
+    weft_job_lookup l = {.files = f, .job = job};
+    weft_job_found found;
+    weft_saved_latents k = {0};
+    weft_status_code status = WEFT_OK;
+    *step = 0;
+    WEFT_GO(weft_job_files_verify(&l, WEFT_JOB_SAMPLER_STATE, &found));
+    if (found == WEFT_JOB_WHOLE) {
+        WEFT_GO(weft_saved_latents_open(l.path.data, &k));
+        *step = k.cursor.step;
+    }
+out:
+    weft_saved_latents_close(&k);
+    weft_buf_free(&l.path);
+    return status;
+}
+
 /* ---- removal -------------------------------------------------------------------------------- */
 
 static void remove_file(const weft_job_files *f, int64_t job, const char *ending)

@@ -40,6 +40,10 @@ weft_status_code weft_job_files_exist(void *lookup, weft_job_file file, weft_job
  * is the same on all ranks. */
 weft_status_code weft_job_files_verify(void *lookup, weft_job_file file, weft_job_found *found);
 
+/* *step: the step of a job's saved sampler state; 0: no state, or a damaged one. The result is the
+ * same on all ranks. */
+weft_status weft_job_files_saved_step(const weft_job_files *files, int64_t job, int64_t *step);
+
 /* Removes the saved latents that the row removes. A file that cannot be removed stays. */
 void weft_job_files_remove(const weft_job_files *files, int64_t job, weft_job_row row);
 /* Removes a sampler state with the name of earlier versions, after one with the name of today is

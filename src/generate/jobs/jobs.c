@@ -202,6 +202,12 @@ bool weft_jobs_alike(const weft_job *a, const weft_job *b)
            a->steps == b->steps && a->guidance == b->guidance;
 }
 
+/* Whether two jobs can be in one batch. */
+static bool fit_together(const weft_job *a, const weft_job *b)
+{
+    return weft_jobs_alike(a, b) && a->begun_at == b->begun_at;
+}
+
 static double cost_of(const weft_job *j)
 {
     return (double)j->frames * (double)j->height * (double)j->width * (double)j->steps *
@@ -216,7 +222,7 @@ static void put_in_order(const weft_jobs *jobs, int64_t *order)
         jobs->at[i].batch = -1;
     for (int64_t i = 0; i < jobs->count; i++)
         for (int64_t k = i; jobs->at[i].batch < 0 && k < jobs->count; k++)
-            if (k > i && jobs->at[k].batch < 0 && weft_jobs_alike(&jobs->at[i], &jobs->at[k])) {
+            if (k > i && jobs->at[k].batch < 0 && fit_together(&jobs->at[i], &jobs->at[k])) {
                 jobs->at[k].batch = 0;
                 order[placed++] = k;
             } else if (k == i) {
@@ -257,7 +263,7 @@ weft_status weft_jobs_cut(weft_jobs *jobs, int64_t most, int teams, weft_job_bat
     for (int64_t i = 0; i < jobs->count; i++) {
         weft_job *j = &jobs->at[b->order[i]];
         weft_job_batch *last = b->count ? &b->at[b->count - 1] : NULL;
-        if (!last || last->count == most || !weft_jobs_alike(&jobs->at[b->order[last->first]], j)) {
+        if (!last || last->count == most || !fit_together(&jobs->at[b->order[last->first]], j)) {
             last = &b->at[b->count++];
             *last = (weft_job_batch){.first = i};
         }

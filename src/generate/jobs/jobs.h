@@ -3,7 +3,8 @@
  *     prompts.txt      a red circle moving left          one prompt a line, # begins a comment
  *     prompts.jsonl    {"prompt": "a red circle", "seed": 7, "frames": 33, "out": "circles/7.mp4"}
  *
- * Jobs with the same size, steps and guidance form batches, in the order of the list. Batches are
+ * Jobs with the same size, steps and guidance form batches, in the order of the list. States that
+ * are saved per video are of one step in a batch. Batches are
  * assigned to teams of ranks, the most expensive first, each to the team with the lowest load.
  * Both depend on the list alone, so that a resumed run forms the same batches. */
 #ifndef WEFT_GENERATE_JOBS_JOBS_H
@@ -19,9 +20,10 @@ typedef struct weft_job {
     uint64_t seed;
     bool seeded; /* seed is set; false: from --seed and the job's number */
     int64_t frames, height, width, steps;
-    double guidance; /* < 0: the run's */
-    bool own;        /* size, steps or guidance is set by the job itself */
-    int64_t batch;   /* index of its batch, set by weft_jobs_cut */
+    double guidance;  /* < 0: the run's */
+    bool own;         /* size, steps or guidance is set by the job itself */
+    int64_t begun_at; /* step of a saved state with which only equal ones form a batch; 0: none */
+    int64_t batch;    /* index of its batch, set by weft_jobs_cut */
 } weft_job;
 
 typedef struct weft_jobs {
