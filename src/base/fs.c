@@ -50,6 +50,26 @@ bool weft_path_is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+static bool is_program(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+bool weft_program_find(const char *name, char path[4096])
+{
+    const char *folders = getenv("PATH");
+    bool found = false;
+    if (strchr(name, '/'))
+        return snprintf(path, 4096, "%s", name) < 4096 && is_program(path);
+    while (!found && folders && *folders) {
+        const int n = (int)strcspn(folders, ":");
+        found = snprintf(path, 4096, "%.*s/%s", n, folders, name) < 4096 && is_program(path);
+        folders += n + (folders[n] == ':');
+    }
+    return found;
+}
+
 static weft_status make_dir(const char *path)
 {
     if (mkdir(path, 0777) == 0)

@@ -11,6 +11,8 @@ const char *weft_path_extension(const char *path); /* after the last '.' of the 
 bool weft_path_exists(const char *path);
 bool weft_path_is_dir(const char *path);
 
+/* Finds an executable file: `name` with a '/', or a file of this name in a folder of PATH. */
+bool weft_program_find(const char *name, char path[4096]);
 weft_status weft_make_dirs(const char *path);   /* like mkdir -p */
 weft_status weft_make_parent(const char *path); /* the folder that contains `path` */
 weft_status weft_remove_tree(const char *path);

@@ -1,5 +1,6 @@
 #include "curate/operators/operator_set.h"
 
+#include "base/fs.h"
 #include "base/hex.h"
 #include "base/memory.h"
 
@@ -69,24 +70,11 @@ static weft_status find_kind(const weft_operator_config *c, int i, weft_operator
                       c->name, count);
 }
 
-static bool is_program(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
-}
-
 static weft_status check_program(const weft_operator_config *c, int i)
 {
-    const char *program = c->process.item[0], *folders = getenv("PATH");
+    const char *program = c->process.item[0];
     char path[4096], key[64];
-    bool found = strchr(program, '/') && is_program(program);
-    while (!strchr(program, '/') && !found && folders && *folders) {
-        const int n = (int)strcspn(folders, ":");
-        snprintf(path, sizeof path, "%.*s/%s", n, folders, program);
-        found = is_program(path);
-        folders += n + (folders[n] == ':');
-    }
-    if (found)
+    if (weft_program_find(program, path))
         return WEFT_OK;
     return weft_error(WEFT_MSG_CONFIG_VALUE,
                       WEFT_AT(.key = key_of(key, i, "process"), .value = program),
