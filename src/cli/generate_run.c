@@ -72,7 +72,8 @@ static weft_status produce(const weft_args *args, const weft_generator_options *
                    : weft_generation_run_execute(&run);
 }
 
-weft_status weft_generate_run(const weft_args *args, struct weft_resident_weights *resident)
+weft_status weft_generate_run(const weft_args *args, struct weft_resident_weights *resident,
+                              weft_comm *world)
 {
     weft_jobs jobs = {0};
     weft_pass_switches passes;
@@ -82,7 +83,7 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     weft_tile tile;
     weft_generator_options o = {.passes = &passes, .parallel = &parallel, .resident = resident};
     weft_arena *arena = weft_arena_create();
-    weft_comm *comm = NULL;
+    weft_comm *comm = world;
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(arena, "the generation"));
     WEFT_GO(weft_generate_refuse_idle(args));
@@ -98,7 +99,8 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     WEFT_GO(weft_generate_passes(args, &passes));
     WEFT_GO(weft_args_lora(args, arena, &o.adapters, &o.adapter_count));
     WEFT_GO(weft_generate_offload_dir(args, arena, &o));
-    WEFT_GO(weft_comm_open_mpi(&comm));
+    if (!world)
+        WEFT_GO(weft_comm_open_mpi(&comm));
     WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"),
                                 o.bf16 || o.precision_auto || o.vae_bf16, comm, &o.backend));
     if (weft_comm_ranks(comm) == 1 && weft_args_flag(args, "--comm-overlap"))
@@ -122,7 +124,8 @@ out:
         status = leave_together(comm);
     else if (status != WEFT_OK)
         weft_comm_abort(comm); /* releases the ranks that wait for this rank */
-    weft_comm_free(comm);
+    if (!world)
+        weft_comm_free(comm);
     weft_arena_free(arena);
     weft_jobs_free(&jobs);
     return status;

@@ -38,8 +38,14 @@ static const weft_option options[] = {
      "default of the field `weights`: stored, f32, bf16, int8, gguf or stream, as in `weft "
      "generate`; by default stored",
      .choices = "stored f32 bf16 int8 gguf stream"},
+    {"--ranks", "N", "1",
+     "processes that generate each video together, started by mpirun on this machine; a crash of "
+     "one ends all, and the job resumes at its step"},
+    {"--parallel", "KEY=VALUE", NULL,
+     "how the ranks split the work, as in `weft generate`, e.g. cp=2", .repeated = true},
     {"--memory-limit", "SIZE", NULL,
-     "memory limit of the worker, as in `weft generate`, with the models and LoRAs that stay "
+     "memory limit of the worker, or of each rank, as in `weft generate`, with the models and "
+     "LoRAs that stay "
      "loaded: the least recently used are unloaded; by default the free memory"},
     {"--idle-unload", "SECONDS", "0",
      "unload models and LoRAs that no job has used for this time; 0: never"},
@@ -63,9 +69,11 @@ static weft_status run_serve(const weft_args *args)
     const char *backend = weft_args_string(args, "--backend");
     const weft_backend *known;
     double idle;
+    int64_t ranks;
     if (strcmp(backend, "auto")) /* the worker chooses; this process does not use a GPU */
         WEFT_TRY(weft_args_backend(args, &known));
     WEFT_TRY(weft_args_f64(args, "--idle-unload", 0, 1e9, &idle));
+    WEFT_TRY(weft_args_i64(args, "--ranks", 1, WEFT_SERVE_RANKS, &ranks));
     weft_serve_options o = {.listen = weft_args_string(args, "--listen"),
                             .state = weft_args_string(args, "--state"),
                             .cluster = weft_args_string(args, "--on"),
@@ -77,7 +85,9 @@ static weft_status run_serve(const weft_args *args)
                                         weft_args_string(args, "--vae-precision"),
                                         weft_args_string(args, "--weights")},
                             .memory = weft_args_string(args, "--memory-limit"),
+                            .ranks = ranks,
                             .idle_unload = idle};
+    o.parallel = weft_args_list(args, "--parallel", &o.parallel_count);
     o.models = weft_args_list(args, "--model", &o.model_count);
     o.loras = weft_args_list(args, "--lora", &o.lora_count);
     o.webhooks = weft_args_list(args, "--webhook", &o.webhook_count);

@@ -1,23 +1,37 @@
 /* weft worker: the process of `weft serve` that generates. serve/worker_messages.h has its commands
- * and reports. The worker and the weights that it has loaded stay between jobs. */
+ * and reports. The worker and the weights that it has loaded stay between jobs.
+ *
+ * Several ranks, started by mpirun, generate each job together. The launcher connects the server to
+ * one rank, the leader, which broadcasts the jobs and reports their ends. The error of a job ends
+ * all ranks, because their communicator has failed. */
 #include "base/interrupt.h"
 #include "base/json.h"
+#include "base/launcher.h"
 #include "base/log.h"
 #include "cli/generate_run.h"
 #include "cli/options/print_once.h"
+#include "comm/comm_mpi.h"
+#include "comm/comm_world.h"
 #include "generate/generator/resident_weights.h"
+#include "serve/server.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* Lives as long as the process. */
 typedef struct worker {
     weft_resident_weights *resident;
+    weft_comm *comm;
+    int leader;  /* rank that reads the commands */
+    bool leads;  /* this rank is the leader */
     int wake[2]; /* a job has ended: weights may become due */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -121,11 +135,8 @@ static weft_status generate(const worker *w, const json_t *job)
         argv[i] = (char *)(uintptr_t)json_string_value(json_array_get(list, (size_t)i));
     WEFT_GO(weft_resident_set_names(w->resident, model ? model : "", lora ? lora : ""));
     WEFT_GO(weft_args_parse(verb, count, argv, &args));
-    WEFT_GO(weft_generate_run(args, w->resident));
+    WEFT_GO(weft_generate_run(args, w->resident, w->comm));
 out:
-    if (status != WEFT_OK && status != WEFT_E_CANCELLED && weft_error_message()[0])
-        weft_print_own(verb->name);
-    weft_error_clear();
     weft_args_free(args);
     weft_free(argv);
     return status;
@@ -142,49 +153,172 @@ static void report_end(const json_t *job, weft_status_code status)
     json_decref(end);
 }
 
-/* Runs jobs until no command comes any more. Lock held, except while a job runs. */
-static void run_jobs(worker *w)
+/* Waits for the next job of the server; NULL: no command comes any more. */
+static json_t *take_job(worker *w)
 {
-    while (!w->ended) {
-        json_t *job = w->job;
-        w->job = NULL;
-        if (!job) {
-            pthread_cond_wait(&w->changed, &w->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&w->lock);
-        const weft_status_code status = generate(w, job);
-        pthread_mutex_lock(&w->lock);
-        w->running = 0;
-        if (!w->ended)
-            weft_interrupt_request(false);
+    pthread_mutex_lock(&w->lock);
+    while (!w->job && !w->ended)
+        pthread_cond_wait(&w->changed, &w->lock);
+    json_t *job = w->job;
+    w->job = NULL;
+    pthread_mutex_unlock(&w->lock);
+    return job;
+}
+
+/* The leader's side of receive_job. `job` NULL: the end. */
+static weft_status send_job(const worker *w, const json_t *job)
+{
+    char *line = job ? weft_json_line(job) : NULL;
+    int64_t bytes = line ? (int64_t)strlen(line) : 0;
+    weft_status_code status = WEFT_OK;
+    if (job)
+        WEFT_TRY(WEFT_ALLOCATED(line, "a job"));
+    WEFT_GO(weft_comm_broadcast(w->comm, &bytes, sizeof bytes, w->leader));
+    if (bytes)
+        WEFT_GO(weft_comm_broadcast(w->comm, line, bytes, w->leader));
+out:
+    weft_free(line);
+    return status;
+}
+
+static void unload_idle(void *user)
+{
+    (void)weft_resident_unload_idle(user);
+}
+
+/* *job: NULL at the end. */
+static weft_status receive_job(const worker *w, json_t **job)
+{
+    int64_t bytes;
+    char *line;
+    weft_status_code status = WEFT_OK;
+    *job = NULL;
+    WEFT_TRY(weft_comm_await_broadcast(w->comm, &bytes, sizeof bytes, w->leader, unload_idle,
+                                       w->resident));
+    if (!bytes)
+        return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(line, bytes, "a job"));
+    WEFT_GO(weft_comm_broadcast(w->comm, line, bytes, w->leader));
+    *job = json_loadb(line, (size_t)bytes, 0, NULL);
+    WEFT_GO(WEFT_ALLOCATED(*job, "a job"));
+out:
+    weft_free(line);
+    return status;
+}
+
+/* The next job, on all ranks; NULL: the end. */
+static weft_status next_job(worker *w, json_t **job)
+{
+    if (!w->leads)
+        return receive_job(w, job);
+    *job = take_job(w);
+    const weft_status_code status = send_job(w, *job);
+    if (status != WEFT_OK)
+        json_decref(*job);
+    return status;
+}
+
+/* The job has ended, and the worker continues. */
+static void end_job(worker *w, const json_t *job, weft_status_code status)
+{
+    if (status != WEFT_OK && status != WEFT_E_CANCELLED && weft_error_message()[0])
+        weft_print_own("generate");
+    weft_error_clear();
+    pthread_mutex_lock(&w->lock);
+    w->running = 0;
+    if (!w->ended)
+        weft_interrupt_request(false);
+    if (w->leads)
         report_end(job, status);
+    pthread_mutex_unlock(&w->lock);
+    (void)!write(w->wake[1], "", 1);
+}
+
+/* Runs jobs until no command comes any more, or until the job of several ranks fails. */
+static weft_status run_jobs(worker *w)
+{
+    for (;;) {
+        json_t *job;
+        WEFT_TRY(next_job(w, &job));
+        if (!job)
+            return WEFT_OK;
+        const weft_status_code status = generate(w, job);
+        if (weft_comm_ranks(w->comm) == 1 || status == WEFT_OK || status == WEFT_E_CANCELLED)
+            end_job(w, job, status);
         json_decref(job);
-        (void)!write(w->wake[1], "", 1);
+        if (weft_comm_ranks(w->comm) > 1 && status != WEFT_OK && status != WEFT_E_CANCELLED)
+            return status;
     }
+}
+
+/* ---- ranks ---------------------------------------------------------------------------------- */
+
+/* A launcher that was killed leaves no rank, and a later server starts its worker after the end of
+ * every rank: each has the lock of the worker. The working folder is the server's state. */
+static weft_status bind_to_launcher(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int lock = open("worker.lock", O_RDWR | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_SH) != 0)
+        return weft_error_errno(WEFT_AT(.file = "worker.lock"), "cannot lock");
+    return WEFT_OK; /* locked until the process ends */
+}
+
+/* Opens the communicator of `ranks` ranks, and finds the leader. */
+static weft_status open_ranks(worker *w, int64_t ranks)
+{
+    if (ranks > 1)
+        WEFT_TRY(bind_to_launcher());
+    WEFT_TRY(weft_comm_open_mpi(&w->comm));
+    if (weft_comm_ranks(w->comm) != ranks)
+        return weft_error(WEFT_MSG_COMM_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(ranks)),
+                          "%" PRId64 " processes were started and %d ranks found each other; use "
+                          "the mpirun of the MPI library with which weft was built",
+                          ranks, weft_comm_ranks(w->comm));
+    double leader = weft_launcher_rank() <= 0 ? weft_comm_rank(w->comm) : 0;
+    WEFT_TRY(weft_comm_sum(w->comm, &leader, 1));
+    w->leader = (int)leader;
+    w->leads = w->leader == weft_comm_rank(w->comm);
+    return WEFT_OK;
+}
+
+/* Runs the jobs, with a thread that reads the commands. */
+static weft_status lead(worker *w)
+{
+    pthread_t listener;
+    if (pthread_create(&listener, NULL, listen_for_commands, w) != 0)
+        return weft_error_errno(WEFT_NOWHERE, "cannot start a thread");
+    const weft_status_code status = run_jobs(w);
+    if (status == WEFT_OK) /* else the thread waits for a command */
+        pthread_join(listener, NULL);
+    return status;
 }
 
 static const weft_option options[] = {
     {"--idle-unload", "SECONDS", "0", "time without a use after which weights are unloaded"},
+    {"--ranks", "N", "1", "ranks that mpirun starts"},
 };
 
 static weft_status run_worker(const weft_args *args)
 {
-    worker w = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    static worker w = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     weft_resident_options o = {.changed = on_weights};
-    pthread_t listener;
+    int64_t ranks;
+    weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_args_f64(args, "--idle-unload", 0, 1e9, &o.idle));
+    WEFT_TRY(weft_args_i64(args, "--ranks", 1, WEFT_SERVE_RANKS, &ranks));
+    WEFT_GO(open_ranks(&w, ranks));
+    o.changed = w.leads ? on_weights : NULL;
     if (pipe2(w.wake, O_CLOEXEC | O_NONBLOCK) != 0)
-        return weft_error_errno(WEFT_NOWHERE, "cannot create a pipe");
-    WEFT_TRY(weft_resident_create(&o, &w.resident));
-    if (pthread_create(&listener, NULL, listen_for_commands, &w) != 0)
-        return weft_error_errno(WEFT_NOWHERE, "cannot start a thread");
-    pthread_mutex_lock(&w.lock);
-    run_jobs(&w);
-    pthread_mutex_unlock(&w.lock);
-    pthread_join(listener, NULL);
+        WEFT_GO(weft_error_errno(WEFT_NOWHERE, "cannot create a pipe"));
+    WEFT_GO(weft_resident_create(&o, &w.resident));
+    WEFT_GO(w.leads ? lead(&w) : run_jobs(&w));
     weft_resident_free(w.resident);
-    return weft_interrupt_check();
+out:
+    if (status != WEFT_OK)
+        weft_comm_abort(w.comm);
+    weft_comm_free(w.comm);
+    return status != WEFT_OK || ranks > 1 ? status : weft_interrupt_check();
 }
 
 const weft_verb weft_verb_worker = {

@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 static const weft_shape number = {.rank = 1, .dim = {1}};
 
@@ -155,6 +156,32 @@ weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int 
         return WEFT_OK;
     WEFT_TRY(weft_comm_world(comm, &world));
     return weft_group_broadcast(world, data, bytes, root);
+}
+
+weft_status weft_comm_await_broadcast(weft_comm *comm, void *data, int64_t bytes, int root,
+                                      void (*idle)(void *user), void *user)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    weft_group *world;
+    weft_comm_request *x;
+    WEFT_TRY(weft_comm_world(comm, &world));
+    WEFT_TRY(weft_comm_request_create_broadcast(world->count, world->own, root, bytes, WEFT_U8,
+                                                "an order", &x));
+    void *scratch = weft_alloc_aligned(weft_comm_request_scratch(x) + 1);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(scratch, "an order"));
+    WEFT_GO(weft_comm_request_attach(x, world, WEFT_CHANNEL_CONTROL));
+    weft_comm_request_bind(x, data, data, scratch);
+    weft_comm_request_start(x);
+    while (!weft_comm_request_done(x) && !weft_comm_request_failed(x)) {
+        nanosleep(&pause, NULL);
+        idle(user);
+    }
+    WEFT_GO(weft_comm_request_wait(x));
+out:
+    weft_comm_request_free(x);
+    weft_free(scratch);
+    return status;
 }
 
 weft_status weft_comm_all_gather(weft_comm *comm, const void *data, int64_t bytes, void *out)

@@ -30,7 +30,7 @@ static void add_f64(weft_child_arguments *a, const char *option, const json_t *r
     add(a, option, text);
 }
 
-/* The limit of a worker, or all memory of the machine: a video that never fits is refused before
+/* The limit of a rank, or its share of all memory of the machine: a video that never fits is refused before
  * its job exists, and the price has the tiles of the limit. */
 static void add_memory(weft_child_arguments *a, const weft_server *s)
 {
@@ -40,7 +40,8 @@ static void add_memory(weft_child_arguments *a, const weft_server *s)
         snprintf(text, WEFT_CHILD_NUMBER, "%s", given);
     else
         snprintf(text, WEFT_CHILD_NUMBER, "%" PRId64,
-                 (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE));
+                 (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE) /
+                     s->options->ranks);
     add(a, "--memory-limit", text);
 }
 
@@ -51,6 +52,13 @@ static void add_compute(weft_child_arguments *a, const json_t *request)
     for (int i = 0; i < WEFT_COMPUTE_FIELDS; i++)
         if (strcmp(compute.value[i], weft_compute_kinds[i].values[0]) != 0)
             add(a, weft_compute_kinds[i].option, compute.value[i]);
+}
+
+/* The layout of several ranks. */
+static void add_layout(weft_child_arguments *a, const weft_server *s)
+{
+    for (int i = 0; i < s->options->parallel_count; i++)
+        add(a, "--parallel", s->options->parallel[i]);
 }
 
 static void add_inputs(weft_child_arguments *a, const json_t *request)
@@ -73,6 +81,12 @@ void weft_child_arguments_estimate(const weft_server *s, const weft_served_model
     add_memory(a, s);
     if (s->cluster)
         add(a, "--on", s->cluster);
+    if (s->options->ranks > 1) {
+        char *text = a->number[a->numbers++];
+        snprintf(text, WEFT_CHILD_NUMBER, "%" PRId64, s->options->ranks);
+        add(a, "--ranks", text);
+    }
+    add_layout(a, s);
     add_compute(a, request);
     add_inputs(a, request);
     add(a, "--json", NULL);
@@ -100,6 +114,7 @@ weft_status weft_child_arguments_generate(const weft_server *s, const weft_serve
         add(a, "--backend", s->options->backend);
     if (s->options->memory)
         add(a, "--memory-limit", s->options->memory);
+    add_layout(a, s);
     for (int i = 0; i < a->lora_count; i++)
         add(a, "--lora", a->loras[i]);
     return WEFT_OK;

@@ -4,7 +4,7 @@
 
 #include "serve/server_parts.h"
 
-enum { WEFT_CHILD_ARGUMENTS = 64, WEFT_CHILD_NUMBERS = 8, WEFT_CHILD_NUMBER = 32 };
+enum { WEFT_CHILD_ARGUMENTS = 96, WEFT_CHILD_NUMBERS = 10, WEFT_CHILD_NUMBER = 32 };
 
 /* Zero-initialise. The texts are of the server and the request, or of this struct. */
 typedef struct weft_child_arguments {

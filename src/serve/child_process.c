@@ -1,12 +1,13 @@
 #include "serve/child_process.h"
 
+#include "base/config.h"
 #include "base/interrupt.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,7 +15,7 @@
 enum { KEPT_LOCK = 3 };
 
 /* Messages and progress of children are lines of JSON, four times a second at most. A value of the
- * interval that the server has is kept. */
+ * last variable that the server has is kept. */
 static const char *const settings[] = {"WEFT_LOG=info", "WEFT_LOG_FORMAT=json",
                                        "WEFT_PROGRESS_INTERVAL=0.25"};
 
@@ -24,24 +25,30 @@ static bool is_set_by(const char *variable, const char *setting)
     return !strncmp(variable, setting, name);
 }
 
+/* Adds a setting. A variable of the server is replaced, or has precedence (`keeps`). */
+static void add_setting(char **list, int64_t *count, const char *setting, bool keeps)
+{
+    for (int64_t i = 0; i < *count; i++)
+        if (is_set_by(list[i], setting)) {
+            list[i] = keeps ? list[i] : (char *)setting;
+            return;
+        }
+    list[(*count)++] = (char *)setting;
+}
+
 /* The environment of a child (heap; its strings are borrowed). */
-static weft_status make_environment(char ***out)
+static weft_status make_environment(const weft_child_start_options *o, char ***out)
 {
     int64_t count = 0, used = 0;
-    const bool own_interval = getenv("WEFT_PROGRESS_INTERVAL") != NULL;
-    const int all = (int)(sizeof settings / sizeof *settings), kept = own_interval ? all - 1 : all;
     while (environ[count])
         count++;
-    WEFT_TRY(WEFT_NEW(*out, count + all + 1, "an environment"));
-    for (int64_t i = 0; i < count; i++) {
-        bool replaced = false;
-        for (int k = 0; k < kept; k++)
-            replaced = replaced || is_set_by(environ[i], settings[k]);
-        if (!replaced)
-            (*out)[used++] = environ[i];
-    }
-    for (int k = 0; k < kept; k++)
-        (*out)[used++] = (char *)settings[k];
+    WEFT_TRY(WEFT_NEW(*out, count + WEFT_COUNT(settings) + o->default_count + 1, "an environment"));
+    for (; used < count; used++)
+        (*out)[used] = environ[used];
+    for (int i = 0; i < WEFT_COUNT(settings); i++)
+        add_setting(*out, &used, settings[i], i == WEFT_COUNT(settings) - 1);
+    for (int i = 0; i < o->default_count; i++)
+        add_setting(*out, &used, o->defaults[i], true);
     return WEFT_OK;
 }
 
@@ -56,6 +63,8 @@ static _Noreturn void become(const weft_child_start_options *o, char **environme
     const int lock = o->lock;
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     weft_interrupt_detach_child(parent);
+    if (o->last_signal)
+        prctl(PR_SET_PDEATHSIG, o->last_signal);
     if (o->niceness) /* fails without an effect on the videos */
         (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + o->niceness);
     if (null < 0 || chdir(o->folder) != 0 || dup2(p->error[1], STDERR_FILENO) < 0 ||
@@ -89,7 +98,7 @@ weft_status weft_child_start(const weft_child_start_options *o, weft_child *c)
     pipes p = {{-1, -1}, {-1, -1}, {-1, -1}};
     pid_t pid = -1;
     const pid_t parent = getpid();
-    WEFT_TRY(make_environment(&environment));
+    WEFT_TRY(make_environment(o, &environment));
     if (open_pipes(o, &p))
         pid = fork();
     if (pid == 0)

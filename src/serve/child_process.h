@@ -26,6 +26,10 @@ typedef struct weft_child_start_options {
     int niceness;       /* added to the server's */
     bool with_output;   /* standard output is read; else it is discarded */
     bool with_input;    /* weft_child_write writes standard input; else it is empty */
+    /* [default_count] "NAME=VALUE": variables that the server's environment does not have */
+    const char *const *defaults;
+    int default_count;
+    int last_signal; /* the child gets it when this thread ends; 0: SIGKILL */
 } weft_child_start_options;
 /* Starts a program in a process group of its own. The child is killed when this thread ends. */
 weft_status weft_child_start(const weft_child_start_options *options, weft_child *child);

@@ -20,19 +20,31 @@ static int64_t read_kib(const char *path, const char *name)
     return bytes;
 }
 
+/* Memory of a process and, if it starts ranks, of its children. */
+static int64_t resident_bytes(int64_t pid, bool starts_ranks)
+{
+    char path[96];
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/status", pid);
+    int64_t bytes = read_kib(path, "VmRSS"), rank;
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/task/%" PRId64 "/children", pid, pid);
+    FILE *file = starts_ranks ? fopen(path, "re") : NULL;
+    while (file && fscanf(file, "%" SCNd64, &rank) == 1)
+        bytes += resident_bytes(rank, false);
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
 weft_serve_reply weft_machine_get(const weft_server *s)
 {
     double load[3] = {0, 0, 0};
-    char path[64];
     struct statvfs disk;
     int64_t free_bytes = 0, worker = 0;
     (void)getloadavg(load, 3);
     if (statvfs(s->state, &disk) == 0)
         free_bytes = (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
-    if (s->worker) {
-        snprintf(path, sizeof path, "/proc/%d/status", (int)s->worker);
-        worker = read_kib(path, "VmRSS");
-    }
+    if (s->worker)
+        worker = resident_bytes(s->worker, s->options->ranks > 1);
     return weft_serve_json(
         200, json_pack(
                  "{s:s, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:f}",

@@ -122,6 +122,13 @@ static void copy_error(const json_t *error, char code[64], char field[32], char 
                          hidden ? weft_message_cause(weft_message_find(id ? id : "")) : message);
 }
 
+/* A rank that ends because of another rank does not have the cause. */
+static bool reports_other_rank(const json_t *error)
+{
+    const char *id = json_string_value(json_object_get(error, "id"));
+    return id && weft_message_status(weft_message_find(id)) == WEFT_E_COMM;
+}
+
 bool weft_last_error(const char *messages, char code[64], char field[32], char text[512])
 {
     bool found = false;
@@ -129,7 +136,7 @@ bool weft_last_error(const char *messages, char code[64], char field[32], char t
         end = strchr(line, '\n');
         json_t *json = json_loadb(line, end ? (size_t)(end - line) : strlen(line), 0, NULL);
         const char *level = json_string_value(json_object_get(json, "level"));
-        if (level && !strcmp(level, "error")) {
+        if (level && !strcmp(level, "error") && !reports_other_rank(json)) {
             copy_error(json, code, field, text);
             found = true;
         }

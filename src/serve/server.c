@@ -29,6 +29,15 @@ static weft_status find_program(weft_server *s)
     return WEFT_OK;
 }
 
+/* Several ranks are started by mpirun. */
+static weft_status find_launcher(weft_server *s)
+{
+    if (s->options->ranks == 1 || weft_program_find("mpirun", s->mpirun))
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_LIBRARY_MISSING, WEFT_AT(.key = "--ranks"),
+                      "no folder of PATH has mpirun, which starts several ranks; install Open MPI");
+}
+
 static weft_status open_models(weft_server *s)
 {
     const weft_serve_options *o = s->options;
@@ -162,6 +171,7 @@ weft_status weft_serve_run(const weft_serve_options *o)
         .policy = weft_queue_policy_find(o->policy), .ageing = WEFT_QUEUE_AGEING, .workers = 1};
     WEFT_GO(read_certificate(s));
     WEFT_GO(find_program(s));
+    WEFT_GO(find_launcher(s));
     WEFT_GO(open_models(s));
     WEFT_GO(weft_served_loras_open(o->loras, o->lora_count, &s->loras));
     WEFT_GO(open_state(s));

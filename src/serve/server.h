@@ -7,6 +7,8 @@
  *       store, prices, progress  <──── one lock ────>     applies how the job ended
  *       waiting requests are suspended <── wake_all ──    runs `weft estimate` for prices
  *
+ * With several ranks, the child process is mpirun, whose first rank reads the commands.
+ *
  *     STATE/queue.sqlite   jobs (queue_store.h)       STATE/jobs/ID/   files of a job
  *     STATE/lock           one server per folder      STATE/worker.lock   held by the worker
  *     STATE/tokens         hashes of bearer tokens    STATE/webhook-secret   key of signatures */
@@ -14,6 +16,8 @@
 #define WEFT_SERVE_SERVER_H
 
 #include "serve/compute_fields.h"
+
+enum { WEFT_SERVE_RANKS = 1024 };
 
 typedef struct weft_serve_options {
     const char *const *models; /* [model_count], DIR or NAME=DIR */
@@ -31,6 +35,9 @@ typedef struct weft_serve_options {
     /* defaults of requests; NULL: as of `weft generate` */
     const char *compute[WEFT_COMPUTE_FIELDS];
     const char *memory; /* memory limit of the worker, as of `weft generate`; NULL: free memory */
+    int64_t ranks;      /* of the worker, 1 to WEFT_SERVE_RANKS; several are started by mpirun */
+    const char *const *parallel; /* [parallel_count], layout of the ranks, as of `weft generate` */
+    int parallel_count;
     double idle_unload; /* seconds without a use after which weights are unloaded; 0: never */
 } weft_serve_options;
 

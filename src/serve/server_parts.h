@@ -23,6 +23,7 @@ typedef struct weft_webhook_sender weft_webhook_sender;
 typedef struct weft_server {
     const weft_serve_options *options;
     char program[4096]; /* path of weft */
+    char mpirun[4096];  /* path, for several ranks */
     char *state;        /* absolute path */
     char *cluster;      /* --on for a child in another folder: absolute if it is a file; or NULL */
     weft_served_model *models;

@@ -1,5 +1,6 @@
 #include "serve/worker_process.h"
 
+#include "base/config.h"
 #include "base/fs.h"
 #include "serve/child_arguments.h"
 #include "serve/video_request.h"
@@ -8,20 +9,53 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 /* The threads of a video use every processor. At equal priority a request, which needs a fraction
  * of a millisecond, waits for the end of a time slice. */
 enum { NICENESS = 5 };
 
+enum { MOST_ARGUMENTS = 12 };
+
+/* One rank is the child process itself. */
+static void list_arguments(const weft_server *s, const char *ranks, const char *idle,
+                           char *argv[MOST_ARGUMENTS])
+{
+    const bool alone = s->options->ranks == 1;
+    const char *const all[MOST_ARGUMENTS] = {
+        s->mpirun, "-n", ranks, s->program, "worker", "--ranks", ranks, "--idle-unload", idle};
+    for (int i = 0; i < MOST_ARGUMENTS; i++)
+        argv[i] = i < MOST_ARGUMENTS - 3 || !alone ? (char *)all[i + (alone ? 3 : 0)] : NULL;
+}
+
 weft_status weft_worker_start(weft_server *s, int lock, weft_worker *w)
 {
-    char idle[32];
+    char idle[32], ranks[32], threads[48], *argv[MOST_ARGUMENTS];
+    const int64_t count = s->options->ranks, processors = sysconf(_SC_NPROCESSORS_ONLN);
     snprintf(idle, sizeof idle, "%.17g", s->options->idle_unload);
-    char *argv[] = {s->program, "worker", "--idle-unload", idle, NULL};
+    snprintf(ranks, sizeof ranks, "%" PRId64, count);
+    snprintf(threads, sizeof threads, "OMP_NUM_THREADS=%" PRId64,
+             processors > count ? processors / count : 1);
+    list_arguments(s, ranks, idle, argv);
+    /* The ranks share the processors of the machine by threads. Open MPI would bind two ranks to
+     * one core each, and refuses more ranks than cores, and the root of a container. */
+    const char *const defaults[] = {threads, "OMPI_MCA_hwloc_base_binding_policy=none",
+                                    "OMPI_MCA_rmaps_base_oversubscribe=1",
+                                    "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
     const weft_child_start_options options = {
-        .argv = argv, .folder = s->state, .lock = lock, .with_input = true, .niceness = NICENESS};
-    *w = (weft_worker){0};
+        .argv = argv,
+        .folder = s->state,
+        .lock = lock,
+        .with_input = true,
+        .niceness = NICENESS,
+        .defaults = defaults,
+        .default_count = count > 1 ? WEFT_COUNT(defaults) : 0,
+        .last_signal = count > 1 ? SIGTERM : 0}; /* mpirun ends the ranks and removes its files */
+    *w = (weft_worker){.ranks = count};
+    if (count > 1 && flock(lock, LOCK_SH) != 0) /* the ranks lock the file, too */
+        return weft_error_errno(WEFT_NOWHERE, "cannot share the lock of the worker");
     return weft_child_start(&options, &w->child);
 }
 
@@ -150,30 +184,55 @@ void weft_worker_end_job(weft_worker *w, weft_queue_event event, weft_worker_end
     weft_child_drop(&w->child, bytes); /* the next job's error is another one */
 }
 
+/* mpirun exits with 128 and the signal of a rank that was killed. */
+static int signal_of(const weft_worker *w, int status)
+{
+    if (!WIFEXITED(status))
+        return WTERMSIG(status);
+    return w->ranks > 1 && WEXITSTATUS(status) > 128 ? WEXITSTATUS(status) - 128 : 0;
+}
+
 void weft_worker_end_process(weft_worker *w, weft_worker_end *end)
 {
-    const int status = weft_child_wait(&w->child);
-    const bool exited = WIFEXITED(status);
-    *end = (weft_worker_end){.event = WEFT_QUEUE_CRASHED, .signal = exited ? 0 : WTERMSIG(status)};
-    if (exited && read_error(w, w->child.error_text.len, end)) {
+    const int status = weft_child_wait(&w->child), number = signal_of(w, status);
+    *end = (weft_worker_end){.event = WEFT_QUEUE_CRASHED, .signal = number};
+    if (!number && read_error(w, w->child.error_text.len, end)) {
         end->event = WEFT_QUEUE_REFUSED;
     } else {
         snprintf(end->code, sizeof end->code, "worker_crashed");
-        if (exited)
+        if (!number)
             snprintf(end->text, sizeof end->text, "the worker exited with status %d",
                      WEXITSTATUS(status));
         else
-            snprintf(end->text, sizeof end->text, "the worker was killed by signal %d (%s)",
-                     end->signal, strsignal(end->signal));
+            snprintf(end->text, sizeof end->text, "%s was killed by signal %d (%s)",
+                     w->ranks > 1 ? "a rank of the worker" : "the worker", number,
+                     strsignal(number));
     }
     weft_child_close(&w->child);
     *w = (weft_worker){0};
+}
+
+/* Waits until the process has ended, at most two seconds. */
+static void wait_briefly(const weft_child *child)
+{
+    siginfo_t info = {0};
+    for (int i = 0; i < 400 && !info.si_pid; i++) {
+        if (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+            return;
+        if (!info.si_pid)
+            usleep(5000);
+    }
 }
 
 void weft_worker_kill(weft_worker *w)
 {
     if (!w->child.pid)
         return;
+    if (w->ranks > 1) {
+        close(w->child.input);
+        w->child.input = 0;
+        wait_briefly(&w->child);
+    }
     kill(w->child.pid, SIGKILL);
     (void)weft_child_wait(&w->child);
     weft_child_close(&w->child);

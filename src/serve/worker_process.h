@@ -11,13 +11,14 @@ typedef struct weft_worker {
     weft_child child; /* pid 0: no process */
     int64_t parsed;   /* bytes of its error stream that were read as reports */
     int64_t job;      /* number of the job that it has; 0: none */
+    int64_t ranks;    /* of the worker; above 1 the process is mpirun */
 } weft_worker;
 
 /* How a job, or the process, has ended. */
 typedef struct weft_worker_end {
     weft_queue_event event;              /* FINISHED, STOPPED, REFUSED or CRASHED */
     char code[64], field[32], text[512]; /* REFUSED, CRASHED: the reason */
-    int signal;                          /* of a process that was killed; 0: none */
+    int signal;                          /* of a process, or of a rank, that was killed; 0: none */
 } weft_worker_end;
 
 /* Starts the process. `lock`: the lock of the worker, which stays the caller's. */
@@ -33,7 +34,8 @@ bool weft_worker_next(weft_worker *worker, weft_worker_report *report);
 void weft_worker_end_job(weft_worker *worker, weft_queue_event event, weft_worker_end *end);
 /* The streams of the process have ended: waits for its end, and forgets it. */
 void weft_worker_end_process(weft_worker *worker, weft_worker_end *end);
-/* Kills a worker that has no job. */
+/* Ends a worker that has no job. Several ranks end when their commands end, and are killed after two
+ * seconds. */
 void weft_worker_kill(weft_worker *worker);
 
 #endif

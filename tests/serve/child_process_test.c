@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Runs a shell command to its end; its texts stay. */
@@ -69,5 +70,28 @@ Test(child_process, input_is_written_and_read_text_is_dropped)
     cr_assert_eq(child.dropped, 11);
     signal(SIGPIPE, SIG_IGN);
     cr_assert_neq(weft_child_write(&child, "line\n", 5), WEFT_OK); /* it has ended */
+    weft_child_close(&child);
+}
+
+Test(child_process, defaults_give_way_to_the_server)
+{
+    char *argv[] = {"/bin/sh", "-c", "printf %s-%s \"$WEFT_TEST_A\" \"$WEFT_TEST_B\"", NULL};
+    const char *const defaults[] = {"WEFT_TEST_A=default", "WEFT_TEST_B=default"};
+    const weft_child_start_options options = {.argv = argv,
+                                              .folder = "/",
+                                              .lock = -1,
+                                              .with_output = true,
+                                              .defaults = defaults,
+                                              .default_count = 2};
+    weft_child child;
+    setenv("WEFT_TEST_A", "own", 1);
+    unsetenv("WEFT_TEST_B");
+    cr_assert_eq(weft_child_start(&options, &child), WEFT_OK);
+    while (weft_child_read(&child)) {
+        struct pollfd fds[2] = {{child.output, POLLIN, 0}, {child.error, POLLIN, 0}};
+        (void)poll(fds, 2, -1);
+    }
+    cr_assert_eq(weft_child_wait(&child), 0);
+    cr_assert_str_eq(child.output_text.data, "own-default");
     weft_child_close(&child);
 }

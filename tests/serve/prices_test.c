@@ -3,6 +3,8 @@
 
 #include <criterion/criterion.h>
 
+#include <stdio.h>
+
 #include <stdlib.h>
 
 static weft_prices *prices;
@@ -74,4 +76,18 @@ Test(prices, a_known_price_stays)
     cr_assert(price->seconds == 2.5 && price->decode == 0.5 && price->bytes == 7);
     cr_assert(weft_prices_find(prices, request) == price);
     cr_assert(!weft_prices_next(prices));
+}
+
+Test(prices, the_error_of_another_rank_is_not_the_cause)
+{
+    char code[64] = "", field[32] = "", text[512] = "";
+    static const char cause[] =
+        "{\"level\": \"error\", \"id\": \"memory-needed\", \"message\": \"m\"}\n",
+                      follows[] =
+                          "{\"level\": \"error\", \"id\": \"rank-failed\", \"message\": \"r\"}\n";
+    char both[256];
+    snprintf(both, sizeof both, "%s%s", cause, follows);
+    cr_assert(!weft_last_error(follows, code, field, text));
+    cr_assert(weft_last_error(both, code, field, text));
+    cr_assert_str_eq(code, "memory-needed");
 }

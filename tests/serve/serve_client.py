@@ -131,15 +131,15 @@ def at_event(number, pattern, on="rename", count=1, once=None, to=None):
     return env
 
 
-def undisturbed(name, request, *options):
-    """The bytes of `weft generate` for a request: what the server must answer."""
+def undisturbed(name, request, *options, launcher=()):
+    """The bytes of `weft generate` for a request: what the server must answer. launcher: of several ranks."""
     out = name + ".mp4"
     width, height = request["size"].split("x")
     with open(name + ".jsonl", "w") as f:
         f.write(json.dumps({"prompt": request["prompt"], "frames": request["frames"], "width": int(width), "height": int(height),
                             "steps": request["steps"], "seed": request.get("seed", 0),
                             "guidance": request.get("guidance_scale", 4)}) + "\n")
-    subprocess.run([WEFT, "generate", "--model", MODEL, "--prompts", name + ".jsonl", "--out", out, *options], check=True,
+    subprocess.run([*launcher, WEFT, "generate", "--model", MODEL, "--prompts", name + ".jsonl", "--out", out, *options], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return open(out, "rb").read()
 
