@@ -3,11 +3,13 @@
 # `--weights int8` leaves these layers in the type of the files.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
+export OMP_NUM_THREADS=1 # small programs, which would only wait for each other
 cp -rL "$SRC/tests/golden/pipelines/skyreels" model
 printf 'a red cat walks\na blue dog\n' >prompts.txt
+echo 'a red cat walks' >one.txt
 common=(--model model --frames 5 --height 32 --width 32 --steps 2)
-choose() { # NAME OPTIONS...
-    "$WEFT" eval int8 "${common[@]}" --prompts prompts.txt --seed 5 --json "$1.json" "${@:2}" >"$1.log" 2>&1 || { cat "$1.log"; fail "weft eval int8 $*"; }
+choose() { # NAME PROMPTS OPTIONS...
+    "$WEFT" eval int8 "${common[@]}" --prompts "$2" --seed 5 --json "$1.json" "${@:3}" >"$1.log" 2>&1 || { cat "$1.log"; fail "weft eval int8 $*"; }
 }
 generate() { # OUT OPTIONS...
     "$WEFT" generate "${common[@]}" --prompt "a red cat walks" --seed 5 --latents-npy --out "$1.mp4" "${@:2}" >"$1.log" 2>&1 || { cat "$1.log"; fail "weft generate $*"; }
@@ -15,7 +17,7 @@ generate() { # OUT OPTIONS...
 # The videos of the choice have the PSNR that the file reports, and meet the goal unless no layer is left. Layers that
 # are kept add more error per FLOP than others, so that few are enough.
 choice_meets_the_goal() {
-    choose goal --psnr 46
+    choose goal prompts.txt --psnr 46
     "$WEFT" eval savings "${common[@]}" --prompts prompts.txt --seed 5 --guidance-scale 4 --setting weights=int8 \
         --setting "weights=int8 precision=bf16" --json savings.json >savings.log 2>&1 || { cat savings.log; fail "weft eval savings"; }
     python3 -S - <<'PY' || { cat goal.json savings.log; fail "the choice"; }
@@ -35,10 +37,10 @@ check choice_meets_the_goal
 # All layers are kept, or none.
 kept_layers_are_not_int8() {
     generate f32
-    choose all --psnr 99
+    choose all one.txt --psnr 99
     generate kept --weights int8
     cmp f32.latents.npy kept.latents.npy || fail "a kept layer computes in int8"
-    choose none --psnr 0
+    choose none one.txt --psnr 0
     generate int8 --weights int8
     cmp -s f32.latents.npy int8.latents.npy && fail "no layer computes in int8"
     rm model/int8.json

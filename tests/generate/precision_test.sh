@@ -94,6 +94,13 @@ int8_of_bf16_is_close() {
     cmp wan22-int8.latents.npy streamed8.latents.npy || fail "streamed weights of int8 give other latents"
 }
 check int8_of_bf16_is_close
+# Programs with and without guidance have other batches and share weights: 16 and 8 rows of each layer here.
+int8_without_guidance() {
+    generate wan22 ended --guidance-end 0.5
+    generate wan22 ended8 --guidance-end 0.5 --weights int8
+    distance ended ended8 1e-4 6e-2
+}
+check int8_without_guidance
 # --precision auto: by the rates of a profile, on which arithmetic takes nearly all time, and by the processor
 auto_takes_the_faster_type() {
     needs wan_close_to_f32
