@@ -235,6 +235,46 @@ Test(queue_store, only_the_owner_reads_the_files)
     umask(before);
 }
 
+static void limit_pages(weft_queue_store *s, int pages)
+{
+    sqlite3_stmt *statement;
+    char sql[64];
+    snprintf(sql, sizeof sql, "PRAGMA max_page_count=%d", pages);
+    cr_assert_eq(weft_queue_store_prepare(s, sql, &statement), WEFT_OK);
+    cr_assert_eq(sqlite3_step(statement), SQLITE_ROW);
+    sqlite3_finalize(statement);
+}
+
+/* A full disk refuses the job that does not fit. Stored jobs stay, and jobs are accepted again as
+ * soon as the disk has space. */
+Test(queue_store, a_full_disk_loses_no_job)
+{
+    weft_queue_store *s = open_store();
+    weft_status_code status = WEFT_OK;
+    bool existing;
+    int stored = 0;
+    limit_pages(s, 1); /* the present size */
+    for (; status == WEFT_OK && stored < 10000; stored += status == WEFT_OK) {
+        weft_queue_job job = {
+            .seconds = 2, .request = weft_strdup("{}"), .fingerprint = weft_strdup("f")};
+        snprintf(job.id, sizeof job.id, "%d", stored);
+        status = weft_queue_store_add(s, &job, &existing);
+        weft_queue_job_free(&job);
+    }
+    cr_assert_eq(weft_error_class(), WEFT_MSG_DISK_FULL, "%s", weft_error_message());
+    weft_error_clear();
+    limit_pages(s, 1000);
+    add(s, "next", NULL, 0);
+    weft_queue_store_close(s);
+    s = open_store();
+    weft_queue_entry *entries;
+    int64_t count;
+    cr_assert_eq(weft_queue_store_waiting(s, &entries, &count), WEFT_OK);
+    cr_assert(stored > 0 && count == stored + 1, "%d stored, %d found", stored, (int)count);
+    weft_free(entries);
+    weft_queue_store_close(s);
+}
+
 Test(queue_store, one_server_per_folder)
 {
     weft_queue_store *s = open_store(), *second = NULL;
