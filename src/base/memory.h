@@ -85,10 +85,11 @@ void weft_buf_free(weft_buf *buf);
  *   WEFT_TRY(weft_grow((void **)&list, count, &capacity, sizeof *list)); list[count++] = ...; */
 weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t element_bytes);
 
-/* Makes the C library map each block of 512 KiB and more on its own, so that freeing the block returns
- * it to the system. By default the library raises this size to that of the largest freed block; later
- * large blocks then share the heap with small ones and leave holes that stay resident, 2 to 3 MiB in
- * a small run on two ranks. Call it first in a program; a library must not change its host's heap. */
+/* Makes the C library map each block of 512 KiB and more on its own: the system gets the block back
+ * when it is freed. By default the library raises this size to the size of the largest freed block.
+ * Large blocks then share the heap with small blocks and leave holes, which stay resident: 2 to 3 MiB
+ * of a small run on two ranks. Call it first in a program. A library must not change its host's
+ * heap. */
 void weft_memory_map_large_blocks(void);
 /* Returns freed memory to the system. Call after a phase with a high peak: its freed blocks would
  * otherwise stay resident next to the blocks of the next phase. */

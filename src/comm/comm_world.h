@@ -20,8 +20,8 @@ weft_status weft_group_send_held(weft_group *group, weft_channel channel, int pe
 
 weft_status weft_comm_barrier(weft_comm *comm);
 weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int root);
-/* Receives a broadcast that may begin after any time. Sleeps, where weft_comm_broadcast polls without
- * a pause, and has no deadline. `idle` is called a hundred times a second. */
+/* Receives a broadcast that may begin after any time. Sleeps, where weft_comm_broadcast polls
+ * without a pause, and has no deadline. `idle` is called a hundred times a second. */
 weft_status weft_comm_await_broadcast(weft_comm *comm, void *data, int64_t bytes, int root,
                                       void (*idle)(void *user), void *user);
 /* out: ranks x bytes, in rank order. */

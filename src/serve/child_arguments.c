@@ -30,8 +30,8 @@ static void add_f64(weft_child_arguments *a, const char *option, const json_t *r
     add(a, option, text);
 }
 
-/* The limit of a rank, or its share of all memory of the machine: a video that never fits is refused before
- * its job exists, and the price has the tiles of the limit. */
+/* The limit of a rank, or its share of all memory of the machine: a video that never fits is
+ * refused before its job exists, and the price has the tiles of the limit. */
 static void add_memory(weft_child_arguments *a, const weft_server *s)
 {
     const char *given = s->options->memory;

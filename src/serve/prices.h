@@ -35,8 +35,8 @@ const weft_price *weft_prices_find(const weft_prices *prices, const json_t *requ
 weft_price *weft_prices_next(weft_prices *prices);
 /* Reads the output of `weft estimate --json`, or its error, into an ASKED price. */
 void weft_price_read(weft_price *price, bool succeeded, const char *output, const char *messages);
-/* Copies the class, the field and a text without paths of the last error in lines of JSON. Errors of
- * WEFT_E_COMM are skipped: they follow the error, or the crash, of another rank. Returns false
+/* Copies the class, the field and a text without paths of the last error in lines of JSON. Skips
+ * errors of WEFT_E_COMM, which follow the error, or the crash, of another rank. Returns false
  * without an error. */
 bool weft_last_error(const char *messages, char code[64], char field[32], char text[512]);
 

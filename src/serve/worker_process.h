@@ -34,8 +34,8 @@ bool weft_worker_next(weft_worker *worker, weft_worker_report *report);
 void weft_worker_end_job(weft_worker *worker, weft_queue_event event, weft_worker_end *end);
 /* The streams of the process have ended: waits for its end, and forgets it. */
 void weft_worker_end_process(weft_worker *worker, weft_worker_end *end);
-/* Ends a worker that has no job. Several ranks end when their commands end, and are killed after two
- * seconds. */
+/* Ends a worker that has no job. Several ranks end when their commands end, and are killed after
+ * two seconds. */
 void weft_worker_kill(weft_worker *worker);
 
 #endif
