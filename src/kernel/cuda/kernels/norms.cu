@@ -134,7 +134,7 @@ WEFT_KERNEL_LISTED(weft_norm, norm_args, NORM_THREADS)
  *
  *   layer norm   dx = scale (g - mean(g) - h mean(g h))
  *   rms norm     dx = scale g + slope x sum(g x) */
-WEFT_KERNEL_LISTED(weft_norm_grad, norm_grad_args, NORM_THREADS)
+WEFT_KERNEL_LISTED_BLOCKS(weft_norm_grad, norm_grad_args, NORM_THREADS, 2)
 {
     WEFT_SHARED(float, shared, 32);
     const team t = own_team(a.by_warp, block.x);

@@ -24,8 +24,69 @@ DEV void adamw_step(float *p, float g, float *m, float *v, const float *c, const
     *p -= c[3] * (*m / (f_sqrt(*v * c[4]) + a->eps)) + c[6] * *p;
 }
 
-/* A block's 2,048 elements: 28 bytes an element of f32, in accesses of 16 bytes. The corrections of
- * the bias need f64; one thread of a block computes them. */
+/* Four elements of f32 in one access, of 2 bytes each in two accesses. `i` is a multiple of 4. */
+DEV void load_four(float v[4], tensor_ref t, int64_t i)
+{
+    if (t.type == TYPE_F32) {
+        const quad q = load_quad((const float *)t.data + i);
+        UNROLL
+        for (int k = 0; k < 4; k++)
+            v[k] = bits_float(q.x[k]);
+        return;
+    }
+    const uint32_t *words = (const uint32_t *)((const uint16_t *)t.data + i);
+    UNROLL
+    for (int k = 0; k < 2; k++) {
+        const uint32_t w = words[k];
+        v[2 * k] = t.type == TYPE_BF16 ? bits_float(w << 16) : f16_value(w & 0xffffu);
+        v[2 * k + 1] = t.type == TYPE_BF16 ? bits_float(w & 0xffff0000u) : f16_value(w >> 16);
+    }
+}
+
+DEV void store_four(tensor_ref t, int64_t i, const float v[4])
+{
+    if (t.type == TYPE_F32) {
+        quad q;
+        UNROLL
+        for (int k = 0; k < 4; k++)
+            q.x[k] = float_bits(v[k]);
+        store_quad((float *)t.data + i, q);
+        return;
+    }
+    uint32_t *words = (uint32_t *)((uint16_t *)t.data + i);
+    UNROLL
+    for (int k = 0; k < 2; k++)
+        words[k] = t.type == TYPE_BF16 ? bf16_of(v[2 * k]) | bf16_of(v[2 * k + 1]) << 16
+                                       : f16_of(v[2 * k]) | f16_of(v[2 * k + 1]) << 16;
+}
+
+/* The first `count` of four elements, one at a time; 0: four in a vector. */
+DEV void load_part(float v[4], tensor_ref t, int64_t i, int count)
+{
+    if (count == 0) {
+        load_four(v, t, i);
+        return;
+    }
+    UNROLL
+    for (int k = 0; k < 4; k++)
+        v[k] = k < count ? load_float(t, i + k) : 0.0f;
+}
+
+DEV void store_part(tensor_ref t, int64_t i, const float v[4], int count)
+{
+    if (count == 0) {
+        store_four(t, i, v);
+        return;
+    }
+    UNROLL
+    for (int k = 0; k < 4; k++)
+        if (k < count)
+            store_float(t, i + k, v[k]);
+}
+
+/* A block's 2,048 elements in two parts: 28 bytes an element of f32, in accesses of 16 bytes. Four
+ * elements a time need few registers, so that other warps hide the latency of memory. The
+ * corrections of the bias need f64; one thread of a block computes them. */
 WEFT_KERNEL_LISTED(weft_adamw, adamw_args, POINTWISE_THREADS)
 {
     WEFT_SHARED(float, c, 8);
@@ -41,30 +102,24 @@ WEFT_KERNEL_LISTED(weft_adamw, adamw_args, POINTWISE_THREADS)
         c[6] = (float)(lr * (double)a.weight_decay);
     }
     block_barrier();
-    const int64_t first = (block.x * POINTWISE_THREADS + THREAD(0)) * 8;
-    if (a.vector && first + 8 <= a.count) {
-        float p[8], g[8], m[8], v[8];
-        load_eight(p, a.p, first);
-        load_eight(g, a.g, first);
-        load_eight(m, a.m, first);
-        load_eight(v, a.v, first);
+    const int64_t begin = (int64_t)block.x * POINTWISE_THREADS * 8,
+                  last = begin + POINTWISE_THREADS * 8, end = last < a.count ? last : a.count;
+    NO_UNROLL
+    for (int64_t i = begin + THREAD(0) * 4; i < end; i += POINTWISE_THREADS * 4) {
+        const int count = !a.vector || end - i < 4 ? (int)(end - i) : 0; /* 0: a vector */
+        float p[4], g[4], m[4], v[4];
+        load_part(p, a.p, i, count);
+        load_part(g, a.g, i, count);
+        load_part(m, a.m, i, count);
+        load_part(v, a.v, i, count);
         if (scale == scale) {
             UNROLL
-            for (int k = 0; k < 8; k++)
+            for (int k = 0; k < 4; k++)
                 adamw_step(&p[k], g[k], &m[k], &v[k], c, &a);
         }
-        store_eight(a.p_out, first, p);
-        store_eight(a.m_out, first, m);
-        store_eight(a.v_out, first, v);
-        return;
-    }
-    for (int64_t i = first; i < first + 8 && i < a.count; i++) {
-        float p = load_float(a.p, i), m = load_float(a.m, i), v = load_float(a.v, i);
-        if (scale == scale)
-            adamw_step(&p, load_float(a.g, i), &m, &v, c, &a);
-        store_float(a.p_out, i, p);
-        store_float(a.m_out, i, m);
-        store_float(a.v_out, i, v);
+        store_part(a.p_out, i, p, count);
+        store_part(a.m_out, i, m, count);
+        store_part(a.v_out, i, v, count);
     }
 }
 

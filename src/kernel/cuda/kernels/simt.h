@@ -4,7 +4,8 @@
  *   gcc -DWEFT_EMU       a thread is a fibre (tests/emu/fibres.c); the primitives are functions
  *
  * WEFT_KERNEL(name, struct, threads) { ... a.member ... } defines a kernel for blocks of at most
- * `threads` threads; its parameter is `a`. WEFT_SHARED(type, name, count), only at the start of a
+ * `threads` threads; its parameter is `a`. WEFT_KERNEL_BLOCKS limits the registers so that `blocks`
+ * blocks fit a multiprocessor. WEFT_SHARED(type, name, count), only at the start of a
  * kernel, defines an array in shared memory. All threads of a warp, or of a block, must reach each
  * warp_ and block_ function. Loops over arrays in registers are marked UNROLL: clang keeps the
  * array in local memory otherwise. Pointers are to global memory unless they are named shared. */
@@ -14,6 +15,8 @@
 #include "kernel/cuda/kernels/list_args.h"
 
 #define UNROLL _Pragma("unroll")
+/* Marks a loop whose iterations must not overlap, because each needs many registers. */
+#define NO_UNROLL _Pragma("nounroll")
 
 /* 16 bytes, the widest access of a thread. */
 typedef struct quad {
@@ -40,6 +43,8 @@ typedef struct quad {
         emu_register(#name, name##_run, sizeof(type), threads);                                    \
     }                                                                                              \
     static void name##_thread(const type a)
+#define WEFT_KERNEL_BLOCKS(name, type, threads, blocks) WEFT_KERNEL(name, type, threads)
+
 #define WEFT_SHARED(type, name, count) type *const name = (type *)emu_shared(sizeof(type) * (count))
 
 /* The bytes that the launch asks for. */
@@ -233,8 +238,9 @@ DEV uint32_t pack_bf16(float lo, float hi)
 #endif
 #define DEV static __device__ __forceinline__
 
-#define WEFT_KERNEL(name, type, threads)                                                           \
-    extern "C" __global__ void __launch_bounds__(threads, 1) name(const type a)
+#define WEFT_KERNEL(name, type, threads) WEFT_KERNEL_BLOCKS(name, type, threads, 1)
+#define WEFT_KERNEL_BLOCKS(name, type, threads, blocks)                                            \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const type a)
 #define WEFT_SHARED(type, name, count) __shared__ __attribute__((aligned(16))) type name[count]
 
 #define WEFT_SHARED_DYNAMIC(type, name) extern __shared__ __attribute__((aligned(128))) type name[]
@@ -586,15 +592,17 @@ DEV int32_t list_row(const int32_t *first, int32_t count, int32_t block)
 }
 
 /* Like WEFT_KERNEL, with the block in `block`, and also defines NAME_list, which computes the
- * launches of a table (list_args.h). */
-#define WEFT_KERNEL_LISTED(name, type, threads)                                                    \
+ * launches of a table (list_args.h). The registers of NAME_list are limited so that four blocks fit
+ * a multiprocessor: the parameters of a row of the table need many. */
+#define WEFT_KERNEL_LISTED(name, type, threads) WEFT_KERNEL_LISTED_BLOCKS(name, type, threads, 4)
+#define WEFT_KERNEL_LISTED_BLOCKS(name, type, threads, blocks)                                     \
     DEV void name##_block(const type a, block_at block);                                           \
     WEFT_KERNEL(name, type, threads)                                                               \
     {                                                                                              \
         const block_at at = {BLOCK(0), BLOCK(1)};                                                  \
         name##_block(a, at);                                                                       \
     }                                                                                              \
-    WEFT_KERNEL(name##_list, type##_list, threads)                                                 \
+    WEFT_KERNEL_BLOCKS(name##_list, type##_list, threads, blocks)                                  \
     {                                                                                              \
         const int32_t row = list_row(a.first, a.count, (int32_t)BLOCK(0));                         \
         const uint32_t own = BLOCK(0) - (uint32_t)a.first[row],                                    \
