@@ -3,6 +3,7 @@
 # cpu in every axis: only the order of sums differs. Checkpoints move between cuda and cpu.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
+. "$SRC/tests/signal_at.sh"
 export WEFT_CUDA_LIBRARY=$WEFT_BUILD/emu/libcuda.so.1 WEFT_NCCL_LIBRARY=$WEFT_BUILD/emu/libnccl.so.2
 export WEFT_EMU_DEVICES=4 WEFT_GPU_VERDICTS=$PWD/verdicts
 make_shards
@@ -83,6 +84,19 @@ out_of_memory_prints_its_figures() {
         fail "$predicted bytes predicted, $free free, $used used"
 }
 check out_of_memory_prints_its_figures
+
+# A stopped run frees its memory, closes its streams and releases the context of the GPU. (mpirun
+# kills other ranks after the first has exited, so this has one rank.)
+leaves_no_context() { # SIGNAL
+    needs one_gpu_trains_like_cpu
+    rm -f left
+    SIGNAL_ON=write SIGNAL_COUNT=2 WEFT_EMU_LEFT=$PWD/left signal_at "$1" "*/stopped-$1/metrics.jsonl" \
+        "$WEFT" train gpu.yaml --set "out=runs/stopped-$1" --set backend=cuda --set stages.0.steps=1000 >stop.log 2>&1
+    has_message stop.log interrupted level=info value=2 || fail_with stop.log "not stopped after step 2"
+    diff - left <<<"0 contexts, 0 streams, 0 allocations, 0 pinned" || fail "the run left memory or a context"
+}
+check sigint_leaves_no_context leaves_no_context INT
+check sigterm_leaves_no_context leaves_no_context TERM
 
 for axis in fsdp tp cp pp; do check "two_gpus_$axis" layout 2 "$axis=2"; done
 check four_gpus_fsdp_tp layout 4 fsdp=2 tp=2

@@ -206,6 +206,7 @@ static cuda_result poll_work(const weft_device_stream *s, cuda_event event)
         is_stuck = weft_now() - begin > seconds;
         pause_poll(polls);
     }
+    weft_cuda_gpu_abandon();
     return CUDA_NOT_READY;
 }
 

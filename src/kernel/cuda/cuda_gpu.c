@@ -3,11 +3,15 @@
 #include "base/log.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static weft_cuda_gpu process_gpu;
 static bool is_open;
+static atomic_bool is_abandoned;
+static pid_t owner; /* forked children have no context */
 static _Thread_local bool is_current;
 
 int weft_cuda_local_rank(void)
@@ -66,6 +70,18 @@ static weft_status describe(weft_cuda_gpu *g)
     return WEFT_OK;
 }
 
+void weft_cuda_gpu_abandon(void)
+{
+    is_abandoned = true;
+}
+
+/* Runs before the handlers of the driver, which were registered before. */
+static void release(void)
+{
+    if (!is_abandoned && getpid() == owner)
+        process_gpu.driver->context_release(process_gpu.gpu);
+}
+
 /* sm_80 is the oldest architecture that the kernels are compiled for. */
 static weft_status open_gpu(weft_cuda_gpu *g)
 {
@@ -77,7 +93,10 @@ static weft_status open_gpu(weft_cuda_gpu *g)
                           "GPU %d (%s) has compute capability %d.%d, and the kernels need 8.0. Use "
                           "another GPU or backend cpu.",
                           g->ordinal, g->name, g->major, g->minor);
-    return check(g, g->driver->context_retain(&g->context, g->gpu), "the start of the GPU");
+    WEFT_TRY(check(g, g->driver->context_retain(&g->context, g->gpu), "the start of the GPU"));
+    owner = getpid();
+    atexit(release); /* if that fails, the end of the process releases the context */
+    return WEFT_OK;
 }
 
 weft_status weft_cuda_gpu_get(const weft_cuda_gpu **out)

@@ -22,6 +22,8 @@ typedef struct weft_cuda_gpu {
 /* Returns the GPU of this process, and makes its context current in the calling thread.
  * WEFT_E_UNSUPPORTED: no driver or no GPU. */
 weft_status weft_cuda_gpu_get(const weft_cuda_gpu **gpu);
+/* The context stays when the process ends: its release would wait for work that does not end. */
+void weft_cuda_gpu_abandon(void);
 /* Rank of this process among the ranks of its machine, from the launcher's environment; 0: not
  * started by a launcher. */
 int weft_cuda_local_rank(void);

@@ -142,10 +142,13 @@ API CUresult cuDeviceTotalMem_v2(size_t *bytes, int device)
     return CUDA_SUCCESS;
 }
 
+static int contexts; /* retained and not released */
+
 API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, int device)
 {
     if (device < 0 || device >= MAX_DEVICES)
         return CUDA_ERROR_INVALID_DEVICE;
+    __atomic_add_fetch(&contexts, 1, __ATOMIC_RELAXED);
     *context = &context_of[device];
     context_of[device].device = device;
     return CUDA_SUCCESS;
@@ -153,7 +156,21 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, int device)
 
 API CUresult cuDevicePrimaryCtxRelease_v2(int device)
 {
-    return device < 0 || device >= MAX_DEVICES ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+    if (device < 0 || device >= MAX_DEVICES || !__atomic_load_n(&contexts, __ATOMIC_RELAXED))
+        return CUDA_ERROR_INVALID_DEVICE;
+    __atomic_sub_fetch(&contexts, 1, __ATOMIC_RELAXED);
+    return CUDA_SUCCESS;
+}
+
+__attribute__((destructor)) static void report_left(void)
+{
+    const char *name = getenv("WEFT_EMU_LEFT");
+    FILE *file = name ? fopen(name, "a") : NULL;
+    if (!file)
+        return;
+    fprintf(file, "%d contexts, %d streams, %d allocations, %d pinned\n", contexts,
+            emu_stream_count(), emu_memory_count(EMU_DEVICE), emu_memory_count(EMU_PINNED));
+    fclose(file);
 }
 
 API CUresult cuCtxSetCurrent(CUcontext context)

@@ -12,7 +12,8 @@
  * 1) and WEFT_EMU_MEMORY (default 4 GiB) set the number of GPUs and the bytes of each.
  * WEFT_EMU_FAULT plants a fault: memory@N fails the N-th allocation; lost@N, ecc@N, illegal@N and
  * hang@N are effects of the N-th launch; fragment and lse are wrong results of each product of bf16
- * and of each attention. */
+ * and of each attention. WEFT_EMU_LEFT names a file that gets a line at the end of the process: contexts,
+ * streams, allocations of GPUs and pinned allocations that the process has left. */
 #ifndef WEFT_TESTS_EMU_DRIVER_EMU_DRIVER_H
 #define WEFT_TESTS_EMU_DRIVER_EMU_DRIVER_H
 
@@ -70,6 +71,7 @@ void *emu_memory_pin(size_t bytes);
 bool emu_memory_free(void *data, emu_kind kind);
 size_t emu_memory_size(const void *data); /* of the allocation that begins there; 0: none */
 int64_t emu_memory_left(int device);
+int emu_memory_count(emu_kind kind); /* live allocations */
 /* EMU_UNKNOWN: not all bytes are inside one live allocation. *inside: where their values are. */
 emu_kind emu_memory_find(const void *data, size_t bytes, char **inside);
 /* True for any address of devices, allocated or not. */
@@ -135,6 +137,7 @@ struct emu_work {
 
 emu_stream *emu_stream_open(emu_context *context);
 void emu_stream_close(emu_stream *stream);
+int emu_stream_count(void); /* open streams */
 emu_context *emu_stream_context(const emu_stream *stream);
 int emu_stream_number(const emu_stream *stream);
 const char *emu_stream_node(const emu_stream *stream);

@@ -197,6 +197,16 @@ int64_t emu_memory_left(int device)
     return emu_setting("WEFT_EMU_MEMORY", (int64_t)4 << 30) - memory.taken[device];
 }
 
+int emu_memory_count(emu_kind kind)
+{
+    int count = 0;
+    pthread_mutex_lock(&memory.lock);
+    for (size_t i = 0; i < memory.count; i++)
+        count += memory.list[i].live && memory.list[i].kind == kind;
+    pthread_mutex_unlock(&memory.lock);
+    return count;
+}
+
 void *emu_memory_alloc(int device, size_t bytes)
 {
     void *data = NULL;

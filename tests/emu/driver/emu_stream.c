@@ -54,6 +54,7 @@ struct emu_event {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all streams and events */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int open_streams;
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
@@ -119,7 +120,13 @@ emu_stream *emu_stream_open(emu_context *context)
         free(s);
         return NULL;
     }
+    __atomic_add_fetch(&open_streams, 1, __ATOMIC_RELAXED);
     return s;
+}
+
+int emu_stream_count(void)
+{
+    return __atomic_load_n(&open_streams, __ATOMIC_RELAXED);
 }
 
 void emu_stream_close(emu_stream *s)
@@ -133,6 +140,7 @@ void emu_stream_close(emu_stream *s)
     pthread_join(s->thread, NULL);
     emu_order_close(s->number);
     free(s);
+    __atomic_sub_fetch(&open_streams, 1, __ATOMIC_RELAXED);
 }
 
 emu_context *emu_stream_context(const emu_stream *s)
