@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""bench/half.py BUILD [kernels] [models] [generation] [memory]: half precision next to f32 and next to PyTorch in bf16, on one thread.
+"""bench/half.py BUILD [kernels] [models] [generation] [memory] [bounds]: half precision next to f32 and next to PyTorch in bf16, on one thread.
 
 Calls bench/kernels, bench/models and weft generate, which measure each work in f32 and in bf16, and
 their peers ($WEFT_PEER_PYTHON: a Python with torch, diffusers and transformers; without it the columns
 of PyTorch and the denoising step are empty). Then predicts the memory of training steps. A goal is the
 least ratio; for memory the largest share."""
+import csv
 import json
 import os
 import subprocess
@@ -15,6 +16,9 @@ BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEER = os.environ.get("WEFT_PEER_PYTHON", "")
 ENV = dict(os.environ, OMP_NUM_THREADS="1")
+
+
+PEER_MS = {} # work -> milliseconds of PyTorch in this run
 
 
 def output(command):
@@ -57,6 +61,8 @@ def shown(ms):
 
 def show(work, f32, narrow, goal, peer, peer_goal):
     """Milliseconds in f32 and in the narrow type, and PyTorch's in bf16; 0: not measured."""
+    if peer:
+        PEER_MS[work] = peer
     print(f"| {work} | {shown(f32)} | {shown(narrow)} | {ratio(f32, narrow)} | {goal} | {shown(peer)} | "
           f"{ratio(peer, narrow)} | {peer_goal} |", flush=True)
 
@@ -138,7 +144,62 @@ def memory():
         print(f"| {step} | {mib[0]:.1f} | {mib[1]:.1f} | {mib[1] / mib[0]:.3f} | 0.55 |", flush=True)
 
 
-PARTS = {"kernels": kernels, "models": models, "generation": generation, "memory": memory}
+CYCLES_PER_MS = 3.67e6 # of a Zen 4 under this load; a vdpbf16ps of 64 FLOP per cycle
+# Instructions on the ports of vdpbf16ps for 16 scores. Softmax: scale, clamp, polynomial of degree 4
+# less its first term (exp2_of_bf16 in src/kernel/cpu/attention_bf16.inc). Backward also: dS, dP.
+SOFTMAX = {"attention": 6, "attention_grad": 7}
+FLOPS_PER_SCORE = {"attention": 4, "attention_grad": 10} # times the width of a head
+WAN = {"_class_name": "WanTransformer3DModel"}
+
+
+def least(products, attention, head):
+    """Millions of scores and least milliseconds. `attention`: FLOPs by kind of node."""
+    cycles = (products + sum(attention.values())) / 64
+    scores = 0
+    for kind, flops in attention.items():
+        scores += flops / (FLOPS_PER_SCORE[kind] * head)
+        cycles += flops / (FLOPS_PER_SCORE[kind] * head) / 16 * SOFTMAX[kind]
+    return scores / 1e6, cycles / CYCLES_PER_MS
+
+
+def flops_of(config, *options):
+    """FLOPs of products, and of attention by kind, as weft inspect model counts them."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/config.json", "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        lines = output([f"{BUILD}/weft", "inspect", "model", f"{folder}/config.json", "--bf16", *options]).splitlines()
+    kinds = {cells[0]: float(cells[3]) for line in lines if len(cells := line.split()) == 6 and cells[2] == "nodes"}
+    return (sum(kinds.get(kind, 0) for kind in ("matmul", "linear", "conv3d", "conv3d_dw")),
+            {kind: kinds[kind] for kind in FLOPS_PER_SCORE if kind in kinds})
+
+
+def peer_times():
+    """Milliseconds of PyTorch by work: the recorded ones, replaced by those of this run."""
+    with open(f"{ROOT}/bench/results/half.csv", encoding="utf-8") as file:
+        return {row["work"]: number(row["PyTorch bf16 ms"]) for row in csv.DictReader(file)} | PEER_MS
+
+
+def bounds():
+    """The ratio to PyTorch that is possible if a kernel uses the ports of vdpbf16ps in each cycle."""
+    print("\n| work | products GFLOP | attention GFLOP | million scores | least ms | at most, PyTorch over narrow | "
+          "goal over PyTorch |\n|---|---|---|---|---|---|---|")
+    one = 12 * 1536 * 1536 * 64 # scores times the width of a head
+    step = flops_of(dict(WAN, num_attention_heads=12, attention_head_dim=32, text_dim=512, ffn_dim=1536, num_layers=12),
+                    "--training-step", "--batch-size", "2", "--frames", "21", "--height", "256", "--width", "256",
+                    "--text-tokens", "64")
+    wan = flops_of(dict(WAN, num_attention_heads=8, attention_head_dim=64, ffn_dim=2048, num_layers=8, text_dim=16),
+                   "--batch-size", "2", "--frames", "17", "--height", "192", "--width", "320", "--text-tokens", "512")
+    times = peer_times()
+    for work, (products, attention), head, goal in (
+            ("attention 12x1536x64, bf16", (0, {"attention": 4 * one}), 64, "3"),
+            ("attention 12x1536x64 backward, bf16", (0, {"attention_grad": 10 * one}), 64, "3"),
+            ("DiT training step, bf16", step, 32, "2"), ("Wan denoising step 17x320x192, bf16", wan, 64, "2")):
+        scores, ms = least(products, attention, head)
+        print(f"| {work} | {products / 1e9:.1f} | {sum(attention.values()) / 1e9:.1f} | {scores:.1f} | {ms:.4g} | "
+              f"{ratio(times.get(work, 0), ms)} | {goal} |", flush=True)
+
+
+PARTS = {"kernels": kernels, "models": models, "generation": generation, "memory": memory, "bounds": bounds}
 chosen = sys.argv[2:] or list(PARTS)
 if unknown := [part for part in chosen if part not in PARTS]:
     sys.exit(f"bench/half.py: no part {unknown[0]}; the parts are {', '.join(PARTS)}")

@@ -28,7 +28,7 @@
 #                               (B=small: short; B=models, B=vae: one part)
 #   bench-int8 M=flux           PSNR of bf16 and int8 against f32
 #   bench-half                  bf16 and int8 next to f32 and PyTorch in bf16, on one thread
-#                               (B=kernels, models, generation, memory: one part)
+#                               (B=kernels, models, generation, memory, bounds: one part)
 #   bench-memory                a DiT with memory limits
 #   bench-shared-devices        videos that share 8 simulated H100 under several policies
 #                               (JOBS, SEEDS)
