@@ -87,9 +87,9 @@ weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t el
 
 /* Makes the C library map each block of 512 KiB and more on its own: the system gets the block back
  * when it is freed. By default the library raises this size to the size of the largest freed block.
- * Large blocks then share the heap with small blocks and leave holes, which stay resident: 2 to 3 MiB
- * of a small run on two ranks. Call it first in a program. A library must not change its host's
- * heap. */
+ * Large blocks then share the heap with small blocks and leave holes, which stay resident: 2 to
+ * 3 MiB of a small run on two ranks. Call it first in a program. A library must not change its
+ * host's heap. */
 void weft_memory_map_large_blocks(void);
 /* Returns freed memory to the system. Call after a phase with a high peak: its freed blocks would
  * otherwise stay resident next to the blocks of the next phase. */

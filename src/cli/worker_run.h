@@ -1,5 +1,5 @@
-/* The work of `weft worker`. serve/worker_messages.h has its commands and reports. The worker and the
- * weights that it has loaded stay between jobs.
+/* The work of `weft worker`. serve/worker_messages.h has its commands and reports. The worker and
+ * the weights that it has loaded stay between jobs.
  *
  * Several ranks, started by mpirun, generate each job together. The launcher connects the server to
  * one rank, the leader, which broadcasts the jobs and reports their ends. The error of a job ends
