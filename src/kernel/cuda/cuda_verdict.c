@@ -128,6 +128,7 @@ out:
 weft_status weft_cuda_files_lock(int *lock)
 {
     char *path;
+    *lock = -1; /* also if no file is opened: callers close it in every case */
     WEFT_TRY(weft_cuda_verdicts_path(".lock", &path));
     *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     weft_status_code status = WEFT_OK;

@@ -40,7 +40,8 @@ weft_status_code weft_cuda_trial_stop(int impl, weft_op op, weft_status_code sta
 weft_status weft_cuda_verdicts_path(const char *end, char **path);
 /* The GPU, driver, weft, kernels and libraries that the files are of. The caller owns *key. */
 weft_status weft_cuda_verdicts_key(json_t **key);
-/* Waits until no other process uses the files of this GPU. weft_cuda_files_unlock() accepts -1. */
+/* Waits until no other process uses the files of this GPU. After an error *lock is -1, which
+ * weft_cuda_files_unlock() accepts. */
 weft_status weft_cuda_files_lock(int *lock);
 void weft_cuda_files_unlock(int lock);
 /* Replaces the verdicts of the process by the file's. *found: the file has verdicts of the
