@@ -206,11 +206,10 @@ weft_status weft_cuda_trial_begin(bool bf16, int impl, weft_op op)
         return WEFT_OK;
     WEFT_TRY(weft_cuda_verdicts_path("-trial", &path));
     FILE *file = fopen(path, "w"); /* not flushed to the disk: only the process may end */
-    if (!file || fprintf(file, "%s %s %s\n", precisions[bf16], weft_cuda_impl_get(impl)->name,
-                         weft_op_get(op)->name) < 0)
+    const bool written = file && fprintf(file, "%s %s %s\n", precisions[bf16],
+                                         weft_cuda_impl_get(impl)->name, weft_op_get(op)->name) > 0;
+    if ((file && fclose(file) != 0) || !written) /* a full disk is seen by fclose() */
         status = weft_error_errno(WEFT_AT(.file = path), "the note of a trial");
-    if (file)
-        fclose(file);
     weft_free(path);
     return status;
 }
