@@ -6,6 +6,7 @@
 #include "kernel/cuda/cuda_module.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -15,6 +16,13 @@ static struct {
     uint8_t verdict[2][WEFT_CUDA_IMPLS][WEFT_OP_COUNT]; /* f32, bf16 */
     bool bf16;                                          /* of the programs */
 } state;
+
+#define HASH_BEGIN UINT64_C(0xcbf29ce484222325) /* FNV-1a */
+
+static struct {
+    pthread_once_t once;
+    uint64_t hash;
+} kernels = {.once = PTHREAD_ONCE_INIT};
 
 static const char *const precisions[] = {"f32", "bf16"};
 static const char *const words[] = {"none", "passed", "failed", "stopped"};
@@ -53,14 +61,26 @@ bool weft_cuda_verdicts_bf16(void)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* A hash of the embedded kernels. */
+static uint64_t hash_text(uint64_t hash, const void *text)
+{
+    for (const unsigned char *p = text; *p; p++)
+        hash = (hash ^ *p) * 0x100000001b3;
+    return hash;
+}
+
+static void hash_kernels(void)
+{
+    kernels.hash = HASH_BEGIN;
+    for (const weft_cuda_image *image = weft_cuda_images; image->name; image++)
+        kernels.hash = hash_text(kernels.hash, image->text);
+}
+
+/* A hash of the embedded kernels. Computed once: they are 2 MB of text, and every use of the
+ * files needs the hash. */
 static uint64_t kernels_hash(void)
 {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (const weft_cuda_image *image = weft_cuda_images; image->name; image++)
-        for (const unsigned char *p = image->text; *p; p++)
-            hash = (hash ^ *p) * 0x100000001b3;
-    return hash;
+    pthread_once(&kernels.once, hash_kernels);
+    return kernels.hash;
 }
 
 /* Versions of the libraries by implementation. NULL: out of memory. */
@@ -79,12 +99,12 @@ static json_t *versions_json(void)
 weft_status weft_cuda_verdicts_key(json_t **key)
 {
     const weft_cuda_gpu *gpu;
-    char kernels[20];
+    char hash[20];
     WEFT_TRY(weft_cuda_gpu_get(&gpu));
-    snprintf(kernels, sizeof kernels, "%016" PRIx64, kernels_hash());
+    snprintf(hash, sizeof hash, "%016" PRIx64, kernels_hash());
     *key = json_pack("{s:s, s:i, s:i, s:i, s:s, s:s, s:o}", "gpu", gpu->name, "major", gpu->major,
                      "minor", gpu->minor, "cuda", gpu->version, "weft", WEFT_VERSION, "kernels",
-                     kernels, "libraries", versions_json());
+                     hash, "libraries", versions_json());
     return WEFT_ALLOCATED(*key, "the verdicts of kernels");
 }
 
@@ -105,17 +125,14 @@ weft_status weft_cuda_verdicts_path(const char *end, char **out)
 {
     json_t *key;
     weft_buf path = {0};
-    uint64_t hash = 0xcbf29ce484222325;
     WEFT_TRY(weft_cuda_verdicts_key(&key));
     char *line = weft_json_line(key);
     json_decref(key);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(line, "the verdicts of kernels"));
-    for (const char *p = line; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 0x100000001b3;
     WEFT_GO(folder_of(&path));
     WEFT_GO(weft_make_dirs(path.data));
-    weft_buf_printf(&path, "/%016" PRIx64 "%s", hash, end);
+    weft_buf_printf(&path, "/%016" PRIx64 "%s", hash_text(HASH_BEGIN, line), end);
     WEFT_GO(weft_buf_check(&path));
     *out = path.data;
     path = (weft_buf){0};
