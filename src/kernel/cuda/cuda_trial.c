@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "kernel/cuda/cuda_device.h"
+#include "kernel/device.h"
 #include "kernel/view.h"
 
 enum { OPERANDS = 16, REPETITIONS = 3, PATTERN = 0x3c /* 0.0115 in f32 and bf16 */ };
@@ -54,10 +55,7 @@ static weft_status create(const weft_kernel_args *args, weft_cuda_bench *b)
                     ? weft_device_cuda.alloc(&weft_device_cuda, bytes + 1)
                     : NULL;
     if (!b->memory)
-        return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(WEFT_NUMBER(bytes)),
-                          "the measurement of %s needs %" PRId64 " bytes of the GPU. Use a smaller "
-                          "batch.",
-                          weft_op_get(args->op)->name, bytes);
+        return weft_device_no_memory(&weft_device_cuda, bytes, "operands of a measurement");
     (void)place(b, b->memory);
     WEFT_TRY(weft_device_cuda.open(&weft_device_cuda, NULL, &b->stream));
     b->args.stream = b->stream;
