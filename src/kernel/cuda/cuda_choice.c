@@ -359,10 +359,12 @@ static bool are_aligned(const weft_view *view, int count)
     return true;
 }
 
-/* Changes a choice whose implementation reported an error to the next one. */
-static weft_status replace(weft_cuda_choice *c, const weft_kernel_args *args)
+/* Changes a choice whose implementation `failed` reported an error to the next one. */
+static weft_status replace(weft_cuda_choice *c, int failed, const weft_kernel_args *args)
 {
     int list[WEFT_CUDA_IMPLS];
+    if (c->impl != failed)
+        return WEFT_OK; /* another thread replaced it, and the next one did not fail */
     warn_of_error(c->bf16, c->impl, args->op);
     weft_cuda_verdict_set(c->bf16, c->impl, args->op, WEFT_VERDICT_FAILED);
     if (weft_cuda_verdicts_save() != WEFT_OK)
@@ -379,15 +381,16 @@ weft_status_code weft_cuda_choice_launch(weft_cuda_choice *c, const weft_kernel_
     const bool aligned =
         are_aligned(args->in, args->in_count) && are_aligned(args->out, args->out_count);
     for (;;) {
-        if (!c || is_own(c->impl) || !aligned)
-            return weft_cuda_impl_get(weft_cuda_impl_own())->launch(args, NULL);
-        if (!weft_cuda_stream_begin(args->stream, weft_cuda_impl_get(c->impl)->name))
+        const int impl = c && aligned ? c->impl : weft_cuda_impl_own();
+        if (is_own(impl))
+            return weft_cuda_impl_get(impl)->launch(args, NULL);
+        if (!weft_cuda_stream_begin(args->stream, weft_cuda_impl_get(impl)->name))
             return WEFT_OK; /* the error appears when the host waits */
-        const weft_status_code failed = weft_cuda_impl_get(c->impl)->launch(args, c->plan);
+        const weft_status_code failed = weft_cuda_impl_get(impl)->launch(args, c->plan);
         if (failed == WEFT_OK || choices.forced)
             return failed;
         pthread_mutex_lock(&choices.mutex);
-        const weft_status_code status = replace(c, args);
+        const weft_status_code status = replace(c, impl, args);
         pthread_mutex_unlock(&choices.mutex);
         WEFT_TRY(status);
     }
