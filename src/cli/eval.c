@@ -52,7 +52,12 @@ static weft_status eval_prompts(const weft_args *args)
     const bool bf16 = o.generator.bf16 || o.generator.precision_auto || o.generator.vae_bf16;
     WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"), bf16, o.comm,
                                 &o.generator.backend));
+    const bool chooses = o.generator.precision_auto;
     WEFT_GO(weft_args_choose_precision(args, arena, o.model, o.comm, &o.generator));
+    if (chooses) /* by the comparison of kernels in this precision */
+        WEFT_GO(weft_backend_settle(o.generator.backend->name,
+                                    o.generator.bf16 || o.generator.vae_bf16, o.comm,
+                                    &o.generator.backend));
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, o.model, o.comm, &o.generator, &parallel));
     WEFT_GO(weft_args_choose_comm_overlap(args, arena, o.model, o.comm, &o.generator, &parallel));

@@ -108,7 +108,10 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
                      "one rank exchanges nothing, so slices have no effect; remove this option, or "
                      "start ranks with mpirun -n N weft generate ...");
     o.batch = o.batch < jobs.count ? o.batch : jobs.count ? jobs.count : 1;
+    const bool chooses = o.precision_auto;
     WEFT_GO(choose_precision(args, arena, &jobs, comm, &o));
+    if (chooses) /* by the comparison of kernels in this precision */
+        WEFT_GO(weft_backend_settle(o.backend->name, o.bf16 || o.vae_bf16, comm, &o.backend));
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, weft_args_string(args, "--model"), comm, &o,
                                         &parallel));
