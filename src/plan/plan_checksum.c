@@ -1,7 +1,7 @@
 #include "plan/plan_checksum.h"
 
 #include "base/hex.h"
-#include "plan/id_hash.h"
+#include "base/id_hash.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 #include "estimate/training/layout_choice.h"
 
 #include "base/config_text.h"
+#include "base/id_hash.h"
 #include "estimate/training/layout_file.h"
-#include "plan/id_hash.h"
 #include "train/checkpoint/run_file.h"
 
 #include <stddef.h>

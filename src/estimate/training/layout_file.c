@@ -1,8 +1,8 @@
 #include "estimate/training/layout_file.h"
 
 #include "base/hex.h"
+#include "base/id_hash.h"
 #include "graph/dump.h"
-#include "plan/id_hash.h"
 #include "plan/plan_checksum.h"
 
 #include <stdio.h>

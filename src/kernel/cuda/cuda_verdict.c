@@ -1,6 +1,7 @@
 #include "kernel/cuda/cuda_verdict.h"
 
 #include "base/fs.h"
+#include "base/id_hash.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "kernel/cuda/cuda_module.h"
@@ -16,8 +17,6 @@ static struct {
     uint8_t verdict[2][WEFT_CUDA_IMPLS][WEFT_OP_COUNT]; /* f32, bf16 */
     bool bf16;                                          /* of the programs */
 } state;
-
-#define HASH_BEGIN UINT64_C(0xcbf29ce484222325) /* FNV-1a */
 
 static struct {
     pthread_once_t once;
@@ -61,18 +60,11 @@ bool weft_cuda_verdicts_bf16(void)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static uint64_t hash_text(uint64_t hash, const void *text)
-{
-    for (const unsigned char *p = text; *p; p++)
-        hash = (hash ^ *p) * 0x100000001b3;
-    return hash;
-}
-
 static void hash_kernels(void)
 {
-    kernels.hash = HASH_BEGIN;
+    kernels.hash = WEFT_ID_BEGIN;
     for (const weft_cuda_image *image = weft_cuda_images; image->name; image++)
-        kernels.hash = hash_text(kernels.hash, image->text);
+        kernels.hash = weft_id_mix(kernels.hash, image->text, strlen((const char *)image->text));
 }
 
 /* A hash of the embedded kernels. Computed once: they are 2 MB of text, and every use of the
@@ -132,7 +124,8 @@ weft_status weft_cuda_verdicts_path(const char *end, char **out)
     WEFT_GO(WEFT_ALLOCATED(line, "the verdicts of kernels"));
     WEFT_GO(folder_of(&path));
     WEFT_GO(weft_make_dirs(path.data));
-    weft_buf_printf(&path, "/%016" PRIx64 "%s", hash_text(HASH_BEGIN, line), end);
+    weft_buf_printf(&path, "/%016" PRIx64 "%s", weft_id_mix(WEFT_ID_BEGIN, line, strlen(line)),
+                    end);
     WEFT_GO(weft_buf_check(&path));
     *out = path.data;
     path = (weft_buf){0};

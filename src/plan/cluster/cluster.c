@@ -4,7 +4,7 @@
 
 #include "base/fs.h"
 #include "base/hex.h"
-#include "plan/id_hash.h"
+#include "base/id_hash.h"
 
 #include <hwloc.h>
 #include <math.h>

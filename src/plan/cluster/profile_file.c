@@ -1,7 +1,7 @@
 #include "plan/cluster/profile_file.h"
 
 #include "base/hex.h"
-#include "plan/id_hash.h"
+#include "base/id_hash.h"
 
 #include <math.h>
 #include <stdio.h>

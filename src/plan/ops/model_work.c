@@ -1,7 +1,7 @@
 #include "plan/ops/model_work.h"
 
 #include "base/hex.h"
-#include "plan/id_hash.h"
+#include "base/id_hash.h"
 
 #include <string.h>
 

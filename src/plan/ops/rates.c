@@ -1,7 +1,7 @@
 #include "plan/ops/rates.h"
 
+#include "base/id_hash.h"
 #include "graph/dump.h"
-#include "plan/id_hash.h"
 
 #include <math.h>
 #include <stdio.h>

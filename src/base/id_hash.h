@@ -1,6 +1,6 @@
-/* Ids of plans and of their inputs: FNV-1a. */
-#ifndef WEFT_PLAN_ID_HASH_H
-#define WEFT_PLAN_ID_HASH_H
+/* Ids of plans, of their inputs, and of kernels: FNV-1a. */
+#ifndef WEFT_BASE_ID_HASH_H
+#define WEFT_BASE_ID_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
