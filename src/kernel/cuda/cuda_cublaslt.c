@@ -1,9 +1,8 @@
 #include "kernel/cuda/cuda_cublaslt.h"
 
-#include <dlfcn.h>
+#include "kernel/cuda/cuda_library.h"
+
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 static struct {
     pthread_once_t once;
@@ -13,43 +12,21 @@ static struct {
 static bool find_functions(void *library, size_t (**version)(void))
 {
     weft_cublaslt *f = &cublaslt.functions;
-    const struct {
-        const char *name;
-        void **to;
-    } names[] = {
+    const weft_library_function list[] = {
 #define CUBLASLT_FUNCTION(member, symbol, parameters) {#symbol, (void **)&f->member},
 #include "kernel/cuda/cuda_cublaslt.def"
 #undef CUBLASLT_FUNCTION
         {"cublasLtGetVersion", (void **)version},
         {"cublasLtGetStatusString", (void **)&f->error_text},
     };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!(*names[i].to = dlsym(library, names[i].name)))
-            return false;
-    return true;
-}
-
-static void *open_library(void)
-{
-    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
-    const char *own = getenv("WEFT_CUBLASLT_LIBRARY");
-    void *library = NULL;
-    if (own && own[0])
-        return dlopen(own, RTLD_NOW | RTLD_LOCAL);
-    if (getenv("WEFT_CUDA_LIBRARY"))
-        return NULL; /* NVIDIA's library would call another driver */
-    for (size_t i = 0; i < sizeof names / sizeof names[0] && !library; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    return library;
+    return !weft_library_find(library, list, sizeof list / sizeof list[0]);
 }
 
 static void load(void)
 {
-    const char *mode = getenv("WEFT_CUBLASLT");
+    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
     size_t (*version)(void);
-    if (mode && !strcmp(mode, "off"))
-        return;
-    void *library = open_library();
+    void *library = weft_library_open("WEFT_CUBLASLT", "WEFT_CUBLASLT_LIBRARY", names, 2);
     if (library && find_functions(library, &version) && version() >= WEFT_CUBLASLT_LEAST)
         cublaslt.functions.version = (int64_t)version();
 }

@@ -1,9 +1,8 @@
 #include "kernel/cuda/cuda_cudnn.h"
 
-#include <dlfcn.h>
+#include "kernel/cuda/cuda_library.h"
+
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 static struct {
     pthread_once_t once;
@@ -13,10 +12,7 @@ static struct {
 static bool find_functions(void *library, size_t (**version)(void))
 {
     weft_cudnn *f = &cudnn.functions;
-    const struct {
-        const char *name;
-        void **to;
-    } names[] = {
+    const weft_library_function list[] = {
 #define CUDNN_FUNCTION(member, symbol, parameters) {#symbol, (void **)&f->member},
 #include "kernel/cuda/cuda_cudnn.def"
 #undef CUDNN_FUNCTION
@@ -24,20 +20,14 @@ static bool find_functions(void *library, size_t (**version)(void))
         {"cudnnGetErrorString", (void **)&f->error_text},
         {"cudnnGetLastErrorString", (void **)&f->last_error},
     };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!(*names[i].to = dlsym(library, names[i].name)))
-            return false;
-    return true;
+    return !weft_library_find(library, list, sizeof list / sizeof list[0]);
 }
 
 static void load(void)
 {
-    const char *mode = getenv("WEFT_CUDNN"), *own = getenv("WEFT_CUDNN_LIBRARY");
+    static const char *const name = "libcudnn.so.9";
     size_t (*version)(void);
-    const bool named = own && own[0];
-    if ((mode && !strcmp(mode, "off")) || (!named && getenv("WEFT_CUDA_LIBRARY")))
-        return; /* NVIDIA's library would call another driver than WEFT_CUDA_LIBRARY */
-    void *library = dlopen(named ? own : "libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    void *library = weft_library_open("WEFT_CUDNN", "WEFT_CUDNN_LIBRARY", &name, 1);
     if (library && find_functions(library, &version) && version() >= WEFT_CUDNN_LEAST)
         cudnn.functions.version = (int64_t)version();
 }

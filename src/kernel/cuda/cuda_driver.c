@@ -1,5 +1,7 @@
 #include "kernel/cuda/cuda_driver.h"
 
+#include "kernel/cuda/cuda_library.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,19 +17,16 @@ static struct {
 static bool find_functions(void *library)
 {
     weft_cuda_driver *f = &driver.functions;
-    const struct {
-        const char *name;
-        void **to;
-    } names[] = {
+    const weft_library_function list[] = {
 #define CUDA_FUNCTION(member, symbol, parameters) {#symbol, (void **)&f->member},
 #include "kernel/cuda/cuda_driver.def"
 #undef CUDA_FUNCTION
     };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!(*names[i].to = dlsym(library, names[i].name))) {
-            snprintf(driver.lacking, sizeof driver.lacking, "it has no function %s", names[i].name);
-            return false;
-        }
+    const char *lacking = weft_library_find(library, list, sizeof list / sizeof list[0]);
+    if (lacking) {
+        snprintf(driver.lacking, sizeof driver.lacking, "it has no function %s", lacking);
+        return false;
+    }
     *(void **)&f->emulated_node = dlsym(library, "weft_emulated_node");
     *(void **)&f->emulated_access = dlsym(library, "weft_emulated_access");
     return true;

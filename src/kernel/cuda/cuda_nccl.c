@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cuda_gpu.h"
+#include "kernel/cuda/cuda_library.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -33,19 +34,13 @@ struct weft_device_link {
 static bool find_functions(void *library)
 {
     nccl_functions *f = &nccl.functions;
-    const struct {
-        const char *name;
-        void **to;
-    } names[] = {
+    const weft_library_function list[] = {
 #define NCCL_FUNCTION(member, symbol, parameters) {#symbol, (void **)&f->member},
 #include "kernel/cuda/cuda_nccl.def"
 #undef NCCL_FUNCTION
         {"ncclGetErrorString", (void **)&f->error_text},
     };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!(*names[i].to = dlsym(library, names[i].name)))
-            return false;
-    return true;
+    return !weft_library_find(library, list, sizeof list / sizeof list[0]);
 }
 
 static void load(void)
