@@ -200,7 +200,7 @@ static weft_status check_and_save(bool bf16)
     WEFT_TRY(weft_cuda_gpu_get(&gpu));
     WEFT_TRY(WEFT_NEW(op, WEFT_GPU_RESULTS, "the check of kernels"));
     weft_debug("%s has no verdicts in %s: comparing the kernels with the reference", gpu->name,
-               bf16 ? "bf16" : "f32");
+               weft_cuda_precision_name(bf16));
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_gpu_check(bf16, op));
     WEFT_GO(weft_cuda_verdicts_save());

@@ -35,7 +35,7 @@ static void print_verdicts(void)
         if (!has_library((weft_op)op))
             continue;
         for (int bf16 = 0; bf16 < 2; bf16++) {
-            printf("  %-22s %-5s", weft_op_get((weft_op)op)->name, bf16 ? "bf16" : "f32");
+            printf("  %-22s %-5s", weft_op_get((weft_op)op)->name, weft_cuda_precision_name(bf16));
             for (int i = 0; i < weft_cuda_impl_count(); i++)
                 if (weft_cuda_impl_get(i)->has((weft_op)op))
                     printf(" %s:%s", weft_cuda_impl_get(i)->name,

@@ -109,7 +109,7 @@ static weft_status check_precision(bool narrow, json_t *list, int *failed)
     weft_op_check *op;
     WEFT_TRY(WEFT_NEW(op, WEFT_GPU_RESULTS, "the check of kernels"));
     const weft_status_code status = weft_gpu_check(narrow, op);
-    *failed += report_ops(narrow ? "bf16" : "f32", op, list);
+    *failed += report_ops(weft_cuda_precision_name(narrow), op, list);
     weft_free(op);
     return status;
 }

@@ -28,8 +28,6 @@ static struct {
     bool warned[2][WEFT_CUDA_IMPLS][WEFT_OP_COUNT];
 } choices = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static const char *const precisions[] = {"f32", "bf16"};
-
 void weft_cuda_choice_force(int impl)
 {
     choices.forced = impl + 1;
@@ -50,9 +48,9 @@ static void warn(bool bf16, int impl, weft_op op, const char *reason)
     choices.warned[bf16][impl][op] = true;
     weft_warning(WEFT_MSG_KERNEL_REPLACED,
                  WEFT_AT(.key = op_name, .value = name,
-                         WEFT_DETAILS(WEFT_WORD("precision", precisions[bf16]))),
+                         WEFT_DETAILS(WEFT_WORD("precision", weft_cuda_precision_name(bf16)))),
                  "%s of %s in %s is replaced by the next implementation: %s", op_name, name,
-                 precisions[bf16], reason);
+                 weft_cuda_precision_name(bf16), reason);
 }
 
 /* A library computes an op only after it passed; weft's kernels also compute ops that the
@@ -90,7 +88,7 @@ static weft_status no_candidate(bool bf16, weft_op op)
                       "the kernel of %s in %s differs from the reference on %s, and no other "
                       "implementation is left. Run weft doctor --gpu for details, and use backend "
                       "cpu.",
-                      weft_op_get(op)->name, precisions[bf16], gpu->name);
+                      weft_op_get(op)->name, weft_cuda_precision_name(bf16), gpu->name);
 }
 
 static weft_status prepare_plan(int impl, const weft_kernel_args *args, int variant, void **plan)
@@ -328,7 +326,7 @@ weft_status weft_cuda_choose(const weft_kernel_args *args, weft_cuda_choice **ch
     weft_status_code status = WEFT_OK;
     if (choices.forced)
         weft_buf_printf(&key, "only %s: ", weft_cuda_impl_get(choices.forced - 1)->name);
-    weft_buf_printf(&key, "%s ", precisions[weft_cuda_verdicts_bf16()]);
+    weft_buf_printf(&key, "%s ", weft_cuda_precision_name(weft_cuda_verdicts_bf16()));
     weft_cuda_choice_key(args, &key);
     WEFT_GO(weft_buf_check(&key));
     pthread_mutex_lock(&choices.mutex);

@@ -53,6 +53,11 @@ void weft_cuda_verdicts_use(bool bf16)
     state.bf16 = bf16;
 }
 
+const char *weft_cuda_precision_name(bool bf16)
+{
+    return precisions[bf16];
+}
+
 bool weft_cuda_verdicts_bf16(void)
 {
     return state.bf16;

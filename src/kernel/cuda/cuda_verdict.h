@@ -24,6 +24,7 @@ const char *weft_verdict_name(weft_verdict verdict); /* "none", "passed" */
 /* Selects the precision of the programs that are prepared from now on, and returns it. */
 void weft_cuda_verdicts_use(bool bf16);
 bool weft_cuda_verdicts_bf16(void);
+const char *weft_cuda_precision_name(bool bf16); /* "f32", "bf16" */
 
 /* Notes in a file that a library's implementation is being tried, and removes the note after the
  * work ended. The note of a process that hangs or loses its GPU stays, and makes the verdict
