@@ -47,11 +47,8 @@ weft_status_code weft_cudnn_error(const weft_cudnn *library, int status, const c
     for (char *c = reason; *c; c++)
         if (*c == '\n')
             *c = ' ';
-    if (status >= CUDNN_NOT_SUPPORTED && status <= CUDNN_NOT_SUPPORTED_LAST)
-        return weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(.value = what, WEFT_NUMBER(status)),
-                          "%s: cuDNN returns %d, %s: %s. Another implementation is used.", what,
-                          status, text, reason);
-    return weft_error(WEFT_MSG_GPU_FAILED, WEFT_AT(.value = what, WEFT_NUMBER(status)),
-                      "%s: cuDNN returns %d, %s: %s. CUDNN_LOGLEVEL_DBG=2 prints more.", what,
-                      status, text, reason);
+    return weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(.value = what, WEFT_NUMBER(status)),
+                      "%s: cuDNN returns %d, %s: %s. Another implementation is used. "
+                      "CUDNN_LOGLEVEL_DBG=2 prints more.",
+                      what, status, text, reason);
 }

@@ -7,7 +7,7 @@
 typedef struct cudnn_handle_opaque *cudnn_handle;
 typedef void *cudnn_descriptor;
 
-enum { CUDNN_OK = 0, CUDNN_NOT_SUPPORTED = 3000, CUDNN_NOT_SUPPORTED_LAST = 3999 };
+enum { CUDNN_OK = 0, CUDNN_NOT_SUPPORTED = 3000 };
 /* Types of descriptors. */
 enum {
     CUDNN_POINTWISE = 0,
@@ -117,7 +117,8 @@ enum { WEFT_CUDNN_LEAST = 91700 }; /* earlier versions lack the gradient of atte
  * variable WEFT_CUDNN=off switches cuDNN off, and WEFT_CUDNN_LIBRARY replaces "libcudnn.so.9", for
  * tests; with WEFT_CUDA_LIBRARY, which replaces the driver, no other library is used. */
 const weft_cudnn *weft_cudnn_get(void);
-/* Reports a failed call: WEFT_E_UNSUPPORTED where cuDNN has no kernel for a request. */
+/* Reports a failed call as WEFT_E_UNSUPPORTED: another implementation is used. Errors of the GPU
+ * appear when the host waits. */
 weft_status_code weft_cudnn_error(const weft_cudnn *library, int status, const char *what);
 
 #endif

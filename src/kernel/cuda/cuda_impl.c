@@ -2,7 +2,12 @@
 
 #include "kernel/cuda/cublaslt_impl.h"
 #include "kernel/cuda/cuda_device.h"
+#include "kernel/cuda/cudnn_impl.h"
+#include "kernel/cuda/cudnn_ops.h"
 #include "kernel/cuda/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- weft's own kernels ---------------------------------------------------------------------- */
 
@@ -56,7 +61,23 @@ static const weft_cuda_impl cublaslt = {.name = "cublaslt",
                                         .release = weft_cublaslt_release,
                                         .launch = weft_cublaslt_launch};
 
-static const weft_cuda_impl *const built_in[] = {&cublaslt, &own};
+/* cuDNN computes only with WEFT_CUDNN=on until its results were compared on a GPU. */
+static int64_t cudnn_version(void)
+{
+    const char *mode = getenv("WEFT_CUDNN");
+    return mode && !strcmp(mode, "on") ? weft_cudnn_version() : 0;
+}
+
+static const weft_cuda_impl cudnn = {.name = "cudnn",
+                                     .version = cudnn_version,
+                                     .has = weft_cudnn_has,
+                                     .accepts = weft_cudnn_accepts,
+                                     .workspace = weft_cudnn_workspace,
+                                     .prepare = weft_cudnn_prepare,
+                                     .release = weft_cudnn_release,
+                                     .launch = weft_cudnn_launch};
+
+static const weft_cuda_impl *const built_in[] = {&cublaslt, &cudnn, &own};
 enum { BUILT_IN = sizeof built_in / sizeof built_in[0] };
 static struct {
     const weft_cuda_impl *impl[WEFT_CUDA_IMPLS - BUILT_IN];

@@ -113,6 +113,12 @@ static weft_status_code execute(const cudnn_plan *p, cudnn_descriptor pack,
     return result == CUDNN_OK ? WEFT_OK : weft_cudnn_error(library, result, "a plan of cuDNN");
 }
 
+static void *aligned_workspace(const weft_kernel_args *args)
+{
+    const uintptr_t at = (uintptr_t)args->workspace + CUDNN_WORKSPACE_ALIGNMENT - 1;
+    return (void *)(at / CUDNN_WORKSPACE_ALIGNMENT * CUDNN_WORKSPACE_ALIGNMENT);
+}
+
 /* Addresses differ between launches, so each launch has a pack of its own. */
 weft_status_code weft_cudnn_launch(const weft_kernel_args *args, void *plan)
 {
@@ -123,7 +129,7 @@ weft_status_code weft_cudnn_launch(const weft_kernel_args *args, void *plan)
     for (int i = 0; i < p->op.ids; i++)
         address[i] = address_of(args, p->op.id[i], &scale);
     cudnn_descriptor pack = weft_cudnn_new(&b, CUDNN_PACK);
-    fill_pack(&b, pack, &p->op, address, args->workspace);
+    fill_pack(&b, pack, &p->op, address, aligned_workspace(args));
     const weft_status_code status = b.status == WEFT_OK ? execute(p, pack, args->stream) : b.status;
     weft_cudnn_close(&b);
     return status;

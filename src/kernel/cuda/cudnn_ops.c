@@ -69,7 +69,8 @@ bool weft_cudnn_accepts(const weft_kernel_args *args)
                : accepts_conv(args);
 }
 
-int64_t weft_cudnn_workspace(const weft_kernel_args *args)
+/* Bytes of the workspace after its start is aligned. */
+static int64_t usable_workspace(const weft_kernel_args *args)
 {
     const bool dw = args->op == WEFT_OP_CONV3D_DW;
     if (args->op == WEFT_OP_ATTENTION)
@@ -81,12 +82,17 @@ int64_t weft_cudnn_workspace(const weft_kernel_args *args)
     return rows * (q->dim[3] + 4) * 4 + SPARE;
 }
 
+int64_t weft_cudnn_workspace(const weft_kernel_args *args)
+{
+    return usable_workspace(args) + CUDNN_WORKSPACE_ALIGNMENT;
+}
+
 weft_cudnn_wish weft_cudnn_wish_of(const weft_kernel_args *args, int variant)
 {
     return (weft_cudnn_wish){.variant = variant,
                              .full_f32 = args->in[0].dtype == WEFT_F32,
                              .ordered = args->op == WEFT_OP_ATTENTION_GRAD,
-                             .workspace = weft_cudnn_workspace(args)};
+                             .workspace = usable_workspace(args)};
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 #include "kernel/cuda/cudnn_graph.h"
 #include "kernel/kernel.h"
 
-enum { CUDNN_OP_TENSORS = 12 };
+enum { CUDNN_OP_TENSORS = 12, CUDNN_WORKSPACE_ALIGNMENT = 256 };
 
 /* Addresses that an execution binds: operand i of the inputs is CUDNN_ID_IN + i, of the outputs
  * CUDNN_ID_OUT + i, and CUDNN_ID_SCALE is a float of the host. */
