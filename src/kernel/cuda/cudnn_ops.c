@@ -27,15 +27,15 @@ static bool has_elements(const weft_view *v)
     return view_count(v) > 0;
 }
 
-/* x, weights and y of one type; a bias of f32 or of that type. */
+/* x, weights and y of one type; a bias and the gradient of weights of f32 or the same type. */
 static bool accepts_conv(const weft_kernel_args *args)
 {
     const weft_attr_conv *attr = args->attr;
-    const weft_dtype type = args->in[0].dtype;
-    bool is = (type == WEFT_F32 || type == WEFT_BF16 || type == WEFT_F16) &&
-              args->in[1].dtype == type && args->out[0].dtype == type &&
-              has_elements(&args->in[0]) && has_elements(&args->in[1]) &&
-              has_elements(&args->out[0]);
+    const weft_dtype type = args->in[0].dtype, out = args->out[0].dtype;
+    bool is =
+        (type == WEFT_F32 || type == WEFT_BF16 || type == WEFT_F16) && args->in[1].dtype == type &&
+        (out == type || (out == WEFT_F32 && args->op == WEFT_OP_CONV3D_DW)) &&
+        has_elements(&args->in[0]) && has_elements(&args->in[1]) && has_elements(&args->out[0]);
     for (int d = 0; d < 3; d++)
         is = is && attr->before[d] >= 0 && attr->after[d] >= 0;
     if (is && args->op == WEFT_OP_CONV3D && is_present(args, 2))

@@ -159,6 +159,14 @@ Test(cudnn_graph, convolutions_of_bf16_have_plans)
     }
 }
 
+/* Training sums gradients of weights in f32, for which only compute capability 9.0 has an engine. */
+Test(cudnn_graph, gradients_of_weights_in_f32_have_plans_on_hopper)
+{
+    node n;
+    conv_node(&n, WEFT_OP_CONV3D_DW, WEFT_BF16, false, 1)->out[0].dtype = WEFT_F32;
+    expect_plan(&n.args, &gpus[H100]);
+}
+
 /* A bias of f32 after a product of bf16 is fused by a kernel that cuDNN compiles. */
 Test(cudnn_graph, convolutions_with_a_bias_have_plans)
 {
