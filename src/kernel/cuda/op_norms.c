@@ -4,7 +4,7 @@
 #include "kernel/cuda/op_launch.h"
 #include "kernel/cuda/op_reduce.h"
 
-enum { WARP_COLUMNS = 1024 }; /* up to here, a warp computes a row */
+enum { WARP_COLUMNS = 4096 }; /* up to here, a warp computes a row */
 
 static int32_t kind_of(const weft_kernel_args *args)
 {

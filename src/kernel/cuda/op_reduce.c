@@ -4,7 +4,7 @@ enum {
     CHUNKS_MOST = 1024,   /* sums that the second step adds */
     BLOCKS_WANTED = 1024, /* enough for the multiprocessors of any GPU */
     ROWS_LEAST = 64,      /* terms of a chunk for which a second step pays */
-    SQUARES_CHUNK = 65536
+    SQUARES_CHUNK = 16384
 };
 
 /* The kept dims and the reduced dims of a sum. */
@@ -12,7 +12,14 @@ typedef struct plan {
     weft_cuda_loop kept, reduced;
     int64_t kept_items, reduced_items, chunk, chunks;
     bool columns; /* the last dim is kept */
+    bool eights;  /* and has groups of eight, and one dim is reduced */
 } plan;
+
+/* Blocks that cover the kept dims. */
+static int64_t blocks_of(const plan *p, bool eights)
+{
+    return weft_cuda_blocks(p->kept_items, eights ? 256 : p->columns ? 32 : REDUCE_WARPS);
+}
 
 static plan plan_of(const weft_cuda_sum *sum)
 {
@@ -30,7 +37,8 @@ static plan plan_of(const weft_cuda_sum *sum)
     weft_cuda_loop_join(&p.reduced, 1);
     p.kept_items = weft_cuda_loop_items(&p.kept);
     p.reduced_items = weft_cuda_loop_items(&p.reduced);
-    const int64_t blocks = weft_cuda_blocks(p.kept_items, p.columns ? 32 : REDUCE_WARPS);
+    p.eights = p.columns && p.reduced.rank == 1 && p.kept.dim[p.kept.rank - 1] % 8 == 0;
+    const int64_t blocks = blocks_of(&p, p.eights);
     int64_t chunks = BLOCKS_WANTED / (blocks ? blocks : 1);
     const int64_t most = weft_cuda_blocks(p.reduced_items, ROWS_LEAST * REDUCE_WARPS);
     chunks = chunks > most ? most : chunks;
@@ -46,18 +54,27 @@ int64_t weft_cuda_reduce_bytes(const weft_cuda_sum *sum)
     return p.chunks > 1 ? p.chunks * p.kept_items * 4 : 0;
 }
 
+static bool in_eights(const tensor_ref *t)
+{
+    return (uintptr_t)t->data % 16 == 0 &&
+           (t->type == TYPE_F32 || t->type == TYPE_BF16 || t->type == TYPE_F16);
+}
+
 static weft_status_code add_step(const plan *p, const reduce_args *a, weft_cuda_queue *queue)
 {
-    const int64_t grid[3] = {weft_cuda_blocks(p->kept_items, p->columns ? 32 : REDUCE_WARPS),
-                             p->chunks, 1};
-    return weft_cuda_add_grid(queue, p->columns ? "weft_reduce_columns" : "weft_reduce_rows", grid,
-                              REDUCE_THREADS, a, sizeof *a);
+    const bool eights = p->eights && in_eights(&a->x) && (a->term == REDUCE_X || in_eights(&a->dy));
+    const int64_t grid[3] = {blocks_of(p, eights), p->chunks, 1};
+    return weft_cuda_add_grid(queue,
+                              eights       ? "weft_reduce_eights"
+                              : p->columns ? "weft_reduce_columns"
+                                           : "weft_reduce_rows",
+                              grid, REDUCE_THREADS, a, sizeof *a);
 }
 
 weft_status_code weft_cuda_sum_parts(void *part, int64_t parts, int64_t items, tensor_ref out,
                                      weft_cuda_queue *queue)
 {
-    const plan p = {.kept_items = items, .chunks = 1, .columns = true};
+    const plan p = {.kept_items = items, .chunks = 1, .columns = true, .eights = items % 8 == 0};
     reduce_args a = {.x = {part, WEFT_F32},
                      .out = out,
                      .kept_items = items,
@@ -119,8 +136,9 @@ weft_status_code weft_cuda_sum_dims(const weft_kernel_args *args, weft_cuda_queu
 static squares_args squares_of(const weft_kernel_args *args)
 {
     squares_args a = {.x = weft_cuda_ref(&args->in[0]), .count = view_count(&args->in[0])};
-    const int64_t least = weft_cuda_blocks(a.count, CHUNKS_MOST);
+    const int64_t least = 8 * weft_cuda_blocks(a.count, 8 * CHUNKS_MOST);
     a.chunk = least > SQUARES_CHUNK ? least : SQUARES_CHUNK;
+    a.vector = weft_cuda_in_eights(&args->in[0]);
     a.parts = weft_cuda_blocks(a.count, a.chunk);
     return a;
 }

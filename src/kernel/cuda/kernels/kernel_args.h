@@ -104,12 +104,14 @@ typedef struct reduce_args {
     int32_t term;
 } reduce_args;
 
-/* f64 sums of `chunk` squares each; then one sum of all, in f32. */
+/* f64 sums of `chunk` squares each; then one sum of all, in f32. `vector`: load_eight() may load
+ * multiples of 8. */
 typedef struct squares_args {
     tensor_ref x;
     double *part;
     float *out;
     int64_t count, chunk, parts;
+    int32_t vector;
 } squares_args;
 
 /* ---- norms ----------------------------------------------------------------------------------- */

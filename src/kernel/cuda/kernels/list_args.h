@@ -26,6 +26,7 @@ enum { LIST_BYTES = 4096, LIST_MOST = 64 }; /* most bytes of a parameter; rows o
     X(weft_fill, fill_args)                                                                        \
     X(weft_reduce_rows, reduce_args)                                                               \
     X(weft_reduce_columns, reduce_args)                                                            \
+    X(weft_reduce_eights, reduce_args)                                                             \
     X(weft_sum_squares, squares_args)                                                              \
     X(weft_sum_squares_end, squares_args)                                                          \
     X(weft_norm, norm_args)                                                                        \

@@ -1,4 +1,4 @@
-/* Norms over the last dim, their gradients, softmax. A row is computed by a warp up to 1,024
+/* Norms over the last dim, their gradients, softmax. A row is computed by a warp up to 4,096
  * columns, else by a block. It is read again from the first-level cache for every pass over it. */
 #include "kernel/cuda/kernels/simt.h"
 
