@@ -99,6 +99,11 @@ check sigint_leaves_no_context leaves_no_context INT
 check sigterm_leaves_no_context leaves_no_context TERM
 
 for axis in fsdp tp cp pp; do check "two_gpus_$axis" layout 2 "$axis=2"; done
+# Without NCCL, as on a shared GPU: the host waits for each message.
+without_nccl() {
+    WEFT_NCCL=off layout 2 dp=1 tp=2
+}
+check two_gpus_without_nccl without_nccl
 check four_gpus_fsdp_tp layout 4 fsdp=2 tp=2
 check four_gpus_pp_cp layout 4 pp=2 cp=2
 

@@ -210,6 +210,16 @@ static cuda_result poll_work(const weft_device_stream *s, cuda_event event)
     return CUDA_NOT_READY;
 }
 
+static weft_status hang_error(const weft_device_stream *s)
+{
+    const weft_status_code status = weft_error(
+        WEFT_MSG_GPU_HANG, WEFT_AT(.value = s->gpu->name, WEFT_NUMBER(deadline())),
+        "the work of GPU %d (%s) did not end within %g s. WEFT_CUDA_SYNC=1 names the node, "
+        "WEFT_CUDA_DEADLINE sets the seconds.",
+        s->gpu->ordinal, s->gpu->name, deadline());
+    return name_nodes(s, status);
+}
+
 static weft_status finish_work(weft_device_stream *s, cuda_event event)
 {
     const cuda_result result = poll_work(s, event);
@@ -219,12 +229,7 @@ static weft_status finish_work(weft_device_stream *s, cuda_event event)
     }
     if (result != CUDA_NOT_READY)
         return name_nodes(s, weft_cuda_error(s->gpu->driver, result, "work of the GPU"));
-    const weft_status_code status = weft_error(
-        WEFT_MSG_GPU_HANG, WEFT_AT(.value = s->gpu->name, WEFT_NUMBER(deadline())),
-        "the work of GPU %d (%s) did not end within %g s. WEFT_CUDA_SYNC=1 names the node, "
-        "WEFT_CUDA_DEADLINE sets the seconds.",
-        s->gpu->ordinal, s->gpu->name, deadline());
-    return name_nodes(s, status);
+    return hang_error(s);
 }
 
 /* Sets the clock at the end of the work of a stream. Requires the lock. */
@@ -483,9 +488,29 @@ static bool reached(const weft_device *device, const weft_event *event)
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 
+static bool is_shut(const uint32_t *gate, uint32_t turn)
+{
+    return (int32_t)(__atomic_load_n(gate, __ATOMIC_ACQUIRE) - turn) < 0;
+}
+
+/* The caller waits, and the stream is only ordered after the gate. On an H100, streams that wait for
+ * a word have stopped the program: a driver waits for all work to load a kernel or to make a graph,
+ * and keeps all threads from adding work while one has added too much. The thread that receives the
+ * message adds work. */
 static void hold(weft_device_stream *s, uint32_t *gate, uint32_t turn)
 {
-    if (is_ready(s))
+    if (!is_ready(s))
+        return;
+    const double begin = weft_now(), seconds = deadline();
+    for (int64_t polls = 0; is_shut(gate, turn) && !is_stuck; polls++) {
+        if (weft_now() - begin > seconds) {
+            is_stuck = true;
+            weft_cuda_gpu_abandon();
+            keep_error(s, hang_error(s));
+        }
+        pause_poll(polls);
+    }
+    if (!is_stuck)
         keep_result(s,
                     s->gpu->driver->word_wait(s->handle, address_of(gate), turn, CUDA_WAIT_REACHED),
                     "a wait for a message");
@@ -494,7 +519,7 @@ static void hold(weft_device_stream *s, uint32_t *gate, uint32_t turn)
 static void force(const weft_device *device, uint32_t *gate, uint32_t turn)
 {
     (void)device;
-    if ((int32_t)(__atomic_load_n(gate, __ATOMIC_ACQUIRE) - turn) < 0)
+    if (is_shut(gate, turn))
         __atomic_store_n(gate, turn, __ATOMIC_RELEASE);
 }
 

@@ -44,9 +44,6 @@ static void load(void)
     }
     if (!find_functions(library))
         return;
-    /* A stream that waits for a word must not share a queue of the GPU with the stream that writes
-     * it. The driver's default is 8 queues, and 32 is the most. */
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     const cuda_result result = driver.functions.init(0);
     if (result == CUDA_OK)
         return;

@@ -442,19 +442,11 @@ static written *find_word(const void *at)
     return w;
 }
 
-/* The host writes words without a call, so the thread also looks from time to time. */
+/* Orders the stream after the writer of the word. */
 static void wait_word(emu_work *work, emu_stream *s)
 {
     const word_work *w = (const word_work *)work;
     pthread_mutex_lock(&lock);
-    while (is_before(__atomic_load_n(w->inside, __ATOMIC_ACQUIRE), w->value) && !s->leave) {
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        t.tv_nsec += 1000000;
-        t.tv_sec += t.tv_nsec / 1000000000;
-        t.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&changed, &lock, &t);
-    }
     const written *last = find_word(w->at);
     if (last && !is_before(last->value, w->value))
         emu_clock_join(&s->clock, &last->clock);
@@ -494,6 +486,10 @@ static void submit_word(emu_stream *s, const word_work *word)
 
 void emu_word_wait(emu_stream *s, const void *at, uint32_t *inside, uint32_t value)
 {
+    if (is_before(__atomic_load_n(inside, __ATOMIC_ACQUIRE), value))
+        emu_stop(
+            "a stream waits for a word that was not written: a driver may then stop the threads "
+            "that would write it");
     submit_word(s, &(word_work){{.run = wait_word}, at, inside, value});
 }
 
