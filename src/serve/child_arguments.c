@@ -78,6 +78,8 @@ void weft_child_arguments_estimate(const weft_server *s, const weft_served_model
     add_i64(a, "--width", request, "width");
     add_i64(a, "--steps", request, "steps");
     add_f64(a, "--guidance-scale", request, "guidance_scale");
+    if (json_integer_value(json_object_get(request, "batch")) > 1)
+        add_i64(a, "--batch-size", request, "batch");
     add_memory(a, s);
     if (s->cluster)
         add(a, "--on", s->cluster);
@@ -93,15 +95,21 @@ void weft_child_arguments_estimate(const weft_server *s, const weft_served_model
 }
 
 weft_status weft_child_arguments_generate(const weft_server *s, const weft_served_model *m,
-                                          const json_t *request, weft_child_arguments *a)
+                                          const json_t *request, int batch, weft_child_arguments *a)
 {
     const char *sampler = json_string_value(json_object_get(request, "sampler"));
     WEFT_TRY(weft_served_loras_options(
         &s->loras, json_string_value(json_object_get(request, "lora")), a->loras, &a->lora_count));
     add(a, "--model", m->folder);
-    add(a, "--prompts", "request.jsonl");
-    add(a, "--out", "video.mp4");
+    if (batch > 1) {
+        char *text = a->number[a->numbers++];
+        snprintf(text, WEFT_CHILD_NUMBER, "%d", batch);
+        add(a, "--batch-size", text);
+    }
+    add(a, "--prompts", batch > 1 ? WEFT_BATCH_LIST : "request.jsonl");
+    add(a, "--out", batch > 1 ? "." : "video.mp4");
     add(a, "--resume", NULL);
+    add(a, "--split-states", NULL);
     if (sampler && *sampler)
         add(a, "--sampler", sampler);
     if (json_number_value(json_object_get(request, "fps")) > 0)

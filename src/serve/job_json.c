@@ -42,7 +42,7 @@ static json_t *error_json(const weft_queue_job *job)
 
 static bool is_running(const weft_server *s, const weft_queue_job *job)
 {
-    return weft_queue_is_held(job->state) && !strcmp(s->running, job->id);
+    return weft_queue_is_held(job->state) && weft_server_runs(s, job->id);
 }
 
 static int percent(const weft_server *s, const weft_queue_job *job)
@@ -88,7 +88,7 @@ static json_t *progress_json(const weft_server *s, const weft_queue_job *job)
     const weft_worker_progress *p = &s->progress;
     if (!is_running(s, job))
         return json_null();
-    const int64_t steps = p->total > 0 ? p->total - 1 : 0;
+    const int64_t steps = weft_job_steps(p);
     return json_pack("{s:s, s:I, s:I, s:o, s:o}", "phase",
                      p->total == 0      ? "starting"
                      : p->done >= steps ? "decoding"

@@ -1,12 +1,22 @@
 #include "serve/job_seconds.h"
 
 #include <math.h>
+#include <stdbool.h>
+
+static int64_t videos_of(const weft_worker_progress *p)
+{
+    return p->videos > 0 ? p->videos : 1;
+}
+
+int64_t weft_job_steps(const weft_worker_progress *p)
+{
+    return p->total > 0 ? p->total - videos_of(p) : 0;
+}
 
 double weft_job_start_seconds(const weft_worker_progress *p, double elapsed, double seconds,
                               double decode)
 {
-    /* the video counts as one of p->total */
-    const int64_t steps = p->total - p->first;
+    const int64_t steps = weft_job_steps(p) - p->first + 1;
     return fmax(0, elapsed - fmax(0, seconds - decode) / (double)(steps > 0 ? steps : 1));
 }
 
@@ -19,11 +29,22 @@ double weft_job_pace(double pace, double expected, double actual)
     return pace > 0 ? pace + (pace * actual / expected - pace) / JOBS : actual / expected;
 }
 
+/* Seconds that remain while the worker decodes. */
+static double decoding_left(const weft_worker_progress *p, double decode)
+{
+    const int64_t left = p->total - p->done;
+    const bool first = left == videos_of(p);
+    const double each = decode / (double)videos_of(p);
+    if (p->seconds_left < 0)
+        return decode > 0 ? each * (double)left : -1;
+    return p->seconds_left + (first ? each * (double)(left - 1) : 0);
+}
+
 double weft_job_seconds_left(const weft_worker_progress *p, double decode)
 {
     if (p->total == 0 || p->done <= p->first)
         return -1;
-    if (p->done < p->total - 1)
-        return p->seconds_left >= 0 ? p->seconds_left + decode : -1;
-    return p->seconds_left >= 0 || decode == 0 ? p->seconds_left : decode;
+    if (p->done >= weft_job_steps(p))
+        return decoding_left(p, decode);
+    return p->seconds_left >= 0 ? p->seconds_left + decode : -1;
 }

@@ -1,5 +1,6 @@
 #include "serve/prices.h"
 
+#include "base/config.h"
 #include "serve/compute_fields.h"
 #include "serve/input_files.h"
 #include "serve/shown_text.h"
@@ -9,10 +10,10 @@
 
 static void make_key(const json_t *request, char key[256])
 {
-    static const char *const names[] = {"frames", "height", "width", "steps"};
+    static const char *const names[] = {"frames", "height", "width", "steps", "batch"};
     const char *model = json_string_value(json_object_get(request, "model"));
     int length = snprintf(key, 160, "%.150s", model ? model : "");
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < WEFT_COUNT(names); i++)
         length += snprintf(key + length, 32, "/%" PRId64,
                            (int64_t)json_integer_value(json_object_get(request, names[i])));
     const weft_compute c = weft_compute_of(request);

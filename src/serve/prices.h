@@ -7,9 +7,10 @@
 #include "base/memory.h"
 
 typedef struct weft_price {
-    char key[256]; /* model, size, steps, guidance, the given inputs, and types of numbers */
+    char key[256]; /* model, size, steps, batch, guidance, the given inputs, and types of numbers */
     enum { WEFT_PRICE_NEW, WEFT_PRICE_ASKED, WEFT_PRICE_KNOWN, WEFT_PRICE_REFUSED } state;
-    double seconds, decode; /* of the video; of the decoding, which is a part */
+    double seconds, decode; /* of a video; of its decoding, which is a part */
+    double measured;        /* mean of the last runs, seconds of a video; 0: none has ended */
     int64_t bytes;
     char code[64], field[32], text[512]; /* REFUSED: the reason */
     uint64_t stamp; /* of the model's files when the price was asked (weft_served_model_stamp) */

@@ -63,19 +63,36 @@ out:
 
 /* ---- view ----------------------------------------------------------------------------------- */
 
+/* Moves the jobs of a batch but the first from the entries to the mates: one worker has them. */
+static weft_status take_mates(weft_queue_view *v)
+{
+    int64_t held = 0;
+    while (held < v->count && v->entries[held].held)
+        held++;
+    if (held < 2)
+        return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(v->mates, held - 1, "a batch of %" PRId64 " jobs", held));
+    for (int64_t i = 1; i < held; i++)
+        v->mates[v->mate_count++] = v->entries[i].number;
+    memmove(v->entries + 1, v->entries + held, (size_t)(v->count - held) * sizeof *v->entries);
+    v->count -= held - 1;
+    return WEFT_OK;
+}
+
 static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store,
                              const weft_queue_moment *m)
 {
     const int64_t version = weft_queue_store_version(store);
     weft_queue_view_free(v);
     WEFT_TRY(weft_queue_store_waiting(store, &v->entries, &v->count));
+    WEFT_TRY(take_mates(v));
     WEFT_TRY(weft_queue_store_owners(store, m->now - DAY, &v->owners));
     WEFT_TRY(WEFT_NEW(v->forecasts, v->count, "the forecast of %" PRId64 " jobs", v->count));
     v->pace = m->pace > 0 ? m->pace : 1;
     for (int64_t i = 0; i < v->count; i++)
         v->entries[i].seconds *= v->pace;
     if (v->count) {
-        v->first_seconds = v->entries->seconds;
+        v->first_seconds = m->first > 0 ? m->first * v->pace : v->entries->seconds;
         v->first_used = v->owners.used[v->entries->owner];
     }
     v->version = version;
@@ -111,6 +128,9 @@ const weft_queue_forecast *weft_queue_view_find(const weft_queue_view *v, int64_
     for (int64_t i = 0; i < v->count; i++)
         if (v->entries[i].number == number)
             return &v->forecasts[i];
+    for (int64_t i = 0; i < v->mate_count; i++)
+        if (v->mates[i] == number)
+            return &v->forecasts[0];
     return NULL;
 }
 
@@ -156,6 +176,7 @@ void weft_queue_view_free(weft_queue_view *v)
 {
     weft_free(v->entries);
     weft_free(v->forecasts);
+    weft_free(v->mates);
     weft_queue_owners_free(&v->owners);
     *v = (weft_queue_view){0};
 }

@@ -19,6 +19,8 @@ typedef struct weft_queue_moment {
     int64_t steps;   /* steps that remain; 0: unknown */
     int64_t version; /* another value if `left` has changed */
     double pace;     /* measured seconds per predicted second, at each change of the store; 0: 1 */
+    double first;    /* predicted seconds of the jobs of the worker, at each change of the store,
+                        without the pace; 0: of the first job */
 } weft_queue_moment;
 
 /* Zero-initialised: nothing was read. */
@@ -26,6 +28,8 @@ typedef struct weft_queue_view {
     weft_queue_entry *entries;      /* sorted, with the seconds that remain, by the pace; owned */
     weft_queue_forecast *forecasts; /* of the entries; owned */
     int64_t count;
+    int64_t *mates; /* numbers of further jobs of the worker, in the batch of the first; owned */
+    int64_t mate_count;
     weft_queue_owners owners;
     double pace;              /* of the seconds */
     double first_seconds;     /* predicted seconds of the first job, without its progress */

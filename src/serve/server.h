@@ -38,6 +38,7 @@ typedef struct weft_serve_options {
     int64_t ranks;      /* of the worker, 1 to WEFT_SERVE_RANKS; several are started by mpirun */
     const char *const *parallel; /* [parallel_count], layout of the ranks, as of `weft generate` */
     int parallel_count;
+    int64_t batch;      /* most jobs that are generated together, up to WEFT_BATCH_JOBS */
     double idle_unload; /* seconds without a use after which weights are unloaded; 0: never */
 } weft_serve_options;
 

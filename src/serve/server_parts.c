@@ -4,6 +4,7 @@
 #include "serve/event_stream.h"
 #include "serve/http_server.h"
 
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,12 +33,21 @@ weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
     const weft_queue_moment moment = {.rules = &s->rules,
                                       .now = weft_server_time(),
                                       .elapsed = weft_now() - s->since,
+                                      .first = s->batch.seconds,
                                       .left = weft_job_seconds_left(p, s->decode),
                                       .steps = p->total - p->done,
                                       .version = s->progress_version,
                                       .pace = s->pace};
     *view = &s->view;
     return weft_queue_view_update(&s->view, s->store, &moment);
+}
+
+bool weft_server_runs(const weft_server *s, const char *id)
+{
+    bool found = false;
+    for (int i = 0; i < s->batch.count; i++)
+        found = found || !strcmp(s->batch.id[i], id);
+    return s->running[0] && found;
 }
 
 char *weft_server_job_folder(const weft_server *s, const char *id)

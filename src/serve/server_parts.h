@@ -3,6 +3,7 @@
 #define WEFT_SERVE_SERVER_PARTS_H
 
 #include "serve/access_tokens.h"
+#include "serve/batch_choice.h"
 #include "serve/child_process.h"
 #include "serve/connections.h"
 #include "serve/job_seconds.h"
@@ -45,7 +46,8 @@ typedef struct weft_server {
     weft_prices prices;
     weft_video_images images;
     bool stopping;
-    char running[WEFT_QUEUE_ID]; /* job of the worker; "": none */
+    char running[WEFT_QUEUE_ID]; /* job of the worker, the first one of a batch; "": none */
+    weft_job_set batch;          /* the jobs of the worker, if there is one */
     pid_t worker;                /* process of the worker; 0: none */
     weft_loaded_weights weights; /* of the worker */
     weft_worker_progress progress;
@@ -75,6 +77,8 @@ void weft_server_changed(weft_server *server, const char *id);
 /* Lock held: the unfinished jobs in their order, with the seconds that remain. Borrowed, until the
  * next change. */
 weft_status weft_server_queue(weft_server *server, const weft_queue_view **view);
+/* Lock held: whether the worker has this job. */
+bool weft_server_runs(const weft_server *server, const char *id);
 /* "STATE/jobs/ID" (heap, weft_free; NULL: out of memory). */
 char *weft_server_job_folder(const weft_server *server, const char *id);
 

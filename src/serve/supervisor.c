@@ -85,14 +85,15 @@ static weft_status wait_for_worker(const weft_server *s)
     return WEFT_OK;
 }
 
-/* Predicted seconds of the running job after its finished steps, without the pace; 0: not known. */
+/* Predicted seconds of each running job after its finished steps, without the pace; 0: not
+ * known. */
 static double remaining_of(const weft_server *s)
 {
-    const double left = fmax(0, weft_job_seconds_left(&s->progress, s->decode));
+    const double left = fmax(0, weft_job_seconds_left(&s->progress, s->decode)) / s->batch.count;
     return s->pace > 0 ? left / s->pace : left;
 }
 
-/* Compares the measured seconds of a finished job with the predicted ones. Only a run with all
+/* Compares the measured seconds of finished jobs with the predicted ones. Only a run with all
  * steps, which has a measured start, is compared. */
 static void measure_pace(const supervisor *v)
 {
@@ -102,14 +103,22 @@ static void measure_pace(const supervisor *v)
         s->pace = weft_job_pace(s->pace, queue->first_seconds, weft_now() - s->since - v->start);
 }
 
+/* The event streams of the running jobs show their progress. */
+static void show_progress(weft_server *s)
+{
+    for (int i = 0; i < s->batch.count; i++)
+        weft_event_streams_changed(s, s->batch.id[i]);
+}
+
 /* Records how the job ended, for apply_end. */
 static void end_job(supervisor *v, const weft_worker_end *end)
 {
     const weft_queue_event event = end->event;
     v->ended = true;
     v->end = *end;
-    v->change = (weft_queue_change){.spent = weft_now() - v->server->since,
-                                    .remaining = remaining_of(v->server)};
+    v->change =
+        (weft_queue_change){.spent = (weft_now() - v->server->since) / v->server->batch.count,
+                            .remaining = remaining_of(v->server)};
     if (event == WEFT_QUEUE_FINISHED)
         measure_pace(v);
     if (event == WEFT_QUEUE_STOPPED && v->signalled)
@@ -131,51 +140,67 @@ static weft_status start_process(supervisor *v, int lock)
     return WEFT_OK;
 }
 
-/* Gives the job to the worker, which is started if there is none. */
-static void give(supervisor *v, const weft_queue_job *job, int lock)
+/* Gives the jobs to the worker, which is started if there is none. */
+static void give(supervisor *v, const weft_queue_job *jobs, int count, int lock)
 {
     weft_worker_end end = {.event = WEFT_QUEUE_STOPPED};
     bool taken = false;
     weft_status_code status = WEFT_OK;
     WEFT_GO(start_process(v, lock));
-    WEFT_GO(weft_worker_run(v->server, job, &v->worker, &taken));
+    WEFT_GO(weft_worker_run(v->server, jobs, count, &v->worker, &taken));
 out:
     if (status != WEFT_OK) { /* fails the job alone */
         end.event = WEFT_QUEUE_REFUSED;
         snprintf(end.code, sizeof end.code, "%s", weft_message_id(weft_error_class()));
         snprintf(end.text, sizeof end.text, "%s", weft_message_cause(weft_error_class()));
-        weft_warn_error(WEFT_MSG_WORKER_ENDED, "job %s has no worker", job->id);
+        weft_warn_error(WEFT_MSG_WORKER_ENDED, "job %s has no worker", jobs->id);
     }
     if (!taken)
         end_job(v, &end);
 }
 
-/* Predicted seconds of the decoding of a job; 0: the server has not estimated such a request. */
-static double decode_of(const weft_server *s, const weft_queue_job *job)
+/* Predicted seconds of the decoding of `count` equal jobs; 0: the server has not estimated such a
+ * request. */
+static double decode_of(const weft_server *s, const weft_queue_job *job, int count)
 {
     json_t *request = json_loads(job->request, 0, NULL);
+    if (request && count > 1)
+        json_object_set_new(request, "batch", json_integer(count));
     const weft_price *price = request ? weft_prices_find(&s->prices, request) : NULL;
     json_decref(request);
-    return price ? price->decode : 0;
+    return price ? count * price->decode : 0;
 }
 
-static weft_status start(supervisor *v, const weft_queue_job *job, int lock)
+/* Starts jobs[0], and the others of its batch. */
+static weft_status start(supervisor *v, const weft_queue_job *jobs, int count, double seconds,
+                         int lock)
 {
     weft_server *s = v->server;
     weft_queue_state next;
     const weft_queue_change change = {.now = weft_server_time()};
-    WEFT_TRY(weft_queue_store_apply(s->store, job->id, WEFT_QUEUE_START, &change, &next));
-    snprintf(s->running, sizeof s->running, "%s", job->id);
+    int started = 0;
+    weft_status_code status = WEFT_OK;
+    for (; started < count && status == WEFT_OK; started += status == WEFT_OK) {
+        status =
+            weft_queue_store_apply(s->store, jobs[started].id, WEFT_QUEUE_START, &change, &next);
+        memcpy(s->batch.id[started], jobs[started].id, sizeof s->batch.id[started]);
+        s->batch.ended[started] = false;
+    }
+    if (!started)
+        return status;
+    s->batch.count = started; /* further ones stay in the queue */
+    s->batch.seconds = seconds;
+    snprintf(s->running, sizeof s->running, "%s", jobs->id);
     s->progress = (weft_worker_progress){.seconds_left = -1};
-    s->decode = decode_of(s, job);
+    s->decode = decode_of(s, jobs, started);
     s->since = weft_now();
     v->cold = v->worker.child.pid == 0;
     v->start = -1;
     v->signalled = false;
     v->next = 0;
-    give(v, job, lock);
-    weft_server_changed(s, job->id);
-    return WEFT_OK;
+    give(v, jobs, started, lock);
+    weft_server_changed(s, NULL);
+    return status;
 }
 
 /* The job that starts next: the one for which a worker was stopped, if it still waits. */
@@ -197,22 +222,26 @@ static weft_status find_next(const supervisor *v, weft_queue_job *job, bool *fou
  * server's lock is held here, so this function never waits. */
 static weft_status claim(supervisor *v)
 {
-    weft_queue_job job;
+    weft_server *s = v->server;
+    weft_queue_job jobs[WEFT_BATCH_JOBS];
     bool found;
-    int lock = -1;
-    WEFT_TRY(find_next(v, &job, &found));
+    int lock = -1, count = 1;
+    double seconds = 0;
+    WEFT_TRY(find_next(v, &jobs[0], &found));
     if (!found)
         return WEFT_OK;
     const bool alive = v->worker.child.pid != 0; /* it has the lock */
     weft_status_code status = WEFT_OK;
-    if (!alive)
-        WEFT_GO(try_lock(v->server, &lock));
-    if (alive || lock >= 0)
-        WEFT_GO(start(v, &job, lock));
+    WEFT_GO(weft_batch_choose(s, (int)s->options->batch, jobs, &count, &seconds));
+    if (!alive && count)
+        WEFT_GO(try_lock(s, &lock));
+    if (count && (alive || lock >= 0))
+        WEFT_GO(start(v, jobs, count, seconds, lock));
 out:
     if (lock >= 0)
         close(lock);
-    weft_queue_job_free(&job);
+    for (int i = 0; i < (count ? count : 1); i++)
+        weft_queue_job_free(&jobs[i]);
     return status;
 }
 
@@ -250,8 +279,12 @@ static void take_progress(supervisor *v, const weft_worker_report *r)
 {
     weft_server *s = v->server;
     const bool started = s->progress.total > 0;
-    s->progress = (weft_worker_progress){r->done, r->total, started ? s->progress.first : r->done,
-                                         r->seconds_left, s->progress.preview};
+    s->progress = (weft_worker_progress){.done = r->done,
+                                         .total = r->total,
+                                         .videos = s->batch.count,
+                                         .first = started ? s->progress.first : r->done,
+                                         .seconds_left = r->seconds_left,
+                                         .preview = s->progress.preview};
     if (!started)
         measure_start(v);
 }
@@ -287,7 +320,7 @@ static void read_reports(supervisor *v)
     if (changed)
         s->progress.preview = preview_time(s);
     if (changed)
-        weft_event_streams_changed(s, s->running);
+        show_progress(s);
 }
 
 /* The worker's streams have ended. Its job, if it has one, was not finished. */
@@ -317,20 +350,65 @@ static weft_status remove_files(const weft_server *s, const char *id)
     return status;
 }
 
+/* The error of a batch may be one job's: all run again, each alone. */
+static void forgive_batch(supervisor *v)
+{
+    weft_server *s = v->server;
+    weft_queue_job job;
+    bool found = false;
+    if (s->batch.count < 2 || v->end.event != WEFT_QUEUE_REFUSED)
+        return;
+    for (int i = 0; i < s->batch.count; i++)
+        if (weft_queue_store_find(s->store, s->batch.id[i], &job, &found) == WEFT_OK && found) {
+            s->batch.alone = job.number > s->batch.alone ? job.number : s->batch.alone;
+            weft_queue_job_free(&job);
+        }
+    v->end.event = WEFT_QUEUE_STOPPED;
+    v->change.error_code = v->change.error = NULL;
+}
+
+/* Records the seconds of jobs that ran from the first step to the last one. */
+static void measure_jobs(const supervisor *v)
+{
+    weft_server *s = v->server;
+    weft_queue_job job;
+    bool found = false;
+    if (v->end.event != WEFT_QUEUE_FINISHED || s->progress.first != 1 || v->start < 0 ||
+        weft_queue_store_find(s->store, s->running, &job, &found) != WEFT_OK || !found)
+        return;
+    json_t *request = json_loads(job.request, 0, NULL);
+    if (request)
+        weft_batch_measured(s, request, s->batch.count,
+                            v->change.spent * s->batch.count - v->start);
+    json_decref(request);
+    weft_queue_job_free(&job);
+}
+
 static weft_status apply_end(supervisor *v)
 {
     weft_server *s = v->server;
+    weft_job_set *b = &s->batch;
     weft_queue_state next;
-    char id[WEFT_QUEUE_ID];
+    forgive_batch(v);
     v->change.now = weft_server_time();
-    WEFT_TRY(weft_queue_store_apply(s->store, s->running, v->end.event, &v->change, &next));
+    for (int i = 0; i < b->count; i++) {
+        if (b->ended[i])
+            continue;
+        WEFT_TRY(weft_queue_store_apply(s->store, b->id[i], v->end.event, &v->change, &next));
+        b->ended[i] = true;
+        if (next == WEFT_QUEUE_CANCELLED && remove_files(s, b->id[i]) != WEFT_OK)
+            weft_warn_error(weft_error_class(), "the next start removes the files");
+    }
     s->crashes += v->end.event == WEFT_QUEUE_CRASHED;
-    if (next == WEFT_QUEUE_CANCELLED && remove_files(s, s->running) != WEFT_OK)
-        weft_warn_error(weft_error_class(), "the next start removes the files");
+    measure_jobs(v);
+    if (b->count > 1)
+        weft_worker_remove_lists(s);
     v->ended = false;
-    memcpy(id, s->running, sizeof id);
     s->running[0] = '\0';
-    weft_server_changed(s, id);
+    for (int i = 0; i < b->count; i++)
+        weft_server_changed(s, b->id[i]);
+    b->count = 0;
+    b->seconds = 0;
     return WEFT_OK;
 }
 
@@ -353,26 +431,29 @@ static weft_status choose_other(supervisor *v, const weft_queue_job *job)
     return WEFT_OK;
 }
 
-/* Asks the worker to stop its job if the job is not to run. */
+/* Asks the worker to stop its jobs if one of the jobs is not to run. The others resume at their
+ * step. */
 static weft_status stop_job(supervisor *v)
 {
     weft_server *s = v->server;
     weft_queue_job job;
-    bool found;
+    bool found, stops = s->stopping;
     if (v->signalled)
         return WEFT_OK;
-    WEFT_TRY(weft_queue_store_find(s->store, s->running, &job, &found));
-    const bool runs = found && job.state == WEFT_QUEUE_RUNNING;
-    weft_status_code status = WEFT_OK;
-    if (runs && !s->stopping)
-        status = choose_other(v, &job);
-    if (s->stopping || (found && !runs) || v->next) {
+    for (int i = s->batch.count - 1; i >= 0 && !stops; i--) {
+        WEFT_TRY(weft_queue_store_find(s->store, s->batch.id[i], &job, &found));
+        if (!found)
+            continue;
+        stops = job.state != WEFT_QUEUE_RUNNING;
+        const weft_status_code status = i || stops ? WEFT_OK : choose_other(v, &job);
+        weft_queue_job_free(&job);
+        WEFT_TRY(status);
+    }
+    if (stops || v->next) {
         v->stopped = weft_now();
         v->signalled = weft_worker_stop(&v->worker);
     }
-    if (found)
-        weft_queue_job_free(&job);
-    return status;
+    return WEFT_OK;
 }
 
 static weft_status remove_job(weft_server *s, const char *id)
@@ -387,7 +468,7 @@ static weft_status remove_deleted(weft_server *s)
     bool found = true;
     while (found) {
         WEFT_TRY(weft_queue_store_first(s->store, WEFT_QUEUE_DELETING, &job, &found));
-        if (!found || !strcmp(job.id, s->running)) {
+        if (!found || weft_server_runs(s, job.id)) {
             if (found)
                 weft_queue_job_free(&job);
             return WEFT_OK;
@@ -427,26 +508,26 @@ static void answer_price(supervisor *v)
 static json_t *request_of(const weft_price *price)
 {
     char name[256];
-    int64_t n[4];
+    int64_t n[5];
     double guidance, strength;
     int inputs;
     char compute[WEFT_COMPUTE_FIELDS][16];
     const char *slash = price->key + strlen(price->key);
-    for (int i = 0; i < 7 + WEFT_COMPUTE_FIELDS; i++) /* the name may have slashes */
+    for (int i = 0; i < 8 + WEFT_COMPUTE_FIELDS; i++) /* the name may have slashes */
         do
             slash--;
         while (slash > price->key && *slash != '/');
     snprintf(name, sizeof name, "%.*s", (int)(slash - price->key), price->key);
     if (sscanf(slash,
-               "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64
+               "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64
                "/%lf/%lf/%d/%15[^/]/%15[^/]/%15[^/]",
-               n, n + 1, n + 2, n + 3, &guidance, &strength, &inputs, compute[0], compute[1],
-               compute[2]) != 7 + WEFT_COMPUTE_FIELDS)
+               n, n + 1, n + 2, n + 3, n + 4, &guidance, &strength, &inputs, compute[0], compute[1],
+               compute[2]) != 8 + WEFT_COMPUTE_FIELDS)
         return NULL;
-    json_t *json =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:f}", "model", name, "frames", (json_int_t)n[0],
-                  "height", (json_int_t)n[1], "width", (json_int_t)n[2], "steps", (json_int_t)n[3],
-                  "guidance_scale", guidance, "strength", strength);
+    json_t *json = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "model", name, "frames",
+                             (json_int_t)n[0], "height", (json_int_t)n[1], "width",
+                             (json_int_t)n[2], "steps", (json_int_t)n[3], "batch", (json_int_t)n[4],
+                             "guidance_scale", guidance, "strength", strength);
     for (int i = 0; json && i < WEFT_COMPUTE_FIELDS; i++)
         json_object_set_new(json, weft_compute_kinds[i].field, json_string(compute[i]));
     for (int i = 0; json && i < WEFT_INPUTS; i++)

@@ -61,20 +61,68 @@ weft_status weft_worker_start(weft_server *s, int lock, weft_worker *w)
 
 /* ---- jobs ----------------------------------------------------------------------------------- */
 
-static weft_status write_request(const char *folder, const json_t *request)
+/* Appends the line of a request. `out`: path of the video, below the folder of all jobs; NULL: the
+ * job has a folder of its own. */
+static weft_status add_line(const char *request, const char *out, weft_buf *text)
 {
-    char *path = weft_path_join(folder, "request.jsonl"), *line = weft_video_request_line(request);
-    weft_buf text = {0};
+    json_t *values = json_loads(request, 0, NULL);
+    char *line = values ? weft_video_request_line(values) : NULL;
+    json_t *json = line && out ? json_loads(line, 0, NULL) : NULL;
+    if (json) {
+        json_object_set_new(json, "out", json_string(out));
+        weft_free(line);
+        line = weft_json_line(json);
+    }
     if (line)
-        weft_buf_printf(&text, "%s\n", line);
+        weft_buf_printf(text, "%s\n", line);
+    const bool ok = line && !text->failed;
+    json_decref(json);
+    json_decref(values);
+    weft_free(line);
+    return WEFT_ALLOCATED(ok, "a request");
+}
+
+static weft_status write_request(const char *folder, const weft_queue_job *job)
+{
+    char *path = weft_path_join(folder, "request.jsonl");
+    weft_buf text = {0};
     weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(path && line && !text.failed, "a request"));
+    WEFT_GO(WEFT_ALLOCATED(path, "a request"));
+    WEFT_GO(add_line(job->request, NULL, &text));
     WEFT_GO(weft_file_write_atomic(path, text.data, text.len));
 out:
     weft_buf_free(&text);
-    weft_free(line);
     weft_free(path);
     return status;
+}
+
+/* Writes the prompts of a batch to the folder of all jobs. */
+static weft_status write_batch(const char *jobs_folder, const weft_queue_job *jobs, int count)
+{
+    char *path = weft_path_join(jobs_folder, WEFT_BATCH_LIST), out[WEFT_QUEUE_ID + 16];
+    weft_buf text = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(path, "a batch"));
+    for (int i = 0; i < count; i++) {
+        snprintf(out, sizeof out, "%s/video.mp4", jobs[i].id);
+        WEFT_GO(add_line(jobs[i].request, out, &text));
+    }
+    WEFT_GO(weft_file_write_atomic(path, text.data, text.len));
+out:
+    weft_buf_free(&text);
+    weft_free(path);
+    return status;
+}
+
+void weft_worker_remove_lists(const weft_server *s)
+{
+    static const char *const names[] = {WEFT_BATCH_LIST, "prompts.jsonl"};
+    for (int i = 0; i < 2; i++) {
+        char *path = weft_server_job_folder(s, names[i]);
+        if (path)
+            (void)unlink(path);
+        weft_free(path);
+    }
 }
 
 /* *taken: false if the worker has ended. */
@@ -110,22 +158,41 @@ static json_t *run_command(int64_t number, const char *folder, const json_t *req
                      "arguments", list);
 }
 
-weft_status weft_worker_run(weft_server *s, const weft_queue_job *job, weft_worker *w, bool *taken)
+/* Makes the folders of the jobs with their requests. */
+static weft_status prepare(const weft_server *s, const weft_queue_job *jobs, int count)
 {
-    json_t *request = json_loads(job->request, 0, NULL);
+    weft_worker_remove_lists(s);
+    for (int i = 0; i < count; i++) {
+        char *folder = weft_server_job_folder(s, jobs[i].id);
+        weft_status_code status = WEFT_ALLOCATED(folder, "a job");
+        WEFT_GO(status);
+        WEFT_GO(weft_make_dirs(folder));
+        WEFT_GO(write_request(folder, &jobs[i]));
+    out:
+        weft_free(folder);
+        WEFT_TRY(status);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_worker_run(weft_server *s, const weft_queue_job *jobs, int count, weft_worker *w,
+                            bool *taken)
+{
+    json_t *request = json_loads(jobs->request, 0, NULL);
     const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
-    char *folder = weft_server_job_folder(s, job->id);
+    char *folder = weft_server_job_folder(s, count > 1 ? "" : jobs->id);
     weft_child_arguments a = {0};
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(request && folder, "a job"));
     if (!m)
         WEFT_GO(weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_NOWHERE,
                            "the model of the job is not served any more"));
-    WEFT_GO(weft_make_dirs(folder));
-    WEFT_GO(write_request(folder, request));
-    WEFT_GO(weft_child_arguments_generate(s, m, request, &a));
-    WEFT_GO(send_run(w, run_command(job->number, folder, request, &a), taken));
-    w->job = *taken ? job->number : 0;
+    WEFT_GO(prepare(s, jobs, count));
+    if (count > 1)
+        WEFT_GO(write_batch(folder, jobs, count));
+    WEFT_GO(weft_child_arguments_generate(s, m, request, count, &a));
+    WEFT_GO(send_run(w, run_command(jobs->number, folder, request, &a), taken));
+    w->job = *taken ? jobs->number : 0;
 out:
     weft_child_arguments_free(&a);
     json_decref(request);

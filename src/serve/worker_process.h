@@ -10,7 +10,7 @@
 typedef struct weft_worker {
     weft_child child; /* pid 0: no process */
     int64_t parsed;   /* bytes of its error stream that were read as reports */
-    int64_t job;      /* number of the job that it has; 0: none */
+    int64_t job;      /* number of the job that it has, the first of a batch; 0: none */
     int64_t ranks;    /* of the worker; above 1 the process is mpirun */
 } weft_worker;
 
@@ -23,9 +23,12 @@ typedef struct weft_worker_end {
 
 /* Starts the process. `lock`: the lock of the worker, which stays the caller's. */
 weft_status weft_worker_start(weft_server *server, int lock, weft_worker *worker);
-/* Gives a job to the worker, which has none. *taken: false if the worker has ended. */
-weft_status weft_worker_run(weft_server *server, const weft_queue_job *job, weft_worker *worker,
-                            bool *taken);
+/* Gives a job, or a batch of equal jobs, to the worker, which has none. *taken: false if the worker
+ * has ended. */
+weft_status weft_worker_run(weft_server *server, const weft_queue_job *jobs, int count,
+                            weft_worker *worker, bool *taken);
+/* Removes the files of a batch that belong to no job. */
+void weft_worker_remove_lists(const weft_server *server);
 /* Asks the worker to stop its job after the current step. False: the worker has ended. */
 bool weft_worker_stop(const weft_worker *worker);
 /* The next report of the worker. False: no complete one has been read. */

@@ -7,7 +7,7 @@
 export OMP_NUM_THREADS=1
 source "$SRC/tests/signal_at.sh"
 wan=$SRC/tests/golden/pipelines/wan_over
-options=(--model "$wan" --height 32 --width 32 --frames 9 --steps 20 --latents-npy)
+options=(--model "$wan" --height 32 --width 32 --frames 5 --steps 6 --latents-npy)
 cat >two.jsonl <<'L'
 {"prompt": "a red cat", "seed": 1, "out": "a.mp4"}
 {"prompt": "a blue dog in the rain", "seed": 2, "out": "b.mp4"}

@@ -37,3 +37,23 @@ Test(job_seconds, what_remains_has_the_decoding)
     cr_assert_eq(weft_job_seconds_left(&p, 4), 1);
     cr_assert_lt(weft_job_seconds_left(&(weft_worker_progress){.seconds_left = -1}, 4), 0);
 }
+
+/* 8 steps of 2 seconds for both videos, and 4 seconds of decoding for each. */
+Test(job_seconds, a_batch_has_several_videos)
+{
+    weft_worker_progress p = {.done = 1, .total = 10, .videos = 2, .first = 1, .seconds_left = 14};
+    cr_assert_eq(weft_job_steps(&p), 8);
+    cr_assert_eq(weft_job_start_seconds(&p, 5, 24, 8), 3);
+    p.done = 7;
+    p.seconds_left = 2;
+    cr_assert_eq(weft_job_seconds_left(&p, 8), 10, "both videos are decoded");
+    p.done = 8;
+    p.seconds_left = -1;
+    cr_assert_eq(weft_job_seconds_left(&p, 8), 8);
+    p.seconds_left = 1;
+    cr_assert_eq(weft_job_seconds_left(&p, 8), 5, "the worker does not know the second video");
+    p.done = 9;
+    cr_assert_eq(weft_job_seconds_left(&p, 8), 1);
+    p.seconds_left = -1;
+    cr_assert_eq(weft_job_seconds_left(&p, 8), 4);
+}

@@ -155,3 +155,26 @@ Test(queue_view, progress_moves_the_forecasts)
     weft_queue_view_free(&v);
     close_store(s);
 }
+
+/* The worker has two jobs: both end together, and the waiting ones follow. */
+Test(queue_view, jobs_of_a_batch_end_together)
+{
+    weft_queue_store *s = open_store();
+    weft_queue_view v = {0};
+    weft_queue_state next;
+    const weft_queue_change change = {.now = 960};
+    const weft_queue_rules rules = {.policy = WEFT_QUEUE_SRPT, .workers = 1};
+    const weft_queue_moment m = {
+        .rules = &rules, .now = 1000, .elapsed = 40, .first = 150, .left = -1};
+    int64_t number;
+    fill(s);
+    cr_assert_eq(weft_queue_store_apply(s, "b", WEFT_QUEUE_START, &change, &next), WEFT_OK);
+    cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(v.count, 3); /* the batch, and two that wait */
+    cr_expect_float_eq(weft_queue_view_find(&v, 1)->end, weft_queue_view_find(&v, 2)->end, 1e-9);
+    cr_expect_float_eq(v.entries[0].seconds, 110, 1e-6); /* of the batch, not of its first job */
+    cr_assert_eq(weft_queue_view_choose(&v, &number), WEFT_OK);
+    cr_expect_neq(number, 2);
+    weft_queue_view_free(&v);
+    close_store(s);
+}

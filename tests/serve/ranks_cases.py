@@ -1,5 +1,5 @@
 """Cases of ranks_test.sh."""
-import json, os, shutil, signal, subprocess
+import fcntl, json, os, shutil, signal, subprocess
 from serve_client import MODEL, VIDEO, WEFT, Server, at_event, main, undisturbed, write_lora
 
 
@@ -148,6 +148,26 @@ def a_refused_job_names_its_reason():
     assert job["status"] == "failed" and job["error"]["code"] not in ("rank-failed", "worker_crashed"), job
     job, = s.finish(id)
     assert job["status"] == "completed" and job["crashes"] == 0, job
+    stop(s)
+
+
+def a_batch_is_the_one_of_generate():
+    """Bitwise `weft generate --batch-size 2` on the same ranks, with the sampler state of each member saved."""
+    requests = [dict(VIDEO, frames=5, steps=4, seed=1), dict(VIDEO, frames=5, steps=4, seed=2, prompt="a blue dog in the rain")]
+    with open("both.jsonl", "w") as f:
+        for i, r in enumerate(requests):
+            f.write(json.dumps({"prompt": r["prompt"], "frames": 5, "width": 32, "height": 32, "steps": 4, "seed": r["seed"],
+                                "guidance": 4, "out": f"{i}.mp4"}) + "\n")
+    subprocess.run(["mpirun", "-n", "2", WEFT, "generate", "--model", MODEL, "--prompts", "both.jsonl", "--out", "both",
+                    "--batch-size", "2", "--split-states"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    s = serve(2, "--batch", "2")
+    with open("state/worker.lock", "a") as lock:  # both start together, when the lock is released
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ids = [s.call("POST", "/v1/jobs", request)["id"] for request in requests]
+    ends = s.finish(*ids)
+    assert ends[0]["started_at"] == ends[1]["started_at"], ends
+    for i, id in enumerate(ids):
+        assert s.content(id)[1] == open(f"both/{i}.mp4", "rb").read(), "other bytes"
     stop(s)
 
 

@@ -1,0 +1,50 @@
+/* Equal requests and prices of batches. */
+#include "serve/batch_choice.h"
+
+#include <criterion/criterion.h>
+
+static const char *const base =
+    "{\"model\": \"wan\", \"frames\": 17, \"steps\": 20, \"prompt\": \"a\", \"seed\": 1}";
+
+static bool is_equal(const char *text)
+{
+    json_t *a = json_loads(base, 0, NULL), *b = json_loads(text, 0, NULL);
+    cr_assert(a && b);
+    const bool equal = weft_batch_is_equal(a, b), back = weft_batch_is_equal(b, a);
+    cr_expect_eq(equal, back);
+    json_decref(a);
+    json_decref(b);
+    return equal;
+}
+
+Test(batch_choice, prompts_and_seed_may_differ)
+{
+    cr_expect(is_equal(base));
+    cr_expect(is_equal("{\"model\": \"wan\", \"frames\": 17, \"steps\": 20, \"prompt\": \"b\", "
+                       "\"negative_prompt\": \"c\", \"seed\": 2}"));
+    cr_expect(!is_equal("{\"model\": \"wan\", \"frames\": 17, \"steps\": 21, \"prompt\": \"a\"}"));
+    cr_expect(!is_equal("{\"model\": \"wan\", \"frames\": 17, \"prompt\": \"a\"}"));
+    cr_expect(!is_equal("{\"model\": \"wan\", \"frames\": 17, \"steps\": 20, \"lora\": \"x\"}"));
+}
+
+/* A file of a request conditions its own video alone. */
+Test(batch_choice, requests_with_files_are_not_equal)
+{
+    json_t *a = json_pack("{s:s, s:s}", "prompt", "a", "image", "input.png");
+    cr_expect(!weft_batch_is_equal(a, a));
+    json_decref(a);
+}
+
+Test(batch_choice, measured_seconds_replace_predicted_ones_of_both)
+{
+    weft_price alone = {.seconds = 10}, together = {.seconds = 8};
+    cr_expect_lt(weft_batch_ratio(&alone, &together), 1);
+    together.measured = 12; /* the other one is predicted only */
+    cr_expect_lt(weft_batch_ratio(&alone, &together), 1);
+    alone.measured = 9;
+    cr_expect_geq(weft_batch_ratio(&alone, &together), 1);
+    alone.measured = 13;
+    cr_expect_lt(weft_batch_ratio(&alone, &together), 1);
+    together = alone = (weft_price){.seconds = 10};
+    cr_expect_geq(weft_batch_ratio(&alone, &together), 1);
+}
