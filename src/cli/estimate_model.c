@@ -7,6 +7,7 @@
 #include "cli/options/tile_option.h"
 #include "cli/options/weights_option.h"
 #include "cli/text_output.h"
+#include "estimate/generation/generation_layouts.h"
 #include "estimate/generation/generation_precision.h"
 #include "estimate/generation/generation_report.h"
 #include "inspect/inspect_model.h"
@@ -92,6 +93,25 @@ static weft_status find_ranks(const weft_args *args, const weft_parallel *parall
     return WEFT_OK;
 }
 
+/* Estimates the layout with the fewest seconds of a video. */
+static weft_status choose_layout(const weft_args *args, weft_generation_estimator *p,
+                                 weft_generation_estimate *made)
+{
+    weft_layout_list layouts;
+    int64_t ranks;
+    WEFT_TRY(weft_args_i64(args, "--ranks", 0, 1 << 12, &ranks));
+    if (!ranks)
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--ranks"),
+                          "--parallel auto needs the number of ranks; give --ranks");
+    p->ranks = (int)ranks;
+    WEFT_TRY(weft_generation_search(p, &layouts));
+    if (!layouts.fitting)
+        return weft_layout_list_infeasible(&layouts, p->ranks,
+                                           WEFT_AT(.key = "--parallel", .value = "auto"));
+    *made = *(const weft_generation_estimate *)layouts.item[0].estimate;
+    return WEFT_OK;
+}
+
 static weft_status print(const weft_args *args, const weft_generation_estimator *p,
                          const char *cluster, const weft_generation_estimate *made)
 {
@@ -111,15 +131,21 @@ static weft_status estimate_generation(const weft_args *args, weft_arena *arena,
     weft_cluster cluster;
     weft_generation_estimator p = {
         .folder = path, .options = &options, .cluster = &cluster, .arena = arena};
+    bool is_auto;
     WEFT_TRY(read_options(args, &options));
-    WEFT_TRY(weft_args_parallel(args, arena, &parallel));
+    WEFT_TRY(weft_args_parallel_is_auto(args, &is_auto));
+    if (!is_auto)
+        WEFT_TRY(weft_args_parallel(args, arena, &parallel));
     WEFT_TRY(find_ranks(args, &parallel, &p.ranks));
     options.parallel = &parallel;
     WEFT_TRY(weft_cluster_load(arena, spec, &cluster));
     if (options.precision_auto)
         WEFT_TRY(weft_generation_choose_precision(&p, spec, &options.bf16));
     options.precision_auto = false;
-    WEFT_TRY(weft_generation_estimate_own(&p, &made));
+    if (is_auto)
+        WEFT_TRY(choose_layout(args, &p, &made));
+    else
+        WEFT_TRY(weft_generation_estimate_own(&p, &made));
     return print(args, &p, spec, &made);
 }
 

@@ -8,8 +8,6 @@
 #include "estimate/generation/generation_precision.h"
 #include "train/config/train_config.h"
 
-#include <string.h>
-
 static weft_status from_config(const weft_args *args, weft_arena *arena, const char *path,
                                weft_parallel *parallel)
 {
@@ -31,19 +29,15 @@ static weft_status from_config(const weft_args *args, weft_arena *arena, const c
 weft_status weft_args_layout(const weft_args *args, weft_arena *arena, weft_parallel *parallel,
                              bool *choose)
 {
-    int count;
-    const char *const *text = weft_args_list(args, "--parallel", &count),
-                      *config = weft_args_string(args, "--config");
-    bool any = false;
-    for (int i = 0; i < count; i++)
-        any = any || !strcmp(text[i], "auto");
-    if (any && (count > 1 || config))
-        return weft_error(
-            WEFT_MSG_OPTION_CONFLICT,
-            WEFT_AT(.key = "--parallel", .value = "auto",
-                    WEFT_DETAILS(WEFT_WORD("with", config ? "--config" : "another --parallel"))),
-            "auto chooses all degrees and cannot be combined with %s; remove one of them",
-            config ? "--config" : "another --parallel");
+    const char *config = weft_args_string(args, "--config");
+    bool any;
+    WEFT_TRY(weft_args_parallel_is_auto(args, &any));
+    if (any && config)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = "--parallel", .value = "auto",
+                                  WEFT_DETAILS(WEFT_WORD("with", "--config"))),
+                          "auto chooses all degrees and cannot be combined with --config; remove "
+                          "one option");
     *choose = any;
     *parallel = weft_parallel_default;
     if (any)

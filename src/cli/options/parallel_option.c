@@ -12,6 +12,23 @@ weft_status weft_args_parallel(const weft_args *args, weft_arena *arena, weft_pa
                              parallel);
 }
 
+weft_status weft_args_parallel_is_auto(const weft_args *args, bool *is_auto)
+{
+    int count;
+    const char *const *text = weft_args_list(args, "--parallel", &count);
+    bool any = false;
+    for (int i = 0; i < count; i++)
+        any = any || !strcmp(text[i], "auto");
+    *is_auto = any;
+    if (!any || count == 1)
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                      WEFT_AT(.key = "--parallel", .value = "auto",
+                              WEFT_DETAILS(WEFT_WORD("with", "another --parallel"))),
+                      "auto chooses all degrees and cannot be combined with another --parallel; "
+                      "remove one option");
+}
+
 weft_status weft_args_comm_overlap(const weft_args *args, weft_comm_overlap *overlap)
 {
     const char *value = weft_args_string(args, "--comm-overlap");

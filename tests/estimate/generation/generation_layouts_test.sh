@@ -34,6 +34,21 @@ assert "dp=3" not in {c["layout"] for c in read("seven")} and "dp=3" in {c["layo
 P
 }
 check plan_generate_lists_the_layouts
+estimate_auto_is_the_first_of_plan_generate() {
+    needs plan_generate_lists_the_layouts
+    local of=("$WEFT" estimate --model model --frames 5 --height 32 --width 48 --json --parallel auto)
+    "${of[@]}" --ranks 4 >four-auto.json 2>err && "${of[@]}" --ranks 2 --memory-limit 9MiB >short-auto.json 2>err || { cat err; fail "weft estimate"; }
+    python3 -S - <<'P' || fail "another layout"
+import json
+for name in "four", "short":
+    best, made = json.load(open(name + ".json"))["candidates"][0], json.load(open(name + "-auto.json"))
+    assert (made["layout"], made["video_seconds"], made["peak_bytes"]) == (best["layout"], best["video"], best["peak_bytes"]), (made, best)
+P
+    ! "${of[@]}" >/dev/null 2>err && has_message err option-required key=--ranks || fail "auto without --ranks is accepted"
+    ! "${of[@]}" --ranks 2 --parallel cp=2 >/dev/null 2>err && has_message err option-conflict key=--parallel || fail "auto and another key are accepted"
+    ! "${of[@]}" --ranks 2 --memory-limit 1MiB >/dev/null 2>err && has_message err "*" key=--parallel || { cat err; fail "a layout that does not fit is accepted"; }
+}
+check estimate_auto_is_the_first_of_plan_generate
 generate() { # RANKS OUT OPTIONS...
     local n=$1 out=$2
     shift 2
