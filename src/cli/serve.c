@@ -42,7 +42,10 @@ static const weft_option options[] = {
      "processes that generate each video together, started by mpirun on this machine; a crash of "
      "one ends all, and the job resumes at its step"},
     {"--parallel", "KEY=VALUE", NULL,
-     "how the ranks split the work, as in `weft generate`, e.g. cp=2", .repeated = true},
+     "how the ranks split the work, as in `weft generate`, e.g. cp=2. auto: for each job the "
+     "layout "
+     "with the fewest predicted seconds",
+     .repeated = true},
     {"--memory-limit", "SIZE", NULL,
      "memory limit of the worker, or of each rank, as in `weft generate`, with the models and "
      "LoRAs that stay "

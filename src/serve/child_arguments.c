@@ -45,20 +45,40 @@ static void add_memory(weft_child_arguments *a, const weft_server *s)
     add(a, "--memory-limit", text);
 }
 
-/* An estimate has these options, too. */
-static void add_compute(weft_child_arguments *a, const json_t *request)
+/* The layout of a request that the server's ranks have; NULL: none. A server that was started with
+ * other options ignores the layouts of earlier jobs. */
+static const char *layout_of(const weft_server *s, const json_t *request)
 {
-    const weft_compute compute = weft_compute_of(request);
+    const char *layout = json_string_value(json_object_get(request, "layout"));
+    return layout && weft_server_chooses_layouts(s) &&
+                   weft_job_layout_ranks(layout) == s->options->ranks
+               ? layout
+               : NULL;
+}
+
+/* The layout of several ranks. Returns whether the child chooses one. */
+static bool add_layout(weft_child_arguments *a, const weft_server *s, const json_t *request)
+{
+    const char *layout = layout_of(s, request);
+    char *keys[WEFT_JOB_LAYOUT_KEYS];
+    const int count = layout ? weft_job_layout_split(layout, a->layout, keys) : 0;
+    for (int i = 0; i < count; i++)
+        add(a, "--parallel", keys[i]);
+    for (int i = 0; !layout && i < s->options->parallel_count; i++)
+        add(a, "--parallel", s->options->parallel[i]);
+    return !layout && weft_server_chooses_layouts(s);
+}
+
+/* An estimate has these options, too. */
+static void add_compute(weft_child_arguments *a, const weft_server *s, const json_t *request)
+{
+    const char *layout = layout_of(s, request);
+    weft_compute compute = weft_compute_of(request);
+    if (layout && weft_job_layout_streams(layout))
+        compute.value[WEFT_COMPUTE_WEIGHTS] = "stream";
     for (int i = 0; i < WEFT_COMPUTE_FIELDS; i++)
         if (strcmp(compute.value[i], weft_compute_kinds[i].values[0]) != 0)
             add(a, weft_compute_kinds[i].option, compute.value[i]);
-}
-
-/* The layout of several ranks. */
-static void add_layout(weft_child_arguments *a, const weft_server *s)
-{
-    for (int i = 0; i < s->options->parallel_count; i++)
-        add(a, "--parallel", s->options->parallel[i]);
 }
 
 static void add_inputs(weft_child_arguments *a, const json_t *request)
@@ -88,8 +108,8 @@ void weft_child_arguments_estimate(const weft_server *s, const weft_served_model
         snprintf(text, WEFT_CHILD_NUMBER, "%" PRId64, s->options->ranks);
         add(a, "--ranks", text);
     }
-    add_layout(a, s);
-    add_compute(a, request);
+    (void)add_layout(a, s, request);
+    add_compute(a, s, request);
     add_inputs(a, request);
     add(a, "--json", NULL);
 }
@@ -114,7 +134,7 @@ weft_status weft_child_arguments_generate(const weft_server *s, const weft_serve
         add(a, "--sampler", sampler);
     if (json_number_value(json_object_get(request, "fps")) > 0)
         add_f64(a, "--fps", request, "fps");
-    add_compute(a, request);
+    add_compute(a, s, request);
     add_inputs(a, request);
     if (json_integer_value(json_object_get(request, "preview")) > 0)
         add_i64(a, "--preview-interval", request, "preview");
@@ -122,7 +142,8 @@ weft_status weft_child_arguments_generate(const weft_server *s, const weft_serve
         add(a, "--backend", s->options->backend);
     if (s->options->memory)
         add(a, "--memory-limit", s->options->memory);
-    add_layout(a, s);
+    if (add_layout(a, s, request) && s->cluster)
+        add(a, "--on", s->cluster);
     for (int i = 0; i < a->lora_count; i++)
         add(a, "--lora", a->loras[i]);
     return WEFT_OK;

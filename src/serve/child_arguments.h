@@ -16,6 +16,7 @@ typedef struct weft_child_arguments {
     int count, numbers;
     char *loras[WEFT_LORAS]; /* owned */
     int lora_count;
+    char layout[WEFT_JOB_LAYOUT];
 } weft_child_arguments;
 
 /* The command line of `weft estimate` for a price. */

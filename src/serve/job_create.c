@@ -54,6 +54,13 @@ static const weft_price *find_price(weft_serve_request *r, const json_t *request
     return NULL;
 }
 
+/* The layout stays for the life of the job, so that it resumes bitwise. `layout` "": none. */
+static void set_layout(const weft_server *s, const char *layout, json_t *request)
+{
+    if (weft_server_chooses_layouts(s) && *layout)
+        json_object_set_new(request, "layout", json_string(layout));
+}
+
 /* The place that the job would have in the queue. */
 static weft_serve_reply answer_price(weft_serve_request *r, const weft_job_draft *d,
                                      const weft_price *price)
@@ -73,6 +80,8 @@ static weft_serve_reply answer_price(weft_serve_request *r, const weft_job_draft
                              price->seconds, "bytes", (json_int_t)price->bytes, "queue_position",
                              (json_int_t)f.position, "expected_start", f.start, "expected_end",
                              f.end, "request", d->request);
+    if (json && weft_server_chooses_layouts(r->server))
+        json_object_set_new(json, "layout", json_string(price->layout));
     if (json && d->terms.deadline > 0)
         json_object_set_new(json, "expected_late", json_boolean(f.end > d->terms.deadline));
     return weft_serve_json(200, json);
@@ -185,8 +194,11 @@ weft_serve_reply weft_job_create(weft_serve_request *r, const weft_create_form *
         reply = weft_serve_own_error();
     else if (!form->only_price && is_repeated(r, &d, form->as_job, &reply))
         ; /* `reply` is set */
-    else if ((price = find_price(r, d.request, &reply)) != NULL)
+    else if ((price = find_price(r, d.request, &reply)) != NULL) {
+        if (!form->only_price)
+            set_layout(r->server, price->layout, d.request);
         reply = form->only_price ? answer_price(r, &d, price) : add_job(r, &d, price, form);
+    }
     weft_job_draft_free(&d);
     weft_queue_job_free(&base);
     return reply;
@@ -215,10 +227,12 @@ weft_serve_reply weft_job_edit(weft_serve_request *r, const char *id)
     if (weft_job_draft_read_changes(r, &job, &d) != WEFT_OK) {
         reply = weft_serve_own_error();
     } else if (json_equal(d.base, d.request)) { /* the price stays */
+        set_layout(r->server, d.layout, d.request);
         reply = store_edit(r, &job, &d);
     } else if ((price = find_price(r, d.request, &reply)) != NULL) {
         job.seconds = price->seconds;
         job.bytes = price->bytes;
+        set_layout(r->server, price->layout, d.request);
         reply = store_edit(r, &job, &d);
     }
     weft_job_draft_free(&d);

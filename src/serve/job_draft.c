@@ -31,6 +31,9 @@ static weft_status read_base(const weft_queue_job *job, weft_job_draft *d)
 {
     d->base = json_loads(job->request, 0, NULL);
     WEFT_TRY(WEFT_ALLOCATED(d->base, "a request"));
+    const char *layout = json_string_value(json_object_get(d->base, "layout"));
+    snprintf(d->layout, sizeof d->layout, "%s", layout ? layout : "");
+    json_object_del(d->base, "layout");
     for (int i = 0; i < WEFT_INPUTS; i++) {
         const char *name = weft_input_of(d->base, (weft_request_input)i);
         if (d->files[i] || !name)

@@ -126,6 +126,17 @@ static json_t *webhook_json(const weft_server *s, const weft_queue_job *job)
     return json;
 }
 
+/* A request can be sent again, and has no layout. */
+static void move_layout(json_t *json)
+{
+    json_t *request = json_object_get(json, "request"),
+           *layout = json_object_get(request, "layout");
+    if (!layout)
+        return;
+    json_object_set(json, "layout", layout);
+    json_object_del(request, "layout");
+}
+
 json_t *weft_job_json_job(const weft_server *s, const weft_queue_job *job,
                           const weft_queue_view *queue)
 {
@@ -140,6 +151,7 @@ json_t *weft_job_json_job(const weft_server *s, const weft_queue_job *job,
         progress_json(s, job), "error", error_json(job));
     if (json) {
         json_object_set_new(json, "request", json_loads(job->request, 0, NULL));
+        move_layout(json);
         json_object_set_new(json, "owner", text_or_null(job->owner));
         if (job->webhook)
             json_object_set_new(json, "webhook", webhook_json(s, job));

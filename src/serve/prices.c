@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static void make_key(const json_t *request, char key[256])
+/* A batch has the layout of its jobs. The price of one video chooses the layout. */
+static void make_key(const json_t *request, char key[WEFT_PRICE_KEY])
 {
     static const char *const names[] = {"frames", "height", "width", "steps", "batch"};
     const char *model = json_string_value(json_object_get(request, "model"));
@@ -17,8 +18,10 @@ static void make_key(const json_t *request, char key[256])
         length += snprintf(key + length, 32, "/%" PRId64,
                            (int64_t)json_integer_value(json_object_get(request, names[i])));
     const weft_compute c = weft_compute_of(request);
-    snprintf(key + length, (size_t)(256 - length), "/%g/%g/%d/%s/%s/%s",
-             json_number_value(json_object_get(request, "guidance_scale")),
+    const char *layout = json_string_value(json_object_get(request, "layout"));
+    const bool fixed = layout && json_integer_value(json_object_get(request, "batch")) > 1;
+    snprintf(key + length, (size_t)(WEFT_PRICE_KEY - length), "/%s/%g/%g/%d/%s/%s/%s",
+             fixed ? layout : "-", json_number_value(json_object_get(request, "guidance_scale")),
              json_number_value(json_object_get(request, "strength")), weft_inputs_of(request),
              c.value[WEFT_COMPUTE_PRECISION], c.value[WEFT_COMPUTE_VAE_PRECISION],
              c.value[WEFT_COMPUTE_WEIGHTS]);
@@ -38,7 +41,7 @@ static weft_price *take_place(weft_prices *p)
 
 const weft_price *weft_prices_find(const weft_prices *p, const json_t *request)
 {
-    char key[256];
+    char key[WEFT_PRICE_KEY];
     make_key(request, key);
     for (int i = 0; i < p->count; i++)
         if (p->at[i].state == WEFT_PRICE_KNOWN && !strcmp(p->at[i].key, key))
@@ -48,7 +51,7 @@ const weft_price *weft_prices_find(const weft_prices *p, const json_t *request)
 
 static weft_price *find_or_add(weft_prices *p, const json_t *request)
 {
-    char key[256];
+    char key[WEFT_PRICE_KEY];
     weft_price *found = NULL;
     make_key(request, key);
     for (int i = 0; i < p->count && !found; i++)
@@ -146,6 +149,13 @@ bool weft_last_error(const char *messages, char code[64], char field[32], char t
     return found;
 }
 
+/* A name that is longer than any layout names none. */
+static void copy_layout(const json_t *name, char layout[WEFT_JOB_LAYOUT])
+{
+    const char *text = json_string_value(name);
+    snprintf(layout, WEFT_JOB_LAYOUT, "%s", text && strlen(text) < WEFT_JOB_LAYOUT ? text : "");
+}
+
 void weft_price_read(weft_price *price, bool succeeded, const char *output, const char *messages)
 {
     json_t *json = succeeded ? json_loads(output, 0, NULL) : NULL;
@@ -157,6 +167,7 @@ void weft_price_read(weft_price *price, bool succeeded, const char *output, cons
         price->seconds = json_number_value(seconds);
         price->decode = json_number_value(json_object_get(json, "decode_seconds"));
         price->bytes = json_integer_value(bytes);
+        copy_layout(json_object_get(json, "layout"), price->layout);
     } else if (!weft_last_error(messages, price->code, price->field, price->text)) {
         snprintf(price->code, sizeof price->code, "%s", weft_message_id(WEFT_MSG_WORKER_FAILED));
         snprintf(price->text, sizeof price->text, "the request could not be estimated");

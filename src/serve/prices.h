@@ -5,13 +5,18 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "serve/job_layout.h"
+
+enum { WEFT_PRICE_KEY = 384 };
 
 typedef struct weft_price {
-    char key[256]; /* model, size, steps, batch, guidance, the given inputs, and types of numbers */
+    /* model, size, steps, batch and its layout, guidance, the given inputs, and types of numbers */
+    char key[WEFT_PRICE_KEY];
     enum { WEFT_PRICE_NEW, WEFT_PRICE_ASKED, WEFT_PRICE_KNOWN, WEFT_PRICE_REFUSED } state;
     double seconds, decode; /* of a video; of its decoding, which is a part */
     double measured;        /* mean of the last runs, seconds of a video; 0: none has ended */
     int64_t bytes;
+    char layout[WEFT_JOB_LAYOUT];        /* chosen for the ranks of the worker; "": none */
     char code[64], field[32], text[512]; /* REFUSED: the reason */
     uint64_t stamp; /* of the model's files when the price was asked (weft_served_model_stamp) */
     int64_t used;   /* order of use */

@@ -73,6 +73,21 @@ static weft_status read_certificate(weft_server *s)
     return weft_file_read(o->key, PEM_BYTES, &s->key, &bytes);
 }
 
+static weft_status check_parallel(const weft_serve_options *o)
+{
+    bool is_auto = false;
+    for (int i = 0; i < o->parallel_count; i++)
+        is_auto = is_auto || !strcmp(o->parallel[i], "auto");
+    if (is_auto && o->parallel_count > 1)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--parallel", .value = "auto"),
+                          "auto chooses all degrees and cannot be combined with another "
+                          "--parallel; remove one option");
+    if (is_auto && o->ranks == 1)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--parallel", .value = "auto"),
+                          "one rank has one layout; give --ranks, or remove the option");
+    return WEFT_OK;
+}
+
 /* A child would report these options at the first job. */
 static weft_status check_options(const weft_serve_options *o)
 {
@@ -86,6 +101,7 @@ static weft_status check_options(const weft_serve_options *o)
         return weft_error(
             WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--memory-limit", .value = o->memory),
             "'%.80s' is not auto or a size in bytes, such as 900MiB or 24GiB", o->memory);
+    WEFT_TRY(check_parallel(o));
     for (int i = 0; i < o->webhook_count; i++)
         if (!weft_webhook_is_allowed(o->webhooks[i], o->webhooks, o->webhook_count))
             return weft_error(WEFT_MSG_OPTION_INVALID,

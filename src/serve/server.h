@@ -36,7 +36,8 @@ typedef struct weft_serve_options {
     const char *compute[WEFT_COMPUTE_FIELDS];
     const char *memory; /* memory limit of the worker, as of `weft generate`; NULL: free memory */
     int64_t ranks;      /* of the worker, 1 to WEFT_SERVE_RANKS; several are started by mpirun */
-    const char *const *parallel; /* [parallel_count], layout of the ranks, as of `weft generate` */
+    /* [parallel_count], layout of the ranks, as of `weft generate`; auto: chosen for each job */
+    const char *const *parallel;
     int parallel_count;
     int64_t batch;      /* most jobs that are generated together, up to WEFT_BATCH_JOBS */
     double idle_unload; /* seconds without a use after which weights are unloaded; 0: never */

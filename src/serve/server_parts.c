@@ -42,6 +42,12 @@ weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
     return weft_queue_view_update(&s->view, s->store, &moment);
 }
 
+bool weft_server_chooses_layouts(const weft_server *s)
+{
+    const weft_serve_options *o = s->options;
+    return o->ranks > 1 && o->parallel_count == 1 && !strcmp(o->parallel[0], "auto");
+}
+
 bool weft_server_runs(const weft_server *s, const char *id)
 {
     bool found = false;

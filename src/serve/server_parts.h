@@ -77,6 +77,8 @@ void weft_server_changed(weft_server *server, const char *id);
 /* Lock held: the unfinished jobs in their order, with the seconds that remain. Borrowed, until the
  * next change. */
 weft_status weft_server_queue(weft_server *server, const weft_queue_view **view);
+/* Whether each job has the layout of the ranks that is predicted to be the fastest. */
+bool weft_server_chooses_layouts(const weft_server *server);
 /* Lock held: whether the worker has this job. */
 bool weft_server_runs(const weft_server *server, const char *id);
 /* "STATE/jobs/ID" (heap, weft_free; NULL: out of memory). */

@@ -35,13 +35,13 @@ typedef struct supervisor {
     weft_server *server;
     weft_worker worker;
     weft_child estimate;
-    bool cold;           /* the running job is the first of its worker */
-    double start;        /* measured seconds of the running job's start; negative: unknown */
-    bool signalled;      /* the worker was asked to stop its job */
-    double stopped;      /* weft_now() of that request */
-    int64_t next;        /* number of the job for which another was stopped; 0: none */
-    int64_t versions[2]; /* of the queue and of the progress at the last choice */
-    char asked[256];     /* key of the price that is estimated */
+    bool cold;                  /* the running job is the first of its worker */
+    double start;               /* measured seconds of the running job's start; negative: unknown */
+    bool signalled;             /* the worker was asked to stop its job */
+    double stopped;             /* weft_now() of that request */
+    int64_t next;               /* number of the job for which another was stopped; 0: none */
+    int64_t versions[2];        /* of the queue and of the progress at the last choice */
+    char asked[WEFT_PRICE_KEY]; /* key of the price that is estimated */
     /* how the job ended, until it is stored */
     bool ended;
     weft_worker_end end;
@@ -504,30 +504,33 @@ static void answer_price(supervisor *v)
     weft_http_server_wake(v->server);
 }
 
-/* Model, size, steps, guidance, inputs and types of numbers of a price, from its key. */
+/* The request of a price, from its key. */
 static json_t *request_of(const weft_price *price)
 {
+    enum { PARTS = 9 + WEFT_COMPUTE_FIELDS };
     char name[256];
     int64_t n[5];
     double guidance, strength;
     int inputs;
-    char compute[WEFT_COMPUTE_FIELDS][16];
+    char compute[WEFT_COMPUTE_FIELDS][16], layout[WEFT_JOB_LAYOUT];
     const char *slash = price->key + strlen(price->key);
-    for (int i = 0; i < 8 + WEFT_COMPUTE_FIELDS; i++) /* the name may have slashes */
+    for (int i = 0; i < PARTS; i++) /* the name may have slashes */
         do
             slash--;
         while (slash > price->key && *slash != '/');
     snprintf(name, sizeof name, "%.*s", (int)(slash - price->key), price->key);
     if (sscanf(slash,
                "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64
-               "/%lf/%lf/%d/%15[^/]/%15[^/]/%15[^/]",
-               n, n + 1, n + 2, n + 3, n + 4, &guidance, &strength, &inputs, compute[0], compute[1],
-               compute[2]) != 8 + WEFT_COMPUTE_FIELDS)
+               "/%127[^/]/%lf/%lf/%d/%15[^/]/%15[^/]/%15[^/]",
+               n, n + 1, n + 2, n + 3, n + 4, layout, &guidance, &strength, &inputs, compute[0],
+               compute[1], compute[2]) != PARTS)
         return NULL;
     json_t *json = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "model", name, "frames",
                              (json_int_t)n[0], "height", (json_int_t)n[1], "width",
                              (json_int_t)n[2], "steps", (json_int_t)n[3], "batch", (json_int_t)n[4],
                              "guidance_scale", guidance, "strength", strength);
+    if (json && strcmp(layout, "-") != 0)
+        json_object_set_new(json, "layout", json_string(layout));
     for (int i = 0; json && i < WEFT_COMPUTE_FIELDS; i++)
         json_object_set_new(json, weft_compute_kinds[i].field, json_string(compute[i]));
     for (int i = 0; json && i < WEFT_INPUTS; i++)

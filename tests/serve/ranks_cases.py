@@ -1,5 +1,5 @@
 """Cases of ranks_test.sh."""
-import fcntl, json, os, shutil, signal, subprocess
+import fcntl, json, os, shutil, signal, sqlite3, subprocess
 from serve_client import MODEL, VIDEO, WEFT, Server, at_event, main, undisturbed, write_lora
 
 
@@ -171,14 +171,48 @@ def a_batch_is_the_one_of_generate():
     stop(s)
 
 
+def estimate(request, *options):
+    width, height = request["size"].split("x")
+    return json.loads(subprocess.run([WEFT, "estimate", "--model", MODEL, *options, "--frames", str(request["frames"]), "--width", width,
+                                      "--height", height, "--steps", str(request["steps"]), "--json"], check=True, capture_output=True).stdout)
+
+
+def jobs_have_the_layout_of_their_price():
+    """--parallel auto: the layout is chosen when the job is priced, is stored with the job, and stays after a restart and an edit. A
+    server with other ranks ignores it. The file is bitwise the one of `weft generate` with this layout."""
+    request = dict(VIDEO, frames=5, steps=4, seed=1)
+    s = serve(2, "--parallel", "auto")
+    price, made = s.call("POST", "/v1/jobs/price", request), estimate(request, "--ranks", "2", "--parallel", "auto")
+    assert price["layout"] == made["layout"] and price["seconds"] == made["video_seconds"] and price["bytes"] == made["peak_bytes"], (price, made)
+    assert "layout" not in price["request"], price
+    keys = [part for key in made["layout"].split() for part in ("--parallel", key)]
+    for other in "cp=2", "tp=2", "cfg=2":
+        assert made["video_seconds"] <= estimate(request, "--ranks", "2", "--parallel", other)["video_seconds"] + 1e-12, (made["layout"], other)
+    job, = s.finish(s.call("POST", "/v1/jobs", request)["id"])
+    assert job["layout"] == made["layout"] and "layout" not in job["request"], job
+    assert s.content(job["id"])[1] == undisturbed("auto", request, *keys, launcher=("mpirun", "-n", "2")), "other bytes"
+    stop(s)
+    # the stored layout is the one that runs, also if another one is faster
+    id, db = job["id"], sqlite3.connect("state/queue.sqlite")
+    stored = json.loads(db.execute("SELECT request FROM job").fetchone()[0])
+    assert stored["layout"] == made["layout"], stored
+    db.execute("UPDATE job SET state='paused', started=0, finished=0, remaining=0, request=?", (json.dumps(dict(stored, layout="tp=2")),))
+    db.commit()
+    db.close()
+    shutil.rmtree("state/jobs/" + id)
+    s = serve(2, "--parallel", "auto")
+    assert s.call("PATCH", f"/v1/jobs/{id}", {"priority": 3})["layout"] == "tp=2"
+    s.call("POST", f"/v1/jobs/{id}/resume")
+    s.finish(id)
+    assert s.content(id)[1] == undisturbed("tp", request, "--parallel", "tp=2", launcher=("mpirun", "-n", "2")), "other bytes"
+    stop(s)
+
+
 def prices_are_of_the_layout():
     options = "--parallel", "cp=2"
     s = serve(2, *options)
     price = s.call("POST", "/v1/jobs/price", VIDEO)
-    width, height = VIDEO["size"].split("x")
-    made = json.loads(subprocess.run([WEFT, "estimate", "--model", MODEL, "--ranks", "2", *options, "--frames", str(VIDEO["frames"]),
-                                      "--width", width, "--height", height, "--steps", str(VIDEO["steps"]), "--json"],
-                                     check=True, capture_output=True).stdout)
+    made = estimate(VIDEO, "--ranks", "2", *options)
     assert price["bytes"] == made["peak_bytes"] and price["seconds"] == made["video_seconds"], (price, made)
     stop(s)
     s = Server("alone")
