@@ -182,8 +182,48 @@ Test(products, threads_do_not_change_bits)
     }
 }
 
-/* Returns the value of a product of 40 x 40 equal elements, for which all results are equal. */
-static double product_of(double a, double b)
+/* Products with own tiles: odd sums, partial tiles of rows and columns, and rows that are a multiple
+ * of 2 KiB apart. The first has several groups and blocks of columns. */
+Test(products, own_tiles)
+{
+    static const int64_t shape[][3] = {{256, 32, 64}, {301, 33, 77}, {259, 1024, 49}};
+    static const weft_attr_linear attr[] = {
+        {WEFT_ACT_NONE, WEFT_F32}, {WEFT_ACT_GELU_TANH, WEFT_BF16}, {WEFT_ACT_SILU, WEFT_BF16}};
+    static const weft_attr_matmul dw = {.trans_a = true}, plain = {0}, both = {true, true};
+    op_case c = {.label = "a b, groups",
+                 .op = WEFT_OP_MATMUL,
+                 .attr = &plain,
+                 .in = {BF16(97, 2048), BF16(2048, 1060)},
+                 .count = 2};
+    check_case(&c);
+    check_threads(&c);
+    for (int i = 0; i < 3; i++) {
+        const int64_t M = shape[i][0], K = shape[i][1], N = shape[i][2];
+        c = linear(shape[i], &attr[i], i % 2 ? WEFT_F32 : WEFT_BF16);
+        c.label = "linear, own tiles";
+        check_case(&c);
+        check_threads(&c);
+        c = (op_case){.label = "a^T b, own tiles",
+                      .op = WEFT_OP_MATMUL,
+                      .attr = &dw,
+                      .in = {BF16(K, M), BF16(K, N)},
+                      .count = 2};
+        check_case(&c);
+        check_threads(&c);
+        c.attr = &both;
+        c.in[1] = (operand)BF16(N, K);
+        check_case(&c);
+        c.attr = &plain;
+        c.in[0] = (operand)BF16(3, M, K);
+        c.in[1] = (operand)BF16(3, K, N);
+        check_case(&c);
+        check_threads(&c);
+    }
+}
+
+/* Returns the value of a product of equal elements (rows, 40) and (40, rows), for which all results
+ * are equal. */
+static double product_of(int64_t rows, double a, double b)
 {
     double *out[WEFT_MAX_OUTPUTS];
     int64_t count[WEFT_MAX_OUTPUTS];
@@ -191,8 +231,8 @@ static double product_of(double a, double b)
         .label = "product",
         .op = WEFT_OP_MATMUL,
         .attr = &(weft_attr_matmul){0},
-        .in = {{.rank = 2, .dim = {40, 40}, .fill = VALUE, .value = a, .dtype = WEFT_BF16},
-               {.rank = 2, .dim = {40, 40}, .fill = VALUE, .value = b, .dtype = WEFT_BF16}},
+        .in = {{.rank = 2, .dim = {rows, 40}, .fill = VALUE, .value = a, .dtype = WEFT_BF16},
+               {.rank = 2, .dim = {40, rows}, .fill = VALUE, .value = b, .dtype = WEFT_BF16}},
         .count = 2};
     cr_assert_eq(run_case(&c, &weft_backend_cpu, out, count), 1);
     const double first = out[0][0];
@@ -205,14 +245,15 @@ static double product_of(double a, double b)
 Test(products, huge_values_and_nan)
 {
     static const char *const isa[] = {"avx512_bf16", "avx2", "base"};
-    for (int i = 0; i < 3; i++) {
-        setenv("WEFT_CPU_ISA", isa[i], 1);
-        cr_expect_eq(product_of(3, 5), 600, "%s", isa[i]);
-        cr_expect_eq(product_of(0x1p120, 0x1p-120), 40, "%s", isa[i]);
-        cr_expect_eq(product_of(0x1p100, 0x1p100), INFINITY, "%s", isa[i]);
-        cr_expect_eq(product_of(-INFINITY, 2), -INFINITY, "%s", isa[i]);
-        cr_expect(isnan(product_of(NAN, 0)), "%s", isa[i]);
-        cr_expect(isnan(product_of(INFINITY, 0)), "%s", isa[i]);
+    for (int i = 0; i < 6; i++) {
+        const int64_t rows = i < 3 ? 40 : 101; /* by the library, and with own tiles */
+        setenv("WEFT_CPU_ISA", isa[i % 3], 1);
+        cr_expect_eq(product_of(rows, 3, 5), 600, "%s", isa[i % 3]);
+        cr_expect_eq(product_of(rows, 0x1p120, 0x1p-120), 40, "%s", isa[i % 3]);
+        cr_expect_eq(product_of(rows, 0x1p100, 0x1p100), INFINITY, "%s", isa[i % 3]);
+        cr_expect_eq(product_of(rows, -INFINITY, 2), -INFINITY, "%s", isa[i % 3]);
+        cr_expect(isnan(product_of(rows, NAN, 0)), "%s", isa[i % 3]);
+        cr_expect(isnan(product_of(rows, INFINITY, 0)), "%s", isa[i % 3]);
         unsetenv("WEFT_CPU_ISA");
     }
 }
@@ -232,8 +273,9 @@ static int64_t workspace_of(weft_op op, const void *attr, weft_shape a, weft_sha
                                                                       .threads = 1});
 }
 
-/* No operand is copied: units for bf16 need no space, and other processors a panel of B, a block of
- * A and C, and the sum of terms. Each is at most 4 MiB, except A up to 8 MiB. */
+/* No operand is copied completely. Units for bf16 need a group of B of 4 MiB and a block of A. Other
+ * processors need a panel of B, a block of A and C, and the sum of terms. Each is at most 4 MiB,
+ * except A up to 8 MiB. The library computes sums of more than 4096 terms, without workspace. */
 Test(products, copy_no_operand)
 {
     const weft_attr_linear plain = {WEFT_ACT_NONE, WEFT_F32};
@@ -243,9 +285,11 @@ Test(products, copy_no_operand)
     static const char *const isa[] = {"avx512_bf16", "avx2"};
     for (int i = 0; i < 2; i++) {
         setenv("WEFT_CPU_ISA", isa[i], 1);
-        const int64_t most = cpu_isa_get()->bf16_units ? 0 : 21 << 20;
-        cr_expect_leq(workspace_of(WEFT_OP_LINEAR, &plain, rows, weights, made), most);
-        cr_expect_leq(workspace_of(WEFT_OP_MATMUL, &dw, rows, made, square), most);
+        const bool units = cpu_isa_get()->bf16_units;
+        const int64_t most = 21 << 20, packed = (4 << 20) + (1 << 18);
+        cr_expect_leq(workspace_of(WEFT_OP_LINEAR, &plain, rows, weights, made),
+                      units ? packed : most);
+        cr_expect_leq(workspace_of(WEFT_OP_MATMUL, &dw, rows, made, square), units ? 0 : most);
         unsetenv("WEFT_CPU_ISA");
     }
 }

@@ -316,11 +316,7 @@ static cpu_product chunk_product(const weft_kernel_args *args)
 static int64_t product_space(cpu_product *p, int64_t *rows, int64_t most)
 {
     int64_t space = 0;
-    if (cpu_gemm_has_units(p)) {
-        *rows = most;
-        return cpu_gemm_workspace(p, p->threads);
-    }
-    for (*rows = 1; *rows <= most; ++*rows) { /* panels are not monotonic in the rows */
+    for (*rows = 1; *rows <= most; ++*rows) { /* not monotonic in the rows */
         const int64_t bytes = cpu_gemm_workspace(p, p->threads);
         space = bytes > space ? bytes : space;
     }

@@ -1,12 +1,14 @@
 /* Selects how a product is computed:
  *
- *   bf16 x bf16   by the processor's units for bf16, if it has them (gemm_bf16.c)
+ *   bf16 x bf16   by the processor's units for bf16, if it has them. Tiles of weft compute most
+ *                 products (gemm_pairs.c). oneDNN computes the others (gemm_bf16.c).
  *   f32 x f32     by a library, as the operands are (gemm_parts.c)
  *   other types   by a library in f32; operands are widened panel by panel (gemm_panels.c) */
 #include "kernel/cpu/gemm.h"
 
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm_bf16.h"
+#include "kernel/cpu/gemm_pairs.h"
 #include "kernel/cpu/gemm_panels.h"
 #include "kernel/cpu/gemm_parts.h"
 
@@ -25,6 +27,10 @@ static dnnl_status_t f32_part(const cpu_product *p, const gemm_box *box, const v
 
 dnnl_status_t cpu_gemm(const cpu_product *p)
 {
+    if (gemm_pairs_fits(p)) {
+        gemm_pairs(p);
+        return dnnl_success;
+    }
     if (cpu_gemm_has_units(p))
         return gemm_bf16(p);
     if (gemm_needs_panels(p))
@@ -36,6 +42,8 @@ int64_t cpu_gemm_workspace(const cpu_product *p, int threads)
 {
     cpu_product on = *p;
     on.threads = threads;
+    if (gemm_pairs_fits(p))
+        return gemm_pairs_workspace(&on);
     if (cpu_gemm_has_units(p))
         return gemm_bf16_workspace(&on);
     return gemm_needs_panels(p) ? gemm_panels_workspace(&on) : 0;
@@ -43,7 +51,7 @@ int64_t cpu_gemm_workspace(const cpu_product *p, int threads)
 
 int64_t cpu_gemm_prepared(const cpu_product *p)
 {
-    return cpu_gemm_has_units(p) ? gemm_bf16_prepared(p) : 0;
+    return cpu_gemm_has_units(p) && !gemm_pairs_fits(p) ? gemm_bf16_prepared(p) : 0;
 }
 
 bool cpu_gemm_has_units(const cpu_product *p)

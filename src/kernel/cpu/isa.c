@@ -62,6 +62,15 @@ const cpu_isa *cpu_isa_get(void)
     return best;
 }
 
+bool cpu_has_tiles(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("amx-bf16");
+#else
+    return false;
+#endif
+}
+
 void cpu_widen_run(weft_dtype dtype, const void *from, float *to, int64_t n)
 {
     if (dtype == WEFT_BF16) {

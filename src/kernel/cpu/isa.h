@@ -6,6 +6,8 @@
 /* Returns the instruction set named by WEFT_CPU_ISA ("base", "avx2", "avx512", "avx512_bf16") if
  * the processor has it. Otherwise returns the widest that the processor has. */
 const cpu_isa *cpu_isa_get(void);
+/* Returns true if the processor multiplies tiles of bf16 (AMX), which oneDNN uses. */
+bool cpu_has_tiles(void);
 /* Converts n elements of bf16, f16, f8 or f32 to f32, or back. Threaded. */
 void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n);
 void cpu_widen_run(weft_dtype dtype, const void *from, float *to, int64_t n); /* one thread */

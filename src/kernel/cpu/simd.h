@@ -56,6 +56,22 @@ typedef struct cpu_int8_rows {
     int32_t *sum;             /* (rows, blocks): sums of q */
 } cpu_int8_rows;
 
+/* Size of the tiles of products of bf16 in pairs, and most columns of a panel. */
+enum { CPU_PAIRS_ROWS = 12, CPU_PAIRS_COLUMNS = 32 };
+
+/* Some rows and columns of C = A B + bias from operands in pairs of bf16 (pairs.inc). Strides in
+ * elements. */
+typedef struct cpu_pairs_block {
+    int64_t rows, columns, pairs;
+    const uint16_t *a; /* complete tiles of rows */
+    int64_t a_row, a_pair;
+    const uint16_t *b; /* panels: [pair][CPU_PAIRS_COLUMNS][2] */
+    const float *bias; /* complete panels; NULL: 0 */
+    void *c;           /* narrow: bf16, otherwise f32 */
+    int64_t c_row;
+    bool narrow;
+} cpu_pairs_block;
+
 /* Functions on cells, which are f32 or bf16. bf16 cells are computed in f32 and rounded once when
  * they are stored. Operands of type void are cells, operands of type float are f32 for both. An
  * output may be one of the inputs where the op's row allows it (`over` of op.def). */
@@ -139,6 +155,18 @@ typedef struct cpu_isa {
     /* C (rows, int8_columns) = rows of x from `first` on, times the panel. */
     void (*int8_panel)(const cpu_int8_rows *x, int64_t first, int64_t rows, const void *panel,
                        float *C);
+    /* Products of bf16 in pairs; NULL without bf16_units. Packed operands end with zeros. */
+    void (*pairs_block)(const cpu_pairs_block *block);
+    /* Copies x (rows, columns) to complete tiles of rows, `to_row` elements apart. */
+    void (*pairs_rows)(const uint16_t *x, int64_t stride, int64_t rows, int64_t columns,
+                       uint16_t *to, int64_t to_row);
+    /* Sets to[row / 2][column][2], with `to_row` columns, from x (rows, columns). */
+    void (*pairs_transposed)(const uint16_t *x, int64_t stride, int64_t rows, int64_t columns,
+                             uint16_t *to, int64_t to_row);
+    /* Packs columns of B (K, columns) to panels. `transposed`: x is (columns, K). Otherwise x is at
+     * most one panel. */
+    void (*pairs_panel)(bool transposed, const uint16_t *x, int64_t stride, int64_t K,
+                        int64_t columns, uint16_t *to);
 } cpu_isa;
 
 enum cpu_unary {
