@@ -73,6 +73,21 @@ static double distance(const weft_view *a, const weft_view *b)
     return sqrt(error / size);
 }
 
+/* Multiplies keys [192, 384) of (1, Sk, H, D) by `factor`: the second block of keys. */
+static void enlarge_block(weft_view *k, double factor)
+{
+    const int64_t row = k->shape.dim[2] * k->shape.dim[3];
+    for (int64_t i = 192 * row; i < 384 * row && i < view_count(k); i++)
+        view_set(k, i, factor * view_get(k, i));
+}
+
+/* Sets all rows of v to the first row, times `factor`. */
+static void repeat_row(const weft_view *from, weft_view *v, double factor)
+{
+    for (int64_t i = 0; i < view_count(v); i++)
+        view_set(v, i, factor * view_get(from, i % (v->shape.dim[2] * v->shape.dim[3])));
+}
+
 /* The instruction sets agree to the order of summation in f32. Close, because rounding P, dS and the
  * results to bf16 enlarges a difference: a value next to a tie is rounded to the other side, by 2^-8
  * of itself. Measured are 5e-5 of the norm, and 2.6e-3 if one set does not round P or dS. lse is f32
@@ -113,6 +128,40 @@ Test(attention_bf16, instruction_sets_agree)
             free_views(out[s], 5);
         free_views(in, 3);
         weft_free(in[5].data);
+    }
+}
+
+/* With units for bf16, the length of the longest key of a block bounds the maximum of the scores if
+ * it is small (attention_bf16.inc). Blocks with and without such a bound are combined, and scores
+ * are as far below the bound as possible: each key is opposite to each query. Close, as above; lse is
+ * the sum of a larger maximum and a logarithm below 0. */
+Test(attention_bf16, bounds_of_scores)
+{
+    static const double larger[] = {1, 9, 30}; /* all blocks bounded; some; the second not */
+    const weft_shape q = WEFT_SHAPE(1, 48, 2, 64), k = WEFT_SHAPE(1, 600, 2, 64),
+                     rows = WEFT_SHAPE(1, 2, 48);
+    const weft_attr_attention attr = {0.125, false};
+    for (int n = 0; n < 4; n++) {
+        weft_view in[3] = {half_view(1, q, 1), half_view(2, k, 1), half_view(3, k, 1)}, out[2][2];
+        if (n < 3)
+            enlarge_block(&in[1], larger[n]);
+        else {
+            repeat_row(&in[0], &in[0], 1);
+            repeat_row(&in[0], &in[1], -1.5);
+        }
+        for (int s = 0; s < 2; s++) {
+            setenv("WEFT_CPU_ISA", s ? "avx512_bf16" : "avx2", 1);
+            out[s][0] = (weft_view){.dtype = WEFT_BF16, .shape = q};
+            out[s][1] = (weft_view){.dtype = WEFT_F32, .shape = rows};
+            run_op(WEFT_OP_ATTENTION, &attr, in, 3, out[s], 2);
+        }
+        unsetenv("WEFT_CPU_ISA");
+        const double output = distance(&out[1][0], &out[0][0]),
+                     lse = distance(&out[1][1], &out[0][1]);
+        cr_expect(output <= 1.5e-4 && lse <= 4e-7, "case %d: %g, %g", n, output, lse);
+        for (int s = 0; s < 2; s++)
+            free_views(out[s], 2);
+        free_views(in, 3);
     }
 }
 
