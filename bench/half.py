@@ -7,7 +7,9 @@ of PyTorch and the denoising step are empty). Then predicts the memory of traini
 least ratio; for memory the largest share."""
 import csv
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -162,15 +164,45 @@ def least(products, attention, head):
     return scores / 1e6, cycles / CYCLES_PER_MS
 
 
-def flops_of(config, *options):
-    """FLOPs of products, and of attention by kind, as weft inspect model counts them."""
+def inspected(config, *options):
+    """The lines of weft inspect model."""
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/config.json", "w", encoding="utf-8") as file:
             json.dump(config, file)
-        lines = output([f"{BUILD}/weft", "inspect", "model", f"{folder}/config.json", "--bf16", *options]).splitlines()
+        return output([f"{BUILD}/weft", "inspect", "model", f"{folder}/config.json", "--bf16", *options]).splitlines()
+
+
+def flops_of(config, *options):
+    """FLOPs of products, and of attention by kind, as weft inspect model counts them."""
+    lines = inspected(config, *options)
     kinds = {cells[0]: float(cells[3]) for line in lines if len(cells := line.split()) == 6 and cells[2] == "nodes"}
     return (sum(kinds.get(kind, 0) for kind in ("matmul", "linear", "conv3d", "conv3d_dw")),
             {kind: kinds[kind] for kind in FLOPS_PER_SCORE if kind in kinds})
+
+
+def inside(outputs, inputs, taps, stride, before):
+    """Positions of a dim's windows that are inside the input."""
+    return sum(0 <= o * stride - before + t < inputs for o in range(outputs) for t in range(taps))
+
+
+def vae_flops():
+    """FLOPs of the convolutions of the encoder and of the decoder, without the padding. weft inspect counts positions
+    in the padding, too, as usual: 426 GFLOP in place of 386. Kernels need not compute them."""
+    config = {"_class_name": "AutoencoderKLWan", "base_dim": 32}
+    shapes, flops = {}, {"encoder": 0, "decoder": 0}
+    for line in inspected(config, "--graph", "--frames", "17", "--height", "128", "--width", "128"):
+        for value, dims in re.findall(r"(%\d+) \w+\[([\d,]+)\]", line):
+            shapes[value] = [int(dim) for dim in dims.split(",")]
+        conv = re.match(r"(%\d+) .* = conv3d\((%\d+), (%\d+)(.*)", line)
+        if not conv:
+            continue
+        y, x, w = (shapes[value] for value in conv.groups()[:3])
+        stride, before = ([int(n) for n in found[1].split(",")] if found else 3 * [default] for found, default in (
+            (re.search(r"stride=([\d,]+)", conv[4]), 1), (re.search(r"before=([\d,]+)", conv[4]), 0)))
+        part = "decoder" if "decoder" in conv[4] or "post_quant" in conv[4] else "encoder"
+        flops[part] += 2 * y[0] * w[0] * w[1] * math.prod(
+            inside(y[1 + d], x[1 + d], w[2 + d], stride[d], before[d]) for d in range(3))
+    return flops
 
 
 def peer_times():
@@ -189,11 +221,13 @@ def bounds():
                     "--text-tokens", "64")
     wan = flops_of(dict(WAN, num_attention_heads=8, attention_head_dim=64, ffn_dim=2048, num_layers=8, text_dim=16),
                    "--batch-size", "2", "--frames", "17", "--height", "192", "--width", "320", "--text-tokens", "512")
+    vae = vae_flops()
     times = peer_times()
     for work, (products, attention), head, goal in (
             ("attention 12x1536x64, bf16", (0, {"attention": 4 * one}), 64, "3"),
             ("attention 12x1536x64 backward, bf16", (0, {"attention_grad": 10 * one}), 64, "3"),
-            ("DiT training step, bf16", step, 32, "2"), ("Wan denoising step 17x320x192, bf16", wan, 64, "2")):
+            ("DiT training step, bf16", step, 32, "2"), ("VAE encode, bf16", (vae["encoder"], {}), 1, "2.5"),
+            ("VAE decode, bf16", (vae["decoder"], {}), 1, "2.5"), ("Wan denoising step 17x320x192, bf16", wan, 64, "2")):
         scores, ms = least(products, attention, head)
         print(f"| {work} | {products / 1e9:.1f} | {sum(attention.values()) / 1e9:.1f} | {scores:.1f} | {ms:.4g} | "
               f"{ratio(times.get(work, 0), ms)} | {goal} |", flush=True)

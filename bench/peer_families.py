@@ -64,12 +64,14 @@ def arguments(name, c, size):
     sys.exit(f"peer_families.py does not know what {name} is given")
 
 
-for name, row in json.load(open(os.path.join(os.path.dirname(__file__), "families.json"))).items():
-    if len(sys.argv) > 1 and sys.argv[1] != name:
-        continue
+def model_of(row):
     kind = getattr(diffusers, row["config"]["_class_name"])
     known = inspect.signature(kind.__init__).parameters
-    model = kind(**{k: v for k, v in row["config"].items() if k in known})
+    return kind(**{k: v for k, v in row["config"].items() if k in known})
+
+
+def measure(name, row):
+    model = model_of(row)
     given = arguments(name, row["config"], row["size"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, betas=(0.9, 0.99), weight_decay=0.01)
 
@@ -85,3 +87,13 @@ for name, row in json.load(open(os.path.join(os.path.dirname(__file__), "familie
 
     target = torch.randn_like(forward())
     print(f"{name}\t{best(forward):.4f}\t{best(step):.4f}", flush=True)
+
+
+def main():
+    for name, row in json.load(open(os.path.join(os.path.dirname(__file__), "families.json"))).items():
+        if len(sys.argv) == 1 or sys.argv[1] == name:
+            measure(name, row)
+
+
+if __name__ == "__main__":
+    main()

@@ -27,6 +27,7 @@
 #   bench-generate              videos next to diffusers, and Wan's autoencoder at 480p
 #                               (B=small: short; B=models, B=vae: one part)
 #   bench-int8 M=flux           PSNR of bf16 and int8 against f32
+#   bench-int8-scales M=flux    other places of the scales of int8, in PyTorch
 #   bench-half                  bf16 and int8 next to f32 and PyTorch in bf16, on one thread
 #                               (B=kernels, models, generation, memory, bounds: one part)
 #   bench-memory                a DiT with memory limits
@@ -115,9 +116,12 @@ bench-serve:
 .PHONY: bench-cache
 bench-cache:
 	$(RECORD) cache bench/cache.sh $(O)/weft --model $(MODEL) --prompts $(PROMPTS) --steps 30 --timing-runs 3 $(if $(LPIPS),--lpips $(LPIPS))
-.PHONY: bench-half bench-int8
+.PHONY: bench-half bench-int8 bench-int8-scales
 bench-int8:
 	$(RECORD) int8 bench/int8.py $(O) $(M)
+bench-int8-scales:
+	@test -n "$$WEFT_PEER_PYTHON" || { echo "bench-int8-scales needs WEFT_PEER_PYTHON"; exit 1; }
+	$(RECORD) int8 "$$WEFT_PEER_PYTHON" bench/int8_scales.py $(M)
 bench-half:
 	$(RECORD) half bench/half.py $(O) $(B)
 bench-memory:
