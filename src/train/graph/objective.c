@@ -4,6 +4,7 @@
 #include "model/tiling.h"
 #include "train/config/packing_config.h"
 #include "train/config/run_model.h"
+#include "train/graph/denoiser_call.h"
 #include "train/graph/packed_rows.h"
 #include "transform/memory/recompute.h"
 
@@ -90,81 +91,6 @@ int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
            (s.width / m->patch.factor[2]);
 }
 
-/* ---- first-frame conditioning ---------------------------------------------------------------- */
-
-/* x's first latent frame, followed by frames of `fill`. */
-static weft_value first_frame(weft_graph *g, weft_value x, double fill)
-{
-    weft_shape rest = weft_value_get(g, x)->shape;
-    rest.dim[1]--;
-    const weft_value part[] = {weft_slice(g, x, 1, 0, 1), weft_fill(g, WEFT_F32, rest, fill)};
-    return rest.dim[1] ? weft_concat(g, part, 2, 1) : x;
-}
-
-/* (B,T,Y,X,channels): 1 in the first frame, 0 in the others. */
-static weft_value mark(weft_graph *g, weft_value x, int64_t channels)
-{
-    weft_shape shape = weft_value_get(g, x)->shape;
-    shape.dim[4] = channels;
-    return first_frame(g, weft_fill(g, WEFT_F32, shape, 1), 0);
-}
-
-/* Sets the denoiser's inputs for conditioning on the first frame of x. `input`: all frames with
- * noise. */
-static void give_first_frame(weft_graph *g, const weft_run_models *m, weft_value x,
-                             weft_value input, weft_value time, weft_ports *p)
-{
-    const weft_frame_condition how = weft_model_takes_port(&m->denoiser);
-    const weft_shape shape = weft_value_get(g, x)->shape;
-    p->at[WEFT_PORT_TIMESTEP] = time;
-    if (how.form == WEFT_FRAME_CONDITION_CHANNELS) {
-        weft_value part[4] = {input};
-        int parts = 1;
-        if (how.marks)
-            part[parts++] = mark(g, x, m->grid.factor[0]);
-        part[parts++] = first_frame(g, x, 0);
-        if (how.mark_after)
-            part[parts++] = mark(g, x, 1);
-        p->at[WEFT_PORT_LATENTS] = weft_concat(g, part, parts, 4);
-        return;
-    }
-    const weft_value rest[] = {weft_slice(g, x, 1, 0, 1),
-                               weft_slice(g, input, 1, 1, shape.dim[1] - 1)};
-    p->at[WEFT_PORT_LATENTS] = weft_concat(g, rest, 2, 1);
-    if (how.form == WEFT_FRAME_CONDITION_IMPLICIT)
-        return;
-    if (how.form == WEFT_FRAME_CONDITION_TIMES) {
-        const int64_t *patch = m->patch.factor,
-                      tokens = shape.dim[2] / patch[1] * (shape.dim[3] / patch[2]),
-                      frames = shape.dim[1] / patch[0], batch = shape.dim[0];
-        const weft_value column = weft_reshape(g, time, WEFT_SHAPE(batch, 1));
-        const weft_value times[] = {
-            weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, tokens), 0),
-            weft_broadcast(g, column, WEFT_SHAPE(batch, (frames - 1) * tokens))};
-        p->at[WEFT_PORT_TIMESTEP] = weft_concat(g, times, 2, 1);
-    } else {
-        const weft_shape first = WEFT_SHAPE(shape.dim[0], 1),
-                         noised = WEFT_SHAPE(shape.dim[0], shape.dim[1] - 1);
-        const weft_value frames[] = {weft_fill(g, WEFT_F32, first, 0),
-                                     weft_fill(g, WEFT_F32, noised, 1)};
-        p->at[WEFT_PORT_FRAME_MASK] = weft_cast(g, weft_concat(g, frames, 2, 1), WEFT_I32);
-    }
-}
-
-/* Noisy latents, followed by zeros in the channels of an image. */
-static weft_value without_image(weft_graph *g, const weft_model *model, weft_value input)
-{
-    weft_shape rest = weft_value_get(g, input)->shape;
-    rest.dim[4] = weft_model_grid(model).channels - rest.dim[4];
-    return weft_concat(g, (weft_value[]){input, weft_fill(g, WEFT_F32, rest, 0)}, 2, 4);
-}
-
-/* x without its first frame, which has no noise. */
-static weft_value skip_first_frame(weft_graph *g, weft_value x)
-{
-    return weft_slice(g, x, 1, 1, weft_value_get(g, x)->shape.dim[1] - 1);
-}
-
 /* Appends identity tokens of x's first frame to the text tokens. Dropped samples get zeros. */
 static void add_identity(weft_graph *g, const weft_run *run, const weft_run_models *m, weft_value x,
                          weft_value key, weft_ports *p)
@@ -183,6 +109,17 @@ static void add_identity(weft_graph *g, const weft_run *run, const weft_run_mode
             weft_mul(g, tokens, weft_clamp(g, weft_affine(g, draw, sharp, -dropout * sharp), 0, 1));
     }
     weft_text_conditioning_append(g, tokens, p);
+}
+
+/* Adds the load-balancing loss of a mixture of experts, and outputs its counts. */
+static weft_value add_balance(weft_graph *g, weft_value loss, const weft_ports *called)
+{
+    static const weft_port reported[] = {WEFT_PORT_BALANCE, WEFT_PORT_FULLEST, WEFT_PORT_DROPPED};
+    for (int i = 0; i < WEFT_COUNT(reported); i++)
+        if (weft_value_ok(called->at[reported[i]]))
+            weft_output(g, weft_port_name(reported[i]), called->at[reported[i]]);
+    const weft_value balance = called->at[WEFT_PORT_BALANCE];
+    return weft_value_ok(balance) ? weft_add(g, loss, balance) : loss;
 }
 
 static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_run_models *m,
@@ -206,30 +143,21 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
         add_identity(g, run, m, x, key, &p);
     weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
     const weft_noised noise_level = noise_process->level(g, &noised, key);
-    p.at[WEFT_PORT_TIMESTEP] = noise_level.time;
-    p.at[WEFT_PORT_LATENTS] = noise_process->input(g, &noised, x, noise, &noise_level);
-    if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
-        p.at[WEFT_PORT_GUIDANCE] = weft_affine(g, noise_level.time, 0, 1000 * run->guidance);
-    if (run->condition == WEFT_CONDITION_FIRST_FRAME)
-        give_first_frame(g, m, x, p.at[WEFT_PORT_LATENTS], noise_level.time, &p);
-    else if (weft_model_takes_port(model).also_none)
-        p.at[WEFT_PORT_LATENTS] = without_image(g, model, p.at[WEFT_PORT_LATENTS]);
-    weft_model_call(g, model, forward, true, &p);
-    weft_value prediction = weft_model_answer(g, model, &p);
-    if (run->condition == WEFT_CONDITION_FIRST_FRAME &&
-        weft_model_takes_port(model).form != WEFT_FRAME_CONDITION_CHANNELS) {
-        x = skip_first_frame(g, x);
-        noise = skip_first_frame(g, noise);
-        prediction = skip_first_frame(g, prediction);
+    const weft_denoiser_call call = {.run = run,
+                                     .models = m,
+                                     .data = x,
+                                     .input =
+                                         noise_process->input(g, &noised, x, noise, &noise_level),
+                                     .time = noise_level.time};
+    weft_value prediction = weft_denoiser_call_build(g, &call, &p);
+    if (weft_denoiser_call_gives_frame(run, m)) {
+        x = weft_denoiser_call_rest(g, x);
+        noise = weft_denoiser_call_rest(g, noise);
+        prediction = weft_denoiser_call_rest(g, prediction);
     }
     const weft_value loss =
         weft_noise_process_loss(g, noise_process, &noised, prediction, x, noise, &noise_level);
-    static const weft_port reported[] = {WEFT_PORT_BALANCE, WEFT_PORT_FULLEST, WEFT_PORT_DROPPED};
-    for (int i = 0; i < WEFT_COUNT(reported); i++)
-        if (weft_value_ok(p.at[reported[i]]))
-            weft_output(g, weft_port_name(reported[i]), p.at[reported[i]]);
-    const weft_value balance = p.at[WEFT_PORT_BALANCE];
-    return weft_value_ok(balance) ? weft_add(g, loss, balance) : loss;
+    return add_balance(g, loss, &p);
 }
 
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models,

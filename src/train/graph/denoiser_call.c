@@ -1,0 +1,98 @@
+#include "train/graph/denoiser_call.h"
+
+#include "graph/builder_helpers.h"
+
+/* x's first latent frame, followed by frames of `fill`. */
+static weft_value first_frame(weft_graph *g, weft_value x, double fill)
+{
+    weft_shape rest = weft_value_get(g, x)->shape;
+    rest.dim[1]--;
+    const weft_value part[] = {weft_slice(g, x, 1, 0, 1), weft_fill(g, WEFT_F32, rest, fill)};
+    return rest.dim[1] ? weft_concat(g, part, 2, 1) : x;
+}
+
+/* (B,T,Y,X,channels): 1 in the first frame, 0 in the others. */
+static weft_value mark(weft_graph *g, weft_value x, int64_t channels)
+{
+    weft_shape shape = weft_value_get(g, x)->shape;
+    shape.dim[4] = channels;
+    return first_frame(g, weft_fill(g, WEFT_F32, shape, 1), 0);
+}
+
+/* Sets the denoiser's inputs for conditioning on the first frame of x. `input`: all frames with
+ * noise. */
+static void give_first_frame(weft_graph *g, const weft_run_models *m, weft_value x,
+                             weft_value input, weft_value time, weft_ports *p)
+{
+    const weft_frame_condition how = weft_model_takes_port(&m->denoiser);
+    const weft_shape shape = weft_value_get(g, x)->shape;
+    p->at[WEFT_PORT_TIMESTEP] = time;
+    if (how.form == WEFT_FRAME_CONDITION_CHANNELS) {
+        weft_value part[4] = {input};
+        int parts = 1;
+        if (how.marks)
+            part[parts++] = mark(g, x, m->grid.factor[0]);
+        part[parts++] = first_frame(g, x, 0);
+        if (how.mark_after)
+            part[parts++] = mark(g, x, 1);
+        p->at[WEFT_PORT_LATENTS] = weft_concat(g, part, parts, 4);
+        return;
+    }
+    const weft_value rest[] = {weft_slice(g, x, 1, 0, 1),
+                               weft_slice(g, input, 1, 1, shape.dim[1] - 1)};
+    p->at[WEFT_PORT_LATENTS] = weft_concat(g, rest, 2, 1);
+    if (how.form == WEFT_FRAME_CONDITION_IMPLICIT)
+        return;
+    if (how.form == WEFT_FRAME_CONDITION_TIMES) {
+        const int64_t *patch = m->patch.factor,
+                      tokens = shape.dim[2] / patch[1] * (shape.dim[3] / patch[2]),
+                      frames = shape.dim[1] / patch[0], batch = shape.dim[0];
+        const weft_value column = weft_reshape(g, time, WEFT_SHAPE(batch, 1));
+        const weft_value times[] = {
+            weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, tokens), 0),
+            weft_broadcast(g, column, WEFT_SHAPE(batch, (frames - 1) * tokens))};
+        p->at[WEFT_PORT_TIMESTEP] = weft_concat(g, times, 2, 1);
+    } else {
+        const weft_shape first = WEFT_SHAPE(shape.dim[0], 1),
+                         noised = WEFT_SHAPE(shape.dim[0], shape.dim[1] - 1);
+        const weft_value frames[] = {weft_fill(g, WEFT_F32, first, 0),
+                                     weft_fill(g, WEFT_F32, noised, 1)};
+        p->at[WEFT_PORT_FRAME_MASK] = weft_cast(g, weft_concat(g, frames, 2, 1), WEFT_I32);
+    }
+}
+
+/* Noisy latents, followed by zeros in the channels of an image. */
+static weft_value without_image(weft_graph *g, const weft_model *model, weft_value input)
+{
+    weft_shape rest = weft_value_get(g, input)->shape;
+    rest.dim[4] = weft_model_grid(model).channels - rest.dim[4];
+    return weft_concat(g, (weft_value[]){input, weft_fill(g, WEFT_F32, rest, 0)}, 2, 4);
+}
+
+bool weft_denoiser_call_gives_frame(const weft_run *run, const weft_run_models *models)
+{
+    return run->condition == WEFT_CONDITION_FIRST_FRAME &&
+           weft_model_takes_port(&models->denoiser).form != WEFT_FRAME_CONDITION_CHANNELS;
+}
+
+weft_value weft_denoiser_call_rest(weft_graph *g, weft_value x)
+{
+    return weft_slice(g, x, 1, 1, weft_dim(g, x, 1) - 1);
+}
+
+weft_value weft_denoiser_call_build(weft_graph *g, const weft_denoiser_call *c, weft_ports *p)
+{
+    const weft_model *model = &c->models->denoiser;
+    p->at[WEFT_PORT_TIMESTEP] = c->time;
+    p->at[WEFT_PORT_LATENTS] = c->input;
+    if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
+        p->at[WEFT_PORT_GUIDANCE] = weft_affine(g, c->time, 0, 1000 * c->run->guidance);
+    if (c->run->condition == WEFT_CONDITION_FIRST_FRAME)
+        give_first_frame(g, c->models, c->data, c->input, c->time, p);
+    else if (weft_model_takes_port(model).also_none)
+        p->at[WEFT_PORT_LATENTS] = without_image(g, model, c->input);
+    weft_graph_push(g, "%s", c->scope ? c->scope : model->family->scope);
+    weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, p);
+    weft_graph_pop(g);
+    return weft_model_answer(g, model, p);
+}
