@@ -136,6 +136,9 @@ MUTANTS = [
     ("train-meter-peak", "src/train/monitor/train_logger.c", "m->best = fmax(m->best, measured_share(m));", "m->best += 0;", "train-monitor:meter/*"),
     ("train-discriminator-decay", "src/train/graph/optimizer.c", "own.weight_decay = a->weight_decay;", "", "train-graph:objective/* train/graph/losses_test.sh"),
     ("train-first-frame-loss", "src/train/graph/objective.c", "        prediction = weft_denoiser_call_rest(g, prediction);\n    }", "    }", "train/first_frame_test.sh"),
+    ("train-distill-guidance", "src/train/graph/distillation.c", "d->run->distill.guidance, 0));", "1, 0));", "train-graph:distillation/*"),
+    ("train-distill-target", "src/train/graph/optimizer.c", "    update_target(g, p->param, all, s);\n", "", "train-graph:distillation/*"),
+    ("train-distill-teacher-lora", "src/transform/numeric/networks.c", "strncmp(name, network[i].scope, length)", "strncmp(name, network[i].scope, 1)", "train-graph:distillation/*"),
     # ---- video
     ("video-lanczos-reach", "src/video/resample.c", "{lanczos, 3}", "{lanczos, 2}", "video:resample/*"),
     ("video-comb-field", "src/video/deinterlace.c", "from->top_field_first ? 1 : 0; y < height; y += 2", "from->top_field_first ? 0 : 1; y < height; y += 2", "video:interlace/*"),

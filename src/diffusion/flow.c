@@ -58,7 +58,7 @@ double weft_flow_weight(int weighting, double sigma)
     return weighting == WEFT_FLOW_COSMAP ? 2 / (M_PI * (1 - 2 * sigma + 2 * sigma * sigma)) : 1;
 }
 
-static weft_value shifted(weft_graph *g, double shift, weft_value sigma)
+weft_value weft_flow_shifted(weft_graph *g, double shift, weft_value sigma)
 {
     if (shift == 1)
         return sigma;
@@ -76,7 +76,7 @@ weft_value weft_flow_sigma(weft_graph *g, const weft_flow_config *config, weft_v
     weft_value sigma = random_of(g, WEFT_OP_RANDOM_NORMAL, key_b);
     sigma = weft_unary(g, WEFT_OP_SIGMOID,
                        weft_affine(g, sigma, config->logit_std, config->logit_mean));
-    return shifted(g, config->shift, sigma);
+    return weft_flow_shifted(g, config->shift, sigma);
 }
 
 /* Returns the quantile u of a normal distribution, to 0.4 % (Winitzki's inverse of erf). Only the
@@ -136,7 +136,7 @@ static weft_value sigma_of_share(weft_graph *g, const weft_noise_process_config 
         sigma = weft_sub(g, weft_affine(g, u, -1 - c->mode_scale, 1 + c->mode_scale),
                          weft_affine(g, cosine, c->mode_scale, 0));
     }
-    return weft_clamp(g, shifted(g, c->shift, sigma), config->from, config->to);
+    return weft_clamp(g, weft_flow_shifted(g, c->shift, sigma), config->from, config->to);
 }
 
 weft_value weft_flow_mix(weft_graph *g, weft_value data, weft_value noise, weft_value sigma_b)
@@ -217,17 +217,17 @@ static weft_status check(const weft_noise_process_config *config, const char *wh
     return WEFT_OK;
 }
 
-/* Returns the scheduler classes. Only Euler's class supports shift_by_resolution. */
+/* Returns the scheduler classes. Only the classes of flow matching support shift_by_resolution. */
 static const weft_noise_process_scheduler *schedulers(const weft_noise_process_config *config)
 {
     static const weft_noise_process_scheduler fixed[] = {
-        {"euler", "FlowMatchEulerDiscreteScheduler"},
-        {"heun", "FlowMatchHeunDiscreteScheduler"},
-        {"unipc", "UniPCMultistepScheduler"},
-        {"dpmpp", "DPMSolverMultistepScheduler"},
-        {NULL, NULL}};
+        {"euler", "FlowMatchEulerDiscreteScheduler"}, {"heun", "FlowMatchHeunDiscreteScheduler"},
+        {"unipc", "UniPCMultistepScheduler"},         {"dpmpp", "DPMSolverMultistepScheduler"},
+        {"consistency", "FlowMatchLCMScheduler"},     {NULL, NULL}};
     static const weft_noise_process_scheduler moving[] = {
-        {"euler", "FlowMatchEulerDiscreteScheduler"}, {NULL, NULL}};
+        {"euler", "FlowMatchEulerDiscreteScheduler"},
+        {"consistency", "FlowMatchLCMScheduler"},
+        {NULL, NULL}};
     return config->flow.by_resolution ? moving : fixed;
 }
 

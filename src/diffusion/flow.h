@@ -41,6 +41,8 @@ double weft_flow_weight(int weighting, double sigma);
 
 /* Draws sigma f32 (B), one per sample, from key i64 (B). */
 weft_value weft_flow_sigma(weft_graph *g, const weft_flow_config *config, weft_value key_b);
+/* Returns sigma (any shape) after the shift. */
+weft_value weft_flow_shifted(weft_graph *g, double shift, weft_value sigma);
 /* Returns x(sigma) of data and noise (B,...) at sigma (B). */
 weft_value weft_flow_mix(weft_graph *g, weft_value data, weft_value noise, weft_value sigma_b);
 

@@ -361,20 +361,20 @@ static weft_value layers_first(weft_graph *g, weft_value x)
 
 void weft_text_conditioning_inputs(weft_graph *g, const weft_text_conditioning *c,
                                    const weft_model *denoiser, const weft_model_size *size,
-                                   weft_ports *ports)
+                                   const char *prefix, weft_ports *ports)
 {
     for (int i = 0; i < c->entries; i++) {
         const weft_conditioning_entry *t = &c->entry[i];
-        char name[32];
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", prefix, weft_port_name(t->port));
         if (t->inside)
             continue;
         if (t->layers)
             ports->at[t->port] = layers_first(
-                g, weft_input(g, weft_text_conditioning_input(weft_port_name(t->port), 0, name),
-                              WEFT_F32,
+                g, weft_input(g, name, WEFT_F32,
                               WEFT_SHAPE(size->batch, t->layers, t->rows / t->layers, t->width)));
         else
-            ports->at[t->port] = weft_model_input(g, denoiser, size, t->port, "batch.");
+            ports->at[t->port] = weft_model_input(g, denoiser, size, t->port, prefix);
     }
 }
 
@@ -795,6 +795,26 @@ void weft_text_conditioning_set(const weft_text_conditioning *c, weft_input_look
         for (int64_t k = 0; to && to->dtype == WEFT_I32 && k < count; k++)
             ((int32_t *)to->data)[row * all + k] = from[k] != 0;
     }
+}
+
+/* Finds inputs of the empty caption. */
+typedef struct empty_lookup {
+    weft_input_lookup *find;
+    void *user;
+} empty_lookup;
+
+static weft_tensor *find_empty(void *user, const char *name)
+{
+    const empty_lookup *to = user;
+    char own[64];
+    snprintf(own, sizeof own, WEFT_EMPTY_CAPTION "%s", name + strlen("batch."));
+    return to->find(to->user, own);
+}
+
+void weft_text_conditioning_set_empty(const weft_text_conditioning *c, weft_input_lookup *find,
+                                      void *user, int64_t row, const float *packed)
+{
+    weft_text_conditioning_set(c, find_empty, &(empty_lookup){find, user}, row, packed);
 }
 
 void weft_text_conditioning_get(const weft_text_conditioning *c, int r, weft_program *program,

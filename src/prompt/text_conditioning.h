@@ -86,10 +86,12 @@ const char *weft_text_conditioning_input(const char *what, int r, char name[32])
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-/* Declares inputs "batch.<port>" for all text conditioning of the denoiser, and sets its ports. */
+/* Declares inputs "<prefix><port>" for all text conditioning of the denoiser, and sets its ports.
+ * `prefix`: "batch.", or WEFT_EMPTY_CAPTION for the conditioning of the empty caption. */
+#define WEFT_EMPTY_CAPTION "batch.empty."
 void weft_text_conditioning_inputs(weft_graph *g, const weft_text_conditioning *c,
                                    const weft_model *denoiser, const weft_model_size *size,
-                                   weft_ports *ports);
+                                   const char *prefix, weft_ports *ports);
 /* Computes the conditioning with the encoders in the graph, in scopes named as their folders.
  * `stays`, bit r: encoder r is frozen. */
 void weft_text_conditioning_encode(weft_graph *g, const weft_text_conditioning *c, int64_t batch,
@@ -141,6 +143,9 @@ int64_t weft_text_conditioning_image_side(const weft_text_conditioning *c);
 /* Copies a packed row of text conditioning into the denoiser's inputs. */
 void weft_text_conditioning_set(const weft_text_conditioning *c, weft_input_lookup *find,
                                 void *user, int64_t row, const float *packed);
+/* Copies the packed row of the empty caption into the inputs of WEFT_EMPTY_CAPTION. */
+void weft_text_conditioning_set_empty(const weft_text_conditioning *c, weft_input_lookup *find,
+                                      void *user, int64_t row, const float *packed);
 /* Copies the outputs of encoder r's program (graph of weft_text_conditioning_build) into `count`
  * packed rows. */
 void weft_text_conditioning_get(const weft_text_conditioning *c, int r, weft_program *program,

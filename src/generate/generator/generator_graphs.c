@@ -257,7 +257,7 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                                (float)p->model.grid.factor[1], (float)p->model.grid.factor[2]};
         ports.at[WEFT_PORT_SPACING] = weft_constant(d, WEFT_F32, WEFT_SHAPE(3), step);
     }
-    weft_text_conditioning_inputs(d, &p->model.text, model, &size, &ports);
+    weft_text_conditioning_inputs(d, &p->model.text, model, &size, "batch.", &ports);
     if (p->inputs.identity.tokens)
         weft_text_conditioning_append(
             d,

@@ -38,6 +38,7 @@ typedef struct weft_checkpoint_part {
     const char *stem;    /* base name of the weights file */
     json_t *config;      /* content of config.json; borrowed */
     bool partly_trained; /* checkpoints contain only its trained tensors (trainable.h) */
+    bool internal;       /* needed to resume only; not a part of the finished model */
 } weft_checkpoint_part;
 
 /* Writes the unsharded weights and config.json into `folder`. Collective if `comm` is not NULL;

@@ -66,11 +66,15 @@ static void add_to_index(json_t *index, const char *folder, const weft_model *mo
     json_object_set_new(index, folder, json_pack("[s,s]", f->library, f->class_name));
 }
 
-/* The run with the settings of its last training stage, which sampling uses. */
+/* The run with the settings of its last training stage, which sampling uses. A distilled model
+ * denoises and adds new noise. */
 static weft_run run_at_end(const weft_export *e)
 {
     const weft_train_stage *train_stage = e->run->train_stages.item;
-    return weft_train_stage_run(e->run, &train_stage[e->run->train_stages.count - 1]);
+    weft_run last = weft_train_stage_run(e->run, &train_stage[e->run->train_stages.count - 1]);
+    if (e->run->distill.method && !last.noise.sampler[0])
+        last.noise.sampler = "consistency";
+    return last;
 }
 
 static weft_status write_index(const weft_export *e, const char *folder)
@@ -228,6 +232,8 @@ weft_status weft_export_write(const weft_export *e)
     snprintf(folder, sizeof folder, is_lora ? "%s" : "%s/model", e->run->out);
     /* text encoders are frozen with a LoRA; only an identity encoder remains */
     for (int i = is_lora; i < e->parts; i++) {
+        if (e->part[i].internal)
+            continue;
         snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);
         WEFT_TRY(weft_part_save(e->store, e->graph, e->comm, &e->part[i], path, dtype_of(e)));
     }
@@ -249,10 +255,13 @@ static void print_generate(const weft_export *e, const char *model, const char *
 {
     const weft_run *run = e->run;
     weft_buf command = {0};
-    weft_buf_printf(&command, "weft generate --model %s%s%s%s%s --prompt \"TEXT\" --out video.mp4",
-                    model, lora ? " --lora " : "", lora ? lora : "",
-                    run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE" : "",
-                    weft_run_uses_identity(e->models) ? " --identity-image FILE" : "");
+    const bool few = run->distill.method != WEFT_DISTILL_NONE;
+    weft_buf_printf(
+        &command, "weft generate --model %s%s%s%s%s%s%s --prompt \"TEXT\" --out video.mp4", model,
+        lora ? " --lora " : "", lora ? lora : "",
+        run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE" : "",
+        weft_run_uses_identity(e->models) ? " --identity-image FILE" : "",
+        few && lora ? " --sampler consistency" : "", few ? " --steps 4 --guidance 1" : "");
     print_next(&command);
 }
 

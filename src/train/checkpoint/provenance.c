@@ -178,7 +178,7 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
         if (strcmp(run->autoencoder.tile, "off") != 0)
             json_object_set_new(m, "tile", json_string(run->autoencoder.tile));
     }
-    if (models->partly_trained) {
+    if (models->partly_trained || run->distill.method) {
         WEFT_GO(hash_model(weft_run_trained_from(run, models)->weights, &hash));
         json_object_set_new(m, "base", hash);
     }

@@ -5,6 +5,7 @@
 #include "comm/comm_world.h"
 #include "data/loader_order.h"
 #include "train/checkpoint/provenance.h"
+#include "train/graph/distillation.h"
 
 #include <string.h>
 
@@ -27,6 +28,18 @@ static void add_model(const weft_model *model, const char *scope, bool partly_tr
     models->model[models->count++] = model;
 }
 
+/* Adds the other networks that the steps of a distillation change. */
+static void add_networks(const weft_run *run, const weft_run_models *m, weft_checkpoint_part *part,
+                         trained_models *models)
+{
+    const char *scope[WEFT_DISTILLATION_NETWORKS];
+    const int count = weft_distillation_changed(run, scope);
+    for (int i = 0; i < count; i++) {
+        add_model(&m->denoiser, scope[i], run->transformer.lora.rank > 0, part, models);
+        part[models->count - 1].internal = true;
+    }
+}
+
 static trained_models list_parts(const weft_run *run, const weft_run_models *m,
                                  weft_checkpoint_part *part)
 {
@@ -39,6 +52,7 @@ static trained_models list_parts(const weft_run *run, const weft_run_models *m,
         return all;
     }
     add_model(&m->denoiser, m->denoiser.family->scope, m->partly_trained, part, &all);
+    add_networks(run, m, part, &all);
     for (int r = 0; r < m->text.encoders; r++)
         if (!(m->text_frozen >> r & 1))
             add_model(&m->text.encoder[r].model, m->text.encoder[r].row->encoder, false, part,

@@ -17,6 +17,9 @@ typedef struct weft_zero {
     int level; /* 0: every rank updates all parameters */
     int axis;  /* mesh axis */
 } weft_zero;
+/* Scope of the target network of a distillation: an EMA of the trained model that is called in the
+ * step. */
+#define WEFT_TARGET_SCOPE "target"
 /* Scope of the discriminator's parameters, which have their own clipping and update. */
 #define WEFT_DISCRIMINATOR_SCOPE "discriminator"
 typedef struct weft_optimizer_apart {
@@ -25,9 +28,10 @@ typedef struct weft_optimizer_apart {
 } weft_optimizer_apart;
 typedef struct weft_optimizer_config {
     double beta1, beta2, eps, weight_decay;
-    double clip_norm; /* maximum norm of the gradient; 0: unlimited */
-    bool decay_all;   /* decay also biases, norms and other parameters of rank < 2 */
-    double ema_decay; /* decay of the moving average of weights; 0: off */
+    double clip_norm;    /* maximum norm of the gradient; 0: unlimited */
+    bool decay_all;      /* decay also biases, norms and other parameters of rank < 2 */
+    double ema_decay;    /* decay of the moving average of weights; 0: off */
+    double target_decay; /* decay of the target network (distill.target_decay); 0: none */
     weft_optimizer_apart discriminator;
     weft_zero zero; /* not a config key: set from the run's mesh */
     /* Not a config key. Reduces bf16 gradients over ranks in bf16; false: in f32. */

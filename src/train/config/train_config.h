@@ -8,6 +8,7 @@
 #include "prompt/text_conditioning.h"
 #include "train/config/cascade_config.h"
 #include "train/config/data_config.h"
+#include "train/config/distill_config.h"
 #include "train/config/optimizer_config.h"
 #include "transform/numeric/trainable.h"
 #include "transform/passes.h"
@@ -139,6 +140,7 @@ typedef struct weft_run {
     double caption_dropout;
     double guidance; /* embedded guidance scale during training */
     int condition;   /* weft_run_condition */
+    weft_distill_config distill;
     weft_optimizer_config optimizer;
     weft_section_list train_stages; /* weft_train_stage */
     weft_run_checkpoint checkpoint;

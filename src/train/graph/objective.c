@@ -5,6 +5,7 @@
 #include "train/config/packing_config.h"
 #include "train/config/run_model.h"
 #include "train/graph/denoiser_call.h"
+#include "train/graph/distillation.h"
 #include "train/graph/packed_rows.h"
 #include "transform/memory/recompute.h"
 
@@ -135,13 +136,19 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     latents.dim[4] = m->grid.channels; /* without channels of image conditioning */
     weft_value x = weft_input(g, "batch.latents", WEFT_F32, latents);
     if (m->text_precomputed)
-        weft_text_conditioning_inputs(g, &m->text, model, &size, &p);
+        weft_text_conditioning_inputs(g, &m->text, model, &size, "batch.", &p);
     else
         weft_text_conditioning_encode(g, &m->text, s->batch, m->text_frozen, &p);
     const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
     if (weft_run_uses_identity(m))
         add_identity(g, run, m, x, key, &p);
     weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
+    if (run->distill.method) {
+        weft_distillation d = {run, m, &noised.flow, x, noise, key, p, weft_ports_none()};
+        if (weft_distillation_guides(run))
+            weft_text_conditioning_inputs(g, &m->text, model, &size, WEFT_EMPTY_CAPTION, &d.empty);
+        return add_balance(g, weft_distillation_loss(g, &d, &p), &p);
+    }
     const weft_noised noise_level = noise_process->level(g, &noised, key);
     const weft_denoiser_call call = {.run = run,
                                      .models = m,
@@ -214,7 +221,9 @@ weft_status weft_objective_make(const weft_run *run, const weft_run_models *mode
     weft_objective_build(g, run, models, size);
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_graph_check(g));
+    WEFT_GO(weft_distillation_share_trained(run, models, &g));
     WEFT_GO(apply_trainable(run, models, &g));
+    WEFT_GO(weft_distillation_share_frozen(run, models, &g));
     WEFT_GO(check_recompute(run, g));
     *graph = g;
     return WEFT_OK;
@@ -514,6 +523,7 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
         weft_run_check_sizes(run, path, &m.grid, weft_run_trains_denoiser(&m) ? &m.patch : NULL));
     WEFT_TRY(check_tiles(run, &m, path));
     WEFT_TRY(weft_packed_rows_check(run, &m, path));
+    WEFT_TRY(weft_distillation_check(run, &m, path));
     choose_batches(run, &m);
     WEFT_TRY(check_trainable(run, path, &m));
     *models = m;

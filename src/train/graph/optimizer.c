@@ -97,8 +97,30 @@ typedef struct stepped {
 } stepped;
 
 typedef struct scalars {
-    weft_value lr, step, scale, ema_decay;
+    weft_value lr, step, scale, ema_decay, target_decay;
 } scalars;
+
+/* The name of a parameter's copy in the target network, in name[512]. */
+static const char *target_name(const char *param, char name[512])
+{
+    const char *dot = strchr(param, '.');
+    snprintf(name, 512, WEFT_TARGET_SCOPE "%s", dot ? dot : "");
+    return name;
+}
+
+/* Moves the target network's copy of a parameter towards the new value `all`. */
+static void update_target(weft_graph *g, weft_value param, weft_value all, const scalars *s)
+{
+    char name[512];
+    const weft_value target =
+        weft_value_ok(s->target_decay)
+            ? weft_graph_find(g, target_name(weft_value_get(g, param)->name, name))
+            : WEFT_NONE;
+    if (weft_value_ok(target))
+        weft_update(g, target,
+                    weft_emit(g, WEFT_OP_EMA,
+                              (weft_value[]){target, all, s->target_decay, s->scale}, 4, NULL));
+}
 
 static void update_param(weft_graph *g, const stepped *p, const weft_optimizer_config *c,
                          const scalars *s)
@@ -120,8 +142,10 @@ static void update_param(weft_graph *g, const stepped *p, const weft_optimizer_c
     weft_emit_all(g, WEFT_OP_ADAMW, in, 7, &attr, out);
     const weft_attr_comm gather = {
         .axis = zero.axis, .dim = p->dim, .global = length, .invariant = true};
-    weft_update(g, p->param,
-                p->dim < 0 ? out[0] : weft_emit(g, WEFT_OP_ALL_GATHER, &out[0], 1, &gather));
+    const weft_value all =
+        p->dim < 0 ? out[0] : weft_emit(g, WEFT_OP_ALL_GATHER, &out[0], 1, &gather);
+    weft_update(g, p->param, all);
+    update_target(g, p->param, all, s);
     weft_update(g, m, out[1]);
     weft_update(g, v, out[2]);
     if (!(c->ema_decay > 0))
@@ -206,7 +230,8 @@ static void update_apart(weft_graph *g, const stepped *p, int count, weft_value 
     const scalars s = {.lr = weft_affine(g, lr, a->lr, 0),
                        .step = scalar_input(g, "optimizer.discriminator_step"),
                        .scale = scale[0],
-                       .ema_decay = WEFT_NONE};
+                       .ema_decay = WEFT_NONE,
+                       .target_decay = WEFT_NONE};
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
         update_param(g, &p[i], &own, &s);
     weft_output(g, "discriminator_norm", scale[1]);
@@ -223,12 +248,14 @@ static void update_all(weft_graph *g, stepped *p, int count, weft_value loss,
         return;
     clip_all(g, p, own, loss, c->clip_norm, scalar_input(g, "optimizer.loss_limit"),
              scalar_input(g, "optimizer.norm_limit"), scale);
-    const scalars s = {.lr = scalar_input(g, "optimizer.lr"),
-                       .step = scalar_input(g, "optimizer.step"),
-                       .scale = scale[0],
-                       .ema_decay = c->ema_decay > 0
-                                        ? weft_fill(g, WEFT_F32, WEFT_SCALAR, c->ema_decay)
-                                        : WEFT_NONE};
+    const scalars s = {
+        .lr = scalar_input(g, "optimizer.lr"),
+        .step = scalar_input(g, "optimizer.step"),
+        .scale = scale[0],
+        .ema_decay =
+            c->ema_decay > 0 ? weft_fill(g, WEFT_F32, WEFT_SCALAR, c->ema_decay) : WEFT_NONE,
+        .target_decay =
+            c->target_decay > 0 ? weft_fill(g, WEFT_F32, WEFT_SCALAR, c->target_decay) : WEFT_NONE};
     for (int i = 0; i < own && weft_graph_check(g) == WEFT_OK; i++)
         update_param(g, &p[i], c, &s);
     if (apart)
@@ -654,6 +681,14 @@ weft_graph *weft_optimizer_update_own(const weft_graph *const *gradients, int co
     return g;
 }
 
+/* Adds the target network's copy of a parameter, if the graph has one. */
+static void take_target(weft_graph *g, const weft_graph *from, const char *param)
+{
+    char name[512];
+    if (weft_value_ok(weft_graph_find(from, target_name(param, name))))
+        take_source(g, from, name);
+}
+
 static void build_update(weft_graph *g, const weft_graph *const *from, int graphs,
                          const weft_optimizer_config *c)
 {
@@ -667,6 +702,7 @@ static void build_update(weft_graph *g, const weft_graph *const *from, int graph
             if (!is_gradient(from[k], n, &name) || weft_value_ok(weft_graph_find(g, name)))
                 continue;
             const weft_value param = take_source(g, from[k], name);
+            take_target(g, from[k], name);
             add_summed(g, &all, param, take_state(g, from[k], name - (sizeof grad_prefix - 1)),
                        c->zero);
         }

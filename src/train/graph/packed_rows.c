@@ -95,7 +95,7 @@ weft_value weft_packed_rows_loss(weft_graph *g, const weft_run *run, const weft_
                      noise = weft_input(g, "batch.noise", WEFT_F32, latents);
     const weft_packed_rows rows = rows_of(g, pack);
     if (m->text_precomputed)
-        weft_text_conditioning_inputs(g, &m->text, &m->denoiser, &size, &p);
+        weft_text_conditioning_inputs(g, &m->text, &m->denoiser, &size, "batch.", &p);
     else
         weft_text_conditioning_encode(g, &m->text, samples, m->text_frozen, &p);
     const weft_value key =

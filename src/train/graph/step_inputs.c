@@ -1,6 +1,7 @@
 #include "train/graph/step_inputs.h"
 
 #include "base/rng.h"
+#include "train/graph/distillation.h"
 
 #include <string.h>
 
@@ -38,6 +39,8 @@ static weft_status fill_text(const weft_inputs *in, const weft_batch *batch,
         WEFT_TRY(weft_inputs_set_caption(in, find, user, i, batch->caption[i],
                                          in->no_text ? batch->extra + i * in->models->text.floats
                                                      : NULL));
+    for (int64_t i = 0; i < batch->count && weft_distillation_guides(in->run); i++)
+        weft_text_conditioning_set_empty(&in->models->text, find, user, i, in->no_text);
     return WEFT_OK;
 }
 

@@ -72,6 +72,7 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
                               o->clip_norm,
                               o->decay_all,
                               o->ema_decay,
+                              o->target_decay,
                               o->discriminator.lr,
                               o->discriminator.beta1,
                               o->discriminator.beta2,

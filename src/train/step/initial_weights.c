@@ -4,6 +4,7 @@
 #include "exec/store/tensor_copy.h"
 #include "exec/store/weights.h"
 #include "model/key_mapping.h"
+#include "train/graph/distillation.h"
 #include "train/step/stage_programs.h"
 
 #include <stdio.h>
@@ -90,11 +91,23 @@ static weft_status begin_trained(weft_train_context *c, const weft_graph *whole)
     return status;
 }
 
+/* Loads the weights of the trained model into the other networks of a distillation. */
+static weft_status begin_networks(weft_train_context *c, const weft_graph *whole)
+{
+    const char *scope[WEFT_DISTILLATION_NETWORKS];
+    const int count = weft_distillation_networks(c->run, scope);
+    for (int i = 0; i < count; i++)
+        WEFT_TRY(begin_one(c, whole, scope[i], weft_run_trained(&c->models),
+                           weft_run_trained_from(c->run, &c->models), false));
+    return WEFT_OK;
+}
+
 /* A text encoder's files may contain other tensors. */
 weft_status weft_initial_weights(weft_train_context *c, const weft_graph *whole)
 {
     const weft_run_models *m = &c->models;
     WEFT_TRY(begin_trained(c, whole));
+    WEFT_TRY(begin_networks(c, whole));
     if (!weft_run_trains_denoiser(m))
         WEFT_TRY(weft_loss_nets_begin(c->run, whole, c->store));
     if (weft_run_uses_identity(m))

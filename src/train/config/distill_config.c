@@ -1,0 +1,86 @@
+#include "train/config/distill_config.h"
+
+#include "train/config/packing_config.h"
+#include "train/config/train_config.h"
+
+static const char *const method_names[] = {"none", "lcm", NULL};
+static const char *const loss_names[] = {"huber", "l2", NULL};
+static const weft_key distill_keys[] = {
+    {"method", WEFT_KEY_ENUM, offsetof(weft_run, distill.method), "none", "",
+     "lcm: consistency along the teacher's path; the teacher is transformer.weights",
+     .choices = method_names},
+    {"guidance", WEFT_KEY_F64, offsetof(weft_run, distill.guidance), "1", "",
+     "guidance scale of the teacher, which the student learns and then needs no more. 1: none",
+     .min = 0, .max = 100},
+    {"solver_steps", WEFT_KEY_I64, offsetof(weft_run, distill.solver_steps), "50", "steps",
+     "steps that the teacher needs from noise to data; the student learns to equal itself one "
+     "such step further",
+     .min = 1, .max = 1000},
+    {"loss", WEFT_KEY_ENUM, offsetof(weft_run, distill.loss), "huber", "",
+     "distance of the two clean samples; huber: sqrt(e^2 + huber_c^2) - huber_c, l2: e^2",
+     .choices = loss_names},
+    {"huber_c", WEFT_KEY_F64, offsetof(weft_run, distill.huber_c), "0.001", "",
+     "error at which huber changes from quadratic to linear", .min = 1e-9, .max = 1e3},
+    {"target_decay", WEFT_KEY_F64, offsetof(weft_run, optimizer.target_decay), "0", "",
+     "decay per step of the EMA that computes the target, e.g. 0.95; needs memory for one more "
+     "model. 0: the student computes its target",
+     .min = 0, .max = 0.999999},
+};
+const weft_section weft_distill_section = {
+    "distill",
+    "step distillation of a transformer of flow matching: the finished model needs few steps and "
+    "no guidance",
+    sizeof(weft_run),
+    distill_keys,
+    WEFT_COUNT(distill_keys),
+    .single = "method"};
+
+static weft_status conflict(const char *path, const char *key, const char *why)
+{
+    return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = key),
+                      "it cannot be combined with distill.method: %s. Remove one of the two.", why);
+}
+
+static weft_status check_models(const weft_run *run, const char *path)
+{
+    if (!weft_run_model_given(&run->transformer))
+        return weft_error(WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = "distill.method"),
+                          "distillation is for a transformer, and the config trains an "
+                          "autoencoder. Add transformer: {weights: FOLDER}, or remove distill.");
+    if (!run->transformer.weights[0])
+        return weft_error(WEFT_MSG_CONFIG_MISSING_KEY,
+                          WEFT_AT(.file = path, .key = "transformer.weights"),
+                          "the teacher and the student start with the weights of a trained "
+                          "transformer. Give its folder.");
+    if (weft_run_process(run) != &weft_noise_process_flow)
+        return weft_error(
+            WEFT_MSG_CONFIG_CONFLICT,
+            WEFT_AT(.file = path, .key = "process", .value = weft_run_process(run)->name),
+            "distillation needs the straight path of process: flow");
+    return WEFT_OK;
+}
+
+weft_status weft_distill_check(const weft_run *run, const char *path)
+{
+    if (!run->distill.method)
+        return run->optimizer.target_decay > 0 || run->distill.guidance != 1
+                   ? weft_error(WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = "distill"),
+                                "its keys have no effect without a method. Add method: lcm.")
+                   : WEFT_OK;
+    WEFT_TRY(check_models(run, path));
+    if (weft_run_packs(run))
+        return conflict(path, "data.packing", "a row has samples of several levels");
+    if (weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE)
+        return conflict(path, "parallel.cascades", "the planner knows one call of the model");
+    if (run->parallel.pp != 1)
+        return conflict(path, "parallel.pp", "a pipeline has the stages of one call of the model");
+    if (weft_run_model_given(&run->identity))
+        return conflict(path, "identity", "the teacher has not learned its tokens");
+    if (run->noise.flow.weighting)
+        return conflict(path, "flow.weighting", "its loss has its own weights");
+    if (run->noise.from > 0 || run->noise.to < 1)
+        return conflict(path, "timestep_min", "the student generates from noise to data");
+    if (run->transformer.lora.rank && run->optimizer.target_decay > 0)
+        return conflict(path, "distill.target_decay", "with lora the student computes its target");
+    return WEFT_OK;
+}

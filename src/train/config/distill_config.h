@@ -1,0 +1,27 @@
+/* Step distillation: a denoiser of flow matching learns to generate in a few steps. */
+#ifndef WEFT_TRAIN_CONFIG_DISTILL_CONFIG_H
+#define WEFT_TRAIN_CONFIG_DISTILL_CONFIG_H
+
+#include "base/config.h"
+
+typedef enum weft_distill_method {
+    WEFT_DISTILL_NONE,
+    WEFT_DISTILL_LCM /* consistency (Song et al. 2023; Luo et al., LCM, 2023) */
+} weft_distill_method;
+typedef enum weft_distill_loss { WEFT_DISTILL_HUBER, WEFT_DISTILL_L2 } weft_distill_loss;
+
+typedef struct weft_distill_config {
+    int method;           /* weft_distill_method */
+    double guidance;      /* CFG scale of the teacher; 1: no guidance */
+    int64_t solver_steps; /* Euler steps of the teacher from noise to data */
+    int loss;             /* weft_distill_loss */
+    double huber_c;       /* width of the quadratic part of HUBER */
+} weft_distill_config;
+/* Keys of weft_run. */
+extern const weft_section weft_distill_section;
+
+typedef struct weft_run weft_run;
+/* Rejects keys that cannot be combined with distillation, and keys of distill without a method. */
+weft_status weft_distill_check(const weft_run *run, const char *path);
+
+#endif

@@ -1,0 +1,49 @@
+/* Losses of step distillation. `x(s)` = (1 - s) data + s noise is the path of flow matching, and
+ * `v` a network's velocity, so that x - s v is a network's clean sample at level s.
+ *
+ * Consistency (LCM; Luo et al. 2023), with s > r neighbouring levels of the teacher's solver:
+ *
+ *     x(s) ── student ──> x(s) - s v                                  ──┐ distance
+ *       └─── teacher, one Euler step ──> x(r) ── target ──> x(r) - r v ─┘ without gradient */
+#ifndef WEFT_TRAIN_GRAPH_DISTILLATION_H
+#define WEFT_TRAIN_GRAPH_DISTILLATION_H
+
+#include "train/graph/objective.h"
+#include "transform/numeric/networks.h"
+
+/* The inputs of a distillation loss. */
+typedef struct weft_distillation {
+    const weft_run *run;
+    const weft_run_models *models;
+    const weft_flow_config *flow; /* with the shift of the batch's size */
+    weft_value data, noise;       /* (B,T,Y,X,Z) */
+    weft_value key;               /* i64 (B): key of the levels */
+    weft_ports text, empty;       /* text conditioning of the captions, and of the empty caption */
+} weft_distillation;
+
+/* Adds the loss of run->distill and returns it. *called receives the other outputs of the trained
+ * model's call. */
+weft_value weft_distillation_loss(weft_graph *g, const weft_distillation *d, weft_ports *called);
+
+/* Whether the teacher also reads the empty caption. */
+bool weft_distillation_guides(const weft_run *run);
+/* Resolves the parameters of the other networks after weft_distillation_loss, around the run's
+ * trainable parameters (transform/numeric/trainable.h): networks that follow the trained model
+ * before its matrices are added, and frozen networks after. Replaces and frees *g. */
+weft_status weft_distillation_share_trained(const weft_run *run, const weft_run_models *models,
+                                            weft_graph **g);
+weft_status weft_distillation_share_frozen(const weft_run *run, const weft_run_models *models,
+                                           weft_graph **g);
+
+/* Scopes of the networks with parameters of their own, which start with the weights of the trained
+ * model. Writes them into scope[] and returns their number. */
+enum { WEFT_DISTILLATION_NETWORKS = 2 };
+int weft_distillation_networks(const weft_run *run, const char *scope[WEFT_DISTILLATION_NETWORKS]);
+/* The networks that steps change. */
+int weft_distillation_changed(const weft_run *run, const char *scope[WEFT_DISTILLATION_NETWORKS]);
+
+/* Rejects models that cannot be distilled, after the models are read. */
+weft_status weft_distillation_check(const weft_run *run, const weft_run_models *models,
+                                    const char *path);
+
+#endif

@@ -1,0 +1,104 @@
+#!/bin/bash
+# Step distillation: a stopped run resumes bitwise, ranks have the losses of one, and the finished
+# model generates in four steps with the scheduler that is written with it. The steps themselves are
+# compared with PyTorch in tests/train/graph/distillation_test.c.
+source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+"$WEFT" train dit.yaml --set stages.0.steps=4 --set stages.1.steps=1 >dit.log 2>&1 || { cat dit.log; fail "weft train dit"; }
+cat >distill.yaml <<'Y'
+out: runs/distill
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: shards, latents: latents}
+transformer: {weights: runs/dit/model/transformer}
+text_encoders: [{weights: runs/dit/model/text_encoder}]
+distill: {method: lcm, guidance: 3}
+checkpoint: {interval: 2, keep_latest: 2}
+stages:
+  - {steps: 4, batch: 4, frames: 9, height: 32, width: 32, lr: 2e-3, warmup_steps: 0, lr_schedule: constant}
+Y
+train() { # NAME OPTIONS...
+    local name=$1
+    shift
+    "$WEFT" train distill.yaml --set out=runs/$name "$@" >$name.log 2>&1 || { cat $name.log; fail "weft train distill.yaml $*"; }
+}
+stem=diffusion_pytorch_model.safetensors
+resumes_bitwise() { # NAME FILE... -- OPTIONS...
+    local name=$1 file files=()
+    shift
+    while [ "$1" != -- ]; do files+=("$1") && shift; done
+    shift
+    train $name "$@"
+    train $name-half "$@" --set stages.0.steps=2
+    train $name-half "$@"
+    has_message $name-half.log run-resumed value=2 || fail "$name did not resume from step 2"
+    for file in "${files[@]}"; do
+        cmp runs/$name/$file runs/$name-half/$file || fail "$name: $file differs after resuming"
+    done
+}
+same_losses() { # NAME RANKS OPTIONS...
+    local name=$1 n=$2
+    shift 2
+    rm -rf runs/ranks
+    ranks $n "$WEFT" train distill.yaml --set out=runs/ranks "$@" >ranks.log 2>&1 || { cat ranks.log; fail "$*"; }
+    paste <(losses runs/$name) <(losses runs/ranks) | awk '
+        function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
+        off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 4}' || fail "$*: losses differ from one rank"
+}
+video() { # NAME OPTIONS...
+    local name=$1
+    shift
+    "$WEFT" generate --prompt "a red circle" --steps 4 --guidance 1 --seed 3 --out $name.mp4 "$@" >generate.log 2>&1 ||
+        { cat generate.log; fail "weft generate $*"; }
+}
+
+target="--set distill.target_decay=0.9"
+check consistency resumes_bitwise lcm model/transformer/$stem checkpoints/step-00000004/target/$stem -- $target
+check consistency_over_dp same_losses lcm 2 $target --set parallel.dp=2 --set parallel.zero=2
+check consistency_over_fsdp same_losses lcm 2 $target --set parallel.fsdp=2
+check consistency_in_two_batches same_losses lcm 1 $target --set stages.0.batch=2 --set stages.0.gradient_accumulation_steps=2
+the_model_has_its_sampler() {
+    needs consistency
+    grep -q '"FlowMatchLCMScheduler"' runs/lcm/model/scheduler/scheduler_config.json || fail "the scheduler is not that of a consistency model"
+    has_message lcm.log run-finished "text~=--steps 4 --guidance 1" || fail "the next command has other steps"
+    [ ! -e runs/lcm/model/target ] && [ ! -e runs/lcm/model/teacher ] || fail "the finished model has other networks"
+    video lcm --model runs/lcm/model
+    video euler --model runs/lcm/model --sampler euler
+    ! cmp -s lcm.mp4 euler.mp4 || fail "the sampler of the scheduler has no effect"
+}
+check the_model_has_its_sampler
+
+lora="--set transformer.lora.rank=4"
+check consistency_with_lora resumes_bitwise lora adapter/pytorch_lora_weights.safetensors -- $lora
+check consistency_with_lora_over_tp same_losses lora 2 $lora --set parallel.tp=2
+the_adapter_has_its_sampler() {
+    needs consistency_with_lora
+    has_message lora.log run-finished "text~=--sampler consistency --steps 4 --guidance 1" || fail "the next command has another sampler"
+    video lora --model runs/dit/model --lora runs/lora/adapter --sampler consistency
+}
+check the_adapter_has_its_sampler
+
+refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
+    take_message "$@"
+    set -- "${rest[@]}"
+    "$WEFT" train distill.yaml --set out=runs/refused "$@" >out.log 2>&1 && fail "$*: not refused"
+    has_message out.log "${wanted[@]}" || { cat out.log; fail "$*: another message than expected"; }
+}
+refusals() {
+    refuse config-conflict file=distill.yaml key=process value=edm -- --set process=edm
+    refuse config-conflict file=distill.yaml key=parallel.pp -- --set parallel.pp=2
+    refuse config-conflict file=distill.yaml key=distill.target_decay -- $lora $target
+    refuse config-conflict file=distill.yaml key=text_encoders -- --set text_encoders.0.train=true
+    refuse config-conflict file=distill.yaml key=flow.weighting -- --set flow.weighting=cosmap
+    refuse config-conflict file=distill.yaml key=timestep_min -- --set timestep_min=0.5
+    refuse config-missing-key file=distill.yaml key=transformer.weights -- --set transformer.weights= --set transformer.class=WanTransformer3DModel
+    refuse config-no-effect file=distill.yaml key=distill -- --set distill.method=none
+    refuse config-value key=*distill.method text~=lcm -- --set distill.method=dmx
+    refuse config-value key=*distill.solver_steps text~=0 -- --set distill.solver_steps=0
+    "$WEFT" train vae.yaml --set out=runs/refused --set distill.method=lcm >out.log 2>&1 && fail "an autoencoder is distilled"
+    has_message out.log config-no-effect file=vae.yaml key=distill.method || fail "another message than expected"
+}
+check refusals
+finish

@@ -1,0 +1,418 @@
+/* Step distillation, compared with PyTorch (tools/golden_distill.py): losses, gradient norms and
+ * weights of 20 steps, on one rank and on every layout, with ranks as threads. The step is that of
+ * `weft train`: weft_objective_make and weft_step_make. Results are close, not bitwise: the
+ * reference computes in f64. A repeated layout is bitwise identical. */
+#include "../../model_of.h"
+#include "../../ranks_of.h"
+#include "comm/comm_fake.h"
+#include "exec/execute.h"
+#include "exec/store/tensor_copy.h"
+#include "format/tensors/tensors.h"
+#include "kernel/cpu/table.h"
+#include "train/graph/distillation.h"
+#include "train/step/train_step.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { RANKS = 4, MOST_STEPS = 40 };
+
+/* A golden file and the run that it describes. */
+typedef struct golden {
+    json_t *json;
+    weft_tensors *tensors;
+    weft_run run;
+    weft_run_models models;
+    weft_bucket size;
+    int64_t steps, samples;
+    double lr;
+} golden;
+
+static double number(const json_t *json, const char *section, const char *name)
+{
+    const json_t *at = section ? json_object_get(json, section) : json;
+    return json_number_value(json_object_get(at, name));
+}
+
+static void read_lora(const json_t *json, weft_run_lora *lora)
+{
+    const json_t *targets = json_object_get(json, "targets");
+    static const char *target[4];
+    lora->rank = json_integer_value(json_object_get(json, "rank"));
+    lora->alpha = number(json, NULL, "alpha");
+    lora->targets = (weft_string_list){(int64_t)json_array_size(targets), target};
+    for (size_t i = 0; i < json_array_size(targets); i++)
+        target[i] = json_string_value(json_array_get(targets, i));
+}
+
+static void read_run(golden *d)
+{
+    const json_t *o = json_object_get(d->json, "optimizer"), *betas = json_object_get(o, "betas");
+    weft_run *run = &d->run;
+    d->lr = number(o, NULL, "lr");
+    d->steps = (int64_t)json_array_size(json_object_get(d->json, "losses"));
+    run->noise = weft_noise_process_defaults;
+    run->noise.flow.shift = number(d->json, NULL, "shift");
+    run->optimizer = (weft_optimizer_config){
+        .beta1 = json_number_value(json_array_get(betas, 0)),
+        .beta2 = json_number_value(json_array_get(betas, 1)),
+        .eps = number(o, NULL, "eps"),
+        .weight_decay = number(o, NULL, "weight_decay"),
+        .clip_norm = number(o, NULL, "clip_norm"),
+        .target_decay = number(d->json, "distill", "target_decay"),
+    };
+    run->distill =
+        (weft_distill_config){.method = WEFT_DISTILL_LCM,
+                              .guidance = number(d->json, "distill", "guidance"),
+                              .solver_steps = (int64_t)number(d->json, "distill", "solver_steps"),
+                              .huber_c = number(d->json, "distill", "huber_c")};
+    run->transformer.class_name = run->transformer.weights = "given";
+    run->identity.class_name = run->identity.weights = "";
+    read_lora(json_object_get(d->json, "lora"), &run->transformer.lora);
+    if (run->transformer.lora.rank)
+        run->optimizer.target_decay = 0;
+}
+
+static golden open_golden(const char *name)
+{
+    char path[600];
+    golden d = {.size = {.frames = 5, .height = 32, .width = 32}};
+    const char *source = getenv("SRC");
+    snprintf(path, sizeof path, "%s/tests/golden/distill/%s.json", source ? source : ".", name);
+    cr_assert_eq(weft_json_load(path, &d.json), WEFT_OK, "%s", weft_error_message());
+    snprintf(path, sizeof path, "%s/tests/golden/distill/%s.safetensors", source ? source : ".",
+             name);
+    cr_assert_eq(weft_tensors_open(path, &d.tensors), WEFT_OK, "%s", weft_error_message());
+    read_run(&d);
+    d.size.batch = json_integer_value(json_object_get(d.json, "batch"));
+    d.samples = weft_tensors_find(d.tensors, "in.text")->dim[0];
+    char *config = json_dumps(json_object_get(d.json, "config"), 0);
+    d.models = (weft_run_models){
+        .autoencoder = model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":4,"
+                                "\"dim_mult\":[1,1,1,1],\"z_dim\":4,\"num_res_blocks\":1}"),
+        .denoiser = model_of(config),
+        .partly_trained = d.run.transformer.lora.rank > 0,
+        .text_precomputed = true};
+    free(config);
+    d.models.text = captions_of(&d.models.denoiser,
+                                "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":8,\"num_heads\":2,"
+                                "\"num_layers\":1,\"ffn_dim\":16,\"max_length\":8}");
+    weft_run_models_connect(&d.models);
+    return d;
+}
+
+static void close_golden(golden *d)
+{
+    weft_tensors_close(d->tensors);
+    json_decref(d->json);
+}
+
+/* The values of a golden tensor (heap); NULL: the file has no such tensor. */
+static float *values_of(const golden *d, const char *name, int64_t *count)
+{
+    const weft_stored_tensor *t = weft_tensors_find(d->tensors, name);
+    if (!t)
+        return NULL;
+    float *values = weft_alloc(t->count * (int64_t)sizeof *values + 1);
+    *count = t->count;
+    weft_tensor_to_f32(t, values);
+    return values;
+}
+
+/* ---- one run ------------------------------------------------------------------------------- */
+
+typedef struct job {
+    const golden *d;
+    const char *mesh_text;
+    weft_mesh mesh;
+    weft_comm *comm;
+    weft_store *store;
+    int zero;
+    bool parts; /* gradients and update as two programs */
+    double loss[MOST_STEPS], norm[MOST_STEPS];
+} job;
+
+/* Fills the parameters of every network with the golden initial values. */
+static void begin(const job *j)
+{
+    for (int64_t i = 0; i < weft_store_count(j->store); i++) {
+        weft_tensor *t = weft_store_at(j->store, i);
+        const char *rest = strchr(t->name, '.');
+        char name[600];
+        int64_t count;
+        snprintf(name, sizeof name, "param%s", rest ? rest : "");
+        float *values = values_of(j->d, name, &count);
+        if (!strncmp(t->name, "adamw.", 6) || !strncmp(t->name, "grad.", 5) || !values)
+            continue;
+        cr_assert_eq(count, weft_shape_count(&t->whole), "%s", t->name);
+        const weft_box all = weft_box_whole(&t->whole);
+        cr_assert_eq(weft_tensor_put(t, &all, values, WEFT_F32, NULL), WEFT_OK);
+        weft_free(values);
+    }
+}
+
+/* Sets this rank's part of an f32 input: item i of step s is sample (s B + i) % N. */
+static void fill_input(const job *j, const weft_step *step, int64_t s, const char *input,
+                       const char *from)
+{
+    int64_t all = 1;
+    const weft_value v = weft_graph_find(step->graph, input);
+    const weft_tensor *to = weft_program_input(step->program, input);
+    if (!weft_value_ok(v) || !to)
+        return;
+    const weft_tensor own = weft_tensor_of(step->graph, v);
+    const weft_box part = weft_box_of(&own), box = weft_box_whole(&own.whole);
+    const int64_t count = weft_shape_count(&own.whole), batch = j->d->size.batch,
+                  each = count / batch;
+    float *values = values_of(j->d, from, &all), *whole = weft_alloc(count * 4);
+    for (int64_t i = 0; i < count; i++)
+        whole[i] = values[(((s * batch + i / each) * each) % all) + i % each];
+    weft_box_copy(&part, to->data, to->dtype, &box, whole, WEFT_F32);
+    weft_free(values);
+    weft_free(whole);
+}
+
+static void fill(const job *j, const weft_step *step, int64_t s)
+{
+    weft_tensor *key = weft_program_input(step->program, "batch.key");
+    fill_input(j, step, s, "batch.latents", "in.latents");
+    fill_input(j, step, s, "batch.text", "in.text");
+    fill_input(j, step, s, WEFT_EMPTY_CAPTION "text", "in.empty");
+    for (int64_t i = 0; i < step->local_count; i++)
+        ((int64_t *)key->data)[i] = 1000 * s + step->local_first + i + 1;
+}
+
+static void set(const weft_step *step, const char *name, double value)
+{
+    weft_tensor *t = weft_program_input(step->program, name);
+    if (t)
+        *(float *)t->data = (float)value;
+}
+
+static void set_scalars(const job *j, const weft_step *step, int64_t s)
+{
+    set(step, "optimizer.lr", j->d->lr);
+    set(step, "optimizer.step", (double)(s + 1));
+    set(step, "optimizer.loss_limit", INFINITY);
+    set(step, "optimizer.norm_limit", INFINITY);
+    set(step, "optimizer.weight", 1);
+}
+
+static weft_status make_steps(job *j, weft_exec_config *place, weft_step *work, weft_step *update)
+{
+    const weft_run *run = &j->d->run;
+    weft_graph *g;
+    WEFT_TRY(weft_objective_make(run, &j->d->models, &j->d->size, &g));
+    place->kind = j->parts ? WEFT_STEP_GRADIENTS : WEFT_STEP_WHOLE;
+    WEFT_TRY(weft_step_make(g, &run->optimizer, place, j->store, 7, work));
+    if (!j->parts)
+        return WEFT_OK;
+    const weft_optimizer_config own = weft_step_optimizer(&run->optimizer, place);
+    place->kind = WEFT_STEP_UPDATE;
+    return weft_step_make(weft_optimizer_update((const weft_graph *[]){work->graph}, 1, &own),
+                          &run->optimizer, place, j->store, 7, update);
+}
+
+static weft_status_code train(void *user)
+{
+    job *j = user;
+    weft_step work = {0}, update = {0};
+    weft_exec_config place = {.comm = j->comm,
+                              .mesh = j->mesh,
+                              .backend = &weft_backend_cpu,
+                              .recipes = j->d->models.recipe,
+                              .recipe_count = j->d->models.recipes,
+                              .zero = j->zero};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(make_steps(j, &place, &work, &update));
+    begin(j);
+    for (int64_t s = 0; s < j->d->steps; s++) {
+        const weft_step *last = j->parts ? &update : &work;
+        fill(j, &work, s);
+        set_scalars(j, &work, s);
+        WEFT_GO(weft_program_run(work.program));
+        if (j->parts) {
+            set_scalars(j, &update, s);
+            WEFT_GO(weft_program_run(update.program));
+        }
+        j->loss[s] = weft_step_scalar(last, "loss");
+        j->norm[s] = weft_step_scalar(last, "grad_norm");
+    }
+out:
+    if (work.program)
+        weft_program_unbind(work.program);
+    if (update.program)
+        weft_program_unbind(update.program);
+    weft_step_free(&work);
+    weft_step_free(&update);
+    return status;
+}
+
+static int run(const golden *d, const char *mesh_text, int zero, bool parts, job *jobs)
+{
+    weft_mesh mesh;
+    weft_comm *comm[RANKS];
+    cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK, "%s", weft_error_message());
+    const int ranks = weft_mesh_ranks(&mesh);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
+    for (int r = 0; r < ranks; r++) {
+        jobs[r] = (job){.d = d,
+                        .mesh_text = mesh_text,
+                        .mesh = mesh,
+                        .comm = comm[r],
+                        .zero = zero,
+                        .parts = parts,
+                        .store = weft_store_create()};
+        weft_comm_set_deadline(comm[r], 120);
+    }
+    run_ranks(mesh_text, ranks, comm, train, jobs, sizeof *jobs);
+    return ranks;
+}
+
+static void end(job *jobs, int ranks)
+{
+    for (int r = 0; r < ranks; r++)
+        weft_store_free(jobs[r].store);
+}
+
+/* ---- comparison ---------------------------------------------------------------------------- */
+
+static const double tolerance = 1e-4; /* as `weft parity` of trainings */
+
+static void compare_scalars(const job *j, const char *key, const double *actual)
+{
+    const json_t *list = json_object_get(j->d->json, key);
+    for (int64_t s = 0; s < j->d->steps; s++) {
+        const double expected = json_number_value(json_array_get(list, (size_t)s));
+        cr_expect(fabs(actual[s] - expected) <= tolerance * fabs(expected),
+                  "%s: %s of step %d is %.7g, not %.7g", j->mesh_text, key, (int)s, actual[s],
+                  expected);
+    }
+}
+
+/* Compares this rank's part of a tensor with the golden tensor `name`, if the file has it. */
+static bool compare_tensor(const job *j, const weft_tensor *t, const char *name)
+{
+    int64_t all = 0, own = 0;
+    float *expected = values_of(j->d, name, &all);
+    double scale = 0, off = 0;
+    if (!expected)
+        return false;
+    const int64_t count = weft_shape_count(&t->shape);
+    const weft_box part = weft_box_of(t), box = weft_box_whole(&t->whole);
+    float *wanted = weft_alloc(count * 4 + 1);
+    cr_assert_eq(all, weft_shape_count(&t->whole), "%s", name);
+    weft_box_copy(&part, wanted, WEFT_F32, &box, expected, WEFT_F32);
+    for (int64_t i = 0; i < all; i++)
+        scale += pow((double)expected[i], 2);
+    for (; own < count; own++)
+        off += pow((double)((const float *)t->data)[own] - (double)wanted[own], 2);
+    cr_expect(sqrt(off) <= tolerance * sqrt(scale), "%s: %s is off by %g", j->mesh_text, name,
+              sqrt(off / scale));
+    weft_free(expected);
+    weft_free(wanted);
+    return true;
+}
+
+/* Compares the final weights. Returns the number of compared tensors. */
+static int compare_weights(const job *j)
+{
+    int compared = 0;
+    for (int64_t i = 0; i < weft_store_count(j->store); i++) {
+        const weft_tensor *t = weft_store_at(j->store, i);
+        const char *rest = strchr(t->name, '.');
+        char name[600];
+        if (!rest || t->replica < 0)
+            continue;
+        const bool own = !strncmp(t->name, "transformer.", 12);
+        const int length = (int)(rest - t->name);
+        if (own)
+            snprintf(name, sizeof name, "final%s", rest);
+        else
+            snprintf(name, sizeof name, "final_%.*s%s", length, t->name, rest);
+        compared += compare_tensor(j, t, name);
+    }
+    return compared;
+}
+
+static int final_count(const golden *d)
+{
+    int count = 0;
+    for (int64_t i = 0; i < weft_tensors_count(d->tensors); i++)
+        count += !strncmp(weft_tensors_at(d->tensors, i)->name, "final", 5);
+    return count;
+}
+
+static void expect_reference(const char *name, const char *mesh, int zero, bool parts)
+{
+    golden d = open_golden(name);
+    job jobs[RANKS];
+    const int ranks = run(&d, mesh, zero, parts, jobs);
+    for (int r = 0; r < ranks; r++) {
+        compare_scalars(&jobs[r], "losses", jobs[r].loss);
+        compare_scalars(&jobs[r], "grad_norms", jobs[r].norm);
+        cr_expect_eq(compare_weights(&jobs[r]), final_count(&d), "%s %s", name, mesh);
+    }
+    end(jobs, ranks);
+    close_golden(&d);
+}
+
+Test(distillation, consistency_is_that_of_the_reference)
+{
+    expect_reference("lcm", "", 0, false);
+}
+
+Test(distillation, consistency_with_lora_is_that_of_the_reference)
+{
+    expect_reference("lcm_lora", "", 0, false);
+}
+
+/* ---- layouts ------------------------------------------------------------------------------- */
+
+static bool same_bits(const job *a, const job *b)
+{
+    for (int64_t i = 0; i < weft_store_count(a->store); i++) {
+        const weft_tensor *x = weft_store_at(a->store, i), *y = weft_store_find(b->store, x->name);
+        if (memcmp(x->data, y->data,
+                   (size_t)(weft_shape_count(&x->shape) * weft_dtype_bytes(x->dtype))))
+            return false;
+    }
+    return !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
+}
+
+static const struct {
+    const char *mesh;
+    int zero;
+    bool parts;
+} layouts[] = {{"dp=2"}, {"dp=2", 1}, {"dp=2", 2, true}, {"fsdp=2"}, {"fsdp=2", 0, true},
+               {"tp=2"}, {"sp=2"},    {"cp=2"},          {"ring=2"}, {"dp=2,tp=2"}};
+
+static void expect_layouts(const char *name)
+{
+    for (int i = 0; i < WEFT_COUNT(layouts); i++) {
+        expect_reference(name, layouts[i].mesh, layouts[i].zero, layouts[i].parts);
+        golden d = open_golden(name);
+        job one[RANKS], two[RANKS];
+        d.steps = 2;
+        const int ranks = run(&d, layouts[i].mesh, layouts[i].zero, layouts[i].parts, one);
+        run(&d, layouts[i].mesh, layouts[i].zero, layouts[i].parts, two);
+        for (int r = 0; r < ranks; r++)
+            cr_expect(same_bits(&one[r], &two[r]), "%s %s: other bits the second time", name,
+                      layouts[i].mesh);
+        end(one, ranks);
+        end(two, ranks);
+        close_golden(&d);
+    }
+}
+
+Test(distillation, consistency_on_every_layout_is_that_of_the_reference)
+{
+    expect_layouts("lcm");
+}
+
+Test(distillation, consistency_with_lora_on_every_layout_is_that_of_the_reference)
+{
+    expect_layouts("lcm_lora");
+}

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Makes a golden file of step distillation: steps of a tiny Wan transformer in PyTorch (f64).
+
+usage: golden_distill.py OUT_PREFIX lcm|lcm_lora [SEED]
+Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
+
+Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
+weft (Philox 4x32-10; src/base/rng.h), so that the test trains with the step of `weft train`."""
+import copy
+import json
+import math
+import sys
+
+import numpy as np
+import torch
+from diffusers import WanTransformer3DModel
+from safetensors.torch import save_file
+
+NOISE, TIMESTEP = 2, 3  # purposes of the draws
+CONFIG = {"patch_size": [1, 2, 2], "num_attention_heads": 2, "attention_head_dim": 12, "in_channels": 4, "out_channels": 4,
+          "text_dim": 8, "freq_dim": 8, "ffn_dim": 24, "num_layers": 2, "cross_attn_norm": True,
+          "qk_norm": "rms_norm_across_heads", "eps": 1e-6, "rope_max_seq_len": 32}
+SHAPE, TEXT, SAMPLES, BATCH, STEPS = (4, 2, 4, 4), 8, 5, 2, 20  # C,T,Y,X of a latent; tokens of a text
+# A larger eps than usual: it keeps rounding of gradients near 0 out of the steps.
+OPTIMIZER = {"lr": 5e-3, "betas": [0.9, 0.95], "eps": 1e-4, "weight_decay": 0.01, "clip_norm": 1.0}
+SHIFT = 3.0
+
+
+# ---- draws ---------------------------------------------------------------------------------------
+
+def philox(key, high, low):
+    c = [low & 0xffffffff, low >> 32, high & 0xffffffff, high >> 32]
+    k = [key & 0xffffffff, key >> 32]
+    for _ in range(10):
+        p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(q >> 32) ^ c[1] ^ k[0], q & 0xffffffff, (p >> 32) ^ c[3] ^ k[1], p & 0xffffffff]
+        k = [(k[0] + 0x9E3779B9) & 0xffffffff, (k[1] + 0xBB67AE85) & 0xffffffff]
+    return c
+
+
+def uniform(key, purpose, index):
+    return ((philox(key, purpose, index // 4)[index % 4] >> 8) + 0.5) / 2**24
+
+
+def normal(key, purpose, index):
+    block = philox(key, purpose | 1 << 32, index // 2)
+    radius = math.sqrt(-2 * math.log((block[0] + 0.5) / 2**32))
+    angle = 2 * math.pi * (block[1] + 0.5) / 2**32
+    return np.float32(radius * (math.sin(angle) if index % 2 else math.cos(angle)))
+
+
+def noise_of(keys, purpose=NOISE):
+    """(B,C,T,Y,X); weft counts the elements of a sample channels last."""
+    c, t, y, x = SHAPE
+    rows = [np.array([normal(k, purpose, i) for i in range(c * t * y * x)]).reshape(t, y, x, c) for k in keys]
+    return torch.tensor(np.stack(rows)).permute(0, 4, 1, 2, 3).double()
+
+
+def draws_of(keys, purpose=TIMESTEP):
+    return torch.tensor([uniform(k, purpose, 0) for k in keys], dtype=torch.float64)
+
+
+def shifted(sigma):
+    return SHIFT * sigma / (1 + (SHIFT - 1) * sigma)
+
+
+def each(sigma):
+    return sigma.reshape(-1, 1, 1, 1, 1)
+
+
+# ---- networks ------------------------------------------------------------------------------------
+
+class Lora(torch.nn.Module):
+    """A linear layer with low-rank matrices; `on`: they count."""
+
+    def __init__(self, base, rank, alpha):
+        super().__init__()
+        self.base, self.scale, self.on = base, alpha / rank, True
+        self.lora_A = torch.nn.Parameter(torch.randn(rank, base.in_features, dtype=torch.float64) / 4)
+        self.lora_B = torch.nn.Parameter(torch.zeros(base.out_features, rank, dtype=torch.float64))
+
+    def forward(self, x):
+        y = self.base(x)
+        return y + (x @ self.lora_A.T * self.scale) @ self.lora_B.T if self.on else y
+
+
+def add_lora(model, rank, alpha, ends):
+    model.requires_grad_(False)
+    for name, module in list(model.named_modules()):
+        if isinstance(module, torch.nn.Linear) and any(name.endswith("." + end) for end in ends):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, Lora(module, rank, alpha))
+
+
+def velocity(model, x, sigma, text):
+    return model(x, (1000 * sigma), text, return_dict=False)[0]
+
+
+def guided(model, x, sigma, text, empty, scale):
+    v, u = velocity(model, x, sigma, text), velocity(model, x, sigma, empty)
+    return u + scale * (v - u)
+
+
+def random_weights(model):
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.dim() > 1 and "scale_shift_table" not in name:
+                p.normal_(0, p[0].numel() ** -0.5)
+            else:
+                p.add_(0.1 * torch.randn_like(p))
+
+
+# ---- consistency ---------------------------------------------------------------------------------
+
+DISTILL = {"guidance": 2.5, "solver_steps": 8, "huber_c": 0.1, "target_decay": 0.9}
+LORA = {"rank": 3, "alpha": 6.0, "targets": ["to_q", "to_out.0"]}
+
+
+class Lcm:
+    def __init__(self, model, lora):
+        self.student, self.lora = model, lora
+        self.teacher = model if lora else copy.deepcopy(model)
+        self.target = model if lora else copy.deepcopy(model)
+
+    def switch(self, on):
+        for module in self.student.modules():
+            if isinstance(module, Lora):
+                module.on = on
+
+    def loss(self, x0, noise, keys, text, empty):
+        c = DISTILL
+        u = draws_of(keys)
+        s, r = shifted(u), shifted((u - 1 / c["solver_steps"]).clamp(min=0))
+        x = (1 - each(s)) * x0 + each(s) * noise
+        own = x - each(s) * velocity(self.student, x, s, text)
+        with torch.no_grad():
+            self.switch(False)
+            y = x + each(r - s) * guided(self.teacher, x, s, text, empty, c["guidance"])
+            self.switch(True)
+            target = y - each(r) * velocity(self.target, y, r, text)
+        return ((own - target) ** 2 + c["huber_c"] ** 2).sqrt().sub(c["huber_c"]).mean()
+
+    def stepped(self):
+        if not self.lora:
+            with torch.no_grad():
+                for t, p in zip(self.target.parameters(), self.student.parameters()):
+                    t.mul_(DISTILL["target_decay"]).add_(p, alpha=1 - DISTILL["target_decay"])
+
+
+# ---- training ------------------------------------------------------------------------------------
+
+def groups(model):
+    """weft decays matrices and kernels only."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return [{"params": [p for p in trained if p.dim() > 1], "weight_decay": OPTIMIZER["weight_decay"]},
+            {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0}]
+
+
+def adamw(model):
+    return torch.optim.AdamW(groups(model), lr=OPTIMIZER["lr"], betas=OPTIMIZER["betas"], eps=OPTIMIZER["eps"])
+
+
+def clip(model):
+    return torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None],
+                                          OPTIMIZER["clip_norm"]).item()
+
+
+def plain_name(name):
+    return name.replace(".base.", ".").replace("lora_A", "lora_A.weight").replace("lora_B", "lora_B.weight")
+
+
+def named(model, prefix, trained_only=False):
+    return {prefix + plain_name(k): v.detach().float().clone() for k, v in model.named_parameters()
+            if v.requires_grad or not trained_only}
+
+
+def main():
+    if len(sys.argv) < 3 or sys.argv[2] not in ("lcm", "lcm_lora"):
+        sys.exit(__doc__)
+    prefix, kind = sys.argv[1], sys.argv[2]
+    torch.manual_seed(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    model = WanTransformer3DModel(**CONFIG)
+    random_weights(model)
+    model = model.double()
+    data = torch.randn(SAMPLES, *SHAPE).double()
+    text, empty = torch.randn(SAMPLES, TEXT, 8).double(), torch.randn(1, TEXT, 8).double()
+    lora = kind.endswith("lora")
+    if lora:
+        add_lora(model, LORA["rank"], LORA["alpha"], LORA["targets"])
+    tensors = {**named(model, "param."), "in.latents": data.permute(0, 2, 3, 4, 1).float(), "in.text": text.float(),
+               "in.empty": empty.float()}
+    run = Lcm(model, lora)
+    optimizer = adamw(model)
+    losses, norms = [], []
+    for step in range(STEPS):
+        items = [(step * BATCH + i) % SAMPLES for i in range(BATCH)]
+        keys = [1000 * step + i + 1 for i in range(BATCH)]
+        optimizer.zero_grad()
+        loss = run.loss(data[items], noise_of(keys), keys, text[items], empty.expand(BATCH, -1, -1))
+        loss.backward()
+        norms.append(clip(model))
+        losses.append(loss.item())
+        optimizer.step()
+        run.stepped()
+    tensors |= named(model, "final.", lora)
+    if not lora:
+        tensors |= named(run.target, "final_target.")
+    save_file({k: v.contiguous() for k, v in tensors.items()}, prefix + ".safetensors")
+    described = {"config": {**CONFIG, "_class_name": "WanTransformer3DModel"}, "kind": kind, "batch": BATCH, "shift": SHIFT,
+                 "optimizer": OPTIMIZER, "distill": DISTILL, "lora": LORA if lora else None, "losses": losses,
+                 "grad_norms": norms, "reference": f"torch {torch.__version__}, f64"}
+    with open(prefix + ".json", "w") as f:
+        json.dump(described, f, indent=1)
+
+
+main()
