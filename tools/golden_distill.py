@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes a golden file of step distillation: steps of a tiny Wan transformer in PyTorch (f64).
 
-usage: golden_distill.py OUT_PREFIX lcm|lcm_lora [SEED]
+usage: golden_distill.py OUT_PREFIX lcm|lcm_lora|dmd2|dmd2_lora [SEED]
 Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
 
 Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
@@ -16,7 +16,7 @@ import torch
 from diffusers import WanTransformer3DModel
 from safetensors.torch import save_file
 
-NOISE, TIMESTEP = 2, 3  # purposes of the draws
+NOISE, TIMESTEP, SCORE, FAKE = 2, 3, 14, 15  # purposes of the draws
 CONFIG = {"patch_size": [1, 2, 2], "num_attention_heads": 2, "attention_head_dim": 12, "in_channels": 4, "out_channels": 4,
           "text_dim": 8, "freq_dim": 8, "ffn_dim": 24, "num_layers": 2, "cross_attn_norm": True,
           "qk_norm": "rms_norm_across_heads", "eps": 1e-6, "rope_max_seq_len": 32}
@@ -117,8 +117,11 @@ LORA = {"rank": 3, "alpha": 6.0, "targets": ["to_q", "to_out.0"]}
 
 
 class Lcm:
+    interval = 1  # steps for one update of the student
+
     def __init__(self, model, lora):
         self.student, self.lora = model, lora
+        self.others = {}
         self.teacher = model if lora else copy.deepcopy(model)
         self.target = model if lora else copy.deepcopy(model)
 
@@ -142,27 +145,83 @@ class Lcm:
 
     def stepped(self):
         if not self.lora:
+            self.others = {"target": self.target}
             with torch.no_grad():
                 for t, p in zip(self.target.parameters(), self.student.parameters()):
                     t.mul_(DISTILL["target_decay"]).add_(p, alpha=1 - DISTILL["target_decay"])
 
 
+# ---- distribution matching -----------------------------------------------------------------------
+
+MATCH = {"student_steps": 3, "interval": 2, "fake": {"lr": 0.5, "betas": [0.8, 0.9], "weight_decay": 0.02, "clip_norm": 0.7}}
+
+
+def levels(steps):
+    """The levels of the finished model's scheduler."""
+    last = shifted(0.001)
+    return [shifted(1 + (last - 1) * i / (steps - 1)) for i in range(steps)]
+
+
+class Dmd2:
+    """The student's gradient is (fake - real) / mean |y - real| of a sample; the fake score learns the student's samples."""
+
+    interval = MATCH["interval"]
+
+    def __init__(self, model, lora):
+        self.student, self.lora = model, lora
+        self.teacher, self.fake = copy.deepcopy(model), copy.deepcopy(model)
+        if lora:
+            for module in self.teacher.modules():
+                if isinstance(module, Lora):
+                    module.on = False
+            with torch.no_grad():
+                for name, p in self.fake.named_parameters():
+                    if name.endswith("lora_A"):
+                        p.copy_(torch.randn_like(p) / 4)
+        self.others = {"fake": self.fake}
+        self.fake_optimizer = adamw(self.fake, MATCH["fake"])
+
+    def loss(self, x0, noise, keys, text, empty):
+        sigma = levels(MATCH["student_steps"])
+        s = torch.tensor([sigma[int(u * len(sigma))] for u in draws_of(keys).tolist()], dtype=torch.float64)
+        x = (1 - each(s)) * x0 + each(s) * noise
+        y = x - each(s) * velocity(self.student, x, s, text)
+        seen = y.detach()
+        r, other = shifted(draws_of(keys, FAKE)), noise_of(keys, FAKE)
+        v = velocity(self.fake, (1 - each(r)) * seen + each(r) * other, r, text)
+        self.fake_loss = ((v - (other - seen)) ** 2).mean()
+        with torch.no_grad():
+            r, other = shifted(0.02 + 0.96 * draws_of(keys, SCORE)), noise_of(keys, SCORE)
+            x = (1 - each(r)) * seen + each(r) * other
+            real = x - each(r) * guided(self.teacher, x, r, text, empty, DISTILL["guidance"])
+            fake = x - each(r) * velocity(self.fake, x, r, text)
+            direction = (fake - real) / (seen - real).abs().mean(dim=(1, 2, 3, 4), keepdim=True)
+        return 0.5 * ((y - (seen - direction)) ** 2).mean()
+
+    def stepped(self):
+        self.fake_optimizer.zero_grad()
+        self.fake_loss.backward()
+        self.fake_norm = clip(self.fake, MATCH["fake"]["clip_norm"])
+        self.fake_optimizer.step()
+
+
 # ---- training ------------------------------------------------------------------------------------
 
-def groups(model):
+def groups(model, decay):
     """weft decays matrices and kernels only."""
     trained = [p for p in model.parameters() if p.requires_grad]
-    return [{"params": [p for p in trained if p.dim() > 1], "weight_decay": OPTIMIZER["weight_decay"]},
+    return [{"params": [p for p in trained if p.dim() > 1], "weight_decay": decay},
             {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0}]
 
 
-def adamw(model):
-    return torch.optim.AdamW(groups(model), lr=OPTIMIZER["lr"], betas=OPTIMIZER["betas"], eps=OPTIMIZER["eps"])
+def adamw(model, other=None):
+    """`other`: lr as a multiple of the student's, betas and weight decay of another network."""
+    c = {**OPTIMIZER, **other, "lr": OPTIMIZER["lr"] * other["lr"]} if other else OPTIMIZER
+    return torch.optim.AdamW(groups(model, c["weight_decay"]), lr=c["lr"], betas=c["betas"], eps=c["eps"])
 
 
-def clip(model):
-    return torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None],
-                                          OPTIMIZER["clip_norm"]).item()
+def clip(model, most=OPTIMIZER["clip_norm"]):
+    return torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], most).item()
 
 
 def plain_name(name):
@@ -175,7 +234,8 @@ def named(model, prefix, trained_only=False):
 
 
 def main():
-    if len(sys.argv) < 3 or sys.argv[2] not in ("lcm", "lcm_lora"):
+    kinds = {"lcm": Lcm, "dmd2": Dmd2}
+    if len(sys.argv) < 3 or sys.argv[2].removesuffix("_lora") not in kinds:
         sys.exit(__doc__)
     prefix, kind = sys.argv[1], sys.argv[2]
     torch.manual_seed(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
@@ -189,9 +249,11 @@ def main():
         add_lora(model, LORA["rank"], LORA["alpha"], LORA["targets"])
     tensors = {**named(model, "param."), "in.latents": data.permute(0, 2, 3, 4, 1).float(), "in.text": text.float(),
                "in.empty": empty.float()}
-    run = Lcm(model, lora)
+    run = kinds[kind.removesuffix("_lora")](model, lora)
+    if lora:
+        tensors |= {k: v for name, other in run.others.items() for k, v in named(other, f"param_{name}.", True).items()}
     optimizer = adamw(model)
-    losses, norms = [], []
+    losses, norms, fake_losses, fake_norms = [], [], [], []
     for step in range(STEPS):
         items = [(step * BATCH + i) % SAMPLES for i in range(BATCH)]
         keys = [1000 * step + i + 1 for i in range(BATCH)]
@@ -200,15 +262,19 @@ def main():
         loss.backward()
         norms.append(clip(model))
         losses.append(loss.item())
-        optimizer.step()
+        if step % run.interval == 0:
+            optimizer.step()
         run.stepped()
+        if "fake" in run.others:
+            fake_losses.append(run.fake_loss.item())
+            fake_norms.append(run.fake_norm)
     tensors |= named(model, "final.", lora)
-    if not lora:
-        tensors |= named(run.target, "final_target.")
+    for name, other in run.others.items():
+        tensors |= named(other, f"final_{name}.", lora)
     save_file({k: v.contiguous() for k, v in tensors.items()}, prefix + ".safetensors")
     described = {"config": {**CONFIG, "_class_name": "WanTransformer3DModel"}, "kind": kind, "batch": BATCH, "shift": SHIFT,
                  "optimizer": OPTIMIZER, "distill": DISTILL, "lora": LORA if lora else None, "losses": losses,
-                 "grad_norms": norms, "reference": f"torch {torch.__version__}, f64"}
+                 "grad_norms": norms, "match": MATCH, "fake_losses": fake_losses, "fake_norms": fake_norms, "reference": f"torch {torch.__version__}, f64"}
     with open(prefix + ".json", "w") as f:
         json.dump(described, f, indent=1)
 

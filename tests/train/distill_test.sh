@@ -1,7 +1,7 @@
 #!/bin/bash
-# Step distillation: a stopped run resumes bitwise, ranks have the losses of one, and the finished
-# model generates in four steps with the scheduler that is written with it. The steps themselves are
-# compared with PyTorch in tests/train/graph/distillation_test.c.
+# Step distillation: a stopped run resumes bitwise, and ranks have the losses of one. The finished
+# model generates in few steps with its own scheduler. tests/train/graph/distillation_test.c compares
+# the steps with PyTorch.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
@@ -50,7 +50,7 @@ same_losses() { # NAME RANKS OPTIONS...
 video() { # NAME OPTIONS...
     local name=$1
     shift
-    "$WEFT" generate --prompt "a red circle" --steps 4 --guidance 1 --seed 3 --out $name.mp4 "$@" >generate.log 2>&1 ||
+    "$WEFT" generate --prompt "a red circle" --guidance 1 --seed 3 --out $name.mp4 "$@" >generate.log 2>&1 ||
         { cat generate.log; fail "weft generate $*"; }
 }
 
@@ -61,11 +61,11 @@ check consistency_over_fsdp same_losses lcm 2 $target --set parallel.fsdp=2
 check consistency_in_two_batches same_losses lcm 1 $target --set stages.0.batch=2 --set stages.0.gradient_accumulation_steps=2
 the_model_has_its_sampler() {
     needs consistency
-    grep -q '"FlowMatchLCMScheduler"' runs/lcm/model/scheduler/scheduler_config.json || fail "the scheduler is not that of a consistency model"
+    grep -q '"FlowMatchLCMScheduler"' runs/lcm/model/scheduler/scheduler_config.json || fail "the scheduler has another class"
     has_message lcm.log run-finished "text~=--steps 4 --guidance 1" || fail "the next command has other steps"
     [ ! -e runs/lcm/model/target ] && [ ! -e runs/lcm/model/teacher ] || fail "the finished model has other networks"
-    video lcm --model runs/lcm/model
-    video euler --model runs/lcm/model --sampler euler
+    video lcm --model runs/lcm/model --steps 4
+    video euler --model runs/lcm/model --sampler euler --steps 4
     ! cmp -s lcm.mp4 euler.mp4 || fail "the sampler of the scheduler has no effect"
 }
 check the_model_has_its_sampler
@@ -76,9 +76,32 @@ check consistency_with_lora_over_tp same_losses lora 2 $lora --set parallel.tp=2
 the_adapter_has_its_sampler() {
     needs consistency_with_lora
     has_message lora.log run-finished "text~=--sampler consistency --steps 4 --guidance 1" || fail "the next command has another sampler"
-    video lora --model runs/dit/model --lora runs/lora/adapter --sampler consistency
+    video lora --model runs/dit/model --lora runs/lora/adapter --sampler consistency --steps 4
 }
 check the_adapter_has_its_sampler
+
+match="--set distill.method=dmd2 --set distill.student_steps=3 --set distill.generator_interval=3"
+check matching resumes_bitwise dmd model/transformer/$stem checkpoints/step-00000004/fake/$stem -- $match
+check matching_over_dp same_losses dmd 2 $match --set parallel.dp=2
+the_matched_model_has_its_steps() {
+    needs matching
+    has_message dmd.log run-finished "text~=--steps 3 --guidance 1" || fail "the next command has other steps"
+    [ ! -e runs/dmd/model/fake ] || fail "the finished model has other networks"
+    python3 -S -c 'import json
+for line in open("runs/dmd/metrics.jsonl"):
+    d = json.loads(line); assert d["fake"] > 0 and d["fake_norm"] > 0, d' || fail "metrics.jsonl has no fake score"
+    video dmd --model runs/dmd/model --steps 3
+}
+check the_matched_model_has_its_steps
+matching_updates_the_student_in_its_steps() {
+    needs matching
+    # steps 1 and 2 change the fake score only
+    cmp runs/dmd/checkpoints/step-00000002/transformer/$stem runs/dit/model/transformer/$stem && fail "step 0 did not change the student"
+    train dmd-one $match --set stages.0.steps=1
+    cmp runs/dmd-one/model/transformer/$stem runs/dmd/checkpoints/step-00000002/transformer/$stem || fail "the student changed in step 1"
+    ! cmp -s runs/dmd-one/checkpoints/step-00000001/fake/$stem runs/dmd/checkpoints/step-00000002/fake/$stem || fail "the fake score did not change in step 1"
+}
+check matching_updates_the_student_in_its_steps
 
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
@@ -90,12 +113,13 @@ refusals() {
     refuse config-conflict file=distill.yaml key=process value=edm -- --set process=edm
     refuse config-conflict file=distill.yaml key=parallel.pp -- --set parallel.pp=2
     refuse config-conflict file=distill.yaml key=distill.target_decay -- $lora $target
+    refuse config-no-effect file=distill.yaml key=distill.target_decay -- $match $target
     refuse config-conflict file=distill.yaml key=text_encoders -- --set text_encoders.0.train=true
     refuse config-conflict file=distill.yaml key=flow.weighting -- --set flow.weighting=cosmap
     refuse config-conflict file=distill.yaml key=timestep_min -- --set timestep_min=0.5
     refuse config-missing-key file=distill.yaml key=transformer.weights -- --set transformer.weights= --set transformer.class=WanTransformer3DModel
     refuse config-no-effect file=distill.yaml key=distill -- --set distill.method=none
-    refuse config-value key=*distill.method text~=lcm -- --set distill.method=dmx
+    refuse config-value key=*distill.method text~=dmd2 -- --set distill.method=dmx
     refuse config-value key=*distill.solver_steps text~=0 -- --set distill.solver_steps=0
     "$WEFT" train vae.yaml --set out=runs/refused --set distill.method=lcm >out.log 2>&1 && fail "an autoencoder is distilled"
     has_message out.log config-no-effect file=vae.yaml key=distill.method || fail "another message than expected"

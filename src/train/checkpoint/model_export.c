@@ -256,12 +256,15 @@ static void print_generate(const weft_export *e, const char *model, const char *
     const weft_run *run = e->run;
     weft_buf command = {0};
     const bool few = run->distill.method != WEFT_DISTILL_NONE;
-    weft_buf_printf(
-        &command, "weft generate --model %s%s%s%s%s%s%s --prompt \"TEXT\" --out video.mp4", model,
-        lora ? " --lora " : "", lora ? lora : "",
-        run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE" : "",
-        weft_run_uses_identity(e->models) ? " --identity-image FILE" : "",
-        few && lora ? " --sampler consistency" : "", few ? " --steps 4 --guidance 1" : "");
+    char steps[64];
+    snprintf(steps, sizeof steps, " --steps %" PRId64 " --guidance 1",
+             run->distill.method == WEFT_DISTILL_DMD2 ? run->distill.student_steps : 4);
+    weft_buf_printf(&command,
+                    "weft generate --model %s%s%s%s%s%s%s --prompt \"TEXT\" --out video.mp4", model,
+                    lora ? " --lora " : "", lora ? lora : "",
+                    run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE" : "",
+                    weft_run_uses_identity(e->models) ? " --identity-image FILE" : "",
+                    few && lora ? " --sampler consistency" : "", few ? steps : "");
     print_next(&command);
 }
 

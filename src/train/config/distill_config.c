@@ -3,11 +3,27 @@
 #include "train/config/packing_config.h"
 #include "train/config/train_config.h"
 
-static const char *const method_names[] = {"none", "lcm", NULL};
+static const char *const method_names[] = {"none", "lcm", "dmd2", NULL};
 static const char *const loss_names[] = {"huber", "l2", NULL};
+static const weft_key fake_keys[] = {
+    {"lr", WEFT_KEY_F64, offsetof(weft_optimizer_apart, lr), "1", "",
+     "learning rate as a multiple of the training stage's", .min = 0, .max = 1e3},
+    {"beta1", WEFT_KEY_F64, offsetof(weft_optimizer_apart, beta1), "0.9", "",
+     "decay of the first moment", .min = 0, .max = 0.9999},
+    {"beta2", WEFT_KEY_F64, offsetof(weft_optimizer_apart, beta2), "0.99", "",
+     "decay of the second moment", .min = 0, .max = 0.999999},
+    {"weight_decay", WEFT_KEY_F64, offsetof(weft_optimizer_apart, weight_decay), "0.01", "",
+     "decoupled weight decay", .min = 0, .max = 1},
+    {"clip_norm", WEFT_KEY_F64, offsetof(weft_optimizer_apart, clip_norm), "1", "",
+     "largest gradient norm before clipping. 0: no gradient clipping", .min = 0, .max = 1e9},
+};
+static const weft_section fake_section = {
+    "fake", "dmd2: optimizer of the fake score, which has its own steps",
+    sizeof(weft_optimizer_apart), fake_keys, WEFT_COUNT(fake_keys)};
 static const weft_key distill_keys[] = {
     {"method", WEFT_KEY_ENUM, offsetof(weft_run, distill.method), "none", "",
-     "lcm: consistency along the teacher's path; the teacher is transformer.weights",
+     "lcm: consistency along the teacher's path; dmd2: matching of the teacher's distribution. The "
+     "teacher is transformer.weights",
      .choices = method_names},
     {"guidance", WEFT_KEY_F64, offsetof(weft_run, distill.guidance), "1", "",
      "guidance scale of the teacher, which the student learns and then needs no more. 1: none",
@@ -22,9 +38,16 @@ static const weft_key distill_keys[] = {
     {"huber_c", WEFT_KEY_F64, offsetof(weft_run, distill.huber_c), "0.001", "",
      "error at which huber changes from quadratic to linear", .min = 1e-9, .max = 1e3},
     {"target_decay", WEFT_KEY_F64, offsetof(weft_run, optimizer.target_decay), "0", "",
-     "decay per step of the EMA that computes the target, e.g. 0.95; needs memory for one more "
-     "model. 0: the student computes its target",
+     "lcm: decay per step of the EMA that computes the target, e.g. 0.95; needs memory for one "
+     "more model. 0: the student computes its target",
      .min = 0, .max = 0.999999},
+    {"student_steps", WEFT_KEY_I64, offsetof(weft_run, distill.student_steps), "4", "steps",
+     "dmd2: steps with which the finished model generates; training draws one of their levels",
+     .min = 1, .max = WEFT_DISTILL_MOST_STEPS},
+    {"generator_interval", WEFT_KEY_I64, offsetof(weft_run, distill.interval), "5", "steps",
+     "dmd2: the student is updated once in this number of steps, the fake score in every step",
+     .min = 1, .max = 1000},
+    {"fake", WEFT_KEY_SECTION, offsetof(weft_run, optimizer.fake), .section = &fake_section},
 };
 const weft_section weft_distill_section = {
     "distill",
@@ -64,8 +87,9 @@ weft_status weft_distill_check(const weft_run *run, const char *path)
 {
     if (!run->distill.method)
         return run->optimizer.target_decay > 0 || run->distill.guidance != 1
-                   ? weft_error(WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = "distill"),
-                                "its keys have no effect without a method. Add method: lcm.")
+                   ? weft_error(
+                         WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = "distill"),
+                         "its keys have no effect without a method. Add method: lcm or dmd2.")
                    : WEFT_OK;
     WEFT_TRY(check_models(run, path));
     if (weft_run_packs(run))
@@ -82,5 +106,10 @@ weft_status weft_distill_check(const weft_run *run, const char *path)
         return conflict(path, "timestep_min", "the student generates from noise to data");
     if (run->transformer.lora.rank && run->optimizer.target_decay > 0)
         return conflict(path, "distill.target_decay", "with lora the student computes its target");
+    if (run->distill.method != WEFT_DISTILL_LCM && run->optimizer.target_decay > 0)
+        return weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
+                          WEFT_AT(.file = path, .key = "distill.target_decay",
+                                  WEFT_NUMBER(run->optimizer.target_decay)),
+                          "only method: lcm has a target network. Remove the key.");
     return WEFT_OK;
 }

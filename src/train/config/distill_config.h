@@ -6,16 +6,20 @@
 
 typedef enum weft_distill_method {
     WEFT_DISTILL_NONE,
-    WEFT_DISTILL_LCM /* consistency (Song et al. 2023; Luo et al., LCM, 2023) */
+    WEFT_DISTILL_LCM, /* consistency (Song et al. 2023; Luo et al., LCM, 2023) */
+    WEFT_DISTILL_DMD2 /* distribution matching (Yin et al., DMD2, 2024) */
 } weft_distill_method;
+enum { WEFT_DISTILL_MOST_STEPS = 64 };
 typedef enum weft_distill_loss { WEFT_DISTILL_HUBER, WEFT_DISTILL_L2 } weft_distill_loss;
 
 typedef struct weft_distill_config {
-    int method;           /* weft_distill_method */
-    double guidance;      /* CFG scale of the teacher; 1: no guidance */
-    int64_t solver_steps; /* Euler steps of the teacher from noise to data */
-    int loss;             /* weft_distill_loss */
-    double huber_c;       /* width of the quadratic part of HUBER */
+    int method;            /* weft_distill_method */
+    double guidance;       /* CFG scale of the teacher; 1: no guidance */
+    int64_t solver_steps;  /* Euler steps of the teacher from noise to data */
+    int loss;              /* weft_distill_loss */
+    double huber_c;        /* width of the quadratic part of HUBER */
+    int64_t student_steps; /* DMD2: steps with which the student generates */
+    int64_t interval;      /* DMD2: the student is updated in every such step */
 } weft_distill_config;
 /* Keys of weft_run. */
 extern const weft_section weft_distill_section;

@@ -20,6 +20,9 @@ typedef struct weft_zero {
 /* Scope of the target network of a distillation: an EMA of the trained model that is called in the
  * step. */
 #define WEFT_TARGET_SCOPE "target"
+/* Scope of the fake score of a distillation: the score of the student's samples, which has its own
+ * clipping and update. */
+#define WEFT_FAKE_SCOPE "fake"
 /* Scope of the discriminator's parameters, which have their own clipping and update. */
 #define WEFT_DISCRIMINATOR_SCOPE "discriminator"
 typedef struct weft_optimizer_apart {
@@ -33,7 +36,8 @@ typedef struct weft_optimizer_config {
     double ema_decay;    /* decay of the moving average of weights; 0: off */
     double target_decay; /* decay of the target network (distill.target_decay); 0: none */
     weft_optimizer_apart discriminator;
-    weft_zero zero; /* not a config key: set from the run's mesh */
+    weft_optimizer_apart fake; /* of the fake score (distill.fake) */
+    weft_zero zero;            /* not a config key: set from the run's mesh */
     /* Not a config key. Reduces bf16 gradients over ranks in bf16; false: in f32. */
     bool bf16_reduce;
     /* Not a config key. Gradient states hold this rank's contribution on every axis of the mesh,

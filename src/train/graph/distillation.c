@@ -6,8 +6,9 @@
 #include "train/graph/denoiser_call.h"
 
 /* Networks in addition to the trained model. */
-#define TEACHER  "teacher"
-#define UNGUIDED "teacher_empty" /* the teacher's call with the empty caption */
+#define TEACHER    "teacher"
+#define UNGUIDED   "teacher_empty" /* the teacher's call with the empty caption */
+#define FAKE_SCORE "fake_score"    /* the fake score's call without gradient */
 
 enum { TIMES = 1000 }; /* timestep = 1000 sigma */
 
@@ -90,9 +91,99 @@ static weft_value consistency_loss(weft_graph *g, const weft_distillation *d, we
     return distance(g, c, own, stop(g, target));
 }
 
+/* ---- distribution matching ------------------------------------------------------------------ */
+
+static weft_value uniform(weft_graph *g, const weft_distillation *d, weft_rng_purpose purpose)
+{
+    const weft_shape each = WEFT_SHAPE(weft_dim(g, d->data, 0));
+    return weft_random_like(g, WEFT_OP_RANDOM_UNIFORM, d->key, purpose, each);
+}
+
+static weft_value normal(weft_graph *g, const weft_distillation *d, weft_rng_purpose purpose)
+{
+    return weft_random_like(g, WEFT_OP_RANDOM_NORMAL, d->key, purpose,
+                            weft_value_get(g, d->data)->shape);
+}
+
+/* Draws one of the levels at which the finished model's sampler calls the student. */
+static weft_value student_level(weft_graph *g, const weft_distillation *d)
+{
+    const int64_t steps = d->run->distill.student_steps;
+    const double sharp = 1e9;
+    const weft_value u = uniform(g, d, WEFT_RNG_TIMESTEP);
+    double sigma[WEFT_DISTILL_MOST_STEPS + 1];
+    weft_flow_schedule(steps, d->flow->shift, sigma);
+    weft_value level = weft_affine(g, u, 0, sigma[0]);
+    for (int64_t k = 1; k < steps; k++) {
+        const double from = (double)k / (double)steps;
+        const weft_value passed = weft_clamp(g, weft_affine(g, u, sharp, -from * sharp), 0, 1);
+        level = weft_add(g, level, weft_affine(g, passed, sigma[k] - sigma[k - 1], 0));
+    }
+    return level;
+}
+
+/* The mean |x| of each sample, (B,1,1,1,1). */
+static weft_value size_of(weft_graph *g, weft_value x)
+{
+    const weft_value size = weft_unary(g, WEFT_OP_SQRT, weft_unary(g, WEFT_OP_SQUARE, x));
+    return weft_mean(g, size, 1u << 1 | 1u << 2 | 1u << 3 | 1u << 4);
+}
+
+/* A value of 0 with the gradient of `loss`. */
+static weft_value unseen(weft_graph *g, weft_value loss)
+{
+    return weft_sub(g, loss, stop(g, loss));
+}
+
+/* Frames of x that have a loss. */
+static weft_value in_loss(weft_graph *g, const weft_distillation *d, weft_value x)
+{
+    return weft_denoiser_call_gives_frame(d->run, d->models) ? weft_denoiser_call_rest(g, x) : x;
+}
+
+/* The loss that trains the fake score on the student's samples y. */
+static weft_value fake_loss(weft_graph *g, const weft_distillation *d, weft_value y)
+{
+    const weft_value sigma = weft_flow_shifted(g, d->flow->shift, uniform(g, d, WEFT_RNG_FAKE)),
+                     noise = normal(g, d, WEFT_RNG_FAKE);
+    weft_ports text = d->text;
+    const weft_value v =
+        velocity(g, d, WEFT_FAKE_SCOPE, weft_flow_mix(g, y, noise, sigma), sigma, &text);
+    const weft_value error = weft_sub(g, v, weft_sub(g, noise, y));
+    return weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, in_loss(g, d, error)));
+}
+
+/* The gradient of the student's samples y, from both scores. */
+static weft_value direction(weft_graph *g, const weft_distillation *d, weft_value y)
+{
+    const double from = 0.02, to = 0.98, least = 1e-8;
+    const weft_value u = weft_affine(g, uniform(g, d, WEFT_RNG_SCORE), to - from, from),
+                     sigma = weft_flow_shifted(g, d->flow->shift, u),
+                     x = weft_flow_mix(g, y, normal(g, d, WEFT_RNG_SCORE), sigma);
+    weft_ports text = d->text;
+    const weft_value real = in_loss(g, d, clean_of(g, x, teach(g, d, x, sigma), sigma)),
+                     v = velocity(g, d, FAKE_SCORE, x, sigma, &text),
+                     fake = in_loss(g, d, clean_of(g, x, v, sigma)),
+                     size = size_of(g, weft_sub(g, in_loss(g, d, y), real));
+    return stop(g, weft_div(g, weft_sub(g, fake, real), weft_clamp(g, size, least, 1e30)));
+}
+
+static weft_value matching_loss(weft_graph *g, const weft_distillation *d, weft_ports *called)
+{
+    const weft_value s = student_level(g, d), x = weft_flow_mix(g, d->data, d->noise, s);
+    *called = d->text;
+    const weft_value y = clean_of(g, x, velocity(g, d, NULL, x, s, called), s), seen = stop(g, y),
+                     fake = fake_loss(g, d, seen), own = in_loss(g, d, y),
+                     wanted = weft_sub(g, in_loss(g, d, seen), direction(g, d, seen)),
+                     square = weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, own, wanted));
+    weft_output(g, "fake", fake);
+    return weft_add(g, weft_affine(g, weft_mean_all(g, square), 0.5, 0), unseen(g, fake));
+}
+
 weft_value weft_distillation_loss(weft_graph *g, const weft_distillation *d, weft_ports *called)
 {
-    return consistency_loss(g, d, called);
+    return d->run->distill.method == WEFT_DISTILL_DMD2 ? matching_loss(g, d, called)
+                                                       : consistency_loss(g, d, called);
 }
 
 /* ---- parameters ----------------------------------------------------------------------------- */
@@ -102,14 +193,9 @@ static bool has_target(const weft_run *run)
     return run->distill.method == WEFT_DISTILL_LCM && run->optimizer.target_decay > 0;
 }
 
-int weft_distillation_networks(const weft_run *run, const char *scope[WEFT_DISTILLATION_NETWORKS])
+static bool has_fake(const weft_run *run)
 {
-    int count = 0;
-    if (run->distill.method && !run->transformer.lora.rank)
-        scope[count++] = TEACHER;
-    if (has_target(run))
-        scope[count++] = WEFT_TARGET_SCOPE;
-    return count;
+    return run->distill.method == WEFT_DISTILL_DMD2;
 }
 
 int weft_distillation_changed(const weft_run *run, const char *scope[WEFT_DISTILLATION_NETWORKS])
@@ -117,7 +203,18 @@ int weft_distillation_changed(const weft_run *run, const char *scope[WEFT_DISTIL
     int count = 0;
     if (has_target(run))
         scope[count++] = WEFT_TARGET_SCOPE;
+    if (has_fake(run))
+        scope[count++] = WEFT_FAKE_SCOPE;
     return count;
+}
+
+int weft_distillation_networks(const weft_run *run, const char *scope[WEFT_DISTILLATION_NETWORKS])
+{
+    if (!run->distill.method || run->transformer.lora.rank)
+        return 0;
+    const int count = weft_distillation_changed(run, scope);
+    scope[count] = TEACHER;
+    return count + 1;
 }
 
 static weft_status apply(weft_graph **g, const weft_network *network, int count)
@@ -132,12 +229,12 @@ static weft_status apply(weft_graph **g, const weft_network *network, int count)
 weft_status weft_distillation_share_trained(const weft_run *run, const weft_run_models *models,
                                             weft_graph **g)
 {
-    if (run->distill.method != WEFT_DISTILL_LCM)
+    if (!run->distill.method)
         return WEFT_OK;
-    return apply(
-        g,
-        &(weft_network){WEFT_TARGET_SCOPE, has_target(run) ? NULL : models->denoiser.family->scope},
-        1);
+    const char *trained = models->denoiser.family->scope;
+    const weft_network target = {WEFT_TARGET_SCOPE, has_target(run) ? NULL : trained},
+                       score = {FAKE_SCORE, WEFT_FAKE_SCOPE};
+    return apply(g, has_fake(run) ? &score : &target, 1);
 }
 
 weft_status weft_distillation_share_frozen(const weft_run *run, const weft_run_models *models,
@@ -145,10 +242,11 @@ weft_status weft_distillation_share_frozen(const weft_run *run, const weft_run_m
 {
     if (!run->distill.method)
         return WEFT_OK;
-    const char *trained = models->denoiser.family->scope,
-               *teacher = run->transformer.lora.rank ? trained : NULL;
-    const weft_network network[] = {{TEACHER, teacher}, {UNGUIDED, teacher ? teacher : TEACHER}};
-    return apply(g, network, WEFT_COUNT(network));
+    const bool lora = run->transformer.lora.rank > 0;
+    const char *trained = models->denoiser.family->scope, *teacher = lora ? trained : NULL;
+    const weft_network network[] = {
+        {TEACHER, teacher}, {UNGUIDED, teacher ? teacher : TEACHER}, {WEFT_FAKE_SCOPE, trained}};
+    return apply(g, network, lora && has_fake(run) ? 3 : 2);
 }
 
 /* ---- checks --------------------------------------------------------------------------------- */

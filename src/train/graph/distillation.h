@@ -1,10 +1,17 @@
-/* Losses of step distillation. `x(s)` = (1 - s) data + s noise is the path of flow matching, and
- * `v` a network's velocity, so that x - s v is a network's clean sample at level s.
+/* Losses of step distillation. x(s) = (1 - s) data + s noise is the path of flow matching. For a
+ * network's velocity v, its clean sample is x - s v.
  *
  * Consistency (LCM; Luo et al. 2023), with s > r neighbouring levels of the teacher's solver:
  *
  *     x(s) ── student ──> x(s) - s v                                  ──┐ distance
- *       └─── teacher, one Euler step ──> x(r) ── target ──> x(r) - r v ─┘ without gradient */
+ *       └─── teacher, one Euler step ──> x(r) ── target ──> x(r) - r v ─┘ without gradient
+ *
+ * Distribution matching (DMD2; Yin et al. 2024), with x(s) at a level of the student's sampler:
+ *
+ *     x(s) ── student ──> y ──┬── with new noise ──> real score (teacher): clean sample a
+ *                             │                 └──> fake score: clean sample b
+ *                             ├── its gradient is (b - a) / mean |y - a| of the sample
+ *                             └── stop, with other noise ──> fake score: loss of flow matching */
 #ifndef WEFT_TRAIN_GRAPH_DISTILLATION_H
 #define WEFT_TRAIN_GRAPH_DISTILLATION_H
 
@@ -39,7 +46,7 @@ weft_status weft_distillation_share_frozen(const weft_run *run, const weft_run_m
  * model. Writes them into scope[] and returns their number. */
 enum { WEFT_DISTILLATION_NETWORKS = 2 };
 int weft_distillation_networks(const weft_run *run, const char *scope[WEFT_DISTILLATION_NETWORKS]);
-/* The networks that steps change. */
+/* The networks that steps change. With LoRA, their matrices. */
 int weft_distillation_changed(const weft_run *run, const char *scope[WEFT_DISTILLATION_NETWORKS]);
 
 /* Rejects models that cannot be distilled, after the models are read. */

@@ -183,15 +183,15 @@ const weft_model *weft_run_trained(const weft_run_models *m)
     return weft_run_trains_denoiser(m) ? &m->denoiser : &m->autoencoder;
 }
 
-/* Replaces and frees `*g`. */
+/* Applies the run's trainable parameters or LoRA to the network in `scope`. Replaces and frees
+ * `*g`. */
 static weft_status apply_trainable(const weft_run *run, const weft_run_models *models,
-                                   weft_graph **g)
+                                   const char *scope, weft_graph **g)
 {
     weft_graph *trained = NULL;
     if (!models->partly_trained)
         return WEFT_OK;
-    const weft_trainable trainable =
-        weft_run_trainable(run, weft_run_trained(models)->family->scope);
+    const weft_trainable trainable = weft_run_trainable(run, scope);
     const weft_status_code status = weft_pass_trainable(*g, &trainable, &trained);
     weft_graph_free(*g);
     *g = trained;
@@ -222,7 +222,9 @@ weft_status weft_objective_make(const weft_run *run, const weft_run_models *mode
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_graph_check(g));
     WEFT_GO(weft_distillation_share_trained(run, models, &g));
-    WEFT_GO(apply_trainable(run, models, &g));
+    WEFT_GO(apply_trainable(run, models, weft_run_trained(models)->family->scope, &g));
+    if (run->distill.method == WEFT_DISTILL_DMD2)
+        WEFT_GO(apply_trainable(run, models, WEFT_FAKE_SCOPE, &g));
     WEFT_GO(weft_distillation_share_frozen(run, models, &g));
     WEFT_GO(check_recompute(run, g));
     *graph = g;
@@ -448,7 +450,7 @@ static weft_status check_trainable(const weft_run *run, const char *path, weft_r
     if (!m->partly_trained)
         return WEFT_OK;
     WEFT_TRY(weft_run_base(m, &g));
-    const weft_status_code status = apply_trainable(run, m, &g);
+    const weft_status_code status = apply_trainable(run, m, weft_run_trained(m)->family->scope, &g);
     weft_graph_free(g);
     return weft_error_at(status,
                          WEFT_AT(.file = path,

@@ -190,14 +190,35 @@ static void clip_all(weft_graph *g, const stepped *p, int count, weft_value loss
                   (weft_value[]){squares, loss, limit, loss_limit, norm_limit}, 5, NULL, out);
 }
 
-static bool is_apart(const weft_graph *g, weft_value param)
+/* A network with its own clipping and update. A run has at most one. */
+typedef struct apart_network {
+    const char *scope;
+    const char *step;  /* input: number of its update, from 1 */
+    const char *limit; /* input: below 0, no update; NULL: none */
+    const char *norm;  /* output */
+    const char *gate;  /* input: 0 keeps the main model as it is; NULL: none */
+    size_t config;     /* offset in weft_optimizer_config */
+} apart_network;
+static const apart_network apart_networks[] = {
+    {WEFT_DISCRIMINATOR_SCOPE, "optimizer.discriminator_step", "optimizer.discriminator_limit",
+     "discriminator_norm", NULL, offsetof(weft_optimizer_config, discriminator)},
+    {WEFT_FAKE_SCOPE, "optimizer.fake_step", NULL, "fake_norm", "optimizer.generator",
+     offsetof(weft_optimizer_config, fake)},
+};
+
+/* The separately updated network of a parameter; NULL: the main model. */
+static const apart_network *apart_of(const weft_graph *g, weft_value param)
 {
-    static const char scope[] = WEFT_DISCRIMINATOR_SCOPE ".";
-    return weft_value_ok(param) &&
-           !strncmp(weft_value_get(g, param)->name, scope, sizeof scope - 1);
+    const char *name = weft_value_ok(param) ? weft_value_get(g, param)->name : "";
+    for (int i = 0; i < WEFT_COUNT(apart_networks); i++) {
+        const size_t length = strlen(apart_networks[i].scope);
+        if (!strncmp(name, apart_networks[i].scope, length) && name[length] == '.')
+            return &apart_networks[i];
+    }
+    return NULL;
 }
 
-/* Moves the discriminator's parameters to the end. Returns their number. */
+/* Moves the parameters of the separately updated network to the end. Returns their number. */
 static int put_apart(weft_graph *g, stepped *p, int count)
 {
     stepped *sorted = new_stepped(g, count);
@@ -205,19 +226,20 @@ static int put_apart(weft_graph *g, stepped *p, int count)
     if (!sorted)
         return 0;
     for (int i = 0; i < count; i++)
-        apart += is_apart(g, p[i].param);
+        apart += apart_of(g, p[i].param) != NULL;
     for (int i = 0, at = count - apart; i < count; i++)
-        sorted[is_apart(g, p[i].param) ? at++ : own++] = p[i];
+        sorted[apart_of(g, p[i].param) ? at++ : own++] = p[i];
     memcpy(p, sorted, (size_t)count * sizeof *p);
     return apart;
 }
 
-/* Updates the discriminator, unless the main update is skipped. `others_scale` is NaN in this
- * case. */
+/* Updates the separate network, unless the step is skipped. `others_scale` is NaN in this case. */
 static void update_apart(weft_graph *g, const stepped *p, int count, weft_value others_scale,
                          weft_value lr, const weft_optimizer_config *c)
 {
-    const weft_optimizer_apart *a = &c->discriminator;
+    const apart_network *network = apart_of(g, p->param);
+    const weft_optimizer_apart *a =
+        (const weft_optimizer_apart *)((const char *)c + network->config);
     weft_optimizer_config own = *c;
     weft_value scale[WEFT_MAX_OUTPUTS];
     own.beta1 = a->beta1;
@@ -225,16 +247,24 @@ static void update_apart(weft_graph *g, const stepped *p, int count, weft_value 
     own.weight_decay = a->weight_decay;
     own.ema_decay = 0;
     clip_all(g, p, count, weft_affine(g, others_scale, 0, 0), a->clip_norm,
-             scalar_input(g, "optimizer.discriminator_limit"),
+             network->limit ? scalar_input(g, network->limit)
+                            : weft_fill(g, WEFT_F32, WEFT_SCALAR, INFINITY),
              weft_fill(g, WEFT_F32, WEFT_SCALAR, INFINITY), scale);
     const scalars s = {.lr = weft_affine(g, lr, a->lr, 0),
-                       .step = scalar_input(g, "optimizer.discriminator_step"),
+                       .step = scalar_input(g, network->step),
                        .scale = scale[0],
                        .ema_decay = WEFT_NONE,
                        .target_decay = WEFT_NONE};
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
         update_param(g, &p[i], &own, &s);
-    weft_output(g, "discriminator_norm", scale[1]);
+    weft_output(g, network->norm, scale[1]);
+}
+
+/* The scale, or NaN (no update) if the input `gate` is 0 and not 1. */
+static weft_value gated(weft_graph *g, weft_value scale, const char *gate)
+{
+    const weft_value open = scalar_input(g, gate);
+    return weft_div(g, weft_mul(g, scale, open), open);
 }
 
 /* Clips, updates every parameter that has a gradient, and adds the outputs that the trainer
@@ -248,10 +278,11 @@ static void update_all(weft_graph *g, stepped *p, int count, weft_value loss,
         return;
     clip_all(g, p, own, loss, c->clip_norm, scalar_input(g, "optimizer.loss_limit"),
              scalar_input(g, "optimizer.norm_limit"), scale);
+    const apart_network *network = apart ? apart_of(g, p[own].param) : NULL;
     const scalars s = {
         .lr = scalar_input(g, "optimizer.lr"),
         .step = scalar_input(g, "optimizer.step"),
-        .scale = scale[0],
+        .scale = network && network->gate ? gated(g, scale[0], network->gate) : scale[0],
         .ema_decay =
             c->ema_decay > 0 ? weft_fill(g, WEFT_F32, WEFT_SCALAR, c->ema_decay) : WEFT_NONE,
         .target_decay =

@@ -19,6 +19,10 @@
  * "optimizer.discriminator_limit" (infinite; below 0: no update), output "discriminator_norm".
  * A skipped step does not update the discriminator either. The discriminator has no EMA.
  *
+ * With a fake score (WEFT_FAKE_SCOPE): inputs "optimizer.fake_step" (from 1) and
+ * "optimizer.generator" (0: only the fake score is updated; 1: both), output "fake_norm". Otherwise
+ * as the discriminator.
+ *
  * Outputs of the forward must not have these names.
  * Parameters that the loss does not reach keep their values and have no states. */
 void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_config *config);

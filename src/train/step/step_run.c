@@ -129,8 +129,8 @@ static void add_padding(weft_step_run *r, int *n)
 static void add_figures(weft_step_run *r, int bucket, double share)
 {
     static const char *const names[] = {
-        "mse",     "kl",      "lpips",  "generator", "discriminator", "adversarial_weight",
-        "balance", "fullest", "dropped"};
+        "mse",     "kl",      "lpips",   "generator", "discriminator", "adversarial_weight",
+        "balance", "fullest", "dropped", "fake"};
     const weft_stage_state *s = r->train_stage;
     const weft_run_models *models = &r->context->models;
     const weft_step *step = s->programs.bucket[bucket];
@@ -217,6 +217,12 @@ static weft_status run_update(weft_step_run *r, const weft_step *step, const flo
         const int64_t updates = guard->accepted - c->run->loss.adversarial.start;
         set_scalar(step, "optimizer.discriminator_step", (float)(updates > 0 ? updates + 1 : 1));
         set_scalar(step, "optimizer.discriminator_limit", discriminates(c) ? HUGE_VALF : -1);
+    }
+    if (weft_program_input(step->program, "optimizer.fake_step")) {
+        const int64_t interval = c->run->distill.interval;
+        set_scalar(step, "optimizer.step", (float)(guard->accepted / interval + 1));
+        set_scalar(step, "optimizer.fake_step", (float)(guard->accepted + 1));
+        set_scalar(step, "optimizer.generator", c->progress.done % interval == 0);
     }
     WEFT_TRY(run_with_telemetry(r, step, telemetry,
                                 step == r->train_stage->programs.update ? "update" : "step"));
@@ -365,6 +371,7 @@ weft_status weft_step_run_end(weft_step_run *r, const weft_step *last)
     while (extras < WEFT_TRAIN_LOGGER_EXTRAS && f->extra_name[extras])
         extras++;
     add_figure(last, "discriminator_norm", 1, &extras, f);
+    add_figure(last, "fake_norm", 1, &extras, f);
     f->step = ++c->progress.done;
     f->loss = weft_step_scalar(last, "loss");
     f->grad_norm = weft_step_scalar(last, "grad_norm");

@@ -1,5 +1,5 @@
 /* Several networks of one architecture in one graph, each called in its own scope. A network has
- * parameters of its own, or reads those of another network:
+ * parameters of its own, or reads the parameters of another network:
  *
  *     transformer.blocks.0.weight ──> trained call ──> ...
  *                 └── teacher.blocks.0.weight (shared) ──> call without gradient ──> ... */

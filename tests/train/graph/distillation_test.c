@@ -1,6 +1,6 @@
 /* Step distillation, compared with PyTorch (tools/golden_distill.py): losses, gradient norms and
- * weights of 20 steps, on one rank and on every layout, with ranks as threads. The step is that of
- * `weft train`: weft_objective_make and weft_step_make. Results are close, not bitwise: the
+ * weights of 20 steps, on one rank and on layouts of several, with ranks as threads. The step is built as
+ * in `weft train`: weft_objective_make and weft_step_make. Results are close, not bitwise: the
  * reference computes in f64. A repeated layout is bitwise identical. */
 #include "../../model_of.h"
 #include "../../ranks_of.h"
@@ -47,6 +47,19 @@ static void read_lora(const json_t *json, weft_run_lora *lora)
         target[i] = json_string_value(json_array_get(targets, i));
 }
 
+static void read_match(const json_t *json, weft_run *run)
+{
+    const json_t *fake = json_object_get(json, "fake"), *betas = json_object_get(fake, "betas");
+    run->distill.student_steps = json_integer_value(json_object_get(json, "student_steps"));
+    run->distill.interval = json_integer_value(json_object_get(json, "interval"));
+    run->optimizer.fake =
+        (weft_optimizer_apart){.lr = number(fake, NULL, "lr"),
+                               .beta1 = json_number_value(json_array_get(betas, 0)),
+                               .beta2 = json_number_value(json_array_get(betas, 1)),
+                               .weight_decay = number(fake, NULL, "weight_decay"),
+                               .clip_norm = number(fake, NULL, "clip_norm")};
+}
+
 static void read_run(golden *d)
 {
     const json_t *o = json_object_get(d->json, "optimizer"), *betas = json_object_get(o, "betas");
@@ -71,7 +84,10 @@ static void read_run(golden *d)
     run->transformer.class_name = run->transformer.weights = "given";
     run->identity.class_name = run->identity.weights = "";
     read_lora(json_object_get(d->json, "lora"), &run->transformer.lora);
-    if (run->transformer.lora.rank)
+    read_match(json_object_get(d->json, "match"), run);
+    if (!strncmp(json_string_value(json_object_get(d->json, "kind")), "dmd2", 4))
+        run->distill.method = WEFT_DISTILL_DMD2;
+    if (run->transformer.lora.rank || run->distill.method != WEFT_DISTILL_LCM)
         run->optimizer.target_decay = 0;
 }
 
@@ -131,7 +147,7 @@ typedef struct job {
     weft_store *store;
     int zero;
     bool parts; /* gradients and update as two programs */
-    double loss[MOST_STEPS], norm[MOST_STEPS];
+    double loss[MOST_STEPS], norm[MOST_STEPS], fake_loss[MOST_STEPS], fake_norm[MOST_STEPS];
 } job;
 
 /* Fills the parameters of every network with the golden initial values. */
@@ -142,8 +158,11 @@ static void begin(const job *j)
         const char *rest = strchr(t->name, '.');
         char name[600];
         int64_t count;
+        snprintf(name, sizeof name, "param_%.*s%s", rest ? (int)(rest - t->name) : 0, t->name,
+                 rest ? rest : "");
+        float *values = values_of(j->d, name, &count); /* of this network, or of all */
         snprintf(name, sizeof name, "param%s", rest ? rest : "");
-        float *values = values_of(j->d, name, &count);
+        values = values ? values : values_of(j->d, name, &count);
         if (!strncmp(t->name, "adamw.", 6) || !strncmp(t->name, "grad.", 5) || !values)
             continue;
         cr_assert_eq(count, weft_shape_count(&t->whole), "%s", t->name);
@@ -194,7 +213,11 @@ static void set(const weft_step *step, const char *name, double value)
 static void set_scalars(const job *j, const weft_step *step, int64_t s)
 {
     set(step, "optimizer.lr", j->d->lr);
-    set(step, "optimizer.step", (double)(s + 1));
+    const int64_t interval = j->d->run.distill.interval;
+    const bool matches = j->d->run.distill.method == WEFT_DISTILL_DMD2;
+    set(step, "optimizer.step", (double)((matches ? s / interval : s) + 1));
+    set(step, "optimizer.fake_step", (double)(s + 1));
+    set(step, "optimizer.generator", s % interval == 0);
     set(step, "optimizer.loss_limit", INFINITY);
     set(step, "optimizer.norm_limit", INFINITY);
     set(step, "optimizer.weight", 1);
@@ -239,6 +262,8 @@ static weft_status_code train(void *user)
         }
         j->loss[s] = weft_step_scalar(last, "loss");
         j->norm[s] = weft_step_scalar(last, "grad_norm");
+        j->fake_loss[s] = weft_step_scalar(&work, "fake");
+        j->fake_norm[s] = weft_step_scalar(last, "fake_norm");
     }
 out:
     if (work.program)
@@ -284,7 +309,7 @@ static const double tolerance = 1e-4; /* as `weft parity` of trainings */
 static void compare_scalars(const job *j, const char *key, const double *actual)
 {
     const json_t *list = json_object_get(j->d->json, key);
-    for (int64_t s = 0; s < j->d->steps; s++) {
+    for (int64_t s = 0; s < (int64_t)json_array_size(list); s++) {
         const double expected = json_number_value(json_array_get(list, (size_t)s));
         cr_expect(fabs(actual[s] - expected) <= tolerance * fabs(expected),
                   "%s: %s of step %d is %.7g, not %.7g", j->mesh_text, key, (int)s, actual[s],
@@ -353,6 +378,8 @@ static void expect_reference(const char *name, const char *mesh, int zero, bool 
     for (int r = 0; r < ranks; r++) {
         compare_scalars(&jobs[r], "losses", jobs[r].loss);
         compare_scalars(&jobs[r], "grad_norms", jobs[r].norm);
+        compare_scalars(&jobs[r], "fake_losses", jobs[r].fake_loss);
+        compare_scalars(&jobs[r], "fake_norms", jobs[r].fake_norm);
         cr_expect_eq(compare_weights(&jobs[r]), final_count(&d), "%s %s", name, mesh);
     }
     end(jobs, ranks);
@@ -369,6 +396,16 @@ Test(distillation, consistency_with_lora_is_that_of_the_reference)
     expect_reference("lcm_lora", "", 0, false);
 }
 
+Test(distillation, distribution_matching_is_that_of_the_reference)
+{
+    expect_reference("dmd2", "", 0, false);
+}
+
+Test(distillation, distribution_matching_with_lora_is_that_of_the_reference)
+{
+    expect_reference("dmd2_lora", "", 0, false);
+}
+
 /* ---- layouts ------------------------------------------------------------------------------- */
 
 static bool same_bits(const job *a, const job *b)
@@ -382,16 +419,19 @@ static bool same_bits(const job *a, const job *b)
     return !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
 }
 
-static const struct {
+typedef struct layout {
     const char *mesh;
     int zero;
     bool parts;
-} layouts[] = {{"dp=2"}, {"dp=2", 1}, {"dp=2", 2, true}, {"fsdp=2"}, {"fsdp=2", 0, true},
-               {"tp=2"}, {"sp=2"},    {"cp=2"},          {"ring=2"}, {"dp=2,tp=2"}};
+} layout;
+static const layout all[] = {{"dp=2"}, {"dp=2", 1}, {"dp=2", 2, true}, {"fsdp=2"},   {"tp=2"},
+                             {"sp=2"}, {"cp=2"},    {"ring=2"},        {"dp=2,tp=2"}},
+                    some[] = {{"dp=2", 2, true}, {"fsdp=2", 0, true}, {"tp=2"}, {"cp=2"}},
+                    few[] = {{"fsdp=2"}, {"tp=2"}};
 
-static void expect_layouts(const char *name)
+static void expect_layouts(const char *name, const layout *layouts, int count)
 {
-    for (int i = 0; i < WEFT_COUNT(layouts); i++) {
+    for (int i = 0; i < count; i++) {
         expect_reference(name, layouts[i].mesh, layouts[i].zero, layouts[i].parts);
         golden d = open_golden(name);
         job one[RANKS], two[RANKS];
@@ -407,12 +447,22 @@ static void expect_layouts(const char *name)
     }
 }
 
-Test(distillation, consistency_on_every_layout_is_that_of_the_reference)
+Test(distillation, consistency_on_layouts_is_that_of_the_reference)
 {
-    expect_layouts("lcm");
+    expect_layouts("lcm", all, WEFT_COUNT(all));
 }
 
-Test(distillation, consistency_with_lora_on_every_layout_is_that_of_the_reference)
+Test(distillation, consistency_with_lora_on_layouts_is_that_of_the_reference)
 {
-    expect_layouts("lcm_lora");
+    expect_layouts("lcm_lora", few, WEFT_COUNT(few));
+}
+
+Test(distillation, distribution_matching_on_layouts_is_that_of_the_reference)
+{
+    expect_layouts("dmd2", some, WEFT_COUNT(some));
+}
+
+Test(distillation, distribution_matching_with_lora_on_layouts_is_that_of_the_reference)
+{
+    expect_layouts("dmd2_lora", few, WEFT_COUNT(few));
 }
