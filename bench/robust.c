@@ -1,23 +1,29 @@
-/* Cascade plans under price errors, played by the cost model. The model is HunyuanVideo 13B on H100
- * nodes with Arachne's three stages. No cascade is executed (bench/cascades "robust" executes).
+/* Cascade plans under price errors, with the seconds of the cost model. The model is HunyuanVideo
+ * 13B on H100 nodes with Arachne's three stages.
  *
- *     bench/robust [NODES [STAGE [ITERATIONS [PLANS]]]]      PLANS: tried by a search
+ *     bench/robust [NODES [STAGE [ITERATIONS [PLANS [played|executed]]]]]
  *
- * Every cascade takes 1 to 1 + JITTER times its seconds. All policies are played under the same
- * DRAWS errors of each iteration, in BATCHES independent batches. In a batch the draws of a cascade
- * share its range evenly. In one case rank 5 needs 1.5 times its seconds.
+ * PLANS: tried by a search. "played": plans run in the planner's simulation of the executor.
+ * "executed": the first IN_BATCH draws also run in the executor of a run, on ranks with a clock each
+ * (robust_ranks.h).
+ *
+ * Every cascade takes 1 to 1 + JITTER times its seconds. All policies have the same draws of errors
+ * in each iteration: BATCHES independent batches, or the first batch if they are executed. In a batch
+ * the draws of a cascade share its range evenly. In one case rank 5 needs 1.5 times its seconds.
  *
  * With T the mean over iterations and draws,
  *
  *     lead = 1 - T(robust) / T(policy)      kept = lead / lead without errors
  *
  * The error of `kept` is the standard error over the batches. A clairvoyant plan is searched for
- * one draw with its errors known, for the first KNOWN draws of each iteration. */
+ * one draw with its errors known, for the first KNOWN draws of each iteration. `reach` is the lead
+ * of robust plans as a share of the clairvoyant lead, both in the KNOWN draws. */
+#include "robust_ranks.h"
+
 #include "base/log.h"
 #include "base/rng.h"
 #include "estimate/plan_models.h"
 #include "plan/cascade/baselines.h"
-#include "plan/cascade/expect.h"
 #include "plan/cascade/genetic.h"
 #include "plan/cluster/cluster_path.h"
 
@@ -27,8 +33,8 @@
 #include <string.h>
 
 enum {
-    MOST_RANKS = 64,
-    MOST_CASCADES = 3 * MOST_RANKS / 4,
+    MOST_RANKS = ROBUST_RANKS,
+    MOST_CASCADES = ROBUST_CASCADES,
     BATCHES = 8,
     IN_BATCH = 8,
     DRAWS = BATCHES * IN_BATCH,
@@ -43,12 +49,14 @@ enum { STATIC, FLEXSP, KNAPFORMER, OTHERS, PLANNED = OTHERS, ROBUST, CLAIRVOYANT
 static const weft_policy rule[OTHERS] = {WEFT_POLICY_STATIC, WEFT_POLICY_FLEXSP,
                                          WEFT_POLICY_KNAPFORMER};
 
+enum { PLAYED, EXECUTED, WAYS };
+
 typedef struct trial {
     const char *name;
     double jitter;
     bool slow;
-    double seconds[PLANS][DRAWS]; /* sums over iterations */
-    int64_t late;
+    double seconds[WAYS][PLANS][DRAWS]; /* sums over iterations */
+    int64_t late, moved, cascades;
 } trial;
 
 static trial trials[] = {{.name = "jitter 0"},
@@ -65,14 +73,19 @@ typedef struct setting {
     int64_t ranks, degree[OTHERS]; /* degree: of equal groups */
     int64_t evaluations;           /* plans that a search tries */
     double reduce;                 /* seconds of the gradient all-reduce */
+    bool executed;
 } setting;
+
+/* WIDE: every degree. NARROW: degrees within a node, without groups that cross nodes. */
+enum { WIDE, NARROW, SETS };
 
 /* An iteration and the plans that do not depend on errors. */
 typedef struct iteration {
     weft_arena *arena;
-    weft_cascade_list list;
-    weft_cascade_problem problem;
-    weft_cascade_result found;
+    weft_cascade_list list, narrow; /* options of `narrow` are the first ones of `list` */
+    int sets;                       /* 1 on one node, else SETS */
+    weft_cascade_problem problem[SETS];
+    weft_cascade_result found[SETS];
     bool trains[MOST_CASCADES];
     weft_dispatch_hand hand[MOST_CASCADES];
     weft_placement plan[PLANNED + 1];
@@ -140,19 +153,49 @@ static int64_t best_degree(const setting *s, int k, int iterations)
     return best;
 }
 
-static void open_iteration(const setting *s, uint64_t seed, iteration *x)
+/* Copies the list with the degrees within a node. A cascade that needs more memory keeps all
+ * degrees. */
+static void make_narrow(const setting *s, iteration *x)
+{
+    x->narrow = x->list;
+    x->narrow.item = weft_arena_alloc(x->arena, x->list.count * (int64_t)sizeof *x->list.item);
+    check(WEFT_ALLOCATED(x->narrow.item, "the cascades"));
+    for (int64_t c = 0; c < x->list.count; c++) {
+        weft_cascade *item = &x->narrow.item[c];
+        *item = x->list.item[c];
+        int32_t within = 0;
+        while (within < item->option_count && item->option[within].degree <= s->cluster.devices)
+            within++;
+        if (within && item->option[within - 1].bytes <= (double)s->cluster.device.memory)
+            item->option_count = within;
+    }
+}
+
+/* Searches the plan with the shortest makespan in a set of degrees. */
+static void solve(const setting *s, iteration *x, int set, weft_placement *out)
 {
     const weft_cascade_search search = {
-        .seed = seed, .threads = 1, .effort = s->ranks > 16 ? 0.3 : 1};
+        .seed = x->seed, .threads = 1, .effort = s->ranks > 16 ? 0.3 : 1};
     const weft_assign_options assign = {.inner = true, .inter = true};
-    weft_workload w;
+    weft_cascade_problem *p = &x->problem[set];
     int32_t *first, *devices;
-    *x = (iteration){.arena = weft_arena_create(), .seed = seed};
+    check(weft_cascade_problem_create(set == NARROW ? &x->narrow : &x->list, s->ranks,
+                                      (double)s->cluster.device.memory, p));
+    p->per_node = s->cluster.devices;
+    p->by_producers = true;
+    check(weft_cascade_solve(p, &search, x->arena, &x->found[set]));
+    check(weft_assign(p, &x->found[set].schedule, &s->cluster, assign, x->arena, &first, &devices));
+    check(weft_placement_of(p, &x->found[set].schedule, first, devices, x->arena, out));
+}
+
+static void open_iteration(const setting *s, uint64_t seed, iteration *x)
+{
+    weft_workload w;
+    weft_placement found;
+    *x = (iteration){
+        .arena = weft_arena_create(), .seed = seed, .sets = s->cluster.nodes > 1 ? SETS : 1};
     open_list(s, seed, x->arena, &w, &x->list);
-    check(weft_cascade_problem_create(&x->list, s->ranks, (double)s->cluster.device.memory,
-                                      &x->problem));
-    x->problem.per_node = s->cluster.devices;
-    x->problem.by_producers = true;
+    make_narrow(s, x);
     for (int64_t c = 0; c < x->list.count; c++) {
         const weft_plan_bucket *b = &w.bucket[c / (x->list.count / w.count)];
         const weft_clip_work *clip;
@@ -166,11 +209,11 @@ static void open_iteration(const setting *s, uint64_t seed, iteration *x)
     }
     for (int k = 0; k < OTHERS; k++)
         check(place_by_rule(s, k, s->degree[k], &w, &x->list, x->arena, &x->plan[k]));
-    check(weft_cascade_solve(&x->problem, &search, x->arena, &x->found));
-    check(weft_assign(&x->problem, &x->found.schedule, &s->cluster, assign, x->arena, &first,
-                      &devices));
-    check(weft_placement_of(&x->problem, &x->found.schedule, first, devices, x->arena,
-                            &x->plan[PLANNED]));
+    for (int set = 0; set < x->sets; set++) {
+        solve(s, x, set, &found);
+        if (set == 0 || found.makespan < x->plan[PLANNED].makespan)
+            x->plan[PLANNED] = found;
+    }
     for (int k = 0; k < OTHERS; k++) /* a run's search begins with the plans of the rules */
         if (x->plan[k].makespan < x->plan[PLANNED].makespan)
             x->plan[PLANNED] = x->plan[k];
@@ -179,7 +222,6 @@ static void open_iteration(const setting *s, uint64_t seed, iteration *x)
 static weft_expect_setup search_of(const setting *s, const iteration *x, const double *slow)
 {
     return (weft_expect_setup){.list = &x->list,
-                               .problem = &x->problem,
                                .cluster = &s->cluster,
                                .assign = {.inner = true, .inter = true},
                                .slow = slow,
@@ -193,16 +235,23 @@ static weft_expect_setup search_of(const setting *s, const iteration *x, const d
 /* Searches with planned devices and with late dispatch. Returns true if the latter is shorter. */
 static bool search_both(const iteration *x, weft_expect_setup *setup, weft_placement *out)
 {
-    weft_placement both[2];
-    double value[2];
-    for (int late = 0; late < 2; late++) {
-        setup->late = late;
-        check(weft_expect_search(setup, &x->found.schedule, x->plan, PLANNED + 1, x->arena,
-                                 &both[late], &value[late]));
+    double best = INFINITY;
+    bool found = false;
+    for (int k = 0; k < 2 * x->sets; k++) {
+        weft_placement p;
+        double value;
+        setup->late = k % 2;
+        setup->problem = &x->problem[k / 2];
+        check(weft_expect_search(setup, &x->found[k / 2].schedule, x->plan, PLANNED + 1, x->arena,
+                                 &p, &value));
+        value *= setup->late ? 1 + WEFT_EXPECT_LATE : 1;
+        if (value >= best)
+            continue;
+        best = value;
+        found = setup->late;
+        *out = p;
     }
-    const bool late = value[1] * (1 + WEFT_EXPECT_LATE) < value[0];
-    *out = both[late];
-    return late;
+    return found;
 }
 
 /* The plan of shortest expected time. The record of errors is complete. */
@@ -257,10 +306,11 @@ static void draw_factors(const iteration *x, double jitter, double *factor)
     }
 }
 
-/* Adds the seconds of draws `from` to `end` to `seconds`, by draw. */
-static void play(const setting *s, const iteration *x, const weft_placement *p, bool late,
-                 const double *slow, const double *factor, int from, int end, double *seconds)
+/* Plays draws `from` to `end` by the simulation of the planner. */
+static void play_plan(const setting *s, const iteration *x, const robust_job *job, int from,
+                      int end, double *seconds)
 {
+    const weft_placement *p = job->plan;
     weft_assigned item[MOST_CASCADES];
     weft_dispatch *d;
     for (int64_t c = 0; c < p->count; c++) {
@@ -277,16 +327,35 @@ static void play(const setting *s, const iteration *x, const weft_placement *p, 
                                        .count = p->count,
                                        .devices = s->ranks,
                                        .per_node = s->cluster.devices,
-                                       .slow = slow,
+                                       .slow = job->slow,
                                        .trains = x->trains,
                                        .transfer = x->hand,
                                        .retire = true};
     check(weft_dispatch_create(&setup, &d));
     for (int k = from; k < end; k++) {
-        const weft_dispatch_times t = weft_dispatch_play(d, late, factor + k * p->count, NULL);
+        const weft_dispatch_times t =
+            weft_dispatch_play(d, job->late, job->factor + k * p->count, NULL);
         seconds[k] += fmax(t.makespan, t.summing + s->reduce);
     }
     weft_dispatch_free(d);
+}
+
+/* Adds the seconds of draws `from` to `end` to a plan. */
+static void run_plan(const setting *s, const iteration *x, robust_job job, int from, int end,
+                     trial *t, int plan)
+{
+    const double *factor = job.factor;
+    job.list = &x->list;
+    play_plan(s, x, &job, from, end, t->seconds[PLAYED][plan]);
+    for (int k = from; k < end && k < IN_BATCH && s->executed; k++) {
+        job.factor = factor + k * x->list.count;
+        const robust_times times = robust_ranks_execute(&job);
+        t->seconds[EXECUTED][plan][k] += times.total;
+        if (plan == ROBUST) {
+            t->moved += times.moved;
+            t->cascades += x->list.count;
+        }
+    }
 }
 
 static void try_iteration(const setting *s, const iteration *x, trial *t)
@@ -297,14 +366,18 @@ static void try_iteration(const setting *s, const iteration *x, trial *t)
     for (int r = 0; r < MOST_RANKS; r++)
         slow[r] = t->slow && r == SLOW_RANK ? SLOW : 1;
     draw_factors(x, t->jitter, factor);
-    for (int k = 0; k <= PLANNED; k++)
-        play(s, x, &x->plan[k], false, slow, factor, 0, DRAWS, t->seconds[k]);
-    const bool late = plan_robust(s, x, t, slow, &p);
-    t->late += late;
-    play(s, x, &p, late, slow, factor, 0, DRAWS, t->seconds[ROBUST]);
+    robust_job job = {.factor = factor, .slow = slow};
+    for (int k = 0; k <= PLANNED; k++) {
+        job.plan = &x->plan[k];
+        run_plan(s, x, job, 0, DRAWS, t, k);
+    }
+    job.plan = &p;
+    job.late = plan_robust(s, x, t, slow, &p);
+    t->late += job.late;
+    run_plan(s, x, job, 0, DRAWS, t, ROBUST);
     for (int k = 0; k < KNOWN; k++) {
-        const bool known = plan_clairvoyant(s, x, factor + k * x->list.count, slow, &p);
-        play(s, x, &p, known, slow, factor, k, k + 1, t->seconds[CLAIRVOYANT]);
+        job.late = plan_clairvoyant(s, x, factor + k * x->list.count, slow, &p);
+        run_plan(s, x, job, k, k + 1, t, CLAIRVOYANT);
     }
 }
 
@@ -318,53 +391,107 @@ static double sum_of(const double *seconds, int draws)
     return sum;
 }
 
-static double lead_of(const trial *t, int plan, int other, int from, int draws)
+typedef double plan_seconds[PLANS][DRAWS];
+
+static double lead_of(const plan_seconds *of, int plan, int other, int from, int draws)
 {
-    return 1 - sum_of(t->seconds[plan] + from, draws) / sum_of(t->seconds[other] + from, draws);
+    return 1 - sum_of((*of)[plan] + from, draws) / sum_of((*of)[other] + from, draws);
 }
 
-static void print_kept(const trial *t, int other)
+static void print_kept(const trial *t, int way, int other)
 {
-    const double quiet = lead_of(&trials[0], ROBUST, other, 0, DRAWS),
-                 lead = lead_of(t, ROBUST, other, 0, DRAWS);
+    const plan_seconds *of = &t->seconds[way];
+    const int draws = way == EXECUTED ? IN_BATCH : DRAWS;
+    const double quiet = lead_of(&trials[0].seconds[way], ROBUST, other, 0, draws),
+                 lead = lead_of(of, ROBUST, other, 0, draws),
+                 known = lead_of(of, CLAIRVOYANT, other, 0, KNOWN),
+                 own = lead_of(of, ROBUST, other, 0, KNOWN);
     double square = 0;
-    if (quiet < 0.001) {
-        printf(" %.1f | - | - | - |", 100 * lead);
-        return;
-    }
-    for (int b = 0; b < BATCHES; b++) {
-        const double off = lead_of(t, ROBUST, other, b * IN_BATCH, IN_BATCH) - lead;
+    for (int b = 0; b < BATCHES && way == PLAYED; b++) {
+        const double off = lead_of(of, ROBUST, other, b * IN_BATCH, IN_BATCH) - lead;
         square += off * off;
     }
-    printf(" %.1f | %.0f | %.1f | %.0f |", 100 * lead, 100 * lead / quiet,
-           100 * sqrt(square / (BATCHES - 1) / BATCHES) / quiet,
-           100 * lead_of(t, CLAIRVOYANT, other, 0, KNOWN) / quiet);
+    printf(" %.1f |", 100 * lead);
+    if (quiet < 0.001)
+        printf(" - | - | - |");
+    else if (way == EXECUTED)
+        printf(" %.0f | - | %.0f |", 100 * lead / quiet, 100 * known / quiet);
+    else
+        printf(" %.0f | %.1f | %.0f |", 100 * lead / quiet,
+               100 * sqrt(square / (BATCHES - 1) / BATCHES) / quiet, 100 * known / quiet);
+    if (known < 0.001)
+        printf(" - |");
+    else
+        printf(" %.0f |", 100 * own / known);
 }
 
-static void print_trial(const setting *s, const char *stage, const trial *t, int iterations)
+static void print_trial(const setting *s, const char *stage, const trial *t, int way,
+                        int iterations)
 {
-    printf("| %d | %s | %s | %d | %d |", (int)s->ranks, stage, t->name, iterations, DRAWS);
+    static const char *const name[] = {"played", "executed"};
+    const int draws = way == EXECUTED ? IN_BATCH : DRAWS;
+    printf("| %d | %s | %s | %s | %d | %d |", (int)s->ranks, stage, name[way], t->name, iterations,
+           draws);
     for (int k = 0; k <= ROBUST; k++)
-        printf(" %.3f |", sum_of(t->seconds[k], DRAWS) / (iterations * DRAWS));
+        printf(" %.3f |", sum_of(t->seconds[way][k], draws) / (iterations * draws));
     for (int k = 0; k < OTHERS; k++)
-        print_kept(t, k);
-    printf(" %d |\n", (int)t->late);
+        print_kept(t, way, k);
+    printf(" %d |", (int)t->late);
+    if (way == EXECUTED)
+        printf(" %d | %d |\n", (int)t->moved, (int)t->cascades);
+    else
+        printf(" - | - |\n");
 }
 
 static void print_header(void)
 {
     static const char *const of[] = {"static", "FlexSP-like", "KnapFormer-like"};
-    printf("machine: cost model of an H100 cluster\n| ranks | stage | case | iterations | draws |");
+    printf("machine: cost model of an H100 cluster\n| ranks | stage | plans | case | iterations | "
+           "draws |");
     for (int k = 0; k < OTHERS; k++)
         printf(" %s s |", of[k]);
     printf(" planned s | robust s |");
     for (int k = 0; k < OTHERS; k++)
-        printf(" lead over %s %% | kept over %s %% | error over %s %% | clairvoyant over %s %% |",
-               of[k], of[k], of[k], of[k]);
-    printf(" dispatched late |\n|");
-    for (int k = 0; k < 11 + 4 * OTHERS; k++)
+        printf(" lead over %s %% | kept over %s %% | error over %s %% | clairvoyant over %s %% | "
+               "reach over %s %% |",
+               of[k], of[k], of[k], of[k], of[k]);
+    printf(" dispatched late | cascades moved | cascades |\n|");
+    for (int k = 0; k < 14 + 5 * OTHERS; k++)
         printf("---|");
     printf("\n");
+}
+
+/* Returns the mean bytes of a sample's latents, by the weights of the buckets. */
+static double latent_bytes(const setting *s)
+{
+    double sum = 0, weights = 0;
+    for (int64_t i = 0; i < s->stage.count; i++) {
+        const weft_plan_bucket *b = &s->stage.bucket[i];
+        const weft_clip_work *clip;
+        check(weft_model_work_clip(&s->work, b->frames, b->height, b->width, &clip));
+        sum += b->weight * clip->latent_bytes * (double)b->batch;
+        weights += b->weight;
+    }
+    return sum / weights;
+}
+
+static void open_setting(setting *s, int nodes, const char *stage, int iterations)
+{
+    char spec[32];
+    s->arena = weft_arena_create();
+    snprintf(spec, sizeof spec, "h100:%d", nodes);
+    check(weft_cluster_load(s->arena, spec, &s->cluster));
+    check(weft_workload_stage(s->arena, stage, &s->stage));
+    check(weft_plan_model_work(s->arena, "hunyuanvideo-13b", &s->stage, &s->cluster.device,
+                               &s->work));
+    s->ranks = weft_cluster_devices(&s->cluster);
+    const double gradients = s->work.parameters * sizeof(float);
+    s->reduce = weft_cluster_collective_seconds(&s->cluster, WEFT_COLL_ALL_REDUCE, s->ranks,
+                                                s->cluster.devices, gradients);
+    if (s->executed)
+        robust_ranks_begin(&s->cluster, gradients, latent_bytes(s));
+    s->degree[STATIC] = best_degree(s, STATIC, iterations);
+    s->degree[KNAPFORMER] = best_degree(s, KNAPFORMER, iterations);
 }
 
 int main(int argc, char **argv)
@@ -373,34 +500,30 @@ int main(int argc, char **argv)
     static iteration x;
     const int nodes = argc > 1 ? atoi(argv[1]) : 2, iterations = argc > 3 ? atoi(argv[3]) : 20;
     const char *stage = argc > 2 ? argv[2] : "720p";
-    char spec[32];
     if (nodes < 1 || nodes > MOST_RANKS / 8 || iterations < 1) {
-        fprintf(stderr, "bench/robust [NODES [STAGE [ITERATIONS [PLANS]]]], up to %d nodes\n",
+        fprintf(stderr,
+                "bench/robust [NODES [STAGE [ITERATIONS [PLANS [played|executed]]]]], up to %d "
+                "nodes\n",
                 MOST_RANKS / 8);
         return 1;
     }
-    s.arena = weft_arena_create();
     s.evaluations = argc > 4 ? atoi(argv[4]) : 1500;
-    snprintf(spec, sizeof spec, "h100:%d", nodes);
-    check(weft_cluster_load(s.arena, spec, &s.cluster));
-    check(weft_workload_stage(s.arena, stage, &s.stage));
-    check(weft_plan_model_work(s.arena, "hunyuanvideo-13b", &s.stage, &s.cluster.device, &s.work));
-    s.ranks = weft_cluster_devices(&s.cluster);
-    s.reduce =
-        weft_cluster_collective_seconds(&s.cluster, WEFT_COLL_ALL_REDUCE, s.ranks,
-                                        s.cluster.devices, s.work.parameters * sizeof(float));
-    s.degree[STATIC] = best_degree(&s, STATIC, iterations);
-    s.degree[KNAPFORMER] = best_degree(&s, KNAPFORMER, iterations);
+    s.executed = argc > 5 && !strcmp(argv[5], "executed");
+    open_setting(&s, nodes, stage, iterations);
     for (int i = 0; i < iterations; i++) {
         open_iteration(&s, 1 + (uint64_t)i, &x);
         for (size_t k = 0; k < WEFT_COUNT(trials); k++)
             try_iteration(&s, &x, &trials[k]);
-        weft_cascade_problem_free(&x.problem);
+        for (int set = 0; set < x.sets; set++)
+            weft_cascade_problem_free(&x.problem[set]);
         weft_arena_free(x.arena);
     }
     print_header();
-    for (size_t k = 0; k < WEFT_COUNT(trials); k++)
-        print_trial(&s, stage, &trials[k], iterations);
+    for (int way = 0; way < (s.executed ? WAYS : EXECUTED); way++)
+        for (size_t k = 0; k < WEFT_COUNT(trials); k++)
+            print_trial(&s, stage, &trials[k], way, iterations);
+    if (s.executed)
+        robust_ranks_end();
     weft_arena_free(s.arena);
     return 0;
 }

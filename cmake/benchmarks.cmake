@@ -10,11 +10,12 @@ function(add_benchmark name) # SOURCES; NAME may contain a folder
     target_link_libraries(${target} PRIVATE weft_static weft::dependencies)
 endfunction()
 
-foreach(name kernels loader models families near ranks fusion robust storage)
+foreach(name kernels loader models families near ranks fusion storage)
     add_benchmark(${name} bench/${name}.c)
 endforeach()
 add_benchmark(cascades bench/cascades.c bench/cascades_ranks.c bench/cascades_plans.c
     bench/cascades_errors.c)
+add_benchmark(robust bench/robust.c bench/robust_ranks.c)
 add_benchmark(plan/pipeline bench/plan/pipeline.c bench/plan/methods.c bench/plan/breakdown.c)
 
 if(WEFT_TESTS)

@@ -39,7 +39,7 @@
 #   bench-serve                 a server: start, overhead, requests, a long queue (MODEL=DIR)
 #   bench-simulated             pipelines of 16, 32, 64 ranks on simulated clusters (RANKS="16")
 #   bench-pipeline              writes bench/plan/pipeline.md and its plots
-#   bench-robust                plans on 16 and 64 ranks under price errors, played by the cost model
+#   bench-robust                plans on 16 and 64 ranks under price errors, by the cost model
 #                               (RANKS=16 N=5)
 #   bench-robust-executed       the same plans, executed on simulated ranks (RANKS=16 N=5)
 #   bench-cascades              iterations of cascades on 16, 32, 64 simulated ranks and their plans
@@ -98,7 +98,7 @@ bench-cascades:
 
 bench-robust:
 	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
-	    $(RECORD) robust $(O)/bench/robust $$((n / 8)) $$s $(or $(N),20) || exit 1; done; done
+	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/robust $$((n / 8)) $$s $(or $(N),10) $(or $(PLANS),1000) executed || exit 1; done; done
 bench-robust-executed:
 	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
 	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),10) fast robust || exit 1; done; done
