@@ -153,24 +153,6 @@ static int64_t best_degree(const setting *s, int k, int iterations)
     return best;
 }
 
-/* Copies the list with the degrees within a node. A cascade that needs more memory keeps all
- * degrees. */
-static void make_narrow(const setting *s, iteration *x)
-{
-    x->narrow = x->list;
-    x->narrow.item = weft_arena_alloc(x->arena, x->list.count * (int64_t)sizeof *x->list.item);
-    check(WEFT_ALLOCATED(x->narrow.item, "the cascades"));
-    for (int64_t c = 0; c < x->list.count; c++) {
-        weft_cascade *item = &x->narrow.item[c];
-        *item = x->list.item[c];
-        int32_t within = 0;
-        while (within < item->option_count && item->option[within].degree <= s->cluster.devices)
-            within++;
-        if (within && item->option[within - 1].bytes <= (double)s->cluster.device.memory)
-            item->option_count = within;
-    }
-}
-
 /* Searches the plan with the shortest makespan in a set of degrees. */
 static void solve(const setting *s, iteration *x, int set, weft_placement *out)
 {
@@ -195,7 +177,8 @@ static void open_iteration(const setting *s, uint64_t seed, iteration *x)
     *x = (iteration){
         .arena = weft_arena_create(), .seed = seed, .sets = s->cluster.nodes > 1 ? SETS : 1};
     open_list(s, seed, x->arena, &w, &x->list);
-    make_narrow(s, x);
+    check(weft_cascade_list_within(&x->list, s->cluster.devices, (double)s->cluster.device.memory,
+                                   x->arena, &x->narrow));
     for (int64_t c = 0; c < x->list.count; c++) {
         const weft_plan_bucket *b = &w.bucket[c / (x->list.count / w.count)];
         const weft_clip_work *clip;

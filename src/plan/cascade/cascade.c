@@ -197,6 +197,24 @@ static weft_status fill_problem(const weft_cascade_list *list, int64_t options, 
     return topological_order(list, p);
 }
 
+weft_status weft_cascade_list_within(const weft_cascade_list *list, int64_t most, double memory,
+                                     weft_arena *arena, weft_cascade_list *out)
+{
+    weft_cascade_list within = {.count = list->count};
+    WEFT_TRY(WEFT_ARENA_NEW(arena, within.item, list->count, "%" PRId64 " cascades", list->count));
+    for (int64_t c = 0; c < list->count; c++) {
+        const weft_cascade *from = &list->item[c];
+        int32_t count = 0;
+        while (count < from->option_count && from->option[count].degree <= most)
+            count++;
+        const bool fits = count && (memory <= 0 || from->option[count - 1].bytes <= memory);
+        within.item[c] = *from;
+        within.item[c].option_count = fits ? count : from->option_count;
+    }
+    *out = within;
+    return WEFT_OK;
+}
+
 weft_status weft_cascade_problem_create(const weft_cascade_list *list, int64_t devices,
                                         double memory, weft_cascade_problem *problem)
 {

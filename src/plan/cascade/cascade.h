@@ -29,6 +29,11 @@ typedef struct weft_cascade_list {
     int64_t count;
 } weft_cascade_list;
 
+/* Copies the list with the options of up to `most` devices, which are the first ones of the list. A
+ * cascade that needs more devices for its bytes keeps all options. memory <= 0: no limit. */
+weft_status weft_cascade_list_within(const weft_cascade_list *list, int64_t most, double memory,
+                                     weft_arena *arena, weft_cascade_list *out);
+
 /* Checked, flat form of a list for the searches. Excludes options that do not fit (degree above the
  * devices, bytes above the memory) and options that another option beats in both degree and
  * seconds. Cascades are numbered as in the list. */

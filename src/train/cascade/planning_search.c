@@ -31,23 +31,43 @@ weft_policy_request weft_planning_request(const weft_cascade_planner *a, const w
  * half of this gap. */
 static const double enough = 0.005;
 
+/* Sets of degrees: every degree, and the degrees within a node. Groups that cross nodes divide the
+ * nodes into parts that other groups do not fill. */
+enum { WIDE, NARROW, SETS };
+
 /* State shared by all rounds of a search. */
 typedef struct searching {
-    weft_arena *arena;              /* memory of the plans found */
-    weft_cascade_schedule schedule; /* schedule of the last round */
-    weft_cascade_problem problem;
-    weft_cascade_bound bound;
+    weft_arena *arena;                    /* memory of the plans found */
+    int sets;                             /* 1 on one node, else SETS */
+    weft_cascade_schedule schedule[SETS]; /* schedule of the last round of a set */
+    weft_cascade_problem problem[SETS];
+    weft_cascade_bound bound; /* of the problem with every degree */
 } searching;
+
+static void search_end(searching *s)
+{
+    for (int set = 0; set < SETS; set++)
+        weft_cascade_problem_free(&s->problem[set]);
+}
 
 static weft_status search_begin(const weft_cascade_planner *a, const weft_planning_job *j,
                                 weft_arena *arena, searching *s)
 {
-    *s = (searching){.arena = arena};
-    WEFT_TRY(weft_cascade_problem_create(&j->list, a->s.ranks, a->s.memory, &s->problem));
-    /* costs assume groups on the fewest nodes */
-    s->problem.per_node = a->s.cluster->nodes > 1 ? a->s.cluster->devices : 0;
-    s->problem.by_producers = a->s.config->inter;
+    const int64_t per_node = a->s.cluster->nodes > 1 ? a->s.cluster->devices : 0;
+    weft_cascade_list list = j->list;
+    *s = (searching){.arena = arena, .sets = per_node ? SETS : 1};
+    weft_status_code status = WEFT_OK;
+    for (int set = 0; set < s->sets; set++) {
+        if (set == NARROW)
+            WEFT_GO(weft_cascade_list_within(&j->list, per_node, a->s.memory, arena, &list));
+        WEFT_GO(weft_cascade_problem_create(&list, a->s.ranks, a->s.memory, &s->problem[set]));
+        s->problem[set].per_node = per_node; /* costs assume groups on the fewest nodes */
+        s->problem[set].by_producers = a->s.config->inter;
+    }
     return WEFT_OK;
+out:
+    search_end(s);
+    return status;
 }
 
 static bool is_over(void *user)
@@ -56,30 +76,34 @@ static bool is_over(void *user)
     return atomic_load(&j->over);
 }
 
-/* Runs one independent search. Round 1 has a smaller effort. */
+/* Runs one independent search. The sets of degrees alternate. The first round of a set has a smaller
+ * effort. */
 static weft_status search_round(const weft_cascade_planner *a, weft_planning_job *j, searching *s,
                                 int64_t round, weft_placement *out, bool *proved)
 {
-    const weft_cascade_search search = {.seed = weft_seed_mix(a->s.seed, (uint64_t)j->step) +
-                                                (uint64_t)round,
-                                        .effort = round > 1 ? 0.25 : 0.05,
-                                        .enough = enough / 2,
-                                        .stop = is_over,
-                                        .user = j,
-                                        .threads = 1,
-                                        .no_exact = round == 1,
-                                        .bound = s->bound.value > 0 ? &s->bound : NULL};
+    const int set = (int)((round - 1) % s->sets);
+    const bool first = round <= s->sets;
+    const weft_cascade_search search = {
+        .seed = weft_seed_mix(a->s.seed, (uint64_t)j->step) + (uint64_t)round,
+        .effort = first ? 0.05 : 0.25,
+        .enough = enough / 2,
+        .stop = is_over,
+        .user = j,
+        .threads = 1,
+        .no_exact = first,
+        .bound = set == WIDE && s->bound.value > 0 ? &s->bound : NULL};
     const weft_assign_options assign = {a->s.config->inner, a->s.config->inter};
     weft_cascade_result result;
-    int32_t *first, *devices;
-    WEFT_TRY(weft_cascade_solve(&s->problem, &search, s->arena, &result));
-    WEFT_TRY(weft_assign(&s->problem, &result.schedule, a->s.cluster, assign, s->arena, &first,
-                         &devices));
-    if (result.bound.value > s->bound.value)
+    int32_t *first_device, *devices;
+    WEFT_TRY(weft_cascade_solve(&s->problem[set], &search, s->arena, &result));
+    WEFT_TRY(weft_assign(&s->problem[set], &result.schedule, a->s.cluster, assign, s->arena,
+                         &first_device, &devices));
+    if (set == WIDE && result.bound.value > s->bound.value)
         s->bound = result.bound;
-    *proved = result.proved;
-    s->schedule = result.schedule;
-    return weft_placement_of(&s->problem, &result.schedule, first, devices, s->arena, out);
+    *proved = set == WIDE && result.proved;
+    s->schedule[set] = result.schedule;
+    return weft_placement_of(&s->problem[set], &result.schedule, first_device, devices, s->arena,
+                             out);
 }
 
 static weft_status by_rule(const weft_cascade_planner *a, const weft_planning_job *j, searching *s,
@@ -87,7 +111,7 @@ static weft_status by_rule(const weft_cascade_planner *a, const weft_planning_jo
 {
     const weft_policy_request request = weft_planning_request(a, j);
     WEFT_TRY(weft_policy_place((weft_policy)a->s.config->policy, &request, s->arena, out));
-    return weft_cascade_lower_bound(&s->problem, out->makespan, &s->bound);
+    return weft_cascade_lower_bound(&s->problem[WIDE], out->makespan, &s->bound);
 }
 
 /* Sets *out to the shortest plan of all policies. This first plan takes little time, and later
@@ -100,7 +124,7 @@ static weft_status best_rule(const weft_cascade_planner *a, const weft_planning_
                                         WEFT_POLICY_STATIC};
     const weft_policy_request request = weft_planning_request(a, j);
     *found = false;
-    for (size_t i = 0; i < sizeof rules / sizeof *rules && !s->problem.per_node; i++) {
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && s->sets == 1; i++) {
         weft_placement p;
         const weft_status_code status = weft_policy_place(rules[i], &request, s->arena, &p);
         if (status == WEFT_E_INFEASIBLE)
@@ -110,7 +134,7 @@ static weft_status best_rule(const weft_cascade_planner *a, const weft_planning_
             *out = p;
         *found = true;
     }
-    return *found ? weft_cascade_lower_bound(&s->problem, out->makespan, &s->bound) : WEFT_OK;
+    return *found ? weft_cascade_lower_bound(&s->problem[WIDE], out->makespan, &s->bound) : WEFT_OK;
 }
 
 typedef struct clocks {
@@ -137,10 +161,11 @@ static bool publish(weft_cascade_planner *a, weft_planning_job *j, const searchi
     return last;
 }
 
-/* True: the search for expected seconds must still run, from the schedule of round 1. */
-static bool needs_expected(const weft_planning_job *j, int64_t round, bool hasty)
+/* True: the search for expected seconds must still run, from the first schedules of all sets. */
+static bool needs_expected(const weft_planning_job *j, const searching *s, int64_t round,
+                           bool hasty)
 {
-    return j->errors && round == 1 && !hasty;
+    return j->errors && round >= 1 && round <= s->sets && !hasty;
 }
 
 /* Inputs of the search for expected seconds: scenarios drawn from the record, transfers and
@@ -172,7 +197,7 @@ static weft_status make_prospects(const weft_cascade_planner *a, weft_planning_j
         of[c] = &j->errors[j->cascade[c].module];
     }
     p->setup = (weft_expect_setup){.list = &j->list,
-                                   .problem = &s->problem,
+                                   .problem = &s->problem[WIDE],
                                    .cluster = a->s.cluster,
                                    .assign = {a->s.config->inner, a->s.config->inter},
                                    .scenarios = SCENARIOS,
@@ -205,9 +230,11 @@ static weft_status search_expected(weft_cascade_planner *a, weft_planning_job *j
     pthread_mutex_unlock(&a->lock);
     WEFT_TRY(make_prospects(a, j, s, &p));
     for (int k = 0; k < SEARCHES * (1 + may) && !is_over(j); k++) {
+        const int set = k / (1 + may) % s->sets;
         p.setup.late = may && k % 2;
+        p.setup.problem = &s->problem[set];
         p.setup.seed = weft_seed_mix(weft_seed_mix(a->s.seed, (uint64_t)j->step), (uint64_t)k);
-        WEFT_TRY(weft_expect_search(&p.setup, &s->schedule, &also, 1, s->arena, &out, &value));
+        WEFT_TRY(weft_expect_search(&p.setup, &s->schedule[set], &also, 1, s->arena, &out, &value));
         value *= p.setup.late ? 1 + WEFT_EXPECT_LATE : 1;
         if (value >= least)
             continue;
@@ -234,7 +261,7 @@ weft_status weft_planning_search(weft_cascade_planner *a, weft_planning_job *j, 
     weft_status_code status = WEFT_OK;
     bool proved = false, last = false;
     for (int64_t round = 0; round <= (own ? MOST_ROUNDS : 0) &&
-                            ((!last && !proved) || needs_expected(j, round, hasty));
+                            ((!last && !proved) || needs_expected(j, &s, round, hasty));
          round++) {
         bool found = true;
         if (round)
@@ -243,12 +270,12 @@ weft_status weft_planning_search(weft_cascade_planner *a, weft_planning_job *j, 
             WEFT_GO(own ? best_rule(a, j, &s, &p, &found) : by_rule(a, j, &s, &p));
         if (found)
             last = publish(a, j, &s, &p, proved, began) || hasty;
-        if (round && j->errors && !hasty) {
+        if (round >= s.sets && j->errors && !hasty) {
             WEFT_GO(search_expected(a, j, &s));
             last = true;
         }
     }
 out:
-    weft_cascade_problem_free(&s.problem);
+    search_end(&s);
     return status;
 }

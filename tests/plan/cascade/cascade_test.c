@@ -259,6 +259,29 @@ static bool asked(void *user)
     return --*times < 0;
 }
 
+/* A list within 4 devices: the first options of every cascade. A cascade that fits on more devices
+ * only keeps all options. */
+Test(cascade, a_list_within_a_node_keeps_what_fits)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_cascade_option small[] = {{1, 8, 10}, {4, 3, 4}, {8, 2, 2}},
+                        large[] = {{2, 9, 30}, {4, 5, 20}, {8, 3, 10}}, wide[] = {{8, 1, 1}};
+    weft_cascade item[] = {{.option = small, .option_count = 3},
+                           {.option = large, .option_count = 3},
+                           {.option = wide, .option_count = 1}};
+    const weft_cascade_list list = {item, 3};
+    weft_cascade_list out;
+    cr_assert_eq(weft_cascade_list_within(&list, 4, 15, arena, &out), WEFT_OK);
+    cr_expect_eq(out.count, 3);
+    cr_expect_eq(out.item[0].option_count, 2);
+    cr_expect_eq(out.item[0].option, small);
+    cr_expect_eq(out.item[1].option_count, 3, "20 bytes on 4 devices are more than 15");
+    cr_expect_eq(out.item[2].option_count, 1, "no option within 4 devices");
+    cr_assert_eq(weft_cascade_list_within(&list, 4, 0, arena, &out), WEFT_OK);
+    cr_expect_eq(out.item[1].option_count, 2, "no limit");
+    weft_arena_free(arena);
+}
+
 /* A search ends when its bound is reached, with the same schedule for any number of threads. A stopped
  * search has a legal schedule, also if it is stopped before it begins. */
 Test(cascade, searches_end_early)
