@@ -4,11 +4,11 @@
  *     bench/robust [NODES [STAGE [ITERATIONS [PLANS [played|executed]]]]]
  *
  * PLANS: tried by a search. "played": plans run in the planner's simulation of the executor.
- * "executed": the first IN_BATCH draws also run in the executor of a run, on ranks with a clock each
- * (robust_ranks.h).
+ * "executed": the first IN_BATCH draws also run in the executor of a run, on ranks with a clock
+ * each (robust_ranks.h).
  *
  * Every cascade takes 1 to 1 + JITTER times its seconds. All policies have the same draws of errors
- * in each iteration: BATCHES independent batches, or the first batch if they are executed. In a batch
+ * in each iteration: BATCHES independent batches, or the first one if they are executed. In a batch
  * the draws of a cascade share its range evenly. In one case rank 5 needs 1.5 times its seconds.
  *
  * With T the mean over iterations and draws,
@@ -40,12 +40,15 @@ enum {
     DRAWS = BATCHES * IN_BATCH,
     KNOWN = 2, /* draws of a clairvoyant plan */
     SCENARIOS = 16,
+    SEARCHES = 100, /* orders tried when cascades end */
     JUDGES = 128,
+    DURING = 32, /* scenarios of searches during an iteration */
+    FEW = 16,    /* scenarios that judge searches during an iteration */
     SLOW_RANK = 5
 };
 static const double SLOW = 1.5;
 
-enum { STATIC, FLEXSP, KNAPFORMER, OTHERS, PLANNED = OTHERS, ROBUST, CLAIRVOYANT, PLANS };
+enum { STATIC, FLEXSP, KNAPFORMER, OTHERS, PLANNED = OTHERS, LATE, ROBUST, CLAIRVOYANT, PLANS };
 static const weft_policy rule[OTHERS] = {WEFT_POLICY_STATIC, WEFT_POLICY_FLEXSP,
                                          WEFT_POLICY_KNAPFORMER};
 
@@ -56,7 +59,7 @@ typedef struct trial {
     double jitter;
     bool slow;
     double seconds[WAYS][PLANS][DRAWS]; /* sums over iterations */
-    int64_t late, moved, cascades;
+    int64_t late, replanned, moved, cascades;
 } trial;
 
 static trial trials[] = {{.name = "jitter 0"},
@@ -215,33 +218,66 @@ static weft_expect_setup search_of(const setting *s, const iteration *x, const d
                                .evaluations = s->evaluations};
 }
 
-/* Searches with planned devices and with late dispatch. Returns true if the latter is shorter. */
-static bool search_both(const iteration *x, weft_expect_setup *setup, weft_placement *out)
+/* Returns the value of the plan with the shortest expected time. */
+static double search_sets(const iteration *x, weft_expect_setup *setup, weft_placement *out)
 {
     double best = INFINITY;
-    bool found = false;
-    for (int k = 0; k < 2 * x->sets; k++) {
+    for (int set = 0; set < x->sets; set++) {
         weft_placement p;
         double value;
-        setup->late = k % 2;
-        setup->problem = &x->problem[k / 2];
-        check(weft_expect_search(setup, &x->found[k / 2].schedule, x->plan, PLANNED + 1, x->arena,
-                                 &p, &value));
-        value *= setup->late ? 1 + WEFT_EXPECT_LATE : 1;
+        setup->problem = &x->problem[set];
+        check(weft_expect_search(setup, &x->found[set].schedule, x->plan, PLANNED + 1, x->arena, &p,
+                                 &value));
         if (value >= best)
             continue;
         best = value;
-        found = setup->late;
         *out = p;
     }
-    return found;
+    return best;
 }
 
-/* The plan of shortest expected time. The record of errors is complete. */
-static bool plan_robust(const setting *s, const iteration *x, const trial *t, const double *slow,
-                        weft_placement *out)
+/* Searches with planned devices, out[0], and with late dispatch, out[1]. Returns true if the latter
+ * is shorter. */
+static bool search_both(const iteration *x, weft_expect_setup *setup, weft_placement out[2])
 {
-    static double factor[SCENARIOS * MOST_CASCADES], judge[JUDGES * MOST_CASCADES];
+    setup->late = false;
+    const double planned = search_sets(x, setup, &out[0]);
+    setup->late = true;
+    return search_sets(x, setup, &out[1]) * (1 + WEFT_EXPECT_LATE) < planned;
+}
+
+/* Returns the run of the shortest expected time: plans[0] on planned devices, plans[1] with late
+ * dispatch, or one of both with searches during the iteration. */
+static robust_job choose(const iteration *x, weft_expect_setup setup, const weft_placement *plans,
+                         const weft_dispatch_replan *replan, bool late)
+{
+    robust_job best = {.plan = &plans[late], .late = late};
+    double least, value;
+    setup.problem = &x->problem[WIDE];
+    setup.factor = setup.validations ? setup.validation : setup.factor;
+    setup.scenarios = setup.validations ? FEW : 1;
+    setup.late = late;
+    check(weft_expect_value(&setup, best.plan, &least));
+    setup.late = true;
+    setup.replan = replan;
+    for (int k = 0; k < 2; k++) {
+        check(weft_expect_value(&setup, &plans[k], &value));
+        value *= 1 + WEFT_EXPECT_LATE;
+        if (value >= least)
+            continue;
+        least = value;
+        best = (robust_job){.plan = &plans[k], .late = true, .replan = replan};
+    }
+    return best;
+}
+
+/* The plans of shortest expected time. The record of errors is complete. *replan: searches during
+ * the iteration, with the scenarios of the plan. */
+static bool plan_robust(const setting *s, const iteration *x, const trial *t, const double *slow,
+                        weft_placement out[2], weft_dispatch_replan *replan, robust_job *best)
+{
+    static double factor[SCENARIOS * MOST_CASCADES], judge[JUDGES * MOST_CASCADES],
+        during[DURING * MOST_CASCADES];
     weft_price_errors record = {.count = 0};
     const weft_price_errors *of[MOST_CASCADES];
     for (int i = 0; i < WEFT_PRICE_ERRORS; i++)
@@ -255,16 +291,26 @@ static bool plan_robust(const setting *s, const iteration *x, const trial *t, co
     setup.validation = judge;
     check(weft_price_errors_draw(of, x->list.count, setup.scenarios, 9, factor));
     check(weft_price_errors_draw(of, x->list.count, setup.validations, 10, judge));
-    return search_both(x, &setup, out);
+    *replan = (weft_dispatch_replan){.evaluations = SEARCHES,
+                                     .scenarios = t->jitter > 0 ? DURING : 1,
+                                     .factor = during,
+                                     .seed = x->seed};
+    check(weft_price_errors_draw(of, x->list.count, replan->scenarios, 11, during));
+    const bool late = search_both(x, &setup, out);
+    *best = choose(x, setup, out, replan, late);
+    return late;
 }
 
 static bool plan_clairvoyant(const setting *s, const iteration *x, const double *factor,
                              const double *slow, weft_placement *out)
 {
     weft_expect_setup setup = search_of(s, x, slow);
+    weft_placement both[2];
     setup.scenarios = 1;
     setup.factor = factor;
-    return search_both(x, &setup, out);
+    const bool late = search_both(x, &setup, both);
+    *out = both[late];
+    return late;
 }
 
 /* ---- playing -------------------------------------------------------------------------------- */
@@ -313,7 +359,8 @@ static void play_plan(const setting *s, const iteration *x, const robust_job *jo
                                        .slow = job->slow,
                                        .trains = x->trains,
                                        .transfer = x->hand,
-                                       .retire = true};
+                                       .retire = true,
+                                       .replan = job->replan};
     check(weft_dispatch_create(&setup, &d));
     for (int k = from; k < end; k++) {
         const weft_dispatch_times t =
@@ -345,7 +392,9 @@ static void try_iteration(const setting *s, const iteration *x, trial *t)
 {
     static double factor[DRAWS * MOST_CASCADES];
     double slow[MOST_RANKS];
-    weft_placement p;
+    weft_placement p, both[2];
+    weft_dispatch_replan replan;
+    robust_job best;
     for (int r = 0; r < MOST_RANKS; r++)
         slow[r] = t->slow && r == SLOW_RANK ? SLOW : 1;
     draw_factors(x, t->jitter, factor);
@@ -354,10 +403,15 @@ static void try_iteration(const setting *s, const iteration *x, trial *t)
         job.plan = &x->plan[k];
         run_plan(s, x, job, 0, DRAWS, t, k);
     }
-    job.plan = &p;
-    job.late = plan_robust(s, x, t, slow, &p);
+    job.late = plan_robust(s, x, t, slow, both, &replan, &best);
+    job.plan = &both[job.late];
     t->late += job.late;
-    run_plan(s, x, job, 0, DRAWS, t, ROBUST);
+    run_plan(s, x, job, 0, DRAWS, t, LATE);
+    best.factor = factor;
+    best.slow = slow;
+    t->replanned += best.replan != NULL;
+    run_plan(s, x, best, 0, DRAWS, t, ROBUST);
+    job.plan = &p;
     for (int k = 0; k < KNOWN; k++) {
         job.late = plan_clairvoyant(s, x, factor + k * x->list.count, slow, &p);
         run_plan(s, x, job, k, k + 1, t, CLAIRVOYANT);
@@ -419,7 +473,7 @@ static void print_trial(const setting *s, const char *stage, const trial *t, int
         printf(" %.3f |", sum_of(t->seconds[way][k], draws) / (iterations * draws));
     for (int k = 0; k < OTHERS; k++)
         print_kept(t, way, k);
-    printf(" %d |", (int)t->late);
+    printf(" %d | %d |", (int)t->late, (int)t->replanned);
     if (way == EXECUTED)
         printf(" %d | %d |\n", (int)t->moved, (int)t->cascades);
     else
@@ -433,13 +487,13 @@ static void print_header(void)
            "draws |");
     for (int k = 0; k < OTHERS; k++)
         printf(" %s s |", of[k]);
-    printf(" planned s | robust s |");
+    printf(" planned s | late s | robust s |");
     for (int k = 0; k < OTHERS; k++)
         printf(" lead over %s %% | kept over %s %% | error over %s %% | clairvoyant over %s %% | "
                "reach over %s %% |",
                of[k], of[k], of[k], of[k], of[k]);
-    printf(" dispatched late | cascades moved | cascades |\n|");
-    for (int k = 0; k < 14 + 5 * OTHERS; k++)
+    printf(" dispatched late | replanned | cascades moved | cascades |\n|");
+    for (int k = 0; k < 16 + 5 * OTHERS; k++)
         printf("---|");
     printf("\n");
 }

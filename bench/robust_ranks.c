@@ -42,6 +42,7 @@ static struct {
     double kernels[ROBUST_CASCADES];              /* factor of a cascade's kernels */
     double seconds[ROBUST_CASCADES];              /* of an encoder */
     double slow[ROBUST_RANKS];
+    const weft_dispatch_replan *replan;
     weft_cascade_timing done[ROBUST_RANKS][ROBUST_CASCADES];
     weft_iteration_done of[ROBUST_RANKS];
     /* Per degree: seconds of one denoiser's kernels with factor 1, and of its messages. 0: not
@@ -112,6 +113,7 @@ static void iterate(rank *r)
     weft_iteration_done done = {.cascade = all.done[r->index]};
     r->clock = all.begin;
     r->factor = 1;
+    weft_cascade_run_replan(r->run, all.replan);
     check(weft_cascade_run_iteration(r->run, all.plan, &done));
     if (r->index == 0)
         all.executed = weft_cascade_run_executed(r->run);
@@ -255,6 +257,7 @@ robust_times robust_ranks_execute(const robust_job *job)
             .method = module == WEFT_CASCADE_DIT ? WEFT_SP_ULYSSES : WEFT_SP_NONE};
     }
     memcpy(all.slow, job->slow, (size_t)all.ranks * sizeof *all.slow);
+    all.replan = job->replan;
     for (int64_t c = 0; c < n; c++) {
         const int64_t degree = cascade[c].at.degree;
         all.seconds[c] = cascade[c].at.seconds * job->factor[c];

@@ -18,8 +18,9 @@ typedef struct robust_job {
     const weft_cascade_list *list;
     const weft_placement *plan;
     bool late;
-    const double *factor; /* [cascades] executed / predicted seconds */
-    const double *slow;   /* [ranks] slowdown factors, which the dispatcher knows */
+    const weft_dispatch_replan *replan; /* searches of late dispatch; NULL: none */
+    const double *factor;               /* [cascades] executed / predicted seconds */
+    const double *slow;                 /* [ranks] slowdown factors, which the dispatcher knows */
 } robust_job;
 
 typedef struct robust_times {

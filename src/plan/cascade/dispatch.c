@@ -1,5 +1,7 @@
 #include "plan/cascade/dispatch.h"
 
+#include "plan/cascade/replan.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -27,6 +29,7 @@ struct weft_dispatch {
     int64_t left;
     bool sorted;              /* `planned` is sorted for s.item */
     weft_dispatch *predictor; /* predicts the rest of an iteration; NULL: not created yet */
+    weft_replan *replan;      /* NULL: cascades start on idle devices */
 };
 
 static double slow_of(const weft_dispatch *d, int64_t device)
@@ -114,6 +117,13 @@ weft_status weft_dispatch_create(const weft_dispatch_setup *setup, weft_dispatch
         return weft_no_memory("a dispatcher of %" PRId64 " cascades", setup->count);
     }
     fill_successors(d);
+    if (setup->replan) {
+        const weft_status_code status = weft_replan_create(setup, &d->replan);
+        if (status != WEFT_OK) {
+            weft_dispatch_free(d);
+            return status;
+        }
+    }
     weft_dispatch_reset(d, NULL);
     *out = d;
     return WEFT_OK;
@@ -124,6 +134,7 @@ void weft_dispatch_free(weft_dispatch *d)
     if (!d)
         return;
     weft_dispatch_free(d->predictor);
+    weft_replan_free(d->replan);
     weft_arena_free(d->arena);
     weft_free(d);
 }
@@ -152,6 +163,8 @@ void weft_dispatch_reset(weft_dispatch *d, const weft_assigned *item)
         d->until[i] = 0;
         d->retired[i] = d->wanted[i] = false;
     }
+    if (d->replan)
+        weft_replan_reset(d->replan, d->s.item, d->planned);
 }
 
 /* ---- devices of a cascade -------------------------------------------------------------------- */
@@ -447,9 +460,25 @@ static int64_t count_idle(const weft_dispatch *d)
     return idle;
 }
 
+static bool next_replanned(weft_dispatch *d, double now, int32_t *index, int32_t *device)
+{
+    const int32_t c = weft_replan_next(d->replan, now, d->retired, device);
+    int64_t at = 0;
+    if (c < 0)
+        return false;
+    while (d->order[at] != c)
+        at++;
+    *index = c;
+    give(d, at, now, device);
+    weft_replan_start(d->replan, c, now);
+    return true;
+}
+
 /* Chooses the first cascade in the plan's order that fits on idle devices. */
 bool weft_dispatch_next(weft_dispatch *d, double now, int32_t *index, int32_t *device)
 {
+    if (d->replan)
+        return next_replanned(d, now, index, device);
     const int64_t idle = count_idle(d);
     for (int64_t at = 0; idle && at < d->left; at++) {
         const int32_t c = d->order[at];
@@ -468,6 +497,8 @@ void weft_dispatch_release(weft_dispatch *d, int32_t device)
     d->on[device] = -1;
     if (c < 0 || --d->parts[c])
         return;
+    if (d->replan)
+        weft_replan_end(d->replan, c);
     for (int32_t i = d->first_before[c]; i < d->first_before[c + 1]; i++)
         d->waiting[d->before[i]]--;
 }
@@ -514,11 +545,15 @@ weft_dispatch_times weft_dispatch_play(weft_dispatch *d, bool late, const double
 
 void weft_dispatch_retire(weft_dispatch *d, double now, bool *device)
 {
-    weft_dispatch *a = clone(d);
+    weft_dispatch *a = d->replan ? NULL : clone(d);
     const int64_t left = d->left;
     weft_dispatch_times t = {0};
     double last = now;
     memcpy(device, d->retired, (size_t)d->s.devices);
+    if (d->replan) {
+        weft_replan_retire(d->replan, now, device);
+        memcpy(d->retired, device, (size_t)d->s.devices);
+    }
     if (!a)
         return; /* no device retires; the all-reduce begins later */
     memcpy(a->free_at, d->until, (size_t)d->s.devices * sizeof *a->free_at);

@@ -23,6 +23,13 @@ typedef struct weft_dispatch_hand {
     double inside, between; /* source on the same node; on another node */
 } weft_dispatch_hand;
 
+/* Searches of the dispatcher during an iteration (replan.h). */
+typedef struct weft_dispatch_replan {
+    int64_t evaluations, scenarios; /* orders tried when cascades end; scenarios of each */
+    const double *factor;           /* [scenarios][count] executed / predicted seconds */
+    uint64_t seed;
+} weft_dispatch_replan;
+
 typedef struct weft_dispatch_setup {
     /* [count] cascades; device NULL: no planned devices. All pointers are borrowed. */
     const weft_assigned *item;
@@ -33,6 +40,9 @@ typedef struct weft_dispatch_setup {
     const weft_dispatch_hand *transfer; /* [count] of consumers; NULL: no time */
     /* true: simulated late dispatch retires devices like a run (weft_dispatch_retire) */
     bool retire;
+    /* Cascades keep the devices and the order of the plan until a search changes them. All cascades
+     * have planned devices. NULL: cascades start on idle devices. */
+    const weft_dispatch_replan *replan;
 } weft_dispatch_setup;
 
 typedef struct weft_dispatch weft_dispatch;

@@ -325,7 +325,8 @@ static weft_status searcher_create(const weft_expect_setup *s, searcher *out)
                                    .slow = s->slow,
                                    .trains = s->trains,
                                    .transfer = s->transfer,
-                                   .retire = s->reduce > 0};
+                                   .retire = s->reduce > 0,
+                                   .replan = s->late ? s->replan : NULL};
     WEFT_GO(weft_dispatch_create(&d, &x.dispatch));
     *out = x;
     return WEFT_OK;

@@ -60,6 +60,8 @@ typedef struct weft_expect_setup {
     const weft_dispatch_hand *transfer; /* [count]; NULL: transfers take no time */
     double reduce, last;                /* seconds of the gradient all-reduce; of its last part */
     bool late;                          /* true: dispatch to idle devices; false: planned devices */
+    /* searches of late dispatch, for weft_expect_value only; NULL: none */
+    const weft_dispatch_replan *replan;
     uint64_t seed;
     int64_t evaluations;      /* number of plans to try; 0 (default): 400 */
     bool (*stop)(void *user); /* true ends the search; NULL: none */

@@ -50,6 +50,7 @@ typedef struct run_time {
 typedef struct dispatch {
     int per_node;                          /* ranks per node */
     const double *slow;                    /* slowdown factors, on rank 0 */
+    const weft_dispatch_replan *replan;    /* searches, on rank 0; NULL: none */
     weft_placed_iteration decided;         /* plan of late dispatch */
     const weft_placed_iteration *executed; /* plan of the last iteration */
 } dispatch;
@@ -784,7 +785,8 @@ static weft_status run_dispatched(weft_cascade_run *r, weft_latent_transfer *tra
                                    .common = &r->time.clock,
                                    .per_node = r->dispatch.per_node,
                                    .slow = r->dispatch.slow,
-                                   .retire = r->reduce != NULL};
+                                   .retire = r->reduce != NULL,
+                                   .replan = r->dispatch.replan};
     weft_late *late = NULL;
     WEFT_TRY(
         weft_late_open(&setup, &r->dispatch.decided, transfer, done->begin, done->cascade, &late));
@@ -836,6 +838,11 @@ void weft_cascade_run_nodes(weft_cascade_run *r, int per_node, const double *slo
 {
     r->dispatch.per_node = per_node;
     r->dispatch.slow = slow;
+}
+
+void weft_cascade_run_replan(weft_cascade_run *r, const weft_dispatch_replan *replan)
+{
+    r->dispatch.replan = replan;
 }
 
 const weft_placed_iteration *weft_cascade_run_executed(const weft_cascade_run *r)

@@ -346,7 +346,8 @@ static weft_status make_dispatcher(weft_late *l)
                                        .devices = l->ranks,
                                        .per_node = l->s.per_node,
                                        .slow = l->s.slow,
-                                       .trains = l->dispatcher.trains};
+                                       .trains = l->dispatcher.trains,
+                                       .replan = l->s.replan};
     return weft_dispatch_create(&setup, &l->dispatcher.dispatch);
 }
 

@@ -18,6 +18,7 @@
 #define WEFT_TRAIN_CASCADE_CASCADE_LATE_H
 
 #include "comm/common_clock.h"
+#include "plan/cascade/dispatch.h"
 #include "train/cascade/latent_transfer.h"
 
 typedef struct weft_late_setup {
@@ -29,6 +30,8 @@ typedef struct weft_late_setup {
     /* true: ranks predicted to get no further gradients start their all-reduce early; no cascade
      * with gradients is then dispatched to them */
     bool retire;
+    const weft_dispatch_replan
+        *replan; /* searches of rank 0; NULL: idle ranks in the plan's order */
 } weft_late_setup;
 
 /* Next task of this rank's thread. */

@@ -307,6 +307,92 @@ Test(dispatch, a_device_that_has_not_retired_sums_after_its_cascade)
     }
 }
 
+/* ---- searches during an iteration ------------------------------------------------------------ */
+
+/* The drawing of replan.h: s0.dit takes 14 s instead of 10. The longer one of the other cascades
+ * takes the device that is free first. */
+Test(replan, a_search_moves_a_cascade_that_has_not_started)
+{
+    static const int32_t zero[] = {0}, one[] = {1};
+    static const double factor[] = {1.4, 1, 1, 1};
+    const weft_assigned item[] = {
+        {.id = "s0.dit", .device = zero, .degree = 1, .start = 0, .seconds = 10},
+        {.id = "s1.dit", .device = one, .degree = 1, .start = 0, .seconds = 8},
+        {.id = "s2.dit", .device = zero, .degree = 1, .start = 10, .seconds = 6},
+        {.id = "s3.dit", .device = one, .degree = 1, .start = 8, .seconds = 2}};
+    const weft_dispatch_replan replan = {
+        .evaluations = 50, .scenarios = 1, .factor = factor, .seed = 1};
+    weft_dispatch_setup setup = {.item = item, .count = 4, .devices = 2, .replan = &replan};
+    weft_dispatch *d;
+    double start[4], last[4];
+    const weft_dispatch_played played = {.start = start, .end = last};
+    cr_assert_eq(weft_dispatch_create(&setup, &d), WEFT_OK);
+    cr_expect_eq(weft_dispatch_play(d, false, factor, NULL).makespan, 20);
+    cr_expect_eq(weft_dispatch_play(d, true, factor, &played).makespan, 16);
+    cr_expect_eq(start[1], 0);
+    weft_dispatch_free(d);
+}
+
+static double mean_played(weft_dispatch *d, bool late, const double *factor, int draws)
+{
+    double sum = 0;
+    for (int k = 0; k < draws; k++)
+        sum += weft_dispatch_play(d, late, factor + k * COUNT, NULL).makespan;
+    return sum / draws;
+}
+
+/* Without a search cascades keep their devices and order. Searches shorten the mean iteration with
+ * unknown errors, and repeat their decisions. Cascades start after their producers and devices. */
+Test(replan, searches_shorten_iterations_with_errors)
+{
+    enum { SCENARIOS = 16, DRAWS = 8, INSTANCES = 8 };
+    double planned = 0, searched = 0;
+    for (uint64_t seed = 1; seed <= INSTANCES; seed++) {
+        instance x;
+        double factor[(SCENARIOS + DRAWS) * COUNT], start[COUNT], last[COUNT];
+        int32_t device[COUNT * DEVICES], first[COUNT + 1] = {0};
+        const weft_dispatch_played played = {start, last, device};
+        make(&x, seed);
+        for (int i = 0; i < (SCENARIOS + DRAWS) * COUNT; i++)
+            factor[i] = 1 + 0.4 * (double)weft_random_uniform(seed, WEFT_RNG_TEST, 100 + i);
+        const double *unknown = factor + SCENARIOS * COUNT;
+        weft_dispatch_replan replan = {.scenarios = SCENARIOS, .factor = factor, .seed = seed};
+        const weft_dispatch_setup setup = {.item = x.item,
+                                           .count = COUNT,
+                                           .devices = DEVICES,
+                                           .per_node = PER_NODE,
+                                           .trains = x.trains,
+                                           .retire = true,
+                                           .replan = &replan};
+        weft_dispatch *d;
+        cr_assert_eq(weft_dispatch_create(&setup, &d), WEFT_OK);
+        const double as_planned = mean_played(d, false, unknown, DRAWS);
+        cr_expect_float_eq(mean_played(d, true, unknown, DRAWS), as_planned, 1e-12);
+        replan.evaluations = 100;
+        const double now = mean_played(d, true, unknown, DRAWS);
+        cr_expect_eq(mean_played(d, true, unknown, DRAWS), now, "other decisions");
+        planned += as_planned;
+        searched += now;
+        weft_dispatch_play(d, true, unknown, &played);
+        for (int c = 0; c < COUNT; c++)
+            first[c + 1] = first[c] + (int32_t)x.item[c].degree;
+        for (int c = 0; c < COUNT; c++)
+            for (int o = 0; o < COUNT; o++) {
+                const bool after = x.item[c].after_count && x.item[c].after[0] == o;
+                cr_expect(!after || start[c] >= last[o], "%s starts early", x.id[c]);
+                for (int i = first[c]; c < o && i < first[c + 1]; i++)
+                    for (int k = first[o]; k < first[o + 1]; k++)
+                        cr_expect(device[i] != device[k] || start[c] >= last[o] ||
+                                      start[o] >= last[c],
+                                  "%s and %s on device %d", x.id[c], x.id[o], device[i]);
+            }
+        weft_dispatch_free(d);
+        end(&x);
+    }
+    cr_log_info("planned %g s, searched %g s", planned / INSTANCES, searched / INSTANCES);
+    cr_expect(searched < 0.998 * planned, "%g s, planned %g s", searched, planned);
+}
+
 /* ---- expected makespans ---------------------------------------------------------------------- */
 
 Test(expect, factors_are_the_record_and_depend_on_the_seed_only)
