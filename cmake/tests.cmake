@@ -100,6 +100,14 @@ set_target_properties(weft_emu_cublaslt PROPERTIES OUTPUT_NAME cublasLt SUFFIX .
 set_source_files_properties(${emu_cublaslt} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
 target_include_directories(weft_emu_cublaslt PRIVATE tests/emu/cublaslt)
 target_link_libraries(weft_emu_cublaslt PRIVATE dl m)
+# So does the emulated cuDNN.
+file(GLOB emu_cudnn CONFIGURE_DEPENDS tests/emu/cudnn/*.c)
+add_library(weft_emu_cudnn SHARED ${emu_cudnn})
+set_target_properties(weft_emu_cudnn PROPERTIES OUTPUT_NAME cudnn SUFFIX .so.9 NO_SONAME ON
+    C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/emu)
+set_source_files_properties(${emu_cudnn} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
+target_include_directories(weft_emu_cudnn PRIVATE tests/emu/cudnn)
+target_link_libraries(weft_emu_cudnn PRIVATE dl m)
 # A cuDNN that checks calls and computes nothing.
 add_library(weft_cudnn_bindings SHARED tests/emu/cudnn_bindings/cudnn_bindings.c)
 set_target_properties(weft_cudnn_bindings PROPERTIES OUTPUT_NAME cudnn SUFFIX .so.9 NO_SONAME ON
@@ -121,8 +129,9 @@ foreach(program test-kernel-cuda_driver test-train-step test-doctor)
     target_compile_definitions(${program} PRIVATE
         WEFT_EMU_DRIVER="${PROJECT_BINARY_DIR}/emu/libcuda.so.1"
         WEFT_EMU_NCCL="${PROJECT_BINARY_DIR}/emu/libnccl.so.2"
-        WEFT_EMU_CUBLASLT="${PROJECT_BINARY_DIR}/emu/libcublasLt.so.12")
-    add_dependencies(${program} weft_emu_driver weft_emu_nccl weft_emu_cublaslt)
+        WEFT_EMU_CUBLASLT="${PROJECT_BINARY_DIR}/emu/libcublasLt.so.12"
+        WEFT_EMU_CUDNN="${PROJECT_BINARY_DIR}/emu/libcudnn.so.9")
+    add_dependencies(${program} weft_emu_driver weft_emu_nccl weft_emu_cublaslt weft_emu_cudnn)
 endforeach()
 target_compile_definitions(test-kernel-cuda_driver PRIVATE
     WEFT_CUDA_KERNELS=$<BOOL:${WEFT_CUDA_CLANG}>)

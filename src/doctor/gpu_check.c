@@ -17,7 +17,8 @@
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
-/* Sizes do not divide by tiles and vectors, except the last model's, which tensor cores can use. */
+/* Sizes do not divide by tiles and vectors, except in the last three models, which tensor
+ * cores can use. */
 static const char *const models[] = {
     "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":3,"
     "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
@@ -36,6 +37,14 @@ static const char *const models[] = {
         "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,"
         "\"attention_head_dim\":64,\"in_channels\":8,\"out_channels\":8,\"text_dim\":24,"
         "\"freq_dim\":16,\"ffn_dim\":136,\"num_layers\":1,\"rope_max_seq_len\":16}",
+    [WEFT_GPU_WIDE_MODEL] =
+        "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":1,"
+        "\"attention_head_dim\":128,\"in_channels\":8,\"out_channels\":8,\"text_dim\":24,"
+        "\"freq_dim\":16,\"ffn_dim\":136,\"num_layers\":1,\"rope_max_seq_len\":16}",
+    [WEFT_GPU_VECTOR_VAE] =
+        "{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":8,\"z_dim\":8,\"dim_mult\":[1,2,2],"
+        "\"num_res_blocks\":1,\"latents_mean\":[0,0,0,0,0,0,0,0],"
+        "\"latents_std\":[1,1,1,1,1,1,1,1]}",
 };
 
 static const weft_optimizer_config adamw = {.beta1 = 0.9,
