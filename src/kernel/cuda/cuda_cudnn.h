@@ -24,6 +24,11 @@ enum {
     CUDNN_GRAPH = 15,
     CUDNN_PACK = 16,
     CUDNN_TENSOR = 17,
+    CUDNN_MATMUL = 18,
+    CUDNN_OP_MATMUL = 19,
+    CUDNN_REDUCTION = 21,
+    CUDNN_OP_REDUCTION = 22,
+    CUDNN_OP_RESHAPE = 31,
     CUDNN_DEVICE = 38,
     CUDNN_OP_SDPA = 41,
     CUDNN_OP_SDPA_GRAD = 43,
@@ -42,6 +47,7 @@ enum {
     CUDNN_TYPE_NUMERICAL_NOTE = 11,
     CUDNN_TYPE_POINTWISE_MODE = 14,
     CUDNN_TYPE_DESCRIPTOR = 15,
+    CUDNN_TYPE_REDUCTION_OPERATOR = 18,
     CUDNN_TYPE_CHAR = 24,
 };
 /* Attributes. */
@@ -87,6 +93,12 @@ enum {
     CUDNN_ENGINE_INDEX = 1301,
     CUDNN_ENGINE_NOTES = 1303,
     CUDNN_ENGINE_DEVICE = 1307,
+    CUDNN_MATMUL_TYPE = 1500,
+    CUDNN_OP_MATMUL_A = 1520, /* then b, c, matmul */
+    CUDNN_REDUCTION_OPERATOR = 1600,
+    CUDNN_REDUCTION_TYPE = 1601,
+    CUDNN_OP_REDUCTION_X = 1610, /* then y, reduction */
+    CUDNN_OP_RESHAPE_X = 2200,   /* then y */
     CUDNN_DEVICE_HANDLE = 2701,
     CUDNN_DEVICE_JSON = 2702,
     CUDNN_SDPA_Q = 2800,       /* then k, v, out, lse, scale */
@@ -95,7 +107,8 @@ enum {
 };
 /* Values. */
 enum { CUDNN_F32 = 0, CUDNN_F16 = 2, CUDNN_BF16 = 9 };
-enum { CUDNN_CROSS_CORRELATION = 1, CUDNN_ADD = 0 };
+enum { CUDNN_CROSS_CORRELATION = 1, CUDNN_REDUCE_ADD = 0 };
+enum { CUDNN_ADD = 0, CUDNN_MUL = 1, CUDNN_SUB = 9, CUDNN_EXP = 13 };
 enum { CUDNN_HEURISTIC_A = 3, CUDNN_HEURISTIC_FALLBACK = 2 };
 enum { CUDNN_NOTE_TENSOR_CORE = 0, CUDNN_NOTES = 16 };
 /* The knob that selects, in engines of the gradient of attention, the order of sums: 0 any order,

@@ -73,13 +73,30 @@ cudnn_descriptor weft_cudnn_add_tensor(weft_cudnn_builder *b, const weft_cudnn_t
     cudnn_descriptor d = weft_cudnn_new(b, CUDNN_TENSOR);
     weft_cudnn_set_int(b, d, CUDNN_TENSOR_ID, t->id);
     weft_cudnn_set_enum(b, d, CUDNN_TENSOR_TYPE, CUDNN_TYPE_DATA_TYPE, t->type);
-    weft_cudnn_set_int(b, d, CUDNN_TENSOR_ALIGNMENT, CUDNN_ALIGNMENT);
+    weft_cudnn_set_int(b, d, CUDNN_TENSOR_ALIGNMENT, t->alignment ? t->alignment : CUDNN_ALIGNMENT);
     weft_cudnn_set(b, d, CUDNN_TENSOR_DIMS, CUDNN_TYPE_INT64, t->rank, t->dim);
     weft_cudnn_set(b, d, CUDNN_TENSOR_STRIDES, CUDNN_TYPE_INT64, t->rank, t->stride);
     if (t->is_virtual)
         weft_cudnn_set(b, d, CUDNN_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
     if (t->by_value)
         weft_cudnn_set(b, d, CUDNN_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
+    weft_cudnn_finish(b, d);
+    return d;
+}
+
+cudnn_descriptor weft_cudnn_add_pointwise(weft_cudnn_builder *b, int mode, cudnn_descriptor x,
+                                          cudnn_descriptor second, cudnn_descriptor y)
+{
+    cudnn_descriptor how = weft_cudnn_new(b, CUDNN_POINTWISE),
+                     d = weft_cudnn_new(b, CUDNN_OP_POINTWISE);
+    weft_cudnn_set_enum(b, how, CUDNN_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
+    weft_cudnn_set_enum(b, how, CUDNN_POINTWISE_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_F32);
+    weft_cudnn_finish(b, how);
+    weft_cudnn_set_descriptor(b, d, CUDNN_OP_POINTWISE_OF, how);
+    weft_cudnn_set_descriptor(b, d, CUDNN_OP_POINTWISE_OF + 1, x);
+    if (second)
+        weft_cudnn_set_descriptor(b, d, CUDNN_OP_POINTWISE_OF + 2, second);
+    weft_cudnn_set_descriptor(b, d, CUDNN_OP_POINTWISE_OF + 3, y);
     weft_cudnn_finish(b, d);
     return d;
 }
@@ -246,7 +263,7 @@ static bool try_config(search *s, cudnn_descriptor config, cudnn_descriptor *pla
     weft_cudnn_set_descriptor(b, d, CUDNN_PLAN_CONFIG, config);
     if (b->status != WEFT_OK || b->library->finalize(d) != CUDNN_OK ||
         b->library->get(d, CUDNN_PLAN_WORKSPACE, CUDNN_TYPE_INT64, 1, &one, &bytes) != CUDNN_OK ||
-        bytes > s->wish->workspace || s->usable++ < s->wish->variant)
+        bytes < s->wish->least || bytes > s->wish->workspace || s->usable++ < s->wish->variant)
         return false;
     s->workspace = bytes;
     *plan = d;

@@ -4,7 +4,7 @@
 
 #include "kernel/cuda/cuda_cudnn.h"
 
-enum { CUDNN_GRAPH_DESCRIPTORS = 192, CUDNN_ALIGNMENT = 16 };
+enum { CUDNN_GRAPH_DESCRIPTORS = 256, CUDNN_ALIGNMENT = 16 };
 
 /* Descriptors and the first error. Functions do nothing after an error. */
 typedef struct weft_cudnn_builder {
@@ -35,9 +35,13 @@ typedef struct weft_cudnn_tensor {
     int rank;
     int64_t dim[5], stride[5];
     bool is_virtual, by_value;
+    int64_t alignment; /* bytes; 0: CUDNN_ALIGNMENT */
 } weft_cudnn_tensor;
 cudnn_descriptor weft_cudnn_add_tensor(weft_cudnn_builder *builder,
                                        const weft_cudnn_tensor *tensor);
+/* y = x `mode` b in f32. b NULL: of x alone. */
+cudnn_descriptor weft_cudnn_add_pointwise(weft_cudnn_builder *builder, int mode, cudnn_descriptor x,
+                                          cudnn_descriptor b, cudnn_descriptor y);
 cudnn_descriptor weft_cudnn_add_graph(weft_cudnn_builder *builder, const cudnn_descriptor *ops,
                                       int count);
 
@@ -47,6 +51,7 @@ typedef struct weft_cudnn_wish {
     int variant;       /* 0: first of the heuristic; 1, ...: the next usable ones */
     bool full_f32;     /* no engine that rounds f32 to fewer bits */
     bool ordered;      /* sets the knob that orders the sums of attention's gradient */
+    int64_t least;     /* least bytes of the workspace: plans with fewer are skipped */
     int64_t workspace; /* most bytes */
 } weft_cudnn_wish;
 

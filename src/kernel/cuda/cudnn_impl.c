@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cuda_gpu.h"
-#include "kernel/cuda/cudnn_ops.h"
+#include "kernel/cuda/cudnn_attention.h"
 
 #include <pthread.h>
 
@@ -76,12 +76,38 @@ void weft_cudnn_release(void *plan)
     weft_free(p);
 }
 
+static void *aligned_workspace(const weft_kernel_args *args)
+{
+    const uintptr_t at = (uintptr_t)args->workspace + CUDNN_WORKSPACE_ALIGNMENT - 1;
+    return (void *)(at / CUDNN_WORKSPACE_ALIGNMENT * CUDNN_WORKSPACE_ALIGNMENT);
+}
+
+/* Values of the host, and the part of attention that an execution computes. */
+typedef struct cudnn_part {
+    float scale, one;
+    int64_t sample, head; /* first ones */
+} cudnn_part;
+
+/* The address of the part of an operand: of (B,S,H,D), or of lse (B,H,S). */
+static void *part_of(const weft_view *v, const cudnn_part *part)
+{
+    const int64_t *d = v->shape.dim;
+    const int64_t at = v->shape.rank == 4 ? (part->sample * d[1] * d[2] + part->head) * d[3]
+                                          : (part->sample * d[1] + part->head) * d[2];
+    return (char *)v->data + (part->sample || part->head ? at * weft_dtype_bytes(v->dtype) : 0);
+}
+
 /* The address of a tensor of the graph. */
-static void *address_of(const weft_kernel_args *args, int64_t id, float *scale)
+static void *address_of(const weft_kernel_args *args, int64_t id, cudnn_part *part)
 {
     if (id == CUDNN_ID_SCALE)
-        return scale;
-    return id >= CUDNN_ID_OUT ? args->out[id - CUDNN_ID_OUT].data : args->in[id - CUDNN_ID_IN].data;
+        return &part->scale;
+    if (id == CUDNN_ID_ONE)
+        return &part->one;
+    if (id == CUDNN_ID_SUMS)
+        return aligned_workspace(args);
+    return part_of(id >= CUDNN_ID_OUT ? &args->out[id - CUDNN_ID_OUT] : &args->in[id - CUDNN_ID_IN],
+                   part);
 }
 
 static float scale_of(const weft_kernel_args *args)
@@ -113,26 +139,33 @@ static weft_status_code execute(const cudnn_plan *p, cudnn_descriptor pack,
     return result == CUDNN_OK ? WEFT_OK : weft_cudnn_error(library, result, "a plan of cuDNN");
 }
 
-static void *aligned_workspace(const weft_kernel_args *args)
-{
-    const uintptr_t at = (uintptr_t)args->workspace + CUDNN_WORKSPACE_ALIGNMENT - 1;
-    return (void *)(at / CUDNN_WORKSPACE_ALIGNMENT * CUDNN_WORKSPACE_ALIGNMENT);
-}
-
 /* Addresses differ between launches, so each launch has a pack of its own. */
-weft_status_code weft_cudnn_launch(const weft_kernel_args *args, void *plan)
+static weft_status_code launch_part(const weft_kernel_args *args, const cudnn_plan *p,
+                                    cudnn_part *part)
 {
-    const cudnn_plan *p = plan;
     weft_cudnn_builder b = {.library = p->builder.library, .handle = p->builder.handle};
     void *address[CUDNN_OP_TENSORS];
-    float scale = scale_of(args);
+    char *const workspace = (char *)aligned_workspace(args) + weft_cudnn_sums_bytes(args);
     for (int i = 0; i < p->op.ids; i++)
-        address[i] = address_of(args, p->op.id[i], &scale);
+        address[i] = address_of(args, p->op.id[i], part);
     cudnn_descriptor pack = weft_cudnn_new(&b, CUDNN_PACK);
-    fill_pack(&b, pack, &p->op, address, aligned_workspace(args));
+    fill_pack(&b, pack, &p->op, address, workspace);
     const weft_status_code status = b.status == WEFT_OK ? execute(p, pack, args->stream) : b.status;
     weft_cudnn_close(&b);
     return status;
+}
+
+weft_status_code weft_cudnn_launch(const weft_kernel_args *args, void *plan)
+{
+    const cudnn_plan *p = plan;
+    const int64_t *q = args->in[0].shape.dim;
+    cudnn_part part = {.scale = scale_of(args), .one = 1};
+    if (!p->op.heads)
+        return launch_part(args, p, &part);
+    for (part.sample = 0; part.sample < q[0]; part.sample += p->op.samples)
+        for (part.head = 0; part.head < q[2]; part.head += p->op.heads)
+            WEFT_TRY(launch_part(args, p, &part));
+    return WEFT_OK;
 }
 
 weft_status_code weft_cudnn_device(char **json)

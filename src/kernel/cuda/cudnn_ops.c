@@ -1,12 +1,13 @@
 #include "kernel/cuda/cudnn_ops.h"
 
+#include "kernel/cuda/cudnn_attention.h"
 #include "kernel/view.h"
 
 enum { SPARE = 2 << 20, WIDTH = 128, ROWS = 128 };
 
 /* ---- accepted args --------------------------------------------------------------------------- */
 
-static int type_of(weft_dtype dtype)
+int weft_cudnn_type(weft_dtype dtype)
 {
     return dtype == WEFT_BF16 ? CUDNN_BF16 : dtype == WEFT_F16 ? CUDNN_F16 : CUDNN_F32;
 }
@@ -59,7 +60,7 @@ static bool accepts_attention(const weft_kernel_args *args)
         is = is && args->out[i].dtype == type;
     for (int i = grad ? 6 : 3; i < args->in_count; i++)
         is = is && !is_present(args, i);
-    return is;
+    return is && (!grad || !weft_cudnn_in_steps(args) || weft_cudnn_steps_accepts(args));
 }
 
 bool weft_cudnn_accepts(const weft_kernel_args *args)
@@ -77,6 +78,8 @@ static int64_t usable_workspace(const weft_kernel_args *args)
         return SPARE;
     if (args->op != WEFT_OP_ATTENTION_GRAD)
         return 2 * 4 * view_count(dw ? &args->out[0] : &args->in[1]) + SPARE;
+    if (weft_cudnn_in_steps(args))
+        return weft_cudnn_steps_workspace(args) + SPARE;
     const weft_shape *q = &args->in[0].shape;
     const int64_t rows = q->dim[0] * q->dim[2] * ((q->dim[1] + ROWS - 1) / ROWS * ROWS);
     return rows * (q->dim[3] + 4) * 4 + SPARE;
@@ -87,17 +90,31 @@ int64_t weft_cudnn_workspace(const weft_kernel_args *args)
     return usable_workspace(args) + CUDNN_WORKSPACE_ALIGNMENT;
 }
 
+/* Some plans for a sum with a bias read weights of several taps in cuDNN's order without a copy, and
+ * compute another result (9.19: convolutions of few channels in bf16). Returns the bytes of a copy. */
+static int64_t copied_weights(const weft_kernel_args *args)
+{
+    const weft_view *w = &args->in[1];
+    const int64_t *d = w->shape.dim;
+    return args->op == WEFT_OP_CONV3D && is_present(args, 2) && w->dtype != WEFT_F32 &&
+                   d[2] * d[3] * d[4] > 1
+               ? view_count(w) * weft_dtype_bytes(w->dtype)
+               : 0;
+}
+
 weft_cudnn_wish weft_cudnn_wish_of(const weft_kernel_args *args, int variant)
 {
     return (weft_cudnn_wish){.variant = variant,
                              .full_f32 = args->in[0].dtype == WEFT_F32,
-                             .ordered = args->op == WEFT_OP_ATTENTION_GRAD,
-                             .workspace = usable_workspace(args)};
+                             .ordered =
+                                 args->op == WEFT_OP_ATTENTION_GRAD && !weft_cudnn_in_steps(args),
+                             .least = copied_weights(args),
+                             .workspace = usable_workspace(args) - weft_cudnn_sums_bytes(args)};
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static cudnn_descriptor add(weft_cudnn_builder *b, weft_cudnn_op *op, weft_cudnn_tensor t)
+cudnn_descriptor weft_cudnn_operand(weft_cudnn_builder *b, weft_cudnn_op *op, weft_cudnn_tensor t)
 {
     if (!t.is_virtual)
         op->id[op->ids++] = t.id;
@@ -110,7 +127,7 @@ static weft_cudnn_tensor grid_of(int64_t id, const weft_view *v)
     const int64_t *d = v->shape.dim;
     return (weft_cudnn_tensor){
         .id = id,
-        .type = type_of(v->dtype),
+        .type = weft_cudnn_type(v->dtype),
         .rank = 5,
         .dim = {d[0], d[4], d[1], d[2], d[3]},
         .stride = {d[1] * d[2] * d[3] * d[4], 1, d[2] * d[3] * d[4], d[3] * d[4], d[4]}};
@@ -121,32 +138,10 @@ static weft_cudnn_tensor weights_of(int64_t id, const weft_view *v)
 {
     const int64_t *d = v->shape.dim, taps = d[2] * d[3] * d[4];
     return (weft_cudnn_tensor){.id = id,
-                               .type = type_of(v->dtype),
+                               .type = weft_cudnn_type(v->dtype),
                                .rank = 5,
                                .dim = {d[0], d[1], d[2], d[3], d[4]},
                                .stride = {d[1] * taps, taps, d[3] * d[4], d[4], 1}};
-}
-
-/* (B,S,H,D) as batch, heads, rows, columns. */
-static weft_cudnn_tensor heads_of(int64_t id, const weft_view *v)
-{
-    const int64_t *d = v->shape.dim;
-    return (weft_cudnn_tensor){.id = id,
-                               .type = type_of(v->dtype),
-                               .rank = 4,
-                               .dim = {d[0], d[2], d[1], d[3]},
-                               .stride = {d[1] * d[2] * d[3], d[3], d[2] * d[3], 1}};
-}
-
-/* lse (B,H,S). */
-static weft_cudnn_tensor stats_of(int64_t id, const weft_view *v)
-{
-    const int64_t *d = v->shape.dim;
-    return (weft_cudnn_tensor){.id = id,
-                               .type = CUDNN_F32,
-                               .rank = 4,
-                               .dim = {d[0], d[1], d[2], 1},
-                               .stride = {d[1] * d[2], d[2], 1, 1}};
 }
 
 /* ---- convolutions ---------------------------------------------------------------------------- */
@@ -182,22 +177,6 @@ static cudnn_descriptor add_product(weft_cudnn_builder *b, int type, int alpha,
     return d;
 }
 
-static cudnn_descriptor add_bias(weft_cudnn_builder *b, cudnn_descriptor x, cudnn_descriptor bias,
-                                 cudnn_descriptor y)
-{
-    cudnn_descriptor sum = weft_cudnn_new(b, CUDNN_POINTWISE),
-                     d = weft_cudnn_new(b, CUDNN_OP_POINTWISE);
-    weft_cudnn_set_enum(b, sum, CUDNN_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, CUDNN_ADD);
-    weft_cudnn_set_enum(b, sum, CUDNN_POINTWISE_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_F32);
-    weft_cudnn_finish(b, sum);
-    weft_cudnn_set_descriptor(b, d, CUDNN_OP_POINTWISE_OF, sum);
-    weft_cudnn_set_descriptor(b, d, CUDNN_OP_POINTWISE_OF + 1, x);
-    weft_cudnn_set_descriptor(b, d, CUDNN_OP_POINTWISE_OF + 2, bias);
-    weft_cudnn_set_descriptor(b, d, CUDNN_OP_POINTWISE_OF + 3, y);
-    weft_cudnn_finish(b, d);
-    return d;
-}
-
 /* The sum before the bias is f32, so that y is rounded once. */
 static void add_conv(weft_cudnn_builder *b, const weft_kernel_args *args, weft_cudnn_op *op)
 {
@@ -210,27 +189,30 @@ static void add_conv(weft_cudnn_builder *b, const weft_kernel_args *args, weft_c
         product.type = CUDNN_F32;
         product.is_virtual = true;
     }
-    const cudnn_descriptor wxy[3] = {add(b, op, weights_of(CUDNN_ID_IN + 1, &args->in[1])),
-                                     add(b, op, grid_of(CUDNN_ID_IN, &args->in[0])),
-                                     add(b, op, product)};
+    const cudnn_descriptor wxy[3] = {
+        weft_cudnn_operand(b, op, weights_of(CUDNN_ID_IN + 1, &args->in[1])),
+        weft_cudnn_operand(b, op, grid_of(CUDNN_ID_IN, &args->in[0])),
+        weft_cudnn_operand(b, op, product)};
     ops[0] = add_product(b, CUDNN_OP_CONV, CUDNN_OP_CONV_ALPHA, args->attr, wxy);
     if (biased) {
         const int64_t channels = y.dim[1];
         const weft_cudnn_tensor bias = {.id = CUDNN_ID_IN + 2,
-                                        .type = type_of(args->in[2].dtype),
+                                        .type = weft_cudnn_type(args->in[2].dtype),
                                         .rank = 5,
                                         .dim = {1, channels, 1, 1, 1},
                                         .stride = {channels, 1, channels, channels, channels}};
-        ops[1] = add_bias(b, wxy[2], add(b, op, bias), add(b, op, y));
+        ops[1] = weft_cudnn_add_pointwise(b, CUDNN_ADD, wxy[2], weft_cudnn_operand(b, op, bias),
+                                          weft_cudnn_operand(b, op, y));
     }
     op->graph = weft_cudnn_add_graph(b, ops, biased ? 2 : 1);
 }
 
 static void add_conv_dx(weft_cudnn_builder *b, const weft_kernel_args *args, weft_cudnn_op *op)
 {
-    const cudnn_descriptor wxy[3] = {add(b, op, weights_of(CUDNN_ID_IN + 1, &args->in[1])),
-                                     add(b, op, grid_of(CUDNN_ID_OUT, &args->out[0])),
-                                     add(b, op, grid_of(CUDNN_ID_IN, &args->in[0]))};
+    const cudnn_descriptor wxy[3] = {
+        weft_cudnn_operand(b, op, weights_of(CUDNN_ID_IN + 1, &args->in[1])),
+        weft_cudnn_operand(b, op, grid_of(CUDNN_ID_OUT, &args->out[0])),
+        weft_cudnn_operand(b, op, grid_of(CUDNN_ID_IN, &args->in[0]))};
     const cudnn_descriptor d =
         add_product(b, CUDNN_OP_CONV_DX, CUDNN_OP_CONV_DX_ALPHA, args->attr, wxy);
     op->graph = weft_cudnn_add_graph(b, &d, 1);
@@ -238,73 +220,12 @@ static void add_conv_dx(weft_cudnn_builder *b, const weft_kernel_args *args, wef
 
 static void add_conv_dw(weft_cudnn_builder *b, const weft_kernel_args *args, weft_cudnn_op *op)
 {
-    const cudnn_descriptor wxy[3] = {add(b, op, weights_of(CUDNN_ID_OUT, &args->out[0])),
-                                     add(b, op, grid_of(CUDNN_ID_IN, &args->in[0])),
-                                     add(b, op, grid_of(CUDNN_ID_IN + 1, &args->in[1]))};
+    const cudnn_descriptor wxy[3] = {
+        weft_cudnn_operand(b, op, weights_of(CUDNN_ID_OUT, &args->out[0])),
+        weft_cudnn_operand(b, op, grid_of(CUDNN_ID_IN, &args->in[0])),
+        weft_cudnn_operand(b, op, grid_of(CUDNN_ID_IN + 1, &args->in[1]))};
     const cudnn_descriptor d =
         add_product(b, CUDNN_OP_CONV_DW, CUDNN_OP_CONV_DW_ALPHA, args->attr, wxy);
-    op->graph = weft_cudnn_add_graph(b, &d, 1);
-}
-
-/* ---- attention ------------------------------------------------------------------------------- */
-
-static cudnn_descriptor add_scale(weft_cudnn_builder *b, weft_cudnn_op *op)
-{
-    return add(b, op,
-               (weft_cudnn_tensor){.id = CUDNN_ID_SCALE,
-                                   .type = CUDNN_F32,
-                                   .rank = 4,
-                                   .dim = {1, 1, 1, 1},
-                                   .stride = {1, 1, 1, 1},
-                                   .by_value = true});
-}
-
-static void set_tensors(weft_cudnn_builder *b, cudnn_descriptor d, int attribute,
-                        const cudnn_descriptor *tensor, int count)
-{
-    for (int i = 0; i < count; i++)
-        weft_cudnn_set_descriptor(b, d, attribute + i, tensor[i]);
-}
-
-static void add_attention(weft_cudnn_builder *b, const weft_kernel_args *args, weft_cudnn_op *op)
-{
-    const weft_view *in = args->in, *out = args->out;
-    const cudnn_descriptor tensors[] = {
-        add(b, op, heads_of(CUDNN_ID_IN, &in[0])),
-        add(b, op, heads_of(CUDNN_ID_IN + 1, &in[1])),
-        add(b, op, heads_of(CUDNN_ID_IN + 2, &in[2])),
-        add(b, op, heads_of(CUDNN_ID_OUT, &out[0])),
-        add(b, op, stats_of(CUDNN_ID_OUT + 1, &out[1])),
-        add_scale(b, op),
-    };
-    const cudnn_descriptor d = weft_cudnn_new(b, CUDNN_OP_SDPA);
-    set_tensors(b, d, CUDNN_SDPA_Q, tensors, 6);
-    weft_cudnn_finish(b, d);
-    op->graph = weft_cudnn_add_graph(b, &d, 1);
-}
-
-static void add_attention_grad(weft_cudnn_builder *b, const weft_kernel_args *args,
-                               weft_cudnn_op *op)
-{
-    const weft_view *in = args->in, *out = args->out;
-    const cudnn_descriptor tensors[] = {
-        add(b, op, heads_of(CUDNN_ID_IN, &in[0])),
-        add(b, op, heads_of(CUDNN_ID_IN + 1, &in[1])),
-        add(b, op, heads_of(CUDNN_ID_IN + 2, &in[2])),
-        add(b, op, heads_of(CUDNN_ID_IN + 3, &in[3])),
-        add(b, op, stats_of(CUDNN_ID_IN + 4, &in[4])),
-        add_scale(b, op),
-    };
-    const cudnn_descriptor gradients[] = {
-        add(b, op, heads_of(CUDNN_ID_OUT, &out[0])),
-        add(b, op, heads_of(CUDNN_ID_OUT + 1, &out[1])),
-        add(b, op, heads_of(CUDNN_ID_OUT + 2, &out[2])),
-        add(b, op, heads_of(CUDNN_ID_IN + 5, &in[5])),
-    };
-    const cudnn_descriptor d = weft_cudnn_new(b, CUDNN_OP_SDPA_GRAD);
-    set_tensors(b, d, CUDNN_SDPA_GRAD_Q, tensors, 6);
-    set_tensors(b, d, CUDNN_SDPA_GRAD_DQ, gradients, 4);
-    weft_cudnn_finish(b, d);
     op->graph = weft_cudnn_add_graph(b, &d, 1);
 }
 
@@ -318,7 +239,9 @@ void weft_cudnn_add_op(weft_cudnn_builder *b, const weft_kernel_args *args, weft
     else if (args->op == WEFT_OP_CONV3D_DW)
         add_conv_dw(b, args, op);
     else if (args->op == WEFT_OP_ATTENTION)
-        add_attention(b, args, op);
+        weft_cudnn_add_attention(b, args, op);
+    else if (weft_cudnn_in_steps(args))
+        weft_cudnn_add_attention_steps(b, args, op);
     else
-        add_attention_grad(b, args, op);
+        weft_cudnn_add_attention_grad(b, args, op);
 }
