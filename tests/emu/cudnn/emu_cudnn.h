@@ -7,10 +7,10 @@
  *   output overlaps another tensor or the workspace     handle of another GPU than the stream's
  *   descriptor that was destroyed or not created        tensors of one id that differ
  *
- * Supported in f32, f16 and bf16 are convolutions of 1 to 3 spatial dimensions, also with a bias
- * that is added to a virtual result, both gradients of convolutions, and attention with its gradient
- * (head widths and types of the documentation). Sums are computed in f64. A workspace has arbitrary
- * bytes afterwards.
+ * Supported types are f32, f16 and bf16. Convolutions have 1 to 3 spatial dimensions, and may have a
+ * bias that is added to a virtual result. Both gradients of convolutions, attention and its gradient
+ * are supported, too, with head widths and types of the documentation. Sums are computed in f64. A
+ * workspace has arbitrary bytes afterwards.
  *
  * Engines of a graph, in the order of the heuristic:
  *
@@ -20,8 +20,8 @@
  *   attention      one engine with a workspace. The gradient's sums have an order only with the
  *                  values 2 and 4 of the knob for stages; the heuristic chooses 0
  *
- * WEFT_EMU_FAULT plants a fault: cudnn-result is a wrong first element of each output, cudnn-lse
- * is statistics in base 2, cudnn-plan refuses each plan, cudnn-execute fails each execution, and
+ * WEFT_EMU_FAULT plants a fault. cudnn-result is a wrong first element of each output, and cudnn-lse
+ * is statistics in base 2. cudnn-plan refuses each plan, cudnn-execute fails each execution, and
  * cudnn-heuristic finds no configuration. */
 #ifndef WEFT_TESTS_EMU_CUDNN_H
 #define WEFT_TESTS_EMU_CUDNN_H
