@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HEADER_BYTES = 16 << 10, IDLE_SECONDS = 30, STOP_MS = 1000 };
+enum { HEADER_BYTES = 16 << 10, IDLE_SECONDS = 30, STOP_MS = 200 };
 
 /* ---- answers -------------------------------------------------------------------------------- */
 

@@ -28,7 +28,9 @@
 /* An image in the state folder. Seconds and bytes do not depend on the pixels. */
 #define WEFT_PRICE_IMAGE "price.png"
 
-enum { POLL_MS = 200, HEARTBEAT_SECONDS = 15 };
+enum { POLL_MS = 200, STOP_POLL_MS = 20, HEARTBEAT_SECONDS = 15 };
+/* Seconds of a stopping server for the step that runs. */
+#define STOP_SECONDS 0.5
 
 /* Lives as long as the main thread serves. */
 typedef struct supervisor {
@@ -341,6 +343,15 @@ static void judge_end(supervisor *v)
         s->crashes += end.event == WEFT_QUEUE_CRASHED;
 }
 
+/* The server stops, and the step of its job lasts longer than the server may wait. The job resumes
+ * at its last saved step. */
+static void abandon_step(supervisor *v)
+{
+    const weft_worker_end end = {.event = WEFT_QUEUE_STOPPED};
+    weft_worker_abandon(&v->worker);
+    end_job(v, &end);
+}
+
 static weft_status remove_files(const weft_server *s, const char *id)
 {
     char *folder = weft_server_job_folder(s, id);
@@ -573,7 +584,7 @@ static void wait_for_events(const supervisor *v)
                             {v->estimate.pid ? v->estimate.error : -1, POLLIN, 0},
                             {images->pid ? images->error : -1, POLLIN, 0}};
     char bytes[64];
-    (void)poll(fds, 5, POLL_MS);
+    (void)poll(fds, 5, v->server->stopping ? STOP_POLL_MS : POLL_MS);
     while (read(v->server->wake[0], bytes, sizeof bytes) > 0)
         continue;
 }
@@ -616,14 +627,17 @@ weft_status weft_supervisor_run(weft_server *s)
 {
     supervisor v = {.server = s};
     bool warned = false, done = false;
-    double heartbeat = weft_now();
+    double heartbeat = weft_now(), stopping = 0;
     while (!done) {
         wait_for_events(&v);
         pthread_mutex_lock(&s->lock);
         if (weft_interrupted() && !s->stopping) {
             s->stopping = true;
+            stopping = weft_now();
             weft_server_changed(s, NULL);
         }
+        if (s->stopping && v.worker.job && !v.ended && weft_now() - stopping > STOP_SECONDS)
+            abandon_step(&v);
         if (weft_now() - heartbeat > HEARTBEAT_SECONDS) {
             heartbeat = weft_now();
             weft_event_streams_beat(s);

@@ -279,16 +279,25 @@ void weft_worker_end_process(weft_worker *w, weft_worker_end *end)
     *w = (weft_worker){0};
 }
 
-/* Waits until the process has ended, at most two seconds. */
-static void wait_briefly(const weft_child *child)
+/* Waits until the process has ended, at most a quarter of a second. */
+static bool has_ended(const weft_child *child)
 {
     siginfo_t info = {0};
-    for (int i = 0; i < 400 && !info.si_pid; i++) {
+    for (int i = 0; i < 50 && !info.si_pid; i++) {
         if (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
-            return;
+            return true;
         if (!info.si_pid)
             usleep(5000);
     }
+    return info.si_pid != 0;
+}
+
+void weft_worker_abandon(weft_worker *w)
+{
+    w->job = 0;
+    w->abandoned = true;
+    if (w->ranks == 1)
+        kill(w->child.pid, SIGKILL);
 }
 
 void weft_worker_kill(weft_worker *w)
@@ -298,10 +307,11 @@ void weft_worker_kill(weft_worker *w)
     if (w->ranks > 1) {
         close(w->child.input);
         w->child.input = 0;
-        wait_briefly(&w->child);
+    } else {
+        kill(w->child.pid, SIGKILL);
     }
-    kill(w->child.pid, SIGKILL);
-    (void)weft_child_wait(&w->child);
+    if (w->ranks == 1 || (!w->abandoned && has_ended(&w->child)))
+        (void)weft_child_wait(&w->child);
     weft_child_close(&w->child);
     *w = (weft_worker){0};
 }

@@ -12,6 +12,7 @@ typedef struct weft_worker {
     int64_t parsed;   /* bytes of its error stream that were read as reports */
     int64_t job;      /* number of the job that it has, the first of a batch; 0: none */
     int64_t ranks;    /* of the worker; above 1 the process is mpirun */
+    bool abandoned;   /* its job was taken from the worker, which does not stop */
 } weft_worker;
 
 /* How a job, or the process, has ended. */
@@ -37,8 +38,10 @@ bool weft_worker_next(weft_worker *worker, weft_worker_report *report);
 void weft_worker_end_job(weft_worker *worker, weft_queue_event event, weft_worker_end *end);
 /* The streams of the process have ended: waits for its end, and forgets it. */
 void weft_worker_end_process(weft_worker *worker, weft_worker_end *end);
-/* Ends a worker that has no job. Several ranks end when their commands end, and are killed after
- * two seconds. */
+/* Takes the job from a worker that does not stop. One process is killed. */
+void weft_worker_abandon(weft_worker *worker);
+/* Ends a worker that has no job, before the server exits. Several ranks end when their commands
+ * end. mpirun kills ranks that still run when the server has exited. */
 void weft_worker_kill(weft_worker *worker);
 
 #endif

@@ -1,5 +1,5 @@
 """Cases of faults_test.sh."""
-import glob, http.client, json, os, shutil, signal, subprocess
+import glob, http.client, json, os, shutil, signal, subprocess, time
 from serve_client import MODEL, VIDEO, Server, at_event, main, undisturbed
 
 TWO = [dict(VIDEO, steps=20, seed=1, request_id="one"), dict(VIDEO, steps=20, seed=2, request_id="two")]
@@ -125,7 +125,7 @@ def sigterm_saves_the_running_job():
     """The worker's saved state sends SIGTERM to the server."""
     s = Server(env=at_event(signal.SIGTERM, "*video.sampling.safetensors", once="sent", to=os.path.abspath("pid.server")))
     open("pid.server", "w").write(str(s.process.pid))
-    request = dict(VIDEO, steps=4000)
+    request = dict(VIDEO, steps=1000)
     id = s.call("POST", "/v1/jobs", request)["id"]
     assert s.drain() == 130
     assert os.path.exists(f"state/jobs/{id}/video.sampling.safetensors") and not os.path.exists(f"state/jobs/{id}/video.mp4")
@@ -133,6 +133,21 @@ def sigterm_saves_the_running_job():
     job, = s.finish(id)
     assert job["status"] == "completed" and job["crashes"] == 0, job
     assert s.content(id)[1] == undisturbed("whole", request)
+    s.stop()
+
+
+def a_long_step_does_not_delay_the_stop():
+    """The worker does not end its step: the server ends without it, and the next one resumes at the saved step."""
+    s = Server(env=at_event(signal.SIGSTOP, "*video.sampling.safetensors", once="held"))
+    id = s.call("POST", "/v1/jobs", TWO[0])["id"]
+    while not os.path.exists("held"):
+        time.sleep(0.01)
+    worker, = s.workers()
+    assert s.stop() == 130 and not os.path.exists(f"/proc/{worker}")
+    s = Server()
+    job, = s.finish(id)
+    assert job["status"] == "completed" and job["crashes"] == 0, job
+    assert s.content(id)[1] == undisturbed("whole", TWO[0])
     s.stop()
 
 
