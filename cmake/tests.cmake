@@ -49,6 +49,8 @@ foreach(room ${rooms})
 endforeach()
 if(WEFT_SERVE)
     target_link_libraries(test-serve PRIVATE weft_serve)
+    target_sources(test-serve PRIVATE tests/fuzz/fuzz_corpus.c)
+    target_include_directories(test-serve PRIVATE tests/fuzz)
 endif()
 
 # Kernels of CUDA as C, whose threads are fibres. The cases of `cpu` run on them, too.

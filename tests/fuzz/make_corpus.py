@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the seeds of tests/fuzz/corpus that are not text. Standard library only; the same bytes on every run."""
-import base64, io, json, os, struct, tarfile, zipfile
+import base64, io, json, os, struct, tarfile, zipfile, zlib
 
 here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
 
@@ -201,3 +201,20 @@ def spiece(pieces, normaliser):
 PIECES = [("<unk>", 0.0, 2), ("</s>", 0.0, 3), (BAR, -2.0, 1), ("a", -3.0, 1), ("ab", -4.0, 1), ("Ab", 0.0, 4), ("<0xC3>", 0.0, 6)]
 save("spiece", "plain", spiece(PIECES, b""))
 save("spiece", "map", spiece(PIECES, field(2, MAP) + field(4, 0)))
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def form(parts, boundary):
+    """The parameter of the Content-Type, then the body. parts: (name and further parameters, value)."""
+    lines = [b'--%s\r\nContent-Disposition: form-data; name=%s\r\n\r\n%s\r\n' % (boundary, name, value) for name, value in parts]
+    return b"boundary=" + boundary + b"\n" + b"".join(lines) + b"--" + boundary + b"--\r\n"
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(b"\0\1\2\3")) + chunk(b"IEND", b"")
+save("multipart", "fields", form([(b'"prompt"', b"a red cat"), (b'"seconds"', b"4"), (b'"seed"', b"1")], b"XX"))
+save("multipart", "twice", form([(b'"prompt"', b"x"), (b'"prompt"', b"y")], b"XX"))
+save("multipart", "files", form([(b'"prompt"', "é".encode()), (b'"input_reference"; filename="a.png"\r\nContent-Type: image/png', PNG),
+                                 (b'"mask"; filename="../m.png"', PNG)], b"a-b"))
