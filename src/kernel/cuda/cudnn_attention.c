@@ -86,7 +86,13 @@ void weft_cudnn_add_attention_grad(weft_cudnn_builder *b, const weft_kernel_args
 /* ---- the gradient in steps -------------------------------------------------------------------- */
 
 enum { ROW_UNIT = 128, STEPS = 18 };
-static const int64_t scores_usual = (int64_t)256 << 20, scores_most = (int64_t)4 << 30;
+static const int64_t scores_most = (int64_t)4 << 30;
+static int64_t scores_usual = (int64_t)256 << 20;
+
+void weft_cudnn_steps_limit(int64_t bytes)
+{
+    scores_usual = bytes;
+}
 
 bool weft_cudnn_in_steps(const weft_kernel_args *args)
 {

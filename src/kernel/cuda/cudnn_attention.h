@@ -19,6 +19,8 @@ bool weft_cudnn_in_steps(const weft_kernel_args *args); /* for the loaded versio
 bool weft_cudnn_steps_accepts(const weft_kernel_args *args);
 void weft_cudnn_add_attention_steps(weft_cudnn_builder *builder, const weft_kernel_args *args,
                                     weft_cudnn_op *op);
+/* Sets the bytes of scores that an execution has room for, for tests. Default: 256 MiB. */
+void weft_cudnn_steps_limit(int64_t bytes);
 /* Bytes of the workspace, and of the sums at CUDNN_ID_SUMS before the workspace of the plan. The
  * sums have 0 bytes if the gradient is one operation. */
 int64_t weft_cudnn_steps_workspace(const weft_kernel_args *args);

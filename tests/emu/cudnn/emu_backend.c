@@ -28,6 +28,9 @@ cudnnStatus_t dnn_refuse(cudnnStatus_t status, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(reason, sizeof reason, fmt, args);
     va_end(args);
+    const char *level = getenv("CUDNN_LOGLEVEL_DBG");
+    if (level && atoi(level) > 0)
+        fprintf(stderr, "emulated cuDNN: status %d: %s\n", status, reason);
     return status;
 }
 
@@ -54,7 +57,8 @@ const dnn_driver *dnn_driver_get(void)
 
 API size_t cudnnGetVersion(void)
 {
-    return 92800;
+    const char *version = getenv("WEFT_EMU_CUDNN_VERSION");
+    return version ? (size_t)atoll(version) : 92800;
 }
 
 API const char *cudnnGetErrorString(cudnnStatus_t status)
@@ -152,7 +156,7 @@ static const rule rules[] = {
     VALUE(POINTWISE, 1, DATA_TYPE),
     PART(OP_POINTWISE, 750, 1, 1, KIND_POINTWISE),
     PART(OP_POINTWISE, 751, 1, 1, KIND_TENSOR),
-    PART(OP_POINTWISE, 752, 1, 1, KIND_TENSOR),
+    PART(OP_POINTWISE, 752, 0, 1, KIND_TENSOR),
     PART(OP_POINTWISE, 753, 1, 1, KIND_TENSOR),
     VALUE(CONVOLUTION, 100, DATA_TYPE),
     VALUE(CONVOLUTION, 101, CONVOLUTION_MODE),
@@ -193,7 +197,7 @@ static const rule rules[] = {
     PART(CONV_BWD_FILTER, 716, 1, 1, KIND_TENSOR),
     PART(CONV_BWD_FILTER, 717, 1, 1, KIND_TENSOR),
     OPTIONAL(GRAPH, 800, HANDLE),
-    PART(GRAPH, 801, 1, 8, ANY_OPERATION),
+    PART(GRAPH, 801, 1, DNN_STEPS, ANY_OPERATION),
     RESULT(GRAPH, 802, INT64, 0),
     VALUE(TENSOR, 900, INT64),
     VALUE(TENSOR, 901, DATA_TYPE),
@@ -218,6 +222,18 @@ static const rule rules[] = {
     RESULT(ENGINE, 1305, BEHAVIOR_NOTE, 0),
     OPTIONAL(ENGINE, 1306, INT32),
     PART(ENGINE, 1307, 0, 1, KIND_DEVICE),
+    VALUE(MATMUL, 1500, DATA_TYPE),
+    PART(OP_MATMUL, 1520, 1, 1, KIND_TENSOR),
+    PART(OP_MATMUL, 1521, 1, 1, KIND_TENSOR),
+    PART(OP_MATMUL, 1522, 1, 1, KIND_TENSOR),
+    PART(OP_MATMUL, 1523, 1, 1, KIND_MATMUL),
+    VALUE(REDUCTION, 1600, REDUCTION_OPERATOR),
+    VALUE(REDUCTION, 1601, DATA_TYPE),
+    PART(OP_REDUCTION, 1610, 1, 1, KIND_TENSOR),
+    PART(OP_REDUCTION, 1611, 1, 1, KIND_TENSOR),
+    PART(OP_REDUCTION, 1612, 1, 1, KIND_REDUCTION),
+    PART(OP_RESHAPE, 2200, 1, 1, KIND_TENSOR),
+    PART(OP_RESHAPE, 2201, 1, 1, KIND_TENSOR),
     OPTIONAL(DEVICE, 2700, INT32),
     OPTIONAL(DEVICE, 2701, HANDLE),
     LIST(DEVICE, 2702, CHAR, 0, 65536),
@@ -390,7 +406,7 @@ cudnnStatus_t dnn_put(dnn_descriptor *d, int name, int type, int64_t count, cons
 static bool is_operation(int kind)
 {
     return (kind >= KIND_CONV_FORWARD && kind <= KIND_OP_POINTWISE) || kind == KIND_SDPA_FORWARD ||
-           kind == KIND_SDPA_BACKWARD;
+           kind == KIND_SDPA_BACKWARD || dnn_is_step(kind);
 }
 
 static cudnnStatus_t check_parts(const rule *r, int64_t count, dnn_descriptor *const *parts)

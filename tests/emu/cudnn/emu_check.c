@@ -24,13 +24,18 @@ static cudnnStatus_t check_tensor(const dnn_descriptor *d)
     return SUCCESS;
 }
 
-static cudnnStatus_t check_pointwise(const dnn_descriptor *d)
+static cudnnStatus_t check_math(const dnn_descriptor *d)
 {
-    if (dnn_int(d, 0, 0) != 0)
-        return dnn_refuse(NOT_SUPPORTED, "pointwise operations other than sums");
-    return dnn_int(d, 1, 0) == DATA_FLOAT
+    const int64_t mode =
+        d->kind == KIND_MATMUL ? 0 : dnn_int(d, d->kind == KIND_POINTWISE ? 0 : 1600, 0);
+    const int type = d->kind == KIND_POINTWISE ? 1 : d->kind == KIND_MATMUL ? 1500 : 1601;
+    if (d->kind == KIND_REDUCTION ? mode != 0
+                                  : mode != MODE_ADD && mode != MODE_MUL && mode != MODE_SUB &&
+                                        mode != MODE_EXP && mode != MODE_IDENTITY)
+        return dnn_refuse(NOT_SUPPORTED, "mode %lld", (long long)mode);
+    return dnn_int(d, type, 0) == DATA_FLOAT
                ? SUCCESS
-               : dnn_refuse(NOT_SUPPORTED_DATA_TYPE, "sums compute in f32 only");
+               : dnn_refuse(NOT_SUPPORTED_DATA_TYPE, "operations compute in f32 only");
 }
 
 static cudnnStatus_t check_convolution(const dnn_descriptor *d)
@@ -163,15 +168,19 @@ static cudnnStatus_t check_bias(const dnn_descriptor *conv, const dnn_descriptor
     return SUCCESS;
 }
 
+API size_t cudnnGetVersion(void);
+
 static cudnnStatus_t check_pattern(const dnn_descriptor *d)
 {
     const dnn_descriptor *op = dnn_sub(d, 801, 0), *second = dnn_sub(d, 801, 1);
+    if (dnn_is_step(op->kind))
+        return dnn_check_steps(d);
+    if (op->kind == KIND_SDPA_BACKWARD && cudnnGetVersion() < 92800)
+        return dnn_refuse(BAD_PARAM, "outputGraph.buildDAG()");
     if (!second)
-        return op->kind == KIND_OP_POINTWISE
-                   ? dnn_refuse(NOT_SUPPORTED_GRAPH_PATTERN, "a sum alone")
-                   : SUCCESS;
+        return SUCCESS;
     if (dnn_find(d, 801)->count > 2 || op->kind != KIND_CONV_FORWARD ||
-        second->kind != KIND_OP_POINTWISE)
+        second->kind != KIND_OP_POINTWISE || dnn_int(dnn_sub(second, 750, 0), 0, 0) != MODE_ADD)
         return dnn_refuse(NOT_SUPPORTED_GRAPH_PATTERN, "graphs of several operations");
     return check_bias(op, second);
 }
@@ -196,7 +205,7 @@ static cudnnStatus_t check_tensors(const dnn_descriptor *op, bool is_alone,
 
 static cudnnStatus_t check_graph(const dnn_descriptor *d)
 {
-    const dnn_descriptor *tensor[2 * DNN_ATTRIBUTES];
+    const dnn_descriptor *tensor[4 * DNN_STEPS];
     int count = 0;
     if (!dnn_find(d, 800))
         return dnn_refuse(BAD_PARAM, "the graph has no handle");
@@ -257,7 +266,13 @@ cudnnStatus_t dnn_check(const dnn_descriptor *d)
 {
     switch (d->kind) {
     case KIND_TENSOR: return check_tensor(d);
-    case KIND_POINTWISE: return check_pointwise(d);
+    case KIND_POINTWISE:
+    case KIND_MATMUL:
+    case KIND_REDUCTION: return check_math(d);
+    case KIND_OP_POINTWISE:
+    case KIND_OP_MATMUL:
+    case KIND_OP_REDUCTION:
+    case KIND_OP_RESHAPE: return dnn_check_step(d);
     case KIND_CONVOLUTION: return check_convolution(d);
     case KIND_CONV_FORWARD:
     case KIND_CONV_BWD_FILTER:

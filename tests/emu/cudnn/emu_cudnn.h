@@ -1,24 +1,31 @@
 /* An emulated cuDNN for tests: libcudnn.so.9 with the backend C API, written from NVIDIA's
  * documentation and header of version 9.28. Executions are work of the emulated driver's streams,
  * which checks their order and memory. Calls that the documentation forbids return the documented
- * status, and cudnnGetLastErrorString() returns the reason. The process stops where the library may
- * give a wrong result without an error:
+ * status. cudnnGetLastErrorString() returns the reason, and CUDNN_LOGLEVEL_DBG=1 prints it. The process
+ * stops where the library may give a wrong result without an error:
  *
  *   output overlaps another tensor or the workspace     handle of another GPU than the stream's
  *   descriptor that was destroyed or not created        tensors of one id that differ
  *
  * Supported types are f32, f16 and bf16. Convolutions have 1 to 3 spatial dimensions, and may have a
  * bias that is added to a virtual result. Both gradients of convolutions, attention and its gradient
- * are supported, too, with head widths and types of the documentation. Sums are computed in f64. A
- * workspace has arbitrary bytes afterwards.
+ * are supported, too, with head widths and types of the documentation. The gradient of attention may
+ * also be a graph of products, sums over columns, pointwise operations and reshapes. Sums are computed
+ * in f64. A workspace has arbitrary bytes afterwards.
  *
  * Engines of a graph, in the order of the heuristic:
  *
  *   convolutions   a tensor core engine for f16 and bf16, or one that converts f32 to TF32
  *                  a nondeterministic engine for gradients of filters, with other results each time
  *                  a direct engine without workspace
+ *                  first, for f16 and bf16 with a bias, an engine that reads any filter with the
+ *                  channels last, as cuDNN 9.19 does on an H100: its results are wrong
  *   attention      one engine with a workspace. The gradient's sums have an order only with the
- *                  values 2 and 4 of the knob for stages; the heuristic chooses 0
+ *                  values 2 and 4 of the knob for stages; the heuristic chooses 0. A graph of
+ *                  steps has an order, and a workspace for the gradient of scores
+ *
+ * WEFT_EMU_CUDNN_VERSION replaces 92800. Like the library, versions before 92800 refuse the gradient
+ * of attention as one operation.
  *
  * WEFT_EMU_FAULT plants a fault. cudnn-result is a wrong first element of each output, and cudnn-lse
  * is statistics in base 2. cudnn-plan refuses each plan, cudnn-execute fails each execution, and
@@ -71,6 +78,11 @@ enum {
     KIND_GRAPH = 15,
     KIND_PACK = 16,
     KIND_TENSOR = 17,
+    KIND_MATMUL = 18,
+    KIND_OP_MATMUL = 19,
+    KIND_REDUCTION = 21,
+    KIND_OP_REDUCTION = 22,
+    KIND_OP_RESHAPE = 31,
     KIND_DEVICE = 38,
     KIND_SDPA_FORWARD = 41,
     KIND_SDPA_BACKWARD = 43,
@@ -89,21 +101,16 @@ enum {
     TYPE_NUMERICAL_NOTE = 11,
     TYPE_POINTWISE_MODE = 14,
     TYPE_DESCRIPTOR = 15,
+    TYPE_REDUCTION_OPERATOR = 18,
     TYPE_BEHAVIOR_NOTE = 19,
     TYPE_INT32 = 23,
     TYPE_CHAR = 24,
 };
 enum { NOTE_TENSOR_CORE = 0, NOTE_DOWN_CONVERT = 1, NOTE_NONDETERMINISTIC = 4 };
 
-enum {
-    DNN_DIMS = 8,
-    DNN_ATTRIBUTES = 20,
-    DNN_TENSORS = 12,
-    DNN_ENGINES = 3,
-    DNN_KNOB = 14,
-    DNN_ORDERED = 2,
-    DNN_ORDERED_TOO = 4
-};
+enum { DNN_DIMS = 8, DNN_ATTRIBUTES = 20, DNN_TENSORS = 32, DNN_STEPS = 24, DNN_ENGINES = 4 };
+enum { DNN_KNOB = 14, DNN_ORDERED = 2, DNN_ORDERED_TOO = 4 };
+enum { MODE_ADD = 0, MODE_MUL = 1, MODE_SUB = 9, MODE_EXP = 13, MODE_IDENTITY = 21 };
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
@@ -152,8 +159,19 @@ typedef struct dnn_engine {
 /* Engines of a graph, in the order of the heuristic; returns how many, 0: none supports it. */
 int dnn_engines(const dnn_descriptor *graph, const dnn_engine *engine[DNN_ENGINES]);
 int64_t dnn_workspace(const dnn_descriptor *config);
+/* Whether the engine reads filters with the channels last, without a copy. */
+bool dnn_lacks_copy(const dnn_descriptor *config);
 /* The value of the knob in a configuration. */
 int64_t dnn_stages(const dnn_descriptor *config);
+
+/* Graphs of steps (emu_steps.c): checks of an operation and of a graph, and the bytes of the gradient
+ * of scores. */
+bool dnn_is_step(int kind);
+cudnnStatus_t dnn_check_step(const dnn_descriptor *operation);
+cudnnStatus_t dnn_check_steps(const dnn_descriptor *graph);
+int64_t dnn_steps_workspace(const dnn_descriptor *graph);
+/* Inputs of a step, and its output as the last one. Returns how many. */
+int dnn_step_tensors(const dnn_descriptor *operation, const dnn_descriptor *tensor[3]);
 
 /* Checks before a descriptor becomes final (emu_check.c). */
 cudnnStatus_t dnn_check(const dnn_descriptor *d);
@@ -183,25 +201,36 @@ typedef struct dnn_tensor {
 enum { CONV_W, CONV_X, CONV_Y, CONV_BIAS, CONV_SUM }; /* sum: with a bias */
 enum { FWD_Q, FWD_K, FWD_V, FWD_O, FWD_STATS, FWD_SCALE };
 enum { BWD_Q, BWD_K, BWD_V, BWD_O, BWD_STATS, BWD_SCALE, BWD_DQ = 8, BWD_DK, BWD_DV, BWD_DO };
+/* A step: its operation, the mode of pointwise ones, and its tensors (b -1: none). */
+typedef struct dnn_step {
+    int kind, mode, a, b, out;
+} dnn_step;
 typedef struct dnn_execution {
     weft_emulated_range range[DNN_TENSORS + 1]; /* the last one is the workspace */
     int ranges, space;                          /* space: its range; -1: none */
-    int kind;
-    dnn_tensor tensor[DNN_TENSORS]; /* rank 0: not set */
+    int kind;                                   /* of the operation; KIND_GRAPH: steps */
+    dnn_tensor tensor[DNN_TENSORS];             /* rank 0: not set */
+    int64_t id[DNN_TENSORS];                    /* of steps */
+    dnn_step operation[DNN_STEPS];
+    int steps;
     int64_t spatial, pre[DNN_DIMS], post[DNN_DIMS], step[DNN_DIMS], dilation[DNN_DIMS];
     bool biased, flips; /* flips: convolution, not cross-correlation */
     float alpha, beta;
     bool tf32;
     uint32_t noise; /* of a nondeterministic engine; 0: none */
 } dnn_execution;
-void dnn_run(void *execution);       /* emu_run.c */
-void dnn_attention(dnn_execution *); /* emu_attention.c */
+void dnn_run(void *execution);        /* emu_run.c */
+void dnn_attention(dnn_execution *e); /* emu_attention.c */
+void dnn_run_steps(dnn_execution *e); /* emu_run_steps.c */
 
 float dnn_round(float value, int type);              /* to the values of a type */
 float *dnn_load(const dnn_execution *e, int tensor); /* dense, in f32; from malloc() */
 /* Writes a dense tensor. */
 void dnn_store(const dnn_execution *e, int tensor, const float *values);
 int64_t dnn_count(const dnn_tensor *t);
+/* The position of dense element `i` in memory, and the elements from the first to the last. */
+int64_t dnn_place(const dnn_tensor *t, int64_t i);
+int64_t dnn_span(const dnn_tensor *t);
 size_t dnn_bytes(int type); /* of an element; 0: not supported */
 
 /* ---- errors ---------------------------------------------------------------------------------- */

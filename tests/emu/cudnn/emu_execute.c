@@ -46,16 +46,8 @@ static bool is_output(int kind, int i)
     }
 }
 
-static size_t span_of(const dnn_tensor *t)
-{
-    int64_t last = 0;
-    for (int i = 0; i < t->rank; i++)
-        last += (t->dim[i] - 1) * t->stride[i];
-    return (size_t)(last + 1) * dnn_bytes(t->type);
-}
-
 static cudnnStatus_t add_tensor(dnn_execution *e, int i, const dnn_descriptor *d,
-                                const dnn_descriptor *pack)
+                                const dnn_descriptor *pack, bool writes)
 {
     dnn_tensor *t = &e->tensor[i];
     const int64_t id = dnn_int(d, 906, 0), alignment = dnn_int(d, 900, 0);
@@ -77,7 +69,8 @@ static cudnnStatus_t add_tensor(dnn_execution *e, int i, const dnn_descriptor *d
         return dnn_refuse(MISALIGNED_POINTER, "tensor %lld at %p is not at a multiple of %lld",
                           (long long)id, data, (long long)alignment);
     t->range = e->ranges;
-    e->range[e->ranges++] = (weft_emulated_range){data, span_of(t), is_output(e->kind, i), NULL};
+    e->range[e->ranges++] =
+        (weft_emulated_range){data, (size_t)dnn_span(t) * dnn_bytes(t->type), writes, NULL};
     return SUCCESS;
 }
 
@@ -137,6 +130,57 @@ static const dnn_descriptor *tensor_of(const dnn_descriptor *graph, int i)
     return sum && i <= CONV_SUM ? dnn_sub(sum, i == CONV_BIAS ? 752 : 753, 0) : NULL;
 }
 
+/* Whether an operation of the graph writes the tensor. */
+static bool is_written(const dnn_descriptor *graph, int64_t id)
+{
+    const dnn_descriptor *t[3];
+    for (int64_t i = 0; i < dnn_find(graph, 801)->count; i++) {
+        const int count = dnn_step_tensors(dnn_sub(graph, 801, i), t);
+        if (dnn_int(t[count - 1], 906, 0) == id)
+            return true;
+    }
+    return false;
+}
+
+/* Sets *index to the tensor of the execution, which is added where it is new. */
+static cudnnStatus_t add_step_tensor(dnn_execution *e, const dnn_descriptor *graph,
+                                     const dnn_descriptor *t, const dnn_descriptor *pack,
+                                     int *index)
+{
+    const int64_t id = dnn_int(t, 906, 0);
+    int i = 0;
+    while (i < DNN_TENSORS && e->tensor[i].rank && e->id[i] != id)
+        i++;
+    *index = i;
+    if (i == DNN_TENSORS)
+        dnn_stop("a graph has more than %d tensors", DNN_TENSORS);
+    if (e->tensor[i].rank)
+        return SUCCESS;
+    e->id[i] = id;
+    return add_tensor(e, i, t, pack, is_written(graph, id));
+}
+
+static cudnnStatus_t add_steps(dnn_execution *e, const dnn_descriptor *graph,
+                               const dnn_descriptor *pack)
+{
+    e->kind = KIND_GRAPH;
+    e->steps = (int)dnn_find(graph, 801)->count;
+    for (int i = 0; i < e->steps; i++) {
+        const dnn_descriptor *op = dnn_sub(graph, 801, i), *t[3];
+        const int count = dnn_step_tensors(op, t);
+        int index[3] = {-1, -1, -1};
+        for (int k = 0; k < count; k++) {
+            const cudnnStatus_t status = add_step_tensor(e, graph, t[k], pack, &index[k]);
+            if (status != SUCCESS)
+                return status;
+        }
+        e->operation[i] = (dnn_step){
+            op->kind, op->kind == KIND_OP_POINTWISE ? (int)dnn_int(dnn_sub(op, 750, 0), 0, 0) : 0,
+            index[0], count == 3 ? index[1] : -1, index[count - 1]};
+    }
+    return SUCCESS;
+}
+
 static void set_engine(dnn_execution *e, const dnn_descriptor *config)
 {
     static uint32_t calls;
@@ -152,6 +196,15 @@ static void set_engine(dnn_execution *e, const dnn_descriptor *config)
         e->noise = __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
 }
 
+static void put_channels_last(dnn_tensor *t)
+{
+    int64_t stride = t->dim[1];
+    t->stride[1] = 1;
+    for (int i = t->rank; i-- > 2; stride *= t->dim[i])
+        t->stride[i] = stride;
+    t->stride[0] = stride;
+}
+
 static cudnnStatus_t make_execution(const dnn_descriptor *plan, const dnn_descriptor *pack,
                                     dnn_execution *e)
 {
@@ -159,16 +212,23 @@ static cudnnStatus_t make_execution(const dnn_descriptor *plan, const dnn_descri
     const dnn_descriptor *graph = dnn_sub(dnn_sub(config, 300, 0), 1300, 0),
                          *op = dnn_sub(graph, 801, 0);
     const int first = first_of(op->kind);
+    if (dnn_is_step(op->kind)) {
+        const cudnnStatus_t status = add_steps(e, graph, pack);
+        return status == SUCCESS ? add_space(e, pack, dnn_workspace(config)) : status;
+    }
     e->kind = op->kind;
     e->biased = dnn_sub(graph, 801, 1) != NULL;
     for (int i = 0; i < DNN_TENSORS; i++) {
         const dnn_descriptor *t = tensor_of(graph, i);
-        const cudnnStatus_t status = t ? add_tensor(e, i, t, pack) : SUCCESS;
+        const cudnnStatus_t status =
+            t ? add_tensor(e, i, t, pack, is_output(op->kind, i)) : SUCCESS;
         if (status != SUCCESS)
             return status;
     }
     if (first < 2800)
         set_convolution(e, op, first);
+    if (dnn_lacks_copy(config))
+        put_channels_last(&e->tensor[CONV_W]);
     set_engine(e, config);
     return add_space(e, pack, dnn_workspace(config));
 }

@@ -64,13 +64,20 @@ static void write_value(char *at, int type, float value)
         memcpy(at, (const char *)&narrow + 2, 2);
 }
 
-/* The position of dense element `i` in memory, in elements. */
-static int64_t place(const dnn_tensor *t, int64_t i)
+int64_t dnn_place(const dnn_tensor *t, int64_t i)
 {
     int64_t at = 0;
     for (int d = t->rank; d-- > 0; i /= t->dim[d])
         at += i % t->dim[d] * t->stride[d];
     return at;
+}
+
+int64_t dnn_span(const dnn_tensor *t)
+{
+    int64_t last = 0;
+    for (int i = 0; i < t->rank; i++)
+        last += (t->dim[i] - 1) * t->stride[i];
+    return last + 1;
 }
 
 static void *get_memory(int64_t count, size_t bytes)
@@ -88,7 +95,7 @@ float *dnn_load(const dnn_execution *e, int tensor)
     float *values = get_memory(count, sizeof *values);
     const char *data = e->range[t->range].inside;
     for (int64_t i = 0; i < count; i++)
-        values[i] = read_value(data + place(t, i) * (int64_t)dnn_bytes(t->type), t->type);
+        values[i] = read_value(data + dnn_place(t, i) * (int64_t)dnn_bytes(t->type), t->type);
     return values;
 }
 
@@ -98,7 +105,7 @@ void dnn_store(const dnn_execution *e, int tensor, const float *values)
     char *data = e->range[t->range].inside;
     const float extra = dnn_fault("cudnn-result") ? 1 : 0;
     for (int64_t i = 0; i < dnn_count(t); i++)
-        write_value(data + place(t, i) * (int64_t)dnn_bytes(t->type), t->type,
+        write_value(data + dnn_place(t, i) * (int64_t)dnn_bytes(t->type), t->type,
                     i ? values[i] : values[i] + extra * (1 + fabsf(values[i])));
 }
 
@@ -238,6 +245,8 @@ void dnn_run(void *execution)
         memset(e->range[e->space].inside, 0x7f, e->range[e->space].bytes);
     if (e->kind == KIND_SDPA_FORWARD || e->kind == KIND_SDPA_BACKWARD)
         dnn_attention(e);
+    else if (e->kind == KIND_GRAPH)
+        dnn_run_steps(e);
     else
         convolve(e);
 }
