@@ -83,7 +83,7 @@ void weft_cudnn_add_attention_grad(weft_cudnn_builder *b, const weft_kernel_args
     op->graph = weft_cudnn_add_graph(b, &d, 1);
 }
 
-/* ---- the gradient in steps -------------------------------------------------------------------- */
+/* ---- the gradient in steps ------------------------------------------------------------------- */
 
 enum { ROW_UNIT = 128, STEPS = 18 };
 static const int64_t scores_most = (int64_t)4 << 30;

@@ -4,7 +4,7 @@
 
 #include "kernel/cuda/cudnn_ops.h"
 
-enum { WEFT_CUDNN_GRAD = 92800 }; /* earlier versions refuse the gradient as one operation */
+enum { WEFT_CUDNN_GRAD = 92800 }; /* 9.28; 9.19 refuses the gradient as one operation */
 
 void weft_cudnn_add_attention(weft_cudnn_builder *builder, const weft_kernel_args *args,
                               weft_cudnn_op *op);
@@ -13,7 +13,7 @@ void weft_cudnn_add_attention_grad(weft_cudnn_builder *builder, const weft_kerne
                                    weft_cudnn_op *op);
 
 /* The gradient as a graph of products and sums, known to earlier versions. Engines keep the
- * gradient of scores in the workspace, so that large attention is computed a few heads at a time. */
+ * gradient of scores in the workspace. Large attention is computed a few heads at a time. */
 bool weft_cudnn_in_steps(const weft_kernel_args *args); /* for the loaded version */
 /* False: the scores of one head have more than 4 GiB. */
 bool weft_cudnn_steps_accepts(const weft_kernel_args *args);

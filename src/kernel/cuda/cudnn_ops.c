@@ -90,8 +90,9 @@ int64_t weft_cudnn_workspace(const weft_kernel_args *args)
     return usable_workspace(args) + CUDNN_WORKSPACE_ALIGNMENT;
 }
 
-/* Some plans for a sum with a bias read weights of several taps in cuDNN's order without a copy, and
- * compute another result (9.19: convolutions of few channels in bf16). Returns the bytes of a copy. */
+/* Some plans for a sum with a bias read weights of several taps in cuDNN's order without a copy,
+ * and compute another result (9.19: convolutions of few channels in bf16). Returns the bytes of a
+ * copy. */
 static int64_t copied_weights(const weft_kernel_args *args)
 {
     const weft_view *w = &args->in[1];

@@ -1,17 +1,17 @@
 /* An emulated cuDNN for tests: libcudnn.so.9 with the backend C API, written from NVIDIA's
  * documentation and header of version 9.28. Executions are work of the emulated driver's streams,
  * which checks their order and memory. Calls that the documentation forbids return the documented
- * status. cudnnGetLastErrorString() returns the reason, and CUDNN_LOGLEVEL_DBG=1 prints it. The process
- * stops where the library may give a wrong result without an error:
+ * status. cudnnGetLastErrorString() returns the reason, and CUDNN_LOGLEVEL_DBG=1 prints it. The
+ * process stops where the library may give a wrong result without an error:
  *
  *   output overlaps another tensor or the workspace     handle of another GPU than the stream's
  *   descriptor that was destroyed or not created        tensors of one id that differ
  *
- * Supported types are f32, f16 and bf16. Convolutions have 1 to 3 spatial dimensions, and may have a
- * bias that is added to a virtual result. Both gradients of convolutions, attention and its gradient
- * are supported, too, with head widths and types of the documentation. The gradient of attention may
- * also be a graph of products, sums over columns, pointwise operations and reshapes. Sums are computed
- * in f64. A workspace has arbitrary bytes afterwards.
+ * Supported types are f32, f16 and bf16. Convolutions have 1 to 3 spatial dimensions, and may have
+ * a bias that is added to a virtual result. Both gradients of convolutions, attention and its
+ * gradient are supported, too, with head widths and types of the documentation. The gradient of
+ * attention may also be a graph of products, sums over columns, pointwise operations and reshapes.
+ * Sums are computed in f64. A workspace has arbitrary bytes afterwards.
  *
  * Engines of a graph, in the order of the heuristic:
  *
@@ -24,12 +24,12 @@
  *                  values 2 and 4 of the knob for stages; the heuristic chooses 0. A graph of
  *                  steps has an order, and a workspace for the gradient of scores
  *
- * WEFT_EMU_CUDNN_VERSION replaces 92800. Like the library, versions before 92800 refuse the gradient
- * of attention as one operation.
+ * WEFT_EMU_CUDNN_VERSION replaces 92800. Versions before it refuse the gradient of attention as one
+ * operation, as 91900 does.
  *
- * WEFT_EMU_FAULT plants a fault. cudnn-result is a wrong first element of each output, and cudnn-lse
- * is statistics in base 2. cudnn-plan refuses each plan, cudnn-execute fails each execution, and
- * cudnn-heuristic finds no configuration. */
+ * WEFT_EMU_FAULT plants a fault. cudnn-result is a wrong first element of each output, and
+ * cudnn-lse is statistics in base 2. cudnn-plan refuses each plan, cudnn-execute fails each
+ * execution, and cudnn-heuristic finds no configuration. */
 #ifndef WEFT_TESTS_EMU_CUDNN_H
 #define WEFT_TESTS_EMU_CUDNN_H
 
@@ -164,8 +164,8 @@ bool dnn_lacks_copy(const dnn_descriptor *config);
 /* The value of the knob in a configuration. */
 int64_t dnn_stages(const dnn_descriptor *config);
 
-/* Graphs of steps (emu_steps.c): checks of an operation and of a graph, and the bytes of the gradient
- * of scores. */
+/* Graphs of steps (emu_steps.c): checks of an operation and of a graph, and the bytes of the
+ * gradient of scores. */
 bool dnn_is_step(int kind);
 cudnnStatus_t dnn_check_step(const dnn_descriptor *operation);
 cudnnStatus_t dnn_check_steps(const dnn_descriptor *graph);
