@@ -3,6 +3,7 @@
  * are bitwise equal on any number of threads. */
 #include "harness.h"
 
+#include "base/memory.h"
 #include "kernel/cpu/isa.h"
 #include "kernel/cpu/table.h"
 
@@ -117,4 +118,39 @@ Test(conv_narrow, no_copies)
         return;
     cr_assert_lt(workspace_of(WEFT_OP_CONV3D, &attr, wide, &dx), copy / 8);
     cr_assert_lt(workspace_of(WEFT_OP_CONV3D_DX, &attr, wide, &dx), copy / 8);
+}
+
+/* Weights are packed for every run, into the workspace, which is part of predicted memory. A run
+ * allocates nothing: the library's memory grows by less than half of the packed weights. */
+Test(conv_narrow, packed_weights_are_counted)
+{
+    enum { C = 128, SIDE = 16, WEIGHTS = C * C * 27 };
+    static const weft_attr_conv attr = {
+        .stride = {1, 1, 1}, .before = {2, 1, 1}, .after = {0, 1, 1}};
+    static float x[3 * SIDE * SIDE * C], w[WEIGHTS], y[3 * SIDE * SIDE * C];
+    const weft_kernel *k = weft_backend_cpu.kernel[WEFT_OP_CONV3D];
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const weft_dtype type = bf16 ? WEFT_BF16 : WEFT_F32;
+        const int64_t packed = WEIGHTS * weft_dtype_bytes(type);
+        const weft_shape frames = WEFT_SHAPE(1, 3, SIDE, SIDE, C);
+        const weft_view in[] = {{x, type, frames}, {w, type, WEFT_SHAPE(C, C, 3, 3, 3)}};
+        weft_view out = {y, type, frames};
+        weft_kernel_args args = {.op = WEFT_OP_CONV3D,
+                                 .in = in,
+                                 .in_count = 2,
+                                 .out = &out,
+                                 .out_count = 1,
+                                 .attr = &attr,
+                                 .threads = 1};
+        const int64_t workspace = k->workspace(&args);
+        cr_expect_geq(workspace, packed);
+        args.workspace = weft_alloc_aligned(workspace);
+        cr_assert_eq(k->prepare(&args, &args.cache), WEFT_OK, "%s", weft_error_message());
+        const int64_t before = weft_memory_library_use();
+        cr_assert_eq(k->run(&args), WEFT_OK, "%s", weft_error_message());
+        const int64_t grown = weft_memory_library_use() - before;
+        cr_expect_lt(grown, packed / 2, "%d: %" PRId64 " bytes", bf16, grown);
+        k->release(args.cache);
+        weft_free(args.workspace);
+    }
 }
