@@ -493,10 +493,10 @@ static bool is_shut(const uint32_t *gate, uint32_t turn)
     return (int32_t)(__atomic_load_n(gate, __ATOMIC_ACQUIRE) - turn) < 0;
 }
 
-/* The caller waits, and the stream is only ordered after the gate. On an H100, streams that wait for
- * a word have stopped the program: a driver waits for all work to load a kernel or to make a graph,
- * and keeps all threads from adding work while one has added too much. The thread that receives the
- * message adds work. */
+/* The caller waits, and the stream is only ordered after the gate. On an H100, streams that waited
+ * for a word stopped the program. To load a kernel or to make a graph, a driver waits for all work.
+ * It also stops all threads that add work while one has added too much, and the thread that
+ * receives messages adds work. */
 static void hold(weft_device_stream *s, uint32_t *gate, uint32_t turn)
 {
     if (!is_ready(s))

@@ -26,7 +26,7 @@ struct weft_replan {
     choice now, next;   /* next: candidate of the search */
     int32_t *open;      /* [left] cascades that have not started */
     int32_t *order;     /* [left] `open`, predecessors first, then by priority */
-    double *key;        /* per cascade: its priority, at least that of its predecessors */
+    double *key;        /* per cascade: its priority, at least the predecessors' */
     int32_t *rank;      /* per cascade: position in the plan's order */
     double *transfer;   /* per cascade: seconds of the hand-off to its devices */
     double *slowest;    /* per cascade: largest factor of its devices */

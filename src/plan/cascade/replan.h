@@ -29,7 +29,7 @@ void weft_replan_end(weft_replan *replan, int32_t index);
  * if cascades ended since the last search. `retired`: devices that get no further gradients. */
 int32_t weft_replan_next(weft_replan *replan, double now, const bool *retired, int32_t *device);
 /* Sets device[devices] to true for devices that retire, as weft_dispatch_retire. They have no
- * cascade with gradients left, and are busy in most scenarios until the last of them starts. */
+ * cascade with gradients left, and are busy in most scenarios until all such cascades started. */
 void weft_replan_retire(weft_replan *replan, double now, bool *device);
 
 #endif

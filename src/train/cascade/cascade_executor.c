@@ -366,8 +366,7 @@ out:
     return status;
 }
 
-/* Sends the gradients of cascade `index` from the other ranks of its group to the
- * representative. */
+/* Sends the gradients of cascade `index` from other ranks of its group to the representative. */
 static weft_status send_contributions(weft_cascade_run *r, const weft_placed_iteration *plan,
                                       int32_t index)
 {
@@ -573,8 +572,7 @@ static void written(void *user, const weft_tensor *tensor)
     weft_grad_reduce_mark_ready(r->reduce, tensor, weft_program_stream(r->writing));
 }
 
-/* Runs a cascade's program. If the cascade is this rank's last, the all-reduce starts during the
- * run. */
+/* Runs a cascade's program. In this rank's last cascade, the all-reduce starts during the run. */
 static weft_status run_program(weft_cascade_run *r, int32_t index, weft_program *program)
 {
     if (!r->reduce || r->setup.late_reduce || index != r->iteration.last)

@@ -30,8 +30,8 @@ typedef struct weft_late_setup {
     /* true: ranks predicted to get no further gradients start their all-reduce early; no cascade
      * with gradients is then dispatched to them */
     bool retire;
-    const weft_dispatch_replan
-        *replan; /* searches of rank 0; NULL: idle ranks in the plan's order */
+    /* searches of rank 0; NULL: idle ranks in the plan's order */
+    const weft_dispatch_replan *replan;
 } weft_late_setup;
 
 /* Next task of this rank's thread. */

@@ -76,7 +76,7 @@ static bool is_over(void *user)
     return atomic_load(&j->over);
 }
 
-/* Runs one independent search. The sets of degrees alternate. The first round of a set has a smaller
+/* Runs one independent search. The sets of degrees alternate. The first round of a set has less
  * effort. */
 static weft_status search_round(const weft_cascade_planner *a, weft_planning_job *j, searching *s,
                                 int64_t round, weft_placement *out, bool *proved)

@@ -56,8 +56,8 @@ WEFT_KERNEL_LISTED(weft_reduce_columns, reduce_args, REDUCE_THREADS)
         store_float(a.out, block.y * a.kept_items + o, part[LANE]);
 }
 
-/* The terms of row r in eight columns. Types and term repeat those of the arguments, so that a caller
- * may have constants. */
+/* The terms of row r in eight columns. The types and the term are also in the arguments; a caller may
+ * have constants. */
 DEV void load_terms(float v[8], const reduce_args *a, int64_t kept, int64_t r, int32_t x_type,
                     int32_t dy_type, int32_t term)
 {
@@ -108,8 +108,8 @@ DEV void add_rows(float sum[8], const reduce_args *a, int64_t kept, int64_t chun
     }
 }
 
-/* As weft_reduce_columns, in the same order of additions, with eight columns per thread, for one
- * reduced dim. */
+/* The sums of weft_reduce_columns, in the same order of additions, with eight columns per thread, for
+ * one reduced dim. */
 WEFT_KERNEL_LISTED_BLOCKS(weft_reduce_eights, reduce_args, REDUCE_THREADS, 2)
 {
     WEFT_SHARED(float, part, 8 * REDUCE_THREADS);
