@@ -110,6 +110,7 @@ typedef struct trying {
     bool bf16;
     int impl; /* of the last round */
     weft_op op;
+    bool is_tried; /* the work of the op has begun and not ended */
 } trying;
 
 static bool select_impl(void *user, int round, weft_op op)
@@ -126,13 +127,15 @@ static weft_status_code begin_trial(void *user, int round, weft_op op)
     trying *t = user;
     (void)round;
     t->op = op;
+    t->is_tried = true;
     return weft_cuda_trial_begin(t->bf16, t->impl, op);
 }
 
 static weft_status_code end_trial(void *user, int round, weft_op op)
 {
-    const trying *t = user;
+    trying *t = user;
     (void)round, (void)op;
+    t->is_tried = false;
     return weft_cuda_trial_end(t->impl);
 }
 
@@ -145,15 +148,13 @@ weft_status weft_gpu_check_model(int model, bool bf16, weft_op_check *op)
                                       .select = select_impl,
                                       .begin = begin_trial,
                                       .end = end_trial};
-    const bool before = weft_cuda_verdicts_bf16();
     WEFT_TRY(build(models[model], bf16, &g));
-    weft_cuda_verdicts_use(bf16);
     const weft_status_code status =
         weft_kernels_check_rounds(g, &weft_backend_cuda, 1, &rounds, op);
     weft_cuda_choice_force(-1);
-    weft_cuda_verdicts_use(before);
     weft_graph_free(g);
-    return status == WEFT_OK ? WEFT_OK : weft_cuda_trial_stop(now.impl, now.op, status);
+    return status == WEFT_OK || !now.is_tried ? status
+                                              : weft_cuda_trial_stop(now.impl, now.op, status);
 }
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
@@ -192,13 +193,10 @@ weft_status weft_gpu_check_choices(bool bf16)
     weft_op_check *op;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(build(models[WEFT_GPU_VECTOR_MODEL], bf16, &g));
-    const bool before = weft_cuda_verdicts_bf16();
-    weft_cuda_verdicts_use(bf16);
     WEFT_GO(WEFT_NEW(op, WEFT_OP_COUNT, "the check of kernels"));
     status = weft_kernels_check(g, &weft_backend_cuda, 1, op);
     weft_free(op);
 out:
-    weft_cuda_verdicts_use(before);
     weft_graph_free(g);
     return status;
 }
@@ -230,6 +228,5 @@ weft_status weft_gpu_settle(const weft_backend *backend, bool bf16)
     if (status == WEFT_OK && !found)
         status = check_and_save(bf16);
     weft_cuda_files_unlock(lock);
-    weft_cuda_verdicts_use(bf16);
     return status;
 }

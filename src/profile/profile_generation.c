@@ -15,7 +15,6 @@
 #include "comm/comm_world.h"
 #include "estimate/generation/generation_layouts.h"
 #include "generate/generator/generator_graphs.h"
-#include "kernel/cuda/cuda_verdict.h"
 #include "profile/profile_work.h"
 
 #include <stdio.h>
@@ -44,7 +43,6 @@ static weft_status read_options(const weft_args *args, weft_tile *tile, generati
     WEFT_TRY(weft_args_videos(args, o));
     *tile = (weft_tile){.on = true};
     WEFT_TRY(weft_args_tile(args, tile, &o->tile, &o->memory, &o->vae_bf16));
-    weft_cuda_verdicts_use(o->bf16 || o->vae_bf16);
     w->tiles = tile;
     w->whole = tile->on ? NULL : tile;
     return WEFT_OK;

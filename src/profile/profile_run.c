@@ -20,7 +20,6 @@
 #include "estimate/training/layout_search.h"
 #include "exec/measure_products.h"
 #include "graph/builder_helpers.h"
-#include "kernel/cuda/cuda_verdict.h"
 #include "model/model.h"
 #include "plan/cluster/cluster_path.h"
 #include "plan/cluster/profile_file.h"
@@ -302,7 +301,6 @@ static weft_status add_run(profile *p, const weft_args *args, const char *path)
     const int precision = r.run.precision;
     for (int i = WEFT_PRECISION_F32; i < WEFT_PRECISION_AUTO; i++) {
         r.run.precision = i;
-        weft_cuda_verdicts_use(i == WEFT_PRECISION_BF16);
         if (precision == i || precision == WEFT_PRECISION_AUTO)
             WEFT_TRY(weft_layouts_visit(&r.run, &r.models, weft_comm_ranks(p->all.comm), add_layout,
                                         &r));
@@ -511,7 +509,6 @@ static weft_status measure(profile *p, const weft_args *args, const char *path, 
     } else {
         for (int bf16 = 0; bf16 < 2; bf16++) {
             p->bf16 = bf16;
-            weft_cuda_verdicts_use(bf16);
             WEFT_TRY(add_table(p));
             WEFT_TRY(add_blocks(p, hidden));
             WEFT_TRY(add_tiles(p));

@@ -121,7 +121,6 @@ Test(gpu_check, stored_verdicts_stop_a_program)
     /* the verdicts of bf16 say nothing of f32 */
     cr_assert_eq(weft_cuda_verdicts_load(false, &found), WEFT_OK, "%s", weft_error_message());
     cr_expect_not(found);
-    weft_cuda_verdicts_use(false);
     cr_expect_eq(prepare(WEFT_OP_LINEAR), WEFT_OK, "%s", weft_error_message());
     drop_folder(folder);
 }

@@ -3,7 +3,9 @@
  * be replaced by the next one, or end the run with an error. */
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "doctor/gpu_check.h"
+#include "kernel/cuda/cublaslt_impl.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_choice.h"
 #include "kernel/cuda/cuda_device.h"
@@ -88,10 +90,31 @@ static weft_status_code refuse(const weft_kernel_args *args, void *plan)
     return weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_NOWHERE, "planted refusal");
 }
 
-static weft_status_code refuse_plan(const weft_kernel_args *args, int variant, void **plan)
+static weft_status_code refuse_plan(const weft_kernel_args *args, int first, int most,
+                                    weft_cuda_plan *plan, int *count)
 {
-    (void)variant;
+    (void)first, (void)most, (void)count;
     return refuse(args, plan);
+}
+
+/* Plans of the odd numbers below 6; `searches` counts the calls. */
+static int searches, released;
+static weft_status_code find_odd(const weft_kernel_args *args, int first, int most,
+                                 weft_cuda_plan *plan, int *count)
+{
+    static int plans[8];
+    searches++;
+    *count = 0;
+    for (int v = first; v < 6 && *count < most; v++)
+        if (v % 2)
+            plan[(*count)++] = (weft_cuda_plan){v, &plans[v]};
+    return *count ? WEFT_OK : refuse(args, plan);
+}
+
+static void count_released(void *plan)
+{
+    (void)plan;
+    released++;
 }
 
 /* Waits for a word that is never written. */
@@ -324,7 +347,95 @@ Test(kernel_choice, failed_launches_are_replaced)
     planted.launch = refuse;
     cr_expect_eq(run_node(&n), 0, "%s", weft_error_message());
     cr_expect(is_named("planted refusal"), "%s", warned[0]);
-    cr_expect_eq(weft_cuda_verdict_get(false, PLANTED, WEFT_OP_LINEAR), WEFT_VERDICT_FAILED);
+    cr_expect_eq(weft_cuda_verdict_get(false, PLANTED, WEFT_OP_LINEAR), WEFT_VERDICT_PASSED,
+                 "other shapes may work");
+    /* a later process has the same choice */
+    planted.launch = launch_good;
+    weft_cuda_choices_forget();
+    cr_assert_eq(prepare(&n), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(run_node(&n), 0, "%s", weft_error_message());
+}
+
+/* A search finds all variants, and the stored one is found again by its number. The plan of a
+ * replaced choice stays, because another thread may launch it. */
+Test(kernel_choice, variants_are_searched_once)
+{
+    node n;
+    planted.prepare = find_odd;
+    planted.release = count_released;
+    plant(launch_good);
+    pass(PLANTED, WEFT_VERDICT_PASSED);
+    pass(OWN, WEFT_VERDICT_FAILED); /* so that the planted one is chosen */
+    cr_assert_eq(prepare(&n), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(searches, 1);
+    cr_expect_eq(released, 2, "of three plans");
+    weft_cuda_choices_forget();
+    cr_expect_eq(released, 3);
+    cr_assert_eq(prepare(&n), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(searches, 2);
+    pass(OWN, WEFT_VERDICT_PASSED);
+    planted.launch = refuse;
+    cr_expect_eq(run_node(&n), 0, "%s", weft_error_message());
+    cr_expect_eq(released, 3);
+    weft_cuda_choices_forget();
+    cr_expect_eq(released, 4);
+}
+
+/* A choice of bf16 is not a choice of f32. Programs use the verdicts of the other precision if only
+ * that was compared. */
+Test(kernel_choice, is_of_one_precision)
+{
+    node n;
+    plant(launch_good);
+    pass(PLANTED, WEFT_VERDICT_PASSED);
+    weft_cuda_verdict_set(true, PLANTED, WEFT_OP_LINEAR, WEFT_VERDICT_FAILED);
+    create_node(&n);
+    n.args.bf16 = true;
+    cr_assert_eq(weft_backend_cuda.kernel[WEFT_OP_LINEAR]->prepare(&n.args, &n.args.cache),
+                 WEFT_OK);
+    cr_expect_eq(launches, 0, "it failed in bf16");
+    cr_expect(weft_cuda_verdicts_precision(true));
+    weft_cuda_verdicts_forget();
+    pass(PLANTED, WEFT_VERDICT_PASSED);
+    cr_expect_not(weft_cuda_verdicts_precision(true));
+}
+
+/* A damaged last line is ignored, and the next choice is stored after the others. */
+Test(kernel_choice, survives_a_torn_file)
+{
+    node n;
+    char *path;
+    stored s = {0};
+    plant(launch_good);
+    pass(PLANTED, WEFT_VERDICT_PASSED);
+    cr_assert_eq(prepare(&n), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_cuda_verdicts_path("-choices.jsonl", &path), WEFT_OK);
+    FILE *file = fopen(path, "a");
+    cr_assert(file && fputs("{\"key\": \"f32 lin", file) >= 0 && fclose(file) == 0);
+    weft_free(path);
+    n.in[0].shape.dim[0] = n.out.shape.dim[0] = 4;
+    cr_assert_eq(weft_backend_cuda.kernel[WEFT_OP_LINEAR]->prepare(&n.args, &n.args.cache), WEFT_OK,
+                 "%s", weft_error_message());
+    weft_cuda_choices_forget();
+    cr_assert_eq(weft_cuda_choices_each(keep_stored, &s), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(s.count, 2);
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+/* cuBLASLt counts the matrices of a batch in 32 bits. */
+Test(kernel_choice, cublaslt_has_a_largest_batch)
+{
+    const weft_attr_matmul attr = {0};
+    weft_view in[2], out;
+    for (int i = 0; i < 2; i++)
+        in[i] = (weft_view){.shape = {3, {INT32_MAX, 1, 1}}};
+    out = in[0];
+    weft_kernel_args args = {
+        .op = WEFT_OP_MATMUL, .in = in, .in_count = 2, .out = &out, .out_count = 1, .attr = &attr};
+    cr_expect(weft_cublaslt_accepts(&args));
+    in[0].shape.dim[0] = in[1].shape.dim[0] = out.shape.dim[0] = (int64_t)INT32_MAX + 1;
+    cr_expect_not(weft_cublaslt_accepts(&args));
 }
 
 /* ---- implementations that stop the GPU ------------------------------------------------------- */

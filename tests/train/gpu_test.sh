@@ -115,8 +115,8 @@ cublaslt_trains_like_cpu() {
     export WEFT_CUBLASLT_LIBRARY=$WEFT_BUILD/emu/libcublasLt.so.12
     train 1 lt --set backend=cuda
     near lt
-    grep -q '"cublaslt": [0-9]' verdicts/*-choices.json || fail "cuBLASLt was not measured"
-    sha256sum verdicts/*-choices.json >choices.sum
+    grep -q '"cublaslt":[0-9]' verdicts/*-choices.jsonl || fail "cuBLASLt was not measured"
+    sha256sum verdicts/*-choices.jsonl >choices.sum
     cp -r runs/lt runs/lt-again
     rm -r runs/lt-again/model runs/lt-again/checkpoints/step-00000004
     train 1 lt-again --set backend=cuda

@@ -4,7 +4,6 @@
 #include "kernel/cuda/cuda_cublaslt.h"
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cuda_gpu.h"
-#include "kernel/cuda/cuda_impl.h"
 #include "kernel/view.h"
 
 #include <pthread.h>
@@ -56,22 +55,6 @@ static const weft_view *bias_of(const weft_kernel_args *args)
     return is ? &args->in[2] : NULL;
 }
 
-/* One type of operands; results of that type or f32; a bias of the type of results or f32. */
-bool weft_cublaslt_accepts(const weft_kernel_args *args)
-{
-    const weft_dtype type = args->in[0].dtype, out = args->out[0].dtype;
-    const weft_view *bias = bias_of(args);
-    if ((type != WEFT_F32 && type != WEFT_BF16 && type != WEFT_F16) || args->in[1].dtype != type ||
-        (out != type && out != WEFT_F32) || (bias && bias->dtype != out && bias->dtype != WEFT_F32))
-        return false;
-    if (args->op == WEFT_OP_LINEAR) {
-        const weft_attr_linear *attr = args->attr;
-        if (attr->act != WEFT_ACT_NONE && attr->round != out)
-            return false;
-    }
-    return view_count(&args->in[0]) > 0 && view_count(&args->in[1]) > 0;
-}
-
 static product linear_product(const weft_kernel_args *args)
 {
     const weft_shape *x = &args->in[0].shape, *w = &args->in[1].shape;
@@ -106,6 +89,24 @@ static product matmul_product(const weft_kernel_args *args)
 static product product_of(const weft_kernel_args *args)
 {
     return args->op == WEFT_OP_LINEAR ? linear_product(args) : matmul_product(args);
+}
+
+/* One type of operands; results of that type or f32; a bias of the type of results or f32.
+ * The library counts matrices in 32 bits. */
+bool weft_cublaslt_accepts(const weft_kernel_args *args)
+{
+    const weft_dtype type = args->in[0].dtype, out = args->out[0].dtype;
+    const weft_view *bias = bias_of(args);
+    if ((type != WEFT_F32 && type != WEFT_BF16 && type != WEFT_F16) || args->in[1].dtype != type ||
+        (out != type && out != WEFT_F32) || (bias && bias->dtype != out && bias->dtype != WEFT_F32))
+        return false;
+    if (args->op == WEFT_OP_LINEAR) {
+        const weft_attr_linear *attr = args->attr;
+        if (attr->act != WEFT_ACT_NONE && attr->round != out)
+            return false;
+    }
+    return view_count(&args->in[0]) > 0 && view_count(&args->in[1]) > 0 &&
+           product_of(args).batch <= INT32_MAX;
 }
 
 /* Bytes of the bias in the type of results, which the library needs. 0: it has this type. */
@@ -221,55 +222,88 @@ static weft_status limit_search(const plan *p, const weft_kernel_args *args,
     return check(l, result, "the search of an algorithm");
 }
 
-static weft_status find_algorithm(plan *p, const weft_kernel_args *args, int variant)
+/* A plan without an algorithm. */
+static weft_status create_plan(const weft_cublaslt *library, const weft_kernel_args *args,
+                               plan **out)
+{
+    plan *p;
+    WEFT_TRY(WEFT_NEW(p, 1, "a plan of cuBLASLt"));
+    p->library = library;
+    p->product = product_of(args);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(get_handle(library, &p->handle));
+    WEFT_GO(create_matmul(p, args));
+    WEFT_GO(create_layouts(p, args));
+    *out = p;
+    return WEFT_OK;
+out:
+    weft_cublaslt_release(p);
+    return status;
+}
+
+/* The algorithms for the product of the plan, best first. Always asks for all of them, because the
+ * number is not known to leave their order. */
+static weft_status find_algorithms(const plan *p, const weft_kernel_args *args,
+                                   cublaslt_found found[WEFT_CUDA_VARIANTS], int *count)
 {
     const weft_cublaslt *l = p->library;
     cublaslt_preference preference;
-    cublaslt_found found[WEFT_CUDA_VARIANTS];
-    int count = 0;
+    *count = 0;
     WEFT_TRY(check(l, l->preference_create(&preference), "the search of an algorithm"));
     weft_status_code status = limit_search(p, args, preference);
     if (status == WEFT_OK)
         status = check(l,
                        l->find(p->handle, p->matmul, p->a, p->b, p->d, p->d, preference,
-                               variant + 1, found, &count),
+                               WEFT_CUDA_VARIANTS, found, count),
                        "the search of an algorithm");
     l->preference_destroy(preference);
-    WEFT_TRY(status);
-    if (variant >= count || found[variant].status != CUBLASLT_OK)
-        return weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(variant)),
-                          "cuBLASLt has %d algorithms for the product. Another one is used.",
-                          count);
-    p->algorithm = found[variant].algorithm;
-    p->workspace = found[variant].workspace;
-    return WEFT_OK;
+    return status;
 }
 
-static weft_status fill_plan(plan *p, const weft_kernel_args *args, int variant)
+/* The first usable algorithm from number *variant on. False: none. */
+static bool next_algorithm(const cublaslt_found *found, int count, int *variant)
 {
-    WEFT_TRY(get_handle(p->library, &p->handle));
-    WEFT_TRY(create_matmul(p, args));
-    WEFT_TRY(create_layouts(p, args));
-    return find_algorithm(p, args, variant);
+    while (*variant < count && found[*variant].status != CUBLASLT_OK)
+        ++*variant;
+    return *variant < count;
 }
 
-weft_status_code weft_cublaslt_prepare(const weft_kernel_args *args, int variant, void **out)
+static void release_plans(const weft_cuda_plan *list, int count)
+{
+    for (int i = 0; i < count; i++)
+        weft_cublaslt_release(list[i].plan);
+}
+
+weft_status_code weft_cublaslt_prepare(const weft_kernel_args *args, int first, int most,
+                                       weft_cuda_plan *list, int *count)
 {
     const weft_cublaslt *library = weft_cublaslt_get();
-    plan *p;
-    if (!library || variant >= WEFT_CUDA_VARIANTS)
-        return weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(.value = "libcublasLt.so"),
-                          "cuBLASLt has no algorithm %d. Another implementation is used.", variant);
-    WEFT_TRY(WEFT_NEW(p, 1, "a plan of cuBLASLt"));
-    p->library = library;
-    p->product = product_of(args);
-    const weft_status_code status = fill_plan(p, args, variant);
-    if (status != WEFT_OK) {
-        weft_cublaslt_release(p);
-        return status;
+    cublaslt_found found[WEFT_CUDA_VARIANTS];
+    plan *search = NULL, *p;
+    int algorithms = 0, made = 0;
+    weft_status_code status = WEFT_OK;
+    if (library) {
+        WEFT_GO(create_plan(library, args, &search));
+        WEFT_GO(find_algorithms(search, args, found, &algorithms));
     }
-    *out = p;
-    return WEFT_OK;
+    for (int v = first; made < most && next_algorithm(found, algorithms, &v); v++) {
+        WEFT_GO(create_plan(library, args, &p));
+        p->algorithm = found[v].algorithm;
+        p->workspace = found[v].workspace;
+        list[made++] = (weft_cuda_plan){v, p};
+    }
+    if (!made)
+        WEFT_GO(weft_error(WEFT_MSG_KERNEL_UNSUPPORTED,
+                           WEFT_AT(.value = "libcublasLt.so", WEFT_NUMBER(first)),
+                           "cuBLASLt has %d algorithms for the product. Another implementation is "
+                           "used.",
+                           algorithms));
+    *count = made;
+out:
+    weft_cublaslt_release(search);
+    if (status != WEFT_OK)
+        release_plans(list, made);
+    return status;
 }
 
 void weft_cublaslt_release(void *of)

@@ -1,8 +1,8 @@
 #include "kernel/cuda/cuda_choice.h"
 
-#include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "kernel/cuda/cuda_choice_file.h"
 #include "kernel/cuda/cuda_choice_key.h"
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cuda_gpu.h"
@@ -11,13 +11,22 @@
 #include "kernel/view.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
+
+/* What computes the op. Does not change, and stays until the choice is freed, because another
+ * thread may launch its plan. */
+typedef struct selection {
+    int impl;
+    weft_cuda_plan plan;
+    struct selection *earlier; /* that it replaced */
+} selection;
 
 struct weft_cuda_choice {
     char *key;
-    int impl, variant;
     bool bf16; /* precision of the programs */
-    void *plan;
+    _Atomic(selection *) now;
+    bool failed[WEFT_CUDA_IMPLS]; /* in a launch of this shape; requires the lock */
     weft_cuda_choice *next;
 };
 
@@ -55,9 +64,10 @@ static void warn(bool bf16, int impl, weft_op op, const char *reason)
 
 /* A library computes an op only after it passed; weft's kernels also compute ops that the
  * comparison does not have. */
-static bool may_compute(bool bf16, int impl, const weft_kernel_args *args)
+static bool may_compute(const weft_cuda_choice *c, int impl, const weft_kernel_args *args)
 {
-    if (!weft_cuda_impl_accepts(impl, args))
+    const bool bf16 = c->bf16;
+    if (c->failed[impl] || !weft_cuda_impl_accepts(impl, args))
         return false;
     switch (weft_cuda_verdict_get(bf16, impl, args->op)) {
     case WEFT_VERDICT_PASSED: return true;
@@ -70,11 +80,12 @@ static bool may_compute(bool bf16, int impl, const weft_kernel_args *args)
     }
 }
 
-static int candidates_of(bool bf16, const weft_kernel_args *args, int list[WEFT_CUDA_IMPLS])
+static int candidates_of(const weft_cuda_choice *c, const weft_kernel_args *args,
+                         int list[WEFT_CUDA_IMPLS])
 {
     int count = 0;
     for (int i = 0; i < weft_cuda_impl_count(); i++)
-        if (may_compute(bf16, i, args))
+        if (may_compute(c, i, args))
             list[count++] = i;
     return count;
 }
@@ -91,61 +102,89 @@ static weft_status no_candidate(bool bf16, weft_op op)
                       weft_op_get(op)->name, weft_cuda_precision_name(bf16), gpu->name);
 }
 
-static weft_status prepare_plan(int impl, const weft_kernel_args *args, int variant, void **plan)
+/* Replaces the selection of the choice. Takes the plan, also if it fails. */
+static weft_status select_plan(weft_cuda_choice *c, int impl, weft_cuda_plan plan)
+{
+    selection *s;
+    if (WEFT_NEW(s, 1, "the choice of a kernel") != WEFT_OK) {
+        if (plan.plan)
+            weft_cuda_impl_get(impl)->release(plan.plan);
+        return WEFT_E_MEMORY;
+    }
+    *s = (selection){.impl = impl, .plan = plan, .earlier = c->now};
+    c->now = s;
+    return WEFT_OK;
+}
+
+/* Selects the first usable plan of an implementation from `variant` on. */
+static weft_status prepare_plan(weft_cuda_choice *c, int impl, const weft_kernel_args *args,
+                                int variant)
 {
     const weft_cuda_impl *with = weft_cuda_impl_get(impl);
-    *plan = NULL;
-    return with->prepare ? with->prepare(args, variant, plan) : WEFT_OK;
+    weft_cuda_plan plan = {0};
+    int count;
+    if (with->prepare)
+        WEFT_TRY(with->prepare(args, variant, 1, &plan, &count));
+    return select_plan(c, impl, plan);
 }
 
 /* ---- stored choices -------------------------------------------------------------------------- */
 
-/* The file of choices, or an empty one. */
-static weft_status load(const char *path, json_t **file)
+static int impl_of(const char *name)
 {
-    json_t *key, *of;
-    *file = NULL;
-    WEFT_TRY(weft_cuda_verdicts_key(&key));
-    if (weft_path_exists(path) && weft_json_load(path, file) == WEFT_OK)
-        of = json_object_get(*file, "of");
-    else
-        of = NULL;
-    if (!json_equal(of, key) || !json_is_object(json_object_get(*file, "choices"))) {
-        json_decref(*file);
-        *file = json_pack("{s:O, s:{}}", "of", key, "choices");
+    for (int i = 0; name && i < weft_cuda_impl_count(); i++)
+        if (!strcmp(name, weft_cuda_impl_get(i)->name))
+            return i;
+    return -1;
+}
+
+static void read_failed(const json_t *stored, weft_cuda_choice *c)
+{
+    const json_t *list = json_object_get(stored, "failed");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const int impl = impl_of(json_string_value(json_array_get(list, i)));
+        if (impl >= 0)
+            c->failed[impl] = true;
     }
-    json_decref(key);
-    return WEFT_ALLOCATED(*file, "the choices of kernels");
 }
 
 /* Uses a stored choice. False: none, or it is not a candidate any more. */
-static bool use_stored(const json_t *file, const weft_kernel_args *args, const int *list, int count,
-                       weft_cuda_choice *c)
+static bool use_stored(const json_t *stored, const weft_kernel_args *args, weft_cuda_choice *c)
 {
-    const json_t *stored = json_object_get(json_object_get(file, "choices"), c->key);
-    const char *name = json_string_value(json_object_get(stored, "impl"));
-    c->variant = (int)json_integer_value(json_object_get(stored, "variant"));
-    for (int i = 0; name && i < count; i++)
-        if (!strcmp(name, weft_cuda_impl_get(list[i])->name)) {
-            c->impl = list[i];
-            return prepare_plan(c->impl, args, c->variant, &c->plan) == WEFT_OK;
-        }
-    return false;
+    const int impl = impl_of(json_string_value(json_object_get(stored, "impl")));
+    const int variant = (int)json_integer_value(json_object_get(stored, "variant"));
+    return impl >= 0 && may_compute(c, impl, args) &&
+           prepare_plan(c, impl, args, variant) == WEFT_OK;
 }
 
-static weft_status store(const char *path, json_t *file, const weft_cuda_choice *c,
-                         const weft_cuda_trial *trial, const int *list, int count)
+static json_t *failed_json(const weft_cuda_choice *c)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < weft_cuda_impl_count(); i++)
+        if (c->failed[i])
+            json_array_append_new(list, json_string(weft_cuda_impl_get(i)->name));
+    return list;
+}
+
+/* Takes the measured seconds by implementation. Requires both locks. */
+static weft_status store(const weft_cuda_choice *c, json_t *seconds)
+{
+    const selection *s = c->now;
+    json_t *stored = json_pack("{s:s, s:s, s:i, s:o, s:o}", "key", c->key, "impl",
+                               weft_cuda_impl_get(s->impl)->name, "variant", s->plan.variant,
+                               "seconds", seconds, "failed", failed_json(c));
+    WEFT_TRY(WEFT_ALLOCATED(stored, "the choices of kernels"));
+    return weft_cuda_choice_file_add(stored);
+}
+
+static json_t *seconds_json(const weft_cuda_trial *trial, const int *list, int count)
 {
     json_t *seconds = json_object();
     for (int i = 0; i < count; i++)
         if (trial[i].tried)
             json_object_set_new(seconds, weft_cuda_impl_get(list[i])->name,
                                 json_real(trial[i].seconds));
-    json_t *stored = json_pack("{s:s, s:i, s:o}", "impl", weft_cuda_impl_get(c->impl)->name,
-                               "variant", c->variant, "seconds", seconds);
-    WEFT_TRY(WEFT_ALLOCATED(stored, "the choices of kernels"));
-    json_object_set_new(json_object_get(file, "choices"), c->key, stored);
-    return weft_json_save(path, file);
+    return seconds;
 }
 
 /* ---- measurement ----------------------------------------------------------------------------- */
@@ -186,67 +225,63 @@ static weft_status measure(const weft_kernel_args *args, weft_cuda_choice *c, co
     }
     if (best < 0)
         WEFT_GO(no_candidate(c->bf16, args->op));
-    c->impl = list[best];
-    c->variant = trial[best].variant;
-    c->plan = trial[best].plan;
-    trial[best].plan = NULL;
+    const weft_cuda_plan plan = trial[best].plan;
+    trial[best].plan.plan = NULL;
+    WEFT_GO(select_plan(c, list[best], plan));
 out:
     for (int i = 0; i < count; i++)
-        if (trial[i].plan)
-            weft_cuda_impl_get(list[i])->release(trial[i].plan);
+        if (trial[i].plan.plan)
+            weft_cuda_impl_get(list[i])->release(trial[i].plan.plan);
     weft_cuda_bench_close(bench);
     return status;
 }
 
-/* Without memory for a measurement: the first candidate that has a plan. */
-static weft_status take_first(const weft_kernel_args *args, weft_cuda_choice *c, const int *list,
-                              int count)
+/* The first candidate that has a plan. */
+static weft_status take_first(const weft_kernel_args *args, weft_cuda_choice *c)
 {
-    weft_debug("%s is not measured: the GPU has no memory for its operands", c->key);
+    int list[WEFT_CUDA_IMPLS];
+    const int count = candidates_of(c, args, list);
     for (int i = 0; i < count; i++)
-        if (prepare_plan(list[i], args, 0, &c->plan) == WEFT_OK) {
-            c->impl = list[i];
+        if (prepare_plan(c, list[i], args, 0) == WEFT_OK)
             return WEFT_OK;
-        }
     return no_candidate(c->bf16, args->op);
 }
 
-/* Takes the stored choice, or measures and stores one. Requires both locks. */
-static weft_status settle_in_file(const weft_kernel_args *args, weft_cuda_choice *c,
-                                  const int *list, int count)
+static weft_status measure_and_store(const weft_kernel_args *args, weft_cuda_choice *c)
 {
-    char *path;
-    json_t *file = NULL;
+    int list[WEFT_CUDA_IMPLS];
     weft_cuda_trial trial[WEFT_CUDA_IMPLS] = {0};
-    WEFT_TRY(weft_cuda_verdicts_path("-choices.json", &path));
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(load(path, &file));
-    if (use_stored(file, args, list, count, c))
-        goto out;
-    status = measure(args, c, list, count, trial);
+    const int count = candidates_of(c, args, list);
+    const weft_status_code status = measure(args, c, list, count, trial);
     if (status == WEFT_E_MEMORY && weft_error_class() == WEFT_MSG_MEMORY_NEEDED) {
-        status = take_first(args, c, list, count);
-        goto out;
+        weft_debug("%s is not measured: the GPU has no memory for its operands", c->key);
+        return take_first(args, c);
     }
-    WEFT_GO(status);
-    WEFT_GO(store(path, file, c, trial, list, count));
-out:
-    json_decref(file);
-    weft_free(path);
-    return status;
+    WEFT_TRY(status);
+    return store(c, seconds_json(trial, list, count));
+}
+
+/* Takes the stored choice, or measures and stores one. Requires both locks. */
+static weft_status settle_in_file(const weft_kernel_args *args, weft_cuda_choice *c)
+{
+    const json_t *stored;
+    WEFT_TRY(weft_cuda_choice_file_find(c->key, &stored));
+    read_failed(stored, c);
+    return use_stored(stored, args, c) ? WEFT_OK : measure_and_store(args, c);
 }
 
 static weft_status settle(const weft_kernel_args *args, weft_cuda_choice *c)
 {
     int list[WEFT_CUDA_IMPLS], lock;
-    const int count = candidates_of(c->bf16, args, list);
+    const int count = candidates_of(c, args, list);
     if (!count)
         return no_candidate(c->bf16, args->op);
-    c->impl = list[0];
     if (count == 1 && is_own(list[0]))
-        return WEFT_OK;
-    WEFT_TRY(weft_cuda_files_lock(&lock));
-    const weft_status_code status = settle_in_file(args, c, list, count);
+        return prepare_plan(c, list[0], args, 0);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_cuda_files_lock(&lock));
+    WEFT_GO(settle_in_file(args, c));
+out:
     weft_cuda_files_unlock(lock);
     return status;
 }
@@ -255,29 +290,34 @@ static weft_status settle(const weft_kernel_args *args, weft_cuda_choice *c)
 
 static weft_status force(const weft_kernel_args *args, weft_cuda_choice *c)
 {
-    c->impl = choices.forced - 1;
-    if (!weft_cuda_impl_accepts(c->impl, args) ||
-        weft_cuda_verdict_get(c->bf16, c->impl, args->op) == WEFT_VERDICT_STOPPED)
+    const int impl = choices.forced - 1;
+    if (!weft_cuda_impl_accepts(impl, args) ||
+        weft_cuda_verdict_get(c->bf16, impl, args->op) == WEFT_VERDICT_STOPPED)
         return weft_error(WEFT_MSG_KERNEL_MISSING, WEFT_AT(.value = weft_op_get(args->op)->name),
                           "%s does not compute %s in the types and shapes of the node. Use another "
                           "implementation.",
-                          weft_cuda_impl_get(c->impl)->name, weft_op_get(args->op)->name);
-    return prepare_plan(c->impl, args, 0, &c->plan);
+                          weft_cuda_impl_get(impl)->name, weft_op_get(args->op)->name);
+    return prepare_plan(c, impl, args, 0);
 }
 
 static void free_choice(weft_cuda_choice *c)
 {
-    if (c->plan)
-        weft_cuda_impl_get(c->impl)->release(c->plan);
+    for (selection *s = c->now, *earlier; s; s = earlier) {
+        earlier = s->earlier;
+        if (s->plan.plan)
+            weft_cuda_impl_get(s->impl)->release(s->plan.plan);
+        weft_free(s);
+    }
     weft_free(c->key);
     weft_free(c);
 }
 
-static weft_status create(const weft_kernel_args *args, const char *key, weft_cuda_choice **out)
+static weft_status create(const weft_kernel_args *args, bool bf16, const char *key,
+                          weft_cuda_choice **out)
 {
     weft_cuda_choice *c;
     WEFT_TRY(WEFT_NEW(c, 1, "the choice of a kernel"));
-    c->bf16 = weft_cuda_verdicts_bf16();
+    c->bf16 = bf16;
     c->key = weft_strdup(key);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(c->key, "the choice of a kernel"));
@@ -290,13 +330,14 @@ out:
 }
 
 /* Requires the lock. */
-static weft_status find(const weft_kernel_args *args, const char *key, weft_cuda_choice **out)
+static weft_status find(const weft_kernel_args *args, bool bf16, const char *key,
+                        weft_cuda_choice **out)
 {
     weft_cuda_choice *c = choices.first;
     while (c && strcmp(c->key, key))
         c = c->next;
     if (!c) {
-        WEFT_TRY(create(args, key, &c));
+        WEFT_TRY(create(args, bf16, key, &c));
         c->next = choices.first;
         choices.first = c;
     }
@@ -305,32 +346,30 @@ static weft_status find(const weft_kernel_args *args, const char *key, weft_cuda
 }
 
 /* True if no library accepts the args: most nodes need no key. */
-static bool has_only_own(const weft_kernel_args *args)
+static bool has_only_own(const weft_kernel_args *args, bool bf16)
 {
     const int own = weft_cuda_impl_own();
     for (int i = 0; i < own; i++)
         if (weft_cuda_impl_accepts(i, args))
             return false;
-    return weft_cuda_verdict_get(weft_cuda_verdicts_bf16(), own, args->op) != WEFT_VERDICT_FAILED;
+    return weft_cuda_verdict_get(bf16, own, args->op) != WEFT_VERDICT_FAILED;
 }
 
 weft_status weft_cuda_choose(const weft_kernel_args *args, weft_cuda_choice **choice)
 {
-    static weft_cuda_choice own;
-    if (!choices.forced && has_only_own(args)) {
-        own.impl = weft_cuda_impl_own();
-        *choice = &own;
+    const bool bf16 = weft_cuda_verdicts_precision(args->bf16);
+    *choice = NULL;
+    if (!choices.forced && has_only_own(args, bf16))
         return WEFT_OK;
-    }
     weft_buf key = {0};
     weft_status_code status = WEFT_OK;
     if (choices.forced)
         weft_buf_printf(&key, "only %s: ", weft_cuda_impl_get(choices.forced - 1)->name);
-    weft_buf_printf(&key, "%s ", weft_cuda_precision_name(weft_cuda_verdicts_bf16()));
+    weft_buf_printf(&key, "%s ", weft_cuda_precision_name(bf16));
     weft_cuda_choice_key(args, &key);
     WEFT_GO(weft_buf_check(&key));
     pthread_mutex_lock(&choices.mutex);
-    status = find(args, key.data, choice);
+    status = find(args, bf16, key.data, choice);
     pthread_mutex_unlock(&choices.mutex);
 out:
     weft_buf_free(&key);
@@ -345,6 +384,7 @@ void weft_cuda_choices_forget(void)
         free_choice(c);
     }
     memset(choices.warned, 0, sizeof choices.warned);
+    weft_cuda_choice_file_forget();
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
@@ -357,21 +397,40 @@ static bool are_aligned(const weft_view *view, int count)
     return true;
 }
 
-/* Changes a choice whose implementation `failed` reported an error to the next one. */
-static weft_status replace(weft_cuda_choice *c, int failed, const weft_kernel_args *args)
+/* Stores the choice with its seconds before. A later run then has the same choice. */
+static weft_status store_replaced(const weft_cuda_choice *c)
 {
-    int list[WEFT_CUDA_IMPLS];
-    if (c->impl != failed)
+    const json_t *stored;
+    json_t *seconds;
+    int lock;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_cuda_files_lock(&lock));
+    WEFT_GO(weft_cuda_choice_file_find(c->key, &stored));
+    seconds = json_deep_copy(json_object_get(stored, "seconds"));
+    WEFT_GO(store(c, seconds ? seconds : json_object()));
+out:
+    weft_cuda_files_unlock(lock);
+    return status;
+}
+
+/* Changes a choice whose selection `failed` reported an error to the next implementation. Other
+ * shapes keep theirs. */
+static weft_status replace(weft_cuda_choice *c, const selection *failed,
+                           const weft_kernel_args *args)
+{
+    if (c->now != failed)
         return WEFT_OK; /* another thread replaced it, and the next one did not fail */
-    warn_of_error(c->bf16, c->impl, args->op);
-    weft_cuda_verdict_set(c->bf16, c->impl, args->op, WEFT_VERDICT_FAILED);
-    if (weft_cuda_verdicts_save() != WEFT_OK)
-        weft_warn_error(WEFT_MSG_KERNEL_REPLACED, "the verdict is not stored");
-    const int count = candidates_of(c->bf16, args, list);
-    if (c->plan)
-        weft_cuda_impl_get(c->impl)->release(c->plan);
-    c->plan = NULL;
-    return take_first(args, c, list, count);
+    weft_warning(WEFT_MSG_KERNEL_REPLACED,
+                 WEFT_AT(.key = weft_op_get(args->op)->name,
+                         .value = weft_cuda_impl_get(failed->impl)->name,
+                         WEFT_DETAILS(WEFT_WORD("shape", c->key))),
+                 "%s fails for %s and is replaced by the next implementation: %s",
+                 weft_cuda_impl_get(failed->impl)->name, c->key, weft_error_text());
+    c->failed[failed->impl] = true;
+    WEFT_TRY(take_first(args, c));
+    if (store_replaced(c) != WEFT_OK)
+        weft_warn_error(WEFT_MSG_KERNEL_REPLACED, "the choice is not stored");
+    return WEFT_OK;
 }
 
 weft_status_code weft_cuda_choice_launch(weft_cuda_choice *c, const weft_kernel_args *args)
@@ -379,16 +438,17 @@ weft_status_code weft_cuda_choice_launch(weft_cuda_choice *c, const weft_kernel_
     const bool aligned =
         are_aligned(args->in, args->in_count) && are_aligned(args->out, args->out_count);
     for (;;) {
-        const int impl = c && aligned ? c->impl : weft_cuda_impl_own();
-        if (is_own(impl))
-            return weft_cuda_impl_get(impl)->launch(args, NULL);
-        if (!weft_cuda_stream_begin(args->stream, weft_cuda_impl_get(impl)->name))
+        const selection *s = c && aligned ? c->now : NULL;
+        if (!s || is_own(s->impl))
+            return weft_cuda_impl_get(weft_cuda_impl_own())->launch(args, NULL);
+        const weft_cuda_impl *impl = weft_cuda_impl_get(s->impl);
+        if (!weft_cuda_stream_begin(args->stream, impl->name))
             return WEFT_OK; /* the error appears when the host waits */
-        const weft_status_code failed = weft_cuda_impl_get(impl)->launch(args, c->plan);
+        const weft_status_code failed = impl->launch(args, s->plan.plan);
         if (failed == WEFT_OK || choices.forced)
             return failed;
         pthread_mutex_lock(&choices.mutex);
-        const weft_status_code status = replace(c, impl, args);
+        const weft_status_code status = replace(c, s, args);
         pthread_mutex_unlock(&choices.mutex);
         WEFT_TRY(status);
     }
@@ -417,15 +477,19 @@ static void show(const char *key, json_t *stored,
 weft_status weft_cuda_choices_each(void (*each)(void *user, const weft_cuda_stored_choice *choice),
                                    void *user)
 {
-    char *path;
     const char *key;
-    json_t *file, *stored;
-    WEFT_TRY(weft_cuda_verdicts_path("-choices.json", &path));
-    const weft_status_code status = load(path, &file);
-    if (status == WEFT_OK)
-        json_object_foreach(json_object_get(file, "choices"), key, stored)
-            show(key, stored, each, user);
-    json_decref(file);
-    weft_free(path);
+    json_t *all, *stored;
+    int lock;
+    weft_status_code status = WEFT_OK;
+    pthread_mutex_lock(&choices.mutex);
+    WEFT_GO(weft_cuda_files_lock(&lock));
+    WEFT_GO(weft_cuda_choice_file_all(&all));
+    json_object_foreach(all, key, stored)
+    {
+        show(key, stored, each, user);
+    }
+out:
+    weft_cuda_files_unlock(lock);
+    pthread_mutex_unlock(&choices.mutex);
     return status;
 }

@@ -19,6 +19,12 @@ enum {
     WEFT_CUDA_ALIGNMENT = 16 /* bytes: the alignment of the operands of a plan */
 };
 
+/* A plan of an implementation for a shape, of one of its algorithms. */
+typedef struct weft_cuda_plan {
+    int variant; /* number of the algorithm in the library's list; stored with a choice */
+    void *plan;  /* the implementation's; NULL: it has no plans */
+} weft_cuda_plan;
+
 /* Functions other than version() may be called by several threads. They report errors of a library
  * by weft_error(): WEFT_E_UNSUPPORTED where the library has no kernel for the request. */
 typedef struct weft_cuda_impl {
@@ -33,11 +39,13 @@ typedef struct weft_cuda_impl {
     bool (*accepts)(const weft_kernel_args *args);
     /* Returns the scratch bytes of every variant, for args that it accepts. NULL: none. */
     int64_t (*workspace)(const weft_kernel_args *args);
-    /* Creates a plan for the shapes of args, whose addresses differ from the addresses of launches.
-     * Variants 0, 1, ... are different algorithms, best first by the library's own estimate;
-     * WEFT_E_UNSUPPORTED: no such variant. A plan is used by all nodes of the shape, one launch at
-     * a time, until the process ends. NULL: one variant without a plan. */
-    weft_status_code (*prepare)(const weft_kernel_args *args, int variant, void **plan);
+    /* Creates plans for the shapes of args, whose addresses differ from the addresses of launches:
+     * of up to `most` (at most WEFT_CUDA_VARIANTS) usable variants from number `first` on, best
+     * first by the library's own estimate. Sets *count to their number, at least 1;
+     * WEFT_E_UNSUPPORTED: none. A plan is used by all nodes of the shape, one launch at a time,
+     * until the process ends. NULL: one variant without a plan. */
+    weft_status_code (*prepare)(const weft_kernel_args *args, int first, int most,
+                                weft_cuda_plan *plan, int *count);
     void (*release)(void *plan); /* of variants that lost; NULL with `prepare` */
     /* Adds the work to args->stream, which weft_cuda_stream_begin() has begun.
      * `args->workspace` has weft_cuda_impls_workspace() bytes. The addresses of all operands are

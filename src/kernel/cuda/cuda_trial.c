@@ -131,31 +131,31 @@ static weft_status time_plan(const weft_cuda_bench *b, const weft_cuda_impl *imp
     return WEFT_OK;
 }
 
-static weft_status try_variant(const weft_cuda_bench *b, const weft_cuda_impl *impl, int variant,
-                               weft_cuda_trial *trial)
+/* Takes the plan, which becomes the trial's or is released. */
+static weft_status try_plan(const weft_cuda_bench *b, const weft_cuda_impl *impl,
+                            weft_cuda_plan plan, weft_cuda_trial *trial)
 {
-    void *plan = NULL;
     double seconds = 0;
-    if (impl->prepare)
-        WEFT_TRY(impl->prepare(&b->args, variant, &plan));
-    const weft_status_code status = time_plan(b, impl, plan, trial, &seconds);
-    void *lost = plan;
+    const weft_status_code status = time_plan(b, impl, plan.plan, trial, &seconds);
+    weft_cuda_plan lost = plan;
     if (status == WEFT_OK && (!trial->tried || seconds < trial->seconds)) {
         lost = trial->plan;
-        *trial =
-            (weft_cuda_trial){.tried = true, .variant = variant, .seconds = seconds, .plan = plan};
+        *trial = (weft_cuda_trial){.tried = true, .seconds = seconds, .plan = plan};
     }
-    if (lost && !trial->gpu_failed)
-        impl->release(lost);
+    if (lost.plan && !trial->gpu_failed)
+        impl->release(lost.plan);
     return status;
 }
 
 weft_status_code weft_cuda_trial_run(weft_cuda_bench *b, const weft_cuda_impl *impl,
                                      weft_cuda_trial *trial)
 {
-    const int variants = impl->prepare ? WEFT_CUDA_VARIANTS : 1;
+    weft_cuda_plan plan[WEFT_CUDA_VARIANTS] = {{0}};
     weft_status_code status = WEFT_OK;
-    for (int v = 0; v < variants && status == WEFT_OK; v++)
-        status = try_variant(b, impl, v, trial);
+    int count = 1;
+    if (impl->prepare)
+        WEFT_TRY(impl->prepare(&b->args, 0, WEFT_CUDA_VARIANTS, plan, &count));
+    for (int i = 0; i < count && !trial->gpu_failed; i++) /* a failed GPU keeps the other plans */
+        status = try_plan(b, impl, plan[i], trial);
     return trial->tried && !trial->gpu_failed ? WEFT_OK : status;
 }

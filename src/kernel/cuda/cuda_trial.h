@@ -14,12 +14,11 @@ void weft_cuda_bench_close(weft_cuda_bench *bench); /* accepts NULL */
 typedef struct weft_cuda_trial {
     bool tried;      /* a variant works; the members below are of the fastest one */
     bool gpu_failed; /* the status is an error of the GPU, which ends the process' work */
-    int variant;
     double seconds;
-    void *plan; /* the caller's */
+    weft_cuda_plan plan; /* the caller's */
 } weft_cuda_trial;
 
-/* Runs every variant of an implementation and measures its time. Returns the error of the first
+/* Runs every variant of an implementation and measures its time. Returns the error of the last
  * variant if none works. */
 weft_status_code weft_cuda_trial_run(weft_cuda_bench *bench, const weft_cuda_impl *impl,
                                      weft_cuda_trial *trial);

@@ -15,7 +15,6 @@
 
 static struct {
     uint8_t verdict[2][WEFT_CUDA_IMPLS][WEFT_OP_COUNT]; /* f32, bf16 */
-    bool bf16;                                          /* of the programs */
 } state;
 
 static struct {
@@ -48,19 +47,23 @@ const char *weft_verdict_name(weft_verdict verdict)
     return words[verdict];
 }
 
-void weft_cuda_verdicts_use(bool bf16)
+static bool has_verdicts(bool bf16)
 {
-    state.bf16 = bf16;
+    const uint8_t *v = state.verdict[bf16][0];
+    for (size_t i = 0; i < sizeof state.verdict[bf16]; i++)
+        if (v[i])
+            return true;
+    return false;
+}
+
+bool weft_cuda_verdicts_precision(bool bf16)
+{
+    return has_verdicts(bf16) || !has_verdicts(!bf16) ? bf16 : !bf16;
 }
 
 const char *weft_cuda_precision_name(bool bf16)
 {
     return precisions[bf16];
-}
-
-bool weft_cuda_verdicts_bf16(void)
-{
-    return state.bf16;
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { CONFIGS = 24, KNOBS = 24, MODES = 2 };
+enum { CONFIGS = 24, KNOBS = 24, MODES = 2, ORDERS = 2 };
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
@@ -113,13 +113,13 @@ cudnn_descriptor weft_cudnn_add_graph(weft_cudnn_builder *b, const cudnn_descrip
 
 /* ---- engines --------------------------------------------------------------------------------- */
 
-/* A search for a plan. `device`: describes the GPU; NULL: the handle does. `usable`: the number of
- * usable plans so far. */
+/* A search for a plan. `device`: describes the GPU; NULL: the handle does. `variant`: the number of
+ * the configuration, of all that may be tried. */
 typedef struct search {
     weft_cudnn_builder *b;
     cudnn_descriptor graph, device;
     const weft_cudnn_wish *wish;
-    int usable;
+    int variant;
     int64_t workspace;
 } search;
 
@@ -250,11 +250,13 @@ static cudnn_descriptor with_stages(search *s, cudnn_descriptor config, int64_t 
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* Returns true if the configuration gives the plan of the wished variant. */
+/* Returns true if the configuration is not before the wished variant and gives a plan. */
 static bool try_config(search *s, cudnn_descriptor config, cudnn_descriptor *plan)
 {
     weft_cudnn_builder *b = s->b;
     int64_t bytes = 0, one = 0;
+    if (s->variant < s->wish->variant)
+        return false;
     cudnn_descriptor d = weft_cudnn_new(b, CUDNN_PLAN);
     if (b->handle)
         weft_cudnn_set(b, d, CUDNN_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &b->handle);
@@ -263,22 +265,27 @@ static bool try_config(search *s, cudnn_descriptor config, cudnn_descriptor *pla
     weft_cudnn_set_descriptor(b, d, CUDNN_PLAN_CONFIG, config);
     if (b->status != WEFT_OK || b->library->finalize(d) != CUDNN_OK ||
         b->library->get(d, CUDNN_PLAN_WORKSPACE, CUDNN_TYPE_INT64, 1, &one, &bytes) != CUDNN_OK ||
-        bytes < s->wish->least || bytes > s->wish->workspace || s->usable++ < s->wish->variant)
+        bytes < s->wish->least || bytes > s->wish->workspace)
         return false;
     s->workspace = bytes;
     *plan = d;
     return true;
 }
 
-static bool try_result(search *s, cudnn_descriptor config, cudnn_descriptor *plan)
+/* `place` of the configuration in the lists of all modes. */
+static bool try_result(search *s, int place, cudnn_descriptor config, cudnn_descriptor *plan)
 {
-    static const int64_t orders[] = {CUDNN_ORDERED_DQ, CUDNN_ORDERED_SCORES};
+    static const int64_t orders[ORDERS] = {CUDNN_ORDERED_DQ, CUDNN_ORDERED_SCORES};
     int64_t index = 0;
     const int before = s->b->count;
+    s->variant = place * ORDERS;
+    if (place * ORDERS + ORDERS <= s->wish->variant)
+        return false;
     if (is_wanted(s, config, &index)) {
         if (!s->wish->ordered && try_config(s, config, plan))
             return true;
-        for (int i = 0; s->wish->ordered && i < 2; i++) {
+        for (int i = 0; s->wish->ordered && i < ORDERS; i++) {
+            s->variant = place * ORDERS + i;
             cudnn_descriptor ordered = with_stages(s, config, index, orders[i]);
             if (ordered && try_config(s, ordered, plan))
                 return true;
@@ -290,7 +297,7 @@ static bool try_result(search *s, cudnn_descriptor config, cudnn_descriptor *pla
 }
 
 cudnn_descriptor weft_cudnn_add_plan(weft_cudnn_builder *b, cudnn_descriptor graph,
-                                     const weft_cudnn_wish *wish, int64_t *workspace)
+                                     const weft_cudnn_wish *wish, int *variant, int64_t *workspace)
 {
     static const int modes[MODES] = {CUDNN_HEURISTIC_A, CUDNN_HEURISTIC_FALLBACK};
     cudnn_descriptor config[CONFIGS], plan = NULL;
@@ -298,15 +305,17 @@ cudnn_descriptor weft_cudnn_add_plan(weft_cudnn_builder *b, cudnn_descriptor gra
     for (int mode = 0; mode < MODES && b->status == WEFT_OK; mode++) {
         const int64_t count = ask(&s, modes[mode], config);
         for (int64_t i = 0; i < count && b->status == WEFT_OK; i++)
-            if (try_result(&s, config[i], &plan)) {
+            if (try_result(&s, mode * CONFIGS + (int)i, config[i], &plan)) {
+                *variant = s.variant;
                 *workspace = s.workspace;
                 return plan;
             }
     }
     if (b->status == WEFT_OK)
-        b->status = weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(s.usable)),
-                               "cuDNN has %d plans within %lld bytes of workspace and with sums of "
-                               "one order. Another implementation is used.",
-                               s.usable, (long long)wish->workspace);
+        b->status = weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(wish->variant)),
+                               "cuDNN has no plan from variant %d on within %lld bytes of "
+                               "workspace and with sums of one order. Another implementation is "
+                               "used.",
+                               wish->variant, (long long)wish->workspace);
     return NULL;
 }

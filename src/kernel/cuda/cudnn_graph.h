@@ -48,17 +48,18 @@ cudnn_descriptor weft_cudnn_add_graph(weft_cudnn_builder *builder, const cudnn_d
 /* Limits of the engines that a plan may use. All sums have one order: engines that cuDNN notes as
  * nondeterministic are skipped. */
 typedef struct weft_cudnn_wish {
-    int variant;       /* 0: first of the heuristic; 1, ...: the next usable ones */
+    int variant;       /* first configuration of the heuristics that may be used, from 0 */
     bool full_f32;     /* no engine that rounds f32 to fewer bits */
     bool ordered;      /* sets the knob that orders the sums of attention's gradient */
     int64_t least;     /* least bytes of the workspace: plans with fewer are skipped */
     int64_t workspace; /* most bytes */
 } weft_cudnn_wish;
 
-/* Finds the plan and its workspace. The descriptor is the builder's, and its status is
- * WEFT_E_UNSUPPORTED if no engine fits. */
+/* Finds the first plan from the variant of the wish on, its own variant and its workspace. Builds
+ * no plan of an earlier variant, which cuDNN may have to compile. The descriptor is the builder's,
+ * and its status is WEFT_E_UNSUPPORTED if no engine fits. */
 cudnn_descriptor weft_cudnn_add_plan(weft_cudnn_builder *builder, cudnn_descriptor graph,
-                                     const weft_cudnn_wish *wish, int64_t *workspace);
+                                     const weft_cudnn_wish *wish, int *variant, int64_t *workspace);
 
 /* Returns cuDNN's description of the GPU as JSON (heap, the caller's); NULL: the builder's status
  * has the error. Such a text is the `device_json` of builders on machines without the GPU. */

@@ -39,16 +39,17 @@ static weft_status_code get_handle(const weft_cudnn *library, cudnn_handle *hand
     return result == CUDNN_OK ? WEFT_OK : weft_cudnn_error(library, result, "the start of cuDNN");
 }
 
-static weft_status_code find_plan(const weft_kernel_args *args, int variant, cudnn_plan *p)
+/* *variant: the first one that may be used, then the plan's. */
+static weft_status_code find_plan(const weft_kernel_args *args, int *variant, cudnn_plan *p)
 {
     int64_t workspace = 0;
-    const weft_cudnn_wish wish = weft_cudnn_wish_of(args, variant);
+    const weft_cudnn_wish wish = weft_cudnn_wish_of(args, *variant);
     weft_cudnn_add_op(&p->builder, args, &p->op);
-    p->plan = weft_cudnn_add_plan(&p->builder, p->op.graph, &wish, &workspace);
+    p->plan = weft_cudnn_add_plan(&p->builder, p->op.graph, &wish, variant, &workspace);
     return p->builder.status;
 }
 
-weft_status_code weft_cudnn_prepare(const weft_kernel_args *args, int variant, void **plan)
+static weft_status_code create_plan(const weft_kernel_args *args, int *variant, cudnn_plan **plan)
 {
     const weft_cudnn *library = weft_cudnn_get();
     cudnn_plan *p;
@@ -57,15 +58,36 @@ weft_status_code weft_cudnn_prepare(const weft_kernel_args *args, int variant, v
                           "cuDNN 9.17 or later is not installed. Another implementation is used.");
     WEFT_TRY(WEFT_NEW(p, 1, "a plan of cuDNN"));
     p->builder.library = library;
-    weft_status_code status = get_handle(library, &p->builder.handle);
-    if (status == WEFT_OK)
-        status = find_plan(args, variant, p);
-    if (status != WEFT_OK) {
-        weft_cudnn_release(p);
-        return status;
-    }
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(get_handle(library, &p->builder.handle));
+    WEFT_GO(find_plan(args, variant, p));
     *plan = p;
     return WEFT_OK;
+out:
+    weft_cudnn_release(p);
+    return status;
+}
+
+/* A plan is built once; only cuDNN's list of configurations is asked for each plan, because the
+ * descriptors of a plan are its own. */
+weft_status_code weft_cudnn_prepare(const weft_kernel_args *args, int first, int most,
+                                    weft_cuda_plan *list, int *count)
+{
+    int made = 0;
+    weft_status_code status = WEFT_OK;
+    for (int v = first; made < most; v++) {
+        cudnn_plan *p = NULL;
+        status = create_plan(args, &v, &p);
+        if (status != WEFT_OK)
+            break;
+        list[made++] = (weft_cuda_plan){v, p};
+    }
+    if (made && status == WEFT_E_UNSUPPORTED)
+        status = WEFT_OK; /* no more plans */
+    for (int i = 0; i < made && status != WEFT_OK; i++)
+        weft_cudnn_release(list[i].plan);
+    *count = made;
+    return status;
 }
 
 void weft_cudnn_release(void *plan)

@@ -39,7 +39,7 @@ int weft_cudnn_type(weft_dtype dtype);
 /* Adds a tensor. If it is not virtual, executions bind its address. */
 cudnn_descriptor weft_cudnn_operand(weft_cudnn_builder *builder, weft_cudnn_op *op,
                                     weft_cudnn_tensor tensor);
-/* The limits of engines for the op. */
+/* The limits of engines for the op, from configuration `variant` on. */
 weft_cudnn_wish weft_cudnn_wish_of(const weft_kernel_args *args, int variant);
 
 #endif

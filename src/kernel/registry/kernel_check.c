@@ -20,6 +20,7 @@ typedef struct check {
     uint64_t seed;
     const weft_check_rounds *rounds;
     weft_op_check *op;
+    bool bf16; /* the graph has products in bf16 */
 } check;
 
 static weft_dtype wide(weft_dtype dtype)
@@ -320,6 +321,7 @@ static weft_status run_and_compare(const check *c, int32_t n, operands *o)
     const weft_node *node = weft_graph_node(c->graph, n);
     const weft_device *device = c->backend->device;
     weft_kernel_args args = args_of(node, o->own, o->own_out);
+    args.bf16 = c->bf16;
     if (device->mark)
         device->mark(c->stream, n, weft_op_get(node->op)->name, node->scope);
     const weft_status_code status = run_kernel(c->backend, &args, c->stream);
@@ -400,7 +402,12 @@ weft_status weft_kernels_check_rounds(const weft_graph *graph, const weft_backen
                                       uint64_t seed, const weft_check_rounds *rounds,
                                       weft_op_check *op)
 {
-    check c = {.graph = graph, .backend = backend, .seed = seed, .rounds = rounds, .op = op};
+    check c = {.graph = graph,
+               .backend = backend,
+               .seed = seed,
+               .rounds = rounds,
+               .op = op,
+               .bf16 = weft_graph_cost(graph).bf16_flops > 0};
     operands o = {0};
     const weft_device *device = backend->device;
     const int32_t values = weft_graph_value_count(graph);

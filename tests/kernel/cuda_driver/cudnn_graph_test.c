@@ -133,7 +133,8 @@ static weft_status_code plan_of(const weft_kernel_args *args, const struct gpu *
     cr_assert(weft_cudnn_has(args->op) && weft_cudnn_accepts(args));
     weft_cudnn_add_op(&b, args, &op);
     cr_assert_eq(b.status, WEFT_OK, "%s: %s", weft_op_get(args->op)->name, weft_error_message());
-    weft_cudnn_add_plan(&b, op.graph, &wish, workspace);
+    int variant;
+    weft_cudnn_add_plan(&b, op.graph, &wish, &variant, workspace);
     weft_cudnn_close(&b);
     return b.status;
 }
