@@ -42,6 +42,7 @@ typedef struct trainer {
     weft_train_context context;
     weft_run settled;    /* the run with the resolved layout */
     weft_settled choice; /* choices for `context: auto` and `slices: auto`, which rank 0 stores */
+    bool is_verified[2]; /* the backend, in f32 and in bf16 */
     weft_precision_choice precision; /* choice for `precision: auto`, which rank 0 stores */
     weft_arena *arena;               /* memory of files read for the layout and the cluster */
     weft_cluster cluster;            /* cluster of parallel.cascades, if used */
@@ -163,10 +164,22 @@ static weft_status resolve_backend(trainer *t)
 {
     const weft_run *run = t->context.run;
     const weft_backend *backend;
-    return weft_backend_is_auto(run->backend)
-               ? weft_backend_settle(run->backend, run->precision != WEFT_PRECISION_F32, t->comm,
-                                     &backend)
-               : WEFT_OK;
+    const bool bf16 = run->precision != WEFT_PRECISION_F32;
+    if (!weft_backend_is_auto(run->backend))
+        return WEFT_OK;
+    WEFT_TRY(weft_backend_settle(run->backend, bf16, t->comm, &backend));
+    t->is_verified[bf16] = true;
+    return WEFT_OK;
+}
+
+/* Verifies the backend in the precision of the run, unless its choice did. */
+static weft_status verify_backend(trainer *t)
+{
+    weft_exec_config *exec = &t->context.exec;
+    const bool bf16 = t->context.run->precision == WEFT_PRECISION_BF16;
+    return t->is_verified[bf16]
+               ? WEFT_OK
+               : weft_backend_settle(exec->backend->name, bf16, t->comm, &exec->backend);
 }
 
 static weft_status open_ranks(trainer *t)
@@ -190,8 +203,7 @@ static weft_status open_ranks(trainer *t)
         return weft_error(WEFT_MSG_CONFIG_VALUE,
                           WEFT_AT(.file = c->path, .key = "backend", .value = run->backend),
                           "'%s' is not one of %s", run->backend, weft_backend_names());
-    WEFT_TRY(weft_backend_settle(c->exec.backend->name, run->precision == WEFT_PRECISION_BF16,
-                                 t->comm, &c->exec.backend));
+    WEFT_TRY(verify_backend(t));
     c->meta = c->exec.backend->device->meta;
     if (c->meta && weft_run_cascades(run))
         return weft_error(
