@@ -241,8 +241,8 @@ out:
     return status;
 }
 
-/* The algorithms for the product of the plan, best first. Always asks for all of them, because the
- * number is not known to leave their order. */
+/* The algorithms for the product of the plan, best first. The request is always the same, because
+ * the order for a smaller number may differ. */
 static weft_status find_algorithms(const plan *p, const weft_kernel_args *args,
                                    cublaslt_found found[WEFT_CUDA_VARIANTS], int *count)
 {

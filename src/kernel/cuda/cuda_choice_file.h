@@ -12,7 +12,7 @@
 
 /* Sets *stored to the choice, which the file keeps; NULL: none. */
 weft_status weft_cuda_choice_file_find(const char *key, const json_t **stored);
-/* Adds `choice`, an object with its key, and takes it. */
+/* Adds `choice`, an object with its key. The call owns the object, also on failure. */
 weft_status weft_cuda_choice_file_add(json_t *choice);
 /* Sets *choices to all choices, an object by key that the file keeps. */
 weft_status weft_cuda_choice_file_all(json_t **choices);

@@ -166,8 +166,8 @@ Test(cudnn_launch, the_gpu_is_described)
     weft_free(text);
 }
 
-/* Both heuristics have one plan. The numbers of variants have gaps, and name the same plan in a
- * search from there. */
+/* Both heuristics have one plan. Variants are counted with gaps, and a search from a variant finds
+ * its plan. */
 Test(cudnn_launch, variants_end)
 {
     node n;
