@@ -28,6 +28,12 @@ int64_t weft_device_available(const weft_device *device, int ranks)
                                        : weft_memory_available() / ranks;
 }
 
+int64_t weft_device_usable(const weft_device *device)
+{
+    const int64_t spare = device->total ? device->total(device) / 32 : 0;
+    return weft_device_available(device, 1) - spare;
+}
+
 weft_status weft_device_check_memory(const weft_device *device, int64_t bytes, const char *what)
 {
     if (device->meta)

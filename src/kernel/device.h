@@ -25,6 +25,9 @@ void weft_device_free_host(const weft_device *device, void *data); /* accepts NU
 /* Bytes that one of `ranks` ranks of this machine can still allocate: the memory of a device is not
  * shared with other ranks, the memory of the host is. NULL: the host. */
 int64_t weft_device_available(const weft_device *device, int ranks);
+/* Bytes that weights and programs may use of a device that is apart: 1/32 of its memory stays free
+ * for libraries and for measurements of kernels. */
+int64_t weft_device_usable(const weft_device *device);
 /* Fails like weft_memory_check if the device has less memory than `bytes` for `what`. */
 weft_status weft_device_check_memory(const weft_device *device, int64_t bytes, const char *what);
 /* Returns an error with the predicted bytes of `what` (plural), which the device did not allocate,

@@ -410,7 +410,9 @@ static weft_status bind_stage(trainer *t, stage_run *s)
         WEFT_TRY(status);
         weft_memory_trim();
     }
-    return s->cascades ? WEFT_OK : weft_stage_state_bind(c, &s->state);
+    return s->cascades
+               ? WEFT_OK
+               : weft_memory_start_name_limit(&t->memory, c, weft_stage_state_bind(c, &s->state));
 }
 
 /* Opens the loader at the first batch of the next step. */

@@ -74,14 +74,19 @@ layout() { # RANKS KEY=DEGREE...
 # The products and the small step before the run need less memory than its first program.
 out_of_memory_prints_its_figures() {
     needs one_gpu_trains_like_cpu
-    local predicted free used
-    WEFT_EMU_MEMORY=9000000 expect_error memory-needed "text~=memory.offload" -- "$WEFT" train gpu.yaml \
-        --set out=runs/small --set backend=cuda --set stages.0.batch=256 || fail "no such error"
+    local predicted free used limit
+    WEFT_EMU_MEMORY=38000000 expect_error memory-needed "text~=memory.offload" -- "$WEFT" train gpu.yaml \
+        --set out=runs/small --set backend=cuda --set stages.0.batch=512 || fail "no such error"
     predicted=$(message_field predicted_bytes error.log memory-needed)
     free=$(message_field free_bytes error.log memory-needed)
     used=$(message_field used_bytes error.log memory-needed)
-    [ "$free" -lt "$predicted" ] && [ "$used" -gt 0 ] && [ $((free + used)) = 9000000 ] ||
+    [ "$free" -lt "$predicted" ] && [ "$used" -gt 0 ] && [ $((free + used)) = 38000000 ] ||
         fail "$predicted bytes predicted, $free free, $used used"
+    limit=$(sed -nE 's/.*With memory.limit: ([0-9]+) .*/\1/p' error.log)
+    [ -n "$limit" ] || fail_with error.log "no limit is named"
+    WEFT_EMU_MEMORY=38000000 "$WEFT" train gpu.yaml --set out=runs/small --set backend=cuda \
+        --set stages.0.batch=512 --set stages.0.steps=1 --set memory.limit="$limit" >limit.log 2>&1 ||
+        fail_with limit.log "the named limit"
 }
 check out_of_memory_prints_its_figures
 

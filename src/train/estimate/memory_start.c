@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/scratch_map.h"
 #include "comm/comm_world.h"
+#include "kernel/device.h"
 #include "train/config/packing_config.h"
 #include "train/latents/latent_cache_folder.h"
 #include "transform/memory/offload.h"
@@ -212,6 +213,31 @@ out:
     weft_buf_free(&buckets);
     weft_buf_free(&out);
     return status;
+}
+
+/* A limit is of the process, and includes memory of the host. */
+static int64_t device_limit(const weft_memory_start *m, const weft_device *device,
+                            int64_t weight_bytes)
+{
+    return weft_device_usable(device) + weight_bytes + weft_process_memory_sum(m->process) +
+           weft_process_unreported();
+}
+
+weft_status_code weft_memory_start_name_limit(const weft_memory_start *m,
+                                              const weft_train_context *c, weft_status_code status)
+{
+    const weft_device *device = c->exec.backend->device;
+    bool can_recompute;
+    char text[32];
+    if (status == WEFT_OK || weft_error_class() != WEFT_MSG_MEMORY_NEEDED || c->run->memory.limit ||
+        !weft_device_is_apart(device))
+        return status;
+    const int64_t limit = device_limit(m, device, weft_store_bytes(c->store));
+    weft_run_recomputes(c->run, &can_recompute);
+    weft_format_bytes(limit, text);
+    return weft_error_add(status, "With memory.limit: %" PRId64 " (%s) %s", limit, text,
+                          can_recompute ? "activations are recomputed."
+                                        : "and memory.recompute: auto activations are recomputed.");
 }
 
 void weft_memory_start_print_peak(const weft_memory_start *m)

@@ -38,6 +38,11 @@ weft_status weft_memory_start_predict(weft_memory_start *memory, const weft_trai
 weft_status weft_memory_start_print_stage(const weft_memory_start *memory,
                                           const weft_train_context *context,
                                           const weft_stage_state *train_stage);
+/* Completes `status`, an error of binding programs: if a device lacks memory for their activations
+ * and memory.limit is not set, names the limit that this device has memory for. Returns it. */
+weft_status_code weft_memory_start_name_limit(const weft_memory_start *memory,
+                                              const weft_train_context *context,
+                                              weft_status_code status);
 /* Prints the measured peak of this process next to the prediction. */
 void weft_memory_start_print_peak(const weft_memory_start *memory);
 
