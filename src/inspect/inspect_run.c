@@ -10,6 +10,7 @@
 #include "kernel/registry/backend.h"
 #include "train/config/packing_config.h"
 #include "train/estimate/memory_fit.h"
+#include "train/estimate/meta_store.h"
 #include "train/estimate/process_memory.h"
 #include "train/latents/latent_cache_folder.h"
 #include "train/monitor/rank_telemetry.h"
@@ -278,39 +279,6 @@ static weft_status inspect_rooflines(inspection *w)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Puts the tensors of a stage's programs into the store. */
-static weft_status fill_store(const weft_run *run, const weft_run_models *models,
-                              const weft_train_stage *stage, const weft_exec_config *exec,
-                              weft_compiled_steps *cache, weft_store *store)
-{
-    weft_stage_programs s = {0};
-    weft_exec_config own = *exec;
-    own.comm = NULL; /* local names only: no other rank exists */
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_stage_programs_plan(cache, run, models, stage, exec, &s));
-    WEFT_GO(weft_steps_fill(s.bucket, s.count, &own, store, 0));
-out:
-    weft_stage_programs_free(&s);
-    return status;
-}
-
-/* Creates the run's store on a device without memory. */
-static weft_status meta_store(const weft_run *run, const weft_run_models *models,
-                              const weft_exec_config *exec, weft_compiled_steps *cache,
-                              weft_store **store)
-{
-    *store = weft_store_create_on(weft_backend_find("virtual")->device);
-    WEFT_TRY(WEFT_ALLOCATED(*store, "the report"));
-    int states;
-    const char *const *offload_states = weft_step_offloaded_states(&states);
-    if (exec->offload_states)
-        weft_store_set_offload(*store, offload_states, states, exec->offload_dir);
-    for (int64_t i = 0; i < run->train_stages.count; i++)
-        WEFT_TRY(fill_store(run, models, (const weft_train_stage *)run->train_stages.item + i, exec,
-                            cache, *store));
-    return WEFT_OK;
-}
-
 /* Sets up one stage. *most: the largest resident memory so far. */
 static weft_status set_up_stage(const weft_run *run, const weft_run_models *models,
                                 const weft_train_stage *stage, const weft_exec_config *exec,
@@ -470,7 +438,7 @@ static weft_status fit(inspection *w)
 {
     if (!w->run->memory.limit)
         return WEFT_OK;
-    WEFT_TRY(meta_store(w->run, &w->models, &w->exec, w->cache, &w->store));
+    WEFT_TRY(weft_meta_store_create(w->run, &w->models, &w->exec, w->cache, &w->store));
     WEFT_TRY(fit_train_stages(w));
     weft_compiled_steps_free(w->cache);
     w->cache = weft_compiled_steps_create();
@@ -500,7 +468,7 @@ static weft_status inspect(inspection *w)
                                      w->o->cluster ? &w->cluster : NULL, &planned, w->o));
     weft_progress_end(&planned.progress, planned.done, "programs");
     if (!w->store)
-        WEFT_TRY(meta_store(w->run, &w->models, &w->exec, w->cache, &w->store));
+        WEFT_TRY(weft_meta_store_create(w->run, &w->models, &w->exec, w->cache, &w->store));
     WEFT_TRY(inspect_memory(w->run, &w->models, &w->exec, w->cache, w->store,
                             weft_process_memory_sum(w->process)));
     return w->comm && w->exec.backend->device->meta

@@ -20,11 +20,19 @@
 #include "estimate/training/layout_search.h"
 #include "exec/measure_products.h"
 #include "graph/builder_helpers.h"
+#include "kernel/cuda/cuda_backend.h"
+#include "kernel/cuda/cuda_gpu.h"
+#include "kernel/device.h"
+#include "kernel/device_rates.h"
 #include "model/model.h"
 #include "plan/cluster/cluster_path.h"
 #include "plan/cluster/profile_file.h"
 #include "profile/profile_generation.h"
 #include "profile/profile_work.h"
+#include "train/estimate/memory_fit.h"
+#include "train/estimate/meta_store.h"
+#include "train/estimate/process_memory.h"
+#include "train/latents/latent_cache_folder.h"
 #include "train/pipeline/pp_layout.h"
 #include "transform/numeric/mixed_precision.h"
 
@@ -54,6 +62,7 @@ typedef struct profile {
     bool bf16;             /* the next programs compute in bf16 */
     int64_t capacity;
     weft_device_type device;
+    double host_bandwidth; /* bytes/s between a device with own memory and the host; else 0 */
 } profile;
 
 static weft_status too_many_programs(void)
@@ -184,6 +193,8 @@ typedef struct run_to_time {
     const char *path;
     weft_run run;
     weft_run_models models;
+    weft_activation_plan *activations; /* of a layout, by stage; NULL: no memory.limit */
+    weft_error_copy *unfit;            /* why the first layout does not fit memory.limit; or NULL */
 } run_to_time;
 
 /* Returns true if nodes without a measurement have more than 1% of the training stage's
@@ -265,13 +276,90 @@ static weft_status add_train_stage(run_to_time *r, const weft_train_stage *train
     return status;
 }
 
+/* Bytes of memory.limit that programs and weights do not use. With a device that is apart they use
+ * its memory: a run has other memory of the host than this process. */
+static weft_status process_bytes(const run_to_time *r, const bool *encoded, int64_t *bytes)
+{
+    const weft_device *device = r->p->exec.backend->device;
+    weft_process_memory process;
+    if (weft_device_is_apart(device)) {
+        *bytes = r->run.memory.limit - weft_process_unreported() - weft_device_usable(device);
+        *bytes = *bytes > 0 ? *bytes : 0;
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_process_memory_measure(&r->run, encoded, &process));
+    *bytes = weft_process_memory_sum(process);
+    return WEFT_OK;
+}
+
+/* Chooses the activations that the layout keeps below memory.limit, as in training. The plan of the
+ * run folder is read, not written. */
+static weft_status fit_memory(run_to_time *r, weft_exec_config *exec, weft_compiled_steps *cache,
+                              weft_store **store)
+{
+    int64_t process;
+    weft_stored_activations stored = {0};
+    weft_buf message = {0};
+    bool *encoded;
+    weft_exec_config own = *exec;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(r->activations, r->run.train_stages.count, "the profile"));
+    WEFT_TRY(WEFT_ARENA_NEW(r->p->all.arena, encoded, r->run.train_stages.count, "the profile"));
+    if (weft_latents_encoded(&r->run, &r->models, encoded) == WEFT_OK) /* else no data yet */
+        own.encoded = encoded;
+    WEFT_TRY(process_bytes(r, own.encoded, &process));
+    WEFT_TRY(weft_meta_store_create(&r->run, &r->models, &own, cache, store));
+    WEFT_GO(weft_stored_activations_load(r->run.out, &stored));
+    WEFT_GO(weft_run_fit_memory(&r->run, &r->models, &own, own.comm, *store, process, &stored,
+                                r->activations, &message));
+    exec->stage_activations = r->activations;
+out:
+    weft_buf_free(&message);
+    weft_stored_activations_free(&stored);
+    return status;
+}
+
+/* *fits: memory.limit is met on all ranks, or not set. A pipeline's limit is of another rank. */
+static weft_status try_fit(run_to_time *r, weft_exec_config *exec, bool *fits)
+{
+    weft_store *store = NULL;
+    double failed = 0;
+    *fits = true;
+    if (!r->run.memory.limit || r->run.parallel.pp > 1)
+        return WEFT_OK;
+    weft_compiled_steps *cache = weft_compiled_steps_create();
+    WEFT_TRY(WEFT_ALLOCATED(cache, "the profile"));
+    failed = fit_memory(r, exec, cache, &store) != WEFT_OK;
+    if (failed > 0 && !r->unfit)
+        r->unfit = weft_error_save();
+    weft_store_free(store);
+    weft_compiled_steps_free(cache);
+    WEFT_TRY(weft_comm_sum(r->p->all.comm, &failed, 1));
+    *fits = failed == 0;
+    return WEFT_OK;
+}
+
+static weft_status add_train_stages(run_to_time *r, const weft_parallel *parallel,
+                                    weft_exec_config *exec)
+{
+    const weft_train_stage *train_stage = r->run.train_stages.item;
+    bool fits;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(try_fit(r, exec, &fits));
+    for (int64_t i = 0; i < r->run.train_stages.count && fits; i++)
+        WEFT_GO(add_train_stage(r, &train_stage[i], parallel, exec));
+out:
+    weft_activation_plans_free(r->activations, r->run.train_stages.count);
+    r->activations = NULL;
+    return status;
+}
+
 /* Pipeline stages run the kernels of a microbatch on one rank and are timed there. With other axes
  * their shapes are estimated from the nearest measured ones. */
 static weft_status add_layout(void *self, const weft_parallel *parallel)
 {
     run_to_time *r = self;
     const bool alone = parallel->pp > 1 || weft_comm_ranks(r->p->all.comm) == 1;
-    const weft_train_stage *train_stage = r->run.train_stages.item;
     if (parallel->pp > 1 &&
         (parallel->pp != weft_comm_ranks(r->p->all.comm) || !parallel->microbatches))
         return WEFT_OK;
@@ -283,13 +371,27 @@ static weft_status add_layout(void *self, const weft_parallel *parallel)
         exec.comm = r->p->all.comm;
         WEFT_TRY(weft_parallel_mesh(parallel, weft_comm_ranks(exec.comm), r->path, &exec.mesh));
     }
-    for (int64_t i = 0; i < r->run.train_stages.count; i++)
-        WEFT_TRY(add_train_stage(r, &train_stage[i], parallel, &exec));
-    return WEFT_OK;
+    return add_train_stages(r, parallel, &exec);
 }
 
 /* Adds the fewest layouts of the run that cover the nodes of all layouts, compiled as in weft
  * train. */
+static weft_status add_layouts(run_to_time *r)
+{
+    /* `precision: auto` needs the nodes of both */
+    const int precision = r->run.precision;
+    for (int i = WEFT_PRECISION_F32; i < WEFT_PRECISION_AUTO; i++) {
+        r->run.precision = i;
+        if (precision == i || precision == WEFT_PRECISION_AUTO)
+            WEFT_TRY(weft_layouts_visit(&r->run, &r->models, weft_comm_ranks(r->p->all.comm),
+                                        add_layout, r));
+    }
+    if (r->p->programs)
+        return WEFT_OK;
+    return r->unfit ? weft_error_restore(r->unfit)
+                    : weft_error_at(WEFT_E_CONFIG, WEFT_AT(.file = r->path));
+}
+
 static weft_status add_run(profile *p, const weft_args *args, const char *path)
 {
     run_to_time r = {.p = p, .path = path};
@@ -297,15 +399,9 @@ static weft_status add_run(profile *p, const weft_args *args, const char *path)
     WEFT_TRY(weft_run_check(&r.run, path));
     WEFT_TRY(weft_pp_layout_check_used(&r.run.parallel, path));
     WEFT_TRY(weft_run_models_read(&r.run, path, &r.models));
-    /* `precision: auto` needs the nodes of both */
-    const int precision = r.run.precision;
-    for (int i = WEFT_PRECISION_F32; i < WEFT_PRECISION_AUTO; i++) {
-        r.run.precision = i;
-        if (precision == i || precision == WEFT_PRECISION_AUTO)
-            WEFT_TRY(weft_layouts_visit(&r.run, &r.models, weft_comm_ranks(p->all.comm), add_layout,
-                                        &r));
-    }
-    return p->programs ? WEFT_OK : weft_error_at(WEFT_E_CONFIG, WEFT_AT(.file = path));
+    const weft_status_code status = add_layouts(&r);
+    weft_free(r.unfit);
+    return status;
 }
 
 /* ---- collectives --------------------------------------------------------------------------- */
@@ -425,25 +521,47 @@ static weft_status rates_of_type(const profile *p, weft_dtype dtype, double rate
     return WEFT_OK;
 }
 
+/* The name, memory and bandwidth of a device with memory of its own. */
+static weft_status figures_of_device(profile *p)
+{
+    enum { COPIED = 256 << 20 };
+    const weft_device *device = p->exec.backend->device;
+    const weft_cuda_gpu *gpu;
+    weft_device_type *d = &p->device;
+    weft_device_rates rates;
+    d->type = device->name;
+    if (p->exec.backend == &weft_backend_cuda) {
+        WEFT_TRY(weft_cuda_gpu_get(&gpu));
+        d->type = gpu->name;
+    }
+    if (device->total)
+        d->memory = device->total(device);
+    WEFT_TRY(weft_device_rates_measure(device, COPIED, &rates));
+    d->memory_bandwidth = rates.copy;
+    p->host_bandwidth = fmin(rates.to_device, rates.to_host);
+    p->all.rates.touch = 0; /* the memory of the device is mapped when it is reserved */
+    return WEFT_OK;
+}
+
 /* Sets the peak FLOP/s of each type to its fastest kernel or product, and the rate of each kind of
  * work relative to this peak. */
 static weft_status figures(profile *p, const weft_cluster *local)
 {
     weft_device_type *d = &p->device;
-    double rate[WEFT_WORK_MEMORY], bf16[WEFT_WORK_MEMORY], bandwidth;
+    double rate[WEFT_WORK_MEMORY], bf16[WEFT_WORK_MEMORY];
     *d = local->device;
     WEFT_TRY(rates_of_type(p, WEFT_F32, rate, &d->flops));
     WEFT_TRY(rates_of_type(p, WEFT_BF16, bf16, &d->bf16_flops));
-    WEFT_TRY(weft_measure_memory(128 << 20, 0.3, &bandwidth));
     d->gemm = rate[WEFT_WORK_GEMM] / d->flops;
     d->attention = rate[WEFT_WORK_ATTENTION] / d->flops;
     d->conv = rate[WEFT_WORK_CONV] / d->flops;
     d->bf16_gemm = bf16[WEFT_WORK_GEMM] / d->bf16_flops;
     d->bf16_attention = bf16[WEFT_WORK_ATTENTION] / d->bf16_flops;
     d->bf16_conv = bf16[WEFT_WORK_CONV] / d->bf16_flops;
-    p->device.memory_bandwidth = bandwidth;
-    p->device.memory_fraction = 1;
-    return WEFT_OK;
+    d->memory_fraction = 1;
+    return weft_device_is_apart(p->exec.backend->device)
+               ? figures_of_device(p)
+               : weft_measure_memory(128 << 20, 0.3, &d->memory_bandwidth);
 }
 
 static weft_status write_json(const char *path, const profile *p)
@@ -452,6 +570,8 @@ static weft_status write_json(const char *path, const profile *p)
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(json, "the profile"));
     WEFT_GO(weft_profile_to_json(&p->device, &p->all.rates, json));
+    if (p->host_bandwidth > 0)
+        json_object_set_new(json, "host_bandwidth", json_real(p->host_bandwidth));
     WEFT_GO(weft_json_save(path, json));
 out:
     json_decref(json);
@@ -467,6 +587,8 @@ static weft_status write_results(const weft_args *args, const profile *p, const 
         return WEFT_OK;
     weft_cluster c = *local;
     c.device = p->device;
+    if (p->host_bandwidth > 0)
+        c.host.bandwidth = p->host_bandwidth;
     weft_buf text = {0};
     weft_config_dump(&weft_cluster_section, &c, &text);
     return weft_file_write_buf(yaml, &text);
@@ -476,8 +598,13 @@ static weft_status print_report(const weft_args *args, const profile *p, const w
 {
     const weft_device_type *d = &p->device;
     const weft_rates *r = &p->all.rates;
-    printf("\n%" PRId64 " kinds of nodes on %" PRId64 " threads; memory %.1f GB/s\n", r->count,
-           r->threads, d->memory_bandwidth / 1e9);
+    if (p->host_bandwidth > 0)
+        printf("\n%" PRId64
+               " kinds of nodes on %s; memory %.1f GB/s, copies to the host %.1f GB/s\n",
+               r->count, d->type, d->memory_bandwidth / 1e9, p->host_bandwidth / 1e9);
+    else
+        printf("\n%" PRId64 " kinds of nodes on %" PRId64 " threads; memory %.1f GB/s\n", r->count,
+               r->threads, d->memory_bandwidth / 1e9);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         const weft_dtype dtype = bf16 ? WEFT_BF16 : WEFT_F32;
         printf("%-4s products %.1f, attention %.1f, convolutions %.1f GFLOP/s\n",

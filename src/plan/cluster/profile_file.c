@@ -174,6 +174,7 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
 {
     const char *text;
     const json_t *list;
+    double host;
     weft_cluster c = {.name = "profile", .nodes = 1, .devices = 1};
     weft_device_type *d = &c.device;
     weft_rates *rates;
@@ -215,7 +216,8 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     d->memory_fraction = 1;
     d->rates = rates;
     /* one device sends nothing; processes of one machine copy memory */
-    c.link = c.host = (weft_link){.bandwidth = d->memory_bandwidth / 2, .latency = 1e-6};
+    WEFT_TRY(weft_json_get_f64_or(json, "host_bandwidth", path, d->memory_bandwidth / 2, &host));
+    c.link = c.host = (weft_link){.bandwidth = host, .latency = 1e-6};
     *out = c;
     return WEFT_OK;
 }

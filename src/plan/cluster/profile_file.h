@@ -2,7 +2,7 @@
  * simulate and inspect accept it in place of a cluster.
  *
  *   {"format": "weft.profile/1", "weft": VERSION, "machine": "CPU x 2", "threads": 1, "ranks": 2,
- *    "drag": 0..1, "memory": B,
+ *    "drag": 0..1, "memory": B, "host_bandwidth": B/s,
  *    "flops": F/s, "gemm": 0..1, "attention": 0..1, "conv": 0..1, "memory_bandwidth": B/s,
  *    "bf16": {"flops": F/s, "gemm": 0..1, "attention": 0..1, "conv": 0..1},
  *    "rates": [{"node": key, "flops": F, "bytes": B, "seconds": s}, ...],
@@ -10,7 +10,8 @@
  *    "touch": s, "programs": [{"program": id, "what": "cfg=2, denoiser", "seconds": s}, ...], ...}
  *
  * flops, gemm, attention and conv are of f32. Without "bf16" (profiles of older versions) they are
- * also of bf16. Measured by one process, or by several at the same time, as ranks of a run. */
+ * also of bf16. "memory" is of the device; "host_bandwidth" is of its copies to the host, and
+ * only profiles of devices with memory of their own have it. Measured by one process, or by several at the same time, as ranks of a run. */
 #ifndef WEFT_PLAN_PROFILE_FILE_H
 #define WEFT_PLAN_PROFILE_FILE_H
 
