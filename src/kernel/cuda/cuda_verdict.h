@@ -2,7 +2,7 @@
  * file has the verdicts of one GPU model, driver, set of kernels and versions of libraries, and
  * later runs use it.
  *
- * A program has one precision (weft_kernel_args.bf16): in bf16, some of its nodes compute in f32. */
+ * A program has one precision (weft_kernel_args.bf16): in bf16, some nodes compute in f32. */
 #ifndef WEFT_KERNEL_CUDA_CUDA_VERDICT_H
 #define WEFT_KERNEL_CUDA_CUDA_VERDICT_H
 
@@ -21,8 +21,8 @@ void weft_cuda_verdicts_forget(void);
 void weft_cuda_verdict_set(bool bf16, int impl, weft_op op, weft_verdict verdict);
 weft_verdict weft_cuda_verdict_get(bool bf16, int impl, weft_op op);
 const char *weft_verdict_name(weft_verdict verdict); /* "none", "passed" */
-/* Returns the precision whose verdicts programs of a precision use: their own, or the other one's if
- * only that was compared. */
+/* Returns the precision whose verdicts programs of a precision use: their own, or the other one's
+ * if only that was compared. */
 bool weft_cuda_verdicts_precision(bool bf16);
 const char *weft_cuda_precision_name(bool bf16); /* "f32", "bf16" */
 

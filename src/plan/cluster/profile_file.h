@@ -11,7 +11,8 @@
  *
  * flops, gemm, attention and conv are of f32. Without "bf16" (profiles of older versions) they are
  * also of bf16. "memory" is of the device; "host_bandwidth" is of its copies to the host, and
- * only profiles of devices with memory of their own have it. Measured by one process, or by several at the same time, as ranks of a run. */
+ * only profiles of devices with memory of their own have it. Measured by one process, or by several
+ * at the same time, as ranks of a run. */
 #ifndef WEFT_PLAN_PROFILE_FILE_H
 #define WEFT_PLAN_PROFILE_FILE_H
 
