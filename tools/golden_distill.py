@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes a golden file of step distillation: steps of a tiny Wan transformer in PyTorch (f64).
+"""Makes a golden file of step distillation or preference tuning: steps of a tiny Wan transformer in PyTorch (f64).
 
-usage: golden_distill.py OUT_PREFIX lcm|lcm_lora|dmd2|dmd2_lora [SEED]
+usage: golden_distill.py OUT_PREFIX lcm|dmd2|dpo|lcm_lora|dmd2_lora|dpo_lora [SEED]
 Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
 
 Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
@@ -205,6 +205,39 @@ class Dmd2:
         self.fake_optimizer.step()
 
 
+# ---- preferences ---------------------------------------------------------------------------------
+
+BETA = 2.0
+
+
+class Dpo:
+    """Diffusion-DPO. Both clips of a pair have the same noise and level."""
+
+    interval = 1
+
+    def __init__(self, model, lora):
+        self.student = model
+        self.reference = copy.deepcopy(model)  # lora_B is 0
+        self.others = {}
+        self.rejected = torch.randn(SAMPLES, *SHAPE).double()
+
+    def loss(self, x0, noise, keys, text, empty):
+        s = shifted(torch.sigmoid(torch.tensor([float(normal(k, TIMESTEP, 0)) for k in keys]).double()))
+
+        def error(model, data):
+            x = (1 - each(s)) * data + each(s) * noise
+            return ((velocity(model, x, s, text) - (noise - data)) ** 2).mean(dim=(1, 2, 3, 4))
+
+        bad = self.rejected[self.items]
+        with torch.no_grad():
+            before = error(self.reference, x0) - error(self.reference, bad)
+        z = -BETA / 2 * (error(self.student, x0) - error(self.student, bad) - before)
+        return -torch.nn.functional.logsigmoid(z).mean()
+
+    def stepped(self):
+        pass
+
+
 # ---- training ------------------------------------------------------------------------------------
 
 def groups(model, decay):
@@ -234,7 +267,7 @@ def named(model, prefix, trained_only=False):
 
 
 def main():
-    kinds = {"lcm": Lcm, "dmd2": Dmd2}
+    kinds = {"lcm": Lcm, "dmd2": Dmd2, "dpo": Dpo}
     if len(sys.argv) < 3 or sys.argv[2].removesuffix("_lora") not in kinds:
         sys.exit(__doc__)
     prefix, kind = sys.argv[1], sys.argv[2]
@@ -252,11 +285,15 @@ def main():
     run = kinds[kind.removesuffix("_lora")](model, lora)
     if lora:
         tensors |= {k: v for name, other in run.others.items() for k, v in named(other, f"param_{name}.", True).items()}
+    if hasattr(run, "rejected"):
+        tensors["in.rejected"] = run.rejected.float().permute(0, 2, 3, 4, 1)
+        run.rejected = run.rejected.float().double()
     optimizer = adamw(model)
     losses, norms, fake_losses, fake_norms = [], [], [], []
     for step in range(STEPS):
         items = [(step * BATCH + i) % SAMPLES for i in range(BATCH)]
         keys = [1000 * step + i + 1 for i in range(BATCH)]
+        run.items = items
         optimizer.zero_grad()
         loss = run.loss(data[items], noise_of(keys), keys, text[items], empty.expand(BATCH, -1, -1))
         loss.backward()
@@ -274,7 +311,7 @@ def main():
     save_file({k: v.contiguous() for k, v in tensors.items()}, prefix + ".safetensors")
     described = {"config": {**CONFIG, "_class_name": "WanTransformer3DModel"}, "kind": kind, "batch": BATCH, "shift": SHIFT,
                  "optimizer": OPTIMIZER, "distill": DISTILL, "lora": LORA if lora else None, "losses": losses,
-                 "grad_norms": norms, "match": MATCH, "fake_losses": fake_losses, "fake_norms": fake_norms, "reference": f"torch {torch.__version__}, f64"}
+                 "grad_norms": norms, "match": MATCH, "beta": BETA, "fake_losses": fake_losses, "fake_norms": fake_norms, "reference": f"torch {torch.__version__}, f64"}
     with open(prefix + ".json", "w") as f:
         json.dump(described, f, indent=1)
 

@@ -141,6 +141,7 @@ MUTANTS = [
     ("train-distill-solver", "src/train/graph/distillation.c", "weft_sub(g, r, s)", "weft_sub(g, s, r)", "train-graph:distillation/*"),
     ("train-distill-fake-stop", "src/train/graph/distillation.c", "fake = in_loss(g, d, clean_of(g, x, v, sigma))", "fake = in_loss(g, d, x)", "train-graph:distillation/*"),
     ("train-distill-gate", "src/train/graph/optimizer.c", "return weft_div(g, weft_mul(g, scale, open), open);", "return weft_add(g, scale, weft_affine(g, open, 0, 0));", "train-graph:distillation/*"),
+    ("train-preference-reference", "src/train/graph/preference.c", "weft_sub(g, bad, bad_before)", "bad", "train-graph:distillation/*"),
     # ---- video
     ("video-lanczos-reach", "src/video/resample.c", "{lanczos, 3}", "{lanczos, 2}", "video:resample/*"),
     ("video-comb-field", "src/video/deinterlace.c", "from->top_field_first ? 1 : 0; y < height; y += 2", "from->top_field_first ? 0 : 1; y < height; y += 2", "video:interlace/*"),

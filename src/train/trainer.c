@@ -65,6 +65,7 @@ typedef struct stage_run {
     weft_stage_state state;
     weft_cascade_train *cascades; /* steps are iterations of cascades; NULL: no cascades */
     char latents[512];            /* folder of the denoiser's latent cache */
+    char rejected[512];           /* of the rejected clips; "": none */
     weft_source_metrics sources;  /* of the loader, on rank 0 */
 } stage_run;
 
@@ -396,6 +397,18 @@ static weft_status begin_steps(trainer *t, const stage_run *first)
 
 /* Encodes latents if needed, then binds the training programs. Their memory is not reserved at
  * the same time. */
+/* Encodes the clips, and the rejected clips of pairs, that are not cached. */
+static weft_status ensure_latents(weft_train_context *c, stage_run *s)
+{
+    const weft_train_stage *stage = s->state.train_stage;
+    WEFT_TRY(weft_latents_ensure(c->run, &c->models, stage, &c->exec, s->latents));
+    if (!weft_run_prefers(c->run))
+        return WEFT_OK;
+    weft_run rejected = *c->run;
+    rejected.data.path = c->run->preference.rejected;
+    return weft_latents_ensure(&rejected, &c->models, stage, &c->exec, s->rejected);
+}
+
 static weft_status bind_stage(trainer *t, stage_run *s)
 {
     weft_train_context *c = &t->context;
@@ -403,8 +416,7 @@ static weft_status bind_stage(trainer *t, stage_run *s)
         return WEFT_OK;
     if (weft_run_trains_denoiser(&c->models)) {
         weft_compiled_steps_unbind(c->steps);
-        const weft_status_code status =
-            weft_latents_ensure(c->run, &c->models, s->state.train_stage, &c->exec, s->latents);
+        const weft_status_code status = ensure_latents(c, s);
         if (status == WEFT_E_CANCELLED)
             return weft_stop_between_steps(t->comm, "latents are encoded", &t->stopped_together);
         WEFT_TRY(status);
@@ -420,7 +432,7 @@ static weft_status open_loader(trainer *t, stage_run *s)
 {
     weft_train_context *c = &t->context;
     weft_run_checkpoints *checkpoints = &t->checkpoints;
-    WEFT_TRY(weft_stage_loader_open(c, &s->state, s->latents, s->cascades != NULL));
+    WEFT_TRY(weft_stage_loader_open(c, &s->state, s->latents, s->rejected, s->cascades != NULL));
     if (checkpoints->resumed && c->progress.done > weft_run_first_step(c->run, s->state.index))
         WEFT_TRY(weft_run_checkpoints_restore_loader(checkpoints, s->state.loader));
     json_decref(checkpoints->resumed);

@@ -178,11 +178,13 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
         if (strcmp(run->autoencoder.tile, "off") != 0)
             json_object_set_new(m, "tile", json_string(run->autoencoder.tile));
     }
-    if (models->partly_trained || run->distill.method) {
+    if (models->partly_trained || run->distill.method || weft_run_prefers(run)) {
         WEFT_GO(hash_model(weft_run_trained_from(run, models)->weights, &hash));
         json_object_set_new(m, "base", hash);
     }
     json_object_set_new(m, "lora", lora_of(&run->transformer.lora));
+    if (weft_run_prefers(run))
+        json_object_set_new(m, "rejected", json_string(run->preference.rejected));
     if (weft_run_uses_lpips(run)) {
         WEFT_GO(hash_lpips(&run->loss.lpips, &hash));
         json_object_set_new(m, "lpips", hash);
@@ -256,6 +258,7 @@ weft_status weft_provenance_check(const json_t *before, const json_t *now, bool 
                   "data.blend)"},
         {"autoencoder", "the autoencoder changed (weights or config)"},
         {"tile", "autoencoder.tile changed, and with it the latents where tiles overlap"},
+        {"rejected", "preference.rejected changed"},
         {"base", "the initial weights changed (files or config)"},
         {"lpips", "the networks of loss.lpips changed (files)"},
         {"text_encoder", "the text encoder changed (weights or config)"},

@@ -5,7 +5,7 @@
 #include "comm/comm_world.h"
 #include "data/loader_order.h"
 #include "train/checkpoint/provenance.h"
-#include "train/graph/distillation.h"
+#include "train/graph/run_networks.h"
 
 #include <string.h>
 
@@ -32,8 +32,8 @@ static void add_model(const weft_model *model, const char *scope, bool partly_tr
 static void add_networks(const weft_run *run, const weft_run_models *m, weft_checkpoint_part *part,
                          trained_models *models)
 {
-    const char *scope[WEFT_DISTILLATION_NETWORKS];
-    const int count = weft_distillation_changed(run, scope);
+    const char *scope[WEFT_RUN_NETWORKS];
+    const int count = weft_run_networks_changed(run, scope);
     for (int i = 0; i < count; i++) {
         add_model(&m->denoiser, scope[i], run->transformer.lora.rank > 0, part, models);
         part[models->count - 1].internal = true;

@@ -379,6 +379,8 @@ static const weft_key run_keys[] = {
      "image conditioning; first_frame: the first frame of each clip without noise, in the "
      "way of the family and config (`weft generate --help image-models`)",
      .choices = weft_condition_names},
+    {"preference", WEFT_KEY_SECTION, offsetof(weft_run, preference),
+     .section = &weft_preference_section},
     {"distill", WEFT_KEY_SECTION, 0, .section = &weft_distill_section}, /* keys of the run itself */
     {"optimizer", WEFT_KEY_SECTION, offsetof(weft_run, optimizer),
      .section = &weft_optimizer_section},
@@ -837,6 +839,7 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     WEFT_TRY(check_models(run, path));
     WEFT_TRY(check_loss(run, path));
     WEFT_TRY(weft_distill_check(run, path));
+    WEFT_TRY(weft_preference_check(run, path));
     return check_trainable(run, path);
 }
 

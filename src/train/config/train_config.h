@@ -10,6 +10,7 @@
 #include "train/config/data_config.h"
 #include "train/config/distill_config.h"
 #include "train/config/optimizer_config.h"
+#include "train/config/preference_config.h"
 #include "transform/numeric/trainable.h"
 #include "transform/passes.h"
 #include "transform/sharding/mesh_config.h"
@@ -141,6 +142,7 @@ typedef struct weft_run {
     double guidance; /* embedded guidance scale during training */
     int condition;   /* weft_run_condition */
     weft_distill_config distill;
+    weft_preference_config preference;
     weft_optimizer_config optimizer;
     weft_section_list train_stages; /* weft_train_stage */
     weft_run_checkpoint checkpoint;
@@ -165,6 +167,11 @@ extern const char *const weft_condition_names[]; /* names by weft_run_condition 
 /* Checks that the config table cannot express: training stages exist, and models are set in valid
  * combinations. */
 weft_status weft_run_check(const weft_run *run, const char *path);
+/* Whether the run trains with pairs of clips (preference.rejected). */
+static inline bool weft_run_prefers(const weft_run *run)
+{
+    return run->preference.rejected && run->preference.rejected[0];
+}
 /* Text encoder `index`. */
 const weft_run_model *weft_run_text(const weft_run *run, int index);
 /* Trainable parameters of the trained model, whose scope is `scope`. */

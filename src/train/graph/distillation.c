@@ -4,11 +4,7 @@
 #include "diffusion/per_sample.h"
 #include "graph/builder_helpers.h"
 #include "train/graph/denoiser_call.h"
-
-/* Networks in addition to the trained model. */
-#define TEACHER    "teacher"
-#define UNGUIDED   "teacher_empty" /* the teacher's call with the empty caption */
-#define FAKE_SCORE "fake_score"    /* the fake score's call without gradient */
+#include "train/graph/run_networks.h"
 
 enum { TIMES = 1000 }; /* timestep = 1000 sigma */
 
@@ -36,10 +32,10 @@ static weft_value velocity(weft_graph *g, const weft_distillation *d, const char
 static weft_value teach(weft_graph *g, const weft_distillation *d, weft_value x, weft_value sigma_b)
 {
     weft_ports with = d->text, without = d->empty;
-    const weft_value v = velocity(g, d, TEACHER, x, sigma_b, &with);
+    const weft_value v = velocity(g, d, WEFT_TEACHER_SCOPE, x, sigma_b, &with);
     if (!weft_distillation_guides(d->run))
         return v;
-    const weft_value u = velocity(g, d, UNGUIDED, x, sigma_b, &without);
+    const weft_value u = velocity(g, d, WEFT_UNGUIDED_SCOPE, x, sigma_b, &without);
     return weft_add(g, u, weft_affine(g, weft_sub(g, v, u), d->run->distill.guidance, 0));
 }
 
@@ -162,7 +158,7 @@ static weft_value direction(weft_graph *g, const weft_distillation *d, weft_valu
                      x = weft_flow_mix(g, y, normal(g, d, WEFT_RNG_SCORE), sigma);
     weft_ports text = d->text;
     const weft_value real = in_loss(g, d, clean_of(g, x, teach(g, d, x, sigma), sigma)),
-                     v = velocity(g, d, FAKE_SCORE, x, sigma, &text),
+                     v = velocity(g, d, WEFT_FAKE_SCORE_SCOPE, x, sigma, &text),
                      fake = in_loss(g, d, clean_of(g, x, v, sigma)),
                      size = size_of(g, weft_sub(g, in_loss(g, d, y), real));
     return stop(g, weft_div(g, weft_sub(g, fake, real), weft_clamp(g, size, least, 1e30)));
@@ -184,69 +180,6 @@ weft_value weft_distillation_loss(weft_graph *g, const weft_distillation *d, wef
 {
     return d->run->distill.method == WEFT_DISTILL_DMD2 ? matching_loss(g, d, called)
                                                        : consistency_loss(g, d, called);
-}
-
-/* ---- parameters ----------------------------------------------------------------------------- */
-
-static bool has_target(const weft_run *run)
-{
-    return run->distill.method == WEFT_DISTILL_LCM && run->optimizer.target_decay > 0;
-}
-
-static bool has_fake(const weft_run *run)
-{
-    return run->distill.method == WEFT_DISTILL_DMD2;
-}
-
-int weft_distillation_changed(const weft_run *run, const char *scope[WEFT_DISTILLATION_NETWORKS])
-{
-    int count = 0;
-    if (has_target(run))
-        scope[count++] = WEFT_TARGET_SCOPE;
-    if (has_fake(run))
-        scope[count++] = WEFT_FAKE_SCOPE;
-    return count;
-}
-
-int weft_distillation_networks(const weft_run *run, const char *scope[WEFT_DISTILLATION_NETWORKS])
-{
-    if (!run->distill.method || run->transformer.lora.rank)
-        return 0;
-    const int count = weft_distillation_changed(run, scope);
-    scope[count] = TEACHER;
-    return count + 1;
-}
-
-static weft_status apply(weft_graph **g, const weft_network *network, int count)
-{
-    weft_graph *shared = NULL;
-    const weft_status_code status = weft_pass_networks(*g, network, count, &shared);
-    weft_graph_free(*g);
-    *g = shared;
-    return status;
-}
-
-weft_status weft_distillation_share_trained(const weft_run *run, const weft_run_models *models,
-                                            weft_graph **g)
-{
-    if (!run->distill.method)
-        return WEFT_OK;
-    const char *trained = models->denoiser.family->scope;
-    const weft_network target = {WEFT_TARGET_SCOPE, has_target(run) ? NULL : trained},
-                       score = {FAKE_SCORE, WEFT_FAKE_SCOPE};
-    return apply(g, has_fake(run) ? &score : &target, 1);
-}
-
-weft_status weft_distillation_share_frozen(const weft_run *run, const weft_run_models *models,
-                                           weft_graph **g)
-{
-    if (!run->distill.method)
-        return WEFT_OK;
-    const bool lora = run->transformer.lora.rank > 0;
-    const char *trained = models->denoiser.family->scope, *teacher = lora ? trained : NULL;
-    const weft_network network[] = {
-        {TEACHER, teacher}, {UNGUIDED, teacher ? teacher : TEACHER}, {WEFT_FAKE_SCOPE, trained}};
-    return apply(g, network, lora && has_fake(run) ? 3 : 2);
 }
 
 /* ---- checks --------------------------------------------------------------------------------- */

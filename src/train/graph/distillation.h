@@ -16,7 +16,6 @@
 #define WEFT_TRAIN_GRAPH_DISTILLATION_H
 
 #include "train/graph/objective.h"
-#include "transform/numeric/networks.h"
 
 /* The inputs of a distillation loss. */
 typedef struct weft_distillation {
@@ -34,21 +33,6 @@ weft_value weft_distillation_loss(weft_graph *g, const weft_distillation *d, wef
 
 /* Whether the teacher also reads the empty caption. */
 bool weft_distillation_guides(const weft_run *run);
-/* Resolves the parameters of the other networks after weft_distillation_loss, around the run's
- * trainable parameters (transform/numeric/trainable.h): networks that follow the trained model
- * before its matrices are added, and frozen networks after. Replaces and frees *g. */
-weft_status weft_distillation_share_trained(const weft_run *run, const weft_run_models *models,
-                                            weft_graph **g);
-weft_status weft_distillation_share_frozen(const weft_run *run, const weft_run_models *models,
-                                           weft_graph **g);
-
-/* Scopes of the networks with parameters of their own, which start with the weights of the trained
- * model. Writes them into scope[] and returns their number. */
-enum { WEFT_DISTILLATION_NETWORKS = 2 };
-int weft_distillation_networks(const weft_run *run, const char *scope[WEFT_DISTILLATION_NETWORKS]);
-/* The networks that steps change. With LoRA, their matrices. */
-int weft_distillation_changed(const weft_run *run, const char *scope[WEFT_DISTILLATION_NETWORKS]);
-
 /* Rejects models that cannot be distilled, after the models are read. */
 weft_status weft_distillation_check(const weft_run *run, const weft_run_models *models,
                                     const char *path);

@@ -7,6 +7,8 @@
 #include "train/graph/denoiser_call.h"
 #include "train/graph/distillation.h"
 #include "train/graph/packed_rows.h"
+#include "train/graph/preference.h"
+#include "train/graph/run_networks.h"
 #include "transform/memory/recompute.h"
 
 #include <stdio.h>
@@ -150,6 +152,11 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
         return add_balance(g, weft_distillation_loss(g, &d, &p), &p);
     }
     const weft_noised noise_level = noise_process->level(g, &noised, key);
+    if (weft_run_prefers(run)) {
+        const weft_value rejected = weft_input(g, "batch.rejected", WEFT_F32, latents);
+        const weft_preference pair = {run, m, &noised, &noise_level, x, rejected, noise, p};
+        return add_balance(g, weft_preference_loss(g, &pair, &p), &p);
+    }
     const weft_denoiser_call call = {.run = run,
                                      .models = m,
                                      .data = x,
@@ -221,11 +228,11 @@ weft_status weft_objective_make(const weft_run *run, const weft_run_models *mode
     weft_objective_build(g, run, models, size);
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_graph_check(g));
-    WEFT_GO(weft_distillation_share_trained(run, models, &g));
+    WEFT_GO(weft_run_networks_share_trained(run, models, &g));
     WEFT_GO(apply_trainable(run, models, weft_run_trained(models)->family->scope, &g));
     if (run->distill.method == WEFT_DISTILL_DMD2)
         WEFT_GO(apply_trainable(run, models, WEFT_FAKE_SCOPE, &g));
-    WEFT_GO(weft_distillation_share_frozen(run, models, &g));
+    WEFT_GO(weft_run_networks_share_frozen(run, models, &g));
     WEFT_GO(check_recompute(run, g));
     *graph = g;
     return WEFT_OK;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static void fill_latents(const weft_inputs *in, weft_tensor *to, const weft_batch *batch)
+static void fill_latents(const weft_inputs *in, weft_tensor *to, const float *from)
 {
     const weft_grid *grid = &in->models->grid;
     const double scale = weft_noise_process_scale(weft_run_process(in->run), &in->run->noise);
@@ -15,7 +15,7 @@ static void fill_latents(const weft_inputs *in, weft_tensor *to, const weft_batc
     float *x = to->data;
     for (int64_t i = 0; i < count; i++) {
         const int64_t at = weft_grid_statistics_at(grid, i / frame % frames) + i % z;
-        x[i] = (float)(scale * (batch->part[i] - grid->mean[at]) / grid->deviation[at]);
+        x[i] = (float)(scale * (from[i] - grid->mean[at]) / grid->deviation[at]);
     }
 }
 
@@ -67,8 +67,11 @@ weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_bat
     for (int64_t i = 0; key && i < batch->count; i++)
         ((int64_t *)key->data)[i] = weft_inputs_key(in, step, batch, i);
     if (to && denoises)
-        fill_latents(in, to, batch);
-    else if (to)
+        fill_latents(in, to, batch->part);
+    weft_tensor *rejected = denoises ? find(user, "batch.rejected") : NULL;
+    if (rejected)
+        fill_latents(in, rejected, rejected->data);
+    if (to && !denoises)
         memcpy(to->data, batch->video, (size_t)(weft_shape_count(&to->shape) * 4));
     return denoises ? fill_text(in, batch, find, user) : WEFT_OK;
 }

@@ -149,7 +149,7 @@ out:
 }
 
 static weft_status open_loader(const weft_train_context *c, weft_stage_state *s,
-                               const char *latents, bool by_item)
+                               const char *latents, const char *rejected, bool by_item)
 {
     loader_setup u;
     weft_status_code status = WEFT_OK;
@@ -167,16 +167,19 @@ static weft_status open_loader(const weft_train_context *c, weft_stage_state *s,
     WEFT_GO(weft_loader_open(&u.config, weft_comm_rank(c->exec.comm), weft_comm_ranks(c->exec.comm),
                              u.video ? NULL : WEFT_LATENT_PART, c->models.grid.channels,
                              &s->loader));
+    if (rejected[0])
+        WEFT_GO(weft_rejected_latents_open(rejected, WEFT_LATENT_PART,
+                                           weft_loader_dataset(s->loader), &s->rejected));
 out:
     setup_free(&u);
     return status;
 }
 
 weft_status weft_stage_loader_open(weft_train_context *c, weft_stage_state *s, const char *latents,
-                                   bool by_item)
+                                   const char *rejected, bool by_item)
 {
     const double fps = c->run->data.fps;
-    WEFT_TRY(open_loader(c, s, latents, by_item));
+    WEFT_TRY(open_loader(c, s, latents, rejected, by_item));
     c->progress.fps = fps > 0 ? fps : weft_dataset_at(weft_loader_dataset(s->loader), 0)->fps;
     WEFT_TRY(weft_stage_loader_report(c, s, "data"));
     if (weft_run_trains_denoiser(&c->models) && c->is_rank0)

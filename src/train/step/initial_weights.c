@@ -4,7 +4,7 @@
 #include "exec/store/tensor_copy.h"
 #include "exec/store/weights.h"
 #include "model/key_mapping.h"
-#include "train/graph/distillation.h"
+#include "train/graph/run_networks.h"
 #include "train/step/stage_programs.h"
 
 #include <stdio.h>
@@ -94,8 +94,8 @@ static weft_status begin_trained(weft_train_context *c, const weft_graph *whole)
 /* Loads the weights of the trained model into the other networks of a distillation. */
 static weft_status begin_networks(weft_train_context *c, const weft_graph *whole)
 {
-    const char *scope[WEFT_DISTILLATION_NETWORKS];
-    const int count = weft_distillation_networks(c->run, scope);
+    const char *scope[WEFT_RUN_NETWORKS];
+    const int count = weft_run_networks(c->run, scope);
     for (int i = 0; i < count; i++)
         WEFT_TRY(begin_one(c, whole, scope[i], weft_run_trained(&c->models),
                            weft_run_trained_from(c->run, &c->models), false));

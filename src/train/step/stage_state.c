@@ -55,6 +55,7 @@ weft_status weft_stage_state_bind(weft_train_context *c, weft_stage_state *s)
 void weft_stage_state_free(weft_stage_state *s)
 {
     weft_batch_share_free(&s->share);
+    weft_rejected_latents_close(s->rejected);
     weft_loader_close(s->loader);
     weft_pp_executor_free(s->pp_executor);
     weft_stage_programs_free(&s->programs);

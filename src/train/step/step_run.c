@@ -67,6 +67,16 @@ static bool discriminates(const weft_train_context *c)
     return c->progress.done >= c->run->loss.adversarial.start;
 }
 
+/* Reads the rejected latents of the items of a batch. `to` NULL: this rank does not need them. */
+static weft_status read_rejected(const weft_stage_state *s, const weft_batch *batch,
+                                 const weft_tensor *to, int64_t floats)
+{
+    for (int64_t i = 0; to && i < batch->count; i++)
+        WEFT_TRY(weft_rejected_latents_read(s->rejected, batch->id[i], floats,
+                                            (float *)to->data + i * floats));
+    return WEFT_OK;
+}
+
 /* Fills the inputs of a step's contribution `index`: a microbatch of the last batch, or of the next
  * batch if it is the first. */
 static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
@@ -97,6 +107,8 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
     weft_tensor *adversarial = input_of(s, index, *bucket, "loss.adversarial");
     if (adversarial)
         *(float *)adversarial->data = discriminates(c) ? 1 : 0;
+    if (s->rejected)
+        WEFT_TRY(read_rejected(s, &part, input_of(s, index, *bucket, "batch.rejected"), floats));
     input_context context = {s, index, *bucket};
     return weft_inputs_fill(&inputs, c->progress.done, &part, find_input, &context);
 }
@@ -130,7 +142,7 @@ static void add_figures(weft_step_run *r, int bucket, double share)
 {
     static const char *const names[] = {
         "mse",     "kl",      "lpips",   "generator", "discriminator", "adversarial_weight",
-        "balance", "fullest", "dropped", "fake"};
+        "balance", "fullest", "dropped", "fake",      "accuracy"};
     const weft_stage_state *s = r->train_stage;
     const weft_run_models *models = &r->context->models;
     const weft_step *step = s->programs.bucket[bucket];

@@ -1,4 +1,4 @@
-/* Step distillation, compared with PyTorch (tools/golden_distill.py): losses, gradient norms and
+/* Step distillation and preference tuning, compared with PyTorch (tools/golden_distill.py): losses, gradient norms and
  * weights of 20 steps, on one rank and on layouts of several, with ranks as threads. The step is built as
  * in `weft train`: weft_objective_make and weft_step_make. Results are close, not bitwise: the
  * reference computes in f64. A repeated layout is bitwise identical. */
@@ -85,8 +85,13 @@ static void read_run(golden *d)
     run->identity.class_name = run->identity.weights = "";
     read_lora(json_object_get(d->json, "lora"), &run->transformer.lora);
     read_match(json_object_get(d->json, "match"), run);
-    if (!strncmp(json_string_value(json_object_get(d->json, "kind")), "dmd2", 4))
+    const char *kind = json_string_value(json_object_get(d->json, "kind"));
+    if (!strncmp(kind, "dmd2", 4))
         run->distill.method = WEFT_DISTILL_DMD2;
+    if (!strncmp(kind, "dpo", 3)) {
+        run->distill.method = WEFT_DISTILL_NONE;
+        run->preference = (weft_preference_config){"given", number(d->json, NULL, "beta")};
+    }
     if (run->transformer.lora.rank || run->distill.method != WEFT_DISTILL_LCM)
         run->optimizer.target_decay = 0;
 }
@@ -197,6 +202,7 @@ static void fill(const job *j, const weft_step *step, int64_t s)
 {
     weft_tensor *key = weft_program_input(step->program, "batch.key");
     fill_input(j, step, s, "batch.latents", "in.latents");
+    fill_input(j, step, s, "batch.rejected", "in.rejected");
     fill_input(j, step, s, "batch.text", "in.text");
     fill_input(j, step, s, WEFT_EMPTY_CAPTION "text", "in.empty");
     for (int64_t i = 0; i < step->local_count; i++)
@@ -406,6 +412,16 @@ Test(distillation, distribution_matching_with_lora_is_that_of_the_reference)
     expect_reference("dmd2_lora", "", 0, false);
 }
 
+Test(distillation, preferences_equal_the_reference)
+{
+    expect_reference("dpo", "", 0, false);
+}
+
+Test(distillation, preferences_with_lora_equal_the_reference)
+{
+    expect_reference("dpo_lora", "", 0, false);
+}
+
 /* ---- layouts ------------------------------------------------------------------------------- */
 
 static bool same_bits(const job *a, const job *b)
@@ -465,4 +481,9 @@ Test(distillation, distribution_matching_on_layouts_is_that_of_the_reference)
 Test(distillation, distribution_matching_with_lora_on_layouts_is_that_of_the_reference)
 {
     expect_layouts("dmd2_lora", few, WEFT_COUNT(few));
+}
+
+Test(distillation, preferences_on_layouts_equal_the_reference)
+{
+    expect_layouts("dpo", some, WEFT_COUNT(some));
 }
