@@ -183,7 +183,8 @@ static void run_attention(void)
                              .in_count = 3,
                              .out = out,
                              .out_count = 2,
-                             .attr = &attr};
+                             .attr = &attr,
+                             .bf16 = true};
     const weft_kernel *kernel = weft_backend_cuda.kernel[WEFT_OP_ATTENTION];
     char *memory = device->alloc(device, 5 * bytes), *space = device->alloc(device, 4 << 20);
     float *lse = device->alloc_host(device, 2 * QUERIES * 4);
@@ -208,7 +209,6 @@ static void run_attention(void)
 static void expect_replaced(const char *fault, weft_verdict verdict)
 {
     setenv("WEFT_EMU_FAULT", fault, 1);
-    weft_cuda_verdicts_use(true);
     weft_cuda_verdict_set(true, library, WEFT_OP_ATTENTION, verdict);
     weft_cuda_verdict_set(true, weft_cuda_impl_own(), WEFT_OP_ATTENTION, WEFT_VERDICT_PASSED);
     run_attention();
