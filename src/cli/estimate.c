@@ -6,7 +6,8 @@
 
 static const weft_option options[] = {
     {"--model", "PATH", NULL,
-     "generation with this model folder, or one model: its folder, config.json or name"},
+     "generation with this model folder, or one model: its folder, config.json or name",
+     .copied = true},
     {"--on", "CLUSTER", "local",
      "profile of weft profile, preset (h100:2) or YAML file; local: <out>/profile.json, or this "
      "machine without one",
@@ -33,13 +34,18 @@ static const weft_option options[] = {
      .group = "model"},
     {"--memory-limit", "BYTES", "0", "memory limit of a rank; 0 (default): no limit",
      .group = "model"},
-    {"--image", "FILE", NULL, "first frame, for a model with image conditioning", .group = "model"},
-    {"--last-image", "FILE", NULL, "last frame, as in weft generate", .group = "model"},
-    {"--video", "FILE", NULL, "video or image to change, as in weft generate", .group = "model"},
+    {"--image", "FILE", NULL, "first frame, for a model with image conditioning", .group = "model",
+     .copied = true},
+    {"--last-image", "FILE", NULL, "last frame, as in weft generate", .group = "model",
+     .copied = true},
+    {"--video", "FILE", NULL, "video or image to change, as in weft generate", .group = "model",
+     .copied = true},
     {"--strength", "S", "0", "share of the steps to run on --video, as in weft generate",
      .group = "model"},
-    {"--control", "FILE", NULL, "control video or image, for Wan VACE", .group = "model"},
-    {"--mask", "FILE", NULL, "part of --video or --control to generate", .group = "model"},
+    {"--control", "FILE", NULL, "control video or image, for Wan VACE", .group = "model",
+     .copied = true},
+    {"--mask", "FILE", NULL, "part of --video or --control to generate", .group = "model",
+     .copied = true},
     {"--training-step", NULL, NULL, "estimate a training step of one model", .group = "model"},
 };
 static const weft_option_group groups[] = {

@@ -93,6 +93,9 @@ static weft_status run_eval(const weft_args *args)
         json_t *r;
         const weft_backend *chosen;
         WEFT_TRY(weft_backend_settle(weft_args_string(args, "--backend"), false, NULL, &chosen));
+        if (!savings && weft_args_is_copy(args, "--model"))
+            return weft_error(WEFT_MSG_STORAGE_LOCATION, WEFT_AT(.key = "--model"),
+                              "weft eval int8 writes next to the model. Give a folder.");
         WEFT_TRY(savings ? weft_eval_savings(args, &r) : weft_eval_int8(args, &r));
         return weft_eval_finish(args, r);
     }

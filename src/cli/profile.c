@@ -20,7 +20,7 @@ static const weft_option options[] = {
      WEFT_ALSO("--against")},
     {"--yaml", "FILE.yaml", NULL, "write a cluster file of this machine with the mean rates"},
     {"--model", "DIR", NULL, "time generation with this model folder", .group = "generation",
-     .common = true},
+     .common = true, .copied = true},
     {"--frames", "N", "0", "frames of the videos; 0: the model's own", .group = "generation"},
     {"--height", "N", "0", "height in pixels; 0: the model's own", .group = "generation"},
     {"--width", "N", "0", "width in pixels; 0: the model's own", .group = "generation"},

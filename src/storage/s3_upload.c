@@ -2,6 +2,7 @@
 
 #include "base/hex.h"
 #include "storage/s3_xml.h"
+#include "storage/stoppable_wait.h"
 
 #include <libavutil/md5.h>
 #include <libavutil/mem.h>
@@ -17,6 +18,7 @@ typedef struct part {
     int number; /* from 1 */
     pthread_t thread;
     bool sending;
+    bool ignores_interrupt; /* as the thread that writes */
     weft_status_code status;
     weft_error_copy *error; /* of the thread; owned */
     char etag[WEFT_ETAG_BYTES];
@@ -76,6 +78,7 @@ static void *send_part(void *user)
     const weft_s3_upload *u = p->upload;
     char number[16];
     weft_http_reply reply;
+    weft_stop_ignore_interrupt(p->ignores_interrupt);
     snprintf(number, sizeof number, "%d", p->number);
     const weft_name_value query[] = {{"partNumber", number}, {"uploadId", u->id}};
     p->status = weft_s3_send(u->s3,
@@ -129,6 +132,7 @@ static weft_status start_part(weft_s3_upload *u)
     u->etag[u->parts] = NULL;
     p->number = ++u->parts;
     p->status = WEFT_OK;
+    p->ignores_interrupt = weft_stop_ignores_interrupt();
     if (pthread_create(&p->thread, NULL, send_part, p) != 0)
         return weft_no_memory("a thread");
     p->sending = true;

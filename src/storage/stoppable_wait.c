@@ -7,6 +7,7 @@
 enum { POLL_MS = 50 }; /* Ctrl-C sets a flag and wakes no thread */
 
 static _Thread_local weft_stop *own; /* borrowed; NULL: none */
+static _Thread_local bool ignores_interrupt;
 
 void weft_stop_init(weft_stop *stop)
 {
@@ -48,14 +49,25 @@ static bool is_set(void)
     return set;
 }
 
+void weft_stop_ignore_interrupt(bool ignores)
+{
+    ignores_interrupt = ignores;
+}
+
+bool weft_stop_ignores_interrupt(void)
+{
+    return ignores_interrupt;
+}
+
 bool weft_stop_requested(void)
 {
-    return weft_interrupted() || is_set();
+    return (weft_interrupted() && !ignores_interrupt) || is_set();
 }
 
 weft_status weft_stop_check(void)
 {
-    WEFT_TRY(weft_interrupt_check());
+    if (!ignores_interrupt)
+        WEFT_TRY(weft_interrupt_check());
     if (!is_set())
         return WEFT_OK;
     return weft_error(WEFT_MSG_INTERRUPTED, WEFT_NOWHERE, "the work is not needed any more");

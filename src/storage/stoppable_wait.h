@@ -21,6 +21,10 @@ void weft_stop_free(weft_stop *stop);
 void weft_stop_set(weft_stop *stop);
 /* Binds the calling thread. A thread without a stop ends its waits at Ctrl-C only. */
 void weft_stop_bind(weft_stop *stop);
+/* Whether the calling thread ignores Ctrl-C: it sends results, which must not be lost. Threads that
+ * it starts for its work do the same with weft_stop_ignores_interrupt(). */
+void weft_stop_ignore_interrupt(bool ignores);
+bool weft_stop_ignores_interrupt(void);
 /* Whether Ctrl-C was pressed or the stop of this thread is set. */
 bool weft_stop_requested(void);
 /* WEFT_E_CANCELLED if so. */

@@ -103,6 +103,11 @@ const char *weft_storage_root(const weft_storage *s)
     return s->root;
 }
 
+const char *weft_storage_origin(const weft_storage *s)
+{
+    return s->kind->origin ? s->kind->origin(s->self) : s->root;
+}
+
 weft_status weft_storage_check_writable(const weft_storage *s)
 {
     if (!s->kind->read_only)
@@ -167,6 +172,14 @@ weft_status weft_storage_read(weft_storage *s, const char *name, int64_t at, int
         return WEFT_OK;
     return s->cache ? read_cached(s, name, at, bytes, to)
                     : s->kind->read(s->self, name, at, bytes, to);
+}
+
+weft_status weft_storage_read_uncached(weft_storage *s, const char *name, int64_t at, int64_t bytes,
+                                       void *to)
+{
+    atomic_fetch_add(&s->reads, 1);
+    atomic_fetch_add(&s->bytes_read, bytes);
+    return bytes > 0 ? s->kind->read(s->self, name, at, bytes, to) : WEFT_OK;
 }
 
 weft_status weft_storage_sum(weft_storage *s, const char *name, uint64_t *sum)

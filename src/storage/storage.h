@@ -50,6 +50,8 @@ typedef struct weft_storage_kind {
 weft_status weft_storage_open(const char *root, weft_storage **storage);
 void weft_storage_close(weft_storage *storage); /* accepts NULL */
 const char *weft_storage_root(const weft_storage *storage);
+/* A name of the root that no other store has; a folder's is its path. */
+const char *weft_storage_origin(const weft_storage *storage);
 /* WEFT_E_UNSUPPORTED: the storage is only read. */
 weft_status weft_storage_check_writable(const weft_storage *storage);
 /* WEFT_E_NOT_FOUND: the file does not exist. */
@@ -58,6 +60,9 @@ weft_status weft_storage_facts_of(weft_storage *storage, const char *name,
 /* All `bytes` or an error: a file that ends before is WEFT_E_IO with the place. */
 weft_status weft_storage_read(weft_storage *storage, const char *name, int64_t at, int64_t bytes,
                               void *to);
+/* Does the same without the cache, for files that are copied as a whole. */
+weft_status weft_storage_read_uncached(weft_storage *storage, const char *name, int64_t at,
+                                       int64_t bytes, void *to);
 /* Announces a read: a remote file's blocks are fetched into the cache by other threads, in the
  * order of the calls. Does not wait, and changes nothing else. */
 void weft_storage_expect(weft_storage *storage, const char *name, int64_t at, int64_t bytes);

@@ -24,6 +24,7 @@
 #include "train/checkpoint/model_export.h"
 #include "train/checkpoint/provenance.h"
 #include "train/checkpoint/run_lock.h"
+#include "train/checkpoint/run_places.h"
 #include "train/checkpoint/stop_run.h"
 #include "train/estimate/dry_run.h"
 #include "train/estimate/memory_start.h"
@@ -269,9 +270,10 @@ static weft_status read_cluster(trainer *t)
 static weft_status begin(trainer *t)
 {
     weft_train_context *c = &t->context;
-    WEFT_TRY(weft_run_check(c->run, c->path));
     WEFT_TRY(weft_pp_layout_check_used(&c->run->parallel, c->path));
     WEFT_TRY(open_ranks(t));
+    if (!c->meta)
+        WEFT_TRY(weft_run_places_check_shared(c->run->places, t->comm));
     WEFT_TRY(read_models(t));
     WEFT_TRY(read_cluster(t));
     if (c->is_rank0)
@@ -702,12 +704,35 @@ static weft_status finish(trainer *t, const stage_run *last)
     return WEFT_OK;
 }
 
+/* Sends what the bucket of `out` lacks, on rank 0, unless no step was made. */
+static weft_status send_results(const trainer *t, bool failed)
+{
+    weft_working_copy *out = weft_run_places_out(t->context.run->places);
+    if (!out || !t->context.is_rank0 || t->context.meta || (failed && !t->has_stepped))
+        return WEFT_OK;
+    weft_comm_set_busy(t->comm, "sending the results");
+    const weft_status_code status = weft_working_copy_send(out);
+    weft_comm_set_busy(t->comm, NULL);
+    if (status != WEFT_OK && failed) /* the first error stays */
+        weft_warn_error(WEFT_MSG_STORAGE_SEND, "the bucket is not complete");
+    else if (status == WEFT_OK)
+        weft_notice(WEFT_MSG_STORAGE_COPY, WEFT_AT(.file = weft_working_copy_location(out)),
+                    "all results are sent");
+    return failed ? WEFT_OK : status;
+}
+
 static void close_run(trainer *t, stage_run *last, bool failed)
 {
     const bool aborts = failed && !t->stopped_together;
     const char *out = t->context.run->out;
     close_stage(last);
     weft_checkpoints_close(t->checkpoints.files, failed);
+    if (failed) {
+        weft_error_copy *error = weft_error_save();
+        (void)!send_results(t, true);
+        weft_error_restore(error);
+        weft_free(error);
+    }
     weft_run_checkpoints_free(&t->checkpoints);
     weft_train_context_free(&t->context);
     weft_pp_layout_free(t->pp);
@@ -727,7 +752,7 @@ static weft_status run_all(trainer *t, stage_run *last)
     return t->context.meta ? dry_run(t, last) : train_stages(t, last);
 }
 
-weft_status weft_train(const weft_run *run, const char *path)
+static weft_status train_in_folders(const weft_run *run, const char *path)
 {
     trainer t = {.context = {.run = run, .path = path}};
     stage_run last = {0};
@@ -737,7 +762,18 @@ weft_status weft_train(const weft_run *run, const char *path)
     WEFT_GO(weft_status_first(status, closed));
     if (!t.context.meta)
         WEFT_GO(finish(&t, &last));
+    WEFT_GO(send_results(&t, false));
 out:
     close_run(&t, &last, status != WEFT_OK);
+    return status;
+}
+
+weft_status weft_train(const weft_run *run, const char *path)
+{
+    weft_run_places *places;
+    WEFT_TRY(weft_run_check(run, path));
+    WEFT_TRY(weft_run_places_open(run, &places));
+    const weft_status_code status = train_in_folders(weft_run_places_run(places), path);
+    weft_run_places_close(places);
     return status;
 }

@@ -10,11 +10,13 @@ its path and query is applied and removed:
   close           ends the connection before a reply, after the work was done
   drop            ends the connection before the work is done
   error200        replies 200 with an error in the body
+  hold            creates FOLDER/held, and keeps the request and all later ones waiting until
+                  FOLDER/held is removed
   region N        replies 301 with the region eu-test-1 when N such requests have arrived
 FOLDER/requests has a line for each request: method, path, status, bytes.
 --quirks: ranges are answered with 200, If-Match is ignored, and lists have ETags without quotes, as
 rclone does."""
-import hashlib, hmac, os, re, sys, threading, urllib.parse
+import hashlib, hmac, os, re, sys, threading, time, urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.sax.saxutils import escape
 
@@ -33,6 +35,8 @@ def quote(text, safe=""):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # a reply is one packet: a second one would wait for the acknowledgement
+    disable_nagle_algorithm = True
 
     def log_message(self, *args):
         pass
@@ -110,6 +114,10 @@ class Handler(BaseHTTPRequestHandler):
         query = urllib.parse.parse_qsl(text, keep_blank_values=True)
         bucket, _, key = urllib.parse.unquote(path)[1:].partition("/")
         kind = self.fault[:1]
+        if kind == ["hold"]:
+            open(ROOT + "/held", "w").close()
+        while os.path.exists(ROOT + "/held"):
+            time.sleep(0.01)
         if kind == ["drop"]:
             self.close_connection = True
             return

@@ -5,6 +5,7 @@
 #include "base/launcher.h"
 #include "base/location.h"
 #include "base/log.h"
+#include "storage/input_copy.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -41,9 +42,11 @@ struct weft_args {
     int value_count;
     const char **positional;
     int positional_count;
-    const char **list; /* storage for weft_args_list, one range per option */
-    const char *help;  /* section of --help, "" if none was given; NULL: no --help */
-    bool *refused;     /* settable through const weft_args */
+    const char **list;        /* storage for weft_args_list, one range per option */
+    const char *help;         /* section of --help, "" if none was given; NULL: no --help */
+    bool *refused;            /* settable through const weft_args */
+    weft_input_copy **copies; /* of remote locations; owned, [copy_count] */
+    int64_t copy_count, copy_capacity;
 };
 
 const weft_verb *weft_verb_find(const char *name)
@@ -214,18 +217,36 @@ out:
     return status;
 }
 
+/* Replaces a remote location by the path of its copy. */
+static weft_status copy_input(weft_args *args, const char **text)
+{
+    if (!weft_location_is_remote(*text))
+        return WEFT_OK;
+    WEFT_TRY(weft_grow((void **)&args->copies, args->copy_count, &args->copy_capacity,
+                       sizeof(weft_input_copy *)));
+    WEFT_TRY(weft_input_copy_open(*text, &args->copies[args->copy_count]));
+    *text = weft_input_copy_path(args->copies[args->copy_count++]);
+    return WEFT_OK;
+}
+
 /* Buckets and servers, where the verb needs a path. */
-static weft_status check_places(const weft_args *args)
+static weft_status settle_places(weft_args *args)
 {
     static const char *const paths[] = {"DIR", "FILE", "PATH"};
     for (int i = 0; i < args->value_count; i++) {
         const weft_option *option = args->values[i].option;
+        if (option->copied)
+            WEFT_TRY(weft_error_at(copy_input(args, &args->values[i].text),
+                                   WEFT_AT(.key = option->name)));
         for (int k = 0; k < WEFT_COUNT(paths) && option->value_name && !option->remote; k++)
             if (!strcmp(option->value_name, paths[k]))
                 WEFT_TRY(weft_location_check_local(args->values[i].text, option->name));
     }
-    for (int i = 0; i < args->positional_count; i++)
+    for (int i = 0; i < args->positional_count; i++) {
+        if (args->verb->copies_positional)
+            WEFT_TRY(copy_input(args, &args->positional[i]));
         WEFT_TRY(weft_location_check_local(args->positional[i], NULL));
+    }
     return WEFT_OK;
 }
 
@@ -275,7 +296,7 @@ weft_status weft_args_parse(const weft_verb *verb, int argc, char *const *argv, 
     if (!args->help)
         WEFT_GO(check_complete(args));
     if (!args->help)
-        WEFT_GO(check_places(args));
+        WEFT_GO(settle_places(args));
     if (!args->help && weft_launcher_rank() <= 0)
         WEFT_GO(print_renamed(args));
     *out = args;
@@ -289,6 +310,9 @@ void weft_args_free(weft_args *args)
 {
     if (!args)
         return;
+    for (int64_t i = 0; i < args->copy_count; i++)
+        weft_input_copy_close(args->copies[i]);
+    weft_free(args->copies);
     weft_free(args->values);
     weft_free(args->positional);
     weft_free(args->list);
@@ -320,6 +344,15 @@ const char *weft_args_string(const weft_args *args, const char *name)
     const weft_option *option = own_option(args, name);
     const value *first = first_value(args, option);
     return first ? first->text : option->fallback;
+}
+
+bool weft_args_is_copy(const weft_args *args, const char *name)
+{
+    const char *text = weft_args_string(args, name);
+    for (int64_t i = 0; i < args->copy_count; i++)
+        if (text == weft_input_copy_path(args->copies[i]))
+            return true;
+    return false;
 }
 
 bool weft_args_flag(const weft_args *args, const char *name)

@@ -23,6 +23,8 @@ bool weft_args_refused(const weft_args *args);
 /* Returns the value of an option, its default if not given, else NULL. Asserts that the table has
  * the option. */
 const char *weft_args_string(const weft_args *args, const char *option);
+/* Whether the value is the path of a copy of a remote location. */
+bool weft_args_is_copy(const weft_args *args, const char *option);
 bool weft_args_flag(const weft_args *args, const char *option);
 /* Reads a number and checks the range [min, max]; needs a default or `required`. */
 weft_status weft_args_i64(const weft_args *args, const char *option, int64_t min, int64_t max,

@@ -11,7 +11,7 @@ const weft_option weft_generate_options[] = {
     {"--model", "DIR", NULL,
      "model folder in diffusers format; as `weft train` writes it or as published: transformer/, "
      "text_encoder/, tokenizer/, vae/, scheduler/",
-     .required = true, .group = "model", .common = true},
+     .required = true, .group = "model", .common = true, .copied = true},
     WEFT_LORA_OPTION,
     {"--prompt", "TEXT", NULL, "text that describes the video", .repeated = true,
      .group = "conditioning", .common = true},
@@ -19,7 +19,7 @@ const weft_option weft_generate_options[] = {
      "file of prompts; one per line (# starts a comment), or JSON lines with \"prompt\" and "
      "optionally \"negative\", \"seed\", \"frames\", \"height\", \"width\", \"steps\", "
      "\"guidance\", \"out\" (a name below --out)",
-     .group = "conditioning", .common = true},
+     .group = "conditioning", .common = true, .copied = true},
     {"--negative-prompt", "TEXT", "",
      "text for the unconditional branch of guidance; empty: the empty prompt",
      WEFT_ALSO("--negative"), .group = "conditioning"},
@@ -29,21 +29,21 @@ const weft_option weft_generate_options[] = {
      .group = "conditioning"},
     {"--image", "FILE", NULL,
      "first frame of the video; needs a model with image conditioning (--help image-models)",
-     .group = "conditioning", .common = true},
+     .group = "conditioning", .common = true, .copied = true},
     {"--last-image", "FILE", NULL, "last frame of the video; needs a model with image conditioning",
-     .group = "conditioning"},
+     .group = "conditioning", .copied = true},
     {"--identity-image", "FILE", NULL,
      "image of the person or thing that the video shows; needs a model with an identity encoder "
      "(`identity` in the config of `weft train`)",
-     WEFT_ALSO("--identity"), .group = "conditioning"},
+     WEFT_ALSO("--identity"), .group = "conditioning", .copied = true},
     {"--identity-scale", "S", "1",
      "strength of --identity-image, 0 to 10; 0 ignores the image, 1 is the strength of training",
      .group = "conditioning"},
     {"--identity-encoder", "DIR", NULL,
      "folder of the identity encoder; by default `identity` in --model",
-     WEFT_ALSO("--identity-module"), .group = "conditioning"},
+     WEFT_ALSO("--identity-module"), .group = "conditioning", .copied = true},
     {"--video", "FILE", NULL, "video or image to change (video-to-video); works with any model",
-     .group = "conditioning"},
+     .group = "conditioning", .copied = true},
     {"--strength", "S", "0",
      "share of the denoising steps to run on --video; 1 keeps little of the video. 0: 0.8, or 1 "
      "with "
@@ -52,11 +52,11 @@ const weft_option weft_generate_options[] = {
     {"--control", "FILE", NULL,
      "control video or image (depth, pose, or a video to edit), for Wan VACE. Without the option "
      "these models generate from text only",
-     .group = "conditioning"},
+     .group = "conditioning", .copied = true},
     {"--mask", "FILE", NULL,
      "image or video that selects what to generate in --video or --control; white is generated, "
      "black is kept",
-     .group = "conditioning"},
+     .group = "conditioning", .copied = true},
     {"--outpaint", "L,T,R,B", NULL,
      "pixels to generate left of, above, right of and below --video; the video fills the rest",
      .group = "conditioning"},

@@ -433,7 +433,10 @@ static weft_status write_files(weft_checkpoints *c, const char *folder)
         return leave_note(c, folder);
     WEFT_TRY(c->status);
     WEFT_TRY(complete(c, folder));
-    return give_name(c, folder);
+    WEFT_TRY(give_name(c, folder));
+    if (c->spec.copy && weft_working_copy_send(c->spec.copy) != WEFT_OK)
+        weft_warn_error(WEFT_MSG_STORAGE_SEND, "the next checkpoint sends what is missing");
+    return WEFT_OK;
 }
 
 static weft_status write_share(weft_checkpoints *c)

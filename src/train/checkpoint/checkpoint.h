@@ -17,6 +17,9 @@
  *   rank 0   prepare .step-N | feed ~~~ write ─── all notes? ── index, state.json, rename
  *   rank 1                   | feed ~~~~~~~ write, note ─┘
  *
+ * In a bucket a checkpoint is visible from its state.json on, which is sent after all other files.
+ * A send that fails is a warning: the next checkpoint sends what is missing.
+ *
  * Format 1 (weft 0.1) has no "format" and no own checksum in state.json. It can still be loaded. */
 #ifndef WEFT_TRAIN_CHECKPOINT_CHECKPOINT_H
 #define WEFT_TRAIN_CHECKPOINT_CHECKPOINT_H
@@ -26,6 +29,7 @@
 #include "comm/comm.h"
 #include "exec/store/store.h"
 #include "graph/op.h"
+#include "storage/working_copy.h"
 
 enum {
     WEFT_CHECKPOINT_MAX_PARTS = 6,
@@ -47,10 +51,11 @@ weft_status weft_part_save(weft_store *store, const weft_graph *graph, weft_comm
                            const weft_checkpoint_part *part, const char *folder, weft_dtype dtype);
 
 typedef struct weft_checkpoint_spec {
-    const char *run;   /* folder that all ranks can access */
-    weft_store *store; /* borrowed; saving reads and loading fills the store */
-    weft_comm *comm;   /* borrowed; NULL: one rank */
-    int rank, ranks;   /* without `comm`: rank to plan for; 0 ranks: one rank */
+    const char *run;         /* folder that all ranks can access */
+    weft_working_copy *copy; /* sends `run` to a bucket, on rank 0; borrowed. NULL: none */
+    weft_store *store;       /* borrowed; saving reads and loading fills the store */
+    weft_comm *comm;         /* borrowed; NULL: one rank */
+    int rank, ranks;         /* without `comm`: rank to plan for; 0 ranks: one rank */
     weft_checkpoint_part part[WEFT_CHECKPOINT_MAX_PARTS];
     int parts;
     const char *config_yaml; /* borrowed */

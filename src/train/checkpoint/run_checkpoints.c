@@ -5,6 +5,7 @@
 #include "comm/comm_world.h"
 #include "data/loader_order.h"
 #include "train/checkpoint/provenance.h"
+#include "train/checkpoint/run_places.h"
 #include "train/graph/run_networks.h"
 
 #include <string.h>
@@ -78,7 +79,8 @@ weft_status weft_run_checkpoints_create(const weft_run *run, const weft_run_mode
         c->part[i].config = all.model[i] ? weft_model_write(all.model[i])
                                          : weft_discriminator_write(&models->losses.discriminator);
     weft_config_dump(&weft_run_section, run, &c->yaml);
-    return weft_buf_check(&c->yaml);
+    WEFT_TRY(weft_buf_check(&c->yaml));
+    return weft_run_places_restore(run->places, &c->yaml);
 }
 
 void weft_run_checkpoints_free(weft_run_checkpoints *c)
@@ -106,6 +108,7 @@ static weft_status check_state(void *user, const json_t *state, const char *fold
 static weft_status open_files(weft_run_checkpoints *c, weft_store *store)
 {
     weft_checkpoint_spec spec = {.run = c->run->out,
+                                 .copy = weft_run_places_out(c->run->places),
                                  .store = store,
                                  .comm = c->comm,
                                  .parts = c->parts,

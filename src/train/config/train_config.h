@@ -151,6 +151,8 @@ typedef struct weft_run {
     weft_pass_switches passes;
     const char *backend;
     const char *metrics; /* address of /metrics; NULL: none. Not a key */
+    /* Buckets in place of which the run has folders; NULL: not opened. Not a key */
+    const struct weft_run_places *places;
     weft_parallel parallel;
     weft_cascade_config cascades; /* parallel.cascades */
     double deadline;              /* communication timeout in seconds */

@@ -1,0 +1,283 @@
+#include "storage/input_copy.h"
+
+#include "base/config.h"
+#include "base/hex.h"
+#include "base/log.h"
+#include "storage/remote_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+struct weft_input_copy {
+    char *copies, *folder; /* owned; folder: of this copy */
+    char *path;            /* owned; files/ of the folder, or the one file there */
+    weft_storage *storage;
+    weft_names names; /* of the objects */
+    int64_t bytes;    /* of all */
+    bool single;      /* the location is one object */
+    int lock;         /* shared while the copy is in use; -1: none */
+};
+
+/* ---- what there is ------------------------------------------------------------------------- */
+
+/* The location as an object of the storage above. */
+static weft_status list_single(weft_input_copy *c, const char *location)
+{
+    const char *base = strrchr(location, '/') + 1;
+    weft_buf above = {0};
+    weft_storage_facts facts;
+    weft_storage_close(c->storage);
+    c->storage = NULL;
+    c->single = true;
+    weft_buf_append(&above, location, base - location);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&above));
+    WEFT_GO(weft_storage_open(above.data, &c->storage));
+    WEFT_GO(weft_storage_facts_of(c->storage, base, &facts));
+    WEFT_GO(WEFT_NEW(c->names.name, 1, "%s", location));
+    WEFT_GO(WEFT_ALLOCATED(c->names.name[0] = weft_strdup(base), "%s", location));
+    c->names.count = 1;
+out:
+    weft_buf_free(&above);
+    return status;
+}
+
+static weft_status list(weft_input_copy *c, const char *location)
+{
+    const bool bucket = !strncmp(location, "s3://", 5);
+    const char *rest = strstr(location, "://");
+    const char *slash = rest ? strrchr(rest + 3, '/') : NULL;
+    if (bucket) {
+        WEFT_TRY(weft_storage_open(location, &c->storage));
+        WEFT_TRY(weft_storage_list_all(c->storage, &c->names));
+    }
+    if (c->names.count == 0 && (!slash || !slash[1]))
+        return weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = location),
+                          bucket ? "the bucket has no object with this prefix"
+                                 : "give the address of a file; folders are read from buckets");
+    return c->names.count ? WEFT_OK : list_single(c, location);
+}
+
+/* Sets the folder of the listed versions. */
+static weft_status find_folder(weft_input_copy *c)
+{
+    const char *origin = weft_storage_origin(c->storage);
+    uint64_t hash = XXH3_64bits(origin, strlen(origin));
+    char hex[WEFT_HEX_BYTES];
+    weft_buf folder = {0};
+    for (int64_t i = 0; i < c->names.count; i++) {
+        weft_storage_facts facts;
+        WEFT_TRY(weft_storage_facts_of(c->storage, c->names.name[i], &facts));
+        hash = XXH3_64bits_withSeed(c->names.name[i], strlen(c->names.name[i]) + 1, hash);
+        hash = XXH3_64bits_withSeed(&facts.stamp, sizeof facts.stamp, hash);
+        hash = XXH3_64bits_withSeed(&facts.bytes, sizeof facts.bytes, hash);
+        c->bytes += facts.bytes;
+    }
+    weft_buf_printf(&folder, "%s/in-%s", c->copies, weft_hex_print(hash, hex));
+    c->folder = folder.data;
+    WEFT_TRY(weft_buf_check(&folder));
+    weft_buf path = {0};
+    weft_buf_printf(&path, "%s/files%s%s", c->folder, c->single ? "/" : "",
+                    c->single ? c->names.name[0] : "");
+    c->path = path.data;
+    return weft_buf_check(&path);
+}
+
+/* ---- room ---------------------------------------------------------------------------------- */
+
+typedef struct other_copy {
+    char *path; /* owned */
+    int64_t bytes, used;
+} other_copy;
+
+static int by_use(const void *a, const void *b)
+{
+    const int64_t x = ((const other_copy *)a)->used, y = ((const other_copy *)b)->used;
+    return (x > y) - (x < y);
+}
+
+/* Bytes of a copy, from its file `complete`, and time of its last use. */
+static void measure(other_copy *o)
+{
+    struct stat st;
+    char *complete = weft_path_join(o->path, "complete"), *text = NULL;
+    int64_t length;
+    if (complete && stat(complete, &st) == 0)
+        o->used = (int64_t)st.st_mtim.tv_sec;
+    if (complete && weft_file_read(complete, 64, &text, &length) == WEFT_OK)
+        o->bytes = strtoll(text, NULL, 10);
+    else
+        weft_error_clear();
+    weft_free(text);
+    weft_free(complete);
+}
+
+/* Removes a copy that no process uses. */
+static bool remove_copy(const other_copy *o)
+{
+    char *path = weft_path_join(o->path, "lock");
+    const int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    weft_free(path);
+    if (fd < 0)
+        return false;
+    const bool removed = flock(fd, LOCK_EX | LOCK_NB) == 0 && weft_remove_tree(o->path) == WEFT_OK;
+    close(fd);
+    return removed;
+}
+
+static weft_status make_room(const weft_input_copy *c)
+{
+    const char *text = getenv("WEFT_COPIES_BYTES");
+    int64_t limit = (int64_t)200 << 30, total = c->bytes, count = 0;
+    weft_names names = {0};
+    other_copy *other = NULL;
+    if (text && *text && (!weft_parse_i64(text, &limit) || limit < 0))
+        return weft_error(WEFT_MSG_STORAGE_SETTINGS,
+                          WEFT_AT(.key = "WEFT_COPIES_BYTES", .value = text),
+                          "\"%s\" is not a number of bytes; write 200GiB", text);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_list_dir(c->copies, false, &names));
+    WEFT_GO(WEFT_NEW(other, names.count + 1, "%s", c->copies));
+    for (int64_t i = 0; i < names.count; i++) {
+        if (strncmp(names.name[i], "in-", 3) != 0)
+            continue;
+        other_copy *o = &other[count++];
+        WEFT_GO(WEFT_ALLOCATED(o->path = weft_path_join(c->copies, names.name[i]), "a copy"));
+        if (!strcmp(o->path, c->folder)) {
+            weft_free(o->path);
+            *o = (other_copy){0};
+            count--;
+            continue;
+        }
+        measure(o);
+        total += o->bytes;
+    }
+    qsort(other, (size_t)count, sizeof *other, by_use);
+    for (int64_t i = 0; i < count && total > limit; i++)
+        total -= remove_copy(&other[i]) ? other[i].bytes : 0;
+out:
+    for (int64_t i = 0; i < count; i++)
+        weft_free(other[i].path);
+    weft_free(other);
+    weft_names_free(&names);
+    return status;
+}
+
+/* ---- the copy ------------------------------------------------------------------------------ */
+
+static bool is_complete(const weft_input_copy *c)
+{
+    char *path = weft_path_join(c->folder, "complete");
+    const bool complete = path && utimensat(AT_FDCWD, path, NULL, 0) == 0; /* used now */
+    weft_free(path);
+    return complete;
+}
+
+static void release(weft_input_copy *c)
+{
+    if (c->lock >= 0)
+        close(c->lock);
+    c->lock = -1;
+}
+
+/* Opens and locks the lock file, which another process may remove with the copy. */
+static weft_status take_lock(weft_input_copy *c, int kind)
+{
+    char *path = weft_path_join(c->folder, "lock");
+    WEFT_TRY(WEFT_ALLOCATED(path, "%s", c->folder));
+    weft_status_code status = WEFT_OK;
+    for (bool taken = false; !taken;) {
+        struct stat own, named;
+        WEFT_GO(weft_make_parent(path));
+        c->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (c->lock < 0 && errno == ENOENT)
+            continue;
+        if (c->lock < 0 || (flock(c->lock, kind) != 0 && errno != EINTR))
+            WEFT_GO(weft_error_errno(WEFT_AT(.file = path), "cannot lock the file"));
+        taken = fstat(c->lock, &own) == 0 && stat(path, &named) == 0 && own.st_ino == named.st_ino;
+        if (!taken)
+            release(c);
+    }
+out:
+    weft_free(path);
+    return status;
+}
+
+static weft_status download(weft_input_copy *c, const char *location)
+{
+    char text[32], *files = NULL, *complete = weft_path_join(c->folder, "complete");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(complete, "%s", location));
+    WEFT_GO(WEFT_ALLOCATED(files = weft_path_join(c->folder, "files"), "%s", location));
+    WEFT_GO(make_room(c));
+    weft_notice(WEFT_MSG_STORAGE_COPY, WEFT_AT(.file = location, WEFT_NUMBER(c->bytes)),
+                "copying %" PRId64 " files, %.1f MB, to %s", c->names.count,
+                1e-6 * (double)c->bytes, c->folder);
+    WEFT_GO(weft_remote_receive(c->storage, c->names.name, c->names.count, files));
+    snprintf(text, sizeof text, "%" PRId64 "\n", c->bytes);
+    WEFT_GO(weft_file_write_atomic(complete, text, (int64_t)strlen(text)));
+out:
+    weft_free(files);
+    weft_free(complete);
+    return status;
+}
+
+static weft_status prepare(weft_input_copy *c, const char *location)
+{
+    WEFT_TRY(weft_remote_copies_folder(&c->copies));
+    WEFT_TRY(list(c, location));
+    WEFT_TRY(find_folder(c));
+    WEFT_TRY(take_lock(c, LOCK_SH));
+    while (!is_complete(c)) {
+        release(c);
+        WEFT_TRY(take_lock(c, LOCK_EX));
+        if (!is_complete(c)) /* another process may have completed it meanwhile */
+            WEFT_TRY(download(c, location));
+        release(c); /* a shared lock in its place is not atomic, so look again */
+        WEFT_TRY(take_lock(c, LOCK_SH));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_input_copy_open(const char *location, weft_input_copy **copy)
+{
+    weft_input_copy *c;
+    WEFT_TRY(WEFT_NEW(c, 1, "%s", location));
+    c->lock = -1;
+    const weft_status_code status = prepare(c, location);
+    weft_storage_close(c->storage);
+    c->storage = NULL;
+    if (status != WEFT_OK) {
+        weft_error_copy *error = weft_error_save();
+        weft_input_copy_close(c);
+        weft_error_restore(error);
+        weft_free(error);
+        return status;
+    }
+    *copy = c;
+    return WEFT_OK;
+}
+
+const char *weft_input_copy_path(const weft_input_copy *copy)
+{
+    return copy->path;
+}
+
+void weft_input_copy_close(weft_input_copy *c)
+{
+    if (!c)
+        return;
+    release(c);
+    weft_names_free(&c->names);
+    weft_free(c->copies);
+    weft_free(c->folder);
+    weft_free(c->path);
+    weft_free(c);
+}

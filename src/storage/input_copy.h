@@ -1,0 +1,24 @@
+/* Copies of remote models and files that are read as a whole.
+ *
+ *     s3://BUCKET/model ── list ──> names and versions ── hash ──> COPIES/in-0123456789abcdef/
+ *                                                                   files/...      the objects
+ *                                                                   complete       last
+ *
+ * A copy is of one version of all objects, and never changes: other versions have other folders. It
+ * is shared by the processes of this machine. Copies that no process uses are removed, the one used
+ * longest ago first, if a new one does not fit WEFT_COPIES_BYTES (default 200 GiB). */
+#ifndef WEFT_STORAGE_INPUT_COPY_H
+#define WEFT_STORAGE_INPUT_COPY_H
+
+#include "storage/storage.h"
+
+typedef struct weft_input_copy weft_input_copy;
+/* `location`: a folder or an object, s3://BUCKET/PREFIX, or a file, https://HOST/PATH. Waits while
+ * another process downloads the same. WEFT_E_NOT_FOUND: the object is missing. */
+weft_status weft_input_copy_open(const char *location, weft_input_copy **copy);
+/* Path of the folder or file; borrowed. */
+const char *weft_input_copy_path(const weft_input_copy *copy);
+/* The copy may be removed by other processes then. Accepts NULL. */
+void weft_input_copy_close(weft_input_copy *copy);
+
+#endif

@@ -1,0 +1,42 @@
+/* The folder of this machine in which a command writes results for a bucket.
+ *
+ *     s3://BUCKET/run ── open: what is newer there ──> COPIES/out-0123456789abcdef/files/
+ *                     <── send: new and changed files ──
+ *
+ * A command reads and writes the folder only. Each send makes the bucket like the folder, in an
+ * order in which nothing unfinished can be taken for finished:
+ *
+ *   1. remove the marks of folders whose files change: state.json, model_index.json, complete
+ *   2. send all other files
+ *   3. send *.json, which describe others      4. send *.jsonl and summary.json, which list all
+ *   5. send marks
+ *   6. remove the marks of removed folders     7. remove their other files
+ *
+ * The folder stays after the command, with all that could not be sent: a killed process loses
+ * nothing. The next open keeps the folder if the bucket is as the folder last left it. If another
+ * machine has written meanwhile, the bucket's files replace the files of the folder. Hidden files,
+ * temporary ones and locks are not sent. */
+#ifndef WEFT_STORAGE_WORKING_COPY_H
+#define WEFT_STORAGE_WORKING_COPY_H
+
+#include "storage/storage.h"
+
+typedef enum weft_working_copy_use {
+    WEFT_WORKING_COPY_ALONE,  /* one command at a time writes below the location */
+    WEFT_WORKING_COPY_SHARED, /* commands of several machines write different files there: files
+                                 that only the folder has are never removed by an open */
+} weft_working_copy_use;
+
+typedef struct weft_working_copy weft_working_copy;
+/* `location`: s3://BUCKET/PREFIX. WEFT_E_UNSUPPORTED: the location is only read. */
+weft_status weft_working_copy_open(const char *location, weft_working_copy_use use,
+                                   weft_working_copy **copy);
+const char *weft_working_copy_folder(const weft_working_copy *copy);   /* borrowed */
+const char *weft_working_copy_location(const weft_working_copy *copy); /* borrowed */
+/* Sends what has changed. Any thread; Ctrl-C does not end it. After an error the folder has what is
+ * missing in the bucket, and the next send continues. */
+weft_status weft_working_copy_send(weft_working_copy *copy);
+/* Sends nothing. Accepts NULL. */
+void weft_working_copy_close(weft_working_copy *copy);
+
+#endif

@@ -1,0 +1,162 @@
+#include "train/checkpoint/run_places.h"
+
+#include "base/location.h"
+#include "base/log.h"
+#include "comm/comm_world.h"
+#include "storage/input_copy.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+typedef struct input {
+    const char *location; /* borrowed from the config */
+    weft_input_copy *copy;
+} input;
+
+struct weft_run_places {
+    weft_run run;
+    weft_run_model *text; /* owned: the list of text encoders of `run` */
+    weft_working_copy *out;
+    input *input; /* owned, [inputs] */
+    int64_t inputs, input_capacity;
+};
+
+/* Replaces a remote location of a key. */
+static weft_status copy_input(weft_run_places *p, const char **location)
+{
+    if (!*location || !weft_location_is_remote(*location))
+        return WEFT_OK;
+    WEFT_TRY(weft_grow((void **)&p->input, p->inputs, &p->input_capacity, sizeof *p->input));
+    input *i = &p->input[p->inputs];
+    i->location = *location;
+    WEFT_TRY(weft_input_copy_open(*location, &i->copy));
+    *location = weft_input_copy_path(i->copy);
+    p->inputs++;
+    return WEFT_OK;
+}
+
+static weft_status copy_model(weft_run_places *p, weft_run_model *model)
+{
+    WEFT_TRY(copy_input(p, &model->weights));
+    return copy_input(p, &model->tokenizer);
+}
+
+static weft_status copy_all(weft_run_places *p)
+{
+    weft_run *run = &p->run;
+    WEFT_TRY(copy_model(p, &run->autoencoder));
+    WEFT_TRY(copy_model(p, &run->transformer));
+    WEFT_TRY(copy_model(p, &run->identity));
+    for (int64_t i = 0; i < run->text_encoders.count; i++)
+        WEFT_TRY(copy_model(p, &p->text[i]));
+    WEFT_TRY(copy_input(p, &run->loss.lpips.trunk));
+    WEFT_TRY(copy_input(p, &run->loss.lpips.heads));
+    WEFT_TRY(copy_input(p, &run->loss.adversarial.weights));
+    if (!weft_location_is_remote(run->out))
+        return WEFT_OK;
+    WEFT_TRY(weft_error_at(weft_working_copy_open(run->out, WEFT_WORKING_COPY_ALONE, &p->out),
+                           WEFT_AT(.key = "out")));
+    run->out = weft_working_copy_folder(p->out);
+    return WEFT_OK;
+}
+
+weft_status weft_run_places_open(const weft_run *run, weft_run_places **places)
+{
+    weft_run_places *p;
+    const weft_section_list *text = &run->text_encoders;
+    WEFT_TRY(WEFT_NEW(p, 1, "the training run"));
+    p->run = *run;
+    weft_status_code status = WEFT_OK;
+    if (text->count > 0) {
+        WEFT_GO(WEFT_NEW(p->text, text->count, "the training run"));
+        memcpy(p->text, text->item, (size_t)text->count * sizeof *p->text);
+        p->run.text_encoders.item = p->text;
+    }
+    WEFT_GO(copy_all(p));
+    p->run.places = p;
+    *places = p;
+    return WEFT_OK;
+out:
+    weft_run_places_close(p);
+    return status;
+}
+
+void weft_run_places_close(weft_run_places *p)
+{
+    if (!p)
+        return;
+    for (int64_t i = 0; i < p->inputs; i++)
+        weft_input_copy_close(p->input[i].copy);
+    weft_working_copy_close(p->out);
+    weft_free(p->input);
+    weft_free(p->text);
+    weft_free(p);
+}
+
+const weft_run *weft_run_places_run(const weft_run_places *places)
+{
+    return &places->run;
+}
+
+weft_working_copy *weft_run_places_out(const weft_run_places *places)
+{
+    return places ? places->out : NULL;
+}
+
+/* ---- ranks --------------------------------------------------------------------------------- */
+
+weft_status weft_run_places_check_shared(const weft_run_places *p, weft_comm *comm)
+{
+    if (!p->out || weft_comm_ranks(comm) == 1)
+        return WEFT_OK;
+    char path[640];
+    const bool leads = weft_comm_rank(comm) == 0;
+    const double now = weft_now();
+    /* 40 bits of a number that no other run has: a sum over ranks is exact */
+    double token = leads ? (double)(XXH3_64bits(&now, sizeof now) >> 24) : 0, missing = 0;
+    WEFT_TRY(weft_comm_sum(comm, &token, 1));
+    snprintf(path, sizeof path, "%s/.shared-%.0f", p->run.out, token);
+    const weft_status_code written = leads ? weft_file_write_atomic(path, "", 0) : WEFT_OK;
+    WEFT_TRY(weft_comm_barrier(comm));
+    missing = !weft_path_exists(path);
+    WEFT_TRY(weft_comm_sum(comm, &missing, 1));
+    if (leads)
+        (void)unlink(path);
+    WEFT_TRY(written);
+    return missing == 0
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_RANKS_DISAGREE,
+                            WEFT_AT(.key = "out", WEFT_NUMBER((int64_t)missing)),
+                            "%.0f ranks do not see %s, where this run works before it sends to "
+                            "%s. Set WEFT_COPIES to a folder that all machines share.",
+                            missing, p->run.out, weft_working_copy_location(p->out));
+}
+
+/* ---- texts --------------------------------------------------------------------------------- */
+
+static weft_status replace_all(weft_buf *text, const char *from, const char *to)
+{
+    weft_buf result = {0};
+    const char *at = text->data ? text->data : "";
+    for (const char *next; (next = strstr(at, from)) != NULL; at = next + strlen(from)) {
+        weft_buf_append(&result, at, next - at);
+        weft_buf_append(&result, to, (int64_t)strlen(to));
+    }
+    weft_buf_append(&result, at, (int64_t)strlen(at));
+    weft_buf_free(text);
+    *text = result;
+    return weft_buf_check(text);
+}
+
+weft_status weft_run_places_restore(const weft_run_places *p, weft_buf *text)
+{
+    if (!p)
+        return WEFT_OK;
+    for (int64_t i = 0; i < p->inputs; i++)
+        WEFT_TRY(replace_all(text, weft_input_copy_path(p->input[i].copy), p->input[i].location));
+    return p->out ? replace_all(text, weft_working_copy_folder(p->out),
+                                weft_working_copy_location(p->out))
+                  : WEFT_OK;
+}
