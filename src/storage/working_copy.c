@@ -19,7 +19,6 @@
 struct weft_working_copy {
     char *location, *base, *folder, *record_path; /* owned */
     weft_storage *storage;
-    weft_working_copy_use use;
     weft_copy_record record; /* files that the bucket has, as far as this folder knows */
     pthread_mutex_t lock;    /* of a send */
 };
@@ -133,9 +132,7 @@ static weft_status remove_absent(weft_working_copy *c, const weft_names *there)
         int order = 1;
         while (k < there->count && (order = strcmp(there->name[k], here.name[i])) < 0)
             k++;
-        const bool kept = c->use == WEFT_WORKING_COPY_SHARED &&
-                          !weft_copy_record_get(&c->record, here.name[i]).known;
-        if ((k < there->count && order == 0) || kept || !is_sent(here.name[i]))
+        if ((k < there->count && order == 0) || !is_sent(here.name[i]))
             continue;
         char *path = weft_path_join(c->folder, here.name[i]);
         if (!path || (unlink(path) != 0 && errno != ENOENT))
@@ -148,8 +145,7 @@ out:
     return status;
 }
 
-/* Whether the bucket's version replaces the version of the folder. Where several machines write, a
- * version that the folder has had before is older than its file. */
+/* Whether the bucket's version replaces the version of the folder. */
 static weft_status is_wanted(weft_working_copy *c, const char *name, bool *wanted)
 {
     weft_storage_facts facts;
@@ -158,8 +154,7 @@ static weft_status is_wanted(weft_working_copy *c, const char *name, bool *wante
     WEFT_TRY(weft_storage_facts_of(c->storage, name, &facts));
     WEFT_TRY(stat_file(c, name, &here));
     const bool same = file.known && !file.pending && file.stamp == facts.stamp;
-    *wanted = !same || (c->use == WEFT_WORKING_COPY_ALONE &&
-                        (file.bytes != here.bytes || file.mtime != here.mtime));
+    *wanted = !same || file.bytes != here.bytes || file.mtime != here.mtime;
     return WEFT_OK;
 }
 
@@ -273,14 +268,12 @@ static weft_status find_folders(weft_working_copy *c)
     return weft_remove_leftovers(c->folder, true);
 }
 
-weft_status weft_working_copy_open(const char *location, weft_working_copy_use use,
-                                   weft_working_copy **copy)
+weft_status weft_working_copy_open(const char *location, weft_working_copy **copy)
 {
     weft_working_copy *c;
     int lock = -1;
     WEFT_TRY(WEFT_NEW(c, 1, "%s", location));
     pthread_mutex_init(&c->lock, NULL);
-    c->use = use;
     c->location = weft_strdup(location);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(c->location, "%s", location));

@@ -21,16 +21,10 @@
 
 #include "storage/storage.h"
 
-typedef enum weft_working_copy_use {
-    WEFT_WORKING_COPY_ALONE,  /* one command at a time writes below the location */
-    WEFT_WORKING_COPY_SHARED, /* commands of several machines write different files there: files
-                                 that only the folder has are never removed by an open */
-} weft_working_copy_use;
-
 typedef struct weft_working_copy weft_working_copy;
-/* `location`: s3://BUCKET/PREFIX. WEFT_E_UNSUPPORTED: the location is only read. */
-weft_status weft_working_copy_open(const char *location, weft_working_copy_use use,
-                                   weft_working_copy **copy);
+/* `location`: s3://BUCKET/PREFIX, below which one command at a time writes. WEFT_E_UNSUPPORTED: the
+ * location is only read. */
+weft_status weft_working_copy_open(const char *location, weft_working_copy **copy);
 const char *weft_working_copy_folder(const weft_working_copy *copy);   /* borrowed */
 const char *weft_working_copy_location(const weft_working_copy *copy); /* borrowed */
 /* Sends what has changed. Any thread; Ctrl-C does not end it. After an error the folder has what is

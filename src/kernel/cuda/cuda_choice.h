@@ -10,7 +10,8 @@ typedef struct weft_cuda_choice weft_cuda_choice;
 
 /* Returns the choice for the shapes and precision of args, whose addresses are not used. The object
  * is the process's. NULL: only weft's own kernel computes the op. The message `kernel-replaced`
- * names implementations that are not used because they fail. WEFT_E_NUMERIC: no implementation has passed the comparison with the reference. */
+ * names implementations that are not used because they fail. WEFT_E_NUMERIC: no implementation has
+ * passed the comparison with the reference. */
 weft_status weft_cuda_choose(const weft_kernel_args *args, weft_cuda_choice **choice);
 /* Adds the work. An implementation that reports an error is replaced for the nodes of the shape, in
  * this and in later runs. Operands that are not aligned are computed by weft's own kernel, and so

@@ -56,8 +56,7 @@ static weft_status copy_all(weft_run_places *p)
     WEFT_TRY(copy_input(p, &run->loss.adversarial.weights));
     if (!weft_location_is_remote(run->out))
         return WEFT_OK;
-    WEFT_TRY(weft_error_at(weft_working_copy_open(run->out, WEFT_WORKING_COPY_ALONE, &p->out),
-                           WEFT_AT(.key = "out")));
+    WEFT_TRY(weft_error_at(weft_working_copy_open(run->out, &p->out), WEFT_AT(.key = "out")));
     run->out = weft_working_copy_folder(p->out);
     return WEFT_OK;
 }

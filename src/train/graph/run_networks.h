@@ -17,8 +17,8 @@
 #define WEFT_REFERENCE_REJECTED_SCOPE "reference_rejected"
 
 enum { WEFT_RUN_NETWORKS = 2 };
-/* Writes the scopes of the networks with parameters of their own, which start with the weights of
- * the trained model, into scope[] and returns their number. */
+/* Writes the scopes of the networks with parameters of their own into scope[] and returns their
+ * number. They start with the weights of the trained model. */
 int weft_run_networks(const weft_run *run, const char *scope[WEFT_RUN_NETWORKS]);
 /* The networks that steps change. With LoRA, their matrices. */
 int weft_run_networks_changed(const weft_run *run, const char *scope[WEFT_RUN_NETWORKS]);
