@@ -56,11 +56,11 @@ ranks_share_one_error() {
 check ranks_share_one_error
 refuse 2 option-unknown key=--ranke -- train x.yaml --ranke 2
 refuse 2 option-unknown key=--mode -- generate --mode x
-# A bucket in place of a path is named, and no folder s3: is created.
-refuse 2 storage-location key=--model value=s3://b/m -- generate --model s3://b/m --prompt x --out x.mp4
+# A location in place of a path is named, and no folder s3: is created.
+refuse 2 storage-location key=--model -- generate --model ftp://b/m --prompt x --out x.mp4
 refuse 2 storage-location key=--out -- curate --in . --out s3://b/clips
 refuse 2 storage-location value=s3://b/v.mp4 -- shots s3://b/v.mp4
-refuse 1 storage-location value=s3://b/out -- train "$SRC/examples/demo/vae.yaml" --set out=s3://b/out
+refuse 1 storage-location key=out -- train "$SRC/examples/demo/vae.yaml" --set out=https://b/out
 no_folder_of_a_scheme() { [ ! -e s3: ]; }
 check no_folder_of_a_scheme
 for number in -1 65537 x 1.5 ""; do
