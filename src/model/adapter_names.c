@@ -69,7 +69,7 @@ weft_adapter_kind weft_adapter_kind_of(const char *name, size_t *module, const c
 static weft_status add_words(weft_adapter_names *n, const char *name)
 {
     for (const char *at = name; *at;) {
-        const size_t length = strcspn(at, ".{,}~");
+        const size_t length = strcspn(at, ".{,}[]~");
         if (length > 0) {
             WEFT_TRY(weft_grow((void **)&n->word, n->words, &n->capacity, sizeof *n->word));
             char *copy;
@@ -129,20 +129,26 @@ void weft_adapter_names_close(weft_adapter_names *n)
     n->words = 0;
 }
 
+/* A "#" at the end of a word of a rule is any number. */
 static bool is_word(const weft_adapter_names *n, const char *text, size_t length)
 {
     char word[200];
     const char *key = word;
-    size_t digits = 0;
-    while (digits < length && isdigit((unsigned char)text[digits]))
-        digits++;
-    if (digits == length)
+    size_t stem = length;
+    while (stem > 0 && isdigit((unsigned char)text[stem - 1]))
+        stem--;
+    if (stem == 0)
         return length > 0;
     if (length >= sizeof word)
         return false;
     memcpy(word, text, length);
     word[length] = '\0';
-    return bsearch(&key, n->word, (size_t)n->words, sizeof *n->word, weft_compare_text) != NULL;
+    if (bsearch(&key, n->word, (size_t)n->words, sizeof *n->word, weft_compare_text))
+        return true;
+    word[stem] = '#';
+    word[stem + 1] = '\0';
+    return stem < length &&
+           bsearch(&key, n->word, (size_t)n->words, sizeof *n->word, weft_compare_text);
 }
 
 /* ---- parameters ----------------------------------------------------------------------------- */
@@ -180,6 +186,7 @@ static bool find_dotted(const weft_adapter_names *n, const char *module, const c
             (int)sizeof foreign_name ||
         !weft_key_mapping_rename(n->mapping, foreign_name, own_name, sizeof own_name))
         return false;
+    weft_key_mapping_choose(n->graph, n->scope, own_name, sizeof own_name);
     to->turned = weft_key_mapping_take_swapped(own_name);
     while (weft_key_mapping_part(own_name, to->count, name, sizeof name)) {
         if (to->count == WEFT_ADAPTER_PARTS || !find_param(n, name, &to->part[to->count]))

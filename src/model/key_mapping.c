@@ -181,15 +181,14 @@ static const weft_shape *shape_of(const adoption *a, const char *name)
     return weft_value_ok(v) ? &weft_value_get(a->graph, v)->shape : NULL;
 }
 
-/* Replaces "before[a,b]after" by the alternative that is a parameter of the model. If none is, uses
- * the first. */
-static void resolve_alternative(const adoption *a, char *name, size_t size)
+void weft_key_mapping_choose(const weft_graph *g, const char *scope, char *name, size_t size)
 {
+    const adoption a = {.graph = g, .scope = scope};
     char first[600], tried[600];
     if (!strchr(name, '[') || !choose(name, "[]", 0, first, sizeof first))
         return;
-    for (int i = 1; !shape_of(a, first) && choose(name, "[]", i, tried, sizeof tried); i++)
-        if (shape_of(a, tried))
+    for (int i = 1; !shape_of(&a, first) && choose(name, "[]", i, tried, sizeof tried); i++)
+        if (shape_of(&a, tried))
             strcpy(first, tried);
     snprintf(name, size, "%s", first);
 }
@@ -282,7 +281,7 @@ static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_te
                           "the name of this tensor is too long for the model");
     if (name[0] == '.' || !name[0]) /* the prefix was replaced by "" */
         return WEFT_OK;
-    resolve_alternative(a, name, sizeof name);
+    weft_key_mapping_choose(a->graph, a->scope, name, sizeof name);
     if (weft_key_mapping_take_interleaved(name))
         return add_interleaved(a, to, t, name);
     if (strchr(name, '{'))
@@ -301,7 +300,7 @@ static bool read_as(const weft_key_mapping *d, const weft_graph *g, const char *
     char own_name[600];
     if (!weft_key_mapping_rename(d, foreign->name, own_name, sizeof own_name))
         return false;
-    resolve_alternative(&a, own_name, sizeof own_name);
+    weft_key_mapping_choose(a.graph, a.scope, own_name, sizeof own_name);
     foreign->turned = weft_key_mapping_take_swapped(own_name);
     foreign->interleaved = weft_key_mapping_take_interleaved(own_name);
     foreign->parts = 0;

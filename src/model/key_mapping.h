@@ -22,6 +22,10 @@ bool weft_key_mapping_take_swapped(char *name);
 /* Like weft_key_mapping_take_swapped, for the mark of interleaved parts. */
 bool weft_key_mapping_take_interleaved(char *name);
 
+/* Replaces the mark "[a,b]" in name[size] by the alternative that is a parameter of `g`, whose names
+ * begin with `scope`. If none is, by the first. */
+void weft_key_mapping_choose(const weft_graph *g, const char *scope, char *name, size_t size);
+
 /* Converts the tensors of `file` to parameters of `g`, a graph of a model of the family whose names
  * begin with `prefix`. Renames tensors, splits fused ones, swaps halves, and reshapes dims of 1 to
  * those of the model. Skips tensors of other models in the file (another prefix). A file of another

@@ -370,6 +370,55 @@ def write(path, tensors):
         f.write(struct.pack("<Q", len(text)) + text + b"".join(data for _, data in tensors.values()))
 
 
+def f32(values):
+    return struct.pack("<%df" % len(values), *values)
+
+
+def merged(shape, data, up, down, scale):
+    """W + scale up down, rounded once: up and down are small fractions."""
+    rows, columns = shape
+    base = struct.unpack("<%df" % (rows * columns), data)
+    return shape, f32([base[r * columns + c] + scale * sum(up[r * RANK + k] * down[k * columns + c] for k in range(RANK))
+                       for r in range(rows) for c in range(columns)])
+
+
+RANK, ALPHA = 2, 4
+
+
+def make_adapters(folder, truth, theirs_of):
+    """LoRA of each linear layer in the names of diffusers, ComfyUI and kohya, and the merged weights."""
+    own, modules, out = {}, {}, {}
+    for name, (shape, data) in truth.items():
+        name = name[len("param."):]
+        new = theirs_of(name)
+        if len(shape) != 2 or not name.endswith(".weight") or (isinstance(new, tuple) and len(new) > 2):
+            continue
+        module = re.sub(r"^(model\.diffusion_model|net)\.", "", (new[0] if isinstance(new, tuple) else new)[:-len(".weight")])
+        modules.setdefault(module, {})[new[1] if isinstance(new, tuple) else 0] = (name, shape, data)
+    comfy, kohya = {}, {}
+    for module, parts in modules.items():
+        columns, ups = parts[min(parts)][1][1], []
+        down = [(i * 3 % 5 - 2) / 16 for i in range(RANK * columns)]
+        for i in sorted(parts):
+            name, shape, data = parts[i]
+            up = [((r + i) * 5 % 7 - 3) / 8 for r in range(RANK * shape[0])]
+            out["merged_plain." + name] = merged(shape, data, up, down, 1)
+            out["merged_alpha." + name] = merged(shape, data, up, down, ALPHA / RANK)
+            own[f"transformer.{name[:-7]}.lora_A.weight"] = ([RANK, columns], f32(down))
+            own[f"transformer.{name[:-7]}.lora_B.weight"] = ([shape[0], RANK], f32(up))
+            half = len(up) // 2 if "~" in module else 0
+            ups += up[half:] + up[:half]
+        module, flat = module.replace("~", ""), module.replace("~", "").replace(".", "_")
+        down, up = ([RANK, columns], f32(down)), ([len(ups) // RANK, RANK], f32(ups))
+        comfy.update({f"diffusion_model.{module}.lora_A.weight": down, f"diffusion_model.{module}.lora_B.weight": up})
+        kohya.update({f"lora_unet_{flat}.lora_down.weight": down, f"lora_unet_{flat}.lora_up.weight": up,
+                      f"lora_unet_{flat}.alpha": ([], f32([ALPHA]))})
+    os.makedirs(folder, exist_ok=True)
+    for file, tensors in ("diffusers_plain", own), ("comfy_plain", comfy), ("kohya", kohya):
+        write(f"{folder}/{file}.safetensors", tensors)
+    return out
+
+
 def make(weft, key, theirs_of, config):
     stem, names = f"dialect_original_{key}", random.Random(key)
     os.makedirs(f"dialects/{stem}", exist_ok=True)
@@ -417,6 +466,8 @@ def make(weft, key, theirs_of, config):
         theirs["net.logvar.1.weight"] = ([1, 4], bytes(16))
     if key == "cosmos2":
         theirs["net.accum_iteration"] = ([], bytes(4))
+    if "Transformer" in config["_class_name"]:
+        truth.update(make_adapters(f"dialects/{stem}/lora", truth, theirs_of))
     write(f"dialects/{stem}/truth.safetensors", truth)
     write(f"dialects/{stem}/original.safetensors", theirs)
 
