@@ -17,6 +17,8 @@ of weft needs them.
     chroma    an image: T5 with a mask that shows one padding token, a negative prompt. Its mask is a
               boolean, as in the authors' code: the pipeline's is a number that is added to scores
     hunyuan15  Qwen2.5-VL in a template of 108 tokens, ByT5 of the quoted parts, empty image channels
+    hunyuan15_i2v  a variant of the same folder with an image: tokens of SigLIP, which sees the image
+              in the size of the video, and latents on channels
     flux_schnell  the same without guidance, with 256 text tokens
     hidream   an image: pooled vectors of two CLIPs, T5, and all layers of Llama; not square; the
               prediction has the other sign
@@ -64,6 +66,7 @@ from diffusers import (AutoencoderKL, ChromaPipeline, ChromaTransformer2DModel, 
 from diffusers.pipelines.cosmos import pipeline_cosmos2_video2world
 from diffusers.pipelines.hunyuan_video import pipeline_hunyuan_video_image2video as whole
 from PIL import Image
+from safetensors.torch import load_file
 from transformers import (BertConfig, BertModel, BertTokenizer, CLIPImageProcessor, CLIPImageProcessorPil, CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPVisionConfig, CLIPVisionModel,
                           LlamaConfig, LlamaForCausalLM, LlamaModel, LlavaConfig, LlavaForConditionalGeneration,
                           PreTrainedTokenizerFast, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
@@ -277,17 +280,21 @@ def qwen_words(before, count):
     return made
 
 
-def hunyuan15():
+HUNYUAN15_INNER = 12
+
+
+def hunyuan15_pipe(kind, **more):
     import inspect
-    from diffusers import (AutoencoderKLHunyuanVideo15, ClassifierFreeGuidance, HunyuanVideo15Pipeline, HunyuanVideo15Transformer3DModel)
+    from diffusers import AutoencoderKLHunyuanVideo15, ClassifierFreeGuidance, HunyuanVideo15Pipeline, HunyuanVideo15Transformer3DModel
     from diffusers.models.transformers import transformer_hunyuan_video15 as source
     from transformers import ByT5Tokenizer, Qwen2_5_VLTextConfig, Qwen2_5_VLTextModel
-    inner, made_by = 12, source.HunyuanVideo15ByT5TextProjection  # the class has 2048, which no field of the config changes
-    source.HunyuanVideo15ByT5TextProjection = lambda width, _, out: made_by(width, inner, out)
+    made_by = source.HunyuanVideo15ByT5TextProjection  # the class has 2048, which no field of the config changes
+    source.HunyuanVideo15ByT5TextProjection = lambda width, _, out: made_by(width, HUNYUAN15_INNER, out)
     transformer = weights(HunyuanVideo15Transformer3DModel(in_channels=9, out_channels=4, num_attention_heads=2, attention_head_dim=8,
                                                            num_layers=2, num_refiner_layers=1, mlp_ratio=2.0, text_embed_dim=16,
                                                            text_embed_2_dim=16, image_embed_dim=8, rope_axes_dim=(4, 2, 2),
                                                            task_type="t2v"), 1)
+    source.HunyuanVideo15ByT5TextProjection = made_by
     vae = weights(AutoencoderKLHunyuanVideo15(latent_channels=4, block_out_channels=(8, 8, 8, 8), layers_per_block=1,
                                               spatial_compression_ratio=8), 2)
     text = weights(Qwen2_5_VLTextModel(Qwen2_5_VLTextConfig(
@@ -296,9 +303,14 @@ def hunyuan15():
     glyphs = weights(T5EncoderModel(T5Config(vocab_size=384, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
                                              feed_forward_proj="gated-gelu")), 4)
     system = inspect.signature(HunyuanVideo15Pipeline._get_mllm_prompt_embeds).parameters["system_message"].default
-    pipe = HunyuanVideo15Pipeline(text_encoder=text, tokenizer=qwen_words(f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n", 108),
-                                  transformer=transformer, vae=vae, scheduler=FlowMatchEulerDiscreteScheduler(shift=5.0),
-                                  text_encoder_2=glyphs, tokenizer_2=ByT5Tokenizer(), guider=ClassifierFreeGuidance(guidance_scale=3.0))
+    return kind(text_encoder=text, tokenizer=qwen_words(f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n", 108),
+                transformer=transformer, vae=vae, scheduler=FlowMatchEulerDiscreteScheduler(shift=5.0), text_encoder_2=glyphs,
+                tokenizer_2=ByT5Tokenizer(), guider=ClassifierFreeGuidance(guidance_scale=3.0), **more)
+
+
+def hunyuan15():
+    from diffusers import HunyuanVideo15Pipeline
+    pipe = hunyuan15_pipe(HunyuanVideo15Pipeline)
     begin = noise(4, 2, 4, 4)
     asked = dict(height=32, width=32, num_frames=5, num_inference_steps=4)
     prompt = 'a sign with "caf\u00e9", \u201cOpen\u201d and "caf\u00e9"'
@@ -306,7 +318,30 @@ def hunyuan15():
     save(pipe, "hunyuan15", begin, made, prompt=prompt, **asked)  # the scale is in the guider's config
     path = f"{OUT}/hunyuan15/transformer/config.json"
     config = json.load(open(path))
-    json.dump({**config, "text_embed_2_hidden_dim": inner}, open(path, "w"), indent=2)
+    json.dump({**config, "text_embed_2_hidden_dim": HUNYUAN15_INNER}, open(path, "w"), indent=2)
+
+
+def hunyuan15_i2v():
+    """After hunyuan15. 29 pixels are four patches of 7 and one more, as 384 are 27 of 14."""
+    from diffusers import HunyuanVideo15ImageToVideoPipeline
+    from transformers import SiglipImageProcessor, SiglipVisionConfig, SiglipVisionModel
+    encoder = weights(SiglipVisionModel(SiglipVisionConfig(hidden_size=8, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2,
+                                                           image_size=29, patch_size=7)), 5)
+    processor = SiglipImageProcessor(size={"height": 29, "width": 29})
+    pipe = hunyuan15_pipe(HunyuanVideo15ImageToVideoPipeline, image_encoder=encoder, feature_extractor=processor)
+    for name, part in ("transformer", pipe.transformer), ("vae", pipe.vae), ("text_encoder", pipe.text_encoder), ("text_encoder_2", pipe.text_encoder_2):
+        stem = "model" if name.startswith("text") else "diffusion_pytorch_model"
+        part.load_state_dict(load_file(f"{OUT}/hunyuan15/{name}/{stem}.safetensors"), strict=not name.startswith("text"))
+    pipe.target_size = 32
+    asked = dict(num_frames=5, num_inference_steps=4)
+    image = picture(40, 40, 1)
+    size = pipe.video_processor.calculate_default_height_width(height=40, width=40, target_size=pipe.target_size)
+    begin = noise(4, 2, size[0] // 8, size[1] // 8)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, image=image, latents=begin.clone(), output_type="latent", **asked).frames
+    for name, part in ("image_encoder", encoder), ("feature_extractor", processor):
+        part.save_pretrained(f"{OUT}/hunyuan15/{name}")
+    variant("hunyuan15", "i2v", made, prompt=PROMPT, negative=NEGATIVE, height=size[0], width=size[1], **asked)
+    given("hunyuan15", image_i2v=image)
 
 
 def z_image():
@@ -765,6 +800,6 @@ def latte_variants():
 
 os.makedirs(OUT, exist_ok=True)
 for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
-        hunyuan_dit_11, hunyuan15, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
+        hunyuan_dit_11, hunyuan15, hunyuan15_i2v, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

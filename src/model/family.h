@@ -371,6 +371,7 @@ typedef struct weft_frame_condition {
     bool marks, grey;
     bool mark_after; /* CHANNELS: one mask channel per latent frame, after the latents */
     bool also_none;  /* CHANNELS: the model also works without an image: the channels are zeros */
+    bool resized;    /* the image encoder sees the image in the size of the video */
     bool last;       /* supports a last frame in addition to the first */
     bool last_must;  /* requires the last frame */
     /* TIMES: only some models with this config were trained this way; the model's folder records

@@ -17,7 +17,7 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
     weft_family_qwen, weft_family_qwen3, weft_family_llama, weft_family_bert, weft_family_llava,
-    weft_family_identity_encoder, weft_family_vit;
+    weft_family_identity_encoder, weft_family_vit, weft_family_siglip_vision;
 
 const weft_family *const weft_families[] = {
     /* SkyReelsV2Transformer3DModel; must precede Wan, whose names its files have as well */
@@ -75,6 +75,7 @@ const weft_family *const weft_families[] = {
     &weft_family_clip_vision_projected, /* CLIPVisionModelWithProjection */
     &weft_family_clip_vision,           /* CLIPVisionModel               */
     &weft_family_vit,                   /* ViTModel                      */
+    &weft_family_siglip_vision,         /* SiglipVisionModel             */
     &weft_family_qwen,                  /* Qwen2_5_VLTextModel           */
     &weft_family_qwen3,                 /* Qwen3Model                    */
     &weft_family_llava,                 /* LlavaForConditionalGeneration */

@@ -27,6 +27,14 @@ static int64_t side_of(const json_t *size, int64_t otherwise)
     return json_is_integer(side) ? json_integer_value(side) : otherwise;
 }
 
+/* Height and width without a crop: the processor of SigLIP, which keeps no aspect ratio. */
+static bool is_stretched(const json_t *json)
+{
+    const json_t *size = json_object_get(json, "size");
+    return json_object_get(size, "height") && json_object_get(size, "width") &&
+           !json_object_get(json, "crop_size");
+}
+
 weft_status weft_clip_processor_read(const char *path, int64_t side, weft_clip_processor *p)
 {
     *p = (weft_clip_processor){.side = side,
@@ -40,9 +48,11 @@ weft_status weft_clip_processor_read(const char *path, int64_t side, weft_clip_p
     if (json) {
         p->side = side_of(json_object_get(json, "size"), side);
         p->crop = side_of(json_object_get(json, "crop_size"), side);
+        p->stretched = is_stretched(json);
         WEFT_GO(read_three(json, "image_mean", path, p->mean));
         WEFT_GO(read_three(json, "image_std", path, p->deviation));
-        if (p->crop != side || p->side < side || p->side > 1 << 14)
+        if (p->crop != side || p->side < side || p->side > 1 << 14 ||
+            (p->stretched && p->side > side))
             WEFT_GO(weft_error(WEFT_MSG_MODEL_CONFIG,
                                WEFT_AT(.file = path, .key = "crop_size", WEFT_NUMBER(p->crop)),
                                "images are resized to %" PRId64 " pixels and cropped to %" PRId64
@@ -55,12 +65,11 @@ out:
     return status;
 }
 
-/* The resized image keeps its aspect ratio. */
 weft_status weft_clip_processor_run(const weft_clip_processor *p, const uint8_t *rgb, int64_t w,
                                     int64_t h, float *to)
 {
-    const int64_t sized_w = w < h ? p->side : p->side * w / h,
-                  sized_h = w < h ? p->side * h / w : p->side;
+    const int64_t sized_w = w < h || p->stretched ? p->side : p->side * w / h,
+                  sized_h = w < h && !p->stretched ? p->side * h / w : p->side;
     uint8_t *sized;
     WEFT_TRY(WEFT_NEW(sized, sized_w * sized_h * 3, "an image"));
     weft_status_code status = WEFT_OK;

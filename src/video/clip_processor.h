@@ -4,13 +4,15 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* Resizes the shorter side to `side` pixels, then crops the central square of `crop` pixels.
- * Colours in [0, 1] are shifted by `mean` and divided by `deviation`. */
+/* Resizes the shorter side to `side` pixels, then crops the central square of `crop` pixels. With
+ * `stretched` both sides are resized to `side` pixels, which is `crop`. Colours in [0, 1] are shifted by `mean` and divided by `deviation`. */
 typedef struct weft_clip_processor {
     int64_t side, crop;
     double mean[3], deviation[3];
+    bool stretched;
 } weft_clip_processor;
 
 /* Reads a preprocessor_config.json if the file exists. The defaults are CLIP's, for an encoder of

@@ -10,6 +10,7 @@ same_latents() { # NAME [VARIANT]
     ln -s "$folder"/* "$model"
     mapfile -t options < <(python3 -S - "$folder/asked$variant.json" "$model" <<'PY'
 import json, os, sys
+variant = os.path.basename(sys.argv[1])[len("asked"):-len(".json")]
 names = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--height", "width": "--width", "num_frames": "--frames",
          "num_inference_steps": "--steps", "guidance_scale": "--guidance-scale", "guidance_scale_2": "--guidance-scale-2",
          "frame_rate": "--fps", "strength": "--strength", "guide": "--guidance-method", "true_cfg_scale": "--true-cfg-scale",
@@ -22,7 +23,7 @@ for key, value in json.load(open(sys.argv[1])).items():
     else:
         print(names[key], ",".join(map(str, value)) if isinstance(value, list) else value, sep="\n")
 for what in "image", "last_image", "video", "control", "mask":
-    path = os.path.join(os.path.dirname(sys.argv[1]), what + ".png")
+    path = os.path.join(os.path.dirname(sys.argv[1]), what + variant + ".png")
     if os.path.exists(path):
         print("--" + what.replace("_", "-"), path, sep="\n")
 PY
@@ -44,7 +45,7 @@ PY
 }
 for name in wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace skyreels ltx_i2v ltx_timed mochi cog_i2v cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
-for name in flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep; do
+for name in hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
 finish

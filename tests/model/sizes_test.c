@@ -61,6 +61,7 @@ Test(sizes, published)
         {"latte-1", 1057246880},
         {"hunyuan-dit-1.2", 1499952032},
         {"uvit-h", 500832016},
+        {"siglip-so400m-vision", 428225600},
         {"ltx-video-0.9.1-vae", 934976434},
         {"ltx-video-0.9.5-vae", 1246913522},
         {"allegro-vae", 174955751},

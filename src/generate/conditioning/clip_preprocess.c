@@ -8,8 +8,16 @@ enum { MOST_ASPECT = 32 };
 
 weft_status weft_clip_picture_processor(const char *folder, int64_t side, weft_clip_processor *p)
 {
-    char *path = weft_path_join(folder, "image_processor/preprocessor_config.json");
-    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
+    static const char *const files[] = {"image_processor/preprocessor_config.json",
+                                        "feature_extractor/preprocessor_config.json"};
+    char *path = NULL;
+    for (int i = 0; i < 2; i++) {
+        weft_free(path);
+        path = weft_path_join(folder, files[i]);
+        WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
+        if (weft_path_exists(path))
+            break;
+    }
     const weft_status_code status = weft_clip_processor_read(path, side, p);
     weft_free(path);
     return status;
@@ -49,6 +57,22 @@ weft_status weft_clip_picture_frame(const weft_clip_processor *p, const weft_can
     const weft_status_code status =
         preprocess(p, "the frame before", rgb, size->width, size->height, to);
     weft_free(rgb);
+    return status;
+}
+
+weft_status weft_clip_picture_resized(const weft_clip_processor *p, const weft_canvas *size,
+                                      const char *path, float *to)
+{
+    weft_canvas one = *size;
+    float *frame;
+    one.frames = 1;
+    one.w = 0;
+    WEFT_TRY(WEFT_NEW(frame, one.height * one.width * 3, "a frame"));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_pictures_read(path, &one, frame));
+    WEFT_GO(weft_clip_picture_frame(p, &one, frame, to));
+out:
+    weft_free(frame);
     return status;
 }
 

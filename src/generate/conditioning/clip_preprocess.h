@@ -5,14 +5,16 @@
 #include "generate/conditioning/frame_inputs.h"
 #include "video/clip_processor.h"
 
-/* Reads image_processor/preprocessor_config.json of a model's folder if the file exists. The
- * defaults are for an encoder of images of `side` pixels. */
+/* Reads preprocessor_config.json in image_processor or feature_extractor of a model's folder if the
+ * file exists. The defaults are CLIP's, for an encoder of images of `side` pixels. */
 weft_status weft_clip_picture_processor(const char *folder, int64_t side, weft_clip_processor *p);
-/* Each fills to[crop, crop, 3]: from an image file, from a frame of a canvas in [-1,1] (rounded as
- * if read from an image file), or with black. */
+/* Each fills to[crop, crop, 3]. Sources: an image file; a frame of a canvas in [-1,1], rounded as if
+ * read from an image file; a file that is first resized to the canvas; black. */
 weft_status weft_clip_picture_file(const weft_clip_processor *p, const char *path, float *to);
 weft_status weft_clip_picture_frame(const weft_clip_processor *p, const weft_canvas *size,
                                     const float *frame, float *to);
+weft_status weft_clip_picture_resized(const weft_clip_processor *p, const weft_canvas *size,
+                                      const char *path, float *to);
 void weft_clip_picture_black(const weft_clip_processor *p, float *to);
 /* Temporary bytes needed while a file is read. */
 int64_t weft_clip_picture_bytes(const weft_clip_processor *p);

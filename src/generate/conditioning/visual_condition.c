@@ -277,9 +277,12 @@ static weft_status see(work *w, const float *frame, weft_visual_condition *visua
     float *in = weft_program_input(s->program, "in")->data;
     if (frame)
         WEFT_TRY(weft_clip_picture_frame(&s->processor, &w->canvas, frame, in));
-    for (int64_t i = frame ? 1 : 0; i < s->images; i++)
-        WEFT_TRY(weft_clip_picture_file(&s->processor, i ? w->files.last_image : w->files.image,
-                                        in + i * s->side * s->side * 3));
+    for (int64_t i = frame ? 1 : 0; i < s->images; i++) {
+        const char *file = i ? w->files.last_image : w->files.image;
+        float *to = in + i * s->side * s->side * 3;
+        WEFT_TRY(w->how.resized ? weft_clip_picture_resized(&s->processor, &w->canvas, file, to)
+                                : weft_clip_picture_file(&s->processor, file, to));
+    }
     WEFT_TRY(weft_program_run(s->program));
     memcpy(visual->image, weft_program_output(s->program, "out")->data,
            (size_t)(visual->image_tokens * visual->image_width) * 4);
@@ -460,7 +463,8 @@ static int64_t image_bytes(const weft_visual_condition *g)
     const int64_t sees = w->seer.program
                              ? weft_programs_bytes((weft_program *[]){w->seer.program}, 1) +
                                    weft_program_plan(w->seer.program)->source_bytes +
-                                   weft_clip_picture_bytes(&w->seer.processor)
+                                   weft_clip_picture_bytes(&w->seer.processor) +
+                                   (w->how.resized ? frame * 3 * 4 : 0)
                              : weft_clip_picture_bytes(&w->looks);
     return w->files.prefix_frames ? vae + sees : vae > sees ? vae : sees;
 }

@@ -186,8 +186,10 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     const hunyuan15 *c = config;
     if (c->in_channels == 2 * c->out_channels + 1)
-        *cond = (weft_frame_condition){
-            .form = WEFT_FRAME_CONDITION_CHANNELS, .mark_after = true, .also_none = true};
+        *cond = (weft_frame_condition){.form = WEFT_FRAME_CONDITION_CHANNELS,
+                                       .mark_after = true,
+                                       .also_none = true,
+                                       .resized = true};
 }
 
 /* clang-format off */
