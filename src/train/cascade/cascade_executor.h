@@ -20,6 +20,7 @@
 
 #include "comm/common_clock.h"
 #include "plan/cascade/dispatch.h"
+#include "train/cascade/cascade_mesh.h"
 #include "train/cascade/latent_transfer.h"
 #include "train/cascade/rank_cover.h"
 #include "train/step/train_step.h"
@@ -124,11 +125,6 @@ const weft_placed_iteration *weft_cascade_run_executed(const weft_cascade_run *r
 /* Binds the update after an iteration, so that the caller can set its scalars and run it. Valid
  * until the next iteration. */
 weft_status weft_cascade_run_bind_update(weft_cascade_run *run, weft_step **update);
-
-/* Returns the mesh of a cascade of `clips` clips on `degree` ranks (weft_cascade_shares). `context`
- * splits the tokens if `method` is NONE. */
-weft_mesh weft_cascade_mesh(weft_sp_method method, weft_sp_method context, int64_t clips,
-                            int degree);
 
 typedef struct weft_cascade_counts {
     int64_t made, found, evicted; /* programs */
