@@ -471,7 +471,6 @@ static void write_word(emu_work *work, emu_stream *s)
     last->value = w->value;
     last->clock = s->clock;
     __atomic_store_n(w->inside, w->value, __ATOMIC_RELEASE);
-    pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
 
