@@ -66,7 +66,8 @@ struct weft_device {
     bool (*reached)(const weft_device *device, const weft_event *event);
     /* A gate is a word of pinned memory, 0 at first, whose number only rises. It lets a stream wait
      * for work of another stream that is not known yet. hold(): work added later begins when the
-     * gate has reached `turn`. lift(): the gate reaches `turn` after the work so far, also after an
+     * gate has reached `turn`; the call may wait for that, after it has issued all work of the
+     * stream. lift(): the gate reaches `turn` after the work so far, also after an
      * error. force(): the host lets it reach `turn` now, after all work that it has waited for.
      * NULL: the device has none. */
     void (*hold)(weft_device_stream *stream, uint32_t *gate, uint32_t turn);
