@@ -22,8 +22,8 @@ bool weft_key_mapping_take_swapped(char *name);
 /* Like weft_key_mapping_take_swapped, for the mark of interleaved parts. */
 bool weft_key_mapping_take_interleaved(char *name);
 
-/* Replaces the mark "[a,b]" in name[size] by the alternative that is a parameter of `g`, whose names
- * begin with `scope`. If none is, by the first. */
+/* Replaces the mark "[a,b]" in name[size] by the alternative that is a parameter of `g`. Names
+ * in `g` begin with `scope`. If neither is a parameter, takes the first. */
 void weft_key_mapping_choose(const weft_graph *g, const char *scope, char *name, size_t size);
 
 /* Converts the tensors of `file` to parameters of `g`, a graph of a model of the family whose names

@@ -8,7 +8,8 @@
 #include <stdint.h>
 
 /* Resizes the shorter side to `side` pixels, then crops the central square of `crop` pixels. With
- * `stretched` both sides are resized to `side` pixels, which is `crop`. Colours in [0, 1] are shifted by `mean` and divided by `deviation`. */
+ * `stretched` both sides are resized to `side` pixels, which is `crop`. Colours in [0, 1] are
+ * shifted by `mean` and divided by `deviation`. */
 typedef struct weft_clip_processor {
     int64_t side, crop;
     double mean[3], deviation[3];

@@ -2,9 +2,9 @@
  * Published files put "vision_model." before the names, which is a key mapping here.
  *
  *   patches + positions --> blocks: norm, attention, add, norm, feed-forward, add --> norm
- *   a learned query --> attention over all patches --> + feed-forward of its norm: the pooled vector
+ *   learned query --> attention over all patches --> + feed-forward of its norm: the pooled vector
  *
- * No token stands for the class. Pixels after the last complete patch of a row or column have no
+ * A class token is not added. Pixels after the last complete patch of a row or column have no
  * effect. Shape letters: B batch, S tokens, C width. */
 #include "graph/builder_helpers.h"
 #include "model/config_fields.h"
