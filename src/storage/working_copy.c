@@ -226,6 +226,32 @@ out:
     return status;
 }
 
+/* Receives files that something else has removed from the folder, such as a cleaner of caches: a
+ * send would remove them from the bucket. */
+static weft_status receive_missing(weft_working_copy *c, const weft_names *there)
+{
+    char **missing;
+    int64_t count = 0;
+    WEFT_TRY(WEFT_NEW(missing, there->count + 1, "%s", c->location));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < there->count; i++) {
+        weft_copied_file here;
+        WEFT_GO(stat_file(c, there->name[i], &here));
+        if (here.bytes < 0 && !weft_copy_record_get(&c->record, there->name[i]).pending)
+            missing[count++] = there->name[i];
+    }
+    WEFT_GO(weft_remote_receive(c->storage, missing, count, c->folder));
+    for (int64_t i = 0; i < count; i++) {
+        weft_copied_file here;
+        WEFT_GO(stat_file(c, missing[i], &here));
+        here.stamp = weft_copy_record_get(&c->record, missing[i]).stamp;
+        WEFT_GO(weft_copy_record_put(&c->record, missing[i], &here));
+    }
+out:
+    weft_free(missing);
+    return status;
+}
+
 static weft_status refresh(weft_working_copy *c)
 {
     weft_names there = {0};
@@ -243,6 +269,8 @@ static weft_status refresh(weft_working_copy *c)
             weft_free(there.name[i]);
     there.count = kept;
     WEFT_GO(find_foreign(c, &there, &foreign));
+    if (!foreign)
+        WEFT_GO(receive_missing(c, &there));
     WEFT_GO(foreign ? receive(c, &there) : settle_pending(c, &there));
     WEFT_GO(weft_copy_record_save(&c->record, c->record_path));
 out:

@@ -13,9 +13,9 @@
  *   6. remove the marks of removed folders     7. remove their other files
  *
  * The folder stays after the command, with all that could not be sent: a killed process loses
- * nothing. The next open keeps the folder if the bucket is as the folder last left it. If another
- * machine has written meanwhile, the bucket's files replace the files of the folder. Hidden files,
- * temporary ones and locks are not sent. */
+ * nothing. The next open keeps the folder if the bucket is as the folder last left it, and receives
+ * files that the folder lost. If another machine has written meanwhile, the bucket's files replace
+ * the files of the folder. Hidden files, temporary ones and locks are not sent. */
 #ifndef WEFT_STORAGE_WORKING_COPY_H
 #define WEFT_STORAGE_WORKING_COPY_H
 

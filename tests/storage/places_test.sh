@@ -77,6 +77,19 @@ other_machine() {
         [ "$(steps_in_bucket moved)" = "6 8 " ]
 }
 check other_machine
+# A cleaner of caches removes files of the working folder: the bucket keeps them, and the run continues.
+lost_files() {
+    needs folder
+    local -x WEFT_COPIES=$PWD/copies3
+    vae s3://bucket/lost --set stages.0.steps=4 >log 2>&1 || { cat log; return 1; }
+    (cd data/bucket && ls lost%2F*) >objects
+    rm -r copies3/out-*/files
+    vae s3://bucket/lost --set stages.0.steps=4 >log 2>&1 || { cat log; return 1; }
+    (cd data/bucket && ls lost%2F*) | cmp - objects || return 1
+    vae s3://bucket/lost >log 2>&1 || { cat log; return 1; }
+    from_bucket lost lost && losses lost | cmp - folder.losses && [ "$(steps_in_bucket lost)" = "4 6 " ]
+}
+check lost_files
 # The server refuses a file of the second checkpoint: the checkpoint is not visible, training continues
 # and the next one is complete.
 refused_file() {
