@@ -397,8 +397,6 @@ static weft_status begin_steps(trainer *t, const stage_run *first)
     return weft_run_checkpoints_resume(&t->checkpoints, c->store, &c->progress);
 }
 
-/* Encodes latents if needed, then binds the training programs. Their memory is not reserved at
- * the same time. */
 /* Encodes the clips, and the rejected clips of pairs, that are not cached. */
 static weft_status ensure_latents(weft_train_context *c, stage_run *s)
 {
@@ -411,6 +409,8 @@ static weft_status ensure_latents(weft_train_context *c, stage_run *s)
     return weft_latents_ensure(&rejected, &c->models, stage, &c->exec, s->rejected);
 }
 
+/* Encodes latents if needed, then binds the training programs. Their memory is not reserved at
+ * the same time. */
 static weft_status bind_stage(trainer *t, stage_run *s)
 {
     weft_train_context *c = &t->context;
