@@ -199,9 +199,11 @@ static weft_status take_lock(weft_input_copy *c, int kind)
         c->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         if (c->lock < 0 && errno == ENOENT)
             continue;
-        if (c->lock < 0 || (flock(c->lock, kind) != 0 && errno != EINTR))
+        const bool locked = c->lock >= 0 && flock(c->lock, kind) == 0;
+        if (!locked && (c->lock < 0 || errno != EINTR))
             WEFT_GO(weft_error_errno(WEFT_AT(.file = path), "cannot lock the file"));
-        taken = fstat(c->lock, &own) == 0 && stat(path, &named) == 0 && own.st_ino == named.st_ino;
+        taken = locked && fstat(c->lock, &own) == 0 && stat(path, &named) == 0 &&
+                own.st_ino == named.st_ino;
         if (!taken)
             release(c);
     }
