@@ -158,8 +158,18 @@ static weft_status is_wanted(weft_working_copy *c, const char *name, bool *wante
     return WEFT_OK;
 }
 
-/* Records what the bucket has. `wanted`: names that were received, in the order of `there`. */
-static weft_status record_received(weft_working_copy *c, const weft_names *there, char **wanted)
+/* Whether the folder lacks a file that it had sent or received. */
+static weft_status is_missing(weft_working_copy *c, const char *name, bool *missing)
+{
+    weft_copied_file here;
+    WEFT_TRY(stat_file(c, name, &here));
+    *missing = here.bytes < 0 && !weft_copy_record_get(&c->record, name).pending;
+    return WEFT_OK;
+}
+
+/* Records what the bucket has. `received`: names that were received, in the order of `there`. After a
+ * kill during a send, some files may be in the bucket or not; the next send sends them. */
+static weft_status record_all(weft_working_copy *c, const weft_names *there, char **received)
 {
     weft_copy_record old = c->record;
     weft_status_code status = WEFT_OK;
@@ -169,53 +179,10 @@ static weft_status record_received(weft_working_copy *c, const weft_names *there
         weft_storage_facts facts;
         weft_copied_file file = weft_copy_record_get(&old, there->name[i]);
         WEFT_GO(weft_storage_facts_of(c->storage, there->name[i], &facts));
-        if (*wanted == there->name[i]) {
+        if (*received == there->name[i]) {
             WEFT_GO(stat_file(c, there->name[i], &file));
-            wanted++;
+            received++;
         }
-        file.stamp = facts.stamp;
-        WEFT_GO(weft_copy_record_put(&c->record, there->name[i], &file));
-    }
-out:
-    weft_copy_record_close(&old);
-    return status;
-}
-
-/* Makes the folder like the bucket. */
-static weft_status receive(weft_working_copy *c, const weft_names *there)
-{
-    char **wanted;
-    int64_t count = 0;
-    bool yes;
-    WEFT_TRY(WEFT_NEW(wanted, there->count + 1, "%s", c->location));
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(remove_absent(c, there));
-    for (int64_t i = 0; i < there->count; i++) {
-        WEFT_GO(is_wanted(c, there->name[i], &yes));
-        if (yes)
-            wanted[count++] = there->name[i];
-    }
-    if (count > 0)
-        weft_notice(WEFT_MSG_STORAGE_COPY, WEFT_AT(.file = c->location, WEFT_NUMBER(count)),
-                    "copying %" PRId64 " files to %s", count, c->folder);
-    WEFT_GO(weft_remote_receive(c->storage, wanted, count, c->folder));
-    WEFT_GO(record_received(c, there, wanted));
-out:
-    weft_free(wanted);
-    return status;
-}
-
-/* After a kill during a send, some files may be in the bucket or not; the next send sends them. */
-static weft_status settle_pending(weft_working_copy *c, const weft_names *there)
-{
-    weft_copy_record old = c->record;
-    weft_status_code status = WEFT_OK;
-    c->record = (weft_copy_record){0};
-    WEFT_GO(weft_copy_record_open(&c->record));
-    for (int64_t i = 0; i < there->count; i++) {
-        weft_storage_facts facts;
-        weft_copied_file file = weft_copy_record_get(&old, there->name[i]);
-        WEFT_GO(weft_storage_facts_of(c->storage, there->name[i], &facts));
         file.stamp = facts.stamp;
         file.mtime = file.pending ? -1 : file.mtime;
         file.pending = false;
@@ -226,29 +193,30 @@ out:
     return status;
 }
 
-/* Receives files that something else has removed from the folder, such as a cleaner of caches: a
- * send would remove them from the bucket. */
-static weft_status receive_missing(weft_working_copy *c, const weft_names *there)
+/* Makes the folder like the bucket, if the bucket is `foreign`. Otherwise receives files that
+ * something else has removed from the folder, such as a cleaner of caches: a send would remove them
+ * from the bucket. */
+static weft_status receive(weft_working_copy *c, const weft_names *there, bool foreign)
 {
-    char **missing;
+    char **wanted;
     int64_t count = 0;
-    WEFT_TRY(WEFT_NEW(missing, there->count + 1, "%s", c->location));
+    bool yes;
+    WEFT_TRY(WEFT_NEW(wanted, there->count + 1, "%s", c->location));
     weft_status_code status = WEFT_OK;
+    if (foreign)
+        WEFT_GO(remove_absent(c, there));
     for (int64_t i = 0; i < there->count; i++) {
-        weft_copied_file here;
-        WEFT_GO(stat_file(c, there->name[i], &here));
-        if (here.bytes < 0 && !weft_copy_record_get(&c->record, there->name[i]).pending)
-            missing[count++] = there->name[i];
+        WEFT_GO(foreign ? is_wanted(c, there->name[i], &yes) : is_missing(c, there->name[i], &yes));
+        if (yes)
+            wanted[count++] = there->name[i];
     }
-    WEFT_GO(weft_remote_receive(c->storage, missing, count, c->folder));
-    for (int64_t i = 0; i < count; i++) {
-        weft_copied_file here;
-        WEFT_GO(stat_file(c, missing[i], &here));
-        here.stamp = weft_copy_record_get(&c->record, missing[i]).stamp;
-        WEFT_GO(weft_copy_record_put(&c->record, missing[i], &here));
-    }
+    if (count > 0)
+        weft_notice(WEFT_MSG_STORAGE_COPY, WEFT_AT(.file = c->location, WEFT_NUMBER(count)),
+                    "copying %" PRId64 " files to %s", count, c->folder);
+    WEFT_GO(weft_remote_receive(c->storage, wanted, count, c->folder));
+    WEFT_GO(record_all(c, there, wanted));
 out:
-    weft_free(missing);
+    weft_free(wanted);
     return status;
 }
 
@@ -269,9 +237,7 @@ static weft_status refresh(weft_working_copy *c)
             weft_free(there.name[i]);
     there.count = kept;
     WEFT_GO(find_foreign(c, &there, &foreign));
-    if (!foreign)
-        WEFT_GO(receive_missing(c, &there));
-    WEFT_GO(foreign ? receive(c, &there) : settle_pending(c, &there));
+    WEFT_GO(receive(c, &there, foreign));
     WEFT_GO(weft_copy_record_save(&c->record, c->record_path));
 out:
     weft_names_free(&there);

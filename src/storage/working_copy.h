@@ -1,6 +1,6 @@
 /* The folder of this machine in which a command writes results for a bucket.
  *
- *     s3://BUCKET/run ── open: what is newer there ──> COPIES/out-0123456789abcdef/files/
+ *     s3://BUCKET/run ── open: newer files ──> COPIES/out-0123456789abcdef/files/
  *                     <── send: new and changed files ──
  *
  * A command reads and writes the folder only. Each send makes the bucket like the folder, in an
