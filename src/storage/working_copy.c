@@ -167,8 +167,8 @@ static weft_status is_missing(weft_working_copy *c, const char *name, bool *miss
     return WEFT_OK;
 }
 
-/* Records what the bucket has. `received`: names that were received, in the order of `there`. After a
- * kill during a send, some files may be in the bucket or not; the next send sends them. */
+/* Records what the bucket has. `received`: names that were received, in the order of `there`.
+ * After a kill during a send, some files may be in the bucket or not; the next send sends them. */
 static weft_status record_all(weft_working_copy *c, const weft_names *there, char **received)
 {
     weft_copy_record old = c->record;
