@@ -95,20 +95,20 @@ set_source_files_properties(tests/emu/nccl/emu_nccl.c PROPERTIES COMPILE_OPTIONS
     -Wno-missing-prototypes)
 target_link_libraries(weft_emu_nccl PRIVATE pthread dl rt)
 # So does the emulated cuBLASLt.
-file(GLOB emu_cublaslt CONFIGURE_DEPENDS tests/emu/cublaslt/*.c)
+file(GLOB emu_cublaslt CONFIGURE_DEPENDS tests/emu/cublaslt/*.c tests/emu/library/*.c)
 add_library(weft_emu_cublaslt SHARED ${emu_cublaslt})
 set_target_properties(weft_emu_cublaslt PROPERTIES OUTPUT_NAME cublasLt SUFFIX .so.12 NO_SONAME ON
     C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/emu)
 set_source_files_properties(${emu_cublaslt} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
-target_include_directories(weft_emu_cublaslt PRIVATE tests/emu/cublaslt)
+target_include_directories(weft_emu_cublaslt PRIVATE tests/emu/cublaslt tests/emu/library)
 target_link_libraries(weft_emu_cublaslt PRIVATE dl m)
 # So does the emulated cuDNN.
-file(GLOB emu_cudnn CONFIGURE_DEPENDS tests/emu/cudnn/*.c)
+file(GLOB emu_cudnn CONFIGURE_DEPENDS tests/emu/cudnn/*.c tests/emu/library/*.c)
 add_library(weft_emu_cudnn SHARED ${emu_cudnn})
 set_target_properties(weft_emu_cudnn PROPERTIES OUTPUT_NAME cudnn SUFFIX .so.9 NO_SONAME ON
     C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/emu)
 set_source_files_properties(${emu_cudnn} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
-target_include_directories(weft_emu_cudnn PRIVATE tests/emu/cudnn)
+target_include_directories(weft_emu_cudnn PRIVATE tests/emu/cudnn tests/emu/library)
 target_link_libraries(weft_emu_cudnn PRIVATE dl m)
 # A cuDNN that checks calls and computes nothing.
 add_library(weft_cudnn_bindings SHARED tests/emu/cudnn_bindings/cudnn_bindings.c)

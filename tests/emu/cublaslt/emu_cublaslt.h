@@ -19,6 +19,8 @@
 #ifndef WEFT_TESTS_EMU_CUBLASLT_H
 #define WEFT_TESTS_EMU_CUBLASLT_H
 
+#include "emu_library.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -124,22 +126,6 @@ typedef struct lt_handle {
     int device;
 } lt_handle;
 
-/* ---- the emulated driver --------------------------------------------------------------------- */
-
-typedef struct weft_emulated_range {
-    const void *data;
-    size_t bytes;
-    int writes;
-    char *inside;
-} weft_emulated_range;
-typedef struct lt_driver {
-    int (*add_work)(void *stream, weft_emulated_range *range, int count, void (*run)(void *user),
-                    const void *user, size_t bytes);
-    int (*device)(void);
-} lt_driver;
-/* NULL: the process has no emulated driver. */
-const lt_driver *lt_driver_get(void);
-
 /* ---- parts of the library -------------------------------------------------------------------- */
 
 /* Prints "emulated cuBLASLt: ..." and ends the process. */
@@ -147,8 +133,7 @@ void lt_stop(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn
 /* Returns the status, and prints the reason with CUBLASLT_LOG_LEVEL=1. */
 cublasStatus_t lt_refuse(cublasStatus_t status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-bool lt_fault(const char *name); /* WEFT_EMU_FAULT names it */
-size_t lt_bytes(uint32_t type);  /* of an element; 0: not supported */
+size_t lt_bytes(uint32_t type); /* of an element; 0: not supported */
 
 /* One matrix of a product as the computation sees it: element (row, col) of batch b is at
  * data[b * batch + row * by_row + col * by_col]. */

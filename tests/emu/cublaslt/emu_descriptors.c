@@ -1,7 +1,6 @@
 /* Handles, descriptors and their attributes. */
 #include "emu_cublaslt.h"
 
-#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,25 +29,6 @@ cublasStatus_t lt_refuse(cublasStatus_t status, const char *fmt, ...)
     fputc('\n', stderr);
     va_end(args);
     return status;
-}
-
-bool lt_fault(const char *name)
-{
-    const char *fault = getenv("WEFT_EMU_FAULT");
-    return fault && !strcmp(fault, name);
-}
-
-const lt_driver *lt_driver_get(void)
-{
-    static lt_driver driver;
-    const char *name = getenv("WEFT_CUDA_LIBRARY");
-    void *library = name ? dlopen(name, RTLD_NOW | RTLD_NOLOAD) : NULL;
-    if (!library)
-        return NULL;
-    *(void **)&driver.add_work = dlsym(library, "weft_emulated_repeated_work");
-    *(void **)&driver.device = dlsym(library, "weft_emulated_device");
-    dlclose(library); /* the program holds it */
-    return driver.add_work && driver.device ? &driver : NULL;
 }
 
 size_t lt_bytes(uint32_t type)
@@ -100,7 +80,7 @@ API const char *cublasLtGetStatusString(cublasStatus_t status)
 /* The context of a handle is the current one, which must exist. */
 API cublasStatus_t cublasLtCreate(lt_handle **handle)
 {
-    const lt_driver *driver = lt_driver_get();
+    const emu_library_driver *driver = emu_library_driver_get();
     if (!handle)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!driver || driver->device() < 0)

@@ -222,7 +222,7 @@ API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(const lt_handle *handle, const
     const cublasStatus_t status = check_problem(handle, &p);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
-    if (lt_fault("cublaslt-heuristic"))
+    if (emu_library_fault("cublaslt-heuristic"))
         return lt_refuse(CUBLAS_STATUS_NOT_SUPPORTED, "a planted fault");
     for (uint32_t id = 2; id-- > 0 && *count < wanted;) {
         bool fits = space_of(&p, id) <= wish->workspace && wish->search == 0;
@@ -403,7 +403,7 @@ static lt_product product_of(const call *c, size_t space)
 
 static cublasStatus_t submit(const lt_handle *handle, const call *c, size_t space, void *stream)
 {
-    const lt_driver *driver = lt_driver_get();
+    const emu_library_driver *driver = emu_library_driver_get();
     if (!driver || driver->device() != handle->device)
         lt_stop("the handle of GPU %d is used for GPU %d", handle->device,
                 driver ? driver->device() : -1);
@@ -434,7 +434,7 @@ static cublasStatus_t multiply(const lt_handle *handle, call *c, const lt_algo *
         status = check_memory(c, algo, space);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = check_vectors(p, algo);
-    if (status == CUBLAS_STATUS_SUCCESS && lt_fault("cublaslt-status"))
+    if (status == CUBLAS_STATUS_SUCCESS && emu_library_fault("cublaslt-status"))
         status = lt_refuse(CUBLAS_STATUS_EXECUTION_FAILED, "a planted fault");
     return status == CUBLAS_STATUS_SUCCESS ? submit(handle, c, space, stream) : status;
 }

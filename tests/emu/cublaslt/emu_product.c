@@ -25,18 +25,6 @@ static float read_value(const char *data, uint32_t type, int64_t i)
     return value;
 }
 
-/* Keeps `kept` bits of the mantissa, rounded to nearest even. */
-static float round_to(float value, int kept)
-{
-    const int dropped = 23 - kept;
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    if (isfinite(value))
-        bits = (bits + (1u << (dropped - 1)) - 1 + (bits >> dropped & 1)) >> dropped << dropped;
-    memcpy(&value, &bits, 4);
-    return value;
-}
-
 static void write_value(char *data, uint32_t type, int64_t i, float value)
 {
     if (type == CUDA_R_32F) {
@@ -45,7 +33,7 @@ static void write_value(char *data, uint32_t type, int64_t i, float value)
         const _Float16 f16 = (_Float16)value;
         memcpy(data + 2 * i, &f16, 2);
     } else {
-        const float narrow = round_to(value, 7);
+        const float narrow = emu_library_round(value, 7);
         memcpy(data + 2 * i, (const char *)&narrow + 2, 2);
     }
 }
@@ -53,9 +41,9 @@ static void write_value(char *data, uint32_t type, int64_t i, float value)
 static float narrow_input(float value, int32_t compute)
 {
     if (compute == COMPUTE_32F_FAST_16BF)
-        return round_to(value, 7);
+        return emu_library_round(value, 7);
     if (compute == COMPUTE_32F_FAST_16F || compute == COMPUTE_32F_FAST_TF32)
-        return round_to(value, 10);
+        return emu_library_round(value, 10);
     return value;
 }
 
@@ -211,7 +199,7 @@ void lt_product_run(void *user)
         memset(inside(p, RANGE_SPACE), 0x7f, p->range[p->place[RANGE_SPACE]].bytes);
     for (int64_t i = 0; i < p->batch; i++)
         run_batch(p, i, a, b, sum);
-    if (lt_fault("cublaslt-result"))
+    if (emu_library_fault("cublaslt-result"))
         write_value(inside(p, RANGE_D), p->d.type, 0,
                     2 * read_value(inside(p, RANGE_D), p->d.type, 0) + 1);
     free(a);

@@ -64,7 +64,8 @@ static void attend(const head *h, int64_t row, double *p, float *o, float *stats
         o[row * h->depth + i] = (float)(value / sum);
     }
     if (stats)
-        stats[row] = (float)((most + log(sum)) * (dnn_fault("cudnn-lse") ? 1.4426950408889634 : 1));
+        stats[row] =
+            (float)((most + log(sum)) * (emu_library_fault("cudnn-lse") ? 1.4426950408889634 : 1));
 }
 
 static void forward(const dnn_execution *e, const tensors *t, double *p)

@@ -1,7 +1,6 @@
 /* Handles, descriptors and their attributes. */
 #include "emu_cudnn.h"
 
-#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,25 +33,6 @@ cudnnStatus_t dnn_refuse(cudnnStatus_t status, const char *fmt, ...)
     return status;
 }
 
-bool dnn_fault(const char *name)
-{
-    const char *fault = getenv("WEFT_EMU_FAULT");
-    return fault && !strcmp(fault, name);
-}
-
-const dnn_driver *dnn_driver_get(void)
-{
-    static dnn_driver driver;
-    const char *name = getenv("WEFT_CUDA_LIBRARY");
-    void *library = name ? dlopen(name, RTLD_NOW | RTLD_NOLOAD) : NULL;
-    if (!library)
-        return NULL;
-    *(void **)&driver.add_work = dlsym(library, "weft_emulated_repeated_work");
-    *(void **)&driver.device = dlsym(library, "weft_emulated_device");
-    dlclose(library); /* the program holds it */
-    return driver.add_work && driver.device ? &driver : NULL;
-}
-
 /* ---- handles --------------------------------------------------------------------------------- */
 
 API size_t cudnnGetVersion(void)
@@ -81,7 +61,7 @@ API void cudnnGetLastErrorString(char *text, size_t bytes)
 /* The GPU of a handle is the GPU of the current context. */
 API cudnnStatus_t cudnnCreate(dnn_handle **handle)
 {
-    const dnn_driver *driver = dnn_driver_get();
+    const emu_library_driver *driver = emu_library_driver_get();
     if (!handle)
         return dnn_refuse(NULL_POINTER, "no place for the handle");
     if (!driver || driver->device() < 0)
@@ -505,7 +485,7 @@ static cudnnStatus_t read_configs(const dnn_descriptor *d, int64_t most, int64_t
 {
     dnn_descriptor *graph = dnn_sub(d, 201, 0);
     const dnn_engine *engine[DNN_ENGINES];
-    const int found = dnn_fault("cudnn-heuristic") ? 0 : dnn_engines(graph, engine);
+    const int found = emu_library_fault("cudnn-heuristic") ? 0 : dnn_engines(graph, engine);
     *count = most == 0 || found < most ? found : most;
     for (int64_t i = 0; most && i < *count; i++) {
         const cudnnStatus_t status = fill(to[i], KIND_CONFIG);

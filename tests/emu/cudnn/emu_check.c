@@ -245,7 +245,7 @@ static cudnnStatus_t check_plan(const dnn_descriptor *d)
 {
     if (!dnn_find(d, 400) && !dnn_find(d, 407))
         return dnn_refuse(BAD_PARAM, "the plan has no handle");
-    return dnn_fault("cudnn-plan") ? dnn_refuse(NOT_SUPPORTED, "a planted fault") : SUCCESS;
+    return emu_library_fault("cudnn-plan") ? dnn_refuse(NOT_SUPPORTED, "a planted fault") : SUCCESS;
 }
 
 static cudnnStatus_t check_pack(const dnn_descriptor *d)

@@ -33,6 +33,8 @@
 #ifndef WEFT_TESTS_EMU_CUDNN_H
 #define WEFT_TESTS_EMU_CUDNN_H
 
+#include "emu_library.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -178,19 +180,6 @@ cudnnStatus_t dnn_check(const dnn_descriptor *d);
 
 /* ---- executions ------------------------------------------------------------------------------ */
 
-typedef struct weft_emulated_range {
-    const void *data;
-    size_t bytes;
-    int writes;
-    char *inside;
-} weft_emulated_range;
-typedef struct dnn_driver {
-    int (*add_work)(void *stream, weft_emulated_range *range, int count, void (*run)(void *user),
-                    const void *user, size_t bytes);
-    int (*device)(void);
-} dnn_driver;
-const dnn_driver *dnn_driver_get(void); /* NULL: the process has no emulated driver */
-
 /* A tensor of an execution. A value of the host has no range. */
 typedef struct dnn_tensor {
     int type, rank, range; /* range -1: none */
@@ -240,6 +229,5 @@ void dnn_stop(const char *fmt, ...) __attribute__((format(printf, 1, 2), noretur
 /* Returns the status, and keeps the reason for cudnnGetLastErrorString(). */
 cudnnStatus_t dnn_refuse(cudnnStatus_t status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-bool dnn_fault(const char *name); /* WEFT_EMU_FAULT names it */
 
 #endif

@@ -236,7 +236,7 @@ static cudnnStatus_t make_execution(const dnn_descriptor *plan, const dnn_descri
 static cudnnStatus_t execute(dnn_handle *handle, const dnn_descriptor *plan,
                              const dnn_descriptor *pack)
 {
-    const dnn_driver *driver = dnn_driver_get();
+    const emu_library_driver *driver = emu_library_driver_get();
     dnn_execution e = {0};
     if (!handle || !plan || !pack)
         return dnn_refuse(NULL_POINTER, "handle, plan or pack is missing");
@@ -254,7 +254,7 @@ static cudnnStatus_t execute(dnn_handle *handle, const dnn_descriptor *plan,
     if (status != SUCCESS)
         return status;
     check_overlap(&e);
-    if (dnn_fault("cudnn-execute"))
+    if (emu_library_fault("cudnn-execute"))
         return dnn_refuse(EXECUTION_FAILED, "a planted fault");
     return driver->add_work(handle->stream, e.range, e.ranges, dnn_run, &e, sizeof e)
                ? dnn_refuse(EXECUTION_FAILED, "the stream accepts no work")

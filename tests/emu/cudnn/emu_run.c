@@ -18,21 +18,9 @@ int64_t dnn_count(const dnn_tensor *t)
     return count;
 }
 
-/* Keeps `kept` bits of the mantissa, rounded to nearest even. */
-static float round_to(float value, int kept)
-{
-    const int dropped = 23 - kept;
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    if (isfinite(value))
-        bits = (bits + (1u << (dropped - 1)) - 1 + (bits >> dropped & 1)) >> dropped << dropped;
-    memcpy(&value, &bits, 4);
-    return value;
-}
-
 float dnn_round(float value, int type)
 {
-    return type == DATA_BFLOAT16 ? round_to(value, 7)
+    return type == DATA_BFLOAT16 ? emu_library_round(value, 7)
            : type == DATA_HALF   ? (float)(_Float16)value
                                  : value;
 }
@@ -103,7 +91,7 @@ void dnn_store(const dnn_execution *e, int tensor, const float *values)
 {
     const dnn_tensor *t = &e->tensor[tensor];
     char *data = e->range[t->range].inside;
-    const float extra = dnn_fault("cudnn-result") ? 1 : 0;
+    const float extra = emu_library_fault("cudnn-result") ? 1 : 0;
     for (int64_t i = 0; i < dnn_count(t); i++)
         write_value(data + dnn_place(t, i) * (int64_t)dnn_bytes(t->type), t->type,
                     i ? values[i] : values[i] + extra * (1 + fabsf(values[i])));
@@ -195,7 +183,7 @@ static void add_products(const convolution *c, int kind, int64_t n, double *out,
 static void narrow(float *values, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
-        values[i] = round_to(values[i], 10);
+        values[i] = emu_library_round(values[i], 10);
 }
 
 /* The virtual response has a type, which rounds before the sum. */
