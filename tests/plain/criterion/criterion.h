@@ -52,6 +52,7 @@ void plain_skip(const char *message, ...) __attribute__((format(printf, 1, 2), n
 #define cr_expect_not(x, ...)        PLAIN_CHECK(!(x), false, "!" #x, __VA_ARGS__)
 #define cr_assert_null(x, ...)       PLAIN_CHECK(!(x), true, "!" #x, __VA_ARGS__)
 #define cr_expect_null(x, ...)       PLAIN_CHECK(!(x), false, "!" #x, __VA_ARGS__)
+#define cr_expect_not_null(x, ...)   PLAIN_CHECK((x) != NULL, false, #x, __VA_ARGS__)
 #define cr_assert_not_null(x, ...)   PLAIN_CHECK((x) != NULL, true, #x, __VA_ARGS__)
 #define cr_assert_fail(...)          PLAIN_CHECK(false, true, "fail", __VA_ARGS__)
 #define cr_assert_eq(a, b, ...)      PLAIN_COMPARE(a, ==, b, true, __VA_ARGS__)
