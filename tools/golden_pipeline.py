@@ -38,6 +38,8 @@ of weft needs them.
     ltx_timed an image, decoded at two timesteps
     mochi     T5 with a mask, Mochi's noise levels, inverted timesteps
     cog_i2v   the latents of an image after the noisy ones, without a mask
+    cog_control  the latents of a control video after the noisy ones
+    flux_control  an image with the latents of a control image after the noisy ones
     cog15     tokens of two latent frames: three latent frames are padded to four
     cog15_i2v the same with an image, whose latents have inverse scaling, and its offset
     cosmos2   an image in place of the first frame with a mask, a timestep per frame; at 12 frames
@@ -54,7 +56,7 @@ import sys
 
 import numpy as np
 import torch
-from diffusers import (AutoencoderKL, ChromaPipeline, ChromaTransformer2DModel, AutoencoderKLCogVideoX, AutoencoderKLHunyuanVideo, AutoencoderKLLTXVideo, AutoencoderKLMochi,
+from diffusers import (AutoencoderKL, CogVideoXFunControlPipeline, FluxControlPipeline, ChromaPipeline, ChromaTransformer2DModel, AutoencoderKLCogVideoX, AutoencoderKLHunyuanVideo, AutoencoderKLLTXVideo, AutoencoderKLMochi,
                        AutoencoderKLWan,
                        CogVideoXDDIMScheduler, CosmosTransformer3DModel, DPMSolverSinglestepScheduler, EulerDiscreteScheduler,
                        LMSDiscreteScheduler, PNDMScheduler, FluxPipeline, FluxTransformer2DModel, HiDreamImagePipeline,
@@ -67,6 +69,7 @@ from diffusers.pipelines.cosmos import pipeline_cosmos2_video2world
 from diffusers.pipelines.hunyuan_video import pipeline_hunyuan_video_image2video as whole
 from PIL import Image
 from safetensors.torch import load_file
+from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from transformers import (BertConfig, BertModel, BertTokenizer, CLIPImageProcessor, CLIPImageProcessorPil, CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPVisionConfig, CLIPVisionModel,
                           LlamaConfig, LlamaForCausalLM, LlamaModel, LlavaConfig, LlavaForConditionalGeneration,
                           PreTrainedTokenizerFast, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
@@ -244,7 +247,31 @@ def hunyuan_replace():
 
 
 def flux():
-    transformer = weights(FluxTransformer2DModel(in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=8,
+    pipe = flux_pipe(FluxPipeline, 16)
+    begin = noise(4, 1, 8, 12)
+    packed = FluxPipeline._pack_latents(begin[:, :, 0], 1, 4, 8, 12)
+    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.5)
+    made = pipe(prompt=PROMPT, latents=packed, output_type="latent", **asked).images
+    made = FluxPipeline._unpack_latents(made, 64, 96, pipe.vae_scale_factor)[:, :, None]
+    save(pipe, "flux", begin, made, prompt=PROMPT, num_frames=1, **asked)
+
+
+def flux_control():
+    pipe = flux_pipe(FluxControlPipeline, 32)
+    sample = DiagonalGaussianDistribution.sample
+    DiagonalGaussianDistribution.sample = lambda self, generator=None: self.mode()
+    begin, image = noise(4, 1, 8, 12), picture(96, 64, 1)
+    packed = FluxPipeline._pack_latents(begin[:, :, 0], 1, 4, 8, 12)
+    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.5)
+    made = pipe(control_image=image, prompt=PROMPT, latents=packed, output_type="latent", **asked).images
+    DiagonalGaussianDistribution.sample = sample
+    made = FluxPipeline._unpack_latents(made, 64, 96, pipe.vae_scale_factor)[:, :, None]
+    save(pipe, "flux_control", begin, made, prompt=PROMPT, num_frames=1, **asked)
+    given("flux_control", control=image)
+
+
+def flux_pipe(kind, channels):
+    transformer = weights(FluxTransformer2DModel(in_channels=channels, out_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=8,
                                                  num_attention_heads=2, joint_attention_dim=16, pooled_projection_dim=8,
                                                  guidance_embeds=True, axes_dims_rope=(4, 2, 2)), 1)
     vae = weights(AutoencoderKL(block_out_channels=(4, 4, 4, 4), down_block_types=("DownEncoderBlock2D",) * 4,
@@ -258,14 +285,8 @@ def flux():
                                              base_image_seq_len=256, max_image_seq_len=4096)
     words = llama()
     words.model_max_length = 77
-    pipe = FluxPipeline(scheduler=levels, vae=vae, text_encoder=pooled, tokenizer=words, text_encoder_2=text, tokenizer_2=unigram(),
-                        transformer=transformer)
-    begin = noise(4, 1, 8, 12)
-    packed = FluxPipeline._pack_latents(begin[:, :, 0], 1, 4, 8, 12)
-    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.5)
-    made = pipe(prompt=PROMPT, latents=packed, output_type="latent", **asked).images
-    made = FluxPipeline._unpack_latents(made, 64, 96, pipe.vae_scale_factor)[:, :, None]
-    save(pipe, "flux", begin, made, prompt=PROMPT, num_frames=1, **asked)
+    return kind(scheduler=levels, vae=vae, text_encoder=pooled, tokenizer=words, text_encoder_2=text, tokenizer_2=unigram(),
+                transformer=transformer)
 
 
 def qwen_words(before, count):
@@ -702,6 +723,21 @@ def cog15_i2v():
     given("cog15_i2v", image=image)
 
 
+def cog_control():
+    transformer = weights(CogVideoXTransformer3DModel(num_attention_heads=2, attention_head_dim=16, in_channels=8, out_channels=4,
+                                                      time_embed_dim=16, text_embed_dim=16, num_layers=1, sample_width=4, sample_height=4,
+                                                      sample_frames=9, patch_size=2, max_text_seq_length=226,
+                                                      use_rotary_positional_embeddings=True), 1)
+    pipe = CogVideoXFunControlPipeline(tokenizer=unigram(), text_encoder=umt5(T5EncoderModel, T5Config), transformer=transformer,
+                                       vae=cog_vae(), scheduler=cog_levels())
+    begin, control = noise(4, 3, 4, 4), [picture(32, 32, seed) for seed in range(9)]
+    asked = dict(height=32, width=32, num_inference_steps=4, guidance_scale=3.0)
+    made = pipe(control_video=control, prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone().permute(0, 2, 1, 3, 4),
+                output_type="latent", **asked).frames
+    save(pipe, "cog_control", begin, made.permute(0, 2, 1, 3, 4), prompt=PROMPT, negative=NEGATIVE, num_frames=9, **asked)
+    control[0].save(f"{OUT}/cog_control/control.png", save_all=True, append_images=control[1:], duration=100)
+
+
 class Anything:
     """In the place of a checker of prompts and pictures, which only the pipeline of Cosmos has."""
     def to(self, device):
@@ -799,7 +835,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
+for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, hunyuan15, hunyuan15_i2v, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

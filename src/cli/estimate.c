@@ -42,7 +42,7 @@ static const weft_option options[] = {
      .copied = true},
     {"--strength", "S", "0", "share of the steps to run on --video, as in weft generate",
      .group = "model"},
-    {"--control", "FILE", NULL, "control video or image, for Wan VACE", .group = "model",
+    {"--control", "FILE", NULL, "control video or image (weft generate)", .group = "model",
      .copied = true},
     {"--mask", "FILE", NULL, "part of --video or --control to generate", .group = "model",
      .copied = true},

@@ -544,8 +544,10 @@ weft_frame_condition weft_model_takes_port(const weft_model *model)
 int64_t weft_model_denoised(const weft_model *model)
 {
     const weft_grid grid = weft_model_grid(model);
-    return weft_model_takes_port(model).form == WEFT_FRAME_CONDITION_CHANNELS ? grid.out_channels
-                                                                              : grid.channels;
+    const bool controlled = grid.channels == 2 * grid.out_channels; /* control videos */
+    return controlled || weft_model_takes_port(model).form == WEFT_FRAME_CONDITION_CHANNELS
+               ? grid.out_channels
+               : grid.channels;
 }
 
 weft_text_shape weft_model_text(const weft_model *model)

@@ -45,7 +45,7 @@ weft_statistics *weft_model_statistics(weft_model *model);
 double *weft_model_decode_timestep(weft_model *model);
 /* Returns how the model takes given frames. */
 weft_frame_condition weft_model_takes_port(const weft_model *model);
-/* Returns the channels of the denoised latents, without the channels of image conditioning. */
+/* Returns the channels of the denoised latents alone, without images and control videos. */
 int64_t weft_model_denoised(const weft_model *model);
 /* Sets mean and deviation in an autoencoder's config to the values of the grid. */
 void weft_model_set_statistics(weft_model *model, const weft_grid *grid);

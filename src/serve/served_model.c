@@ -50,7 +50,9 @@ static weft_status check_name(const char *name)
  * model. */
 static void read_inputs(weft_served_model *m, const weft_generator_model *g)
 {
-    const weft_frame_condition how = weft_model_takes_port(g->denoiser);
+    const bool port = weft_model_takes(g->denoiser, WEFT_PORT_CONTROL);
+    const weft_frame_condition none = {0},
+                               how = g->control ? none : weft_model_takes_port(g->denoiser);
     const bool trained = g->first_frame || g->expands_timesteps;
     m->needs_image = (how.form == WEFT_FRAME_CONDITION_CHANNELS && !how.also_none) ||
                      how.form == WEFT_FRAME_CONDITION_PORT ||
@@ -58,7 +60,8 @@ static void read_inputs(weft_served_model *m, const weft_generator_model *g)
     m->takes_image = how.form != WEFT_FRAME_CONDITION_NONE && (!how.asks || trained);
     m->takes_last_image = m->takes_image && how.last;
     m->needs_last_image = m->takes_last_image && how.last_must;
-    m->takes_control = weft_model_takes(g->denoiser, WEFT_PORT_CONTROL);
+    m->takes_control = g->control || port;
+    m->needs_control = g->control && !port;
 }
 
 static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
@@ -151,9 +154,9 @@ json_t *weft_served_model_json(const weft_served_model *m)
                (json_int_t)m->pixel_step[1], "default", (json_int_t)m->size[2], "fps", m->fps,
                "guidance_scale", m->guidance, "input_reference", m->takes_image,
                "needs_input_reference", m->needs_image);
-    json_t *inputs = json_pack("{s:b, s:b, s:b, s:b, s:b}", "last_image", m->takes_last_image,
+    json_t *inputs = json_pack("{s:b, s:b, s:b, s:b, s:b, s:b}", "last_image", m->takes_last_image,
                                "needs_last_image", m->needs_last_image, "video", true, "control",
-                               m->takes_control, "mask", true);
+                               m->takes_control, "needs_control", m->needs_control, "mask", true);
     if (json && inputs)
         json_object_update(json, inputs);
     json_decref(inputs);

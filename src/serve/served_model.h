@@ -18,7 +18,7 @@ typedef struct weft_served_model {
     weft_grid grid;
     bool takes_image, needs_image;           /* a first frame */
     bool takes_last_image, needs_last_image; /* a last frame */
-    bool takes_control;                      /* a control video */
+    bool takes_control, needs_control;       /* a control video */
     weft_compute compute;                    /* defaults of requests; the caller sets it */
 } weft_served_model;
 

@@ -214,6 +214,8 @@ static weft_status check_inputs(const weft_served_model *m, const video_values *
         return need_file(m, WEFT_INPUT_IMAGE, "start from an image");
     if (!f[WEFT_INPUT_LAST_IMAGE] && m->needs_last_image)
         return need_file(m, WEFT_INPUT_LAST_IMAGE, "end with an image");
+    if (!control && m->needs_control)
+        return need_file(m, WEFT_INPUT_CONTROL, "follow a control video");
     if (f[WEFT_INPUT_LAST_IMAGE] && !f[WEFT_INPUT_IMAGE])
         return refuse_file(WEFT_INPUT_LAST_IMAGE, "a last image needs input_reference");
     if (source && control)

@@ -50,8 +50,8 @@ const weft_option weft_generate_options[] = {
      "--mask or --outpaint",
      .group = "conditioning"},
     {"--control", "FILE", NULL,
-     "control video or image (depth, pose, or a video to edit), for Wan VACE. Without the option "
-     "these models generate from text only",
+     "control video or image (depth, pose, or a video to edit), for Wan VACE, which generates from "
+     "text only without the option, and for models trained with condition: control",
      .group = "conditioning", .copied = true},
     {"--mask", "FILE", NULL,
      "image or video that selects what to generate in --video or --control; white is generated, "

@@ -29,6 +29,7 @@ typedef struct weft_visual_condition_workspace {
     weft_canvas canvas;
     weft_frame_condition how;
     bool zeros;
+    bool control_channels; /* the latents of the control are channels after the noisy ones */
     const char *offload_dir;
     weft_vae *image_vae, *video_vae; /* encoders */
     bool bound;                      /* image_vae is bound */
@@ -184,6 +185,28 @@ static weft_status check_video(work *w)
     return WEFT_OK;
 }
 
+/* Checks a control whose latents are channels after the noisy ones. */
+static weft_status check_control_channels(const work *w, const weft_visual_condition_setup *setup,
+                                          weft_visual_condition *g)
+{
+    const int64_t takes = weft_model_grid(setup->denoiser).channels;
+    g->extra_channel_count = g->channels;
+    if (takes != 2 * g->channels)
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = setup->folder),
+                          "the transformer takes %" PRId64
+                          " channels. Noisy latents and the latents of a control have %" PRId64 ".",
+                          takes, 2 * g->channels);
+    if (!w->files.control)
+        return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.file = setup->folder, .key = "--control"),
+                          "this model was trained with control videos. Give --control FILE.");
+    return w->files.mask
+               ? weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                            WEFT_AT(.key = "--mask", .value = w->files.mask),
+                            "this model has no channels for a mask, and WanVACETransformer3DModel "
+                            "does. Omit --mask.")
+               : WEFT_OK;
+}
+
 /* Checks the control, and sets its channels. */
 static weft_status check_control(const work *w, const weft_visual_condition_setup *setup,
                                  weft_visual_condition *g)
@@ -191,15 +214,18 @@ static weft_status check_control(const work *w, const weft_visual_condition_setu
     const weft_model_size one = {1, 1, 1, 1, 1};
     const char *class_name = weft_model_class(setup->denoiser), *control = w->files.control;
     const int64_t made = weft_control_channels(&w->grid);
-    if (control && !weft_model_takes(setup->denoiser, WEFT_PORT_CONTROL))
-        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
-                          WEFT_AT(.key = "--control", .value = control),
-                          "%s takes no control video, and WanVACETransformer3DModel does. Use "
-                          "--video FILE to start from a video with any model.",
-                          class_name);
     if (control && w->files.video)
         return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--control", .value = control),
                           "--mask would belong to two videos. Omit --video or --control.");
+    if (w->control_channels)
+        return check_control_channels(w, setup, g);
+    if (control && !weft_model_takes(setup->denoiser, WEFT_PORT_CONTROL))
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.key = "--control", .value = control),
+                          "%s takes no control video. WanVACETransformer3DModel and models that "
+                          "were trained with condition: control do. Use --video FILE to start "
+                          "from a video with any model.",
+                          class_name);
     if (!weft_model_takes(setup->denoiser, WEFT_PORT_CONTROL))
         return WEFT_OK;
     g->control_channels = weft_model_shape(setup->denoiser, &one, WEFT_PORT_CONTROL).dim[4];
@@ -393,7 +419,10 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
     WEFT_TRY(WEFT_ALLOCATED(w, "the input images"));
     w->files = *files;
     w->grid = *setup->grid;
-    w->how = weft_model_takes_port(setup->denoiser);
+    w->control_channels =
+        setup->controlled && !weft_model_takes(setup->denoiser, WEFT_PORT_CONTROL);
+    w->how =
+        w->control_channels ? (weft_frame_condition){0} : weft_model_takes_port(setup->denoiser);
     w->zeros = setup->zeros;
     w->offload_dir = setup->offload_dir;
     w->canvas = (weft_canvas){.frames = setup->frames,
@@ -414,7 +443,7 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
     else if (w->how.also_none) /* zeros */
         g.extra_channel_count = weft_model_grid(setup->denoiser).channels - g.channels;
     g.from_video = files->video != NULL;
-    if (files->video || g.control_channels)
+    if (files->video || files->control || g.control_channels)
         WEFT_GO(open_video(setup, w));
     *visual = g;
 out:
@@ -670,15 +699,23 @@ static weft_status use_mask(work *w, weft_visual_condition *g)
                             "the region to generate white.");
 }
 
-static weft_status use_video(work *w, weft_visual_condition *g)
+/* Encodes a video of the canvas to normalised latents. */
+static weft_status encode_file(work *w, const weft_visual_condition *g, const char *file,
+                               float *latents)
 {
     weft_frame_source *frame_source;
-    WEFT_TRY(weft_frame_source_open(w->files.video, &w->canvas, &frame_source));
-    const weft_status_code status = weft_vae_encode_boxes(
-        w->video_vae, weft_frame_source_box, frame_source, w->canvas.frames, g->latents);
+    WEFT_TRY(weft_frame_source_open(file, &w->canvas, &frame_source));
+    const weft_status_code status = weft_vae_encode_boxes(w->video_vae, weft_frame_source_box,
+                                                          frame_source, w->canvas.frames, latents);
     weft_frame_source_close(frame_source);
     WEFT_TRY(status);
-    normalise(w, g, g->latent[0], false, g->latents);
+    normalise(w, g, g->latent[0], false, latents);
+    return WEFT_OK;
+}
+
+static weft_status use_video(work *w, weft_visual_condition *g)
+{
+    WEFT_TRY(encode_file(w, g, w->files.video, g->latents));
     return w->files.mask || w->canvas.w ? use_mask(w, g) : WEFT_OK;
 }
 
@@ -690,6 +727,8 @@ static weft_status encode_videos(work *w, weft_visual_condition *g)
     WEFT_GO(weft_vae_bind(w->video_vae));
     if (w->files.video)
         WEFT_GO(use_video(w, g));
+    if (w->control_channels)
+        WEFT_GO(encode_file(w, g, w->files.control, g->extra_channels));
     if (g->control_channels)
         WEFT_GO(weft_control_encode(&control, w->video_vae, g->control));
 out:

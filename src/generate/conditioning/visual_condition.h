@@ -9,7 +9,7 @@
 typedef struct weft_visual_inputs {
     const char *image, *last_image; /* first and last frame; NULL: none */
     const char *video;              /* video to edit, or an image used as every frame; NULL: none */
-    const char *control;            /* control video or image (WEFT_PORT_CONTROL); NULL: none */
+    const char *control;            /* control video or image; NULL: none */
     /* image or video; white regions of `video` or `control` are generated; NULL: none */
     const char *mask;
     int64_t outpaint[4]; /* pixels generated left of, above, right of and below `video` */
@@ -26,8 +26,9 @@ typedef struct weft_visual_condition_setup {
     const weft_model *denoiser;
     const weft_grid *grid;         /* pixels to latents */
     int64_t frames, height, width; /* pixels */
-    bool trained; /* the model was trained with a given first frame, by its folder */
-    bool silent;  /* print no warnings about sizes: another rank prints them */
+    bool trained;    /* the model was trained with a given first frame, by its folder */
+    bool controlled; /* the model was trained with control videos, by its folder */
+    bool silent;     /* print no warnings about sizes: another rank prints them */
     /* conditioning latents after the image are zeros, not encoded grey frames */
     bool zeros;
     bool published;          /* not trained by weft: use the image as the model's pipeline does */

@@ -9,6 +9,7 @@ static weft_visual_condition_setup setup_of(const weft_generator *p)
     return (weft_visual_condition_setup){
         .trained = p->model.first_frame || p->model.expands_timesteps,
         .zeros = p->model.first_frame,
+        .controlled = p->model.control,
         .folder = p->model.folder,
         .silent = p->comm && weft_comm_rank(p->comm) != 0,
         .vae_folder = p->model.vae_folder,

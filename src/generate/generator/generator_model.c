@@ -113,6 +113,7 @@ weft_status weft_generator_model_read_settings(weft_generator_model *m, weft_gen
     m->published = !own;
     const char *condition = json_string_value(json_object_get(own, "condition"));
     m->first_frame = condition && !strcmp(condition, "first_frame");
+    m->control |= condition && !strcmp(condition, "control");
     json_decref(own);
     return status;
 }
@@ -216,6 +217,15 @@ out:
     return status == WEFT_E_CONFIG ? WEFT_E_FORMAT : status;
 }
 
+/* Pipelines whose models have the latents of a control after the noisy ones:
+ * CogVideoXFunControlPipeline, FluxControlPipeline. */
+static bool is_control_pipeline(const char *class_name)
+{
+    static const char end[] = "ControlPipeline";
+    const size_t length = class_name ? strlen(class_name) : 0;
+    return length >= sizeof end - 1 && !strcmp(class_name + length - (sizeof end - 1), end);
+}
+
 /* Reads the low-noise expert: a separate folder with the same sizes. */
 static weft_status read_expert(weft_generator_model *m, weft_generator_options *o)
 {
@@ -232,6 +242,7 @@ static weft_status read_expert(weft_generator_model *m, weft_generator_options *
             : WEFT_OK;
     const bool has_boundary = json_is_number(json_object_get(index, "boundary_ratio"));
     m->expands_timesteps = json_is_true(json_object_get(index, "expand_timesteps"));
+    m->control = is_control_pipeline(json_string_value(json_object_get(index, "_class_name")));
     json_decref(index);
     WEFT_TRY(status);
     if (has_boundary && o->boundary == 0)
