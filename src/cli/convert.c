@@ -1,13 +1,14 @@
 /* weft convert: writes weights with the names, types and files that other programs read. */
 #include "base/fs.h"
+#include "cli/convert_source.h"
 #include "cli/options/args.h"
 #include "cli/options/lora_option.h"
 #include "cli/options/verb.h"
 #include "convert/convert_adapter.h"
 #include "convert/convert_model.h"
 #include "convert/convert_target.h"
+#include "convert/widen_model.h"
 #include "graph/graph.h"
-#include "inspect/inspect_file.h"
 #include "model/adapter_write.h"
 
 #include <stdio.h>
@@ -34,29 +35,6 @@ static weft_status one_of(const weft_args *args, const char *option, const char 
     return status;
 }
 
-/* Finds the model from --config, a config next to the weights, or the published size with the same
- * tensors. */
-static weft_status find_model(const weft_args *args, const char *in, weft_model *model)
-{
-    const char *config = weft_args_string(args, "--config"), *size;
-    char config_path[1100];
-    snprintf(config_path, sizeof config_path, "%.*sconfig.json", (int)(weft_path_base(in) - in),
-             in);
-    if (config)
-        return weft_model_open(config, model);
-    if (weft_path_is_dir(in))
-        return weft_model_open(in, model);
-    if (!weft_path_exists(in))
-        return weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = in), "no such file or folder");
-    if (weft_path_exists(config_path) && weft_model_open(config_path, model) == WEFT_OK)
-        return WEFT_OK; /* configs of other formats may be next to the files */
-    const weft_status_code status = weft_inspect_published(in, &size);
-    if (status == WEFT_E_NOT_FOUND)
-        return weft_error_add(status, "Set --config: a config.json, or the name of a size.");
-    WEFT_TRY(status);
-    return weft_model_open(size, model);
-}
-
 static weft_status convert_weights(const weft_args *args, const weft_model *model,
                                    const weft_graph *g, const char *in, const char *out)
 {
@@ -73,9 +51,14 @@ static weft_status convert_weights(const weft_args *args, const weft_model *mode
     WEFT_TRY(one_of(args, "--to", forms, &to));
     WEFT_TRY(one_of(args, "--dtype", types, &dtype));
     WEFT_TRY(weft_args_i64(args, "--shard-size", 0, INT64_MAX, &c.shard_bytes));
+    c.widens = weft_args_string(args, "--in-channels") != NULL;
     c.to = (weft_convert_to)to;
     c.dtype = dtypes[dtype];
     WEFT_TRY(weft_convert_target(out, &c, folder, stem));
+    if (loras && c.widens)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--in-channels"),
+                          "the adapter belongs to the model before. Merge it first, then convert "
+                          "the result with --in-channels.");
     if (loras > MOST_ADAPTERS)
         return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--lora", WEFT_NUMBER(loras)),
                           "%d adapters are given; the maximum is %d", loras, MOST_ADAPTERS);
@@ -145,7 +128,13 @@ static weft_status run_convert(const weft_args *args)
         WEFT_TRY(weft_model_open(weft_args_string(args, "--config"), &model));
         return convert_adapter(args, &model, positional[0], positional[1]);
     }
-    WEFT_TRY(find_model(args, positional[0], &model));
+    WEFT_TRY(weft_convert_find_model(weft_args_string(args, "--config"), positional[0], &model));
+    if (weft_args_string(args, "--in-channels")) {
+        int64_t channels;
+        const weft_model before = model;
+        WEFT_TRY(weft_args_i64(args, "--in-channels", 1, 1 << 16, &channels));
+        WEFT_TRY(weft_widen_model(&before, channels, &model));
+    }
     WEFT_TRY(weft_convert_graph(&model, &g));
     const weft_status_code status = convert_weights(args, &model, g, positional[0], positional[1]);
     weft_graph_free(g);
@@ -165,6 +154,9 @@ static const weft_option options[] = {
     {"--config", "PATH", NULL,
      "config.json of the model, its folder, or the name of a published size; by default the "
      "config next to the weights, or the size whose tensors match"},
+    {"--in-channels", "N", NULL,
+     "add input channels to a denoiser, for an image (I2V) or a control video after the noisy "
+     "latents; their weights are 0, so the model predicts as before until it is trained"},
     {"--lora", "FILE[:WEIGHT]", NULL,
      "adapter to merge into the weights; several adapters are added", .repeated = true},
     {"--lora-format", "FORMAT", NULL,
@@ -189,6 +181,7 @@ const weft_verb weft_verb_convert = {
                "A conversion there and back is bitwise identical.\n",
     .see = "docs/reference/models.md, docs/reference/formats.md",
     .examples = "weft convert runs/dit/model/transformer dit.safetensors --to original\n"
+                "weft convert wan/transformer wide --in-channels 32\n"
                 "weft convert wan.safetensors merged --lora style.safetensors:0.8\n"
                 "weft convert adapter for-comfy --lora-format comfyui --config wan-1.3b\n",
     .options = options,

@@ -27,6 +27,7 @@ typedef struct made {
     weft_foreign_tensor is;
     const weft_stored_tensor *part[WEFT_KEY_MAPPING_PARTS];
     weft_dtype dtype;
+    int64_t channels; /* input channels, if more than stored; 0: as stored */
 } made;
 
 typedef struct converting {
@@ -67,6 +68,17 @@ static bool same_shape(const weft_stored_tensor *t, const weft_shape *s, int fir
            !memcmp(t->dim, s->dim + first, (size_t)t->rank * sizeof *t->dim);
 }
 
+/* Whether the kernels of a convolution lack input channels only. */
+static bool lacks_channels(const weft_stored_tensor *t, const weft_shape *s, int first)
+{
+    if (first || t->rank != s->rank || t->rank < 3 || t->dim[1] >= s->dim[1])
+        return false;
+    for (int d = 0; d < t->rank; d++)
+        if (d != 1 && t->dim[d] != s->dim[d])
+            return false;
+    return true;
+}
+
 static weft_dtype dtype_for(const converting *v, const weft_stored_tensor *t)
 {
     const weft_dtype asked = v->c->dtype;
@@ -75,8 +87,10 @@ static weft_dtype dtype_for(const converting *v, const weft_stored_tensor *t)
     return asked == WEFT_F8E4M3 && t->rank < 2 ? WEFT_BF16 : asked;
 }
 
-/* Adds the parameter `name`, or an item of a stack, to the output tensor that contains it. */
-static weft_status add_param(converting *v, const char *name, const weft_stored_tensor *t)
+/* Adds the parameter `name`, or an item of a stack, to the output tensor that contains it.
+ * `channels`: as in `made`. */
+static weft_status add_param(converting *v, const char *name, const weft_stored_tensor *t,
+                             int64_t channels)
 {
     weft_foreign_tensor is = {.parts = 1};
     snprintf(is.name, sizeof is.name, "%.299s", name);
@@ -89,12 +103,12 @@ static weft_status add_param(converting *v, const char *name, const weft_stored_
         at++;
     if (at == v->mades) {
         WEFT_TRY(weft_grow((void **)&v->made, v->mades, &v->capacity, sizeof *v->made));
-        v->made[v->mades++] = (made){.is = is, .dtype = dtype_for(v, t)};
+        v->made[v->mades++] = (made){.is = is, .dtype = dtype_for(v, t), .channels = channels};
     }
     for (int i = 0; i < is.parts; i++)
         if (!strcmp(is.part[i], name))
             v->made[at].part[i] = t;
-    v->all += t->count;
+    v->all += channels ? t->count / t->dim[1] * channels : t->count;
     return WEFT_OK;
 }
 
@@ -106,11 +120,12 @@ static weft_status take(converting *v, const char *name, const weft_shape *shape
                         lists *l)
 {
     const weft_stored_tensor *t = weft_tensors_find(v->file, name);
+    const bool widens = t && v->c->widens && lacks_channels(t, shape, first);
     if (!t)
         weft_listing_add(&l->missing, name);
-    else if (!same_shape(t, shape, first))
+    else if (!widens && !same_shape(t, shape, first))
         weft_listing_add(&l->wrong, name);
-    return t ? add_param(v, name, t) : WEFT_OK;
+    return t ? add_param(v, name, t, widens ? shape->dim[1] : 0) : WEFT_OK;
 }
 
 static weft_status take_all(converting *v, lists *l)
@@ -313,10 +328,29 @@ out:
     return status;
 }
 
+/* Writes kernels with zeros for the input channels that are not stored. */
+static weft_status put_widened(converting *v, const char *name, const made *m)
+{
+    const weft_stored_tensor *t = m->part[0];
+    const int64_t kernels = t->dim[0], own = t->count / kernels,
+                  zeros = own / t->dim[1] * (m->channels - t->dim[1]);
+    for (int64_t k = 0; k < kernels; k++) {
+        WEFT_TRY(put_stored(v, name, m->dtype, t, k * own, own));
+        for (int64_t at = 0; at < zeros; at += CHUNK) {
+            const int64_t here = zeros - at < CHUNK ? zeros - at : CHUNK;
+            memset(v->wide, 0, (size_t)here * sizeof *v->wide);
+            WEFT_TRY(put_chunk(v, name, m->dtype, v->wide, here));
+        }
+    }
+    return WEFT_OK;
+}
+
 static weft_status put_made(converting *v, const made *m)
 {
     char name[400];
     name_of(v, m, name);
+    if (m->channels)
+        return put_widened(v, name, m);
     for (int i = 0; i < (m->is.interleaved ? 2 : 1); i++)
         for (int p = 0; p < m->is.parts; p++)
             WEFT_TRY(put_halves(v, name, m, p, m->is.interleaved ? i : -1));
@@ -331,6 +365,8 @@ static weft_status declare(const converting *v, const made *m)
     int rank = first->rank;
     name_of(v, m, name);
     memcpy(dim, first->dim, (size_t)rank * sizeof *dim);
+    if (m->channels)
+        dim[1] = m->channels;
     for (int p = 1; p < m->is.parts; p++)
         dim[0] += m->part[p]->dim[0];
     for (int i = 0; i < m->is.ones && first->rank >= 2 && rank < WEFT_TENSORS_MAX_RANK; i++)

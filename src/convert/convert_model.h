@@ -23,6 +23,9 @@ typedef struct weft_model_conversion {
     /* adapters to merge, of the graph of weft_convert_graph, without prefix */
     const weft_adapter_use *adapter;
     int adapters;
+    /* convolutions may have fewer input channels than the model (widen_model.h); the weights of the
+     * others are 0 */
+    bool widens;
 } weft_model_conversion;
 
 /* Builds a graph of only the model's parameters. */
