@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Makes a golden file of step distillation or preference tuning: steps of a tiny Wan transformer in PyTorch (f64).
+"""Makes a golden file of step distillation, preference tuning or training with control videos: steps of a tiny Wan
+transformer in PyTorch (f64).
 
-usage: golden_distill.py OUT_PREFIX lcm|dmd2|dpo|lcm_lora|dmd2_lora|dpo_lora [SEED]
+usage: golden_distill.py OUT_PREFIX lcm|dmd2|dpo|control|vace|lcm_lora|dmd2_lora|dpo_lora|control_lora|vace_lora [SEED]
 Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
 
 Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
@@ -13,7 +14,7 @@ import sys
 
 import numpy as np
 import torch
-from diffusers import WanTransformer3DModel
+from diffusers import WanTransformer3DModel, WanVACETransformer3DModel
 from safetensors.torch import save_file
 
 NOISE, TIMESTEP, SCORE, FAKE = 2, 3, 14, 15  # purposes of the draws
@@ -219,7 +220,7 @@ class Dpo:
         self.student = model
         self.reference = copy.deepcopy(model)  # lora_B is 0
         self.others = {}
-        self.rejected = torch.randn(SAMPLES, *SHAPE).double()
+        self.inputs = {"rejected": torch.randn(SAMPLES, *SHAPE)}
 
     def loss(self, x0, noise, keys, text, empty):
         s = shifted(torch.sigmoid(torch.tensor([float(normal(k, TIMESTEP, 0)) for k in keys]).double()))
@@ -228,11 +229,44 @@ class Dpo:
             x = (1 - each(s)) * data + each(s) * noise
             return ((velocity(model, x, s, text) - (noise - data)) ** 2).mean(dim=(1, 2, 3, 4))
 
-        bad = self.rejected[self.items]
+        bad = self.inputs["rejected"][self.items].double()
         with torch.no_grad():
             before = error(self.reference, x0) - error(self.reference, bad)
         z = -BETA / 2 * (error(self.student, x0) - error(self.student, bad) - before)
         return -torch.nn.functional.logsigmoid(z).mean()
+
+    def stepped(self):
+        pass
+
+
+# ---- control videos ------------------------------------------------------------------------------
+
+PIXELS = 64  # of a latent, 8x8; the mask has one channel for each
+
+
+class Control:
+    """Flow matching with a control video, as channels of the input or on the port of VACE."""
+
+    interval = 1
+
+    def __init__(self, model, lora):
+        self.student, self.others = model, {}
+        self.inputs = {"control": torch.randn(SAMPLES, *SHAPE)}
+        if isinstance(model, WanVACETransformer3DModel):
+            self.inputs["grey"] = torch.randn(1, *SHAPE)
+
+    def predict(self, x, s, text):
+        control = self.inputs["control"][self.items].double()
+        if "grey" not in self.inputs:
+            return velocity(self.student, torch.cat([x, control], 1), s, text)
+        mask = torch.ones(len(self.items), PIXELS, *SHAPE[1:]).double()
+        grey = self.inputs["grey"].double().expand(len(self.items), -1, -1, -1, -1)
+        return self.student(x, 1000 * s, text, control_hidden_states=torch.cat([grey, control, mask], 1), return_dict=False)[0]
+
+    def loss(self, x0, noise, keys, text, empty):
+        s = shifted(torch.sigmoid(torch.tensor([float(normal(k, TIMESTEP, 0)) for k in keys]).double()))
+        v = self.predict((1 - each(s)) * x0 + each(s) * noise, s, text)
+        return ((v - (noise - x0)) ** 2).mean()
 
     def stepped(self):
         pass
@@ -267,12 +301,15 @@ def named(model, prefix, trained_only=False):
 
 
 def main():
-    kinds = {"lcm": Lcm, "dmd2": Dmd2, "dpo": Dpo}
+    kinds = {"lcm": Lcm, "dmd2": Dmd2, "dpo": Dpo, "control": Control, "vace": Control}
     if len(sys.argv) < 3 or sys.argv[2].removesuffix("_lora") not in kinds:
         sys.exit(__doc__)
     prefix, kind = sys.argv[1], sys.argv[2]
     torch.manual_seed(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
-    model = WanTransformer3DModel(**CONFIG)
+    more = {"control": {"in_channels": 2 * SHAPE[0]},
+            "vace": {"vace_layers": [0, 1], "vace_in_channels": 2 * SHAPE[0] + PIXELS}}.get(kind.removesuffix("_lora"), {})
+    make = WanVACETransformer3DModel if "vace_layers" in more else WanTransformer3DModel
+    model = make(**{**CONFIG, **more})
     random_weights(model)
     model = model.double()
     data = torch.randn(SAMPLES, *SHAPE).double()
@@ -285,9 +322,7 @@ def main():
     run = kinds[kind.removesuffix("_lora")](model, lora)
     if lora:
         tensors |= {k: v for name, other in run.others.items() for k, v in named(other, f"param_{name}.", True).items()}
-    if hasattr(run, "rejected"):
-        tensors["in.rejected"] = run.rejected.float().permute(0, 2, 3, 4, 1)
-        run.rejected = run.rejected.float().double()
+    tensors |= {"in." + k: v.permute(0, 2, 3, 4, 1) for k, v in getattr(run, "inputs", {}).items()}
     optimizer = adamw(model)
     losses, norms, fake_losses, fake_norms = [], [], [], []
     for step in range(STEPS):
@@ -309,7 +344,7 @@ def main():
     for name, other in run.others.items():
         tensors |= named(other, f"final_{name}.", lora)
     save_file({k: v.contiguous() for k, v in tensors.items()}, prefix + ".safetensors")
-    described = {"config": {**CONFIG, "_class_name": "WanTransformer3DModel"}, "kind": kind, "batch": BATCH, "shift": SHIFT,
+    described = {"config": {**CONFIG, **more, "_class_name": make.__name__}, "kind": kind, "batch": BATCH, "shift": SHIFT,
                  "optimizer": OPTIMIZER, "distill": DISTILL, "lora": LORA if lora else None, "losses": losses,
                  "grad_norms": norms, "match": MATCH, "beta": BETA, "fake_losses": fake_losses, "fake_norms": fake_norms, "reference": f"torch {torch.__version__}, f64"}
     with open(prefix + ".json", "w") as f:

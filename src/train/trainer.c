@@ -28,6 +28,8 @@
 #include "train/checkpoint/stop_run.h"
 #include "train/estimate/dry_run.h"
 #include "train/estimate/memory_start.h"
+#include "train/graph/control.h"
+#include "train/latents/grey_latents.h"
 #include "train/latents/latent_cache.h"
 #include "train/latents/stage_loader.h"
 #include "train/monitor/data_report.h"
@@ -66,7 +68,7 @@ typedef struct stage_run {
     weft_stage_state state;
     weft_cascade_train *cascades; /* steps are iterations of cascades; NULL: no cascades */
     char latents[512];            /* folder of the denoiser's latent cache */
-    char rejected[512];           /* of the rejected clips; "": none */
+    char pairs[512];              /* of the second data set (weft_run_pair_of); "": none */
     weft_source_metrics sources;  /* of the loader, on rank 0 */
 } stage_run;
 
@@ -397,16 +399,20 @@ static weft_status begin_steps(trainer *t, const stage_run *first)
     return weft_run_checkpoints_resume(&t->checkpoints, c->store, &c->progress);
 }
 
-/* Encodes the clips, and the rejected clips of pairs, that are not cached. */
+/* Encodes the clips of both data sets that are not cached. */
 static weft_status ensure_latents(weft_train_context *c, stage_run *s)
 {
     const weft_train_stage *stage = s->state.train_stage;
     WEFT_TRY(weft_latents_ensure(c->run, &c->models, stage, &c->exec, s->latents));
-    if (!weft_run_prefers(c->run))
+    const weft_run_pair pair = weft_run_pair_of(c->run);
+    if (!pair.path)
         return WEFT_OK;
-    weft_run rejected = *c->run;
-    rejected.data.path = c->run->preference.rejected;
-    return weft_latents_ensure(&rejected, &c->models, stage, &c->exec, s->rejected);
+    weft_run second = *c->run;
+    second.data.path = pair.path;
+    WEFT_TRY(weft_latents_ensure(&second, &c->models, stage, &c->exec, s->pairs));
+    return weft_control_needs_grey(c->run, &c->models)
+               ? weft_grey_latents_ensure(c->run, &c->models, stage, &c->exec, s->pairs)
+               : WEFT_OK;
 }
 
 /* Encodes latents if needed, then binds the training programs. Their memory is not reserved at
@@ -434,7 +440,7 @@ static weft_status open_loader(trainer *t, stage_run *s)
 {
     weft_train_context *c = &t->context;
     weft_run_checkpoints *checkpoints = &t->checkpoints;
-    WEFT_TRY(weft_stage_loader_open(c, &s->state, s->latents, s->rejected, s->cascades != NULL));
+    WEFT_TRY(weft_stage_loader_open(c, &s->state, s->latents, s->pairs, s->cascades != NULL));
     if (checkpoints->resumed && c->progress.done > weft_run_first_step(c->run, s->state.index))
         WEFT_TRY(weft_run_checkpoints_restore_loader(checkpoints, s->state.loader));
     json_decref(checkpoints->resumed);

@@ -262,7 +262,9 @@ static void print_generate(const weft_export *e, const char *model, const char *
     weft_buf_printf(&command,
                     "weft generate --model %s%s%s%s%s%s%s --prompt \"TEXT\" --out video.mp4", model,
                     lora ? " --lora " : "", lora ? lora : "",
-                    run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE" : "",
+                    run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE"
+                    : run->condition == WEFT_CONDITION_CONTROL   ? " --control FILE"
+                                                                 : "",
                     weft_run_uses_identity(e->models) ? " --identity-image FILE" : "",
                     few && lora ? " --sampler consistency" : "", few ? steps : "");
     print_next(&command);

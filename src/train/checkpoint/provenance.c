@@ -164,6 +164,18 @@ static json_t *blend_of(const weft_run_data *data)
     return json_pack("{s:s, s:o}", "kind", weft_blend_names[data->blend], "sources", sources);
 }
 
+/* Adds the contents of the second data set. */
+static weft_status add_pair(const weft_run *run, json_t *m)
+{
+    weft_run_data second = run->data;
+    weft_dataset *dataset;
+    second.path = weft_run_pair_of(run).path;
+    WEFT_TRY(weft_run_data_open(&second, &dataset));
+    json_object_set_new(m, "pair", weft_hash_text(weft_dataset_fingerprint(dataset)));
+    weft_dataset_close(dataset);
+    return WEFT_OK;
+}
+
 weft_status weft_provenance_make(const weft_run *run, const weft_run_models *models,
                                  uint64_t fingerprint, json_t **made_of)
 {
@@ -183,8 +195,8 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
         json_object_set_new(m, "base", hash);
     }
     json_object_set_new(m, "lora", lora_of(&run->transformer.lora));
-    if (weft_run_prefers(run))
-        json_object_set_new(m, "rejected", json_string(run->preference.rejected));
+    if (weft_run_pair_of(run).path)
+        WEFT_GO(add_pair(run, m));
     if (weft_run_uses_lpips(run)) {
         WEFT_GO(hash_lpips(&run->loss.lpips, &hash));
         json_object_set_new(m, "lpips", hash);
@@ -258,7 +270,7 @@ weft_status weft_provenance_check(const json_t *before, const json_t *now, bool 
                   "data.blend)"},
         {"autoencoder", "the autoencoder changed (weights or config)"},
         {"tile", "autoencoder.tile changed, and with it the latents where tiles overlap"},
-        {"rejected", "preference.rejected changed"},
+        {"pair", "the clips of preference.rejected or of control changed"},
         {"base", "the initial weights changed (files or config)"},
         {"lpips", "the networks of loss.lpips changed (files)"},
         {"text_encoder", "the text encoder changed (weights or config)"},

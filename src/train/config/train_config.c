@@ -337,7 +337,7 @@ static const weft_section parallel_section = {
     "ranks. Heads, tokens, samples and widths need not be divisible",
     sizeof(weft_run), parallel_keys, WEFT_COUNT(parallel_keys)};
 
-const char *const weft_condition_names[] = {"none", "first_frame", NULL};
+const char *const weft_condition_names[] = {"none", "first_frame", "control", NULL};
 static const char *const recompute_words[] = {"auto", "none", NULL};
 static const weft_key run_keys[] = {
     {"out", WEFT_KEY_STRING, offsetof(weft_run, out), NULL, "",
@@ -376,9 +376,11 @@ static const weft_key run_keys[] = {
         "gets in training",
         0, 1000, .earlier = "guidance"),
     {"condition", WEFT_KEY_ENUM, offsetof(weft_run, condition), "none", "",
-     "image conditioning; first_frame: the first frame of each clip without noise, in the "
-     "way of the family and config (`weft generate --help image-models`)",
+     "image conditioning; first_frame: the first frame of each clip without noise, control: a "
+     "control video of each clip, in the way of the family and config (`weft generate --help "
+     "image-models`)",
      .choices = weft_condition_names},
+    {"control", WEFT_KEY_SECTION, offsetof(weft_run, control), .section = &weft_control_section},
     {"preference", WEFT_KEY_SECTION, offsetof(weft_run, preference),
      .section = &weft_preference_section},
     {"distill", WEFT_KEY_SECTION, 0, .section = &weft_distill_section}, /* keys of the run itself */
@@ -840,7 +842,17 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     WEFT_TRY(check_loss(run, path));
     WEFT_TRY(weft_distill_check(run, path));
     WEFT_TRY(weft_preference_check(run, path));
+    WEFT_TRY(weft_control_check(run, path));
     return check_trainable(run, path);
+}
+
+weft_run_pair weft_run_pair_of(const weft_run *run)
+{
+    if (weft_run_prefers(run))
+        return (weft_run_pair){run->preference.rejected, "preference.rejected", "batch.rejected"};
+    if (run->condition == WEFT_CONDITION_CONTROL)
+        return (weft_run_pair){run->control.path, "control", "batch.control"};
+    return (weft_run_pair){0};
 }
 
 /* ---- training stages ----------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "prompt/text_conditioning.h"
 #include "train/config/cascade_config.h"
+#include "train/config/control_config.h"
 #include "train/config/data_config.h"
 #include "train/config/distill_config.h"
 #include "train/config/optimizer_config.h"
@@ -26,11 +27,12 @@ typedef enum weft_precision {
     WEFT_PRECISION_BF16,
     WEFT_PRECISION_AUTO /* chosen when the run starts (estimate/training/resolve_precision.h) */
 } weft_precision;
-/* Image conditioning of a transformer (model/family.h): none, or the first frame, which trains
- * image-to-video generation. */
+/* Conditioning of a transformer on images (model/family.h): none; the first frame, which trains
+ * image-to-video generation; a control video. */
 typedef enum weft_run_condition {
     WEFT_CONDITION_NONE,
-    WEFT_CONDITION_FIRST_FRAME
+    WEFT_CONDITION_FIRST_FRAME,
+    WEFT_CONDITION_CONTROL
 } weft_run_condition;
 typedef enum weft_lr_kind { WEFT_LR_CONSTANT, WEFT_LR_COSINE } weft_lr_kind;
 
@@ -141,6 +143,7 @@ typedef struct weft_run {
     double caption_dropout;
     double guidance; /* embedded guidance scale during training */
     int condition;   /* weft_run_condition */
+    weft_control_config control;
     weft_distill_config distill;
     weft_preference_config preference;
     weft_optimizer_config optimizer;
@@ -174,6 +177,13 @@ static inline bool weft_run_prefers(const weft_run *run)
 {
     return run->preference.rejected && run->preference.rejected[0];
 }
+/* A second data set with a clip for each clip of data.path. */
+typedef struct weft_run_pair {
+    const char *path;  /* NULL: none */
+    const char *key;   /* of the config */
+    const char *input; /* of the training programs */
+} weft_run_pair;
+weft_run_pair weft_run_pair_of(const weft_run *run);
 /* Text encoder `index`. */
 const weft_run_model *weft_run_text(const weft_run *run, int index);
 /* Trainable parameters of the trained model, whose scope is `scope`. */

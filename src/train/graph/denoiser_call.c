@@ -69,6 +69,15 @@ static weft_value without_image(weft_graph *g, const weft_model *model, weft_val
     return weft_concat(g, (weft_value[]){input, weft_fill(g, WEFT_F32, rest, 0)}, 2, 4);
 }
 
+/* Sets the denoiser's input with a control video. Its latents are channels after the noisy latents,
+ * unless they have their own port. */
+static void give_control(weft_graph *g, const weft_model *model, weft_value control, weft_ports *p)
+{
+    const weft_value part[] = {p->at[WEFT_PORT_LATENTS], control};
+    if (!weft_model_takes(model, WEFT_PORT_CONTROL))
+        p->at[WEFT_PORT_LATENTS] = weft_concat(g, part, 2, 4);
+}
+
 bool weft_denoiser_call_gives_frame(const weft_run *run, const weft_run_models *models)
 {
     return run->condition == WEFT_CONDITION_FIRST_FRAME &&
@@ -89,6 +98,8 @@ weft_value weft_denoiser_call_build(weft_graph *g, const weft_denoiser_call *c, 
         p->at[WEFT_PORT_GUIDANCE] = weft_affine(g, c->time, 0, 1000 * c->run->guidance);
     if (c->run->condition == WEFT_CONDITION_FIRST_FRAME)
         give_first_frame(g, c->models, c->data, c->input, c->time, p);
+    else if (c->run->condition == WEFT_CONDITION_CONTROL)
+        give_control(g, model, c->control, p);
     else if (weft_model_takes_port(model).also_none)
         p->at[WEFT_PORT_LATENTS] = without_image(g, model, c->input);
     weft_graph_push(g, "%s", c->scope ? c->scope : model->family->scope);

@@ -4,6 +4,7 @@
 #include "model/tiling.h"
 #include "train/config/packing_config.h"
 #include "train/config/run_model.h"
+#include "train/graph/control.h"
 #include "train/graph/denoiser_call.h"
 #include "train/graph/distillation.h"
 #include "train/graph/packed_rows.h"
@@ -157,12 +158,13 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
         const weft_preference pair = {run, m, &noised, &noise_level, x, rejected, noise, p};
         return add_balance(g, weft_preference_loss(g, &pair, &p), &p);
     }
-    const weft_denoiser_call call = {.run = run,
-                                     .models = m,
-                                     .data = x,
-                                     .input =
-                                         noise_process->input(g, &noised, x, noise, &noise_level),
-                                     .time = noise_level.time};
+    weft_denoiser_call call = {.run = run,
+                               .models = m,
+                               .data = x,
+                               .input = noise_process->input(g, &noised, x, noise, &noise_level),
+                               .time = noise_level.time};
+    if (run->condition == WEFT_CONDITION_CONTROL)
+        call.control = weft_control_build(g, run, m, latents, &p);
     weft_value prediction = weft_denoiser_call_build(g, &call, &p);
     if (weft_denoiser_call_gives_frame(run, m)) {
         x = weft_denoiser_call_rest(g, x);
@@ -355,14 +357,17 @@ static weft_status check_length(const weft_run *run, const weft_run_models *m, c
 /* Checks the denoiser against its autoencoder and its text encoders. */
 static weft_status check_denoiser(const weft_run *run, const weft_run_models *m, const char *path)
 {
-    weft_port ports[3 + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
+    const bool controlled = run->condition == WEFT_CONDITION_CONTROL;
+    weft_port ports[4 + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
                                                   WEFT_PORT_GUIDANCE};
     int count = 3;
     for (int i = 0; i < m->text.entries; i++)
         ports[count++] = m->text.entry[i].port;
+    if (controlled)
+        ports[count++] = WEFT_PORT_CONTROL;
     WEFT_TRY(weft_model_accepts(&m->denoiser, ports, count, "train"));
     const bool conditioned = run->condition == WEFT_CONDITION_FIRST_FRAME;
-    const bool fills = conditioned || weft_model_takes_port(&m->denoiser).also_none;
+    const bool fills = conditioned || controlled || weft_model_takes_port(&m->denoiser).also_none;
     const int64_t takes = fills ? weft_model_denoised(&m->denoiser) : m->patch.channels;
     if (takes != m->grid.channels || m->patch.out_channels != m->grid.channels)
         return weft_error(WEFT_MSG_CONFIG_CONFLICT,
@@ -374,6 +379,8 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
                           !conditioned && weft_model_denoised(&m->denoiser) == m->grid.channels
                               ? "; condition: first_frame provides the others"
                               : "");
+    if (controlled)
+        return weft_control_check_models(m, path);
     if (!conditioned && weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_IMPLICIT)
         return weft_error(WEFT_MSG_CONFIG_MISSING_KEY, WEFT_AT(.file = path, .key = "condition"),
                           "this %s takes a given first frame; write condition: first_frame",

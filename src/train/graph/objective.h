@@ -52,6 +52,8 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
  *   captions: inputs of the text encoders, or their embeddings (prompt/text_conditioning.h)
  *   batch.key     i64 (B): key of noise and time
  *   batch.rejected f32, like batch.latents: the other clips, with preference.rejected
+ *   batch.control, batch.grey f32, like batch.latents: control videos, and grey frames
+ *                 (train/graph/control.h), with condition: control
  *   -> loss of the noise process. A mixture of experts adds its load-balancing loss, and "balance",
  *      "fullest", "dropped" (model/family.h)
  * Parameters are in the scopes of their families. */

@@ -68,9 +68,12 @@ weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_bat
         ((int64_t *)key->data)[i] = weft_inputs_key(in, step, batch, i);
     if (to && denoises)
         fill_latents(in, to, batch->part);
-    weft_tensor *rejected = denoises ? find(user, "batch.rejected") : NULL;
-    if (rejected)
-        fill_latents(in, rejected, rejected->data);
+    static const char *const others[] = {"batch.rejected", "batch.control", "batch.grey"};
+    for (int i = 0; denoises && i < WEFT_COUNT(others); i++) {
+        weft_tensor *latents = find(user, others[i]);
+        if (latents)
+            fill_latents(in, latents, latents->data);
+    }
     if (to && !denoises)
         memcpy(to->data, batch->video, (size_t)(weft_shape_count(&to->shape) * 4));
     return denoises ? fill_text(in, batch, find, user) : WEFT_OK;

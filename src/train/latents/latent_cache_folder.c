@@ -329,9 +329,21 @@ weft_status weft_latent_cache_check_writable(const char *folder, int64_t samples
         samples, strerror(error));
 }
 
+static weft_status is_complete(const weft_run *run, const weft_run_models *models,
+                               const weft_train_stage *train_stage, bool *complete)
+{
+    char folder[512], path[560];
+    WEFT_TRY(weft_latent_cache_folder(run, models, train_stage, folder));
+    snprintf(path, sizeof path, "%s/complete", folder);
+    *complete = weft_path_exists(path);
+    return WEFT_OK;
+}
+
 weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *models, bool *encoded)
 {
-    char root[512], folder[512], path[560];
+    char root[512];
+    weft_run second = *run;
+    second.data.path = weft_run_pair_of(run).path;
     const int length = run->data.latents[0] ? snprintf(root, sizeof root, "%s", run->data.latents)
                                             : snprintf(root, sizeof root, "%s/latents", run->out);
     for (int64_t i = 0; i < run->train_stages.count; i++)
@@ -341,9 +353,9 @@ weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *mod
         return WEFT_OK;
     for (int64_t i = 0; i < run->train_stages.count; i++) {
         const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + i;
-        WEFT_TRY(weft_latent_cache_folder(run, models, train_stage, folder));
-        snprintf(path, sizeof path, "%s/complete", folder);
-        encoded[i] = weft_path_exists(path);
+        WEFT_TRY(is_complete(run, models, train_stage, &encoded[i]));
+        if (encoded[i] && second.data.path)
+            WEFT_TRY(is_complete(&second, models, train_stage, &encoded[i]));
     }
     return WEFT_OK;
 }

@@ -3,6 +3,8 @@
 #include "base/rng.h"
 #include "comm/comm_world.h"
 #include "train/checkpoint/provenance.h"
+#include "train/graph/control.h"
+#include "train/latents/grey_latents.h"
 #include "train/latents/latent_cache.h"
 #include "train/monitor/data_report.h"
 
@@ -130,6 +132,15 @@ static weft_status exchange_bytes(const weft_exec_config *exec, const weft_stage
     return WEFT_OK;
 }
 
+/* Bytes of the latents of grey frames of all buckets. */
+static int64_t grey_bytes(const loader_setup *u, int64_t channels)
+{
+    int64_t floats = 0;
+    for (int i = 0; i < u->config.buckets.count; i++)
+        floats += u->buckets[i].frames * u->buckets[i].height * u->buckets[i].width * channels;
+    return floats * (int64_t)sizeof(float);
+}
+
 weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *models,
                                     const weft_exec_config *exec, int64_t index,
                                     const weft_stage_programs *programs, int64_t *bytes)
@@ -141,6 +152,8 @@ weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *
     const weft_loader_plan plan =
         weft_loader_plan_make(&u.config, 0, 1, u.video ? 3 : models->grid.channels);
     *bytes = plan.bytes + (u.video ? plan.clip_bytes : 0);
+    if (weft_control_needs_grey(run, models))
+        *bytes += grey_bytes(&u, models->grid.channels);
     if (run->data.group_reads)
         WEFT_GO(exchange_bytes(exec, programs, &plan, bytes));
 out:
@@ -148,8 +161,24 @@ out:
     return status;
 }
 
+/* Opens the latents of the second data set. */
+static weft_status open_pairs(const weft_train_context *c, weft_stage_state *s, const char *folder)
+{
+    const int buckets = s->programs.buckets;
+    WEFT_TRY(weft_paired_latents_open(folder, WEFT_LATENT_PART, weft_run_pair_of(c->run).key,
+                                      weft_loader_dataset(s->loader), &s->pairs));
+    if (!weft_control_needs_grey(c->run, &c->models))
+        return WEFT_OK;
+    s->grey = weft_calloc(buckets, sizeof *s->grey);
+    WEFT_TRY(WEFT_ALLOCATED(s->grey, "%d buckets", buckets));
+    for (int i = 0; i < buckets; i++)
+        WEFT_TRY(weft_grey_latents_read(&c->models, folder,
+                                        weft_train_stage_bucket(s->train_stage, i), &s->grey[i]));
+    return WEFT_OK;
+}
+
 static weft_status open_loader(const weft_train_context *c, weft_stage_state *s,
-                               const char *latents, const char *rejected, bool by_item)
+                               const char *latents, const char *pairs, bool by_item)
 {
     loader_setup u;
     weft_status_code status = WEFT_OK;
@@ -167,19 +196,18 @@ static weft_status open_loader(const weft_train_context *c, weft_stage_state *s,
     WEFT_GO(weft_loader_open(&u.config, weft_comm_rank(c->exec.comm), weft_comm_ranks(c->exec.comm),
                              u.video ? NULL : WEFT_LATENT_PART, c->models.grid.channels,
                              &s->loader));
-    if (rejected[0])
-        WEFT_GO(weft_rejected_latents_open(rejected, WEFT_LATENT_PART,
-                                           weft_loader_dataset(s->loader), &s->rejected));
+    if (pairs[0])
+        WEFT_GO(open_pairs(c, s, pairs));
 out:
     setup_free(&u);
     return status;
 }
 
 weft_status weft_stage_loader_open(weft_train_context *c, weft_stage_state *s, const char *latents,
-                                   const char *rejected, bool by_item)
+                                   const char *pairs, bool by_item)
 {
     const double fps = c->run->data.fps;
-    WEFT_TRY(open_loader(c, s, latents, rejected, by_item));
+    WEFT_TRY(open_loader(c, s, latents, pairs, by_item));
     c->progress.fps = fps > 0 ? fps : weft_dataset_at(weft_loader_dataset(s->loader), 0)->fps;
     WEFT_TRY(weft_stage_loader_report(c, s, "data"));
     if (weft_run_trains_denoiser(&c->models) && c->is_rank0)

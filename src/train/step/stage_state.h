@@ -4,7 +4,7 @@
 
 #include "data/loader.h"
 #include "train/step/batch_share.h"
-#include "train/step/rejected_latents.h"
+#include "train/step/paired_latents.h"
 #include "train/step/stage_programs.h"
 #include "train/step/train_context.h"
 
@@ -27,9 +27,10 @@ typedef struct weft_stage_state {
     /* Packed text conditioning of the empty caption. NULL: captions are encoded in the step. */
     float *no_text;
     weft_loader *loader;
-    weft_rejected_latents *rejected; /* of the loader's clips; NULL: no pairs */
-    weft_batch_share share;          /* of the loader's batches */
-    weft_stragglers *stragglers;     /* straggler detection, on rank 0; NULL: off */
+    weft_paired_latents *pairs;  /* of the loader's clips; NULL: no second data set */
+    float **grey;                /* by bucket: latents of grey frames; NULL: not needed */
+    weft_batch_share share;      /* of the loader's batches */
+    weft_stragglers *stragglers; /* straggler detection, on rank 0; NULL: off */
     weft_stage_totals totals;
 } weft_stage_state;
 

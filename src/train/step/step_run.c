@@ -67,13 +67,17 @@ static bool discriminates(const weft_train_context *c)
     return c->progress.done >= c->run->loss.adversarial.start;
 }
 
-/* Reads the rejected latents of the items of a batch. `to` NULL: this rank does not need them. */
-static weft_status read_rejected(const weft_stage_state *s, const weft_batch *batch,
-                                 const weft_tensor *to, int64_t floats)
+/* Reads the latents of the second data set for the items of a batch, and of grey frames. `to`
+ * and `grey` NULL: this rank does not need them. */
+static weft_status read_pairs(const weft_stage_state *s, const weft_batch *batch,
+                              const weft_tensor *to, const weft_tensor *grey, int64_t floats)
 {
     for (int64_t i = 0; to && i < batch->count; i++)
-        WEFT_TRY(weft_rejected_latents_read(s->rejected, batch->id[i], floats,
-                                            (float *)to->data + i * floats));
+        WEFT_TRY(weft_paired_latents_read(s->pairs, batch->id[i], floats,
+                                          (float *)to->data + i * floats));
+    for (int64_t i = 0; grey && i < batch->count; i++)
+        memcpy((float *)grey->data + i * floats, s->grey[batch->bucket],
+               (size_t)floats * sizeof(float));
     return WEFT_OK;
 }
 
@@ -107,8 +111,9 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
     weft_tensor *adversarial = input_of(s, index, *bucket, "loss.adversarial");
     if (adversarial)
         *(float *)adversarial->data = discriminates(c) ? 1 : 0;
-    if (s->rejected)
-        WEFT_TRY(read_rejected(s, &part, input_of(s, index, *bucket, "batch.rejected"), floats));
+    if (s->pairs)
+        WEFT_TRY(read_pairs(s, &part, input_of(s, index, *bucket, weft_run_pair_of(c->run).input),
+                            input_of(s, index, *bucket, "batch.grey"), floats));
     input_context context = {s, index, *bucket};
     return weft_inputs_fill(&inputs, c->progress.done, &part, find_input, &context);
 }

@@ -1,7 +1,8 @@
-/* Step distillation and preference tuning, compared with PyTorch (tools/golden_distill.py): losses, gradient norms and
- * weights of 20 steps, on one rank and on layouts of several, with ranks as threads. The step is built as
- * in `weft train`: weft_objective_make and weft_step_make. Results are close, not bitwise: the
- * reference computes in f64. A repeated layout is bitwise identical. */
+/* Step distillation, preference tuning and control videos, compared with PyTorch
+ * (tools/golden_distill.py): losses, gradient norms and weights of 20 steps, on one rank and on
+ * layouts of several, with ranks as threads. The step is built as in `weft train`:
+ * weft_objective_make and weft_step_make. Results are close, not bitwise: the reference computes in
+ * f64. A repeated layout is bitwise identical. */
 #include "../../model_of.h"
 #include "../../ranks_of.h"
 #include "comm/comm_fake.h"
@@ -91,6 +92,10 @@ static void read_run(golden *d)
     if (!strncmp(kind, "dpo", 3)) {
         run->distill.method = WEFT_DISTILL_NONE;
         run->preference = (weft_preference_config){"given", number(d->json, NULL, "beta")};
+    }
+    if (!strncmp(kind, "control", 7) || !strncmp(kind, "vace", 4)) {
+        run->distill.method = WEFT_DISTILL_NONE;
+        run->condition = WEFT_CONDITION_CONTROL;
     }
     if (run->transformer.lora.rank || run->distill.method != WEFT_DISTILL_LCM)
         run->optimizer.target_decay = 0;
@@ -203,6 +208,8 @@ static void fill(const job *j, const weft_step *step, int64_t s)
     weft_tensor *key = weft_program_input(step->program, "batch.key");
     fill_input(j, step, s, "batch.latents", "in.latents");
     fill_input(j, step, s, "batch.rejected", "in.rejected");
+    fill_input(j, step, s, "batch.control", "in.control");
+    fill_input(j, step, s, "batch.grey", "in.grey");
     fill_input(j, step, s, "batch.text", "in.text");
     fill_input(j, step, s, WEFT_EMPTY_CAPTION "text", "in.empty");
     for (int64_t i = 0; i < step->local_count; i++)
@@ -422,6 +429,22 @@ Test(distillation, preferences_with_lora_equal_the_reference)
     expect_reference("dpo_lora", "", 0, false);
 }
 
+Test(distillation, control_on_channels_equals_the_reference)
+{
+    expect_reference("control", "", 0, false);
+}
+
+Test(distillation, control_on_a_port_equals_the_reference)
+{
+    expect_reference("vace", "", 0, false);
+}
+
+Test(distillation, control_with_lora_equals_the_reference)
+{
+    expect_reference("control_lora", "", 0, false);
+    expect_reference("vace_lora", "", 0, false);
+}
+
 /* ---- layouts ------------------------------------------------------------------------------- */
 
 static bool same_bits(const job *a, const job *b)
@@ -486,4 +509,10 @@ Test(distillation, distribution_matching_with_lora_on_layouts_is_that_of_the_ref
 Test(distillation, preferences_on_layouts_equal_the_reference)
 {
     expect_layouts("dpo", some, WEFT_COUNT(some));
+}
+
+Test(distillation, control_on_layouts_equals_the_reference)
+{
+    expect_layouts("control", few, WEFT_COUNT(few));
+    expect_layouts("vace", some, WEFT_COUNT(some));
 }

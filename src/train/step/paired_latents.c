@@ -1,4 +1,4 @@
-#include "train/step/rejected_latents.h"
+#include "train/step/paired_latents.h"
 
 #include "format/tensors/npy.h"
 
@@ -10,9 +10,9 @@ typedef struct place {
     int64_t sample;
 } place;
 
-struct weft_rejected_latents {
+struct weft_paired_latents {
     weft_dataset *dataset;
-    const char *part;
+    const char *part, *key;
     place *place; /* [count] sorted by id */
     int64_t count;
     weft_part_bytes bytes;
@@ -24,48 +24,48 @@ static int by_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static const place *find(const weft_rejected_latents *l, uint64_t id)
+static const place *find(const weft_paired_latents *l, uint64_t id)
 {
     const place wanted = {id, 0};
     return l->count ? bsearch(&wanted, l->place, (size_t)l->count, sizeof wanted, by_id) : NULL;
 }
 
-static weft_status check_all(const weft_rejected_latents *l, const weft_dataset *preferred)
+static weft_status check_all(const weft_paired_latents *l, const weft_dataset *first)
 {
-    for (int64_t i = 0; i < weft_dataset_count(preferred); i++) {
-        const weft_sample *sample = weft_dataset_at(preferred, i);
+    for (int64_t i = 0; i < weft_dataset_count(first); i++) {
+        const weft_sample *sample = weft_dataset_at(first, i);
         if (!find(l, sample->id))
             return weft_error(
-                WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "preference.rejected", .value = sample->key),
-                "the data set has no usable clip \"%s\", which data.path has. Add the "
-                "rejected clip, or remove the preferred one.",
+                WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = l->key, .value = sample->key),
+                "the data set has no usable clip \"%s\", which data.path has. Add the clip, or "
+                "remove the one of data.path.",
                 sample->key);
     }
     return WEFT_OK;
 }
 
-weft_status weft_rejected_latents_open(const char *folder, const char *part,
-                                       const weft_dataset *preferred, weft_rejected_latents **out)
+weft_status weft_paired_latents_open(const char *folder, const char *part, const char *key,
+                                     const weft_dataset *first, weft_paired_latents **out)
 {
-    weft_rejected_latents *l;
+    weft_paired_latents *l;
     weft_status_code status = WEFT_OK;
-    WEFT_TRY(WEFT_NEW(l, 1, "rejected latents"));
-    *l = (weft_rejected_latents){.part = part};
+    WEFT_TRY(WEFT_NEW(l, 1, "paired latents"));
+    *l = (weft_paired_latents){.part = part, .key = key};
     WEFT_GO(weft_dataset_open(folder, NULL, false, &l->dataset));
     l->count = weft_dataset_count(l->dataset);
-    WEFT_GO(WEFT_NEW(l->place, l->count + 1, "rejected latents"));
+    WEFT_GO(WEFT_NEW(l->place, l->count + 1, "paired latents"));
     for (int64_t i = 0; i < l->count; i++)
         l->place[i] = (place){weft_dataset_at(l->dataset, i)->id, i};
     qsort(l->place, (size_t)l->count, sizeof *l->place, by_id);
-    WEFT_GO(check_all(l, preferred));
+    WEFT_GO(check_all(l, first));
     *out = l;
     return WEFT_OK;
 out:
-    weft_rejected_latents_close(l);
+    weft_paired_latents_close(l);
     return status;
 }
 
-void weft_rejected_latents_close(weft_rejected_latents *l)
+void weft_paired_latents_close(weft_paired_latents *l)
 {
     if (!l)
         return;
@@ -75,8 +75,7 @@ void weft_rejected_latents_close(weft_rejected_latents *l)
     weft_free(l);
 }
 
-weft_status weft_rejected_latents_read(weft_rejected_latents *l, uint64_t id, int64_t floats,
-                                       float *to)
+weft_status weft_paired_latents_read(weft_paired_latents *l, uint64_t id, int64_t floats, float *to)
 {
     const place *at = find(l, id);
     const weft_sample *sample = at ? weft_dataset_at(l->dataset, at->sample) : NULL;
@@ -84,14 +83,13 @@ weft_status weft_rejected_latents_read(weft_rejected_latents *l, uint64_t id, in
     weft_npy npy;
     if (!part)
         return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = sample ? sample->key : "?"),
-                          "the sample has no rejected latents");
+                          "the sample has no latents in the second data set");
     WEFT_TRY(weft_dataset_read(l->dataset, sample, part, false, &l->bytes));
     WEFT_TRY(weft_npy_parse_head(l->bytes.data, l->bytes.bytes, part->bytes, sample->key, &npy));
     if (npy.count != floats || npy.dtype != WEFT_F32)
-        return weft_error(WEFT_MSG_CONFIG_VALUE,
-                          WEFT_AT(.key = "preference.rejected", .value = sample->key),
-                          "the rejected clip \"%s\" has latents of %" PRId64
-                          " elements, and the preferred clip of %" PRId64
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = l->key, .value = sample->key),
+                          "the clip \"%s\" has latents of %" PRId64
+                          " elements, and the clip of data.path of %" PRId64
                           ". Both clips of a pair need the same size.",
                           sample->key, npy.count, floats);
     memcpy(to, npy.data, (size_t)npy.count * sizeof *to);

@@ -1,0 +1,58 @@
+#include "train/graph/control.h"
+
+#include "graph/builder_helpers.h"
+
+bool weft_control_needs_grey(const weft_run *run, const weft_run_models *m)
+{
+    return run->condition == WEFT_CONDITION_CONTROL &&
+           weft_model_takes(&m->denoiser, WEFT_PORT_CONTROL);
+}
+
+/* Latents of the batch without the scale of the noise process. */
+static weft_value latents_input(weft_graph *g, const weft_run *run, const char *name,
+                                weft_shape shape)
+{
+    const double scale = weft_noise_process_scale(weft_run_process(run), &run->noise);
+    const weft_value x = weft_input(g, name, WEFT_F32, shape);
+    return scale == 1 ? x : weft_affine(g, x, 1 / scale, 0);
+}
+
+weft_value weft_control_build(weft_graph *g, const weft_run *run, const weft_run_models *m,
+                              weft_shape latents, weft_ports *ports)
+{
+    const weft_value control = latents_input(g, run, "batch.control", latents);
+    if (!weft_model_takes(&m->denoiser, WEFT_PORT_CONTROL))
+        return control;
+    const weft_value grey = latents_input(g, run, "batch.grey", latents);
+    latents.dim[4] = m->grid.factor[1] * m->grid.factor[2];
+    const weft_value part[] = {grey, control, weft_fill(g, WEFT_F32, latents, 1)};
+    return ports->at[WEFT_PORT_CONTROL] = weft_concat(g, part, WEFT_COUNT(part), 4);
+}
+
+weft_status weft_control_check_models(const weft_run_models *m, const char *path)
+{
+    const weft_model_size one = {1, 1, 1, 1, 1};
+    const weft_model *model = &m->denoiser;
+    const char *name = weft_model_class(model);
+    const int64_t z = m->grid.channels, all = 2 * z + m->grid.factor[1] * m->grid.factor[2];
+    if (!weft_model_takes(model, WEFT_PORT_CONTROL))
+        return m->patch.channels == 2 * z
+                   ? WEFT_OK
+                   : weft_error(
+                         WEFT_MSG_CONFIG_VALUE,
+                         WEFT_AT(.file = path, .key = "transformer", WEFT_NUMBER(2 * z)),
+                         "with a control video, %s needs %" PRId64
+                         " channels: noisy latents and the latents of the control. Write config: "
+                         "{in_channels: %" PRId64 ", out_channels: %" PRId64
+                         "}, or use WanVACETransformer3DModel.",
+                         name, 2 * z, 2 * z, z);
+    const int64_t takes = weft_model_shape(model, &one, WEFT_PORT_CONTROL).dim[4];
+    return takes == all
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_CONFIG_VALUE,
+                            WEFT_AT(.file = path, .key = "transformer", WEFT_NUMBER(all)),
+                            "the control of the transformer has %" PRId64
+                            " channels. Two latents of the autoencoder and the pixels of a mask "
+                            "are %" PRId64 ". Write config: {vace_in_channels: %" PRId64 "}.",
+                            takes, all, all);
+}

@@ -1,0 +1,23 @@
+/* Control videos as inputs of the denoiser (condition: control). A model with WEFT_PORT_CONTROL
+ * gets them in the form of VACE, in which all pixels are to be generated:
+ *
+ *     latents of grey frames   the given pixels: none
+ *     latents of the control   the pixels that are to be generated follow it
+ *     ones                     the mask, one channel for each pixel of a latent
+ *
+ * Other models get the latents of the control as more channels, after the noisy latents. */
+#ifndef WEFT_TRAIN_GRAPH_CONTROL_H
+#define WEFT_TRAIN_GRAPH_CONTROL_H
+
+#include "train/graph/objective.h"
+
+/* Whether the run needs the latents of grey frames. */
+bool weft_control_needs_grey(const weft_run *run, const weft_run_models *models);
+/* Adds the inputs. Sets WEFT_PORT_CONTROL of `ports`, or returns the additional channels.
+ * `latents`: shape of the data. */
+weft_value weft_control_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
+                              weft_shape latents, weft_ports *ports);
+/* Rejects a denoiser without an input for controls of this autoencoder. */
+weft_status weft_control_check_models(const weft_run_models *models, const char *path);
+
+#endif

@@ -1,0 +1,108 @@
+#include "train/latents/grey_latents.h"
+
+#include "base/fs.h"
+#include "comm/comm_world.h"
+#include "format/tensors/npy.h"
+#include "latent/vae_chunks.h"
+#include "train/latents/latent_cache_folder.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PATH_BYTES = 640 };
+
+static const char *path_of(const char *folder, const weft_bucket *size, char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "%s/grey-%" PRId64 "x%" PRId64 "x%" PRId64 ".npy", folder,
+             size->frames, size->height, size->width);
+    return path;
+}
+
+/* (T',Y',X',Z) */
+static weft_shape shape_of(const weft_run_models *m, const weft_bucket *size)
+{
+    const weft_model_size latent = weft_run_latent_size(m, size);
+    return WEFT_SHAPE(latent.frames, latent.height, latent.width, m->grid.channels);
+}
+
+static weft_status_code grey(void *user, const int64_t first[3], const int64_t size[3], float *to)
+{
+    (void)user, (void)first;
+    memset(to, 0, (size_t)(size[0] * size[1] * size[2] * 3) * sizeof *to);
+    return WEFT_OK;
+}
+
+static weft_status write_latents(const char *path, const weft_shape *shape, const float *latents)
+{
+    weft_buf data = {0};
+    weft_npy_format(WEFT_F32, shape->rank, shape->dim, latents, &data);
+    return weft_file_write_buf(path, &data);
+}
+
+static weft_status encode(const weft_run *run, const weft_run_models *m,
+                          const weft_exec_config *exec, const weft_bucket *size, const char *path)
+{
+    const weft_tile tile = weft_latent_tile(run);
+    const weft_vae_options options = {.backend = exec->backend,
+                                      .halves = WEFT_VAE_ENCODER,
+                                      .frames = size->frames,
+                                      .height = size->height,
+                                      .width = size->width,
+                                      .tile = &tile};
+    const weft_shape shape = shape_of(m, size);
+    weft_vae *vae = NULL;
+    float *latents = weft_alloc(weft_shape_count(&shape) * (int64_t)sizeof *latents);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(latents, "the latents of grey frames"));
+    WEFT_GO(weft_vae_open(run->autoencoder.weights, &options, &vae));
+    WEFT_GO(weft_vae_bind(vae));
+    WEFT_GO(weft_vae_encode_boxes(vae, grey, NULL, size->frames, latents));
+    WEFT_GO(write_latents(path, &shape, latents));
+out:
+    weft_vae_free(vae);
+    weft_free(latents);
+    return status;
+}
+
+weft_status weft_grey_latents_ensure(const weft_run *run, const weft_run_models *models,
+                                     const weft_train_stage *train_stage,
+                                     const weft_exec_config *exec, const char *folder)
+{
+    char path[PATH_BYTES];
+    weft_status_code status = WEFT_OK;
+    if (weft_comm_rank(exec->comm) == 0) {
+        weft_comm_set_busy(exec->comm, "encoding grey frames");
+        for (int i = 0; i < weft_train_stage_bucket_count(train_stage) && status == WEFT_OK; i++) {
+            const weft_bucket *size = weft_train_stage_bucket(train_stage, i);
+            if (!weft_path_exists(path_of(folder, size, path)))
+                status = encode(run, models, exec, size, path);
+        }
+        weft_comm_set_busy(exec->comm, NULL);
+    }
+    WEFT_TRY(status);
+    return weft_comm_barrier(exec->comm);
+}
+
+weft_status weft_grey_latents_read(const weft_run_models *models, const char *folder,
+                                   const weft_bucket *size, float **latents)
+{
+    const weft_shape shape = shape_of(models, size);
+    const int64_t count = weft_shape_count(&shape);
+    char path[PATH_BYTES];
+    weft_map map;
+    weft_npy npy;
+    WEFT_TRY(weft_map_open(path_of(folder, size, path), &map));
+    weft_status_code status = WEFT_OK;
+    *latents = NULL;
+    WEFT_GO(weft_npy_parse(map.data, map.bytes, path, &npy));
+    if (npy.dtype != WEFT_F32 || npy.count != count)
+        WEFT_GO(weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, WEFT_NUMBER(npy.count)),
+                           "the file does not have %" PRId64
+                           " elements of type f32. Remove it, and it is written again.",
+                           count));
+    WEFT_GO(WEFT_NEW(*latents, count, "the latents of grey frames"));
+    memcpy(*latents, npy.data, (size_t)count * sizeof **latents);
+out:
+    weft_map_close(&map);
+    return status;
+}

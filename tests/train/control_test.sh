@@ -1,0 +1,131 @@
+#!/bin/bash
+# Training with control videos (condition: control), on a port of the model and on channels: a
+# stopped run resumes bitwise, and other layouts have the losses of one rank. A model that was
+# trained with controls follows them. tests/train/graph/distillation_test.c compares the steps
+# with PyTorch.
+source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
+command -v ffmpeg >/dev/null || skip "ffmpeg is not installed"
+make_shards
+write_configs
+# The control of a clip is the clip itself, blurred.
+python3 -S - <<'PY'
+import os, shutil
+shutil.copytree("cur/metas", "soft/metas")
+os.makedirs("soft/clips")
+PY
+for clip in cur/clips/*.mp4; do
+    ffmpeg -v error -nostdin -i "$clip" -vf boxblur=4 -c:v libx264 "soft/${clip#cur/}" || fail "ffmpeg $clip"
+done
+"$WEFT" shard --in soft --out soft-shards --set heldout=0 >shard.log 2>&1 || { cat shard.log; fail "weft shard soft"; }
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+write() { # NAME CLASS CONFIG
+    cat >"$1.yaml" <<Y
+out: runs/$1
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: shards, latents: latents}
+condition: control
+control: soft-shards
+transformer: {class: $2, config: $3}
+text_encoders:
+  - class: WeftBytesEncoder
+    config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
+checkpoint: {interval: 2, keep_latest: 2}
+stages:
+  - {steps: 4, batch: 4, frames: 9, height: 32, width: 32, lr: 2e-3, warmup_steps: 0, lr_schedule: constant}
+Y
+}
+write port WanVACETransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32, vace_layers: [0, 1], vace_in_channels: 72}'
+write channels WanTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32, in_channels: 8, out_channels: 4}'
+train() { # CONFIG NAME OPTIONS...
+    local config=$1 name=$2
+    shift 2
+    "$WEFT" train "$config.yaml" --set "out=runs/$name" "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "weft train $config.yaml $*"; }
+}
+resumes_bitwise() { # CONFIG
+    train "$1" "$1"
+    train "$1" "$1-half" --set stages.0.steps=2
+    train "$1" "$1-half"
+    has_message "$1-half.log" run-resumed value=2 || fail "$1 did not resume from step 2"
+    cmp "runs/$1/model/transformer/diffusion_pytorch_model.safetensors" \
+        "runs/$1-half/model/transformer/diffusion_pytorch_model.safetensors" || fail "$1: the model differs after resuming"
+}
+check port resumes_bitwise port
+check channels resumes_bitwise channels
+layout() { # CONFIG RANKS OPTIONS...
+    local config=$1 n=$2
+    shift 2
+    needs "$config"
+    ranks "$n" "$WEFT" train "$config.yaml" --set "out=runs/ranks" "$@" >ranks.log 2>&1 || { cat ranks.log; fail "$*"; }
+    paste <(losses "runs/$config") <(losses runs/ranks) | awk '
+        function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
+        off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 4}' || fail "$config, $*: losses differ from one rank"
+    rm -r runs/ranks
+}
+check port_dp layout port 2 --set parallel.dp=2
+check port_cp layout port 2 --set parallel.cp=2
+check port_tp_fsdp layout port 4 --set parallel.tp=2 --set parallel.fsdp=2
+check channels_cp layout channels 2 --set parallel.cp=2
+check channels_pp layout channels 2 --set parallel.pp=2 --set stages.0.accumulate=1
+# A model without controls, with zeros for the channels of a control: it begins with the loss that it
+# has without them. The sums of a product have more terms, so the losses are close.
+widened() {
+    local run
+    needs channels
+    sed '/^condition:/d; /^control:/d; s/in_channels: 8, out_channels: 4/in_channels: 4/' channels.yaml >plain.yaml
+    train plain plain
+    "$WEFT" convert runs/plain/model/transformer wide --in-channels 8 >wide.log 2>&1 || { cat wide.log; fail "weft convert --in-channels"; }
+    for run in plain channels; do
+        sed "s|^transformer:.*|transformer: {weights: $([ $run = plain ] && echo runs/plain/model/transformer || echo wide)}|" $run.yaml >"from-$run.yaml"
+        train "from-$run" "from-$run" --set stages.0.steps=1
+    done
+    paste <(losses runs/from-plain) <(losses runs/from-channels) |
+        awk '{d = $2 - $5; exit !(NR == 1 && d * d < 1e-12 * $2 * $2)}' || fail "the widened model has another loss"
+    sed 's|wide}|wide, lora: {rank: 4}}|; s|^text_encoders:|& [{weights: runs/plain/model/text_encoder}]|; /WeftBytesEncoder/,/config:/d' from-channels.yaml >lora.yaml
+    train lora lora
+    "$WEFT" convert runs/plain/model/transformer narrow --in-channels 4 >out.log 2>&1 && fail "4 channels: not refused"
+    has_message out.log option-invalid key=--in-channels value=4 || { cat out.log; fail "4 channels: another message"; }
+}
+check widened widened
+generate() { # NAME MODEL OPTIONS...
+    "$WEFT" generate --model "$2" --prompt "a red disc" --steps 2 --seed 3 --guidance-scale 2 --latents-npy --out "$1.mp4" "${@:3}" >"$1.log" 2>&1 || { cat "$1.log"; fail "weft generate $*"; }
+}
+# Videos follow the control. Two ranks make the videos of one.
+generates() { # CONFIG
+    needs "$1"
+    local clips=(cur/clips/*.mp4) model=runs/$1/model
+    generate "$1-one" "$model" --control "${clips[0]}"
+    generate "$1-other" "$model" --control "${clips[1]}"
+    cmp -s "$1-one.latents.npy" "$1-other.latents.npy" && fail "$1: the control has no effect"
+    ranks 2 "$WEFT" generate --model "$model" --prompt "a red disc" --steps 2 --seed 3 --guidance-scale 2 --latents-npy --out ranks.mp4 --control "${clips[0]}" --parallel cp=2 >ranks.log 2>&1 || { cat ranks.log; fail "cp=2"; }
+    python3 -S - "$1-one.latents.npy" ranks.latents.npy <<'PY' || fail "$1: other latents with cp=2"
+import array, sys
+one, two = (array.array("f", open(name, "rb").read()[128:]) for name in sys.argv[1:])
+assert len(one) == len(two) and max(abs(a - b) for a, b in zip(one, two)) < 1e-5 * max(map(abs, one))
+PY
+}
+check generates_port generates port
+check generates_channels generates channels
+without_control() {
+    needs channels
+    "$WEFT" generate --model runs/channels/model --prompt "a red disc" --out none.mp4 >out.log 2>&1 && fail "a control is not required"
+    has_message out.log video-input key=--control || { cat out.log; fail "another message than expected"; }
+}
+check without_control without_control
+refuse() { # CONFIG ID [FIELD=VALUE...] -- OPTIONS...
+    local config=$1
+    shift
+    take_message "$@"
+    set -- "${rest[@]}"
+    "$WEFT" train "$config.yaml" --set out=runs/refused "$@" >out.log 2>&1 && fail "$*: not refused"
+    has_message out.log "${wanted[@]}" || { cat out.log; fail "$*: another message than expected"; }
+}
+refusals() {
+    refuse port config-missing-key file=port.yaml key=control -- --set control=
+    refuse port config-no-effect file=port.yaml key=control -- --set condition=none
+    refuse port config-value key=transformer value=72 -- --set transformer.config.vace_in_channels=8
+    refuse channels config-value key=transformer value=8 -- --set transformer.config.in_channels=6
+    refuse port config-conflict key=condition -- --set data.packing.rows=1 --set data.packing.tokens=64
+}
+check refusals refusals
+finish
