@@ -29,6 +29,7 @@
 #include "train/estimate/dry_run.h"
 #include "train/estimate/memory_start.h"
 #include "train/graph/control.h"
+#include "train/graph/run_pair.h"
 #include "train/latents/grey_latents.h"
 #include "train/latents/latent_cache.h"
 #include "train/latents/stage_loader.h"
@@ -404,12 +405,12 @@ static weft_status ensure_latents(weft_train_context *c, stage_run *s)
 {
     const weft_train_stage *stage = s->state.train_stage;
     WEFT_TRY(weft_latents_ensure(c->run, &c->models, stage, &c->exec, s->latents));
-    const weft_run_pair pair = weft_run_pair_of(c->run);
+    const weft_run_pair pair = weft_run_pair_of(c->run, &c->models);
     if (!pair.path)
         return WEFT_OK;
-    weft_run second = *c->run;
-    second.data.path = pair.path;
-    WEFT_TRY(weft_latents_ensure(&second, &c->models, stage, &c->exec, s->pairs));
+    const weft_run second = weft_run_pair_run(c->run, &pair);
+    const weft_run_models models = weft_run_pair_models(&c->models);
+    WEFT_TRY(weft_latents_ensure(&second, &models, stage, &c->exec, s->pairs));
     return weft_control_needs_grey(c->run, &c->models)
                ? weft_grey_latents_ensure(c->run, &c->models, stage, &c->exec, s->pairs)
                : WEFT_OK;

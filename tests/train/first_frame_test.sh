@@ -36,6 +36,47 @@ PY
     done
 }
 for mode in channels places; do check "ranks_have_the_losses_of_one_$mode" ranks_have_the_losses_of_one $mode; done
+# A model without weft.json is a published one: it was trained with grey frames after the first one.
+grey_rest() {
+    mkdir -p published/transformer
+    cp runs/channels/model/transformer/* published/transformer
+    cp -r runs/channels/model/[!w]* published 2>/dev/null
+    python3 -S - <<'PY'
+text = open("dit.yaml").read()
+begin, end = text.index("transformer:"), text.index("text_encoders:")
+open("grey.yaml", "w").write((text[:begin] + "transformer: {weights: published/transformer}\n" + text[end:]).replace("runs/dit", "runs/grey") + "condition: first_frame\n")
+PY
+    "$WEFT" train grey.yaml $clips >grey.log 2>&1 || { cat grey.log; fail "training of a published model"; }
+    grep -q '"rest": "grey"' runs/grey/model/weft.json || { cat runs/grey/model/weft.json; fail "weft.json does not name the rest"; }
+    "$WEFT" train grey.yaml $clips --set out=runs/zeros --set transformer.weights=runs/channels/model/transformer >zeros.log 2>&1 ||
+        { cat zeros.log; fail "training of a model of weft"; }
+    ! grep -q rest runs/zeros/model/weft.json || fail "a model that was trained with zeros has grey frames"
+    losses runs/grey >grey.txt
+    losses runs/zeros >zeros.txt
+    cmp -s grey.txt zeros.txt && fail "grey frames have no effect"
+    ranks 2 "$WEFT" train grey.yaml $clips --set out=runs/grey-ranks --set parallel.dp=2 >grey.log 2>&1 || { cat grey.log; fail "dp=2"; }
+    losses runs/grey-ranks >two.txt
+    paste grey.txt two.txt | awk '{d = $2 - $5; if (d * d > 1e-10 * $2 * $2) bad = 1} END {exit bad || NR < 12}' || fail "losses differ from one rank"
+    # both sets have the same first latent frame and other frames after it
+    python3 -S - runs/grey/latents <<'PY' || fail "the latents of first frames"
+import array, glob, struct, sys, tarfile
+def load(tar):
+    for m in tarfile.open(tar):
+        if m.name.endswith(".latent.npy"):
+            data = tarfile.open(tar).extractfile(m).read()
+            head = 10 + struct.unpack("<H", data[8:10])[0]
+            yield m.name, (eval(data[10:head])["shape"], array.array("f", data[head:]))
+sets = {}
+for tar in glob.glob(sys.argv[1] + "/*/*.tar"):
+    sets.setdefault(tar.rsplit("/", 1)[0], {}).update(load(tar))
+long = [s for s in sets.values() if next(iter(s.values()))[0][0] == 3]
+assert len(long) == 2, len(long)
+for key, (shape, x) in long[0].items():
+    y, frame = long[1][key][1], len(x) // shape[0]
+    assert max(abs(a - b) for a, b in zip(x[:frame], y[:frame])) < 1e-5 * max(map(abs, x)) and x[frame:] != y[frame:], key
+PY
+}
+check grey_rest grey_rest
 # STDiT3 takes the condition as a mask of frames.
 python3 -S - <<'PY'
 import re

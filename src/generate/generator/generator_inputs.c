@@ -8,7 +8,7 @@ static weft_visual_condition_setup setup_of(const weft_generator *p)
     const weft_generator_options *o = &p->options;
     return (weft_visual_condition_setup){
         .trained = p->model.first_frame || p->model.expands_timesteps,
-        .zeros = p->model.first_frame,
+        .zeros = p->model.first_frame && !p->model.grey_rest,
         .controlled = p->model.control,
         .folder = p->model.folder,
         .silent = p->comm && weft_comm_rank(p->comm) != 0,

@@ -19,6 +19,7 @@ typedef struct weft_generator_model {
     double fps;
     bool published;         /* no weft.json: conditioning as in the model's pipeline */
     bool first_frame;       /* weft.json: trained with a given first frame */
+    bool grey_rest;         /* and grey frames after it */
     bool control;           /* trained with control videos: weft.json, or the pipeline's class */
     bool expands_timesteps; /* model_index.json: a given first frame has its own timestep */
 } weft_generator_model;

@@ -139,12 +139,12 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     json_t *lengths = json_array();
     for (int r = 0; r < e->models->text.encoders; r++)
         json_array_append_new(lengths, json_integer(weft_run_text(e->run, r)->length));
-    WEFT_TRY(save_json(folder, "weft.json",
-                       json_pack("{s:I, s:I, s:I, s:f, s:s*, s:o}", "frames",
-                                 (json_int_t)e->size->frames, "height", (json_int_t)e->size->height,
-                                 "width", (json_int_t)e->size->width, "fps",
-                                 e->fps > 0 ? e->fps : 24.0, "condition",
-                                 e->run->condition ? condition : NULL, "text_lengths", lengths)));
+    WEFT_TRY(save_json(
+        folder, "weft.json",
+        json_pack("{s:I, s:I, s:I, s:f, s:s*, s:s*, s:o}", "frames", (json_int_t)e->size->frames,
+                  "height", (json_int_t)e->size->height, "width", (json_int_t)e->size->width, "fps",
+                  e->fps > 0 ? e->fps : 24.0, "condition", e->run->condition ? condition : NULL,
+                  "rest", e->models->grey_rest ? "grey" : NULL, "text_lengths", lengths)));
     return write_index(e, folder);
 }
 

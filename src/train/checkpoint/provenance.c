@@ -1,4 +1,5 @@
 #include "train/checkpoint/provenance.h"
+#include "train/graph/run_pair.h"
 
 #include "base/config_text.h"
 #include "base/fs.h"
@@ -165,12 +166,11 @@ static json_t *blend_of(const weft_run_data *data)
 }
 
 /* Adds the contents of the second data set. */
-static weft_status add_pair(const weft_run *run, json_t *m)
+static weft_status add_pair(const weft_run *run, const weft_run_pair *pair, json_t *m)
 {
-    weft_run_data second = run->data;
+    const weft_run second = weft_run_pair_run(run, pair);
     weft_dataset *dataset;
-    second.path = weft_run_pair_of(run).path;
-    WEFT_TRY(weft_run_data_open(&second, &dataset));
+    WEFT_TRY(weft_run_data_open(&second.data, &dataset));
     json_object_set_new(m, "pair", weft_hash_text(weft_dataset_fingerprint(dataset)));
     weft_dataset_close(dataset);
     return WEFT_OK;
@@ -179,6 +179,7 @@ static weft_status add_pair(const weft_run *run, json_t *m)
 weft_status weft_provenance_make(const weft_run *run, const weft_run_models *models,
                                  uint64_t fingerprint, json_t **made_of)
 {
+    const weft_run_pair pair = weft_run_pair_of(run, models);
     json_t *m = json_object(), *train_stages = json_array(), *hash;
     weft_status_code status = WEFT_OK;
     json_object_set_new(m, "data", weft_hash_text(fingerprint));
@@ -195,8 +196,8 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
         json_object_set_new(m, "base", hash);
     }
     json_object_set_new(m, "lora", lora_of(&run->transformer.lora));
-    if (weft_run_pair_of(run).path)
-        WEFT_GO(add_pair(run, m));
+    if (pair.path && !pair.first_only)
+        WEFT_GO(add_pair(run, &pair, m));
     if (weft_run_uses_lpips(run)) {
         WEFT_GO(hash_lpips(&run->loss.lpips, &hash));
         json_object_set_new(m, "lpips", hash);

@@ -26,6 +26,8 @@ typedef struct weft_run_data {
     int embeddings;      /* weft_run_embeddings */
     int samples_from;    /* weft_run_samples */
     weft_row_packing packing;
+    /* Frames after the first are grey (train/graph/run_pair.h). Not a key */
+    bool first_only;
     bool group_reads; /* ranks with the same samples read each sample once and exchange them */
 } weft_run_data;
 

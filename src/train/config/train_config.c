@@ -846,15 +846,6 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     return check_trainable(run, path);
 }
 
-weft_run_pair weft_run_pair_of(const weft_run *run)
-{
-    if (weft_run_prefers(run))
-        return (weft_run_pair){run->preference.rejected, "preference.rejected", "batch.rejected"};
-    if (run->condition == WEFT_CONDITION_CONTROL)
-        return (weft_run_pair){run->control.path, "control", "batch.control"};
-    return (weft_run_pair){0};
-}
-
 /* ---- training stages ----------------------------------------------------------------------- */
 
 int weft_train_stage_bucket_count(const weft_train_stage *train_stage)

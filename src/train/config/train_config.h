@@ -177,13 +177,6 @@ static inline bool weft_run_prefers(const weft_run *run)
 {
     return run->preference.rejected && run->preference.rejected[0];
 }
-/* A second data set with a clip for each clip of data.path. */
-typedef struct weft_run_pair {
-    const char *path;  /* NULL: none */
-    const char *key;   /* of the config */
-    const char *input; /* of the training programs */
-} weft_run_pair;
-weft_run_pair weft_run_pair_of(const weft_run *run);
 /* Text encoder `index`. */
 const weft_run_model *weft_run_text(const weft_run *run, int index);
 /* Trainable parameters of the trained model, whose scope is `scope`. */

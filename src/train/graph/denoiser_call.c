@@ -19,11 +19,11 @@ static weft_value mark(weft_graph *g, weft_value x, int64_t channels)
     return first_frame(g, weft_fill(g, WEFT_F32, shape, 1), 0);
 }
 
-/* Sets the denoiser's inputs for conditioning on the first frame of x. `input`: all frames with
- * noise. */
-static void give_first_frame(weft_graph *g, const weft_run_models *m, weft_value x,
-                             weft_value input, weft_value time, weft_ports *p)
+/* Sets the denoiser's inputs for conditioning on the first frame of the data. */
+static void give_first_frame(weft_graph *g, const weft_denoiser_call *c, weft_ports *p)
 {
+    const weft_run_models *m = c->models;
+    const weft_value x = c->data, input = c->input, time = c->time;
     const weft_frame_condition how = weft_model_takes_port(&m->denoiser);
     const weft_shape shape = weft_value_get(g, x)->shape;
     p->at[WEFT_PORT_TIMESTEP] = time;
@@ -32,7 +32,7 @@ static void give_first_frame(weft_graph *g, const weft_run_models *m, weft_value
         int parts = 1;
         if (how.marks)
             part[parts++] = mark(g, x, m->grid.factor[0]);
-        part[parts++] = first_frame(g, x, 0);
+        part[parts++] = m->grey_rest ? c->given : first_frame(g, x, 0);
         if (how.mark_after)
             part[parts++] = mark(g, x, 1);
         p->at[WEFT_PORT_LATENTS] = weft_concat(g, part, parts, 4);
@@ -97,9 +97,9 @@ weft_value weft_denoiser_call_build(weft_graph *g, const weft_denoiser_call *c, 
     if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
         p->at[WEFT_PORT_GUIDANCE] = weft_affine(g, c->time, 0, 1000 * c->run->guidance);
     if (c->run->condition == WEFT_CONDITION_FIRST_FRAME)
-        give_first_frame(g, c->models, c->data, c->input, c->time, p);
+        give_first_frame(g, c, p);
     else if (c->run->condition == WEFT_CONDITION_CONTROL)
-        give_control(g, model, c->control, p);
+        give_control(g, model, c->given, p);
     else if (weft_model_takes_port(model).also_none)
         p->at[WEFT_PORT_LATENTS] = without_image(g, model, c->input);
     weft_graph_push(g, "%s", c->scope ? c->scope : model->family->scope);

@@ -23,6 +23,7 @@ static weft_value velocity(weft_graph *g, const weft_distillation *d, const char
                                      .models = d->models,
                                      .scope = scope,
                                      .data = d->data,
+                                     .given = d->given,
                                      .input = x,
                                      .time = weft_affine(g, sigma_b, TIMES, 0)};
     return weft_denoiser_call_build(g, &call, ports);

@@ -22,7 +22,9 @@ typedef struct weft_distillation {
     const weft_run *run;
     const weft_run_models *models;
     const weft_flow_config *flow; /* with the shift of the batch's size */
-    weft_value data, noise;       /* (B,T,Y,X,Z) */
+    weft_value data;              /* (B,T,Y,X,Z) */
+    weft_value given;             /* of weft_denoiser_call */
+    weft_value noise;             /* (B,T,Y,X,Z) */
     weft_value key;               /* i64 (B): key of the levels */
     weft_ports text, empty;       /* text conditioning of the captions, and of the empty caption */
 } weft_distillation;

@@ -1,5 +1,7 @@
 #include "train/graph/objective.h"
 
+#include "base/fs.h"
+#include "base/json.h"
 #include "graph/builder_helpers.h"
 #include "model/tiling.h"
 #include "train/config/packing_config.h"
@@ -13,6 +15,7 @@
 #include "transform/memory/recompute.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const weft_call forward = {WEFT_CALL_FORWARD, WEFT_STREAM_ALONE},
                        encode = {WEFT_CALL_ENCODE, WEFT_STREAM_ALONE},
@@ -126,6 +129,15 @@ static weft_value add_balance(weft_graph *g, weft_value loss, const weft_ports *
     return weft_value_ok(balance) ? weft_add(g, loss, balance) : loss;
 }
 
+/* The latents of a control video, or of a first frame and grey frames. WEFT_NONE: none. */
+static weft_value given_latents(weft_graph *g, const weft_run *run, const weft_run_models *m,
+                                weft_shape latents, weft_ports *p)
+{
+    if (run->condition == WEFT_CONDITION_CONTROL)
+        return weft_control_build(g, run, m, latents, p);
+    return m->grey_rest ? weft_input(g, "batch.first_frame", WEFT_F32, latents) : WEFT_NONE;
+}
+
 static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_run_models *m,
                                 const weft_bucket *s)
 {
@@ -146,8 +158,9 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     if (weft_run_uses_identity(m))
         add_identity(g, run, m, x, key, &p);
     weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
+    const weft_value given = given_latents(g, run, m, latents, &p);
     if (run->distill.method) {
-        weft_distillation d = {run, m, &noised.flow, x, noise, key, p, weft_ports_none()};
+        weft_distillation d = {run, m, &noised.flow, x, given, noise, key, p, weft_ports_none()};
         if (weft_distillation_guides(run))
             weft_text_conditioning_inputs(g, &m->text, model, &size, WEFT_EMPTY_CAPTION, &d.empty);
         return add_balance(g, weft_distillation_loss(g, &d, &p), &p);
@@ -158,13 +171,13 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
         const weft_preference pair = {run, m, &noised, &noise_level, x, rejected, noise, p};
         return add_balance(g, weft_preference_loss(g, &pair, &p), &p);
     }
-    weft_denoiser_call call = {.run = run,
-                               .models = m,
-                               .data = x,
-                               .input = noise_process->input(g, &noised, x, noise, &noise_level),
-                               .time = noise_level.time};
-    if (run->condition == WEFT_CONDITION_CONTROL)
-        call.control = weft_control_build(g, run, m, latents, &p);
+    const weft_denoiser_call call = {.run = run,
+                                     .models = m,
+                                     .data = x,
+                                     .given = given,
+                                     .input =
+                                         noise_process->input(g, &noised, x, noise, &noise_level),
+                                     .time = noise_level.time};
     weft_value prediction = weft_denoiser_call_build(g, &call, &p);
     if (weft_denoiser_call_gives_frame(run, m)) {
         x = weft_denoiser_call_rest(g, x);
@@ -387,6 +400,10 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
                           weft_model_class(&m->denoiser));
     if (!conditioned)
         return WEFT_OK;
+    if (m->grey_rest && weft_run_prefers(run))
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "condition"),
+                          "preference.rejected and the grey frames after a first one are both a "
+                          "second data set. Remove one of the two keys.");
     WEFT_TRY(check_condition(m, path));
     return check_length(run, m, path);
 }
@@ -521,6 +538,25 @@ static weft_status check_tiles(const weft_run *run, const weft_run_models *m, co
     return WEFT_OK;
 }
 
+/* Sets m->grey_rest. A published model was trained with grey frames after the first one, and has no
+ * weft.json. weft.json of others names the rest, unless it is zeros. */
+static weft_status find_rest(const weft_run *run, weft_run_models *m)
+{
+    const char *weights = run->transformer.weights;
+    json_t *own = NULL;
+    if (run->condition != WEFT_CONDITION_FIRST_FRAME || !weft_run_trains_denoiser(m) ||
+        !weft_model_takes_port(&m->denoiser).grey || !weights[0])
+        return WEFT_OK;
+    char *path = weft_path_join(weights, "../weft.json");
+    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
+    const weft_status_code status = weft_path_exists(path) ? weft_json_load(path, &own) : WEFT_OK;
+    const char *rest = json_string_value(json_object_get(own, "rest"));
+    m->grey_rest = !own || (rest && !strcmp(rest, "grey"));
+    json_decref(own);
+    weft_free(path);
+    return status;
+}
+
 weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
 {
     weft_run_models m = {0};
@@ -533,6 +569,7 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     if (weft_run_model_given(&run->identity))
         WEFT_TRY(read_identity(run, path, &m));
     weft_run_models_connect(&m);
+    WEFT_TRY(find_rest(run, &m));
     if (weft_run_trains_denoiser(&m))
         WEFT_TRY(check_denoiser(run, &m, path));
     WEFT_TRY(

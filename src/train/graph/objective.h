@@ -13,9 +13,12 @@ typedef struct weft_run_models {
     weft_text_conditioning text; /* text encoders of the denoiser */
     weft_model identity;         /* trained with the denoiser; family NULL: none */
     uint32_t text_frozen;        /* bit r: text encoder r is frozen */
-    bool partly_trained;         /* the trained model has frozen parameters or a LoRA */
-    bool text_precomputed;       /* all text encoders are frozen, and embeddings are inputs */
-    weft_loss_nets losses;       /* networks of autoencoder training */
+    /* condition: first_frame on channels: the other frames are grey before they are encoded, as in
+     * published models; otherwise their latents are zeros */
+    bool grey_rest;
+    bool partly_trained;   /* the trained model has frozen parameters or a LoRA */
+    bool text_precomputed; /* all text encoders are frozen, and embeddings are inputs */
+    weft_loss_nets losses; /* networks of autoencoder training */
     /* Set by weft_run_models_connect: */
     weft_grid grid;                                   /* autoencoder: pixels to latents */
     weft_grid patch;                                  /* denoiser: latents to tokens */
@@ -54,6 +57,8 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
  *   batch.rejected f32, like batch.latents: the other clips, with preference.rejected
  *   batch.control, batch.grey f32, like batch.latents: control videos, and grey frames
  *                 (train/graph/control.h), with condition: control
+ *   batch.first_frame f32, like batch.latents: the first frame of each clip, followed by grey
+ *                 frames, with grey_rest
  *   -> loss of the noise process. A mixture of experts adds its load-balancing loss, and "balance",
  *      "fullest", "dropped" (model/family.h)
  * Parameters are in the scopes of their families. */

@@ -429,6 +429,29 @@ static weft_status encode_text(encoding *e, const char *const *caption)
     return WEFT_OK;
 }
 
+/* The frames of a clip, with grey frames after the first one if only that one is given. */
+typedef struct clip_frames {
+    const float *video;
+    int64_t height, width;
+    bool first_only;
+} clip_frames;
+
+static weft_status_code read_clip(void *user, const int64_t first[3], const int64_t size[3],
+                                  float *to)
+{
+    const clip_frames *c = user;
+    for (int64_t t = 0; t < size[0]; t++)
+        for (int64_t y = 0; y < size[1]; y++, to += size[2] * 3) {
+            const int64_t row = (first[0] + t) * c->height + first[1] + y;
+            if (c->first_only && first[0] + t > 0)
+                memset(to, 0, (size_t)(size[2] * 3) * sizeof *to);
+            else
+                memcpy(to, c->video + (row * c->width + first[2]) * 3,
+                       (size_t)(size[2] * 3) * sizeof *to);
+        }
+    return WEFT_OK;
+}
+
 /* Encodes a batch of one clip in tiles. Skips repetitions and undecodable samples. */
 static weft_status encode_tiles(encoding *e, const weft_batch *batch)
 {
@@ -444,14 +467,19 @@ static weft_status encode_tiles(encoding *e, const weft_batch *batch)
         e->bound = b;
         WEFT_TRY(weft_vae_bind_to(e->vae[b], e->store));
     }
-    return weft_vae_encode(e->vae[b], batch->video, size->frames, e->made);
+    clip_frames clip = {batch->video, size->height, size->width, e->run->data.first_only};
+    return weft_vae_encode_boxes(e->vae[b], read_clip, &clip, size->frames, e->made);
 }
 
 static weft_status encode_whole(encoding *e, const weft_batch *batch)
 {
     const weft_step *step = &e->step[batch->bucket];
     weft_tensor *video = weft_program_input(step->program, "batch.video");
-    memcpy(video->data, batch->video, (size_t)(weft_shape_count(&video->shape) * 4));
+    const int64_t frames = video->shape.dim[1], floats = weft_shape_count(&video->shape) / frames;
+    const int64_t given = e->run->data.first_only ? 1 : frames;
+    memcpy(video->data, batch->video, (size_t)(given * floats) * sizeof(float));
+    memset((float *)video->data + given * floats, 0,
+           (size_t)((frames - given) * floats) * sizeof(float));
     WEFT_TRY(weft_program_run(step->program));
     e->latent = weft_program_output(step->program, "latents")->shape;
     return share_samples(e, batch);

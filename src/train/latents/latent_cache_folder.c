@@ -7,6 +7,7 @@
 #include "comm/comm_world.h"
 #include "data/dataset.h"
 #include "exec/store/weights.h"
+#include "train/graph/run_pair.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -78,6 +79,8 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
         weft_buf_printf(&what, "%" PRId64 " %" PRId64 " %" PRId64 "|", b->frames, b->height,
                         b->width);
     }
+    if (run->data.first_only)
+        weft_buf_printf(&what, "first frame|");
     if (models->text_precomputed)
         put_prefixes(&run->data, &what);
     const weft_tile tile = weft_latent_tile(run); /* latents of tiles differ */
@@ -342,8 +345,9 @@ static weft_status is_complete(const weft_run *run, const weft_run_models *model
 weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *models, bool *encoded)
 {
     char root[512];
-    weft_run second = *run;
-    second.data.path = weft_run_pair_of(run).path;
+    const weft_run_pair pair = weft_run_pair_of(run, models);
+    const weft_run second = weft_run_pair_run(run, &pair);
+    const weft_run_models second_models = weft_run_pair_models(models);
     const int length = run->data.latents[0] ? snprintf(root, sizeof root, "%s", run->data.latents)
                                             : snprintf(root, sizeof root, "%s/latents", run->out);
     for (int64_t i = 0; i < run->train_stages.count; i++)
@@ -354,8 +358,8 @@ weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *mod
     for (int64_t i = 0; i < run->train_stages.count; i++) {
         const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + i;
         WEFT_TRY(is_complete(run, models, train_stage, &encoded[i]));
-        if (encoded[i] && second.data.path)
-            WEFT_TRY(is_complete(&second, models, train_stage, &encoded[i]));
+        if (encoded[i] && pair.path)
+            WEFT_TRY(is_complete(&second, &second_models, train_stage, &encoded[i]));
     }
     return WEFT_OK;
 }

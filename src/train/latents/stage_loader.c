@@ -4,6 +4,7 @@
 #include "comm/comm_world.h"
 #include "train/checkpoint/provenance.h"
 #include "train/graph/control.h"
+#include "train/graph/run_pair.h"
 #include "train/latents/grey_latents.h"
 #include "train/latents/latent_cache.h"
 #include "train/monitor/data_report.h"
@@ -165,7 +166,8 @@ out:
 static weft_status open_pairs(const weft_train_context *c, weft_stage_state *s, const char *folder)
 {
     const int buckets = s->programs.buckets;
-    WEFT_TRY(weft_paired_latents_open(folder, WEFT_LATENT_PART, weft_run_pair_of(c->run).key,
+    WEFT_TRY(weft_paired_latents_open(folder, WEFT_LATENT_PART,
+                                      weft_run_pair_of(c->run, &c->models).key,
                                       weft_loader_dataset(s->loader), &s->pairs));
     if (!weft_control_needs_grey(c->run, &c->models))
         return WEFT_OK;

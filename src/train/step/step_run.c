@@ -7,6 +7,7 @@
 #include "exec/trace/timeline_file.h"
 #include "train/config/packing_config.h"
 #include "train/graph/packed_rows.h"
+#include "train/graph/run_pair.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -112,7 +113,8 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
     if (adversarial)
         *(float *)adversarial->data = discriminates(c) ? 1 : 0;
     if (s->pairs)
-        WEFT_TRY(read_pairs(s, &part, input_of(s, index, *bucket, weft_run_pair_of(c->run).input),
+        WEFT_TRY(read_pairs(s, &part,
+                            input_of(s, index, *bucket, weft_run_pair_of(c->run, &c->models).input),
                             input_of(s, index, *bucket, "batch.grey"), floats));
     input_context context = {s, index, *bucket};
     return weft_inputs_fill(&inputs, c->progress.done, &part, find_input, &context);
