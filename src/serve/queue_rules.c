@@ -97,6 +97,12 @@ weft_queue_state weft_queue_next(weft_queue_state state, weft_queue_event event,
                : next;
 }
 
+bool weft_queue_may_be_lost(weft_queue_state before, weft_queue_event event, weft_queue_state next)
+{
+    return event != WEFT_QUEUE_CRASHED &&
+           weft_queue_next(before, WEFT_QUEUE_LOST, 0) == weft_queue_next(next, WEFT_QUEUE_LOST, 0);
+}
+
 /* ---- order ---------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)

@@ -55,6 +55,14 @@ weft_status weft_queue_store_finish(weft_queue_store *s, sqlite3_stmt *statement
     return status;
 }
 
+/* Whether each following write returns after it is on the disk. */
+static weft_status set_waits(weft_queue_store *s, bool waits)
+{
+    const char *sql = waits ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL";
+    return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? WEFT_OK
+                                                                   : weft_queue_store_error(s);
+}
+
 int64_t weft_queue_store_version(const weft_queue_store *s)
 {
     return s->version;
@@ -225,7 +233,8 @@ static weft_status open_database(weft_queue_store *s, const char *folder)
     WEFT_TRY(check_version(s, &is_new, &version));
     if (is_new)
         WEFT_TRY(check_no_jobs(s, folder));
-    WEFT_TRY(run(s, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"));
+    WEFT_TRY(run(s, "PRAGMA journal_mode=WAL"));
+    WEFT_TRY(set_waits(s, true));
     return is_new ? create_tables(s) : update_tables(s, version);
 }
 
@@ -463,6 +472,15 @@ static weft_status update(weft_queue_store *s, const weft_queue_job *job)
     return weft_queue_store_finish(s, row);
 }
 
+/* Stores a transition that the recovery repeats: the write does not wait for the disk. */
+static weft_status update_soon(weft_queue_store *s, const weft_queue_job *job)
+{
+    WEFT_TRY(set_waits(s, false));
+    const weft_status_code status = update(s, job);
+    WEFT_TRY(set_waits(s, true));
+    return status;
+}
+
 /* Commits if `status` is WEFT_OK, else rolls back and returns it. */
 static weft_status end_transaction(weft_queue_store *s, weft_status_code status)
 {
@@ -477,6 +495,11 @@ static weft_status add_end(weft_queue_store *s, const weft_queue_job *job, doubl
 {
     WEFT_TRY(update(s, job));
     return add_delivery(s, job, now);
+}
+
+static bool needs_delivery(const weft_queue_job *job, weft_queue_state before)
+{
+    return job->webhook && weft_queue_is_final(job->state) && !weft_queue_is_final(before);
 }
 
 /* Stores the end of a job together with its webhook: a kill loses both or none. */
@@ -535,8 +558,10 @@ weft_status weft_queue_store_apply(weft_queue_store *s, const char *id, weft_que
             "the job is %s, which does not allow this request", weft_queue_state_name(job.state)));
     const weft_queue_state before = job.state;
     WEFT_GO(change_job(&job, event, change));
-    if (job.webhook && weft_queue_is_final(job.state) && !weft_queue_is_final(before))
+    if (needs_delivery(&job, before))
         WEFT_GO(update_with_delivery(s, &job, change->now));
+    else if (job.state != before && weft_queue_may_be_lost(before, event, job.state))
+        WEFT_GO(update_soon(s, &job));
     else if (job.state != before || event == WEFT_QUEUE_RESUME)
         WEFT_GO(update(s, &job));
     *next = job.state;
@@ -545,26 +570,41 @@ out:
     return status;
 }
 
-/* Gives each job the state that it has after the loss of its worker. */
-static weft_status lose_workers(weft_queue_store *s)
+static weft_status lose_worker(weft_queue_store *s, weft_queue_job *job, double now)
 {
-    char sql[160];
-    for (int i = 0; i < WEFT_QUEUE_STATES; i++) {
-        const weft_queue_state state = (weft_queue_state)i,
-                               next = weft_queue_next(state, WEFT_QUEUE_LOST, 0);
-        if (next == state)
-            continue;
-        snprintf(sql, sizeof sql, "UPDATE job SET state='%s' WHERE state='%s'",
-                 weft_queue_state_name(next), weft_queue_state_name(state));
-        WEFT_TRY(run(s, sql));
+    const weft_queue_state before = job->state;
+    const weft_queue_change change = {.now = now};
+    WEFT_TRY(change_job(job, WEFT_QUEUE_LOST, &change));
+    return needs_delivery(job, before) ? add_end(s, job, now) : update(s, job);
+}
+
+/* Gives each job of `state` the state that it has after the loss of its worker. */
+static weft_status lose_workers_of(weft_queue_store *s, weft_queue_state state, double now)
+{
+    weft_queue_job job;
+    bool found = true;
+    while (weft_queue_next(state, WEFT_QUEUE_LOST, 0) != state) {
+        WEFT_TRY(weft_queue_store_first(s, state, &job, &found));
+        if (!found)
+            return WEFT_OK;
+        const weft_status_code status = lose_worker(s, &job, now);
+        weft_queue_job_free(&job);
+        WEFT_TRY(status);
     }
     return WEFT_OK;
 }
 
-weft_status weft_queue_store_recover(weft_queue_store *s)
+static weft_status lose_workers(weft_queue_store *s, double now)
+{
+    for (int i = 0; i < WEFT_QUEUE_STATES; i++)
+        WEFT_TRY(lose_workers_of(s, (weft_queue_state)i, now));
+    return WEFT_OK;
+}
+
+weft_status weft_queue_store_recover(weft_queue_store *s, double now)
 {
     WEFT_TRY(run(s, "BEGIN IMMEDIATE"));
-    return end_transaction(s, lose_workers(s));
+    return end_transaction(s, lose_workers(s, now));
 }
 
 weft_status weft_queue_store_remove(weft_queue_store *s, const char *id)
@@ -572,7 +612,13 @@ weft_status weft_queue_store_remove(weft_queue_store *s, const char *id)
     sqlite3_stmt *row;
     WEFT_TRY(weft_queue_store_prepare(s, "DELETE FROM job WHERE id=?1 AND state='deleting'", &row));
     bind_text(row, 1, id);
-    return weft_queue_store_finish(s, row);
+    weft_status_code status = set_waits(s, false); /* a row that stays is removed again */
+    if (status != WEFT_OK)
+        sqlite3_finalize(row);
+    WEFT_TRY(status);
+    status = weft_queue_store_finish(s, row);
+    WEFT_TRY(set_waits(s, true));
+    return status;
 }
 
 /* ---- lists ---------------------------------------------------------------------------------- */

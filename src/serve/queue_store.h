@@ -1,5 +1,7 @@
 /* The jobs of a server in STATE/queue.sqlite (SQLite, WAL). The server is the only writer. Every
- * function that changes a job returns after the change is on the disk. Not thread-safe. */
+ * function that changes a job returns after the change is on the disk, with one exception: a
+ * transition that the recovery repeats (weft_queue_may_be_lost) survives a kill, and is on the disk
+ * after the next change. Not thread-safe. */
 #ifndef WEFT_SERVE_QUEUE_STORE_H
 #define WEFT_SERVE_QUEUE_STORE_H
 
@@ -94,8 +96,9 @@ weft_status weft_queue_store_edit(weft_queue_store *store, const weft_queue_job 
  * gets. WEFT_E_ARG: one of the two is not queued, or both are the same. */
 weft_status weft_queue_store_move(weft_queue_store *store, const char *id, const char *other,
                                   bool after);
-/* Applies LOST to all jobs: the server has started, so no job has a worker. */
-weft_status weft_queue_store_recover(weft_queue_store *store);
+/* Applies LOST to all jobs: the server has started, so no job has a worker. `now`: seconds since
+ * 1970. */
+weft_status weft_queue_store_recover(weft_queue_store *store, double now);
 /* The jobs that are queued or have a worker, sorted (weft_queue_sort). Heap, weft_free. */
 weft_status weft_queue_store_waiting(weft_queue_store *store, weft_queue_entry **entries,
                                      int64_t *count);

@@ -696,7 +696,7 @@ weft_status weft_supervisor_recover(weft_server *s)
     WEFT_GO(weft_make_dirs(jobs));
     WEFT_GO(wait_for_worker(s));
     WEFT_GO(write_price_image(s));
-    WEFT_GO(weft_queue_store_recover(s->store));
+    WEFT_GO(weft_queue_store_recover(s->store, weft_server_time()));
     WEFT_GO(weft_list_dir(jobs, false, &names));
     for (int64_t i = 0; i < names.count; i++)
         if (is_job_name(names.name[i]))

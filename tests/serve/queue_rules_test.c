@@ -68,6 +68,33 @@ Test(queue_rules, requests_wait_for_the_worker)
     cr_assert(weft_queue_is_final(WEFT_QUEUE_PARKED) && !weft_queue_is_final(WEFT_QUEUE_PAUSED));
 }
 
+/* What a client was told, and a crash, are never lost. */
+Test(queue_rules, transitions_that_may_be_lost)
+{
+    static const struct {
+        weft_queue_state before;
+        weft_queue_event event;
+        bool may;
+    } all[] = {{WEFT_QUEUE_QUEUED, WEFT_QUEUE_START, true},
+               {WEFT_QUEUE_RUNNING, WEFT_QUEUE_STOPPED, true},
+               {WEFT_QUEUE_CANCELLING, WEFT_QUEUE_STOPPED, true},
+               {WEFT_QUEUE_PAUSING, WEFT_QUEUE_STOPPED, true},
+               {WEFT_QUEUE_RUNNING, WEFT_QUEUE_CANCEL, false},
+               {WEFT_QUEUE_RUNNING, WEFT_QUEUE_PAUSE, false},
+               {WEFT_QUEUE_QUEUED, WEFT_QUEUE_CANCEL, false},
+               {WEFT_QUEUE_PAUSED, WEFT_QUEUE_RESUME, false},
+               {WEFT_QUEUE_RUNNING, WEFT_QUEUE_FINISHED, false},
+               {WEFT_QUEUE_CANCELLING, WEFT_QUEUE_FINISHED, false},
+               {WEFT_QUEUE_RUNNING, WEFT_QUEUE_REFUSED, false},
+               {WEFT_QUEUE_RUNNING, WEFT_QUEUE_CRASHED, false},
+               {WEFT_QUEUE_PAUSING, WEFT_QUEUE_CRASHED, false}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const weft_queue_state next = weft_queue_next(all[i].before, all[i].event, 1);
+        cr_assert_eq(weft_queue_may_be_lost(all[i].before, all[i].event, next), all[i].may,
+                     "row %zu", i);
+    }
+}
+
 Test(queue_rules, order)
 {
     weft_queue_entry e[] = {{4, false, 0, 8}, {2, true, 0, 3}, {3, false, 0, 2}, {5, false, 7, 1}};

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 
 #include "base/fs.h"
+#include "serve/delivery_store.h"
 
 #include <signal.h>
 #include <sqlite3.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -193,7 +195,7 @@ Test(queue_store, acknowledged_changes_survive_a_kill)
     weft_queue_job job = get(s, "a");
     cr_assert_eq(job.state, WEFT_QUEUE_RUNNING);
     weft_queue_job_free(&job);
-    cr_assert_eq(weft_queue_store_recover(s), WEFT_OK);
+    cr_assert_eq(weft_queue_store_recover(s, 300), WEFT_OK);
     const char *const id[] = {"a", "b", "c"};
     const weft_queue_state state[] = {WEFT_QUEUE_QUEUED, WEFT_QUEUE_QUEUED, WEFT_QUEUE_PAUSED};
     for (int i = 0; i < 3; i++) {
@@ -202,6 +204,69 @@ Test(queue_store, acknowledged_changes_survive_a_kill)
         cr_assert_eq(job.crashes, 0);
         weft_queue_job_free(&job);
     }
+    weft_queue_store_close(s);
+}
+
+/* SQLite's waits for the disk come here. */
+static int waits;
+int fdatasync(int fd)
+{
+    waits++;
+    return (int)syscall(SYS_fdatasync, fd);
+}
+
+/* A change waits for the disk unless the recovery repeats it. */
+Test(queue_store, only_lasting_changes_wait_for_the_disk)
+{
+    static const struct {
+        weft_queue_event event;
+        bool waits;
+    } all[] = {
+        {WEFT_QUEUE_START, false}, {WEFT_QUEUE_PAUSE, true},  {WEFT_QUEUE_STOPPED, false},
+        {WEFT_QUEUE_RESUME, true}, {WEFT_QUEUE_START, false}, {WEFT_QUEUE_CRASHED, true},
+        {WEFT_QUEUE_START, false}, {WEFT_QUEUE_CANCEL, true}, {WEFT_QUEUE_STOPPED, false},
+        {WEFT_QUEUE_DELETE, true},
+    };
+    weft_queue_store *s = open_store();
+    waits = 0;
+    add(s, "a", NULL, 0);
+    cr_assert_gt(waits, 0);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        waits = 0;
+        apply(s, "a", all[i].event);
+        cr_assert_eq(waits > 0, all[i].waits, "event %zu", i);
+    }
+    waits = 0;
+    cr_assert_eq(weft_queue_store_remove(s, "a"), WEFT_OK);
+    cr_assert_eq(waits, 0);
+    add(s, "b", NULL, 0);
+    cr_assert_gt(waits, 0);
+    weft_queue_store_close(s);
+}
+
+/* The server was killed before the worker of a cancelled job had stopped. */
+Test(queue_store, a_recovered_cancel_has_a_time_and_a_webhook)
+{
+    weft_queue_store *s = open_store();
+    weft_delivery delivery;
+    bool existing, found;
+    weft_queue_job job = {.request = weft_strdup("{}"),
+                          .fingerprint = weft_strdup("f"),
+                          .webhook = weft_strdup("https://example.org/")};
+    snprintf(job.id, sizeof job.id, "a");
+    cr_assert_eq(weft_queue_store_add(s, &job, &existing), WEFT_OK, "%s", weft_error_message());
+    weft_queue_job_free(&job);
+    apply(s, "a", WEFT_QUEUE_START);
+    apply(s, "a", WEFT_QUEUE_CANCEL);
+    for (int i = 0; i < 2; i++) /* a second recovery changes nothing */
+        cr_assert_eq(weft_queue_store_recover(s, 300 + i), WEFT_OK, "%s", weft_error_message());
+    job = get(s, "a");
+    cr_assert(job.state == WEFT_QUEUE_CANCELLED && job.finished == 300);
+    weft_queue_job_free(&job);
+    cr_assert_eq(weft_delivery_store_find(s, "a", &delivery, &found), WEFT_OK);
+    cr_assert(found && delivery.number == 1);
+    cr_assert_str_eq(delivery.event, "job.cancelled");
+    weft_delivery_free(&delivery);
     weft_queue_store_close(s);
 }
 
