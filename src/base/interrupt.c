@@ -8,7 +8,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t interrupted;
+enum { DISCARDED = 2 };
+static volatile sig_atomic_t interrupted; /* 0, 1 or DISCARDED */
 
 static void on_signal(int number)
 {
@@ -88,6 +89,16 @@ void weft_interrupt_detach_child(pid_t parent)
 void weft_interrupt_request(bool stops)
 {
     interrupted = stops;
+}
+
+void weft_interrupt_discard(void)
+{
+    interrupted = DISCARDED;
+}
+
+bool weft_interrupt_discards(void)
+{
+    return interrupted == DISCARDED;
 }
 
 bool weft_interrupted(void)

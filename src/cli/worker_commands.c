@@ -12,7 +12,10 @@ static void take_command(weft_worker_state *w, json_t *command)
     const int64_t stops = json_integer_value(json_object_get(command, "stop"));
     pthread_mutex_lock(&w->lock);
     if (stops && stops == w->running) {
-        weft_interrupt_request(true);
+        if (json_is_false(json_object_get(command, "save")))
+            weft_interrupt_discard();
+        else
+            weft_interrupt_request(true);
     } else if (json_object_get(command, "run")) {
         json_decref(w->job);
         w->job = json_incref(command);

@@ -2,6 +2,7 @@
 
 #include "base/config.h"
 #include "serve/request_fields.h"
+#include "serve/supervisor.h"
 #include "serve/videos_api.h"
 
 weft_serve_reply weft_jobs_change(weft_serve_request *r, const char *id, weft_queue_event event)
@@ -16,6 +17,7 @@ weft_serve_reply weft_jobs_change(weft_serve_request *r, const char *id, weft_qu
     const weft_queue_state state = job.state;
     weft_queue_job_free(&job);
     if (r->stage == 0) {
+        weft_supervisor_hasten(s, id, event);
         if (weft_queue_store_apply(s->store, id, event, &change, &next) != WEFT_OK)
             return weft_serve_own_error();
         r->stage = 1;

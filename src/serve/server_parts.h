@@ -20,6 +20,7 @@
 typedef struct weft_serve_request weft_serve_request;
 typedef struct weft_event_stream weft_event_stream;
 typedef struct weft_webhook_sender weft_webhook_sender;
+typedef struct weft_supervisor weft_supervisor;
 
 typedef struct weft_server {
     const weft_serve_options *options;
@@ -45,6 +46,7 @@ typedef struct weft_server {
     int64_t starts;         /* jobs whose start was measured, of a worker that had run others */
     weft_prices prices;
     weft_video_images images;
+    weft_supervisor *supervisor; /* NULL: the main thread does not run jobs yet, or any more */
     bool stopping;
     char running[WEFT_QUEUE_ID]; /* job of the worker, the first one of a batch; "": none */
     weft_job_set batch;          /* the jobs of the worker, if there is one */

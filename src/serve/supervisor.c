@@ -33,13 +33,14 @@ enum { POLL_MS = 200, STOP_POLL_MS = 20, HEARTBEAT_SECONDS = 15 };
 #define STOP_SECONDS 0.5
 
 /* Lives as long as the main thread serves. */
-typedef struct supervisor {
+typedef struct weft_supervisor {
     weft_server *server;
     weft_worker worker;
     weft_child estimate;
     bool cold;                  /* the running job is the first of its worker */
     double start;               /* measured seconds of the running job's start; negative: unknown */
     bool signalled;             /* the worker was asked to stop its job */
+    bool discards;              /* without saving it */
     double stopped;             /* weft_now() of that request */
     int64_t next;               /* number of the job for which another was stopped; 0: none */
     int64_t versions[2];        /* of the queue and of the progress at the last choice */
@@ -120,7 +121,7 @@ static void end_job(supervisor *v, const weft_worker_end *end)
     v->end = *end;
     v->change =
         (weft_queue_change){.spent = (weft_now() - v->server->since) / v->server->batch.count,
-                            .remaining = remaining_of(v->server)};
+                            .remaining = v->discards ? 0 : remaining_of(v->server)};
     if (event == WEFT_QUEUE_FINISHED)
         measure_pace(v);
     if (event == WEFT_QUEUE_STOPPED && v->signalled)
@@ -198,7 +199,7 @@ static weft_status start(supervisor *v, const weft_queue_job *jobs, int count, d
     s->since = weft_now();
     v->cold = v->worker.child.pid == 0;
     v->start = -1;
-    v->signalled = false;
+    v->signalled = v->discards = false;
     v->next = 0;
     give(v, jobs, started, lock);
     weft_server_changed(s, NULL);
@@ -442,6 +443,22 @@ static weft_status choose_other(supervisor *v, const weft_queue_job *job)
     return WEFT_OK;
 }
 
+static void signal_stop(supervisor *v, bool saves)
+{
+    v->stopped = weft_now();
+    v->signalled = weft_worker_stop(&v->worker, saves);
+    v->discards = v->signalled && !saves;
+}
+
+void weft_supervisor_hasten(weft_server *s, const char *id, weft_queue_event event)
+{
+    supervisor *v = s->supervisor;
+    const bool ends = event == WEFT_QUEUE_CANCEL || event == WEFT_QUEUE_DELETE;
+    if (v && v->worker.job && !v->ended && !v->signalled && weft_server_runs(s, id) &&
+        (ends || event == WEFT_QUEUE_PAUSE))
+        signal_stop(v, !ends || s->batch.count > 1);
+}
+
 /* Asks the worker to stop its jobs if one of the jobs is not to run. The others resume at their
  * step. */
 static weft_status stop_job(supervisor *v)
@@ -460,10 +477,8 @@ static weft_status stop_job(supervisor *v)
         weft_queue_job_free(&job);
         WEFT_TRY(status);
     }
-    if (stops || v->next) {
-        v->stopped = weft_now();
-        v->signalled = weft_worker_stop(&v->worker);
-    }
+    if (stops || v->next)
+        signal_stop(v, true);
     return WEFT_OK;
 }
 
@@ -644,6 +659,7 @@ weft_status weft_supervisor_run(weft_server *s)
         }
         work(&v, &warned);
         done = s->stopping && !v.worker.job && (!s->running[0] || warned);
+        s->supervisor = done ? NULL : &v;
         pthread_mutex_unlock(&s->lock);
     }
     weft_worker_kill(&v.worker);

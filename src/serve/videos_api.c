@@ -5,6 +5,7 @@
 #include "serve/byte_range.h"
 #include "serve/input_files.h"
 #include "serve/job_json.h"
+#include "serve/supervisor.h"
 #include "serve/video_images.h"
 #include "serve/video_request.h"
 
@@ -140,6 +141,7 @@ weft_serve_reply weft_videos_delete(weft_serve_request *r, const char *id)
         if (!weft_videos_find(r->server, id, &job, &reply))
             return reply;
         weft_queue_job_free(&job);
+        weft_supervisor_hasten(r->server, id, WEFT_QUEUE_DELETE);
         if (weft_queue_store_apply(r->server->store, id, WEFT_QUEUE_DELETE, &change, &next) !=
             WEFT_OK)
             return weft_serve_own_error();

@@ -39,7 +39,8 @@ weft_worker_report weft_worker_report_read(const char *line, int64_t length)
     return r;
 }
 
-int weft_worker_stop_line(int64_t number, char line[64])
+int weft_worker_stop_line(int64_t number, bool saves, char line[64])
 {
-    return snprintf(line, 64, "{\"stop\": %" PRId64 "}\n", number);
+    return snprintf(line, 64, "{\"stop\": %" PRId64 ", \"save\": %s}\n", number,
+                    saves ? "true" : "false");
 }

@@ -2,7 +2,7 @@
  * reports and messages on its standard error. Functions of text.
  *
  *     {"run": 12, "folder": DIR, "model": NAME, "lora": TEXT, "arguments": [of `weft generate`]}
- *     {"stop": 12}
+ *     {"stop": 12, "save": true}
  *
  *     {"level": "progress", "done": 3, "total": 40, "seconds_left": 9.5}
  *     {"level": "weights", "weights": [...], "loads": 3, "unloads": 1}
@@ -24,7 +24,8 @@ typedef struct weft_worker_report {
 
 /* Reads a line of `length` bytes. Lines of another form are a WEFT_WORKER_MESSAGE. */
 weft_worker_report weft_worker_report_read(const char *line, int64_t length);
-/* The command that stops the job `number` after its step. Returns the length of the line. */
-int weft_worker_stop_line(int64_t number, char line[64]);
+/* The command that stops the job `number` after its step. `saves`: its state is saved. Returns the
+ * length of the line. */
+int weft_worker_stop_line(int64_t number, bool saves, char line[64]);
 
 #endif

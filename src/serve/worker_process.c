@@ -200,10 +200,10 @@ out:
     return status;
 }
 
-bool weft_worker_stop(const weft_worker *w)
+bool weft_worker_stop(const weft_worker *w, bool saves)
 {
     char line[64];
-    const int length = weft_worker_stop_line(w->job, line);
+    const int length = weft_worker_stop_line(w->job, saves, line);
     if (weft_child_write(&w->child, line, length) == WEFT_OK)
         return true;
     weft_error_clear(); /* the end of the worker is reported */

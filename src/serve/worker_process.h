@@ -30,8 +30,9 @@ weft_status weft_worker_run(weft_server *server, const weft_queue_job *jobs, int
                             weft_worker *worker, bool *taken);
 /* Removes the files of a batch that belong to no job. */
 void weft_worker_remove_lists(const weft_server *server);
-/* Asks the worker to stop its job after the current step. False: the worker has ended. */
-bool weft_worker_stop(const weft_worker *worker);
+/* Asks the worker to stop its job after the current step. `saves`: the job is resumed later. False:
+ * the worker has ended. */
+bool weft_worker_stop(const weft_worker *worker, bool saves);
 /* The next report of the worker. False: no complete one has been read. */
 bool weft_worker_next(weft_worker *worker, weft_worker_report *report);
 /* The worker has reported the end of its job. */

@@ -1,5 +1,5 @@
 """Cases of jobs_test.sh. A worker that stops itself (SIGSTOP) when it saves its state holds the queue."""
-import os, signal, threading, time
+import json, os, signal, sqlite3, threading, time
 from serve_client import VIDEO, Server, at_event, main, undisturbed
 
 LONG = dict(VIDEO, steps=40)
@@ -24,13 +24,14 @@ def answered(s, worker, method, path):
     thread = threading.Thread(target=lambda: got.append(s.raw(method, path)))
     thread.start()
     id = path.split("/")[3]
-    while s.raw("GET", "/v1/jobs/" + id)[0] == 200 and s.call("GET", "/v1/jobs/" + id)["status"] == "running":
+    shown = 200, None, b'{"status": "running"}'
+    while shown[0] == 200 and json.loads(shown[2])["status"] == "running":  # a deleted job is not found
         time.sleep(0.01)
+        shown = s.raw("GET", "/v1/jobs/" + id)
     assert not got, "acknowledged while the worker ran"
     os.kill(worker, signal.SIGCONT)
     thread.join()
     assert s.workers() == [worker]  # it stays for the next job
-    import json
     return got[0][0], json.loads(got[0][2])
 
 
@@ -145,6 +146,35 @@ def a_running_job_is_cancelled():
     assert status == 200 and job["status"] == "cancelled", job
     assert not os.path.exists("state/jobs/%s/video.mp4" % id)
     assert s.finish(after)[0]["status"] == "completed"
+    s.stop()
+
+
+def a_cancelled_job_is_not_saved():
+    """Its state cannot be written, which would be an error of the worker."""
+    for path, method in ("/v1/jobs/%s/cancel", "POST"), ("/v1/videos/%s", "DELETE"):
+        s, id, worker = held(method)
+        os.remove("held")
+        state = f"{method}/jobs/{id}/video.sampling.safetensors"
+        os.remove(state)
+        os.makedirs(state + "/full")
+        assert answered(s, worker, method, path % id)[0] == 200
+        assert not os.path.exists(f"{method}/jobs/{id}")
+        assert s.stop() == 130
+        assert "worker-ended" not in [m.get("id") for m in s.messages], s.messages
+
+
+def a_cancel_that_is_not_stored():
+    """The worker stops while the cancel is stored. The write fails, and the job resumes."""
+    s, id, worker = held()
+    queue = sqlite3.connect("state/queue.sqlite", isolation_level=None)
+    queue.execute("BEGIN IMMEDIATE")
+    s.error(500, "queue-database", "POST", f"/v1/jobs/{id}/cancel")
+    os.kill(worker, signal.SIGCONT)
+    queue.execute("ROLLBACK")
+    queue.close()
+    seen = [job for _, job in s.events(id)]
+    assert any(job["status"] in ("queued", "running") and job["seconds_spent"] > 0 for job in seen), "the worker did not stop"
+    assert seen[-1]["status"] == "completed" and s.content(id)[1] == undisturbed("whole", LONG), seen[-1]
     s.stop()
 
 

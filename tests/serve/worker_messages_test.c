@@ -47,11 +47,14 @@ Test(worker_messages, other_lines_are_messages)
 Test(worker_messages, a_stop_names_the_job)
 {
     char line[64];
-    const int length = weft_worker_stop_line(INT64_MAX, line);
-    cr_assert_eq(length, (int)strlen(line));
-    json_t *json = json_loads(line, 0, NULL);
-    cr_assert_eq(json_integer_value(json_object_get(json, "stop")), INT64_MAX);
-    json_decref(json);
+    for (int saves = 0; saves < 2; saves++) {
+        const int length = weft_worker_stop_line(INT64_MAX, saves, line);
+        cr_assert_eq(length, (int)strlen(line));
+        json_t *json = json_loads(line, 0, NULL);
+        cr_assert_eq(json_integer_value(json_object_get(json, "stop")), INT64_MAX);
+        cr_assert_eq(json_is_true(json_object_get(json, "save")), saves);
+        json_decref(json);
+    }
 }
 
 Test(worker_messages, weights_of_a_dead_worker_are_unloaded)

@@ -58,7 +58,7 @@ static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, 
     const bool stopped = stop == WEFT_E_CANCELLED;
     if (done < steps || stop != WEFT_OK)
         WEFT_TRY(weft_batch_files_apply(b, 0, stopped ? WEFT_JOB_STOPPED : WEFT_JOB_STEPPED));
-    if (stopped && b->context->team.writes)
+    if (stopped && b->context->team.writes && !weft_interrupt_discards())
         weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_AT(WEFT_NUMBER(done)),
                     "stopped after step %" PRId64 " of %" PRId64 " of prompt %" PRId64
                     ". The state is saved; the same "
@@ -141,6 +141,8 @@ static void record_facts(const weft_generation_batch *b)
 
 static weft_status stop_decoding(weft_generation_batch *b, int64_t prompt)
 {
+    if (weft_interrupt_discards())
+        return weft_interrupt_check();
     WEFT_TRY(weft_batch_files_apply(b, prompt, WEFT_JOB_DECODER_STOPPED));
     weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE,
                 "stopped while prompt %" PRId64 " was decoded. Its latents are saved; the same "

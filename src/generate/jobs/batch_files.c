@@ -1,6 +1,7 @@
 #include "generate/jobs/batch_files.h"
 
 #include "base/fs.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
 #include "format/tensors/npy.h"
@@ -37,14 +38,14 @@ out:
 }
 
 /* Saves the sampler state, unless saving would take more than a fiftieth of the time since the last
- * save. `must`: always saves. */
+ * save. `must`: saves, unless the work is not resumed. */
 static weft_status save_state(weft_generation_batch *b, bool must)
 {
     const weft_generation_team *team = &b->context->team;
     weft_generation_window *w = &b->window;
     const double now = weft_now();
     const bool together = team->comm && weft_generator_keeps_caches(b->group->generator);
-    bool save = must || now - w->saved_at >= 50 * w->save_seconds;
+    bool save = !weft_interrupt_discards() && (must || now - w->saved_at >= 50 * w->save_seconds);
     if (together) /* each rank saves its caches after the same step */
         WEFT_TRY(weft_comm_broadcast(team->comm, &save, sizeof save, 0));
     if (!save || (!team->writes && !together))
