@@ -121,16 +121,46 @@ static bool misses(const weft_server *s, const weft_queue_job *jobs, int count, 
     return false;
 }
 
+static bool is_member(const weft_queue_job *jobs, int count, int64_t number)
+{
+    int i = 0;
+    while (i < count && jobs[i].number != number)
+        i++;
+    return i < count;
+}
+
+bool weft_batch_delays(const weft_queue_view *queue, const weft_queue_job *jobs, int count,
+                       double seconds)
+{
+    for (int64_t i = 0; i < queue->count; i++) {
+        const weft_queue_entry *e = &queue->entries[i];
+        const weft_queue_forecast *f = &queue->forecasts[i];
+        if (e->deadline <= 0 || f->end > e->deadline || is_member(jobs, count, e->number))
+            continue;
+        double later = seconds; /* less the members that run before it anyway */
+        for (int k = 0; k < count; k++) {
+            const weft_queue_forecast *own = weft_queue_view_find(queue, jobs[k].number);
+            later -= own && own->position < f->position ? left_of(&jobs[k]) : 0;
+        }
+        if (f->end + queue->pace * later > e->deadline)
+            return true;
+    }
+    return false;
+}
+
 /* The largest number of the `found` jobs that pays; 1: none, 0: a price is being asked. */
 static int count_of(weft_server *s, const json_t *request, const weft_queue_job *jobs, int found,
                     double *seconds)
 {
+    const weft_queue_view *queue;
     weft_price *one = price_of(s, request, 1);
     if (!one)
         return 1;
     const weft_price alone = *one; /* the next call may move it */
     if (alone.state < WEFT_PRICE_KNOWN)
         return 0;
+    if (weft_server_queue(s, &queue) != WEFT_OK)
+        return 1;
     for (int n = found; n > 1 && alone.state == WEFT_PRICE_KNOWN; n--) {
         const weft_price *price = price_of(s, request, n);
         if (price && price->state < WEFT_PRICE_KNOWN)
@@ -138,7 +168,8 @@ static int count_of(weft_server *s, const json_t *request, const weft_queue_job 
         const double ratio =
             price && price->state == WEFT_PRICE_KNOWN ? weft_batch_ratio(&alone, price) : 1;
         *seconds = ratio * sum_left(jobs, n);
-        if (ratio < 1 && !misses(s, jobs, n, *seconds))
+        if (ratio < 1 && !misses(s, jobs, n, *seconds) &&
+            !weft_batch_delays(queue, jobs, n, *seconds))
             return n;
     }
     return 1;
