@@ -424,9 +424,23 @@ static weft_status apply_end(supervisor *v)
     return WEFT_OK;
 }
 
-/* Sets `next` if another job should run instead of `job`. The first message is written after a
+/* *other: `number`, or 0 if it is a job of the worker: each job of a batch stands for the batch. */
+static weft_status find_other(weft_server *s, int64_t number, int64_t *other)
+{
+    weft_queue_job job;
+    bool found = false;
+    *other = 0;
+    WEFT_TRY(weft_queue_store_at(s->store, number, &job, &found));
+    if (!found)
+        return WEFT_OK;
+    *other = weft_server_runs(s, job.id) ? 0 : number;
+    weft_queue_job_free(&job);
+    return WEFT_OK;
+}
+
+/* Sets `next` if another job should run instead of the worker's. The first message is written after a
  * step: a job that is stopped has made progress, and the seconds of a start are known. */
-static weft_status choose_other(supervisor *v, const weft_queue_job *job)
+static weft_status choose_other(supervisor *v)
 {
     weft_server *s = v->server;
     const weft_queue_view *queue;
@@ -439,7 +453,8 @@ static weft_status choose_other(supervisor *v, const weft_queue_job *job)
     memcpy(v->versions, versions, sizeof versions);
     WEFT_TRY(weft_server_queue(s, &queue));
     WEFT_TRY(weft_queue_view_choose(queue, &number));
-    v->next = number != job->number ? number : 0;
+    WEFT_TRY(find_other(s, number, &v->next));
+    s->stops += v->next != 0;
     return WEFT_OK;
 }
 
@@ -473,7 +488,7 @@ static weft_status stop_job(supervisor *v)
         if (!found)
             continue;
         stops = job.state != WEFT_QUEUE_RUNNING;
-        const weft_status_code status = i || stops ? WEFT_OK : choose_other(v, &job);
+        const weft_status_code status = i || stops ? WEFT_OK : choose_other(v);
         weft_queue_job_free(&job);
         WEFT_TRY(status);
     }

@@ -137,6 +137,22 @@ def a_member_is_paused():
     s.stop()
 
 
+def a_batch_is_not_stopped_for_its_member():
+    """The first member is the later job: it was moved before the other one."""
+    s = Server("state")
+    with open("state/worker.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ids = [s.call("POST", "/v1/jobs", request)["id"] for request in REQUESTS]
+        s.call("POST", f"/v1/jobs/{ids[1]}/move", {"before": ids[0]})
+        s.kill()
+    s = Server("state", "--batch", "2", "--policy", "fair")
+    ends = s.finish(*ids)
+    assert ends[0]["started_at"] == ends[1]["started_at"] and ends[0]["seconds_spent"] == ends[1]["seconds_spent"], ends
+    metrics = s.raw("GET", "/metrics")[2].decode().splitlines()
+    assert "weft_serve_stops_total 0" in metrics, metrics
+    s.stop()
+
+
 def a_killed_worker_loses_no_member():
     s, ids = server(env=at_event(signal.SIGKILL, STATE, once="killed", count=2))
     for end, request in zip(s.finish(*ids), REQUESTS):

@@ -262,6 +262,7 @@ def a_shorter_job_goes_first():
     s.finish(other["id"])
     job = s.call("GET", "/v1/jobs/" + id)
     assert job["status"] in ("queued", "running") and job["seconds_spent"] > 0, job
+    assert metric(s, "stops_total") == 1
     s.until(id, lambda job: job["status"] == "running" and job["progress"] and job["progress"]["step"] > 4)
     assert s.call("POST", f"/v1/jobs/{id}/cancel")["status"] == "cancelled"
     assert s.content(other["id"])[1] == undisturbed("short", short)
