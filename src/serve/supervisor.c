@@ -124,7 +124,7 @@ static void end_job(supervisor *v, const weft_worker_end *end)
                             .remaining = v->discards ? 0 : remaining_of(v->server)};
     if (event == WEFT_QUEUE_FINISHED)
         measure_pace(v);
-    if (event == WEFT_QUEUE_STOPPED && v->signalled)
+    if (event == WEFT_QUEUE_STOPPED && v->signalled && !v->discards)
         v->server->rules.stop = weft_now() - v->stopped;
     if (event == WEFT_QUEUE_REFUSED || event == WEFT_QUEUE_CRASHED) {
         v->change.error_code = v->end.code;
