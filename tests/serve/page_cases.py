@@ -1,6 +1,6 @@
 """Cases of page_long_test.sh: the page in Chromium, by selenium. Waits are for states of the page, never for seconds alone."""
-import base64, json, os, shutil, sqlite3
-from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, main, write_lora
+import base64, json, os, re, shutil, signal, sqlite3, time
+from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, at_event, main, write_lora
 
 PICTURE = os.path.join(MODEL, "video.png")
 FLF_MODEL, VACE_MODEL = (os.path.join(SRC, "tests/golden/pipelines", name) for name in ("wan_flf", "wan_vace"))
@@ -239,6 +239,65 @@ def videos_are_shown():
     curl, weft = page.js("return [curl(), command()]")
     import shlex
     assert "it's $(x)" in shlex.split(weft) and json.loads(shlex.split(curl)[-1])["prompt"] == "it's $(x)", (curl, weft)
+    page.close()
+    s.stop()
+
+
+def running_videos_are_followed():
+    """Phase, steps and preview of a running video, whose worker stops itself at a preview; pause, resume and cancel; a failure."""
+    write_lora("style.safetensors")
+    s = Server("state", "--lora", "style=style.safetensors", env=at_event(signal.SIGSTOP, "*video.preview.png", count=3, once="held"))
+    page = Page(s)
+    page.fill(prompt="a red cat\n\na blue dog", negative_prompt="fog", preview=1)
+    page.js("document.getElementById('form').elements.lines.click()")
+    page.until("/for 2 videos/.test(document.getElementById('price').textContent)")
+    page.click("Add to queue")
+    page.until("document.querySelectorAll('#jobs > li').length === 2")
+    ids = page.js("return [...document.querySelectorAll('#jobs > li')].map(li => li.dataset.id)")
+    assert [s.call("GET", "/v1/jobs/" + id)["request"]["negative_prompt"] for id in ids] == ["fog"] * 2
+    first, second = (f'#jobs > li[data-id="{id}"]' for id in ids)
+    while not os.path.exists("held"):
+        time.sleep(0.01)
+    page.until("/^denoising [1-9]+ of 20/.test(document.querySelector(arguments[0] + ' .chip').textContent)", first)
+    page.until("document.querySelector(arguments[0] + ' img.preview').naturalWidth === 32", first)
+    value = page.js("const bar = document.querySelector(arguments[0] + ' progress'); return bar.hidden ? null : bar.value", first)
+    assert value in (1 / 20, 2 / 20, 3 / 20), value
+    place = page.js("return [arguments[0], arguments[1]].map(s => document.querySelector(s).place.textContent)", first, second)
+    assert re.search("ends about .*\\d", place[0]) and re.search("place 1, starts about .*\\d.*, ends about .*\\d", place[1]), place
+    page.until("/^generating, 1 waiting/.test(document.getElementById('state').textContent)")
+    facts = page.js("return Object.fromEntries([...document.querySelectorAll('#facts dt')].map(dt => [dt.textContent, dt.nextSibling.textContent]))")
+    assert all(re.search(r"\d", facts[name]) for name in ("Processors", "Memory", "Worker", "Disk", "Workers")), facts
+    assert "transformer of wan" in facts["Loaded"] and "vae of wan" in facts["Loaded"] and facts["Models"] == "wan", facts
+    page.shots("running")
+    # the pause is shown at once, and ends when the worker has stopped
+    page.click("Pause", first)
+    page.until("document.querySelector(arguments[0] + ' .chip').textContent === 'pausing'", first)
+    worker, = s.workers()
+    os.kill(worker, signal.SIGCONT)
+    page.until("document.querySelector(arguments[0] + ' .chip').textContent === 'paused'", first)
+    page.click("Resume", first)
+    page.until("document.querySelectorAll('#videos .chip.completed').length === 2")
+    # a running video is cancelled
+    id = s.call("POST", "/v1/jobs", dict(VIDEO, steps=4000))["id"]
+    page.until("/^denoising/.test((document.querySelector(arguments[0] + ' .chip') || {}).textContent)", f'#jobs > li[data-id="{id}"]')
+    page.click("Cancel", f'#jobs > li[data-id="{id}"]')
+    page.until("(document.querySelector(arguments[0] + ' .chip') || {}).textContent === 'cancelled'", f'#videos > li[data-id="{id}"]')
+    # the download is the file under the name of the job
+    page.js("HTMLAnchorElement.prototype.click = function() { window.saved = [this.href, this.download]; }")
+    page.click("Download", f'#videos > li[data-id="{ids[0]}"]')
+    assert page.until("window.saved") == [f"http://127.0.0.1:{s.port}/v1/videos/{ids[0]}/content", ids[0] + ".mp4"]
+    # a failure is told in words, and the job can be tried again
+    os.rename("style.safetensors", "kept"), open("style.safetensors", "w").close()
+    id = s.call("POST", "/v1/jobs", dict(VIDEO, steps=2, lora="style"))["id"]
+    failed = f'#videos > li[data-id="{id}"]'
+    page.until("(document.querySelector(arguments[0] + ' .chip') || {}).textContent === 'failed'", failed)
+    why = page.js("return document.querySelector(arguments[0] + ' .why').textContent", failed)
+    assert why and why == s.call("GET", "/v1/jobs/" + id)["error"]["message"], why
+    page.until("[...document.querySelectorAll('#facts dt')].some(dt => dt.textContent === 'Last failure' && dt.nextSibling.textContent === arguments[0])", why)
+    page.shots("failure")
+    os.rename("kept", "style.safetensors")
+    page.click("Try again", failed)
+    page.until("(document.querySelector(arguments[0] + ' .chip') || {}).textContent === 'completed'", failed)
     page.close()
     s.stop()
 

@@ -87,6 +87,7 @@ function showMachine(m, jobs) {
     Worker: m.worker_bytes ? size(m.worker_bytes) : 'not running',
     Disk: `${size(m.disk_free_bytes)} free`,
     Workers: `${m.workers_started} started, ${m.workers_crashed} crashed`,
+    Loaded: m.loaded.length ? `${size(m.loaded_bytes)}: ` + m.loaded.map((w) => `${w.part} of ${w.model}` + (w.adapters ? ` with ${w.adapters}` : '')).join(', ') : 'no weights',
     Models: capabilities.models.map((model) => model.id).join(', '),
   };
   const failed = [...known.finals.values()].filter((job) => ['failed', 'parked'].includes(job.status))
