@@ -250,6 +250,30 @@ def priorities_come_first():
     s.stop()
 
 
+def a_deadline_goes_first():
+    """edf: the longer job has a deadline that it meets only before the shorter one. A slow machine has predicted hours, beside which
+    the seconds of this case do not count."""
+    import fcntl
+    with open("slow.yaml", "w") as f:
+        f.write("nodes: 1\ndevices: 1\ndevice: {memory: 28GiB, flops: 1e4, memory_bandwidth: 1e4}\nlink: {bandwidth: 1e10}\n")
+    s = Server("state", "--policy", "edf", "--on", "slow.yaml")
+    with open("state/worker.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        short, long = dict(VIDEO, steps=2), dict(VIDEO, steps=20)
+        seconds = [s.call("POST", "/v1/jobs/price", video)["seconds"] for video in (short, long)]
+        assert 3600 < seconds[0] < seconds[1], seconds
+        a = s.call("POST", "/v1/jobs", short)
+        b = s.call("POST", "/v1/jobs", dict(long, deadline=int(time.time() + seconds[1] + seconds[0] / 2)))
+        assert b["queue_position"] == 0 and not b["expected_late"], b
+        assert s.call("GET", "/v1/jobs/" + a["id"])["queue_position"] == 1
+        late = s.call("POST", "/v1/jobs", dict(long, deadline=int(time.time() + seconds[0])))
+        assert late["queue_position"] == 2 and late["expected_late"], late  # has no chance, and delays nobody
+    s.until(a["id"], lambda job: job["status"] != "queued")
+    assert s.call("GET", "/v1/jobs/" + b["id"])["status"] == "completed"
+    s.finish(a["id"], late["id"])
+    s.stop()
+
+
 def a_shorter_job_goes_first():
     """srpt: the running job is stopped after a step, and resumes after the shorter one."""
     s = Server("state", "--policy", "srpt")
