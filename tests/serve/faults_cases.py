@@ -151,6 +151,60 @@ def a_long_step_does_not_delay_the_stop():
     s.stop()
 
 
+def fill(path):
+    """Takes the rest of a disk."""
+    with open(path, "wb", buffering=0) as f:
+        try:
+            while True:
+                f.write(bytes(4096))
+        except OSError:
+            return
+
+
+def a_full_disk_loses_nothing():
+    """A file system of 2 MiB is filled under a running job; the server is killed and started on the full disk."""
+    os.mkdir("disk")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", "disk"], capture_output=True).returncode:
+        open("skipped", "w").write("no right to mount a file system")
+        return
+    try:
+        whole = undisturbed("whole", TWO[0])
+        s = Server("disk/state", env=at_event(signal.SIGSTOP, EVENTS["state"], once="held"))
+        id = s.call("POST", "/v1/jobs", TWO[0])["id"]
+        while not os.path.exists("held"):
+            time.sleep(0.01)
+        worker, = s.workers()
+        fill("disk/fill")
+        for i in range(99):  # the journal may have room for the first ones
+            if s.raw("POST", "/v1/jobs", dict(TWO[1], request_id=str(i)))[0] == 507:
+                break
+        s.error(507, "disk-full", "POST", "/v1/jobs", TWO[1])
+        assert s.call("GET", "/v1/jobs/" + id)["status"] == "running"
+        os.kill(worker, signal.SIGCONT)
+        s.until(id, lambda job: job["status"] != "running" or job["progress"]["step"] > 4)  # without being saved
+        assert s.kill() == -signal.SIGKILL
+        full = Server("disk/state")
+        if full.port:  # the kill left room for the queue
+            full.kill()
+        else:
+            assert [m["id"] for m in full.messages if m.get("level") == "error"] == ["disk-full"], full.messages
+        os.remove("disk/fill")
+        s = Server("disk/state")
+        job, = s.finish(id)
+        if job["status"] == "failed":  # at a file that could not be written, before the kill
+            assert job["error"]["code"] == "disk-full", job
+            s.call("POST", f"/v1/jobs/{id}/resume")
+            job, = s.finish(id)
+        assert job["status"] == "completed" and s.content(id)[1] == whole, job
+        ids = [job["id"] for job in s.call("GET", "/v1/jobs")["data"]]
+        assert sorted(os.listdir("disk/state/jobs")) == sorted(ids) and len(ids) <= 1 + i, ids
+        s.finish(*ids)
+        assert sorted(os.listdir("disk/state/jobs/" + id)) == ["request.jsonl", "video.mp4"]
+        assert s.stop() == 130
+    finally:
+        subprocess.run(["umount", "-l", "disk"], check=True)
+
+
 def changed_weights_are_named():
     shutil.copytree(MODEL, "model")
     s = Server(models=("m=model",), env=at_event(signal.SIGTERM, "*video.sampling.safetensors", once="sent", to=os.path.abspath("pid.server")))
