@@ -314,6 +314,10 @@ bool weft_infer_linear(weft_inference *node)
     if (node->in_count > 2 && weft_value_ok(node->in[2]) &&
         (SHAPE(2)->rank != 1 || SHAPE(2)->dim[0] != w->dim[0]))
         return bad(node, "needs a bias (N)");
+    if (node->in_count > 3 && weft_value_ok(node->in[3]) &&
+        (!elements || SHAPE(3)->rank != 1 || SHAPE(3)->dim[0] != x->dim[x->rank - 1] ||
+         INFO(3)->dtype != WEFT_F32))
+        return bad(node, "needs smoothing f32 (K), with w of int8");
     node->out[0] = (weft_op_out){INFO(0)->dtype, *x};
     node->out[0].shape.dim[x->rank - 1] = w->dim[0];
     node->count = 1;

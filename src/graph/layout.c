@@ -339,8 +339,10 @@ RULE(linear)
     choice[count - 1].need[2] = split(0);
     if (has_input(n, 2) || ((const weft_attr_linear *)n->attr)->act != WEFT_ACT_NONE)
         return count;
-    if (!elements || blocks_split(w->dim[1], elements, x->dim[rank - 1], ranks))
+    if (!elements || blocks_split(w->dim[1], elements, x->dim[rank - 1], ranks)) {
         add_product(choice, &count, split(rank - 1), split(1), partial);
+        choice[count - 1].need[3] = split(0);
+    }
     if (!elements) /* a rank's part of a sum would be rounded to int8 on its own */
         add_bilinear(choice, &count);
     return count;

@@ -172,7 +172,9 @@ typedef struct weft_attr_unpack {
 
 /* Weights of int8, u8 (N, blocks, 2 + elements): a block is an f16 scale and signed bytes, as in
  * Q8_0 of GGUF files. A linear layer rounds each block of x to int8, too: 127 is its largest value,
- * and a block whose values are all below WEFT_INT8_LEAST becomes 0. */
+ * and a block whose values are all below WEFT_INT8_LEAST becomes 0. Input 3, `smoothing` f32 (K),
+ * is optional and needs such weights: x is multiplied by the factor of its channel before the
+ * rounding. The weights were divided by the factors. */
 #define WEFT_INT8_LEAST 1e-30f
 /* Returns the elements of a block; 0: `w` has another form. */
 static inline int64_t weft_int8_elements(weft_dtype dtype, const weft_shape *w)
@@ -378,7 +380,8 @@ enum {
 enum {
     WEFT_MIXED_f32        = 0, /* logarithms, angles, routing scores, the optimizer */
     WEFT_MIXED_bf16       = WEFT_MIXED_COMPUTES,
-    WEFT_MIXED_bf16_bias  = WEFT_MIXED_COMPUTES | 1 << 2, /* a bias gradient is a sum */
+    WEFT_MIXED_bf16_bias  = WEFT_MIXED_COMPUTES | 1 << 2 /* a bias gradient is a sum */
+                            | 1 << 3,                    /* smoothing of int8 */
     WEFT_MIXED_bf16_first = WEFT_MIXED_COMPUTES | (WEFT_MIXED_INPUTS & ~1), /* norms, angles */
     WEFT_MIXED_bf16_qkv   = WEFT_MIXED_COMPUTES | (WEFT_MIXED_INPUTS & ~7), /* masks */
     WEFT_MIXED_bf16_parts = WEFT_MIXED_COMPUTES | 1 << 1 | 1 << 3, /* log-sum-exp */

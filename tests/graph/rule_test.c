@@ -205,6 +205,10 @@ static bool linear_of_int8(const op_case *c)
 {
     return c->op == WEFT_OP_LINEAR && c->in_count == 2 && c->in[1].dtype == WEFT_U8;
 }
+static bool smoothed_linear_of_int8(const op_case *c)
+{
+    return c->op == WEFT_OP_LINEAR && c->in_count == 4;
+}
 static bool linear_with_bias(const op_case *c)
 {
     return c->op == WEFT_OP_LINEAR && c->in_count == 3 && c->in[0].shape.rank == 3;
@@ -247,6 +251,7 @@ Test(rule, the_wanted_rows_are_there)
         {"batch, M, N, K, two pending", 6, batched_matmul},
         {"rows, columns, K, two pending", 5, plain_linear},
         {"rows, columns, K in complete blocks", 3, linear_of_int8},
+        {"B, S, columns, K in complete blocks", 4, smoothed_linear_of_int8},
         {"B, S, columns", 3, linear_with_bias},
         {"B, queries, heads, a ring", 4, plain_attention},
         {"B, heads", 2, causal_attention},

@@ -15,7 +15,8 @@
 static const weft_attr_linear acts[] = {
     {WEFT_ACT_NONE}, {WEFT_ACT_GELU_TANH}, {WEFT_ACT_SILU, .round = WEFT_BF16}};
 
-/* A layer of M rows, N columns and `blocks` blocks of `elements`; `bias` and activation by turns. */
+/* A layer of M rows, N columns and `blocks` blocks of `elements`; bias, activation and smoothing by
+ * turns. */
 static op_case layer(int64_t M, int64_t N, int64_t blocks, int64_t elements, weft_dtype type,
                      int variant)
 {
@@ -25,8 +26,9 @@ static op_case layer(int64_t M, int64_t N, int64_t blocks, int64_t elements, wef
         .attr = &acts[variant % 3],
         .in = {{.rank = 2, .dim = {M, blocks * elements}, .dtype = type},
                {.rank = 3, .dim = {N, blocks, 2 + elements}, .dtype = WEFT_U8, .fill = BLOCKS},
-               {.rank = biased ? 1 : -1, .dim = {N}, .dtype = WEFT_F32}},
-        .count = 3,
+               {.rank = biased ? 1 : -1, .dim = {N}, .dtype = WEFT_F32},
+               {.rank = variant / 2 % 2 ? 1 : -1, .dim = {blocks * elements}, .dtype = WEFT_F32}},
+        .count = 4,
         .seed = (uint64_t)(M + N + blocks),
         /* ref does not round the activation's operand */
         .tolerance = variant % 3 == 2 ? 1e-2 : 0};

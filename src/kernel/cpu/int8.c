@@ -107,8 +107,10 @@ weft_status_code cpu_linear_int8(const weft_kernel_args *args)
 {
     const int8_layer l = layer_of(args);
     char *space = args->workspace;
+    const bool smooths = args->in_count > 3 && view_present(&args->in[3]);
     const cpu_int8_rows x = {.blocks = l.blocks,
                              .elements = l.elements,
+                             .factor = smooths ? args->in[3].data : NULL,
                              .q = space,
                              .unit = (float *)(space + l.q_bytes),
                              .sum = (int32_t *)(space + l.q_bytes + l.unit_bytes)};

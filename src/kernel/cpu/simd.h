@@ -51,6 +51,7 @@ typedef struct cpu_conv_few {
 /* Rows of x rounded to int8, in blocks. */
 typedef struct cpu_int8_rows {
     int64_t blocks, elements; /* of a row; a block has a multiple of 4 elements */
+    const float *factor;      /* [blocks * elements] multiplies x first; NULL: none */
     void *q;                  /* int8_t, or float without units for bytes */
     float *unit;              /* (rows, blocks): what 1 means */
     int32_t *sum;             /* (rows, blocks): sums of q */

@@ -28,20 +28,29 @@ REF_KERNEL(matmul)
     return WEFT_OK;
 }
 
+/* Element i of x, times the factor of its channel. The arithmetic is f32, so that every backend
+ * rounds alike. */
+static float smoothed(const weft_view *x, const weft_view *factor, int64_t i)
+{
+    const float v = (float)view_get(x, i);
+    return factor ? v * (float)view_get(factor, i % view_last(x)) : v;
+}
+
 /* Rounds elements [0, count) of x, from `first` on, to at most 127 times a unit.
- * Returns the unit. The arithmetic is f32, so that every backend rounds alike. */
-static double round_block(const weft_view *x, int64_t first, int64_t count, double *q)
+ * Returns the unit. */
+static double round_block(const weft_view *x, const weft_view *factor, int64_t first, int64_t count,
+                          double *q)
 {
     float most = 0;
     for (int64_t i = 0; i < count; i++) {
-        const float v = fabsf((float)view_get(x, first + i));
+        const float v = fabsf(smoothed(x, factor, first + i));
         if (!(v <= FLT_MAX))
             return NAN;
         most = v > most ? v : most;
     }
     const float inverse = most > WEFT_INT8_LEAST ? 127 / most : 0;
     for (int64_t i = 0; i < count; i++)
-        q[i] = (double)rintf((float)view_get(x, first + i) * inverse);
+        q[i] = (double)rintf(smoothed(x, factor, first + i) * inverse);
     return (double)(most > WEFT_INT8_LEAST ? most / 127 : 0);
 }
 
@@ -56,11 +65,13 @@ static int64_t linear_workspace(const weft_kernel_args *args)
 
 static void round_operands(const weft_kernel_args *args, double *x, double *w)
 {
-    const weft_view *from = &args->in[0], *blocks = &args->in[1];
+    const weft_view *from = &args->in[0], *blocks = &args->in[1],
+                    *factor =
+                        args->in_count > 3 && view_present(&args->in[3]) ? &args->in[3] : NULL;
     const int64_t elements = weft_int8_elements(blocks->dtype, &blocks->shape),
                   count = view_count(from), weights = blocks->shape.dim[0] * view_last(from);
     for (int64_t i = 0; i < count; i += elements) {
-        const double unit = round_block(from, i, elements, x + i);
+        const double unit = round_block(from, factor, i, elements, x + i);
         for (int64_t k = 0; k < elements; k++)
             x[i + k] = isnan(unit) ? unit : x[i + k] * unit;
     }

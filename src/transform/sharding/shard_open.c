@@ -42,16 +42,18 @@ static bool bias_goes_after(const weft_graph *g, const weft_mesh *mesh, const we
     const bool plain =
         n->op == WEFT_OP_CONV3D ||
         (n->op == WEFT_OP_LINEAR && ((const weft_attr_linear *)n->attr)->act == WEFT_ACT_NONE);
-    return plain && n->in_count == 3 && weft_value_ok(n->in[2]) &&
+    return plain && n->in_count >= 3 && weft_value_ok(n->in[2]) &&
            weft_recipe_keeps_split(g, mesh, recipe, n->in[1], 1);
 }
 
 static weft_value emit_bias_after(weft_graph *to, const weft_graph *from, const weft_node *n,
                                   const weft_value *map)
 {
-    const weft_value in[2] = {map[n->in[0].id], map[n->in[1].id]};
+    const bool smooths = n->in_count > 3 && weft_value_ok(n->in[3]);
+    const weft_value in[4] = {map[n->in[0].id], map[n->in[1].id], WEFT_NONE,
+                              smooths ? map[n->in[3].id] : WEFT_NONE};
     const weft_shape *out = &weft_value_get(from, n->out[0])->shape;
-    const weft_value y = weft_emit(to, n->op, in, 2, n->attr);
+    const weft_value y = weft_emit(to, n->op, in, smooths ? 4 : 2, n->attr);
     return weft_add(to, y, as_row(to, map[n->in[2].id], out->rank, out->dim[out->rank - 1]));
 }
 
@@ -232,11 +234,12 @@ static weft_value emit_taken(weft_graph *to, const weft_node *n, const weft_node
                              const weft_value *map)
 {
     const weft_attr_slice *a = n->attr;
-    weft_value in[3] = {map[layer->in[0].id]};
+    enum { SMOOTHING = 3 }; /* of all columns */
+    weft_value in[4] = {map[layer->in[0].id]};
     for (int i = 1; i < layer->in_count; i++)
-        in[i] = weft_value_ok(layer->in[i])
-                    ? weft_slice(to, map[layer->in[i].id], 0, a->start, a->len)
-                    : WEFT_NONE;
+        in[i] = !weft_value_ok(layer->in[i]) ? WEFT_NONE
+                : i == SMOOTHING             ? map[layer->in[i].id]
+                                 : weft_slice(to, map[layer->in[i].id], 0, a->start, a->len);
     return weft_emit(to, WEFT_OP_LINEAR, in, layer->in_count, layer->attr);
 }
 
