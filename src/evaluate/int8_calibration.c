@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "evaluate/image_metrics.h"
+#include "evaluate/int8_smoothing.h"
 #include "evaluate/video_set.h"
 #include "generate/generator/int8_layers.h"
 
@@ -23,7 +24,7 @@ typedef struct int8_candidate {
 typedef struct int8_choice {
     bool bf16;
     double *plain, *all, *error; /* [prompts] errors without int8, of all layers, of the choice */
-    json_t *kept;                /* owned */
+    json_t *layers;              /* kept and smoothed layers (int8_layers.h), owned */
 } int8_choice;
 
 typedef struct calibration {
@@ -33,9 +34,11 @@ typedef struct calibration {
     weft_arena *arena;
     weft_video_set plain, other; /* in f32; of the last setting */
     int64_t layers;
-    int8_candidate *layer; /* arena */
-    bool ranked;           /* `layer` has errors and is sorted by rate */
-    int8_choice choice[2]; /* in f32, in bf16 */
+    int8_candidate *layer;          /* arena */
+    bool ranked;                    /* `layer` has errors and is sorted by rate */
+    int8_choice choice[2];          /* in f32, in bf16 */
+    weft_int8_smoothing *smoothing; /* owned */
+    json_t *smoothed;               /* all smoothed layers, owned */
     weft_progress progress;
     int64_t runs; /* settings generated */
 } calibration;
@@ -69,15 +72,17 @@ static weft_status_code list_layers(void *user, const weft_generator *p)
     return WEFT_OK;
 }
 
-/* Sets error[prompts] to the mean squared errors of the videos of a setting, against f32. `kept`
- * NULL: no int8. */
-static weft_status measure(calibration *c, const json_t *kept, bool bf16, weft_video_set_fn *opened,
-                           double *error)
+/* Sets error[prompts] to the mean squared errors of the videos of a setting, against f32. Without
+ * int8 (`layers` NULL), the smoothing is measured. */
+static weft_status measure(calibration *c, const json_t *layers, bool bf16,
+                           weft_video_set_fn *opened, double *error)
 {
     weft_generator_options options = c->o->plain;
-    options.weights = kept ? WEFT_WEIGHTS_INT8 : WEFT_WEIGHTS_AS_STORED;
-    options.int8_kept = kept;
+    options.weights = layers ? WEFT_WEIGHTS_INT8 : WEFT_WEIGHTS_AS_STORED;
+    options.int8_layers = layers;
     options.bf16 = bf16;
+    options.observe = layers ? NULL : weft_int8_smoothing_measure;
+    options.observe_user = c->smoothing;
     WEFT_TRY(weft_video_set_generate(&c->request, &options, opened, c, &c->other));
     for (int64_t i = 0; i < c->request.count; i++)
         error[i] = 255.0 * 255.0 * pow(10, -weft_video_set_psnr(&c->plain, &c->other, i) / 10);
@@ -110,7 +115,7 @@ static double mean_psnr(const double *error, int64_t count, double *least)
 static weft_status measure_layer(calibration *c, int64_t index)
 {
     int8_candidate *l = &c->layer[index];
-    json_t *others = json_object();
+    json_t *others = json_copy(c->smoothed);
     double sum = 0;
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(others, "layers"));
@@ -172,10 +177,10 @@ static double predict(const calibration *c, const int8_choice *choice, int64_t k
     return margin_of(c, choice, choice->error);
 }
 
-static weft_status keep_first(const calibration *c, int64_t count, json_t *kept)
+static weft_status keep_first(const calibration *c, int64_t count, json_t *layers)
 {
     for (int64_t i = 0; i < count; i++)
-        WEFT_TRY(WEFT_ALLOCATED(json_object_set_new(kept, c->layer[i].name, json_true()) == 0,
+        WEFT_TRY(WEFT_ALLOCATED(json_object_set_new(layers, c->layer[i].name, json_true()) == 0,
                                 "layers"));
     return WEFT_OK;
 }
@@ -192,27 +197,30 @@ static weft_status choose(calibration *c, int8_choice *choice)
     while (margin < 0 && count < c->layers) {
         for (count++; count < c->layers && predict(c, choice, count) < wanted;)
             count++;
-        WEFT_TRY(keep_first(c, count, choice->kept));
-        WEFT_TRY(measure(c, choice->kept, choice->bf16, NULL, choice->error));
+        WEFT_TRY(keep_first(c, count, choice->layers));
+        WEFT_TRY(measure(c, choice->layers, choice->bf16, NULL, choice->error));
         margin = margin_of(c, choice, choice->error);
         wanted += fmax(0.25, -margin);
     }
     return WEFT_OK;
 }
 
-/* Measures the ends of a choice: no layer, and all layers in int8. */
+/* Measures the ends of a choice: no layer, and all layers in int8. The choice in bf16 is the first,
+ * and its videos without int8 measure the smoothing. */
 static weft_status begin_choice(calibration *c, bool bf16)
 {
     int8_choice *choice = &c->choice[bf16];
     choice->bf16 = bf16;
-    choice->kept = json_object();
-    WEFT_TRY(WEFT_ALLOCATED(choice->kept, "the choice of layers"));
     WEFT_TRY(WEFT_ARENA_NEW(c->arena, choice->plain, c->request.count, "errors"));
     WEFT_TRY(WEFT_ARENA_NEW(c->arena, choice->all, c->request.count, "errors"));
     WEFT_TRY(WEFT_ARENA_NEW(c->arena, choice->error, c->request.count, "errors"));
-    if (bf16)
+    if (bf16) {
         WEFT_TRY(measure(c, NULL, true, NULL, choice->plain));
-    return measure(c, choice->kept, bf16, bf16 ? list_layers : NULL, choice->all);
+        WEFT_TRY(weft_int8_smoothing_choose(c->smoothing, &c->smoothed));
+    }
+    choice->layers = json_copy(c->smoothed);
+    WEFT_TRY(WEFT_ALLOCATED(choice->layers, "the choice of layers"));
+    return measure(c, choice->layers, bf16, bf16 ? list_layers : NULL, choice->all);
 }
 
 static json_t *describe(const calibration *c, const int8_choice *choice)
@@ -222,7 +230,7 @@ static json_t *describe(const calibration *c, const int8_choice *choice)
     const double psnr = mean_psnr(choice->error, n, &least);
     json_t *kept = json_array();
     for (int64_t i = 0; i < c->layers; i++) {
-        const bool keeps = json_object_get(choice->kept, c->layer[i].name);
+        const bool keeps = json_is_true(json_object_get(choice->layers, c->layer[i].name));
         flops[keeps] += c->layer[i].flops;
         if (keeps)
             json_array_append_new(kept, json_string(c->layer[i].name));
@@ -233,21 +241,37 @@ static json_t *describe(const calibration *c, const int8_choice *choice)
                      flops[0] / fmax(flops[0] + flops[1], 1), "kept", kept);
 }
 
+/* The smoothed layers that may be int8. */
+static json_t *describe_smoothed(const calibration *c)
+{
+    json_t *smoothed = json_object();
+    for (int64_t i = 0; i < c->layers; i++) {
+        json_t *steps = json_object_get(c->smoothed, c->layer[i].name);
+        if (steps)
+            json_object_set(smoothed, c->layer[i].name, steps);
+    }
+    return smoothed;
+}
+
 static weft_status report(const calibration *c, json_t **result)
 {
     json_t *each[2] = {describe(c, &c->choice[0]), describe(c, &c->choice[1])};
-    *result = json_pack("{s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "goal", c->goal, "prompts",
-                        (json_int_t)c->request.count, "layers", (json_int_t)c->layers, "frames",
-                        (json_int_t)c->plain.frames, "height", (json_int_t)c->plain.height, "width",
-                        (json_int_t)c->plain.width, "steps", (json_int_t)c->o->plain.steps, "f32",
-                        each[0], "bf16", each[1]);
+    *result =
+        json_pack("{s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "goal", c->goal, "prompts",
+                  (json_int_t)c->request.count, "layers", (json_int_t)c->layers, "frames",
+                  (json_int_t)c->plain.frames, "height", (json_int_t)c->plain.height, "width",
+                  (json_int_t)c->plain.width, "steps", (json_int_t)c->o->plain.steps, "smoothed",
+                  describe_smoothed(c), "f32", each[0], "bf16", each[1]);
     WEFT_TRY(WEFT_ALLOCATED(*result, "the choice of layers"));
-    return weft_int8_kept_save(c->o->model, *result);
+    return weft_int8_choice_save(c->o->model, *result);
 }
 
 static weft_status calibrate(calibration *c, json_t **result)
 {
-    WEFT_TRY(weft_video_set_generate(&c->request, &c->o->plain, NULL, NULL, &c->plain));
+    weft_generator_options options = c->o->plain;
+    options.observe = weft_int8_smoothing_record;
+    options.observe_user = c->smoothing;
+    WEFT_TRY(weft_video_set_generate(&c->request, &options, NULL, NULL, &c->plain));
     WEFT_TRY(begin_choice(c, true));
     WEFT_TRY(begin_choice(c, false));
     c->progress.total = c->runs + c->layers;
@@ -264,13 +288,18 @@ weft_status weft_calibrate_int8(const weft_saving_eval_options *options, double 
                      .goal = goal,
                      .request = {options->model, options->prompt, options->count, options->seed},
                      .arena = weft_arena_create()};
+    weft_status_code status;
+    WEFT_GO(WEFT_ALLOCATED(c.arena, "the choice of layers"));
+    WEFT_GO(weft_int8_smoothing_create(&c.smoothing));
     weft_progress_begin_late(&c.progress, "eval int8", 0);
-    const weft_status_code status =
-        c.arena ? calibrate(&c, result) : weft_no_memory("the choice of layers");
+    WEFT_GO(calibrate(&c, result));
+out:
     weft_video_set_free(&c.plain);
     weft_video_set_free(&c.other);
     for (int i = 0; i < 2; i++)
-        json_decref(c.choice[i].kept);
+        json_decref(c.choice[i].layers);
+    json_decref(c.smoothed);
+    weft_int8_smoothing_free(c.smoothing);
     weft_arena_free(c.arena);
     return status;
 }

@@ -1,5 +1,6 @@
 /* weft eval int8: chooses the layers of a model that keep the type of their files with
- * --weights int8, from errors measured on eight prompts.
+ * --weights int8, from errors measured on eight prompts. Smooths the inputs of layers whose error
+ * falls (int8_smoothing.h).
  *
  *     f32 ─────────────> videos ──┐
  *     bf16 ────────────> videos ──┼─> squared error of bf16
@@ -19,6 +20,7 @@
  * may have 3 dB less. Sets *result to the content of the file, a new reference:
  *
  *     {"goal", "prompts", "layers", "frames", "height", "width", "steps",
+ *      "smoothed": {NAME: steps of the factors, ...} (int8_layers.h),
  *      "f32":  {"psnr", "psnr_least", "psnr_none", "psnr_all", "flops", "kept"},
  *      "bf16": {...}}
  *

@@ -38,6 +38,7 @@ static void print_result(const json_t *r)
             printf(" %11.2f", number(c, "psnr_none"));
         printf("\n");
     }
+    printf("%zu layers have smoothed inputs\n", json_object_size(json_object_get(r, "smoothed")));
 }
 
 static weft_status calibrate(const weft_args *args, weft_arena *arena, json_t **result)

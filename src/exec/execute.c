@@ -199,6 +199,10 @@ static weft_status run_instruction(const weft_program *p, const instruction *cod
 
 static weft_status run_guarded(const weft_program *p, const instruction *code)
 {
+    const weft_program_options *o = &p->compiled->options;
+    if (o->observe && code->kind == INSTR_KERNEL)
+        o->observe(o->observe_user, p->compiled->graph,
+                   weft_graph_node(p->compiled->graph, code->node), &code->args);
     if (p->compiled->options.guard && code->kind != INSTR_WAIT && code->kind != INSTR_COPY_WAIT)
         lay_guards(p, code);
     WEFT_TRY(run_instruction(p, code));

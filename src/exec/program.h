@@ -7,6 +7,9 @@
 #include "transform/memory/lifetime.h"
 
 typedef struct weft_program weft_program;
+/* Called on the thread of the run, before the kernel of a node of `graph` runs. */
+typedef void weft_program_observer(void *user, const weft_graph *graph, const weft_node *node,
+                                   const weft_kernel_args *args);
 typedef struct weft_program_options {
     const weft_backend *backend; /* NULL: cpu */
     const weft_mesh *mesh;       /* mesh of the sharded graph; NULL: weft_graph_mesh */
@@ -26,6 +29,8 @@ typedef struct weft_program_options {
     /* Kernel threads for planning, binding and running, whatever the calling thread has later. 0
      * (default): as many as the thread that compiles has */
     int threads;
+    weft_program_observer *observe; /* of backends with operands in host memory; NULL: none */
+    void *observe_user;
 } weft_program_options;
 /* Called on the caller's thread when a param or state of the store has its new value. The rest of
  * the run does not access the tensor, so the caller may use it. In-place updates: after the last

@@ -53,7 +53,7 @@ static const char *item_name(const char *name, int64_t i, char buffer[600])
 static bool same_packed(const weft_stored_tensor *stored, const weft_shape *shape, bool stack)
 {
     const weft_packing *p = stored->packing;
-    if (!p || stored->scaling || stored->rank + stack + 1 != shape->rank ||
+    if (!p || stored->scaling || stored->column || stored->rank + stack + 1 != shape->rank ||
         shape->dim[shape->rank - 1] != p->bytes ||
         shape->dim[shape->rank - 2] * p->elements != stored->dim[stored->rank - 1])
         return false;

@@ -356,6 +356,19 @@ const weft_stored_tensor *weft_tensors_find(const weft_tensors *ts, const char *
                      : NULL;
 }
 
+weft_status weft_tensors_scale_columns(weft_tensors *ts, const char *name, const float *factor)
+{
+    weft_stored_tensor *t = (weft_stored_tensor *)(uintptr_t)weft_tensors_find(ts, name);
+    if (!t || t->rank != 2)
+        return weft_error(WEFT_MSG_TENSOR_NAMES, WEFT_AT(.key = name),
+                          "the set has no such matrix");
+    float *own = weft_arena_calloc(ts->arena, t->dim[1], sizeof *own);
+    WEFT_TRY(WEFT_ALLOCATED(own, "%s", t->file));
+    memcpy(own, factor, (size_t)t->dim[1] * sizeof *own);
+    t->column = own;
+    return WEFT_OK;
+}
+
 const char *weft_tensors_metadata(const weft_tensors *ts, const char *key)
 {
     return json_string_value(json_object_get(ts->metadata, key));
@@ -474,6 +487,8 @@ static void read_straight(const weft_stored_tensor *t, int64_t first, int64_t co
                       column = (first + i) % each / s->tile_columns;
         to[i] *= s->factor[row * s->columns + column];
     }
+    for (int64_t i = 0; t->column && i < count; i++)
+        to[i] *= t->column[(first + i) % each];
 }
 
 void weft_stored_read(const weft_stored_tensor *t, int64_t first, int64_t count, float *to)

@@ -36,16 +36,18 @@ typedef struct weft_stored_tensor {
     const char *file;            /* file name in messages */
     const weft_packing *packing; /* NULL: `data` are elements of dtype */
     const weft_scaling *scaling; /* NULL: none */
+    const float *column;         /* [dim[1]] factors of the columns of a matrix; NULL: none */
     /* A view of some rows (along dim 0) of a stored tensor: its first row in `data`, the number of
      * other rows between its two halves, and whether the halves are swapped. */
     int64_t first, between;
     bool swapped;
 } weft_stored_tensor;
 
-/* Whether `data` has the elements of dtype in C order, without packing or scaling. */
+/* Whether `data` has the elements of dtype in C order, without packing or factors. */
 static inline bool weft_stored_is_plain(const weft_stored_tensor *t)
 {
-    return !t->packing && !t->scaling && !t->swapped && t->first == 0 && t->between == 0;
+    return !t->packing && !t->scaling && !t->column && !t->swapped && t->first == 0 &&
+           t->between == 0;
 }
 /* The stored row of row `row` of the view. */
 static inline int64_t weft_stored_row(const weft_stored_tensor *t, int64_t row)
@@ -88,6 +90,10 @@ weft_status weft_tensors_view(weft_tensors *to, const weft_stored_tensor *tensor
 weft_status weft_tensors_part(weft_tensors *to, int64_t row, int64_t second, int64_t half);
 /* Sets the dims of the last added view. The number of elements must be the same. */
 void weft_tensors_reshape(weft_tensors *to, int rank, const int64_t *dim);
+
+/* Multiplies the columns of the matrix `name` by factor[dim[1]] when it is read. Copies `factor`. */
+weft_status weft_tensors_scale_columns(weft_tensors *tensors, const char *name,
+                                       const float *factor);
 
 /* Converts to f32 in to[count]; F8E4M3 and integers by value. */
 void weft_tensor_to_f32(const weft_stored_tensor *tensor, float *to);

@@ -70,9 +70,11 @@ typedef struct weft_generator_options {
     bool bf16; /* the transformer and the text encoders compute in bf16, else in f32 */
     /* `bf16` is still to be chosen (estimate/generation/generation_precision.h) */
     bool precision_auto;
-    /* Object whose keys are layers that stay out of int8 (int8_layers.h), borrowed; NULL: layers
+    /* Layers that stay out of int8, and smoothed layers (int8_layers.h), borrowed; NULL: the layers
      * that the model's folder lists. */
-    const json_t *int8_kept;
+    const json_t *int8_layers;
+    weft_program_observer *observe; /* of the denoisers' kernels; NULL: none */
+    void *observe_user;
     /* Weight streaming: large matrices stay in the files and are read for each use. Matrices that
      * are converted or changed by adapters are in unnamed files of the folder `offload_dir` (NULL:
      * memory). */

@@ -92,7 +92,7 @@ static weft_status keep_quantized(const weft_generator *p, weft_generator_part *
                                  .use = use,
                                  .uses = uses,
                                  .int8 = o->weights == WEFT_WEIGHTS_INT8 && denoises,
-                                 .kept = o->int8_kept ? o->int8_kept : p->parts.int8_kept},
+                                 .layers = weft_generator_int8_choice(p)},
         &s->own);
     weft_adapters_close(use, uses);
     return status;
@@ -131,7 +131,9 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
         .mesh = several ? &p->layout.mesh : NULL,
         .profile = p->options.profile || (rows && p->options.trace),
         .no_overlap = p->options.profile,
-        .no_views = p->options.passes && !p->options.passes->views};
+        .no_views = p->options.passes && !p->options.passes->views,
+        .observe = rows ? p->options.observe : NULL,
+        .observe_user = p->options.observe_user};
     const weft_feature_cache_setup cache_setup = {.graph = s->own,
                                                   .setup = &setup,
                                                   .options = &options,
@@ -277,8 +279,8 @@ weft_status weft_generator_build(weft_generator *p)
     p->parts.store = weft_store_create_for(p->options.backend);
     WEFT_TRY(WEFT_ALLOCATED(p->parts.store, "the generator"));
     weft_store_set_offload(p->parts.store, NULL, 0, p->options.offload_dir);
-    if (p->options.weights == WEFT_WEIGHTS_INT8 && !p->options.int8_kept)
-        WEFT_TRY(weft_int8_kept_load(p->model.folder, p->options.bf16, &p->parts.int8_kept));
+    if (p->options.weights == WEFT_WEIGHTS_INT8 && !p->options.int8_layers)
+        WEFT_TRY(weft_int8_choice_load(p->model.folder, p->options.bf16, &p->parts.int8_layers));
     WEFT_TRY(weft_feature_cache_choose(p->options.cache, p->model.denoiser,
                                        p->options.height * p->options.width, &p->parts.cache,
                                        &p->parts.cached));
@@ -334,7 +336,7 @@ void weft_generator_parts_close(weft_generator_parts *parts)
         free_part(&parts->alone[i]);
     }
     weft_store_free(parts->store);
-    json_decref(parts->int8_kept);
+    json_decref(parts->int8_layers);
     *parts = (weft_generator_parts){0};
 }
 

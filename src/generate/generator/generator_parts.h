@@ -46,8 +46,8 @@ typedef struct weft_generator_parts {
      * none. */
     weft_generator_part alone[2];
     weft_feature_cache_rule cache;
-    bool cached;       /* a feature cache with that rule is on */
-    json_t *int8_kept; /* layers that stay out of int8, of the model's folder; NULL: none */
+    bool cached;         /* a feature cache with that rule is on */
+    json_t *int8_layers; /* of the model's folder (int8_layers.h); NULL: none */
 } weft_generator_parts;
 
 /* How the ranks split the work. Opened by weft_generator_build. */

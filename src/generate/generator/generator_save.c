@@ -74,8 +74,8 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "decode_noise_scale", json_real(o->decode_time.noise)));
     if (p->shape.lead)
         WEFT_TRY(add(to, "lead", json_integer(p->shape.lead)));
-    if (p->parts.int8_kept)
-        WEFT_TRY(add(to, "int8_kept", json_incref(p->parts.int8_kept)));
+    if (p->parts.int8_layers)
+        WEFT_TRY(add(to, "int8_layers", json_incref(p->parts.int8_layers)));
     WEFT_TRY(add(to, "cache", json_string(p->parts.cached ? o->cache : "off")));
     WEFT_TRY(add(to, "sampler", json_string(o->sampler->name)));
     return add(to, "guide", json_string(p->trajectory.guidance->name));

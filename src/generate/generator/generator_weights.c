@@ -4,6 +4,8 @@
 #include "comm/comm_world.h"
 #include "exec/store/weights.h"
 #include "generate/generator/generator_parts.h"
+#include "generate/generator/int8_layers.h"
+#include "generate/generator/quantized_weights.h"
 #include "generate/generator/resident_weights.h"
 #include "model/key_mapping.h"
 
@@ -66,6 +68,16 @@ static weft_status warn_rounding(const weft_generator *p, const char *folder)
     return WEFT_OK;
 }
 
+/* Smooths the layers of a denoiser in int8. Closes `file` after an error. */
+static weft_status smooth(const loading *l, const char *prefix, weft_tensors *file)
+{
+    const weft_status_code status =
+        weft_quantized_smooth(l->part->own, prefix, weft_generator_int8_choice(l->generator), file);
+    if (status != WEFT_OK)
+        weft_tensors_close(file);
+    return status;
+}
+
 /* Fills the parameters of the part in `store`, and merges the adapters of a denoiser. */
 static weft_status_code fill_store(void *user, weft_store *store)
 {
@@ -77,6 +89,8 @@ static weft_status_code fill_store(void *user, weft_store *store)
         return weft_vae_load(p->decoder.vae, l->folder, store);
     snprintf(prefix, sizeof prefix, "%s.", l->scope);
     WEFT_TRY(weft_key_mapping_open(l->model->family, l->part->graph, prefix, l->folder, &file));
+    if (l->expert >= 0)
+        WEFT_TRY(smooth(l, prefix, file));
     WEFT_TRY(weft_weights_load(store, l->part->own, prefix, file, l->partial));
     if (l->expert < 0)
         return WEFT_OK;
@@ -111,6 +125,7 @@ static weft_resident_part resident_part(loading *l)
         .folder = l->folder,
         .adapters = adapts ? o->adapters : NULL,
         .adapter_count = adapts ? o->adapter_count : 0,
+        .int8_layers = l->expert >= 0 ? weft_generator_int8_choice(l->generator) : NULL,
         .backend = o->backend,
         .load = fill_store,
         .user = l};

@@ -3,67 +3,140 @@
 #include "base/fs.h"
 #include "generate/generator/generator_parts.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const file_name = "int8.json";
+enum { ZERO = '?' }; /* the character of step 0 */
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-static weft_status read_kept(const json_t *json, const char *path, bool bf16, json_t **kept)
+static weft_status is_damaged(const char *path, const char *key, const char *expected)
 {
-    const char *format;
+    return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = path, .key = key),
+                      "the value is not %s. Remove the file, and run `weft eval int8` again.",
+                      expected);
+}
+
+/* Whether a string has the characters of steps only. */
+static bool has_steps(const char *text)
+{
+    for (; text && *text; text++)
+        if (*text < ZERO - WEFT_INT8_STEPS || *text > ZERO + WEFT_INT8_STEPS)
+            return false;
+    return text != NULL;
+}
+
+static weft_status read_choice(const json_t *json, const char *path, bool bf16, json_t *choice)
+{
+    const char *format, *layer;
     size_t i;
-    const json_t *name,
-        *list = json_object_get(json_object_get(json, bf16 ? "bf16" : "f32"), "kept");
+    json_t *value, *smoothed = json_object_get(json, "smoothed"),
+                   *list = json_object_get(json_object_get(json, bf16 ? "bf16" : "f32"), "kept");
     WEFT_TRY(weft_json_get_string(json, "format", path, &format));
     if (strcmp(format, WEFT_INT8_FORMAT) != 0)
         return weft_error(
             WEFT_MSG_JSON_VALUE, WEFT_AT(.file = path, .key = "format", .value = format),
             "'%.40s' is not " WEFT_INT8_FORMAT ". Remove the file, and run `weft eval int8` again.",
             format);
-    json_t *set = json_object();
-    bool valid = set && json_is_array(list);
-    json_array_foreach(list, i, name) valid =
-        valid && json_is_string(name) &&
-        json_object_set_new(set, json_string_value(name), json_true()) == 0;
-    if (!valid) {
-        json_decref(set);
-        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = path, .key = "kept"),
-                          "the value is not a list of names of layers. Remove the file, and run "
-                          "`weft eval int8` again.");
+    json_object_foreach(smoothed, layer, value)
+    {
+        if (!has_steps(json_string_value(value)))
+            return is_damaged(path, "smoothed", "an object of strings of steps");
+        WEFT_TRY(WEFT_ALLOCATED(json_object_set(choice, layer, value) == 0, "the layers"));
     }
-    *kept = set;
+    if (!json_is_array(list))
+        return is_damaged(path, "kept", "a list of names of layers");
+    json_array_foreach(list, i, value)
+    {
+        if (!json_is_string(value))
+            return is_damaged(path, "kept", "a list of names of layers");
+        WEFT_TRY(WEFT_ALLOCATED(
+            json_object_set_new(choice, json_string_value(value), json_true()) == 0, "the layers"));
+    }
     return WEFT_OK;
 }
 
-weft_status weft_int8_kept_load(const char *folder, bool bf16, json_t **kept)
+weft_status weft_int8_choice_load(const char *folder, bool bf16, json_t **choice)
 {
     char *path = weft_path_join(folder, file_name);
-    json_t *json = NULL;
+    json_t *json = NULL, *read = NULL;
     weft_status_code status = WEFT_OK;
-    *kept = NULL;
+    *choice = NULL;
     WEFT_GO(WEFT_ALLOCATED(path, "a path"));
     if (!weft_path_exists(path))
         goto out;
+    read = json_object();
+    WEFT_GO(WEFT_ALLOCATED(read, "the layers"));
     WEFT_GO(weft_json_load(path, &json));
-    WEFT_GO(read_kept(json, path, bf16, kept));
+    WEFT_GO(read_choice(json, path, bf16, read));
+    *choice = json_incref(read);
 out:
+    json_decref(read);
     json_decref(json);
     weft_free(path);
     return status;
 }
 
-weft_status weft_int8_kept_save(const char *folder, json_t *choice)
+weft_status weft_int8_choice_save(const char *folder, json_t *file)
 {
     char *path = weft_path_join(folder, file_name);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(
-        path && json_object_set_new(choice, "format", json_string(WEFT_INT8_FORMAT)) == 0,
+        path && json_object_set_new(file, "format", json_string(WEFT_INT8_FORMAT)) == 0,
         "the choice of layers"));
-    WEFT_GO(weft_json_save(path, choice));
+    WEFT_GO(weft_json_save(path, file));
 out:
     weft_free(path);
     return status;
+}
+
+const json_t *weft_generator_int8_choice(const weft_generator *p)
+{
+    return p->options.int8_layers ? p->options.int8_layers : p->parts.int8_layers;
+}
+
+/* ---- smoothing ------------------------------------------------------------------------------ */
+
+int64_t weft_int8_block(int64_t columns)
+{
+    enum { LONGEST = 128, SHORTEST = 8 };
+    int64_t elements = LONGEST;
+    while (elements >= SHORTEST && columns % elements)
+        elements /= 2;
+    return elements >= SHORTEST ? elements : 0;
+}
+
+void weft_int8_write_steps(const int *step, int64_t columns, char *text)
+{
+    for (int64_t k = 0; k < columns; k++)
+        text[k] = (char)(ZERO + step[k]);
+    text[columns] = 0;
+}
+
+static float factor_of(int step)
+{
+    enum { THIRDS = 3 * WEFT_INT8_STEPS };
+    static const float part[3] = {1, 1.25992105f, 1.58740105f}; /* bitwise equal everywhere */
+    return ldexpf(part[(step + THIRDS) % 3], (step + THIRDS) / 3 - WEFT_INT8_STEPS);
+}
+
+void weft_int8_factors(const int *step, int64_t columns, bool inverse, float *factor)
+{
+    for (int64_t k = 0; k < columns; k++)
+        factor[k] = factor_of(inverse ? -step[k] : step[k]);
+}
+
+bool weft_int8_read_factors(const json_t *choice, const char *layer, int64_t columns, bool inverse,
+                            float *factor)
+{
+    const json_t *steps = json_object_get(choice, layer);
+    if (!json_is_string(steps) || (int64_t)json_string_length(steps) != columns)
+        return false;
+    const char *text = json_string_value(steps);
+    for (int64_t k = 0; k < columns; k++)
+        factor[k] = factor_of(inverse ? ZERO - text[k] : text[k] - ZERO);
+    return true;
 }
 
 /* ---- layers --------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 #include "generate/generator/quantized_weights.h"
 
+#include "generate/generator/int8_layers.h"
 #include "graph/builder_helpers.h"
 #include "transform/numeric/quantized_params.h"
 
@@ -78,32 +79,64 @@ static bool how_packed(void *user, const char *name, const weft_shape *shape, we
     return packing != NULL;
 }
 
-/* Layers whose inputs are complete blocks: of 128 where that divides them, else shorter. Q8_0 stays
- * as it is. */
+enum { Q8_0 = 8 };
+
+static bool is_q8_0(const weft_stored_tensor *t)
+{
+    return is_block(t) && t->packing->gguf == Q8_0;
+}
+
+static bool is_kept(const lookup *l, const char *layer)
+{
+    return json_is_true(json_object_get(l->from->layers, layer));
+}
+
+/* Layers whose inputs are complete blocks. Q8_0 stays as it is. */
 static bool how_int8(void *user, const char *name, const weft_shape *shape, weft_attr_unpack *how)
 {
-    enum { Q8_0 = 8, LONGEST = 128, SHORTEST = 8 };
     const lookup *l = user;
     const weft_stored_tensor *t = weft_tensors_find(l->file, name + l->skip);
-    const weft_packing *packing = t && is_block(t) ? t->packing : NULL;
-    int elements = LONGEST;
-    if (!t || shape->rank != 2 || json_object_get(l->from->kept, name) ||
-        is_changed(l, name, shape))
+    if (!t || shape->rank != 2 || is_kept(l, name) || is_changed(l, name, shape))
         return false;
-    while (elements >= SHORTEST && shape->dim[1] % elements)
-        elements /= 2;
-    if (packing && packing->gguf == Q8_0)
-        elements = packing->elements;
-    if (elements < SHORTEST)
-        return false;
+    const int64_t elements = is_q8_0(t) ? t->packing->elements : weft_int8_block(shape->dim[1]);
     *how = (weft_attr_unpack){Q8_0, elements, elements + 2};
-    return true;
+    return elements > 0;
 }
 
 static bool scores_int8(void *user, const char *scope)
 {
+    return !is_kept(user, scope);
+}
+
+/* Q8_0 has the weights without factors. */
+static bool smoothing_int8(void *user, const char *name, int64_t columns, float *factor)
+{
     const lookup *l = user;
-    return !json_object_get(l->from->kept, scope);
+    const weft_stored_tensor *t = weft_tensors_find(l->file, name + l->skip);
+    return t && !is_q8_0(t) && weft_int8_read_factors(l->from->layers, name, columns, true, factor);
+}
+
+weft_status weft_quantized_smooth(const weft_graph *own, const char *prefix, const json_t *layers,
+                                  weft_tensors *file)
+{
+    const size_t skip = strlen(prefix);
+    for (int32_t n = 0; n < weft_graph_node_count(own) && layers; n++) {
+        const weft_node *node = weft_graph_node(own, n);
+        const weft_value_info *info =
+            node->op == WEFT_OP_PARAM ? weft_value_get(own, node->out[0]) : NULL;
+        if (!info || info->dtype != WEFT_U8 || strncmp(info->name, prefix, skip) != 0)
+            continue;
+        const weft_stored_tensor *t = weft_tensors_find(file, info->name + skip);
+        if (!t || t->rank != 2 || is_q8_0(t))
+            continue;
+        float *factor = weft_alloc(t->dim[1] * (int64_t)sizeof *factor + 1);
+        weft_status_code status = WEFT_ALLOCATED(factor, "%s", info->name);
+        if (weft_int8_read_factors(layers, info->name, t->dim[1], false, factor))
+            status = weft_tensors_scale_columns(file, info->name + skip, factor);
+        weft_free(factor);
+        WEFT_TRY(status);
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_quantized_weights(const weft_graph *g, const weft_quantized_source *from,
@@ -113,8 +146,9 @@ weft_status weft_quantized_weights(const weft_graph *g, const weft_quantized_sou
     weft_tensors *file;
     WEFT_TRY(weft_key_mapping_open(from->family, g, from->prefix, from->path, &file));
     l.file = file;
+    const weft_int8_rules int8 = {scores_int8, smoothing_int8};
     const weft_status_code status = weft_pass_quantized_params(
-        g, from->int8 ? how_int8 : how_packed, from->int8 ? scores_int8 : NULL, &l, out);
+        g, from->int8 ? how_int8 : how_packed, from->int8 ? &int8 : NULL, &l, out);
     weft_tensors_close(file);
     return status;
 }

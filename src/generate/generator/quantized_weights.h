@@ -13,7 +13,7 @@ typedef struct weft_quantized_source {
     const weft_adapter_use *use;
     int uses;
     bool int8; /* the weights of linear layers become int8, else what the file quantizes stays */
-    const json_t *kept; /* int8: its keys are layers that stay (int8_layers.h); NULL: none */
+    const json_t *layers; /* int8: choice of layers (int8_layers.h); NULL: none */
 } weft_quantized_source;
 
 /* Whether the weights at `path` have quantized matrices (blocks of small integers). */
@@ -22,5 +22,10 @@ weft_status weft_packed_has(const char *path, bool *has);
  * (transform/numeric/quantized_params.h). Matrices that adapters change are excluded. */
 weft_status weft_quantized_weights(const weft_graph *g, const weft_quantized_source *from,
                                    weft_graph **out);
+/* Multiplies the columns of smoothed layers in `file` (int8_layers.h). Smoothed are parameters of
+ * `own` of type u8, the rewritten graph, whose names begin with `prefix`, and that have factors in
+ * `layers` (NULL: none). */
+weft_status weft_quantized_smooth(const weft_graph *own, const char *prefix, const json_t *layers,
+                                  weft_tensors *file);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include <malloc.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct weft_resident_loan {
@@ -109,8 +110,12 @@ static uint64_t hash_params(weft_graph *graph)
 static weft_status make_key(const weft_resident_part *part, char **key)
 {
     weft_buf text = {0};
-    weft_buf_printf(&text, "%s\n%s\n%s\n%016" PRIx64, part->name, part->folder,
-                    part->backend ? part->backend->name : "", hash_params(part->graph));
+    char *choice = part->int8_layers ? json_dumps(part->int8_layers, JSON_COMPACT) : NULL;
+    WEFT_TRY(WEFT_ALLOCATED(choice || !part->int8_layers, "the choice of layers"));
+    weft_buf_printf(&text, "%s\n%s\n%s\n%016" PRIx64 "\n%016" PRIx64, part->name, part->folder,
+                    part->backend ? part->backend->name : "", hash_params(part->graph),
+                    choice ? XXH3_64bits(choice, strlen(choice)) : 0);
+    free(choice);
     for (int i = 0; i < part->adapter_count; i++)
         weft_buf_printf(&text, "\n%s\n%.17g %d", part->adapters[i].path, part->adapters[i].weight,
                         part->adapters[i].expert);

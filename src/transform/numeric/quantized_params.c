@@ -7,6 +7,7 @@
  * matrices that were dequantized at loading.
  *
  *   int8     param w u8[N,blocks,bytes]  linear(x, w)                  computes in int8
+ *            constant f32[K]             linear(x, w, bias, constant)  smooths x
  *            attention(q, k, v)                                        scores in int8 */
 #include "transform/numeric/quantized_params.h"
 
@@ -15,7 +16,9 @@
 typedef struct packing {
     weft_rewrite rewrite;
     const weft_graph *from;
-    bool int8;
+    const weft_int8_rules *int8; /* NULL: none */
+    void *user;
+    float *factor;         /* of a layer; widest matrix */
     weft_attr_unpack *how; /* [values]; elements 0: not quantized */
     weft_value *packed;    /* [values] */
 } packing;
@@ -38,6 +41,28 @@ static bool is_packed(const packing *p, weft_value v)
     return weft_value_ok(v) && p->how[v.id].elements > 0;
 }
 
+/* Emits a linear layer of int8. */
+static void use_in_int8(packing *p, int32_t n)
+{
+    enum { SMOOTHING = 3 };
+    const weft_node *node = weft_graph_node(p->from, n);
+    const weft_value_info *w = weft_value_get(p->from, node->in[1]);
+    weft_graph *to = p->rewrite.to;
+    weft_value in[SMOOTHING + 1];
+    int count = node->in_count;
+    for (int i = 0; i <= SMOOTHING; i++)
+        in[i] =
+            i < count && weft_value_ok(node->in[i]) ? p->rewrite.map[node->in[i].id] : WEFT_NONE;
+    in[1] = p->packed[node->in[1].id];
+    weft_graph_push(to, "%s", node->scope);
+    if (p->int8->smoothing(p->user, w->name, w->shape.dim[1], p->factor)) {
+        in[SMOOTHING] = weft_constant(to, WEFT_F32, WEFT_SHAPE(w->shape.dim[1]), p->factor);
+        count = SMOOTHING + 1;
+    }
+    p->rewrite.map[node->out[0].id] = weft_emit(to, WEFT_OP_LINEAR, in, count, node->attr);
+    weft_graph_pop(to);
+}
+
 /* Emits a node that reads quantized matrices, preceded by an unpack of each. */
 static void use(packing *p, int32_t n)
 {
@@ -47,9 +72,7 @@ static void use(packing *p, int32_t n)
     const bool looks_up = node->op == WEFT_OP_EMBED && is_packed(p, node->in[0]);
     weft_graph_push(to, "%s", node->scope);
     for (int i = 0; i < node->in_count && !looks_up; i++)
-        if (is_packed(p, node->in[i]) && p->int8)
-            map[node->in[i].id] = p->packed[node->in[i].id];
-        else if (is_packed(p, node->in[i]))
+        if (is_packed(p, node->in[i]))
             map[node->in[i].id] = weft_emit(to, WEFT_OP_UNPACK, &p->packed[node->in[i].id], 1,
                                             &p->how[node->in[i].id]);
     if (looks_up) {
@@ -109,18 +132,32 @@ static void attend_in_int8(packing *p, int32_t n)
         p->rewrite.map[node->out[o].id] = out[o];
 }
 
-weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of,
-                                       weft_int8_scores_fn *scores, void *user, weft_graph **out)
+/* The most columns of a matrix. */
+static int64_t widest(const weft_graph *g)
 {
-    const bool int8 = scores != NULL;
+    int64_t most = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const weft_shape *w = &weft_value_get(g, node->out[0])->shape;
+        if (node->op == WEFT_OP_PARAM && w->rank == 2 && w->dim[1] > most)
+            most = w->dim[1];
+    }
+    return most;
+}
+
+weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of,
+                                       const weft_int8_rules *int8, void *user, weft_graph **out)
+{
     const int64_t values = weft_graph_value_count(g);
     packing p = {.from = g,
                  .int8 = int8,
+                 .user = user,
+                 .factor = weft_alloc((widest(g) + 1) * (int64_t)sizeof *p.factor),
                  .how = weft_calloc(values + 1, sizeof *p.how),
                  .packed = weft_calloc(values + 1, sizeof *p.packed)};
     bool *quantizes = weft_alloc(values + 1);
     weft_status_code status;
-    WEFT_GO(WEFT_ALLOCATED(p.how && p.packed && quantizes, "pass pack"));
+    WEFT_GO(WEFT_ALLOCATED(p.how && p.packed && p.factor && quantizes, "pass pack"));
     memset(quantizes, true, (size_t)values + 1);
     if (int8)
         find_other_uses(g, quantizes);
@@ -136,9 +173,11 @@ weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of,
         }
         for (int i = 0; i < node->in_count && !reads; i++)
             reads = is_packed(&p, node->in[i]);
-        if (reads)
+        if (reads && int8)
+            use_in_int8(&p, n);
+        else if (reads)
             use(&p, n);
-        else if (int8 && gains_from_int8(g, node) && scores(user, node->scope))
+        else if (int8 && gains_from_int8(g, node) && int8->scores(user, node->scope))
             attend_in_int8(&p, n);
         else
             weft_rewrite_node(&p.rewrite, n, NULL);
@@ -147,6 +186,7 @@ weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of,
 out:
     weft_free(p.how);
     weft_free(p.packed);
+    weft_free(p.factor);
     weft_free(quantizes);
     return status;
 }
