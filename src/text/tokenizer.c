@@ -57,6 +57,39 @@ static weft_status folder_of(const char *file, char **folder)
     return WEFT_OK;
 }
 
+weft_status weft_tokenizer_load_config(const char *path, json_t **json)
+{
+    char *text;
+    int64_t bytes;
+    json_error_t error;
+    WEFT_TRY(weft_file_read(path, 1 << 26, &text, &bytes));
+    *json = json_loadb(text, (size_t)bytes, JSON_DECODE_INT_AS_REAL, &error);
+    weft_free(text);
+    return *json ? WEFT_OK
+                 : weft_error(WEFT_MSG_JSON_SYNTAX, WEFT_AT(.file = path, .line = error.line),
+                              "not valid JSON at column %d: %s", error.column, error.text);
+}
+
+/* Reads vocab.json with merges.txt: Qwen 2's if tokenizer_config.json of the folder names the
+ * class, else CLIP's. */
+static weft_status read_pairs(weft_tokenizer *t, const char *folder)
+{
+    char *path = weft_path_join(folder, "tokenizer_config.json");
+    json_t *config = NULL;
+    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
+    weft_status_code status = WEFT_OK;
+    if (weft_path_exists(path))
+        WEFT_GO(weft_tokenizer_load_config(path, &config));
+    const char *name = json_string_value(json_object_get(config, "tokenizer_class"));
+    WEFT_GO(name && !strncmp(name, "Qwen2Tokenizer", 14)
+                ? weft_tokenizer_read_qwen(t, folder, config)
+                : weft_tokenizer_read_clip(t, folder));
+out:
+    json_decref(config);
+    weft_free(path);
+    return status;
+}
+
 static weft_status read_file(weft_tokenizer *t)
 {
     const char *slash = strrchr(t->file, '/'), *name = slash ? slash + 1 : t->file;
@@ -70,22 +103,9 @@ static weft_status read_file(weft_tokenizer *t)
     char *folder;
     WEFT_TRY(folder_of(t->file, &folder));
     const weft_status_code status =
-        words ? weft_tokenizer_read_words(t, folder) : weft_tokenizer_read_clip(t, folder);
+        words ? weft_tokenizer_read_words(t, folder) : read_pairs(t, folder);
     weft_free(folder);
     return status;
-}
-
-weft_status weft_tokenizer_load_config(const char *path, json_t **json)
-{
-    char *text;
-    int64_t bytes;
-    json_error_t error;
-    WEFT_TRY(weft_file_read(path, 1 << 26, &text, &bytes));
-    *json = json_loadb(text, (size_t)bytes, JSON_DECODE_INT_AS_REAL, &error);
-    weft_free(text);
-    return *json ? WEFT_OK
-                 : weft_error(WEFT_MSG_JSON_SYNTAX, WEFT_AT(.file = path, .line = error.line),
-                              "not valid JSON at column %d: %s", error.column, error.text);
 }
 
 /* Reads "pad_token" of a config in the tokenizer's folder: a string, or an object with a "content".

@@ -1,5 +1,5 @@
-/* Reads tokenizer.json, and CLIP's vocab.json with merges.txt. A feature that is not supported is
- * an error with its name. */
+/* Reads tokenizer.json, and vocab.json with merges.txt of CLIP and Qwen 2. A feature that is not
+ * supported is an error with its name. */
 #include "text/tokenizer_json.h"
 
 #include "base/fs.h"
@@ -356,7 +356,7 @@ out:
     return status;
 }
 
-/* ---- CLIP's two files ----------------------------------------------------------------------- */
+/* ---- two files ------------------------------------------------------------------------------ */
 
 static weft_status read_lines(weft_tokenizer *t, const char *path, char *text)
 {
@@ -381,9 +381,9 @@ static weft_status read_lines(weft_tokenizer *t, const char *path, char *text)
     return WEFT_OK;
 }
 
-weft_status weft_tokenizer_read_clip(weft_tokenizer *t, const char *folder)
+/* Reads the vocabulary in vocab.json and the merges in merges.txt. */
+static weft_status read_two_files(weft_tokenizer *t, const char *folder)
 {
-    static const char *const names[2] = {"<|startoftext|>", "<|endoftext|>"};
     json_t *json = NULL;
     char *path = weft_path_join(folder, "merges.txt"), *text = NULL;
     int64_t bytes;
@@ -393,27 +393,78 @@ weft_status weft_tokenizer_read_clip(weft_tokenizer *t, const char *folder)
     WEFT_GO(read_vocabulary(t, json));
     WEFT_GO(weft_file_read(path, 1 << 28, &text, &bytes));
     WEFT_GO(read_lines(t, path, text));
+out:
+    json_decref(json);
+    weft_free(path);
+    weft_free(text);
+    return status;
+}
+
+weft_status weft_tokenizer_read_clip(weft_tokenizer *t, const char *folder)
+{
+    static const char *const names[2] = {"<|startoftext|>", "<|endoftext|>"};
+    WEFT_TRY(read_two_files(t, folder));
     t->form = WEFT_TOKENIZER_CLIP;
     t->bpe.suffix = "</w>";
     for (int i = 0; i < 2; i++) {
         const int32_t id =
             weft_vocabulary_find(&t->vocabulary, names[i], (int64_t)strlen(names[i]));
         if (id < 0)
-            WEFT_GO(weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
-                               WEFT_AT(.file = t->file, .value = names[i]),
-                               "the vocabulary has no \"%s\", so it is not CLIP's; give the "
-                               "model's tokenizer.json",
-                               names[i]));
+            return weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
+                              WEFT_AT(.file = t->file, .value = names[i]),
+                              "the vocabulary has no \"%s\", so it is not CLIP's; give the "
+                              "model's tokenizer.json",
+                              names[i]);
         if (i == 0)
             t->front[t->fronts++] = id;
         else
             t->back[t->backs++] = id;
         t->bpe.unknown = id;
-        WEFT_GO(weft_tokenizer_add(t, names[i], id));
+        WEFT_TRY(weft_tokenizer_add(t, names[i], id));
     }
+    return WEFT_OK;
+}
+
+/* The tokens of an object from ids to tokens, as a list with "id" (new). */
+static weft_status list_added(const weft_tokenizer *t, const json_t *by_id, json_t **list)
+{
+    const char *number;
+    json_t *one;
+    *list = json_array();
+    WEFT_TRY(WEFT_ALLOCATED(*list, "%s", t->file));
+    json_object_foreach((json_t *)by_id, number, one)
+    {
+        json_t *own = json_copy(one);
+        char *end;
+        const long id = strtol(number, &end, 10);
+        if (json_object_set_new(own, "id", json_integer(*end ? -1 : id)) ||
+            json_array_append(*list, own)) {
+            json_decref(own);
+            return weft_no_memory("%s", t->file);
+        }
+        json_decref(own);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_tokenizer_read_qwen(weft_tokenizer *t, const char *folder, const json_t *config)
+{
+    const json_t *added = json_object_get(config, "added_tokens_decoder");
+    json_t *list = NULL;
+    if (!json_is_object(added))
+        return weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                          WEFT_AT(.file = t->file, .key = "added_tokens_decoder"),
+                          "tokenizer_config.json next to this file does not have the special "
+                          "tokens; download the folder again");
+    WEFT_TRY(read_two_files(t, folder));
+    t->form = WEFT_TOKENIZER_BYTES;
+    t->digits = 1;
+    t->compose = true;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(list_added(t, added, &list));
+    WEFT_GO(read_added(t, list));
+    WEFT_GO(weft_vocabulary_index(&t->vocabulary));
 out:
-    json_decref(json);
-    weft_free(path);
-    weft_free(text);
+    json_decref(list);
     return status;
 }

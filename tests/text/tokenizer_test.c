@@ -128,6 +128,28 @@ Test(tokenizer, clip)
     refused(put("vocab.json", vocabulary, sizeof vocabulary - 1), "merges");
 }
 
+/* Qwen 2's files: one digit per piece, composed letters, special tokens from the config. */
+Test(tokenizer, qwen_in_two_files)
+{
+    weft_tokenizer *t;
+    static const char vocabulary[] = "{\"1\": 0, \"2\": 1, \"\u00c3\": 2, \"\u00a9\": 3,"
+                                     " \"12\": 4, \"\u00c3\u00a9\": 5}",
+                      merges[] = "#version: 0.2\n1 2\n\xc3\x83 \xc2\xa9\n",
+                      config[] = "{\"tokenizer_class\": \"Qwen2Tokenizer\", \"pad_token\":"
+                                 " \"<|end|>\", \"added_tokens_decoder\": {\"6\":"
+                                 " {\"content\": \"<|end|>\", \"lstrip\": false}}}",
+                      without[] = "{\"tokenizer_class\": \"Qwen2Tokenizer\"}";
+    put("merges.txt", merges, sizeof merges - 1);
+    put("vocab.json", vocabulary, sizeof vocabulary - 1);
+    put("tokenizer_config.json", config, sizeof config - 1);
+    cr_assert_eq(weft_tokenizer_open(folder, &t), WEFT_OK, "%s", weft_error_message());
+    expect(t, "12<|end|>e\xcc\x81", 0, IDS(0, 1, 6, 5), 0);
+    cr_assert_eq(weft_tokenizer_padding(t), 6);
+    weft_tokenizer_close(t);
+    put("tokenizer_config.json", without, sizeof without - 1);
+    refused(put("vocab.json", vocabulary, sizeof vocabulary - 1), "added_tokens_decoder");
+}
+
 /* A piece of a SentencePiece model: text, score, type. */
 static void piece(weft_buf *out, const char *text, float score, int type)
 {
