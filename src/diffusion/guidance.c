@@ -91,6 +91,56 @@ static void combine_rescale(const weft_guidance_params *g, float *conditional,
     }
 }
 
+/* Sum of squares of the token at row y and column x of a frame. */
+static double token_square(const weft_guidance_params *g, const float *frame, int64_t y, int64_t x)
+{
+    const int64_t width = g->size[1] * g->size[2], run = g->token[1] * g->size[2];
+    double sum = 0;
+    for (int64_t i = 0; i < g->token[0]; i++) {
+        const float *at = frame + (y * g->token[0] + i) * width + x * run;
+        sum += dot(at, at, run);
+    }
+    return sum;
+}
+
+static void scale_token(const weft_guidance_params *g, float *frame, int64_t y, int64_t x,
+                        double factor)
+{
+    const int64_t width = g->size[1] * g->size[2], run = g->token[1] * g->size[2];
+    for (int64_t i = 0; i < g->token[0]; i++) {
+        float *at = frame + (y * g->token[0] + i) * width + x * run;
+        for (int64_t k = 0; k < run; k++)
+            at[k] = (float)((double)at[k] * factor);
+    }
+}
+
+/* Qwen-Image: cfg, then each token has the norm of its conditional prediction. */
+static void combine_cfg_norm(const weft_guidance_params *given, float *conditional,
+                             const float *unconditional, int64_t count)
+{
+    weft_guidance_params g = *given;
+    if (!g.size[0]) {
+        g.size[0] = g.size[1] = g.token[0] = g.token[1] = 1;
+        g.size[2] = each_of(&g, count);
+    }
+    const int64_t frame = g.size[0] * g.size[1] * g.size[2], rows = g.size[0] / g.token[0],
+                  columns = g.size[1] / g.token[1];
+    const float s = (float)weft_guidance_scale_at(&g);
+    float *c = conditional;
+    for (const float *u = unconditional; u < unconditional + count; u += frame, c += frame)
+        for (int64_t t = 0; t < rows * columns; t++) {
+            const int64_t y = t / columns, x = t % columns, run = g.token[1] * g.size[2];
+            const double before = token_square(&g, c, y, x);
+            for (int64_t i = 0; i < g.token[0]; i++) {
+                const int64_t at = (y * g.token[0] + i) * g.size[1] * g.size[2] + x * run;
+                for (int64_t k = at; k < at + run; k++)
+                    c[k] = u[k] + s * (c[k] - u[k]);
+            }
+            const double after = token_square(&g, c, y, x);
+            scale_token(&g, c, y, x, after > 0 ? sqrt(before / after) : 1);
+        }
+}
+
 /* Fan et al. 2025: scales the unconditional prediction to its projection of the conditional one. */
 static void combine_zero_star(const weft_guidance_params *g, float *conditional,
                               const float *unconditional, int64_t count)
@@ -139,6 +189,7 @@ static void combine_apg(const weft_guidance_params *g, float *conditional,
 ROW(none,      1, false, NULL,              "conditional prediction only")
 ROW(cfg,       2, false, combine_cfg,       "unconditional + scale (conditional - unconditional)")
 ROW(rescale,   2, false, combine_rescale,   "cfg with the deviation of the conditional prediction")
+ROW(cfg_norm,  2, false, combine_cfg_norm,  "cfg; each token has the conditional prediction's norm")
 ROW(cosmos,    2, false, combine_cosmos,    "conditional + scale (conditional - unconditional)")
 ROW(distilled, 1, true,  NULL,              "embedded guidance; the scale is an input of the model")
 ROW(true_cfg,  2, true,  combine_cfg,       "embedded guidance, and cfg with --true-cfg-scale")
@@ -148,9 +199,9 @@ ROW(zero_star, 2, false, combine_zero_star, "CFG-Zero*: cfg with a scaled uncond
 ROW(apg,       2, false, combine_apg,       "cfg with the part orthogonal to the conditional")
 /* clang-format on */
 
-const weft_guidance *const weft_guidances[] = {&none,      &cfg,      &rescale, &cosmos,
-                                               &distilled, &true_cfg, &rising,  &dynamic_cfg,
-                                               &zero_star, &apg,      NULL};
+const weft_guidance *const weft_guidances[] = {&none,        &cfg,       &rescale,  &cfg_norm,
+                                               &cosmos,      &distilled, &true_cfg, &rising,
+                                               &dynamic_cfg, &zero_star, &apg,      NULL};
 
 const char *weft_guidance_renamed(const char *name)
 {

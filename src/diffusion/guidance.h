@@ -10,8 +10,11 @@ typedef struct weft_guidance_params {
     double scale;
     /* low_scale replaces scale at times (0..1) below boundary. boundary 0: not used */
     double low_scale, boundary;
-    double rescale;             /* share that is brought to the deviation of `conditional` */
-    int64_t each;               /* floats per sample; 0 (default): count */
+    double rescale; /* share that is brought to the deviation of `conditional` */
+    int64_t each;   /* floats per sample; 0 (default): count */
+    /* cfg_norm: rows, columns and channels of a frame of latents, and rows and columns of a token.
+     * size[0] 0: a token is a sample */
+    int64_t size[3], token[2];
     double time;                /* position in the trajectory: 1 at noise, 0 at data */
     double timestep;            /* dynamic_cfg: the model's timestep, not divided by its range */
     int64_t steps;              /* dynamic_cfg: steps of the trajectory */

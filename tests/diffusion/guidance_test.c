@@ -58,6 +58,33 @@ Test(guidance, rescale_restores_the_deviation)
     cr_assert_float_eq(fabsf(a[2] - a[3]), 2, 1e-5);
 }
 
+/* cfg, but each token of 2x2 latents has the norm of its conditional prediction: the frame has two
+ * tokens side by side, of two channels. */
+Test(guidance, cfg_norm_keeps_the_norm_of_tokens)
+{
+    enum { ROWS = 2, COLUMNS = 4, CHANNELS = 2, COUNT = ROWS * COLUMNS * CHANNELS };
+    float c[COUNT], u[COUNT], plain[COUNT], before[2] = {0}, after[2] = {0}, ratio[2] = {0};
+    for (int i = 0; i < COUNT; i++) {
+        c[i] = plain[i] = (float)(i * 7 % 5) - 2;
+        u[i] = (float)(i * 3 % 4) - 1;
+        before[i / CHANNELS % COLUMNS / 2] += c[i] * c[i];
+    }
+    const weft_guidance_params g = {.scale = 3, .size = {ROWS, COLUMNS, CHANNELS}, .token = {2, 2}};
+    weft_guidance_find("cfg_norm")->combine(&g, c, u, COUNT);
+    weft_guidance_find("cfg")->combine(&g, plain, u, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        const int token = i / CHANNELS % COLUMNS / 2;
+        after[token] += c[i] * c[i];
+        ratio[token] = plain[i] != 0 ? c[i] / plain[i] : ratio[token];
+    }
+    for (int i = 0; i < COUNT; i++)
+        cr_expect_float_eq(c[i], ratio[i / CHANNELS % COLUMNS / 2] * plain[i], 1e-5);
+    cr_expect_float_eq(after[0], before[0], 1e-4);
+    cr_expect_float_eq(after[1], before[1], 1e-4);
+    cr_expect(fabsf(ratio[0] - ratio[1]) > 1e-3f, "both tokens have the factor %g",
+              (double)ratio[0]);
+}
+
 /* CogVideoX's code: 1 + scale (1 - cos(pi ((steps - t) / steps)^5)) / 2, with the model's t. */
 Test(guidance, dynamic_cfg_takes_the_timestep)
 {

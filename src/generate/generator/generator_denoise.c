@@ -383,6 +383,8 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
         .boundary = p->options.boundary,
         .rescale = p->options.guidance_rescale,
         .each = p->shape.latent_floats,
+        .size = {p->shape.latent[1], p->shape.latent[2], p->model.grid.channels},
+        .token = {p->model.patch.factor[1], p->model.patch.factor[2]},
         .time = time,
         .timestep = e->level->time,
         .steps = p->options.steps};
