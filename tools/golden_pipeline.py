@@ -20,6 +20,8 @@ of weft needs them.
     hunyuan15_i2v  a variant of the same folder with an image: tokens of SigLIP, which sees the image
               in the size of the video, and latents on channels
     flux_schnell  the same without guidance, with 256 text tokens
+    qwen_image  an image: Qwen2.5-VL in a template of 34 tokens, guidance with the norm of the
+              conditional prediction; the tokenizer has vocab.json and merges.txt
     hidream   an image: pooled vectors of two CLIPs, T5, and all layers of Llama; not square; the
               prediction has the other sign
     hunyuan_dit  an image: BERT and T5 with masks; the prediction has additional variance channels
@@ -392,6 +394,67 @@ def z_image():
     path = f"{OUT}/z_image/transformer/config.json"
     config = json.load(open(path))
     json.dump({**config, "t_embedder_mid_dim": inner}, open(path, "w"), indent=2)
+
+
+def qwen_pairs(made):
+    """The same tokenizer with Qwen's own normalization, digits and order of ids, and two merges."""
+    whole = json.loads(made.backend_tokenizer.to_str())
+    special = [t["content"] for t in whole["added_tokens"]]
+    pieces = [piece for piece in whole["model"]["vocab"] if piece not in special] + ["re", "red"]
+    whole["model"] |= {"merges": [["r", "e"], ["re", "d"]], "vocab": {piece: at for at, piece in enumerate(pieces)}, "ignore_merges": False}
+    for at, token in enumerate(whole["added_tokens"]):
+        token["id"] = len(pieces) + at
+    split = whole["pre_tokenizer"]["pretokenizers"][0]["pattern"]
+    split["Regex"] = split["Regex"].replace(r"\p{N}{1,3}", r"\p{N}")
+    whole["normalizer"] = {"type": "NFC"}
+    json.dump(whole, open(f"{OUT}/tokenizer.json", "w"))
+    own = PreTrainedTokenizerFast(tokenizer_file=f"{OUT}/tokenizer.json", pad_token=special[0], padding_side="right")
+    os.remove(f"{OUT}/tokenizer.json")
+    own.chat_template = made.chat_template
+    return own
+
+
+def two_files(folder):
+    """vocab.json and merges.txt in place of tokenizer.json, as the authors publish the tokenizer."""
+    whole = json.load(open(f"{folder}/tokenizer.json"))
+    os.remove(f"{folder}/tokenizer.json")
+    json.dump(whole["model"]["vocab"], open(f"{folder}/vocab.json", "w"))
+    with open(f"{folder}/merges.txt", "w") as file:
+        file.write("#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in whole["model"]["merges"]))
+    config = {"add_prefix_space": False, "added_tokens_decoder": {str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in whole["added_tokens"]},
+              "model_max_length": 131072, "pad_token": "<|endoftext|>", "tokenizer_class": "Qwen2Tokenizer", "unk_token": None}
+    json.dump(config, open(f"{folder}/tokenizer_config.json", "w"), indent=1)
+
+
+def qwen_image():
+    from diffusers import AutoencoderKLQwenImage, QwenImagePipeline, QwenImageTransformer2DModel
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2Tokenizer
+    torch.manual_seed(0)
+    transformer = weights(QwenImageTransformer2DModel(in_channels=16, out_channels=4, num_layers=2, attention_head_dim=8, num_attention_heads=2,
+                                                      joint_attention_dim=16, axes_dims_rope=(4, 2, 2)), 1)
+    vae = weights(AutoencoderKLQwenImage(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1,
+                                         latents_mean=[0.1, -0.2, 0.3, 0.0], latents_std=[1.5, 2.0, 0.5, 1.0]), 2)
+    text = weights(Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(
+        text_config=dict(vocab_size=268, hidden_size=16, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+                         rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1]}),
+        vision_config=dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, out_hidden_size=16, fullatt_block_indexes=[0]),
+        image_token_id=3, video_token_id=4, vision_start_token_id=5, vision_end_token_id=6)), 3)
+    levels = FlowMatchEulerDiscreteScheduler(shift=1.0, use_dynamic_shifting=True, base_shift=0.5, max_shift=0.9, shift_terminal=0.02,
+                                             base_image_seq_len=256, max_image_seq_len=8192)
+    system = ("Describe the image by detailing the color, shape, size, texture, quantity, text, spatial relationships of the objects and "
+              "background:")
+    letters_of = qwen_pairs(qwen_words(f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n", 34))
+    pipe = QwenImagePipeline(scheduler=levels, vae=vae, text_encoder=text, tokenizer=letters_of, transformer=transformer)
+    assert pipe.prompt_template_encode.split("{}")[0].count(system) == 1
+    begin, prompt = noise(4, 1, 8, 12), "a red cafe\u0301 in 1234, ready"
+    size = dict(height=64, width=96, num_inference_steps=4)
+    made = pipe(prompt=prompt, negative_prompt=NEGATIVE, latents=FluxPipeline._pack_latents(begin[:, :, 0], 1, 4, 8, 12), output_type="latent",
+                true_cfg_scale=4.0, **size).images
+    made = QwenImagePipeline._unpack_latents(made, 64, 96, pipe.vae_scale_factor)
+    save(pipe, "qwen_image", begin, made, prompt=prompt, negative=NEGATIVE, num_frames=1, guidance_scale=4.0, **size)
+    two_files(f"{OUT}/qwen_image/tokenizer")
+    again = Qwen2Tokenizer.from_pretrained(f"{OUT}/qwen_image/tokenizer")
+    assert again(system + prompt).input_ids == letters_of(system + prompt).input_ids
 
 
 def chroma():
@@ -835,7 +898,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
+for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, hunyuan15, hunyuan15_i2v, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

@@ -99,6 +99,9 @@ typedef struct weft_packed_rows {
 typedef struct weft_ports {
     weft_value at[WEFT_PORT_COUNT];
     const weft_packed_rows *packed; /* borrowed; NULL: each item of the batch is a sample */
+    /* Text encoders with layers: the hidden states in WEFT_PORT_TEXT, concatenated on the width.
+     * Ends with 0, borrowed. NULL (default): as the encoder's config says. */
+    const int64_t *hidden;
 } weft_ports;
 
 /* Number of ports of every video autoencoder, with the names of the references. */
@@ -330,6 +333,9 @@ typedef struct weft_vision_input {
     int64_t at, patches, cut, closings;
 } weft_vision_input;
 
+/* Hidden states of a text encoder that a denoiser takes. */
+enum { WEFT_HIDDEN_LAST = -1, WEFT_MAX_HIDDEN = 3 };
+
 /* Text conditioning of a denoiser from one of its encoders. Ports: WEFT_PORT_LATENTS (0) means
  * none. */
 typedef struct weft_text_encoder_row {
@@ -348,6 +354,10 @@ typedef struct weft_text_encoder_row {
     weft_port layers;     /* port of the denoiser for all layers of the encoder */
     const struct weft_vision_input *vision; /* image input of the encoder; NULL: none */
     const char *empty;                      /* replaces an empty text; NULL: none */
+    /* Hidden states of a language model that `text` takes, concatenated on the width. n is the
+     * output of block n, WEFT_HIDDEN_LAST the output of the norm after all blocks. Ends with 0.
+     * All 0 (default): as the encoder's config says. */
+    int64_t hidden[WEFT_MAX_HIDDEN + 1];
     /* The encoder reads only the parts of a text in quotation marks. Without such parts all its
      * tokens are padding. */
     bool quoted;

@@ -112,6 +112,7 @@ weft_ports weft_ports_none(void)
     for (int i = 0; i < WEFT_PORT_COUNT; i++)
         none.at[i] = WEFT_NONE;
     none.packed = NULL;
+    none.hidden = NULL;
     return none;
 }
 

@@ -249,23 +249,43 @@ static weft_status connect_layers(const weft_model *denoiser, int r, const char 
     return WEFT_OK;
 }
 
+/* Width of an encoder's text embedding for the denoiser. If its row takes several layers and the
+ * encoder has layers, their widths are added. */
+static weft_status find_width(const weft_text_encoder *encoder, const char *where, int64_t *width)
+{
+    const weft_text_shape text = weft_model_text(&encoder->model);
+    const int64_t *hidden = encoder->row->hidden;
+    int64_t count = 0;
+    for (; hidden[count] && text.layers; count++)
+        if (hidden[count] > text.layers)
+            return weft_error(WEFT_MSG_TEXT_ENCODER_MISMATCH,
+                              WEFT_AT(.file = where, .value = weft_model_class(&encoder->model),
+                                      WEFT_NUMBER(hidden[count])),
+                              "%s has %" PRId64 " layers; the transformer takes the output of "
+                              "layer %" PRId64,
+                              weft_model_class(&encoder->model), text.layers, hidden[count]);
+    *width = text.width * (count ? count : 1);
+    return WEFT_OK;
+}
+
 /* Adds the outputs of encoder r, and checks that their widths fit the denoiser. */
 static weft_status connect(const weft_model *denoiser, int r, const char *where,
                            weft_text_conditioning *c)
 {
     const weft_text_encoder *encoder = &c->encoder[r];
     const weft_text_encoder_row *row = encoder->row;
-    const weft_text_shape text = weft_model_text(&encoder->model);
     const weft_model_size one = {1, 1, 1, 1, 1};
     const int64_t rows = rows_of(encoder);
+    int64_t width = 0;
+    WEFT_TRY(find_width(encoder, where, &width));
     if (row->text && weft_model_takes(denoiser, row->text)) {
         const weft_shape shape = weft_model_shape(denoiser, &one, row->text);
-        if (shape.dim[2] != text.width)
+        if (shape.dim[2] != width)
             return weft_error(
-                WEFT_MSG_TEXT_ENCODER_MISMATCH, WEFT_AT(.file = where, WEFT_NUMBER(text.width)),
+                WEFT_MSG_TEXT_ENCODER_MISMATCH, WEFT_AT(.file = where, WEFT_NUMBER(width)),
                 "the width of the text encoder is %" PRId64 "; the transformer takes %" PRId64,
-                text.width, shape.dim[2]);
-        add_entry(c, row->text, r, rows, text.width);
+                width, shape.dim[2]);
+        add_entry(c, row->text, r, rows, width);
     }
     if (row->mask && weft_model_takes(denoiser, row->mask) && encoder->tokenizer[0])
         add_entry(c, row->mask, r, rows, 1);
@@ -431,6 +451,7 @@ static void encode(weft_graph *g, const weft_text_conditioning *c, int r, int64_
         p.at[WEFT_PORT_VIDEO] =
             weft_input(g, weft_text_conditioning_input("picture", r, name), WEFT_F32,
                        WEFT_SHAPE(batch, 1, encoder->image_side, encoder->image_side, 3));
+    p.hidden = row->hidden[0] ? row->hidden : NULL;
     weft_graph_push(g, "%s", row->encoder);
     weft_model_call(g, &encoder->model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
                     &p);
@@ -934,6 +955,8 @@ weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, 
         weft_buf_printf(&what, "|%" PRId64, row->seen_padding);
     if (row->empty || row->quoted)
         weft_buf_printf(&what, "|%s|%d", row->empty ? row->empty : "", row->quoted);
+    for (int i = 0; row->hidden[i]; i++)
+        weft_buf_printf(&what, "|%" PRId64, row->hidden[i]);
     for (int i = 0; i < c->entries; i++)
         if (c->entry[i].encoder == r)
             weft_buf_printf(&what, "|%s", weft_port_name(c->entry[i].port));

@@ -252,6 +252,7 @@ static const weft_key_mapping mappings[] = {
  * prompt are dropped. */
 static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 512, .crop = 34,
+     .hidden = {WEFT_HIDDEN_LAST},
      .before = "<|im_start|>system\nDescribe the image by detailing the color, shape, size, "
                "texture, quantity, text, spatial relationships of the objects and "
                "background:<|im_end|>\n<|im_start|>user\n",
@@ -266,7 +267,7 @@ const weft_family weft_family_qwen_image_dit = {
     .config_bytes = sizeof(qwen_image), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid,
+    .grid = grid, .guidance = "cfg_norm",
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .noise_levels = WEFT_LEVELS_EVEN,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,

@@ -142,6 +142,24 @@ static void rope_of(weft_graph *g, const weft_llama *c, int64_t length, weft_val
         weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
 }
 
+/* Concatenates the hidden states `which`: outputs of blocks (B,1,S,C), and x after the norm. */
+static weft_value take_hidden(weft_graph *g, const weft_llama *c, const int64_t *which,
+                              const weft_value *layer, weft_value x)
+{
+    weft_value part[WEFT_MAX_HIDDEN];
+    int count = 0;
+    for (; which[count] && count < WEFT_MAX_HIDDEN; count++) {
+        const int64_t n = which[count];
+        if (n > c->layers)
+            return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                                   "hidden state %" PRId64 " of %" PRId64 " layers", n, c->layers);
+        part[count] = n == WEFT_HIDDEN_LAST || n == c->layers
+                          ? x
+                          : weft_reshape(g, layer[n - 1], weft_value_get(g, x)->shape);
+    }
+    return count > 1 ? weft_concat(g, part, count, 2) : part[0];
+}
+
 void weft_llama_encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind, weft_value x,
                        weft_ports *p)
 {
@@ -171,10 +189,12 @@ void weft_llama_encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind,
     x = weft_nn_rms_norm(g, "norm", x, c->eps);
     layer[c->layers - 1] = weft_reshape(g, x, one);
     p->at[WEFT_PORT_TEXT_LAYERS] = weft_concat(g, layer, (int)c->layers, 1);
-    weft_free(layer);
     p->at[WEFT_PORT_LAST_HIDDEN] = x;
     if (c->skipped == 0)
         p->at[WEFT_PORT_TEXT] = x;
+    if (p->hidden && weft_graph_check(g) == WEFT_OK)
+        p->at[WEFT_PORT_TEXT] = take_hidden(g, c, p->hidden, layer, x);
+    weft_free(layer);
 }
 
 static void encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind, weft_ports *p)
@@ -358,7 +378,7 @@ static const weft_key_mapping llama_mappings[] = {DIALECTS("layers.0.self_attn.q
                           qwen_mappings[] = {DIALECTS("layers.0.self_attn.q_proj.bias")},
                           qwen3_mappings[] = {DIALECTS("layers.0.self_attn.q_norm.weight")};
 
-#define FAMILY(stem_, class_, type_)                                                              \
+#define FAMILY(stem_, class_, type_, ...)                                                         \
     const weft_family weft_family_##stem_ = {                                                     \
         .class_name = class_, .role = WEFT_ROLE_TEXT_ENCODER,                                     \
         .scope = "text_encoder", .stem = "model", .library = "transformers",                      \
@@ -370,9 +390,10 @@ static const weft_key_mapping llama_mappings[] = {DIALECTS("layers.0.self_attn.q
         .shape = weft_text_encoder_shape,                                                         \
         .build = build_##stem_, .text = text_shape,                                               \
         .mapping = stem_##_mappings,                                                              \
-        .mappings = sizeof stem_##_mappings / sizeof *stem_##_mappings,                           \
+        .mappings = sizeof stem_##_mappings / sizeof *stem_##_mappings, __VA_ARGS__               \
     }
-FAMILY(llama, "LlamaModel", "llama");
-FAMILY(qwen, "Qwen2_5_VLTextModel", "qwen2_5_vl_text");
-FAMILY(qwen3, "Qwen3Model", "qwen3");
+FAMILY(llama, "LlamaModel", "llama", );
+FAMILY(qwen, "Qwen2_5_VLTextModel", "qwen2_5_vl_text",
+       .joint = {"qwen2_5_vl", "text_config", NULL});
+FAMILY(qwen3, "Qwen3Model", "qwen3", );
 /* clang-format on */
