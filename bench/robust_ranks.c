@@ -113,7 +113,7 @@ static void iterate(rank *r)
     weft_iteration_done done = {.cascade = all.done[r->index]};
     r->clock = all.begin;
     r->factor = 1;
-    weft_cascade_run_replan(r->run, all.replan);
+    weft_cascade_run_predict(r->run, NULL, all.replan);
     check(weft_cascade_run_iteration(r->run, all.plan, &done));
     if (r->index == 0)
         all.executed = weft_cascade_run_executed(r->run);

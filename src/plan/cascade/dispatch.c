@@ -508,6 +508,11 @@ int64_t weft_dispatch_left(const weft_dispatch *d)
     return d->left;
 }
 
+int64_t weft_dispatch_searches(const weft_dispatch *d)
+{
+    return d->replan ? weft_replan_searches(d->replan) : 0;
+}
+
 /* ---- complete iterations --------------------------------------------------------------------- */
 
 static void copy_out(const weft_dispatch *d, const weft_dispatch_played *to)

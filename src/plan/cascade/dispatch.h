@@ -23,7 +23,9 @@ typedef struct weft_dispatch_hand {
     double inside, between; /* source on the same node; on another node */
 } weft_dispatch_hand;
 
-/* Searches of the dispatcher during an iteration (replan.h). */
+/* Searches of the dispatcher during an iteration (replan.h). A run uses these numbers of orders and
+ * scenarios. */
+enum { WEFT_REPLAN_EVALUATIONS = 100, WEFT_REPLAN_SCENARIOS = 32 };
 typedef struct weft_dispatch_replan {
     int64_t evaluations, scenarios; /* orders tried when cascades end; scenarios of each */
     const double *factor;           /* [scenarios][count] executed / predicted seconds */
@@ -58,6 +60,8 @@ bool weft_dispatch_next(weft_dispatch *dispatch, double now, int32_t *index, int
 void weft_dispatch_release(weft_dispatch *dispatch, int32_t device);
 /* Returns the number of cascades that have not started. */
 int64_t weft_dispatch_left(const weft_dispatch *dispatch);
+/* Returns the number of searches since the last reset; 0 without `replan`. */
+int64_t weft_dispatch_searches(const weft_dispatch *dispatch);
 /* Sets device[devices] to true for devices that are idle after all cascades with gradients have
  * started, if cascades need their predicted seconds. Such devices get no further cascade with
  * gradients, so their gradient all-reduce can begin. */

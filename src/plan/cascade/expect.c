@@ -147,12 +147,17 @@ typedef struct scenarios {
     int64_t count;
 } scenarios;
 
+static double value_in(const weft_expect_setup *s, weft_dispatch *d, scenarios in, int64_t i)
+{
+    const double *factor = in.factor + i * s->problem->count;
+    return total(s, weft_dispatch_play(d, s->late, factor, NULL));
+}
+
 static double mean_of(const weft_expect_setup *s, weft_dispatch *d, scenarios in, double limit)
 {
     double sum = 0;
     for (int64_t i = 0; i < in.count; i++) {
-        const double *factor = in.factor + i * s->problem->count;
-        sum += total(s, weft_dispatch_play(d, s->late, factor, NULL));
+        sum += value_in(s, d, in, i);
         if (sum > limit * (double)in.count)
             break; /* worse than `limit` whatever the other scenarios give */
     }
@@ -368,8 +373,12 @@ static double mean_objective(searcher *x, const weft_placement *p, scenarios in)
 weft_status weft_expect_value(const weft_expect_setup *s, const weft_placement *p, double *value)
 {
     searcher x;
+    double sum = 0;
     WEFT_TRY(searcher_create(s, &x));
-    *value = mean_objective(&x, p, of_search(s));
+    set_items(&x, p);
+    for (int64_t i = 0; i < s->scenarios; i++)
+        sum += s->stop && s->stop(s->user) ? INFINITY : value_in(s, x.dispatch, of_search(s), i);
+    *value = sum / (double)s->scenarios;
     searcher_free(&x);
     return WEFT_OK;
 }

@@ -70,7 +70,8 @@ typedef struct weft_expect_setup {
 
 /* Share of the objective that late dispatch must save to be preferred to planned devices. */
 #define WEFT_EXPECT_LATE 0.002
-/* Sets *value to the mean objective of a placement in the scenarios of the search. */
+/* Sets *value to the mean objective of a placement in the scenarios of the search.
+ * INFINITY: `stop` ended the function early. */
 weft_status weft_expect_value(const weft_expect_setup *setup, const weft_placement *placement,
                               double *value);
 /* Improves on `from`, a schedule of the problem, and on `also[also_count]`, placements of any

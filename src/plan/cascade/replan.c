@@ -416,6 +416,11 @@ int32_t weft_replan_next(weft_replan *r, double now, const bool *retired, int32_
     return -1;
 }
 
+int64_t weft_replan_searches(const weft_replan *r)
+{
+    return r->searches;
+}
+
 /* Adds one to idle[d] for devices that are predicted to be free after the last start of a cascade
  * with gradients. */
 static void count_idle(weft_replan *r, double now, const double *factor, const double *running,

@@ -50,6 +50,7 @@ typedef struct run_time {
 typedef struct dispatch {
     int per_node;                          /* ranks per node */
     const double *slow;                    /* slowdown factors, on rank 0 */
+    const weft_dispatch_hand *transfer;    /* [cascades] seconds, on rank 0; NULL: none */
     const weft_dispatch_replan *replan;    /* searches, on rank 0; NULL: none */
     weft_placed_iteration decided;         /* plan of late dispatch */
     const weft_placed_iteration *executed; /* plan of the last iteration */
@@ -767,6 +768,7 @@ static weft_status run_dispatched(weft_cascade_run *r, weft_latent_transfer *tra
                                    .per_node = r->dispatch.per_node,
                                    .slow = r->dispatch.slow,
                                    .retire = r->reduce != NULL,
+                                   .transfer = r->dispatch.transfer,
                                    .replan = r->dispatch.replan};
     weft_late *late = NULL;
     WEFT_TRY(
@@ -777,7 +779,7 @@ static weft_status run_dispatched(weft_cascade_run *r, weft_latent_transfer *tra
         first = weft_error_save();
         weft_comm_abort(r->setup.comm);
     }
-    const weft_status_code closed = weft_late_close(late);
+    const weft_status_code closed = weft_late_close(late, &done->searches);
     if (status != WEFT_OK)
         weft_error_restore(first); /* the first error, not its consequences */
     weft_free(first);
@@ -821,8 +823,10 @@ void weft_cascade_run_nodes(weft_cascade_run *r, int per_node, const double *slo
     r->dispatch.slow = slow;
 }
 
-void weft_cascade_run_replan(weft_cascade_run *r, const weft_dispatch_replan *replan)
+void weft_cascade_run_predict(weft_cascade_run *r, const weft_dispatch_hand *transfer,
+                              const weft_dispatch_replan *replan)
 {
+    r->dispatch.transfer = transfer;
     r->dispatch.replan = replan;
 }
 
@@ -852,6 +856,7 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
     done->begin = now(r);
     done->clock_age = r->time.simulated_time ? 0 : weft_common_clock_age(&r->time.clock);
     done->summed = r->iteration.running = r->iteration.taking = 0;
+    done->searches = 0;
     memset(done->cascade, 0, (size_t)plan->cascades * sizeof *done->cascade);
     WEFT_TRY(grow_buffers(r, plan));
     WEFT_TRY(weft_placed_order(plan, r->iteration.order));
@@ -919,7 +924,7 @@ weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascad
     if (setup->representative && setup->late_dispatch)
         return weft_error(
             WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = "parallel.cascades.dispatch"),
-            "late cannot be combined with gradient_reduction: representative, which needs "
+            "late dispatch cannot be combined with gradient_reduction: representative, which needs "
             "all groups in advance. Use gradient_reduction: own");
     weft_cascade_run *r;
     WEFT_TRY(WEFT_NEW(r, 1, "cascades"));

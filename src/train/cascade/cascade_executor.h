@@ -115,9 +115,11 @@ const weft_common_clock *weft_cascade_run_clock(const weft_cascade_run *run);
 /* Sets the ranks per node for late dispatch (0: one node) and, on rank 0, the slowdown factor of
  * each rank. `slow` is borrowed and read at each iteration; NULL: 1. */
 void weft_cascade_run_nodes(weft_cascade_run *run, int per_node, const double *slow);
-/* Sets the searches of late dispatch on rank 0 (plan/cascade/replan.h) for the cascades of the next
- * iterations. Borrowed; NULL: no search, cascades start on idle ranks. */
-void weft_cascade_run_replan(weft_cascade_run *run, const weft_dispatch_replan *replan);
+/* Sets predictions for late dispatch on rank 0 in the next iterations: transfer[cascades], seconds
+ * of latent transfers (NULL: no time), and searches (plan/cascade/replan.h; NULL: no search,
+ * cascades start on idle ranks). Borrowed. */
+void weft_cascade_run_predict(weft_cascade_run *run, const weft_dispatch_hand *transfer,
+                              const weft_dispatch_replan *replan);
 /* Returns the executed plan of the last iteration, valid until the next one: its ranks, its order,
  * and the times of the dispatch decisions as starts. Executing this plan gives bitwise the same
  * results. Without late dispatch: the planned iteration. */

@@ -77,7 +77,7 @@ weft_status weft_late_plan(const weft_placed_iteration *plan, int ranks, weft_pl
 {
     const int64_t n = plan->cascades;
     weft_placed_iteration p = *plan;
-    p.late = false;
+    p.late = p.search = false;
     p.cascade =
         weft_alloc((n + 1) * (int64_t)sizeof *p.cascade + n * ranks * (int64_t)sizeof(int32_t));
     WEFT_TRY(WEFT_ALLOCATED(p.cascade, "late dispatch"));
@@ -347,6 +347,7 @@ static weft_status make_dispatcher(weft_late *l)
                                        .per_node = l->s.per_node,
                                        .slow = l->s.slow,
                                        .trains = l->dispatcher.trains,
+                                       .transfer = l->s.transfer,
                                        .replan = l->s.replan};
     return weft_dispatch_create(&setup, &l->dispatcher.dispatch);
 }
@@ -443,13 +444,16 @@ weft_status weft_late_ended(weft_late *l, int32_t index)
     return WEFT_OK;
 }
 
-weft_status weft_late_close(weft_late *l)
+weft_status weft_late_close(weft_late *l, int64_t *searches)
 {
     weft_status_code status = WEFT_OK;
+    *searches = 0;
     if (!l)
         return WEFT_OK;
     if (l->running)
         pthread_join(l->thread, NULL);
+    if (l->dispatcher.dispatch)
+        *searches = weft_dispatch_searches(l->dispatcher.dispatch);
     if (l->tasks.status != WEFT_OK)
         status = weft_error_restore(l->tasks.error);
     late_free(l);

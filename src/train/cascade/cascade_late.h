@@ -30,6 +30,8 @@ typedef struct weft_late_setup {
     /* true: ranks predicted to get no further gradients start their all-reduce early; no cascade
      * with gradients is then dispatched to them */
     bool retire;
+    /* [cascades] seconds of latent transfers, on rank 0; NULL: no time */
+    const weft_dispatch_hand *transfer;
     /* searches of rank 0; NULL: idle ranks in the plan's order */
     const weft_dispatch_replan *replan;
 } weft_late_setup;
@@ -43,8 +45,8 @@ typedef struct weft_late_task {
 } weft_late_task;
 
 typedef struct weft_late weft_late;
-/* Copies `plan` to a plan that receives decisions. Its `late` is false: later executions follow the
- * decisions. Freed with weft_late_plan_free. */
+/* Copies `plan` to a plan that receives decisions. `late` and `search` are false in the copy: later
+ * executions follow the decisions. Freed with weft_late_plan_free. */
 weft_status weft_late_plan(const weft_placed_iteration *plan, int ranks,
                            weft_placed_iteration *out);
 void weft_late_plan_free(weft_placed_iteration *plan);
@@ -58,7 +60,8 @@ weft_status weft_late_open(const weft_late_setup *setup, weft_placed_iteration *
 weft_status weft_late_next(weft_late *late, weft_late_task *task);
 /* Reports that this rank finished its part of cascade `index`. */
 weft_status weft_late_ended(weft_late *late, int32_t index);
-/* Waits for the threads and frees. After an error call weft_comm_abort first. Accepts NULL. */
-weft_status weft_late_close(weft_late *late);
+/* Waits for the threads and frees. *searches: number of searches of rank 0; 0 on other ranks. After
+ * an error call weft_comm_abort first. Accepts NULL. */
+weft_status weft_late_close(weft_late *late, int64_t *searches);
 
 #endif

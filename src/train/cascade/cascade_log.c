@@ -423,7 +423,7 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_plannin
     return json_pack(
         "{s:i, s:I, s:I, s:{s:f, s:f, s:f, s:o}, s:{s:f, s:f, s:f, s:f, s:f, s:f}, s:{s:I, "
         "s:I, s:I, s:I}, "
-        "s:{s:f, s:f, s:f, s:I, s:b, s:b, s:I}, s:o, s:o, s:o, s:f, s:o}",
+        "s:{s:f, s:f, s:f, s:I, s:b, s:b, s:I, s:s, s:I}, s:o, s:o, s:o, s:f, s:o}",
         "version", 2, "step", (json_int_t)p->step, "samples", (json_int_t)p->samples, "planned",
         "makespan", p->makespan, "idle", stats->idle, "lower_bound", p->lower_bound, "gap",
         weft_json_finite(weft_cascade_gap(p->makespan, p->lower_bound)), "executed", "makespan",
@@ -432,8 +432,12 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_plannin
         (json_int_t)e->received, "sent", (json_int_t)e->sent, "reduced", (json_int_t)e->reduced,
         "planner", "seconds", stats->seconds, "busy", stats->busy, "late", stats->late, "rounds",
         (json_int_t)stats->rounds, "proved", stats->proved, "replayed", stats->replayed, "left_out",
-        (json_int_t)stats->left_out, "fit", fit_line(fit), "modules", modules, "idle", idle, "peak",
-        e->peak, "cascades", cascades);
+        (json_int_t)stats->left_out, "dispatch",
+        p->search ? "search"
+        : p->late ? "late"
+                  : "planned",
+        "searches", (json_int_t)stats->searches, "fit", fit_line(fit), "modules", modules, "idle",
+        idle, "peak", e->peak, "cascades", cascades);
 }
 
 /* ---- charts --------------------------------------------------------------------------------- */

@@ -277,9 +277,10 @@ out:
 }
 
 /* Converts a placement of the search to a placed iteration. */
-static void place_best(weft_planning_job *j, const weft_placement *p, double lower_bound, bool late,
+static void place_best(weft_planning_job *j, const weft_planning_result *found,
                        weft_placed_iteration *out)
 {
+    const weft_placement *p = &found->best;
     for (int64_t c = 0; c < j->list.count; c++) {
         weft_assigned *at = &j->cascade[c].at;
         at->device = p->devices + p->first[c];
@@ -293,8 +294,9 @@ static void place_best(weft_planning_job *j, const weft_placement *p, double low
                                    .cascade = j->cascade,
                                    .cascades = j->list.count,
                                    .makespan = p->makespan,
-                                   .lower_bound = lower_bound,
-                                   .late = late};
+                                   .lower_bound = found->lower_bound,
+                                   .late = found->late,
+                                   .search = found->search};
 }
 
 static double idle_of(const weft_placed_iteration *p, int ranks)
@@ -333,16 +335,16 @@ static weft_status fetch(weft_cascade_planner *a, weft_placed_iteration *plan,
     while (a->s.patient && !j->found.done)
         pthread_cond_wait(&a->change, &a->lock);
     weft_planning_job_end(j);
-    const weft_placement best = j->found.best;
+    weft_planning_result found = j->found;
     *stats = (weft_planning_stats){.seconds = j->found.seconds,
                                    .busy = j->found.busy,
                                    .rounds = j->found.rounds,
                                    .proved = j->found.proved,
                                    .replayed = j->replayed,
                                    .left_out = j->left_out};
-    const double lower_bound = j->found.lower_bound;
-    const bool late =
-        a->s.config->dispatch == WEFT_DISPATCH_LATE && (!j->found.expected || j->found.late);
+    found.late = weft_cascades_move(a->s.config) && (!found.expected || found.late);
+    found.search = found.late && a->s.config->dispatch == WEFT_DISPATCH_SEARCH &&
+                   (!found.expected || found.search);
     const weft_status_code status =
         j->found.there
             ? WEFT_OK
@@ -353,7 +355,7 @@ static weft_status fetch(weft_cascade_planner *a, weft_placed_iteration *plan,
     if (j->replayed)
         *plan = j->plan;
     else
-        place_best(j, &best, lower_bound, late, plan);
+        place_best(j, &found, plan);
     stats->idle = idle_of(plan, a->s.ranks);
     if (a->known && !j->replayed)
         WEFT_TRY(weft_plans_add(a->known, plan));

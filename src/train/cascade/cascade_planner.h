@@ -78,6 +78,7 @@ typedef struct weft_planning_stats {
     bool replayed;    /* read from a file, or reused from equal sizes */
     int64_t left_out; /* skipped samples, which fit on no degree */
     double idle;      /* planned idle share */
+    int64_t searches; /* searches of rank 0 during the iteration; set by the caller */
 } weft_planning_stats;
 /* Collective. Returns the plan of the last weft_cascade_planner_start, and its JSON line in *text.
  * Both are borrowed and valid until the next call. */

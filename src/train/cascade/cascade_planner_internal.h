@@ -16,7 +16,8 @@ typedef struct weft_planning_result {
     bool there, proved, done;
     /* `best` minimises expected seconds, and a shorter makespan does not replace it */
     bool expected;
-    bool late; /* late dispatch is allowed */
+    bool late;   /* late dispatch is allowed */
+    bool search; /* with `late`: rank 0 searches whenever cascades end */
     weft_status_code status;
     weft_error_copy *error; /* error of `status` */
 } weft_planning_result;

@@ -364,19 +364,19 @@ weft_status weft_cascade_stage_open(const weft_cascade_stage_setup *setup, weft_
     WEFT_GO(WEFT_ALLOCATED(s->clips, "%d buckets", s->buckets));
     for (int b = 0; b < s->buckets; b++)
         s->clips[b] = weft_train_stage_bucket(setup->train_stage, b)->batch;
-    const weft_cascade_setup executor = {
-        .comm = setup->exec->comm,
-        .store = setup->store,
-        .exec = setup->exec,
-        .optimizer = &setup->run->optimizer,
-        .context = context_of(setup->run),
-        .representative = setup->run->cascades.accumulation == WEFT_ACCUMULATE_REPRESENTATIVE,
-        .late_dispatch = setup->run->cascades.dispatch == WEFT_DISPATCH_LATE,
-        .seed = (uint64_t)setup->run->seed,
-        .buckets = s->buckets,
-        .clips = s->clips,
-        .cache_bytes = setup->cache_bytes,
-        .calls = {s, make_graph, fill, row_of, encode, prefetch}};
+    const weft_cascade_setup executor = {.comm = setup->exec->comm,
+                                         .store = setup->store,
+                                         .exec = setup->exec,
+                                         .optimizer = &setup->run->optimizer,
+                                         .context = context_of(setup->run),
+                                         .representative = setup->run->cascades.accumulation ==
+                                                           WEFT_ACCUMULATE_REPRESENTATIVE,
+                                         .late_dispatch = weft_cascades_move(&setup->run->cascades),
+                                         .seed = (uint64_t)setup->run->seed,
+                                         .buckets = s->buckets,
+                                         .clips = s->clips,
+                                         .cache_bytes = setup->cache_bytes,
+                                         .calls = {s, make_graph, fill, row_of, encode, prefetch}};
     WEFT_GO(weft_cascade_run_create(&executor, &s->executor));
     *out = s;
     return WEFT_OK;

@@ -9,6 +9,7 @@
 #include "plan/cost/graph_list.h"
 #include "train/cascade/cascade_log.h"
 #include "train/cascade/cascade_runtime.h"
+#include "train/cascade/dispatch_inputs.h"
 #include "train/estimate/memory_estimate.h"
 #include "train/latents/latent_cache.h"
 
@@ -52,7 +53,8 @@ typedef struct planning {
 typedef struct record {
     weft_price_errors *errors; /* [WEFT_CASCADE_MODULES] */
     weft_rank_speeds speeds;
-    double *slow; /* [ranks] slowdown factors from `speeds`, for late dispatch */
+    double *slow;                /* [ranks] slowdown factors from `speeds`, for late dispatch */
+    weft_dispatch_inputs inputs; /* of late dispatch, on rank 0 */
 } record;
 
 /* The running iteration. */
@@ -218,6 +220,7 @@ void weft_cascade_train_free(weft_cascade_train *t)
     weft_plans_close(t->planning.replay);
     weft_cascade_cost_table_free(t->planning.cost_table);
     weft_rank_speeds_free(&t->record.speeds);
+    weft_dispatch_inputs_free(&t->record.inputs);
     weft_cascade_stage_close(t->runtime);
     weft_arena_free(t->arena);
     void *const all[] = {(void *)t->bucket.program, t->bucket.size,        t->bucket.clips,
@@ -550,6 +553,19 @@ weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
 
 /* ---- a step --------------------------------------------------------------------------------- */
 
+/* Sets the predictions of late dispatch, on the rank that dispatches. */
+static weft_status predict_dispatch(weft_cascade_train *t)
+{
+    const weft_placed_iteration *plan = t->iteration.plan;
+    if (!t->is_rank0 || !plan->late)
+        return WEFT_OK;
+    WEFT_TRY(weft_dispatch_inputs_fill(&t->record.inputs, plan, t->record.errors,
+                                       t->planning.transfer, (uint64_t)t->run->seed));
+    weft_cascade_run_predict(weft_cascade_stage_run(t->runtime), t->record.inputs.transfer,
+                             plan->search ? &t->record.inputs.replan : NULL);
+    return WEFT_OK;
+}
+
 weft_status weft_cascade_train_run(weft_cascade_train *t, int64_t step, weft_step **update,
                                    weft_step_figures *f)
 {
@@ -561,6 +577,7 @@ weft_status weft_cascade_train_run(weft_cascade_train *t, int64_t step, weft_ste
         weft_comm_set_busy(t->comm, NULL);
         WEFT_TRY(status);
     }
+    WEFT_TRY(predict_dispatch(t));
     WEFT_TRY(weft_cascade_stage_step(t->runtime, t->iteration.plan, &t->iteration.done));
     WEFT_TRY(weft_cascade_run_bind_update(weft_cascade_stage_run(t->runtime), update));
     for (int64_t s = 0; s < t->iteration.plan->samples; s++) {
@@ -653,6 +670,7 @@ weft_status weft_cascade_train_record(weft_cascade_train *t)
                    t->iteration.done.cascade[c].took_part ? t->iteration.done.cascade[c].end : 0);
     t->iteration.done.seconds = weft_cascade_run_now(run) - t->iteration.done.begin;
     t->iteration.done.reduce = t->iteration.done.seconds - end;
+    t->iteration.stats.searches = t->iteration.done.searches;
     WEFT_TRY(weft_cascade_gather(t->comm, t->iteration.plan, &t->iteration.done, &e));
     weft_status_code status = WEFT_OK;
     WEFT_GO(e.clock_age > clock_period ? weft_cascade_run_measure_clock(run) : WEFT_OK);

@@ -47,7 +47,9 @@ typedef struct weft_placed_iteration {
     weft_placed_cascade *cascade;
     int64_t cascades;
     double makespan, lower_bound; /* planned seconds */
-    bool late;                    /* rank 0 may move cascades to idle ranks (cascade_late.h) */
+    bool late;                    /* rank 0 may move cascades to other ranks (cascade_late.h) */
+    /* rank 0 also searches ranks and order whenever cascades end (plan/cascade/replan.h) */
+    bool search;
 } weft_placed_iteration;
 
 /* Measurements of one cascade on one rank. Times are seconds since this rank began the iteration.
@@ -73,6 +75,7 @@ typedef struct weft_iteration_done {
     /* seconds from this rank's last cascade to the end of the update */
     double reduce;
     double seconds;        /* duration of the iteration */
+    int64_t searches;      /* searches of rank 0 during the iteration; 0 on other ranks */
     int64_t reduced_bytes; /* bytes that this rank sent to reduce gradients */
     /* Seconds from `begin` to the end of the gradient all-reduce; 0: the update reduces
      * gradients. */

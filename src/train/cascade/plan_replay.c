@@ -67,6 +67,8 @@ json_t *weft_plans_line(const weft_placed_iteration *p, const char *policy, doub
                   "samples", samples, "cascades", cascades);
     if (line && p->late)
         json_object_set_new(line, "late", json_true());
+    if (line && p->search)
+        json_object_set_new(line, "search", json_true());
     return line;
 }
 
@@ -161,6 +163,7 @@ weft_status weft_plans_parse(const json_t *line, const char *where, weft_arena *
     WEFT_TRY(weft_json_get_f64(line, "makespan", where, &p.makespan));
     WEFT_TRY(weft_json_get_f64_or(line, "lower_bound", where, 0, &p.lower_bound));
     p.late = json_is_true(json_object_get(line, "late"));
+    p.search = json_is_true(json_object_get(line, "search"));
     p.samples = (int64_t)json_array_size(samples);
     p.cascades = (int64_t)json_array_size(cascades);
     if (p.samples < 1 || p.cascades < 1)

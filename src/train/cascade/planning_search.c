@@ -173,7 +173,8 @@ static bool needs_expected(const weft_planning_job *j, const searching *s, int64
 typedef struct prospects {
     bool *trains;
     weft_dispatch_hand *transfer;
-    double *factor, *validation;
+    double *factor, *validation, *during;
+    weft_dispatch_replan replan; /* searches of rank 0 */
     weft_expect_setup setup;
 } prospects;
 
@@ -187,7 +188,8 @@ static weft_status make_prospects(const weft_cascade_planner *a, weft_planning_j
     p->transfer = weft_arena_calloc(s->arena, n, sizeof *p->transfer);
     p->factor = weft_arena_calloc(s->arena, SCENARIOS * n, sizeof *p->factor);
     p->validation = weft_arena_calloc(s->arena, JUDGES * n, sizeof *p->validation);
-    if (!of || !p->trains || !p->transfer || !p->factor || !p->validation)
+    p->during = weft_arena_calloc(s->arena, WEFT_REPLAN_SCENARIOS * n, sizeof *p->during);
+    if (!of || !p->trains || !p->transfer || !p->factor || !p->validation || !p->during)
         return no_memory();
     for (int64_t c = 0; c < n; c++) {
         p->trains[c] = j->cascade[c].module == WEFT_CASCADE_DIT;
@@ -211,9 +213,63 @@ static weft_status make_prospects(const weft_cascade_planner *a, weft_planning_j
                                    .seed = weft_seed_mix(a->s.seed, (uint64_t)j->step),
                                    .stop = is_over,
                                    .user = j};
+    p->replan = (weft_dispatch_replan){.evaluations = WEFT_REPLAN_EVALUATIONS,
+                                       .scenarios = WEFT_REPLAN_SCENARIOS,
+                                       .factor = p->during,
+                                       .seed = p->setup.seed};
     WEFT_TRY(
         weft_price_errors_draw(of, n, JUDGES, weft_seed_mix(p->setup.seed, JUDGES), p->validation));
+    WEFT_TRY(weft_price_errors_draw(of, n, WEFT_REPLAN_SCENARIOS,
+                                    weft_seed_mix(p->setup.seed, WEFT_REPLAN_SCENARIOS),
+                                    p->during));
     return weft_price_errors_draw(of, n, SCENARIOS, p->setup.seed, p->factor);
+}
+
+static void publish_expected(weft_cascade_planner *a, weft_planning_job *j,
+                             const weft_placement *plan, bool late, bool search)
+{
+    pthread_mutex_lock(&a->lock);
+    j->found.best = *plan;
+    j->found.expected = true;
+    j->found.late = late;
+    j->found.search = search;
+    j->found.proved = false;
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Plans of least expected seconds: [0] on planned ranks, [1] with late dispatch. */
+typedef struct expected_plans {
+    weft_placement plan[2];
+    double value[2]; /* INFINITY: no plan */
+} expected_plans;
+
+/* Publishes the plan and dispatch of least expected seconds, with searches of rank 0 if they
+ * shorten the iteration. Searches take long, so few scenarios decide. */
+static weft_status judge_searches(weft_cascade_planner *a, weft_planning_job *j, prospects *p,
+                                  const expected_plans *e)
+{
+    enum { FEW = 16 };
+    const bool late = e->value[1] < e->value[0];
+    double least, value;
+    p->setup.factor = p->validation;
+    p->setup.scenarios = FEW;
+    p->setup.late = late;
+    p->setup.replan = NULL;
+    WEFT_TRY(weft_expect_value(&p->setup, &e->plan[late], &least));
+    publish_expected(a, j, &e->plan[late], late, false);
+    p->setup.late = true;
+    p->setup.replan = &p->replan;
+    for (int k = 0; k < 2 && !is_over(j); k++) {
+        if (!isfinite(e->value[k]))
+            continue;
+        WEFT_TRY(weft_expect_value(&p->setup, &e->plan[k], &value));
+        value *= 1 + WEFT_EXPECT_LATE;
+        if (value >= least)
+            continue;
+        least = value;
+        publish_expected(a, j, &e->plan[k], true, true);
+    }
+    return WEFT_OK;
 }
 
 /* Replaces the best plan by the plan of least expected seconds. Runs several short searches and
@@ -221,10 +277,12 @@ static weft_status make_prospects(const weft_cascade_planner *a, weft_planning_j
 static weft_status search_expected(weft_cascade_planner *a, weft_planning_job *j, searching *s)
 {
     enum { SEARCHES = 6 };
-    const bool may = a->s.config->dispatch == WEFT_DISPATCH_LATE;
+    const bool may = weft_cascades_move(a->s.config),
+               search = a->s.config->dispatch == WEFT_DISPATCH_SEARCH;
     prospects p = {0};
     weft_placement out;
-    double least = INFINITY, value;
+    expected_plans best = {.value = {INFINITY, INFINITY}};
+    double value;
     pthread_mutex_lock(&a->lock);
     const weft_placement also = j->found.best;
     pthread_mutex_unlock(&a->lock);
@@ -236,17 +294,14 @@ static weft_status search_expected(weft_cascade_planner *a, weft_planning_job *j
         p.setup.seed = weft_seed_mix(weft_seed_mix(a->s.seed, (uint64_t)j->step), (uint64_t)k);
         WEFT_TRY(weft_expect_search(&p.setup, &s->schedule[set], &also, 1, s->arena, &out, &value));
         value *= p.setup.late ? 1 + WEFT_EXPECT_LATE : 1;
-        if (value >= least)
+        if (value < fmin(best.value[0], best.value[1]))
+            publish_expected(a, j, &out, p.setup.late, search && p.setup.late);
+        if (value >= best.value[p.setup.late])
             continue;
-        least = value;
-        pthread_mutex_lock(&a->lock);
-        j->found.best = out;
-        j->found.expected = true;
-        j->found.late = p.setup.late;
-        j->found.proved = false;
-        pthread_mutex_unlock(&a->lock);
+        best.value[p.setup.late] = value;
+        best.plan[p.setup.late] = out;
     }
-    return WEFT_OK;
+    return search && !is_over(j) ? judge_searches(a, j, &p, &best) : WEFT_OK;
 }
 
 /* Runs the rounds of a search. `hasty`: stops after the first plan. */

@@ -8,7 +8,7 @@ static const int64_t DEFAULT_CACHE = (int64_t)1 << 30; /* program_cache: 1GiB */
 
 static const char *const accumulation_names[] = {"own", "representative", NULL};
 static const char *const unfit_names[] = {"refuse", "skip", NULL};
-static const char *const dispatch_names[] = {"planned", "late", NULL};
+static const char *const dispatch_names[] = {"planned", "late", "search", NULL};
 static const char *const objective_names[] = {"makespan", "expected", NULL};
 static const char *const weight_names[] = {"elements", "samples", NULL};
 
@@ -49,8 +49,9 @@ static const weft_key cascade_keys[] = {
      "sample from its step and reports it",
      .choices = unfit_names, .earlier = "unfit"},
     {"dispatch", WEFT_KEY_ENUM, offsetof(weft_cascade_config, dispatch), "planned", "",
-     "ranks of a cascade; the ranks of the plan, or idle ranks that rank 0 chooses when the "
-     "cascade can start (late). plans.jsonl has the executed ranks and replays bitwise",
+     "ranks of a cascade; the ranks of the plan, idle ranks that rank 0 chooses when the "
+     "cascade can start (late), or ranks and order that rank 0 searches again whenever "
+     "cascades end (search). plans.jsonl has the executed ranks and replays bitwise",
      .choices = dispatch_names},
     {"objective", WEFT_KEY_ENUM, offsetof(weft_cascade_config, objective), "makespan", "",
      "objective of arachne; predicted makespan, or the mean over iterations with the "
@@ -196,11 +197,12 @@ weft_status weft_cascades_check(const weft_cascade_config *c, const weft_paralle
                           "complete gradient, and zero: %" PRId64
                           " shards it; use gradient_reduction: own, or zero: 0",
                           parallel->zero);
-    if (c->accumulation == WEFT_ACCUMULATE_REPRESENTATIVE && c->dispatch == WEFT_DISPATCH_LATE)
+    if (c->accumulation == WEFT_ACCUMULATE_REPRESENTATIVE && weft_cascades_move(c))
         return weft_error(
             WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "parallel.cascades.dispatch"),
-            "late cannot be combined with gradient_reduction: representative, which needs "
-            "all groups in advance. Use gradient_reduction: own");
+            "%s cannot be combined with gradient_reduction: representative, which needs "
+            "all groups in advance. Use gradient_reduction: own",
+            dispatch_names[c->dispatch]);
     WEFT_TRY(check_policy(c, path));
     if (c->degree && !equal_groups(c))
         return weft_error(

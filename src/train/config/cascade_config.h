@@ -16,7 +16,8 @@ typedef enum weft_cascade_accumulation {
 /* The ranks that run a cascade. */
 typedef enum weft_cascade_dispatch {
     WEFT_DISPATCH_PLANNED, /* ranks of the plan */
-    WEFT_DISPATCH_LATE     /* idle ranks that rank 0 chooses (cascade_late.h) */
+    WEFT_DISPATCH_LATE,    /* idle ranks that rank 0 chooses (cascade_late.h) */
+    WEFT_DISPATCH_SEARCH   /* ranks that rank 0 searches whenever cascades end (replan.h) */
 } weft_cascade_dispatch;
 
 /* Quantity that the search minimises. */
@@ -62,6 +63,11 @@ typedef struct weft_cascade_config {
 extern const weft_section weft_cascade_section;
 
 weft_cascade_plans weft_cascades_planned(const weft_cascade_config *config);
+/* True: rank 0 may move cascades that have not started to other ranks. */
+static inline bool weft_cascades_move(const weft_cascade_config *config)
+{
+    return config->dispatch != WEFT_DISPATCH_PLANNED;
+}
 /* Checks that the config table cannot express: keys without a plan, degrees that do not fit `ranks`
  * (0: unknown), and conflicts with other layout keys of `parallel`. WEFT_E_CONFIG names the file
  * `path`. */

@@ -4,7 +4,8 @@
  * plans iterations with these seconds, and the executed makespan is compared with the planned one
  * (5 %, 2 % on average). A second run has bitwise the same seconds. Gradient reductions overlap
  * with the last backward as far as gradients are complete before its end. Late dispatch of
- * cascades that take up to 40 % longer ends when the planner's simulation of it ends. */
+ * cascades that take up to 40 % longer, with and without searches, ends when the planner's
+ * simulation ends. */
 #include "train/cascade/cascade_executor.h"
 
 #include "../../model_of.h"
@@ -43,8 +44,9 @@ static double encoding(int b)
 }
 
 /* How plans are executed. LATE_SUMS: reductions begin when a rank's cascades are over. DISPATCHED:
- * late dispatch of cascades that take factor_of() times their seconds. */
-typedef enum mode { AS_PLANNED, LATE_SUMS, DISPATCHED } mode;
+ * late dispatch of cascades that take factor_of() times their seconds. SEARCHED: the same with
+ * searches whenever cascades end. */
+typedef enum mode { AS_PLANNED, LATE_SUMS, DISPATCHED, SEARCHED } mode;
 
 typedef struct job {
     const weft_placed_iteration *plan;
@@ -89,7 +91,7 @@ static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t i
 {
     job *j = user;
     (void)step, (void)handed;
-    j->factor = j->mode == DISPATCHED ? factor_of(plan, index) : 1;
+    j->factor = j->mode >= DISPATCHED ? factor_of(plan, index) : 1;
     return WEFT_OK;
 }
 
@@ -108,7 +110,7 @@ static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t
     const int b = plan->sample[plan->cascade[index].sample].bucket;
     (void)group, (void)rows;
     j->now += (double)share->clips.count * encoding(b) *
-              (j->mode == DISPATCHED ? factor_of(plan, index) : 1);
+              (j->mode >= DISPATCHED ? factor_of(plan, index) : 1);
     return WEFT_OK;
 }
 
@@ -215,6 +217,18 @@ static void plan_mixed(made_plan *p, int64_t step, const double (*seconds)[DEGRE
     cr_assert_eq(weft_placed_check(&p->all, RANKS, "planned"), WEFT_OK, "%s", weft_error_message());
 }
 
+/* Searches with the errors of factor_of(). */
+static const weft_dispatch_replan *searches(void)
+{
+    enum { SCENARIOS = 16 };
+    static double factor[SCENARIOS * MOST];
+    static const weft_dispatch_replan replan = {
+        .evaluations = 100, .scenarios = SCENARIOS, .factor = factor, .seed = 1};
+    for (int i = 0; i < SCENARIOS * MOST; i++)
+        factor[i] = 1 + 0.4 * (((i * 7) % SCENARIOS) + 0.5) / SCENARIOS;
+    return &replan;
+}
+
 /* ---- one world
  * --------------------------------------------------------------------------------- */
 
@@ -262,12 +276,13 @@ static weft_status_code play(void *user)
                                       .optimizer = &adamw,
                                       .context = WEFT_SP_ULYSSES,
                                       .late_reduce = j->mode == LATE_SUMS,
-                                      .late_dispatch = j->mode == DISPATCHED,
+                                      .late_dispatch = j->mode >= DISPATCHED,
                                       .buckets = BUCKETS,
                                       .calls = {j, make_graph, fill, row_of, encode}};
     weft_status_code status = weft_cascade_run_create(&setup, &run);
     if (status == WEFT_OK) {
         weft_cascade_run_nodes(run, PER_NODE, NULL);
+        weft_cascade_run_predict(run, NULL, j->mode == SEARCHED ? searches() : NULL);
         status = play_all(j, run);
     }
     weft_cascade_run_free(run);
@@ -342,8 +357,8 @@ static double exposed_of(const job *jobs, int at)
     return most - makespan_of(jobs, at);
 }
 
-/* Simulated makespan of late dispatch, or of the planned devices. */
-static double simulated(const weft_placed_iteration *plan, bool late)
+/* Simulated makespan as planned, or with late dispatch. */
+static double simulated(const weft_placed_iteration *plan, mode how)
 {
     weft_assigned item[MOST];
     bool trains[MOST];
@@ -359,32 +374,34 @@ static double simulated(const weft_placed_iteration *plan, bool late)
                                        .devices = RANKS,
                                        .per_node = PER_NODE,
                                        .trains = trains,
-                                       .retire = true};
+                                       .retire = true,
+                                       .replan = how == SEARCHED ? searches() : NULL};
     cr_assert_eq(weft_dispatch_create(&setup, &d), WEFT_OK);
-    const double makespan = weft_dispatch_play(d, late, factor, NULL).makespan;
+    const double makespan = weft_dispatch_play(d, how >= DISPATCHED, factor, NULL).makespan;
     weft_dispatch_free(d);
     return makespan;
 }
 
-static void check_late_dispatch(weft_placed_iteration *list)
+/* Executed iterations take the simulated seconds of mode `how`; mode `unlike` has other seconds. */
+static void check_late_dispatch(weft_placed_iteration *list, mode how, mode unlike)
 {
     static job jobs[RANKS];
     double sum = 0, other = 0;
     for (int i = 0; i < ITERATIONS; i++)
         list[i].late = true;
-    run(list, ITERATIONS, DISPATCHED, jobs);
+    run(list, ITERATIONS, how, jobs);
     for (int i = 0; i < ITERATIONS; i++) {
-        const double executed = makespan_of(jobs, i), expected = simulated(&list[i], true),
+        const double executed = makespan_of(jobs, i), expected = simulated(&list[i], how),
                      off = executed / expected - 1;
         list[i].late = false;
         sum += fabs(off);
-        other += fabs(executed / simulated(&list[i], false) - 1);
+        other += fabs(executed / simulated(&list[i], unlike) - 1);
         cr_log_info("late iteration %d: simulated %g, executed %g", i, expected, executed);
         cr_expect(fabs(off) <= 0.05, "late iteration %d: %g s, simulated %g s", i, executed,
                   expected);
     }
     cr_expect(sum / ITERATIONS <= 0.02, "%g on average", sum / ITERATIONS);
-    cr_expect(other > 2 * sum, "%g off, planned devices %g", sum, other);
+    cr_expect(other > 2 * sum, "%g off, another dispatch %g", sum, other);
     end(jobs);
 }
 
@@ -416,7 +433,8 @@ Test(cascade_clock, what_is_planned_is_executed)
     run(list, ITERATIONS, AS_PLANNED, jobs);
     run(list, ITERATIONS, AS_PLANNED, again);
     run(list, 1, LATE_SUMS, late);
-    check_late_dispatch(list);
+    check_late_dispatch(list, DISPATCHED, AS_PLANNED);
+    check_late_dispatch(list, SEARCHED, DISPATCHED);
     for (int i = 0; i < ITERATIONS; i++) {
         const double executed = makespan_of(jobs, i), planned = list[i].makespan,
                      off = executed / planned - 1;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # parallel.cascades with `dispatch: late` and `objective: expected`, from latents, from pixels and
-# with zero. Losses and gradient norms are those of one rank without cascades (1e-5: the order of
+# with zero, and `dispatch: search`. Losses and gradient norms are those of one rank without cascades (1e-5: the order of
 # summation differs). plans.jsonl has the ranks that executed, and its replay has the same losses,
 # bitwise. Settings that late dispatch cannot be combined with are refused.
 source "$SRC/tests/train/common.sh"
@@ -45,13 +45,16 @@ late_dispatch() { # NAME
         latents) options="" ;;
         pixels) options="--set data.input=pixels" ;;
         zero) options="--set parallel.zero=2" ;;
+        search) options="--set data.input=pixels --set parallel.cascades.dispatch=search --set parallel.cascades.objective=makespan" ;;
     esac
     run $name 3 every-iteration $late $options
     run $name-again 3 runs/$name/cascades/plans.jsonl $options
     diff <(losses runs/$name) <(losses runs/$name-again) || fail "$name: the replay of the executed plans has other losses"
-    ! grep -q '"late"' runs/$name/cascades/plans.jsonl || fail "$name: plans.jsonl has planned ranks instead of executed ranks"
+    [ $name != search ] || [ "$(grep '"dispatch":"search"' runs/$name/cascades/iterations.jsonl | grep -c '"searches":[1-9]')" = 5 ] ||
+        fail "$name: iterations.jsonl does not report searches"
+    ! grep -q '"late"\|"search"' runs/$name/cascades/plans.jsonl || fail "$name: plans.jsonl has planned ranks instead of executed ranks"
 }
-for name in latents pixels zero; do check "late_dispatch_$name" late_dispatch "$name"; done
+for name in latents pixels zero search; do check "late_dispatch_$name" late_dispatch "$name"; done
 representatives_are_refused() {
     ranks 2 "$WEFT" train c.yaml --set out=runs/refused --set parallel.cascades.plan=every-iteration $late --set parallel.cascades.gradient_reduction=representative >refused.log 2>&1 &&
         fail "late dispatch with gradient_reduction: representative is accepted"
