@@ -14,7 +14,8 @@
 #include <string.h>
 
 static const weft_option options[] = {
-    {"--in", "DIR", NULL, "folder of source videos, with its subfolders", .required = true},
+    {"--in", "DIR", NULL, "folder of source videos, with its subfolders, or s3://BUCKET/PREFIX",
+     .required = true, .remote = true},
     {"--out", "DIR", NULL, "folder of the clips; a stopped run continues there", .required = true},
     {"--prune-missing", NULL, NULL, "also remove clips whose source folder is missing or empty",
      WEFT_ALSO("--forget")},

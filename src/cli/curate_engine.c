@@ -1,6 +1,7 @@
 #include "cli/curate_engine.h"
 
 #include "base/fs.h"
+#include "base/location.h"
 #include "curate/curate_worker.h"
 #include "curate/shard_option.h"
 #include "curate/slurm_job.h"
@@ -11,9 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The absolute path of a folder or file that exists; `key` is its option. */
+/* The absolute path of a folder or file that exists, or the location of a bucket; `key` is its
+ * option. */
 static weft_status real_path(const char *path, const char *key, char real[PATH_MAX])
 {
+    if (weft_location_is_remote(path)) {
+        snprintf(real, PATH_MAX, "%s", path);
+        return WEFT_OK;
+    }
     if (!realpath(path, real))
         return weft_error_errno(WEFT_AT(.file = path, .key = key), "cannot find this path");
     return WEFT_OK;

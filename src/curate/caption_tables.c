@@ -15,7 +15,7 @@ weft_status weft_caption_tables_read(const weft_curate_plan *p, weft_caption_tab
         weft_caption_table *table = &t->table[t->tables++];
         *table = (weft_caption_table){.source = s,
                                       .folder = (size_t)(weft_path_base(s->name) - s->name)};
-        WEFT_TRY(weft_caption_csv_read(s->path, &table->csv));
+        WEFT_TRY(weft_caption_csv_read(weft_curate_caption_path(s), &table->csv));
     }
     return WEFT_OK;
 }

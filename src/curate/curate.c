@@ -3,6 +3,7 @@
 #include "base/config_text.h"
 #include "base/fs.h"
 #include "base/interrupt.h"
+#include "base/location.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "curate/analyse.h"
@@ -171,9 +172,11 @@ static const char *without_path(const char *message, const char *path)
 /* The error of a worker that stops the run. Its text came through a pipe. */
 static weft_status_code worker_error(const weft_pool_outcome *o, const char *path)
 {
+    const bool remote = weft_location_is_remote(path);
     const weft_message_class kind = o->status == WEFT_E_SPACE        ? WEFT_MSG_DISK_FULL
                                     : o->status == WEFT_E_PERMISSION ? WEFT_MSG_PERMISSION_DENIED
                                     : o->status == WEFT_E_INTERNAL   ? WEFT_MSG_INTERNAL_ERROR
+                                    : remote                         ? WEFT_MSG_STORAGE_REQUEST
                                                                      : WEFT_MSG_FILE_IO;
     const char *text = without_path(o->message, path);
     const bool of_video = text != o->message || !text[0];
@@ -196,6 +199,11 @@ static json_t *memory_reject(const run *r, const weft_curate_source *s, const ch
     return reject;
 }
 
+static void beat(void *heart)
+{
+    weft_heartbeat_beat(heart);
+}
+
 static weft_status_code analyse_job(void *context, int64_t job, int threads,
                                     const weft_heartbeat *heart)
 {
@@ -203,8 +211,11 @@ static weft_status_code analyse_job(void *context, int64_t job, int threads,
     weft_curate_source *s = &r->plan.source[r->job[job]];
     json_t *record;
     weft_curate_parts parts;
-    weft_status_code status = WEFT_OK;
-    WEFT_TRY(weft_curate_analyse(s->path, r->config, threads, heart, &record, &parts));
+    weft_footage_video v;
+    WEFT_TRY(weft_footage_video_open(r->plan.footage, s->path, beat, (void *)heart, &v));
+    weft_status_code status =
+        weft_curate_analyse(v.path, r->config, threads, heart, &record, &parts);
+    WEFT_TRY(weft_footage_video_close(&v, status));
     WEFT_GO(weft_curate_parts_save(s, &parts)); /* record last: it implies parts */
     WEFT_GO(weft_curate_state_save(&r->plan, s, record));
 out:
@@ -240,7 +251,11 @@ static weft_status_code clips_job(void *context, int64_t job, int threads,
 {
     run *r = context;
     const weft_curate_source *s = &r->plan.source[r->job[job]];
-    return weft_curate_write_clips(s->path, s->clip, s->clips, r->config, threads, heart);
+    weft_footage_video v;
+    WEFT_TRY(weft_footage_video_open(r->plan.footage, s->path, beat, (void *)heart, &v));
+    const weft_status_code status =
+        weft_curate_write_clips(v.path, s->clip, s->clips, r->config, threads, heart);
+    return weft_footage_video_close(&v, status);
 }
 
 static int larger_first(const void *a, const void *b, void *plan)
@@ -461,12 +476,22 @@ static weft_status check_detector(const weft_curate_config *config)
     return WEFT_OK;
 }
 
+/* Checks that `in` and `out` are two folders. */
+static weft_status check_folders(const char *in, const char *out)
+{
+    char in_real[PATH_MAX], out_real[PATH_MAX];
+    if (realpath(in, in_real) && realpath(out, out_real) && strcmp(in_real, out_real) == 0)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.file = out, .key = "--out"),
+                          "this is also the folder of the footage; give another one");
+    return WEFT_OK;
+}
+
 /* Checks the folders and settings of a run, and locks the output folder. */
 static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
 {
     const char *in = plan->in, *out = plan->out;
     const weft_curate_config *config = plan->config;
-    if (!weft_path_is_dir(in))
+    if (!weft_location_is_remote(in) && !weft_path_is_dir(in))
         return weft_error(WEFT_MSG_FOOTAGE_NOT_FOUND, WEFT_AT(.file = in), "%s",
                           weft_path_exists(in)
                               ? "this is not a folder; give the folder of the source videos"
@@ -478,10 +503,7 @@ static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
     WEFT_TRY(weft_curate_scores_open(plan));
     WEFT_TRY(check_detector(config));
     WEFT_TRY(weft_make_dirs(out));
-    char in_real[PATH_MAX], out_real[PATH_MAX];
-    if (realpath(in, in_real) && realpath(out, out_real) && strcmp(in_real, out_real) == 0)
-        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.file = out, .key = "--out"),
-                          "this is also the folder of the footage; give another one");
+    WEFT_TRY(check_folders(in, out));
     WEFT_TRY(weft_curate_locks_take(out, config, locks));
     WEFT_TRY(weft_curate_remove_temporaries(out, config));
     return check_settings(out, config);

@@ -267,8 +267,10 @@ static weft_status embed_video(pass *ps, weft_curate_source *s)
     size_t k;
     json_t *shot;
     const weft_embeddings_of of = identity(s, ps->definition);
+    weft_footage_video v;
+    WEFT_TRY(weft_footage_video_open(ps->plan->footage, s->path, beat, ps, &v));
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_shot_decoder_open(s->path, ps->plan->config->stall_seconds, beat, ps, &frames));
+    WEFT_GO(weft_shot_decoder_open(v.path, ps->plan->config->stall_seconds, beat, ps, &frames));
     json_array_foreach(json_object_get(s->record, "shots"), k, shot)
     {
         beat(ps);
@@ -285,7 +287,7 @@ out:
     weft_shot_decoder_close(frames);
     weft_buf_free(&stem);
     weft_buf_free(&folder);
-    return status;
+    return weft_footage_video_close(&v, status);
 }
 
 static weft_status open_embedder(pass *ps, int threads, const weft_heartbeat *heart)

@@ -59,7 +59,10 @@ void weft_curate_plan_free(weft_curate_plan *p)
         weft_free(s->path);
         weft_free(s->state_path);
         weft_free(s->parts_path);
+        weft_free(s->copy);
     }
+    weft_footage_close(p->footage);
+    p->footage = NULL;
     weft_free(p->source);
     p->source = NULL;
     p->sources = 0;
@@ -86,7 +89,6 @@ static weft_status add_source(weft_curate_plan *p, const char *name)
     WEFT_TRY(weft_grow((void **)&p->source, p->sources, &p->capacity, sizeof *p->source));
     weft_curate_source *s = &p->source[p->sources];
     weft_buf state = {0}, parts = {0};
-    struct stat st;
     *s = (weft_curate_source){.kind = weft_source_kind_of(name),
                               .hash_of_name = XXH3_64bits(name, strlen(name))};
     s->own = weft_curate_is_own(p->config, s->hash_of_name);
@@ -100,20 +102,13 @@ static weft_status add_source(weft_curate_plan *p, const char *name)
     p->sources++;
     if (!s->name || !s->path || state.failed || parts.failed)
         return out_of_memory();
-    if (stat(s->path, &st) == 0) {
-        s->bytes = st.st_size;
-        s->mtime_ns = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
-    }
-    return WEFT_OK;
+    weft_footage_facts(p->footage, s->path, &s->bytes, &s->mtime_ns);
+    return weft_footage_caption(p->footage, s->path, &s->copy);
 }
 
-static weft_status hash_file(const char *path, XXH128_hash_t *hash)
+const char *weft_curate_caption_path(const weft_curate_source *s)
 {
-    weft_map map;
-    WEFT_TRY(weft_map_open(path, &map));
-    *hash = XXH3_128bits(map.data, (size_t)map.bytes);
-    weft_map_close(&map);
-    return WEFT_OK;
+    return s->copy ? s->copy : s->path;
 }
 
 /* Sidecar of a video: the file with the same stem and this extension; NULL: none. Sources are
@@ -163,7 +158,8 @@ static bool same_file_bytes(const weft_curate_plan *p, sized *a, sized *b)
     for (int i = 0; i < 2; i++) {
         sized *f = i ? b : a;
         if (!f->hashed) /* unreadable: the analysis reports the reason */
-            f->unreadable = hash_file(p->source[f->source].path, &f->hash) != WEFT_OK;
+            f->unreadable =
+                weft_footage_hash(p->footage, p->source[f->source].path, &f->hash) != WEFT_OK;
         f->hashed = true;
         if (f->unreadable)
             return false;
@@ -205,14 +201,16 @@ static weft_status find_same_bytes(weft_curate_plan *p)
     return WEFT_OK;
 }
 
-/* What weft_list_tree gives no file for. */
+/* Adds a name of the footage that is not a file. */
 static weft_status add_other(weft_curate_plan *p, const char *name)
 {
     struct stat st;
     WEFT_TRY(add_source(p, name));
     weft_curate_source *s = &p->source[p->sources - 1];
     s->kind = WEFT_SOURCE_KIND_OTHER;
-    if (stat(s->path, &st) != 0)
+    if (weft_footage_is_remote(p->footage))
+        s->why_other = "an object with a name that no file can have";
+    else if (stat(s->path, &st) != 0)
         s->why_other = errno == ELOOP ? "a link that leads to itself" : "a link to nothing";
     else if (S_ISDIR(st.st_mode))
         s->why_other = "a link to a folder whose files are used under another path";
@@ -229,9 +227,8 @@ static int by_name(const void *a, const void *b)
 weft_status weft_curate_plan_scan(weft_curate_plan *p)
 {
     weft_names files = {0}, others = {0};
-    /* The output folder may be inside the input folder; its files are not sources. */
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_list_tree(p->in, p->out, &files, &others));
+    WEFT_GO(weft_footage_open(p->in, p->out, &p->footage, &files, &others));
     for (int64_t i = 0; i < files.count; i++)
         WEFT_GO(add_source(p, files.name[i]));
     for (int64_t i = 0; i < others.count; i++)
@@ -638,7 +635,7 @@ static void read_captions(const weft_curate_plan *p, const weft_curate_source *s
     for (int i = 0; i < 3; i++) {
         const weft_curate_source *file = sidecar_of(p, s, extensions[i]);
         if (file)
-            weft_sidecar_read(file->path, to[i]);
+            weft_sidecar_read(weft_curate_caption_path(file), to[i]);
     }
 }
 

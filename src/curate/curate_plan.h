@@ -6,6 +6,7 @@
 #include "curate/curate_work.h"
 #include "curate/duplicates/phash.h"
 #include "curate/embeddings/embedding_file.h"
+#include "curate/footage.h"
 #include "curate/operators/operator_set.h"
 #include "curate/source_kind.h"
 #include "curate/stage_table.h"
@@ -16,6 +17,7 @@ typedef struct weft_curate_source {
      * thumbnails and then the keypoints of the complete video; the record has their counts
      * (weft_curate_parts). */
     char *name, *path, *state_path, *parts_path;
+    char *copy; /* owned; path of a caption file of a bucket on this machine; NULL: `path` */
     char id[64];
     weft_source_kind kind;
     uint64_t hash_of_name; /* determines the shard */
@@ -36,6 +38,7 @@ typedef struct weft_curate_source {
 typedef struct weft_curate_plan {
     const char *in, *out;
     const weft_curate_config *config;
+    weft_footage *footage;      /* owned; NULL before the scan */
     weft_curate_source *source; /* sorted by name */
     int64_t sources, capacity;
     weft_operator_set *operators;   /* owned; NULL: none are configured */
@@ -50,6 +53,8 @@ typedef struct weft_curate_plan {
 } weft_curate_plan;
 
 weft_status weft_curate_plan_scan(weft_curate_plan *plan);
+/* Path of a caption file on this machine; borrowed. */
+const char *weft_curate_caption_path(const weft_curate_source *source);
 /* Reads the existing records that match their files. `begin`: ignores records of files that could
  * not be read in the previous run, and reads no records of other shards. */
 weft_status weft_curate_plan_load(weft_curate_plan *plan, bool begin);

@@ -138,18 +138,19 @@ static char *stem_of(const char *name)
 static void why_unused(const weft_curate_source *s, const weft_names *stems, weft_buf *why)
 {
     char *stem = stem_of(s->name);
+    const char *path = weft_curate_caption_path(s);
     const bool belongs =
         stem && stems->count &&
         bsearch(&stem, stems->name, (size_t)stems->count, sizeof *stems->name, weft_compare_text);
     weft_sidecar sidecar = {0};
     if (belongs)
-        weft_sidecar_read(s->path, &sidecar);
+        weft_sidecar_read(path, &sidecar);
     else
         weft_buf_printf(why, "no video of this name next to it");
     if (sidecar.why.len > 0) { /* the name in place of the path: results do not depend on --in */
-        const size_t path = strlen(s->path);
-        const bool named = !strncmp(sidecar.why.data, s->path, path);
-        weft_buf_printf(why, "%s%s", named ? s->name : "", sidecar.why.data + (named ? path : 0));
+        const size_t length = strlen(path);
+        const bool named = !strncmp(sidecar.why.data, path, length);
+        weft_buf_printf(why, "%s%s", named ? s->name : "", sidecar.why.data + (named ? length : 0));
     }
     weft_sidecar_free(&sidecar);
     weft_free(stem);

@@ -169,7 +169,8 @@ typedef struct pass {
     const weft_heartbeat *heart;      /* in the child, and so below */
     const weft_curate_source *source; /* whose shots are scored */
     weft_shot_scorer *scorer;
-    int64_t loads; /* of the scorer, that the parent knows */
+    weft_footage_video opened; /* the source's file, once frames are needed */
+    int64_t loads;             /* of the scorer, that the parent knows */
 } pass;
 
 static void beat(void *user)
@@ -184,12 +185,23 @@ static const float *embedding_of(void *user, const json_t *shot, int64_t *width)
     return weft_curate_embedding_of(s, shot);
 }
 
+static weft_status_code locate(void *user, const char **path)
+{
+    pass *ps = user;
+    if (!ps->opened.path)
+        WEFT_TRY(
+            weft_footage_video_open(ps->plan->footage, ps->source->path, beat, ps, &ps->opened));
+    *path = ps->opened.path;
+    return WEFT_OK;
+}
+
 static weft_status open_scorer(pass *ps, const weft_heartbeat *heart)
 {
     const weft_shot_scorer_options o = {.stall_seconds = ps->plan->config->stall_seconds,
                                         .all = ps->all,
                                         .beat = beat,
                                         .user = ps,
+                                        .locate = locate,
                                         .embedding = embedding_of};
     ps->heart = heart;
     ps->loads = 0;
@@ -199,8 +211,8 @@ static weft_status open_scorer(pass *ps, const weft_heartbeat *heart)
 static weft_status score_video(pass *ps, weft_curate_source *s)
 {
     ps->source = s;
-    const weft_status_code status =
-        weft_shot_scorer_video(ps->scorer, s->path, s->name, s->record, s->scores);
+    const weft_status_code status = weft_footage_video_close(
+        &ps->opened, weft_shot_scorer_video(ps->scorer, s->path, s->name, s->record, s->scores));
     for (; ps->loads < weft_shot_scorer_loads(ps->scorer); ps->loads++)
         weft_heartbeat_loaded(ps->heart);
     WEFT_TRY(status);

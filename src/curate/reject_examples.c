@@ -97,17 +97,19 @@ static weft_status_code decode_job(void *context, int64_t job, int threads,
     weft_shot_decoder *decoder = NULL;
     const weft_shot_frames *f;
     json_t *first = json_pack("{s:i,s:i}", "start", 0, "end", 0);
+    weft_footage_video v = {0};
     weft_status_code status = WEFT_OK;
     (void)threads;
     WEFT_TRY(WEFT_ALLOCATED(first, "an example"));
-    WEFT_GO(weft_shot_decoder_open(x->source->path, e->plan->config->stall_seconds, beat,
-                                   (void *)heart, &decoder));
+    WEFT_GO(weft_footage_video_open(e->plan->footage, x->source->path, beat, (void *)heart, &v));
+    WEFT_GO(weft_shot_decoder_open(v.path, e->plan->config->stall_seconds, beat, (void *)heart,
+                                   &decoder));
     WEFT_GO(weft_shot_decoder_get(decoder, x->shot ? x->shot : first, 1, SIDE, &f));
     WEFT_GO(write_frame(e, job, f));
 out:
     weft_shot_decoder_close(decoder);
     json_decref(first);
-    return status;
+    return weft_footage_video_close(&v, status);
 }
 
 /* An example without a frame has its text. */

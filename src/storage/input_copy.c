@@ -22,6 +22,7 @@ struct weft_input_copy {
     weft_names names; /* of the objects */
     int64_t bytes;    /* of all */
     bool single;      /* the location is one object */
+    bool borrowed;    /* the storage is the caller's */
     int lock;         /* shared while the copy is in use; -1: none */
 };
 
@@ -103,19 +104,21 @@ static int by_use(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Bytes of a copy, from its file `complete`, and time of its last use. */
+/* Bytes of a copy, also while it is downloaded, and time of its last use. */
 static void measure(other_copy *o)
 {
     struct stat st;
-    char *complete = weft_path_join(o->path, "complete"), *text = NULL;
+    char *complete = weft_path_join(o->path, "complete"), *bytes = weft_path_join(o->path, "bytes"),
+         *text = NULL;
     int64_t length;
     if (complete && stat(complete, &st) == 0)
         o->used = (int64_t)st.st_mtim.tv_sec;
-    if (complete && weft_file_read(complete, 64, &text, &length) == WEFT_OK)
+    if (bytes && weft_file_read(bytes, 64, &text, &length) == WEFT_OK)
         o->bytes = strtoll(text, NULL, 10);
     else
         weft_error_clear();
     weft_free(text);
+    weft_free(bytes);
     weft_free(complete);
 }
 
@@ -212,29 +215,40 @@ out:
     return status;
 }
 
+/* Writes a file of the copy's folder. */
+static weft_status write_number(const weft_input_copy *c, const char *name)
+{
+    char text[32], *path = weft_path_join(c->folder, name);
+    WEFT_TRY(WEFT_ALLOCATED(path, "%s", name));
+    snprintf(text, sizeof text, "%" PRId64 "\n", c->bytes);
+    const weft_status_code status = weft_file_write_atomic(path, text, (int64_t)strlen(text));
+    weft_free(path);
+    return status;
+}
+
 static weft_status download(weft_input_copy *c, const char *location)
 {
-    char text[32], *files = NULL, *complete = weft_path_join(c->folder, "complete");
+    char *files = weft_path_join(c->folder, "files");
     weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(complete, "%s", location));
-    WEFT_GO(WEFT_ALLOCATED(files = weft_path_join(c->folder, "files"), "%s", location));
+    WEFT_GO(WEFT_ALLOCATED(files, "%s", location));
+    WEFT_GO(write_number(c, "bytes")); /* first: other processes make room for all of the file */
     WEFT_GO(make_room(c));
-    weft_notice(WEFT_MSG_STORAGE_COPY, WEFT_AT(.file = location, WEFT_NUMBER(c->bytes)),
-                "copying %" PRId64 " files, %.1f MB, to %s", c->names.count,
-                1e-6 * (double)c->bytes, c->folder);
+    if (!c->borrowed)
+        weft_notice(WEFT_MSG_STORAGE_COPY, WEFT_AT(.file = location, WEFT_NUMBER(c->bytes)),
+                    "copying %" PRId64 " files, %.1f MB, to %s", c->names.count,
+                    1e-6 * (double)c->bytes, c->folder);
     WEFT_GO(weft_remote_receive(c->storage, c->names.name, c->names.count, files));
-    snprintf(text, sizeof text, "%" PRId64 "\n", c->bytes);
-    WEFT_GO(weft_file_write_atomic(complete, text, (int64_t)strlen(text)));
+    WEFT_GO(write_number(c, "complete"));
 out:
     weft_free(files);
-    weft_free(complete);
     return status;
 }
 
 static weft_status prepare(weft_input_copy *c, const char *location)
 {
     WEFT_TRY(weft_remote_copies_folder(&c->copies));
-    WEFT_TRY(list(c, location));
+    if (!c->borrowed)
+        WEFT_TRY(list(c, location));
     WEFT_TRY(find_folder(c));
     WEFT_TRY(take_lock(c, LOCK_SH));
     while (!is_complete(c)) {
@@ -248,13 +262,12 @@ static weft_status prepare(weft_input_copy *c, const char *location)
     return WEFT_OK;
 }
 
-weft_status weft_input_copy_open(const char *location, weft_input_copy **copy)
+/* Completes a new copy. Frees the copy after an error. */
+static weft_status finish_open(weft_input_copy *c, const char *location, weft_input_copy **copy)
 {
-    weft_input_copy *c;
-    WEFT_TRY(WEFT_NEW(c, 1, "%s", location));
-    c->lock = -1;
     const weft_status_code status = prepare(c, location);
-    weft_storage_close(c->storage);
+    if (!c->borrowed)
+        weft_storage_close(c->storage);
     c->storage = NULL;
     if (status != WEFT_OK) {
         weft_error_copy *error = weft_error_save();
@@ -265,6 +278,49 @@ weft_status weft_input_copy_open(const char *location, weft_input_copy **copy)
     }
     *copy = c;
     return WEFT_OK;
+}
+
+weft_status weft_input_copy_open(const char *location, weft_input_copy **copy)
+{
+    weft_input_copy *c;
+    WEFT_TRY(WEFT_NEW(c, 1, "%s", location));
+    c->lock = -1;
+    return finish_open(c, location, copy);
+}
+
+static weft_status open_listed(weft_storage *storage, char *const *name, int64_t count, bool single,
+                               weft_input_copy **copy)
+{
+    weft_input_copy *c;
+    const char *location = weft_storage_root(storage);
+    WEFT_TRY(WEFT_NEW(c, 1, "%s", location));
+    c->lock = -1;
+    c->storage = storage;
+    c->borrowed = true;
+    c->single = single;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_NEW(c->names.name, count + 1, "%s", location));
+    for (int64_t i = 0; i < count; i++) {
+        WEFT_GO(WEFT_ALLOCATED(c->names.name[i] = weft_strdup(name[i]), "%s", location));
+        c->names.count++;
+    }
+    return finish_open(c, location, copy);
+out:
+    weft_input_copy_close(c);
+    return status;
+}
+
+weft_status weft_input_copy_open_names(weft_storage *storage, char *const *name, int64_t count,
+                                       weft_input_copy **copy)
+{
+    return open_listed(storage, name, count, false, copy);
+}
+
+weft_status weft_input_copy_open_object(weft_storage *storage, const char *name,
+                                        weft_input_copy **copy)
+{
+    char *own = (char *)name; /* is not written */
+    return open_listed(storage, &own, 1, true, copy);
 }
 
 const char *weft_input_copy_path(const weft_input_copy *copy)

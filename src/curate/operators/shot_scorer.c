@@ -25,6 +25,7 @@ struct weft_shot_scorer {
 /* A video whose shots are scored. */
 typedef struct scored_video {
     const char *path, *name;
+    bool unreachable;          /* the file cannot be fetched; an error of the machine or a server */
     weft_shot_decoder *frames; /* NULL: not opened */
     json_t *scores;
 } scored_video;
@@ -183,6 +184,18 @@ out:
     return status;
 }
 
+static weft_status open_frames(weft_shot_scorer *s, scored_video *v)
+{
+    const char *path = v->path;
+    if (s->options.locate) {
+        const weft_status_code status = s->options.locate(s->options.user, &path);
+        v->unreachable = status == WEFT_E_IO || status == WEFT_E_SPACE;
+        WEFT_TRY(status);
+    }
+    return weft_shot_decoder_open(path, s->options.stall_seconds, s->options.beat, s->options.user,
+                                  &v->frames);
+}
+
 static weft_status score_shot(weft_shot_scorer *s, int i, scored_video *v, const json_t *shot,
                               double *score)
 {
@@ -192,8 +205,7 @@ static weft_status score_shot(weft_shot_scorer *s, int i, scored_video *v, const
     if (op->kind == WEFT_OPERATOR_AESTHETICS)
         return score_aesthetics(s, i, shot, score);
     if (!v->frames)
-        WEFT_TRY(weft_shot_decoder_open(v->path, s->options.stall_seconds, s->options.beat,
-                                        s->options.user, &v->frames));
+        WEFT_TRY(open_frames(s, v));
     WEFT_TRY(take_frames(s, i, v, shot, &f));
     switch (op->kind) {
     case WEFT_OPERATOR_MEASURE:
@@ -240,7 +252,8 @@ static weft_status record_score(weft_shot_scorer *s, int i, scored_video *v, con
     double score = 0;
     WEFT_TRY(open_model(s, i));
     const weft_status_code status = score_shot(s, i, v, shot, &score);
-    if (status == WEFT_E_MEMORY || status == WEFT_E_TOO_LARGE || status == WEFT_E_CANCELLED)
+    if (status == WEFT_E_MEMORY || status == WEFT_E_TOO_LARGE || status == WEFT_E_CANCELLED ||
+        v->unreachable)
         return status;
     json_object_set_new(scores, name,
                         status == WEFT_OK ? json_real(score)

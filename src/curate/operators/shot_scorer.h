@@ -12,6 +12,10 @@ typedef struct weft_shot_scorer_options {
     bool all;             /* every operator scores every shot, also after a rejection */
     void (*beat)(void *); /* called during the work; NULL: never */
     void *user;
+    /* Called when the first frame of a video is needed: *path is where the file can be read, and at
+     * first the path of the video. An error of the machine or a server ends the job. NULL: not
+     * called. */
+    weft_status_code (*locate)(void *user, const char **path);
     /* The embedding of a shot of the current video; NULL: none. Required by aesthetics. */
     const float *(*embedding)(void *user, const json_t *shot, int64_t *width);
 } weft_shot_scorer_options;
