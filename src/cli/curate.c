@@ -16,7 +16,9 @@
 static const weft_option options[] = {
     {"--in", "DIR", NULL, "folder of source videos, with its subfolders, or s3://BUCKET/PREFIX",
      .required = true, .remote = true},
-    {"--out", "DIR", NULL, "folder of the clips; a stopped run continues there", .required = true},
+    {"--out", "DIR", NULL,
+     "folder of the clips, or s3://BUCKET/PREFIX; a stopped run continues there", .required = true,
+     .remote = true},
     {"--prune-missing", NULL, NULL, "also remove clips whose source folder is missing or empty",
      WEFT_ALSO("--forget")},
     {"--report", "FILE", NULL, "write an HTML page: funnel, operators, histograms of scores"},

@@ -74,6 +74,10 @@ static weft_status run_slurm(const weft_args *args, const char *config)
     job.set = weft_args_list(args, "--set", &job.set_count);
     job.sbatch = weft_args_list(args, "--sbatch", &job.sbatch_count);
     WEFT_TRY(check_options(args));
+    if (weft_location_is_remote(weft_args_string(args, "--out")))
+        return weft_error(WEFT_MSG_STORAGE_LOCATION, WEFT_AT(.key = "--out"),
+                          "the script of the jobs is written to this folder, so it cannot be a "
+                          "bucket. Submit `weft curate --shard auto` with a script of your own.");
     WEFT_TRY(weft_args_i64(args, "--shards", 1, WEFT_MOST_SHARDS, &job.shards));
     WEFT_TRY(real_path("/proc/self/exe", NULL, weft));
     WEFT_TRY(real_path(weft_args_string(args, "--in"), "--in", in));

@@ -9,6 +9,7 @@
 #include "curate/analyse.h"
 #include "curate/captions/caption_client.h"
 #include "curate/clips.h"
+#include "curate/curate_bucket.h"
 #include "curate/curate_captions.h"
 #include "curate/curate_config.h"
 #include "curate/curate_embeddings.h"
@@ -84,8 +85,10 @@ out:
     return status;
 }
 
-static weft_status check_settings(const char *out, const weft_curate_config *config)
+static weft_status check_settings(const weft_curate_plan *p)
 {
+    const weft_curate_config *config = p->config;
+    const char *out = p->out;
     weft_curate_config key = *config, old;
     key.workers = 0;
     key.stall_seconds = 60;
@@ -106,7 +109,8 @@ static weft_status check_settings(const char *out, const weft_curate_config *con
         WEFT_GO(check_looking(out, &old, config));
     }
     if (!stored || bytes != text.len || memcmp(stored, text.data, (size_t)bytes) != 0)
-        status = weft_file_write_atomic(path, text.data, text.len);
+        WEFT_GO(weft_file_write_atomic(path, text.data, text.len));
+    status = weft_curate_bucket_send(p, path);
 out:
     if (lock >= 0)
         close(lock);
@@ -172,12 +176,11 @@ static const char *without_path(const char *message, const char *path)
 /* The error of a worker that stops the run. Its text came through a pipe. */
 static weft_status_code worker_error(const weft_pool_outcome *o, const char *path)
 {
-    const bool remote = weft_location_is_remote(path);
     const weft_message_class kind = o->status == WEFT_E_SPACE        ? WEFT_MSG_DISK_FULL
                                     : o->status == WEFT_E_PERMISSION ? WEFT_MSG_PERMISSION_DENIED
                                     : o->status == WEFT_E_INTERNAL   ? WEFT_MSG_INTERNAL_ERROR
-                                    : remote                         ? WEFT_MSG_STORAGE_REQUEST
-                                                                     : WEFT_MSG_FILE_IO;
+                                    : weft_location_is_remote(o->message) ? WEFT_MSG_STORAGE_REQUEST
+                                                                          : WEFT_MSG_FILE_IO;
     const char *text = without_path(o->message, path);
     const bool of_video = text != o->message || !text[0];
     return weft_error(kind, WEFT_AT(.file = of_video ? path : NULL), "%s",
@@ -255,7 +258,8 @@ static weft_status_code clips_job(void *context, int64_t job, int threads,
     WEFT_TRY(weft_footage_video_open(r->plan.footage, s->path, beat, (void *)heart, &v));
     const weft_status_code status =
         weft_curate_write_clips(v.path, s->clip, s->clips, r->config, threads, heart);
-    return weft_footage_video_close(&v, status);
+    WEFT_TRY(weft_footage_video_close(&v, status));
+    return weft_curate_bucket_send_clips(&r->plan, s);
 }
 
 static int larger_first(const void *a, const void *b, void *plan)
@@ -426,6 +430,7 @@ static weft_status run_shard(run *r, weft_curate_report *report)
     WEFT_TRY(weft_curate_plan_load(p, true));
     WEFT_TRY(run_phase(r, WEFT_STAGE_ANALYSE, wants_analysis, analyse_job));
     WEFT_TRY(run_scores(r, true));
+    WEFT_TRY(weft_curate_bucket_pull(p));
     WEFT_TRY(weft_curate_plan_load(p, false));
     weft_curate_plan_remaining(p, remaining);
     for (int64_t i = 0; i < p->sources; i++)
@@ -476,20 +481,39 @@ static weft_status check_detector(const weft_curate_config *config)
     return WEFT_OK;
 }
 
-/* Checks that `in` and `out` are two folders. */
-static weft_status check_folders(const char *in, const char *out)
+/* Length without slashes at the end. */
+static size_t location_length(const char *location)
+{
+    size_t length = strlen(location);
+    while (length > 0 && location[length - 1] == '/')
+        length--;
+    return length;
+}
+
+static weft_status refuse_same(const weft_curate_plan *p)
+{
+    return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.file = p->location, .key = "--out"),
+                      "this is also the folder of the footage; give another one");
+}
+
+/* Opens the output folder, which must not be the footage. */
+static weft_status open_out(weft_curate_plan *p)
 {
     char in_real[PATH_MAX], out_real[PATH_MAX];
-    if (realpath(in, in_real) && realpath(out, out_real) && strcmp(in_real, out_real) == 0)
-        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.file = out, .key = "--out"),
-                          "this is also the folder of the footage; give another one");
-    return WEFT_OK;
+    const size_t length = location_length(p->in);
+    if (length == location_length(p->location) && !memcmp(p->in, p->location, length))
+        return refuse_same(p);
+    WEFT_TRY(weft_curate_bucket_open(p));
+    WEFT_TRY(weft_make_dirs(p->out));
+    return realpath(p->in, in_real) && realpath(p->out, out_real) && !strcmp(in_real, out_real)
+               ? refuse_same(p)
+               : WEFT_OK;
 }
 
 /* Checks the folders and settings of a run, and locks the output folder. */
 static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
 {
-    const char *in = plan->in, *out = plan->out;
+    const char *in = plan->in;
     const weft_curate_config *config = plan->config;
     if (!weft_location_is_remote(in) && !weft_path_is_dir(in))
         return weft_error(WEFT_MSG_FOOTAGE_NOT_FOUND, WEFT_AT(.file = in), "%s",
@@ -500,13 +524,15 @@ static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
                                       config->clips.preset, "clips.encoder"));
     WEFT_TRY(weft_captions_check(&config->captions));
     WEFT_TRY(weft_embeddings_check(&config->embeddings));
+    if (weft_location_is_remote(plan->location))
+        WEFT_TRY(open_out(plan)); /* the order of the operators is there */
     WEFT_TRY(weft_curate_scores_open(plan));
     WEFT_TRY(check_detector(config));
-    WEFT_TRY(weft_make_dirs(out));
-    WEFT_TRY(check_folders(in, out));
-    WEFT_TRY(weft_curate_locks_take(out, config, locks));
-    WEFT_TRY(weft_curate_remove_temporaries(out, config));
-    return check_settings(out, config);
+    if (!plan->bucket)
+        WEFT_TRY(open_out(plan));
+    WEFT_TRY(weft_curate_locks_take(plan->out, config, locks));
+    WEFT_TRY(weft_curate_remove_temporaries(plan->out, config));
+    return check_settings(plan);
 }
 
 /* Marks the stages that this run can have. */
@@ -528,7 +554,7 @@ static void list_stages(run *r)
 weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
                             weft_curate_report *report)
 {
-    run r = {.config = config, .plan = {.in = in, .out = out, .config = config}};
+    run r = {.config = config, .plan = {.in = in, .location = out, .out = out, .config = config}};
     weft_curate_locks locks = {-1, -1};
     weft_metrics_server *metrics = NULL;
     weft_status_code status = WEFT_OK;
@@ -545,10 +571,11 @@ out:
     weft_stage_table_close(&r.stages);
     weft_metrics_server_close(metrics);
     if (status != WEFT_OK && locks.folder >= 0) /* of stopped workers; the first error stays */
-        (void)!weft_curate_remove_temporaries(out, config);
+        (void)!weft_curate_remove_temporaries(r.plan.out, config);
     weft_curate_plan_free(&r.plan);
     weft_free(r.job);
     weft_curate_locks_release(&locks);
+    weft_curate_bucket_close(&r.plan);
     return status;
 }
 
@@ -570,7 +597,8 @@ weft_status weft_curate_session_open(const char *in, const char *out,
     s->config = *config;
     s->config.worker = true;
     s->locks = (weft_curate_locks){-1, -1};
-    s->r = (run){.config = &s->config, .plan = {.in = in, .out = out, .config = &s->config}};
+    s->r = (run){.config = &s->config,
+                 .plan = {.in = in, .location = out, .out = out, .config = &s->config}};
     s->r.plan.stages = &s->r.stages;
     weft_stage_table_init(&s->r.stages, NULL);
     weft_status_code status = WEFT_OK;
@@ -595,6 +623,7 @@ void weft_curate_session_close(weft_curate_session *s)
     weft_curate_plan_free(&s->r.plan);
     weft_free(s->r.job);
     weft_curate_locks_release(&s->locks);
+    weft_curate_bucket_close(&s->r.plan);
     weft_free(s);
 }
 
@@ -615,6 +644,7 @@ static weft_status choose_once(weft_curate_session *s)
 {
     if (s->chosen)
         return WEFT_OK;
+    WEFT_TRY(weft_curate_bucket_pull(&s->r.plan));
     WEFT_TRY(weft_curate_plan_load(&s->r.plan, false));
     WEFT_TRY(check_records(&s->r.plan));
     WEFT_TRY(choose(&s->r));
@@ -639,6 +669,8 @@ weft_status weft_curate_session_list(weft_curate_session *s, bool clips, json_t 
                                      json_t *stages)
 {
     const weft_curate_config *c = &s->config;
+    if (!clips)
+        WEFT_TRY(weft_curate_bucket_pull(&s->r.plan));
     WEFT_TRY(clips ? choose_once(s) : weft_curate_plan_load(&s->r.plan, false));
     s->r.jobs = 0;
     for (int64_t i = 0; i < s->r.plan.sources; i++) {
@@ -687,6 +719,7 @@ weft_status weft_curate_session_score(weft_curate_session *s, const json_t *vide
     {
         weft_curate_source *video = NULL;
         WEFT_GO(find_video(s, json_string_value(name), &video));
+        WEFT_GO(weft_curate_bucket_pull_video(&s->r.plan, video));
         video->own = true;
     }
     status = run_scores(&s->r, false);

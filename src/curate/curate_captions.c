@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "curate/captions/caption_client.h"
+#include "curate/curate_bucket.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -85,11 +86,14 @@ static weft_status caption_clip(requests *r, const weft_curate_clip *clip)
         .path = clip->path, .id = clip->id, .frames = frames_of(clip), .seconds = clip->seconds};
     weft_buf path = {0};
     json_t *record = NULL;
+    WEFT_TRY(weft_curate_bucket_fetch_clip(r->plan, clip));
     WEFT_TRY(weft_caption_client_clip(r->client, &c, &record));
     const char *failed = json_string_value(json_object_get(record, "failed"));
     weft_status_code status = WEFT_OK;
     WEFT_GO(path_of(r->plan, clip->id, &path));
     WEFT_GO(weft_json_save(path.data, record));
+    WEFT_GO(weft_curate_bucket_send(r->plan, path.data));
+    weft_curate_bucket_drop_clip(r->plan, clip);
 out:
     pthread_mutex_lock(&r->lock);
     r->made += !failed;

@@ -1,5 +1,7 @@
 #include "curate/curate_clusters.h"
 
+#include "curate/curate_bucket.h"
+
 #include "base/fs.h"
 #include "base/memory.h"
 #include "curate/analyse.h"
@@ -190,16 +192,15 @@ out:
     return status;
 }
 
-weft_status weft_curate_clusters_write(const weft_curate_plan *p)
+weft_status weft_curate_clusters_write(weft_curate_plan *p)
 {
     char *path = weft_path_join(p->out, "clusters.json");
     WEFT_TRY(WEFT_ALLOCATED(path, "the curation"));
     weft_status_code status = WEFT_OK;
     if (p->clusters)
         status = weft_json_save(path, p->clusters);
-    else if (unlink(path) != 0 && errno != ENOENT)
-        status =
-            weft_error_errno(WEFT_AT(.file = path), "cannot remove the file of an earlier run");
+    else
+        status = weft_curate_bucket_remove(p, path);
     weft_free(path);
     return status;
 }

@@ -17,6 +17,6 @@ typedef struct weft_cluster_shot {
 weft_status weft_curate_clusters_choose(weft_curate_plan *plan, const weft_cluster_shot *shots,
                                         int64_t count);
 /* Writes OUT/clusters.json, or removes the one of an earlier run. */
-weft_status weft_curate_clusters_write(const weft_curate_plan *plan);
+weft_status weft_curate_clusters_write(weft_curate_plan *plan);
 
 #endif

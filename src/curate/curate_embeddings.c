@@ -1,5 +1,7 @@
 #include "curate/curate_embeddings.h"
 
+#include "curate/curate_bucket.h"
+
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -282,7 +284,10 @@ static weft_status embed_video(pass *ps, weft_curate_source *s)
     weft_buf_printf(&stem, "%s.embeddings", s->id);
     WEFT_GO(weft_buf_check(&folder));
     WEFT_GO(weft_buf_check(&stem));
-    status = weft_embeddings_write(folder.data, stem.data, &of, &s->embeddings);
+    WEFT_GO(weft_embeddings_write(folder.data, stem.data, &of, &s->embeddings));
+    weft_buf_printf(&folder, "/%s.safetensors", stem.data);
+    WEFT_GO(weft_buf_check(&folder));
+    WEFT_GO(weft_curate_bucket_send(ps->plan, folder.data));
 out:
     weft_shot_decoder_close(frames);
     weft_buf_free(&stem);

@@ -1,5 +1,7 @@
 #include "curate/curate_order.h"
 
+#include "curate/curate_bucket.h"
+
 #include "base/fs.h"
 #include "base/hex.h"
 #include "base/log.h"
@@ -204,6 +206,7 @@ weft_status weft_curate_order_decide(weft_curate_plan *p, bool force)
         WEFT_GO(WEFT_ALLOCATED((record = json_object()), "the operators"));
         WEFT_GO(order_by_price(p, &m, record));
         WEFT_GO(weft_json_save(path, record));
+        WEFT_GO(weft_curate_bucket_send(p, path));
         (void)take_order(p, record);
     }
 out:

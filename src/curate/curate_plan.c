@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "curate/analyse.h"
 #include "curate/caption_tables.h"
+#include "curate/curate_bucket.h"
 #include "curate/curate_captions.h"
 #include "curate/curate_clusters.h"
 #include "curate/curate_embeddings.h"
@@ -228,7 +229,7 @@ weft_status weft_curate_plan_scan(weft_curate_plan *p)
 {
     weft_names files = {0}, others = {0};
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_footage_open(p->in, p->out, &p->footage, &files, &others));
+    WEFT_GO(weft_footage_open(p->in, p->location, p->out, &p->footage, &files, &others));
     for (int64_t i = 0; i < files.count; i++)
         WEFT_GO(add_source(p, files.name[i]));
     for (int64_t i = 0; i < others.count; i++)
@@ -248,16 +249,17 @@ out:
 weft_status weft_curate_state_save(const weft_curate_plan *p, const weft_curate_source *s,
                                    json_t *record)
 {
-    (void)p;
     json_t *state =
         json_pack("{s:i,s:s,s:I,s:I,s:O}", "version", STATE_VERSION, "source", s->name, "bytes",
                   (json_int_t)s->bytes, "mtime_ns", (json_int_t)s->mtime_ns, "record", record);
     if (!state)
         return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.file = s->path),
                           "the record of the video cannot be stored; its name may not be UTF-8");
-    const weft_status_code status = weft_json_save(s->state_path, state);
+    weft_status_code status = weft_json_save(s->state_path, state);
     json_decref(state);
-    return status;
+    WEFT_TRY(status);
+    WEFT_TRY(weft_curate_bucket_send(p, s->parts_path)); /* first: the record implies the parts */
+    return weft_curate_bucket_send(p, s->state_path);
 }
 
 weft_status weft_curate_parts_save(const weft_curate_source *s, const weft_curate_parts *parts)

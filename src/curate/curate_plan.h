@@ -11,6 +11,7 @@
 #include "curate/source_kind.h"
 #include "curate/stage_table.h"
 #include "curate/worker_pool.h"
+#include "storage/shared_copy.h"
 
 typedef struct weft_curate_source {
     /* Owned. name is relative to the input folder, converted to UTF-8. parts_path has the
@@ -36,8 +37,11 @@ typedef struct weft_curate_source {
 } weft_curate_source;
 
 typedef struct weft_curate_plan {
-    const char *in, *out;
+    const char *in, *location; /* --in and --out */
+    const char *out;           /* folder of the results; `location`, or of `bucket` */
     const weft_curate_config *config;
+    weft_shared_copy *bucket;   /* owned; NULL: `location` is a folder */
+    weft_names removed;         /* files to remove from the bucket */
     weft_footage *footage;      /* owned; NULL before the scan */
     weft_curate_source *source; /* sorted by name */
     int64_t sources, capacity;

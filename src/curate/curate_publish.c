@@ -1,6 +1,7 @@
 /* Lists at the end of a curation: selected clips, rejects and reasons. */
 #include "curate/curate_publish.h"
 
+#include "curate/curate_bucket.h"
 #include "curate/curate_clusters.h"
 #include "curate/curate_order.h"
 #include "curate/curate_plan.h"
@@ -358,7 +359,7 @@ static bool source_is_out_of_reach(const weft_curate_plan *p, const strays *s, c
 }
 
 /* A clip or meta that is not in the plan. */
-static weft_status handle_stray(lists *l, const weft_curate_plan *p, strays *s, const char *id)
+static weft_status handle_stray(lists *l, weft_curate_plan *p, strays *s, const char *id)
 {
     char meta_path[1200], clip_path[1200], state_path[1200];
     const char *dash = strrchr(id, '-');
@@ -387,22 +388,20 @@ static weft_status handle_stray(lists *l, const weft_curate_plan *p, strays *s, 
         goto out;
     }
     /* the meta first: a clip without one is in no shard */
-    if ((unlink(meta_path) != 0 && errno != ENOENT) || (unlink(clip_path) != 0 && errno != ENOENT))
-        status = weft_error_errno(WEFT_AT(.file = clip_path),
-                                  "cannot remove the clip of an earlier run");
+    WEFT_GO(weft_curate_bucket_remove(p, meta_path));
+    WEFT_GO(weft_curate_bucket_remove(p, clip_path));
     s->removed++;
 out:
     json_decref(meta);
     return status;
 }
 
-static weft_status handle_folder(lists *l, const weft_curate_plan *p, strays *s, const char *folder,
+static weft_status handle_folder(lists *l, weft_curate_plan *p, strays *s, const char *folder,
                                  const char *extension)
 {
-    char *dir = weft_path_join(p->out, folder);
     weft_names names = {0};
     weft_status_code status = WEFT_OK;
-    WEFT_GO(dir ? weft_list_dir(dir, false, &names) : weft_no_memory("the curation"));
+    WEFT_GO(weft_curate_bucket_list(p, folder, &names));
     for (int64_t i = 0; i < names.count; i++) {
         char *dot = strrchr(names.name[i], '.');
         if (!dot || strcmp(dot + 1, extension) != 0) {
@@ -418,7 +417,6 @@ static weft_status handle_folder(lists *l, const weft_curate_plan *p, strays *s,
     }
 out:
     weft_names_free(&names);
-    weft_free(dir);
     return status;
 }
 
@@ -448,7 +446,7 @@ static weft_status list_present(const weft_curate_plan *p, strays *s)
 
 /* Removes clips of earlier runs whose source was removed or has a better copy now. Clips of an
  * unreachable source stay, with their lines in the manifest. */
-static weft_status keep_only_planned(lists *l, const weft_curate_plan *p)
+static weft_status keep_only_planned(lists *l, weft_curate_plan *p)
 {
     strays s = {0};
     weft_status_code status = WEFT_OK;
@@ -550,16 +548,15 @@ static void warn_of_failures(const weft_curate_plan *p, const json_t *table)
 }
 
 /* Writes operators.json, or removes the one of a run with operators. */
-static weft_status write_operators(const weft_curate_plan *p, const json_t *table)
+static weft_status write_operators(weft_curate_plan *p, const json_t *table)
 {
     char *path = weft_path_join(p->out, "operators.json");
     WEFT_TRY(WEFT_ALLOCATED(path, "the curation"));
     weft_status_code status = WEFT_OK;
     if (table)
         status = weft_json_save(path, table);
-    else if (unlink(path) != 0 && errno != ENOENT)
-        status =
-            weft_error_errno(WEFT_AT(.file = path), "cannot remove the file of an earlier run");
+    else
+        status = weft_curate_bucket_remove(p, path);
     weft_free(path);
     return status;
 }
@@ -577,7 +574,8 @@ weft_status weft_curate_plan_publish(weft_curate_plan *p, weft_curate_report *re
     *report = l.report;
     warn_of_failures(p, report->operators);
     WEFT_GO(weft_curate_clusters_write(p));
-    status = write_operators(p, report->operators);
+    WEFT_GO(write_operators(p, report->operators));
+    status = weft_curate_bucket_publish(p);
 out:
     describe_rejects(l.by_operator, report->rejects, sizeof report->rejects);
     weft_buf_free(&l.manifest);

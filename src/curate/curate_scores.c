@@ -1,5 +1,7 @@
 #include "curate/curate_scores.h"
 
+#include "curate/curate_bucket.h"
+
 #include "base/fs.h"
 #include "base/hex.h"
 #include "base/log.h"
@@ -89,6 +91,7 @@ static weft_status save_scores(const weft_curate_plan *p, const weft_curate_sour
     json_object_set_new(s->scores, "mtime_ns", json_integer(s->mtime_ns));
     WEFT_GO(path_of(p, s, &path));
     WEFT_GO(weft_json_save(path.data, s->scores));
+    WEFT_GO(weft_curate_bucket_send(p, path.data));
 out:
     weft_buf_free(&path);
     return status;

@@ -95,14 +95,14 @@ out:
     return status;
 }
 
-weft_status weft_footage_open(const char *in, const char *out, weft_footage **footage,
-                              weft_names *files, weft_names *others)
+weft_status weft_footage_open(const char *in, const char *location, const char *out,
+                              weft_footage **footage, weft_names *files, weft_names *others)
 {
     weft_footage *f;
     WEFT_TRY(WEFT_NEW(f, 1, "%s", in));
     f->in = in;
     const weft_status_code status = weft_location_is_remote(in)
-                                        ? list_bucket(f, out, files, others)
+                                        ? list_bucket(f, location, files, others)
                                         : weft_list_tree(in, out, files, others);
     if (status != WEFT_OK)
         weft_footage_close(f);

@@ -12,11 +12,11 @@
 #include <xxhash.h>
 
 typedef struct weft_footage weft_footage;
-/* Lists the files, and in a folder what is none, as weft_list_tree does. `in` and `out` are
- * borrowed; the files below `out` are not listed. Objects whose names no file can have are
- * `others`. */
-weft_status weft_footage_open(const char *in, const char *out, weft_footage **footage,
-                              weft_names *files, weft_names *others);
+/* Lists the files, and other entries of a folder, as weft_list_tree does. `in` is borrowed. Files
+ * below `location` (--out) and below `out`, its folder, are not listed. Objects whose names no file
+ * can have are `others`. */
+weft_status weft_footage_open(const char *in, const char *location, const char *out,
+                              weft_footage **footage, weft_names *files, weft_names *others);
 void weft_footage_close(weft_footage *footage); /* accepts NULL */
 bool weft_footage_is_remote(const weft_footage *footage);
 /* Bytes of a file, and a number that changes when the file is rewritten: in a folder the time of

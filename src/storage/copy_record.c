@@ -2,6 +2,22 @@
 
 #include "base/fs.h"
 
+#include <sys/stat.h>
+
+weft_status weft_copied_file_stat(const char *folder, const char *name, weft_copied_file *file)
+{
+    struct stat st;
+    char *path = weft_path_join(folder, name);
+    WEFT_TRY(WEFT_ALLOCATED(path, "%s", name));
+    *file = (weft_copied_file){.known = true, .bytes = -1};
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+        file->bytes = st.st_size;
+        file->mtime = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    }
+    weft_free(path);
+    return WEFT_OK;
+}
+
 weft_status weft_copy_record_open(weft_copy_record *record)
 {
     record->files = json_object();

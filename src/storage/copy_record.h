@@ -13,6 +13,9 @@ typedef struct weft_copied_file {
     bool pending;   /* is being sent or removed; the bucket may have it or not */
 } weft_copied_file;
 
+/* Reads size and time of a file of the folder; `bytes` is -1 without it. */
+weft_status weft_copied_file_stat(const char *folder, const char *name, weft_copied_file *file);
+
 typedef struct weft_copy_record {
     json_t *files; /* owned; name to members */
 } weft_copy_record;

@@ -107,21 +107,6 @@ static weft_status find_foreign(weft_working_copy *c, const weft_names *there, b
     return WEFT_OK;
 }
 
-/* A file of the folder; `bytes` -1: there is none. */
-static weft_status stat_file(const weft_working_copy *c, const char *name, weft_copied_file *file)
-{
-    struct stat st;
-    char *path = weft_path_join(c->folder, name);
-    WEFT_TRY(WEFT_ALLOCATED(path, "%s", name));
-    *file = (weft_copied_file){.known = true, .bytes = -1};
-    if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-        file->bytes = st.st_size;
-        file->mtime = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
-    }
-    weft_free(path);
-    return WEFT_OK;
-}
-
 /* Removes the files that the bucket has not: it is the truth. */
 static weft_status remove_absent(weft_working_copy *c, const weft_names *there)
 {
@@ -152,7 +137,7 @@ static weft_status is_wanted(weft_working_copy *c, const char *name, bool *wante
     weft_copied_file here;
     const weft_copied_file file = weft_copy_record_get(&c->record, name);
     WEFT_TRY(weft_storage_facts_of(c->storage, name, &facts));
-    WEFT_TRY(stat_file(c, name, &here));
+    WEFT_TRY(weft_copied_file_stat(c->folder, name, &here));
     const bool same = file.known && !file.pending && file.stamp == facts.stamp;
     *wanted = !same || file.bytes != here.bytes || file.mtime != here.mtime;
     return WEFT_OK;
@@ -162,7 +147,7 @@ static weft_status is_wanted(weft_working_copy *c, const char *name, bool *wante
 static weft_status is_missing(weft_working_copy *c, const char *name, bool *missing)
 {
     weft_copied_file here;
-    WEFT_TRY(stat_file(c, name, &here));
+    WEFT_TRY(weft_copied_file_stat(c->folder, name, &here));
     *missing = here.bytes < 0 && !weft_copy_record_get(&c->record, name).pending;
     return WEFT_OK;
 }
@@ -180,7 +165,7 @@ static weft_status record_all(weft_working_copy *c, const weft_names *there, cha
         weft_copied_file file = weft_copy_record_get(&old, there->name[i]);
         WEFT_GO(weft_storage_facts_of(c->storage, there->name[i], &facts));
         if (*received == there->name[i]) {
-            WEFT_GO(stat_file(c, there->name[i], &file));
+            WEFT_GO(weft_copied_file_stat(c->folder, there->name[i], &file));
             received++;
         }
         file.stamp = facts.stamp;
@@ -338,7 +323,7 @@ static weft_status compare_here(weft_working_copy *c, changes *change)
         const weft_copied_file sent = weft_copy_record_get(&c->record, name);
         if (!is_sent(name))
             continue;
-        WEFT_TRY(stat_file(c, name, &here));
+        WEFT_TRY(weft_copied_file_stat(c->folder, name, &here));
         if (here.bytes < 0 ||
             (sent.known && !sent.pending && sent.bytes == here.bytes && sent.mtime == here.mtime))
             continue;
@@ -359,7 +344,7 @@ static weft_status compare_there(weft_working_copy *c, changes *change)
     json_object_foreach(c->record.files, name, members)
     {
         weft_copied_file here;
-        WEFT_TRY(stat_file(c, name, &here));
+        WEFT_TRY(weft_copied_file_stat(c->folder, name, &here));
         if (here.bytes >= 0)
             continue;
         WEFT_TRY(weft_grow((void **)&change->gone, change->gone_count, &change->gone_capacity,
@@ -391,7 +376,7 @@ static weft_status compare_marks(weft_working_copy *c, changes *change)
         if (!any_below(&change->files, name) && !any_below(&change->lists, name) &&
             !any_below(&change->gone_files, name))
             continue;
-        WEFT_TRY(stat_file(c, name, &here));
+        WEFT_TRY(weft_copied_file_stat(c->folder, name, &here));
         WEFT_TRY(add(&change->unmark, name, &here));
         bool listed = false;
         for (int64_t k = 0; k < change->marks.count; k++)

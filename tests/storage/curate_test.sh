@@ -5,7 +5,7 @@
 . "$SRC/tests/storage/servers.sh"
 start_s3
 export WEFT_COPIES=$PWD/copies
-"$WEFT" synth --out set --shots 10 --seed 3 --held-out-clips 0 >log 2>&1 || fail_with log "synth"
+"$WEFT" synth --out set --shots 8 --seed 3 --held-out-clips 0 >log 2>&1 || fail_with log "synth"
 mkdir -p raw/deep
 cp set/train/* raw/
 first=$(basename "$(find raw -maxdepth 1 -name '*.mp4' | sort | head -n 1)" .mp4)
@@ -86,7 +86,154 @@ replaced() {
     tail -n "+$(($(wc -l <before) + 1))" data/requests | grep -q 'GET .*text.mp4'
 }
 check replaced
+# from_bucket PREFIX TO: writes its objects as files, as another client sees them.
+from_bucket() {
+    rm -rf "$2"
+    python3 -S - "$1" "$2" <<'PY'
+import os, shutil, sys, urllib.parse
+for name in os.listdir("data/bucket"):
+    key = urllib.parse.unquote(name)
+    if key.startswith(sys.argv[1] + "/") and not name.endswith("~"):
+        path = sys.argv[2] + key[len(sys.argv[1]):]
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        shutil.copyfile("data/bucket/" + name, path)
+PY
+}
+requests_since() { tail -n "+$(($(wc -l <"$1") + 1))" data/requests; } # requests_since FILE
+# Clips and metas are in the bucket before the manifest, and the summary is the last object.
+output() {
+    needs folder
+    cp data/requests before
+    fault "PUT clips close" "PUT manifest.jsonl drop" "PUT state status 503" "PUT metas close"
+    curate raw s3://bucket/out >log 2>&1 || { cat log; return 1; }
+    no_fault_is_left
+    from_bucket out seen
+    are_same out seen || return 1
+    # no lock, no temporary file; clips stay in the bucket only
+    ! (cd data/bucket && ls) | grep -E '%2F\.|\.tmp\.|lock$' || return 1
+    [ -z "$(find copies/shared-* -name '*.mp4')" ] || return 1
+    requests_since before | python3 -IS -c '
+import sys
+puts = [line.split()[1] for line in sys.stdin if line.split()[0] == "PUT" and line.split()[2] == "200"]
+assert "summary.json" in puts[-1], puts[-1]
+manifest = [i for i, path in enumerate(puts) if "manifest.jsonl" in path][0]
+assert all(i < manifest for i, path in enumerate(puts) if "/clips" in path or "/metas" in path)
+for meta in (path for path in puts if "/metas" in path):
+    clip = meta.replace("/metas", "/clips").replace(".json", ".mp4")
+    assert puts.index(clip) < len(puts) - 1 - puts[::-1].index(meta), meta'
+}
+check output
+# Again on this machine and on another one: nothing is analysed or encoded, and only lists are sent.
+output_again() {
+    needs output
+    local machine
+    for machine in copies other; do
+        cp data/requests before
+        WEFT_COPIES=$PWD/$machine curate raw s3://bucket/out >log 2>&1 || { cat log; return 1; }
+        ! requests_since before | grep -E '^(PUT|POST|DELETE) .*(clips|metas|state)|GET .*clips.*mp4' || return 1
+    done
+    from_bucket out seen && are_same out seen
+}
+check output_again
+# A video was removed: its clips are removed, their metas first.
+output_removed() {
+    needs output
+    local name
+    mkdir less && cp -r raw/. less/ && rm "less/$first".* || return 1
+    curate less lesser >log 2>&1 || { cat log; return 1; }
+    curate less s3://bucket/out >log 2>&1 || { cat log; return 1; }
+    from_bucket out seen && are_same lesser seen || return 1
+    [ "$(grep -c '^DELETE.*metas' data/requests)" -ge 1 ] &&
+        [ "$(grep '^DELETE' data/requests | head -n 1 | grep -c metas)" = 1 ] || return 1
+    curate raw s3://bucket/out >log 2>&1 || { cat log; return 1; }
+    from_bucket out seen && are_same out seen
+}
+check output_removed
+# Killed while the first clip is sent: nothing half-written is visible, and another machine
+# continues from the records.
+output_killed() {
+    needs folder
+    fault "PUT clips hold"
+    "$WEFT" curate --in raw --out s3://bucket/killed "${sets[@]}" >log 2>&1 &
+    until [ -e data/held ]; do kill -0 $! 2>/dev/null || fail_with log "the run ended"; sleep 0.05; done
+    kill -9 $!
+    wait $! 2>/dev/null
+    rm data/held
+    sleep 0.3 # the held request is answered to no client
+    from_bucket killed seen
+    [ ! -e seen/manifest.jsonl ] || return 1
+    for name in seen/metas/*.json; do
+        [ ! -e "$name" ] || [ -e "seen/clips/$(basename "$name" .json).mp4" ] || return 1
+    done
+    cp data/requests before
+    WEFT_COPIES=$PWD/other curate raw s3://bucket/killed >log 2>&1 || { cat log; return 1; }
+    from_bucket killed seen && are_same out seen || return 1
+    ! requests_since before | grep 'PUT .*state.*parts' # no video is analysed again
+}
+check output_killed
+# The server refuses an object: the run ends with the error, and the next run sends what is missing.
+output_refused() {
+    needs folder
+    fault "PUT metas code 403 AccessDenied"
+    expect_error storage-request -- curate raw s3://bucket/refused || return 1
+    from_bucket refused seen && [ ! -e seen/manifest.jsonl ] || return 1
+    curate raw s3://bucket/refused >log 2>&1 && from_bucket refused seen && are_same out seen
+}
+check output_refused
+# Two machines analyse a shard each at the same time; a third one publishes. Footage is in the bucket.
+shards() {
+    needs folder
+    local i pids=()
+    for i in 0 1; do
+        WEFT_COPIES=$PWD/machine$i "$WEFT" curate --in s3://bucket/raw --out s3://bucket/shards "${sets[@]}" --shard $i/2 >log$i 2>&1 &
+        pids+=($!)
+    done
+    for i in 0 1; do wait "${pids[i]}" || { cat log$i; return 1; }; done
+    WEFT_COPIES=$PWD/third curate s3://bucket/raw s3://bucket/shards --finish >log 2>&1 || { cat log; return 1; }
+    from_bucket shards seen && are_same out seen
+}
+check shards
+# Workers of two machines: one lists and analyses, the other one writes the clips.
+workers() {
+    needs folder
+    local worker=("$WEFT" curate --in raw --out s3://bucket/workers "${sets[@]}" --worker)
+    echo '{"task": "list"}' | "${worker[@]}" >list 2>log || { cat log; return 1; }
+    python3 -S -c 'import json; [print(json.dumps({"task": "analyse", "video": v})) for v in json.load(open("list"))["videos"]]' >tasks
+    WEFT_COPIES=$PWD/machine0 "${worker[@]}" <tasks >results 2>log && ! grep -v '"done":true' results || { cat log results; return 1; }
+    python3 -S -c 'import json; [print(json.dumps({"task": "write", "video": v})) for v in json.load(open("list"))["videos"]]' >tasks
+    WEFT_COPIES=$PWD/machine1 "${worker[@]}" <tasks >results 2>log && ! grep -v '"done":true' results || { cat log results; return 1; }
+    cp data/requests before
+    curate raw s3://bucket/workers --finish >log 2>&1 || { cat log; return 1; }
+    from_bucket workers seen && are_same out seen || return 1
+    ! requests_since before | grep 'PUT .*clips'
+}
+check workers
+# Captions of a server are made from clips that only the bucket has, and operators score footage of
+# the bucket.
+captions() {
+    local options name
+    mkdir server
+    export WEFT_COPIES=$PWD/captioning
+    python3 -S "$SRC/tests/curate/caption_server.py" "$PWD/server" >server.log 2>&1 &
+    caption_server=$!
+    trap 'kill $caption_server 2>/dev/null' EXIT
+    until [ -e server/port ] || ! kill -0 $caption_server 2>/dev/null; do sleep 0.05; done
+    options=(--set "captions.url=http://127.0.0.1:$(cat server/port)/v1" --set captions.model=small --set captions.frames=2
+        --set captions.side=64 --set captions.concurrency=1 --set operator_order=fixed
+        --set 'operators=[{name: blur, measure: blur}]')
+    rm raw/*.txt raw/deep/*.csv
+    curate raw captioned "${options[@]}" >log 2>&1 && curate s3://bucket/raw s3://bucket/captioned >log 2>&1 || { cat log; return 1; }
+    rm data/bucket/raw%2F*.txt data/bucket/raw%2Fdeep%2F*.csv
+    curate s3://bucket/raw s3://bucket/captioned "${options[@]}" >log 2>&1 || { cat log; return 1; }
+    from_bucket captioned seen && are_same captioned seen && diff -r captioned/captions seen/captions || return 1
+    grep -q '"caption"' seen/captions/*.json && [ -z "$(find captioning/shared-* -name '*.mp4')" ] || return 1
+    for name in captioned/state/*.scores.json; do [ -e "seen/state/${name##*/}" ] || return 1; done
+}
+check captions
 errors() {
+    expect_error option-conflict -- curate s3://bucket/raw s3://bucket/raw/ || return 1
+    expect_error storage-location -- curate raw https://127.0.0.1/out || return 1
+    expect_error storage-location key=--out -- curate raw s3://bucket/slurm --engine slurm || return 1
     expect_error storage-bucket -- curate s3://missing/raw no || return 1
     expect_error footage-not-found -- curate s3://bucket/nothing no || return 1
     expect_error storage-location -- curate https://127.0.0.1/raw no || return 1
