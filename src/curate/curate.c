@@ -525,7 +525,7 @@ static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
     WEFT_TRY(weft_captions_check(&config->captions));
     WEFT_TRY(weft_embeddings_check(&config->embeddings));
     if (weft_location_is_remote(plan->location))
-        WEFT_TRY(open_out(plan)); /* the order of the operators is there */
+        WEFT_TRY(open_out(plan)); /* has the order of the operators */
     WEFT_TRY(weft_curate_scores_open(plan));
     WEFT_TRY(check_detector(config));
     if (!plan->bucket)

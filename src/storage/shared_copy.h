@@ -5,11 +5,12 @@
  *                     <── send: single files ──
  *
  * The bucket decides which files exist. A file of the folder that was not sent is unfinished work:
- * the next command drops the file and repeats the work. Several machines may send a file that all
- * of them write alike. Objects that the caller leaves in the bucket have a name here and no file.
+ * the next command drops the file and repeats the work. Several machines may send the same file, if
+ * each writes the same bytes. Objects that the caller leaves in the bucket have a name here and no
+ * file.
  *
- * The journal of the folder has a line for each file that was sent or received, with its size, its
- * time and the version in the bucket. Processes of one machine share the folder and the journal;
+ * The journal of the folder has a line for each file that was sent or received: size, time, and
+ * version in the bucket. Processes of one machine share the folder and the journal;
  * forked children send as well. Names of locks, and hidden and temporary names, stay here. */
 #ifndef WEFT_STORAGE_SHARED_COPY_H
 #define WEFT_STORAGE_SHARED_COPY_H
@@ -28,15 +29,15 @@ const char *weft_shared_copy_folder(const weft_shared_copy *copy); /* borrowed *
 /* Receives new and changed files, and removes the files that the bucket lost. Changed files that
  * are not sent yet stay, unless the bucket has changed as well. */
 weft_status weft_shared_copy_pull(weft_shared_copy *copy);
-/* Sends files, several at a time, that are new or changed; missing ones are skipped. Any process
+/* Sends files, several at a time, that are new or changed; missing files are skipped. Any process
  * and thread; Ctrl-C does not end it. */
 weft_status weft_shared_copy_send(weft_shared_copy *copy, char *const *name, int64_t count);
 /* Receives a file that the folder has not, if the bucket has it. *found: the folder has it now. */
 weft_status weft_shared_copy_fetch(weft_shared_copy *copy, const char *name, bool *found);
 /* Removes files that the bucket has, there and in the folder. */
 weft_status weft_shared_copy_remove(weft_shared_copy *copy, char *const *name, int64_t count);
-/* Whether the bucket has the file as it is in the folder, or, if `left`, any file of this name; as
- * of the last pull, and of what this process sent since. */
+/* Whether the bucket has the file as it is in the folder, or, if `left`, any file of this name: as
+ * of the last pull and later sends of this process. */
 bool weft_shared_copy_has(weft_shared_copy *copy, const char *name);
 /* Appends the names of the bucket's files in a folder without subfolders, without the folder, as
  * `has` knows them. */
