@@ -5,15 +5,23 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const names[WEFT_ELASTIC_POLICIES] = {
-    "fixed-1", "fixed-2", "fixed-4", "fixed-8", "ddit", "tetriserve", "genserve", "weft"};
+static const char *const names[WEFT_ELASTIC_POLICIES] = {"fixed-1",  "fixed-2", "fixed-4",
+                                                         "fixed-8",  "ddit",    "tetriserve",
+                                                         "genserve", "weft",    "weft-start"};
 
 /* Least speedup of twice the devices, of two, for a degree to be efficient. */
 #define EFFICIENT 1.6
+/* Least speedup for idle devices to be kept until the end of a job. */
+#define EFFICIENT_TO_END 1.3
 
 const char *weft_elastic_policy_name(weft_elastic_policy policy)
 {
     return names[policy];
+}
+
+bool weft_elastic_policy_keeps(weft_elastic_policy policy)
+{
+    return policy == WEFT_ELASTIC_START;
 }
 
 weft_status weft_elastic_work_create(int64_t jobs, weft_elastic_work *w)
@@ -59,7 +67,7 @@ static double device_seconds(const weft_elastic_question *q, int64_t i, int degr
 {
     const weft_elastic_entry *e = &q->entries[i];
     return e->steps < 0
-               ? e->until - q->now
+               ? (double)e->degree * (e->until - q->now)
                : (double)(1 << degree) * (double)e->steps * e->size->step[degree] + e->size->decode;
 }
 
@@ -68,11 +76,21 @@ static int least_degree(const weft_elastic_question *q, int64_t i)
 {
     int best = -1;
     for (int k = 0; k < WEFT_ELASTIC_DEGREES && 1 << k <= q->devices; k++)
-        if ((q->entries[i].deadline <= 0 ||
+        if (isfinite(device_seconds(q, i, k)) &&
+            (q->entries[i].deadline <= 0 ||
              q->now + weft_elastic_seconds_left(q, i, k) <= q->entries[i].deadline) &&
             (best < 0 || device_seconds(q, i, k) < device_seconds(q, i, best)))
             best = k;
     return best;
+}
+
+/* The least degree that the job can have; the largest one if it can have none. */
+static int smallest_degree(const weft_elastic_size *s)
+{
+    int k = 0;
+    while (k + 1 < WEFT_ELASTIC_DEGREES && !isfinite(s->step[k]))
+        k++;
+    return k;
 }
 
 /* The largest degree up to which each doubling is efficient. */
@@ -263,43 +281,72 @@ static void choose_genserve(const weft_elastic_question *q, weft_elastic_work *w
 
 /* ---- weft ----------------------------------------------------------------------------------- */
 
-/* Marks the largest set of jobs that the devices can end before their deadlines: by deadline, and
- * without the job with the most device seconds whenever the devices do not suffice. */
-static int64_t find_on_time(const weft_elastic_question *q, weft_elastic_work *w)
+/* Jobs of one priority, which share what the jobs of higher ones leave. */
+typedef struct class
 {
-    int64_t count = 0, kept = 0;
-    double sum = 0;
+    int64_t priority;
+    double before; /* device seconds of the jobs with higher priorities that are on time */
+} class;
+
+/* The highest priority below `below`. False: none. */
+static bool next_class(const weft_elastic_question *q, int64_t below, class *c)
+{
+    bool found = false;
+    for (int64_t i = 0; i < q->count; i++)
+        if (q->entries[i].priority < below && (!found || q->entries[i].priority > c->priority)) {
+            c->priority = q->entries[i].priority;
+            found = true;
+        }
+    return found;
+}
+
+/* Lists the jobs of a class that can meet their deadlines alone, by deadline. */
+static int64_t list_possible(const weft_elastic_question *q, const class *c, weft_elastic_work *w)
+{
+    int64_t count = 0;
     for (int64_t i = 0; i < q->count; i++) {
+        if (q->entries[i].priority != c->priority)
+            continue;
         w->chosen[i] = false;
         w->need[i] = q->entries[i].deadline > 0 ? q->entries[i].deadline : INFINITY;
         if (least_degree(q, i) >= 0)
             w->order[count++] = i;
     }
     sort_by_need(w, count);
+    return count;
+}
+
+/* Marks the largest set of jobs of a class that the devices can end before their deadlines: by
+ * deadline, and without the job with the most device seconds whenever the devices do not suffice. */
+static int64_t find_on_time(const weft_elastic_question *q, class *c, weft_elastic_work *w)
+{
+    const int64_t count = list_possible(q, c, w);
+    int64_t kept = 0;
     for (int64_t n = 0; n < count; n++) {
         const int64_t i = w->order[n];
         w->chosen[i] = true;
         w->heap[kept++] = i;
-        sum += device_seconds(q, i, least_degree(q, i));
-        if (sum <= (double)q->devices * (w->need[i] - q->now))
+        w->value[i] = device_seconds(q, i, least_degree(q, i));
+        c->before += w->value[i];
+        if (c->before <= (double)q->devices * (w->need[i] - q->now))
             continue;
         int64_t worst = 0;
         for (int64_t m = 1; m < kept; m++)
-            if (device_seconds(q, w->heap[m], least_degree(q, w->heap[m])) >
-                device_seconds(q, w->heap[worst], least_degree(q, w->heap[worst])))
+            if (w->value[w->heap[m]] > w->value[w->heap[worst]])
                 worst = m;
         const int64_t late = w->heap[worst];
         w->chosen[late] = false;
-        sum -= device_seconds(q, late, least_degree(q, late));
+        c->before -= w->value[late];
         w->heap[worst] = w->heap[--kept];
     }
     return count;
 }
 
-static void choose_weft(const weft_elastic_question *q, weft_elastic_work *w, int64_t *degrees)
+/* Gives devices to the jobs of a class. Returns the devices that stay idle. */
+static int64_t give_class(const weft_elastic_question *q, class *c, weft_elastic_work *w,
+                          int64_t idle, int64_t *degrees)
 {
-    int64_t idle = give_decoders(q, q->idle, degrees);
-    int64_t count = find_on_time(q, w);
+    int64_t count = find_on_time(q, c, w);
     for (int64_t n = 0; n < count; n++) { /* by deadline */
         const int64_t i = w->order[n];
         if (!w->chosen[i] || !waits(q, i, degrees))
@@ -312,14 +359,29 @@ static void choose_weft(const weft_elastic_question *q, weft_elastic_work *w, in
     }
     count = 0;
     for (int64_t i = 0; i < q->count; i++) /* the shortest of the others */
-        if (!w->chosen[i] && waits(q, i, degrees)) {
-            w->need[i] = device_seconds(q, i, 0);
+        if (q->entries[i].priority == c->priority && !w->chosen[i] && waits(q, i, degrees)) {
+            w->need[i] = device_seconds(q, i, smallest_degree(q->entries[i].size));
             w->order[count++] = i;
         }
     sort_by_need(w, count);
-    for (int64_t n = 0; n < count && idle > 0; n++, idle--)
-        degrees[w->order[n]] = 1;
-    give_rest(q, idle, 1, degrees);
+    for (int64_t n = 0; n < count && idle > 0; n++) {
+        const int64_t i = w->order[n], want = 1 << smallest_degree(q->entries[i].size);
+        if (want <= idle && isfinite(w->need[i])) {
+            degrees[i] = want;
+            idle -= want;
+        }
+    }
+    return idle;
+}
+
+static void choose_weft(const weft_elastic_question *q, weft_elastic_work *w, double least,
+                        int64_t *degrees)
+{
+    int64_t idle = give_decoders(q, q->idle, degrees);
+    class c = {0};
+    for (int64_t below = INT64_MAX; next_class(q, below, &c); below = c.priority)
+        idle = give_class(q, &c, w, idle, degrees);
+    give_rest(q, idle, least, degrees);
 }
 
 void weft_elastic_choose(weft_elastic_policy policy, const weft_elastic_question *q,
@@ -329,7 +391,8 @@ void weft_elastic_choose(weft_elastic_policy policy, const weft_elastic_question
     case WEFT_ELASTIC_DDIT: choose_ddit(q, degrees); break;
     case WEFT_ELASTIC_TETRISERVE: choose_tetriserve(q, w, degrees); break;
     case WEFT_ELASTIC_GENSERVE: choose_genserve(q, w, degrees); break;
-    case WEFT_ELASTIC_WEFT: choose_weft(q, w, degrees); break;
+    case WEFT_ELASTIC_WEFT: choose_weft(q, w, 1, degrees); break;
+    case WEFT_ELASTIC_START: choose_weft(q, w, EFFICIENT_TO_END, degrees); break;
     default: choose_fixed(q, 1 << (policy - WEFT_ELASTIC_FIXED_1), degrees);
     }
 }

@@ -11,7 +11,9 @@
  *   weft         the largest set of jobs that can meet their deadlines together (Moore and Hodgson,
  *                with the device seconds of the least sufficient degree), by deadline; then jobs
  *                without a chance, shortest first; then idle devices to the efficient jobs
+ *   weft-start   as weft, once per job: a job keeps its devices until its end
  *
+ * weft and weft-start decide by priority first: jobs of a lower priority get what the others leave.
  * The three papers' policies are written from their descriptions, not from their code: predictions
  * are exact, and batching of images is not simulated. */
 #ifndef WEFT_PLAN_ELASTIC_POLICY_H
@@ -28,6 +30,7 @@ typedef enum weft_elastic_policy {
     WEFT_ELASTIC_TETRISERVE,
     WEFT_ELASTIC_GENSERVE,
     WEFT_ELASTIC_WEFT,
+    WEFT_ELASTIC_START,
     WEFT_ELASTIC_POLICIES
 } weft_elastic_policy;
 
@@ -38,6 +41,7 @@ const char *weft_elastic_policy_name(weft_elastic_policy policy);
 typedef struct weft_elastic_entry {
     const weft_elastic_size *size;
     double arrival, deadline; /* deadline 0: none */
+    int64_t priority;         /* a higher one comes first */
     int64_t steps;            /* that remain; 0: decoding remains; -1: decodes */
     int64_t degree;           /* devices of the last step; 0: not started or stopped */
     bool busy;                /* in a step until `until`; its degree stays until then */
@@ -61,6 +65,8 @@ typedef struct weft_elastic_work {
 weft_status weft_elastic_work_create(int64_t jobs, weft_elastic_work *work);
 void weft_elastic_work_free(weft_elastic_work *work);
 
+/* Whether a job keeps its devices from its start to its end. */
+bool weft_elastic_policy_keeps(weft_elastic_policy policy);
 /* degrees: [count] devices of each job that is not busy; 0: waits. Their sum is at most `idle`. */
 void weft_elastic_choose(weft_elastic_policy policy, const weft_elastic_question *question,
                          weft_elastic_work *work, int64_t *degrees);

@@ -47,6 +47,7 @@ static void arrive(replay *r)
         r->active[r->active_count++] = (weft_elastic_entry){.size = j->size,
                                                             .arrival = j->arrival,
                                                             .deadline = j->deadline,
+                                                            .priority = j->priority,
                                                             .steps = j->size->steps};
     }
 }
@@ -73,7 +74,19 @@ static void end_steps(replay *r)
     r->active_count = kept;
 }
 
-/* A job begins a step, or in rounds the steps of a round, or decodes. */
+/* Steps that a job does with its devices before the next decision. */
+static int64_t steps_of(const replay *r, const weft_elastic_entry *e, double step, double change)
+{
+    int64_t steps = 1;
+    if (weft_elastic_policy_keeps(r->rules->policy))
+        return e->steps;
+    if (has_rounds(r))
+        steps = (int64_t)floor((r->round - r->now - change) / step + 1e-9);
+    return steps < 1 ? 1 : steps > e->steps ? e->steps : steps;
+}
+
+/* A job begins a step, or in rounds the steps of a round, or decodes. A job that keeps its devices
+ * begins all steps and decodes with them. */
 static void begin(replay *r, int64_t i, int64_t degree)
 {
     weft_elastic_entry *e = &r->active[i];
@@ -84,16 +97,14 @@ static void begin(replay *r, int64_t i, int64_t degree)
         r->jobs[r->job_of[i]].resizes++;
     const double change = e->degree != degree && e->steps > 0 ? r->rules->change : 0;
     double seconds = e->size->decode;
-    int64_t steps = 1;
     if (e->steps > 0) {
-        const double step = e->size->step[k];
-        if (has_rounds(r)) {
-            steps = (int64_t)floor((r->round - r->now - change) / step + 1e-9);
-            steps = steps < 1 ? 1 : steps > e->steps ? e->steps : steps;
-        }
-        seconds = change + (double)steps * step;
+        const int64_t steps = steps_of(r, e, e->size->step[k], change);
+        const bool ends = weft_elastic_policy_keeps(r->rules->policy);
+        seconds = change + (double)steps * e->size->step[k] + (ends ? seconds : 0);
+        e->steps = ends ? -1 : e->steps - steps;
+    } else {
+        e->steps = -1; /* decodes */
     }
-    e->steps = e->steps > 0 ? e->steps - steps : -1; /* -1: decodes */
     e->degree = degree;
     e->busy = true;
     e->until = r->now + seconds;

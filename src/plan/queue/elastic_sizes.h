@@ -10,9 +10,10 @@ enum { WEFT_ELASTIC_DEGREES = 4, WEFT_ELASTIC_SIZES = 16, WEFT_ELASTIC_DEVICES =
 typedef struct weft_elastic_size {
     char name[32];
     int64_t steps;
-    double step[WEFT_ELASTIC_DEGREES]; /* seconds of a step on 1, 2, 4 and 8 devices */
-    double decode;                     /* seconds of decoding, on one device */
-    double share;                      /* of the jobs, relative to other sizes */
+    /* seconds of a step on 1, 2, 4 and 8 devices; INFINITY: a job cannot have this degree */
+    double step[WEFT_ELASTIC_DEGREES];
+    double decode; /* seconds of decoding, on one device */
+    double share;  /* of the jobs, relative to other sizes */
 } weft_elastic_size;
 
 typedef struct weft_elastic_table {
@@ -23,6 +24,7 @@ typedef struct weft_elastic_table {
 typedef struct weft_elastic_job {
     const weft_elastic_size *size;
     double arrival, deadline; /* seconds; deadline 0: none */
+    int64_t priority;         /* a higher one comes first */
     /* results of a replay */
     double end;
     int64_t resizes; /* changes of the degree between two steps, and stops */

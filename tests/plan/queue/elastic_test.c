@@ -87,7 +87,7 @@ Test(elastic, decisions_fit)
                 waiting += !e[i].busy && degrees[i] == 0;
             }
             cr_assert_leq(sum, idle);
-            if (p == WEFT_ELASTIC_WEFT || p == WEFT_ELASTIC_DDIT)
+            if (p >= WEFT_ELASTIC_WEFT || p == WEFT_ELASTIC_DDIT)
                 cr_assert(waiting == 0 || sum == idle);
         }
     }
@@ -129,6 +129,62 @@ Test(elastic, traces)
     cr_assert_gt(met[WEFT_ELASTIC_WEFT], best);
     weft_free(jobs);
     weft_free(again);
+}
+
+/* A job of a higher priority gets its devices first, although the deadline of the other one is
+ * earlier and can be met. */
+Test(elastic, a_priority_comes_first)
+{
+    const weft_elastic_size wide = {"wide", 10, {4, 2, 1, 0.5}, 0, 1};
+    weft_elastic_entry e[] = {{.size = &wide, .deadline = 6, .steps = 10},
+                              {.size = &wide, .deadline = 9, .steps = 10, .priority = 1}};
+    const weft_elastic_question q = {e, 2, 8, 8, 0, 0.1};
+    int64_t degrees[2];
+    weft_elastic_work work;
+    cr_assert_eq(weft_elastic_work_create(2, &work), WEFT_OK);
+    for (int p = WEFT_ELASTIC_WEFT; p <= WEFT_ELASTIC_START; p++) {
+        weft_elastic_choose((weft_elastic_policy)p, &q, &work, degrees);
+        cr_assert(degrees[0] == 0 && degrees[1] == 8, "%d %d", (int)degrees[0], (int)degrees[1]);
+    }
+    e[1].priority = -1;
+    weft_elastic_choose(WEFT_ELASTIC_WEFT, &q, &work, degrees);
+    cr_assert(degrees[0] == 8 && degrees[1] == 0);
+    weft_elastic_work_free(&work);
+}
+
+/* A degree without seconds does not fit the memory, and is never chosen. */
+Test(elastic, a_degree_that_does_not_fit)
+{
+    const weft_elastic_size large = {"large", 10, {INFINITY, INFINITY, 1, INFINITY}, 0, 1},
+                            none = {"none", 10, {INFINITY, INFINITY, INFINITY, INFINITY}, 0, 1};
+    const weft_elastic_entry e[] = {{.size = &none, .steps = 10},
+                                    {.size = &large, .steps = 10, .deadline = 1},
+                                    {.size = &large, .steps = 10},
+                                    {.size = &large, .steps = 10, .deadline = 100}};
+    int64_t degrees[4];
+    weft_elastic_work work;
+    cr_assert_eq(weft_elastic_work_create(4, &work), WEFT_OK);
+    for (int64_t idle = 0; idle <= 8; idle++) {
+        const weft_elastic_question q = {e, 4, 8, idle, 0, 0.1};
+        for (int p = WEFT_ELASTIC_WEFT; p <= WEFT_ELASTIC_START; p++) {
+            weft_elastic_choose((weft_elastic_policy)p, &q, &work, degrees);
+            cr_assert(degrees[0] == 0 && degrees[1] == 0);
+            cr_assert(degrees[3] == (idle >= 4 ? 4 : 0) && degrees[2] == (idle == 8 ? 4 : 0));
+        }
+    }
+    weft_elastic_work_free(&work);
+}
+
+/* weft-start: no job changes its devices, and more deadlines are met than with any fixed degree. */
+Test(elastic, devices_are_kept)
+{
+    enum { JOBS = 400 };
+    weft_elastic_job *jobs = make(JOBS, 0.7);
+    const weft_elastic_score s = run(WEFT_ELASTIC_START, jobs, JOBS);
+    cr_assert_eq(s.resizes, 0);
+    for (int p = WEFT_ELASTIC_FIXED_1; p <= WEFT_ELASTIC_FIXED_8; p++)
+        cr_assert_gt(s.met, run((weft_elastic_policy)p, jobs, JOBS).met);
+    weft_free(jobs);
 }
 
 Test(elastic, tables_are_checked)

@@ -54,8 +54,9 @@ J
 import json
 policies = json.load(open("devices1.json"))["policies"]
 met = {p["policy"]: p["slo_attainment"] for p in policies}
-assert list(met) == ["fixed-1", "fixed-2", "fixed-4", "fixed-8", "ddit", "tetriserve", "genserve", "weft"]
+assert list(met) == ["fixed-1", "fixed-2", "fixed-4", "fixed-8", "ddit", "tetriserve", "genserve", "weft", "weft-start"]
 fixed = max(met[name] for name in met if name.startswith("fixed"))
+assert met["weft-start"] > max(fixed, met["ddit"]), met
 assert met["weft"] >= 1.3 * fixed and met["weft"] > max(met["ddit"], met["tetriserve"], met["genserve"]), met
 P
 }
