@@ -13,7 +13,7 @@ typedef struct replay {
     int64_t count, arrived, ended;
     weft_elastic_entry *active; /* by arrival */
     int64_t *job_of, *degrees;  /* of active */
-    int64_t active_count;
+    int64_t active_count, started;
     double now, used;
     double round; /* the next start of a round; 0: no rounds */
     weft_elastic_work work;
@@ -39,16 +39,31 @@ static double next_event(const replay *r)
     return at;
 }
 
+static void set_start(replay *r, weft_elastic_job *job)
+{
+    job->start = r->now;
+    job->order = r->started++;
+}
+
 static void arrive(replay *r)
 {
     while (r->arrived < r->count && r->jobs[r->arrived].arrival <= r->now) {
-        const weft_elastic_job *j = &r->jobs[r->arrived];
-        r->job_of[r->active_count] = r->arrived++;
-        r->active[r->active_count++] = (weft_elastic_entry){.size = j->size,
-                                                            .arrival = j->arrival,
-                                                            .deadline = j->deadline,
-                                                            .priority = j->priority,
-                                                            .steps = j->size->steps};
+        weft_elastic_job *j = &r->jobs[r->arrived];
+        weft_elastic_entry *e = &r->active[r->active_count];
+        *e = (weft_elastic_entry){.size = j->size,
+                                  .arrival = j->arrival,
+                                  .deadline = j->deadline,
+                                  .priority = j->priority,
+                                  .steps = j->size->steps};
+        if (j->held) {
+            set_start(r, j);
+            e->busy = true;
+            e->degree = j->held;
+            e->until = r->now + j->busy;
+            e->steps = e->steps > 0 ? e->steps : -1;
+            r->used += (double)j->held * j->busy;
+        }
+        r->job_of[r->active_count++] = r->arrived++;
     }
 }
 
@@ -93,6 +108,8 @@ static void begin(replay *r, int64_t i, int64_t degree)
     int k = 0;
     while (1 << k < degree)
         k++;
+    if (r->jobs[r->job_of[i]].order < 0)
+        set_start(r, &r->jobs[r->job_of[i]]);
     if (e->degree && e->degree != degree && e->steps > 0)
         r->jobs[r->job_of[i]].resizes++;
     const double change = e->degree != degree && e->steps > 0 ? r->rules->change : 0;
@@ -204,14 +221,17 @@ weft_status weft_elastic_replay(const weft_elastic_rules *rules, weft_elastic_jo
 {
     replay r = {.rules = rules, .jobs = jobs, .count = count};
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count; i++) {
         jobs[i].resizes = 0;
+        jobs[i].order = -1;
+    }
     WEFT_GO(WEFT_NEW(r.active, count, "a queue"));
     WEFT_GO(WEFT_NEW(r.job_of, count, "a queue"));
     WEFT_GO(WEFT_NEW(r.degrees, count, "a queue"));
     WEFT_GO(weft_elastic_work_create(count, &r.work));
     WEFT_GO(run(&r));
-    WEFT_GO(fill_score(&r, score));
+    if (score)
+        WEFT_GO(fill_score(&r, score));
 out:
     weft_free(r.active);
     weft_free(r.job_of);

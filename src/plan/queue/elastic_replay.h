@@ -19,7 +19,8 @@ typedef struct weft_elastic_score {
     double used;           /* share of the device seconds until the last end that ran steps */
 } weft_elastic_score;
 
-/* Runs all jobs, sorted by arrival. `jobs` receives the ends. */
+/* Runs all jobs, sorted by arrival. `jobs` receives the results. Jobs that are held at the begin
+ * arrive first, and at one time. `score`: NULL: no figures. */
 weft_status weft_elastic_replay(const weft_elastic_rules *rules, weft_elastic_job *jobs,
                                 int64_t count, weft_elastic_score *score);
 #endif

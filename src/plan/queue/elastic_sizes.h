@@ -25,8 +25,14 @@ typedef struct weft_elastic_job {
     const weft_elastic_size *size;
     double arrival, deadline; /* seconds; deadline 0: none */
     int64_t priority;         /* a higher one comes first */
+    /* A job that runs when a replay begins: its devices (0: does not run), and the seconds until
+     * the end of its step. Then size->steps remain; 0: the job ends. */
+    int64_t held;
+    double busy;
     /* results of a replay */
+    double start; /* of the first step; of a job that is held: the begin */
     double end;
+    int64_t order;   /* of the starts; jobs that are held come first */
     int64_t resizes; /* changes of the degree between two steps, and stops */
 } weft_elastic_job;
 

@@ -175,6 +175,32 @@ Test(elastic, a_degree_that_does_not_fit)
     weft_elastic_work_free(&work);
 }
 
+/* The forecast of a queue: a held job ends first, on its devices, and others start beside it or after
+ * it. */
+Test(elastic, a_replay_begins_with_held_jobs)
+{
+    const weft_elastic_size wide = {"wide", 10, {4, 2, 1, 0.5}, 0, 1},
+                            rest = {"rest", 0, {0, 0, 0, 0}, 0, 1},
+                            two = {"two", 2, {4, 2, 1, 0.5}, 0, 1};
+    for (int elastic = 0; elastic < 2; elastic++) {
+        weft_elastic_job jobs[] = {
+            {.size = elastic ? &two : &rest, .arrival = 5, .held = 4, .busy = elastic ? 1 : 3},
+            {.size = &wide, .arrival = 5},
+            {.size = &wide, .arrival = 5}};
+        const weft_elastic_rules rules = {elastic ? WEFT_ELASTIC_WEFT : WEFT_ELASTIC_START, 8, 0,
+                                          0};
+        cr_assert_eq(weft_elastic_replay(&rules, jobs, 3, NULL), WEFT_OK);
+        cr_assert(jobs[0].start == 5 && jobs[0].order == 0);
+        cr_assert(jobs[1].order == 1 && jobs[2].order == 2 && jobs[1].start == 5);
+        const double last = fmax(fmax(jobs[0].end, jobs[1].end), jobs[2].end);
+        if (elastic) /* 92 device seconds on 8 devices, which idle at the end alone */
+            cr_assert(jobs[0].end >= 7 && last >= 16.5 && last <= 18, "%g %g", jobs[0].end, last);
+        else
+            cr_assert(jobs[0].end == 8 && jobs[1].end == 25 && jobs[2].end == 25, "%g %g",
+                      jobs[1].end, jobs[2].end);
+    }
+}
+
 /* weft-start: no job changes its devices, and more deadlines are met than with any fixed degree. */
 Test(elastic, devices_are_kept)
 {
