@@ -19,7 +19,10 @@ void weft_int8_smoothing_free(weft_int8_smoothing *s); /* accepts NULL */
 
 /* Observers of programs (exec/program.h); `user`: the smoothing. Failures are reported by
  * weft_int8_smoothing_choose. */
-weft_program_observer weft_int8_smoothing_record, weft_int8_smoothing_measure;
+void weft_int8_smoothing_record(void *user, const weft_graph *graph, const weft_node *node,
+                                const weft_kernel_args *args);
+void weft_int8_smoothing_measure(void *user, const weft_graph *graph, const weft_node *node,
+                                 const weft_kernel_args *args);
 
 /* Sets *smoothed to an object: names of the layers whose measured error is smaller by a tenth with
  * factors -> their strings (int8_layers.h). A new reference. */

@@ -23,16 +23,16 @@ bool weft_batch_is_equal(const json_t *a, const json_t *b);
  * seconds count if both were measured, else predicted ones. */
 double weft_batch_ratio(const weft_price *alone, const weft_price *together);
 
-/* Whether a batch makes another waiting job miss a deadline that it is expected to meet. `seconds`: of
- * the batch, without the pace. */
+/* Whether a batch makes another waiting job miss a deadline that it is expected to meet. `seconds`:
+ * of the batch, without the pace. */
 bool weft_batch_delays(const weft_queue_view *queue, const weft_queue_job *jobs, int count,
                        double seconds);
 
 struct weft_server;
 /* Adds jobs of the queue to jobs[0], up to `most` in total. The batch is predicted to be faster,
- * fits the memory limit, and keeps the deadlines of its jobs and of all others. *count: jobs in total; 0: a price is
- * being asked, call again later. *seconds: predicted seconds of all that remain, without the pace.
- * The added jobs are the caller's. */
+ * fits the memory limit, and keeps the deadlines of its jobs and of all others. *count: jobs in
+ * total; 0: a price is being asked, call again later. *seconds: predicted seconds of all that
+ * remain, without the pace. The added jobs are the caller's. */
 weft_status weft_batch_choose(struct weft_server *server, int most, weft_queue_job *jobs,
                               int *count, double *seconds);
 /* Records the seconds that a batch of `count` jobs took from its first step. */

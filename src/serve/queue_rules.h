@@ -54,8 +54,8 @@ weft_queue_state weft_queue_state_find(const char *name);
 /* The state after an event; WEFT_QUEUE_STATES: the event is not allowed in this state. `crashes`:
  * crashes of the job's workers, with the one that this event reports. */
 weft_queue_state weft_queue_next(weft_queue_state state, weft_queue_event event, int64_t crashes);
-/* Whether LOST leads to the same state with the transition as without it, so that the transition may
- * be lost when the machine fails. A crash counts, and is never lost. */
+/* Whether LOST leads to the same state with the transition as without it, so that the transition
+ * may be lost when the machine fails. A crash counts, and is never lost. */
 bool weft_queue_may_be_lost(weft_queue_state before, weft_queue_event event, weft_queue_state next);
 /* Whether a worker has the job. */
 bool weft_queue_is_held(weft_queue_state state);

@@ -424,7 +424,7 @@ static weft_status apply_end(supervisor *v)
     return WEFT_OK;
 }
 
-/* *other: `number`, or 0 if it is a job of the worker: each job of a batch stands for the batch. */
+/* *other: `number`, or 0 if it is a job of the worker: each job of a batch represents the batch. */
 static weft_status find_other(weft_server *s, int64_t number, int64_t *other)
 {
     weft_queue_job job;
@@ -438,8 +438,8 @@ static weft_status find_other(weft_server *s, int64_t number, int64_t *other)
     return WEFT_OK;
 }
 
-/* Sets `next` if another job should run instead of the worker's. The first message is written after a
- * step: a job that is stopped has made progress, and the seconds of a start are known. */
+/* Sets `next` if another job should run instead of the worker's. The first message is written after
+ * a step: a job that is stopped has made progress, and the seconds of a start are known. */
 static weft_status choose_other(supervisor *v)
 {
     weft_server *s = v->server;

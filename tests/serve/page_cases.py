@@ -286,7 +286,7 @@ def running_videos_are_followed():
     page.js("HTMLAnchorElement.prototype.click = function() { window.saved = [this.href, this.download]; }")
     page.click("Download", f'#videos > li[data-id="{ids[0]}"]')
     assert page.until("window.saved") == [f"http://127.0.0.1:{s.port}/v1/videos/{ids[0]}/content", ids[0] + ".mp4"]
-    # a failure is told in words, and the job can be tried again
+    # a failure is shown in words, and the job can be tried again
     os.rename("style.safetensors", "kept"), open("style.safetensors", "w").close()
     id = s.call("POST", "/v1/jobs", dict(VIDEO, steps=2, lora="style"))["id"]
     failed = f'#videos > li[data-id="{id}"]'

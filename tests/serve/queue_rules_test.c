@@ -68,7 +68,7 @@ Test(queue_rules, requests_wait_for_the_worker)
     cr_assert(weft_queue_is_final(WEFT_QUEUE_PARKED) && !weft_queue_is_final(WEFT_QUEUE_PAUSED));
 }
 
-/* What a client was told, and a crash, are never lost. */
+/* Changes that a client knows, and crashes, are never lost. */
 Test(queue_rules, transitions_that_may_be_lost)
 {
     static const struct {

@@ -91,7 +91,8 @@ weft_status weft_tensors_part(weft_tensors *to, int64_t row, int64_t second, int
 /* Sets the dims of the last added view. The number of elements must be the same. */
 void weft_tensors_reshape(weft_tensors *to, int rank, const int64_t *dim);
 
-/* Multiplies the columns of the matrix `name` by factor[dim[1]] when it is read. Copies `factor`. */
+/* Multiplies the columns of the matrix `name` by factor[dim[1]] when it is read. Copies
+ * `factor`. */
 weft_status weft_tensors_scale_columns(weft_tensors *tensors, const char *name,
                                        const float *factor);
 

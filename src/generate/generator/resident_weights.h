@@ -37,8 +37,8 @@ typedef struct weft_resident_part {
     const char *folder;
     const weft_adapter_choice *adapters; /* [adapter_count], merged into the parameters */
     int adapter_count;
-    const json_t
-        *int8_layers; /* choice of layers in int8, whose weights are smoothed; NULL: none */
+    /* choice of layers in int8, whose weights are smoothed; NULL: none */
+    const json_t *int8_layers;
     const weft_backend *backend;
     /* Fills a store that has every parameter of `graph`. */
     weft_status_code (*load)(void *user, weft_store *store);

@@ -317,7 +317,8 @@ static int64_t list_possible(const weft_elastic_question *q, const class *c, wef
 }
 
 /* Marks the largest set of jobs of a class that the devices can end before their deadlines: by
- * deadline, and without the job with the most device seconds whenever the devices do not suffice. */
+ * deadline, and without the job with the most device seconds whenever the devices do not
+ * suffice. */
 static int64_t find_on_time(const weft_elastic_question *q, class *c, weft_elastic_work *w)
 {
     const int64_t count = list_possible(q, c, w);

@@ -29,13 +29,12 @@ weft_status weft_dispatch_inputs_fill(weft_dispatch_inputs *in, const weft_place
                               : (weft_dispatch_hand){0};
         of[c] = &errors[item->module];
     }
-    in->replan =
-        (weft_dispatch_replan){.evaluations = WEFT_REPLAN_EVALUATIONS,
-                               .scenarios = WEFT_REPLAN_SCENARIOS,
-                               .factor = in->factor,
-                               .seed = weft_seed_mix(seed, (uint64_t)plan->step)};
-    const weft_status_code status = weft_price_errors_draw(of, n, WEFT_REPLAN_SCENARIOS,
-                                                           in->replan.seed, in->factor);
+    in->replan = (weft_dispatch_replan){.evaluations = WEFT_REPLAN_EVALUATIONS,
+                                        .scenarios = WEFT_REPLAN_SCENARIOS,
+                                        .factor = in->factor,
+                                        .seed = weft_seed_mix(seed, (uint64_t)plan->step)};
+    const weft_status_code status =
+        weft_price_errors_draw(of, n, WEFT_REPLAN_SCENARIOS, in->replan.seed, in->factor);
     weft_free((void *)of);
     return status;
 }

@@ -175,7 +175,7 @@ Test(elastic, a_degree_that_does_not_fit)
     weft_elastic_work_free(&work);
 }
 
-/* The forecast of a queue: a held job ends first, on its devices, and others start beside it or after
+/* The forecast of a queue: a held job ends first, on its devices, and others start next to it or after
  * it. */
 Test(elastic, a_replay_begins_with_held_jobs)
 {

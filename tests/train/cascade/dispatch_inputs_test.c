@@ -1,4 +1,4 @@
-/* Predictions for late dispatch are those of the cascade's module and bucket. */
+/* Late dispatch has the predictions of the cascade's module and bucket. */
 #include "train/cascade/dispatch_inputs.h"
 
 #include <criterion/criterion.h>
