@@ -20,13 +20,23 @@ double weft_job_start_seconds(const weft_worker_progress *p, double elapsed, dou
     return fmax(0, elapsed - fmax(0, seconds - decode) / (double)(steps > 0 ? steps : 1));
 }
 
-double weft_job_pace(double pace, double expected, double actual)
+/* The share of a job in the mean. A single job moves later forecasts little. */
+static double share_of(int64_t jobs)
 {
-    /* a single job moves later forecasts little */
-    enum { JOBS = 4 };
+    return 1 / fmin(4, (double)jobs + 1);
+}
+
+double weft_job_pace(double pace, double expected, double actual, int64_t jobs)
+{
     if (expected <= 0 || actual <= 0)
         return pace;
-    return pace > 0 ? pace + (pace * actual / expected - pace) / JOBS : actual / expected;
+    const double before = pace > 0 ? pace : 1, found = before * actual / expected;
+    return pace > 0 ? pace + (found - pace) * share_of(jobs) : found;
+}
+
+double weft_job_finish(double finish, double rest, int64_t jobs)
+{
+    return finish + (rest - finish) * share_of(jobs);
 }
 
 /* Seconds that remain while the worker decodes. */

@@ -28,7 +28,11 @@ int64_t weft_job_steps(const weft_worker_progress *progress);
 double weft_job_seconds_left(const weft_worker_progress *progress, double decode);
 
 /* Measured seconds per predicted second, after a job that was expected to take `expected` seconds
- * by the pace before, and took `actual` ones. A mean over the last jobs; 0: no job has finished. */
-double weft_job_pace(double pace, double expected, double actual);
+ * by the pace before, and took `actual` ones. The mean of up to 4 jobs, then one that follows the
+ * last ones. pace 0: unknown. `jobs`: measured before; 0: this job replaces the pace. */
+double weft_job_pace(double pace, double expected, double actual, int64_t jobs);
+/* Measured seconds of the end of a video beyond its predicted decoding, such as the writing of the
+ * file: a mean as of weft_job_pace. `rest`: of this job. */
+double weft_job_finish(double finish, double rest, int64_t jobs);
 
 #endif

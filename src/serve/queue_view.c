@@ -95,6 +95,8 @@ static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store,
         v->first_seconds = m->first > 0 ? m->first * v->pace : v->entries->seconds;
         v->first_used = v->owners.used[v->entries->owner];
     }
+    for (int64_t i = 0; i < v->count; i++)
+        v->entries[i].seconds = fmax(0, v->entries[i].seconds + m->finish);
     v->version = version;
     return WEFT_OK;
 }
@@ -116,8 +118,9 @@ weft_status weft_queue_view_update(weft_queue_view *v, weft_queue_store *store,
         return WEFT_OK;
     v->moment = *m;
     if (v->count && v->entries->held) {
-        const double rest = m->rules->start + v->first_seconds - m->elapsed;
-        v->entries->seconds = m->left >= 0 ? m->left : fmax(0, rest);
+        const double finish = m->finish * (double)(1 + v->mate_count),
+                     rest = m->rules->start + v->first_seconds - m->elapsed;
+        v->entries->seconds = fmax(0, (m->left >= 0 ? m->left : rest) + finish);
         v->owners.used[v->entries->owner] = v->first_used + m->elapsed;
     }
     return v->count ? predict(v) : WEFT_OK;
@@ -143,7 +146,7 @@ weft_status weft_queue_view_predict(const weft_queue_view *v, const weft_queue_e
         at++; /* a further owner has used nothing */
     WEFT_TRY(WEFT_NEW(runs, v->count + 1, "the forecast of %" PRId64 " jobs", v->count + 1));
     weft_queue_entry paced = *last;
-    paced.seconds *= v->pace;
+    paced.seconds = fmax(0, paced.seconds * v->pace + v->moment.finish);
     const weft_status_code status = replay(v, &paced, at, runs);
     *forecast = forecast_of(&runs[v->count]);
     weft_free(runs);

@@ -15,10 +15,11 @@ typedef struct weft_queue_moment {
     const weft_queue_rules *rules;
     double now;      /* seconds since 1970 */
     double elapsed;  /* seconds since the worker of the running job started */
-    double left;     /* remaining seconds by its progress; negative: unknown */
+    double left;     /* remaining seconds by its progress, without `finish`; negative: unknown */
     int64_t steps;   /* steps that remain; 0: unknown */
     int64_t version; /* another value if `left` has changed */
     double pace;     /* measured seconds per predicted second, at each change of the store; 0: 1 */
+    double finish;   /* measured seconds of the end of each video beyond the prediction */
     double first;    /* predicted seconds of the jobs of the worker, at each change of the store,
                         without the pace; 0: of the first job */
 } weft_queue_moment;
@@ -32,7 +33,7 @@ typedef struct weft_queue_view {
     int64_t mate_count;
     weft_queue_owners owners;
     double pace;              /* of the seconds */
-    double first_seconds;     /* predicted seconds of the first job, without its progress */
+    double first_seconds;     /* of the first job by the pace, without its progress and `finish` */
     double first_used;        /* seconds that its owner had used before it started */
     int64_t version;          /* of the store; 0: nothing was read */
     weft_queue_moment moment; /* of the forecasts */

@@ -30,14 +30,16 @@ void weft_server_changed(weft_server *s, const char *id)
 weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
 {
     const weft_worker_progress *p = &s->progress;
+    const double pace = s->pace > 0 ? s->pace : 1;
     const weft_queue_moment moment = {.rules = &s->rules,
                                       .now = weft_server_time(),
                                       .elapsed = weft_now() - s->since,
                                       .first = s->batch.seconds,
-                                      .left = weft_job_seconds_left(p, s->decode),
+                                      .left = weft_job_seconds_left(p, pace * s->decode),
                                       .steps = p->total - p->done,
                                       .version = s->progress_version,
-                                      .pace = s->pace};
+                                      .pace = s->pace,
+                                      .finish = s->finish};
     *view = &s->view;
     return weft_queue_view_update(&s->view, s->store, &moment);
 }

@@ -55,6 +55,8 @@ typedef struct weft_server {
     weft_worker_progress progress;
     double decode;               /* predicted seconds of the running job's decoding; 0: unknown */
     double pace;                 /* measured seconds per predicted second of jobs; 0: unknown */
+    double finish;               /* measured seconds of a video's end beyond its decoding */
+    int64_t paced;               /* measured jobs of `pace`, but first ones of workers */
     double since;                /* weft_now() of the start of the running job */
     weft_serve_request *waiting; /* suspended requests */
     weft_event_stream *streams;

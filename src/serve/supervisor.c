@@ -39,6 +39,7 @@ typedef struct weft_supervisor {
     weft_child estimate;
     bool cold;                  /* the running job is the first of its worker */
     double start;               /* measured seconds of the running job's start; negative: unknown */
+    double denoised;            /* weft_now() of the end of its steps; 0: they have not ended */
     bool signalled;             /* the worker was asked to stop its job */
     bool discards;              /* without saving it */
     double stopped;             /* weft_now() of that request */
@@ -92,18 +93,28 @@ static weft_status wait_for_worker(const weft_server *s)
  * known. */
 static double remaining_of(const weft_server *s)
 {
-    const double left = fmax(0, weft_job_seconds_left(&s->progress, s->decode)) / s->batch.count;
-    return s->pace > 0 ? left / s->pace : left;
+    const double pace = s->pace > 0 ? s->pace : 1;
+    return fmax(0, weft_job_seconds_left(&s->progress, pace * s->decode)) / pace / s->batch.count;
 }
 
-/* Compares the measured seconds of finished jobs with the predicted ones. Only a run with all
- * steps, which has a measured start, is compared. */
+/* Compares the measured seconds of finished jobs with the predicted ones. The steps have a pace,
+ * and the end has seconds that hardly depend on the number of steps. Only a run with all steps,
+ * which has a measured start, is compared. The first job of a worker is slower, and counts only
+ * while no other one is measured. */
 static void measure_pace(const supervisor *v)
 {
     weft_server *s = v->server;
     const weft_queue_view *queue = &s->view;
-    if (v->start >= 0 && s->progress.first == 1 && queue->count && queue->entries->held)
-        s->pace = weft_job_pace(s->pace, queue->first_seconds, weft_now() - s->since - v->start);
+    const double now = weft_now(), decode = queue->pace * s->decode;
+    if (v->start < 0 || s->progress.first != 1 || !queue->count || !queue->entries->held ||
+        v->denoised <= 0 || decode <= 0 || (v->cold && s->paced))
+        return;
+    s->pace = weft_job_pace(s->pace, queue->first_seconds - decode,
+                            v->denoised - s->since - v->start, s->paced);
+    if (s->pace > 0)
+        s->finish = weft_job_finish(
+            s->finish, (now - v->denoised - s->pace * s->decode) / s->batch.count, s->paced);
+    s->paced += !v->cold;
 }
 
 /* The event streams of the running jobs show their progress. */
@@ -199,6 +210,7 @@ static weft_status start(supervisor *v, const weft_queue_job *jobs, int count, d
     s->since = weft_now();
     v->cold = v->worker.child.pid == 0;
     v->start = -1;
+    v->denoised = 0;
     v->signalled = v->discards = false;
     v->next = 0;
     give(v, jobs, started, lock);
@@ -290,6 +302,8 @@ static void take_progress(supervisor *v, const weft_worker_report *r)
                                          .preview = s->progress.preview};
     if (!started)
         measure_start(v);
+    if (v->denoised <= 0 && r->done >= weft_job_steps(&s->progress))
+        v->denoised = weft_now();
 }
 
 static void warn_of_end(const weft_server *s, const weft_worker_end *end)

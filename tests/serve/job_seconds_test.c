@@ -16,10 +16,20 @@ Test(job_seconds, a_start_has_no_step)
 
 Test(job_seconds, a_pace_is_a_mean_of_jobs)
 {
-    cr_assert_eq(weft_job_pace(0, 4, 2), 0.5);
-    cr_assert_eq(weft_job_pace(0.5, 4, 4), 0.5, "as expected by this pace");
-    cr_assert_eq(weft_job_pace(0.5, 2, 4), 0.625);
-    cr_assert_eq(weft_job_pace(0.5, 0, 4), 0.5, "nothing was predicted");
+    cr_assert_eq(weft_job_pace(0, 4, 2, 0), 0.5);
+    cr_assert_eq(weft_job_pace(0.5, 4, 8, 0), 1, "replaces the one of a worker's first job");
+    cr_assert_eq(weft_job_pace(0.5, 4, 4, 3), 0.5, "as expected by this pace");
+    cr_assert_eq(weft_job_pace(0.5, 2, 4, 1), 0.75);
+    cr_assert_eq(weft_job_pace(0.5, 2, 4, 3), 0.625);
+    cr_assert_eq(weft_job_pace(0.5, 2, 4, 100), 0.625, "of the last jobs");
+    cr_assert_eq(weft_job_pace(0.5, 0, 4, 3), 0.5, "nothing was predicted");
+}
+
+Test(job_seconds, an_end_is_a_mean_of_jobs)
+{
+    cr_assert_eq(weft_job_finish(9, 2, 0), 2);
+    cr_assert_eq(weft_job_finish(2, 4, 1), 3);
+    cr_assert_eq(weft_job_finish(0, -2, 9), -0.5, "shorter than predicted");
 }
 
 Test(job_seconds, what_remains_has_the_decoding)

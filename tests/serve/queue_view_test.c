@@ -126,6 +126,42 @@ Test(queue_view, the_pace_scales_predictions)
     close_store(s);
 }
 
+/* The seconds of an end are added to each job once, and not scaled. */
+Test(queue_view, each_video_has_an_end)
+{
+    weft_queue_store *s = open_store();
+    weft_queue_view v = {0};
+    const weft_queue_rules rules = {WEFT_QUEUE_FIFO, 0, 2, 1, 1};
+    weft_queue_moment m = {.rules = &rules,
+                           .now = 1000,
+                           .elapsed = 42,
+                           .left = -1,
+                           .steps = 30,
+                           .version = 1,
+                           .pace = 0.5,
+                           .finish = 3};
+    const weft_queue_entry last = {
+        .number = INT64_MAX, .seconds = 8, .rank = INT64_MAX, .arrival = 1000.5};
+    weft_queue_forecast f;
+    fill(s);
+    cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK, "%s", weft_error_message());
+    check(&v, 1, 1000, 1013);
+    check(&v, 2, 1013, 1028); /* 2 + 10 + 3 */
+    cr_assert_eq(weft_queue_view_predict(&v, &last, "new", &f), WEFT_OK);
+    cr_assert_float_eq(f.end, 1049.5 + 5 * 3, 1e-6);
+    m.left = 30; /* measured, and without the end */
+    m.version++;
+    cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK);
+    check(&v, 1, 1000, 1033);
+    m.finish = -100;
+    m.now = 1002;
+    m.version++;
+    cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK);
+    check(&v, 1, 1002, 1002);
+    weft_queue_view_free(&v);
+    close_store(s);
+}
+
 /* The measured progress replaces the prediction. A moment without news changes nothing for a
  * second. */
 Test(queue_view, progress_moves_the_forecasts)
