@@ -35,13 +35,14 @@ const nearby = new IntersectionObserver((entries) => {
 }, { rootMargin: '800px' });
 
 function showPlayer(li) {
-  const wanted = li.isNear && li.job.status === 'completed', shown = li.holder.firstChild;
+  const wanted = li.isNear && !li.leaves && li.job.status === 'completed', shown = li.holder.firstChild;
   if (wanted && !shown && !li.loads) {
     li.loads = true;
     player(li.job).then((video) => { if (li.isNear) li.holder.replaceChildren(video); })
       .catch((e) => toast(e.message)).finally(() => { li.loads = false; });
-  } else if (!wanted && shown && shown.paused !== false) {
+  } else if (!wanted && shown && (li.leaves || shown.paused !== false)) {
     if (shown.src.startsWith('blob:')) URL.revokeObjectURL(shown.src);
+    shown.removeAttribute('poster'); // ends its request
     shown.removeAttribute('src'); // frees the player's memory
     shown.load();
     li.holder.replaceChildren();
@@ -64,10 +65,17 @@ function createVideo(job) {
   li.append(li.holder, li.words, make('p', { className: 'meta' }, li.chip, li.facts), li.why, make('p', { className: 'buttons wide' },
     li.choose, li.save, li.again, button('Reuse settings', () => reuse(now())), li.alike = button('Compare variants', () => compare(alike(now())), 'Videos of this prompt that differ in seed or values'),
     button('Delete', async () => {
-      if (confirm('Delete this video and its files?')) await ask('DELETE', '/v1/jobs/' + now().id).then(() => {
-        known.finals.delete(now().id);
-        return refresh(true);
-      });
+      if (!confirm('Delete this video and its files?')) return;
+      li.leaves = true; // its files are not read any more
+      showPlayer(li);
+      try {
+        await ask('DELETE', '/v1/jobs/' + now().id);
+      } catch (e) {
+        li.leaves = false;
+        throw e;
+      }
+      known.finals.delete(now().id);
+      await refresh(true);
     })));
   li.setAttribute('data-id', job.id);
   li.job = job;
