@@ -650,10 +650,10 @@ static weft_status advance(supervisor *v)
 static void work(supervisor *v, bool *warned)
 {
     weft_server *s = v->server;
-    if (v->worker.child.pid && !v->ended) {
+    if (v->worker.child.pid && (!v->ended || !v->worker.job)) {
         const bool runs = weft_child_read(&v->worker.child);
         read_reports(v);
-        if (!runs && !v->ended)
+        if (!runs && (!v->ended || !v->worker.job)) /* also one that took no job any more */
             judge_end(v);
     }
     if (v->estimate.pid && !weft_child_read(&v->estimate))

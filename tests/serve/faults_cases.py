@@ -1,5 +1,5 @@
 """Cases of faults_test.sh."""
-import glob, http.client, json, os, shutil, signal, subprocess, time
+import fcntl, glob, http.client, json, os, shutil, signal, subprocess, time
 from serve_client import MODEL, VIDEO, Server, at_event, main, undisturbed
 
 TWO = [dict(VIDEO, steps=20, seed=1, request_id="one"), dict(VIDEO, steps=20, seed=2, request_id="two")]
@@ -77,6 +77,23 @@ def the_worker_is_killed():
         shutil.copy("../signal_at.so", ".")
         disturbed(pattern)
         os.chdir("..")
+
+
+def a_worker_is_killed_between_two_jobs():
+    """At the write of the end of the first job: the server finds out when it gives the second one."""
+    whole = [undisturbed(r["request_id"], r) for r in TWO]
+    Server().stop()
+    s = Server(env=at_event(signal.SIGKILL, "*/queue.sqlite-wal", on="sync", count=4, once="killed", to=os.path.abspath("pid.worker")))
+    with open("state/worker.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = submit(s)
+        open("pid.worker", "w").write(str(s.process.pid))  # of no event before the worker runs
+    while not s.workers():
+        time.sleep(0.001)
+    open("pid.next", "w").write(str(s.workers()[0]))
+    os.rename("pid.next", "pid.worker")
+    check_two(s, known, whole)
+    assert os.path.exists("killed"), "the event did not happen"
 
 
 def both_are_killed():
