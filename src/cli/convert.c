@@ -3,7 +3,7 @@
 #include "cli/convert_source.h"
 #include "cli/options/args.h"
 #include "cli/options/lora_option.h"
-#include "cli/options/verb.h"
+#include "cli/options/remote_places.h"
 #include "convert/convert_adapter.h"
 #include "convert/convert_model.h"
 #include "convert/convert_target.h"
@@ -112,10 +112,8 @@ static weft_status convert_adapter(const weft_args *args, const weft_model *mode
     return weft_convert_adapter(model, in, out, (weft_adapter_format)format, dtypes[dtype]);
 }
 
-static weft_status run_convert(const weft_args *args)
+static weft_status_code convert(const weft_args *args, const char *in, const char *out)
 {
-    int count;
-    const char *const *positional = weft_args_positional(args, &count);
     weft_model model;
     weft_graph *g;
     if (weft_args_string(args, "--lora-format")) {
@@ -124,11 +122,11 @@ static weft_status run_convert(const weft_args *args)
                 WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--config"),
                 "--lora-format needs the model of the adapter %s: its config.json, its "
                 "folder, or the name of a size",
-                positional[0]);
+                in);
         WEFT_TRY(weft_model_open(weft_args_string(args, "--config"), &model));
-        return convert_adapter(args, &model, positional[0], positional[1]);
+        return convert_adapter(args, &model, in, out);
     }
-    WEFT_TRY(weft_convert_find_model(weft_args_string(args, "--config"), positional[0], &model));
+    WEFT_TRY(weft_convert_find_model(weft_args_string(args, "--config"), in, &model));
     if (weft_args_string(args, "--in-channels")) {
         int64_t channels;
         const weft_model before = model;
@@ -136,9 +134,16 @@ static weft_status run_convert(const weft_args *args)
         WEFT_TRY(weft_widen_model(&before, channels, &model));
     }
     WEFT_TRY(weft_convert_graph(&model, &g));
-    const weft_status_code status = convert_weights(args, &model, g, positional[0], positional[1]);
+    const weft_status_code status = convert_weights(args, &model, g, in, out);
     weft_graph_free(g);
     return status;
+}
+
+static weft_status run_convert(const weft_args *args)
+{
+    int count;
+    const char *const *place = weft_args_positional(args, &count);
+    return weft_remote_places_run(args, place[0], place[1], false, convert);
 }
 
 static const weft_option options[] = {
@@ -153,12 +158,13 @@ static const weft_option options[] = {
      "maximum size of a file, e.g. 5GB; more files get an index. 0: one file"},
     {"--config", "PATH", NULL,
      "config.json of the model, its folder, or the name of a published size; by default the "
-     "config next to the weights, or the size whose tensors match"},
+     "config next to the weights, or the size whose tensors match",
+     .copied = true},
     {"--in-channels", "N", NULL,
      "add input channels to a denoiser, for an image (I2V) or a control video after the noisy "
      "latents; their weights are 0, so the model predicts as before until it is trained"},
-    {"--lora", "FILE[:WEIGHT]", NULL,
-     "adapter to merge into the weights; several adapters are added", .repeated = true},
+    {"--lora", "FILE[:WEIGHT]", NULL, "adapter to merge into the weights; several are added",
+     .repeated = true, .copied = true},
     {"--lora-format", "FORMAT", NULL,
      "write the adapter IN to the folder OUT; diffusers, peft, kohya or comfyui. --config names "
      "the adapter's model",
@@ -172,8 +178,8 @@ const weft_verb weft_verb_convert = {
              "IN OUT --lora FILE[:WEIGHT] [--lora FILE[:WEIGHT]]...\n"
              "ADAPTER OUT --lora-format FORMAT --config MODEL",
     .details = "IN is one model: a diffusers folder, or a safetensors, GGUF or torch file. OUT\n"
-               "is a new folder (--to diffusers) or a new .safetensors file. A missing,\n"
-               "additional or misshapen tensor is an error before anything is written.\n"
+               "is a new folder (--to diffusers) or a new .safetensors file. Both may be s3://.\n"
+               "A missing, extra or misshapen tensor is an error before anything is written.\n"
                "\n"
                "Tensors are converted one at a time in a few MiB of memory. --lora needs the\n"
                "largest tensor in f32. A file gets its name when it is complete. Tensors that\n"
@@ -188,6 +194,7 @@ const weft_verb weft_verb_convert = {
     .option_count = WEFT_COUNT(options),
     .min_positional = 2,
     .max_positional = 2,
+    .remote_positional = true,
     .stops_cleanly = true,
     .run = run_convert,
 };

@@ -1,6 +1,7 @@
 /* weft inspect: prints the graph of a model or of a run, its passes and its buffers. */
 #include "cli/options/args.h"
 #include "cli/options/parallel_option.h"
+#include "cli/options/remote_places.h"
 #include "cli/replaced_verb.h"
 #include "inspect/inspect_model.h"
 #include "inspect/inspect_run.h"
@@ -141,17 +142,24 @@ out:
     return status;
 }
 
+static weft_status_code inspect(const weft_args *args, const char *path, const char *out)
+{
+    int count;
+    (void)out;
+    return strcmp(weft_args_positional(args, &count)[0], "model") ? inspect_graph(args, path)
+                                                                  : inspect_model(args, path);
+}
+
 static weft_status run_inspect(const weft_args *args)
 {
     int count;
     const char *const *words = weft_args_positional(args, &count);
-    const bool model = !strcmp(words[0], "model");
-    if (!model && strcmp(words[0], "graph"))
+    if (strcmp(words[0], "model") && strcmp(words[0], "graph"))
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.value = words[0]),
                           "the first word after weft inspect must be graph or model, not '%.80s'",
                           words[0]);
     WEFT_TRY(check_options(args, words[0]));
-    return model ? inspect_model(args, words[1]) : inspect_graph(args, words[1]);
+    return weft_remote_places_run(args, words[1], NULL, true, inspect);
 }
 
 const weft_verb weft_verb_inspect = {
@@ -171,10 +179,10 @@ const weft_verb weft_verb_inspect = {
                "time and occupancy, without a GPU.\n"
                "\n"
                "model: builds the graph of PATH for one video size and places every buffer.\n"
-               "PATH is a diffusers folder, the folder of one model, a config.json, or a\n"
-               "published size (wan-1.3b). Weights are neither read nor allocated. If PATH is a\n"
-               "file of weights, prints the family, the naming, the types and the published\n"
-               "size.\n",
+               "PATH is a diffusers folder, the folder of one model, a config.json, a location\n"
+               "of one of the three (s3://), or a published size (wan-1.3b). Weights are neither\n"
+               "read nor allocated. If PATH is a file of weights, prints the family, the naming,\n"
+               "the types and the published size.\n",
     .see = "docs/explanation/graph.md, docs/explanation/runtime.md",
     .examples = "weft inspect graph examples/vae.yaml --passes\n"
                 "weft inspect graph run.yaml --rank 777 --set backend=virtual\n"
@@ -187,5 +195,6 @@ const weft_verb weft_verb_inspect = {
     .option_count = WEFT_COUNT(options),
     .min_positional = 2,
     .max_positional = 2,
+    .remote_positional = true,
     .run = run_inspect,
 };

@@ -15,10 +15,10 @@ static const weft_option options[] = {
     {"--model", "[NAME=]DIR", NULL,
      "model folder in diffusers format, as for `weft generate`; the first is the default model. "
      "Requests name it by NAME, or by the name of the folder",
-     .repeated = true},
+     .repeated = true, .copied = true},
     {"--lora", "NAME=FILE", NULL,
      "LoRA adapter, as for `weft generate`, that requests choose by NAME (field `lora`)",
-     .repeated = true},
+     .repeated = true, .copied = true},
     {"--listen", "ADDRESS:PORT", "127.0.0.1:8080",
      "address of digits; port 0: any free port. Other addresses than the loopback need a token"},
     {"--tls-cert", "FILE", NULL, "certificate in PEM, with its chain: the server speaks HTTPS"},

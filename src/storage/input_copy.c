@@ -23,6 +23,7 @@ struct weft_input_copy {
     int64_t bytes;    /* of all */
     bool single;      /* the location is one object */
     bool borrowed;    /* the storage is the caller's */
+    bool configs;     /* files of weights are not copied */
     int lock;         /* shared while the copy is in use; -1: none */
 };
 
@@ -50,6 +51,22 @@ out:
     return status;
 }
 
+static void drop_weights(weft_names *names)
+{
+    static const char *const weights[] = {"safetensors", "gguf", "bin", "pt", "pth", "ckpt"};
+    int64_t kept = 0;
+    for (int64_t i = 0; i < names->count; i++) {
+        bool dropped = false;
+        for (int k = 0; k < WEFT_COUNT(weights); k++)
+            dropped |= !strcmp(weft_path_extension(names->name[i]), weights[k]);
+        if (dropped)
+            weft_free(names->name[i]);
+        else
+            names->name[kept++] = names->name[i];
+    }
+    names->count = kept;
+}
+
 static weft_status list(weft_input_copy *c, const char *location)
 {
     const bool bucket = !strncmp(location, "s3://", 5);
@@ -59,6 +76,8 @@ static weft_status list(weft_input_copy *c, const char *location)
         WEFT_TRY(weft_storage_open(location, &c->storage));
         WEFT_TRY(weft_storage_list_all(c->storage, &c->names));
     }
+    if (c->configs)
+        drop_weights(&c->names);
     if (c->names.count == 0 && (!slash || !slash[1]))
         return weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = location),
                           bucket ? "the bucket has no object with this prefix"
@@ -122,19 +141,6 @@ static void measure(other_copy *o)
     weft_free(complete);
 }
 
-/* Removes a copy that no process uses. */
-static bool remove_copy(const other_copy *o)
-{
-    char *path = weft_path_join(o->path, "lock");
-    const int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    weft_free(path);
-    if (fd < 0)
-        return false;
-    const bool removed = flock(fd, LOCK_EX | LOCK_NB) == 0 && weft_remove_tree(o->path) == WEFT_OK;
-    close(fd);
-    return removed;
-}
-
 static weft_status make_room(const weft_input_copy *c)
 {
     const char *text = getenv("WEFT_COPIES_BYTES");
@@ -164,7 +170,7 @@ static weft_status make_room(const weft_input_copy *c)
     }
     qsort(other, (size_t)count, sizeof *other, by_use);
     for (int64_t i = 0; i < count && total > limit; i++)
-        total -= remove_copy(&other[i]) ? other[i].bytes : 0;
+        total -= weft_remote_copy_remove(other[i].path) ? other[i].bytes : 0;
 out:
     for (int64_t i = 0; i < count; i++)
         weft_free(other[i].path);
@@ -280,12 +286,23 @@ static weft_status finish_open(weft_input_copy *c, const char *location, weft_in
     return WEFT_OK;
 }
 
-weft_status weft_input_copy_open(const char *location, weft_input_copy **copy)
+static weft_status open_location(const char *location, bool configs, weft_input_copy **copy)
 {
     weft_input_copy *c;
     WEFT_TRY(WEFT_NEW(c, 1, "%s", location));
     c->lock = -1;
+    c->configs = configs;
     return finish_open(c, location, copy);
+}
+
+weft_status weft_input_copy_open(const char *location, weft_input_copy **copy)
+{
+    return open_location(location, false, copy);
+}
+
+weft_status weft_input_copy_open_configs(const char *location, weft_input_copy **copy)
+{
+    return open_location(location, true, copy);
 }
 
 static weft_status open_listed(weft_storage *storage, char *const *name, int64_t count, bool single,

@@ -17,6 +17,8 @@ typedef struct weft_input_copy weft_input_copy;
 /* `location`: a folder or an object, s3://BUCKET/PREFIX, or a file, https://HOST/PATH. Waits while
  * another process downloads the same. WEFT_E_NOT_FOUND: the object is missing. */
 weft_status weft_input_copy_open(const char *location, weft_input_copy **copy);
+/* Does the same without the files of weights of a folder; a location of one file is copied. */
+weft_status weft_input_copy_open_configs(const char *location, weft_input_copy **copy);
 /* Copies objects that the storage has listed, of the versions in its list. A child process may call
  * this with the storage of its parent. WEFT_MSG_FILE_CHANGED: another version exists now. */
 weft_status weft_input_copy_open_names(weft_storage *storage, char *const *name, int64_t count,

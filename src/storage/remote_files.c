@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 enum { PIECE = 8 << 20 };
@@ -33,6 +34,18 @@ weft_status weft_remote_copies_folder(char **folder)
 out:
     weft_buf_free(&path);
     return status;
+}
+
+bool weft_remote_copy_remove(const char *folder)
+{
+    char *path = weft_path_join(folder, "lock");
+    const int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    weft_free(path);
+    if (fd < 0)
+        return false;
+    const bool removed = flock(fd, LOCK_EX | LOCK_NB) == 0 && weft_remove_tree(folder) == WEFT_OK;
+    close(fd);
+    return removed;
 }
 
 /* Whether the first `length` bytes are a name of a file. */

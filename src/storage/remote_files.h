@@ -9,6 +9,8 @@
 weft_status weft_remote_copies_folder(char **folder);
 /* WEFT_E_FORMAT: the name cannot be a path below a folder, such as "../a" or "a//b". */
 weft_status weft_remote_name_check(const char *name);
+/* Removes the folder of a copy whose file `lock` no process has locked. False: it stays. */
+bool weft_remote_copy_remove(const char *folder);
 /* A file of a transfer. */
 typedef struct weft_remote_file {
     const char *name; /* below the folder and the storage's root; borrowed */

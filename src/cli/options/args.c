@@ -47,6 +47,8 @@ struct weft_args {
     bool *refused;            /* settable through const weft_args */
     weft_input_copy **copies; /* of remote locations; owned, [copy_count] */
     int64_t copy_count, copy_capacity;
+    char **made; /* values with paths of copies; owned, [made_count] */
+    int64_t made_count, made_capacity;
 };
 
 const weft_verb *weft_verb_find(const char *name)
@@ -217,16 +219,72 @@ out:
     return status;
 }
 
-/* Replaces a remote location by the path of its copy. */
-static weft_status copy_input(weft_args *args, const char **text)
+/* Copies a remote location; *path is borrowed. */
+static weft_status copy_location(weft_args *args, const char *location, const char **path)
 {
-    if (!weft_location_is_remote(*text))
-        return WEFT_OK;
     WEFT_TRY(weft_grow((void **)&args->copies, args->copy_count, &args->copy_capacity,
                        sizeof(weft_input_copy *)));
-    WEFT_TRY(weft_input_copy_open(*text, &args->copies[args->copy_count]));
-    *text = weft_input_copy_path(args->copies[args->copy_count++]);
+    WEFT_TRY(weft_input_copy_open(location, &args->copies[args->copy_count]));
+    *path = weft_input_copy_path(args->copies[args->copy_count++]);
     return WEFT_OK;
+}
+
+/* The location in a value with a name before it, and its length without a weight. */
+static const char *find_location(const weft_option *option, const char *text, size_t *length)
+{
+    const char *equals = strchr(text, '='), *scheme = strstr(text, "://");
+    if (equals && scheme && equals < scheme)
+        text = equals + 1;
+    const char *colon = strrchr(text, ':');
+    double weight;
+    const bool weighted = strstr(option->value_name, "[:WEIGHT]") && colon && colon[1] != '/' &&
+                          weft_parse_f64(colon + 1, &weight);
+    *length = weighted ? (size_t)(colon - text) : strlen(text);
+    return text;
+}
+
+/* "[NAME=]DIR" without a name: the last name of the location. */
+static void put_name(const char *location, size_t length, weft_buf *to)
+{
+    while (length > 0 && location[length - 1] == '/')
+        length--;
+    size_t first = length;
+    while (first > 0 && location[first - 1] != '/')
+        first--;
+    weft_buf_printf(to, "%.*s=", (int)(length - first), location + first);
+}
+
+/* Replaces a remote location by the path of its copy. */
+static weft_status copy_input(weft_args *args, const weft_option *option, const char **text)
+{
+    size_t length;
+    const char *at = find_location(option, *text, &length), *path;
+    weft_buf whole = {0};
+    if (!weft_location_is_remote(at))
+        return WEFT_OK;
+    char *location = weft_strdup(at);
+    WEFT_TRY(WEFT_ALLOCATED(location, "%s", option->name));
+    location[length] = 0;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(copy_location(args, location, &path));
+    if (at == *text && !at[length] && option->value_name[0] != '[') {
+        *text = path;
+        goto out;
+    }
+    weft_buf_append(&whole, *text, at - *text);
+    if (at == *text && option->value_name[0] == '[')
+        put_name(at, length, &whole);
+    weft_buf_printf(&whole, "%s%s", path, at + length);
+    WEFT_GO(weft_buf_check(&whole));
+    WEFT_GO(weft_grow((void **)&args->made, args->made_count, &args->made_capacity,
+                      sizeof *args->made));
+    args->made[args->made_count++] = whole.data;
+    *text = whole.data;
+    whole.data = NULL;
+out:
+    weft_buf_free(&whole);
+    weft_free(location);
+    return status;
 }
 
 /* Buckets and servers, where the verb needs a path. */
@@ -236,16 +294,18 @@ static weft_status settle_places(weft_args *args)
     for (int i = 0; i < args->value_count; i++) {
         const weft_option *option = args->values[i].option;
         if (option->copied)
-            WEFT_TRY(weft_error_at(copy_input(args, &args->values[i].text),
+            WEFT_TRY(weft_error_at(copy_input(args, option, &args->values[i].text),
                                    WEFT_AT(.key = option->name)));
         for (int k = 0; k < WEFT_COUNT(paths) && option->value_name && !option->remote; k++)
             if (!strcmp(option->value_name, paths[k]))
                 WEFT_TRY(weft_location_check_local(args->values[i].text, option->name));
     }
     for (int i = 0; i < args->positional_count; i++) {
-        if (args->verb->copies_positional)
-            WEFT_TRY(copy_input(args, &args->positional[i]));
-        WEFT_TRY(weft_location_check_local(args->positional[i], NULL));
+        const char **text = &args->positional[i];
+        if (args->verb->copies_positional && weft_location_is_remote(*text))
+            WEFT_TRY(copy_location(args, *text, text));
+        if (!args->verb->remote_positional)
+            WEFT_TRY(weft_location_check_local(*text, NULL));
     }
     return WEFT_OK;
 }
@@ -313,6 +373,9 @@ void weft_args_free(weft_args *args)
     for (int64_t i = 0; i < args->copy_count; i++)
         weft_input_copy_close(args->copies[i]);
     weft_free(args->copies);
+    for (int64_t i = 0; i < args->made_count; i++)
+        weft_free(args->made[i]);
+    weft_free(args->made);
     weft_free(args->values);
     weft_free(args->positional);
     weft_free(args->list);

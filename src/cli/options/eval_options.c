@@ -70,7 +70,7 @@ const weft_option weft_eval_options[] = {
     {"--batch-size", "N", "8", "videos denoised together", WEFT_ALSO("--batch"),
      .group = "prompts"},
     {"--lora", "FILE[:WEIGHT]", NULL, "adapter, as for `weft generate`", .repeated = true,
-     .group = "prompts"},
+     .group = "prompts", .copied = true},
     {"--parallel", "KEY=VALUE", NULL,
      "how the ranks split the work; prompts: as for `weft generate`, vae: clips over dp",
      .repeated = true, .group = "parallelism"},

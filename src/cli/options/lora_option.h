@@ -19,7 +19,7 @@ weft_status weft_args_lora(const weft_args *args, weft_arena *arena,
      .help = "LoRA adapter to merge into the transformer; file or folder of PEFT, diffusers, " \
              "ComfyUI or kohya. Several adapters are added. transformer=FILE or " \
              "transformer_2=FILE selects one of two experts", \
-     .group = "model"}
+     .group = "model", .copied = true}
 /* clang-format on */
 
 #endif

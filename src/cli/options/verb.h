@@ -12,9 +12,11 @@ typedef struct weft_option {
     const char *fallback;   /* default; NULL: none */
     const char *help;
     bool required;
-    bool remote;   /* the location may be a bucket or a server: s3://BUCKET/PREFIX */
-    bool copied;   /* a remote location is copied first; the value is the path of the copy */
-    bool repeated; /* may be given several times, e.g. --set */
+    bool remote; /* the location may be a bucket or a server: s3://BUCKET/PREFIX */
+    /* A remote location is copied first; the value has the path of the copy. In "[NAME=]DIR",
+     * "NAME=FILE" and "FILE[:WEIGHT]", name and weight stay; "[NAME=]DIR" gets the location's. */
+    bool copied;
+    bool repeated;           /* may be given several times, e.g. --set */
     const char *const *also; /* earlier names, still accepted, NULL-terminated; NULL: none */
     /* name of one of the verb's `groups`; any other name, and NULL: the group "options" */
     const char *group;
@@ -62,6 +64,7 @@ typedef struct weft_verb {
     const weft_help_table *more;        /* tables; the last has no name. NULL: none */
     int min_positional, max_positional; /* maximum -1: any number */
     bool copies_positional;             /* as weft_option.copied */
+    bool remote_positional;             /* as weft_option.remote */
     bool hidden;                        /* not in `weft --help` */
     bool stops_cleanly;                 /* polls weft_interrupted(); else the first Ctrl-C kills */
     weft_status (*run)(const weft_args *args);
