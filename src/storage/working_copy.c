@@ -169,6 +169,7 @@ static weft_status record_all(weft_working_copy *c, const weft_names *there, cha
             received++;
         }
         file.stamp = facts.stamp;
+        file.bytes = file.pending ? facts.bytes : file.bytes;
         file.mtime = file.pending ? -1 : file.mtime;
         file.pending = false;
         WEFT_GO(weft_copy_record_put(&c->record, there->name[i], &file));
@@ -449,6 +450,37 @@ static void free_change(changes *change)
     weft_names_free(&change->here);
 }
 
+/* Whether another writer has added, removed or replaced files since this folder was last as the
+ * bucket. Versions alone do not count: some servers list another ETag than the one of a write. */
+static weft_status check_alone(weft_working_copy *c)
+{
+    weft_names there = {0};
+    const char *other = NULL;
+    int64_t settled = 0;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_storage_list_all(c->storage, &there));
+    for (int64_t i = 0; i < there.count && !other; i++) {
+        weft_storage_facts facts;
+        const char *name = there.name[i];
+        if (!is_sent(name))
+            continue;
+        const weft_copied_file file = weft_copy_record_get(&c->record, name);
+        WEFT_GO(weft_storage_facts_of(c->storage, name, &facts));
+        other = !file.known || (!file.pending && file.bytes != facts.bytes) ? name : NULL;
+        settled += !file.pending;
+    }
+    if (!other && weft_copy_record_count_settled(&c->record) > settled)
+        other = "a file that was removed";
+    if (other)
+        status = weft_error(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = c->location, .value = other),
+                            "another machine has written here since this run did, for example %s. "
+                            "End one of the two runs.",
+                            other);
+out:
+    weft_names_free(&there);
+    return status;
+}
+
 /* The caller holds the lock. */
 static weft_status send_changes(weft_working_copy *c)
 {
@@ -460,12 +492,13 @@ static weft_status send_changes(weft_working_copy *c)
     const batch *const all[] = {&change.files, &change.lists,      &change.summaries,
                                 &change.marks, &change.gone_marks, &change.gone_files};
     int64_t count = 0;
-    for (int i = 0; i < WEFT_COUNT(all); i++) {
-        WEFT_GO(set_pending(c, all[i]));
+    for (int i = 0; i < WEFT_COUNT(all); i++)
         count += all[i]->count;
-    }
     if (count == 0)
         goto out;
+    WEFT_GO(check_alone(c));
+    for (int i = 0; i < WEFT_COUNT(all); i++)
+        WEFT_GO(set_pending(c, all[i]));
     WEFT_GO(weft_copy_record_save(&c->record, c->record_path));
     status = run_steps(c, &change);
     weft_error_copy *error = status == WEFT_OK ? NULL : weft_error_save();

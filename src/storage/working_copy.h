@@ -28,7 +28,9 @@ weft_status weft_working_copy_open(const char *location, weft_working_copy **cop
 const char *weft_working_copy_folder(const weft_working_copy *copy);   /* borrowed */
 const char *weft_working_copy_location(const weft_working_copy *copy); /* borrowed */
 /* Sends what has changed. Any thread; Ctrl-C does not end it. After an error the folder has what is
- * missing in the bucket, and the next send continues. */
+ * missing in the bucket, and the next send continues. WEFT_MSG_FOLDER_LOCKED: another writer has
+ * added, replaced or removed files since the last send or the open, and nothing is sent. Of two
+ * writers that send at the same moment, the next send of one reports the other. */
 weft_status weft_working_copy_send(weft_working_copy *copy);
 /* Sends nothing. Accepts NULL. */
 void weft_working_copy_close(weft_working_copy *copy);

@@ -141,6 +141,19 @@ killed() {
     done
 }
 check killed
+# Another machine writes to the same place between two sends: the run reports the other writer and sends nothing more.
+two_writers() {
+    needs folder
+    fault "PUT step-00000002%2Fstate.json hold" "PUT step-00000002/state.json hold"
+    (run=(exec); vae s3://bucket/shared) >log 2>&1 &
+    until [ -e data/held ]; do kill -0 $! 2>/dev/null || fail_with log "the run ended"; sleep 0.05; done
+    cp folder/checkpoints/step-00000006/state.json data/bucket/shared%2Fcheckpoints%2Fstep-00000006%2Fstate.json
+    rm data/held data/faults
+    ! wait $! || { cat log; return 1; }
+    has_message log storage-send level=warning && has_message log folder-locked level=error || { cat log; return 1; }
+    [ "$(steps_in_bucket shared)" = "2 6 " ] && ! (cd data/bucket && ls) | grep shared.*step-00000004
+}
+check two_writers
 two_ranks() {
     ranks 2 "$WEFT" train vae.yaml --set out=two --set stages.0.steps=4 >log 2>&1 || { cat log; return 1; }
     ranks 2 "$WEFT" train vae.yaml --set out=s3://bucket/two --set stages.0.steps=4 >log 2>&1 || { cat log; return 1; }
