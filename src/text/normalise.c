@@ -104,6 +104,18 @@ bool weft_is_letter(int32_t c)
     return c >= 0 && (U_GET_GC_MASK(c) & U_GC_L_MASK);
 }
 
+static const uint32_t caseless = U_GC_LM_MASK | U_GC_LO_MASK | U_GC_M_MASK;
+
+bool weft_is_upper(int32_t c)
+{
+    return c >= 0 && (U_GET_GC_MASK(c) & (caseless | U_GC_LU_MASK | U_GC_LT_MASK));
+}
+
+bool weft_is_lower(int32_t c)
+{
+    return c >= 0 && (U_GET_GC_MASK(c) & (caseless | U_GC_LL_MASK));
+}
+
 bool weft_is_number(int32_t c)
 {
     return c >= 0 && (U_GET_GC_MASK(c) & U_GC_N_MASK);

@@ -108,8 +108,8 @@ static weft_status read_file(weft_tokenizer *t)
     return status;
 }
 
-/* Reads "pad_token" of a config in the tokenizer's folder: a string, or an object with a "content".
- */
+/* Reads "pad_token" and "padding_side" of a config in the tokenizer's folder. The token is a
+ * string, or an object with a "content". */
 static weft_status read_padding(weft_tokenizer *t, const char *folder, const char *name)
 {
     char *path = weft_path_join(folder, name);
@@ -119,6 +119,8 @@ static weft_status read_padding(weft_tokenizer *t, const char *folder, const cha
     if (weft_path_exists(path))
         WEFT_GO(weft_tokenizer_load_config(path, &json));
     const json_t *pad = json_object_get(json, "pad_token");
+    const char *side = json_string_value(json_object_get(json, "padding_side"));
+    t->pads_left |= side && !strcmp(side, "left");
     const char *text =
         json_string_value(json_is_object(pad) ? json_object_get(pad, "content") : pad);
     if (text) {
@@ -191,6 +193,16 @@ const char *weft_tokenizer_piece(const weft_tokenizer *t, int32_t id)
 {
     const bool known = id >= 0 && id < t->vocabulary.count && t->vocabulary.piece[id];
     return known ? t->vocabulary.piece[id] : "";
+}
+
+bool weft_tokenizer_pads_left(const weft_tokenizer *t)
+{
+    return t->pads_left;
+}
+
+const char *weft_tokenizer_first(const weft_tokenizer *t)
+{
+    return t->fronts ? weft_tokenizer_piece(t, t->front[0]) : "";
 }
 
 int32_t weft_tokenizer_padding(const weft_tokenizer *t)
@@ -446,25 +458,68 @@ static int64_t clip_piece(const letters *l, int64_t at)
     return to > at ? to : run_of(l, at, is_other, INT64_MAX);
 }
 
+static bool is_slash_or_end(int32_t c)
+{
+    return is_line_end(c) || c == '/';
+}
+
+/* The end of a word that ends with lower case: upper* lower+, with the longest possible start.
+ * `at`: none. */
+static int64_t lower_word(const letters *l, int64_t at)
+{
+    int64_t n, last = at;
+    const int64_t upper = run_of(l, at, weft_is_upper, INT64_MAX),
+                  to = run_of(l, upper, weft_is_lower, INT64_MAX);
+    if (to > upper)
+        return to;
+    for (int64_t i = at; i < upper; i += n) /* give letters back that are both */
+        if (weft_is_lower(code_at(l, i, &n)))
+            last = i + n;
+    return last;
+}
+
+/* upper+ lower* */
+static int64_t upper_word(const letters *l, int64_t at)
+{
+    const int64_t upper = run_of(l, at, weft_is_upper, INT64_MAX);
+    return upper > at ? run_of(l, upper, weft_is_lower, INT64_MAX) : at;
+}
+
+/* The end of a word by Tekken's pattern, with or without the sign before it; `at`: none. */
+static int64_t cased_word(const letters *l, int64_t at)
+{
+    int64_t n;
+    const int32_t c = code_at(l, at, &n);
+    const bool leads = !is_line_end(c) && !weft_is_letter(c) && !weft_is_number(c);
+    const int64_t word = leads ? at + n : at;
+    int64_t to = lower_word(l, word);
+    if (to > word || (to = lower_word(l, at)) > at || (to = upper_word(l, word)) > word)
+        return to;
+    return upper_word(l, at);
+}
+
 /* The end of the piece at `at` by the pattern of Llama 3 and Qwen 2, alternatives in order:
  *   's ... | not (line end, letter, number)? letters | numbers | ' '? others line ends |
- *   spaces line ends | spaces but the one before a word | spaces */
-static int64_t bytes_piece(const letters *l, int64_t at, int digits)
+ *   spaces line ends | spaces but the one before a word | spaces
+ * With `cases`, words are cased_word's and slashes are like line ends after others. */
+static int64_t bytes_piece(const letters *l, int64_t at, int digits, bool cases)
 {
     int64_t n, to;
-    const int64_t short_form = contraction(l, at, true);
+    const int64_t short_form = cases ? 0 : contraction(l, at, true);
     const int32_t c = code_at(l, at, &n);
     if (short_form)
         return at + short_form;
     const bool leads = !is_line_end(c) && !weft_is_letter(c) && !weft_is_number(c);
     const int64_t word = leads ? at + n : at;
-    if ((to = run_of(l, word, weft_is_letter, INT64_MAX)) > word)
+    if (cases && (to = cased_word(l, at)) > at)
+        return to;
+    if (!cases && (to = run_of(l, word, weft_is_letter, INT64_MAX)) > word)
         return to;
     if ((to = run_of(l, at, weft_is_number, digits)) > at)
         return to;
     const int64_t sign = c == ' ' ? at + 1 : at;
     if ((to = run_of(l, sign, is_other, INT64_MAX)) > sign)
-        return run_of(l, to, is_line_end, INT64_MAX);
+        return run_of(l, to, cases ? is_slash_or_end : is_line_end, INT64_MAX);
     int64_t line = at, last = at;
     for (to = at; weft_is_space(code_at(l, to, &n)); to += n) {
         last = to;
@@ -480,7 +535,8 @@ static weft_status cut_pairs(const weft_tokenizer *t, const weft_buf *text, weft
 {
     const letters l = {text->data, text->len};
     for (int64_t at = 0, to, n; at < l.length; at = to) {
-        to = t->form == WEFT_TOKENIZER_CLIP ? clip_piece(&l, at) : bytes_piece(&l, at, t->digits);
+        to = t->form == WEFT_TOKENIZER_CLIP ? clip_piece(&l, at)
+                                            : bytes_piece(&l, at, t->digits, t->cases);
         if (to > at) {
             WEFT_TRY(weft_bpe_cut(&t->vocabulary, &t->bpe, l.text + at, to - at, out));
         } else { /* white space, which CLIP drops */

@@ -37,6 +37,10 @@ void weft_tokenizer_text(const weft_tokenizer *tokenizer, const int32_t *id, int
                          weft_buf *out);
 /* The padding token after short texts: the one of the tokenizer's config, else "<pad>", CLIP's end
  * token, or 0. */
+/* Returns true if the tokenizer's config says that padding is before the text. */
+bool weft_tokenizer_pads_left(const weft_tokenizer *t);
+/* Returns the first special token that is put before each text; "": none. Borrowed. */
+const char *weft_tokenizer_first(const weft_tokenizer *t);
 int32_t weft_tokenizer_padding(const weft_tokenizer *tokenizer);
 /* One more than the highest id. */
 int64_t weft_tokenizer_size(const weft_tokenizer *tokenizer);

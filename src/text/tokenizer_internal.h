@@ -31,8 +31,10 @@ struct weft_tokenizer {
     weft_charsmap map;
     weft_unigram unigram;
     weft_bpe bpe;
-    int digits;   /* BYTES: that may stand together */
-    bool compose; /* BYTES: NFC first */
+    int digits;     /* BYTES: that may stand together */
+    bool compose;   /* BYTES: NFC first */
+    bool cases;     /* BYTES: words end before a capital letter (Mistral's Tekken) */
+    bool pads_left; /* the config has "padding_side": "left" */
     /* WORDS: lower case; accents removed; each Chinese character a word. `bpe` has only the unknown
      * token. */
     bool lower, strip, chinese;

@@ -20,6 +20,11 @@ static const char *const bytes_pattern[2] =
      "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+"
      "[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"};
 
+static const char *const cases_pattern =
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
+    "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
 static const char *type_of(const json_t *json)
 {
     const char *type = json_string_value(json_object_get(json, "type"));
@@ -31,7 +36,7 @@ static weft_status refuse(const weft_tokenizer *t, const char *part, const char 
     return weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
                       WEFT_AT(.file = t->file, .key = part, .value = what),
                       "\"%.120s\" is not supported; weft reads the tokenizers of T5, UMT5, CLIP, "
-                      "BERT, Llama 3 and Qwen 2",
+                      "BERT, Llama 3, Qwen 2 and Mistral",
                       what);
 }
 
@@ -279,6 +284,8 @@ static weft_status read_split(weft_tokenizer *t, const json_t *json)
         t->form = WEFT_TOKENIZER_CLIP;
     else if (!strcmp(pattern, bytes_pattern[0]) || !strcmp(pattern, bytes_pattern[1]))
         t->digits = strcmp(pattern, bytes_pattern[0]) ? 1 : 3;
+    else if (!strcmp(pattern, cases_pattern))
+        t->digits = t->cases = true;
     else
         return refuse(t, "pre_tokenizer", pattern);
     if (t->form == WEFT_TOKENIZER_BYTES && json_is_object(normaliser) && !t->compose)
