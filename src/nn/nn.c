@@ -590,6 +590,21 @@ weft_value weft_nn_fold(weft_graph *g, weft_value x, const int64_t patch[3])
     return weft_reshape(g, x, WEFT_SHAPE(b, frames, y, w, patch[0] * inner));
 }
 
+weft_value weft_nn_pack(weft_graph *g, weft_value latents, int64_t side)
+{
+    const int64_t patch[3] = {1, side, side}, batch = weft_dim(g, latents, 0);
+    const int64_t channels = weft_dim(g, latents, 4) * side * side;
+    const weft_value x =
+        weft_reshape(g, weft_nn_fold(g, latents, patch), WEFT_SHAPE(batch, -1, channels));
+    return weft_nn_channels_last(g, x, side * side); /* inverse order: channels slowest */
+}
+
+weft_value weft_nn_unpack(weft_graph *g, weft_value x_bsc, const int64_t size[3], int64_t side)
+{
+    const int64_t patch[3] = {1, side, side}, channels = weft_dim(g, x_bsc, 2) / (side * side);
+    return weft_nn_unpatch(g, weft_nn_channels_last(g, x_bsc, channels), size, patch);
+}
+
 weft_value weft_nn_repeat(weft_graph *g, weft_value x, const int64_t times[3])
 {
     const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2),

@@ -172,6 +172,10 @@ weft_value weft_nn_unpatch(weft_graph *g, weft_value x, const int64_t size[3],
 
 /* (B,T,Y,X,C) to (B,T/pt,Y/py,X/px, pt py px C), channels fastest. */
 weft_value weft_nn_fold(weft_graph *g, weft_value x, const int64_t patch[3]);
+/* Latents (B,T,Y,X,C) to tokens (B,S,C side side) of side x side latents, channels slowest, and
+ * back for a grid of tokens. */
+weft_value weft_nn_pack(weft_graph *g, weft_value latents, int64_t side);
+weft_value weft_nn_unpack(weft_graph *g, weft_value x_bsc, const int64_t size[3], int64_t side);
 /* (B,T,Y,X,C) to (B,T,Y/p,X/p,C p p), the channels as (C,px,py), and back. */
 weft_value weft_nn_pixels_in(weft_graph *g, weft_value x, int64_t patch);
 weft_value weft_nn_pixels_out(weft_graph *g, weft_value x, int64_t patch);

@@ -138,8 +138,8 @@ static weft_value forward(weft_graph *g, const chroma *c, const weft_ports *in)
     const weft_value rows = approximate(g, c, in->at[WEFT_PORT_TIMESTEP]);
     weft_mmdit_stream stream[2] = {{.text = false}, {.text = true}};
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &rope_attr, stream[0].rope);
-    stream[0].x = weft_nn_linear(g, "x_embedder", weft_mmdit_pack(g, latents, SIDE), width,
-                                 WEFT_LINEAR_XAVIER);
+    stream[0].x =
+        weft_nn_linear(g, "x_embedder", weft_nn_pack(g, latents, SIDE), width, WEFT_LINEAR_XAVIER);
     stream[1].x =
         weft_nn_linear(g, "context_embedder", in->at[WEFT_PORT_TEXT], width, WEFT_LINEAR_XAVIER);
     run_blocks(g, c, rows, weft_mmdit_key_bias(g, in->at[WEFT_PORT_TEXT_MASK], size[1] * size[2]),
@@ -149,8 +149,8 @@ static weft_value forward(weft_graph *g, const chroma *c, const weft_ports *in)
     const weft_value x = weft_nn_modulate(g, weft_nn_plain_norm(g, stream[0].x, WEFT_MMDIT_EPS),
                                           weft_nn_row(g, mod, 1), weft_nn_row(g, mod, 0));
     weft_graph_pop(g);
-    return weft_mmdit_unpack(g, weft_nn_linear(g, "proj_out", x, out_of(c), WEFT_LINEAR_ZERO), size,
-                             SIDE);
+    return weft_nn_unpack(g, weft_nn_linear(g, "proj_out", x, out_of(c), WEFT_LINEAR_ZERO), size,
+                          SIDE);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */

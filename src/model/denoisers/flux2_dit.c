@@ -229,7 +229,7 @@ static weft_value forward(weft_graph *g, const flux2 *c, const weft_ports *in)
     s.single_mod = modulation(g, c, "single_stream_modulation", temb, SINGLE_ROWS);
     rope_tables(g, c, size[1] * size[2], size[2], s.rope[IMAGE]);
     rope_tables(g, c, weft_dim(g, text, 1), 0, s.rope[TEXT]);
-    s.x[IMAGE] = weft_nn_linear_plain(g, "x_embedder", weft_mmdit_pack(g, latents, 1), width);
+    s.x[IMAGE] = weft_nn_linear_plain(g, "x_embedder", weft_nn_pack(g, latents, 1), width);
     s.x[TEXT] = weft_nn_linear_plain(g, "context_embedder", text, width);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
@@ -246,7 +246,7 @@ static weft_value forward(weft_graph *g, const flux2 *c, const weft_ports *in)
                              weft_nn_row(g, mod, 1));
     const weft_nn_layer last =
         weft_nn_linear_of(g, "proj_out", width, out_of(c), false, WEFT_LINEAR_ZERO);
-    return weft_mmdit_unpack(g, weft_nn_linear_by(g, &last, x), size, 1);
+    return weft_nn_unpack(g, weft_nn_linear_by(g, &last, x), size, 1);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */

@@ -81,7 +81,7 @@ static weft_value forward(weft_graph *g, const flux *c, const weft_ports *in)
     const weft_value temb = embed_condition(g, c, in);
     weft_mmdit_stream stream[2] = {{.temb_bc = temb}, {.temb_bc = temb, .text = true}};
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &rope_attr, stream[0].rope);
-    stream[0].x = weft_nn_linear(g, "x_embedder", weft_mmdit_pack(g, latents, side), width_of(c),
+    stream[0].x = weft_nn_linear(g, "x_embedder", weft_nn_pack(g, latents, side), width_of(c),
                                  WEFT_LINEAR_XAVIER);
     stream[1].x = weft_nn_linear(g, "context_embedder", in->at[WEFT_PORT_TEXT], width_of(c),
                                  WEFT_LINEAR_XAVIER);
@@ -95,8 +95,7 @@ static weft_value forward(weft_graph *g, const flux *c, const weft_ports *in)
         weft_mmdit_single(g, &blocks, stream, 2, WEFT_NONE);
         weft_graph_pop(g);
     }
-    return weft_mmdit_unpack(g, weft_mmdit_last(g, &blocks, stream[0].x, temb, out_of(c)), size,
-                             side);
+    return weft_nn_unpack(g, weft_mmdit_last(g, &blocks, stream[0].x, temb, out_of(c)), size, side);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */

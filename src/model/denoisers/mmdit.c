@@ -17,21 +17,6 @@ static const weft_mmdit_names *names_of(const weft_mmdit *c)
     return c->names ? c->names : &usual;
 }
 
-weft_value weft_mmdit_pack(weft_graph *g, weft_value latents, int64_t side)
-{
-    const int64_t patch[3] = {1, side, side}, batch = weft_dim(g, latents, 0);
-    const int64_t channels = weft_dim(g, latents, 4) * side * side;
-    const weft_value x =
-        weft_reshape(g, weft_nn_fold(g, latents, patch), WEFT_SHAPE(batch, -1, channels));
-    return weft_nn_channels_last(g, x, side * side); /* inverse order: channels slowest */
-}
-
-weft_value weft_mmdit_unpack(weft_graph *g, weft_value x_bsc, const int64_t size[3], int64_t side)
-{
-    const int64_t patch[3] = {1, side, side}, channels = weft_dim(g, x_bsc, 2) / (side * side);
-    return weft_nn_unpatch(g, weft_nn_channels_last(g, x_bsc, channels), size, patch);
-}
-
 weft_value weft_mmdit_modulation(weft_graph *g, const weft_nn_layer *layer, weft_value temb_bc,
                                  int64_t rows)
 {

@@ -43,10 +43,6 @@ void weft_mmdit_double(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
                        weft_value bias);
 void weft_mmdit_single(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *stream, int count,
                        weft_value bias);
-/* Latents (B,T,Y,X,C) to tokens (B,S,C side side) of side x side latents, channels slowest, and
- * back for a grid of tokens. */
-weft_value weft_mmdit_pack(weft_graph *g, weft_value latents, int64_t side);
-weft_value weft_mmdit_unpack(weft_graph *g, weft_value x_bsc, const int64_t size[3], int64_t side);
 /* Modulation: silu, then a layer from C to rows C: (B,C) -> (B,rows,C), (B,S,C) -> (B,S,rows,C). */
 weft_value weft_mmdit_modulation(weft_graph *g, const weft_nn_layer *layer, weft_value temb_bc,
                                  int64_t rows);

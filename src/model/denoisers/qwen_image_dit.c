@@ -147,7 +147,7 @@ static weft_value forward(weft_graph *g, const qwen_image *c, const weft_ports *
     weft_mmdit_stream stream[2] = {{.temb_bc = temb}, {.temb_bc = first, .text = true}};
     rope_tables(g, c, positions, 0, tokens, stream[0].rope);
     rope_tables(g, c, positions, tokens, length, stream[1].rope);
-    stream[0].x = weft_nn_linear(g, "img_in", weft_mmdit_pack(g, latents, c->side), width_of(c),
+    stream[0].x = weft_nn_linear(g, "img_in", weft_nn_pack(g, latents, c->side), width_of(c),
                                  WEFT_LINEAR_XAVIER);
     stream[1].x = weft_nn_linear(g, "txt_in", weft_nn_rms_norm(g, "txt_norm", text, text_eps),
                                  width_of(c), WEFT_LINEAR_XAVIER);
@@ -160,7 +160,7 @@ static weft_value forward(weft_graph *g, const qwen_image *c, const weft_ports *
     }
     const weft_value x =
         weft_mmdit_last(g, &blocks, stream[0].x, first, c->side * c->side * out_of(c));
-    return weft_mmdit_unpack(g, x, size, c->side);
+    return weft_nn_unpack(g, x, size, c->side);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */
