@@ -22,6 +22,8 @@ of weft needs them.
     flux_schnell  the same without guidance, with 256 text tokens
     qwen_image  an image: Qwen2.5-VL in a template of 34 tokens, guidance with the norm of the
               conditional prediction; the tokenizer has vocab.json and merges.txt
+    flux2     an image: three layers of Mistral in a template, with padding before the text, embedded
+              guidance, statistics of 2x2 latents, a shift by tokens and steps
     hidream   an image: pooled vectors of two CLIPs, T5, and all layers of Llama; not square; the
               prediction has the other sign
     hunyuan_dit  an image: BERT and T5 with masks; the prediction has additional variance channels
@@ -455,6 +457,49 @@ def qwen_image():
     two_files(f"{OUT}/qwen_image/tokenizer")
     again = Qwen2Tokenizer.from_pretrained(f"{OUT}/qwen_image/tokenizer")
     assert again(system + prompt).input_ids == letters_of(system + prompt).input_ids
+
+
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+          r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def tekken():
+    """Mistral's tokenizer with its pattern and two merges."""
+    special = ["<pad>", "<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"]
+    pieces = special + letters() + ["aB", "re"]
+    made = tokenizer("tekken", special, {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                                         "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": True,
+                                         "vocab": {piece: at for at, piece in enumerate(pieces)}, "merges": [["a", "B"], ["r", "e"]]},
+                     pre_tokenizer={"type": "Sequence", "pretokenizers": [
+                         {"type": "Split", "pattern": {"Regex": TEKKEN}, "behavior": "Isolated", "invert": False},
+                         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}]},
+                     post_processor=around(("<s>", 1), None))
+    made.padding_side, made.bos_token = "left", "<s>"
+    made.chat_template = ("{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}[SYSTEM_PROMPT]{{ m.content[0].text }}[/SYSTEM_PROMPT]"
+                          "{% else %}[INST]{{ m.content[0].text }}[/INST]{% endif %}{% endfor %}")
+    return made
+
+
+def flux2():
+    from diffusers import AutoencoderKLFlux2, Flux2Pipeline, Flux2Transformer2DModel
+    from transformers import Mistral3Config, Mistral3ForConditionalGeneration
+    torch.manual_seed(0)
+    transformer = weights(Flux2Transformer2DModel(in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=8, num_attention_heads=2,
+                                                  joint_attention_dim=24, timestep_guidance_channels=8, axes_dims_rope=(2, 2, 2, 2)), 1)
+    vae = weights(AutoencoderKLFlux2(block_out_channels=(4, 4, 4, 4), layers_per_block=1, latent_channels=4, norm_num_groups=2), 2)
+    vae.bn.running_mean, vae.bn.running_var = 0.2 * torch.randn(16), 1 + torch.rand(16)
+    text = weights(Mistral3ForConditionalGeneration(Mistral3Config(
+        text_config=dict(model_type="mistral", vocab_size=272, hidden_size=8, intermediate_size=16, num_hidden_layers=31, num_attention_heads=2,
+                         num_key_value_heads=1, head_dim=4, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 1e9}),
+        vision_config=dict(model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
+                           patch_size=14, image_size=28), image_token_index=7)), 3)
+    levels = FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True, base_shift=0.5, max_shift=1.15,
+                                             base_image_seq_len=256, max_image_seq_len=4096)
+    pipe = Flux2Pipeline(scheduler=levels, vae=vae, text_encoder=text, tokenizer=tekken(), transformer=transformer)
+    begin, prompt = noise(16, 1, 4, 6), "a red caB, aBle caf\u00e9s: 12 ../x"
+    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=2.5)
+    made = pipe(prompt=prompt, latents=begin[:, :, 0], output_type="latent", **asked).images
+    save(pipe, "flux2", begin, made.unflatten(1, (4, 6)).permute(0, 3, 1, 2)[:, :, None], prompt=prompt, num_frames=1, **asked)
 
 
 def chroma():
@@ -898,7 +943,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
+for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, hunyuan15, hunyuan15_i2v, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

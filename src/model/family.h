@@ -65,6 +65,7 @@ typedef enum weft_port {
 typedef enum weft_video_form {
     WEFT_VIDEO_BCTYX,  /* (B,C,T,Y,X), or an image (B,C,Y,X) */
     WEFT_VIDEO_BTCYX,  /* (B,T,C,Y,X)                        */
+    WEFT_VIDEO_PARTS,  /* (B,C,T,Y py,X px), as a latent of C py px channels here */
     WEFT_VIDEO_PACKED, /* (B,T Y X,C): tokens; with several latents per token (B,T Y X,C py px) */
 } weft_video_form;
 
@@ -234,6 +235,8 @@ typedef struct weft_unused_field {
 typedef struct weft_statistics {
     double scale, shift;
     double mean[WEFT_MAX_STATISTICS], deviation[WEFT_MAX_STATISTICS];
+    /* Added to the variances in a file of weights, which has no deviations. */
+    double variance_epsilon;
     /* Items in the lists of mean and deviation, ordered (channel, frame), for any number of frames.
      * 0 (default): unknown. Not used by families with one value per channel. */
     int64_t count[2];
@@ -348,6 +351,7 @@ typedef struct weft_text_encoder_row {
     int64_t crop;                    /* leading template tokens whose embeddings are dropped */
     weft_cleaning clean;
     bool sees_padding;    /* the encoder gets no padding mask */
+    bool own_side;        /* padding is on the side in the config of the tokenizer */
     bool zeros;           /* embeddings after the text are zeros */
     bool paired;          /* a negative prompt has the token mask of its prompt */
     int64_t seen_padding; /* padding tokens after the text that the mask of the denoiser shows */
@@ -406,8 +410,9 @@ typedef struct weft_tile_rule {
 
 /* Noise levels that a pipeline sets in its flow scheduler, for n steps. */
 typedef enum weft_own_levels {
-    WEFT_LEVELS_NONE, /* the scheduler's own */
-    WEFT_LEVELS_EVEN, /* from 1 to 1/n in even steps */
+    WEFT_LEVELS_NONE,       /* the scheduler's own */
+    WEFT_LEVELS_EVEN,       /* from 1 to 1/n in even steps */
+    WEFT_LEVELS_EVEN_FLUX2, /* the same; their shift also depends on n */
     /* Mochi: linear over 1/40 of the range in half of the steps, then quadratic */
     WEFT_LEVELS_QUADRATIC,
 } weft_own_levels;

@@ -5,6 +5,7 @@
 #include "graph/graph.h"
 #include "model/registry.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -494,7 +495,8 @@ static const weft_stored_tensor *find_own(const adoption *a, const weft_tensors 
 static weft_status take_statistics(const adoption *a, weft_tensors *file, weft_model *model)
 {
     const weft_stored_tensor *mean = find_own(a, file, "latents_mean"),
-                             *deviation = find_own(a, file, "latents_std");
+                             *variance = find_own(a, file, "latents_variance"),
+                             *deviation = variance ? variance : find_own(a, file, "latents_std");
     weft_statistics *of = weft_model_statistics(model);
     const int64_t channels = weft_model_grid(model).channels;
     float values[2][WEFT_MAX_STATISTICS];
@@ -509,6 +511,8 @@ static weft_status take_statistics(const adoption *a, weft_tensors *file, weft_m
     weft_tensor_to_f32(mean, values[0]);
     weft_tensor_to_f32(deviation, values[1]);
     for (int64_t i = 0; i < channels; i++) {
+        if (variance)
+            values[1][i] = sqrtf(values[1][i] + (float)of->variance_epsilon);
         if (!(values[1][i] > 0))
             return weft_error(
                 WEFT_MSG_MODEL_CONFIG,

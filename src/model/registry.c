@@ -5,7 +5,7 @@
 
 extern const weft_family weft_family_sd_vae, weft_family_hunyuan_vae, weft_family_cogvideox_vae,
     weft_family_ltx_vae, weft_family_mochi_vae, weft_family_cosmos_vae, weft_family_allegro_vae,
-    weft_family_qwen_image_vae, weft_family_hunyuan15_vae;
+    weft_family_qwen_image_vae, weft_family_hunyuan15_vae, weft_family_flux2_vae;
 extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_bytes_encoder,
     weft_family_uvit, weft_family_cogvideox_dit, weft_family_hunyuan_video_dit,
     weft_family_cosmos_dit, weft_family_ltx_dit, weft_family_mochi_dit, weft_family_latte_dit,
@@ -16,8 +16,8 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_chroma_dit, weft_family_z_image_dit, weft_family_hunyuan_video15_dit;
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
-    weft_family_qwen, weft_family_qwen3, weft_family_llama, weft_family_bert, weft_family_llava,
-    weft_family_identity_encoder, weft_family_vit, weft_family_siglip_vision;
+    weft_family_qwen, weft_family_qwen3, weft_family_llama, weft_family_mistral, weft_family_bert,
+    weft_family_llava, weft_family_identity_encoder, weft_family_vit, weft_family_siglip_vision;
 
 const weft_family *const weft_families[] = {
     /* SkyReelsV2Transformer3DModel; must precede Wan, whose names its files have as well */
@@ -32,6 +32,8 @@ const weft_family *const weft_families[] = {
     &weft_family_qwen_image_vae,
     /* AutoencoderKLAllegro; must precede AutoencoderKL, which has tensors of the same names */
     &weft_family_allegro_vae,
+    /* AutoencoderKLFlux2; must precede AutoencoderKL, whose names its files have */
+    &weft_family_flux2_vae,
     &weft_family_sd_vae,        /* AutoencoderKL */
     &weft_family_cogvideox_vae, /* AutoencoderKLCogVideoX */
     &weft_family_ltx_vae,       /* AutoencoderKLLTXVideo */
@@ -80,7 +82,9 @@ const weft_family *const weft_families[] = {
     &weft_family_qwen3,                 /* Qwen3Model                    */
     &weft_family_llava,                 /* LlavaForConditionalGeneration */
     &weft_family_llama,                 /* LlamaModel                    */
-    &weft_family_bert,                  /* BertModel                     */
-    &weft_family_identity_encoder,      /* WeftIdentityEncoder           */
+    /* MistralModel; must follow Llama, which has the same names */
+    &weft_family_mistral,
+    &weft_family_bert,             /* BertModel                     */
+    &weft_family_identity_encoder, /* WeftIdentityEncoder           */
     NULL,
 };

@@ -10,6 +10,7 @@ typedef enum weft_parity_form {
     WEFT_PARITY_AS_HERE,
     WEFT_PARITY_BCTYX,
     WEFT_PARITY_BTCYX,
+    WEFT_PARITY_PARTS, /* an image (B,C,Y py,X px) with 2x2 latents in each of weft's */
     WEFT_PARITY_PACKED
 } weft_parity_form;
 weft_parity_form weft_parity_form_of(const weft_port_row *row);

@@ -653,7 +653,11 @@ static weft_status ids_of(const weft_text_encoder *encoder, const weft_tokenizer
     weft_buf whole = {0};
     bool none;
     const char *before = encoder->vision ? encoder->vision->before : row->before,
-               *after = encoder->vision ? encoder->vision->after : row->after;
+               *after = encoder->vision ? encoder->vision->after : row->after,
+               *first = weft_tokenizer_first(t);
+    /* a template that has the tokenizer's first token does not get it twice */
+    if (before && !strncmp(before, first, strlen(first)))
+        before += strlen(first);
     weft_buf_printf(&whole, "%s", before ? before : "");
     weft_status_code status = WEFT_OK;
     WEFT_GO(append_text(row, text, &whole, &none));
@@ -788,13 +792,16 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
     s->cut[r] += cut > 0;
     const weft_status_code status =
         encoder->vision ? tokenize_vision(encoder, &s->sign[r], padding, id, count, &to) : WEFT_OK;
+    const int64_t first =
+        encoder->row->own_side && weft_tokenizer_pads_left(s->of[r]) ? length - count : 0;
     for (int64_t i = 0; i < length && !encoder->vision; i++) {
+        const bool is_text = i >= first && i < first + count;
         if (to.tokens)
-            to.tokens[i] = i < count ? id[i] : padding;
+            to.tokens[i] = is_text ? id[i - first] : padding;
         if (to.seen)
-            to.seen[i] = i < count || encoder->row->sees_padding;
+            to.seen[i] = is_text || encoder->row->sees_padding;
         if (to.real && i >= crop)
-            to.real[i - crop] = i < count + encoder->row->seen_padding;
+            to.real[i - crop] = i >= first && i < first + count + encoder->row->seen_padding;
     }
     weft_free(id);
     return status;
@@ -955,6 +962,8 @@ weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, 
         weft_buf_printf(&what, "|%" PRId64, row->seen_padding);
     if (row->empty || row->quoted)
         weft_buf_printf(&what, "|%s|%d", row->empty ? row->empty : "", row->quoted);
+    if (row->own_side)
+        weft_buf_printf(&what, "|side");
     for (int i = 0; row->hidden[i]; i++)
         weft_buf_printf(&what, "|%" PRId64, row->hidden[i]);
     for (int i = 0; i < c->entries; i++)

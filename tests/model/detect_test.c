@@ -21,6 +21,8 @@ static const char *const namesakes[][2] = {
     {"SkyReelsV2Transformer3DModel", "WanTransformer3DModel"}, /* without a frame rate */
     {"ChronoEditTransformer3DModel", "WanTransformer3DModel"},
     {"AutoencoderKLQwenImage", "AutoencoderKLWan"},
+    {"AutoencoderKLFlux2", "AutoencoderKL"}, /* without its statistics */
+    {"MistralModel", "LlamaModel"},
 };
 
 static bool is_namesake(const weft_family *of, const weft_family *found)

@@ -75,6 +75,8 @@ Test(sizes, published)
         {"chroma", 8899983424},
         {"z-image", 6154908736},
         {"qwen3-4b", 4022468096},
+        {"mistral-small-24b", 22901314560}, /* without the layer for words */
+        {"flux2-vae", 84046115},
         {"hunyuan-video-1.5", 8326608160},
         {"hunyuan-video-1.5-vae", 1260634115},
     };

@@ -49,14 +49,11 @@ Test(statistics, one_a_channel)
     cr_expect_eq(weft_grid_statistics_at(&grid, 5), 0);
 }
 
-static void write_file(const char *folder, const float *deviation)
+/* Tensors of `dim` values each: a marker, means, and `values`. */
+static void write_tensors(const char *folder, const char *const name[3], int64_t dim,
+                          const float *mean, const float *deviation)
 {
-    static const float mean[2] = {0.5f, -1};
-    static const char *const name[3] = {"decoder.up_blocks.9.res_blocks.0.conv1.conv.weight",
-                                        "per_channel_statistics.mean-of-means",
-                                        "per_channel_statistics.std-of-means"};
     weft_tensors_writer *w;
-    const int64_t dim = 2;
     cr_assert_eq(weft_tensors_writer_create(folder, "diffusion_pytorch_model", 0, &w), WEFT_OK);
     for (int i = 0; i < 3; i++)
         cr_assert_eq(weft_tensors_writer_declare(w, name[i], WEFT_F32, 1, &dim), WEFT_OK);
@@ -65,6 +62,35 @@ static void write_file(const char *folder, const float *deviation)
                      WEFT_OK);
     cr_assert_eq(weft_tensors_writer_finish(w), WEFT_OK, "%s", weft_error_message());
     weft_tensors_writer_free(w);
+}
+
+static void write_file(const char *folder, const float *deviation)
+{
+    static const float mean[2] = {0.5f, -1};
+    static const char *const name[3] = {"decoder.up_blocks.9.res_blocks.0.conv1.conv.weight",
+                                        "per_channel_statistics.mean-of-means",
+                                        "per_channel_statistics.std-of-means"};
+    write_tensors(folder, name, 2, mean, deviation);
+}
+
+/* Flux 2's files have the variances of a batch norm. */
+Test(statistics, variances)
+{
+    char folder[] = "/tmp/weft_statistics_XXXXXX";
+    static const float mean[4] = {0.5f, -1, 2, 3}, variance[4] = {3.75f, 8.75f, 0.75f, 0};
+    static const char *const name[3] = {"bn.other", "bn.running_mean", "bn.running_var"};
+    cr_assert(mkdtemp(folder));
+    weft_model model = model_of("{\"_class_name\":\"AutoencoderKLFlux2\",\"latent_channels\":1,"
+                                "\"batch_norm_eps\":0.25}");
+    write_tensors(folder, name, 4, mean, variance);
+    cr_assert_eq(weft_key_mapping_statistics(folder, &model), WEFT_OK, "%s", weft_error_message());
+    const weft_grid grid = weft_model_grid(&model);
+    cr_expect_eq(grid.channels, 4);
+    cr_expect_eq(grid.mean[3], 3);
+    cr_expect_eq(grid.deviation[0], 2);
+    cr_expect_eq(grid.deviation[1], 3);
+    cr_expect_eq(grid.deviation[3], 0.5);
+    cr_assert_eq(weft_remove_tree(folder), WEFT_OK);
 }
 
 /* LTX-Video's files have them among the weights, its configs not. */

@@ -158,6 +158,15 @@ static double quadratic_level(int64_t i, int64_t n)
     return 1 - slow * (double)i / (double)half - rest * bend * bend;
 }
 
+/* Shift exponent of Flux 2 for a number of tokens and steps: published lines by tokens at 10 and
+ * 200 steps, and the second line alone above 4300 tokens. */
+static double flux2_mu(int64_t tokens, int64_t steps)
+{
+    const double n = (double)tokens, at_10 = 8.73809524e-05 * n + 1.89833333,
+                 at_200 = 0.00016927 * n + 0.45666666, slope = (at_200 - at_10) / 190;
+    return tokens > 4300 ? at_200 : slope * (double)steps + at_200 - 200 * slope;
+}
+
 /* Uses the scheduler's own noise levels, or those of the family's pipeline. */
 weft_status weft_generator_trajectory_set_levels(weft_generator *p)
 {
@@ -169,16 +178,18 @@ weft_status weft_generator_trajectory_set_levels(weft_generator *p)
     const weft_own_levels levels = p->trajectory.scheduler.path == WEFT_PATH_FLOW && !given->count
                                        ? p->model.denoiser->family->noise_levels
                                        : WEFT_LEVELS_NONE;
+    const int64_t tokens = weft_generator_tokens(p);
+    const bool flux2 = p->model.denoiser->family->noise_levels == WEFT_LEVELS_EVEN_FLUX2;
     weft_timestep_request request = {
         .steps = steps,
-        .mu = weft_scheduler_mu(&p->trajectory.scheduler, weft_generator_tokens(p)),
+        .mu = flux2 ? flux2_mu(tokens, steps) : weft_scheduler_mu(&p->trajectory.scheduler, tokens),
         .end = NAN};
     double *sigma = levels ? weft_calloc(steps, sizeof *sigma) : NULL;
     if (levels && !sigma)
         return weft_no_memory("%" PRId64 " levels", steps);
     for (int64_t i = 0; i < steps && levels; i++)
-        sigma[i] = levels == WEFT_LEVELS_EVEN ? (double)(steps - i) / (double)steps
-                                              : quadratic_level(i, steps);
+        sigma[i] = levels == WEFT_LEVELS_QUADRATIC ? quadratic_level(i, steps)
+                                                   : (double)(steps - i) / (double)steps;
     request.sigma = given->count ? given->sigmas : sigma;
     request.time = given->timesteps;
     const weft_status_code status =

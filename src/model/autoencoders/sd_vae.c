@@ -1,5 +1,6 @@
-/* Stable Diffusion's image autoencoder (diffusers' AutoencoderKL; SDXL, Latte, Hunyuan-DiT). The
- * frames of a video are separate images.
+/* Stable Diffusion's image autoencoder (diffusers' AutoencoderKL; SDXL, Latte, Hunyuan-DiT), and
+ * Flux 2's (AutoencoderKLFlux2). Latents of Flux 2 here are 2x2 of its network's, channels slowest,
+ * with statistics from a batch norm. The frames of a video are separate images.
  *
  *   encoder: conv_in -> levels x (residual blocks, halve) -> mid (block, attention, block)
  *            -> norm, silu, conv_out -> quant_conv
@@ -7,6 +8,7 @@
  *            -> norm, silu, conv_out
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
+#include "graph/builder_helpers.h"
 #include "model/autoencoders/latent_diffusion.h"
 #include "model/common_fields.h"
 #include "model/config_fields.h"
@@ -23,6 +25,7 @@ typedef struct sd_vae {
     weft_statistics latents;
     bool quant, post_quant, attention;
 } sd_vae;
+enum { PART = 2 }; /* side of the network's latents in one of Flux 2 */
 _Static_assert(sizeof(sd_vae) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
 static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k)
@@ -100,12 +103,57 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     weft_ports_set_posterior(g, encode(&co, c, ports->at[WEFT_PORT_VIDEO]), ports);
 }
 
+/* (B,T,Y,X,C) to (B,T,Y/2,X/2,4 C) */
+static weft_value join_parts(weft_graph *g, weft_value x)
+{
+    if (!weft_value_ok(x))
+        return x;
+    const weft_shape whole = weft_value_get(g, x)->shape;
+    return weft_reshape(g, weft_nn_pack(g, x, PART),
+                        WEFT_SHAPE(whole.dim[0], whole.dim[1], whole.dim[2] / PART,
+                                   whole.dim[3] / PART, whole.dim[4] * PART * PART));
+}
+
+static weft_value split_parts(weft_graph *g, weft_value x)
+{
+    if (!weft_value_ok(x))
+        return x;
+    const weft_shape whole = weft_value_get(g, x)->shape;
+    const int64_t *d = whole.dim, size[3] = {d[1], d[2], d[3]};
+    return weft_nn_unpack(g, weft_reshape(g, x, WEFT_SHAPE(d[0], d[1] * d[2] * d[3], d[4])), size,
+                          PART);
+}
+
+static void build_flux2(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    if (call.kind == WEFT_CALL_DECODE)
+        ports->at[WEFT_PORT_LATENTS] = split_parts(g, ports->at[WEFT_PORT_LATENTS]);
+    build(g, config, call, ports);
+    if (call.kind == WEFT_CALL_DECODE)
+        return;
+    ports->at[WEFT_PORT_MEAN] = join_parts(g, ports->at[WEFT_PORT_MEAN]);
+    ports->at[WEFT_PORT_LOGVAR] = join_parts(g, ports->at[WEFT_PORT_LOGVAR]);
+}
+
+static weft_shape shape_flux2(const void *config, const weft_model_size *s, weft_port port)
+{
+    const sd_vae *c = config;
+    return weft_autoencoder_shape(s, port, c->in_channels, c->z * PART * PART);
+}
+
 static void grid(const void *config, weft_grid *grid)
 {
     const sd_vae *c = config;
     grid->factor[0] = grid->piece = 1;
     grid->factor[1] = grid->factor[2] = (int64_t)1 << (c->levels - 1);
     grid->channels = grid->out_channels = c->z;
+}
+
+static void grid_flux2(const void *config, weft_grid *of)
+{
+    grid(config, of);
+    of->factor[1] = of->factor[2] *= PART;
+    of->channels = of->out_channels *= PART * PART;
 }
 
 static int64_t levels_of(const void *config)
@@ -116,6 +164,17 @@ static int64_t levels_of(const void *config)
 static int64_t channels_of(const void *config)
 {
     return ((const sd_vae *)config)->z;
+}
+
+static int64_t channels_of_flux2(const void *config)
+{
+    return ((const sd_vae *)config)->z * PART * PART;
+}
+
+static int64_t two_of(const void *config)
+{
+    (void)config;
+    return 2;
 }
 
 /* clang-format off */
@@ -148,7 +207,40 @@ static const weft_field fields[] = {
      .help = "attention in the middle block"},
 };
 
-static const weft_named_config sizes[] = {
+static const weft_field flux2_fields[] = {
+    WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"),
+    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
+    {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[128, 256, 512, 512]", 1, 65536,
+     .capacity = MAX_LEVELS, .count = AT(levels),
+     .help = "width of each level; all levels but the last halve rows and columns"},
+    {"decoder_block_out_channels", WEFT_FIELD_FIXED, .fallback = "null"},
+    {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"DownEncoderBlock2D\"",
+     .length = levels_of},
+    {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"UpDecoderBlock2D\"",
+     .length = levels_of},
+    WEFT_LEVEL_BLOCKS_FIELD(AT(layers), "2"),
+    {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
+    WEFT_LATENT_CHANNELS_FIELD(AT(z), "32", MAX_Z),
+    WEFT_NORM_GROUPS_FIELD(AT(groups), "32"),
+    {"sample_size", WEFT_FIELD_IGNORED, .fallback = "1024"},
+    {"patch_size", WEFT_FIELD_EACH, .fallback = "2", .length = two_of},
+    {"batch_norm_eps", WEFT_FIELD_F64, AT(latents.variance_epsilon), "0.0001", 0, 1,
+     .help = "value added to the variances of latents in the weights"},
+    {"batch_norm_momentum", WEFT_FIELD_IGNORED, .fallback = "0.1"},
+    WEFT_STATISTICS_FIELDS(AT(latents), channels_of_flux2),
+    {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},
+    {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "true",
+     .help = "a 1x1 convolution after the encoder"},
+    {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(post_quant), "true",
+     .help = "a 1x1 convolution before the decoder"},
+    {"mid_block_add_attention", WEFT_FIELD_BOOL, AT(attention), "true",
+     .help = "attention in the middle block"},
+};
+
+static const weft_named_config flux2_sizes[] = {
+    {"flux2-vae", "{}"},
+    {NULL, NULL},
+}, sizes[] = {
     {"sd-vae", "{\"block_out_channels\": [128, 256, 512, 512], \"layers_per_block\": 2}"},
     {"sdxl-vae", "{\"block_out_channels\": [128, 256, 512, 512], \"layers_per_block\": 2, "
                  "\"scaling_factor\": 0.13025}"},
@@ -172,6 +264,35 @@ static const weft_rename_rule original[] = {
 static const weft_key_mapping mappings[] = {
     {"diffusers", "encoder.down_blocks.0.resnets.0.conv1.weight", NULL, 0},
     {"original", "decoder.up.0.block.0.conv1.weight", original, sizeof original / sizeof *original},
+};
+
+static const weft_rename_rule flux2_names[] = {
+    {"bn.running_mean",        "latents_mean"},
+    {"bn.running_var",         "latents_variance"},
+    {"bn.num_batches_tracked", "latents_batches"},
+};
+static const weft_key_mapping flux2_mappings[] = {
+    {"diffusers", "bn.running_mean", flux2_names, sizeof flux2_names / sizeof *flux2_names},
+};
+static const weft_port_row flux2_ports[WEFT_AUTOENCODER_PORTS] = {
+    {WEFT_PORT_VIDEO,          false, "sample"},
+    {WEFT_PORT_NOISE,          false, "eps",    .form = WEFT_VIDEO_PARTS},
+    {WEFT_PORT_MEAN,           true,  "mean",   .form = WEFT_VIDEO_PARTS},
+    {WEFT_PORT_LOGVAR,         true,  "logvar", .form = WEFT_VIDEO_PARTS},
+    {WEFT_PORT_RECONSTRUCTION, true,  "sample"},
+};
+
+const weft_family weft_family_flux2_vae = {
+    .class_name = "AutoencoderKLFlux2", .role = WEFT_ROLE_AUTOENCODER,
+    .scope = "vae", .stem = "diffusion_pytorch_model", .library = "diffusers",
+    .marks = {"batch_norm_eps", "batch_norm_momentum"},
+    .config_bytes = sizeof(sd_vae), .field = flux2_fields,
+    .fields = sizeof flux2_fields / sizeof *flux2_fields,
+    .check = check, .sizes = flux2_sizes,
+    .port = flux2_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape_flux2,
+    .build = build_flux2, .grid = grid_flux2, .statistics = AT(latents),
+    .tile = {{0, 1024, 1024}, {0, 768, 768}, .parts = true},
+    .mapping = flux2_mappings, .mappings = sizeof flux2_mappings / sizeof *flux2_mappings,
 };
 
 const weft_family weft_family_sd_vae = {

@@ -382,20 +382,25 @@ static const weft_key_mapping mappings[] = {
 };
 
 static const weft_text_encoder_row text_encoders[] = {
-    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .sees_padding = true},
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .own_side = true,
+     .hidden = {10, 20, 30},
+     .before = "<s>[SYSTEM_PROMPT]You are an AI that reasons about image descriptions. You give "
+               "structured responses focusing on object relationships, object\nattribution and "
+               "actions without speculation.[/SYSTEM_PROMPT][INST]",
+     .after = "[/INST]"},
 };
 
 const weft_family weft_family_flux2_dit = {
     .class_name = "Flux2Transformer2DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
-    .library = "diffusers", .pipeline = "Flux2Pipeline", .autoencoder = "AutoencoderKL",
+    .library = "diffusers", .pipeline = "Flux2Pipeline", .autoencoder = "AutoencoderKLFlux2",
     .marks = {"timestep_guidance_channels", "num_single_layers"},
     .config_bytes = sizeof(flux2), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
-    .noise_levels = WEFT_LEVELS_EVEN,
+    .noise_levels = WEFT_LEVELS_EVEN_FLUX2,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };

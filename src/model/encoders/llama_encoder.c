@@ -1,6 +1,7 @@
 /* Language models as text encoders: Llama (as HunyuanVideo uses it), the text part of Qwen2.5-VL,
- * and Qwen3 (transformers' LlamaModel, Qwen2_5_VLTextModel, Qwen3Model). Parameters have the names
- * of the classes. Published files put "model." before the names, which is a key mapping here.
+ * Qwen3 and Mistral (transformers' LlamaModel, Qwen2_5_VLTextModel, Qwen3Model, MistralModel).
+ * Parameters have the names of the classes. Published files put "model." before the names, which is
+ * a key mapping here.
  *
  *   tokens --> blocks: RMS norm, causal attention, RMS norm, gated SiLU --> RMS norm
  *
@@ -45,8 +46,14 @@ static weft_value rotate(weft_graph *g, const weft_llama *c, weft_llama_kind kin
     return weft_nn_rope(g, heads, rope, true);
 }
 
+/* Padding of a batch. Each may be WEFT_NONE. */
+typedef struct padding {
+    weft_value hidden;    /* bias of the keys (B,S) */
+    weft_value attending; /* (B,S,1): 0 where no key is visible; the reference attends to nothing */
+} padding;
+
 static weft_value attend(weft_graph *g, const weft_llama *c, weft_llama_kind kind, weft_value h,
-                         const weft_value *rope, weft_value hidden)
+                         const weft_value *rope, const padding *pad)
 {
     const int64_t keys = c->key_heads * c->head_dim;
     const bool bias = kind == WEFT_QWEN2;
@@ -56,17 +63,20 @@ static weft_value attend(weft_graph *g, const weft_llama *c, weft_llama_kind kin
     q = rotate(g, c, kind, "q_norm", weft_nn_split_heads(g, q, c->heads), rope);
     k = rotate(g, c, kind, "k_norm", weft_nn_split_heads(g, k, c->key_heads), rope);
     v = weft_nn_split_heads(g, v, c->key_heads);
-    h = weft_nn_attend_back(g, q, repeat_heads(g, c, k), repeat_heads(g, c, v), hidden);
-    h = weft_nn_linear_plain(g, "o_proj", weft_nn_join_heads(g, h), c->width);
+    h = weft_nn_attend_back(g, q, repeat_heads(g, c, k), repeat_heads(g, c, v), pad->hidden);
+    h = weft_nn_join_heads(g, h);
+    if (weft_value_ok(pad->attending))
+        h = weft_mul(g, h, pad->attending);
+    h = weft_nn_linear_plain(g, "o_proj", h, c->width);
     weft_graph_pop(g);
     return h;
 }
 
 static weft_value block(weft_graph *g, const weft_llama *c, weft_llama_kind kind, weft_value x,
-                        const weft_value *rope, weft_value hidden)
+                        const weft_value *rope, const padding *pad)
 {
     weft_value h = weft_nn_rms_norm(g, "input_layernorm", x, c->eps);
-    x = weft_add(g, x, attend(g, c, kind, h, rope, hidden));
+    x = weft_add(g, x, attend(g, c, kind, h, rope, pad));
     h = weft_nn_rms_norm(g, "post_attention_layernorm", x, c->eps);
     weft_graph_push(g, "mlp");
     const weft_value gate =
@@ -142,6 +152,22 @@ static void rope_of(weft_graph *g, const weft_llama *c, int64_t length, weft_val
         weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
 }
 
+/* (B,S) to (B,S,1): 1 from the first visible token on. */
+static weft_value after_padding(weft_graph *g, weft_value seen_bs)
+{
+    const int64_t batch = weft_dim(g, seen_bs, 0), length = weft_dim(g, seen_bs, 1);
+    float *up_to = weft_calloc(length * length, sizeof *up_to);
+    if (!up_to)
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " tokens",
+                               length);
+    for (int64_t i = 0; i < length * length; i++)
+        up_to[i] = i / length <= i % length;
+    const weft_value sums = weft_constant(g, WEFT_F32, WEFT_SHAPE(length, length), up_to),
+                     count = weft_matmul(g, seen_bs, sums, false, false);
+    weft_free(up_to);
+    return weft_reshape(g, weft_clamp(g, count, 0, 1), WEFT_SHAPE(batch, length, 1));
+}
+
 /* Concatenates the hidden states `which`: outputs of blocks (B,1,S,C), and x after the norm. */
 static weft_value take_hidden(weft_graph *g, const weft_llama *c, const int64_t *which,
                               const weft_value *layer, weft_value x)
@@ -165,9 +191,13 @@ void weft_llama_encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind,
 {
     const weft_value mask = p->at[WEFT_PORT_TEXT_MASK];
     const int64_t batch = weft_dim(g, x, 0), length = weft_dim(g, x, 1);
-    const weft_value hidden = weft_value_ok(mask)
-                                  ? weft_nn_hide(g, weft_cast(g, mask, WEFT_F32))
-                                  : WEFT_NONE; /* causal: right padding is never seen */
+    padding pad = {WEFT_NONE, WEFT_NONE}; /* causal: right padding is never seen */
+    if (weft_value_ok(mask)) {
+        const weft_value seen = weft_cast(g, mask, WEFT_F32);
+        pad.hidden = weft_nn_hide(g, seen);
+        if (kind == WEFT_MISTRAL)
+            pad.attending = after_padding(g, seen);
+    }
     weft_value rope[WEFT_MAX_OUTPUTS] = {WEFT_NONE, WEFT_NONE};
     rope_of(g, c, length, rope);
     weft_value *layer = weft_calloc(c->layers, sizeof *layer);
@@ -182,7 +212,7 @@ void weft_llama_encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind,
         if (i == c->layers - c->skipped)
             p->at[WEFT_PORT_TEXT] = x;
         weft_graph_push(g, "layers.%d", (int)i);
-        x = block(g, c, kind, x, rope, hidden);
+        x = block(g, c, kind, x, rope, &pad);
         weft_graph_pop(g);
         layer[i] = weft_reshape(g, x, one);
     }
@@ -253,6 +283,12 @@ static void build_qwen3(weft_graph *g, const void *config, weft_call call, weft_
     encode(g, config, WEFT_QWEN3, ports);
 }
 
+static void build_mistral(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    encode(g, config, WEFT_MISTRAL, ports);
+}
+
 static void text_shape(const void *config, weft_text_shape *text)
 {
     const weft_llama *c = config;
@@ -319,6 +355,8 @@ static const weft_field llama_fields[] = {
     FIELDS("152064", "8192", "29568", "80", "64", "8", "1000000", "1e-5", "2", "351"),
 }, qwen3_fields[] = {
     FIELDS("151936", "4096", "22016", "32", "32", "32", "10000", "1e-6", "1", "512"),
+}, mistral_fields[] = {
+    FIELDS("32000", "4096", "14336", "32", "32", "8", "10000", "1e-6", "0", "512"),
 };
 
 static const weft_unused_field unused[] = {
@@ -360,6 +398,12 @@ static const weft_named_config llama_sizes[] = {
                  " \"num_hidden_layers\": 36, \"num_key_value_heads\": 8, \"head_dim\": 128,"
                  " \"rope_theta\": 1000000}"},
     {NULL, NULL},
+}, mistral_sizes[] = {
+    {"mistral-small-24b", "{\"vocab_size\": 131072, \"hidden_size\": 5120,"
+                          " \"intermediate_size\": 32768, \"num_hidden_layers\": 40,"
+                          " \"head_dim\": 128, \"rope_theta\": 1000000000,"
+                          " \"rms_norm_eps\": 1e-5}"},
+    {NULL, NULL},
 }, qwen_sizes[] = {
     {"qwen2.5-vl-7b-text", "{\"hidden_size\": 3584, \"intermediate_size\": 18944,"
                            " \"num_hidden_layers\": 28, \"num_attention_heads\": 28,"
@@ -367,16 +411,20 @@ static const weft_named_config llama_sizes[] = {
     {NULL, NULL},
 };
 
-static const weft_rename_rule prefix_rules[] = {{"model.language_model.", ""}, {"model.", ""}};
+static const weft_rename_rule prefix_rules[] = {
+    {"language_model.model.", ""}, {"model.language_model.", ""}, {"model.", ""}};
 #define DIALECTS(marker)                                                                          \
-    {"transformers", "model." marker, prefix_rules, 2},                                           \
-    {"transformers", "model.language_model." marker, prefix_rules, 2},                            \
+    {"transformers", "model." marker, prefix_rules, 3},                                           \
+    {"transformers", "model.language_model." marker, prefix_rules, 3},                            \
+    {"transformers", "language_model.model." marker, prefix_rules, 3},                            \
     {"bare", marker, NULL, 0}
 /* Qwen2.5's projections have biases and Qwen3's heads norms: both must precede Llama in the
  * registry. */
 static const weft_key_mapping llama_mappings[] = {DIALECTS("layers.0.self_attn.q_proj.weight")},
                           qwen_mappings[] = {DIALECTS("layers.0.self_attn.q_proj.bias")},
-                          qwen3_mappings[] = {DIALECTS("layers.0.self_attn.q_norm.weight")};
+                          qwen3_mappings[] = {DIALECTS("layers.0.self_attn.q_norm.weight")},
+                          /* the names of Llama */
+                          mistral_mappings[] = {DIALECTS("layers.0.self_attn.q_proj.weight")};
 
 #define FAMILY(stem_, class_, type_, ...)                                                         \
     const weft_family weft_family_##stem_ = {                                                     \
@@ -396,4 +444,5 @@ FAMILY(llama, "LlamaModel", "llama", );
 FAMILY(qwen, "Qwen2_5_VLTextModel", "qwen2_5_vl_text",
        .joint = {"qwen2_5_vl", "text_config", NULL});
 FAMILY(qwen3, "Qwen3Model", "qwen3", );
+FAMILY(mistral, "MistralModel", "mistral", .joint = {"mistral3", "text_config", NULL});
 /* clang-format on */

@@ -17,8 +17,8 @@ typedef struct weft_llama {
 _Static_assert(sizeof(weft_llama) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit a weft_model");
 
 /* What differs between the classes: Qwen2.5 has biases of q, k and v, Qwen3 norms of q's and k's
- * heads. */
-typedef enum weft_llama_kind { WEFT_LLAMA, WEFT_QWEN2, WEFT_QWEN3 } weft_llama_kind;
+ * heads. Mistral's padding may be before the text. */
+typedef enum weft_llama_kind { WEFT_LLAMA, WEFT_QWEN2, WEFT_QWEN3, WEFT_MISTRAL } weft_llama_kind;
 
 /* Token embeddings of tokens (B,S): (B,S,width). */
 weft_value weft_llama_words(weft_graph *g, const weft_llama *c, weft_value tokens_bs);
