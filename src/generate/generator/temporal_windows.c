@@ -1,5 +1,7 @@
 #include "generate/generator/temporal_windows.h"
 
+#include "base/rng.h"
+
 weft_temporal_windows weft_temporal_windows_arrange(int64_t frames, int64_t window, int64_t overlap)
 {
     const int64_t step = window - overlap, rest = frames - window;
@@ -35,4 +37,23 @@ double weft_temporal_windows_share(const weft_temporal_windows *w, int64_t i, in
     for (int64_t k = 0; k < w->count; k++)
         all += weight(w, k, frame);
     return weight(w, i, frame) / all;
+}
+
+int64_t weft_temporal_windows_noise(const weft_temporal_windows *w, int64_t first_source,
+                                    uint64_t seed, int64_t frame)
+{
+    const int64_t period = w->window - first_source, step = w->window - w->overlap;
+    if (frame < w->window || period < 1)
+        return frame;
+    const int64_t at = frame - first_source, cycle = at / period, place = at % period,
+                  block = place / step * step, size = period - block < step ? period - block : step;
+    /* a shuffle of 0 .. size - 1: each draw swaps an item with an earlier one */
+    int64_t item = place - block;
+    for (int64_t k = size - 1; k > 0; k--) {
+        const uint64_t draw = (uint64_t)((cycle * period + block) * w->window + k);
+        const int64_t other =
+            (int64_t)(weft_random_uniform(seed, WEFT_RNG_SHUFFLE, draw) * (float)(k + 1));
+        item = item == k ? other : item == other ? k : item;
+    }
+    return first_source + block + item;
 }

@@ -21,5 +21,10 @@ weft_temporal_windows weft_temporal_windows_arrange(int64_t frames, int64_t wind
 int64_t weft_temporal_windows_first(const weft_temporal_windows *w, int64_t i);
 /* Weight of window i at `frame`: ramps over the overlap, 0 outside the window. */
 double weft_temporal_windows_share(const weft_temporal_windows *w, int64_t i, int64_t frame);
+/* Frame of the first window whose noise `frame` begins with (FreeNoise, Qiu et al.): the frames of
+ * the first window in turn, from `first_source` on, shuffled within the steps of windows by the
+ * seed. Frames of the first window have their own noise. */
+int64_t weft_temporal_windows_noise(const weft_temporal_windows *w, int64_t first_source,
+                                    uint64_t seed, int64_t frame);
 
 #endif

@@ -30,6 +30,43 @@ Test(windows, all_frames_are_covered_and_shares_add_up)
             }
 }
 
+/* After the first window, each period has the frames of the first window from `first` on, each
+ * once. Frames of the first window have their own noise. */
+Test(windows, noise_of_the_first_window_returns)
+{
+    for (int64_t window = 2; window < 9; window++)
+        for (int64_t overlap = 1; overlap < window; overlap++)
+            for (int64_t first = 0; first < 2; first++) {
+                const weft_temporal_windows w =
+                    weft_temporal_windows_arrange(first + 5 * (window - first), window, overlap);
+                const int64_t period = window - first;
+                uint64_t seen = 0;
+                for (int64_t t = 0; t < w.frames; t++) {
+                    const int64_t from = weft_temporal_windows_noise(&w, first, 7, t);
+                    cr_assert_eq(from, weft_temporal_windows_noise(&w, first, 7, t));
+                    cr_assert(t < window ? from == t : from >= first && from < window);
+                    seen |= t < first ? 0 : UINT64_C(1) << from;
+                    if (t >= first && (t - first + 1) % period == 0) {
+                        cr_assert_eq(seen, ((UINT64_C(1) << period) - 1) << first);
+                        seen = 0;
+                    }
+                }
+            }
+}
+
+/* Without a shuffle, motion would repeat from window to window. */
+Test(windows, noise_returns_in_an_order_of_the_seed)
+{
+    const weft_temporal_windows w = weft_temporal_windows_arrange(61, 16, 4);
+    int64_t moved = 0, other = 0;
+    for (int64_t t = 16; t < 61; t++) {
+        const int64_t from = weft_temporal_windows_noise(&w, 1, 7, t);
+        moved += from != 1 + (t - 1) % 15;
+        other += from != weft_temporal_windows_noise(&w, 1, 8, t);
+    }
+    cr_expect(moved > 20 && other > 20, "%d and %d of 45 frames", (int)moved, (int)other);
+}
+
 Test(windows, a_window_fades_in_while_the_one_before_fades_out)
 {
     const weft_temporal_windows w = weft_temporal_windows_arrange(10, 6, 2);
