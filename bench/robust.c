@@ -1,11 +1,17 @@
 /* Cascade plans under price errors, with the seconds of the cost model. The model is HunyuanVideo
  * 13B on H100 nodes with Arachne's three stages.
  *
- *     bench/robust [NODES [STAGE [ITERATIONS [PLANS [played|executed]]]]]
+ *     bench/robust [NODES [STAGE [ITERATIONS [PLANS [played|executed|ahead]]]]]
  *
  * PLANS: tried by a search. "played": plans run in the planner's simulation of the executor.
  * "executed": the first IN_BATCH draws also run in the executor of a run, on ranks with a clock
- * each (robust_ranks.h).
+ * each (robust_ranks.h). "ahead": encoders run one iteration ahead, in the simulation only. An
+ * iteration then has its transformers, whose latents exist, and the encoders of the next one:
+ *
+ *     played   [s0.vae][s0.dit       ][s1.dit ]     ahead   [s0.dit       ][s1.dit ][n1.vae]
+ *              [s1.vae  ][s2.dit   ]                        [s2.dit   ][n0.vae        ]
+ *
+ * The other policies do so as well ("all ahead"), or not ("ahead").
  *
  * Every cascade takes 1 to 1 + JITTER times its seconds. All policies have the same draws of errors
  * in each iteration: BATCHES independent batches, or the first one if they are executed. In a batch
@@ -52,7 +58,7 @@ enum { STATIC, FLEXSP, KNAPFORMER, OTHERS, PLANNED = OTHERS, LATE, ROBUST, CLAIR
 static const weft_policy rule[OTHERS] = {WEFT_POLICY_STATIC, WEFT_POLICY_FLEXSP,
                                          WEFT_POLICY_KNAPFORMER};
 
-enum { PLAYED, EXECUTED, WAYS };
+enum { PLAYED, EXECUTED, AHEAD, ALL_AHEAD, WAYS };
 
 typedef struct trial {
     const char *name;
@@ -76,7 +82,7 @@ typedef struct setting {
     int64_t ranks, degree[OTHERS]; /* degree: of equal groups */
     int64_t evaluations;           /* plans that a search tries */
     double reduce;                 /* seconds of the gradient all-reduce */
-    bool executed;
+    bool executed, ahead;
 } setting;
 
 /* WIDE: every degree. NARROW: degrees within a node, without groups that cross nodes. */
@@ -173,15 +179,13 @@ static void solve(const setting *s, iteration *x, int set, weft_placement *out)
     check(weft_placement_of(p, &x->found[set].schedule, first, devices, x->arena, out));
 }
 
-static void open_iteration(const setting *s, uint64_t seed, iteration *x)
+/* Opens an iteration with the plans of the rules. */
+static void open_rules(const setting *s, uint64_t seed, iteration *x)
 {
     weft_workload w;
-    weft_placement found;
     *x = (iteration){
         .arena = weft_arena_create(), .seed = seed, .sets = s->cluster.nodes > 1 ? SETS : 1};
     open_list(s, seed, x->arena, &w, &x->list);
-    check(weft_cascade_list_within(&x->list, s->cluster.devices, (double)s->cluster.device.memory,
-                                   x->arena, &x->narrow));
     for (int64_t c = 0; c < x->list.count; c++) {
         const weft_plan_bucket *b = &w.bucket[c / (x->list.count / w.count)];
         const weft_clip_work *clip;
@@ -195,6 +199,14 @@ static void open_iteration(const setting *s, uint64_t seed, iteration *x)
     }
     for (int k = 0; k < OTHERS; k++)
         check(place_by_rule(s, k, s->degree[k], &w, &x->list, x->arena, &x->plan[k]));
+}
+
+/* Searches the plan with the shortest makespan. */
+static void search_planned(const setting *s, iteration *x)
+{
+    weft_placement found;
+    check(weft_cascade_list_within(&x->list, s->cluster.devices, (double)s->cluster.device.memory,
+                                   x->arena, &x->narrow));
     for (int set = 0; set < x->sets; set++) {
         solve(s, x, set, &found);
         if (set == 0 || found.makespan < x->plan[PLANNED].makespan)
@@ -203,6 +215,50 @@ static void open_iteration(const setting *s, uint64_t seed, iteration *x)
     for (int k = 0; k < OTHERS; k++) /* a run's search begins with the plans of the rules */
         if (x->plan[k].makespan < x->plan[PLANNED].makespan)
             x->plan[PLANNED] = x->plan[k];
+}
+
+static void close_iteration(iteration *x)
+{
+    for (int set = 0; set < SETS; set++)
+        weft_cascade_problem_free(&x->problem[set]);
+    weft_arena_free(x->arena);
+}
+
+/* The transformers of `own` on their devices, then the encoders of `next`. */
+static void append_encoders(const iteration *y, const weft_placement *own,
+                            const weft_placement *next, weft_placement *out)
+{
+    const int64_t n = own->count;
+    check(weft_placement_create(y->arena, n, own->first[n] + next->first[n], out));
+    for (int64_t c = 0; c < n; c++) {
+        const weft_placement *from = y->trains[c] ? own : next;
+        const int32_t degree = from->first[c + 1] - from->first[c];
+        const double later = y->trains[c] ? 0 : own->makespan;
+        out->option[c] = from->option[c];
+        out->start[c] = from->start[c] + later;
+        out->end[c] = from->end[c] + later;
+        out->first[c + 1] = out->first[c] + degree;
+        memcpy(out->devices + out->first[c], from->devices + from->first[c],
+               (size_t)degree * sizeof *out->devices);
+    }
+    out->makespan = own->makespan + next->makespan; /* not played yet */
+}
+
+/* Opens iteration `x` with the encoders of iteration `next` in place of its own, which ran in the
+ * iteration before. */
+static void open_ahead(const setting *s, const iteration *x, const iteration *next, iteration *y)
+{
+    *y = (iteration){.arena = weft_arena_create(), .seed = x->seed, .sets = x->sets};
+    memcpy(y->trains, x->trains, sizeof y->trains);
+    y->list.count = x->list.count;
+    check(WEFT_ARENA_NEW(y->arena, y->list.item, x->list.count, "the benchmark"));
+    for (int64_t c = 0; c < x->list.count; c++) {
+        y->list.item[c] = x->trains[c] ? x->list.item[c] : next->list.item[c];
+        y->list.item[c].after_count = 0;
+    }
+    for (int k = 0; k < OTHERS; k++)
+        append_encoders(y, &x->plan[k], &next->plan[k], &y->plan[k]);
+    search_planned(s, y);
 }
 
 static weft_expect_setup search_of(const setting *s, const iteration *x, const double *slow)
@@ -376,7 +432,9 @@ static void run_plan(const setting *s, const iteration *x, robust_job job, int f
 {
     const double *factor = job.factor;
     job.list = &x->list;
-    play_plan(s, x, &job, from, end, t->seconds[PLAYED][plan]);
+    play_plan(s, x, &job, from, end, t->seconds[s->ahead ? ALL_AHEAD : PLAYED][plan]);
+    if (s->ahead && plan >= OTHERS)
+        play_plan(s, x, &job, from, end, t->seconds[AHEAD][plan]);
     for (int k = from; k < end && k < IN_BATCH && s->executed; k++) {
         job.factor = factor + k * x->list.count;
         const robust_times times = robust_ranks_execute(&job);
@@ -388,16 +446,19 @@ static void run_plan(const setting *s, const iteration *x, robust_job job, int f
     }
 }
 
-static void try_iteration(const setting *s, const iteration *x, trial *t)
+static void set_slow(const trial *t, double *slow)
 {
-    static double factor[DRAWS * MOST_CASCADES];
+    for (int r = 0; r < MOST_RANKS; r++)
+        slow[r] = t->slow && r == SLOW_RANK ? SLOW : 1;
+}
+
+static void try_iteration(const setting *s, const iteration *x, const double *factor, trial *t)
+{
     double slow[MOST_RANKS];
     weft_placement p, both[2];
     weft_dispatch_replan replan;
     robust_job best;
-    for (int r = 0; r < MOST_RANKS; r++)
-        slow[r] = t->slow && r == SLOW_RANK ? SLOW : 1;
-    draw_factors(x, t->jitter, factor);
+    set_slow(t, slow);
     robust_job job = {.factor = factor, .slow = slow};
     for (int k = 0; k <= PLANNED; k++) {
         job.plan = &x->plan[k];
@@ -416,6 +477,49 @@ static void try_iteration(const setting *s, const iteration *x, trial *t)
         job.late = plan_clairvoyant(s, x, factor + k * x->list.count, slow, &p);
         run_plan(s, x, job, k, k + 1, t, CLAIRVOYANT);
     }
+}
+
+/* Runs all trials of iteration `index`. */
+static void try_played(const setting *s, int index)
+{
+    static double factor[DRAWS * MOST_CASCADES];
+    static iteration x;
+    open_rules(s, 1 + (uint64_t)index, &x);
+    search_planned(s, &x);
+    for (size_t k = 0; k < WEFT_COUNT(trials); k++) {
+        draw_factors(&x, trials[k].jitter, factor);
+        try_iteration(s, &x, factor, &trials[k]);
+    }
+    close_iteration(&x);
+}
+
+/* Runs all trials of iteration `index` with encoders one iteration ahead. A cascade has the same
+ * errors wherever it runs. */
+static void try_ahead(const setting *s, int index)
+{
+    static double own[DRAWS * MOST_CASCADES], factor[DRAWS * MOST_CASCADES];
+    static iteration x, next, y;
+    double slow[MOST_RANKS];
+    open_rules(s, 1 + (uint64_t)index, &x);
+    open_rules(s, 2 + (uint64_t)index, &next);
+    open_ahead(s, &x, &next, &y);
+    for (size_t k = 0; k < WEFT_COUNT(trials); k++) {
+        trial *t = &trials[k];
+        set_slow(t, slow);
+        draw_factors(&x, t->jitter, own);
+        draw_factors(&next, t->jitter, factor);
+        robust_job job = {.factor = own, .slow = slow};
+        for (int rule_of = 0; rule_of < OTHERS; rule_of++) {
+            job.plan = &x.plan[rule_of];
+            play_plan(s, &x, &job, 0, DRAWS, t->seconds[AHEAD][rule_of]);
+        }
+        for (int64_t i = 0; i < DRAWS * y.list.count; i++)
+            factor[i] = y.trains[i % y.list.count] ? own[i] : factor[i];
+        try_iteration(s, &y, factor, t);
+    }
+    close_iteration(&x);
+    close_iteration(&next);
+    close_iteration(&y);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -444,7 +548,7 @@ static void print_kept(const trial *t, int way, int other)
                  known = lead_of(of, CLAIRVOYANT, other, 0, KNOWN),
                  own = lead_of(of, ROBUST, other, 0, KNOWN);
     double square = 0;
-    for (int b = 0; b < BATCHES && way == PLAYED; b++) {
+    for (int b = 0; b < BATCHES && way != EXECUTED; b++) {
         const double off = lead_of(of, ROBUST, other, b * IN_BATCH, IN_BATCH) - lead;
         square += off * off;
     }
@@ -465,7 +569,7 @@ static void print_kept(const trial *t, int way, int other)
 static void print_trial(const setting *s, const char *stage, const trial *t, int way,
                         int iterations)
 {
-    static const char *const name[] = {"played", "executed"};
+    static const char *const name[WAYS] = {"played", "executed", "ahead", "all ahead"};
     const int draws = way == EXECUTED ? IN_BATCH : DRAWS;
     printf("| %d | %s | %s | %s | %d | %d |", (int)s->ranks, stage, name[way], t->name, iterations,
            draws);
@@ -534,29 +638,27 @@ static void open_setting(setting *s, int nodes, const char *stage, int iteration
 int main(int argc, char **argv)
 {
     static setting s;
-    static iteration x;
     const int nodes = argc > 1 ? atoi(argv[1]) : 2, iterations = argc > 3 ? atoi(argv[3]) : 20;
     const char *stage = argc > 2 ? argv[2] : "720p";
     if (nodes < 1 || nodes > MOST_RANKS / 8 || iterations < 1) {
         fprintf(stderr,
-                "bench/robust [NODES [STAGE [ITERATIONS [PLANS [played|executed]]]]], up to %d "
-                "nodes\n",
+                "bench/robust [NODES [STAGE [ITERATIONS [PLANS [played|executed|ahead]]]]], up to "
+                "%d nodes\n",
                 MOST_RANKS / 8);
         return 1;
     }
     s.evaluations = argc > 4 ? atoi(argv[4]) : 1500;
     s.executed = argc > 5 && !strcmp(argv[5], "executed");
+    s.ahead = argc > 5 && !strcmp(argv[5], "ahead");
     open_setting(&s, nodes, stage, iterations);
-    for (int i = 0; i < iterations; i++) {
-        open_iteration(&s, 1 + (uint64_t)i, &x);
-        for (size_t k = 0; k < WEFT_COUNT(trials); k++)
-            try_iteration(&s, &x, &trials[k]);
-        for (int set = 0; set < x.sets; set++)
-            weft_cascade_problem_free(&x.problem[set]);
-        weft_arena_free(x.arena);
-    }
+    for (int i = 0; i < iterations; i++)
+        if (s.ahead)
+            try_ahead(&s, i);
+        else
+            try_played(&s, i);
     print_header();
-    for (int way = 0; way < (s.executed ? WAYS : EXECUTED); way++)
+    const int last = s.ahead ? ALL_AHEAD : s.executed ? EXECUTED : PLAYED;
+    for (int way = s.ahead ? AHEAD : PLAYED; way <= last; way++)
         for (size_t k = 0; k < WEFT_COUNT(trials); k++)
             print_trial(&s, stage, &trials[k], way, iterations);
     if (s.executed)
