@@ -59,7 +59,7 @@ static void draw_factors(const trial *t, int64_t iteration)
 static void learn(trial *t, const made *m)
 {
     double summing = 0;
-    const weft_placed_iteration *as = all.executed;
+    const weft_placed_iteration *as = simulated.executed;
     double busy[MOST_RANKS], slow[MOST_RANKS];
     weft_rank_speeds_get(&t->speeds, slow);
     for (int64_t c = 0; c < as->cascades; c++) {
@@ -69,7 +69,7 @@ static void learn(trial *t, const made *m)
             summing = fmax(summing, end_of(as, c) - seconds_of(as, c) * 2 / 3);
         double most = 1;
         for (int64_t i = 0; i < at->degree; i++) {
-            busy[i] = all.done[at->device[i]][c].busy;
+            busy[i] = simulated.done[at->device[i]][c].busy;
             most = fmax(most, slow[at->device[i]]);
             bool stayed = false;
             for (int64_t k = 0; k < planned->degree; k++)
@@ -165,8 +165,8 @@ static void plan_expected(planner *p, trial *t, const weft_workload *w, uint64_t
     open_outlook(p, t, w, seed, arena, &o);
     for (int64_t c = 0; c < o.list.count; c++)
         of[c] = o.trains[c] ? &t->dit : &t->encoder;
-    weft_rank_speeds_get(&t->speeds, all.known_slow);
-    o.setup.slow = all.known_slow;
+    weft_rank_speeds_get(&t->speeds, simulated.slow);
+    o.setup.slow = simulated.slow;
     o.setup.scenarios = t->dit.count ? SCENARIOS : 1;
     o.setup.validations = t->dit.count ? JUDGES : 0;
     const double began = weft_thread_seconds();
@@ -190,8 +190,8 @@ static void plan_clairvoyant(planner *p, const trial *t, const weft_workload *w,
     draw_factors(t, (int64_t)seed);
     memcpy(o.factor, all.factor, (size_t)o.list.count * sizeof *o.factor);
     for (int r = 0; r < all.ranks; r++)
-        all.known_slow[r] = r == t->slow ? SLOW : 1;
-    o.setup.slow = all.known_slow;
+        simulated.slow[r] = r == t->slow ? SLOW : 1;
+    o.setup.slow = simulated.slow;
     o.setup.scenarios = 1;
     search_outlook(&o, arena, m);
     const bool late = m->plan.late;
@@ -204,13 +204,13 @@ static void plan_clairvoyant(planner *p, const trial *t, const weft_workload *w,
 
 static void note_prices(const planner *p, priced_all *errors)
 {
-    for (int64_t c = 0; c < all.executed->cascades; c++) {
-        const weft_placed_cascade *one = &all.executed->cascade[c];
-        const int bucket = all.executed->sample[one->sample].bucket;
+    for (int64_t c = 0; c < simulated.executed->cascades; c++) {
+        const weft_placed_cascade *one = &simulated.executed->cascade[c];
+        const int bucket = simulated.executed->sample[one->sample].bucket;
         if (one->module != WEFT_CASCADE_TEXT)
             price_error(&errors->of[one->module != WEFT_CASCADE_DIT]
                                    [held_out(p, bucket, (int)one->at.degree)],
-                        seconds_of(all.executed, c) / one->at.seconds - 1);
+                        seconds_of(simulated.executed, c) / one->at.seconds - 1);
     }
 }
 

@@ -1,44 +1,21 @@
 #include "cascades_ranks.h"
 
-#include "comm/comm.h"
-#include "comm/comm_fake.h"
 #include "graph/builder_helpers.h"
-#include "kernel/virtual/virtual.h"
 #include "model/family.h"
 #include "model/tiling.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-simulated_ranks all;
+bench_ranks all;
 
 static const char folded[] =
     "{\"_class_name\":\"HunyuanVideoTransformer3DModel\",\"num_layers\":2,\"num_single_layers\":4}";
 
-typedef struct rank {
-    int index;
-    pthread_t thread;
-    weft_comm *comm;
-    weft_virtual_rates rates;
-    double clock, factor; /* factor: of kernels' seconds */
-    weft_backend *backend;
-    weft_cascade_run *run;
-    double slow[MOST_RANKS]; /* rank 0: as the dispatcher has it */
-} rank;
-static rank member[MOST_RANKS];
 /* Weights of encoders, shared by all ranks: each weight needs memory maps, and a process has a
  * limited number. */
 static weft_store *frozen;
-
-void check(weft_status_code status)
-{
-    if (status == WEFT_OK)
-        return;
-    fprintf(stderr, "%s\n", weft_error_message());
-    exit(1);
-}
 
 /* ---- the transformer ------------------------------------------------------------------------ */
 
@@ -73,7 +50,7 @@ static weft_status make_graph(void *user, int bucket, weft_graph **out)
 }
 
 /* Program of a cascade on a rank. */
-static double factor_of(const rank *r, int32_t index)
+static double factor_of(const simulated_rank *r, int32_t index)
 {
     return (all.factor[index] > 0 ? all.factor[index] : 1) * (r->index == all.slow ? SLOW : 1);
 }
@@ -82,7 +59,7 @@ static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t i
                         const weft_step *step,
                         const weft_received_latents handed[WEFT_CASCADE_MODULES])
 {
-    rank *r = user;
+    simulated_rank *r = user;
     (void)plan, (void)step, (void)handed;
     r->factor = factor_of(r, index);
     return WEFT_OK;
@@ -149,7 +126,7 @@ static weft_status make_encoder(void *user, weft_graph **out)
     return weft_graph_check(g);
 }
 
-static weft_status run_encoder(rank *r, encoded e)
+static weft_status run_encoder(simulated_rank *r, encoded e)
 {
     const uint64_t key =
         1 + (uint64_t)((e.side[0] << 32) | (e.side[1] << 16) | e.side[2]); /* sides below 2^16 */
@@ -192,7 +169,7 @@ static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t
                           const weft_cascade_share *share, weft_group *group,
                           const weft_latent_rows *rows)
 {
-    rank *r = user;
+    simulated_rank *r = user;
     const weft_placed_cascade *c = &plan->cascade[index];
     const weft_tiling t = tiling_of(plan->sample[c->sample].bucket);
     (void)group, (void)rows;
@@ -207,67 +184,6 @@ static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t
     return WEFT_OK;
 }
 
-/* ---- a rank --------------------------------------------------------------------------------- */
-
-/* Kernels only advance clocks here, waiting ranks sleep, and exchanges have a thread of their own.
- * The rest of a rank's thread is the executor. */
-static void iterate(rank *r)
-{
-    weft_iteration_done done = {.cascade = all.done[r->index]};
-    const int64_t made = weft_cascade_run_counts(r->run).made;
-    r->clock = all.begin;
-    r->factor = 1;
-    memcpy(r->slow, all.known_slow, sizeof r->slow);
-    check(weft_cascade_run_iteration(r->run, all.plan, &done));
-    if (r->index == 0)
-        all.executed = weft_cascade_run_executed(r->run);
-    all.of[r->index] = done;
-    all.made[r->index] = weft_cascade_run_counts(r->run).made - made;
-}
-
-static void *run_rank(void *user)
-{
-    rank *r = user;
-    int64_t clips[MOST_BUCKETS];
-    const weft_optimizer_config adamw = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1};
-    for (int b = 0; b < all.buckets; b++)
-        clips[b] = all.size[b].batch;
-    r->rates.clock = &r->clock;
-    r->rates.factor = &r->factor;
-    r->factor = 1;
-    r->rates.scale = 1;
-    check(weft_backend_virtual_create(&r->rates, &r->backend));
-    weft_store *store = weft_store_create_on(r->backend->device);
-    const weft_exec_config place = {.comm = r->comm,
-                                    .backend = r->backend,
-                                    .mesh = {.axis_count = 1, .axis = {{"dp", all.ranks}}},
-                                    .recipes = all.denoiser.family->recipe,
-                                    .recipe_count = all.denoiser.family->recipes};
-    const weft_cascade_setup setup = {.comm = r->comm,
-                                      .store = store,
-                                      .exec = &place,
-                                      .optimizer = &adamw,
-                                      .context = WEFT_SP_ULYSSES,
-                                      .late_dispatch = true,
-                                      .buckets = all.buckets,
-                                      .clips = clips,
-                                      .calls = {r, make_graph, fill, row_of, encode, NULL}};
-    weft_comm_set_deadline(r->comm, 3600);
-    check(weft_cascade_run_create(&setup, &r->run));
-    weft_cascade_run_nodes(r->run, (int)all.cluster.devices, r->slow);
-    for (;;) {
-        pthread_barrier_wait(&all.turn);
-        if (!all.plan)
-            break;
-        iterate(r);
-        pthread_barrier_wait(&all.turn);
-    }
-    weft_cascade_run_free(r->run);
-    weft_store_free(store);
-    weft_backend_virtual_free(r->backend);
-    return NULL;
-}
-
 /* ---- one iteration by all ------------------------------------------------------------------- */
 
 double seconds_of(const weft_placed_iteration *plan, int64_t index)
@@ -275,7 +191,7 @@ double seconds_of(const weft_placed_iteration *plan, int64_t index)
     const weft_placed_cascade *c = &plan->cascade[index];
     double start = 0, end = 0, most = 0;
     for (int64_t i = 0; i < c->at.degree; i++) {
-        const weft_cascade_timing *d = &all.done[c->at.device[i]][index];
+        const weft_cascade_timing *d = &simulated.done[c->at.device[i]][index];
         start = fmax(start, d->start);
         end = fmax(end, d->end);
         most = fmax(most, d->end - d->start);
@@ -288,7 +204,7 @@ double end_of(const weft_placed_iteration *plan, int64_t index)
     const weft_assigned *at = &plan->cascade[index].at;
     double end = 0;
     for (int64_t i = 0; i < at->degree; i++)
-        end = fmax(end, all.done[at->device[i]][index].end);
+        end = fmax(end, simulated.done[at->device[i]][index].end);
     return end;
 }
 
@@ -296,25 +212,21 @@ executed execute(const weft_placed_iteration *plan)
 {
     executed e = {0};
     double busy = 0;
-    for (int r = 0; r < all.ranks; r++)
-        all.begin = fmax(all.begin, *all.clock[r]);
-    all.plan = plan;
-    pthread_barrier_wait(&all.turn);
-    pthread_barrier_wait(&all.turn);
-    plan = all.executed;
+    simulated_run(plan);
+    plan = simulated.executed;
     for (int64_t c = 0; c < plan->cascades; c++) {
         busy += seconds_of(plan, c) * (double)plan->cascade[c].at.degree;
         e.makespan = fmax(e.makespan, end_of(plan, c));
     }
     for (int r = 0; r < all.ranks; r++) {
-        const weft_iteration_done *d = &all.of[r];
+        const weft_iteration_done *d = &simulated.of[r];
         if (d->own > e.own) {
             e.own = d->own;
             e.running = d->running;
             e.taking = d->taking;
         }
         e.exposed = fmax(e.exposed, d->summed - e.makespan);
-        e.made += all.made[r];
+        e.made += simulated.made[r];
     }
     e.idle = 1 - busy / (e.makespan * all.ranks);
     return e;
@@ -349,43 +261,38 @@ static void fill_frozen(void)
 void ranks_begin(weft_arena *arena, int nodes, bool slow_links, const weft_workload *stage)
 {
     char spec[32];
-    weft_comm *comm[MOST_RANKS];
-    const weft_link_model model = {.between = {slow_links ? 1.25e9 : 50e9, 5e-6},
+    const weft_link_model links = {.between = {slow_links ? 1.25e9 : 50e9, 5e-6},
                                    .inside = {450e9, 2e-6},
                                    .per_node = 8,
                                    .clocked = true};
     snprintf(spec, sizeof spec, "h100:%d", nodes);
-    all.between = model.between.bytes_per_second;
+    all.between = links.between.bytes_per_second;
     all.slow = -1;
     check(weft_cluster_load(arena, spec, &all.cluster));
     all.ranks = (int)weft_cluster_devices(&all.cluster);
-    for (int64_t i = 0; i < stage->count; i++)
+    all.buckets = (int)stage->count;
+    const weft_device_type *d = &all.cluster.device;
+    simulated_setup setup = {.ranks = all.ranks,
+                             .per_node = (int)all.cluster.devices,
+                             .links = links,
+                             .flops = d->flops * d->gemm,
+                             .bytes = d->memory_bandwidth * d->memory_fraction,
+                             .denoiser = &all.denoiser,
+                             .clip_norm = 1,
+                             .buckets = all.buckets,
+                             .calls = {NULL, make_graph, fill, row_of, encode, NULL}};
+    for (int64_t i = 0; i < stage->count; i++) {
         all.size[i] = (weft_bucket){stage->bucket[i].batch, stage->bucket[i].frames,
                                     stage->bucket[i].height, stage->bucket[i].width};
-    all.buckets = (int)stage->count;
+        setup.clips[i] = all.size[i].batch;
+    }
     read_models();
     fill_frozen();
-    pthread_barrier_init(&all.turn, NULL, (unsigned)all.ranks + 1);
-    check(weft_comm_open_threads_linked(all.ranks, &model, comm));
-    const weft_device_type *d = &all.cluster.device;
-    for (int r = 0; r < all.ranks; r++) {
-        member[r] = (rank){.index = r, .comm = comm[r]};
-        member[r].rates = (weft_virtual_rates){.flops = d->flops * d->gemm,
-                                               .bytes = d->memory_bandwidth * d->memory_fraction,
-                                               .launch = 5e-6};
-        all.clock[r] = &member[r].clock;
-        pthread_create(&member[r].thread, NULL, run_rank, &member[r]);
-        pthread_setname_np(member[r].thread, "rank"); /* a name of its own in a profile */
-    }
+    simulated_begin(&setup);
 }
 
 void ranks_end(void)
 {
-    all.plan = NULL;
-    pthread_barrier_wait(&all.turn);
-    for (int r = 0; r < all.ranks; r++) {
-        pthread_join(member[r].thread, NULL);
-        weft_comm_free(member[r].comm);
-    }
+    simulated_end();
     weft_store_free(frozen);
 }

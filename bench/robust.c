@@ -101,14 +101,6 @@ typedef struct iteration {
     uint64_t seed;
 } iteration;
 
-static void check(weft_status_code status)
-{
-    if (status == WEFT_OK)
-        return;
-    fprintf(stderr, "%s\n", weft_error_message());
-    exit(1);
-}
-
 /* ---- plans ---------------------------------------------------------------------------------- */
 
 static weft_cascade_costs costs_of(const setting *s)

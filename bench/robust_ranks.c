@@ -1,16 +1,9 @@
 #include "robust_ranks.h"
 
-#include "comm/comm.h"
-#include "comm/comm_fake.h"
 #include "graph/builder_helpers.h"
-#include "kernel/virtual/virtual.h"
 #include "model/family.h"
-#include "train/cascade/cascade_executor.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char config[] =
@@ -21,43 +14,16 @@ static const char config[] =
 /* UNITS: of a sample's latents, of which every rank of an encoder makes some. */
 enum { SIDE = 32, CHANNELS = 16, CAPTION = 16, UNITS = ROBUST_RANKS };
 
-typedef struct rank {
-    int index;
-    pthread_t thread;
-    weft_comm *comm;
-    weft_virtual_rates rates;
-    double clock, factor; /* factor: of kernels' seconds */
-    weft_backend *backend;
-    weft_cascade_run *run;
-} rank;
-
-/* State of all threads. The main thread prepares a plan between two turns at the barrier. */
 static struct {
     int ranks, per_node;
     int64_t floats; /* of a unit of latents */
     weft_model denoiser;
-    pthread_barrier_t turn;
-    const weft_placed_iteration *plan, *executed; /* plan NULL: the end */
-    double begin;                                 /* start of the iteration on all clocks */
-    double kernels[ROBUST_CASCADES];              /* factor of a cascade's kernels */
-    double seconds[ROBUST_CASCADES];              /* of an encoder */
-    double slow[ROBUST_RANKS];
-    const weft_dispatch_replan *replan;
-    weft_cascade_timing done[ROBUST_RANKS][ROBUST_CASCADES];
-    weft_iteration_done of[ROBUST_RANKS];
+    double kernels[ROBUST_CASCADES]; /* factor of a cascade's kernels */
+    double seconds[ROBUST_CASCADES]; /* of an encoder */
     /* Per degree: seconds of one denoiser's kernels with factor 1, and of its messages. 0: not
      * measured. */
     double own[ROBUST_RANKS + 1], messages[ROBUST_RANKS + 1];
 } all;
-static rank member[ROBUST_RANKS];
-
-static void check(weft_status_code status)
-{
-    if (status == WEFT_OK)
-        return;
-    fprintf(stderr, "%s\n", weft_error_message());
-    exit(1);
-}
 
 /* ---- callbacks of the executor --------------------------------------------------------------- */
 
@@ -83,9 +49,9 @@ static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t i
                         const weft_step *step,
                         const weft_received_latents received[WEFT_CASCADE_MODULES])
 {
-    rank *r = user;
+    simulated_rank *r = user;
     (void)plan, (void)step, (void)received;
-    r->factor = all.kernels[index] * all.slow[r->index];
+    r->factor = all.kernels[index] * simulated.slow[r->index];
     return WEFT_OK;
 }
 
@@ -100,68 +66,10 @@ static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t
                           const weft_cascade_share *share, weft_group *group,
                           const weft_latent_rows *rows)
 {
-    rank *r = user;
+    simulated_rank *r = user;
     (void)plan, (void)share, (void)group, (void)rows;
-    r->clock += all.seconds[index] * all.slow[r->index];
+    r->clock += all.seconds[index] * simulated.slow[r->index];
     return WEFT_OK;
-}
-
-/* ---- a rank ---------------------------------------------------------------------------------- */
-
-static void iterate(rank *r)
-{
-    weft_iteration_done done = {.cascade = all.done[r->index]};
-    r->clock = all.begin;
-    r->factor = 1;
-    weft_cascade_run_predict(r->run, NULL, all.replan);
-    check(weft_cascade_run_iteration(r->run, all.plan, &done));
-    if (r->index == 0)
-        all.executed = weft_cascade_run_executed(r->run);
-    all.of[r->index] = done;
-}
-
-static void *run_rank(void *user)
-{
-    rank *r = user;
-    const int64_t clips = 1;
-    const weft_optimizer_config adamw = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
-    r->rates = (weft_virtual_rates){.flops = 1e18,
-                                    .bytes = 1e18,
-                                    .launch = 5e-6,
-                                    .scale = 1,
-                                    .clock = &r->clock,
-                                    .factor = &r->factor};
-    r->factor = 1;
-    check(weft_backend_virtual_create(&r->rates, &r->backend));
-    weft_store *store = weft_store_create_on(r->backend->device);
-    const weft_exec_config place = {.comm = r->comm,
-                                    .backend = r->backend,
-                                    .mesh = {.axis_count = 1, .axis = {{"dp", all.ranks}}},
-                                    .recipes = all.denoiser.family->recipe,
-                                    .recipe_count = all.denoiser.family->recipes};
-    const weft_cascade_setup setup = {.comm = r->comm,
-                                      .store = store,
-                                      .exec = &place,
-                                      .optimizer = &adamw,
-                                      .context = WEFT_SP_ULYSSES,
-                                      .late_dispatch = true,
-                                      .buckets = 1,
-                                      .clips = &clips,
-                                      .calls = {r, make_graph, fill, row_of, encode, NULL}};
-    weft_comm_set_deadline(r->comm, 3600);
-    check(weft_cascade_run_create(&setup, &r->run));
-    weft_cascade_run_nodes(r->run, all.per_node, all.slow);
-    for (;;) {
-        pthread_barrier_wait(&all.turn);
-        if (!all.plan)
-            break;
-        iterate(r);
-        pthread_barrier_wait(&all.turn);
-    }
-    weft_cascade_run_free(r->run);
-    weft_store_free(store);
-    weft_backend_virtual_free(r->backend);
-    return NULL;
 }
 
 /* ---- an iteration ---------------------------------------------------------------------------- */
@@ -169,19 +77,15 @@ static void *run_rank(void *user)
 static robust_times execute(const weft_placed_iteration *plan)
 {
     robust_times t = {0};
-    for (int r = 0; r < all.ranks; r++)
-        all.begin = fmax(all.begin, member[r].clock);
-    all.plan = plan;
-    pthread_barrier_wait(&all.turn);
-    pthread_barrier_wait(&all.turn);
+    simulated_run(plan);
     for (int r = 0; r < all.ranks; r++) {
-        t.total = fmax(t.total, all.of[r].summed);
+        t.total = fmax(t.total, simulated.of[r].summed);
         for (int64_t c = 0; c < plan->cascades; c++)
-            t.makespan = fmax(t.makespan, all.done[r][c].end);
+            t.makespan = fmax(t.makespan, simulated.done[r][c].end);
     }
     t.total = fmax(t.total, t.makespan);
     for (int64_t c = 0; c < plan->cascades; c++) {
-        const weft_assigned *at = &all.executed->cascade[c].at, *from = &plan->cascade[c].at;
+        const weft_assigned *at = &simulated.executed->cascade[c].at, *from = &plan->cascade[c].at;
         bool stayed = false;
         for (int64_t i = 0; i < from->degree; i++)
             stayed = stayed || from->device[i] == at->device[0];
@@ -209,7 +113,7 @@ static void measure(int degree)
         for (int i = 0; i < degree / nodes + (n < degree % nodes); i++)
             ranks[r++] = n * all.per_node + i;
     for (int r = 0; r < all.ranks; r++)
-        all.slow[r] = 1;
+        simulated.slow[r] = 1;
     for (int k = 0; k < 2; k++) {
         all.kernels[0] = factor[k];
         seconds[k] = execute(&plan).makespan;
@@ -256,8 +160,8 @@ robust_times robust_ranks_execute(const robust_job *job)
             .module = module,
             .method = module == WEFT_CASCADE_DIT ? WEFT_SP_ULYSSES : WEFT_SP_NONE};
     }
-    memcpy(all.slow, job->slow, (size_t)all.ranks * sizeof *all.slow);
-    all.replan = job->replan;
+    memcpy(simulated.slow, job->slow, (size_t)all.ranks * sizeof *simulated.slow);
+    simulated.replan = job->replan;
     for (int64_t c = 0; c < n; c++) {
         const int64_t degree = cascade[c].at.degree;
         all.seconds[c] = cascade[c].at.seconds * job->factor[c];
@@ -283,32 +187,29 @@ static double gradient_bytes(void)
 void robust_ranks_begin(const weft_cluster *cluster, double gradients, double latents)
 {
     json_t *json;
-    weft_comm *comm[ROBUST_RANKS];
     check(weft_json_parse(config, (int64_t)strlen(config), "bench", &json));
     check(weft_model_read(json, "bench", &all.denoiser));
     json_decref(json);
     const double smaller = gradient_bytes() / gradients;
-    const weft_link_model links = {.between = {50e9 * smaller, 5e-6},
-                                   .inside = {450e9 * smaller, 2e-6},
-                                   .per_node = (int)cluster->devices,
-                                   .clocked = true};
     all.ranks = (int)weft_cluster_devices(cluster);
     all.per_node = (int)cluster->devices;
     all.floats = (int64_t)fmax(1, latents * smaller / sizeof(float) / UNITS);
-    pthread_barrier_init(&all.turn, NULL, (unsigned)all.ranks + 1);
-    check(weft_comm_open_threads_linked(all.ranks, &links, comm));
-    for (int r = 0; r < all.ranks; r++) {
-        member[r] = (rank){.index = r, .comm = comm[r]};
-        pthread_create(&member[r].thread, NULL, run_rank, &member[r]);
-    }
+    const simulated_setup setup = {.ranks = all.ranks,
+                                   .per_node = all.per_node,
+                                   .links = {.between = {50e9 * smaller, 5e-6},
+                                             .inside = {450e9 * smaller, 2e-6},
+                                             .per_node = all.per_node,
+                                             .clocked = true},
+                                   .flops = 1e18,
+                                   .bytes = 1e18,
+                                   .denoiser = &all.denoiser,
+                                   .buckets = 1,
+                                   .clips = {1},
+                                   .calls = {NULL, make_graph, fill, row_of, encode, NULL}};
+    simulated_begin(&setup);
 }
 
 void robust_ranks_end(void)
 {
-    all.plan = NULL;
-    pthread_barrier_wait(&all.turn);
-    for (int r = 0; r < all.ranks; r++) {
-        pthread_join(member[r].thread, NULL);
-        weft_comm_free(member[r].comm);
-    }
+    simulated_end();
 }

@@ -1,5 +1,5 @@
-/* Ranks of bench/robust: threads with a device and a clock of their own. Plans run in the executor
- * of `weft train`, with the seconds of the cost model.
+/* The model of bench/robust on simulated ranks (simulated_ranks.h). Plans run in the executor of
+ * `weft train`, with the seconds of the cost model.
  *
  * Dispatch decisions, transfers, collectives and gradient reductions are the executor's, and
  * messages advance the clocks. The denoiser is a transformer of one block, with slower kernels: a
@@ -10,8 +10,9 @@
 #define WEFT_BENCH_ROBUST_RANKS_H
 
 #include "plan/cascade/expect.h"
+#include "simulated_ranks.h"
 
-enum { ROBUST_RANKS = 64, ROBUST_CASCADES = 3 * ROBUST_RANKS / 4 };
+enum { ROBUST_RANKS = SIMULATED_RANKS, ROBUST_CASCADES = 3 * ROBUST_RANKS / 4 };
 
 /* A plan to execute, with its errors. All pointers are borrowed. */
 typedef struct robust_job {
