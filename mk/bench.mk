@@ -41,13 +41,14 @@
 #   bench-pipeline              writes bench/plan/pipeline.md and its plots
 #   bench-robust                plans on 16 and 64 ranks under price errors, by the cost model
 #                               (RANKS=16 N=5)
+#   bench-robust-ahead          the same with encoders one iteration ahead (RANKS=16 N=5)
 #   bench-robust-executed       the same plans, executed on simulated ranks (RANKS=16 N=5)
 #   bench-cascades              iterations of cascades on 16, 32, 64 simulated ranks and their plans
 #                               (RANKS=16 N=5)
 RECORD  := tools/bench_tables.py record
 BENCHES := kernels loader models families near ranks fusion
 
-.PHONY: bench bench-cascades bench-robust bench-robust-executed bench-mixed bench-pipeline bench-parallel bench-memory bench-generate bench-simulated $(BENCHES:%=bench-%)
+.PHONY: bench bench-cascades bench-robust bench-robust-ahead bench-robust-executed bench-mixed bench-pipeline bench-parallel bench-memory bench-generate bench-simulated $(BENCHES:%=bench-%)
 bench: $(filter-out bench-fusion,$(BENCHES:%=bench-%))
 
 # ---- the targets of CMake that each goal needs --------------------------------------------------
@@ -55,6 +56,7 @@ TARGETS_bench = $(foreach b,$(filter-out fusion,$(BENCHES)),bench/$(b))
 $(foreach b,$(BENCHES),$(eval TARGETS_bench-$(b) = bench/$(b)))
 TARGETS_bench-cascades = bench/cascades
 TARGETS_bench-robust   = bench/robust
+TARGETS_bench-robust-ahead = bench/robust
 TARGETS_bench-robust-executed = bench/cascades
 TARGETS_bench-pipeline = bench/plan/pipeline
 TARGETS_bench-storage = bench/storage
@@ -99,6 +101,9 @@ bench-cascades:
 bench-robust:
 	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
 	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/robust $$((n / 8)) $$s $(or $(N),10) $(or $(PLANS),1000) executed || exit 1; done; done
+bench-robust-ahead:
+	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
+	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/robust $$((n / 8)) $$s $(or $(N),10) $(or $(PLANS),1000) ahead || exit 1; done; done
 bench-robust-executed:
 	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
 	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),10) fast robust || exit 1; done; done
