@@ -42,7 +42,10 @@ FLAGS = ["-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "-DWEFT
 # Bytes of shared memory that launches add (op_attention.c, add_flash).
 DYNAMIC = {"weft_flash_64": 49152, "weft_flash_128": 65536,
            "weft_flash_dq_64": 32768, "weft_flash_dq_128": 32768,
-           "weft_flash_dkv_64": 50176, "weft_flash_dkv_128": 66048}
+           "weft_flash_dkv_64": 50176, "weft_flash_dkv_128": 66048,
+           "weft_flash_tf32_64": 65536, "weft_flash_tf32_128": 98304,
+           "weft_flash_dq_tf32_64": 65536, "weft_flash_dq_tf32_128": 98304,
+           "weft_flash_dkv_tf32_64": 66048, "weft_flash_dkv_tf32_128": 98560}
 FLOPS = {"HMMA.16816": 4096, "HMMA.1688": 2048}  # of an instruction of a warp
 
 

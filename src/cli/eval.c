@@ -49,14 +49,14 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_GO(
         weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory, &o.generator.vae_bf16));
     WEFT_GO(weft_comm_open_mpi(&o.comm));
-    const bool bf16 = o.generator.bf16 || o.generator.precision_auto || o.generator.vae_bf16;
-    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"), bf16, o.comm,
+    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"),
+                                weft_generator_products(&o.generator), o.comm,
                                 &o.generator.backend));
     const bool chooses = o.generator.precision_auto;
     WEFT_GO(weft_args_choose_precision(args, arena, o.model, o.comm, &o.generator));
     if (chooses) /* by the comparison of kernels in this precision */
         WEFT_GO(weft_backend_settle(o.generator.backend->name,
-                                    o.generator.bf16 || o.generator.vae_bf16, o.comm,
+                                    weft_generator_products(&o.generator), o.comm,
                                     &o.generator.backend));
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, o.model, o.comm, &o.generator, &parallel));
@@ -92,7 +92,8 @@ static weft_status run_eval(const weft_args *args)
     if (savings || !strcmp(what, "int8")) {
         json_t *r;
         const weft_backend *chosen;
-        WEFT_TRY(weft_backend_settle(weft_args_string(args, "--backend"), false, NULL, &chosen));
+        WEFT_TRY(weft_backend_settle(weft_args_string(args, "--backend"), WEFT_PRODUCTS_F32, NULL,
+                                     &chosen));
         if (!savings && weft_args_is_copy(args, "--model"))
             return weft_error(WEFT_MSG_STORAGE_LOCATION, WEFT_AT(.key = "--model"),
                               "weft eval int8 writes next to the model. Give a folder.");

@@ -21,8 +21,9 @@ static weft_status eval_vae_over(const weft_args *args, weft_arena *arena, weft_
     WEFT_TRY(weft_args_layout(args, arena, &parallel, &choose)); /* auto: clips over dp */
     o->parallel = &parallel;
     WEFT_TRY(weft_comm_open_mpi(&o->comm));
-    WEFT_GO(
-        weft_backend_settle(weft_args_string(args, "--backend"), o->bf16, o->comm, &o->backend));
+    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"),
+                                o->bf16 ? WEFT_PRODUCTS_BF16 : WEFT_PRODUCTS_F32, o->comm,
+                                &o->backend));
     WEFT_GO(weft_evaluate_vae(o, &r));
     if (r) {
         weft_eval_print_vae(r);

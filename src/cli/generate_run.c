@@ -7,6 +7,7 @@
 #include "cli/options/parallel_choice.h"
 #include "cli/options/parallel_option.h"
 #include "cli/options/tile_option.h"
+#include "cli/options/weights_option.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
 #include "doctor/backend_choice.h"
@@ -101,8 +102,8 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     WEFT_GO(weft_generate_offload_dir(args, arena, &o));
     if (!world)
         WEFT_GO(weft_comm_open_mpi(&comm));
-    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"),
-                                o.bf16 || o.precision_auto || o.vae_bf16, comm, &o.backend));
+    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"), weft_generator_products(&o),
+                                comm, &o.backend));
     if (weft_comm_ranks(comm) == 1 && weft_args_flag(args, "--comm-overlap"))
         weft_warning(WEFT_MSG_CONFIG_UNUSUAL, WEFT_AT(.key = "--comm-overlap"),
                      "one rank exchanges nothing, so slices have no effect; remove this option, or "
@@ -111,7 +112,8 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     const bool chooses = o.precision_auto;
     WEFT_GO(choose_precision(args, arena, &jobs, comm, &o));
     if (chooses) /* by the comparison of kernels in this precision */
-        WEFT_GO(weft_backend_settle(o.backend->name, o.bf16 || o.vae_bf16, comm, &o.backend));
+        WEFT_GO(
+            weft_backend_settle(o.backend->name, weft_generator_products(&o), comm, &o.backend));
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, weft_args_string(args, "--model"), comm, &o,
                                         &parallel));

@@ -9,13 +9,13 @@
 #include "kernel/cuda/cuda_verdict.h"
 #include "kernel/registry/backend.h"
 
-static weft_status verify(const weft_backend *backend, bool bf16, weft_comm *comm)
+static weft_status verify(const weft_backend *backend, weft_products products, weft_comm *comm)
 {
     if (comm)
         weft_comm_set_busy(comm, "comparing the kernels of the GPU with the reference");
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_backend_check(backend));
-    WEFT_GO(weft_gpu_settle(backend, bf16));
+    WEFT_GO(weft_gpu_settle(backend, products));
 out:
     if (comm)
         weft_comm_set_busy(comm, NULL);
@@ -23,30 +23,30 @@ out:
 }
 
 /* Whether weft's kernel of the op failed and no library passed. */
-static bool has_failed(bool bf16, weft_op op)
+static bool has_failed(weft_products products, weft_op op)
 {
     for (int i = 0; i < weft_cuda_impl_own(); i++)
-        if (weft_cuda_verdict_get(bf16, i, op) == WEFT_VERDICT_PASSED)
+        if (weft_cuda_verdict_get(products, i, op) == WEFT_VERDICT_PASSED)
             return false;
-    return weft_cuda_verdict_get(bf16, weft_cuda_impl_own(), op) == WEFT_VERDICT_FAILED;
+    return weft_cuda_verdict_get(products, weft_cuda_impl_own(), op) == WEFT_VERDICT_FAILED;
 }
 
 /* An op without an implementation that can be used; NULL: none. */
-static const char *failed_op(bool bf16)
+static const char *failed_op(weft_products products)
 {
     for (int op = 0; op < WEFT_OP_COUNT; op++)
-        if (has_failed(bf16, (weft_op)op))
+        if (has_failed(products, (weft_op)op))
             return weft_op_get((weft_op)op)->name;
     return NULL;
 }
 
 /* Whether the GPU of this rank can be used. A GPU that cannot is a warning, not an error. */
-static bool has_usable_gpu(bool bf16, weft_comm *comm)
+static bool has_usable_gpu(weft_products products, weft_comm *comm)
 {
     if (weft_backend_find("auto") != &weft_backend_cuda)
         return false;
-    const weft_status_code status = verify(&weft_backend_cuda, bf16, comm);
-    const char *failed = status == WEFT_OK ? failed_op(bf16) : NULL;
+    const weft_status_code status = verify(&weft_backend_cuda, products, comm);
+    const char *failed = status == WEFT_OK ? failed_op(products) : NULL;
     if (status != WEFT_OK)
         weft_warning(weft_error_class(), weft_error_fields(), "backend auto uses cpu: %s",
                      weft_error_text());
@@ -60,10 +60,10 @@ static bool has_usable_gpu(bool bf16, weft_comm *comm)
 }
 
 /* Ranks agree on the choice: results of ranks with different backends would differ. */
-static weft_status choose(bool bf16, weft_comm *comm, const weft_backend **backend)
+static weft_status choose(weft_products products, weft_comm *comm, const weft_backend **backend)
 {
     const weft_cuda_gpu *gpu = NULL;
-    double usable = has_usable_gpu(bf16, comm);
+    double usable = has_usable_gpu(products, comm);
     const double ranks = comm ? weft_comm_ranks(comm) : 1;
     const bool prints = !comm || weft_comm_rank(comm) == 0;
     if (comm)
@@ -80,14 +80,14 @@ static weft_status choose(bool bf16, weft_comm *comm, const weft_backend **backe
     return WEFT_OK;
 }
 
-weft_status weft_backend_settle(const char *name, bool bf16, weft_comm *comm,
+weft_status weft_backend_settle(const char *name, weft_products products, weft_comm *comm,
                                 const weft_backend **backend)
 {
     if (weft_backend_is_auto(name))
-        return choose(bf16, comm, backend);
+        return choose(products, comm, backend);
     *backend = weft_backend_find(name);
     if (!*backend)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "backend", .value = name),
                           "'%.80s' is not one of %s", name, weft_backend_names());
-    return verify(*backend, bf16, comm);
+    return verify(*backend, products, comm);
 }

@@ -11,7 +11,7 @@
  * The name `auto`: all ranks use `cuda`, or all use `cpu` because a rank has no GPU or because an
  * op of its GPU failed the comparison. Rank 0 prints the choice. comm NULL: one process.
  * WEFT_E_ARG: the name is unknown. */
-weft_status weft_backend_settle(const char *name, bool bf16, weft_comm *comm,
+weft_status weft_backend_settle(const char *name, weft_products products, weft_comm *comm,
                                 const weft_backend **backend);
 
 #endif

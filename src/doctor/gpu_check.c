@@ -12,13 +12,14 @@
 #include "train/graph/optimizer.h"
 #include "transform/numeric/fuse.h"
 #include "transform/numeric/mixed_precision.h"
+#include "transform/numeric/tf32.h"
 
 #include <string.h>
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
 /* Sizes do not divide by tiles and vectors, except in the last three models, which tensor
- * cores can use. The last two are compared in bf16 only. */
+ * cores can use. The last two are compared in bf16 and TF32 only. */
 static const char *const models[] = {
     "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":3,"
     "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
@@ -70,8 +71,8 @@ static weft_value loss_of(weft_graph *g)
     return loss;
 }
 
-/* A training step of a model at a small size, in f32 or in mixed precision. */
-static weft_status build(const char *config, bool narrow, weft_graph **out)
+/* A training step of a model at a small size. */
+static weft_status build(const char *config, weft_products products, weft_graph **out)
 {
     json_t *json;
     weft_model model = {0};
@@ -87,7 +88,7 @@ static weft_status build(const char *config, bool narrow, weft_graph **out)
     g = weft_graph_create();
     WEFT_GO(WEFT_ALLOCATED(g, "a model of the check"));
     weft_model_build(g, &model, &size, false);
-    if (narrow) { /* gradients are of the narrow forward, as in training */
+    if (products == WEFT_PRODUCTS_BF16) { /* gradients are of the narrow forward, as in training */
         forward = g;
         g = NULL;
         WEFT_GO(weft_graph_check(forward));
@@ -95,6 +96,12 @@ static weft_status build(const char *config, bool narrow, weft_graph **out)
     }
     weft_optimizer_build(g, loss_of(g), &adamw);
     WEFT_GO(weft_graph_check(g));
+    if (products == WEFT_PRODUCTS_TF32) {
+        weft_graph_free(forward);
+        forward = g;
+        g = NULL;
+        WEFT_GO(weft_pass_tf32(forward, &g));
+    }
     WEFT_GO(weft_pass_fuse(g, out));
 out:
     weft_graph_free(forward);
@@ -107,7 +114,7 @@ out:
 
 /* Round 0 is weft's own kernels; round 1 + i is implementation i. */
 typedef struct trying {
-    bool bf16;
+    weft_products products;
     int impl; /* of the last round */
     weft_op op;
     bool is_tried; /* the work of the op has begun and not ended */
@@ -128,7 +135,7 @@ static weft_status_code begin_trial(void *user, int round, weft_op op)
     (void)round;
     t->op = op;
     t->is_tried = true;
-    return weft_cuda_trial_begin(t->bf16, t->impl, op);
+    return weft_cuda_trial_begin(t->products, t->impl, op);
 }
 
 static weft_status_code end_trial(void *user, int round, weft_op op)
@@ -139,16 +146,16 @@ static weft_status_code end_trial(void *user, int round, weft_op op)
     return weft_cuda_trial_end(t->impl);
 }
 
-weft_status weft_gpu_check_model(int model, bool bf16, weft_op_check *op)
+weft_status weft_gpu_check_model(int model, weft_products products, weft_op_check *op)
 {
     weft_graph *g;
-    trying now = {.bf16 = bf16};
+    trying now = {.products = products};
     const weft_check_rounds rounds = {.count = weft_cuda_impl_count(),
                                       .user = &now,
                                       .select = select_impl,
                                       .begin = begin_trial,
                                       .end = end_trial};
-    WEFT_TRY(build(models[model], bf16, &g));
+    WEFT_TRY(build(models[model], products, &g));
     const weft_status_code status =
         weft_kernels_check_rounds(g, &weft_backend_cuda, 1, &rounds, op);
     weft_cuda_choice_force(-1);
@@ -159,12 +166,12 @@ weft_status weft_gpu_check_model(int model, bool bf16, weft_op_check *op)
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
 
-static void set_verdict(bool bf16, int impl, weft_op op, const weft_op_check *c)
+static void set_verdict(weft_products products, int impl, weft_op op, const weft_op_check *c)
 {
-    if (weft_cuda_verdict_get(bf16, impl, op) == WEFT_VERDICT_STOPPED)
+    if (weft_cuda_verdict_get(products, impl, op) == WEFT_VERDICT_STOPPED)
         return;
     if (c->nodes)
-        weft_cuda_verdict_set(bf16, impl, op,
+        weft_cuda_verdict_set(products, impl, op,
                               c->failed ? WEFT_VERDICT_FAILED : WEFT_VERDICT_PASSED);
     else if (c->unsupported)
         weft_notice(WEFT_MSG_KERNEL_REPLACED,
@@ -173,26 +180,26 @@ static void set_verdict(bool bf16, int impl, weft_op op, const weft_op_check *c)
                     weft_op_get(op)->name, weft_cuda_impl_get(impl)->name);
 }
 
-weft_status weft_gpu_check(bool bf16, weft_op_check *op)
+weft_status weft_gpu_check(weft_products products, weft_op_check *op)
 {
     const int own = weft_cuda_impl_own();
-    const int count = bf16 ? WEFT_COUNT(models) : WEFT_GPU_VECTOR_MODEL + 1;
+    const int count = products ? WEFT_COUNT(models) : WEFT_GPU_VECTOR_MODEL + 1;
     for (int i = 0; i < count; i++)
-        WEFT_TRY(weft_gpu_check_model(i, bf16, op));
+        WEFT_TRY(weft_gpu_check_model(i, products, op));
     for (int i = 0; i < WEFT_OP_COUNT; i++) {
-        set_verdict(bf16, own, (weft_op)i, &op[i]);
+        set_verdict(products, own, (weft_op)i, &op[i]);
         for (int impl = 0; impl < own; impl++)
-            set_verdict(bf16, impl, (weft_op)i, &op[WEFT_GPU_RESULT(impl, i)]);
+            set_verdict(products, impl, (weft_op)i, &op[WEFT_GPU_RESULT(impl, i)]);
     }
     return WEFT_OK;
 }
 
-weft_status weft_gpu_check_choices(bool bf16)
+weft_status weft_gpu_check_choices(weft_products products)
 {
     weft_graph *g;
     weft_op_check *op;
     weft_status_code status = WEFT_OK;
-    WEFT_TRY(build(models[WEFT_GPU_VECTOR_MODEL], bf16, &g));
+    WEFT_TRY(build(models[WEFT_GPU_VECTOR_MODEL], products, &g));
     WEFT_GO(WEFT_NEW(op, WEFT_OP_COUNT, "the check of kernels"));
     status = weft_kernels_check(g, &weft_backend_cuda, 1, op);
     weft_free(op);
@@ -201,32 +208,32 @@ out:
     return status;
 }
 
-static weft_status check_and_save(bool bf16)
+static weft_status check_and_save(weft_products products)
 {
     weft_op_check *op;
     const weft_cuda_gpu *gpu;
     WEFT_TRY(weft_cuda_gpu_get(&gpu));
     WEFT_TRY(WEFT_NEW(op, WEFT_GPU_RESULTS, "the check of kernels"));
     weft_debug("%s has no verdicts in %s: comparing the kernels with the reference", gpu->name,
-               weft_cuda_precision_name(bf16));
+               weft_cuda_precision_name(products));
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_gpu_check(bf16, op));
+    WEFT_GO(weft_gpu_check(products, op));
     WEFT_GO(weft_cuda_verdicts_save());
 out:
     weft_free(op);
     return status;
 }
 
-weft_status weft_gpu_settle(const weft_backend *backend, bool bf16)
+weft_status weft_gpu_settle(const weft_backend *backend, weft_products products)
 {
     bool found;
     int lock;
     if (backend != &weft_backend_cuda)
         return WEFT_OK;
     WEFT_TRY(weft_cuda_files_lock(&lock));
-    weft_status_code status = weft_cuda_verdicts_load(bf16, &found);
+    weft_status_code status = weft_cuda_verdicts_load(products, &found);
     if (status == WEFT_OK && !found)
-        status = check_and_save(bf16);
+        status = check_and_save(products);
     weft_cuda_files_unlock(lock);
     return status;
 }

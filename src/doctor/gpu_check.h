@@ -15,16 +15,16 @@ enum { WEFT_GPU_RESULTS = (WEFT_CUDA_IMPLS + 1) * WEFT_OP_COUNT };
 
 /* Compares every node of a training step of one model, for each implementation that has its op.
  * Adds to op[WEFT_GPU_RESULTS]. */
-weft_status weft_gpu_check_model(int model, bool bf16, weft_op_check *op);
-/* Compares every node of training steps of small models, in f32 or mixed precision, and sets the
+weft_status weft_gpu_check_model(int model, weft_products products, weft_op_check *op);
+/* Compares every node of training steps of small models, in one precision, and sets the
  * verdicts of their ops. Adds to op[WEFT_GPU_RESULTS]. Fails if the GPU does. Requires the lock of
  * the files of verdicts. */
-weft_status weft_gpu_check(bool bf16, weft_op_check *op);
+weft_status weft_gpu_check(weft_products products, weft_op_check *op);
 /* Measures the choices of implementations for the shapes of the vector model. */
-weft_status weft_gpu_check_choices(bool bf16);
+weft_status weft_gpu_check_choices(weft_products products);
 /* Loads the verdicts of this GPU before a run, or compares the kernels and saves their verdicts.
  * Programs prepared later use the implementations that passed, and stop at an op without one. Does
  * nothing for other backends than `cuda`. */
-weft_status weft_gpu_settle(const weft_backend *backend, bool bf16);
+weft_status weft_gpu_settle(const weft_backend *backend, weft_products products);
 
 #endif

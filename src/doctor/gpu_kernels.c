@@ -34,12 +34,14 @@ static void print_verdicts(void)
     for (int op = 0; op < WEFT_OP_COUNT; op++) {
         if (!has_library((weft_op)op))
             continue;
-        for (int bf16 = 0; bf16 < 2; bf16++) {
-            printf("  %-22s %-5s", weft_op_get((weft_op)op)->name, weft_cuda_precision_name(bf16));
+        for (int p = 0; p < WEFT_PRODUCTS_COUNT; p++) {
+            printf("  %-22s %-5s", weft_op_get((weft_op)op)->name,
+                   weft_cuda_precision_name((weft_products)p));
             for (int i = 0; i < weft_cuda_impl_count(); i++)
                 if (weft_cuda_impl_get(i)->has((weft_op)op))
-                    printf(" %s:%s", weft_cuda_impl_get(i)->name,
-                           weft_verdict_name(weft_cuda_verdict_get(bf16, i, (weft_op)op)));
+                    printf(
+                        " %s:%s", weft_cuda_impl_get(i)->name,
+                        weft_verdict_name(weft_cuda_verdict_get((weft_products)p, i, (weft_op)op)));
             printf("\n");
         }
     }
@@ -58,8 +60,8 @@ static void print_choice(void *user, const weft_cuda_stored_choice *c)
 weft_status weft_gpu_kernels_print(void)
 {
     int count = 0;
-    for (int bf16 = 0; bf16 < 2; bf16++)
-        WEFT_TRY(weft_gpu_check_choices(bf16));
+    for (int p = 0; p < WEFT_PRODUCTS_COUNT; p++)
+        WEFT_TRY(weft_gpu_check_choices((weft_products)p));
     print_list();
     printf("verdicts of ops with several implementations\n");
     print_verdicts();

@@ -104,12 +104,12 @@ static weft_status write_report(const weft_cuda_gpu *gpu, json_t *list, int fail
     return status;
 }
 
-static weft_status check_precision(bool narrow, json_t *list, int *failed)
+static weft_status check_precision(weft_products products, json_t *list, int *failed)
 {
     weft_op_check *op;
     WEFT_TRY(WEFT_NEW(op, WEFT_GPU_RESULTS, "the check of kernels"));
-    const weft_status_code status = weft_gpu_check(narrow, op);
-    *failed += report_ops(weft_cuda_precision_name(narrow), op, list);
+    const weft_status_code status = weft_gpu_check(products, op);
+    *failed += report_ops(weft_cuda_precision_name(products), op, list);
     weft_free(op);
     return status;
 }
@@ -124,14 +124,15 @@ static weft_status report_error(const weft_cuda_gpu *gpu, json_t *list, int fail
     return status;
 }
 
-/* Compares the kernels in both precisions. Requires the lock of the files of verdicts. */
+/* Compares the kernels in all precisions. Requires the lock of the files of verdicts. */
 static weft_status check_gpu(const weft_cuda_gpu *gpu, json_t *list, int *failed)
 {
     bool found;
-    WEFT_TRY(weft_cuda_verdicts_load(false, &found)); /* implementations that stopped the GPU */
-    if (check_precision(false, list, failed) != WEFT_OK ||
-        check_precision(true, list, failed) != WEFT_OK)
-        return report_error(gpu, list, *failed);
+    /* implementations that stopped the GPU */
+    WEFT_TRY(weft_cuda_verdicts_load(WEFT_PRODUCTS_F32, &found));
+    for (int p = 0; p < WEFT_PRODUCTS_COUNT; p++)
+        if (check_precision((weft_products)p, list, failed) != WEFT_OK)
+            return report_error(gpu, list, *failed);
     WEFT_TRY(weft_cuda_verdicts_save());
     return write_report(gpu, list, *failed, NULL);
 }

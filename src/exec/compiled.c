@@ -205,7 +205,7 @@ static weft_status compile_node(weft_compiled *c, int32_t n)
     code->args = (weft_kernel_args){.op = node->op,
                                     .cost = weft_node_cost(c->graph, n),
                                     .threads = c->threads,
-                                    .bf16 = c->bf16,
+                                    .products = c->products,
                                     .in = view,
                                     .in_count = node->in_count,
                                     .out = view + node->in_count,
@@ -438,7 +438,7 @@ weft_status weft_compiled_create(const weft_graph *graph, const weft_program_opt
         c->mesh = *mesh;
     c->backend = c->options.backend ? c->options.backend : &weft_backend_cpu;
     c->threads = weft_host_threads();
-    c->bf16 = weft_graph_cost(graph).bf16_flops > 0;
+    c->products = weft_graph_products(graph);
     if (c->backend->device->meta) /* a meta device has no memory to guard */
         c->options.guard = false;
     WEFT_GO(check_options(c));

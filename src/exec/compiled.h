@@ -71,7 +71,7 @@ typedef struct weft_compiled {
     int rank; /* rank in the mesh */
     const weft_backend *backend;
     int threads; /* kernel threads, at planning and at run time */
-    bool bf16;   /* has products in bf16 */
+    weft_products products;
     weft_memory_plan plan;
     weft_program_areas areas;
     int64_t workspace_used; /* end of the last workspace of the code, if workspaces are spread */

@@ -194,7 +194,8 @@ PRINT(matmul)
 {
     (void)g;
     const weft_attr_matmul *a = n->attr;
-    weft_buf_printf(out, " {%c%c}", a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N');
+    weft_buf_printf(out, " {%c%c%s}", a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N',
+                    a->tf32 ? " tf32" : "");
 }
 
 PRINT(linear)
@@ -205,7 +206,7 @@ PRINT(linear)
     weft_buf_printf(out, " {act=%s", acts[a->act]);
     if (a->round != WEFT_F32)
         weft_buf_printf(out, " round=%s", weft_dtype_name(a->round));
-    weft_buf_printf(out, "}");
+    weft_buf_printf(out, "%s}", a->tf32 ? " tf32" : "");
 }
 
 PRINT(conv)
@@ -215,7 +216,7 @@ PRINT(conv)
     put_list(out, " {stride=", a->stride, 3);
     put_list(out, " before=", a->before, 3);
     put_list(out, " after=", a->after, 3);
-    weft_buf_printf(out, "}");
+    weft_buf_printf(out, "%s}", a->tf32 ? " tf32" : "");
 }
 
 PRINT(attention)
@@ -223,7 +224,8 @@ PRINT(attention)
     (void)g;
     const weft_attr_attention *a = n->attr;
     put_number(out, " {scale=", a->scale);
-    weft_buf_printf(out, "%s%s}", a->causal ? " causal" : "", a->int8 ? " int8" : "");
+    weft_buf_printf(out, "%s%s%s}", a->causal ? " causal" : "", a->int8 ? " int8" : "",
+                    a->tf32 ? " tf32" : "");
 }
 
 PRINT(norm)
@@ -292,7 +294,7 @@ PRINT(expert_matmul)
     weft_buf_printf(out, " {%s%s", a->trans_b ? "NT" : "NN", a->by_expert ? " by expert" : "");
     if (a->experts)
         weft_buf_printf(out, " experts=%" PRId64, a->experts);
-    weft_buf_printf(out, "}");
+    weft_buf_printf(out, "%s}", a->tf32 ? " tf32" : "");
 }
 
 PRINT(adamw)

@@ -684,6 +684,18 @@ weft_cost weft_graph_cost(const weft_graph *g)
     return total;
 }
 
+weft_products weft_graph_products(const weft_graph *g)
+{
+    weft_products products = WEFT_PRODUCTS_F32;
+    for (int64_t i = 0; i < g->node_count; i++) {
+        if (weft_node_cost(g, (int32_t)i).bf16_flops > 0)
+            return WEFT_PRODUCTS_BF16;
+        if (weft_op_is_tf32(g->node[i]->op, g->node[i]->attr))
+            products = WEFT_PRODUCTS_TF32;
+    }
+    return products;
+}
+
 int64_t weft_graph_param_count(const weft_graph *g)
 {
     int64_t count = 0;
@@ -708,7 +720,13 @@ const weft_value *weft_graph_params(weft_graph *g, int *count)
     return list;
 }
 
-void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t index, weft_value *map)
+void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t node, weft_value *map)
+{
+    weft_graph_copy_node_with(to, from, node, from->node[node]->attr, map);
+}
+
+void weft_graph_copy_node_with(weft_graph *to, const weft_graph *from, int32_t index,
+                               const void *attr, weft_value *map)
 {
     const weft_node *node = from->node[index];
     if (to->error != WEFT_OK)
@@ -725,7 +743,7 @@ void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t index,
     const bool was_backward = to->building_backward;
     weft_graph_push(to, "%s", node->scope);
     to->building_backward = node->backward;
-    weft_emit_all(to, node->op, in, node->in_count, node->attr, out);
+    weft_emit_all(to, node->op, in, node->in_count, attr, out);
     if (in != few)
         weft_free(in);
     to->building_backward = was_backward;

@@ -132,6 +132,8 @@ void weft_value_set_name(weft_graph *g, weft_value v, const char *name);
 weft_dtype weft_node_dtype(const weft_graph *g, const weft_node *node);
 weft_cost weft_node_cost(const weft_graph *g, int32_t node);
 weft_cost weft_graph_cost(const weft_graph *g);
+/* Returns bf16 or TF32 if a node multiplies in this type. */
+weft_products weft_graph_products(const weft_graph *g);
 int64_t weft_graph_param_count(const weft_graph *g); /* elements of the unsharded parameters */
 
 /* ---- whole-graph functions ----------------------------------------------------------------- */
@@ -142,6 +144,9 @@ const weft_value *weft_graph_params(weft_graph *g, int *count);
 /* For passes: emits `node` into `to` with inputs mapped by map[old value id], also for sources.
  * Copies names, layouts and flags. */
 void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t node, weft_value *map);
+/* Copies the node with another attribute. */
+void weft_graph_copy_node_with(weft_graph *to, const weft_graph *from, int32_t node,
+                               const void *attr, weft_value *map);
 
 /* A new blob held by `g`; NULL with a sticky error if memory is out. */
 void *weft_graph_blob(weft_graph *g, int64_t bytes, weft_blob **blob);

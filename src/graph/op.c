@@ -38,3 +38,28 @@ const weft_op_info *weft_op_get(weft_op op)
     assert((unsigned)op < WEFT_OP_COUNT);
     return &table[op];
 }
+
+bool *weft_op_tf32(weft_op op, void *attr)
+{
+    switch (op) {
+    case WEFT_OP_MATMUL: return &((weft_attr_matmul *)attr)->tf32;
+    case WEFT_OP_LINEAR: return &((weft_attr_linear *)attr)->tf32;
+    case WEFT_OP_CONV3D:
+    case WEFT_OP_CONV3D_DX:
+    case WEFT_OP_CONV3D_DW: return &((weft_attr_conv *)attr)->tf32;
+    case WEFT_OP_ATTENTION:
+    case WEFT_OP_ATTENTION_GRAD: return &((weft_attr_attention *)attr)->tf32;
+    case WEFT_OP_EXPERT_MATMUL:
+    case WEFT_OP_EXPERT_MATMUL_DW: return &((weft_attr_expert_matmul *)attr)->tf32;
+    default: return NULL;
+    }
+}
+
+double weft_op_tolerance(weft_op op, weft_dtype dtype, bool tf32)
+{
+    enum { BF16_PER_TF32 = 8 }; /* 10 bits against 7 */
+    const weft_op_info *info = &table[op];
+    if (dtype == WEFT_BF16 || dtype == WEFT_F16)
+        return info->tolerance_bf16;
+    return tf32 ? info->tolerance_bf16 / BF16_PER_TF32 : info->tolerance_f32;
+}

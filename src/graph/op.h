@@ -105,6 +105,7 @@ typedef struct weft_attr_concat {
  * leading dims are equal, or b has rank 2 and is used for all. Out (..., M, N). */
 typedef struct weft_attr_matmul {
     bool trans_a, trans_b;
+    bool tf32; /* see weft_op_tf32() */
 } weft_attr_matmul;
 typedef enum weft_act { WEFT_ACT_NONE, WEFT_ACT_GELU_TANH, WEFT_ACT_SILU } weft_act;
 /* x (..., K), w (N, K), b (N) or none: act(round(x w^T + b)). Has a gradient only with
@@ -112,6 +113,7 @@ typedef enum weft_act { WEFT_ACT_NONE, WEFT_ACT_GELU_TANH, WEFT_ACT_SILU } weft_
 typedef struct weft_attr_linear {
     weft_act act;
     weft_dtype round; /* type of the activation's operand without fusion */
+    bool tf32;
 } weft_attr_linear;
 /* x (B,T,Y,X,I), w (O,I,kt,ky,kx) as in public checkpoints, b (O) or none; zero padding before and
  * after each of T,Y,X. Out (B, (T+pb+pa-kt)/st+1, ..., O). `x_shape` is set in conv3d_dx only. */
@@ -119,6 +121,7 @@ typedef struct weft_attr_conv {
     int64_t stride[3], before[3], after[3];
     weft_shape x_shape;
     int64_t kernel[3];
+    bool tf32;
 } weft_attr_conv;
 /* Over the last dim. layer_norm: (x-mean)/sqrt(var+eps). rms_norm: x/sqrt(mean(x^2)+eps), or with
  * `l2` x sqrt(C)/max(||x||, eps) (the Wan VAE's norm). gamma, beta (C) optional. */
@@ -158,6 +161,7 @@ typedef struct weft_attr_attention {
     double scale;
     bool causal;
     bool int8;
+    bool tf32;
 } weft_attr_attention;
 /* embed_grad: number of rows of the table */
 typedef struct weft_attr_embed {
@@ -205,6 +209,7 @@ typedef struct weft_attr_experts {
 typedef struct weft_attr_expert_matmul {
     bool by_expert, trans_b;
     int64_t experts;
+    bool tf32;
 } weft_attr_expert_matmul;
 typedef struct weft_attr_adamw {
     double beta1, beta2, eps, weight_decay;
@@ -480,6 +485,24 @@ static inline bool weft_mask_has(uint32_t mask, int i)
 static inline bool weft_op_takes_f32(weft_op op, int i)
 {
     return weft_mask_has(weft_op_get(op)->mixed & WEFT_MIXED_INPUTS, i);
+}
+/* The type in which a program multiplies. Selects the verdicts of kernels. */
+typedef enum weft_products {
+    WEFT_PRODUCTS_F32,
+    WEFT_PRODUCTS_BF16,
+    WEFT_PRODUCTS_TF32,
+    WEFT_PRODUCTS_COUNT
+} weft_products;
+/* Returns the member `tf32` of an attribute of the op; NULL: the op has none. If it is set, kernels
+ * may round both operands of every product to the 10 bits of TF32. Sums are f32. `ref` rounds to
+ * the nearest number, ties away from zero; `cpu` does not round. */
+bool *weft_op_tf32(weft_op op, void *attr);
+/* Returns the tolerance for an output of a type, norm-wise; `tf32`: of the node. */
+double weft_op_tolerance(weft_op op, weft_dtype dtype, bool tf32);
+static inline bool weft_op_is_tf32(weft_op op, const void *attr)
+{
+    const bool *is = attr ? weft_op_tf32(op, (void *)(uintptr_t)attr) : NULL;
+    return is && *is;
 }
 /* reshape, vary */
 static inline bool weft_op_is_alias(weft_op op)

@@ -114,10 +114,10 @@ typedef struct weft_kernel_args {
     weft_view *out; /* may alias an input where weft_op_over returns true */
     int out_count;
     const void *attr;
-    bool bf16;       /* the node's program has products in bf16: selects the verdicts of kernels */
-    int threads;     /* threads of the kernel; the workspace is for this number */
-    void *workspace; /* 64-byte aligned, weft_kernel.workspace() bytes */
-    void *cache;     /* cache of a program's node, created by prepare(); NULL: none */
+    weft_products products;     /* of the node's program: selects the verdicts of kernels */
+    int threads;                /* threads of the kernel; the workspace is for this number */
+    void *workspace;            /* 64-byte aligned, weft_kernel.workspace() bytes */
+    void *cache;                /* cache of a program's node, created by prepare(); NULL: none */
     weft_device_stream *stream; /* stream that runs the kernel */
     weft_cost cost;             /* cost of the node for simulated devices; zero if not set */
 } weft_kernel_args;

@@ -46,10 +46,10 @@ typedef struct trainer {
     weft_train_context context;
     weft_run settled;    /* the run with the resolved layout */
     weft_settled choice; /* choices for `context: auto` and `slices: auto`, which rank 0 stores */
-    bool is_verified[2]; /* the backend, in f32 and in bf16 */
-    weft_precision_choice precision; /* choice for `precision: auto`, which rank 0 stores */
-    weft_arena *arena;               /* memory of files read for the layout and the cluster */
-    weft_cluster cluster;            /* cluster of parallel.cascades, if used */
+    bool is_verified[WEFT_PRODUCTS_COUNT]; /* the backend */
+    weft_precision_choice precision;       /* choice for `precision: auto`, which rank 0 stores */
+    weft_arena *arena;                     /* memory of files read for the layout and the cluster */
+    weft_cluster cluster;                  /* cluster of parallel.cascades, if used */
     char cluster_name[512];
     weft_comm *comm;
     weft_pp_layout *pp;  /* pipeline of the mesh; NULL: none */
@@ -164,16 +164,26 @@ out:
     return status;
 }
 
+/* Products of the programs; with `precision: auto` they may be bf16. */
+static weft_products products_of(const weft_run *run)
+{
+    switch (run->precision) {
+    case WEFT_PRECISION_F32: return WEFT_PRODUCTS_F32;
+    case WEFT_PRECISION_TF32: return WEFT_PRODUCTS_TF32;
+    default: return WEFT_PRODUCTS_BF16;
+    }
+}
+
 /* Resolves `backend: auto`, before the precision and layouts are chosen for the backend. */
 static weft_status resolve_backend(trainer *t)
 {
     const weft_run *run = t->context.run;
     const weft_backend *backend;
-    const bool bf16 = run->precision != WEFT_PRECISION_F32;
+    const weft_products products = products_of(run);
     if (!weft_backend_is_auto(run->backend))
         return WEFT_OK;
-    WEFT_TRY(weft_backend_settle(run->backend, bf16, t->comm, &backend));
-    t->is_verified[bf16] = true;
+    WEFT_TRY(weft_backend_settle(run->backend, products, t->comm, &backend));
+    t->is_verified[products] = true;
     return WEFT_OK;
 }
 
@@ -181,10 +191,10 @@ static weft_status resolve_backend(trainer *t)
 static weft_status verify_backend(trainer *t)
 {
     weft_exec_config *exec = &t->context.exec;
-    const bool bf16 = t->context.run->precision == WEFT_PRECISION_BF16;
-    return t->is_verified[bf16]
+    const weft_products products = products_of(t->context.run);
+    return t->is_verified[products]
                ? WEFT_OK
-               : weft_backend_settle(exec->backend->name, bf16, t->comm, &exec->backend);
+               : weft_backend_settle(exec->backend->name, products, t->comm, &exec->backend);
 }
 
 static weft_status open_ranks(trainer *t)

@@ -13,6 +13,7 @@
 #include "transform/numeric/fuse.h"
 #include "transform/numeric/mixed_precision.h"
 #include "transform/numeric/rounding.h"
+#include "transform/numeric/tf32.h"
 #include "transform/sharding/shard.h"
 #include "transform/sharding/token_sharding.h"
 
@@ -145,6 +146,17 @@ static weft_status run_cfg_branches(const weft_graph *g, const weft_pass_setup *
 {
     (void)s;
     return weft_pass_cfg_branches(g, out);
+}
+
+static bool is_tf32(const weft_pass_setup *s)
+{
+    return s->tf32_compute;
+}
+
+static weft_status run_tf32(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    (void)s;
+    return weft_pass_tf32(g, out);
 }
 
 static bool is_streamed(const weft_pass_setup *s)
@@ -305,6 +317,8 @@ static const row rows[] = {
     {SWITCHED(offload), has_offload, run_offload, NULL},
     {SWITCHED(stream), is_streamed, run_stream, NULL},
     {SWITCHED(views), NULL, NULL, say_views},
+    {"tf32", "lets kernels round operands of products to TF32", WEFT_PASS_RANK,
+     WEFT_ROUNDING_CHANGED, (size_t)NEVER_OFF, is_tf32, run_tf32, NULL},
 };
 
 #define DEFAULT_OF(member, name, earlier, fallback, rounding, help) .member = fallback,

@@ -71,6 +71,7 @@ typedef struct weft_pass_setup {
     int rank;
     const weft_recipe *recipe;      /* required with more than one rank */
     bool bf16_compute, bf16_reduce; /* models compute in bf16; gradients are all-reduced in bf16 */
+    bool tf32_compute;              /* operands of products may be rounded to TF32 */
     const char *const *recompute;
     int recompute_count;
     const weft_activation_plan *activations; /* plan chosen for memory.limit; NULL: none */

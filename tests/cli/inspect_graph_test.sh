@@ -62,6 +62,10 @@ check options_replace_the_config
 launches_of_a_run_are_listed() {
     "$WEFT" inspect graph vae.yaml --roofline rtx4090 --json >roofline.json || exit 1
     python3 -S -c 'import json; t=json.load(open("roofline.json")); p=t["programs"][0]; assert t["gpu"] == "RTX4090" and len(t["programs"]) == 1 and any(r["key"].startswith("conv3d f32") and r["least_seconds"] > 0 for r in p["rows"]), p'
+    # TF32 reaches the kernels, also of the backward
+    sed "s/_dim: 4/_dim: 8/g" vae.yaml >even.yaml
+    "$WEFT" inspect graph even.yaml --roofline rtx4090 --set precision=tf32 --json >tf32.json || exit 1
+    python3 -S -c 'import json; r=json.load(open("tf32.json"))["programs"][0]["rows"]; assert {x["key"].split()[0] for x in r if "weft_gemm_tf32" in x["kernels"]} >= {"conv3d", "conv3d_dx", "conv3d_dw"}, r'
     "$WEFT" inspect graph vae.yaml --roofline a100 --set stages.0.accumulate=2 >roofline.txt
     grep -q '^stage one: 1 x 1x32x32' roofline.txt && grep -q '^update$' roofline.txt
     if "$WEFT" inspect graph vae.yaml --json 2>err; then exit 1; fi

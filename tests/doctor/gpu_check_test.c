@@ -24,10 +24,15 @@ TestSuite(gpu_check, .init = use_emulation);
 
 static weft_op_check op[WEFT_GPU_RESULTS];
 
-static weft_status_code check_with(const char *fault)
+static weft_status_code check_in(weft_products products, const char *fault)
 {
     setenv("WEFT_EMU_FAULT", fault, 1);
-    return weft_gpu_check_model(WEFT_GPU_VECTOR_MODEL, true, op);
+    return weft_gpu_check_model(WEFT_GPU_VECTOR_MODEL, products, op);
+}
+
+static weft_status_code check_with(const char *fault)
+{
+    return check_in(WEFT_PRODUCTS_BF16, fault);
 }
 
 Test(gpu_check, vector_model_passes)
@@ -44,6 +49,24 @@ Test(gpu_check, wrong_fragments_are_found)
     cr_assert_eq(check_with("fragment"), WEFT_OK, "%s", weft_error_message());
     cr_expect(op[WEFT_OP_LINEAR].failed > 0 && op[WEFT_OP_MATMUL].failed > 0);
     cr_expect(op[WEFT_OP_LINEAR].error > 2 * op[WEFT_OP_LINEAR].tolerance);
+    cr_expect(!op[WEFT_OP_ATTENTION].failed && !op[WEFT_OP_ADAMW].failed);
+}
+
+/* Products of the vector model run on tensor cores, with errors of roundings that ref has as well. */
+Test(gpu_check, tf32_passes)
+{
+    cr_assert_eq(check_in(WEFT_PRODUCTS_TF32, ""), WEFT_OK, "%s", weft_error_message());
+    for (int i = 0; i < WEFT_OP_COUNT; i++)
+        cr_expect(!op[i].failed && !op[i].missing, "%s: error %g at %s",
+                  weft_op_get((weft_op)i)->name, op[i].error, op[i].worst_output);
+    cr_expect(op[WEFT_OP_ATTENTION].nodes > 0 && op[WEFT_OP_ATTENTION_GRAD].nodes > 0);
+    cr_expect(op[WEFT_OP_LINEAR].tolerance == 1e-2 / 8 && op[WEFT_OP_ADD].tolerance == 1e-6);
+}
+
+Test(gpu_check, wrong_fragments_of_tf32_are_found)
+{
+    cr_assert_eq(check_in(WEFT_PRODUCTS_TF32, "fragment"), WEFT_OK, "%s", weft_error_message());
+    cr_expect(op[WEFT_OP_LINEAR].failed > 0 && op[WEFT_OP_MATMUL].failed > 0);
     cr_expect(!op[WEFT_OP_ATTENTION].failed && !op[WEFT_OP_ADAMW].failed);
 }
 
@@ -90,7 +113,7 @@ static int own(void)
     return weft_cuda_impl_own();
 }
 
-static weft_status_code prepare(weft_op which, bool bf16)
+static weft_status_code prepare(weft_op which, weft_products products)
 {
     void *cache;
     const weft_kernel *kernel = weft_backend_cuda.kernel[which];
@@ -103,7 +126,7 @@ static weft_status_code prepare(weft_op which, bool bf16)
                                    .out = &out,
                                    .out_count = 1,
                                    .attr = &attr,
-                                   .bf16 = bf16};
+                                   .products = products};
     return kernel->prepare(&args, &cache);
 }
 
@@ -112,21 +135,24 @@ Test(gpu_check, stored_verdicts_stop_a_program)
     char folder[] = "/tmp/weft-verdicts-XXXXXX";
     bool found;
     use_folder(folder);
-    cr_assert_eq(weft_cuda_verdicts_load(true, &found), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_cuda_verdicts_load(WEFT_PRODUCTS_BF16, &found), WEFT_OK, "%s",
+                 weft_error_message());
     cr_expect_not(found);
-    weft_cuda_verdict_set(true, own(), WEFT_OP_LINEAR, WEFT_VERDICT_FAILED);
-    weft_cuda_verdict_set(true, own(), WEFT_OP_GELU, WEFT_VERDICT_PASSED);
+    weft_cuda_verdict_set(WEFT_PRODUCTS_BF16, own(), WEFT_OP_LINEAR, WEFT_VERDICT_FAILED);
+    weft_cuda_verdict_set(WEFT_PRODUCTS_BF16, own(), WEFT_OP_GELU, WEFT_VERDICT_PASSED);
     cr_assert_eq(weft_cuda_verdicts_save(), WEFT_OK, "%s", weft_error_message());
     weft_cuda_verdicts_forget();
-    cr_assert_eq(weft_gpu_settle(&weft_backend_cuda, true), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_gpu_settle(&weft_backend_cuda, WEFT_PRODUCTS_BF16), WEFT_OK, "%s",
+                 weft_error_message());
     cr_expect_eq(prepare(WEFT_OP_GELU, true), WEFT_OK, "%s", weft_error_message());
     cr_expect_eq(prepare(WEFT_OP_ADD, true), WEFT_OK, "not compared: %s", weft_error_message());
     cr_expect_neq(prepare(WEFT_OP_LINEAR, true), WEFT_OK);
     cr_expect_eq(weft_error_class(), WEFT_MSG_PARITY_FAILED, "%s", weft_error_message());
     /* the verdicts of bf16 say nothing of f32 */
-    cr_assert_eq(weft_cuda_verdicts_load(false, &found), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_cuda_verdicts_load(WEFT_PRODUCTS_F32, &found), WEFT_OK, "%s",
+                 weft_error_message());
     cr_expect_not(found);
-    weft_cuda_verdict_set(false, own(), WEFT_OP_LINEAR, WEFT_VERDICT_PASSED);
+    weft_cuda_verdict_set(WEFT_PRODUCTS_F32, own(), WEFT_OP_LINEAR, WEFT_VERDICT_PASSED);
     cr_expect_eq(prepare(WEFT_OP_LINEAR, false), WEFT_OK, "%s", weft_error_message());
     drop_folder(folder);
 }
@@ -145,9 +171,11 @@ Test(gpu_check, foreign_and_damaged_verdicts_are_ignored)
         FILE *file = fopen(path, "w");
         fputs(texts[i], file);
         fclose(file);
-        cr_assert_eq(weft_cuda_verdicts_load(false, &found), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_cuda_verdicts_load(WEFT_PRODUCTS_F32, &found), WEFT_OK, "%s",
+                     weft_error_message());
         cr_expect_not(found);
-        cr_expect_eq(weft_cuda_verdict_get(false, own(), WEFT_OP_LINEAR), WEFT_VERDICT_NONE);
+        cr_expect_eq(weft_cuda_verdict_get(WEFT_PRODUCTS_F32, own(), WEFT_OP_LINEAR),
+                     WEFT_VERDICT_NONE);
     }
     weft_free(path);
     drop_folder(folder);

@@ -45,19 +45,20 @@ TestSuite(gpu_cudnn_steps, .init = use_earlier_library);
 
 static weft_op_check op[WEFT_GPU_RESULTS];
 
-static const weft_op_check *check_with(const char *fault, int model, bool bf16, weft_op of)
+static const weft_op_check *check_with(const char *fault, int model, weft_products products,
+                                       weft_op of)
 {
     setenv("WEFT_EMU_FAULT", fault, 1);
     memset(op, 0, sizeof op);
-    cr_assert_eq(weft_gpu_check_model(model, bf16, op), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_gpu_check_model(model, products, op), WEFT_OK, "%s", weft_error_message());
     cr_expect(op[of].nodes > 0 && !op[of].failed, "weft's own kernel of %s", weft_op_get(of)->name);
     return &op[WEFT_GPU_RESULT(library, of)];
 }
 
 /* All nodes of the ops pass. */
-static void expect_passed(int model, bool bf16, const weft_op *ops, int count)
+static void expect_passed(int model, weft_products products, const weft_op *ops, int count)
 {
-    (void)check_with("", model, bf16, ops[0]);
+    (void)check_with("", model, products, ops[0]);
     for (int i = 0; i < count; i++) {
         const weft_op_check *c = &op[WEFT_GPU_RESULT(library, ops[i])];
         cr_expect(c->nodes > 0 && !c->failed && !c->unsupported && !c->missing,
@@ -184,7 +185,7 @@ static void run_attention(void)
                              .out = out,
                              .out_count = 2,
                              .attr = &attr,
-                             .bf16 = true};
+                             .products = WEFT_PRODUCTS_BF16};
     const weft_kernel *kernel = weft_backend_cuda.kernel[WEFT_OP_ATTENTION];
     char *memory = device->alloc(device, 5 * bytes), *space = device->alloc(device, 4 << 20);
     float *lse = device->alloc_host(device, 2 * QUERIES * 4);
@@ -209,8 +210,9 @@ static void run_attention(void)
 static void expect_replaced(const char *fault, weft_verdict verdict)
 {
     setenv("WEFT_EMU_FAULT", fault, 1);
-    weft_cuda_verdict_set(true, library, WEFT_OP_ATTENTION, verdict);
-    weft_cuda_verdict_set(true, weft_cuda_impl_own(), WEFT_OP_ATTENTION, WEFT_VERDICT_PASSED);
+    weft_cuda_verdict_set(WEFT_PRODUCTS_BF16, library, WEFT_OP_ATTENTION, verdict);
+    weft_cuda_verdict_set(WEFT_PRODUCTS_BF16, weft_cuda_impl_own(), WEFT_OP_ATTENTION,
+                          WEFT_VERDICT_PASSED);
     run_attention();
     cr_expect_not_null(strstr(warned, "cudnn attention"), "%s: %s", fault, warned);
 }

@@ -35,7 +35,7 @@ static const weft_op_check *check_with(const char *fault, weft_op of)
 {
     setenv("WEFT_EMU_FAULT", fault, 1);
     memset(op, 0, sizeof op);
-    cr_assert_eq(weft_gpu_check_model(WEFT_GPU_VECTOR_MODEL, true, op), WEFT_OK, "%s",
+    cr_assert_eq(weft_gpu_check_model(WEFT_GPU_VECTOR_MODEL, WEFT_PRODUCTS_BF16, op), WEFT_OK, "%s",
                  weft_error_message());
     cr_expect(op[of].nodes > 0 && !op[of].failed, "weft's own kernel of %s", weft_op_get(of)->name);
     return &op[WEFT_GPU_RESULT(library, of)];

@@ -189,7 +189,7 @@ static int run_node(node *n)
 
 static void pass(int impl, weft_verdict verdict)
 {
-    weft_cuda_verdict_set(false, impl, WEFT_OP_LINEAR, verdict);
+    weft_cuda_verdict_set(WEFT_PRODUCTS_F32, impl, WEFT_OP_LINEAR, verdict);
 }
 
 static bool is_named(const char *reason)
@@ -284,17 +284,22 @@ Test(kernel_choice, wrong_results_are_replaced)
 {
     node n;
     plant(launch_wrong);
-    cr_assert_eq(weft_gpu_settle(&weft_backend_cuda, false), WEFT_OK, "%s", weft_error_message());
-    cr_expect_eq(weft_cuda_verdict_get(false, PLANTED, WEFT_OP_LINEAR), WEFT_VERDICT_FAILED);
-    cr_expect_eq(weft_cuda_verdict_get(false, OWN, WEFT_OP_LINEAR), WEFT_VERDICT_PASSED);
+    cr_assert_eq(weft_gpu_settle(&weft_backend_cuda, WEFT_PRODUCTS_F32), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect_eq(weft_cuda_verdict_get(WEFT_PRODUCTS_F32, PLANTED, WEFT_OP_LINEAR),
+                 WEFT_VERDICT_FAILED);
+    cr_expect_eq(weft_cuda_verdict_get(WEFT_PRODUCTS_F32, OWN, WEFT_OP_LINEAR),
+                 WEFT_VERDICT_PASSED);
     cr_assert_eq(prepare(&n), WEFT_OK, "%s", weft_error_message());
     cr_expect(is_named("differ"), "%s", warned[0]);
     cr_expect_eq(run_node(&n), 0);
     /* the next process loads the verdicts and compares nothing */
     const int before = launches;
-    cr_assert_eq(weft_gpu_settle(&weft_backend_cuda, false), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_gpu_settle(&weft_backend_cuda, WEFT_PRODUCTS_F32), WEFT_OK, "%s",
+                 weft_error_message());
     cr_expect_eq(launches, before);
-    cr_expect_eq(weft_cuda_verdict_get(false, PLANTED, WEFT_OP_LINEAR), WEFT_VERDICT_FAILED);
+    cr_expect_eq(weft_cuda_verdict_get(WEFT_PRODUCTS_F32, PLANTED, WEFT_OP_LINEAR),
+                 WEFT_VERDICT_FAILED);
 }
 
 Test(kernel_choice, without_an_implementation_the_run_stops)
@@ -317,8 +322,8 @@ Test(kernel_choice, unsupported_shapes_are_replaced)
     cr_assert_eq(prepare(&n), WEFT_OK, "%s", weft_error_message());
     cr_expect(is_named("planted refusal"), "%s", warned[0]);
     cr_expect_eq(run_node(&n), 0);
-    cr_expect_eq(weft_cuda_verdict_get(false, PLANTED, WEFT_OP_LINEAR), WEFT_VERDICT_PASSED,
-                 "other shapes may be supported");
+    cr_expect_eq(weft_cuda_verdict_get(WEFT_PRODUCTS_F32, PLANTED, WEFT_OP_LINEAR),
+                 WEFT_VERDICT_PASSED, "other shapes may be supported");
 }
 
 /* A library that rejects every case of the comparison is named, and gets no verdict. */
@@ -327,11 +332,12 @@ Test(kernel_choice, libraries_without_kernels_are_named)
     static weft_op_check op[WEFT_GPU_RESULTS];
     planted.prepare = refuse_plan;
     plant(launch_good);
-    cr_assert_eq(weft_gpu_check(false, op), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_gpu_check(WEFT_PRODUCTS_F32, op), WEFT_OK, "%s", weft_error_message());
     const weft_op_check *linear = &op[WEFT_GPU_RESULT(PLANTED, WEFT_OP_LINEAR)];
     cr_expect(linear->unsupported > 0 && !linear->nodes);
     cr_expect(is_named("rejects"), "%s", warned[0]);
-    cr_expect_eq(weft_cuda_verdict_get(false, PLANTED, WEFT_OP_LINEAR), WEFT_VERDICT_NONE);
+    cr_expect_eq(weft_cuda_verdict_get(WEFT_PRODUCTS_F32, PLANTED, WEFT_OP_LINEAR),
+                 WEFT_VERDICT_NONE);
 }
 
 /* The launch of a chosen implementation fails during a run: the next one computes this node. */
@@ -347,8 +353,8 @@ Test(kernel_choice, failed_launches_are_replaced)
     planted.launch = refuse;
     cr_expect_eq(run_node(&n), 0, "%s", weft_error_message());
     cr_expect(is_named("planted refusal"), "%s", warned[0]);
-    cr_expect_eq(weft_cuda_verdict_get(false, PLANTED, WEFT_OP_LINEAR), WEFT_VERDICT_PASSED,
-                 "other shapes may work");
+    cr_expect_eq(weft_cuda_verdict_get(WEFT_PRODUCTS_F32, PLANTED, WEFT_OP_LINEAR),
+                 WEFT_VERDICT_PASSED, "other shapes may work");
     /* a later process has the same choice */
     planted.launch = launch_good;
     weft_cuda_choices_forget();
@@ -388,9 +394,9 @@ Test(kernel_choice, is_of_one_precision)
     node n;
     plant(launch_good);
     pass(PLANTED, WEFT_VERDICT_PASSED);
-    weft_cuda_verdict_set(true, PLANTED, WEFT_OP_LINEAR, WEFT_VERDICT_FAILED);
+    weft_cuda_verdict_set(WEFT_PRODUCTS_BF16, PLANTED, WEFT_OP_LINEAR, WEFT_VERDICT_FAILED);
     create_node(&n);
-    n.args.bf16 = true;
+    n.args.products = WEFT_PRODUCTS_BF16;
     cr_assert_eq(weft_backend_cuda.kernel[WEFT_OP_LINEAR]->prepare(&n.args, &n.args.cache),
                  WEFT_OK);
     cr_expect_eq(launches, 0, "it failed in bf16");
@@ -461,7 +467,7 @@ static int is_hang_named(void)
 
 static int settle_with_hang(void)
 {
-    return weft_gpu_settle(&weft_backend_cuda, false) == WEFT_OK ? 2 : is_hang_named();
+    return weft_gpu_settle(&weft_backend_cuda, WEFT_PRODUCTS_F32) == WEFT_OK ? 2 : is_hang_named();
 }
 
 static int measure_with_hang(void)
@@ -475,8 +481,8 @@ static int measure_with_hang(void)
 static int settle_without(void)
 {
     node n;
-    if (weft_gpu_settle(&weft_backend_cuda, false) != WEFT_OK ||
-        weft_cuda_verdict_get(false, PLANTED, WEFT_OP_LINEAR) != WEFT_VERDICT_STOPPED)
+    if (weft_gpu_settle(&weft_backend_cuda, WEFT_PRODUCTS_F32) != WEFT_OK ||
+        weft_cuda_verdict_get(WEFT_PRODUCTS_F32, PLANTED, WEFT_OP_LINEAR) != WEFT_VERDICT_STOPPED)
         return 1;
     return prepare(&n) == WEFT_OK && run_node(&n) == 0 && is_named("did not survive") ? 0 : 2;
 }

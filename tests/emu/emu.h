@@ -23,6 +23,7 @@ void emu_copy_commit(void);
 void emu_copy_wait(uint32_t groups);
 void emu_load_matrix(uint32_t *to, const void *shared_row, int count, int transposed);
 void emu_mma_bf16(float *acc, const uint32_t *a, const uint32_t *b);
+void emu_mma_tf32(float *acc, const uint32_t *a, const uint32_t *b);
 void emu_check_aligned(const void *p, size_t bytes);
 
 #endif

@@ -306,16 +306,60 @@ static void multiply_fragments(const warp *w)
     }
 }
 
-void emu_mma_bf16(float *acc, const uint32_t *a, const uint32_t *b)
+/* Tensor cores ignore the low 13 bits of an f32. */
+static float tf32_of(uint32_t bits)
+{
+    float x;
+    bits &= ~0x1fffu;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* As above ("Matrix Fragments for mma.m16n8k8"). */
+static void multiply_tf32(const warp *w)
+{
+    float a[16][8], b[8][8];
+    for (uint32_t lane = 0; lane < WARP; lane++) {
+        const uint32_t g = lane / 4, t = lane % 4, *ra = w->fragment[0][lane],
+                       *rb = w->fragment[1][lane];
+        for (uint32_t i = 0; i < 4; i++)
+            a[g + i % 2 * 8][t + i / 2 * 4] = tf32_of(ra[i]);
+        for (uint32_t i = 0; i < 2; i++)
+            b[g][t + i * 4] = tf32_of(rb[i]);
+    }
+    for (uint32_t lane = 0; lane < WARP; lane++) {
+        float *acc = w->out[lane];
+        for (uint32_t i = 0; i < 4; i++) {
+            const float *row = a[lane / 4 + i / 2 * 8], *column = b[lane % 4 * 2 + i % 2];
+            float sum = 0;
+            for (int k = 0; k < 8; k++)
+                sum += row[k] * column[k];
+            acc[i] += sum;
+        }
+    }
+}
+
+static void multiply(float *acc, const uint32_t *a, const uint32_t *b,
+                     void (*fragments)(const warp *w))
 {
     warp *w = own_warp();
     w->fragment[0][emu_self->lane] = a;
     w->fragment[1][emu_self->lane] = b;
     w->out[emu_self->lane] = acc;
     if (last_of_round(w)) {
-        multiply_fragments(w);
+        fragments(w);
         end_round(w);
     }
+}
+
+void emu_mma_bf16(float *acc, const uint32_t *a, const uint32_t *b)
+{
+    multiply(acc, a, b, multiply_fragments);
+}
+
+void emu_mma_tf32(float *acc, const uint32_t *a, const uint32_t *b)
+{
+    multiply(acc, a, b, multiply_tf32);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

@@ -299,11 +299,9 @@ static void check_outputs(const op_case *c, const run *own, const run *ref)
             if (info->tolerance_f32 == 0 && own->out_dtype[o] == WEFT_F32)
                 want[i] = (float)want[i]; /* exact ops: exact in the storage type */
         }
-        const bool narrow = own->out_dtype[o] == WEFT_BF16 || own->out_dtype[o] == WEFT_F16;
+        const bool tf32 = weft_op_is_tf32(c->op, c->attr);
         compare(c, o, got, want, n,
-                c->tolerance ? c->tolerance
-                : narrow     ? info->tolerance_bf16
-                             : info->tolerance_f32);
+                c->tolerance ? c->tolerance : weft_op_tolerance(c->op, own->out_dtype[o], tf32));
         weft_free(got);
         weft_free(want);
     }

@@ -44,12 +44,14 @@ Test(passes, run_in_order_and_report)
     weft_graph *const trained = g;
     cr_assert_eq(weft_passes_run(WEFT_PASS_RANK, &setup, true, &g, &log), WEFT_OK, "%s",
                  weft_error_message());
-    cr_expect_eq(log.count, 2 + weft_pass_section.key_count);
+    cr_expect_eq(log.count, 3 + weft_pass_section.key_count);
     cr_expect_str_eq(log.report[0].name, weft_pass_section.keys[0].name);
     cr_expect_str_eq(log.report[1].name, "shard");
     cr_expect_str_eq(log.report[2].name, "narrow");
     for (int k = 1; k < weft_pass_section.key_count; k++)
         cr_expect_str_eq(log.report[2 + k].name, weft_pass_section.keys[k].name);
+    cr_expect_str_eq(log.report[log.count - 1].name, "tf32");
+    cr_expect(!log.report[log.count - 1].ran);
     const weft_pass_report *again = report_of(&log, "recompute");
     cr_expect(again->ran && again->nodes[1] > again->nodes[0]);
     cr_expect_gt(again->cost[1].flops, again->cost[0].flops);
@@ -173,8 +175,8 @@ Test(passes, verifier_rejects_bf16_where_the_row_says_f32)
 
 Test(passes, declare_their_rounding)
 {
-    static const char *const changing[] = {"token_sharding", "shard", "narrow", "layer_slices",
-                                           "cfg_branches"};
+    static const char *const changing[] = {"token_sharding", "shard",        "narrow",
+                                           "layer_slices",   "cfg_branches", "tf32"};
     for (int i = 0; i < WEFT_COUNT(changing); i++)
         cr_expect_eq(weft_pass_rounding_of(changing[i]), WEFT_ROUNDING_CHANGED, "%s", changing[i]);
     static const char *const keeping[] = {
@@ -182,6 +184,36 @@ Test(passes, declare_their_rounding)
         "offload",   "weight_streaming",      "views", "early_exchange"};
     for (int i = 0; i < WEFT_COUNT(keeping); i++)
         cr_expect_eq(weft_pass_rounding_of(keeping[i]), WEFT_ROUNDING_PRESERVED, "%s", keeping[i]);
+}
+
+/* TF32 is for operands of f32; a fused activation keeps it. */
+Test(passes, tf32_marks_products_of_f32)
+{
+    weft_graph *g = weft_graph_create();
+    const weft_pass_setup setup = {.tf32_compute = true};
+    const weft_shape square = WEFT_SHAPE(8, 8);
+    const weft_value x = weft_input(g, "x", WEFT_F32, square),
+                     w = weft_input(g, "w", WEFT_BF16, square);
+    const weft_value y =
+        weft_emit(g, WEFT_OP_LINEAR, (weft_value[]){x, x}, 2, &(weft_attr_linear){WEFT_ACT_NONE});
+    const weft_value z = weft_unary(g, WEFT_OP_SILU, y);
+    weft_output(g, "y", weft_matmul(g, z, weft_cast(g, w, WEFT_F32), false, false));
+    weft_output(g, "z", weft_matmul(g, weft_cast(g, x, WEFT_BF16), w, false, false));
+    cr_expect_eq(weft_graph_products(g), WEFT_PRODUCTS_BF16);
+    cr_assert_eq(weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL), WEFT_OK, "%s",
+                 weft_error_message());
+    int marked = 0, other = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const bool narrow = weft_node_dtype(g, node) == WEFT_BF16;
+        if (node->op != WEFT_OP_LINEAR && node->op != WEFT_OP_MATMUL)
+            continue;
+        cr_expect_eq(weft_op_is_tf32(node->op, node->attr), !narrow);
+        marked += !narrow;
+        other += narrow;
+    }
+    cr_expect(marked == 2 && other == 1, "%d, %d", marked, other);
+    weft_graph_free(g);
 }
 
 /* In the printed graph no line between the start and the wait of a collective reads its result. The

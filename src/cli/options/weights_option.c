@@ -26,11 +26,19 @@ weft_status weft_weights_option(const char *text, weft_generator_options *o)
 weft_status weft_precision_option(const char *text, weft_generator_options *o)
 {
     o->bf16 = !strcmp(text, "bf16");
+    o->tf32 = !strcmp(text, "tf32");
     o->precision_auto = !strcmp(text, "auto");
-    if (!o->bf16 && !o->precision_auto && strcmp(text, "f32") != 0)
+    if (!o->bf16 && !o->tf32 && !o->precision_auto && strcmp(text, "f32") != 0)
         return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--precision", .value = text),
-                          "'%.80s' is unknown; use f32, bf16 or auto", text);
+                          "'%.80s' is unknown; use f32, tf32, bf16 or auto", text);
     return WEFT_OK;
+}
+
+weft_products weft_generator_products(const weft_generator_options *o)
+{
+    if (o->bf16 || o->precision_auto || o->vae_bf16)
+        return WEFT_PRODUCTS_BF16;
+    return o->tf32 ? WEFT_PRODUCTS_TF32 : WEFT_PRODUCTS_F32;
 }
 
 weft_status weft_args_weights(const weft_args *args, weft_generator_options *o)

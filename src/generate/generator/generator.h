@@ -68,6 +68,7 @@ typedef struct weft_generator_options {
     /* weft_weights_kind: storage of the transformer's and the text encoders' matrices */
     int weights;
     bool bf16; /* the transformer and the text encoders compute in bf16, else in f32 */
+    bool tf32; /* without bf16: their products may be computed in TF32 */
     /* `bf16` is still to be chosen (estimate/generation/generation_precision.h) */
     bool precision_auto;
     /* Layers that stay out of int8, and smoothed layers (int8_layers.h), borrowed; NULL: the layers

@@ -125,7 +125,8 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
                                    .recipe = &p->layout.recipe,
                                    .cfg_branches = apart ? p->trajectory.guidance->rows == 2
                                                          : has_cfg_branches(p),
-                                   .stream = p->options.stream};
+                                   .stream = p->options.stream,
+                                   .tf32_compute = p->options.tf32};
     const weft_program_options options = {
         .backend = p->options.backend,
         .mesh = several ? &p->layout.mesh : NULL,

@@ -47,6 +47,7 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
                  {"window_overlap", p->shape.windows.count > 1 ? o->window_overlap : 0},
                  {"weights", o->weights},
                  {"bf16", o->bf16},
+                 {"tf32", o->tf32},
                  {"vae_bf16", o->vae_bf16},
                  {"text_length", o->text_length}};
     const struct {

@@ -186,11 +186,12 @@ static weft_status set_matmul(const plan *p, int attribute, const void *value, s
 static weft_status create_matmul(plan *p, const weft_kernel_args *args)
 {
     const int32_t trans_a = p->product.trans_a, trans_b = p->product.trans_b;
+    const int sums =
+        weft_op_is_tf32(args->op, args->attr) ? CUBLASLT_SUMS_F32_OF_TF32 : CUBLASLT_SUMS_F32;
     const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     const uintptr_t aligned = WEFT_CUDA_ALIGNMENT; /* the search reads only the alignment */
-    WEFT_TRY(check(p->library,
-                   p->library->matmul_create(&p->matmul, CUBLASLT_SUMS_F32, CUBLASLT_F32),
-                   "a product"));
+    WEFT_TRY(
+        check(p->library, p->library->matmul_create(&p->matmul, sums, CUBLASLT_F32), "a product"));
     WEFT_TRY(set_matmul(p, CUBLASLT_MATMUL_TRANS_A, &trans_a, sizeof trans_a));
     WEFT_TRY(set_matmul(p, CUBLASLT_MATMUL_TRANS_B, &trans_b, sizeof trans_b));
     if (!bias_of(args))

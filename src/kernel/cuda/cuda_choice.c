@@ -24,7 +24,7 @@ typedef struct selection {
 
 struct weft_cuda_choice {
     char *key;
-    bool bf16; /* precision of the programs */
+    weft_products products; /* of the programs */
     _Atomic(selection *) now;
     bool failed[WEFT_CUDA_IMPLS]; /* in a launch of this shape; requires the lock */
     weft_cuda_choice *next;
@@ -34,7 +34,7 @@ static struct {
     pthread_mutex_t mutex;
     weft_cuda_choice *first;
     int forced; /* index plus 1; 0: none */
-    bool warned[2][WEFT_CUDA_IMPLS][WEFT_OP_COUNT];
+    bool warned[WEFT_PRODUCTS_COUNT][WEFT_CUDA_IMPLS][WEFT_OP_COUNT];
 } choices = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 void weft_cuda_choice_force(int impl)
@@ -49,34 +49,34 @@ static bool is_own(int impl)
     return impl == weft_cuda_impl_own();
 }
 
-static void warn(bool bf16, int impl, weft_op op, const char *reason)
+static void warn(weft_products products, int impl, weft_op op, const char *reason)
 {
     const char *name = weft_cuda_impl_get(impl)->name, *op_name = weft_op_get(op)->name;
-    if (choices.warned[bf16][impl][op])
+    if (choices.warned[products][impl][op])
         return;
-    choices.warned[bf16][impl][op] = true;
+    choices.warned[products][impl][op] = true;
     weft_warning(WEFT_MSG_KERNEL_REPLACED,
                  WEFT_AT(.key = op_name, .value = name,
-                         WEFT_DETAILS(WEFT_WORD("precision", weft_cuda_precision_name(bf16)))),
+                         WEFT_DETAILS(WEFT_WORD("precision", weft_cuda_precision_name(products)))),
                  "%s of %s in %s is replaced by the next implementation: %s", op_name, name,
-                 weft_cuda_precision_name(bf16), reason);
+                 weft_cuda_precision_name(products), reason);
 }
 
 /* A library computes an op only after it passed; weft's kernels also compute ops that the
  * comparison does not have. */
 static bool may_compute(const weft_cuda_choice *c, int impl, const weft_kernel_args *args)
 {
-    const bool bf16 = c->bf16;
+    const weft_products products = c->products;
     if (c->failed[impl] || !weft_cuda_impl_accepts(impl, args))
         return false;
-    switch (weft_cuda_verdict_get(bf16, impl, args->op)) {
+    switch (weft_cuda_verdict_get(products, impl, args->op)) {
     case WEFT_VERDICT_PASSED: return true;
     case WEFT_VERDICT_NONE: return is_own(impl);
     case WEFT_VERDICT_FAILED:
         if (!is_own(impl))
-            warn(bf16, impl, args->op, "its results differ from the reference");
+            warn(products, impl, args->op, "its results differ from the reference");
         return false;
-    default: warn(bf16, impl, args->op, "the GPU did not survive it"); return false;
+    default: warn(products, impl, args->op, "the GPU did not survive it"); return false;
     }
 }
 
@@ -90,7 +90,7 @@ static int candidates_of(const weft_cuda_choice *c, const weft_kernel_args *args
     return count;
 }
 
-static weft_status no_candidate(bool bf16, weft_op op)
+static weft_status no_candidate(weft_products products, weft_op op)
 {
     const weft_cuda_gpu *gpu;
     WEFT_TRY(weft_cuda_gpu_get(&gpu));
@@ -99,7 +99,7 @@ static weft_status no_candidate(bool bf16, weft_op op)
                       "the kernel of %s in %s differs from the reference on %s, and no other "
                       "implementation is left. Run weft doctor --gpu for details, and use backend "
                       "cpu.",
-                      weft_op_get(op)->name, weft_cuda_precision_name(bf16), gpu->name);
+                      weft_op_get(op)->name, weft_cuda_precision_name(products), gpu->name);
 }
 
 /* Replaces the selection of the choice. Takes the plan, also if it fails. */
@@ -190,22 +190,22 @@ static json_t *seconds_json(const weft_cuda_trial *trial, const int *list, int c
 /* ---- measurement ----------------------------------------------------------------------------- */
 
 /* Reports an implementation that reports an error. */
-static void warn_of_error(bool bf16, int impl, weft_op op)
+static void warn_of_error(weft_products products, int impl, weft_op op)
 {
     char reason[400];
     snprintf(reason, sizeof reason, "%s", weft_error_text());
-    warn(bf16, impl, op, reason);
+    warn(products, impl, op, reason);
 }
 
-static weft_status measure_one(const weft_kernel_args *args, weft_cuda_bench *bench, bool bf16,
-                               int impl, weft_cuda_trial *trial)
+static weft_status measure_one(const weft_kernel_args *args, weft_cuda_bench *bench,
+                               weft_products products, int impl, weft_cuda_trial *trial)
 {
-    WEFT_TRY(weft_cuda_trial_begin(bf16, impl, args->op));
+    WEFT_TRY(weft_cuda_trial_begin(products, impl, args->op));
     const weft_status_code status = weft_cuda_trial_run(bench, weft_cuda_impl_get(impl), trial);
     if (trial->gpu_failed)
         return weft_cuda_trial_stop(impl, args->op, status);
     if (status != WEFT_OK)
-        warn_of_error(bf16, impl, args->op);
+        warn_of_error(products, impl, args->op);
     WEFT_TRY(weft_cuda_trial_end(impl));
     return is_own(impl) ? status : WEFT_OK;
 }
@@ -219,12 +219,12 @@ static weft_status measure(const weft_kernel_args *args, weft_cuda_choice *c, co
     int best = -1;
     WEFT_TRY(weft_cuda_bench_open(args, &bench));
     for (int i = 0; i < count; i++) {
-        WEFT_GO(measure_one(args, bench, c->bf16, list[i], &trial[i]));
+        WEFT_GO(measure_one(args, bench, c->products, list[i], &trial[i]));
         if (trial[i].tried && (best < 0 || trial[i].seconds < trial[best].seconds))
             best = i;
     }
     if (best < 0)
-        WEFT_GO(no_candidate(c->bf16, args->op));
+        WEFT_GO(no_candidate(c->products, args->op));
     const weft_cuda_plan plan = trial[best].plan;
     trial[best].plan.plan = NULL;
     WEFT_GO(select_plan(c, list[best], plan));
@@ -244,7 +244,7 @@ static weft_status take_first(const weft_kernel_args *args, weft_cuda_choice *c)
     for (int i = 0; i < count; i++)
         if (prepare_plan(c, list[i], args, 0) == WEFT_OK)
             return WEFT_OK;
-    return no_candidate(c->bf16, args->op);
+    return no_candidate(c->products, args->op);
 }
 
 static weft_status measure_and_store(const weft_kernel_args *args, weft_cuda_choice *c)
@@ -275,7 +275,7 @@ static weft_status settle(const weft_kernel_args *args, weft_cuda_choice *c)
     int list[WEFT_CUDA_IMPLS], lock;
     const int count = candidates_of(c, args, list);
     if (!count)
-        return no_candidate(c->bf16, args->op);
+        return no_candidate(c->products, args->op);
     if (count == 1 && is_own(list[0]))
         return prepare_plan(c, list[0], args, 0);
     weft_status_code status = WEFT_OK;
@@ -292,7 +292,7 @@ static weft_status force(const weft_kernel_args *args, weft_cuda_choice *c)
 {
     const int impl = choices.forced - 1;
     if (!weft_cuda_impl_accepts(impl, args) ||
-        weft_cuda_verdict_get(c->bf16, impl, args->op) == WEFT_VERDICT_STOPPED)
+        weft_cuda_verdict_get(c->products, impl, args->op) == WEFT_VERDICT_STOPPED)
         return weft_error(WEFT_MSG_KERNEL_MISSING, WEFT_AT(.value = weft_op_get(args->op)->name),
                           "%s does not compute %s in the types and shapes of the node. Use another "
                           "implementation.",
@@ -312,12 +312,12 @@ static void free_choice(weft_cuda_choice *c)
     weft_free(c);
 }
 
-static weft_status create(const weft_kernel_args *args, bool bf16, const char *key,
+static weft_status create(const weft_kernel_args *args, weft_products products, const char *key,
                           weft_cuda_choice **out)
 {
     weft_cuda_choice *c;
     WEFT_TRY(WEFT_NEW(c, 1, "the choice of a kernel"));
-    c->bf16 = bf16;
+    c->products = products;
     c->key = weft_strdup(key);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(c->key, "the choice of a kernel"));
@@ -330,14 +330,14 @@ out:
 }
 
 /* Requires the lock. */
-static weft_status find(const weft_kernel_args *args, bool bf16, const char *key,
+static weft_status find(const weft_kernel_args *args, weft_products products, const char *key,
                         weft_cuda_choice **out)
 {
     weft_cuda_choice *c = choices.first;
     while (c && strcmp(c->key, key))
         c = c->next;
     if (!c) {
-        WEFT_TRY(create(args, bf16, key, &c));
+        WEFT_TRY(create(args, products, key, &c));
         c->next = choices.first;
         choices.first = c;
     }
@@ -346,30 +346,30 @@ static weft_status find(const weft_kernel_args *args, bool bf16, const char *key
 }
 
 /* True if no library accepts the args: most nodes need no key. */
-static bool has_only_own(const weft_kernel_args *args, bool bf16)
+static bool has_only_own(const weft_kernel_args *args, weft_products products)
 {
     const int own = weft_cuda_impl_own();
     for (int i = 0; i < own; i++)
         if (weft_cuda_impl_accepts(i, args))
             return false;
-    return weft_cuda_verdict_get(bf16, own, args->op) != WEFT_VERDICT_FAILED;
+    return weft_cuda_verdict_get(products, own, args->op) != WEFT_VERDICT_FAILED;
 }
 
 weft_status weft_cuda_choose(const weft_kernel_args *args, weft_cuda_choice **choice)
 {
-    const bool bf16 = weft_cuda_verdicts_precision(args->bf16);
+    const weft_products products = weft_cuda_verdicts_precision(args->products);
     *choice = NULL;
-    if (!choices.forced && has_only_own(args, bf16))
+    if (!choices.forced && has_only_own(args, products))
         return WEFT_OK;
     weft_buf key = {0};
     weft_status_code status = WEFT_OK;
     if (choices.forced)
         weft_buf_printf(&key, "only %s: ", weft_cuda_impl_get(choices.forced - 1)->name);
-    weft_buf_printf(&key, "%s ", weft_cuda_precision_name(bf16));
+    weft_buf_printf(&key, "%s ", weft_cuda_precision_name(products));
     weft_cuda_choice_key(args, &key);
     WEFT_GO(weft_buf_check(&key));
     pthread_mutex_lock(&choices.mutex);
-    status = find(args, bf16, key.data, choice);
+    status = find(args, products, key.data, choice);
     pthread_mutex_unlock(&choices.mutex);
 out:
     weft_buf_free(&key);

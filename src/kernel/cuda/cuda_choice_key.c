@@ -49,6 +49,7 @@ void weft_cuda_choice_key(const weft_kernel_args *args, weft_buf *key)
 {
     weft_buf_printf(key, "%s", weft_op_get(args->op)->name);
     put_attr(args, key);
+    weft_buf_printf(key, "%s", weft_op_is_tf32(args->op, args->attr) ? " tf32" : "");
     put_views(args->in, args->in_count, key);
     weft_buf_printf(key, " >");
     put_views(args->out, args->out_count, key);

@@ -12,8 +12,14 @@ typedef struct cublaslt_layout_opaque *cublaslt_layout;
 typedef struct cublaslt_preference_opaque *cublaslt_preference;
 
 enum { CUBLASLT_OK = 0 };
-/* Types of elements, and of sums in f32 without TF32. */
-enum { CUBLASLT_F32 = 0, CUBLASLT_F16 = 2, CUBLASLT_BF16 = 14, CUBLASLT_SUMS_F32 = 68 };
+/* Types of elements, and of sums in f32: of operands as they are, or of f32 rounded to TF32. */
+enum {
+    CUBLASLT_F32 = 0,
+    CUBLASLT_F16 = 2,
+    CUBLASLT_BF16 = 14,
+    CUBLASLT_SUMS_F32 = 68,
+    CUBLASLT_SUMS_F32_OF_TF32 = 77
+};
 /* Attributes of a product. */
 enum {
     CUBLASLT_MATMUL_TRANS_A = 3,

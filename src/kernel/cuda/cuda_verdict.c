@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 static struct {
-    uint8_t verdict[2][WEFT_CUDA_IMPLS][WEFT_OP_COUNT]; /* f32, bf16 */
+    uint8_t verdict[WEFT_PRODUCTS_COUNT][WEFT_CUDA_IMPLS][WEFT_OP_COUNT];
 } state;
 
 static struct {
@@ -22,7 +22,7 @@ static struct {
     uint64_t hash;
 } kernels = {.once = PTHREAD_ONCE_INIT};
 
-static const char *const precisions[] = {"f32", "bf16"};
+static const char *const precisions[WEFT_PRODUCTS_COUNT] = {"f32", "bf16", "tf32"};
 static const char *const words[] = {"none", "passed", "failed", "stopped"};
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -32,14 +32,14 @@ void weft_cuda_verdicts_forget(void)
     memset(&state, 0, sizeof state);
 }
 
-void weft_cuda_verdict_set(bool bf16, int impl, weft_op op, weft_verdict verdict)
+void weft_cuda_verdict_set(weft_products products, int impl, weft_op op, weft_verdict verdict)
 {
-    state.verdict[bf16][impl][op] = (uint8_t)verdict;
+    state.verdict[products][impl][op] = (uint8_t)verdict;
 }
 
-weft_verdict weft_cuda_verdict_get(bool bf16, int impl, weft_op op)
+weft_verdict weft_cuda_verdict_get(weft_products products, int impl, weft_op op)
 {
-    return (weft_verdict)state.verdict[bf16][impl][op];
+    return (weft_verdict)state.verdict[products][impl][op];
 }
 
 const char *weft_verdict_name(weft_verdict verdict)
@@ -47,23 +47,28 @@ const char *weft_verdict_name(weft_verdict verdict)
     return words[verdict];
 }
 
-static bool has_verdicts(bool bf16)
+static bool has_verdicts(weft_products products)
 {
-    const uint8_t *v = state.verdict[bf16][0];
-    for (size_t i = 0; i < sizeof state.verdict[bf16]; i++)
+    const uint8_t *v = state.verdict[products][0];
+    for (size_t i = 0; i < sizeof state.verdict[products]; i++)
         if (v[i])
             return true;
     return false;
 }
 
-bool weft_cuda_verdicts_precision(bool bf16)
+weft_products weft_cuda_verdicts_precision(weft_products products)
 {
-    return has_verdicts(bf16) || !has_verdicts(!bf16) ? bf16 : !bf16;
+    if (has_verdicts(products))
+        return products;
+    for (int p = 0; p < WEFT_PRODUCTS_COUNT; p++)
+        if (has_verdicts((weft_products)p))
+            return (weft_products)p;
+    return products;
 }
 
-const char *weft_cuda_precision_name(bool bf16)
+const char *weft_cuda_precision_name(weft_products products)
 {
-    return precisions[bf16];
+    return precisions[products];
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -164,9 +169,9 @@ void weft_cuda_files_unlock(int lock)
         close(lock);
 }
 
-static void read_ops(const json_t *file, bool bf16, bool *found)
+static void read_ops(const json_t *file, weft_products products, bool *found)
 {
-    const json_t *ops = json_object_get(json_object_get(file, "ops"), precisions[bf16]);
+    const json_t *ops = json_object_get(json_object_get(file, "ops"), precisions[products]);
     *found = json_object_size(ops) > 0;
     for (int op = 0; op < WEFT_OP_COUNT; op++) {
         const json_t *by_impl = json_object_get(ops, weft_op_get((weft_op)op)->name);
@@ -175,20 +180,20 @@ static void read_ops(const json_t *file, bool bf16, bool *found)
                 json_string_value(json_object_get(by_impl, weft_cuda_impl_get(i)->name));
             for (int v = 0; v < (int)(sizeof words / sizeof words[0]); v++)
                 if (word && !strcmp(word, words[v]))
-                    state.verdict[bf16][i][op] = (uint8_t)v;
+                    state.verdict[products][i][op] = (uint8_t)v;
         }
     }
 }
 
-static json_t *ops_json(bool bf16)
+static json_t *ops_json(weft_products products)
 {
     json_t *ops = json_object();
     for (int op = 0; op < WEFT_OP_COUNT && ops; op++) {
         json_t *by_impl = json_object();
         for (int i = 0; i < weft_cuda_impl_count(); i++)
-            if (state.verdict[bf16][i][op])
+            if (state.verdict[products][i][op])
                 json_object_set_new(by_impl, weft_cuda_impl_get(i)->name,
-                                    json_string(words[state.verdict[bf16][i][op]]));
+                                    json_string(words[state.verdict[products][i][op]]));
         if (json_object_size(by_impl) > 0)
             json_object_set(ops, weft_op_get((weft_op)op)->name, by_impl);
         json_decref(by_impl);
@@ -204,8 +209,9 @@ weft_status weft_cuda_verdicts_save(void)
     weft_status_code status = WEFT_OK;
     json_t *file = NULL;
     WEFT_GO(weft_cuda_verdicts_key(&key));
-    file = json_pack("{s:o, s:{s:o, s:o}}", "of", key, "ops", precisions[0], ops_json(false),
-                     precisions[1], ops_json(true));
+    file = json_pack("{s:o, s:{s:o, s:o, s:o}}", "of", key, "ops", precisions[0],
+                     ops_json(WEFT_PRODUCTS_F32), precisions[1], ops_json(WEFT_PRODUCTS_BF16),
+                     precisions[2], ops_json(WEFT_PRODUCTS_TF32));
     WEFT_GO(WEFT_ALLOCATED(file, "the verdicts of kernels"));
     WEFT_GO(weft_json_save(path, file));
 out:
@@ -216,7 +222,7 @@ out:
 
 /* ---- trials ---------------------------------------------------------------------------------- */
 
-weft_status weft_cuda_trial_begin(bool bf16, int impl, weft_op op)
+weft_status weft_cuda_trial_begin(weft_products products, int impl, weft_op op)
 {
     char *path;
     weft_status_code status = WEFT_OK;
@@ -224,7 +230,7 @@ weft_status weft_cuda_trial_begin(bool bf16, int impl, weft_op op)
         return WEFT_OK;
     WEFT_TRY(weft_cuda_verdicts_path("-trial", &path));
     FILE *file = fopen(path, "w"); /* not flushed to the disk: only the process may end */
-    const bool written = file && fprintf(file, "%s %s %s\n", precisions[bf16],
+    const bool written = file && fprintf(file, "%s %s %s\n", precisions[products],
                                          weft_cuda_impl_get(impl)->name, weft_op_get(op)->name) > 0;
     if ((file && fclose(file) != 0) || !written) /* a full disk is seen by fclose() */
         status = weft_error_errno(WEFT_AT(.file = path), "the note of a trial");
@@ -279,7 +285,7 @@ static int position_of(const char *text, const char *const *list, int count)
 
 static void set_stopped(const char *precision, const char *impl_name, const char *op_name)
 {
-    const int p = position_of(precision, precisions, 2);
+    const int p = position_of(precision, precisions, WEFT_PRODUCTS_COUNT);
     for (int i = 0; p >= 0 && i < weft_cuda_impl_count(); i++)
         for (int op = 0; op < WEFT_OP_COUNT; op++)
             if (!strcmp(impl_name, weft_cuda_impl_get(i)->name) &&
@@ -308,28 +314,28 @@ out:
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static weft_status read_file(const char *path, bool bf16, bool *found)
+static weft_status read_file(const char *path, weft_products products, bool *found)
 {
     json_t *file = NULL, *key;
-    bool has[2] = {false};
+    bool has[WEFT_PRODUCTS_COUNT] = {false};
     WEFT_TRY(weft_cuda_verdicts_key(&key));
     const bool usable = weft_path_exists(path) && weft_json_load(path, &file) == WEFT_OK &&
                         json_equal(json_object_get(file, "of"), key);
-    for (int p = 0; p < 2 && usable; p++)
-        read_ops(file, p, &has[p]);
-    *found = has[bf16];
+    for (int p = 0; p < WEFT_PRODUCTS_COUNT && usable; p++)
+        read_ops(file, (weft_products)p, &has[p]);
+    *found = has[products];
     json_decref(file);
     json_decref(key);
     return WEFT_OK;
 }
 
-weft_status weft_cuda_verdicts_load(bool bf16, bool *found)
+weft_status weft_cuda_verdicts_load(weft_products products, bool *found)
 {
     char *path;
     *found = false;
     weft_cuda_verdicts_forget();
     WEFT_TRY(weft_cuda_verdicts_path(".json", &path));
-    const weft_status_code status = read_file(path, bf16, found);
+    const weft_status_code status = read_file(path, products, found);
     weft_free(path);
     WEFT_TRY(status);
     return take_note();

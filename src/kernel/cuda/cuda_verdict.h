@@ -2,7 +2,7 @@
  * file has the verdicts of one GPU model, driver, set of kernels and versions of libraries, and
  * later runs use it.
  *
- * A program has one precision (weft_kernel_args.bf16): in bf16, some nodes compute in f32. */
+ * A program has one precision (weft_kernel_args.products): in bf16, some nodes compute in f32. */
 #ifndef WEFT_KERNEL_CUDA_CUDA_VERDICT_H
 #define WEFT_KERNEL_CUDA_CUDA_VERDICT_H
 
@@ -18,18 +18,18 @@ typedef enum weft_verdict {
 
 /* Verdicts of the process, by the index of an implementation in the list. Not thread-safe. */
 void weft_cuda_verdicts_forget(void);
-void weft_cuda_verdict_set(bool bf16, int impl, weft_op op, weft_verdict verdict);
-weft_verdict weft_cuda_verdict_get(bool bf16, int impl, weft_op op);
+void weft_cuda_verdict_set(weft_products products, int impl, weft_op op, weft_verdict verdict);
+weft_verdict weft_cuda_verdict_get(weft_products products, int impl, weft_op op);
 const char *weft_verdict_name(weft_verdict verdict); /* "none", "passed" */
-/* Returns the precision whose verdicts programs of a precision use: their own, or the other one's
- * if only that was compared. */
-bool weft_cuda_verdicts_precision(bool bf16);
-const char *weft_cuda_precision_name(bool bf16); /* "f32", "bf16" */
+/* Returns the precision whose verdicts programs of a precision use: their own, or the first that
+ * was compared. */
+weft_products weft_cuda_verdicts_precision(weft_products products);
+const char *weft_cuda_precision_name(weft_products products); /* "f32", "bf16", "tf32" */
 
 /* Notes in a file that a library's implementation is being tried, and removes the note after the
  * work ended. The note of a process that hangs or loses its GPU stays, and makes the verdict
  * STOPPED when it is loaded. weft's own kernels need no notes. Requires the lock of the files. */
-weft_status weft_cuda_trial_begin(bool bf16, int impl, weft_op op);
+weft_status weft_cuda_trial_begin(weft_products products, int impl, weft_op op);
 weft_status weft_cuda_trial_end(int impl);
 /* Names the implementation in an error of the GPU, and returns it. The note stays, unless the error
  * is the memory's or weft's own kernel was tried. */
@@ -47,7 +47,7 @@ weft_status weft_cuda_files_lock(int *lock);
 void weft_cuda_files_unlock(int lock);
 /* Replaces the verdicts of the process by the file's. *found: the file has verdicts of the
  * precision. A missing or damaged file, or one of other kernels, has none. Requires the lock. */
-weft_status weft_cuda_verdicts_load(bool bf16, bool *found);
+weft_status weft_cuda_verdicts_load(weft_products products, bool *found);
 weft_status weft_cuda_verdicts_save(void);
 
 #endif

@@ -49,7 +49,7 @@ cudnn_descriptor weft_cudnn_add_graph(weft_cudnn_builder *builder, const cudnn_d
  * nondeterministic are skipped. */
 typedef struct weft_cudnn_wish {
     int variant;       /* first configuration of the heuristics that may be used, from 0 */
-    bool full_f32;     /* no engine that rounds f32 to fewer bits */
+    bool full_f32;     /* no engine that rounds f32 to TF32 */
     bool ordered;      /* sets the knob that orders the sums of attention's gradient */
     int64_t least;     /* least bytes of the workspace: plans with fewer are skipped */
     int64_t workspace; /* most bytes */

@@ -105,8 +105,9 @@ static int64_t copied_weights(const weft_kernel_args *args)
 
 weft_cudnn_wish weft_cudnn_wish_of(const weft_kernel_args *args, int variant)
 {
+    const bool tf32 = weft_op_is_tf32(args->op, args->attr);
     return (weft_cudnn_wish){.variant = variant,
-                             .full_f32 = args->in[0].dtype == WEFT_F32,
+                             .full_f32 = args->in[0].dtype == WEFT_F32 && !tf32,
                              .ordered =
                                  args->op == WEFT_OP_ATTENTION_GRAD && !weft_cudnn_in_steps(args),
                              .least = copied_weights(args),

@@ -51,16 +51,18 @@ static weft_status_code add_rows(const attention_args *a, const char *kernel, in
 
 /* ---- on tensor cores ------------------------------------------------------------------------- */
 
-/* Whether the first inputs and outputs, which are rows of heads, allow the kernels of bf16. */
+/* Whether the first inputs and outputs, which are rows of heads, allow the kernels of tensor cores:
+ * bf16, or f32 that may be rounded to TF32. */
 static bool is_flash(const weft_kernel_args *args, const attention_args *a, int inputs, int outputs)
 {
     const int64_t most = (int64_t)1 << 29;
+    const weft_dtype type = ((const weft_attr_attention *)args->attr)->tf32 ? WEFT_F32 : WEFT_BF16;
     bool is = a->width <= FLASH_WIDTH && a->scale > 0 && a->batch * a->queries < most &&
               a->batch * a->keys < most;
     for (int i = 0; i < inputs; i++)
-        is = is && (i == 4 || args->in[i].dtype == WEFT_BF16); /* input 4 of the gradient is lse */
+        is = is && (i == 4 || args->in[i].dtype == type); /* input 4 of the gradient is lse */
     for (int o = 0; o < outputs; o++)
-        is = is && args->out[o].dtype == WEFT_BF16;
+        is = is && args->out[o].dtype == type;
     return is;
 }
 
@@ -72,32 +74,37 @@ static bool outputs_in_vectors(const weft_kernel_args *args, int outputs)
     return true;
 }
 
-/* A kernel of tensor cores. Heads are padded to 64 or 128 columns, and tiles of the side that
- * arrives, in two stages, have 64 or 32 rows. */
+/* A kernel of tensor cores. Heads are padded to 64 or 128 columns. Tiles of the side that arrives,
+ * in two stages, have 64 or 32 rows of bf16, and half of the rows in f32. */
 typedef struct flash_kernel {
-    const char *name[2]; /* up to 64 columns, up to 128 */
-    int rows, kept; /* rows of a block, and the number of their tiles that stay in shared memory */
-    int extra;      /* bytes of an arriving row for its scalars */
+    const char *name[2][2]; /* bf16, f32; up to 64 columns, up to 128 */
+    int rows;               /* of a block */
+    int kept[2];            /* their tiles that stay in shared memory, of bf16 and of f32 */
+    int extra;              /* bytes of an arriving row for its scalars */
 } flash_kernel;
 
-static const flash_kernel flash_forward = {{"weft_flash_64", "weft_flash_128"}, FLASH_ROWS, 1, 0},
-                          flash_dq = {{"weft_flash_dq_64", "weft_flash_dq_128"},
-                                      FLASH_GRAD_ROWS,
-                                      0,
-                                      0},
-                          flash_dkv = {
-                              {"weft_flash_dkv_64", "weft_flash_dkv_128"}, FLASH_GRAD_ROWS, 2, 8};
+#define FLASH_NAMES(name)                                                                          \
+    {                                                                                              \
+        {name "_64", name "_128"},                                                                 \
+        {                                                                                          \
+            name "_tf32_64", name "_tf32_128"                                                      \
+        }                                                                                          \
+    }
+
+static const flash_kernel flash_forward = {FLASH_NAMES("weft_flash"), FLASH_ROWS, {1, 1}, 0},
+                          flash_dq = {FLASH_NAMES("weft_flash_dq"), FLASH_GRAD_ROWS, {0, 2}, 0},
+                          flash_dkv = {FLASH_NAMES("weft_flash_dkv"), FLASH_GRAD_ROWS, {2, 2}, 8};
 
 static weft_status_code add_flash(const attention_args *a, const flash_kernel *k, int64_t rows,
                                   weft_cuda_queue *queue)
 {
-    const bool large = a->width > 64;
-    const int row = large ? 256 : 128, tile = large ? 32 : 64;
+    const bool large = a->width > 64, tf32 = a->q.type == WEFT_F32;
+    const int row = (large ? 256 : 128) << tf32, tile = (large ? 32 : 64) >> tf32;
     const weft_cuda_blocks_of blocks = {
         {weft_cuda_blocks(rows, k->rows), a->heads, 1},
         FLASH_THREADS,
-        (uint32_t)(k->kept * k->rows * row + 2 * tile * (2 * row + k->extra))};
-    return weft_cuda_add_blocks(queue, k->name[large], &blocks, a, sizeof *a);
+        (uint32_t)(k->kept[tf32] * k->rows * row + 2 * tile * (2 * row + k->extra))};
+    return weft_cuda_add_blocks(queue, k->name[tf32][large], &blocks, a, sizeof *a);
 }
 
 /* ---- ops ------------------------------------------------------------------------------------- */

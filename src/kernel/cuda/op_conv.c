@@ -89,7 +89,8 @@ weft_status_code weft_cuda_conv3d(const weft_kernel_args *args, weft_cuda_queue 
                    .c = weft_cuda_ref(&args->out[0]),
                    .rows = shape_span(g.y, 0, 4),
                    .columns = g.O,
-                   .depth = g.taps * g.I};
+                   .depth = g.taps * g.I,
+                   .tf32 = g.attr->tf32};
     a.a.kind = OPERAND_POSITION_ROWS;
     WEFT_TRY(map_of(&g, g.y, g.x, &a.conv));
     WEFT_TRY(transpose(t, g.O, queue));
@@ -113,7 +114,8 @@ weft_status_code weft_cuda_conv3d_dx(const weft_kernel_args *args, weft_cuda_que
                    .c = weft_cuda_ref(&args->out[0]),
                    .rows = shape_span(g.x, 0, 4),
                    .columns = g.I,
-                   .depth = g.taps * g.O};
+                   .depth = g.taps * g.O,
+                   .tf32 = g.attr->tf32};
     a.a.kind = OPERAND_POSITION_ROWS;
     WEFT_TRY(map_of(&g, g.x, g.y, &a.conv));
     WEFT_TRY(transpose(t, 1, queue));
@@ -134,7 +136,8 @@ weft_status_code weft_cuda_conv3d_dw(const weft_kernel_args *args, weft_cuda_que
                    .c = weft_cuda_ref(&dw),
                    .rows = g.O,
                    .columns = g.taps * g.I,
-                   .depth = positions};
+                   .depth = positions,
+                   .tf32 = g.attr->tf32};
     const transpose_args t = {.from = args->workspace,
                               .out = out->data,
                               .rows = g.taps,

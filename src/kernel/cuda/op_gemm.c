@@ -20,9 +20,20 @@ gemm_operand weft_cuda_operand(const weft_view *view, int64_t row_stride, int64_
                               contiguous % 8 == 0 && other % 8 == 0 && weft_cuda_in_eights(view)};
 }
 
-bool weft_cuda_gemm_is_bf16(const gemm_args *a)
+/* The kernel of tensor cores; NULL: the types or sizes have none. */
+static const char *tensor_kernel(const gemm_args *a)
 {
-    return a->a.t.type == WEFT_BF16 && a->b.t.type == WEFT_BF16 && a->a.vector && a->b.vector;
+    const int32_t type = a->a.t.type;
+    if (a->b.t.type != type || !a->a.vector || !a->b.vector)
+        return NULL;
+    return type == WEFT_BF16             ? "weft_gemm_bf16"
+           : type == WEFT_F32 && a->tf32 ? "weft_gemm_tf32"
+                                         : NULL;
+}
+
+bool weft_cuda_gemm_is_tensor(const gemm_args *a)
+{
+    return tensor_kernel(a) != NULL;
 }
 
 /* A function of shapes alone: the order of a sum must not depend on types or addresses. */
@@ -43,12 +54,12 @@ int64_t weft_cuda_gemm_bytes(int64_t rows, int64_t columns, int64_t depth, int64
 
 static weft_status_code launch(const gemm_args *a, int64_t batch, weft_cuda_queue *queue)
 {
-    const bool bf16 = weft_cuda_gemm_is_bf16(a);
-    const int64_t tile = bf16 ? MMA_TILE : GEMM_TILE;
+    const char *tensor = tensor_kernel(a);
+    const int64_t tile = tensor ? MMA_TILE : GEMM_TILE;
     const int64_t grid[3] = {weft_cuda_blocks(a->rows, tile), weft_cuda_blocks(a->columns, tile),
                              batch};
-    return weft_cuda_add_grid(queue, bf16 ? "weft_gemm_bf16" : "weft_gemm_f32", grid,
-                              bf16 ? MMA_THREADS : GEMM_THREADS, a, sizeof *a);
+    return weft_cuda_add_grid(queue, tensor ? tensor : "weft_gemm_f32", grid,
+                              tensor ? MMA_THREADS : GEMM_THREADS, a, sizeof *a);
 }
 
 weft_status_code weft_cuda_gemm(gemm_args *a, int64_t batch, void *part, weft_cuda_queue *queue)

@@ -8,8 +8,9 @@
  * dim, which must be a multiple of 8 for accesses of 16 bytes, as must the other stride. */
 gemm_operand weft_cuda_operand(const weft_view *view, int64_t row_stride, int64_t depth_stride,
                                int64_t contiguous);
-/* Whether both operands are read by the tensor cores: bf16 in accesses of 16 bytes. */
-bool weft_cuda_gemm_is_bf16(const gemm_args *a);
+/* Whether tensor cores multiply: operands of bf16, or of f32 with a->tf32, in accesses of 16 bytes.
+ */
+bool weft_cuda_gemm_is_tensor(const gemm_args *a);
 /* Parts of the depth that the product is cut into, so that the GPU has enough blocks. */
 int32_t weft_cuda_gemm_splits(int64_t rows, int64_t columns, int64_t depth, int64_t batch);
 /* Scratch bytes of a product with splits; 0 without. */

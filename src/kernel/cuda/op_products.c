@@ -46,7 +46,8 @@ weft_status_code weft_cuda_matmul(const weft_kernel_args *args, weft_cuda_queue 
                    .rows = s.rows,
                    .columns = s.columns,
                    .depth = s.depth,
-                   .batch_stride = s.rows * s.columns};
+                   .batch_stride = s.rows * s.columns,
+                   .tf32 = attr->tf32};
     a.a.batch_stride = s.rows * s.depth;
     a.b.batch_stride = s.one_b ? 0 : s.columns * s.depth;
     return weft_cuda_gemm(&a, s.batch, args->workspace, queue);
@@ -89,7 +90,8 @@ weft_status_code weft_cuda_linear(const weft_kernel_args *args, weft_cuda_queue 
                    .columns = s.columns,
                    .depth = s.depth,
                    .act = (int32_t)attr->act,
-                   .round = (int32_t)attr->round};
+                   .round = (int32_t)attr->round,
+                   .tf32 = attr->tf32};
     return weft_cuda_gemm(&a, 1, has_epilogue(args) ? NULL : args->workspace, queue);
 }
 
@@ -164,11 +166,12 @@ weft_status_code weft_cuda_expert_matmul(const weft_kernel_args *args, weft_cuda
                    .rows = l.tiles * MMA_TILE,
                    .columns = wide,
                    .depth = deep,
-                   .list_c = 1};
+                   .list_c = 1,
+                   .tf32 = attr->tf32};
     a.a.kind = OPERAND_LISTED_ROWS;
     a.a.shared = shared_rows(x, ids);
     a.b.batch_stride = N * K;
-    WEFT_TRY(add_lists(&l, weft_cuda_gemm_is_bf16(&a) ? MMA_TILE : GEMM_TILE, queue));
+    WEFT_TRY(add_lists(&l, weft_cuda_gemm_is_tensor(&a) ? MMA_TILE : GEMM_TILE, queue));
     WEFT_TRY(weft_cuda_set_bytes(&args->out[0], 0, queue)); /* rows without an expert */
     return weft_cuda_gemm(&a, 1, NULL, queue);
 }
@@ -185,7 +188,8 @@ weft_status_code weft_cuda_expert_matmul_dw(const weft_kernel_args *args, weft_c
                    .starts = l.starts,
                    .rows = N,
                    .columns = K,
-                   .batch_stride = N * K};
+                   .batch_stride = N * K,
+                   .tf32 = weft_op_is_tf32(args->op, args->attr)};
     a.a.kind = a.b.kind = OPERAND_LISTED_DEPTH;
     a.a.shared = shared_rows(x, ids);
     a.b.shared = shared_rows(y, ids);

@@ -21,7 +21,7 @@ REF_KERNEL(matmul)
                     const int64_t ia = g * M * K + (attr->trans_a ? k * M + m : m * K + k);
                     const int64_t ib =
                         (shared ? 0 : g * K * N) + (attr->trans_b ? n * K + k : k * N + n);
-                    sum += view_get(a, ia) * view_get(b, ib);
+                    sum += ref_operand(a, ia, attr->tf32) * ref_operand(b, ib, attr->tf32);
                 }
                 view_set(out, (g * M + m) * N + n, sum);
             }
@@ -109,7 +109,8 @@ REF_KERNEL_WITH(linear, .workspace = linear_workspace)
         for (int64_t n = 0; n < N; n++) {
             double sum = bias ? view_get(bias, n) : 0;
             for (int64_t k = 0; k < K; k++)
-                sum += view_get(x, m * K + k) * view_get(w, n * K + k);
+                sum +=
+                    ref_operand(x, m * K + k, attr->tf32) * ref_operand(w, n * K + k, attr->tf32);
             if (attr->act == WEFT_ACT_SILU)
                 sum = sum / (1 + exp(-sum));
             else if (attr->act == WEFT_ACT_GELU_TANH)
@@ -158,6 +159,11 @@ typedef struct conv_tap {
     int64_t x, w, y, I, O, taps;
 } conv_tap;
 
+static double conv_operand(const weft_kernel_args *args, int i, int64_t at)
+{
+    return ref_operand(&args->in[i], at, ((const weft_attr_conv *)args->attr)->tf32);
+}
+
 typedef void conv_visit(const weft_kernel_args *args, const conv_tap *t);
 
 static void conv_each(const weft_kernel_args *args, const conv_geometry *c, conv_visit *visit)
@@ -187,8 +193,8 @@ static void visit_forward(const weft_kernel_args *args, const conv_tap *t)
     for (int64_t o = 0; o < t->O; o++) {
         double sum = 0;
         for (int64_t i = 0; i < t->I; i++)
-            sum += view_get(&args->in[0], t->x + i) *
-                   view_get(&args->in[1], t->w + (o * t->I + i) * t->taps);
+            sum += conv_operand(args, 0, t->x + i) *
+                   conv_operand(args, 1, t->w + (o * t->I + i) * t->taps);
         accumulate(&args->out[0], t->y + o, sum);
     }
 }
@@ -198,8 +204,8 @@ static void visit_dx(const weft_kernel_args *args, const conv_tap *t)
     for (int64_t i = 0; i < t->I; i++) {
         double sum = 0;
         for (int64_t o = 0; o < t->O; o++)
-            sum += view_get(&args->in[0], t->y + o) *
-                   view_get(&args->in[1], t->w + (o * t->I + i) * t->taps);
+            sum += conv_operand(args, 0, t->y + o) *
+                   conv_operand(args, 1, t->w + (o * t->I + i) * t->taps);
         accumulate(&args->out[0], t->x + i, sum);
     }
 }
@@ -209,7 +215,7 @@ static void visit_dw(const weft_kernel_args *args, const conv_tap *t)
     for (int64_t o = 0; o < t->O; o++)
         for (int64_t i = 0; i < t->I; i++)
             accumulate(&args->out[0], t->w + (o * t->I + i) * t->taps,
-                       view_get(&args->in[0], t->x + i) * view_get(&args->in[1], t->y + o));
+                       conv_operand(args, 0, t->x + i) * conv_operand(args, 1, t->y + o));
 }
 
 REF_KERNEL(conv3d)
@@ -314,11 +320,12 @@ static int64_t lse_at(const weft_view *q, int64_t row, int64_t head)
     return (row / sq * heads + head) * sq + row % sq;
 }
 
-static double dot(const weft_view *a, int64_t ia, const weft_view *b, int64_t ib, int64_t n)
+static double dot(const weft_view *a, int64_t ia, const weft_view *b, int64_t ib, int64_t n,
+                  bool tf32)
 {
     double sum = 0;
     for (int64_t d = 0; d < n; d++)
-        sum += view_get(a, ia + d) * view_get(b, ib + d);
+        sum += ref_operand(a, ia + d, tf32) * ref_operand(b, ib + d, tf32);
     return sum;
 }
 
@@ -337,6 +344,7 @@ REF_KERNEL_WITH(attention, .workspace = attention_workspace)
     const weft_view *bias = args->in_count > 4 && view_present(&args->in[4]) ? &args->in[4] : NULL;
     const weft_view *out = &args->out[0], *lse = &args->out[1];
     const int64_t heads = q->shape.dim[2], D = q->shape.dim[3];
+    const bool tf32 = attr->tf32;
     double *p = args->workspace;
     for (int64_t i = 0, n = view_count(out); i < n; i++)
         view_set(out, i, 0);
@@ -352,7 +360,7 @@ REF_KERNEL_WITH(attention, .workspace = attention_workspace)
                     continue;
                 double most = -INFINITY, sum = 0;
                 for (int64_t j = 0; j < keys; j++) {
-                    p[j] = attr->scale * dot(q, at(q, i, h, 0), k, at(k, s.k0 + j, h, 0), D) +
+                    p[j] = attr->scale * dot(q, at(q, i, h, 0), k, at(k, s.k0 + j, h, 0), D, tf32) +
                            (bias ? view_get(bias, s.k0 + j) : 0);
                     most = fmax(most, p[j]);
                 }
@@ -361,7 +369,8 @@ REF_KERNEL_WITH(attention, .workspace = attention_workspace)
                 for (int64_t d = 0; d < D; d++) {
                     double o = 0;
                     for (int64_t j = 0; j < keys; j++)
-                        o += p[j] * view_get(v, at(v, s.k0 + j, h, d));
+                        o += (tf32 ? ref_tf32(p[j]) : p[j]) *
+                             ref_operand(v, at(v, s.k0 + j, h, d), tf32);
                     view_set(out, at(out, i, h, d), o / sum);
                 }
                 view_set(lse, lse_at(q, i, h), most + log(sum));
@@ -385,6 +394,7 @@ REF_KERNEL(attention_grad)
     const weft_view *bias = args->in_count > 8 && view_present(&args->in[8]) ? &args->in[8] : NULL;
     const weft_view *dq = &args->out[0], *dk = &args->out[1], *dv = &args->out[2];
     const int64_t heads = q->shape.dim[2], D = q->shape.dim[3];
+    const bool tf32 = attr->tf32;
     for (int o = 0; o < 3; o++)
         for (int64_t i = 0, n = view_count(&args->out[o]); i < n; i++)
             view_set(&args->out[o], i, 0);
@@ -395,17 +405,18 @@ REF_KERNEL(attention_grad)
             for (int64_t h = 0; h < heads; h++) {
                 const int64_t keys = visible_keys(&s, i - s.q0, attr->causal), qi = at(q, i, h, 0);
                 const double delta =
-                    dot(out, qi, dout, qi, D) - (dlse ? view_get(dlse, lse_at(q, i, h)) : 0);
+                    dot(out, qi, dout, qi, D, false) - (dlse ? view_get(dlse, lse_at(q, i, h)) : 0);
                 for (int64_t j = s.k0; j < s.k0 + keys; j++) {
                     const int64_t kj = at(k, j, h, 0);
-                    const double p =
-                        exp(attr->scale * dot(q, qi, k, kj, D) + (bias ? view_get(bias, j) : 0) -
-                            view_get(lse, lse_at(q, i, h)));
-                    const double ds = attr->scale * p * (dot(dout, qi, v, kj, D) - delta);
+                    double p = exp(attr->scale * dot(q, qi, k, kj, D, tf32) +
+                                   (bias ? view_get(bias, j) : 0) - view_get(lse, lse_at(q, i, h)));
+                    double ds = p * (dot(dout, qi, v, kj, D, tf32) - delta);
+                    p = tf32 ? ref_tf32(p) : p;
+                    ds = attr->scale * (tf32 ? ref_tf32(ds) : ds);
                     for (int64_t d = 0; d < D; d++) {
-                        accumulate(dv, kj + d, p * view_get(dout, qi + d));
-                        accumulate(dq, qi + d, ds * view_get(k, kj + d));
-                        accumulate(dk, kj + d, ds * view_get(q, qi + d));
+                        accumulate(dv, kj + d, p * ref_operand(dout, qi + d, tf32));
+                        accumulate(dq, qi + d, ds * ref_operand(k, kj + d, tf32));
+                        accumulate(dk, kj + d, ds * ref_operand(q, qi + d, tf32));
                     }
                 }
             }

@@ -192,8 +192,9 @@ REF_KERNEL(expert_matmul)
             const int64_t e = expert_of(args, i), from = row_in(x, ids, i) * deep;
             double sum = 0;
             for (int64_t d = 0; e >= 0 && d < deep; d++)
-                sum += view_get(x, from + d) *
-                       view_get(w, e * N * K + (attr->trans_b ? o * K + d : d * K + o));
+                sum +=
+                    ref_operand(x, from + d, attr->tf32) *
+                    ref_operand(w, e * N * K + (attr->trans_b ? o * K + d : d * K + o), attr->tf32);
             view_set(&args->out[0], i * wide + o, sum);
         }
     return WEFT_OK;
@@ -214,8 +215,9 @@ REF_KERNEL(expert_matmul_dw)
             for (int64_t k = 0; k < K; k++) {
                 const int64_t to = (e * N + n) * K + k;
                 view_set(out, to,
-                         view_get(out, to) + view_get(a, row_in(a, ids, i) * N + n) *
-                                                 view_get(b, row_in(b, ids, i) * K + k));
+                         view_get(out, to) +
+                             ref_operand(a, row_in(a, ids, i) * N + n, attr->tf32) *
+                                 ref_operand(b, row_in(b, ids, i) * K + k, attr->tf32));
             }
     }
     return WEFT_OK;

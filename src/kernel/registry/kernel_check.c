@@ -20,7 +20,7 @@ typedef struct check {
     uint64_t seed;
     const weft_check_rounds *rounds;
     weft_op_check *op;
-    bool bf16; /* the graph has products in bf16 */
+    weft_products products;
 } check;
 
 static weft_dtype wide(weft_dtype dtype)
@@ -277,7 +277,7 @@ out:
  * where terms cancel. */
 static weft_status compare_outputs(const check *c, const weft_node *node, const operands *o)
 {
-    const weft_op_info *info = weft_op_get(node->op);
+    const bool tf32 = weft_op_is_tf32(node->op, node->attr);
     weft_op_check *r = &c->op[node->op];
     double least, error[WEFT_MAX_OUTPUTS] = {0}, tolerance[WEFT_MAX_OUTPUTS] = {0},
                   of_cpu[WEFT_MAX_OUTPUTS] = {0};
@@ -285,10 +285,9 @@ static weft_status compare_outputs(const check *c, const weft_node *node, const 
     WEFT_TRY(norm_of_terms(node, o, &least));
     for (int i = 0; i < node->out_count; i++) {
         const weft_view *own = &o->own_out[i];
-        const bool is_narrow = own->dtype == WEFT_BF16 || own->dtype == WEFT_F16;
         if (!own->data)
             continue;
-        tolerance[i] = is_narrow ? info->tolerance_bf16 : info->tolerance_f32;
+        tolerance[i] = weft_op_tolerance(node->op, own->dtype, tf32);
         WEFT_TRY(compare(c, own, &o->out[i], tolerance[i] == 0, least, &error[i]));
         is_above = is_above || error[i] > tolerance[i];
         if (error[i] > r->error || !r->worst_output[0]) {
@@ -321,7 +320,7 @@ static weft_status run_and_compare(const check *c, int32_t n, operands *o)
     const weft_node *node = weft_graph_node(c->graph, n);
     const weft_device *device = c->backend->device;
     weft_kernel_args args = args_of(node, o->own, o->own_out);
-    args.bf16 = c->bf16;
+    args.products = c->products;
     if (device->mark)
         device->mark(c->stream, n, weft_op_get(node->op)->name, node->scope);
     const weft_status_code status = run_kernel(c->backend, &args, c->stream);
@@ -407,7 +406,7 @@ weft_status weft_kernels_check_rounds(const weft_graph *graph, const weft_backen
                .seed = seed,
                .rounds = rounds,
                .op = op,
-               .bf16 = weft_graph_cost(graph).bf16_flops > 0};
+               .products = weft_graph_products(graph)};
     operands o = {0};
     const weft_device *device = backend->device;
     const int32_t values = weft_graph_value_count(graph);

@@ -78,7 +78,7 @@ static const weft_section autoencoder_section = {
     autoencoder_keys, WEFT_COUNT(autoencoder_keys)};
 
 static const char *const dtype_names[] = {"f32", "bf16", NULL};
-static const char *const precision_names[] = {"f32", "bf16", "auto", NULL};
+static const char *const precision_names[] = {"f32", "bf16", "auto", "tf32", NULL};
 static const weft_key lora_keys[] = {
     {"rank", WEFT_KEY_I64, offsetof(weft_run_lora, rank), "0", "",
      "rank of the LoRA matrices, which are the only parameters that train. 0: no LoRA, the "
@@ -408,7 +408,8 @@ static const weft_key run_keys[] = {
     {"precision", WEFT_KEY_ENUM, offsetof(weft_run, precision), "f32", "",
      "type of computation; bf16: weights in use, activations and gradients need half the "
      "memory. Parameters, checkpoints, moments, EMA and losses stay f32. auto: bf16 if the first "
-     "start predicts at least a tenth less time, else f32",
+     "start predicts at least a tenth less time, else f32. tf32: f32, except that GPUs round "
+     "the operands of products, convolutions and attention to 10 bits; cpu computes as for f32",
      .choices = precision_names},
     {"grad_reduce_dtype", WEFT_KEY_ENUM, offsetof(weft_run, grad_reduce_dtype), "f32", "",
      "type of the all-reduce of gradients, with precision: bf16; bf16 sends half the bytes",
@@ -828,7 +829,8 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     if (!run->out[0])
         return weft_error(WEFT_MSG_CONFIG_MISSING_KEY, WEFT_AT(.file = path, .key = "out"),
                           "a folder for the run is needed");
-    if (run->grad_reduce_dtype && !run->precision)
+    if (run->grad_reduce_dtype &&
+        (run->precision == WEFT_PRECISION_F32 || run->precision == WEFT_PRECISION_TF32))
         return weft_error(
             WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "grad_reduce_dtype"),
             "without precision: bf16 gradients and their sums are f32; remove grad_reduce_dtype");

@@ -25,7 +25,8 @@ typedef enum weft_model_dtype { WEFT_MODEL_F32, WEFT_MODEL_BF16 } weft_model_dty
 typedef enum weft_precision {
     WEFT_PRECISION_F32,
     WEFT_PRECISION_BF16,
-    WEFT_PRECISION_AUTO /* chosen when the run starts (estimate/training/resolve_precision.h) */
+    WEFT_PRECISION_AUTO, /* chosen when the run starts (estimate/training/resolve_precision.h) */
+    WEFT_PRECISION_TF32
 } weft_precision;
 /* Conditioning of a transformer on images (model/family.h): none; the first frame, which trains
  * image-to-video generation; a control video. */

@@ -15,6 +15,7 @@ weft_exec_config weft_exec_config_of(const weft_run *run, const weft_run_models 
                              .passes = &run->passes,
                              .bf16_compute = run->precision == WEFT_PRECISION_BF16,
                              .bf16_reduce = run->grad_reduce_dtype == WEFT_PRECISION_BF16,
+                             .tf32_compute = run->precision == WEFT_PRECISION_TF32,
                              .overlap = &run->parallel.overlap,
                              .zero = (int)run->parallel.zero};
     if (!models)

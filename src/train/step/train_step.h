@@ -49,6 +49,7 @@ typedef struct weft_exec_config {
     int64_t telemetry_floats;
     uint32_t reduced_axes;
     bool bf16_compute, bf16_reduce;   /* training programs compute, reduce in bf16 (passes.h) */
+    bool tf32_compute;                /* programs may multiply in TF32 (passes.h) */
     int zero;                         /* shard optimizer states (1) and gradients (2) over dp */
     bool own;                         /* gradients of changing groups (weft_optimizer_config.own) */
     const weft_comm_overlap *overlap; /* layer slices (layer_slices.c); NULL: none */

@@ -70,7 +70,8 @@ weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out)
             in[i] = weft_value_ok(node->in[i]) ? r.map[node->in[i].id] : WEFT_NONE;
         const weft_attr_linear attr = {.act = act->op == WEFT_OP_SILU ? WEFT_ACT_SILU
                                                                       : WEFT_ACT_GELU_TANH,
-                                       .round = weft_value_get(g, node->out[0])->dtype};
+                                       .round = weft_value_get(g, node->out[0])->dtype,
+                                       .tf32 = weft_op_is_tf32(node->op, node->attr)};
         weft_graph_push(r.to, "%s", node->scope);
         const weft_value made = weft_emit(r.to, WEFT_OP_LINEAR, in, node->in_count, &attr);
         weft_graph_pop(r.to);

@@ -40,7 +40,7 @@ static uint64_t sign_attr(signer *s, const weft_node *node)
     if (node->op == WEFT_OP_CONSTANT)
         return (uint64_t)(uintptr_t)((const weft_attr_constant *)node->attr)->data;
     if (node->op == WEFT_OP_LINEAR)
-        return 0; /* sign_node signs the activation */
+        return weft_op_is_tf32(node->op, node->attr); /* sign_node signs the activation */
     const weft_op_info *op = weft_op_get(node->op);
     const weft_node *last = s->printed[node->op];
     /* equal attributes have equal text, except that a permutation is printed up to its rank */

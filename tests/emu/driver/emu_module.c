@@ -172,12 +172,13 @@ static void plant_fault(launch *l)
     l->hangs = !strncmp(text, "hang@", 5) && n == atoi(text + 5);
 }
 
-/* A wrong result after a launch: fragment exchanges two elements of each product of bf16, as a
+/* A wrong result after a launch: fragment exchanges two elements of each product on tensor cores, as a
  * wrong layout of fragments does; lse adds to the first lse of an attention. */
 static void plant_result(const launch *l)
 {
     const char *fault = getenv("WEFT_EMU_FAULT"), *kernel = l->function->name;
-    if (fault && !strcmp(fault, "fragment") && !strcmp(kernel, "weft_gemm_bf16")) {
+    if (fault && !strcmp(fault, "fragment") &&
+        (!strcmp(kernel, "weft_gemm_bf16") || !strcmp(kernel, "weft_gemm_tf32"))) {
         const tensor_ref c = ((const gemm_args *)(const void *)l->parameter)->c;
         const size_t bytes = c.type == 0 ? 4 : 2; /* f32, else 16 bits */
         char first[4];

@@ -108,6 +108,7 @@ typedef struct layout {
     bool parts; /* gradients and update as two programs, two contributions a step */
     int model;
     int64_t heads, chunks; /* number of parts of an exchange; 0: one */
+    bool tf32;
 } layout;
 
 typedef struct job {
@@ -225,6 +226,7 @@ static weft_status_code train(void *user)
                               .mesh = j->mesh,
                               .backend = j->backend,
                               .zero = j->layout->zero,
+                              .tf32_compute = j->layout->tf32,
                               .overlap = &slices,
                               .telemetry_floats =
                                   weft_rank_telemetry_floats(weft_mesh_ranks(&j->mesh))};
@@ -650,6 +652,16 @@ Test(equality, cuda_is_close_to_cpu)
     }
     const double far = distance(alone->store, other.store, &worst);
     cr_expect(far <= near, "%s: %.3g", worst, far);
+    end(&other, 1);
+}
+
+/* `cpu` does not round operands to TF32. */
+Test(equality, tf32_has_the_bits_of_f32_on_cpu)
+{
+    const layout l = {"", .tf32 = true};
+    job other;
+    run_on(&weft_backend_cpu, &l, &other);
+    cr_expect(same_bits(reference(DENSE, false), &other));
     end(&other, 1);
 }
 

@@ -1,4 +1,5 @@
-/* Attention and its gradients in bf16 on tensor cores, for heads of up to 128 columns. Sums,
+/* Attention and its gradients on tensor cores, for heads of up to 128 columns, in bf16. With
+ * FLASH_TF32 values are f32, and operands of products are rounded to TF32. Sums,
  * softmax and log-sum-exp are f32. A tile of one side stays while tiles of the other side arrive:
  * the next one is copied while this one is multiplied. */
 #ifndef WEFT_KERNEL_CUDA_KERNELS_FLASH_H
@@ -104,8 +105,8 @@ typedef struct forward_sums {
 DEV void forward_segment(forward_sums *f, char *q, const attention_args *a, segment g, int32_t row,
                          int32_t end)
 {
-    const int tile = TILE * WIDE * 2, own = (int)THREAD(0) / 32 * 32;
-    char *stages = q + FLASH_ROWS * WIDE * 2;
+    const int tile = TILE * ROW, own = (int)THREAD(0) / 32 * 32;
+    char *stages = q + FLASH_ROWS * ROW;
     const int32_t last = last_key(a, g, end);
     int stage = 0;
     block_barrier(); /* the segment before is read */
@@ -189,9 +190,15 @@ DEV float exponent_of(float lse)
     return lse == -F_INFINITY ? F_INFINITY : lse * LOG2_E;
 }
 
+/* The rows of a block of dq. Fragments of bf16 are in registers. Fragments of f32 need twice as
+ * many, and stay in the tiles `q` and `dout` instead. */
 typedef struct query_rows {
-    uint32_t q[8][4], dout[8][4]; /* fragments of the warp's rows */
-    float exponent[2], delta[2];  /* of rows g and g + 8 */
+#if FLASH_TF32
+    shared_at q, dout;
+#else
+    uint32_t q[8][4], dout[8][4]; /* of the warp's rows */
+#endif
+    float exponent[2], delta[2]; /* of rows g and g + 8 */
 } query_rows;
 
 /* dq: queries stay. s becomes dS / scale = P (dP - delta). */
@@ -209,18 +216,23 @@ DEV void slopes_of_queries(fragments *s, fragments *dp, float scale, const query
 DEV void load_query_rows(query_rows *r, char *shared, const attention_args *a, int32_t row,
                          int32_t end)
 {
-    const int own = (int)THREAD(0) / 32 * 16, tile = FLASH_GRAD_ROWS * WIDE * 2;
-    const lane_offset down = down_first();
+    const int own = (int)THREAD(0) / 32 * 16, tile = FLASH_GRAD_ROWS * ROW;
     copy_rows(shared, a->q, a, row, end, FLASH_GRAD_ROWS);
     copy_rows(shared + tile, a->dout, a, row, end, FLASH_GRAD_ROWS);
     copy_commit();
     COPY_WAIT(0);
     block_barrier();
+#if FLASH_TF32
+    r->q = shared_address(shared);
+    r->dout = shared_address(shared + tile);
+#else
+    const lane_offset down = down_first();
     UNROLL
     for (int d = 0; d < WIDE; d += 16) {
         load_matrix4_at(r->q[d / 16], matrices_at(shared_address(shared), down, own, d));
         load_matrix4_at(r->dout[d / 16], matrices_at(shared_address(shared + tile), down, own, d));
     }
+#endif
     UNROLL
     for (int h = 0; h < 2; h++) {
         const int32_t i = row + own + h * 8 + (int32_t)LANE / 4;
@@ -233,7 +245,7 @@ DEV void load_query_rows(query_rows *r, char *shared, const attention_args *a, i
 DEV void dq_segment(fragments *dq, const query_rows *r, char *stages, const attention_args *a,
                     segment g, int32_t row, int32_t end)
 {
-    const int tile = TILE * WIDE * 2, own = (int)THREAD(0) / 32 * 16;
+    const int tile = TILE * ROW, own = (int)THREAD(0) / 32 * 16;
     const int32_t last = last_key(a, g, end);
     int stage = 0;
     block_barrier();
@@ -253,8 +265,13 @@ DEV void dq_segment(fragments *dq, const query_rows *r, char *stages, const atte
         copy_commit();
         fragments s[1], dp[1];
         const int32_t first = row + own, i_end = first + 16 < end ? first + 16 : end;
+#if FLASH_TF32
+        score(s, r->q, shared_address(k), own, 1);
+        score(dp, r->dout, shared_address(k + tile), own, 1);
+#else
         score_kept(s, r->q, shared_address(k));
         score_kept(dp, r->dout, shared_address(k + tile));
+#endif
         adjust_scores(s, a, g, first, key,
                       all_seen(g, seen_ahead(a, g), first, i_end, key, key + TILE), 1);
         slopes_of_queries(s, dp, a->scale * LOG2_E, r);
@@ -263,6 +280,9 @@ DEV void dq_segment(fragments *dq, const query_rows *r, char *stages, const atte
     }
     COPY_WAIT(0);
 }
+
+/* Start of the stages of dq: on the tiles of queries, or after the tiles if they stay. */
+enum { DQ_STAGES = FLASH_TF32 ? 2 * FLASH_GRAD_ROWS * ROW : 0 };
 
 /* dq = dS k: a block has 64 queries of a head, a warp 16. */
 DEV void gradient_of_queries(const attention_args *a, char *shared)
@@ -277,7 +297,7 @@ DEV void gradient_of_queries(const attention_args *a, char *shared)
     for (int32_t n = 0; n < (int32_t)a->segment_count; n++) {
         const segment g = segment_at(a, n);
         if (g.q1 > row && g.q0 < end)
-            dq_segment(dq, &r, shared, a, g, row, end);
+            dq_segment(dq, &r, shared + DQ_STAGES, a, g, row, end);
     }
     block_barrier();
     write_rows(shared, dq, factor, (int)THREAD(0) / 32 * 16, 1);
@@ -329,7 +349,7 @@ DEV void slopes_of_keys(fragments *s, fragments *dp, const attention_args *a, in
 /* Loads a tile of queries, dout, and their exponents and deltas after them. */
 DEV void copy_queries(char *to, const attention_args *a, int32_t query, int32_t end)
 {
-    const int tile = TILE * WIDE * 2;
+    const int tile = TILE * ROW;
     float *rows = (float *)(to + 2 * tile);
     copy_rows(to, a->q, a, query, end, TILE);
     copy_rows(to + tile, a->dout, a, query, end, TILE);
@@ -352,8 +372,8 @@ DEV int32_t first_query(const attention_args *a, segment g, int32_t row)
 DEV void dkv_segment(fragments *dk, fragments *dv, char *shared, const attention_args *a, segment g,
                      int32_t row, int32_t end)
 {
-    const int tile = TILE * WIDE * 2, each = 2 * tile + TILE * 8, own = (int)THREAD(0) / 32 * 16,
-              keys = FLASH_GRAD_ROWS * WIDE * 2;
+    const int tile = TILE * ROW, each = 2 * tile + TILE * 8, own = (int)THREAD(0) / 32 * 16,
+              keys = FLASH_GRAD_ROWS * ROW;
     const shared_at k = shared_address(shared), v = shared_address(shared + keys);
     char *stages = shared + 2 * keys;
     const int32_t begin = first_query(a, g, row);
@@ -388,7 +408,7 @@ DEV void gradient_of_keys(const attention_args *a, char *shared)
 {
     const int32_t row = (int32_t)BLOCK(0) * FLASH_GRAD_ROWS, all = (int32_t)(a->batch * a->keys),
                   end = row + FLASH_GRAD_ROWS < all ? row + FLASH_GRAD_ROWS : all;
-    const int own = (int)THREAD(0) / 32 * 16, tile = FLASH_GRAD_ROWS * WIDE * 2;
+    const int own = (int)THREAD(0) / 32 * 16, tile = FLASH_GRAD_ROWS * ROW;
     fragments dk[1], dv[1];
     float scale[2][2] = {{a->scale, a->scale}}, one[2][2] = {{1, 1}};
     clear(dk, 1, WIDE / 8);

@@ -178,8 +178,6 @@ DEV void load_b(uint32_t to[4], const quad *tile, int along_depth, int row, int 
         load_matrix4_transposed(to, tile + piece_of(0, row + i / 2 * 8, k + i % 2 * 8 + r));
 }
 
-enum { MMA_PITCH = MMA_TILE + 8 };
-
 /* A block computes 128 x 128, a warp 64 x 32 as 4 x 4 fragments. Three stages of tiles: two are
  * under way while one is multiplied. */
 WEFT_KERNEL(weft_gemm_bf16, gemm_args, MMA_THREADS)
@@ -232,23 +230,7 @@ WEFT_KERNEL(weft_gemm_bf16, gemm_args, MMA_THREADS)
         stage = stage == MMA_STAGES - 1 ? 0 : stage + 1;
     }
     COPY_WAIT(0);
-    const int g = (int)LANE / 4, t = (int)LANE % 4;
-    float *staged = (float *)tiles;
-    UNROLL
-    for (int i = 0; i < 4; i++) { /* 32 rows of the block at a time, as in weft_gemm_f32 */
-        block_barrier();
-        UNROLL
-        for (int j = 0; j < 4; j++)
-            UNROLL
-        for (int e = 0; e < 4; e++)
-            staged[(m / 4 + g + e / 2 * 8) * MMA_PITCH + n + j * 8 + t * 2 + e % 2] = acc[i][j][e];
-        block_barrier();
-        for (int piece = (int)THREAD(0); piece < 512; piece += MMA_THREADS) {
-            const int r = piece / 16, c = piece % 16 * 8;
-            store_results(&a, &p, p.row + r / 16 * 64 + i * 16 + r % 16, p.column + c,
-                          staged + r * MMA_PITCH + c);
-        }
-    }
+    store_fragments(&a, &p, (float *)tiles, acc);
 }
 
 /* ---- rows of experts --------------------------------------------------------------------------- */

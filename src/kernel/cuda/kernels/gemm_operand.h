@@ -134,4 +134,30 @@ DEV void store_results(const gemm_args *a, const gemm_part *p, int64_t m, int64_
     store_eight(a->c, at, v);
 }
 
+enum { MMA_PITCH = MMA_TILE + 8 };
+
+/* Writes the 128 x 128 results of a block on tensor cores, of which a warp has 64 x 32 as 4 x 4
+ * fragments. `staged`: shared memory of 32 rows, whose earlier content is read. */
+DEV void store_fragments(const gemm_args *a, const gemm_part *p, float *staged,
+                         const float acc[4][4][4])
+{
+    const int warp = (int)THREAD(0) / 32, m = warp / 4 * 64, n = warp % 4 * 32;
+    const int g = (int)LANE / 4, t = (int)LANE % 4;
+    UNROLL
+    for (int i = 0; i < 4; i++) { /* 32 rows of the block at a time, as in weft_gemm_f32 */
+        block_barrier();
+        UNROLL
+        for (int j = 0; j < 4; j++)
+            UNROLL
+        for (int e = 0; e < 4; e++)
+            staged[(m / 4 + g + e / 2 * 8) * MMA_PITCH + n + j * 8 + t * 2 + e % 2] = acc[i][j][e];
+        block_barrier();
+        for (int piece = (int)THREAD(0); piece < 512; piece += MMA_THREADS) {
+            const int r = piece / 16, c = piece % 16 * 8;
+            store_results(a, p, p->row + r / 16 * 64 + i * 16 + r % 16, p->column + c,
+                          staged + r * MMA_PITCH + c);
+        }
+    }
+}
+
 #endif

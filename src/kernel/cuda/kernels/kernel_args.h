@@ -306,6 +306,7 @@ typedef struct gemm_args {
     const int32_t *starts;                      /* by expert */
     int64_t rows, columns, depth, batch_stride; /* batch_stride: of c */
     int32_t splits, split_depth, act, round, list_c, vector_c;
+    int32_t tf32; /* operands of f32 may be rounded to TF32 */
 } gemm_args;
 
 /* Rows of experts in lists: counts, starts (padded to tiles), then the lists. */

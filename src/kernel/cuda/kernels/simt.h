@@ -191,10 +191,26 @@ DEV void load_matrix4_transposed_at(uint32_t to[4], shared_at row)
     emu_load_matrix(to, (const void *)row, 4, 1);
 }
 
+DEV uint32_t load_shared(shared_at at)
+{
+    return *(const uint32_t *)at;
+}
+
 DEV void mma_bf16(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
     const uint32_t b[2] = {b0, b1};
     emu_mma_bf16(acc, a, b);
+}
+
+DEV void mma_tf32(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    const uint32_t b[2] = {b0, b1};
+    emu_mma_tf32(acc, a, b);
+}
+
+DEV uint32_t tf32_of(uint32_t bits)
+{
+    return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
 }
 
 /* 2^x to two units in the last place */
@@ -439,6 +455,13 @@ DEV void load_matrix4_transposed(uint32_t to[4], const void *shared_row)
     load_matrix4_transposed_at(to, shared_address(shared_row));
 }
 
+DEV uint32_t load_shared(shared_at at)
+{
+    uint32_t bits;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(bits) : "r"(at) : "memory");
+    return bits;
+}
+
 /* acc (16 x 8, f32) += a (16 x 16) b (16 x 8), both bf16, spread over the warp. Thread l has
  * g = l / 4 and t = l % 4, and two elements of neighbouring k in a register:
  *
@@ -451,6 +474,27 @@ DEV void mma_bf16(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
                  "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* acc (16 x 8, f32) += a (16 x 8) b (8 x 8), both TF32, spread over the warp. With g and t as in
+ * mma_bf16:
+ *
+ *   a   [0] row g, k t   [1] row g + 8, k t   [2] row g, k t + 4   [3] row g + 8, k t + 4
+ *   b   [0] column g, k t   [1] column g, k t + 4 */
+DEV void mma_tf32(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* The bits of an f32 as TF32: 10 bits, to the nearest number, ties away from zero. */
+DEV uint32_t tf32_of(uint32_t bits)
+{
+    uint32_t tf32;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(tf32) : "f"(bits_float(bits)));
+    return tf32;
 }
 
 /* 2^x to two units in the last place */
