@@ -16,7 +16,12 @@ static const struct {
     const char *type;
     double f32_flops;
     weft_gpu_arch arch;
-} gpus[] = {{"H100", 66.9e12, WEFT_SM_90},
+    weft_roofline_measured measured;
+} gpus[] = {{"H100",
+             66.9e12,
+             WEFT_SM_90,
+             {0.79, 0.60, 0.44,
+              "H100 80GB HBM3, cuBLASLt and cuDNN 9.28, Wan 1.3B at 81x480x832; bench/gpu.md"}},
             {"H200", 66.9e12, WEFT_SM_90},
             {"A100", 19.5e12, WEFT_SM_80},
             {"RTX4090", 82.6e12, WEFT_SM_89},
@@ -31,6 +36,7 @@ weft_status weft_roofline_begin(weft_arena *arena, const char *cluster, weft_roo
         if (!strcmp(gpus[i].type, list->cluster.device.type)) {
             list->f32_flops = gpus[i].f32_flops;
             list->arch = gpus[i].arch;
+            list->measured = gpus[i].measured;
         }
     return WEFT_OK;
 }
@@ -43,10 +49,10 @@ typedef struct roofline_maker {
     weft_roofline_list *list;
     weft_roofline *to;
     const weft_compiled *c;
-    weft_graph_part *part;  /* by node */
-    double *least, *stated; /* seconds by node */
-    double *launches;       /* by node: a launch that n nodes share counts 1 / n for each */
-    char **stored;          /* by value: imaginary address of params and states; NULL: elsewhere */
+    weft_graph_part *part;             /* by node */
+    double *least, *stated, *measured; /* seconds by node */
+    double *launches; /* by node: a launch that n nodes share counts 1 / n for each */
+    char **stored;    /* by value: imaginary address of params and states; NULL: elsewhere */
     weft_cuda_window *window; /* NULL: launches are counted only */
     weft_arena *arena;        /* scratch */
 } roofline_maker;
@@ -245,6 +251,30 @@ static double fraction(const weft_device_type *d, weft_work work)
                                          : 1;
 }
 
+/* FLOP/s of products of bf16 on a GPU that was measured; 0: not measured, or other work. */
+static double measured_rate(const roofline_maker *w, const weft_node *node)
+{
+    const weft_roofline_measured *m = &w->list->measured;
+    if (!m->source || weft_node_dtype(w->c->graph, node) != WEFT_BF16)
+        return 0;
+    switch (node->op) {
+    case WEFT_OP_LINEAR:
+    case WEFT_OP_MATMUL: return m->products * w->list->cluster.device.flops;
+    case WEFT_OP_ATTENTION: return m->attention * w->list->cluster.device.flops;
+    case WEFT_OP_ATTENTION_GRAD: return m->attention_grad * w->list->cluster.device.flops;
+    default: return 0;
+    }
+}
+
+/* Peak of the type that a node multiplies in; TF32 has half the peak of bf16. */
+static double peak_of(const roofline_maker *w, const weft_node *node)
+{
+    const double flops = w->list->cluster.device.flops;
+    if (weft_op_is_tf32(node->op, node->attr))
+        return flops / 2;
+    return weft_node_dtype(w->c->graph, node) == WEFT_BF16 ? flops : w->list->f32_flops;
+}
+
 static weft_status add_kernel(roofline_maker *w, const instruction *code)
 {
     const weft_node *node = weft_graph_node(w->c->graph, code->node);
@@ -260,15 +290,16 @@ static weft_status add_kernel(roofline_maker *w, const instruction *code)
     weft_roofline_row *row = find_row(w, key, counted.kernels, w->part[code->node]);
     WEFT_TRY(WEFT_ALLOCATED(row, "the launches"));
     const bool products = work != WEFT_WORK_MEMORY;
-    const double own = products && counted.mma ? d->flops : w->list->f32_flops,
-                 peak = products && weft_node_dtype(w->c->graph, node) == WEFT_BF16
-                            ? d->flops
-                            : w->list->f32_flops,
+    const double peak = products ? peak_of(w, node) : w->list->f32_flops,
+                 own = products && counted.mma ? peak : w->list->f32_flops,
                  launch = d->launch * w->launches[code->node];
     const double by_flops = flops / peak, by_bytes = bytes / d->memory_bandwidth;
     const double least = fmax(launch, fmax(by_flops, by_bytes));
     const double stated =
         fmax(launch, fmax(flops / (own * fraction(d, work)), by_bytes / d->memory_fraction));
+    const double rate = measured_rate(w, node);
+    const double measured =
+        rate > 0 ? fmax(launch, fmax(flops / rate, by_bytes / d->memory_fraction)) : stated;
     row->limit = least <= launch ? "launch" : by_flops > by_bytes ? "flops" : "bytes";
     row->occupancy = counted.occupancy;
     row->nodes++;
@@ -278,6 +309,7 @@ static weft_status add_kernel(roofline_maker *w, const instruction *code)
     row->redundant += only_moves(node->op) ? bytes : scratch;
     row->least += w->least[code->node] = least;
     row->stated += w->stated[code->node] = stated;
+    row->measured += w->measured[code->node] = measured;
     return WEFT_OK;
 }
 
@@ -306,7 +338,9 @@ static weft_status add_copy(roofline_maker *w, weft_value v, const char *key)
     row->bytes += bytes;
     row->redundant += bytes;
     row->least += fmax(d->launch, bytes / d->memory_bandwidth);
-    row->stated += fmax(d->launch, bytes / (d->memory_bandwidth * d->memory_fraction));
+    const double stated = fmax(d->launch, bytes / (d->memory_bandwidth * d->memory_fraction));
+    row->stated += stated;
+    row->measured += stated;
     return WEFT_OK;
 }
 
@@ -356,6 +390,7 @@ static void add_up(weft_roofline *to)
         to->sum.redundant += row->redundant;
         to->sum.least += row->least;
         to->sum.stated += row->stated;
+        to->sum.measured += row->measured;
     }
     qsort(to->row, (size_t)to->count, sizeof *to->row, by_stated);
 }
@@ -376,6 +411,7 @@ static weft_status make(roofline_maker *w, const weft_program *p)
     const int64_t nodes = weft_graph_node_count(w->c->graph);
     WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->least, nodes + 1, "the launches"));
     WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->stated, nodes + 1, "the launches"));
+    WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->measured, nodes + 1, "the launches"));
     WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->part, nodes + 1, "the launches"));
     WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->launches, nodes + 1, "the launches"));
     WEFT_TRY(place_stored(w));
@@ -385,7 +421,8 @@ static weft_status make(roofline_maker *w, const weft_program *p)
     WEFT_TRY(add_code(w));
     add_up(w->to);
     WEFT_TRY(time_of(w, p, w->least, &w->to->least));
-    return time_of(w, p, w->stated, &w->to->stated);
+    WEFT_TRY(time_of(w, p, w->stated, &w->to->stated));
+    return w->list->measured.source ? time_of(w, p, w->measured, &w->to->measured) : WEFT_OK;
 }
 
 weft_status weft_roofline_add(weft_roofline_list *list, const weft_program *program,

@@ -4,6 +4,8 @@
  *   least    at the peaks of the GPU: of tensor cores for products of bf16, else of its f32 units
  *   stated   at the fractions of the peaks that the cluster states, and at the peak of the units
  *            that the kernel uses
+ *   measured   as stated, with the fractions that products and attention of bf16 reached on such a
+ *              GPU with libraries; only for GPUs that were measured
  *
  * A launch takes at least the cluster's launch time. Launches are joined as a stream of the device
  * joins them (launch_window.h), and the nodes of a joined launch share its time.
@@ -28,8 +30,8 @@ typedef struct weft_roofline_row {
     int64_t nodes;
     double launches; /* a launch that several nodes share counts in parts */
     double flops, bytes, sent;
-    double redundant;     /* of `bytes` */
-    double least, stated; /* seconds */
+    double redundant;               /* of `bytes` */
+    double least, stated, measured; /* seconds */
     bool exchange;
     const char *limit; /* of `least`: "flops", "bytes" or "launch" */
 } weft_roofline_row;
@@ -50,7 +52,14 @@ typedef struct weft_roofline {
     double sent;           /* bytes */
     double model_flops;    /* three times the forward, on this rank; 0: not known */
     weft_roofline_time least, stated;
+    weft_roofline_time measured; /* zero: the GPU was not measured */
 } weft_roofline;
+
+/* Fractions of the peak of bf16 that a GPU reached. */
+typedef struct weft_roofline_measured {
+    double products, attention, attention_grad;
+    const char *source; /* NULL: not measured */
+} weft_roofline_measured;
 
 /* A kernel that a launch has used. */
 typedef struct weft_roofline_kernel {
@@ -64,6 +73,7 @@ enum { WEFT_ROOFLINE_KERNELS = 256 };
 typedef struct weft_roofline_list {
     weft_cluster cluster;
     double f32_flops; /* peak of the f32 units */
+    weft_roofline_measured measured;
     weft_gpu_arch arch;
     weft_arena *arena; /* borrowed */
     weft_roofline **item;

@@ -68,6 +68,8 @@ static void print_program(const weft_roofline_list *list, const weft_roofline *r
         printf("  sent       %.4g bytes\n", r->sent);
     print_time("least", r, &r->least, peak);
     print_time("stated", r, &r->stated, peak);
+    if (list->measured.source)
+        print_time("measured", r, &r->measured, peak);
 }
 
 static void print_gpu(const weft_roofline_list *list)
@@ -77,6 +79,11 @@ static void print_gpu(const weft_roofline_list *list)
            "products %.2f, attention %.2f, convolutions %.2f, memory %.2f\n",
            d->type, d->flops, list->f32_flops, d->memory_bandwidth, d->launch, d->gemm,
            d->attention, d->conv, d->memory_fraction);
+    if (list->measured.source)
+        printf(
+            "measured fractions of bf16: products %.2f, attention %.2f, its gradient %.2f (%s)\n",
+            list->measured.products, list->measured.attention, list->measured.attention_grad,
+            list->measured.source);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -111,14 +118,15 @@ static json_t *program_json(const weft_roofline_list *list, const weft_roofline 
     json_t *rows = json_array();
     for (int64_t i = 0; i < r->count && rows; i++)
         json_array_append_new(rows, row_json(&r->row[i]));
-    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o}", "title",
-                     r->title, "launches", (json_int_t)llround(r->sum.launches), "update_launches",
-                     (json_int_t)llround(r->part[WEFT_GRAPH_UPDATE]), "exchanges",
-                     (json_int_t)r->exchanges, "flops", r->sum.flops, "model_flops", r->model_flops,
-                     "bytes", r->sum.bytes, "redundant_bytes", r->sum.redundant, "redundant_share",
-                     share(r->sum.redundant, necessary(r)), "sent_bytes", r->sent, "least",
-                     time_json(r, &r->least, peak), "stated", time_json(r, &r->stated, peak),
-                     "rows", rows);
+    json_t *measured = list->measured.source ? time_json(r, &r->measured, peak) : NULL;
+    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o*, s:o}",
+                     "title", r->title, "launches", (json_int_t)llround(r->sum.launches),
+                     "update_launches", (json_int_t)llround(r->part[WEFT_GRAPH_UPDATE]),
+                     "exchanges", (json_int_t)r->exchanges, "flops", r->sum.flops, "model_flops",
+                     r->model_flops, "bytes", r->sum.bytes, "redundant_bytes", r->sum.redundant,
+                     "redundant_share", share(r->sum.redundant, necessary(r)), "sent_bytes",
+                     r->sent, "least", time_json(r, &r->least, peak), "stated",
+                     time_json(r, &r->stated, peak), "measured", measured, "rows", rows);
 }
 
 static weft_status print_json(const weft_roofline_list *list)
@@ -128,10 +136,11 @@ static weft_status print_json(const weft_roofline_list *list)
     for (int64_t i = 0; i < list->count && programs; i++)
         json_array_append_new(programs, program_json(list, list->item[i]));
     json_t *json =
-        json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "gpu", d->type, "flops",
-                  d->flops, "f32_flops", list->f32_flops, "memory_bandwidth", d->memory_bandwidth,
-                  "launch_seconds", d->launch, "gemm", d->gemm, "attention", d->attention, "conv",
-                  d->conv, "memory_fraction", d->memory_fraction, "programs", programs);
+        json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s*, s:o}", "gpu", d->type,
+                  "flops", d->flops, "f32_flops", list->f32_flops, "memory_bandwidth",
+                  d->memory_bandwidth, "launch_seconds", d->launch, "gemm", d->gemm, "attention",
+                  d->attention, "conv", d->conv, "memory_fraction", d->memory_fraction,
+                  "measured_source", list->measured.source, "programs", programs);
     char *line = json ? weft_json_line(json) : NULL;
     json_decref(json);
     WEFT_TRY(WEFT_ALLOCATED(line, "the launches"));

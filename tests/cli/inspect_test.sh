@@ -58,6 +58,7 @@ assert len(own) == 1 and own[0]["launches"] == 30, own
 assert abs(own[0]["least_seconds"] - own[0]["flops"] / bf16["flops"]) < 1e-9 and own[0]["limit"] == "flops", own
 adamw = [r for r in p["rows"] if r["key"].startswith("adamw")]
 assert sum(r["nodes"] for r in adamw) == 825 and all(r["part"] == "update" and r["occupancy"] == 62 for r in adamw), adamw[0]
+assert p["measured"]["seconds"] < p["stated"]["seconds"] and "bench/gpu.md" in bf16["measured_source"], p["measured"]
 assert p["exchanges"] > 0 and p["sent_bytes"] > 2 * 1418996800 and p["least"]["exchange_seconds"] > 0
 assert p["least"]["seconds"] >= p["least"]["kernel_seconds"] and f32["programs"][0]["exchanges"] == 0
 P
