@@ -1,16 +1,16 @@
 #include "kernel/cuda/cuda_choice_file.h"
 
-#include "base/memory.h"
+#include "base/fs.h"
+#include "base/path_stamp.h"
 #include "kernel/cuda/cuda_verdict.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-/* The lines that were read. Another process may have added lines if the file is longer. */
+/* The lines that were read. Another process may have changed the file if its stamp differs. */
 static struct {
     char *path;      /* NULL: none were read */
-    int64_t bytes;   /* of the file when it was read */
+    uint64_t stamp;  /* of the file when it was read or written */
     json_t *choices; /* by key */
     bool is_torn;    /* a line is damaged: the next choice writes the file from scratch */
 } state;
@@ -21,14 +21,7 @@ void weft_cuda_choice_file_forget(void)
     state.choices = NULL;
     weft_free(state.path);
     state.path = NULL;
-    state.bytes = 0;
-}
-
-/* Bytes of the file; 0: it does not exist. */
-static int64_t size_of(const char *path)
-{
-    struct stat file;
-    return stat(path, &file) == 0 ? (int64_t)file.st_size : 0;
+    state.stamp = 0;
 }
 
 static weft_status_code keep(void *user, json_t *choice)
@@ -40,11 +33,12 @@ static weft_status_code keep(void *user, json_t *choice)
     return WEFT_OK;
 }
 
-/* Whether the last line of the file has its end: a kill or a full disk may have truncated it. */
+/* Whether the last line of the file has its end: a kill or a full disk may have truncated it. A
+ * file that does not exist or is empty has no torn line. */
 static bool has_end(const char *path)
 {
     FILE *file = fopen(path, "r");
-    const bool ends = file && fseek(file, -1, SEEK_END) == 0 && fgetc(file) == '\n';
+    const bool ends = !file || fseek(file, -1, SEEK_END) != 0 || fgetc(file) == '\n';
     if (file)
         fclose(file);
     return ends;
@@ -55,17 +49,18 @@ static weft_status refresh(void)
 {
     char *path;
     WEFT_TRY(weft_cuda_verdicts_path("-choices.jsonl", &path));
-    const int64_t bytes = size_of(path);
-    if (state.path && !strcmp(state.path, path) && state.bytes == bytes) {
+    const uint64_t stamp = weft_path_stamp(0, path, 0);
+    if (state.path && !strcmp(state.path, path) && state.stamp == stamp) {
         weft_free(path);
         return WEFT_OK;
     }
     weft_cuda_choice_file_forget();
     state.path = path;
-    state.bytes = bytes;
+    state.stamp = stamp;
     state.choices = json_object();
     WEFT_TRY(WEFT_ALLOCATED(state.choices, "the choices of kernels"));
-    state.is_torn = bytes && (weft_json_log_lines(path, keep, NULL) != WEFT_OK || !has_end(path));
+    state.is_torn = weft_path_exists(path) &&
+                    (weft_json_log_lines(path, keep, NULL) != WEFT_OK || !has_end(path));
     if (state.is_torn)
         weft_error_clear();
     return WEFT_OK;
@@ -85,38 +80,57 @@ weft_status weft_cuda_choice_file_all(json_t **choices)
     return WEFT_OK;
 }
 
-static bool put_line(FILE *file, const json_t *choice)
+static weft_status put_line(weft_buf *out, const json_t *choice)
 {
     char *line = weft_json_line(choice);
-    const bool written = line && fprintf(file, "%s\n", line) > 0;
+    WEFT_TRY(WEFT_ALLOCATED(line, "the choices of kernels"));
+    weft_buf_printf(out, "%s\n", line);
     weft_free(line);
-    return written;
+    return weft_buf_check(out);
+}
+
+/* Replaces the file by the lines that could be read, so that a kill leaves the old or the new. */
+static weft_status repair(void)
+{
+    const char *key;
+    json_t *choice;
+    weft_buf lines = {0};
+    weft_status_code status = WEFT_OK;
+    json_object_foreach(state.choices, key, choice)
+    {
+        WEFT_GO(put_line(&lines, choice));
+    }
+    WEFT_GO(weft_file_write_atomic(state.path, lines.data ? lines.data : "", lines.len));
+    state.is_torn = false;
+out:
+    weft_buf_free(&lines);
+    return status;
 }
 
 static weft_status append(const json_t *choice)
 {
-    const char *key;
-    json_t *other;
-    FILE *file = fopen(state.path, state.is_torn ? "w" : "a");
-    bool written = file != NULL;
-    json_object_foreach(state.choices, key, other)
-    {
-        written = written && (!state.is_torn || put_line(file, other));
-    }
-    written = written && put_line(file, choice);
-    if ((file && fclose(file) != 0) || !written) /* a full disk is seen by fclose() */
-        return weft_error_errno(WEFT_AT(.file = state.path), "the choices of kernels");
-    state.is_torn = false;
-    return WEFT_OK;
+    weft_buf line = {0};
+    weft_status_code status = put_line(&line, choice);
+    FILE *file = status == WEFT_OK ? fopen(state.path, "a") : NULL;
+    const bool written = file && fwrite(line.data, 1, (size_t)line.len, file) == (size_t)line.len;
+    if (file && fclose(file) == 0 && written) /* a full disk is seen by fclose() */
+        goto out;
+    WEFT_GO(status);
+    status = weft_error_errno(WEFT_AT(.file = state.path), "the choices of kernels");
+out:
+    weft_buf_free(&line);
+    return status;
 }
 
 weft_status weft_cuda_choice_file_add(json_t *choice)
 {
     weft_status_code status = WEFT_OK;
     WEFT_GO(refresh());
+    if (state.is_torn)
+        WEFT_GO(repair());
     WEFT_GO(append(choice));
     WEFT_GO(keep(NULL, choice));
-    state.bytes = size_of(state.path);
+    state.stamp = weft_path_stamp(0, state.path, 0);
 out:
     json_decref(choice);
     return status;
