@@ -292,51 +292,76 @@ static weft_status process_bytes(const run_to_time *r, const bool *encoded, int6
     return WEFT_OK;
 }
 
-/* Chooses the activations that the layout keeps below memory.limit, as in training. The plan of the
- * run folder is read, not written. */
-static weft_status fit_memory(run_to_time *r, weft_exec_config *exec, weft_compiled_steps *cache,
-                              weft_store **store)
+/* Input of the choice of activations on this rank. */
+typedef struct fit_input {
+    weft_exec_config exec;
+    weft_compiled_steps *cache;
+    weft_store *store;
+    weft_stored_activations stored;
+    int64_t process; /* bytes */
+} fit_input;
+
+static void free_fit(fit_input *f)
 {
-    int64_t process;
-    weft_stored_activations stored = {0};
-    weft_buf message = {0};
+    weft_stored_activations_free(&f->stored);
+    weft_store_free(f->store);
+    weft_compiled_steps_free(f->cache);
+}
+
+/* Not collective. The plan of the run folder is read, not written. */
+static weft_status prepare_fit(run_to_time *r, const weft_exec_config *exec, fit_input *f)
+{
     bool *encoded;
-    weft_exec_config own = *exec;
-    weft_status_code status = WEFT_OK;
+    *f = (fit_input){.exec = *exec, .cache = weft_compiled_steps_create()};
+    WEFT_TRY(WEFT_ALLOCATED(f->cache, "the profile"));
     WEFT_TRY(WEFT_NEW(r->activations, r->run.train_stages.count, "the profile"));
     WEFT_TRY(WEFT_ARENA_NEW(r->p->all.arena, encoded, r->run.train_stages.count, "the profile"));
     if (weft_latents_encoded(&r->run, &r->models, encoded) == WEFT_OK) /* else no data yet */
-        own.encoded = encoded;
-    WEFT_TRY(process_bytes(r, own.encoded, &process));
-    WEFT_TRY(weft_meta_store_create(&r->run, &r->models, &own, cache, store));
-    WEFT_GO(weft_stored_activations_load(r->run.out, &stored));
-    WEFT_GO(weft_run_fit_memory(&r->run, &r->models, &own, own.comm, *store, process, &stored,
-                                r->activations, &message));
+        f->exec.encoded = encoded;
+    WEFT_TRY(process_bytes(r, f->exec.encoded, &f->process));
+    WEFT_TRY(weft_meta_store_create(&r->run, &r->models, &f->exec, f->cache, &f->store));
+    return weft_stored_activations_load(r->run.out, &f->stored);
+}
+
+/* Collective. Chooses the activations that the layout keeps below memory.limit, as in training. */
+static weft_status fit_memory(run_to_time *r, fit_input *f, weft_exec_config *exec)
+{
+    weft_buf message = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_run_fit_memory(&r->run, &r->models, &f->exec, f->exec.comm, f->store, f->process,
+                                &f->stored, r->activations, &message));
     exec->stage_activations = r->activations;
 out:
     weft_buf_free(&message);
-    weft_stored_activations_free(&stored);
     return status;
+}
+
+/* Collective. *ok: `status` is of success on all ranks. Keeps the first error of this rank. */
+static weft_status agree(run_to_time *r, weft_status_code status, bool *ok)
+{
+    double failed = status != WEFT_OK;
+    if (status != WEFT_OK && !r->unfit)
+        r->unfit = weft_error_save();
+    WEFT_TRY(weft_comm_sum(r->p->all.comm, &failed, 1));
+    *ok = failed == 0;
+    return WEFT_OK;
 }
 
 /* *fits: memory.limit is met on all ranks, or not set. A pipeline's limit is of another rank. */
 static weft_status try_fit(run_to_time *r, weft_exec_config *exec, bool *fits)
 {
-    weft_store *store = NULL;
-    double failed = 0;
+    fit_input f;
     *fits = true;
     if (!r->run.memory.limit || r->run.parallel.pp > 1)
         return WEFT_OK;
-    weft_compiled_steps *cache = weft_compiled_steps_create();
-    WEFT_TRY(WEFT_ALLOCATED(cache, "the profile"));
-    failed = fit_memory(r, exec, cache, &store) != WEFT_OK;
-    if (failed > 0 && !r->unfit)
-        r->unfit = weft_error_save();
-    weft_store_free(store);
-    weft_compiled_steps_free(cache);
-    WEFT_TRY(weft_comm_sum(r->p->all.comm, &failed, 1));
-    *fits = failed == 0;
-    return WEFT_OK;
+    /* no rank begins the collective choice if another cannot */
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(agree(r, prepare_fit(r, exec, &f), fits));
+    if (*fits)
+        WEFT_GO(agree(r, fit_memory(r, &f, exec), fits));
+out:
+    free_fit(&f);
+    return status;
 }
 
 static weft_status add_train_stages(run_to_time *r, const weft_parallel *parallel,
@@ -380,9 +405,11 @@ static weft_status add_layouts(run_to_time *r)
 {
     /* `precision: auto` needs the nodes of both */
     const int precision = r->run.precision;
-    for (int i = WEFT_PRECISION_F32; i < WEFT_PRECISION_AUTO; i++) {
-        r->run.precision = i;
-        if (precision == i || precision == WEFT_PRECISION_AUTO)
+    static const int each[] = {WEFT_PRECISION_F32, WEFT_PRECISION_BF16, WEFT_PRECISION_TF32};
+    for (int i = 0; i < WEFT_COUNT(each); i++) {
+        r->run.precision = each[i];
+        if (precision == each[i] ||
+            (precision == WEFT_PRECISION_AUTO && each[i] != WEFT_PRECISION_TF32))
             WEFT_TRY(weft_layouts_visit(&r->run, &r->models, weft_comm_ranks(r->p->all.comm),
                                         add_layout, r));
     }
@@ -682,9 +709,10 @@ weft_status weft_profile_run(const weft_args *args, const char *path, int64_t hi
     WEFT_GO(WEFT_ALLOCATED(p.all.arena && p.program && p.layout && p.all.known, "the profile"));
     WEFT_GO(weft_args_backend(args, &p.exec.backend)); /* rejects backends without values */
     WEFT_GO(weft_comm_open_mpi(&p.all.comm));
-    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"), false, p.all.comm,
+    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"), WEFT_PRODUCTS_F32, p.all.comm,
                                 &p.exec.backend));
-    WEFT_GO(weft_backend_settle(p.exec.backend->name, true, p.all.comm, &p.exec.backend));
+    WEFT_GO(
+        weft_backend_settle(p.exec.backend->name, WEFT_PRODUCTS_BF16, p.all.comm, &p.exec.backend));
     WEFT_GO(measure(&p, args, path, hidden, seconds));
     WEFT_GO(weft_comm_barrier(p.all.comm)); /* ranks wait until rank 0 has written */
 out:
