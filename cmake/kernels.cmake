@@ -9,17 +9,24 @@ if(NOT WEFT_CUDA_CLANG)
     message(NOTICE "not found: clang-14. weft is built without kernels for NVIDIA GPUs")
 endif()
 
+# Generated kernels have the results of the embedded ones, bitwise: no contraction in these files.
+set(cuda_exact pointwise modulation)
+
 set(images "#include \"kernel/cuda/cuda_module.h\"\n\n")
 set(items "")
 set(ptx_files)
 foreach(kernel ${cuda_kernels})
     get_filename_component(name ${kernel} NAME_WE)
     set(ptx ${PROJECT_BINARY_DIR}/ptx/${name}.ptx)
+    set(contract)
+    if(name IN_LIST cuda_exact)
+        set(contract -ffp-contract=off)
+    endif()
     add_custom_command(OUTPUT ${ptx} DEPENDS ${kernel} DEPFILE ${ptx}.d VERBATIM
         COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/ptx
         COMMAND ${WEFT_CUDA_CLANG} -x cuda --cuda-device-only -nocudainc -nocudalib -DWEFT_BARE
             --cuda-path=/nonexistent --cuda-gpu-arch=sm_80 -Xclang -target-feature -Xclang +ptx75
-            -O3 -S -I${PROJECT_SOURCE_DIR}/src -MD -MF ${ptx}.d -MT ${ptx} ${kernel} -o ${ptx})
+            -O3 -S ${contract} -I${PROJECT_SOURCE_DIR}/src -MD -MF ${ptx}.d -MT ${ptx} ${kernel} -o ${ptx})
     list(APPEND ptx_files ${ptx})
     string(APPEND images "__asm__(\".section .rodata\\n.global weft_ptx_${name}\\n\"\n"
         "        \"weft_ptx_${name}:\\n.incbin \\\"${ptx}\\\"\\n.byte 0\\n.previous\");\n"
@@ -29,7 +36,19 @@ endforeach()
 set(budgets ${PROJECT_SOURCE_DIR}/tools/gpu_budgets.txt)
 string(APPEND images "__asm__(\".section .rodata\\n.global weft_gpu_budgets\\n\"\n"
     "        \"weft_gpu_budgets:\\n.incbin \\\"${budgets}\\\"\\n.byte 0\\n.previous\");\n")
+# Headers that generated kernels include; NVRTC gets their text.
+set(header_items "")
+set(header_files)
+foreach(name kernel_args list_args simt simt_math simt_tensor pointwise_ops)
+    set(header kernel/cuda/kernels/${name}.h)
+    list(APPEND header_files ${PROJECT_SOURCE_DIR}/src/${header})
+    string(APPEND images "__asm__(\".section .rodata\\n.global weft_header_${name}\\n\"\n"
+        "        \"weft_header_${name}:\\n.incbin \\\"${PROJECT_SOURCE_DIR}/src/${header}\\\"\\n"
+        ".byte 0\\n.previous\");\nextern const unsigned char weft_header_${name}[];\n")
+    string(APPEND header_items "    {\"${header}\", weft_header_${name}},\n")
+endforeach()
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/cuda_images.c @ONLY
-    CONTENT "${images}\nconst weft_cuda_image weft_cuda_images[] = {\n${items}    {0},\n};\n")
+    CONTENT "${images}\nconst weft_cuda_image weft_cuda_images[] = {\n${items}    {0},\n};\nconst \
+weft_cuda_image weft_cuda_headers[] = {\n${header_items}    {0},\n};\n")
 set_source_files_properties(${PROJECT_BINARY_DIR}/cuda_images.c PROPERTIES
-    OBJECT_DEPENDS "${ptx_files};${budgets}")
+    OBJECT_DEPENDS "${ptx_files};${budgets};${header_files}")

@@ -1,7 +1,7 @@
 /* modulate, gated_add, rope. */
-#include "kernel/cuda/kernels/simt.h"
+#include "kernel/cuda/kernels/pointwise_ops.h"
 
-#define TERNARY(name, expression)                                                                  \
+#define TERNARY(name)                                                                              \
     WEFT_KERNEL(weft_##name, ternary_args, POINTWISE_THREADS)                                      \
     {                                                                                              \
         const int64_t i = (int64_t)BLOCK(0) * POINTWISE_THREADS + THREAD(0);                       \
@@ -13,15 +13,15 @@
         load_item(z, a.z, loop_offset(&a.shape, a.z_stride, (uint32_t)i), a.z_same || !a.vector);  \
         UNROLL                                                                                     \
         for (int k = 0; k < 8; k++)                                                                \
-            x[k] = expression;                                                                     \
+            x[k] = name##_of(x[k], y[k], z[k]);                                                    \
         if (a.vector)                                                                              \
             store_eight(a.out, 8 * i, x);                                                          \
         else                                                                                       \
             store_float(a.out, i, x[0]);                                                           \
     }
 
-TERNARY(modulate, x[k] * (1.0f + y[k]) + z[k])
-TERNARY(gated_add, x[k] + z[k] * y[k])
+TERNARY(modulate)
+TERNARY(gated_add)
 
 /* Rotates pairs of neighbours, or of elements that are half a head apart. */
 WEFT_KERNEL_LISTED(weft_rope, rope_args, POINTWISE_THREADS)
@@ -37,8 +37,8 @@ WEFT_KERNEL_LISTED(weft_rope, rope_args, POINTWISE_THREADS)
         const float c = load_float(a.cosine, angle), s = a.sign * load_float(a.sine, angle);
         x[0] = load_float(a.x, at);
         y[0] = load_float(a.x, other);
-        store_float(a.out, at, x[0] * c - y[0] * s);
-        store_float(a.out, other, x[0] * s + y[0] * c);
+        store_float(a.out, at, f_fma(x[0], c, -(y[0] * s)));
+        store_float(a.out, other, f_fma(x[0], s, y[0] * c));
         return;
     }
     load_eight(x, a.x, at);
@@ -48,8 +48,8 @@ WEFT_KERNEL_LISTED(weft_rope, rope_args, POINTWISE_THREADS)
             const float c = load_float(a.cosine, angle + k),
                         s = a.sign * load_float(a.sine, angle + k);
             const float first = x[2 * k], second = x[2 * k + 1];
-            x[2 * k] = first * c - second * s;
-            x[2 * k + 1] = first * s + second * c;
+            x[2 * k] = f_fma(first, c, -(second * s));
+            x[2 * k + 1] = f_fma(first, s, second * c);
         }
         store_eight(a.out, at, x);
         return;
@@ -59,8 +59,8 @@ WEFT_KERNEL_LISTED(weft_rope, rope_args, POINTWISE_THREADS)
     for (int k = 0; k < 8; k++) {
         const float c = load_float(a.cosine, angle + k), s = a.sign * load_float(a.sine, angle + k);
         const float first = x[k], second = y[k];
-        x[k] = first * c - second * s;
-        y[k] = first * s + second * c;
+        x[k] = f_fma(first, c, -(second * s));
+        y[k] = f_fma(first, s, second * c);
     }
     store_eight(a.out, at, x);
     store_eight(a.out, at + a.half, y);

@@ -1,6 +1,6 @@
 /* Elementwise ops. Every thread computes eight elements: two loads of 16 bytes of f32, or one of
  * bf16, which is enough traffic in flight to reach the memory's bandwidth. */
-#include "kernel/cuda/kernels/simt.h"
+#include "kernel/cuda/kernels/pointwise_ops.h"
 
 /* First element of the thread's eight; a grid covers all elements once. */
 DEV int64_t own_first(int64_t block)
@@ -16,13 +16,6 @@ DEV int64_t own_apart(int64_t block, int k)
            k * POINTWISE_THREADS;
 }
 
-/* `body` sets y from x, dy, p and q, which are a.a and a.b. */
-#define UNARY_OF(name, body)                                                                       \
-    DEV float name##_of(float x, float dy, float p, float q)                                       \
-    {                                                                                              \
-        (void)dy, (void)p, (void)q;                                                                \
-        return body;                                                                               \
-    }
 #define UNARY_BLOCK(name, block)                                                                   \
     {                                                                                              \
         const int64_t first = own_first(block);                                                    \
@@ -45,34 +38,32 @@ DEV int64_t own_apart(int64_t block, int k)
                                       a.a, a.b));                                                  \
         }                                                                                          \
     }
-#define UNARY(name, body)                                                                          \
-    UNARY_OF(name, body)                                                                           \
+#define UNARY(name)                                                                                \
     WEFT_KERNEL(weft_##name, unary_args, POINTWISE_THREADS)                                        \
     UNARY_BLOCK(name, BLOCK(0))
 
-UNARY(stop, x)
-UNARY(neg, -x)
-UNARY(affine, p *x + q)
-UNARY_OF(cast, x)
+UNARY(stop)
+UNARY(neg)
+UNARY(affine)
 WEFT_KERNEL_LISTED(weft_cast, unary_args, POINTWISE_THREADS)
 UNARY_BLOCK(cast, block.x)
-UNARY(exp, f_exp(x))
-UNARY(log, f_log(x))
-UNARY(sqrt, f_sqrt(x))
-UNARY(rsqrt, 1.0f / f_sqrt(x))
-UNARY(square, x *x)
-UNARY(sin, f_sin(x))
-UNARY(cos, f_cos(x))
-UNARY(tanh, f_tanh(x))
-UNARY(sigmoid, f_sigmoid(x))
-UNARY(silu, f_silu(x))
-UNARY(silu_grad, dy *f_silu_slope(x))
-UNARY(gelu, f_gelu(x))
-UNARY(gelu_exact, f_gelu_exact(x))
-UNARY(gelu_grad, dy *f_gelu_slope(x))
-UNARY(gelu_exact_grad, dy *f_gelu_exact_slope(x))
-UNARY(clamp, x<p ? p : x> q ? q : x)
-UNARY(clamp_grad, x<p || x> q ? 0.0f : dy)
+UNARY(exp)
+UNARY(log)
+UNARY(sqrt)
+UNARY(rsqrt)
+UNARY(square)
+UNARY(sin)
+UNARY(cos)
+UNARY(tanh)
+UNARY(sigmoid)
+UNARY(silu)
+UNARY(silu_grad)
+UNARY(gelu)
+UNARY(gelu_exact)
+UNARY(gelu_grad)
+UNARY(gelu_exact_grad)
+UNARY(clamp)
+UNARY(clamp_grad)
 
 /* Integers to integers keep all bits, which f32 would not. */
 WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
@@ -91,11 +82,6 @@ WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
     }
 }
 
-#define BINARY_OF(name, expression)                                                                \
-    DEV float name##_of(float x, float y)                                                          \
-    {                                                                                              \
-        return expression;                                                                         \
-    }
 #define BINARY_BLOCK(name, block)                                                                  \
     {                                                                                              \
         if (a.vector) {                                                                            \
@@ -120,12 +106,10 @@ WEFT_KERNEL(weft_cast_integer, unary_args, POINTWISE_THREADS)
                               load_float(a.y, loop_offset(&a.shape, a.y_stride, (uint32_t)i))));   \
         }                                                                                          \
     }
-#define BINARY(name, expression)                                                                   \
-    BINARY_OF(name, expression)                                                                    \
+#define BINARY(name)                                                                               \
     WEFT_KERNEL(weft_##name, binary_args, POINTWISE_THREADS)                                       \
     BINARY_BLOCK(name, (int64_t)BLOCK(0))
 
-BINARY_OF(add, x + y)
 WEFT_KERNEL_LISTED(weft_add, binary_args, POINTWISE_THREADS)
 BINARY_BLOCK(add, block.x)
 
@@ -138,7 +122,7 @@ WEFT_KERNEL(weft_add_serial, binary_args_list, POINTWISE_THREADS)
         block_barrier();
     }
 }
-BINARY(sub, x - y)
-BINARY(mul, x *y)
-BINARY(div, x / y)
-BINARY(scale_more, x *(1.0f + y)) /* the gradient of modulate for its first operand */
+BINARY(sub)
+BINARY(mul)
+BINARY(div)
+BINARY(scale_more)

@@ -140,6 +140,12 @@ DEV float f_add(float x, float y)
     return x + y;
 }
 
+/* x y + z, rounded once on a GPU. */
+DEV float f_fma(float x, float y, float z)
+{
+    return x * y + z;
+}
+
 DEV uint32_t multiply_high(uint32_t x, uint32_t y)
 {
     return (uint32_t)((uint64_t)x * y >> 32);
@@ -385,6 +391,16 @@ DEV float f_add(float x, float y)
     float z;
     asm("add.rn.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
     return z;
+}
+
+/* x y + z, rounded once on a GPU. */
+DEV float f_fma(float x, float y, float z)
+{
+#ifdef WEFT_BARE /* an asm would need registers for constants */
+    return __builtin_fmaf(x, y, z);
+#else
+    return __fmaf_rn(x, y, z);
+#endif
 }
 
 DEV uint32_t multiply_high(uint32_t x, uint32_t y)

@@ -1,17 +1,13 @@
 /* Functions of real numbers for kernels, included by simt.h. They are polynomials in C, not the
- * approximations of the hardware, so that the emulation computes the same function. */
+ * approximations of the hardware, so that the emulation computes the same function. f_exp, f_silu
+ * and f_gelu have explicit multiply-adds only: all kernels and compilers agree bitwise. */
 #ifndef WEFT_KERNEL_CUDA_KERNELS_SIMT_MATH_H
 #define WEFT_KERNEL_CUDA_KERNELS_SIMT_MATH_H
 
 #define F_INFINITY bits_float(0x7f800000u)
 #define F_NAN      bits_float(0x7fc00000u)
 
-/* The nearest integer, for |x| < 2^22 and 2^51. */
-DEV float f_round(float x)
-{
-    return (x + 12582912.0f) - 12582912.0f;
-}
-
+/* The nearest integer, for |x| < 2^51. */
 DEV double d_round(double x)
 {
     return (x + 6755399441055744.0) - 6755399441055744.0;
@@ -21,15 +17,15 @@ DEV double d_round(double x)
 DEV float f_exp(float x)
 {
     const float c = x > 88.7228f ? 88.7228f : x < -87.33f ? -87.33f : x;
-    const float n = f_round(c * 1.44269504f);
-    const float r = (c - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
+    const float n = f_fma(c, 1.44269504f, 12582912.0f) - 12582912.0f; /* rounded to an integer */
+    const float r = f_fma(n, 2.12194440e-4f, f_fma(n, -0.693359375f, c)); /* ln 2 in two parts */
     float p = 1.98756915e-4f;
-    p = p * r + 1.39819995e-3f;
-    p = p * r + 8.33345186e-3f;
-    p = p * r + 4.16657959e-2f;
-    p = p * r + 1.66666657e-1f;
-    p = p * r + 5.0e-1f;
-    p = p * (r * r) + r + 1.0f;
+    p = f_fma(p, r, 1.39819995e-3f);
+    p = f_fma(p, r, 8.33345186e-3f);
+    p = f_fma(p, r, 4.16657959e-2f);
+    p = f_fma(p, r, 1.66666657e-1f);
+    p = f_fma(p, r, 5.0e-1f);
+    p = f_fma(p, r * r, r) + 1.0f;
     /* Two steps, because 2^128 has no representation while p 2^128 may. */
     const int e = (int)n, half = e >> 1;
     const float y =
@@ -149,10 +145,10 @@ DEV float f_tanh(float x)
 {
     const float s = x * x;
     float p = -8.8632355e-3f;
-    p = p * s + 2.1869488e-2f;
-    p = p * s - 5.3968254e-2f;
-    p = p * s + 1.3333333e-1f;
-    p = p * s - 3.3333333e-1f;
+    p = f_fma(p, s, 2.1869488e-2f);
+    p = f_fma(p, s, -5.3968254e-2f);
+    p = f_fma(p, s, 1.3333333e-1f);
+    p = f_fma(p, s, -3.3333333e-1f);
     return s < 0.09f ? x + x * s * p : 1.0f - 2.0f * f_reciprocal(f_exp(x + x) + 1.0f);
 }
 
@@ -170,13 +166,13 @@ DEV float f_silu_slope(float x)
 /* 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = a x + b x^3 */
 DEV float f_gelu(float x)
 {
-    return x * f_sigmoid(2.0f * x * (0.79788456f + 0.035677408f * (x * x)));
+    return x * f_sigmoid(2.0f * x * f_fma(0.035677408f, x * x, 0.79788456f));
 }
 
 DEV float f_gelu_slope(float x)
 {
-    const float s = f_sigmoid(2.0f * x * (0.79788456f + 0.035677408f * (x * x)));
-    return s + x * s * (1.0f - s) * 2.0f * (0.79788456f + 0.107032224f * (x * x));
+    const float s = f_sigmoid(2.0f * x * f_fma(0.035677408f, x * x, 0.79788456f));
+    return s + x * s * (1.0f - s) * 2.0f * f_fma(0.107032224f, x * x, 0.79788456f);
 }
 
 /* The cumulative normal distribution at x, to a relative error of 1e-6 for small values.
@@ -186,14 +182,14 @@ DEV float f_normal_below(float x, float *bell)
     const float z = 0.70710678f * (x < 0.0f ? -x : x), t = f_reciprocal(1.0f + 0.5f * z);
     *bell = f_exp(-0.5f * x * x);
     float p = -0.059364147f;
-    p = p * t + 0.28601542f;
-    p = p * t - 0.49018249f;
-    p = p * t + 0.28147840f;
-    p = p * t - 0.028974043f;
-    p = p * t + 0.20367929f;
-    p = p * t + 0.24285343f;
-    p = p * t + 0.28240961f;
-    p = p * t + 0.28208446f;
+    p = f_fma(p, t, 0.28601542f);
+    p = f_fma(p, t, -0.49018249f);
+    p = f_fma(p, t, 0.28147840f);
+    p = f_fma(p, t, -0.028974043f);
+    p = f_fma(p, t, 0.20367929f);
+    p = f_fma(p, t, 0.24285343f);
+    p = f_fma(p, t, 0.28240961f);
+    p = f_fma(p, t, 0.28208446f);
     const float tail = 0.5f * *bell * p * t;
     return x < 0.0f ? tail : 1.0f - tail;
 }
