@@ -7,11 +7,13 @@
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_choice.h"
 #include "kernel/cuda/cuda_gpu.h"
+#include "kernel/cuda/cuda_nvrtc.h"
 #include "kernel/cuda/cuda_verdict.h"
 #include "model/model.h"
 #include "train/graph/optimizer.h"
 #include "transform/numeric/fuse.h"
 #include "transform/numeric/mixed_precision.h"
+#include "transform/numeric/pointwise.h"
 #include "transform/numeric/tf32.h"
 
 #include <string.h>
@@ -72,7 +74,7 @@ static weft_value loss_of(weft_graph *g)
 }
 
 /* A training step of a model at a small size. */
-static weft_status build(const char *config, weft_products products, weft_graph **out)
+static weft_status build_step(const char *config, weft_products products, weft_graph **out)
 {
     json_t *json;
     weft_model model = {0};
@@ -107,6 +109,18 @@ out:
     weft_graph_free(forward);
     weft_graph_free(g);
     json_decref(json);
+    return status;
+}
+
+static weft_status build(int model, weft_products products, weft_graph **out)
+{
+    const bool joined = model == WEFT_GPU_JOINED_MODEL;
+    weft_graph *g;
+    WEFT_TRY(build_step(models[joined ? WEFT_GPU_VECTOR_MODEL : model], products, joined ? &g : out));
+    if (!joined)
+        return WEFT_OK;
+    const weft_status_code status = weft_pass_pointwise(g, 2, out);
+    weft_graph_free(g);
     return status;
 }
 
@@ -155,7 +169,7 @@ weft_status weft_gpu_check_model(int model, weft_products products, weft_op_chec
                                       .select = select_impl,
                                       .begin = begin_trial,
                                       .end = end_trial};
-    WEFT_TRY(build(models[model], products, &g));
+    WEFT_TRY(build(model, products, &g));
     const weft_status_code status =
         weft_kernels_check_rounds(g, &weft_backend_cuda, 1, &rounds, op);
     weft_cuda_choice_force(-1);
@@ -186,6 +200,8 @@ weft_status weft_gpu_check(weft_products products, weft_op_check *op)
     const int count = products ? WEFT_COUNT(models) : WEFT_GPU_VECTOR_MODEL + 1;
     for (int i = 0; i < count; i++)
         WEFT_TRY(weft_gpu_check_model(i, products, op));
+    if (weft_nvrtc_version() > 0)
+        WEFT_TRY(weft_gpu_check_model(WEFT_GPU_JOINED_MODEL, products, op));
     for (int i = 0; i < WEFT_OP_COUNT; i++) {
         set_verdict(products, own, (weft_op)i, &op[i]);
         for (int impl = 0; impl < own; impl++)
@@ -199,7 +215,7 @@ weft_status weft_gpu_check_choices(weft_products products)
     weft_graph *g;
     weft_op_check *op;
     weft_status_code status = WEFT_OK;
-    WEFT_TRY(build(models[WEFT_GPU_VECTOR_MODEL], products, &g));
+    WEFT_TRY(build(WEFT_GPU_VECTOR_MODEL, products, &g));
     WEFT_GO(WEFT_NEW(op, WEFT_OP_COUNT, "the check of kernels"));
     status = weft_kernels_check(g, &weft_backend_cuda, 1, op);
     weft_free(op);

@@ -8,6 +8,8 @@
 /* Indices of the models whose sizes suit tensor cores and vectors: heads of 64 and of 128 columns,
  * and an autoencoder. Most sizes of the models before these divide by neither. */
 enum { WEFT_GPU_VECTOR_MODEL = 4, WEFT_GPU_WIDE_MODEL, WEFT_GPU_VECTOR_VAE };
+/* The vector model with joined elementwise ops, compared if NVRTC is usable. */
+enum { WEFT_GPU_JOINED_MODEL = WEFT_GPU_VECTOR_VAE + 1 };
 /* Results: the first WEFT_OP_COUNT are of weft's own kernels; the implementation `i` of the list
  * follows at WEFT_GPU_RESULT(i, op). */
 enum { WEFT_GPU_RESULTS = (WEFT_CUDA_IMPLS + 1) * WEFT_OP_COUNT };

@@ -140,6 +140,27 @@ PRINT(gelu)
     weft_buf_printf(out, " {%s}", ((const weft_attr_gelu *)n->attr)->exact ? "erf" : "tanh");
 }
 
+/* " {%a = add(0,1); %b = cast(%a) bf16 out}" */
+PRINT(pointwise)
+{
+    const weft_attr_pointwise *a = n->attr;
+    weft_buf_printf(out, " {");
+    for (int s = 0; s < a->count; s++) {
+        const weft_pointwise_step *step = &a->step[s];
+        weft_buf_printf(out, "%s%%%c = %s(", s ? "; " : "", 'a' + s, weft_op_get(step->op)->name);
+        for (int i = 0; i < step->in_count; i++)
+            if (step->in[i] >= WEFT_POINTWISE_STEP)
+                weft_buf_printf(out, "%s%%%c", i ? "," : "",
+                                'a' + step->in[i] - WEFT_POINTWISE_STEP);
+            else
+                weft_buf_printf(out, "%s%d", i ? "," : "", (int)step->in[i]);
+        weft_buf_printf(out, ")");
+        weft_op_get(step->op)->print(g, &(weft_node){.op = step->op, .attr = &step->attr}, out);
+        weft_buf_printf(out, " %s%s", weft_dtype_name(step->dtype), step->out >= 0 ? " out" : "");
+    }
+    weft_buf_printf(out, "}");
+}
+
 PRINT(unpack)
 {
     (void)g;

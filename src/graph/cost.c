@@ -53,6 +53,12 @@ weft_cost weft_cost_elementwise(const weft_graph *g, const weft_node *node)
     return (weft_cost){.flops = largest, .bytes = traffic(g, node)};
 }
 
+weft_cost weft_cost_pointwise(const weft_graph *g, const weft_node *node)
+{
+    const weft_attr_pointwise *attr = node->attr;
+    return (weft_cost){.flops = attr->count * count_of(g, node->out[0]), .bytes = traffic(g, node)};
+}
+
 weft_cost weft_cost_matmul(const weft_graph *g, const weft_node *node)
 {
     const weft_shape *a = &g->value[node->in[0].id].shape;

@@ -173,6 +173,30 @@ bool weft_infer_binary(weft_inference *node)
     return true;
 }
 
+bool weft_infer_pointwise(weft_inference *node)
+{
+    const weft_attr_pointwise *attr = node->attr;
+    weft_shape shape = *SHAPE(0);
+    for (int i = 1; i < node->in_count; i++) {
+        if (SHAPE(i)->rank != shape.rank)
+            return bad(node, "ranks differ");
+        for (int d = 0; d < shape.rank; d++) {
+            const int64_t size = SHAPE(i)->dim[d];
+            if (size != shape.dim[d] && size != 1 && shape.dim[d] != 1)
+                return bad(node, "sizes must be equal or 1");
+            shape.dim[d] = shape.dim[d] == 1 ? size : shape.dim[d];
+        }
+    }
+    node->count = 0;
+    for (int s = 0; s < attr->count; s++)
+        if (attr->step[s].out >= 0) {
+            if (attr->step[s].out != node->count || node->count == WEFT_MAX_OUTPUTS)
+                return bad(node, "outputs must be in the order of steps");
+            node->out[node->count++] = (weft_op_out){attr->step[s].dtype, shape};
+        }
+    return node->count > 0 || bad(node, "no step has an output");
+}
+
 /* ---- reductions and shapes ----------------------------------------------------------------- */
 
 bool weft_infer_sum(weft_inference *node)

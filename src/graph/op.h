@@ -211,6 +211,26 @@ typedef struct weft_attr_expert_matmul {
     int64_t experts;
     bool tf32;
 } weft_attr_expert_matmul;
+/* Elementwise ops that one kernel computes. Step s computes `op` on operands of the node (i), or on
+ * results of earlier steps (WEFT_POINTWISE_STEP + s). All results have the shape of the outputs,
+ * to which the inputs are broadcast. A result is rounded to `dtype`, as by a separate node. */
+enum { WEFT_POINTWISE_STEPS = 8, WEFT_POINTWISE_STEP = 16 };
+typedef struct weft_pointwise_step {
+    weft_op op; /* weft_op_is_pointwise() */
+    weft_dtype dtype;
+    int32_t in_count, in[3];
+    int32_t out; /* the output with the result; -1: only later steps read it */
+    union {      /* of the op */
+        weft_attr_affine affine;
+        weft_attr_clamp clamp;
+        weft_attr_cast cast;
+        weft_attr_gelu gelu;
+    } attr;
+} weft_pointwise_step;
+typedef struct weft_attr_pointwise {
+    int32_t count;
+    weft_pointwise_step step[WEFT_POINTWISE_STEPS]; /* the rest is zero */
+} weft_attr_pointwise;
 typedef struct weft_attr_adamw {
     double beta1, beta2, eps, weight_decay;
 } weft_attr_adamw;
@@ -508,6 +528,14 @@ static inline bool weft_op_is_tf32(weft_op op, const void *attr)
 static inline bool weft_op_is_alias(weft_op op)
 {
     return weft_op_has(op, WEFT_TRAIT_ALIAS);
+}
+/* Ops that a step of `pointwise` may have: one output of the shape that the inputs broadcast to. */
+static inline bool weft_op_is_pointwise(weft_op op)
+{
+    const weft_op_position position = weft_op_get(op)->position;
+    return position == WEFT_POSITION_point || position == WEFT_POSITION_function ||
+           op == WEFT_OP_STOP || op == WEFT_OP_CAST || op == WEFT_OP_MODULATE ||
+           op == WEFT_OP_GATED_ADD;
 }
 /* all_reduce ... relay */
 static inline bool weft_op_is_collective(weft_op op)

@@ -140,7 +140,8 @@ static weft_status build(const request *r, const weft_model *model, weft_graph *
                                    .recipe = &recipe,
                                    .bf16_compute = r->o->bf16,
                                    .recompute = r->o->recompute,
-                                   .recompute_count = r->o->train ? r->o->recompute_count : 0};
+                                   .recompute_count = r->o->train ? r->o->recompute_count : 0,
+                                   .pointwise = r->o->roofline != NULL};
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(g, "a graph"));
     weft_model_build(g, model, &size, true);

@@ -2,6 +2,7 @@
 
 #include "estimate/program_estimate.h"
 #include "exec/program_internal.h"
+#include "kernel/cuda/chain_kernels.h"
 #include "kernel/cuda/launch_window.h"
 #include "kernel/cuda/ops.h"
 
@@ -148,6 +149,14 @@ static void declare(roofline_maker *w, const weft_kernel_args *args, const instr
     weft_cuda_window_access(w->window, args->workspace, code->workspace_bytes, true);
 }
 
+/* The generated kernel, also on a machine without NVRTC. */
+static weft_status launch_chain(const weft_kernel_args *args, weft_cuda_queue *queue)
+{
+    const char *name = weft_chain_name(args);
+    WEFT_TRY(WEFT_ALLOCATED(name, "the launches"));
+    return weft_chain_launch(args, name, queue);
+}
+
 static weft_status count_launches(roofline_maker *w, const instruction *code, counter *out)
 {
     const weft_compiled *c = w->c;
@@ -174,6 +183,8 @@ static weft_status count_launches(roofline_maker *w, const instruction *code, co
                           "backend \"cuda\" has no kernel for %s", weft_op_get(node->op)->name);
     if (w->window)
         declare(w, &args, code);
+    if (args.op == WEFT_OP_POINTWISE && weft_chain_accepts(&args))
+        return launch_chain(&args, &out->queue);
     return weft_cuda_ops[args.op].launch(&args, &out->queue);
 }
 
@@ -275,13 +286,21 @@ static double peak_of(const roofline_maker *w, const weft_node *node)
     return weft_node_dtype(w->c->graph, node) == WEFT_BF16 ? flops : w->list->f32_flops;
 }
 
+/* Scratch bytes of weft's own kernels: libraries use less than they may. A generated kernel needs
+ * none. */
+static int64_t scratch_of(const instruction *code)
+{
+    int64_t (*own)(const weft_kernel_args *) = weft_cuda_ops[code->args.op].workspace;
+    return own && code->args.op != WEFT_OP_POINTWISE ? own(&code->args) : 0;
+}
+
 static weft_status add_kernel(roofline_maker *w, const instruction *code)
 {
     const weft_node *node = weft_graph_node(w->c->graph, code->node);
     const weft_device_type *d = &w->list->cluster.device;
     const weft_cost cost = weft_node_cost(w->c->graph, code->node);
     const weft_work work = weft_node_work(node);
-    const double flops = (double)cost.flops, scratch = 2 * (double)code->workspace_bytes,
+    const double flops = (double)cost.flops, scratch = 2 * (double)scratch_of(code),
                  bytes = (double)cost.bytes + scratch;
     char key[WEFT_RATE_KEY];
     counter counted = {.queue.add = count_launch, .maker = w, .occupancy = -1};

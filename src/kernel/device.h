@@ -18,6 +18,12 @@ static inline const weft_device *weft_backend_device(const weft_backend *backend
     return backend ? backend->device : NULL;
 }
 
+/* See weft_backend. NULL: none was chosen; false. */
+static inline bool weft_backend_joins_pointwise(const weft_backend *backend)
+{
+    return backend && backend->joins_pointwise && backend->joins_pointwise();
+}
+
 /* Returns memory of the host that copies of the device may read and write, 64-byte aligned. NULL:
  * out of memory. */
 void *weft_device_alloc_host(const weft_device *device, int64_t bytes);

@@ -146,6 +146,9 @@ struct weft_backend {
     /* Bytes over which a program spreads the workspaces of its nodes, because kernels with separate
      * workspaces can be launched together. 0 (default): all nodes use the same bytes */
     int64_t spread_workspace;
+    /* Returns true if one kernel computes a chain of elementwise ops (pass pointwise) faster than
+     * the kernels of the ops; reports once why it does not. NULL: false */
+    bool (*joins_pointwise)(void);
     /* index: op. NULL: sources, views and layout conversions, which the runtime implements
      * (WEFT_OWN in op.def). */
     const weft_kernel *kernel[WEFT_OP_COUNT];

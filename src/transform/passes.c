@@ -12,6 +12,7 @@
 #include "transform/numeric/cfg_branches.h"
 #include "transform/numeric/fuse.h"
 #include "transform/numeric/mixed_precision.h"
+#include "transform/numeric/pointwise.h"
 #include "transform/numeric/rounding.h"
 #include "transform/numeric/tf32.h"
 #include "transform/sharding/shard.h"
@@ -169,6 +170,17 @@ static weft_status run_stream(const weft_graph *g, const weft_pass_setup *s, wef
     return weft_pass_stream(g, s->prefetch_bytes, out);
 }
 
+static bool joins_pointwise(const weft_pass_setup *s)
+{
+    return s->pointwise;
+}
+
+static weft_status run_pointwise(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    (void)s;
+    return weft_pass_pointwise(g, WEFT_POINTWISE_SMALL_STEPS, out);
+}
+
 /* Counts collectives, and the nodes that run during each of them. */
 static weft_status covered(const weft_graph *g, int64_t *nodes, int64_t *collectives)
 {
@@ -316,6 +328,7 @@ static const row rows[] = {
     {SWITCHED(order), NULL, run_order, say_order},
     {SWITCHED(offload), has_offload, run_offload, NULL},
     {SWITCHED(stream), is_streamed, run_stream, NULL},
+    {SWITCHED(pointwise), joins_pointwise, run_pointwise, NULL},
     {SWITCHED(views), NULL, NULL, say_views},
     {"tf32", "lets kernels round operands of products to TF32", WEFT_PASS_RANK,
      WEFT_ROUNDING_CHANGED, (size_t)NEVER_OFF, is_tf32, run_tf32, NULL},

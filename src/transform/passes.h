@@ -7,7 +7,7 @@
  *      | the caller adds gradients and optimizer
  *   graph of one rank
  *      | WEFT_PASS_RANK: recompute, reshard_after_forward, fuse, cfg_branches, comm_order, offload,
- *      |                 weight_streaming
+ *      |                 weight_streaming, pointwise
  *   graph that is compiled into a program
  *      | views: at memory planning (weft_program_options.no_views) */
 #ifndef WEFT_TRANSFORM_PASSES_H
@@ -47,6 +47,8 @@ typedef enum weft_pass_rounding {
         "offloads values selected by memory.offload or memory.limit, and fetches them for use")    \
     ROW(stream, "weight_streaming", "stream", true, PRESERVED,                                     \
         "fetches large weights from their files for each use (--weights stream)")                  \
+    ROW(pointwise, "pointwise", NULL, true, PRESERVED,                                             \
+        "joins chains of elementwise ops into one kernel each (backend cuda)")                     \
     ROW(views, "views", NULL, true, PRESERVED,                                                     \
         "makes slices and concats of contiguous rows views, without a copy")
 
@@ -78,6 +80,7 @@ typedef struct weft_pass_setup {
     const char *const *offload_states;       /* patterns of states to offload between runs */
     int offload_state_count;
     bool cfg_branches; /* a denoising batch has both CFG branches on this rank */
+    bool pointwise;    /* one kernel may compute a chain (weft_backend.joins_pointwise) */
     bool stream;       /* weight streaming: parameters are fetched for each use */
     /* maximum bytes of copies in flight per direction, and of parameters gathered ahead of use.
      * 0: bytes of the two largest, or with weight streaming bytes of the largest block */

@@ -75,6 +75,13 @@ static const weft_attr_attention attention = {.scale = 0.4},
 static const weft_attr_adamw adamw = {
     .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.02};
 
+/* 0.7 x + 0.3, which is an output, then the sum with y, then the product with z. */
+static const weft_attr_pointwise chain = {
+    .count = 3,
+    .step = {{.op = WEFT_OP_AFFINE, .in_count = 1, .in = {0}, .out = 0, .attr.affine = {0.7, 0.3}},
+             {.op = WEFT_OP_ADD, .in_count = 2, .in = {WEFT_POINTWISE_STEP, 1}, .out = -1},
+             {.op = WEFT_OP_MUL, .in_count = 2, .in = {WEFT_POINTWISE_STEP + 1, 2}, .out = 1}}};
+
 static const op_case table[] = {
     {WEFT_OP_FILL,
      0,
@@ -122,6 +129,7 @@ static const op_case table[] = {
     BINARY(WEFT_OP_SUB),
     BINARY(WEFT_OP_MUL),
     BINARY(WEFT_OP_DIV),
+    {WEFT_OP_POINTWISE, 3, {S(3, 4, 5), S(3, 4, 5), S(1, 1, 5)}, &chain, -1, 1, 1},
     {WEFT_OP_SUM, 1, {S(3, 4, 5)}, ATTR(weft_attr_sum, 5), 0.5, 2, 0},
     {WEFT_OP_SUM, 1, {S(3, 4)}, ATTR(weft_attr_sum, 3), 0.5, 2, 0},
     {WEFT_OP_BROADCAST, 1, {S(1, 4, 1)}, ATTR(weft_attr_shape, {3, {3, 4, 5}}), -2, 2, 0},

@@ -7,6 +7,8 @@
 #include "graph/dump.h"
 #include "lockstep.h"
 #include "sharded.h"
+#include "transform/numeric/pointwise.h"
+#include "transform/numeric/rounding.h"
 #include "transform/passes.h"
 #include "transform/sharding/input_footprint.h"
 #include "transform/sharding/shard.h"
@@ -712,4 +714,56 @@ Test(family, narrow_is_casts_alone)
 {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         check_narrow(&families[i]);
+}
+
+/* ---- chains of elementwise ops --------------------------------------------------------------- */
+
+/* Chains of the mixed-precision graph are joined. Loss and gradients are bitwise identical to the
+ * graph before the pass. Returns the number of joined nodes. */
+static int check_joined(const setup *s)
+{
+    const weft_pass_setup narrow = {.bf16_compute = true};
+    weft_graph *g[2] = {build_as(s, true)};
+    lockstep *l[2];
+    int count, outputs;
+    cr_assert_eq(weft_passes_run(WEFT_PASS_WHOLE, &narrow, false, &g[0], NULL), WEFT_OK);
+    const weft_value *param = weft_graph_params(g[0], &count);
+    weft_value *grad = weft_alloc(count * (int64_t)sizeof *grad);
+    weft_autodiff(g[0], weft_graph_find(g[0], "loss"), param, count, grad);
+    for (int p = 0; p < count; p++) {
+        char name[24];
+        snprintf(name, sizeof name, "grad%d", p);
+        if (weft_value_ok(grad[p]))
+            weft_output(g[0], name, grad[p]);
+    }
+    cr_assert_eq(weft_pass_pointwise(g[0], 2, &g[1]), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(weft_graph_verify(g[1]), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(weft_rounding_check(g[0], g[1], "pointwise"), WEFT_OK, "%s", weft_error_message());
+    for (int i = 0; i < 2; i++) {
+        nudge none = {0};
+        l[i] = lockstep_run(1, &g[i], nudged, &none);
+        cr_assert_str_empty(l[i]->error, "%s", l[i]->error);
+    }
+    const weft_named *was = weft_graph_outputs(g[0], &outputs),
+                     *is = weft_graph_outputs(g[1], &outputs);
+    for (int o = 0; o < outputs; o++) {
+        const weft_view *a = &l[0]->value[0][was[o].value.id], *b = &l[1]->value[0][is[o].value.id];
+        for (int64_t e = 0; e < view_count(a); e++)
+            cr_assert_eq(view_get(a, e), view_get(b, e), "%s: %s", s->config + 16, was[o].name);
+    }
+    const int fewer = (int)(weft_graph_node_count(g[0]) - weft_graph_node_count(g[1]));
+    for (int i = 0; i < 2; i++) {
+        lockstep_free(l[i]);
+        weft_graph_free(g[i]);
+    }
+    weft_free(grad);
+    return fewer;
+}
+
+Test(family, joined_chains_keep_all_bits)
+{
+    int families_joined = 0;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        families_joined += check_joined(&families[i]) > 0;
+    cr_expect_gt(families_joined, (int)(sizeof families / sizeof *families / 2));
 }

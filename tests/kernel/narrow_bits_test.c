@@ -442,6 +442,7 @@ static bool is_exempt(weft_op op)
         WEFT_OP_ROPE_TABLE,
         WEFT_OP_UNPACK,
         WEFT_OP_CAST,
+        WEFT_OP_POINTWISE, /* tests/kernel/cuda_driver/pointwise_test.c */
     };
     for (size_t i = 0; i < sizeof exempt / sizeof *exempt; i++)
         if (exempt[i] == op)

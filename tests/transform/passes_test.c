@@ -3,9 +3,11 @@
 #include "training_graph.h"
 
 #include "graph/builder_helpers.h"
+#include "graph/dump.h"
 #include "transform/memory/comm_waits.h"
 #include "transform/memory/lifetime.h"
 #include "transform/numeric/fuse.h"
+#include "transform/numeric/pointwise.h"
 #include "transform/numeric/rounding.h"
 #include "transform/passes.h"
 
@@ -158,6 +160,62 @@ Test(passes, verifier_rejects_what_rounds_otherwise)
     weft_graph_free(unrounded);
 }
 
+/* y = silu(x) z, both ops as one node, with the result of silu rounded to `round`. */
+static weft_graph *joined_product(weft_dtype round)
+{
+    weft_graph *g = weft_graph_create();
+    const weft_value in[] = {weft_input(g, "x", WEFT_BF16, WEFT_SHAPE(8, 9)),
+                             weft_input(g, "z", WEFT_BF16, WEFT_SHAPE(1, 9))};
+    const weft_attr_pointwise attr = {
+        .count = 2,
+        .step = {{.op = WEFT_OP_SILU, .dtype = round, .in_count = 1, .in = {0}, .out = -1},
+                 {.op = WEFT_OP_MUL,
+                  .dtype = WEFT_BF16,
+                  .in_count = 2,
+                  .in = {WEFT_POINTWISE_STEP, 1}}}};
+    weft_output(g, "y", weft_emit(g, WEFT_OP_POINTWISE, in, 2, &attr));
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    return g;
+}
+
+Test(passes, verifier_rejects_steps_that_round_otherwise)
+{
+    weft_graph *apart = weft_graph_create(), *joined;
+    const weft_value x = weft_input(apart, "x", WEFT_BF16, WEFT_SHAPE(8, 9)),
+                     z = weft_input(apart, "z", WEFT_BF16, WEFT_SHAPE(1, 9));
+    weft_output(apart, "y", weft_mul(apart, weft_unary(apart, WEFT_OP_SILU, x), z));
+    weft_graph *same = joined_product(WEFT_BF16), *unrounded = joined_product(WEFT_F32);
+    cr_assert_eq(weft_pass_pointwise(apart, 2, &joined), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(weft_graph_hash(joined), weft_graph_hash(same));
+    cr_expect_eq(weft_rounding_check(apart, same, "pointwise"), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect_eq(weft_rounding_check(apart, unrounded, "pointwise"), WEFT_E_INTERNAL);
+    weft_graph_free(apart);
+    weft_graph_free(joined);
+    weft_graph_free(same);
+    weft_graph_free(unrounded);
+}
+
+/* A node is not moved past a reader of its result, and nodes of other shapes stay apart. */
+Test(passes, chains_end_at_readers_and_shapes)
+{
+    weft_graph *g = weft_graph_create(), *joined;
+    const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(8, 9)),
+                     a = weft_unary(g, WEFT_OP_EXP, x), /* read by the sum before the sine */
+        sum = weft_sum(g, a, 1), b = weft_unary(g, WEFT_OP_SIN, a),
+                     c = weft_unary(g, WEFT_OP_COS, b), d = weft_unary(g, WEFT_OP_NEG, sum);
+    weft_output(g, "c", weft_add(g, c, d));
+    cr_assert_eq(weft_pass_pointwise(g, 2, &joined), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(count_ops(joined, WEFT_OP_POINTWISE), 1);
+    cr_expect_eq(count_ops(joined, WEFT_OP_EXP), 1);
+    cr_expect_eq(count_ops(joined, WEFT_OP_SIN) + count_ops(joined, WEFT_OP_COS), 0);
+    weft_graph_free(joined);
+    cr_assert_eq(weft_pass_pointwise(g, 4, &joined), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(count_ops(joined, WEFT_OP_POINTWISE), 0); /* two steps of small values */
+    weft_graph_free(g);
+    weft_graph_free(joined);
+}
+
 /* In a mixed-precision forward, operands that an op's row keeps in f32 are f32. */
 Test(passes, verifier_rejects_bf16_where_the_row_says_f32)
 {
@@ -180,8 +238,9 @@ Test(passes, declare_their_rounding)
     for (int i = 0; i < WEFT_COUNT(changing); i++)
         cr_expect_eq(weft_pass_rounding_of(changing[i]), WEFT_ROUNDING_CHANGED, "%s", changing[i]);
     static const char *const keeping[] = {
-        "recompute", "reshard_after_forward", "fuse",  "comm_order",
-        "offload",   "weight_streaming",      "views", "early_exchange"};
+        "recompute",     "reshard_after_forward", "fuse",      "comm_order",
+        "offload",       "weight_streaming",      "pointwise", "views",
+        "early_exchange"};
     for (int i = 0; i < WEFT_COUNT(keeping); i++)
         cr_expect_eq(weft_pass_rounding_of(keeping[i]), WEFT_ROUNDING_PRESERVED, "%s", keeping[i]);
 }

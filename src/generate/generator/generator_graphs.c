@@ -125,6 +125,7 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
                                    .recipe = &p->layout.recipe,
                                    .cfg_branches = apart ? p->trajectory.guidance->rows == 2
                                                          : has_cfg_branches(p),
+                                   .pointwise = weft_backend_joins_pointwise(p->options.backend),
                                    .stream = p->options.stream,
                                    .tf32_compute = p->options.tf32};
     const weft_program_options options = {

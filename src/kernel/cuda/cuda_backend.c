@@ -1,5 +1,6 @@
 #include "kernel/cuda/cuda_backend.h"
 
+#include "kernel/cuda/chain_impl.h"
 #include "kernel/cuda/cuda_choice.h"
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cuda_gpu.h"
@@ -57,6 +58,7 @@ const weft_backend weft_backend_cuda = {
     .device = &weft_device_cuda,
     .check = check_backend,
     .spread_workspace = 16 << 20,
+    .joins_pointwise = weft_chain_available,
     .kernel = {
 #define WEFT_OWN(...)
 #define WEFT_OP(ENUM, ...) [WEFT_OP_##ENUM] = &any,

@@ -1,6 +1,6 @@
 #include "kernel/cuda/cuda_choice_key.h"
 
-#include "graph/infer.h"
+#include "graph/graph.h"
 #include "kernel/view.h"
 
 static void put_views(const weft_view *view, int count, weft_buf *key)
@@ -41,6 +41,9 @@ static void put_attr(const weft_kernel_args *args, weft_buf *key)
         weft_buf_printf(key, " scale=%.9g%s", a->scale, a->causal ? " causal" : "");
         break;
     }
+    case WEFT_OP_POINTWISE: /* prints no value of a graph */
+        weft_op_get(args->op)->print(NULL, &(weft_node){.op = args->op, .attr = args->attr}, key);
+        break;
     default: break;
     }
 }

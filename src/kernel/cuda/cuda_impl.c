@@ -1,7 +1,10 @@
 #include "kernel/cuda/cuda_impl.h"
 
+#include "kernel/cuda/chain_impl.h"
+#include "kernel/cuda/chain_source.h"
 #include "kernel/cuda/cublaslt_impl.h"
 #include "kernel/cuda/cuda_device.h"
+#include "kernel/cuda/cuda_nvrtc.h"
 #include "kernel/cuda/cudnn_impl.h"
 #include "kernel/cuda/cudnn_ops.h"
 #include "kernel/cuda/ops.h"
@@ -77,7 +80,15 @@ static const weft_cuda_impl cudnn = {.name = "cudnn",
                                      .release = weft_cudnn_release,
                                      .launch = weft_cudnn_launch};
 
-static const weft_cuda_impl *const built_in[] = {&cublaslt, &cudnn, &own};
+static const weft_cuda_impl generated = {.name = "nvrtc",
+                                         .version = weft_nvrtc_version,
+                                         .has = weft_chain_has,
+                                         .accepts = weft_chain_accepts,
+                                         .prepare = weft_chain_prepare,
+                                         .release = weft_chain_release,
+                                         .launch = weft_chain_run};
+
+static const weft_cuda_impl *const built_in[] = {&cublaslt, &cudnn, &generated, &own};
 enum { BUILT_IN = sizeof built_in / sizeof built_in[0] };
 static struct {
     const weft_cuda_impl *impl[WEFT_CUDA_IMPLS - BUILT_IN];

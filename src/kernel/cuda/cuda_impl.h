@@ -1,7 +1,7 @@
 /* Implementations of ops: libraries that are loaded at run time, and weft's own kernels, which are
  * the last of the list. cuda_choice.h selects one for each op and shape.
  *
- *   list:  cublaslt, cudnn, weft      order of preference without measurements
+ *   list:  cublaslt, cudnn, nvrtc, weft      order of preference without measurements
  *          │ accepts(args)            op, types, attributes
  *          │ verdict                  a library must have passed the comparison with ref
  *          │ prepare(args, variant)   a plan for the shape

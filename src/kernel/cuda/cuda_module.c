@@ -22,11 +22,17 @@ typedef struct loaded_image {
     struct loaded_image *next;
 } loaded_image;
 
+typedef struct added_image {
+    weft_cuda_image image;
+    struct added_image *next;
+} added_image;
+
 static struct {
     pthread_mutex_t mutex;
     known_kernel slot[SLOTS]; /* a hash table */
     int count;
     loaded_image *loaded;
+    added_image *added; /* at run time */
 } modules = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 weft_status weft_cuda_module_check(void)
@@ -49,6 +55,30 @@ static bool has_entry(const weft_cuda_image *image, const char *name)
             return true;
     }
     return false;
+}
+
+weft_status weft_cuda_module_add(const char *name, char *ptx)
+{
+    added_image *added;
+    WEFT_TRY(WEFT_NEW(added, 1, "a module of kernels"));
+    added->image = (weft_cuda_image){name, (unsigned char *)ptx};
+    pthread_mutex_lock(&modules.mutex);
+    added->next = modules.added;
+    modules.added = added;
+    pthread_mutex_unlock(&modules.mutex);
+    return WEFT_OK;
+}
+
+/* The image that has the kernel; NULL: none. Requires the lock. */
+static const weft_cuda_image *image_of(const char *name)
+{
+    for (const added_image *a = modules.added; a; a = a->next)
+        if (has_entry(&a->image, name))
+            return &a->image;
+    for (const weft_cuda_image *image = weft_cuda_images; image->name; image++)
+        if (has_entry(image, name))
+            return image;
+    return NULL;
 }
 
 /* Whether the driver cannot use the text of an image. */
@@ -127,14 +157,12 @@ static weft_status_code call_error(const weft_cuda_gpu *gpu, cuda_result result,
 static weft_status find(const weft_cuda_gpu *gpu, const char *name, known_kernel **kernel)
 {
     known_kernel *k = slot_of(name);
-    const weft_cuda_image *image = weft_cuda_images;
     cuda_module module;
     *kernel = k;
     if (k->name)
         return WEFT_OK;
-    while (image->name && !has_entry(image, name))
-        image++;
-    if (!image->name || modules.count == SLOTS / 2)
+    const weft_cuda_image *image = image_of(name);
+    if (!image || modules.count == SLOTS / 2)
         return weft_error(WEFT_MSG_GPU_KERNELS, WEFT_AT(.value = name),
                           "no embedded module has the kernel %s. This is a bug in weft.", name);
     WEFT_TRY(module_of(gpu, image, &module));

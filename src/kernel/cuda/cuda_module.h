@@ -14,6 +14,13 @@ typedef struct weft_cuda_image {
 } weft_cuda_image;
 extern const weft_cuda_image weft_cuda_images[];
 
+/* The headers of kernels, by the name that sources include; generated kernels are compiled with
+ * them. */
+extern const weft_cuda_image weft_cuda_headers[];
+
+/* Adds a module at run time, which the driver compiles when one of its kernels is first launched.
+ * Both texts stay until the process ends; then the caller does not own `ptx`. */
+weft_status weft_cuda_module_add(const char *name, char *ptx);
 /* WEFT_E_UNSUPPORTED: the build had no clang, so this weft has no kernels for GPUs. */
 weft_status weft_cuda_module_check(void);
 /* Adds a kernel to the work of a stream. Fails if no image has the kernel, or the launch exceeds a

@@ -82,8 +82,11 @@ bool weft_cuda_in_eights(const weft_view *view)
 bool weft_cuda_loop_widen(weft_cuda_loop *loop, const weft_kernel_args *args, int operands)
 {
     const int last = loop->rank - 1;
-    if (last < 0 || loop->dim[last] % 8 != 0 || !weft_cuda_in_eights(&args->out[0]))
+    if (last < 0 || loop->dim[last] % 8 != 0)
         return false;
+    for (int o = 0; o < args->out_count; o++)
+        if (!weft_cuda_in_eights(&args->out[o]))
+            return false;
     for (int o = 0; o < operands; o++) {
         if (loop->stride[o][last] == 0)
             continue;

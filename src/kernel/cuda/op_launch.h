@@ -7,7 +7,7 @@
 #include "kernel/view.h"
 
 /* Dims of a dense output and the strides, in elements, of the operands along each. */
-enum { WEFT_LOOP_OPERANDS = 3 };
+enum { WEFT_LOOP_OPERANDS = CHAIN_INPUTS };
 typedef struct weft_cuda_loop {
     int rank;
     int64_t dim[WEFT_MAX_RANK], stride[WEFT_LOOP_OPERANDS][WEFT_MAX_RANK];
@@ -28,7 +28,7 @@ int64_t weft_cuda_loop_items(const weft_cuda_loop *loop);
 /* Whether kernels may load and store eight elements at a time: type and address. */
 bool weft_cuda_in_eights(const weft_view *view);
 /* Makes an item of eight elements of the last dim. Returns false, and changes nothing, if the types
- * or addresses of the first `operands` inputs and of output 0 do not allow this. */
+ * or addresses of the first `operands` inputs and of the outputs do not allow this. */
 bool weft_cuda_loop_widen(weft_cuda_loop *loop, const weft_kernel_args *args, int operands);
 
 /* The place for ids outside a table, for kernels of the op. */

@@ -2,6 +2,7 @@
 #include "kernel/cuda/op_pointwise.h"
 
 #include "kernel/cuda/op_launch.h"
+#include "kernel/pointwise_steps.h"
 
 static const char *const unary_kernel[WEFT_OP_COUNT] = {[WEFT_OP_STOP] = "weft_stop",
                                                         [WEFT_OP_NEG] = "weft_neg",
@@ -91,4 +92,28 @@ weft_status_code weft_cuda_binary(const weft_kernel_args *args, weft_cuda_queue 
                                                    : "weft_div";
     const weft_view *const operand[2] = {&args->in[0], &args->in[1]};
     return weft_cuda_pointwise_two(kernel, operand, &args->out[0], queue);
+}
+
+/* ---- pointwise ------------------------------------------------------------------------------- */
+
+static weft_status_code run_step(const weft_step_kernels *self, const weft_kernel_args *step)
+{
+    return weft_cuda_ops[step->op].launch(step, self->user);
+}
+
+/* No kernel of an elementwise op has a workspace. */
+static int64_t step_workspace(const weft_step_kernels *self, const weft_kernel_args *step)
+{
+    (void)self, (void)step;
+    return 0;
+}
+
+weft_status_code weft_cuda_pointwise(const weft_kernel_args *args, weft_cuda_queue *queue)
+{
+    return weft_pointwise_run(&(weft_step_kernels){run_step, step_workspace, queue}, args);
+}
+
+int64_t weft_cuda_pointwise_workspace(const weft_kernel_args *args)
+{
+    return weft_pointwise_workspace(&(weft_step_kernels){run_step, step_workspace, NULL}, args);
 }

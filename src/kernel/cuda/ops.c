@@ -45,6 +45,7 @@ const weft_cuda_op weft_cuda_ops[WEFT_OP_COUNT] = {
     [WEFT_OP_SUB] = BINARY,
     [WEFT_OP_MUL] = BINARY,
     [WEFT_OP_DIV] = BINARY,
+    [WEFT_OP_POINTWISE] = {weft_cuda_pointwise, weft_cuda_pointwise_workspace},
     [WEFT_OP_FILL] = {weft_cuda_fill},
     [WEFT_OP_BROADCAST] = {weft_cuda_broadcast},
     [WEFT_OP_PERMUTE] = {weft_cuda_permute},

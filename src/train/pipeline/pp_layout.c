@@ -329,12 +329,14 @@ void weft_pp_step_free(weft_pp_step *s)
     weft_free(s);
 }
 
-/* Runs the passes of a single program: starts collectives early, removes dead nodes, and adds
- * offload and prefetch. */
+/* Runs the passes of a single program: starts collectives early, removes dead nodes, adds
+ * offload and prefetch, and joins elementwise ops. */
 static weft_status order(weft_graph **graph, const weft_pass_setup *setup)
 {
     const weft_pass_switches *all = setup->switches ? setup->switches : &weft_pass_defaults,
-                             only = {.order = all->order, .offload = all->offload};
+                             only = {.order = all->order,
+                                     .offload = all->offload,
+                                     .pointwise = all->pointwise};
     weft_pass_setup own = *setup;
     own.switches = &only;
     own.recompute_count = 0;
@@ -372,7 +374,7 @@ static weft_status differentiate(const weft_pp_layout *p, const weft_pass_setup 
     own->whole = cut.graph;
     weft_optimizer_accumulate_stage(&cut, p->axis, optimizer);
     WEFT_TRY(weft_graph_check(cut.graph));
-    switches.order = switches.offload = false; /* done for each program */
+    switches.order = switches.offload = switches.pointwise = false; /* done for each program */
     weft_pass_setup mine = *setup;
     const char **pattern;
     WEFT_TRY(WEFT_NEW(pattern, setup->recompute_count + 1, "the stages of a pipeline"));

@@ -124,6 +124,7 @@ static weft_pass_setup setup_of(const weft_optimizer_config *optimizer,
                              .offload_state_count =
                                  exec->offload_states ? WEFT_COUNT(offload_state_patterns) : 0,
                              .prefetch_bytes = exec->prefetch_bytes,
+                             .pointwise = weft_backend_joins_pointwise(exec->backend),
                              .inspect = optimizer ? exec->inspect : NULL,
                              .inspect_user = exec->inspect_user};
 }

@@ -3,6 +3,7 @@
  *
  * Each value gets a signature of its expression. An offload or a fetch has the signature of its
  * operand. A fused linear layer has the signature of its activation applied to the rounded result.
+ * A pointwise node has the signatures of its steps.
  * So a pass may reorder, repeat, drop, offload and fuse nodes, and nothing else. */
 
 #include "transform/numeric/rounding.h"
@@ -17,8 +18,8 @@ typedef struct signer {
     const weft_graph *g;
     uint64_t *sign; /* one per value */
     weft_buf text;
-    /* the last node of each op whose attributes were printed, and their signature */
-    const weft_node *printed[WEFT_OP_COUNT];
+    /* the attributes of each op that were printed last, and their signature */
+    const void *printed[WEFT_OP_COUNT];
     uint64_t printed_sign[WEFT_OP_COUNT];
 } signer;
 
@@ -34,22 +35,22 @@ static uint64_t sign_type(uint64_t sign, weft_dtype dtype, const weft_shape *sha
  * share constants), or the printed attributes. */
 static uint64_t sign_attr(signer *s, const weft_node *node)
 {
-    const weft_value_info *out = weft_value_get(s->g, node->out[0]);
-    if (weft_op_has(node->op, WEFT_TRAIT_NAMED))
+    if (weft_op_has(node->op, WEFT_TRAIT_NAMED)) {
+        const weft_value_info *out = weft_value_get(s->g, node->out[0]);
         return XXH3_64bits(out->name, strlen(out->name));
+    }
     if (node->op == WEFT_OP_CONSTANT)
         return (uint64_t)(uintptr_t)((const weft_attr_constant *)node->attr)->data;
     if (node->op == WEFT_OP_LINEAR)
         return weft_op_is_tf32(node->op, node->attr); /* sign_node signs the activation */
     const weft_op_info *op = weft_op_get(node->op);
-    const weft_node *last = s->printed[node->op];
+    const void *last = s->printed[node->op];
     /* equal attributes have equal text, except that a permutation is printed up to its rank */
-    if (last && node->op != WEFT_OP_PERMUTE &&
-        !memcmp(last->attr, node->attr, (size_t)op->attr_bytes))
+    if (last && node->op != WEFT_OP_PERMUTE && !memcmp(last, node->attr, (size_t)op->attr_bytes))
         return s->printed_sign[node->op];
     s->text.len = 0;
     op->print(s->g, node, &s->text);
-    s->printed[node->op] = node;
+    s->printed[node->op] = node->attr;
     s->printed_sign[node->op] = s->text.len ? XXH3_64bits(s->text.data, (size_t)s->text.len) : 0;
     return s->printed_sign[node->op];
 }
@@ -68,8 +69,32 @@ static uint64_t sign_act(weft_act act, uint64_t operand)
     return weft_seed_mix(sign, operand);
 }
 
+/* Signs each step as the node that it replaces. */
+static void sign_steps(signer *s, const weft_node *node)
+{
+    const weft_attr_pointwise *attr = node->attr;
+    const weft_shape *shape = &weft_value_get(s->g, node->out[0])->shape;
+    uint64_t sign[WEFT_POINTWISE_STEPS];
+    for (int i = 0; i < attr->count; i++) {
+        const weft_pointwise_step *step = &attr->step[i];
+        sign[i] =
+            sign_op(step->op, sign_attr(s, &(weft_node){.op = step->op, .attr = &step->attr}));
+        for (int k = 0; k < step->in_count; k++)
+            sign[i] = weft_seed_mix(sign[i], step->in[k] < WEFT_POINTWISE_STEP
+                                                 ? s->sign[node->in[step->in[k]].id]
+                                                 : sign[step->in[k] - WEFT_POINTWISE_STEP]);
+        sign[i] = sign_type(weft_seed_mix(sign[i], 1), step->dtype, shape);
+        if (step->out >= 0)
+            s->sign[node->out[step->out].id] = sign[i];
+    }
+}
+
 static void sign_node(signer *s, const weft_node *node)
 {
+    if (node->op == WEFT_OP_POINTWISE) {
+        sign_steps(s, node);
+        return;
+    }
     if (weft_op_has(node->op, WEFT_TRAIT_MOVES)) {
         s->sign[node->out[0].id] = s->sign[node->in[0].id];
         return;

@@ -58,6 +58,18 @@ typedef struct binary_args {
     int32_t vector, x_same, y_same; /* whether the elements of an item are one element of x, y */
 } binary_args;
 
+/* The parameter of generated kernels: inputs that are broadcast to the shape of the outputs, and
+ * two numbers of each step. Items are as in binary_args. */
+enum { CHAIN_INPUTS = 8, CHAIN_OUTPUTS = 3, CHAIN_STEPS = 8 };
+typedef struct chain_args {
+    void *in[CHAIN_INPUTS], *out[CHAIN_OUTPUTS];
+    loop_shape shape;
+    int64_t stride[CHAIN_INPUTS][LOOP_RANK];
+    int64_t items;
+    float a[CHAIN_STEPS], b[CHAIN_STEPS];
+    int32_t same[CHAIN_INPUTS], vector;
+} chain_args;
+
 /* ---- moves ----------------------------------------------------------------------------------- */
 
 /* out[i] = from[i'] for all items of `bytes` bytes (1, 2, 4, 8, 16). */

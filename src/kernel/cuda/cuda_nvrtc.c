@@ -1,0 +1,117 @@
+#include "kernel/cuda/cuda_nvrtc.h"
+
+#include "base/memory.h"
+#include "kernel/cuda/cuda_library.h"
+#include "kernel/cuda/cuda_module.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+enum { NVRTC_OK = 0, HEADERS = 8, LOG_SHOWN = 600 };
+typedef struct nvrtc_program_opaque *nvrtc_program;
+
+/* Types are written from the public documentation of NVRTC. */
+static struct {
+    pthread_once_t once;
+    int64_t number;
+    int (*version)(int *major, int *minor);
+    int (*create)(nvrtc_program *program, const char *source, const char *name, int headers,
+                  const char *const *header, const char *const *include_name);
+    int (*compile)(nvrtc_program program, int options, const char *const *option);
+    int (*ptx_bytes)(nvrtc_program program, size_t *bytes);
+    int (*ptx)(nvrtc_program program, char *ptx);
+    int (*log_bytes)(nvrtc_program program, size_t *bytes);
+    int (*log)(nvrtc_program program, char *log);
+    int (*destroy)(nvrtc_program *program);
+    const char *(*error_text)(int result);
+} nvrtc = {.once = PTHREAD_ONCE_INIT};
+
+static void load(void)
+{
+    static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"};
+    const weft_library_function list[] = {
+        {"nvrtcVersion", (void **)&nvrtc.version},
+        {"nvrtcCreateProgram", (void **)&nvrtc.create},
+        {"nvrtcCompileProgram", (void **)&nvrtc.compile},
+        {"nvrtcGetPTXSize", (void **)&nvrtc.ptx_bytes},
+        {"nvrtcGetPTX", (void **)&nvrtc.ptx},
+        {"nvrtcGetProgramLogSize", (void **)&nvrtc.log_bytes},
+        {"nvrtcGetProgramLog", (void **)&nvrtc.log},
+        {"nvrtcDestroyProgram", (void **)&nvrtc.destroy},
+        {"nvrtcGetErrorString", (void **)&nvrtc.error_text},
+    };
+    int major, minor;
+    void *library = weft_library_open("WEFT_NVRTC", "WEFT_NVRTC_LIBRARY", names,
+                                      sizeof names / sizeof names[0]);
+    if (library && !weft_library_find(library, list, sizeof list / sizeof list[0]) &&
+        nvrtc.version(&major, &minor) == NVRTC_OK)
+        nvrtc.number = 1000 * (int64_t)major + 10 * (int64_t)minor;
+}
+
+int64_t weft_nvrtc_version(void)
+{
+    pthread_once(&nvrtc.once, load);
+    return nvrtc.number;
+}
+
+/* An error with the end of the compiler's log. */
+static weft_status failed(nvrtc_program program, int result, const char *name)
+{
+    size_t bytes = 0;
+    char *log = NULL;
+    if (program && nvrtc.log_bytes(program, &bytes) == NVRTC_OK && bytes > 1)
+        log = weft_calloc((int64_t)bytes + 1, 1);
+    if (log && nvrtc.log(program, log) != NVRTC_OK)
+        log[0] = 0;
+    const weft_status_code status =
+        weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(.value = name, WEFT_NUMBER(result)),
+                   "NVRTC does not compile %s: %s (%d). %.*s", name, nvrtc.error_text(result),
+                   result, (int)LOG_SHOWN, log ? log : "");
+    weft_free(log);
+    return status;
+}
+
+static int compile(const char *name, const char *source, const char *arch, nvrtc_program *program)
+{
+    const char *text[HEADERS], *include_name[HEADERS];
+    /* the precision of the kernels that clang compiles */
+    const char *option[] = {arch,          "--fmad=false", "--prec-div=true", "--prec-sqrt=true",
+                            "--ftz=false", "--std=c++14"};
+    int headers = 0;
+    for (const weft_cuda_image *h = weft_cuda_headers; h->name && headers < HEADERS; h++) {
+        text[headers] = (const char *)h->text;
+        include_name[headers++] = h->name;
+    }
+    const int result = nvrtc.create(program, source, name, headers, text, include_name);
+    return result == NVRTC_OK
+               ? nvrtc.compile(*program, (int)(sizeof option / sizeof option[0]), option)
+               : result;
+}
+
+weft_status weft_nvrtc_compile(const char *name, const char *source, int major, int minor,
+                               char **ptx)
+{
+    nvrtc_program program = NULL;
+    char arch[48];
+    size_t bytes;
+    char *text = NULL;
+    weft_status_code status = WEFT_OK;
+    snprintf(arch, sizeof arch, "--gpu-architecture=compute_%d%d", major, minor);
+    int result = compile(name, source, arch, &program);
+    if (result == NVRTC_OK)
+        result = nvrtc.ptx_bytes(program, &bytes);
+    if (result != NVRTC_OK)
+        WEFT_GO(failed(program, result, name));
+    text = weft_calloc((int64_t)bytes + 1, 1);
+    WEFT_GO(WEFT_ALLOCATED(text, "a generated kernel"));
+    result = nvrtc.ptx(program, text);
+    if (result != NVRTC_OK)
+        WEFT_GO(failed(program, result, name));
+    *ptx = text;
+    text = NULL;
+out:
+    weft_free(text);
+    if (program)
+        nvrtc.destroy(&program);
+    return status;
+}
