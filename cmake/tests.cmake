@@ -59,6 +59,10 @@ add_library(weft_emu OBJECT ${emu_kernels} tests/emu/fibres.c)
 target_include_directories(weft_emu PUBLIC tests/emu tests)
 set_source_files_properties(${emu_kernels} PROPERTIES LANGUAGE C
     COMPILE_OPTIONS "-xc;-DWEFT_EMU;-Wno-unknown-pragmas")
+foreach(kernel ${cuda_exact})
+    set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernel/cuda/kernels/${kernel}.cu APPEND PROPERTY
+        COMPILE_OPTIONS -ffp-contract=off)
+endforeach()
 set_source_files_properties(tests/kernel/cuda/probes.c PROPERTIES COMPILE_OPTIONS
     -Wno-unknown-pragmas)
 target_sources(test-kernel-cuda PRIVATE tests/kernel/harness.c tests/kernel/cases_test.c
@@ -110,6 +114,15 @@ set_target_properties(weft_emu_cudnn PROPERTIES OUTPUT_NAME cudnn SUFFIX .so.9 N
 set_source_files_properties(${emu_cudnn} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
 target_include_directories(weft_emu_cudnn PRIVATE tests/emu/cudnn tests/emu/library)
 target_link_libraries(weft_emu_cudnn PRIVATE dl m)
+# The emulated NVRTC: the host's compiler.
+add_library(weft_emu_nvrtc SHARED tests/emu/nvrtc/emu_nvrtc.c)
+set_target_properties(weft_emu_nvrtc PROPERTIES OUTPUT_NAME nvrtc SUFFIX .so.12 NO_SONAME ON
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/emu)
+set_source_files_properties(tests/emu/nvrtc/emu_nvrtc.c PROPERTIES COMPILE_OPTIONS
+    -Wno-missing-prototypes)
+set_source_files_properties(tests/emu/nvrtc/emu_nvrtc.c tests/emu/driver/emu_compile.c PROPERTIES
+    COMPILE_DEFINITIONS
+    "EMU_CC=\"${CMAKE_C_COMPILER}\";EMU_INCLUDE=\"${PROJECT_SOURCE_DIR}/tests/emu\"")
 # A cuDNN that checks calls and computes nothing.
 add_library(weft_cudnn_bindings SHARED tests/emu/cudnn_bindings/cudnn_bindings.c)
 set_target_properties(weft_cudnn_bindings PROPERTIES OUTPUT_NAME cudnn SUFFIX .so.9 NO_SONAME ON
@@ -132,8 +145,10 @@ foreach(program test-kernel-cuda_driver test-train-step test-doctor)
         WEFT_EMU_DRIVER="${PROJECT_BINARY_DIR}/emu/libcuda.so.1"
         WEFT_EMU_NCCL="${PROJECT_BINARY_DIR}/emu/libnccl.so.2"
         WEFT_EMU_CUBLASLT="${PROJECT_BINARY_DIR}/emu/libcublasLt.so.12"
-        WEFT_EMU_CUDNN="${PROJECT_BINARY_DIR}/emu/libcudnn.so.9")
-    add_dependencies(${program} weft_emu_driver weft_emu_nccl weft_emu_cublaslt weft_emu_cudnn)
+        WEFT_EMU_CUDNN="${PROJECT_BINARY_DIR}/emu/libcudnn.so.9"
+        WEFT_EMU_NVRTC="${PROJECT_BINARY_DIR}/emu/libnvrtc.so.12")
+    add_dependencies(${program} weft_emu_driver weft_emu_nccl weft_emu_cublaslt weft_emu_cudnn
+        weft_emu_nvrtc)
 endforeach()
 target_compile_definitions(test-kernel-cuda_driver PRIVATE
     WEFT_CUDA_KERNELS=$<BOOL:${WEFT_CUDA_CLANG}>)

@@ -1,4 +1,5 @@
 /* Modules and launches: the PTX says which kernels exist, and their limits; gcc's code runs. */
+#include "emu_compile.h"
 #include "emu_driver.h"
 
 #include "../fibres.h"
@@ -96,6 +97,8 @@ static CUresult check_target(const char *image, char *log, size_t log_bytes)
 CUresult emu_module_load(const char *image, char *log, size_t log_bytes, emu_module **out)
 {
     CUresult result = check_target(image, log, log_bytes);
+    if (result == CUDA_SUCCESS && emu_compile_image(image, log, log_bytes))
+        result = CUDA_ERROR_INVALID_PTX;
     emu_module *module = result ? NULL : calloc(1, sizeof *module);
     if (!module)
         return result ? result : CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,5 +1,6 @@
 /* Programs on backend `cuda` over the emulated driver: training steps of a small model without
  * matrix products, from the executor through stores, optimizer and averages. */
+#include "base/fs.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "exec/execute.h"
@@ -10,8 +11,10 @@
 #include "kernel/cpu/table.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_module.h"
+#include "kernel/cuda/cuda_verdict.h"
 #include "kernel/registry/kernel_check.h"
 #include "train/graph/optimizer.h"
+#include "transform/numeric/pointwise.h"
 
 #include <criterion/criterion.h>
 #include <dlfcn.h>
@@ -92,9 +95,19 @@ static void read_tensor(weft_store *store, const char *name, float to[WIDTH])
     weft_free(made);
 }
 
+/* Whether chains of elementwise ops are joined. */
+static bool joins;
+
 static void train(const weft_backend *backend, bool guard, result *r)
 {
     weft_graph *g = training_step();
+    if (joins) {
+        weft_graph *joined;
+        cr_assert_eq(weft_pass_pointwise(g, 2, &joined), WEFT_OK, "%s", weft_error_message());
+        cr_assert_lt(weft_graph_node_count(joined), weft_graph_node_count(g));
+        weft_graph_free(g);
+        g = joined;
+    }
     weft_program *p;
     weft_store *store = weft_store_create_on(backend->device);
     cr_assert_eq(
@@ -137,6 +150,28 @@ Test(cuda_program, trains_like_cpu)
     setenv("WEFT_EMU_SEED", "5", 1);
     train(&weft_backend_cuda, true, &again);
     cr_expect_eq(memcmp(&again, &cuda, sizeof cuda), 0, "the same run gives other bits");
+}
+
+/* Generated kernels (tests/emu/nvrtc) in a training step: separate ops have bitwise the same loss
+ * and parameters. */
+Test(cuda_program, joined_ops_train_bitwise_alike)
+{
+    result apart = {0}, joined = {0};
+    char folder[] = "/tmp/weft-joined-XXXXXX";
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+    cr_assert_not_null(mkdtemp(folder));
+    setenv("WEFT_GPU_VERDICTS", folder, 1);
+    setenv("WEFT_NVRTC_LIBRARY", WEFT_EMU_NVRTC, 1);
+    train(&weft_backend_cuda, false, &apart);
+    for (int i = 0; i < weft_cuda_impl_count(); i++) /* generated kernels only */
+        weft_cuda_verdict_set(false, i, WEFT_OP_POINTWISE,
+                              i == weft_cuda_impl_own() ? WEFT_VERDICT_FAILED
+                                                        : WEFT_VERDICT_PASSED);
+    joins = true;
+    train(&weft_backend_cuda, false, &joined);
+    cr_expect_eq(memcmp(&apart, &joined, sizeof joined), 0);
+    cr_expect_eq(weft_remove_tree(folder), WEFT_OK);
 }
 
 /* Calls that launched kernels and graphs, as the emulated driver counts them. */
