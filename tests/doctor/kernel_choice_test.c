@@ -8,6 +8,7 @@
 #include "kernel/cuda/cublaslt_impl.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_choice.h"
+#include "kernel/cuda/cuda_choice_file.h"
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cuda_module.h"
 #include "kernel/cuda/cuda_verdict.h"
@@ -404,6 +405,23 @@ Test(kernel_choice, is_of_one_precision)
     weft_cuda_verdicts_forget();
     pass(PLANTED, WEFT_VERDICT_PASSED);
     cr_expect_not(weft_cuda_verdicts_precision(true));
+}
+
+/* Another process replaces the file by one of the same size. */
+Test(kernel_choice, reads_a_replaced_file)
+{
+    static const char other[] = "{\"key\":\"bb\"}\n";
+    const json_t *found;
+    char *path;
+    cr_assert_eq(weft_cuda_choice_file_add(json_pack("{s:s}", "key", "aa")), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_cuda_verdicts_path("-choices.jsonl", &path), WEFT_OK);
+    cr_assert_eq(weft_file_write_atomic(path, other, sizeof other - 1), WEFT_OK);
+    cr_assert_eq(weft_cuda_choice_file_find("bb", &found), WEFT_OK);
+    cr_expect_not_null(found);
+    cr_assert_eq(weft_cuda_choice_file_find("aa", &found), WEFT_OK);
+    cr_expect_null(found);
+    weft_free(path);
 }
 
 /* A damaged last line is ignored, and the next choice is stored after the others. */
