@@ -31,14 +31,19 @@ TestSuite(gpu_libraries, .init = use_library);
 
 static weft_op_check op[WEFT_GPU_RESULTS];
 
-static const weft_op_check *check_with(const char *fault, weft_op of)
+static const weft_op_check *check_in(weft_products products, const char *fault, weft_op of)
 {
     setenv("WEFT_EMU_FAULT", fault, 1);
     memset(op, 0, sizeof op);
-    cr_assert_eq(weft_gpu_check_model(WEFT_GPU_VECTOR_MODEL, WEFT_PRODUCTS_BF16, op), WEFT_OK, "%s",
+    cr_assert_eq(weft_gpu_check_model(WEFT_GPU_VECTOR_MODEL, products, op), WEFT_OK, "%s",
                  weft_error_message());
     cr_expect(op[of].nodes > 0 && !op[of].failed, "weft's own kernel of %s", weft_op_get(of)->name);
     return &op[WEFT_GPU_RESULT(library, of)];
+}
+
+static const weft_op_check *check_with(const char *fault, weft_op of)
+{
+    return check_in(WEFT_PRODUCTS_BF16, fault, of);
 }
 
 /* Biases of bf16 training are f32, and are converted for the library. */
@@ -50,6 +55,15 @@ Test(gpu_libraries, cublaslt_passes)
         cr_expect(c->nodes > 0 && !c->failed && !c->unsupported && !c->missing,
                   "%s: error %g at %s", weft_op_get(ops[i])->name, c->error, c->worst_output);
     }
+}
+
+/* The library rounds as well: results of linear layers that do not round differ by 3e-4 from ref. */
+Test(gpu_libraries, cublaslt_rounds_to_tf32)
+{
+    const weft_op_check *c = check_in(WEFT_PRODUCTS_TF32, "", WEFT_OP_LINEAR);
+    cr_expect(c->nodes > 0 && !c->failed && !c->unsupported && !c->missing, "error %g at %s",
+              c->error, c->worst_output);
+    cr_expect(c->error < 1e-4, "error %g at %s", c->error, c->worst_output);
 }
 
 Test(gpu_libraries, wrong_results_are_found)
