@@ -1,5 +1,5 @@
-/* Products of f32 on tensor cores, whose operands are rounded to TF32. As weft_gemm_bf16, with half
- * of the depth in a tile of as many bytes. */
+/* Products of f32 on tensor cores, whose operands are rounded to TF32. The same blocks as
+ * weft_gemm_bf16, with half of the depth in a tile of equal size. */
 #include "kernel/cuda/kernels/gemm_operand.h"
 
 /* A tile in shared memory is rows of 16 k (64 bytes), or k of 128 rows (512 bytes). Pieces of 16
