@@ -4,11 +4,9 @@
 #include "base/hex.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "serve/child_arguments.h"
 #include "serve/event_stream.h"
-#include "serve/http_server.h"
+#include "serve/price_estimate.h"
 #include "serve/video_images.h"
-#include "serve/video_request.h"
 #include "serve/worker_process.h"
 #include "video/image.h"
 
@@ -22,11 +20,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-/* An image in the state folder. Seconds and bytes do not depend on the pixels. */
-#define WEFT_PRICE_IMAGE "price.png"
 
 enum { POLL_MS = 200, STOP_POLL_MS = 20, HEARTBEAT_SECONDS = 15 };
 /* Seconds of a stopping server for the step that runs. */
@@ -36,16 +30,15 @@ enum { POLL_MS = 200, STOP_POLL_MS = 20, HEARTBEAT_SECONDS = 15 };
 typedef struct weft_supervisor {
     weft_server *server;
     weft_worker worker;
-    weft_child estimate;
-    bool cold;                  /* the running job is the first of its worker */
-    double start;               /* measured seconds of the running job's start; negative: unknown */
-    double denoised;            /* weft_now() of the end of its steps; 0: they have not ended */
-    bool signalled;             /* the worker was asked to stop its job */
-    bool discards;              /* without saving it */
-    double stopped;             /* weft_now() of that request */
-    int64_t next;               /* number of the job for which another was stopped; 0: none */
-    int64_t versions[2];        /* of the queue and of the progress at the last choice */
-    char asked[WEFT_PRICE_KEY]; /* key of the price that is estimated */
+    weft_price_estimate estimate;
+    bool cold;           /* the running job is the first of its worker */
+    double start;        /* measured seconds of the running job's start; negative: unknown */
+    double denoised;     /* weft_now() of the end of its steps; 0: they have not ended */
+    bool signalled;      /* the worker was asked to stop its job */
+    bool discards;       /* without saving it */
+    double stopped;      /* weft_now() of that request */
+    int64_t next;        /* number of the job for which another was stopped; 0: none */
+    int64_t versions[2]; /* of the queue and of the progress at the last choice */
     /* how the job ended, until it is stored */
     bool ended;
     weft_worker_end end;
@@ -536,87 +529,6 @@ static weft_status remove_deleted(weft_server *s)
     return WEFT_OK;
 }
 
-/* ---- prices --------------------------------------------------------------------------------- */
-
-static weft_price *find_asked(supervisor *v)
-{
-    weft_prices *p = &v->server->prices;
-    for (int i = 0; i < p->count; i++)
-        if (!strcmp(p->at[i].key, v->asked))
-            return &p->at[i];
-    return NULL;
-}
-
-static void answer_price(supervisor *v)
-{
-    weft_price *price = find_asked(v);
-    const int status = weft_child_wait(&v->estimate);
-    const weft_buf *out = &v->estimate.output_text, *err = &v->estimate.error_text;
-    if (price)
-        weft_price_read(price, WIFEXITED(status) && WEXITSTATUS(status) == 0,
-                        out->data ? out->data : "", err->data ? err->data : "");
-    weft_child_close(&v->estimate);
-    weft_http_server_wake(v->server);
-}
-
-/* The request of a price, from its key. */
-static json_t *request_of(const weft_price *price)
-{
-    enum { PARTS = 9 + WEFT_COMPUTE_FIELDS };
-    char name[256];
-    int64_t n[5];
-    double guidance, strength;
-    int inputs;
-    char compute[WEFT_COMPUTE_FIELDS][16], layout[WEFT_JOB_LAYOUT];
-    const char *slash = price->key + strlen(price->key);
-    for (int i = 0; i < PARTS; i++) /* the name may have slashes */
-        do
-            slash--;
-        while (slash > price->key && *slash != '/');
-    snprintf(name, sizeof name, "%.*s", (int)(slash - price->key), price->key);
-    if (sscanf(slash,
-               "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64
-               "/%127[^/]/%lf/%lf/%d/%15[^/]/%15[^/]/%15[^/]",
-               n, n + 1, n + 2, n + 3, n + 4, layout, &guidance, &strength, &inputs, compute[0],
-               compute[1], compute[2]) != PARTS)
-        return NULL;
-    json_t *json = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "model", name, "frames",
-                             (json_int_t)n[0], "height", (json_int_t)n[1], "width",
-                             (json_int_t)n[2], "steps", (json_int_t)n[3], "batch", (json_int_t)n[4],
-                             "guidance_scale", guidance, "strength", strength);
-    if (json && strcmp(layout, "-") != 0)
-        json_object_set_new(json, "layout", json_string(layout));
-    for (int i = 0; json && i < WEFT_COMPUTE_FIELDS; i++)
-        json_object_set_new(json, weft_compute_kinds[i].field, json_string(compute[i]));
-    for (int i = 0; json && i < WEFT_INPUTS; i++)
-        if (inputs & 1 << i)
-            json_object_set_new(json, weft_input_kinds[i].key, json_string(WEFT_PRICE_IMAGE));
-    return json;
-}
-
-static void ask_price(supervisor *v)
-{
-    weft_server *s = v->server;
-    weft_price *price = weft_prices_next(&s->prices);
-    weft_child_arguments a = {0};
-    if (!price)
-        return;
-    json_t *request = request_of(price);
-    const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
-    price->state = WEFT_PRICE_ASKED;
-    memcpy(v->asked, price->key, sizeof v->asked);
-    s->estimates++;
-    if (m)
-        weft_child_arguments_estimate(s, m, request, &a);
-    const weft_child_start_options options = {
-        .argv = a.at, .folder = s->state, .lock = -1, .with_output = true};
-    if (!m || weft_child_start(&options, &v->estimate) != WEFT_OK) {
-        weft_price_read(price, false, "", "");
-        weft_http_server_wake(s);
-    }
-    json_decref(request);
-}
-
 /* ---- loop ----------------------------------------------------------------------------------- */
 
 static void wait_for_events(const supervisor *v)
@@ -624,8 +536,8 @@ static void wait_for_events(const supervisor *v)
     const weft_child *images = &v->server->images.child;
     struct pollfd fds[5] = {{v->server->wake[0], POLLIN, 0},
                             {v->worker.child.pid ? v->worker.child.error : -1, POLLIN, 0},
-                            {v->estimate.pid ? v->estimate.output : -1, POLLIN, 0},
-                            {v->estimate.pid ? v->estimate.error : -1, POLLIN, 0},
+                            {v->estimate.child.pid ? v->estimate.child.output : -1, POLLIN, 0},
+                            {v->estimate.child.pid ? v->estimate.child.error : -1, POLLIN, 0},
                             {images->pid ? images->error : -1, POLLIN, 0}};
     char bytes[64];
     (void)poll(fds, 5, v->server->stopping ? STOP_POLL_MS : POLL_MS);
@@ -656,12 +568,11 @@ static void work(supervisor *v, bool *warned)
         if (!runs && (!v->ended || !v->worker.job)) /* also one that took no job any more */
             judge_end(v);
     }
-    if (v->estimate.pid && !weft_child_read(&v->estimate))
-        answer_price(v);
+    weft_price_estimate_advance(&v->estimate, s);
     weft_video_images_advance(s);
     const weft_status_code status = advance(v);
-    if (!v->estimate.pid && !s->stopping)
-        ask_price(v);
+    if (!s->stopping)
+        weft_price_estimate_begin(&v->estimate, s);
     if (status != WEFT_OK && !*warned)
         weft_warn_error(WEFT_MSG_QUEUE_DATABASE, "trying again");
     *warned = status != WEFT_OK;
@@ -693,11 +604,7 @@ weft_status weft_supervisor_run(weft_server *s)
     }
     weft_worker_kill(&v.worker);
     weft_video_images_stop(s);
-    if (v.estimate.pid) {
-        kill(v.estimate.pid, SIGKILL);
-        (void)weft_child_wait(&v.estimate);
-        weft_child_close(&v.estimate);
-    }
+    weft_price_estimate_stop(&v.estimate);
     return weft_interrupt_check();
 }
 
