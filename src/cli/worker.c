@@ -6,6 +6,7 @@
 static const weft_option options[] = {
     {"--idle-unload", "SECONDS", "0", "time without a use after which weights are unloaded"},
     {"--ranks", "N", "1", "ranks that mpirun starts"},
+    {"--lock", "FILE", "worker.lock", "file of the working folder that several ranks lock"},
 };
 
 static weft_status run_worker(const weft_args *args)
@@ -14,7 +15,7 @@ static weft_status run_worker(const weft_args *args)
     int64_t ranks;
     WEFT_TRY(weft_args_f64(args, "--idle-unload", 0, 1e9, &idle));
     WEFT_TRY(weft_args_i64(args, "--ranks", 1, WEFT_SERVE_RANKS, &ranks));
-    return weft_worker_generate(idle, ranks);
+    return weft_worker_generate(idle, ranks, weft_args_string(args, "--lock"));
 }
 
 const weft_verb weft_verb_worker = {

@@ -53,20 +53,19 @@ out:
 
 /* A launcher that was killed leaves no rank, and a later server starts its worker after the end of
  * every rank: each has the lock of the worker. The working folder is the server's state. */
-static weft_status bind_to_launcher(void)
+static weft_status bind_to_launcher(const char *path)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const int lock = open("worker.lock", O_RDWR | O_CLOEXEC);
+    const int lock = open(path, O_RDWR | O_CLOEXEC);
     if (lock < 0 || flock(lock, LOCK_SH) != 0)
-        return weft_error_errno(WEFT_AT(.file = "worker.lock"), "cannot lock");
+        return weft_error_errno(WEFT_AT(.file = path), "cannot lock");
     return WEFT_OK; /* locked until the process ends */
 }
 
-/* Opens the communicator of `ranks` ranks, and finds the leader. */
-weft_status weft_worker_open_ranks(weft_worker_state *w, int64_t ranks)
+weft_status weft_worker_open_ranks(weft_worker_state *w, int64_t ranks, const char *lock)
 {
     if (ranks > 1)
-        WEFT_TRY(bind_to_launcher());
+        WEFT_TRY(bind_to_launcher(lock));
     WEFT_TRY(weft_comm_open_mpi(&w->comm));
     if (weft_comm_ranks(w->comm) != ranks)
         return weft_error(WEFT_MSG_COMM_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(ranks)),

@@ -4,8 +4,9 @@
 
 #include "cli/worker_commands.h"
 
-/* Opens the communicator of `ranks` ranks, and finds the leader. */
-weft_status weft_worker_open_ranks(weft_worker_state *worker, int64_t ranks);
+/* Opens the communicator of `ranks` ranks, and finds the leader. Several ranks lock the file `lock`
+ * of the working folder. */
+weft_status weft_worker_open_ranks(weft_worker_state *worker, int64_t ranks, const char *lock);
 /* The leader's side of weft_worker_receive_job. `job` NULL: the end. */
 weft_status weft_worker_send_job(const weft_worker_state *worker, const json_t *job);
 /* *job: owned; NULL at the end. */

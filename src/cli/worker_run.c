@@ -136,13 +136,13 @@ static weft_status lead(weft_worker_state *w)
     return status;
 }
 
-weft_status weft_worker_generate(double idle, int64_t ranks)
+weft_status weft_worker_generate(double idle, int64_t ranks, const char *lock)
 {
     static weft_worker_state w = {.lock = PTHREAD_MUTEX_INITIALIZER,
                                   .changed = PTHREAD_COND_INITIALIZER};
     weft_resident_options o = {.idle = idle};
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_worker_open_ranks(&w, ranks));
+    WEFT_GO(weft_worker_open_ranks(&w, ranks, lock));
     o.changed = w.leads ? on_weights : NULL;
     if (pipe2(w.wake, O_CLOEXEC | O_NONBLOCK) != 0)
         WEFT_GO(weft_error_errno(WEFT_NOWHERE, "cannot create a pipe"));

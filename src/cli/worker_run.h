@@ -13,7 +13,7 @@
 
 /* Generates the jobs of standard input until its end. `idle`: seconds without a use after which
  * weights are unloaded; 0: never. `ranks`: processes of the launcher; several lock the file
- * worker.lock of the working folder. */
-weft_status weft_worker_generate(double idle, int64_t ranks);
+ * `lock` of the working folder. */
+weft_status weft_worker_generate(double idle, int64_t ranks, const char *lock);
 
 #endif

@@ -45,7 +45,7 @@ static bool is_finished(const weft_server *s, const char *id)
 
 static bool may_join(const weft_server *s, const weft_queue_job *job)
 {
-    return job->state == WEFT_QUEUE_QUEUED && !job->crashes && job->number > s->batch.alone &&
+    return job->state == WEFT_QUEUE_QUEUED && !job->crashes && job->number > s->unbatched &&
            !is_finished(s, job->id);
 }
 

@@ -14,7 +14,6 @@ typedef struct weft_job_set {
     bool ended[WEFT_BATCH_JOBS];             /* the end of the job is in the queue */
     int count;
     double seconds; /* predicted seconds of all together, without the pace */
-    int64_t alone;  /* jobs up to this number are not batched: one of their batches was refused */
 } weft_job_set;
 
 /* Whether two requests can be generated together: equal values but prompts and seed, no files. */

@@ -40,18 +40,18 @@ static json_t *error_json(const weft_queue_job *job)
                      job->error_text ? job->error_text : "");
 }
 
-static bool is_running(const weft_server *s, const weft_queue_job *job)
+/* The group whose worker has the job; NULL: none. */
+static const weft_served_group *group_of(const weft_server *s, const weft_queue_job *job)
 {
-    return weft_queue_is_held(job->state) && weft_server_runs(s, job->id);
+    return weft_queue_is_held(job->state) ? weft_server_group(s, job->id) : NULL;
 }
 
 static int percent(const weft_server *s, const weft_queue_job *job)
 {
     if (job->state == WEFT_QUEUE_COMPLETED)
         return 100;
-    return is_running(s, job) && s->progress.total > 0
-               ? (int)(99 * s->progress.done / s->progress.total)
-               : 0;
+    const weft_served_group *g = group_of(s, job);
+    return g && g->progress.total > 0 ? (int)(99 * g->progress.done / g->progress.total) : 0;
 }
 
 static double seconds_of(const weft_server *s, const json_t *request)
@@ -85,9 +85,10 @@ json_t *weft_job_json_video(const weft_server *s, const weft_queue_job *job)
 
 static json_t *progress_json(const weft_server *s, const weft_queue_job *job)
 {
-    const weft_worker_progress *p = &s->progress;
-    if (!is_running(s, job))
+    const weft_served_group *g = group_of(s, job);
+    if (!g)
         return json_null();
+    const weft_worker_progress *p = &g->progress;
     const int64_t steps = weft_job_steps(p);
     return json_pack("{s:s, s:I, s:I, s:o, s:o}", "phase",
                      p->total == 0      ? "starting"

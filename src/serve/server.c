@@ -155,7 +155,8 @@ static void close_server(weft_server *s)
     weft_http_server_stop(s);
     weft_queue_view_free(&s->view);
     weft_free(s->event_line);
-    weft_loaded_weights_clear(&s->weights);
+    for (int i = 0; i < s->group_count; i++)
+        weft_loaded_weights_clear(&s->groups[i].weights);
     weft_queue_store_close(s->store);
     for (int i = 0; i < s->model_count; i++)
         weft_served_model_close(&s->models[i]);
@@ -178,7 +179,7 @@ weft_status weft_serve_run(const weft_serve_options *o)
     weft_server *s;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(WEFT_NEW(s, 1, "the server"));
-    *s = (weft_server){.options = o};
+    *s = (weft_server){.options = o, .groups = {{.ranks = o->ranks}}, .group_count = 1};
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->job_ended, NULL);
     signal(SIGPIPE, SIG_IGN);

@@ -29,13 +29,14 @@ void weft_server_changed(weft_server *s, const char *id)
 
 weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
 {
-    const weft_worker_progress *p = &s->progress;
+    const weft_served_group *g = s->groups;
+    const weft_worker_progress *p = &g->progress;
     const double pace = s->pace > 0 ? s->pace : 1;
     const weft_queue_moment moment = {.rules = &s->rules,
                                       .now = weft_server_time(),
-                                      .elapsed = weft_now() - s->since,
-                                      .first = s->batch.seconds,
-                                      .left = weft_job_seconds_left(p, pace * s->decode),
+                                      .elapsed = weft_now() - g->since,
+                                      .first = g->batch.seconds,
+                                      .left = weft_job_seconds_left(p, pace * g->decode),
                                       .steps = p->total - p->done,
                                       .version = s->progress_version,
                                       .pace = s->pace,
@@ -50,12 +51,13 @@ bool weft_server_chooses_layouts(const weft_server *s)
     return o->ranks > 1 && o->parallel_count == 1 && !strcmp(o->parallel[0], "auto");
 }
 
-bool weft_server_runs(const weft_server *s, const char *id)
+const weft_served_group *weft_server_group(const weft_server *s, const char *id)
 {
-    bool found = false;
-    for (int i = 0; i < s->batch.count; i++)
-        found = found || !strcmp(s->batch.id[i], id);
-    return s->running[0] && found;
+    for (const weft_served_group *g = s->groups; g < s->groups + s->group_count; g++)
+        for (int i = 0; g->running[0] && i < g->batch.count; i++)
+            if (!strcmp(g->batch.id[i], id))
+                return g;
+    return NULL;
 }
 
 char *weft_server_job_folder(const weft_server *s, const char *id)

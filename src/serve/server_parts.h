@@ -22,6 +22,21 @@ typedef struct weft_event_stream weft_event_stream;
 typedef struct weft_webhook_sender weft_webhook_sender;
 typedef struct weft_supervisor weft_supervisor;
 
+/* Most workers at the same time. */
+enum { WEFT_SERVE_GROUPS = 8 };
+
+/* A worker with its jobs. The ranks of a worker are a group. */
+typedef struct weft_served_group {
+    char running[WEFT_QUEUE_ID]; /* job of the worker, the first one of a batch; "": none */
+    weft_job_set batch;          /* the jobs of the worker, if there is one */
+    pid_t worker;                /* process of the worker; 0: none */
+    int64_t ranks;               /* of the worker, or of the last one */
+    weft_loaded_weights weights; /* of the worker */
+    weft_worker_progress progress;
+    double decode; /* predicted seconds of the running job's decoding; 0: unknown */
+    double since;  /* weft_now() of the start of the running job */
+} weft_served_group;
+
 typedef struct weft_server {
     const weft_serve_options *options;
     char program[4096]; /* path of weft */
@@ -46,18 +61,16 @@ typedef struct weft_server {
     int64_t starts;         /* jobs whose start was measured, of a worker that had run others */
     weft_prices prices;
     weft_video_images images;
-    weft_supervisor *supervisor; /* NULL: the main thread does not run jobs yet, or any more */
+    /* one per group; NULL: the main thread does not run jobs yet, or any more */
+    weft_supervisor *supervisor;
     bool stopping;
-    char running[WEFT_QUEUE_ID]; /* job of the worker, the first one of a batch; "": none */
-    weft_job_set batch;          /* the jobs of the worker, if there is one */
-    pid_t worker;                /* process of the worker; 0: none */
-    weft_loaded_weights weights; /* of the worker */
-    weft_worker_progress progress;
-    double decode;               /* predicted seconds of the running job's decoding; 0: unknown */
+    weft_served_group groups[WEFT_SERVE_GROUPS];
+    int group_count;
+    /* jobs up to this number are not batched: one of their batches was refused */
+    int64_t unbatched;
     double pace;                 /* measured seconds per predicted second of jobs; 0: unknown */
     double finish;               /* measured seconds of a video's end beyond its decoding */
     int64_t paced;               /* measured jobs of `pace`, but first ones of workers */
-    double since;                /* weft_now() of the start of the running job */
     weft_serve_request *waiting; /* suspended requests */
     weft_event_stream *streams;
     char *event_line;              /* the last line of an event stream; NULL: none */
@@ -84,8 +97,8 @@ void weft_server_changed(weft_server *server, const char *id);
 weft_status weft_server_queue(weft_server *server, const weft_queue_view **view);
 /* Whether each job has the layout of the ranks that is predicted to be the fastest. */
 bool weft_server_chooses_layouts(const weft_server *server);
-/* Lock held: whether the worker has this job. */
-bool weft_server_runs(const weft_server *server, const char *id);
+/* Lock held: the group whose worker has this job; NULL: none. */
+const weft_served_group *weft_server_group(const weft_server *server, const char *id);
 /* "STATE/jobs/ID" (heap, weft_free; NULL: out of memory). */
 char *weft_server_job_folder(const weft_server *server, const char *id);
 

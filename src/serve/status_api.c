@@ -69,10 +69,9 @@ static void put_label(weft_buf *out, const char *name, const json_t *value)
     weft_buf_printf(out, "\"");
 }
 
-static void put_weights(weft_buf *out, const weft_loaded_weights *w)
+static void put_loaded(weft_buf *out, const weft_served_group *g)
 {
-    json_t *list = weft_loaded_weights_json(w);
-    put_head(out, "loaded_bytes", "gauge", "Bytes of loaded weights by model, part and LoRA.");
+    json_t *list = weft_loaded_weights_json(&g->weights);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *one = json_array_get(list, i);
         weft_buf_printf(out, "weft_serve_loaded_bytes{");
@@ -83,9 +82,22 @@ static void put_weights(weft_buf *out, const weft_loaded_weights *w)
                         (int64_t)json_integer_value(json_object_get(one, "bytes")));
     }
     json_decref(list);
-    put_one(out, "loads_total", "counter", "Weights loaded.", (double)weft_loaded_weights_loads(w));
-    put_one(out, "unloads_total", "counter", "Weights unloaded.",
-            (double)weft_loaded_weights_unloads(w));
+}
+
+/* Several workers may have the same weights. */
+static void put_weights(weft_buf *out, const weft_server *s)
+{
+    int64_t loads = 0, unloads = 0, steps = 0;
+    put_head(out, "loaded_bytes", "gauge", "Bytes of loaded weights by model, part and LoRA.");
+    for (const weft_served_group *g = s->groups; g < s->groups + s->group_count; g++) {
+        put_loaded(out, g);
+        loads += weft_loaded_weights_loads(&g->weights);
+        unloads += weft_loaded_weights_unloads(&g->weights);
+        steps += g->progress.done;
+    }
+    put_one(out, "loads_total", "counter", "Weights loaded.", (double)loads);
+    put_one(out, "unloads_total", "counter", "Weights unloaded.", (double)unloads);
+    put_one(out, "step", "gauge", "Finished steps of the running job.", (double)steps);
 }
 
 weft_serve_reply weft_status_metrics(weft_server *s)
@@ -113,8 +125,7 @@ weft_serve_reply weft_status_metrics(weft_server *s)
     put_one(&out, "stops_total", "counter", "Running jobs stopped for other jobs.",
             (double)s->stops);
     put_one(&out, "estimates_started_total", "counter", "Estimates started.", (double)s->estimates);
-    put_weights(&out, &s->weights);
-    put_one(&out, "step", "gauge", "Finished steps of the running job.", (double)s->progress.done);
+    put_weights(&out, s);
     return (weft_serve_reply){
         .status = out.failed ? 500 : 200, .text = out, .type = "text/plain; version=0.0.4"};
 }

@@ -1,5 +1,6 @@
 #include "serve/supervisor.h"
 
+#include "base/config.h"
 #include "base/fs.h"
 #include "base/hex.h"
 #include "base/interrupt.h"
@@ -26,11 +27,11 @@ enum { POLL_MS = 200, STOP_POLL_MS = 20, HEARTBEAT_SECONDS = 15 };
 /* Seconds of a stopping server for the step that runs. */
 #define STOP_SECONDS 0.5
 
-/* Lives as long as the main thread serves. */
+/* One per group; lives as long as the main thread serves. */
 typedef struct weft_supervisor {
     weft_server *server;
+    weft_served_group *group;
     weft_worker worker;
-    weft_price_estimate estimate;
     bool cold;           /* the running job is the first of its worker */
     double start;        /* measured seconds of the running job's start; negative: unknown */
     double denoised;     /* weft_now() of the end of its steps; 0: they have not ended */
@@ -47,11 +48,13 @@ typedef struct weft_supervisor {
 
 /* ---- worker --------------------------------------------------------------------------------- */
 
-/* The lock is held by a worker alone, so that two servers in sequence never have two workers. *fd:
- * the locked file; -1: a process of an earlier worker has the lock. */
-static weft_status try_lock(const weft_server *s, int *fd)
+/* The lock of a group is held by a worker alone, so that two servers in sequence never have two
+ * workers. *fd: the locked file; -1: a process of an earlier worker has the lock. */
+static weft_status try_lock(const weft_server *s, int64_t group, int *fd)
 {
-    char *path = weft_path_join(s->state, "worker.lock");
+    char name[WEFT_WORKER_LOCK];
+    weft_worker_lock_name(group, name);
+    char *path = weft_path_join(s->state, name);
     WEFT_TRY(WEFT_ALLOCATED(path, "a lock"));
     weft_status_code status = WEFT_OK;
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -68,26 +71,47 @@ static weft_status try_lock(const weft_server *s, int *fd)
     return status;
 }
 
-/* Waits until no worker of an earlier server runs. */
-static weft_status wait_for_worker(const weft_server *s)
+/* Whether a worker of an earlier server may run in a group. */
+static bool has_lock(const weft_server *s, int64_t group)
 {
-    int fd = -1;
+    char name[WEFT_WORKER_LOCK];
+    weft_worker_lock_name(group, name);
+    char *path = weft_path_join(s->state, name);
+    const bool found = !path || weft_path_exists(path);
+    weft_free(path);
+    return found;
+}
+
+/* Waits until no worker of an earlier server runs in a group. */
+static weft_status wait_for_worker(const weft_server *s, int64_t group)
+{
+    int fd = has_lock(s, group) ? -1 : 0;
     while (fd < 0) {
-        WEFT_TRY(try_lock(s, &fd));
+        WEFT_TRY(try_lock(s, group, &fd));
         if (fd < 0)
             usleep(10000);
         WEFT_TRY(weft_interrupt_check());
     }
-    close(fd);
+    if (fd > 0)
+        close(fd);
     return WEFT_OK;
 }
 
 /* Predicted seconds of each running job after its finished steps, without the pace; 0: not
  * known. */
-static double remaining_of(const weft_server *s)
+static double remaining_of(const supervisor *v)
 {
+    const weft_server *s = v->server;
+    const weft_served_group *g = v->group;
     const double pace = s->pace > 0 ? s->pace : 1;
-    return fmax(0, weft_job_seconds_left(&s->progress, pace * s->decode)) / pace / s->batch.count;
+    return fmax(0, weft_job_seconds_left(&g->progress, pace * g->decode)) / pace / g->batch.count;
+}
+
+/* Seconds that the running jobs were expected to take, by the pace. */
+static double expected_of(const supervisor *v)
+{
+    const double pace = v->server->pace;
+    return v->group->batch.seconds * (pace > 0 ? pace : 1);
 }
 
 /* Compares the measured seconds of finished jobs with the predicted ones. The steps have a pace,
@@ -97,24 +121,25 @@ static double remaining_of(const weft_server *s)
 static void measure_pace(const supervisor *v)
 {
     weft_server *s = v->server;
-    const weft_queue_view *queue = &s->view;
-    const double now = weft_now(), decode = queue->pace * s->decode;
-    if (v->start < 0 || s->progress.first != 1 || !queue->count || !queue->entries->held ||
-        v->denoised <= 0 || decode <= 0 || (v->cold && s->paced))
+    const weft_served_group *g = v->group;
+    const double now = weft_now(), decode = (s->pace > 0 ? s->pace : 1) * g->decode;
+    if (v->start < 0 || g->progress.first != 1 || v->denoised <= 0 || decode <= 0 ||
+        (v->cold && s->paced))
         return;
-    s->pace = weft_job_pace(s->pace, queue->first_seconds - decode,
-                            v->denoised - s->since - v->start, s->paced);
+    s->pace = weft_job_pace(s->pace, expected_of(v) - decode, v->denoised - g->since - v->start,
+                            s->paced);
     if (s->pace > 0)
         s->finish = weft_job_finish(
-            s->finish, (now - v->denoised - s->pace * s->decode) / s->batch.count, s->paced);
+            s->finish, (now - v->denoised - s->pace * g->decode) / g->batch.count, s->paced);
     s->paced += !v->cold;
 }
 
 /* The event streams of the running jobs show their progress. */
-static void show_progress(weft_server *s)
+static void show_progress(const supervisor *v)
 {
-    for (int i = 0; i < s->batch.count; i++)
-        weft_event_streams_changed(s, s->batch.id[i]);
+    const weft_served_group *g = v->group;
+    for (int i = 0; i < g->batch.count; i++)
+        weft_event_streams_changed(v->server, g->batch.id[i]);
 }
 
 /* Records how the job ended, for apply_end. */
@@ -123,9 +148,8 @@ static void end_job(supervisor *v, const weft_worker_end *end)
     const weft_queue_event event = end->event;
     v->ended = true;
     v->end = *end;
-    v->change =
-        (weft_queue_change){.spent = (weft_now() - v->server->since) / v->server->batch.count,
-                            .remaining = v->discards ? 0 : remaining_of(v->server)};
+    v->change = (weft_queue_change){.spent = (weft_now() - v->group->since) / v->group->batch.count,
+                                    .remaining = v->discards ? 0 : remaining_of(v)};
     if (event == WEFT_QUEUE_FINISHED)
         measure_pace(v);
     if (event == WEFT_QUEUE_STOPPED && v->signalled && !v->discards)
@@ -141,9 +165,9 @@ static weft_status start_process(supervisor *v, int lock)
     weft_server *s = v->server;
     if (v->worker.child.pid)
         return WEFT_OK;
-    WEFT_TRY(weft_worker_start(s, lock, &v->worker));
+    WEFT_TRY(weft_worker_start(s, v->group, lock, &v->worker));
     s->workers++;
-    s->worker = v->worker.child.pid;
+    v->group->worker = v->worker.child.pid;
     return WEFT_OK;
 }
 
@@ -183,6 +207,7 @@ static weft_status start(supervisor *v, const weft_queue_job *jobs, int count, d
                          int lock)
 {
     weft_server *s = v->server;
+    weft_served_group *g = v->group;
     weft_queue_state next;
     const weft_queue_change change = {.now = weft_server_time()};
     int started = 0;
@@ -190,17 +215,17 @@ static weft_status start(supervisor *v, const weft_queue_job *jobs, int count, d
     for (; started < count && status == WEFT_OK; started += status == WEFT_OK) {
         status =
             weft_queue_store_apply(s->store, jobs[started].id, WEFT_QUEUE_START, &change, &next);
-        memcpy(s->batch.id[started], jobs[started].id, sizeof s->batch.id[started]);
-        s->batch.ended[started] = false;
+        memcpy(g->batch.id[started], jobs[started].id, sizeof g->batch.id[started]);
+        g->batch.ended[started] = false;
     }
     if (!started)
         return status;
-    s->batch.count = started; /* further ones stay in the queue */
-    s->batch.seconds = seconds;
-    snprintf(s->running, sizeof s->running, "%s", jobs->id);
-    s->progress = (weft_worker_progress){.seconds_left = -1};
-    s->decode = decode_of(s, jobs, started);
-    s->since = weft_now();
+    g->batch.count = started; /* further ones stay in the queue */
+    g->batch.seconds = seconds;
+    snprintf(g->running, sizeof g->running, "%s", jobs->id);
+    g->progress = (weft_worker_progress){.seconds_left = -1};
+    g->decode = decode_of(s, jobs, started);
+    g->since = weft_now();
     v->cold = v->worker.child.pid == 0;
     v->start = -1;
     v->denoised = 0;
@@ -242,7 +267,7 @@ static weft_status claim(supervisor *v)
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_batch_choose(s, (int)s->options->batch, jobs, &count, &seconds));
     if (!alive && count)
-        WEFT_GO(try_lock(s, &lock));
+        WEFT_GO(try_lock(s, v->group - s->groups, &lock));
     if (count && (alive || lock >= 0))
         WEFT_GO(start(v, jobs, count, seconds, lock));
 out:
@@ -254,9 +279,9 @@ out:
 }
 
 /* The time of the running job's preview in ms; 0: none. */
-static int64_t preview_time(const weft_server *s)
+static int64_t preview_time(const supervisor *v)
 {
-    char *folder = weft_server_job_folder(s, s->running),
+    char *folder = weft_server_job_folder(v->server, v->group->running),
          *path = folder ? weft_path_join(folder, WEFT_JOB_PREVIEW) : NULL;
     struct stat facts;
     const bool found = path && stat(path, &facts) == 0;
@@ -271,11 +296,11 @@ static int64_t preview_time(const weft_server *s)
 static void measure_start(supervisor *v)
 {
     weft_server *s = v->server;
-    const weft_queue_view *queue;
-    if (s->progress.total <= 0 || weft_server_queue(s, &queue) != WEFT_OK || !queue->count)
+    const weft_served_group *g = v->group;
+    if (g->progress.total <= 0)
         return;
-    const double found = weft_job_start_seconds(&s->progress, weft_now() - s->since,
-                                                queue->first_seconds, s->decode);
+    const double found =
+        weft_job_start_seconds(&g->progress, weft_now() - g->since, expected_of(v), g->decode);
     v->start = found;
     if (!v->cold)
         s->rules.start = s->starts++ ? 0.5 * (s->rules.start + found) : found;
@@ -285,25 +310,25 @@ static void measure_start(supervisor *v)
 
 static void take_progress(supervisor *v, const weft_worker_report *r)
 {
-    weft_server *s = v->server;
-    const bool started = s->progress.total > 0;
-    s->progress = (weft_worker_progress){.done = r->done,
+    weft_served_group *g = v->group;
+    const bool started = g->progress.total > 0;
+    g->progress = (weft_worker_progress){.done = r->done,
                                          .total = r->total,
-                                         .videos = s->batch.count,
-                                         .first = started ? s->progress.first : r->done,
+                                         .videos = g->batch.count,
+                                         .first = started ? g->progress.first : r->done,
                                          .seconds_left = r->seconds_left,
-                                         .preview = s->progress.preview};
+                                         .preview = g->progress.preview};
     if (!started)
         measure_start(v);
-    if (v->denoised <= 0 && r->done >= weft_job_steps(&s->progress))
+    if (v->denoised <= 0 && r->done >= weft_job_steps(&g->progress))
         v->denoised = weft_now();
 }
 
-static void warn_of_end(const weft_server *s, const weft_worker_end *end)
+static void warn_of_end(const weft_served_group *g, const weft_worker_end *end)
 {
     if (end->event == WEFT_QUEUE_CRASHED || end->event == WEFT_QUEUE_REFUSED)
         weft_warning(WEFT_MSG_WORKER_ENDED,
-                     WEFT_AT(.key = s->running, .value = end->code, WEFT_NUMBER(end->signal)), "%s",
+                     WEFT_AT(.key = g->running, .value = end->code, WEFT_NUMBER(end->signal)), "%s",
                      end->text);
 }
 
@@ -311,6 +336,7 @@ static void warn_of_end(const weft_server *s, const weft_worker_end *end)
 static void read_reports(supervisor *v)
 {
     weft_server *s = v->server;
+    weft_served_group *g = v->group;
     weft_worker_report r;
     bool changed = false;
     while (!v->ended && weft_worker_next(&v->worker, &r)) {
@@ -318,19 +344,19 @@ static void read_reports(supervisor *v)
             take_progress(v, &r);
             changed = true;
         } else if (r.kind == WEFT_WORKER_WEIGHTS) {
-            weft_loaded_weights_set(&s->weights, r.weights);
+            weft_loaded_weights_set(&g->weights, r.weights);
         } else if (r.kind == WEFT_WORKER_END && r.number == v->worker.job) {
             weft_worker_end end;
             weft_worker_end_job(&v->worker, r.event, &end);
-            warn_of_end(s, &end);
+            warn_of_end(v->group, &end);
             end_job(v, &end);
         }
     }
     s->progress_version += changed;
     if (changed)
-        s->progress.preview = preview_time(s);
+        g->progress.preview = preview_time(v);
     if (changed)
-        show_progress(s);
+        show_progress(v);
 }
 
 /* The worker's streams have ended. Its job, if it has one, was not finished. */
@@ -340,11 +366,11 @@ static void judge_end(supervisor *v)
     const bool had_job = v->worker.job != 0;
     weft_worker_end end;
     weft_worker_end_process(&v->worker, &end);
-    s->worker = 0;
-    weft_loaded_weights_clear(&s->weights);
+    v->group->worker = 0;
+    weft_loaded_weights_clear(&v->group->weights);
     if (v->signalled && end.signal == SIGTERM)
         end.event = WEFT_QUEUE_STOPPED;
-    warn_of_end(s, &end);
+    warn_of_end(v->group, &end);
     if (had_job)
         end_job(v, &end);
     else
@@ -373,13 +399,14 @@ static weft_status remove_files(const weft_server *s, const char *id)
 static void forgive_batch(supervisor *v)
 {
     weft_server *s = v->server;
+    const weft_served_group *g = v->group;
     weft_queue_job job;
     bool found = false;
-    if (s->batch.count < 2 || v->end.event != WEFT_QUEUE_REFUSED)
+    if (g->batch.count < 2 || v->end.event != WEFT_QUEUE_REFUSED)
         return;
-    for (int i = 0; i < s->batch.count; i++)
-        if (weft_queue_store_find(s->store, s->batch.id[i], &job, &found) == WEFT_OK && found) {
-            s->batch.alone = job.number > s->batch.alone ? job.number : s->batch.alone;
+    for (int i = 0; i < g->batch.count; i++)
+        if (weft_queue_store_find(s->store, g->batch.id[i], &job, &found) == WEFT_OK && found) {
+            s->unbatched = job.number > s->unbatched ? job.number : s->unbatched;
             weft_queue_job_free(&job);
         }
     v->end.event = WEFT_QUEUE_STOPPED;
@@ -390,15 +417,16 @@ static void forgive_batch(supervisor *v)
 static void measure_jobs(const supervisor *v)
 {
     weft_server *s = v->server;
+    const weft_served_group *g = v->group;
     weft_queue_job job;
     bool found = false;
-    if (v->end.event != WEFT_QUEUE_FINISHED || s->progress.first != 1 || v->start < 0 ||
-        weft_queue_store_find(s->store, s->running, &job, &found) != WEFT_OK || !found)
+    if (v->end.event != WEFT_QUEUE_FINISHED || g->progress.first != 1 || v->start < 0 ||
+        weft_queue_store_find(s->store, g->running, &job, &found) != WEFT_OK || !found)
         return;
     json_t *request = json_loads(job.request, 0, NULL);
     if (request)
-        weft_batch_measured(s, request, s->batch.count,
-                            v->change.spent * s->batch.count - v->start);
+        weft_batch_measured(s, request, g->batch.count,
+                            v->change.spent * g->batch.count - v->start);
     json_decref(request);
     weft_queue_job_free(&job);
 }
@@ -406,7 +434,7 @@ static void measure_jobs(const supervisor *v)
 static weft_status apply_end(supervisor *v)
 {
     weft_server *s = v->server;
-    weft_job_set *b = &s->batch;
+    weft_job_set *b = &v->group->batch;
     weft_queue_state next;
     forgive_batch(v);
     v->change.now = weft_server_time();
@@ -423,7 +451,7 @@ static weft_status apply_end(supervisor *v)
     if (b->count > 1)
         weft_worker_remove_lists(s);
     v->ended = false;
-    s->running[0] = '\0';
+    v->group->running[0] = '\0';
     for (int i = 0; i < b->count; i++)
         weft_server_changed(s, b->id[i]);
     b->count = 0;
@@ -440,7 +468,7 @@ static weft_status find_other(weft_server *s, int64_t number, int64_t *other)
     WEFT_TRY(weft_queue_store_at(s->store, number, &job, &found));
     if (!found)
         return WEFT_OK;
-    *other = weft_server_runs(s, job.id) ? 0 : number;
+    *other = weft_server_group(s, job.id) ? 0 : number;
     weft_queue_job_free(&job);
     return WEFT_OK;
 }
@@ -453,7 +481,7 @@ static weft_status choose_other(supervisor *v)
     const weft_queue_view *queue;
     int64_t number;
     const int64_t versions[2] = {weft_queue_store_version(s->store), s->progress_version};
-    const weft_worker_progress *p = &s->progress;
+    const weft_worker_progress *p = &v->group->progress;
     if (s->rules.policy == WEFT_QUEUE_FIFO || p->total == 0 || p->done + 1 >= p->total ||
         !memcmp(versions, v->versions, sizeof versions))
         return WEFT_OK;
@@ -474,11 +502,13 @@ static void signal_stop(supervisor *v, bool saves)
 
 void weft_supervisor_hasten(weft_server *s, const char *id, weft_queue_event event)
 {
-    supervisor *v = s->supervisor;
+    const weft_served_group *g = weft_server_group(s, id);
     const bool ends = event == WEFT_QUEUE_CANCEL || event == WEFT_QUEUE_DELETE;
-    if (v && v->worker.job && !v->ended && !v->signalled && weft_server_runs(s, id) &&
-        (ends || event == WEFT_QUEUE_PAUSE))
-        signal_stop(v, !ends || s->batch.count > 1);
+    if (!g || !s->supervisor || (!ends && event != WEFT_QUEUE_PAUSE))
+        return;
+    supervisor *v = s->supervisor + (g - s->groups);
+    if (v->worker.job && !v->ended && !v->signalled)
+        signal_stop(v, !ends || g->batch.count > 1);
 }
 
 /* Asks the worker to stop its jobs if one of the jobs is not to run. The others resume at their
@@ -490,8 +520,8 @@ static weft_status stop_job(supervisor *v)
     bool found, stops = s->stopping;
     if (v->signalled)
         return WEFT_OK;
-    for (int i = s->batch.count - 1; i >= 0 && !stops; i--) {
-        WEFT_TRY(weft_queue_store_find(s->store, s->batch.id[i], &job, &found));
+    for (int i = v->group->batch.count - 1; i >= 0 && !stops; i--) {
+        WEFT_TRY(weft_queue_store_find(s->store, v->group->batch.id[i], &job, &found));
         if (!found)
             continue;
         stops = job.state != WEFT_QUEUE_RUNNING;
@@ -516,7 +546,7 @@ static weft_status remove_deleted(weft_server *s)
     bool found = true;
     while (found) {
         WEFT_TRY(weft_queue_store_first(s->store, WEFT_QUEUE_DELETING, &job, &found));
-        if (!found || weft_server_runs(s, job.id)) {
+        if (!found || weft_server_group(s, job.id)) {
             if (found)
                 weft_queue_job_free(&job);
             return WEFT_OK;
@@ -531,80 +561,133 @@ static weft_status remove_deleted(weft_server *s)
 
 /* ---- loop ----------------------------------------------------------------------------------- */
 
-static void wait_for_events(const supervisor *v)
+/* Lives as long as the main thread serves. */
+typedef struct serving {
+    weft_server *server;
+    supervisor groups[WEFT_SERVE_GROUPS];
+    weft_price_estimate estimate;
+    bool warned;     /* a write of the queue has failed and is tried again */
+    double stopping; /* weft_now() of the request to stop */
+} serving;
+
+static void wait_for_events(const serving *m)
 {
-    const weft_child *images = &v->server->images.child;
-    struct pollfd fds[5] = {{v->server->wake[0], POLLIN, 0},
-                            {v->worker.child.pid ? v->worker.child.error : -1, POLLIN, 0},
-                            {v->estimate.child.pid ? v->estimate.child.output : -1, POLLIN, 0},
-                            {v->estimate.child.pid ? v->estimate.child.error : -1, POLLIN, 0},
-                            {images->pid ? images->error : -1, POLLIN, 0}};
+    const weft_child *images = &m->server->images.child, *estimate = &m->estimate.child;
+    struct pollfd fds[4 + WEFT_SERVE_GROUPS] = {{m->server->wake[0], POLLIN, 0},
+                                                {estimate->pid ? estimate->output : -1, POLLIN, 0},
+                                                {estimate->pid ? estimate->error : -1, POLLIN, 0},
+                                                {images->pid ? images->error : -1, POLLIN, 0}};
     char bytes[64];
-    (void)poll(fds, 5, v->server->stopping ? STOP_POLL_MS : POLL_MS);
-    while (read(v->server->wake[0], bytes, sizeof bytes) > 0)
+    for (int i = 0; i < WEFT_SERVE_GROUPS; i++) {
+        const weft_child *child = &m->groups[i].worker.child;
+        fds[4 + i] = (struct pollfd){child->pid ? child->error : -1, POLLIN, 0};
+    }
+    (void)poll(fds, WEFT_COUNT(fds), m->server->stopping ? STOP_POLL_MS : POLL_MS);
+    while (read(m->server->wake[0], bytes, sizeof bytes) > 0)
         continue;
 }
 
 /* Writes the ends of jobs to the queue and starts the next job. */
 static weft_status advance(supervisor *v)
 {
-    weft_server *s = v->server;
     if (v->ended)
         WEFT_TRY(apply_end(v));
     if (v->worker.job)
         WEFT_TRY(stop_job(v));
-    if (!s->stopping && !s->running[0])
+    if (!v->server->stopping && !v->group->running[0])
         WEFT_TRY(claim(v));
+    return WEFT_OK;
+}
+
+static void read_worker(supervisor *v)
+{
+    if (!v->worker.child.pid || (v->ended && v->worker.job))
+        return;
+    const bool runs = weft_child_read(&v->worker.child);
+    read_reports(v);
+    if (!runs && (!v->ended || !v->worker.job)) /* also one that took no job any more */
+        judge_end(v);
+}
+
+static weft_status advance_all(serving *m)
+{
+    weft_server *s = m->server;
+    for (int i = 0; i < s->group_count; i++)
+        WEFT_TRY(advance(&m->groups[i]));
     return remove_deleted(s); /* last: files that cannot be removed stop nothing else */
 }
 
 /* A failed write of the queue is reported once and tried again. */
-static void work(supervisor *v, bool *warned)
+static void work(serving *m)
 {
-    weft_server *s = v->server;
-    if (v->worker.child.pid && (!v->ended || !v->worker.job)) {
-        const bool runs = weft_child_read(&v->worker.child);
-        read_reports(v);
-        if (!runs && (!v->ended || !v->worker.job)) /* also one that took no job any more */
-            judge_end(v);
-    }
-    weft_price_estimate_advance(&v->estimate, s);
+    weft_server *s = m->server;
+    for (int i = 0; i < s->group_count; i++)
+        read_worker(&m->groups[i]);
+    weft_price_estimate_advance(&m->estimate, s);
     weft_video_images_advance(s);
-    const weft_status_code status = advance(v);
+    const weft_status_code status = advance_all(m);
     if (!s->stopping)
-        weft_price_estimate_begin(&v->estimate, s);
-    if (status != WEFT_OK && !*warned)
+        weft_price_estimate_begin(&m->estimate, s);
+    if (status != WEFT_OK && !m->warned)
         weft_warn_error(WEFT_MSG_QUEUE_DATABASE, "trying again");
-    *warned = status != WEFT_OK;
+    m->warned = status != WEFT_OK;
+}
+
+static void begin_stopping(serving *m)
+{
+    m->server->stopping = true;
+    m->stopping = weft_now();
+    weft_server_changed(m->server, NULL);
+}
+
+/* The server stops, and no worker has a job whose end can be stored. */
+static bool has_stopped(const serving *m)
+{
+    bool done = m->server->stopping;
+    for (const supervisor *v = m->groups; v < m->groups + m->server->group_count; v++)
+        done = done && !v->worker.job && (!v->group->running[0] || m->warned);
+    return done;
+}
+
+static void abandon_long_steps(serving *m)
+{
+    for (supervisor *v = m->groups; v < m->groups + m->server->group_count; v++)
+        if (v->worker.job && !v->ended && weft_now() - m->stopping > STOP_SECONDS)
+            abandon_step(v);
+}
+
+static void end_children(serving *m)
+{
+    for (int i = 0; i < m->server->group_count; i++)
+        weft_worker_kill(&m->groups[i].worker);
+    weft_video_images_stop(m->server);
+    weft_price_estimate_stop(&m->estimate);
 }
 
 weft_status weft_supervisor_run(weft_server *s)
 {
-    supervisor v = {.server = s};
-    bool warned = false, done = false;
-    double heartbeat = weft_now(), stopping = 0;
+    serving m = {.server = s};
+    bool done = false;
+    double heartbeat = weft_now();
+    for (int i = 0; i < s->group_count; i++)
+        m.groups[i] = (supervisor){.server = s, .group = &s->groups[i]};
     while (!done) {
-        wait_for_events(&v);
+        wait_for_events(&m);
         pthread_mutex_lock(&s->lock);
-        if (weft_interrupted() && !s->stopping) {
-            s->stopping = true;
-            stopping = weft_now();
-            weft_server_changed(s, NULL);
-        }
-        if (s->stopping && v.worker.job && !v.ended && weft_now() - stopping > STOP_SECONDS)
-            abandon_step(&v);
+        if (weft_interrupted() && !s->stopping)
+            begin_stopping(&m);
+        if (s->stopping)
+            abandon_long_steps(&m);
         if (weft_now() - heartbeat > HEARTBEAT_SECONDS) {
             heartbeat = weft_now();
             weft_event_streams_beat(s);
         }
-        work(&v, &warned);
-        done = s->stopping && !v.worker.job && (!s->running[0] || warned);
-        s->supervisor = done ? NULL : &v;
+        work(&m);
+        done = has_stopped(&m);
+        s->supervisor = done ? NULL : m.groups;
         pthread_mutex_unlock(&s->lock);
     }
-    weft_worker_kill(&v.worker);
-    weft_video_images_stop(s);
-    weft_price_estimate_stop(&v.estimate);
+    end_children(&m);
     return weft_interrupt_check();
 }
 
@@ -646,7 +729,8 @@ weft_status weft_supervisor_recover(weft_server *s)
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(jobs, "the jobs"));
     WEFT_GO(weft_make_dirs(jobs));
-    WEFT_GO(wait_for_worker(s));
+    for (int i = 0; i < WEFT_SERVE_GROUPS; i++)
+        WEFT_GO(wait_for_worker(s, i));
     WEFT_GO(write_price_image(s));
     WEFT_GO(weft_queue_store_recover(s->store, weft_server_time()));
     WEFT_GO(weft_list_dir(jobs, false, &names));

@@ -17,28 +17,40 @@
  * of a millisecond, waits for the end of a time slice. */
 enum { NICENESS = 5 };
 
-enum { MOST_ARGUMENTS = 12 };
+enum { MOST_ARGUMENTS = 14 };
+
+void weft_worker_lock_name(int64_t group, char name[WEFT_WORKER_LOCK])
+{
+    if (group == 0)
+        snprintf(name, WEFT_WORKER_LOCK, "worker.lock");
+    else
+        snprintf(name, WEFT_WORKER_LOCK, "worker.%" PRId64 ".lock", group);
+}
 
 /* One rank is the child process itself. */
 static void list_arguments(const weft_server *s, const char *ranks, const char *idle,
-                           char *argv[MOST_ARGUMENTS])
+                           const char *lock, char *argv[MOST_ARGUMENTS])
 {
-    const bool alone = s->options->ranks == 1;
+    const bool alone = !strcmp(ranks, "1");
     const char *const all[MOST_ARGUMENTS] = {
-        s->mpirun, "-n", ranks, s->program, "worker", "--ranks", ranks, "--idle-unload", idle};
+        s->mpirun, "-n",     ranks, s->program,      "worker", "--ranks",
+        ranks,     "--lock", lock,  "--idle-unload", idle};
     for (int i = 0; i < MOST_ARGUMENTS; i++)
         argv[i] = i < MOST_ARGUMENTS - 3 || !alone ? (char *)all[i + (alone ? 3 : 0)] : NULL;
 }
 
-weft_status weft_worker_start(weft_server *s, int lock, weft_worker *w)
+weft_status weft_worker_start(weft_server *s, const weft_served_group *group, int lock,
+                              weft_worker *w)
 {
-    char idle[32], ranks[32], threads[48], *argv[MOST_ARGUMENTS];
-    const int64_t count = s->options->ranks, processors = sysconf(_SC_NPROCESSORS_ONLN);
+    char idle[32], ranks[32], threads[48], name[WEFT_WORKER_LOCK], *argv[MOST_ARGUMENTS];
+    const int64_t count = group->ranks, all = s->options->ranks,
+                  processors = sysconf(_SC_NPROCESSORS_ONLN);
     snprintf(idle, sizeof idle, "%.17g", s->options->idle_unload);
     snprintf(ranks, sizeof ranks, "%" PRId64, count);
     snprintf(threads, sizeof threads, "OMP_NUM_THREADS=%" PRId64,
-             processors > count ? processors / count : 1);
-    list_arguments(s, ranks, idle, argv);
+             processors > all ? processors / all : 1);
+    weft_worker_lock_name(group - s->groups, name);
+    list_arguments(s, ranks, idle, name, argv);
     /* The ranks share the processors of the machine by threads. Open MPI would bind two ranks to
      * one core each, and refuses more ranks than cores, and the root of a container. */
     const char *const defaults[] = {threads, "OMPI_MCA_hwloc_base_binding_policy=none",
@@ -51,7 +63,7 @@ weft_status weft_worker_start(weft_server *s, int lock, weft_worker *w)
         .with_input = true,
         .niceness = NICENESS,
         .defaults = defaults,
-        .default_count = count > 1 ? WEFT_COUNT(defaults) : 0,
+        .default_count = all > 1 ? WEFT_COUNT(defaults) : 0,
         .last_signal = count > 1 ? SIGTERM : 0}; /* mpirun ends the ranks and removes its files */
     *w = (weft_worker){.ranks = count};
     if (count > 1 && flock(lock, LOCK_SH) != 0) /* the ranks lock the file, too */

@@ -22,8 +22,13 @@ typedef struct weft_worker_end {
     int signal;                          /* of a process, or of a rank, that was killed; 0: none */
 } weft_worker_end;
 
-/* Starts the process. `lock`: the lock of the worker, which stays the caller's. */
-weft_status weft_worker_start(weft_server *server, int lock, weft_worker *worker);
+/* The file of the lock of a group's worker, in the state folder: "worker.lock", "worker.1.lock". */
+enum { WEFT_WORKER_LOCK = 32 };
+void weft_worker_lock_name(int64_t group, char name[WEFT_WORKER_LOCK]);
+/* Starts the process of a group with group->ranks ranks. `lock`: the lock of the worker; stays the
+ * caller's. */
+weft_status weft_worker_start(weft_server *server, const weft_served_group *group, int lock,
+                              weft_worker *worker);
 /* Gives a job, or a batch of equal jobs, to the worker, which has none. *taken: false if the worker
  * has ended. */
 weft_status weft_worker_run(weft_server *server, const weft_queue_job *jobs, int count,
