@@ -53,11 +53,17 @@ void weft_elastic_work_free(weft_elastic_work *w)
 
 /* ---- a job ---------------------------------------------------------------------------------- */
 
+/* Seconds of the change to a degree. */
+static double change_to(const weft_elastic_question *q, int64_t i, int degree)
+{
+    const weft_elastic_entry *e = &q->entries[i];
+    return e->steps > 0 && e->degree != 1 << degree ? q->change : 0;
+}
+
 double weft_elastic_seconds_left(const weft_elastic_question *q, int64_t i, int degree)
 {
     const weft_elastic_entry *e = &q->entries[i];
-    const double wait = e->busy ? e->until - q->now : 0,
-                 change = e->steps > 0 && e->degree != 1 << degree ? q->change : 0;
+    const double wait = e->busy ? e->until - q->now : 0, change = change_to(q, i, degree);
     return e->steps < 0
                ? wait
                : wait + change + (double)e->steps * e->size->step[degree] + e->size->decode;
@@ -66,9 +72,10 @@ double weft_elastic_seconds_left(const weft_elastic_question *q, int64_t i, int 
 static double device_seconds(const weft_elastic_question *q, int64_t i, int degree)
 {
     const weft_elastic_entry *e = &q->entries[i];
-    return e->steps < 0
-               ? (double)e->degree * (e->until - q->now)
-               : (double)(1 << degree) * (double)e->steps * e->size->step[degree] + e->size->decode;
+    return e->steps < 0 ? (double)e->degree * (e->until - q->now)
+                        : (double)(1 << degree) * ((double)e->steps * e->size->step[degree] +
+                                                   change_to(q, i, degree)) +
+                              e->size->decode;
 }
 
 /* The degree with the fewest device seconds that ends before the deadline; -1: none. */
@@ -138,7 +145,8 @@ static void give_rest(const weft_elastic_question *q, int64_t idle, double least
                 k + 1 >= WEFT_ELASTIC_DEGREES || 2 << k > q->devices)
                 continue;
             const double speedup = e->size->step[k] / e->size->step[k + 1];
-            if (speedup >= gain) {
+            if (speedup >= gain &&
+                weft_elastic_seconds_left(q, i, k + 1) <= weft_elastic_seconds_left(q, i, k)) {
                 gain = speedup;
                 best = i;
             }
@@ -317,8 +325,8 @@ static int64_t list_possible(const weft_elastic_question *q, const class *c, wef
 }
 
 /* Marks the largest set of jobs of a class that the devices can end before their deadlines: by
- * deadline, and without the job with the most device seconds whenever the devices do not
- * suffice. */
+ * deadline, and without the job with the most device seconds whenever the devices do not suffice.
+ */
 static int64_t find_on_time(const weft_elastic_question *q, class *c, weft_elastic_work *w)
 {
     const int64_t count = list_possible(q, c, w);

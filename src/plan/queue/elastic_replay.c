@@ -101,7 +101,7 @@ static int64_t steps_of(const replay *r, const weft_elastic_entry *e, double ste
 }
 
 /* A job begins a step, or in rounds the steps of a round, or decodes. A job that keeps its devices
- * begins all steps, and decodes on the same devices. */
+ * begins all steps, with the decoding. */
 static void begin(replay *r, int64_t i, int64_t degree)
 {
     weft_elastic_entry *e = &r->active[i];

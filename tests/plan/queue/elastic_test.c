@@ -175,8 +175,8 @@ Test(elastic, a_degree_that_does_not_fit)
     weft_elastic_work_free(&work);
 }
 
-/* The forecast of a queue: a held job ends first, on its devices, and others start next to it or after
- * it. */
+/* The forecast of a queue: a held job ends first, on its devices, and other jobs start
+ * at the same time or later. */
 Test(elastic, a_replay_begins_with_held_jobs)
 {
     const weft_elastic_size wide = {"wide", 10, {4, 2, 1, 0.5}, 0, 1},
