@@ -57,8 +57,12 @@ static const weft_option options[] = {
      "1 to 16. Above 1, videos are close to the ones of `weft generate`, not bitwise equal"},
     {"--policy", "NAME", "fifo",
      "order of jobs of equal priority: fifo, srpt (shortest first), edf (deadlines first, then "
-     "srpt) or fair (equal seconds per token)",
-     .choices = "fifo srpt edf fair"},
+     "srpt) or fair (equal seconds per token). share: with --ranks, jobs run at the same time on "
+     "ranks of their own, whose number is chosen for each job",
+     .choices = "fifo srpt edf fair share"},
+    {"--elastic", NULL, NULL,
+     "with --policy share: the number of ranks of a running job can change between two steps. "
+     "Videos are then close to the ones of unchanged ranks, not bitwise equal"},
     {"--webhook", "URL", NULL,
      "URL below which requests may have a `webhook`, e.g. https://example.org/hooks/; by default "
      "none",
@@ -93,6 +97,7 @@ static weft_status run_serve(const weft_args *args)
                                         weft_args_string(args, "--weights")},
                             .memory = weft_args_string(args, "--memory-limit"),
                             .ranks = ranks,
+                            .elastic = weft_args_flag(args, "--elastic"),
                             .batch = batch,
                             .idle_unload = idle};
     o.parallel = weft_args_list(args, "--parallel", &o.parallel_count);

@@ -45,13 +45,20 @@ static void add_memory(weft_child_arguments *a, const weft_server *s)
     add(a, "--memory-limit", text);
 }
 
+/* Ranks of a request: jobs that share the ranks of the server have a part. */
+static int64_t ranks_of(const weft_server *s, const json_t *request)
+{
+    const int64_t ranks = json_integer_value(json_object_get(request, "ranks"));
+    return s->shares && ranks > 0 ? ranks : s->options->ranks;
+}
+
 /* The layout of a request that the server's ranks have; NULL: none. A server that was started with
  * other options ignores the layouts of earlier jobs. */
 static const char *layout_of(const weft_server *s, const json_t *request)
 {
     const char *layout = json_string_value(json_object_get(request, "layout"));
     return layout && weft_server_chooses_layouts(s) &&
-                   weft_job_layout_ranks(layout) == s->options->ranks
+                   weft_job_layout_ranks(layout) == ranks_of(s, request)
                ? layout
                : NULL;
 }
@@ -64,9 +71,14 @@ static bool add_layout(weft_child_arguments *a, const weft_server *s, const json
     const int count = layout ? weft_job_layout_split(layout, a->layout, keys) : 0;
     for (int i = 0; i < count; i++)
         add(a, "--parallel", keys[i]);
+    if (!layout && weft_server_chooses_layouts(s)) {
+        if (ranks_of(s, request) > 1)
+            add(a, "--parallel", "auto");
+        return ranks_of(s, request) > 1;
+    }
     for (int i = 0; !layout && i < s->options->parallel_count; i++)
         add(a, "--parallel", s->options->parallel[i]);
-    return !layout && weft_server_chooses_layouts(s);
+    return false;
 }
 
 /* An estimate has these options, too. */
@@ -103,9 +115,9 @@ void weft_child_arguments_estimate(const weft_server *s, const weft_served_model
     add_memory(a, s);
     if (s->cluster)
         add(a, "--on", s->cluster);
-    if (s->options->ranks > 1) {
+    if (ranks_of(s, request) > 1) {
         char *text = a->number[a->numbers++];
-        snprintf(text, WEFT_CHILD_NUMBER, "%" PRId64, s->options->ranks);
+        snprintf(text, WEFT_CHILD_NUMBER, "%" PRId64, ranks_of(s, request));
         add(a, "--ranks", text);
     }
     (void)add_layout(a, s, request);
@@ -140,8 +152,10 @@ weft_status weft_child_arguments_generate(const weft_server *s, const weft_serve
         add_i64(a, "--preview-interval", request, "preview");
     if (s->options->backend)
         add(a, "--backend", s->options->backend);
-    if (s->options->memory)
+    if (s->options->memory && !s->shares)
         add(a, "--memory-limit", s->options->memory);
+    if (s->shares)
+        add_memory(a, s); /* the free memory is the one of all workers */
     if (add_layout(a, s, request) && s->cluster)
         add(a, "--on", s->cluster);
     for (int i = 0; i < a->lora_count; i++)

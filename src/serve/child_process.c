@@ -42,13 +42,15 @@ static weft_status make_environment(const weft_child_start_options *o, char ***o
     int64_t count = 0, used = 0;
     while (environ[count])
         count++;
-    WEFT_TRY(WEFT_NEW(*out, count + WEFT_COUNT(settings) + o->default_count + 1, "an environment"));
+    WEFT_TRY(WEFT_NEW(*out, count + WEFT_COUNT(settings) + o->default_count + 2, "an environment"));
     for (; used < count; used++)
         (*out)[used] = environ[used];
     for (int i = 0; i < WEFT_COUNT(settings); i++)
         add_setting(*out, &used, settings[i], i == WEFT_COUNT(settings) - 1);
     for (int i = 0; i < o->default_count; i++)
         add_setting(*out, &used, o->defaults[i], true);
+    if (o->replaced)
+        add_setting(*out, &used, o->replaced, false);
     return WEFT_OK;
 }
 

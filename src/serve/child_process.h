@@ -29,7 +29,8 @@ typedef struct weft_child_start_options {
     /* [default_count] "NAME=VALUE": variables that the server's environment does not have */
     const char *const *defaults;
     int default_count;
-    int last_signal; /* the child gets it when this thread ends; 0: SIGKILL */
+    const char *replaced; /* "NAME=VALUE" in place of the server's variable; NULL: none */
+    int last_signal;      /* the child gets it when this thread ends; 0: SIGKILL */
 } weft_child_start_options;
 /* Starts a program in a process group of its own. The child is killed when this thread ends. */
 weft_status weft_child_start(const weft_child_start_options *options, weft_child *child);

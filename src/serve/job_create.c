@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "serve/job_draft.h"
+#include "serve/job_price.h"
 #include "serve/videos_api.h"
 
 #include <stdio.h>
@@ -35,53 +36,46 @@ static bool is_repeated(weft_serve_request *r, const weft_job_draft *d, bool as_
 
 /* ---- prices --------------------------------------------------------------------------------- */
 
-/* The known price of a request. NULL: `reply` is a refusal, or waits. */
-static const weft_price *find_price(weft_serve_request *r, const json_t *request,
-                                    weft_serve_reply *reply)
+/* Adds the layout, or the prices by ranks, to a request. */
+static void set_layout(const weft_server *s, const weft_job_price *price, json_t *request)
+{
+    if (price->degrees)
+        json_object_set(request, "degrees", price->degrees);
+    else if (weft_server_chooses_layouts(s) && *price->layout)
+        json_object_set_new(request, "layout", json_string(price->layout));
+}
+
+/* The job as the last one of the queue. */
+static weft_status predict(weft_serve_request *r, const weft_job_draft *d,
+                           const weft_job_price *price, weft_queue_forecast *f)
 {
     weft_server *s = r->server;
-    const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
-    const weft_price *price =
-        weft_prices_ask(&s->prices, request, weft_served_model_stamp(m), &r->asks_price);
-    if (price && price->state == WEFT_PRICE_KNOWN)
-        return price;
-    if (price && price->state == WEFT_PRICE_REFUSED) {
-        *reply = weft_serve_error(400, price->code, price->field, price->text);
-    } else {
-        weft_server_wake(s);
-        *reply = (weft_serve_reply){.waits = true};
-    }
-    return NULL;
-}
-
-/* The layout stays for the life of the job, so that it resumes bitwise. `layout` "": none. */
-static void set_layout(const weft_server *s, const char *layout, json_t *request)
-{
-    if (weft_server_chooses_layouts(s) && *layout)
-        json_object_set_new(request, "layout", json_string(layout));
-}
-
-/* The place that the job would have in the queue. */
-static weft_serve_reply answer_price(weft_serve_request *r, const weft_job_draft *d,
-                                     const weft_price *price)
-{
     const weft_queue_view *queue;
-    weft_queue_forecast f;
     const weft_queue_entry last = {.number = INT64_MAX,
                                    .priority = d->terms.priority,
                                    .seconds = price->seconds,
                                    .rank = INT64_MAX,
                                    .arrival = weft_server_time(),
                                    .deadline = d->terms.deadline};
-    if (weft_server_queue(r->server, &queue) != WEFT_OK ||
-        weft_queue_view_predict(queue, &last, r->owner ? r->owner : "", &f) != WEFT_OK)
+    weft_elastic_size size;
+    WEFT_TRY(weft_server_queue(s, &queue));
+    WEFT_TRY(weft_job_price_size(s, price, d->request, &size));
+    return weft_queue_view_predict(queue, &last, r->owner ? r->owner : "", &size, f);
+}
+
+/* The place that the job would have in the queue. */
+static weft_serve_reply answer_price(weft_serve_request *r, const weft_job_draft *d,
+                                     const weft_job_price *price)
+{
+    weft_queue_forecast f;
+    if (predict(r, d, price, &f) != WEFT_OK)
         return weft_serve_own_error();
     json_t *json = json_pack("{s:s, s:f, s:I, s:I, s:f, s:f, s:O}", "object", "price", "seconds",
                              price->seconds, "bytes", (json_int_t)price->bytes, "queue_position",
                              (json_int_t)f.position, "expected_start", f.start, "expected_end",
                              f.end, "request", d->request);
-    if (json && weft_server_chooses_layouts(r->server))
-        json_object_set_new(json, "layout", json_string(price->layout));
+    if (json)
+        set_layout(r->server, price, json);
     if (json && d->terms.deadline > 0)
         json_object_set_new(json, "expected_late", json_boolean(f.end > d->terms.deadline));
     return weft_serve_json(200, json);
@@ -104,7 +98,7 @@ static weft_status copy_draft(const weft_job_draft *d, weft_queue_job *job)
 }
 
 static weft_status fill_job(const weft_serve_request *r, const weft_job_draft *d,
-                            const weft_price *price, const char *base, weft_queue_job *job)
+                            const weft_job_price *price, const char *base, weft_queue_job *job)
 {
     *job = (weft_queue_job){.created = weft_server_time(),
                             .seconds = price->seconds,
@@ -162,7 +156,7 @@ out:
 }
 
 static weft_serve_reply add_job(weft_serve_request *r, const weft_job_draft *d,
-                                const weft_price *price, const weft_create_form *form)
+                                const weft_job_price *price, const weft_create_form *form)
 {
     weft_queue_job job = {0};
     bool existing;
@@ -187,18 +181,19 @@ weft_serve_reply weft_job_create(weft_serve_request *r, const weft_create_form *
     weft_job_draft d = {0};
     weft_queue_job base = {0};
     weft_serve_reply reply;
-    const weft_price *price;
+    weft_job_price price = {0};
     if (form->base && !weft_videos_find(r->server, form->base, &base, &reply))
         return reply;
     if (weft_job_draft_read(r, form->base ? &base : NULL, &d) != WEFT_OK)
         reply = weft_serve_own_error();
     else if (!form->only_price && is_repeated(r, &d, form->as_job, &reply))
         ; /* `reply` is set */
-    else if ((price = find_price(r, d.request, &reply)) != NULL) {
+    else if (weft_job_price_find(r, d.request, &price, &reply)) {
         if (!form->only_price)
-            set_layout(r->server, price->layout, d.request);
-        reply = form->only_price ? answer_price(r, &d, price) : add_job(r, &d, price, form);
+            set_layout(r->server, &price, d.request);
+        reply = form->only_price ? answer_price(r, &d, &price) : add_job(r, &d, &price, form);
     }
+    json_decref(price.degrees);
     weft_job_draft_free(&d);
     weft_queue_job_free(&base);
     return reply;
@@ -221,20 +216,21 @@ weft_serve_reply weft_job_edit(weft_serve_request *r, const char *id)
     weft_job_draft d = {0};
     weft_queue_job job;
     weft_serve_reply reply;
-    const weft_price *price;
+    weft_job_price price = {0};
     if (!weft_videos_find(r->server, id, &job, &reply))
         return reply;
     if (weft_job_draft_read_changes(r, &job, &d) != WEFT_OK) {
         reply = weft_serve_own_error();
     } else if (json_equal(d.base, d.request)) { /* the price stays */
-        set_layout(r->server, d.layout, d.request);
+        json_object_update(d.request, d.layout);
         reply = store_edit(r, &job, &d);
-    } else if ((price = find_price(r, d.request, &reply)) != NULL) {
-        job.seconds = price->seconds;
-        job.bytes = price->bytes;
-        set_layout(r->server, price->layout, d.request);
+    } else if (weft_job_price_find(r, d.request, &price, &reply)) {
+        job.seconds = price.seconds;
+        job.bytes = price.bytes;
+        set_layout(r->server, &price, d.request);
         reply = store_edit(r, &job, &d);
     }
+    json_decref(price.degrees);
     weft_job_draft_free(&d);
     weft_queue_job_free(&job);
     return reply;

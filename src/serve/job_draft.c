@@ -12,6 +12,7 @@ void weft_job_draft_free(weft_job_draft *d)
     json_decref(d->fields);
     json_decref(d->base);
     json_decref(d->request);
+    json_decref(d->layout);
     *d = (weft_job_draft){0};
 }
 
@@ -31,9 +32,8 @@ static weft_status read_base(const weft_queue_job *job, weft_job_draft *d)
 {
     d->base = json_loads(job->request, 0, NULL);
     WEFT_TRY(WEFT_ALLOCATED(d->base, "a request"));
-    const char *layout = json_string_value(json_object_get(d->base, "layout"));
-    snprintf(d->layout, sizeof d->layout, "%s", layout ? layout : "");
-    json_object_del(d->base, "layout");
+    d->layout = weft_job_layout_take(d->base);
+    WEFT_TRY(WEFT_ALLOCATED(d->layout, "a request"));
     for (int i = 0; i < WEFT_INPUTS; i++) {
         const char *name = weft_input_of(d->base, (weft_request_input)i);
         if (d->files[i] || !name)

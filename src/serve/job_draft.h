@@ -14,7 +14,7 @@ typedef struct weft_job_draft {
     bool of_base[WEFT_INPUTS];      /* the file is the one of the job to vary */
     weft_request_terms terms;
     char fingerprint[33];
-    char layout[WEFT_JOB_LAYOUT]; /* of the job to vary, whose `base` has none; "": none */
+    json_t *layout; /* of the job to vary, as of weft_job_layout_take; NULL: none */
 } weft_job_draft;
 
 /* Reads a new job. `base`: the job to vary; NULL: none. */

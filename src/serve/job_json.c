@@ -130,12 +130,9 @@ static json_t *webhook_json(const weft_server *s, const weft_queue_job *job)
 /* A request can be sent again, and has no layout. */
 static void move_layout(json_t *json)
 {
-    json_t *request = json_object_get(json, "request"),
-           *layout = json_object_get(request, "layout");
-    if (!layout)
-        return;
-    json_object_set(json, "layout", layout);
-    json_object_del(request, "layout");
+    json_t *layout = weft_job_layout_take(json_object_get(json, "request"));
+    json_object_update(json, layout);
+    json_decref(layout);
 }
 
 json_t *weft_job_json_job(const weft_server *s, const weft_queue_job *job,

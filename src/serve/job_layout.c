@@ -9,6 +9,28 @@
 /* Follows the keys of a layout whose weights do not fit. */
 #define STREAMS ", weights stream"
 
+json_t *weft_job_layout_take(json_t *request)
+{
+    static const char *const keys[] = {"layout", "ranks", "degrees"};
+    json_t *taken = json_object();
+    for (int i = 0; taken && i < WEFT_COUNT(keys); i++) {
+        json_t *value = json_object_get(request, keys[i]);
+        if (value)
+            json_object_set(taken, keys[i], value);
+        json_object_del(request, keys[i]);
+    }
+    return taken;
+}
+
+const json_t *weft_job_layout_degree(const json_t *request, int64_t ranks)
+{
+    const json_t *list = json_object_get(request, "degrees");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_object_get(json_array_get(list, i), "ranks")) == ranks)
+            return json_array_get(list, i);
+    return NULL;
+}
+
 int64_t weft_job_layout_ranks(const char *layout)
 {
     static const char *const degrees[] = {"cfg=", "dp=", "fsdp=", "ep=", "tp=", "cp=", "pp="};

@@ -3,11 +3,17 @@
 #ifndef WEFT_SERVE_JOB_LAYOUT_H
 #define WEFT_SERVE_JOB_LAYOUT_H
 
-#include <stdbool.h>
+#include "base/json.h"
+
 #include <stdint.h>
 
 enum { WEFT_JOB_LAYOUT = 128, WEFT_JOB_LAYOUT_KEYS = 12 };
 
+/* Removes what the server has added to a request: "layout", "ranks" and "degrees". Returns these
+ * members (json_decref); NULL: out of memory. */
+json_t *weft_job_layout_take(json_t *request);
+/* The member of "degrees" for a number of ranks; NULL: none. */
+const json_t *weft_job_layout_degree(const json_t *request, int64_t ranks);
 /* Product of the degrees. */
 int64_t weft_job_layout_ranks(const char *layout);
 /* Whether the weights are streamed. */

@@ -34,9 +34,9 @@ void weft_price_estimate_advance(weft_price_estimate *e, weft_server *s)
 /* The request of a price, from its key. */
 static json_t *request_of(const weft_price *price)
 {
-    enum { PARTS = 9 + WEFT_COMPUTE_FIELDS };
+    enum { PARTS = 10 + WEFT_COMPUTE_FIELDS };
     char name[256];
-    int64_t n[5];
+    int64_t n[6];
     double guidance, strength;
     int inputs;
     char compute[WEFT_COMPUTE_FIELDS][16], layout[WEFT_JOB_LAYOUT];
@@ -47,15 +47,17 @@ static json_t *request_of(const weft_price *price)
         while (slash > price->key && *slash != '/');
     snprintf(name, sizeof name, "%.*s", (int)(slash - price->key), price->key);
     if (sscanf(slash,
-               "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64
+               "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64
                "/%127[^/]/%lf/%lf/%d/%15[^/]/%15[^/]/%15[^/]",
-               n, n + 1, n + 2, n + 3, n + 4, layout, &guidance, &strength, &inputs, compute[0],
-               compute[1], compute[2]) != PARTS)
+               n, n + 1, n + 2, n + 3, n + 4, n + 5, layout, &guidance, &strength, &inputs,
+               compute[0], compute[1], compute[2]) != PARTS)
         return NULL;
     json_t *json = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "model", name, "frames",
                              (json_int_t)n[0], "height", (json_int_t)n[1], "width",
                              (json_int_t)n[2], "steps", (json_int_t)n[3], "batch", (json_int_t)n[4],
                              "guidance_scale", guidance, "strength", strength);
+    if (json && n[5] > 0)
+        json_object_set_new(json, "ranks", json_integer(n[5]));
     if (json && strcmp(layout, "-") != 0)
         json_object_set_new(json, "layout", json_string(layout));
     for (int i = 0; json && i < WEFT_COMPUTE_FIELDS; i++)

@@ -11,7 +11,7 @@
 /* A batch has the layout of its jobs. The price of one video chooses the layout. */
 static void make_key(const json_t *request, char key[WEFT_PRICE_KEY])
 {
-    static const char *const names[] = {"frames", "height", "width", "steps", "batch"};
+    static const char *const names[] = {"frames", "height", "width", "steps", "batch", "ranks"};
     const char *model = json_string_value(json_object_get(request, "model"));
     int length = snprintf(key, 160, "%.150s", model ? model : "");
     for (int i = 0; i < WEFT_COUNT(names); i++)

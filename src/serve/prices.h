@@ -10,7 +10,8 @@
 enum { WEFT_PRICE_KEY = 384 };
 
 typedef struct weft_price {
-    /* model, size, steps, batch and its layout, guidance, the given inputs, and types of numbers */
+    /* model, size, steps, batch and its layout, ranks (0: all of the server), guidance, the given
+     * inputs, and types of numbers */
     char key[WEFT_PRICE_KEY];
     enum { WEFT_PRICE_NEW, WEFT_PRICE_ASKED, WEFT_PRICE_KNOWN, WEFT_PRICE_REFUSED } state;
     double seconds, decode; /* of a video; of its decoding, which is a part */

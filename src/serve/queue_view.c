@@ -51,6 +51,8 @@ static weft_queue_forecast forecast_of(const weft_queue_run *run)
 static weft_status predict(weft_queue_view *v)
 {
     weft_queue_run *runs;
+    if (v->moment.share)
+        return weft_share_predict(v, NULL, NULL, v->forecasts);
     WEFT_TRY(WEFT_NEW(runs, v->count, "the forecast of %" PRId64 " jobs", v->count));
     weft_status_code status = WEFT_OK;
     WEFT_GO(replay(v, NULL, 0, runs));
@@ -79,13 +81,31 @@ static weft_status take_mates(weft_queue_view *v)
     return WEFT_OK;
 }
 
+/* The seconds of the first jobs by their ranks. */
+static weft_status read_sizes(weft_queue_view *v, weft_queue_store *store,
+                              const weft_share_moment *m)
+{
+    weft_queue_job job;
+    bool found;
+    WEFT_TRY(WEFT_NEW(v->sizes, WEFT_SHARE_JOBS, "the forecast of %d jobs", WEFT_SHARE_JOBS));
+    for (int64_t i = 0; i < v->count && i < WEFT_SHARE_JOBS; i++) {
+        WEFT_TRY(weft_queue_store_at(store, v->entries[i].number, &job, &found));
+        if (!found)
+            continue;
+        weft_share_size(&job, m->elastic, v->pace, m->ranks, &v->sizes[i]);
+        weft_queue_job_free(&job);
+    }
+    return WEFT_OK;
+}
+
 static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store,
                              const weft_queue_moment *m)
 {
     const int64_t version = weft_queue_store_version(store);
     weft_queue_view_free(v);
     WEFT_TRY(weft_queue_store_waiting(store, &v->entries, &v->count));
-    WEFT_TRY(take_mates(v));
+    if (!m->share)
+        WEFT_TRY(take_mates(v));
     WEFT_TRY(weft_queue_store_owners(store, m->now - DAY, &v->owners));
     WEFT_TRY(WEFT_NEW(v->forecasts, v->count, "the forecast of %" PRId64 " jobs", v->count));
     v->pace = m->pace > 0 ? m->pace : 1;
@@ -97,6 +117,8 @@ static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store,
     }
     for (int64_t i = 0; i < v->count; i++)
         v->entries[i].seconds = fmax(0, v->entries[i].seconds + m->finish);
+    if (m->share)
+        WEFT_TRY(read_sizes(v, store, m->share));
     v->version = version;
     return WEFT_OK;
 }
@@ -113,11 +135,11 @@ weft_status weft_queue_view_update(weft_queue_view *v, weft_queue_store *store,
 {
     if (!v->version || v->version != weft_queue_store_version(store))
         WEFT_TRY(read_jobs(v, store, m));
-    else if ((v->moment.version == m->version || confirms(m, &v->moment)) &&
+    else if ((m->share || v->moment.version == m->version || confirms(m, &v->moment)) &&
              m->now < v->moment.now + FORECAST_SECONDS && m->now >= v->moment.now)
         return WEFT_OK;
     v->moment = *m;
-    if (v->count && v->entries->held) {
+    if (v->count && v->entries->held && !m->share) {
         const double finish = m->finish * (double)(1 + v->mate_count),
                      rest = m->rules->start + v->first_seconds - m->elapsed;
         v->entries->seconds = fmax(0, (m->left >= 0 ? m->left : rest) + finish);
@@ -137,9 +159,23 @@ const weft_queue_forecast *weft_queue_view_find(const weft_queue_view *v, int64_
     return NULL;
 }
 
-weft_status weft_queue_view_predict(const weft_queue_view *v, const weft_queue_entry *last,
-                                    const char *owner, weft_queue_forecast *forecast)
+static weft_status predict_shared(const weft_queue_view *v, const weft_queue_entry *last,
+                                  const weft_elastic_size *size, weft_queue_forecast *forecast)
 {
+    weft_queue_forecast *all;
+    WEFT_TRY(WEFT_NEW(all, v->count + 1, "the forecast of %" PRId64 " jobs", v->count + 1));
+    const weft_status_code status = weft_share_predict(v, last, size, all);
+    *forecast = all[v->count];
+    weft_free(all);
+    return status;
+}
+
+weft_status weft_queue_view_predict(const weft_queue_view *v, const weft_queue_entry *last,
+                                    const char *owner, const weft_elastic_size *size,
+                                    weft_queue_forecast *forecast)
+{
+    if (v->moment.share)
+        return predict_shared(v, last, size, forecast);
     weft_queue_run *runs;
     int64_t at = 0;
     while (at < v->owners.count && strcmp(v->owners.name[at], owner) != 0)
@@ -180,6 +216,7 @@ void weft_queue_view_free(weft_queue_view *v)
     weft_free(v->entries);
     weft_free(v->forecasts);
     weft_free(v->mates);
+    weft_free(v->sizes);
     weft_queue_owners_free(&v->owners);
     *v = (weft_queue_view){0};
 }

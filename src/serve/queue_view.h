@@ -3,7 +3,7 @@
 #ifndef WEFT_SERVE_QUEUE_VIEW_H
 #define WEFT_SERVE_QUEUE_VIEW_H
 
-#include "serve/queue_store.h"
+#include "serve/share_view.h"
 
 typedef struct weft_queue_forecast {
     int64_t position;  /* jobs that run or start before this one */
@@ -20,7 +20,8 @@ typedef struct weft_queue_moment {
     int64_t version; /* another value if `left` has changed */
     double pace;     /* measured seconds per predicted second, at each change of the store; 0: 1 */
     double finish;   /* measured seconds of the end of each video beyond the prediction */
-    double first;    /* predicted seconds of the jobs of the worker, at each change of the store,
+    const weft_share_moment *share; /* the ranks that jobs share; NULL: one worker has all ranks */
+    double first; /* predicted seconds of the jobs of the worker, at each change of the store,
                         without the pace; 0: of the first job */
 } weft_queue_moment;
 
@@ -28,6 +29,7 @@ typedef struct weft_queue_moment {
 typedef struct weft_queue_view {
     weft_queue_entry *entries;      /* sorted, with the seconds that remain, by the pace; owned */
     weft_queue_forecast *forecasts; /* of the entries; owned */
+    weft_elastic_size *sizes;       /* of the first WEFT_SHARE_JOBS, if jobs share ranks; owned */
     int64_t count;
     int64_t *mates; /* numbers of further jobs of the worker, in the batch of the first; owned */
     int64_t mate_count;
@@ -47,9 +49,10 @@ weft_status weft_queue_view_update(weft_queue_view *view, weft_queue_store *stor
 /* The forecast of the job `number`; NULL: it is not in the queue. */
 const weft_queue_forecast *weft_queue_view_find(const weft_queue_view *view, int64_t number);
 /* The forecast of a job that would be accepted last, with its seconds without a pace. `owner`: its
- * name. */
+ * name. `size`: of jobs that share ranks, with the pace. */
 weft_status weft_queue_view_predict(const weft_queue_view *view, const weft_queue_entry *last,
-                                    const char *owner, weft_queue_forecast *forecast);
+                                    const char *owner, const weft_elastic_size *size,
+                                    weft_queue_forecast *forecast);
 /* *number: of the job that the worker has next by the rules; 0: no job waits. */
 weft_status weft_queue_view_choose(const weft_queue_view *view, int64_t *number);
 void weft_queue_view_free(weft_queue_view *view);

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 enum { PEM_BYTES = 1 << 20 };
+/* The policy of jobs that share the ranks. */
+#define SHARE "share"
 
 /* The program that runs; a worker is the same program with another verb. */
 static weft_status find_program(weft_server *s)
@@ -88,14 +90,36 @@ static weft_status check_parallel(const weft_serve_options *o)
     return WEFT_OK;
 }
 
+/* Jobs that share the ranks have layouts and ranks that the server chooses. */
+static weft_status check_share(const weft_serve_options *o)
+{
+    if (strcmp(o->policy, SHARE) != 0)
+        return !o->elastic ? WEFT_OK
+                           : weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--elastic"),
+                                        "only jobs that share ranks change them; add --policy "
+                                        "share, or remove the option");
+    if (o->ranks < 2 || o->ranks > WEFT_SHARE_RANKS)
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--ranks", WEFT_NUMBER(o->ranks)),
+                          "the policy share needs 2 to %d ranks", WEFT_SHARE_RANKS);
+    if (o->batch > 1)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--batch"),
+                          "the policy share gives each job ranks of its own; remove --batch");
+    if (o->parallel_count && (o->parallel_count > 1 || strcmp(o->parallel[0], "auto") != 0))
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = "--parallel", .value = o->parallel[0]),
+                          "the policy share chooses the layout of each job; remove --parallel");
+    return WEFT_OK;
+}
+
 /* A child would report these options at the first job. */
 static weft_status check_options(const weft_serve_options *o)
 {
     int64_t bytes = 0;
     weft_cluster cluster;
-    if (weft_queue_policy_find(o->policy) == WEFT_QUEUE_POLICIES)
+    if (weft_queue_policy_find(o->policy) == WEFT_QUEUE_POLICIES && strcmp(o->policy, SHARE) != 0)
         return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--policy", .value = o->policy),
-                          "the policies are fifo, srpt, edf and fair");
+                          "the policies are fifo, srpt, edf, fair and share");
+    WEFT_TRY(check_share(o));
     if (o->memory && strcmp(o->memory, "auto") != 0 &&
         (!weft_parse_i64(o->memory, &bytes) || bytes < 1))
         return weft_error(
@@ -184,8 +208,12 @@ weft_status weft_serve_run(const weft_serve_options *o)
     pthread_cond_init(&s->job_ended, NULL);
     signal(SIGPIPE, SIG_IGN);
     WEFT_GO(check_options(o));
-    s->rules = (weft_queue_rules){
-        .policy = weft_queue_policy_find(o->policy), .ageing = WEFT_QUEUE_AGEING, .workers = 1};
+    s->shares = !strcmp(o->policy, SHARE);
+    s->group_count = s->shares ? WEFT_SERVE_GROUPS : 1;
+    s->rules =
+        (weft_queue_rules){.policy = s->shares ? WEFT_QUEUE_EDF : weft_queue_policy_find(o->policy),
+                           .ageing = WEFT_QUEUE_AGEING,
+                           .workers = 1};
     WEFT_GO(read_certificate(s));
     WEFT_GO(find_program(s));
     WEFT_GO(find_launcher(s));

@@ -30,7 +30,7 @@ typedef struct weft_serve_options {
     const char *const *loras; /* [lora_count], NAME=FILE */
     int lora_count;
     const char *certificate, *key; /* PEM files of TLS; NULL: plain HTTP */
-    const char *policy;            /* name of a weft_queue_policy */
+    const char *policy;            /* name of a weft_queue_policy, or "share" */
     const char *backend;           /* of the workers, as of `weft generate` */
     /* defaults of requests; NULL: as of `weft generate` */
     const char *compute[WEFT_COMPUTE_FIELDS];
@@ -39,6 +39,7 @@ typedef struct weft_serve_options {
     /* [parallel_count], layout of the ranks, as of `weft generate`; auto: chosen for each job */
     const char *const *parallel;
     int parallel_count;
+    bool elastic;       /* with "share": the ranks of a running job can change */
     int64_t batch;      /* most jobs that are generated together, up to WEFT_BATCH_JOBS */
     double idle_unload; /* seconds without a use after which weights are unloaded; 0: never */
 } weft_serve_options;

@@ -4,6 +4,7 @@
 #include "serve/event_stream.h"
 #include "serve/http_server.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,31 @@ void weft_server_changed(weft_server *s, const char *id)
     pthread_cond_broadcast(&s->job_ended);
 }
 
+/* Seconds until the end of a group's job. */
+static double left_of(const weft_server *s, const weft_served_group *g)
+{
+    const double pace = s->pace > 0 ? s->pace : 1,
+                 left = weft_job_seconds_left(&g->progress, pace * g->decode);
+    return left >= 0 ? left
+                     : fmax(0, s->rules.start + pace * g->batch.seconds - (weft_now() - g->since));
+}
+
+/* The running jobs of shared ranks. */
+static void set_share(weft_server *s)
+{
+    weft_share_moment *m = &s->share;
+    *m = (weft_share_moment){.now = weft_server_time(),
+                             .ranks = s->options->ranks,
+                             .elastic = s->options->elastic,
+                             .change = s->rules.stop + fmax(s->cold, s->rules.start)};
+    for (const weft_served_group *g = s->groups; g < s->groups + s->group_count; g++) {
+        const int64_t steps = weft_job_steps(&g->progress) - g->progress.done;
+        if (g->running[0])
+            m->held[m->count++] = (weft_share_held){g->number, g->ranks, left_of(s, g),
+                                                    g->progress.total ? steps : 0};
+    }
+}
+
 weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
 {
     const weft_served_group *g = s->groups;
@@ -40,7 +66,10 @@ weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
                                       .steps = p->total - p->done,
                                       .version = s->progress_version,
                                       .pace = s->pace,
-                                      .finish = s->finish};
+                                      .finish = s->finish,
+                                      .share = s->shares ? &s->share : NULL};
+    if (s->shares)
+        set_share(s);
     *view = &s->view;
     return weft_queue_view_update(&s->view, s->store, &moment);
 }
@@ -48,7 +77,7 @@ weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
 bool weft_server_chooses_layouts(const weft_server *s)
 {
     const weft_serve_options *o = s->options;
-    return o->ranks > 1 && o->parallel_count == 1 && !strcmp(o->parallel[0], "auto");
+    return s->shares || (o->ranks > 1 && o->parallel_count == 1 && !strcmp(o->parallel[0], "auto"));
 }
 
 const weft_served_group *weft_server_group(const weft_server *s, const char *id)

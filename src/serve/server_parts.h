@@ -28,13 +28,16 @@ enum { WEFT_SERVE_GROUPS = 8 };
 /* A worker with its jobs. The ranks of a worker are a group. */
 typedef struct weft_served_group {
     char running[WEFT_QUEUE_ID]; /* job of the worker, the first one of a batch; "": none */
+    int64_t number;              /* of this job */
     weft_job_set batch;          /* the jobs of the worker, if there is one */
     pid_t worker;                /* process of the worker; 0: none */
     int64_t ranks;               /* of the worker, or of the last one */
+    unsigned places;             /* bit i: the worker has rank i of the server (shared ranks) */
     weft_loaded_weights weights; /* of the worker */
     weft_worker_progress progress;
     double decode; /* predicted seconds of the running job's decoding; 0: unknown */
     double since;  /* weft_now() of the start of the running job */
+    double scale;  /* seconds of the price per predicted second on these ranks; 0: 1 */
 } weft_served_group;
 
 typedef struct weft_server {
@@ -66,6 +69,9 @@ typedef struct weft_server {
     bool stopping;
     weft_served_group groups[WEFT_SERVE_GROUPS];
     int group_count;
+    bool shares;             /* several jobs run at the same time, on ranks of their own */
+    weft_share_moment share; /* written by weft_server_queue */
+    double cold;             /* measured seconds of the start of a job and its worker; 0: unknown */
     /* jobs up to this number are not batched: one of their batches was refused */
     int64_t unbatched;
     double pace;                 /* measured seconds per predicted second of jobs; 0: unknown */

@@ -35,14 +35,13 @@ weft_serve_reply weft_status_capabilities(const weft_server *s)
     for (int i = 0; models && i < s->model_count; i++)
         json_array_append_new(models, weft_served_model_json(&s->models[i]));
     return weft_serve_json(
-        200,
-        json_pack("{s:o, s:o, s:s, s:{s:i, s:i, s:i}, s:b, s:[s, s, s, s, s, s, s, s, s, "
-                  "s]}",
-                  "models", models, "loras", weft_served_loras_json(&s->loras), "policy",
-                  weft_queue_policy_name(s->rules.policy), "limits", "prompt_bytes",
-                  WEFT_REQUEST_PROMPT, "json_bytes", WEFT_JSON_LIMIT, "form_bytes", WEFT_FORM_LIMIT,
-                  "webhooks", s->options->webhook_count > 0, "features", "price", "cancel", "pause",
-                  "events", "request_id", "remix", "edit", "move", "duplicate", "preview"));
+        200, json_pack("{s:o, s:o, s:s, s:{s:i, s:i, s:i}, s:b, s:[s, s, s, s, s, s, s, s, s, "
+                       "s]}",
+                       "models", models, "loras", weft_served_loras_json(&s->loras), "policy",
+                       s->options->policy, "limits", "prompt_bytes", WEFT_REQUEST_PROMPT,
+                       "json_bytes", WEFT_JSON_LIMIT, "form_bytes", WEFT_FORM_LIMIT, "webhooks",
+                       s->options->webhook_count > 0, "features", "price", "cancel", "pause",
+                       "events", "request_id", "remix", "edit", "move", "duplicate", "preview"));
 }
 
 /* ---- metrics -------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "serve/event_stream.h"
+#include "serve/job_ranks.h"
 #include "serve/price_estimate.h"
 #include "serve/video_images.h"
 #include "serve/worker_process.h"
@@ -39,6 +40,7 @@ typedef struct weft_supervisor {
     bool discards;       /* without saving it */
     double stopped;      /* weft_now() of that request */
     int64_t next;        /* number of the job for which another was stopped; 0: none */
+    bool retired;        /* the worker, which has no job, was asked to end */
     int64_t versions[2]; /* of the queue and of the progress at the last choice */
     /* how the job ended, until it is stored */
     bool ended;
@@ -103,8 +105,9 @@ static double remaining_of(const supervisor *v)
 {
     const weft_server *s = v->server;
     const weft_served_group *g = v->group;
-    const double pace = s->pace > 0 ? s->pace : 1;
-    return fmax(0, weft_job_seconds_left(&g->progress, pace * g->decode)) / pace / g->batch.count;
+    const double pace = s->pace > 0 ? s->pace : 1, scale = g->scale > 0 ? g->scale : 1,
+                 left = fmax(0, weft_job_seconds_left(&g->progress, pace * g->decode));
+    return scale * left / pace / g->batch.count;
 }
 
 /* Seconds that the running jobs were expected to take, by the pace. */
@@ -223,6 +226,7 @@ static weft_status start(supervisor *v, const weft_queue_job *jobs, int count, d
     g->batch.count = started; /* further ones stay in the queue */
     g->batch.seconds = seconds;
     snprintf(g->running, sizeof g->running, "%s", jobs->id);
+    g->number = jobs->number;
     g->progress = (weft_worker_progress){.seconds_left = -1};
     g->decode = decode_of(s, jobs, started);
     g->since = weft_now();
@@ -306,6 +310,8 @@ static void measure_start(supervisor *v)
         s->rules.start = s->starts++ ? 0.5 * (s->rules.start + found) : found;
     else if (!s->starts)
         s->rules.start = found;
+    if (v->cold)
+        s->cold = s->cold > 0 ? 0.5 * (s->cold + found) : found;
 }
 
 static void take_progress(supervisor *v, const weft_worker_report *r)
@@ -368,8 +374,10 @@ static void judge_end(supervisor *v)
     weft_worker_end_process(&v->worker, &end);
     v->group->worker = 0;
     weft_loaded_weights_clear(&v->group->weights);
-    if (v->signalled && end.signal == SIGTERM)
+    if (v->retired || (v->signalled && end.signal == SIGTERM))
         end.event = WEFT_QUEUE_STOPPED;
+    v->retired = false;
+    v->group->places = 0;
     warn_of_end(v->group, &end);
     if (had_job)
         end_job(v, &end);
@@ -473,6 +481,21 @@ static weft_status find_other(weft_server *s, int64_t number, int64_t *other)
     return WEFT_OK;
 }
 
+/* Sets `next` if the ranks of the job should change after its step. */
+static weft_status choose_ranks(supervisor *v)
+{
+    weft_server *s = v->server;
+    const weft_queue_view *queue;
+    int64_t ranks;
+    if (!s->options->elastic)
+        return WEFT_OK;
+    WEFT_TRY(weft_server_queue(s, &queue));
+    WEFT_TRY(weft_share_resize(queue, v->group->number, &ranks));
+    v->next = ranks != v->group->ranks ? v->group->number : 0;
+    s->stops += v->next != 0;
+    return WEFT_OK;
+}
+
 /* Sets `next` if another job should run instead of the worker's. The first message is written after
  * a step: a job that is stopped has made progress, and the seconds of a start are known. */
 static weft_status choose_other(supervisor *v)
@@ -486,6 +509,8 @@ static weft_status choose_other(supervisor *v)
         !memcmp(versions, v->versions, sizeof versions))
         return WEFT_OK;
     memcpy(v->versions, versions, sizeof versions);
+    if (s->shares)
+        return choose_ranks(v);
     WEFT_TRY(weft_server_queue(s, &queue));
     WEFT_TRY(weft_queue_view_choose(queue, &number));
     WEFT_TRY(find_other(s, number, &v->next));
@@ -559,6 +584,141 @@ static weft_status remove_deleted(weft_server *s)
     return WEFT_OK;
 }
 
+/* ---- shared ranks --------------------------------------------------------------------------- */
+
+static int count_bits(unsigned mask)
+{
+    int count = 0;
+    for (; mask; mask &= mask - 1)
+        count++;
+    return count;
+}
+
+/* The first `count` ones of a mask. */
+static unsigned first_bits(unsigned mask, int64_t count)
+{
+    unsigned found = 0;
+    for (; count > 0 && mask; count--, mask &= mask - 1)
+        found |= mask & (~mask + 1);
+    return found;
+}
+
+static bool is_idle(const supervisor *v)
+{
+    return v->worker.child.pid && !v->retired && !v->group->running[0];
+}
+
+/* Ranks that no worker has. */
+static unsigned free_places(const weft_server *s)
+{
+    unsigned taken = 0;
+    for (const weft_served_group *g = s->groups; g < s->groups + s->group_count; g++)
+        taken |= g->places;
+    return ((1u << s->options->ranks) - 1) & ~taken;
+}
+
+/* A group without a worker whose lock is free, for a worker with `ranks` ranks; NULL: none. */
+static weft_status open_group(supervisor *groups, int64_t ranks, supervisor **found, int *lock)
+{
+    weft_server *s = groups->server;
+    const unsigned free = free_places(s);
+    for (supervisor *v = groups; count_bits(free) >= ranks && v < groups + s->group_count; v++) {
+        if (v->worker.child.pid || v->group->running[0])
+            continue;
+        WEFT_TRY(try_lock(s, v->group - s->groups, lock));
+        if (*lock < 0)
+            continue;
+        v->group->ranks = ranks;
+        v->group->places = first_bits(free, ranks);
+        *found = v;
+        return WEFT_OK;
+    }
+    return WEFT_OK;
+}
+
+/* Ends workers without jobs until their ranks suffice for another worker. */
+static void retire(supervisor *groups, int64_t ranks)
+{
+    const weft_server *s = groups->server;
+    int64_t have = count_bits(free_places(s));
+    for (supervisor *v = groups; v < groups + s->group_count; v++)
+        have += v->retired ? v->group->ranks : 0;
+    for (supervisor *v = groups; have < ranks && v < groups + s->group_count; v++)
+        if (is_idle(v)) {
+            weft_worker_retire(&v->worker);
+            v->retired = true;
+            have += v->group->ranks;
+        }
+}
+
+/* A worker with `ranks` ranks and no job, or a group for one, with its lock; NULL: none yet. */
+static weft_status find_group(supervisor *groups, int64_t ranks, supervisor **found, int *lock)
+{
+    *found = NULL;
+    *lock = -1;
+    for (supervisor *v = groups; v < groups + groups->server->group_count; v++)
+        if (is_idle(v) && v->group->ranks == ranks) {
+            *found = v;
+            return WEFT_OK;
+        }
+    WEFT_TRY(open_group(groups, ranks, found, lock));
+    if (!*found)
+        retire(groups, ranks);
+    return WEFT_OK;
+}
+
+/* Starts a job on the ranks of a group. */
+static weft_status start_on(supervisor *v, weft_queue_job *job, int lock)
+{
+    const double left = job->remaining > 0 ? job->remaining : job->seconds;
+    double seconds = job->seconds;
+    WEFT_TRY(weft_job_set_ranks(v->server->store, job, v->group->ranks, &seconds));
+    v->group->scale = seconds > 0 ? job->seconds / seconds : 1;
+    return start(v, job, 1, left / v->group->scale, lock);
+}
+
+static weft_status start_choice(supervisor *groups, const weft_share_choice *c)
+{
+    weft_queue_job job;
+    supervisor *v = NULL;
+    bool found;
+    int lock = -1;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_queue_store_at(groups->server->store, c->number, &job, &found));
+    if (!found)
+        return WEFT_OK;
+    if (job.state == WEFT_QUEUE_QUEUED)
+        WEFT_GO(find_group(groups, c->ranks, &v, &lock));
+    if (v)
+        WEFT_GO(start_on(v, &job, lock));
+out:
+    if (v && !v->worker.child.pid)
+        v->group->places = 0;
+    if (lock >= 0)
+        close(lock);
+    weft_queue_job_free(&job);
+    return status;
+}
+
+/* Starts waiting jobs on ranks that no job has. */
+static weft_status claim_ranks(supervisor *groups)
+{
+    weft_server *s = groups->server;
+    const weft_queue_view *queue;
+    weft_share_choice choices[WEFT_SHARE_RANKS];
+    int count;
+    int64_t idle = s->options->ranks;
+    for (const weft_served_group *g = s->groups; g < s->groups + s->group_count; g++)
+        idle -= g->running[0] ? g->ranks : 0;
+    if (idle <= 0)
+        return WEFT_OK;
+    WEFT_TRY(weft_server_queue(s, &queue));
+    WEFT_TRY(weft_share_choose(queue, choices, &count));
+    for (int i = 0; i < count; i++)
+        WEFT_TRY(start_choice(groups, &choices[i]));
+    return WEFT_OK;
+}
+
 /* ---- loop ----------------------------------------------------------------------------------- */
 
 /* Lives as long as the main thread serves. */
@@ -587,14 +747,32 @@ static void wait_for_events(const serving *m)
         continue;
 }
 
+/* Whether no process of an ended worker is left. mpirun may be killed before its ranks, and the job
+ * could start on other ranks while they write its files. */
+static weft_status has_left(const supervisor *v, bool *left)
+{
+    int lock = -1;
+    *left = true;
+    if (v->worker.child.pid)
+        return WEFT_OK;
+    WEFT_TRY(try_lock(v->server, v->group - v->server->groups, &lock));
+    *left = lock >= 0;
+    if (lock >= 0)
+        close(lock);
+    return WEFT_OK;
+}
+
 /* Writes the ends of jobs to the queue and starts the next job. */
 static weft_status advance(supervisor *v)
 {
-    if (v->ended)
+    bool ends = v->ended;
+    if (ends && v->server->shares && !v->server->stopping)
+        WEFT_TRY(has_left(v, &ends));
+    if (ends)
         WEFT_TRY(apply_end(v));
     if (v->worker.job)
         WEFT_TRY(stop_job(v));
-    if (!v->server->stopping && !v->group->running[0])
+    if (!v->server->stopping && !v->server->shares && !v->group->running[0])
         WEFT_TRY(claim(v));
     return WEFT_OK;
 }
@@ -614,6 +792,8 @@ static weft_status advance_all(serving *m)
     weft_server *s = m->server;
     for (int i = 0; i < s->group_count; i++)
         WEFT_TRY(advance(&m->groups[i]));
+    if (s->shares && !s->stopping)
+        WEFT_TRY(claim_ranks(m->groups));
     return remove_deleted(s); /* last: files that cannot be removed stop nothing else */
 }
 

@@ -27,6 +27,25 @@ void weft_worker_lock_name(int64_t group, char name[WEFT_WORKER_LOCK])
         snprintf(name, WEFT_WORKER_LOCK, "worker.%" PRId64 ".lock", group);
 }
 
+/* "CUDA_VISIBLE_DEVICES=0,3": the GPUs of a group, among the GPUs of the server. */
+static weft_status list_gpus(unsigned places, weft_buf *text)
+{
+    const char *at = getenv("CUDA_VISIBLE_DEVICES");
+    const bool given = at && *at;
+    const char *comma = "";
+    weft_buf_printf(text, "CUDA_VISIBLE_DEVICES=");
+    for (int i = 0; places; i++, places >>= 1) {
+        const size_t length = given ? strcspn(at, ",") : 0;
+        if (places & 1 && !given)
+            weft_buf_printf(text, "%s%d", comma, i);
+        else if (places & 1 && length)
+            weft_buf_printf(text, "%s%.*s", comma, (int)length, at);
+        comma = places & 1 ? "," : comma;
+        at += given ? length + (at[length] == ',') : 0;
+    }
+    return weft_buf_check(text);
+}
+
 /* One rank is the child process itself. */
 static void list_arguments(const weft_server *s, const char *ranks, const char *idle,
                            const char *lock, char *argv[MOST_ARGUMENTS])
@@ -43,6 +62,8 @@ weft_status weft_worker_start(weft_server *s, const weft_served_group *group, in
                               weft_worker *w)
 {
     char idle[32], ranks[32], threads[48], name[WEFT_WORKER_LOCK], *argv[MOST_ARGUMENTS];
+    weft_buf gpus = {0};
+    weft_status_code status = WEFT_OK;
     const int64_t count = group->ranks, all = s->options->ranks,
                   processors = sysconf(_SC_NPROCESSORS_ONLN);
     snprintf(idle, sizeof idle, "%.17g", s->options->idle_unload);
@@ -56,7 +77,7 @@ weft_status weft_worker_start(weft_server *s, const weft_served_group *group, in
     const char *const defaults[] = {threads, "OMPI_MCA_hwloc_base_binding_policy=none",
                                     "OMPI_MCA_rmaps_base_oversubscribe=1",
                                     "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
-    const weft_child_start_options options = {
+    weft_child_start_options options = {
         .argv = argv,
         .folder = s->state,
         .lock = lock,
@@ -66,9 +87,15 @@ weft_status weft_worker_start(weft_server *s, const weft_served_group *group, in
         .default_count = all > 1 ? WEFT_COUNT(defaults) : 0,
         .last_signal = count > 1 ? SIGTERM : 0}; /* mpirun ends the ranks and removes its files */
     *w = (weft_worker){.ranks = count};
+    if (s->shares)
+        WEFT_GO(list_gpus(group->places, &gpus));
     if (count > 1 && flock(lock, LOCK_SH) != 0) /* the ranks lock the file, too */
-        return weft_error_errno(WEFT_NOWHERE, "cannot share the lock of the worker");
-    return weft_child_start(&options, &w->child);
+        WEFT_GO(weft_error_errno(WEFT_NOWHERE, "cannot share the lock of the worker"));
+    options.replaced = gpus.data;
+    WEFT_GO(weft_child_start(&options, &w->child));
+out:
+    weft_buf_free(&gpus);
+    return status;
 }
 
 /* ---- jobs ----------------------------------------------------------------------------------- */
@@ -312,12 +339,23 @@ void weft_worker_abandon(weft_worker *w)
         kill(w->child.pid, SIGKILL);
 }
 
+void weft_worker_retire(weft_worker *w)
+{
+    if (w->ranks == 1) {
+        kill(w->child.pid, SIGKILL);
+        return;
+    }
+    close(w->child.input); /* the ranks end when their commands end */
+    w->child.input = 0;
+}
+
 void weft_worker_kill(weft_worker *w)
 {
     if (!w->child.pid)
         return;
     if (w->ranks > 1) {
-        close(w->child.input);
+        if (w->child.input > 0)
+            close(w->child.input);
         w->child.input = 0;
     } else {
         kill(w->child.pid, SIGKILL);

@@ -76,7 +76,7 @@ Test(queue_view, forecasts_follow_the_policy)
     check(&v, 2, 1060, 1082);
     check(&v, 3, 1082, 1089);
     check(&v, 4, 1089, 1121);
-    cr_assert_eq(weft_queue_view_predict(&v, &last, "new", &f), WEFT_OK);
+    cr_assert_eq(weft_queue_view_predict(&v, &last, "new", NULL, &f), WEFT_OK);
     cr_assert(f.position == 4 && f.start == 1121 && f.end == 1130);
     cr_assert(weft_queue_view_choose(&v, &number) == WEFT_OK && number == 1);
     rules.policy = WEFT_QUEUE_SRPT; /* the running job is stopped for the three others */
@@ -116,7 +116,7 @@ Test(queue_view, the_pace_scales_predictions)
     check(&v, 1, 1000, 1010);
     check(&v, 2, 1010, 1022);
     check(&v, 4, 1026.5, 1043.5);
-    cr_assert_eq(weft_queue_view_predict(&v, &last, "new", &f), WEFT_OK);
+    cr_assert_eq(weft_queue_view_predict(&v, &last, "new", NULL, &f), WEFT_OK);
     cr_assert_float_eq(f.end, 1049.5, 1e-6);
     m.left = 30; /* measured */
     m.version++;
@@ -147,7 +147,7 @@ Test(queue_view, each_video_has_an_end)
     cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK, "%s", weft_error_message());
     check(&v, 1, 1000, 1013);
     check(&v, 2, 1013, 1028); /* 2 + 10 + 3 */
-    cr_assert_eq(weft_queue_view_predict(&v, &last, "new", &f), WEFT_OK);
+    cr_assert_eq(weft_queue_view_predict(&v, &last, "new", NULL, &f), WEFT_OK);
     cr_assert_float_eq(f.end, 1049.5 + 5 * 3, 1e-6);
     m.left = 30; /* measured, and without the end */
     m.version++;
