@@ -33,8 +33,9 @@ static const weft_option options[] = {
     {"--ageing", "X", "0.02",
      "srpt, edf: seconds by which a second of waiting shortens a job, 0 to 1", .group = "serve"},
     {"--degrees", "FILE.json", NULL,
-     "videos share 8 devices (--workers 8): seconds of a step on 1, 2, 4 and 8 devices, of each "
-     "size; compares fixed degrees, ddit, tetriserve, genserve and weft",
+     "videos share up to 8 devices (--workers): seconds of a step on 1, 2, 4 and 8 devices, of "
+     "each size; compares fixed degrees, ddit, tetriserve, genserve, weft and weft-start. The "
+     "trace is poisson, or a file whose jobs name a size and can have a measured end",
      .group = "serve"},
     {"--round-seconds", "S", "0.05", "--degrees: seconds of a round of tetriserve",
      .group = "serve"},

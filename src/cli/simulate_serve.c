@@ -39,8 +39,7 @@ static weft_status make_trace(const weft_args *args, int64_t workers, weft_queue
     return weft_queue_trace_make(&o, jobs);
 }
 
-/* Options of the random trace have no effect on a file. */
-static weft_status refuse_for_file(const weft_args *args, const char *path)
+weft_status weft_simulate_refuse_for_file(const weft_args *args, const char *path)
 {
     static const char *const random[] = {"--jobs", "--owners", "--steps", "--seed",
                                          "--load", "--error",  "--sizes", "--deadlines"};
@@ -119,7 +118,7 @@ weft_status weft_simulate_serve(const weft_args *args)
     if (!strcmp(word[1], "poisson"))
         WEFT_TRY(make_trace(args, rules.workers, &jobs, &count, &owners));
     else {
-        WEFT_TRY(refuse_for_file(args, word[1]));
+        WEFT_TRY(weft_simulate_refuse_for_file(args, word[1]));
         WEFT_TRY(weft_queue_trace_read(word[1], &jobs, &count, &owners));
     }
     save = weft_args_string(args, "--save");

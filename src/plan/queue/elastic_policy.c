@@ -232,7 +232,7 @@ static void choose_tetriserve(const weft_elastic_question *q, weft_elastic_work 
     for (int64_t n = 0; n < count; n++) {
         const int64_t i = w->order[n];
         const int k = least_degree(q, i);
-        const int64_t want = k < 0 ? 1 : 1 << k;
+        const int64_t want = 1 << (k < 0 ? smallest_degree(q->entries[i].size) : k);
         if (want <= idle) {
             degrees[i] = want;
             idle -= want;

@@ -194,6 +194,19 @@ static int compare_seconds(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* The median deviation from measured ends. errors: [count]. */
+static double median_error(const replay *r, double *errors)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < r->count; i++) {
+        const weft_elastic_job *j = &r->jobs[i];
+        if (j->measured > j->arrival)
+            errors[count++] = fabs(j->end - j->measured) / (j->measured - j->arrival);
+    }
+    qsort(errors, (size_t)count, sizeof *errors, compare_seconds);
+    return count ? errors[count / 2] : -1;
+}
+
 static weft_status fill_score(const replay *r, weft_elastic_score *s)
 {
     double *seconds, sum = 0;
@@ -211,6 +224,7 @@ static weft_status fill_score(const replay *r, weft_elastic_score *s)
     s->mean = sum / (double)r->count;
     s->p95 = seconds[(int64_t)ceil(0.95 * (double)r->count) - 1];
     s->p99 = seconds[(int64_t)ceil(0.99 * (double)r->count) - 1];
+    s->error = median_error(r, seconds);
     s->used = r->used / ((double)r->rules->devices * r->now);
     weft_free(seconds);
     return WEFT_OK;

@@ -16,6 +16,7 @@ typedef struct weft_elastic_score {
     weft_elastic_policy policy;
     int64_t jobs, deadlines, met, resizes;
     double mean, p95, p99; /* seconds from arrival to end */
+    double error;          /* median of |end - measured| / (measured - arrival); negative: none */
     double used;           /* share of the device seconds until the last end that ran steps */
 } weft_elastic_score;
 

@@ -7,7 +7,8 @@
 #include "plan/queue/elastic_replay.h"
 
 /* Reads a table as JSON: {"sizes": [{"name": "81x480x832", "steps": 30, "step_seconds":
- * [8, 4.1, 2.2, 1.2], "decode_seconds": 1.7, "share": 1}, ...]}. */
+ * [8, 4.1, 2.2, 1.2], "decode_seconds": 1.7, "share": 1}, ...]}. A size without all
+ * step_seconds has no further degrees. */
 weft_status weft_elastic_table_read(const char *path, weft_elastic_table *table);
 /* A table with a row per policy. */
 void weft_elastic_scores_print(const weft_elastic_score *scores, int count, weft_buf *out);

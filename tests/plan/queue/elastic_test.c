@@ -219,7 +219,7 @@ Test(elastic, tables_are_checked)
     char path[] = "/tmp/weft_elastic_XXXXXX";
     static const char *const texts[] = {
         "{\"sizes\": []}",
-        "{\"sizes\": [{\"name\": \"a\", \"steps\": 3, \"step_seconds\": [1, 1, 1], "
+        "{\"sizes\": [{\"name\": \"a\", \"steps\": 3, \"step_seconds\": [], "
         "\"decode_seconds\": 1, \"share\": 1}]}",
         "{\"sizes\": [{\"name\": \"a\", \"steps\": 0, \"step_seconds\": [1, 1, 1, 1], "
         "\"decode_seconds\": 1, \"share\": 1}]}"};

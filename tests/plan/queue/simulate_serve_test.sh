@@ -36,7 +36,7 @@ refusals() {
     bad format-damaged seconds serve zero.jsonl
     echo '{"sizes": []}' >none.json
     bad format-damaged sizes serve poisson --degrees none.json --workers 8
-    bad option-invalid --workers serve poisson --degrees none.json --workers 4
+    bad option-invalid --workers serve poisson --degrees none.json --workers 9
     bad option-no-effect --policy serve poisson --degrees none.json --policy edf
     bad option-no-effect --round-seconds serve poisson --round-seconds 1
 }
@@ -60,7 +60,33 @@ assert met["weft-start"] > max(fixed, met["ddit"]), met
 assert met["weft"] >= 1.3 * fixed and met["weft"] > max(met["ddit"], met["tetriserve"], met["genserve"]), met
 P
 }
+# A trace of a server: jobs that never meet have the seconds of their fastest degree, so that the measured ends agree, and one is
+# 10 % late. A size without a degree of 2 is not run by fixed-2.
+measured_ends_are_compared() {
+    cat >two.json <<'J'
+{"sizes": [{"name": "a", "steps": 20, "step_seconds": [0.2, 0.12], "decode_seconds": 0.1, "share": 1},
+           {"name": "b", "steps": 10, "step_seconds": [1], "decode_seconds": 0.5, "share": 1}]}
+J
+    cat >measured.jsonl <<'J'
+{"arrival": 100, "size": "b", "end": 110.5}
+{"arrival": 0, "size": "a", "deadline": 4, "end": 2.5}
+{"arrival": 200, "size": "a", "deadline": 201, "priority": 2, "end": 202.75}
+{"arrival": 300, "size": "a"}
+J
+    "$WEFT" simulate serve measured.jsonl --degrees two.json --workers 2 --out measured.json >measured.txt || fail "a trace with --degrees"
+    python3 -S - <<'P' || fail "the measured ends"
+import json
+policies = {p["policy"]: p for p in json.load(open("measured.json"))["policies"]}
+assert list(policies) == ["fixed-1", "ddit", "tetriserve", "genserve", "weft", "weft-start"], policies
+assert abs(policies["weft"]["error"]) < 1e-9 and abs(policies["weft-start"]["error"]) < 1e-9, policies
+assert policies["fixed-1"]["error"] > 0.3 and policies["weft"]["met"] == 1 and policies["weft"]["deadlines"] == 2, policies
+P
+    sed 's/"a", "deadline": 4/"c"/' measured.jsonl >unknown.jsonl
+    bad format-damaged size serve unknown.jsonl --degrees two.json --workers 2
+    bad option-no-effect --load serve measured.jsonl --degrees two.json --workers 2 --load 0.5
+}
 check "figures agree" figures_agree
+check "measured ends" measured_ends_are_compared
 check "devices are shared" devices_are_shared
 check "refusals" refusals
 finish
