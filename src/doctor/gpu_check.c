@@ -116,7 +116,8 @@ static weft_status build(int model, weft_products products, weft_graph **out)
 {
     const bool joined = model == WEFT_GPU_JOINED_MODEL;
     weft_graph *g;
-    WEFT_TRY(build_step(models[joined ? WEFT_GPU_VECTOR_MODEL : model], products, joined ? &g : out));
+    WEFT_TRY(
+        build_step(models[joined ? WEFT_GPU_VECTOR_MODEL : model], products, joined ? &g : out));
     if (!joined)
         return WEFT_OK;
     const weft_status_code status = weft_pass_pointwise(g, 2, out);

@@ -1,5 +1,5 @@
 /* Chains of elementwise ops in one generated kernel, on the emulated driver and an emulated NVRTC
- * (tests/emu/nvrtc): the kernels of the ops must have bitwise the same results. */
+ * (tests/emu/nvrtc). The kernels of the ops must have bitwise the same results. */
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"

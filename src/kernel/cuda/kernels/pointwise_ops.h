@@ -1,8 +1,8 @@
 /* The elementwise ops, one definition each: the kernels of single ops (pointwise.cu, modulation.cu)
  * and the generated kernels of chains (pointwise_source.h) compute them.
  *
- * Compilers must not contract products and sums to fused multiply-adds here, so that a generated
- * kernel and the kernels that it replaces have bitwise identical results. Functions that need
+ * Compilers must not contract products and sums to fused multiply-adds here. A generated kernel and
+ * the kernels that it replaces then have bitwise identical results. Functions that need
  * multiply-adds call f_fma(). */
 #ifndef WEFT_KERNEL_CUDA_KERNELS_POINTWISE_OPS_H
 #define WEFT_KERNEL_CUDA_KERNELS_POINTWISE_OPS_H

@@ -284,11 +284,11 @@ SPECIAL(blocks_0, "%%nctaid.x")
 SPECIAL(blocks_1, "%%nctaid.y")
 SPECIAL(lane_id, "%%laneid")
 
-#define THREAD(d)         thread_##d()
-#define BLOCK(d)          block_##d()
-#define THREADS(d)        threads_##d()
-#define BLOCKS(d)         blocks_##d()
-#define LANE              lane_id()
+#define THREAD(d)  thread_##d()
+#define BLOCK(d)   block_##d()
+#define THREADS(d) threads_##d()
+#define BLOCKS(d)  blocks_##d()
+#define LANE       lane_id()
 
 DEV void block_barrier(void)
 {
