@@ -98,9 +98,9 @@ completion() {
     [ "$(complete_words weft generate --steps)" = "--steps" ] || fail "an option"
     [ "$(complete_words weft generate --help guid)" = guidance ] || fail "a section"
     [ "$(complete_words weft plan ca)" = cascades ] || fail "the first word of a usage"
-    [ "$(complete_words weft serve --policy s)" = srpt ] || fail "the value of an option"
+    [ "$(complete_words weft serve --policy sr)" = srpt ] || fail "the value of an option"
     [ "$(complete_words weft train x.yaml --set precis)" = precision= ] || fail "a key"
-    [ "$(complete_words weft train x.yaml --set precision =)" = "f32 bf16 auto" ] || fail "the values of a key"
+    [ "$(complete_words weft train x.yaml --set precision =)" = "f32 bf16 auto tf32" ] || fail "the values of a key"
     [ "$(complete_words weft estimate x.yaml --set passes.fuse = t)" = true ] || fail "a key of two verbs"
 }
 check completion
