@@ -42,11 +42,11 @@ weft_status weft_text_words(const char *text, int64_t length, bool lower, bool s
 /* The next code point of valid UTF-8, and its bytes. */
 int32_t weft_text_next(const char *text, int64_t length, int64_t *bytes);
 bool weft_is_letter(int32_t c); /* \p{L} */
-bool weft_is_number(int32_t c);
+bool weft_is_number(int32_t c); /* \p{N} */
+bool weft_is_space(int32_t c);  /* \s    */
+bool weft_is_sign(int32_t c);   /* \p{P}, and ASCII other than letters, digits and spaces */
 /* Letters by case: upper and title case, lower case; letters without case and marks are both. */
 bool weft_is_upper(int32_t c);
-bool weft_is_lower(int32_t c); /* \p{N} */
-bool weft_is_space(int32_t c); /* \s    */
-bool weft_is_sign(int32_t c);  /* \p{P}, and ASCII other than letters, digits and spaces */
+bool weft_is_lower(int32_t c);
 
 #endif

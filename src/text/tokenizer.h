@@ -35,13 +35,13 @@ const char *weft_tokenizer_piece(const weft_tokenizer *tokenizer, int32_t id);
 /* Decodes ids to a text for display; special tokens print their names. */
 void weft_tokenizer_text(const weft_tokenizer *tokenizer, const int32_t *id, int64_t count,
                          weft_buf *out);
-/* The padding token after short texts: the one of the tokenizer's config, else "<pad>", CLIP's end
+/* The padding token of short texts: the one of the tokenizer's config, else "<pad>", CLIP's end
  * token, or 0. */
+int32_t weft_tokenizer_padding(const weft_tokenizer *tokenizer);
 /* Returns true if the tokenizer's config says that padding is before the text. */
 bool weft_tokenizer_pads_left(const weft_tokenizer *t);
 /* Returns the first special token that is put before each text; "": none. Borrowed. */
 const char *weft_tokenizer_first(const weft_tokenizer *t);
-int32_t weft_tokenizer_padding(const weft_tokenizer *tokenizer);
 /* One more than the highest id. */
 int64_t weft_tokenizer_size(const weft_tokenizer *tokenizer);
 /* transformers' class of such a tokenizer. */
