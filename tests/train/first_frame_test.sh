@@ -54,6 +54,8 @@ PY
     losses runs/grey >grey.txt
     losses runs/zeros >zeros.txt
     cmp -s grey.txt zeros.txt && fail "grey frames have no effect"
+    "$WEFT" train grey.yaml $clips --set out=runs/refused --set parallel.cascades=every-iteration >out.log 2>&1 && fail "cascades with grey frames: not refused"
+    has_message out.log config-conflict key=parallel.cascades || fail_with out.log "cascades with grey frames: another message"
     ranks 2 "$WEFT" train grey.yaml $clips --set out=runs/grey-ranks --set parallel.dp=2 >grey.log 2>&1 || { cat grey.log; fail "dp=2"; }
     losses runs/grey-ranks >two.txt
     paste grey.txt two.txt | awk '{d = $2 - $5; if (d * d > 1e-10 * $2 * $2) bad = 1} END {exit bad || NR < 12}' || fail "losses differ from one rank"

@@ -367,6 +367,21 @@ static weft_status check_length(const weft_run *run, const weft_run_models *m, c
     return WEFT_OK;
 }
 
+/* Rejects a second data set of grey frames where another one exists, and where none is read. */
+static weft_status check_rest(const weft_run *run, const weft_run_models *m, const char *path)
+{
+    if (m->grey_rest && weft_run_prefers(run))
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "condition"),
+                          "preference.rejected and the grey frames after a first one are both a "
+                          "second data set. Remove one of the two keys.");
+    return m->grey_rest && weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE
+               ? weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                            WEFT_AT(.file = path, .key = "parallel.cascades"),
+                            "cascades read one data set, and the grey frames after a first one "
+                            "are a second. Remove one of the two keys.")
+               : WEFT_OK;
+}
+
 /* Checks the denoiser against its autoencoder and its text encoders. */
 static weft_status check_denoiser(const weft_run *run, const weft_run_models *m, const char *path)
 {
@@ -400,10 +415,7 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
                           weft_model_class(&m->denoiser));
     if (!conditioned)
         return WEFT_OK;
-    if (m->grey_rest && weft_run_prefers(run))
-        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "condition"),
-                          "preference.rejected and the grey frames after a first one are both a "
-                          "second data set. Remove one of the two keys.");
+    WEFT_TRY(check_rest(run, m, path));
     WEFT_TRY(check_condition(m, path));
     return check_length(run, m, path);
 }
