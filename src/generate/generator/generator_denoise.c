@@ -519,14 +519,14 @@ void weft_generator_begin_caches(weft_generator *p)
                                      own_steps(p, part[i], weft_generator_steps(p)));
 }
 
-/* Element i of a video's noise. Frames after the first of several windows have its noise again:
- * brightness and background depend on the noise, and would drift from window to window. */
-static float first_noise(const weft_generator *p, uint64_t seed, int64_t i)
+/* First element of the noise of a latent frame. Frames after the first of several windows have its
+ * noise again: brightness and background depend on the noise, and would drift from window to
+ * window. */
+static int64_t noise_of_frame(const weft_generator *p, uint64_t seed, int64_t frame)
 {
-    const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
-    const int64_t from = weft_temporal_windows_noise(&p->shape.windows,
-                                                     p->model.grid.causal ? 1 : 0, seed, i / frame);
-    return weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)(from * frame + i % frame));
+    const int64_t source =
+        weft_temporal_windows_noise(&p->shape.windows, p->model.grid.causal ? 1 : 0, seed, frame);
+    return source * (p->shape.latent_floats / p->shape.latent[0]);
 }
 
 /* Initial x of a video: noise at the first level that is run, with the known latents added. */
@@ -544,10 +544,15 @@ static void begin_with(const weft_generator *p, int64_t row, float *x)
     const float begin = (float)weft_scheduler_first(&p->trajectory.scheduler,
                                                     p->trajectory.solver_step),
                 tint = (float)g->image_noise_share;
-    for (int64_t i = 0; i < p->shape.latent_floats; i++) {
-        const float n = noise ? noise[i] : first_noise(p, seed, i);
+    const int64_t area = p->shape.latent[1] * p->shape.latent[2], frame = area * channels;
+    int64_t drawn = 0;
+    for (int64_t i = 0; i < p->shape.latent_floats; i++, drawn++) {
+        if (i % frame == 0)
+            drawn = noise_of_frame(p, seed, i / frame);
+        const float n =
+            noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)drawn);
         const bool known = g->latents && (p->trajectory.skipped || g->keep_mask[i / channels]);
-        const int64_t area = p->shape.latent[1] * p->shape.latent[2], cell = i / channels % area;
+        const int64_t cell = i / channels % area;
         const float own =
             g->image_noise_share > 0
                 ? n * (1 - tint) + weft_visual_condition_noise_image(g, cell)[i % channels] * tint
