@@ -73,6 +73,18 @@ static weft_status produce(const weft_args *args, const weft_generator_options *
                    : weft_generation_run_execute(&run);
 }
 
+/* Settles the backend. A memory limit above the memory of a rank's device becomes the free memory:
+ * a server limits its workers to parts of the machine's memory, and does not know their devices. */
+static weft_status settle_backend(const char *name, weft_comm *comm, weft_generator_options *o)
+{
+    WEFT_TRY(weft_backend_settle(name, weft_generator_products(o), comm, &o->backend));
+    const weft_device *device = weft_backend_device(o->backend);
+    double above = device && device->total && o->memory > device->total(device);
+    WEFT_TRY(weft_comm_sum(comm, &above, 1));
+    o->memory = above > 0 ? 0 : o->memory;
+    return WEFT_OK;
+}
+
 weft_status weft_generate_run(const weft_args *args, struct weft_resident_weights *resident,
                               weft_comm *world)
 {
@@ -102,8 +114,7 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     WEFT_GO(weft_generate_offload_dir(args, arena, &o));
     if (!world)
         WEFT_GO(weft_comm_open_mpi(&comm));
-    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"), weft_generator_products(&o),
-                                comm, &o.backend));
+    WEFT_GO(settle_backend(weft_args_string(args, "--backend"), comm, &o));
     if (weft_comm_ranks(comm) == 1 && weft_args_flag(args, "--comm-overlap"))
         weft_warning(WEFT_MSG_CONFIG_UNUSUAL, WEFT_AT(.key = "--comm-overlap"),
                      "one rank exchanges nothing, so slices have no effect; remove this option, or "
@@ -112,8 +123,7 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     const bool chooses = o.precision_auto;
     WEFT_GO(choose_precision(args, arena, &jobs, comm, &o));
     if (chooses) /* by the comparison of kernels in this precision */
-        WEFT_GO(
-            weft_backend_settle(o.backend->name, weft_generator_products(&o), comm, &o.backend));
+        WEFT_GO(settle_backend(o.backend->name, comm, &o));
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, weft_args_string(args, "--model"), comm, &o,
                                         &parallel));
