@@ -31,7 +31,7 @@ void weft_worker_lock_name(int64_t group, char name[WEFT_WORKER_LOCK])
 static weft_status list_gpus(unsigned places, weft_buf *text)
 {
     const char *at = getenv("CUDA_VISIBLE_DEVICES");
-    const bool given = at && *at;
+    const bool given = at != NULL; /* an empty list hides all GPUs */
     const char *comma = "";
     weft_buf_printf(text, "CUDA_VISIBLE_DEVICES=");
     for (int i = 0; places; i++, places >>= 1) {
