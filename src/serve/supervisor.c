@@ -779,11 +779,11 @@ static weft_status advance(supervisor *v)
 
 static void read_worker(supervisor *v)
 {
-    if (!v->worker.child.pid || (v->ended && v->worker.job))
+    if (!v->worker.child.pid)
         return;
     const bool runs = weft_child_read(&v->worker.child);
     read_reports(v);
-    if (!runs && (!v->ended || !v->worker.job)) /* also one that took no job any more */
+    if (!runs) /* also of a worker that took no job any more */
         judge_end(v);
 }
 
