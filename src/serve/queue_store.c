@@ -375,11 +375,16 @@ weft_status weft_queue_store_find_request(weft_queue_store *s, const char *reque
     return find_by(s, "SELECT " COLUMNS " FROM job WHERE request_id=?1", request_id, job, found);
 }
 
-weft_status weft_queue_store_first(weft_queue_store *s, weft_queue_state state, weft_queue_job *job,
-                                   bool *found)
+weft_status weft_queue_store_next(weft_queue_store *s, weft_queue_state state, int64_t after,
+                                  weft_queue_job *job, bool *found)
 {
-    return find_by(s, "SELECT " COLUMNS " FROM job WHERE state=?1 ORDER BY number LIMIT 1",
-                   weft_queue_state_name(state), job, found);
+    sqlite3_stmt *row;
+    WEFT_TRY(weft_queue_store_prepare(
+        s, "SELECT " COLUMNS " FROM job WHERE state=?1 AND number>?2 ORDER BY number LIMIT 1",
+        &row));
+    bind_text(row, 1, weft_queue_state_name(state));
+    sqlite3_bind_int64(row, 2, after);
+    return read_one(s, row, job, found);
 }
 
 weft_status weft_queue_store_at(weft_queue_store *s, int64_t number, weft_queue_job *job,
@@ -584,7 +589,7 @@ static weft_status lose_workers_of(weft_queue_store *s, weft_queue_state state, 
     weft_queue_job job;
     bool found = true;
     while (weft_queue_next(state, WEFT_QUEUE_LOST, 0) != state) {
-        WEFT_TRY(weft_queue_store_first(s, state, &job, &found));
+        WEFT_TRY(weft_queue_store_next(s, state, 0, &job, &found));
         if (!found)
             return WEFT_OK;
         const weft_status_code status = lose_worker(s, &job, now);

@@ -111,9 +111,9 @@ weft_status weft_queue_store_owners(weft_queue_store *store, double since,
                                     weft_queue_owners *owners);
 /* The number of jobs by state. */
 weft_status weft_queue_store_count(weft_queue_store *store, int64_t counts[WEFT_QUEUE_STATES]);
-/* The first job in a state. */
-weft_status weft_queue_store_first(weft_queue_store *store, weft_queue_state state,
-                                   weft_queue_job *job, bool *found);
+/* The first job in a state with a number above `after`. */
+weft_status weft_queue_store_next(weft_queue_store *store, weft_queue_state state, int64_t after,
+                                  weft_queue_job *job, bool *found);
 /* Removes the row of a job in DELETING whose files were removed. */
 weft_status weft_queue_store_remove(weft_queue_store *store, const char *id);
 

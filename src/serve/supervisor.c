@@ -562,26 +562,26 @@ static weft_status stop_job(supervisor *v)
 static weft_status remove_job(weft_server *s, const char *id)
 {
     WEFT_TRY(remove_files(s, id));
-    return weft_queue_store_remove(s->store, id);
+    WEFT_TRY(weft_queue_store_remove(s->store, id));
+    weft_server_changed(s, id);
+    return WEFT_OK;
 }
 
+/* Removes the deleted jobs that no worker has. */
 static weft_status remove_deleted(weft_server *s)
 {
     weft_queue_job job;
-    bool found = true;
-    while (found) {
-        WEFT_TRY(weft_queue_store_first(s->store, WEFT_QUEUE_DELETING, &job, &found));
-        if (!found || weft_server_group(s, job.id)) {
-            if (found)
-                weft_queue_job_free(&job);
+    bool found;
+    for (int64_t after = 0;;) {
+        WEFT_TRY(weft_queue_store_next(s->store, WEFT_QUEUE_DELETING, after, &job, &found));
+        if (!found)
             return WEFT_OK;
-        }
-        const weft_status_code status = remove_job(s, job.id);
+        after = job.number;
+        const weft_status_code status =
+            weft_server_group(s, job.id) ? WEFT_OK : remove_job(s, job.id);
         weft_queue_job_free(&job);
         WEFT_TRY(status);
-        weft_server_changed(s, job.id);
     }
-    return WEFT_OK;
 }
 
 /* ---- shared ranks --------------------------------------------------------------------------- */

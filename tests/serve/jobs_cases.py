@@ -195,13 +195,15 @@ def a_running_job_is_paused_and_resumed():
 
 
 def a_running_job_is_deleted():
+    """Its deletion waits for the worker. The deletion of a queued job does not wait for the other one."""
     s, id, worker = held()
+    queued = s.call("POST", "/v1/jobs", LONG)["id"]
     got = []
     thread = threading.Thread(target=lambda: got.append(s.call("DELETE", "/v1/videos/" + id)))
     thread.start()
     while s.raw("GET", "/v1/videos/" + id)[0] != 404:
         time.sleep(0.01)
-    assert not got
+    assert s.call("DELETE", "/v1/videos/" + queued)["deleted"] and not got
     os.kill(worker, signal.SIGCONT)
     thread.join()
     assert got[0]["deleted"] and os.listdir("state/jobs") == [] and s.workers() == [worker]

@@ -162,9 +162,12 @@ Test(queue_store, order_list_and_removal)
         weft_queue_jobs_free(jobs, count);
     }
     apply(s, "a", WEFT_QUEUE_DELETE);
-    cr_assert_eq(weft_queue_store_first(s, WEFT_QUEUE_DELETING, &job, &found), WEFT_OK);
+    cr_assert_eq(weft_queue_store_next(s, WEFT_QUEUE_DELETING, 0, &job, &found), WEFT_OK);
     cr_assert(found && !strcmp(job.id, "a"));
+    const int64_t after = job.number;
     weft_queue_job_free(&job);
+    cr_assert_eq(weft_queue_store_next(s, WEFT_QUEUE_DELETING, after, &job, &found), WEFT_OK);
+    cr_assert(!found);
     cr_assert_eq(weft_queue_store_remove(s, "a"), WEFT_OK);
     cr_assert_eq(weft_queue_store_remove(s, "b"), WEFT_OK); /* is not in DELETING: stays */
     cr_assert_eq(weft_queue_store_count(s, counts), WEFT_OK);
