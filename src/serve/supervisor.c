@@ -481,13 +481,24 @@ static weft_status find_other(weft_server *s, int64_t number, int64_t *other)
     return WEFT_OK;
 }
 
-/* Sets `next` if the ranks of the job should change after its step. */
+/* Whether a worker stops to change the ranks of its job. */
+static bool is_resizing(const weft_server *s)
+{
+    const supervisor *v = s->supervisor;
+    for (int i = 0; v && i < s->group_count; i++)
+        if (v[i].worker.job && v[i].signalled && v[i].next)
+            return true;
+    return false;
+}
+
+/* Sets `next` if the ranks of the job should change after its step. One job at a time: two jobs
+ * would both stop for the same idle ranks. */
 static weft_status choose_ranks(supervisor *v)
 {
     weft_server *s = v->server;
     const weft_queue_view *queue;
     int64_t ranks;
-    if (!s->options->elastic)
+    if (!s->options->elastic || is_resizing(s))
         return WEFT_OK;
     WEFT_TRY(weft_server_queue(s, &queue));
     WEFT_TRY(weft_share_resize(queue, v->group->number, &ranks));
