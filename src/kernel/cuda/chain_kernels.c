@@ -33,13 +33,13 @@ void weft_chain_unlock(void)
 
 /* ---- the code -------------------------------------------------------------------------------- */
 
-static uint64_t hash_of(const char *source, const weft_cuda_gpu *gpu)
+static uint64_t hash_of(const char *source)
 {
-    const int64_t key[] = {gpu->major, gpu->minor, weft_nvrtc_version()};
+    const int64_t version = weft_nvrtc_version();
     uint64_t hash = weft_id_mix(WEFT_ID_BEGIN, source, strlen(source));
     for (const weft_cuda_image *h = weft_cuda_headers; h->name; h++)
         hash = weft_id_mix(hash, h->text, strlen((const char *)h->text));
-    return weft_id_mix(hash, key, sizeof key);
+    return weft_id_mix(hash, &version, sizeof version);
 }
 
 /* The stored PTX has the name of its kernel. */
@@ -57,15 +57,13 @@ static bool read_stored(const char *path, const char *name, char **ptx)
 
 static weft_status compile(const char *name, const char *source, char **ptx)
 {
-    const weft_cuda_gpu *gpu;
     char end[48], *path;
-    WEFT_TRY(weft_cuda_gpu_get(&gpu));
-    snprintf(end, sizeof end, "-chain-%016" PRIx64 ".ptx", hash_of(source, gpu));
+    snprintf(end, sizeof end, "-chain-%016" PRIx64 ".ptx", hash_of(source));
     WEFT_TRY(weft_cuda_verdicts_path(end, &path));
     weft_status_code status = WEFT_OK;
     if (read_stored(path, name, ptx))
         goto out;
-    WEFT_GO(weft_nvrtc_compile(name, source, gpu->major, gpu->minor, ptx));
+    WEFT_GO(weft_nvrtc_compile(name, source, ptx));
     if (weft_file_write_atomic(path, *ptx, (int64_t)strlen(*ptx)) != WEFT_OK)
         weft_debug("%s is not stored: %s", path, weft_error_text());
 out:

@@ -1,5 +1,5 @@
 /* Generated kernels of the process. The PTX is stored on the disk with the verdicts, by source,
- * headers, architecture and version of NVRTC. */
+ * headers and version of NVRTC. */
 #ifndef WEFT_KERNEL_CUDA_CHAIN_KERNELS_H
 #define WEFT_KERNEL_CUDA_CHAIN_KERNELS_H
 

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { NVRTC_OK = 0, HEADERS = 8, LOG_SHOWN = 600 };
 typedef struct nvrtc_program_opaque *nvrtc_program;
@@ -54,7 +55,7 @@ int64_t weft_nvrtc_version(void)
     return nvrtc.number;
 }
 
-/* An error with the end of the compiler's log. */
+/* An error with the beginning of the compiler's log. */
 static weft_status failed(nvrtc_program program, int result, const char *name)
 {
     size_t bytes = 0;
@@ -71,12 +72,16 @@ static weft_status failed(nvrtc_program program, int result, const char *name)
     return status;
 }
 
-static int compile(const char *name, const char *source, const char *arch, nvrtc_program *program)
+static int compile(const char *name, const char *source, nvrtc_program *program)
 {
     const char *text[HEADERS], *include_name[HEADERS];
     /* the precision of the kernels that clang compiles */
-    const char *option[] = {arch,          "--fmad=false", "--prec-div=true", "--prec-sqrt=true",
-                            "--ftz=false", "--std=c++14"};
+    const char *option[] = {"--gpu-architecture=compute_80",
+                            "--fmad=false",
+                            "--prec-div=true",
+                            "--prec-sqrt=true",
+                            "--ftz=false",
+                            "--std=c++14"};
     int headers = 0;
     for (const weft_cuda_image *h = weft_cuda_headers; h->name && headers < HEADERS; h++) {
         text[headers] = (const char *)h->text;
@@ -88,16 +93,26 @@ static int compile(const char *name, const char *source, const char *arch, nvrtc
                : result;
 }
 
-weft_status weft_nvrtc_compile(const char *name, const char *source, int major, int minor,
-                               char **ptx)
+/* NVRTC writes the version of its toolkit, which an older driver rejects. The version of the
+ * embedded kernels (cmake/kernels.cmake) has every feature of the code. */
+static void set_version(char *ptx)
+{
+    static const char key[] = ".version ", version[] = "7.5";
+    char *at = strstr(ptx, key);
+    const size_t digits = at ? strspn(at + strlen(key), "0123456789.") : 0;
+    if (digits < strlen(version))
+        return;
+    memset(at + strlen(key), ' ', digits);
+    memcpy(at + strlen(key), version, strlen(version));
+}
+
+weft_status weft_nvrtc_compile(const char *name, const char *source, char **ptx)
 {
     nvrtc_program program = NULL;
-    char arch[48];
     size_t bytes;
     char *text = NULL;
     weft_status_code status = WEFT_OK;
-    snprintf(arch, sizeof arch, "--gpu-architecture=compute_%d%d", major, minor);
-    int result = compile(name, source, arch, &program);
+    int result = compile(name, source, &program);
     if (result == NVRTC_OK)
         result = nvrtc.ptx_bytes(program, &bytes);
     if (result != NVRTC_OK)
@@ -107,6 +122,7 @@ weft_status weft_nvrtc_compile(const char *name, const char *source, int major, 
     result = nvrtc.ptx(program, text);
     if (result != NVRTC_OK)
         WEFT_GO(failed(program, result, name));
+    set_version(text);
     *ptx = text;
     text = NULL;
 out:
