@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PTX_MOST = 16 << 20 };
+enum { PTX_MOST = 16 << 20, SEAL = 20 };
 
 static struct {
     pthread_mutex_t mutex;
@@ -42,17 +42,43 @@ static uint64_t hash_of(const char *source)
     return weft_id_mix(hash, &version, sizeof version);
 }
 
-/* The stored PTX has the name of its kernel. */
+/* The last line of stored PTX, a comment: "// 0123456789abcdef". */
+static void seal_of(const char *ptx, int64_t bytes, char seal[SEAL + 1])
+{
+    snprintf(seal, SEAL + 1, "// %016" PRIx64 "\n", weft_id_mix(WEFT_ID_BEGIN, ptx, (size_t)bytes));
+}
+
+static bool is_whole(const char *ptx, int64_t bytes)
+{
+    char seal[SEAL + 1];
+    if (bytes < SEAL)
+        return false;
+    seal_of(ptx, bytes - SEAL, seal);
+    return !memcmp(ptx + bytes - SEAL, seal, SEAL);
+}
+
+/* A file with damage, which the driver would reject in every run, is compiled and written again. */
 static bool read_stored(const char *path, const char *name, char **ptx)
 {
     int64_t bytes;
     if (!weft_path_exists(path) || weft_file_read(path, PTX_MOST, ptx, &bytes) != WEFT_OK)
         return false;
-    if (strstr(*ptx, name))
+    if (is_whole(*ptx, bytes) && strstr(*ptx, name))
         return true;
+    weft_debug("%s is damaged", path);
     weft_free(*ptx);
     *ptx = NULL;
     return false;
+}
+
+static weft_status write_stored(const char *path, const char *ptx)
+{
+    const int64_t bytes = (int64_t)strlen(ptx);
+    char seal[SEAL + 1];
+    weft_buf text = {0};
+    seal_of(ptx, bytes, seal);
+    weft_buf_printf(&text, "%s%s", ptx, seal);
+    return weft_file_write_buf(path, &text);
 }
 
 static weft_status compile(const char *name, const char *source, char **ptx)
@@ -64,7 +90,7 @@ static weft_status compile(const char *name, const char *source, char **ptx)
     if (read_stored(path, name, ptx))
         goto out;
     WEFT_GO(weft_nvrtc_compile(name, source, ptx));
-    if (weft_file_write_atomic(path, *ptx, (int64_t)strlen(*ptx)) != WEFT_OK)
+    if (write_stored(path, *ptx) != WEFT_OK)
         weft_debug("%s is not stored: %s", path, weft_error_text());
 out:
     weft_free(path);

@@ -23,8 +23,10 @@
 #include "transform/numeric/rounding.h"
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -325,12 +327,9 @@ Test(pointwise, a_source_that_does_not_compile_is_replaced_by_the_ops)
     cr_expect_geq(warnings, 1);
 }
 
-/* The PTX of an earlier process is used: a compiler that fails is not called. */
-Test(pointwise, code_is_stored_on_the_disk)
+static void compile_in_child(void)
 {
     int ended;
-    if (!weft_cuda_images[0].name)
-        cr_skip("no clang");
     const pid_t first = fork();
     if (first == 0) {
         alarm(120); /* a failed assertion does not end the child */
@@ -339,7 +338,51 @@ Test(pointwise, code_is_stored_on_the_disk)
         _exit(0);
     }
     cr_assert(waitpid(first, &ended, 0) == first && ended == 0);
+}
+
+/* The PTX of an earlier process is used: a compiler that fails is not called. */
+Test(pointwise, code_is_stored_on_the_disk)
+{
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+    compile_in_child();
     setenv("WEFT_EMU_FAULT", "compile", 1);
+    allow(false);
+    compare_on_gpu(100, 14, 24);
+    cr_expect_eq(warnings, 0, "%s", warned);
+}
+
+/* Calls `change` with the path of each stored kernel; returns their number. */
+static int for_each_stored(void (*change)(const char *path))
+{
+    char path[512];
+    int count = 0;
+    DIR *at = opendir(folder);
+    cr_assert_not_null(at);
+    for (const struct dirent *entry; (entry = readdir(at));)
+        if (strstr(entry->d_name, "-chain-")) {
+            snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+            change(path);
+            count++;
+        }
+    closedir(at);
+    return count;
+}
+
+static void cut_half(const char *path)
+{
+    struct stat st;
+    cr_assert_eq(stat(path, &st), 0);
+    cr_assert_eq(truncate(path, st.st_size / 2), 0);
+}
+
+/* A stored kernel that is cut is compiled again. */
+Test(pointwise, a_damaged_file_is_compiled_again)
+{
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+    compile_in_child();
+    cr_assert_geq(for_each_stored(cut_half), 1);
     allow(false);
     compare_on_gpu(100, 14, 24);
     cr_expect_eq(warnings, 0, "%s", warned);
