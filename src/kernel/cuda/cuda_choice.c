@@ -442,7 +442,7 @@ weft_status_code weft_cuda_choice_launch(weft_cuda_choice *c, const weft_kernel_
         if (!s || is_own(s->impl))
             return weft_cuda_impl_get(weft_cuda_impl_own())->launch(args, NULL);
         const weft_cuda_impl *impl = weft_cuda_impl_get(s->impl);
-        if (!weft_cuda_stream_begin(args->stream, impl->name))
+        if (!impl->joins && !weft_cuda_stream_begin(args->stream, impl->name))
             return WEFT_OK; /* the error appears when the host waits */
         const weft_status_code failed = impl->launch(args, s->plan.plan);
         if (failed == WEFT_OK || choices.forced)

@@ -51,7 +51,8 @@ static const weft_cuda_impl own = {.name = "weft",
                                    .has = own_has,
                                    .accepts = own_accepts,
                                    .workspace = own_workspace,
-                                   .launch = own_launch};
+                                   .launch = own_launch,
+                                   .joins = true};
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
@@ -86,7 +87,8 @@ static const weft_cuda_impl generated = {.name = "nvrtc",
                                          .accepts = weft_chain_accepts,
                                          .prepare = weft_chain_prepare,
                                          .release = weft_chain_release,
-                                         .launch = weft_chain_run};
+                                         .launch = weft_chain_run,
+                                         .joins = true};
 
 static const weft_cuda_impl *const built_in[] = {&cublaslt, &cudnn, &generated, &own};
 enum { BUILT_IN = sizeof built_in / sizeof built_in[0] };

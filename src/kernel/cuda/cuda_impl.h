@@ -47,12 +47,12 @@ typedef struct weft_cuda_impl {
     weft_status_code (*prepare)(const weft_kernel_args *args, int first, int most,
                                 weft_cuda_plan *plan, int *count);
     void (*release)(void *plan); /* of variants that lost; NULL with `prepare` */
-    /* Adds the work to args->stream, which weft_cuda_stream_begin() has begun.
+    /* Adds the work to args->stream, which weft_cuda_stream_begin() has begun unless `joins`.
      * `args->workspace` has weft_cuda_impls_workspace() bytes. The addresses of all operands are
      * aligned to WEFT_CUDA_ALIGNMENT. weft_cuda_stream_handle() is the driver's stream.
-     * Weft's own kernels begin with weft_cuda_stream_node(), because their launches may be joined
-     * with launches of other nodes. */
+     * Kernels of weft begin with weft_cuda_stream_node(). */
     weft_status_code (*launch)(const weft_kernel_args *args, void *plan);
+    bool joins; /* launches wait in the stream's window, where those of other nodes may join */
 } weft_cuda_impl;
 
 /* The list. The last implementation is weft's own kernels. */

@@ -24,6 +24,7 @@
 
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -301,6 +302,49 @@ Test(pointwise, the_ops_compute_a_node_without_nvrtc)
         compare_on_gpu(seed, 20, seed % 2 ? 24 : 13);
     cr_expect(!weft_backend_joins_pointwise(&weft_backend_cuda));
     cr_expect_eq(warnings + notices, 0);
+}
+
+static int count_kernels(void)
+{
+    int kernels, graphs;
+    void (*count)(int *kernels, int *graphs);
+    void *driver = dlopen(WEFT_EMU_DRIVER, RTLD_NOW | RTLD_NOLOAD);
+    cr_assert_not_null(driver);
+    *(void **)&count = dlsym(driver, "weft_emulated_launches");
+    count(&kernels, &graphs);
+    return kernels;
+}
+
+/* Two casts of small values are one launch, also with a generated kernel between them. */
+Test(pointwise, launches_are_joined_past_a_generated_kernel)
+{
+    chains c = {.g = weft_graph_create()};
+    weft_program *p;
+    weft_value x[3];
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+    for (int i = 0; i < 3; i++)
+        x[i] =
+            weft_input(c.g, (const char *[]){"x0", "x1", "x2"}[i], WEFT_F32, WEFT_SHAPE(2, 5, 24));
+    add_output(&c, cast_to(&c, x[0], WEFT_BF16));
+    add_output(&c, map(&c, WEFT_OP_NEG, map(&c, WEFT_OP_SIN, x[1], NULL), NULL));
+    add_output(&c, cast_to(&c, x[2], WEFT_BF16));
+    weft_graph *joined = joined_of(c.g);
+    allow(false);
+    weft_store *store = weft_store_create_on(weft_backend_cuda.device);
+    cr_assert_eq(
+        weft_program_compile(joined, &(weft_program_options){.backend = &weft_backend_cuda}, &p),
+        WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_program_bind(p, store, NULL), WEFT_OK, "%s", weft_error_message());
+    fill(p);
+    cr_assert_eq(weft_program_run(p), WEFT_OK, "%s", weft_error_message());
+    const int before = count_kernels();
+    cr_assert_eq(weft_program_run(p), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(count_kernels() - before, 2);
+    weft_program_free(p);
+    weft_store_free(store);
+    weft_graph_free(joined);
+    weft_graph_free(c.g);
 }
 
 /* ---- faults ---------------------------------------------------------------------------------- */
