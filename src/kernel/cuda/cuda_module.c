@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SLOTS = 1024, LOG_BYTES = 2048 };
+enum { SLOTS = 4 * WEFT_CUDA_MODULES_ADDED, LOG_BYTES = 2048 };
 /* Shared memory of a launch that needs no permission. */
 static const int64_t usual_shared = 48 << 10;
 
@@ -33,6 +33,7 @@ static struct {
     int count;
     loaded_image *loaded;
     added_image *added; /* at run time */
+    int added_count;
 } modules = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 weft_status weft_cuda_module_check(void)
@@ -63,17 +64,26 @@ weft_status weft_cuda_module_add(const char *name, char *ptx)
     WEFT_TRY(WEFT_NEW(added, 1, "a module of kernels"));
     added->image = (weft_cuda_image){name, (unsigned char *)ptx};
     pthread_mutex_lock(&modules.mutex);
-    added->next = modules.added;
-    modules.added = added;
+    const bool is_full = modules.added_count == WEFT_CUDA_MODULES_ADDED;
+    if (!is_full) {
+        modules.added_count++;
+        added->next = modules.added;
+        modules.added = added;
+    }
     pthread_mutex_unlock(&modules.mutex);
-    return WEFT_OK;
+    if (!is_full)
+        return WEFT_OK;
+    weft_free(added);
+    return weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(.value = name),
+                      "the process has %d generated kernels and adds no more",
+                      (int)WEFT_CUDA_MODULES_ADDED);
 }
 
 /* The image that has the kernel; NULL: none. Requires the lock. */
 static const weft_cuda_image *image_of(const char *name)
 {
     for (const added_image *a = modules.added; a; a = a->next)
-        if (has_entry(&a->image, name))
+        if (!strcmp(a->image.name, name))
             return &a->image;
     for (const weft_cuda_image *image = weft_cuda_images; image->name; image++)
         if (has_entry(image, name))

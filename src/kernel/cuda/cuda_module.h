@@ -18,8 +18,11 @@ extern const weft_cuda_image weft_cuda_images[];
  * them. */
 extern const weft_cuda_image weft_cuda_headers[];
 
-/* Adds a module at run time, which the driver compiles when one of its kernels is first launched.
- * Both texts stay until the process ends; then the caller does not own `ptx`. */
+/* Most modules that are added at run time: the table of kernels keeps room for the embedded ones. */
+enum { WEFT_CUDA_MODULES_ADDED = 1024 };
+/* Adds the module of the kernel `name`, which the driver compiles at the first launch. Both texts
+ * stay until the process ends; then the caller does not own `ptx`. WEFT_E_UNSUPPORTED: the process
+ * has WEFT_CUDA_MODULES_ADDED. */
 weft_status weft_cuda_module_add(const char *name, char *ptx);
 /* WEFT_E_UNSUPPORTED: the build had no clang, so this weft has no kernels for GPUs. */
 weft_status weft_cuda_module_check(void);
