@@ -58,6 +58,7 @@ static step_plan plan_of(const weft_kernel_args *args)
 {
     step_plan p = {.attr = args->attr, .args = args};
     int until[WEFT_POINTWISE_STEPS]; /* by slot: the last step that needs it */
+    int64_t each = 0;                /* bytes of an element of the widest slot */
     for (int i = 0; i < args->in_count; i++)
         p.wide = p.wide || args->in[i].dtype == WEFT_F64;
     for (int s = 0; s < p.attr->count; s++) {
@@ -70,10 +71,11 @@ static step_plan plan_of(const weft_kernel_args *args)
             slot++;
         p.slots = slot == p.slots ? slot + 1 : p.slots;
         p.slot[s] = slot;
+        const int64_t own = weft_dtype_bytes(p.wide ? WEFT_F64 : p.attr->step[s].dtype);
+        each = own > each ? own : each;
         until[slot] = output >= 0 ? p.attr->count : last_reader(p.attr, s);
     }
-    /* a slot has room for every type */
-    p.slot_bytes = weft_aligned(view_count(&args->out[0]) * (p.wide ? 8 : 4));
+    p.slot_bytes = weft_aligned(view_count(&args->out[0]) * each);
     return p;
 }
 
