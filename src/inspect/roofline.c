@@ -246,12 +246,23 @@ static weft_roofline_row *find_row(roofline_maker *w, const char *key, const cha
     return row->key && row->kernels ? row : NULL;
 }
 
-/* Nodes whose results are bytes of their inputs, perhaps in another type. */
-static bool only_moves(weft_op op)
+static bool only_moves_op(weft_op op)
 {
     return op == WEFT_OP_CAST || op == WEFT_OP_STOP || op == WEFT_OP_FILL ||
            op == WEFT_OP_BROADCAST || op == WEFT_OP_PERMUTE || op == WEFT_OP_SLICE ||
            op == WEFT_OP_PAD || op == WEFT_OP_CONCAT || op == WEFT_OP_SLICE_OWN;
+}
+
+/* Nodes whose results are bytes of their inputs, perhaps in another type. */
+static bool only_moves(const weft_node *node)
+{
+    const weft_attr_pointwise *chain = node->attr;
+    bool only = true;
+    if (node->op != WEFT_OP_POINTWISE)
+        return only_moves_op(node->op);
+    for (int s = 0; s < chain->count; s++)
+        only = only && only_moves_op(chain->step[s].op);
+    return only;
 }
 
 static double fraction(const weft_device_type *d, weft_work work)
@@ -325,7 +336,7 @@ static weft_status add_kernel(roofline_maker *w, const instruction *code)
     row->launches += w->launches[code->node];
     row->flops += flops;
     row->bytes += bytes;
-    row->redundant += only_moves(node->op) ? bytes : scratch;
+    row->redundant += only_moves(node) ? bytes : scratch;
     row->least += w->least[code->node] = least;
     row->stated += w->stated[code->node] = stated;
     row->measured += w->measured[code->node] = measured;
