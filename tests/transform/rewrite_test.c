@@ -422,6 +422,32 @@ Test(rewrite, order_puts_weights_behind_rings)
     }
 }
 
+/* A layer in int8 keeps its smoothing, the fourth input. */
+Test(rewrite, fuse_keeps_smoothing)
+{
+    enum { K = 8, N = 3 };
+    const float ones[K] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const weft_attr_linear plain = {WEFT_ACT_NONE};
+    weft_graph *g = weft_graph_create(), *fused;
+    const weft_value in[] = {
+        weft_input(g, "x", WEFT_F32, WEFT_SHAPE(2, K)),
+        weft_param(g, "w", WEFT_U8, WEFT_SHAPE(N, 1, K + 2), (weft_init){WEFT_INIT_ZERO, 0}),
+        WEFT_NONE, weft_constant(g, WEFT_F32, WEFT_SHAPE(K), ones)};
+    weft_output(g, "y", weft_unary(g, WEFT_OP_SILU, weft_emit(g, WEFT_OP_LINEAR, in, 4, &plain)));
+    cr_assert_eq(weft_pass_fuse(g, &fused), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(count_ops(fused, WEFT_OP_SILU), 0);
+    for (int32_t n = 0; n < weft_graph_node_count(fused); n++) {
+        const weft_node *node = weft_graph_node(fused, n);
+        if (node->op != WEFT_OP_LINEAR)
+            continue;
+        cr_assert_eq(node->in_count, 4);
+        cr_expect_eq(weft_graph_node(fused, weft_value_get(fused, node->in[3])->node)->op,
+                     WEFT_OP_CONSTANT);
+    }
+    weft_graph_free(g);
+    weft_graph_free(fused);
+}
+
 Test(rewrite, fuse_is_close_and_leaves_training_alone)
 {
     weft_graph *g = forward_graph(2), *fused, *training = training_graph(2, 4), *same;

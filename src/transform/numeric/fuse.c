@@ -65,7 +65,7 @@ weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out)
             continue;
         }
         const weft_node *act = weft_graph_node(g, with[n] - 1);
-        weft_value in[3] = {WEFT_NONE, WEFT_NONE, WEFT_NONE};
+        weft_value in[WEFT_MAX_INPUTS];
         for (int i = 0; i < node->in_count; i++)
             in[i] = weft_value_ok(node->in[i]) ? r.map[node->in[i].id] : WEFT_NONE;
         const weft_attr_linear attr = {.act = act->op == WEFT_OP_SILU ? WEFT_ACT_SILU
