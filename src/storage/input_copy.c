@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "storage/remote_files.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,29 +195,9 @@ static void release(weft_input_copy *c)
     c->lock = -1;
 }
 
-/* Opens and locks the lock file, which another process may remove with the copy. */
 static weft_status take_lock(weft_input_copy *c, int kind)
 {
-    char *path = weft_path_join(c->folder, "lock");
-    WEFT_TRY(WEFT_ALLOCATED(path, "%s", c->folder));
-    weft_status_code status = WEFT_OK;
-    for (bool taken = false; !taken;) {
-        struct stat own, named;
-        WEFT_GO(weft_make_parent(path));
-        c->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        if (c->lock < 0 && errno == ENOENT)
-            continue;
-        const bool locked = c->lock >= 0 && flock(c->lock, kind) == 0;
-        if (!locked && (c->lock < 0 || errno != EINTR))
-            WEFT_GO(weft_error_errno(WEFT_AT(.file = path), "cannot lock the file"));
-        taken = locked && fstat(c->lock, &own) == 0 && stat(path, &named) == 0 &&
-                own.st_ino == named.st_ino;
-        if (!taken)
-            release(c);
-    }
-out:
-    weft_free(path);
-    return status;
+    return weft_remote_copy_lock(c->folder, kind, &c->lock);
 }
 
 /* Writes a file of the copy's folder. */

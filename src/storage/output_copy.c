@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "storage/remote_files.h"
 
-#include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -87,7 +86,7 @@ static weft_status make_folder(weft_output_copy *c, const char *name)
     const double now = weft_now();
     const int64_t process = getpid();
     uint64_t hash = XXH3_64bits(c->location, strlen(c->location));
-    char hex[WEFT_HEX_BYTES], *copies, *lock = NULL;
+    char hex[WEFT_HEX_BYTES], *copies;
     weft_buf folder = {0};
     WEFT_TRY(weft_remote_copies_folder(&copies));
     weft_status_code status = WEFT_OK;
@@ -98,15 +97,11 @@ static weft_status make_folder(weft_output_copy *c, const char *name)
     c->folder = folder.data;
     WEFT_GO(weft_buf_check(&folder));
     c->files = weft_path_join(c->folder, "files");
-    lock = weft_path_join(c->folder, "lock");
-    WEFT_GO(WEFT_ALLOCATED(c->files && lock, "%s", c->location));
+    WEFT_GO(WEFT_ALLOCATED(c->files, "%s", c->location));
     WEFT_GO(WEFT_ALLOCATED(c->path = weft_path_join(c->files, name), "%s", c->location));
-    WEFT_GO(weft_make_dirs(c->files));
-    c->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (c->lock < 0 || flock(c->lock, LOCK_EX | LOCK_NB) != 0)
-        WEFT_GO(weft_error_errno(WEFT_AT(.file = lock), "cannot lock the file"));
+    WEFT_GO(weft_remote_copy_lock(c->folder, LOCK_EX, &c->lock));
+    status = weft_make_dirs(c->files);
 out:
-    weft_free(lock);
     weft_free(copies);
     return status;
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PIECE = 8 << 20 };
@@ -33,6 +34,36 @@ weft_status weft_remote_copies_folder(char **folder)
     return WEFT_OK;
 out:
     weft_buf_free(&path);
+    return status;
+}
+
+weft_status weft_remote_copy_lock(const char *folder, int kind, int *lock)
+{
+    char *path = weft_path_join(folder, "lock");
+    int fd = -1;
+    WEFT_TRY(WEFT_ALLOCATED(path, "%s", folder));
+    weft_status_code status = WEFT_OK;
+    for (bool taken = false; !taken;) {
+        struct stat own, named;
+        WEFT_GO(weft_make_parent(path));
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0 && errno == ENOENT) /* removed since */
+            continue;
+        const bool locked = fd >= 0 && flock(fd, kind) == 0;
+        if (!locked && (fd < 0 || errno != EINTR))
+            WEFT_GO(weft_error_errno(WEFT_AT(.file = path), "cannot lock the file"));
+        taken =
+            locked && fstat(fd, &own) == 0 && stat(path, &named) == 0 && own.st_ino == named.st_ino;
+        if (!taken)
+            close(fd);
+        else
+            *lock = fd;
+        fd = -1;
+    }
+out:
+    if (fd >= 0)
+        close(fd);
+    weft_free(path);
     return status;
 }
 
