@@ -10,8 +10,8 @@ weft_status weft_remote_copies_folder(char **folder);
 /* WEFT_E_FORMAT: the name cannot be a path below a folder, such as "../a" or "a//b". */
 weft_status weft_remote_name_check(const char *name);
 /* Creates and locks the file `lock` in the folder of a copy; `kind`: LOCK_SH or LOCK_EX. *lock: a
- * descriptor, and closing it unlocks. Waits for other processes. If one of them removes the folder
- * meanwhile, the function creates the folder again. */
+ * descriptor, and closing it unlocks. Waits for other processes. If another process removes the
+ * folder meanwhile, the function creates the folder again. */
 weft_status weft_remote_copy_lock(const char *folder, int kind, int *lock);
 /* Removes the folder of a copy whose file `lock` no process has locked. False: it stays. */
 bool weft_remote_copy_remove(const char *folder);

@@ -52,7 +52,7 @@ typedef struct weft_cuda_impl {
      * aligned to WEFT_CUDA_ALIGNMENT. weft_cuda_stream_handle() is the driver's stream.
      * Kernels of weft begin with weft_cuda_stream_node(). */
     weft_status_code (*launch)(const weft_kernel_args *args, void *plan);
-    bool joins; /* launches wait in the stream's window, where those of other nodes may join */
+    bool joins; /* launches wait in the stream's window, and launches of other nodes may join */
 } weft_cuda_impl;
 
 /* The list. The last implementation is weft's own kernels. */

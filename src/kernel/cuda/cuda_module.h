@@ -18,7 +18,8 @@ extern const weft_cuda_image weft_cuda_images[];
  * them. */
 extern const weft_cuda_image weft_cuda_headers[];
 
-/* Most modules that are added at run time: the table of kernels keeps room for the embedded ones. */
+/* Most modules that are added at run time: the table of kernels keeps room for the embedded
+ * modules. */
 enum { WEFT_CUDA_MODULES_ADDED = 1024 };
 /* Adds the module of the kernel `name`, which the driver compiles at the first launch. Both texts
  * stay until the process ends; then the caller does not own `ptx`. WEFT_E_UNSUPPORTED: the process
