@@ -847,8 +847,11 @@ static void abandon_long_steps(serving *m)
             abandon_step(v);
 }
 
+/* All workers end at the same time: the launcher of several ranks needs a tenth of a second. */
 static void end_children(serving *m)
 {
+    for (int i = 0; i < m->server->group_count; i++)
+        weft_worker_retire(&m->groups[i].worker);
     for (int i = 0; i < m->server->group_count; i++)
         weft_worker_kill(&m->groups[i].worker);
     weft_video_images_stop(m->server);

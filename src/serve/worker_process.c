@@ -341,25 +341,21 @@ void weft_worker_abandon(weft_worker *w)
 
 void weft_worker_retire(weft_worker *w)
 {
+    if (!w->child.pid)
+        return;
     if (w->ranks == 1) {
         kill(w->child.pid, SIGKILL);
-        return;
+    } else if (w->child.input > 0) {
+        close(w->child.input); /* the ranks end when their commands end */
+        w->child.input = 0;
     }
-    close(w->child.input); /* the ranks end when their commands end */
-    w->child.input = 0;
 }
 
 void weft_worker_kill(weft_worker *w)
 {
     if (!w->child.pid)
         return;
-    if (w->ranks > 1) {
-        if (w->child.input > 0)
-            close(w->child.input);
-        w->child.input = 0;
-    } else {
-        kill(w->child.pid, SIGKILL);
-    }
+    weft_worker_retire(w);
     if (w->ranks == 1 || (!w->abandoned && has_ended(&w->child)))
         (void)weft_child_wait(&w->child);
     weft_child_close(&w->child);

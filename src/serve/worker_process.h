@@ -46,7 +46,7 @@ void weft_worker_end_job(weft_worker *worker, weft_queue_event event, weft_worke
 void weft_worker_end_process(weft_worker *worker, weft_worker_end *end);
 /* Takes the job from a worker that does not stop. One process is killed. */
 void weft_worker_abandon(weft_worker *worker);
-/* Asks a worker that has no job to end. */
+/* Asks a worker that has no job to end. Without a process, nothing happens. */
 void weft_worker_retire(weft_worker *worker);
 /* Ends a worker that has no job, before the server exits. Several ranks end when their commands
  * end. mpirun kills ranks that still run when the server has exited. */
