@@ -1,7 +1,8 @@
 /* The jobs of a server in STATE/queue.sqlite (SQLite, WAL). The server is the only writer. Every
  * function that changes a job returns after the change is on the disk, with one exception: a
- * transition that the recovery repeats (weft_queue_may_be_lost) survives a kill, and is on the disk
- * after the next change. Not thread-safe. */
+ * transition that the recovery repeats (weft_queue_may_be_lost) survives a kill of the server, and
+ * is on the disk after the next other change. If the machine fails before, the job has the right
+ * state, and the times and seconds of the transition are lost. Not thread-safe. */
 #ifndef WEFT_SERVE_QUEUE_STORE_H
 #define WEFT_SERVE_QUEUE_STORE_H
 

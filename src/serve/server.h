@@ -1,6 +1,6 @@
 /* weft serve: a queue of videos over HTTP. The server owns the queue; a child process, the worker,
  * generates one video at a time as `weft generate` does. It keeps the weights in memory between
- * jobs, and may crash.
+ * jobs, and may crash. With the policy share, several workers run, each on ranks of its own.
  *
  *     HTTP thread (http_server.c)                       main thread (supervisor.c)
  *       routes: videos_api, jobs_api, status_api          gives the next job to the worker

@@ -85,7 +85,7 @@ typedef struct weft_server {
     int64_t progress_version;      /* grows with each progress of the worker */
     int64_t responses[6];          /* by the first digit of the status */
     int64_t workers, crashes, estimates;
-    int64_t stops; /* of running jobs, for other jobs */
+    int64_t stops; /* of running jobs, for other jobs or to change their ranks */
 } weft_server;
 
 /* File of a job's last preview, in its folder. */

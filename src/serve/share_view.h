@@ -14,7 +14,7 @@ enum { WEFT_SHARE_RANKS = WEFT_ELASTIC_DEVICES, WEFT_SHARE_JOBS = 128 };
 typedef struct weft_share_held {
     int64_t number, ranks;
     double left;   /* seconds until its end */
-    int64_t steps; /* that remain, after a step that has ended; 0: is not between two steps */
+    int64_t steps; /* that remain, after the last step that has ended; 0: no step has ended */
 } weft_share_held;
 
 /* The present state of the ranks. */

@@ -121,7 +121,7 @@ weft_serve_reply weft_status_metrics(weft_server *s)
                         s->responses[i]);
     put_one(&out, "workers_started_total", "counter", "Workers started.", (double)s->workers);
     put_one(&out, "workers_crashed_total", "counter", "Workers killed.", (double)s->crashes);
-    put_one(&out, "stops_total", "counter", "Running jobs stopped for other jobs.",
+    put_one(&out, "stops_total", "counter", "Running jobs stopped for other jobs or ranks.",
             (double)s->stops);
     put_one(&out, "estimates_started_total", "counter", "Estimates started.", (double)s->estimates);
     put_weights(&out, s);

@@ -1,4 +1,4 @@
-/* The main thread's work: one worker, and one estimate for prices. */
+/* The main thread's work: the workers of all groups, and one estimate for prices. */
 #ifndef WEFT_SERVE_SUPERVISOR_H
 #define WEFT_SERVE_SUPERVISOR_H
 
@@ -12,7 +12,7 @@ weft_status weft_supervisor_recover(weft_server *server);
  * state of a job that is cancelled or deleted is not saved. If the change cannot be stored, the job
  * resumes at its last saved step. */
 void weft_supervisor_hasten(weft_server *server, const char *id, weft_queue_event event);
-/* Works until the process is interrupted. Then stops the worker, whose state is saved. */
+/* Works until the process is interrupted. Then stops the workers, whose state is saved. */
 weft_status weft_supervisor_run(weft_server *server);
 
 #endif
