@@ -6,6 +6,10 @@
 
 #include <string.h>
 
+/* Larger nodes are computed in pieces, of whole groups of rows, so that slots stay small: the
+ * workspace is reserved for generated kernels as well, which do not use it. */
+enum { SLOT_MOST = 16 << 20, ROWS_GROUP = 8 /* keeps the alignment of accesses */ };
+
 /* Places of the results: an output, or a slot of the workspace. */
 typedef struct step_plan {
     const weft_attr_pointwise *attr;
@@ -13,7 +17,9 @@ typedef struct step_plan {
     int slot[WEFT_POINTWISE_STEPS]; /* -1: directly in the output */
     int slots;
     int64_t slot_bytes;
-    bool wide; /* floats of any type are stored as f64 */
+    int cut;      /* dimension whose indices a piece has a range of; -1: one piece */
+    int64_t rows; /* of the range */
+    bool wide;    /* floats of any type are stored as f64 */
 } step_plan;
 
 static bool reads(const weft_pointwise_step *step, int32_t operand)
@@ -54,6 +60,24 @@ static bool may_disturb(const step_plan *p, int s)
     return false;
 }
 
+/* Sets pieces and slots. `each`: bytes of an element of the widest slot. */
+static void set_pieces(step_plan *p, int64_t each)
+{
+    const weft_shape *shape = &p->args->out[0].shape;
+    int64_t row = view_count(&p->args->out[0]) * each; /* bytes of a slot by index of `cut` */
+    p->cut = -1;
+    p->slot_bytes = weft_aligned(row);
+    if (row <= SLOT_MOST)
+        return;
+    do {
+        row /= shape->dim[++p->cut];
+    } while (p->cut < shape->rank - 1 && ROWS_GROUP * row > SLOT_MOST);
+    p->rows = SLOT_MOST / row / ROWS_GROUP * ROWS_GROUP;
+    if (p->rows > shape->dim[p->cut])
+        p->rows = shape->dim[p->cut];
+    p->slot_bytes = weft_aligned(p->rows * row);
+}
+
 static step_plan plan_of(const weft_kernel_args *args)
 {
     step_plan p = {.attr = args->attr, .args = args};
@@ -75,7 +99,7 @@ static step_plan plan_of(const weft_kernel_args *args)
         each = own > each ? own : each;
         until[slot] = output >= 0 ? p.attr->count : last_reader(p.attr, s);
     }
-    p.slot_bytes = weft_aligned(view_count(&args->out[0]) * each);
+    set_pieces(&p, each);
     return p;
 }
 
@@ -125,24 +149,76 @@ int64_t weft_pointwise_workspace(const weft_step_kernels *kernels, const weft_ke
     return p.slots * p.slot_bytes + most;
 }
 
-weft_status_code weft_pointwise_run(const weft_step_kernels *kernels, const weft_kernel_args *args)
+static weft_status run_piece(const weft_step_kernels *kernels, const step_plan *p)
 {
-    const step_plan p = plan_of(args);
     weft_view in[3], out;
-    for (int s = 0; s < p.attr->count; s++) {
-        const weft_kernel_args step = args_of(&p, s, in, &out);
+    for (int s = 0; s < p->attr->count; s++) {
+        const weft_kernel_args step = args_of(p, s, in, &out);
         WEFT_TRY(kernels->run(kernels, &step));
     }
-    for (int s = 0; s < p.attr->count; s++) {
-        const int output = p.attr->step[s].out;
-        if (output < 0 || p.slot[s] < 0)
+    for (int s = 0; s < p->attr->count; s++) {
+        const int output = p->attr->step[s].out;
+        if (output < 0 || p->slot[s] < 0)
             continue;
-        weft_kernel_args copy = args_of(&p, s, in, &out);
+        weft_kernel_args copy = args_of(p, s, in, &out);
         in[0] = out;
         copy.op = WEFT_OP_STOP;
         copy.in_count = 1;
-        copy.out = &args->out[output];
+        copy.out = &p->args->out[output];
         WEFT_TRY(kernels->run(kernels, &copy));
     }
+    return WEFT_OK;
+}
+
+/* The part of an operand with `rows` indices of dimension `cut` from `from` on, and one index of
+ * each dimension before, which `outer` counts. Dimensions of 1 are broadcast. */
+static weft_view part_of(const step_plan *p, const weft_view *v, int64_t outer, int64_t from,
+                         int64_t rows)
+{
+    const weft_shape *whole = &p->args->out[0].shape;
+    weft_view part = *v;
+    int64_t stride[WEFT_MAX_RANK];
+    shape_strides(&v->shape, stride);
+    int64_t at = from * stride[p->cut];
+    for (int d = p->cut - 1; d >= 0; outer /= whole->dim[d--]) {
+        at += outer % whole->dim[d] * stride[d];
+        part.shape.dim[d] = 1;
+    }
+    if (v->shape.dim[p->cut] > 1)
+        part.shape.dim[p->cut] = rows;
+    part.data = (char *)v->data + at * weft_dtype_bytes(v->dtype);
+    return part;
+}
+
+static weft_status run_part(const weft_step_kernels *kernels, const step_plan *p, int64_t outer,
+                            int64_t from, int64_t rows)
+{
+    weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    weft_kernel_args args = *p->args;
+    step_plan part = *p; /* with the slots of the whole node */
+    for (int i = 0; i < args.in_count; i++)
+        in[i] = part_of(p, &args.in[i], outer, from, rows);
+    for (int o = 0; o < args.out_count; o++)
+        out[o] = part_of(p, &args.out[o], outer, from, rows);
+    args.in = in;
+    args.out = out;
+    part.args = &args;
+    return run_piece(kernels, &part);
+}
+
+weft_status_code weft_pointwise_run(const weft_step_kernels *kernels, const weft_kernel_args *args)
+{
+    const step_plan p = plan_of(args);
+    const weft_shape *shape = &args->out[0].shape;
+    int64_t outer = 1;
+    if (p.cut < 0)
+        return run_piece(kernels, &p);
+    for (int d = 0; d < p.cut; d++)
+        outer *= shape->dim[d];
+    for (int64_t i = 0; i < outer; i++)
+        for (int64_t from = 0; from < shape->dim[p.cut]; from += p.rows) {
+            const int64_t left = shape->dim[p.cut] - from;
+            WEFT_TRY(run_part(kernels, &p, i, from, left < p.rows ? left : p.rows));
+        }
     return WEFT_OK;
 }

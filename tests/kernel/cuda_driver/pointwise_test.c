@@ -272,6 +272,31 @@ Test(pointwise, steps_equal_their_ops_bitwise_on_cpu_and_ref)
     }
 }
 
+/* A node of 17 MB, which is computed in pieces: each batch item apart, with operands that are
+ * broadcast over items, rows and columns. */
+Test(pointwise, a_large_node_needs_a_small_workspace)
+{
+    const weft_shape shape = WEFT_SHAPE(2, 1050, 2048);
+    chains c = {.g = weft_graph_create()};
+    weft_program *p;
+    const weft_value x = weft_input(c.g, "x0", WEFT_F32, shape),
+                     items = weft_input(c.g, "x1", WEFT_F32, WEFT_SHAPE(1, 1050, 2048)),
+                     rows = weft_input(c.g, "x2", WEFT_F32, WEFT_SHAPE(2, 1, 2048)),
+                     columns = weft_input(c.g, "x3", WEFT_F32, WEFT_SHAPE(1, 1050, 1));
+    const weft_value sum = weft_add(c.g, x, items), scaled = weft_mul(c.g, sum, rows);
+    add_output(&c, scaled);
+    add_output(&c, weft_sub(c.g, weft_mul(c.g, scaled, columns), sum));
+    weft_graph *joined = joined_of(c.g);
+    expect_equal(&c, joined, &weft_backend_cpu, "cpu");
+    cr_assert_eq(
+        weft_program_compile(joined, &(weft_program_options){.backend = &weft_backend_cpu}, &p),
+        WEFT_OK, "%s", weft_error_message());
+    cr_expect_lt(weft_program_plan(p)->workspace_bytes, 24 << 20);
+    weft_program_free(p);
+    weft_graph_free(joined);
+    weft_graph_free(c.g);
+}
+
 static void compare_on_gpu(uint64_t seed, int ops, int64_t side)
 {
     chains c;
