@@ -42,9 +42,9 @@ static weft_status convert_weights(const weft_args *args, const weft_model *mode
                              *const types[] = {"f32", "bf16", "f16", "f8", "own", NULL};
     static const weft_dtype dtypes[] = {WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_F8E4M3,
                                         WEFT_DTYPE_COUNT};
-    weft_model_conversion c = {.model = model, .in = in};
     weft_adapter *adapter[MOST_ADAPTERS] = {0};
     weft_adapter_use use[MOST_ADAPTERS];
+    weft_model_conversion c = {.model = model, .in = in, .adapter = use};
     char folder[1100], stem[300];
     int to, dtype, loras;
     const char *const *lora = weft_args_list(args, "--lora", &loras);
@@ -71,7 +71,6 @@ static weft_status convert_weights(const weft_args *args, const weft_model *mode
         WEFT_GO(weft_adapter_open(model->family, g, "", path, &adapter[i]));
         use[i].adapter = adapter[i];
     }
-    c.adapter = use;
     c.adapters = loras;
     status = weft_convert_model(&c, g);
 out:
@@ -86,11 +85,12 @@ static weft_status refuse_options_of_models(const weft_args *args)
 {
     int loras;
     weft_args_list(args, "--lora", &loras);
-    return loras || strcmp(weft_args_string(args, "--to"), "diffusers") ||
+    return loras || weft_args_string(args, "--in-channels") ||
+                   strcmp(weft_args_string(args, "--to"), "diffusers") ||
                    strcmp(weft_args_string(args, "--shard-size"), "0")
                ? weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--lora-format"),
-                            "this option writes an adapter, and --lora, --to and --shard-size are "
-                            "for whole models; use one or the other")
+                            "this option writes an adapter, and --lora, --to, --shard-size and "
+                            "--in-channels are for whole models; use one or the other")
                : WEFT_OK;
 }
 

@@ -161,8 +161,8 @@ refuse adapter-invalid file=*kohya.safetensors 'text~=of the adapter' text~=WanT
 refuse option-required key=--config text~=/lora/peft -- "$lora/peft" new --lora-format kohya
 refuse format-unsupported file=*comfy_diff.safetensors -- "$lora/comfy_diff.safetensors" new --lora-format kohya --config "$wan/diffusers"
 refuse adapter-invalid file=*original.safetensors -- "$wan/original.safetensors" new --lora-format kohya --config "$wan/diffusers"
-for option in "--lora $lora/peft" "--to original" "--shard-size 4k"; do
-    refuse option-conflict key=--lora-format 'text~=--lora, --to and --shard-size' -- "$lora/peft" new --lora-format kohya --config "$wan/diffusers" $option
+for option in "--lora $lora/peft" "--to original" "--shard-size 4k" "--in-channels 32"; do
+    refuse option-conflict key=--lora-format 'text~=--lora, --to, --shard-size and --in-channels' -- "$lora/peft" new --lora-format kohya --config "$wan/diffusers" $option
 done
 convert "$wan/diffusers" parts.safetensors --to original --shard-size 60k
 before=$(cat parts* | md5sum)
