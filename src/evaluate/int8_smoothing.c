@@ -236,9 +236,10 @@ static weft_status measure_call(observed_layer *l, const weft_kernel_args *args)
     double *error = weft_calloc(N + 1, 2 * sizeof *error);
     float *row = weft_alloc(K * (int64_t)sizeof *row);
     const samples x = {{space, space + K * SAMPLES, space + 2 * K * SAMPLES}};
-    bool complete = space && error && row;
-    if (complete)
-        read_samples(l, &args->in[0], row, &x);
+    bool complete = true;
+    weft_status_code status;
+    WEFT_GO(WEFT_ALLOCATED(space && error && row, "errors of layers"));
+    read_samples(l, &args->in[0], row, &x);
 #pragma omp parallel num_threads(args->threads) reduction(&& : complete)
     {
         float *own = weft_alloc(2 * K * (int64_t)sizeof *own);
@@ -251,14 +252,16 @@ static weft_status measure_call(observed_layer *l, const weft_kernel_args *args)
         weft_free(own);
         weft_free(packed);
     }
-    for (int64_t n = 0; complete && n < N; n++) {
+    WEFT_GO(WEFT_ALLOCATED(complete, "errors of layers"));
+    for (int64_t n = 0; n < N; n++) {
         l->plain += error[2 * n];
         l->smoothed += error[2 * n + 1];
     }
+out:
     weft_free(space);
     weft_free(error);
     weft_free(row);
-    return WEFT_ALLOCATED(complete, "errors of layers");
+    return status;
 }
 
 void weft_int8_smoothing_measure(void *user, const weft_graph *graph, const weft_node *node,
