@@ -2,8 +2,9 @@
  * it is complete.
  *
  * Configs (*.json) follow all other files, and model_index.json is last. A folder in the bucket is
- * therefore complete or not yet a model. A send that fails or is killed leaves
- * objects that the next command reports as existing. The files of this machine are removed. */
+ * therefore complete or not yet a model. A send that fails or is killed leaves objects that the
+ * next command reports as existing. The files of this machine are removed by the close, or after a
+ * kill by the next open. */
 #ifndef WEFT_STORAGE_OUTPUT_COPY_H
 #define WEFT_STORAGE_OUTPUT_COPY_H
 

@@ -44,9 +44,8 @@ enum { WEFT_INT8_STEPS = 28 };
 void weft_int8_write_steps(const int *step, int64_t columns, char *text);
 /* Sets factor[columns] to the factors of steps; `inverse`: to one over the factors. */
 void weft_int8_factors(const int *step, int64_t columns, bool inverse, float *factor);
-/* Sets factor[columns] to the factors of a layer in `choice`; `inverse`: to one over the
- * factors. Returns
- * false if the layer is not smoothed. */
+/* Sets factor[columns] to the factors of a layer in `choice`; `inverse`: to one over the factors.
+ * Returns false if the layer is not smoothed, or has another number of columns. */
 bool weft_int8_read_factors(const json_t *choice, const char *layer, int64_t columns, bool inverse,
                             float *factor);
 
