@@ -6,6 +6,7 @@
 #include "evaluate/int8_smoothing.h"
 #include "evaluate/video_set.h"
 #include "generate/generator/int8_layers.h"
+#include "kernel/device.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -281,6 +282,17 @@ static weft_status calibrate(calibration *c, json_t **result)
     return report(c, result);
 }
 
+/* Observers of the smoothing read operands, and a device that is apart has no kernels for int8. */
+static weft_status check_backend(const weft_backend *backend)
+{
+    return weft_device_is_apart(weft_backend_device(backend))
+               ? weft_error(WEFT_MSG_KERNEL_UNSUPPORTED,
+                            WEFT_AT(.key = "--backend", .value = backend->name),
+                            "weft eval int8 does not support backend %s; use --backend cpu",
+                            backend->name)
+               : WEFT_OK;
+}
+
 weft_status weft_calibrate_int8(const weft_saving_eval_options *options, double goal,
                                 json_t **result)
 {
@@ -290,6 +302,7 @@ weft_status weft_calibrate_int8(const weft_saving_eval_options *options, double 
                      .arena = weft_arena_create()};
     weft_status_code status;
     WEFT_GO(WEFT_ALLOCATED(c.arena, "the choice of layers"));
+    WEFT_GO(check_backend(options->plain.backend));
     WEFT_GO(weft_int8_smoothing_create(&c.smoothing));
     weft_progress_begin_late(&c.progress, "eval int8", 0);
     WEFT_GO(calibrate(&c, result));

@@ -25,7 +25,8 @@
  *      "bf16": {...}}
  *
  * psnr_none, psnr_all: with no and with all layers in int8. flops: the share of the layers' FLOPs
- * that is int8. kept: names of layers. One rank. */
+ * that is int8. kept: names of layers. One rank. WEFT_MSG_KERNEL_UNSUPPORTED: the host must not
+ * access the memory of the backend's device. */
 weft_status weft_calibrate_int8(const weft_saving_eval_options *options, double goal,
                                 json_t **result);
 

@@ -127,4 +127,10 @@ damaged_choice_is_refused() {
     has_message x.log json-value file=model/int8.json key=format || fail "$(cat x.log)"
 }
 check damaged_choice_is_refused
+# The operands of kernels must be in memory of the host.
+other_devices_are_refused() {
+    "$WEFT" eval int8 "${common[@]}" --prompts one.txt --backend far >far.log 2>&1 && fail "a device that is apart is accepted"
+    has_message far.log kernel-unsupported key=--backend value=far || { cat far.log; fail "the refusal"; }
+}
+check other_devices_are_refused
 finish
