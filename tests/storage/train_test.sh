@@ -107,6 +107,25 @@ one_shard() {
     losses one | cmp - folder.losses && losses braces | cmp - folder.losses
 }
 check one_shard
+# weft.json of a pipeline in a bucket says what follows a first frame, as in a folder.
+frames_after_the_first() {
+    needs folder
+    local file short=(--set condition=first_frame --set autoencoder.weights=folder/model/vae --set stages.0.frames=5 --set stages.0.steps=1
+        --set stages.1.frames=5 --set stages.1.steps=1)
+    "$WEFT" train dit.yaml "${short[@]}" --set out=zeros --set transformer.config.in_channels=12 \
+        --set transformer.config.out_channels=4 >log 2>&1 || { cat log; return 1; }
+    for file in weft.json transformer/config.json transformer/diffusion_pytorch_model.safetensors; do
+        cp "zeros/model/$file" "data/bucket/zeros%2F${file//\//%2F}"
+        case $file in transformer/*) cp "zeros/model/$file" "data/bucket/published%2F${file//\//%2F}" ;; esac
+    done
+    sed '/^transformer:/,/^text_encoders:/{/^text_encoders:/!d}' dit.yaml >weights.yaml
+    for file in zeros published; do
+        "$WEFT" train weights.yaml "${short[@]}" --set "out=after-$file" --set "transformer.weights=s3://bucket/$file/transformer/" >log 2>&1 ||
+            { cat log; return 1; }
+    done
+    ! grep -q rest after-zeros/model/weft.json && grep -q '"rest": "grey"' after-published/model/weft.json
+}
+check frames_after_the_first
 missing() {
     expect_error shards-not-found -- "$WEFT" train vae.yaml --set out=no --set data.path=s3://bucket/none || return 1
     expect_error storage-bucket -- "$WEFT" train vae.yaml --set out=no --set data.path=s3://missing/none

@@ -21,6 +21,7 @@ struct weft_run_places {
     weft_working_copy *out;
     input *input; /* owned, [inputs] */
     int64_t inputs, input_capacity;
+    weft_input_copy *settings; /* weft.json of the transformer's pipeline; NULL: not needed, none */
 };
 
 /* Replaces a remote location of a key. */
@@ -43,10 +44,45 @@ static weft_status copy_model(weft_run_places *p, weft_run_model *model)
     return copy_input(p, &model->tokenizer);
 }
 
+/* Copies weft.json of the pipeline of remote weights. It decides how the first frame is given. */
+static weft_status copy_settings(weft_run_places *p, weft_run_model *model)
+{
+    static const char name[] = "weft.json";
+    size_t length = strlen(model->weights);
+    weft_storage *storage = NULL;
+    weft_storage_facts facts;
+    while (length > 0 && model->weights[length - 1] == '/')
+        length--;
+    while (length > 0 && model->weights[length - 1] != '/')
+        length--;
+    if (length < 2 || model->weights[length - 2] == '/')
+        return WEFT_OK; /* a complete bucket has no parent folder */
+    char *parent = weft_strdup(model->weights);
+    WEFT_TRY(WEFT_ALLOCATED(parent, "a location"));
+    parent[length - 1] = 0;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_storage_open(parent, &storage));
+    const weft_status_code found = weft_storage_facts_of(storage, name, &facts);
+    if (found == WEFT_E_NOT_FOUND && weft_error_class() == WEFT_MSG_FILE_NOT_FOUND) {
+        weft_error_clear();
+        goto out;
+    }
+    WEFT_GO(found);
+    WEFT_GO(weft_input_copy_open_object(storage, name, &p->settings));
+    model->settings = weft_input_copy_path(p->settings);
+out:
+    weft_storage_close(storage);
+    weft_free(parent);
+    return status;
+}
+
 static weft_status copy_all(weft_run_places *p)
 {
     weft_run *run = &p->run;
     WEFT_TRY(copy_model(p, &run->autoencoder));
+    if (run->condition == WEFT_CONDITION_FIRST_FRAME && run->transformer.weights &&
+        weft_location_is_remote(run->transformer.weights))
+        WEFT_TRY(copy_settings(p, &run->transformer));
     WEFT_TRY(copy_model(p, &run->transformer));
     WEFT_TRY(copy_model(p, &run->identity));
     for (int64_t i = 0; i < run->text_encoders.count; i++)
@@ -88,6 +124,7 @@ void weft_run_places_close(weft_run_places *p)
         return;
     for (int64_t i = 0; i < p->inputs; i++)
         weft_input_copy_close(p->input[i].copy);
+    weft_input_copy_close(p->settings);
     weft_working_copy_close(p->out);
     weft_free(p->input);
     weft_free(p->text);

@@ -54,6 +54,9 @@ typedef struct weft_run_model {
     const char *class_name; /* "": from `weights` */
     weft_config_tree config;
     const char *weights; /* folder with config.json and weights; "": new model */
+    /* weft.json of the pipeline of `weights`, if only `weights` were copied. NULL (default): the
+     * parent folder has the file. Not a key */
+    const char *settings;
     /* Name patterns of trainable and frozen parameters, for the trained model with `weights`. */
     weft_string_list trained, freeze;
     weft_run_lora lora; /* transformers only */

@@ -559,7 +559,8 @@ static weft_status find_rest(const weft_run *run, weft_run_models *m)
     if (run->condition != WEFT_CONDITION_FIRST_FRAME || !weft_run_trains_denoiser(m) ||
         !weft_model_takes_port(&m->denoiser).grey || !weights[0])
         return WEFT_OK;
-    char *path = weft_path_join(weights, "../weft.json");
+    const char *copied = run->transformer.settings;
+    char *path = copied ? weft_strdup(copied) : weft_path_join(weights, "../weft.json");
     WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
     const weft_status_code status = weft_path_exists(path) ? weft_json_load(path, &own) : WEFT_OK;
     const char *rest = json_string_value(json_object_get(own, "rest"));
