@@ -118,11 +118,10 @@ static weft_status_code convert(const weft_args *args, const char *in, const cha
     weft_graph *g;
     if (weft_args_string(args, "--lora-format")) {
         if (!weft_args_string(args, "--config"))
-            return weft_error(
-                WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--config"),
-                "--lora-format needs the model of the adapter %s: its config.json, its "
-                "folder, or the name of a size",
-                in);
+            return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--config"),
+                              "--lora-format needs the model of the adapter %s: its config.json, "
+                              "its folder, or the name of a size",
+                              in);
         WEFT_TRY(weft_model_open(weft_args_string(args, "--config"), &model));
         return convert_adapter(args, &model, in, out);
     }
@@ -161,8 +160,8 @@ static const weft_option options[] = {
      "config next to the weights, or the size whose tensors match",
      .copied = true},
     {"--in-channels", "N", NULL,
-     "add input channels to a denoiser, for an image (I2V) or a control video after the noisy "
-     "latents; their weights are 0, so the model predicts as before until it is trained"},
+     "add input channels after the noisy latents to a denoiser that begins with a convolution, for "
+     "an image (I2V) or a control video; their weights are 0, so predictions do not change"},
     {"--lora", "FILE[:WEIGHT]", NULL, "adapter to merge into the weights; several are added",
      .repeated = true, .copied = true},
     {"--lora-format", "FORMAT", NULL,

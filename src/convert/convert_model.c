@@ -166,6 +166,12 @@ static weft_status check(const converting *v, const lists *l)
             "%" PRId64 " parameters of this %s are missing: %s. Check that the config "
             "belongs to these weights.",
             l->missing.count, class, weft_listing_text(&l->missing));
+    if (l->wrong.count && v->c->widens)
+        return weft_error(
+            WEFT_MSG_OPTION_INVALID, WEFT_AT(.file = in, .key = "--in-channels", .value = class),
+            "only a convolution gets more input channels, and the first layer of this "
+            "%s is linear, or the config is of other weights: %s has another shape",
+            class, weft_listing_text(&l->wrong));
     if (l->wrong.count)
         return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = in, WEFT_NUMBER(l->wrong.count)),
                           "%" PRId64 " parameters have another shape than in the config: %s",

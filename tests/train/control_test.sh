@@ -85,6 +85,10 @@ widened() {
     train lora lora
     "$WEFT" convert runs/plain/model/transformer narrow --in-channels 4 >out.log 2>&1 && fail "4 channels: not refused"
     has_message out.log option-invalid key=--in-channels value=4 || { cat out.log; fail "4 channels: another message"; }
+    "$WEFT" convert "$SRC/tests/golden/pipelines/flux/transformer" linear --in-channels 128 >out.log 2>&1 && fail "a linear first layer: not refused"
+    has_message out.log option-invalid key=--in-channels value=FluxTransformer2DModel || { cat out.log; fail "a linear first layer: another message"; }
+    "$WEFT" convert adapter peft --lora-format peft --config wide --in-channels 16 >out.log 2>&1 && fail "--in-channels of an adapter: not refused"
+    has_message out.log option-conflict key=--lora-format || { cat out.log; fail "--in-channels of an adapter: another message"; }
 }
 check widened widened
 generate() { # NAME MODEL OPTIONS...
