@@ -154,9 +154,10 @@ json_t *weft_served_model_json(const weft_served_model *m)
                (json_int_t)m->pixel_step[1], "default", (json_int_t)m->size[2], "fps", m->fps,
                "guidance_scale", m->guidance, "input_reference", m->takes_image,
                "needs_input_reference", m->needs_image);
-    json_t *inputs = json_pack("{s:b, s:b, s:b, s:b, s:b, s:b}", "last_image", m->takes_last_image,
-                               "needs_last_image", m->needs_last_image, "video", true, "control",
-                               m->takes_control, "needs_control", m->needs_control, "mask", true);
+    json_t *inputs =
+        json_pack("{s:b, s:b, s:b, s:b, s:b, s:b}", "last_image", m->takes_last_image,
+                  "needs_last_image", m->needs_last_image, "video", !m->needs_control, "control",
+                  m->takes_control, "needs_control", m->needs_control, "mask", !m->needs_control);
     if (json && inputs)
         json_object_update(json, inputs);
     json_decref(inputs);

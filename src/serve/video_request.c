@@ -220,6 +220,9 @@ static weft_status check_inputs(const weft_served_model *m, const video_values *
         return refuse_file(WEFT_INPUT_LAST_IMAGE, "a last image needs input_reference");
     if (source && control)
         return refuse_file(WEFT_INPUT_CONTROL, "send either video or control, not both");
+    if (f[WEFT_INPUT_MASK] && m->needs_control)
+        return weft_request_refuse("mask", NULL, "the model %s takes no mask; remove the field",
+                                   m->name);
     if (f[WEFT_INPUT_MASK] && !source && !control)
         return refuse_file(WEFT_INPUT_MASK, "a mask needs a video or a control video");
     if (v->strength > 0 && !source)
