@@ -179,16 +179,27 @@ static int64_t two_of(const void *config)
 
 /* clang-format off */
 #define AT(member) offsetof(sd_vae, member)
+/* Fields of both classes. */
+#define BLOCK_TYPES_FIELDS                                                                  \
+    {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"DownEncoderBlock2D\"",             \
+     .length = levels_of},                                                                  \
+    {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"UpDecoderBlock2D\"",                 \
+     .length = levels_of}
+#define LAST_FIELDS                                                                         \
+    {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},                               \
+    {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "true",                                  \
+     .help = "a 1x1 convolution after the encoder"},                                        \
+    {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(post_quant), "true",                        \
+     .help = "a 1x1 convolution before the decoder"},                                       \
+    {"mid_block_add_attention", WEFT_FIELD_BOOL, AT(attention), "true",                     \
+     .help = "attention in the middle block"}
 static const weft_field fields[] = {
     WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"),
     WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
     {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[64]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(levels),
      .help = "width of each level; all levels but the last halve rows and columns"},
-    {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"DownEncoderBlock2D\"",
-     .length = levels_of},
-    {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"UpDecoderBlock2D\"",
-     .length = levels_of},
+    BLOCK_TYPES_FIELDS,
     WEFT_LEVEL_BLOCKS_FIELD(AT(layers), "1"),
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
     WEFT_LATENT_CHANNELS_FIELD(AT(z), "4", MAX_Z),
@@ -198,13 +209,7 @@ static const weft_field fields[] = {
     {"shift_factor", WEFT_FIELD_F64, AT(latents.shift), "null",
      .help = "value subtracted from latents before scaling"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
-    {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},
-    {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "true",
-     .help = "a 1x1 convolution after the encoder"},
-    {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(post_quant), "true",
-     .help = "a 1x1 convolution before the decoder"},
-    {"mid_block_add_attention", WEFT_FIELD_BOOL, AT(attention), "true",
-     .help = "attention in the middle block"},
+    LAST_FIELDS,
 };
 
 static const weft_field flux2_fields[] = {
@@ -214,10 +219,7 @@ static const weft_field flux2_fields[] = {
      .capacity = MAX_LEVELS, .count = AT(levels),
      .help = "width of each level; all levels but the last halve rows and columns"},
     {"decoder_block_out_channels", WEFT_FIELD_FIXED, .fallback = "null"},
-    {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"DownEncoderBlock2D\"",
-     .length = levels_of},
-    {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"UpDecoderBlock2D\"",
-     .length = levels_of},
+    BLOCK_TYPES_FIELDS,
     WEFT_LEVEL_BLOCKS_FIELD(AT(layers), "2"),
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
     WEFT_LATENT_CHANNELS_FIELD(AT(z), "32", MAX_Z),
@@ -228,13 +230,7 @@ static const weft_field flux2_fields[] = {
      .help = "value added to the variances of latents in the weights"},
     {"batch_norm_momentum", WEFT_FIELD_IGNORED, .fallback = "0.1"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of_flux2),
-    {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},
-    {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "true",
-     .help = "a 1x1 convolution after the encoder"},
-    {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(post_quant), "true",
-     .help = "a 1x1 convolution before the decoder"},
-    {"mid_block_add_attention", WEFT_FIELD_BOOL, AT(attention), "true",
-     .help = "attention in the middle block"},
+    LAST_FIELDS,
 };
 
 static const weft_named_config flux2_sizes[] = {
