@@ -70,59 +70,17 @@ DEV void load_b(uint32_t to[4], const quad *tile, int along_depth, int row, int 
     round_fragment(to);
 }
 
-enum { TF32_DEPTH = MMA_DEPTH / 2 };
+enum { TILE_DEPTH = MMA_DEPTH / 2, FRAGMENT_DEPTH = 8 };
 
-/* A block computes 128 x 128, a warp 64 x 32 as 4 x 4 fragments. Three stages of tiles: two are
- * under way while one is multiplied. */
+DEV void multiply(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    mma_tf32(acc, a, b0, b1);
+}
+
+#include "kernel/cuda/kernels/gemm_loop.h"
+
 WEFT_KERNEL(weft_gemm_tf32, gemm_args, MMA_THREADS)
 {
     WEFT_SHARED(quad, tiles, MMA_STAGES * 2 * 512);
-    const gemm_part p = own_part(&a, MMA_TILE);
-    if (p.none)
-        return;
-    const int warp = (int)THREAD(0) / 32, m = warp / 4 * 64, n = warp % 4 * 32;
-    const int a_depth = a.a.depth_stride == 1, b_depth = a.b.depth_stride == 1;
-    float acc[4][4][4];
-    UNROLL
-    for (int i = 0; i < 4; i++)
-        UNROLL
-    for (int j = 0; j < 4; j++)
-        UNROLL
-    for (int e = 0; e < 4; e++)
-        acc[i][j][e] = 0;
-    for (int s = 0; s < MMA_STAGES - 1; s++) {
-        const int64_t k = p.begin + s * TF32_DEPTH;
-        copy_tile(tiles + s * 1024, &a, &a.a, p.a_base, p.row, k, a.rows, p.end);
-        copy_tile(tiles + s * 1024 + 512, &a, &a.b, p.b_base, p.column, k, a.columns, p.end);
-        copy_commit();
-    }
-    int stage = 0;
-    for (int64_t k = p.begin; k < p.end; k += TF32_DEPTH) {
-        COPY_WAIT(MMA_STAGES - 2);
-        block_barrier();
-        const int next = stage == 0 ? MMA_STAGES - 1 : stage - 1; /* was multiplied before */
-        const int64_t ahead = k + (MMA_STAGES - 1) * TF32_DEPTH;
-        copy_tile(tiles + next * 1024, &a, &a.a, p.a_base, p.row, ahead, a.rows, p.end);
-        copy_tile(tiles + next * 1024 + 512, &a, &a.b, p.b_base, p.column, ahead, a.columns, p.end);
-        copy_commit();
-        const quad *tile_a = tiles + stage * 1024, *tile_b = tile_a + 512;
-        UNROLL
-        for (int d = 0; d < TF32_DEPTH; d += 8) {
-            uint32_t fa[4][4], fb[2][4];
-            UNROLL
-            for (int i = 0; i < 4; i++)
-                load_a(fa[i], tile_a, a_depth, m + i * 16, d);
-            UNROLL
-            for (int j = 0; j < 2; j++)
-                load_b(fb[j], tile_b, b_depth, n + j * 16, d);
-            UNROLL
-            for (int i = 0; i < 4; i++)
-                UNROLL
-            for (int j = 0; j < 4; j++)
-                mma_tf32(acc[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
-        }
-        stage = stage == MMA_STAGES - 1 ? 0 : stage + 1;
-    }
-    COPY_WAIT(0);
-    store_fragments(&a, &p, (float *)tiles, acc);
+    gemm_blocks(&a, tiles);
 }
