@@ -152,19 +152,24 @@ static void rope_of(weft_graph *g, const weft_llama *c, int64_t length, weft_val
         weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
 }
 
+weft_value weft_llama_up_to(weft_graph *g, int64_t length)
+{
+    float *at = weft_calloc(length * length, sizeof *at);
+    if (!at)
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " tokens",
+                               length);
+    for (int64_t i = 0; i < length * length; i++)
+        at[i] = i / length <= i % length;
+    const weft_value all = weft_constant(g, WEFT_F32, WEFT_SHAPE(length, length), at);
+    weft_free(at);
+    return all;
+}
+
 /* (B,S) to (B,S,1): 1 from the first visible token on. */
 static weft_value after_padding(weft_graph *g, weft_value seen_bs)
 {
     const int64_t batch = weft_dim(g, seen_bs, 0), length = weft_dim(g, seen_bs, 1);
-    float *up_to = weft_calloc(length * length, sizeof *up_to);
-    if (!up_to)
-        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " tokens",
-                               length);
-    for (int64_t i = 0; i < length * length; i++)
-        up_to[i] = i / length <= i % length;
-    const weft_value sums = weft_constant(g, WEFT_F32, WEFT_SHAPE(length, length), up_to),
-                     count = weft_matmul(g, seen_bs, sums, false, false);
-    weft_free(up_to);
+    const weft_value count = weft_matmul(g, seen_bs, weft_llama_up_to(g, length), false, false);
     return weft_reshape(g, weft_clamp(g, count, 0, 1), WEFT_SHAPE(batch, length, 1));
 }
 

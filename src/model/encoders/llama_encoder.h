@@ -22,6 +22,9 @@ typedef enum weft_llama_kind { WEFT_LLAMA, WEFT_QWEN2, WEFT_QWEN3, WEFT_MISTRAL 
 
 /* Token embeddings of tokens (B,S): (B,S,width). */
 weft_value weft_llama_words(weft_graph *g, const weft_llama *c, weft_value tokens_bs);
+/* (S,S) for `length` tokens: 1 where the first index is at most the second. A product with it sums
+ * over all tokens up to each. */
+weft_value weft_llama_up_to(weft_graph *g, int64_t length);
 /* Runs the layers on x (B,S,width) with the mask WEFT_PORT_TEXT_MASK. Writes WEFT_PORT_TEXT,
  * WEFT_PORT_TEXT_LAYERS and WEFT_PORT_LAST_HIDDEN. */
 void weft_llama_encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind, weft_value x,

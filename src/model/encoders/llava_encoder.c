@@ -42,20 +42,6 @@ static weft_value marks(weft_graph *g, const llava *c, weft_value tokens_bs)
     return weft_affine(g, weft_clamp(g, weft_unary(g, WEFT_OP_SQUARE, other), 0, 1), -1, 1);
 }
 
-/* (1,S,S): 1 where the first index is at most the second. */
-static weft_value up_to(weft_graph *g, int64_t length)
-{
-    float *at = weft_calloc(length * length, sizeof *at);
-    if (!at)
-        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " tokens",
-                               length);
-    for (int64_t i = 0; i < length * length; i++)
-        at[i] = i / length <= i % length;
-    const weft_value all = weft_constant(g, WEFT_F32, WEFT_SHAPE(length, length), at);
-    weft_free(at);
-    return all;
-}
-
 /* Replaces the embedding of the k-th image token by patch k: words (B,S,C), seen (B,N,C). The
  * selection multiplies by exact ones and zeros. */
 static weft_value put(weft_graph *g, const llava *c, weft_value tokens_bs, weft_value words,
@@ -64,8 +50,8 @@ static weft_value put(weft_graph *g, const llava *c, weft_value tokens_bs, weft_
     const int64_t batch = weft_dim(g, words, 0), length = weft_dim(g, words, 1),
                   count = weft_dim(g, seen, 1);
     const weft_value mark_bs = marks(g, c, tokens_bs),
-                     order_bs =
-                         weft_matmul(g, mark_bs, up_to(g, length), false, false); /* 1-based */
+                     order_bs = weft_matmul(g, mark_bs, weft_llama_up_to(g, length), false,
+                                            false); /* 1-based */
     float *number = weft_calloc(count, sizeof *number);
     if (!number)
         return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " patches",
