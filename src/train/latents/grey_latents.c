@@ -87,22 +87,7 @@ weft_status weft_grey_latents_read(const weft_run_models *models, const char *fo
                                    const weft_bucket *size, float **latents)
 {
     const weft_shape shape = shape_of(models, size);
-    const int64_t count = weft_shape_count(&shape);
     char path[PATH_BYTES];
-    weft_map map;
-    weft_npy npy;
-    WEFT_TRY(weft_map_open(path_of(folder, size, path), &map));
-    weft_status_code status = WEFT_OK;
-    *latents = NULL;
-    WEFT_GO(weft_npy_parse(map.data, map.bytes, path, &npy));
-    if (npy.dtype != WEFT_F32 || npy.count != count)
-        WEFT_GO(weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, WEFT_NUMBER(npy.count)),
-                           "the file does not have %" PRId64
-                           " elements of type f32. Remove it, and it is written again.",
-                           count));
-    WEFT_GO(WEFT_NEW(*latents, count, "the latents of grey frames"));
-    memcpy(*latents, npy.data, (size_t)count * sizeof **latents);
-out:
-    weft_map_close(&map);
-    return status;
+    path_of(folder, size, path);
+    return weft_latent_cache_array(path, path, weft_shape_count(&shape), latents);
 }

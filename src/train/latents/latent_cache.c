@@ -667,24 +667,8 @@ static weft_status write_no_text(encoding *e, const char *folder)
 weft_status weft_latents_empty_caption(const char *folder, int64_t count, float **embeddings)
 {
     char path[560];
-    weft_map map;
-    weft_npy npy;
     find_file(folder, EMPTY_CAPTION, "no_text.npy", path, sizeof path);
-    WEFT_TRY(weft_map_open(path, &map));
-    weft_status_code status = WEFT_OK;
-    *embeddings = NULL;
-    WEFT_GO(weft_npy_parse(map.data, map.bytes, path, &npy));
-    if (npy.dtype != WEFT_F32 || npy.count != count)
-        WEFT_GO(weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, WEFT_NUMBER(npy.count)),
-                           "the file does not have %" PRId64
-                           " elements of type f32; remove %s, and it is written again",
-                           count, folder));
-    *embeddings = weft_alloc(count * 4);
-    WEFT_GO(WEFT_ALLOCATED(*embeddings, "the latents"));
-    memcpy(*embeddings, npy.data, (size_t)count * 4);
-out:
-    weft_map_close(&map);
-    return status;
+    return weft_latent_cache_array(path, folder, count, embeddings);
 }
 
 /* ---- complete cache ------------------------------------------------------------------------ */

@@ -7,6 +7,7 @@
 #include "comm/comm_world.h"
 #include "data/dataset.h"
 #include "exec/store/weights.h"
+#include "format/tensors/npy.h"
 #include "train/graph/run_pair.h"
 
 #include <errno.h>
@@ -119,6 +120,27 @@ weft_status weft_latent_cache_folder(const weft_run *run, const weft_run_models 
     return length < 512
                ? WEFT_OK
                : weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = run->out), "the path is too long");
+}
+
+weft_status weft_latent_cache_array(const char *path, const char *source, int64_t count,
+                                    float **values)
+{
+    weft_map map;
+    weft_npy npy;
+    WEFT_TRY(weft_map_open(path, &map));
+    weft_status_code status = WEFT_OK;
+    *values = NULL;
+    WEFT_GO(weft_npy_parse(map.data, map.bytes, path, &npy));
+    if (npy.dtype != WEFT_F32 || npy.count != count)
+        WEFT_GO(weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, WEFT_NUMBER(npy.count)),
+                           "the file does not have %" PRId64
+                           " elements of type f32; remove %s, and it is written again",
+                           count, source));
+    WEFT_GO(WEFT_NEW(*values, count, "the latents"));
+    memcpy(*values, npy.data, (size_t)count * sizeof **values);
+out:
+    weft_map_close(&map);
+    return status;
 }
 
 /* ---- cached samples ------------------------------------------------------------------------ */

@@ -16,6 +16,11 @@ weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *mod
 /* The tiles in which clips are encoded (autoencoder.tile). */
 weft_tile weft_latent_tile(const weft_run *run);
 
+/* Reads an array of a cache: f32 (count), owned by the caller. `source`: the file or folder that
+ * the user removes if it has another size, and that is then written again. */
+weft_status weft_latent_cache_array(const char *path, const char *source, int64_t count,
+                                    float **values);
+
 /* Ids of the samples in the cache's shards: a hash table; 0: empty slot. */
 typedef struct weft_latent_ids {
     uint64_t *id; /* heap, owned */
