@@ -44,20 +44,35 @@ static void range_of(int colour, int *first, int *end)
     *end = colour < 0 ? WEFT_SHAPE_COMBINATIONS : *first + each;
 }
 
+/* Held-out combinations of each pair of words: (colour, shape), (colour, direction),
+ * (shape, direction). */
+typedef struct {
+    int cs[WEFT_SHAPE_PALETTE][WEFT_SHAPE_KINDS];
+    int cd[WEFT_SHAPE_PALETTE][WEFT_SHAPE_DIRECTIONS];
+    int sd[WEFT_SHAPE_KINDS][WEFT_SHAPE_DIRECTIONS];
+} lost_pairs;
+
+/* Holds out a combination if each of its pairs has lost fewer than `most` and keeps one. */
+static bool hold_out(lost_pairs *lost, weft_shape_words w, int colour, int most)
+{
+    int *pairs[] = {&lost->cs[w.colour][w.shape], &lost->cd[w.colour][w.direction],
+                    &lost->sd[w.shape][w.direction]};
+    /* one colour: other data shows how a shape moves */
+    const int all[] = {WEFT_SHAPE_DIRECTIONS, WEFT_SHAPE_KINDS,
+                       colour < 0 ? WEFT_SHAPE_COLOURS : WEFT_SHAPE_ALL};
+    for (int k = 0; k < 3; k++)
+        if (*pairs[k] >= most || *pairs[k] + 1 >= all[k])
+            return false;
+    for (int k = 0; k < 3; k++)
+        ++*pairs[k];
+    return true;
+}
+
 weft_status weft_synth_hold_out(int64_t count, int colour, uint64_t seed,
                                 bool chosen[WEFT_SHAPE_ALL])
 {
     int list[WEFT_SHAPE_ALL], first, end;
-    /* Combinations in training of each pair of words: (colour, shape), (colour, direction),
-     * (shape, direction). */
-    int cs[WEFT_SHAPE_PALETTE][3], cd[WEFT_SHAPE_PALETTE][4], sd[3][4];
-    for (int i = 0; i < WEFT_SHAPE_PALETTE; i++)
-        for (int j = 0; j < 4; j++) {
-            cs[i][j % 3] = WEFT_SHAPE_DIRECTIONS;
-            cd[i][j] = WEFT_SHAPE_KINDS;
-            /* one colour: other data shows how a shape moves */
-            sd[i % 3][j] = colour < 0 ? WEFT_SHAPE_COLOURS : WEFT_SHAPE_ALL;
-        }
+    lost_pairs lost = {0};
     range_of(colour, &first, &end);
     memset(chosen, 0, WEFT_SHAPE_ALL * sizeof *chosen);
     weft_rng rng = weft_rng_make(weft_seed_mix(seed, 0x68656c64), WEFT_RNG_SYNTH);
@@ -65,17 +80,12 @@ weft_status weft_synth_hold_out(int64_t count, int colour, uint64_t seed,
         list[i - first] = i;
     shuffle(&rng, list, end - first);
     int64_t left = count;
-    for (int i = 0; i < end - first && left > 0; i++) {
-        const weft_shape_words w = weft_shape_words_of(list[i]);
-        int *pairs[3] = {&cs[w.colour][w.shape], &cd[w.colour][w.direction],
-                         &sd[w.shape][w.direction]};
-        if (*pairs[0] < 2 || *pairs[1] < 2 || *pairs[2] < 2)
-            continue;
-        for (int k = 0; k < 3; k++)
-            --*pairs[k];
-        chosen[list[i]] = true;
-        left--;
-    }
+    for (int most = 1; most < WEFT_SHAPE_COMBINATIONS; most++)
+        for (int i = 0; i < end - first && left > 0; i++)
+            if (!chosen[list[i]] && hold_out(&lost, weft_shape_words_of(list[i]), colour, most)) {
+                chosen[list[i]] = true;
+                left--;
+            }
     if (left > 0)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(count)),
                           "%" PRId64

@@ -158,6 +158,14 @@ Test(synth, every_pair_of_words_stays_in_training)
                     shown |= !held[weft_shape_combination((weft_shape_words){c, s, d})];
                 cr_assert(shown);
             }
+        /* the losses are spread: no pair of words lacks two of its third words */
+        for (int i = 0; i < 48; i++)
+            for (int j = 0; j < i; j++) {
+                const weft_shape_words a = weft_shape_words_of(i), b = weft_shape_words_of(j);
+                const int same =
+                    (a.colour == b.colour) + (a.shape == b.shape) + (a.direction == b.direction);
+                cr_assert(!held[i] || !held[j] || same < 2, "seed %d: %d and %d", (int)seed, i, j);
+            }
     }
     bool held[WEFT_SHAPE_ALL];
     cr_assert_eq(weft_synth_hold_out(47, -1, 1, held), WEFT_E_ARG);
