@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "curate/analyse.h"
+#include "curate/captions/caption_append.h"
 #include "curate/captions/caption_client.h"
 #include "curate/clips.h"
 #include "curate/curate_bucket.h"
@@ -527,6 +528,9 @@ static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
     if (weft_location_is_remote(plan->location))
         WEFT_TRY(open_out(plan)); /* has the order of the operators */
     WEFT_TRY(weft_curate_scores_open(plan));
+    WEFT_TRY(weft_caption_append_check(&config->captions,
+                                       plan->operators ? plan->operators->names + WEFT_FACTS : NULL,
+                                       plan->operators ? plan->operators->count : 0));
     WEFT_TRY(check_detector(config));
     if (!plan->bucket)
         WEFT_TRY(open_out(plan));

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "curate/captions/caption_append.h"
 #include "curate/captions/caption_client.h"
 #include "curate/curate_bucket.h"
 
@@ -33,7 +34,32 @@ json_t *weft_curate_captions_read(const weft_curate_plan *p, const char *id)
     return NULL;
 }
 
-void weft_curate_captions_add(const json_t *record, json_t *meta)
+/* The caption of a window, with the texts of captions.append. */
+static json_t *window_caption(const weft_curate_plan *p, const json_t *window, const json_t *meta)
+{
+    weft_buf text = {0};
+    const char *caption = json_string_value(json_object_get(window, "caption"));
+    weft_buf_printf(&text, "%s", caption ? caption : "");
+    weft_caption_append(&p->config->captions, json_object_get(window, "fields"), meta, &text);
+    json_t *all = json_string(text.data ? text.data : "");
+    weft_buf_free(&text);
+    return all;
+}
+
+/* The captions of all windows in one text. */
+static json_t *join_captions(const json_t *windows)
+{
+    weft_buf text = {0};
+    size_t i;
+    const json_t *w;
+    json_array_foreach(windows, i, w) weft_buf_printf(
+        &text, "%s%s", i ? " " : "", json_string_value(json_object_get(w, "caption")));
+    json_t *all = json_string(text.data ? text.data : "");
+    weft_buf_free(&text);
+    return all;
+}
+
+void weft_curate_captions_add(const weft_curate_plan *p, const json_t *record, json_t *meta)
 {
     static const char *const members[] = {"start_frame", "end_frame", "caption", "fields"};
     json_t *windows = json_array();
@@ -45,9 +71,10 @@ void weft_curate_captions_add(const json_t *record, json_t *meta)
         for (int k = 0; k < WEFT_COUNT(members); k++)
             if (json_object_get(w, members[k]))
                 json_object_set(window, members[k], json_object_get(w, members[k]));
+        json_object_set_new(window, "caption", window_caption(p, w, meta));
         json_array_append_new(windows, window);
     }
-    json_object_set(meta, "caption", json_object_get(record, "caption"));
+    json_object_set_new(meta, "caption", join_captions(windows));
     if (json_array_size(from) == 1 && json_object_get(json_array_get(from, 0), "fields"))
         json_object_set(meta, "caption_fields", json_object_get(json_array_get(from, 0), "fields"));
     json_object_set(meta, "caption_model", json_object_get(record, "model"));

@@ -9,8 +9,9 @@
 
 /* Record of a clip's caption by the server and prompt of the config; new reference. NULL: none. */
 json_t *weft_curate_captions_read(const weft_curate_plan *plan, const char *id);
-/* Adds a caption to the metadata of a clip. */
-void weft_curate_captions_add(const json_t *record, json_t *meta);
+/* Adds a caption, with the texts of captions.append, to the metadata of a clip, which has the
+ * scores. */
+void weft_curate_captions_add(const weft_curate_plan *plan, const json_t *record, json_t *meta);
 /* Requests the captions of this run's clips that have none. Clips without a reply have a reason in
  * their record, and are counted in a warning. WEFT_E_IO: the server refuses all requests. */
 weft_status weft_curate_captions_run(weft_curate_plan *plan, weft_curate_report *report);

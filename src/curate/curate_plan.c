@@ -771,10 +771,10 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, caption_
         json_decref(written);
         return out_of_memory();
     }
-    if (written)
-        weft_curate_captions_add(written, clip->meta);
-    json_decref(written);
     weft_curate_scores_add(p, s, shot, clip->meta);
+    if (written)
+        weft_curate_captions_add(p, written, clip->meta);
+    json_decref(written);
     json_object_set(clip->meta, "cluster", json_object_get(shot, "cluster"));
     json_object_set(clip->meta, "merged_shots", json_object_get(shot, "merged"));
     const weft_curate_config *c = p->config;

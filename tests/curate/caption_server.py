@@ -51,7 +51,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         parts = request["messages"][0]["content"]
         images = [p["image_url"]["url"] for p in parts if p["type"] == "image_url"]
         jpegs = [base64.b64decode(i.split(",", 1)[1]) for i in images]
-        seen = {"fault": fault, "path": self.path, "model": request["model"], "images": len(images),
+        videos = [p["video_url"]["url"] for p in parts if p["type"] == "video_url"]
+        for i, url in enumerate(videos):
+            kind, data = url.split(",", 1)
+            assert kind == "data:video/mp4;base64", kind
+            with open(os.path.join(folder, "video-%d.mp4" % i), "wb") as f:
+                f.write(base64.b64decode(data))
+        seen = {"fault": fault, "path": self.path, "model": request["model"], "images": len(images), "videos": len(videos),
                 "jpeg": all(j[:2] == b"\xff\xd8" and j[-2:] == b"\xff\xd9" for j in jpegs),
                 "messages": len(request["messages"]), "schema": "response_format" in request,
                 "authorization": self.headers["Authorization"]}

@@ -132,6 +132,44 @@ PY
     no_secret b log out.log
 }
 check transient_faults_are_repeated
+# The frames of a window are a video of their own rate; no temporary file remains.
+windows_are_sent_as_a_video() {
+    rm -rf v seen video-*.mp4
+    mkdir -p temporary
+    TMPDIR=$PWD/temporary curate v --set captions.request=video --set captions.frames=6 || fail_with log "curate"
+    python3 -S -c 'import json; s = [json.loads(x) for x in open("seen")]; assert len(s) == 2 and all(x["videos"] == 1 and x["images"] == 0 for x in s), s'
+    [ "$(ffprobe -v error -count_frames -show_entries stream=width,height,nb_read_frames -of csv=p=0 video-0.mp4)" = 106,64,6 ] || fail "the video: $(ffprobe -v error -count_frames -show_entries stream=width,height,nb_read_frames -of csv=p=0 video-0.mp4)"
+    # six frames of 1 s of 24 frames, evenly spread: 4 frames apart
+    [ "$(ffprobe -v error -show_entries stream=avg_frame_rate -of csv=p=0 video-0.mp4)" = 6/1 ] || fail "rate $(ffprobe -v error -show_entries stream=avg_frame_rate -of csv=p=0 video-0.mp4)"
+    [ -z "$(ls temporary)" ] || fail "$(ls temporary) remains"
+}
+check windows_are_sent_as_a_video
+# Fields and scores follow the caption, without a further request if the texts change.
+texts_are_appended() {
+    rm -rf t seen
+    curate t --set operators.0.name=sharp --set operators.0.expression=sharpness/2 || fail_with log "curate"
+    curate t --set operators.0.name=sharp --set operators.0.expression=sharpness/2 \
+        --set 'captions.append=["Camera: {camera}.", "Sharpness {sharpness_score:1}, half {sharp:3}."]' || fail_with log "curate"
+    [ "$(requests)" = 2 ] || fail "changed texts need no request"
+    python3 -S - <<'PY'
+import json
+clips = {c['source_video']: c for c in map(json.loads, open('t/manifest.jsonl'))}
+for name in 'v2.mp4', 'v3.mp4':
+    c = clips[name]
+    s = c['sharpness_score']
+    want = 'A moving pattern. Camera: camera of the clip. Sharpness %.1f, half %.3f.' % (s, s / 2)
+    assert c['caption'] == want == c['windows'][0]['caption'], c['caption']
+    assert json.load(open('t/captions/%s.json' % c['id']))['caption'] == 'A moving pattern.'
+    assert json.load(open('t/metas/%s.json' % c['id']))['caption'] == want
+assert clips['v1.mp4']['caption'] == 'by hand'
+PY
+    expect_error config-value key=captions.append.1 value=beauty -- curate_failing 'captions.append=["{sharpness_score}", "{beauty}"]'
+    expect_error config-value key=captions.append.0 value=camera -- curate_failing 'captions.append=["{camera:2}"]'
+    expect_error config-value key=captions.append.0 value={camera -- curate_failing 'captions.append=["{camera"]'
+    expect_error config-value key=captions.append.0 value=camera -- curate_failing 'captions.append=["{camera}"]' --set captions.format=text
+}
+curate_failing() { $WEFT curate --in raw --out t2 --set "captions.url=$url" --set captions.model=m --set "$@"; }
+check texts_are_appended
 refusals_end_the_run() {
     echo 401 >faults
     ! curate e || fail "a refused key is accepted"

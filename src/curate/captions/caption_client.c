@@ -1,5 +1,6 @@
 #include "curate/captions/caption_client.h"
 
+#include "base/fs.h"
 #include "base/hex.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -10,12 +11,14 @@
 #include "storage/http_retry.h"
 #include "storage/stoppable_wait.h"
 #include "video/lossy_image.h"
+#include "video/writer.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 struct weft_caption_client {
@@ -73,6 +76,8 @@ void weft_captions_define(const weft_captions_config *c, char definition[24])
     weft_buf_printf(&text, "%s\n%s\n%d %" PRId64 " %" PRId64 " %a %" PRId64 " %a %d %d", c->model,
                     weft_caption_prompt(c), c->format, c->frames, c->side, c->window_seconds,
                     c->max_tokens, c->temperature, c->json_schema, c->strip_openings);
+    if (c->request != WEFT_CAPTION_IMAGES) /* captions of earlier versions stay valid */
+        weft_buf_printf(&text, " %d", c->request);
     weft_hex_print(XXH3_64bits(text.data, (size_t)text.len), definition);
     weft_buf_free(&text);
 }
@@ -284,6 +289,67 @@ out:
     return status;
 }
 
+/* Writes the frames of a window as a video. H.264 has even sizes. */
+static weft_status write_frames(const char *path, const weft_shot_frames *f, double fps)
+{
+    weft_video_writer *writer = NULL;
+    const weft_video_writer_options o = {
+        .width = f->width / 2 * 2, .height = f->height / 2 * 2, .fps = fps, .preset = "veryfast"};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_video_writer_open(path, &o, &writer));
+    for (int64_t i = 0; i < f->count; i++)
+        WEFT_GO(weft_video_writer_rgb(writer, f->rgb + i * f->width * f->height * 3, f->width * 3));
+    WEFT_GO(weft_video_writer_finish(writer));
+out:
+    weft_video_writer_close(writer);
+    return status;
+}
+
+/* Creates an empty file for a video in the folder for temporary files; the caller owns *path. */
+static weft_status create_temporary(char **path)
+{
+    const char *set = getenv("TMPDIR");
+    WEFT_TRY(
+        WEFT_ALLOCATED(*path = weft_path_join(set && *set ? set : "/tmp", "weft-window-XXXXXX.mp4"),
+                       "a request"));
+    const int fd = mkstemps(*path, 4);
+    if (fd >= 0) {
+        close(fd);
+        return WEFT_OK;
+    }
+    const weft_status_code status =
+        weft_error_errno(WEFT_AT(.file = *path), "cannot create a temporary video");
+    weft_free(*path);
+    *path = NULL;
+    return status;
+}
+
+/* Appends the frames as one video, whose rate gives the frames their distance in the clip. */
+static weft_status add_video(json_t *content, const weft_shot_frames *f)
+{
+    char *path = NULL, *bytes = NULL;
+    int64_t size = 0;
+    weft_buf url = {0};
+    const double span = f->seconds[f->count - 1] - f->seconds[0],
+                 fps = f->count > 1 && span > 0 ? (double)(f->count - 1) / span : 1;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(create_temporary(&path));
+    WEFT_GO(write_frames(path, f, fps));
+    WEFT_GO(weft_file_read(path, INT32_MAX, &bytes, &size));
+    weft_buf_printf(&url, "data:video/mp4;base64,");
+    weft_base64(&url, bytes, size);
+    WEFT_GO(weft_buf_check(&url));
+    json_array_append_new(
+        content, json_pack("{s:s,s:{s:s}}", "type", "video_url", "video_url", "url", url.data));
+out:
+    if (path)
+        unlink(path);
+    weft_free(path);
+    weft_free(bytes);
+    weft_buf_free(&url);
+    return status;
+}
+
 static weft_status make_messages(const weft_caption_client *c, weft_shot_decoder *source, window *w)
 {
     const weft_shot_frames *frames;
@@ -293,8 +359,10 @@ static weft_status make_messages(const weft_caption_client *c, weft_shot_decoder
     weft_status_code status = WEFT_ALLOCATED(shot && content, "a request");
     WEFT_GO(status);
     WEFT_GO(weft_shot_decoder_get(source, shot, c->config->frames, c->config->side, &frames));
-    for (int64_t i = 0; i < frames->count; i++)
+    for (int64_t i = 0; i < frames->count && c->config->request == WEFT_CAPTION_IMAGES; i++)
         WEFT_GO(add_frame(content, frames, i));
+    if (c->config->request == WEFT_CAPTION_VIDEO)
+        WEFT_GO(add_video(content, frames));
     json_array_append_new(content, text_part(weft_caption_prompt(c->config)));
     w->messages = json_pack("[{s:s,s:O}]", "role", "user", "content", content);
     status = WEFT_ALLOCATED(w->messages, "a request");

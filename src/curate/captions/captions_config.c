@@ -4,6 +4,8 @@
 
 static const char *const formats[] = {"structured", "text", NULL};
 
+static const char *const requests[] = {"images", "video", NULL};
+
 static const weft_key captions_keys[] = {
     {"url", WEFT_KEY_STRING, AT(url), "", "",
      "OpenAI-compatible server, e.g. http://127.0.0.1:8000/v1; requests go to "
@@ -16,6 +18,14 @@ static const weft_key captions_keys[] = {
      "structured: a JSON object with summary, scene, subject, motion, background, style, camera "
      "and light, of which the summary is the caption; text: the reply as it is",
      .choices = formats},
+    {"request", WEFT_KEY_ENUM, AT(request), "images", "",
+     "form of the frames. images: JPEG data URLs (image_url) with their times; video: an mp4 data "
+     "URL (video_url) of the frames",
+     .choices = requests},
+    {"append", WEFT_KEY_STRING_LIST, AT(append), "[]", "",
+     "texts after the caption, with values in braces: a field of a structured reply, motion_score, "
+     "sharpness_score, brightness_score or an operator, {NAME:2} with two decimals; e.g. "
+     "[\"Camera: {camera}\", \"Beauty {beauty:1}.\"]. A text without all values is omitted"},
     {"frames", WEFT_KEY_I64, AT(frames), "8", "", "frames of a window, evenly spread", .min = 1,
      .max = 64},
     {"side", WEFT_KEY_I64, AT(side), "448", "pixels",
