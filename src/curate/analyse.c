@@ -11,6 +11,7 @@
 #include "curate/proof/corruption_check.h"
 #include "curate/proof/suspect_frames.h"
 #include "curate/shots/shots.h"
+#include "video/packet_cuts.h"
 #include "video/scan.h"
 
 #include <math.h>
@@ -64,8 +65,9 @@ typedef struct analysis {
     uint8_t small[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT]; /* luma of this frame */
     uint8_t last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT];  /* previous frame */
     double analysed_seconds;
-    int64_t concealed; /* frames in which the decoder hid errors */
-    bool vectors;      /* the decoder exports motion vectors */
+    int64_t concealed;     /* frames in which the decoder hid errors */
+    bool vectors;          /* the decoder exports motion vectors */
+    weft_packet_cuts cuts; /* with clips.cut: key_frames */
     /* Luma of frame `rest_at`, the reference of later frames without motion vectors, and its mixed
      * colours where luma is flat. */
     uint8_t rest[WIDE * HIGH], rest_mix[WIDE * HIGH];
@@ -562,6 +564,46 @@ static int64_t sharpest_start(const analysis *a, int64_t start, int64_t end)
     return best;
 }
 
+/* Moves the borders of a clip to cuts of its packets. False: fewer than half of its frames would
+ * remain. */
+static bool trim_to_cuts(const analysis *a, int64_t *start, int64_t *end)
+{
+    int64_t from = *start, to = *end;
+    if (a->cuts.frames == 0 || !weft_packet_cuts_trim(&a->cuts, &from, &to) ||
+        2 * (to - from + 1) < *end - *start + 1)
+        return false;
+    *start = from;
+    *end = to;
+    return true;
+}
+
+/* The last frame of a part that ends at `end`, with the next part at a key frame if one is inside. */
+static int64_t end_at_cut(const analysis *a, int64_t start, int64_t end)
+{
+    for (int64_t t = end + 1; a->cuts.frames > 0 && t > start && t < a->frames; t--)
+        if (a->cuts.starts[t] && a->cuts.ends[t - 1])
+            return t - 1;
+    return end;
+}
+
+/* Adds the clip of frames start .. end. */
+static void add_clip(const analysis *a, int64_t start, int64_t end, json_t *shots)
+{
+    static const char reason[] = "frames between the border of the shot and a key frame";
+    const int64_t sharp = sharpest_start(a, start, end);
+    int64_t from = sharp, to = end;
+    const bool trimmed = trim_to_cuts(a, &from, &to);
+    add_hole(a, start, sharp - 1, "start", "frames before the sharpest one of the start", shots);
+    add_hole(a, sharp, from - 1, "key_frame", reason, shots);
+    json_t *shot = measure_shot(a, from, to);
+    add_hashes(a, from, to, shot);
+    if (trimmed)
+        json_object_set_new(shot, "trimmed",
+                            json_pack("[I,I]", (json_int_t)(from - sharp), (json_int_t)(end - to)));
+    json_array_append_new(shots, shot);
+    add_hole(a, to + 1, end, "key_frame", reason, shots);
+}
+
 /* Adds frames start .. end, cut into clips of equal time when they are too long. */
 static void add_clips(const analysis *a, int64_t start, int64_t end, json_t *shots)
 {
@@ -577,12 +619,8 @@ static void add_clips(const analysis *a, int64_t start, int64_t end, json_t *sho
             to++;
         if (from > to)
             continue; /* the previous frame lasts for the complete part */
-        const int64_t sharp = sharpest_start(a, from, to);
-        add_hole(a, from, sharp - 1, "start", "frames before the sharpest one of the start", shots);
-        from = sharp;
-        json_t *shot = measure_shot(a, from, to);
-        add_hashes(a, from, to, shot);
-        json_array_append_new(shots, shot);
+        to = k + 1 < parts ? end_at_cut(a, from, to) : to;
+        add_clip(a, from, to, shots);
     }
 }
 
@@ -723,6 +761,17 @@ void weft_curate_parts_free(weft_curate_parts *p)
     *p = (weft_curate_parts){0};
 }
 
+/* Reads the cuts of the packets, if frame numbers are numbers of packets. */
+static weft_status read_cuts(analysis *a, const char *path)
+{
+    if (a->config->clips.cut != WEFT_CUT_KEY_FRAMES || a->concealed > 0 || a->seen.errors > 0)
+        return WEFT_OK;
+    WEFT_TRY(weft_packet_cuts_read(path, &a->cuts));
+    if (a->cuts.frames != a->frames)
+        weft_packet_cuts_free(&a->cuts);
+    return WEFT_OK;
+}
+
 /* Decodes the video into the record. Sets *reject to the reason against the whole video, if any; a
  * reason that a visitor found is in a->reject, whatever the status. */
 static weft_status scan(analysis *a, const char *path, json_t *record, json_t **reject)
@@ -746,6 +795,7 @@ static weft_status scan(analysis *a, const char *path, json_t *record, json_t **
             a->seen.errors);
     WEFT_TRY(weft_shot_detector_finish(a->detector));
     WEFT_TRY(check_suspects(a, path));
+    WEFT_TRY(read_cuts(a, path));
     *reject = conclude(a, record);
     return WEFT_OK;
 }
@@ -791,6 +841,7 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
         json_object_set_new(record, "reject", reject);
     weft_shot_detector_free(a->detector);
     weft_suspect_detector_clear(&a->suspects);
+    weft_packet_cuts_free(&a->cuts);
     json_decref(a->reject);
     *parts = a->parts;
     weft_free(a->frame);

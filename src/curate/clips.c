@@ -1,4 +1,4 @@
-/* Curation, second job: the accepted shots of a video as H.264 files. */
+/* Curation, second job: the accepted shots of a video as files, encoded or copied. */
 #include "curate/clips.h"
 
 #include "curate/curate_work.h"
@@ -6,6 +6,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "curate/analyse.h"
+#include "curate/lossless_clips.h"
 #include "video/reader.h"
 #include "video/writer.h"
 
@@ -129,6 +130,8 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
             WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = clip->path, WEFT_NUMBER(clip->end)),
             "the video ends before frame %" PRId64 ", which was decoded before", clip->end));
     WEFT_GO(weft_video_writer_finish(writer));
+    if (config->clips.cut == WEFT_CUT_KEY_FRAMES)
+        json_object_set_new(clip->meta, "lossless", json_false());
     status = write_meta(clip, w, h, kept, thin.fps > 0 ? thin.fps : clip->fps);
 out:
     weft_video_writer_close(writer);
@@ -155,7 +158,42 @@ static bool same_crop(const weft_curate_clip *a, const weft_curate_clip *b)
     return memcmp(a->crop, b->crop, sizeof a->crop) == 0;
 }
 
-/* Writes the clips of one crop in one pass. Frame numbers count from the start, so no seek is
+/* Copies the coded frames of the clips of a source, and compares all decoded frames with the
+ * source's. Clips that differ remain unwritten. */
+static weft_status copy_clips(const char *source, const weft_curate_clip *clips, int64_t count,
+                              const weft_curate_config *config, int threads,
+                              const weft_heartbeat *heart)
+{
+    weft_lossless_clips list = {0};
+    weft_video_options o = weft_lossless_options;
+    weft_video_reader *reader = NULL;
+    weft_video_info info;
+    bool equal;
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < count; i++)
+        if (clips[i].copy && !weft_curate_clip_is_written(&clips[i]))
+            WEFT_GO(weft_lossless_clips_add(&list, &clips[i]));
+    if (list.count == 0)
+        goto out;
+    WEFT_GO(reading_failed(weft_lossless_clips_copy(&list, source)));
+    o.threads = threads;
+    o.stall_seconds = config->stall_seconds;
+    WEFT_GO(reading_failed(weft_video_reader_open(source, &o, &reader)));
+    for (int64_t i = 0; i < list.count; i++) {
+        const weft_curate_clip *clip = list.clip[i];
+        WEFT_GO(weft_lossless_clip_accept(&list, clip, reader, heart, &info, &equal));
+        json_object_set_new(clip->meta, "lossless", json_boolean(equal));
+        if (equal)
+            WEFT_GO(
+                write_meta(clip, info.width, info.height, clip->end - clip->start + 1, clip->fps));
+    }
+out:
+    weft_video_reader_close(reader);
+    weft_lossless_clips_free(&list);
+    return status;
+}
+
+/* Encodes the clips of one crop in one pass. Frame numbers count from the start, so no seek is
  * needed. */
 static weft_status write_group(const char *source, const weft_curate_clip *clips, int64_t count,
                                const weft_curate_clip *like, const weft_curate_config *config,
@@ -187,12 +225,9 @@ weft_status weft_curate_write_clips(const char *source, const weft_curate_clip *
                                     int64_t count, const weft_curate_config *config, int threads,
                                     const weft_heartbeat *heart)
 {
-    for (int64_t i = 0; i < count; i++) {
-        bool seen = false;
-        for (int64_t k = 0; k < i; k++)
-            seen |= same_crop(&clips[k], &clips[i]);
-        if (!seen)
+    WEFT_TRY(copy_clips(source, clips, count, config, threads, heart));
+    for (int64_t i = 0; i < count; i++) /* a group has all clips of the crop */
+        if (!weft_curate_clip_is_written(&clips[i]))
             WEFT_TRY(write_group(source, clips, count, &clips[i], config, threads, heart));
-    }
     return WEFT_OK;
 }

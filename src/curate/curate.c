@@ -45,6 +45,7 @@ typedef struct run {
 static weft_curate_config looking(weft_curate_config c, const weft_curate_config *other)
 {
     const double max_seconds = c.clips.max_seconds, within = c.clips.sharpest_within;
+    const int cut = c.clips.cut;
     c.workers = 0;
     c.stall_seconds = 60;
     c.worker_memory = 0;
@@ -56,6 +57,7 @@ static weft_curate_config looking(weft_curate_config c, const weft_curate_config
     c.operators = other->operators;
     c.operator_order = other->operator_order;
     c.clips.sharpest_within = within;
+    c.clips.cut = cut;
     c.clips.max_seconds = max_seconds; /* long shots are split while they are measured */
     return c;
 }
@@ -523,6 +525,10 @@ static weft_status enter(weft_curate_plan *plan, weft_curate_locks *locks)
                               : "the folder does not exist");
     WEFT_TRY(weft_video_encoder_check(config->clips.encoder, (int)config->clips.crf,
                                       config->clips.preset, "clips.encoder"));
+    if (config->clips.cut == WEFT_CUT_KEY_FRAMES && config->clips.sharpest_within > 0)
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = "clips.cut"),
+                          "clips that begin at key frames cannot begin at the sharpest frame; "
+                          "remove clips.cut or clips.sharpest_within");
     WEFT_TRY(weft_captions_check(&config->captions));
     WEFT_TRY(weft_embeddings_check(&config->embeddings));
     if (weft_location_is_remote(plan->location))

@@ -32,6 +32,9 @@ typedef enum weft_curate_operator_order {
     WEFT_OPERATOR_ORDER_FIXED,
 } weft_curate_operator_order;
 
+/* Borders of clips. */
+typedef enum weft_curate_cut { WEFT_CUT_EXACT, WEFT_CUT_KEY_FRAMES } weft_curate_cut;
+
 typedef struct weft_curate_config {
     int64_t workers; /* 0: one per processor */
     /* not keys */
@@ -61,6 +64,7 @@ typedef struct weft_curate_config {
     struct {
         int64_t min_frames;
         double min_seconds, max_seconds, sharpest_within;
+        int cut; /* weft_curate_cut */
         int64_t max_side, crf, key_interval;
         const char *preset, *encoder;
         double fps; /* highest frame rate; 0: the source's */

@@ -5,6 +5,7 @@
 
 #define AT(member) offsetof(weft_curate_config, member)
 
+static const char *const cuts[] = {"exact", "key_frames", NULL};
 static const char *const orders[] = {"price", "fixed", NULL};
 static const char *const methods[] = {"structure", "content",    "adaptive",
                                       "fade",      "transnetv2", NULL};
@@ -67,6 +68,11 @@ static const weft_key clips_keys[] = {
      "start each clip at the sharpest frame of its first seconds, at most half of the clip; the "
      "frames before it are rejected (start). 0: start at the first frame",
      .min = 0, .max = 1e6},
+    {"cut", WEFT_KEY_ENUM, AT(clips.cut) - AT(clips), "exact", "",
+     "exact: clips have all frames of their shots, and are encoded; key_frames: clips begin at a "
+     "key frame and are copied without encoding, the frames outside are rejected (key_frame), and "
+     "a clip that cannot be copied is encoded",
+     .choices = cuts},
     {"max_side", WEFT_KEY_I64, AT(clips.max_side) - AT(clips), "0", "pixels",
      "maximum longer side; larger clips are scaled down. 0: keep the size", .min = 0, .max = 16384},
     {"max_fps", WEFT_KEY_F64, AT(clips.fps) - AT(clips), "0", "1/s",

@@ -142,6 +142,12 @@ static json_t *join(const json_t *a, const json_t *b)
                                        json_number_value(json_array_get(pace[1], 0))),
                                   fmax(json_number_value(json_array_get(pace[0], 1)),
                                        json_number_value(json_array_get(pace[1], 1)))));
+    const json_t *cut[2] = {json_object_get(a, "trimmed"), json_object_get(b, "trimmed")};
+    json_object_del(shot, "trimmed");
+    if (cut[0] && cut[1]) /* both ends are cuts of the packets, and none is between */
+        json_object_set_new(
+            shot, "trimmed",
+            json_pack("[O,O]", json_array_get(cut[0], 0), json_array_get(cut[1], 1)));
     const int64_t parts = json_object_get(a, "merged") ? integer(a, "merged") + 1 : 2;
     json_object_set_new(shot, "merged", json_integer(parts));
     join_scores(a, b, shot);

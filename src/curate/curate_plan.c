@@ -738,6 +738,36 @@ static void crop_clip(const weft_curate_config *c, const json_t *shot, const jso
         json_object_set_new(clip->meta, "text_cropped", json_true());
 }
 
+/* True if the coded frames of the source can be the clip: both ends are cuts of the packets, and the
+ * config changes neither area, size nor rate. */
+static bool can_copy(const weft_curate_config *c, const json_t *shot, const json_t *video,
+                     const weft_curate_clip *clip)
+{
+    const json_int_t width = json_integer_value(json_object_get(video, "width")),
+                     height = json_integer_value(json_object_get(video, "height"));
+    const bool smaller =
+                   c->clips.max_side > 0 && (width > height ? width : height) > c->clips.max_side,
+               slower = c->clips.fps > 0 && clip->fps > c->clips.fps * 1.001;
+    return json_object_get(shot, "trimmed") && !clip->crop[2] && !smaller && !slower;
+}
+
+/* Sets the settings that clips are written with again if the settings change. */
+static void set_encoding(const weft_curate_config *c, const json_t *shot, weft_curate_clip *clip)
+{
+    json_t *how = json_object_get(clip->meta, "written_with");
+    if (clip->copy)
+        json_object_set_new(how, "copy", json_true());
+    json_object_set(clip->meta, "trimmed_frames", json_object_get(shot, "trimmed"));
+    json_object_set_new(how, "crf", json_integer(c->clips.crf));
+    json_object_set_new(how, "preset", json_string(c->clips.preset));
+    json_object_set_new(how, "key_interval", json_integer(c->clips.key_interval));
+    json_object_set_new(how, "max_side", json_integer(c->clips.max_side));
+    if (strcmp(c->clips.encoder, "libx264") != 0) /* clips of earlier versions stay valid */
+        json_object_set_new(how, "encoder", json_string(c->clips.encoder));
+    if (c->clips.fps > 0)
+        json_object_set_new(how, "max_fps", json_real(c->clips.fps));
+}
+
 static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, caption_set *captions,
                             json_t *shot, int64_t *capacity)
 {
@@ -777,21 +807,14 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, caption_
     json_decref(written);
     json_object_set(clip->meta, "cluster", json_object_get(shot, "cluster"));
     json_object_set(clip->meta, "merged_shots", json_object_get(shot, "merged"));
-    const weft_curate_config *c = p->config;
-    json_object_set_new(clip->meta, "written_with",
-                        json_pack("{s:I,s:s,s:I,s:I}", "crf", (json_int_t)c->clips.crf, "preset",
-                                  c->clips.preset, "key_interval",
-                                  (json_int_t)c->clips.key_interval, "max_side",
-                                  (json_int_t)c->clips.max_side));
-    json_t *how = json_object_get(clip->meta, "written_with");
-    if (strcmp(c->clips.encoder, "libx264") != 0) /* clips of earlier versions stay valid */
-        json_object_set_new(how, "encoder", json_string(c->clips.encoder));
-    if (c->clips.fps > 0)
-        json_object_set_new(how, "max_fps", json_real(c->clips.fps));
+    const json_t *video = json_object_get(s->record, "video");
     clip->fps = json_real_value(json_object_get(shot, "fps"));
     clip->seconds = json_real_value(json_object_get(shot, "end_seconds")) -
                     json_real_value(json_object_get(shot, "start_seconds"));
-    crop_clip(c, shot, json_object_get(s->record, "video"), clip);
+    json_object_set_new(clip->meta, "written_with", json_object());
+    crop_clip(p->config, shot, video, clip);
+    clip->copy = can_copy(p->config, shot, video, clip);
+    set_encoding(p->config, shot, clip);
     return WEFT_OK;
 }
 

@@ -31,6 +31,7 @@ typedef struct weft_curate_clip {
     int64_t start, end;
     double fps, seconds; /* mean rate; duration including the last frame */
     int64_t crop[4];     /* x, y, w, h in display pixels; w 0: no crop */
+    bool copy;           /* the coded frames may be copied: both ends are cuts of the packets */
     const char *id;
 } weft_curate_clip;
 
