@@ -1,3 +1,4 @@
+#include "cli/eval_pairs.h"
 #include "cli/eval_vae.h"
 #include "cli/eval_videos.h"
 #include "cli/options/args.h"
@@ -81,6 +82,8 @@ static weft_status run_eval(const weft_args *args)
     const char *what = weft_args_positional(args, &count)[0];
     if (!strcmp(what, "videos"))
         return weft_eval_videos(args);
+    if (!strcmp(what, "pairs"))
+        return weft_eval_pairs(args);
     if (!weft_args_string(args, "--model"))
         return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--model"),
                           "weft eval %s needs --model DIR", what);
@@ -100,24 +103,27 @@ static weft_status run_eval(const weft_args *args)
         WEFT_TRY(savings ? weft_eval_savings(args, &r) : weft_eval_int8(args, &r));
         return weft_eval_finish(args, r);
     }
-    return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.value = what),
-                      "unknown evaluation '%.80s'; use vae, prompts, savings, int8 or videos",
-                      what);
+    return weft_error(
+        WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.value = what),
+        "unknown evaluation '%.80s'; use vae, prompts, savings, int8, videos or pairs", what);
 }
 
 const weft_verb weft_verb_eval = {
     .name = "eval",
-    .summary = "measure a VAE, how a model follows prompts, faster sampling, int8, or videos",
+    .summary = "measure a VAE, prompts, faster sampling, int8 or videos, or compare two models",
     .usage = "vae --model DIR --shards DIR [options]\n"
              "prompts --model DIR --heldout FILE [options]\n"
              "savings --model DIR --prompts FILE [options]\n"
              "int8 --model DIR [options]\n"
-             "videos --videos PATH [options]",
+             "videos --videos PATH [options]\n"
+             "pairs --model DIR --other-model DIR --prompts FILE [options]\n"
+             "pairs --videos DIR --other-videos DIR [options]",
     .details = weft_eval_details,
     .examples = "weft eval vae --model demo/vae/model/vae --shards demo/shards --sheet vae.png\n"
                 "weft eval prompts --model demo/dit/model --heldout demo/raw/heldout.json\n"
                 "weft eval savings --model DIR --prompts FILE --setting feature-cache=fast\n"
-                "weft eval videos --videos samples --clip clip-vit-base-patch32\n",
+                "weft eval videos --videos samples --clip clip-vit-base-patch32\n"
+                "weft eval pairs --videos a --other-videos b --page pairs.html --blind\n",
     .groups = weft_eval_groups,
     .options = weft_eval_options,
     .option_count = WEFT_EVAL_OPTIONS,

@@ -123,7 +123,8 @@ void weft_html_mp4(weft_buf *page, const void *mp4, int64_t bytes, int64_t width
     embed(page, video_tag, "video/mp4", mp4, bytes, width, caption);
 }
 
-weft_status weft_html_file(weft_buf *page, const char *path, int64_t width, const char *caption)
+/* Sets the media type of a file by its extension, and whether it is a video. */
+static weft_status type_of(const char *path, const char **type, bool *video)
 {
     static const struct {
         const char *extension, *type;
@@ -134,15 +135,39 @@ weft_status weft_html_file(weft_buf *page, const char *path, int64_t width, cons
     for (int i = 0; i < WEFT_COUNT(known); i++) {
         if (strcasecmp(weft_path_extension(path), known[i].extension))
             continue;
-        weft_map map;
-        WEFT_TRY(weft_map_open(path, &map));
-        embed(page, known[i].video ? video_tag : "img", known[i].type, map.data, map.bytes, width,
-              caption);
-        weft_map_close(&map);
-        return weft_buf_check(page);
+        *type = known[i].type;
+        *video = known[i].video;
+        return WEFT_OK;
     }
     return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = path),
-                      "a report cannot embed this kind of file. Use png, jpg, gif, mp4 or webm.");
+                      "a page cannot embed this kind of file. Use png, jpg, gif, mp4 or webm.");
+}
+
+weft_status weft_html_file(weft_buf *page, const char *path, int64_t width, const char *caption)
+{
+    const char *type;
+    bool video;
+    weft_map map;
+    WEFT_TRY(type_of(path, &type, &video));
+    WEFT_TRY(weft_map_open(path, &map));
+    embed(page, video ? video_tag : "img", type, map.data, map.bytes, width, caption);
+    weft_map_close(&map);
+    return weft_buf_check(page);
+}
+
+weft_status weft_html_media(weft_buf *page, const char *path)
+{
+    const char *type;
+    bool video;
+    weft_map map;
+    WEFT_TRY(type_of(path, &type, &video));
+    WEFT_TRY(weft_map_open(path, &map));
+    weft_buf_printf(page, "<%s src=\"data:%s;base64,",
+                    video ? "video muted playsinline preload=\"auto\"" : "img alt=\"\"", type);
+    weft_base64(page, map.data, map.bytes);
+    put(page, video ? "\"></video>" : "\">");
+    weft_map_close(&map);
+    return weft_buf_check(page);
 }
 
 void weft_html_end(weft_buf *page)

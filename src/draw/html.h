@@ -26,6 +26,8 @@ void weft_html_mp4(weft_buf *page, const void *mp4, int64_t bytes, int64_t width
                    const char *caption);
 /* Appends a file according to its extension (png, jpg, mp4, webm). */
 weft_status weft_html_file(weft_buf *page, const char *path, int64_t width, const char *caption);
+/* Appends a file without a figure; a video is muted and waits for the page's script. */
+weft_status weft_html_media(weft_buf *page, const char *path);
 void weft_html_end(weft_buf *page);
 
 void weft_base64(weft_buf *out, const void *data, int64_t bytes);

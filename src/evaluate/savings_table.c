@@ -179,6 +179,19 @@ static weft_status read_savings(const weft_args *args, weft_arena *arena,
     return WEFT_OK;
 }
 
+weft_status weft_eval_read_size(const weft_args *args, const char *model, weft_generator_options *o)
+{
+    char *own = weft_path_join(model, "weft.json");
+    const bool sized = own && weft_path_exists(own);
+    weft_free(own);
+    if (!sized) {
+        WEFT_TRY(weft_args_i64(args, "--frames", 1, 100000, &o->frames));
+        WEFT_TRY(weft_args_i64(args, "--height", 8, 16384, &o->height));
+        WEFT_TRY(weft_args_i64(args, "--width", 8, 16384, &o->width));
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_eval_read_videos(const weft_args *args, weft_arena *arena,
                                   const char *const *usual_prompts, weft_saving_eval_options *o)
 {
@@ -200,15 +213,7 @@ weft_status weft_eval_read_videos(const weft_args *args, weft_arena *arena,
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &o->seed));
     WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->plain.steps));
     WEFT_TRY(weft_args_f64(args, "--guidance-scale", 0, 100, &o->plain.guidance));
-    char *own = weft_path_join(o->model, "weft.json");
-    const bool sized = own && weft_path_exists(own);
-    weft_free(own);
-    if (!sized) {
-        WEFT_TRY(weft_args_i64(args, "--frames", 1, 100000, &o->plain.frames));
-        WEFT_TRY(weft_args_i64(args, "--height", 8, 16384, &o->plain.height));
-        WEFT_TRY(weft_args_i64(args, "--width", 8, 16384, &o->plain.width));
-    }
-    return WEFT_OK;
+    return weft_eval_read_size(args, o->model, &o->plain);
 }
 
 static weft_status evaluate(const weft_args *args, weft_arena *arena, json_t **result)

@@ -14,5 +14,8 @@ weft_status weft_eval_savings(const weft_args *args, json_t **result);
 weft_status weft_eval_read_videos(const weft_args *args, weft_arena *arena,
                                   const char *const *usual_prompts,
                                   weft_saving_eval_options *options);
+/* Reads the size of a model's videos, if its folder has none (weft.json). */
+weft_status weft_eval_read_size(const weft_args *args, const char *model,
+                                weft_generator_options *options);
 
 #endif

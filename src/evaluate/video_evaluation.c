@@ -23,7 +23,7 @@ typedef struct video_eval {
     weft_frame_encoder *clip, *dino; /* NULL: not asked for */
     weft_pooled_encoder *text;       /* with `clip` */
     weft_names names;                /* paths of the videos */
-    char **line;                     /* [names.count] of the prompts; borrowed from `text_file` */
+    const char **line; /* [names.count] of the prompts; borrowed from `text_file` or the options */
     char *text_file;
     json_t *each;
     double sum[FIGURES], weight[FIGURES];
@@ -175,6 +175,20 @@ static bool is_video(const char *name)
     return name[0] != '.' && weft_source_kind_of(name) == WEFT_SOURCE_KIND_VIDEO;
 }
 
+/* Takes the videos and prompts of the options. */
+static weft_status copy_paths(video_eval *e)
+{
+    WEFT_TRY(WEFT_NEW(e->names.name, e->o->count, "the videos"));
+    WEFT_TRY(WEFT_NEW(e->line, e->o->count, "the prompts"));
+    for (; e->names.count < e->o->count; e->names.count++) {
+        const int64_t i = e->names.count;
+        e->names.name[i] = weft_strdup(e->o->path[i]);
+        WEFT_TRY(WEFT_ALLOCATED(e->names.name[i], "the videos"));
+        e->line[i] = e->o->prompt[i];
+    }
+    return WEFT_OK;
+}
+
 /* Replaces the names in a folder by paths of its videos. */
 static weft_status list_videos(video_eval *e)
 {
@@ -235,8 +249,8 @@ static weft_status read_prompts(video_eval *e)
 static weft_status evaluate_all(video_eval *e)
 {
     weft_progress progress;
-    WEFT_TRY(list_videos(e));
-    if (e->o->prompts)
+    WEFT_TRY(e->o->path ? copy_paths(e) : list_videos(e));
+    if (e->o->prompts && !e->o->path)
         WEFT_TRY(read_prompts(e));
     if (e->o->clip) {
         WEFT_TRY(weft_frame_encoder_open(e->o->clip, &e->clip));
@@ -359,9 +373,9 @@ weft_status weft_evaluate_videos(const weft_video_eval_options *o, json_t **resu
     video_eval e = {.o = o, .each = json_array()};
     json_t *r = NULL;
     weft_status_code status = WEFT_OK;
-    if (o->videos)
+    if (o->videos || o->path)
         WEFT_GO(evaluate_all(&e));
-    r = o->videos ? means_of(&e) : json_object();
+    r = o->videos || o->path ? means_of(&e) : json_object();
     if (o->features)
         WEFT_GO(compare_features(o, r));
     *result = json_incref(r);

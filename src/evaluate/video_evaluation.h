@@ -7,8 +7,11 @@
 typedef struct weft_video_eval_options {
     const char *videos;  /* folder of videos, or one video; NULL: features only */
     const char *prompts; /* one line per video in the order of names; NULL: the videos' own */
-    const char *clip;    /* folder of a CLIPModel: CLIP score, background consistency; NULL: none */
-    const char *dino;    /* folder of a ViTModel: subject consistency; NULL: none */
+    /* paths and prompts, [count], borrowed; replace `videos` and `prompts`. NULL: not used */
+    const char *const *path, *const *prompt;
+    int64_t count;
+    const char *clip; /* folder of a CLIPModel: CLIP score, background consistency; NULL: none */
+    const char *dino; /* folder of a ViTModel: subject consistency; NULL: none */
     /* .npy or .safetensors of [videos, width] each: Frechet distance; NULL: none */
     const char *features, *reference_features;
 } weft_video_eval_options;

@@ -29,14 +29,15 @@ const weft_option weft_eval_options[] = {
      .group = "prompts"},
     {"--training-combinations", "N", "16", "combinations of the training set, for comparison",
      WEFT_ALSO("--seen"), .group = "prompts"},
-    {"--seed", "N", "1000", "seed of the first video; prompts, savings and int8",
+    {"--seed", "N", "1000", "seed of the first video; prompts, savings, int8 and pairs",
      .group = "prompts"},
-    {"--steps", "N", "20", "denoising steps; prompts, savings and int8", .group = "prompts"},
-    {"--guidance-scale", "G", "4", "guidance scale; prompts, savings and int8",
+    {"--steps", "N", "20", "denoising steps; prompts, savings, int8 and pairs", .group = "prompts"},
+    {"--guidance-scale", "G", "4", "guidance scale; prompts, savings, int8 and pairs",
      WEFT_ALSO("--guidance"), .group = "prompts"},
     WEFT_GUIDED_OPTIONS,
     {"--prompts", "FILE", NULL,
-     "prompts, one per line; int8: by default eight prompts; videos: of the videos in the order of "
+     "prompts, one per line, also for pairs; int8: by default eight prompts; videos: of the videos "
+     "in the order of "
      "names, by default the prompts "
      "stored in the files",
      .group = "savings", .common = true, .copied = true},
@@ -67,6 +68,15 @@ const weft_option weft_eval_options[] = {
     {"--reference-features", "FILE", NULL,
      "features of real videos by the same network: prints the Frechet distance", .group = "videos",
      .copied = true},
+    {"--other-model", "DIR", NULL, "second model; --model is the first", .group = "pairs",
+     .common = true, .copied = true},
+    {"--other-videos", "DIR", NULL,
+     "output folder of `weft generate` with the second model; --videos is the first model's",
+     .group = "pairs", .common = true, .copied = true},
+    {"--page", "FILE.html", "pairs.html", "page to write", .group = "pairs", .common = true},
+    {"--blind", NULL, NULL,
+     "hide which model is which until the reader of the page asks; --seed draws the sides",
+     .group = "pairs", .common = true},
     {"--batch-size", "N", "8", "videos denoised together", WEFT_ALSO("--batch"),
      .group = "prompts"},
     {"--lora", "FILE[:WEIGHT]", NULL, "adapter, as for `weft generate`", .repeated = true,
@@ -77,7 +87,8 @@ const weft_option weft_eval_options[] = {
     WEFT_LAYOUT_OPTIONS,
     WEFT_BACKEND_OPTION,
     WEFT_WEIGHTS_OPTIONS,
-    {"--out", "DIR", "evaluated", "folder for the videos and sheet.png", .group = "prompts"},
+    {"--out", "DIR", "evaluated", "folder for the videos and sheet.png; also for pairs",
+     .group = "prompts"},
     WEFT_TILE_OPTIONS,
 };
 _Static_assert(WEFT_COUNT(weft_eval_options) == WEFT_EVAL_OPTIONS, "count of options");
@@ -87,6 +98,7 @@ const weft_option_group weft_eval_groups[] = {
     {"prompts", "options of `weft eval prompts`"},
     {"savings", "options of `weft eval savings`; int8 has --prompts, --psnr and --image"},
     {"videos", "options of `weft eval videos`"},
+    {"pairs", "options of `weft eval pairs`, in addition to the options of videos"},
     {"guidance", "share of the steps with guidance"},
     {"memory", "memory limit, weight types and streaming, VAE tiles"},
     {"parallelism", "layout of the ranks"},
@@ -97,7 +109,8 @@ const char weft_eval_details[] =
     "vae: PSNR and SSIM of reconstructions of a split. prompts: accuracy of colour,\n"
     "shape and direction in generated videos. savings: seconds and quality of feature\n"
     "caches, shorter guidance, other samplers, bf16 and int8. int8: chooses the layers\n"
-    "for --weights int8. videos: scores of any videos.\n"
+    "for --weights int8. videos: scores of any videos. pairs: a page that shows videos\n"
+    "of two models next to each other.\n"
     "\n"
     "vae prints the mean PSNR and SSIM, and the same figures of clips averaged over\n"
     "boxes of the VAE's compression (4x8x8). A useful VAE is better. PSNR compares\n"
@@ -127,4 +140,10 @@ const char weft_eval_details[] =
     "background, with --dino the consistency of the subject: cosines between features\n"
     "of a frame, the frame before, and the first. --features and\n"
     "--reference-features give the Frechet video distance of the network that made\n"
-    "them. VBench scales images without a filter, so its scores differ slightly.\n";
+    "them. VBench scales images without a filter, so its scores differ slightly.\n"
+    "\n"
+    "pairs writes one page with the videos of two models for the same prompts and\n"
+    "seeds. The page loads no other file. Both videos of a pair play together; keys\n"
+    "select a pair, stop, step by frames, and vote. Settings and scores of `videos`\n"
+    "are next to each other. A button saves the votes as votes.json. With --model and\n"
+    "--other-model the videos are generated first, into a/ and b/ of --out.\n";
