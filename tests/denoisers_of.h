@@ -13,7 +13,7 @@ typedef struct example {
     bool told; /* its blocks read values that depend on the timestep only */
 } example;
 
-#define GIVEN(port) (1u << WEFT_PORT_##port)
+#define GIVEN(port) ((uint64_t)1 << WEFT_PORT_##port)
 
 /* clang-format off */
 static const example denoisers_of[] = {
@@ -30,6 +30,14 @@ static const example denoisers_of[] = {
      "\"num_single_layers\":2,\"num_refiner_layers\":1,\"text_embed_dim\":5,"
      "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2]}",
      {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}, 4, 4, false},
+    {"{\"_class_name\":\"HunyuanVideoFramepackTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":2,"
+     "\"num_single_layers\":2,\"num_refiner_layers\":1,\"text_embed_dim\":5,"
+     "\"pooled_projection_dim\":3,\"image_proj_dim\":3,\"rope_axes_dim\":[2,2,2]}",
+     {2, 2, 4, 4, 5, .history = {2, 1, 4},
+      .present_ports = GIVEN(TEXT_MASK) | GIVEN(HISTORY) | GIVEN(HISTORY_2X) |
+                       GIVEN(HISTORY_4X)},
+     4, 4, false},
     {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null}",

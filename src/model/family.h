@@ -37,6 +37,13 @@ typedef enum weft_port {
     WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents of given frames, and their mask            */
     WEFT_PORT_CONTROL,        /* (B,T,Y,X,C)  latents of a control video, and its mask           */
     WEFT_PORT_CONTROL_SCALE,  /* (N)          strength of the control in each control block      */
+    WEFT_PORT_INDEX,          /* (B,T)        time position of each latent frame              */
+    WEFT_PORT_HISTORY,        /* (B,N,Y,X,C)  other latent frames (Framepack); _2X and _4X:      */
+    WEFT_PORT_HISTORY_2X,     /*              frames with tokens of 2 and 4 times the frames,    */
+    WEFT_PORT_HISTORY_4X,     /*              rows and columns                                   */
+    WEFT_PORT_HISTORY_INDEX,  /* (B,N)        time positions of the three                        */
+    WEFT_PORT_HISTORY_2X_INDEX,
+    WEFT_PORT_HISTORY_4X_INDEX,
     WEFT_PORT_PADDING,        /* (B,T,Y,X,1)  1: pixels outside the image                        */
     WEFT_PORT_POSITIONS,      /* (B,3,S)      token positions in seconds, pixel rows and columns */
     WEFT_PORT_SPACING,        /* (3)          latent spacing in seconds, pixel rows and columns  */
@@ -117,7 +124,9 @@ typedef struct weft_model_size {
     /* Encoder layers in WEFT_PORT_TEXT_LAYERS; 0 (default): the layers needed. Tokens of
      * WEFT_PORT_TEXT2; 0 (default): `text`. */
     int64_t layers, text2;
-    uint32_t present_ports; /* bit p: optional port p is present */
+    /* Latent frames of WEFT_PORT_HISTORY, _2X and _4X; 0 (default): as published. */
+    int64_t history[3];
+    uint64_t present_ports; /* bit p: optional port p is present */
 } weft_model_size;
 
 /* An autoencoder has an encoder and a decoder. Each half can process a stream in temporal chunks.
@@ -377,6 +386,9 @@ typedef enum weft_frame_condition_kind {
     WEFT_FRAME_CONDITION_FRAME_MASK, /* WEFT_PORT_FRAME_MASK, 0 for given frames */
     WEFT_FRAME_CONDITION_PORT,       /* WEFT_PORT_CONDITION, 1 for given frames */
     WEFT_FRAME_CONDITION_IMPLICIT,   /* no mark: the first frame is given in all inputs */
+    /* The video is denoised section by section: WEFT_PORT_HISTORY has the image and frames of other
+     * sections. */
+    WEFT_FRAME_CONDITION_HISTORY,
 } weft_frame_condition_kind;
 typedef struct weft_frame_condition {
     weft_frame_condition_kind form;
@@ -398,6 +410,7 @@ typedef struct weft_frame_condition {
      * latent frames before the video, which are dropped after decoding. */
     double image_noise_share;
     int64_t lead;
+    int64_t section; /* HISTORY: latent frames of a section */
 } weft_frame_condition;
 
 /* Tiles of a reference for large frames (model/tiling.h): size and step in frames, rows and columns
@@ -410,9 +423,10 @@ typedef struct weft_tile_rule {
 
 /* Noise levels that a pipeline sets in its flow scheduler, for n steps. */
 typedef enum weft_own_levels {
-    WEFT_LEVELS_NONE,       /* the scheduler's own */
-    WEFT_LEVELS_EVEN,       /* from 1 to 1/n in even steps */
-    WEFT_LEVELS_EVEN_FLUX2, /* the same; their shift also depends on n */
+    WEFT_LEVELS_NONE,        /* the scheduler's own */
+    WEFT_LEVELS_EVEN,        /* from 1 to 1/n in even steps */
+    WEFT_LEVELS_EVEN_FLUX2,  /* the same; their shift also depends on n */
+    WEFT_LEVELS_EVEN_SHIFT7, /* the same; a shift by resolution is at most 7 */
     /* Mochi: linear over 1/40 of the range in half of the steps, then quadratic */
     WEFT_LEVELS_QUADRATIC,
 } weft_own_levels;

@@ -67,7 +67,7 @@ void weft_parity_size_images(const weft_parity_images *images, int64_t side, wef
     size->width = side * (one ? images->size[0][2] : tokens);
     if (one)
         return;
-    size->present_ports |= 1u << WEFT_PORT_POSITIONS;
+    size->present_ports |= (uint64_t)1 << WEFT_PORT_POSITIONS;
     size->times = tokens;
 }
 

@@ -132,8 +132,8 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
     float *values = NULL;
     if (masks)
         WEFT_TRY(weft_parity_load(p, golden, form, &values));
-    const bool fits =
-        masks ? weft_parity_text_mask(t, &to->shape, &values) : t->count == 1 && count > 0;
+    const bool one = count > 0 && (t->count == 1 || to->shape.dim[0] * t->count == count),
+               fits = masks ? weft_parity_text_mask(t, &to->shape, &values) : one;
     if (count != t->count && !fits) {
         weft_free(values);
         return weft_error(WEFT_MSG_TENSOR_SHAPE,
@@ -144,8 +144,8 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
     }
     if (!masks)
         WEFT_TRY(weft_parity_load(p, golden, form, &values));
-    for (int64_t i = 0; i < count; i++) { /* a single element applies to every sample */
-        const float value = origin + values[t->count == 1 && !masks ? 0 : i] * unit;
+    for (int64_t i = 0; i < count; i++) { /* values of one sample apply to every sample */
+        const float value = origin + values[masks ? i : i % t->count] * unit;
         if (to->dtype == WEFT_I32)
             ((int32_t *)to->data)[i] = (int32_t)value;
         else
@@ -672,7 +672,7 @@ static weft_status find_size(parity *p)
             return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = t->name),
                               "the tensor is a scalar; at least 1 dimension is needed");
         if (row->optional)
-            size->present_ports |= 1u << row->port;
+            size->present_ports |= (uint64_t)1 << row->port;
         if (row->port == WEFT_PORT_LATENTS || row->port == WEFT_PORT_VIDEO) {
             WEFT_TRY(find_video_size(p, row, t, size));
         } else if (row->port == WEFT_PORT_TEXT || row->port == WEFT_PORT_TOKENS) {
@@ -691,6 +691,8 @@ static weft_status find_size(parity *p)
             size->text2 = t->rank == 4 ? t->dim[2] : 0;
         } else if (row->port == WEFT_PORT_IMAGE) {
             size->image = t->rank == 3 ? t->dim[1] : 0;
+        } else if (row->port >= WEFT_PORT_HISTORY && row->port <= WEFT_PORT_HISTORY_4X) {
+            size->history[row->port - WEFT_PORT_HISTORY] = t->rank == 5 ? t->dim[2] : 0;
         }
     }
     return size->batch ? WEFT_OK

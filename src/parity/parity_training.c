@@ -143,7 +143,7 @@ static weft_status find_size(training *t, const weft_port_row *latents)
         const weft_port_row *row = &f->port[i];
         const weft_stored_tensor *s = is_conditioning(row) ? samples_of(p, row) : NULL;
         if (is_conditioning(row) && row->optional && is_present(p, row))
-            size->present_ports |= 1u << row->port;
+            size->present_ports |= (uint64_t)1 << row->port;
         if (s && s->rank >= 2 && row->port == WEFT_PORT_TEXT)
             size->text = s->dim[s->rank - 2];
         if (s && s->rank >= 2 && row->port == WEFT_PORT_TEXT2)

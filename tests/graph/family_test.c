@@ -25,7 +25,7 @@ typedef struct setup {
     weft_model_size size;
 } setup;
 
-#define GIVEN(port) (1u << WEFT_PORT_##port)
+#define GIVEN(port) ((uint64_t)1 << WEFT_PORT_##port)
 
 /* clang-format off */
 static const setup families[] = {
@@ -115,6 +115,14 @@ static const setup families[] = {
      "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2],"
      "\"image_condition_type\":\"token_replace\"}",
      {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"HunyuanVideoFramepackTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
+     "\"num_single_layers\":1,\"num_refiner_layers\":1,\"text_embed_dim\":5,"
+     "\"pooled_projection_dim\":3,\"image_proj_dim\":3,\"rope_axes_dim\":[2,2,2]}",
+     {2, 2, 4, 4, 5, .image = 3, .history = {2, 2, 4},
+      .present_ports = GIVEN(TEXT_MASK) | GIVEN(IMAGE) | GIVEN(INDEX) | GIVEN(HISTORY) |
+                       GIVEN(HISTORY_2X) | GIVEN(HISTORY_4X) | GIVEN(HISTORY_INDEX) |
+                       GIVEN(HISTORY_2X_INDEX) | GIVEN(HISTORY_4X_INDEX)}},
     {"{\"_class_name\":\"HunyuanVideo15Transformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":5,\"out_channels\":2,\"num_layers\":2,"
      "\"num_refiner_layers\":1,\"text_embed_dim\":5,\"text_embed_2_dim\":3,"

@@ -78,6 +78,7 @@ Test(sizes, published)
         {"mistral-small-24b", 22901314560}, /* without the layer for words */
         {"flux2-vae", 84046115},
         {"hunyuan-video-1.5", 8326608160},
+        {"framepack", 12874314816},
         {"hunyuan-video-1.5-vae", 1260634115},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {

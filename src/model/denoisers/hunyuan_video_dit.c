@@ -1,5 +1,6 @@
 /* HunyuanVideo diffusion transformer (diffusers' HunyuanVideoTransformer3DModel), text to video
- * and both forms of image to video. Parameters have the names of the public checkpoints.
+ * and both forms of image to video, and Framepack (HunyuanVideoFramepackTransformer3DModel), which
+ * generates a section of a video. Parameters have the names of the public checkpoints.
  *
  *   latents --patch--> x (B,S,C); text --refiner--> y (B,L,C)
  *   timestep, guidance, pooled text --MLPs, summed--> temb (B,C)
@@ -9,6 +10,10 @@
  *
  * Streams stay separate: only keys and values are joined, video first. With "token_replace", the
  * first latent frame is a given image: a separate stream, modulated with time 0.
+ *
+ * Framepack has a stream of tokens of other latent frames, in three sizes of patches: a
+ * token is 1x2x2, 2x4x4 or 4x8x8 latents. All frames have given time positions; tokens of image
+ * embeddings precede the text.
  * Shape letters: B batch, S video tokens, L text tokens, C width, D head width. */
 #include "graph/builder_helpers.h"
 #include "model/common_fields.h"
@@ -19,6 +24,8 @@
 #include "model/tp_recipes.h"
 #include "nn/nn.h"
 
+#include <math.h>
+
 typedef struct hunyuan {
     int64_t in_channels, out_channels, heads, head_dim;
     int64_t layers, single_layers, refiner_layers;
@@ -28,7 +35,8 @@ typedef struct hunyuan {
     int64_t text_dim, pooled_dim;
     double theta;
     int64_t axes[3];
-    int64_t image; /* enum image */
+    int64_t image;     /* enum image */
+    int64_t image_dim; /* Framepack: width of the image embeddings; 0: not Framepack */
 } hunyuan;
 _Static_assert(sizeof(hunyuan) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
@@ -118,6 +126,23 @@ static int video_streams(weft_graph *g, const hunyuan *c, weft_value x, const in
     return count;
 }
 
+/* Runs all blocks; the text is stream `videos`. */
+static void run_blocks(weft_graph *g, const hunyuan *c, weft_mmdit_stream *stream, int videos,
+                       weft_value bias)
+{
+    const weft_mmdit blocks = {.heads = c->heads, .head_dim = c->head_dim, .inner = inner_of(c)};
+    for (int64_t i = 0; i < c->layers; i++) {
+        weft_graph_push(g, "transformer_blocks.%d", (int)i);
+        weft_mmdit_double(g, &blocks, stream, videos + 1, bias);
+        weft_graph_pop(g);
+    }
+    for (int64_t i = 0; i < c->single_layers; i++) {
+        weft_graph_push(g, "single_transformer_blocks.%d", (int)i);
+        weft_mmdit_single(g, &blocks, stream, videos + 1, bias);
+        weft_graph_pop(g);
+    }
+}
+
 static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
 {
     const weft_mmdit blocks = {.heads = c->heads, .head_dim = c->head_dim, .inner = inner_of(c)};
@@ -144,17 +169,7 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
     stream[videos].temb_bc = temb_bc;
     stream[videos].text = true;
     stream[videos].last = false;
-    const weft_value bias = key_bias(g, mask_bl, size[0] * size[1] * size[2]);
-    for (int64_t i = 0; i < c->layers; i++) {
-        weft_graph_push(g, "transformer_blocks.%d", (int)i);
-        weft_mmdit_double(g, &blocks, stream, videos + 1, bias);
-        weft_graph_pop(g);
-    }
-    for (int64_t i = 0; i < c->single_layers; i++) {
-        weft_graph_push(g, "single_transformer_blocks.%d", (int)i);
-        weft_mmdit_single(g, &blocks, stream, videos + 1, bias);
-        weft_graph_pop(g);
-    }
+    run_blocks(g, c, stream, videos, key_bias(g, mask_bl, size[0] * size[1] * size[2]));
     weft_value parts[WEFT_MMDIT_STREAMS];
     for (int s = 0; s < videos; s++)
         parts[s] = stream[s].x;
@@ -164,12 +179,225 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
     return weft_nn_unpatch(g, weft_nn_channels_last(g, last, c->out_channels), size, patch);
 }
 
+/* ---- Framepack ------------------------------------------------------------------------------ */
+
+/* Latent frames of the history as published, by the side of a patch. */
+enum { HISTORIES = 3 };
+static const int64_t history_frames[HISTORIES] = {2, 2, 16};
+static const weft_port history_ports[HISTORIES] = {WEFT_PORT_HISTORY, WEFT_PORT_HISTORY_2X,
+                                                   WEFT_PORT_HISTORY_4X},
+                       index_ports[HISTORIES] = {WEFT_PORT_HISTORY_INDEX,
+                                                 WEFT_PORT_HISTORY_2X_INDEX,
+                                                 WEFT_PORT_HISTORY_4X_INDEX};
+static const char *const history_layers[HISTORIES] = {"proj", "proj_2x", "proj_4x"};
+
+/* A multiple of `by` in dim `dim`: the last item is repeated. */
+static weft_value pad_end(weft_graph *g, weft_value x, int dim, int64_t by)
+{
+    enum { MOST = 8 };
+    weft_value part[MOST] = {x};
+    const int64_t length = weft_dim(g, x, dim), more = (by - length % by) % by;
+    for (int64_t i = 0; i < more; i++)
+        part[1 + i] = weft_slice(g, x, dim, length - 1, 1);
+    return more ? weft_concat(g, part, (int)more + 1, dim) : x;
+}
+
+/* Means of cos and sin of the positions 0 to length - 1 in groups of `by`; the last position is
+ * repeated up to a multiple. Writes (groups, pairs) to cos_sin[2]. */
+static void mean_axis(double theta, int64_t pairs, int64_t length, int64_t by, float *cos_sin[2])
+{
+    const int64_t groups = (length + by - 1) / by;
+    for (int64_t i = 0; i < groups * pairs; i++) {
+        const float frequency = 1.0f / (float)pow(theta, (double)(i % pairs) / (double)pairs);
+        double mean[2] = {0, 0};
+        for (int64_t k = i / pairs * by; k < (i / pairs + 1) * by; k++) {
+            const float angle = (float)(k < length ? k : length - 1) * frequency;
+            mean[0] += cos((double)angle) / (double)by;
+            mean[1] += sin((double)angle) / (double)by;
+        }
+        cos_sin[0][i] = (float)mean[0];
+        cos_sin[1][i] = (float)mean[1];
+    }
+}
+
+/* Tables (1,1,Y,X,pairs of rows and columns) of groups of by x by tokens among rows x columns. */
+static void mean_places(weft_graph *g, const hunyuan *c, const int64_t size[2], int64_t by,
+                        weft_value table[2])
+{
+    weft_value part[2][2] = {{WEFT_NONE, WEFT_NONE}, {WEFT_NONE, WEFT_NONE}};
+    const int64_t rows = (size[0] + by - 1) / by, columns = (size[1] + by - 1) / by;
+    for (int d = 0; d < 2; d++) {
+        const int64_t pairs = c->axes[d + 1] / 2, groups = d ? columns : rows;
+        float *cos_sin[2] = {weft_calloc(groups * pairs + 1, sizeof(float)),
+                             weft_calloc(groups * pairs + 1, sizeof(float))};
+        if (cos_sin[0] && cos_sin[1])
+            mean_axis(c->theta, pairs, size[d], by, cos_sin);
+        else
+            weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for positions");
+        for (int i = 0; i < 2 && cos_sin[0] && cos_sin[1]; i++) {
+            const weft_shape own =
+                d ? WEFT_SHAPE(1, 1, 1, columns, pairs) : WEFT_SHAPE(1, 1, rows, 1, pairs);
+            part[i][d] = weft_broadcast(g, weft_constant(g, WEFT_F32, own, cos_sin[i]),
+                                        WEFT_SHAPE(1, 1, rows, columns, pairs));
+        }
+        weft_free(cos_sin[0]);
+        weft_free(cos_sin[1]);
+    }
+    for (int i = 0; i < 2; i++)
+        table[i] = weft_concat(g, part[i], 2, 4);
+}
+
+/* Rotary tables (B,tokens,1,D/2) of frames at the time positions index (B,T), in groups of `by`
+ * frames, rows and columns: means of the cosines and of the sines of a group. */
+static void pack_rope(weft_graph *g, const hunyuan *c, weft_value index_bt, const int64_t size[2],
+                      int64_t by, weft_value cos_sin[WEFT_MAX_OUTPUTS])
+{
+    const int64_t batch = weft_dim(g, index_bt, 0), pairs = c->axes[0] / 2,
+                  rest = (c->axes[1] + c->axes[2]) / 2;
+    weft_value at = pad_end(g, index_bt, 1, by), places[2];
+    const int64_t frames = weft_dim(g, at, 1) / by, rows = (size[0] + by - 1) / by,
+                  columns = (size[1] + by - 1) / by;
+    at = weft_reshape(g, at, WEFT_SHAPE(batch, frames * by, 1));
+    const weft_value angle = weft_mmdit_angles(g, at, c->theta, pairs);
+    mean_places(g, c, size, by, places);
+    for (int i = 0; i < 2; i++) {
+        weft_value time = weft_unary(g, i ? WEFT_OP_SIN : WEFT_OP_COS, angle);
+        time = weft_mean(g, weft_reshape(g, time, WEFT_SHAPE(batch, frames, by, pairs)), 1u << 2);
+        const weft_value part[] = {
+            weft_broadcast(g, weft_reshape(g, time, WEFT_SHAPE(batch, frames, 1, 1, pairs)),
+                           WEFT_SHAPE(batch, frames, rows, columns, pairs)),
+            weft_broadcast(g, places[i], WEFT_SHAPE(batch, frames, rows, columns, rest))};
+        cos_sin[i] = weft_reshape(g, weft_concat(g, part, 2, 4),
+                                  WEFT_SHAPE(batch, frames * rows * columns, 1, pairs + rest));
+    }
+}
+
+/* The time positions of `frames` frames from `first`, unless the port has them: (B,frames). */
+static weft_value index_of(weft_graph *g, weft_value port, int64_t batch, int64_t first,
+                           int64_t frames)
+{
+    if (weft_value_ok(port))
+        return port;
+    float *at = weft_calloc(frames, sizeof *at);
+    if (!at)
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for positions");
+    for (int64_t i = 0; i < frames; i++)
+        at[i] = (float)(first + i);
+    const weft_value v = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, frames), at);
+    weft_free(at);
+    return weft_broadcast(g, v, WEFT_SHAPE(batch, frames));
+}
+
+/* Streams of the history, in the order 4x, 2x, 1x, and of x, with their rotary tables. A history
+ * that is not given is zeros, as at the end of a video. */
+static void pack_video(weft_graph *g, const hunyuan *c, const weft_ports *in, weft_value x,
+                       const int64_t size[3], weft_mmdit_stream *stream)
+{
+    const weft_value latents = in->at[WEFT_PORT_LATENTS];
+    const int64_t batch = weft_dim(g, latents, 0), rows = weft_dim(g, latents, 2),
+                  columns = weft_dim(g, latents, 3);
+    weft_value part[HISTORIES], table[2][HISTORIES], one[WEFT_MAX_OUTPUTS];
+    int64_t first = 1 + size[0];
+    stream[1] = (weft_mmdit_stream){.x = x};
+    pack_rope(g, c, index_of(g, in->at[WEFT_PORT_INDEX], batch, 1, size[0]), size + 1, 1,
+              stream[1].rope);
+    weft_graph_push(g, "clean_x_embedder");
+    for (int i = 0; i < HISTORIES; i++) {
+        const int64_t by = 1 << i, patch[3] = {by, 2 * by, 2 * by};
+        weft_value given = in->at[history_ports[i]];
+        if (!weft_value_ok(given))
+            given =
+                weft_fill(g, WEFT_F32,
+                          WEFT_SHAPE(batch, history_frames[i], rows, columns, c->in_channels), 0);
+        pack_rope(g, c, index_of(g, in->at[index_ports[i]], batch, first, weft_dim(g, given, 1)),
+                  size + 1, by, one);
+        first += weft_dim(g, given, 1);
+        for (int d = 0; d < 3; d++)
+            given = pad_end(g, given, d + 1, patch[d]);
+        part[HISTORIES - 1 - i] =
+            weft_nn_patch(g, history_layers[i], given, width_of(c), patch, WEFT_PATCH_3D, true);
+        for (int k = 0; k < 2; k++)
+            table[k][HISTORIES - 1 - i] = one[k];
+    }
+    weft_graph_pop(g);
+    stream[0] = (weft_mmdit_stream){.x = weft_concat(g, part, HISTORIES, 1)};
+    for (int k = 0; k < 2; k++)
+        stream[0].rope[k] = weft_concat(g, table[k], HISTORIES, 1);
+}
+
+/* Image embeddings (B,I,image_dim), projected, before the text; *mask_bl becomes the mask of both.
+ * An image that is not given is one embedding of zeros. */
+static weft_value with_image(weft_graph *g, const hunyuan *c, weft_value image, weft_value text,
+                             weft_value *mask_bl)
+{
+    const int64_t width = width_of(c), batch = weft_dim(g, text, 0);
+    if (!weft_value_ok(image))
+        image = weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, 1, c->image_dim), 0);
+    weft_graph_push(g, "image_projection");
+    weft_value h = weft_nn_linear(g, "up", image, 3 * width, WEFT_LINEAR_XAVIER);
+    h = weft_nn_linear(g, "down", weft_unary(g, WEFT_OP_SILU, h), width, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    const weft_value masks[] = {weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, weft_dim(g, image, 1)), 1),
+                                *mask_bl};
+    *mask_bl = weft_concat(g, masks, 2, 1);
+    return weft_concat(g, (weft_value[]){h, text}, 2, 1);
+}
+
+static weft_value forward_section(weft_graph *g, const hunyuan *c, const weft_ports *in)
+{
+    const weft_mmdit blocks = {.heads = c->heads, .head_dim = c->head_dim, .inner = inner_of(c)};
+    const int64_t patch[3] = {c->patch_t, c->patch, c->patch};
+    const weft_value latents = in->at[WEFT_PORT_LATENTS], text_in = in->at[WEFT_PORT_TEXT];
+    int64_t size[3];
+    weft_mmdit_stream stream[WEFT_MMDIT_STREAMS];
+    weft_value temb_bc, image_bc;
+    weft_nn_count_tokens(g, latents, patch, size);
+    if (weft_graph_check(g) != WEFT_OK)
+        return WEFT_NONE;
+    weft_value mask_bl = weft_token_mask(g, in->at[WEFT_PORT_TEXT_MASK], text_in);
+    const weft_value x =
+        weft_nn_patch(g, "x_embedder.proj", latents, width_of(c), patch, WEFT_PATCH_3D, true);
+    embed_condition(g, c, in, &temb_bc, &image_bc);
+    const weft_token_refiner refiner = {.heads = c->heads,
+                                        .head_dim = c->head_dim,
+                                        .layers = c->refiner_layers,
+                                        .first_visible = true};
+    const weft_value text =
+        weft_token_refine(g, &refiner, text_in, mask_bl, in->at[WEFT_PORT_TIMESTEP]);
+    pack_video(g, c, in, x, size, stream);
+    stream[2] = (weft_mmdit_stream){.x = with_image(g, c, in->at[WEFT_PORT_IMAGE], text, &mask_bl),
+                                    .text = true};
+    for (int i = 0; i < 3; i++)
+        stream[i].temb_bc = temb_bc;
+    if (weft_graph_check(g) != WEFT_OK)
+        return WEFT_NONE;
+    const int64_t videos = weft_dim(g, stream[0].x, 1) + weft_dim(g, x, 1);
+    run_blocks(g, c, stream, 2, key_bias(g, mask_bl, videos));
+    const weft_value last = weft_mmdit_last(g, &blocks, stream[1].x, temb_bc,
+                                            patch[0] * patch[1] * patch[2] * c->out_channels);
+    return weft_nn_unpatch(g, weft_nn_channels_last(g, last, c->out_channels), size, patch);
+}
+
 /* ---- the family ----------------------------------------------------------------------------- */
 
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const hunyuan *c = config;
     return weft_check_axes(locations, "rope_axes_dim", c->axes, c->head_dim);
+}
+
+static weft_status section_check(const void *config, const weft_config_locations *locations)
+{
+    const hunyuan *c = config;
+    if (c->patch != 2)
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "patch_size", c->patch),
+                          "the history has patches of 2, 4 and 8 latents; use 2, not %" PRId64,
+                          c->patch);
+    if (c->patch_t != 1)
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "patch_size_t", c->patch_t),
+                          "each latent frame has a time position; use 1, not %" PRId64, c->patch_t);
+    return check(config, locations);
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
@@ -182,10 +410,29 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     }
 }
 
+static weft_shape section_shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const hunyuan *c = config;
+    for (int i = 0; i < HISTORIES; i++) {
+        const int64_t frames = s->history[i] ? s->history[i] : history_frames[i];
+        if (port == history_ports[i])
+            return WEFT_SHAPE(s->batch, frames, s->height, s->width, c->in_channels);
+        if (port == index_ports[i])
+            return WEFT_SHAPE(s->batch, frames);
+    }
+    if (port == WEFT_PORT_INDEX)
+        return WEFT_SHAPE(s->batch, s->frames);
+    if (port == WEFT_PORT_IMAGE)
+        return WEFT_SHAPE(s->batch, s->image, c->image_dim);
+    return shape(config, s, port);
+}
+
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
+    const hunyuan *c = config;
     (void)call;
-    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
+    ports->at[WEFT_PORT_PREDICTION] =
+        c->image_dim ? forward_section(g, c, ports) : forward(g, c, ports);
 }
 
 static void frame_condition(const void *config, weft_frame_condition *cond)
@@ -203,6 +450,13 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
                                        .image_noise_share = 0.001};
 }
 
+static void section_condition(const void *config, weft_frame_condition *cond)
+{
+    (void)config;
+    *cond = (weft_frame_condition){
+        .form = WEFT_FRAME_CONDITION_HISTORY, .resized = true, .last = true, .section = 9};
+}
+
 static void grid(const void *config, weft_grid *grid)
 {
     const hunyuan *c = config;
@@ -215,33 +469,45 @@ static void grid(const void *config, weft_grid *grid)
 /* clang-format off */
 static const char *const image_words[] = {"null", "\"latent_concat\"", "\"token_replace\"", NULL};
 #define AT(member) offsetof(hunyuan, member)
+#define COMMON_FIELDS                                                                             \
+    WEFT_LATENTS_IN_FIELD(AT(in_channels), "16"),                                                 \
+    WEFT_LATENTS_OUT_FIELD(AT(out_channels), "16"),                                               \
+    WEFT_HEADS_FIELD(AT(heads), "24"),                                                            \
+    WEFT_HEAD_WIDTH_FIELD(AT(head_dim), "128"),                                                   \
+    {"num_layers", WEFT_FIELD_I64, AT(layers), "20", 0, 1024,                                     \
+     .help = "blocks with separate layers for video and text"},                                   \
+    {"num_single_layers", WEFT_FIELD_I64, AT(single_layers), "40", 0, 1024,                       \
+     .help = "blocks with shared layers"},                                                        \
+    {"num_refiner_layers", WEFT_FIELD_I64, AT(refiner_layers), "2", 0, 1024,                      \
+     .help = "blocks over text tokens only"},                                                     \
+    WEFT_MLP_RATIO_FIELD(AT(mlp_ratio), "4.0"),                                                   \
+    WEFT_PATCH_FIELD(AT(patch), "2"),                                                             \
+    {"patch_size_t", WEFT_FIELD_I64, AT(patch_t), "1", 1, 64, .help = "latent frames of a token"},\
+    {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm\""},                                    \
+    {"guidance_embeds", WEFT_FIELD_BOOL, AT(guidance), "true",                                    \
+     .help = "embedded guidance: the guidance scale x 1000 is an input"},                         \
+    WEFT_TEXT_WIDTH_FIELD("text_embed_dim", AT(text_dim), "4096"),                                \
+    {"pooled_projection_dim", WEFT_FIELD_I64, AT(pooled_dim), "768", 1, 1 << 16,                  \
+     .help = "width of the pooled embedding"},                                                    \
+    {"rope_theta", WEFT_FIELD_F64, AT(theta), "256.0", 1, 1e9,                                    \
+     .help = "base of the rotary frequencies"},                                                   \
+    {"rope_axes_dim", WEFT_FIELD_I64S, AT(axes), "[16, 56, 56]", 0, 4096, .capacity = 3,          \
+     .length = weft_three,                                                                        \
+     .help = "channels of a head that RoPE rotates by frames, rows and columns"}
+
 static const weft_field fields[] = {
-    WEFT_LATENTS_IN_FIELD(AT(in_channels), "16"),
-    WEFT_LATENTS_OUT_FIELD(AT(out_channels), "16"),
-    WEFT_HEADS_FIELD(AT(heads), "24"),
-    WEFT_HEAD_WIDTH_FIELD(AT(head_dim), "128"),
-    {"num_layers", WEFT_FIELD_I64, AT(layers), "20", 0, 1024,
-     .help = "blocks with separate layers for video and text"},
-    {"num_single_layers", WEFT_FIELD_I64, AT(single_layers), "40", 0, 1024,
-     .help = "blocks with shared layers"},
-    {"num_refiner_layers", WEFT_FIELD_I64, AT(refiner_layers), "2", 0, 1024,
-     .help = "blocks over text tokens only"},
-    WEFT_MLP_RATIO_FIELD(AT(mlp_ratio), "4.0"),
-    WEFT_PATCH_FIELD(AT(patch), "2"),
-    {"patch_size_t", WEFT_FIELD_I64, AT(patch_t), "1", 1, 64, .help = "latent frames of a token"},
-    {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm\""},
-    {"guidance_embeds", WEFT_FIELD_BOOL, AT(guidance), "true",
-     .help = "embedded guidance: the guidance scale x 1000 is an input"},
-    WEFT_TEXT_WIDTH_FIELD("text_embed_dim", AT(text_dim), "4096"),
-    {"pooled_projection_dim", WEFT_FIELD_I64, AT(pooled_dim), "768", 1, 1 << 16,
-     .help = "width of the pooled embedding"},
-    {"rope_theta", WEFT_FIELD_F64, AT(theta), "256.0", 1, 1e9,
-     .help = "base of the rotary frequencies"},
-    {"rope_axes_dim", WEFT_FIELD_I64S, AT(axes), "[16, 56, 56]", 0, 4096, .capacity = 3,
-     .length = weft_three,
-     .help = "channels of a head that RoPE rotates by frames, rows and columns"},
+    COMMON_FIELDS,
     {"image_condition_type", WEFT_FIELD_WORD, AT(image), .words = image_words,
      .help = "image to video: the image is more channels, or the first frame's tokens"},
+};
+
+static const weft_field section_fields[] = {
+    COMMON_FIELDS,
+    {"image_condition_type", WEFT_FIELD_FIXED, .fallback = "null"},
+    {"has_image_proj", WEFT_FIELD_FIXED, .fallback = "true"},
+    {"image_proj_dim", WEFT_FIELD_I64, AT(image_dim), "1152", 1, 1 << 16,
+     .help = "width of the image embeddings"},
+    {"has_clean_x_embedder", WEFT_FIELD_FIXED, .fallback = "true"},
 };
 
 static const weft_named_config sizes[] = {
@@ -249,6 +515,10 @@ static const weft_named_config sizes[] = {
     {"hunyuan-video-i2v", "{\"in_channels\": 33, \"guidance_embeds\": false,"
                           " \"image_condition_type\": \"latent_concat\"}"},
     {"hunyuan-video-i2v-replace", "{\"image_condition_type\": \"token_replace\"}"},
+    {NULL, NULL},
+};
+static const weft_named_config section_sizes[] = {
+    {"framepack", "{}"},
     {NULL, NULL},
 };
 
@@ -260,6 +530,24 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_POOLED,     false, "pooled_projections"},
     {WEFT_PORT_GUIDANCE,   false, "guidance"},
     {WEFT_PORT_PREDICTION, true,  "sample"},
+};
+
+static const weft_port_row section_ports[] = {
+    {WEFT_PORT_LATENTS,          false, "hidden_states"},
+    {WEFT_PORT_TIMESTEP,         false, "timestep"},
+    {WEFT_PORT_TEXT,             false, "encoder_hidden_states"},
+    {WEFT_PORT_TEXT_MASK,        false, "encoder_attention_mask", .optional = true},
+    {WEFT_PORT_POOLED,           false, "pooled_projections"},
+    {WEFT_PORT_GUIDANCE,         false, "guidance"},
+    {WEFT_PORT_IMAGE,            false, "image_embeds", .optional = true},
+    {WEFT_PORT_INDEX,            false, "indices_latents", .optional = true},
+    {WEFT_PORT_HISTORY,          false, "latents_clean", .optional = true},
+    {WEFT_PORT_HISTORY_2X,       false, "latents_history_2x", .optional = true},
+    {WEFT_PORT_HISTORY_4X,       false, "latents_history_4x", .optional = true},
+    {WEFT_PORT_HISTORY_INDEX,    false, "indices_latents_clean", .optional = true},
+    {WEFT_PORT_HISTORY_2X_INDEX, false, "indices_latents_history_2x", .optional = true},
+    {WEFT_PORT_HISTORY_4X_INDEX, false, "indices_latents_history_4x", .optional = true},
+    {WEFT_PORT_PREDICTION,       true,  "sample"},
 };
 
 /* Key mapping of Tencent's files, and of ComfyUI's variants ("img_attn.qkv", "img_mlp.0"). */
@@ -401,6 +689,31 @@ const weft_family weft_family_hunyuan_video_dit = {
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .noise_levels = WEFT_LEVELS_EVEN,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
+    .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
+};
+
+static const weft_key_mapping section_mappings[] = {
+    {"diffusers", "clean_x_embedder.proj.weight", NULL, 0},
+};
+
+const weft_family weft_family_framepack_dit = {
+    .class_name = "HunyuanVideoFramepackTransformer3DModel",
+    .also = "HunyuanVideoTransformer3DModelPacked", .role = WEFT_ROLE_DENOISER,
+    .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches + 1, .caches = 1,
+    .library = "diffusers", .pipeline = "HunyuanVideoFramepackPipeline",
+    .autoencoder = "AutoencoderKLHunyuanVideo",
+    .marks = {"has_clean_x_embedder", "num_single_layers"},
+    .config_bytes = sizeof(hunyuan), .field = section_fields,
+    .fields = sizeof section_fields / sizeof *section_fields,
+    .check = section_check, .sizes = section_sizes,
+    .port = section_ports, .ports = sizeof section_ports / sizeof *section_ports,
+    .shape = section_shape, .build = build, .grid = grid,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .frame_condition = section_condition,
+    .frame_condition_help = "first frame, optionally with a last one",
+    .noise_levels = WEFT_LEVELS_EVEN_SHIFT7, .fps = 30,
+    .mapping = section_mappings, .mappings = sizeof section_mappings / sizeof *section_mappings,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };
 /* clang-format on */

@@ -2,6 +2,8 @@
 
 #include "graph/builder_helpers.h"
 
+#include <math.h>
+
 static const double eps = WEFT_MMDIT_EPS;
 
 static int64_t width_of(const weft_mmdit *c)
@@ -191,6 +193,18 @@ void weft_mmdit_video_rope(weft_graph *g, double theta, const int64_t axes[3], i
         .len = size[0] * size[1] * size[2],
     };
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
+}
+
+weft_value weft_mmdit_angles(weft_graph *g, weft_value at_bn, double theta, int64_t pairs)
+{
+    float *f = weft_calloc(pairs + 1, sizeof *f);
+    if (!f)
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for frequencies");
+    for (int64_t i = 0; i < pairs; i++)
+        f[i] = 1.0f / (float)pow(theta, (double)i / (double)pairs);
+    const weft_value frequencies = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, 1, pairs), f);
+    weft_free(f);
+    return weft_mul(g, at_bn, frequencies);
 }
 
 weft_value weft_mmdit_key_bias(weft_graph *g, weft_value mask, int64_t tokens)

@@ -50,6 +50,9 @@ weft_value weft_mmdit_modulation(weft_graph *g, const weft_nn_layer *layer, weft
  * frames, rows and columns rotate. */
 void weft_mmdit_video_rope(weft_graph *g, double theta, const int64_t axes[3], int64_t first,
                            const int64_t size[3], weft_value cos_sin[WEFT_MAX_OUTPUTS]);
+/* Angles (B or 1,N,pairs) of the pairs that one axis rotates, at positions (B or 1,N,1).
+ * Frequencies are rounded to f32, as in the references. */
+weft_value weft_mmdit_angles(weft_graph *g, weft_value at_bn, double theta, int64_t pairs);
 /* Bias of the joined keys (B,S+L) from a mask of the text (B,L), for streams of image and text.
  * WEFT_NONE without a mask. */
 weft_value weft_mmdit_key_bias(weft_graph *g, weft_value mask, int64_t tokens);

@@ -65,20 +65,6 @@ static weft_value positions_of(weft_graph *g, const qwen_image *c, const int64_t
     return v;
 }
 
-/* Angles of the pairs that one axis rotates: (B or 1,N,pairs). Frequencies are rounded to f32 as in
- * the reference. */
-static weft_value angles(weft_graph *g, weft_value at_bn, int64_t pairs)
-{
-    float *f = weft_calloc(pairs + 1, sizeof *f);
-    if (!f)
-        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for frequencies");
-    for (int64_t i = 0; i < pairs; i++)
-        f[i] = 1.0f / (float)pow(theta, (double)i / (double)pairs);
-    const weft_value frequencies = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, 1, pairs), f);
-    weft_free(f);
-    return weft_mul(g, at_bn, frequencies);
-}
-
 /* cos and sin (B or 1,count,1,D/2) of the tokens [first, first + count). */
 static void rope_tables(weft_graph *g, const qwen_image *c, weft_value positions, int64_t first,
                         int64_t count, weft_value cos_sin[WEFT_MAX_OUTPUTS])
@@ -86,7 +72,7 @@ static void rope_tables(weft_graph *g, const qwen_image *c, weft_value positions
     const weft_value own = weft_slice(g, positions, 1, first, count);
     weft_value part[3];
     for (int d = 0; d < 3; d++)
-        part[d] = angles(g, weft_slice(g, own, 2, d, 1), c->axes[d] / 2);
+        part[d] = weft_mmdit_angles(g, weft_slice(g, own, 2, d, 1), theta, c->axes[d] / 2);
     const weft_value angle =
         weft_reshape(g, weft_concat(g, part, 3, 2),
                      WEFT_SHAPE(weft_dim(g, positions, 0), count, 1, c->head_dim / 2));
