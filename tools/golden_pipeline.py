@@ -4,6 +4,9 @@ the latents that these pipelines compute from a given noise. Needs PyTorch, diff
 transformers; run from the root of the checkout with names of pipelines (none: all). No other part
 of weft needs them.
 
+    framepack  sections of a video from the last to the first, each with a history in three sizes of
+              patches; an image, which SigLIP sees in the size of the video. framepack_variants: from
+              the first section to the last; with a last image
     wan22     two experts with a boundary, UMT5 with zeros after the text, a negative prompt
     hunyuan   Llama with its template and CLIP's pooled vector, embedded guidance
     hunyuan_i2v      an image as vision input of LLaVA with the prompt; its latents follow the noisy
@@ -197,6 +200,73 @@ def hunyuan():
     asked = dict(height=32, width=32, num_frames=5, num_inference_steps=4, guidance_scale=6.0)
     made = pipe(prompt=PROMPT, latents=begin.clone(), output_type="latent", **asked).frames
     save(pipe, "hunyuan", begin, made, prompt=PROMPT, **asked)
+
+
+def framepack_pipe():
+    from diffusers import HunyuanVideoFramepackPipeline, HunyuanVideoFramepackTransformer3DModel
+    from transformers import SiglipImageProcessor, SiglipVisionConfig, SiglipVisionModel
+    transformer = weights(HunyuanVideoFramepackTransformer3DModel(
+        in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=8, num_layers=1, num_single_layers=1, num_refiner_layers=1,
+        mlp_ratio=2.0, text_embed_dim=16, pooled_projection_dim=8, rope_axes_dim=(4, 2, 2), has_image_proj=True, image_proj_dim=8,
+        has_clean_x_embedder=True), 1)
+    vae = weights(AutoencoderKLHunyuanVideo(in_channels=3, out_channels=3, latent_channels=4,
+                                            down_block_types=("HunyuanVideoDownBlock3D",) * 4, up_block_types=("HunyuanVideoUpBlock3D",) * 4,
+                                            block_out_channels=(4, 4, 4, 4), layers_per_block=1, norm_num_groups=2), 2)
+    text = weights(LlamaModel(LlamaConfig(vocab_size=262, hidden_size=16, intermediate_size=32, num_hidden_layers=3,
+                                          num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=1e-5, pad_token_id=0)), 3)
+    pooled = weights(CLIPTextModel(CLIPTextConfig(vocab_size=262, hidden_size=8, intermediate_size=16, num_hidden_layers=1,
+                                                  num_attention_heads=2, eos_token_id=4, bos_token_id=1, pad_token_id=0)), 4)
+    encoder = weights(SiglipVisionModel(SiglipVisionConfig(hidden_size=8, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2,
+                                                           image_size=29, patch_size=7)), 5)
+    return HunyuanVideoFramepackPipeline(text_encoder=text, tokenizer=llama(), transformer=transformer, vae=vae,
+                                         scheduler=FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True, base_shift=1.5, max_shift=9.0,
+                                                                                   base_image_seq_len=4, max_image_seq_len=16),
+                                         text_encoder_2=pooled, tokenizer_2=llama(), image_encoder=encoder,
+                                         feature_extractor=SiglipImageProcessor(size={"height": 29, "width": 29}))
+
+
+def framepack_latents(pipe, begin, count, order, **asked):
+    """The latents of the whole video. Section k has the noise of its place in the video. The image has the mean of its latents. SigLIP's
+    processor without torchvision cuts the fractions of pixels, which are a bit below whole numbers; here it gets whole numbers."""
+    frames, made_by, sample = 3, pipe.prepare_latents, DiagonalGaussianDistribution.sample
+    at = iter(range(count) if order == "vanilla" else reversed(range(count)))
+
+    def own(*_, **__):
+        first = 1 + next(at) * frames
+        return begin[:, :, first:first + frames].clone()
+    def see(image, device=None, dtype=None):
+        whole_pixels = ((image[0].permute(1, 2, 0).numpy() + 1) / 2 * 255).round().astype(np.uint8)
+        return pipe.image_encoder(**pipe.feature_extractor(images=Image.fromarray(whole_pixels), return_tensors="pt")).last_hidden_state
+    pipe.prepare_latents, pipe.encode_image = own, see
+    DiagonalGaussianDistribution.sample = lambda self, generator=None: self.mode()
+    made = pipe(latent_window_size=frames, num_frames=count * (4 * frames - 3), sampling_type=order, output_type="latent", **asked).frames[-1]
+    pipe.prepare_latents, DiagonalGaussianDistribution.sample = made_by, sample
+    return made
+
+
+FRAMEPACK = dict(height=32, width=48, num_inference_steps=3, guidance_scale=6.0)
+
+
+def framepack():
+    pipe = framepack_pipe()
+    begin, image = noise(4, 16, 4, 6), picture(60, 40, 1)
+    made = framepack_latents(pipe, begin, 5, "inverted_anti_drifting", prompt=PROMPT, image=image, **FRAMEPACK)
+    save(pipe, "framepack", begin, made, prompt=PROMPT, num_frames=61, window=12, **FRAMEPACK)
+    given("framepack", image=image)
+
+
+def framepack_variants():
+    """After framepack."""
+    from diffusers import HunyuanVideoFramepackPipeline
+    pipe = HunyuanVideoFramepackPipeline.from_pretrained(f"{OUT}/framepack")
+    begin, image, last = noise(4, 16, 4, 6), picture(60, 40, 1), picture(48, 32, 2)
+    made = framepack_latents(pipe, begin, 5, "vanilla", prompt=PROMPT, image=image, **FRAMEPACK)
+    variant("framepack", "forward", made, prompt=PROMPT, num_frames=61, window=12, sections="forward", **FRAMEPACK)
+    given("framepack", image_forward=image)
+    made = framepack_latents(pipe, begin, 5, "inverted_anti_drifting", prompt=PROMPT, negative_prompt=NEGATIVE, true_cfg_scale=2.0, image=image,
+                             last_image=last, **FRAMEPACK)
+    variant("framepack", "last", made, prompt=PROMPT, negative=NEGATIVE, true_cfg_scale=2.0, num_frames=61, window=12, **FRAMEPACK)
+    given("framepack", image_last=image, last_image_last=last)
 
 
 def llava_words():
@@ -943,7 +1013,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
+for make in framepack, framepack_variants, wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, hunyuan15, hunyuan15_i2v, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

@@ -88,6 +88,10 @@ const weft_option weft_generate_options[] = {
      "each window starts from the last frames of the previous one. This needs image conditioning; "
      "peak memory does not grow with the number of windows",
      WEFT_ALSO("--windows"), .group = "size", .choices = "blend continue"},
+    {"--sections", "ORDER", "reverse",
+     "order of the sections of models that generate a video section by section (Framepack), of "
+     "--window frames; reverse, or forward (Framepack F1)",
+     .group = "size", .choices = "reverse forward"},
     {"--steps", "N", "30", "denoising steps", .group = "sampling", .common = true},
     {"--seed", "N", "0", "seed of the first prompt; later prompts use N+1, N+2, ...",
      .group = "sampling", .common = true},

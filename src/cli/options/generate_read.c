@@ -122,6 +122,7 @@ static weft_status read_windows(const weft_args *args, weft_generator_options *o
     const char *how = weft_args_string(args, "--window-mode");
     static const char *const alone[] = {"--init-latents", "--latents-npy"};
     WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
+    o->sections_forward = !strcmp(weft_args_string(args, "--sections"), "forward");
     o->continues = !strcmp(how, "continue");
     if (!o->continues && strcmp(how, "blend"))
         return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--window-mode", .value = how),

@@ -76,7 +76,8 @@ static weft_status check_image(const work *w, const weft_visual_condition_setup 
     const bool can = how->form != WEFT_FRAME_CONDITION_NONE && (!how->asks || setup->trained);
     const bool must = (how->form == WEFT_FRAME_CONDITION_CHANNELS && !how->also_none) ||
                       how->form == WEFT_FRAME_CONDITION_PORT ||
-                      how->form == WEFT_FRAME_CONDITION_IMPLICIT;
+                      how->form == WEFT_FRAME_CONDITION_IMPLICIT ||
+                      how->form == WEFT_FRAME_CONDITION_HISTORY;
     if (f->last_image && !f->image)
         return weft_error(WEFT_MSG_VIDEO_INPUT,
                           WEFT_AT(.key = "--last-image", .value = f->last_image),
@@ -349,6 +350,12 @@ static bool lacks_seer(const weft_visual_condition_setup *setup)
     return !there && weft_model_takes_port(setup->denoiser).also_none;
 }
 
+/* The image encoder sees the last image, too. */
+static bool shows_last(const work *w)
+{
+    return w->files.last_image && w->how.form != WEFT_FRAME_CONDITION_HISTORY;
+}
+
 static weft_status open_image(const weft_visual_condition_setup *setup, weft_visual_condition *g,
                               work *w)
 {
@@ -380,7 +387,7 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
         WEFT_TRY(weft_clip_picture_processor(setup->folder, setup->vision_side, &w->looks));
     g->image_noise_share = setup->published ? w->how.image_noise_share : 0;
     return weft_model_takes(setup->denoiser, WEFT_PORT_IMAGE) && !lacks_seer(setup)
-               ? open_seer(setup, w->files.last_image ? 2 : 1, g, &w->seer)
+               ? open_seer(setup, shows_last(w) ? 2 : 1, g, &w->seer)
                : WEFT_OK;
 }
 
@@ -460,7 +467,8 @@ static int64_t cells_of(const weft_visual_condition *g)
 static bool stands_clean(const weft_visual_condition *g)
 {
     return g->form == WEFT_FRAME_CONDITION_TIMES || g->form == WEFT_FRAME_CONDITION_FRAME_MASK ||
-           g->form == WEFT_FRAME_CONDITION_PORT || g->form == WEFT_FRAME_CONDITION_IMPLICIT;
+           g->form == WEFT_FRAME_CONDITION_PORT || g->form == WEFT_FRAME_CONDITION_IMPLICIT ||
+           g->form == WEFT_FRAME_CONDITION_HISTORY;
 }
 
 static bool has_inputs(const weft_visual_condition *g)
@@ -558,7 +566,7 @@ static weft_status run_encoder(work *w, const float *video, float *latents)
 {
     if (!w->bound)
         WEFT_TRY(weft_vae_bind(w->image_vae));
-    w->bound = w->files.prefix_frames;
+    w->bound = true;
     return weft_vae_encode(w->image_vae, video, w->image_frames, latents);
 }
 
@@ -573,6 +581,20 @@ static weft_status encode(work *w, const float *video, const weft_visual_conditi
     }
     WEFT_TRY(status);
     normalise(w, g, weft_grid_latent_frames(&w->grid, w->image_frames), w->grid.inverted, latents);
+    return WEFT_OK;
+}
+
+/* Encodes the last image as a video of one frame to the last latent frame. `pixels`: workspace of
+ * one frame. */
+static weft_status read_last(work *w, weft_visual_condition *g, float *pixels)
+{
+    weft_canvas one = w->canvas;
+    one.frames = 1;
+    one.w = 0;
+    float *to = g->latents + (g->latent[0] - 1) * g->latent[1] * g->latent[2] * g->channels;
+    WEFT_TRY(weft_pictures_read(w->files.last_image, &one, pixels));
+    WEFT_TRY(run_encoder(w, pixels, to));
+    normalise(w, g, 1, w->grid.inverted, to);
     return WEFT_OK;
 }
 
@@ -591,6 +613,8 @@ static weft_status read_image(work *w, weft_visual_condition *g, const float *ca
     *latents = weft_alloc(cells * g->channels * 4);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(video && *latents, "%s: its frames", w->files.image));
+    if (w->files.last_image && w->how.form == WEFT_FRAME_CONDITION_HISTORY)
+        WEFT_GO(read_last(w, g, video));
     if (carried)
         memcpy(video, carried, (size_t)(w->files.prefix_frames * frame) * sizeof *video);
     else

@@ -229,13 +229,14 @@ void weft_generator_free(weft_generator *p)
 
 int64_t weft_generator_steps(const weft_generator *p)
 {
-    return p->options.steps - p->trajectory.skipped;
+    const int64_t sections = p->shape.sections.count;
+    return (sections ? sections : 1) * (p->options.steps - p->trajectory.skipped);
 }
 
 int64_t weft_generator_tokens(const weft_generator *p)
 {
-    int64_t tokens = 1;
-    for (int i = 0; i < 3; i++)
+    int64_t tokens = p->shape.sampled_frames / p->model.patch.factor[0];
+    for (int i = 1; i < 3; i++)
         tokens *= p->shape.latent[i] / p->model.patch.factor[i];
     return tokens;
 }

@@ -98,6 +98,9 @@ typedef struct weft_generator_options {
      * window_overlap frames (0: 1) of the one before. If `frames` exceeds `window`, the generator
      * makes one window; its settings then have frames and visual.prefix_frames set. */
     bool continues;
+    /* Models that denoise section by section: `window` is the length of a section in frames, and
+     * sections are denoised from the first to the last, not from the last to the first. */
+    bool sections_forward;
     int64_t preview; /* steps between preview images; 0: no previews */
     double fps;      /* frame rate passed to models that take one; 0: as trained */
     /* Shares of the steps at which guidance begins and ends; both 0: guidance in all steps */
@@ -140,7 +143,7 @@ weft_status weft_generator_format_layout(const weft_generator *generator, weft_b
 /* The options with unset values filled in; fps: the frame rate of the model. */
 const weft_generator_options *weft_generator_settings(const weft_generator *generator);
 double weft_generator_fps(const weft_generator *generator);
-/* Denoising steps that run; fewer than requested if strength is below 1. */
+/* Denoising steps that run, of all sections; fewer than requested if strength is below 1. */
 int64_t weft_generator_steps(const weft_generator *generator);
 /* Tokens of a video in one denoising step. */
 int64_t weft_generator_tokens(const weft_generator *generator);

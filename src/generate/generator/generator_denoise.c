@@ -107,7 +107,7 @@ static void fill_latents(const weft_generator *p, const asking *a, const float *
     const double data =
         p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
     const float clean = (float)(clean_scale(p) * data), in = (float)a->level->in;
-    if (!g->extra_channel_count && !g->clean_frames) {
+    if (p->shape.sections.count || (!g->extra_channel_count && !g->clean_frames)) {
         memcpy(to, x + first * channels, (size_t)(cells * channels) * 4);
         for (int64_t i = 0; a->level->in != 1 && i < cells * channels; i++)
             to[i] *= in;
@@ -181,6 +181,37 @@ static void fill_visual(const weft_generator *p, const asking *a, int64_t r)
     }
 }
 
+/* Sets the frames of the video that a section sees, and the time positions. */
+static void fill_history(const weft_generator *p, const asking *a, int64_t r)
+{
+    static const char *const inputs[WEFT_HISTORY_SCALES][2] = {
+        {"batch.history", "batch.history_index"},
+        {"batch.history_2x", "batch.history_2x_index"},
+        {"batch.history_4x", "batch.history_4x_index"}};
+    const weft_video_sections *s = &p->shape.sections;
+    const int64_t at = p->sampling.section, frame = p->shape.latent_floats / p->shape.latent[0];
+    const bool last = p->options.visual.last_image != NULL;
+    float *index = row_of(a, "batch.index", r);
+    for (int64_t i = 0; index && i < s->frames; i++)
+        index[i] = (float)weft_video_section_index(s, at, i);
+    for (int k = 0; s->count && k < WEFT_HISTORY_SCALES; k++) {
+        float *latents = row_of(a, inputs[k][0], r), *place = row_of(a, inputs[k][1], r);
+        const int64_t frames = weft_history_frames[k] + (k == 0); /* with the image */
+        for (int64_t i = 0; place && i < frames; i++)
+            place[i] = (float)weft_video_section_history_index(s, at, k, i);
+        for (int64_t i = 0; latents && i < frames; i++) {
+            const int64_t from = weft_video_section_source(s, at, k, i, last);
+            const float *source = from == WEFT_HISTORY_LAST_IMAGE
+                                      ? p->inputs.visual.latents + (p->shape.latent[0] - 1) * frame
+                                      : p->memory.x + from * frame;
+            if (from == WEFT_HISTORY_ZEROS)
+                memset(latents + i * frame, 0, (size_t)frame * sizeof *latents);
+            else
+                memcpy(latents + i * frame, source, (size_t)frame * sizeof *latents);
+        }
+    }
+}
+
 /* Sets the identity tokens of a prompt's row; zeros for negative prompts. */
 static void fill_identity(const weft_generator *p, const asking *a, int64_t r, bool prompt)
 {
@@ -202,9 +233,10 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
     for (int64_t r = 0; r < rows; r++) {
         float *latents = row_of(a, "batch.latents", r);
         if (latents)
-            fill_latents(p, a, x + (first + r) % batch * p->shape.latent_floats, latents);
+            fill_latents(p, a, x + (first + r) % batch * p->shape.sampled_floats, latents);
         fill_times(p, a, r);
         fill_visual(p, a, r);
+        fill_history(p, a, r);
         fill_sizes(p, a, r);
         fill_identity(p, a, r, first + r < batch);
         float *guidance = row_of(a, "batch.guidance", r);
@@ -244,12 +276,12 @@ static weft_status_code predict_window(weft_generator *p, const weft_generator_p
 static void blend(const weft_generator *p, int64_t i, const float *out, float *prediction)
 {
     const weft_temporal_windows *w = &p->shape.windows;
-    const int64_t frame = p->shape.latent_floats / p->shape.latent[0],
+    const int64_t frame = p->shape.sampled_floats / p->shape.sampled_frames,
                   first = weft_temporal_windows_first(w, i);
     for (int64_t k = 0; k < p->options.batch * w->window; k++) {
         const int64_t at = first + k % w->window;
         const float share = (float)weft_temporal_windows_share(w, i, at);
-        float *to = prediction + k / w->window * p->shape.latent_floats + at * frame;
+        float *to = prediction + k / w->window * p->shape.sampled_floats + at * frame;
         for (int64_t c = 0; c < frame; c++)
             to[c] += share * out[k * frame + c];
     }
@@ -270,6 +302,12 @@ static void pin_known(const weft_generator *p, const float *x, const weft_noise_
             prediction[i] =
                 (float)((data * (double)g->latents[at] - level->skip * (double)x[i]) / level->out);
     }
+}
+
+/* Steps of a section, or of a video without sections. */
+static int64_t steps_of_section(const weft_generator *p)
+{
+    return p->options.steps - p->trajectory.skipped;
 }
 
 int weft_generator_expert(const weft_generator *p, const weft_noise_level *level)
@@ -335,7 +373,9 @@ weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERAT
         "a sampling trajectory"));
     const weft_status_code status = weft_sampler_run(
         sampler, &p->trajectory.scheduler.solver, p->trajectory.solver_step + p->trajectory.skipped,
-        weft_generator_steps(p), &x, 1, 1, work, NULL, &callbacks);
+        steps_of_section(p), &x, 1, 1, work, NULL, &callbacks);
+    for (int i = 0; i < WEFT_GENERATOR_DENOISERS && p->shape.sections.count; i++)
+        count[i] *= p->shape.sections.count;
     weft_free(work);
     return status;
 }
@@ -354,7 +394,7 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
 {
     const double time = e->level->time / (double)p->trajectory.scheduler.times;
     const weft_generator_part *part = denoiser_at(p, e->level, e->step);
-    const int64_t all = p->options.batch * p->shape.latent_floats,
+    const int64_t all = p->options.batch * p->shape.sampled_floats,
                   own = own_steps(p, part, e->step);
     const bool guided =
         p->trajectory.guidance->rows > 1 && part != p->parts.alone && part != p->parts.alone + 1;
@@ -365,7 +405,7 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
     }
     for (int64_t i = 0; i < p->shape.windows.count; i++) {
         WEFT_TRY(predict_window(p, part, e, own, i, &out));
-        const int64_t half = all / p->shape.latent[0] * p->shape.windows.window;
+        const int64_t half = all / p->shape.sampled_frames * p->shape.windows.window;
         if (p->shape.windows.count > 1) {
             blend(p, i, out, prediction);
             if (guided)
@@ -382,7 +422,7 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
         .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low : scale,
         .boundary = p->options.boundary,
         .rescale = p->options.guidance_rescale,
-        .each = p->shape.latent_floats,
+        .each = p->shape.sampled_floats,
         .size = {p->shape.latent[1], p->shape.latent[2], p->model.grid.channels},
         .token = {p->model.patch.factor[1], p->model.patch.factor[2]},
         .time = time,
@@ -390,7 +430,7 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
         .steps = p->options.steps};
     if (p->trajectory.guidance->combine && (guided || p->trajectory.guidance->rows == 1))
         p->trajectory.guidance->combine(&params, prediction, other, all);
-    if (p->inputs.visual.keep_mask && p->inputs.visual.latents)
+    if (p->inputs.visual.keep_mask && p->inputs.visual.latents && !p->shape.sections.count)
         pin_known(p, e->x, e->level, prediction);
     return WEFT_OK;
 }
@@ -398,7 +438,8 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
 typedef struct run_state {
     weft_generator *generator;
     const weft_generator_sink *sink;
-    int64_t prompt; /* prompt being decoded */
+    int64_t prompt;             /* prompt being decoded */
+    weft_sampler_cursor cursor; /* position in the current section */
 } run_state;
 
 /* Computes the prediction and writes its timeline; the timelines of all ranks have the same
@@ -425,18 +466,22 @@ static weft_status_code on_predict(void *user, int64_t step, const float *x,
 {
     weft_generator *p = ((run_state *)user)->generator;
     const evaluation e = {.step = step, .x = x, .level = level};
-    const bool traced = p->options.trace && step + 1 == weft_generator_steps(p);
+    const bool traced = p->options.trace && step + 1 == steps_of_section(p);
     WEFT_TRY(traced ? trace_prediction(p, e, prediction) : predict_at(p, &e, prediction));
     weft_generator_see(p, step, x, level, prediction);
     return WEFT_OK;
 }
+
+/* Numbers of draws reserved for a section. */
+static const int64_t draws_of_section = 1 << 16;
 
 /* Noise of a draw: a function of the video's seed, the draw and the position, the same in any
  * batch. */
 static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 {
     const run_state *r = user;
-    const int64_t each = r->generator->shape.latent_floats, batch = r->generator->options.batch;
+    const int64_t each = r->generator->shape.sampled_floats, batch = r->generator->options.batch;
+    draw += r->generator->sampling.section * draws_of_section;
     for (int64_t i = 0; i < batch * each; i++) {
         const int64_t prompt = r->generator->request.first + i / each;
         const uint64_t seed =
@@ -449,9 +494,14 @@ static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 static weft_status_code on_step(void *user, int64_t done, int64_t steps)
 {
     const run_state *r = user;
-    weft_scratch_drop(&r->generator->memory.sampler_buffer);
-    WEFT_TRY(weft_generator_show(r->generator, done - 1, r->sink));
-    return r->sink->step ? r->sink->step(r->sink->user, r->generator->request.first, done, steps)
+    weft_generator *p = r->generator;
+    const int64_t before = p->sampling.section * steps;
+    weft_scratch_drop(&p->memory.sampler_buffer);
+    p->sampling.cursor = r->cursor;
+    p->sampling.cursor.step += before;
+    WEFT_TRY(weft_generator_show(p, done - 1, r->sink));
+    return r->sink->step ? r->sink->step(r->sink->user, p->request.first, before + done,
+                                         weft_generator_steps(p))
                          : WEFT_OK;
 }
 
@@ -515,8 +565,7 @@ void weft_generator_begin_caches(weft_generator *p)
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts; i++)
         if (part[i]->cache)
-            weft_feature_cache_begin(part[i]->cache,
-                                     own_steps(p, part[i], weft_generator_steps(p)));
+            weft_feature_cache_begin(part[i]->cache, own_steps(p, part[i], steps_of_section(p)));
 }
 
 /* First element of the noise of a latent frame. Frames after the first of several windows have its
@@ -552,6 +601,10 @@ static void begin_with(const weft_generator *p, int64_t row, float *x)
         const float n =
             noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)drawn);
         const bool known = g->latents && (p->trajectory.skipped || g->keep_mask[i / channels]);
+        if (known && p->shape.sections.count) { /* the image, which no sampler denoises */
+            x[i] = g->latents[i];
+            continue;
+        }
         const int64_t cell = i / channels % area;
         const float own =
             g->image_noise_share > 0
@@ -573,13 +626,41 @@ static void end_with(const weft_generator *p, float *x)
             x[i] = (float)(data * (double)g->latents[i]);
 }
 
+/* Denoises the sections of a batch in sequence, from the cursor on. A video without sections is one
+ * section. */
+static weft_status sample(weft_generator *p, run_state *r, bool resumed)
+{
+    const int64_t sections = p->shape.sections.count ? p->shape.sections.count : 1,
+                  steps = steps_of_section(p), done = p->sampling.cursor.step,
+                  frame = p->shape.latent_floats / p->shape.latent[0];
+    const weft_sampler_callbacks callbacks = {
+        .predict = on_predict, .noise = on_noise, .progress = on_step, .user = r};
+    r->cursor = p->sampling.cursor;
+    for (p->sampling.section = done / steps; p->sampling.section < sections;
+         p->sampling.section++) {
+        const int64_t first =
+            p->shape.sections.count
+                ? weft_video_section_first(&p->shape.sections, p->sampling.section)
+                : 0;
+        const bool begins = !resumed || p->sampling.section > done / steps || done % steps == 0;
+        r->cursor = begins ? (weft_sampler_cursor){0} : r->cursor;
+        r->cursor.step = begins ? 0 : done % steps;
+        if (begins)
+            weft_generator_begin_caches(p);
+        WEFT_TRY(weft_sampler_run(p->options.sampler, &p->trajectory.scheduler.solver,
+                                  p->trajectory.solver_step + p->trajectory.skipped, steps,
+                                  p->memory.x + first * frame,
+                                  p->options.batch * p->shape.sampled_floats,
+                                  p->shape.sampled_floats, p->memory.work, &r->cursor, &callbacks));
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_generator_run(weft_generator *p, const char *const *prompts, const uint64_t *seeds,
                                int64_t count, const weft_generator_sink *sink)
 {
-    const int64_t batch = p->options.batch, all = batch * p->shape.latent_floats;
+    const int64_t batch = p->options.batch;
     run_state r = {.generator = p, .sink = sink};
-    const weft_sampler_callbacks callbacks = {
-        .predict = on_predict, .noise = on_noise, .progress = on_step, .user = &r};
     weft_generator_set_request(p, prompts, seeds, count);
     for (int64_t i = 0; i < count && (!p->comm || weft_comm_rank(p->comm) == 0); i++)
         WEFT_TRY(warn_truncation(p, i, prompts[i]));
@@ -588,18 +669,13 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
         if (!p->sampling.resumed)
             p->sampling.cursor = (weft_sampler_cursor){0};
         WEFT_TRY(encode_text(p));
-        if (!p->sampling.resumed)
-            weft_generator_begin_caches(p);
-        for (int64_t i = 0; i < batch && !p->sampling.resumed; i++)
+        const bool resumed = p->sampling.resumed;
+        for (int64_t i = 0; i < batch && !resumed; i++)
             begin_with(p, i, p->memory.x + i * p->shape.latent_floats);
         p->sampling.resumed = false;
         if (sink->begin)
             sink->begin(sink->user, p->request.first);
-        WEFT_TRY(weft_sampler_run(p->options.sampler, &p->trajectory.scheduler.solver,
-                                  p->trajectory.solver_step + p->trajectory.skipped,
-                                  p->options.steps - p->trajectory.skipped, p->memory.x, all,
-                                  p->shape.latent_floats, p->memory.work, &p->sampling.cursor,
-                                  &callbacks));
+        WEFT_TRY(sample(p, &r, resumed));
         for (int64_t i = 0; i < batch; i++)
             end_with(p, p->memory.x + i * p->shape.latent_floats);
         WEFT_TRY(decode_all(p, &r, now));

@@ -24,6 +24,12 @@ double weft_generator_number(const weft_generator *p, weft_port port)
 const weft_port weft_generator_numbers[] = {WEFT_PORT_FPS, WEFT_PORT_HEIGHT, WEFT_PORT_WIDTH,
                                             WEFT_PORT_OFFSET};
 
+/* Inputs of models that denoise section by section. */
+static const weft_port section_ports[] = {WEFT_PORT_INDEX,           WEFT_PORT_HISTORY,
+                                          WEFT_PORT_HISTORY_2X,      WEFT_PORT_HISTORY_4X,
+                                          WEFT_PORT_HISTORY_INDEX,   WEFT_PORT_HISTORY_2X_INDEX,
+                                          WEFT_PORT_HISTORY_4X_INDEX};
+
 /* Published models get the inputs of their pipelines; models trained by weft get the inputs of
  * training. */
 static bool takes_input(const weft_generator *p, weft_port port)
@@ -247,6 +253,8 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
         if (has[i])
             ports.at[visual_ports[i]] =
                 weft_model_input(d, model, &size, visual_ports[i], "batch.");
+    for (int i = 0; i < WEFT_COUNT(section_ports) && p->shape.sections.count; i++)
+        ports.at[section_ports[i]] = weft_model_input(d, model, &size, section_ports[i], "batch.");
     for (int i = 0; i < WEFT_GENERATOR_NUMBERS; i++)
         if (takes_input(p, weft_generator_numbers[i]))
             ports.at[weft_generator_numbers[i]] =

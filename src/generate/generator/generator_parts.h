@@ -22,6 +22,7 @@
 #include "generate/generator/generator_trajectory.h"
 #include "generate/generator/saved_latents.h"
 #include "generate/generator/temporal_windows.h"
+#include "generate/generator/video_sections.h"
 #include "transform/sharding/recipes.h"
 #include "transform/sharding/slices.h"
 
@@ -66,6 +67,9 @@ typedef struct weft_generator_shape {
     int64_t lead;                  /* next latent frames, decoded and then dropped */
     int64_t longest;               /* options.continues: frames of a window; 0: one window */
     int64_t latent_floats, rows;   /* rows: of the denoising batch, prompts x CFG branches */
+    weft_video_sections sections;
+    /* Frames and floats that a sampler denoises together: a section, or all. */
+    int64_t sampled_frames, sampled_floats;
 } weft_generator_shape;
 
 /* Memory of a batch, reserved by weft_generator_bind and used by every batch.
@@ -89,7 +93,8 @@ typedef struct weft_generator_request {
 
 /* Position in the trajectory of the current batch. Lives for a batch. */
 typedef struct weft_generator_sampling {
-    weft_sampler_cursor cursor;
+    weft_sampler_cursor cursor; /* counts the steps of all sections */
+    int64_t section;            /* being denoised */
     bool resumed; /* x and cursor were restored from saved latents, until the batch begins */
 } weft_generator_sampling;
 

@@ -60,12 +60,12 @@ weft_status weft_generator_bind_preview(weft_generator *p)
 void weft_generator_see(weft_generator *p, int64_t step, const float *x,
                         const weft_noise_level *level, const float *prediction)
 {
-    const int64_t frame = frame_floats(p), middle = p->shape.latent[0] / 2 * frame;
+    const int64_t frame = frame_floats(p), middle = p->shape.sampled_frames / 2 * frame;
     if (!p->decoder.preview || !is_due(p, step))
         return;
     for (int64_t b = 0; b < p->options.batch; b++)
         for (int64_t i = 0; i < frame; i++) {
-            const int64_t at = b * p->shape.latent_floats + middle + i;
+            const int64_t at = b * p->shape.sampled_floats + middle + i;
             p->decoder.seen[b * frame + i] =
                 (float)(level->skip * (double)x[at] + level->out * (double)prediction[at]);
         }

@@ -54,6 +54,12 @@ static weft_status arrange_continuation(weft_generator *p)
     weft_generator_options *o = &p->options;
     if (!o->continues)
         return WEFT_OK;
+    if (weft_model_takes_port(p->model.denoiser).form == WEFT_FRAME_CONDITION_HISTORY)
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.key = "--window-mode", .value = "continue"),
+                          "%s continues its sections itself. Omit the option, and give all frames "
+                          "with --frames.",
+                          weft_model_class(p->model.denoiser));
     if (!o->window)
         return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--window"),
                           "--window-mode continue needs the frames of a window. Give --window N.");
@@ -144,6 +150,60 @@ static weft_status check_sizes(weft_generator *p)
     return WEFT_OK;
 }
 
+static weft_status check_sections(const weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    const char *class_name = weft_model_class(p->model.denoiser);
+    if (o->visual.video)
+        return weft_error(
+            WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = "--video", .value = o->visual.video),
+            "%s denoises a video section by section from an image. Give --image FILE.", class_name);
+    if (o->window_overlap)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                          WEFT_AT(.key = "--window-overlap", WEFT_NUMBER(o->window_overlap)),
+                          "the sections of %s do not overlap. Omit the option.", class_name);
+    if (o->batch > 1)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = "--batch-size", WEFT_NUMBER(o->batch)),
+                          "%s generates one video at a time, because each section has a history "
+                          "of its own; remove --batch-size %" PRId64,
+                          class_name, o->batch);
+    if (o->visual.last_image && o->sections_forward)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = "--last-image", .value = o->visual.last_image),
+                          "sections from the first to the last have no last frame. Omit "
+                          "--sections forward or --last-image.");
+    return WEFT_OK;
+}
+
+/* Splits the frames after the first into sections of --window frames. */
+static weft_status lay_sections(weft_generator *p)
+{
+    weft_generator_options *o = &p->options;
+    weft_video_sections *s = &p->shape.sections;
+    const int64_t f = p->model.grid.factor[0];
+    const weft_frame_condition how = weft_model_takes_port(p->model.denoiser);
+    WEFT_TRY(check_sections(p));
+    if (!o->window)
+        o->window = how.section * f;
+    if (o->window % f)
+        return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--window", WEFT_NUMBER(o->window)),
+                          "sections have a multiple of %" PRId64 " frames, not %" PRId64, f,
+                          o->window);
+    s->frames = o->window / f;
+    s->forward = o->sections_forward;
+    s->count = (p->shape.latent[0] - 1) / s->frames;
+    if (!s->count || 1 + s->count * s->frames != p->shape.latent[0])
+        return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--frames", WEFT_NUMBER(o->frames)),
+                          "this model generates 1 + %" PRId64 " n frames, in sections of %" PRId64
+                          ", not %" PRId64 "; the next possible number is %" PRId64,
+                          o->window, o->window, o->frames, 1 + (s->count + 1) * o->window);
+    p->shape.sampled_frames = s->frames;
+    p->shape.sampled_floats = p->shape.latent_floats / p->shape.latent[0] * s->frames;
+    p->shape.windows = weft_temporal_windows_arrange(s->frames, s->frames, 0);
+    return WEFT_OK;
+}
+
 /* Converts temporal windows from frames of the video to latent frames. */
 static weft_status lay_windows(weft_generator *p)
 {
@@ -197,6 +257,15 @@ static weft_status arrange_shape(weft_generator *p)
     const int64_t size[3] = {p->options.frames, p->options.height, p->options.width};
     WEFT_TRY(weft_generator_check_size(p, size));
     WEFT_TRY(check_sizes(p));
+    p->shape.sampled_frames = p->shape.latent[0];
+    p->shape.sampled_floats = p->shape.latent_floats;
+    if (weft_model_takes_port(p->model.denoiser).form == WEFT_FRAME_CONDITION_HISTORY)
+        return lay_sections(p);
+    if (p->options.sections_forward)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                          WEFT_AT(.key = "--sections", .value = "forward"),
+                          "%s denoises all frames of a video together. Omit the option.",
+                          weft_model_class(p->model.denoiser));
     return lay_windows(p);
 }
 

@@ -43,7 +43,7 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
                  {"width", o->width},
                  {"steps", o->steps},
                  {"batch", o->batch},
-                 {"window", p->shape.windows.count > 1 ? o->window : 0},
+                 {"window", p->shape.windows.count > 1 || p->shape.sections.count ? o->window : 0},
                  {"window_overlap", p->shape.windows.count > 1 ? o->window_overlap : 0},
                  {"weights", o->weights},
                  {"bf16", o->bf16},
@@ -75,6 +75,8 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "decode_noise_scale", json_real(o->decode_time.noise)));
     if (p->shape.lead)
         WEFT_TRY(add(to, "lead", json_integer(p->shape.lead)));
+    if (p->shape.sections.forward)
+        WEFT_TRY(add(to, "sections", json_string("forward")));
     if (p->parts.int8_layers)
         WEFT_TRY(add(to, "int8_layers", json_incref(p->parts.int8_layers)));
     WEFT_TRY(add(to, "cache", json_string(p->parts.cached ? o->cache : "off")));
@@ -190,7 +192,7 @@ static weft_status write_saved(weft_generator *p, int64_t first, int64_t videos,
     WEFT_TRY(identify(p));
     k->settings = p->identity;
     k->prompts = prompts_of(p, first, videos);
-    k->steps = p->options.steps - p->trajectory.skipped;
+    k->steps = weft_generator_steps(p);
     k->videos = videos;
     k->scale = weft_generator_scale(p);
     k->fps = p->options.fps > 0 ? p->options.fps : p->model.fps;
@@ -331,7 +333,7 @@ static weft_status meet(const weft_generator *p, weft_status_code status)
 static int64_t histories_at(const weft_generator *p, int64_t step)
 {
     const int64_t all = p->options.batch * p->shape.latent_floats;
-    return step == p->options.steps - p->trajectory.skipped
+    return step == weft_generator_steps(p)
                ? 0
                : weft_sampler_history_floats(p->options.sampler, &p->trajectory.scheduler.solver,
                                              all) /
@@ -371,7 +373,7 @@ weft_status weft_generator_save(weft_generator *p, const char *path)
     const int rank = p->comm ? weft_comm_rank(p->comm) : 0;
     weft_buf own = {0};
     weft_status_code status = WEFT_OK;
-    if (!p->parts.cached || step == p->options.steps - p->trajectory.skipped) {
+    if (!p->parts.cached || step == weft_generator_steps(p)) {
         WEFT_TRY(weft_make_parent(path));
         return save_state(p, path);
     }
@@ -413,7 +415,7 @@ weft_status weft_generator_save_latents(weft_generator *p, int64_t prompt, bool 
 {
     /* frames before the video are not saved */
     const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
-    weft_saved_latents k = {.cursor = {.step = p->options.steps - p->trajectory.skipped},
+    weft_saved_latents k = {.cursor = {.step = weft_generator_steps(p)},
                             .x = p->memory.x +
                                  (prompt - p->request.first) * p->shape.latent_floats +
                                  p->shape.before * frame,
@@ -454,7 +456,7 @@ out:
 static weft_status check_state(const weft_generator *p, const weft_saved_latents *k,
                                const char *path)
 {
-    const int64_t steps = p->options.steps - p->trajectory.skipped;
+    const int64_t steps = weft_generator_steps(p);
     int64_t dim[4];
     weft_generator_latents(p, dim);
     if (memcmp(k->latent, dim, sizeof dim) == 0 && k->steps == steps &&

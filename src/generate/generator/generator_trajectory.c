@@ -184,6 +184,8 @@ weft_status weft_generator_trajectory_set_levels(weft_generator *p)
         .steps = steps,
         .mu = flux2 ? flux2_mu(tokens, steps) : weft_scheduler_mu(&p->trajectory.scheduler, tokens),
         .end = NAN};
+    if (levels == WEFT_LEVELS_EVEN_SHIFT7 && request.mu > log(7))
+        request.mu = log(7);
     double *sigma = levels ? weft_calloc(steps, sizeof *sigma) : NULL;
     if (levels && !sigma)
         return weft_no_memory("%" PRId64 " levels", steps);

@@ -1,0 +1,61 @@
+/* Sections of a video and their histories, compared with lists made by hand. */
+#include "generate/generator/video_sections.h"
+
+#include <criterion/criterion.h>
+
+/* Five sections of 3 frames from the last to the first: frames 13 to 15 first. */
+static const weft_video_sections backward = {.count = 5, .frames = 3};
+static const weft_video_sections forward = {.count = 5, .frames = 3, .forward = true};
+
+static void expect_sources(const weft_video_sections *s, int64_t at, int scale, bool last,
+                           const int64_t *want, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        cr_expect_eq(weft_video_section_source(s, at, scale, i, last), want[i],
+                     "section %d, scale %d, frame %d", (int)at, scale, (int)i);
+}
+
+Test(video_sections, order)
+{
+    for (int64_t i = 0; i < 5; i++) {
+        cr_expect_eq(weft_video_section_first(&backward, i), 13 - 3 * i);
+        cr_expect_eq(weft_video_section_first(&forward, i), 1 + 3 * i);
+    }
+}
+
+Test(video_sections, history_after_a_section)
+{
+    expect_sources(&backward, 0, 0, false, (int64_t[]){0, WEFT_HISTORY_ZEROS}, 2);
+    expect_sources(&backward, 0, 0, true, (int64_t[]){0, WEFT_HISTORY_LAST_IMAGE}, 2);
+    expect_sources(&backward, 1, 0, true, (int64_t[]){0, 13}, 2);
+    expect_sources(&backward, 1, 1, true, (int64_t[]){14, 15}, 2);
+    expect_sources(&backward, 2, 2, false, (int64_t[]){13, 14, 15, WEFT_HISTORY_ZEROS}, 4);
+}
+
+Test(video_sections, history_before_a_section)
+{
+    expect_sources(&forward, 0, 0, false, (int64_t[]){0, 0}, 2);
+    expect_sources(&forward, 0, 1, false, (int64_t[]){WEFT_HISTORY_ZEROS, WEFT_HISTORY_ZEROS}, 2);
+    expect_sources(&forward, 1, 0, false, (int64_t[]){0, 3}, 2);
+    expect_sources(&forward, 1, 1, false, (int64_t[]){1, 2}, 2);
+    cr_expect_eq(weft_video_section_source(&forward, 1, 2, 15, false), 0);
+    cr_expect_eq(weft_video_section_source(&forward, 1, 2, 14, false), WEFT_HISTORY_ZEROS);
+}
+
+Test(video_sections, time_positions)
+{
+    /* more than four sections: at most three between the image and a section, then two */
+    static const int64_t between[] = {3, 2, 2, 1, 0};
+    for (int64_t i = 0; i < 5; i++) {
+        const int64_t first = 1 + 3 * between[i];
+        cr_expect_eq(weft_video_section_index(&backward, i, 2), first + 2);
+        cr_expect_eq(weft_video_section_history_index(&backward, i, 0, 0), 0);
+        cr_expect_eq(weft_video_section_history_index(&backward, i, 0, 1), first + 3);
+        cr_expect_eq(weft_video_section_history_index(&backward, i, 1, 0), first + 4);
+        cr_expect_eq(weft_video_section_history_index(&backward, i, 2, 15), first + 21);
+        cr_expect_eq(weft_video_section_index(&forward, i, 0), 20);
+    }
+    cr_expect_eq(weft_video_section_history_index(&forward, 0, 2, 0), 1);
+    cr_expect_eq(weft_video_section_history_index(&forward, 0, 1, 0), 17);
+    cr_expect_eq(weft_video_section_history_index(&forward, 0, 0, 1), 19);
+}
