@@ -37,6 +37,8 @@ of weft needs them.
               size and aspect
     wan_flf   the same from a first frame to a last one
     wan_ti2v  the latents of the image in place of the first frame, a timestep per token
+    kandinsky5  Qwen2.5-VL in a template of 128 tokens, whose texts have different lengths, and CLIP's
+              pooled vector; empty channels of a first frame
     wan_over  video-to-video (strength 0.7)
     wan_vace  a control video with a mask; both differ from frame to frame
     skyreels  diffusion forcing with the same level for all frames: a timestep per frame, the frame
@@ -267,6 +269,52 @@ def framepack_variants():
                              last_image=last, **FRAMEPACK)
     variant("framepack", "last", made, prompt=PROMPT, negative=NEGATIVE, true_cfg_scale=2.0, num_frames=61, window=12, **FRAMEPACK)
     given("framepack", image_last=image, last_image_last=last)
+def kandinsky5_pipe(kind):
+    from diffusers import Kandinsky5Transformer3DModel
+    from golden_kandinsky5 import keep_f32
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+    keep_f32()
+    torch.manual_seed(0)
+    transformer = weights(Kandinsky5Transformer3DModel(in_visual_dim=4, out_visual_dim=4, in_text_dim=16, in_text_dim2=12, time_dim=8,
+                                                       model_dim=24, ff_dim=32, num_text_blocks=1, num_visual_blocks=2, axes_dims=(4, 4, 4),
+                                                       visual_cond=True), 1)
+    vae = weights(AutoencoderKLHunyuanVideo(latent_channels=4, block_out_channels=(8, 8, 8, 8), layers_per_block=1, norm_num_groups=4), 2)
+    text = weights(Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(
+        text_config=dict(vocab_size=264, hidden_size=16, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+                         rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1]}),
+        vision_config=dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, out_hidden_size=16, fullatt_block_indexes=[0]),
+        image_token_id=3, video_token_id=4, vision_start_token_id=5, vision_end_token_id=6)), 3)
+    pooled = weights(CLIPTextModel(CLIPTextConfig(vocab_size=262, hidden_size=12, intermediate_size=16, num_hidden_layers=1,
+                                                  num_attention_heads=2, eos_token_id=4, bos_token_id=1, pad_token_id=0)), 4)
+    pipe = kind(text_encoder=text, tokenizer=None, transformer=transformer, vae=vae, scheduler=FlowMatchEulerDiscreteScheduler(shift=5.0),
+                text_encoder_2=pooled, tokenizer_2=llama())
+    made = qwen_words(pipe.prompt_template.split("{}")[0], 128)
+    pipe.register_modules(tokenizer=ProcessorOf(made))
+    return pipe
+
+
+class ProcessorOf:
+    """The tokenizer with the call of Qwen2.5-VL's processor."""
+
+    def __init__(self, made):
+        self.made = made
+
+    def __call__(self, text, images=None, videos=None, **more):
+        return self.made(text, **more)
+
+    def __getattr__(self, name):
+        return getattr(self.made, name)
+
+
+def kandinsky5():
+    from diffusers import Kandinsky5T2VPipeline
+    pipe = kandinsky5_pipe(Kandinsky5T2VPipeline)
+    begin = noise(4, 2, 4, 6)
+    asked = dict(height=32, width=48, num_frames=5, num_inference_steps=4, guidance_scale=3.0)
+    given = torch.cat([begin.permute(0, 2, 3, 4, 1), torch.zeros(1, 2, 4, 6, 5)], -1)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=given, output_type="latent", **asked).frames.permute(0, 4, 1, 2, 3)
+    save(pipe, "kandinsky5", begin, made, prompt=PROMPT, negative=NEGATIVE, **asked)
+    pipe.tokenizer.made.save_pretrained(f"{OUT}/kandinsky5/tokenizer")
 
 
 def llava_words():
@@ -1014,6 +1062,7 @@ def latte_variants():
 
 os.makedirs(OUT, exist_ok=True)
 for make in framepack, framepack_variants, wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
+for make in wan22, hunyuan, kandinsky5, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, hunyuan15, hunyuan15_i2v, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

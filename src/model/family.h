@@ -47,6 +47,7 @@ typedef enum weft_port {
     WEFT_PORT_PADDING,        /* (B,T,Y,X,1)  1: pixels outside the image                        */
     WEFT_PORT_POSITIONS,      /* (B,3,S)      token positions in seconds, pixel rows and columns */
     WEFT_PORT_SPACING,        /* (3)          latent spacing in seconds, pixel rows and columns  */
+    WEFT_PORT_ROPE_SCALE,     /* (3)          divisors of rotary angles of frames, rows, columns */
     WEFT_PORT_LATENT_MASK,    /* (B,T,Y,X) i32  1: inside the image                              */
     WEFT_PORT_FRAME_MASK,     /* (B,T) i32    0: given frame                                     */
     WEFT_PORT_HEIGHT,         /* (B)          pixels                                             */
@@ -72,6 +73,7 @@ typedef enum weft_port {
 typedef enum weft_video_form {
     WEFT_VIDEO_BCTYX,  /* (B,C,T,Y,X), or an image (B,C,Y,X) */
     WEFT_VIDEO_BTCYX,  /* (B,T,C,Y,X)                        */
+    WEFT_VIDEO_BTYXC,  /* (B,T,Y,X,C), as here               */
     WEFT_VIDEO_PARTS,  /* (B,C,T,Y py,X px), as a latent of C py px channels here */
     WEFT_VIDEO_PACKED, /* (B,T Y X,C): tokens; with several latents per token (B,T Y X,C py px) */
 } weft_video_form;

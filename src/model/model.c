@@ -37,6 +37,7 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_HISTORY_4X_INDEX]  = {"history_4x_index", WEFT_F32, false},
     [WEFT_PORT_POSITIONS]         = {"places",         WEFT_F32, false},
     [WEFT_PORT_SPACING]        = {"spacing",        WEFT_F32, false},
+    [WEFT_PORT_ROPE_SCALE]     = {"rope_scale",     WEFT_F32, false},
     [WEFT_PORT_LATENT_MASK]    = {"latent_mask",    WEFT_I32, false},
     [WEFT_PORT_FRAME_MASK]     = {"frame_mask",     WEFT_I32, false},
     [WEFT_PORT_HEIGHT]         = {"height",         WEFT_F32, false},

@@ -10,11 +10,11 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_uvit, weft_family_cogvideox_dit, weft_family_hunyuan_video_dit,
     weft_family_cosmos_dit, weft_family_ltx_dit, weft_family_mochi_dit, weft_family_latte_dit,
     weft_family_stdit3, weft_family_hunyuan_dit, weft_family_unet_2d, weft_family_allegro_dit,
-    weft_family_opensoraplan_dit, weft_family_hidream_dit, weft_family_moe_dit,
-    weft_family_flux_dit, weft_family_chronoedit_dit, weft_family_qwen_image_dit,
-    weft_family_skyreels_dit, weft_family_wan_vace_dit, weft_family_flux2_dit,
-    weft_family_chroma_dit, weft_family_z_image_dit, weft_family_hunyuan_video15_dit;
-extern const weft_family weft_family_framepack_dit;
+    weft_family_kandinsky5_dit, weft_family_opensoraplan_dit, weft_family_hidream_dit,
+    weft_family_moe_dit, weft_family_flux_dit, weft_family_chronoedit_dit,
+    weft_family_qwen_image_dit, weft_family_skyreels_dit, weft_family_wan_vace_dit,
+    weft_family_flux2_dit, weft_family_chroma_dit, weft_family_z_image_dit,
+    weft_family_hunyuan_video15_dit, weft_family_framepack_dit;
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
     weft_family_qwen, weft_family_qwen3, weft_family_llama, weft_family_mistral, weft_family_bert,
@@ -60,7 +60,8 @@ const weft_family *const weft_families[] = {
     &weft_family_allegro_dit,       /* AllegroTransformer3DModel */
     /* OpenSoraT2V_v1_3; must follow Allegro, which has the same names */
     &weft_family_opensoraplan_dit,
-    &weft_family_hidream_dit, /* HiDreamImageTransformer2DModel */
+    &weft_family_kandinsky5_dit, /* Kandinsky5Transformer3DModel */
+    &weft_family_hidream_dit,    /* HiDreamImageTransformer2DModel */
     /* QwenImageTransformer2DModel; must precede Flux, whose own files have tensors of its names */
     &weft_family_qwen_image_dit,
     /* Flux2Transformer2DModel and ChromaTransformer2DModel; must precede Flux as well */

@@ -51,7 +51,7 @@ static void unpack(const float *from, const weft_stored_tensor *t, const weft_mo
 
 weft_parity_form weft_parity_form_of(const weft_port_row *row)
 {
-    if (!weft_port_is_video(row->port))
+    if (!weft_port_is_video(row->port) || row->form == WEFT_VIDEO_BTYXC)
         return WEFT_PARITY_AS_HERE;
     if (row->form == WEFT_VIDEO_PACKED)
         return WEFT_PARITY_PACKED;
@@ -651,9 +651,10 @@ static weft_status find_video_size(const parity *p, const weft_port_row *row,
         return weft_error(WEFT_MSG_TENSOR_SHAPE,
                           WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->rank)),
                           "the tensor has %d dimensions, not 4 or 5", t->rank);
-    size->frames = t->rank == 4 ? 1 : t->dim[row->form == WEFT_VIDEO_BTCYX ? 1 : 2];
-    size->height = t->dim[t->rank - 2];
-    size->width = t->dim[t->rank - 1];
+    const bool last = row->form == WEFT_VIDEO_BTYXC;
+    size->frames = t->rank == 4 ? 1 : t->dim[last || row->form == WEFT_VIDEO_BTCYX ? 1 : 2];
+    size->height = t->dim[t->rank - 2 - last];
+    size->width = t->dim[t->rank - 1 - last];
     return WEFT_OK;
 }
 

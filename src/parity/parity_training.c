@@ -135,9 +135,10 @@ static weft_status find_size(training *t, const weft_port_row *latents)
     if (image) {
         weft_parity_size_images(&images, weft_model_grid(&p->model).factor[1], size);
     } else {
-        size->frames = data->dim[latents->form == WEFT_VIDEO_BTCYX ? 1 : 2];
-        size->height = data->dim[3];
-        size->width = data->dim[4];
+        const bool last = latents->form == WEFT_VIDEO_BTYXC;
+        size->frames = data->dim[last || latents->form == WEFT_VIDEO_BTCYX ? 1 : 2];
+        size->height = data->dim[3 - last];
+        size->width = data->dim[4 - last];
     }
     for (int i = 0; i < f->ports; i++) {
         const weft_port_row *row = &f->port[i];

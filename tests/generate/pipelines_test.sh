@@ -44,7 +44,7 @@ print(f"{sys.argv[1]}: {error:.2g} of the norm")
 assert error < 3e-5, error  # f32 in every step on both sides
 PY
 }
-for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image qwen_image flux2 hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace skyreels ltx_i2v ltx_timed mochi cog_i2v cog_control flux_control cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15; do check $name same_latents $name; done
+for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image qwen_image flux2 hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace skyreels ltx_i2v ltx_timed mochi cog_i2v cog_control flux_control cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15 kandinsky5; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
 for name in framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"

@@ -17,12 +17,12 @@ done
 # rotary frequencies of Llama 3.1, CLIP with a mask of padding; two latent frames (ChronoEdit),
 # Qwen-Image; frame rate, a time per frame, blocks of frames (SkyReels);
 # a control video (Wan VACE); Flux 2, Chroma, Z-Image; HunyuanVideo 1.5 with and without an image,
-# and Framepack
+# Framepack and Kandinsky 5
 for name in hunyuan_dit_10_a hunyuan_dit_11_a uvit_noclass_a llama3_rope_a clip_text_mask_a \
     chronoedit_a qwen_image_a qwen_image_edit_a qwen_image_train30_a skyreels_v2_a \
     skyreels_v2_df_a skyreels_v2_df_causal_a wan_vace_a wan_vace_train30_a \
     flux2_a chroma_a z_image_a \
-    hunyuan_video15_a hunyuan_video15_t2v_a hunyuan_video15_train30_a hunyuan_framepack_a; do
+    hunyuan_video15_a hunyuan_video15_t2v_a hunyuan_video15_train30_a hunyuan_framepack_a kandinsky5_a; do
     check "$name" "$WEFT" parity "${golden}3/$name.json"
 done
 finish

@@ -52,6 +52,8 @@ Test(sizes, published)
         {"cosmos-predict2-2b", 1956413440},
         {"cosmos-predict2-14b", 14265285632},
         {"opensoraplan-1.3", 2771981600},
+        {"kandinsky5-lite", 2007702848},
+        {"kandinsky5-pro", 19311325248},
         {"flux-dev", 11901408320},
         {"flux-schnell", 11891178560},
         {"ltx-2b", 1923385472},
@@ -156,6 +158,8 @@ Test(sizes, configs_write_what_they_read)
         "\"original_max_position_embeddings\":64}}",
         "{\"_class_name\":\"CLIPTextModel\",\"use_attention_mask\":true}",
         "{\"_class_name\":\"OpenSoraT2V_v1_3\",\"sparse_n\":8,\"sparse1d\":false}",
+        "{\"_class_name\":\"Kandinsky5Transformer3DModel\",\"axes_dims\":[16,8,8],"
+        "\"visual_cond\":true}",
         "{\"_class_name\":\"Flux2Transformer2DModel\",\"guidance_embeds\":false,"
         "\"axes_dims_rope\":[8,40,40,40]}",
         "{\"_class_name\":\"ChromaTransformer2DModel\",\"approximator_layers\":2}",
