@@ -39,6 +39,7 @@ of weft needs them.
     wan_ti2v  the latents of the image in place of the first frame, a timestep per token
     kandinsky5  Qwen2.5-VL in a template of 128 tokens, whose texts have different lengths, and CLIP's
               pooled vector; empty channels of a first frame
+    kandinsky5_i2v  a variant of the same folder with an image, in the first frame and on channels
     wan_over  video-to-video (strength 0.7)
     wan_vace  a control video with a mask; both differ from frame to frame
     skyreels  diffusion forcing with the same level for all frames: a timestep per frame, the frame
@@ -315,6 +316,23 @@ def kandinsky5():
     made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=given, output_type="latent", **asked).frames.permute(0, 4, 1, 2, 3)
     save(pipe, "kandinsky5", begin, made, prompt=PROMPT, negative=NEGATIVE, **asked)
     pipe.tokenizer.made.save_pretrained(f"{OUT}/kandinsky5/tokenizer")
+
+
+def kandinsky5_i2v():
+    """After kandinsky5. Six latent frames: the first four get statistics of the last two."""
+    from diffusers import Kandinsky5I2VPipeline
+    pipe, image, sample = kandinsky5_pipe(Kandinsky5I2VPipeline), picture(48, 32, 1), DiagonalGaussianDistribution.sample
+    for name, part in ("transformer", pipe.transformer), ("vae", pipe.vae):
+        part.load_state_dict(load_file(f"{OUT}/kandinsky5/{name}/diffusion_pytorch_model.safetensors"))
+    DiagonalGaussianDistribution.sample = lambda self, generator=None: self.mode()
+    asked = dict(height=32, width=48, num_frames=21, num_inference_steps=4, guidance_scale=3.0)
+    made = pipe(image=image, prompt=PROMPT, negative_prompt=NEGATIVE, generator=torch.Generator().manual_seed(7), output_type="latent",
+                **asked).frames
+    DiagonalGaussianDistribution.sample = sample
+    begin = torch.randn((1, 6, 4, 6, 4), generator=torch.Generator().manual_seed(7))
+    np.save(f"{OUT}/kandinsky5/noise_i2v.npy", begin[0].numpy())
+    given("kandinsky5", image_i2v=image)
+    variant("kandinsky5", "i2v", made.permute(0, 4, 1, 2, 3), prompt=PROMPT, negative=NEGATIVE, **asked)
 
 
 def llava_words():
@@ -1061,8 +1079,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in framepack, framepack_variants, wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
-for make in wan22, hunyuan, kandinsky5, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
+for make in framepack, framepack_variants, wan22, hunyuan, kandinsky5, kandinsky5_i2v, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, hunyuan15, hunyuan15_i2v, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

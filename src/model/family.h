@@ -398,10 +398,13 @@ typedef struct weft_frame_condition {
      * frames that are not given are latents of grey pixels; otherwise zeros. */
     bool marks, grey;
     bool mark_after; /* CHANNELS: one mask channel per latent frame, after the latents */
-    bool also_none;  /* CHANNELS: the model also works without an image: the channels are zeros */
-    bool resized;    /* the image encoder sees the image in the size of the video */
-    bool last;       /* supports a last frame in addition to the first */
-    bool last_must;  /* requires the last frame */
+    /* CHANNELS: the latents of given frames replace the noisy ones. The extra channels have the
+     * marks and zeros. */
+    bool in_place;
+    bool also_none; /* CHANNELS: the model also works without an image: the channels are zeros */
+    bool resized;   /* the image encoder sees the image in the size of the video */
+    bool last;      /* supports a last frame in addition to the first */
+    bool last_must; /* requires the last frame */
     /* TIMES: only some models with this config were trained this way; the model's folder records
      * this. */
     bool asks;
@@ -413,6 +416,9 @@ typedef struct weft_frame_condition {
     double image_noise_share;
     int64_t lead;
     int64_t section; /* HISTORY: latent frames of a section */
+    /* Published models only: number of first latent frames whose mean and deviation are moved
+     * towards the moments of the next frames at the end. 0: none. */
+    int64_t settled;
 } weft_frame_condition;
 
 /* Tiles of a reference for large frames (model/tiling.h): size and step in frames, rows and columns

@@ -121,10 +121,20 @@ with_and_without_a_first_frame() {
     "$WEFT" generate --model runs/without/model --prompt "a red circle" --steps 2 --out without.mp4 >out.log 2>&1 || { cat out.log; fail "generation without an image"; }
 }
 check with_and_without_a_first_frame
+# Kandinsky 5: in its frame, with a mark in a channel after the latents
+python3 -S - <<'PY'
+import re
+text = open("dit.yaml").read()
+text = re.sub(r"class: WanTransformer3DModel\n  config: .*", "class: Kandinsky5Transformer3DModel\n  config: {num_text_blocks: 1, num_visual_blocks: 2, "
+              "model_dim: 24, ff_dim: 64, time_dim: 16, axes_dims: [4, 4, 4], in_text_dim2: 12, visual_cond: true}", text)
+text = text.replace("optimizer:", "  - {class: WeftBytesEncoder, config: {dim: 12, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}\noptimizer:", 1)
+open("kandinsky5.yaml", "w").write(text.replace("runs/dit", "runs/kandinsky5"))
+PY
+"$WEFT" train kandinsky5.yaml --set condition=first_frame $clips >kandinsky5.log 2>&1 || { cat kandinsky5.log; fail "Kandinsky 5"; }
 # Two images give different latents in every mode.
 make_pictures
 an_image_has_effect() {
-    for mode in channels places mask latent_concat token_replace hunyuan15; do
+    for mode in channels places mask latent_concat token_replace hunyuan15 kandinsky5; do
         for image in red blue; do
             "$WEFT" generate --model runs/$mode/model --prompt "a red circle" --steps 2 --latents-npy --out $mode-$image.mp4 --image $image.png >out.log 2>&1 ||
                 { cat out.log; fail "weft generate with $mode and the image $image"; }

@@ -386,6 +386,7 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
     if (setup->vision_side)
         WEFT_TRY(weft_clip_picture_processor(setup->folder, setup->vision_side, &w->looks));
     g->image_noise_share = setup->published ? w->how.image_noise_share : 0;
+    g->settled = setup->published && !w->files.prefix_frames ? w->how.settled : 0;
     return weft_model_takes(setup->denoiser, WEFT_PORT_IMAGE) && !lacks_seer(setup)
                ? open_seer(setup, shows_last(w) ? 2 : 1, g, &w->seer)
                : WEFT_OK;
@@ -466,9 +467,9 @@ static int64_t cells_of(const weft_visual_condition *g)
 
 static bool stands_clean(const weft_visual_condition *g)
 {
-    return g->form == WEFT_FRAME_CONDITION_TIMES || g->form == WEFT_FRAME_CONDITION_FRAME_MASK ||
-           g->form == WEFT_FRAME_CONDITION_PORT || g->form == WEFT_FRAME_CONDITION_IMPLICIT ||
-           g->form == WEFT_FRAME_CONDITION_HISTORY;
+    return g->work->how.in_place || g->form == WEFT_FRAME_CONDITION_TIMES ||
+           g->form == WEFT_FRAME_CONDITION_FRAME_MASK || g->form == WEFT_FRAME_CONDITION_PORT ||
+           g->form == WEFT_FRAME_CONDITION_IMPLICIT || g->form == WEFT_FRAME_CONDITION_HISTORY;
 }
 
 static bool has_inputs(const weft_visual_condition *g)
@@ -641,7 +642,7 @@ static void fill_follow(const work *w, const weft_visual_condition *g, const flo
         float *mark = w->how.mark_after ? to + g->channels : to;
         for (int64_t k = 0; k < marks; k++)
             mark[k] = t == 0 || (w->files.last_image && t == g->latent[0] - 1 && k == marks - 1);
-        if (t < there)
+        if (t < there && !w->how.in_place)
             memcpy(latent, latents + i * g->channels, (size_t)g->channels * 4);
     }
 }

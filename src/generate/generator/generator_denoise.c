@@ -1,5 +1,7 @@
 #include "generate/generator/generator_denoise.h"
 
+#include "generate/generator/first_frames.h"
+
 #include "base/log.h"
 #include "base/rng.h"
 #include "comm/comm_world.h"
@@ -678,6 +680,10 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
         WEFT_TRY(sample(p, &r, resumed));
         for (int64_t i = 0; i < batch; i++)
             end_with(p, p->memory.x + i * p->shape.latent_floats);
+        for (int64_t i = 0; i < batch && p->inputs.visual.settled; i++)
+            weft_first_frames_settle(p->inputs.visual.settled, p->shape.latent[0],
+                                     p->shape.latent_floats / p->shape.latent[0],
+                                     p->memory.x + i * p->shape.latent_floats);
         WEFT_TRY(decode_all(p, &r, now));
     }
     return WEFT_OK;

@@ -9,7 +9,8 @@
  *
  * Shift, scale and gate of each part of a block come from temb. Attention within a stream has rotary
  * positions. Angles of rows and columns are divided by a number that depends on the size of the
- * video. Latents after the noisy ones (visual_cond) are those of a first frame, and a mark.
+ * video. With visual_cond, channels of zeros and of a mark follow the noisy latents. The mark is 1
+ * in a first frame that is given, whose latents replace the noisy ones.
  * Shape letters: B batch, T, Y, X tokens of the sides, S = T Y X, L text tokens, C width, W width of
  * temb, D head width. */
 #include "graph/builder_helpers.h"
@@ -42,7 +43,7 @@ static int64_t heads_of(const kandinsky5 *c)
     return c->width / head_dim(c);
 }
 
-/* Channels of the input: with a condition also its latents and a mark. */
+/* Channels of the input: with visual_cond twice the latent channels and a mark. */
 static int64_t channels_of(const kandinsky5 *c)
 {
     return c->condition ? 2 * c->in_channels + 1 : c->in_channels;
@@ -58,8 +59,7 @@ static weft_value angles(weft_graph *g, int64_t count, int64_t pairs)
     if (!at)
         return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for positions");
     for (int64_t i = 0; i < count * pairs; i++)
-        at[i] = (float)(i / pairs) *
-                expf((float)-log(theta) * (float)(i % pairs) / (float)pairs);
+        at[i] = (float)(i / pairs) * expf((float)-log(theta) * (float)(i % pairs) / (float)pairs);
     const weft_value v = weft_constant(g, WEFT_F32, WEFT_SHAPE(count, pairs), at);
     weft_free(at);
     return v;
@@ -96,7 +96,7 @@ static void video_rope(weft_graph *g, const kandinsky5 *c, const int64_t size[3]
         weft_shape own = WEFT_SHAPE(1, 1, 1, pairs);
         own.dim[d] = size[d];
         part[d] = weft_div(g, angles(g, size[d], pairs),
-                              weft_reshape(g, weft_slice(g, scale, 0, d, 1), WEFT_SHAPE(1, 1)));
+                           weft_reshape(g, weft_slice(g, scale, 0, d, 1), WEFT_SHAPE(1, 1)));
         part[d] = weft_broadcast(g, weft_reshape(g, part[d], own),
                                  WEFT_SHAPE(size[0], size[1], size[2], pairs));
     }
@@ -121,8 +121,9 @@ static void text_rope(weft_graph *g, const kandinsky5 *c, int64_t length,
 static weft_value attend(weft_graph *g, const kandinsky5 *c, const char *name, weft_value x,
                          weft_value context, const weft_value *rope, weft_value bias)
 {
-    static const char *const names[] = {"to_query", "to_key", "to_value"},
-                             *const norms[] = {"query_norm", "key_norm"};
+    static const char *const names[] = {"to_query", "to_key", "to_value"}, *const norms[] = {
+                                                                               "query_norm",
+                                                                               "key_norm"};
     weft_value qkv[3];
     weft_graph_push(g, "%s", name);
     for (int i = 0; i < 3; i++) {
@@ -153,8 +154,8 @@ static weft_value modulation(weft_graph *g, const kandinsky5 *c, const char *nam
                              weft_value temb_bw, int64_t rows)
 {
     weft_graph_push(g, "%s", name);
-    const weft_nn_layer layer = weft_nn_linear_of(g, "out_layer", c->time_dim, rows * c->width,
-                                                  true, WEFT_LINEAR_ZERO);
+    const weft_nn_layer layer =
+        weft_nn_linear_of(g, "out_layer", c->time_dim, rows * c->width, true, WEFT_LINEAR_ZERO);
     const weft_value mod = weft_mmdit_modulation(g, &layer, temb_bw, rows);
     weft_graph_pop(g);
     return mod;
@@ -207,14 +208,14 @@ static weft_value embed_text(weft_graph *g, const char *name, weft_value text, i
 static weft_value embed_time(weft_graph *g, const kandinsky5 *c, const weft_ports *in)
 {
     weft_graph_push(g, "time_embeddings");
-    weft_value h = weft_nn_linear(
-        g, "in_layer", weft_nn_sinusoid(g, c->width, in->at[WEFT_PORT_TIMESTEP]), c->time_dim,
-        WEFT_LINEAR_XAVIER);
+    weft_value h =
+        weft_nn_linear(g, "in_layer", weft_nn_sinusoid(g, c->width, in->at[WEFT_PORT_TIMESTEP]),
+                       c->time_dim, WEFT_LINEAR_XAVIER);
     h = weft_nn_linear(g, "out_layer", weft_unary(g, WEFT_OP_SILU, h), c->time_dim,
                        WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
-    return weft_add(
-        g, h, embed_text(g, "pooled_text_embeddings", in->at[WEFT_PORT_POOLED], c->time_dim));
+    return weft_add(g, h,
+                    embed_text(g, "pooled_text_embeddings", in->at[WEFT_PORT_POOLED], c->time_dim));
 }
 
 static weft_value embed_video(weft_graph *g, const kandinsky5 *c, weft_value latents)
@@ -314,7 +315,9 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
     *cond = (weft_frame_condition){.form = c->condition ? WEFT_FRAME_CONDITION_CHANNELS
                                                         : WEFT_FRAME_CONDITION_NONE,
                                    .mark_after = c->condition,
-                                   .also_none = c->condition};
+                                   .in_place = c->condition,
+                                   .also_none = c->condition,
+                                   .settled = 4};
 }
 
 /* clang-format off */
@@ -339,7 +342,7 @@ static const weft_field fields[] = {
     {"axes_dims", WEFT_FIELD_I64S, AT(axes), "[16, 24, 24]", 0, 4096, .capacity = 3,
      .length = weft_three, .help = "channels of a head that rotate by frames, rows and columns"},
     {"visual_cond", WEFT_FIELD_BOOL, AT(condition), "false",
-     .help = "the input has latents of a first frame and a mark after the noisy latents"},
+     .help = "channels of zeros and of a mark of given frames follow the noisy latents"},
     {"attention_type", WEFT_FIELD_FIXED, .fallback = "\"regular\""},
     {"attention_causal", WEFT_FIELD_IGNORED, .fallback = "null"},
     {"attention_local", WEFT_FIELD_IGNORED, .fallback = "null"},

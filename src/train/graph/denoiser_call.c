@@ -19,6 +19,13 @@ static weft_value mark(weft_graph *g, weft_value x, int64_t channels)
     return first_frame(g, weft_fill(g, WEFT_F32, shape, 1), 0);
 }
 
+/* The noisy `input` with x's first latent frame. */
+static weft_value with_first_frame(weft_graph *g, weft_value x, weft_value input)
+{
+    const weft_value part[] = {weft_slice(g, x, 1, 0, 1), weft_denoiser_call_rest(g, input)};
+    return weft_concat(g, part, 2, 1);
+}
+
 /* Sets the denoiser's inputs for conditioning on the first frame of the data. */
 static void give_first_frame(weft_graph *g, const weft_denoiser_call *c, weft_ports *p)
 {
@@ -30,17 +37,19 @@ static void give_first_frame(weft_graph *g, const weft_denoiser_call *c, weft_po
     if (how.form == WEFT_FRAME_CONDITION_CHANNELS) {
         weft_value part[4] = {input};
         int parts = 1;
+        if (how.in_place)
+            part[0] = with_first_frame(g, x, input);
         if (how.marks)
             part[parts++] = mark(g, x, m->grid.factor[0]);
-        part[parts++] = m->grey_rest ? c->given : first_frame(g, x, 0);
+        part[parts++] = m->grey_rest   ? c->given
+                        : how.in_place ? weft_fill(g, WEFT_F32, shape, 0)
+                                       : first_frame(g, x, 0);
         if (how.mark_after)
             part[parts++] = mark(g, x, 1);
         p->at[WEFT_PORT_LATENTS] = weft_concat(g, part, parts, 4);
         return;
     }
-    const weft_value rest[] = {weft_slice(g, x, 1, 0, 1),
-                               weft_slice(g, input, 1, 1, shape.dim[1] - 1)};
-    p->at[WEFT_PORT_LATENTS] = weft_concat(g, rest, 2, 1);
+    p->at[WEFT_PORT_LATENTS] = with_first_frame(g, x, input);
     if (how.form == WEFT_FRAME_CONDITION_IMPLICIT)
         return;
     if (how.form == WEFT_FRAME_CONDITION_TIMES) {
@@ -80,8 +89,9 @@ static void give_control(weft_graph *g, const weft_model *model, weft_value cont
 
 bool weft_denoiser_call_gives_frame(const weft_run *run, const weft_run_models *models)
 {
+    const weft_frame_condition how = weft_model_takes_port(&models->denoiser);
     return run->condition == WEFT_CONDITION_FIRST_FRAME &&
-           weft_model_takes_port(&models->denoiser).form != WEFT_FRAME_CONDITION_CHANNELS;
+           (how.form != WEFT_FRAME_CONDITION_CHANNELS || how.in_place);
 }
 
 weft_value weft_denoiser_call_rest(weft_graph *g, weft_value x)

@@ -349,7 +349,8 @@ static weft_status check_condition(const weft_run_models *m, const char *path)
 /* Checks that clips have latent frames after the first if the first frame is conditioning. */
 static weft_status check_length(const weft_run *run, const weft_run_models *m, const char *path)
 {
-    if (weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_CHANNELS)
+    const weft_frame_condition how = weft_model_takes_port(&m->denoiser);
+    if (how.form == WEFT_FRAME_CONDITION_CHANNELS && !how.in_place)
         return WEFT_OK;
     for (int64_t i = 0; i < run->train_stages.count; i++) {
         const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + i;
