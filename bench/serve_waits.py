@@ -115,6 +115,11 @@ def replay(folder, runs):
         return json.load(file)["policies"][0]["least_mean"]
 
 
+def in_range(runs):
+    """% of the jobs that end in the range of their first prediction."""
+    return f"{100 * sum(p['expected_end_range'][0] - 0.1 <= job['end'] <= p['expected_end_range'][1] + 0.1 for p, job in runs) / len(runs):.0f}"
+
+
 def quality(predictions):
     """Median error in %, and % of the errors up to 25 %. predictions: (time of the question, predicted end, end). Less than
     a second until the end has no meaningful relative error."""
@@ -131,7 +136,7 @@ def row(folder, policy, traces):
     last = [(job["last"]["asked"], job["last"]["expected_end"], job["end"]) for _, job in runs]
     return (f"| {policy} | {len(runs)} | {100 * met / len(runs):.0f} | {statistics.mean(took):.2f} | {quantile(took, 0.95):.2f} | "
             f"{quantile(took, 0.99):.2f} | {100 * (statistics.mean(took) / least - 1):.1f} | "
-            f"{quality(first)} | {quality(last)} |")
+            f"{quality(first)} | {in_range(runs)} | {quality(last)} |")
 
 
 def main():
@@ -140,8 +145,8 @@ def main():
         if not os.path.exists(profile):
             subprocess.run([WEFT, "profile", "--model", MODEL, "--frames", "13", "--height", "64", "--width", "64", "--seconds", "20", "--out",
                             profile], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        print("| policy | jobs | in time % | mean s | p95 s | p99 s | mean above bound % | median error of the predicted end % | within 25 % | median error after the last request % | within 25 % |")
-        print("|" + "---|" * 11)
+        print("| policy | jobs | in time % | mean s | p95 s | p99 s | mean above bound % | median error of the predicted end % | within 25 % | in the range % | median error after the last request % | within 25 % |")
+        print("|" + "---|" * 12)
         traces = {policy: [] for policy in os.environ.get("POLICIES", "fifo srpt edf").split()}
         for number in range(ROUNDS):
             for policy, ended in traces.items():

@@ -93,8 +93,13 @@ static weft_status replay_all(const weft_args *args, weft_queue_rules *rules, we
     WEFT_TRY(read_policies(args, wanted));
     for (int i = 0; i < WEFT_QUEUE_POLICIES; i++) {
         rules->policy = (weft_queue_policy)i;
-        if (wanted[i])
-            WEFT_TRY(weft_queue_score_replay(rules, jobs, count, owners, &scores[done++]));
+        if (!wanted[i])
+            continue;
+        WEFT_TRY(weft_queue_score_replay(rules, jobs, count, owners, &scores[done]));
+        if (weft_args_flag(args, "--predictions"))
+            WEFT_TRY(
+                weft_queue_predict_trace(rules, jobs, count, owners, &scores[done].prediction));
+        done++;
     }
     return print(args, scores, done, rules);
 }
@@ -109,8 +114,12 @@ weft_status weft_simulate_serve(const weft_args *args)
     if (words != 2)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
                           "give one trace: weft simulate serve FILE.jsonl, or poisson");
-    if (weft_args_string(args, "--degrees"))
+    if (weft_args_string(args, "--degrees")) {
+        if (weft_args_flag(args, "--predictions"))
+            return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--predictions"),
+                              "this option has no effect with --degrees; remove it");
         return weft_simulate_devices(args, word[1]);
+    }
     if (weft_args_flag(args, "--round-seconds"))
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--round-seconds"),
                           "this option has an effect only with --degrees; remove it");

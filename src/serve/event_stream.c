@@ -35,7 +35,7 @@ static bool has_moved(weft_event_stream *e, const weft_queue_view *queue)
 {
     const weft_queue_forecast *f = weft_queue_view_find(queue, e->number);
     const int64_t position = f ? f->position : -1;
-    const bool late = f && e->deadline > 0 && f->end > e->deadline,
+    const bool late = f && e->deadline > 0 && f->likely.end > e->deadline,
                moved = position != e->position || late != e->late;
     e->position = position;
     e->late = late;
@@ -47,6 +47,7 @@ static char *job_line(const weft_server *s, const weft_queue_job *job, const wef
     json_t *json = weft_job_json_job(s, job, queue);
     json_object_del(json, "expected_start"); /* they change with the clock */
     json_object_del(json, "expected_end");
+    json_object_del(json, "expected_end_range");
     char *line = weft_json_line(json);
     json_decref(json);
     return line;

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "serve/job_draft.h"
+#include "serve/job_json.h"
 #include "serve/job_price.h"
 #include "serve/videos_api.h"
 
@@ -56,7 +57,9 @@ static weft_status predict(weft_serve_request *r, const weft_job_draft *d,
                                    .seconds = price->seconds,
                                    .rank = INT64_MAX,
                                    .arrival = weft_server_time(),
-                                   .deadline = d->terms.deadline};
+                                   .deadline = d->terms.deadline,
+                                   .steps =
+                                       json_integer_value(json_object_get(d->request, "steps"))};
     weft_elastic_size size;
     WEFT_TRY(weft_server_queue(s, &queue));
     WEFT_TRY(weft_job_price_size(s, price, d->request, &size));
@@ -70,14 +73,14 @@ static weft_serve_reply answer_price(weft_serve_request *r, const weft_job_draft
     weft_queue_forecast f;
     if (predict(r, d, price, &f) != WEFT_OK)
         return weft_serve_own_error();
-    json_t *json = json_pack("{s:s, s:f, s:I, s:I, s:f, s:f, s:O}", "object", "price", "seconds",
-                             price->seconds, "bytes", (json_int_t)price->bytes, "queue_position",
-                             (json_int_t)f.position, "expected_start", f.start, "expected_end",
-                             f.end, "request", d->request);
-    if (json)
+    json_t *json =
+        json_pack("{s:s, s:f, s:I, s:I, s:f, s:O}", "object", "price", "seconds", price->seconds,
+                  "bytes", (json_int_t)price->bytes, "queue_position", (json_int_t)f.position,
+                  "expected_start", f.likely.start, "request", d->request);
+    if (json) {
         set_layout(r->server, price, json);
-    if (json && d->terms.deadline > 0)
-        json_object_set_new(json, "expected_late", json_boolean(f.end > d->terms.deadline));
+        weft_job_json_add_end(json, &f, d->terms.deadline);
+    }
     return weft_serve_json(200, json);
 }
 

@@ -100,6 +100,15 @@ static json_t *progress_json(const weft_server *s, const weft_queue_job *job)
                      p->preview ? json_integer(p->preview) : json_null());
 }
 
+void weft_job_json_add_end(json_t *json, const weft_queue_forecast *f, double deadline)
+{
+    json_object_set_new(json, "expected_end", json_real(f->likely.end));
+    json_object_set_new(json, "expected_end_range",
+                        json_pack("[f, f]", f->likely.earliest, f->likely.latest));
+    if (deadline > 0)
+        json_object_set_new(json, "expected_late", json_boolean(f->likely.end > deadline));
+}
+
 static void add_forecast(json_t *json, const weft_queue_job *job, const weft_queue_view *queue)
 {
     const weft_queue_forecast *f = weft_queue_view_find(queue, job->number);
@@ -107,10 +116,8 @@ static void add_forecast(json_t *json, const weft_queue_job *job, const weft_que
         return;
     json_object_set_new(json, "queue_position", json_integer(f->position));
     json_object_set_new(json, "expected_start",
-                        json_real(weft_queue_is_held(job->state) ? job->started : f->start));
-    json_object_set_new(json, "expected_end", json_real(f->end));
-    if (job->deadline > 0)
-        json_object_set_new(json, "expected_late", json_boolean(f->end > job->deadline));
+                        json_real(weft_queue_is_held(job->state) ? job->started : f->likely.start));
+    weft_job_json_add_end(json, f, job->deadline);
 }
 
 static json_t *webhook_json(const weft_server *s, const weft_queue_job *job)

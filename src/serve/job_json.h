@@ -6,6 +6,8 @@
 
 /* "queued", "in_progress", "completed" or "failed". */
 const char *weft_job_json_status(weft_queue_state state);
+/* Adds the predicted end of a job; `deadline`: 0: none. */
+void weft_job_json_add_end(json_t *json, const weft_queue_forecast *forecast, double deadline);
 /* NULL: out of memory. The lock is held. */
 json_t *weft_job_json_video(const weft_server *server, const weft_queue_job *job);
 /* Adds the job's place in `queue` (weft_server_queue). */

@@ -58,3 +58,16 @@ double weft_job_seconds_left(const weft_worker_progress *p, double decode)
         return decoding_left(p, decode);
     return p->seconds_left >= 0 ? p->seconds_left + decode : -1;
 }
+
+double weft_job_seconds_left_since(const weft_worker_progress *p, double decode, double since,
+                                   double *step)
+{
+    const double left = weft_job_seconds_left(p, decode);
+    const int64_t steps = weft_job_steps(p) - p->done;
+    *step = 0;
+    if (left < 0)
+        return left;
+    if (steps > 0)
+        *step = fmax(0, p->seconds_left / (double)steps - since);
+    return fmax(0, left - since);
+}

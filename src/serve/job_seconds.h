@@ -27,6 +27,11 @@ int64_t weft_job_steps(const weft_worker_progress *progress);
  * predicted seconds of the decoding of all videos; 0: unknown. */
 double weft_job_seconds_left(const weft_worker_progress *progress, double decode);
 
+/* Remaining seconds as of weft_job_seconds_left, `since` seconds after the last message; *step:
+ * seconds until the end of the step that runs, 0: unknown. */
+double weft_job_seconds_left_since(const weft_worker_progress *progress, double decode,
+                                   double since, double *step);
+
 /* Measured seconds per predicted second, after a job that was expected to take `expected` seconds
  * by the pace before, and took `actual` ones. The mean of up to 4 jobs, then one that follows the
  * last ones. pace 0: unknown. `jobs`: measured before; 0: this job replaces the pace. */

@@ -682,6 +682,43 @@ out:
     return WEFT_OK;
 }
 
+/* The owners of all jobs with their indices, for a WITH. */
+#define OWNERS                                                                                     \
+    "WITH owners AS (SELECT name, row_number() OVER (ORDER BY name) - 1 AS at FROM (SELECT "       \
+    "DISTINCT ifnull(owner, '') AS name FROM job)) "
+#define STEPS "ifnull(json_extract(request, '$.steps'), 0)"
+
+weft_status weft_queue_store_past(weft_queue_store *s, double since, int64_t most,
+                                  weft_queue_entry *jobs, int64_t *count)
+{
+    sqlite3_stmt *row;
+    int code;
+    weft_status_code status = WEFT_OK;
+    *count = 0;
+    WEFT_TRY(weft_queue_store_prepare(
+        s,
+        OWNERS "SELECT number, priority, seconds, created, deadline, at, " STEPS
+               " FROM job JOIN owners ON name=ifnull(owner, '') WHERE created>?1 "
+               "ORDER BY number DESC LIMIT ?2",
+        &row));
+    sqlite3_bind_double(row, 1, since);
+    sqlite3_bind_int64(row, 2, most);
+    while ((code = sqlite3_step(row)) != SQLITE_DONE) {
+        if (code != SQLITE_ROW)
+            WEFT_GO(weft_queue_store_error(s));
+        jobs[(*count)++] = (weft_queue_entry){.number = sqlite3_column_int64(row, 0),
+                                              .priority = sqlite3_column_int64(row, 1),
+                                              .seconds = sqlite3_column_double(row, 2),
+                                              .arrival = sqlite3_column_double(row, 3),
+                                              .deadline = sqlite3_column_double(row, 4),
+                                              .owner = sqlite3_column_int64(row, 5),
+                                              .steps = sqlite3_column_int64(row, 6)};
+    }
+out:
+    sqlite3_finalize(row);
+    return status;
+}
+
 weft_status weft_queue_store_waiting(weft_queue_store *s, weft_queue_entry **entries,
                                      int64_t *count)
 {
@@ -693,11 +730,11 @@ weft_status weft_queue_store_waiting(weft_queue_store *s, weft_queue_entry **ent
     *count = 0;
     WEFT_TRY(weft_queue_store_prepare(
         s,
-        "WITH owners AS (SELECT name, row_number() OVER (ORDER BY name) - 1 AS at FROM (SELECT "
-        "DISTINCT ifnull(owner, '') AS name FROM job)) SELECT number, state, priority, CASE WHEN "
-        "remaining>0 THEN remaining ELSE seconds END, rank, created, deadline, at FROM job JOIN "
-        "owners ON name=ifnull(owner, '') WHERE state IN ('queued', 'running', 'pausing', "
-        "'cancelling')",
+        OWNERS "SELECT number, state, priority, CASE WHEN remaining>0 THEN remaining ELSE seconds "
+               "END, rank, created, deadline, at, CASE WHEN remaining>0 AND seconds>0 THEN "
+               "remaining/seconds ELSE 1 END*" STEPS
+               " FROM job JOIN owners ON name=ifnull(owner, '') WHERE state IN ('queued', "
+               "'running', 'pausing', 'cancelling')",
         &row));
     while ((code = sqlite3_step(row)) != SQLITE_DONE) {
         if (code != SQLITE_ROW)
@@ -708,7 +745,8 @@ weft_status weft_queue_store_waiting(weft_queue_store *s, weft_queue_entry **ent
             (weft_queue_entry){sqlite3_column_int64(row, 0),  state && strcmp(state, "queued") != 0,
                                sqlite3_column_int64(row, 2),  sqlite3_column_double(row, 3),
                                sqlite3_column_int64(row, 4),  sqlite3_column_double(row, 5),
-                               sqlite3_column_double(row, 6), sqlite3_column_int64(row, 7)};
+                               sqlite3_column_double(row, 6), sqlite3_column_int64(row, 7),
+                               sqlite3_column_int64(row, 8)};
     }
     if (*count)
         weft_queue_sort(*entries, *count);

@@ -103,6 +103,10 @@ weft_status weft_queue_store_recover(weft_queue_store *store, double now);
 /* The jobs that are queued or have a worker, sorted (weft_queue_sort). Heap, weft_free. */
 weft_status weft_queue_store_waiting(weft_queue_store *store, weft_queue_entry **entries,
                                      int64_t *count);
+/* The last jobs that were accepted after `since`, at most `most`, of any state, the newest first:
+ * their predicted seconds, steps, priorities, deadlines and owners. jobs: [most]. */
+weft_status weft_queue_store_past(weft_queue_store *store, double since, int64_t most,
+                                  weft_queue_entry *jobs, int64_t *count);
 /* The job with a number. */
 weft_status weft_queue_store_at(weft_queue_store *store, int64_t number, weft_queue_job *job,
                                 bool *found);

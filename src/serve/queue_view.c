@@ -6,59 +6,87 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Seconds of a day: the past in which owners have used workers. */
+/* Seconds of a day: the past in which owners have used workers, and jobs were accepted. */
 #define DAY 86400.0
 /* Seconds after which forecasts are computed again, and by which a progress may deviate. */
 #define FORECAST_SECONDS 1.0
 
 /* ---- forecasts ------------------------------------------------------------------------------ */
 
+/* Jobs of a queue whose forecast has a decision after each step; others are predicted as if every
+ * job had one step. */
+enum { STEPPED_JOBS = 128 };
+
 /* All jobs have arrived, also one that was accepted after the moment. */
 static weft_queue_run run_of(const weft_queue_view *v, const weft_queue_entry *e)
 {
-    const int64_t steps = e->held ? v->moment.steps : 1;
+    const int64_t waits = v->count < STEPPED_JOBS ? e->steps : 1,
+                  steps = e->held && v->moment.steps > 0 ? v->moment.steps : waits;
     weft_queue_run run = {.entry = *e, .actual = e->seconds, .steps = steps > 0 ? steps : 1};
+    if (e->held && v->moment.step > 0)
+        run.first = fmin(v->moment.step, run.actual);
     run.entry.arrival = fmin(e->arrival, v->moment.now);
     return run;
 }
 
-/* Replays the queue with one more job. runs: [count + 1], in the order of the entries. */
-static weft_status replay(const weft_queue_view *v, const weft_queue_entry *last, int64_t owner,
-                          weft_queue_run *runs)
+/* Jobs like the past ones come as often as these did. */
+static weft_queue_past past_of(const weft_queue_view *v)
 {
-    const int64_t owners = v->owners.count;
+    const int64_t count = v->past_count;
+    weft_queue_past past = {v->past, count, 0};
+    if (count)
+        past.gap = weft_queue_past_gap(v->past, count, v->past[count - 1].entry.arrival,
+                                       v->moment.now, v->moment.rules->workers);
+    return past;
+}
+
+/* Replays the queue, and predicts each job by its futures. runs, outlooks: [count]. */
+static weft_status foresee(const weft_queue_view *v, weft_queue_run *runs, int64_t count,
+                           weft_queue_outlook *outlooks)
+{
+    const weft_queue_rules *rules = v->moment.rules;
+    const weft_queue_past past = past_of(v);
+    const int64_t owners = v->owners.count + 1,
+                  futures = weft_queue_futures_of(rules, count, &past);
     double *used;
-    WEFT_TRY(WEFT_NEW(used, owners + 1, "%" PRId64 " owners", owners + 1));
-    if (owners)
-        memcpy(used, v->owners.used, (size_t)owners * sizeof *used);
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(used, owners, "%" PRId64 " owners", owners));
+    if (v->owners.count)
+        memcpy(used, v->owners.used, (size_t)v->owners.count * sizeof *used);
+    if (futures)
+        WEFT_GO(weft_queue_foresee(rules, runs, count, used, owners, v->moment.now, &past, futures,
+                                   outlooks));
+    WEFT_GO(weft_queue_replay(rules, runs, count, used, v->moment.now));
+    for (int64_t i = 0; i < count && !futures; i++)
+        outlooks[i] = (weft_queue_outlook){runs[i].start, runs[i].end, runs[i].end, runs[i].end, 1};
+out:
+    weft_free(used);
+    return status;
+}
+
+/* Predicts the queue, with one more job if `last` is not NULL. forecasts: [count], and one more
+ * with `last`. */
+static weft_status predict_all(const weft_queue_view *v, const weft_queue_entry *last,
+                               int64_t owner, weft_queue_forecast *forecasts)
+{
+    const int64_t count = v->count + (last != NULL);
+    weft_queue_run *runs;
+    weft_queue_outlook *outlooks = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(runs, count, "the forecast of %" PRId64 " jobs", count));
+    WEFT_GO(WEFT_NEW(outlooks, count, "the forecast of %" PRId64 " jobs", count));
     for (int64_t i = 0; i < v->count; i++)
         runs[i] = run_of(v, &v->entries[i]);
     if (last) {
         runs[v->count] = run_of(v, last);
         runs[v->count].entry.owner = owner;
     }
-    const weft_status_code status =
-        weft_queue_replay(v->moment.rules, runs, v->count + (last != NULL), used, v->moment.now);
-    weft_free(used);
-    return status;
-}
-
-static weft_queue_forecast forecast_of(const weft_queue_run *run)
-{
-    return (weft_queue_forecast){run->position, run->start, run->end};
-}
-
-static weft_status predict(weft_queue_view *v)
-{
-    weft_queue_run *runs;
-    if (v->moment.share)
-        return weft_share_predict(v, NULL, NULL, v->forecasts);
-    WEFT_TRY(WEFT_NEW(runs, v->count, "the forecast of %" PRId64 " jobs", v->count));
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(replay(v, NULL, 0, runs));
-    for (int64_t i = 0; i < v->count; i++)
-        v->forecasts[i] = forecast_of(&runs[i]);
+    WEFT_GO(foresee(v, runs, count, outlooks));
+    for (int64_t i = 0; i < count; i++)
+        forecasts[i] =
+            (weft_queue_forecast){runs[i].position, runs[i].start, runs[i].end, outlooks[i]};
 out:
+    weft_free(outlooks);
     weft_free(runs);
     return status;
 }
@@ -78,6 +106,22 @@ static weft_status take_mates(weft_queue_view *v)
         v->mates[v->mate_count++] = v->entries[i].number;
     memmove(v->entries + 1, v->entries + held, (size_t)(v->count - held) * sizeof *v->entries);
     v->count -= held - 1;
+    return WEFT_OK;
+}
+
+/* The past jobs, with the seconds that the server expects of such a job now. */
+static weft_status read_past(weft_queue_view *v, weft_queue_store *store,
+                             const weft_queue_moment *m)
+{
+    weft_queue_entry past[WEFT_QUEUE_PAST];
+    WEFT_TRY(weft_queue_store_past(store, m->now - DAY, WEFT_QUEUE_PAST, past, &v->past_count));
+    WEFT_TRY(WEFT_NEW(v->past, WEFT_QUEUE_PAST, "the past of the queue"));
+    for (int64_t i = 0; i < v->past_count; i++) {
+        past[i].seconds = fmax(0, past[i].seconds * v->pace + m->finish);
+        v->past[i] = (weft_queue_run){.entry = past[i],
+                                      .actual = past[i].seconds,
+                                      .steps = past[i].steps > 0 ? past[i].steps : 1};
+    }
     return WEFT_OK;
 }
 
@@ -117,6 +161,7 @@ static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store,
     }
     for (int64_t i = 0; i < v->count; i++)
         v->entries[i].seconds = fmax(0, v->entries[i].seconds + m->finish);
+    WEFT_TRY(read_past(v, store, m));
     if (m->share)
         WEFT_TRY(read_sizes(v, store, m->share));
     v->version = version;
@@ -145,7 +190,10 @@ weft_status weft_queue_view_update(weft_queue_view *v, weft_queue_store *store,
         v->entries->seconds = fmax(0, (m->left >= 0 ? m->left : rest) + finish);
         v->owners.used[v->entries->owner] = v->first_used + m->elapsed;
     }
-    return v->count ? predict(v) : WEFT_OK;
+    if (!v->count)
+        return WEFT_OK;
+    return m->share ? weft_share_predict(v, NULL, NULL, v->forecasts)
+                    : predict_all(v, NULL, 0, v->forecasts);
 }
 
 const weft_queue_forecast *weft_queue_view_find(const weft_queue_view *v, int64_t number)
@@ -176,16 +224,17 @@ weft_status weft_queue_view_predict(const weft_queue_view *v, const weft_queue_e
 {
     if (v->moment.share)
         return predict_shared(v, last, size, forecast);
-    weft_queue_run *runs;
+    weft_queue_forecast *forecasts;
     int64_t at = 0;
     while (at < v->owners.count && strcmp(v->owners.name[at], owner) != 0)
         at++; /* a further owner has used nothing */
-    WEFT_TRY(WEFT_NEW(runs, v->count + 1, "the forecast of %" PRId64 " jobs", v->count + 1));
+    WEFT_TRY(WEFT_NEW(forecasts, v->count + 1, "the forecast of %" PRId64 " jobs", v->count + 1));
     weft_queue_entry paced = *last;
+    paced.number = paced.rank = WEFT_QUEUE_LATER - 1;
     paced.seconds = fmax(0, paced.seconds * v->pace + v->moment.finish);
-    const weft_status_code status = replay(v, &paced, at, runs);
-    *forecast = forecast_of(&runs[v->count]);
-    weft_free(runs);
+    const weft_status_code status = predict_all(v, &paced, at, forecasts);
+    *forecast = forecasts[v->count];
+    weft_free(forecasts);
     return status;
 }
 
@@ -216,6 +265,7 @@ void weft_queue_view_free(weft_queue_view *v)
     weft_free(v->entries);
     weft_free(v->forecasts);
     weft_free(v->mates);
+    weft_free(v->past);
     weft_free(v->sizes);
     weft_queue_owners_free(&v->owners);
     *v = (weft_queue_view){0};

@@ -3,11 +3,14 @@
 #ifndef WEFT_SERVE_QUEUE_VIEW_H
 #define WEFT_SERVE_QUEUE_VIEW_H
 
+#include "plan/queue/queue_futures.h"
 #include "serve/share_view.h"
 
+/* Times are seconds since 1970; the start of a job with a worker is unknown. */
 typedef struct weft_queue_forecast {
-    int64_t position;  /* jobs that run or start before this one */
-    double start, end; /* seconds since 1970; the start of a job with a worker is unknown */
+    int64_t position;          /* jobs that run or start before this one */
+    double start, end;         /* if no further job is accepted */
+    weft_queue_outlook likely; /* with further jobs like the past ones */
 } weft_queue_forecast;
 
 /* The present state of the worker and the clock. */
@@ -23,6 +26,7 @@ typedef struct weft_queue_moment {
     const weft_share_moment *share; /* the ranks that jobs share; NULL: one worker has all ranks */
     double first; /* predicted seconds of the jobs of the worker, at each change of the store,
                         without the pace; 0: of the first job */
+    double step;  /* seconds until the end of the step that runs; 0: unknown */
 } weft_queue_moment;
 
 /* Zero-initialised: nothing was read. */
@@ -33,6 +37,8 @@ typedef struct weft_queue_view {
     int64_t count;
     int64_t *mates; /* numbers of further jobs of the worker, in the batch of the first; owned */
     int64_t mate_count;
+    weft_queue_run *past; /* [WEFT_QUEUE_PAST] the newest first, with their seconds by the pace */
+    int64_t past_count;
     weft_queue_owners owners;
     double pace;              /* of the seconds */
     double first_seconds;     /* of the first job by the pace, without its progress and `finish` */

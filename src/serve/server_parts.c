@@ -31,8 +31,10 @@ void weft_server_changed(weft_server *s, const char *id)
 /* Seconds until the end of a group's job. */
 static double left_of(const weft_server *s, const weft_served_group *g)
 {
+    double step;
     const double pace = s->pace > 0 ? s->pace : 1,
-                 left = weft_job_seconds_left(&g->progress, pace * g->decode);
+                 left = weft_job_seconds_left_since(&g->progress, pace * g->decode,
+                                                    weft_now() - g->told, &step);
     return left >= 0 ? left
                      : fmax(0, s->rules.start + pace * g->batch.seconds - (weft_now() - g->since));
 }
@@ -58,11 +60,15 @@ weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
     const weft_served_group *g = s->groups;
     const weft_worker_progress *p = &g->progress;
     const double pace = s->pace > 0 ? s->pace : 1;
+    double step;
+    const double left =
+        weft_job_seconds_left_since(p, pace * g->decode, weft_now() - g->told, &step);
     const weft_queue_moment moment = {.rules = &s->rules,
                                       .now = weft_server_time(),
                                       .elapsed = weft_now() - g->since,
                                       .first = g->batch.seconds,
-                                      .left = weft_job_seconds_left(p, pace * g->decode),
+                                      .left = left,
+                                      .step = step,
                                       .steps = p->total - p->done,
                                       .version = s->progress_version,
                                       .pace = s->pace,

@@ -37,6 +37,7 @@ typedef struct weft_served_group {
     weft_worker_progress progress;
     double decode; /* predicted seconds of the running job's decoding; 0: unknown */
     double since;  /* weft_now() of the start of the running job */
+    double told;   /* weft_now() of the last progress */
     double scale;  /* seconds of the price per predicted second on these ranks; 0: 1 */
 } weft_served_group;
 

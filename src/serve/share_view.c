@@ -187,6 +187,12 @@ static weft_elastic_job job_of(const weft_queue_view *v, const weft_queue_entry 
     return job;
 }
 
+/* A forecast without a future. */
+static weft_queue_forecast sure(int64_t position, double start, double end)
+{
+    return (weft_queue_forecast){position, start, end, {start, end, end, end, 1}};
+}
+
 weft_status weft_share_predict(const weft_queue_view *v, const weft_queue_entry *last,
                                const weft_elastic_size *size, weft_queue_forecast *forecasts)
 {
@@ -204,13 +210,13 @@ weft_status weft_share_predict(const weft_queue_view *v, const weft_queue_entry 
     WEFT_GO(weft_elastic_replay(&rules, jobs, count, NULL));
     for (int64_t i = 0; i < all; i++) {
         if (i < count) {
-            forecasts[i] = (weft_queue_forecast){jobs[i].order, jobs[i].start, jobs[i].end};
+            forecasts[i] = sure(jobs[i].order, jobs[i].start, jobs[i].end);
             end = fmax(end, jobs[i].end);
             continue;
         }
         const double start = end; /* after the last exact one, on all ranks */
         end += i < v->count ? v->entries[i].seconds : last->seconds;
-        forecasts[i] = (weft_queue_forecast){i, start, end};
+        forecasts[i] = sure(i, start, end);
     }
 out:
     weft_free(jobs);

@@ -318,6 +318,7 @@ static void take_progress(supervisor *v, const weft_worker_report *r)
 {
     weft_served_group *g = v->group;
     const bool started = g->progress.total > 0;
+    g->told = weft_now();
     g->progress = (weft_worker_progress){.done = r->done,
                                          .total = r->total,
                                          .videos = g->batch.count,

@@ -67,3 +67,19 @@ Test(job_seconds, a_batch_has_several_videos)
     p.seconds_left = -1;
     cr_assert_eq(weft_job_seconds_left(&p, 8), 4);
 }
+
+/* 6 steps of 2 seconds and 4 seconds of decoding remain; the message is half a second old. */
+Test(job_seconds, seconds_pass_after_a_message)
+{
+    weft_worker_progress p = {.done = 2, .total = 9, .first = 1, .seconds_left = 12};
+    double step;
+    cr_assert_eq(weft_job_seconds_left_since(&p, 4, 0.5, &step), 15.5);
+    cr_assert_eq(step, 1.5);
+    cr_assert_eq(weft_job_seconds_left_since(&p, 4, 3, &step), 13);
+    cr_assert_eq(step, 0, "the step lasts longer than the ones before");
+    p.done = 8;
+    p.seconds_left = 1;
+    cr_assert_eq(weft_job_seconds_left_since(&p, 4, 2, &step), 0);
+    cr_assert_eq(step, 0);
+    cr_assert_lt(weft_job_seconds_left_since(&(weft_worker_progress){0}, 4, 1, &step), 0);
+}

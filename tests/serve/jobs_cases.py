@@ -46,6 +46,8 @@ def prices_are_predicted():
     waiting = s.call("POST", "/v1/jobs", dict(LONG, deadline=1, priority=2))
     assert waiting["queue_position"] == 1 and waiting["expected_late"] and waiting["price"]["seconds"] == price["seconds"]
     assert waiting["expected_start"] <= waiting["expected_end"] and waiting["status"] == "queued"
+    for job in (price, waiting):  # too few requests for a future
+        assert job["expected_end_range"] == [job["expected_end"]] * 2, job
     assert s.call("POST", "/v1/jobs/price", LONG)["queue_position"] == 2
     assert s.call("POST", "/v1/jobs/price", dict(LONG, priority=3))["queue_position"] == 1
     assert len(s.call("GET", "/v1/jobs")["data"]) == 2

@@ -91,7 +91,7 @@ Test(queue_store, a_request_id_has_one_job)
 {
     weft_queue_store *s = open_store();
     add(s, "a", "r1", 0);
-    weft_queue_job again = {.request = weft_strdup("{}"),
+    weft_queue_job again = {.request = weft_strdup("{\"steps\": 4}"),
                             .request_id = weft_strdup("r1"),
                             .fingerprint = weft_strdup("other")};
     bool existing;
@@ -253,7 +253,7 @@ Test(queue_store, a_recovered_cancel_has_a_time_and_a_webhook)
     weft_queue_store *s = open_store();
     weft_delivery delivery;
     bool existing, found;
-    weft_queue_job job = {.request = weft_strdup("{}"),
+    weft_queue_job job = {.request = weft_strdup("{\"steps\": 4}"),
                           .fingerprint = weft_strdup("f"),
                           .webhook = weft_strdup("https://example.org/")};
     snprintf(job.id, sizeof job.id, "a");
@@ -323,8 +323,9 @@ Test(queue_store, a_full_disk_loses_no_job)
     int stored = 0;
     limit_pages(s, 1); /* the present size */
     for (; status == WEFT_OK && stored < 10000; stored += status == WEFT_OK) {
-        weft_queue_job job = {
-            .seconds = 2, .request = weft_strdup("{}"), .fingerprint = weft_strdup("f")};
+        weft_queue_job job = {.seconds = 2,
+                              .request = weft_strdup("{\"steps\": 4}"),
+                              .fingerprint = weft_strdup("f")};
         snprintf(job.id, sizeof job.id, "%d", stored);
         status = weft_queue_store_add(s, &job, &existing);
         weft_queue_job_free(&job);
@@ -468,7 +469,7 @@ static void add_of(weft_queue_store *s, const char *id, const char *owner)
     bool existing;
     weft_queue_job job = {.created = 100,
                           .seconds = 8,
-                          .request = weft_strdup("{}"),
+                          .request = weft_strdup("{\"steps\": 4}"),
                           .fingerprint = weft_strdup(id),
                           .owner = weft_strdup(owner)};
     snprintf(job.id, sizeof job.id, "%s", id);
@@ -505,5 +506,11 @@ Test(queue_store, owners_have_used_seconds)
     cr_assert(count == 2 && entries[0].owner == 0 && entries[0].seconds == 2);
     cr_assert(entries[1].owner == 2 && entries[1].seconds == 3 && entries[1].arrival == 100);
     weft_free(entries);
+    weft_queue_entry past[2]; /* also of ended jobs, with all their seconds */
+    cr_assert_eq(weft_queue_store_past(s, 99, 2, past, &count), WEFT_OK);
+    cr_assert(count == 2 && past[0].number == 3 && past[0].owner == 1 && past[0].arrival == 100);
+    cr_assert(past[1].number == 2 && past[1].seconds == 8 && past[1].steps == 4);
+    cr_assert_eq(weft_queue_store_past(s, 100, 2, past, &count), WEFT_OK);
+    cr_assert_eq(count, 0); /* accepted before */
     weft_queue_store_close(s);
 }

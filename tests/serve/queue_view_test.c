@@ -32,7 +32,7 @@ static void add(weft_queue_store *s, const char *id, double seconds, double dead
     weft_queue_job job = {.created = 990,
                           .seconds = seconds,
                           .deadline = deadline,
-                          .request = weft_strdup("{}"),
+                          .request = weft_strdup("{\"steps\": 25}"),
                           .owner = weft_strdup(seconds > 50 ? "long" : "short"),
                           .fingerprint = weft_strdup(id)};
     snprintf(job.id, sizeof job.id, "%s", id);
@@ -97,6 +97,44 @@ Test(queue_view, forecasts_follow_the_policy)
     cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK);
     cr_assert_eq(v.owners.used[0], 42); /* of the running job */
     cr_assert(weft_queue_view_choose(&v, &number) == WEFT_OK && number == 2);
+    weft_queue_view_free(&v);
+    close_store(s);
+}
+
+/* Short jobs came every 10 seconds, and will overtake the long one. Batches use the end without later
+ * jobs, which stays known. */
+Test(queue_view, later_jobs_are_expected)
+{
+    weft_queue_store *s = open_store();
+    weft_queue_view v = {0};
+    weft_queue_rules rules = {WEFT_QUEUE_SRPT, 0, 0, 0, 1};
+    weft_queue_moment m = {.rules = &rules, .now = 1080, .left = -1, .version = 1, .pace = 1};
+    weft_queue_state next;
+    const weft_queue_change change = {.now = 1080};
+    char id[8];
+    for (int i = 0; i < 9; i++) {
+        snprintf(id, sizeof id, "j%d", i);
+        add(s, id, 5, 0);
+        cr_assert_eq(weft_queue_store_apply(s, id, WEFT_QUEUE_CANCEL, &change, &next), WEFT_OK);
+    }
+    add(s, "long", 100, 0);
+    cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK, "%s", weft_error_message());
+    const weft_queue_forecast *f = weft_queue_view_find(&v, 10);
+    cr_assert_eq(v.past_count, 10);
+    cr_assert_float_eq(f->end, 1180, 1e-6);
+    cr_assert(f->likely.end > 1190 && f->likely.earliest <= f->likely.end &&
+                  f->likely.end <= f->likely.latest,
+              "%g in %g to %g", f->likely.end, f->likely.earliest, f->likely.latest);
+    const weft_queue_entry last = {.seconds = 100, .arrival = 1080, .steps = 30};
+    weft_queue_forecast other;
+    cr_assert_eq(weft_queue_view_predict(&v, &last, "", NULL, &other), WEFT_OK);
+    cr_assert(other.position == 1 && other.likely.end > f->likely.end);
+    rules.policy = WEFT_QUEUE_FIFO; /* nothing overtakes */
+    m.version++;
+    cr_assert_eq(weft_queue_view_update(&v, s, &m), WEFT_OK);
+    f = weft_queue_view_find(&v, 10);
+    cr_assert_float_eq(f->likely.end, 1180, 1e-6);
+    cr_assert(f->likely.earliest == f->likely.latest);
     weft_queue_view_free(&v);
     close_store(s);
 }

@@ -38,6 +38,7 @@ typedef struct weft_queue_entry {
     double arrival;  /* time of acceptance */
     double deadline; /* 0: none */
     int64_t owner;   /* index of the owner of the job */
+    int64_t steps;   /* that remain, for forecasts; 0: unknown. Policies do not read it. */
 } weft_queue_entry;
 
 /* Seconds by which a second of waiting shortens a job: a job waits at most about 50 times its own

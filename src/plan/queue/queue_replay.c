@@ -31,6 +31,9 @@ typedef struct replay {
     worker *workers;
     int64_t started;
     bool changed; /* jobs have arrived since the last decision */
+    int64_t wanted, open;
+    const weft_queue_watch *watch; /* NULL: none */
+    weft_queue_run *present;       /* of the watch */
 } replay;
 
 /* ---- active jobs ---------------------------------------------------------------------------- */
@@ -75,8 +78,10 @@ static bool decides_at_steps(const replay *r)
 
 static void begin_step(replay *r, worker *w, double overhead)
 {
-    const double left = r->left[w->job];
-    w->step = decides_at_steps(r) ? fmin(r->length[w->job], left) : left;
+    const weft_queue_run *j = &r->jobs[w->job];
+    const double left = r->left[w->job],
+                 step = j->first > 0 && left >= j->actual ? j->first : r->length[w->job];
+    w->step = decides_at_steps(r) ? fmin(step, left) : left;
     w->passed = overhead + w->step;
     w->boundary = r->now + w->passed;
 }
@@ -116,6 +121,7 @@ static weft_status end_step(replay *r, worker *w)
     r->used[j->entry.owner] += w->passed;
     if (r->left[w->job] <= REST * (1 + j->actual)) {
         j->end = r->now;
+        r->open -= w->job < r->wanted;
         remove_active(r, w->job);
         w->job = -1;
         return WEFT_OK;
@@ -134,12 +140,45 @@ static weft_status end_step(replay *r, worker *w)
     return WEFT_OK;
 }
 
-static void admit(replay *r)
+/* The job of an active entry with what remains: a worker's step ends at its boundary. */
+static weft_queue_run present_run(const replay *r, int64_t at)
+{
+    const int64_t job = r->job_of[at];
+    weft_queue_run run = r->jobs[job];
+    double step = 0, rest = r->left[job];
+    for (int64_t i = 0; i < r->rules->workers; i++)
+        if (r->workers[i].job == job) {
+            step = r->workers[i].boundary - r->now;
+            rest -= r->workers[i].step;
+        }
+    run.entry = r->active[at];
+    run.actual = step + rest;
+    run.entry.seconds *= run.actual / r->left[job];
+    run.first = step;
+    run.steps = (step > 0) + (int64_t)round(rest / r->length[job]);
+    run.steps += run.steps == 0;
+    return run;
+}
+
+static weft_status show_arrival(replay *r, int64_t job)
+{
+    int64_t newest = find_active(r, job);
+    for (int64_t i = 0; i < r->active_count; i++)
+        r->present[i] = present_run(r, i);
+    return r->watch->arrived(r->watch->context, r->present, r->active_count, newest, r->used,
+                             r->now);
+}
+
+static weft_status admit(replay *r)
 {
     while (r->arrived < r->count && r->jobs[r->arrivals[r->arrived]].entry.arrival <= r->now) {
-        add_active(r, r->arrivals[r->arrived++]);
+        const int64_t job = r->arrivals[r->arrived++];
+        add_active(r, job);
         r->changed = true;
+        if (r->watch)
+            WEFT_TRY(show_arrival(r, job));
     }
+    return WEFT_OK;
 }
 
 static double next_event(const replay *r)
@@ -168,9 +207,9 @@ static weft_status run(replay *r)
 {
     double time;
     WEFT_TRY(fill_workers(r));
-    while (isfinite(time = next_event(r))) {
+    while (r->open > 0 && isfinite(time = next_event(r))) {
         r->now = time;
-        admit(r);
+        WEFT_TRY(admit(r));
         bool all_asked = true;
         for (int64_t i = 0; i < r->rules->workers; i++) {
             worker *w = &r->workers[i];
@@ -219,7 +258,9 @@ static weft_status start(replay *r)
     for (int64_t i = 0; i < r->count; i++) {
         weft_queue_run *j = &r->jobs[i];
         r->left[i] = j->actual;
-        r->length[i] = j->actual / (double)(j->steps > 0 ? j->steps : 1);
+        r->length[i] = j->first > 0 && j->steps > 1
+                           ? (j->actual - j->first) / (double)(j->steps - 1)
+                           : j->actual / (double)(j->steps > 0 ? j->steps : 1);
         j->position = -1;
         j->stops = 0;
         j->start = j->end = r->now;
@@ -227,17 +268,25 @@ static weft_status start(replay *r)
     for (int64_t i = 0; i < r->rules->workers; i++)
         r->workers[i].job = -1;
     WEFT_TRY(sort_arrivals(r));
-    admit(r);
+    WEFT_TRY(admit(r));
     for (int64_t i = 0; i < r->active_count && next < r->rules->workers; i++)
         if (r->active[i].held)
             begin_job(r, &r->workers[next++], r->job_of[i], 0);
     return WEFT_OK;
 }
 
-weft_status weft_queue_replay(const weft_queue_rules *rules, weft_queue_run *jobs, int64_t count,
-                              double *used, double now)
+weft_status weft_queue_replay_first(const weft_queue_rules *rules, weft_queue_run *jobs,
+                                    int64_t count, int64_t wanted, double *used, double now,
+                                    const weft_queue_watch *watch)
 {
-    replay r = {.rules = rules, .jobs = jobs, .count = count, .used = used, .now = now};
+    replay r = {.rules = rules,
+                .jobs = jobs,
+                .count = count,
+                .used = used,
+                .now = now,
+                .wanted = wanted,
+                .open = wanted,
+                .watch = watch};
     weft_status_code status = WEFT_OK;
     if (count == 0)
         return WEFT_OK;
@@ -247,6 +296,8 @@ weft_status weft_queue_replay(const weft_queue_rules *rules, weft_queue_run *job
     WEFT_GO(WEFT_NEW(r.left, count, "a queue of %" PRId64 " jobs", count));
     WEFT_GO(WEFT_NEW(r.length, count, "a queue of %" PRId64 " jobs", count));
     WEFT_GO(WEFT_NEW(r.workers, rules->workers, "%" PRId64 " workers", rules->workers));
+    if (watch)
+        WEFT_GO(WEFT_NEW(r.present, count, "a queue of %" PRId64 " jobs", count));
     WEFT_GO(start(&r));
     WEFT_GO(run(&r));
 out:
@@ -256,7 +307,14 @@ out:
     weft_free(r.left);
     weft_free(r.length);
     weft_free(r.workers);
+    weft_free(r.present);
     return status;
+}
+
+weft_status weft_queue_replay(const weft_queue_rules *rules, weft_queue_run *jobs, int64_t count,
+                              double *used, double now)
+{
+    return weft_queue_replay_first(rules, jobs, count, count, used, now, NULL);
 }
 
 /* ---- bound ---------------------------------------------------------------------------------- */

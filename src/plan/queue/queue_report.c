@@ -56,6 +56,22 @@ static double share_met(const weft_queue_score *s)
     return s->deadlines ? (double)s->met / (double)s->deadlines : 1;
 }
 
+/* A table of the predictions, if they were asked for. */
+static void print_predictions(const weft_queue_score *scores, int count, weft_buf *out)
+{
+    if (!scores->prediction.jobs)
+        return;
+    weft_buf_printf(out, "\npredicted at arrival: seconds until the end\n");
+    weft_buf_printf(out, "%-6s %12s %12s %12s %15s\n", "policy", "median error", "within 25 %",
+                    "in its range", "bound of 25 %");
+    for (int i = 0; i < count; i++) {
+        const weft_queue_prediction *p = &scores[i].prediction;
+        weft_buf_printf(out, "%-6s %11.1f%% %11.1f%% %11.1f%% %14.1f%%\n",
+                        weft_queue_policy_name(scores[i].policy), 100 * p->error, 100 * p->near,
+                        100 * p->in_range, 100 * p->bound);
+    }
+}
+
 void weft_queue_scores_print(const weft_queue_score *scores, int count, weft_buf *out)
 {
     if (count == 0)
@@ -81,6 +97,7 @@ void weft_queue_scores_print(const weft_queue_score *scores, int count, weft_buf
                         "bound on the mean: %.1f (shortest remaining time first, changes "
                         "without cost)\n",
                         scores->bound);
+    print_predictions(scores, count, out);
 }
 
 static json_t *score_json(const weft_queue_score *s)
@@ -95,6 +112,11 @@ static json_t *score_json(const weft_queue_score *s)
         json_object_set_new(json, "least_mean", json_real(s->bound));
         json_object_set_new(json, "above_bound", json_real(s->mean / s->bound - 1));
     }
+    const weft_queue_prediction *p = &s->prediction;
+    if (json && p->jobs)
+        json_object_set_new(json, "prediction",
+                            json_pack("{s:f, s:f, s:f, s:f}", "median_error", p->error, "near",
+                                      p->near, "in_range", p->in_range, "bound", p->bound));
     return json;
 }
 

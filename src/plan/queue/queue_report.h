@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
-#include "plan/queue/queue_replay.h"
+#include "plan/queue/queue_futures.h"
 
 typedef struct weft_queue_score {
     weft_queue_policy policy;
@@ -13,6 +13,7 @@ typedef struct weft_queue_score {
     double mean, median, p95, p99, longest; /* seconds from arrival to end */
     int64_t stops;                          /* running jobs that were stopped for others */
     double bound;                           /* least mean on one worker; 0: several workers */
+    weft_queue_prediction prediction;       /* jobs 0: not asked */
 } weft_queue_score;
 
 /* Replays a trace with the rules of one policy. `jobs` receives the results. `owners`: number of

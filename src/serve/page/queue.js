@@ -10,11 +10,17 @@ function stateText(job) {
   return job.status;
 }
 
+// The expected end, and when it may be if later videos overtake the job.
+function endText(job) {
+  const [from, to] = (job.expected_end_range || []).map(clock);
+  return clock(job.expected_end) + (from !== to ? ` (${from} to ${to})` : '');
+}
+
 function placeText(job) {
   if (job.status === 'paused') return 'waits until it is resumed';
   if (job.queue_position === undefined) return '';
   return job.queue_position ? `place ${job.queue_position}, starts about ${clock(job.expected_start)}, ends about ` +
-    clock(job.expected_end) : 'ends about ' + clock(job.expected_end);
+    endText(job) : 'ends about ' + endText(job);
 }
 
 function createJob(job) {

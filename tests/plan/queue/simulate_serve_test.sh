@@ -40,6 +40,17 @@ refusals() {
     bad option-no-effect --policy serve poisson --degrees none.json --policy edf
     bad option-no-effect --round-seconds serve poisson --round-seconds 1
 }
+# Ends are known under fifo; others are predicted nearly as well as the bound permits.
+ends_are_predicted() {
+    "$WEFT" simulate serve poisson --jobs 200 --predictions --policy fifo --policy srpt --out predicted.json >predicted.txt || fail "--predictions"
+    python3 -S - <<'P' || fail "the predictions"
+import json
+fifo, srpt = (p["prediction"] for p in json.load(open("predicted.json"))["policies"])
+assert fifo["near"] == 1 and fifo["in_range"] == 1 and fifo["median_error"] < 1e-6, fifo
+assert 0.9 < srpt["near"] <= srpt["bound"] + 0.03 and srpt["median_error"] < 0.1, srpt
+P
+    bad option-no-effect --predictions serve poisson --degrees none.json --predictions
+}
 # Devices: weft's policy meets the most deadlines; equal seeds give equal figures.
 devices_are_shared() {
     cat >degrees.json <<'J'
@@ -86,6 +97,7 @@ P
     bad option-no-effect --load serve measured.jsonl --degrees two.json --workers 2 --load 0.5
 }
 check "figures agree" figures_agree
+check "ends are predicted" ends_are_predicted
 check "measured ends" measured_ends_are_compared
 check "devices are shared" devices_are_shared
 check "refusals" refusals

@@ -1,0 +1,297 @@
+#include "plan/queue/queue_futures.h"
+
+#include "base/memory.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Largest load of a future: with more work than workers, waits would have no end. */
+#define MOST_LOAD 0.95
+/* Later jobs of a future. */
+#define LATER(count) (4 * (count) + 32)
+/* Most pairs of jobs, which are the cost of a replay, of one prediction; and fewest futures. */
+enum { PAIRS = 400000, LEAST = 4 };
+/* The policy fair decides after each step, and makes so many times the decisions of others. */
+enum { FAIR_DECISIONS = 15 };
+
+double weft_queue_past_gap(const weft_queue_run *jobs, int64_t count, double first, double now,
+                           int64_t workers)
+{
+    double work = 0;
+    for (int64_t i = 0; i < count; i++)
+        work += jobs[i].entry.seconds;
+    if (count < WEFT_QUEUE_PAST_LEAST)
+        return 0;
+    return fmax(now - first, work / ((double)workers * MOST_LOAD)) / (double)count;
+}
+
+int64_t weft_queue_futures_of(const weft_queue_rules *rules, int64_t count,
+                              const weft_queue_past *past)
+{
+    const int64_t all = count + LATER(count) / 2,
+                  decisions = rules->policy == WEFT_QUEUE_FAIR ? FAIR_DECISIONS : 1,
+                  most = PAIRS / decisions / (all * all);
+    if (past->count < WEFT_QUEUE_PAST_LEAST || past->gap <= 0 || most < LEAST)
+        return 0;
+    return most > WEFT_QUEUE_FUTURES ? WEFT_QUEUE_FUTURES : most;
+}
+
+/* ---- futures -------------------------------------------------------------------------------- */
+
+/* Memory of the futures of one prediction. */
+typedef struct futures {
+    weft_queue_run *runs; /* [count + later] present jobs, and later ones */
+    double *used;
+    double *starts, *ends; /* [count][number] */
+    int64_t number, later; /* futures, and later jobs of each */
+} futures;
+
+static void free_futures(futures *f)
+{
+    weft_free(f->runs);
+    weft_free(f->used);
+    weft_free(f->starts);
+    weft_free(f->ends);
+}
+
+static weft_status make_futures(int64_t count, int64_t owners, int64_t number, futures *f)
+{
+    *f = (futures){.number = number ? number : 1, .later = number ? LATER(count) : 0};
+    WEFT_TRY(WEFT_NEW(f->runs, count + f->later, "a future of %" PRId64 " jobs", count));
+    WEFT_TRY(WEFT_NEW(f->used, owners, "%" PRId64 " owners", owners));
+    WEFT_TRY(WEFT_NEW(f->starts, count * f->number, "futures of %" PRId64 " jobs", count));
+    return WEFT_NEW(f->ends, count * f->number, "futures of %" PRId64 " jobs", count);
+}
+
+/* A job like a past one that arrives at a time. Its number and rank are above those of `i` earlier
+ * ones. */
+static weft_queue_run later_job(const weft_queue_run *like, int64_t i, double arrival)
+{
+    weft_queue_run run = *like;
+    run.entry.number = run.entry.rank = WEFT_QUEUE_LATER + i;
+    run.entry.held = false;
+    run.entry.arrival = arrival;
+    run.actual = like->entry.seconds;
+    if (like->entry.deadline > 0)
+        run.entry.deadline = arrival + like->entry.deadline - like->entry.arrival;
+    return run;
+}
+
+/* Replays future `k`. The same numbers are drawn at every time, so that a prediction changes by
+ * what happens, and not by chance. */
+static weft_status replay_future(const weft_queue_rules *rules, const weft_queue_run *jobs,
+                                 int64_t count, const double *used, int64_t owners, double now,
+                                 const weft_queue_past *past, int64_t k, futures *f)
+{
+    weft_rng rng = weft_rng_make((uint64_t)k, WEFT_RNG_PLAN);
+    double arrival = now;
+    memcpy(f->runs, jobs, (size_t)count * sizeof *jobs);
+    if (owners)
+        memcpy(f->used, used, (size_t)owners * sizeof *used);
+    for (int64_t i = 0; i < f->later; i++) {
+        arrival -= past->gap * log(1 - weft_rng_f64(&rng));
+        f->runs[count + i] = later_job(
+            &past->jobs[weft_rng_below(&rng, (uint64_t)past->count)], i, arrival);
+    }
+    WEFT_TRY(weft_queue_replay_first(rules, f->runs, count + f->later, count, f->used, now, NULL));
+    for (int64_t i = 0; i < count; i++) {
+        f->starts[i * f->number + k] = f->runs[i].start;
+        f->ends[i * f->number + k] = f->runs[i].end;
+    }
+    return WEFT_OK;
+}
+
+/* ---- outlooks ------------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double quantile(const double *sorted, int64_t count, double share)
+{
+    const int64_t at = (int64_t)ceil(share * (double)count) - 1;
+    return sorted[at < 0 ? 0 : at];
+}
+
+static bool is_near(double predicted, double wait)
+{
+    return fabs(predicted - wait) <= WEFT_QUEUE_NEAR * wait;
+}
+
+/* How many of the waits are near to a predicted one. */
+static int64_t count_near(const double *ends, int64_t count, double now, double wait)
+{
+    int64_t near = 0;
+    for (int64_t i = 0; i < count; i++)
+        near += is_near(wait, ends[i] - now);
+    return near;
+}
+
+/* The end whose wait is near the most waits; of equal ones the nearest to the median. A best one is
+ * a wait, or has a wait on its lower edge. */
+static void find_end(const double *ends, int64_t count, double now, weft_queue_outlook *o)
+{
+    const double median = quantile(ends, count, 0.5) - now,
+                 edge = (1 + WEFT_QUEUE_NEAR) * (1 - 1e-9);
+    double best = median;
+    int64_t most = count_near(ends, count, now, median);
+    for (int64_t i = 0; i < 2 * count; i++) {
+        const double wait = (ends[i / 2] - now) * (i % 2 ? edge : 1);
+        const int64_t near = count_near(ends, count, now, wait);
+        if (near > most || (near == most && fabs(wait - median) < fabs(best - median))) {
+            most = near;
+            best = wait;
+        }
+    }
+    o->end = now + best;
+    o->near = (double)most / (double)count;
+}
+
+static void summarize(futures *f, int64_t job, double now, weft_queue_outlook *o)
+{
+    double *starts = f->starts + job * f->number, *ends = f->ends + job * f->number;
+    qsort(starts, (size_t)f->number, sizeof *starts, compare);
+    qsort(ends, (size_t)f->number, sizeof *ends, compare);
+    find_end(ends, f->number, now, o);
+    o->start = fmin(quantile(starts, f->number, 0.5), o->end);
+    o->earliest = quantile(ends, f->number, 0.05);
+    o->latest = quantile(ends, f->number, 0.95);
+}
+
+weft_status weft_queue_foresee(const weft_queue_rules *rules, const weft_queue_run *jobs,
+                               int64_t count, const double *used, int64_t owners, double now,
+                               const weft_queue_past *past, int64_t number,
+                               weft_queue_outlook *outlooks)
+{
+    futures f;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(make_futures(count, owners, number, &f));
+    for (int64_t k = 0; k < f.number; k++)
+        WEFT_GO(replay_future(rules, jobs, count, used, owners, now, past, k, &f));
+    for (int64_t i = 0; i < count; i++)
+        summarize(&f, i, now, &outlooks[i]);
+out:
+    free_futures(&f);
+    return status;
+}
+
+/* ---- traces --------------------------------------------------------------------------------- */
+
+/* Futures of the bound. */
+enum { BOUND_FUTURES = 100 };
+
+/* Lives as long as the replay of a trace. */
+typedef struct trace {
+    const weft_queue_rules *rules;
+    weft_queue_run *jobs; /* by arrival; they receive the actual ends */
+    int64_t count, owners, arrived;
+    weft_queue_past all;
+    weft_queue_outlook *outlooks; /* [count] of the jobs at their arrivals, */
+    double *bounds;               /* and the share of the futures of the bound that are near */
+} trace;
+
+/* The present jobs as a server knows them: the predicted seconds. */
+static weft_status foresee_newest(const trace *t, const weft_queue_run *present, int64_t count,
+                                  int64_t newest, const double *used, double now,
+                                  const weft_queue_past *past, int64_t number,
+                                  weft_queue_outlook *outlook)
+{
+    weft_queue_run *runs;
+    weft_queue_outlook *outlooks = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(runs, count, "a queue of %" PRId64 " jobs", count));
+    WEFT_GO(WEFT_NEW(outlooks, count, "a queue of %" PRId64 " jobs", count));
+    for (int64_t i = 0; i < count; i++) {
+        runs[i] = present[i];
+        runs[i].first *= present[i].entry.seconds / present[i].actual;
+        runs[i].actual = present[i].entry.seconds;
+    }
+    WEFT_GO(weft_queue_foresee(t->rules, runs, count, used, t->owners, now, past, number,
+                               outlooks));
+    *outlook = outlooks[newest];
+out:
+    weft_free(outlooks);
+    weft_free(runs);
+    return status;
+}
+
+static weft_status predict_arrival(void *context, const weft_queue_run *present, int64_t count,
+                                   int64_t newest, const double *used, double now)
+{
+    trace *t = context;
+    const int64_t at = t->arrived++, first = at > WEFT_QUEUE_PAST ? at - WEFT_QUEUE_PAST : 0;
+    weft_queue_past past = {t->jobs + first, at - first, 0};
+    weft_queue_outlook bound;
+    if (past.count)
+        past.gap = weft_queue_past_gap(past.jobs, past.count, past.jobs->entry.arrival, now,
+                                       t->rules->workers);
+    const int64_t number = weft_queue_futures_of(t->rules, count, &past);
+    WEFT_TRY(foresee_newest(t, present, count, newest, used, now, &past, number, &t->outlooks[at]));
+    WEFT_TRY(foresee_newest(t, present, count, newest, used, now, &t->all, BOUND_FUTURES, &bound));
+    t->bounds[at] = bound.near;
+    return WEFT_OK;
+}
+
+static int compare_arrivals(const void *a, const void *b)
+{
+    const weft_queue_run *x = a, *y = b;
+    if (x->entry.arrival != y->entry.arrival)
+        return x->entry.arrival < y->entry.arrival ? -1 : 1;
+    return x->entry.number < y->entry.number ? -1 : x->entry.number > y->entry.number;
+}
+
+static weft_status judge(const trace *t, weft_queue_prediction *p)
+{
+    double *errors;
+    WEFT_TRY(WEFT_NEW(errors, t->count, "the figures of %" PRId64 " jobs", t->count));
+    for (int64_t i = 0; i < t->count; i++) {
+        const double arrival = t->jobs[i].entry.arrival, wait = t->jobs[i].end - arrival,
+                     predicted = t->outlooks[i].end - arrival, slack = 1e-6 * wait;
+        errors[i] = fabs(predicted / wait - 1);
+        p->near += is_near(predicted, wait);
+        p->in_range += t->jobs[i].end >= t->outlooks[i].earliest - slack &&
+                       t->jobs[i].end <= t->outlooks[i].latest + slack;
+        p->bound += t->bounds[i];
+    }
+    qsort(errors, (size_t)t->count, sizeof *errors, compare);
+    p->jobs = t->count;
+    p->error = quantile(errors, t->count, 0.5);
+    p->near /= (double)t->count;
+    p->in_range /= (double)t->count;
+    p->bound /= (double)t->count;
+    weft_free(errors);
+    return WEFT_OK;
+}
+
+weft_status weft_queue_predict_trace(const weft_queue_rules *rules, const weft_queue_run *jobs,
+                                     int64_t count, int64_t owners, weft_queue_prediction *p)
+{
+    trace t = {.rules = rules, .count = count, .owners = owners};
+    const weft_queue_watch watch = {predict_arrival, &t};
+    double *used = NULL;
+    weft_status_code status = WEFT_OK;
+    *p = (weft_queue_prediction){0};
+    if (count < 2)
+        return WEFT_OK;
+    WEFT_GO(WEFT_NEW(t.jobs, count, "a trace of %" PRId64 " jobs", count));
+    WEFT_GO(WEFT_NEW(t.outlooks, count, "a trace of %" PRId64 " jobs", count));
+    WEFT_GO(WEFT_NEW(t.bounds, count, "a trace of %" PRId64 " jobs", count));
+    WEFT_GO(WEFT_NEW(used, owners, "%" PRId64 " owners", owners));
+    memcpy(t.jobs, jobs, (size_t)count * sizeof *jobs);
+    qsort(t.jobs, (size_t)count, sizeof *t.jobs, compare_arrivals);
+    t.all = (weft_queue_past){t.jobs, count,
+                              (t.jobs[count - 1].entry.arrival - t.jobs->entry.arrival) /
+                                  (double)(count - 1)};
+    WEFT_GO(weft_queue_replay_first(rules, t.jobs, count, count, used, 0, &watch));
+    WEFT_GO(judge(&t, p));
+out:
+    weft_free(used);
+    weft_free(t.bounds);
+    weft_free(t.outlooks);
+    weft_free(t.jobs);
+    return status;
+}
