@@ -122,9 +122,16 @@ weft_status_code weft_cuda_attention(const weft_kernel_args *args, weft_cuda_que
     return add_rows(&a, "weft_attention", a.batch * a.queries, queue);
 }
 
+/* Whether the kernels in f32 compute delta from differences: its products cost little then. */
+static bool has_few_keys(const weft_kernel_args *args)
+{
+    enum { FEW_KEYS = 64 };
+    return args->in[1].shape.dim[1] <= FEW_KEYS;
+}
+
 int64_t weft_cuda_attention_grad_workspace(const weft_kernel_args *args)
 {
-    return view_count(&args->in[4]) * 4; /* delta */
+    return view_count(&args->in[4]) * (has_few_keys(args) ? 8 : 4); /* delta, base */
 }
 
 weft_status_code weft_cuda_attention_grad(const weft_kernel_args *args, weft_cuda_queue *queue)
@@ -148,6 +155,12 @@ weft_status_code weft_cuda_attention_grad(const weft_kernel_args *args, weft_cud
         a.vector = a.vector && outputs_in_vectors(args, 3);
         WEFT_TRY(add_flash(&a, &flash_dq, a.batch * a.queries, queue));
         return add_flash(&a, &flash_dkv, a.batch * a.keys, queue);
+    }
+    if (has_few_keys(args)) {
+        const int64_t few[3] = {weft_cuda_blocks(a.batch * a.queries, ATTENTION_ROWS), a.heads, 1};
+        a.base = a.delta + view_count(&args->in[4]);
+        WEFT_TRY(weft_cuda_add_grid(queue, "weft_attention_delta_few", few, ATTENTION_THREADS, &a,
+                                    sizeof a));
     }
     WEFT_TRY(add_rows(&a, "weft_attention_dq", a.batch * a.queries, queue));
     return add_rows(&a, "weft_attention_dkv", a.batch * a.keys, queue);

@@ -1,8 +1,12 @@
 /* Ops and types that the cases of cpu do not have: random numbers, routing, rows of bf16. */
 #include "../harness.h"
 
+#include "base/rng.h"
+
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define D(...) .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), .dim = {__VA_ARGS__}
 #define X(...)                                                                                     \
@@ -158,4 +162,66 @@ Test(rest, products_of_bf16)
         {.op = WEFT_OP_CONV3D_DW, .attr = &dw, .in = {BF(1, 3, 6, 7, 16), BF(1, 3, 6, 7, 24)}},
     };
     check_all(cases, COUNT(cases));
+}
+
+static void run_emulated(weft_op op, const void *attr, const weft_view *in, int count,
+                         const weft_view *out, int outs)
+{
+    const weft_kernel *kernel = harness_subjects[0].backend->kernel[op];
+    weft_view ins[WEFT_MAX_INPUTS], made[WEFT_MAX_OUTPUTS];
+    for (int i = 0; i < count; i++)
+        ins[i] = in[i];
+    for (int o = 0; o < outs; o++)
+        made[o] = out[o];
+    weft_kernel_args args = {
+        .op = op, .attr = attr, .in = ins, .in_count = count, .out = made, .out_count = outs};
+    const int64_t bytes = kernel->workspace ? kernel->workspace(&args) : 0;
+    args.workspace = aligned_alloc(64, (size_t)(bytes + 64) / 64 * 64);
+    cr_assert_eq(kernel->run(&args), WEFT_OK);
+    free(args.workspace);
+}
+
+/* Almost equal keys with almost equal values: the query's gradient is the rounding of a small
+ * difference, not of the values (as on cpu, in rules_test.c). Rows of the second item see one key:
+ * their gradient is 0. With lse of more keys than these, the rows keep the sum of dout out. */
+Test(rest, attention_gradient_of_like_keys)
+{
+    enum { T = 2, W = 64, N = 2 * T * W };
+    static float q[N], k[N], v[N], out[N], lse[2 * T], dout[N], d[3][N];
+    weft_rng rng = weft_rng_make(6, WEFT_RNG_TEST);
+    for (int i = 0; i < N; i++)
+        q[i] = (float)weft_rng_normal(&rng), dout[i] = (float)weft_rng_normal(&rng);
+    for (int b = 0; b < 2; b++)
+        for (int i = b * T * W; i < b * T * W + W; i++) {
+            k[i] = k[W + i] = (float)weft_rng_normal(&rng);
+            v[i] = (float)weft_rng_normal(&rng);
+            v[W + i] = v[i] + 1e-4f * (float)weft_rng_normal(&rng);
+        }
+    const weft_attr_attention attr = {0.125, true};
+    const weft_shape shape = {4, {2, T, 1, W}}, of_lse = {3, {2, 1, T}};
+    const weft_view in[6] = {{q, WEFT_F32, shape},    {k, WEFT_F32, shape},
+                             {v, WEFT_F32, shape},    {out, WEFT_F32, shape},
+                             {lse, WEFT_F32, of_lse}, {dout, WEFT_F32, shape}};
+    const weft_view grad[3] = {
+        {d[0], WEFT_F32, shape}, {d[1], WEFT_F32, shape}, {d[2], WEFT_F32, shape}};
+    run_emulated(WEFT_OP_ATTENTION, &attr, in, 3, &in[3], 2);
+    run_emulated(WEFT_OP_ATTENTION_GRAD, &attr, in, 6, grad, 3);
+    double dq = 0, dk = 0;
+    for (int i = 0; i < N; i++) {
+        dq += (double)d[0][i] * (double)d[0][i];
+        dk += (double)d[1][i] * (double)d[1][i];
+    }
+    cr_expect(dk > 0 && sqrt(dq / dk) <= 1e-5, "%g of %g", sqrt(dq), sqrt(dk));
+    for (int b = 0; b < 2; b++)
+        for (int i = 0; i < W; i++)
+            cr_expect_eq(d[0][b * T * W + i], 0, "a row with one key");
+    for (int i = 0; i < 2 * T; i++)
+        lse[i] += 0.5f; /* other keys have weight, too, and values of 0 */
+    for (int i = 0; i < N; i++)
+        out[i] *= 0.5f;
+    run_emulated(WEFT_OP_ATTENTION_GRAD, &attr, in, 6, grad, 3);
+    double all = 0;
+    for (int i = 0; i < W; i++)
+        all += fabs((double)d[0][i]);
+    cr_expect_gt(all, 0.01, "delta is not the mean of the keys given here");
 }

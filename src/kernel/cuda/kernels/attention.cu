@@ -292,7 +292,64 @@ WEFT_KERNEL(weft_attention_delta, attention_args, ATTENTION_THREADS)
         a.delta[at] = sum - (a.dlse ? a.dlse[at] : 0.0f);
 }
 
-/* P = e^(S - lse) and dS = scale P (dP - delta) of query i and key j. */
+/* P = e^(S - lse) of query i and key j. */
+DEV float weight_of_score(const attention_args *a, segment g, int64_t i, int64_t j, float s)
+{
+    if (!sees(a, g, i, j))
+        return 0;
+    const float lse = a->lse[lse_of_row(a, i)];
+    return lse == -F_INFINITY ? 0.0f
+                              : f_exp(a->scale * s + (a->bias ? a->bias[j] : 0.0f) - lse);
+}
+
+/* Replaces delta of the rows that see all their keys here: base is dP of the first key, and delta the
+ * mean of dP - base, less dlse. Then a row of dS sums to 0, even where keys hardly differ and the
+ * result is small compared with the rounding of dout out. Costs two products. */
+WEFT_KERNEL(weft_attention_delta_few, attention_args, ATTENTION_THREADS)
+{
+    WEFT_SHARED(float, x, ROWS *PITCH);
+    WEFT_SHARED(float, y, ROWS *PITCH);
+    const int64_t row = (int64_t)BLOCK(0) * ROWS, all = a.batch * a.queries,
+                  own = row + (THREAD(0) / 16) * 4;
+    const int64_t end = row + ROWS < all ? row + ROWS : all;
+    float weights[4] = {0, 0, 0, 0}, sum[4] = {0, 0, 0, 0}, base[4] = {0, 0, 0, 0};
+    for (int64_t n = 0; n < a.segment_count; n++) {
+        const segment g = segment_at(&a, n);
+        if (g.q1 <= row || g.q0 >= end)
+            continue;
+        for (int64_t key = g.k0; key < g.k1; key += ROWS) {
+            float s[4][2], dp[4][2];
+            score_tile(s, x, y, &a, a.q, row, end, a.k, key, g.k1);
+            score_tile(dp, x, y, &a, a.dout, row, end, a.v, key, g.k1);
+            UNROLL
+            for (int i = 0; i < 4; i++) {
+                const float first = warp_read(dp[i][0], LANE & 16);
+                if (key == g.k0 && own + i >= g.q0 && own + i < g.q1)
+                    base[i] = first;
+                UNROLL
+                for (int j = 0; j < 2; j++) {
+                    const int64_t to = key + THREAD(0) % 16 + 16 * j;
+                    const float weight = weight_of_score(&a, g, own + i, to, s[i][j]);
+                    weights[i] += weight;
+                    sum[i] += weight * (dp[i][j] - base[i]);
+                }
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const float total = sixteen_sum(weights[i]), mean = sixteen_sum(sum[i]) / total;
+        const int whole = total > 1 - 8e-6f && total < 1 + 8e-6f;
+        if (THREAD(0) % 16 != 0 || own + i >= end)
+            continue;
+        const int64_t at = lse_of_row(&a, own + i);
+        a.base[at] = whole ? base[i] : 0.0f;
+        if (whole)
+            a.delta[at] = mean - (a.dlse ? a.dlse[at] : 0.0f);
+    }
+}
+
+/* P, and dS = scale P (dP - base - delta), of query i and key j. */
 DEV void gradient_of_score(const attention_args *a, segment g, int64_t i, int64_t j, float s,
                            float dp, float *weight, float *ds)
 {
@@ -300,11 +357,9 @@ DEV void gradient_of_score(const attention_args *a, segment g, int64_t i, int64_
     if (!sees(a, g, i, j))
         return;
     const int64_t at = lse_of_row(a, i);
-    const float lse = a->lse[at];
-    if (lse == -F_INFINITY)
-        return;
-    *weight = f_exp(a->scale * s + (a->bias ? a->bias[j] : 0.0f) - lse);
-    *ds = a->scale * *weight * (dp - a->delta[at]);
+    *weight = weight_of_score(a, g, i, j, s);
+    if (*weight != 0.0f) /* also of a NaN */
+        *ds = a->scale * *weight * (dp - (a->base ? a->base[at] : 0.0f) - a->delta[at]);
 }
 
 /* dq = dS k: queries are the rows of the block. */

@@ -338,11 +338,11 @@ enum { ATTENTION_THREADS = 128, ATTENTION_ROWS = 32, ATTENTION_COLUMNS = 128 };
 enum { FLASH_THREADS = 128, FLASH_ROWS = 128, FLASH_GRAD_ROWS = 64, FLASH_WIDTH = 128 };
 
 /* q, out, dout, dq (B,Sq,H,D), k, v, dk, dv (B,Sk,H,D), lse, delta, dlse f32 (B,H,Sq), bias f32
- * (B,Sk). Segments i32 (N,4) over B*S, (B,N,4) with `item_segments` N, or NULL: each batch item is
- * one. */
+ * (B,Sk). base (B,H,Sq), or NULL: 0; dS is P (dP - base - delta). Segments i32 (N,4) over B*S,
+ * (B,N,4) with `item_segments` N, or NULL: each batch item is one. */
 typedef struct attention_args {
     tensor_ref q, k, v, out, dout, dq, dk, dv;
-    float *lse, *delta;
+    float *lse, *delta, *base;
     const float *dlse, *bias;
     const int32_t *segments;
     int64_t batch, queries, keys, heads, width, segment_count, item_segments;
