@@ -140,7 +140,7 @@ target_compile_definitions(test-kernel-cuda_driver PRIVATE
     WEFT_ABSENT_DRIVER="${PROJECT_BINARY_DIR}/emu/absent/libcuda.so.1"
     WEFT_CUDNN_BINDINGS="${PROJECT_BINARY_DIR}/emu/bindings/libcudnn.so.9")
 add_dependencies(test-kernel-cuda_driver weft_absent_driver weft_cudnn_bindings)
-foreach(program test-kernel-cuda_driver test-train-step test-doctor)
+foreach(program test-kernel-cuda_driver test-train-step test-doctor test-latent)
     target_compile_definitions(${program} PRIVATE
         WEFT_EMU_DRIVER="${PROJECT_BINARY_DIR}/emu/libcuda.so.1"
         WEFT_EMU_NCCL="${PROJECT_BINARY_DIR}/emu/libnccl.so.2"

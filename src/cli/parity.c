@@ -11,6 +11,7 @@
 #include "parity/parity_model.h"
 #include "parity/parity_sampler.h"
 #include "parity/parity_shots.h"
+#include "parity/parity_store.h"
 #include "parity/parity_tiled.h"
 #include "parity/parity_tokenizer.h"
 #include "parity/parity_training.h"
@@ -90,7 +91,7 @@ static weft_status run_parity(const weft_args *args)
     WEFT_TRY(weft_backend_check(p.backend));
     const weft_status_code status = run_all(&p);
     weft_program_free(p.program);
-    weft_store_free(p.store);
+    weft_parity_free_stores(&p);
     weft_graph_free(p.graph);
     weft_tensors_close(p.golden);
     json_decref(p.json);
@@ -98,7 +99,7 @@ static weft_status run_parity(const weft_args *args)
 }
 
 static const weft_option options[] = {
-    {"--backend", "NAME", "cpu", "kernels to run; cpu, or ref (f64, slow)"},
+    {"--backend", "NAME", "cpu", "kernels to run; cpu, cuda, or ref (f64, slow)"},
     {"--weights", "FILE", NULL,
      "weights of a shot detector that the file lacks; .pth or safetensors of TransNetV2"},
     {"--verbose", NULL, NULL, "print every comparison, not only failures"},

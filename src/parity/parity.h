@@ -22,7 +22,8 @@ typedef struct weft_parity {
     weft_model model;
     weft_model_size size; /* size of the inputs */
     weft_graph *graph;
-    weft_store *store;
+    weft_store *store;        /* of the host */
+    weft_store *device_store; /* parity_store.h; NULL: programs use `store` */
     weft_program *program;
     double output_tolerance, gradient_tolerance;
     /* Names of the gradients to compare, in `only` (NULL: all). Gradients over the tolerance are

@@ -11,6 +11,7 @@
 #include "parity/parity_images.h"
 #include "parity/parity_masks.h"
 #include "parity/parity_skips.h"
+#include "parity/parity_store.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -567,7 +568,9 @@ weft_status weft_parity_compile(parity *p)
     WEFT_TRY(p->fill ? p->fill(p) : p->weights ? take_weights(p) : load_params(p));
     WEFT_TRY(weft_program_compile(p->graph, &(weft_program_options){.backend = p->backend},
                                   &p->program));
-    return weft_program_bind(p->program, p->store, NULL);
+    weft_store *store;
+    WEFT_TRY(weft_parity_device_store(p, &store));
+    return weft_program_bind(p->program, store, NULL);
 }
 
 /* Returns the golden tensor of a port if the model has the port. */
@@ -934,10 +937,9 @@ static double tolerance_of(const parity *p, const char *of, double least)
 weft_status weft_parity_open_graph(parity *p)
 {
     weft_program_free(p->program);
-    weft_store_free(p->store);
+    weft_parity_free_stores(p);
     weft_graph_free(p->graph);
     p->program = NULL;
-    p->store = NULL;
     p->graph = NULL;
     p->output_tolerance = tolerance_of(p, "out", 1e-5);
     p->gradient_tolerance = tolerance_of(p, "grad", 1e-4);

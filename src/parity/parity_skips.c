@@ -43,7 +43,7 @@ static weft_status compare(weft_parity *p, const weft_stored_tensor *t, const fl
     weft_program *program = NULL;
     weft_status_code status = WEFT_OK;
     weft_graph *g = weft_graph_create();
-    weft_store *store = weft_store_create();
+    weft_store *store = weft_store_create_for(p->backend);
     WEFT_GO(WEFT_ALLOCATED(g && store, "the comparison"));
     WEFT_GO(lay(p, tokens, n, grouped, g, &program, store));
     float *actual = weft_program_output(program, "table")->data;

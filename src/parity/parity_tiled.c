@@ -9,6 +9,7 @@
 
 #include "latent/vae_chunks.h"
 #include "parity/parity_model.h"
+#include "parity/parity_store.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,10 +49,12 @@ static weft_status compare_samples(weft_parity *p, weft_vae *vae, const weft_sto
     const int64_t each = out->count / out->dim[0];
     float *input = NULL, *actual = weft_alloc(each * 4), *turned = weft_alloc(out->count * 4),
           *expected = weft_alloc(out->count * 4);
+    weft_store *store;
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(actual && turned && expected, "%s", p->file));
     WEFT_GO(weft_parity_load(p, in->name, WEFT_PARITY_BCTYX, &input));
-    WEFT_GO(weft_vae_bind_to(vae, p->store));
+    WEFT_GO(weft_parity_device_store(p, &store));
+    WEFT_GO(weft_vae_bind_to(vae, store));
     for (int64_t b = 0; b < in->dim[0]; b++) {
         WEFT_GO(run_one(vae, encodes, input + b * (in->count / in->dim[0]), in->dim, actual,
                         each / out->dim[2]));
@@ -91,7 +94,8 @@ static weft_status compare_one(weft_parity *p, const weft_tile *tile, const weft
     const int64_t *pixels = encodes ? in->dim : out->dim;
     weft_tile asked = *tile;
     asked.on = !strncmp(name, "tiled", 5);
-    const weft_vae_options options = {.halves = encodes ? WEFT_VAE_ENCODER : WEFT_VAE_DECODER,
+    const weft_vae_options options = {.backend = p->backend,
+                                      .halves = encodes ? WEFT_VAE_ENCODER : WEFT_VAE_DECODER,
                                       .frames =
                                           encodes ? pixels[2] : weft_grid_frames(&grid, in->dim[2]),
                                       .height = encodes ? pixels[3] : in->dim[3] * grid.factor[1],

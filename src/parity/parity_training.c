@@ -8,6 +8,7 @@
 #include "graph/builder_helpers.h"
 #include "parity/parity_images.h"
 #include "parity/parity_model.h"
+#include "parity/parity_store.h"
 #include "train/graph/optimizer.h"
 #include "transform/numeric/trainable.h"
 
@@ -520,6 +521,7 @@ static weft_status train(training *t, double worst[3])
     weft_optimizer_build(p->graph, weft_graph_find(p->graph, "objective"), &t->optimizer);
     WEFT_TRY(weft_parity_compile(p));
     WEFT_TRY(run_steps(t, worst));
+    WEFT_TRY(weft_parity_fetch_store(p));
     return compare_weights(t, &worst[2]);
 }
 
