@@ -64,7 +64,8 @@ static const weft_option options[] = {
     {"--measure", NULL, NULL,
      "also measure matrix products by type, and memory (about five seconds)"},
     {"--gpu", NULL, NULL,
-     "compare the kernels of backend cuda with the reference, and write gpu-report.json"},
+     "compare the kernels of backend cuda with the reference, measure rates, and write "
+     "gpu-report.json"},
     {"--kernels", NULL, NULL,
      "with --gpu: also print the implementations of each op, their verdicts and choices"},
     {"--ranks", NULL, NULL, "under mpirun: measure each rank and report slow ranks"},
@@ -91,9 +92,12 @@ const weft_verb weft_verb_doctor = {
                "such rates of f32 and bf16.\n"
                "\n"
                "--gpu runs every kernel of a training step of small models on the GPU, in f32\n"
-               "and bf16, and compares the results with the reference. gpu-report.json has the\n"
-               "GPU and the error of each operation. --kernels measures the implementations\n"
-               "of operations, of weft and of libraries, and prints which one is used.\n"
+               "TF32 and bf16, and compares the results with the reference. Then it measures\n"
+               "products, attention, convolutions and memory as shares of the GPU's peaks, and\n"
+               "copies inside the GPU, to pinned memory and to other GPUs. gpu-report.json has\n"
+               "the results. Under mpirun, rank 0 does this, and all ranks measure NCCL.\n"
+               "--kernels measures the implementations of operations, of weft and of libraries,\n"
+               "and prints which one is used.\n"
                "\n"
                "--collectives prints a table instead: for each collective and size the chosen\n"
                "algorithm and its cost. Costs are built in, or under mpirun measured between the\n"
@@ -108,6 +112,7 @@ const weft_verb weft_verb_doctor = {
                "node, inside a machine and between machines.\n",
     .see = "docs/reference/verbs/doctor.md",
     .examples = "weft doctor\n"
+                "mpirun -n 8 weft doctor --gpu\n"
                 "mpirun -n 2 weft doctor --collectives 2 --out here.json\n"
                 "mpirun -n 8 weft doctor --ranks --parallel tp=4\n",
     .options = options,

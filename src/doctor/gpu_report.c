@@ -1,13 +1,20 @@
 #include "doctor/gpu_report.h"
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "comm/comm_mpi.h"
+#include "comm/comm_world.h"
+#include "comm/link_rates.h"
 #include "doctor/gpu_check.h"
 #include "doctor/gpu_kernels.h"
+#include "doctor/gpu_rates.h"
 #include "kernel/cuda/cuda_backend.h"
+#include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cuda_gpu.h"
 #include "kernel/cuda/cuda_verdict.h"
 #include "kernel/cuda/cudnn_impl.h"
+#include "kernel/device.h"
 #include "kernel/registry/backend.h"
 
 #include <stdio.h>
@@ -91,73 +98,156 @@ static int report_ops(const char *precision, const weft_op_check *op, json_t *li
     return failed;
 }
 
-/* `error`: of the GPU, which ended the comparison; NULL: none. */
-static weft_status write_report(const weft_cuda_gpu *gpu, json_t *list, int failed,
-                                const char *error)
+/* Parts of the report; NULL: none. */
+typedef struct report {
+    const weft_cuda_gpu *gpu;
+    json_t *ops, *rates, *copies, *links;
+    int failed;        /* ops whose kernel of weft failed */
+    const char *error; /* of the GPU, which ended the check */
+} report;
+
+static weft_status write_report(const report *r)
 {
-    json_t *report = json_pack("{s:s, s:o, s:o*, s:b, s:O, s:s*}", "weft", WEFT_VERSION, "gpu",
-                               gpu_json(gpu), "cudnn", cudnn_json(), "passed",
-                               failed == 0 && !error, "ops", list, "error", error);
-    WEFT_TRY(WEFT_ALLOCATED(report, "the report"));
-    const weft_status_code status = weft_json_save(report_file, report);
-    json_decref(report);
+    json_t *all = json_pack("{s:s, s:o, s:o*, s:b, s:O, s:O*, s:O*, s:O*, s:s*}", "weft",
+                            WEFT_VERSION, "gpu", gpu_json(r->gpu), "cudnn", cudnn_json(), "passed",
+                            r->failed == 0 && !r->error, "ops", r->ops, "rates", r->rates, "copies",
+                            r->copies, "links", r->links, "error", r->error);
+    WEFT_TRY(WEFT_ALLOCATED(all, "the report"));
+    const weft_status_code status = weft_json_save(report_file, all);
+    json_decref(all);
     return status;
 }
 
-static weft_status check_precision(weft_products products, json_t *list, int *failed)
+static weft_status check_precision(weft_products products, report *r)
 {
     weft_op_check *op;
     WEFT_TRY(WEFT_NEW(op, WEFT_GPU_RESULTS, "the check of kernels"));
     const weft_status_code status = weft_gpu_check(products, op);
-    *failed += report_ops(weft_cuda_precision_name(products), op, list);
+    r->failed += report_ops(weft_cuda_precision_name(products), op, r->ops);
     weft_free(op);
     return status;
 }
 
 /* Writes the report of a GPU that stopped working, and returns its error. */
-static weft_status report_error(const weft_cuda_gpu *gpu, json_t *list, int failed)
+static weft_status report_error(report *r)
 {
     weft_error_copy *error = weft_error_save();
-    const weft_status_code written = write_report(gpu, list, failed, weft_error_message());
+    r->error = weft_error_message();
+    const weft_status_code written = write_report(r);
     const weft_status_code status = error ? weft_error_restore(error) : written;
     weft_free(error);
     return status;
 }
 
 /* Compares the kernels in all precisions. Requires the lock of the files of verdicts. */
-static weft_status check_gpu(const weft_cuda_gpu *gpu, json_t *list, int *failed)
+static weft_status check_gpu(report *r)
 {
     bool found;
     /* implementations that stopped the GPU */
     WEFT_TRY(weft_cuda_verdicts_load(WEFT_PRODUCTS_F32, &found));
     for (int p = 0; p < WEFT_PRODUCTS_COUNT; p++)
-        if (check_precision((weft_products)p, list, failed) != WEFT_OK)
-            return report_error(gpu, list, *failed);
-    WEFT_TRY(weft_cuda_verdicts_save());
-    return write_report(gpu, list, *failed, NULL);
+        if (check_precision((weft_products)p, r) != WEFT_OK)
+            return report_error(r);
+    return weft_cuda_verdicts_save();
+}
+
+static weft_status check_with_lock(report *r)
+{
+    int lock;
+    weft_status_code status = weft_cuda_files_lock(&lock);
+    if (status == WEFT_OK)
+        status = check_gpu(r);
+    weft_cuda_files_unlock(lock);
+    return status;
+}
+
+/* Puts an error in the place of figures that could not be measured. */
+static void note_error(const char *what, json_t **figures)
+{
+    weft_warning(weft_error_class(), weft_error_fields(), "%s were not measured: %s", what,
+                 weft_error_text());
+    *figures = json_pack("{s:s}", "error", weft_error_message());
+    weft_error_clear();
+}
+
+/* Measures the rates. Work of an op that failed is not prepared, so a GPU with such an op has
+ * copies only. */
+static void measure_gpu(report *r)
+{
+    if (weft_gpu_copies_measure(&r->copies) != WEFT_OK)
+        note_error("copies", &r->copies);
+    if (!r->failed && weft_gpu_rates_measure(&r->rates) != WEFT_OK)
+        note_error("rates of operations", &r->rates);
+}
+
+/* Measures the connections between the GPUs of all ranks. Collective. */
+static weft_status measure_links(weft_comm *comm, report *r)
+{
+    enum { BYTES = 256 << 20 };
+    weft_group *world;
+    weft_link_rates rates;
+    const int64_t most = weft_device_available(&weft_device_cuda, 1) / 8 / 256 * 256;
+    double bytes = (double)(most < BYTES ? most : BYTES);
+    WEFT_TRY(weft_comm_world(comm, &world));
+    WEFT_TRY(weft_comm_broadcast(comm, &bytes, sizeof bytes, 0));
+    WEFT_TRY(weft_link_rates_measure(world, &weft_device_cuda, (int64_t)bytes, &rates));
+    if (weft_comm_rank(comm) > 0)
+        return WEFT_OK;
+    if (!rates.library) {
+        printf("links: %d ranks without NCCL, or with a GPU in common; messages pass pinned "
+               "memory\n",
+               weft_comm_ranks(comm));
+        return WEFT_OK;
+    }
+    printf("links of %d GPUs by %s: %.4g GB/s in a ring, %.4g of an all_reduce\n",
+           weft_comm_ranks(comm), rates.library, 1e-9 * rates.ring, 1e-9 * rates.all_reduce);
+    r->links = json_pack("{s:s, s:i, s:f, s:f}", "library", rates.library, "ranks",
+                         weft_comm_ranks(comm), "ring", rates.ring, "all_reduce", rates.all_reduce);
+    return WEFT_ALLOCATED(r->links, "the report");
+}
+
+/* Rank 0 compares the kernels and writes the report; the links are between all ranks. */
+static weft_status check_ranks(weft_comm *comm, bool kernels, report *r)
+{
+    const bool first = weft_comm_rank(comm) == 0;
+    WEFT_TRY(weft_backend_check(&weft_backend_cuda));
+    WEFT_TRY(weft_cuda_gpu_get(&r->gpu));
+    if (weft_comm_ranks(comm) > 1)
+        WEFT_TRY(measure_links(comm, r));
+    if (!first)
+        return weft_comm_barrier(comm);
+    weft_comm_set_busy(comm, "comparing the kernels of the GPU with the reference");
+    printf("GPU %d of %d: %s\n", r->gpu->ordinal, r->gpu->count, r->gpu->name);
+    WEFT_TRY(check_with_lock(r));
+    measure_gpu(r);
+    WEFT_TRY(write_report(r));
+    if (kernels)
+        WEFT_TRY(weft_gpu_kernels_print());
+    weft_comm_set_busy(comm, NULL);
+    return weft_comm_barrier(comm);
 }
 
 weft_status weft_doctor_gpu(bool kernels)
 {
-    const weft_cuda_gpu *gpu;
-    int failed = 0, lock;
-    WEFT_TRY(weft_backend_check(&weft_backend_cuda));
-    WEFT_TRY(weft_cuda_gpu_get(&gpu));
-    json_t *list = json_array();
-    WEFT_TRY(WEFT_ALLOCATED(list, "the report"));
-    printf("GPU %d of %d: %s\n", gpu->ordinal, gpu->count, gpu->name);
-    weft_status_code status = weft_cuda_files_lock(&lock);
-    if (status == WEFT_OK)
-        status = check_gpu(gpu, list, &failed);
-    weft_cuda_files_unlock(lock);
-    json_decref(list);
-    WEFT_TRY(status);
-    if (kernels)
-        WEFT_TRY(weft_gpu_kernels_print());
-    if (failed)
-        return weft_error(WEFT_MSG_PARITY_FAILED, WEFT_AT(.file = report_file, WEFT_NUMBER(failed)),
-                          "%d kernels differ from the reference by more than their tolerance. Use "
-                          "backend cpu, and report this file.",
-                          failed);
-    return WEFT_OK;
+    report r = {.ops = json_array()};
+    weft_comm *comm = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(r.ops, "the report"));
+    WEFT_GO(weft_comm_open_mpi(&comm));
+    WEFT_GO(check_ranks(comm, kernels, &r));
+    if (r.failed)
+        WEFT_GO(weft_error(WEFT_MSG_PARITY_FAILED,
+                           WEFT_AT(.file = report_file, WEFT_NUMBER(r.failed)),
+                           "%d kernels differ from the reference by more than their tolerance. Use "
+                           "backend cpu, and report this file.",
+                           r.failed));
+out:
+    if (status != WEFT_OK && comm && weft_comm_ranks(comm) > 1)
+        weft_comm_abort(comm);
+    weft_comm_free(comm);
+    json_decref(r.ops);
+    json_decref(r.rates);
+    json_decref(r.copies);
+    json_decref(r.links);
+    return status;
 }

@@ -5,6 +5,7 @@
 #include "kernel/cuda/chain_kernels.h"
 #include "kernel/cuda/launch_window.h"
 #include "kernel/cuda/ops.h"
+#include "plan/cluster/gpu_peaks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,30 +13,26 @@
 
 /* ---- the GPU --------------------------------------------------------------------------------- */
 
-/* Peaks of f32 without tensor cores, from the data sheets. */
 static const struct {
     const char *type;
-    double f32_flops;
     weft_gpu_arch arch;
     weft_roofline_measured measured;
 } gpus[] = {{"H100",
-             66.9e12,
              WEFT_SM_90,
              {0.79, 0.60, 0.44,
               "H100 80GB HBM3, cuBLASLt and cuDNN 9.28, Wan 1.3B at 81x480x832; bench/gpu.md"}},
-            {"H200", 66.9e12, WEFT_SM_90},
-            {"A100", 19.5e12, WEFT_SM_80},
-            {"RTX4090", 82.6e12, WEFT_SM_89},
-            {"V100", 15.7e12, WEFT_SM_NONE}};
+            {"H200", WEFT_SM_90},
+            {"A100", WEFT_SM_80},
+            {"RTX4090", WEFT_SM_89}};
 
 weft_status weft_roofline_begin(weft_arena *arena, const char *cluster, weft_roofline_list *list)
 {
     *list = (weft_roofline_list){.arena = arena, .arch = WEFT_SM_NONE};
     WEFT_TRY(weft_cluster_load(arena, cluster, &list->cluster));
-    list->f32_flops = list->cluster.device.flops;
+    const weft_gpu_peaks *peaks = weft_gpu_peaks_of_type(list->cluster.device.type);
+    list->f32_flops = peaks ? peaks->f32_flops : list->cluster.device.flops;
     for (int i = 0; i < WEFT_COUNT(gpus); i++)
         if (!strcmp(gpus[i].type, list->cluster.device.type)) {
-            list->f32_flops = gpus[i].f32_flops;
             list->arch = gpus[i].arch;
             list->measured = gpus[i].measured;
         }

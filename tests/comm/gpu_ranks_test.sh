@@ -36,6 +36,19 @@ gpus_exchange() { # N
 }
 for n in 2 4; do check "gpus_exchange_$n" gpus_exchange "$n"; done
 
+# All ranks print the same rates, of NCCL; without NCCL the rates are 0.
+rates_of_connections() {
+    mpi -n 2 "$ranks" gpus >rates 2>err || fail_with err "the rates of two GPUs"
+    python3 -S - <<'PY' || fail_with rates "not two equal lines with rates of NCCL"
+import json
+first, second = [json.loads(line) for line in open("rates")]
+assert first == second and first["library"] == "NCCL" and first["ring"] > 0 and first["all_reduce"] > 0, first
+PY
+    WEFT_NCCL=off mpi -n 2 "$ranks" gpus >rates 2>err || fail_with err "two GPUs without NCCL"
+    [ "$(sort -u rates)" = '{"library": "", "ring": 0, "all_reduce": 0}' ] || fail_with rates "rates without NCCL"
+}
+check rates_of_connections
+
 # Two ranks share a GPU, which NCCL refuses: their messages pass pinned memory.
 ranks_that_share_a_gpu_do_without() {
     needs gpus_exchange_2

@@ -6,6 +6,7 @@
  *   ranks overlap STEPS [plain|order]   a larger one; prints the share of the communication that is
  *                                       hidden behind compute
  *   ranks link                          seconds that 4 MB take from the first rank to the last
+ *   ranks gpus                          prints, as JSON, the rates of the connections of all GPUs
  *   ranks quiet                         microseconds of each sleep between polls of the first rank,
  *                                       which computes while an expected message does not arrive
  *   ranks stall | kill | fail           prints, as JSON, the errors of the other ranks when rank 1
@@ -16,12 +17,14 @@
 #include "comm/comm_request.h"
 #include "comm/comm_world.h"
 #include "comm/group.h"
+#include "comm/link_rates.h"
 #include "exec/execute.h"
 #include "exec/program.h"
 #include "exec/store/tensor_copy.h"
 #include "graph/autodiff.h"
 #include "graph/builder_helpers.h"
 #include "graph/graph.h"
+#include "kernel/cuda/cuda_device.h"
 #include "kernel/device.h"
 #include "kernel/registry/backend.h"
 #include "transform/memory/comm_order.h"
@@ -231,6 +234,17 @@ out:
     return status;
 }
 
+static weft_status measure_gpus(weft_comm *comm)
+{
+    weft_group *world;
+    weft_link_rates rates;
+    WEFT_TRY(weft_comm_world(comm, &world));
+    WEFT_TRY(weft_link_rates_measure(world, &weft_device_cuda, 1 << 20, &rates));
+    printf("{\"library\": \"%s\", \"ring\": %g, \"all_reduce\": %g}\n",
+           rates.library ? rates.library : "", rates.ring, rates.all_reduce);
+    return WEFT_OK;
+}
+
 /* ---- polls ----------------------------------------------------------------------------------- */
 
 /* Sleeps that the communication thread requests: the load of the machine does not change the
@@ -321,6 +335,8 @@ int main(int argc, char **argv)
         weft_comm_set_deadline(comm, !strcmp(mode, "stall") ? 3 : 1e9);
         if (!strcmp(mode, "link"))
             status = time_link(comm);
+        else if (!strcmp(mode, "gpus"))
+            status = measure_gpus(comm);
         else if (!strcmp(mode, "quiet"))
             status = list_looks(comm);
         else

@@ -108,8 +108,9 @@ API CUresult cuDeviceGet(int *device, int ordinal)
 /* All GPUs are of one model, as usual in a machine: their ranks share verdicts. */
 API CUresult cuDeviceGetName(char *name, int len, int device)
 {
+    const char *model = getenv("WEFT_EMU_NAME");
     (void)device;
-    snprintf(name, (size_t)len, "Emulated GPU");
+    snprintf(name, (size_t)len, "%s", model ? model : "Emulated GPU");
     return CUDA_SUCCESS;
 }
 
@@ -340,6 +341,40 @@ static void submit_copy(CUstream s, CUdeviceptr to, CUdeviceptr from, copy c)
 API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s)
 {
     NEEDS_STREAM(s);
+    if (bytes)
+        submit_copy(s, to, from, (copy){.width = bytes, .height = 1});
+    return CUDA_SUCCESS;
+}
+
+/* GPUs have no access to memory of each other before cuCtxEnablePeerAccess; copies need none. */
+API CUresult cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    if (device < 0 || device >= MAX_DEVICES || peer < 0 || peer >= MAX_DEVICES)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *can = device != peer && !getenv("WEFT_EMU_NO_PEERS");
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
+{
+    static bool enabled[MAX_DEVICES][MAX_DEVICES];
+    NEEDS_CONTEXT;
+    if (flags || !peer || peer == current)
+        return CUDA_ERROR_INVALID_VALUE;
+    bool *own = &enabled[current->device][peer->device];
+    const CUresult result = *own ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
+    *own = true;
+    return result;
+}
+
+API CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                               CUcontext from_context, size_t bytes, CUstream s)
+{
+    NEEDS_STREAM(s);
+    if (!to_context || !from_context ||
+        emu_memory_device((const void *)(uintptr_t)to) != to_context->device ||
+        emu_memory_device((const void *)(uintptr_t)from) != from_context->device)
+        return CUDA_ERROR_INVALID_VALUE;
     if (bytes)
         submit_copy(s, to, from, (copy){.width = bytes, .height = 1});
     return CUDA_SUCCESS;

@@ -9,7 +9,8 @@
  *   memory is used after it was freed                 parameter of another size than in the PTX
  *
  * Fresh memory is NaN. The delays of streams follow from WEFT_EMU_SEED. WEFT_EMU_DEVICES (default
- * 1) and WEFT_EMU_MEMORY (default 4 GiB) set the number of GPUs and the bytes of each.
+ * 1) and WEFT_EMU_MEMORY (default 4 GiB) set the number of GPUs and the bytes of each, WEFT_EMU_NAME
+ * their model; with WEFT_EMU_NO_PEERS they have no direct copies.
  * WEFT_EMU_FAULT plants a fault: memory@N fails the N-th allocation; lost@N, ecc@N, illegal@N and
  * hang@N are effects of the N-th launch; fragment and lse are wrong results of each product of bf16
  * and of each attention. WEFT_EMU_LEFT names a file that gets a line at the end of the process: contexts,
@@ -41,6 +42,7 @@ enum {
     CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_ILLEGAL_ADDRESS = 700,
     CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
+    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
     CUDA_ERROR_UNKNOWN = 999,
 };
@@ -74,6 +76,7 @@ int64_t emu_memory_left(int device);
 int emu_memory_count(emu_kind kind); /* live allocations */
 /* EMU_UNKNOWN: not all bytes are inside one live allocation. *inside: where their values are. */
 emu_kind emu_memory_find(const void *data, size_t bytes, char **inside);
+int emu_memory_device(const void *data); /* of the allocation that has the byte; -1: none */
 /* True for any address of devices, allocated or not. */
 bool emu_memory_is_device(const void *data);
 /* True for addresses in memory of a device that was freed. */

@@ -303,6 +303,15 @@ emu_kind emu_memory_find(const void *data, size_t bytes, char **inside)
     return kind;
 }
 
+int emu_memory_device(const void *data)
+{
+    pthread_mutex_lock(&memory.lock);
+    const allocation *a = holder(data, false);
+    const int device = a && a->kind == EMU_DEVICE ? a->device : -1;
+    pthread_mutex_unlock(&memory.lock);
+    return device;
+}
+
 bool emu_memory_is_device(const void *data)
 {
     const char *at = data, *base = memory.base;
