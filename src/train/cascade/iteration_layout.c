@@ -44,6 +44,33 @@ weft_status weft_placed_order(const weft_placed_iteration *p, int32_t *order)
     return WEFT_OK;
 }
 
+int64_t weft_placed_scheduled(const weft_placed_iteration *p)
+{
+    int64_t n = p->cascades;
+    while (n > 0 && p->cascade[n - 1].kept)
+        n--;
+    return n;
+}
+
+int64_t weft_placed_trained(const weft_placed_iteration *p)
+{
+    int64_t n = p->samples;
+    while (n > 0 && p->sample[n - 1].ahead)
+        n--;
+    return n;
+}
+
+const weft_placed_cascade *weft_placed_ahead(const weft_placed_iteration *p, int64_t batch,
+                                             weft_cascade_module module)
+{
+    for (int64_t i = 0; i < p->cascades; i++) {
+        const weft_placed_sample *s = &p->sample[p->cascade[i].sample];
+        if (s->ahead && s->batch == batch && p->cascade[i].module == module)
+            return &p->cascade[i];
+    }
+    return NULL;
+}
+
 double weft_placed_reductions_during(const weft_placed_iteration *p)
 {
     double from = 0;
@@ -119,21 +146,45 @@ static weft_status check_cascade(const weft_placed_iteration *p, int32_t index, 
     return WEFT_OK;
 }
 
+/* Checks samples of the next step, and kept cascades. */
+static weft_status check_ahead(const weft_placed_iteration *p, const char *where)
+{
+    const int64_t trained = weft_placed_trained(p), scheduled = weft_placed_scheduled(p);
+    for (int64_t s = 0; s < p->samples; s++)
+        if (p->sample[s].ahead && (s < trained || p->sample[s].weight != 0))
+            return weft_error(WEFT_MSG_CASCADE_INVALID, WEFT_AT(.file = where, WEFT_NUMBER(s)),
+                              "sample %" PRId64
+                              " is of the next step. It must follow the samples of this step and "
+                              "have weight 0",
+                              s);
+    for (int64_t i = 0; i < p->cascades; i++) {
+        const weft_placed_cascade *c = &p->cascade[i];
+        if (c->module == WEFT_CASCADE_DIT ? c->kept || c->sample >= trained
+                                          : c->kept && (i < scheduled || c->sample >= trained))
+            return weft_error(WEFT_MSG_CASCADE_INVALID, WEFT_AT(.file = where, .key = c->at.id),
+                              "only encoders can run one iteration ahead, and they must follow the "
+                              "other cascades in the next iteration");
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_placed_check(const weft_placed_iteration *p, int ranks, const char *where)
 {
     double sum = 0;
     int8_t *seen = weft_alloc((p->samples + 1) * WEFT_CASCADE_MODULES);
     WEFT_TRY(WEFT_ALLOCATED(seen, "%" PRId64 " samples", p->samples));
     weft_status_code status = WEFT_OK;
-    for (int32_t i = 0; i < p->cascades; i++) {
+    for (int32_t i = 0; i < p->cascades; i++)
         WEFT_GO(check_cascade(p, i, ranks, where));
+    WEFT_GO(check_ahead(p, where));
+    for (int32_t i = 0; i < p->cascades; i++) {
         const weft_placed_cascade *c = &p->cascade[i];
         if (seen[c->sample * WEFT_CASCADE_MODULES + c->module]++)
             WEFT_GO(weft_error(WEFT_MSG_CASCADE_INVALID, WEFT_AT(.file = where, .key = c->at.id),
                                "the cascade occurs twice"));
     }
     for (int64_t s = 0; s < p->samples; s++) {
-        if (!seen[s * WEFT_CASCADE_MODULES + WEFT_CASCADE_DIT])
+        if (!p->sample[s].ahead && !seen[s * WEFT_CASCADE_MODULES + WEFT_CASCADE_DIT])
             WEFT_GO(weft_error(WEFT_MSG_CASCADE_INVALID, WEFT_AT(.file = where, WEFT_NUMBER(s)),
                                "no cascade trains sample %" PRId64, s));
         sum += p->sample[s].weight;

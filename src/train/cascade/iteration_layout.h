@@ -8,7 +8,15 @@
  *
  * A sample is a batch of the training stage's loader: clips of one bucket. Its loss contributes to
  * the step like one batch of `accumulate`. A sample has at most one cascade of each module, and
- * only a DiT cascade where latents come from the cache. All ranks have the same plan. */
+ * only a DiT cascade where latents come from the cache. All ranks have the same plan.
+ *
+ * With `encoders: ahead` an iteration also encodes the samples of the next step, after its own
+ * samples in the list. The encoders of its own samples are then `kept` cascades, at the end of the
+ * list: their rows are on these ranks already.
+ *
+ *     step 1   s0.dit [0 1]   s1.dit [2]   s2.vae [2]   s3.vae [1]
+ *     step 2   s0.dit [0 1]   s1.dit [2]   s2.vae [0]   s3.vae [2]   kept: s0.vae [2]   s1.vae [1]
+ *              after s0.vae   after s1.vae */
 #ifndef WEFT_TRAIN_CASCADE_ITERATION_LAYOUT_H
 #define WEFT_TRAIN_CASCADE_ITERATION_LAYOUT_H
 
@@ -28,6 +36,7 @@ typedef struct weft_placed_sample {
     int64_t clips;         /* clips of the batch */
     const weft_item *item; /* [clips] from weft_loader_peek */
     double weight;         /* share in the step's mean loss; all weights add up to 1 */
+    bool ahead;            /* of the next step: only encoders, and weight 0 */
 } weft_placed_sample;
 
 /* One cascade. at.id is "s<sample>.<module>", at.device lists the ranks of the job in group order,
@@ -38,6 +47,9 @@ typedef struct weft_placed_cascade {
     int32_t sample;
     weft_cascade_module module;
     weft_sp_method method; /* method of a DiT on several ranks; NONE: the executor's default */
+    /* An encoder of the iteration before. Needs no time, and starts at -1 s. Runs on its ranks if
+     * their rows no longer exist, after a resume. */
+    bool kept;
 } weft_placed_cascade;
 
 typedef struct weft_placed_iteration {
@@ -85,7 +97,16 @@ typedef struct weft_iteration_done {
     double own, running, taking;
 } weft_iteration_done;
 
-/* Checks a plan. Each sample has one DiT cascade and at most one cascade of each other module.
+/* Returns the number of cascades without the kept ones. */
+int64_t weft_placed_scheduled(const weft_placed_iteration *plan);
+/* Returns the number of samples that the step trains on, without samples of the next step. */
+int64_t weft_placed_trained(const weft_placed_iteration *plan);
+/* Returns the cascade of `module` of the sample of batch `batch` that `plan` encodes ahead; NULL:
+ * none. */
+const weft_placed_cascade *weft_placed_ahead(const weft_placed_iteration *plan, int64_t batch,
+                                             weft_cascade_module module);
+/* Checks a plan. Each sample has one DiT cascade and at most one cascade of each other module;
+ * samples of the next step have only the latter and follow the others, as kept cascades do.
  * Ranks are of the job, without duplicates in a group; predecessors start first; weights add up to
  * 1. Returns WEFT_E_ARG with the cascade's id; `where` begins the message. */
 weft_status weft_placed_check(const weft_placed_iteration *plan, int ranks, const char *where);

@@ -37,8 +37,12 @@ static json_t *sample_json(const weft_placed_sample *s)
         json_array_append_new(items, json_pack("[I, I, I]", (json_int_t)s->item[i].sample,
                                                (json_int_t)s->item[i].epoch,
                                                (json_int_t)s->item[i].sequence_index));
-    return json_pack("{s:I, s:i, s:I, s:f, s:o}", "batch", (json_int_t)s->batch, "bucket",
-                     s->bucket, "clips", (json_int_t)s->clips, "weight", s->weight, "items", items);
+    json_t *json =
+        json_pack("{s:I, s:i, s:I, s:f, s:o}", "batch", (json_int_t)s->batch, "bucket", s->bucket,
+                  "clips", (json_int_t)s->clips, "weight", s->weight, "items", items);
+    if (json && s->ahead)
+        json_object_set_new(json, "ahead", json_true());
+    return json;
 }
 
 static json_t *cascade_json(const weft_placed_cascade *c)
@@ -48,10 +52,13 @@ static json_t *cascade_json(const weft_placed_cascade *c)
         json_array_append_new(ranks, json_integer(c->at.device[i]));
     for (int32_t i = 0; i < c->at.after_count; i++)
         json_array_append_new(after, json_integer(c->at.after[i]));
-    return json_pack("{s:s, s:i, s:s, s:o, s:f, s:f, s:o, s:s}", "id", c->at.id, "sample",
-                     (int)c->sample, "module", weft_cascade_module_name(c->module), "ranks", ranks,
-                     "start", c->at.start, "seconds", c->at.seconds, "after", after, "method",
-                     methods[c->method]);
+    json_t *json = json_pack("{s:s, s:i, s:s, s:o, s:f, s:f, s:o, s:s}", "id", c->at.id, "sample",
+                             (int)c->sample, "module", weft_cascade_module_name(c->module), "ranks",
+                             ranks, "start", c->at.start, "seconds", c->at.seconds, "after", after,
+                             "method", methods[c->method]);
+    if (json && c->kept)
+        json_object_set_new(json, "kept", json_true());
+    return json;
 }
 
 json_t *weft_plans_line(const weft_placed_iteration *p, const char *policy, double idle)
@@ -92,6 +99,7 @@ static weft_status read_sample(const json_t *json, const char *where, weft_arena
     weft_item *item;
     WEFT_TRY(WEFT_ARENA_NEW(arena, item, count + 1, "a plan"));
     s->bucket = (int)bucket;
+    s->ahead = json_is_true(json_object_get(json, "ahead"));
     for (int64_t i = 0; i < count; i++) {
         const json_t *one = json_array_get(items, (size_t)i);
         item[i] = (weft_item){.sample = json_integer_value(json_array_get(one, 0)),
@@ -149,6 +157,7 @@ static weft_status read_cascade(const json_t *json, const char *where, weft_aren
     c->at.after_count = (int32_t)after;
     c->sample = sample < 0 || sample > INT32_MAX ? -1 : (int32_t)sample;
     c->module = (weft_cascade_module)m;
+    c->kept = json_is_true(json_object_get(json, "kept"));
     c->method = (weft_sp_method)k;
     return WEFT_ALLOCATED(c->at.id, "a plan");
 }
@@ -352,8 +361,8 @@ out:
 
 /* ---- lookup --------------------------------------------------------------------------------- */
 
-/* Matches samples to the samples of a plan, by bucket and clips: slot[s] is the plan's sample for
- * s. */
+/* Matches samples to the samples of a plan, by bucket, clips and step: slot[s] is the plan's sample
+ * for s. */
 static bool match(const weft_placed_iteration *plan, const weft_placed_sample *sample,
                   int64_t samples, int32_t *slot, bool *taken)
 {
@@ -363,7 +372,8 @@ static bool match(const weft_placed_iteration *plan, const weft_placed_sample *s
     for (int64_t s = 0; s < samples; s++) {
         int64_t at = 0;
         while (at < samples && (taken[at] || plan->sample[at].bucket != sample[s].bucket ||
-                                plan->sample[at].clips != sample[s].clips))
+                                plan->sample[at].clips != sample[s].clips ||
+                                plan->sample[at].ahead != sample[s].ahead))
             at++;
         if (at == samples)
             return false;

@@ -115,3 +115,90 @@ Test(cascade_plan, what_cannot_be_run_is_refused_by_name)
     p.sample[0].weight = 0.5;
     refuses(&p, "", "0.75");
 }
+
+/* A plan with encoders one iteration ahead. s0.vae and s1.text ran in the iteration before; s2 is of
+ * the next step. */
+typedef struct ahead_plan {
+    weft_placed_cascade cascade[5];
+    weft_placed_sample sample[3];
+    weft_placed_iteration all;
+} ahead_plan;
+
+static const int32_t after_kept[] = {3}, after_text[] = {4};
+
+static void make_ahead(ahead_plan *p)
+{
+    p->cascade[0] = given[0];
+    p->cascade[1] = given[3];
+    p->cascade[2] = given[1];
+    p->cascade[3] = given[1];
+    p->cascade[4] = given[2];
+    p->cascade[0].at.after = after_kept;
+    p->cascade[1].at.after = after_text;
+    p->cascade[2].at.id = "s2.vae";
+    p->cascade[2].sample = 2;
+    for (int c = 3; c < 5; c++) {
+        p->cascade[c].kept = true;
+        p->cascade[c].at.start = -1;
+        p->cascade[c].at.seconds = 0;
+    }
+    p->sample[0] = (weft_placed_sample){.batch = 6, .clips = 1, .weight = 0.75};
+    p->sample[1] = (weft_placed_sample){.batch = 7, .clips = 1, .weight = 0.25};
+    p->sample[2] = (weft_placed_sample){.batch = 8, .clips = 1, .ahead = true};
+    p->all = (weft_placed_iteration){
+        .sample = p->sample, .samples = 3, .cascade = p->cascade, .cascades = 5};
+}
+
+static void refuses_ahead(const ahead_plan *p, const char *key)
+{
+    cr_expect_neq(weft_placed_check(&p->all, RANKS, "plan.json"), WEFT_OK, "%s", key);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_CASCADE_INVALID, "%s", weft_error_message());
+    const char *found = weft_error_fields()->key ? weft_error_fields()->key : "";
+    cr_expect_str_eq(found, key, "%s", weft_error_message());
+}
+
+Test(cascade_plan, encoders_of_the_next_step)
+{
+    ahead_plan p;
+    int32_t order[5];
+    make_ahead(&p);
+    cr_assert_eq(weft_placed_check(&p.all, RANKS, "plan.json"), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect_eq(weft_placed_scheduled(&p.all), 3);
+    cr_expect_eq(weft_placed_trained(&p.all), 2);
+    cr_expect_eq(weft_placed_ahead(&p.all, 8, WEFT_CASCADE_VAE), &p.cascade[2]);
+    cr_expect_null(weft_placed_ahead(&p.all, 8, WEFT_CASCADE_TEXT));
+    cr_expect_null(weft_placed_ahead(&p.all, 6, WEFT_CASCADE_VAE), "a kept cascade of this step");
+    cr_assert_eq(weft_placed_order(&p.all, order), WEFT_OK);
+    static const int32_t wanted[] = {3, 4, 1, 2, 0}; /* kept cascades first */
+    for (int i = 0; i < 5; i++)
+        cr_expect_eq(order[i], wanted[i], "place %d: %d", i, (int)order[i]);
+}
+
+Test(cascade_plan, wrong_encoders_of_the_next_step_are_refused)
+{
+    ahead_plan p;
+    make_ahead(&p);
+    p.sample[2].weight = 0.1; /* the next step trains on it */
+    refuses_ahead(&p, "");
+    make_ahead(&p);
+    p.cascade[2].kept = true; /* kept for the next step */
+    refuses_ahead(&p, "s2.vae");
+    make_ahead(&p);
+    p.cascade[4].kept = false; /* after a kept cascade */
+    refuses_ahead(&p, "s0.vae");
+    make_ahead(&p);
+    p.sample[0].ahead = true; /* before samples of this step */
+    p.sample[0].weight = 0;
+    p.sample[1].weight = 1;
+    refuses_ahead(&p, "");
+    make_ahead(&p);
+    p.cascade[1].at.after_count = 0;
+    p.cascade[1].kept = true; /* a transformer */
+    refuses_ahead(&p, "s1.dit");
+    make_ahead(&p);
+    p.sample[1].ahead = true; /* a transformer of the next step */
+    p.sample[1].weight = 0;
+    p.sample[0].weight = 1;
+    refuses_ahead(&p, "s1.dit");
+}
