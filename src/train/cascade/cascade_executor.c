@@ -80,6 +80,7 @@ struct weft_cascade_run {
     unit_reads *reads;           /* unit reads computed so far */
     programs programs;
     run_time time;
+    weft_kept_rows kept; /* encoded rows of the next step's samples */
     dispatch dispatch;
     iteration iteration;
 };
@@ -686,14 +687,15 @@ static void from_begin(const weft_iteration_done *all, weft_cascade_timing *done
 /* Sets *next to this rank's first cascade from position `from` of the order, and prefetches its
  * clips. The plan's count: no cascade is left. */
 static weft_status prefetch_next(const weft_cascade_run *r, const weft_placed_iteration *plan,
-                                 int64_t from, int64_t *next)
+                                 const weft_latent_transfer *transfer, int64_t from, int64_t *next)
 {
     const int own = weft_comm_rank(r->setup.comm);
     int64_t i = from;
     while (i < plan->cascades && member_of(&plan->cascade[r->iteration.order[i]], own) < 0)
         i++;
     *next = i;
-    if (i == plan->cascades || !r->setup.calls.prefetch)
+    if (i == plan->cascades || !r->setup.calls.prefetch ||
+        weft_latent_transfer_is_kept(transfer, r->iteration.order[i]))
         return WEFT_OK;
     const int32_t index = r->iteration.order[i];
     const int member = member_of(&plan->cascade[index], own);
@@ -707,6 +709,8 @@ static weft_status take_one(weft_cascade_run *r, const weft_placed_iteration *pl
     const weft_placed_cascade *c = &plan->cascade[index];
     const int member = member_of(c, weft_comm_rank(r->setup.comm));
     weft_cascade_timing *d = &done->cascade[index];
+    if (weft_latent_transfer_is_kept(transfer, index))
+        return weft_latent_transfer_send(transfer, index, d);
     const weft_status_code status = c->module == WEFT_CASCADE_DIT
                                         ? denoise(r, plan, index, member, transfer, d)
                                         : encode(r, plan, index, member, transfer, d);
@@ -719,11 +723,11 @@ static weft_status take_all(weft_cascade_run *r, const weft_placed_iteration *pl
                             weft_latent_transfer *transfer, weft_iteration_done *done)
 {
     int64_t i, next;
-    WEFT_TRY(prefetch_next(r, plan, 0, &i));
+    WEFT_TRY(prefetch_next(r, plan, transfer, 0, &i));
     for (; i < plan->cascades; i = next) {
         const int32_t index = r->iteration.order[i];
         const weft_placed_cascade *c = &plan->cascade[index];
-        WEFT_TRY(prefetch_next(r, plan, i + 1, &next));
+        WEFT_TRY(prefetch_next(r, plan, transfer, i + 1, &next));
         WEFT_TRY(take_one(r, plan, index, transfer, done));
         if (r->setup.representative && c->module == WEFT_CASCADE_DIT)
             WEFT_TRY(send_contributions(r, plan, index));
@@ -880,6 +884,7 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
     if (r->setup.representative)
         WEFT_GO(finish_reduce(r));
     WEFT_GO(wait_reduce(r, done));
+    WEFT_GO(weft_latent_transfer_keep(transfer));
 out:
     done->reduced_bytes =
         r->iteration.reduced + weft_program_comm_times(r->programs.update->step.program).wire_bytes;
@@ -901,6 +906,7 @@ static weft_status find_clock(weft_cascade_run *r)
     const weft_device *device = backend->device;
     weft_device_clock clock;
     r->transfer_setup.comm = r->setup.comm;
+    r->transfer_setup.kept = &r->kept;
     if (!device->clock)
         return WEFT_OK;
     WEFT_TRY(device->open(device, backend, &r->time.stream));
@@ -955,6 +961,7 @@ void weft_cascade_run_free(weft_cascade_run *r)
 {
     if (!r)
         return;
+    weft_kept_rows_clear(&r->kept);
     weft_grad_reduce_free(r->reduce);
     weft_program_cache_free(r->programs.cache);
     weft_rank_cover_free(&r->iteration.cover);

@@ -323,9 +323,10 @@ static void *dispatcher(void *user)
     return NULL;
 }
 
+/* Creates the dispatcher. Kept cascades, which are last, have their rows and are not dispatched. */
 static weft_status make_dispatcher(weft_late *l)
 {
-    const int64_t n = l->plan->cascades;
+    const int64_t n = weft_placed_scheduled(l->plan);
     l->dispatcher.item = weft_calloc(n + 1, sizeof *l->dispatcher.item);
     l->dispatcher.trains = weft_alloc(n + 1);
     l->dispatcher.report = weft_calloc(l->ranks, sizeof *l->dispatcher.report);
@@ -338,7 +339,10 @@ static weft_status make_dispatcher(weft_late *l)
         !l->dispatcher.known)
         return no_memory();
     for (int64_t c = 0; c < n; c++) {
-        l->dispatcher.item[c] = l->plan->cascade[c].at;
+        weft_assigned *at = &l->dispatcher.item[c];
+        *at = l->plan->cascade[c].at;
+        while (at->after_count && at->after[at->after_count - 1] >= n)
+            at->after_count--;
         l->dispatcher.trains[c] = l->plan->cascade[c].module == WEFT_CASCADE_DIT;
     }
     const weft_dispatch_setup setup = {.item = l->dispatcher.item,

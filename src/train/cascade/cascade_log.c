@@ -95,13 +95,13 @@ static void sum_ranks(const weft_placed_iteration *plan, weft_iteration_timing *
         double busy = 0, compiled = 0;
         for (int64_t c = 0; c < e->cascades; c++) {
             const weft_cascade_timing *d = side(e, r, c);
+            e->in_place += d->in_place;
+            e->received += d->received;
+            e->sent += d->sent; /* also of kept rows, which no rank encodes */
             if (!d->took_part)
                 continue;
             busy += own_seconds(plan, e, c, d);
             compiled += d->compiled;
-            e->in_place += d->in_place;
-            e->received += d->received;
-            e->sent += d->sent;
             e->peak = fmax(e->peak, d->peak);
         }
         e->compiled = fmax(e->compiled, compiled);
@@ -169,7 +169,7 @@ void weft_placed_print(const weft_placed_iteration *p, weft_buf *out)
 {
     weft_buf_printf(out, "%-12s %6s %6s %12s %12s  %s\n", "cascade", "bucket", "degree", "start",
                     "end", "ranks");
-    for (int64_t c = 0; c < p->cascades; c++) {
+    for (int64_t c = 0; c < weft_placed_scheduled(p); c++) {
         const weft_assigned *at = &p->cascade[c].at;
         weft_buf_printf(out, "%-12s %6d %6" PRId64 " %12.6g %12.6g ", at->id,
                         p->sample[p->cascade[c].sample].bucket, at->degree, at->start,
@@ -186,11 +186,11 @@ static weft_status draw(const char *title, const weft_placed_iteration *p, int r
                         const weft_iteration_timing *e, double seconds, weft_buf *svg)
 {
     int64_t max_bars = 0, count = 0;
-    for (int64_t c = 0; c < p->cascades; c++)
+    for (int64_t c = 0; c < weft_placed_scheduled(p); c++)
         max_bars += p->cascade[c].at.degree;
     weft_gantt_bar *bar;
     WEFT_TRY(WEFT_NEW(bar, max_bars + 1, "the log of an iteration"));
-    for (int64_t c = 0; c < p->cascades; c++) {
+    for (int64_t c = 0; c < weft_placed_scheduled(p); c++) {
         const weft_assigned *at = &p->cascade[c].at;
         const double start = e ? e->start[c] : at->start,
                      end = e ? e->end[c] : at->start + at->seconds;
@@ -411,7 +411,7 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_plannin
 {
     json_t *cascades = json_array(), *idle = json_array(), *modules = json_object();
     double all_idle = 0;
-    for (int64_t c = 0; c < p->cascades; c++)
+    for (int64_t c = 0; c < weft_placed_scheduled(p); c++)
         json_array_append_new(cascades, cascade_line(p, e, c));
     for (int r = 0; r < e->ranks; r++) {
         json_array_append_new(idle, weft_json_finite(e->idle[r]));
@@ -424,15 +424,15 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_plannin
         "{s:i, s:I, s:I, s:{s:f, s:f, s:f, s:o}, s:{s:f, s:f, s:f, s:f, s:f, s:f}, s:{s:I, "
         "s:I, s:I, s:I}, "
         "s:{s:f, s:f, s:f, s:I, s:b, s:b, s:I, s:s, s:I}, s:o, s:o, s:o, s:f, s:o}",
-        "version", 2, "step", (json_int_t)p->step, "samples", (json_int_t)p->samples, "planned",
-        "makespan", p->makespan, "idle", stats->idle, "lower_bound", p->lower_bound, "gap",
-        weft_json_finite(weft_cascade_gap(p->makespan, p->lower_bound)), "executed", "makespan",
-        e->makespan, "idle", all_idle, "sums", e->exposed, "reduce", e->reduce, "seconds", e->all,
-        "compiled", e->compiled, "bytes", "in_place", (json_int_t)e->in_place, "received",
-        (json_int_t)e->received, "sent", (json_int_t)e->sent, "reduced", (json_int_t)e->reduced,
-        "planner", "seconds", stats->seconds, "busy", stats->busy, "late", stats->late, "rounds",
-        (json_int_t)stats->rounds, "proved", stats->proved, "replayed", stats->replayed, "left_out",
-        (json_int_t)stats->left_out, "dispatch",
+        "version", 2, "step", (json_int_t)p->step, "samples", (json_int_t)weft_placed_trained(p),
+        "planned", "makespan", p->makespan, "idle", stats->idle, "lower_bound", p->lower_bound,
+        "gap", weft_json_finite(weft_cascade_gap(p->makespan, p->lower_bound)), "executed",
+        "makespan", e->makespan, "idle", all_idle, "sums", e->exposed, "reduce", e->reduce,
+        "seconds", e->all, "compiled", e->compiled, "bytes", "in_place", (json_int_t)e->in_place,
+        "received", (json_int_t)e->received, "sent", (json_int_t)e->sent, "reduced",
+        (json_int_t)e->reduced, "planner", "seconds", stats->seconds, "busy", stats->busy, "late",
+        stats->late, "rounds", (json_int_t)stats->rounds, "proved", stats->proved, "replayed",
+        stats->replayed, "left_out", (json_int_t)stats->left_out, "dispatch",
         p->search ? "search"
         : p->late ? "late"
                   : "planned",
@@ -466,7 +466,7 @@ static char *chrome(const weft_placed_iteration *p, const weft_iteration_timing 
     for (int i = 0; i < WEFT_COUNT(names); i++)
         json_array_append_new(events, json_pack("{s:s, s:s, s:i, s:{s:s}}", "name", "process_name",
                                                 "ph", "M", "pid", i, "args", "name", names[i]));
-    for (int64_t c = 0; c < p->cascades; c++) {
+    for (int64_t c = 0; c < weft_placed_scheduled(p); c++) {
         const weft_assigned *at = &p->cascade[c].at;
         const weft_cascade_timing planned = {.start = at->start, .end = at->start + at->seconds};
         for (int64_t i = 0; i < at->degree; i++) {

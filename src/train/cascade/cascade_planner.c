@@ -247,6 +247,23 @@ static weft_status check_replayed(weft_cascade_planner *a, const weft_placed_ite
     return WEFT_OK;
 }
 
+void weft_cascade_planner_set_before(weft_cascade_planner *a, const weft_placed_iteration *before)
+{
+    a->before = before;
+}
+
+/* True: a plan for reuse would encode samples again that the iteration before encodes. */
+static bool encodes_again(const weft_cascade_planner *a, const weft_placed_iteration *p)
+{
+    for (int64_t c = 0; c < p->cascades && a->before && a->known; c++) {
+        const weft_placed_sample *s = &p->sample[p->cascade[c].sample];
+        if (!s->ahead && !p->cascade[c].kept &&
+            weft_placed_ahead(a->before, s->batch, p->cascade[c].module))
+            return true;
+    }
+    return false;
+}
+
 weft_status weft_cascade_planner_start(weft_cascade_planner *a, int64_t step,
                                        const weft_placed_sample *sample, int64_t samples)
 {
@@ -259,6 +276,7 @@ weft_status weft_cascade_planner_start(weft_cascade_planner *a, int64_t step,
     if (known) {
         WEFT_GO(
             weft_plans_find(known, step, j->sample, j->samples, j->arena, &j->plan, &j->replayed));
+        j->replayed = j->replayed && !encodes_again(a, &j->plan);
         if (a->s.replay)
             WEFT_GO(j->replayed ? check_replayed(a, &j->plan) : not_in_file(a, j));
         j->found.there = j->found.done = j->replayed;
@@ -292,11 +310,34 @@ static void place_best(weft_planning_job *j, const weft_planning_result *found,
                                    .sample = j->sample,
                                    .samples = j->samples,
                                    .cascade = j->cascade,
-                                   .cascades = j->list.count,
+                                   .cascades = j->list.count + j->kept,
                                    .makespan = p->makespan,
                                    .lower_bound = found->lower_bound,
                                    .late = found->late,
                                    .search = found->search};
+}
+
+/* Moves kept cascades to the ranks that have their rows. Rows of no rank, after a resume, are
+ * encoded on the ranks of a replayed plan. */
+static weft_status place_kept(const weft_cascade_planner *a, weft_arena *arena,
+                              weft_placed_iteration *plan)
+{
+    weft_placed_cascade *cascade;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, cascade, plan->cascades + 1, "the plan of an iteration"));
+    memcpy(cascade, plan->cascade, (size_t)plan->cascades * sizeof *cascade);
+    plan->cascade = cascade; /* a replayed plan shares its cascades with the list of plans */
+    for (int64_t c = weft_placed_scheduled(plan); c < plan->cascades && a->before; c++) {
+        const weft_placed_cascade *from =
+            weft_placed_ahead(a->before, plan->sample[cascade[c].sample].batch, cascade[c].module);
+        int32_t *device;
+        if (!from)
+            continue;
+        WEFT_TRY(WEFT_ARENA_NEW(arena, device, from->at.degree, "the plan of an iteration"));
+        memcpy(device, from->at.device, (size_t)from->at.degree * sizeof *device);
+        cascade[c].at.device = device;
+        cascade[c].at.degree = from->at.degree;
+    }
+    return WEFT_OK;
 }
 
 static double idle_of(const weft_placed_iteration *p, int ranks)
@@ -356,6 +397,7 @@ static weft_status fetch(weft_cascade_planner *a, weft_placed_iteration *plan,
         *plan = j->plan;
     else
         place_best(j, &found, plan);
+    WEFT_TRY(place_kept(a, j->arena, plan));
     stats->idle = idle_of(plan, a->s.ranks);
     if (a->known && !j->replayed)
         WEFT_TRY(weft_plans_add(a->known, plan));

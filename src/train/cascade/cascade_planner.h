@@ -68,6 +68,13 @@ weft_status weft_cascade_planner_fix_degree(weft_cascade_planner *planner,
 weft_status weft_cascade_planner_start(weft_cascade_planner *planner, int64_t step,
                                        const weft_placed_sample *sample, int64_t samples);
 
+/* Sets the iteration before, whose encoders of samples of the next step are not planned again. NULL
+ * (default): none. Before weft_cascade_planner_start it is the running plan, before
+ * weft_cascade_planner_get the executed one, whose ranks the kept cascades get. Borrowed until the
+ * end of that call. */
+void weft_cascade_planner_set_before(weft_cascade_planner *planner,
+                                     const weft_placed_iteration *before);
+
 /* How the planner found a plan. */
 typedef struct weft_planning_stats {
     double late;      /* seconds that the step waited for the plan */

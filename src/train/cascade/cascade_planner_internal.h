@@ -29,7 +29,9 @@ typedef struct weft_planning_job {
     int64_t step, samples, left_out;
     weft_placed_sample *sample;
     weft_cascade_list list;
-    weft_placed_cascade *cascade; /* [list.count], without ranks and times */
+    /* [list.count + kept], without ranks and times; kept cascades are last and not in the list */
+    weft_placed_cascade *cascade;
+    int64_t kept;
     int32_t *sample_of;
     double *work;
     bool replayed; /* `plan` was found; no search */
@@ -45,11 +47,12 @@ typedef struct weft_planning_job {
 struct weft_cascade_planner {
     weft_cascade_planner_setup s;
     bool is_rank0;
-    int64_t degree;               /* degree of equal groups; 0: not known */
-    weft_plans *known;            /* reusable plans, for plan: static */
-    weft_planning_job *job;       /* latest started weft_planning_job */
-    weft_planning_job *delivered; /* latest delivered weft_planning_job */
-    weft_arena *arena;            /* memory of the latest delivered plan */
+    int64_t degree;                      /* degree of equal groups; 0: not known */
+    weft_plans *known;                   /* reusable plans, for plan: static */
+    weft_planning_job *job;              /* latest started weft_planning_job */
+    weft_planning_job *delivered;        /* latest delivered weft_planning_job */
+    const weft_placed_iteration *before; /* of weft_cascade_planner_set_before */
+    weft_arena *arena;                   /* memory of the latest delivered plan */
     char *text;
     bool *warned; /* [buckets] a skipped sample was reported */
     pthread_t thread;

@@ -388,8 +388,10 @@ static weft_status alloc_buffers(weft_cascade_train *t)
     const int64_t samples = SETTLED * t->train_stage->accumulate;
     t->iteration.sample = weft_calloc(samples + 1, sizeof *t->iteration.sample);
     t->iteration.item = weft_calloc(samples * most + 1, sizeof *t->iteration.item);
-    t->iteration.done.cascade = weft_calloc(WEFT_CASCADE_MODULES * t->train_stage->accumulate + 1,
-                                            sizeof *t->iteration.done.cascade);
+    /* encoders of the next step included */
+    t->iteration.done.cascade =
+        weft_calloc(2 * WEFT_CASCADE_MODULES * t->train_stage->accumulate + 1,
+                    sizeof *t->iteration.done.cascade);
     return WEFT_ALLOCATED(t->iteration.sample && t->iteration.item && t->iteration.done.cascade,
                           "cascades");
 }
@@ -422,11 +424,25 @@ static double exposed_reduce_seconds(const weft_cascade_train *t)
                : t->planning.reduce_seconds;
 }
 
+/* Starts to plan `step`, with encoders of the step after it if the stage has one and `encoders:
+ * ahead` is set. */
 static weft_status start_planning(weft_cascade_train *t, int64_t step, int64_t offset)
 {
-    int64_t count;
-    WEFT_TRY(peek_samples(t, step, offset, t->iteration.sample, t->iteration.item, &count));
-    return weft_cascade_planner_start(t->planning.planner, step, t->iteration.sample, count);
+    const int64_t end = weft_run_first_step(t->s.run, t->s.train_stage_index + 1);
+    weft_placed_sample *sample = t->iteration.sample;
+    weft_item *item = t->iteration.item;
+    int64_t count, next = 0;
+    WEFT_TRY(peek_samples(t, step, offset, sample, item, &count));
+    for (int64_t i = 0; i < count; i++)
+        item += sample[i].clips;
+    if (t->run->cascades.encoders == WEFT_ENCODERS_AHEAD && step + 1 < end)
+        WEFT_TRY(peek_samples(t, step + 1, offset + count, sample + count, item, &next));
+    for (int64_t i = count; i < count + next; i++) {
+        sample[i].ahead = true;
+        sample[i].weight = 0;
+    }
+    weft_cascade_planner_set_before(t->planning.planner, t->iteration.plan);
+    return weft_cascade_planner_start(t->planning.planner, step, sample, count + next);
 }
 
 /* Returns the estimated seconds to all-reduce all gradients over the cluster's links. */
@@ -526,6 +542,22 @@ static weft_status begin_planning(weft_cascade_train *t, int64_t step)
     return start_planning(t, step, 0);
 }
 
+/* Returns the bytes of rows that a rank has between two steps, if it encodes all samples of the
+ * largest bucket. */
+static int64_t kept_bytes(const weft_cascade_train *t)
+{
+    int64_t most = 0;
+    for (int b = 0; b < t->bucket.count && t->run->cascades.encoders == WEFT_ENCODERS_AHEAD; b++) {
+        int64_t own = 0;
+        for (int m = 0; m < WEFT_CASCADE_DIT; m++) {
+            const weft_cascade_row row = weft_cascade_stage_row(t->runtime, b, m);
+            own += row.floats ? t->bucket.clips[b] * row.units * weft_latent_unit_bytes(&row) : 0;
+        }
+        most = own > most ? own : most;
+    }
+    return most * t->train_stage->accumulate;
+}
+
 weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
                                      const float *no_text, int64_t step)
 {
@@ -534,7 +566,7 @@ weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
     WEFT_TRY(alloc_buffers(t));
     WEFT_TRY(weft_cascade_stage_begin(t->runtime, loader, no_text));
     weft_memory_trim();
-    t->planning.fixed = weft_memory_resident() + t->s.decoder_bytes;
+    t->planning.fixed = weft_memory_resident() + t->s.decoder_bytes + kept_bytes(t);
     weft_comm_set_busy(t->comm, "estimating cascades");
     const weft_status_code status = begin_planning(t, step);
     weft_comm_set_busy(t->comm, NULL);
@@ -569,6 +601,8 @@ static weft_status predict_dispatch(weft_cascade_train *t)
 weft_status weft_cascade_train_run(weft_cascade_train *t, int64_t step, weft_step **update,
                                    weft_step_figures *f)
 {
+    weft_cascade_run *run = weft_cascade_stage_run(t->runtime);
+    weft_cascade_planner_set_before(t->planning.planner, weft_cascade_run_executed(run));
     WEFT_TRY(weft_cascade_planner_get(t->planning.planner, &t->iteration.plan, &t->iteration.stats,
                                       &t->iteration.plan_text));
     if (step + 1 < weft_run_first_step(t->s.run, t->s.train_stage_index + 1)) {
@@ -579,8 +613,8 @@ weft_status weft_cascade_train_run(weft_cascade_train *t, int64_t step, weft_ste
     }
     WEFT_TRY(predict_dispatch(t));
     WEFT_TRY(weft_cascade_stage_step(t->runtime, t->iteration.plan, &t->iteration.done));
-    WEFT_TRY(weft_cascade_run_bind_update(weft_cascade_stage_run(t->runtime), update));
-    for (int64_t s = 0; s < t->iteration.plan->samples; s++) {
+    WEFT_TRY(weft_cascade_run_bind_update(run, update));
+    for (int64_t s = 0; s < weft_placed_trained(t->iteration.plan); s++) {
         const int b = t->iteration.plan->sample[s].bucket;
         f->samples += t->bucket.clips[b];
         f->tokens += t->bucket.clips[b] * t->bucket.tokens[b];
@@ -747,11 +781,12 @@ static weft_status predict_iteration(weft_cascade_train *t, int64_t step, bool f
     char title[160], text[2][32];
     double peak;
     int rank = 0;
+    weft_cascade_planner_set_before(t->planning.planner, t->iteration.plan);
     WEFT_TRY(weft_cascade_planner_get(t->planning.planner, &t->iteration.plan, &t->iteration.stats,
                                       &t->iteration.plan_text));
     WEFT_TRY(peak_of(t, t->iteration.plan, &peak, &rank));
     weft_buf_printf(out, "\nstage %" PRId64 ", step %" PRId64 ": %" PRId64 " samples by %s\n",
-                    t->s.train_stage_index, step, t->iteration.plan->samples,
+                    t->s.train_stage_index, step, weft_placed_trained(t->iteration.plan),
                     weft_policy_names[t->run->cascades.policy]);
     weft_placed_print(t->iteration.plan, out);
     weft_buf_printf(
@@ -784,7 +819,7 @@ weft_status weft_cascade_train_estimate(weft_cascade_train *t, weft_loader *load
                   end = weft_run_first_step(t->s.run, t->s.train_stage_index + 1);
     t->dry = true;
     t->loader = loader;
-    t->planning.fixed = fixed;
+    t->planning.fixed = fixed + kept_bytes(t);
     WEFT_TRY(alloc_buffers(t));
     WEFT_TRY(open_planner(t));
     WEFT_TRY(fix_degree(t, begin));

@@ -19,7 +19,7 @@ weft_status weft_dispatch_inputs_fill(weft_dispatch_inputs *in, const weft_place
                                       const weft_dispatch_hand *transfer, uint64_t seed)
 {
     const weft_price_errors **of;
-    const int64_t n = plan->cascades;
+    const int64_t n = weft_placed_scheduled(plan);
     WEFT_TRY(grow(in, n));
     WEFT_TRY(WEFT_NEW(of, n + 1, "late dispatch"));
     for (int64_t c = 0; c < n; c++) {

@@ -78,6 +78,7 @@ typedef struct rows {
     unsigned char *data;    /* (clips, units) of a header and floats, in `held` */
     arrival *arrivals;
     int64_t in_place; /* bytes that this rank produced and needs */
+    bool kept;        /* encoded in the iteration before */
 } rows;
 
 struct weft_latent_transfer {
@@ -203,6 +204,21 @@ static weft_status find_consumers(weft_latent_transfer *h)
     return WEFT_ARENA_NEW(h->arena, h->sends, most + 1, "hand-offs");
 }
 
+/* Takes the rows of kept cascades from the store. Receives write other ranks' units into the same
+ * rows. */
+static void take_kept(weft_latent_transfer *h)
+{
+    const weft_placed_iteration *p = h->plan;
+    for (int32_t i = 0; i < p->cascades && h->setup.kept; i++) {
+        rows *r = rows_of(h, i);
+        if (!p->cascade[i].kept)
+            continue;
+        r->kept = weft_kept_rows_take(h->setup.kept, p->sample[p->cascade[i].sample].batch,
+                                      p->cascade[i].module, &r->held);
+        r->data = r->held ? weft_send_buffer_data(r->held) : NULL;
+    }
+}
+
 weft_status weft_latent_transfer_open(const weft_latent_transfer_setup *setup,
                                       const weft_placed_iteration *plan, const int32_t *order,
                                       const weft_cascade_row *row,
@@ -219,6 +235,7 @@ weft_status weft_latent_transfer_open(const weft_latent_transfer_setup *setup,
     WEFT_GO(weft_comm_world(setup->comm, &h->world));
     WEFT_GO(find_consumers(h));
     h->late = !order;
+    take_kept(h);
     if (order)
         WEFT_GO(post_all(h, order));
     *transfer = h;
@@ -242,6 +259,30 @@ weft_status weft_latent_transfer_buffer(weft_latent_transfer *h, int32_t index,
     return WEFT_OK;
 }
 
+bool weft_latent_transfer_is_kept(const weft_latent_transfer *h, int32_t index)
+{
+    const weft_placed_cascade *c = &h->plan->cascade[index];
+    return c->kept && h->rows[c->sample * WEFT_CASCADE_MODULES + (int)c->module].kept;
+}
+
+weft_status weft_latent_transfer_keep(weft_latent_transfer *h)
+{
+    const weft_placed_iteration *p = h->plan;
+    if (!h->setup.kept)
+        return WEFT_OK;
+    weft_kept_rows_clear(h->setup.kept);
+    for (int32_t i = 0; i < p->cascades; i++) {
+        const weft_placed_sample *s = &p->sample[p->cascade[i].sample];
+        rows *r = rows_of(h, i);
+        if (!s->ahead)
+            continue;
+        weft_send_buffer *held = r->held;
+        r->held = NULL;
+        WEFT_TRY(weft_kept_rows_add(h->setup.kept, s->batch, p->cascade[i].module, held));
+    }
+    return WEFT_OK;
+}
+
 /* Sends this rank's rows of cascade `index`. `when`: simulated time of the send; NULL: the time of
  * the device stream. */
 static weft_status send_rows(weft_latent_transfer *h, int32_t index, double *when,
@@ -250,7 +291,7 @@ static weft_status send_rows(weft_latent_transfer *h, int32_t index, double *whe
     const int own = weft_comm_rank(h->setup.comm);
     const weft_cascade_row *row = row_of(h, index);
     rows *r = rows_of(h, index);
-    bool needed = false;
+    bool needed = h->plan->sample[h->plan->cascade[index].sample].ahead;
     const int64_t count = h->consumer[index] < 0 ? 0 : find_sends(h, index);
     for (int64_t k = 0; k < count; k++) {
         const weft_latent_send *m = &h->sends[k];

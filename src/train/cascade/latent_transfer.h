@@ -14,6 +14,7 @@
 
 #include "train/cascade/cascade_encoders.h"
 #include "train/cascade/iteration_layout.h"
+#include "train/cascade/kept_rows.h"
 
 /* Rows of one sample and module as they are sent: (clips, units) of a header and floats. */
 typedef struct weft_latent_rows {
@@ -49,6 +50,7 @@ typedef struct weft_latent_transfer_setup {
     /* Device whose clock advances with messages; NULL: real time. */
     const weft_device *device;
     weft_device_stream *stream;
+    weft_kept_rows *kept; /* rows of the iteration before; NULL: none */
 } weft_latent_transfer_setup;
 /* Posts the receives of this rank. row[] and read[] are indexed by sample * WEFT_CASCADE_MODULES +
  * module; read[] is as in weft_latent_sends_list. `order` is that of all cascades. All arguments
@@ -66,6 +68,12 @@ weft_status weft_latent_transfer_open(const weft_latent_transfer_setup *setup,
  * buffer unless this rank needs the rows. */
 weft_status weft_latent_transfer_buffer(weft_latent_transfer *transfer, int32_t index,
                                         weft_latent_rows *rows);
+/* True: the iteration before encoded the rows of kept cascade `index`, so the cascade does not run
+ * again. */
+bool weft_latent_transfer_is_kept(const weft_latent_transfer *transfer, int32_t index);
+/* Moves the rows of samples of the next step to the store of the setup, in place of its entries.
+ * Call after all cascades. */
+weft_status weft_latent_transfer_keep(weft_latent_transfer *transfer);
 /* Sends the rows of cascade `index` to the ranks that need them and keeps the rows that this rank
  * needs. With `order` NULL weft_latent_transfer_direct sends instead. */
 weft_status weft_latent_transfer_send(weft_latent_transfer *transfer, int32_t index,

@@ -73,8 +73,9 @@ static weft_status add_options(weft_cascade_planner *a, weft_planning_job *j,
     return WEFT_OK;
 }
 
+/* Adds a cascade. A DiT cascade follows the last `producers` cascades. */
 static weft_status add_cascade(weft_cascade_planner *a, weft_planning_job *j, int64_t sample,
-                               weft_cascade_module module)
+                               weft_cascade_module module, int producers)
 {
     const int64_t at = j->list.count++;
     weft_cascade *c = &j->list.item[at];
@@ -82,9 +83,8 @@ static weft_status add_cascade(weft_cascade_planner *a, weft_planning_job *j, in
         weft_arena_printf(j->arena, "s%" PRId64 ".%s", sample, weft_cascade_module_name(module));
     c->after = weft_arena_calloc(j->arena, 2, sizeof *c->after);
     WEFT_TRY(WEFT_ALLOCATED(c->id && c->after, "the plan of an iteration"));
-    if (module == WEFT_CASCADE_DIT)
-        for (int64_t b = at - a->s.text - a->s.vae; b < at; b++)
-            c->after[c->after_count++] = (int32_t)b;
+    for (int64_t b = at - producers; b < at; b++)
+        c->after[c->after_count++] = (int32_t)b;
     j->sample_of[at] = (int32_t)sample;
     j->cascade[at] = (weft_placed_cascade){
         .at = {.id = c->id, .after = c->after, .after_count = c->after_count},
@@ -93,6 +93,53 @@ static weft_status add_cascade(weft_cascade_planner *a, weft_planning_job *j, in
         .method = module == WEFT_CASCADE_DIT ? weft_cascade_planner_method(a->s.config, a->s.ring)
                                              : WEFT_SP_NONE};
     return add_options(a, j, module, j->sample[sample].bucket, c);
+}
+
+static bool encodes(const weft_cascade_planner *a, weft_cascade_module module)
+{
+    return module == WEFT_CASCADE_TEXT ? a->s.text : module == WEFT_CASCADE_VAE && a->s.vae;
+}
+
+/* True: the iteration before encodes the sample. */
+static bool is_kept(const weft_cascade_planner *a, const weft_placed_sample *s,
+                    weft_cascade_module module)
+{
+    return !s->ahead && a->before && encodes(a, module) &&
+           weft_placed_ahead(a->before, s->batch, module);
+}
+
+/* Adds the cascades of a sample that this iteration runs. */
+static weft_status add_sample(weft_cascade_planner *a, weft_planning_job *j, int64_t s)
+{
+    int producers = 0;
+    for (int m = 0; m < WEFT_CASCADE_DIT; m++) {
+        if (!encodes(a, m) || is_kept(a, &j->sample[s], m))
+            continue;
+        WEFT_TRY(add_cascade(a, j, s, m, 0));
+        producers++;
+    }
+    return j->sample[s].ahead ? WEFT_OK : add_cascade(a, j, s, WEFT_CASCADE_DIT, producers);
+}
+
+/* Adds the kept encoders of DiT cascade `to`, after the cascades of the list. */
+static weft_status add_kept(weft_cascade_planner *a, weft_planning_job *j, int64_t to)
+{
+    weft_placed_cascade *dit = &j->cascade[to];
+    for (int m = 0; m < WEFT_CASCADE_DIT; m++) {
+        if (!is_kept(a, &j->sample[dit->sample], m))
+            continue;
+        const int64_t at = j->list.count + j->kept++;
+        const char *id = weft_arena_printf(j->arena, "s%d.%s", (int)dit->sample,
+                                           weft_cascade_module_name((weft_cascade_module)m));
+        WEFT_TRY(WEFT_ALLOCATED(id, "the plan of an iteration"));
+        /* the array has room for both encoders */
+        ((int32_t *)(uintptr_t)dit->at.after)[dit->at.after_count++] = (int32_t)at;
+        j->cascade[at] = (weft_placed_cascade){.at = {.id = id, .start = -1},
+                                               .sample = dit->sample,
+                                               .module = (weft_cascade_module)m,
+                                               .kept = true};
+    }
+    return WEFT_OK;
 }
 
 static weft_status make_list(weft_cascade_planner *a, weft_planning_job *j)
@@ -107,12 +154,11 @@ static weft_status make_list(weft_cascade_planner *a, weft_planning_job *j)
         return no_memory();
     for (int64_t s = 0; s < j->samples; s++) {
         j->work[s] = a->s.work[j->sample[s].bucket];
-        if (a->s.text)
-            WEFT_TRY(add_cascade(a, j, s, WEFT_CASCADE_TEXT));
-        if (a->s.vae)
-            WEFT_TRY(add_cascade(a, j, s, WEFT_CASCADE_VAE));
-        WEFT_TRY(add_cascade(a, j, s, WEFT_CASCADE_DIT));
+        WEFT_TRY(add_sample(a, j, s));
     }
+    for (int64_t c = 0; c < j->list.count; c++)
+        if (j->cascade[c].module == WEFT_CASCADE_DIT)
+            WEFT_TRY(add_kept(a, j, c));
     return WEFT_OK;
 }
 
@@ -185,11 +231,12 @@ static weft_status refuse_unfit(weft_cascade_planner *a, const weft_planning_job
     return worst ? refuse(a, worst, most, of) : WEFT_OK;
 }
 
-/* Removes the samples that fit on no degree and rescales the weights of the others. */
+/* Removes the samples that fit on no degree and rescales the weights of the others. The next step
+ * removes and counts its own samples. */
 static weft_status fit(weft_cascade_planner *a, weft_planning_job *j)
 {
     double rest = 0;
-    int64_t kept = 0;
+    int64_t kept = 0, trained = 0;
     if (a->s.config->unfit == WEFT_UNFIT_REFUSE)
         WEFT_TRY(refuse_unfit(a, j));
     for (int64_t i = 0; i < j->samples; i++) {
@@ -208,13 +255,14 @@ static weft_status fit(weft_cascade_planner *a, weft_planning_job *j)
                     weft_format_bytes((int64_t)least, text));
             }
             a->warned[s.bucket] = true;
-            j->left_out++;
+            j->left_out += !s.ahead;
             continue;
         }
         j->sample[kept++] = s;
+        trained += !s.ahead;
         rest += s.weight;
     }
-    if (kept == 0) {
+    if (trained == 0) {
         double least = 0;
         weft_cascade_module module = WEFT_CASCADE_DIT;
         WEFT_TRY(least_bytes(a, j->sample[0].bucket, &least, &module));

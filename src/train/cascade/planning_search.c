@@ -116,7 +116,8 @@ static weft_status by_rule(const weft_cascade_planner *a, const weft_planning_jo
 
 /* Sets *out to the shortest plan of all policies. This first plan takes little time, and later
  * plans are at least as short. Policies place groups contiguously, which on several nodes would
- * cross nodes, where costs differ; they are then not used. *found false: no policy has a plan. */
+ * cross nodes, where costs differ; they are then not used. Policies have no encoders of the next
+ * step. *found false: no policy has a plan. */
 static weft_status best_rule(const weft_cascade_planner *a, const weft_planning_job *j,
                              searching *s, weft_placement *out, bool *found)
 {
@@ -124,7 +125,8 @@ static weft_status best_rule(const weft_cascade_planner *a, const weft_planning_
                                         WEFT_POLICY_STATIC};
     const weft_policy_request request = weft_planning_request(a, j);
     *found = false;
-    for (size_t i = 0; i < sizeof rules / sizeof *rules && s->sets == 1; i++) {
+    const bool same = s->sets == 1 && a->s.config->encoders == WEFT_ENCODERS_IN_STEP;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && same; i++) {
         weft_placement p;
         const weft_status_code status = weft_policy_place(rules[i], &request, s->arena, &p);
         if (status == WEFT_E_INFEASIBLE)

@@ -10,6 +10,7 @@ static const char *const accumulation_names[] = {"own", "representative", NULL};
 static const char *const unfit_names[] = {"refuse", "skip", NULL};
 static const char *const dispatch_names[] = {"planned", "late", "search", NULL};
 static const char *const objective_names[] = {"makespan", "expected", NULL};
+static const char *const encoder_names[] = {"in-step", "ahead", NULL};
 static const char *const weight_names[] = {"elements", "samples", NULL};
 
 static const weft_key cascade_keys[] = {
@@ -58,6 +59,11 @@ static const weft_key cascade_keys[] = {
      "measured estimate errors of this run, latent transfer and gradient reduction "
      "(expected)",
      .choices = objective_names},
+    {"encoders", WEFT_KEY_ENUM, offsetof(weft_cascade_config, encoders), "in-step", "",
+     "iteration that encodes a sample; the one that trains on it, or the one before (ahead), so "
+     "that transformers do not wait for encoders. ahead requires data.input: pixels and arachne, "
+     "and keeps the latents of a step in host memory",
+     .choices = encoder_names},
     {"topology_aware", WEFT_KEY_BOOL, offsetof(weft_cascade_config, inner), "true", "",
      "place the ranks of a cascade by the topology", .earlier = "inner"},
     {"prefer_producers", WEFT_KEY_BOOL, offsetof(weft_cascade_config, inter), "true", "",
@@ -152,6 +158,7 @@ static weft_status check_unplanned(const weft_cascade_config *c, const char *pat
                {"oversized", c->unfit != 0},
                {"dispatch", c->dispatch != 0},
                {"objective", c->objective != 0},
+               {"encoders", c->encoders != 0},
                {"topology_aware", !c->inner},
                {"prefer_producers", !c->inter},
                {"program_cache", c->cache != DEFAULT_CACHE}};
@@ -170,6 +177,7 @@ static weft_status check_unplanned(const weft_cascade_config *c, const char *pat
 static weft_status check_policy(const weft_cascade_config *c, const char *path)
 {
     const char *key = c->objective == WEFT_OBJECTIVE_EXPECTED ? "objective"
+                      : c->encoders == WEFT_ENCODERS_AHEAD    ? "encoders"
                       : !c->inner                             ? "topology_aware"
                       : !c->inter                             ? "prefer_producers"
                                                               : NULL;

@@ -20,6 +20,12 @@ typedef enum weft_cascade_dispatch {
     WEFT_DISPATCH_SEARCH   /* ranks that rank 0 searches whenever cascades end (replan.h) */
 } weft_cascade_dispatch;
 
+/* The iteration that encodes a sample. */
+typedef enum weft_cascade_encode {
+    WEFT_ENCODERS_IN_STEP, /* the iteration that trains on it */
+    WEFT_ENCODERS_AHEAD    /* the one before */
+} weft_cascade_encode;
+
 /* Quantity that the search minimises. */
 typedef enum weft_cascade_objective {
     WEFT_OBJECTIVE_MAKESPAN, /* predicted seconds until the last cascade ends */
@@ -57,6 +63,7 @@ typedef struct weft_cascade_config {
     int unfit;             /* weft_cascade_unfit */
     int dispatch;          /* weft_cascade_dispatch */
     int objective;         /* weft_cascade_objective */
+    int encoders;          /* weft_cascade_encode */
     bool inner, inter;     /* options of the rank mapper (plan/cascade/assign.h) */
     int64_t cache;         /* bytes of cached programs */
 } weft_cascade_config;

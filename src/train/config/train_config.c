@@ -813,6 +813,11 @@ static weft_status check_cascades(const weft_run *run, const char *path)
         return weft_error(WEFT_MSG_CONFIG_MISSING_KEY, WEFT_AT(.file = path, .key = "data.input"),
                           "cascades encode pixels; add parallel: {cascades: {plan: "
                           "every-iteration}}, or remove data.input");
+    if (run->data.samples_from != WEFT_FROM_PIXELS && run->cascades.encoders == WEFT_ENCODERS_AHEAD)
+        return weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
+                          WEFT_AT(.file = path, .key = "parallel.cascades.encoders"),
+                          "latents of the cache need no encoder. Set data.input: pixels, or remove "
+                          "encoders");
     if (planned && !weft_run_model_given(&run->transformer))
         return weft_error(
             WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "parallel.cascades"),

@@ -49,6 +49,7 @@ kill_and_resume() {
     diff -r "runs/$name/model" "runs/broken-$name/model" || fail "$name: the model differs after resuming"
 }
 check pixels kill_and_resume 3 1 pixels 3 data.input=pixels
+check ahead kill_and_resume 3 1 ahead 3 data.input=pixels parallel.cascades.encoders=ahead
 check shared kill_and_resume 3 2 shared 25 parallel.zero=1
 check covered kill_and_resume 2 0 covered 12 parallel.cascades.gradient_reduction=representative
 finish

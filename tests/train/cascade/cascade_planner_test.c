@@ -498,6 +498,61 @@ Test(cascade_ahead, a_static_plan_is_made_once)
     close_alone(&a);
 }
 
+/* Step 0 runs encoders of step 1, so the plan of step 1 has none. Its kept encoders get the ranks of
+ * the executed plan, which late dispatch can change. */
+Test(cascade_ahead, encoders_of_the_next_step_are_planned_once)
+{
+    alone a;
+    const weft_placed_iteration *plan;
+    weft_planning_stats news;
+    const char *line;
+    open_alone(&a, "every-iteration", WEFT_POLICY_ARACHNE, 0, 4, NULL);
+    a.config.encoders = WEFT_ENCODERS_AHEAD;
+    make_samples(a.sample, a.item, 6, 5);
+    for (int s = 0; s < 3; s++)
+        a.sample[s].weight = 1.0 / 3;
+    for (int s = 3; s < 6; s++) {
+        a.sample[s].ahead = true;
+        a.sample[s].weight = 0;
+    }
+    cr_assert_eq(weft_cascade_planner_start(a.ahead, 0, a.sample, 6), WEFT_OK);
+    cr_assert_eq(weft_cascade_planner_get(a.ahead, &plan, &news, &line), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_placed_check(plan, 4, "plan"), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(weft_placed_scheduled(plan), plan->cascades, "step 0 has kept cascades");
+    const int64_t encoders = (plan->cascades - 3) / 2;
+    cr_assert_gt(encoders, 0, "the test needs encoders");
+
+    /* the samples of step 1, which encodes nothing */
+    for (int s = 0; s < 3; s++) {
+        a.sample[s] = a.sample[s + 3];
+        a.sample[s].ahead = false;
+        a.sample[s].weight = 1.0 / 3;
+    }
+    weft_cascade_planner_set_before(a.ahead, plan);
+    cr_assert_eq(weft_cascade_planner_start(a.ahead, 1, a.sample, 3), WEFT_OK);
+    static const int32_t moved[] = {3, 1, 0, 2};
+    weft_placed_cascade executed_cascade[16];
+    weft_placed_iteration executed = *plan;
+    memcpy(executed_cascade, plan->cascade, (size_t)plan->cascades * sizeof *plan->cascade);
+    for (int64_t c = 0; c < plan->cascades; c++)
+        executed_cascade[c].at.device = moved;
+    executed.cascade = executed_cascade;
+    weft_cascade_planner_set_before(a.ahead, &executed);
+    cr_assert_eq(weft_cascade_planner_get(a.ahead, &plan, &news, &line), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_placed_check(plan, 4, "plan"), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(weft_placed_scheduled(plan), 3, "encoders are planned again");
+    cr_assert_eq(plan->cascades, 3 + encoders);
+    for (int64_t c = 3; c < plan->cascades; c++) {
+        const weft_placed_cascade *k = &plan->cascade[c];
+        cr_expect(k->kept && k->at.start == -1 && k->at.seconds == 0 &&
+                      !memcmp(k->at.device, moved, (size_t)k->at.degree * sizeof *moved),
+                  "%s", k->at.id);
+    }
+    close_alone(&a);
+}
+
 /* ---- the config ----------------------------------------------------------------------------- */
 
 static weft_status parse_config(const char *text, int ranks, const char *beside)
