@@ -1,12 +1,12 @@
 /* Cascade plans under price errors, with the seconds of the cost model. The model is HunyuanVideo
  * 13B on H100 nodes with Arachne's three stages.
  *
- *     bench/robust [NODES [STAGE [ITERATIONS [PLANS [played|executed|ahead]]]]]
+ *     bench/robust [NODES [STAGE [ITERATIONS [PLANS [played|executed|ahead|ahead-executed|bound]]]]]
  *
  * PLANS: tried by a search. "played": plans run in the planner's simulation of the executor.
  * "executed": the first IN_BATCH draws also run in the executor of a run, on ranks with a clock
- * each (robust_ranks.h). "ahead": encoders run one iteration ahead, in the simulation only. An
- * iteration then has its transformers, whose latents exist, and the encoders of the next one:
+ * each (robust_ranks.h). "ahead": encoders run one iteration ahead, "ahead-executed": also in the
+ * executor, with the other policies as published. An iteration then has its transformers, whose latents exist, and the encoders of the next one:
  *
  *     played   [s0.vae][s0.dit       ][s1.dit ]     ahead   [s0.dit       ][s1.dit ][n1.vae]
  *              [s1.vae  ][s2.dit   ]                        [s2.dit   ][n0.vae        ]
@@ -23,13 +23,17 @@
  *
  * The error of `kept` is the standard error over the batches. A clairvoyant plan is searched for
  * one draw with its errors known, for the first KNOWN draws of each iteration. `reach` is the lead
- * of robust plans as a share of the clairvoyant lead, both in the KNOWN draws. */
+ * of robust plans as a share of the clairvoyant lead, both in the KNOWN draws.
+ *
+ * "bound" prints a lower bound of T and the share that it allows at most, without searches under
+ * errors. No dispatch is shorter, even one that knows all errors of a draw in advance. */
 #include "robust_ranks.h"
 
 #include "base/log.h"
 #include "base/rng.h"
 #include "estimate/plan_models.h"
 #include "plan/cascade/baselines.h"
+#include "plan/cascade/bound.h"
 #include "plan/cascade/genetic.h"
 #include "plan/cluster/cluster_path.h"
 
@@ -58,13 +62,20 @@ enum { STATIC, FLEXSP, KNAPFORMER, OTHERS, PLANNED = OTHERS, LATE, ROBUST, CLAIR
 static const weft_policy rule[OTHERS] = {WEFT_POLICY_STATIC, WEFT_POLICY_FLEXSP,
                                          WEFT_POLICY_KNAPFORMER};
 
-enum { PLAYED, EXECUTED, AHEAD, ALL_AHEAD, WAYS };
+enum { PLAYED, EXECUTED, AHEAD, ALL_AHEAD, AHEAD_EXECUTED, WAYS };
+static const char *const way_name[WAYS] = {"played", "executed", "ahead", "all ahead",
+                                           "ahead executed"};
+static bool in_executor(int way)
+{
+    return way == EXECUTED || way == AHEAD_EXECUTED;
+}
 
 typedef struct trial {
     const char *name;
     double jitter;
     bool slow;
     double seconds[WAYS][PLANS][DRAWS]; /* sums over iterations */
+    double bound[WAYS];                 /* lower bound; sum over iterations and draws */
     int64_t late, replanned, moved, cascades;
 } trial;
 
@@ -427,10 +438,12 @@ static void run_plan(const setting *s, const iteration *x, robust_job job, int f
     play_plan(s, x, &job, from, end, t->seconds[s->ahead ? ALL_AHEAD : PLAYED][plan]);
     if (s->ahead && plan >= OTHERS)
         play_plan(s, x, &job, from, end, t->seconds[AHEAD][plan]);
-    for (int k = from; k < end && k < IN_BATCH && s->executed; k++) {
+    job.ahead = s->ahead;
+    for (int k = from; k < end && k < IN_BATCH && s->executed && !(s->ahead && plan < OTHERS);
+         k++) {
         job.factor = factor + k * x->list.count;
         const robust_times times = robust_ranks_execute(&job);
-        t->seconds[EXECUTED][plan][k] += times.total;
+        t->seconds[s->ahead ? AHEAD_EXECUTED : EXECUTED][plan][k] += times.total;
         if (plan == ROBUST) {
             t->moved += times.moved;
             t->cascades += x->list.count;
@@ -485,6 +498,17 @@ static void try_played(const setting *s, int index)
     close_iteration(&x);
 }
 
+/* Executes the first draws of a rule's plan, with encoders in the same iteration. */
+static void execute_rule(const setting *s, const iteration *x, robust_job job, double *seconds)
+{
+    const double *factor = job.factor;
+    job.list = &x->list;
+    for (int k = 0; k < IN_BATCH && s->executed; k++) {
+        job.factor = factor + k * x->list.count;
+        seconds[k] += robust_ranks_execute(&job).total;
+    }
+}
+
 /* Runs all trials of iteration `index` with encoders one iteration ahead. A cascade has the same
  * errors wherever it runs. */
 static void try_ahead(const setting *s, int index)
@@ -504,10 +528,98 @@ static void try_ahead(const setting *s, int index)
         for (int rule_of = 0; rule_of < OTHERS; rule_of++) {
             job.plan = &x.plan[rule_of];
             play_plan(s, &x, &job, 0, DRAWS, t->seconds[AHEAD][rule_of]);
+            execute_rule(s, &x, job, t->seconds[AHEAD_EXECUTED][rule_of]);
         }
         for (int64_t i = 0; i < DRAWS * y.list.count; i++)
             factor[i] = y.trains[i % y.list.count] ? own[i] : factor[i];
         try_iteration(s, &y, factor, t);
+    }
+    close_iteration(&x);
+    close_iteration(&next);
+    close_iteration(&y);
+}
+
+/* ---- bounds --------------------------------------------------------------------------------- */
+
+/* Returns a lower bound of an iteration whose cascades need factor[c] times their seconds. `upper`:
+ * seconds of a plan in this draw. Reductions begin after a third of the last transformer
+ * (weft_dispatch_times). */
+static double bound_of(const setting *s, const iteration *x, const double *factor, double upper)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_cascade_list list = {.count = x->list.count};
+    weft_cascade_problem p;
+    weft_cascade_bound bound;
+    double summing = 0;
+    check(WEFT_ARENA_NEW(arena, list.item, list.count, "the benchmark"));
+    for (int64_t c = 0; c < list.count; c++) {
+        weft_cascade *to = &list.item[c];
+        *to = x->list.item[c];
+        check(WEFT_ARENA_NEW(arena, to->option, to->option_count, "the benchmark"));
+        for (int k = 0; k < to->option_count; k++) {
+            to->option[k] = x->list.item[c].option[k];
+            to->option[k].seconds *= factor[c];
+        }
+    }
+    check(weft_cascade_problem_create(&list, s->ranks, (double)s->cluster.device.memory, &p));
+    for (int64_t i = 0; i < list.count; i++) {
+        const int32_t c = p.order[i];
+        double head = 0; /* shortest encoder of the sample; encoders have no producers */
+        for (int32_t e = p.first_after[c]; e < p.first_after[c + 1]; e++)
+            head = fmax(head, p.seconds[p.first_option[p.after[e] + 1] - 1]);
+        if (x->trains[c])
+            summing = fmax(summing, head + p.seconds[p.first_option[c + 1] - 1] / 3);
+    }
+    check(weft_cascade_lower_bound(&p, upper, &bound));
+    weft_cascade_problem_free(&p);
+    weft_arena_free(arena);
+    return fmax(bound.value, summing + s->reduce);
+}
+
+/* Adds the planned plan and the bounds of all draws. */
+static void add_bounds(const setting *s, const iteration *x, const double *factor, trial *t,
+                       int way)
+{
+    double slow[MOST_RANKS], one[DRAWS] = {0}, bound = 0;
+    set_slow(t, slow);
+    const robust_job job = {
+        .list = &x->list, .plan = &x->plan[PLANNED], .factor = factor, .slow = slow};
+    play_plan(s, x, &job, 0, DRAWS, one);
+    for (int k = 0; k < DRAWS; k++) {
+        t->seconds[way][PLANNED][k] += one[k];
+        t->seconds[way][ROBUST][k] +=
+            one[k];                  /* without errors, robust plans are the planned ones */
+        if (k == 0 || t->jitter > 0) /* without jitter, all draws are equal */
+            bound = bound_of(s, x, factor + k * x->list.count, one[k]);
+        t->bound[way] += bound;
+    }
+}
+
+/* Bounds of iteration `index`, with encoders in the same iteration and one iteration ahead. */
+static void try_bounds(const setting *s, int index)
+{
+    static double own[DRAWS * MOST_CASCADES], factor[DRAWS * MOST_CASCADES];
+    static iteration x, next, y;
+    double slow[MOST_RANKS];
+    open_rules(s, 1 + (uint64_t)index, &x);
+    open_rules(s, 2 + (uint64_t)index, &next);
+    search_planned(s, &x);
+    open_ahead(s, &x, &next, &y);
+    for (size_t k = 0; k < WEFT_COUNT(trials); k++) {
+        trial *t = &trials[k];
+        set_slow(t, slow);
+        draw_factors(&x, t->jitter, own);
+        draw_factors(&next, t->jitter, factor);
+        robust_job job = {.factor = own, .slow = slow};
+        for (int rule_of = 0; rule_of < OTHERS; rule_of++) {
+            job.plan = &x.plan[rule_of];
+            play_plan(s, &x, &job, 0, DRAWS, t->seconds[PLAYED][rule_of]);
+            play_plan(s, &x, &job, 0, DRAWS, t->seconds[AHEAD][rule_of]);
+        }
+        add_bounds(s, &x, own, t, PLAYED);
+        for (int64_t i = 0; i < DRAWS * y.list.count; i++)
+            factor[i] = y.trains[i % y.list.count] ? own[i] : factor[i];
+        add_bounds(s, &y, factor, t, AHEAD);
     }
     close_iteration(&x);
     close_iteration(&next);
@@ -534,20 +646,20 @@ static double lead_of(const plan_seconds *of, int plan, int other, int from, int
 static void print_kept(const trial *t, int way, int other)
 {
     const plan_seconds *of = &t->seconds[way];
-    const int draws = way == EXECUTED ? IN_BATCH : DRAWS;
+    const int draws = in_executor(way) ? IN_BATCH : DRAWS;
     const double quiet = lead_of(&trials[0].seconds[way], ROBUST, other, 0, draws),
                  lead = lead_of(of, ROBUST, other, 0, draws),
                  known = lead_of(of, CLAIRVOYANT, other, 0, KNOWN),
                  own = lead_of(of, ROBUST, other, 0, KNOWN);
     double square = 0;
-    for (int b = 0; b < BATCHES && way != EXECUTED; b++) {
+    for (int b = 0; b < BATCHES && !in_executor(way); b++) {
         const double off = lead_of(of, ROBUST, other, b * IN_BATCH, IN_BATCH) - lead;
         square += off * off;
     }
     printf(" %.1f |", 100 * lead);
     if (quiet < 0.001)
         printf(" - | - | - |");
-    else if (way == EXECUTED)
+    else if (in_executor(way))
         printf(" %.0f | - | %.0f |", 100 * lead / quiet, 100 * known / quiet);
     else
         printf(" %.0f | %.1f | %.0f |", 100 * lead / quiet,
@@ -561,16 +673,15 @@ static void print_kept(const trial *t, int way, int other)
 static void print_trial(const setting *s, const char *stage, const trial *t, int way,
                         int iterations)
 {
-    static const char *const name[WAYS] = {"played", "executed", "ahead", "all ahead"};
-    const int draws = way == EXECUTED ? IN_BATCH : DRAWS;
-    printf("| %d | %s | %s | %s | %d | %d |", (int)s->ranks, stage, name[way], t->name, iterations,
-           draws);
+    const int draws = in_executor(way) ? IN_BATCH : DRAWS;
+    printf("| %d | %s | %s | %s | %d | %d |", (int)s->ranks, stage, way_name[way], t->name,
+           iterations, draws);
     for (int k = 0; k <= ROBUST; k++)
         printf(" %.3f |", sum_of(t->seconds[way][k], draws) / (iterations * draws));
     for (int k = 0; k < OTHERS; k++)
         print_kept(t, way, k);
     printf(" %d | %d |", (int)t->late, (int)t->replanned);
-    if (way == EXECUTED)
+    if (in_executor(way))
         printf(" %d | %d |\n", (int)t->moved, (int)t->cascades);
     else
         printf(" - | - |\n");
@@ -592,6 +703,29 @@ static void print_header(void)
     for (int k = 0; k < 16 + 5 * OTHERS; k++)
         printf("---|");
     printf("\n");
+}
+
+static void print_bounds(const setting *s, const char *stage, int iterations)
+{
+    static const char *const of[] = {"static", "FlexSP-like", "KnapFormer-like"};
+    const int runs = iterations * DRAWS;
+    printf(
+        "machine: cost model of an H100 cluster\n| ranks | stage | encoders | case | iterations | "
+        "planned s | bound s |");
+    for (int k = 0; k < OTHERS; k++)
+        printf(" kept over %s at most %% |", of[k]);
+    printf("\n|---|---|---|---|---|---|---|---|---|---|\n");
+    for (int way = PLAYED; way <= AHEAD; way += AHEAD - PLAYED)
+        for (size_t n = 0; n < WEFT_COUNT(trials); n++) {
+            const trial *t = &trials[n];
+            printf("| %d | %s | %s | %s | %d | %.3f | %.3f |", (int)s->ranks, stage, way_name[way],
+                   t->name, iterations, sum_of(t->seconds[way][PLANNED], DRAWS) / runs,
+                   t->bound[way] / runs);
+            for (int k = 0; k < OTHERS; k++)
+                printf(" %.0f |", 100 * (1 - t->bound[way] / sum_of(t->seconds[way][k], DRAWS)) /
+                                      lead_of(&trials[0].seconds[way], ROBUST, k, 0, DRAWS));
+            printf("\n");
+        }
 }
 
 /* Returns the mean bytes of a sample's latents, by the weights of the buckets. */
@@ -634,22 +768,32 @@ int main(int argc, char **argv)
     const char *stage = argc > 2 ? argv[2] : "720p";
     if (nodes < 1 || nodes > MOST_RANKS / 8 || iterations < 1) {
         fprintf(stderr,
-                "bench/robust [NODES [STAGE [ITERATIONS [PLANS [played|executed|ahead]]]]], up to "
-                "%d nodes\n",
+                "bench/robust [NODES [STAGE [ITERATIONS [PLANS "
+                "[played|executed|ahead|ahead-executed|bound]]]]], up to %d nodes\n",
                 MOST_RANKS / 8);
         return 1;
     }
     s.evaluations = argc > 4 ? atoi(argv[4]) : 1500;
-    s.executed = argc > 5 && !strcmp(argv[5], "executed");
-    s.ahead = argc > 5 && !strcmp(argv[5], "ahead");
+    s.executed = argc > 5 && strstr(argv[5], "executed");
+    s.ahead = argc > 5 && !strncmp(argv[5], "ahead", 5);
+    const bool bound = argc > 5 && !strcmp(argv[5], "bound");
     open_setting(&s, nodes, stage, iterations);
     for (int i = 0; i < iterations; i++)
-        if (s.ahead)
+        if (bound)
+            try_bounds(&s, i);
+        else if (s.ahead)
             try_ahead(&s, i);
         else
             try_played(&s, i);
+    if (bound) {
+        print_bounds(&s, stage, iterations);
+        weft_arena_free(s.arena);
+        return 0;
+    }
     print_header();
-    const int last = s.ahead ? ALL_AHEAD : s.executed ? EXECUTED : PLAYED;
+    const int last = s.ahead      ? s.executed ? AHEAD_EXECUTED : ALL_AHEAD
+                     : s.executed ? EXECUTED
+                                  : PLAYED;
     for (int way = s.ahead ? AHEAD : PLAYED; way <= last; way++)
         for (size_t k = 0; k < WEFT_COUNT(trials); k++)
             print_trial(&s, stage, &trials[k], way, iterations);

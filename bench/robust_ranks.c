@@ -4,6 +4,7 @@
 #include "model/family.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char config[] =
@@ -23,6 +24,12 @@ static struct {
     /* Per degree: seconds of one denoiser's kernels with factor 1, and of its messages. 0: not
      * measured. */
     double own[ROBUST_RANKS + 1], messages[ROBUST_RANKS + 1];
+    /* Executed encoders of samples of the next iteration, by sample and module. */
+    struct {
+        int32_t device[ROBUST_RANKS];
+        int64_t degree;
+    } kept[ROBUST_CASCADES];
+    int64_t batches; /* of earlier executions with encoders ahead; 0: their rows do not exist */
 } all;
 
 /* ---- callbacks of the executor --------------------------------------------------------------- */
@@ -84,7 +91,7 @@ static robust_times execute(const weft_placed_iteration *plan)
             t.makespan = fmax(t.makespan, simulated.done[r][c].end);
     }
     t.total = fmax(t.total, t.makespan);
-    for (int64_t c = 0; c < plan->cascades; c++) {
+    for (int64_t c = 0; c < weft_placed_scheduled(plan); c++) {
         const weft_assigned *at = &simulated.executed->cascade[c].at, *from = &plan->cascade[c].at;
         bool stayed = false;
         for (int64_t i = 0; i < from->degree; i++)
@@ -112,6 +119,7 @@ static void measure(int degree)
     for (int n = 0, r = 0; n < nodes; n++)
         for (int i = 0; i < degree / nodes + (n < degree % nodes); i++)
             ranks[r++] = n * all.per_node + i;
+    all.batches = 0;
     for (int r = 0; r < all.ranks; r++)
         simulated.slow[r] = 1;
     for (int k = 0; k < 2; k++) {
@@ -127,6 +135,92 @@ static weft_cascade_module module_of(const char *id)
     return strstr(id, ".dit")   ? WEFT_CASCADE_DIT
            : strstr(id, ".vae") ? WEFT_CASCADE_VAE
                                 : WEFT_CASCADE_TEXT;
+}
+
+/* An iteration with encoders one iteration ahead: transformers of its samples, encoders of the next
+ * iteration's samples, and kept encoders. */
+typedef struct ahead_plan {
+    weft_placed_sample sample[2 * ROBUST_CASCADES];
+    weft_placed_cascade cascade[2 * ROBUST_CASCADES];
+    char id[2 * ROBUST_CASCADES][16];
+    int32_t after[ROBUST_CASCADES][2];
+} ahead_plan;
+
+/* Rebuilds `plan` as an iteration with encoders one iteration ahead. */
+static void put_ahead(weft_placed_iteration *plan, ahead_plan *to)
+{
+    const int64_t samples = plan->samples, n = plan->cascades;
+    for (int64_t s = 0; s < 2 * samples; s++) {
+        to->sample[s] = plan->sample[s % samples];
+        to->sample[s].batch = all.batches + s;
+        to->sample[s].ahead = s >= samples;
+        to->sample[s].weight = s < samples ? to->sample[s].weight : 0;
+    }
+    plan->sample = to->sample;
+    plan->samples = 2 * samples;
+    for (int64_t c = 0; c < n; c++) {
+        weft_placed_cascade *at = &to->cascade[c];
+        *at = plan->cascade[c];
+        at->sample += at->module == WEFT_CASCADE_DIT ? 0 : (int32_t)samples;
+        snprintf(to->id[c], sizeof to->id[c], "s%d.%s", (int)at->sample,
+                 weft_cascade_module_name(at->module));
+        at->at.id = to->id[c];
+    }
+    plan->cascade = to->cascade;
+    for (int64_t c = 0; c < n && all.batches; c++) {
+        weft_placed_cascade *dit = &to->cascade[c];
+        for (int m = 0; m < WEFT_CASCADE_DIT && dit->module == WEFT_CASCADE_DIT; m++) {
+            const int64_t k = plan->cascades++, from = dit->sample * WEFT_CASCADE_DIT + m;
+            snprintf(to->id[k], sizeof to->id[k], "s%d.%s", (int)dit->sample,
+                     weft_cascade_module_name((weft_cascade_module)m));
+            to->cascade[k] = (weft_placed_cascade){.at = {.id = to->id[k],
+                                                          .device = all.kept[from].device,
+                                                          .degree = all.kept[from].degree,
+                                                          .start = -1},
+                                                   .sample = dit->sample,
+                                                   .module = (weft_cascade_module)m,
+                                                   .kept = true};
+            to->after[dit->sample][m] = (int32_t)k;
+            dit->at.after = to->after[dit->sample];
+            dit->at.after_count = m + 1;
+        }
+    }
+}
+
+/* Remembers the ranks that have the rows of the next iteration. */
+static void keep_ranks(int64_t samples)
+{
+    const weft_placed_iteration *p = simulated.executed;
+    for (int64_t c = 0; c < p->cascades; c++) {
+        const weft_placed_cascade *from = &p->cascade[c];
+        if (!p->sample[from->sample].ahead)
+            continue;
+        const int64_t to = (from->sample - samples) * WEFT_CASCADE_DIT + (int)from->module;
+        all.kept[to].degree = from->at.degree;
+        memcpy(all.kept[to].device, from->at.device,
+               (size_t)from->at.degree * sizeof *from->at.device);
+    }
+    all.batches += samples;
+}
+
+/* Executes an iteration whose encoders are one iteration ahead. Without rows of an execution
+ * before, the planned iteration is executed first. */
+static robust_times execute_ahead(const weft_placed_iteration *of)
+{
+    static ahead_plan to;
+    weft_placed_iteration plan = *of;
+    if (!all.batches) {
+        plan.late = false;
+        put_ahead(&plan, &to);
+        (void)execute(&plan);
+        keep_ranks(of->samples);
+        plan = *of;
+    }
+    put_ahead(&plan, &to);
+    check(weft_placed_check(&plan, all.ranks, "bench"));
+    const robust_times times = execute(&plan);
+    keep_ranks(of->samples);
+    return times;
 }
 
 robust_times robust_ranks_execute(const robust_job *job)
@@ -168,6 +262,9 @@ robust_times robust_ranks_execute(const robust_job *job)
         if (cascade[c].module == WEFT_CASCADE_DIT)
             all.kernels[c] = fmax(1, (all.seconds[c] - all.messages[degree]) / all.own[degree]);
     }
+    if (job->ahead)
+        return execute_ahead(&plan);
+    all.batches = 0;
     check(weft_placed_check(&plan, all.ranks, "bench"));
     return execute(&plan);
 }

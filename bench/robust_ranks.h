@@ -22,6 +22,9 @@ typedef struct robust_job {
     const weft_dispatch_replan *replan; /* searches of late dispatch; NULL: none */
     const double *factor;               /* [cascades] executed / predicted seconds */
     const double *slow;                 /* [ranks] slowdown factors, which the dispatcher knows */
+    /* Encoders are of the samples of the next iteration. The execution before ran the encoders of
+     * this one; its plan has the same cascades. */
+    bool ahead;
 } robust_job;
 
 typedef struct robust_times {

@@ -42,13 +42,14 @@
 #   bench-robust                plans on 16 and 64 ranks under price errors, by the cost model
 #                               (RANKS=16 N=5)
 #   bench-robust-ahead          the same with encoders one iteration ahead (RANKS=16 N=5)
+#   bench-robust-bounds         lower bounds of these iterations, for any dispatch (RANKS=16 N=5)
 #   bench-robust-executed       the same plans, executed on simulated ranks (RANKS=16 N=5)
 #   bench-cascades              iterations of cascades on 16, 32, 64 simulated ranks and their plans
 #                               (RANKS=16 N=5)
 RECORD  := tools/bench_tables.py record
 BENCHES := kernels loader models families near ranks fusion
 
-.PHONY: bench bench-cascades bench-robust bench-robust-ahead bench-robust-executed bench-mixed bench-pipeline bench-parallel bench-memory bench-generate bench-simulated $(BENCHES:%=bench-%)
+.PHONY: bench bench-cascades bench-robust bench-robust-ahead bench-robust-bounds bench-robust-executed bench-mixed bench-pipeline bench-parallel bench-memory bench-generate bench-simulated $(BENCHES:%=bench-%)
 bench: $(filter-out bench-fusion,$(BENCHES:%=bench-%))
 
 # ---- the targets of CMake that each goal needs --------------------------------------------------
@@ -57,6 +58,7 @@ $(foreach b,$(BENCHES),$(eval TARGETS_bench-$(b) = bench/$(b)))
 TARGETS_bench-cascades = bench/cascades
 TARGETS_bench-robust   = bench/robust
 TARGETS_bench-robust-ahead = bench/robust
+TARGETS_bench-robust-bounds = bench/robust
 TARGETS_bench-robust-executed = bench/cascades
 TARGETS_bench-pipeline = bench/plan/pipeline
 TARGETS_bench-storage = bench/storage
@@ -103,7 +105,10 @@ bench-robust:
 	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/robust $$((n / 8)) $$s $(or $(N),10) $(or $(PLANS),1000) executed || exit 1; done; done
 bench-robust-ahead:
 	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
-	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/robust $$((n / 8)) $$s $(or $(N),10) $(or $(PLANS),1000) ahead || exit 1; done; done
+	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/robust $$((n / 8)) $$s $(or $(N),10) $(or $(PLANS),1000) ahead-executed || exit 1; done; done
+bench-robust-bounds:
+	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
+	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/robust $$((n / 8)) $$s $(or $(N),10) 0 bound || exit 1; done; done
 bench-robust-executed:
 	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
 	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),10) fast robust || exit 1; done; done
