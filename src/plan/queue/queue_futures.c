@@ -13,7 +13,7 @@
 #define LATER(count) (4 * (count) + 32)
 /* Most pairs of jobs, which are the cost of a replay, of one prediction; and fewest futures. */
 enum { PAIRS = 400000, LEAST = 4 };
-/* The policy fair decides after each step, and makes so many times the decisions of others. */
+/* The policy fair decides after each step: 15 decisions for one of other policies. */
 enum { FAIR_DECISIONS = 15 };
 
 double weft_queue_past_gap(const weft_queue_run *jobs, int64_t count, double first, double now,
@@ -65,8 +65,8 @@ static weft_status make_futures(int64_t count, int64_t owners, int64_t number, f
     return WEFT_NEW(f->ends, count * f->number, "futures of %" PRId64 " jobs", count);
 }
 
-/* A job like a past one that arrives at a time. Its number and rank are above those of `i` earlier
- * ones. */
+/* A job like a past one that arrives at a time. Its number and rank are above the numbers of `i`
+ * earlier jobs. */
 static weft_queue_run later_job(const weft_queue_run *like, int64_t i, double arrival)
 {
     weft_queue_run run = *like;
@@ -79,7 +79,7 @@ static weft_queue_run later_job(const weft_queue_run *like, int64_t i, double ar
     return run;
 }
 
-/* Replays future `k`. The same numbers are drawn at every time, so that a prediction changes by
+/* Replays future `k`. The draws are equal at every time, so that a prediction changes by
  * what happens, and not by chance. */
 static weft_status replay_future(const weft_queue_rules *rules, const weft_queue_run *jobs,
                                  int64_t count, const double *used, int64_t owners, double now,
