@@ -32,8 +32,7 @@ static const weft_option options[] = {
      .group = "serve"},
     {"--ageing", "X", "0.02",
      "srpt, edf: seconds by which a second of waiting shortens a job, 0 to 1", .group = "serve"},
-    {"--predictions", NULL, NULL,
-     "predict each job's end at its arrival, as `weft serve` does, and print the errors",
+    {"--predictions", NULL, NULL, "also predict ends at arrivals, as `weft serve` does",
      .group = "serve"},
     {"--degrees", "FILE.json", NULL,
      "videos share up to 8 devices (--workers): seconds of a step on 1, 2, 4 and 8 devices, of "
@@ -174,8 +173,7 @@ const weft_verb weft_verb_simulate = {
                "\n"
                "TRACE.json...: `weft generate --trace` and `trace: true` of `weft train` write\n"
                "traces. Kernels and pauses keep their measured times. The time of a collective\n"
-               "follows from its bytes and the links of --on. Prints simulated and executed\n"
-               "seconds.\n"
+               "follows from bytes and links of --on. Prints simulated and executed seconds.\n"
                "\n"
                "serve: replays a queue of `weft serve` with its policies, and prints the share\n"
                "of deadlines that were met, the seconds from arrival to end, and on one worker\n"

@@ -577,7 +577,7 @@ static bool trim_to_cuts(const analysis *a, int64_t *start, int64_t *end)
     return true;
 }
 
-/* The last frame of a part that ends at `end`, with the next part at a key frame if one is inside. */
+/* The last frame of a part that ends at `end`; the next part is at a key frame if one is inside. */
 static int64_t end_at_cut(const analysis *a, int64_t start, int64_t end)
 {
     for (int64_t t = end + 1; a->cuts.frames > 0 && t > start && t < a->frames; t--)

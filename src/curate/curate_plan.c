@@ -738,8 +738,8 @@ static void crop_clip(const weft_curate_config *c, const json_t *shot, const jso
         json_object_set_new(clip->meta, "text_cropped", json_true());
 }
 
-/* True if the coded frames of the source can be the clip: both ends are cuts of the packets, and the
- * config changes neither area, size nor rate. */
+/* True if the coded frames of the source can be the clip: both ends are cuts of the packets, and
+ * the config changes neither area, size nor rate. */
 static bool can_copy(const weft_curate_config *c, const json_t *shot, const json_t *video,
                      const weft_curate_clip *clip)
 {

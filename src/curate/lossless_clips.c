@@ -58,8 +58,8 @@ void weft_lossless_clips_free(weft_lossless_clips *list)
 /* ---- comparison ---------------------------------------------------------------------------- */
 
 /* Decodes the next frame of the source that is not before `start`. */
-static weft_status source_frame(weft_video_reader *reader, int64_t start, const weft_heartbeat *heart,
-                                weft_video_frame *frame, bool *got)
+static weft_status source_frame(weft_video_reader *reader, int64_t start,
+                                const weft_heartbeat *heart, weft_video_frame *frame, bool *got)
 {
     do {
         WEFT_TRY(weft_video_reader_next(reader, frame, got));
@@ -94,8 +94,7 @@ static weft_status compare(const weft_curate_clip *clip, weft_video_reader *read
             first[0] = from.seconds;
             first[1] = to.seconds;
         }
-        *equal = *equal &&
-                 fabs((from.seconds - first[0]) - (to.seconds - first[1])) <= time_error;
+        *equal = *equal && fabs((from.seconds - first[0]) - (to.seconds - first[1])) <= time_error;
     }
     *equal = *equal && weft_video_reader_next(copy, &to, &more) == WEFT_OK && !more &&
              weft_video_reader_errors(copy) == 0;

@@ -23,8 +23,9 @@ void weft_lossless_clips_free(weft_lossless_clips *list);
 
 /* Options of readers whose decoded frames are compared. */
 extern const weft_video_options weft_lossless_options;
-/* Compares a copied clip with its frames of `reader`, which is at or before its start. Equal clips get their name and *info. *equal is false for a copy that was
- * refused, or whose decoded frames differ in number, samples or times. */
+/* Compares a copied clip with its frames of `reader`, which is at or before its start. Equal clips
+ * get their name and *info. *equal is false for a copy that was refused, or whose decoded frames
+ * differ in number, samples or times. */
 weft_status weft_lossless_clip_accept(const weft_lossless_clips *list, const weft_curate_clip *clip,
                                       weft_video_reader *reader, const weft_heartbeat *heart,
                                       weft_video_info *info, bool *equal);

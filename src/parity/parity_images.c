@@ -56,6 +56,16 @@ weft_status weft_parity_read_images(const weft_parity *p, weft_parity_images *im
     return check(p, images);
 }
 
+void weft_parity_size_video(const weft_stored_tensor *video, weft_video_form form,
+                            weft_model_size *size)
+{
+    const bool channels_last = form == WEFT_VIDEO_BTYXC;
+    const int frames_at = channels_last || form == WEFT_VIDEO_BTCYX ? 1 : 2;
+    size->frames = video->rank == 4 ? 1 : video->dim[frames_at];
+    size->height = video->dim[video->rank - 2 - channels_last];
+    size->width = video->dim[video->rank - 1 - channels_last];
+}
+
 void weft_parity_size_images(const weft_parity_images *images, int64_t side, weft_model_size *size)
 {
     int64_t tokens = 0;

@@ -654,10 +654,7 @@ static weft_status find_video_size(const parity *p, const weft_port_row *row,
         return weft_error(WEFT_MSG_TENSOR_SHAPE,
                           WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->rank)),
                           "the tensor has %d dimensions, not 4 or 5", t->rank);
-    const bool last = row->form == WEFT_VIDEO_BTYXC;
-    size->frames = t->rank == 4 ? 1 : t->dim[last || row->form == WEFT_VIDEO_BTCYX ? 1 : 2];
-    size->height = t->dim[t->rank - 2 - last];
-    size->width = t->dim[t->rank - 1 - last];
+    weft_parity_size_video(t, row->form, size);
     return WEFT_OK;
 }
 

@@ -133,14 +133,10 @@ static weft_status find_size(training *t, const weft_port_row *latents)
             WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = "data", WEFT_NUMBER(data->rank)),
             "the tensor has %d dimensions; a %s needs 5", data->rank, weft_model_class(&p->model));
     *size = (weft_model_size){.batch = t->batch};
-    if (image) {
+    if (image)
         weft_parity_size_images(&images, weft_model_grid(&p->model).factor[1], size);
-    } else {
-        const bool last = latents->form == WEFT_VIDEO_BTYXC;
-        size->frames = data->dim[last || latents->form == WEFT_VIDEO_BTCYX ? 1 : 2];
-        size->height = data->dim[3 - last];
-        size->width = data->dim[4 - last];
-    }
+    else
+        weft_parity_size_video(data, latents->form, size);
     for (int i = 0; i < f->ports; i++) {
         const weft_port_row *row = &f->port[i];
         const weft_stored_tensor *s = is_conditioning(row) ? samples_of(p, row) : NULL;

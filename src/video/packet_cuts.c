@@ -271,8 +271,8 @@ bool weft_pictures_are_equal(const AVFrame *a, const AVFrame *b)
         return false;
     for (int p = 0; p < av_pix_fmt_count_planes(a->format); p++) {
         const int bytes = av_image_get_linesize(a->format, a->width, p);
-        const int rows = p == 1 || p == 2 ? AV_CEIL_RSHIFT(a->height, format->log2_chroma_h)
-                                          : a->height;
+        const int rows =
+            p == 1 || p == 2 ? AV_CEIL_RSHIFT(a->height, format->log2_chroma_h) : a->height;
         for (int y = 0; y < rows; y++)
             if (memcmp(a->data[p] + (ptrdiff_t)y * a->linesize[p],
                        b->data[p] + (ptrdiff_t)y * b->linesize[p], (size_t)bytes) != 0)

@@ -17,8 +17,8 @@
 weft_status weft_caption_append_check(const weft_captions_config *config,
                                       const char *const *operators, int64_t count);
 /* Appends each text to `caption`, after a space. `fields` are the fields of a reply, `meta` is the
- * metadata of the clip with the scores; either may be NULL. A text with a value that does not exist is
- * omitted. */
+ * metadata of the clip with the scores; either may be NULL. A text with a value that does not exist
+ * is omitted. */
 void weft_caption_append(const weft_captions_config *config, const json_t *fields,
                          const json_t *meta, weft_buf *caption);
 

@@ -7,12 +7,13 @@
  *   visual blocks on x: attention, attention to y, feed-forward
  *   x --> norm, modulate, project --> prediction
  *
- * Shift, scale and gate of each part of a block come from temb. Attention within a stream has rotary
- * positions. Angles of rows and columns are divided by a number that depends on the size of the
- * video. With visual_cond, channels of zeros and of a mark follow the noisy latents. The mark is 1
- * in a first frame that is given, whose latents replace the noisy ones.
- * Shape letters: B batch, T, Y, X tokens of the sides, S = T Y X, L text tokens, C width, W width of
- * temb, D head width. */
+ * Shift, scale and gate of each part of a block come from temb. Attention within a stream has
+ * rotary positions. Angles of rows and columns are divided by a number that depends on the size of
+ * the video. With visual_cond, channels of zeros and of a mark follow the noisy latents. The mark
+ * is 1 in a first frame that is given, whose latents replace the noisy ones.
+ *
+ * Shape letters: B batch; T, Y, X tokens of the sides; S = T Y X. L text tokens, C width,
+ * W width of temb, D head width. */
 #include "graph/builder_helpers.h"
 #include "model/common_fields.h"
 #include "model/config_fields.h"
@@ -337,7 +338,7 @@ static const weft_field fields[] = {
     {"model_dim", WEFT_FIELD_I64, AT(width), "2048", 2, 1 << 16, .help = "width of the model"},
     {"ff_dim", WEFT_FIELD_I64, AT(ff_dim), "5120", 1, 1 << 20,
      .help = "width of the feed-forward layers"},
-    {"num_text_blocks", WEFT_FIELD_I64, AT(text_layers), "2", 0, 1024, .help = "blocks of the text"},
+    {"num_text_blocks", WEFT_FIELD_I64, AT(text_layers), "2", 0, 1024, .help = "text blocks"},
     {"num_visual_blocks", WEFT_FIELD_I64, AT(layers), "32", 0, 1024, .help = "blocks of the video"},
     {"axes_dims", WEFT_FIELD_I64S, AT(axes), "[16, 24, 24]", 0, 4096, .capacity = 3,
      .length = weft_three, .help = "channels of a head that rotate by frames, rows and columns"},

@@ -65,7 +65,7 @@ static weft_status make_futures(int64_t count, int64_t owners, int64_t number, f
     return WEFT_NEW(f->ends, count * f->number, "futures of %" PRId64 " jobs", count);
 }
 
-/* A job like a past one that arrives at a time. Its number and rank are above the numbers of `i`
+/* A job like a past one that arrives at a time. Its number and rank are larger than in `i`
  * earlier jobs. */
 static weft_queue_run later_job(const weft_queue_run *like, int64_t i, double arrival)
 {
@@ -92,8 +92,8 @@ static weft_status replay_future(const weft_queue_rules *rules, const weft_queue
         memcpy(f->used, used, (size_t)owners * sizeof *used);
     for (int64_t i = 0; i < f->later; i++) {
         arrival -= past->gap * log(1 - weft_rng_f64(&rng));
-        f->runs[count + i] = later_job(
-            &past->jobs[weft_rng_below(&rng, (uint64_t)past->count)], i, arrival);
+        f->runs[count + i] =
+            later_job(&past->jobs[weft_rng_below(&rng, (uint64_t)past->count)], i, arrival);
     }
     WEFT_TRY(weft_queue_replay_first(rules, f->runs, count + f->later, count, f->used, now, NULL));
     for (int64_t i = 0; i < count; i++) {
@@ -210,8 +210,8 @@ static weft_status foresee_newest(const trace *t, const weft_queue_run *present,
         runs[i].first *= present[i].entry.seconds / present[i].actual;
         runs[i].actual = present[i].entry.seconds;
     }
-    WEFT_GO(weft_queue_foresee(t->rules, runs, count, used, t->owners, now, past, number,
-                               outlooks));
+    WEFT_GO(
+        weft_queue_foresee(t->rules, runs, count, used, t->owners, now, past, number, outlooks));
     *outlook = outlooks[newest];
 out:
     weft_free(outlooks);

@@ -103,8 +103,8 @@ weft_status weft_cascade_run_encoder(weft_cascade_run *run, const weft_step *ste
 weft_step *weft_cascade_run_update(weft_cascade_run *run);
 /* Runs the cascades of this rank in sequence. done->cascade has plan->cascades entries. The plan
  * must pass weft_placed_check and be equal on all ranks. Rows of samples of the next step stay on
- * this rank until the next iteration. The plan of the latter has their encoders as kept cascades, on
- * the ranks of weft_cascade_run_executed. */
+ * this rank until the next iteration. The plan of the latter has their encoders as kept cascades,
+ * on the ranks of weft_cascade_run_executed. */
 weft_status weft_cascade_run_iteration(weft_cascade_run *run, const weft_placed_iteration *plan,
                                        weft_iteration_done *done);
 /* Returns seconds on the common clock of all ranks: the clock of rank 0, or simulated time, which

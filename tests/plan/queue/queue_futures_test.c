@@ -85,7 +85,10 @@ Test(queue_futures, a_step_that_runs_ends_first)
 {
     const weft_queue_rules rules = {WEFT_QUEUE_SRPT, 0, 0, 0, 1};
     weft_queue_run jobs[2] = {
-        {.entry = {.number = 1, .held = true, .seconds = 83}, .actual = 83, .steps = 11, .first = 3},
+        {.entry = {.number = 1, .held = true, .seconds = 83},
+         .actual = 83,
+         .steps = 11,
+         .first = 3},
         {.entry = {.number = 2, .rank = 2, .seconds = 10}, .actual = 10, .steps = 5}};
     double used[1] = {0};
     cr_assert_eq(weft_queue_replay(&rules, jobs, 2, used, 0), WEFT_OK);
