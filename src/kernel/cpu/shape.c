@@ -339,6 +339,7 @@ CPU_KERNEL_WITH(sum, .workspace = sum_workspace, .narrow = CPU_ALL)
 
 /* ---- embedding ------------------------------------------------------------------------------- */
 
+/* A thread copies complete rows, which may have a few floats each. */
 CPU_KERNEL_WITH(embed, .narrow = CPU_ALL)
 {
     const weft_view *table = &args->in[0], *ids = &args->in[1];
@@ -346,9 +347,11 @@ CPU_KERNEL_WITH(embed, .narrow = CPU_ALL)
                   bytes = weft_dtype_bytes(table->dtype);
     float *y = args->out[0].data;
     WEFT_TRY(embed_check_ids(ids, table->shape.dim[0]));
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(count *width))
     for (int64_t i = 0; i < count; i++)
-        cpu_widen(table->dtype, (const char *)table->data + view_get_int(ids, i) * width * bytes,
-                  y + i * width, width);
+        cpu_widen_run(table->dtype,
+                      (const char *)table->data + view_get_int(ids, i) * width * bytes,
+                      y + i * width, width);
     return WEFT_OK;
 }
 
