@@ -43,7 +43,7 @@ tokens = sum(l["tokens_per_second"] * l["step_seconds"] for l in lines)
 print(tokens / sum(l["step_seconds"] for l in lines), sum(l.get("padding", 0) for l in lines) / len(lines))
 P
 }
-packed="data.packing={tokens: $tokens, max_samples: 16, rows: "
+packed="data.packing={tokens: $tokens, max_samples: ${SAMPLES-10}, rows: "
 for _ in $(seq "$rounds"); do
     for n in 1 2; do
         one "buckets by max_tokens" $n stages.0.max_tokens=$((n * tokens))
@@ -65,3 +65,5 @@ for n in ("1", "2"):
         shown = f"{100 * padding:.1f}" if name == "packed rows" else "-"
         print(f"| {name} | {n} | {rate:.0f} | {rate / best:.2f} | {shown} |")
 P
+echo
+python3 -IS "$here/packing_bound.py"

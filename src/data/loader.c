@@ -114,6 +114,7 @@ static weft_status allocate_rows(weft_loader *l)
     if (!packing->tokens)
         return WEFT_OK;
     WEFT_TRY(WEFT_NEW(l->packed_row, packing->samples, "a row of samples"));
+    WEFT_TRY(weft_pack_rows_create(l));
     WEFT_TRY(weft_pack_window_create(packing, &l->position.planned_window));
     WEFT_TRY(weft_pack_window_create(packing, &l->position.returned_window));
     for (int64_t i = 0; i < l->slot_count; i++) {
@@ -252,6 +253,7 @@ void weft_loader_close(weft_loader *l)
     }
     weft_free(l->slots);
     weft_free(l->packed_row);
+    weft_pack_rows_free(l);
     weft_pack_window_free(&l->position.planned_window);
     weft_pack_window_free(&l->position.returned_window);
     weft_free(l->queue);

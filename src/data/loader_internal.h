@@ -7,6 +7,7 @@
 #include "data/loader_packing.h"
 #include "data/loader_report.h"
 #include "data/loader_share.h"
+#include "data/row_fill.h"
 #include "data/sample_order.h"
 #include "storage/stoppable_wait.h"
 
@@ -42,6 +43,12 @@ typedef struct weft_sample_record {
 } weft_sample_record;
 
 /* A batch that is decoded ahead, or a single item. */
+/* Chooses the samples of packed rows, by bucket. */
+typedef struct weft_row_chooser {
+    int64_t *tokens, *available, *chosen; /* [queues] owned */
+    weft_row_fill fill;
+} weft_row_chooser;
+
 typedef struct weft_loader_slot weft_loader_slot;
 struct weft_loader_slot {
     int64_t step; /* -1: empty */
@@ -127,7 +134,8 @@ struct weft_loader {
     weft_sample_record *record; /* [samples]; written with the lock once workers run */
     weft_loader_slot *slots;
     int64_t slot_count;
-    weft_item *packed_row; /* [packing.samples] scratch of the plan; NULL: not packed */
+    weft_row_chooser row_chooser; /* if samples are packed */
+    weft_item *packed_row;        /* [packing.samples] scratch of the plan; NULL: not packed */
     /* prefetched items not yet loaded, oldest first */
     weft_prefetched_item *prefetched, **prefetched_last;
     weft_loader_threads threads;

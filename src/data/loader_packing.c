@@ -67,18 +67,70 @@ static int64_t best_fit(const weft_loader *l, const weft_pack_window *w, int64_t
     return best;
 }
 
-int64_t weft_pack_row(const weft_loader *l, int64_t *taken, weft_pack_window *w, weft_item *row)
+/* Moves item `at` of the window to the row. Returns its tokens. */
+static int64_t take_item(const weft_loader *l, weft_pack_window *w, int64_t at, weft_item *row)
 {
-    int64_t count = 0, left = l->config.packing.tokens;
-    while (count < l->config.packing.samples) {
+    *row = w->item[at];
+    w->count--;
+    memmove(&w->item[at], &w->item[at + 1], (size_t)(w->count - at) * sizeof *w->item);
+    return l->queue[row->bucket].tokens;
+}
+
+weft_status weft_pack_rows_create(weft_loader *l)
+{
+    weft_row_chooser *c = &l->row_chooser;
+    WEFT_TRY(WEFT_NEW(c->tokens, l->queues, "a row of samples"));
+    WEFT_TRY(WEFT_NEW(c->available, l->queues, "a row of samples"));
+    WEFT_TRY(WEFT_NEW(c->chosen, l->queues, "a row of samples"));
+    for (int i = 0; i < l->queues; i++)
+        c->tokens[i] = l->queue[i].tokens;
+    return weft_row_fill_create(c->tokens, l->queues, l->config.packing.tokens,
+                                l->config.packing.samples, &c->fill);
+}
+
+void weft_pack_rows_free(weft_loader *l)
+{
+    weft_row_fill_free(&l->row_chooser.fill);
+    weft_free(l->row_chooser.tokens);
+    weft_free(l->row_chooser.available);
+    weft_free(l->row_chooser.chosen);
+}
+
+/* Chooses how many samples of each bucket fill `left` tokens. A row with as many samples
+ * as the mean row of the window leaves a window of the same mixture. */
+static bool choose_samples(weft_loader *l, const weft_pack_window *w, int64_t left, int64_t places)
+{
+    weft_row_chooser *c = &l->row_chooser;
+    int64_t tokens = 0;
+    memset(c->available, 0, (size_t)l->queues * sizeof *c->available);
+    for (int64_t i = 0; i < w->count; i++) {
+        c->available[w->item[i].bucket]++;
+        tokens += c->tokens[w->item[i].bucket];
+    }
+    const int64_t wanted = tokens ? (left * w->count + tokens / 2) / tokens : 0;
+    return weft_row_fill_choose(&c->fill, c->available, left, places, wanted,
+                                l->config.packing.tokens / 100, c->chosen);
+}
+
+int64_t weft_pack_row(weft_loader *l, int64_t *taken, weft_pack_window *w, weft_item *row)
+{
+    const int64_t places = l->config.packing.samples;
+    int64_t *chosen = l->row_chooser.chosen, count = 1;
+    fill_window(l, taken, w);
+    int64_t left = l->config.packing.tokens - take_item(l, w, 0, row);
+    if (choose_samples(l, w, left, places - 1))
+        for (int64_t i = 0; i < w->count;) {
+            if (chosen[w->item[i].bucket]-- > 0)
+                left -= take_item(l, w, i, &row[count++]);
+            else
+                i++;
+        }
+    while (count < places) { /* samples that fill the window again may fit */
         fill_window(l, taken, w);
-        const int64_t at = count ? best_fit(l, w, left) : 0;
+        const int64_t at = best_fit(l, w, left);
         if (at < 0)
             break;
-        row[count++] = w->item[at];
-        left -= l->queue[w->item[at].bucket].tokens;
-        w->count--;
-        memmove(&w->item[at], &w->item[at + 1], (size_t)(w->count - at) * sizeof *w->item);
+        left -= take_item(l, w, at, &row[count++]);
     }
     return count;
 }

@@ -1,9 +1,10 @@
 /* Packs samples of all buckets into rows of tokens (sequence packing).
  *
- *   buckets in turns --one sample at a time--> window --best fit--> row 0, row 1, ... of a batch
+ *   buckets in turns --one sample at a time--> window --fullest--> row 0, row 1, ... of a batch
  *
- * The oldest sample of the window begins a row. The largest sample that still fits follows, until
- * none fits. Rows depend on data, config and seed only, and every sample leaves the window. */
+ * The oldest sample of the window begins a row. The samples that fill the rest best follow
+ * (data/row_fill.h), then the largest that still fit. Rows depend on data, config and seed only, and
+ * every sample leaves the window. */
 #ifndef WEFT_DATA_LOADER_PACKING_H
 #define WEFT_DATA_LOADER_PACKING_H
 
@@ -23,9 +24,12 @@ weft_status weft_pack_window_create(const weft_row_packing *packing, weft_pack_w
 void weft_pack_window_free(weft_pack_window *window);
 void weft_pack_window_copy(weft_pack_window *to, const weft_pack_window *from);
 
+/* Reserves memory to choose the samples of rows, and frees the memory. */
+weft_status weft_pack_rows_create(weft_loader *loader);
+void weft_pack_rows_free(weft_loader *loader);
 /* Takes the items of the next row from the endless sequences and returns their number, at most
  * packing.samples. Advances taken[] (samples of each bucket) and the window. */
-int64_t weft_pack_row(const weft_loader *loader, int64_t *taken, weft_pack_window *window,
+int64_t weft_pack_row(weft_loader *loader, int64_t *taken, weft_pack_window *window,
                       weft_item *row);
 /* Plans the next batch of rows, as weft_loader_plan_next. */
 void weft_loader_plan_rows(weft_loader *loader, struct weft_loader_slot *slot);
