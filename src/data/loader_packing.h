@@ -3,8 +3,8 @@
  *   buckets in turns --one sample at a time--> window --fullest--> row 0, row 1, ... of a batch
  *
  * The oldest sample of the window begins a row. The samples that fill the rest best follow
- * (data/row_fill.h), then the largest that still fit. Rows depend on data, config and seed only, and
- * every sample leaves the window. */
+ * (data/row_fill.h), then the largest that still fit. Rows depend on data, config and seed only,
+ * and every sample leaves the window. */
 #ifndef WEFT_DATA_LOADER_PACKING_H
 #define WEFT_DATA_LOADER_PACKING_H
 

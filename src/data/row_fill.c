@@ -58,7 +58,7 @@ static void add_shifted(uint64_t *to, const uint64_t *from, int64_t words, int64
     }
 }
 
-/* Computes the sums of all kinds. A further sample of a kind adds to the sums that have one fewer. */
+/* Computes the sums of all kinds. A further sample of a kind adds to the sums with one fewer. */
 static void add_kinds(weft_row_fill *f, const int64_t *available, int64_t places)
 {
     const int64_t bytes = (f->places + 1) * f->words * (int64_t)sizeof *f->sums;
