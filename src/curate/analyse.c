@@ -766,7 +766,7 @@ static weft_status read_cuts(analysis *a, const char *path)
 {
     if (a->config->clips.cut != WEFT_CUT_KEY_FRAMES || a->concealed > 0 || a->seen.errors > 0)
         return WEFT_OK;
-    WEFT_TRY(weft_packet_cuts_read(path, &a->cuts));
+    WEFT_TRY(weft_packet_cuts_read(path, (weft_packet_watch){beat, (void *)a->heart}, &a->cuts));
     if (a->cuts.frames != a->frames)
         weft_packet_cuts_free(&a->cuts);
     return WEFT_OK;

@@ -175,7 +175,7 @@ static weft_status copy_clips(const char *source, const weft_curate_clip *clips,
             WEFT_GO(weft_lossless_clips_add(&list, &clips[i]));
     if (list.count == 0)
         goto out;
-    WEFT_GO(reading_failed(weft_lossless_clips_copy(&list, source)));
+    WEFT_GO(reading_failed(weft_lossless_clips_copy(&list, source, heart)));
     o.threads = threads;
     o.stall_seconds = config->stall_seconds;
     WEFT_GO(reading_failed(weft_video_reader_open(source, &o, &reader)));

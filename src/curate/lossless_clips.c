@@ -34,13 +34,20 @@ weft_status weft_lossless_clips_add(weft_lossless_clips *list, const weft_curate
     return WEFT_OK;
 }
 
-weft_status weft_lossless_clips_copy(weft_lossless_clips *list, const char *source)
+static void beat(void *user)
 {
+    weft_heartbeat_beat(user);
+}
+
+weft_status weft_lossless_clips_copy(weft_lossless_clips *list, const char *source,
+                                     const weft_heartbeat *heart)
+{
+    const weft_packet_watch watch = {beat, (void *)heart};
     for (int64_t i = 0; i < list->count; i++) {
         list->span[i].tags = &list->tag[i];
         list->span[i].tag_count = 1;
     }
-    return list->count ? weft_packet_spans_copy(source, list->span, list->count) : WEFT_OK;
+    return list->count ? weft_packet_spans_copy(source, watch, list->span, list->count) : WEFT_OK;
 }
 
 void weft_lossless_clips_free(weft_lossless_clips *list)

@@ -17,7 +17,8 @@ typedef struct weft_lossless_clips {
 /* Adds a clip, ascending by start. */
 weft_status weft_lossless_clips_add(weft_lossless_clips *list, const weft_curate_clip *clip);
 /* Copies the coded frames of all clips. */
-weft_status weft_lossless_clips_copy(weft_lossless_clips *list, const char *source);
+weft_status weft_lossless_clips_copy(weft_lossless_clips *list, const char *source,
+                                     const weft_heartbeat *heart);
 /* Removes the temporary files that are left. */
 void weft_lossless_clips_free(weft_lossless_clips *list);
 

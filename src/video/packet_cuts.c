@@ -54,7 +54,14 @@ static void free_packets(packet_list *list)
     *list = (packet_list){0};
 }
 
-static weft_status list_packets(const char *path, packet_list *list)
+/* Calls the watch after some packets. */
+static void watch_packet(weft_packet_watch watch, int64_t count)
+{
+    if (watch.beat && count % 256 == 0)
+        watch.beat(watch.user);
+}
+
+static weft_status list_packets(const char *path, weft_packet_watch watch, packet_list *list)
 {
     weft_video_reader *reader = NULL;
     AVPacket *packet = av_packet_alloc();
@@ -77,6 +84,7 @@ static weft_status list_packets(const char *path, packet_list *list)
         av_packet_unref(packet);
         WEFT_GO(weft_grow((void **)&list->item, list->count, &capacity, sizeof *list->item));
         list->item[list->count++] = item;
+        watch_packet(watch, list->count);
     }
     WEFT_GO(rank_packets(list));
 out:
@@ -87,13 +95,13 @@ out:
 
 /* ---- cuts ---------------------------------------------------------------------------------- */
 
-weft_status weft_packet_cuts_read(const char *path, weft_packet_cuts *cuts)
+weft_status weft_packet_cuts_read(const char *path, weft_packet_watch watch, weft_packet_cuts *cuts)
 {
     packet_list list = {0};
     int64_t last = -1;
     *cuts = (weft_packet_cuts){0};
     weft_status_code status = WEFT_OK;
-    WEFT_GO(list_packets(path, &list));
+    WEFT_GO(list_packets(path, watch, &list));
     if (!list.usable || list.count == 0)
         goto out;
     WEFT_GO(WEFT_NEW(cuts->starts, list.count, "the cuts of a video"));
@@ -217,8 +225,9 @@ static bool write_packet(copy *c, const AVStream *from, const packet_list *list,
 
 /* Writes the packets from the key frame to the last frame of the span in decode order. *at is the
  * number of packets read so far. */
-static weft_status copy_span(weft_video_reader *reader, const packet_list *list, AVPacket *packet,
-                             weft_packet_span *span, int64_t *at)
+static weft_status copy_span(weft_video_reader *reader, const packet_list *list,
+                             weft_packet_watch watch, AVPacket *packet, weft_packet_span *span,
+                             int64_t *at)
 {
     const AVStream *from = weft_video_reader_stream(reader);
     copy c = {.delay = decode_delay(list, span)};
@@ -234,6 +243,7 @@ static weft_status copy_span(weft_video_reader *reader, const packet_list *list,
         if (good && c.mux && item->rank >= span->start)
             good = write_packet(&c, from, list, span, packet);
         av_packet_unref(packet);
+        watch_packet(watch, *at);
     }
     good = good && c.mux && *at > span->end;
 out:
@@ -241,7 +251,8 @@ out:
     return status;
 }
 
-weft_status weft_packet_spans_copy(const char *path, weft_packet_span *spans, int64_t count)
+weft_status weft_packet_spans_copy(const char *path, weft_packet_watch watch,
+                                   weft_packet_span *spans, int64_t count)
 {
     weft_video_reader *reader = NULL;
     packet_list list = {0};
@@ -251,12 +262,12 @@ weft_status weft_packet_spans_copy(const char *path, weft_packet_span *spans, in
     WEFT_GO(status);
     for (int64_t i = 0; i < count; i++)
         spans[i].copied = false;
-    WEFT_GO(list_packets(path, &list));
+    WEFT_GO(list_packets(path, watch, &list));
     if (!list.usable)
         goto out;
     WEFT_GO(weft_video_reader_open(path, NULL, &reader));
     for (int64_t i = 0; i < count; i++)
-        WEFT_GO(copy_span(reader, &list, packet, &spans[i], &at));
+        WEFT_GO(copy_span(reader, &list, watch, packet, &spans[i], &at));
 out:
     av_packet_free(&packet);
     weft_video_reader_close(reader);

@@ -16,6 +16,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Called every few hundred packets, so that a long file does not look like a hang. */
+typedef struct weft_packet_watch {
+    void (*beat)(void *user);
+    void *user;
+} weft_packet_watch;
+
 typedef struct weft_packet_cuts {
     int64_t frames; /* 0: the packets of the video cannot be cut, or not in an .mp4 */
     bool *starts;   /* owned; by frame in order of presentation: a span can begin here */
@@ -24,7 +30,8 @@ typedef struct weft_packet_cuts {
 
 /* Reads all packets of a video, undecoded. A video with missing times, damaged or hidden packets,
  * or a codec that .mp4 does not have, has no cuts (frames 0). */
-weft_status weft_packet_cuts_read(const char *path, weft_packet_cuts *cuts);
+weft_status weft_packet_cuts_read(const char *path, weft_packet_watch watch,
+                                  weft_packet_cuts *cuts);
 void weft_packet_cuts_free(weft_packet_cuts *cuts);
 /* Moves *start and *end inward to a span that can be copied. False: none is inside. */
 bool weft_packet_cuts_trim(const weft_packet_cuts *cuts, int64_t *start, int64_t *end);
@@ -40,7 +47,8 @@ typedef struct weft_packet_span {
 
 /* Copies spans, ascending and separate, in one pass. Times begin at 0. The caller compares the
  * decoded frames: a key frame may refer to earlier frames although its container marks it. */
-weft_status weft_packet_spans_copy(const char *path, weft_packet_span *spans, int64_t count);
+weft_status weft_packet_spans_copy(const char *path, weft_packet_watch watch,
+                                   weft_packet_span *spans, int64_t count);
 /* Compares the format and all samples of two decoded frames (weft_video_reader_picture). */
 bool weft_pictures_are_equal(const AVFrame *a, const AVFrame *b);
 
