@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "comm/comm_world.h"
+#include "comm/rank_gpus.h"
 #include "doctor/gpu_check.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_gpu.h"
@@ -83,6 +84,7 @@ static weft_status choose(weft_products products, weft_comm *comm, const weft_ba
 weft_status weft_backend_settle(const char *name, weft_products products, weft_comm *comm,
                                 const weft_backend **backend)
 {
+    WEFT_TRY(weft_rank_gpus_choose(name, comm));
     if (weft_backend_is_auto(name))
         return choose(products, comm, backend);
     *backend = weft_backend_find(name);

@@ -6,6 +6,7 @@
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
 #include "comm/link_rates.h"
+#include "comm/rank_gpus.h"
 #include "doctor/gpu_check.h"
 #include "doctor/gpu_kernels.h"
 #include "doctor/gpu_rates.h"
@@ -234,6 +235,7 @@ weft_status weft_doctor_gpu(bool kernels)
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(r.ops, "the report"));
     WEFT_GO(weft_comm_open_mpi(&comm));
+    WEFT_GO(weft_rank_gpus_choose("cuda", comm));
     WEFT_GO(check_ranks(comm, kernels, &r));
     if (r.failed)
         WEFT_GO(weft_error(WEFT_MSG_PARITY_FAILED,

@@ -12,6 +12,7 @@
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
 #include "comm/measure.h"
+#include "comm/rank_gpus.h"
 #include "doctor/backend_choice.h"
 #include "estimate/training/layout_estimate.h"
 #include "estimate/training/resolve_layout.h"
@@ -202,6 +203,7 @@ static weft_status open_ranks(trainer *t)
     weft_train_context *c = &t->context;
     WEFT_TRY(weft_comm_open_mpi(&t->comm));
     weft_comm_set_deadline(t->comm, c->run->deadline);
+    WEFT_TRY(weft_rank_gpus_choose(c->run->backend, t->comm));
     const int ranks = weft_comm_ranks(t->comm);
     c->is_rank0 = weft_comm_rank(t->comm) == 0;
     WEFT_TRY(resolve_backend(t));

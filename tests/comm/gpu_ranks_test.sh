@@ -49,6 +49,52 @@ PY
 }
 check rates_of_connections
 
+# ---- places -------------------------------------------------------------------------------------
+# A machine of two NUMA nodes of one core: GPUs 2 and 3 are near core 0, GPUs 0 and 1 near core 1.
+part() { # NUMBER MASK FIRST_BUS
+    cat <<X
+ <object type="Package" os_index="$1" cpuset="$2" complete_cpuset="$2" nodeset="$2" complete_nodeset="$2" gp_index="${1}2">
+  <object type="NUMANode" os_index="$1" cpuset="$2" complete_cpuset="$2" nodeset="$2" complete_nodeset="$2" gp_index="${1}3" local_memory="4000000000"/>
+  <object type="Core" os_index="$1" cpuset="$2" complete_cpuset="$2" nodeset="$2" complete_nodeset="$2" gp_index="${1}4">
+   <object type="PU" os_index="$1" cpuset="$2" complete_cpuset="$2" nodeset="$2" complete_nodeset="$2" gp_index="${1}5"/>
+  </object>
+  <object type="Bridge" gp_index="${1}6" bridge_type="0-1" depth="0" bridge_pci="0000:[$3-$(($3 + 1))]">
+   <object type="PCIDev" gp_index="${1}7" pci_busid="0000:$3:00.0" pci_type="0302 [10de:2330] [10de:16c1] a1" pci_link_speed="63.015385"/>
+   <object type="PCIDev" gp_index="${1}8" pci_busid="0000:$(($3 + 1)):00.0" pci_type="0302 [10de:2330] [10de:16c1] a1" pci_link_speed="63.015385"/>
+  </object>
+ </object>
+X
+}
+cat >on_machine <<'S'
+#!/bin/bash
+export HWLOC_XMLFILE=$PWD/machine.xml HWLOC_THISSYSTEM=1
+[ "$BIND" = none ] || exec taskset -c $((OMPI_COMM_WORLD_LOCAL_RANK % 2)) "$@"
+exec "$@"
+S
+chmod +x on_machine
+# places BIND LINE...: the ranks' places, by local rank
+places() {
+    local bind=$1
+    shift
+    BIND=$bind mpi -n 4 ./on_machine "$ranks" place >places 2>err || fail_with err "places of four ranks"
+    diff <(printf '%s\n' "$@") <(sort places) || fail "other places than these"
+}
+ranks_use_gpus_near_their_cores() {
+    [ "$(env -u OMP_NUM_THREADS nproc)" = "$(nproc --all)" ] && taskset -c 0,1 true && taskset -c 1 true || skip "this needs cores 0 and 1"
+    {
+        echo '<?xml version="1.0" encoding="UTF-8"?><!DOCTYPE topology SYSTEM "hwloc2.dtd"><topology version="2.0">'
+        echo '<object type="Machine" os_index="0" cpuset="0x3" complete_cpuset="0x3" allowed_cpuset="0x3" nodeset="0x3" complete_nodeset="0x3" allowed_nodeset="0x3" gp_index="1">'
+        part 0 0x1 12
+        part 1 0x2 10
+        echo '</object></topology>'
+    } >machine.xml
+    places cores "0: GPU 2, cores 0" "1: GPU 0, cores 1" "2: GPU 3, cores 0" "3: GPU 1, cores 1"
+    places none "0: GPU 0, cores 1" "1: GPU 1, cores 1" "2: GPU 2, cores 0" "3: GPU 3, cores 0"
+    WEFT_CUDA_BIND=off BIND=none mpi -n 2 ./on_machine "$ranks" place >places 2>err || fail_with err "without a binding"
+    ! grep -qE 'cores [01]$' places || fail_with places "bound although WEFT_CUDA_BIND=off"
+}
+check ranks_use_gpus_near_their_cores
+
 # Two ranks share a GPU, which NCCL refuses: their messages pass pinned memory.
 ranks_that_share_a_gpu_do_without() {
     needs gpus_exchange_2

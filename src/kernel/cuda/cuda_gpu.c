@@ -11,7 +11,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static weft_cuda_gpu process_gpu;
 static bool is_open;
 static atomic_bool is_abandoned;
-static pid_t owner; /* forked children have no context */
+static int chosen = -1; /* ordinal; -1: by local rank */
+static pid_t owner;     /* forked children have no context */
 static _Thread_local bool is_current;
 
 int weft_cuda_local_rank(void)
@@ -24,6 +25,13 @@ int weft_cuda_local_rank(void)
             return (int)strtol(text, NULL, 10);
     }
     return 0;
+}
+
+void weft_cuda_gpu_choose(int ordinal)
+{
+    pthread_mutex_lock(&mutex);
+    chosen = ordinal;
+    pthread_mutex_unlock(&mutex);
 }
 
 static weft_status check(const weft_cuda_gpu *g, cuda_result result, const char *what)
@@ -39,7 +47,7 @@ static weft_status choose(weft_cuda_gpu *g)
         return weft_error(WEFT_MSG_GPU_DRIVER, WEFT_AT(.key = "CUDA_VISIBLE_DEVICES"),
                           "the NVIDIA driver has no GPU for this process. Check nvidia-smi and "
                           "CUDA_VISIBLE_DEVICES, or use backend cpu.");
-    g->ordinal = rank % g->count;
+    g->ordinal = chosen >= 0 && chosen < g->count ? chosen : rank % g->count;
     if (rank >= g->count)
         weft_warning(WEFT_MSG_GPU_DRIVER, WEFT_AT(WEFT_NUMBER(g->count)),
                      "local rank %d shares GPU %d: this machine has more ranks than GPUs (%d)",

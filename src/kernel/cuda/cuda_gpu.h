@@ -1,5 +1,6 @@
-/* The GPU of this process. A rank has one: ranks of a machine get GPUs in the order of their local
- * ranks, of the GPUs that CUDA_VISIBLE_DEVICES leaves. */
+/* The GPU of this process; CUDA_VISIBLE_DEVICES restricts the choice. A rank has one. Ranks of a
+ * machine get GPUs near their cores (comm/rank_gpus.h); without this choice a process gets the GPU
+ * of its local rank. */
 #ifndef WEFT_KERNEL_CUDA_CUDA_GPU_H
 #define WEFT_KERNEL_CUDA_CUDA_GPU_H
 
@@ -22,6 +23,9 @@ typedef struct weft_cuda_gpu {
 /* Returns the GPU of this process, and makes its context current in the calling thread.
  * WEFT_E_UNSUPPORTED: no driver or no GPU. */
 weft_status weft_cuda_gpu_get(const weft_cuda_gpu **gpu);
+/* Lets the process use GPU `ordinal` instead of the one of its local rank. Call before the GPU is
+ * used; later calls have no effect. */
+void weft_cuda_gpu_choose(int ordinal);
 /* The context stays when the process ends: its release would wait for work that does not end. */
 void weft_cuda_gpu_abandon(void);
 /* Rank of this process among the ranks of its machine, from the launcher's environment; 0: not

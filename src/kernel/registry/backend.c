@@ -1,9 +1,12 @@
 /* The list of backends: built-in backends and backends of plugins. */
 #include "kernel/registry/backend.h"
 
+#include "base/launcher.h"
 #include "base/log.h"
 #include "kernel/cpu/table.h"
 #include "kernel/cuda/cuda_backend.h"
+#include "kernel/cuda/cuda_module.h"
+#include "kernel/cuda/gpu_places.h"
 #include "kernel/far/far.h"
 #include "kernel/kernel.h"
 #include "kernel/ref/table.h"
@@ -36,10 +39,23 @@ bool weft_backend_is_auto(const char *name)
     return strcmp(name, "auto") == 0;
 }
 
+/* Ranks share out the GPUs before a context is opened (comm/rank_gpus.h), and then check the GPU
+ * themselves (doctor/backend_choice.h). */
+static weft_status check_cuda(void)
+{
+    weft_gpu_list gpus;
+    if (weft_launcher_rank() < 0 || !weft_cuda_images[0].name)
+        return weft_backend_check(&weft_backend_cuda);
+    WEFT_TRY(weft_gpu_list_read(&gpus));
+    return gpus.count ? WEFT_OK
+                      : weft_error(WEFT_MSG_GPU_DRIVER, WEFT_AT(.key = "CUDA_VISIBLE_DEVICES"),
+                                   "the NVIDIA driver has no GPU for this process");
+}
+
 /* Requires the lock. */
 static const weft_backend *choose(void)
 {
-    if (!chosen && weft_backend_check(&weft_backend_cuda) == WEFT_OK)
+    if (!chosen && check_cuda() == WEFT_OK)
         chosen = &weft_backend_cuda;
     if (!chosen) {
         weft_debug("backend auto: cpu, because %s", weft_error_message());

@@ -7,6 +7,7 @@
  *                                       hidden behind compute
  *   ranks link                          seconds that 4 MB take from the first rank to the last
  *   ranks gpus                          prints, as JSON, the rates of the connections of all GPUs
+ *   ranks place                         prints the local rank, its GPU, and the cores that it may use
  *   ranks quiet                         microseconds of each sleep between polls of the first rank,
  *                                       which computes while an expected message does not arrive
  *   ranks stall | kill | fail           prints, as JSON, the errors of the other ranks when rank 1
@@ -18,6 +19,7 @@
 #include "comm/comm_world.h"
 #include "comm/group.h"
 #include "comm/link_rates.h"
+#include "comm/rank_gpus.h"
 #include "exec/execute.h"
 #include "exec/program.h"
 #include "exec/store/tensor_copy.h"
@@ -25,6 +27,7 @@
 #include "graph/builder_helpers.h"
 #include "graph/graph.h"
 #include "kernel/cuda/cuda_device.h"
+#include "kernel/cuda/cuda_gpu.h"
 #include "kernel/device.h"
 #include "kernel/registry/backend.h"
 #include "transform/memory/comm_order.h"
@@ -245,6 +248,21 @@ static weft_status measure_gpus(weft_comm *comm)
     return WEFT_OK;
 }
 
+static weft_status print_place(weft_comm *comm)
+{
+    const weft_cuda_gpu *gpu;
+    cpu_set_t cores;
+    WEFT_TRY(weft_rank_gpus_choose("cuda", comm));
+    WEFT_TRY(weft_cuda_gpu_get(&gpu));
+    printf("%d: GPU %d, cores", weft_cuda_local_rank(), gpu->ordinal);
+    sched_getaffinity(0, sizeof cores, &cores);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &cores))
+            printf(" %d", i);
+    printf("\n");
+    return WEFT_OK;
+}
+
 /* ---- polls ----------------------------------------------------------------------------------- */
 
 /* Sleeps that the communication thread requests: the load of the machine does not change the
@@ -337,6 +355,8 @@ int main(int argc, char **argv)
             status = time_link(comm);
         else if (!strcmp(mode, "gpus"))
             status = measure_gpus(comm);
+        else if (!strcmp(mode, "place"))
+            status = print_place(comm);
         else if (!strcmp(mode, "quiet"))
             status = list_looks(comm);
         else

@@ -129,6 +129,15 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
     return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* GPU 2 is in domain 0, bus 0x12, slot 0. */
+API CUresult cuDeviceGetPCIBusId(char *bus, int len, int device)
+{
+    if (!bus || len < 13 || device < 0 || device >= MAX_DEVICES)
+        return CUDA_ERROR_INVALID_VALUE;
+    snprintf(bus, (size_t)len, "0000:%02x:00.0", 0x10 + device);
+    return CUDA_SUCCESS;
+}
+
 API CUresult cuDeviceGetUuid_v2(char uuid[16], int device)
 {
     memset(uuid, 0, 16);
