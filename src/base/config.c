@@ -301,6 +301,8 @@ static void describe_expected(const weft_key *key, weft_buf *out)
         weft_buf_printf(out, " (%s)", key->unit);
     if (key->zero)
         weft_buf_printf(out, ", or %s", key->zero);
+    if (key->flag_word)
+        weft_buf_printf(out, ", or %s", key->flag_word);
 }
 
 /* `item`: the node stands where an item of the key's list is expected, not the list. */
@@ -384,7 +386,10 @@ static weft_status read_scalar(loader *l, const weft_yaml_node *node, const weft
     case WEFT_KEY_I64:
     case WEFT_KEY_I64_LIST: {
         int64_t value = 0;
-        good = (key->zero && !strcmp(node->text, key->zero)) ||
+        const bool is_flag = key->flag_word && !strcmp(node->text, key->flag_word);
+        if (key->flag_word)
+            *(bool *)((char *)slot - key->offset + key->flag) = is_flag;
+        good = is_flag || (key->zero && !strcmp(node->text, key->zero)) ||
                (weft_parse_i64(node->text, &value) && in_range(key, (double)value));
         *(int64_t *)slot = value;
         break;

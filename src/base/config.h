@@ -76,6 +76,10 @@ typedef struct weft_key {
     const char *const *choices; /* ENUM: NULL-terminated */
     const weft_section *section;
     const char *zero; /* I64: a word for 0; NULL: none */
+    /* I64: a word that sets the number to 0 and the bool at `flag` of the section's struct to true;
+     * NULL: none */
+    const char *flag_word;
+    size_t flag;
     /* Further names, separated by spaces; NULL: none. Each is accepted. Names of other projects
      * print nothing; for an earlier name of this key a notice prints the new one. */
     const char *also, *earlier;

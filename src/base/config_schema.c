@@ -107,8 +107,9 @@ static json_t *integer_schema(writer *w, const weft_key *key)
 {
     json_t *text = of_type(w, "string");
     char pattern[128];
+    const char *word = key->zero ? key->zero : key->flag_word;
     snprintf(pattern, sizeof pattern, "^[-+]?[0-9.]+([eE][0-9]+)? ?([kKMGT]i?)?B?$%s%s%s",
-             key->zero ? "|^" : "", key->zero ? key->zero : "", key->zero ? "$" : "");
+             word ? "|^" : "", word ? word : "", word ? "$" : "");
     set(w, text, "pattern", json_string(pattern));
     return either(w, range_schema(w, key, "integer"), text);
 }

@@ -201,7 +201,13 @@ static void dump_section(const weft_section *section, const char *config, int de
         case WEFT_KEY_BOOL:
             weft_buf_printf(out, "%s", *(const bool *)slot ? "true" : "false");
             break;
-        case WEFT_KEY_I64: weft_buf_printf(out, "%" PRId64, *(const int64_t *)slot); break;
+        case WEFT_KEY_I64:
+            if (key->flag_word && *(const int64_t *)slot == 0 &&
+                *(const bool *)(config + key->flag))
+                weft_buf_printf(out, "%s", key->flag_word);
+            else
+                weft_buf_printf(out, "%" PRId64, *(const int64_t *)slot);
+            break;
         case WEFT_KEY_F64: put_f64(out, *(const double *)slot); break;
         case WEFT_KEY_STRING: weft_config_put_string(out, *(const char *const *)slot); break;
         case WEFT_KEY_ENUM: weft_config_put_string(out, key->choices[*(const int *)slot]); break;

@@ -27,6 +27,7 @@
 #include "train/checkpoint/run_lock.h"
 #include "train/checkpoint/run_places.h"
 #include "train/checkpoint/stop_run.h"
+#include "train/estimate/auto_limit.h"
 #include "train/estimate/dry_run.h"
 #include "train/estimate/memory_start.h"
 #include "train/graph/control.h"
@@ -57,6 +58,7 @@ typedef struct trainer {
     weft_run_lock *lock; /* lock of run->out, on rank 0 */
     weft_run_checkpoints checkpoints;
     weft_memory_start memory;
+    weft_auto_limit limit;
     weft_kill_timeout kill_timeout;
     weft_peak_gflops peak;
     weft_train_logger *logger;    /* rank 0's; NULL before the first training stage starts */
@@ -113,6 +115,40 @@ static weft_status settle(trainer *t)
         t->settled = *t->context.run;
     t->context.run = &t->settled;
     return WEFT_OK;
+}
+
+/* Resolves `memory.limit: auto`, before layouts are chosen for the limit. A dry run has none. */
+static weft_status begin_limit(trainer *t)
+{
+    weft_train_context *c = &t->context;
+    if (!c->run->memory.limit_auto || !strcmp(c->run->backend, "virtual"))
+        return WEFT_OK;
+    WEFT_TRY(settle(t));
+    WEFT_TRY(weft_auto_limit_begin(&t->limit, c->run, c->path, t->comm));
+    t->settled.memory.limit = t->limit.device;
+    return WEFT_OK;
+}
+
+/* Adds the memory of the process to the limit, when it was measured. */
+static weft_status end_limit(trainer *t)
+{
+    const weft_train_context *c = &t->context;
+    char text[2][32];
+    if (!t->limit.device)
+        return WEFT_OK;
+    WEFT_TRY(weft_auto_limit_end(&t->limit, weft_process_memory_sum(t->memory.process), t->comm));
+    t->settled.memory.limit = t->limit.limit;
+    if (!c->is_rank0)
+        return WEFT_OK;
+    weft_notice(WEFT_MSG_MEMORY_REPORT,
+                WEFT_AT(.key = "memory.limit", WEFT_NUMBER(t->limit.limit),
+                        WEFT_DETAILS(WEFT_DETAIL("device_bytes", t->limit.device),
+                                     WEFT_WORD("source", t->limit.changed ? "free" : "run"))),
+                "memory.limit: auto is %s, %s of it on the GPU%s",
+                weft_format_bytes(t->limit.limit, text[0]),
+                weft_format_bytes(t->limit.device, text[1]),
+                t->limit.changed ? "" : ", as the run chose before");
+    return t->limit.changed ? weft_auto_limit_save(c->run->out, &t->limit) : WEFT_OK;
 }
 
 /* Resolves `precision: auto`, before layouts are estimated in that precision. */
@@ -207,6 +243,7 @@ static weft_status open_ranks(trainer *t)
     const int ranks = weft_comm_ranks(t->comm);
     c->is_rank0 = weft_comm_rank(t->comm) == 0;
     WEFT_TRY(resolve_backend(t));
+    WEFT_TRY(begin_limit(t));
     WEFT_TRY(resolve_precision(t));
     WEFT_TRY(resolve_layout(t));
     const weft_run *run = c->run;
@@ -304,7 +341,8 @@ static weft_status begin(trainer *t)
     if (!c->meta)
         WEFT_TRY(weft_comm_measure_peak(t->comm, c->exec.backend,
                                         c->run->precision == WEFT_PRECISION_BF16, 0.03, &t->peak));
-    return weft_memory_start_measure(&t->memory, c);
+    WEFT_TRY(weft_memory_start_measure(&t->memory, c));
+    return end_limit(t);
 }
 
 /* ---- a training stage ---------------------------------------------------------------------- */

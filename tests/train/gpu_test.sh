@@ -90,6 +90,29 @@ out_of_memory_prints_its_figures() {
 }
 check out_of_memory_prints_its_figures
 
+# With `auto` the limit is the free memory of the GPU less a reserve, and the memory of the process. A
+# resumed run has the limit of its first start, although more memory is free, and recomputes the same.
+limit_auto_is_the_free_memory() {
+    needs one_gpu_trains_like_cpu
+    automatic() { # LOG MEMORY OPTIONS...
+        local log=$1 memory=$2
+        shift 2
+        WEFT_EMU_MEMORY=$memory "$WEFT" train gpu.yaml --set out=runs/limited --set backend=cuda --set stages.0.batch=512 \
+            --set memory.limit=auto --set checkpoint.interval=1 "$@" >"$log" 2>&1 || fail_with "$log" "memory.limit: auto"
+    }
+    figure() { message_field "$2" "$1" memory-report key=memory.limit; }
+    automatic first.log 38000000 --set stages.0.steps=1
+    [ "$(figure first.log device_bytes)" -gt 30000000 ] && [ "$(figure first.log device_bytes)" -lt 38000000 ] ||
+        fail_with first.log "another limit than the free memory"
+    [ "$(figure first.log source)" = free ] || fail_with first.log "the source of the limit"
+    [ "$(message_field recomputed_bytes first.log memory-report plan=new)" -gt 0 ] || fail_with first.log "nothing is recomputed"
+    automatic second.log 99000000 --set stages.0.steps=2
+    [ "$(figure second.log source)" = run ] || fail_with second.log "the limit is not the stored one"
+    [ "$(figure second.log value)" = "$(figure first.log value)" ] || fail_with second.log "another limit after a resume"
+    expect_error config-value key=memory.limit -- "$WEFT" train gpu.yaml --set out=runs/no --set memory.limit=auto || fail "auto on cpu"
+}
+check limit_auto_is_the_free_memory
+
 # A stopped run frees its memory, closes its streams and releases the context of the GPU. (mpirun
 # kills other ranks after the first has exited, so this has one rank.)
 leaves_no_context() { # SIGNAL

@@ -289,8 +289,8 @@ static const char *const states_names[] = {"resident", "offload", NULL};
 static const weft_key memory_keys[] = {
     {"limit", WEFT_KEY_I64, offsetof(weft_memory_config, limit), "0", "bytes",
      "peak memory of a rank's process, e.g. 6GiB; activations are recomputed or offloaded "
-     "until the predicted peak fits. 0: no limit",
-     .min = 0, .max = 9e18},
+     "until the predicted peak fits. 0: no limit. auto: the free memory of the GPU",
+     .min = 0, .max = 9e18, .flag_word = "auto", .flag = offsetof(weft_memory_config, limit_auto)},
     {"recompute", WEFT_KEY_STRING_LIST, offsetof(weft_memory_config, recompute), "[auto]", "",
      "patterns of scopes and op names whose results are recomputed in the backward; after "
      "auto, the limit adds the results with the least time per byte. The word auto or none may be "
@@ -751,14 +751,15 @@ static weft_status check_memory(const weft_run *run, const char *path)
                           "offload is for memory that can be copied, and backend %s computes in "
                           "f64 or without values; use another backend, or remove this key",
                           run->backend);
-    if (strcmp(run->memory.offload, "none") && !run->memory.limit && !run->memory.states)
+    const bool limited = run->memory.limit || run->memory.limit_auto;
+    if (strcmp(run->memory.offload, "none") && !limited && !run->memory.states)
         return weft_error(
             WEFT_MSG_CONFIG_NO_EFFECT,
             WEFT_AT(.file = path, .key = "memory.offload", .value = run->memory.offload),
             "without memory.limit nothing is offloaded; give one, as in memory: {limit: 6GiB, "
             "offload: %s}",
             run->memory.offload);
-    if (run->memory.profile[0] && !run->memory.limit)
+    if (run->memory.profile[0] && !limited)
         return weft_error(
             WEFT_MSG_CONFIG_NO_EFFECT,
             WEFT_AT(.file = path, .key = "memory.profile", .value = run->memory.profile),

@@ -126,6 +126,7 @@ typedef struct weft_run_guard {
 /* Memory limit of a rank, and the means to stay below it. */
 typedef struct weft_memory_config {
     int64_t limit;              /* bytes; 0: unlimited */
+    bool limit_auto;            /* training replaces the limit of 0 (train/estimate/auto_limit.h) */
     weft_string_list recompute; /* "auto" or "none", then patterns: weft_run_recomputes */
     const char *profile;
     const char *offload;    /* "none", "auto", "host" or a folder: weft_run_offload_target */
