@@ -446,9 +446,10 @@ static weft_status post(weft_comm *comm, weft_comm_request *x, weft_comm_segment
     return hand_over(comm, x, m);
 }
 
+/* The error stays one of the device ("gpu-lost"), and gets the collective that found it. */
 static weft_status device_failed(const weft_comm_request *x)
 {
-    return weft_error(WEFT_MSG_COMM_FAILED, WEFT_AT(.key = x->what), "the device failed: %s",
+    return weft_error(weft_error_class(), WEFT_AT(.key = x->what), "the device failed: %s",
                       weft_error_message());
 }
 

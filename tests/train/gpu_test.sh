@@ -126,6 +126,28 @@ leaves_no_context() { # SIGNAL
 check sigint_leaves_no_context leaves_no_context INT
 check sigterm_leaves_no_context leaves_no_context TERM
 
+# The GPU of rank 1 fails after the checkpoint of step 2. Its rank names the GPU, rank 0 names rank 1, and
+# the same command resumes: the weights equal bitwise the weights of a run without the fault.
+a_failed_gpu_ends_the_job() { # FAULT
+    needs two_gpus_dp
+    cat >on_rank1 <<'S'
+#!/bin/bash
+[ "$OMPI_COMM_WORLD_LOCAL_RANK" = 1 ] || unset WEFT_EMU_FAULT
+exec "$@"
+S
+    chmod +x on_rank1
+    failing() { ranks 2 ./on_rank1 "$WEFT" train gpu.yaml --set "out=runs/$1" --set backend=cuda --set parallel.dp=2 >"$1.log" 2>&1; }
+    WEFT_EMU_FAULT=$1:runs/$1/checkpoints/step-00000002 failing "$1" && fail "the run passed"
+    has_message "$1.log" "gpu-$1" level=error text~="GPU 1" || fail_with "$1.log" "the GPU is not named"
+    has_message "$1.log" rank-failed level=error rank=1 || fail_with "$1.log" "the rank is not named"
+    (unset WEFT_EMU_FAULT; failing "$1") || fail_with "$1.log" "the same command"
+    has_message "$1.log" run-resumed value=2 || fail_with "$1.log" "the run does not resume from step 2"
+    cmp "runs/$1/model/transformer/diffusion_pytorch_model.safetensors" runs/dp=2/model/transformer/diffusion_pytorch_model.safetensors ||
+        fail "other weights than without the fault"
+}
+check two_gpus_dp layout 2 dp=2
+check a_lost_gpu_ends_the_job a_failed_gpu_ends_the_job lost
+check an_ecc_error_ends_the_job a_failed_gpu_ends_the_job ecc
 for axis in fsdp tp cp pp; do check "two_gpus_$axis" layout 2 "$axis=2"; done
 # Without NCCL, as on a shared GPU: the host waits for each message.
 without_nccl() {

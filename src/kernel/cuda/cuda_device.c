@@ -102,10 +102,18 @@ static bool is_ready(weft_device_stream *s)
     return !s->failed;
 }
 
+/* The error of a failed call, with the GPU: a machine has several. */
+static weft_status gpu_error(const weft_device_stream *s, cuda_result result, const char *what)
+{
+    char text[256];
+    snprintf(text, sizeof text, "%s on GPU %d (%s)", what, s->gpu->ordinal, s->gpu->name);
+    return weft_cuda_error(s->gpu->driver, result, text);
+}
+
 static void keep_result(weft_device_stream *s, cuda_result result, const char *what)
 {
     if (result != CUDA_OK)
-        keep_error(s, weft_cuda_error(s->gpu->driver, result, what));
+        keep_error(s, gpu_error(s, result, what));
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -228,7 +236,7 @@ static weft_status finish_work(weft_device_stream *s, cuda_event event)
         return ids == WEFT_OK ? WEFT_OK : name_nodes(s, ids);
     }
     if (result != CUDA_NOT_READY)
-        return name_nodes(s, weft_cuda_error(s->gpu->driver, result, "work of the GPU"));
+        return name_nodes(s, gpu_error(s, result, "work"));
     return hang_error(s);
 }
 

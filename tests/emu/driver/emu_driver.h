@@ -12,7 +12,8 @@
  * 1) and WEFT_EMU_MEMORY (default 4 GiB) set the number of GPUs and the bytes of each, WEFT_EMU_NAME
  * their model; with WEFT_EMU_NO_PEERS they have no direct copies.
  * WEFT_EMU_FAULT plants a fault: memory@N fails the N-th allocation; lost@N, ecc@N, illegal@N and
- * hang@N are effects of the N-th launch; fragment and lse are wrong results of each product of bf16
+ * hang@N are effects of the N-th launch; lost:FILE, ecc:FILE and hang:FILE of the first launch that
+ * begins when FILE exists; fragment and lse are wrong results of each product of bf16
  * and of each attention. WEFT_EMU_LEFT names a file that gets a line at the end of the process: contexts,
  * streams, allocations of GPUs and pinned allocations that the process has left. */
 #ifndef WEFT_TESTS_EMU_DRIVER_EMU_DRIVER_H
@@ -106,8 +107,9 @@ typedef struct emu_ticket {
 /* Adds work of `stream`, named `node`, with its accesses. */
 emu_ticket emu_order_submit(int stream, const char *node, const emu_access *access, int count);
 /* The work begins: it is the last of its stream's clock. A conflict with begun work of another
- * stream that the clock does not cover ends the process. */
-void emu_order_begin(int stream, emu_clock *clock, const emu_ticket *ticket);
+ * stream that the clock does not cover ends the process. runs: false after an error of the GPU, when
+ * the work accesses nothing. */
+void emu_order_begin(int stream, emu_clock *clock, const emu_ticket *ticket, bool runs);
 void emu_clock_join(emu_clock *to, const emu_clock *from);
 void emu_order_seen(const emu_clock *clock); /* the host has waited for it */
 void emu_order_join_host(emu_clock *to);     /* joins what the host has waited for */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct emu_module {
     emu_function *functions;
@@ -195,10 +196,32 @@ static void plant_result(const launch *l)
         a->lse[0] += 0.1f;
 }
 
+/* NAME:FILE: the fault strikes the first launch that begins when FILE exists, also of a graph. */
+static void plant_later(launch *l)
+{
+    static bool has_struck;
+    static const struct {
+        const char *name;
+        CUresult result; /* CUDA_SUCCESS: the launch hangs */
+    } faults[] = {{"lost:", CUDA_ERROR_UNKNOWN},
+                  {"ecc:", CUDA_ERROR_ECC_UNCORRECTABLE},
+                  {"hang:", CUDA_SUCCESS}};
+    const char *text = getenv("WEFT_EMU_FAULT"), *file = text ? strchr(text, ':') : NULL;
+    if (!file || access(file + 1, F_OK) != 0 ||
+        __atomic_exchange_n(&has_struck, true, __ATOMIC_RELAXED))
+        return;
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        if (!strncmp(text, faults[i].name, strlen(faults[i].name))) {
+            l->fault = faults[i].result;
+            l->hangs = !l->fault;
+        }
+}
+
 static void run(emu_work *work, emu_stream *s)
 {
     launch *l = (launch *)work;
     emu_memory_name(l->name);
+    plant_later(l);
     if (l->hangs)
         emu_stream_hang(s);
     if (l->fault)

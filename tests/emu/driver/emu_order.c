@@ -197,11 +197,23 @@ emu_ticket emu_order_submit(int stream, const char *node, const emu_access *acce
     return ticket;
 }
 
-void emu_order_begin(int stream, emu_clock *clock, const emu_ticket *ticket)
+/* Forgets the accesses of work that does not run. */
+static void drop(int stream, int64_t time)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < order.count; i++)
+        if (order.list[i].stream != stream || order.list[i].time != time)
+            order.list[left++] = order.list[i];
+    order.count = left;
+}
+
+void emu_order_begin(int stream, emu_clock *clock, const emu_ticket *ticket, bool runs)
 {
     pthread_mutex_lock(&order.lock);
     emu_clock_join(clock, &ticket->seen->clock);
     clock->at[stream] = ticket->time;
+    if (!runs)
+        drop(stream, ticket->time);
     for (size_t i = 0; i < order.count;) {
         const record *r = &order.list[i++];
         if (r->stream != stream || r->time != ticket->time || r->begun)

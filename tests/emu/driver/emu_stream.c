@@ -85,7 +85,7 @@ static void *run(void *user)
             continue;
         }
         const bool skip = s->context->error && !w->always;
-        emu_order_begin(s->number, &s->clock, &w->ticket);
+        emu_order_begin(s->number, &s->clock, &w->ticket, !skip);
         pthread_mutex_unlock(&lock);
         emu_memory_name(w->node);
         if (!skip) {
