@@ -206,7 +206,7 @@ static weft_status find_consumers(weft_latent_transfer *h)
 
 /* Takes the rows of kept cascades from the store. Receives write other ranks' units into the same
  * rows. */
-static void take_kept(weft_latent_transfer *h)
+static weft_status take_kept(weft_latent_transfer *h)
 {
     const weft_placed_iteration *p = h->plan;
     for (int32_t i = 0; i < p->cascades && h->setup.kept; i++) {
@@ -216,7 +216,12 @@ static void take_kept(weft_latent_transfer *h)
         r->kept = weft_kept_rows_take(h->setup.kept, p->sample[p->cascade[i].sample].batch,
                                       p->cascade[i].module, &r->held);
         r->data = r->held ? weft_send_buffer_data(r->held) : NULL;
+        if (h->late && !r->kept) /* a changed plan file; late plans follow an iteration */
+            return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.key = p->cascade[i].at.id),
+                              "the plan keeps latents that no iteration has encoded. Late dispatch "
+                              "cannot encode them; remove \"late\" from the plan");
     }
+    return WEFT_OK;
 }
 
 weft_status weft_latent_transfer_open(const weft_latent_transfer_setup *setup,
@@ -235,7 +240,7 @@ weft_status weft_latent_transfer_open(const weft_latent_transfer_setup *setup,
     WEFT_GO(weft_comm_world(setup->comm, &h->world));
     WEFT_GO(find_consumers(h));
     h->late = !order;
-    take_kept(h);
+    WEFT_GO(take_kept(h));
     if (order)
         WEFT_GO(post_all(h, order));
     *transfer = h;
