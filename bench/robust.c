@@ -1,12 +1,19 @@
 /* Cascade plans under price errors, with the seconds of the cost model. The model is HunyuanVideo
  * 13B on H100 nodes with Arachne's three stages.
  *
- *     bench/robust [NODES [STAGE [ITERATIONS [PLANS [played|executed|ahead|ahead-executed|bound]]]]]
+ *     bench/robust [NODES [STAGE [ITERATIONS [PLANS [WAY]]]]]
  *
- * PLANS: tried by a search. "played": plans run in the planner's simulation of the executor.
- * "executed": the first IN_BATCH draws also run in the executor of a run, on ranks with a clock
- * each (robust_ranks.h). "ahead": encoders run one iteration ahead, "ahead-executed": also in the
- * executor, with the other policies as published. An iteration then has its transformers, whose latents exist, and the encoders of the next one:
+ * PLANS: tried by a search. WAY is one of the following.
+ *
+ *     played           plans run in the planner's simulation of the executor
+ *     executed         the first IN_BATCH draws also run in the executor of a run, on ranks with a
+ *                      clock each (robust_ranks.h)
+ *     ahead            encoders run one iteration ahead, in the simulation
+ *     ahead-executed   the same, also in the executor; the other policies as published
+ *     bound            lower bounds
+ *
+ * An iteration with encoders ahead has its transformers, whose latents exist, and the encoders of
+ * the next one:
  *
  *     played   [s0.vae][s0.dit       ][s1.dit ]     ahead   [s0.dit       ][s1.dit ][n1.vae]
  *              [s1.vae  ][s2.dit   ]                        [s2.dit   ][n0.vae        ]
@@ -25,7 +32,7 @@
  * one draw with its errors known, for the first KNOWN draws of each iteration. `reach` is the lead
  * of robust plans as a share of the clairvoyant lead, both in the KNOWN draws.
  *
- * "bound" prints a lower bound of T and the share that it allows at most, without searches under
+ * "bound" prints a lower bound of T and the share that T allows at most, without searches under
  * errors. No dispatch is shorter, even one that knows all errors of a draw in advance. */
 #include "robust_ranks.h"
 

@@ -498,8 +498,8 @@ Test(cascade_ahead, a_static_plan_is_made_once)
     close_alone(&a);
 }
 
-/* Step 0 runs encoders of step 1, so the plan of step 1 has none. Its kept encoders get the ranks of
- * the executed plan, which late dispatch can change. */
+/* Step 0 runs encoders of step 1, so the plan of step 1 has none. Its kept encoders get the ranks
+ * of the executed plan, which late dispatch can change. */
 Test(cascade_ahead, encoders_of_the_next_step_are_planned_once)
 {
     alone a;

@@ -116,8 +116,8 @@ Test(cascade_plan, what_cannot_be_run_is_refused_by_name)
     refuses(&p, "", "0.75");
 }
 
-/* A plan with encoders one iteration ahead. s0.vae and s1.text ran in the iteration before; s2 is of
- * the next step. */
+/* A plan with encoders one iteration ahead. s0.vae and s1.text ran in the iteration before; s2 is
+ * of the next step. */
 typedef struct ahead_plan {
     weft_placed_cascade cascade[5];
     weft_placed_sample sample[3];
