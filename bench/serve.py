@@ -6,8 +6,8 @@
    turn; medians, for later jobs the median of the ratios
 3. a request: milliseconds while a video is generated, next to a write that waits for the disk, as
    an accepted job does
-4. a cancel: milliseconds until the answer, which follows the end of the worker's step, next to the
-   milliseconds of a step
+4. a cancel: milliseconds until the worker has stopped, and until the answer, which also waits for
+   the disk, next to the milliseconds of a step
 5. a queue: 1,000 jobs and 200 event streams, with a job that is generated: memory of the server, and
    its share of a core
 
@@ -58,6 +58,13 @@ class Server:
         if answer.status != 200:
             sys.exit(f"{method} {path}: {data}")
         return data
+
+    def metric(self, name):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+        connection.close()
+        return float(next(line.split()[1] for line in lines if line.startswith(name + " ")))
 
     def stream(self, path):
         connection = socket.create_connection(("127.0.0.1", self.port))
@@ -178,7 +185,7 @@ def requests(model):
 
 def cancel_row(s, name, video):
     """Each cancel is sent at another moment of a step."""
-    waits, steps = [], []
+    waits, frees, steps = [], [], []
     for i in range(20):
         id, seen = long_job(s, video), []
 
@@ -189,13 +196,15 @@ def cancel_row(s, name, video):
         steps.append((seen[-1][0] - seen[0][0]) / (seen[-1][1] - seen[0][1]))
         time.sleep(steps[-1] * i / 20)
         waits.append(seconds_of(s.call, "POST", f"/v1/jobs/{id}/cancel")[0])
+        frees.append(s.metric("weft_serve_stop_seconds"))
     step = statistics.median(steps)
-    row(name, *(f"{1000 * x:.1f}" for x in (step, statistics.median(waits), max(waits))), f"{max(waits) / step:.2f}", "1")
+    row(name, *(f"{1000 * x:.1f}" for x in (step, statistics.median(frees), max(frees), statistics.median(waits), max(waits))),
+        f"{max(frees) / step:.2f}", "1")
 
 
 def cancels(model):
     s = Server(model)
-    table("cancel", "step ms", "p50 ms", "longest ms", "longest in steps", "goal")
+    table("cancel", "step ms", "worker free p50 ms", "longest ms", "answer p50 ms", "longest answer ms", "worker free, longest in steps", "goal")
     for frames, size in ((13, "64x64"), (49, "128x128")):
         cancel_row(s, f"{frames} frames of {size}", dict(VIDEO, frames=frames, size=size))
     s.stop()

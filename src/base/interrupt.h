@@ -20,8 +20,8 @@ void weft_interrupt_detach_child(pid_t parent);
 /* Sets what weft_interrupted() returns, for a process that continues after work that was stopped.
  * Any thread. */
 void weft_interrupt_request(bool stops);
-/* Requests like weft_interrupt_request(true), for work that is not resumed: nothing need be
- * saved. */
+/* Requests like weft_interrupt_request(true), for work that is not resumed: nothing need be saved,
+ * and a program of one rank ends with WEFT_E_CANCELLED before its next instruction. */
 void weft_interrupt_discard(void);
 /* Whether the work that is interrupted is not resumed. */
 bool weft_interrupt_discards(void);

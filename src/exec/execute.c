@@ -1,6 +1,7 @@
 /* The step loop: instructions in order. Nothing is allocated here. */
 #include "exec/execute.h"
 
+#include "base/interrupt.h"
 #include "comm/comm_request.h"
 #include "exec/captured_code.h"
 #include "exec/program_internal.h"
@@ -226,10 +227,18 @@ static weft_status notify_written(const weft_program *p, int32_t at, int *next)
     return WEFT_OK;
 }
 
+/* Work that is not resumed ends before its next instruction. Other ranks would wait for this one, so
+ * programs with several ranks run to their end. */
+static weft_status check_discarded(const weft_program *p)
+{
+    return weft_interrupt_discards() && !p->binding.base ? weft_interrupt_check() : WEFT_OK;
+}
+
 static weft_status run_code(weft_program *p, int *notified)
 {
     for (int32_t i = 0, end; i < p->compiled->code_count; i++) {
         const instruction *code = &p->compiled->code[i];
+        WEFT_TRY(check_discarded(p));
         WEFT_TRY(weft_captured_run(p, i, run_instruction, &end));
         if (end > i) {
             i = end - 1;

@@ -86,6 +86,7 @@ typedef struct weft_server {
     int64_t progress_version;      /* grows with each progress of the worker */
     int64_t responses[6];          /* by the first digit of the status */
     int64_t workers, crashes, estimates;
+    double freed;  /* seconds from the last request to stop until the worker had stopped */
     int64_t stops; /* of running jobs, for other jobs or to change their ranks */
 } weft_server;
 

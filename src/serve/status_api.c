@@ -123,6 +123,8 @@ weft_serve_reply weft_status_metrics(weft_server *s)
     put_one(&out, "workers_crashed_total", "counter", "Workers killed.", (double)s->crashes);
     put_one(&out, "stops_total", "counter", "Running jobs stopped for other jobs or ranks.",
             (double)s->stops);
+    put_one(&out, "stop_seconds", "gauge",
+            "Seconds from the last request to stop a job until its worker had stopped.", s->freed);
     put_one(&out, "estimates_started_total", "counter", "Estimates started.", (double)s->estimates);
     put_weights(&out, s);
     return (weft_serve_reply){

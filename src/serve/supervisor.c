@@ -155,8 +155,10 @@ static void end_job(supervisor *v, const weft_worker_end *end)
                                     .remaining = v->discards ? 0 : remaining_of(v)};
     if (event == WEFT_QUEUE_FINISHED)
         measure_pace(v);
+    if (event == WEFT_QUEUE_STOPPED && v->signalled)
+        v->server->freed = weft_now() - v->stopped;
     if (event == WEFT_QUEUE_STOPPED && v->signalled && !v->discards)
-        v->server->rules.stop = weft_now() - v->stopped;
+        v->server->rules.stop = v->server->freed;
     if (event == WEFT_QUEUE_REFUSED || event == WEFT_QUEUE_CRASHED) {
         v->change.error_code = v->end.code;
         v->change.error = v->end.text;

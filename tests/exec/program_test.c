@@ -2,6 +2,7 @@
  * store, guard bytes. */
 
 #include "base/dtype.h"
+#include "base/interrupt.h"
 #include "base/status.h"
 #include "exec/execute.h"
 #include "exec/program.h"
@@ -164,6 +165,44 @@ Test(program, missing_and_wrong_tensors_are_named)
     cr_assert_eq(weft_store_add(store, "w", WEFT_F32, WEFT_SHAPE(4), &t), WEFT_OK);
     cr_expect_eq(weft_program_bind(p, store, NULL), WEFT_E_SHAPE);
     cr_expect_eq(weft_program_run(p), WEFT_E_ARG);
+    weft_program_free(p);
+    weft_store_free(store);
+    weft_graph_free(g);
+}
+
+/* Stops the program at the second kernel. */
+static void stop_second(void *user, const weft_graph *g, const weft_node *node,
+                        const weft_kernel_args *args)
+{
+    (void)g;
+    (void)node;
+    (void)args;
+    if (++*(int *)user == 2)
+        weft_interrupt_discard();
+}
+
+/* Work that is discarded ends between two kernels. The program runs again after that. */
+Test(program, discarded_work_ends_at_once)
+{
+    int kernels = 0;
+    weft_graph *g = weft_graph_create();
+    weft_value v = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(4));
+    for (int i = 0; i < 5; i++)
+        v = weft_affine(g, v, 2, 1);
+    weft_output(g, "y", v);
+    weft_store *store = weft_store_create();
+    weft_program *p = program_of(
+        g, store, (weft_program_options){.observe = stop_second, .observe_user = &kernels});
+    data(p, "x")[1] = 3;
+    cr_assert_eq(weft_program_run(p), WEFT_E_CANCELLED);
+    cr_assert_eq(kernels, 2);
+    weft_interrupt_request(false);
+    run(p);
+    cr_assert_eq(result(p, "y")[1], 3 * 32 + 31);
+    cr_assert_eq(kernels, 7);
+    weft_interrupt_request(true); /* saves, so the program ends first */
+    run(p);
+    weft_interrupt_request(false);
     weft_program_free(p);
     weft_store_free(store);
     weft_graph_free(g);
