@@ -103,6 +103,12 @@ static weft_status replay_future(const weft_queue_rules *rules, const weft_queue
     return WEFT_OK;
 }
 
+/* The relative error from which on a wait is not close; the compared waits are a future's, and longer
+ * ones by multiples of a share. */
+#define CLOSE          0.3
+#define CANDIDATE_STEP 0.06
+enum { CANDIDATES = 5 };
+
 /* ---- outlooks ------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)
@@ -122,33 +128,46 @@ static bool is_near(double predicted, double wait)
     return fabs(predicted - wait) <= WEFT_QUEUE_NEAR * wait;
 }
 
-/* How many of the waits are near to a predicted one. */
-static int64_t count_near(const double *ends, int64_t count, double now, double wait)
+/* How close a predicted wait is to the waits of the futures: 1 for an equal one, less for others. The
+ * seconds of the jobs are predictions, too, so a wait just within WEFT_QUEUE_NEAR counts little. */
+static double closeness(const double *ends, int64_t count, double now, double wait)
 {
-    int64_t near = 0;
-    for (int64_t i = 0; i < count; i++)
-        near += is_near(wait, ends[i] - now);
-    return near;
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double error = (wait / fmax(ends[i] - now, 1e-9) - 1) / CLOSE;
+        sum += fmax(0, 1 - error * error);
+    }
+    return sum;
 }
 
-/* The end whose wait is near the most waits; of equal ones the nearest to the median. A best one is
- * a wait, or has a wait on its lower edge. */
+/* The end whose wait is closest to the waits of the futures: a wait, or somewhat longer. */
 static void find_end(const double *ends, int64_t count, double now, weft_queue_outlook *o)
 {
-    const double median = quantile(ends, count, 0.5) - now,
-                 edge = (1 + WEFT_QUEUE_NEAR) * (1 - 1e-9);
-    double best = median;
-    int64_t most = count_near(ends, count, now, median);
-    for (int64_t i = 0; i < 2 * count; i++) {
-        const double wait = (ends[i / 2] - now) * (i % 2 ? edge : 1);
-        const int64_t near = count_near(ends, count, now, wait);
-        if (near > most || (near == most && fabs(wait - median) < fabs(best - median))) {
-            most = near;
+    double most = -1, best = 0;
+    for (int64_t i = 0; i < CANDIDATES * count; i++) {
+        const double wait =
+            (ends[i / CANDIDATES] - now) * (1 + CANDIDATE_STEP * (double)(i % CANDIDATES));
+        const double found = closeness(ends, count, now, wait);
+        if (found > most) {
+            most = found;
             best = wait;
         }
     }
     o->end = now + best;
-    o->near = (double)most / (double)count;
+}
+
+/* The largest share of the waits that are near to one prediction, which has one on its lower edge. */
+static double most_near(const double *ends, int64_t count, double now)
+{
+    const double edge = (1 + WEFT_QUEUE_NEAR) * (1 - 1e-9);
+    int64_t most = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t near = 0;
+        for (int64_t k = 0; k < count; k++)
+            near += is_near((ends[i] - now) * edge, ends[k] - now);
+        most = near > most ? near : most;
+    }
+    return (double)most / (double)count;
 }
 
 static void summarize(futures *f, int64_t job, double now, weft_queue_outlook *o)
@@ -158,6 +177,7 @@ static void summarize(futures *f, int64_t job, double now, weft_queue_outlook *o
     qsort(ends, (size_t)f->number, sizeof *ends, compare);
     find_end(ends, f->number, now, o);
     o->start = fmin(quantile(starts, f->number, 0.5), o->end);
+    o->bound = most_near(ends, f->number, now);
     o->earliest = quantile(ends, f->number, 0.05);
     o->latest = quantile(ends, f->number, 0.95);
 }
@@ -232,7 +252,7 @@ static weft_status predict_arrival(void *context, const weft_queue_run *present,
     const int64_t number = weft_queue_futures_of(t->rules, count, &past);
     WEFT_TRY(foresee_newest(t, present, count, newest, used, now, &past, number, &t->outlooks[at]));
     WEFT_TRY(foresee_newest(t, present, count, newest, used, now, &t->all, BOUND_FUTURES, &bound));
-    t->bounds[at] = bound.near;
+    t->bounds[at] = bound.bound;
     return WEFT_OK;
 }
 

@@ -22,9 +22,9 @@ typedef struct weft_queue_past {
 } weft_queue_past;
 
 typedef struct weft_queue_outlook {
-    double start, end;       /* end: its wait is near the waits of the most futures */
+    double start, end;       /* end: its wait is close to the waits of the most futures */
     double earliest, latest; /* of the end: quantiles 5 % and 95 % */
-    double near;             /* share of the futures whose wait is near */
+    double bound; /* largest share of the futures that have waits near to one prediction */
 } weft_queue_outlook;
 
 /* Mean seconds between `count` arrivals since `first`. More work than the workers do would never
