@@ -179,6 +179,7 @@ static weft_elastic_job job_of(const weft_queue_view *v, const weft_queue_entry 
     const weft_share_held *held = held_of(v->moment.share, e->number);
     weft_elastic_job job = {
         .size = size, .arrival = v->moment.now, .deadline = e->deadline, .priority = e->priority};
+    job.waited = fmax(0, v->moment.now - e->arrival);
     if (held || e->held) {
         job.size = &no_steps;
         job.held = held ? held->ranks : 1;

@@ -51,7 +51,7 @@ static void arrive(replay *r)
         weft_elastic_job *j = &r->jobs[r->arrived];
         weft_elastic_entry *e = &r->active[r->active_count];
         *e = (weft_elastic_entry){.size = j->size,
-                                  .arrival = j->arrival,
+                                  .arrival = j->arrival - j->waited,
                                   .deadline = j->deadline,
                                   .priority = j->priority,
                                   .steps = j->size->steps};

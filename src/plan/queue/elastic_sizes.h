@@ -29,6 +29,7 @@ typedef struct weft_elastic_job {
      * the end of its step. Then size->steps remain; 0: the job ends. */
     int64_t held;
     double busy;
+    double waited;   /* seconds that the job has waited before `arrival`, for policies */
     double measured; /* the end of the job on a server; 0: none */
     /* results of a replay */
     double start; /* of the first step; of a job that is held: the begin */

@@ -175,6 +175,54 @@ Test(elastic, a_degree_that_does_not_fit)
     weft_elastic_work_free(&work);
 }
 
+/* Jobs of one device would take each device that becomes idle. The job of 8 waits for its own seconds,
+ * and then the devices are kept for the job; not against a higher priority. */
+Test(elastic, a_wide_job_does_not_starve)
+{
+    const weft_elastic_size large = {"large", 10, {INFINITY, INFINITY, INFINITY, 1}, 0, 1},
+                            small = {"small", 10, {1, INFINITY, INFINITY, INFINITY}, 0, 1};
+    weft_elastic_entry e[] = {{.size = &large, .steps = 10},
+                              {.size = &small, .steps = 10, .arrival = 4, .deadline = 40}};
+    int64_t degrees[2];
+    weft_elastic_work work;
+    cr_assert_eq(weft_elastic_work_create(2, &work), WEFT_OK);
+    for (int p = WEFT_ELASTIC_WEFT; p <= WEFT_ELASTIC_START; p++) {
+        weft_elastic_question q = {e, 2, 8, 7, 9, 0};
+        weft_elastic_choose((weft_elastic_policy)p, &q, &work, degrees);
+        cr_assert(degrees[0] == 0 && degrees[1] == 1);
+        q.now = 11;
+        weft_elastic_choose((weft_elastic_policy)p, &q, &work, degrees);
+        cr_assert(degrees[0] == 0 && degrees[1] == 0, "the devices are kept");
+        q.idle = 8;
+        weft_elastic_choose((weft_elastic_policy)p, &q, &work, degrees);
+        cr_assert(degrees[0] == 8 && degrees[1] == 0);
+        q.idle = 7;
+        e[1].priority = 1;
+        weft_elastic_choose((weft_elastic_policy)p, &q, &work, degrees);
+        cr_assert(degrees[0] == 0 && degrees[1] == 1);
+        e[1].priority = 0;
+    }
+    weft_elastic_work_free(&work);
+}
+
+/* A stream of small jobs on all devices: the wide job ends, and long before the stream does. */
+Test(elastic, a_wide_job_ends_before_a_stream)
+{
+    enum { SMALL = 200 };
+    const weft_elastic_size large = {"large", 10, {INFINITY, INFINITY, INFINITY, 1}, 0, 1},
+                            small = {"small", 10, {1, INFINITY, INFINITY, INFINITY}, 0, 1};
+    weft_elastic_job jobs[SMALL + 1];
+    for (int i = 0; i <= SMALL; i++) /* 10 seconds each, a new one as soon as one ends */
+        jobs[i] = (weft_elastic_job){.size = &small, .arrival = 10 * (i / 8) + i % 8};
+    jobs[8] = (weft_elastic_job){.size = &large, .arrival = 10};
+    const weft_elastic_rules rules = {WEFT_ELASTIC_START, 8, 0, 0};
+    cr_assert_eq(weft_elastic_replay(&rules, jobs, SMALL + 1, NULL), WEFT_OK);
+    cr_assert(jobs[8].start >= 20 && jobs[8].start <= 40, "%g", jobs[8].start);
+    jobs[8].waited = 10; /* before the replay */
+    cr_assert_eq(weft_elastic_replay(&rules, jobs, SMALL + 1, NULL), WEFT_OK);
+    cr_assert(jobs[8].start < 25, "%g", jobs[8].start);
+}
+
 /* The forecast of a queue: a held job ends first, on its devices, and other jobs start
  * at the same time or later. */
 Test(elastic, a_replay_begins_with_held_jobs)
