@@ -14,10 +14,20 @@ static bool is_clip(const char *name)
     return !strncmp(name, "clips/", 6);
 }
 
+/* Runs of shards and workers share the bucket; all others own it. */
+static weft_status claim(weft_curate_plan *p)
+{
+    const weft_curate_config *c = p->config;
+    return c->shards > 0 || c->worker
+               ? weft_bucket_owner_look(p->location, c->wait)
+               : weft_bucket_owner_open(p->location, NULL, p->location, c->wait, &p->owner);
+}
+
 weft_status weft_curate_bucket_open(weft_curate_plan *p)
 {
     if (!weft_location_is_remote(p->location))
         return WEFT_OK;
+    WEFT_TRY(weft_error_at(claim(p), WEFT_AT(.key = "--out")));
     WEFT_TRY(weft_error_at(weft_shared_copy_open(p->location, is_clip, &p->bucket),
                            WEFT_AT(.key = "--out")));
     p->out = weft_shared_copy_folder(p->bucket);
@@ -29,6 +39,8 @@ void weft_curate_bucket_close(weft_curate_plan *p)
     weft_names_free(&p->removed);
     weft_shared_copy_close(p->bucket);
     p->bucket = NULL;
+    weft_bucket_owner_close(p->owner);
+    p->owner = NULL;
 }
 
 weft_status weft_curate_bucket_pull(const weft_curate_plan *p)
@@ -61,6 +73,7 @@ weft_status weft_curate_bucket_send(const weft_curate_plan *p, const char *path)
     if (!p->bucket)
         return WEFT_OK;
     char *name = (char *)name_of(p, path); /* is not written */
+    WEFT_TRY(weft_bucket_owner_check(p->owner));
     return weft_shared_copy_send(p->bucket, &name, 1);
 }
 
@@ -71,6 +84,7 @@ weft_status weft_curate_bucket_send_clips(const weft_curate_plan *p, const weft_
     char **name;
     if (!p->bucket || s->clips == 0)
         return WEFT_OK;
+    WEFT_TRY(weft_bucket_owner_check(p->owner));
     WEFT_TRY(WEFT_NEW(name, s->clips, "the clips of a video"));
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < s->clips; i++)
@@ -161,9 +175,11 @@ weft_status weft_curate_bucket_publish(weft_curate_plan *p)
          *lists[] = {"manifest.jsonl", "rejects.jsonl"}, *summary[] = {"summary.json"};
     if (!p->bucket)
         return WEFT_OK;
+    WEFT_TRY(weft_bucket_owner_check(p->owner));
     WEFT_TRY(send_all_clips(p));
     WEFT_TRY(weft_shared_copy_send(p->bucket, details, WEFT_COUNT(details)));
     WEFT_TRY(weft_shared_copy_send(p->bucket, lists, WEFT_COUNT(lists)));
+    WEFT_TRY(weft_bucket_owner_check(p->owner));
     WEFT_TRY(weft_shared_copy_send(p->bucket, summary, WEFT_COUNT(summary)));
     WEFT_TRY(remove_files(p, false)); /* metas first: a clip without one is in no shard */
     WEFT_TRY(remove_files(p, true));

@@ -11,6 +11,7 @@
 #include "curate/source_kind.h"
 #include "curate/stage_table.h"
 #include "curate/worker_pool.h"
+#include "storage/bucket_owner.h"
 #include "storage/shared_copy.h"
 
 typedef struct weft_curate_source {
@@ -41,6 +42,7 @@ typedef struct weft_curate_plan {
     const char *out;           /* folder of the results; `location`, or of `bucket` */
     const weft_curate_config *config;
     weft_shared_copy *bucket;   /* owned; NULL: `location` is a folder */
+    weft_bucket_owner *owner;   /* owned; NULL: a folder, or a bucket that runs share */
     weft_names removed;         /* files to remove from the bucket */
     weft_footage *footage;      /* owned; NULL before the scan */
     weft_curate_source *source; /* sorted by name */

@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/hex.h"
 #include "base/log.h"
+#include "storage/bucket_owner.h"
 #include "storage/remote_files.h"
 
 #include <fcntl.h>
@@ -66,6 +67,18 @@ static void drop_weights(weft_names *names)
     names->count = kept;
 }
 
+/* Drops the claims of runs that write there now: they change while they are copied. */
+static void drop_claims(weft_names *names)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < names->count; i++)
+        if (strstr(names->name[i], WEFT_OWNER_FOLDER))
+            weft_free(names->name[i]);
+        else
+            names->name[kept++] = names->name[i];
+    names->count = kept;
+}
+
 static weft_status list(weft_input_copy *c, const char *location)
 {
     const bool bucket = !strncmp(location, "s3://", 5);
@@ -75,6 +88,7 @@ static weft_status list(weft_input_copy *c, const char *location)
         WEFT_TRY(weft_storage_open(location, &c->storage));
         WEFT_TRY(weft_storage_list_all(c->storage, &c->names));
     }
+    drop_claims(&c->names);
     if (c->configs)
         drop_weights(&c->names);
     if (c->names.count == 0 && (!slash || !slash[1]))
@@ -322,6 +336,16 @@ weft_status weft_input_copy_open_object(weft_storage *storage, const char *name,
 const char *weft_input_copy_path(const weft_input_copy *copy)
 {
     return copy->path;
+}
+
+const char *weft_input_copy_version(const char *path)
+{
+    enum { DIGITS = 16 };
+    const char *last = NULL;
+    for (const char *at = path; (at = strstr(at, "/in-")) != NULL; at++)
+        if (strspn(at + 4, "0123456789abcdef") == DIGITS && !strncmp(at + 4 + DIGITS, "/files", 6))
+            last = at + 1;
+    return last;
 }
 
 void weft_input_copy_close(weft_input_copy *c)

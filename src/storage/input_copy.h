@@ -28,6 +28,9 @@ weft_status weft_input_copy_open_object(weft_storage *storage, const char *name,
                                         weft_input_copy **copy);
 /* Path of the folder or file; borrowed. */
 const char *weft_input_copy_path(const weft_input_copy *copy);
+/* A name of the version of all objects of a copy, the same on every machine; part of `path`. NULL:
+ * the path is not of a copy. */
+const char *weft_input_copy_version(const char *path);
 /* The copy may be removed by other processes then. Accepts NULL. */
 void weft_input_copy_close(weft_input_copy *copy);
 

@@ -106,7 +106,7 @@ out:
     return status;
 }
 
-weft_status weft_output_copy_open(const char *location, weft_output_copy **copy)
+static weft_status open_copy(const char *location, bool replaces, weft_output_copy **copy)
 {
     weft_output_copy *c;
     const char *name = NULL;
@@ -116,13 +116,24 @@ weft_status weft_output_copy_open(const char *location, weft_output_copy **copy)
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(c->location, "%s", location));
     WEFT_GO(open_parent(c, &name));
-    WEFT_GO(check_new(c, name));
+    if (!replaces)
+        WEFT_GO(check_new(c, name));
     WEFT_GO(make_folder(c, name));
     *copy = c;
     return WEFT_OK;
 out:
     weft_output_copy_close(c);
     return status;
+}
+
+weft_status weft_output_copy_open(const char *location, weft_output_copy **copy)
+{
+    return open_copy(location, false, copy);
+}
+
+weft_status weft_output_copy_open_file(const char *location, weft_output_copy **copy)
+{
+    return open_copy(location, true, copy);
 }
 
 const char *weft_output_copy_path(const weft_output_copy *copy)

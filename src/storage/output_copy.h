@@ -14,6 +14,8 @@ typedef struct weft_output_copy weft_output_copy;
 /* `location`: s3://BUCKET/PREFIX/NAME. WEFT_MSG_FILE_EXISTS: the bucket has the object, or objects
  * below. WEFT_E_UNSUPPORTED: the location is only read. */
 weft_status weft_output_copy_open(const char *location, weft_output_copy **copy);
+/* Opens the copy of one file. A file that exists is replaced by the send. */
+weft_status weft_output_copy_open_file(const char *location, weft_output_copy **copy);
 /* Path to write; borrowed. It does not exist, and its folder does. */
 const char *weft_output_copy_path(const weft_output_copy *copy);
 weft_status weft_output_copy_send(weft_output_copy *copy);

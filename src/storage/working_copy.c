@@ -2,7 +2,9 @@
 
 #include "base/config.h"
 #include "base/hex.h"
+#include "base/launcher.h"
 #include "base/log.h"
+#include "storage/bucket_owner.h"
 #include "storage/copy_record.h"
 #include "storage/remote_files.h"
 #include "storage/stoppable_wait.h"
@@ -18,9 +20,11 @@
 
 struct weft_working_copy {
     char *location, *base, *folder, *record_path; /* owned */
+    char *stem; /* "NAME." of the only files, owned; NULL: all files of the location */
     weft_storage *storage;
-    weft_copy_record record; /* files that the bucket has, as far as this folder knows */
-    pthread_mutex_t lock;    /* of a send */
+    weft_bucket_owner *owner; /* NULL: in ranks that send nothing */
+    weft_copy_record record;  /* files that the bucket has, as far as this folder knows */
+    pthread_mutex_t lock;     /* of a send */
 };
 
 const char *weft_working_copy_folder(const weft_working_copy *copy)
@@ -61,6 +65,27 @@ static bool is_sent(const char *name)
 {
     return name[0] != '.' && !strstr(name, "/.") && !weft_is_temporary(name) &&
            strcmp(weft_path_base(name), "lock") != 0;
+}
+
+static bool is_own(const weft_working_copy *c, const char *name)
+{
+    return is_sent(name) &&
+           (!c->stem || (!strncmp(name, c->stem, strlen(c->stem)) && !strchr(name, '/')));
+}
+
+/* Lists the files of the bucket that this copy receives and sends. */
+static weft_status list_there(weft_working_copy *c, weft_names *there)
+{
+    int64_t kept = 0;
+    WEFT_TRY(c->stem ? weft_storage_list(c->storage, there)
+                     : weft_storage_list_all(c->storage, there));
+    for (int64_t i = 0; i < there->count; i++)
+        if (is_own(c, there->name[i]))
+            there->name[kept++] = there->name[i];
+        else
+            weft_free(there->name[i]);
+    there->count = kept;
+    return WEFT_OK;
 }
 
 /* Whether the mark's folder contains the file. */
@@ -212,16 +237,9 @@ static weft_status refresh(weft_working_copy *c)
     bool foreign;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_copy_record_load(&c->record, c->record_path));
-    WEFT_GO(weft_storage_list_all(c->storage, &there));
+    WEFT_GO(list_there(c, &there));
     for (int64_t i = 0; i < there.count; i++)
         WEFT_GO(weft_remote_name_check(there.name[i]));
-    int64_t kept = 0;
-    for (int64_t i = 0; i < there.count; i++)
-        if (is_sent(there.name[i]))
-            there.name[kept++] = there.name[i];
-        else
-            weft_free(there.name[i]);
-    there.count = kept;
     WEFT_GO(find_foreign(c, &there, &foreign));
     WEFT_GO(receive(c, &there, foreign));
     WEFT_GO(weft_copy_record_save(&c->record, c->record_path));
@@ -233,11 +251,13 @@ out:
 static weft_status find_folders(weft_working_copy *c)
 {
     const char *origin = weft_storage_origin(c->storage);
+    uint64_t hash = XXH3_64bits(origin, strlen(origin));
     char hex[WEFT_HEX_BYTES], *copies;
     weft_buf base = {0};
+    if (c->stem)
+        hash = XXH3_64bits_withSeed(c->stem, strlen(c->stem), hash);
     WEFT_TRY(weft_remote_copies_folder(&copies));
-    weft_buf_printf(&base, "%s/out-%s", copies,
-                    weft_hex_print(XXH3_64bits(origin, strlen(origin)), hex));
+    weft_buf_printf(&base, "%s/out-%s", copies, weft_hex_print(hash, hex));
     weft_free(copies);
     c->base = base.data;
     WEFT_TRY(weft_buf_check(&base));
@@ -248,7 +268,37 @@ static weft_status find_folders(weft_working_copy *c)
     return weft_remove_leftovers(c->folder, true);
 }
 
-weft_status weft_working_copy_open(const char *location, weft_working_copy **copy)
+/* Opens the storage of the location, or of the parent of its file. */
+static weft_status open_storage(weft_working_copy *c, bool file)
+{
+    const char *name = weft_path_base(c->location), *dot = strrchr(name, '.');
+    weft_buf parent = {0};
+    if (!file)
+        return weft_storage_open(c->location, &c->storage);
+    weft_buf_append(&parent, c->location, name - c->location);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(&parent));
+    c->stem = weft_strdup(name);
+    WEFT_GO(WEFT_ALLOCATED(c->stem, "%s", c->location));
+    if (dot)
+        c->stem[dot + 1 - name] = 0;
+    WEFT_GO(weft_storage_open(parent.data, &c->storage));
+out:
+    weft_buf_free(&parent);
+    return status;
+}
+
+/* Claims the location. Before the lock of the folder: a child of this process renews the claim, and
+ * would keep the lock. */
+static weft_status claim(weft_working_copy *c)
+{
+    const char *root = weft_storage_root(c->storage);
+    return weft_launcher_rank() > 0
+               ? WEFT_OK
+               : weft_bucket_owner_open(root, c->stem, c->location, false, &c->owner);
+}
+
+static weft_status open_copy(const char *location, bool file, weft_working_copy **copy)
 {
     weft_working_copy *c;
     int lock = -1;
@@ -258,8 +308,9 @@ weft_status weft_working_copy_open(const char *location, weft_working_copy **cop
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(c->location, "%s", location));
     WEFT_GO(weft_copy_record_open(&c->record));
-    WEFT_GO(weft_storage_open(location, &c->storage));
+    WEFT_GO(open_storage(c, file));
     WEFT_GO(weft_storage_check_writable(c->storage));
+    WEFT_GO(claim(c));
     WEFT_GO(find_folders(c));
     WEFT_GO(lock_copy(c, &lock));
     WEFT_GO(refresh(c));
@@ -276,10 +327,31 @@ out:
     return status;
 }
 
+weft_status weft_working_copy_open(const char *location, weft_working_copy **copy)
+{
+    return open_copy(location, false, copy);
+}
+
+weft_status weft_working_copy_open_file(const char *location, weft_working_copy **copy)
+{
+    return open_copy(location, true, copy);
+}
+
+void weft_working_copy_discard(weft_working_copy *c)
+{
+    char *base = c ? weft_strdup(c->base) : NULL;
+    weft_working_copy_close(c);
+    if (base)
+        (void)weft_remote_copy_remove(base);
+    weft_free(base);
+}
+
 void weft_working_copy_close(weft_working_copy *c)
 {
     if (!c)
         return;
+    weft_bucket_owner_close(c->owner);
+    weft_free(c->stem);
     weft_storage_close(c->storage);
     weft_copy_record_close(&c->record);
     pthread_mutex_destroy(&c->lock);
@@ -322,7 +394,7 @@ static weft_status compare_here(weft_working_copy *c, changes *change)
         const char *name = change->here.name[i];
         weft_copied_file here;
         const weft_copied_file sent = weft_copy_record_get(&c->record, name);
-        if (!is_sent(name))
+        if (!is_own(c, name))
             continue;
         WEFT_TRY(weft_copied_file_stat(c->folder, name, &here));
         if (here.bytes < 0 ||
@@ -402,6 +474,8 @@ static weft_status set_pending(weft_working_copy *c, const batch *b)
 
 static weft_status send_batch(weft_working_copy *c, batch *b)
 {
+    if (b->count > 0)
+        WEFT_TRY(weft_bucket_owner_check(c->owner));
     const weft_status_code status = weft_remote_send(c->storage, b->file, b->count, c->folder);
     for (int64_t i = 0; i < b->count; i++) {
         weft_copied_file file = {.bytes = b->file[i].bytes, .mtime = b->file[i].mtime};
@@ -419,6 +493,8 @@ static weft_status send_batch(weft_working_copy *c, batch *b)
 
 static weft_status remove_batch(weft_working_copy *c, batch *b)
 {
+    if (b->count > 0)
+        WEFT_TRY(weft_bucket_owner_check(c->owner));
     const weft_status_code status = weft_remote_remove(c->storage, b->file, b->count);
     for (int64_t i = 0; i < b->count; i++)
         if (b->file[i].done)
@@ -458,12 +534,10 @@ static weft_status check_alone(weft_working_copy *c)
     const char *other = NULL;
     int64_t settled = 0;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_storage_list_all(c->storage, &there));
+    WEFT_GO(list_there(c, &there));
     for (int64_t i = 0; i < there.count && !other; i++) {
         weft_storage_facts facts;
         const char *name = there.name[i];
-        if (!is_sent(name))
-            continue;
         const weft_copied_file file = weft_copy_record_get(&c->record, name);
         WEFT_GO(weft_storage_facts_of(c->storage, name, &facts));
         other = !file.known || (!file.pending && file.bytes != facts.bytes) ? name : NULL;
@@ -496,6 +570,7 @@ static weft_status send_changes(weft_working_copy *c)
         count += all[i]->count;
     if (count == 0)
         goto out;
+    WEFT_GO(weft_bucket_owner_check(c->owner));
     WEFT_GO(check_alone(c));
     for (int i = 0; i < WEFT_COUNT(all); i++)
         WEFT_GO(set_pending(c, all[i]));

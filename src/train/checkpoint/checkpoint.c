@@ -426,6 +426,16 @@ static weft_status give_name(weft_checkpoints *c, const char *folder)
     return WEFT_OK;
 }
 
+/* Only another run that writes to the bucket ends this run: no later send could succeed. */
+static weft_status send_copy(const weft_checkpoints *c)
+{
+    const weft_status_code status = weft_working_copy_send(c->spec.copy);
+    if (status == WEFT_OK || weft_error_class() == WEFT_MSG_FOLDER_LOCKED)
+        return status;
+    weft_warn_error(WEFT_MSG_STORAGE_SEND, "the next checkpoint sends what is missing");
+    return WEFT_OK;
+}
+
 static weft_status write_files(weft_checkpoints *c, const char *folder)
 {
     c->status = weft_part_stream_drain(c->stream, folder);
@@ -434,9 +444,7 @@ static weft_status write_files(weft_checkpoints *c, const char *folder)
     WEFT_TRY(c->status);
     WEFT_TRY(complete(c, folder));
     WEFT_TRY(give_name(c, folder));
-    if (c->spec.copy && weft_working_copy_send(c->spec.copy) != WEFT_OK)
-        weft_warn_error(WEFT_MSG_STORAGE_SEND, "the next checkpoint sends what is missing");
-    return WEFT_OK;
+    return c->spec.copy ? send_copy(c) : WEFT_OK;
 }
 
 static weft_status write_share(weft_checkpoints *c)

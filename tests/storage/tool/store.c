@@ -1,11 +1,14 @@
 /* store ROOT list | facts NAME | get NAME [AT BYTES] | put NAME | begin NAME | remove NAME |
- *            sum NAME | expect NAME | together NAME NAME
+ *            sum NAME | expect NAME | together NAME NAME | own | look
  * Operations of a storage. get writes to standard output, put reads from standard input, begin
  * writes without a commit. expect announces a read of the whole file, and closes the storage at the
- * end of standard input. together asks for the facts of two files in two threads. SIGTERM is handled as in weft's verbs. Errors are printed as weft prints them; the exit status is the code. */
+ * end of standard input. own claims the location until the end of standard input: it prints "owned",
+ * and checks the claim after each line. look fails while another process owns the location.
+ * together asks for the facts of two files in two threads. SIGTERM is handled as in weft's verbs.
+ * Errors are printed as weft prints them; the exit status is the code. */
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "storage/storage.h"
+#include "storage/bucket_owner.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -78,6 +81,23 @@ static weft_status together(weft_storage *s, const char *first, const char *seco
     return WEFT_OK;
 }
 
+/* Prints the times of the first and the last moment as the owner, for tests of exclusion. */
+static weft_status own(const char *root)
+{
+    weft_bucket_owner *owner;
+    int c;
+    WEFT_TRY(weft_bucket_owner_open(root, NULL, root, false, &owner));
+    printf("owned %.6f\n", weft_now());
+    fflush(stdout);
+    weft_status_code status = WEFT_OK;
+    while (status == WEFT_OK && (c = getchar()) != EOF)
+        if (c == '\n')
+            status = weft_bucket_owner_check(owner);
+    printf("ended %.6f\n", weft_now());
+    weft_bucket_owner_close(owner);
+    return status;
+}
+
 static weft_status run(weft_storage *s, int count, char **word)
 {
     const char *verb = word[2], *name = count > 3 ? word[3] : "";
@@ -91,6 +111,10 @@ static weft_status run(weft_storage *s, int count, char **word)
         return put(s, name, !strcmp(verb, "put"));
     if (!strcmp(verb, "remove"))
         return weft_storage_remove(s, name);
+    if (!strcmp(verb, "own"))
+        return own(word[1]);
+    if (!strcmp(verb, "look"))
+        return weft_bucket_owner_look(word[1], false);
     if (!strcmp(verb, "together") && count > 4)
         return together(s, name, word[4]);
     if (!strcmp(verb, "expect")) {

@@ -1,0 +1,360 @@
+#include "storage/bucket_owner.h"
+
+#include "base/log.h"
+#include "base/rng.h"
+#include "storage/owner_claim.h"
+#include "storage/stoppable_wait.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ATTEMPTS = 8, MOST_REMOVED = 16 };
+
+struct weft_bucket_owner {
+    const char *location; /* borrowed */
+    char *folder;         /* owned */
+    weft_storage *storage;
+    weft_owner_claim claim;
+    char removed[MOST_REMOVED][32]; /* tokens of dead claims that this run has removed */
+    int removed_count;
+    bool written;
+    pid_t process; /* that opened the owner */
+    pid_t keeper;  /* child that renews the claim; 0: none */
+    int pipe;      /* the keeper ends when this end is closed; -1: none */
+};
+
+/* ---- other runs ---------------------------------------------------------------------------- */
+
+static weft_status fail_owned(const weft_bucket_owner *o, const weft_owner_claim *c)
+{
+    const bool known = c->host[0];
+    return weft_error(
+        WEFT_MSG_FOLDER_LOCKED,
+        WEFT_AT(.file = o->location, .value = known ? c->host : NULL, WEFT_NUMBER(c->pid)),
+        "another run writes here (process %" PRId64 " on %s, since %s UTC). Wait for "
+        "that run, or end it. If its machine has stopped, start this command again: "
+        "it takes over after %.0f seconds.",
+        c->pid, known ? c->host : "an unknown machine", known ? c->since : "?", 1.5 * c->seconds);
+}
+
+static bool is_removed(const weft_bucket_owner *o, const char *token)
+{
+    for (int i = 0; i < o->removed_count; i++)
+        if (!strcmp(o->removed[i], token))
+            return true;
+    return false;
+}
+
+/* Removes a dead claim. A run that takes over at the same time removes the same file. */
+static weft_status take_over(weft_bucket_owner *o, const weft_owner_claim *c)
+{
+    weft_notice(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = o->location, .value = c->host),
+                "the run of %s, since %s UTC, has ended without a goodbye; this run takes over",
+                c->host[0] ? c->host : "an unknown machine", c->since);
+    WEFT_TRY(weft_owner_claim_remove(o->storage, c->token));
+    if (o->removed_count < MOST_REMOVED)
+        snprintf(o->removed[o->removed_count++], sizeof o->removed[0], "%s", c->token);
+    return WEFT_OK;
+}
+
+/* The claim as it is now; false: it was removed. */
+static weft_status look_again(const weft_bucket_owner *o, weft_owner_claim *c, bool *exists)
+{
+    weft_owner_claim *all;
+    int64_t count;
+    WEFT_TRY(weft_owner_claim_list(o->folder, &all, &count));
+    *exists = false;
+    for (int64_t i = 0; i < count; i++)
+        if (!strcmp(all[i].token, c->token)) {
+            *c = all[i];
+            *exists = true;
+        }
+    weft_free(all);
+    return WEFT_OK;
+}
+
+typedef enum verdict { GONE, LIVES, DEAD } verdict;
+
+/* Waits for a renewal of another machine's claim. */
+static weft_status watch(const weft_bucket_owner *o, const weft_owner_claim *c, verdict *found)
+{
+    const double seconds = c->seconds > 0.1 ? c->seconds : 60, until = weft_now() + 1.5 * seconds;
+    weft_owner_claim now = *c;
+    bool exists = true;
+    weft_notice(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = o->location, .value = c->host),
+                "a run of %s, since %s UTC, has not finished here; waiting up to %.0f seconds for "
+                "a sign of life",
+                c->host[0] ? c->host : "an unknown machine", c->since, 1.5 * seconds);
+    *found = DEAD;
+    while (weft_now() < until) {
+        WEFT_TRY(weft_stoppable_wait((int64_t)(seconds < 20 ? 50 * seconds : 1000)));
+        WEFT_TRY(look_again(o, &now, &exists));
+        if (!exists || now.count != c->count || now.owns != c->owns) {
+            *found = exists ? LIVES : GONE;
+            return WEFT_OK;
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status judge(const weft_bucket_owner *o, const weft_owner_claim *c, verdict *found)
+{
+    const weft_owner_life life = weft_owner_claim_life(c);
+    *found = life == WEFT_OWNER_LIVES ? LIVES : DEAD;
+    return life == WEFT_OWNER_ELSEWHERE ? watch(o, c, found) : WEFT_OK;
+}
+
+/* Whether a claim is of another run, and not one that was removed. */
+static bool is_other(const weft_bucket_owner *o, const weft_owner_claim *c)
+{
+    return strcmp(c->token, o->claim.token) != 0 && !is_removed(o, c->token);
+}
+
+/* Removes dead claims. *lives: *living is an owner. Otherwise it is the last other claim. */
+static weft_status clear_others(weft_bucket_owner *o, bool *lives, weft_owner_claim *living)
+{
+    weft_owner_claim *all;
+    int64_t count;
+    verdict found;
+    WEFT_TRY(weft_owner_claim_list(o->folder, &all, &count));
+    *lives = false;
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < count && !*lives; i++) {
+        if (!is_other(o, &all[i]))
+            continue;
+        WEFT_GO(judge(o, &all[i], &found));
+        if (found == DEAD)
+            WEFT_GO(take_over(o, &all[i]));
+        *lives = found == LIVES && all[i].owns;
+        *living = all[i];
+    }
+out:
+    weft_free(all);
+    return status;
+}
+
+static weft_status others_exist(const weft_bucket_owner *o, bool *exist)
+{
+    weft_owner_claim *all;
+    int64_t count;
+    WEFT_TRY(weft_owner_claim_list(o->folder, &all, &count));
+    *exist = false;
+    for (int64_t i = 0; i < count; i++)
+        *exist |= is_other(o, &all[i]);
+    weft_free(all);
+    return WEFT_OK;
+}
+
+/* ---- the claim ----------------------------------------------------------------------------- */
+
+static weft_status withdraw(weft_bucket_owner *o)
+{
+    if (!o->written)
+        return WEFT_OK;
+    WEFT_TRY(weft_owner_claim_remove(o->storage, o->claim.token));
+    o->written = false;
+    return WEFT_OK;
+}
+
+/* Writes the claim and looks for others: *alone. */
+static weft_status try_claim(weft_bucket_owner *o, bool *alone)
+{
+    bool others;
+    WEFT_TRY(weft_owner_claim_make(&o->claim)); /* a new name: an old one may be removed as dead */
+    WEFT_TRY(weft_owner_claim_write(o->storage, &o->claim));
+    o->written = true;
+    WEFT_TRY(others_exist(o, &others));
+    *alone = !others;
+    if (others)
+        return withdraw(o);
+    o->claim.owns = true;
+    return weft_owner_claim_write(o->storage, &o->claim);
+}
+
+/* A random time, so that of two runs that start together one is first. */
+static weft_status step_aside(int attempt)
+{
+    const uint64_t seed = weft_seed_mix((uint64_t)getpid(), (uint64_t)(1e6 * weft_now()));
+    return weft_stoppable_wait(
+        (int64_t)(50 + seed % (uint64_t)(200 << (attempt < 4 ? attempt : 4))));
+}
+
+/* Waits for all others, and claims the location if `claims`. */
+static weft_status settle(weft_bucket_owner *o, bool claims, bool wait)
+{
+    weft_owner_claim living = {0};
+    bool lives, alone = !claims, noted = false;
+    for (int attempt = 0;; attempt++) {
+        WEFT_TRY(clear_others(o, &lives, &living));
+        if (lives && !wait)
+            return fail_owned(o, &living);
+        if (lives && !noted)
+            weft_notice(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = o->location, .value = living.host),
+                        "waiting for the run of %s", living.host);
+        noted |= lives;
+        if (!lives && claims)
+            WEFT_TRY(try_claim(o, &alone));
+        if (!lives && alone)
+            return WEFT_OK;
+        if (!lives && !wait && attempt >= ATTEMPTS)
+            return fail_owned(o, &living);
+        WEFT_TRY(step_aside(attempt));
+    }
+}
+
+/* ---- the keeper ---------------------------------------------------------------------------- */
+
+/* Renews the claim while the parent lives. Ends when another run has removed the claim. */
+static void keep(weft_bucket_owner *o, int pipe)
+{
+    const int interval = (int)(1000 * o->claim.seconds / 6);
+    struct pollfd parent = {.fd = pipe, .events = POLLIN};
+    weft_storage *storage;
+    if (weft_storage_open(o->folder, &storage) != WEFT_OK)
+        return;
+    while (poll(&parent, 1, interval > 0 ? interval : 1) == 0) {
+        weft_owner_claim now = o->claim;
+        bool exists = true;
+        if (look_again(o, &now, &exists) == WEFT_OK && !exists)
+            return;
+        o->claim.count++;
+        if (weft_owner_claim_write(storage, &o->claim) != WEFT_OK)
+            weft_error_clear(); /* the next interval tries again */
+    }
+}
+
+static weft_status start_keeper(weft_bucket_owner *o)
+{
+    int ends[2];
+    const pid_t parent = getpid();
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return weft_error_errno(WEFT_AT(.file = o->location), "cannot open a pipe");
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGINT, SIG_IGN);
+        signal(SIGTERM, SIG_IGN);
+        signal(SIGHUP, SIG_IGN);
+        close(ends[1]);
+        if (getppid() == parent)
+            keep(o, ends[0]);
+        _exit(0);
+    }
+    close(ends[0]);
+    o->pipe = ends[1];
+    o->keeper = pid > 0 ? pid : 0;
+    return pid > 0 ? WEFT_OK
+                   : weft_error_errno(WEFT_AT(.file = o->location), "cannot start a process");
+}
+
+static void end_keeper(weft_bucket_owner *o)
+{
+    if (o->pipe >= 0)
+        close(o->pipe);
+    o->pipe = -1;
+    if (o->keeper && o->process == getpid()) {
+        kill(o->keeper, SIGKILL); /* it may wait for the server */
+        while (waitpid(o->keeper, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    o->keeper = 0;
+}
+
+/* ---- open, check, close -------------------------------------------------------------------- */
+
+static weft_status make(const char *root, const char *name, const char *location,
+                        weft_bucket_owner **owner)
+{
+    weft_bucket_owner *o;
+    weft_buf folder = {0};
+    size_t length = strlen(root);
+    while (length > 0 && root[length - 1] == '/')
+        length--;
+    weft_buf_printf(&folder, "%.*s/" WEFT_OWNER_FOLDER "%s%s", (int)length, root, name ? "-" : "",
+                    name ? name : "");
+    WEFT_TRY(weft_buf_check(&folder));
+    WEFT_TRY(WEFT_NEW(o, 1, "%s", location));
+    *o = (weft_bucket_owner){.location = location, .process = getpid(), .pipe = -1};
+    o->folder = folder.data;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_storage_open(o->folder, &o->storage));
+    WEFT_GO(weft_storage_check_writable(o->storage));
+    *owner = o;
+    return WEFT_OK;
+out:
+    weft_bucket_owner_close(o);
+    return status;
+}
+
+weft_status weft_bucket_owner_open(const char *root, const char *name, const char *location,
+                                   bool wait, weft_bucket_owner **owner)
+{
+    weft_bucket_owner *o;
+    WEFT_TRY(make(root, name, location, &o));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(settle(o, true, wait));
+    WEFT_GO(start_keeper(o));
+    *owner = o;
+    return WEFT_OK;
+out:
+    weft_bucket_owner_close(o);
+    return status;
+}
+
+weft_status weft_bucket_owner_look(const char *root, bool wait)
+{
+    weft_bucket_owner *o;
+    WEFT_TRY(make(root, NULL, root, &o));
+    const weft_status_code status = settle(o, false, wait);
+    weft_bucket_owner_close(o);
+    return status;
+}
+
+weft_status weft_bucket_owner_check(const weft_bucket_owner *o)
+{
+    weft_owner_claim *all, other = {.seconds = o ? o->claim.seconds : 0};
+    int64_t count;
+    bool own = false, owned = false;
+    if (!o)
+        return WEFT_OK;
+    WEFT_TRY(weft_owner_claim_list(o->folder, &all, &count));
+    for (int64_t i = 0; i < count; i++) {
+        own |= !strcmp(all[i].token, o->claim.token);
+        if (!is_other(o, &all[i]) || !all[i].owns)
+            continue;
+        other = all[i];
+        owned = true;
+    }
+    weft_free(all);
+    if (own && !owned)
+        return WEFT_OK;
+    if (owned)
+        return fail_owned(o, &other);
+    return weft_error(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = o->location),
+                      "another run has removed the claim of this run, which had no connection for "
+                      "%.0f seconds, and has ended since. Start the command again.",
+                      o->claim.seconds);
+}
+
+void weft_bucket_owner_close(weft_bucket_owner *o)
+{
+    if (!o)
+        return;
+    end_keeper(o);
+    weft_error_copy *error = weft_error_save();
+    if (o->process == getpid())
+        (void)!withdraw(o); /* the next run finds that the process has ended */
+    weft_error_restore(error);
+    weft_free(error);
+    weft_storage_close(o->storage);
+    weft_free(o->folder);
+    weft_free(o);
+}
