@@ -39,8 +39,8 @@ out:
 }
 
 static const weft_option options[] = {
-    {"--in", "DIR", NULL, "output folder of `weft curate`, with clips/ and metas/",
-     .required = true},
+    {"--in", "DIR", NULL, "output of `weft curate`, with clips/ and metas/, or s3://BUCKET/PREFIX",
+     .required = true, .remote = true},
     {"--out", "DIR", NULL, "folder of the data shards, or s3://BUCKET/PREFIX", .required = true,
      .remote = true},
 };
@@ -69,5 +69,6 @@ const weft_verb weft_verb_shard = {
     .config = &weft_shard_section,
     .min_positional = 0,
     .max_positional = 1,
+    .copies_positional = true,
     .run = run_shard,
 };

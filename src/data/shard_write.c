@@ -7,17 +7,15 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "data/caption_csv.h"
+#include "data/curated_set.h"
 #include "data/energon_meta.h"
 #include "data/heldout.h"
 #include "data/shard_file.h"
 #include "storage/storage_json.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -41,7 +39,7 @@ const weft_section weft_shard_section = {"shard", "size of data shards, held-out
 
 typedef struct clip {
     char *id;            /* owned */
-    char *video;         /* path, owned */
+    char *video;         /* name in the set, "clips/ID.mp4"; owned */
     char *meta;          /* path, owned */
     char *source;        /* name of its source video, or its id; owned */
     int64_t first, last; /* its frames in the source; -1: not known */
@@ -53,7 +51,9 @@ typedef struct clip {
 
 typedef struct job {
     const weft_shard_config *config;
-    const char *in;
+    const char *in;       /* folder of the metadata and lists; borrowed */
+    const char *location; /* of the clips, a folder or a bucket */
+    weft_curated_set *set;
     weft_storage *out;
     clip *clip;
     int64_t count, capacity;
@@ -103,22 +103,10 @@ static void count_dropped(job *j, const json_t *list)
 
 /* ---- listing ------------------------------------------------------------------------------- */
 
-/* Mixes the file's size and time of change into *stamp; its bytes, 0 where it is not there. */
-static int64_t mix_stamp(const char *path, uint64_t *stamp)
-{
-    struct stat facts;
-    if (stat(path, &facts) != 0)
-        return 0;
-    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_size);
-    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_sec);
-    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_nsec);
-    return facts.st_size;
-}
-
-static char *path_of(const char *root, const char *folder, const char *id, const char *suffix)
+static char *printed(const char *format, const char *folder, const char *id)
 {
     weft_buf buf = {0};
-    weft_buf_printf(&buf, "%s/%s/%s.%s", root, folder, id, suffix);
+    weft_buf_printf(&buf, format, folder, id);
     if (buf.failed)
         weft_buf_free(&buf);
     return buf.data;
@@ -191,8 +179,8 @@ static weft_status add_clip(job *j, const char *id, const json_t *sources)
     WEFT_TRY(weft_grow((void **)&j->clip, j->count, &j->capacity, sizeof *j->clip));
     clip *c = &j->clip[j->count++];
     *c = (clip){.id = weft_strdup(id),
-                .video = path_of(j->in, "clips", id, "mp4"),
-                .meta = path_of(j->in, "metas", id, "json"),
+                .video = printed("clips/%s%s.mp4", "", id),
+                .meta = printed("%s/metas/%s.json", j->in, id),
                 .first = -1,
                 .last = -1};
     WEFT_TRY(WEFT_ALLOCATED(c->id && c->video && c->meta, "clip %s", id));
@@ -248,7 +236,7 @@ static weft_status read_copies(const job *j, json_t *list, weft_split_copy **cop
 static weft_status split_clips(job *j, const char *out)
 {
     weft_split_request q = {
-        .in = j->in, .out = out, .share = j->config->heldout, .seed = j->config->seed};
+        .in = j->location, .out = out, .share = j->config->heldout, .seed = j->config->seed};
     weft_split_clip *split = weft_calloc(j->count + 1, sizeof *split);
     weft_split_copy *copy = NULL;
     json_t *list = json_array();
@@ -277,14 +265,12 @@ out:
 
 static weft_status list_clips(job *j)
 {
-    char *folder = weft_path_join(j->in, "clips");
     json_t *sources = json_object();
     weft_names names = {0};
-    weft_status_code status =
-        folder ? weft_list_dir(folder, false, &names) : weft_no_memory("the data shards");
+    weft_status_code status = weft_curated_set_list(j->set, &names);
     if (status != WEFT_OK)
         status = weft_error_add(
-            status, "%s must be a folder of curated clips, as weft curate writes it.", j->in);
+            status, "%s must be a folder of curated clips, as weft curate writes it.", j->location);
     WEFT_GO(status);
     WEFT_GO(read_list(j, "manifest.jsonl", add_source, sources));
     for (int64_t i = 0; i < names.count; i++) {
@@ -305,7 +291,6 @@ static weft_status list_clips(job *j)
 out:
     weft_names_free(&names);
     json_decref(sources);
-    weft_free(folder);
     return status;
 }
 
@@ -317,20 +302,18 @@ typedef struct sample_parts {
     int64_t meta_bytes;
     json_t *json;
     const char *caption; /* borrowed from the json */
-    int video;           /* file descriptor; -1: none */
-    int64_t video_bytes;
+    weft_curated_clip video;
 } sample_parts;
 
 static void sample_close(sample_parts *s)
 {
     weft_free(s->meta);
     json_decref(s->json);
-    if (s->video >= 0)
-        close(s->video);
-    *s = (sample_parts){.video = -1};
+    weft_curated_clip_close(&s->video);
+    *s = (sample_parts){0};
 }
 
-enum { META_LIMIT = 1 << 24, PIECE = 1 << 20, PATH_BYTES = 1024 };
+enum { META_LIMIT = 1 << 24, PIECE = 1 << 20, PATH_BYTES = 1024, AHEAD = 8 };
 
 /* Returns the caption of a clip in captions.csv, which names the clip by its path or its name.
  * NULL: none. */
@@ -399,47 +382,26 @@ static weft_status meta_read(job *j, const clip *c, sample_parts *s, bool *usabl
 /* *usable is false for a clip that is dropped; index.json has the reason. */
 static weft_status sample_open(job *j, const clip *c, sample_parts *s, bool *usable)
 {
-    struct stat st;
     WEFT_TRY(meta_read(j, c, s, usable));
     if (!*usable)
         return WEFT_OK;
-    *usable = false;
-    s->video = open(c->video, O_RDONLY | O_CLOEXEC);
-    if (s->video < 0 || fstat(s->video, &st) != 0 || !S_ISREG(st.st_mode)) {
-        const weft_status_code status =
-            weft_error_errno(WEFT_AT(.file = c->video), "cannot open the clip");
-        if (status == WEFT_E_MEMORY)
-            return status;
+    WEFT_TRY(weft_curated_clip_open(j->set, c->video, &s->video, usable));
+    if (!*usable) {
         weft_warn_error(WEFT_MSG_SAMPLE_SKIPPED, "the clip is skipped");
         drop(j, c->id, WEFT_SHARD_UNREADABLE, weft_metadata_frames(s->json));
         return WEFT_OK;
     }
-    s->video_bytes = st.st_size;
-    *usable = st.st_size > 0;
+    *usable = s->video.bytes > 0;
     if (!*usable)
         drop(j, c->id, WEFT_SHARD_EMPTY, weft_metadata_frames(s->json));
     return WEFT_OK;
 }
 
-static weft_status copy_video(weft_shard_file *shard, const clip *c, const sample_parts *s,
-                              char *piece)
+static weft_status copy_video(weft_shard_file *shard, const sample_parts *s, char *piece)
 {
-    for (int64_t done = 0; done < s->video_bytes;) {
-        const int64_t left = s->video_bytes - done;
-        const ssize_t n = pread(s->video, piece, (size_t)(left < PIECE ? left : PIECE), done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return weft_error_errno(WEFT_AT(.file = c->video), "cannot read at byte %" PRId64,
-                                    done);
-        if (n == 0)
-            return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_AT(.file = c->video),
-                              "the file was shortened to %" PRId64 " of %" PRId64
-                              " bytes while it was read. Run "
-                              "the command again.",
-                              done, s->video_bytes);
+    for (int64_t done = 0, n; done < s->video.bytes; done += n) {
+        WEFT_TRY(weft_curated_clip_read(&s->video, done, PIECE, piece, &n));
         WEFT_TRY(weft_shard_file_append(shard, piece, n));
-        done += n;
     }
     return WEFT_OK;
 }
@@ -450,8 +412,8 @@ static weft_status sample_write(weft_shard_file *shard, const clip *c, const sam
     char *piece;
     WEFT_TRY(WEFT_NEW(piece, PIECE, "%s", c->id));
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_shard_file_begin(shard, c->id, "mp4", s->video_bytes));
-    WEFT_GO(copy_video(shard, c, s, piece));
+    WEFT_GO(weft_shard_file_begin(shard, c->id, "mp4", s->video.bytes));
+    WEFT_GO(copy_video(shard, s, piece));
     WEFT_GO(weft_shard_file_end(shard));
 out:
     weft_free(piece);
@@ -561,7 +523,7 @@ typedef struct shard_counts {
 /* Writes the sample of a clip, if it is usable. */
 static weft_status add_sample(job *j, weft_shard_file *shard, const clip *c, shard_counts *counts)
 {
-    sample_parts s = {.video = -1};
+    sample_parts s = {0};
     bool usable;
     weft_status_code status = WEFT_OK;
     WEFT_GO(sample_open(j, c, &s, &usable));
@@ -579,7 +541,11 @@ out:
 static weft_status fill_shard(job *j, weft_shard_file *shard, int64_t from, int64_t to,
                               shard_counts *counts, weft_progress *progress)
 {
+    for (int64_t i = from; i < to && i < from + AHEAD; i++)
+        weft_curated_set_expect(j->set, j->clip[i].video);
     for (int64_t i = from; i < to; i++) {
+        if (i + AHEAD < to)
+            weft_curated_set_expect(j->set, j->clip[i + AHEAD].video);
         WEFT_TRY(add_sample(j, shard, &j->clip[i], counts));
         weft_progress_update(progress, i + 1, j->clip[i].id);
     }
@@ -741,12 +707,26 @@ static weft_status write_list(const job *j)
     return status;
 }
 
+/* Sets size and stamp of a clip. */
+static weft_status stamp_clip(const job *j, clip *c)
+{
+    char *meta = printed("metas/%s%s.json", "", c->id);
+    WEFT_TRY(WEFT_ALLOCATED(meta, "clip %s", c->id));
+    c->bytes = weft_curated_set_stamp(j->set, c->video, &c->stamp);
+    (void)weft_curated_set_stamp(j->set, meta, &c->stamp);
+    weft_free(meta);
+    const char *caption = listed_caption(j, c->id);
+    if (caption)
+        c->stamp = weft_seed_mix(c->stamp, XXH3_64bits(caption, strlen(caption)));
+    return WEFT_OK;
+}
+
 weft_status weft_shard_run(const weft_shard_config *config, const char *in, const char *out,
                            weft_shard_report *report)
 {
     *report = (weft_shard_report){0};
     job j = {.config = config,
-             .in = in,
+             .location = in,
              .notes = json_object(),
              .shards = json_array(),
              .dropped = json_array(),
@@ -754,6 +734,8 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     weft_status_code status = WEFT_OK;
     weft_progress progress;
     WEFT_GO(WEFT_ALLOCATED(j.shards && j.dropped && j.notes, "the data shards"));
+    WEFT_GO(weft_curated_set_open(in, &j.set));
+    j.in = weft_curated_set_folder(j.set);
     WEFT_GO(list_clips(&j));
     WEFT_GO(read_captions(&j));
     j.unnamed = json_copy(j.dropped);
@@ -770,11 +752,7 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     WEFT_GO(read_notes(&j));
     int64_t train = 0;
     for (int64_t i = 0; i < j.count; i++) {
-        j.clip[i].bytes = mix_stamp(j.clip[i].video, &j.clip[i].stamp);
-        (void)mix_stamp(j.clip[i].meta, &j.clip[i].stamp);
-        const char *caption = listed_caption(&j, j.clip[i].id);
-        if (caption)
-            j.clip[i].stamp = weft_seed_mix(j.clip[i].stamp, XXH3_64bits(caption, strlen(caption)));
+        WEFT_GO(stamp_clip(&j, &j.clip[i]));
         train += !j.clip[i].heldout;
     }
     weft_progress_begin(&progress, "shard", j.count, 0);
@@ -804,5 +782,6 @@ out:
     json_decref(j.notes);
     weft_caption_csv_free(&j.captions);
     weft_storage_close(j.out);
+    weft_curated_set_close(j.set);
     return status;
 }
