@@ -8,6 +8,7 @@
 #include "cli/options/verb.h"
 #include "curate/curate_config.h"
 #include "curate/curate_summary.h"
+#include "curate/model_copies.h"
 #include "curate/shard_option.h"
 
 #include <stdio.h>
@@ -21,7 +22,8 @@ static const weft_option options[] = {
      .remote = true},
     {"--prune-missing", NULL, NULL, "also remove clips whose source folder is missing or empty",
      WEFT_ALSO("--forget")},
-    {"--report", "FILE", NULL, "write an HTML page: funnel, operators, histograms of scores"},
+    {"--report", "FILE", NULL, "write an HTML page: funnel, operators, histograms of scores",
+     .result = WEFT_RESULT_FILE},
     {"--metrics", "ADDRESS:PORT", NULL,
      "serve figures of the running stages to Prometheus at http://ADDRESS:PORT/metrics, without a "
      "token; port 0: any free port"},
@@ -92,13 +94,15 @@ static weft_status run(const weft_args *args)
     weft_curate_config config;
     weft_curate_report report = {0};
     const char *out = weft_args_string(args, "--out");
+    weft_model_copies *models = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_args_config(args, arena, count ? paths[0] : NULL, &config));
     weft_interrupt_catch();
+    WEFT_GO(weft_model_copies_open(&config, &models));
     config.forget = weft_args_flag(args, "--prune-missing");
     WEFT_GO(read_shard(args, &config));
     if (weft_args_string(args, "--engine") || weft_args_flag(args, "--worker")) {
-        status = weft_curate_engine_run(args, count ? paths[0] : NULL, &config);
+        status = weft_curate_engine_run(args, weft_args_positional_given(args, 0), &config);
         goto out;
     }
     WEFT_GO(weft_curate_run(weft_args_string(args, "--in"), out, &config, &report));
@@ -110,6 +114,7 @@ static weft_status run(const weft_args *args)
         weft_warning(WEFT_MSG_FOOTAGE_SKIPPED, WEFT_AT(.file = weft_args_string(args, "--in")),
                      "no video found; rejects.jsonl lists each file");
 out:
+    weft_model_copies_close(models);
     json_decref(report.operators);
     weft_arena_free(arena);
     return status;
@@ -188,5 +193,6 @@ const weft_verb weft_verb_curate = {
     .option_count = WEFT_COUNT(options),
     .config = &weft_curate_section,
     .max_positional = 1,
+    .copies_positional = true,
     .run = run,
 };

@@ -77,7 +77,8 @@ static const weft_option options[] = {
      "print the algorithm of each collective by size; under mpirun with RANKS ranks, time all "
      "algorithms"},
     {"--out", "FILE.json", NULL,
-     "with --collectives: write the fastest algorithms; runs with WEFT_COLLECTIVES=FILE use them"},
+     "with --collectives: write the fastest algorithms; runs with WEFT_COLLECTIVES=FILE use them",
+     .result = WEFT_RESULT_FILE},
 };
 
 const weft_verb weft_verb_doctor = {

@@ -11,12 +11,13 @@ static const weft_option options[] = {
     {"--on", "CLUSTER", "local",
      "profile of weft profile, preset (h100:2) or YAML file; local: <out>/profile.json, or this "
      "machine without one",
-     WEFT_ALSO("--cluster")},
+     WEFT_ALSO("--cluster"), .copied = true},
     {"--ranks", "N", "0", "number of ranks; 0: product of the degrees"},
     {"--execute", NULL, NULL, "also execute a step on virtual devices of the cluster"},
     {"--json", NULL, NULL, "print one JSON object"},
     {"--iterations", "N", "3", "iterations to plan per training stage", .group = "cascades"},
-    {"--svg", "FILE", NULL, "draw the first iteration", .group = "cascades"},
+    {"--svg", "FILE", NULL, "draw the first iteration", .group = "cascades",
+     .result = WEFT_RESULT_FILE},
     {"--frames", "N", "0", "frames of the video; 0 (default): as trained", .group = "model"},
     {"--height", "N", "0", "rows of the video; 0 (default): as trained", .group = "model"},
     {"--width", "N", "0", "columns of the video; 0 (default): as trained", .group = "model"},
@@ -115,5 +116,6 @@ const weft_verb weft_verb_estimate = {
     .option_count = WEFT_COUNT(options),
     .min_positional = 0,
     .max_positional = 1,
+    .copies_positional = true,
     .run = run_estimate,
 };

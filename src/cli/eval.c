@@ -11,6 +11,7 @@
 #include "cli/options/weights_option.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
+#include "comm/shared_folder.h"
 #include "doctor/backend_choice.h"
 #include "evaluate/eval_print.h"
 #include "evaluate/evaluate.h"
@@ -50,6 +51,9 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_GO(
         weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory, &o.generator.vae_bf16));
     WEFT_GO(weft_comm_open_mpi(&o.comm));
+    if (weft_args_shared_folder(args, "--out"))
+        WEFT_GO(weft_comm_check_shared(o.comm, weft_args_shared_folder(args, "--out"),
+                                       weft_args_given(args, "--out")));
     WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"),
                                 weft_generator_products(&o.generator), o.comm,
                                 &o.generator.backend));

@@ -10,6 +10,7 @@
 #include "cli/options/weights_option.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
+#include "comm/shared_folder.h"
 #include "doctor/backend_choice.h"
 #include "generate/jobs/decode_jobs.h"
 #include "generate/jobs/generation_run.h"
@@ -114,6 +115,9 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     WEFT_GO(weft_generate_offload_dir(args, arena, &o));
     if (!world)
         WEFT_GO(weft_comm_open_mpi(&comm));
+    if (weft_args_shared_folder(args, "--out"))
+        WEFT_GO(weft_comm_check_shared(comm, weft_args_shared_folder(args, "--out"),
+                                       weft_args_given(args, "--out")));
     WEFT_GO(settle_backend(weft_args_string(args, "--backend"), comm, &o));
     if (weft_comm_ranks(comm) == 1 && weft_args_flag(args, "--comm-overlap"))
         weft_warning(WEFT_MSG_CONFIG_UNUSUAL, WEFT_AT(.key = "--comm-overlap"),
@@ -131,9 +135,9 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
                                           &parallel));
     WEFT_GO(produce(args, &o, &jobs, comm, &cluster));
     if (weft_comm_rank(comm) == 0)
-        printf("%s%s%s\n", weft_args_string(args, "--out"),
-               weft_args_string(args, "--sheet") ? "\n" : "",
-               weft_args_string(args, "--sheet") ? weft_args_string(args, "--sheet") : "");
+        printf("%s%s%s\n", weft_args_given(args, "--out"),
+               weft_args_given(args, "--sheet") ? "\n" : "",
+               weft_args_given(args, "--sheet") ? weft_args_given(args, "--sheet") : "");
 out:
     if (status == WEFT_E_CANCELLED)
         status = leave_together(comm);

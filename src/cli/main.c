@@ -65,6 +65,7 @@ static int run_verb(const weft_verb *verb, int argc, char *const *argv)
         if (verb->stops_cleanly)
             weft_interrupt_catch();
         status = verb->run(args);
+        status = weft_args_send(args, status);
         /* a full disk or a closed pipe of standard output is a failure too */
         if (fflush(stdout) != 0 && status == WEFT_OK)
             status = weft_error_errno(WEFT_NOWHERE, "cannot write standard output");

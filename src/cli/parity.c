@@ -101,7 +101,8 @@ static weft_status run_parity(const weft_args *args)
 static const weft_option options[] = {
     {"--backend", "NAME", "cpu", "kernels to run; cpu, cuda, or ref (f64, slow)"},
     {"--weights", "FILE", NULL,
-     "weights of a shot detector that the file lacks; .pth or safetensors of TransNetV2"},
+     "weights of a shot detector that the file lacks; .pth or safetensors of TransNetV2",
+     .copied = true},
     {"--verbose", NULL, NULL, "print every comparison, not only failures"},
 };
 
@@ -139,5 +140,6 @@ const weft_verb weft_verb_parity = {
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,
     .max_positional = 2,
+    .copies_positional = true,
     .run = run_parity,
 };

@@ -124,5 +124,6 @@ const weft_verb weft_verb_plan = {
     .option_count = WEFT_PLAN_OPTIONS,
     .min_positional = 1,
     .max_positional = 2,
+    .copies_positional = true,
     .run = run_plan,
 };

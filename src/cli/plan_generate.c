@@ -1,10 +1,12 @@
 /* weft plan generate: searches the parallel layouts of a generation, with the model's programs. */
 #include "cli/plan_generate.h"
 
+#include "base/location.h"
 #include "cli/options/args.h"
 #include "cli/options/weights_option.h"
 #include "cli/plan.h"
 #include "estimate/generation/generation_layouts.h"
+#include "storage/input_copy.h"
 
 #include <string.h>
 
@@ -90,7 +92,18 @@ static weft_status read_options(const plan_generate *c, weft_generator_options *
     return weft_precision_option(c->precision, o);
 }
 
-static weft_status plan(const weft_args *args, weft_arena *arena, const char *path)
+/* Copies a model of a bucket. */
+static weft_status copy_model(const char **model, weft_input_copy **copy)
+{
+    if (!weft_location_is_remote(*model))
+        return WEFT_OK;
+    WEFT_TRY(weft_input_copy_open(*model, copy));
+    *model = weft_input_copy_path(*copy);
+    return WEFT_OK;
+}
+
+static weft_status plan(const weft_args *args, weft_arena *arena, const char *path,
+                        weft_input_copy **copy)
 {
     plan_generate config;
     weft_generator_options options;
@@ -103,6 +116,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
                       *spec = weft_args_string(args, "--on");
     WEFT_TRY(weft_args_i64(args, "--memory-limit", 0, INT64_MAX, &memory));
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_generate_section, &config));
+    WEFT_TRY(copy_model(&config.model, copy));
     WEFT_TRY(read_options(&config, &options));
     WEFT_TRY(weft_cluster_load(arena, spec, &cluster));
     const int64_t all = weft_cluster_devices(&cluster);
@@ -127,7 +141,9 @@ weft_status weft_plan_generate_run(const weft_args *args)
     const char *const *words = weft_args_positional(args, &count);
     weft_arena *arena = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(arena, "the layouts"));
-    const weft_status_code status = plan(args, arena, count > 1 ? words[1] : NULL);
+    weft_input_copy *copy = NULL;
+    const weft_status_code status = plan(args, arena, count > 1 ? words[1] : NULL, &copy);
+    weft_input_copy_close(copy);
     weft_arena_free(arena);
     return status;
 }

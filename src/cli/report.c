@@ -16,23 +16,25 @@ static weft_status run_report(const weft_args *args)
     s.images = weft_args_list(args, "--picture", &s.image_count);
     const char *out = weft_args_string(args, "--out");
     WEFT_TRY(weft_report_write(&s, out));
-    printf("%s\n", out);
+    printf("%s\n", weft_args_given(args, "--out"));
     return WEFT_OK;
 }
 
 static const weft_option options[] = {
-    {"--out", "FILE.html", "report.html", "page to write"},
+    {"--out", "FILE.html", "report.html", "page to write", .result = WEFT_RESULT_FILE},
     {"--title", "TEXT", "weft report", "heading of the page"},
-    {"--run", "NAME=DIR", NULL, "output folder of `weft train`, drawn as curves", .repeated = true},
-    {"--vae-eval", "FILE", NULL, "JSON of `weft eval vae`"},
-    {"--prompt-eval", "FILE", NULL, "JSON of `weft eval prompts`"},
-    {"--videos", "DIR", NULL, "output folder of `weft generate`"},
+    {"--run", "NAME=DIR", NULL, "output folder of `weft train`, drawn as curves", .repeated = true,
+     .copied = true, .copied_configs = true},
+    {"--vae-eval", "FILE", NULL, "JSON of `weft eval vae`", .copied = true},
+    {"--prompt-eval", "FILE", NULL, "JSON of `weft eval prompts`", .copied = true},
+    {"--videos", "DIR", NULL, "output folder of `weft generate`", .copied = true,
+     .copied_configs = true},
     {"--reference-videos", "DIR", NULL,
      "folder with NAME.mp4 and NAME.txt, shown next to videos of the same caption",
-     WEFT_ALSO("--truth")},
-    {"--picture", "TITLE=FILE", NULL, "PNG, JPEG or GIF to show", .repeated = true},
+     WEFT_ALSO("--truth"), .copied = true},
+    {"--picture", "TITLE=FILE", NULL, "PNG, JPEG or GIF to show", .repeated = true, .copied = true},
     {"--step-times", "FILE", NULL, "JSON lines {\"step\": ..., \"seconds\": ...} to draw",
-     WEFT_ALSO("--times")},
+     WEFT_ALSO("--times"), .copied = true},
 };
 
 const weft_verb weft_verb_report = {

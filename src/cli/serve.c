@@ -26,7 +26,8 @@ static const weft_option options[] = {
     {"--state", "DIR", "serve", "folder of the queue, the videos and the hashes of the tokens"},
     {"--on", "CLUSTER", NULL,
      "profile of `weft profile`, preset or YAML file, from which seconds are predicted; by default "
-     "this machine"},
+     "this machine",
+     .copied = true},
     WEFT_BACKEND_OPTION,
     {"--precision", "TYPE", NULL,
      "default of the field `precision`: f32 or bf16, as in `weft generate`; by default f32",

@@ -10,7 +10,8 @@ static const weft_option options[] = {
     {"--method", "NAME", "structure", "structure, content, adaptive, fade or transnetv2",
      .choices = "structure content adaptive fade transnetv2"},
     {"--weights", "FILE", NULL,
-     "weights of transnetv2; PyTorch file (.pth), or safetensors with the same names"},
+     "weights of transnetv2; PyTorch file (.pth), or safetensors with the same names",
+     .copied = true},
     {"--threshold", "X", "0",
      "threshold of the method; structure 1 (a factor: lower finds more), content 27, adaptive 3, "
      "fade 12, transnetv2 0.5 (a probability). 0: the method's own"},
@@ -22,7 +23,8 @@ static const weft_option options[] = {
      WEFT_ALSO("--mix")},
     {"--csv", NULL, NULL, "print a scene list in the format of PySceneDetect, not JSON lines"},
     {"--out", "DIR", NULL,
-     "write one file per video to this folder; NAME-Scenes.csv with --csv, otherwise NAME.jsonl"},
+     "write one file per video to this folder; NAME-Scenes.csv with --csv, otherwise NAME.jsonl",
+     .result = WEFT_RESULT_FOLDER},
     {"--threads", "N", "2",
      "threads of the decoder and of transnetv2; the result does not depend on the number"},
 };
@@ -124,5 +126,6 @@ const weft_verb weft_verb_shots = {
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,
     .max_positional = -1,
+    .remote_positional = true,
     .run = run,
 };

@@ -10,17 +10,17 @@
 
 static const weft_option options[] = {
     {"--on", "CLUSTER", NULL, "preset or YAML file; for a plan, the cluster that it was made for",
-     WEFT_ALSO("--cluster")},
-    {"--chrome", "FILE.json", NULL, "write a Chrome trace (open it in Perfetto)"},
-    {"--svg", "FILE.svg", NULL, "draw a Gantt chart; a row per device, a colour per sample"},
-    {"--out", "FILE.json", NULL, "write the figures as JSON"},
+     WEFT_ALSO("--cluster"), .copied = true},
+    {"--chrome", "FILE.json", NULL, "write a trace for Perfetto", .result = WEFT_RESULT_FILE},
+    {"--svg", "FILE.svg", NULL, "draw a Gantt chart of the devices", .result = WEFT_RESULT_FILE},
+    {"--out", "FILE.json", NULL, "write the figures as JSON", .result = WEFT_RESULT_FILE},
     {"--links", "N", "8", "number of busiest links to print"},
     {"--pass-splits", "N", "0",
      "parts per pass over the layers; 0 (default): chosen by the number of devices",
      WEFT_ALSO("--folds")},
     {"--set", "KEY=VALUE", NULL, "set a key of the config", .repeated = true, .group = "run"},
-    {"--costs", "FILE.json", NULL,
-     "write the costs of the pipeline stages, for weft plan pipeline --costs", .group = "run"},
+    {"--costs", "FILE.json", NULL, "write costs for weft plan pipeline --costs", .group = "run",
+     .result = WEFT_RESULT_FILE},
     {"--execute", NULL, NULL, "always execute the step, with a thread per rank", .group = "run"},
     {"--no-execute", NULL, NULL, "only estimate the programs", .group = "run"},
     {"--policy", "NAME", NULL, "fifo, srpt, edf or fair, as of `weft serve`; by default all",
@@ -38,10 +38,10 @@ static const weft_option options[] = {
      "videos share up to 8 devices (--workers): seconds of a step on 1, 2, 4 and 8 devices, of "
      "each size; compares fixed degrees, ddit, tetriserve, genserve, weft and weft-start. The "
      "trace is poisson, or a file whose jobs name a size and can have a measured end",
-     .group = "serve"},
+     .group = "serve", .copied = true},
     {"--round-seconds", "S", "0.05", "--degrees: seconds of a round of tetriserve",
      .group = "serve"},
-    {"--save", "FILE.jsonl", NULL, "write the trace as JSON lines", .group = "serve"},
+    {"--save", "FILE.jsonl", NULL, "write the trace", .group = "serve", .result = WEFT_RESULT_FILE},
     {"--jobs", "N", "1000", "poisson: number of jobs", .group = "serve"},
     {"--load", "X", "0.8", "poisson: seconds of work that arrive per second of all workers",
      .group = "serve"},
@@ -196,5 +196,6 @@ const weft_verb weft_verb_simulate = {
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,
     .max_positional = 4096,
+    .copies_positional = true,
     .run = run_simulate,
 };

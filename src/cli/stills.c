@@ -15,6 +15,7 @@ const weft_verb weft_verb_stills = {
     .details = "Writes NAME.thumbnail.webp and NAME.spritesheet.jpg to the folder of the video.\n",
     .min_positional = 1,
     .max_positional = 1,
+    .copies_positional = true,
     .hidden = true,
     .run = run_stills,
 };

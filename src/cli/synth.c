@@ -6,7 +6,8 @@
 #include <stdio.h>
 
 static const weft_option options[] = {
-    {"--out", "DIR", NULL, "folder to write; must not contain an earlier set", .required = true},
+    {"--out", "DIR", NULL, "folder to write; must not contain an earlier set", .required = true,
+     .result = WEFT_RESULT_NEW},
     {"--shots", "N", "480", "shots of the training set"},
     {"--size", "PIXELS", "64", "width and height; even, 32 to 1024"},
     {"--min-frames", "N", "26", "frames of the shortest shot"},
@@ -47,14 +48,13 @@ static weft_status run(const weft_args *args)
     o.colour = *colour ? colour : NULL;
     o.seed = (uint64_t)seed;
     weft_synth_report r;
-    const char *dir = weft_args_string(args, "--out");
-    WEFT_TRY(weft_synth_write(dir, &o, &r));
+    WEFT_TRY(weft_synth_write(weft_args_string(args, "--out"), &o, &r));
     printf("%s: %" PRId64 " video%s, %" PRId64 " shot%s, %" PRId64 " frame%s, %" PRId64
            " hard cut%s, %" PRId64 " gradual transition%s, "
            "%" PRId64 " held-out clip%s\n",
-           dir, r.videos, weft_plural(r.videos), r.shots, weft_plural(r.shots), r.frames,
-           weft_plural(r.frames), r.cuts, weft_plural(r.cuts), r.graduals, weft_plural(r.graduals),
-           r.held_out_clips, weft_plural(r.held_out_clips));
+           weft_args_given(args, "--out"), r.videos, weft_plural(r.videos), r.shots,
+           weft_plural(r.shots), r.frames, weft_plural(r.frames), r.cuts, weft_plural(r.cuts),
+           r.graduals, weft_plural(r.graduals), r.held_out_clips, weft_plural(r.held_out_clips));
     return WEFT_OK;
 }
 

@@ -59,5 +59,6 @@ const weft_verb weft_verb_tokenize = {
     .option_count = WEFT_COUNT(options),
     .min_positional = 2,
     .max_positional = -1,
+    .copies_positional = true,
     .run = run_tokenize,
 };

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 static const weft_option options[] = {
-    {"--svg", "FILE.svg", NULL, "write a drawing of the cluster"},
+    {"--svg", "FILE.svg", NULL, "write a drawing of the cluster", .result = WEFT_RESULT_FILE},
     {"--yaml", NULL, NULL, "print the cluster as a YAML file, as a start for another one"},
     {"--presets", NULL, NULL, "list the presets"},
 };
@@ -62,5 +62,6 @@ const weft_verb weft_verb_topology = {
     .options = options,
     .option_count = WEFT_COUNT(options),
     .max_positional = 1,
+    .copies_positional = true,
     .run = run_topology,
 };

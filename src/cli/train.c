@@ -50,7 +50,7 @@ static const weft_option options[] = {
     {"--ranks", "N", "0", "ranks to plan for; 0 (default): all devices of the cluster",
      .group = "dry-run"},
     {"--iterations", "N", "3", "iterations per training stage", .group = "dry-run"},
-    {"--svg", "FILE", NULL, "draw the first plan", .group = "dry-run"},
+    {"--svg", "FILE", NULL, "draw the first plan", .group = "dry-run", .result = WEFT_RESULT_FILE},
 };
 static const weft_option_group groups[] = {
     {"dry-run", "options that `weft estimate CONFIG` replaces: --dry-run, and its ranks, "
@@ -85,6 +85,7 @@ const weft_verb weft_verb_train = {
     .more = weft_help_families,
     .min_positional = 1,
     .max_positional = 1,
+    .copies_positional = true,
     .stops_cleanly = true,
     .run = run_train,
 };

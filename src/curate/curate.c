@@ -90,7 +90,7 @@ out:
 
 static weft_status check_settings(const weft_curate_plan *p)
 {
-    const weft_curate_config *config = p->config;
+    const weft_curate_config *config = p->config->given ? p->config->given : p->config;
     const char *out = p->out;
     weft_curate_config key = *config, old;
     key.workers = 0;

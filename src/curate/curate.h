@@ -80,6 +80,9 @@ typedef struct weft_curate_config {
     weft_section_list operators; /* weft_operator_config */
     weft_captions_config captions;
     weft_embeddings_config embeddings;
+    /* the config with the locations of models in buckets, for the settings of the folder; NULL: no
+     * model is in a bucket */
+    const struct weft_curate_config *given;
 } weft_curate_config;
 
 /* Videos without a record, of all shards. */

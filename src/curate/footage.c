@@ -10,7 +10,8 @@
 #include <time.h>
 
 struct weft_footage {
-    const char *in;            /* borrowed */
+    const char *in;            /* borrowed, or `parent` */
+    char *parent;              /* owned; NULL: not one video */
     weft_storage *storage;     /* owned; NULL: a folder */
     weft_input_copy *captions; /* NULL: none */
 };
@@ -111,10 +112,27 @@ weft_status weft_footage_open(const char *in, const char *location, const char *
     return status;
 }
 
+weft_status weft_footage_open_video(const char *location, weft_footage **footage)
+{
+    weft_footage *f;
+    WEFT_TRY(WEFT_NEW(f, 1, "%s", location));
+    f->in = f->parent = weft_strdup(location);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(f->parent, "%s", location));
+    f->parent[weft_path_base(location) - location] = 0;
+    WEFT_GO(weft_storage_open(f->parent, &f->storage));
+    *footage = f;
+    return WEFT_OK;
+out:
+    weft_footage_close(f);
+    return status;
+}
+
 void weft_footage_close(weft_footage *f)
 {
     if (!f)
         return;
+    weft_free(f->parent);
     weft_input_copy_close(f->captions);
     weft_storage_close(f->storage);
     weft_free(f);

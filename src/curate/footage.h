@@ -17,6 +17,8 @@ typedef struct weft_footage weft_footage;
  * can have are `others`. */
 weft_status weft_footage_open(const char *in, const char *location, const char *out,
                               weft_footage **footage, weft_names *files, weft_names *others);
+/* One remote video, s3://BUCKET/NAME or https://HOST/NAME; nothing is listed. */
+weft_status weft_footage_open_video(const char *location, weft_footage **footage);
 void weft_footage_close(weft_footage *footage); /* accepts NULL */
 bool weft_footage_is_remote(const weft_footage *footage);
 /* Bytes of a file, and a number that changes when the file is rewritten: in a folder the time of

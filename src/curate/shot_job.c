@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/location.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "curate/shots/shots_video.h"
@@ -69,8 +70,13 @@ static weft_status add_csv(const weft_shot_list *list, weft_buf *to)
     return weft_buf_check(to);
 }
 
-static weft_status add_video(weft_shot_job *j, const char *folder, const char *name)
+/* `folder` NULL: `name` is the path. `footage` NULL: a file of this machine. */
+static weft_status add_video(weft_shot_job *j, const char *folder, const char *name,
+                             weft_footage *footage)
 {
+    WEFT_TRY(
+        weft_grow((void **)&j->footage, j->path.count, &j->footage_capacity, sizeof *j->footage));
+    j->footage[j->path.count] = footage;
     for (int i = 0; i < 2; i++) {
         weft_names *list = i ? &j->name : &j->path;
         WEFT_TRY(weft_grow((void **)&list->name, list->count, &list->capacity, sizeof *list->name));
@@ -82,25 +88,56 @@ static weft_status add_video(weft_shot_job *j, const char *folder, const char *n
     return WEFT_OK;
 }
 
-/* Adds a file, or all possible source videos of a folder. */
-weft_status weft_shot_job_add(weft_shot_job *j, const char *path)
+static weft_status keep_footage(weft_shot_job *j, weft_footage *footage)
 {
+    weft_status_code status =
+        weft_grow((void **)&j->opened, j->opened_count, &j->opened_capacity, sizeof *j->opened);
+    if (status == WEFT_OK)
+        j->opened[j->opened_count++] = footage;
+    else
+        weft_footage_close(footage);
+    return status;
+}
+
+/* Adds a remote video: a location that has no objects below. */
+static weft_status add_remote_video(weft_shot_job *j, const char *location)
+{
+    weft_footage *footage;
+    WEFT_TRY(weft_footage_open_video(location, &footage));
+    WEFT_TRY(keep_footage(j, footage));
+    return add_video(j, NULL, location, footage);
+}
+
+/* Adds the videos of a folder or a bucket, or a remote video. */
+static weft_status add_all(weft_shot_job *j, const char *path)
+{
+    const bool remote = weft_location_is_remote(path);
     weft_names files = {0}, others = {0};
-    if (!weft_path_is_dir(path))
-        return add_video(j, NULL, path);
+    weft_footage *footage = NULL;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_list_tree(path, j->out, &files, &others));
+    WEFT_GO(weft_footage_open(path, remote ? "" : NULL, j->out, &footage, &files, &others));
+    WEFT_GO(keep_footage(j, footage));
+    if (remote && files.count == 0)
+        WEFT_GO(add_remote_video(j, path));
     const int64_t before = j->path.count;
     for (int64_t i = 0; i < files.count; i++)
         if (weft_source_kind_of(files.name[i]) == WEFT_SOURCE_KIND_VIDEO)
-            WEFT_GO(add_video(j, path, files.name[i]));
-    if (j->path.count == before)
+            WEFT_GO(add_video(j, path, files.name[i], remote ? footage : NULL));
+    if (j->path.count == before && files.count + others.count + !remote > 0)
         WEFT_GO(weft_error(WEFT_MSG_FOOTAGE_NOT_FOUND, WEFT_AT(.file = path),
                            "the folder has no video"));
 out:
     weft_names_free(&files);
     weft_names_free(&others);
     return status;
+}
+
+weft_status weft_shot_job_add(weft_shot_job *j, const char *path)
+{
+    if (!strncmp(path, "s3://", 5) || weft_path_is_dir(path))
+        return add_all(j, path);
+    return weft_location_is_remote(path) ? add_remote_video(j, path)
+                                         : add_video(j, NULL, path, NULL);
 }
 
 static size_t stem_length(const char *name)
@@ -130,15 +167,35 @@ out:
     return status;
 }
 
+/* Sets *unreadable if the error is of the video. An error of the network is not. */
+static weft_status find_transitions(const weft_shot_job *j, int64_t which, weft_shot_list *list,
+                                    bool *unreadable)
+{
+    weft_footage *footage = j->footage[which];
+    weft_footage_video video = {.path = j->path.name[which]};
+    weft_status_code status = WEFT_OK;
+    *unreadable = !footage;
+    if (footage)
+        WEFT_GO(weft_footage_video_open(footage, video.path, NULL, NULL, &video));
+    *unreadable = true;
+    status = weft_shots_find(video.path, &j->options, j->threads, list);
+out:
+    if (footage)
+        status = weft_footage_video_close(&video, status);
+    *unreadable |= status != WEFT_OK && weft_error_class() == WEFT_MSG_VIDEO_UNREADABLE;
+    return status;
+}
+
 /* *read: the video was read. An error with *read is an output error. */
 static weft_status find_in(const weft_shot_job *j, int64_t which, bool *read)
 {
     const char *path = j->path.name[which];
     weft_shot_list list;
     weft_buf text = {0};
-    *read = false;
-    WEFT_TRY(weft_shots_find(path, &j->options, j->threads, &list));
-    *read = true;
+    bool unreadable;
+    const weft_status_code found = find_transitions(j, which, &list, &unreadable);
+    *read = found == WEFT_OK || !unreadable;
+    WEFT_TRY(found);
     if (list.errors)
         weft_warning(WEFT_MSG_FOOTAGE_SKIPPED, WEFT_AT(.file = path, WEFT_NUMBER(list.errors)),
                      "%" PRId64 " damaged packets were skipped", list.errors);
@@ -190,4 +247,8 @@ void weft_shot_job_free(weft_shot_job *j)
 {
     weft_names_free(&j->path);
     weft_names_free(&j->name);
+    for (int64_t i = 0; i < j->opened_count; i++)
+        weft_footage_close(j->opened[i]);
+    weft_free(j->opened);
+    weft_free(j->footage);
 }

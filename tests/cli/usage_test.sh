@@ -58,7 +58,7 @@ refuse 2 option-unknown key=--ranke -- train x.yaml --ranke 2
 refuse 2 option-unknown key=--mode -- generate --mode x
 # A location in place of a path is named, and no folder s3: is created.
 refuse 2 storage-location key=--model -- generate --model ftp://b/m --prompt x --out x.mp4
-refuse 2 storage-location value=s3://b/v.mp4 -- shots s3://b/v.mp4
+refuse 2 storage-location key=--state -- serve --model x --state s3://b/state
 refuse 1 storage-location key=out -- train "$SRC/examples/demo/vae.yaml" --set out=https://b/out
 no_folder_of_a_scheme() { [ ! -e s3: ]; }
 check no_folder_of_a_scheme

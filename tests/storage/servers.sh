@@ -39,3 +39,26 @@ start_moto() {
         read -r AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY < <(aws iam create-access-key --user-name u \
             --query 'AccessKey.[AccessKeyId,SecretAccessKey]' --output text) || fail "no user of moto"
 }
+# put_folder FOLDER PREFIX: puts the files of a folder as objects, as another client does.
+put_folder() {
+    python3 -IS - "$1" "$2" <<'PY'
+import os, shutil, sys, urllib.parse
+for folder, _, names in os.walk(sys.argv[1]):
+    for name in names:
+        path = os.path.join(folder, name)
+        key = sys.argv[2] + "/" + os.path.relpath(path, sys.argv[1])
+        shutil.copyfile(path, "data/bucket/" + urllib.parse.quote(key, "-._~"))
+PY
+}
+# get_folder PREFIX FOLDER: writes the objects below the prefix as files.
+get_folder() {
+    python3 -IS - "$1" "$2" <<'PY'
+import os, shutil, sys, urllib.parse
+for name in os.listdir("data/bucket"):
+    key = urllib.parse.unquote(name)
+    if key.startswith(sys.argv[1] + "/"):
+        path = os.path.join(sys.argv[2], key[len(sys.argv[1]) + 1:])
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        shutil.copyfile("data/bucket/" + name, path)
+PY
+}

@@ -1,5 +1,6 @@
 #include "cli/options/args.h"
 
+#include "cli/options/result_place.h"
 #include "cli/options/verb.h"
 
 #include "base/launcher.h"
@@ -32,7 +33,8 @@ const weft_option weft_set_option = {
 
 typedef struct value {
     const weft_option *option;
-    const char *text;    /* borrowed from argv; NULL for a flag */
+    const char *text;    /* borrowed from argv, or a path of a copy; NULL for a flag */
+    const char *given;   /* borrowed from argv */
     const char *earlier; /* earlier name that was given; NULL: current name */
 } value;
 
@@ -40,13 +42,15 @@ struct weft_args {
     const weft_verb *verb;
     value *values; /* [value_count] in order of the command line */
     int value_count;
-    const char **positional;
+    const char **positional, **given; /* [positional_count]; given: as in argv */
     int positional_count;
     const char **list;        /* storage for weft_args_list, one range per option */
     const char *help;         /* section of --help, "" if none was given; NULL: no --help */
     bool *refused;            /* settable through const weft_args */
     weft_input_copy **copies; /* of remote locations; owned, [copy_count] */
     int64_t copy_count, copy_capacity;
+    weft_result_place **results; /* owned, [result_count] */
+    int64_t result_count, result_capacity;
     char **made; /* values with paths of copies; owned, [made_count] */
     int64_t made_count, made_capacity;
 };
@@ -185,7 +189,7 @@ static weft_status parse_option(weft_args *args, int argc, char *const *argv, in
         assigned = argv[at + 1];
         *used = 2;
     }
-    const value *first = first_value(args, option), own = {option, assigned, earlier};
+    const value *first = first_value(args, option), own = {option, assigned, assigned, earlier};
     if (!option->repeated && first)
         return refuse_repetition(first, &own);
     args->values[args->value_count++] = own;
@@ -220,11 +224,14 @@ out:
 }
 
 /* Copies a remote location; *path is borrowed. */
-static weft_status copy_location(weft_args *args, const char *location, const char **path)
+static weft_status copy_location(weft_args *args, const char *location, bool configs,
+                                 const char **path)
 {
     WEFT_TRY(weft_grow((void **)&args->copies, args->copy_count, &args->copy_capacity,
                        sizeof(weft_input_copy *)));
-    WEFT_TRY(weft_input_copy_open(location, &args->copies[args->copy_count]));
+    weft_input_copy **copy = &args->copies[args->copy_count];
+    WEFT_TRY(configs ? weft_input_copy_open_configs(location, copy)
+                     : weft_input_copy_open(location, copy));
     *path = weft_input_copy_path(args->copies[args->copy_count++]);
     return WEFT_OK;
 }
@@ -254,6 +261,18 @@ static void put_name(const char *location, size_t length, weft_buf *to)
     weft_buf_printf(to, "%.*s=", (int)(length - first), location + first);
 }
 
+/* Keeps a new value as long as the arguments. */
+static weft_status keep_value(weft_args *args, weft_buf *whole, const char **text)
+{
+    WEFT_TRY(weft_buf_check(whole));
+    WEFT_TRY(weft_grow((void **)&args->made, args->made_count, &args->made_capacity,
+                       sizeof *args->made));
+    args->made[args->made_count++] = whole->data;
+    *text = whole->data;
+    *whole = (weft_buf){0};
+    return WEFT_OK;
+}
+
 /* Replaces a remote location by the path of its copy. */
 static weft_status copy_input(weft_args *args, const weft_option *option, const char **text)
 {
@@ -266,7 +285,7 @@ static weft_status copy_input(weft_args *args, const weft_option *option, const 
     WEFT_TRY(WEFT_ALLOCATED(location, "%s", option->name));
     location[length] = 0;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(copy_location(args, location, &path));
+    WEFT_GO(copy_location(args, location, option->copied_configs, &path));
     if (at == *text && !at[length] && option->value_name[0] != '[') {
         *text = path;
         goto out;
@@ -275,35 +294,80 @@ static weft_status copy_input(weft_args *args, const weft_option *option, const 
     if (at == *text && option->value_name[0] == '[')
         put_name(at, length, &whole);
     weft_buf_printf(&whole, "%s%s", path, at + length);
-    WEFT_GO(weft_buf_check(&whole));
-    WEFT_GO(weft_grow((void **)&args->made, args->made_count, &args->made_capacity,
-                      sizeof *args->made));
-    args->made[args->made_count++] = whole.data;
-    *text = whole.data;
-    whole.data = NULL;
+    WEFT_GO(keep_value(args, &whole, text));
 out:
     weft_buf_free(&whole);
     weft_free(location);
     return status;
 }
 
+/* Does the same for each of the places in "BACKBONE,HEADS". */
+static weft_status copy_inputs(weft_args *args, const weft_option *option, const char **text)
+{
+    const char *comma = strchr(option->value_name, ',') ? strchr(*text, ',') : NULL;
+    weft_buf whole = {0};
+    if (!comma)
+        return copy_input(args, option, text);
+    char *first = weft_strdup(*text);
+    WEFT_TRY(WEFT_ALLOCATED(first, "%s", option->name));
+    first[comma - *text] = 0;
+    const char *one = first, *other = comma + 1;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(copy_input(args, option, &one));
+    WEFT_GO(copy_input(args, option, &other));
+    weft_buf_printf(&whole, "%s,%s", one, other);
+    WEFT_GO(keep_value(args, &whole, text));
+out:
+    weft_buf_free(&whole);
+    weft_free(first);
+    return status;
+}
+
+/* Replaces the location of a result by a path of this machine. */
+static weft_status place_result(weft_args *args, const weft_option *option, const char **text)
+{
+    if (!weft_location_is_remote(*text))
+        return WEFT_OK;
+    WEFT_TRY(weft_grow((void **)&args->results, args->result_count, &args->result_capacity,
+                       sizeof *args->results));
+    weft_result_place **place = &args->results[args->result_count];
+    WEFT_TRY(weft_result_place_open(*text, option->result, place));
+    *text = weft_result_place_path(*place);
+    args->result_count++;
+    return WEFT_OK;
+}
+
+/* Whether the value is a path. Presets that may be files are checked where they are read. */
+static bool is_path(const weft_option *option)
+{
+    static const char *const paths[] = {"DIR", "FILE", "PATH"};
+    bool path = option->value_name && !strncmp(option->value_name, "FILE.", 5);
+    for (int i = 0; i < WEFT_COUNT(paths) && option->value_name; i++)
+        path |= !strcmp(option->value_name, paths[i]);
+    return path;
+}
+
+static weft_status settle_option(weft_args *args, value *v)
+{
+    const weft_option *option = v->option;
+    if (option->copied)
+        WEFT_TRY(copy_inputs(args, option, &v->text));
+    if (option->result)
+        WEFT_TRY(place_result(args, option, &v->text));
+    return is_path(option) && !option->remote ? weft_location_check_local(v->text, option->name)
+                                              : WEFT_OK;
+}
+
 /* Buckets and servers, where the verb needs a path. */
 static weft_status settle_places(weft_args *args)
 {
-    static const char *const paths[] = {"DIR", "FILE", "PATH"};
-    for (int i = 0; i < args->value_count; i++) {
-        const weft_option *option = args->values[i].option;
-        if (option->copied)
-            WEFT_TRY(weft_error_at(copy_input(args, option, &args->values[i].text),
-                                   WEFT_AT(.key = option->name)));
-        for (int k = 0; k < WEFT_COUNT(paths) && option->value_name && !option->remote; k++)
-            if (!strcmp(option->value_name, paths[k]))
-                WEFT_TRY(weft_location_check_local(args->values[i].text, option->name));
-    }
+    for (int i = 0; i < args->value_count; i++)
+        WEFT_TRY(weft_error_at(settle_option(args, &args->values[i]),
+                               WEFT_AT(.key = args->values[i].option->name)));
     for (int i = 0; i < args->positional_count; i++) {
         const char **text = &args->positional[i];
         if (args->verb->copies_positional && weft_location_is_remote(*text))
-            WEFT_TRY(copy_location(args, *text, text));
+            WEFT_TRY(copy_location(args, *text, false, text));
         if (!args->verb->remote_positional)
             WEFT_TRY(weft_location_check_local(*text, NULL));
     }
@@ -339,9 +403,11 @@ weft_status weft_args_parse(const weft_verb *verb, int argc, char *const *argv, 
     args->verb = verb;
     args->values = weft_calloc(argc + 1, sizeof *args->values);
     args->positional = weft_calloc(argc + 1, sizeof *args->positional);
+    args->given = weft_calloc(argc + 1, sizeof *args->given);
     args->list = weft_calloc(argc + 1, sizeof *args->list);
     args->refused = weft_alloc(sizeof *args->refused);
-    WEFT_GO(WEFT_ALLOCATED(args->values && args->positional && args->list && args->refused,
+    WEFT_GO(WEFT_ALLOCATED(args->values && args->positional && args->given && args->list &&
+                               args->refused,
                            "the arguments"));
     for (int i = 0, used = 1; i < argc; i += used) {
         used = 1;
@@ -355,6 +421,7 @@ weft_status weft_args_parse(const weft_verb *verb, int argc, char *const *argv, 
     }
     if (!args->help)
         WEFT_GO(check_complete(args));
+    memcpy(args->given, args->positional, (size_t)args->positional_count * sizeof *args->given);
     if (!args->help)
         WEFT_GO(settle_places(args));
     if (!args->help && weft_launcher_rank() <= 0)
@@ -373,11 +440,15 @@ void weft_args_free(weft_args *args)
     for (int64_t i = 0; i < args->copy_count; i++)
         weft_input_copy_close(args->copies[i]);
     weft_free(args->copies);
+    for (int64_t i = 0; i < args->result_count; i++)
+        weft_result_place_close(args->results[i]);
+    weft_free(args->results);
     for (int64_t i = 0; i < args->made_count; i++)
         weft_free(args->made[i]);
     weft_free(args->made);
     weft_free(args->values);
     weft_free(args->positional);
+    weft_free(args->given);
     weft_free(args->list);
     weft_free(args->refused);
     weft_free(args);
@@ -416,6 +487,40 @@ bool weft_args_is_copy(const weft_args *args, const char *name)
         if (text == weft_input_copy_path(args->copies[i]))
             return true;
     return false;
+}
+
+const char *weft_args_given(const weft_args *args, const char *name)
+{
+    const weft_option *option = own_option(args, name);
+    const value *first = first_value(args, option);
+    return first ? first->given : option->fallback;
+}
+
+const char *weft_args_shared_folder(const weft_args *args, const char *name)
+{
+    const char *given = weft_args_given(args, name);
+    for (int64_t i = 0; i < args->result_count; i++)
+        if (weft_result_place_location(args->results[i]) == given)
+            return weft_result_place_folder(args->results[i]);
+    return NULL;
+}
+
+weft_status_code weft_args_send(weft_args *args, weft_status_code status)
+{
+    weft_error_copy *error = status == WEFT_OK ? NULL : weft_error_save();
+    for (int64_t i = 0; i < args->result_count; i++) {
+        const weft_status_code sent = weft_result_place_send(args->results[i], status == WEFT_OK);
+        if (sent != WEFT_OK && error)
+            weft_warn_error(WEFT_MSG_STORAGE_SEND, "the command has failed as well");
+        else if (sent != WEFT_OK) {
+            error = weft_error_save();
+            status = sent;
+        }
+    }
+    if (error)
+        weft_error_restore(error);
+    weft_free(error);
+    return status;
 }
 
 bool weft_args_flag(const weft_args *args, const char *name)
@@ -473,6 +578,11 @@ const char *const *weft_args_positional(const weft_args *args, int *count)
 {
     *count = args->positional_count;
     return args->positional;
+}
+
+const char *weft_args_positional_given(const weft_args *args, int which)
+{
+    return which < args->positional_count ? args->given[which] : NULL;
 }
 
 weft_status weft_args_config(const weft_args *args, weft_arena *arena, const char *path, void *out)

@@ -120,7 +120,7 @@ const weft_option weft_generate_options[] = {
     {"--init-latents", "FILE.npy", NULL,
      "initial latents in place of random noise; f32 in the shape of --latents-npy. With several "
      "prompts their latents follow each other",
-     WEFT_ALSO("--noise"), .group = "sampling"},
+     WEFT_ALSO("--noise"), .group = "sampling", .copied = true},
     {"--feature-cache", "RULE", "off",
      "reuse of block outputs between steps; off, conservative, fast (thresholds of the model's "
      "family), or block:T, teacache:T, every:N, attention:N (docs/how-to/generate.md)",
@@ -172,7 +172,7 @@ const weft_option weft_generate_options[] = {
      .repeated = true, .group = "parallelism"},
     {"--out", "PATH", "generated",
      "output file or folder; .mp4, .webm, .gif, or .png for one frame", .group = "output",
-     .common = true},
+     .common = true, .result = WEFT_RESULT_VIDEO},
     {"--resume", NULL, NULL,
      "continue a stopped run; finished videos are kept, saved latents are decoded, and interrupted "
      "sampling continues bitwise identically",
@@ -182,7 +182,7 @@ const weft_option weft_generate_options[] = {
      "batch, with values that agree to rounding",
      .group = "output"},
     {"--sheet", "FILE.png", NULL, "also write a contact sheet, one row per prompt",
-     .group = "output"},
+     .group = "output", .result = WEFT_RESULT_FILE},
     {"--frames-npy", NULL, NULL,
      "also write the decoded values as .npy; f32 (frames, height, width, 3) in [-1, 1]",
      WEFT_ALSO("--raw"), .group = "output"},
@@ -198,11 +198,11 @@ const weft_option weft_generate_options[] = {
     {"--decode-latents", "FILE", NULL,
      "only decode latents of --save-latents with the VAE of --model; several files need a folder "
      "as --out",
-     .repeated = true, WEFT_ALSO("--decode"), .group = "output"},
+     .repeated = true, WEFT_ALSO("--decode"), .group = "output", .copied = true},
     {"--trace", "DIR", NULL,
      "write the timeline of the last denoising step as DIR/trace-<rank>.json; for Perfetto and "
      "`weft simulate`",
-     .group = "output"},
+     .group = "output", .result = WEFT_RESULT_FOLDER},
 };
 _Static_assert(WEFT_COUNT(weft_generate_options) == WEFT_GENERATE_OPTIONS, "count of options");
 

@@ -29,7 +29,7 @@ weft_status weft_args_choose_precision(const weft_args *args, weft_arena *arena,
 
 /* clang-format off */
 #define WEFT_LAYOUT_OPTIONS \
-    {.name = "--config", .value_name = "RUN.yaml", \
+    {.name = "--config", .value_name = "RUN.yaml", .copied = true, \
      .help = "config of `weft train` whose section `parallel` sets the layout; --parallel has " \
              "priority", \
      .group = "parallelism"}, \

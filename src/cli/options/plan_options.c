@@ -7,7 +7,7 @@
 
 const weft_option weft_plan_options[] = {
     {"--costs", "FILE.json", NULL,
-     "plan from costs in JSON, not from a config; cascades, pipeline, memory"},
+     "plan from costs in JSON, not from a config; cascades, pipeline, memory", .copied = true},
     {"--devices", "N", "0",
      "number of devices or ranks. 0: all of the cluster. pipeline: as many as the stages can use. "
      "layout --run-config: also the ranks of the profile"},
@@ -17,7 +17,7 @@ const weft_option weft_plan_options[] = {
     {"--on", "CLUSTER", "local",
      "machine; a profile of `weft profile`, a preset or a YAML file. local: this machine. layout "
      "--run-config: OUT/profile.json, if it exists",
-     WEFT_ALSO("--cluster")},
+     WEFT_ALSO("--cluster"), .copied = true},
     {"--memory-limit", "BYTES", "0",
      "memory of a device, e.g. 80GiB. 0: no limit for --costs, otherwise the limit of the cluster. "
      "layout --run-config, generate: of a rank; the run's memory.limit has priority",
@@ -46,8 +46,8 @@ const weft_option weft_plan_options[] = {
      .group = "search"},
     {"--json", NULL, NULL, "print the plan as JSON", .group = "output", .common = true},
     {"--out", "FILE.json", NULL, "write the plan as JSON to a file", .group = "output",
-     .common = true},
-    {"--svg", "FILE.svg", NULL, "draw the plan", .group = "output"},
+     .common = true, .result = WEFT_RESULT_FILE},
+    {"--svg", "FILE.svg", NULL, "draw the plan", .group = "output", .result = WEFT_RESULT_FILE},
     {"--explain", NULL, NULL, "print the candidates with their costs and why each lost",
      .group = "output", .common = true},
     {"--set", "KEY=VALUE", NULL, "set a config key, e.g. --set stage=1080p", .repeated = true},

@@ -6,6 +6,16 @@
 
 #include "base/config.h"
 
+/* Results of an option that may go to a bucket. The value has a path of this machine, whose files
+ * are sent when the verb has ended. */
+typedef enum weft_result {
+    WEFT_RESULT_LOCAL,  /* a bucket is an error */
+    WEFT_RESULT_FILE,   /* one file, which replaces an earlier one; sent after success */
+    WEFT_RESULT_NEW,    /* a folder without earlier objects; sent after success */
+    WEFT_RESULT_FOLDER, /* a folder with its earlier objects; also sent after an error */
+    WEFT_RESULT_VIDEO,  /* a video with the files of its name, or a folder; as FOLDER */
+} weft_result;
+
 typedef struct weft_option {
     const char *name;       /* "--in" */
     const char *value_name; /* "DIR"; NULL: a flag */
@@ -16,6 +26,8 @@ typedef struct weft_option {
     /* A remote location is copied first; the value has the path of the copy. In "[NAME=]DIR",
      * "NAME=FILE" and "FILE[:WEIGHT]", name and weight stay; "[NAME=]DIR" gets the location's. */
     bool copied;
+    bool copied_configs; /* copied, without files of weights */
+    weft_result result;
     bool repeated;           /* may be given several times, e.g. --set */
     const char *const *also; /* earlier names, still accepted, NULL-terminated; NULL: none */
     /* name of one of the verb's `groups`; any other name, and NULL: the group "options" */

@@ -4,6 +4,7 @@
 #include "base/hex.h"
 #include "base/memory.h"
 #include "storage/http_api.h"
+#include "storage/input_copy.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -131,13 +132,15 @@ void weft_embeddings_define(const weft_embeddings_config *c, char definition[24]
 {
     weft_buf text = {0};
     struct stat st = {0};
-    weft_buf_printf(&text, "%s\n%s\n%s\n%s\n%" PRId64 " %" PRId64 " %d", c->model, c->onnx,
-                    c->url[0] ? "server" : "", c->server_model, c->frames, c->side, c->request);
+    const char *model = weft_input_copy_version(c->model), *onnx = weft_input_copy_version(c->onnx);
+    weft_buf_printf(&text, "%s\n%s\n%s\n%s\n%" PRId64 " %" PRId64 " %d", model ? model : c->model,
+                    onnx ? onnx : c->onnx, c->url[0] ? "server" : "", c->server_model, c->frames,
+                    c->side, c->request);
     for (int k = 0; k < 3; k++)
         weft_buf_printf(&text, " %a %a", c->mean.item[k], c->std.item[k]);
-    if (c->onnx[0] && stat(c->onnx, &st) == 0)
+    if (c->onnx[0] && !onnx && stat(c->onnx, &st) == 0)
         weft_buf_printf(&text, " %lld %lld", (long long)st.st_size, (long long)st.st_mtime);
-    if (c->model[0])
+    if (c->model[0] && !model)
         add_folder(&text, c->model);
     weft_hex_print(XXH3_64bits(text.data, (size_t)text.len), definition);
     weft_buf_free(&text);

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/hex.h"
 #include "base/memory.h"
+#include "storage/input_copy.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -157,24 +158,33 @@ static weft_status check_crop(weft_operator_set *set, int i)
                             "no operator before '%s' has the keys text and crop", c->name);
 }
 
+/* Path, size and time of a file, or the version of a copy. */
+static void add_file(weft_buf *text, const char *path)
+{
+    struct stat st = {0};
+    const char *version = weft_input_copy_version(path);
+    if (version)
+        weft_buf_printf(text, " %s", version);
+    else if (stat(path, &st) == 0)
+        weft_buf_printf(text, " %s %lld %lld", path, (long long)st.st_size, (long long)st.st_mtime);
+}
+
 /* A hash of the keys that scores depend on, not of limits. */
 static void define(const weft_operator_set *set, weft_operator *op)
 {
     const weft_operator_config *c = op->config;
     weft_buf text = {0};
-    struct stat st = {0};
     weft_buf_printf(&text, "%d %d %" PRId64 " %" PRId64, op->kind, c->measure, c->frames, c->side);
     for (int64_t k = 0; k < c->process.count; k++)
         weft_buf_printf(&text, " %zu:%s", strlen(c->process.item[k]), c->process.item[k]);
-    if (op->kind == WEFT_OPERATOR_ONNX && stat(c->onnx, &st) == 0)
-        weft_buf_printf(&text, " %s %lld %lld %" PRId64, c->onnx, (long long)st.st_size,
-                        (long long)st.st_mtime, c->output);
-    if (op->kind == WEFT_OPERATOR_AESTHETICS && stat(c->aesthetics, &st) == 0)
-        weft_buf_printf(&text, " %s %lld %lld", c->aesthetics, (long long)st.st_size,
-                        (long long)st.st_mtime);
-    if (op->kind == WEFT_OPERATOR_TEXT && stat(c->text, &st) == 0)
-        weft_buf_printf(&text, " %s %lld %lld", c->text, (long long)st.st_size,
-                        (long long)st.st_mtime);
+    if (op->kind == WEFT_OPERATOR_ONNX) {
+        add_file(&text, c->onnx);
+        weft_buf_printf(&text, " %" PRId64, c->output);
+    }
+    if (op->kind == WEFT_OPERATOR_AESTHETICS)
+        add_file(&text, c->aesthetics);
+    if (op->kind == WEFT_OPERATOR_TEXT)
+        add_file(&text, c->text);
     if (c->crop > 0)
         weft_buf_printf(&text, " crop %g", c->crop);
     for (int k = 0; c->after_crop && k < WEFT_MOST_OPERATORS; k++)

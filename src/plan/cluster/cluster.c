@@ -5,6 +5,8 @@
 #include "base/fs.h"
 #include "base/hex.h"
 #include "base/id_hash.h"
+#include "base/location.h"
+#include "storage/input_copy.h"
 
 #include <hwloc.h>
 #include <math.h>
@@ -259,8 +261,20 @@ static weft_status load_preset(weft_arena *arena, const weft_cluster_preset *pre
     return read_local(arena, out);
 }
 
+/* Loads a cluster file or a profile of a bucket or a web server. */
+static weft_status load_remote(weft_arena *arena, const char *spec, weft_cluster *out)
+{
+    weft_input_copy *copy;
+    WEFT_TRY(weft_input_copy_open(spec, &copy));
+    const weft_status_code status = weft_cluster_load(arena, weft_input_copy_path(copy), out);
+    weft_input_copy_close(copy);
+    return status;
+}
+
 weft_status weft_cluster_load(weft_arena *arena, const char *spec, weft_cluster *out)
 {
+    if (weft_location_is_remote(spec))
+        return load_remote(arena, spec, out);
     const char *colon = strchr(spec, ':');
     const size_t len = colon ? (size_t)(colon - spec) : strlen(spec);
     const char *names[WEFT_COUNT(presets)];

@@ -2,13 +2,10 @@
 
 #include "base/location.h"
 #include "base/log.h"
-#include "comm/comm_world.h"
+#include "comm/shared_folder.h"
 #include "storage/input_copy.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-#include <xxhash.h>
 
 typedef struct input {
     const char *location; /* borrowed from the config */
@@ -87,6 +84,7 @@ static weft_status copy_all(weft_run_places *p)
     WEFT_TRY(copy_model(p, &run->identity));
     for (int64_t i = 0; i < run->text_encoders.count; i++)
         WEFT_TRY(copy_model(p, &p->text[i]));
+    WEFT_TRY(copy_input(p, &run->cascades.plan));
     WEFT_TRY(copy_input(p, &run->loss.lpips.trunk));
     WEFT_TRY(copy_input(p, &run->loss.lpips.heads));
     WEFT_TRY(copy_input(p, &run->loss.adversarial.weights));
@@ -145,29 +143,10 @@ weft_working_copy *weft_run_places_out(const weft_run_places *places)
 
 weft_status weft_run_places_check_shared(const weft_run_places *p, weft_comm *comm)
 {
-    if (!p->out || weft_comm_ranks(comm) == 1)
-        return WEFT_OK;
-    char path[640];
-    const bool leads = weft_comm_rank(comm) == 0;
-    const double now = weft_now();
-    /* 40 bits of a number that no other run has: a sum over ranks is exact */
-    double token = leads ? (double)(XXH3_64bits(&now, sizeof now) >> 24) : 0, missing = 0;
-    WEFT_TRY(weft_comm_sum(comm, &token, 1));
-    snprintf(path, sizeof path, "%s/.shared-%.0f", p->run.out, token);
-    const weft_status_code written = leads ? weft_file_write_atomic(path, "", 0) : WEFT_OK;
-    WEFT_TRY(weft_comm_barrier(comm));
-    missing = !weft_path_exists(path);
-    WEFT_TRY(weft_comm_sum(comm, &missing, 1));
-    if (leads)
-        (void)unlink(path);
-    WEFT_TRY(written);
-    return missing == 0
-               ? WEFT_OK
-               : weft_error(WEFT_MSG_RANKS_DISAGREE,
-                            WEFT_AT(.key = "out", WEFT_NUMBER((int64_t)missing)),
-                            "%.0f ranks do not see %s, where this run works before it sends to "
-                            "%s. Set WEFT_COPIES to a folder that all machines share.",
-                            missing, p->run.out, weft_working_copy_location(p->out));
+    return p->out ? weft_error_at(weft_comm_check_shared(comm, p->run.out,
+                                                         weft_working_copy_location(p->out)),
+                                  WEFT_AT(.key = "out"))
+                  : WEFT_OK;
 }
 
 /* ---- texts --------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 #include "train/config/cascade_config.h"
 
 #include "base/fs.h"
+#include "base/location.h"
 
 #include <string.h>
 
@@ -94,7 +95,8 @@ weft_cascade_plans weft_cascades_planned(const weft_cascade_config *c)
 static weft_status check_plan(const weft_cascade_config *c, const char *path)
 {
     static const char *const words[] = {"every-iteration", "static", "none"};
-    if (weft_cascades_planned(c) != WEFT_CASCADES_FILE || weft_path_exists(c->plan))
+    if (weft_cascades_planned(c) != WEFT_CASCADES_FILE || weft_location_is_remote(c->plan) ||
+        weft_path_exists(c->plan))
         return WEFT_OK;
     const char *near = weft_nearest_name(c->plan, words, WEFT_COUNT(words));
     if (near)
