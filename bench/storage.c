@@ -1,9 +1,11 @@
 /* Rates of storages, for bench/storage.sh. Prints one number.
  *
  *   make DIR SHARDS SAMPLES   writes shards of latents of 1 MiB
+ *   pack DIR SHARDS CLIP...   writes shards of clips of 640 x 360 (49 frames)
  *   get PLACE NAME            MB/s of reading an object, in pieces that are announced
  *   put PLACE NAME FILE       MB/s of writing an object
  *   samples PLACE PASSES      samples/s of the loader over the latents of a place, with checksums
+ *   clips PLACE PASSES        clips/s of the loader over clips: 17 frames of 256 x 256, decoded
  *   threads PLACE NAME N      peak resident KiB while N threads read pieces at the same time */
 #include "base/fs.h"
 #include "base/log.h"
@@ -18,6 +20,7 @@
 #include <string.h>
 
 enum { FRAMES = 16, SIDE = 32, CHANNELS = 16, BYTES = 1 << 20, PIECE = 8 << 20 };
+enum { CLIP_FRAMES = 17, CLIP_SIDE = 256 };
 
 static void fail(void)
 {
@@ -61,6 +64,32 @@ static void make(const char *dir, int shards, int samples)
     weft_free(data);
 }
 
+static void pack(const char *dir, int shards, int clips, char *const *path)
+{
+    static const char meta[] =
+        "{\"caption\": \"x\", \"frames\": 49, \"width\": 640, \"height\": 360, \"fps\": 24}";
+    weft_storage *storage;
+    need(weft_make_dirs(dir));
+    need(weft_storage_open(dir, &storage));
+    for (int s = 0; s < shards; s++) {
+        char name[64], *clip;
+        int64_t bytes;
+        weft_shard_file *f;
+        snprintf(name, sizeof name, "train-%06d.tar", s);
+        need(weft_shard_file_create(storage, name, &f));
+        for (int i = s; i < clips; i += shards) {
+            snprintf(name, sizeof name, "c%04d", i);
+            need(weft_file_read(path[i], 1 << 28, &clip, &bytes));
+            need(weft_shard_file_add(f, name, "mp4", clip, bytes));
+            need(weft_shard_file_add(f, name, "json", meta, sizeof meta - 1));
+            weft_free(clip);
+        }
+        need(weft_shard_file_finish(f, NULL, NULL));
+        weft_shard_file_free(f);
+    }
+    weft_storage_close(storage);
+}
+
 static double get(const char *place, const char *name)
 {
     weft_storage *storage;
@@ -99,9 +128,14 @@ static double put(const char *place, const char *name, const char *path)
     return (double)bytes / 1e6 / (weft_now() - began);
 }
 
-static double samples(const char *place, int passes)
+static double samples(const char *place, int passes, bool clips)
 {
-    const weft_bucket bucket = {.batch = 4, .frames = FRAMES, .height = SIDE, .width = SIDE};
+    const weft_bucket latents = {.batch = 4, .frames = FRAMES, .height = SIDE, .width = SIDE},
+                      bucket = clips ? (weft_bucket){.batch = 4,
+                                                     .frames = CLIP_FRAMES,
+                                                     .height = CLIP_SIDE,
+                                                     .width = CLIP_SIDE}
+                                     : latents;
     const weft_loader_config config = {.shards = place,
                                        .buckets = {1, (void *)&bucket},
                                        .threads = 2,
@@ -110,7 +144,8 @@ static double samples(const char *place, int passes)
     weft_loader *loader;
     weft_batch batch;
     const double began = weft_now();
-    need(weft_loader_open(&config, 0, 1, "latent.npy", CHANNELS, &loader));
+    need(weft_loader_open(&config, 0, 1, clips ? NULL : "latent.npy", clips ? 0 : CHANNELS,
+                          &loader));
     const int64_t count = passes * weft_loader_bucket_samples(loader, 0);
     for (int64_t i = 0; i < count; i += bucket.batch)
         need(weft_loader_next(loader, &batch));
@@ -178,7 +213,11 @@ int main(int argc, char **argv)
     else if (!strcmp(verb, "put") && argc == 5)
         printf("%.1f\n", put(argv[2], argv[3], argv[4]));
     else if (!strcmp(verb, "samples") && argc == 4)
-        printf("%.1f\n", samples(argv[2], atoi(argv[3])));
+        printf("%.1f\n", samples(argv[2], atoi(argv[3]), false));
+    else if (!strcmp(verb, "clips") && argc == 4)
+        printf("%.1f\n", samples(argv[2], atoi(argv[3]), true));
+    else if (!strcmp(verb, "pack") && argc > 4)
+        pack(argv[2], atoi(argv[3]), argc - 4, argv + 4);
     else if (!strcmp(verb, "threads") && argc == 5)
         printf("%.0f\n", threads(argv[2], argv[3], atoi(argv[4])));
     else

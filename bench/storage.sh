@@ -2,13 +2,14 @@
 # bench/storage.sh: weft next to `aws s3 cp` and rclone on objects of a server of this machine. Then the
 # loader's samples/s from the server, next to a folder, webdataset and MosaicML streaming. Every round
 # runs all programs in turn; the figures are medians. $STORAGE_TOOLS: folder with juicefs, rclone, aws
-# and a Python with webdataset and streaming (each is optional, but for one server). MIB: size of the
-# object. ROUNDS: rounds. The figures need a machine without other load.
+# (each is optional, but for one server). $STORAGE_PYTHON: Python with webdataset and streaming. MIB:
+# size of the object. ROUNDS: rounds. B: one part (objects, samples or clips); default: all. The figures
+# need a machine without other load.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 program=${PROGRAM-$here/../build/bench/storage}
 PATH=${STORAGE_TOOLS:+$STORAGE_TOOLS:}$PATH
-mib=${MIB-256} rounds=${ROUNDS-3}
+mib=${MIB-256} rounds=${ROUNDS-3} part=${B-}
 scratch=$(mktemp -d)
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || :; wait; rm -rf "$scratch"' EXIT
@@ -47,67 +48,100 @@ median() { tr ' ' '\n' <<<"$*" | sed '/^$/d' | sort -g | sed -n "$((($# + 1) / 2
 over() { python3 -IS -c 'import sys; a, b = sys.argv[1:]; print("%.2f" % (float(a) / float(b)) if a and b else "-")' "$1" "$2"; }
 
 head -c "$((mib << 20))" /dev/urandom >object
-echo "| server | direction | weft MB/s | aws s3 cp MB/s | rclone MB/s | to the faster |"
-echo "|---|---|---|---|---|---|"
 servers=()
 for server in juicefs rclone; do command -v $server >/dev/null && servers+=($server); done
-for server in "${servers[@]}"; do
-    serve $server
-    up=() down=() aws_up=() aws_down=() rcl_up=() rcl_down=()
-    for _ in $(seq "$rounds"); do
-        rm -rf cache got
-        up+=("$("$program" put s3://bucket a object)")
-        aws_up+=("$(mbps aws s3 cp object s3://bucket/b)")
-        rcl_up+=("$(mbps rcl copyto --ignore-times object :s3:bucket/c)")
-        down+=("$("$program" get s3://bucket a)")
-        aws_down+=("$(mbps aws s3 cp s3://bucket/a got)")
-        rm -f got
-        rcl_down+=("$(mbps rcl copyto --ignore-times :s3:bucket/a got)")
+objects() {
+    echo "| server | direction | weft MB/s | aws s3 cp MB/s | rclone MB/s | to the faster |"
+    echo "|---|---|---|---|---|---|"
+    for server in "${servers[@]}"; do
+        serve $server
+        up=() down=() aws_up=() aws_down=() rcl_up=() rcl_down=()
+        for _ in $(seq "$rounds"); do
+            rm -rf cache got
+            up+=("$("$program" put s3://bucket a object)")
+            aws_up+=("$(mbps aws s3 cp object s3://bucket/b)")
+            rcl_up+=("$(mbps rcl copyto --ignore-times object :s3:bucket/c)")
+            down+=("$("$program" get s3://bucket a)")
+            aws_down+=("$(mbps aws s3 cp s3://bucket/a got)")
+            rm -f got
+            rcl_down+=("$(mbps rcl copyto --ignore-times :s3:bucket/a got)")
+        done
+        line() { # DIRECTION WEFT AWS RCLONE
+            local best
+            best=$(printf '%s\n' "$3" "$4" | sort -g | tail -1)
+            echo "| $server | $1 | $2 | $3 | $4 | $(over "$2" "$best") |"
+        }
+        line up "$(median "${up[@]}")" "$(median "${aws_up[@]}")" "$(median "${rcl_up[@]}")"
+        line down "$(median "${down[@]}")" "$(median "${aws_down[@]}")" "$(median "${rcl_down[@]}")"
+        one=$(rm -rf cache; "$program" threads s3://bucket a 1) many=$(rm -rf cache; "$program" threads s3://bucket a 9)
+        echo "$server $(((many - one) / 8))" >>connections
     done
-    line() { # DIRECTION WEFT AWS RCLONE
-        local best
-        best=$(printf '%s\n' "$3" "$4" | sort -g | tail -1)
-        echo "| $server | $1 | $2 | $3 | $4 | $(over "$2" "$best") |"
-    }
-    line up "$(median "${up[@]}")" "$(median "${aws_up[@]}")" "$(median "${rcl_up[@]}")"
-    line down "$(median "${down[@]}")" "$(median "${aws_down[@]}")" "$(median "${rcl_down[@]}")"
-    one=$(rm -rf cache; "$program" threads s3://bucket a 1) many=$(rm -rf cache; "$program" threads s3://bucket a 9)
-    echo "$server $(((many - one) / 8))" >>connections
-done
-echo
-echo "| server | connections | memory per connection MiB |"
-echo "|---|---|---|"
-while read -r server kib; do python3 -IS -c "print('| $server | 9 | %.1f |' % ($kib / 1024))"; done <connections
+    echo
+    echo "| server | connections | memory per connection MiB |"
+    echo "|---|---|---|"
+    while read -r server kib; do python3 -IS -c "print('| $server | 9 | %.1f |' % ($kib / 1024))"; done <connections
+}
+if [ -z "$part" ] || [ "$part" = objects ]; then objects; else serve "${servers[0]}"; fi
 
 # ---- samples/s -----------------------------------------------------------------------------------
-"$program" make set 4 $((mib / 4))
 export AWS_ENDPOINT_URL
-aws s3 cp --recursive --quiet set s3://bucket/set
-python=$(command -v python3)
+python=${STORAGE_PYTHON-$(command -v python3)}
 peer() { "$python" "$here/peer_storage.py" "$@" 2>peer.log || { tail -1 peer.log >&2; echo; }; }
-folder=() cold=() warm=() long=() folder_long=() wds=() wds_folder=() mds=() mds_folder=()
-peer mds-write set mdsset >/dev/null && [ -d mdsset ] && aws s3 cp --recursive --quiet mdsset s3://bucket/mdsset || :
-for _ in $(seq "$rounds"); do
-    rm -rf cache
-    cold+=("$("$program" samples s3://bucket/set 1)")
-    warm+=("$("$program" samples s3://bucket/set 1)")
-    long+=("$("$program" samples s3://bucket/set 20)")
-    folder+=("$("$program" samples set 1)")
-    folder_long+=("$("$program" samples set 20)")
-    wds+=("$(peer wds s3://bucket/set 4)")
-    wds_folder+=("$(peer wds set 4)")
-    mds+=("$(peer mds s3://bucket/mdsset)")
-    mds_folder+=("$(peer mds mdsset)")
-done
-echo
-echo "| data | passes | weft samples/s | share of the folder % | webdataset samples/s | weft to webdataset | streaming samples/s | weft to streaming |"
-echo "|---|---|---|---|---|---|---|---|"
 row() { # DATA PASSES WEFT FOLDER WDS MDS
     echo "| $1 | $2 | $3 | $(python3 -IS -c "print('%.0f' % (100 * $3 / $4))") | ${5:--} | $(over "$3" "$5") | ${6:--} | $(over "$3" "$6") |"
 }
-one=$(median "${folder[@]}") many=$(median "${folder_long[@]}")
-row folder 1 "$one" "$one" "$(median "${wds_folder[@]}")" "$(median "${mds_folder[@]}")"
-row "bucket, empty cache" 1 "$(median "${cold[@]}")" "$one" "$(median "${wds[@]}")" "$(median "${mds[@]}")"
-row "bucket, filled cache" 1 "$(median "${warm[@]}")" "$one" "" ""
-row folder 20 "$many" "$many" "" ""
-row "bucket, filled cache" 20 "$(median "${long[@]}")" "$many" "" ""
+latents() {
+    "$program" make set 4 $((mib / 4))
+    aws s3 cp --recursive --quiet set s3://bucket/set
+    local one many _
+    folder=() cold=() warm=() long=() folder_long=() wds=() wds_folder=() mds=() mds_folder=()
+    peer mds-write set mdsset >/dev/null && [ -d mdsset ] && aws s3 cp --recursive --quiet mdsset s3://bucket/mdsset || :
+    for _ in $(seq "$rounds"); do
+        rm -rf cache
+        cold+=("$("$program" samples s3://bucket/set 1)")
+        warm+=("$("$program" samples s3://bucket/set 1)")
+        long+=("$("$program" samples s3://bucket/set 20)")
+        folder+=("$("$program" samples set 1)")
+        folder_long+=("$("$program" samples set 20)")
+        wds+=("$(peer wds s3://bucket/set 4)")
+        wds_folder+=("$(peer wds set 4)")
+        mds+=("$(peer mds s3://bucket/mdsset)")
+        mds_folder+=("$(peer mds mdsset)")
+    done
+    echo
+    echo "| data | passes | weft samples/s | share of the folder % | webdataset samples/s | weft to webdataset | streaming samples/s | weft to streaming |"
+    echo "|---|---|---|---|---|---|---|---|"
+    one=$(median "${folder[@]}") many=$(median "${folder_long[@]}")
+    row folder 1 "$one" "$one" "$(median "${wds_folder[@]}")" "$(median "${mds_folder[@]}")"
+    row "bucket, empty cache" 1 "$(median "${cold[@]}")" "$one" "$(median "${wds[@]}")" "$(median "${mds[@]}")"
+    row "bucket, filled cache" 1 "$(median "${warm[@]}")" "$one" "" ""
+    row folder 20 "$many" "$many" "" ""
+    row "bucket, filled cache" 20 "$(median "${long[@]}")" "$many" "" ""
+}
+# The same for clips, which take longer to decode than to read.
+clips() {
+    local one folder=() cold=() warm=()
+    mkdir -p footage
+    for i in $(seq 48); do
+        ffmpeg -v error -nostdin -y -f lavfi -i "testsrc2=size=640x360:rate=24,noise=alls=6:allf=t:all_seed=$i" -frames:v 49 -c:v libx264 \
+            -preset veryfast -pix_fmt yuv420p "footage/$i.mp4"
+    done
+    "$program" pack clipset 4 footage/*.mp4
+    aws s3 cp --recursive --quiet clipset s3://bucket/clipset
+    for _ in $(seq "$rounds"); do
+        rm -rf cache
+        cold+=("$("$program" clips s3://bucket/clipset 1)")
+        warm+=("$("$program" clips s3://bucket/clipset 1)")
+        folder+=("$("$program" clips clipset 1)")
+    done
+    one=$(median "${folder[@]}")
+    echo
+    echo "| clips | passes | weft clips/s | share of the folder % |"
+    echo "|---|---|---|---|"
+    share() { echo "| $1 | 1 | $2 | $(python3 -IS -c "print('%.0f' % (100 * $2 / $one))") |"; }
+    share folder "$one"
+    share "bucket, empty cache" "$(median "${cold[@]}")"
+    share "bucket, filled cache" "$(median "${warm[@]}")"
+}
+[ -n "$part" ] && [ "$part" != samples ] || latents
+[ -n "$part" ] && [ "$part" != clips ] || clips

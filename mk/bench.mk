@@ -18,7 +18,7 @@
 #                               (FOOTAGE=DIR, STEPS, ROUNDS)
 #   bench-packing               tokens/s of packed rows next to buckets (STEPS, ROUNDS)
 #   bench-storage               a bucket next to aws, rclone, webdataset and streaming
-#                               (STORAGE_TOOLS=DIR, MIB, ROUNDS)
+#                               (STORAGE_TOOLS=DIR, STORAGE_PYTHON, MIB, ROUNDS, B=objects, samples, clips)
 #   bench-shots VIDEO=FILE      shot detection next to PySceneDetect
 #   bench-curate-balance        workers of a curation under three policies, simulated, and the memory
 #                               of the driver
