@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STRIPES = 256, NAME_BYTES = 64, SUM_BYTES = 8 };
+enum { STRIPES = 256, NAME_BYTES = 64, SUM_BYTES = 8, SPARE_BLOCKS = 4 };
 
 /* A block that is open for reading. */
 typedef struct open_block {
@@ -33,6 +33,8 @@ struct weft_block_cache {
     pthread_mutex_t lock; /* of all below */
     open_block open[WEFT_BLOCK_OPEN_FILES];
     int64_t clock;
+    char *spare[SPARE_BLOCKS]; /* owned; room for a block each */
+    int spares;
     bool warned;
 };
 
@@ -69,9 +71,34 @@ void weft_block_cache_close(weft_block_cache *c)
     for (int i = 0; i < WEFT_BLOCK_OPEN_FILES; i++)
         if (*c->open[i].name)
             close(c->open[i].fd);
+    for (int i = 0; i < c->spares; i++)
+        weft_free(c->spare[i]);
     pthread_mutex_destroy(&c->lock);
     weft_free(c->folder);
     weft_free(c);
+}
+
+/* Room for a block. New memory costs the kernel as much as a copy of the block. */
+static weft_status take_room(weft_block_cache *c, const char *name, char **data)
+{
+    pthread_mutex_lock(&c->lock);
+    *data = c->spares > 0 ? c->spare[--c->spares] : NULL;
+    pthread_mutex_unlock(&c->lock);
+    if (!*data)
+        *data = weft_alloc(WEFT_BLOCK_BYTES);
+    return WEFT_ALLOCATED(*data, "a block of %s", name);
+}
+
+/* `data` NULL: none was taken. */
+static void give_room(weft_block_cache *c, char *data)
+{
+    pthread_mutex_lock(&c->lock);
+    if (data && c->spares < SPARE_BLOCKS) {
+        c->spare[c->spares++] = data;
+        data = NULL;
+    }
+    pthread_mutex_unlock(&c->lock);
+    weft_free(data);
 }
 
 /* ---- names and locks ----------------------------------------------------------------------- */
@@ -508,7 +535,10 @@ static weft_status load(weft_block_cache *c, const weft_block_file *f, const blo
             warn_once(c);
         }
         fd = open_verified(c, b, data); /* another process may have had the lock */
-        const weft_status_code status = fd < 0 ? download(c, f, b, data) : WEFT_OK;
+        const bool missing = fd < 0;
+        const weft_status_code status = missing ? download(c, f, b, data) : WEFT_OK;
+        if (missing && status == WEFT_OK)
+            fd = open_in(c, b->name, O_RDONLY); /* this process has written it: no check */
         if (lock >= 0)
             close(lock);
         WEFT_TRY(status);
@@ -532,7 +562,7 @@ static weft_status read_piece(weft_block_cache *c, const weft_block_file *f, int
             return WEFT_OK;
     }
     if (!*data)
-        WEFT_TRY(WEFT_NEW(*data, WEFT_BLOCK_BYTES, "a block of %s", f->name));
+        WEFT_TRY(take_room(c, f->name, data));
     WEFT_TRY(load(c, f, &b, *data));
     memcpy(to, *data + (at - b.at), (size_t)bytes);
     return WEFT_OK;
@@ -553,7 +583,7 @@ weft_status weft_block_cache_read(weft_block_cache *c, const weft_block_file *f,
         done += n;
     }
 out:
-    weft_free(data);
+    give_room(c, data);
     return status;
 }
 
@@ -566,8 +596,8 @@ weft_status weft_block_cache_fetch(weft_block_cache *c, const weft_block_file *f
         give_open(c, slot);
         return WEFT_OK;
     }
-    WEFT_TRY(WEFT_NEW(data, WEFT_BLOCK_BYTES, "a block of %s", f->name));
+    WEFT_TRY(take_room(c, f->name, &data));
     const weft_status_code status = load(c, f, &b, data);
-    weft_free(data);
+    give_room(c, data);
     return status;
 }
