@@ -3,15 +3,18 @@
  *   make DIR SHARDS SAMPLES   writes shards of latents of 1 MiB
  *   pack DIR SHARDS CLIP...   writes shards of clips of 640 x 360 (49 frames)
  *   get PLACE NAME            MB/s of reading an object, in pieces that are announced
+ *   copy PLACE NAME DIR       MB/s of copying an object to a folder, as models are copied
  *   put PLACE NAME FILE       MB/s of writing an object
  *   samples PLACE PASSES      samples/s of the loader over the latents of a place, with checksums
  *   clips PLACE PASSES        clips/s of the loader over clips: 17 frames of 256 x 256, decoded
  *   threads PLACE NAME N      peak resident KiB while N threads read pieces at the same time */
 #include "base/fs.h"
+#include "base/location.h"
 #include "base/log.h"
 #include "data/loader.h"
 #include "data/shard_file.h"
 #include "format/tensors/npy.h"
+#include "storage/remote_files.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,7 +41,8 @@ static void make(const char *dir, int shards, int samples)
 {
     unsigned char *data = weft_alloc(BYTES);
     weft_storage *storage;
-    need(weft_make_dirs(dir));
+    if (!weft_location_is_remote(dir))
+        need(weft_make_dirs(dir));
     need(weft_storage_open(dir, &storage));
     for (int s = 0; s < shards; s++) {
         char name[64];
@@ -69,7 +73,8 @@ static void pack(const char *dir, int shards, int clips, char *const *path)
     static const char meta[] =
         "{\"caption\": \"x\", \"frames\": 49, \"width\": 640, \"height\": 360, \"fps\": 24}";
     weft_storage *storage;
-    need(weft_make_dirs(dir));
+    if (!weft_location_is_remote(dir))
+        need(weft_make_dirs(dir));
     need(weft_storage_open(dir, &storage));
     for (int s = 0; s < shards; s++) {
         char name[64], *clip;
@@ -103,6 +108,19 @@ static double get(const char *place, const char *name)
         need(weft_storage_read(storage, name, at,
                                facts.bytes - at < PIECE ? facts.bytes - at : PIECE, piece));
     weft_free(piece);
+    weft_storage_close(storage);
+    return (double)facts.bytes / 1e6 / (weft_now() - began);
+}
+
+static double copy(const char *place, char *name, const char *dir)
+{
+    weft_storage *storage;
+    weft_storage_facts facts;
+    const double began = weft_now();
+    need(weft_make_dirs(dir));
+    need(weft_storage_open(place, &storage));
+    need(weft_storage_facts_of(storage, name, &facts));
+    need(weft_remote_receive(storage, &name, 1, dir));
     weft_storage_close(storage);
     return (double)facts.bytes / 1e6 / (weft_now() - began);
 }
@@ -210,6 +228,8 @@ int main(int argc, char **argv)
         make(argv[2], atoi(argv[3]), atoi(argv[4]));
     else if (!strcmp(verb, "get") && argc == 4)
         printf("%.1f\n", get(argv[2], argv[3]));
+    else if (!strcmp(verb, "copy") && argc == 5)
+        printf("%.1f\n", copy(argv[2], argv[3], argv[4]));
     else if (!strcmp(verb, "put") && argc == 5)
         printf("%.1f\n", put(argv[2], argv[3], argv[4]));
     else if (!strcmp(verb, "samples") && argc == 4)

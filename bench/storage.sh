@@ -92,7 +92,7 @@ row() { # DATA PASSES WEFT FOLDER WDS MDS
 }
 latents() {
     "$program" make set 4 $((mib / 4))
-    aws s3 cp --recursive --quiet set s3://bucket/set
+    "$program" make s3://bucket/set 4 $((mib / 4)) # with indexes of the objects
     local one many _
     folder=() cold=() warm=() long=() folder_long=() wds=() wds_folder=() mds=() mds_folder=()
     peer mds-write set mdsset >/dev/null && [ -d mdsset ] && aws s3 cp --recursive --quiet mdsset s3://bucket/mdsset || :
@@ -127,7 +127,7 @@ clips() {
             -preset veryfast -pix_fmt yuv420p "footage/$i.mp4"
     done
     "$program" pack clipset 4 footage/*.mp4
-    aws s3 cp --recursive --quiet clipset s3://bucket/clipset
+    "$program" pack s3://bucket/clipset 4 footage/*.mp4
     for _ in $(seq "$rounds"); do
         rm -rf cache
         cold+=("$("$program" clips s3://bucket/clipset 1)")
