@@ -52,7 +52,7 @@ static bool is_removed(const weft_bucket_owner *o, const char *token)
     return false;
 }
 
-/* Removes a dead claim. A run that takes over at the same time removes the same file. */
+/* Removes a dead claim. Another run that does so at the same time removes the same file. */
 static weft_status take_over(weft_bucket_owner *o, const weft_owner_claim *c)
 {
     weft_notice(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = o->location, .value = c->host),
@@ -178,7 +178,7 @@ static weft_status try_claim(weft_bucket_owner *o, bool *alone)
     return weft_owner_claim_write(o->storage, &o->claim);
 }
 
-/* A random time, so that of two runs that start together one is first. */
+/* Waits for a random time: one of two runs that start together is then first. */
 static weft_status step_aside(int attempt)
 {
     const uint64_t seed = weft_seed_mix((uint64_t)getpid(), (uint64_t)(1e6 * weft_now()));

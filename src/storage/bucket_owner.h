@@ -2,9 +2,9 @@
  *
  *     s3://BUCKET/run/.weft-owner/TOKEN.json    host, process, state, count of renewals
  *
- * A run writes a claim with a name of its own, and then lists all claims. If a list has every
- * finished write (S3 guarantees this), of two runs at least one sees the other, and a run that sees
- * another one withdraws. No conditional write and no clock of another machine is needed.
+ * A run writes a claim with a name of its own, and then lists all claims. A run that sees another
+ * one withdraws. If a list has every finished write, of two runs at least one sees the other; S3
+ * guarantees this. No conditional write and no clock of another machine is needed.
  *
  * A child process renews the claim. A claim of this machine is dead when its process has ended. A
  * claim of another machine is dead when nothing has renewed the claim for 1.5 times its seconds

@@ -28,7 +28,7 @@ typedef enum weft_owner_life {
     WEFT_OWNER_DEAD,
     WEFT_OWNER_ELSEWHERE
 } weft_owner_life;
-/* Whether the process of a claim lives; ELSEWHERE: another machine can tell. */
+/* Whether the process of a claim lives; ELSEWHERE: it is of another machine. */
 weft_owner_life weft_owner_claim_life(const weft_owner_claim *claim);
 
 #endif

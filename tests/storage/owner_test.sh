@@ -1,7 +1,7 @@
 #!/bin/bash
-# One run at a time writes to a location of a bucket: a second run is refused with the name of the
-# other machine, a run that has ended without a goodbye is replaced, and a run that lost its claim
-# writes nothing more. Another machine is played by files of claims, which this script renews.
+# One run at a time writes to a location of a bucket. A second run is refused with the name of the
+# other machine. A killed run is replaced, and a run that lost its claim writes nothing more.
+# Another machine is played by files of claims, which this script renews.
 . "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 . "$SRC/tests/storage/servers.sh"

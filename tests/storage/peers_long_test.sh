@@ -1,5 +1,5 @@
 #!/bin/bash
-# Curation, training runs and models in buckets of three independent servers: juicefs gateway, rclone
+# Objects of the aws client in both directions, owners, curation, training runs and models in buckets of three independent servers: juicefs gateway, rclone
 # serve s3 and moto, if they are in the PATH. Results are bitwise equal to folders. `make test-long`.
 . "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
@@ -92,10 +92,51 @@ models() { # SERVER: weft convert from and to the bucket
     aws_s3 cp --recursive s3://bucket/converted "converted-$1" && diff -r converted "converted-$1" || return 1
     expect_error file-exists -- "$WEFT" convert s3://bucket/run/model/vae s3://bucket/converted
 }
+transfers() { # SERVER: objects of several parts, and a folder of clips that aws has written
+    store() { "$WEFT_BUILD/test-tools/store" "$@"; }
+    head -c 40000000 /dev/urandom >big
+    aws_s3 cp big s3://bucket/parts/aws.bin && store s3://bucket/parts get aws.bin | cmp - big || return 1
+    store s3://bucket/parts put weft.bin <big && aws_s3 cp s3://bucket/parts/weft.bin got && cmp got big || return 1
+    aws_s3 cp --recursive out s3://bucket/clips --exclude 'state/*' || return 1
+    "$WEFT" shard --in out --out shards-folder >log 2>&1 || { cat log; return 1; }
+    export WEFT_COPIES=$PWD/copies-$1-0
+    "$WEFT" shard --in s3://bucket/clips --out s3://bucket/shards >log 2>&1 || { cat log; return 1; }
+    aws_s3 cp --recursive s3://bucket/shards "shards-$1" || return 1
+    for file in shards-folder/*.tar shards-folder/index.json; do cmp "$file" "shards-$1/${file#*/}" || return 1; done
+    "$WEFT" shots footage >folder.jsonl 2>log || { cat log; return 1; }
+    aws_s3 cp --recursive footage s3://bucket/videos || return 1
+    "$WEFT" shots s3://bucket/videos --out s3://bucket/lists >log 2>&1 || { cat log; return 1; }
+    aws_s3 cp --recursive s3://bucket/lists "lists-$1" || return 1
+    [ "$(cat folder.jsonl | sort | sed 's|.*"type"||')" = "$(find "lists-$1" -name '*.jsonl' -exec cat {} + | sed 's|s3://bucket/videos|footage|' | sort | sed 's|.*"type"||')" ]
+}
+owners() { # SERVER: owners that start together, a dead one of another machine, and a live one
+    local i claim='{"host": "far", "pid": 7, "since": "x", "machine": "another", "start": 1, "count": %s, "seconds": %s, "state": "owner"}'
+    store() { "$WEFT_BUILD/test-tools/store" "$@"; }
+    for i in 1 2 3 4; do store s3://bucket/owned own </dev/null >"race$i.out" 2>"race$i.err" & pids+=($!); done
+    for i in 1 2 3 4; do wait "${pids[-$i]}"; done
+    cat race*.out | python3 -IS -c '
+import sys
+spans = [float(word) for line in sys.stdin for word in line.split()[1:]]
+spans = sorted(zip(spans[::2], spans[1::2]))
+assert spans and all(a[1] <= b[0] for a, b in zip(spans, spans[1:])), spans' || return 1
+    printf "$claim" 1 0.5 >claim.json
+    aws_s3 cp claim.json s3://bucket/owned/.weft-owner/far.json || return 1
+    store s3://bucket/owned own </dev/null >log 2>&1 || { cat log; return 1; }
+    printf "$claim" 1 600 >claim.json
+    aws_s3 cp claim.json s3://bucket/owned/.weft-owner/far.json || return 1
+    store s3://bucket/owned own </dev/null >log 2>error.log &
+    i=$!
+    until has_message error.log folder-locked level=info value=far 2>/dev/null; do kill -0 $i 2>/dev/null || fail_with error.log "no wait"; sleep 0.1; done
+    printf "$claim" 2 600 >claim.json
+    aws_s3 cp claim.json s3://bucket/owned/.weft-owner/far.json || return 1
+    ! wait $i && has_message error.log folder-locked level=error value=far || { cat error.log; return 1; }
+}
 for server in juicefs rclone moto_server; do
     command -v "$server" >/dev/null && command -v aws >/dev/null || { echo "# no $server"; continue; }
     "start_$server"
     aws_s3 mb s3://bucket || fail "$server: no bucket could be made"
+    check "transfers_$server" transfers "$server"
+    check "owners_$server" owners "$server"
     check "curation_$server" curation "$server"
     check "training_$server" training "$server"
     check "models_$server" models "$server"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Verbs that read from buckets and write there: synth, shots, shard, report, generate and the options
-# with files. The bytes are those of a folder, also with cut connections; a failed verb sends nothing,
+# with files. The bytes are equal to folders, also with cut connections. A failed verb sends nothing,
 # or what a later one continues.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
