@@ -88,6 +88,41 @@ out:
     return status;
 }
 
+static weft_status fail_version(const char *path, const char *text)
+{
+    char was[64];
+    snprintf(was, sizeof was, "%.*s", (int)strcspn(text, "\n"), text);
+    return weft_error(WEFT_MSG_CONFIG_CHANGED,
+                      WEFT_AT(.file = path, .key = "version", .value = was),
+                      "other machines work here with weft %s, and this is weft " WEFT_VERSION
+                      ". Install one version on all machines. After an update of all, run weft "
+                      "curate once without --shard, or remove this file.",
+                      was);
+}
+
+/* Shards and workers of several machines have the version of the first one. The caller has the lock
+ * of the settings. */
+static weft_status check_version(const weft_curate_plan *p)
+{
+    static const char own[] = WEFT_VERSION "\n";
+    const weft_curate_config *c = p->config;
+    char *path = weft_path_join(p->out, "state/version"), *text = NULL;
+    int64_t bytes;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(path, "the curation"));
+    if (weft_path_exists(path))
+        WEFT_GO(weft_file_read(path, 1 << 10, &text, &bytes));
+    if (text && strcmp(text, own) != 0 && (c->shards > 0 || c->worker || c->finish))
+        WEFT_GO(fail_version(path, text));
+    if (!text || strcmp(text, own) != 0)
+        WEFT_GO(weft_file_write_atomic(path, own, (int64_t)strlen(own)));
+    status = weft_curate_bucket_send(p, path);
+out:
+    weft_free(path);
+    weft_free(text);
+    return status;
+}
+
 static weft_status check_settings(const weft_curate_plan *p)
 {
     const weft_curate_config *config = p->config->given ? p->config->given : p->config;
@@ -106,6 +141,7 @@ static weft_status check_settings(const weft_curate_plan *p)
     weft_config_dump(&weft_curate_section, &key, &text);
     WEFT_GO(weft_buf_check(&text));
     WEFT_GO(weft_curate_lock_settings(out, &lock));
+    WEFT_GO(check_version(p));
     if (weft_path_exists(path)) {
         WEFT_GO(weft_file_read(path, 1 << 20, &stored, &bytes));
         WEFT_GO(weft_config_parse_dump(arena, stored, bytes, path, &weft_curate_section, &old));

@@ -208,6 +208,20 @@ workers() {
     ! requests_since before | grep 'PUT .*clips'
 }
 check workers
+# Shards and workers of another version are refused; a run without shards updates the output.
+versions() {
+    needs workers
+    local version=data/bucket/workers%2Fstate%2Fversion
+    cp $version kept_version
+    echo 0.0.1 | "$WEFT_BUILD/test-tools/store" s3://bucket/workers/state put version || return 1
+    expect_error config-changed key=version value=0.0.1 -- curate raw s3://bucket/workers --shard 0/2 || return 1
+    expect_error config-changed key=version value=0.0.1 -- curate raw s3://bucket/workers --finish || return 1
+    expect_error config-changed key=version value=0.0.1 -- curate raw s3://bucket/workers --worker </dev/null || return 1
+    curate raw s3://bucket/workers >log 2>&1 && cmp kept_version $version || { cat log; return 1; }
+    curate raw s3://bucket/workers --shard 0/2 >log 2>&1 || { cat log; return 1; }
+    from_bucket workers seen && are_same out seen
+}
+check versions
 # Captions of a server are made from clips that only the bucket has, and operators score footage of
 # the bucket.
 captions() {
