@@ -130,6 +130,19 @@ generate() {
     expect_error file-name -- "$WEFT" generate --model "$model" --prompt x --out s3://bucket/dog.avi "${words[@]}"
 }
 check generate
+# Two ranks write the files of one folder, which is sent when both have ended. Ranks with folders of
+# their own are refused.
+ranks() {
+    needs generate
+    local command=("$WEFT" generate --model "$model" --prompts prompts.jsonl --out s3://bucket/ranks "${words[@]}" --steps 2 --batch-size 1) mpirun
+    mpirun=$(command -v mpirun.openmpi || command -v mpirun) || skip "no mpirun"
+    "$mpirun" --oversubscribe -n 2 "${command[@]}" >log 2>&1 || { cat log; return 1; }
+    get_folder ranks ranks && [ "$(ls videos)" = "$(ls ranks)" ] || return 1
+    rm data/bucket/ranks*
+    ! "$mpirun" --oversubscribe -n 1 env WEFT_COPIES="$PWD/one" "${command[@]}" : -n 1 env WEFT_COPIES="$PWD/two" "${command[@]}" >log 2>&1 || return 1
+    has_message log ranks-disagree && ! ls data/bucket | grep ranks
+}
+check ranks
 # Ctrl-C sends the state of sampling; another machine continues from the state.
 interrupted() {
     needs generate
