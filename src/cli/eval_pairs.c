@@ -52,7 +52,8 @@ static weft_status score(const weft_args *args, weft_arena *arena, const weft_vi
                                        .prompt = prompt,
                                        .count = pairs->count,
                                        .clip = weft_args_string(args, "--clip"),
-                                       .dino = weft_args_string(args, "--dino")};
+                                       .dino = weft_args_string(args, "--dino"),
+                                       .amt = weft_args_string(args, "--amt")};
     return weft_evaluate_videos(&o, scores);
 }
 

@@ -17,6 +17,7 @@ weft_status weft_eval_videos(const weft_args *args)
                                        .prompts = weft_args_string(args, "--prompts"),
                                        .clip = weft_args_string(args, "--clip"),
                                        .dino = weft_args_string(args, "--dino"),
+                                       .amt = weft_args_string(args, "--amt"),
                                        .features = weft_args_string(args, "--features"),
                                        .reference_features =
                                            weft_args_string(args, "--reference-features")};
@@ -25,7 +26,7 @@ weft_status weft_eval_videos(const weft_args *args)
         return weft_error(WEFT_MSG_OPTION_REQUIRED,
                           WEFT_AT(.key = o.features ? "--reference-features" : "--features"),
                           "a Frechet distance needs --features and --reference-features");
-    if (!o.videos && (!o.features || o.clip || o.dino || o.prompts))
+    if (!o.videos && (!o.features || o.clip || o.dino || o.amt || o.prompts))
         return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--videos"),
                           "weft eval videos needs --videos PATH, a folder of videos or one video");
     WEFT_TRY(weft_evaluate_videos(&o, &r));

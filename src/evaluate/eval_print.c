@@ -64,6 +64,7 @@ static void print_figure(const json_t *r, const char *key, const char *title)
 void weft_eval_print_videos(const json_t *r)
 {
     static const char *const figures[][2] = {{"flicker", "flicker"},
+                                             {"motion_smoothness", "motion smoothness"},
                                              {"clip_score", "CLIP score"},
                                              {"background_consistency", "background consistency"},
                                              {"subject_consistency", "subject consistency"},

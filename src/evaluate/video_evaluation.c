@@ -14,14 +14,15 @@
 #include <math.h>
 #include <string.h>
 
-enum { FLICKER, CLIP_SCORE, BACKGROUND, SUBJECT, FIGURES };
-static const char *const figure[FIGURES] = {"flicker", "clip_score", "background_consistency",
-                                            "subject_consistency"};
+enum { FLICKER, MOTION, CLIP_SCORE, BACKGROUND, SUBJECT, FIGURES };
+static const char *const figure[FIGURES] = {"flicker", "motion_smoothness", "clip_score",
+                                            "background_consistency", "subject_consistency"};
 
 typedef struct video_eval {
     const weft_video_eval_options *o;
     weft_frame_encoder *clip, *dino; /* NULL: not asked for */
     weft_pooled_encoder *text;       /* with `clip` */
+    weft_frame_interpolation *amt;   /* NULL: not asked for */
     weft_names names;                /* paths of the videos */
     const char **line; /* [names.count] of the prompts; borrowed from `text_file` or the options */
     char *text_file;
@@ -33,6 +34,7 @@ typedef struct video_eval {
 /* The figures of one video while its frames arrive. */
 typedef struct video_figures {
     weft_flicker flicker;
+    weft_smoothness motion;
     weft_consistency background, subject;
     float *prompt; /* unit vector, owned; NULL: none */
     double clip;   /* sum over frames */
@@ -47,6 +49,8 @@ static weft_status add_frame(video_eval *e, video_figures *v, const weft_video_f
     const float *unit;
     int64_t width;
     WEFT_TRY(weft_flicker_add(&v->flicker, rgb, frame->width * frame->height * 3));
+    if (e->amt)
+        WEFT_TRY(weft_smoothness_add(&v->motion, e->amt, rgb, frame->height, frame->width));
     if (e->dino) {
         WEFT_TRY(weft_frame_encoder_run(e->dino, rgb, frame->width, frame->height, &unit, &width));
         WEFT_TRY(weft_consistency_add(&v->subject, unit, width));
@@ -116,6 +120,7 @@ static double score_of(const video_figures *v, int which)
 {
     switch (which) {
     case FLICKER: return weft_flicker_score(&v->flicker);
+    case MOTION: return weft_smoothness_score(&v->motion);
     case BACKGROUND: return weft_consistency_score(&v->background);
     case SUBJECT: return weft_consistency_score(&v->subject);
     default: return v->prompt ? fmax(0, v->clip / (double)v->frames) : (double)NAN;
@@ -124,7 +129,12 @@ static double score_of(const video_figures *v, int which)
 
 static bool is_asked(const video_eval *e, int which)
 {
-    return which == FLICKER || (which == SUBJECT ? e->dino != NULL : e->clip != NULL);
+    switch (which) {
+    case FLICKER: return true;
+    case MOTION: return e->amt != NULL;
+    case SUBJECT: return e->dino != NULL;
+    default: return e->clip != NULL;
+    }
 }
 
 /* Adds the figures of a video to the sums and to the list. */
@@ -162,6 +172,7 @@ static weft_status evaluate_video(video_eval *e, int64_t index)
 out:
     weft_video_reader_close(reader);
     weft_flicker_free(&v.flicker);
+    weft_smoothness_free(&v.motion);
     weft_consistency_free(&v.background);
     weft_consistency_free(&v.subject);
     weft_free(v.prompt);
@@ -258,6 +269,8 @@ static weft_status evaluate_all(video_eval *e)
     }
     if (e->o->dino)
         WEFT_TRY(weft_frame_encoder_open(e->o->dino, &e->dino));
+    if (e->o->amt)
+        WEFT_TRY(weft_frame_interpolation_open(e->o->amt, &e->amt));
     weft_progress_begin(&progress, "eval videos", e->names.count, 0);
     for (int64_t i = 0; i < e->names.count; i++) {
         WEFT_TRY(evaluate_video(e, i));
@@ -384,6 +397,7 @@ out:
     json_decref(e.each);
     weft_frame_encoder_close(e.clip);
     weft_frame_encoder_close(e.dino);
+    weft_frame_interpolation_close(e.amt);
     weft_pooled_encoder_close(e.text);
     weft_names_free(&e.names);
     weft_free(e.line);

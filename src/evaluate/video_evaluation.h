@@ -12,14 +12,15 @@ typedef struct weft_video_eval_options {
     int64_t count;
     const char *clip; /* folder of a CLIPModel: CLIP score, background consistency; NULL: none */
     const char *dino; /* folder of a ViTModel: subject consistency; NULL: none */
+    const char *amt;  /* weights of AMT-S: motion smoothness; NULL: none */
     /* .npy or .safetensors of [videos, width] each: Frechet distance; NULL: none */
     const char *features, *reference_features;
 } weft_video_eval_options;
 
 /* Sets *result (new reference) to
  *
- *     {"videos": N, "flicker", "clip_score", "background_consistency", "subject_consistency",
- *      "frechet_distance", "without_prompt": N,
+ *     {"videos": N, "flicker", "motion_smoothness", "clip_score", "background_consistency",
+ *      "subject_consistency", "frechet_distance", "without_prompt": N,
  *      "each": [{"file", "frames", "flicker", ..., "prompt"}]}
  *
  * with the means over videos. A figure that was not asked for is absent, and one that a video

@@ -36,6 +36,48 @@ void weft_flicker_free(weft_flicker *f)
     *f = (weft_flicker){0};
 }
 
+/* ---- motion --------------------------------------------------------------------------------- */
+
+weft_status weft_smoothness_add(weft_smoothness *m, weft_frame_interpolation *network,
+                                const uint8_t *rgb, int64_t height, int64_t width)
+{
+    const int64_t values = height * width * 3, number = m->frames++;
+    int64_t sum = 0;
+    if (height < WEFT_INTERPOLATION_LEAST || width < WEFT_INTERPOLATION_LEAST)
+        return WEFT_OK;
+    if (!m->even) {
+        WEFT_TRY(WEFT_NEW(m->even, values, "a frame"));
+        WEFT_TRY(WEFT_NEW(m->odd, values, "a frame"));
+        WEFT_TRY(WEFT_NEW(m->middle, values, "a frame"));
+    }
+    if (number % 2) {
+        memcpy(m->odd, rgb, (size_t)values);
+        return WEFT_OK;
+    }
+    if (number) {
+        WEFT_TRY(weft_frame_interpolation_run(network, m->even, rgb, height, width, m->middle));
+        for (int64_t i = 0; i < values; i++)
+            sum += abs(m->middle[i] - m->odd[i]);
+        m->sum += (double)sum / (double)values;
+        m->compared++;
+    }
+    memcpy(m->even, rgb, (size_t)values);
+    return WEFT_OK;
+}
+
+double weft_smoothness_score(const weft_smoothness *m)
+{
+    return m->compared ? 1 - m->sum / (double)m->compared / 255 : (double)NAN;
+}
+
+void weft_smoothness_free(weft_smoothness *m)
+{
+    weft_free(m->even);
+    weft_free(m->odd);
+    weft_free(m->middle);
+    *m = (weft_smoothness){0};
+}
+
 /* ---- consistency ---------------------------------------------------------------------------- */
 
 double weft_cosine(const float *a, const float *b, int64_t width)

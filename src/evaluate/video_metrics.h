@@ -4,6 +4,7 @@
 #define WEFT_EVALUATE_VIDEO_METRICS_H
 
 #include "base/status.h"
+#include "evaluate/frame_interpolation.h"
 
 #include <stdint.h>
 
@@ -33,6 +34,21 @@ weft_status weft_consistency_add(weft_consistency *consistency, const float *uni
 /* Returns NAN for fewer than two frames. */
 double weft_consistency_score(const weft_consistency *consistency);
 void weft_consistency_free(weft_consistency *consistency);
+
+/* Motion smoothness: 1 - the mean absolute difference / 255 between each frame of odd number
+ * (counted from 0) and the frame that AMT computes from its two neighbours. */
+typedef struct weft_smoothness {
+    uint8_t *even, *odd, *middle; /* frames, owned; NULL: none */
+    int64_t frames;
+    double sum;
+    int64_t compared;
+} weft_smoothness;
+/* Frames of less than WEFT_INTERPOLATION_LEAST pixels are not compared. */
+weft_status weft_smoothness_add(weft_smoothness *motion, weft_frame_interpolation *network,
+                                const uint8_t *rgb, int64_t height, int64_t width);
+/* Returns NAN for fewer than three frames, or if none was compared. */
+double weft_smoothness_score(const weft_smoothness *motion);
+void weft_smoothness_free(weft_smoothness *motion);
 
 double weft_cosine(const float *a, const float *b, int64_t width); /* of unit vectors */
 /* Scales a vector to length 1. A vector that is zero or not finite is an error. */

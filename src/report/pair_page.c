@@ -69,6 +69,7 @@ static void begin_table(weft_buf *page, const weft_pair_page *o)
 static void put_scores(weft_buf *page, const json_t *const of[2])
 {
     static const char *const figures[][2] = {{"flicker", "flicker"},
+                                             {"motion smoothness", "motion_smoothness"},
                                              {"CLIP score", "clip_score"},
                                              {"background consistency", "background_consistency"},
                                              {"subject consistency", "subject_consistency"}};

@@ -64,6 +64,8 @@ const weft_option weft_eval_options[] = {
      .group = "videos", .common = true, .copied = true},
     {"--dino", "DIR", NULL, "folder of a ViTModel such as DINO: subject consistency",
      .group = "videos", .common = true, .copied = true},
+    {"--amt", "FILE", NULL, "weights of AMT-S (amt-s.pth): motion smoothness", .group = "videos",
+     .common = true, .copied = true},
     {"--features", "FILE", NULL,
      "features of the videos by a video network, .npy or .safetensors of [videos, features]",
      .group = "videos", .copied = true},
@@ -141,7 +143,9 @@ const char weft_eval_details[] =
     "frame with the one before, and is meant for scenes that do not move. With --clip\n"
     "also the CLIP score (100 x cosine of prompt and frame) and the consistency of the\n"
     "background, with --dino the consistency of the subject: cosines between features\n"
-    "of a frame, the frame before, and the first. --features and\n"
+    "of a frame, the frame before, and the first. With --amt the motion smoothness:\n"
+    "each second frame is compared with a frame that AMT-S computes from both\n"
+    "neighbours; frames below 113 pixels have no such score. --features and\n"
     "--reference-features give the Frechet video distance of the network that made\n"
     "them. VBench scales images without a filter, so its scores differ slightly.\n"
     "\n"
