@@ -43,7 +43,9 @@ of weft needs them.
     wan_over  video-to-video (strength 0.7)
     wan_vace  a control video with a mask; both differ from frame to frame
     skyreels  diffusion forcing with the same level for all frames: a timestep per frame, the frame
-              rate, blocks of two frames
+              rate, blocks of two frames. skyreels_variants: levels per block, an image in the first
+              frame, also of a block of two, windows that begin with latents of the one before, the
+              end of a video
     ltx_i2v   an image in place of the first frame, at 12 frames per second
     ltx_timed an image, decoded at two timesteps
     mochi     T5 with a mask, Mochi's noise levels, inverted timesteps
@@ -840,6 +842,45 @@ def skyreels():
     save(pipe, "skyreels", noise(4, 4, 4, 4), made, prompt=PROMPT, negative=NEGATIVE, frame_rate=16, **asked)
 
 
+def skyreels_variants():
+    from diffusers import SkyReelsV2DiffusionForcingImageToVideoPipeline as FromImage, SkyReelsV2DiffusionForcingVideoToVideoPipeline as FromVideo
+    from diffusers.pipelines.skyreels_v2 import (pipeline_skyreels_v2_diffusion_forcing, pipeline_skyreels_v2_diffusion_forcing_i2v,
+                                                 pipeline_skyreels_v2_diffusion_forcing_v2v)
+    modules = (pipeline_skyreels_v2_diffusion_forcing, pipeline_skyreels_v2_diffusion_forcing_i2v, pipeline_skyreels_v2_diffusion_forcing_v2v)
+    drawn, size, image = modules[0].randn_tensor, dict(height=32, width=32, guidance_scale=3.0), picture(50, 39, 1)
+    long = noise(4, 8, 4, 4)
+    for label, kind, given_files, own, theirs in (
+            ("lag", SkyReelsV2DiffusionForcingPipeline, {}, dict(frame_lag=2), dict(ar_step=2)),
+            ("image", FromImage, {"image": image}, dict(frame_lag=1, block_frames=1), dict(ar_step=1, causal_block_size=1)),
+            ("image2", FromImage, {"image": image}, {}, {}),
+            ("long", SkyReelsV2DiffusionForcingPipeline, {}, dict(window=13, window_overlap=5, window_mode="history"),
+             dict(base_num_frames=13, overlap_history=5)),
+            ("long_lag", SkyReelsV2DiffusionForcingPipeline, {}, dict(window=13, window_overlap=5, window_mode="history", frame_lag=3),
+             dict(base_num_frames=13, overlap_history=5, ar_step=3)),
+            ("video", FromVideo, {"video": image}, dict(window=13, window_overlap=5, window_mode="history"),
+             dict(base_num_frames=13, overlap_history=5))):
+        pipe = SkyReelsV2DiffusionForcingPipeline.from_pretrained(f"{OUT}/skyreels")
+        pipe = kind(**{**pipe.components, "scheduler": CopyingUniPC.from_config(unipc().config)})
+        frames = 29 if "base_num_frames" in theirs else 13
+        begin = long if frames == 29 else noise(4, 4, 4, 4)
+        sections = iter(range(0, begin.shape[2], 2))
+        if begin is long:
+            np.save(f"{OUT}/skyreels/noise_{label}.npy", long[0].permute(1, 2, 3, 0).contiguous().numpy())
+
+        def draw(shape, **_):
+            first = next(sections)
+            return begin[:, :, first:first + shape[2]].clone()
+        for module in modules:
+            module.randn_tensor = draw
+        pictures = {"video": [image.resize((32, 32), Image.LANCZOS)] * 5} if kind is FromVideo else given_files
+        made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, output_type="latent", fps=16, num_frames=frames, num_inference_steps=4, **size,
+                    **pictures, **theirs).frames
+        variant("skyreels", label, made, prompt=PROMPT, negative=NEGATIVE, frame_rate=16, num_frames=frames, num_inference_steps=4, **size, **own)
+        given("skyreels", **{f"{what}_{label}": file for what, file in given_files.items()})
+    for module in modules:
+        module.randn_tensor = drawn
+
+
 def ltx_i2v():
     transformer = weights(LTXVideoTransformer3DModel(in_channels=8, out_channels=8, num_attention_heads=2, attention_head_dim=12,
                                                      cross_attention_dim=24, num_layers=1, caption_channels=16), 1)
@@ -1079,7 +1120,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in framepack, framepack_variants, wan22, hunyuan, kandinsky5, kandinsky5_i2v, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
+for make in framepack, framepack_variants, wan22, hunyuan, kandinsky5, kandinsky5_i2v, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, skyreels_variants, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, hunyuan15, hunyuan15_i2v, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

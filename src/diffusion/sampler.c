@@ -309,11 +309,11 @@ weft_status weft_sampler_run(const weft_sampler *sampler, const weft_solver *sol
                             .scratch = work + history_of(sampler, solver) * count,
                             .callbacks = cb};
     s.sorted = sorts(solver) ? s.scratch + sampler->scratch * count : NULL;
-    for (; s.step < steps; s.step++) {
+    for (; s.step < (from.end ? from.end : steps); s.step++) {
         WEFT_TRY(sampler->step(&s));
         WEFT_TRY(check_finite(x, count, s.step + 1));
         if (cursor)
-            *cursor = (weft_sampler_cursor){s.step + 1, s.draws, s.order};
+            *cursor = (weft_sampler_cursor){s.step + 1, s.draws, s.order, from.end};
         if (cb->progress)
             WEFT_TRY(cb->progress(cb->user, s.step + 1, steps));
     }

@@ -93,6 +93,7 @@ const weft_sampler *weft_sampler_find(const char *name); /* NULL: none */
  * bitwise identical to uninterrupted sampling. {0}: before the first step. */
 typedef struct weft_sampler_cursor {
     int64_t step, draws, order;
+    int64_t end; /* the sampling returns before this step; 0 (default): after all steps */
 } weft_sampler_cursor;
 
 /* Samples: x[count] has the noise and receives the sample. `work` has

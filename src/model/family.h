@@ -419,6 +419,9 @@ typedef struct weft_frame_condition {
     /* Published models only: number of first latent frames whose mean and deviation are moved
      * towards the moments of the next frames at the end. 0: none. */
     int64_t settled;
+    /* The model takes a timestep per frame of tokens, and frames may have different noise levels.
+     * TIMES: timesteps are per frame, not per token. */
+    bool frame_levels;
 } weft_frame_condition;
 
 /* Tiles of a reference for large frames (model/tiling.h): size and step in frames, rows and columns

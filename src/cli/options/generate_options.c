@@ -86,8 +86,16 @@ const weft_option weft_generate_options[] = {
     {"--window-mode", "HOW", "blend",
      "how windows are joined; blend: all windows are denoised together, with any model. continue: "
      "each window starts from the last frames of the previous one. This needs image conditioning; "
-     "peak memory does not grow with the number of windows",
-     WEFT_ALSO("--windows"), .group = "size", .choices = "blend continue"},
+     "peak memory does not grow with the number of windows. history: the same in the latents, for "
+     "models with a noise level per frame (SkyReels-V2)",
+     WEFT_ALSO("--windows"), .group = "size", .choices = "blend continue history"},
+    {"--frame-lag", "N", "0",
+     "steps by which a block of frames is noisier than the block before it, for models with a "
+     "noise "
+     "level per frame (SkyReels-V2). 0: one level",
+     .group = "sampling"},
+    {"--block-frames", "N", "0", "latent frames of a block of these models; 0: the model's own",
+     .group = "sampling"},
     {"--sections", "ORDER", "reverse",
      "order of the sections of models that generate a video section by section (Framepack), of "
      "--window frames; reverse, or forward (Framepack F1)",

@@ -123,10 +123,13 @@ static weft_status read_windows(const weft_args *args, weft_generator_options *o
     static const char *const alone[] = {"--init-latents", "--latents-npy"};
     WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
     o->sections_forward = !strcmp(weft_args_string(args, "--sections"), "forward");
+    WEFT_TRY(weft_args_i64(args, "--frame-lag", 0, 10000, &o->frame_lag));
+    WEFT_TRY(weft_args_i64(args, "--block-frames", 0, 1024, &o->block_frames));
     o->continues = !strcmp(how, "continue");
-    if (!o->continues && strcmp(how, "blend"))
+    o->chains = !strcmp(how, "history");
+    if (!o->continues && !o->chains && strcmp(how, "blend"))
         return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--window-mode", .value = how),
-                          "'%.80s' is unknown; use blend or continue", how);
+                          "'%.80s' is unknown; use blend, continue or history", how);
     if (!o->continues)
         return WEFT_OK;
     if (o->batch > 1)

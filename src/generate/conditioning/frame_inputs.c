@@ -173,6 +173,37 @@ weft_status weft_pictures_read(const char *path, const weft_canvas *canvas, floa
     return read_all(path, canvas, WEFT_RESAMPLE_LANCZOS, put_floats, video);
 }
 
+/* Reads all frames of a source and keeps the last ones. */
+static weft_status read_last(source *s, float *video)
+{
+    const int64_t frames = s->canvas.frames, floats = s->canvas.height * s->canvas.width * 3;
+    int64_t done = 0;
+    for (bool got = true; got; done += got) {
+        WEFT_TRY(source_next(s, WEFT_RESAMPLE_LANCZOS, &got));
+        if (got && done >= frames)
+            memmove(video, video + floats, (size_t)((frames - 1) * floats) * sizeof *video);
+        if (got)
+            put_floats(s, done < frames ? done : frames - 1, video);
+    }
+    if (!done)
+        return weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = s->path),
+                          "the file has no frame");
+    if (done > 1 && done < frames)
+        return too_short(s, done);
+    for (int64_t i = 1; i < frames && done == 1; i++)
+        put_floats(s, i, video);
+    return WEFT_OK;
+}
+
+weft_status weft_pictures_read_last(const char *path, const weft_canvas *canvas, float *video)
+{
+    source s;
+    WEFT_TRY(source_open(path, canvas, &s));
+    const weft_status_code status = read_last(&s, video);
+    source_close(&s);
+    return status;
+}
+
 weft_status weft_mask_read(const char *path, const weft_canvas *canvas, weft_mask_fn *each,
                            void *user)
 {

@@ -24,6 +24,8 @@ weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, i
 /* Fills video[frames, height, width, 3] in [-1,1]. An image is repeated in every frame. Of a video,
  * the first frames are used; a video with fewer frames is WEFT_E_SHAPE. */
 weft_status weft_pictures_read(const char *path, const weft_canvas *canvas, float *video);
+/* Like weft_pictures_read, with the last frames of a video. Reads the file from the beginning. */
+weft_status weft_pictures_read_last(const char *path, const weft_canvas *canvas, float *video);
 /* Calls `each` for every frame with mask[height, width]: 1 where the mask is at least half
  * white. */
 typedef void weft_mask_fn(void *user, int64_t frame, const uint8_t *mask);

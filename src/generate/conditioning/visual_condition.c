@@ -407,6 +407,16 @@ static weft_status open_video(const weft_visual_condition_setup *setup, work *w)
                                          &w->video_vae);
 }
 
+/* Opens the encoder of the frames before the video. */
+static weft_status open_before(const weft_visual_condition_setup *setup, work *w)
+{
+    w->image_frames = w->files.before_frames;
+    if (!setup->silent)
+        WEFT_TRY(weft_picture_warn_resized(w->files.before, &w->canvas));
+    return weft_visual_condition_encoder(setup, w->image_frames, w->canvas.height, w->canvas.width,
+                                         &w->image_vae);
+}
+
 /* Opens the encoder of an image, which fills the canvas; the video may not. */
 static weft_status open_whole_image(const weft_visual_condition_setup *setup,
                                     weft_visual_condition *g, work *w)
@@ -448,6 +458,8 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
     WEFT_GO(check_control(w, setup, &g));
     if (files->image || files->prefix_frames)
         WEFT_GO(open_whole_image(setup, &g, w));
+    else if (files->before)
+        WEFT_GO(open_before(setup, w));
     else if (w->how.also_none) /* zeros */
         g.extra_channel_count = weft_model_grid(setup->denoiser).channels - g.channels;
     g.from_video = files->video != NULL;
@@ -472,10 +484,16 @@ static bool stands_clean(const weft_visual_condition *g)
            g->form == WEFT_FRAME_CONDITION_IMPLICIT || g->form == WEFT_FRAME_CONDITION_HISTORY;
 }
 
+/* `latents` has frames of the video. */
+static bool has_latents(const weft_visual_condition *g)
+{
+    return g->from_video || stands_clean(g) || (g->work && g->work->files.before);
+}
+
 static bool has_inputs(const weft_visual_condition *g)
 {
     const work *w = g->work;
-    return w && (w->files.image || w->files.video || w->files.prefix_frames ||
+    return w && (w->files.image || w->files.video || w->files.before || w->files.prefix_frames ||
                  g->control_channels || g->extra_channel_count);
 }
 
@@ -510,7 +528,7 @@ static int64_t image_bytes(const weft_visual_condition *g)
 /* Bytes of `cells`: 0 without inputs. */
 static int64_t cell_bytes(const weft_visual_condition *g)
 {
-    const int64_t known = g->from_video || stands_clean(g) ? g->channels : 0,
+    const int64_t known = has_latents(g) ? g->channels : 0,
                   floats = known + g->extra_channel_count + g->control_channels;
     return has_inputs(g) ? cells_of(g) * (floats * 4 + 1) + g->latent[0] : 0;
 }
@@ -624,6 +642,24 @@ static weft_status read_image(work *w, weft_visual_condition *g, const float *ca
         WEFT_GO(
             weft_pictures_read(w->files.last_image, &one, video + (w->image_frames - 1) * frame));
     WEFT_GO(encode(w, video, g, *latents));
+out:
+    weft_free(video);
+    return status;
+}
+
+/* Encodes the frames before the video to its first latent frames. */
+static weft_status use_before(work *w, weft_visual_condition *g)
+{
+    weft_canvas part = w->canvas;
+    float *video;
+    part.frames = w->files.before_frames;
+    WEFT_TRY(WEFT_NEW(video, part.frames * part.height * part.width * 3, "%s: its frames",
+                      w->files.before));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_pictures_read_last(w->files.before, &part, video));
+    WEFT_GO(encode(w, video, g, g->latents));
+    memset(g->keep_mask, 1,
+           (size_t)(weft_grid_latent_frames(&w->grid, part.frames) * g->latent[1] * g->latent[2]));
 out:
     weft_free(video);
     return status;
@@ -786,7 +822,7 @@ weft_status weft_visual_condition_read(weft_visual_condition *g)
     const int64_t cells = cells_of(g);
     if (!has_inputs(g))
         return WEFT_OK;
-    const bool known = g->from_video || stands_clean(g);
+    const bool known = has_latents(g);
     WEFT_TRY(weft_scratch_reserve(w->offload_dir, cell_bytes(g),
                                   "Write --out to another disk, or make fewer frames", &g->cells));
     float *at = g->cells.data;
@@ -811,6 +847,8 @@ weft_status weft_visual_condition_read(weft_visual_condition *g)
         return WEFT_OK; /* each window sets its first frames */
     if (w->files.image)
         WEFT_TRY(use_image(w, g, NULL));
+    else if (w->files.before)
+        WEFT_TRY(use_before(w, g));
     seer_free(&w->seer);
     w->seer = (seer){0};
     return WEFT_OK;

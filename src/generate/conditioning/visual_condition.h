@@ -14,6 +14,9 @@ typedef struct weft_visual_inputs {
     const char *mask;
     int64_t outpaint[4]; /* pixels generated left of, above, right of and below `video` */
     int fit;             /* weft_fit */
+    /* Video whose last `before_frames` frames begin the generated video, as latents; NULL: none */
+    const char *before;
+    int64_t before_frames;
     /* Frames of the previous window at the start of each window (weft_visual_condition_set_prefix).
      * 0: the video has one window. */
     int64_t prefix_frames;

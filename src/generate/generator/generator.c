@@ -19,8 +19,11 @@
 static int64_t sampler_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->shape.latent_floats;
-    return 2 * weft_aligned(all) +
-           weft_sampler_workspace_floats(p->options.sampler, &p->trajectory.scheduler.solver, all);
+    const weft_solver *solver = &p->trajectory.scheduler.solver;
+    const int64_t work = weft_sampler_workspace_floats(p->options.sampler, solver, all);
+    /* the histories of all blocks, the workspace of one, and a prediction */
+    const int64_t blocks = weft_sampler_history_floats(p->options.sampler, solver, all) + 2 * work;
+    return 2 * weft_aligned(all) + (p->shape.level_frames ? blocks + all : work);
 }
 
 /* Reserves the memory of the sampler, in a file if it grows with the length of the video. */
@@ -34,6 +37,8 @@ static weft_status reserve_memory(weft_generator *p)
     m->x = m->sampler_buffer.data;
     m->other = m->x + weft_aligned(all);
     m->work = m->other + weft_aligned(all);
+    m->prediction =
+        p->shape.level_frames ? (float *)m->sampler_buffer.data + sampler_floats(p) - all : NULL;
     m->context = weft_alloc_aligned(p->shape.rows * p->model.text.floats * 4);
     return WEFT_ALLOCATED(m->context, "%" PRId64 " latents", all);
 }
@@ -227,10 +232,30 @@ void weft_generator_free(weft_generator *p)
     weft_free(p);
 }
 
+int64_t weft_generator_ready_blocks(const weft_generator *p, int64_t at)
+{
+    const int64_t shared = p->shape.sections.shared, frames = at || p->options.visual.before
+                                                                  ? shared
+                                                              : p->options.visual.image ? 1
+                                                                                        : 0;
+    return frames / p->shape.level_frames;
+}
+
+int64_t weft_generator_rounds(const weft_generator *p, int64_t at)
+{
+    const int64_t steps = p->options.steps - p->trajectory.skipped, block = p->shape.level_frames;
+    return block
+               ? weft_frame_levels_rounds(p->shape.sampled_frames / block, steps,
+                                          p->options.frame_lag, weft_generator_ready_blocks(p, at))
+               : steps;
+}
+
 int64_t weft_generator_steps(const weft_generator *p)
 {
-    const int64_t sections = p->shape.sections.count;
-    return (sections ? sections : 1) * (p->options.steps - p->trajectory.skipped);
+    int64_t steps = 0;
+    for (int64_t i = 0; i == 0 || i < p->shape.sections.count; i++)
+        steps += weft_generator_rounds(p, i);
+    return steps;
 }
 
 int64_t weft_generator_tokens(const weft_generator *p)

@@ -101,6 +101,12 @@ typedef struct weft_generator_options {
     /* Models that denoise section by section: `window` is the length of a section in frames, and
      * sections are denoised from the first to the last, not from the last to the first. */
     bool sections_forward;
+    /* Models with noise levels per frame: steps by which a block of frames is noisier than the
+     * block before it; frames of a block, 0: of the config. */
+    int64_t frame_lag, block_frames;
+    /* Windows are generated in sequence in the latents. Each begins with the last window_overlap
+     * frames of the one before, and the first with those of visual.video, if given. */
+    bool chains;
     int64_t preview; /* steps between preview images; 0: no previews */
     double fps;      /* frame rate passed to models that take one; 0: as trained */
     /* Shares of the steps at which guidance begins and ends; both 0: guidance in all steps */
@@ -143,6 +149,11 @@ weft_status weft_generator_format_layout(const weft_generator *generator, weft_b
 /* The options with unset values filled in; fps: the frame rate of the model. */
 const weft_generator_options *weft_generator_settings(const weft_generator *generator);
 double weft_generator_fps(const weft_generator *generator);
+/* Rounds of denoising of section `at`, or of a video without sections; steps, unless blocks of
+ * frames have levels of their own. */
+int64_t weft_generator_rounds(const weft_generator *generator, int64_t at);
+/* First blocks of section `at` that are given. */
+int64_t weft_generator_ready_blocks(const weft_generator *generator, int64_t at);
 /* Denoising steps that run, of all sections; fewer than requested if strength is below 1. */
 int64_t weft_generator_steps(const weft_generator *generator);
 /* Tokens of a video in one denoising step. */

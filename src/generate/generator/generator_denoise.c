@@ -78,7 +78,8 @@ static weft_status encode_text(weft_generator *p)
 typedef struct asking {
     weft_program *program;
     const weft_noise_level *level;
-    int64_t frame; /* first latent frame of the window */
+    int64_t frame;      /* first latent frame of the window */
+    const float *times; /* timestep of each latent frame; NULL: of `level` */
 } asking;
 
 /* Data of an input for row r; NULL: the program does not have the input. */
@@ -109,7 +110,8 @@ static void fill_latents(const weft_generator *p, const asking *a, const float *
     const double data =
         p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
     const float clean = (float)(clean_scale(p) * data), in = (float)a->level->in;
-    if (p->shape.sections.count || (!g->extra_channel_count && !g->clean_frames)) {
+    if (p->shape.sections.count || p->shape.level_frames ||
+        (!g->extra_channel_count && !g->clean_frames)) {
         memcpy(to, x + first * channels, (size_t)(cells * channels) * 4);
         for (int64_t i = 0; a->level->in != 1 && i < cells * channels; i++)
             to[i] *= in;
@@ -134,6 +136,10 @@ static void fill_times(const weft_generator *p, const asking *a, int64_t r)
     const float clean_time =
         p->inputs.visual.form == WEFT_FRAME_CONDITION_PORT ? (float)almost_clean_time : 0;
     float *timestep = row_of(a, "batch.timestep", r);
+    for (int64_t i = 0; a->times && i < times; i++)
+        timestep[i] = a->times[i / tokens * p->model.patch.factor[0]];
+    if (a->times)
+        return;
     if (times == 1 && timestep)
         *timestep = (float)a->level->time;
     for (int64_t i = 0; times > 1 && timestep && i < times; i++)
@@ -255,6 +261,7 @@ typedef struct evaluation {
     int64_t step;
     const float *x;
     const weft_noise_level *level;
+    const float *times;      /* timestep of each latent frame; NULL: of `level` */
     weft_timeline *timeline; /* timeline of the step; NULL: not recorded */
 } evaluation;
 
@@ -262,7 +269,8 @@ typedef struct evaluation {
 static weft_status_code predict_window(weft_generator *p, const weft_generator_part *part,
                                        const evaluation *e, int64_t own, int64_t i, float **out)
 {
-    asking a = {part->program, e->level, weft_temporal_windows_first(&p->shape.windows, i)};
+    asking a = {part->program, e->level, weft_temporal_windows_first(&p->shape.windows, i),
+                e->times};
     if (part->cache)
         WEFT_TRY(weft_feature_cache_begin_step(part->cache, i, own, &a.program));
     WEFT_TRY(ask(p, part, &a, e->x));
@@ -368,6 +376,10 @@ weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERAT
         .predict = count_prediction, .noise = no_noise, .user = &c};
     float x = 0.5f;
     memset(count, 0, WEFT_GENERATOR_DENOISERS * sizeof *count);
+    if (p->shape.level_frames) {
+        count[0] = weft_generator_steps(p);
+        return WEFT_OK;
+    }
     WEFT_TRY(weft_generator_trajectory_set_levels(p));
     float *work;
     WEFT_TRY(WEFT_NEW(
@@ -432,7 +444,8 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
         .steps = p->options.steps};
     if (p->trajectory.guidance->combine && (guided || p->trajectory.guidance->rows == 1))
         p->trajectory.guidance->combine(&params, prediction, other, all);
-    if (p->inputs.visual.keep_mask && p->inputs.visual.latents && !p->shape.sections.count)
+    if (p->inputs.visual.keep_mask && p->inputs.visual.latents && !p->shape.sections.count &&
+        !p->shape.level_frames)
         pin_known(p, e->x, e->level, prediction);
     return WEFT_OK;
 }
@@ -495,9 +508,12 @@ static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 
 static weft_status_code on_step(void *user, int64_t done, int64_t steps)
 {
+    (void)steps;
     const run_state *r = user;
     weft_generator *p = r->generator;
-    const int64_t before = p->sampling.section * steps;
+    int64_t before = 0;
+    for (int64_t i = 0; i < p->sampling.section; i++)
+        before += weft_generator_rounds(p, i);
     weft_scratch_drop(&p->memory.sampler_buffer);
     p->sampling.cursor = r->cursor;
     p->sampling.cursor.step += before;
@@ -603,7 +619,8 @@ static void begin_with(const weft_generator *p, int64_t row, float *x)
         const float n =
             noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)drawn);
         const bool known = g->latents && (p->trajectory.skipped || g->keep_mask[i / channels]);
-        if (known && p->shape.sections.count) { /* the image, which no sampler denoises */
+        if (known && (p->shape.sections.count ||
+                      p->shape.level_frames)) { /* the image, which no sampler denoises */
             x[i] = g->latents[i];
             continue;
         }
@@ -623,35 +640,202 @@ static void end_with(const weft_generator *p, float *x)
     const weft_visual_condition *g = &p->inputs.visual;
     const double data =
         p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
+    if (p->shape.level_frames)
+        return;
     for (int64_t i = 0; g->latents && i < p->shape.latent_floats; i++)
         if (g->keep_mask[i / p->model.grid.channels])
             x[i] = (float)(data * (double)g->latents[i]);
+}
+
+/* ---- a noise level per block of frames ------------------------------------------------------ */
+
+/* A block that runs a step: its part of the prediction, and the source of its noise. */
+typedef struct block_step {
+    weft_generator *generator;
+    const float *prediction; /* the block's part */
+    int64_t floats;          /* floats of the block */
+    int64_t number;          /* position of the block in the video */
+    int calls;
+} block_step;
+
+static weft_status_code predict_block(void *user, int64_t step, const float *x,
+                                      const weft_noise_level *level, float *prediction)
+{
+    block_step *b = user;
+    (void)step;
+    (void)x;
+    (void)level;
+    if (b->calls++)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = "--sampler", .value = b->generator->options.sampler->name),
+                          "the sampler evaluates the model more than once in a step. Noise levels "
+                          "per frame need one evaluation, such as with unipc or euler.");
+    memcpy(prediction, b->prediction, (size_t)b->floats * sizeof *prediction);
+    return WEFT_OK;
+}
+
+static weft_status_code noise_of_block(void *user, int64_t draw, float *noise)
+{
+    const block_step *b = user;
+    const uint64_t seed = b->generator->request.seeds[b->generator->request.first];
+    draw += b->number * draws_of_section;
+    for (int64_t i = 0; i < b->floats; i++)
+        noise[i] = weft_random_normal(seed, WEFT_RNG_SAMPLER, (uint64_t)(draw * b->floats + i));
+    return WEFT_OK;
+}
+
+/* Rounds of a section. cursor[k]: the sampler's position after k steps, the same for all blocks. */
+typedef struct level_rounds {
+    weft_frame_levels levels;
+    weft_sampler_cursor *cursor; /* [steps + 1] */
+    float *times;                /* [sampled_frames] */
+    int64_t floats;              /* floats of a block */
+    int64_t history;             /* floats of a block's history */
+} level_rounds;
+
+static weft_status_code record_cursor(void *user, int64_t done, int64_t steps)
+{
+    level_rounds *l = user;
+    (void)steps;
+    l->cursor[done] = l->cursor[0];
+    return WEFT_OK;
+}
+
+static weft_status_code predict_nothing(void *user, int64_t step, const float *x,
+                                        const weft_noise_level *level, float *prediction)
+{
+    (void)user;
+    (void)step;
+    (void)level;
+    *prediction = *x;
+    return WEFT_OK;
+}
+
+/* Records the sampler's positions by a trajectory of one number. */
+static weft_status record_cursors(weft_generator *p, level_rounds *l)
+{
+    const weft_solver *solver = &p->trajectory.scheduler.solver;
+    const weft_sampler_callbacks callbacks = {
+        .predict = predict_nothing, .noise = no_noise, .progress = record_cursor, .user = l};
+    float x = 0.5f, *work;
+    WEFT_TRY(WEFT_NEW(work, weft_sampler_workspace_floats(p->options.sampler, solver, 1) + 1,
+                      "a sampling trajectory"));
+    const weft_status_code status =
+        weft_sampler_run(p->options.sampler, solver, p->trajectory.solver_step, l->levels.steps, &x,
+                         1, 1, work, &l->cursor[0], &callbacks);
+    weft_free(work);
+    l->cursor[0] = (weft_sampler_cursor){0};
+    return status;
+}
+
+/* Runs one step of block i at `x`, with the prediction for the section. */
+static weft_status step_block(weft_generator *p, level_rounds *l, int64_t i, float *x,
+                              const float *prediction)
+{
+    const int64_t all = p->shape.sampled_floats, step = l->levels.row[i] - 1;
+    const weft_solver *solver = &p->trajectory.scheduler.solver;
+    float *history = p->memory.work + i * l->history,
+          *work = p->memory.work + weft_sampler_history_floats(p->options.sampler, solver, all);
+    block_step b = {.generator = p,
+                    .prediction = prediction + i * l->floats,
+                    .floats = l->floats,
+                    .number = p->sampling.section * l->levels.blocks + i};
+    const weft_sampler_callbacks callbacks = {
+        .predict = predict_block, .noise = noise_of_block, .user = &b};
+    weft_sampler_cursor cursor = l->cursor[step];
+    cursor.end = step + 1;
+    memcpy(work, history, (size_t)l->history * sizeof *work);
+    WEFT_TRY(weft_sampler_run(p->options.sampler, solver, p->trajectory.solver_step,
+                              l->levels.steps, x + i * l->floats, l->floats, l->floats, work,
+                              &cursor, &callbacks));
+    memcpy(history, work, (size_t)l->history * sizeof *work);
+    return WEFT_OK;
+}
+
+/* Evaluates the model once for all frames of a section, then runs the blocks of a round. */
+static weft_status run_round(weft_generator *p, level_rounds *l, float *x)
+{
+    const int64_t frames = p->shape.level_frames, steps = l->levels.steps;
+    float *prediction = p->memory.prediction;
+    for (int64_t t = 0; t < p->shape.sampled_frames; t++) {
+        const int64_t row = l->levels.row[t / frames];
+        /* timesteps are whole numbers; frames before their first step have the one of noise */
+        l->times[t] = row == 0      ? 999
+                      : row > steps ? 0
+                                    : (float)floor(p->trajectory.solver_step[row - 1].from.time);
+    }
+    const evaluation e = {.x = x, .level = &p->trajectory.solver_step->from, .times = l->times};
+    WEFT_TRY(predict_at(p, &e, prediction));
+    for (int64_t i = 0; i < l->levels.blocks; i++)
+        if (l->levels.runs[i])
+            WEFT_TRY(step_block(p, l, i, x, prediction));
+    return WEFT_OK;
+}
+
+/* Denoises a section from round `done` on. */
+static weft_status sample_levels(weft_generator *p, run_state *r, int64_t done, float *x)
+{
+    const int64_t blocks = p->shape.sampled_frames / p->shape.level_frames,
+                  steps = steps_of_section(p),
+                  rounds = weft_generator_rounds(p, p->sampling.section);
+    const weft_solver *solver = &p->trajectory.scheduler.solver;
+    level_rounds l = {.levels = {.blocks = blocks,
+                                 .steps = steps,
+                                 .lag = p->options.frame_lag,
+                                 .ready = weft_generator_ready_blocks(p, p->sampling.section)},
+                      .floats = p->shape.sampled_floats / blocks};
+    weft_status_code status = WEFT_OK;
+    l.history = weft_sampler_history_floats(p->options.sampler, solver, l.floats);
+    WEFT_GO(WEFT_NEW(l.levels.row, blocks, "blocks of frames"));
+    WEFT_GO(WEFT_NEW(l.levels.runs, blocks, "blocks of frames"));
+    WEFT_GO(WEFT_NEW(l.cursor, steps + 1, "steps"));
+    WEFT_GO(WEFT_NEW(l.times, p->shape.sampled_frames, "timesteps"));
+    WEFT_GO(record_cursors(p, &l));
+    weft_frame_levels_begin(&l.levels);
+    for (int64_t round = 0; weft_frame_levels_next(&l.levels); round++) {
+        if (round < done) /* before the saved state */
+            continue;
+        WEFT_GO(run_round(p, &l, x));
+        r->cursor = (weft_sampler_cursor){.step = round + 1};
+        WEFT_GO(on_step(r, round + 1, rounds));
+    }
+out:
+    weft_free(l.levels.row);
+    weft_free(l.levels.runs);
+    weft_free(l.cursor);
+    weft_free(l.times);
+    return status;
 }
 
 /* Denoises the sections of a batch in sequence, from the cursor on. A video without sections is one
  * section. */
 static weft_status sample(weft_generator *p, run_state *r, bool resumed)
 {
-    const int64_t sections = p->shape.sections.count ? p->shape.sections.count : 1,
-                  steps = steps_of_section(p), done = p->sampling.cursor.step,
-                  frame = p->shape.latent_floats / p->shape.latent[0];
+    const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
+    const weft_video_sections *sections = &p->shape.sections;
     const weft_sampler_callbacks callbacks = {
         .predict = on_predict, .noise = on_noise, .progress = on_step, .user = r};
+    int64_t left = p->sampling.cursor.step; /* finished steps from the current section on */
     r->cursor = p->sampling.cursor;
-    for (p->sampling.section = done / steps; p->sampling.section < sections;
-         p->sampling.section++) {
-        const int64_t first =
-            p->shape.sections.count
-                ? weft_video_section_first(&p->shape.sections, p->sampling.section)
-                : 0;
-        const bool begins = !resumed || p->sampling.section > done / steps || done % steps == 0;
-        r->cursor = begins ? (weft_sampler_cursor){0} : r->cursor;
-        r->cursor.step = begins ? 0 : done % steps;
-        if (begins)
+    for (int64_t at = 0; at == 0 || at < sections->count; at++) {
+        const int64_t rounds = weft_generator_rounds(p, at), done = left < rounds ? left : rounds;
+        float *x =
+            p->memory.x + (sections->count ? weft_video_section_first(sections, at) : 0) * frame;
+        p->sampling.section = at;
+        left -= done;
+        if (done == rounds)
+            continue;
+        if (p->shape.level_frames) {
+            WEFT_TRY(sample_levels(p, r, done, x));
+            continue;
+        }
+        if (!resumed || done == 0) {
+            r->cursor = (weft_sampler_cursor){0};
             weft_generator_begin_caches(p);
+        }
+        r->cursor.step = done;
         WEFT_TRY(weft_sampler_run(p->options.sampler, &p->trajectory.scheduler.solver,
-                                  p->trajectory.solver_step + p->trajectory.skipped, steps,
-                                  p->memory.x + first * frame,
+                                  p->trajectory.solver_step + p->trajectory.skipped, rounds, x,
                                   p->options.batch * p->shape.sampled_floats,
                                   p->shape.sampled_floats, p->memory.work, &r->cursor, &callbacks));
     }

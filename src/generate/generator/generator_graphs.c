@@ -212,6 +212,8 @@ static weft_status begin_part(const weft_generator *p, const weft_model *model, 
 
 int64_t weft_generator_times(const weft_generator *p)
 {
+    if (p->shape.level_frames)
+        return p->shape.sampled_frames / p->model.patch.factor[0];
     if (p->inputs.visual.form == WEFT_FRAME_CONDITION_PORT &&
         p->trajectory.scheduler.path == WEFT_PATH_FLOW_EDM)
         return p->shape.windows.window / p->model.patch.factor[0];
@@ -253,7 +255,8 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
         if (has[i])
             ports.at[visual_ports[i]] =
                 weft_model_input(d, model, &size, visual_ports[i], "batch.");
-    for (int i = 0; i < WEFT_COUNT(section_ports) && p->shape.sections.count; i++)
+    const bool has_history = p->shape.sections.count && !p->shape.sections.shared;
+    for (int i = 0; i < WEFT_COUNT(section_ports) && has_history; i++)
         ports.at[section_ports[i]] = weft_model_input(d, model, &size, section_ports[i], "batch.");
     for (int i = 0; i < WEFT_GENERATOR_NUMBERS; i++)
         if (takes_input(p, weft_generator_numbers[i]))

@@ -228,6 +228,35 @@ static bool is_control_pipeline(const char *class_name)
     return length >= sizeof end - 1 && !strcmp(class_name + length - (sizeof end - 1), end);
 }
 
+/* Pipelines of diffusion forcing, whose models take given frames with a timestep of 0. */
+static bool is_forcing_pipeline(const json_t *class_name)
+{
+    static const char begin[] = "SkyReelsV2DiffusionForcing";
+    const char *name = json_string_value(class_name);
+    return name && !strncmp(name, begin, sizeof begin - 1);
+}
+
+/* Sets the frames of a block by the option. */
+static weft_status set_block_frames(weft_generator_model *m, const weft_generator_options *o)
+{
+    static const char key[] = "num_frame_per_block";
+    if (!o->block_frames)
+        return WEFT_OK;
+    json_t *config = weft_model_write(m->denoiser);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(config, "the transformer's config"));
+    if (!json_object_get(config, key))
+        WEFT_GO(weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                           WEFT_AT(.key = "--block-frames", WEFT_NUMBER(o->block_frames)),
+                           "%s has no blocks of frames. Omit the option.",
+                           weft_model_class(m->denoiser)));
+    json_object_set_new(config, key, json_integer(o->block_frames));
+    WEFT_GO(weft_model_read(config, "--block-frames", m->denoiser));
+out:
+    json_decref(config);
+    return status;
+}
+
 /* Reads the low-noise expert: a separate folder with the same sizes. */
 static weft_status read_expert(weft_generator_model *m, weft_generator_options *o)
 {
@@ -243,7 +272,8 @@ static weft_status read_expert(weft_generator_model *m, weft_generator_options *
             ? weft_json_get_f64_or(index, "boundary_ratio", "model_index.json", 0, &boundary)
             : WEFT_OK;
     const bool has_boundary = json_is_number(json_object_get(index, "boundary_ratio"));
-    m->expands_timesteps = json_is_true(json_object_get(index, "expand_timesteps"));
+    m->expands_timesteps = json_is_true(json_object_get(index, "expand_timesteps")) ||
+                           is_forcing_pipeline(json_object_get(index, "_class_name"));
     m->control = is_control_pipeline(json_string_value(json_object_get(index, "_class_name")));
     json_decref(index);
     WEFT_TRY(status);
@@ -282,6 +312,7 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
     WEFT_TRY(WEFT_ALLOCATED(m->folder, "the model"));
     WEFT_TRY(check_folder(folder));
     WEFT_TRY(weft_model_open_in(folder, WEFT_ROLE_DENOISER, m->denoiser_folder, m->denoiser));
+    WEFT_TRY(set_block_frames(m, o));
     if (o->guidance < 0)
         WEFT_TRY(own_scale(folder, m->denoiser, &o->guidance));
     WEFT_TRY(read_expert(m, o));

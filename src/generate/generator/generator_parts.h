@@ -17,6 +17,7 @@
 #include "exec/trace/run_trace.h"
 #include "format/tensors/tensors.h"
 #include "generate/generator/feature_cache.h"
+#include "generate/generator/frame_levels.h"
 #include "generate/generator/generator_decoder.h"
 #include "generate/generator/generator_inputs.h"
 #include "generate/generator/generator_trajectory.h"
@@ -70,6 +71,8 @@ typedef struct weft_generator_shape {
     weft_video_sections sections;
     /* Frames and floats that a sampler denoises together: a section, or all. */
     int64_t sampled_frames, sampled_floats;
+    /* Latent frames of a block with a noise level of its own; 0 (default): one level for all. */
+    int64_t level_frames;
 } weft_generator_shape;
 
 /* Memory of a batch, reserved by weft_generator_bind and used by every batch.
@@ -79,6 +82,7 @@ typedef struct weft_generator_shape {
 typedef struct weft_generator_memory {
     weft_scratch sampler_buffer;
     float *x, *work, *other, *context;
+    float *prediction; /* prediction for all frames; NULL without level_frames */
 } weft_generator_memory;
 
 /* Prompts of a run, borrowed. Lives for a weft_generator_run. */

@@ -204,6 +204,100 @@ static weft_status lay_sections(weft_generator *p)
     return WEFT_OK;
 }
 
+/* Checks settings that have no meaning with a noise level per block of frames. */
+static weft_status check_levels(const weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    const struct {
+        const char *key;
+        bool given;
+    } other[] = {{"--batch-size", o->batch > 1},
+                 {"--feature-cache", o->cache && strcmp(o->cache, "off") != 0},
+                 {"--guidance-range", o->guided[1] > 0},
+                 {"--preview-interval", o->preview > 0},
+                 {"--trace", o->trace != NULL},
+                 {"--strength", o->strength > 0},
+                 {"--mask", o->visual.mask != NULL},
+                 {"--last-image", o->visual.last_image != NULL}};
+    for (int i = 0; i < WEFT_COUNT(other); i++)
+        if (other[i].given)
+            return weft_error(
+                WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = other[i].key),
+                "frames of %s have noise levels of their own (--frame-lag, --image or "
+                "--window-mode history), and the option needs one level. Omit it.",
+                weft_model_class(p->model.denoiser));
+    if (p->trajectory.scheduler.path != WEFT_PATH_FLOW)
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = p->model.folder),
+                          "noise levels per frame need a scheduler of flow matching, not %s",
+                          p->trajectory.scheduler.kind->name);
+    return WEFT_OK;
+}
+
+/* Windows in sequence: --window frames, of which --window-overlap are of the window before. */
+static weft_status lay_chain(weft_generator *p)
+{
+    weft_generator_options *o = &p->options;
+    weft_video_sections *s = &p->shape.sections;
+    char rule[32];
+    const int64_t given[2] = {o->window, o->window_overlap};
+    static const char *const key[2] = {"--window", "--window-overlap"};
+    for (int i = 0; i < 2; i++)
+        if (!given[i] || !weft_grid_takes_frames(&p->model.grid, given[i]))
+            return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = key[i], WEFT_NUMBER(given[i])),
+                              "--window-mode history needs %s frames, not %" PRId64,
+                              weft_grid_rule(&p->model.grid, rule), given[i]);
+    s->frames = weft_grid_latent_frames(&p->model.grid, o->window);
+    s->shared = weft_grid_latent_frames(&p->model.grid, o->window_overlap);
+    const int64_t step = s->frames - s->shared, rest = p->shape.latent[0] - s->frames;
+    if (step < 1 || rest < 0 || rest % step)
+        return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--frames", WEFT_NUMBER(o->frames)),
+                          "windows of %" PRId64 " frames that share %" PRId64 " make %" PRId64
+                          " + %" PRId64 " n frames, not %" PRId64,
+                          o->window, o->window_overlap, o->window, step * p->model.grid.factor[0],
+                          o->frames);
+    s->count = 1 + rest / step;
+    o->visual.before = o->visual.video;
+    o->visual.before_frames = o->visual.video ? o->window_overlap : 0;
+    o->visual.video = NULL;
+    if (o->visual.before && o->visual.image)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = "--image", .value = o->visual.image),
+                          "the video begins with the last frames of --video. Omit --image.");
+    if (s->shared % p->shape.level_frames || s->frames % p->shape.level_frames)
+        return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--window", WEFT_NUMBER(o->window)),
+                          "windows of %" PRId64 " latent frames that share %" PRId64
+                          " do not have whole blocks of %" PRId64,
+                          s->frames, s->shared, p->shape.level_frames);
+    p->shape.sampled_frames = s->frames;
+    p->shape.sampled_floats = p->shape.latent_floats / p->shape.latent[0] * s->frames;
+    return WEFT_OK;
+}
+
+/* Models with a timestep per frame: whether blocks of frames have levels of their own. */
+static weft_status lay_levels(weft_generator *p, bool *done)
+{
+    const weft_generator_options *o = &p->options;
+    const weft_frame_condition how = weft_model_takes_port(p->model.denoiser);
+    const bool asked = o->frame_lag || o->chains;
+    *done = how.frame_levels && (asked || o->visual.image);
+    if (asked && !how.frame_levels)
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.key = o->frame_lag ? "--frame-lag" : "--window-mode"),
+                          "%s has one noise level for all frames. Models of diffusion forcing "
+                          "(SkyReelsV2Transformer3DModel) have a level per frame.",
+                          weft_model_class(p->model.denoiser));
+    if (!*done)
+        return WEFT_OK;
+    p->shape.level_frames =
+        (p->model.patch.block > 1 ? p->model.patch.block : 1) * p->model.patch.factor[0];
+    WEFT_TRY(check_levels(p));
+    if (o->chains)
+        WEFT_TRY(lay_chain(p));
+    p->shape.windows =
+        weft_temporal_windows_arrange(p->shape.sampled_frames, p->shape.sampled_frames, 0);
+    return WEFT_OK;
+}
+
 /* Converts temporal windows from frames of the video to latent frames. */
 static weft_status lay_windows(weft_generator *p)
 {
@@ -266,7 +360,9 @@ static weft_status arrange_shape(weft_generator *p)
                           WEFT_AT(.key = "--sections", .value = "forward"),
                           "%s denoises all frames of a video together. Omit the option.",
                           weft_model_class(p->model.denoiser));
-    return lay_windows(p);
+    bool levels;
+    WEFT_TRY(lay_levels(p, &levels));
+    return levels ? WEFT_OK : lay_windows(p);
 }
 
 weft_status weft_generator_share(weft_comm *comm, const weft_generator_options *o, int64_t *bytes)

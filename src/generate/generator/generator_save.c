@@ -75,6 +75,12 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "decode_noise_scale", json_real(o->decode_time.noise)));
     if (p->shape.lead)
         WEFT_TRY(add(to, "lead", json_integer(p->shape.lead)));
+    if (p->options.frame_lag)
+        WEFT_TRY(add(to, "frame_lag", json_integer(p->options.frame_lag)));
+    if (p->options.block_frames)
+        WEFT_TRY(add(to, "block_frames", json_integer(p->options.block_frames)));
+    if (p->shape.sections.shared)
+        WEFT_TRY(add(to, "shared", json_integer(p->shape.sections.shared)));
     if (p->shape.sections.forward)
         WEFT_TRY(add(to, "sections", json_string("forward")));
     if (p->parts.int8_layers)
@@ -116,9 +122,13 @@ static weft_status add_files(const weft_generator *p, json_t *to)
     const weft_visual_inputs *g = &p->options.visual;
     const struct {
         const char *key, *path;
-    } file[] = {{"image", g->image}, {"last_image", g->last_image},
-                {"video", g->video}, {"control", g->control},
-                {"mask", g->mask},   {"identity", p->options.identity.image}};
+    } file[] = {{"image", g->image},
+                {"last_image", g->last_image},
+                {"video", g->video},
+                {"control", g->control},
+                {"before", g->before},
+                {"mask", g->mask},
+                {"identity", p->options.identity.image}};
     char hex[WEFT_HEX_BYTES];
     for (int i = 0; i < WEFT_COUNT(file); i++)
         if (file[i].path) {

@@ -17,14 +17,17 @@ extern const int64_t weft_history_frames[WEFT_HISTORY_SCALES];
 
 typedef struct weft_video_sections {
     int64_t count;  /* 0 (default): the video is denoised at once */
-    int64_t frames; /* of a section */
+    int64_t frames; /* length of a section */
     bool forward;
+    /* Frames by which sections overlap, in place of a history; 0 (default): a history. */
+    int64_t shared;
 } weft_video_sections;
 
 /* Sources of a frame of the history that are not frames of the video. */
 enum { WEFT_HISTORY_ZEROS = -1, WEFT_HISTORY_LAST_IMAGE = -2 };
 
-/* First frame of section `at`, counted in the order of denoising. */
+/* First frame of section `at`, counted in the order of denoising. With `shared`, section 0 begins
+ * at frame 0 and the others overlap. */
 int64_t weft_video_section_first(const weft_video_sections *s, int64_t at);
 /* Frame of the video that is frame i of the history of scale `scale` for section `at`. Frame 0 of
  * scale 0 is the image. `last`: a last image is given. */

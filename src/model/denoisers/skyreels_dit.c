@@ -129,13 +129,15 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
 }
 
-/* Image to video has latents on extra channels, as Wan's. Other models have no given frames. */
+/* Image to video has latents on extra channels, as Wan's. Models for diffusion forcing have the
+ * image in its frame. */
 static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     const skyreels *c = config;
     weft_wan_frame_condition(config, cond);
     if (c->wan.in_channels <= c->wan.out_channels)
-        *cond = (weft_frame_condition){0};
+        *cond = (weft_frame_condition){
+            .form = WEFT_FRAME_CONDITION_TIMES, .asks = true, .frame_levels = true};
 }
 
 /* clang-format off */
@@ -186,7 +188,8 @@ const weft_family weft_family_skyreels_dit = {
     .check = weft_wan_check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid, .frame_condition = frame_condition,
-    .frame_condition_help = "I2V: first frame, optionally with a last one", .fps = 24,
+    .frame_condition_help = "diffusion forcing: first frame; I2V: optionally with a last one",
+    .fps = 24,
     .text_encoder = weft_wan_text_encoders, .text_encoders = WEFT_WAN_TEXT_ENCODERS,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_wan_recipes, .recipes = WEFT_WAN_RECIPES,

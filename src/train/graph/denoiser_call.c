@@ -54,7 +54,9 @@ static void give_first_frame(weft_graph *g, const weft_denoiser_call *c, weft_po
         return;
     if (how.form == WEFT_FRAME_CONDITION_TIMES) {
         const int64_t *patch = m->patch.factor,
-                      tokens = shape.dim[2] / patch[1] * (shape.dim[3] / patch[2]),
+                      tokens = how.frame_levels
+                                   ? 1
+                                   : shape.dim[2] / patch[1] * (shape.dim[3] / patch[2]),
                       frames = shape.dim[1] / patch[0], batch = shape.dim[0];
         const weft_value column = weft_reshape(g, time, WEFT_SHAPE(batch, 1));
         const weft_value times[] = {
