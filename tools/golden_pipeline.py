@@ -42,6 +42,8 @@ of weft needs them.
     kandinsky5_i2v  a variant of the same folder with an image, in the first frame and on channels
     wan_over  video-to-video (strength 0.7)
     wan_vace  a control video with a mask; both differ from frame to frame
+    chronoedit  an image that is edited, as a video of two latent frames. chronoedit_variants: with more
+              frames between the two in the first steps, and the last two steps without
     skyreels  diffusion forcing with the same level for all frames: a timestep per frame, the frame
               rate, blocks of two frames. skyreels_variants: levels per block, an image in the first
               frame, also of a block of two, windows that begin with latents of the one before, the
@@ -842,6 +844,40 @@ def skyreels():
     save(pipe, "skyreels", noise(4, 4, 4, 4), made, prompt=PROMPT, negative=NEGATIVE, frame_rate=16, **asked)
 
 
+def chronoedit_made(frames=5, **more):
+    from diffusers import ChronoEditPipeline, ChronoEditTransformer3DModel
+    transformer = weights(ChronoEditTransformer3DModel(patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=12, in_channels=12,
+                                                       out_channels=4, text_dim=16, freq_dim=16, ffn_dim=32, num_layers=1, image_dim=8,
+                                                       added_kv_proj_dim=24), 1)
+    encoder = weights(CLIPVisionModel(CLIPVisionConfig(hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
+                                                       image_size=28, patch_size=14)), 5)
+    processor = CLIPImageProcessor(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
+    if more:
+        pipe = ChronoEditPipeline.from_pretrained(f"{OUT}/chronoedit")
+        pipe.image_processor = processor
+    else:
+        pipe = ChronoEditPipeline(tokenizer=unigram(), text_encoder=umt5(), transformer=transformer, vae=wan_vae(), scheduler=unipc(),
+                                  image_encoder=encoder, image_processor=processor)
+    begin, image = noise(4, (frames + 3) // 4, 4, 4), picture(50, 39, 1)
+    asked = dict(height=32, width=32, num_inference_steps=5, guidance_scale=3.0)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, image=image, latents=begin.clone(), output_type="latent", num_frames=frames,
+                **asked, **more).frames
+    return pipe, begin, made, image, dict(prompt=PROMPT, negative=NEGATIVE, num_frames=5, **asked)
+
+
+def chronoedit():
+    pipe, begin, made, image, asked = chronoedit_made()
+    save(pipe, "chronoedit", begin, made, **asked)
+    given("chronoedit", image=image)
+
+
+def chronoedit_variants():
+    _, begin, made, image, asked = chronoedit_made(17, enable_temporal_reasoning=True, num_temporal_reasoning_steps=3)
+    variant("chronoedit", "reasoning", made, reasoning_frames=17, reasoning_steps=3, **asked)
+    np.save(f"{OUT}/chronoedit/noise_reasoning.npy", begin[0].permute(1, 2, 3, 0).contiguous().numpy())
+    given("chronoedit", image_reasoning=image)
+
+
 def skyreels_variants():
     from diffusers import SkyReelsV2DiffusionForcingImageToVideoPipeline as FromImage, SkyReelsV2DiffusionForcingVideoToVideoPipeline as FromVideo
     from diffusers.pipelines.skyreels_v2 import (pipeline_skyreels_v2_diffusion_forcing, pipeline_skyreels_v2_diffusion_forcing_i2v,
@@ -1120,7 +1156,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in framepack, framepack_variants, wan22, hunyuan, kandinsky5, kandinsky5_i2v, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, skyreels_variants, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
+for make in framepack, framepack_variants, wan22, hunyuan, kandinsky5, kandinsky5_i2v, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, skyreels_variants, chronoedit, chronoedit_variants, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, hunyuan15, hunyuan15_i2v, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

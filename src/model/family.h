@@ -422,6 +422,8 @@ typedef struct weft_frame_condition {
     /* The model takes a timestep per frame of tokens, and frames may have different noise levels.
      * TIMES: timesteps are per frame, not per token. */
     bool frame_levels;
+    /* A video of two latent frames may have further frames between the two in the first steps. */
+    bool reasons;
 } weft_frame_condition;
 
 /* Tiles of a reference for large frames (model/tiling.h): size and step in frames, rows and columns

@@ -94,7 +94,14 @@ const weft_option weft_generate_options[] = {
      "noise "
      "level per frame (SkyReels-V2). 0: one level",
      .group = "sampling"},
-    {"--block-frames", "N", "0", "latent frames of a block of these models; 0: the model's own",
+    {"--reasoning-frames", "N", "0",
+     "frames of the video in the first steps of models that edit an image (ChronoEdit), of which "
+     "the first and the last latent frame stay. 0: the frames of the video",
+     .group = "sampling"},
+    {"--reasoning-steps", "N", "0", "steps with --reasoning-frames. 0 (default): no such steps",
+     .group = "sampling"},
+    {"--block-frames", "N", "0",
+     "latent frames of a block, with --frame-lag and --window-mode history; 0: the model's own",
      .group = "sampling"},
     {"--sections", "ORDER", "reverse",
      "order of the sections of models that generate a video section by section (Framepack), of "

@@ -125,6 +125,8 @@ static weft_status read_windows(const weft_args *args, weft_generator_options *o
     o->sections_forward = !strcmp(weft_args_string(args, "--sections"), "forward");
     WEFT_TRY(weft_args_i64(args, "--frame-lag", 0, 10000, &o->frame_lag));
     WEFT_TRY(weft_args_i64(args, "--block-frames", 0, 1024, &o->block_frames));
+    WEFT_TRY(weft_args_i64(args, "--reasoning-frames", 0, 100000, &o->reasoning_frames));
+    WEFT_TRY(weft_args_i64(args, "--reasoning-steps", 0, 10000, &o->reasoning_steps));
     o->continues = !strcmp(how, "continue");
     o->chains = !strcmp(how, "history");
     if (!o->continues && !o->chains && strcmp(how, "blend"))

@@ -18,7 +18,7 @@
 /* Floats of x, other and the sampler's memory, which grow with the length of a video. */
 static int64_t sampler_floats(const weft_generator *p)
 {
-    const int64_t all = p->options.batch * p->shape.latent_floats;
+    const int64_t all = p->options.batch * p->shape.begun_floats;
     const weft_solver *solver = &p->trajectory.scheduler.solver;
     const int64_t work = weft_sampler_workspace_floats(p->options.sampler, solver, all);
     /* the histories of all blocks, the workspace of one, and a prediction */
@@ -29,7 +29,7 @@ static int64_t sampler_floats(const weft_generator *p)
 /* Reserves the memory of the sampler, in a file if it grows with the length of the video. */
 static weft_status reserve_memory(weft_generator *p)
 {
-    const int64_t all = p->options.batch * p->shape.latent_floats;
+    const int64_t all = p->options.batch * p->shape.begun_floats;
     weft_generator_memory *m = &p->memory;
     WEFT_TRY(weft_scratch_reserve(weft_generator_offload_dir(p), sampler_floats(p) * 4,
                                   "Write --out to another disk, or make fewer frames",
@@ -81,6 +81,8 @@ int weft_generator_denoisers(const weft_generator *p,
         if (p->parts.alone[i].graph)
             list[count++] = &p->parts.alone[i];
     }
+    if (p->parts.reasoning.graph)
+        list[count++] = &p->parts.reasoning;
     return count;
 }
 
@@ -380,6 +382,12 @@ void weft_generator_latents(const weft_generator *p, int64_t dim[4])
     for (int i = 0; i < 3; i++)
         dim[i] = p->shape.latent[i];
     dim[3] = p->model.grid.channels;
+}
+
+void weft_generator_noise_dims(const weft_generator *p, int64_t dim[4])
+{
+    weft_generator_latents(p, dim);
+    dim[0] = p->shape.reasoning_frames ? p->shape.reasoning_frames : dim[0];
 }
 
 weft_status weft_generator_format_layout(const weft_generator *p, weft_buf *out)

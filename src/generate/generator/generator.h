@@ -107,6 +107,9 @@ typedef struct weft_generator_options {
     /* Windows are generated in sequence in the latents. Each begins with the last window_overlap
      * frames of the one before, and the first with those of visual.video, if given. */
     bool chains;
+    /* Models that edit an image (ChronoEdit): frames of the video in the first reasoning_steps
+     * steps. The frames between the first and the last latent frame are then dropped. 0: none */
+    int64_t reasoning_frames, reasoning_steps;
     int64_t preview; /* steps between preview images; 0: no previews */
     double fps;      /* frame rate passed to models that take one; 0: as trained */
     /* Shares of the steps at which guidance begins and ends; both 0: guidance in all steps */
@@ -158,8 +161,9 @@ int64_t weft_generator_ready_blocks(const weft_generator *generator, int64_t at)
 int64_t weft_generator_steps(const weft_generator *generator);
 /* Tokens of a video in one denoising step. */
 int64_t weft_generator_tokens(const weft_generator *generator);
-/* Frames, rows, columns and channels of a video's latents. */
+/* Frames, rows, columns and channels of a video's latents, and of its initial noise. */
 void weft_generator_latents(const weft_generator *generator, int64_t dim[4]);
+void weft_generator_noise_dims(const weft_generator *generator, int64_t dim[4]);
 /* Sets the initial latents of the first `count` prompts of a run, in place of noise from their
  * seeds: (count, latents); borrowed. */
 void weft_generator_set_initial_latents(weft_generator *generator, const float *noise,

@@ -119,12 +119,16 @@ static void fill_latents(const weft_generator *p, const asking *a, const float *
     }
     for (int64_t i = 0; i < cells; i++, to += channels + g->extra_channel_count) {
         const int64_t cell = first + i;
+        /* after reasoning frames, the second frame is the last one of the condition */
+        const bool moved = p->shape.reasoning_frames && p->shape.sampled_frames == 2;
+        const int64_t given =
+            cell + (moved && cell >= area ? (p->shape.reasoning_frames - 2) * area : 0);
         const bool is_clean = g->clean_frames && g->clean_frames[cell / area];
         for (int64_t c = 0; c < channels; c++)
             to[c] =
                 is_clean ? clean * g->latents[cell * channels + c] : in * x[cell * channels + c];
         if (g->extra_channel_count)
-            memcpy(to + channels, g->extra_channels + cell * g->extra_channel_count,
+            memcpy(to + channels, g->extra_channels + given * g->extra_channel_count,
                    (size_t)g->extra_channel_count * 4);
     }
 }
@@ -337,6 +341,8 @@ static weft_generator_part *denoiser_at(weft_generator *p, const weft_noise_leve
                                         int64_t step)
 {
     const int expert = weft_generator_expert(p, level);
+    if (step < p->shape.reasoning_steps)
+        return &p->parts.reasoning;
     return p->parts.alone[expert].graph && !weft_generator_guides(p, step)
                ? &p->parts.alone[expert]
                : &p->parts.denoiser[expert];
@@ -517,6 +523,7 @@ static weft_status_code on_step(void *user, int64_t done, int64_t steps)
     weft_scratch_drop(&p->memory.sampler_buffer);
     p->sampling.cursor = r->cursor;
     p->sampling.cursor.step += before;
+    p->sampling.cursor.end = 0;
     WEFT_TRY(weft_generator_show(p, done - 1, r->sink));
     return r->sink->step ? r->sink->step(r->sink->user, p->request.first, before + done,
                                          weft_generator_steps(p))
@@ -604,7 +611,7 @@ static void begin_with(const weft_generator *p, int64_t row, float *x)
     /* rows after the last prompt are discarded */
     const uint64_t seed = prompt < p->request.count ? p->request.seeds[prompt] : 0;
     const float *noise =
-        prompt < p->request.noises ? p->request.noise + prompt * p->shape.latent_floats : NULL;
+        prompt < p->request.noises ? p->request.noise + prompt * p->shape.begun_floats : NULL;
     const weft_noise_level *from = &p->trajectory.solver_step[p->trajectory.skipped].from;
     const double data =
         p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
@@ -613,7 +620,7 @@ static void begin_with(const weft_generator *p, int64_t row, float *x)
                 tint = (float)g->image_noise_share;
     const int64_t area = p->shape.latent[1] * p->shape.latent[2], frame = area * channels;
     int64_t drawn = 0;
-    for (int64_t i = 0; i < p->shape.latent_floats; i++, drawn++) {
+    for (int64_t i = 0; i < p->shape.begun_floats; i++, drawn++) {
         if (i % frame == 0)
             drawn = noise_of_frame(p, seed, i / frame);
         const float n =
@@ -807,6 +814,45 @@ out:
     return status;
 }
 
+/* ---- frames of the first steps only --------------------------------------------------------- */
+
+/* Keeps the first and the last latent frame of each of `count` arrays of reasoning_frames. */
+static void drop_reasoning(const weft_generator *p, int64_t count, float *arrays)
+{
+    const int64_t frame = p->shape.latent_floats / p->shape.latent[0],
+                  frames = p->shape.reasoning_frames;
+    for (int64_t i = 0; i < count; i++) {
+        const float *from = arrays + i * frames * frame;
+        float *to = arrays + 2 * i * frame;
+        memmove(to, from, (size_t)frame * sizeof *to);
+        memmove(to + frame, from + (frames - 1) * frame, (size_t)frame * sizeof *to);
+    }
+}
+
+/* Denoises an edited image: first with reasoning frames, then without. */
+static weft_status sample_reasoning(weft_generator *p, run_state *r)
+{
+    const weft_solver *solver = &p->trajectory.scheduler.solver;
+    const weft_sampler_callbacks callbacks = {
+        .predict = on_predict, .noise = on_noise, .progress = on_step, .user = r};
+    const int64_t done = p->sampling.cursor.step, until = p->shape.reasoning_steps;
+    p->sampling.section = 0;
+    r->cursor = p->sampling.cursor;
+    for (int part = done > until; part < 2; part++) {
+        weft_generator_set_reasoning(p, !part);
+        if (part && done <= until) {
+            drop_reasoning(p, 1, p->memory.x);
+            drop_reasoning(p, weft_sampler_history_floats(p->options.sampler, solver, 1),
+                           p->memory.work);
+        }
+        r->cursor.end = part ? 0 : until;
+        WEFT_TRY(weft_sampler_run(p->options.sampler, solver, p->trajectory.solver_step,
+                                  steps_of_section(p), p->memory.x, p->shape.sampled_floats,
+                                  p->shape.sampled_floats, p->memory.work, &r->cursor, &callbacks));
+    }
+    return WEFT_OK;
+}
+
 /* Denoises the sections of a batch in sequence, from the cursor on. A video without sections is one
  * section. */
 static weft_status sample(weft_generator *p, run_state *r, bool resumed)
@@ -815,6 +861,8 @@ static weft_status sample(weft_generator *p, run_state *r, bool resumed)
     const weft_video_sections *sections = &p->shape.sections;
     const weft_sampler_callbacks callbacks = {
         .predict = on_predict, .noise = on_noise, .progress = on_step, .user = r};
+    if (p->shape.reasoning_steps)
+        return sample_reasoning(p, r);
     int64_t left = p->sampling.cursor.step; /* finished steps from the current section on */
     r->cursor = p->sampling.cursor;
     for (int64_t at = 0; at == 0 || at < sections->count; at++) {
@@ -857,7 +905,7 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
         WEFT_TRY(encode_text(p));
         const bool resumed = p->sampling.resumed;
         for (int64_t i = 0; i < batch && !resumed; i++)
-            begin_with(p, i, p->memory.x + i * p->shape.latent_floats);
+            begin_with(p, i, p->memory.x + i * p->shape.begun_floats);
         p->sampling.resumed = false;
         if (sink->begin)
             sink->begin(sink->user, p->request.first);

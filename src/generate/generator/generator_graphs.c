@@ -286,6 +286,15 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
     return finish_part(p, part, rows);
 }
 
+void weft_generator_set_reasoning(weft_generator *p, bool reasons)
+{
+    weft_generator_shape *s = &p->shape;
+    const int64_t frame = s->latent_floats / s->latent[0];
+    s->sampled_frames = reasons ? s->reasoning_frames : s->latent[0];
+    s->sampled_floats = s->sampled_frames * frame;
+    s->windows = weft_temporal_windows_arrange(s->sampled_frames, s->sampled_frames, 0);
+}
+
 weft_status weft_generator_build(weft_generator *p)
 {
     WEFT_TRY(open_layout(p));
@@ -309,6 +318,11 @@ weft_status weft_generator_build(weft_generator *p)
         if (p->options.guided[1] > 0 && p->trajectory.guidance->rows > 1)
             WEFT_TRY(build_denoiser(p, i, p->options.batch, &p->parts.alone[i]));
     }
+    if (p->shape.reasoning_steps) {
+        weft_generator_set_reasoning(p, true);
+        WEFT_TRY(build_denoiser(p, 0, p->shape.rows, &p->parts.reasoning));
+        weft_generator_set_reasoning(p, false);
+    }
     return check_packed(p);
 }
 
@@ -324,7 +338,9 @@ weft_status weft_generator_programs(weft_generator *p, weft_vae_program_fn *with
         char name[64];
         const int expert = part[i] == &p->parts.denoiser[1] || part[i] == &p->parts.alone[1];
         snprintf(name, sizeof name, "%s%s", expert ? weft_generator_scopes[1] : "denoiser",
-                 part[i] == &p->parts.alone[expert] ? ", without guidance" : "");
+                 part[i] == &p->parts.alone[expert] ? ", without guidance"
+                 : part[i] == &p->parts.reasoning   ? ", with reasoning frames"
+                                                    : "");
         WEFT_TRY(with(user, name, part[i]->own, part[i]->program));
     }
     return weft_vae_programs(p->decoder.vae, WEFT_VAE_DECODER, with, user);
@@ -348,6 +364,7 @@ void weft_generator_parts_close(weft_generator_parts *parts)
         free_part(&parts->denoiser[i]);
         free_part(&parts->alone[i]);
     }
+    free_part(&parts->reasoning);
     weft_store_free(parts->store);
     json_decref(parts->int8_layers);
     *parts = (weft_generator_parts){0};

@@ -19,4 +19,7 @@ double weft_generator_number(const weft_generator *p, weft_port port);
  * 2) for every frame. */
 int64_t weft_generator_times(const weft_generator *p);
 
+/* Sets the shapes of the steps with reasoning_frames, or of the other steps. */
+void weft_generator_set_reasoning(weft_generator *p, bool reasons);
+
 #endif

@@ -17,7 +17,9 @@ static weft_visual_condition_setup setup_of(const weft_generator *p)
         .vision_side = weft_text_conditioning_image_side(&p->model.text),
         .denoiser = p->model.denoiser,
         .grid = &p->model.grid,
-        .frames = o->frames + (p->shape.before + p->shape.lead) * p->model.grid.factor[0],
+        .frames = o->reasoning_frames
+                      ? o->reasoning_frames
+                      : o->frames + (p->shape.before + p->shape.lead) * p->model.grid.factor[0],
         .height = o->height,
         .width = o->width,
         .backend = o->backend,

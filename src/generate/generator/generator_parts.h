@@ -47,6 +47,7 @@ typedef struct weft_generator_parts {
     /* Denoisers without the unconditional branch, for steps outside options.guided; no graph:
      * none. */
     weft_generator_part alone[2];
+    weft_generator_part reasoning; /* the denoiser of reasoning_frames; no graph: none */
     weft_feature_cache_rule cache;
     bool cached;         /* a feature cache with that rule is on */
     json_t *int8_layers; /* of the model's folder (int8_layers.h); NULL: none */
@@ -73,6 +74,9 @@ typedef struct weft_generator_shape {
     int64_t sampled_frames, sampled_floats;
     /* Latent frames of a block with a noise level of its own; 0 (default): one level for all. */
     int64_t level_frames;
+    /* Latent frames in the first `reasoning_steps` steps; 0 (default): of the video. */
+    int64_t reasoning_frames, reasoning_steps;
+    int64_t begun_floats; /* floats of x before the first step */
 } weft_generator_shape;
 
 /* Memory of a batch, reserved by weft_generator_bind and used by every batch.

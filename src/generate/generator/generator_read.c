@@ -204,6 +204,44 @@ static weft_status lay_sections(weft_generator *p)
     return WEFT_OK;
 }
 
+/* The frames of the first steps. */
+static weft_status lay_reasoning(weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    weft_generator_shape *s = &p->shape;
+    char rule[32];
+    if (!o->reasoning_frames && !o->reasoning_steps)
+        return WEFT_OK;
+    if (!weft_model_takes_port(p->model.denoiser).reasons)
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = "--reasoning-frames"),
+                          "%s has no reasoning frames. ChronoEditTransformer3DModel has them.",
+                          weft_model_class(p->model.denoiser));
+    if (!o->reasoning_frames || !o->reasoning_steps || o->reasoning_steps >= o->steps)
+        return weft_error(WEFT_MSG_OPTION_REQUIRED,
+                          WEFT_AT(.key = "--reasoning-steps", WEFT_NUMBER(o->reasoning_steps)),
+                          "the first steps have reasoning frames. Give --reasoning-frames N, and "
+                          "--reasoning-steps below the %" PRId64 " steps.",
+                          o->steps);
+    s->reasoning_frames = weft_grid_latent_frames(&p->model.grid, o->reasoning_frames);
+    if (s->latent[0] != 2 || s->reasoning_frames <= 2 ||
+        !weft_grid_takes_frames(&p->model.grid, o->reasoning_frames))
+        return weft_error(WEFT_MSG_VIDEO_SIZE,
+                          WEFT_AT(.key = "--reasoning-frames", WEFT_NUMBER(o->reasoning_frames)),
+                          "an edited image is a video of %" PRId64 " frames, which has %s frames, "
+                          "and more, in its first steps",
+                          weft_grid_frames(&p->model.grid, 2),
+                          weft_grid_rule(&p->model.grid, rule));
+    const bool other = o->batch > 1 || o->guided[1] > 0 || o->visual.video || o->window ||
+                       (o->cache && strcmp(o->cache, "off") != 0);
+    if (other)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--reasoning-frames"),
+                          "reasoning frames cannot be combined with --batch-size above 1, "
+                          "--guidance-range, --video, --window or --feature-cache");
+    s->reasoning_steps = o->reasoning_steps;
+    s->begun_floats = s->latent_floats / s->latent[0] * s->reasoning_frames;
+    return WEFT_OK;
+}
+
 /* Checks settings that have no meaning with a noise level per block of frames. */
 static weft_status check_levels(const weft_generator *p)
 {
@@ -352,7 +390,8 @@ static weft_status arrange_shape(weft_generator *p)
     WEFT_TRY(weft_generator_check_size(p, size));
     WEFT_TRY(check_sizes(p));
     p->shape.sampled_frames = p->shape.latent[0];
-    p->shape.sampled_floats = p->shape.latent_floats;
+    p->shape.sampled_floats = p->shape.begun_floats = p->shape.latent_floats;
+    WEFT_TRY(lay_reasoning(p));
     if (weft_model_takes_port(p->model.denoiser).form == WEFT_FRAME_CONDITION_HISTORY)
         return lay_sections(p);
     if (p->options.sections_forward)

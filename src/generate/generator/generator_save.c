@@ -77,6 +77,10 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "lead", json_integer(p->shape.lead)));
     if (p->options.frame_lag)
         WEFT_TRY(add(to, "frame_lag", json_integer(p->options.frame_lag)));
+    if (p->options.reasoning_steps) {
+        WEFT_TRY(add(to, "reasoning_frames", json_integer(p->options.reasoning_frames)));
+        WEFT_TRY(add(to, "reasoning_steps", json_integer(p->options.reasoning_steps)));
+    }
     if (p->options.block_frames)
         WEFT_TRY(add(to, "block_frames", json_integer(p->options.block_frames)));
     if (p->shape.sections.shared)
@@ -342,7 +346,7 @@ static weft_status meet(const weft_generator *p, weft_status_code status)
 /* Number of history arrays that the sampler reads after `step`. */
 static int64_t histories_at(const weft_generator *p, int64_t step)
 {
-    const int64_t all = p->options.batch * p->shape.latent_floats;
+    const int64_t all = p->options.batch * p->shape.begun_floats;
     return step == weft_generator_steps(p)
                ? 0
                : weft_sampler_history_floats(p->options.sampler, &p->trajectory.scheduler.solver,
@@ -356,7 +360,7 @@ static weft_status save_state(weft_generator *p, const char *path)
                             .histories = histories_at(p, p->sampling.cursor.step),
                             .x = p->memory.x,
                             .history = p->memory.work};
-    weft_generator_latents(p, k.latent);
+    weft_generator_noise_dims(p, k.latent);
     return write_saved(p, p->request.first, p->options.batch, &k, path);
 }
 
@@ -412,7 +416,7 @@ weft_status weft_generator_save_video(weft_generator *p, int64_t prompt, const c
         memcpy(history + i * each, p->memory.work + (i * p->options.batch + row) * each,
                (size_t)each * sizeof *history);
     k.history = history;
-    weft_generator_latents(p, k.latent);
+    weft_generator_noise_dims(p, k.latent);
     WEFT_GO(weft_make_parent(path));
     WEFT_GO(write_saved(p, prompt, 1, &k, path));
 out:
@@ -468,7 +472,7 @@ static weft_status check_state(const weft_generator *p, const weft_saved_latents
 {
     const int64_t steps = weft_generator_steps(p);
     int64_t dim[4];
-    weft_generator_latents(p, dim);
+    weft_generator_noise_dims(p, dim);
     if (memcmp(k->latent, dim, sizeof dim) == 0 && k->steps == steps &&
         k->histories == histories_at(p, k->cursor.step) && k->cursor.step >= 0 &&
         k->cursor.step <= steps && k->cursor.draws >= 0 && k->cursor.order >= 0 &&
@@ -485,7 +489,7 @@ static weft_status check_state(const weft_generator *p, const weft_saved_latents
 static weft_status read_state(weft_generator *p, const char *path, int64_t first, int64_t videos,
                               const char *const *except)
 {
-    const int64_t each = p->shape.latent_floats, own = videos * each;
+    const int64_t each = p->shape.begun_floats, own = videos * each;
     weft_saved_latents k;
     weft_status_code status = weft_saved_latents_damaged(weft_saved_latents_open(path, &k));
     WEFT_TRY(status);
@@ -522,7 +526,7 @@ weft_status weft_generator_resume_videos(weft_generator *p, char *const *paths,
                                          int64_t count, int64_t *step)
 {
     static const char *const except[] = {"batch", NULL};
-    const int64_t all = p->options.batch * p->shape.latent_floats;
+    const int64_t all = p->options.batch * p->shape.begun_floats;
     weft_generator_set_request(p, prompts, seeds, count);
     /* rows after the last prompt are computed and discarded */
     memset(p->memory.x, 0, (size_t)all * sizeof *p->memory.x);

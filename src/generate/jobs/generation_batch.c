@@ -25,7 +25,7 @@ static weft_status list_batch(const weft_generation_batch *b, const float *noise
 {
     const int64_t n = b->jobs->count;
     int64_t dim[4], each = 1;
-    weft_generator_latents(b->group->generator, dim);
+    weft_generator_noise_dims(b->group->generator, dim);
     for (int i = 0; i < 4; i++)
         each *= dim[i];
     *l = (batch_lists){weft_calloc(n, sizeof *l->prompt), weft_calloc(n, sizeof *l->negative),

@@ -202,7 +202,7 @@ static weft_status read_noise(const weft_generation_group *g, const char *path, 
     const int64_t jobs = g->context->run->jobs->count;
     weft_npy npy;
     int64_t dim[4], each = 1;
-    weft_generator_latents(g->generator, dim);
+    weft_generator_noise_dims(g->generator, dim);
     for (int i = 0; i < 4; i++)
         each *= dim[i];
     WEFT_TRY(weft_map_open(path, map));

@@ -48,6 +48,7 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     weft_wan_frame_condition(config, cond);
     cond->last = cond->last_must = false;
+    cond->reasons = true;
 }
 
 /* clang-format off */
