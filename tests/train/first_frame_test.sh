@@ -36,6 +36,24 @@ PY
     done
 }
 for mode in channels places; do check "ranks_have_the_losses_of_one_$mode" ranks_have_the_losses_of_one $mode; done
+# SkyReels-V2 has the timestep 0 for the given frame, and a timestep per frame in generation as well.
+a_timestep_per_frame() {
+    sed -e 's/WanTransformer3DModel/SkyReelsV2Transformer3DModel/' -e 's|runs/dit|runs/forcing|' dit.yaml >forcing.yaml
+    "$WEFT" train forcing.yaml --set condition=first_frame $clips >forcing.log 2>&1 || { cat forcing.log; fail "SkyReels-V2"; }
+    losses runs/forcing >forcing.txt
+    cmp -s forcing.txt none.txt && fail "the first frame has no effect on the losses"
+    python3 -S - <<'PY'
+import struct, zlib
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+rows = b"".join(b"\0" + bytes([40 + 8 * y] * 3 * 16) for y in range(16))
+open("frame.png", "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 8, 2, 0, 0, 0)) +
+                              chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+PY
+    "$WEFT" generate --model runs/forcing/model --prompt x --image frame.png --frame-lag 1 --steps 2 --out forcing.mp4 >forcing.log 2>&1 ||
+        { cat forcing.log; fail "generate with a level per frame"; }
+}
+check a_timestep_per_frame a_timestep_per_frame
 # A model without weft.json is a published one: it was trained with grey frames after the first one.
 grey_rest() {
     mkdir -p published/transformer
