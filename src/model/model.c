@@ -664,7 +664,7 @@ weft_model_size weft_model_smallest(const weft_model *model)
     if (!model->family->grid)
         return size;
     const weft_grid grid = weft_model_grid(model);
-    size.frames = weft_grid_frames(&grid, 1);
+    size.frames = weft_grid_frames(&grid, grid.block > 1 ? grid.block : 1);
     size.frames = grid.only[0] ? grid.only[0] : size.frames;
     size.height = grid.only[1] ? grid.only[1] : grid.factor[1];
     size.width = grid.only[2] ? grid.only[2] : grid.factor[2];

@@ -95,6 +95,18 @@ Test(sizes, published)
     }
 }
 
+Test(sizes, smallest_video_has_whole_blocks_of_frames)
+{
+    const weft_model model =
+        model_of("{\"_class_name\":\"SkyReelsV2Transformer3DModel\",\"num_layers\":1,"
+                 "\"num_frame_per_block\":3}");
+    const weft_model_size size = weft_model_smallest(&model);
+    weft_graph *g = weft_graph_create();
+    weft_model_build(g, &model, &size, false);
+    cr_expect_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    weft_graph_free(g);
+}
+
 Test(sizes, wan_vae)
 {
     cr_assert_eq(
