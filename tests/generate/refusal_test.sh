@@ -74,6 +74,14 @@ refuse option-no-effect key=--true-cfg-scale -- --model $model --guidance-method
 refuse text-encoder-mismatch key=max_length value=8 -- --model $model --max-sequence-length 8
 flux=$SRC/tests/golden/pipelines/flux
 refuse model-input-unsupported key=--control -- --model $flux --frames 1 --height 64 --width 96 --control x.png
+framepack=$SRC/tests/golden/pipelines/framepack skyreels=$SRC/tests/golden/pipelines/skyreels
+refuse option-no-effect key=--sections -- --model $model --sections forward
+refuse model-input-unsupported key=--frame-lag -- --model $model --frame-lag 2
+refuse model-input-unsupported key=--reasoning-frames -- --model $model --reasoning-frames 9 --reasoning-steps 1
+refuse video-size key=--frames value=17 'text~=possible number is 25' -- --model "$framepack" --image x.png --window 12 --frames 17 --height 32 --width 32
+refuse option-conflict key=--last-image -- --model "$framepack" --image x.png --last-image x.png --sections forward --window 12 --frames 13 --height 32 --width 32
+refuse video-size key=--frames value=37 'text~=29 + 24 n' -- --model "$skyreels" --window-mode history --window 29 --window-overlap 5 --frames 37 --height 32 --width 32
+refuse option-conflict key=--feature-cache -- --model "$skyreels" --frame-lag 1 --feature-cache fast --frames 13 --height 32 --width 32
 refuse option-conflict key=--control -- --model "$SRC/tests/golden/pipelines/wan_vace" --frames 9 --height 32 --width 32 --video x.png --control x.png
 refuse option-no-effect key=--negative-prompt 'text~=--true-cfg-scale' -- --model $flux --frames 1 --height 64 --width 96 --negative-prompt blurry
 refuse option-required key=--true-cfg-scale -- --model $flux --frames 1 --height 64 --width 96 --guidance-method true_cfg
