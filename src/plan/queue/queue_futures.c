@@ -103,8 +103,8 @@ static weft_status replay_future(const weft_queue_rules *rules, const weft_queue
     return WEFT_OK;
 }
 
-/* The relative error from which on a wait is not close; the compared waits are a future's, and longer
- * ones by multiples of a share. */
+/* The relative error from which on a wait is not close; the compared waits are a future's, and
+ * longer ones by multiples of a share. */
 #define CLOSE          0.3
 #define CANDIDATE_STEP 0.06
 enum { CANDIDATES = 5 };
@@ -128,8 +128,9 @@ static bool is_near(double predicted, double wait)
     return fabs(predicted - wait) <= WEFT_QUEUE_NEAR * wait;
 }
 
-/* How close a predicted wait is to the waits of the futures: 1 for an equal one, less for others. The
- * seconds of the jobs are predictions, too, so a wait just within WEFT_QUEUE_NEAR counts little. */
+/* How close a predicted wait is to the waits of the futures: 1 for an equal one, less for others.
+ * The seconds of the jobs are predictions, too, so a wait just within WEFT_QUEUE_NEAR counts
+ * little. */
 static double closeness(const double *ends, int64_t count, double now, double wait)
 {
     double sum = 0;
@@ -156,7 +157,7 @@ static void find_end(const double *ends, int64_t count, double now, weft_queue_o
     o->end = now + best;
 }
 
-/* The largest share of the waits that are near to one prediction, which has one on its lower edge. */
+/* The largest share of the waits that are near to one prediction; one wait is its lower edge. */
 static double most_near(const double *ends, int64_t count, double now)
 {
     const double edge = (1 + WEFT_QUEUE_NEAR) * (1 - 1e-9);
