@@ -65,6 +65,11 @@ static const example denoisers_of[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
      "\"caption_channels\":5,\"sparse_n\":2}",
      {2, 2, 4, 6, 5}, 4, 8, true},
+    {"{\"_class_name\":\"SanaVideoTransformer3DModel\",\"in_channels\":2,"
+     "\"out_channels\":2,\"num_attention_heads\":2,\"attention_head_dim\":6,\"num_layers\":3,"
+     "\"num_cross_attention_heads\":2,\"cross_attention_head_dim\":6,"
+     "\"cross_attention_dim\":12,\"caption_channels\":5,\"mlp_ratio\":0.75}",
+     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}, 3, 3, true},
     {"{\"_class_name\":\"Kandinsky5Transformer3DModel\",\"in_visual_dim\":2,"
      "\"out_visual_dim\":2,\"in_text_dim\":5,\"in_text_dim2\":3,\"time_dim\":4,"
      "\"model_dim\":12,\"ff_dim\":10,\"num_text_blocks\":1,\"num_visual_blocks\":3,"

@@ -6,11 +6,11 @@ import json
 import os
 
 import torch
-from diffusers import ZImageTransformer2DModel
+from diffusers import SanaVideoTransformer3DModel, ZImageTransformer2DModel
 
 OUT = "tests/golden/names"
 os.makedirs(OUT, exist_ok=True)
-for name, made in {"z_image": ZImageTransformer2DModel}.items():
+for name, made in {"z_image": ZImageTransformer2DModel, "sana_video": SanaVideoTransformer3DModel}.items():
     with torch.device("meta"):
         model = made()
     config = {"_class_name": made.__name__} | {k: v for k, v in model.config.items() if not k.startswith("_")}

@@ -10,15 +10,16 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_uvit, weft_family_cogvideox_dit, weft_family_hunyuan_video_dit,
     weft_family_cosmos_dit, weft_family_ltx_dit, weft_family_mochi_dit, weft_family_latte_dit,
     weft_family_stdit3, weft_family_hunyuan_dit, weft_family_unet_2d, weft_family_allegro_dit,
-    weft_family_kandinsky5_dit, weft_family_opensoraplan_dit, weft_family_hidream_dit,
-    weft_family_moe_dit, weft_family_flux_dit, weft_family_chronoedit_dit,
+    weft_family_kandinsky5_dit, weft_family_sana_video_dit, weft_family_opensoraplan_dit,
+    weft_family_hidream_dit, weft_family_moe_dit, weft_family_flux_dit, weft_family_chronoedit_dit,
     weft_family_qwen_image_dit, weft_family_skyreels_dit, weft_family_wan_vace_dit,
     weft_family_flux2_dit, weft_family_chroma_dit, weft_family_z_image_dit,
     weft_family_hunyuan_video15_dit, weft_family_framepack_dit;
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
     weft_family_qwen, weft_family_qwen3, weft_family_llama, weft_family_mistral, weft_family_bert,
-    weft_family_llava, weft_family_identity_encoder, weft_family_vit, weft_family_siglip_vision;
+    weft_family_llava, weft_family_identity_encoder, weft_family_vit, weft_family_siglip_vision,
+    weft_family_gemma2;
 
 const weft_family *const weft_families[] = {
     /* SkyReelsV2Transformer3DModel; must precede Wan, whose names its files have as well */
@@ -51,13 +52,15 @@ const weft_family *const weft_families[] = {
     &weft_family_framepack_dit,
     &weft_family_hunyuan_video_dit, /* HunyuanVideoTransformer3DModel */
     &weft_family_cosmos_dit,        /* CosmosTransformer3DModel */
-    &weft_family_ltx_dit,           /* LTXVideoTransformer3DModel */
-    &weft_family_mochi_dit,         /* MochiTransformer3DModel */
-    &weft_family_latte_dit,         /* LatteTransformer3DModel */
-    &weft_family_stdit3,            /* STDiT3 */
-    &weft_family_hunyuan_dit,       /* HunyuanDiT2DModel */
-    &weft_family_unet_2d,           /* UNet2DConditionModel */
-    &weft_family_allegro_dit,       /* AllegroTransformer3DModel */
+    /* SanaVideoTransformer3DModel; must precede LTX-Video, whose names its files have */
+    &weft_family_sana_video_dit,
+    &weft_family_ltx_dit,     /* LTXVideoTransformer3DModel */
+    &weft_family_mochi_dit,   /* MochiTransformer3DModel */
+    &weft_family_latte_dit,   /* LatteTransformer3DModel */
+    &weft_family_stdit3,      /* STDiT3 */
+    &weft_family_hunyuan_dit, /* HunyuanDiT2DModel */
+    &weft_family_unet_2d,     /* UNet2DConditionModel */
+    &weft_family_allegro_dit, /* AllegroTransformer3DModel */
     /* OpenSoraT2V_v1_3; must follow Allegro, which has the same names */
     &weft_family_opensoraplan_dit,
     &weft_family_kandinsky5_dit, /* Kandinsky5Transformer3DModel */
@@ -82,6 +85,7 @@ const weft_family *const weft_families[] = {
     &weft_family_clip_vision,           /* CLIPVisionModel               */
     &weft_family_vit,                   /* ViTModel                      */
     &weft_family_siglip_vision,         /* SiglipVisionModel             */
+    &weft_family_gemma2,                /* Gemma2Model                   */
     &weft_family_qwen,                  /* Qwen2_5_VLTextModel           */
     &weft_family_qwen3,                 /* Qwen3Model                    */
     &weft_family_llava,                 /* LlavaForConditionalGeneration */

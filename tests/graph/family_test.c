@@ -191,6 +191,11 @@ static const setup families[] = {
      "\"model_dim\":12,\"ff_dim\":10,\"num_text_blocks\":1,\"num_visual_blocks\":1,"
      "\"axes_dims\":[2,2,2],\"visual_cond\":true}",
      {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"SanaVideoTransformer3DModel\",\"in_channels\":2,"
+     "\"out_channels\":2,\"num_attention_heads\":2,\"attention_head_dim\":6,\"num_layers\":1,"
+     "\"num_cross_attention_heads\":2,\"cross_attention_head_dim\":6,"
+     "\"cross_attention_dim\":12,\"caption_channels\":5,\"mlp_ratio\":0.75}",
+     {2, 2, 4, 6, 5, .present_ports = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"FluxTransformer2DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":4,\"num_layers\":1,"
      "\"num_single_layers\":1,\"joint_attention_dim\":5,\"pooled_projection_dim\":3,"

@@ -12,7 +12,7 @@ denoisers="wan_i2v_a wan_flf2v_a wan_ti2v_a cogvideox_2b_a cogvideox_5b_a cogvid
 # rotary frequencies of Llama 3.1, CLIP with a mask of padding; two latent frames (ChronoEdit),
 # Qwen-Image; frame rate, a time per frame, blocks of frames (SkyReels);
 # a control video (Wan VACE); Flux 2, Chroma, Z-Image; HunyuanVideo 1.5 with and without an image;
-# Framepack, Kandinsky 5
+# Framepack, Kandinsky 5, Sana-Video
 newer_denoisers="hunyuan_dit_10_a hunyuan_dit_11_a uvit_noclass_a llama3_rope_a clip_text_mask_a
     chronoedit_a qwen_image_a qwen_image_edit_a qwen_image_train30_a skyreels_v2_a
     skyreels_v2_df_a skyreels_v2_df_causal_a wan_vace_a wan_vace_train30_a

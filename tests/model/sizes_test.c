@@ -52,6 +52,7 @@ Test(sizes, published)
         {"cosmos-predict2-2b", 1956413440},
         {"cosmos-predict2-14b", 14265285632},
         {"opensoraplan-1.3", 2771981600},
+        {"sana-video-2b", 1905841344},
         {"kandinsky5-lite", 2007702848},
         {"kandinsky5-pro", 19311325248},
         {"flux-dev", 11901408320},
@@ -77,6 +78,7 @@ Test(sizes, published)
         {"chroma", 8899983424},
         {"z-image", 6154908736},
         {"qwen3-4b", 4022468096},
+        {"gemma-2-2b", 2614341888},
         {"mistral-small-24b", 22901314560}, /* without the layer for words */
         {"flux2-vae", 84046115},
         {"hunyuan-video-1.5", 8326608160},
@@ -170,6 +172,8 @@ Test(sizes, configs_write_what_they_read)
         "\"original_max_position_embeddings\":64}}",
         "{\"_class_name\":\"CLIPTextModel\",\"use_attention_mask\":true}",
         "{\"_class_name\":\"OpenSoraT2V_v1_3\",\"sparse_n\":8,\"sparse1d\":false}",
+        "{\"_class_name\":\"SanaVideoTransformer3DModel\",\"attention_bias\":true,"
+        "\"sample_size\":22}",
         "{\"_class_name\":\"Kandinsky5Transformer3DModel\",\"axes_dims\":[16,8,8],"
         "\"visual_cond\":true}",
         "{\"_class_name\":\"Flux2Transformer2DModel\",\"guidance_embeds\":false,"
@@ -177,6 +181,7 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"ChromaTransformer2DModel\",\"approximator_layers\":2}",
         "{\"_class_name\":\"ZImageTransformer2DModel\",\"t_scale\":100,\"all_patch_size\":[4]}",
         "{\"_class_name\":\"Qwen3Model\",\"head_dim\":64}",
+        "{\"_class_name\":\"Gemma2Model\",\"query_pre_attn_scalar\":144}",
         "{\"_class_name\":\"HunyuanVideo15Transformer3DModel\",\"patch_size_t\":2,"
         "\"text_embed_2_hidden_dim\":64}",
         "{\"_class_name\":\"AutoencoderKLHunyuanVideo15\",\"upsample_match_channel\":false}",

@@ -112,6 +112,7 @@ each_family() {
     family MochiTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, pooled_projection_dim: 24}'
     family LatteTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16}'
     family OpenSoraT2V_v1_3 '{num_layers: 4, num_attention_heads: 2, attention_head_dim: 12, sparse_n: 2}'
+    family SanaVideoTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, num_cross_attention_heads: 2, cross_attention_head_dim: 12, cross_attention_dim: 24}'
     family ChronoEditTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32}'
     family SkyReelsV2Transformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32}'
     family STDiT3 '{depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}'
