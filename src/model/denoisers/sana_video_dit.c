@@ -101,8 +101,7 @@ static weft_value attend_text(weft_graph *g, const sana_video *c, weft_value x, 
     const weft_value v = weft_nn_linear(g, "to_v", text, width, WEFT_LINEAR_XAVIER);
     q = weft_nn_split_heads(g, weft_nn_rms_norm(g, "norm_q", q, norm_eps), c->cross_heads);
     k = weft_nn_split_heads(g, weft_nn_rms_norm(g, "norm_k", k, norm_eps), c->cross_heads);
-    const weft_value h =
-        weft_nn_attend(g, q, k, weft_nn_split_heads(g, v, c->cross_heads), hidden);
+    const weft_value h = weft_nn_attend(g, q, k, weft_nn_split_heads(g, v, c->cross_heads), hidden);
     const weft_value out =
         weft_nn_linear(g, "to_out.0", weft_nn_join_heads(g, h), width_of(c), WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
@@ -134,8 +133,7 @@ static weft_value convolve_channels(weft_graph *g, weft_value x, weft_value kern
     for (int i = 0; i < TAPS * TAPS; i++) {
         const weft_value moved =
             weft_slice(g, weft_slice(g, padded, 2, i / TAPS, rows), 3, i % TAPS, columns);
-        const weft_value tap =
-            weft_reshape(g, weft_slice(g, kernel, 1, i, 1), WEFT_SHAPE(inner));
+        const weft_value tap = weft_reshape(g, weft_slice(g, kernel, 1, i, 1), WEFT_SHAPE(inner));
         sum = weft_add(g, weft_mul(g, moved, tap), sum);
     }
     return sum;
@@ -146,16 +144,15 @@ static weft_value convolve_frames(weft_graph *g, weft_value x)
 {
     const int64_t frames = weft_dim(g, x, 1), width = weft_dim(g, x, 3);
     weft_graph_push(g, "conv_temp");
-    const weft_value weight = weft_reshape(
-        g, weight_of(g, WEFT_SHAPE(width, width, TAPS, 1), width, width * TAPS),
-        WEFT_SHAPE(width, width, TAPS));
+    const weft_value weight =
+        weft_reshape(g, weight_of(g, WEFT_SHAPE(width, width, TAPS, 1), width, width * TAPS),
+                     WEFT_SHAPE(width, width, TAPS));
     const weft_value padded = weft_pad(g, x, 1, 1, 1);
     weft_value sum = x;
     for (int i = 0; i < TAPS; i++) {
         const weft_nn_layer tap = {
             .name = "tap",
-            .weight =
-                weft_reshape(g, weft_slice(g, weight, 2, i, 1), WEFT_SHAPE(width, width)),
+            .weight = weft_reshape(g, weft_slice(g, weight, 2, i, 1), WEFT_SHAPE(width, width)),
             .bias = WEFT_NONE};
         sum = weft_add(g, sum, weft_nn_linear_by(g, &tap, weft_slice(g, padded, 1, i, frames)));
     }
@@ -172,8 +169,7 @@ static void halves_of(weft_graph *g, const sana_video *c, half to[2])
 {
     const int64_t width = width_of(c), inner = inner_of(c);
     weft_graph_push(g, "conv_inverted");
-    const weft_value weight =
-        weight_of(g, WEFT_SHAPE(2 * inner, width, 1, 1), 2 * inner, width),
+    const weft_value weight = weight_of(g, WEFT_SHAPE(2 * inner, width, 1, 1), 2 * inner, width),
                      bias = bias_of(g, 2 * inner);
     weft_graph_push(g, "half");
     for (int i = 0; i < 2; i++) {
@@ -183,8 +179,8 @@ static void halves_of(weft_graph *g, const sana_video *c, half to[2])
     weft_graph_pop(g);
     weft_graph_pop(g);
     weft_graph_push(g, "conv_depth");
-    const weft_value kernel = weight_of(g, WEFT_SHAPE(2 * inner, 1, TAPS, TAPS), 2 * inner,
-                                        TAPS * TAPS),
+    const weft_value kernel =
+                         weight_of(g, WEFT_SHAPE(2 * inner, 1, TAPS, TAPS), 2 * inner, TAPS * TAPS),
                      kernel_bias = bias_of(g, 2 * inner);
     weft_graph_push(g, "half");
     for (int i = 0; i < 2; i++) {
@@ -284,9 +280,9 @@ static weft_value forward(weft_graph *g, const sana_video *c, const weft_ports *
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
     video_rope(g, c, &s);
-    s.rows = weft_nn_time_rows(g, "time_embed",
-                               weft_nn_sinusoid(g, TIME, in->at[WEFT_PORT_TIMESTEP]), width_of(c),
-                               BLOCK_ROWS, &embedded);
+    s.rows =
+        weft_nn_time_rows(g, "time_embed", weft_nn_sinusoid(g, TIME, in->at[WEFT_PORT_TIMESTEP]),
+                          width_of(c), BLOCK_ROWS, &embedded);
     s.text = embed_text(g, c, in->at[WEFT_PORT_TEXT]);
     if (weft_value_ok(mask))
         s.hidden = weft_nn_hide(g, weft_cast(g, mask, WEFT_F32));

@@ -59,8 +59,8 @@ static weft_value attend(weft_graph *g, const gemma *c, weft_value x, const weft
     v = heads_of(g, c, v, c->key_heads, NULL);
     weft_value scores = weft_affine(g, weft_matmul(g, q, k, false, true), 1 / sqrt(c->scalar), 0);
     if (c->cap > 0)
-        scores = weft_affine(
-            g, weft_unary(g, WEFT_OP_TANH, weft_affine(g, scores, 1 / c->cap, 0)), c->cap, 0);
+        scores = weft_affine(g, weft_unary(g, WEFT_OP_TANH, weft_affine(g, scores, 1 / c->cap, 0)),
+                             c->cap, 0);
     scores = weft_unary(g, WEFT_OP_SOFTMAX, weft_add(g, scores, hidden));
     weft_value h = weft_permute(g, weft_matmul(g, scores, v, false, false), (int[]){0, 2, 1, 3});
     h = weft_nn_linear_plain(g, "o_proj", weft_nn_join_heads(g, h), c->width);
