@@ -1,6 +1,7 @@
 #!/bin/bash
-# The Debian packages, the tree and the wheel, each installed in an empty Debian 12, generate a video there. Needs root, the
-# package archive, debootstrap, debhelper, lintian, patchelf and uv, and half an hour of processor time: `make test-long`.
+# The Debian packages, the tree and the wheel, each installed in an empty Debian 12, generate a video there, and the image of a
+# container serves. Needs root, the package archive and half an hour of processor time: `make test-long`. The tools are
+# debootstrap, debhelper, lintian, patchelf and uv.
 # WEFT_DIST_ROOT names a root that debootstrap made with python3, to be copied instead.
 . "$SRC/tests/check.sh"
 [ "${WEFT_TEST_LONG-}" ] || skip "make test-long runs it"
@@ -60,6 +61,45 @@ debian_packages() {
 }
 check debian_packages
 rm -rf deb
+
+serve_in_image() { # in namespaces of its own: port 8080 of the machine stays free
+    python3 -S -c 'import fcntl, socket, struct
+fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh14x", b"lo", 0x41))' && mount -t proc proc image/proc || return 1
+    "${run[@]}" "${entry[@]}" serve --new-token someone >/dev/null || return 1
+    : >image.log
+    "${run[@]}" "${entry[@]}" "${command[@]}" >image.log 2>&1 &
+    local server=$!
+    until grep -q "serving at" image.log; do kill -0 "$server" && sleep 0.1 || return 1; done
+    "${run[@]}" "${probe[@]}" || return 1
+    kill "$server"
+    wait "$server"
+    [ $? = 130 ] || return 1
+    ! "${run[@]}" "${probe[@]}" # no server answers any more
+}
+# The last stage of packaging/Dockerfile, without a daemon.
+an_image() {
+    needs debian_packages
+    python3 -S "$SRC/tests/dist/dockerfile.py" "$SRC/packaging/Dockerfile" >stage.json || fail "packaging/Dockerfile"
+    new_root image
+    mkdir -p image/packages image/data/runs/dit
+    cp "$dist"/weft_*.deb image/packages
+    mv image/model image/data/runs/dit/model
+    of() { python3 -S -c 'import json, sys; v = json.load(open("stage.json"))[sys.argv[1]]; print("\n".join(v if isinstance(v, list) else [v]))' "$1"; }
+    while read -r line; do in_root image sh -c "$line" >log 2>&1 || fail_with log "$line"; done < <(of RUN)
+    local user health run entry command probe
+    user=$(of USER) health=WEFT_HEALTH=$(python3 -S -c 'import json; print(json.load(open("stage.json"))["ENV"]["WEFT_HEALTH"])')
+    mapfile -t entry < <(of ENTRYPOINT)
+    mapfile -t command < <(of CMD)
+    mapfile -t probe < <(of HEALTHCHECK)
+    # as the user of the image, in its folder
+    # shellcheck disable=SC2016 # in the root
+    run=(chroot --userspec="$user" image env -i HOME=/data PATH=/usr/bin:/bin "$health" sh -c 'cd /data && exec "$@"' sh)
+    unshare --mount --net bash -c "$(declare -f serve_in_image; declare -p run entry command probe); serve_in_image" >log 2>&1 ||
+        fail_with log "$(cat image.log) weft serve in the image"
+    [ "$(stat -c %u:%g image/data/serve/queue.sqlite)" = "$user" ] || fail "the queue belongs to another user"
+}
+check an_image
+rm -rf image
 
 a_tree() {
     needs a_model_and_a_root
