@@ -1,6 +1,6 @@
 #!/bin/bash
-# The Debian packages, the tree and the wheel, each installed in an empty Debian 12, generate a video there, and the image of a
-# container serves. Needs root, the package archive and half an hour of processor time: `make test-long`. The tools are
+# The Debian packages, the tree and the wheel, each installed in an empty Debian 12, generate a video there.
+# The image of a container serves. Needs root, the package archive and half an hour of processor time: `make test-long`. The tools are
 # debootstrap, debhelper, lintian, patchelf and uv.
 # WEFT_DIST_ROOT names a root that debootstrap made with python3, to be copied instead.
 . "$SRC/tests/check.sh"

@@ -13,7 +13,7 @@
 #define LATER(count) (4 * (count) + 32)
 /* Most pairs of jobs, which are the cost of a replay, of one prediction; and fewest futures. */
 enum { PAIRS = 400000, LEAST = 4 };
-/* The policy fair decides after each step: 15 decisions for one of other policies. */
+/* Decisions of the policy fair, which decides after each step, per decision of another policy. */
 enum { FAIR_DECISIONS = 15 };
 
 double weft_queue_past_gap(const weft_queue_run *jobs, int64_t count, double first, double now,
@@ -65,8 +65,7 @@ static weft_status make_futures(int64_t count, int64_t owners, int64_t number, f
     return WEFT_NEW(f->ends, count * f->number, "futures of %" PRId64 " jobs", count);
 }
 
-/* A job like a past one that arrives at a time. Its number and rank are larger than in `i`
- * earlier jobs. */
+/* Later job `i`, like a past one. */
 static weft_queue_run later_job(const weft_queue_run *like, int64_t i, double arrival)
 {
     weft_queue_run run = *like;
@@ -79,7 +78,7 @@ static weft_queue_run later_job(const weft_queue_run *like, int64_t i, double ar
     return run;
 }
 
-/* Replays future `k`. The draws are equal at every time, so that a prediction changes by
+/* Replays future `k`. Future k draws equal values at every time, so that a prediction changes by
  * what happens, and not by chance. */
 static weft_status replay_future(const weft_queue_rules *rules, const weft_queue_run *jobs,
                                  int64_t count, const double *used, int64_t owners, double now,
@@ -129,8 +128,7 @@ static bool is_near(double predicted, double wait)
 }
 
 /* How close a predicted wait is to the waits of the futures: 1 for an equal one, less for others.
- * The seconds of the jobs are predictions, too, so a wait just within WEFT_QUEUE_NEAR counts
- * little. */
+ * The seconds of jobs are predictions, too: a wait just within WEFT_QUEUE_NEAR counts little. */
 static double closeness(const double *ends, int64_t count, double now, double wait)
 {
     double sum = 0;
@@ -157,7 +155,7 @@ static void find_end(const double *ends, int64_t count, double now, weft_queue_o
     o->end = now + best;
 }
 
-/* The largest share of the waits that are near to one prediction; one wait is its lower edge. */
+/* The largest share of the waits that are near to one prediction: a wait is on its lower edge. */
 static double most_near(const double *ends, int64_t count, double now)
 {
     const double edge = (1 + WEFT_QUEUE_NEAR) * (1 - 1e-9);

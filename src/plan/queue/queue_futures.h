@@ -36,7 +36,8 @@ double weft_queue_past_gap(const weft_queue_run *jobs, int64_t count, double fir
 int64_t weft_queue_futures_of(const weft_queue_rules *rules, int64_t count,
                               const weft_queue_past *past);
 /* The jobs[0..count) are unfinished, with numbers and ranks below WEFT_QUEUE_LATER; `used`:
- * [owners]. outlooks: [count]. futures: 0: no later jobs. Equal arguments give equal outlooks. */
+ * [owners]. outlooks: [count]. futures: 0: no later jobs come. Equal arguments give equal
+ * outlooks. */
 weft_status weft_queue_foresee(const weft_queue_rules *rules, const weft_queue_run *jobs,
                                int64_t count, const double *used, int64_t owners, double now,
                                const weft_queue_past *past, int64_t futures,

@@ -28,7 +28,7 @@ typedef struct weft_queue_watch {
 /* Runs all jobs from the time `now`. `used` ([owners], seconds) is updated. */
 weft_status weft_queue_replay(const weft_queue_rules *rules, weft_queue_run *jobs, int64_t count,
                               double *used, double now);
-/* Stops when jobs[0..wanted) have ended; other results are undefined. watch: NULL: none. */
+/* Stops when jobs[0..wanted) have ended; other results are undefined. `watch`: NULL: none. */
 weft_status weft_queue_replay_first(const weft_queue_rules *rules, weft_queue_run *jobs,
                                     int64_t count, int64_t wanted, double *used, double now,
                                     const weft_queue_watch *watch);
