@@ -15,7 +15,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Floats of x, other and the sampler's memory, which grow with the length of a video. */
+/* Floats of `windows` in the memory of a batch; 0 with one window. */
+static int64_t window_floats(const weft_generator *p)
+{
+    return p->shape.windows.count > 1 ? weft_aligned(3 * p->options.batch * p->model.grid.channels)
+                                      : 0;
+}
+
+/* Floats of x, other, windows and the sampler's memory, which grow with the length of a video. */
 static int64_t sampler_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->shape.begun_floats;
@@ -23,7 +30,8 @@ static int64_t sampler_floats(const weft_generator *p)
     const int64_t work = weft_sampler_workspace_floats(p->options.sampler, solver, all);
     /* the histories of all blocks, the workspace of one, and a prediction */
     const int64_t blocks = weft_sampler_history_floats(p->options.sampler, solver, all) + 2 * work;
-    return 2 * weft_aligned(all) + (p->shape.level_frames ? blocks + all : work);
+    return 2 * weft_aligned(all) + window_floats(p) +
+           (p->shape.level_frames ? blocks + all : work);
 }
 
 /* Reserves the memory of the sampler, in a file if it grows with the length of the video. */
@@ -36,7 +44,8 @@ static weft_status reserve_memory(weft_generator *p)
                                   &m->sampler_buffer));
     m->x = m->sampler_buffer.data;
     m->other = m->x + weft_aligned(all);
-    m->work = m->other + weft_aligned(all);
+    m->windows = m->other + weft_aligned(all);
+    m->work = m->windows + window_floats(p);
     m->prediction =
         p->shape.level_frames ? (float *)m->sampler_buffer.data + sampler_floats(p) - all : NULL;
     m->context = weft_alloc_aligned(p->shape.rows * p->model.text.floats * 4);

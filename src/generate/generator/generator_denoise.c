@@ -286,18 +286,58 @@ static weft_status_code predict_window(weft_generator *p, const weft_generator_p
     return WEFT_OK;
 }
 
-/* Adds the weighted predictions of window i, out (batch, window...), to `prediction`. */
-static void blend(const weft_generator *p, int64_t i, const float *out, float *prediction)
+/* Whether brightness and background of the windows are the model's choice. With a given video they
+ * are the video's. */
+static bool is_free(const weft_generator *p)
+{
+    const weft_visual_condition *visual = &p->inputs.visual;
+    return !visual->latents && !visual->control && !visual->extra_channels;
+}
+
+/* Sets memory.windows[2] to the shift of the predictions of window i, out (batch, window...): every
+ * channel of the denoised window gets the mean of the first window, so that brightness and colours
+ * do not drift. `branch` 1: without prompt. Window 0 is shifted by 0. */
+static void align(const weft_generator *p, const evaluation *e, int64_t i, const float *out,
+                  int branch)
 {
     const weft_temporal_windows *w = &p->shape.windows;
     const int64_t frame = p->shape.sampled_floats / p->shape.sampled_frames,
-                  first = weft_temporal_windows_first(w, i);
+                  channels = p->model.grid.channels, all = p->options.batch * channels;
+    float *first = p->memory.windows + branch * all, *shift = p->memory.windows + 2 * all;
+    memset(shift, 0, (size_t)all * sizeof *shift);
+    if (!is_free(p))
+        return;
+    for (int64_t row = 0; row < p->options.batch; row++) {
+        const weft_window_values values = {.x = e->x + row * p->shape.sampled_floats +
+                                                weft_temporal_windows_first(w, i) * frame,
+                                           .out = out + row * w->window * frame,
+                                           .cells = frame / channels,
+                                           .channels = channels,
+                                           .skip = e->level->skip,
+                                           .scale = e->level->out};
+        float *mean = (i ? shift : first) + row * channels;
+        weft_temporal_windows_mean(w, p->model.grid.causal ? 1 : 0, &values, mean);
+        if (i)
+            weft_temporal_windows_shift(&values, first + row * channels, mean);
+    }
+}
+
+/* Adds the weighted predictions of window i, out (batch, window...), to `prediction`. `branch` as
+ * for align(). */
+static void blend(const weft_generator *p, const evaluation *e, int64_t i, const float *out,
+                  int branch, float *prediction)
+{
+    const weft_temporal_windows *w = &p->shape.windows;
+    const int64_t frame = p->shape.sampled_floats / p->shape.sampled_frames,
+                  channels = p->model.grid.channels, first = weft_temporal_windows_first(w, i);
+    align(p, e, i, out, branch);
     for (int64_t k = 0; k < p->options.batch * w->window; k++) {
         const int64_t at = first + k % w->window;
         const float share = (float)weft_temporal_windows_share(w, i, at);
+        const float *shift = p->memory.windows + (2 * p->options.batch + k / w->window) * channels;
         float *to = prediction + k / w->window * p->shape.sampled_floats + at * frame;
         for (int64_t c = 0; c < frame; c++)
-            to[c] += share * out[k * frame + c];
+            to[c] += share * (out[k * frame + c] + shift[c % channels]);
     }
 }
 
@@ -427,9 +467,9 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
         WEFT_TRY(predict_window(p, part, e, own, i, &out));
         const int64_t half = all / p->shape.sampled_frames * p->shape.windows.window;
         if (p->shape.windows.count > 1) {
-            blend(p, i, out, prediction);
+            blend(p, e, i, out, 0, prediction);
             if (guided)
-                blend(p, i, out + half, other);
+                blend(p, e, i, out + half, 1, other);
         } else {
             memcpy(prediction, out, (size_t)all * 4);
             other = out + half;

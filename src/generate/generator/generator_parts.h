@@ -81,11 +81,13 @@ typedef struct weft_generator_shape {
 
 /* Memory of a batch, reserved by weft_generator_bind and used by every batch.
  *
- * x, other (batch, latents): the sample, and the unconditional prediction. work: the sampler's
- * memory. All are in sampler_buffer. context (rows, text floats per prompt): text conditioning. */
+ * x, other (batch, latents): the sample, and the unconditional prediction. windows (3, batch,
+ * channels): means of the first window with and without prompt, and the shift of another window.
+ * work: the sampler's memory. All are in sampler_buffer. context (rows, text floats per prompt):
+ * text conditioning. */
 typedef struct weft_generator_memory {
     weft_scratch sampler_buffer;
-    float *x, *work, *other, *context;
+    float *x, *work, *other, *windows, *context;
     float *prediction; /* prediction for all frames; NULL without level_frames */
 } weft_generator_memory;
 

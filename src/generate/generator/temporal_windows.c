@@ -57,3 +57,22 @@ int64_t weft_temporal_windows_noise(const weft_temporal_windows *w, int64_t firs
     }
     return first_source + block + item;
 }
+
+void weft_temporal_windows_mean(const weft_temporal_windows *w, int64_t first_source,
+                                const weft_window_values *v, float *mean)
+{
+    const int64_t cells = (w->window - first_source) * v->cells;
+    for (int64_t c = 0; c < v->channels; c++) {
+        double sum = 0;
+        for (int64_t k = first_source * v->cells; k < w->window * v->cells; k++)
+            sum += v->skip * (double)v->x[k * v->channels + c] +
+                   v->scale * (double)v->out[k * v->channels + c];
+        mean[c] = cells > 0 ? (float)(sum / (double)cells) : 0;
+    }
+}
+
+void weft_temporal_windows_shift(const weft_window_values *v, const float *first, float *mean)
+{
+    for (int64_t c = 0; c < v->channels; c++)
+        mean[c] = v->scale != 0 ? (float)(((double)first[c] - (double)mean[c]) / v->scale) : 0;
+}

@@ -27,4 +27,19 @@ double weft_temporal_windows_share(const weft_temporal_windows *w, int64_t i, in
 int64_t weft_temporal_windows_noise(const weft_temporal_windows *w, int64_t first_source,
                                     uint64_t seed, int64_t frame);
 
+/* Values of one window: (window, cells, channels). */
+typedef struct weft_window_values {
+    const float *x;   /* sample */
+    const float *out; /* prediction */
+    int64_t cells, channels;
+    double skip, scale; /* denoised = skip x + scale prediction */
+} weft_window_values;
+
+/* Mean of each channel of the denoised window, over all frames from `first_source` on. */
+void weft_temporal_windows_mean(const weft_temporal_windows *w, int64_t first_source,
+                                const weft_window_values *values, float *mean);
+/* Replaces the means of a window by the shift of its prediction that gives it the means `first` of
+ * the first window. */
+void weft_temporal_windows_shift(const weft_window_values *values, const float *first, float *mean);
+
 #endif

@@ -67,6 +67,29 @@ Test(windows, noise_returns_in_an_order_of_the_seed)
     cr_expect(moved > 20 && other > 20, "%d and %d of 45 frames", (int)moved, (int)other);
 }
 
+/* The shifted window has the means of the first one. Frame 0 of a causal autoencoder is not
+ * counted. */
+Test(windows, a_shift_gives_the_means_of_the_first_window)
+{
+    enum { CELLS = 3, CHANNELS = 2, FRAMES = 4, ALL = FRAMES * CELLS * CHANNELS };
+    const weft_temporal_windows w = weft_temporal_windows_arrange(10, FRAMES, 1);
+    float x[ALL], out[ALL], first[CHANNELS] = {0.25f, -3}, mean[CHANNELS];
+    for (int i = 0; i < ALL; i++) {
+        x[i] = sinf((float)i);
+        out[i] = cosf(3 * (float)i);
+    }
+    const weft_window_values v = {x, out, CELLS, CHANNELS, 0.75, -0.5};
+    weft_temporal_windows_mean(&w, 1, &v, mean);
+    cr_assert_gt(fabsf(mean[0] - first[0]), 0.01f);
+    weft_temporal_windows_shift(&v, first, mean);
+    for (int i = 0; i < ALL; i++)
+        out[i] += mean[i % CHANNELS];
+    x[0] = 100;
+    weft_temporal_windows_mean(&w, 1, &v, mean);
+    for (int c = 0; c < CHANNELS; c++)
+        cr_assert_float_eq(mean[c], first[c], 1e-6);
+}
+
 Test(windows, a_window_fades_in_while_the_one_before_fades_out)
 {
     const weft_temporal_windows w = weft_temporal_windows_arrange(10, 6, 2);
