@@ -15,14 +15,14 @@ typedef struct weft_plane {
 
 /* Returns `channels` channels of the array from channel `first` on. */
 weft_plane weft_plane_of(weft_plane plane, int64_t first, int64_t channels);
-/* to = factor * from; both have the same size. */
+/* Sets to = factor * from; both have the same size. */
 void weft_plane_copy(weft_plane from, float factor, weft_plane to);
-/* to += factor * from. */
+/* Adds factor * from to `to`. */
 void weft_plane_add(weft_plane from, float factor, weft_plane to);
-/* to = factor * `from`, scaled to the size of `to` (bilinear, corners not aligned). */
+/* Scales factor * `from` to the size of `to` (bilinear, corners not aligned). */
 void weft_plane_resize(weft_plane from, float factor, weft_plane to);
-/* to(p) = from(p + flow(p)); bilinear, positions outside take the edge. flow: columns, then rows.
- */
+/* Sets to(p) = from(p + flow(p)); bilinear. Positions outside take the edge. A flow has
+ * columns, then rows. */
 void weft_plane_warp(weft_plane from, weft_plane flow, weft_plane to);
 /* Means of 2 x 2 positions; a last odd row or column is dropped. */
 void weft_plane_halve(weft_plane from, weft_plane to);

@@ -27,7 +27,7 @@ struct weft_frame_interpolation {
     int64_t height, width;             /* of the padded images; 0: nothing is compiled */
     int64_t top, left;                 /* padding */
     float mean;                        /* of both images */
-    /* of the first and the second frame, owned */
+    /* values of the first and the second frame, owned */
     weft_plane image[2], pyramid[2][LEVELS], feature[2][LEVELS];
     weft_plane warped; /* an image, owned */
 };

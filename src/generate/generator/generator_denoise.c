@@ -294,9 +294,9 @@ static bool is_free(const weft_generator *p)
     return !visual->latents && !visual->control && !visual->extra_channels;
 }
 
-/* Sets memory.windows[2] to the shift of the predictions of window i, out (batch, window...): every
- * channel of the denoised window gets the mean of the first window, so that brightness and colours
- * do not drift. `branch` 1: without prompt. Window 0 is shifted by 0. */
+/* Sets memory.windows[2] to the shift of the predictions of window i, out (batch, window...). Every
+ * channel of the denoised window gets the first window's mean, so that colours do not drift.
+ * `branch` 1: without prompt. Window 0 is shifted by 0. */
 static void align(const weft_generator *p, const evaluation *e, int64_t i, const float *out,
                   int branch)
 {
@@ -322,8 +322,7 @@ static void align(const weft_generator *p, const evaluation *e, int64_t i, const
     }
 }
 
-/* Adds the weighted predictions of window i, out (batch, window...), to `prediction`. `branch` as
- * for align(). */
+/* Adds the weighted predictions of window i, out (batch, window...), to `prediction`. */
 static void blend(const weft_generator *p, const evaluation *e, int64_t i, const float *out,
                   int branch, float *prediction)
 {

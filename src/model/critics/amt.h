@@ -4,7 +4,7 @@
  *
  * The network is a row of convolutional parts. Between the parts, flow fields warp features and
  * look up correlations; the caller does this (evaluate/frame_interpolation.h). Y and X are height
- * and width of the images, multiples of 16; all values are (1,1,Y',X',C) with the channels last.
+ * and width of the images, multiples of 16. All values are (1,1,Y',X',C), channels last.
  *
  *   part      input                                              output
  *   FEATURES  x: image                                           y: (Y/8, X/8, 84)
