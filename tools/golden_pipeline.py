@@ -61,11 +61,8 @@ of weft needs them.
               noise level before them
     *_variants  of existing folders: embedded guidance with a negative prompt, given noise levels,
               dynamic guidance of CogVideoX, and other schedulers"""
-import base64
 import json
 import os
-import re
-import shutil
 import sys
 
 import numpy as np
@@ -86,90 +83,9 @@ from safetensors.torch import load_file
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from transformers import (BertConfig, BertModel, BertTokenizer, CLIPImageProcessor, CLIPImageProcessorPil, CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPVisionConfig, CLIPVisionModel,
                           LlamaConfig, LlamaForCausalLM, LlamaModel, LlavaConfig, LlavaForConditionalGeneration,
-                          PreTrainedTokenizerFast, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
-
-OUT = "tests/golden/pipelines"
-NO_MAP = base64.b64encode(bytes([0, 4, 0, 0]) + bytes(4 * 256) + b"\0").decode()  # of characters: a trie that has none
-PROMPT, NEGATIVE = "a red cat walks &amp; sleeps", "blurry"
-
-
-def weights(model, seed):
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in model.parameters():
-        noise = torch.randn(parameter.shape, generator=generator)
-        if parameter.dim() > 1:
-            parameter.data = noise / parameter[0].numel() ** 0.5
-        else:
-            parameter.data = parameter.data + 0.1 * noise
-    return model.eval()
-
-
-def tokenizer(name, special, model, **more):
-    """Of single letters; `special` have the first ids."""
-    bytes_as_letters = model["type"] == "BPE"
-    json.dump({"version": "1.0", "added_tokens": [{"id": i, "content": t, "single_word": False, "lstrip": False, "rstrip": False,
-                                                  "normalized": False, "special": True} for i, t in enumerate(special)],
-               "model": model, **more}, open(f"{OUT}/tokenizer.json", "w"))
-    made = PreTrainedTokenizerFast(tokenizer_file=f"{OUT}/tokenizer.json", pad_token=special[0], padding_side="right")
-    os.remove(f"{OUT}/tokenizer.json")
-    return made
-
-
-def around(*parts):
-    single = [{"Sequence": {"id": "A", "type_id": 0}} if p is None else {"SpecialToken": {"id": p[0], "type_id": 0}} for p in parts]
-    return {"type": "TemplateProcessing", "single": single, "pair": single + [{"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {p[0]: {"id": p[0], "ids": [p[1]], "tokens": [p[0]]} for p in parts if p}}
-
-
-def unigram():
-    special = ["<pad>", "</s>", "<unk>"]
-    pieces = ["\u2581"] + [chr(c) for c in range(33, 127)] + ["\u2581red", "\u2581cat"]
-    return tokenizer("unigram", special, {"type": "Unigram", "unk_id": 2, "byte_fallback": False,
-                                          "vocab": [[t, 0.0] for t in special] + [[p, -3.0] for p in pieces]},
-                     normalizer={"type": "Precompiled", "precompiled_charsmap": NO_MAP},
-                     pre_tokenizer={"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
-                     post_processor=around(None, ("</s>", 1)))
-
-
-def letters():
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    names = {b: chr(b) for b in plain}
-    for b in range(256):
-        names.setdefault(b, chr(256 + len(names) - len(plain)))
-    return [names[b] for b in range(256)]
-
-
-def words(special, post_processor=around(("<|begin_of_text|>", 1), None)):
-    split = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-    return tokenizer("llama", special, {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                                        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": True,
-                                        "vocab": {**{t: i for i, t in enumerate(special)},
-                                                  **{l: len(special) + i for i, l in enumerate(letters())}},
-                                        "merges": []},
-                     pre_tokenizer={"type": "Sequence", "pretokenizers": [
-                         {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False},
-                         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}]},
-                     post_processor=post_processor)
-
-
-def llama():
-    special = ["<|end_of_text|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
-               "Describe the video by detailing the following aspects: 1. The main content and theme of the video.2. The color, shape, "
-               "size, texture, quantity, text, and spatial relationships of the objects.3. Actions, events, behaviors temporal "
-               "relationships, physical movement changes of the objects."]
-    return words(special)
-
-
-def save(pipe, name, noise, latents, **asked):
-    shutil.rmtree(f"{OUT}/{name}", ignore_errors=True)
-    pipe.save_pretrained(f"{OUT}/{name}")
-    for what, video in ("noise", noise), ("latents", latents):
-        np.save(f"{OUT}/{name}/{what}.npy", video[0].permute(1, 2, 3, 0).contiguous().numpy())
-    json.dump(asked, open(f"{OUT}/{name}/asked.json", "w"), indent=1)
-
-
-def noise(channels, *size):
-    return torch.randn((1, channels, *size), generator=torch.Generator().manual_seed(7))
+                          T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
+from golden_parts import (NEGATIVE, OUT, PROMPT, ProcessorOf, given, llama, llava_words, noise, picture, qwen_pairs, qwen_words, save, tekken,
+                          two_files, unigram, variant, weights, words)
 
 
 def wan22():
@@ -298,19 +214,6 @@ def kandinsky5_pipe(kind):
     return pipe
 
 
-class ProcessorOf:
-    """The tokenizer with the call of Qwen2.5-VL's processor."""
-
-    def __init__(self, made):
-        self.made = made
-
-    def __call__(self, text, images=None, videos=None, **more):
-        return self.made(text, **more)
-
-    def __getattr__(self, name):
-        return getattr(self.made, name)
-
-
 def kandinsky5():
     from diffusers import Kandinsky5T2VPipeline
     pipe = kandinsky5_pipe(Kandinsky5T2VPipeline)
@@ -337,17 +240,6 @@ def kandinsky5_i2v():
     np.save(f"{OUT}/kandinsky5/noise_i2v.npy", begin[0].numpy())
     given("kandinsky5", image_i2v=image)
     variant("kandinsky5", "i2v", made.permute(0, 4, 1, 2, 3), prompt=PROMPT, negative=NEGATIVE, **asked)
-
-
-def llava_words():
-    """As many tokens before the prompt as Llama has, the picture's where it has it."""
-    before = whole.DEFAULT_PROMPT_TEMPLATE["template"].split("{}")[0]
-    own = ["<|end_of_text|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<image>", "system", "user",
-           "assistant", "\n\n"]
-    long, count = before[120:520], lambda text: len(re.findall("|".join(map(re.escape, own + [long])) + "|.", text, re.S)) + 1
-    while count(before) != 103:
-        long = long[1:] if count(before) < 103 else before[120:121 + len(long)]
-    return words(own + [long])
 
 
 def hunyuan_picture(name, prompt, condition, channels, guided, **asked):
@@ -431,18 +323,6 @@ def flux_pipe(kind, channels):
     words.model_max_length = 77
     return kind(scheduler=levels, vae=vae, text_encoder=pooled, tokenizer=words, text_encoder_2=text, tokenizer_2=unigram(),
                 transformer=transformer)
-
-
-def qwen_words(before, count):
-    """Qwen's chat template, whose part `before` the prompt has `count` tokens."""
-    own = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "system", "user", "assistant", "\n"]
-    start = before.index("Describe")
-    sizes = (n for n in range(len(before)) if len(re.findall("|".join(map(re.escape, own + [before[start:start + n]])) + "|.", before, re.S)) == count)
-    made = words(own + [before[start:start + next(sizes)]], {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False,
-                                                              "use_regex": False})
-    made.chat_template = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-                          "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
-    return made
 
 
 HUNYUAN15_INNER = 12
@@ -538,36 +418,6 @@ def z_image():
     json.dump({**config, "t_embedder_mid_dim": inner}, open(path, "w"), indent=2)
 
 
-def qwen_pairs(made):
-    """The same tokenizer with Qwen's own normalization, digits and order of ids, and two merges."""
-    whole = json.loads(made.backend_tokenizer.to_str())
-    special = [t["content"] for t in whole["added_tokens"]]
-    pieces = [piece for piece in whole["model"]["vocab"] if piece not in special] + ["re", "red"]
-    whole["model"] |= {"merges": [["r", "e"], ["re", "d"]], "vocab": {piece: at for at, piece in enumerate(pieces)}, "ignore_merges": False}
-    for at, token in enumerate(whole["added_tokens"]):
-        token["id"] = len(pieces) + at
-    split = whole["pre_tokenizer"]["pretokenizers"][0]["pattern"]
-    split["Regex"] = split["Regex"].replace(r"\p{N}{1,3}", r"\p{N}")
-    whole["normalizer"] = {"type": "NFC"}
-    json.dump(whole, open(f"{OUT}/tokenizer.json", "w"))
-    own = PreTrainedTokenizerFast(tokenizer_file=f"{OUT}/tokenizer.json", pad_token=special[0], padding_side="right")
-    os.remove(f"{OUT}/tokenizer.json")
-    own.chat_template = made.chat_template
-    return own
-
-
-def two_files(folder):
-    """vocab.json and merges.txt in place of tokenizer.json, as the authors publish the tokenizer."""
-    whole = json.load(open(f"{folder}/tokenizer.json"))
-    os.remove(f"{folder}/tokenizer.json")
-    json.dump(whole["model"]["vocab"], open(f"{folder}/vocab.json", "w"))
-    with open(f"{folder}/merges.txt", "w") as file:
-        file.write("#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in whole["model"]["merges"]))
-    config = {"add_prefix_space": False, "added_tokens_decoder": {str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in whole["added_tokens"]},
-              "model_max_length": 131072, "pad_token": "<|endoftext|>", "tokenizer_class": "Qwen2Tokenizer", "unk_token": None}
-    json.dump(config, open(f"{folder}/tokenizer_config.json", "w"), indent=1)
-
-
 def qwen_image():
     from diffusers import AutoencoderKLQwenImage, QwenImagePipeline, QwenImageTransformer2DModel
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2Tokenizer
@@ -597,27 +447,6 @@ def qwen_image():
     two_files(f"{OUT}/qwen_image/tokenizer")
     again = Qwen2Tokenizer.from_pretrained(f"{OUT}/qwen_image/tokenizer")
     assert again(system + prompt).input_ids == letters_of(system + prompt).input_ids
-
-
-TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
-          r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-
-
-def tekken():
-    """Mistral's tokenizer with its pattern and two merges."""
-    special = ["<pad>", "<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"]
-    pieces = special + letters() + ["aB", "re"]
-    made = tokenizer("tekken", special, {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                                         "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": True,
-                                         "vocab": {piece: at for at, piece in enumerate(pieces)}, "merges": [["a", "B"], ["r", "e"]]},
-                     pre_tokenizer={"type": "Sequence", "pretokenizers": [
-                         {"type": "Split", "pattern": {"Regex": TEKKEN}, "behavior": "Isolated", "invert": False},
-                         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}]},
-                     post_processor=around(("<s>", 1), None))
-    made.padding_side, made.bos_token = "left", "<s>"
-    made.chat_template = ("{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}[SYSTEM_PROMPT]{{ m.content[0].text }}[/SYSTEM_PROMPT]"
-                          "{% else %}[INST]{{ m.content[0].text }}[/INST]{% endif %}{% endfor %}")
-    return made
 
 
 def flux2():
@@ -737,12 +566,6 @@ def latte():
     save(pipe, "latte", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=4, **asked)
 
 
-def picture(width, height, seed):
-    """Of smooth colours, so that files of it are small."""
-    small = np.random.default_rng(seed).integers(0, 256, (3, 4, 3), dtype=np.uint8)
-    return Image.fromarray(small).resize((width, height), Image.BILINEAR)
-
-
 def umt5(kind=UMT5EncoderModel, config=UMT5Config):
     return weights(kind(config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, feed_forward_proj="gated-gelu")), 3)
 
@@ -759,12 +582,6 @@ def wan_dit(channels, **more):
 
 def unipc():
     return UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=5.0)
-
-
-def given(name, **pictures):
-    """The files that weft is given, and their names."""
-    for what, image in pictures.items():
-        image.save(f"{OUT}/{name}/{what}.png")
 
 
 def wan_image(name, pictures, asked, transformer, sees):
@@ -1089,13 +906,6 @@ def cosmos2():
                                            for part in ("text_encoder", "tokenizer", "transformer", "vae", "scheduler")]
     save(pipe, "cosmos2", begin, made.detach(), prompt=PROMPT, negative=NEGATIVE, frame_rate=12, **asked)
     given("cosmos2", image=image)
-
-
-def variant(name, label, made, scheduler=None, **asked):
-    """Other settings of a folder that is there: asked_LABEL.json, latents_LABEL.npy."""
-    np.save(f"{OUT}/{name}/latents_{label}.npy", made[0].permute(1, 2, 3, 0).contiguous().numpy())
-    asked |= {"scheduler": json.loads(scheduler.to_json_string())} if scheduler else {}
-    json.dump(asked, open(f"{OUT}/{name}/asked_{label}.json", "w"), indent=1)
 
 
 def flux_picture(pipe, **asked):

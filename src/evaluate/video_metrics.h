@@ -35,8 +35,8 @@ weft_status weft_consistency_add(weft_consistency *consistency, const float *uni
 double weft_consistency_score(const weft_consistency *consistency);
 void weft_consistency_free(weft_consistency *consistency);
 
-/* Motion smoothness: 1 - the mean absolute difference / 255 of frames of odd number, counted from 0.
- * Each is compared with the frame that AMT computes from its two neighbours. */
+/* Motion smoothness: 1 - the mean absolute difference / 255 of frames of odd number, counted from
+ * 0. Each is compared with the frame that AMT computes from its two neighbours. */
 typedef struct weft_smoothness {
     uint8_t *even, *odd, *middle; /* frames, owned; NULL: none */
     int64_t frames;
