@@ -30,8 +30,7 @@ static int64_t sampler_floats(const weft_generator *p)
     const int64_t work = weft_sampler_workspace_floats(p->options.sampler, solver, all);
     /* the histories of all blocks, the workspace of one, and a prediction */
     const int64_t blocks = weft_sampler_history_floats(p->options.sampler, solver, all) + 2 * work;
-    return 2 * weft_aligned(all) + window_floats(p) +
-           (p->shape.level_frames ? blocks + all : work);
+    return 2 * weft_aligned(all) + window_floats(p) + (p->shape.level_frames ? blocks + all : work);
 }
 
 /* Reserves the memory of the sampler, in a file if it grows with the length of the video. */
