@@ -454,7 +454,7 @@ Test(feature_cache, time)
 
 static bool has_axes(const weft_family *f, const char *axes)
 {
-    static const char *const name[] = {"tp", "sp", "ring"};
+    static const char *const name[] = {"tp", "cp", "sp", "ring"};
     for (int i = 0; i < WEFT_COUNT(name); i++)
         if (strstr(axes, name[i]) && !weft_recipe_list_find(f->recipe, f->recipes, name[i]))
             return false;
