@@ -43,7 +43,7 @@ int64_t weft_temporal_windows_noise(const weft_temporal_windows *w, int64_t firs
                                     uint64_t seed, int64_t frame)
 {
     const int64_t period = w->window - first_source, step = w->window - w->overlap;
-    if (frame < w->window || period < 1)
+    if (w->count < 2 || frame < w->window || period < 1)
         return frame;
     const int64_t at = frame - first_source, cycle = at / period, place = at % period,
                   block = place / step * step, size = period - block < step ? period - block : step;

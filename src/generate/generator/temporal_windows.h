@@ -23,7 +23,8 @@ int64_t weft_temporal_windows_first(const weft_temporal_windows *w, int64_t i);
 double weft_temporal_windows_share(const weft_temporal_windows *w, int64_t i, int64_t frame);
 /* Frame of the first window whose noise `frame` begins with (FreeNoise, Qiu et al.): the frames of
  * the first window in turn, from `first_source` on, shuffled within the steps of windows by the
- * seed. Frames of the first window have their own noise. */
+ * seed. Frames of the first window have their own noise, as have all frames with one window: those
+ * of sections and reasoning frames, which the window does not cover. */
 int64_t weft_temporal_windows_noise(const weft_temporal_windows *w, int64_t first_source,
                                     uint64_t seed, int64_t frame);
 

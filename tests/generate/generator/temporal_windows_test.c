@@ -54,6 +54,14 @@ Test(windows, noise_of_the_first_window_returns)
             }
 }
 
+/* Sections and reasoning frames are frames after the only window. */
+Test(windows, one_window_has_no_noise_again)
+{
+    const weft_temporal_windows w = weft_temporal_windows_arrange(2, 2, 0);
+    for (int64_t t = 0; t < 20; t++)
+        cr_assert_eq(weft_temporal_windows_noise(&w, 1, 7, t), t);
+}
+
 /* Without a shuffle, motion would repeat from window to window. */
 Test(windows, noise_returns_in_an_order_of_the_seed)
 {
