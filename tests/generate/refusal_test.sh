@@ -81,6 +81,9 @@ refuse model-input-unsupported key=--reasoning-frames -- --model $model --reason
 refuse video-size key=--frames value=17 'text~=possible number is 25' -- --model "$framepack" --image x.png --window 12 --frames 17 --height 32 --width 32
 refuse option-conflict key=--last-image -- --model "$framepack" --image x.png --last-image x.png --sections forward --window 12 --frames 13 --height 32 --width 32
 refuse video-size key=--frames value=37 'text~=29 + 24 n' -- --model "$skyreels" --window-mode history --window 29 --window-overlap 5 --frames 37 --height 32 --width 32
+refuse option-conflict key=--video -- --model "$skyreels" --frame-lag 1 --video x.png --frames 13 --height 32 --width 32
+refuse model-input-unsupported key=--frame-lag -- --model "$framepack" --image x.png --frame-lag 1 --window 12 --frames 13 --height 32 --width 32
+refuse model-input-unsupported key=--window-mode -- --model "$framepack" --image x.png --window-mode history --window 12 --frames 13 --height 32 --width 32
 refuse option-conflict key=--feature-cache -- --model "$skyreels" --frame-lag 1 --feature-cache fast --frames 13 --height 32 --width 32
 refuse option-conflict key=--control -- --model "$SRC/tests/golden/pipelines/wan_vace" --frames 9 --height 32 --width 32 --video x.png --control x.png
 refuse option-no-effect key=--negative-prompt 'text~=--true-cfg-scale' -- --model $flux --frames 1 --height 64 --width 96 --negative-prompt blurry

@@ -162,6 +162,11 @@ static weft_status check_sections(const weft_generator *p)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--window-overlap", WEFT_NUMBER(o->window_overlap)),
                           "the sections of %s do not overlap. Omit the option.", class_name);
+    if (o->frame_lag || o->chains)
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.key = o->frame_lag ? "--frame-lag" : "--window-mode"),
+                          "%s denoises section by section, with one noise level. Omit the option.",
+                          class_name);
     if (o->batch > 1)
         return weft_error(WEFT_MSG_OPTION_CONFLICT,
                           WEFT_AT(.key = "--batch-size", WEFT_NUMBER(o->batch)),
@@ -255,6 +260,7 @@ static weft_status check_levels(const weft_generator *p)
                  {"--preview-interval", o->preview > 0},
                  {"--trace", o->trace != NULL},
                  {"--strength", o->strength > 0},
+                 {"--video", o->visual.video && !o->chains},
                  {"--mask", o->visual.mask != NULL},
                  {"--last-image", o->visual.last_image != NULL}};
     for (int i = 0; i < WEFT_COUNT(other); i++)
