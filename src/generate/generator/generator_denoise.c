@@ -286,12 +286,12 @@ static weft_status_code predict_window(weft_generator *p, const weft_generator_p
     return WEFT_OK;
 }
 
-/* Whether brightness and background of the windows are the model's choice. With a given video they
- * are the video's. */
+/* Whether brightness and background of the windows are the model's choice. With a given image,
+ * video or control they are given. */
 static bool is_free(const weft_generator *p)
 {
-    const weft_visual_condition *visual = &p->inputs.visual;
-    return !visual->latents && !visual->control && !visual->extra_channels;
+    const weft_visual_inputs *given = &p->options.visual;
+    return !given->image && !given->video && !given->control;
 }
 
 /* Sets memory.windows[2] to the shift of the predictions of window i, out (batch, window...). Every
