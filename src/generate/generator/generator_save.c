@@ -404,7 +404,7 @@ out:
 
 weft_status weft_generator_save_video(weft_generator *p, int64_t prompt, const char *path)
 {
-    const int64_t each = p->shape.latent_floats, row = prompt - p->request.first;
+    const int64_t each = p->shape.begun_floats, row = prompt - p->request.first;
     weft_saved_latents k = {.cursor = p->sampling.cursor,
                             .histories = histories_at(p, p->sampling.cursor.step),
                             .x = p->memory.x + row * each};
