@@ -8,8 +8,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { DISCARDED = 2 };
-static volatile sig_atomic_t interrupted; /* 0, 1 or DISCARDED */
+enum { DISCARDED = 2, DISCARDED_ALONE };
+static volatile sig_atomic_t interrupted; /* 0, 1, DISCARDED or DISCARDED_ALONE */
 
 static void on_signal(int number)
 {
@@ -91,14 +91,19 @@ void weft_interrupt_request(bool stops)
     interrupted = stops;
 }
 
-void weft_interrupt_discard(void)
+void weft_interrupt_discard(bool alone)
 {
-    interrupted = DISCARDED;
+    interrupted = alone ? DISCARDED_ALONE : DISCARDED;
 }
 
 bool weft_interrupt_discards(void)
 {
-    return interrupted == DISCARDED;
+    return interrupted >= DISCARDED;
+}
+
+bool weft_interrupt_ends_programs(void)
+{
+    return interrupted == DISCARDED_ALONE;
 }
 
 bool weft_interrupted(void)

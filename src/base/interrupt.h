@@ -20,11 +20,14 @@ void weft_interrupt_detach_child(pid_t parent);
 /* Sets what weft_interrupted() returns, for a process that continues after work that was stopped.
  * Any thread. */
 void weft_interrupt_request(bool stops);
-/* Requests like weft_interrupt_request(true), for work that is not resumed: nothing need be saved,
- * and a program of one rank ends with WEFT_E_CANCELLED before its next instruction. */
-void weft_interrupt_discard(void);
+/* Requests like weft_interrupt_request(true), for work that is not resumed: nothing need be saved.
+ * `alone`: no other rank waits for this process, so that programs end with WEFT_E_CANCELLED before
+ * their next instruction. */
+void weft_interrupt_discard(bool alone);
 /* Whether the work that is interrupted is not resumed. */
 bool weft_interrupt_discards(void);
+/* Whether programs end before their next instruction. */
+bool weft_interrupt_ends_programs(void);
 bool weft_interrupted(void);
 /* WEFT_E_CANCELLED with a message when interrupted, for WEFT_TRY in loops. */
 weft_status weft_interrupt_check(void);

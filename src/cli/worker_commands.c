@@ -13,7 +13,7 @@ static void take_command(weft_worker_state *w, json_t *command)
     pthread_mutex_lock(&w->lock);
     if (stops && stops == w->running) {
         if (json_is_false(json_object_get(command, "save")))
-            weft_interrupt_discard();
+            weft_interrupt_discard(weft_comm_ranks(w->comm) == 1);
         else
             weft_interrupt_request(true);
     } else if (json_object_get(command, "run")) {

@@ -227,11 +227,11 @@ static weft_status notify_written(const weft_program *p, int32_t at, int *next)
     return WEFT_OK;
 }
 
-/* Work that is not resumed ends before its next instruction. Other ranks would wait for this one,
- * so programs with several ranks run to their end. */
+/* Work that is not resumed ends before its next instruction. An error of a program with a group
+ * aborts the group, which later work needs, so such a program runs to its end. */
 static weft_status check_discarded(const weft_program *p)
 {
-    return weft_interrupt_discards() && !p->binding.base ? weft_interrupt_check() : WEFT_OK;
+    return weft_interrupt_ends_programs() && !p->binding.base ? weft_interrupt_check() : WEFT_OK;
 }
 
 static weft_status run_code(weft_program *p, int *notified)

@@ -178,7 +178,7 @@ static void stop_second(void *user, const weft_graph *g, const weft_node *node,
     (void)node;
     (void)args;
     if (++*(int *)user == 2)
-        weft_interrupt_discard();
+        weft_interrupt_discard(true);
 }
 
 /* Work that is discarded ends between two kernels. The program runs again after that. */
@@ -201,6 +201,8 @@ Test(program, discarded_work_ends_at_once)
     cr_assert_eq(result(p, "y")[1], 3 * 32 + 31);
     cr_assert_eq(kernels, 7);
     weft_interrupt_request(true); /* saves, so the program ends first */
+    run(p);
+    weft_interrupt_discard(false); /* other ranks wait for what follows the program */
     run(p);
     weft_interrupt_request(false);
     weft_program_free(p);
