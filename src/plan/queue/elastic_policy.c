@@ -351,35 +351,48 @@ static int64_t find_on_time(const weft_elastic_question *q, class *c, weft_elast
     return count;
 }
 
-/* The job of a class that needs several devices at once and has waited longest, but longer than its
- * own seconds; -1: none. */
+/* The first job of a class that needs several devices at once, and arrived longer ago than its own
+ * seconds; -1: none. Includes jobs that run, or two such jobs would stop each other at every step.
+ */
 static int64_t find_starved(const weft_elastic_question *q, const class *c, const int64_t *degrees)
 {
     int64_t best = -1;
     for (int64_t i = 0; i < q->count; i++) {
         const weft_elastic_entry *e = &q->entries[i];
         const int k = smallest_degree(e->size);
-        if (e->priority == c->priority && waits(q, i, degrees) && e->degree == 0 && k > 0 &&
-            1 << k <= q->devices && q->now - e->arrival > weft_elastic_seconds_left(q, i, k) &&
+        if (e->priority == c->priority && waits(q, i, degrees) && k > 0 && 1 << k <= q->devices &&
+            q->now - e->arrival > weft_elastic_seconds_left(q, i, k) &&
             (best < 0 || e->arrival < q->entries[best].arrival))
             best = i;
     }
     return best;
 }
 
+/* Gives devices to the jobs of find_starved in their order. False: the idle devices do not suffice,
+ * and are kept for the next of these jobs. */
+static bool give_starved(const weft_elastic_question *q, const class *c, int64_t *idle,
+                         int64_t *degrees)
+{
+    for (int64_t i; (i = find_starved(q, c, degrees)) >= 0;) {
+        const weft_elastic_entry *e = &q->entries[i];
+        int64_t want = 1 << smallest_degree(e->size);
+        if (e->degree > want && e->degree <= *idle)
+            want = e->degree;
+        if (want > *idle)
+            return false;
+        degrees[i] = want;
+        *idle -= want;
+    }
+    return true;
+}
+
 /* Gives devices to the jobs of a class. Returns the devices that stay idle, for lower classes. */
 static int64_t give_class(const weft_elastic_question *q, class *c, weft_elastic_work *w,
                           int64_t idle, int64_t *degrees)
 {
-    const int64_t starved = find_starved(q, c, degrees);
     int64_t count = find_on_time(q, c, w);
-    if (starved >= 0) {
-        const int64_t want = 1 << smallest_degree(q->entries[starved].size);
-        if (want > idle)
-            return 0; /* the idle devices are kept for the job */
-        degrees[starved] = want;
-        idle -= want;
-    }
+    if (!give_starved(q, c, &idle, degrees))
+        return 0;
     for (int64_t n = 0; n < count; n++) { /* by deadline */
         const int64_t i = w->order[n];
         if (!w->chosen[i] || !waits(q, i, degrees))

@@ -14,8 +14,9 @@
  *   weft-start   as weft, once per job: a job keeps its devices until its end
  *
  * weft and weft-start decide by priority first: jobs of a lower priority get what the others leave.
- * A job that cannot have one device, and has waited longer than its own seconds, gets the next
- * devices of its priority: they stay idle until they suffice.
+ * A job that cannot have one device, and arrived longer ago than its own seconds, gets the next
+ * devices of its priority: they stay idle until they suffice. It keeps them, except for such a job
+ * that arrived earlier.
  * The three papers' policies are written from their descriptions, not from their code: predictions
  * are exact, and batching of images is not simulated. */
 #ifndef WEFT_PLAN_ELASTIC_POLICY_H

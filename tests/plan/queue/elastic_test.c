@@ -223,6 +223,23 @@ Test(elastic, a_wide_job_ends_before_a_stream)
     cr_assert(jobs[8].start < 25, "%g", jobs[8].start);
 }
 
+/* Jobs that can change at each step: a wide job that has begun is not stopped for a later wide job, nor
+ * for small jobs. */
+Test(elastic, wide_jobs_do_not_stop_each_other)
+{
+    const weft_elastic_size large = {"large", 50, {INFINITY, INFINITY, INFINITY, 1}, 0, 1},
+                            small = {"small", 10, {1, INFINITY, INFINITY, INFINITY}, 0, 1};
+    weft_elastic_job jobs[] = {{.size = &large},
+                               {.size = &large, .arrival = 1},
+                               {.size = &large, .arrival = 2},
+                               {.size = &small, .arrival = 3}};
+    const weft_elastic_rules rules = {WEFT_ELASTIC_WEFT, 8, 0, 1};
+    cr_assert_eq(weft_elastic_replay(&rules, jobs, 4, NULL), WEFT_OK);
+    for (int i = 0; i < 4; i++)
+        cr_assert_leq(jobs[i].resizes, 1, "job %d: %d", i, (int)jobs[i].resizes);
+    cr_assert_leq(jobs[2].end, 170, "%g", jobs[2].end);
+}
+
 /* The forecast of a queue: a held job ends first, on its devices, and other jobs start
  * at the same time or later. */
 Test(elastic, a_replay_begins_with_held_jobs)
