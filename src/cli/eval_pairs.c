@@ -74,7 +74,7 @@ static weft_status compare(const weft_args *args, weft_arena *arena, const char 
                                  .blind = weft_args_flag(args, "--blind"),
                                  .seed = (uint64_t)seed};
     WEFT_GO(weft_pair_page_write(&page, path));
-    printf("%s\n", path);
+    printf("%s\n", weft_args_given(args, "--page"));
     status =
         weft_eval_finish(args, json_pack("{s:I, s:I, s:O, s:O}", "pairs", (json_int_t)pairs.count,
                                          "without_partner", (json_int_t)pairs.without_partner,
@@ -99,8 +99,9 @@ weft_status weft_eval_pairs(const weft_args *args)
     weft_arena *arena = weft_arena_create();
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(arena, "the evaluation"));
-    const char *const name[2] = {generates ? model[0] : folder[0],
-                                 generates ? model[1] : folder[1]};
+    const char *const name[2] = {
+        weft_args_given(args, generates ? "--model" : "--videos"),
+        weft_args_given(args, generates ? "--other-model" : "--other-videos")};
     if (generates)
         WEFT_GO(generate(args, arena, model, folder));
     status = compare(args, arena, folder, name, scores);

@@ -1,6 +1,7 @@
 #include "report/pair_page.h"
 
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "draw/html.h"
 #include "draw/svg.h"
@@ -33,11 +34,13 @@ static weft_status put_json(weft_buf *page, const char *attribute, json_t *value
 /* Appends a cell: a number, a text, or nothing. */
 static void put_cell(weft_buf *page, const json_t *value)
 {
-    char text[64];
-    if (json_is_number(value)) {
-        snprintf(text, sizeof text, json_is_integer(value) ? "%.0f" : "%.5g",
-                 json_number_value(value));
-        weft_buf_printf(page, "<td class=\"n\">%s</td>", text);
+    if (json_is_integer(value)) {
+        weft_buf_printf(page, "<td class=\"n\">%" JSON_INTEGER_FORMAT "</td>",
+                        json_integer_value(value));
+        return;
+    }
+    if (json_is_real(value)) {
+        weft_buf_printf(page, "<td class=\"n\">%.5g</td>", json_real_value(value));
         return;
     }
     put(page, "<td>");
@@ -134,16 +137,15 @@ static weft_status put_pair(weft_buf *page, const weft_pair_page *o, int64_t ind
     return WEFT_OK;
 }
 
-/* Appends the body's start: state, keys and means. */
-static weft_status put_head(weft_buf *page, const weft_pair_page *o)
+/* Digits of data-id. The browser keeps the votes of a page by this id. */
+enum { ID_DIGITS = 16 };
+
+/* Appends the body's start: state, keys and means. *id_at: offset of the digits of data-id. */
+static weft_status put_head(weft_buf *page, const weft_pair_page *o, int64_t *id_at)
 {
-    uint64_t id = o->seed;
-    for (int64_t i = 0; i < o->pairs->count; i++)
-        for (int side = 0; side < 2; side++)
-            for (const char *c = o->pairs->pair[i].path[side]; *c; c++)
-                id = weft_seed_mix(id, (unsigned char)*c);
-    weft_buf_printf(page, "<body%s data-id=\"%016" PRIx64 "\"", o->blind ? " class=\"blind\"" : "",
-                    id);
+    weft_buf_printf(page, "<body%s data-id=\"", o->blind ? " class=\"blind\"" : "");
+    *id_at = page->len;
+    weft_buf_printf(page, "%0*d\"", ID_DIGITS, 0);
     WEFT_TRY(put_json(page, "data-models", json_pack("[s, s]", o->name[0], o->name[1])));
     put(page, "><header><span id=\"state\"></span>\n"
               "<button id=\"play\" type=\"button\">pause</button>\n"
@@ -161,19 +163,29 @@ static weft_status put_head(weft_buf *page, const weft_pair_page *o)
     return WEFT_OK;
 }
 
+/* Sets data-id to the hash of the page with its videos, so that no other page gets its votes. */
+static void set_id(weft_buf *page, int64_t at)
+{
+    char text[ID_DIGITS + 1];
+    snprintf(text, sizeof text, "%016" PRIx64, XXH3_64bits(page->data, (size_t)page->len));
+    memcpy(page->data + at, text, ID_DIGITS);
+}
+
 weft_status weft_pair_page_write(const weft_pair_page *o, const char *path)
 {
     static const char body[] = "<body>", mark[] = "<!--PAIRS-->";
     const char *document = (const char *)weft_pair_page_document;
     const char *at_body = strstr(document, body), *at_mark = strstr(document, mark);
     weft_buf page = {0};
+    int64_t id_at;
     weft_status_code status = WEFT_OK;
     weft_buf_append(&page, document, at_body - document);
-    WEFT_GO(put_head(&page, o));
+    WEFT_GO(put_head(&page, o, &id_at));
     for (int64_t i = 0; i < o->pairs->count; i++)
         WEFT_GO(put_pair(&page, o, i));
     put(&page, at_mark + strlen(mark));
     WEFT_GO(weft_buf_check(&page));
+    set_id(&page, id_at);
     status = weft_file_write_atomic(path, page.data, page.len);
 out:
     weft_buf_free(&page);

@@ -19,6 +19,8 @@ files = [open(f"made/{side}/{i:04d}.mp4", "rb").read() for i in range(2) for sid
 assert embedded == files, "other videos than those of the folders"
 outside = re.findall(r'(?:src|href|url)\s*[=(]\s*"?(?!"?data:)[^"\s>]+', re.sub(r"<script>.*?</script>", "", page, flags=re.S))
 assert not outside and "://" not in page, outside
+ids = re.findall(r'data-id="([0-9a-f]{16})"', page)
+assert len(ids) == 1 and int(ids[0], 16), ids
 facts = [json.loads(html.unescape(x)) for x in re.findall(r'data-pair="([^"]*)"', page)]
 assert [(f["prompt"], f["seed"], f["order"]) for f in facts] == [("a red cat", 7, "ab"), ('a blue <dog> & "bird"', 8, "ab")], facts
 for i, box in enumerate(re.findall(r"<section.*?</section>", page, flags=re.S)):
@@ -52,6 +54,9 @@ PY
     has_message pairs.log samples-none file=right || fail "the folder is not named"
     cp right/u.mp4 right/x.mp4
     pairs --videos left --other-videos right --json names.json || fail_with pairs.log "pairs by name"
+    cp pairs.html names.html && cp right/v.mp4 right/x.mp4
+    pairs --videos left --other-videos right || fail_with pairs.log "pairs by name"
+    [ "$(grep -o 'data-id="[^"]*"' names.html)" != "$(grep -o 'data-id="[^"]*"' pairs.html)" ] || fail "pages of other videos share votes"
     python3 -S -c 'import json; r = json.load(open("names.json")); assert r["pairs"] == 1 and r["a"]["each"][0]["file"] == "x.mp4", r' || fail "names"
 }
 check folders_are_paired_by_prompt_and_seed
