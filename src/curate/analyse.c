@@ -577,12 +577,13 @@ static bool trim_to_cuts(const analysis *a, int64_t *start, int64_t *end)
     return true;
 }
 
-/* The last frame of a part that ends at `end`; the next part is at a key frame if one is inside. */
-static int64_t end_at_cut(const analysis *a, int64_t start, int64_t end)
+/* The last frame of a part that ends at `end`. The next part begins at the last key frame of this
+ * part, unless that is before `earliest` seconds: the next part would be longer than the limit. */
+static int64_t end_at_cut(const analysis *a, int64_t start, int64_t end, double earliest)
 {
     for (int64_t t = end + 1; a->cuts.frames > 0 && t > start && t < a->frames; t--)
         if (a->cuts.starts[t] && a->cuts.ends[t - 1])
-            return t - 1;
+            return a->frame[t].seconds < earliest ? end : t - 1;
     return end;
 }
 
@@ -619,7 +620,9 @@ static void add_clips(const analysis *a, int64_t start, int64_t end, json_t *sho
             to++;
         if (from > to)
             continue; /* the previous frame lasts for the complete part */
-        to = k + 1 < parts ? end_at_cut(a, from, to) : to;
+        const double next = until + seconds / (double)parts; /* end of the next part */
+        if (k + 1 < parts)
+            to = end_at_cut(a, from, to, next - a->config->clips.max_seconds - 1e-6);
         add_clip(a, from, to, shots);
     }
 }

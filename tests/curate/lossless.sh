@@ -61,6 +61,18 @@ PY
     done <copied
 }
 check clips_are_copied
+# A long shot is split at key frames, unless a clip would be longer than clips.max_seconds.
+long_shots_are_split() {
+    curate long --set clips.cut=key_frames --set clips.max_seconds=1.3
+    python3 -S - <<'PY'
+import json
+clips = [json.loads(line) for line in open('long/manifest.jsonl')]
+spans = [(c['source_video'], c['frame_span'], c['seconds']) for c in clips]
+assert all(c['seconds'] <= 1.3 + 1e-3 for c in clips), spans
+assert any(c['lossless'] for c in clips), spans
+PY
+}
+check long_shots_are_split
 # A second run writes nothing, and another crop or size needs an encoder.
 settings_decide_about_copies() {
     needs clips_are_copied
