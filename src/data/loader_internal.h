@@ -42,13 +42,13 @@ typedef struct weft_sample_record {
     bool skipped;   /* true: counts as used, but is in no batch */
 } weft_sample_record;
 
-/* A batch that is decoded ahead, or a single item. */
 /* Chooses the samples of packed rows, by bucket. */
 typedef struct weft_row_chooser {
     int64_t *tokens, *available, *chosen; /* [queues] owned */
     weft_row_fill fill;
 } weft_row_chooser;
 
+/* A batch that is decoded ahead, or a single item. */
 typedef struct weft_loader_slot weft_loader_slot;
 struct weft_loader_slot {
     int64_t step; /* -1: empty */
