@@ -339,11 +339,9 @@ weft_status weft_working_copy_open_file(const char *location, weft_working_copy 
 
 void weft_working_copy_discard(weft_working_copy *c)
 {
-    char *base = c ? weft_strdup(c->base) : NULL;
+    if (c) /* before the claim ends: the next run works in the same folder */
+        (void)weft_remote_copy_remove(c->base);
     weft_working_copy_close(c);
-    if (base)
-        (void)weft_remote_copy_remove(base);
-    weft_free(base);
 }
 
 void weft_working_copy_close(weft_working_copy *c)
