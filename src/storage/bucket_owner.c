@@ -56,7 +56,7 @@ static bool is_removed(const weft_bucket_owner *o, const char *token)
 static weft_status take_over(weft_bucket_owner *o, const weft_owner_claim *c)
 {
     weft_notice(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = o->location, .value = c->host),
-                "the run of %s, since %s UTC, has ended without a goodbye; this run takes over",
+                "the run of %s, since %s UTC, has ended and left its claim; this run takes over",
                 c->host[0] ? c->host : "an unknown machine", c->since);
     WEFT_TRY(weft_owner_claim_remove(o->storage, c->token));
     if (o->removed_count < MOST_REMOVED)
@@ -89,8 +89,8 @@ static weft_status watch(const weft_bucket_owner *o, const weft_owner_claim *c, 
     weft_owner_claim now = *c;
     bool exists = true;
     weft_notice(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = o->location, .value = c->host),
-                "a run of %s, since %s UTC, has not finished here; waiting up to %.0f seconds for "
-                "a sign of life",
+                "a run of %s, since %s UTC, has a claim here; waiting up to %.0f seconds for its "
+                "renewal",
                 c->host[0] ? c->host : "an unknown machine", c->since, 1.5 * seconds);
     *found = DEAD;
     while (weft_now() < until) {
@@ -219,7 +219,10 @@ static void keep(weft_bucket_owner *o, int pipe)
     weft_storage *storage;
     if (weft_storage_open(o->folder, &storage) != WEFT_OK)
         return;
-    while (poll(&parent, 1, interval > 0 ? interval : 1) == 0) {
+    for (;;) {
+        const int ended = poll(&parent, 1, interval > 0 ? interval : 1);
+        if (ended > 0 || (ended < 0 && errno != EINTR))
+            return;
         weft_owner_claim now = o->claim;
         bool exists = true;
         if (look_again(o, &now, &exists) == WEFT_OK && !exists)
