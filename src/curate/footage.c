@@ -2,6 +2,7 @@
 
 #include "base/location.h"
 #include "curate/source_kind.h"
+#include "storage/bucket_owner.h"
 #include "storage/remote_files.h"
 
 #include <pthread.h>
@@ -30,11 +31,11 @@ static const char *name_of(const weft_footage *f, const char *path)
     return name + (*name == '/');
 }
 
-/* Whether the name is below `out`, or marks a folder and has no file. */
+/* Whether the name is below `out`, is a claim of a run, or marks a folder and has no file. */
 static bool is_ignored(const weft_footage *f, const char *out, const char *name)
 {
     const size_t length = strlen(name), in = strlen(f->in);
-    if (length == 0 || name[length - 1] == '/')
+    if (length == 0 || name[length - 1] == '/' || weft_bucket_owner_is_claim(name))
         return true;
     if (strncmp(out, f->in, in) != 0 || (f->in[in - 1] != '/' && out[in] != '/'))
         return false;

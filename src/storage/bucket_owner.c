@@ -347,6 +347,11 @@ weft_status weft_bucket_owner_check(const weft_bucket_owner *o)
                       o->claim.seconds);
 }
 
+bool weft_bucket_owner_is_claim(const char *name)
+{
+    return strstr(name, WEFT_OWNER_FOLDER) != NULL;
+}
+
 void weft_bucket_owner_close(weft_bucket_owner *o)
 {
     if (!o)

@@ -31,6 +31,8 @@ weft_status weft_bucket_owner_look(const char *root, bool wait);
 /* Call it before a group of writes; also in child processes. The error folder-locked names the
  * machine that has taken the location. Accepts NULL. */
 weft_status weft_bucket_owner_check(const weft_bucket_owner *owner);
+/* Whether an object is a claim, by its name. Claims change and vanish while other runs write. */
+bool weft_bucket_owner_is_claim(const char *name);
 /* Removes the claim, unless this is a child of the process that opened it. Accepts NULL. */
 void weft_bucket_owner_close(weft_bucket_owner *owner);
 

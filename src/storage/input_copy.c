@@ -67,12 +67,12 @@ static void drop_weights(weft_names *names)
     names->count = kept;
 }
 
-/* Drops the claims of runs that write there now: they change while they are copied. */
+/* Drops the claims of runs that write there now. */
 static void drop_claims(weft_names *names)
 {
     int64_t kept = 0;
     for (int64_t i = 0; i < names->count; i++)
-        if (strstr(names->name[i], WEFT_OWNER_FOLDER))
+        if (weft_bucket_owner_is_claim(names->name[i]))
             weft_free(names->name[i]);
         else
             names->name[kept++] = names->name[i];

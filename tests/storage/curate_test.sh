@@ -23,6 +23,7 @@ to_bucket() {
     done
 }
 to_bucket raw raw
+echo '{"host": "far"}' >data/bucket/raw%2F.weft-owner%2F0123456789abcdef.json # another run writes there
 sets=(--set clips.preset=ultrafast --set workers=2)
 curate() { "$WEFT" curate --in "$1" --out "$2" "${sets[@]}" "${@:3}"; }
 # are_same A B: the folders have the same clips, metas and lists.
