@@ -113,6 +113,15 @@ limit_auto_is_the_free_memory() {
 }
 check limit_auto_is_the_free_memory
 
+# Also without NCCL, which otherwise identifies the GPUs for its connections.
+ranks_of_a_gpu_divide_its_memory() {
+    needs one_gpu_trains_like_cpu
+    WEFT_NCCL=off WEFT_EMU_DEVICES=1 WEFT_EMU_MEMORY=99000000 train 2 divided --set backend=cuda --set parallel.dp=2 \
+        --set memory.limit=auto --set stages.0.steps=1
+    [ "$(message_field device_bytes divided.log memory-report key=memory.limit)" -lt 49500000 ] || fail_with divided.log "more than half of the GPU"
+}
+check ranks_of_a_gpu_divide_its_memory
+
 # A stopped run frees its memory, closes its streams and releases the context of the GPU. (mpirun
 # kills other ranks after the first has exited, so this has one rank.)
 leaves_no_context() { # SIGNAL

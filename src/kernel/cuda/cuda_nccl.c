@@ -68,7 +68,7 @@ static void describe(const weft_device *device, weft_link_endpoint *endpoint)
     (void)device;
     memset(endpoint, 0, sizeof *endpoint);
     pthread_once(&nccl.once, load);
-    if (nccl.version && weft_cuda_gpu_get(&gpu) == WEFT_OK &&
+    if (weft_cuda_gpu_get(&gpu) == WEFT_OK &&
         gpu->driver->device_uuid(endpoint->device, gpu->gpu) == CUDA_OK)
         endpoint->version = nccl.version;
 }

@@ -42,6 +42,13 @@ typedef struct rank_device {
     int64_t usable;
 } rank_device;
 
+static bool share_device(const rank_device *a, const rank_device *b)
+{
+    static const char unknown[sizeof a->device];
+    return memcmp(a->device, unknown, sizeof unknown) != 0 &&
+           memcmp(a->device, b->device, sizeof unknown) == 0;
+}
+
 /* Sets *least to the bytes of the rank that may use the fewest. */
 static weft_status agree(const weft_device *device, weft_comm *comm, int64_t *least)
 {
@@ -57,8 +64,7 @@ static weft_status agree(const weft_device *device, weft_comm *comm, int64_t *le
     for (int i = 0; i < ranks && status == WEFT_OK; i++) {
         int sharers = 0;
         for (int j = 0; j < ranks; j++)
-            sharers += i == j || (all[i].device[0] &&
-                                  !memcmp(all[i].device, all[j].device, sizeof all[i].device));
+            sharers += i == j || share_device(&all[i], &all[j]);
         const int64_t bytes = all[i].usable / sharers;
         *least = i == 0 || bytes < *least ? bytes : *least;
     }
