@@ -235,6 +235,7 @@ static weft_status refuse_unfit(weft_cascade_planner *a, const weft_planning_job
  * removes and counts its own samples. */
 static weft_status fit(weft_cascade_planner *a, weft_planning_job *j)
 {
+    const weft_placed_sample first = j->sample[0];
     double rest = 0;
     int64_t kept = 0, trained = 0;
     if (a->s.config->unfit == WEFT_UNFIT_REFUSE)
@@ -265,8 +266,8 @@ static weft_status fit(weft_cascade_planner *a, weft_planning_job *j)
     if (trained == 0) {
         double least = 0;
         weft_cascade_module module = WEFT_CASCADE_DIT;
-        WEFT_TRY(least_bytes(a, j->sample[0].bucket, &least, &module));
-        return refuse(a, &j->sample[0], least, module);
+        WEFT_TRY(least_bytes(a, first.bucket, &least, &module));
+        return refuse(a, &first, least, module);
     }
     for (int64_t i = 0; i < kept && j->left_out; i++)
         j->sample[i].weight /= rest;

@@ -318,6 +318,14 @@ Test(cascade_ahead, a_sample_that_fits_nowhere_is_named_or_left_out)
     cr_assert(news.left_out > 0 && plan->samples + news.left_out == 8);
     for (int64_t s = 0; s < plan->samples; s++)
         cr_assert_neq(plan->sample[s].bucket, 2);
+    for (int s = 0; s < 7; s++) {
+        a.sample[s].bucket = 2;
+        a.sample[s].clips = 1;
+    }
+    a.sample[7].ahead = true; /* fits, but the step does not train on it */
+    a.sample[7].weight = 0;
+    cr_assert_eq(weft_cascade_planner_start(a.ahead, 1, a.sample, 8), WEFT_E_INFEASIBLE);
+    cr_assert(strstr(weft_error_message(), "1x17x64x64"), "%s", weft_error_message());
     close_alone(&a);
     open_alone(&a, "every-iteration", WEFT_POLICY_ARACHNE, 4100, 4, NULL);
     make_samples(a.sample, a.item, 8, 1);
