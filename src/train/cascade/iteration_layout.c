@@ -146,6 +146,15 @@ static weft_status check_cascade(const weft_placed_iteration *p, int32_t index, 
     return WEFT_OK;
 }
 
+/* Whether kept cascades, from `scheduled` on, are the last predecessors of a cascade. */
+static bool has_kept_last(const weft_placed_cascade *c, int64_t scheduled)
+{
+    for (int32_t k = 1; k < c->at.after_count; k++)
+        if (c->at.after[k - 1] >= scheduled && c->at.after[k] < scheduled)
+            return false;
+    return true;
+}
+
 /* Checks samples of the next step, and kept cascades. */
 static weft_status check_ahead(const weft_placed_iteration *p, const char *where)
 {
@@ -159,8 +168,9 @@ static weft_status check_ahead(const weft_placed_iteration *p, const char *where
                               s);
     for (int64_t i = 0; i < p->cascades; i++) {
         const weft_placed_cascade *c = &p->cascade[i];
-        if (c->module == WEFT_CASCADE_DIT ? c->kept || c->sample >= trained
-                                          : c->kept && (i < scheduled || c->sample >= trained))
+        if (!has_kept_last(c, scheduled) ||
+            (c->module == WEFT_CASCADE_DIT ? c->kept || c->sample >= trained
+                                           : c->kept && (i < scheduled || c->sample >= trained)))
             return weft_error(WEFT_MSG_CASCADE_INVALID, WEFT_AT(.file = where, .key = c->at.id),
                               "only encoders can run one iteration ahead, and they must follow the "
                               "other cascades in the next iteration");

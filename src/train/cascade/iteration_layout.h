@@ -106,7 +106,8 @@ int64_t weft_placed_trained(const weft_placed_iteration *plan);
 const weft_placed_cascade *weft_placed_ahead(const weft_placed_iteration *plan, int64_t batch,
                                              weft_cascade_module module);
 /* Checks a plan. Each sample has one DiT cascade and at most one cascade of each other module;
- * samples of the next step have only the latter and follow the others, as kept cascades do.
+ * samples of the next step have only the latter and follow the others, as kept cascades do, also in
+ * the predecessors of a cascade.
  * Ranks are of the job, without duplicates in a group; predecessors start first; weights add up to
  * 1. Returns WEFT_E_ARG with the cascade's id; `where` begins the message. */
 weft_status weft_placed_check(const weft_placed_iteration *plan, int ranks, const char *where);

@@ -202,3 +202,22 @@ Test(cascade_plan, wrong_encoders_of_the_next_step_are_refused)
     p.sample[0].weight = 1;
     refuses_ahead(&p, "s1.dit");
 }
+
+/* Late dispatch drops kept cascades from the end of the predecessors. */
+Test(cascade_plan, kept_encoders_are_the_last_predecessors)
+{
+    static const int32_t kept_last[] = {2, 3}, kept_first[] = {3, 2};
+    ahead_plan p;
+    make_ahead(&p);
+    p.all.samples = 2;
+    p.cascade[2].sample = 0;
+    p.cascade[2].module = WEFT_CASCADE_TEXT;
+    p.cascade[2].at.id = "s0.text";
+    p.cascade[2].at.degree = 1;
+    p.cascade[0].at.after = kept_last;
+    p.cascade[0].at.after_count = 2;
+    cr_expect_eq(weft_placed_check(&p.all, RANKS, "plan.json"), WEFT_OK, "%s",
+                 weft_error_message());
+    p.cascade[0].at.after = kept_first;
+    refuses_ahead(&p, "s0.dit");
+}
