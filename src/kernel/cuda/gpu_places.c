@@ -62,6 +62,23 @@ weft_status weft_gpu_list_read(weft_gpu_list *list)
     return WEFT_OK;
 }
 
+/* Binds the process to the part of its processors that is in `near`. Returns their number; 0: none
+ * is, or all are. */
+static int bind_within(hwloc_topology_t machine, hwloc_const_bitmap_t near)
+{
+    int count = 0;
+    hwloc_bitmap_t own = hwloc_bitmap_alloc();
+    if (own && hwloc_get_cpubind(machine, own, HWLOC_CPUBIND_PROCESS) == 0 &&
+        !hwloc_bitmap_isincluded(own, near)) {
+        hwloc_bitmap_and(own, own, near);
+        if (!hwloc_bitmap_iszero(own) &&
+            hwloc_set_cpubind(machine, own, HWLOC_CPUBIND_PROCESS) == 0)
+            count = hwloc_bitmap_weight(own);
+    }
+    hwloc_bitmap_free(own);
+    return count;
+}
+
 int weft_gpu_bind_near(int ordinal)
 {
     const weft_cuda_driver *driver;
@@ -71,10 +88,8 @@ int weft_gpu_bind_near(int ordinal)
         return 0;
     hwloc_topology_t machine = open_machine();
     const hwloc_obj_t place = place_of(machine, driver, gpu);
-    if (numa_of(place) >= 0 &&
-        !hwloc_bitmap_isincluded(hwloc_topology_get_topology_cpuset(machine), place->cpuset) &&
-        hwloc_set_cpubind(machine, place->cpuset, HWLOC_CPUBIND_PROCESS) == 0)
-        cores = hwloc_bitmap_weight(place->cpuset);
+    if (numa_of(place) >= 0)
+        cores = bind_within(machine, place->cpuset);
     if (machine)
         hwloc_topology_destroy(machine);
     return cores;

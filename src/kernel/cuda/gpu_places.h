@@ -21,8 +21,8 @@ weft_status weft_gpu_list_read(weft_gpu_list *list);
  * the launcher bound the rank; -1: none. A rank gets the first free GPU of its node, and the other
  * ranks then get the free GPUs in their order. More ranks than GPUs share the GPUs evenly. */
 void weft_gpu_assign(const int32_t *rank_numa, int ranks, const weft_gpu_list *list, int *gpu);
-/* Binds the threads of this process to the cores near GPU `ordinal`. Returns the number of cores.
- * 0: they are unknown, or all cores are equally near. */
+/* Binds the threads of this process to its processors near GPU `ordinal`, and returns their number.
+ * 0: unknown, or the process has none or only such processors; its binding stays. */
 int weft_gpu_bind_near(int ordinal);
 
 #endif
