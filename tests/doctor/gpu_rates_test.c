@@ -111,5 +111,7 @@ Test(gpu_rates, peaks_are_those_of_the_clusters)
     }
     cr_expect_null(weft_gpu_peaks_of_name("Emulated GPU"));
     cr_expect_eq(weft_gpu_peaks_of_name("NVIDIA H100 PCIe")->bf16_flops, 756e12);
+    cr_expect_eq(weft_gpu_peaks_of_name("NVIDIA H200")->bandwidth, 4.8e12);
+    cr_expect_null(weft_gpu_peaks_of_name("NVIDIA GH200 480GB"));
     weft_arena_free(arena);
 }
