@@ -1,0 +1,27 @@
+#!/bin/bash
+# Videos that are denoised in parts resume bitwise after a kill in each step: sections of Framepack, blocks of frames with levels of
+# their own in two windows of SkyReels-V2, and steps of ChronoEdit with and without reasoning frames. Kandinsky 5 changes its first
+# frames once, after the last step.
+. "$SRC/tests/check.sh"
+export OMP_NUM_THREADS=1
+source "$SRC/tests/signal_at.sh"
+folder=$SRC/tests/golden/pipelines
+# resumes NAME STEPS OPTION...: each run is killed when it saves its first step
+resumes() {
+    local name=$1 steps=$2 kills=0
+    local options=(--model "$folder/$1" --prompt "a red cat" --seed 5 --height 32 --latents-npy "${@:3}")
+    "$WEFT" generate "${options[@]}" --out "$name.mp4" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name without a kill"; }
+    until signal_at KILL "*killed-$name.sampling.safetensors" "$WEFT" generate "${options[@]}" --split-states --resume \
+        --out "killed-$name.mp4" >"$name.log" 2>&1; do
+        [ -e "killed-$name.sampling.safetensors" ] || { cat "$name.log"; fail "$name has no saved state"; }
+        [ $((kills += 1)) -le "$steps" ] || { cat "$name.log"; fail "$name does not end"; }
+    done
+    [ $kills -ge $((steps - 1)) ] || fail "$name was killed $kills times, not after each of $steps steps"
+    cmp "$name.latents.npy" "killed-$name.latents.npy" || fail "$name differs after its resumes"
+}
+check sections resumes framepack 4 --image "$folder/framepack/image.png" --window 12 --frames 25 --width 48 --steps 2
+check levels resumes skyreels 5 --window 13 --window-overlap 5 --window-mode history --frames 21 --frame-lag 1 --steps 2 --width 32
+check reasoning resumes chronoedit 3 --image "$folder/chronoedit/image.png" --frames 5 --reasoning-frames 17 --reasoning-steps 1 --steps 3 \
+    --width 32
+check settled resumes kandinsky5 2 --image "$folder/kandinsky5/image_i2v.png" --frames 21 --steps 2 --width 48
+finish
