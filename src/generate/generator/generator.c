@@ -22,15 +22,24 @@ static int64_t window_floats(const weft_generator *p)
                                       : 0;
 }
 
+/* Floats of the sampler's memory. With level_frames: the histories of all blocks, the workspace of
+ * one block, and a prediction. */
+static int64_t work_floats(const weft_generator *p)
+{
+    const int64_t all = p->options.batch * p->shape.begun_floats,
+                  frame = p->shape.latent_floats / p->shape.latent[0],
+                  block = p->shape.level_frames * frame;
+    const weft_solver *solver = &p->trajectory.scheduler.solver;
+    return block ? weft_sampler_history_floats(p->options.sampler, solver, all) +
+                       weft_sampler_workspace_floats(p->options.sampler, solver, block) + all
+                 : weft_sampler_workspace_floats(p->options.sampler, solver, all);
+}
+
 /* Floats of x, other, windows and the sampler's memory, which grow with the length of a video. */
 static int64_t sampler_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->shape.begun_floats;
-    const weft_solver *solver = &p->trajectory.scheduler.solver;
-    const int64_t work = weft_sampler_workspace_floats(p->options.sampler, solver, all);
-    /* the histories of all blocks, the workspace of one, and a prediction */
-    const int64_t blocks = weft_sampler_history_floats(p->options.sampler, solver, all) + 2 * work;
-    return 2 * weft_aligned(all) + window_floats(p) + (p->shape.level_frames ? blocks + all : work);
+    return 2 * weft_aligned(all) + window_floats(p) + work_floats(p);
 }
 
 /* Reserves the memory of the sampler, in a file if it grows with the length of the video. */
