@@ -143,6 +143,7 @@ driver = """<script>
     fact.saved = JSON.parse(await saved.text());
     document.getElementById('reveal').click();
     fact.shown = shown('.model') && shown('.facts');
+    fact.ended = localStorage.getItem(storageKey + ' revealed');
     press('2');
     fact.late = pairs[0].preferred;
     fact.requests = performance.getEntriesByType('resource').filter((r) => !/^(data|blob):/.test(r.name)).length;
@@ -168,7 +169,7 @@ choices = [v["choice"] for v in saved["votes"]]
 assert choices == [fact["orders"][0][0], fact["orders"][1][1], "tie"] + [None] * 13, (choices, fact["orders"])
 assert saved["models"] == ["many_a", "many_b"] and saved["blind"] and fact["name"] == "votes.json", saved
 assert saved["votes"][0]["preferred"] == "many_" + choices[0] and saved["votes"][1]["seed"] == 2, saved["votes"][:2]
-assert fact["shown"] and fact["late"] == choices[0], fact
+assert fact["shown"] and fact["ended"] == "1" and fact["late"] == choices[0], fact
 PY
 }
 check the_page_is_used
