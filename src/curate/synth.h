@@ -47,9 +47,10 @@ weft_status weft_synth_write(const char *dir, const weft_synth_options *options,
                              weft_synth_report *report);
 
 /* Chooses the held-out combinations among all four colours, or of the colour with index `colour`
- * (-1: all), such that they share as few pairs of words as possible: a pair of words that lacks two
- * of its third words is learned with one that is left. Sets chosen[i] for i in 0 .. WEFT_SHAPE_ALL
- * - 1. WEFT_E_ARG: `count` leaves a pair of words without a combination in training. */
+ * (-1: all), such that each pair of words loses as few combinations as possible: a pair with one
+ * left is learned only together with the third word of that one. Sets chosen[i] for i in
+ * 0 .. WEFT_SHAPE_ALL - 1. WEFT_E_ARG: `count` leaves a pair of words without a combination in
+ * training. */
 weft_status weft_synth_hold_out(int64_t count, int colour, uint64_t seed,
                                 bool chosen[WEFT_SHAPE_ALL]);
 

@@ -140,14 +140,18 @@ out:
     return status;
 }
 
-static weft_status others_exist(const weft_bucket_owner *o, bool *exist)
+/* *exist: `other` is the last other claim. */
+static weft_status others_exist(const weft_bucket_owner *o, bool *exist, weft_owner_claim *other)
 {
     weft_owner_claim *all;
     int64_t count;
     WEFT_TRY(weft_owner_claim_list(o->folder, &all, &count));
     *exist = false;
     for (int64_t i = 0; i < count; i++)
-        *exist |= is_other(o, &all[i]);
+        if (is_other(o, &all[i])) {
+            *exist = true;
+            *other = all[i];
+        }
     weft_free(all);
     return WEFT_OK;
 }
@@ -163,14 +167,14 @@ static weft_status withdraw(weft_bucket_owner *o)
     return WEFT_OK;
 }
 
-/* Writes the claim and looks for others: *alone. */
-static weft_status try_claim(weft_bucket_owner *o, bool *alone)
+/* Writes the claim and looks for others: *alone. Otherwise `other` is one. */
+static weft_status try_claim(weft_bucket_owner *o, bool *alone, weft_owner_claim *other)
 {
     bool others;
     WEFT_TRY(weft_owner_claim_make(&o->claim)); /* a new name: an old one may be removed as dead */
     WEFT_TRY(weft_owner_claim_write(o->storage, &o->claim));
     o->written = true;
-    WEFT_TRY(others_exist(o, &others));
+    WEFT_TRY(others_exist(o, &others, other));
     *alone = !others;
     if (others)
         return withdraw(o);
@@ -200,7 +204,7 @@ static weft_status settle(weft_bucket_owner *o, bool claims, bool wait)
                         "waiting for the run of %s", living.host);
         noted |= lives;
         if (!lives && claims)
-            WEFT_TRY(try_claim(o, &alone));
+            WEFT_TRY(try_claim(o, &alone, &living));
         if (!lives && alone)
             return WEFT_OK;
         if (!lives && !wait && attempt >= ATTEMPTS)
