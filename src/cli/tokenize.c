@@ -60,5 +60,6 @@ const weft_verb weft_verb_tokenize = {
     .min_positional = 2,
     .max_positional = -1,
     .copies_positional = true,
+    .texts_positional = true,
     .run = run_tokenize,
 };

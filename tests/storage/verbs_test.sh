@@ -195,6 +195,10 @@ files() {
     "$WEFT" plan layout "$SRC/examples/plan-layout.yaml" --set cluster=cluster.yaml >folder.txt 2>log || { cat log; return 1; }
     "$WEFT" plan layout "$SRC/examples/plan-layout.yaml" --set cluster=s3://bucket/cluster.yaml >bucket.txt 2>log || { cat log; return 1; }
     [ "$(wc -l <folder.txt)" -gt 1 ] && sed '1,2d' folder.txt | cmp - <(sed '1,2d' bucket.txt) || return 1
+    put_folder "$model/tokenizer" tokenizer
+    "$WEFT" tokenize "$model/tokenizer" "https://127.0.0.1:1/a" s3://bucket/none >folder.txt 2>log || { cat log; return 1; }
+    "$WEFT" tokenize s3://bucket/tokenizer "https://127.0.0.1:1/a" s3://bucket/none >bucket.txt 2>log || { cat log; return 1; }
+    [ -s folder.txt ] && cmp folder.txt bucket.txt || return 1 # texts are not places
     # places that stay on this machine, with the reason
     expect_error storage-location -- "$WEFT" serve --model "$model" --state s3://bucket/state || return 1
     expect_error storage-location -- "$WEFT" curate --in set --out s3://bucket/c --engine slurm || return 1

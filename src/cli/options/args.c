@@ -364,7 +364,8 @@ static weft_status settle_places(weft_args *args)
     for (int i = 0; i < args->value_count; i++)
         WEFT_TRY(weft_error_at(settle_option(args, &args->values[i]),
                                WEFT_AT(.key = args->values[i].option->name)));
-    for (int i = 0; i < args->positional_count; i++) {
+    const int places = args->verb->texts_positional ? 1 : args->positional_count;
+    for (int i = 0; i < places; i++) {
         const char **text = &args->positional[i];
         if (args->verb->copies_positional && weft_location_is_remote(*text))
             WEFT_TRY(copy_location(args, *text, false, text));

@@ -77,6 +77,7 @@ typedef struct weft_verb {
     int min_positional, max_positional; /* maximum -1: any number */
     bool copies_positional;             /* as weft_option.copied */
     bool remote_positional;             /* as weft_option.remote */
+    bool texts_positional;              /* arguments after the first are texts, not places */
     bool hidden;                        /* not in `weft --help` */
     bool stops_cleanly;                 /* polls weft_interrupted(); else the first Ctrl-C kills */
     weft_status (*run)(const weft_args *args);
