@@ -126,7 +126,7 @@ static void read_claim(const json_t *json, weft_owner_claim *c)
 static weft_status load(weft_storage *storage, const char *name, weft_owner_claim *c, bool *moved)
 {
     json_t *json = NULL;
-    const weft_status_code status = weft_storage_json_load(storage, name, &json);
+    const weft_status_code status = weft_storage_json_load_uncached(storage, name, &json);
     *c = (weft_owner_claim){.owns = true, .seconds = 60};
     snprintf(c->token, sizeof c->token, "%.*s", (int)(strlen(name) - strlen(".json")), name);
     if (status == WEFT_OK)

@@ -39,6 +39,7 @@ this_machine() {
     store s3://bucket/here2 own </dev/null >log || return 1 # another place
     kill -CONT $owner
     exec 9>&-
+    ! ls cache/*.block >/dev/null 2>&1 || return 1 # claims change, so the cache keeps none
     wait $owner || { cat here.err; return 1; }
     [ -z "$(claims here)" ] && store s3://bucket/here own </dev/null >log && [ -z "$(claims here)" ]
 }
