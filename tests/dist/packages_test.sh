@@ -69,8 +69,7 @@ fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh14x", b"lo", 0x41))' && mo
     : >image.log
     "${run[@]}" "${entry[@]}" "${command[@]}" >image.log 2>&1 &
     local server=$!
-    until grep -q "serving at" image.log; do kill -0 "$server" && sleep 0.1 || return 1; done
-    "${run[@]}" "${probe[@]}" || return 1
+    until "${run[@]}" "${probe[@]}"; do kill -0 "$server" && sleep 0.1 || return 1; done
     kill "$server"
     wait "$server"
     [ $? = 130 ] || return 1
