@@ -140,6 +140,15 @@ static weft_status run_windows(weft_generation_batch *b, const batch_lists *l)
     return WEFT_OK;
 }
 
+/* Corrects the total of the progress, which counts the steps of the job: --strength skips steps, and
+ * sections and levels per frame add steps. */
+static void count_steps(const weft_generation_batch *b)
+{
+    const weft_job *job = &b->context->run->jobs->at[weft_generation_batch_job(b, 0)];
+    b->context->progress.bar.total +=
+        (weft_generator_steps(b->group->generator) - job->steps) * b->group->continuation.count;
+}
+
 weft_status weft_generation_batch_run(weft_generation_group *g, const weft_job_batch *jobs,
                                       const float *noise)
 {
@@ -150,6 +159,7 @@ weft_status weft_generation_batch_run(weft_generation_group *g, const weft_job_b
     WEFT_GO(list_batch(&b, noise, &l));
     weft_generator_set_negative_prompts(g->generator, l.negative);
     weft_generator_set_initial_latents(g->generator, l.noise, l.noise ? jobs->count : 0);
+    count_steps(&b);
     WEFT_GO(run_windows(&b, &l));
 out:
     weft_generator_set_negative_prompts(g->generator, NULL);
