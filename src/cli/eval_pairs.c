@@ -23,6 +23,8 @@ static weft_status generate(const weft_args *args, weft_arena *arena, const char
                           "weft eval pairs needs --prompts FILE, with one prompt on each line");
     WEFT_TRY(weft_eval_read_videos(args, arena, NULL, &o));
     WEFT_TRY(weft_args_i64(args, "--batch-size", 1, 4096, &o.plain.batch));
+    if (o.plain.batch > o.count) /* a row without a prompt costs as much as another */
+        o.plain.batch = o.count;
     for (int side = 0; side < 2; side++) {
         folder[side] = weft_arena_printf(arena, "%s/%s", out, sides[side]);
         WEFT_TRY(WEFT_ALLOCATED(folder[side], "the evaluation"));
