@@ -8,7 +8,7 @@
 /* The caller owns *json. WEFT_E_NOT_FOUND: no such file. Messages name the file with the path of
  * the storage. */
 weft_status weft_storage_json_load(weft_storage *storage, const char *name, json_t **json);
-/* The same past the cache of the machine, for a file that changes often. */
+/* Reads without the cache of the machine, for a file that changes often. */
 weft_status weft_storage_json_load_uncached(weft_storage *storage, const char *name, json_t **json);
 /* Atomic; indent 1, keys in insertion order, newline at the end. */
 weft_status weft_storage_json_save(weft_storage *storage, const char *name, const json_t *json);

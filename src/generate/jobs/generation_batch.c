@@ -140,8 +140,8 @@ static weft_status run_windows(weft_generation_batch *b, const batch_lists *l)
     return WEFT_OK;
 }
 
-/* Corrects the total of the progress, which counts the steps of the job: --strength skips steps, and
- * sections and levels per frame add steps. */
+/* Corrects the total of the progress, which counts the steps of the job: --strength skips steps,
+ * and sections and levels per frame add steps. */
 static void count_steps(const weft_generation_batch *b)
 {
     const weft_job *job = &b->context->run->jobs->at[weft_generation_batch_job(b, 0)];

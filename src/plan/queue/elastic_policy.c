@@ -369,7 +369,7 @@ static int64_t find_starved(const weft_elastic_question *q, const class *c, cons
 }
 
 /* Gives devices to the jobs of find_starved in their order. False: the idle devices do not suffice,
- * and are kept for the next of these jobs. */
+ * and are kept for the next such job. */
 static bool give_starved(const weft_elastic_question *q, const class *c, int64_t *idle,
                          int64_t *degrees)
 {
