@@ -104,6 +104,10 @@ PY
 from latents import load
 long, _ = load("long")
 parts, first = [load(f"part{i}")[0] for i in range(3)], (0, 2, 3)
+def mean(part, c): # the first latent frame is an image
+    own = [v[c] for (t, _, _), v in part.items() if t > 0]
+    return sum(own) / len(own)
+shift = [[mean(parts[0], c) - mean(part, c) for c in range(4)] for part in parts]
 def weight(i, t):
     at = t - first[i]
     if not 0 <= at < 4: return 0
@@ -111,7 +115,7 @@ def weight(i, t):
 for (t, y, x), own in long.items():
     total = sum(weight(i, t) for i in range(3))
     for c, v in enumerate(own):
-        blended = sum(weight(i, t) * parts[i][t - first[i], y, x][c] for i in range(3) if weight(i, t)) / total
+        blended = sum(weight(i, t) * (parts[i][t - first[i], y, x][c] + shift[i][c]) for i in range(3) if weight(i, t)) / total
         assert abs(blended - v) < 1e-5, (t, y, x, c, blended, v)
 plain, windows = load("plain")[0], load("windows")[0]
 assert any(plain[cell] != windows[cell] for cell in plain)
