@@ -111,7 +111,7 @@ output() {
     from_bucket out seen
     are_same out seen || return 1
     # no lock, no temporary file; clips stay in the bucket only
-    ! (cd data/bucket && ls) | grep -E '%2F\.|\.tmp\.|lock$' || return 1
+    ! (cd data/bucket && ls) | grep '^out' | grep -E '%2F\.|\.tmp\.|lock$' || return 1
     [ -z "$(find copies/shared-* -name '*.mp4')" ] || return 1
     requests_since before | python3 -IS -c '
 import sys
