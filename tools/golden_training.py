@@ -1,0 +1,46 @@
+"""30 training steps by flow matching, for the files tests/golden/*_train30 of the other makers."""
+import json
+
+import torch
+from safetensors.torch import save_file
+
+STEPS, BATCH, ITEMS = 30, 2, 4
+torch.set_num_threads(1)
+
+
+def normal_of(draw):
+    return lambda *shape: torch.randn(shape, generator=draw)
+
+
+def samples(draw, *size):
+    """Clean samples of the size, and the noise and the times of all steps."""
+    normal = normal_of(draw)
+    return normal(ITEMS, *size), normal(STEPS, BATCH, *size), torch.rand((STEPS, BATCH), generator=draw)
+
+
+def train(name, model, config, sampled, inputs, predict, objective, to_noise=True):
+    """Trains the model and writes tests/golden/NAME_train30. predict(x, t, items) gives the model's output for samples x at
+    the times t, with the rows `items` of the inputs. Time 1 is the noise; to_noise=False: the clean sample."""
+    data, noise, t = sampled
+    tensors = {f"param.{n}": p.data.clone() for n, p in model.named_parameters()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.002, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01)
+    losses, norms = [], []
+    for step in range(STEPS):
+        items = [(step * BATCH + i) % ITEMS for i in range(BATCH)]
+        level = t[step].view(-1, 1, 1, 1, 1)
+        at_0, at_1 = (data[items], noise[step]) if to_noise else (noise[step], data[items])
+        made = predict((1 - level) * at_0 + level * at_1, t[step], items)
+        loss = ((made - (at_1 - at_0)) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        losses.append(loss.item())
+        optimizer.step()
+    tensors |= {f"final.{n}": p.data for n, p in model.named_parameters()}
+    tensors |= inputs | {"data": data, "noise": noise, "t": t}
+    save_file({k: v.contiguous() for k, v in tensors.items()}, f"tests/golden/{name}_train30.safetensors")
+    json.dump({"config": {"_class_name": type(model).__name__, **config},
+               "optimizer": {"name": "AdamW", "lr": 0.002, "betas": [0.9, 0.95], "eps": 1e-08, "weight_decay": 0.01, "clip_grad_norm": 1.0},
+               "batch": BATCH, "objective": objective, "losses": losses, "grad_norms_before_clip": norms,
+               "params_without_gradient_in_reference": [n for n, p in model.named_parameters() if p.grad is None]},
+              open(f"tests/golden/{name}_train30.json", "w"), indent=1)
