@@ -323,10 +323,13 @@ static weft_status place_kept(const weft_cascade_planner *a, weft_arena *arena,
                               weft_placed_iteration *plan)
 {
     weft_placed_cascade *cascade;
-    WEFT_TRY(WEFT_ARENA_NEW(arena, cascade, plan->cascades + 1, "the plan of an iteration"));
+    const int64_t kept = weft_placed_scheduled(plan); /* the first one */
+    if (kept == plan->cascades || !a->before)
+        return WEFT_OK;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, cascade, plan->cascades, "the plan of an iteration"));
     memcpy(cascade, plan->cascade, (size_t)plan->cascades * sizeof *cascade);
     plan->cascade = cascade; /* a replayed plan shares its cascades with the list of plans */
-    for (int64_t c = weft_placed_scheduled(plan); c < plan->cascades && a->before; c++) {
+    for (int64_t c = kept; c < plan->cascades; c++) {
         const weft_placed_cascade *from =
             weft_placed_ahead(a->before, plan->sample[cascade[c].sample].batch, cascade[c].module);
         int32_t *device;
@@ -357,9 +360,7 @@ static weft_status make_haste(weft_cascade_planner *a, weft_planning_job *j)
     pthread_mutex_unlock(&a->lock);
     if (ready)
         return WEFT_OK;
-    j->hasty = weft_arena_create();
-    WEFT_TRY(WEFT_ALLOCATED(j->hasty, "the plan of an iteration"));
-    return weft_error_at(weft_planning_search(a, j, j->hasty, true), WEFT_AT(.file = a->s.path));
+    return weft_error_at(weft_planning_search(a, j, j->callers, true), WEFT_AT(.file = a->s.path));
 }
 
 /* Sets *plan on rank 0 to the best plan so far, at least the first one. */
@@ -397,7 +398,7 @@ static weft_status fetch(weft_cascade_planner *a, weft_placed_iteration *plan,
         *plan = j->plan;
     else
         place_best(j, &found, plan);
-    WEFT_TRY(place_kept(a, j->arena, plan));
+    WEFT_TRY(place_kept(a, j->callers, plan));
     stats->idle = idle_of(plan, a->s.ranks);
     if (a->known && !j->replayed)
         WEFT_TRY(weft_plans_add(a->known, plan));

@@ -39,8 +39,8 @@ typedef struct weft_planning_job {
     weft_price_errors *errors;
     double *slow; /* [ranks] copy of the slowdown factors */
     weft_placed_iteration plan;
-    atomic_bool over;  /* no better plan is needed */
-    weft_arena *hasty; /* memory of a first plan by the caller's thread; NULL: none */
+    atomic_bool over;    /* no better plan is needed */
+    weft_arena *callers; /* memory of the caller's thread, as the planner's thread uses `arena` */
     weft_planning_result found;
 } weft_planning_job;
 

@@ -17,7 +17,7 @@ void weft_planning_job_free(weft_planning_job *j)
 {
     if (j) {
         weft_arena_free(j->arena);
-        weft_arena_free(j->hasty);
+        weft_arena_free(j->callers);
         weft_free(j->found.error);
     }
     weft_free(j);
@@ -316,8 +316,9 @@ weft_status weft_planning_job_create(weft_cascade_planner *a, int64_t step,
     weft_status_code status = WEFT_OK;
     WEFT_TRY(WEFT_NEW(j, 1, "the plan of an iteration"));
     j->arena = weft_arena_create();
+    j->callers = weft_arena_create();
     j->step = step;
-    WEFT_GO(j->arena ? copy_samples(j, sample, samples) : no_memory());
+    WEFT_GO(j->arena && j->callers ? copy_samples(j, sample, samples) : no_memory());
     WEFT_GO(fit(a, j));
     WEFT_GO(copy_record(a, j));
     WEFT_GO(make_list(a, j));
