@@ -102,18 +102,10 @@ static bool is_ready(weft_device_stream *s)
     return !s->failed;
 }
 
-/* The error of a failed call, with the GPU: a machine has several. */
-static weft_status gpu_error(const weft_device_stream *s, cuda_result result, const char *what)
-{
-    char text[256];
-    snprintf(text, sizeof text, "%s on GPU %d (%s)", what, s->gpu->ordinal, s->gpu->name);
-    return weft_cuda_error(s->gpu->driver, result, text);
-}
-
 static void keep_result(weft_device_stream *s, cuda_result result, const char *what)
 {
     if (result != CUDA_OK)
-        keep_error(s, gpu_error(s, result, what));
+        keep_error(s, weft_cuda_gpu_error(s->gpu, result, what));
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -132,7 +124,7 @@ static void *alloc(const weft_device *device, int64_t bytes)
         return NULL;
     const cuda_result result = gpu->driver->alloc(&address, (size_t)(bytes > 0 ? bytes : 1));
     if (result != CUDA_OK && result != CUDA_OUT_OF_MEMORY)
-        (void)weft_cuda_error(gpu->driver, result, "memory of the GPU");
+        (void)weft_cuda_gpu_error(gpu, result, "memory of the GPU");
     return result == CUDA_OK ? (void *)(uintptr_t)address : NULL;
 }
 
@@ -236,7 +228,7 @@ static weft_status finish_work(weft_device_stream *s, cuda_event event)
         return ids == WEFT_OK ? WEFT_OK : name_nodes(s, ids);
     }
     if (result != CUDA_NOT_READY)
-        return name_nodes(s, gpu_error(s, result, "work"));
+        return name_nodes(s, weft_cuda_gpu_error(s->gpu, result, "work"));
     return hang_error(s);
 }
 
@@ -250,7 +242,7 @@ static weft_status set_clock(weft_device_stream *s)
     if (result == CUDA_OK)
         result = driver->event_record(moment, s->handle);
     if (result != CUDA_OK)
-        return weft_cuda_error(driver, result, "the clock of the GPU");
+        return weft_cuda_gpu_error(s->gpu, result, "the clock of the GPU");
     WEFT_TRY(finish_work(s, moment));
     if (gpu_clock.moment &&
         driver->event_elapsed(&milliseconds, gpu_clock.moment, moment) == CUDA_OK)
@@ -358,7 +350,7 @@ static weft_status_code open_stream(const weft_device *device, const weft_backen
     s->first.number = s->last.number = -1;
     const cuda_result result = gpu->driver->stream_create(&s->handle, CUDA_STREAM_NON_BLOCKING);
     weft_status_code status =
-        result == CUDA_OK ? renew_clock(s) : weft_cuda_error(gpu->driver, result, "a stream");
+        result == CUDA_OK ? renew_clock(s) : weft_cuda_gpu_error(gpu, result, "a stream");
     if (status == WEFT_OK)
         status = weft_cuda_ids_open(gpu, &s->queue);
     if (status != WEFT_OK) {

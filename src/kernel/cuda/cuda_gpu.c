@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -32,6 +33,13 @@ void weft_cuda_gpu_choose(int ordinal)
     pthread_mutex_lock(&mutex);
     chosen = ordinal;
     pthread_mutex_unlock(&mutex);
+}
+
+weft_status_code weft_cuda_gpu_error(const weft_cuda_gpu *gpu, cuda_result result, const char *what)
+{
+    char text[320];
+    snprintf(text, sizeof text, "%s on GPU %d (%s)", what, gpu->ordinal, gpu->name);
+    return weft_cuda_error(gpu->driver, result, text);
 }
 
 static weft_status check(const weft_cuda_gpu *g, cuda_result result, const char *what)

@@ -23,6 +23,9 @@ typedef struct weft_cuda_gpu {
 /* Returns the GPU of this process, and makes its context current in the calling thread.
  * WEFT_E_UNSUPPORTED: no driver or no GPU. */
 weft_status weft_cuda_gpu_get(const weft_cuda_gpu **gpu);
+/* The error of a failed call (weft_cuda_error) with the GPU, because a machine has several. */
+weft_status_code weft_cuda_gpu_error(const weft_cuda_gpu *gpu, cuda_result result,
+                                     const char *what);
 /* Lets the process use GPU `ordinal` instead of the one of its local rank. Call before the GPU is
  * used; later calls have no effect. */
 void weft_cuda_gpu_choose(int ordinal);

@@ -4,7 +4,6 @@
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cuda_gpu.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,12 +56,8 @@ static void launch(weft_device_stream *stream, weft_device_graph *graph)
         return;
     const cuda_result result =
         gpu->driver->graph_launch(graph->exec, weft_cuda_stream_handle(stream));
-    if (result != CUDA_OK) {
-        char text[256];
-        snprintf(text, sizeof text, "the launch of a graph on GPU %d (%s)", gpu->ordinal,
-                 gpu->name);
-        weft_cuda_stream_fail(stream, weft_cuda_error(gpu->driver, result, text));
-    }
+    if (result != CUDA_OK)
+        weft_cuda_stream_fail(stream, weft_cuda_gpu_error(gpu, result, "the launch of a graph"));
 }
 
 static void free_graph(weft_device_graph *graph)

@@ -10,7 +10,7 @@ weft_status weft_cuda_ids_open(const weft_cuda_gpu *gpu, weft_cuda_queue *queue)
     void *word;
     const cuda_result result = gpu->driver->host_alloc(&word, sizeof(uint64_t), CUDA_HOST_PORTABLE);
     if (result != CUDA_OK)
-        return weft_cuda_error(gpu->driver, result, "pinned memory for errors of kernels");
+        return weft_cuda_gpu_error(gpu, result, "pinned memory for errors of kernels");
     queue->bad_id = word;
     *queue->bad_id = 0;
     return WEFT_OK;

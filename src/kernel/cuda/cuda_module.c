@@ -115,7 +115,7 @@ static weft_status load(const weft_cuda_gpu *gpu, const weft_cuda_image *image, 
     if (result == CUDA_OK)
         return WEFT_OK;
     if (!rejects_image(result)) /* also the error of earlier work, such as a lost GPU */
-        return weft_cuda_error(gpu->driver, result, "load the kernels");
+        return weft_cuda_gpu_error(gpu, result, "load the kernels");
     log[LOG_BYTES - 1] = 0;
     gpu->driver->error_name(result, &error);
     return weft_error(WEFT_MSG_GPU_KERNELS, WEFT_AT(.value = image->name, WEFT_NUMBER(result)),
@@ -160,7 +160,7 @@ static weft_status_code call_error(const weft_cuda_gpu *gpu, cuda_result result,
 {
     char text[160];
     snprintf(text, sizeof text, "%s of kernel %.80s", what, kernel);
-    return weft_cuda_error(gpu->driver, result, text);
+    return weft_cuda_gpu_error(gpu, result, text);
 }
 
 /* Requires the lock. */
@@ -229,5 +229,5 @@ weft_status weft_cuda_module_launch(const weft_cuda_gpu *gpu, cuda_stream stream
     char what[160];
     snprintf(what, sizeof what, "launch of %.80s, %u blocks of %u threads", l->kernel,
              l->grid[0] * l->grid[1] * l->grid[2], l->block[0] * l->block[1] * l->block[2]);
-    return weft_cuda_error(gpu->driver, result, what);
+    return weft_cuda_gpu_error(gpu, result, what);
 }

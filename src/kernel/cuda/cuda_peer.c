@@ -21,7 +21,7 @@ typedef struct peer_copy {
 static weft_status check(const peer_copy *c, cuda_result result)
 {
     return result == CUDA_OK ? WEFT_OK
-                             : weft_cuda_error(c->gpu->driver, result, "copies to another GPU");
+                             : weft_cuda_gpu_error(c->gpu, result, "copies to another GPU");
 }
 
 static weft_status use(const peer_copy *c, cuda_context context)
