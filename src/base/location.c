@@ -10,6 +10,11 @@ bool weft_location_is_remote(const char *text)
     return (scheme > 0 && !strncmp(text + scheme, "://", 3)) || !strncasecmp(text, "s3:", 3);
 }
 
+bool weft_location_is_bucket(const char *text)
+{
+    return !strncmp(text, "s3://", 5);
+}
+
 weft_status weft_location_check_local(const char *text, const char *key)
 {
     if (!weft_location_is_remote(text))

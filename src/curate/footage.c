@@ -84,7 +84,7 @@ static weft_status list_bucket(weft_footage *f, const char *out, weft_names *fil
 {
     weft_names all = {0};
     weft_status_code status = WEFT_OK;
-    if (strncmp(f->in, "s3://", 5) != 0)
+    if (!weft_location_is_bucket(f->in))
         return weft_error(WEFT_MSG_STORAGE_LOCATION, WEFT_AT(.file = f->in),
                           "footage is read from a folder or from s3://BUCKET/PREFIX, because a web "
                           "server has no list of its files");

@@ -134,7 +134,7 @@ out:
 
 weft_status weft_shot_job_add(weft_shot_job *j, const char *path)
 {
-    if (!strncmp(path, "s3://", 5) || weft_path_is_dir(path))
+    if (weft_location_is_bucket(path) || weft_path_is_dir(path))
         return add_all(j, path);
     return weft_location_is_remote(path) ? add_remote_video(j, path)
                                          : add_video(j, NULL, path, NULL);

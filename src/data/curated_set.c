@@ -47,7 +47,7 @@ static weft_status open_bucket(weft_curated_set *s)
     char **text = NULL;
     int64_t texts = 0;
     weft_status_code status = WEFT_OK;
-    if (strncmp(s->in, "s3://", 5) != 0)
+    if (!weft_location_is_bucket(s->in))
         return weft_error(WEFT_MSG_STORAGE_LOCATION, WEFT_AT(.key = "--in", .value = s->in),
                           "clips are read from a folder or from s3://BUCKET/PREFIX, because a web "
                           "server has no list of its files");

@@ -2,6 +2,7 @@
 
 #include "base/config.h"
 #include "base/hex.h"
+#include "base/location.h"
 #include "base/log.h"
 #include "storage/bucket_owner.h"
 #include "storage/remote_files.h"
@@ -81,7 +82,7 @@ static void drop_claims(weft_names *names)
 
 static weft_status list(weft_input_copy *c, const char *location)
 {
-    const bool bucket = !strncmp(location, "s3://", 5);
+    const bool bucket = weft_location_is_bucket(location);
     const char *rest = strstr(location, "://");
     const char *slash = rest ? strrchr(rest + 3, '/') : NULL;
     if (bucket) {
