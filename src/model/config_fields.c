@@ -58,6 +58,19 @@ weft_status weft_check_cross(const weft_config_locations *locations, int64_t cro
     return WEFT_OK;
 }
 
+weft_status weft_check_grouped_heads(const weft_config_locations *locations, int64_t heads,
+                                     int64_t key_heads, int64_t head_dim)
+{
+    if (heads % key_heads)
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "num_key_value_heads", key_heads),
+            "%" PRId64 " does not divide the %" PRId64 " attention heads", key_heads, heads);
+    if (head_dim % 2)
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "head_dim", head_dim),
+                          "%" PRId64 " is not even, which rotary embedding needs", head_dim);
+    return WEFT_OK;
+}
+
 static bool is_list(const weft_field *f)
 {
     return f->type == WEFT_FIELD_I64S || f->type == WEFT_FIELD_F64S ||

@@ -20,6 +20,9 @@ weft_status weft_check_levels(const weft_config_locations *locations, const int6
                               int64_t levels, int64_t least, int64_t groups);
 /* Checks "cross_attention_dim", for models that project texts to their width. */
 weft_status weft_check_cross(const weft_config_locations *locations, int64_t cross, int64_t width);
+/* Checks "num_key_value_heads" and "head_dim" of grouped attention with rotary embedding. */
+weft_status weft_check_grouped_heads(const weft_config_locations *locations, int64_t heads,
+                                     int64_t key_heads, int64_t head_dim);
 /* Reads and checks a config by the family's table. */
 weft_status weft_fields_read(const weft_family *family, const json_t *json,
                              const weft_config_locations *locations, void *config);

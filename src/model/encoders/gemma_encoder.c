@@ -129,14 +129,7 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const gemma *c = config;
-    if (c->heads % c->key_heads)
-        return weft_error(
-            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "num_key_value_heads", c->key_heads),
-            "%" PRId64 " does not divide the %" PRId64 " attention heads", c->key_heads, c->heads);
-    if (c->head_dim % 2)
-        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "head_dim", c->head_dim),
-                          "%" PRId64 " is not even, which rotary embedding needs", c->head_dim);
-    return WEFT_OK;
+    return weft_check_grouped_heads(locations, c->heads, c->key_heads, c->head_dim);
 }
 
 static void text_shape(const void *config, weft_text_shape *text)

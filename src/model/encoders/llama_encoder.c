@@ -256,13 +256,7 @@ static weft_status check_rope(const weft_llama *c, const weft_config_locations *
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const weft_llama *c = config;
-    if (c->heads % c->key_heads)
-        return weft_error(
-            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "num_key_value_heads", c->key_heads),
-            "%" PRId64 " does not divide the %" PRId64 " attention heads", c->key_heads, c->heads);
-    if (c->head_dim % 2)
-        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "head_dim", c->head_dim),
-                          "%" PRId64 " is not even, which rotary embedding needs", c->head_dim);
+    WEFT_TRY(weft_check_grouped_heads(locations, c->heads, c->key_heads, c->head_dim));
     if (c->skipped > c->layers)
         return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT_FIELD(locations, "num_hidden_layers_to_skip", c->skipped),
