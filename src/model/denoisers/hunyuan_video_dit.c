@@ -126,6 +126,17 @@ static int video_streams(weft_graph *g, const hunyuan *c, weft_value x, const in
     return count;
 }
 
+static weft_value refine_text(weft_graph *g, const hunyuan *c, const weft_ports *in,
+                              weft_value mask_bl)
+{
+    const weft_token_refiner refiner = {.heads = c->heads,
+                                        .head_dim = c->head_dim,
+                                        .layers = c->refiner_layers,
+                                        .first_visible = true};
+    return weft_token_refine(g, &refiner, in->at[WEFT_PORT_TEXT], mask_bl,
+                             in->at[WEFT_PORT_TIMESTEP]);
+}
+
 /* Runs all blocks; the text is stream `videos`. */
 static void run_blocks(weft_graph *g, const hunyuan *c, weft_mmdit_stream *stream, int videos,
                        weft_value bias)
@@ -153,17 +164,12 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], patch, size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
-    const weft_value text_in = in->at[WEFT_PORT_TEXT];
-    const weft_value mask_bl = weft_token_mask(g, in->at[WEFT_PORT_TEXT_MASK], text_in);
+    const weft_value mask_bl =
+        weft_token_mask(g, in->at[WEFT_PORT_TEXT_MASK], in->at[WEFT_PORT_TEXT]);
     const weft_value x = weft_nn_patch(g, "x_embedder.proj", in->at[WEFT_PORT_LATENTS], width_of(c),
                                        patch, WEFT_PATCH_3D, true);
     embed_condition(g, c, in, &temb_bc, &image_bc);
-    const weft_token_refiner refiner = {.heads = c->heads,
-                                        .head_dim = c->head_dim,
-                                        .layers = c->refiner_layers,
-                                        .first_visible = true};
-    const weft_value text =
-        weft_token_refine(g, &refiner, text_in, mask_bl, in->at[WEFT_PORT_TIMESTEP]);
+    const weft_value text = refine_text(g, c, in, mask_bl);
     const int videos = video_streams(g, c, x, size, temb_bc, image_bc, stream);
     stream[videos].x = text;
     stream[videos].temb_bc = temb_bc;
@@ -347,23 +353,18 @@ static weft_value forward_section(weft_graph *g, const hunyuan *c, const weft_po
 {
     const weft_mmdit blocks = {.heads = c->heads, .head_dim = c->head_dim, .inner = inner_of(c)};
     const int64_t patch[3] = {c->patch_t, c->patch, c->patch};
-    const weft_value latents = in->at[WEFT_PORT_LATENTS], text_in = in->at[WEFT_PORT_TEXT];
+    const weft_value latents = in->at[WEFT_PORT_LATENTS];
     int64_t size[3];
     weft_mmdit_stream stream[WEFT_MMDIT_STREAMS];
     weft_value temb_bc, image_bc;
     weft_nn_count_tokens(g, latents, patch, size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
-    weft_value mask_bl = weft_token_mask(g, in->at[WEFT_PORT_TEXT_MASK], text_in);
+    weft_value mask_bl = weft_token_mask(g, in->at[WEFT_PORT_TEXT_MASK], in->at[WEFT_PORT_TEXT]);
     const weft_value x =
         weft_nn_patch(g, "x_embedder.proj", latents, width_of(c), patch, WEFT_PATCH_3D, true);
     embed_condition(g, c, in, &temb_bc, &image_bc);
-    const weft_token_refiner refiner = {.heads = c->heads,
-                                        .head_dim = c->head_dim,
-                                        .layers = c->refiner_layers,
-                                        .first_visible = true};
-    const weft_value text =
-        weft_token_refine(g, &refiner, text_in, mask_bl, in->at[WEFT_PORT_TIMESTEP]);
+    const weft_value text = refine_text(g, c, in, mask_bl);
     pack_video(g, c, in, x, size, stream);
     stream[2] = (weft_mmdit_stream){.x = with_image(g, c, in->at[WEFT_PORT_IMAGE], text, &mask_bl),
                                     .text = true};
