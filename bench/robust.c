@@ -516,6 +516,16 @@ static void execute_rule(const setting *s, const iteration *x, robust_job job, d
     }
 }
 
+/* Draws the errors of an iteration of open_ahead(): transformers have their own ones, and encoders
+ * the ones of iteration `next`. */
+static void draw_ahead(const iteration *y, const iteration *next, double jitter, const double *own,
+                       double *factor)
+{
+    draw_factors(next, jitter, factor);
+    for (int64_t i = 0; i < DRAWS * y->list.count; i++)
+        factor[i] = y->trains[i % y->list.count] ? own[i] : factor[i];
+}
+
 /* Runs all trials of iteration `index` with encoders one iteration ahead. A cascade has the same
  * errors wherever it runs. */
 static void try_ahead(const setting *s, int index)
@@ -530,15 +540,13 @@ static void try_ahead(const setting *s, int index)
         trial *t = &trials[k];
         set_slow(t, slow);
         draw_factors(&x, t->jitter, own);
-        draw_factors(&next, t->jitter, factor);
+        draw_ahead(&y, &next, t->jitter, own, factor);
         robust_job job = {.factor = own, .slow = slow};
         for (int rule_of = 0; rule_of < OTHERS; rule_of++) {
             job.plan = &x.plan[rule_of];
             play_plan(s, &x, &job, 0, DRAWS, t->seconds[AHEAD][rule_of]);
             execute_rule(s, &x, job, t->seconds[AHEAD_EXECUTED][rule_of]);
         }
-        for (int64_t i = 0; i < DRAWS * y.list.count; i++)
-            factor[i] = y.trains[i % y.list.count] ? own[i] : factor[i];
         try_iteration(s, &y, factor, t);
     }
     close_iteration(&x);
@@ -616,7 +624,7 @@ static void try_bounds(const setting *s, int index)
         trial *t = &trials[k];
         set_slow(t, slow);
         draw_factors(&x, t->jitter, own);
-        draw_factors(&next, t->jitter, factor);
+        draw_ahead(&y, &next, t->jitter, own, factor);
         robust_job job = {.factor = own, .slow = slow};
         for (int rule_of = 0; rule_of < OTHERS; rule_of++) {
             job.plan = &x.plan[rule_of];
@@ -624,8 +632,6 @@ static void try_bounds(const setting *s, int index)
             play_plan(s, &x, &job, 0, DRAWS, t->seconds[AHEAD][rule_of]);
         }
         add_bounds(s, &x, own, t, PLAYED);
-        for (int64_t i = 0; i < DRAWS * y.list.count; i++)
-            factor[i] = y.trains[i % y.list.count] ? own[i] : factor[i];
         add_bounds(s, &y, factor, t, AHEAD);
     }
     close_iteration(&x);
