@@ -85,6 +85,25 @@ stages:
   - {steps: 8, batch: 5, frames: 5, height: 32, width: 32, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}
 Y
 }
+# Mixed shards, an autoencoder, and c.yaml with a model and its text encoder, to which the caller
+# appends the stages.
+begin_cascade_config() {
+    make_shards
+    make_mixed_shards
+    write_configs
+    "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+    cat >c.yaml <<'Y'
+out: runs/c
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: mixed, shuffle_buffer: 0}
+transformer:
+  class: WanTransformer3DModel
+  config: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32}
+text_encoders:
+  - class: WeftBytesEncoder
+    config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
+Y
+}
 make_pictures() { # red.png and blue.png, of 16x16
     python3 -S - <<'PY'
 import struct, zlib

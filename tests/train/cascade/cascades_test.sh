@@ -5,20 +5,8 @@
 # Also: logs, charts and the report page; plans of another run and oversized samples are refused.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
-make_shards
-make_mixed_shards
-write_configs
-"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
-cat >c.yaml <<'Y'
-out: runs/c
-autoencoder: {weights: runs/vae/model/vae}
-data: {path: mixed, shuffle_buffer: 0}
-transformer:
-  class: WanTransformer3DModel
-  config: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32}
-text_encoders:
-  - class: WeftBytesEncoder
-    config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
+begin_cascade_config
+cat >>c.yaml <<'Y'
 optimizer: {ema_decay: 0.9}
 checkpoint: {interval: 3, keep_latest: 3}
 stages:
