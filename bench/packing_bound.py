@@ -3,10 +3,10 @@
 
 usage: packing_bound.py
 
-A step takes as long as the rank with the most tokens. Packed rows give every rank the same number.
+The rank with the most tokens determines the time of a step. Packed rows give every rank the same number.
 A bucket of samples of t tokens has n = floor(R N / t) samples for R ranks with N tokens each, and
 the busiest rank has ceil(n / R) of them. The ratio over an epoch is the most that rows without
-padding can gain. It leaves out fixed costs of a step and attention, which grows with the sample.
+padding can gain. Fixed costs of a step and attention, which grows with the sample, are not counted.
 """
 from math import ceil
 

@@ -375,13 +375,13 @@ static bool give_starved(const weft_elastic_question *q, const class *c, int64_t
 {
     for (int64_t i; (i = find_starved(q, c, degrees)) >= 0;) {
         const weft_elastic_entry *e = &q->entries[i];
-        int64_t want = 1 << smallest_degree(e->size);
-        if (e->degree > want && e->degree <= *idle)
-            want = e->degree;
-        if (want > *idle)
+        int64_t needed = 1 << smallest_degree(e->size);
+        if (e->degree > needed && e->degree <= *idle)
+            needed = e->degree;
+        if (needed > *idle)
             return false;
-        degrees[i] = want;
-        *idle -= want;
+        degrees[i] = needed;
+        *idle -= needed;
     }
     return true;
 }
