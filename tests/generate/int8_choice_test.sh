@@ -115,6 +115,31 @@ assert error < 1e-3, error
 PY
 }
 check ranks_have_their_factors
+# The goal of int8, with the options of the generator that these models need.
+families_meet_the_goal() { # NAME OPTIONS...
+    local name=$1 from=$SRC/tests/golden/pipelines/$1
+    shift
+    cp -rL "$from" "$name"
+    "$WEFT" eval int8 --model "$name" --steps 2 --prompts one.txt --seed 5 --json "$name.json" "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "weft eval int8, $name"; }
+    "$WEFT" eval savings --model "$name" --steps 2 --prompts prompts.txt --seed 7 --setting weights=int8 --json "$name.psnr" "$@" >"$name.log" 2>&1 ||
+        { cat "$name.log"; fail "weft eval savings, $name"; }
+    python3 -S - "$name" <<'PY' || fail "$name: the PSNR of int8"
+import json, sys
+choice, row = json.load(open(sys.argv[1] + ".json")), json.load(open(sys.argv[1] + ".psnr"))["each"][0]
+print(sys.argv[1], row["psnr"], choice["f32"]["flops"])
+assert row["psnr"] is not None and row["psnr"] >= 35 and choice["f32"]["flops"] > 0.3, row
+PY
+}
+picture=(--frames 1 --height 64 --width 96)
+small=(--frames 5 --height 32 --width 32)
+ends=(--image "$SRC/tests/golden/pipelines/wan_flf/image.png" --last-image "$SRC/tests/golden/pipelines/wan_flf/last_image.png")
+edits=(--control "$SRC/tests/golden/pipelines/wan_vace/control.png" --mask "$SRC/tests/golden/pipelines/wan_vace/mask.png")
+check qwen_image_meets_the_goal families_meet_the_goal qwen_image "${picture[@]}"
+check flux2_meets_the_goal families_meet_the_goal flux2 "${picture[@]}"
+check kandinsky5_meets_the_goal families_meet_the_goal kandinsky5 "${small[@]}"
+check chronoedit_meets_the_goal families_meet_the_goal chronoedit "${small[@]}" --image "$SRC/tests/golden/pipelines/chronoedit/image.png"
+check wan_flf_meets_the_goal families_meet_the_goal wan_flf "${small[@]}" "${ends[@]}"
+check wan_vace_meets_the_goal families_meet_the_goal wan_vace "${small[@]}" "${edits[@]}"
 damaged_choice_is_refused() {
     echo '{"format": "weft.int8/1", "f32": {"kept": "transformer"}}' >model/int8.json
     "$WEFT" generate "${common[@]}" --prompt x --weights int8 --out x.mp4 >x.log 2>&1 && fail "a damaged int8.json is accepted"
