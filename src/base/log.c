@@ -336,8 +336,8 @@ static void show(weft_progress *progress, int64_t done, const char *detail, bool
 
 void weft_progress_turn(weft_progress *progress)
 {
-    if (progress->terminal)
-        progress->shown = 0;
+    if (progress->terminal || weft_message_as_json())
+        progress->shown = -progress->interval;
 }
 
 void weft_progress_update_left(weft_progress *progress, int64_t done, const char *detail,

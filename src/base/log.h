@@ -79,7 +79,8 @@ void weft_progress_update(weft_progress *progress, int64_t done, const char *det
 /* Updates with `left` remaining seconds from the caller; negative: unknown, and not printed. */
 void weft_progress_update_left(weft_progress *progress, int64_t done, const char *detail,
                                double left);
-/* The next update is shown on a terminal, however soon it comes: another phase begins. */
+/* The next update is shown on a terminal, and as JSON, however soon it comes: another phase
+ * begins. */
 void weft_progress_turn(weft_progress *progress);
 void weft_progress_end(weft_progress *progress, int64_t done, const char *detail);
 

@@ -31,8 +31,10 @@ static void report_step(weft_generation_batch *b, int64_t done, int64_t steps)
     const int64_t since = done - w->begun_at;
     const double elapsed = weft_now() - w->stepping, taken = elapsed / (double)since;
     char detail[128], each[32];
-    if (since == 1)
+    if (since == 1) {
         w->first_step = taken;
+        weft_progress_turn(&p->bar);
+    }
     if (!p->foretold && since == 2) { /* the first step includes one-time work */
         p->foretold = true;
         weft_notice(WEFT_MSG_ESTIMATE, WEFT_NOWHERE,
