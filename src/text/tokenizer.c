@@ -9,6 +9,7 @@
 #include "text/tokenizer_json.h"
 #include "text/wordpiece.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char bar[] = "\xe2\x96\x81"; /* U+2581, SentencePiece's blank */
@@ -24,6 +25,7 @@ weft_status weft_tokenizer_add(weft_tokenizer *t, const char *text, int32_t id)
     weft_added *a = &t->added[t->added_count++];
     *a = (weft_added){weft_strdup(text), length, id, false};
     WEFT_TRY(WEFT_ALLOCATED(a->text, "%s", t->file));
+    t->added_first[(unsigned char)text[0]] = true;
     return weft_vocabulary_add(&t->vocabulary, id, text, (int)length, 0);
 }
 
@@ -220,6 +222,7 @@ const char *weft_tokenizer_class(const weft_tokenizer *t)
     return t->form == WEFT_TOKENIZER_CLIP                   ? "CLIPTokenizer"
            : t->form == WEFT_TOKENIZER_WORDS                ? "BertTokenizerFast"
            : t->form == WEFT_TOKENIZER_BYT5                 ? "ByT5Tokenizer"
+           : t->form == WEFT_TOKENIZER_GEMMA                ? "GemmaTokenizerFast"
            : t->form != WEFT_TOKENIZER_BYTES                ? "T5TokenizerFast"
            : t->compose /* Qwen's, before it cuts a text */ ? "Qwen2TokenizerFast"
                                                             : "PreTrainedTokenizerFast";
@@ -268,6 +271,7 @@ static void append_letters(const char *piece, const char *suffix, weft_buf *out)
 void weft_tokenizer_text(const weft_tokenizer *t, const int32_t *id, int64_t count, weft_buf *out)
 {
     weft_buf raw = {0};
+    unsigned byte = 0;
     for (int64_t i = 0; i < count; i++) {
         const char *piece = weft_tokenizer_piece(t, id[i]);
         if (t->form == WEFT_TOKENIZER_CLIP || t->form == WEFT_TOKENIZER_BYTES) {
@@ -279,7 +283,11 @@ void weft_tokenizer_text(const weft_tokenizer *t, const int32_t *id, int64_t cou
             weft_buf_printf(&raw, "%s%s", goes_on || i == 0 ? "" : " ", piece + (goes_on ? 2 : 0));
             continue;
         }
-        for (; *piece; piece += strncmp(piece, bar, 3) ? 1 : 3) {
+        const bool is_byte = t->form == WEFT_TOKENIZER_GEMMA && strlen(piece) == 6 &&
+                             sscanf(piece, "<0x%2X>", &byte) == 1;
+        if (is_byte)
+            weft_buf_append(&raw, &(char){(char)byte}, 1);
+        for (; *piece && !is_byte; piece += strncmp(piece, bar, 3) ? 1 : 3) {
             const bool blank = !strncmp(piece, bar, 3);
             weft_buf_append(&raw, blank ? " " : piece, 1);
         }
@@ -567,6 +575,11 @@ static weft_status cut_plain(const weft_tokenizer *t, const char *text, int64_t 
         WEFT_GO(cut_words(t, &then, out));
     } else if (t->form == WEFT_TOKENIZER_BYT5) {
         WEFT_GO(weft_byt5_cut(text, length, out));
+    } else if (t->form == WEFT_TOKENIZER_GEMMA) {
+        for (int64_t i = 0; i < length; i++)
+            weft_buf_append(&first, text[i] == ' ' ? bar : text + i, text[i] == ' ' ? 3 : 1);
+        WEFT_GO(weft_buf_check(&first));
+        WEFT_GO(weft_bpe_cut(&t->vocabulary, &t->bpe, first.data, first.len, out));
     } else if (t->form == WEFT_TOKENIZER_WORDS) {
         WEFT_GO(weft_text_words(text, length, t->lower, t->strip, t->chinese, &first));
         WEFT_GO(weft_wordpiece_cut(t, first.data, first.len, out));
@@ -590,6 +603,8 @@ out:
 static const weft_added *added_at(const weft_tokenizer *t, const char *text, int64_t left)
 {
     const weft_added *best = NULL;
+    if (!t->added_first[(unsigned char)text[0]])
+        return NULL; /* Gemma 3 has 6,415 added tokens */
     for (int64_t i = 0; i < t->added_count; i++) {
         const weft_added *a = &t->added[i];
         if (a->length <= left && !memcmp(a->text, text, (size_t)a->length) &&

@@ -12,6 +12,7 @@ typedef enum weft_tokenizer_kind {
     WEFT_TOKENIZER_UNIGRAM, /* tokenizer.json with a map of characters and Metaspace */
     WEFT_TOKENIZER_CLIP,
     WEFT_TOKENIZER_BYTES, /* Llama 3, Qwen 2 */
+    WEFT_TOKENIZER_GEMMA, /* blanks are bars, and a text is one piece of characters */
     WEFT_TOKENIZER_WORDS, /* BERT */
     WEFT_TOKENIZER_BYT5,  /* a token for each byte */
 } weft_tokenizer_kind;
@@ -42,6 +43,7 @@ struct weft_tokenizer {
     int32_t pad;
     weft_added *added; /* found in the text before anything else */
     int64_t added_count, added_capacity;
+    bool added_first[256]; /* bytes with which an added token begins */
     int32_t front[WEFT_MAX_AROUND], back[WEFT_MAX_AROUND];
     int fronts, backs;
 };

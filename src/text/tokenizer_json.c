@@ -36,7 +36,7 @@ static weft_status refuse(const weft_tokenizer *t, const char *part, const char 
     return weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
                       WEFT_AT(.file = t->file, .key = part, .value = what),
                       "\"%.120s\" is not supported; weft reads the tokenizers of T5, UMT5, CLIP, "
-                      "BERT, Llama 3, Qwen 2 and Mistral",
+                      "BERT, Llama 3, Qwen 2, Mistral and Gemma",
                       what);
 }
 
@@ -308,6 +308,45 @@ static weft_status read_pairs(weft_tokenizer *t, const json_t *json, const json_
     return read_merges(t, json_object_get(model, "merges"));
 }
 
+/* ---- Gemma's pieces ------------------------------------------------------------------------- */
+
+/* Whether blanks become bars before a text is split, as in Gemma's files. */
+static bool has_bars(const json_t *json)
+{
+    const json_t *normaliser = json_object_get(json, "normalizer");
+    const char *made = json_string_value(json_object_get(normaliser, "content")),
+               *blank = json_string_value(
+                   json_object_get(json_object_get(normaliser, "pattern"), "String"));
+    return !strcmp(type_of(normaliser), "Replace") && made && blank &&
+           !strcmp(made, "\xe2\x96\x81") && !strcmp(blank, " ");
+}
+
+static weft_status read_pieces(weft_tokenizer *t, const json_t *json, const json_t *model)
+{
+    const json_t *splits = json_object_get(json, "pre_tokenizer");
+    const char *blank =
+        json_string_value(json_object_get(json_object_get(splits, "pattern"), "String"));
+    t->form = WEFT_TOKENIZER_GEMMA;
+    /* a split at blanks finds none: they are bars */
+    if (json_is_object(splits) && (strcmp(type_of(splits), "Split") || !blank || *blank != ' '))
+        return refuse(t, "pre_tokenizer", type_of(splits));
+    if (!json_is_true(json_object_get(model, "byte_fallback")))
+        return refuse(t, "byte_fallback", "false");
+    WEFT_TRY(read_vocabulary(t, json_object_get(model, "vocab")));
+    t->bpe.characters = true;
+    t->bpe.whole_first = json_is_true(json_object_get(model, "ignore_merges"));
+    for (int i = 0; i < 256; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", i);
+        t->bpe.byte_id[i] = weft_vocabulary_find(&t->vocabulary, name, 6);
+        if (t->bpe.byte_id[i] < 0)
+            return weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                              WEFT_AT(.file = t->file, .key = "vocab", .value = name),
+                              "the vocabulary has no token %s for a byte", name);
+    }
+    return read_merges(t, json_object_get(model, "merges"));
+}
+
 /* ---- BERT's words --------------------------------------------------------------------------- */
 
 static weft_status read_words(weft_tokenizer *t, const json_t *json, const json_t *model)
@@ -348,6 +387,8 @@ weft_status weft_tokenizer_read_json(weft_tokenizer *t)
         WEFT_GO(read_unigram(t, json, model));
     else if (!strcmp(type, "WordPiece"))
         WEFT_GO(read_words(t, json, model));
+    else if (!strcmp(type, "BPE") && has_bars(json))
+        WEFT_GO(read_pieces(t, json, model));
     else if (!strcmp(type, "BPE") || json_object_get(model, "merges"))
         WEFT_GO(read_pairs(t, json, model));
     else

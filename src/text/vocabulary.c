@@ -1,6 +1,7 @@
 #include "text/vocabulary.h"
 
 #include "base/memory.h"
+#include "text/normalise.h"
 
 #include <string.h>
 
@@ -250,26 +251,112 @@ int weft_bpe_letter(unsigned char byte, char out[4])
     return 2;
 }
 
-/* Merges the leftmost pair of lowest rank until no pair has a rank. */
-static int64_t merge_all(const weft_bpe *b, int32_t *symbol, int64_t count)
+/* A pair of neighbours that can be merged. */
+typedef struct candidate {
+    int32_t rank, made;
+    int64_t left, right; /* their places */
+    int32_t left_id, right_id;
+} candidate;
+
+/* A text while its pairs are merged: a list of symbols, and a heap of candidates. */
+typedef struct merging {
+    int32_t *symbol; /* -1: merged into the symbol before */
+    int64_t *next, *before;
+    candidate *heap;
+    int64_t size;
+} merging;
+
+/* The lowest rank is first; of equal ranks the leftmost one. */
+static bool precedes(const candidate *a, const candidate *b)
 {
-    for (;;) {
-        int64_t best = -1;
-        int32_t rank = INT32_MAX, made = 0;
-        for (int64_t i = 0; i + 1 < count; i++) {
-            const weft_merge *m = merge_at(b, symbol[i], symbol[i + 1]);
-            if (m->pair >= 0 && m->rank < rank) {
-                best = i;
-                rank = m->rank;
-                made = m->made;
-            }
-        }
-        if (best < 0)
-            return count;
-        symbol[best] = made;
-        memmove(symbol + best + 1, symbol + best + 2, (size_t)(count - best - 2) * sizeof *symbol);
-        count--;
+    return a->rank != b->rank ? a->rank < b->rank : a->left < b->left;
+}
+
+static void push_pair(const weft_bpe *b, merging *m, int64_t left, int64_t right)
+{
+    if (left < 0 || right < 0)
+        return;
+    const weft_merge *found = merge_at(b, m->symbol[left], m->symbol[right]);
+    if (found->pair < 0)
+        return;
+    const candidate made = {found->rank, found->made,     left,
+                            right,       m->symbol[left], m->symbol[right]};
+    int64_t at = m->size++;
+    for (int64_t up; at > 0 && precedes(&made, &m->heap[up = (at - 1) / 2]); at = up)
+        m->heap[at] = m->heap[up];
+    m->heap[at] = made;
+}
+
+static candidate pop_pair(merging *m)
+{
+    const candidate top = m->heap[0], last = m->heap[--m->size];
+    int64_t at = 0;
+    for (int64_t down; (down = 2 * at + 1) < m->size; at = down) {
+        down += down + 1 < m->size && precedes(&m->heap[down + 1], &m->heap[down]);
+        if (!precedes(&m->heap[down], &last))
+            break;
+        m->heap[at] = m->heap[down];
     }
+    m->heap[at] = last;
+    return top;
+}
+
+/* Merges the leftmost pair of lowest rank until no pair has a rank, in time n log n: a Gemma text
+ * is one piece. Returns the number of symbols that are left. */
+static weft_status merge_all(const weft_bpe *b, int32_t *symbol, int64_t *count)
+{
+    const int64_t n = *count;
+    merging m = {.symbol = symbol};
+    weft_status_code status = WEFT_OK;
+    if (n < 2 || !b->slots)
+        return WEFT_OK;
+    m.next = weft_alloc(2 * n * (int64_t)sizeof *m.next);
+    m.heap = weft_alloc(3 * n * (int64_t)sizeof *m.heap); /* a merge removes one and adds two */
+    WEFT_GO(WEFT_ALLOCATED(m.next && m.heap, "a text of %" PRId64 " symbols", n));
+    m.before = m.next + n;
+    for (int64_t i = 0; i < n; i++) {
+        m.next[i] = i + 1 < n ? i + 1 : -1;
+        m.before[i] = i - 1;
+    }
+    for (int64_t i = 0; i + 1 < n; i++)
+        push_pair(b, &m, i, i + 1);
+    while (m.size) {
+        const candidate top = pop_pair(&m);
+        if (symbol[top.left] != top.left_id || symbol[top.right] != top.right_id ||
+            m.next[top.left] != top.right)
+            continue; /* one of the two was merged since */
+        symbol[top.left] = top.made;
+        symbol[top.right] = -1;
+        m.next[top.left] = m.next[top.right];
+        if (m.next[top.left] >= 0)
+            m.before[m.next[top.left]] = top.left;
+        push_pair(b, &m, m.before[top.left], top.left);
+        push_pair(b, &m, top.left, m.next[top.left]);
+    }
+    *count = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (symbol[i] >= 0)
+            symbol[(*count)++] = symbol[i];
+out:
+    weft_free(m.next);
+    weft_free(m.heap);
+    return status;
+}
+
+/* Splits UTF-8 into the symbols of its characters, or of their bytes. */
+static int64_t split_characters(const weft_vocabulary *v, const weft_bpe *b, const char *text,
+                                int64_t length, int32_t *symbol)
+{
+    int64_t count = 0;
+    for (int64_t at = 0, n; at < length; at += n) {
+        weft_text_next(text + at, length - at, &n);
+        const int32_t id = weft_vocabulary_find(v, text + at, n);
+        if (id >= 0)
+            symbol[count++] = id;
+        for (int64_t i = 0; i < n && id < 0; i++)
+            symbol[count++] = b->byte_id[(unsigned char)text[at + i]];
+    }
+    return count;
 }
 
 weft_status weft_bpe_cut(const weft_vocabulary *v, const weft_bpe *b, const char *bytes,
@@ -281,7 +368,9 @@ weft_status weft_bpe_cut(const weft_vocabulary *v, const weft_bpe *b, const char
     weft_status_code status = WEFT_OK;
     int64_t size = 0, count = 0;
     WEFT_GO(WEFT_ALLOCATED(text && symbol, "a text"));
-    for (int64_t i = 0; i < length; i++) {
+    if (b->characters)
+        count = split_characters(v, b, bytes, length, symbol);
+    for (int64_t i = 0; i < length && !b->characters; i++) {
         const int64_t from = size;
         size += weft_bpe_letter((unsigned char)bytes[i], text + size);
         if (i == length - 1) {
@@ -292,12 +381,14 @@ weft_status weft_bpe_cut(const weft_vocabulary *v, const weft_bpe *b, const char
         if (id >= 0 || b->unknown >= 0)
             symbol[count++] = id >= 0 ? id : b->unknown;
     }
-    const int32_t all = b->whole_first ? weft_vocabulary_find(v, text, size) : -1;
-    if (all >= 0) {
+    const int32_t all = !b->whole_first ? -1
+                        : b->characters ? weft_vocabulary_find(v, bytes, length)
+                                        : weft_vocabulary_find(v, text, size);
+    if (all >= 0 && length) {
         symbol[0] = all;
         count = 1;
     } else {
-        count = merge_all(b, symbol, count);
+        WEFT_GO(merge_all(b, symbol, &count));
     }
     for (int64_t i = 0; i < count; i++)
         WEFT_GO(weft_ids_add(out, symbol[i]));

@@ -56,13 +56,16 @@ typedef struct weft_merge {
 typedef struct weft_bpe {
     weft_merge *merge; /* hash table */
     int64_t slots, count;
-    int32_t unknown;    /* id of unknown characters; -1: they are dropped */
-    const char *suffix; /* suffix of the last character of a word: "</w>", or "" */
-    bool whole_first;   /* a piece that is in the vocabulary is not built by merges */
+    int32_t unknown;      /* id of unknown characters; -1: they are dropped */
+    const char *suffix;   /* suffix of the last character of a word: "</w>", or "" */
+    bool whole_first;     /* a piece that is in the vocabulary is not built by merges */
+    bool characters;      /* starts from characters; those not in the vocabulary become bytes */
+    int32_t byte_id[256]; /* with `characters`: tokens of bytes */
 } weft_bpe;
 weft_status weft_bpe_reserve(weft_bpe *b, int64_t merges);
 void weft_bpe_add(weft_bpe *b, int32_t left, int32_t right, int32_t rank, int32_t made);
-/* Splits bytes by merges. Each byte first becomes its character (weft_bpe_letter). */
+/* Splits bytes by merges. Each byte first becomes its character (weft_bpe_letter). With
+ * b->characters, the text is UTF-8 and is split into its characters. */
 weft_status weft_bpe_cut(const weft_vocabulary *v, const weft_bpe *b, const char *bytes,
                          int64_t length, weft_ids *out);
 /* Writes the vocabulary's character of a byte as UTF-8 and returns its length. */

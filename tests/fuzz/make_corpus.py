@@ -183,6 +183,11 @@ save("tokenizer", "words", json.dumps({
 save("tokenizer", "pairs", json.dumps({
     "added_tokens": ADDED, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": BYTES}},
     "model": {"type": "BPE", "vocab": {"a": 0, "<s>": 1, "b": 2, "ab": 3}, "merges": [["a", "b"]]}}).encode())
+save("tokenizer", "pieces", json.dumps({
+    "added_tokens": ADDED, "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": BAR},
+    "model": {"type": "BPE", "byte_fallback": True, "vocab": {"a": 0, "<s>": 1, BAR: 2, BAR + "a": 3,
+                                                              **{f"<0x{byte:02X}>": 4 + byte for byte in range(256)}},
+              "merges": [[BAR, "a"]]}}).encode())
 
 
 def field(number, value):

@@ -69,6 +69,44 @@ static void refused(const char *path, const char *key)
 
 TestSuite(tokenizer, .init = set_up, .fini = tear_down);
 
+/* A file of Gemma's form with the tokens of `bytes` bytes from id 4 on, then letters. */
+static const char *put_gemma(int bytes)
+{
+    weft_buf json = {0};
+    weft_buf_printf(&json, "{\"added_tokens\": [{\"id\": 1, \"content\": \"<e>\"}],"
+                           " \"normalizer\": {\"type\": \"Replace\", \"content\": \"\\u2581\","
+                           "  \"pattern\": {\"String\": \" \"}},"
+                           " \"model\": {\"type\": \"BPE\", \"byte_fallback\": true,"
+                           "  \"vocab\": {\"<p>\": 0, \"<e>\": 1, \"\\u2581\": 2, \"\\u2581a\": 3");
+    for (int i = 0; i < bytes; i++)
+        weft_buf_printf(&json, ", \"<0x%02X>\": %d", i, 4 + i);
+    weft_buf_printf(&json,
+                    ", \"a\": 300, \"b\": 301, \"ab\": 302, \"aba\": 303},"
+                    " \"merges\": [[\"\\u2581\", \"a\"], [\"a\", \"b\"], [\"ab\", \"a\"]]}}");
+    cr_assert(!json.failed);
+    const char *path = put("tokenizer.json", json.data, json.len);
+    weft_buf_free(&json);
+    return path;
+}
+
+Test(tokenizer, gemma)
+{
+    weft_tokenizer *t;
+    cr_assert_eq(weft_tokenizer_open(put_gemma(256), &t), WEFT_OK, "%s", weft_error_message());
+    expect(t, "", 0, IDS(), 0);
+    expect(t, "ab ab", 0, IDS(302, 3, 301), 0); /* the merge of the bar has the lower rank */
+    expect(t, "ababa", 0, IDS(302, 303), 0);
+    expect(t, "  a", 0, IDS(2, 3), 0);
+    expect(t, "\xc3\xa9<e>a", 0, IDS(4 + 0xc3, 4 + 0xa9, 1, 300), 0);
+    weft_buf text = {0};
+    weft_tokenizer_text(t, IDS(3, 4 + 0xc3, 4 + 0xa9, 2, 302), &text);
+    cr_expect_str_eq(text.data, " a\xc3\xa9 ab");
+    weft_buf_free(&text);
+    cr_expect_str_eq(weft_tokenizer_class(t), "GemmaTokenizerFast");
+    weft_tokenizer_close(t);
+    refused(put_gemma(255), "vocab");
+}
+
 Test(tokenizer, unigram)
 {
     weft_tokenizer *t;
