@@ -44,6 +44,13 @@ typedef enum weft_port {
     WEFT_PORT_HISTORY_INDEX,  /* (B,N)        time positions of the three                        */
     WEFT_PORT_HISTORY_2X_INDEX,
     WEFT_PORT_HISTORY_4X_INDEX,
+    WEFT_PORT_AUDIO,          /* (B,S,C)      audio latents of a denoiser of both                */
+    WEFT_PORT_AUDIO_TIMESTEP, /* (B), (B,S)   their time, if it differs from the video's         */
+    WEFT_PORT_LEVEL,          /* (B)          time of the video without its given frames         */
+    WEFT_PORT_AUDIO_LEVEL,    /* (B)                                                             */
+    WEFT_PORT_CROSS_TIMES,    /* (1) i32      1: attention between streams by the other's time   */
+    WEFT_PORT_AUDIO_TEXT,     /* (B,L,D)      text embeddings for the audio                      */
+    WEFT_PORT_AUDIO_TEXT_MASK, /* (B,L) i32                                                     */
     WEFT_PORT_PADDING,        /* (B,T,Y,X,1)  1: pixels outside the image                        */
     WEFT_PORT_POSITIONS,      /* (B,3,S)      token positions in seconds, pixel rows and columns */
     WEFT_PORT_SPACING,        /* (3)          latent spacing in seconds, pixel rows and columns  */
@@ -60,13 +67,14 @@ typedef enum weft_port {
     WEFT_PORT_VIDEO,          /* (B,T,Y,X,3)  pixels in [-1,1]                                   */
     WEFT_PORT_NOISE,          /* (B,T,Y,X,C)  noise of the posterior sample                      */
     WEFT_PORT_PREDICTION,     /* (B,T,Y,X,C)  prediction of a denoiser                           */
+    WEFT_PORT_AUDIO_PREDICTION, /* (B,S,C)                                                       */
     WEFT_PORT_MEAN,           /* (B,T,Y,X,C)  posterior mean                                     */
     WEFT_PORT_LOGVAR,         /* (B,T,Y,X,C)  log variance of the posterior                      */
     WEFT_PORT_RECONSTRUCTION, /* (B,T,Y,X,3)  decoder output, not clamped                        */
     WEFT_PORT_BALANCE,        /* ()           loss term that balances the load of experts        */
     WEFT_PORT_FULLEST,        /* ()           load of the fullest expert / even load             */
     WEFT_PORT_DROPPED,        /* ()           share of expert choices dropped over capacity      */
-    WEFT_PORT_COUNT
+    WEFT_PORT_COUNT           /* at most 64: weft_model_size.present_ports                       */
 } weft_port;
 
 /* Layout of a video tensor in a reference implementation. */
@@ -123,6 +131,8 @@ typedef struct weft_model_size {
     int64_t batch, frames, height, width, text;
     int64_t image;
     int64_t times;         /* timesteps per sample; 0 or 1: one, of rank 1 */
+    /* Audio latents of WEFT_PORT_AUDIO; 0 (default): 1. Their timesteps, as `times`. */
+    int64_t audio, audio_times;
     /* Encoder layers in WEFT_PORT_TEXT_LAYERS; 0 (default): the layers needed. Tokens of
      * WEFT_PORT_TEXT2; 0 (default): `text`. */
     int64_t layers, text2;

@@ -15,6 +15,7 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_qwen_image_dit, weft_family_skyreels_dit, weft_family_wan_vace_dit,
     weft_family_flux2_dit, weft_family_chroma_dit, weft_family_z_image_dit,
     weft_family_hunyuan_video15_dit, weft_family_framepack_dit;
+extern const weft_family weft_family_ltx2_dit;
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
     weft_family_qwen, weft_family_qwen3, weft_family_llama, weft_family_mistral, weft_family_bert,
@@ -54,6 +55,8 @@ const weft_family *const weft_families[] = {
     &weft_family_cosmos_dit,        /* CosmosTransformer3DModel */
     /* SanaVideoTransformer3DModel; must precede LTX-Video, whose names its files have */
     &weft_family_sana_video_dit,
+    /* LTX2VideoTransformer3DModel; must precede LTX-Video, whose names its files have */
+    &weft_family_ltx2_dit,
     &weft_family_ltx_dit,     /* LTXVideoTransformer3DModel */
     &weft_family_mochi_dit,   /* MochiTransformer3DModel */
     &weft_family_latte_dit,   /* LatteTransformer3DModel */

@@ -16,6 +16,7 @@
     COLUMNS("*attn*.to_q", axis),                                \
     COLUMNS("*attn*.to_k", axis),                                \
     COLUMNS("*attn*.to_v", axis),                                \
+    COLUMNS("*attn*.to_gate_logits", axis),                      \
     COLUMNS("*attn*.add_q_proj", axis),                          \
     COLUMNS("*attn*.add_k_proj", axis),                          \
     COLUMNS("*attn*.add_v_proj", axis),                          \

@@ -8,6 +8,7 @@
 #include "graph/builder_helpers.h"
 #include "parity/parity_images.h"
 #include "parity/parity_model.h"
+#include "parity/parity_size.h"
 #include "parity/parity_store.h"
 #include "train/graph/optimizer.h"
 #include "transform/numeric/trainable.h"
@@ -17,6 +18,14 @@
 #include <string.h>
 
 static const double tolerance = 1e-4; /* tolerance of losses, norms and weights */
+
+/* Latents that are denoised: of the video, and of the audio of models that have both. */
+typedef struct stream {
+    weft_port latents, prediction;
+    const char *data_name, *noise_name; /* in the golden file and in the graph */
+    float *data, *noise;                /* NULL: the model lacks the stream */
+} stream;
+enum { STREAMS = 2 };
 
 typedef struct training {
     weft_parity *p;
@@ -29,7 +38,8 @@ typedef struct training {
     bool data_time;              /* "t" goes from noise to data */
     bool whole_times;            /* the model takes integer times */
     weft_model_size size;
-    float *data, *noise, *noise_level;
+    stream stream[STREAMS];
+    float *noise_level;
     weft_graph *gradients; /* f64 gradients of a step; NULL: not built yet */
     weft_program *exact;
 } training;
@@ -108,7 +118,13 @@ static const json_t *number_of(const weft_parity *p, const weft_port_row *row)
 /* Latents and times are inputs of the noise process. */
 static bool is_conditioning(const weft_port_row *row)
 {
-    return !row->output && row->port != WEFT_PORT_LATENTS && row->port != WEFT_PORT_TIMESTEP;
+    return !row->output && row->port != WEFT_PORT_LATENTS && row->port != WEFT_PORT_TIMESTEP &&
+           row->port != WEFT_PORT_AUDIO;
+}
+
+static bool has_stream(const training *t, const stream *s)
+{
+    return weft_model_takes(&t->p->model, s->latents);
 }
 
 /* Images of golden trainings have no padding. */
@@ -126,9 +142,11 @@ static weft_status find_size(training *t, const weft_port_row *latents)
     weft_parity_images images;
     WEFT_TRY(weft_parity_need(p, "data", &data));
     WEFT_TRY(weft_parity_read_images(p, &images));
+    /* packed videos are here as (B,T,Y,X,C) if a token is one latent */
     const bool packed = latents->form == WEFT_VIDEO_PACKED,
-               image = packed && images.count == 1 && data->rank == 3;
-    if (!image && (data->rank != 5 || packed))
+               image = packed && images.count == 1 && data->rank == 3,
+               several = weft_parity_token_side(p) > 1;
+    if (!image && (data->rank != 5 || (packed && several)))
         return weft_error(
             WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = "data", WEFT_NUMBER(data->rank)),
             "the tensor has %d dimensions; a %s needs 5", data->rank, weft_model_class(&p->model));
@@ -136,7 +154,9 @@ static weft_status find_size(training *t, const weft_port_row *latents)
     if (image)
         weft_parity_size_images(&images, weft_model_grid(&p->model).factor[1], size);
     else
-        weft_parity_size_video(data, latents->form, size);
+        weft_parity_size_video(data, packed ? WEFT_VIDEO_BTYXC : latents->form, size);
+    const weft_stored_tensor *audio = weft_tensors_find(p->golden, t->stream[1].data_name);
+    size->audio = audio && audio->rank == 3 ? audio->dim[1] : 0;
     for (int i = 0; i < f->ports; i++) {
         const weft_port_row *row = &f->port[i];
         const weft_stored_tensor *s = is_conditioning(row) ? samples_of(p, row) : NULL;
@@ -213,16 +233,23 @@ static void fill_noise_levels(const training *t, int64_t step)
     }
 }
 
+static void fill_stream(const training *t, const stream *s, int64_t step)
+{
+    float *data = input_of(t, s->data_name)->data, *noise = input_of(t, s->noise_name)->data;
+    const int64_t each = weft_shape_count(&input_of(t, s->data_name)->shape) / t->batch;
+    for (int64_t b = 0; b < t->batch; b++) {
+        const int64_t item = step * t->batch + b;
+        memcpy(data + b * each, s->data + item % t->items * each, (size_t)each * 4);
+        memcpy(noise + b * each, s->noise + item * each, (size_t)each * 4);
+    }
+}
+
 static weft_status fill_step(const training *t, int64_t step)
 {
     const weft_family *f = t->p->model.family;
-    float *data = input_of(t, "data")->data, *noise = input_of(t, "noise")->data;
-    const int64_t each = weft_shape_count(&input_of(t, "data")->shape) / t->batch;
-    for (int64_t b = 0; b < t->batch; b++) {
-        const int64_t item = step * t->batch + b;
-        memcpy(data + b * each, t->data + item % t->items * each, (size_t)each * 4);
-        memcpy(noise + b * each, t->noise + item * each, (size_t)each * 4);
-    }
+    for (int i = 0; i < STREAMS; i++)
+        if (t->stream[i].data)
+            fill_stream(t, &t->stream[i], step);
     fill_noise_levels(t, step);
     for (int i = 0; i < f->ports; i++)
         if (is_conditioning(&f->port[i]))
@@ -233,33 +260,47 @@ static weft_status fill_step(const training *t, int64_t step)
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
-/* Builds the loss of a step in `g`. */
+/* Builds the loss of a step in `g`, the sum over the streams. */
 static weft_value build(const training *t, weft_graph *g)
 {
     const weft_model *model = &t->p->model;
     const weft_family *f = model->family;
     const weft_model_size *size = &t->size;
-    const weft_shape latents = weft_model_shape(model, size, WEFT_PORT_LATENTS);
+    weft_value data[STREAMS], noise[STREAMS], loss = WEFT_NONE;
     weft_ports ports = weft_ports_none();
     for (int i = 0; i < f->ports; i++)
         if (is_conditioning(&f->port[i]) && weft_model_takes(model, f->port[i].port) &&
             (!f->port[i].optional || size->present_ports >> f->port[i].port & 1))
             ports.at[f->port[i].port] = weft_model_input(g, model, size, f->port[i].port, "");
-    const weft_value data = weft_input(g, "data", WEFT_F32, latents),
-                     noise = weft_input(g, "noise", WEFT_F32, latents);
     const weft_noised noise_level = {
         .sigma = weft_input(g, "level.sigma", WEFT_F32, WEFT_SHAPE(t->batch)),
         .alpha = WEFT_NONE,
         .time = weft_model_input(g, model, size, WEFT_PORT_TIMESTEP, ""),
         .weight = WEFT_NONE};
     ports.at[WEFT_PORT_TIMESTEP] = noise_level.time;
-    ports.at[WEFT_PORT_LATENTS] = t->noise_process->input(g, &t->noised, data, noise, &noise_level);
+    for (int i = 0; i < STREAMS; i++) {
+        const stream *st = &t->stream[i];
+        if (!has_stream(t, st))
+            continue;
+        const weft_shape latents = weft_model_shape(model, size, st->latents);
+        data[i] = weft_input(g, st->data_name, WEFT_F32, latents);
+        noise[i] = weft_input(g, st->noise_name, WEFT_F32, latents);
+        ports.at[st->latents] =
+            t->noise_process->input(g, &t->noised, data[i], noise[i], &noise_level);
+    }
     weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
-    weft_value prediction = ports.at[WEFT_PORT_PREDICTION];
-    if (t->towards_data)
-        prediction = weft_affine(g, prediction, -1, 0);
-    return weft_noise_process_loss(g, t->noise_process, &t->noised, prediction, data, noise,
-                                   &noise_level);
+    for (int i = 0; i < STREAMS; i++) {
+        const stream *st = &t->stream[i];
+        if (!has_stream(t, st))
+            continue;
+        weft_value prediction = ports.at[st->prediction];
+        if (t->towards_data)
+            prediction = weft_affine(g, prediction, -1, 0);
+        const weft_value own = weft_noise_process_loss(g, t->noise_process, &t->noised, prediction,
+                                                       data[i], noise[i], &noise_level);
+        loss = weft_value_ok(loss) ? weft_add(g, loss, own) : own;
+    }
+    return loss;
 }
 
 /* Reads "rank", "lora_alpha" and "target_modules": LoRA matrices are trained instead of the
@@ -470,6 +511,26 @@ static weft_status compare_weights(training *t, double *worst)
 
 /* ---- the kind -------------------------------------------------------------------------------- */
 
+/* Loads data and noise of a stream that the model has. */
+static weft_status load_stream(const training *t, stream *s, weft_parity_form form)
+{
+    const weft_parity *p = t->p;
+    const weft_stored_tensor *data, *noise;
+    if (!has_stream(t, s))
+        return WEFT_OK;
+    WEFT_TRY(weft_parity_need(p, s->data_name, &data));
+    WEFT_TRY(weft_parity_need(p, s->noise_name, &noise));
+    const weft_shape shape = weft_model_shape(&p->model, &t->size, s->latents);
+    const int64_t each = weft_shape_count(&shape) / t->batch;
+    if (data->count != t->items * each || noise->count < t->steps * t->batch * each)
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = s->data_name),
+                          "this tensor does not have %" PRId64 " samples of %" PRId64
+                          " elements, or \"%s\" has fewer than all steps need",
+                          t->items, each, s->noise_name);
+    WEFT_TRY(weft_parity_load(p, s->data_name, form, &s->data));
+    return weft_parity_load(p, s->noise_name, form, &s->noise);
+}
+
 static weft_status load_series(training *t, const weft_port_row *latents)
 {
     const weft_parity *p = t->p;
@@ -486,8 +547,8 @@ static weft_status load_series(training *t, const weft_port_row *latents)
                           "this tensor and \"noise\" do not have %" PRId64 " steps of %" PRId64
                           " samples each",
                           t->steps, t->batch);
-    WEFT_TRY(weft_parity_load(p, "data", form, &t->data));
-    WEFT_TRY(weft_parity_load(p, "noise", form, &t->noise));
+    for (int i = 0; i < STREAMS; i++)
+        WEFT_TRY(load_stream(t, &t->stream[i], i ? WEFT_PARITY_AS_HERE : form));
     return weft_parity_load(p, level_name, WEFT_PARITY_AS_HERE, &t->noise_level);
 }
 
@@ -529,11 +590,16 @@ static bool is_training(const json_t *json)
 static weft_status compare_training(weft_parity *p)
 {
     double worst[3] = {0};
-    training t = {.p = p};
+    training t = {.p = p,
+                  .stream = {{WEFT_PORT_LATENTS, WEFT_PORT_PREDICTION, "data", "noise", NULL, NULL},
+                             {WEFT_PORT_AUDIO, WEFT_PORT_AUDIO_PREDICTION, "audio_data",
+                              "audio_noise", NULL, NULL}}};
     WEFT_TRY(weft_parity_open_model(p));
     const weft_status_code status = train(&t, worst);
-    weft_free(t.data);
-    weft_free(t.noise);
+    for (int i = 0; i < STREAMS; i++) {
+        weft_free(t.stream[i].data);
+        weft_free(t.stream[i].noise);
+    }
     weft_free(t.noise_level);
     weft_program_free(t.exact);
     weft_graph_free(t.gradients);

@@ -191,6 +191,20 @@ static const setup families[] = {
      "\"model_dim\":12,\"ff_dim\":10,\"num_text_blocks\":1,\"num_visual_blocks\":1,"
      "\"axes_dims\":[2,2,2],\"visual_cond\":true}",
      {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"LTX2VideoTransformer3DModel\",\"in_channels\":2,\"out_channels\":2,"
+     "\"num_attention_heads\":2,\"attention_head_dim\":6,\"audio_in_channels\":3,"
+     "\"audio_out_channels\":3,\"audio_num_attention_heads\":2,\"audio_attention_head_dim\":4,"
+     "\"num_layers\":1,\"caption_channels\":5}",
+     {2, 2, 2, 3, 4, .times = 12, .audio = 4, .audio_times = 4,
+      .present_ports = GIVEN(TEXT_MASK) | GIVEN(AUDIO_TEXT_MASK) | GIVEN(AUDIO_TIMESTEP) |
+                       GIVEN(FPS)}},
+    {"{\"_class_name\":\"LTX2VideoTransformer3DModel\",\"in_channels\":2,\"out_channels\":2,"
+     "\"num_attention_heads\":4,\"attention_head_dim\":6,\"audio_in_channels\":3,"
+     "\"audio_out_channels\":3,\"audio_num_attention_heads\":2,\"audio_attention_head_dim\":8,"
+     "\"num_layers\":1,\"rope_type\":\"split\",\"gated_attn\":true,"
+     "\"audio_gated_attn\":true,\"cross_attn_mod\":true,\"audio_cross_attn_mod\":true,"
+     "\"use_prompt_embeddings\":false}",
+     {2, 2, 2, 3, 4, .audio = 4}},
     {"{\"_class_name\":\"SanaVideoTransformer3DModel\",\"in_channels\":2,"
      "\"out_channels\":2,\"num_attention_heads\":2,\"attention_head_dim\":6,\"num_layers\":1,"
      "\"num_cross_attention_heads\":2,\"cross_attention_head_dim\":6,"
@@ -245,14 +259,19 @@ static weft_value autoencode(weft_graph *g, const weft_model *model, const weft_
     return p.at[WEFT_PORT_RECONSTRUCTION];
 }
 
-static weft_graph *finish(weft_graph *g, weft_value made)
+/* `audio`: a second output, or WEFT_NONE. */
+static weft_graph *finish(weft_graph *g, weft_value made, weft_value audio)
 {
     cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
     const weft_value target =
         weft_input(g, "batch.target", WEFT_F32, weft_value_get(g, made)->shape);
+    weft_value loss = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, made, target)));
     weft_output(g, "prediction", made);
-    weft_output(g, "loss",
-                weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, made, target))));
+    if (weft_value_ok(audio)) { /* its loss is compared with zeros */
+        weft_output(g, "audio_prediction", audio);
+        loss = weft_add(g, loss, weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, audio)));
+    }
+    weft_output(g, "loss", loss);
     return g;
 }
 
@@ -263,7 +282,7 @@ static weft_graph *build_as(const setup *s, bool scoped)
     weft_graph *g = weft_graph_create();
     weft_ports p = weft_ports_none();
     if (f->role == WEFT_ROLE_AUTOENCODER)
-        return finish(g, autoencode(g, &model, &s->size, scoped));
+        return finish(g, autoencode(g, &model, &s->size, scoped), WEFT_NONE);
     for (int i = 0; i < f->ports; i++) {
         const weft_port port = f->port[i].port;
         if (!f->port[i].output && weft_model_takes(&model, port) &&
@@ -271,7 +290,8 @@ static weft_graph *build_as(const setup *s, bool scoped)
             p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
     }
     weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, scoped, &p);
-    return finish(g, p.at[f->role == WEFT_ROLE_DENOISER ? WEFT_PORT_PREDICTION : WEFT_PORT_IMAGE]);
+    return finish(g, p.at[f->role == WEFT_ROLE_DENOISER ? WEFT_PORT_PREDICTION : WEFT_PORT_IMAGE],
+                  p.at[WEFT_PORT_AUDIO_PREDICTION]);
 }
 
 static weft_graph *build(void *user)

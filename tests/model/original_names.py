@@ -114,6 +114,14 @@ def ltx(n):
                                           (r"norm_([qk])\b", r"\1_norm"))
 
 
+def ltx2(n):
+    return "model.diffusion_model." + sub(
+        n, (r"^(audio_|)proj_in", r"\1patchify_proj"), (r"^(audio_|)time_embed", r"\1adaln_single"), (r"norm_([qk])\b", r"\1_norm"),
+        (r"^(audio_|)prompt_adaln", r"\1prompt_adaln_single"), (r"^av_cross_attn_(video|audio)_(scale_shift|a2v_gate|v2a_gate)",
+         lambda m: f"av_ca_{m[1] + '_' if m[2] == 'scale_shift' else ''}{m[2]}_adaln_single"),
+        (r"(video|audio)_a2v_cross_attn_scale_shift_table", r"scale_shift_table_a2v_ca_\1"))
+
+
 def cosmos1(n):
     n = sub(n, (r"^time_embed\.t_embedder", "t_embedder.1"), (r"^time_embed\.norm", "affline_norm"),
             (r"^patch_embed\.proj", "x_embedder.proj.1"), (r"^learnable_pos_embed", "extra_pos_embedder"),
@@ -322,6 +330,9 @@ FAMILIES = {
                                   "downsample_type": ["spatial", "temporal", "spatiotemporal", "spatiotemporal"]}),
     "ltx": (ltx, {"_class_name": "LTXVideoTransformer3DModel", **TINY_DIT, "num_layers": 2, "cross_attention_dim": 32,
                   "caption_channels": 24, "in_channels": 8, "out_channels": 8}),
+    "ltx2": (ltx2, {"_class_name": "LTX2VideoTransformer3DModel", **TINY_DIT, "num_layers": 2, "caption_channels": 24, "in_channels": 8,
+                    "out_channels": 8, "audio_in_channels": 4, "audio_out_channels": 4, "audio_num_attention_heads": 2,
+                    "audio_attention_head_dim": 8, "gated_attn": True, "audio_cross_attn_mod": True}),
     "cosmos1": (cosmos1, {"_class_name": "CosmosTransformer3DModel", **TINY_DIT, "num_layers": 2, "text_embed_dim": 20,
                           "adaln_lora_dim": 6, "max_size": [8, 16, 12], "extra_pos_embed_type": "learnable"}),
     "cosmos2": (cosmos2, {"_class_name": "CosmosTransformer3DModel", **TINY_DIT, "num_layers": 2, "text_embed_dim": 20,

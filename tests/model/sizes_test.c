@@ -59,6 +59,7 @@ Test(sizes, published)
         {"flux-schnell", 11891178560},
         {"ltx-2b", 1923385472},
         {"ltx-13b", 13042569344},
+        {"ltx-2-19b", 18876174592},
         {"stdit3-xl", 1207643972},
         {"stdit3-3b", 3182211572},
         {"latte-1", 1057246880},
@@ -172,6 +173,8 @@ Test(sizes, configs_write_what_they_read)
         "\"original_max_position_embeddings\":64}}",
         "{\"_class_name\":\"CLIPTextModel\",\"use_attention_mask\":true}",
         "{\"_class_name\":\"OpenSoraT2V_v1_3\",\"sparse_n\":8,\"sparse1d\":false}",
+        "{\"_class_name\":\"LTX2VideoTransformer3DModel\",\"rope_type\":\"split\","
+        "\"gated_attn\":true,\"audio_cross_attn_mod\":true,\"vae_scale_factors\":[4,16,16]}",
         "{\"_class_name\":\"SanaVideoTransformer3DModel\",\"attention_bias\":true,"
         "\"sample_size\":22}",
         "{\"_class_name\":\"Kandinsky5Transformer3DModel\",\"axes_dims\":[16,8,8],"
