@@ -71,14 +71,28 @@ weft_status weft_group_sum(weft_group *group, double *values, int64_t count)
 
 struct weft_send_buffer {
     atomic_int holders;
+    int64_t bytes;
     _Alignas(64) char data[];
 };
+
+/* Bytes of all buffers of the process: now, and the largest sum. */
+static atomic_llong buffers_now, buffers_peak;
+
+static void count_buffer(int64_t bytes)
+{
+    const long long now = atomic_fetch_add(&buffers_now, bytes) + bytes;
+    long long peak = atomic_load(&buffers_peak);
+    while (now > peak && !atomic_compare_exchange_weak(&buffers_peak, &peak, now))
+        ;
+}
 
 weft_status weft_send_buffer_create(int64_t bytes, weft_send_buffer **held)
 {
     weft_send_buffer *h = weft_alloc_aligned((int64_t)sizeof *h + bytes);
     WEFT_TRY(WEFT_ALLOCATED(h, "a message of %" PRId64 " bytes", bytes));
     atomic_init(&h->holders, 1);
+    h->bytes = bytes;
+    count_buffer(bytes);
     *held = h;
     return WEFT_OK;
 }
@@ -90,8 +104,15 @@ void *weft_send_buffer_data(weft_send_buffer *held)
 
 void weft_send_buffer_release(weft_send_buffer *held)
 {
-    if (held && atomic_fetch_sub(&held->holders, 1) == 1)
-        weft_free(held);
+    if (!held || atomic_fetch_sub(&held->holders, 1) != 1)
+        return;
+    count_buffer(-held->bytes);
+    weft_free(held);
+}
+
+int64_t weft_send_buffers_peak(void)
+{
+    return atomic_exchange(&buffers_peak, atomic_load(&buffers_now));
 }
 
 weft_status weft_group_send_held(weft_group *group, weft_channel channel, int peer,

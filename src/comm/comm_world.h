@@ -8,6 +8,8 @@
 weft_status weft_send_buffer_create(int64_t bytes, weft_send_buffer **held);
 void *weft_send_buffer_data(weft_send_buffer *held);   /* aligned to 64 bytes */
 void weft_send_buffer_release(weft_send_buffer *held); /* accepts NULL */
+/* Returns the largest sum of bytes of all buffers of the process since the last call. */
+int64_t weft_send_buffers_peak(void);
 /* Sends `bytes` at `data` without a copy. `data` is inside `held`, which must not change until all
  * holders have released it. The message leaves when `stream` reaches it; on a device with a clock
  * it takes simulated time. `stream` NULL: leaves at once.

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/hex.h"
 #include "base/log.h"
+#include "comm/comm_world.h"
 #include "estimate/program_estimate.h"
 #include "estimate/training/layout_estimate.h"
 #include "plan/cluster/cluster_path.h"
@@ -542,8 +543,8 @@ static weft_status begin_planning(weft_cascade_train *t, int64_t step)
     return start_planning(t, step, 0);
 }
 
-/* Returns the bytes of rows that a rank has between two steps, if it encodes all samples of the
- * largest bucket. */
+/* Returns the bytes of rows that a rank can have: of all samples of a step, which it trains
+ * on, and of the next one, which it encodes, if all are of the largest bucket. */
 static int64_t kept_bytes(const weft_cascade_train *t)
 {
     int64_t most = 0;
@@ -555,7 +556,7 @@ static int64_t kept_bytes(const weft_cascade_train *t)
         }
         most = own > most ? own : most;
     }
-    return most * t->train_stage->accumulate;
+    return 2 * most * t->train_stage->accumulate;
 }
 
 weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
@@ -725,17 +726,33 @@ out:
     return status;
 }
 
+/* Reports the memory of this rank. */
+static void report_memory(const weft_cascade_train *t)
+{
+    const int64_t planned = kept_bytes(t), rows = weft_send_buffers_peak();
+    char text[2][32];
+    weft_notice(WEFT_MSG_MEMORY_REPORT, WEFT_NOWHERE,
+                "stage %" PRId64
+                ": memory per rank: at most %s planned, peak of this process %s, with "
+                "checkpoints and prefetched clips",
+                t->s.train_stage_index, weft_format_bytes((int64_t)t->planning.memory, text[0]),
+                weft_format_bytes(weft_memory_peak(), text[1]));
+    if (t->run->cascades.encoders == WEFT_ENCODERS_AHEAD)
+        weft_notice(WEFT_MSG_MEMORY_REPORT,
+                    WEFT_AT(.key = "parallel.cascades.encoders",
+                            WEFT_DETAILS(WEFT_DETAIL("planned_bytes", planned),
+                                         WEFT_DETAIL("rows_bytes", rows))),
+                    "stage %" PRId64
+                    ": encoded samples of two steps: at most %s planned, peak of this process %s",
+                    t->s.train_stage_index, weft_format_bytes(planned, text[0]),
+                    weft_format_bytes(rows, text[1]));
+}
+
 weft_status weft_cascade_train_end(weft_cascade_train *t)
 {
     const double n = (double)t->total.iterations;
-    char text[2][32];
     if (t->is_rank0 && t->total.executed_any)
-        weft_notice(WEFT_MSG_MEMORY_REPORT, WEFT_NOWHERE,
-                    "stage %" PRId64
-                    ": memory per rank: at most %s planned, peak of this process %s, with "
-                    "checkpoints and prefetched clips",
-                    t->s.train_stage_index, weft_format_bytes((int64_t)t->planning.memory, text[0]),
-                    weft_format_bytes(weft_memory_peak(), text[1]));
+        report_memory(t);
     if (t->is_rank0 && t->total.iterations)
         weft_notice(
             WEFT_MSG_CASCADE_REPORT, WEFT_NOWHERE,

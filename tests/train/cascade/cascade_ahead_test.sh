@@ -125,6 +125,31 @@ a_run_resumes() {
     python3 compare.py runs/one on || fail "the resumed run"
 }
 check a_run_resumes
+# One rank encodes all samples of the next step before it trains on its own ones, so it has the
+# rows of both steps.
+planned_rows_are_reserved() {
+    sed '/^stages/,$d' f.yaml >g.yaml
+    cat >>g.yaml <<'Y'
+stages:
+  - {steps: 3, gradient_accumulation_steps: 2, batch: 2, frames: 9, height: 32, width: 64}
+Y
+    "$WEFT" train g.yaml --set out=runs/any ${ahead}every-iteration >any.log 2>&1 || { cat any.log; fail "one bucket"; }
+    python3 -S - <<'PY'
+import json
+with open("first.jsonl", "w") as out:
+    for plan in map(json.loads, open("runs/any/cascades/plans.jsonl")):
+        for c in plan.get("cascades", []):
+            c["start"] += 1000 * (c["module"] == "dit")
+        print(json.dumps(plan), file=out)
+PY
+    "$WEFT" train g.yaml --set out=runs/first ${ahead}first.jsonl >first.log 2>&1 || { cat first.log; fail "encoders first"; }
+    planned=$(message_field planned_bytes first.log memory-report key=parallel.cascades.encoders)
+    most=$(message_field rows_bytes any.log memory-report key=parallel.cascades.encoders)
+    [ "$planned" -gt 0 ] && [ "$(message_field rows_bytes first.log memory-report key=parallel.cascades.encoders)" = "$planned" ] ||
+        { cat first.log; fail "the planned bytes of encoded samples are not in memory"; }
+    [ "$most" -gt 0 ] && [ "$most" -le "$planned" ] || { cat any.log; fail "encoded samples need more than planned"; }
+}
+check planned_rows_are_reserved
 refusals() {
     "$WEFT" train f.yaml --set out=runs/no --set parallel.cascades.encoders=ahead --set parallel.cascades.plan=static >no.log 2>&1 && fail "ahead without pixels is accepted"
     has_message no.log config-no-effect key=parallel.cascades.encoders || fail "the error does not name encoders"
