@@ -23,7 +23,7 @@
 
 enum { STEPS = 2 };
 
-#define GIVEN(port) (1u << WEFT_PORT_##port)
+#define GIVEN(port) ((uint64_t)1 << WEFT_PORT_##port)
 
 typedef struct setup {
     const char *config;
