@@ -21,7 +21,7 @@ MODELS = {
     "hunyuan_dit_11": (1, 64, 96, 4), "latte": (4, 64, 64, 4), "cog15": (9, 32, 32, 4), "cog15_i2v": (9, 32, 32, 4),
     "ltx_i2v": (17, 64, 96, 4), "ltx_timed": (17, 64, 96, 4), "mochi": (7, 16, 24, 6), "cosmos2": (9, 32, 32, 4),
     "qwen_image": (1, 64, 96, 4), "flux2": (1, 64, 96, 4), "flux_control": (1, 64, 96, 4), "kandinsky5": (5, 32, 48, 4),
-    "framepack": (73, 32, 48, 3), "wan_vace": (9, 32, 32, 4), "wan_flf": (9, 32, 32, 4), "wan_over": (9, 32, 32, 6),
+    "framepack": (73, 32, 48, 3), "wan_vace": (9, 32, 32, 4), "wan_flf": (9, 32, 32, 4),
     "chronoedit": (5, 32, 32, 5), "hunyuan_i2v": (5, 32, 32, 4), "hunyuan_replace": (5, 32, 32, 4), "cog_i2v": (9, 32, 32, 4),
     "cog_control": (9, 32, 32, 4)}
 # Classes that no folder of tests/golden/pipelines has: the config of a small model, which is trained on drawn shapes.
@@ -92,7 +92,7 @@ def measure(name, scratch):
             file.write(PROMPTS)
     for key, value in zip(("frames", "height", "width", "steps"), size):
         common += [f"--{key}", str(value)] if not given or key == "steps" else []
-    for what in "image", "last_image", "video", "control", "mask":
+    for what in "image", "last_image", "control", "mask":
         if os.path.exists(f"{folder}/{what}.png"):
             common += ["--" + what.replace("_", "-"), f"{folder}/{what}.png"]
     settings = [word for setting in SETTINGS for word in ("--setting", setting)]
