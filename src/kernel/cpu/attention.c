@@ -6,6 +6,7 @@
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/isa.h"
+#include "kernel/cpu/repeats.h"
 #include "kernel/cpu/simd.h"
 #include "kernel/cpu/table.h"
 
@@ -80,13 +81,28 @@ static bool attention_grad_is_bf16(const weft_kernel_args *args)
     return is_bf16(&args->out[0]) && is_bf16(&args->out[1]) && is_bf16(&args->out[2]);
 }
 
+/* Keys that may be left after equal ones are merged: more than the tokens of a prompt. */
+enum { MOST_MERGED = 1024 };
+
+/* Returns the floats for the bias of a segment's keys if equal keys may be merged (merge_keys). */
+static int64_t merged_space(const weft_kernel_args *args)
+{
+    const weft_attr_attention *attr = args->attr;
+    const int64_t keys = args->in[1].shape.dim[1];
+    const bool parts = args->in_count > 3 && view_present(&args->in[3]);
+    if (attr->causal || parts || keys < CPU_FEWEST_REPEATS)
+        return 0;
+    return align(keys < MOST_MERGED ? keys : MOST_MERGED);
+}
+
 static int64_t attention_space(const weft_kernel_args *args)
 {
     const int64_t D = args->in[0].shape.dim[3];
     const weft_attr_attention *attr = args->attr;
     return align(!attention_is_bf16(args) ? forward_scratch(D)
                  : attr->int8             ? forward_int8_scratch(D)
-                                          : forward_bf16_scratch(D));
+                                          : forward_bf16_scratch(D)) +
+           merged_space(args);
 }
 
 static int64_t attention_workspace(const weft_kernel_args *args)
@@ -211,6 +227,79 @@ static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t h
     };
 }
 
+/* Items of a batch with repeats, of the first 64. */
+enum { MOST_ITEMS = 64 };
+typedef struct item_repeats {
+    uint64_t whole;            /* bit n: the operands of item n equal the operands of item n - 1 */
+    int64_t equal[MOST_ITEMS]; /* keys at the end that are equal in all heads, with equal values */
+} item_repeats;
+
+/* Returns the number of the last keys of item n that may be merged; 1: none. */
+static int64_t find_equal_keys(const attention_job *job, int64_t n)
+{
+    const int64_t row = job->heads * job->D * job->bytes;
+    const char *k = (const char *)job->k->data + n * job->sk * row,
+               *v = (const char *)job->args->in[2].data + n * job->sk * row;
+    const float *bias = job->bias ? job->bias + n * job->sk : NULL;
+    int64_t equal = cpu_equal_rows(k, job->sk, row, row);
+    if (equal < CPU_FEWEST_REPEATS)
+        return 1;
+    equal = cpu_equal_rows(v + (job->sk - equal) * row, equal, row, row);
+    if (bias)
+        equal = cpu_equal_rows(bias + job->sk - equal, equal, sizeof *bias, sizeof *bias);
+    return equal < CPU_FEWEST_REPEATS || job->sk - equal >= MOST_MERGED ? 1 : equal;
+}
+
+/* Replaces `equal` keys at the end by one, whose bias has log(equal) more: the softmax and its sums have
+ * the same value. `bias`: space for the bias of at most MOST_MERGED keys. */
+static void merge_keys(cpu_attention_head *h, int64_t equal, float *bias)
+{
+    if (equal == 1)
+        return;
+    h->nk -= equal - 1;
+    if (h->bias)
+        memcpy(bias, h->bias, (size_t)h->nk * sizeof *bias);
+    else
+        memset(bias, 0, (size_t)h->nk * sizeof *bias);
+    bias[h->nk - 1] += logf((float)equal);
+    h->bias = bias;
+}
+
+/* Returns true if item n has the operands of the item before it. */
+static bool repeats_item(const attention_job *job, int64_t n)
+{
+    const int64_t q_bytes = job->sq * job->heads * job->D * job->bytes,
+                  k_bytes = job->sk * job->heads * job->D * job->bytes;
+    return cpu_repeats_item(job->q->data, n, q_bytes) &&
+           cpu_repeats_item(job->k->data, n, k_bytes) &&
+           cpu_repeats_item(job->args->in[2].data, n, k_bytes) &&
+           (!job->bias || cpu_repeats_item(job->bias, n, job->sk * (int64_t)sizeof *job->bias));
+}
+
+static item_repeats find_repeats(const attention_job *job)
+{
+    const bool merges = merged_space(job->args) > 0;
+    item_repeats r = {0};
+    for (int64_t n = 0; !job->segments && n < job->count && n < MOST_ITEMS; n++) {
+        const bool whole = repeats_item(job, n);
+        r.whole |= (uint64_t)whole << n;
+        r.equal[n] = whole || !merges ? 1 : find_equal_keys(job, n);
+    }
+    return r;
+}
+
+/* Copies the outputs of the items that repeat. */
+static void copy_repeats(const attention_job *job, uint64_t repeats)
+{
+    for (int64_t n = 1; repeats >> 1 && n < MOST_ITEMS; n++)
+        for (int o = 0; repeats >> n & 1 && o < 2; o++) {
+            const weft_view *out = &job->args->out[o];
+            const int64_t bytes = view_count(out) / job->count * weft_dtype_bytes(out->dtype);
+            memcpy((char *)out->data + n * bytes, (char *)out->data + (n - 1) * bytes,
+                   (size_t)bytes);
+        }
+}
+
 static int attention_narrow_of(const weft_kernel_args *args)
 {
     return attention_is_bf16(args) ? CPU_ALL : 0;
@@ -234,17 +323,23 @@ CPU_KERNEL_WITH(attention, .workspace = attention_workspace, .narrow_of = attent
     }
     const int64_t chunks = (job.longest + CPU_ATTENTION_CHUNK - 1) / CPU_ATTENTION_CHUNK;
     const int64_t tasks = job.count * job.heads * chunks;
+    const int64_t merged = merged_space(args);
+    const item_repeats repeats = find_repeats(&job);
 #pragma omp parallel for schedule(dynamic) num_threads(team(args, tasks))
     for (int64_t task = 0; task < tasks; task++) {
-        cpu_attention_head h = head_of(&job, task / chunks / job.heads, task / chunks % job.heads);
-        const int64_t q0 = task % chunks * CPU_ATTENTION_CHUNK;
-        if (q0 >= h.nq)
+        const int64_t segment = task / chunks / job.heads, q0 = task % chunks * CPU_ATTENTION_CHUNK;
+        cpu_attention_head h = head_of(&job, segment, task / chunks % job.heads);
+        float *scratch = (float *)args->workspace + omp_get_thread_num() * space;
+        const bool known = !job.segments && segment < MOST_ITEMS;
+        if (q0 >= h.nq || (known && repeats.whole >> segment & 1))
             continue;
         h.out = out + ((const char *)h.q - (const char *)job.q->data);
         h.lse = lse;
-        compute(&h, q0, q0 + CPU_ATTENTION_CHUNK < h.nq ? q0 + CPU_ATTENTION_CHUNK : h.nq,
-                (float *)args->workspace + omp_get_thread_num() * space);
+        if (known)
+            merge_keys(&h, repeats.equal[segment], scratch + space - merged);
+        compute(&h, q0, q0 + CPU_ATTENTION_CHUNK < h.nq ? q0 + CPU_ATTENTION_CHUNK : h.nq, scratch);
     }
+    copy_repeats(&job, repeats.whole);
     return WEFT_OK;
 }
 

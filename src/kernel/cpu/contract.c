@@ -1,7 +1,9 @@
 /* matmul and linear on the products of gemm.c. FLOPs 2 M N K per product. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm.h"
+#include "kernel/cpu/gemm_pairs.h"
 #include "kernel/cpu/int8.h"
+#include "kernel/cpu/repeats.h"
 #include "kernel/cpu/table.h"
 
 #include <omp.h>
@@ -150,12 +152,97 @@ static int64_t linear_prepared(const weft_kernel_args *args)
     return weft_int8_elements(w->dtype, &w->shape) ? 0 : cpu_gemm_prepared(&p);
 }
 
-CPU_KERNEL_WITH(linear, .kernel.prepared = linear_prepared, .workspace = linear_workspace,
-                .narrow = CPU_ALL)
+static weft_status_code compute_linear(const weft_kernel_args *args)
 {
     const weft_view *w = &args->in[1];
     if (weft_int8_elements(w->dtype, &w->shape))
         return cpu_linear_int8(args);
     const cpu_product p = linear_product(args);
     return cpu_gemm_check(cpu_gemm(&p));
+}
+
+/* The rows of a linear layer by item of the batch. */
+typedef struct linear_items {
+    const weft_kernel_args *args;
+    int64_t count, rows;  /* rows of an item */
+    int64_t x_row, y_row; /* bytes of a row */
+} linear_items;
+enum { MOST_ITEMS = 64 };
+
+/* Returns true if rows of x can be computed alone, bitwise as with all rows, and in the same workspace. */
+static bool computes_rows_alone(const weft_kernel_args *args)
+{
+    const weft_view *w = &args->in[1];
+    const cpu_product p = linear_product(args);
+    return weft_int8_elements(w->dtype, &w->shape) || gemm_pairs_fits(&p);
+}
+
+/* Computes the first `count` rows of item n. */
+static weft_status_code compute_rows(const linear_items *l, int64_t n, int64_t count)
+{
+    const weft_view *w = &l->args->in[1];
+    const int64_t first = n * l->rows;
+    weft_view in[WEFT_MAX_INPUTS], out = l->args->out[0];
+    weft_kernel_args part = *l->args;
+    memcpy(in, part.in, (size_t)part.in_count * sizeof *in);
+    in[0].data = (char *)in[0].data + first * l->x_row;
+    in[0].shape = (weft_shape){2, {count, view_last(&part.in[0])}};
+    out.data = (char *)out.data + first * l->y_row;
+    out.shape = (weft_shape){2, {count, view_last(&out)}};
+    part.in = in;
+    part.out = &out;
+    if (weft_int8_elements(w->dtype, &w->shape))
+        return cpu_linear_int8(&part);
+    const cpu_product p = linear_product(&part);
+    gemm_pairs(&p);
+    return WEFT_OK;
+}
+
+/* Sets the rows of each item that differ from rows before them, and returns their sum. 0: the item is
+ * equal to the item before it. */
+static int64_t find_different(const linear_items *l, int64_t different[MOST_ITEMS])
+{
+    const char *x = l->args->in[0].data;
+    int64_t sum = 0;
+    for (int64_t n = 0; n < l->count; n++) {
+        const int64_t equal =
+            cpu_equal_rows(x + n * l->rows * l->x_row, l->rows, l->x_row, l->x_row);
+        different[n] = cpu_repeats_item(x, n, l->rows * l->x_row) ? 0
+                       : equal < CPU_FEWEST_REPEATS               ? l->rows
+                                                                  : l->rows - equal + 1;
+        sum += different[n];
+    }
+    return sum;
+}
+
+/* Computes the rows of item n that differ, and copies the others. */
+static weft_status_code compute_item(const linear_items *l, int64_t n, int64_t different)
+{
+    char *y = (char *)l->args->out[0].data + n * l->rows * l->y_row;
+    if (different == 0) {
+        memcpy(y, y - l->rows * l->y_row, (size_t)(l->rows * l->y_row));
+        return WEFT_OK;
+    }
+    WEFT_TRY(compute_rows(l, n, different));
+    for (int64_t i = different; i < l->rows; i++)
+        memcpy(y + i * l->y_row, y + (different - 1) * l->y_row, (size_t)l->y_row);
+    return WEFT_OK;
+}
+
+CPU_KERNEL_WITH(linear, .kernel.prepared = linear_prepared, .workspace = linear_workspace,
+                .narrow = CPU_ALL)
+{
+    const weft_view *x = &args->in[0], *y = &args->out[0];
+    linear_items l = {.args = args,
+                      .count = x->shape.rank > 2 ? x->shape.dim[0] : 1,
+                      .x_row = view_last(x) * weft_dtype_bytes(x->dtype),
+                      .y_row = view_last(y) * weft_dtype_bytes(y->dtype)};
+    int64_t different[MOST_ITEMS];
+    l.rows = l.count ? shape_span(&x->shape, 0, x->shape.rank - 1) / l.count : 0;
+    if (l.rows < CPU_FEWEST_REPEATS || l.count > MOST_ITEMS || !computes_rows_alone(args) ||
+        find_different(&l, different) == l.count * l.rows)
+        return compute_linear(args);
+    for (int64_t n = 0; n < l.count; n++)
+        WEFT_TRY(compute_item(&l, n, different[n]));
+    return WEFT_OK;
 }
