@@ -3,7 +3,7 @@
 file(READ ${FROM}/page.html document)
 file(READ ${FROM}/page.css style)
 set(script "")
-foreach(name base inputs mask form submit queue gallery files main)
+foreach(name base inputs mask options form submit queue gallery files main)
     file(READ ${FROM}/${name}.js part)
     string(APPEND script "${part}")
 endforeach()

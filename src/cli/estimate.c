@@ -2,6 +2,7 @@
 #include "cli/estimate_model.h"
 #include "cli/estimate_run.h"
 #include "cli/options/args.h"
+#include "cli/options/method_options.h"
 #include "train/config/train_config.h"
 
 static const weft_option options[] = {
@@ -47,10 +48,18 @@ static const weft_option options[] = {
      .copied = true},
     {"--mask", "FILE", NULL, "part of --video or --control to generate", .group = "model",
      .copied = true},
+    WEFT_METHOD_CONDITIONING,
+    WEFT_METHOD_SIZE,
+    WEFT_METHOD_SAMPLING,
+    WEFT_METHOD_GUIDANCE,
     {"--training-step", NULL, NULL, "estimate a training step of one model", .group = "model"},
 };
 static const weft_option_group groups[] = {
     {"model", "options of --model: size, steps, batch, guidance, layout, memory"},
+    {"conditioning", "options of --model: prompts and images, as in weft generate"},
+    {"size", "options of --model: windows and sections, as in weft generate"},
+    {"sampling", "options of --model: sampler and schedule, as in weft generate"},
+    {"guidance", "options of --model: guidance, as in weft generate"},
     {"cascades", "options of a run with parallel.cascades"},
     {0},
 };
@@ -66,11 +75,15 @@ static weft_status check_options(const weft_args *args, bool model)
     static const char *const of_runs[] = {"--iterations", "--svg", "--set"};
     const char *const *list = model ? of_runs : of_models;
     const int count = model ? WEFT_COUNT(of_runs) : WEFT_COUNT(of_models);
-    for (int i = 0; i < count; i++)
-        if (weft_args_flag(args, list[i]))
-            return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = list[i]),
-                              "this option has an effect only %s; remove it",
-                              model ? "with a config of weft train" : "with --model");
+    const char *idle = NULL;
+    for (int i = 0; i < count && !idle; i++)
+        idle = weft_args_flag(args, list[i]) ? list[i] : NULL;
+    if (!idle && !model)
+        idle = weft_args_method_given(args, options, WEFT_COUNT(options));
+    if (idle)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = idle),
+                          "this option has an effect only %s; remove it",
+                          model ? "with a config of weft train" : "with --model");
     return WEFT_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "cli/estimate_run.h"
 #include "cli/options/args.h"
+#include "cli/options/method_options.h"
 #include "cli/options/parallel_option.h"
 #include "cli/options/tile_option.h"
 #include "cli/options/weights_option.h"
@@ -36,12 +37,15 @@ static weft_status estimate_one(const weft_args *args, const char *path)
                                     .backend =
                                         weft_args_flag(args, "--execute") ? "virtual" : "cpu",
                                     .overlap = weft_comm_overlap_default};
-    for (int i = 0; i < WEFT_COUNT(none); i++)
-        if (weft_args_flag(args, none[i]))
-            return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = none[i]),
-                              "%s is one model, and this option is for a generation, which needs "
-                              "a complete model folder; remove the option",
-                              path);
+    const weft_verb *verb = weft_verb_find("estimate");
+    const char *idle = weft_args_method_given(args, verb->options, verb->option_count);
+    for (int i = 0; i < WEFT_COUNT(none) && !idle; i++)
+        idle = weft_args_flag(args, none[i]) ? none[i] : NULL;
+    if (idle)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = idle),
+                          "%s is one model, and this option is for a generation, which needs "
+                          "a complete model folder; remove the option",
+                          path);
     if (weft_args_flag(args, "--on"))
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--on"),
                           "%s is one model; --execute gives its seconds on a virtual device", path);
@@ -54,26 +58,14 @@ static weft_status estimate_one(const weft_args *args, const char *path)
 
 /* ---- a generation ---------------------------------------------------------------------------- */
 
-static weft_status read_options(const weft_args *args, weft_generator_options *o)
+static weft_status read_options(const weft_args *args, weft_arena *arena, weft_generator_options *o)
 {
-    *o = (weft_generator_options){.negative = "",
-                                  .visual = {.image = weft_args_string(args, "--image"),
-                                             .last_image = weft_args_string(args, "--last-image"),
-                                             .video = weft_args_string(args, "--video"),
-                                             .control = weft_args_string(args, "--control"),
-                                             .mask = weft_args_string(args, "--mask")}};
-    WEFT_TRY(weft_args_f64(args, "--strength", 0, 1, &o->strength));
-    WEFT_TRY(weft_args_i64(args, "--frames", 0, 100000, &o->frames));
-    WEFT_TRY(weft_args_i64(args, "--height", 0, 16384, &o->height));
-    WEFT_TRY(weft_args_i64(args, "--width", 0, 16384, &o->width));
-    WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->steps));
-    WEFT_TRY(weft_args_i64(args, "--batch-size", 1, 4096, &o->batch));
-    WEFT_TRY(weft_args_f64(args, "--guidance-scale", 0, 100, &o->guidance));
+    *o = (weft_generator_options){.negative = ""};
+    WEFT_TRY(weft_args_method(args, arena, o));
     WEFT_TRY(weft_args_i64(args, "--memory-limit", 0, INT64_MAX, &o->memory));
     if (o->memory == 0)
         o->memory = INT64_MAX;
-    WEFT_TRY(weft_vae_precision_option(weft_args_string(args, "--vae-precision"), &o->vae_bf16));
-    return weft_args_weights(args, o);
+    return weft_vae_precision_option(weft_args_string(args, "--vae-precision"), &o->vae_bf16);
 }
 
 /* Sets *ranks to --ranks; 0: the product of the degrees. */
@@ -132,7 +124,7 @@ static weft_status estimate_generation(const weft_args *args, weft_arena *arena,
     weft_generation_estimator p = {
         .folder = path, .options = &options, .cluster = &cluster, .arena = arena};
     bool is_auto;
-    WEFT_TRY(read_options(args, &options));
+    WEFT_TRY(read_options(args, arena, &options));
     WEFT_TRY(weft_args_parallel_is_auto(args, &is_auto));
     if (!is_auto)
         WEFT_TRY(weft_args_parallel(args, arena, &parallel));

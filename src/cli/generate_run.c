@@ -107,8 +107,7 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     WEFT_GO(weft_args_comm_overlap(args, &parallel.overlap));
     WEFT_GO(weft_args_backend(args, &o.backend));
     WEFT_GO(weft_generate_jobs(args, &jobs));
-    WEFT_GO(weft_generate_read(args, &o));
-    WEFT_GO(weft_generate_schedule(args, arena, &o));
+    WEFT_GO(weft_generate_read(args, arena, &o));
     WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory, &o.vae_bf16));
     WEFT_GO(weft_generate_passes(args, &passes));
     WEFT_GO(weft_args_lora(args, arena, &o.adapters, &o.adapter_count));

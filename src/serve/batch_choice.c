@@ -19,7 +19,8 @@ bool weft_batch_is_equal(const json_t *a, const json_t *b)
         json_object_del(x, own[i]);
         json_object_del(y, own[i]);
     }
-    const bool equal = x && y && json_equal(x, y) && !weft_inputs_of(a);
+    const bool equal =
+        x && y && json_equal(x, y) && !weft_inputs_of(a) && !json_object_get(a, "feature_cache");
     json_decref(x);
     json_decref(y);
     return equal;

@@ -95,6 +95,10 @@ static void add_compute(weft_child_arguments *a, const weft_server *s, const jso
 
 static void add_inputs(weft_child_arguments *a, const json_t *request)
 {
+    const char *sampler = json_string_value(json_object_get(request, "sampler"));
+    if (sampler && *sampler)
+        add(a, "--sampler", sampler);
+    a->count += weft_method_arguments(request, a->method, a->at + a->count);
     a->count += weft_inputs_arguments(request, a->at + a->count);
     if (json_number_value(json_object_get(request, "strength")) > 0)
         add_f64(a, "--strength", request, "strength");
@@ -108,7 +112,8 @@ void weft_child_arguments_estimate(const weft_server *s, const weft_served_model
     add_i64(a, "--frames", request, "frames");
     add_i64(a, "--height", request, "height");
     add_i64(a, "--width", request, "width");
-    add_i64(a, "--steps", request, "steps");
+    if (!weft_method_steps(request))
+        add_i64(a, "--steps", request, "steps");
     add_f64(a, "--guidance-scale", request, "guidance_scale");
     if (json_integer_value(json_object_get(request, "batch")) > 1)
         add_i64(a, "--batch-size", request, "batch");
@@ -129,7 +134,6 @@ void weft_child_arguments_estimate(const weft_server *s, const weft_served_model
 weft_status weft_child_arguments_generate(const weft_server *s, const weft_served_model *m,
                                           const json_t *request, int batch, weft_child_arguments *a)
 {
-    const char *sampler = json_string_value(json_object_get(request, "sampler"));
     WEFT_TRY(weft_served_loras_options(
         &s->loras, json_string_value(json_object_get(request, "lora")), a->loras, &a->lora_count));
     add(a, "--model", m->folder);
@@ -141,9 +145,8 @@ weft_status weft_child_arguments_generate(const weft_server *s, const weft_serve
     add(a, "--prompts", batch > 1 ? WEFT_BATCH_LIST : "request.jsonl");
     add(a, "--out", batch > 1 ? "." : "video.mp4");
     add(a, "--resume", NULL);
-    add(a, "--split-states", NULL);
-    if (sampler && *sampler)
-        add(a, "--sampler", sampler);
+    if (!json_object_get(request, "feature_cache")) /* a cache belongs to a job alone */
+        add(a, "--split-states", NULL);
     if (json_number_value(json_object_get(request, "fps")) > 0)
         add_f64(a, "--fps", request, "fps");
     add_compute(a, s, request);

@@ -4,7 +4,7 @@
 
 #include "serve/server_parts.h"
 
-enum { WEFT_CHILD_ARGUMENTS = 96, WEFT_CHILD_NUMBERS = 10, WEFT_CHILD_NUMBER = 32 };
+enum { WEFT_CHILD_ARGUMENTS = 160, WEFT_CHILD_NUMBERS = 10, WEFT_CHILD_NUMBER = 32 };
 
 /* The prompts of a batch, in the folder of all jobs. */
 #define WEFT_BATCH_LIST "batch.jsonl"
@@ -13,6 +13,7 @@ enum { WEFT_CHILD_ARGUMENTS = 96, WEFT_CHILD_NUMBERS = 10, WEFT_CHILD_NUMBER = 3
 typedef struct weft_child_arguments {
     char *at[WEFT_CHILD_ARGUMENTS]; /* NULL-terminated */
     char number[WEFT_CHILD_NUMBERS][WEFT_CHILD_NUMBER];
+    char method[WEFT_METHOD_NUMBERS][32];
     int count, numbers;
     char *loras[WEFT_LORAS]; /* owned */
     int lora_count;

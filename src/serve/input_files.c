@@ -14,6 +14,8 @@ const weft_input_kind weft_input_kinds[WEFT_INPUTS] = {
     [WEFT_INPUT_VIDEO] = {"video", "video", "--video", "input-video", true},
     [WEFT_INPUT_CONTROL] = {"control", "control", "--control", "input-control", true},
     [WEFT_INPUT_MASK] = {"mask", "mask", "--mask", "input-mask", true},
+    [WEFT_INPUT_IDENTITY] = {"identity_image", "identity_image", "--identity-image",
+                             "input-identity", false},
 };
 
 weft_request_input weft_input_find(const char *field)

@@ -34,12 +34,12 @@ void weft_price_estimate_advance(weft_price_estimate *e, weft_server *s)
 /* The request of a price, from its key. */
 static json_t *request_of(const weft_price *price)
 {
-    enum { PARTS = 10 + WEFT_COMPUTE_FIELDS };
+    enum { PARTS = 11 + WEFT_COMPUTE_FIELDS };
     char name[256];
     int64_t n[6];
     double guidance, strength;
     int inputs;
-    char compute[WEFT_COMPUTE_FIELDS][16], layout[WEFT_JOB_LAYOUT];
+    char compute[WEFT_COMPUTE_FIELDS][16], layout[WEFT_JOB_LAYOUT], method[WEFT_METHOD_TEXT];
     const char *slash = price->key + strlen(price->key);
     for (int i = 0; i < PARTS; i++) /* the name may have slashes */
         do
@@ -48,9 +48,9 @@ static json_t *request_of(const weft_price *price)
     snprintf(name, sizeof name, "%.*s", (int)(slash - price->key), price->key);
     if (sscanf(slash,
                "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64
-               "/%127[^/]/%lf/%lf/%d/%15[^/]/%15[^/]/%15[^/]",
+               "/%127[^/]/%lf/%lf/%d/%15[^/]/%15[^/]/%15[^/]/%511[^/]",
                n, n + 1, n + 2, n + 3, n + 4, n + 5, layout, &guidance, &strength, &inputs,
-               compute[0], compute[1], compute[2]) != PARTS)
+               compute[0], compute[1], compute[2], method) != PARTS)
         return NULL;
     json_t *json = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "model", name, "frames",
                              (json_int_t)n[0], "height", (json_int_t)n[1], "width",
@@ -62,6 +62,8 @@ static json_t *request_of(const weft_price *price)
         json_object_set_new(json, "layout", json_string(layout));
     for (int i = 0; json && i < WEFT_COMPUTE_FIELDS; i++)
         json_object_set_new(json, weft_compute_kinds[i].field, json_string(compute[i]));
+    if (json)
+        weft_method_parse(method, json);
     for (int i = 0; json && i < WEFT_INPUTS; i++)
         if (inputs & 1 << i)
             json_object_set_new(json, weft_input_kinds[i].key, json_string(WEFT_PRICE_IMAGE));

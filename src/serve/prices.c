@@ -19,12 +19,14 @@ static void make_key(const json_t *request, char key[WEFT_PRICE_KEY])
                            (int64_t)json_integer_value(json_object_get(request, names[i])));
     const weft_compute c = weft_compute_of(request);
     const char *layout = json_string_value(json_object_get(request, "layout"));
+    char method[WEFT_METHOD_TEXT];
+    weft_method_text(request, method);
     const bool fixed = layout && json_integer_value(json_object_get(request, "batch")) > 1;
-    snprintf(key + length, (size_t)(WEFT_PRICE_KEY - length), "/%s/%g/%g/%d/%s/%s/%s",
+    snprintf(key + length, (size_t)(WEFT_PRICE_KEY - length), "/%s/%g/%g/%d/%s/%s/%s/%s",
              fixed ? layout : "-", json_number_value(json_object_get(request, "guidance_scale")),
              json_number_value(json_object_get(request, "strength")), weft_inputs_of(request),
              c.value[WEFT_COMPUTE_PRECISION], c.value[WEFT_COMPUTE_VAE_PRECISION],
-             c.value[WEFT_COMPUTE_WEIGHTS]);
+             c.value[WEFT_COMPUTE_WEIGHTS], method);
 }
 
 /* The place of a further price: a free one, or the place of the price whose use is longest ago. */

@@ -6,12 +6,13 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "serve/job_layout.h"
+#include "serve/method_fields.h"
 
-enum { WEFT_PRICE_KEY = 384 };
+enum { WEFT_PRICE_KEY = 384 + WEFT_METHOD_TEXT };
 
 typedef struct weft_price {
     /* model, size, steps, batch and its layout, ranks (0: all of the server), guidance, the given
-     * inputs, and types of numbers */
+     * inputs, types of numbers, and further options */
     char key[WEFT_PRICE_KEY];
     enum { WEFT_PRICE_NEW, WEFT_PRICE_ASKED, WEFT_PRICE_KNOWN, WEFT_PRICE_REFUSED } state;
     double seconds, decode; /* of a video; of its decoding, which is a part */

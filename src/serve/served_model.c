@@ -64,6 +64,25 @@ static void read_inputs(weft_served_model *m, const weft_generator_model *g)
     m->needs_control = g->control && !port;
 }
 
+static weft_status read_needs(weft_served_model *m, const weft_generator_model *g)
+{
+    const weft_frame_condition how = weft_model_takes_port(g->denoiser);
+    weft_model vae;
+    char *identity = weft_path_join(m->folder, "identity");
+    WEFT_TRY(WEFT_ALLOCATED(identity, "a path"));
+    m->takes[WEFT_METHOD_ANY] = true;
+    m->takes[WEFT_METHOD_LEVELS] = how.frame_levels;
+    m->takes[WEFT_METHOD_SECTIONS] = how.section > 0;
+    m->takes[WEFT_METHOD_REASONING] = how.reasons;
+    m->takes[WEFT_METHOD_EXPERTS] = g->experts > 1;
+    m->takes[WEFT_METHOD_EMBEDDED] = weft_model_takes(g->denoiser, WEFT_PORT_GUIDANCE);
+    m->takes[WEFT_METHOD_IDENTITY] = weft_path_exists(identity);
+    weft_free(identity);
+    WEFT_TRY(weft_model_open_as(g->vae_folder, WEFT_ROLE_AUTOENCODER, &vae));
+    m->takes[WEFT_METHOD_DECODER] = weft_model_decode_timestep(&vae);
+    return WEFT_OK;
+}
+
 static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
 {
     weft_generator_options o = {.guidance = -1};
@@ -78,6 +97,7 @@ static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
         memcpy(m->size, (int64_t[]){o.frames, o.height, o.width}, sizeof m->size);
     }
     read_inputs(m, g);
+    WEFT_TRY(read_needs(m, g));
     m->fps = g->fps;
     m->guidance = o.guidance;
     m->grid = g->grid;
@@ -154,10 +174,11 @@ json_t *weft_served_model_json(const weft_served_model *m)
                (json_int_t)m->pixel_step[1], "default", (json_int_t)m->size[2], "fps", m->fps,
                "guidance_scale", m->guidance, "input_reference", m->takes_image,
                "needs_input_reference", m->needs_image);
-    json_t *inputs =
-        json_pack("{s:b, s:b, s:b, s:b, s:b, s:b}", "last_image", m->takes_last_image,
-                  "needs_last_image", m->needs_last_image, "video", !m->needs_control, "control",
-                  m->takes_control, "needs_control", m->needs_control, "mask", !m->needs_control);
+    json_t *inputs = json_pack(
+        "{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:o*}", "last_image", m->takes_last_image,
+        "needs_last_image", m->needs_last_image, "video", !m->needs_control, "control",
+        m->takes_control, "needs_control", m->needs_control, "mask", !m->needs_control,
+        "identity_image", m->takes[WEFT_METHOD_IDENTITY], "options", weft_method_json(m->takes));
     if (json && inputs)
         json_object_update(json, inputs);
     json_decref(inputs);

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "model/model.h"
 #include "serve/compute_fields.h"
+#include "serve/method_fields.h"
 
 enum { WEFT_MODEL_NAME = 128 }; /* bytes of a name */
 
@@ -19,6 +20,7 @@ typedef struct weft_served_model {
     bool takes_image, needs_image;           /* a first frame */
     bool takes_last_image, needs_last_image; /* a last frame */
     bool takes_control, needs_control;       /* a control video */
+    bool takes[WEFT_METHOD_NEEDS];           /* options */
     weft_compute compute;                    /* defaults of requests; the caller sets it */
 } weft_served_model;
 

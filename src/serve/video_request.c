@@ -210,6 +210,10 @@ static weft_status check_inputs(const weft_served_model *m, const video_values *
                                    "the model %s takes no control video; send it as the field "
                                    "video, or remove it",
                                    m->name);
+    if (f[WEFT_INPUT_IDENTITY] && !m->takes[WEFT_METHOD_IDENTITY])
+        return weft_request_refuse("identity_image", NULL,
+                                   "the model %s takes no identity image; remove the field",
+                                   m->name);
     if (!f[WEFT_INPUT_IMAGE] && m->needs_image)
         return need_file(m, WEFT_INPUT_IMAGE, "start from an image");
     if (!f[WEFT_INPUT_LAST_IMAGE] && m->needs_last_image)
@@ -333,6 +337,9 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base,
     json_t *json = pack(m, &v);
     WEFT_TRY(WEFT_ALLOCATED(json, "a request"));
     *request = json;
+    WEFT_TRY(weft_method_read(fields, base, m->takes, m->name, json));
+    if (weft_method_steps(json))
+        json_object_set_new(json, "steps", json_integer(weft_method_steps(json)));
     return WEFT_OK;
 }
 
@@ -369,6 +376,8 @@ char *weft_video_request_line(const json_t *request)
     json_t *line = json_object();
     for (int i = 0; line && i < WEFT_COUNT(from); i++) {
         json_t *value = json_object_get(request, from[i]);
+        if (!strcmp(from[i], "steps") && weft_method_steps(request))
+            continue; /* the list has them */
         const char *text = json_string_value(value);
         if (!text || *text)
             json_object_set(line, to[i], value);

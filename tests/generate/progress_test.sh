@@ -90,7 +90,7 @@ assert not any("weft generate: " in line and "denoising step" in line for line i
 PY
 }
 check an_error_has_its_own_line
-# As JSON, the first step and the start of decoding are shown at once: `weft serve` measures its start and its pace by them.
+# As JSON, the first step and the start of decoding are shown at once: `weft serve` measures its start and its pace with both.
 programs_see_every_phase() {
     WEFT_LOG=info WEFT_LOG_FORMAT=json WEFT_PROGRESS_INTERVAL=1000 "$WEFT" generate --model "$model" --prompt x --height 32 --width 32 --frames 5 \
         --steps 4 --out phases.mp4 2>phases.log || fail "generate"

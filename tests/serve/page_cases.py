@@ -334,6 +334,63 @@ def types_of_numbers_are_chosen():
     s.stop()
 
 
+def further_options_and_hidden_tabs():
+    """The options that the model takes are part of the form, the price, the job and the commands. A tab in the background, even a
+    frozen one, shows what happened as soon as it is visible."""
+    s = held_server(models=("wan=" + MODEL, "sky=" + os.path.join(SRC, "tests/golden/pipelines/skyreels")))
+    page = Page(s)
+    names = lambda: page.js("return [...document.querySelectorAll('#options label')].map(label => label.input.name)")
+    page.until("document.querySelectorAll('#options label').length > 9")
+    assert "frame_lag" not in names() and "guidance_end" in names(), names()
+    page.js("document.querySelector('#more summary').click()")
+    page.fill()
+    page.set("window", "10")
+    page.until("/^window: .*nearest is 9/.test(document.getElementById('price').textContent)")
+    page.set("window", ""), page.set("guidance_end", "0.5"), page.set("fit", "crop")
+    page.until("/of memory/.test(document.getElementById('price').textContent)")
+    weft = page.js("return command()")
+    assert "--guidance-end '0.5'" in weft and "--fit 'crop'" in weft and "--window" not in weft, weft
+    assert '"guidance_end":0.5' in page.js("return curl()")
+    page.shots("options")
+    page.click("Add to queue")
+    page.until("document.querySelectorAll('#jobs > li').length === 1")
+    job, = s.call("GET", "/v1/jobs")["data"]
+    assert job["request"]["guidance_end"] == 0.5 and job["request"]["fit"] == "crop" and "window" not in job["request"], job
+    # edited options: a cleared one has its default again
+    page.set("guidance_end", "")
+    page.click("Edit", "#jobs > li")
+    page.until("document.getElementById('form').elements.guidance_end.value === '0.5'")
+    page.set("guidance_end", ""), page.set("shift", "3")
+    page.click("Save changes")
+    page.until("/New|Add to queue/.test(document.getElementById('submit').textContent)")
+    request = s.call("GET", "/v1/jobs/" + job["id"])["request"]
+    assert "guidance_end" not in request and request["shift"] == 3 and request["fit"] == "crop", request
+    page.set("model", "sky")
+    page.until("document.getElementById('form').elements.frame_lag")
+    assert "history" in page.js("return [...document.getElementById('form').elements.window_mode.options].map(o => o.value)")
+    # hidden, then frozen
+    shown = "document.querySelectorAll('#jobs > li').length === "
+    hide = "Object.defineProperty(document, 'hidden', {configurable: true, get: () => arguments[0]});"\
+           "document.dispatchEvent(new Event('visibilitychange'))".replace("arguments[0]", "%s")
+    page.js(hide % "true")
+    page.js("window.asked = 0; const before = window.fetch; window.fetch = (...a) => { window.asked++; return before(...a); }")
+    page.js("clearTimeout(readTimer)")  # as a browser that delays the timers of hidden tabs
+    s.call("POST", "/v1/jobs", dict(VIDEO, seed=77))
+    assert page.js("return " + shown + "1")
+    page.js(hide % "false")
+    page.until(shown + "2")
+    page.driver.execute_cdp_cmd("Page.setWebLifecycleState", {"state": "frozen"})
+    s.call("POST", "/v1/jobs", dict(VIDEO, seed=78))
+    page.driver.execute_cdp_cmd("Page.setWebLifecycleState", {"state": "active"})
+    page.until(shown + "3")
+    # only prices of illegal values are refused
+    errors = [entry["message"] for entry in page.logs() if entry["level"] in ("SEVERE", "WARNING")]
+    assert all("/v1/jobs/price" in message and "400 (Bad Request)" in message for message in errors), errors
+    page.close()
+    s.lock.close()
+    s.stop()
+
+
 def files_and_masks():
     """Only the files that the model takes can be added; a mask is painted with the pointer and with keys."""
     from selenium.webdriver.common.action_chains import ActionChains

@@ -263,6 +263,49 @@ def frames_videos_and_masks():
     s.stop()
 
 
+def further_options():
+    """Options of `weft generate` for windows, schedules, guidance and families: listed for the models that take them, part of the
+    price, refused before a job exists, and with the video of the same command."""
+    here = os.path.join(SRC, "tests/golden/pipelines")
+    s = Server(models=("wan=" + MODEL, *(f"{name}={here}/{name}" for name in ("skyreels", "framepack", "chronoedit"))))
+    options = {m["id"]: {o["name"]: o for o in m["options"]} for m in s.call("GET", "/capabilities")["models"]}
+    own = {"skyreels": "frame_lag", "framepack": "sections", "chronoedit": "reasoning_steps"}
+    for name in own.values():
+        assert [m for m in options if name in options[m]] == [m for m in own if own[m] == name], (name, options)
+    assert options["wan"]["window_mode"]["values"] == ["blend", "continue"] and "history" in options["skyreels"]["window_mode"]["values"]
+    assert options["wan"]["guidance_end"]["default"] == 1 and options["wan"]["window"]["type"] == "integer", options["wan"]
+    small = dict(VIDEO, model="wan", frames=9, steps=4)
+    for field, value, code in (("frame_lag", 3, "request-invalid"), ("window_mode", "x", "request-invalid"), ("eta", 2, "request-invalid"),
+                               ("sigmas", "1/2", "request-invalid"), ("window", 10, "video-size"), ("guidance_start", 1, "option-invalid"),
+                               ("sigmas", "1,2", "option-invalid"), ("guidance_method", "x", "option-invalid")):
+        answer = s.error(400, code, "POST", "/v1/jobs", dict(small, **{field: value}))
+        assert answer["param"] == field, answer
+    price = lambda **more: s.call("POST", "/v1/jobs/price", dict(small, steps=20, **more))["seconds"]
+    assert price(guidance_end=0.5) < price() < price(sampler="heun"), "half the steps have guidance; heun computes steps twice"
+    assert price(guidance_end=1, window=0, fit="stretch") == price(), "defaults are no options"
+    # the same bytes as the command
+    request = dict(small, shift=2, guidance_rescale="0.5", guidance_end=0.5, sigmas="1,0.7,0.4,0")
+    job = s.call("POST", "/v1/jobs", request)
+    assert job["request"]["shift"] == 2 and job["request"]["guidance_rescale"] == 0.5 and job["request"]["steps"] == 3, job
+    s.finish(job["id"])
+    with open("list.jsonl", "w") as f:
+        f.write(json.dumps({"prompt": small["prompt"], "frames": 9, "width": 32, "height": 32}) + "\n")
+    generate = lambda model, *more: subprocess.run([os.environ["WEFT"], "generate", "--model", model, "--prompts", "list.jsonl", "--out", "own.mp4", *more],
+                                                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) and open("own.mp4", "rb").read()
+    assert s.content(job["id"])[1] == generate(MODEL, "--shift", "2", "--guidance-rescale", "0.5", "--guidance-end", "0.5", "--sigmas", "1,0.7,0.4,0",
+                                               "--guidance-scale", "4")
+    other = s.call("POST", f"/v1/jobs/{job['id']}/duplicate", {"shift": 0, "priority": -5})
+    assert "shift" not in other["request"] and other["request"]["sigmas"] == request["sigmas"], other
+    s.finish(other["id"])
+    lag = s.call("POST", "/v1/jobs", dict(small, model="skyreels", frames=21, frame_lag=2))
+    s.finish(lag["id"])
+    with open("list.jsonl", "w") as f:
+        f.write(json.dumps({"prompt": small["prompt"], "frames": 21, "width": 32, "height": 32, "steps": 4,
+                            "guidance": lag["request"]["guidance_scale"]}) + "\n")
+    assert s.content(lag["id"])[1] == generate(here + "/skyreels", "--frame-lag", "2")
+    s.stop()
+
+
 def ranges_of_the_content():
     s = Server()
     id = s.call("POST", "/v1/videos", dict(VIDEO, steps=2))["id"]

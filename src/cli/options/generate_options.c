@@ -1,8 +1,8 @@
 #include "cli/options/generate_options.h"
 
 #include "cli/options/backend_option.h"
-#include "cli/options/guidance_range_option.h"
 #include "cli/options/lora_option.h"
+#include "cli/options/method_options.h"
 #include "cli/options/parallel_choice.h"
 #include "cli/options/tile_option.h"
 #include "cli/options/weights_option.h"
@@ -23,25 +23,12 @@ const weft_option weft_generate_options[] = {
     {"--negative-prompt", "TEXT", "",
      "text for the unconditional branch of guidance; empty: the empty prompt",
      WEFT_ALSO("--negative"), .group = "conditioning"},
-    {"--max-sequence-length", "N", "0",
-     "tokens of a prompt that the model gets, at most as many as it was trained on; longer prompts "
-     "are truncated. 0: the model's own",
-     .group = "conditioning"},
     {"--image", "FILE", NULL,
      "first frame of the video; needs a model with image conditioning (--help image-models)",
      .group = "conditioning", .common = true, .copied = true},
     {"--last-image", "FILE", NULL, "last frame of the video; needs a model with image conditioning",
      .group = "conditioning", .copied = true},
-    {"--identity-image", "FILE", NULL,
-     "image of the person or thing that the video shows; needs a model with an identity encoder "
-     "(`identity` in the config of `weft train`)",
-     WEFT_ALSO("--identity"), .group = "conditioning", .copied = true},
-    {"--identity-scale", "S", "1",
-     "strength of --identity-image, 0 to 10; 0 ignores the image, 1 is the strength of training",
-     .group = "conditioning"},
-    {"--identity-encoder", "DIR", NULL,
-     "folder of the identity encoder; by default `identity` in --model",
-     WEFT_ALSO("--identity-module"), .group = "conditioning", .copied = true},
+    WEFT_METHOD_CONDITIONING,
     {"--video", "FILE", NULL, "video or image to change (video-to-video); works with any model",
      .group = "conditioning", .copied = true},
     {"--strength", "S", "0",
@@ -57,13 +44,6 @@ const weft_option weft_generate_options[] = {
      "image or video that selects what to generate in --video or --control; white is generated, "
      "black is kept",
      .group = "conditioning", .copied = true},
-    {"--outpaint", "L,T,R,B", NULL,
-     "pixels to generate left of, above, right of and below --video; the video fills the rest",
-     .group = "conditioning"},
-    {"--fit", "HOW", "stretch",
-     "how images of another aspect ratio are resized; stretch (as the reference pipelines), or "
-     "crop (keep the centre)",
-     .group = "conditioning", .choices = "stretch crop"},
     {"--frames", "N", "0",
      "frames of the video; must fit the autoencoder (Wan: 1 + 4 n). 0: the model's own",
      .group = "size", .common = true},
@@ -76,95 +56,22 @@ const weft_option weft_generate_options[] = {
      "frame rate of the files; also the conditioning of models that take a frame rate (Cosmos, "
      "LTX, STDiT3). 0: the model's own",
      .group = "size"},
-    {"--window", "N", "0",
-     "frames of a temporal window; longer videos are generated in overlapping windows that are "
-     "blended in every step. 0: one window",
-     .group = "size"},
-    {"--window-overlap", "M", "0",
-     "frames that neighbouring windows share; 0: about a quarter, or 1 with --window-mode continue",
-     .group = "size"},
-    {"--window-mode", "HOW", "blend",
-     "how windows are joined; blend: all windows are denoised together, with any model. continue: "
-     "each window starts from the last frames of the previous one. This needs image conditioning; "
-     "peak memory does not grow with the number of windows. history: the same in the latents, for "
-     "models with a noise level per frame (SkyReels-V2)",
-     WEFT_ALSO("--windows"), .group = "size", .choices = "blend continue history"},
-    {"--frame-lag", "N", "0",
-     "steps by which a block of frames is noisier than the block before it, for models with a "
-     "noise "
-     "level per frame (SkyReels-V2). 0: one level",
-     .group = "sampling"},
-    {"--reasoning-frames", "N", "0",
-     "frames of the video in the first steps of models that edit an image (ChronoEdit), of which "
-     "the first and the last latent frame stay. 0: the frames of the video",
-     .group = "sampling"},
-    {"--reasoning-steps", "N", "0", "steps with --reasoning-frames. 0 (default): no such steps",
-     .group = "sampling"},
-    {"--block-frames", "N", "0",
-     "latent frames of a block, with --frame-lag and --window-mode history; 0: the model's own",
-     .group = "sampling"},
-    {"--sections", "ORDER", "reverse",
-     "order of the sections of models that generate a video section by section (Framepack), of "
-     "--window frames; reverse, or forward (Framepack F1)",
-     .group = "size", .choices = "reverse forward"},
+    WEFT_METHOD_SIZE,
     {"--steps", "N", "30", "denoising steps", .group = "sampling", .common = true},
     {"--seed", "N", "0", "seed of the first prompt; later prompts use N+1, N+2, ...",
      .group = "sampling", .common = true},
-    {"--sampler", "NAME", "",
-     "sampler (--help samplers); empty: the sampler of the model's scheduler", .group = "sampling"},
-    {"--eta", "E", "0", "noise that the sampler ddim adds in each step. 0: none, 1: as ddpm",
-     .group = "sampling"},
-    {"--shift", "S", "0", "shift of the timestep schedule; 0: the model's own",
-     .group = "sampling"},
-    {"--timesteps", "T,T,...", NULL,
-     "timesteps of the steps, from the highest, in place of the scheduler's; for classes of which "
-     "the "
-     "reference takes them",
-     .group = "sampling"},
-    {"--sigmas", "S,S,...", NULL,
-     "noise levels of the steps, from the highest and before the shift, in place of the "
-     "scheduler's; a "
-     "0 at the end is the end of the last step",
-     .group = "sampling"},
-    {"--decode-timestep", "T", "0",
-     "timestep of decoding, 0 to 1, for decoders that take one (LTX-Video from 0.9.1 on)",
-     .group = "sampling"},
-    {"--decode-noise-scale", "S", NULL,
-     "share of noise in the decoded latents; without the option: the timestep of decoding",
-     .group = "sampling"},
+    WEFT_METHOD_SAMPLING,
     {"--init-latents", "FILE.npy", NULL,
      "initial latents in place of random noise; f32 in the shape of --latents-npy. With several "
      "prompts their latents follow each other",
      WEFT_ALSO("--noise"), .group = "sampling", .copied = true},
-    {"--feature-cache", "RULE", "off",
-     "reuse of block outputs between steps; off, conservative, fast (thresholds of the model's "
-     "family), or block:T, teacache:T, every:N, attention:N (docs/how-to/generate.md)",
-     WEFT_ALSO("--cache"), .group = "sampling"},
     {"--guidance-scale", "G", "4",
      "scale of classifier-free guidance, or of embedded guidance; 1 disables guidance and halves "
      "the work. Models of such families without this input (Flux schnell): 1 "
      "if "
      "not given",
      WEFT_ALSO("--guidance"), .group = "guidance", .common = true},
-    {"--true-cfg-scale", "G", "0",
-     "scale of classifier-free guidance in addition to embedded guidance (Flux dev, HunyuanVideo); "
-     "twice the work. 0 or 1: none",
-     .group = "guidance"},
-    {"--guidance-method", "NAME", "",
-     "how the two branches are combined (--help methods); empty: cfg", WEFT_ALSO("--guide"),
-     .group = "guidance"},
-    {"--guidance-rescale", "R", "0",
-     "share by which the prediction is rescaled to its standard deviation without guidance",
-     .group = "guidance"},
-    {"--guidance-scale-2", "G", "0",
-     "guidance scale below --boundary-ratio (Wan 2.2: the low-noise expert). 0: as "
-     "--guidance-scale",
-     WEFT_ALSO("--guidance-low"), .group = "guidance"},
-    {"--boundary-ratio", "B", "0",
-     "timestep, 0 to 1, below which transformer_2 and --guidance-scale-2 are used; 0: the model's "
-     "own, if any",
-     WEFT_ALSO("--boundary"), .group = "guidance"},
-    WEFT_GUIDED_OPTIONS,
+    WEFT_METHOD_GUIDANCE,
     WEFT_BACKEND_OPTION,
     WEFT_WEIGHTS_OPTIONS,
     WEFT_TILE_OPTIONS,

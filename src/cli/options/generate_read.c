@@ -5,8 +5,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "cli/options/args.h"
-#include "cli/options/guidance_range_option.h"
-#include "cli/options/videos_option.h"
+#include "cli/options/method_options.h"
 #include "generate/jobs/video_outputs.h"
 
 #include <stdlib.h>
@@ -35,111 +34,10 @@ weft_status weft_generate_jobs(const weft_args *args, weft_jobs *jobs)
     return WEFT_OK;
 }
 
-static weft_status refuse_name(const char *option, const char *name, const weft_buf *known)
+/* Arrays of latents that a video of continued windows does not have. */
+static weft_status check_arrays(const weft_args *args)
 {
-    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, .value = name),
-                      "'%.80s' is unknown; use one of %s", name, known->data ? known->data : "?");
-}
-
-/* Finds the rows of the sampler and guidance tables. Empty name: the model's default. */
-static weft_status find_rows(const weft_args *args, weft_generator_options *o)
-{
-    const char *name = weft_args_string(args, "--sampler");
-    const char *guidance = weft_args_string(args, "--guidance-method");
-    weft_buf samplers = {0}, guides = {0};
-    for (int i = 0; weft_samplers[i]; i++)
-        weft_buf_printf(&samplers, "%s%s", i ? ", " : "", weft_samplers[i]->name);
-    for (int i = 0; weft_guidances[i]; i++)
-        weft_buf_printf(&guides, "%s%s", i ? ", " : "", weft_guidances[i]->name);
-    o->sampler = weft_sampler_find(name);
-    if (weft_guidance_renamed(guidance)) {
-        weft_notice(WEFT_MSG_OPTION_RENAMED, WEFT_NOWHERE,
-                    "`--guidance-method %s` replaces `--guidance-method %s`",
-                    weft_guidance_renamed(guidance), guidance);
-        guidance = weft_guidance_renamed(guidance);
-    }
-    o->guidance_method = weft_guidance_find(guidance);
-    weft_status_code status = WEFT_OK;
-    if (name[0] && !o->sampler)
-        status = refuse_name("--sampler", name, &samplers);
-    else if (guidance[0] && !o->guidance_method)
-        status = refuse_name("--guidance-method", guidance, &guides);
-    else if (o->guidance_rescale > 0 && !guidance[0])
-        o->guidance_method = weft_guidance_find("rescale");
-    weft_buf_free(&samplers);
-    weft_buf_free(&guides);
-    return status;
-}
-
-/* LEFT,TOP,RIGHT,BOTTOM */
-static weft_status read_outpaint(const char *text, int64_t around[4])
-{
-    const char *at = text;
-    for (int i = 0; i < 4; i++) {
-        char *end;
-        const int64_t pixels = strtoll(at, &end, 10);
-        if (end == at || pixels < 0 || pixels > 16384 || *end != (i < 3 ? ',' : '\0'))
-            return weft_error(
-                WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--outpaint", .value = text),
-                "'%.80s' is not LEFT,TOP,RIGHT,BOTTOM in pixels from 0 to 16384, such as 64,0,64,0",
-                text);
-        around[i] = pixels;
-        at = end + 1;
-    }
-    return WEFT_OK;
-}
-
-static weft_status read_visual_inputs(const weft_args *args, weft_generator_options *o)
-{
-    weft_visual_inputs *g = &o->visual;
-    const char *fit = weft_args_string(args, "--fit"), *around;
-    g->image = weft_args_string(args, "--image");
-    g->last_image = weft_args_string(args, "--last-image");
-    g->video = weft_args_string(args, "--video");
-    g->control = weft_args_string(args, "--control");
-    g->mask = weft_args_string(args, "--mask");
-    around = weft_args_string(args, "--outpaint");
-    WEFT_TRY(weft_args_f64(args, "--strength", 0, 1, &o->strength));
-    if (around)
-        WEFT_TRY(read_outpaint(around, g->outpaint));
-    if (strcmp(fit, "stretch") && strcmp(fit, "crop"))
-        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--fit", .value = fit),
-                          "'%.80s' is unknown; use stretch or crop", fit);
-    g->fit = strcmp(fit, "crop") ? WEFT_FIT_STRETCH : WEFT_FIT_CROP;
-    o->identity.image = weft_args_string(args, "--identity-image");
-    o->identity.module = weft_args_string(args, "--identity-encoder");
-    WEFT_TRY(weft_args_f64(args, "--identity-scale", 0, 10, &o->identity.scale));
-    if (o->identity.scale != 1 && !o->identity.image)
-        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
-                          WEFT_AT(.key = "--identity-scale", WEFT_NUMBER(o->identity.scale)),
-                          "%g has no effect without --identity-image FILE", o->identity.scale);
-    return WEFT_OK;
-}
-
-/* Reads the options of videos that are longer than the model generates at once. */
-static weft_status read_windows(const weft_args *args, weft_generator_options *o)
-{
-    const char *how = weft_args_string(args, "--window-mode");
     static const char *const alone[] = {"--init-latents", "--latents-npy"};
-    WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
-    o->sections_forward = !strcmp(weft_args_string(args, "--sections"), "forward");
-    WEFT_TRY(weft_args_i64(args, "--frame-lag", 0, 10000, &o->frame_lag));
-    WEFT_TRY(weft_args_i64(args, "--block-frames", 0, 1024, &o->block_frames));
-    WEFT_TRY(weft_args_i64(args, "--reasoning-frames", 0, 100000, &o->reasoning_frames));
-    WEFT_TRY(weft_args_i64(args, "--reasoning-steps", 0, 10000, &o->reasoning_steps));
-    o->continues = !strcmp(how, "continue");
-    o->chains = !strcmp(how, "history");
-    if (!o->continues && !o->chains && strcmp(how, "blend"))
-        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--window-mode", .value = how),
-                          "'%.80s' is unknown; use blend, continue or history", how);
-    if (!o->continues)
-        return WEFT_OK;
-    if (o->batch > 1)
-        return weft_error(
-            WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--batch-size", WEFT_NUMBER(o->batch)),
-            "--window-mode continue generates one video at a time, because each window "
-            "continues from its own frames; remove --batch-size %" PRId64,
-            o->batch);
     for (int i = 0; i < WEFT_COUNT(alone); i++)
         if (weft_args_flag(args, alone[i]))
             return weft_error(
@@ -150,23 +48,11 @@ static weft_status read_windows(const weft_args *args, weft_generator_options *o
     return WEFT_OK;
 }
 
-weft_status weft_generate_read(const weft_args *args, weft_generator_options *o)
+weft_status weft_generate_read(const weft_args *args, weft_arena *arena, weft_generator_options *o)
 {
-    WEFT_TRY(weft_args_videos(args, o));
-    WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->steps));
-    WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));
+    WEFT_TRY(weft_args_method(args, arena, o));
     if (!weft_args_flag(args, "--guidance-scale"))
         o->guidance = -1;
-    WEFT_TRY(weft_args_f64(args, "--true-cfg-scale", 0, 100, &o->true_cfg));
-    WEFT_TRY(weft_args_i64(args, "--max-sequence-length", 0, 100000, &o->text_length));
-    WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
-    WEFT_TRY(weft_args_f64(args, "--guidance-scale-2", 0, 100, &o->guidance_low));
-    WEFT_TRY(weft_args_f64(args, "--boundary-ratio", 0, 1, &o->boundary));
-    WEFT_TRY(weft_args_f64(args, "--eta", 0, 1, &o->eta));
-    WEFT_TRY(weft_args_f64(args, "--decode-timestep", 0, 1, &o->decode_time.timestep));
-    o->decode_time.noise = o->decode_time.timestep;
-    if (weft_args_flag(args, "--decode-noise-scale"))
-        WEFT_TRY(weft_args_f64(args, "--decode-noise-scale", 0, 1, &o->decode_time.noise));
     o->negative = weft_args_string(args, "--negative-prompt");
     WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &o->fps));
     if (o->fps > 0 && o->fps < 0.01)
@@ -174,18 +60,14 @@ weft_status weft_generate_read(const weft_args *args, weft_generator_options *o)
                           "%g is below 0.01; use at least that, or 0 for the rate of the training",
                           o->fps);
     WEFT_TRY(weft_args_i64(args, "--preview-interval", 0, 10000, &o->preview));
-    WEFT_TRY(read_windows(args, o));
-    WEFT_TRY(read_visual_inputs(args, o));
-    WEFT_TRY(weft_args_guided(args, o->guided));
-    o->cache = weft_args_string(args, "--feature-cache");
+    if (o->continues)
+        WEFT_TRY(check_arrays(args));
     if (weft_args_flag(args, "--split-states") && strcmp(o->cache, "off") != 0)
         return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--split-states"),
                           "the cache of --feature-cache belongs to a batch; remove one of the two "
                           "options");
     o->trace = weft_args_string(args, "--trace");
-    if (o->trace)
-        WEFT_TRY(weft_make_dirs(o->trace));
-    return find_rows(args, o);
+    return o->trace ? weft_make_dirs(o->trace) : WEFT_OK;
 }
 
 /* Sets the folder for streamed weights whose files cannot be streamed directly: the output
@@ -200,63 +82,6 @@ weft_status weft_generate_offload_dir(const weft_args *args, weft_arena *arena,
     if (file && slash)
         dir[slash == out ? 1 : slash - out] = '\0';
     o->offload_dir = dir;
-    return WEFT_OK;
-}
-
-/* Reads a list such as 999,750,500 into `arena`. Each number is below the one before. */
-static weft_status read_falling(const char *option, const char *text, weft_arena *arena,
-                                double **out, int64_t *count)
-{
-    char *copy = weft_arena_strdup(arena, text), *at, *next;
-    int64_t items = 1;
-    for (const char *c = text; *c; c++)
-        items += *c == ',';
-    WEFT_TRY(WEFT_ALLOCATED(copy, "%s", option));
-    WEFT_TRY(WEFT_ARENA_NEW(arena, *out, items, "%s", option));
-    *count = 0;
-    for (at = copy; at; at = next) {
-        double *value = &(*out)[*count];
-        next = strchr(at, ',');
-        if (next)
-            *next++ = '\0';
-        if (!weft_parse_f64(at, value) || *value < 0)
-            return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, .value = at),
-                              "'%.40s' is not a number of at least 0; write a list such as "
-                              "999,750,500",
-                              at);
-        if (*count && *value >= value[-1])
-            return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, WEFT_NUMBER(*value)),
-                              "%g follows %g; the list must fall", *value, value[-1]);
-        ++*count;
-    }
-    return WEFT_OK;
-}
-
-weft_status weft_generate_schedule(const weft_args *args, weft_arena *arena,
-                                   weft_generator_options *o)
-{
-    const char *sigmas = weft_args_string(args, "--sigmas"),
-               *times = weft_args_string(args, "--timesteps"),
-               *option = sigmas ? "--sigmas" : "--timesteps";
-    weft_timestep_schedule *to = &o->timestep_schedule;
-    double *value;
-    if (!sigmas && !times)
-        return WEFT_OK;
-    if (sigmas && times)
-        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--timesteps"),
-                          "--sigmas also gives the schedule; remove one of the two");
-    if (weft_args_flag(args, "--steps"))
-        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--steps"),
-                          "%s has one number per step; remove --steps", option);
-    WEFT_TRY(read_falling(option, sigmas ? sigmas : times, arena, &value, &to->count));
-    to->ends = sigmas && value[to->count - 1] == 0;
-    to->count -= to->ends;
-    if (!to->count)
-        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, .value = sigmas),
-                          "the list has no level above 0");
-    to->sigmas = sigmas ? value : NULL;
-    to->timesteps = sigmas ? NULL : value;
-    o->steps = to->count;
     return WEFT_OK;
 }
 

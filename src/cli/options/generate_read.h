@@ -9,15 +9,12 @@
 
 /* Adds the prompts of --prompt and --prompts and sets the seeds that they lack. */
 weft_status weft_generate_jobs(const weft_args *args, weft_jobs *jobs);
-/* Reads sizes, sampling, guidance, conditioning and windows. Makes the folder of --trace. */
-weft_status weft_generate_read(const weft_args *args, weft_generator_options *o);
+/* Reads the options of method_options.h and others about the video. Makes the folder of --trace. */
+weft_status weft_generate_read(const weft_args *args, weft_arena *arena, weft_generator_options *o);
 /* Sets the folder for streamed weights whose files cannot be streamed directly: the output
  * folder, in `arena`. */
 weft_status weft_generate_offload_dir(const weft_args *args, weft_arena *arena,
                                       weft_generator_options *o);
-/* Reads --timesteps and --sigmas into `arena`, and sets the number of steps. */
-weft_status weft_generate_schedule(const weft_args *args, weft_arena *arena,
-                                   weft_generator_options *o);
 weft_status weft_generate_passes(const weft_args *args, weft_pass_switches *passes);
 /* Rejects options that have no effect with --decode-latents. */
 weft_status weft_generate_refuse_idle(const weft_args *args);

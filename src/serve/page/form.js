@@ -42,6 +42,7 @@ function useModel(defaults) {
   for (const name of Object.keys(COMPUTE))
     setOptions(field[name], m[name].values.map((value) => [value, value]), field[name].value || m[name].default);
   field.fps.placeholder = m.fps;
+  listOptions();
   showInputs();
   if (!defaults) return;
   field.width.value = m.width.default || 16 * m.width.multiple_of;
@@ -51,6 +52,7 @@ function useModel(defaults) {
     varied: '', strength: '' }).forEach(([name, value]) => { field[name].value = value; });
   for (const name of Object.keys(COMPUTE)) field[name].value = m[name].default;
   setLoras('');
+  fillOptions({});
   showVaried();
 }
 
@@ -94,6 +96,7 @@ function values() {
   if (field.sampler.value) out.sampler = field.sampler.value;
   for (const name of Object.keys(COMPUTE)) out[name] = field[name].value;
   if (loraText()) out.lora = loraText();
+  Object.assign(out, optionValues());
   if (has('video') && field.strength.value !== '') out.strength = Number(field.strength.value);
   if (field.webhook.value && capabilities.webhooks) out.webhook = field.webhook.value;
   return out;
@@ -109,6 +112,7 @@ function fill(request) {
   for (const [name, own] of Object.entries(COMPUTE))
     field[name].value = request[name] || (request.model ? own : currentModel()[name].default);
   setLoras(request.lora || '');
+  fillOptions(request);
   field.strength.value = request.strength || '';
   if (request.preview === undefined) field.preview.value = 0;
   field.lines.checked = Boolean(request.lines);

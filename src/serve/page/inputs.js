@@ -9,6 +9,7 @@ const INPUTS = [
   { name: 'last_image', key: 'last_image', title: 'Last frame', types: IMAGES, legal: (m) => m.last_image && has('input_reference') },
   { name: 'video', key: 'video', title: 'Video to change', types: [...IMAGES, ...VIDEOS], legal: (m) => m.video && !(m.control && files.control) },
   { name: 'control', key: 'control', title: 'Control video', types: [...IMAGES, ...VIDEOS], legal: (m) => m.control && !files.video },
+  { name: 'identity_image', key: 'identity_image', title: 'Identity', types: IMAGES, legal: (m) => m.identity_image },
   { name: 'mask', key: 'mask', title: 'Mask', types: [...IMAGES, ...VIDEOS], legal: (m) => m.mask && (has('video') || has('control')) },
 ];
 let files = {}; // by name; files that the model does not take stay for another model

@@ -121,7 +121,7 @@ async function submit() {
   if (!form.reportValidity()) return;
   if (missing()) throw new Error(missing());
   if (edited) {
-    await ask('PATCH', '/v1/jobs/' + edited, { sampler: '', lora: '', ...values() });
+    await ask('PATCH', '/v1/jobs/' + edited, { sampler: '', lora: '', ...optionValues(true), ...values() });
     toast('The job was changed.');
     return edit(null);
   }
@@ -165,7 +165,8 @@ function command() {
   const v = values(), options = { model: v.model, prompt: v.prompt, negative: v.negative_prompt, frames: v.frames, height: v.height,
     width: v.width, 'preview-interval': v.preview || '', steps: v.steps, seed: v.seed, 'guidance-scale': v.guidance_scale, fps: v.fps,
     sampler: v.sampler, strength: v.strength,
-    ...Object.fromEntries(Object.entries(COMPUTE).map(([name, own]) => [name.replace('_', '-'), v[name] === own ? '' : v[name]])), out: 'video.mp4' };
+    ...Object.fromEntries(Object.entries(COMPUTE).map(([name, own]) => [name.replace('_', '-'), v[name] === own ? '' : v[name]])),
+    ...Object.fromEntries(Object.entries(optionValues()).map(([name, value]) => [name.replace(/_/g, '-'), value])), out: 'video.mp4' };
   for (const { name, key } of sentInputs()) options[key.replace('_', '-')] = files[name].name;
   return 'weft generate ' + Object.entries(options).filter(([, value]) => value !== undefined && value !== '')
     .map(([name, value]) => `--${name} ${quote(value)}`).join(' ') +

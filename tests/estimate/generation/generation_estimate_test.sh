@@ -43,6 +43,33 @@ assert made["peak_bytes"] == c["peak_bytes"] and sum(a["bytes"] for a in made["a
 P
 }
 check plan_generate_has_the_same_figures
+# Options of the work of a video change seconds, and have the errors of weft generate. weft generate prints the same peak.
+options_of_generate_are_part() {
+    estimate plain --steps 4 --on h100
+    estimate heun --steps 4 --sampler heun --on h100
+    estimate half --steps 4 --guidance-end 0.5 --on h100
+    estimate sigmas --sigmas 1,0.5,0 --on h100
+    "$WEFT" estimate --model model --frames 9 --height 32 --width 48 --steps 4 --window 5 --window-overlap 4 --json >windows.json || fail "weft estimate"
+    "$WEFT" generate --model model --prompt "a red cat" --steps 4 --frames 9 --height 32 --width 48 --window 5 --window-overlap 4 --out windows.mp4 >windows.log 2>&1 ||
+        { cat windows.log; fail "weft generate"; }
+    python3 -S - <<'P' || fail "other figures"
+import json, re
+plain, heun, half, sigmas, windows = (json.load(open(f + ".json")) for f in ("plain", "heun", "half", "sigmas", "windows"))
+assert sigmas["video_seconds"] < half["video_seconds"] < plain["video_seconds"] < heun["video_seconds"], (plain, heun)
+logs = [json.loads(l).get("message", "") for l in open("windows.log") if l.startswith("{")]
+scale = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+peaks = [float(n) * scale[u] for m in logs for n, u in re.findall(r"peak ([0-9.]+) (.iB)", m)]
+assert any(abs(windows["peak_bytes"] / p - 1) < 0.01 for p in peaks), (windows["peak_bytes"], peaks)
+P
+    for option in "--frame-lag 2" "--reasoning-steps 2" "--window-mode history"; do
+        # shellcheck disable=SC2086 # an option and its value
+        "$WEFT" estimate --model model "${size[@]}" $option >refused.log 2>&1 && fail "$option"
+        has_message refused.log model-input-unsupported || fail "$option: $(cat refused.log)"
+    done
+    "$WEFT" estimate --model model/transformer --sampler heun >refused.log 2>&1 && fail "one model"
+    has_message refused.log option-no-effect || fail "one model: $(cat refused.log)"
+}
+check options_of_generate_are_part
 # One model of the folder and its training step.
 one_model_and_its_training_step() {
     "$WEFT" estimate --model model/transformer "${size[@]}" --json >transformer.json 2>err || { cat err; fail "one model"; }
