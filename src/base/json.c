@@ -99,6 +99,15 @@ char *weft_json_line(const json_t *json)
     return copy;
 }
 
+void weft_json_add_line(weft_buf *text, json_t *json)
+{
+    char *line = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    text->failed = text->failed || !line;
+    weft_buf_printf(text, "%s\n", line ? line : "");
+    free(line);
+    json_decref(json);
+}
+
 weft_status weft_json_only(const json_t *object, const char *where, const char *const *known,
                            int count)
 {

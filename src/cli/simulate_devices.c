@@ -52,7 +52,7 @@ static weft_status read_elastic_trace(const weft_args *args, const weft_elastic_
 static weft_status refuse_for_devices(const weft_args *args)
 {
     static const char *const others[] = {"--policy", "--ageing", "--stop-seconds", "--sizes",
-                                         "--steps",  "--owners", "--error",        "--save"};
+                                         "--steps",  "--owners", "--error"};
     for (int i = 0; i < WEFT_COUNT(others); i++)
         if (weft_args_flag(args, others[i]))
             return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = others[i]),
@@ -125,6 +125,8 @@ weft_status weft_simulate_devices(const weft_args *args, const char *trace)
         WEFT_TRY(weft_elastic_trace_read(trace, &table, &jobs, &count));
     }
     weft_status_code status = WEFT_OK;
+    if (weft_args_string(args, "--save"))
+        WEFT_GO(weft_elastic_trace_write(weft_args_string(args, "--save"), jobs, count));
     for (int i = 0; i < WEFT_ELASTIC_POLICIES; i++) {
         rules.policy = (weft_elastic_policy)i;
         if (has_degree(&table, rules.policy, rules.devices))

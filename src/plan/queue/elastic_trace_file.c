@@ -1,6 +1,7 @@
 #include "plan/queue/elastic_trace_file.h"
 
 #include "base/config.h"
+#include "base/fs.h"
 #include "base/json.h"
 #include "base/memory.h"
 
@@ -76,4 +77,23 @@ out:
     *jobs = status == WEFT_OK ? r.jobs : NULL;
     *count = r.count;
     return status;
+}
+
+/* Values that the reader would assume anyway are omitted. */
+static json_t *job_json(const weft_elastic_job *job)
+{
+    json_t *json = json_pack("{s:f, s:s}", "arrival", job->arrival, "size", job->size->name);
+    if (json && job->deadline > 0)
+        json_object_set_new(json, "deadline", json_real(job->deadline));
+    if (json && job->priority)
+        json_object_set_new(json, "priority", json_integer(job->priority));
+    return json;
+}
+
+weft_status weft_elastic_trace_write(const char *path, const weft_elastic_job *jobs, int64_t count)
+{
+    weft_buf text = {0};
+    for (int64_t i = 0; i < count; i++)
+        weft_json_add_line(&text, job_json(&jobs[i]));
+    return weft_file_write_buf(path, &text);
 }

@@ -10,5 +10,6 @@
 /* *jobs: [*count] by arrival, heap (weft_free), which borrow the sizes of the table. */
 weft_status weft_elastic_trace_read(const char *path, const weft_elastic_table *table,
                                     weft_elastic_job **jobs, int64_t *count);
+weft_status weft_elastic_trace_write(const char *path, const weft_elastic_job *jobs, int64_t count);
 
 #endif

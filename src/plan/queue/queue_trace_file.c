@@ -105,13 +105,7 @@ static json_t *job_json(const weft_queue_run *j)
 weft_status weft_queue_trace_write(const char *path, const weft_queue_run *jobs, int64_t count)
 {
     weft_buf text = {0};
-    for (int64_t i = 0; i < count; i++) {
-        json_t *json = job_json(&jobs[i]);
-        char *line = json ? json_dumps(json, JSON_COMPACT) : NULL;
-        json_decref(json);
-        text.failed = text.failed || !line;
-        weft_buf_printf(&text, "%s\n", line ? line : "");
-        free(line);
-    }
+    for (int64_t i = 0; i < count; i++)
+        weft_json_add_line(&text, job_json(&jobs[i]));
     return weft_file_write_buf(path, &text);
 }

@@ -40,6 +40,21 @@ refusals() {
     bad option-no-effect --policy serve poisson --degrees none.json --policy edf
     bad option-no-effect --round-seconds serve poisson --round-seconds 1
 }
+# A saved trace of jobs on several devices has the figures of the random one.
+saved_jobs_are_equal() {
+    cat >degrees.json <<'J'
+{"sizes": [{"name": "a", "steps": 4, "step_seconds": [1, 0.6, 0.4, 0.3], "decode_seconds": 0.5, "share": 2},
+           {"name": "b", "steps": 9, "step_seconds": [3, 1.6, 0.9, 0.5], "decode_seconds": 1, "share": 1}]}
+J
+    "$WEFT" simulate serve poisson --degrees degrees.json --workers 4 --jobs 60 --save devices.jsonl --out made.json >/dev/null || fail "poisson"
+    "$WEFT" simulate serve devices.jsonl --degrees degrees.json --workers 4 --out read.json >/dev/null || fail "the saved trace"
+    python3 -S - <<'J' || fail "other figures"
+import json
+made, read = (json.load(open(f))["policies"] for f in ("made.json", "read.json"))
+assert [(p["policy"], round(p["mean"], 6), p["slo_attainment"]) for p in made] == [(p["policy"], round(p["mean"], 6), p["slo_attainment"]) for p in read]
+J
+}
+check saved_jobs_are_equal
 # Ends are known under fifo; others are predicted nearly as well as the bound permits.
 ends_are_predicted() {
     "$WEFT" simulate serve poisson --jobs 200 --predictions --policy fifo --policy srpt --out predicted.json >predicted.txt || fail "--predictions"
