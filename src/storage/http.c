@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #ifdef WEFT_HAS_CURL
-enum { MOST_IDLE = 64, STALL_SECONDS = 30, CONNECT_SECONDS = 10 };
+enum { MOST_IDLE = 64, STALL_SECONDS = 30, CONNECT_SECONDS = 10, STAGE_BYTES = 256 << 10 };
 
 struct weft_http {
     const weft_curl_library *curl;
@@ -104,7 +104,10 @@ static void give_handle(weft_http *h, void *easy)
 typedef struct attempt {
     const weft_http_request *request;
     weft_http_reply *reply;
-    bool overflow; /* the reply is longer than its buffer */
+    bool overflow;         /* the reply is longer than its buffer */
+    char *stage;           /* owned; for bytes of the body that the sink has not taken yet */
+    int64_t staged;        /* bytes there, the last ones received */
+    weft_status_code sunk; /* status that the sink returned */
 } attempt;
 
 static void copy_value(char *to, size_t size, const char *value, size_t length)
@@ -158,20 +161,54 @@ static bool is_success(int status)
     return status >= 200 && status < 300;
 }
 
+static void empty_stage(attempt *a)
+{
+    const weft_byte_sink *sink = a->request->sink;
+    if (a->staged && a->sunk == WEFT_OK)
+        a->sunk = sink->take(sink->user, a->reply->received - a->staged, a->stage, a->staged);
+    a->staged = 0;
+}
+
+/* libcurl passes the body on in pieces of 16 KiB. The sink gets larger ones, as it may write them to
+ * a file. */
+static void stage_body(attempt *a, const char *data, int64_t bytes)
+{
+    for (int64_t done = 0; done < bytes && a->sunk == WEFT_OK;) {
+        const int64_t space = STAGE_BYTES - a->staged,
+                      n = bytes - done < space ? bytes - done : space;
+        memcpy(a->stage + a->staged, data + done, (size_t)n);
+        a->staged += n;
+        a->reply->received += n;
+        done += n;
+        if (n == space)
+            empty_stage(a);
+    }
+}
+
+/* False: the attempt ends. */
+static bool take_body(attempt *a, const char *data, int64_t bytes)
+{
+    weft_http_reply *r = a->reply;
+    a->overflow = r->received + bytes > a->request->to_bytes;
+    if (a->overflow)
+        return false;
+    if (a->stage) {
+        stage_body(a, data, bytes);
+    } else {
+        memcpy((char *)a->request->to + r->received, data, (size_t)bytes);
+        r->received += bytes;
+    }
+    return a->sunk == WEFT_OK;
+}
+
 static size_t on_body(char *data, size_t size, size_t count, void *user)
 {
     enum { MOST_TEXT = 64 << 20 }; /* of a list or an error */
     attempt *a = user;
     weft_http_reply *r = a->reply;
     const int64_t bytes = (int64_t)(size * count);
-    if (a->request->to && is_success(r->status)) {
-        a->overflow = r->received + bytes > a->request->to_bytes;
-        if (a->overflow)
-            return 0;
-        memcpy((char *)a->request->to + r->received, data, (size_t)bytes);
-        r->received += bytes;
-        return size * count;
-    }
+    if ((a->request->to || a->request->sink) && is_success(r->status))
+        return take_body(a, data, bytes) ? size * count : 0;
     if (r->body.len + bytes > MOST_TEXT)
         return 0;
     weft_buf_append(&r->body, data, bytes);
@@ -318,12 +355,15 @@ static weft_status try_once(weft_http *h, const weft_http_request *q, weft_http_
     weft_buf_free(&reply->body);
     *reply = (weft_http_reply){.length = -1, .failures = failures, .limit = INT64_MAX};
     WEFT_TRY(make_headers(h, q, &list));
-    void *easy = list ? take_handle(h) : NULL;
+    attempt a = {.request = q, .reply = reply};
+    if (q->sink)
+        a.stage = weft_alloc(STAGE_BYTES);
+    void *easy = list && (a.stage || !q->sink) ? take_handle(h) : NULL;
     if (!easy) {
         h->curl->slist_free_all(list);
+        weft_free(a.stage);
         return weft_no_memory("a request");
     }
-    attempt a = {.request = q, .reply = reply};
     set_options(h->curl, easy, &a, problem);
     h->curl->easy_setopt(easy, CURLOPT_HTTPHEADER, list);
     problem[0] = 0;
@@ -331,8 +371,12 @@ static weft_status try_once(weft_http *h, const weft_http_request *q, weft_http_
     h->curl->easy_getinfo(easy, CURLINFO_HTTP_CONNECTCODE, &proxy_status);
     h->curl->slist_free_all(list);
     give_handle(h, easy);
+    if (code == CURLE_OK)
+        empty_stage(&a);
+    weft_free(a.stage);
     if (!q->uninterrupted)
         WEFT_TRY(weft_stop_check());
+    WEFT_TRY(a.sunk);
     if (reply->body.failed)
         return weft_no_memory("a reply");
     if (code != CURLE_OK && !a.overflow) {

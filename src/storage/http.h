@@ -7,6 +7,7 @@
 #ifndef WEFT_STORAGE_HTTP_H
 #define WEFT_STORAGE_HTTP_H
 
+#include "storage/byte_sink.h"
 #include "storage/sigv4.h"
 
 typedef struct weft_http weft_http;
@@ -27,6 +28,7 @@ typedef struct weft_http_request {
     const void *body;     /* NULL: none */
     int64_t body_bytes;
     void *to; /* receives the body of a successful reply, `to_bytes`; NULL: reply->body does */
+    const weft_byte_sink *sink; /* receives this body in place of `to`; NULL: `to` does */
     int64_t to_bytes;
     int64_t attempts;   /* at most; 1: never repeated */
     int64_t seconds;    /* longest time of an attempt, which may be silent; 0: 30 s of silence */
@@ -43,7 +45,7 @@ typedef struct weft_http_request {
 typedef struct weft_http_reply {
     int status;       /* 200 */
     weft_buf body;    /* of a reply that does not fit into `to` */
-    int64_t received; /* bytes written to `to` */
+    int64_t received; /* bytes written to `to` or taken by the sink */
     int64_t length;   /* Content-Length; -1: none */
     int failures;     /* attempts before this one */
     int64_t limit;    /* of the attempts that can help, by the cause of a missing reply */

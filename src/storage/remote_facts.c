@@ -120,19 +120,39 @@ static bool is_range(const char *content_range, int64_t at, int64_t bytes)
            first == at && last == at + bytes - 1;
 }
 
-weft_status weft_remote_range_check(const weft_remote_range *r, const weft_http_reply *reply,
-                                    const char *version)
+static weft_status fail_range(const weft_remote_range *r, const weft_http_reply *reply)
+{
+    return weft_error(WEFT_MSG_STORAGE_REQUEST,
+                      WEFT_AT(.file = r->name, .value = reply->content_range),
+                      "%s answered %" PRId64 " bytes at %" PRId64 " with %" PRId64
+                      " bytes of the range \"%s\". Use a server with ranges, or copy the file.",
+                      r->root, r->bytes, r->at, reply->received, reply->content_range);
+}
+
+/* Compares the headers. */
+static weft_status check_head(const weft_remote_range *r, const weft_http_reply *reply,
+                              const char *version)
 {
     if (*r->version && *version && strcmp(r->version, version) != 0)
         return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_AT(.file = r->name, .value = version),
                           "the file of %s was rewritten while it was in use; run the command again",
                           r->root);
     const bool whole = !*reply->content_range && reply->status == 200 && r->at == 0;
-    if ((!whole && !is_range(reply->content_range, r->at, r->bytes)) || reply->received != r->bytes)
-        return weft_error(WEFT_MSG_STORAGE_REQUEST,
-                          WEFT_AT(.file = r->name, .value = reply->content_range),
-                          "%s answered %" PRId64 " bytes at %" PRId64 " with %" PRId64
-                          " bytes of the range \"%s\". Use a server with ranges, or copy the file.",
-                          r->root, r->bytes, r->at, reply->received, reply->content_range);
-    return WEFT_OK;
+    return whole || is_range(reply->content_range, r->at, r->bytes) ? WEFT_OK
+                                                                    : fail_range(r, reply);
+}
+
+weft_status weft_remote_range_check(const weft_remote_range *r, const weft_http_reply *reply,
+                                    const char *version)
+{
+    WEFT_TRY(check_head(r, reply, version));
+    return reply->received == r->bytes ? WEFT_OK : fail_range(r, reply);
+}
+
+weft_status weft_remote_checked_take(void *user, int64_t at, const void *data, int64_t bytes)
+{
+    const weft_remote_checked *c = user;
+    if (at == 0)
+        WEFT_TRY(check_head(c->range, c->reply, c->version(c->reply)));
+    return c->to->take(c->to->user, at, data, bytes);
 }

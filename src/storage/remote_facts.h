@@ -46,4 +46,13 @@ typedef struct weft_remote_range {
 weft_status weft_remote_range_check(const weft_remote_range *range, const weft_http_reply *reply,
                                     const char *version);
 
+/* A sink that passes the body on after the range and the version of the reply were compared. */
+typedef struct weft_remote_checked {
+    const weft_remote_range *range;
+    const weft_http_reply *reply; /* the one being received */
+    const char *(*version)(const weft_http_reply *reply);
+    const weft_byte_sink *to;
+} weft_remote_checked;
+weft_status weft_remote_checked_take(void *user, int64_t at, const void *data, int64_t bytes);
+
 #endif

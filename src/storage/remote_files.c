@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE = 8 << 20 };
+/* Servers read ahead of a range, so that long ranges cost them less. */
+enum { PIECE = 32 << 20 };
 
 weft_status weft_remote_copies_folder(char **folder)
 {
@@ -137,35 +138,47 @@ static weft_status describe(reception *r, const char *folder, int64_t i)
     return WEFT_OK;
 }
 
-static weft_status write_at(int fd, const char *data, int64_t bytes, int64_t at)
+/* A piece that is being received. */
+typedef struct arrival {
+    const char *path;
+    int fd;
+    int64_t at; /* first byte of the piece in the file */
+} arrival;
+
+static weft_status write_arrival(void *user, int64_t at, const void *data, int64_t bytes)
 {
+    const arrival *a = user;
     for (int64_t done = 0; done < bytes;) {
-        const ssize_t n = pwrite(fd, data + done, (size_t)(bytes - done), (off_t)(at + done));
+        const ssize_t n = pwrite(a->fd, (const char *)data + done, (size_t)(bytes - done),
+                                 (off_t)(a->at + at + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return weft_error_errno(WEFT_NOWHERE, "cannot write at byte %" PRId64, at + done);
+            return weft_error_errno(WEFT_AT(.file = a->path), "cannot write at byte %" PRId64,
+                                    a->at + at + done);
         done += n;
     }
     return WEFT_OK;
 }
 
-/* Writes a piece; the last one gives the file its name. */
-static weft_status keep(reception *r, incoming *f, const char *data, int64_t bytes, int64_t at)
+/* Receives a piece; the last one gives the file its name. The bytes are written as they arrive,
+ * while they are in the processor's cache. */
+static weft_status receive(reception *r, const char *name, incoming *f, int64_t bytes, int64_t at)
 {
-    const int fd = open(f->temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
+    arrival a = {f->path, open(f->temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0666), at};
+    const weft_byte_sink sink = {write_arrival, &a};
+    if (a.fd < 0)
         return weft_error_errno(WEFT_AT(.file = f->path), "cannot write the file");
     weft_status_code status = WEFT_OK;
-    WEFT_GO(write_at(fd, data, bytes, at));
+    WEFT_GO(weft_storage_stream(r->storage, name, at, bytes, &sink));
     pthread_mutex_lock(&r->lock);
     const bool last = --f->left == 0;
     pthread_mutex_unlock(&r->lock);
-    if (last && (fsync(fd) != 0 || rename(f->temporary, f->path) != 0))
-        status = weft_error_errno(WEFT_NOWHERE, "cannot name the file");
+    if (last && (fsync(a.fd) != 0 || rename(f->temporary, f->path) != 0))
+        status = weft_error_errno(WEFT_AT(.file = f->path), "cannot name the file");
 out:
-    close(fd);
-    return weft_error_at(status, WEFT_AT(.file = f->path));
+    close(a.fd);
+    return status;
 }
 
 static weft_status_code receive_piece(void *user, int64_t item)
@@ -182,14 +195,7 @@ static weft_status_code receive_piece(void *user, int64_t item)
     incoming *f = &r->file[low];
     const int64_t at = (item - f->first) * PIECE,
                   bytes = f->bytes - at < PIECE ? f->bytes - at : PIECE;
-    char *data;
-    WEFT_TRY(WEFT_NEW(data, bytes + 1, "%s", r->name[low]));
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_storage_read_uncached(r->storage, r->name[low], at, bytes, data));
-    WEFT_GO(keep(r, f, data, bytes, at));
-out:
-    weft_free(data);
-    return status;
+    return receive(r, r->name[low], f, bytes, at);
 }
 
 weft_status weft_remote_receive(weft_storage *storage, char *const *name, int64_t count,

@@ -337,6 +337,7 @@ static weft_status send_once(weft_s3 *s, const weft_s3_request *q, const char *l
                                                  .body = q->body,
                                                  .body_bytes = q->body_bytes,
                                                  .to = q->to,
+                                                 .sink = q->sink,
                                                  .to_bytes = q->to_bytes,
                                                  .attempts = s->settings.attempts,
                                                  .uninterrupted = q->uninterrupted,

@@ -18,7 +18,8 @@ typedef struct weft_s3_request {
     const char *range, *if_match; /* "bytes=0-9", an ETag; NULL: none */
     const void *body;
     int64_t body_bytes;
-    void *to; /* as in weft_http_request */
+    void *to; /* see weft_http_request, like `sink` and `to_bytes` */
+    const weft_byte_sink *sink;
     int64_t to_bytes;
     bool uninterrupted;
 } weft_s3_request;

@@ -182,6 +182,35 @@ weft_status weft_storage_read_uncached(weft_storage *s, const char *name, int64_
     return bytes > 0 ? s->kind->read(s->self, name, at, bytes, to) : WEFT_OK;
 }
 
+/* Reads a file of this machine into a sink. */
+static weft_status stream_local(weft_storage *s, const char *name, int64_t at, int64_t bytes,
+                                const weft_byte_sink *to)
+{
+    enum { PIECE = 1 << 20 };
+    char *piece;
+    WEFT_TRY(WEFT_NEW(piece, PIECE, "%s", name));
+    weft_status_code status = WEFT_OK;
+    for (int64_t done = 0; done < bytes; done += PIECE) {
+        const int64_t n = bytes - done < PIECE ? bytes - done : PIECE;
+        WEFT_GO(s->kind->read(s->self, name, at + done, n, piece));
+        WEFT_GO(to->take(to->user, done, piece, n));
+    }
+out:
+    weft_free(piece);
+    return status;
+}
+
+weft_status weft_storage_stream(weft_storage *s, const char *name, int64_t at, int64_t bytes,
+                                const weft_byte_sink *to)
+{
+    atomic_fetch_add(&s->reads, 1);
+    atomic_fetch_add(&s->bytes_read, bytes);
+    if (bytes <= 0)
+        return WEFT_OK;
+    return s->kind->stream ? s->kind->stream(s->self, name, at, bytes, to)
+                           : stream_local(s, name, at, bytes, to);
+}
+
 weft_status weft_storage_sum(weft_storage *s, const char *name, uint64_t *sum)
 {
     enum { PIECE = 1 << 20 };

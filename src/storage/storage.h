@@ -12,6 +12,7 @@
 #define WEFT_STORAGE_STORAGE_H
 
 #include "base/fs.h"
+#include "storage/byte_sink.h"
 
 typedef struct weft_storage_facts {
     int64_t bytes;
@@ -22,8 +23,8 @@ typedef struct weft_storage weft_storage;
 /* A file being written; it gets its name when it is committed. */
 typedef struct weft_storage_file weft_storage_file;
 
-/* The operations of a kind of storage; all but `origin` and `list_all` are required, and of a
- * read-only kind none after `list_all`. `self` is the object that `open` created. */
+/* The operations of a kind of storage. `origin`, `known`, `stream` and `list_all` may be NULL, and in
+ * a read-only kind all after `list_all`. `self` is the object that `open` created. */
 typedef struct weft_storage_kind {
     const char *scheme; /* "s3://"; "" is the kind for paths without one */
     bool read_only;     /* nothing can be written or removed */
@@ -33,7 +34,13 @@ typedef struct weft_storage_kind {
      * storage of this machine, which needs no cache. */
     const char *(*origin)(void *self);
     weft_status (*facts)(void *self, const char *name, weft_storage_facts *facts);
+    /* Whether the facts are known without a request, and the facts. NULL: a storage of this
+     * machine. */
+    bool (*known)(void *self, const char *name, weft_storage_facts *facts);
     weft_status (*read)(void *self, const char *name, int64_t at, int64_t bytes, void *to);
+    /* Reads into a sink. NULL: a storage of this machine. */
+    weft_status (*stream)(void *self, const char *name, int64_t at, int64_t bytes,
+                          const weft_byte_sink *to);
     weft_status (*list)(void *self, weft_names *names);
     /* Lists the files of all folders below the root, too. NULL: not possible. */
     weft_status (*list_all)(void *self, weft_names *names);
@@ -63,6 +70,9 @@ weft_status weft_storage_read(weft_storage *storage, const char *name, int64_t a
 /* Does the same without the cache, for files that are copied as a whole. */
 weft_status weft_storage_read_uncached(weft_storage *storage, const char *name, int64_t at,
                                        int64_t bytes, void *to);
+/* Reads into a sink, without the cache. */
+weft_status weft_storage_stream(weft_storage *storage, const char *name, int64_t at, int64_t bytes,
+                                const weft_byte_sink *to);
 /* Announces a read: a remote file's blocks are fetched into the cache by other threads, in the
  * order of the calls. Does not wait, and changes nothing else. */
 void weft_storage_expect(weft_storage *storage, const char *name, int64_t at, int64_t bytes);

@@ -78,10 +78,11 @@ static const char *site_origin(void *self)
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-/* Memory for the body of a reply; NULL: reply->body receives it. */
+/* Memory for the body of a reply, or a sink; both NULL: reply->body receives it. */
 typedef struct reply_buffer {
     void *data;
     int64_t bytes;
+    const weft_byte_sink *sink;
 } reply_buffer;
 
 /* The range and version of a request. */
@@ -136,6 +137,7 @@ static weft_status send_request(site *s, const char *method, const char *name, c
                                                 .location = url.data,
                                                 .to = to.data,
                                                 .to_bytes = to.bytes,
+                                                .sink = to.sink,
                                                 .attempts = s->attempts,
                                                 .follow = true,
                                                 .prepare = add_headers,
@@ -185,9 +187,15 @@ static weft_status site_facts(void *self, const char *name, weft_storage_facts *
     return learn(self, name, NULL, facts);
 }
 
-static weft_status site_read(void *self, const char *name, int64_t at, int64_t bytes, void *to)
+static bool site_known(void *self, const char *name, weft_storage_facts *facts)
 {
-    site *s = self;
+    return weft_remote_table_get(&((site *)self)->table, name, NULL, facts);
+}
+
+/* Reads a range into memory or into a sink; the other one is NULL. */
+static weft_status get_range(site *s, const char *name, int64_t at, int64_t bytes, void *to,
+                             const weft_byte_sink *sink)
+{
     char version[WEFT_ETAG_BYTES];
     weft_storage_facts facts;
     weft_http_reply reply;
@@ -200,11 +208,25 @@ static weft_status site_read(void *self, const char *name, int64_t at, int64_t b
     /* a weak ETag and a date match nothing */
     wanted w = {.etag = *version == '"' ? version : NULL};
     snprintf(w.range, sizeof w.range, "bytes=%" PRId64 "-%" PRId64, at, at + bytes - 1);
-    WEFT_TRY(send_request(s, "GET", name, &w, (reply_buffer){to, bytes}, &reply));
     const weft_remote_range range = {s->root, name, version, at, bytes};
+    weft_remote_checked checked = {&range, &reply, version_of, sink};
+    const weft_byte_sink outer = {weft_remote_checked_take, &checked};
+    WEFT_TRY(
+        send_request(s, "GET", name, &w, (reply_buffer){to, bytes, sink ? &outer : NULL}, &reply));
     const weft_status_code status = weft_remote_range_check(&range, &reply, version_of(&reply));
     weft_http_reply_free(&reply);
     return status;
+}
+
+static weft_status site_read(void *self, const char *name, int64_t at, int64_t bytes, void *to)
+{
+    return get_range(self, name, at, bytes, to, NULL);
+}
+
+static weft_status site_stream(void *self, const char *name, int64_t at, int64_t bytes,
+                               const weft_byte_sink *to)
+{
+    return get_range(self, name, at, bytes, NULL, to);
 }
 
 /* ---- list ---------------------------------------------------------------------------------- */
@@ -262,6 +284,7 @@ out:
 #define SITE(name)                                                                                 \
     {                                                                                              \
         .scheme = name, .read_only = true, .open = site_open, .close = site_close,                 \
-        .origin = site_origin, .facts = site_facts, .read = site_read, .list = site_list           \
+        .origin = site_origin, .facts = site_facts, .known = site_known, .read = site_read,        \
+        .stream = site_stream, .list = site_list                                                   \
     }
 const weft_storage_kind weft_storage_http = SITE("http://"), weft_storage_https = SITE("https://");

@@ -108,6 +108,11 @@ static weft_status store_facts(void *self, const char *name, weft_storage_facts 
     return learn(self, name, NULL, facts);
 }
 
+static bool store_known(void *self, const char *name, weft_storage_facts *facts)
+{
+    return weft_remote_table_get(&((store *)self)->table, name, NULL, facts);
+}
+
 /* The error of an object that a list or an earlier request has named. */
 static weft_status fail_removed(const store *s, const char *key, int64_t bytes)
 {
@@ -122,10 +127,16 @@ static weft_status fail_removed(const store *s, const char *key, int64_t bytes)
     return WEFT_E_IO;
 }
 
-static weft_status store_read(void *self, const char *name, int64_t at, int64_t bytes, void *to)
+static const char *version_of_reply(const weft_http_reply *reply)
 {
-    store *s = self;
-    char etag[WEFT_ETAG_BYTES], range[64], *key;
+    return reply->etag;
+}
+
+/* Reads a range into memory or into a sink; the other one is NULL. */
+static weft_status get_range(store *s, const char *name, int64_t at, int64_t bytes, void *to,
+                             const weft_byte_sink *sink)
+{
+    char etag[WEFT_ETAG_BYTES], range[64], root[WEFT_ETAG_BYTES], *key;
     weft_storage_facts facts;
     weft_http_reply reply;
     WEFT_TRY(learn(s, name, etag, &facts));
@@ -136,26 +147,39 @@ static weft_status store_read(void *self, const char *name, int64_t at, int64_t 
                           facts.bytes, at + bytes);
     WEFT_TRY(key_of(s, name, &key));
     snprintf(range, sizeof range, "bytes=%" PRId64 "-%" PRId64, at, at + bytes - 1);
+    snprintf(root, sizeof root, "s3://%s", s->bucket);
+    const weft_remote_range wanted = {root, key, etag, at, bytes};
+    weft_remote_checked checked = {&wanted, &reply, version_of_reply, sink};
+    const weft_byte_sink outer = {weft_remote_checked_take, &checked};
     weft_status_code status = weft_s3_send(s->s3,
                                            &(weft_s3_request){.method = "GET",
                                                               .key = key,
                                                               .range = range,
                                                               .if_match = *etag ? etag : NULL,
                                                               .to = to,
+                                                              .sink = sink ? &outer : NULL,
                                                               .to_bytes = bytes},
                                            &reply);
     if (status != WEFT_OK && weft_error_class() == WEFT_MSG_FILE_NOT_FOUND)
         status = fail_removed(s, key, facts.bytes);
     WEFT_GO(status);
-    char root[WEFT_ETAG_BYTES];
-    snprintf(root, sizeof root, "s3://%s", s->bucket);
-    status = weft_remote_range_check(&(weft_remote_range){root, key, etag, at, bytes}, &reply,
-                                     reply.etag);
+    status = weft_remote_range_check(&wanted, &reply, reply.etag);
     weft_http_reply_free(&reply);
 out:
     /* facts stay as they are: a new version of the object is an error in every later read, too */
     weft_free(key);
     return status;
+}
+
+static weft_status store_read(void *self, const char *name, int64_t at, int64_t bytes, void *to)
+{
+    return get_range(self, name, at, bytes, to, NULL);
+}
+
+static weft_status store_stream(void *self, const char *name, int64_t at, int64_t bytes,
+                                const weft_byte_sink *to)
+{
+    return get_range(self, name, at, bytes, NULL, to);
 }
 
 /* ---- list ---------------------------------------------------------------------------------- */
@@ -356,7 +380,9 @@ const weft_storage_kind weft_storage_s3 = {.scheme = "s3://",
                                            .close = store_close,
                                            .origin = store_origin,
                                            .facts = store_facts,
+                                           .known = store_known,
                                            .read = store_read,
+                                           .stream = store_stream,
                                            .list = store_list,
                                            .list_all = store_list_all,
                                            .remove = store_remove,
