@@ -17,13 +17,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STRIPES = 256, NAME_BYTES = 64, SUM_BYTES = 8, SPARE_BLOCKS = 4 };
+enum { STRIPES = 256, NAME_BYTES = 64, SPARE_BLOCKS = 4, MOST_LOADING = 64 };
 
 /* A block that is open for reading. */
 typedef struct open_block {
-    char name[NAME_BYTES]; /* "": a free slot */
+    XXH128_hash_t key; /* the block's */
+    bool taken;        /* false: a free slot */
+    bool alone;        /* not a slot: freed by its only user */
+    bool damaged;      /* found by no later read */
     int fd, users;
     int64_t used; /* time of the last use, on the cache's clock */
+    weft_block_sums sums;
 } open_block;
 
 struct weft_block_cache {
@@ -33,6 +37,9 @@ struct weft_block_cache {
     pthread_mutex_t lock; /* of all below */
     open_block open[WEFT_BLOCK_OPEN_FILES];
     int64_t clock;
+    XXH128_hash_t loading[MOST_LOADING]; /* blocks that threads of this process write */
+    int loads;
+    pthread_cond_t loaded;     /* a block left `loading` */
     char *spare[SPARE_BLOCKS]; /* owned; room for a block each */
     int spares;
     bool warned;
@@ -69,11 +76,12 @@ void weft_block_cache_close(weft_block_cache *c)
     if (!c)
         return;
     for (int i = 0; i < WEFT_BLOCK_OPEN_FILES; i++)
-        if (*c->open[i].name)
+        if (c->open[i].taken)
             close(c->open[i].fd);
     for (int i = 0; i < c->spares; i++)
         weft_free(c->spare[i]);
     pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->loaded);
     weft_free(c->folder);
     weft_free(c);
 }
@@ -106,6 +114,7 @@ static void give_room(weft_block_cache *c, char *data)
 /* A block's range in its file, and its name in the folder. */
 typedef struct block {
     int64_t at, bytes;
+    XXH128_hash_t key; /* hash of the file, its version and `at` */
     char name[NAME_BYTES];
     int stripe;
 } block;
@@ -114,13 +123,14 @@ static block block_at(const weft_block_file *f, int64_t at)
 {
     block b = {.at = at / WEFT_BLOCK_BYTES * WEFT_BLOCK_BYTES};
     const int64_t left = f->facts.bytes - b.at;
-    const int64_t numbers[] = {f->facts.bytes, (int64_t)f->facts.stamp, b.at};
+    const int64_t numbers[] = {f->facts.bytes, (int64_t)f->facts.stamp, b.at, WEFT_BLOCK_PIECE};
     XXH3_state_t state;
     XXH3_128bits_reset(&state);
     XXH3_128bits_update(&state, f->origin, strlen(f->origin) + 1);
     XXH3_128bits_update(&state, f->name, strlen(f->name) + 1);
     XXH3_128bits_update(&state, numbers, sizeof numbers);
     const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+    b.key = hash;
     b.bytes = left < WEFT_BLOCK_BYTES ? left : WEFT_BLOCK_BYTES;
     b.stripe = (int)(hash.low64 % STRIPES);
     snprintf(b.name, sizeof b.name, "%016" PRIx64 "%016" PRIx64 ".block", hash.high64, hash.low64);
@@ -251,7 +261,7 @@ static weft_status list_blocks(const weft_block_cache *c, entry **list, int64_t 
             continue;
         if (!is_block && remove_left_over(c, d->d_name))
             continue;
-        *total += is_block ? st.st_size : WEFT_BLOCK_BYTES + SUM_BYTES;
+        *total += is_block ? st.st_size : weft_block_file_bytes(WEFT_BLOCK_BYTES);
         if (!is_block)
             continue;
         WEFT_GO(weft_grow((void **)list, *count, &capacity, sizeof **list));
@@ -294,40 +304,45 @@ static int64_t read_total(int fd)
     return known ? total : INT64_MAX / 2;
 }
 
-/* Makes the block's temporary file and adds its bytes to *total, if the cache has room. */
-static weft_status make_part(weft_block_cache *c, const block *b, int64_t *total, bool *reserved)
+/* Opens a new temporary file of the block as *fd and adds its bytes to *total, if the cache has
+ * room. The file of a killed writer is not truncated but replaced: ext4 writes a truncated file to
+ * the disk when it is closed. */
+static weft_status make_part(weft_block_cache *c, const block *b, int64_t *total, int *fd)
 {
-    const int64_t bytes = b->bytes + SUM_BYTES;
+    const int64_t bytes = weft_block_file_bytes(b->bytes);
     char part[NAME_BYTES];
     if (*total + bytes > c->limit && bytes <= c->limit) /* else no eviction makes room */
         WEFT_TRY(evict(c, bytes, total));
     if (*total + bytes > c->limit)
         return WEFT_OK;
-    const int made = open_in(c, part_name(b, part), O_WRONLY | O_CREAT | O_TRUNC);
-    if (made < 0)
+    remove_in(c, part_name(b, part));
+    *fd = open_in(c, part, O_RDWR | O_CREAT | O_EXCL);
+    if (*fd < 0)
         return weft_error_errno(WEFT_AT(.file = c->folder), "cannot write the cache");
-    close(made);
     *total += bytes;
-    *reserved = true;
     return WEFT_OK;
 }
 
-/* Reserves room for a block, and makes its temporary file, so that listings count it. *reserved is
- * false if the block cannot be cached. A process that dies before it writes leaves the total too
- * large; the next listing corrects it. */
-static weft_status reserve(weft_block_cache *c, const block *b, bool *reserved)
+/* Reserves room for a block, and opens its temporary file, so that listings count it. *fd is -1 if
+ * the block cannot be cached. A process that dies before it writes leaves the total too large; the
+ * next listing corrects it. The caller has the block's lock. */
+static weft_status reserve(weft_block_cache *c, const block *b, int *fd)
 {
-    const int fd = lock_file(c, "total", false);
-    *reserved = false;
-    if (fd < 0)
+    const int file = lock_file(c, "total", false);
+    *fd = -1;
+    if (file < 0)
         return cannot_lock(c);
-    int64_t total = read_total(fd);
+    int64_t total = read_total(file);
     weft_status_code status = WEFT_OK;
-    WEFT_GO(make_part(c, b, &total, reserved));
-    if (pwrite(fd, &total, sizeof total, 0) != sizeof total)
+    WEFT_GO(make_part(c, b, &total, fd));
+    if (pwrite(file, &total, sizeof total, 0) != sizeof total)
         WEFT_GO(weft_error_errno(WEFT_AT(.file = c->folder), "cannot write the cache"));
 out:
-    close(fd);
+    close(file);
+    if (status != WEFT_OK && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
     return status;
 }
 
@@ -376,49 +391,192 @@ weft_status weft_block_cache_open(const char *folder, int64_t limit, weft_block_
     }
     c->mode = mode_of(stat(folder, &st) == 0 ? st.st_mode : 0);
     pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->loaded, NULL);
     remove_left_overs(c);
     *cache = c;
     return WEFT_OK;
 }
 
-/* ---- blocks -------------------------------------------------------------------------------- */
+/* ---- open blocks --------------------------------------------------------------------------- */
 
-static weft_status write_all(int fd, const void *data, int64_t bytes)
+static bool same_key(const XXH128_hash_t *a, const XXH128_hash_t *b)
 {
-    for (int64_t done = 0; done < bytes;) {
-        const ssize_t n = write(fd, (const char *)data + done, (size_t)(bytes - done));
-        if (n < 0 && errno != EINTR)
-            return weft_error_errno(WEFT_NOWHERE, "cannot write the cache");
-        done += n > 0 ? n : 0;
+    return a->low64 == b->low64 && a->high64 == b->high64;
+}
+
+/* The caller has the lock. NULL: not open. */
+static open_block *find_open(weft_block_cache *c, const block *b)
+{
+    for (int i = 0; i < WEFT_BLOCK_OPEN_FILES; i++) {
+        open_block *o = &c->open[i];
+        if (o->taken && !o->damaged && same_key(&o->key, &b->key))
+            return o;
     }
-    return WEFT_OK;
+    return NULL;
 }
 
-static weft_status write_with_sum(int fd, const char *data, int64_t bytes)
+/* Takes a block that this process has open; NULL: none. */
+static open_block *take_open(weft_block_cache *c, const block *b)
 {
-    const uint64_t sum = XXH3_64bits(data, (size_t)bytes);
-    WEFT_TRY(write_all(fd, data, bytes));
-    return write_all(fd, &sum, SUM_BYTES);
+    pthread_mutex_lock(&c->lock);
+    open_block *o = find_open(c, b);
+    if (o) {
+        o->users++;
+        o->used = ++c->clock;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return o;
 }
 
-/* Writes the block and gives it its name. The caller has its lock. */
-static weft_status write_block(const weft_block_cache *c, const block *b, const char *data)
+static void give_open(weft_block_cache *c, open_block *o)
 {
-    char part[NAME_BYTES], from[4096], to[4096];
-    snprintf(from, sizeof from, "%s/%s", c->folder, part_name(b, part));
-    snprintf(to, sizeof to, "%s/%s", c->folder, b->name);
-    const int fd = open_in(c, part, O_WRONLY | O_CREAT | O_TRUNC);
+    pthread_mutex_lock(&c->lock);
+    const bool last = --o->users == 0 && (o->alone || o->damaged);
+    const int fd = o->fd;
+    const bool alone = o->alone;
+    if (last)
+        o->taken = false;
+    pthread_mutex_unlock(&c->lock);
+    if (last)
+        close(fd);
+    if (last && alone)
+        weft_free(o);
+}
+
+/* Later reads do not find the block, neither open nor in the folder. */
+static void drop_damaged(weft_block_cache *c, open_block *o, const block *b)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool first = !o->damaged;
+    o->damaged = true;
+    pthread_mutex_unlock(&c->lock);
+    if (first)
+        remove_in(c, b->name);
+}
+
+/* A free slot, or the one that was used longest ago, closed; NULL: all are in use. The caller has
+ * the lock. */
+static open_block *find_slot(weft_block_cache *c)
+{
+    open_block *best = NULL;
+    for (int i = 0; i < WEFT_BLOCK_OPEN_FILES; i++) {
+        open_block *o = &c->open[i];
+        if (!o->taken)
+            return o;
+        if (o->users == 0 && (!best || o->used < best->used))
+            best = o;
+    }
+    if (best)
+        close(best->fd);
+    return best;
+}
+
+/* Keeps the block open for later reads, in use. `fd` becomes the cache's. NULL: it is closed,
+ * as memory is missing. */
+static open_block *keep_open(weft_block_cache *c, const block *b, int fd, const uint64_t *sum,
+                             bool verified)
+{
+    pthread_mutex_lock(&c->lock);
+    open_block *o = find_open(c, b);
+    const bool had = o != NULL;
+    if (!o)
+        o = find_slot(c);
+    const bool alone = !o;
+    if (alone)
+        o = weft_alloc(sizeof *o);
+    if (o && !had) {
+        o->key = b->key;
+        o->taken = true;
+        o->alone = alone;
+        o->damaged = false;
+        o->fd = fd;
+        o->users = 0;
+        weft_block_sums_set(&o->sums, b->bytes, sum, verified);
+    }
+    if (o) {
+        o->users++;
+        o->used = ++c->clock;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (had || !o)
+        close(fd);
+    return o;
+}
+
+/* Opens a block of the folder, in use. NULL: the folder does not have the block, or it was damaged and
+ * is now removed. */
+static open_block *open_in_folder(weft_block_cache *c, const block *b)
+{
+    uint64_t sum[WEFT_BLOCK_PIECES];
+    const int fd = open_in(c, b->name, O_RDONLY);
     if (fd < 0)
-        return weft_error_errno(WEFT_AT(.file = from), "cannot write the cache");
-    weft_status_code status = write_with_sum(fd, data, b->bytes);
-    close(fd);
-    WEFT_GO(status);
-    if (rename(from, to) != 0)
-        WEFT_GO(weft_error_errno(WEFT_AT(.file = to), "cannot write the cache"));
-out:
-    if (status != WEFT_OK)
-        unlink(from);
-    return status;
+        return NULL;
+    if (!weft_block_sums_read(fd, b->bytes, sum)) {
+        close(fd);
+        remove_in(c, b->name);
+        return NULL;
+    }
+    futimens(fd, (const struct timespec[]){{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}});
+    return keep_open(c, b, fd, sum, false);
+}
+
+/* Takes a block that this process or the folder has. NULL: neither. */
+static open_block *take(weft_block_cache *c, const block *b)
+{
+    open_block *o = take_open(c, b);
+    return o ? o : open_in_folder(c, b);
+}
+
+/* ---- blocks that are being written --------------------------------------------------------- */
+
+/* The caller has the lock. -1: no thread of this process writes it. */
+static int find_loading(const weft_block_cache *c, const block *b)
+{
+    int i = c->loads - 1;
+    while (i >= 0 && !same_key(&c->loading[i], &b->key))
+        i--;
+    return i;
+}
+
+/* Makes this thread the one of the process that writes the block. False: another one is, and with
+ * `wait` it has ended its work now; or the wait was stopped. */
+static bool begin_loading(weft_block_cache *c, const block *b, bool wait)
+{
+    enum { LOOK_NS = 50000000 }; /* interval of looks for Ctrl-C */
+    pthread_mutex_lock(&c->lock);
+    bool mine = find_loading(c, b) < 0;
+    for (bool busy = !mine; busy && wait && !weft_stop_requested();
+         busy = find_loading(c, b) >= 0) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&c->loaded, &c->lock, &until);
+    }
+    if (mine && c->loads < MOST_LOADING)
+        c->loading[c->loads++] = b->key;
+    pthread_mutex_unlock(&c->lock);
+    return mine;
+}
+
+static void end_loading(weft_block_cache *c, const block *b)
+{
+    pthread_mutex_lock(&c->lock);
+    const int i = find_loading(c, b);
+    if (i >= 0)
+        c->loading[i] = c->loading[--c->loads];
+    pthread_cond_broadcast(&c->loaded);
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool weft_block_cache_has(weft_block_cache *c, const weft_block_file *f, int64_t at)
+{
+    const block b = block_at(f, at);
+    pthread_mutex_lock(&c->lock);
+    const bool has = find_open(c, &b) || find_loading(c, &b) >= 0;
+    pthread_mutex_unlock(&c->lock);
+    return has;
 }
 
 /* Warns of a failure of the cache's disk; the read proceeds without the cache. */
@@ -433,15 +591,48 @@ static void warn_once(weft_block_cache *c)
                                                 "names another folder");
 }
 
+/* ---- writing ------------------------------------------------------------------------------- */
+
+/* Ends a block that is not complete. */
+static void abort_block(weft_block_cache *c, const block *b, int fd)
+{
+    char part[NAME_BYTES];
+    close(fd);
+    remove_in(c, part_name(b, part));
+    unreserve(c, weft_block_file_bytes(b->bytes));
+}
+
+/* Writes the sums, gives the block its name, and keeps it open. Nothing remains after an error. */
+static weft_status end_block(weft_block_cache *c, const block *b, weft_block_writer *w)
+{
+    char part[NAME_BYTES], from[4096], to[4096];
+    snprintf(from, sizeof from, "%s/%s", c->folder, part_name(b, part));
+    snprintf(to, sizeof to, "%s/%s", c->folder, b->name);
+    weft_status_code status = weft_block_writer_end(w);
+    if (status == WEFT_OK && rename(from, to) != 0)
+        status = weft_error_errno(WEFT_AT(.file = to), "cannot write the cache");
+    WEFT_GO(status);
+    open_block *o = keep_open(c, b, w->fd, w->sum, true);
+    if (o)
+        give_open(c, o);
+    return WEFT_OK;
+out:
+    abort_block(c, b, w->fd);
+    return status;
+}
+
 static weft_status keep(weft_block_cache *c, const block *b, const char *data)
 {
-    bool reserved;
-    WEFT_TRY(reserve(c, b, &reserved));
-    if (!reserved)
+    int fd;
+    WEFT_TRY(reserve(c, b, &fd));
+    if (fd < 0)
         return WEFT_OK;
-    const weft_status_code status = write_block(c, b, data);
-    if (status != WEFT_OK)
-        unreserve(c, b->bytes + SUM_BYTES);
+    weft_block_writer w;
+    weft_block_writer_begin(&w, fd, b->bytes);
+    const weft_status_code status = weft_block_writer_add(&w, data, b->bytes);
+    if (status == WEFT_OK)
+        return end_block(c, b, &w);
+    abort_block(c, b, fd);
     return status;
 }
 
@@ -458,94 +649,41 @@ static weft_status download(weft_block_cache *c, const weft_block_file *f, const
     return WEFT_OK;
 }
 
-/* Opens the block and verifies its checksum; -1: it is not there, or damaged and now removed. */
-static int open_verified(const weft_block_cache *c, const block *b, char *data)
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* Reads a part of a block that was taken, and gives it back. False: it was damaged. */
+static bool read_open(weft_block_cache *c, open_block *o, const block *b, int64_t at, int64_t bytes,
+                      char *to)
 {
-    uint64_t sum;
-    const int fd = open_in(c, b->name, O_RDONLY);
-    if (fd < 0)
-        return -1;
-    const bool whole = pread(fd, data, (size_t)b->bytes, 0) == b->bytes &&
-                       pread(fd, &sum, sizeof sum, b->bytes) == sizeof sum &&
-                       XXH3_64bits(data, (size_t)b->bytes) == sum;
-    if (whole) {
-        futimens(fd, (const struct timespec[]){{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}});
-        return fd;
-    }
-    close(fd);
-    remove_in(c, b->name);
-    return -1;
+    const bool whole = weft_block_read(&o->sums, o->fd, at, bytes, to);
+    if (!whole)
+        drop_damaged(c, o, b);
+    give_open(c, o);
+    return whole;
 }
 
-/* Takes a block that this process has open; -1: none. */
-static int take_open(weft_block_cache *c, const block *b, open_block **slot)
+/* Downloads a block, unless another process has written it meanwhile, and copies a part to `to`. */
+static weft_status load(weft_block_cache *c, const weft_block_file *f, const block *b, int64_t at,
+                        int64_t bytes, char *to, char **data)
 {
-    int fd = -1;
-    pthread_mutex_lock(&c->lock);
-    for (int i = 0; i < WEFT_BLOCK_OPEN_FILES && fd < 0; i++) {
-        open_block *o = &c->open[i];
-        if (*o->name && !strcmp(o->name, b->name)) {
-            o->users++;
-            o->used = ++c->clock;
-            *slot = o;
-            fd = o->fd;
-        }
+    const int lock = lock_stripe(c, b->stripe, false);
+    if (lock < 0) {
+        if (cannot_lock(c) == WEFT_E_CANCELLED)
+            return WEFT_E_CANCELLED;
+        warn_once(c);
     }
-    pthread_mutex_unlock(&c->lock);
-    return fd;
-}
-
-static void give_open(weft_block_cache *c, open_block *slot)
-{
-    pthread_mutex_lock(&c->lock);
-    slot->users--;
-    pthread_mutex_unlock(&c->lock);
-}
-
-/* Keeps the verified block open for later reads, in place of the one that was used longest ago. */
-static void keep_open(weft_block_cache *c, const block *b, int fd)
-{
-    open_block *oldest = NULL;
-    pthread_mutex_lock(&c->lock);
-    for (int i = 0; i < WEFT_BLOCK_OPEN_FILES; i++) {
-        open_block *o = &c->open[i];
-        if (o->users == 0 && (!oldest || o->used < oldest->used))
-            oldest = o;
-    }
-    if (oldest && *oldest->name)
-        close(oldest->fd);
-    if (oldest) {
-        *oldest = (open_block){.fd = fd, .used = ++c->clock};
-        memcpy(oldest->name, b->name, sizeof oldest->name);
-    } else {
-        close(fd);
-    }
-    pthread_mutex_unlock(&c->lock);
-}
-
-/* Reads the whole block into `data`: from the disk, or from the server by one process at a time. */
-static weft_status load(weft_block_cache *c, const weft_block_file *f, const block *b, char *data)
-{
-    int fd = open_verified(c, b, data);
-    if (fd < 0) {
-        const int lock = lock_stripe(c, b->stripe, false);
-        if (lock < 0) {
-            if (cannot_lock(c) == WEFT_E_CANCELLED)
-                return WEFT_E_CANCELLED;
-            warn_once(c);
-        }
-        fd = open_verified(c, b, data); /* another process may have had the lock */
-        const bool missing = fd < 0;
-        const weft_status_code status = missing ? download(c, f, b, data) : WEFT_OK;
-        if (missing && status == WEFT_OK)
-            fd = open_in(c, b->name, O_RDONLY); /* this process has written it: no check */
-        if (lock >= 0)
-            close(lock);
-        WEFT_TRY(status);
-    }
-    if (fd >= 0)
-        keep_open(c, b, fd);
-    return WEFT_OK;
+    weft_status_code status = WEFT_OK;
+    open_block *o = take(c, b);
+    if (o && read_open(c, o, b, at, bytes, to))
+        goto out;
+    if (!*data)
+        WEFT_GO(take_room(c, f->name, data));
+    WEFT_GO(download(c, f, b, *data));
+    memcpy(to, *data + at, (size_t)bytes);
+out:
+    if (lock >= 0)
+        close(lock);
+    return status;
 }
 
 /* Reads a part of one block. *data: room for a block, made at the first need. */
@@ -553,19 +691,17 @@ static weft_status read_piece(weft_block_cache *c, const weft_block_file *f, int
                               int64_t bytes, char *to, char **data)
 {
     const block b = block_at(f, at);
-    open_block *slot;
-    const int fd = take_open(c, &b, &slot);
-    if (fd >= 0) {
-        const bool whole = pread(fd, to, (size_t)bytes, at - b.at) == bytes;
-        give_open(c, slot);
-        if (whole)
+    for (;;) {
+        open_block *o = take(c, &b);
+        if (o && read_open(c, o, &b, at - b.at, bytes, to))
             return WEFT_OK;
+        if (begin_loading(c, &b, true))
+            break;
+        WEFT_TRY(weft_stop_check());
     }
-    if (!*data)
-        WEFT_TRY(take_room(c, f->name, data));
-    WEFT_TRY(load(c, f, &b, *data));
-    memcpy(to, *data + (at - b.at), (size_t)bytes);
-    return WEFT_OK;
+    const weft_status_code status = load(c, f, &b, at - b.at, bytes, to, data);
+    end_loading(c, &b);
+    return status;
 }
 
 weft_status weft_block_cache_read(weft_block_cache *c, const weft_block_file *f, int64_t at,
@@ -587,17 +723,117 @@ out:
     return status;
 }
 
-weft_status weft_block_cache_fetch(weft_block_cache *c, const weft_block_file *f, int64_t at)
+/* ---- fetching ------------------------------------------------------------------------------ */
+
+/* Adjacent blocks that one request downloads. */
+typedef struct run {
+    weft_block_cache *cache;
+    block block[WEFT_BLOCK_RUN];
+    int lock[WEFT_BLOCK_RUN]; /* the block's stripe; -1: unlocked, as the block was written */
+    int count, done;          /* blocks; blocks that were written */
+    weft_block_writer writer; /* writes block `done` */
+} run;
+
+/* Adds the block, unless this process or the folder has it, or another thread or process writes it.
+ */
+static bool add_block(run *r, const block *b)
 {
-    const block b = block_at(f, at);
-    open_block *slot;
-    char *data;
-    if (take_open(c, &b, &slot) >= 0) {
-        give_open(c, slot);
-        return WEFT_OK;
+    weft_block_cache *c = r->cache;
+    open_block *o = take(c, b);
+    if (o)
+        give_open(c, o);
+    if (o || !begin_loading(c, b, false))
+        return false;
+    const int lock = lock_stripe(c, b->stripe, true);
+    o = lock >= 0 ? take(c, b) : NULL; /* another process may have had the lock */
+    if (o)
+        give_open(c, o);
+    if (lock < 0 || o) {
+        if (lock >= 0)
+            close(lock);
+        end_loading(c, b);
+        return false;
     }
-    WEFT_TRY(take_room(c, f->name, &data));
-    const weft_status_code status = load(c, f, &b, data);
-    give_room(c, data);
+    r->block[r->count] = *b;
+    r->lock[r->count++] = lock;
+    return true;
+}
+
+static void unlock_block(run *r, int i)
+{
+    close(r->lock[i]);
+    r->lock[i] = -1;
+    end_loading(r->cache, &r->block[i]);
+}
+
+/* Starts block `done`, also again. */
+static weft_status start_block(run *r)
+{
+    const block *b = &r->block[r->done];
+    int fd = r->writer.fd;
+    if (fd < 0)
+        WEFT_TRY(reserve(r->cache, b, &fd));
+    if (fd < 0) /* no room: the reads do without */
+        return WEFT_E_CANCELLED;
+    weft_block_writer_begin(&r->writer, fd, b->bytes);
+    return WEFT_OK;
+}
+
+static weft_status finish_block(run *r)
+{
+    const int i = r->done++;
+    const weft_status_code status = end_block(r->cache, &r->block[i], &r->writer);
+    r->writer.fd = -1;
+    unlock_block(r, i);
     return status;
+}
+
+static weft_status take_bytes(void *user, int64_t at, const void *data, int64_t bytes)
+{
+    run *r = user;
+    for (int64_t taken = 0; taken < bytes;) {
+        const int64_t here = at + taken, i = here / WEFT_BLOCK_BYTES, in = here % WEFT_BLOCK_BYTES,
+                      space = r->block[i].bytes - in,
+                      n = bytes - taken < space ? bytes - taken : space;
+        if (i >= r->done) { /* else an earlier attempt has written it */
+            if (in == 0)
+                WEFT_TRY(start_block(r));
+            WEFT_TRY(weft_block_writer_add(&r->writer, (const char *)data + taken, n));
+            if (n == space)
+                WEFT_TRY(finish_block(r));
+        }
+        taken += n;
+    }
+    return WEFT_OK;
+}
+
+static weft_status stream_run(run *r, const weft_block_file *f)
+{
+    const block *last = &r->block[r->count - 1];
+    const int64_t at = r->block[0].at;
+    const weft_byte_sink sink = {take_bytes, r};
+    r->writer.fd = -1;
+    const weft_status_code status =
+        f->stream(f->self, f->name, at, last->at + last->bytes - at, &sink);
+    if (r->writer.fd >= 0)
+        abort_block(r->cache, &r->block[r->done], r->writer.fd);
+    for (int i = 0; i < r->count; i++)
+        if (r->lock[i] >= 0)
+            unlock_block(r, i);
+    return status;
+}
+
+weft_status weft_block_cache_fetch(weft_block_cache *c, const weft_block_file *f, int64_t at,
+                                   int64_t blocks)
+{
+    run r = {.cache = c};
+    for (int64_t i = 0; i < blocks && at < f->facts.bytes; i++, at += WEFT_BLOCK_BYTES) {
+        const block b = block_at(f, at);
+        const bool added = add_block(&r, &b);
+        if (r.count && (!added || r.count == WEFT_BLOCK_RUN)) {
+            WEFT_TRY(stream_run(&r, f));
+            r.count = r.done = 0;
+        }
+    }
+    return r.count ? stream_run(&r, f) : WEFT_OK;
 }

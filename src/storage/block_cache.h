@@ -9,15 +9,19 @@
  *                    ▼
  *              room for it (the blocks used longest ago are removed) ──> download ──> rename
  *
- * A block has a checksum, which the first read of a process verifies, so a crash at any moment
- * costs at most the block. The folder's blocks, and those being written, are at most `limit` bytes.
- * All functions are safe from any thread. */
+ * A block has checksums, and the first read of each part of the block in a process verifies them
+ * (block_format.h). A crash at any moment therefore costs at most the block. The folder's blocks,
+ * and those being written, are at most `limit` bytes. All functions are safe from any thread. */
 #ifndef WEFT_STORAGE_BLOCK_CACHE_H
 #define WEFT_STORAGE_BLOCK_CACHE_H
 
+#include "storage/block_format.h"
 #include "storage/storage.h"
 
-enum { WEFT_BLOCK_BYTES = 8 << 20, WEFT_BLOCK_OPEN_FILES = 64 };
+enum {
+    WEFT_BLOCK_OPEN_FILES = 128,
+    WEFT_BLOCK_RUN = 8 /* blocks that one request downloads, at most */
+};
 
 typedef struct weft_block_cache weft_block_cache;
 
@@ -27,6 +31,8 @@ typedef struct weft_block_file {
     weft_storage_facts facts;
     /* Reads from the server. */
     weft_status (*read)(void *self, const char *name, int64_t at, int64_t bytes, void *to);
+    weft_status (*stream)(void *self, const char *name, int64_t at, int64_t bytes,
+                          const weft_byte_sink *to);
     void *self;
 } weft_block_file;
 
@@ -35,9 +41,13 @@ weft_status weft_block_cache_open(const char *folder, int64_t limit, weft_block_
 void weft_block_cache_close(weft_block_cache *cache); /* accepts NULL */
 weft_status weft_block_cache_read(weft_block_cache *cache, const weft_block_file *file, int64_t at,
                                   int64_t bytes, void *to);
-/* Writes the block that contains byte `at`, unless the folder has it. */
-weft_status weft_block_cache_fetch(weft_block_cache *cache, const weft_block_file *file,
-                                   int64_t at);
+/* Writes `blocks` blocks, and the first contains byte `at`. Skips blocks that the folder has, and
+ * blocks that another thread or process writes. */
+weft_status weft_block_cache_fetch(weft_block_cache *cache, const weft_block_file *file, int64_t at,
+                                   int64_t blocks);
+/* Whether this process reads or writes the block that contains byte `at`, so that a fetch has
+ * nothing to do. Waits for nothing. */
+bool weft_block_cache_has(weft_block_cache *cache, const weft_block_file *file, int64_t at);
 
 /* The folder and limit of this process: WEFT_CACHE (default: $XDG_CACHE_HOME/weft/blocks or
  * ~/.cache/weft/blocks) and WEFT_CACHE_BYTES (default 20 GiB). The caller owns *folder. NULL:

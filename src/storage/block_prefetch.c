@@ -1,6 +1,7 @@
 #include "storage/block_prefetch.h"
 
 #include "base/memory.h"
+#include "storage/block_cache.h"
 #include "storage/stoppable_wait.h"
 
 #include <pthread.h>
@@ -12,7 +13,7 @@ typedef struct wanted {
 } wanted;
 
 struct weft_block_prefetch {
-    void (*fetch)(void *user, const char *name, int64_t at);
+    void (*fetch)(void *user, const char *name, int64_t at, int64_t blocks);
     void *user;
     pthread_t thread[WEFT_PREFETCH_THREADS];
     int threads;
@@ -24,6 +25,44 @@ struct weft_block_prefetch {
     bool stopped;
 };
 
+/* Place of a block in the queue; -1: none. */
+static int find(const weft_block_prefetch *p, const char *name, int64_t at)
+{
+    int i = p->count - 1;
+    for (; i >= 0; i--) {
+        const wanted *w = &p->queue[(p->first + i) % WEFT_PREFETCH_MOST];
+        if (w->at == at && !strcmp(w->name, name))
+            break;
+    }
+    return i;
+}
+
+static wanted take_at(weft_block_prefetch *p, int i)
+{
+    const wanted w = p->queue[(p->first + i) % WEFT_PREFETCH_MOST];
+    for (; i > 0; i--)
+        p->queue[(p->first + i) % WEFT_PREFETCH_MOST] =
+            p->queue[(p->first + i - 1) % WEFT_PREFETCH_MOST];
+    p->first = (p->first + 1) % WEFT_PREFETCH_MOST;
+    p->count--;
+    return w;
+}
+
+/* Takes the first block and blocks that follow in the file, in the order of the file. A server
+ * sends a long range with less work than several short ones. */
+static wanted take_adjacent(weft_block_prefetch *p, int64_t *blocks)
+{
+    const int share = (p->count + p->threads - 1) / p->threads,
+              most = share < WEFT_BLOCK_RUN ? share : WEFT_BLOCK_RUN;
+    const wanted first = take_at(p, 0);
+    *blocks = 1;
+    for (int i;
+         *blocks < most && (i = find(p, first.name, first.at + *blocks * WEFT_BLOCK_BYTES)) >= 0;
+         ++*blocks)
+        weft_free(take_at(p, i).name);
+    return first;
+}
+
 static void *run(void *user)
 {
     weft_block_prefetch *p = user;
@@ -34,11 +73,10 @@ static void *run(void *user)
             pthread_cond_wait(&p->work, &p->lock);
             continue;
         }
-        const wanted next = p->queue[p->first];
-        p->first = (p->first + 1) % WEFT_PREFETCH_MOST;
-        p->count--;
+        int64_t blocks;
+        const wanted next = take_adjacent(p, &blocks);
         pthread_mutex_unlock(&p->lock);
-        p->fetch(p->user, next.name, next.at);
+        p->fetch(p->user, next.name, next.at, blocks);
         weft_free(next.name);
         pthread_mutex_lock(&p->lock);
     }
@@ -46,7 +84,8 @@ static void *run(void *user)
     return NULL;
 }
 
-weft_status weft_block_prefetch_start(void (*fetch)(void *user, const char *name, int64_t at),
+weft_status weft_block_prefetch_start(void (*fetch)(void *user, const char *name, int64_t at,
+                                                    int64_t blocks),
                                       void *user, weft_block_prefetch **prefetch)
 {
     weft_block_prefetch *p;
@@ -86,20 +125,10 @@ void weft_block_prefetch_stop(weft_block_prefetch *p)
     weft_free(p);
 }
 
-static bool is_waiting(const weft_block_prefetch *p, const char *name, int64_t at)
-{
-    for (int i = p->count - 1; i >= 0; i--) {
-        const wanted *w = &p->queue[(p->first + i) % WEFT_PREFETCH_MOST];
-        if (w->at == at && !strcmp(w->name, name))
-            return true;
-    }
-    return false;
-}
-
 void weft_block_prefetch_add(weft_block_prefetch *p, const char *name, int64_t at)
 {
     pthread_mutex_lock(&p->lock);
-    if (p->count < WEFT_PREFETCH_MOST && !is_waiting(p, name, at)) {
+    if (p->count < WEFT_PREFETCH_MOST && find(p, name, at) < 0) {
         char *copy = weft_strdup(name);
         if (copy) {
             p->queue[(p->first + p->count++) % WEFT_PREFETCH_MOST] = (wanted){copy, at};

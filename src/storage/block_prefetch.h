@@ -10,8 +10,10 @@
 enum { WEFT_PREFETCH_THREADS = 4, WEFT_PREFETCH_MOST = 256 };
 
 typedef struct weft_block_prefetch weft_block_prefetch;
-/* `fetch` is called by the threads with a name and the first byte of a block. */
-weft_status weft_block_prefetch_start(void (*fetch)(void *user, const char *name, int64_t at),
+/* `fetch` is called by the threads with a name, the first byte of a block, and a number of adjacent
+ * blocks. Blocks that wait are joined as long as no thread gets more than its share. */
+weft_status weft_block_prefetch_start(void (*fetch)(void *user, const char *name, int64_t at,
+                                                    int64_t blocks),
                                       void *user, weft_block_prefetch **prefetch);
 /* Drops what is not fetched yet, and ends the threads: their waits (stoppable_wait.h) end at once.
  * Accepts NULL. */

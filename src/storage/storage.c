@@ -124,8 +124,11 @@ weft_status weft_storage_facts_of(weft_storage *s, const char *name, weft_storag
 
 static weft_status describe(weft_storage *s, const char *name, weft_block_file *file)
 {
-    *file = (weft_block_file){
-        .origin = s->kind->origin(s->self), .name = name, .read = s->kind->read, .self = s->self};
+    *file = (weft_block_file){.origin = s->kind->origin(s->self),
+                              .name = name,
+                              .read = s->kind->read,
+                              .stream = s->kind->stream,
+                              .self = s->self};
     return s->kind->facts(s->self, name, &file->facts);
 }
 
@@ -137,29 +140,42 @@ static weft_status read_cached(weft_storage *s, const char *name, int64_t at, in
     return weft_block_cache_read(s->cache, &file, at, bytes, to);
 }
 
-static void fetch_block(void *user, const char *name, int64_t at)
+static void fetch_blocks(void *user, const char *name, int64_t at, int64_t blocks)
 {
     weft_storage *s = user;
     weft_block_file file;
     if (describe(s, name, &file) != WEFT_OK || at >= file.facts.bytes ||
-        weft_block_cache_fetch(s->cache, &file, at) != WEFT_OK)
+        weft_block_cache_fetch(s->cache, &file, at, blocks) != WEFT_OK)
         weft_error_clear(); /* the read reports it */
+}
+
+/* Whether a fetch of the block has nothing to do, as far as this is known without waiting. */
+static bool is_at_hand(weft_storage *s, const char *name, int64_t at)
+{
+    weft_block_file file = {.origin = s->kind->origin(s->self), .name = name};
+    return s->kind->known(s->self, name, &file.facts) && at < file.facts.bytes &&
+           weft_block_cache_has(s->cache, &file, at);
 }
 
 void weft_storage_expect(weft_storage *s, const char *name, int64_t at, int64_t bytes)
 {
     if (!s->cache || bytes <= 0)
         return;
+    const int64_t first = at / WEFT_BLOCK_BYTES, last = (at + bytes - 1) / WEFT_BLOCK_BYTES;
+    int64_t missing = first; /* a thread that has nothing to fetch costs the others its time */
+    while (missing <= last && is_at_hand(s, name, missing * WEFT_BLOCK_BYTES))
+        missing++;
+    if (missing > last)
+        return;
     pthread_mutex_lock(&s->lock);
     const weft_status_code status =
-        s->prefetch ? WEFT_OK : weft_block_prefetch_start(fetch_block, s, &s->prefetch);
+        s->prefetch ? WEFT_OK : weft_block_prefetch_start(fetch_blocks, s, &s->prefetch);
     pthread_mutex_unlock(&s->lock);
     if (status != WEFT_OK) {
         weft_error_clear(); /* reads do without */
         return;
     }
-    const int64_t first = at / WEFT_BLOCK_BYTES, last = (at + bytes - 1) / WEFT_BLOCK_BYTES;
-    for (int64_t i = first; i <= last; i++)
+    for (int64_t i = missing; i <= last; i++)
         weft_block_prefetch_add(s->prefetch, name, i * WEFT_BLOCK_BYTES);
 }
 
