@@ -21,6 +21,11 @@ weft_status weft_row_fill_create(const int64_t *tokens, int kinds, int64_t row, 
     *fill = (weft_row_fill){.tokens = tokens, .kinds = kinds, .places = places};
     for (int k = 0; k < kinds; k++)
         fill->unit = common_divisor(tokens[k], fill->unit);
+    for (int k = 0; k < kinds; k++) {
+        const int64_t bits = tokens[k] / fill->unit;
+        fill->low = k == 0 || bits < fill->low ? bits : fill->low;
+        fill->high = bits > fill->high ? bits : fill->high;
+    }
     fill->words = fill->unit ? row / fill->unit / 64 + 1 : 1;
     const double sets = ((double)kinds + 1) * ((double)places + 1);
     if (sets * (double)fill->words * 8 > (double)WEFT_ROW_FILL_LIMIT)
@@ -45,31 +50,65 @@ static bool has(const uint64_t *sums, int64_t sum)
     return sums[sum / 64] >> (sum % 64) & 1;
 }
 
-/* Adds the sums of `from`, each plus `shift`, to `to`. */
-static void add_shifted(uint64_t *to, const uint64_t *from, int64_t words, int64_t shift)
+/* A range of words of a set. */
+typedef struct word_range {
+    int64_t first, end;
+} word_range;
+
+/* The words that the sums of `samples` samples can be in. All others are 0 at all times. */
+static word_range words_of(const weft_row_fill *f, int64_t samples)
+{
+    const int64_t end = samples * f->high / 64 + 1;
+    return (word_range){samples * f->low / 64, end < f->words ? end : f->words};
+}
+
+/* Adds the sums of `from`, each plus `shift`, to `to`, which is another set. */
+static void add_shifted(uint64_t *restrict to, const uint64_t *restrict from, word_range range,
+                        int64_t words, int64_t shift)
 {
     const int64_t word = shift / 64;
     const int bit = (int)(shift % 64);
-    for (int64_t w = words - 1; w >= word; w--) {
-        uint64_t moved = from[w - word] << bit;
-        if (bit && w > word)
-            moved |= from[w - word - 1] >> (64 - bit);
-        to[w] |= moved;
+    const int64_t end = range.end < words - word ? range.end : words - word;
+    for (int64_t w = range.first; w < end; w++)
+        to[w + word] |= from[w] << bit;
+    if (bit == 0)
+        return;
+    for (int64_t w = range.first; w < end && w + word + 1 < words; w++)
+        to[w + word + 1] |= from[w] >> (64 - bit);
+}
+
+/* Adds `group` samples of a kind, all or none, to the sums of `kinds` kinds. */
+static void add_group(weft_row_fill *f, int kinds, int64_t group, int64_t tokens, int64_t places)
+{
+    for (int64_t n = places; n >= group; n--)
+        add_shifted(sums_of(f, kinds, n), sums_of(f, kinds, n - group), words_of(f, n - group),
+                    f->words, group * tokens / f->unit);
+}
+
+/* Copies the sums of one kind fewer. */
+static void copy_sums(weft_row_fill *f, int kinds, int64_t places)
+{
+    for (int64_t n = 0; n <= places; n++) {
+        const word_range r = words_of(f, n);
+        if (r.first < r.end)
+            memcpy(sums_of(f, kinds, n) + r.first, sums_of(f, kinds - 1, n) + r.first,
+                   (size_t)(r.end - r.first) * sizeof *f->sums);
     }
 }
 
-/* Computes the sums of all kinds. A further sample of a kind adds to the sums with one fewer. */
+/* Computes the sums of all kinds. Groups of 1, 2, 4, ... samples of a kind, and of the rest, have
+ * all numbers of samples together: the time is logarithmic in the samples. */
 static void add_kinds(weft_row_fill *f, const int64_t *available, int64_t places)
 {
-    const int64_t bytes = (f->places + 1) * f->words * (int64_t)sizeof *f->sums;
-    memset(f->sums, 0, (size_t)bytes);
-    f->sums[0] = 1; /* no sample has the sum 0 */
+    f->sums[0] = 1; /* no sample has the sum 0, and without kinds this is the only sum */
     for (int k = 0; k < f->kinds; k++) {
-        memcpy(sums_of(f, k + 1, 0), sums_of(f, k, 0), (size_t)bytes);
-        for (int64_t i = 0; i < available[k] && i < places; i++)
-            for (int64_t n = places; n > 0; n--)
-                add_shifted(sums_of(f, k + 1, n), sums_of(f, k + 1, n - 1), f->words,
-                            f->tokens[k] / f->unit);
+        int64_t left = available[k] < places ? available[k] : places;
+        copy_sums(f, k + 1, places);
+        for (int64_t group = 1; left > 0; group *= 2) {
+            const int64_t own = group < left ? group : left;
+            add_group(f, k + 1, own, f->tokens[k], places);
+            left -= own;
+        }
     }
 }
 
@@ -80,10 +119,10 @@ static void choose_sum(const weft_row_fill *f, int64_t most, int64_t least, int6
     *samples = *sum = 0;
     for (int64_t n = 0; n <= places; n++) {
         const uint64_t *sums = sums_of(f, f->kinds, n);
-        int64_t s = most;
-        while (s >= 0 && !has(sums, s))
+        int64_t s = most < n * f->high ? most : n * f->high;
+        while (s >= n * f->low && !has(sums, s))
             s--;
-        if (s < 0)
+        if (s < n * f->low)
             continue;
         const bool full = s >= least, was = *sum >= least;
         const int64_t far = llabs(n - wanted), before = llabs(*samples - wanted);

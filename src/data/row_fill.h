@@ -14,10 +14,11 @@
 typedef struct weft_row_fill {
     const int64_t *tokens; /* [kinds] borrowed: tokens of a sample of each kind */
     int kinds;
-    int64_t places; /* maximum number of samples */
-    int64_t unit;   /* tokens of a bit: their greatest common divisor */
-    int64_t words;  /* 64-bit words of a set of sums */
-    uint64_t *sums; /* owned; [kinds + 1][places + 1][words]; NULL: more than the memory limit */
+    int64_t places;    /* maximum number of samples */
+    int64_t unit;      /* tokens of a bit: their greatest common divisor */
+    int64_t low, high; /* bits of the kinds with the fewest and with the most tokens */
+    int64_t words;     /* 64-bit words of a set of sums */
+    uint64_t *sums;    /* owned; [kinds + 1][places + 1][words]; NULL: more than the memory limit */
 } weft_row_fill;
 
 /* Bytes of `sums` above which a row is not computed. */

@@ -103,3 +103,21 @@ Test(row_fill, large_rows_are_refused)
     cr_assert_not(weft_row_fill_choose(&fill, available, 6, 3, 3, 0, count));
     weft_row_fill_free(&fill);
 }
+
+/* Many samples of a kind are added in groups: the largest sum is the one of their best number. */
+Test(row_fill, many_samples_of_few_kinds)
+{
+    const int64_t tokens[KINDS] = {7, 12, 31}, available[KINDS] = {90, 61, 33};
+    for (int64_t left = 700; left <= 1500; left += 53) {
+        weft_row_fill fill;
+        int64_t count[KINDS], best[2];
+        cr_assert_eq(weft_row_fill_create(tokens, KINDS, 1500, 100, &fill), WEFT_OK);
+        cr_assert(weft_row_fill_choose(&fill, available, left, 100, 50, 0, count));
+        enumerate(tokens, available, left, 100, 50, 0, best);
+        cr_assert_eq(tokens_of(tokens, count), best[1]);
+        cr_assert_eq(count[0] + count[1] + count[2], best[0]);
+        for (int k = 0; k < KINDS; k++)
+            cr_assert(count[k] >= 0 && count[k] <= available[k]);
+        weft_row_fill_free(&fill);
+    }
+}
