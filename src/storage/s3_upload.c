@@ -203,7 +203,7 @@ static bool etag_of_parts(const weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
 
 /* A repeated Complete fails with NoSuchUpload if the first one succeeded and its reply was lost.
  * The object then has the size and the ETag of this upload's parts. */
-static weft_status find_completed(weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
+static weft_status find_completed(weft_s3_upload *u)
 {
     char own_etag[WEFT_ETAG_BYTES];
     weft_http_reply reply;
@@ -213,16 +213,14 @@ static weft_status find_completed(weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
                                   &reply) == WEFT_OK &&
                      reply.length == u->bytes && etag_of_parts(u, own_etag) &&
                      !strcmp(reply.etag, own_etag);
-    if (own)
-        snprintf(etag, WEFT_ETAG_BYTES, "%s", reply.etag);
-    else
+    if (!own)
         status = first ? weft_error_restore(first) : weft_no_memory("%s", u->key);
     weft_http_reply_free(&reply);
     weft_free(first);
     return status;
 }
 
-static weft_status complete(weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
+static weft_status complete(weft_s3_upload *u)
 {
     const weft_name_value query = {"uploadId", u->id};
     weft_buf list = {0};
@@ -245,9 +243,8 @@ static weft_status complete(weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
 out:
     weft_buf_free(&list);
     if (status == WEFT_E_NOT_FOUND)
-        return find_completed(u, etag);
+        return find_completed(u);
     WEFT_TRY(status);
-    weft_xml_text(reply.body.data, "ETag", etag, WEFT_ETAG_BYTES);
     weft_http_reply_free(&reply);
     return WEFT_OK;
 }
@@ -260,7 +257,8 @@ weft_status weft_s3_upload_commit(weft_s3_upload *u, int64_t *bytes, char etag[W
         WEFT_TRY(start_part(u));
         for (int i = 0; i < WEFT_S3_PARTS_IN_FLIGHT; i++)
             WEFT_TRY(join(u, &u->part[i]));
-        WEFT_TRY(complete(u, etag));
+        WEFT_TRY(complete(u));
+        *etag = 0;
     }
     u->done = true;
     *bytes = u->bytes;
