@@ -217,16 +217,16 @@ static void plan_mixed(made_plan *p, int64_t step, const double (*seconds)[DEGRE
     cr_assert_eq(weft_placed_check(&p->all, RANKS, "planned"), WEFT_OK, "%s", weft_error_message());
 }
 
-/* Searches with the errors of factor_of(). */
-static const weft_dispatch_replan *searches(void)
+/* Searches with the errors of factor_of(). All ranks read the scenarios. */
+enum { SCENARIOS = 16 };
+static double scenario[SCENARIOS * MOST];
+static const weft_dispatch_replan searches = {
+    .evaluations = 100, .scenarios = SCENARIOS, .factor = scenario, .seed = 1};
+
+static void set_scenarios(void)
 {
-    enum { SCENARIOS = 16 };
-    static double factor[SCENARIOS * MOST];
-    static const weft_dispatch_replan replan = {
-        .evaluations = 100, .scenarios = SCENARIOS, .factor = factor, .seed = 1};
     for (int i = 0; i < SCENARIOS * MOST; i++)
-        factor[i] = 1 + 0.4 * (((i * 7) % SCENARIOS) + 0.5) / SCENARIOS;
-    return &replan;
+        scenario[i] = 1 + 0.4 * (((i * 7) % SCENARIOS) + 0.5) / SCENARIOS;
 }
 
 /* ---- one world
@@ -282,7 +282,7 @@ static weft_status_code play(void *user)
     weft_status_code status = weft_cascade_run_create(&setup, &run);
     if (status == WEFT_OK) {
         weft_cascade_run_nodes(run, PER_NODE, NULL);
-        weft_cascade_run_predict(run, NULL, j->mode == SEARCHED ? searches() : NULL);
+        weft_cascade_run_predict(run, NULL, j->mode == SEARCHED ? &searches : NULL);
         status = play_all(j, run);
     }
     weft_cascade_run_free(run);
@@ -296,6 +296,7 @@ static void run(const weft_placed_iteration *plan, int plans, mode how, job *job
     static weft_model model;
     weft_link_model links;
     weft_comm *comm[RANKS];
+    set_scenarios();
     model = model_of(config);
     cr_assert_eq(
         weft_link_model_parse("400 Gbit/s, 5 us, 8 per node; inside 3600 Gbit/s, 3 us", &links),
@@ -375,7 +376,7 @@ static double simulated(const weft_placed_iteration *plan, mode how)
                                        .per_node = PER_NODE,
                                        .trains = trains,
                                        .retire = true,
-                                       .replan = how == SEARCHED ? searches() : NULL};
+                                       .replan = how == SEARCHED ? &searches : NULL};
     cr_assert_eq(weft_dispatch_create(&setup, &d), WEFT_OK);
     const double makespan = weft_dispatch_play(d, how >= DISPATCHED, factor, NULL).makespan;
     weft_dispatch_free(d);
