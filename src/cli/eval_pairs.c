@@ -3,6 +3,8 @@
 #include "base/fs.h"
 #include "cli/eval_videos.h"
 #include "cli/options/weights_option.h"
+#include "comm/comm_mpi.h"
+#include "comm/comm_world.h"
 #include "doctor/backend_choice.h"
 #include "evaluate/savings_table.h"
 #include "evaluate/video_evaluation.h"
@@ -86,6 +88,24 @@ out:
     return status;
 }
 
+/* All ranks would write the same files. */
+static weft_status check_ranks(void)
+{
+    weft_comm *comm;
+    WEFT_TRY(weft_comm_open_mpi(&comm));
+    const int ranks = weft_comm_ranks(comm);
+    weft_status_code status = WEFT_OK;
+    if (ranks > 1)
+        status =
+            weft_error(WEFT_MSG_COMM_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(ranks)),
+                       "weft eval pairs runs with one rank, not with %d. Generate the videos of "
+                       "each model with `mpirun weft generate`, and compare the folders with "
+                       "--videos and --other-videos.",
+                       ranks);
+    weft_comm_free(comm);
+    return status;
+}
+
 weft_status weft_eval_pairs(const weft_args *args)
 {
     const char *model[2] = {weft_args_string(args, "--model"),
@@ -98,6 +118,7 @@ weft_status weft_eval_pairs(const weft_args *args)
         return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--other-videos"),
                           "weft eval pairs needs --videos and --other-videos, or --model and "
                           "--other-model");
+    WEFT_TRY(check_ranks());
     weft_arena *arena = weft_arena_create();
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(arena, "the evaluation"));

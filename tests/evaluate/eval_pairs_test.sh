@@ -181,4 +181,11 @@ errors_name_their_cause() {
     has_message pairs.log option-required key=--prompts || fail "--prompts is not named"
 }
 check errors_name_their_cause
+several_ranks_are_refused() {
+    command -v mpirun >/dev/null || skip "mpirun is not installed"
+    mkdir -p left right
+    WEFT_LOG_FORMAT=json mpirun -n 2 "$WEFT" eval pairs --videos left --other-videos right --page ranks.html >log 2>&1 && return 1
+    has_message log comm-unsupported level=error && [ ! -e ranks.html ]
+}
+check several_ranks_are_refused
 finish
