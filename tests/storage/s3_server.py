@@ -14,8 +14,8 @@ its path and query is applied and removed:
                   FOLDER/held is removed
   region N        replies 301 with the region eu-test-1 when N such requests have arrived
 FOLDER/requests has a line for each request: method, path, status, bytes.
---quirks: ranges are answered with 200, If-Match is ignored, and lists have ETags without quotes, as
-rclone does."""
+--quirks: ranges are answered with 200, If-Match is ignored, lists have ETags without quotes, and the
+end of an upload has another ETag than the object, as with rclone."""
 import hashlib, hmac, os, re, sys, threading, time, urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.sax.saxutils import escape
@@ -247,7 +247,8 @@ class Handler(BaseHTTPRequestHandler):
         tag = '"%s-%d"' % (hashlib.md5(sums).hexdigest(), len(parts))
         self.store(path, b"".join(upload[int(n)] for n, _ in parts), tag)
         uploads[ident] = None
-        self.reply(200, f"<R><ETag>{escape(tag)}</ETag></R>".encode())
+        reply = '"another"' if QUIRKS else tag
+        self.reply(200, f"<R><ETag>{escape(reply)}</ETag></R>".encode())
 
 
 server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -1,11 +1,11 @@
-/* store ROOT list | facts NAME | get NAME [AT BYTES] | put NAME | begin NAME | remove NAME |
- *            sum NAME | expect NAME | together NAME NAME | own | look
- * Operations of a storage. get writes to standard output, put reads from standard input, begin
- * writes without a commit. expect announces a read of the whole file, and closes the storage at the
- * end of standard input. own claims the location until the end of standard input: it prints "owned",
- * and checks the claim after each line. look fails while another process owns the location.
- * together asks for the facts of two files in two threads. SIGTERM is handled as in weft's verbs.
- * Errors are printed as weft prints them; the exit status is the code. */
+/* store ROOT list | facts NAME | get NAME [AT BYTES] | put NAME | echo NAME | begin NAME |
+ *            remove NAME | sum NAME | expect NAME | together NAME NAME | own | look
+ * Operations of a storage. get writes to standard output, put reads from standard input, echo does
+ * both, and begin writes without a commit. expect announces a read of the whole file, and closes
+ * the storage at the end of standard input. own claims the location until the end of standard
+ * input: it prints "owned", and checks the claim after each line. look fails while another process
+ * owns the location. together asks for the facts of two files in two threads. SIGTERM is handled as
+ * in weft's verbs. Errors are printed as weft prints them; the exit status is the code. */
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "storage/bucket_owner.h"
@@ -109,6 +109,10 @@ static weft_status run(weft_storage *s, int count, char **word)
         return get(s, name, count > 4 ? word[4] : NULL, count > 5 ? word[5] : NULL);
     if (!strcmp(verb, "put") || !strcmp(verb, "begin"))
         return put(s, name, !strcmp(verb, "put"));
+    if (!strcmp(verb, "echo")) {
+        WEFT_TRY(put(s, name, true));
+        return get(s, name, NULL, NULL);
+    }
     if (!strcmp(verb, "remove"))
         return weft_storage_remove(s, name);
     if (!strcmp(verb, "own"))
