@@ -194,6 +194,23 @@ shards() {
     from_bucket shards seen && are_same out seen
 }
 check shards
+# A shard ends before its next write when another machine owns the output since.
+shard_meets_owner() {
+    local pid claim='{"host": "far", "pid": 7, "since": "x", "machine": "another", "start": 1, "count": %s, "seconds": 600, "state": "owner"}'
+    fault "PUT state hold"
+    WEFT_LOG_FORMAT=json WEFT_COPIES=$PWD/late "$WEFT" curate --in s3://bucket/raw --out s3://bucket/owned "${sets[@]}" --shard 0/1 >log 2>error.log &
+    pid=$!
+    until [ -e data/held ]; do kill -0 $pid 2>/dev/null || fail_with error.log "the run ended"; sleep 0.05; done
+    printf "$claim" 1 >data/bucket/owned%2F.weft-owner%2Ffar.json
+    rm data/held
+    until has_message error.log folder-locked level=info value=far 2>/dev/null; do
+        kill -0 $pid 2>/dev/null || fail_with error.log "the owner was not seen"
+        sleep 0.1
+    done
+    printf "$claim" 2 >data/bucket/owned%2F.weft-owner%2Ffar.json
+    ! wait $pid && has_message error.log folder-locked level=error value=far || { cat error.log; return 1; }
+}
+check shard_meets_owner
 # Workers of two machines: one lists and analyses, the other one writes the clips.
 workers() {
     needs folder
