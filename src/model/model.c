@@ -134,9 +134,15 @@ weft_ports weft_ports_none(void)
 
 const char *weft_role_name(weft_role role)
 {
-    static const char *const names[WEFT_ROLE_COUNT] = {
-        "denoiser", "video autoencoder", "text encoder", "image encoder", "identity encoder"};
+    static const char *const names[WEFT_ROLE_COUNT] = {"denoiser",          "video autoencoder",
+                                                       "audio autoencoder", "text encoder",
+                                                       "image encoder",     "identity encoder"};
     return names[role];
+}
+
+bool weft_family_is_autoencoder(const weft_family *family)
+{
+    return family->role == WEFT_ROLE_AUTOENCODER || family->role == WEFT_ROLE_AUDIO_AUTOENCODER;
 }
 
 /* ---- grids ---------------------------------------------------------------------------------- */
@@ -684,7 +690,7 @@ void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_s
                       bool scoped)
 {
     const weft_family *f = model->family;
-    if (f->role == WEFT_ROLE_AUTOENCODER) {
+    if (weft_family_is_autoencoder(f)) {
         build_autoencoder(g, model, size, scoped);
         return;
     }

@@ -79,7 +79,8 @@ void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_s
 /* Returns the smallest size that the model accepts, for graphs that only list the parameters. */
 weft_model_size weft_model_smallest(const weft_model *model);
 
-const char *weft_role_name(weft_role role); /* "denoiser", ... */
+const char *weft_role_name(weft_role role);                 /* "denoiser", ... */
+bool weft_family_is_autoencoder(const weft_family *family); /* of video or audio */
 /* clang-format on */
 const char *weft_port_name(weft_port port); /* "latents", ... */
 bool weft_port_is_video(weft_port port);    /* (B,T,Y,X,C) here, (B,C,T,Y,X) in references */

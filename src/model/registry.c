@@ -15,7 +15,7 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_qwen_image_dit, weft_family_skyreels_dit, weft_family_wan_vace_dit,
     weft_family_flux2_dit, weft_family_chroma_dit, weft_family_z_image_dit,
     weft_family_hunyuan_video15_dit, weft_family_framepack_dit;
-extern const weft_family weft_family_ltx2_dit;
+extern const weft_family weft_family_ltx2_dit, weft_family_ltx2_vae, weft_family_ltx2_audio_vae;
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
     weft_family_qwen, weft_family_qwen3, weft_family_llama, weft_family_mistral, weft_family_bert,
@@ -40,6 +40,9 @@ const weft_family *const weft_families[] = {
     &weft_family_sd_vae,        /* AutoencoderKL */
     &weft_family_cogvideox_vae, /* AutoencoderKLCogVideoX */
     &weft_family_ltx_vae,       /* AutoencoderKLLTXVideo */
+    /* AutoencoderKLLTX2Video; must follow LTX-Video, whose tensors its files have */
+    &weft_family_ltx2_vae,
+    &weft_family_ltx2_audio_vae, /* AutoencoderKLLTX2Audio */
     /* must follow LTX-Video, whose later decoders have the tensor that marks this family */
     &weft_family_hunyuan_vae,   /* AutoencoderKLHunyuanVideo */
     &weft_family_mochi_vae,     /* AutoencoderKLMochi */

@@ -852,7 +852,7 @@ static weft_status compare_model(parity *p)
 {
     double worst[2] = {0, 0};
     WEFT_TRY(weft_parity_open_model(p));
-    if (p->model.family->role == WEFT_ROLE_AUTOENCODER)
+    if (weft_family_is_autoencoder(p->model.family))
         WEFT_TRY(run_autoencoder(p, worst));
     else
         WEFT_TRY(run_forward(p, worst));

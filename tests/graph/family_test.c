@@ -47,6 +47,15 @@ static const setup families[] = {
      "\"upsample_residual\":[true],\"timestep_conditioning\":true,"
      "\"decoder_inject_noise\":[true,false]}",
      {2, 3, 4, 4, 0, .present_ports = GIVEN(TIMESTEP)}},
+    {"{\"_class_name\":\"AutoencoderKLLTX2Video\",\"block_out_channels\":[4,8],"
+     "\"down_block_types\":[\"LTX2VideoDownBlock3D\",\"LTX2VideoDownBlock3D\"],"
+     "\"downsample_type\":[\"spatial\",\"temporal\"],\"decoder_block_out_channels\":[4,8],"
+     "\"latent_channels\":4,\"layers_per_block\":[1,1,1],\"decoder_layers_per_block\":[1,1,1],"
+     "\"upsample_type\":[\"temporal\",\"spatial\"],\"patch_size\":1}",
+     {1, 3, 4, 4, 0}},
+    {"{\"_class_name\":\"AutoencoderKLLTX2Audio\",\"base_channels\":2,\"ch_mult\":[1,2],"
+     "\"num_res_blocks\":1,\"latent_channels\":2,\"mel_bins\":5}",
+     {2, 1, 5, 4, 0}},
     {"{\"_class_name\":\"AutoencoderKLAllegro\",\"block_out_channels\":[2,4],"
      "\"temporal_downsample_blocks\":[true,false],\"temporal_upsample_blocks\":[false,true],"
      "\"norm_num_groups\":2,\"latent_channels\":2,\"layers_per_block\":1}",
@@ -281,7 +290,7 @@ static weft_graph *build_as(const setup *s, bool scoped)
     const weft_family *f = model.family;
     weft_graph *g = weft_graph_create();
     weft_ports p = weft_ports_none();
-    if (f->role == WEFT_ROLE_AUTOENCODER)
+    if (weft_family_is_autoencoder(f))
         return finish(g, autoencode(g, &model, &s->size, scoped), WEFT_NONE);
     for (int i = 0; i < f->ports; i++) {
         const weft_port port = f->port[i].port;

@@ -16,7 +16,7 @@ same() { # CONFIG
         { head -5 differs; fail "other tensors than in $list"; }
 }
 # the third set of golden files has them, too, and diffusers' default config of Z-Image (golden_names.py)
-for config in "$names"/*.config.json "$SRC"/tests/golden/names/*.config.json "$WEFT_SHARED"/golden3/names/{ltx_vae_091,allegro_vae,qwen_image,skyreels_v2_default,wan_vace_14b,flux2,chroma,hunyuan_video15,hunyuan_video15_vae,hunyuan_framepack,kandinsky5_default,ltx2_video}.config.json; do
+for config in "$names"/*.config.json "$SRC"/tests/golden/names/*.config.json "$WEFT_SHARED"/golden3/names/{ltx_vae_091,allegro_vae,qwen_image,skyreels_v2_default,wan_vace_14b,flux2,chroma,hunyuan_video15,hunyuan_video15_vae,hunyuan_framepack,kandinsky5_default,ltx2_video,ltx2_vae}.config.json; do
     [ ! -f "$config" ] || check "$(basename "$config" .config.json)" same "$config"
 done
 # ChronoEdit is Wan's image-to-video model

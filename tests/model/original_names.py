@@ -109,6 +109,10 @@ def ltx_vae_095(n):
     return n if n.startswith("vae.") else "vae." + n
 
 
+def ltx2_vae(n):
+    return re.sub(r"conv_shortcut\.conv", "conv_shortcut", ltx_vae_095(n))
+
+
 def ltx(n):
     return "model.diffusion_model." + sub(n, (r"^proj_in", "patchify_proj"), (r"^time_embed", "adaln_single"),
                                           (r"norm_([qk])\b", r"\1_norm"))
@@ -328,6 +332,8 @@ FAMILIES = {
                                   **LTX_TIMED, "down_block_types": ["LTXVideo095DownBlock3D"] * 4, "layers_per_block": [1] * 5,
                                   "spatio_temporal_scaling": [True] * 4,
                                   "downsample_type": ["spatial", "temporal", "spatiotemporal", "spatiotemporal"]}),
+    "ltx2_vae": (ltx2_vae, {"_class_name": "AutoencoderKLLTX2Video", "latent_channels": 4, "block_out_channels": [8, 8, 16, 16],
+                            "layers_per_block": [1] * 5, "decoder_block_out_channels": [8, 16, 32], "decoder_layers_per_block": [1] * 4}),
     "ltx": (ltx, {"_class_name": "LTXVideoTransformer3DModel", **TINY_DIT, "num_layers": 2, "cross_attention_dim": 32,
                   "caption_channels": 24, "in_channels": 8, "out_channels": 8}),
     "ltx2": (ltx2, {"_class_name": "LTX2VideoTransformer3DModel", **TINY_DIT, "num_layers": 2, "caption_channels": 24, "in_channels": 8,

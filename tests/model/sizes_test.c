@@ -68,6 +68,8 @@ Test(sizes, published)
         {"siglip-so400m-vision", 428225600},
         {"ltx-video-0.9.1-vae", 934976434},
         {"ltx-video-0.9.5-vae", 1246913522},
+        {"ltx-2-vae", 1222479601},
+        {"ltx-2-audio-vae", 53248146},
         {"allegro-vae", 174955751},
         {"chronoedit-14b", 16394878784},
         {"qwen-image-vae", 126892531},
@@ -164,6 +166,13 @@ Test(sizes, configs_write_what_they_read)
         "[\"LTXVideo095DownBlock3D\"],\"block_out_channels\":[4,8],\"downsample_type\":"
         "[\"spatiotemporal\"],\"decoder_block_out_channels\":[8],\"timestep_conditioning\":true,"
         "\"upsample_residual\":[true],\"upsample_factor\":[4]}",
+        "{\"_class_name\":\"AutoencoderKLLTX2Video\",\"block_out_channels\":[8,8],"
+        "\"down_block_types\":[\"LTX2VideoDownBlock3D\",\"LTX2VideoDownBlock3D\"],"
+        "\"latent_channels\":4,\"layers_per_block\":[1,1,1],"
+        "\"downsample_type\":[\"spatial\",\"temporal\"],"
+        "\"decoder_block_out_channels\":[8,16],\"decoder_layers_per_block\":[1,1,1],"
+        "\"upsample_type\":[\"temporal\",\"spatial\"]}",
+        "{\"_class_name\":\"AutoencoderKLLTX2Audio\",\"mel_bins\":80,\"ch_mult\":[1,2]}",
         "{\"_class_name\":\"LatteTransformer3DModel\",\"out_channels\":8}",
         "{\"_class_name\":\"STDiT3_XL_2\",\"pred_sigma\":false}",
         "{\"_class_name\":\"HunyuanDiT2DModel\",\"num_layers\":6}",

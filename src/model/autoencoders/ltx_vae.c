@@ -1,5 +1,5 @@
-/* LTX-Video's autoencoder (diffusers' AutoencoderKLLTXVideo, 0.9.0 to 0.9.8): 1 + 8n frames of
- * 32x32 pixels to 1 + n latent frames of 128 channels.
+/* LTX-Video's autoencoder (diffusers' AutoencoderKLLTXVideo, 0.9.0 to 0.9.8), and LTX-2's for video
+ * (AutoencoderKLLTX2Video): 1 + 8n frames of 32x32 pixels to 1 + n latent frames of 128 channels.
  *
  *   encoder: patches of pixels to channels -> conv_in -> levels x (residual blocks, halve, widen)
  *            -> mid -> norm, silu, conv_out; one logvar for all channels
@@ -9,6 +9,10 @@
  * From 0.9.1 on, the decoder is the last denoising step: its residual blocks and its end are
  * modulated by a timestep from 0 to 1, and residual blocks may add noise. From 0.9.5 on, a level of
  * the encoder moves pixels to channels, and adds the mean of groups of the moved channels.
+ *
+ * LTX-2 has the encoder of 0.9.5, which begins with the latent channels. Its decoder is causal, its
+ * convolutions see mirrored pixels around the image, and its upsamplers may double frames or sides
+ * alone.
  *
  * Time. Convolutions of a causal half read two preceding frames; the first frame is repeated
  * before the video. Other convolutions read one frame on either side. Channels become frames,
@@ -33,11 +37,17 @@ static const char *const down_words[] = {"\"conv\"", "\"spatial\"", "\"temporal\
                                          "\"spatiotemporal\"", NULL};
 static const char *const block_words[] = {"\"LTXVideoDownBlock3D\"", "\"LTXVideo095DownBlock3D\"",
                                           NULL};
+static const char *const block2_words[] = {"\"LTX2VideoDownBlock3D\"", NULL};
+/* Upsamplers of LTX-2's decoder, and padding around an image: indices of words. */
+typedef enum ltx_up { UP_BOTH, UP_SPACE, UP_TIME } ltx_up;
+static const char *const up_words[] = {"\"spatiotemporal\"", "\"spatial\"", "\"temporal\"", NULL};
+static const char *const padding_words[] = {"\"zeros\"", "\"reflect\"", NULL};
 
 typedef struct ltx_half {
     int64_t widths, width[MAX_LEVELS + 1], layers[MAX_LEVELS + 1];
     bool scales[MAX_LEVELS]; /* levels that halve or double frames, rows and columns */
     bool causal;
+    int64_t mirrors; /* LTX-2: index of padding_words */
 } ltx_half;
 
 typedef struct ltx_vae {
@@ -48,7 +58,9 @@ typedef struct ltx_vae {
     int64_t factor[MAX_LEVELS];   /* narrowing by a level's upsampler */
     bool residual[MAX_LEVELS];    /* upsamplers add their input */
     bool injects[MAX_LEVELS + 1]; /* residual blocks add noise; the last item is the middle */
+    int64_t up[MAX_LEVELS];       /* LTX-2: ltx_up of each level in the order of the decoder */
     bool timed;                   /* modulated by a timestep */
+    bool second;                  /* LTX-2 */
     double decode_timestep;       /* timestep of a call without WEFT_PORT_TIMESTEP */
     double eps;                   /* eps of the norm before a shortcut */
     weft_statistics latents;
@@ -58,7 +70,8 @@ _Static_assert(sizeof(ltx_vae) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit 
 /* Encoder or decoder while its graph is built. */
 typedef struct coder {
     weft_graph *g;
-    bool causal;
+    bool causal, mirrors;
+    bool plain; /* convolutions of shortcuts have no inner name */
     double eps;
     weft_value sinusoid; /* (B,256) of the decoder's timestep; WEFT_NONE: not modulated */
     weft_value rows;     /* (B,4,C) of the block that is built */
@@ -66,16 +79,30 @@ typedef struct coder {
     int64_t draws;       /* noises drawn */
 } coder;
 
+/* Pads dim `d` with the second and the last but one item. The reference refuses a single item,
+ * which is repeated here. */
+static weft_value mirror(weft_graph *g, weft_value x, int d)
+{
+    const int64_t n = weft_dim(g, x, d);
+    if (n < 2)
+        return weft_nn_pad_edge(g, x, d, 1, 1);
+    return weft_concat(
+        g, (weft_value[]){weft_slice(g, x, d, 1, 1), x, weft_slice(g, x, d, n - 2, 1)}, 3, d);
+}
+
 static weft_value conv(coder *co, const char *name, weft_value x, int64_t out, int64_t k,
                        int64_t stride)
 {
     weft_graph *g = co->g;
-    const int64_t p = k / 2;
+    const bool mirrors = co->mirrors && k > 1;
+    const int64_t p = k / 2, side = mirrors ? 0 : p, end = stride > 1 ? 0 : side;
     const weft_conv_shape shape = {.kernel = {k, k, k},
                                    .stride = {stride, stride, stride},
-                                   .before = {0, p, p},
-                                   .after = {0, stride > 1 ? 0 : p, stride > 1 ? 0 : p}};
+                                   .before = {0, side, side},
+                                   .after = {0, end, end}};
     x = weft_nn_pad_edge(g, x, 1, co->causal ? k - 1 : p, co->causal ? 0 : p);
+    for (int d = 2; d < 4 && mirrors; d++)
+        x = mirror(g, x, d);
     weft_graph_push(g, "%s", name);
     x = weft_nn_conv(g, "conv", x, out, shape, false);
     weft_graph_pop(g);
@@ -130,8 +157,11 @@ static weft_value res_block(coder *co, const char *name, weft_value x, int64_t o
     h = inject(co, "per_channel_scale1", h);
     h = conv(co, "conv2", norm_silu(g, h, rows, 2), out, 3, 1);
     h = inject(co, "per_channel_scale2", h);
-    if (weft_dim(g, x, 4) != out)
-        x = conv(co, "conv_shortcut", weft_nn_layer_norm(g, "norm3", x, co->eps), out, 1, 1);
+    if (weft_dim(g, x, 4) != out) {
+        x = weft_nn_layer_norm(g, "norm3", x, co->eps);
+        x = co->plain ? weft_nn_conv_point(g, "conv_shortcut", x, out)
+                      : conv(co, "conv_shortcut", x, out, 1, 1);
+    }
     weft_graph_pop(g);
     return weft_add(g, x, h);
 }
@@ -155,29 +185,32 @@ static weft_value mid_block(coder *co, weft_value x, int64_t count)
     return x;
 }
 
-/* Moves channels (C,2,2,2) into twice as many frames, rows and columns. Drops the first frame. */
-static weft_value unfold(weft_graph *g, weft_value x)
+/* Moves channels (C,pt,py,px) into frames, rows and columns. If pt is 2, drops the first frame. */
+static weft_value unfold(weft_graph *g, weft_value x, const int64_t stride[3])
 {
-    const int64_t c = weft_dim(g, x, 4), b = weft_dim(g, x, 0),
+    const int64_t c = weft_dim(g, x, 4), b = weft_dim(g, x, 0), pt = stride[0],
                   size[3] = {weft_dim(g, x, 1), weft_dim(g, x, 2), weft_dim(g, x, 3)};
     x = weft_reshape(g, x, WEFT_SHAPE(b, size[0] * size[1] * size[2], c));
-    x = weft_nn_unpatch(g, weft_nn_channels_last(g, x, c / 8), size, (int64_t[]){2, 2, 2});
-    return weft_slice(g, x, 1, 1, 2 * size[0] - 1);
+    x = weft_nn_unpatch(g, weft_nn_channels_last(g, x, c / (pt * stride[1] * stride[2])), size,
+                        stride);
+    return weft_slice(g, x, 1, pt - 1, pt * size[0] - pt + 1);
 }
 
-/* Doubles frames, rows and columns, and divides the channels by `factor`. */
-static weft_value twice(coder *co, weft_value x, int64_t factor, bool residual)
+/* Enlarges frames, rows and columns by `stride`, and divides the channels by `factor`. */
+static weft_value enlarge(coder *co, weft_value x, const int64_t stride[3], int64_t factor,
+                          bool residual)
 {
     weft_graph *g = co->g;
-    const int64_t c = weft_dim(g, x, 4);
-    const weft_value h = unfold(g, conv(co, "upsamplers.0.conv", x, c * 8 / factor, 3, 1));
+    const int64_t c = weft_dim(g, x, 4), items = stride[0] * stride[1] * stride[2];
+    const weft_value h =
+        unfold(g, conv(co, "upsamplers.0.conv", x, c * items / factor, 3, 1), stride);
     if (!residual)
         return h;
     weft_value copy[8];
-    copy[0] = unfold(g, x);
-    for (int64_t i = 1; i < 8 / factor; i++)
+    copy[0] = unfold(g, x, stride);
+    for (int64_t i = 1; i < items / factor; i++)
         copy[i] = copy[0];
-    return weft_add(g, h, weft_concat(g, copy, (int)(8 / factor), 4));
+    return weft_add(g, h, weft_concat(g, copy, (int)(items / factor), 4));
 }
 
 /* Moves frames, rows and columns of `stride` into channels (C,pt,py,px). */
@@ -246,7 +279,8 @@ static weft_value encode(weft_graph *g, const ltx_vae *c, weft_value x)
 {
     const ltx_half *h = &c->encoder;
     const int64_t levels = levels_of(c);
-    coder co = {.g = g, .causal = h->causal, .eps = c->eps};
+    coder co = {
+        .g = g, .causal = h->causal, .mirrors = h->mirrors, .plain = c->second, .eps = c->eps};
     co.sinusoid = co.rows = WEFT_NONE;
     weft_graph_push(g, "encoder");
     x = conv(&co, "conv_in", weft_nn_pixels_in(g, x, c->patch), h->width[0], 3, 1);
@@ -261,6 +295,15 @@ static weft_value encode(weft_graph *g, const ltx_vae *c, weft_value x)
     return x;
 }
 
+/* Frames, rows and columns that a level of the decoder makes from one. */
+static void enlargement(const ltx_vae *c, int64_t level, int64_t stride[3])
+{
+    const ltx_up how = (ltx_up)c->up[c->decoder.widths - 1 - level];
+    const bool scales = c->decoder.scales[level];
+    stride[0] = scales && how != UP_SPACE ? 2 : 1;
+    stride[1] = stride[2] = scales && how != UP_TIME ? 2 : 1;
+}
+
 static weft_value up_block(coder *co, const ltx_vae *c, int64_t level, weft_value x)
 {
     const ltx_half *h = &c->decoder;
@@ -269,8 +312,10 @@ static weft_value up_block(coder *co, const ltx_vae *c, int64_t level, weft_valu
     co->rows = time_rows(co, width, 4);
     if (c->factor[level] == 1 && weft_dim(co->g, x, 4) != width)
         x = res_block(co, "conv_in", x, width);
+    int64_t stride[3];
+    enlargement(c, level, stride);
     if (h->scales[level])
-        x = twice(co, x, c->factor[level], c->residual[level]);
+        x = enlarge(co, x, stride, c->factor[level], c->residual[level]);
     return res_blocks(co, x, h->layers[level]);
 }
 
@@ -289,7 +334,12 @@ static weft_value time_of_decoder(weft_graph *g, const ltx_vae *c, weft_value ti
 static weft_value decode(weft_graph *g, const ltx_vae *c, weft_value x, weft_value time)
 {
     const ltx_half *h = &c->decoder;
-    coder co = {.g = g, .causal = h->causal, .eps = c->eps, .injects = c->injects[h->widths]};
+    coder co = {.g = g,
+                .causal = h->causal,
+                .mirrors = h->mirrors,
+                .plain = c->second,
+                .eps = c->eps,
+                .injects = c->injects[h->widths]};
     weft_graph_push(g, "decoder");
     co.sinusoid = time_of_decoder(g, c, time);
     x = conv(&co, "conv_in", x, h->width[h->widths - 1], 3, 1);
@@ -369,7 +419,10 @@ static weft_status check_decoder(const ltx_vae *c, const weft_config_locations *
     int64_t before = h->widths > 0 ? h->width[h->widths - 1] : 0;
     for (int64_t i = h->widths - 1; i >= 0; i--) {
         const int64_t factor = c->factor[i];
-        if (8 % factor || h->width[i] % factor || (c->residual[i] && h->width[i] % 8))
+        int64_t stride[3];
+        enlargement(c, i, stride);
+        const int64_t items = stride[0] * stride[1] * stride[2];
+        if (items % factor || h->width[i] % factor || (c->residual[i] && h->width[i] % items))
             return weft_error(
                 WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "upsample_factor", factor),
                 "level %" PRId64 " of %" PRId64 " channels cannot be narrowed by %" PRId64, i,
@@ -394,18 +447,22 @@ static weft_status check_decoder(const ltx_vae *c, const weft_config_locations *
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const ltx_vae *c = config;
-    int64_t up = 1;
+    int64_t up[2] = {1, 1};
     WEFT_TRY(check_encoder(c, locations));
     WEFT_TRY(check_decoder(c, locations));
-    for (int64_t i = 0; i < c->decoder.widths; i++)
-        up *= c->decoder.scales[i] ? 2 : 1;
-    if (up == time_of(c) && up == reduction(c, 1))
+    for (int64_t i = 0; i < c->decoder.widths; i++) {
+        int64_t stride[3];
+        enlargement(c, i, stride);
+        up[0] *= stride[0];
+        up[1] *= stride[1];
+    }
+    if (up[0] == time_of(c) && up[1] == reduction(c, 1))
         return WEFT_OK;
     return weft_error(WEFT_MSG_MODEL_CONFIG,
-                      WEFT_AT_FIELD(locations, "decoder_spatio_temporal_scaling", up),
-                      "the decoder enlarges by %" PRId64 ", but the encoder reduces frames by "
-                      "%" PRId64 " and rows by %" PRId64,
-                      up, time_of(c), reduction(c, 1));
+                      WEFT_AT_FIELD(locations, "decoder_spatio_temporal_scaling", up[0]),
+                      "the decoder enlarges frames by %" PRId64 " and rows by %" PRId64
+                      ", but the encoder reduces frames by %" PRId64 " and rows by %" PRId64,
+                      up[0], up[1], time_of(c), reduction(c, 1));
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
@@ -431,6 +488,37 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
         weft_value_ok(logvar)
             ? weft_broadcast(g, logvar, weft_value_get(g, ports->at[WEFT_PORT_MEAN])->shape)
             : WEFT_NONE;
+}
+
+/* Config of LTX-2 in the form of 0.9.5: the encoder's first width is the latent channels. */
+static ltx_vae second(const ltx_vae *config)
+{
+    ltx_vae c = *config;
+    c.second = true;
+    for (int64_t i = c.encoder.widths; i > 0; i--)
+        c.encoder.width[i] = c.encoder.width[i - 1];
+    c.encoder.width[0] = c.z;
+    for (int64_t i = 0; i < c.blocks; i++)
+        c.block[i] = 1;
+    c.encoder.widths++;
+    return c;
+}
+
+static weft_status check_second(const void *config, const weft_config_locations *locations)
+{
+    const ltx_vae *c = config;
+    if (c->encoder.widths < 1 || c->encoder.widths > MAX_LEVELS || c->blocks < c->encoder.widths)
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "down_block_types", c->blocks),
+            "%" PRId64 " levels; at least 1 and the type of each are needed", c->encoder.widths);
+    const ltx_vae wide = second(c);
+    return check(&wide, locations);
+}
+
+static void build_second(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    const ltx_vae wide = second(config);
+    build(g, &wide, call, ports);
 }
 
 static void grid(const void *config, weft_grid *grid)
@@ -464,10 +552,53 @@ static int64_t channels_of(const void *config)
 
 /* clang-format off */
 #define AT(member) offsetof(ltx_vae, member)
+#define BEGINNING \
+    WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"), \
+    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"), \
+    WEFT_LATENT_CHANNELS_FIELD(AT(z), "128", MAX_Z)
+#define LAYERS(encoder_layers, decoder_layers) \
+    {"layers_per_block", WEFT_FIELD_I64S, AT(encoder.layers), encoder_layers, 1, 64, \
+     .capacity = MAX_LEVELS + 1, .length = layers_of, \
+     .help = "residual blocks of each level and of the middle"}, \
+    {"decoder_layers_per_block", WEFT_FIELD_I64S, AT(decoder.layers), decoder_layers, 1, 64, \
+     .capacity = MAX_LEVELS + 1, .length = decoder_layers_of, \
+     .help = "residual blocks of each decoder level and of the middle"}
+#define SCALING(encoder_scales, decoder_scales, down_type) \
+    {"spatio_temporal_scaling", WEFT_FIELD_BOOLS, AT(encoder.scales), encoder_scales, \
+     .capacity = MAX_LEVELS, .length = levels_of, \
+     .help = "levels that halve frames, rows and columns"}, \
+    {"decoder_spatio_temporal_scaling", WEFT_FIELD_BOOLS, AT(decoder.scales), decoder_scales, \
+     .capacity = MAX_LEVELS, .length = decoder_levels_of, \
+     .help = "levels that double frames, rows and columns"}, \
+    {"decoder_inject_noise", WEFT_FIELD_BOOLS, AT(injects), "false", \
+     .capacity = MAX_LEVELS + 1, .length = decoder_layers_of, \
+     .help = "decoder levels whose residual blocks add noise, and the middle"}, \
+    {"downsample_type", WEFT_FIELD_WORDS, AT(down), down_type, \
+     .capacity = MAX_LEVELS, .length = levels_of, .words = down_words, \
+     .help = "downsampler of each level of the encoder"}
+#define UPSAMPLING(residual_of, factor_of) \
+    {"upsample_residual", WEFT_FIELD_BOOLS, AT(residual), residual_of, \
+     .capacity = MAX_LEVELS, .length = decoder_levels_of, \
+     .help = "decoder levels whose upsampler adds its input"}, \
+    {"upsample_factor", WEFT_FIELD_I64S, AT(factor), factor_of, 1, 8, \
+     .capacity = MAX_LEVELS, .length = decoder_levels_of, \
+     .help = "decoder levels: narrowing by the upsampler"}, \
+    {"timestep_conditioning", WEFT_FIELD_BOOL, AT(timed), "false", \
+     .help = "the decoder is modulated by a timestep"}, \
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "4", 1, 16, \
+     .help = "side of the square of pixels that becomes channels"}, \
+    {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"}, \
+    {"resnet_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, \
+     .help = "epsilon of the norm before a shortcut"}, \
+    WEFT_SCALE_FIELD(AT(latents.scale), "1.0"), \
+    {"encoder_causal", WEFT_FIELD_BOOL, AT(encoder.causal), "true", \
+     .help = "the encoder reads no later frames"}
+#define END \
+    {"spatial_compression_ratio", WEFT_FIELD_DERIVED, .length = space_of}, \
+    {"temporal_compression_ratio", WEFT_FIELD_DERIVED, .length = time_of}, \
+    WEFT_STATISTICS_FIELDS(AT(latents), channels_of)
 static const weft_field fields[] = {
-    WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"),
-    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
-    WEFT_LATENT_CHANNELS_FIELD(AT(z), "128", MAX_Z),
+    BEGINNING,
     {"block_out_channels", WEFT_FIELD_I64S, AT(encoder.width), "[128, 256, 512, 512]", 1, 65536,
      .capacity = MAX_LEVELS + 1, .count = AT(encoder.widths),
      .help = "width of each level, for blocks of 0.9.5 also after the last"},
@@ -480,46 +611,41 @@ static const weft_field fields[] = {
      " \"LTXVideoDownBlock3D\"]",
      .capacity = MAX_LEVELS, .count = AT(blocks), .words = block_words,
      .help = "kind of the blocks of the encoder"},
-    {"layers_per_block", WEFT_FIELD_I64S, AT(encoder.layers), "[4, 3, 3, 3, 4]", 1, 64,
-     .capacity = MAX_LEVELS + 1, .length = layers_of,
-     .help = "residual blocks of each level and of the middle"},
-    {"decoder_layers_per_block", WEFT_FIELD_I64S, AT(decoder.layers), "[4, 3, 3, 3, 4]", 1, 64,
-     .capacity = MAX_LEVELS + 1, .length = decoder_layers_of,
-     .help = "residual blocks of each decoder level and of the middle"},
-    {"spatio_temporal_scaling", WEFT_FIELD_BOOLS, AT(encoder.scales), "[true, true, true, false]",
-     .capacity = MAX_LEVELS, .length = levels_of,
-     .help = "levels that halve frames, rows and columns"},
-    {"decoder_spatio_temporal_scaling", WEFT_FIELD_BOOLS, AT(decoder.scales),
-     "[true, true, true, false]",
-     .capacity = MAX_LEVELS, .length = decoder_levels_of,
-     .help = "levels that double frames, rows and columns"},
-    {"decoder_inject_noise", WEFT_FIELD_BOOLS, AT(injects), "false",
-     .capacity = MAX_LEVELS + 1, .length = decoder_layers_of,
-     .help = "decoder levels whose residual blocks add noise, and the middle"},
-    {"downsample_type", WEFT_FIELD_WORDS, AT(down), "\"conv\"",
-     .capacity = MAX_LEVELS, .length = levels_of, .words = down_words,
-     .help = "downsampler of each level of the encoder"},
-    {"upsample_residual", WEFT_FIELD_BOOLS, AT(residual), "false",
-     .capacity = MAX_LEVELS, .length = decoder_levels_of,
-     .help = "decoder levels whose upsampler adds its input"},
-    {"upsample_factor", WEFT_FIELD_I64S, AT(factor), "1", 1, 8,
-     .capacity = MAX_LEVELS, .length = decoder_levels_of,
-     .help = "decoder levels: narrowing by the upsampler"},
-    {"timestep_conditioning", WEFT_FIELD_BOOL, AT(timed), "false",
-     .help = "the decoder is modulated by a timestep"},
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "4", 1, 16,
-     .help = "side of the square of pixels that becomes channels"},
-    {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},
-    {"resnet_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1,
-     .help = "epsilon of the norm before a shortcut"},
-    WEFT_SCALE_FIELD(AT(latents.scale), "1.0"),
-    {"encoder_causal", WEFT_FIELD_BOOL, AT(encoder.causal), "true",
-     .help = "the encoder reads no later frames"},
+    LAYERS("[4, 3, 3, 3, 4]", "[4, 3, 3, 3, 4]"),
+    SCALING("[true, true, true, false]", "[true, true, true, false]", "\"conv\""),
+    UPSAMPLING("false", "1"),
     {"decoder_causal", WEFT_FIELD_BOOL, AT(decoder.causal), "false",
      .help = "the decoder reads no later frames"},
-    {"spatial_compression_ratio", WEFT_FIELD_DERIVED, .length = space_of},
-    {"temporal_compression_ratio", WEFT_FIELD_DERIVED, .length = time_of},
-    WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
+    END,
+};
+
+static const weft_field fields_second[] = {
+    BEGINNING,
+    {"block_out_channels", WEFT_FIELD_I64S, AT(encoder.width), "[256, 512, 1024, 2048]", 1, 65536,
+     .capacity = MAX_LEVELS, .count = AT(encoder.widths),
+     .help = "width after each level"},
+    {"decoder_block_out_channels", WEFT_FIELD_I64S, AT(decoder.width), "[256, 512, 1024]", 1, 65536,
+     .capacity = MAX_LEVELS, .count = AT(decoder.widths),
+     .help = "width of each level of the decoder"},
+    {"down_block_types", WEFT_FIELD_WORDS, AT(block),
+     "[\"LTX2VideoDownBlock3D\", \"LTX2VideoDownBlock3D\", \"LTX2VideoDownBlock3D\","
+     " \"LTX2VideoDownBlock3D\"]",
+     .capacity = MAX_LEVELS, .count = AT(blocks), .words = block2_words,
+     .help = "kind of the blocks of the encoder"},
+    LAYERS("[4, 6, 6, 2, 2]", "[5, 5, 5, 5]"),
+    SCALING("true", "true",
+            "[\"spatial\", \"temporal\", \"spatiotemporal\", \"spatiotemporal\"]"),
+    {"upsample_type", WEFT_FIELD_WORDS, AT(up), "\"spatiotemporal\"",
+     .capacity = MAX_LEVELS, .length = decoder_levels_of, .words = up_words,
+     .help = "upsampler of each level, from the first of the decoder"},
+    UPSAMPLING("true", "2"),
+    {"decoder_causal", WEFT_FIELD_BOOL, AT(decoder.causal), "true",
+     .help = "the decoder reads no later frames"},
+    {"encoder_spatial_padding_mode", WEFT_FIELD_WORD, AT(encoder.mirrors), "\"zeros\"",
+     .words = padding_words, .help = "around images in the encoder"},
+    {"decoder_spatial_padding_mode", WEFT_FIELD_WORD, AT(decoder.mirrors), "\"reflect\"",
+     .words = padding_words, .help = "around images in the decoder"},
+    END,
 };
 
 static const weft_named_config sizes[] = {
@@ -590,17 +716,33 @@ static const weft_rename_rule original[] = {
     ORIGINAL_NAMES,
 };
 static const weft_rename_rule original091[] = {ORIGINAL_ENCODER, ORIGINAL_TIMED, ORIGINAL_NAMES};
+#define ORIGINAL_ENCODER_095 \
+    {"encoder.down_blocks.1",                 "encoder.down_blocks.0.downsamplers.0"}, \
+    {"encoder.down_blocks.2",                 "encoder.down_blocks.1"}, \
+    {"encoder.down_blocks.3",                 "encoder.down_blocks.1.downsamplers.0"}, \
+    {"encoder.down_blocks.4",                 "encoder.down_blocks.2"}, \
+    {"encoder.down_blocks.5",                 "encoder.down_blocks.2.downsamplers.0"}, \
+    {"encoder.down_blocks.6",                 "encoder.down_blocks.3"}, \
+    {"encoder.down_blocks.7",                 "encoder.down_blocks.3.downsamplers.0"}, \
+    {"encoder.down_blocks.8",                 "encoder.mid_block"}
 static const weft_rename_rule original095[] = {
-    {"encoder.down_blocks.1",                 "encoder.down_blocks.0.downsamplers.0"},
-    {"encoder.down_blocks.2",                 "encoder.down_blocks.1"},
-    {"encoder.down_blocks.3",                 "encoder.down_blocks.1.downsamplers.0"},
-    {"encoder.down_blocks.4",                 "encoder.down_blocks.2"},
-    {"encoder.down_blocks.5",                 "encoder.down_blocks.2.downsamplers.0"},
-    {"encoder.down_blocks.6",                 "encoder.down_blocks.3"},
-    {"encoder.down_blocks.7",                 "encoder.down_blocks.3.downsamplers.0"},
-    {"encoder.down_blocks.8",                 "encoder.mid_block"},
+    ORIGINAL_ENCODER_095,
     ORIGINAL_TIMED,
     ORIGINAL_NAMES,
+};
+/* LTX-2 has the names of 0.9.5, but no inner name in shortcuts. */
+static const weft_rename_rule original_second[] = {
+    ORIGINAL_ENCODER_095,
+    ORIGINAL_TIMED,
+    {"res_blocks",                            "resnets"},
+    {"per_channel_statistics.mean-of-means",  "latents_mean"},
+    {"per_channel_statistics.std-of-means",   "latents_std"},
+};
+static const weft_key_mapping mappings_second[] = {
+    /* the marker is a tensor of HunyuanVideo 1.5 as well, which precedes this family */
+    {"diffusers", "encoder.down_blocks.3.downsamplers.0.conv.conv.weight", NULL, 0},
+    {"original", "encoder.down_blocks.7.conv.conv.weight", original_second,
+     sizeof original_second / sizeof *original_second},
 };
 static const weft_key_mapping mappings[] = {
     {"diffusers", "encoder.down_blocks.0.downsamplers.0.conv.weight", NULL, 0},
@@ -632,5 +774,23 @@ const weft_family weft_family_ltx_vae = {
     .grid = grid, .statistics = AT(latents), .decode_timestep = AT(decode_timestep),
     .tile = {{0, 512, 512}, {0, 448, 448}},
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
+};
+
+static const weft_named_config sizes_second[] = {
+    {"ltx-2-vae", "{}"},
+    {NULL, NULL},
+};
+
+const weft_family weft_family_ltx2_vae = {
+    .class_name = "AutoencoderKLLTX2Video", .role = WEFT_ROLE_AUTOENCODER,
+    .scope = "vae", .stem = "diffusion_pytorch_model", .library = "diffusers",
+    .marks = {"decoder_spatial_padding_mode", "upsample_type"},
+    .config_bytes = sizeof(ltx_vae), .field = fields_second,
+    .fields = sizeof fields_second / sizeof *fields_second,
+    .check = check_second, .sizes = sizes_second,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build_second,
+    .grid = grid, .statistics = AT(latents), .decode_timestep = AT(decode_timestep),
+    .tile = {{0, 512, 512}, {0, 448, 448}},
+    .mapping = mappings_second, .mappings = sizeof mappings_second / sizeof *mappings_second,
 };
 /* clang-format on */

@@ -275,7 +275,7 @@ static weft_value modulated(weft_graph *g, weft_value x, weft_value rows, int64_
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-/* Rows of a stream's table, after those of the feed-forward: of the text's attention (2.3). */
+/* Rows of a stream's table. The last three are of the attention to the text (2.3). */
 enum {
     SHIFT1,
     SCALE1,
@@ -365,7 +365,7 @@ static void block(weft_graph *g, const ltx2 *c, const values in[STREAMS], weft_v
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
-/* Timesteps of the streams: their own, and those that modulate the attention between them. */
+/* Timesteps of the streams: their own, and for the attention between streams. */
 typedef struct times {
     weft_value own[STREAMS], level[STREAMS], cross[STREAMS];
 } times;
