@@ -384,6 +384,11 @@ typedef struct weft_text_encoder_row {
      * output of block n, WEFT_HIDDEN_LAST the output of the norm after all blocks. Ends with 0.
      * All 0 (default): as the encoder's config says. */
     int64_t hidden[WEFT_MAX_HIDDEN + 1];
+    /* `text` takes the hidden states of all blocks, concatenated on the width. Each has a mean of 0
+     * and a deviation of 1 in every token. */
+    bool all_hidden;
+    /* The row is for configs that fit. NULL (default): any config of the family. */
+    bool (*fits)(const void *config);
     /* The encoder reads only the parts of a text in quotation marks. Without such parts all its
      * tokens are padding. */
     bool quoted;
@@ -412,7 +417,8 @@ typedef struct weft_frame_condition {
     /* CHANNELS: the latents of given frames replace the noisy ones. The extra channels have the
      * marks and zeros. */
     bool in_place;
-    bool also_none; /* CHANNELS: the model also works without an image: the channels are zeros */
+    /* CHANNELS, PORT: the model also works without an image: the channels or marks are zeros */
+    bool also_none;
     bool resized;   /* the image encoder sees the image in the size of the video */
     bool last;      /* supports a last frame in addition to the first */
     bool last_must; /* requires the last frame */
@@ -433,6 +439,11 @@ typedef struct weft_frame_condition {
     /* The model takes a timestep per frame of tokens, and frames may have different noise levels.
      * TIMES: timesteps are per frame, not per token. */
     bool frame_levels;
+    /* PORT: timestep of given frames, on a path of flow matching. */
+    double given_time;
+    /* Given frames end on the straight line from the noise to the image, above the first noise
+     * level. Their noise is not scaled, and the first level is below 1. */
+    bool keeps_noise;
     /* A video of two latent frames may have further frames between the two in the first steps. */
     bool reasons;
 } weft_frame_condition;
@@ -507,6 +518,10 @@ struct weft_family {
     /* Reads the inputs from `ports` and writes the outputs there. */
     void (*build)(weft_graph *g, const void *config, weft_call call, weft_ports *ports);
 
+    /* Denoisers: whether flow matching has timesteps from 0 to 1, not to 1000. NULL: no config. */
+    bool (*unit_times)(const void *config);
+    /* Denoisers: whether published pipelines give the optional input. NULL: every one. */
+    bool (*piped)(const void *config, weft_port port);
     bool negative; /* denoisers: noise processes and samplers use the negated prediction */
     void (*grid)(const void *config, weft_grid *grid); /* denoisers and autoencoders */
     weft_tile_rule tile;                               /* autoencoders */

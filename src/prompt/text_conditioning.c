@@ -5,26 +5,13 @@
 #include "base/log.h"
 #include "graph/builder_helpers.h"
 #include "nn/nn.h"
+#include "prompt/all_layers.h"
 #include "text/byte_tokenizer.h"
 #include "text/clean.h"
 #include "text/quoted_text.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Default row of families that set none. */
-static const weft_text_encoder_row plain = {"text_encoder", "tokenizer", WEFT_PORT_TEXT,
-                                            WEFT_PORT_TEXT_MASK};
-
-const weft_text_encoder_row *weft_text_conditioning_row(const weft_model *denoiser, int r)
-{
-    return denoiser->family->text_encoders ? &denoiser->family->text_encoder[r] : &plain;
-}
-
-int weft_text_conditioning_needed(const weft_model *denoiser)
-{
-    return denoiser->family->text_encoders ? denoiser->family->text_encoders : 1;
-}
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
@@ -264,6 +251,8 @@ static weft_status find_width(const weft_text_encoder *encoder, const char *wher
                               "%s has %" PRId64 " layers; the transformer takes the output of "
                               "layer %" PRId64,
                               weft_model_class(&encoder->model), text.layers, hidden[count]);
+    if (encoder->row->all_hidden && text.layers)
+        count = text.layers;
     *width = text.width * (count ? count : 1);
     return WEFT_OK;
 }
@@ -459,6 +448,8 @@ static void encode(weft_graph *g, const weft_text_conditioning *c, int r, int64_
     const weft_value real = knows_real(c, encoder) ? numbers(g, "real", r, batch, rows) : WEFT_NONE;
     if (provides(c, row->text)) {
         weft_value text = p.at[WEFT_PORT_TEXT];
+        if (row->all_hidden && weft_value_ok(p.at[WEFT_PORT_TEXT_LAYERS]))
+            text = weft_all_layers_join(g, p.at[WEFT_PORT_TEXT_LAYERS]);
         if (stays)
             text = weft_unary(g, WEFT_OP_STOP, text);
         if (encoder->vision)
@@ -966,6 +957,8 @@ weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, 
         weft_buf_printf(&what, "|side");
     for (int i = 0; row->hidden[i]; i++)
         weft_buf_printf(&what, "|%" PRId64, row->hidden[i]);
+    if (row->all_hidden)
+        weft_buf_printf(&what, "|all");
     for (int i = 0; i < c->entries; i++)
         if (c->entry[i].encoder == r)
             weft_buf_printf(&what, "|%s", weft_port_name(c->entry[i].port));

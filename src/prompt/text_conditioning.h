@@ -25,6 +25,7 @@
 
 #include "exec/program.h"
 #include "model/model.h"
+#include "prompt/text_encoder_rows.h"
 #include "text/tokenizer.h"
 
 enum { WEFT_MAX_TEXT_ENCODERS = 4, WEFT_MAX_CONDITIONING = 8 };
@@ -72,9 +73,6 @@ typedef struct weft_text_encoder_spec {
 weft_status weft_text_conditioning_open(const weft_model *denoiser,
                                         const weft_text_encoder_spec *spec, int count,
                                         const char *where, weft_text_conditioning *text);
-/* Number of text encoder rows of the denoiser, and row r. */
-int weft_text_conditioning_needed(const weft_model *denoiser);
-const weft_text_encoder_row *weft_text_conditioning_row(const weft_model *denoiser, int r);
 const weft_conditioning_entry *weft_text_conditioning_find(const weft_text_conditioning *c,
                                                            weft_port port); /* NULL: none */
 /* Number of "text" tokens in the conditioning. */

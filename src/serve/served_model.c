@@ -4,6 +4,7 @@
 #include "base/path_stamp.h"
 #include "base/utf8.h"
 #include "diffusion/scheduler.h"
+#include "generate/conditioning/visual_condition.h"
 #include "generate/generator/generator_model.h"
 
 #include <stdlib.h>
@@ -54,9 +55,7 @@ static void read_inputs(weft_served_model *m, const weft_generator_model *g)
     const weft_frame_condition none = {0},
                                how = g->control ? none : weft_model_takes_port(g->denoiser);
     const bool trained = g->first_frame || g->expands_timesteps;
-    m->needs_image = (how.form == WEFT_FRAME_CONDITION_CHANNELS && !how.also_none) ||
-                     how.form == WEFT_FRAME_CONDITION_PORT ||
-                     how.form == WEFT_FRAME_CONDITION_IMPLICIT;
+    m->needs_image = weft_visual_condition_needs_image(&how);
     m->takes_image = how.form != WEFT_FRAME_CONDITION_NONE && (!how.asks || trained);
     m->takes_last_image = m->takes_image && how.last;
     m->needs_last_image = m->takes_last_image && how.last_must;

@@ -17,7 +17,8 @@ names = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--hei
          "frame_rate": "--fps", "strength": "--strength", "guide": "--guidance-method", "true_cfg_scale": "--true-cfg-scale",
          "max_sequence_length": "--max-sequence-length", "sigmas": "--sigmas", "timesteps": "--timesteps", "window": "--window",
          "sections": "--sections", "window_overlap": "--window-overlap", "window_mode": "--window-mode", "frame_lag": "--frame-lag",
-         "block_frames": "--block-frames", "reasoning_frames": "--reasoning-frames", "reasoning_steps": "--reasoning-steps"}
+         "block_frames": "--block-frames", "reasoning_frames": "--reasoning-frames", "reasoning_steps": "--reasoning-steps",
+         "given_frames": "--given-frames"}
 for key, value in json.load(open(sys.argv[1])).items():
     if key == "scheduler":
         os.remove(f"{sys.argv[2]}/scheduler")
@@ -44,12 +45,15 @@ def load(path):
 assert shape == own, (shape, own)
 error = math.sqrt(sum((a - b) ** 2 for a, b in zip(theirs, ours)) / sum(a * a for a in theirs))
 print(f"{sys.argv[1]}: {error:.2g} of the norm")
-assert error < 3e-5, error  # f32 in every step on both sides
+# f32 in every step on both sides; the timestep 1e-4 of given frames has an effect of 5e-6 to 1e-5
+assert error < (4e-6 if sys.argv[1].startswith("cosmos2") else 3e-5), error
 PY
 }
-for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image qwen_image flux2 hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace skyreels chronoedit ltx_i2v ltx_timed mochi cog_i2v cog_control flux_control cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15 kandinsky5; do check $name same_latents $name; done
+for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image qwen_image flux2 hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace skyreels chronoedit ltx_i2v ltx_timed mochi cog_i2v cog_control flux_control cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15 kandinsky5 \
+    cosmos25; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
-for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v; do
+for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v \
+    cosmos25/image cosmos25/video cosmos25/video1; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
 finish

@@ -146,7 +146,13 @@ static const setup families[] = {
     {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":2,\"num_layers\":1,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"max_size\":[4,4,8]}",
-     {2, 2, 4, 4, 3, .times = 2, .present_ports = GIVEN(FPS)}},
+     {2, 2, 4, 4, 3, .times = 2, .present_ports = GIVEN(FPS) | GIVEN(CONDITION)}},
+    {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":2,\"num_layers\":1,"
+     "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null,"
+     "\"use_crossattn_projection\":true,\"crossattn_proj_in_channels\":4,"
+     "\"encoder_hidden_states_channels\":5}",
+     {2, 2, 4, 4, 3}},
     {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null}",

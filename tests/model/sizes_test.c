@@ -51,6 +51,8 @@ Test(sizes, published)
         {"cosmos1-14b", 14267149312},
         {"cosmos-predict2-2b", 1956413440},
         {"cosmos-predict2-14b", 14265285632},
+        {"cosmos-predict2.5-2b", 2059174912},
+        {"cosmos-predict2.5-14b", 14368047104},
         {"opensoraplan-1.3", 2771981600},
         {"sana-video-2b", 1905841344},
         {"kandinsky5-lite", 2007702848},

@@ -17,4 +17,11 @@ assert len(losses) == 20 and all(map(math.isfinite, losses)) and sum(losses[-5:]
         { cat generate.log; fail "weft generate with $class"; }
 }
 each_family dit.yaml train
+# times from 0 to 1, and marks of no given frame: Cosmos 2.5
+predict25() {
+    needs family_CosmosTransformer3DModel
+    sed 's/  config: {num_layers: 2, num_att.*/  config: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, adaln_lora_dim: 8, in_channels: 5, out_channels: 4, extra_pos_embed_type: null, use_crossattn_projection: true, text_embed_dim: 16, crossattn_proj_in_channels: 16, encoder_hidden_states_channels: 16}/' CosmosTransformer3DModel.yaml >cosmos25.yaml
+    train cosmos25
+}
+check predict25
 finish

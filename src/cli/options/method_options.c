@@ -63,6 +63,28 @@ static weft_status read_outpaint(const char *text, int64_t around[4])
     return WEFT_OK;
 }
 
+/* Sets the video whose last frames begin the generated one, in place of a video to change. */
+static weft_status read_given_frames(const weft_args *args, weft_generator_options *o)
+{
+    weft_visual_inputs *g = &o->visual;
+    WEFT_TRY(weft_args_i64(args, "--given-frames", 0, 100000, &g->before_frames));
+    if (!g->before_frames)
+        return WEFT_OK;
+    if (!g->video)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                          WEFT_AT(.key = "--given-frames", WEFT_NUMBER(g->before_frames)),
+                          "%" PRId64 " has no effect without a video. Give it with --video FILE.",
+                          g->before_frames);
+    if (strcmp(weft_args_string(args, "--window-mode"), "blend"))
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = "--given-frames", WEFT_NUMBER(g->before_frames)),
+                          "windows that continue each other have --window-overlap frames of the "
+                          "one before. Omit --given-frames.");
+    g->before = g->video;
+    g->video = NULL;
+    return WEFT_OK;
+}
+
 static weft_status read_visual_inputs(const weft_args *args, weft_generator_options *o)
 {
     weft_visual_inputs *g = &o->visual;
@@ -80,6 +102,7 @@ static weft_status read_visual_inputs(const weft_args *args, weft_generator_opti
         return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--fit", .value = fit),
                           "'%.80s' is unknown; use stretch or crop", fit);
     g->fit = strcmp(fit, "crop") ? WEFT_FIT_STRETCH : WEFT_FIT_CROP;
+    WEFT_TRY(read_given_frames(args, o));
     o->identity.image = weft_args_string(args, "--identity-image");
     o->identity.module = weft_args_string(args, "--identity-encoder");
     WEFT_TRY(weft_args_f64(args, "--identity-scale", 0, 10, &o->identity.scale));

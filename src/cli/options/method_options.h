@@ -33,6 +33,10 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
     {"--outpaint", "L,T,R,B", NULL, \
      "pixels to generate left of, above, right of and below --video; the video fills the rest", \
      .group = "conditioning"}, \
+    {"--given-frames", "N", "0", \
+     "last frames of --video that begin the generated video, for models that take given frames " \
+     "(Cosmos 2.5: 5). 0: --video is changed", \
+     .group = "conditioning"}, \
     {"--fit", "HOW", "stretch", \
      "how images of another aspect ratio are resized; stretch (as the reference pipelines), or " \
      "crop (keep the centre)", \

@@ -43,13 +43,20 @@ typedef struct weft_visual_condition_workspace {
 /* The option that requires given frames, and an alternative that works with any model. */
 static const char *asked_by(const weft_visual_inputs *f)
 {
-    return f->image ? "--image" : "--window-mode";
+    return f->image ? "--image" : f->before ? "--given-frames" : "--window-mode";
 }
 
 static const char *instead_of(const weft_visual_inputs *f)
 {
-    return f->image ? "Use --video FILE to start from images with any model"
-                    : "Use --window-mode blend for longer videos with any model";
+    return f->image    ? "Use --video FILE to start from images with any model"
+           : f->before ? "Omit the option to change a video with any model"
+                       : "Use --window-mode blend for longer videos with any model";
+}
+
+/* Frames at the beginning of the video that are not from an image. */
+static int64_t given_frames(const weft_visual_inputs *f)
+{
+    return f->prefix_frames ? f->prefix_frames : f->before ? f->before_frames : 0;
 }
 
 /* Error that names the families with given frames. */
@@ -68,29 +75,34 @@ static weft_status refuse_form(const weft_model *model, const weft_visual_inputs
     return status;
 }
 
+bool weft_visual_condition_needs_image(const weft_frame_condition *how)
+{
+    const bool may_lack =
+        how->form == WEFT_FRAME_CONDITION_CHANNELS || how->form == WEFT_FRAME_CONDITION_PORT;
+    return (may_lack && !how->also_none) || how->form == WEFT_FRAME_CONDITION_IMPLICIT ||
+           how->form == WEFT_FRAME_CONDITION_HISTORY;
+}
+
 static weft_status check_image(const work *w, const weft_visual_condition_setup *setup)
 {
     const weft_visual_inputs *f = &w->files;
     const weft_frame_condition *how = &w->how;
     const char *class_name = weft_model_class(setup->denoiser);
     const bool can = how->form != WEFT_FRAME_CONDITION_NONE && (!how->asks || setup->trained);
-    const bool must = (how->form == WEFT_FRAME_CONDITION_CHANNELS && !how->also_none) ||
-                      how->form == WEFT_FRAME_CONDITION_PORT ||
-                      how->form == WEFT_FRAME_CONDITION_IMPLICIT ||
-                      how->form == WEFT_FRAME_CONDITION_HISTORY;
+    const bool must = weft_visual_condition_needs_image(how), has = f->image || given_frames(f);
     if (f->last_image && !f->image)
         return weft_error(WEFT_MSG_VIDEO_INPUT,
                           WEFT_AT(.key = "--last-image", .value = f->last_image),
                           "a last frame needs a first one. Give it with --image FILE.");
-    if ((f->image || f->prefix_frames) && how->form != WEFT_FRAME_CONDITION_NONE && !can)
+    if (has && how->form != WEFT_FRAME_CONDITION_NONE && !can)
         return weft_error(
             WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.file = setup->folder, .key = asked_by(f)),
             "the model was not trained to start from an image: its model_index.json has no "
             "\"expand_timesteps\": true, and its weft.json no \"condition\". %s.",
             instead_of(f));
-    if ((f->image || f->prefix_frames) && !can)
+    if (has && !can)
         return refuse_form(setup->denoiser, f);
-    if (!f->image && must)
+    if (!f->image && !f->before && must)
         return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.file = setup->folder, .key = "--image"),
                           "this %s generates videos that start from an image. Give --image FILE.",
                           class_name);
@@ -152,6 +164,35 @@ static weft_status check_prefix(const work *w, const weft_visual_condition_setup
                           setup->frames, f->prefix_frames, most);
     }
     return WEFT_OK;
+}
+
+/* Checks a video that begins with the last frames of another one. */
+static weft_status check_given(const work *w, const weft_visual_condition_setup *setup)
+{
+    const weft_visual_inputs *f = &w->files;
+    const int64_t given = f->before_frames;
+    char rule[32];
+    if (w->how.form == WEFT_FRAME_CONDITION_HISTORY || f->image || w->how.last_must)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = "--given-frames", WEFT_NUMBER(given)),
+                          "%s Omit the option.",
+                          f->image ? "the video would begin with --image, too."
+                                   : "this model generates from images only.");
+    if (w->how.form == WEFT_FRAME_CONDITION_CHANNELS && given > 1)
+        return weft_error(WEFT_MSG_OPTION_INVALID,
+                          WEFT_AT(.key = "--given-frames", WEFT_NUMBER(given)),
+                          "this %s takes one given frame, not %" PRId64 "; use 1",
+                          weft_model_class(setup->denoiser), given);
+    if (!weft_grid_takes_frames(&w->grid, given))
+        return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--given-frames", WEFT_NUMBER(given)),
+                          "the autoencoder encodes the %" PRId64 " frames, but takes %s frames",
+                          given, weft_grid_rule(&w->grid, rule));
+    return given < setup->frames
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_VIDEO_SIZE,
+                            WEFT_AT(.key = "--given-frames", WEFT_NUMBER(given)),
+                            "all %" PRId64 " frames of the video would be given; use fewer",
+                            setup->frames);
 }
 
 static bool outpaints(const weft_visual_inputs *f)
@@ -369,9 +410,11 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
                           " channels after the noisy ones. The latents of "
                           "the VAE have %" PRId64 ", and the marks of given frames %" PRId64 ".",
                           g->extra_channel_count, g->channels, marks);
-    w->image_frames = w->how.grey && !w->zeros ? w->canvas.frames
-                      : w->files.prefix_frames ? w->files.prefix_frames
-                                               : 1;
+    w->image_frames = w->how.grey && !w->zeros  ? w->canvas.frames
+                      : given_frames(&w->files) ? given_frames(&w->files)
+                                                : 1;
+    g->given_time = w->how.given_time;
+    g->keeps_noise = w->how.keeps_noise;
     if (!weft_grid_takes_frames(&w->grid, 1))
         return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
                           WEFT_AT(.key = "--image", .value = w->files.image),
@@ -381,6 +424,8 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
         WEFT_TRY(weft_picture_warn_resized(w->files.image, &w->canvas));
     if (!setup->silent && w->files.last_image)
         WEFT_TRY(weft_picture_warn_resized(w->files.last_image, &w->canvas));
+    if (!setup->silent && w->files.before)
+        WEFT_TRY(weft_picture_warn_resized(w->files.before, &w->canvas));
     WEFT_TRY(weft_visual_condition_encoder(setup, w->image_frames, w->canvas.height,
                                            w->canvas.width, &w->image_vae));
     if (setup->vision_side)
@@ -407,7 +452,7 @@ static weft_status open_video(const weft_visual_condition_setup *setup, work *w)
                                          &w->video_vae);
 }
 
-/* Opens the encoder of the frames before the video. */
+/* Opens the encoder of the frames before a video whose frames have levels of their own. */
 static weft_status open_before(const weft_visual_condition_setup *setup, work *w)
 {
     w->image_frames = w->files.before_frames;
@@ -456,7 +501,9 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
     if (files->prefix_frames)
         WEFT_GO(check_prefix(w, setup));
     WEFT_GO(check_control(w, setup, &g));
-    if (files->image || files->prefix_frames)
+    if (files->before && !w->how.frame_levels)
+        WEFT_GO(check_given(w, setup));
+    if (files->image || files->prefix_frames || (files->before && !w->how.frame_levels))
         WEFT_GO(open_whole_image(setup, &g, w));
     else if (files->before)
         WEFT_GO(open_before(setup, w));
@@ -635,31 +682,13 @@ static weft_status read_image(work *w, weft_visual_condition *g, const float *ca
     if (w->files.last_image && w->how.form == WEFT_FRAME_CONDITION_HISTORY)
         WEFT_GO(read_last(w, g, video));
     if (carried)
-        memcpy(video, carried, (size_t)(w->files.prefix_frames * frame) * sizeof *video);
+        memcpy(video, carried, (size_t)(given_frames(&w->files) * frame) * sizeof *video);
     else
         WEFT_GO(weft_pictures_read(w->files.image, &one, video));
     if (w->files.last_image && w->image_frames > 1)
         WEFT_GO(
             weft_pictures_read(w->files.last_image, &one, video + (w->image_frames - 1) * frame));
     WEFT_GO(encode(w, video, g, *latents));
-out:
-    weft_free(video);
-    return status;
-}
-
-/* Encodes the frames before the video to its first latent frames. */
-static weft_status use_before(work *w, weft_visual_condition *g)
-{
-    weft_canvas part = w->canvas;
-    float *video;
-    part.frames = w->files.before_frames;
-    WEFT_TRY(WEFT_NEW(video, part.frames * part.height * part.width * 3, "%s: its frames",
-                      w->files.before));
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_pictures_read_last(w->files.before, &part, video));
-    WEFT_GO(encode(w, video, g, g->latents));
-    memset(g->keep_mask, 1,
-           (size_t)(weft_grid_latent_frames(&w->grid, part.frames) * g->latent[1] * g->latent[2]));
 out:
     weft_free(video);
     return status;
@@ -686,7 +715,7 @@ static void fill_follow(const work *w, const weft_visual_condition *g, const flo
 static weft_status use_image_latents(work *w, weft_visual_condition *g, const float *carried)
 {
     const int64_t area = g->latent[1] * g->latent[2],
-                  there = carried ? weft_grid_latent_frames(&w->grid, w->files.prefix_frames) : 1;
+                  there = carried ? weft_grid_latent_frames(&w->grid, given_frames(&w->files)) : 1;
     float *latents = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_GO(read_image(w, g, carried, &latents));
@@ -706,7 +735,7 @@ static weft_status use_image(work *w, weft_visual_condition *g, const float *car
 {
     WEFT_TRY(use_image_latents(w, g, carried));
     const float *last =
-        carried ? carried + (w->files.prefix_frames - 1) * w->canvas.height * w->canvas.width * 3
+        carried ? carried + (given_frames(&w->files) - 1) * w->canvas.height * w->canvas.width * 3
                 : NULL;
     if (w->seer.graph)
         WEFT_TRY(see(w, last, g));
@@ -714,6 +743,29 @@ static weft_status use_image(work *w, weft_visual_condition *g, const float *car
         return WEFT_OK;
     return last ? weft_clip_picture_frame(&w->looks, &w->canvas, last, g->vision_image)
                 : weft_clip_picture_file(&w->looks, w->files.image, g->vision_image);
+}
+
+/* Encodes the frames before the video to its first latent frames. */
+static weft_status use_before(work *w, weft_visual_condition *g)
+{
+    weft_canvas part = w->canvas;
+    float *video;
+    part.frames = w->files.before_frames;
+    part.w = 0;
+    WEFT_TRY(WEFT_NEW(video, part.frames * part.height * part.width * 3, "%s: its frames",
+                      w->files.before));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_pictures_read_last(w->files.before, &part, video));
+    if (!w->how.frame_levels) {
+        WEFT_GO(use_image(w, g, video));
+        goto out;
+    }
+    WEFT_GO(encode(w, video, g, g->latents));
+    memset(g->keep_mask, 1,
+           (size_t)(weft_grid_latent_frames(&w->grid, part.frames) * g->latent[1] * g->latent[2]));
+out:
+    weft_free(video);
+    return status;
 }
 
 const float *weft_visual_condition_noise_image(const weft_visual_condition *g, int64_t at)

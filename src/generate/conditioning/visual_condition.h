@@ -14,7 +14,7 @@ typedef struct weft_visual_inputs {
     const char *mask;
     int64_t outpaint[4]; /* pixels generated left of, above, right of and below `video` */
     int fit;             /* weft_fit */
-    /* Video whose last `before_frames` frames begin the generated video, as latents; NULL: none */
+    /* Video whose last `before_frames` frames begin the generated video; NULL: none */
     const char *before;
     int64_t before_frames;
     /* Frames of the previous window at the start of each window (weft_visual_condition_set_prefix).
@@ -52,6 +52,8 @@ typedef struct weft_visual_condition {
     float *latents;           /* (T,Y,X,channels): latents of the video or of the clean frames */
     uint8_t *keep_mask;       /* (T,Y,X) 1: the result equals `latents` */
     uint8_t *clean_frames;    /* (T) 1: the frame enters the model without noise */
+    double given_time;        /* timestep of clean frames (weft_frame_condition) */
+    bool keeps_noise;         /* clean frames end with a part of their noise, too */
     float *extra_channels;    /* (T,Y,X,extra_channel_count) */
     int64_t control_channels; /* channels of WEFT_PORT_CONTROL; 0: the model has no such input */
     float *control;           /* (T,Y,X,control_channels) */
@@ -70,6 +72,8 @@ typedef struct weft_visual_condition {
 struct weft_vae;
 weft_status weft_visual_condition_encoder(const weft_visual_condition_setup *setup, int64_t frames,
                                           int64_t height, int64_t width, struct weft_vae **vae);
+/* Returns true if the model generates from a given frame only. */
+bool weft_visual_condition_needs_image(const weft_frame_condition *how);
 /* Checks that the model supports the inputs; the error gives the reason and families that do.
  * Compiles the programs and opens the files' headers. Reserves no large memory. */
 weft_status weft_visual_condition_open(const weft_visual_inputs *files,

@@ -89,9 +89,8 @@ static float *row_of(const asking *a, const char *input, int64_t r)
     return t ? (float *)t->data + weft_shape_count(&t->shape) / t->shape.dim[0] * r : NULL;
 }
 
-/* Cosmos takes clean frames scaled as for a low noise level, whatever the current level. Their
- * timestep is that of a low noise level, too (almost_clean_time). */
-static const double almost_clean = 0.001, almost_clean_time = 1e-4 / (1 + 1e-4);
+/* Cosmos takes clean frames scaled as for a low noise level, whatever the current level. */
+static const double almost_clean = 0.001;
 
 static double clean_scale(const weft_generator *p)
 {
@@ -133,24 +132,32 @@ static void fill_latents(const weft_generator *p, const asking *a, const float *
     }
 }
 
+/* Timestep of a level for the model. */
+static float time_of(const weft_generator *p, const weft_noise_level *level)
+{
+    const weft_model *model = p->model.denoiser;
+    const bool unit = p->trajectory.scheduler.path == WEFT_PATH_FLOW && model->family->unit_times &&
+                      model->family->unit_times(model->config);
+    return (float)(unit ? level->sigma : level->time);
+}
+
 static void fill_times(const weft_generator *p, const asking *a, int64_t r)
 {
     const int64_t times = weft_generator_times(p),
                   tokens = times / (p->shape.windows.window / p->model.patch.factor[0]);
-    const float clean_time =
-        p->inputs.visual.form == WEFT_FRAME_CONDITION_PORT ? (float)almost_clean_time : 0;
+    const float clean_time = (float)p->inputs.visual.given_time;
     float *timestep = row_of(a, "batch.timestep", r);
     for (int64_t i = 0; a->times && i < times; i++)
         timestep[i] = a->times[i / tokens * p->model.patch.factor[0]];
     if (a->times)
         return;
     if (times == 1 && timestep)
-        *timestep = (float)a->level->time;
+        *timestep = time_of(p, a->level);
     for (int64_t i = 0; times > 1 && timestep && i < times; i++)
         timestep[i] =
             p->inputs.visual.clean_frames[a->frame + i / tokens * p->model.patch.factor[0]]
                 ? clean_time
-                : (float)a->level->time;
+                : time_of(p, a->level);
 }
 
 /* Sets the image sizes of Hunyuan-DiT as its pipeline does: the original size that its training
@@ -340,20 +347,33 @@ static void blend(const weft_generator *p, const evaluation *e, int64_t i, const
     }
 }
 
+/* Whether frame t keeps a part of its noise (weft_frame_condition.keeps_noise). */
+static bool keeps_noise(const weft_generator *p, int64_t t)
+{
+    const weft_visual_condition *g = &p->inputs.visual;
+    return g->keeps_noise && g->clean_frames[t] && p->trajectory.scheduler.path == WEFT_PATH_FLOW;
+}
+
 /* Replaces the prediction by the one that leads to `latents`, at the cells of keep_mask. Every
- * sampler then stays on the line from its noise to `latents`. */
+ * sampler then stays on the line from its noise to `latents`. A frame that keeps noise has the
+ * noise itself at the first level, and the line reaches `latents` that much below level 0. */
 static void pin_known(const weft_generator *p, const float *x, const weft_noise_level *level,
                       float *prediction)
 {
     const weft_visual_condition *g = &p->inputs.visual;
-    const int64_t channels = p->model.grid.channels;
+    const int64_t channels = p->model.grid.channels,
+                  frame = p->shape.latent_floats / p->shape.latent[0];
     const double data =
         p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
+    const double missing = 1 - p->trajectory.solver_step[p->trajectory.skipped].from.sigma;
     for (int64_t i = 0; i < p->options.batch * p->shape.latent_floats; i++) {
         const int64_t at = i % p->shape.latent_floats;
-        if (g->keep_mask[at / channels])
-            prediction[i] =
-                (float)((data * (double)g->latents[at] - level->skip * (double)x[i]) / level->out);
+        const double known = (double)g->latents[at];
+        if (!g->keep_mask[at / channels])
+            continue;
+        prediction[i] = keeps_noise(p, at / frame)
+                            ? (float)(((double)x[i] - known) / (level->sigma + missing))
+                            : (float)((data * known - level->skip * (double)x[i]) / level->out);
     }
 }
 
@@ -664,7 +684,8 @@ static void begin_with(const weft_generator *p, int64_t row, float *x)
             drawn = noise_of_frame(p, seed, i / frame);
         const float n =
             noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)drawn);
-        const bool known = g->latents && (p->trajectory.skipped || g->keep_mask[i / channels]);
+        const bool known = g->latents && !keeps_noise(p, i / frame) &&
+                           (p->trajectory.skipped || g->keep_mask[i / channels]);
         if (known && (p->shape.sections.count ||
                       p->shape.level_frames)) { /* the image, which no sampler denoises */
             x[i] = g->latents[i];
@@ -686,10 +707,11 @@ static void end_with(const weft_generator *p, float *x)
     const weft_visual_condition *g = &p->inputs.visual;
     const double data =
         p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
+    const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
     if (p->shape.level_frames)
         return;
     for (int64_t i = 0; g->latents && i < p->shape.latent_floats; i++)
-        if (g->keep_mask[i / p->model.grid.channels])
+        if (g->keep_mask[i / p->model.grid.channels] && !keeps_noise(p, i / frame))
             x[i] = (float)(data * (double)g->latents[i]);
 }
 

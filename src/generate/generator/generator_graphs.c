@@ -34,7 +34,9 @@ static const weft_port section_ports[] = {WEFT_PORT_INDEX,           WEFT_PORT_H
  * training. */
 static bool takes_input(const weft_generator *p, weft_port port)
 {
-    return weft_model_takes(p->model.denoiser, port) &&
+    const weft_model *model = p->model.denoiser;
+    const bool piped = !model->family->piped || model->family->piped(model->config, port);
+    return weft_model_takes(model, port) && piped &&
            (p->model.published || port == WEFT_PORT_OFFSET);
 }
 
@@ -215,7 +217,7 @@ int64_t weft_generator_times(const weft_generator *p)
     if (p->shape.level_frames)
         return p->shape.sampled_frames / p->model.patch.factor[0];
     if (p->inputs.visual.form == WEFT_FRAME_CONDITION_PORT &&
-        p->trajectory.scheduler.path == WEFT_PATH_FLOW_EDM)
+        p->trajectory.scheduler.path != WEFT_PATH_EDM)
         return p->shape.windows.window / p->model.patch.factor[0];
     if (p->inputs.visual.form != WEFT_FRAME_CONDITION_TIMES)
         return 1;

@@ -324,6 +324,12 @@ static weft_status lay_levels(weft_generator *p, bool *done)
     const weft_frame_condition how = weft_model_takes_port(p->model.denoiser);
     const bool asked = o->frame_lag || o->chains;
     *done = how.frame_levels && (asked || o->visual.image);
+    if (how.frame_levels && o->visual.before)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = "--given-frames", WEFT_NUMBER(o->visual.before_frames)),
+                          "%s continues a video with --window-mode history, whose --window-overlap "
+                          "is the number of frames",
+                          weft_model_class(p->model.denoiser));
     if (asked && !how.frame_levels)
         return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
                           WEFT_AT(.key = o->frame_lag ? "--frame-lag" : "--window-mode"),

@@ -1,4 +1,4 @@
-/* Cosmos 1.0 and Predict2 diffusion transformers (diffusers' CosmosTransformer3DModel).
+/* Diffusion transformers of Cosmos 1.0, Predict2 and Predict 2.5 (CosmosTransformer3DModel).
  * Parameters have the names of the public checkpoints. Linear layers have no biases.
  *
  *   latents, [condition mask], [padding mask] --patch--> x (B,S,C)
@@ -47,6 +47,17 @@ typedef struct conditioning {
 static int64_t width_of(const cosmos *c)
 {
     return c->heads * c->head_dim;
+}
+
+/* Predict 2.5 projects its texts. */
+static bool is_25(const void *config)
+{
+    return ((const cosmos *)config)->project;
+}
+
+static bool is_before_25(const void *config)
+{
+    return !is_25(config);
 }
 
 /* Returns true if an input channel marks given frames. */
@@ -258,12 +269,21 @@ static weft_value padding_channel(weft_graph *g, const weft_ports *in)
     return weft_broadcast(g, weft_reshape(g, m, WEFT_SHAPE(1, 1, rows, columns, 1)), all);
 }
 
+/* Marks of a video without given frames. */
+static weft_value no_condition(weft_graph *g, weft_value latents)
+{
+    weft_shape one = weft_value_get(g, latents)->shape;
+    one.dim[4] = 1;
+    return weft_fill(g, WEFT_F32, one, 0);
+}
+
 static weft_value embed_latents(weft_graph *g, const cosmos *c, const weft_ports *in)
 {
     weft_value part[3] = {in->at[WEFT_PORT_LATENTS]};
+    const weft_value given = in->at[WEFT_PORT_CONDITION];
     int parts = 1;
     if (has_condition(c))
-        part[parts++] = in->at[WEFT_PORT_CONDITION];
+        part[parts++] = weft_value_ok(given) ? given : no_condition(g, part[0]);
     if (c->padding)
         part[parts++] = padding_channel(g, in);
     return weft_nn_patch(g, "patch_embed.proj",
@@ -381,8 +401,18 @@ static void grid(const void *config, weft_grid *grid)
 
 static void frame_condition(const void *config, weft_frame_condition *cond)
 {
+    const double clean = 1e-4; /* noise level of given frames */
     if (has_condition(config))
-        cond->form = WEFT_FRAME_CONDITION_PORT;
+        *cond = (weft_frame_condition){.form = WEFT_FRAME_CONDITION_PORT,
+                                       .also_none = is_25(config),
+                                       .keeps_noise = is_25(config),
+                                       .given_time = is_25(config) ? clean : clean / (1 + clean)};
+}
+
+/* The pipeline of 2.5 gives no frame rate. */
+static bool piped(const void *config, weft_port port)
+{
+    return port != WEFT_PORT_FPS || !is_25(config);
 }
 
 /* clang-format off */
@@ -424,6 +454,8 @@ static const weft_field fields[] = {
 
 #define SECOND "\"extra_pos_embed_type\": null, "
 #define LARGE "\"num_attention_heads\": 40, \"num_layers\": 36"
+#define PROJECTED "\"in_channels\": 17, \"rope_scale\": [1.0, 3.0, 3.0]," \
+                  " \"use_crossattn_projection\": true, \"crossattn_proj_in_channels\": 100352, "
 static const weft_named_config sizes[] = {
     {"cosmos1-7b", "{}"},
     {"cosmos1-14b", "{" LARGE ", \"rope_scale\": [2.0, 2.0, 2.0]}"},
@@ -433,6 +465,8 @@ static const weft_named_config sizes[] = {
                            " \"rope_scale\": [1.0, 3.0, 3.0]}"},
     {"cosmos-predict2-14b", "{" SECOND LARGE ", \"in_channels\": 17,"
                             " \"rope_scale\": [0.8333333333333334, 2.0, 2.0]}"},
+    {"cosmos-predict2.5-2b", "{" SECOND PROJECTED "\"num_attention_heads\": 16}"},
+    {"cosmos-predict2.5-14b", "{" SECOND PROJECTED LARGE "}"},
     {NULL, NULL},
 };
 
@@ -441,7 +475,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_TIMESTEP,   false, "timestep"},
     {WEFT_PORT_TEXT,       false, "encoder_hidden_states"},
     {WEFT_PORT_FPS,        false, "fps", .optional = true},
-    {WEFT_PORT_CONDITION,  false, "condition_mask"},
+    {WEFT_PORT_CONDITION,  false, "condition_mask", .optional = true},
     {WEFT_PORT_PADDING,    false, "padding_mask", .optional = true},
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
@@ -514,7 +548,13 @@ static const weft_key_mapping mappings[] = {
 };
 
 static const weft_text_encoder_row text_encoders[] = {
-    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .zeros = true},
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .zeros = true,
+     .fits = is_before_25},
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512,
+     .before = "<|im_start|>system\nYou are a helpful assistant who will provide prompts to an "
+               "image generator.<|im_end|>\n<|im_start|>user\n",
+     .after = "<|im_end|>\n",
+     .sees_padding = true, .own_side = true, .all_hidden = true, .fits = is_25},
 };
 
 /* Feature cache rules: TeaCache's polynomial and thresholds as published. Other sizes: the change
@@ -541,7 +581,7 @@ const weft_family weft_family_cosmos_dit = {
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid, .frame_condition = frame_condition,
     .frame_condition_help = "video to world (in_channels is out_channels + 1): first frame",
-    .fps = 30, .guidance = "cosmos",
+    .fps = 30, .guidance = "cosmos", .unit_times = is_25, .piped = piped,
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,

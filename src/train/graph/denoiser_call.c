@@ -2,6 +2,8 @@
 
 #include "graph/builder_helpers.h"
 
+#include <string.h>
+
 /* x's first latent frame, followed by frames of `fill`. */
 static weft_value first_frame(weft_graph *g, weft_value x, double fill)
 {
@@ -101,10 +103,19 @@ weft_value weft_denoiser_call_rest(weft_graph *g, weft_value x)
     return weft_slice(g, x, 1, 1, weft_dim(g, x, 1) - 1);
 }
 
+/* The times of flow matching are from 0 to 1000, and this model takes them from 0 to 1. */
+static bool has_unit_times(const weft_denoiser_call *c)
+{
+    const weft_model *model = &c->models->denoiser;
+    return model->family->unit_times && model->family->unit_times(model->config) &&
+           !strcmp(weft_run_process(c->run)->name, "flow");
+}
+
 weft_value weft_denoiser_call_build(weft_graph *g, const weft_denoiser_call *c, weft_ports *p)
 {
     const weft_model *model = &c->models->denoiser;
-    p->at[WEFT_PORT_TIMESTEP] = c->time;
+    const weft_frame_condition how = weft_model_takes_port(model);
+    p->at[WEFT_PORT_TIMESTEP] = has_unit_times(c) ? weft_affine(g, c->time, 1e-3, 0) : c->time;
     p->at[WEFT_PORT_LATENTS] = c->input;
     if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
         p->at[WEFT_PORT_GUIDANCE] = weft_affine(g, c->time, 0, 1000 * c->run->guidance);
@@ -112,7 +123,7 @@ weft_value weft_denoiser_call_build(weft_graph *g, const weft_denoiser_call *c, 
         give_first_frame(g, c, p);
     else if (c->run->condition == WEFT_CONDITION_CONTROL)
         give_control(g, model, c->given, p);
-    else if (weft_model_takes_port(model).also_none)
+    else if (how.form == WEFT_FRAME_CONDITION_CHANNELS && how.also_none)
         p->at[WEFT_PORT_LATENTS] = without_image(g, model, c->input);
     weft_graph_push(g, "%s", c->scope ? c->scope : model->family->scope);
     weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, p);
