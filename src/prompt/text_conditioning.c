@@ -6,6 +6,7 @@
 #include "graph/builder_helpers.h"
 #include "nn/nn.h"
 #include "prompt/all_layers.h"
+#include "prompt/text_rows.h"
 #include "text/byte_tokenizer.h"
 #include "text/clean.h"
 #include "text/quoted_text.h"
@@ -159,6 +160,11 @@ static weft_status find_length(const weft_model *denoiser, const weft_text_encod
                                         : row->length,
                   crop = crop_of(encoder),
                   least = crop + (encoder->vision ? encoder->vision->cut : 0);
+    if (encoder->instruction) {
+        encoder->text_tokens = wanted ? wanted : text.length;
+        encoder->length = encoder->text_tokens + encoder->instruction - 2;
+        return WEFT_OK;
+    }
     encoder->length = wanted ? wanted + crop : text.length;
     if (encoder->length <= least)
         return weft_error(WEFT_MSG_TEXT_ENCODER_MISMATCH,
@@ -314,6 +320,7 @@ weft_status weft_text_conditioning_open(const weft_model *denoiser,
         encoder->model = spec[r].model;
         WEFT_TRY(find_tokenizer(&spec[r], encoder->row, where, encoder->tokenizer));
         WEFT_TRY(find_vision(denoiser, where, encoder));
+        WEFT_TRY(weft_text_rows_count(encoder));
         WEFT_TRY(find_length(denoiser, &spec[r], where, encoder));
         WEFT_TRY(connect(denoiser, r, where, &c));
     }
@@ -398,32 +405,6 @@ static bool knows_real(const weft_text_conditioning *c, const weft_text_encoder 
     return r->tokenizer[0] && (r->row->zeros || provides(c, r->row->mask));
 }
 
-/* Selects from the outputs x (B,S,C) of all tokens: every step-th image token, then the text tokens
- * without the `cut` ones. The cut differs by sample. Tokens before the cut are taken from their
- * position, later ones from `cut` positions further. */
-static weft_value select_vision(weft_graph *g, const weft_text_encoder *encoder, int r,
-                                weft_value x)
-{
-    const weft_vision_input *s = encoder->vision;
-    const int64_t batch = weft_dim(g, x, 0), width = weft_dim(g, x, 2), step = encoder->step,
-                  padded = encoder->image_tokens * step, rest = padded - s->patches,
-                  rows = encoder->text_tokens, from = s->crop - 1 + s->patches;
-    weft_value image = weft_slice(g, x, 1, s->at, s->patches);
-    if (rest) {
-        const weft_value none = weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, rest, width), 0);
-        image = weft_concat(g, (weft_value[]){image, none}, 2, 1);
-    }
-    image = weft_reshape(g, image, WEFT_SHAPE(batch, encoder->image_tokens, step, width));
-    image = weft_reshape(g, weft_slice(g, image, 2, 0, 1),
-                         WEFT_SHAPE(batch, encoder->image_tokens, width));
-    const weft_value uncut = weft_reshape(
-        g, weft_cast(g, numbers(g, "uncut", r, batch, rows), WEFT_F32), WEFT_SHAPE(batch, rows, 1));
-    const weft_value before = weft_mul(g, weft_slice(g, x, 1, from, rows), uncut),
-                     after = weft_mul(g, weft_slice(g, x, 1, from + s->cut, rows),
-                                      weft_affine(g, uncut, -1, 1));
-    return weft_concat(g, (weft_value[]){image, weft_add(g, before, after)}, 2, 1);
-}
-
 static void encode(weft_graph *g, const weft_text_conditioning *c, int r, int64_t batch, bool stays,
                    weft_ports *ports)
 {
@@ -453,7 +434,11 @@ static void encode(weft_graph *g, const weft_text_conditioning *c, int r, int64_
         if (stays)
             text = weft_unary(g, WEFT_OP_STOP, text);
         if (encoder->vision)
-            text = select_vision(g, encoder, r, text);
+            text = weft_text_rows_of_image(
+                g, encoder, numbers(g, "uncut", r, batch, encoder->text_tokens), text);
+        else if (encoder->instruction)
+            text = weft_text_rows_after_instruction(g, encoder, numbers(g, "uncut", r, batch, rows),
+                                                    text);
         else if (crop_of(encoder))
             text = weft_slice(g, text, 1, crop_of(encoder), rows);
         if (row->zeros && weft_value_ok(real))
@@ -643,7 +628,9 @@ static weft_status ids_of(const weft_text_encoder *encoder, const weft_tokenizer
     const weft_text_encoder_row *row = encoder->row;
     weft_buf whole = {0};
     bool none;
-    const char *before = encoder->vision ? encoder->vision->before : row->before,
+    const char *before = encoder->vision  ? encoder->vision->before
+                         : encoder->plain ? NULL
+                                          : row->before,
                *after = encoder->vision ? encoder->vision->after : row->after,
                *first = weft_tokenizer_first(t);
     /* a template that has the tokenizer's first token does not get it twice */
@@ -763,11 +750,12 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
                                             const char *text)
 {
     const weft_text_encoder *encoder = &c->encoder[r];
+    weft_text_encoder own = *encoder;
     const int64_t length = encoder->length, crop = crop_of(encoder);
     const spelled to = {.tokens = row_of(find, user, "tokens", r, row, positions_of(encoder)),
                         .seen = row_of(find, user, "seen", r, row, positions_of(encoder)),
                         .real = row_of(find, user, "real", r, row, rows_of(encoder)),
-                        .uncut = encoder->vision
+                        .uncut = encoder->vision || encoder->instruction
                                      ? row_of(find, user, "uncut", r, row, encoder->text_tokens)
                                      : NULL};
     int32_t *id = NULL;
@@ -778,7 +766,11 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
             encoder->model.family->tokens(encoder->model.config, text, to.tokens);
         return WEFT_OK;
     }
-    WEFT_TRY(ids_of(encoder, s->of[r], text, length, &id, &count, &cut));
+    own.plain = encoder->instruction && (s->negative || !*text);
+    WEFT_TRY(
+        ids_of(&own, s->of[r], text, own.plain ? encoder->text_tokens : length, &id, &count, &cut));
+    if (encoder->instruction)
+        weft_text_rows_mark(encoder, own.plain, count, to.real, to.uncut);
     const int32_t padding = weft_tokenizer_padding(s->of[r]);
     s->cut[r] += cut > 0;
     const weft_status_code status =
@@ -791,7 +783,7 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
             to.tokens[i] = is_text ? id[i - first] : padding;
         if (to.seen)
             to.seen[i] = is_text || encoder->row->sees_padding;
-        if (to.real && i >= crop)
+        if (to.real && i >= crop && !encoder->instruction)
             to.real[i - crop] = i >= first && i < first + count + encoder->row->seen_padding;
     }
     weft_free(id);
@@ -953,8 +945,8 @@ weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, 
         weft_buf_printf(&what, "|%" PRId64, row->seen_padding);
     if (row->empty || row->quoted)
         weft_buf_printf(&what, "|%s|%d", row->empty ? row->empty : "", row->quoted);
-    if (row->own_side)
-        weft_buf_printf(&what, "|side");
+    if (row->own_side || row->instruction)
+        weft_buf_printf(&what, row->own_side ? "|side" : "|instruction");
     for (int i = 0; row->hidden[i]; i++)
         weft_buf_printf(&what, "|%" PRId64, row->hidden[i]);
     if (row->all_hidden)

@@ -15,7 +15,8 @@
  *     batch.seen    batch.seen_2    i32 (B,L)   1: a token that the encoder attends to
  *     batch.real    batch.real_2    i32 (B,L')  1: a token of the text, 0: padding
  *     batch.picture                 f32 (B,1,side,side,3)  preprocessed image
- *     batch.uncut                   i32 (B,L'')  1: a token of the text before the cut
+ *     batch.uncut                   i32 (B,L'')  1: a token of the text before the cut, or a row
+ *                                                of a text without its instruction
  *
  * The denoiser's conditioning inputs have the names of its ports: batch.text, batch.text_mask,
  * batch.pooled, batch.text_layers (B,N,L,D). Packed, as in caches, the conditioning is one f32 row
@@ -39,7 +40,9 @@ typedef struct weft_text_encoder {
     int64_t image_side;              /* pixels per side of the image */
     /* tokens in the conditioning: of the image and of the text */
     int64_t image_tokens, text_tokens;
-    int64_t step; /* every step-th image token is used */
+    int64_t step;        /* every step-th image token is used */
+    int64_t instruction; /* tokens of the instruction before a prompt; 0: none */
+    bool plain;          /* the text has no template; only while it is tokenized */
 } weft_text_encoder;
 
 /* One entry of the conditioning: (rows, width) floats at offset `at` of a packed caption. Pooled
@@ -69,7 +72,8 @@ typedef struct weft_text_encoder_spec {
 } weft_text_encoder_spec;
 
 /* Assigns encoders to the denoiser's rows, in order. The error names an encoder that is missing,
- * has another width, or has no tokenizer, and begins with `where`. Opens no tokenizer. */
+ * has another width, or has no tokenizer, and begins with `where`. Opens the tokenizers of rows
+ * with an instruction only. */
 weft_status weft_text_conditioning_open(const weft_model *denoiser,
                                         const weft_text_encoder_spec *spec, int count,
                                         const char *where, weft_text_conditioning *text);
@@ -118,6 +122,7 @@ typedef struct weft_tokenizer_set {
     weft_tokenizer *of[WEFT_MAX_TEXT_ENCODERS];       /* NULL: the family's own tokens */
     /* tokenized texts, and truncated ones by encoder */
     int64_t texts, cut[WEFT_MAX_TEXT_ENCODERS];
+    bool negative; /* set by the caller: the next texts are negative prompts, without instruction */
 } weft_tokenizer_set;
 weft_status weft_tokenizer_set_open(const weft_text_conditioning *c,
                                     weft_tokenizer_set *tokenizers);

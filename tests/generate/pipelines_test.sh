@@ -1,6 +1,6 @@
 #!/bin/bash
 # Pipelines in the folders that diffusers publishes give the latents of diffusers from the same
-# noise (tools/golden_pipeline.py), with a relative error below 3e-5.
+# noise (tools/golden_pipeline.py, golden_sana_pipeline.py), with a relative error below 3e-5.
 . "$SRC/tests/check.sh"
 same_latents() { # NAME [VARIANT]
     local name=$1 folder options variant=${2:+_$2} model
@@ -50,10 +50,10 @@ assert error < (4e-6 if sys.argv[1].startswith("cosmos2") else 3e-5), error
 PY
 }
 for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image qwen_image flux2 hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace skyreels chronoedit ltx_i2v ltx_timed mochi cog_i2v cog_control flux_control cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15 kandinsky5 \
-    cosmos25; do check $name same_latents $name; done
+    cosmos25 sana; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
 for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v \
-    cosmos25/image cosmos25/video cosmos25/video1; do
+    cosmos25/image cosmos25/video cosmos25/video1 sana/i2v; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
 finish

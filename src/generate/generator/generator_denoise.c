@@ -43,6 +43,7 @@ static weft_status encode_own_text(weft_generator *p)
             const char *text = row >= batch                ? weft_generator_negative(p, prompt)
                                : prompt < p->request.count ? p->request.prompts[prompt]
                                                            : NULL;
+            p->model.tokenizers.negative = row >= batch;
             WEFT_TRY(weft_text_conditioning_tokenize(&p->model.text, &p->model.tokenizers, i,
                                                      weft_text_conditioning_program_input, program,
                                                      r, text ? text : ""));

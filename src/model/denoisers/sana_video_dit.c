@@ -397,7 +397,26 @@ static const weft_key_mapping mappings[] = {
 
 static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 300,
-     .clean = WEFT_CLEAN_LOWER},
+     .clean = WEFT_CLEAN_LOWER, .instruction = true,
+     .before =
+         "Given a user prompt, generate an 'Enhanced prompt' that provides detailed visual "
+         "descriptions suitable for video generation. Evaluate the level of detail in the user "
+         "prompt:\n"
+         "- If the prompt is simple, focus on adding specifics about colors, shapes, sizes, "
+         "textures, motion, and temporal relationships to create vivid and dynamic scenes.\n"
+         "- If the prompt is already detailed, refine and enhance the existing details slightly "
+         "without overcomplicating.\n"
+         "Here are examples of how to transform or refine prompts:\n"
+         "- User Prompt: A cat sleeping -> Enhanced: A small, fluffy white cat slowly settling "
+         "into a curled position, peacefully falling asleep on a warm sunny windowsill, with "
+         "gentle sunlight filtering through surrounding pots of blooming red flowers.\n"
+         "- User Prompt: A busy city street -> Enhanced: A bustling city street scene at dusk, "
+         "featuring glowing street lamps gradually lighting up, a diverse crowd of people in "
+         "colorful clothing walking past, and a double-decker bus smoothly passing by towering "
+         "glass skyscrapers.\n"
+         "Please generate only the enhanced description for the prompt below and avoid including "
+         "any additional commentary or evaluations:\n"
+         "User Prompt: "},
 };
 
 /* ---- recipes ---- */
