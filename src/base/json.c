@@ -99,13 +99,19 @@ char *weft_json_line(const json_t *json)
     return copy;
 }
 
-void weft_json_add_line(weft_buf *text, json_t *json)
+weft_status weft_json_save_lines(const char *path, json_t *(*line)(const void *items, int64_t i),
+                                 const void *items, int64_t count)
 {
-    char *line = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    text->failed = text->failed || !line;
-    weft_buf_printf(text, "%s\n", line ? line : "");
-    free(line);
-    json_decref(json);
+    weft_buf text = {0};
+    for (int64_t i = 0; i < count; i++) {
+        json_t *json = line(items, i);
+        char *one = json ? json_dumps(json, JSON_COMPACT) : NULL;
+        json_decref(json);
+        text.failed = text.failed || !one;
+        weft_buf_printf(&text, "%s\n", one ? one : "");
+        free(one);
+    }
+    return weft_file_write_buf(path, &text);
 }
 
 weft_status weft_json_only(const json_t *object, const char *where, const char *const *known,

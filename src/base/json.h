@@ -2,7 +2,6 @@
 #ifndef WEFT_BASE_JSON_H
 #define WEFT_BASE_JSON_H
 
-#include "base/memory.h"
 #include "base/status.h"
 
 #include <jansson.h>
@@ -28,8 +27,9 @@ weft_status weft_json_log_lines(const char *path,
 weft_status weft_json_save(const char *path, const json_t *json);
 /* One line, heap, free with weft_free; NULL: out of memory. */
 char *weft_json_line(const json_t *json);
-/* Appends the line, which fails the text if `json` is NULL. Frees `json`. */
-void weft_json_add_line(weft_buf *text, json_t *json);
+/* Writes a line for each of `items`. `line`: the value of item i, NULL: out of memory. */
+weft_status weft_json_save_lines(const char *path, json_t *(*line)(const void *items, int64_t i),
+                                 const void *items, int64_t count);
 
 /* WEFT_E_FORMAT names the first member that is not among `known`, and the nearest one that is. */
 weft_status weft_json_only(const json_t *object, const char *where, const char *const *known,

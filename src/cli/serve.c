@@ -72,7 +72,30 @@ static const weft_option options[] = {
      "print the secret that signs webhooks, create it in --state if it is missing, and exit"},
     {"--new-token", "NAME", NULL,
      "create a token in --state, print it, and exit; requests then need a token"},
+    {"--token-jobs", "N", "0",
+     "with --new-token: jobs of the token that may wait or run at a time. 0 (default): no limit"},
+    {"--token-seconds", "S", "0",
+     "with --new-token: seconds of generation in 24 hours, used and predicted. 0 (default): no "
+     "limit"},
 };
+
+static weft_status make_token(const weft_args *args, const char *state, const char *name)
+{
+    weft_token_limits limits;
+    WEFT_TRY(weft_args_i64(args, "--token-jobs", 0, 1000000000, &limits.jobs));
+    WEFT_TRY(weft_args_f64(args, "--token-seconds", 0, 1e12, &limits.seconds));
+    return weft_serve_new_token(state, name, &limits);
+}
+
+static weft_status check_token_options(const weft_args *args)
+{
+    static const char *const limits[] = {"--token-jobs", "--token-seconds"};
+    for (int i = 0; i < WEFT_COUNT(limits) && !weft_args_string(args, "--new-token"); i++)
+        if (weft_args_flag(args, limits[i]))
+            return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = limits[i]),
+                              "this option is for --new-token; remove it");
+    return WEFT_OK;
+}
 
 static weft_status run_serve(const weft_args *args)
 {
@@ -109,8 +132,9 @@ static weft_status run_serve(const weft_args *args)
         return weft_error(WEFT_MSG_LIBRARY_MISSING, WEFT_NOWHERE,
                           "this build of weft has no server. Install libmicrohttpd-dev and "
                           "libsqlite3-dev, and build weft again.");
+    WEFT_TRY(check_token_options(args));
     if (name)
-        return weft_serve_new_token(o.state, name);
+        return make_token(args, o.state, name);
     if (weft_args_flag(args, "--webhook-secret"))
         return weft_serve_webhook_secret(o.state);
     if (!o.model_count)

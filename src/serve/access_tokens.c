@@ -5,6 +5,7 @@
 #include "storage/sha256.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -19,20 +20,30 @@ weft_status weft_random_hex(int bytes, char *hex)
     return WEFT_OK;
 }
 
-static bool is_hash(const char *text)
+/* "HASH", or "HASH jobs=4 seconds=3600" with one or both limits in this order. */
+static bool read_values(char *text, weft_token_limits *limits)
 {
-    return weft_hex_starts(text, 64) && text[64] == '\0';
+    if (!weft_hex_starts(text, 64))
+        return false;
+    char *at = text + 64;
+    if (!strncmp(at, " jobs=", 6))
+        limits->jobs = strtoll(at + 6, &at, 10);
+    if (!strncmp(at, " seconds=", 9))
+        limits->seconds = strtod(at + 9, &at);
+    return *at == '\0' && limits->jobs >= 0 && limits->seconds >= 0;
 }
 
 static weft_status add_line(weft_access_tokens *t, char *line, const char *path, int64_t number)
 {
     char *space = strchr(line, ' ');
-    if (!space || !is_hash(space + 1))
+    weft_token_limits limits = {0};
+    if (!space || !read_values(space + 1, &limits))
         return weft_error(WEFT_MSG_SERVER_TOKEN, WEFT_AT(.file = path, .line = number),
-                          "the line is not NAME and a SHA-256 of 64 digits");
+                          "the line is not NAME, a SHA-256 of 64 digits, and its limits, if any");
     WEFT_TRY(weft_grow((void **)&t->at, t->count, &t->capacity, sizeof *t->at));
     weft_access_token *token = &t->at[t->count++];
-    memcpy(token->hash, space + 1, 65);
+    snprintf(token->hash, sizeof token->hash, "%.64s", space + 1);
+    token->limits = limits;
     snprintf(token->name, sizeof token->name, "%.*s", (int)(space - line), line);
     return WEFT_OK;
 }
@@ -91,6 +102,14 @@ const char *weft_access_tokens_name(const weft_access_tokens *t, const char *aut
     return name;
 }
 
+weft_token_limits weft_access_tokens_limits(const weft_access_tokens *t, const char *name)
+{
+    for (int64_t i = 0; name && i < t->count; i++)
+        if (!strcmp(t->at[i].name, name))
+            return t->at[i].limits;
+    return (weft_token_limits){0};
+}
+
 static weft_status check_name(const char *name)
 {
     static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -102,7 +121,7 @@ static weft_status check_name(const char *name)
 }
 
 /* The file with a line more. Rejects a name that has a token. */
-static weft_status extend(const char *path, const char *name, const char *hash, weft_buf *out)
+static weft_status extend(const char *path, const char *name, const char *values, weft_buf *out)
 {
     char *data, start[NAME_LIMIT + 2];
     int64_t bytes;
@@ -123,13 +142,14 @@ static weft_status extend(const char *path, const char *name, const char *hash, 
             weft_buf_append(out, "\n", 1);
         weft_free(data);
     }
-    weft_buf_printf(out, "%s%s\n", start, hash);
+    weft_buf_printf(out, "%s%s\n", start, values);
     return weft_buf_check(out);
 }
 
-weft_status weft_access_tokens_create(const char *folder, const char *name, char token[64])
+weft_status weft_access_tokens_create(const char *folder, const char *name,
+                                      const weft_token_limits *limits, char token[64])
 {
-    char hash[WEFT_SHA256_HEX];
+    char hash[WEFT_SHA256_HEX], values[160];
     weft_buf lines = {0};
     char *path = weft_path_join(folder, "tokens");
     weft_status_code status = WEFT_OK;
@@ -139,7 +159,12 @@ weft_status weft_access_tokens_create(const char *folder, const char *name, char
     strcpy(token, "weft-");
     WEFT_GO(weft_random_hex(TOKEN_BYTES, token + 5));
     WEFT_GO(weft_sha256_hex(token, (int64_t)strlen(token), hash));
-    WEFT_GO(extend(path, name, hash, &lines));
+    int length = snprintf(values, sizeof values, "%s", hash);
+    if (limits->jobs > 0)
+        length += snprintf(values + length, 32, " jobs=%" PRId64, limits->jobs);
+    if (limits->seconds > 0)
+        snprintf(values + length, 32, " seconds=%.15g", limits->seconds);
+    WEFT_GO(extend(path, name, values, &lines));
     WEFT_GO(weft_file_write_atomic(path, lines.data, lines.len));
 out:
     weft_buf_free(&lines);

@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-/* What a model must have for an option. */
+/* The property of a model that an option needs. */
 typedef enum weft_method_need {
     WEFT_METHOD_ANY,       /* nothing */
     WEFT_METHOD_LEVELS,    /* a noise level per frame */
@@ -16,14 +16,14 @@ typedef enum weft_method_need {
     WEFT_METHOD_REASONING, /* reasoning frames */
     WEFT_METHOD_EXPERTS,   /* two transformers */
     WEFT_METHOD_EMBEDDED,  /* an input for the guidance scale */
-    WEFT_METHOD_DECODER,   /* a decoder that takes a timestep */
+    WEFT_METHOD_DECODER,   /* a decoder with a timestep as input */
     WEFT_METHOD_IDENTITY,  /* an encoder of identity images */
     WEFT_METHOD_NEEDS
 } weft_method_need;
 
 enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 54, WEFT_METHOD_NUMBERS = 27 };
 
-/* Sets the options of `fields`, and those of `base` (NULL: none) that `fields` does not have, in
+/* Sets the options of `fields`, and the ones of `base` (NULL: none) that `fields` does not have, in
  * `request`. takes: [WEFT_METHOD_NEEDS] of the model `name`. WEFT_E_ARG: the error's key is the
  * field. */
 weft_status weft_method_read(const json_t *fields, const json_t *base, const bool *takes,

@@ -239,10 +239,11 @@ weft_status weft_serve_webhook_secret(const char *state)
     return WEFT_OK;
 }
 
-weft_status weft_serve_new_token(const char *state, const char *name)
+weft_status weft_serve_new_token(const char *state, const char *name,
+                                 const weft_token_limits *limits)
 {
     char token[64];
-    WEFT_TRY(weft_access_tokens_create(state, name, token));
+    WEFT_TRY(weft_access_tokens_create(state, name, limits, token));
     printf("%s\n", token);
     return WEFT_OK;
 }

@@ -15,6 +15,7 @@
 #ifndef WEFT_SERVE_SERVER_H
 #define WEFT_SERVE_SERVER_H
 
+#include "serve/access_tokens.h"
 #include "serve/compute_fields.h"
 
 enum { WEFT_SERVE_RANKS = 1024 };
@@ -48,7 +49,8 @@ typedef struct weft_serve_options {
 weft_status weft_serve_run(const weft_serve_options *options);
 /* Prints the secret of a state folder's webhooks, which is created if it is missing. */
 weft_status weft_serve_webhook_secret(const char *state);
-/* Creates a token in a state folder, and prints it. */
-weft_status weft_serve_new_token(const char *state, const char *name);
+/* Creates a token with limits (access_tokens.h) in a state folder, and prints it. */
+weft_status weft_serve_new_token(const char *state, const char *name,
+                                 const weft_token_limits *limits);
 
 #endif

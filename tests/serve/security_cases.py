@@ -3,8 +3,8 @@ import http.client, json, os, select, socket, subprocess, time
 from serve_client import MODEL, VIDEO, WEFT, Server, main
 
 
-def new_token(name):
-    return subprocess.run([WEFT, "serve", "--state", "state", "--new-token", name], check=True, capture_output=True,
+def new_token(name, *limits):
+    return subprocess.run([WEFT, "serve", "--state", "state", "--new-token", name, *limits], check=True, capture_output=True,
                           text=True).stdout.strip()
 
 
@@ -36,6 +36,34 @@ def tokens_are_needed():
     s.call("GET", "/health"), s.call("GET", "/ready")
     assert s.raw("GET", "/")[0] == 200  # the page asks for the token
     s.stop()
+
+
+def tokens_have_limits():
+    """A token with a limit has no further job; other tokens do. Places are free again when jobs end."""
+    first, second, third = new_token("a", "--token-jobs", "2"), new_token("b", "--token-seconds", "1e-6"), new_token("c")
+    import fcntl
+    s = Server()
+    lock = open("state/worker.lock", "a")
+    fcntl.flock(lock, fcntl.LOCK_EX)  # no job runs
+    s.token = first
+    ids = [s.call("POST", "/v1/jobs", dict(VIDEO, seed=i))["id"] for i in range(2)]
+    answer = s.error(429, "token_limit", "POST", "/v1/jobs", VIDEO)
+    assert "2 jobs that wait" in answer["message"], answer
+    s.error(429, "token_limit", "POST", "/v1/videos", VIDEO)
+    s.error(429, "token_limit", "POST", f"/v1/jobs/{ids[0]}/duplicate", {})
+    s.call("POST", "/v1/jobs/price", VIDEO)
+    s.call("POST", f"/v1/jobs/{ids[0]}/cancel")
+    s.call("POST", "/v1/jobs", VIDEO)
+    s.token = second
+    answer = s.error(429, "token_limit", "POST", "/v1/jobs", VIDEO)
+    assert "24 hours" in answer["message"], answer
+    s.token = third
+    for i in range(3):
+        s.call("POST", "/v1/jobs", dict(VIDEO, seed=i))
+    lock.close()
+    s.stop()
+    lost = subprocess.run([WEFT, "serve", "--model", MODEL, "--token-jobs", "2"], capture_output=True, text=True)
+    assert lost.returncode and "--new-token" in lost.stderr, lost
 
 
 def limits_are_kept():

@@ -1,7 +1,6 @@
 #include "plan/queue/elastic_trace_file.h"
 
 #include "base/config.h"
-#include "base/fs.h"
 #include "base/json.h"
 #include "base/memory.h"
 
@@ -80,8 +79,9 @@ out:
 }
 
 /* Values that the reader would assume anyway are omitted. */
-static json_t *job_json(const weft_elastic_job *job)
+static json_t *job_json(const void *jobs, int64_t i)
 {
+    const weft_elastic_job *job = (const weft_elastic_job *)jobs + i;
     json_t *json = json_pack("{s:f, s:s}", "arrival", job->arrival, "size", job->size->name);
     if (json && job->deadline > 0)
         json_object_set_new(json, "deadline", json_real(job->deadline));
@@ -92,8 +92,5 @@ static json_t *job_json(const weft_elastic_job *job)
 
 weft_status weft_elastic_trace_write(const char *path, const weft_elastic_job *jobs, int64_t count)
 {
-    weft_buf text = {0};
-    for (int64_t i = 0; i < count; i++)
-        weft_json_add_line(&text, job_json(&jobs[i]));
-    return weft_file_write_buf(path, &text);
+    return weft_json_save_lines(path, job_json, jobs, count);
 }

@@ -1,7 +1,6 @@
 #include "plan/queue/queue_trace_file.h"
 
 #include "base/config.h"
-#include "base/fs.h"
 #include "base/json.h"
 #include "base/memory.h"
 
@@ -88,8 +87,9 @@ out:
     return status;
 }
 
-static json_t *job_json(const weft_queue_run *j)
+static json_t *job_json(const void *jobs, int64_t i)
 {
+    const weft_queue_run *j = (const weft_queue_run *)jobs + i;
     char owner[32];
     snprintf(owner, sizeof owner, "owner %" PRId64, j->entry.owner + 1);
     json_t *line = json_pack("{s:f, s:f, s:f, s:I, s:s}", "arrival", j->entry.arrival, "seconds",
@@ -104,8 +104,5 @@ static json_t *job_json(const weft_queue_run *j)
 
 weft_status weft_queue_trace_write(const char *path, const weft_queue_run *jobs, int64_t count)
 {
-    weft_buf text = {0};
-    for (int64_t i = 0; i < count; i++)
-        weft_json_add_line(&text, job_json(&jobs[i]));
-    return weft_file_write_buf(path, &text);
+    return weft_json_save_lines(path, job_json, jobs, count);
 }
