@@ -3,8 +3,8 @@
 # loader's samples/s from the server, next to a folder, webdataset and MosaicML streaming. Every round
 # runs all programs in turn; the figures are medians. $STORAGE_TOOLS: folder with juicefs, rclone, aws
 # (each is optional, but for one server). $STORAGE_PYTHON: Python with webdataset and streaming. MIB:
-# size of the object. ROUNDS: rounds. B: one part (objects, samples or clips); default: all. The figures
-# need a machine without other load.
+# size of the object. ROUNDS: rounds. SERVERS: some of both servers. B: one part (objects, samples or
+# clips); default: all. The figures need a machine without other load.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 program=${PROGRAM-$here/../build/bench/storage}
@@ -43,19 +43,20 @@ mbps() { # COMMAND...: MB/s of moving the object
     "$@" >log 2>&1 || { cat log >&2; return 1; }
     python3 -IS -c "print('%.1f' % ($mib * 1.048576 / ($EPOCHREALTIME - $began)))"
 }
+synced() { "$@" && sync got; } # with the wait for the disk that weft's copies have
 rcl() { rclone --config /dev/null --s3-provider Other --s3-env-auth --s3-endpoint "$AWS_ENDPOINT_URL" --s3-force-path-style "$@"; }
 median() { tr ' ' '\n' <<<"$*" | sed '/^$/d' | sort -g | sed -n "$((($# + 1) / 2))p"; }
 over() { python3 -IS -c 'import sys; a, b = sys.argv[1:]; print("%.2f" % (float(a) / float(b)) if a and b else "-")' "$1" "$2"; }
 
 head -c "$((mib << 20))" /dev/urandom >object
 servers=()
-for server in juicefs rclone; do command -v $server >/dev/null && servers+=($server); done
+for server in ${SERVERS-juicefs rclone}; do command -v $server >/dev/null && servers+=($server); done
 objects() {
     echo "| server | direction | weft MB/s | aws s3 cp MB/s | rclone MB/s | to the faster |"
     echo "|---|---|---|---|---|---|"
     for server in "${servers[@]}"; do
         serve $server
-        up=() down=() aws_up=() aws_down=() rcl_up=() rcl_down=()
+        up=() down=() aws_up=() aws_down=() rcl_up=() rcl_down=() copy=() aws_copy=() rcl_copy=()
         for _ in $(seq "$rounds"); do
             rm -rf cache got
             up+=("$("$program" put s3://bucket a object)")
@@ -65,6 +66,11 @@ objects() {
             aws_down+=("$(mbps aws s3 cp s3://bucket/a got)")
             rm -f got
             rcl_down+=("$(mbps rcl copyto --ignore-times :s3:bucket/a got)")
+            rm -rf got copies
+            copy+=("$("$program" copy s3://bucket a copies)")
+            aws_copy+=("$(mbps synced aws s3 cp s3://bucket/a got)")
+            rm -f got
+            rcl_copy+=("$(mbps synced rcl copyto --ignore-times :s3:bucket/a got)")
         done
         line() { # DIRECTION WEFT AWS RCLONE
             local best
@@ -73,6 +79,7 @@ objects() {
         }
         line up "$(median "${up[@]}")" "$(median "${aws_up[@]}")" "$(median "${rcl_up[@]}")"
         line down "$(median "${down[@]}")" "$(median "${aws_down[@]}")" "$(median "${rcl_down[@]}")"
+        line "copy, on the disk" "$(median "${copy[@]}")" "$(median "${aws_copy[@]}")" "$(median "${rcl_copy[@]}")"
         one=$(rm -rf cache; "$program" threads s3://bucket a 1) many=$(rm -rf cache; "$program" threads s3://bucket a 9)
         echo "$server $(((many - one) / 8))" >>connections
     done
