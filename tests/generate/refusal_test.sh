@@ -49,6 +49,11 @@ refused() {
 }
 refuse model-not-found file=nowhere -- --model nowhere
 refuse video-size key=--frames value=9 'text~=number is 13' -- --model "$SRC/tests/golden/pipelines/skyreels" --frames 9 --height 64 --width 64
+# without diffusion forcing; an image that is the whole video
+cp -r "$SRC/tests/golden/pipelines/skyreels" plain_skyreels
+sed -i 's/SkyReelsV2DiffusionForcing/SkyReelsV2/' plain_skyreels/model_index.json
+refuse model-input-unsupported key=--frame-lag -- --model plain_skyreels --frames 13 --height 32 --width 32 --frame-lag 2
+refuse video-size key=--frames value=1 'text~=at least 5' -- --model "$SRC/tests/golden/pipelines/skyreels" --frames 1 --height 32 --width 32 --block-frames 1 --image "$SRC/tests/golden/pipelines/skyreels/image_image.png"
 refuse option-invalid key=--timesteps value=x -- --model $model --timesteps 999,x
 refuse option-invalid key=--timesteps value=500 -- --model $model --timesteps 400,500
 refuse option-invalid key=--sigmas value=-1 -- --model $model --sigmas 1,-1

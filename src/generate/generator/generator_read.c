@@ -317,6 +317,26 @@ static weft_status lay_chain(weft_generator *p)
     return WEFT_OK;
 }
 
+/* Checks that the model was trained with a level per frame, and that a frame remains to generate. */
+static weft_status check_forcing(const weft_generator *p, const weft_frame_condition *how)
+{
+    const weft_generator_options *o = &p->options;
+    if (how->asks && !p->model.expands_timesteps && !p->model.first_frame)
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.file = p->model.folder, .key = o->frame_lag ? "--frame-lag"
+                                                                  : o->chains  ? "--window-mode"
+                                                                               : "--image"),
+                          "the model was not trained with a noise level per frame: its "
+                          "model_index.json names no pipeline of diffusion forcing. Omit the "
+                          "option.");
+    if (o->visual.image && p->shape.latent[0] == 1)
+        return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--frames", WEFT_NUMBER(o->frames)),
+                          "the image is the only frame of the video. Use at least %" PRId64
+                          " frames.",
+                          weft_grid_frames(&p->model.grid, 2));
+    return WEFT_OK;
+}
+
 /* Models with a timestep per frame: whether blocks of frames have levels of their own. */
 static weft_status lay_levels(weft_generator *p, bool *done)
 {
@@ -338,6 +358,7 @@ static weft_status lay_levels(weft_generator *p, bool *done)
                           weft_model_class(p->model.denoiser));
     if (!*done)
         return WEFT_OK;
+    WEFT_TRY(check_forcing(p, &how));
     p->shape.level_frames =
         (p->model.patch.block > 1 ? p->model.patch.block : 1) * p->model.patch.factor[0];
     WEFT_TRY(check_levels(p));
