@@ -69,9 +69,9 @@ static double distance(const weft_view *a, const weft_view *b)
     return sqrt(error / size);
 }
 
-/* Item 0 has 5 keys that differ and 295 equal ones, item 1 has 290 and 10, too few. Item 2 is equal to
- * item 1. Keys from 200 on have equal keys but other values in item 3. Close to ref: P of the merged
- * key is rounded once. */
+/* Item 0 has 5 keys that differ and 295 equal ones, item 1 has 290 and 10, too few. Item 2 is equal
+ * to item 1. Keys from 200 on have equal keys but other values in item 3. Close to ref: P of the
+ * merged key is rounded once. */
 static void check_attention(weft_dtype dtype, bool biased, bool int8, double tolerance)
 {
     enum { B = 4, SQ = 70, SK = 300, H = 2, HEAD = 40 };
@@ -122,7 +122,8 @@ Test(repeats, attention_counts_each_key)
     unsetenv("WEFT_CPU_ISA");
 }
 
-/* Bitwise: the rows in a batch of three items are those in one item, whose last rows all differ. */
+/* Bitwise: the rows in a batch of three items are the rows of one item, whose last rows all
+ * differ. */
 static void check_linear(const weft_view *w)
 {
     enum { B = 3, ROWS = 300, K = 96, N = 70 };

@@ -250,8 +250,8 @@ static int64_t find_equal_keys(const attention_job *job, int64_t n)
     return equal < CPU_FEWEST_REPEATS || job->sk - equal >= MOST_MERGED ? 1 : equal;
 }
 
-/* Replaces `equal` keys at the end by one, whose bias has log(equal) more: the softmax and its sums have
- * the same value. `bias`: space for the bias of at most MOST_MERGED keys. */
+/* Replaces `equal` keys at the end by one, whose bias has log(equal) more: the softmax and its sums
+ * have the same value. `bias`: space for the bias of at most MOST_MERGED keys. */
 static void merge_keys(cpu_attention_head *h, int64_t equal, float *bias)
 {
     if (equal == 1)

@@ -169,7 +169,8 @@ typedef struct linear_items {
 } linear_items;
 enum { MOST_ITEMS = 64 };
 
-/* Returns true if rows of x can be computed alone, bitwise as with all rows, and in the same workspace. */
+/* Returns true if rows of x can be computed alone, bitwise as with all rows, and in the same
+ * workspace. */
 static bool computes_rows_alone(const weft_kernel_args *args)
 {
     const weft_view *w = &args->in[1];
@@ -198,8 +199,8 @@ static weft_status_code compute_rows(const linear_items *l, int64_t n, int64_t c
     return WEFT_OK;
 }
 
-/* Sets the rows of each item that differ from rows before them, and returns their sum. 0: the item is
- * equal to the item before it. */
+/* Sets the rows of each item that differ from rows before them, and returns their sum. 0: the item
+ * is equal to the item before it. */
 static int64_t find_different(const linear_items *l, int64_t different[MOST_ITEMS])
 {
     const char *x = l->args->in[0].data;
