@@ -16,6 +16,7 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_flux2_dit, weft_family_chroma_dit, weft_family_z_image_dit,
     weft_family_hunyuan_video15_dit, weft_family_framepack_dit;
 extern const weft_family weft_family_ltx2_dit, weft_family_ltx2_vae, weft_family_ltx2_audio_vae;
+extern const weft_family weft_family_gemma3;
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
     weft_family_qwen, weft_family_qwen3, weft_family_llama, weft_family_mistral, weft_family_bert,
@@ -92,10 +93,12 @@ const weft_family *const weft_families[] = {
     &weft_family_vit,                   /* ViTModel                      */
     &weft_family_siglip_vision,         /* SiglipVisionModel             */
     &weft_family_gemma2,                /* Gemma2Model                   */
-    &weft_family_qwen,                  /* Qwen2_5_VLTextModel           */
-    &weft_family_qwen3,                 /* Qwen3Model                    */
-    &weft_family_llava,                 /* LlavaForConditionalGeneration */
-    &weft_family_llama,                 /* LlamaModel                    */
+    /* Gemma3TextModel; must follow Gemma 2, whose names its files have, and precede Qwen3 */
+    &weft_family_gemma3,
+    &weft_family_qwen,  /* Qwen2_5_VLTextModel           */
+    &weft_family_qwen3, /* Qwen3Model                    */
+    &weft_family_llava, /* LlavaForConditionalGeneration */
+    &weft_family_llama, /* LlamaModel                    */
     /* MistralModel; must follow Llama, which has the same names */
     &weft_family_mistral,
     &weft_family_bert,             /* BertModel                     */

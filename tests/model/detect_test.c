@@ -23,6 +23,7 @@ static const char *const namesakes[][2] = {
     {"AutoencoderKLQwenImage", "AutoencoderKLWan"},
     {"AutoencoderKLFlux2", "AutoencoderKL"}, /* without its statistics */
     {"MistralModel", "LlamaModel"},
+    {"Gemma3TextModel", "Gemma2Model"}, /* without its norms of heads */
 };
 
 static bool is_namesake(const weft_family *of, const weft_family *found)

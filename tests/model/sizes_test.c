@@ -84,6 +84,7 @@ Test(sizes, published)
         {"z-image", 6154908736},
         {"qwen3-4b", 4022468096},
         {"gemma-2-2b", 2614341888},
+        {"gemma-3-12b", 11766034176},
         {"mistral-small-24b", 22901314560}, /* without the layer for words */
         {"flux2-vae", 84046115},
         {"hunyuan-video-1.5", 8326608160},
@@ -195,6 +196,8 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"ChromaTransformer2DModel\",\"approximator_layers\":2}",
         "{\"_class_name\":\"ZImageTransformer2DModel\",\"t_scale\":100,\"all_patch_size\":[4]}",
         "{\"_class_name\":\"Qwen3Model\",\"head_dim\":64}",
+        "{\"_class_name\":\"Gemma3TextModel\",\"rope_factor\":8,"
+        "\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
         "{\"_class_name\":\"Gemma2Model\",\"query_pre_attn_scalar\":144}",
         "{\"_class_name\":\"HunyuanVideo15Transformer3DModel\",\"patch_size_t\":2,"
         "\"text_embed_2_hidden_dim\":64}",

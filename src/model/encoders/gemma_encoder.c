@@ -1,12 +1,15 @@
-/* Gemma 2 as a text encoder (transformers' Gemma2Model). Parameters have the names of the class.
- * Published files put "model." before the names, which is a key mapping here.
+/* Gemma 2 and Gemma 3 as text encoders (transformers' Gemma2Model and Gemma3TextModel). Parameters
+ * have the names of the class. Published files have a prefix before the names: a key mapping.
  *
  *   tokens, times sqrt(width) --> blocks --> RMS norm
  *   block: norm, causal attention, norm, add; norm, gated GELU, norm, add
  *
- * The weight of a norm is added to 1. Scores of attention are limited by a tanh before the softmax.
- * Half of the layers see a window of keys only, so texts may not be longer than the window. Shape
- * letters: B batch, S tokens, C width, H heads, D head width. */
+ * The weight of a norm is added to 1. Gemma 2 limits scores of attention by a tanh before the
+ * softmax. Gemma 3 has norms of the heads of queries and keys instead. Some layers see a window of
+ * keys only, so texts may not be longer than the window. In Gemma 3 the rotary positions of other
+ * layers have a larger base and a smaller step.
+ *
+ * Shape letters: B batch, S tokens, C width, H heads, D head width. */
 #include "graph/builder_helpers.h"
 #include "model/config_fields.h"
 #include "model/encoders/llama_encoder.h"
@@ -15,9 +18,18 @@
 
 #include <math.h>
 
+enum { MAX_LAYERS = 256 };
+enum { LAYER_WINDOW, LAYER_FULL }; /* indices of layer_words */
+static const char *const layer_words[] = {"\"sliding_attention\"", "\"full_attention\"", NULL};
+
 typedef struct gemma {
     int64_t vocabulary, width, inner, layers, heads, key_heads, head_dim, window, pad, max_length;
     double theta, eps, scalar, cap;
+    /* Gemma 3 */
+    bool head_norms;
+    double window_theta, factor;     /* base in layers with a window; divisor of other positions */
+    int64_t period;                  /* the last of `period` layers has no window */
+    int64_t kinds, kind[MAX_LAYERS]; /* kinds of all layers; none: by `period` */
 } gemma;
 _Static_assert(sizeof(gemma) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
@@ -25,20 +37,25 @@ _Static_assert(sizeof(gemma) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit in
 static weft_value norm(weft_graph *g, const gemma *c, const char *name, weft_value x)
 {
     weft_graph_push(g, "%s", name);
-    const weft_value weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(c->width),
-                                         (weft_init){.kind = WEFT_INIT_ZERO});
+    const int64_t width =
+        weft_dim(g, x, weft_value_ok(x) ? weft_value_get(g, x)->shape.rank - 1 : 0);
+    const weft_value weight =
+        weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(width), (weft_init){.kind = WEFT_INIT_ZERO});
     x = weft_mul(g, weft_nn_plain_rms_norm(g, x, c->eps), weft_affine(g, weight, 1, 1));
     weft_graph_pop(g);
     return x;
 }
 
-/* (B,S,N D) -> (B,H,S,D), each of the N heads H / N times. */
+/* (B,S,N D) -> (B,H,S,D), each of the N heads H / N times. `norm_name` NULL: values, which have
+ * neither norm nor positions. */
 static weft_value heads_of(weft_graph *g, const gemma *c, weft_value x, int64_t own,
-                           const weft_value *rope)
+                           const char *norm_name, const weft_value *rope)
 {
     const int64_t batch = weft_dim(g, x, 0), length = weft_dim(g, x, 1), times = c->heads / own;
     x = weft_nn_split_heads(g, x, own);
-    if (rope)
+    if (norm_name && c->head_norms)
+        x = norm(g, c, norm_name, x);
+    if (norm_name)
         x = weft_nn_rope(g, x, rope, true);
     x = weft_reshape(g, x, WEFT_SHAPE(batch, length, own, 1, c->head_dim));
     x = weft_broadcast(g, x, WEFT_SHAPE(batch, length, own, times, c->head_dim));
@@ -54,9 +71,9 @@ static weft_value attend(weft_graph *g, const gemma *c, weft_value x, const weft
     weft_value q = weft_nn_linear_plain(g, "q_proj", x, queries),
                k = weft_nn_linear_plain(g, "k_proj", x, keys),
                v = weft_nn_linear_plain(g, "v_proj", x, keys);
-    q = heads_of(g, c, q, c->heads, rope);
-    k = heads_of(g, c, k, c->key_heads, rope);
-    v = heads_of(g, c, v, c->key_heads, NULL);
+    q = heads_of(g, c, q, c->heads, "q_norm", rope);
+    k = heads_of(g, c, k, c->key_heads, "k_norm", rope);
+    v = heads_of(g, c, v, c->key_heads, NULL, NULL);
     weft_value scores = weft_affine(g, weft_matmul(g, q, k, false, true), 1 / sqrt(c->scalar), 0);
     if (c->cap > 0)
         scores = weft_affine(g, weft_unary(g, WEFT_OP_TANH, weft_affine(g, scores, 1 / c->cap, 0)),
@@ -91,37 +108,64 @@ static weft_value bias_of(weft_graph *g, weft_value mask, int64_t batch, int64_t
     return weft_add(g, causal, weft_reshape(g, keys, WEFT_SHAPE(batch, 1, 1, length)));
 }
 
-static void build(weft_graph *g, const void *config, weft_call call, weft_ports *p)
+/* Rotary tables of positions 0, `step`, ... */
+static void rope_of(weft_graph *g, const gemma *c, int64_t length, double theta, double step,
+                    weft_value rope[WEFT_MAX_OUTPUTS])
 {
-    const gemma *c = config;
-    const weft_value tokens = p->at[WEFT_PORT_TOKENS];
-    const int64_t batch = weft_dim(g, tokens, 0), length = weft_dim(g, tokens, 1);
-    const weft_llama words = {.vocabulary = c->vocabulary, .width = c->width, .pad = c->pad};
-    const weft_attr_rope_table attr = {.theta = {c->theta, c->theta, c->theta},
-                                       .step = {1, 1, 1},
+    const weft_attr_rope_table attr = {.theta = {theta, theta, theta},
+                                       .step = {step, 1, 1},
                                        .grid = {length, 1, 1},
                                        .pairs = {c->head_dim / 2, 0, 0},
                                        .len = length};
-    weft_value rope[WEFT_MAX_OUTPUTS] = {WEFT_NONE, WEFT_NONE};
-    (void)call;
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
+}
+
+static bool has_window(const gemma *c, int64_t layer)
+{
+    return c->kinds > 0 ? c->kind[layer] == LAYER_WINDOW : (layer + 1) % c->period != 0;
+}
+
+static void forward(weft_graph *g, const gemma *c, weft_ports *p)
+{
+    const weft_value tokens = p->at[WEFT_PORT_TOKENS];
+    const int64_t batch = weft_dim(g, tokens, 0), length = weft_dim(g, tokens, 1);
+    const weft_llama words = {.vocabulary = c->vocabulary, .width = c->width, .pad = c->pad};
+    weft_value rope[2][WEFT_MAX_OUTPUTS]; /* of all keys, of a window */
     if (length > c->window)
         weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
                         "%" PRId64 " tokens exceed sliding_window %" PRId64, length, c->window);
     if (weft_graph_check(g) != WEFT_OK)
         return;
-    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
+    rope_of(g, c, length, c->theta, c->head_norms ? 1 / c->factor : 1, rope[0]);
+    if (c->head_norms)
+        rope_of(g, c, length, c->window_theta, 1, rope[1]);
     const weft_value hidden = bias_of(g, p->at[WEFT_PORT_TEXT_MASK], batch, length);
     weft_value x =
         weft_affine(g, weft_llama_words(g, &words, tokens), (float)sqrt((double)c->width), 0);
     for (int64_t i = 0; i < c->layers; i++) {
+        const int at = c->head_norms && has_window(c, i);
         weft_graph_push(g, "layers.%d", (int)i);
-        weft_value h = attend(g, c, norm(g, c, "input_layernorm", x), rope, hidden);
+        weft_value h = attend(g, c, norm(g, c, "input_layernorm", x), rope[at], hidden);
         x = weft_add(g, x, norm(g, c, "post_attention_layernorm", h));
         h = feed_forward(g, c, norm(g, c, "pre_feedforward_layernorm", x));
         x = weft_add(g, x, norm(g, c, "post_feedforward_layernorm", h));
         weft_graph_pop(g);
     }
     p->at[WEFT_PORT_TEXT] = norm(g, c, "norm", x);
+}
+
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *p)
+{
+    (void)call;
+    forward(g, config, p);
+}
+
+static void build_third(weft_graph *g, const void *config, weft_call call, weft_ports *p)
+{
+    gemma c = *(const gemma *)config;
+    c.head_norms = true;
+    (void)call;
+    forward(g, &c, p);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */
@@ -132,6 +176,15 @@ static weft_status check(const void *config, const weft_config_locations *locati
     return weft_check_grouped_heads(locations, c->heads, c->key_heads, c->head_dim);
 }
 
+static weft_status check_third(const void *config, const weft_config_locations *locations)
+{
+    const gemma *c = config;
+    if (c->kinds > 0 && c->kinds < c->layers)
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "layer_types", c->kinds),
+                          "%" PRId64 " kinds for %" PRId64 " layers", c->kinds, c->layers);
+    return check(config, locations);
+}
+
 static void text_shape(const void *config, weft_text_shape *text)
 {
     const gemma *c = config;
@@ -140,32 +193,58 @@ static void text_shape(const void *config, weft_text_shape *text)
 
 /* clang-format off */
 #define AT(member) offsetof(gemma, member)
+#define VOCABULARY(count) \
+    {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), count, 1, 1 << 24, \
+     .help = "vocabulary size in tokens"}
+#define BLOCKS \
+    {"hidden_size", WEFT_FIELD_I64, AT(width), "2304", 1, 1 << 16, .help = "width"}, \
+    {"intermediate_size", WEFT_FIELD_I64, AT(inner), "9216", 1, 1 << 20, \
+     .help = "inner width of the feed-forward layer"}, \
+    {"num_hidden_layers", WEFT_FIELD_I64, AT(layers), "26", 1, 1024, .help = "blocks"}, \
+    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "8", 1, 1024, .help = "query heads"}, \
+    {"num_key_value_heads", WEFT_FIELD_I64, AT(key_heads), "4", 1, 1024, \
+     .help = "key and value heads"}, \
+    {"head_dim", WEFT_FIELD_I64, AT(head_dim), "256", 2, 1 << 12, .help = "width of a head"}, \
+    {"hidden_activation", WEFT_FIELD_FIXED, .fallback = "\"gelu_pytorch_tanh\""}, \
+    {"rms_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 1e-12, 1, .help = "epsilon of the RMS norms"}
+#define END \
+    {"sliding_window", WEFT_FIELD_I64, AT(window), "4096", 1, 1 << 24, \
+     .help = "tokens that a text has at most"}, \
+    {"attention_bias", WEFT_FIELD_FIXED, .fallback = "false"}, \
+    {"pad_token_id", WEFT_FIELD_I64, AT(pad), "0", -1, 1 << 24, \
+     .help = "padding token; -1: none"}, \
+    {"max_length", WEFT_FIELD_I64, AT(max_length), "300", 1, 1 << 16, \
+     .help = "tokens that a prompt is padded or truncated to"}
 static const weft_field fields[] = {
-    {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), "256000", 1, 1 << 24,
-     .help = "vocabulary size in tokens"},
-    {"hidden_size", WEFT_FIELD_I64, AT(width), "2304", 1, 1 << 16, .help = "width"},
-    {"intermediate_size", WEFT_FIELD_I64, AT(inner), "9216", 1, 1 << 20,
-     .help = "inner width of the feed-forward layer"},
-    {"num_hidden_layers", WEFT_FIELD_I64, AT(layers), "26", 1, 1024, .help = "blocks"},
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "8", 1, 1024, .help = "query heads"},
-    {"num_key_value_heads", WEFT_FIELD_I64, AT(key_heads), "4", 1, 1024,
-     .help = "key and value heads"},
-    {"head_dim", WEFT_FIELD_I64, AT(head_dim), "256", 2, 1 << 12, .help = "width of a head"},
-    {"hidden_activation", WEFT_FIELD_FIXED, .fallback = "\"gelu_pytorch_tanh\""},
-    {"rms_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 1e-12, 1, .help = "epsilon of the RMS norms"},
+    VOCABULARY("256000"),
+    BLOCKS,
     {"rope_theta", WEFT_FIELD_F64, AT(theta), "10000", 1, 1e12,
      .also = "rope_parameters.rope_theta", .help = "base of the rotary frequencies"},
     {"query_pre_attn_scalar", WEFT_FIELD_F64, AT(scalar), "256", 1e-6, 1e12,
      .help = "scores are divided by the square root of this number"},
     {"attn_logit_softcapping", WEFT_FIELD_F64, AT(cap), "50", 1e-6, 1e12,
      .help = "limit of the scores"},
-    {"sliding_window", WEFT_FIELD_I64, AT(window), "4096", 1, 1 << 24,
-     .help = "tokens that a text has at most"},
-    {"attention_bias", WEFT_FIELD_FIXED, .fallback = "false"},
-    {"pad_token_id", WEFT_FIELD_I64, AT(pad), "0", -1, 1 << 24,
-     .help = "padding token; -1: none"},
-    {"max_length", WEFT_FIELD_I64, AT(max_length), "300", 1, 1 << 16,
-     .help = "tokens that a prompt is padded or truncated to"},
+    END,
+};
+
+static const weft_field fields_third[] = {
+    VOCABULARY("262208"),
+    BLOCKS,
+    {"rope_theta", WEFT_FIELD_F64, AT(theta), "1000000", 1, 1e12,
+     .help = "base of the rotary frequencies of layers without a window"},
+    {"rope_local_base_freq", WEFT_FIELD_F64, AT(window_theta), "10000", 1, 1e12,
+     .help = "base of the rotary frequencies of layers with a window"},
+    {"rope_factor", WEFT_FIELD_F64, AT(factor), "1", 1e-3, 1e6, .also = "rope_scaling.factor",
+     .help = "divisor of the positions in layers without a window"},
+    {"sliding_window_pattern", WEFT_FIELD_I64, AT(period), "6", 1, 1024,
+     .also = "_sliding_window_pattern",
+     .help = "layers of which the last has no window"},
+    {"layer_types", WEFT_FIELD_WORDS, AT(kind), "[]", .capacity = MAX_LAYERS, .count = AT(kinds),
+     .words = layer_words, .help = "kind of each layer; by default the pattern"},
+    {"query_pre_attn_scalar", WEFT_FIELD_F64, AT(scalar), "256", 1e-6, 1e12,
+     .help = "scores are divided by the square root of this number"},
+    {"attn_logit_softcapping", WEFT_FIELD_FIXED, .fallback = "null"},
+    END,
 };
 
 static const weft_unused_field unused[] = {
@@ -178,6 +257,23 @@ static const weft_unused_field unused[] = {
     {"sliding_window_size"},
     {"use_bidirectional_attention", "null"},
     {NULL},
+};
+
+static const weft_unused_field unused_third[] = {
+    {"cache_implementation"},
+    {"final_logit_softcapping"}, /* of the layer for words */
+    {"max_position_embeddings"}, /* training length; rotary positions have no limit */
+    {"rope_scaling.rope_type", "\"linear\""},
+    {"use_bidirectional_attention", "false"},
+    {NULL},
+};
+
+static const weft_named_config sizes_third[] = {
+    {"gemma-3-12b",
+     "{\"hidden_size\": 3840, \"intermediate_size\": 15360, \"num_hidden_layers\": 48,"
+     "\"num_attention_heads\": 16, \"num_key_value_heads\": 8, \"sliding_window\": 1024,"
+     "\"rope_factor\": 8}"},
+    {NULL, NULL},
 };
 
 static const weft_named_config sizes[] = {
@@ -197,6 +293,17 @@ static const weft_key_mapping mappings[] = {
     {"bare",         "layers.0.pre_feedforward_layernorm.weight", NULL, 0},
 };
 
+/* A folder with an image encoder has "language_model." in the names. */
+static const weft_rename_rule joint_rules[] = {
+    {"language_model.model.", ""}, {"model.language_model.", ""}, {"model.", ""}};
+#define MARKER "layers.0.pre_feedforward_layernorm.weight"
+static const weft_key_mapping mappings_third[] = {
+    {"transformers", "model." MARKER, joint_rules, 3},
+    {"transformers", "model.language_model." MARKER, joint_rules, 3},
+    {"transformers", "language_model.model." MARKER, joint_rules, 3},
+    {"bare",         MARKER, NULL, 0},
+};
+
 const weft_family weft_family_gemma2 = {
     .class_name = "Gemma2Model", .also = "Gemma2ForCausalLM", .role = WEFT_ROLE_TEXT_ENCODER,
     .scope = "text_encoder", .stem = "model", .library = "transformers", .model_type = "gemma2",
@@ -205,5 +312,17 @@ const weft_family weft_family_gemma2 = {
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = weft_text_encoder_shape,
     .build = build, .text = text_shape,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
+};
+
+const weft_family weft_family_gemma3 = {
+    .class_name = "Gemma3TextModel", .also = "Gemma3ForCausalLM", .role = WEFT_ROLE_TEXT_ENCODER,
+    .scope = "text_encoder", .stem = "model", .library = "transformers",
+    .model_type = "gemma3_text", .joint = {"gemma3", "text_config", NULL},
+    .config_bytes = sizeof(gemma), .field = fields_third,
+    .fields = sizeof fields_third / sizeof *fields_third,
+    .check = check_third, .unused = unused_third, .sizes = sizes_third,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = weft_text_encoder_shape,
+    .build = build_third, .text = text_shape,
+    .mapping = mappings_third, .mappings = sizeof mappings_third / sizeof *mappings_third,
 };
 /* clang-format on */
