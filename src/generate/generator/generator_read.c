@@ -317,7 +317,7 @@ static weft_status lay_chain(weft_generator *p)
     return WEFT_OK;
 }
 
-/* Checks that the model was trained with a level per frame, and that a frame remains to generate. */
+/* Checks that the model was trained with a level per frame, and that a frame is generated. */
 static weft_status check_forcing(const weft_generator *p, const weft_frame_condition *how)
 {
     const weft_generator_options *o = &p->options;
