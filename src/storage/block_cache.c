@@ -503,8 +503,8 @@ static open_block *keep_open(weft_block_cache *c, const block *b, int fd, const 
     return o;
 }
 
-/* Opens a block of the folder, in use. NULL: the folder does not have the block, or it was damaged and
- * is now removed. */
+/* Opens a block of the folder, in use. NULL: the folder does not have the block, or it was damaged
+ * and is now removed. */
 static open_block *open_in_folder(weft_block_cache *c, const block *b)
 {
     uint64_t sum[WEFT_BLOCK_PIECES];

@@ -169,8 +169,8 @@ static void empty_stage(attempt *a)
     a->staged = 0;
 }
 
-/* libcurl passes the body on in pieces of 16 KiB. The sink gets larger ones, as it may write them to
- * a file. */
+/* libcurl passes the body on in pieces of 16 KiB. The sink gets larger ones, as it may write them
+ * to a file. */
 static void stage_body(attempt *a, const char *data, int64_t bytes)
 {
     for (int64_t done = 0; done < bytes && a->sunk == WEFT_OK;) {

@@ -17,8 +17,8 @@ typedef struct weft_s3_upload weft_s3_upload;
 /* Sends nothing yet. */
 weft_status weft_s3_upload_begin(weft_s3 *s3, const char *key, weft_s3_upload **upload);
 weft_status weft_s3_upload_write(weft_s3_upload *upload, const void *data, int64_t bytes);
-/* *bytes and `etag`: of the object. The ETag of an object of several parts is "": the reply of rclone
- * has another ETag than later requests. */
+/* *bytes and `etag`: of the object. The ETag of an object of several parts is "": the reply of
+ * rclone has another ETag than later requests. */
 weft_status weft_s3_upload_commit(weft_s3_upload *upload, int64_t *bytes,
                                   char etag[WEFT_ETAG_BYTES]);
 void weft_s3_upload_free(weft_s3_upload *upload); /* aborts without a commit */

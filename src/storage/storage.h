@@ -23,8 +23,8 @@ typedef struct weft_storage weft_storage;
 /* A file being written; it gets its name when it is committed. */
 typedef struct weft_storage_file weft_storage_file;
 
-/* The operations of a kind of storage. `origin`, `known`, `stream` and `list_all` may be NULL, and in
- * a read-only kind all after `list_all`. `self` is the object that `open` created. */
+/* The operations of a kind of storage. `origin`, `known`, `stream` and `list_all` may be NULL, and
+ * in a read-only kind all after `list_all`. `self` is the object that `open` created. */
 typedef struct weft_storage_kind {
     const char *scheme; /* "s3://"; "" is the kind for paths without one */
     bool read_only;     /* nothing can be written or removed */
