@@ -7,7 +7,7 @@ unset WEFT_LOG_FORMAT
 # arguments with which each verb reads its command line and then stops
 declare -A beside=(
     [generate]="--model none --prompt x" [eval]="cache --model none" [inspect]="model none" [plan]="cascades none.yaml"
-    [profile]="none.yaml" [estimate]="none.yaml" [convert]="none none/out" [curate]="--in none --out none/out" [shots]="none.mp4" [simulate]="none.json"
+    [profile]="none.yaml" [estimate]="--model none" [convert]="none none/out" [curate]="--in none --out none/out" [shots]="none.mp4" [simulate]="none.json"
     [synth]="--out /dev/null/x" [tokenize]="none x" [report]="--out /dev/null/x.html"
 )
 cat >names <<'N'
@@ -67,6 +67,15 @@ shots --mix --interpolate 0
 simulate --folds --pass-splits 2
 simulate --cluster --on h100
 estimate --cluster --on h100
+estimate --guide --guidance-method cfg
+estimate --guidance-low --guidance-scale-2 3
+estimate --guidance-from --guidance-start 0.1
+estimate --guidance-until --guidance-end 0.9
+estimate --boundary --boundary-ratio 0.5
+estimate --windows --window-mode blend
+estimate --identity --identity-image none.png
+estimate --identity-module --identity-encoder none
+estimate --cache --feature-cache fast
 synth --nameless --unnamed-colour-share 0.5
 tokenize --length --max-length 3
 report --truth --reference-videos none
