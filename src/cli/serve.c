@@ -30,8 +30,9 @@ static const weft_option options[] = {
      .copied = true},
     WEFT_BACKEND_OPTION,
     {"--precision", "TYPE", NULL,
-     "default of the field `precision`: f32 or bf16, as in `weft generate`; by default f32",
-     .choices = "f32 bf16"},
+     "default of the field `precision`: f32, tf32, bf16 or auto, as in `weft generate`; by "
+     "default f32",
+     .choices = "f32 tf32 bf16 auto"},
     {"--vae-precision", "TYPE", NULL,
      "default of the field `vae_precision`: f32 or bf16, as in `weft generate`; by default f32",
      .choices = "f32 bf16"},

@@ -36,8 +36,8 @@ static const weft_key keys[] = {
      .max = 100},
     {"sampler", WEFT_KEY_STRING, 0, "", "", "name of a sampler; default: the model's own"},
     {"precision", WEFT_KEY_STRING, 0, "", "",
-     "type in which transformer and text encoders compute: f32, bf16 or auto; default: the "
-     "server's"},
+     "type in which transformer and text encoders compute: f32, tf32, bf16 or auto; default: "
+     "the server's"},
     {"vae_precision", WEFT_KEY_STRING, 0, "", "",
      "type in which the VAE computes: f32 or bf16; default: the server's"},
     {"weights", WEFT_KEY_STRING, 0, "", "",

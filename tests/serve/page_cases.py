@@ -307,7 +307,7 @@ def types_of_numbers_are_chosen():
     s = held_server("--precision", "bf16")
     page = Page(s)
     chosen = lambda: page.js("const f = document.getElementById('form').elements; return [f.precision.value, f.vae_precision.value, f.weights.value]")
-    page.until("document.getElementById('form').elements.precision.options.length === 3")
+    page.until("document.getElementById('form').elements.precision.options.length === 4")
     assert chosen() == ["bf16", "f32", "stored"], chosen()
     page.fill()
     page.set("weights", "int8"), page.set("vary", "precision"), page.set("varied", "f32, f16")

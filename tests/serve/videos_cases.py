@@ -394,7 +394,7 @@ def precision_and_weights():
     """Each value is the option of `weft generate`; the server's options are the defaults. Bitwise: the same program computes."""
     s = Server("state", "--precision", "bf16")
     model, = s.call("GET", "/capabilities")["models"]
-    assert model["precision"] == {"values": ["f32", "bf16", "auto"], "default": "bf16"} and model["vae_precision"]["default"] == "f32", model
+    assert model["precision"] == {"values": ["f32", "tf32", "bf16", "auto"], "default": "bf16"} and model["vae_precision"]["default"] == "f32", model
     assert model["weights"]["default"] == "stored" and "int8" in model["weights"]["values"], model
     small, names = dict(VIDEO, frames=5, steps=2), ("precision", "vae_precision", "weights")
     def made(values, stored, *options):
@@ -406,6 +406,7 @@ def precision_and_weights():
     int8 = {"weights": "int8"}
     plain = made({"precision": "f32"}, {})
     bf16 = made({}, {"precision": "bf16"}, "--precision", "bf16")
+    made({"precision": "tf32"}, {"precision": "tf32"}, "--precision", "tf32")
     made({"precision": "auto"}, {"precision": "auto"}, "--precision", "auto")
     made({"precision": "f32", "vae_precision": "bf16"}, {"vae_precision": "bf16"}, "--vae-precision", "bf16")
     made({"precision": "f32", **int8}, int8, "--weights", "int8")
