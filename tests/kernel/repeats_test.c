@@ -122,6 +122,37 @@ Test(repeats, attention_counts_each_key)
     unsetenv("WEFT_CPU_ISA");
 }
 
+/* Bitwise: the last of 70 items, with equal keys, has the results that it has alone. */
+Test(repeats, attention_does_not_depend_on_the_place_in_the_batch)
+{
+    enum { B = 70, SQ = 4, SK = 48, H = 2, HEAD = 16, ITEM = SQ * H * HEAD };
+    const weft_attr_attention attr = {.scale = 0.4};
+    const weft_shape q = WEFT_SHAPE(B, SQ, H, HEAD), k = WEFT_SHAPE(B, SK, H, HEAD);
+    weft_view in[3] = {normal_view(1, WEFT_F32, q), normal_view(2, WEFT_F32, k),
+                       normal_view(3, WEFT_F32, k)};
+    weft_view all[2] = {{.dtype = WEFT_F32, .shape = q},
+                        {.dtype = WEFT_F32, .shape = WEFT_SHAPE(B, H, SQ)}};
+    weft_view one[2] = {all[0], all[1]}, last[3];
+    for (int i = 0; i < 3; i++) {
+        if (i > 0)
+            repeat_rows(&in[i], B - 1, 5);
+        last[i] = in[i];
+        last[i].shape.dim[0] = 1;
+        last[i].data = (float *)in[i].data + (B - 1) * (view_count(&in[i]) / B);
+    }
+    one[0].shape.dim[0] = one[1].shape.dim[0] = 1;
+    run_on(&weft_backend_cpu, WEFT_OP_ATTENTION, &attr, in, 3, all, 2);
+    run_on(&weft_backend_cpu, WEFT_OP_ATTENTION, &attr, last, 3, one, 2);
+    cr_expect(memcmp((float *)all[0].data + (B - 1) * ITEM, one[0].data, ITEM * 4) == 0);
+    cr_expect(memcmp((float *)all[1].data + (B - 1) * H * SQ, one[1].data, H * SQ * 4) == 0);
+    for (int i = 0; i < 3; i++)
+        weft_free(in[i].data);
+    for (int i = 0; i < 2; i++) {
+        weft_free(all[i].data);
+        weft_free(one[i].data);
+    }
+}
+
 /* Bitwise: the rows in a batch of three items are the rows of one item, whose last rows all
  * differ. */
 static void check_linear(const weft_view *w)

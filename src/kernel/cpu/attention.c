@@ -227,7 +227,8 @@ static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t h
     };
 }
 
-/* Items of a batch with repeats, of the first 64. */
+/* Repeats in the first 64 items of a batch. Each task of a later item searches for equal keys.
+ * Results of an item therefore do not depend on its place in the batch. */
 enum { MOST_ITEMS = 64 };
 typedef struct item_repeats {
     uint64_t whole;            /* bit n: the operands of item n equal the operands of item n - 1 */
@@ -335,8 +336,9 @@ CPU_KERNEL_WITH(attention, .workspace = attention_workspace, .narrow_of = attent
             continue;
         h.out = out + ((const char *)h.q - (const char *)job.q->data);
         h.lse = lse;
-        if (known)
-            merge_keys(&h, repeats.equal[segment], scratch + space - merged);
+        if (merged && !job.segments)
+            merge_keys(&h, known ? repeats.equal[segment] : find_equal_keys(&job, segment),
+                       scratch + space - merged);
         compute(&h, q0, q0 + CPU_ATTENTION_CHUNK < h.nq ? q0 + CPU_ATTENTION_CHUNK : h.nq, scratch);
     }
     copy_repeats(&job, repeats.whole);
