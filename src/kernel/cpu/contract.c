@@ -240,8 +240,10 @@ CPU_KERNEL_WITH(linear, .kernel.prepared = linear_prepared, .workspace = linear_
                       .y_row = view_last(y) * weft_dtype_bytes(y->dtype)};
     int64_t different[MOST_ITEMS];
     l.rows = l.count ? shape_span(&x->shape, 0, x->shape.rank - 1) / l.count : 0;
-    if (l.rows < CPU_FEWEST_REPEATS || l.count > MOST_ITEMS || !computes_rows_alone(args) ||
-        find_different(&l, different) == l.count * l.rows)
+    if (l.rows < CPU_FEWEST_REPEATS || l.count > MOST_ITEMS || !computes_rows_alone(args))
+        return compute_linear(args);
+    /* Each item packs the weights again, which fewer equal rows do not repay. */
+    if (4 * find_different(&l, different) > 3 * l.count * l.rows)
         return compute_linear(args);
     for (int64_t n = 0; n < l.count; n++)
         WEFT_TRY(compute_item(&l, n, different[n]));
