@@ -752,8 +752,11 @@ weft_status weft_queue_store_waiting(weft_queue_store *s, weft_queue_entry **ent
         weft_queue_sort(*entries, *count);
 out:
     sqlite3_finalize(row);
-    if (status != WEFT_OK)
+    if (status != WEFT_OK) {
         weft_free(*entries);
+        *entries = NULL;
+        *count = 0;
+    }
     return status;
 }
 
