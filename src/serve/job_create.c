@@ -5,6 +5,7 @@
 #include "serve/job_draft.h"
 #include "serve/job_json.h"
 #include "serve/job_price.h"
+#include "serve/token_limits.h"
 #include "serve/videos_api.h"
 
 #include <stdio.h>
@@ -158,60 +159,16 @@ out:
     return status;
 }
 
-/* Seconds of a day. */
-#define DAY 86400.0
-
-/* Whether the token of the request may have one more job. *reply: the refusal. */
-static weft_status check_limits(const weft_serve_request *r, const weft_job_price *price,
-                                bool *refused, weft_serve_reply *reply)
-{
-    weft_server *s = r->server;
-    const weft_token_limits limits = weft_access_tokens_limits(&s->tokens, r->owner);
-    weft_queue_owners owners = {0};
-    weft_queue_entry *entries = NULL;
-    int64_t count = 0, jobs = 0;
-    double seconds = price->seconds;
-    char text[160];
-    weft_status_code status = WEFT_OK;
-    *refused = false;
-    if (!limits.jobs && limits.seconds <= 0)
-        return WEFT_OK;
-    WEFT_GO(weft_queue_store_waiting(s->store, &entries, &count));
-    WEFT_GO(weft_queue_store_owners(s->store, weft_server_time() - DAY, &owners));
-    for (int64_t i = 0; i < count; i++)
-        if (!strcmp(owners.name[entries[i].owner], r->owner)) {
-            jobs++;
-            seconds += entries[i].seconds;
-        }
-    for (int64_t i = 0; i < owners.count; i++)
-        seconds += !strcmp(owners.name[i], r->owner) ? owners.used[i] : 0;
-    if (limits.jobs && jobs >= limits.jobs)
-        snprintf(text, sizeof text,
-                 "the token has %" PRId64 " jobs that wait or run, and its limit is %" PRId64, jobs,
-                 limits.jobs);
-    else if (limits.seconds > 0 && seconds > limits.seconds)
-        snprintf(text, sizeof text,
-                 "with this job the token has %.4g seconds in 24 hours, and its limit is %.4g",
-                 seconds, limits.seconds);
-    else
-        goto out;
-    *refused = true;
-    *reply = weft_serve_error(429, "token_limit", "", text);
-out:
-    weft_queue_owners_free(&owners);
-    weft_free(entries);
-    return status;
-}
-
 static weft_serve_reply add_job(weft_serve_request *r, const weft_job_draft *d,
                                 const weft_job_price *price, const weft_create_form *form)
 {
     weft_queue_job job = {0};
-    bool existing, refused;
+    const weft_queue_job limited = {.owner = (char *)(uintptr_t)r->owner,
+                                    .seconds = price->seconds};
+    bool existing;
     weft_serve_reply reply;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(check_limits(r, price, &refused, &reply));
-    if (refused)
+    if (weft_token_limits_refuse(r->server, &limited, &reply))
         return reply;
     WEFT_GO(fill_job(r, d, price, form->base, &job));
     if (weft_inputs_of(d->request))
@@ -276,10 +233,14 @@ weft_serve_reply weft_job_edit(weft_serve_request *r, const char *id)
         json_object_update(d.request, d.layout);
         reply = store_edit(r, &job, &d);
     } else if (weft_job_price_find(r, d.request, &price, &reply)) {
+        const bool longer = job.state == WEFT_QUEUE_QUEUED && price.seconds > job.seconds;
+        const weft_queue_job limited = {
+            .number = job.number, .owner = job.owner, .seconds = price.seconds};
         job.seconds = price.seconds;
         job.bytes = price.bytes;
         set_layout(r->server, &price, d.request);
-        reply = store_edit(r, &job, &d);
+        if (!longer || !weft_token_limits_refuse(r->server, &limited, &reply))
+            reply = store_edit(r, &job, &d);
     }
     json_decref(price.degrees);
     weft_job_draft_free(&d);

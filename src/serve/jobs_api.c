@@ -3,7 +3,15 @@
 #include "base/config.h"
 #include "serve/request_fields.h"
 #include "serve/supervisor.h"
+#include "serve/token_limits.h"
 #include "serve/videos_api.h"
+
+/* Whether RESUME adds a job of this state to the queue. */
+static bool waits_again(weft_queue_state state)
+{
+    return state == WEFT_QUEUE_PAUSED || state == WEFT_QUEUE_FAILED ||
+           state == WEFT_QUEUE_CANCELLED;
+}
 
 weft_serve_reply weft_jobs_change(weft_serve_request *r, const char *id, weft_queue_event event)
 {
@@ -15,7 +23,11 @@ weft_serve_reply weft_jobs_change(weft_serve_request *r, const char *id, weft_qu
     if (!weft_videos_find(s, id, &job, &reply))
         return reply;
     const weft_queue_state state = job.state;
+    const bool refused = r->stage == 0 && event == WEFT_QUEUE_RESUME && waits_again(state) &&
+                         weft_token_limits_refuse(s, &job, &reply);
     weft_queue_job_free(&job);
+    if (refused)
+        return reply;
     if (r->stage == 0) {
         weft_supervisor_hasten(s, id, event);
         if (weft_queue_store_apply(s->store, id, event, &change, &next) != WEFT_OK)

@@ -39,9 +39,14 @@ def tokens_are_needed():
 
 
 def tokens_have_limits():
-    """A token with a limit has no further job; other tokens do. Places are free again when jobs end."""
-    first, second, third = new_token("a", "--token-jobs", "2"), new_token("b", "--token-seconds", "1e-6"), new_token("c")
+    """A token with a limit has no further job; other tokens do. Places are free again when jobs end.
+    Jobs that are resumed or become longer are limited, too."""
     import fcntl
+    s = Server()
+    seconds = s.call("POST", "/v1/jobs/price", VIDEO)["seconds"]
+    s.stop()
+    first, second, third = new_token("a", "--token-jobs", "2"), new_token("b", "--token-seconds", "1e-6"), new_token("c")
+    fourth = new_token("d", "--token-seconds", str(1.5 * seconds))
     s = Server()
     lock = open("state/worker.lock", "a")
     fcntl.flock(lock, fcntl.LOCK_EX)  # no job runs
@@ -54,6 +59,13 @@ def tokens_have_limits():
     s.call("POST", "/v1/jobs/price", VIDEO)
     s.call("POST", f"/v1/jobs/{ids[0]}/cancel")
     s.call("POST", "/v1/jobs", VIDEO)
+    s.error(429, "token_limit", "POST", f"/v1/jobs/{ids[0]}/resume")
+    s.call("POST", f"/v1/jobs/{ids[1]}/pause")
+    s.call("POST", f"/v1/jobs/{ids[1]}/resume")
+    s.token = fourth
+    id = s.call("POST", "/v1/jobs", VIDEO)["id"]
+    s.error(429, "token_limit", "PATCH", f"/v1/jobs/{id}", {"steps": 1000})
+    s.call("PATCH", f"/v1/jobs/{id}", {"prompt": "a dog"})
     s.token = second
     answer = s.error(429, "token_limit", "POST", "/v1/jobs", VIDEO)
     assert "24 hours" in answer["message"], answer
