@@ -1,6 +1,7 @@
 #include "doctor/gpu_rates.h"
 
 #include "base/dtype.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "exec/execute.h"
 #include "exec/program.h"
@@ -313,4 +314,36 @@ weft_status weft_gpu_copies_measure(json_t **copies)
     *copies = json_pack("{s:f, s:f, s:f, s:o}", "inside", r.copy, "from_pinned", r.to_device,
                         "to_pinned", r.to_host, "peers", peers);
     return WEFT_ALLOCATED(*copies, "the report");
+}
+
+/* Whether the GPU failed, so that nothing later can be trusted. Other errors, such as a lack of
+ * memory, are of one measurement. */
+static bool gpu_failed(void)
+{
+    const weft_message_class of = weft_error_class();
+    return of == WEFT_MSG_GPU_LOST || of == WEFT_MSG_GPU_ECC || of == WEFT_MSG_GPU_HANG ||
+           of == WEFT_MSG_GPU_FAILED;
+}
+
+/* Puts an error in the place of figures that could not be measured. Returns the error of a GPU that
+ * failed. */
+static weft_status note_error(const char *what, weft_status_code status, json_t **figures)
+{
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    *figures = json_pack("{s:s}", "error", weft_error_message());
+    if (gpu_failed())
+        return status;
+    weft_warning(weft_error_class(), weft_error_fields(), "%s were not measured: %s", what,
+                 weft_error_text());
+    weft_error_clear();
+    return WEFT_OK;
+}
+
+weft_status weft_gpu_figures_measure(bool has_rates, json_t **copies, json_t **rates)
+{
+    WEFT_TRY(note_error("copies", weft_gpu_copies_measure(copies), copies));
+    if (!has_rates)
+        return WEFT_OK;
+    return note_error("rates of operations", weft_gpu_rates_measure(rates), rates);
 }

@@ -1,7 +1,6 @@
 #include "doctor/gpu_report.h"
 
 #include "base/json.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
@@ -99,15 +98,7 @@ static int report_ops(const char *precision, const weft_op_check *op, json_t *li
     return failed;
 }
 
-/* Parts of the report; NULL: none. */
-typedef struct report {
-    const weft_cuda_gpu *gpu;
-    json_t *ops, *rates, *copies, *links;
-    int failed;        /* ops whose kernel of weft failed */
-    const char *error; /* of the GPU, which ended the check */
-} report;
-
-static weft_status write_report(const report *r)
+static weft_status write_report(const weft_gpu_report *r)
 {
     json_t *all = json_pack("{s:s, s:o, s:o*, s:b, s:O, s:O*, s:O*, s:O*, s:s*}", "weft",
                             WEFT_VERSION, "gpu", gpu_json(r->gpu), "cudnn", cudnn_json(), "passed",
@@ -119,7 +110,7 @@ static weft_status write_report(const report *r)
     return status;
 }
 
-static weft_status check_precision(weft_products products, report *r)
+static weft_status check_precision(weft_products products, weft_gpu_report *r)
 {
     weft_op_check *op;
     WEFT_TRY(WEFT_NEW(op, WEFT_GPU_RESULTS, "the check of kernels"));
@@ -130,10 +121,10 @@ static weft_status check_precision(weft_products products, report *r)
 }
 
 /* Writes the report of a GPU that stopped working, and returns its error. */
-static weft_status report_error(report *r)
+static weft_status report_error(weft_gpu_report *r)
 {
     weft_error_copy *error = weft_error_save();
-    r->error = weft_error_message();
+    r->error = weft_strdup(weft_error_message());
     const weft_status_code written = write_report(r);
     const weft_status_code status = error ? weft_error_restore(error) : written;
     weft_free(error);
@@ -141,7 +132,7 @@ static weft_status report_error(report *r)
 }
 
 /* Compares the kernels in all precisions. Requires the lock of the files of verdicts. */
-static weft_status check_gpu(report *r)
+static weft_status check_gpu(weft_gpu_report *r)
 {
     bool found;
     /* implementations that stopped the GPU */
@@ -152,7 +143,7 @@ static weft_status check_gpu(report *r)
     return weft_cuda_verdicts_save();
 }
 
-static weft_status check_with_lock(report *r)
+static weft_status check_with_lock(weft_gpu_report *r)
 {
     int lock;
     weft_status_code status = weft_cuda_files_lock(&lock);
@@ -162,27 +153,16 @@ static weft_status check_with_lock(report *r)
     return status;
 }
 
-/* Puts an error in the place of figures that could not be measured. */
-static void note_error(const char *what, json_t **figures)
+weft_status weft_gpu_report_measure(weft_gpu_report *r)
 {
-    weft_warning(weft_error_class(), weft_error_fields(), "%s were not measured: %s", what,
-                 weft_error_text());
-    *figures = json_pack("{s:s}", "error", weft_error_message());
-    weft_error_clear();
-}
-
-/* Measures the rates. Work of an op that failed is not prepared, so a GPU with such an op has
- * copies only. */
-static void measure_gpu(report *r)
-{
-    if (weft_gpu_copies_measure(&r->copies) != WEFT_OK)
-        note_error("copies", &r->copies);
-    if (!r->failed && weft_gpu_rates_measure(&r->rates) != WEFT_OK)
-        note_error("rates of operations", &r->rates);
+    /* work of an op that failed is not prepared, so a GPU with such an op has copies only */
+    if (weft_gpu_figures_measure(!r->failed, &r->copies, &r->rates) != WEFT_OK)
+        return report_error(r);
+    return write_report(r);
 }
 
 /* Measures the connections between the GPUs of all ranks. Collective. */
-static weft_status measure_links(weft_comm *comm, report *r)
+static weft_status measure_links(weft_comm *comm, weft_gpu_report *r)
 {
     enum { BYTES = 256 << 20 };
     weft_group *world;
@@ -208,29 +188,40 @@ static weft_status measure_links(weft_comm *comm, report *r)
 }
 
 /* Rank 0 compares the kernels and writes the report; the links are between all ranks. */
-static weft_status check_ranks(weft_comm *comm, bool kernels, report *r)
+static weft_status check_ranks(weft_comm *comm, bool kernels, weft_gpu_report *r)
 {
     const bool first = weft_comm_rank(comm) == 0;
     WEFT_TRY(weft_backend_check(&weft_backend_cuda));
     WEFT_TRY(weft_cuda_gpu_get(&r->gpu));
-    if (weft_comm_ranks(comm) > 1)
-        WEFT_TRY(measure_links(comm, r));
+    if (weft_comm_ranks(comm) > 1) {
+        const weft_status_code status = measure_links(comm, r);
+        if (status != WEFT_OK)
+            return first ? report_error(r) : status;
+    }
     if (!first)
         return weft_comm_barrier(comm);
     weft_comm_set_busy(comm, "comparing the kernels of the GPU with the reference");
     printf("GPU %d of %d: %s\n", r->gpu->ordinal, r->gpu->count, r->gpu->name);
     WEFT_TRY(check_with_lock(r));
-    measure_gpu(r);
-    WEFT_TRY(write_report(r));
+    WEFT_TRY(weft_gpu_report_measure(r));
     if (kernels)
         WEFT_TRY(weft_gpu_kernels_print());
     weft_comm_set_busy(comm, NULL);
     return weft_comm_barrier(comm);
 }
 
+void weft_gpu_report_free(weft_gpu_report *r)
+{
+    json_decref(r->ops);
+    json_decref(r->rates);
+    json_decref(r->copies);
+    json_decref(r->links);
+    weft_free(r->error);
+}
+
 weft_status weft_doctor_gpu(bool kernels)
 {
-    report r = {.ops = json_array()};
+    weft_gpu_report r = {.ops = json_array()};
     weft_comm *comm = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(r.ops, "the report"));
@@ -247,9 +238,6 @@ out:
     if (status != WEFT_OK && comm && weft_comm_ranks(comm) > 1)
         weft_comm_abort(comm);
     weft_comm_free(comm);
-    json_decref(r.ops);
-    json_decref(r.rates);
-    json_decref(r.copies);
-    json_decref(r.links);
+    weft_gpu_report_free(&r);
     return status;
 }

@@ -1,9 +1,12 @@
 /* Rates in gpu-report.json, on the emulated driver. Their values say nothing; that each exists, and
  * that shares are of the peak of the GPU's model, can be tested. */
+#include "base/fs.h"
 #include "base/memory.h"
 #include "doctor/gpu_rates.h"
+#include "doctor/gpu_report.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_module.h"
+#include "kernel/cuda/cuda_peer.h"
 #include "kernel/cuda/cuda_verdict.h"
 #include "plan/cluster/cluster.h"
 #include "plan/cluster/gpu_peaks.h"
@@ -11,6 +14,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void use_emulation(void)
 {
@@ -94,6 +98,75 @@ Test(gpu_rates, copies_through_the_host_are_marked)
     cr_expect(json_is_false(json_object_get(one, "direct")));
     cr_expect_gt(number_of(one, "bytes_per_second"), 0);
     json_decref(copies);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* A GPU that fails while copies or rates are measured: the report names the error and did not pass,
+ * and the error is returned. `figure`: which one has the error. */
+static void check_fault(const char *fault, weft_message_class kind, const char *figure)
+{
+    char folder[] = "/tmp/weft-report-XXXXXX";
+    weft_gpu_report report = {.ops = json_array()};
+    json_t *written;
+    cr_assert_not_null(mkdtemp(folder));
+    cr_assert_eq(chdir(folder), 0);
+    setenv("WEFT_EMU_FAULT", fault, 1);
+    setenv("WEFT_EMU_DEVICES", "2", 1);
+    setenv("WEFT_EMU_MEMORY", "200000000", 1); /* small copies */
+    cr_assert_eq(weft_cuda_gpu_get(&report.gpu), WEFT_OK, "%s", weft_error_message());
+    cr_expect_neq(weft_gpu_report_measure(&report), WEFT_OK, "%s", fault);
+    cr_expect_eq(weft_error_class(), kind, "%s: %s", fault, weft_error_message());
+    cr_assert_eq(weft_json_load("gpu-report.json", &written), WEFT_OK, "%s", weft_error_message());
+    cr_expect(json_is_false(json_object_get(written, "passed")), "%s", fault);
+    const char *error = json_string_value(json_object_get(written, "error"));
+    const char *in_figure =
+        json_string_value(json_object_get(json_object_get(written, figure), "error"));
+    cr_assert(error && in_figure, "%s", fault);
+    cr_expect_str_eq(error, in_figure);
+    cr_expect(strstr(error, "GPU 0"), "%s", error);
+    json_decref(written);
+    weft_gpu_report_free(&report);
+    cr_expect_eq(weft_remove_tree(folder), WEFT_OK, "%s", weft_error_message());
+}
+
+Test(gpu_rates, a_gpu_lost_in_copies_does_not_pass)
+{
+    check_fault("lost@peer", WEFT_MSG_GPU_LOST, "copies");
+}
+
+Test(gpu_rates, an_ecc_error_in_copies_does_not_pass)
+{
+    check_fault("ecc@peer", WEFT_MSG_GPU_ECC, "copies");
+}
+
+/* The copy never ends, so that any deadline passes. */
+Test(gpu_rates, a_copy_that_hangs_does_not_pass)
+{
+    setenv("WEFT_CUDA_DEADLINE", "0.2", 1);
+    check_fault("hang@peer", WEFT_MSG_GPU_HANG, "copies");
+}
+
+Test(gpu_rates, a_copy_that_hangs_names_both_gpus)
+{
+    weft_cuda_peer peer;
+    setenv("WEFT_CUDA_DEADLINE", "0.05", 1);
+    setenv("WEFT_EMU_FAULT", "hang@peer", 1);
+    setenv("WEFT_EMU_DEVICES", "2", 1);
+    cr_expect_neq(weft_cuda_peer_measure(1, 4096, &peer), WEFT_OK);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_GPU_HANG, "%s", weft_error_message());
+    cr_expect(strstr(weft_error_message(), "GPU 0 (NVIDIA H100 80GB HBM3) to GPU 1"), "%s",
+              weft_error_message());
+}
+
+Test(gpu_rates, a_gpu_lost_in_rates_does_not_pass)
+{
+    check_fault("lost@3", WEFT_MSG_GPU_LOST, "rates");
+}
+
+Test(gpu_rates, an_ecc_error_in_rates_does_not_pass)
+{
+    check_fault("ecc@3", WEFT_MSG_GPU_ECC, "rates");
 }
 
 /* The presets of clusters have the peaks of the first row of their type. */

@@ -6,18 +6,16 @@
 #include "kernel/cuda/cuda_ids.h"
 #include "kernel/cuda/cuda_module.h"
 #include "kernel/cuda/cuda_nccl.h"
+#include "kernel/cuda/cuda_wait.h"
 #include "kernel/cuda/kernels/device_args.h"
 #include "kernel/cuda/launch_window.h"
 #include "kernel/sums.h"
 #include "kernel/view.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct weft_device_stream {
     weft_cuda_queue queue; /* first: queues are streams */
@@ -37,9 +35,6 @@ static struct {
     cuda_event moment; /* NULL: no stream was opened */
     double seconds;
 } gpu_clock = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-/* True after a stream did not end within the deadline. Nothing waits again, and memory is not
- * freed: the driver would wait for the work that uses it. */
-static atomic_bool is_stuck;
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
@@ -132,7 +127,7 @@ static void release(const weft_device *device, void *data)
 {
     const weft_cuda_gpu *gpu;
     (void)device;
-    if (data && !is_stuck && weft_cuda_gpu_get(&gpu) == WEFT_OK)
+    if (data && !weft_cuda_is_stuck() && weft_cuda_gpu_get(&gpu) == WEFT_OK)
         gpu->driver->free(address_of(data)); /* fails only after an error that was reported */
 }
 
@@ -169,60 +164,25 @@ static void free_host(const weft_device *device, void *data)
 {
     const weft_cuda_gpu *gpu;
     (void)device;
-    if (data && !is_stuck && weft_cuda_gpu_get(&gpu) == WEFT_OK)
+    if (data && !weft_cuda_is_stuck() && weft_cuda_gpu_get(&gpu) == WEFT_OK)
         gpu->driver->host_free(data);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-/* Seconds that work of a GPU may take between two waits. */
-static double deadline(void)
-{
-    const char *text = getenv("WEFT_CUDA_DEADLINE");
-    const double seconds = text ? strtod(text, NULL) : 0;
-    return seconds > 0 ? seconds : 1800;
-}
-
-/* Spins for short work, then sleeps between two questions. */
-static void pause_poll(int64_t polls)
-{
-    if (polls < 200)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = polls < 2000 ? 20000 : 200000}, NULL);
-}
-
-/* Waits for an event, or for all work of the stream if `event` is NULL. CUDA_NOT_READY: the
- * deadline has passed. */
-static cuda_result poll_work(const weft_device_stream *s, cuda_event event)
-{
-    const weft_cuda_driver *driver = s->gpu->driver;
-    const double begin = weft_now(), seconds = deadline();
-    for (int64_t polls = 0; !is_stuck; polls++) {
-        const cuda_result result =
-            event ? driver->event_query(event) : driver->stream_query(s->handle);
-        if (result != CUDA_NOT_READY)
-            return result;
-        is_stuck = weft_now() - begin > seconds;
-        pause_poll(polls);
-    }
-    weft_cuda_gpu_abandon();
-    return CUDA_NOT_READY;
-}
-
 static weft_status hang_error(const weft_device_stream *s)
 {
     const weft_status_code status = weft_error(
-        WEFT_MSG_GPU_HANG, WEFT_AT(.value = s->gpu->name, WEFT_NUMBER(deadline())),
+        WEFT_MSG_GPU_HANG, WEFT_AT(.value = s->gpu->name, WEFT_NUMBER(weft_cuda_deadline())),
         "the work of GPU %d (%s) did not end within %g s. WEFT_CUDA_SYNC=1 names the node, "
         "WEFT_CUDA_DEADLINE sets the seconds.",
-        s->gpu->ordinal, s->gpu->name, deadline());
+        s->gpu->ordinal, s->gpu->name, weft_cuda_deadline());
     return name_nodes(s, status);
 }
 
 static weft_status finish_work(weft_device_stream *s, cuda_event event)
 {
-    const cuda_result result = poll_work(s, event);
+    const cuda_result result = weft_cuda_wait(s->gpu, s->handle, event);
     if (result == CUDA_OK) {
         const weft_status_code ids = weft_cuda_ids_check(&s->queue);
         return ids == WEFT_OK ? WEFT_OK : name_nodes(s, ids);
@@ -326,10 +286,10 @@ static void close_stream(weft_device_stream *s)
     if (!s)
         return;
     if (s->handle && is_ready(s))
-        (void)poll_work(s, NULL);
-    if (s->handle && !is_stuck)
+        (void)weft_cuda_wait(s->gpu, s->handle, NULL);
+    if (s->handle && !weft_cuda_is_stuck())
         s->gpu->driver->stream_destroy(s->handle);
-    if (!is_stuck)
+    if (!weft_cuda_is_stuck())
         weft_cuda_ids_close(s->gpu, &s->queue);
     weft_cuda_window_close(s->window);
     weft_free(s->error);
@@ -501,16 +461,15 @@ static void hold(weft_device_stream *s, uint32_t *gate, uint32_t turn)
 {
     if (!is_ready(s))
         return;
-    const double begin = weft_now(), seconds = deadline();
-    for (int64_t polls = 0; is_shut(gate, turn) && !is_stuck; polls++) {
+    const double begin = weft_now(), seconds = weft_cuda_deadline();
+    for (int64_t polls = 0; is_shut(gate, turn) && !weft_cuda_is_stuck(); polls++) {
         if (weft_now() - begin > seconds) {
-            is_stuck = true;
-            weft_cuda_gpu_abandon();
+            weft_cuda_give_up();
             keep_error(s, hang_error(s));
         }
-        pause_poll(polls);
+        weft_cuda_pause(polls);
     }
-    if (!is_stuck)
+    if (!weft_cuda_is_stuck())
         keep_result(s,
                     s->gpu->driver->word_wait(s->handle, address_of(gate), turn, CUDA_WAIT_REACHED),
                     "a wait for a message");

@@ -307,6 +307,19 @@ static void run_copy(emu_work *work, emu_stream *s)
         memmove(c->to + i * c->to_pitch, c->from + i * c->from_pitch, c->width);
 }
 
+static void run_peer_copy(emu_work *work, emu_stream *s)
+{
+    const char *fault = getenv("WEFT_EMU_FAULT");
+    if (fault && !strcmp(fault, "hang@peer"))
+        emu_stream_hang(s);
+    else if (fault && !strcmp(fault, "lost@peer"))
+        emu_stream_fail(s, CUDA_ERROR_UNKNOWN);
+    else if (fault && !strcmp(fault, "ecc@peer"))
+        emu_stream_fail(s, CUDA_ERROR_ECC_UNCORRECTABLE);
+    else
+        run_copy(work, s);
+}
+
 static void run_fill(emu_work *work, emu_stream *s)
 {
     (void)s;
@@ -341,7 +354,7 @@ static void submit_copy(CUstream s, CUdeviceptr to, CUdeviceptr from, copy c)
     if (!own)
         emu_stop("out of memory");
     *own = c;
-    own->work.run = run_copy;
+    own->work.run = c.work.run ? c.work.run : run_copy;
     own->to = place(s, to, to_bytes, true);
     own->from = place(s, from, from_bytes, false);
     emu_stream_submit(s, &own->work, access, 2);
@@ -385,7 +398,7 @@ API CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr
         emu_memory_device((const void *)(uintptr_t)from) != from_context->device)
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes)
-        submit_copy(s, to, from, (copy){.width = bytes, .height = 1});
+        submit_copy(s, to, from, (copy){.work.run = run_peer_copy, .width = bytes, .height = 1});
     return CUDA_SUCCESS;
 }
 
