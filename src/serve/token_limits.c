@@ -6,8 +6,8 @@
 /* Seconds of a day. */
 #define DAY 86400.0
 
-/* Sets *jobs to the other jobs of the owner that wait or run, and *seconds to their predicted
- * seconds and the used seconds of a day. */
+/* Sets *jobs to the number of the owner's other jobs that wait or run. *seconds has their
+ * predicted seconds, and the used seconds of a day. */
 static weft_status count_others(weft_server *s, const weft_queue_job *job, int64_t *jobs,
                                 double *seconds)
 {
