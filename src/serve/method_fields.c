@@ -117,7 +117,7 @@ weft_status weft_method_read(const json_t *fields, const json_t *base, const boo
         const weft_key *key = weft_request_key(kinds[i].field);
         json_t *value = NULL;
         WEFT_TRY(read_value(fields, key, &value));
-        if (!value)
+        if (!value && takes[kinds[i].need]) /* the other model may have had further options */
             value = json_incref(json_object_get(base, key->name));
         const bool given = value && !is_default(key, value);
         if (given)

@@ -23,9 +23,9 @@ typedef enum weft_method_need {
 
 enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 54, WEFT_METHOD_NUMBERS = 27 };
 
-/* Sets the options of `fields`, and the ones of `base` (NULL: none) that `fields` does not have, in
- * `request`. takes: [WEFT_METHOD_NEEDS] of the model `name`. WEFT_E_ARG: the error's key is the
- * field. */
+/* Sets the options of `fields` in `request`. An option that `fields` does not have is the one of
+ * `base` (NULL: none), if the model takes the option. takes: [WEFT_METHOD_NEEDS] of the model
+ * `name`. WEFT_E_ARG: the error's key is the field. */
 weft_status weft_method_read(const json_t *fields, const json_t *base, const bool *takes,
                              const char *name, json_t *request);
 /* The number of steps of a stored request's timesteps or sigmas; 0: it has none. */

@@ -303,6 +303,8 @@ def further_options():
         f.write(json.dumps({"prompt": small["prompt"], "frames": 21, "width": 32, "height": 32, "steps": 4,
                             "guidance": lag["request"]["guidance_scale"]}) + "\n")
     assert s.content(lag["id"])[1] == generate(here + "/skyreels", "--frame-lag", "2")
+    other = s.call("POST", f"/v1/jobs/{lag['id']}/duplicate", {"model": "wan"})
+    assert "frame_lag" not in other["request"], other  # an option of the other model
     s.stop()
 
 
