@@ -9,7 +9,6 @@
 #include "kernel/cuda/cuda_gpu.h"
 #include "kernel/cuda/cuda_nvrtc.h"
 #include "kernel/cuda/cuda_verdict.h"
-#include "model/model.h"
 #include "train/graph/optimizer.h"
 #include "transform/numeric/fuse.h"
 #include "transform/numeric/mixed_precision.h"
@@ -73,8 +72,19 @@ static weft_value loss_of(weft_graph *g)
     return loss;
 }
 
-/* A training step of a model at a small size. */
-static weft_status build_step(const char *config, weft_products products, weft_graph **out)
+/* Small, and divides by neither tiles nor vectors. */
+static weft_model_size odd_size(const weft_model *model)
+{
+    weft_model_size size = weft_model_smallest(model);
+    size.batch = 2;
+    size.text = size.text > 3 ? size.text : 3;
+    size.height *= 3;
+    size.width *= 5;
+    return size;
+}
+
+weft_status weft_gpu_step_build(const char *config, const weft_model_size *given,
+                                weft_products products, weft_graph **out)
 {
     json_t *json;
     weft_model model = {0};
@@ -82,11 +92,7 @@ static weft_status build_step(const char *config, weft_products products, weft_g
     WEFT_TRY(weft_json_parse(config, (int64_t)strlen(config), "weft doctor", &json));
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_model_read(json, "weft doctor", &model));
-    weft_model_size size = weft_model_smallest(&model);
-    size.batch = 2;
-    size.text = size.text > 3 ? size.text : 3;
-    size.height *= 3;
-    size.width *= 5;
+    const weft_model_size size = given ? *given : odd_size(&model);
     g = weft_graph_create();
     WEFT_GO(WEFT_ALLOCATED(g, "a model of the check"));
     weft_model_build(g, &model, &size, false);
@@ -116,8 +122,8 @@ static weft_status build(int model, weft_products products, weft_graph **out)
 {
     const bool joined = model == WEFT_GPU_JOINED_MODEL;
     weft_graph *g;
-    WEFT_TRY(
-        build_step(models[joined ? WEFT_GPU_VECTOR_MODEL : model], products, joined ? &g : out));
+    WEFT_TRY(weft_gpu_step_build(models[joined ? WEFT_GPU_VECTOR_MODEL : model], NULL, products,
+                                 joined ? &g : out));
     if (!joined)
         return WEFT_OK;
     const weft_status_code status = weft_pass_pointwise(g, 2, out);

@@ -7,6 +7,7 @@
 #include "comm/link_rates.h"
 #include "comm/rank_gpus.h"
 #include "doctor/gpu_check.h"
+#include "doctor/gpu_families.h"
 #include "doctor/gpu_kernels.h"
 #include "doctor/gpu_rates.h"
 #include "kernel/cuda/cuda_backend.h"
@@ -100,10 +101,11 @@ static int report_ops(const char *precision, const weft_op_check *op, json_t *li
 
 static weft_status write_report(const weft_gpu_report *r)
 {
-    json_t *all = json_pack("{s:s, s:o, s:o*, s:b, s:O, s:O*, s:O*, s:O*, s:s*}", "weft",
+    json_t *all = json_pack("{s:s, s:o, s:o*, s:b, s:O, s:O*, s:O*, s:O*, s:O*, s:s*}", "weft",
                             WEFT_VERSION, "gpu", gpu_json(r->gpu), "cudnn", cudnn_json(), "passed",
-                            r->failed == 0 && !r->error, "ops", r->ops, "rates", r->rates, "copies",
-                            r->copies, "links", r->links, "error", r->error);
+                            r->failed == 0 && r->families_failed == 0 && !r->error, "ops", r->ops,
+                            "families", r->families, "rates", r->rates, "copies", r->copies,
+                            "links", r->links, "error", r->error);
     WEFT_TRY(WEFT_ALLOCATED(all, "the report"));
     const weft_status_code status = weft_json_save(report_file, all);
     json_decref(all);
@@ -203,6 +205,9 @@ static weft_status check_ranks(weft_comm *comm, bool kernels, weft_gpu_report *r
     weft_comm_set_busy(comm, "comparing the kernels of the GPU with the reference");
     printf("GPU %d of %d: %s\n", r->gpu->ordinal, r->gpu->count, r->gpu->name);
     WEFT_TRY(check_with_lock(r));
+    /* programs with an op that failed are not prepared */
+    if (!r->failed && weft_gpu_families_check(&r->families, &r->families_failed) != WEFT_OK)
+        return report_error(r);
     WEFT_TRY(weft_gpu_report_measure(r));
     if (kernels)
         WEFT_TRY(weft_gpu_kernels_print());
@@ -213,10 +218,28 @@ static weft_status check_ranks(weft_comm *comm, bool kernels, weft_gpu_report *r
 void weft_gpu_report_free(weft_gpu_report *r)
 {
     json_decref(r->ops);
+    json_decref(r->families);
     json_decref(r->rates);
     json_decref(r->copies);
     json_decref(r->links);
     weft_free(r->error);
+}
+
+static weft_status result_of(const weft_gpu_report *r)
+{
+    if (r->failed)
+        return weft_error(WEFT_MSG_PARITY_FAILED,
+                          WEFT_AT(.file = report_file, WEFT_NUMBER(r->failed)),
+                          "%d kernels differ from the reference by more than their tolerance. Use "
+                          "backend cpu, and report this file.",
+                          r->failed);
+    if (r->families_failed)
+        return weft_error(WEFT_MSG_PARITY_FAILED,
+                          WEFT_AT(.file = report_file, WEFT_NUMBER(r->families_failed)),
+                          "%d steps of model families differ from the stored numbers by more than "
+                          "their tolerance. Use backend cpu, and report this file.",
+                          r->families_failed);
+    return WEFT_OK;
 }
 
 weft_status weft_doctor_gpu(bool kernels)
@@ -228,12 +251,7 @@ weft_status weft_doctor_gpu(bool kernels)
     WEFT_GO(weft_comm_open_mpi(&comm));
     WEFT_GO(weft_rank_gpus_choose("cuda", comm));
     WEFT_GO(check_ranks(comm, kernels, &r));
-    if (r.failed)
-        WEFT_GO(weft_error(WEFT_MSG_PARITY_FAILED,
-                           WEFT_AT(.file = report_file, WEFT_NUMBER(r.failed)),
-                           "%d kernels differ from the reference by more than their tolerance. Use "
-                           "backend cpu, and report this file.",
-                           r.failed));
+    WEFT_GO(result_of(&r));
 out:
     if (status != WEFT_OK && comm && weft_comm_ranks(comm) > 1)
         weft_comm_abort(comm);

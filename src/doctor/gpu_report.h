@@ -8,10 +8,11 @@
 /* Parts of gpu-report.json, owned; NULL: none. */
 typedef struct weft_gpu_report {
     const weft_cuda_gpu *gpu;
-    json_t *ops, *rates, *copies, *links;
-    int failed; /* ops whose kernel of weft failed */
-    /* of the GPU, which ended the check. A copy: the message of the thread is replaced if cuDNN has
-     * an error later */
+    json_t *ops, *families, *rates, *copies, *links;
+    int failed;          /* ops whose kernel of weft failed */
+    int families_failed; /* steps of families that differ */
+    /* The GPU's error, which ended the check. A copy: the message of the thread is replaced if
+     * cuDNN has an error later */
     char *error;
 } weft_gpu_report;
 
