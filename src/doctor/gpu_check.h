@@ -16,8 +16,8 @@ enum { WEFT_GPU_JOINED_MODEL = WEFT_GPU_VECTOR_VAE + 1 };
 enum { WEFT_GPU_RESULTS = (WEFT_CUDA_IMPLS + 1) * WEFT_OP_COUNT };
 #define WEFT_GPU_RESULT(impl, op) (((impl) + 1) * WEFT_OP_COUNT + (op))
 
-/* Builds a training step of a model, whose loss is the mean square of its outputs, with the outputs of
- * train/graph/optimizer.h. `size` NULL: a small odd one. */
+/* Builds a training step of a model, whose loss is the mean square of its outputs, with the outputs
+ * of train/graph/optimizer.h. `size` NULL: a small odd one. */
 weft_status weft_gpu_step_build(const char *config, const weft_model_size *size,
                                 weft_products products, weft_graph **out);
 /* Compares every node of a training step of one model, for each implementation that has its op.

@@ -8,7 +8,8 @@
 const weft_gpu_family weft_gpu_families[] = {
     {"{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":4,"
      "\"attention_head_dim\":6,\"in_channels\":5,\"out_channels\":2,\"text_dim\":5,\"freq_dim\":4,"
-     "\"ffn_dim\":10,\"num_layers\":1,\"image_dim\":4,\"added_kv_proj_dim\":24,\"pos_embed_seq_len\":6}",
+     "\"ffn_dim\":10,\"num_layers\":1,\"image_dim\":4,\"added_kv_proj_dim\":24,"
+     "\"pos_embed_seq_len\":6}",
      {2, 2, 4, 4, 3}},
     {"{\"_class_name\":\"ChronoEditTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":5,\"out_channels\":2,\"text_dim\":5,\"freq_dim\":4,"

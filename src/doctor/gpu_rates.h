@@ -14,8 +14,8 @@ weft_status weft_gpu_rates_measure(json_t **rates);
 /* Measures and prints copies inside the GPU, between the GPU and pinned memory, and to the other
  * GPUs of the process. *copies: an object with bytes per second. */
 weft_status weft_gpu_copies_measure(json_t **copies);
-/* Measures copies, and with `has_rates` rates. An error is put in the place of the figure: *copies or
- * *rates is an object with "error". Returns the error if the GPU failed (lost, ECC, hang, or an
+/* Measures copies, and with `has_rates` rates. An error is put in the place of the figure: *copies
+ * or *rates is an object with "error". Returns the error if the GPU failed (lost, ECC, hang, or an
  * unknown error of the driver); other errors are warnings. */
 weft_status weft_gpu_figures_measure(bool has_rates, json_t **copies, json_t **rates);
 
