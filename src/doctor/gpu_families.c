@@ -179,7 +179,7 @@ double weft_gpu_family_tolerance(weft_products products)
     return products == WEFT_PRODUCTS_F32 ? 3e-4 : products == WEFT_PRODUCTS_TF32 ? 1e-1 / 8 : 1e-1;
 }
 
-/* Where a division by a small deviation lets roundings grow, bf16 on cpu has a large error as well.
+/* Divisions by small deviations let roundings grow; bf16 on cpu has a large error there as well.
  * TF32 has three more bits than bf16. */
 static weft_status limit_of(int family, weft_products products, const double *right, double *limit)
 {

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The numbers of ref, which computes in f64: inputs differ by the last bits of another C library,
+/* Backend ref computes in f64: inputs differ by the last bits of another C library,
  * which some families let grow. WEFT_FAMILY_NUMBERS names the file of numbers, which gets new
  * lines instead. */
 Test(gpu_families, stored_numbers_are_of_ref)
@@ -60,7 +60,7 @@ Test(gpu_families, cpu_has_the_stored_numbers)
 }
 
 /* Two autoencoders of LTX have errors of 0.2 and 0.3 in bf16, the others less than 0.1: the limit
- * of the comparison on a GPU follows from these errors. */
+ * of the comparison on a GPU is twice the error of cpu. */
 Test(gpu_families, cpu_is_near_in_bf16)
 {
     check_cpu(WEFT_PRODUCTS_BF16, 0.5);
@@ -131,7 +131,7 @@ Test(gpu_families, emulated_gpu_passes_in_tf32)
     expect_all_pass(WEFT_PRODUCTS_TF32);
 }
 
-/* A wrong lse of attention changes gradients: all of these models have attention. */
+/* A wrong lse of attention changes gradients: the four models have attention. */
 Test(gpu_families, wrong_lse_is_found)
 {
     int failed;
