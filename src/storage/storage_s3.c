@@ -369,10 +369,13 @@ static weft_status store_commit(void *file)
 {
     store_file *f = file;
     int64_t bytes;
-    char etag[WEFT_ETAG_BYTES];
+    char etag[WEFT_ETAG_BYTES] = "";
+    const weft_status_code status = weft_s3_upload_commit(f->upload, &bytes, etag);
+    /* After the upload: until its end, readers store the facts of the earlier object. */
     weft_remote_table_drop(&f->store->table, f->name);
-    WEFT_TRY(weft_s3_upload_commit(f->upload, &bytes, etag));
-    return *etag ? weft_remote_table_put(&f->store->table, f->name, etag, bytes) : WEFT_OK;
+    return status == WEFT_OK && *etag
+               ? weft_remote_table_put(&f->store->table, f->name, etag, bytes)
+               : status;
 }
 
 const weft_storage_kind weft_storage_s3 = {.scheme = "s3://",
