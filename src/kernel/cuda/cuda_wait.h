@@ -13,8 +13,8 @@ bool weft_cuda_is_stuck(void);
 void weft_cuda_give_up(void);
 /* Pauses between two polls: spins for short work, then sleeps. `polls`: how many there were. */
 void weft_cuda_pause(int64_t polls);
-/* Waits for an event, or for all work of the stream if `event` is NULL. CUDA_NOT_READY: the deadline
- * has passed, in this wait or in one before. */
+/* Waits for an event, or for all work of the stream if `event` is NULL. CUDA_NOT_READY: the
+ * deadline has passed, in this wait or in one before. */
 cuda_result weft_cuda_wait(const weft_cuda_gpu *gpu, cuda_stream stream, cuda_event event);
 
 #endif
