@@ -494,9 +494,10 @@ bool weft_dispatch_next(weft_dispatch *d, double now, int32_t *index, int32_t *d
 void weft_dispatch_release(weft_dispatch *d, int32_t device)
 {
     const int32_t c = d->on[device];
-    d->on[device] = -1;
     if (c < 0 || --d->parts[c])
         return;
+    for (int32_t i = 0; i < d->s.item[c].degree; i++)
+        d->on[devices_of(d, c)[i]] = -1;
     if (d->replan)
         weft_replan_end(d->replan, c);
     for (int32_t i = d->first_before[c]; i < d->first_before[c + 1]; i++)

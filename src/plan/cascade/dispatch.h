@@ -56,7 +56,9 @@ void weft_dispatch_reset(weft_dispatch *dispatch, const weft_assigned *item);
 /* Sets the next cascade to start at `now` and its devices in device[degree]. False: no cascade can
  * start before a device becomes idle. */
 bool weft_dispatch_next(weft_dispatch *dispatch, double now, int32_t *index, int32_t *device);
-/* Releases a device that finished its part of a cascade. */
+/* Records that a device finished its part of a cascade. All devices of the cascade become idle when
+ * the last one finished, as in weft_dispatch_play. Otherwise cascades of few devices would take the
+ * first devices, and wide ones, earlier in the plan, would wait. */
 void weft_dispatch_release(weft_dispatch *dispatch, int32_t device);
 /* Returns the number of cascades that have not started. */
 int64_t weft_dispatch_left(const weft_dispatch *dispatch);

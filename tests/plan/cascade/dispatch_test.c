@@ -157,6 +157,26 @@ Test(dispatch, slow_devices_are_used_last)
     weft_dispatch_free(d);
 }
 
+/* The devices of s0.dit end at different times. s1.dit, which needs all, starts before s2.text. */
+Test(dispatch, devices_of_a_cascade_become_idle_together)
+{
+    static const int32_t all[] = {0, 1, 2, 3};
+    const weft_assigned item[] = {{"s0.dit", all, 4, 0, 10, NULL, 0},
+                                  {"s1.dit", all, 4, 10, 5, NULL, 0},
+                                  {"s2.text", all, 1, 15, 1, NULL, 0}};
+    int32_t index, device[4];
+    weft_dispatch *d = dispatch_of(item, 3, 4, 0, NULL, NULL);
+    cr_assert(weft_dispatch_next(d, 0, &index, device));
+    cr_expect_eq(index, 0);
+    for (int i = 0; i < 4; i++) {
+        cr_expect(!weft_dispatch_next(d, 10 + 0.001 * i, &index, device), "s%d starts", index);
+        weft_dispatch_release(d, i);
+    }
+    cr_assert(weft_dispatch_next(d, 10.004, &index, device));
+    cr_expect_eq(index, 1);
+    weft_dispatch_free(d);
+}
+
 /* Devices that were retired get no gradients afterwards, and everything still runs. */
 Test(dispatch, retired_devices_get_no_gradients)
 {
