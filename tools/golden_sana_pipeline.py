@@ -3,8 +3,9 @@
 latents of Sana-Video's pipelines. A prompt has an instruction, a negative one does not. Needs
 diffusers and transformers; run from the root of the checkout, with tools in PYTHONPATH.
 
-    sana      text to video, with DPM-Solver on flow noise
-    sana_i2v  a variant of the same folder with an image and Euler's method"""
+    sana        text to video, with DPM-Solver on flow noise
+    sana_empty  a variant of the same folder with empty prompts
+    sana_i2v    a variant of the same folder with an image and Euler's method"""
 import torch
 from diffusers import (AutoencoderKLWan, DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler, SanaImageToVideoPipeline, SanaVideoPipeline,
                        SanaVideoTransformer3DModel)
@@ -28,9 +29,12 @@ def sana():
     parts = dict(tokenizer=words, text_encoder=text, vae=vae, transformer=transformer)
     begin = noise(4, 2, 4, 8)
     asked = dict(height=32, width=64, num_inference_steps=5, guidance_scale=4.0)
-    both = dict(prompt=PROMPT, negative_prompt=NEGATIVE, frames=5, output_type="latent", use_resolution_binning=False, **asked)
+    made_so = dict(frames=5, output_type="latent", use_resolution_binning=False, **asked)
+    both = dict(prompt=PROMPT, negative_prompt=NEGATIVE, **made_so)
     pipe = SanaVideoPipeline(**parts, scheduler=levels)
     save(pipe, "sana", begin, pipe(latents=begin.clone(), **both).frames, prompt=PROMPT, negative=NEGATIVE, num_frames=5, **asked)
+    made = pipe(latents=begin.clone(), prompt="", negative_prompt="", **made_so).frames
+    variant("sana", "empty", made, prompt="", negative="", num_frames=5, **asked)
 
     levels, image, sample = FlowMatchEulerDiscreteScheduler(shift=8.0), picture(64, 32, 1), DiagonalGaussianDistribution.sample
     pipe = SanaImageToVideoPipeline(**parts, scheduler=levels)

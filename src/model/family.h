@@ -392,8 +392,9 @@ typedef struct weft_text_encoder_row {
     /* The encoder reads only the parts of a text in quotation marks. Without such parts all its
      * tokens are padding. */
     bool quoted;
-    /* `before` is an instruction for prompts, not for negative and empty ones. The conditioning has
-     * the first token and those from the last one of the instruction on (prompt/text_rows.h). */
+    /* `before` is an instruction for prompts, not for negative prompts and empty captions. The
+     * conditioning has the first token and the tokens from the instruction's last one on
+     * (prompt/text_rows.h). */
     bool instruction;
 } weft_text_encoder_row;
 

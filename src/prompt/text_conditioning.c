@@ -766,7 +766,8 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
             encoder->model.family->tokens(encoder->model.config, text, to.tokens);
         return WEFT_OK;
     }
-    own.plain = encoder->instruction && (s->negative || !*text);
+    own.plain = encoder->instruction &&
+                (s->kind == WEFT_TEXT_NEGATIVE || (s->kind == WEFT_TEXT_CAPTION && !*text));
     WEFT_TRY(
         ids_of(&own, s->of[r], text, own.plain ? encoder->text_tokens : length, &id, &count, &cut));
     if (encoder->instruction)

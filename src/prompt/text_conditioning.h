@@ -116,13 +116,20 @@ typedef struct weft_special_tokens {
     int32_t image, closes;
 } weft_special_tokens;
 
+/* Texts by their instruction (weft_text_encoder_row.instruction). */
+typedef enum weft_text_kind {
+    WEFT_TEXT_CAPTION,  /* instruction, but not before an empty caption, which training drops */
+    WEFT_TEXT_PROMPT,   /* instruction, also before an empty prompt */
+    WEFT_TEXT_NEGATIVE, /* no instruction */
+} weft_text_kind;
+
 /* The open tokenizers, and counts of truncated texts. */
 typedef struct weft_tokenizer_set {
     weft_special_tokens sign[WEFT_MAX_TEXT_ENCODERS]; /* for encoders with a vision input */
     weft_tokenizer *of[WEFT_MAX_TEXT_ENCODERS];       /* NULL: the family's own tokens */
     /* tokenized texts, and truncated ones by encoder */
     int64_t texts, cut[WEFT_MAX_TEXT_ENCODERS];
-    bool negative; /* set by the caller: the next texts are negative prompts, without instruction */
+    weft_text_kind kind; /* set by the caller: kind of the next texts */
 } weft_tokenizer_set;
 weft_status weft_tokenizer_set_open(const weft_text_conditioning *c,
                                     weft_tokenizer_set *tokenizers);

@@ -3,7 +3,7 @@
  * An instruction before a prompt (weft_text_encoder_row.instruction) has n tokens, with the first
  * special token; the tokenizer counts them. A prompt's conditioning has `rows` of the encoder's
  * n + rows - 2 tokens: the first one, then those from the last one of the instruction on. A
- * negative or empty prompt has no instruction, and its conditioning has the first `rows` tokens. */
+ * text without instruction (weft_text_kind) has the first `rows` tokens. */
 #ifndef WEFT_PROMPT_TEXT_ROWS_H
 #define WEFT_PROMPT_TEXT_ROWS_H
 

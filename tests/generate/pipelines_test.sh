@@ -53,7 +53,7 @@ for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_im
     cosmos25 sana; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
 for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v \
-    cosmos25/image cosmos25/video cosmos25/video1 sana/i2v; do
+    cosmos25/image cosmos25/video cosmos25/video1 sana/empty sana/i2v; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
 finish

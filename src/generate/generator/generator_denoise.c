@@ -43,7 +43,7 @@ static weft_status encode_own_text(weft_generator *p)
             const char *text = row >= batch                ? weft_generator_negative(p, prompt)
                                : prompt < p->request.count ? p->request.prompts[prompt]
                                                            : NULL;
-            p->model.tokenizers.negative = row >= batch;
+            p->model.tokenizers.kind = row >= batch ? WEFT_TEXT_NEGATIVE : WEFT_TEXT_PROMPT;
             WEFT_TRY(weft_text_conditioning_tokenize(&p->model.text, &p->model.tokenizers, i,
                                                      weft_text_conditioning_program_input, program,
                                                      r, text ? text : ""));
