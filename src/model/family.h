@@ -321,6 +321,8 @@ typedef struct weft_key_mapping {
     int spellings; /* number of leading rules that are only read, never written */
     /* no adapter file is written with these names, because their programs read the model's names */
     bool no_adapters;
+    /* A second tensor, without which a file with `marker` is of another family. NULL: none */
+    const char *also;
 } weft_key_mapping;
 
 typedef struct weft_text_shape {

@@ -135,16 +135,28 @@ static const char *const prefixes[] = {
     "",     "model.diffusion_model.", "diffusion_model.", "net.", "model.model.",
     "vae.", "first_stage_model.",     "transformer."};
 
+/* Returns true if the file has the tensors that mark the mapping, with the prefix. */
+static bool has_markers(const weft_key_mapping *mapping, const char *prefix,
+                        bool (*has)(void *user, const char *name), void *user)
+{
+    const char *const marker[] = {mapping->marker, mapping->also};
+    for (int i = 0; i < WEFT_COUNT(marker); i++) {
+        char name[300];
+        snprintf(name, sizeof name, "%s%s", prefix, marker[i] ? marker[i] : "");
+        if (marker[i] && !has(user, name))
+            return false;
+    }
+    return true;
+}
+
 static bool find_mapping(const weft_family *f, bool (*has)(void *user, const char *name),
                          void *user, const weft_key_mapping **mapping, const char **prefix)
 {
     for (int d = 0; d < f->mappings; d++)
         for (int p = 0; p < WEFT_COUNT(prefixes); p++) {
-            char name[300];
             *mapping = &f->mapping[d];
             *prefix = prefixes[p];
-            snprintf(name, sizeof name, "%s%s", *prefix, (*mapping)->marker);
-            if (has(user, name))
+            if (has_markers(*mapping, *prefix, has, user))
                 return true;
         }
     return false;

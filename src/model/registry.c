@@ -92,13 +92,13 @@ const weft_family *const weft_families[] = {
     &weft_family_clip_vision,           /* CLIPVisionModel               */
     &weft_family_vit,                   /* ViTModel                      */
     &weft_family_siglip_vision,         /* SiglipVisionModel             */
-    &weft_family_gemma2,                /* Gemma2Model                   */
-    /* Gemma3TextModel; must follow Gemma 2, whose names its files have, and precede Qwen3 */
+    /* Gemma3TextModel; must precede Gemma 2 and Qwen3, whose names its files have */
     &weft_family_gemma3,
-    &weft_family_qwen,  /* Qwen2_5_VLTextModel           */
-    &weft_family_qwen3, /* Qwen3Model                    */
-    &weft_family_llava, /* LlavaForConditionalGeneration */
-    &weft_family_llama, /* LlamaModel                    */
+    &weft_family_gemma2, /* Gemma2Model                   */
+    &weft_family_qwen,   /* Qwen2_5_VLTextModel           */
+    &weft_family_qwen3,  /* Qwen3Model                    */
+    &weft_family_llava,  /* LlavaForConditionalGeneration */
+    &weft_family_llama,  /* LlamaModel                    */
     /* MistralModel; must follow Llama, which has the same names */
     &weft_family_mistral,
     &weft_family_bert,             /* BertModel                     */

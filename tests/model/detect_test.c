@@ -23,7 +23,6 @@ static const char *const namesakes[][2] = {
     {"AutoencoderKLQwenImage", "AutoencoderKLWan"},
     {"AutoencoderKLFlux2", "AutoencoderKL"}, /* without its statistics */
     {"MistralModel", "LlamaModel"},
-    {"Gemma3TextModel", "Gemma2Model"}, /* without its norms of heads */
 };
 
 static bool is_namesake(const weft_family *of, const weft_family *found)
@@ -92,5 +91,40 @@ Test(detect, mixture_of_experts)
                  dense);
         const weft_model model = model_of(config);
         found_as_itself(&model);
+    }
+}
+
+/* Names of a file, one per line. */
+static bool has_line(void *names, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = strstr(names, name); at; at = strstr(at + 1, name))
+        if ((at == (const char *)names || at[-1] == '\n') && at[length] == '\n')
+            return true;
+    return false;
+}
+
+/* LTX-Video 0.9.5 has all names of LTX-2 in the authors' files, and a modulated decoder. */
+Test(detect, authors_names_of_ltx)
+{
+    static const struct {
+        char names[160];
+        const char *class_name;
+    } file[] = {
+        {"vae.encoder.down_blocks.1.conv.conv.weight\nvae.encoder.down_blocks.7.conv.conv.weight\n",
+         "AutoencoderKLLTX2Video"},
+        {"vae.encoder.down_blocks.1.conv.conv.weight\nvae.encoder.down_blocks.7.conv.conv.weight\n"
+         "vae.decoder.last_scale_shift_table\n",
+         "AutoencoderKLLTXVideo"},
+    };
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
+        const weft_key_mapping *mapping;
+        const char *prefix;
+        const weft_family *found =
+            weft_key_mapping_detect(has_line, (void *)file[i].names, &mapping, &prefix);
+        cr_assert_not_null(found);
+        cr_expect_str_eq(found->class_name, file[i].class_name);
+        cr_expect_str_eq(mapping->name, "original");
+        cr_expect_str_eq(prefix, "vae.");
     }
 }

@@ -749,9 +749,9 @@ static const weft_key_mapping mappings[] = {
     {"diffusers", "decoder.scale_shift_table", NULL, 0},
     {"original", "decoder.up_blocks.9.res_blocks.0.conv1.conv.weight", original,
      sizeof original / sizeof *original},
-    /* before 0.9.1, whose marker these files have, too */
+    /* before 0.9.1, whose marker these files have, too; LTX-2 has the first tensor alone */
     {"original", "encoder.down_blocks.1.conv.conv.weight", original095,
-     sizeof original095 / sizeof *original095},
+     sizeof original095 / sizeof *original095, .also = "decoder.last_scale_shift_table"},
     {"original", "decoder.last_scale_shift_table", original091,
      sizeof original091 / sizeof *original091},
 };

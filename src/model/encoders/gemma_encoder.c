@@ -296,12 +296,15 @@ static const weft_key_mapping mappings[] = {
 /* A folder with an image encoder has "language_model." in the names. */
 static const weft_rename_rule joint_rules[] = {
     {"language_model.model.", ""}, {"model.language_model.", ""}, {"model.", ""}};
-#define MARKER "layers.0.pre_feedforward_layernorm.weight"
+/* Qwen3 has the norms of heads, and Gemma 2 the norm before the feed-forward. */
+#define MAPPING(name, prefix, rules, count) \
+    {name, prefix "layers.0.self_attn.q_norm.weight", rules, count, \
+     .also = prefix "layers.0.pre_feedforward_layernorm.weight"}
 static const weft_key_mapping mappings_third[] = {
-    {"transformers", "model." MARKER, joint_rules, 3},
-    {"transformers", "model.language_model." MARKER, joint_rules, 3},
-    {"transformers", "language_model.model." MARKER, joint_rules, 3},
-    {"bare",         MARKER, NULL, 0},
+    MAPPING("transformers", "model.", joint_rules, 3),
+    MAPPING("transformers", "model.language_model.", joint_rules, 3),
+    MAPPING("transformers", "language_model.model.", joint_rules, 3),
+    MAPPING("bare", "", NULL, 0),
 };
 
 const weft_family weft_family_gemma2 = {
