@@ -140,6 +140,11 @@ const char *weft_role_name(weft_role role)
     return names[role];
 }
 
+bool weft_model_has_unit_times(const weft_model *model)
+{
+    return model->family->unit_times && model->family->unit_times(model->config);
+}
+
 bool weft_family_is_autoencoder(const weft_family *family)
 {
     return family->role == WEFT_ROLE_AUTOENCODER || family->role == WEFT_ROLE_AUDIO_AUTOENCODER;

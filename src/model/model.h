@@ -79,6 +79,8 @@ void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_s
 /* Returns the smallest size that the model accepts, for graphs that only list the parameters. */
 weft_model_size weft_model_smallest(const weft_model *model);
 
+/* Whether the timesteps of flow matching are from 0 to 1 for this denoiser, not to 1000. */
+bool weft_model_has_unit_times(const weft_model *model);
 const char *weft_role_name(weft_role role);                 /* "denoiser", ... */
 bool weft_family_is_autoencoder(const weft_family *family); /* of video or audio */
 /* clang-format on */

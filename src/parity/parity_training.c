@@ -222,14 +222,13 @@ static weft_status fill_conditioning(const training *t, const weft_port_row *row
 
 static void fill_noise_levels(const training *t, int64_t step)
 {
-    const weft_family *f = t->p->model.family;
     float *sigma = input_of(t, "level.sigma")->data, *time = input_of(t, "timestep")->data;
     for (int64_t b = 0; b < t->batch; b++) {
         const float golden_level = t->noise_level[step * t->batch + b];
         sigma[b] = t->data_time ? 1 - golden_level : golden_level;
         if (t->noise_process == &weft_noise_process_edm)
             time[b] = logf(golden_level) / 4;
-        else if (f->unit_times && f->unit_times(t->p->model.config))
+        else if (weft_model_has_unit_times(&t->p->model))
             time[b] = sigma[b];
         else
             time[b] = t->whole_times ? rintf(1000 * sigma[b]) : 1000 * sigma[b];

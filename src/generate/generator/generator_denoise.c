@@ -136,9 +136,8 @@ static void fill_latents(const weft_generator *p, const asking *a, const float *
 /* Timestep of a level for the model. */
 static float time_of(const weft_generator *p, const weft_noise_level *level)
 {
-    const weft_model *model = p->model.denoiser;
-    const bool unit = p->trajectory.scheduler.path == WEFT_PATH_FLOW && model->family->unit_times &&
-                      model->family->unit_times(model->config);
+    const bool unit = p->trajectory.scheduler.path == WEFT_PATH_FLOW &&
+                      weft_model_has_unit_times(p->model.denoiser);
     return (float)(unit ? level->sigma : level->time);
 }
 

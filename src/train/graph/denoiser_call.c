@@ -106,8 +106,7 @@ weft_value weft_denoiser_call_rest(weft_graph *g, weft_value x)
 /* The times of flow matching are from 0 to 1000, and this model takes them from 0 to 1. */
 static bool has_unit_times(const weft_denoiser_call *c)
 {
-    const weft_model *model = &c->models->denoiser;
-    return model->family->unit_times && model->family->unit_times(model->config) &&
+    return weft_model_has_unit_times(&c->models->denoiser) &&
            !strcmp(weft_run_process(c->run)->name, "flow");
 }
 
