@@ -451,6 +451,33 @@ out:
     return status;
 }
 
+int64_t weft_write_at(int fd, const void *data, int64_t bytes, int64_t at)
+{
+    int64_t done = 0;
+    while (done < bytes) {
+        const ssize_t n =
+            pwrite(fd, (const char *)data + done, (size_t)(bytes - done), (off_t)(at + done));
+        if (n < 0 && errno != EINTR)
+            break;
+        done += n > 0 ? n : 0;
+    }
+    return done;
+}
+
+int64_t weft_read_at(int fd, void *to, int64_t bytes, int64_t at)
+{
+    int64_t done = 0;
+    while (done < bytes) {
+        const ssize_t n = pread(fd, (char *)to + done, (size_t)(bytes - done), (off_t)(at + done));
+        if (n == 0)
+            errno = 0;
+        if (n == 0 || (n < 0 && errno != EINTR))
+            break;
+        done += n > 0 ? n : 0;
+    }
+    return done;
+}
+
 weft_status weft_file_try(const char *path)
 {
     weft_file_writer probe;

@@ -64,6 +64,12 @@ weft_status weft_file_write_buf(const char *path, weft_buf *buf);
 /* Fails if a file cannot be written at `path`. Changes nothing. Called before the work begins. */
 weft_status weft_file_try(const char *path);
 
+/* Writes `bytes` at offset `at` of an open file. Returns the bytes written; fewer: errno. */
+int64_t weft_write_at(int fd, const void *data, int64_t bytes, int64_t at);
+/* Reads `bytes` at offset `at` of an open file. Returns the bytes read; fewer: errno, which is 0 at
+ * the end of the file. */
+int64_t weft_read_at(int fd, void *to, int64_t bytes, int64_t at);
+
 /* Read-only memory map; bytes 0 gives data NULL. A Git LFS pointer is WEFT_E_FORMAT. */
 typedef struct weft_map {
     const unsigned char *data;

@@ -399,17 +399,12 @@ weft_status weft_block_cache_open(const char *folder, int64_t limit, weft_block_
 
 /* ---- open blocks --------------------------------------------------------------------------- */
 
-static bool same_key(const XXH128_hash_t *a, const XXH128_hash_t *b)
-{
-    return a->low64 == b->low64 && a->high64 == b->high64;
-}
-
 /* The caller has the lock. NULL: not open. */
 static open_block *find_open(weft_block_cache *c, const block *b)
 {
     for (int i = 0; i < WEFT_BLOCK_OPEN_FILES; i++) {
         open_block *o = &c->open[i];
-        if (o->taken && !o->damaged && same_key(&o->key, &b->key))
+        if (o->taken && !o->damaged && XXH128_isEqual(o->key, b->key))
             return o;
     }
     return NULL;
@@ -533,7 +528,7 @@ static open_block *take(weft_block_cache *c, const block *b)
 static int find_loading(const weft_block_cache *c, const block *b)
 {
     int i = c->loads - 1;
-    while (i >= 0 && !same_key(&c->loading[i], &b->key))
+    while (i >= 0 && !XXH128_isEqual(c->loading[i], b->key))
         i--;
     return i;
 }

@@ -1,8 +1,7 @@
 #include "storage/block_format.h"
 
-#include "base/memory.h"
+#include "base/fs.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,14 +20,9 @@ int64_t weft_block_file_bytes(int64_t bytes)
 
 static weft_status write_at(int fd, const void *data, int64_t bytes, int64_t at)
 {
-    for (int64_t done = 0; done < bytes;) {
-        const ssize_t n =
-            pwrite(fd, (const char *)data + done, (size_t)(bytes - done), (off_t)(at + done));
-        if (n < 0 && errno != EINTR)
-            return weft_error_errno(WEFT_NOWHERE, "cannot write the cache");
-        done += n > 0 ? n : 0;
-    }
-    return WEFT_OK;
+    return weft_write_at(fd, data, bytes, at) == bytes
+               ? WEFT_OK
+               : weft_error_errno(WEFT_NOWHERE, "cannot write the cache");
 }
 
 void weft_block_writer_begin(weft_block_writer *w, int fd, int64_t bytes)
@@ -71,13 +65,7 @@ weft_status weft_block_writer_end(weft_block_writer *w)
 
 static bool read_all(int fd, void *to, int64_t bytes, int64_t at)
 {
-    for (int64_t done = 0; done < bytes;) {
-        const ssize_t n = pread(fd, (char *)to + done, (size_t)(bytes - done), (off_t)(at + done));
-        if (n == 0 || (n < 0 && errno != EINTR))
-            return false;
-        done += n > 0 ? n : 0;
-    }
-    return true;
+    return weft_read_at(fd, to, bytes, at) == bytes;
 }
 
 bool weft_block_sums_read(int fd, int64_t bytes, uint64_t sum[WEFT_BLOCK_PIECES])

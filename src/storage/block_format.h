@@ -31,7 +31,7 @@ typedef struct weft_block_writer {
     uint64_t sum[WEFT_BLOCK_PIECES];
 } weft_block_writer;
 
-/* Starts at the begin of the file `fd`, also again. */
+/* Starts at the beginning of the file `fd`, also again. */
 void weft_block_writer_begin(weft_block_writer *writer, int fd, int64_t bytes);
 weft_status weft_block_writer_add(weft_block_writer *writer, const void *data, int64_t bytes);
 /* Adds the sums. */

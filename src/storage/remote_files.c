@@ -148,17 +148,10 @@ typedef struct arrival {
 static weft_status write_arrival(void *user, int64_t at, const void *data, int64_t bytes)
 {
     const arrival *a = user;
-    for (int64_t done = 0; done < bytes;) {
-        const ssize_t n = pwrite(a->fd, (const char *)data + done, (size_t)(bytes - done),
-                                 (off_t)(a->at + at + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return weft_error_errno(WEFT_AT(.file = a->path), "cannot write at byte %" PRId64,
-                                    a->at + at + done);
-        done += n;
-    }
-    return WEFT_OK;
+    const int64_t done = weft_write_at(a->fd, data, bytes, a->at + at);
+    return done == bytes ? WEFT_OK
+                         : weft_error_errno(WEFT_AT(.file = a->path),
+                                            "cannot write at byte %" PRId64, a->at + at + done);
 }
 
 /* Receives a piece; the last one gives the file its name. The bytes are written as they arrive,

@@ -175,21 +175,16 @@ static void drop_fd(folder *f, const char *path)
 
 static weft_status read_all(int fd, int64_t at, int64_t bytes, char *to)
 {
-    for (int64_t done = 0; done < bytes;) {
-        const ssize_t n = pread(fd, to + done, (size_t)(bytes - done), (off_t)(at + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return weft_error_errno(WEFT_NOWHERE, "cannot read at byte %" PRId64, at + done);
-        if (n == 0)
-            return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_NOWHERE,
-                              "the file ends at byte %" PRId64 ", and bytes up to %" PRId64
-                              " are needed. It "
-                              "was truncated, or another program is writing it.",
-                              at + done, at + bytes);
-        done += n;
-    }
-    return WEFT_OK;
+    const int64_t done = weft_read_at(fd, to, bytes, at);
+    if (done == bytes)
+        return WEFT_OK;
+    if (errno)
+        return weft_error_errno(WEFT_NOWHERE, "cannot read at byte %" PRId64, at + done);
+    return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_NOWHERE,
+                      "the file ends at byte %" PRId64 ", and bytes up to %" PRId64
+                      " are needed. It "
+                      "was truncated, or another program is writing it.",
+                      at + done, at + bytes);
 }
 
 static weft_status folder_read(void *self, const char *name, int64_t at, int64_t bytes, void *to)
