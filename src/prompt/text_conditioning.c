@@ -620,28 +620,36 @@ static weft_status append_text(const weft_text_encoder_row *row, const char *tex
     return WEFT_OK;
 }
 
-/* Ids of a text for the encoder's tokenizer; `most` 0: no limit. */
-static weft_status ids_of(const weft_text_encoder *encoder, const weft_tokenizer *t,
-                          const char *text, int64_t most, int32_t **id, int64_t *count,
+/* What surrounds a text, NULL: nothing, and the number of all tokens, 0: no limit. */
+typedef struct text_frame {
+    const char *before, *after;
+    int64_t most;
+} text_frame;
+
+static text_frame frame_of(const weft_text_encoder *encoder, int64_t most)
+{
+    if (encoder->vision)
+        return (text_frame){encoder->vision->before, encoder->vision->after, most};
+    return (text_frame){encoder->row->before, encoder->row->after, most};
+}
+
+/* Ids of a text for the encoder's tokenizer. */
+static weft_status ids_of(const weft_text_encoder_row *row, const weft_tokenizer *t,
+                          const text_frame *frame, const char *text, int32_t **id, int64_t *count,
                           int64_t *cut)
 {
-    const weft_text_encoder_row *row = encoder->row;
     weft_buf whole = {0};
     bool none;
-    const char *before = encoder->vision  ? encoder->vision->before
-                         : encoder->plain ? NULL
-                                          : row->before,
-               *after = encoder->vision ? encoder->vision->after : row->after,
-               *first = weft_tokenizer_first(t);
+    const char *before = frame->before, *first = weft_tokenizer_first(t);
     /* a template that has the tokenizer's first token does not get it twice */
     if (before && !strncmp(before, first, strlen(first)))
         before += strlen(first);
     weft_buf_printf(&whole, "%s", before ? before : "");
     weft_status_code status = WEFT_OK;
     WEFT_GO(append_text(row, text, &whole, &none));
-    weft_buf_printf(&whole, "%s", after ? after : "");
+    weft_buf_printf(&whole, "%s", frame->after ? frame->after : "");
     WEFT_GO(weft_buf_check(&whole));
-    WEFT_GO(weft_tokenizer_encode(t, whole.data, whole.len, most, id, count, cut));
+    WEFT_GO(weft_tokenizer_encode(t, whole.data, whole.len, frame->most, id, count, cut));
     *count = none ? 0 : *count;
 out:
     weft_buf_free(&whole);
@@ -750,8 +758,10 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
                                             const char *text)
 {
     const weft_text_encoder *encoder = &c->encoder[r];
-    weft_text_encoder own = *encoder;
+    const bool plain = encoder->instruction &&
+                       (s->kind == WEFT_TEXT_NEGATIVE || (s->kind == WEFT_TEXT_CAPTION && !*text));
     const int64_t length = encoder->length, crop = crop_of(encoder);
+    text_frame frame = frame_of(encoder, length);
     const spelled to = {.tokens = row_of(find, user, "tokens", r, row, positions_of(encoder)),
                         .seen = row_of(find, user, "seen", r, row, positions_of(encoder)),
                         .real = row_of(find, user, "real", r, row, rows_of(encoder)),
@@ -766,12 +776,11 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
             encoder->model.family->tokens(encoder->model.config, text, to.tokens);
         return WEFT_OK;
     }
-    own.plain = encoder->instruction &&
-                (s->kind == WEFT_TEXT_NEGATIVE || (s->kind == WEFT_TEXT_CAPTION && !*text));
-    WEFT_TRY(
-        ids_of(&own, s->of[r], text, own.plain ? encoder->text_tokens : length, &id, &count, &cut));
+    if (plain)
+        frame = (text_frame){NULL, encoder->row->after, encoder->text_tokens};
+    WEFT_TRY(ids_of(encoder->row, s->of[r], &frame, text, &id, &count, &cut));
     if (encoder->instruction)
-        weft_text_rows_mark(encoder, own.plain, count, to.real, to.uncut);
+        weft_text_rows_mark(encoder, plain, count, to.real, to.uncut);
     const int32_t padding = weft_tokenizer_padding(s->of[r]);
     s->cut[r] += cut > 0;
     const weft_status_code status =
@@ -866,10 +875,11 @@ static weft_status format_truncation(const weft_text_encoder *encoder, const wef
                                      const char *text, weft_buf *out)
 {
     int32_t *all = NULL, *kept = NULL;
+    const text_frame whole = frame_of(encoder, 0), limited = frame_of(encoder, encoder->length);
     int64_t count, left, cut, from = 0;
-    WEFT_TRY(ids_of(encoder, t, text, 0, &all, &count, NULL));
+    WEFT_TRY(ids_of(encoder->row, t, &whole, text, &all, &count, NULL));
     weft_status_code status = WEFT_OK;
-    WEFT_GO(ids_of(encoder, t, text, encoder->length, &kept, &left, &cut));
+    WEFT_GO(ids_of(encoder->row, t, &limited, text, &kept, &left, &cut));
     if (cut) {
         while (from < left && all[from] == kept[from])
             from++;
@@ -946,8 +956,10 @@ weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, 
         weft_buf_printf(&what, "|%" PRId64, row->seen_padding);
     if (row->empty || row->quoted)
         weft_buf_printf(&what, "|%s|%d", row->empty ? row->empty : "", row->quoted);
-    if (row->own_side || row->instruction)
-        weft_buf_printf(&what, row->own_side ? "|side" : "|instruction");
+    if (row->own_side)
+        weft_buf_printf(&what, "|side");
+    if (row->instruction)
+        weft_buf_printf(&what, "|instruction");
     for (int i = 0; row->hidden[i]; i++)
         weft_buf_printf(&what, "|%" PRId64, row->hidden[i]);
     if (row->all_hidden)

@@ -42,7 +42,6 @@ typedef struct weft_text_encoder {
     int64_t image_tokens, text_tokens;
     int64_t step;        /* every step-th image token is used */
     int64_t instruction; /* tokens of the instruction before a prompt; 0: none */
-    bool plain;          /* the text has no template; only while it is tokenized */
 } weft_text_encoder;
 
 /* One entry of the conditioning: (rows, width) floats at offset `at` of a packed caption. Pooled

@@ -598,12 +598,6 @@ static int64_t audio_width(const void *config)
     return width_of(config, AUDIO);
 }
 
-static int64_t three(const void *config)
-{
-    (void)config;
-    return 3;
-}
-
 /* clang-format off */
 #define AT(member) offsetof(ltx2, member)
 #define OF(s, member) (offsetof(ltx2, of) + (s) * sizeof(stream) + offsetof(stream, member))
@@ -619,7 +613,7 @@ static const weft_field fields[] = {
     {"cross_attention_dim", WEFT_FIELD_I64, OF(VIDEO, cross_dim), .length = video_width,
      .min = 1, .max = 1 << 20, .help = "width of the video's tokens"},
     {"vae_scale_factors", WEFT_FIELD_I64S, AT(scale), "[8, 32, 32]", 1, 1 << 16, .capacity = 3,
-     .length = three, .help = "frames, rows and columns of pixels per latent"},
+     .length = weft_three, .help = "frames, rows and columns of pixels per latent"},
     {"pos_embed_max_pos", WEFT_FIELD_I64, OF(VIDEO, span), "20", 1, 1 << 20,
      .help = "seconds of the longest video"},
     {"base_height", WEFT_FIELD_I64, AT(side[0]), "2048", 1, 1 << 20,
