@@ -16,9 +16,8 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
 /* clang-format off */
 #define WEFT_METHOD_CONDITIONING \
     {"--max-sequence-length", "N", "0", \
-     "tokens of a prompt that the model gets, at most as many as it was " \
-     "trained on; longer prompts " \
-     "are truncated. 0: the model's own", \
+     "tokens of a prompt that the model gets, at most as many as it was trained on; longer " \
+     "prompts are truncated. 0: the model's own", \
      .group = "conditioning"}, \
     {"--identity-image", "FILE", NULL, \
      "image of the person or thing that the video shows; needs a model with an identity encoder " \
@@ -47,17 +46,14 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "blended in every step. 0: one window", \
      .group = "size"}, \
     {"--window-overlap", "M", "0", \
-     "frames that neighbouring windows share; 0: about a quarter, or 1 " \
-     "with --window-mode continue", \
+     "frames that neighbouring windows share; 0: about a quarter, or 1 with --window-mode " \
+     "continue", \
      .group = "size"}, \
     {"--window-mode", "HOW", "blend", \
-     "how windows are joined; blend: all windows are denoised together, " \
-     "with any model. continue: " \
-     "each window starts from the last frames of the previous one. This " \
-     "needs image conditioning; " \
-     "peak memory does not grow with the number of windows. history: the " \
-     "same in the latents, for " \
-     "models with a noise level per frame (SkyReels-V2)", \
+     "how windows are joined; blend: all windows are denoised together, with any model. " \
+     "continue: each window starts from the last frames of the previous one. This needs image " \
+     "conditioning; peak memory does not grow with the number of windows. history: the same in " \
+     "the latents, for models with a noise level per frame (SkyReels-V2)", \
      WEFT_ALSO("--windows"), .group = "size", .choices = "blend continue history"}, \
     {"--sections", "ORDER", "reverse", \
      "order of the sections of models that generate a video section by section (Framepack), of " \
@@ -66,35 +62,31 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
 #define WEFT_METHOD_SAMPLING \
     {"--frame-lag", "N", "0", \
      "steps by which a block of frames is noisier than the block before it, for models with a " \
-     "noise " \
-     "level per frame (SkyReels-V2). 0: one level", \
+     "noise level per frame (SkyReels-V2). 0: one level", \
      .group = "sampling"}, \
     {"--block-frames", "N", "0", \
      "latent frames of a block, with --frame-lag and --window-mode history; 0: the model's own", \
      .group = "sampling"}, \
     {"--reasoning-frames", "N", "0", \
-     "frames of the video in the first steps of models that edit an image (ChronoEdit), of which " \
-     "the first and the last latent frame stay. 0: the frames of the video", \
+     "frames of the video in the first steps of models that edit an image (ChronoEdit), of " \
+     "which the first and the last latent frame stay. 0: the frames of the video", \
      .group = "sampling"}, \
     {"--reasoning-steps", "N", "0", "steps with --reasoning-frames. 0 (default): no such steps", \
      .group = "sampling"}, \
     {"--sampler", "NAME", "", \
-     "sampler (--help samplers); empty: the sampler of the model's " \
-     "scheduler", .group = "sampling"}, \
+     "sampler (--help samplers); empty: the sampler of the model's scheduler", \
+     .group = "sampling"}, \
     {"--eta", "E", "0", "noise that the sampler ddim adds in each step. 0: none, 1: as ddpm", \
      .group = "sampling"}, \
     {"--shift", "S", "0", "shift of the timestep schedule; 0: the model's own", \
      .group = "sampling"}, \
     {"--timesteps", "T,T,...", NULL, \
-     "timesteps of the steps, from the highest, in place of the " \
-     "scheduler's; for classes of which " \
-     "the " \
-     "reference takes them", \
+     "timesteps of the steps, from the highest, in place of the scheduler's; for classes of " \
+     "which the reference takes them", \
      .group = "sampling"}, \
     {"--sigmas", "S,S,...", NULL, \
      "noise levels of the steps, from the highest and before the shift, in place of the " \
-     "scheduler's; a " \
-     "0 at the end is the end of the last step", \
+     "scheduler's; a 0 at the end is the end of the last step", \
      .group = "sampling"}, \
     {"--decode-timestep", "T", "0", \
      "timestep of decoding, 0 to 1, for decoders that take one (LTX-Video from 0.9.1 on)", \
@@ -108,9 +100,8 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      WEFT_ALSO("--cache"), .group = "sampling"}
 #define WEFT_METHOD_GUIDANCE \
     {"--true-cfg-scale", "G", "0", \
-     "scale of classifier-free guidance in addition to embedded guidance " \
-     "(Flux dev, HunyuanVideo); " \
-     "twice the work. 0 or 1: none", \
+     "scale of classifier-free guidance in addition to embedded guidance (Flux dev, " \
+     "HunyuanVideo); twice the work. 0 or 1: none", \
      .group = "guidance"}, \
     {"--guidance-method", "NAME", "", \
      "how the two branches are combined (--help methods); empty: cfg", WEFT_ALSO("--guide"), \
@@ -123,9 +114,8 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "--guidance-scale", \
      WEFT_ALSO("--guidance-low"), .group = "guidance"}, \
     {"--boundary-ratio", "B", "0", \
-     "timestep, 0 to 1, below which transformer_2 and --guidance-scale-2 " \
-     "are used; 0: the model's " \
-     "own, if any", \
+     "timestep, 0 to 1, below which transformer_2 and --guidance-scale-2 are used; 0: the " \
+     "model's own, if any", \
      WEFT_ALSO("--boundary"), .group = "guidance"}, \
     WEFT_GUIDED_OPTIONS
 /* clang-format on */
