@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "kernel/cuda/chain_class.h"
 #include "kernel/cuda/chain_kernels.h"
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/cuda/cuda_nvrtc.h"
@@ -21,8 +22,12 @@ bool weft_chain_has(weft_op op)
 
 /* ---- comparison with the ops ----------------------------------------------------------------- */
 
-/* Sides of the operands of a comparison: enough for every path of a kernel. */
-enum { LAST_MOST = 136, OTHER_MOST = 3 };
+/* The result of the comparison of a kernel in a class of shapes. Stays until the process ends. */
+typedef struct weft_chain_proof {
+    weft_chain_class of;
+    bool equal;
+    struct weft_chain_proof *next;
+} weft_chain_proof;
 
 typedef struct comparison {
     weft_kernel_args args;
@@ -33,22 +38,9 @@ typedef struct comparison {
     char *result[2]; /* of the host: all outputs, by the ops and by the kernel */
 } comparison;
 
-/* Sizes of 1 stay, so that operands are broadcast in the same way. */
-static void shrink(weft_shape *shape)
-{
-    for (int d = 0; d < shape->rank; d++) {
-        const int64_t most = d == shape->rank - 1 ? LAST_MOST : OTHER_MOST;
-        if (shape->dim[d] > most)
-            shape->dim[d] = d == shape->rank - 1
-                                ? most - (shape->dim[d] % 8 ? 8 - shape->dim[d] % 8 : 0)
-                                : most;
-    }
-}
-
 static void place(comparison *c, weft_view *view, int count)
 {
     for (int i = 0; i < count; i++) {
-        shrink(&view[i].shape);
         view[i].data = c->memory ? c->memory + c->bytes : NULL;
         c->bytes += weft_aligned(view_count(&view[i]) * weft_dtype_bytes(view[i].dtype));
     }
@@ -111,7 +103,8 @@ static void comparison_free(comparison *c)
     weft_free(c->result[1]);
 }
 
-static weft_status comparison_create(const weft_kernel_args *args, comparison *c)
+static weft_status comparison_create(const weft_kernel_args *args, const weft_chain_class *of,
+                                     comparison *c)
 {
     c->args = *args;
     memcpy(c->in, args->in, (size_t)args->in_count * sizeof *c->in);
@@ -119,6 +112,7 @@ static weft_status comparison_create(const weft_kernel_args *args, comparison *c
     c->args.in = c->in;
     c->args.out = c->out;
     c->args.stream = NULL;
+    weft_chain_class_shapes(of, c->in, args->in_count, c->out, args->out_count);
     place_all(c);
     const int64_t bytes = c->bytes + weft_cuda_ops[WEFT_OP_POINTWISE].workspace(&c->args);
     c->memory = weft_device_cuda.alloc(&weft_device_cuda, bytes + 1);
@@ -132,28 +126,45 @@ static weft_status comparison_create(const weft_kernel_args *args, comparison *c
     return weft_device_cuda.open(&weft_device_cuda, NULL, &c->args.stream);
 }
 
-static weft_status compare(const weft_kernel_args *args, weft_chain_kernel *kernel)
+static weft_status compare(const weft_kernel_args *args, const weft_chain_class *of,
+                           const char *name, bool *equal)
 {
     comparison c = {0};
     weft_status_code status = WEFT_OK;
-    WEFT_GO(comparison_create(args, &c));
+    WEFT_GO(comparison_create(args, of, &c));
     WEFT_GO(compute(&c, NULL, c.result[0]));
-    WEFT_GO(compute(&c, kernel->name, c.result[1]));
-    kernel->equal = !memcmp(c.result[0], c.result[1], (size_t)c.out_bytes);
-    kernel->compared = true;
+    WEFT_GO(compute(&c, name, c.result[1]));
+    *equal = !memcmp(c.result[0], c.result[1], (size_t)c.out_bytes);
 out:
     comparison_free(&c);
     return status;
+}
+
+/* Finds the comparison of the kernel in the class of the node's shapes, or makes it. */
+static weft_status prove(const weft_kernel_args *args, weft_chain_kernel *kernel, bool *equal)
+{
+    const weft_chain_class of = weft_chain_class_of(args);
+    weft_chain_proof *p = kernel->proofs;
+    while (p && memcmp(&p->of, &of, sizeof of))
+        p = p->next;
+    if (!p) {
+        WEFT_TRY(compare(args, &of, kernel->name, equal));
+        WEFT_TRY(WEFT_NEW(p, 1, "the comparison of a kernel"));
+        *p = (weft_chain_proof){of, *equal, kernel->proofs};
+        kernel->proofs = p;
+    }
+    *equal = p->equal;
+    return WEFT_OK;
 }
 
 /* ---- the implementation ---------------------------------------------------------------------- */
 
 static weft_status prepare(const weft_kernel_args *args, weft_chain_kernel **kernel)
 {
+    bool equal;
     WEFT_TRY(weft_chain_kernel_get(args, kernel));
-    if (!(*kernel)->compared)
-        WEFT_TRY(compare(args, *kernel));
-    if ((*kernel)->equal)
+    WEFT_TRY(prove(args, *kernel, &equal));
+    if (equal)
         return WEFT_OK;
     return weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(.value = (*kernel)->name),
                       "the generated kernel %s differs from the ops that it replaces. Another "

@@ -1,5 +1,5 @@
-/* Generated kernels as an implementation of `pointwise` (cuda_impl.h). Before its first use, a
- * kernel is compared with the kernels of its ops, bitwise. */
+/* Generated kernels as an implementation of `pointwise` (cuda_impl.h). Before its first use in a
+ * class of shapes (chain_class.h), a kernel is compared with the kernels of its ops, bitwise. */
 #ifndef WEFT_KERNEL_CUDA_CHAIN_IMPL_H
 #define WEFT_KERNEL_CUDA_CHAIN_IMPL_H
 

@@ -4,6 +4,7 @@
 #include "base/id_hash.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "kernel/cuda/chain_class.h"
 #include "kernel/cuda/cuda_module.h"
 #include "kernel/cuda/cuda_nvrtc.h"
 #include "kernel/cuda/cuda_verdict.h"
@@ -172,12 +173,9 @@ weft_status_code weft_chain_launch(const weft_kernel_args *args, const char *nam
                                    weft_cuda_queue *queue)
 {
     const weft_attr_pointwise *attr = args->attr;
-    weft_cuda_loop loop = {.rank = args->out[0].shape.rank};
+    weft_cuda_loop loop;
     chain_args a = {0};
-    memcpy(loop.dim, args->out[0].shape.dim, sizeof loop.dim);
-    for (int i = 0; i < args->in_count; i++)
-        shape_strides(&args->in[i].shape, loop.stride[i]);
-    weft_cuda_loop_join(&loop, args->in_count);
+    weft_chain_loop(args, &loop);
     for (int i = 0; i < args->in_count; i++) {
         a.in[i] = args->in[i].data;
         a.same[i] = loop.rank > 0 && loop.stride[i][loop.rank - 1] == 0;

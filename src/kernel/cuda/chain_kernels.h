@@ -8,7 +8,7 @@
 
 typedef struct weft_chain_kernel {
     char name[WEFT_CHAIN_NAME];
-    bool compared, equal; /* with the ops, by chain_impl.c; requires weft_chain_lock() */
+    struct weft_chain_proof *proofs; /* by chain_impl.c; requires weft_chain_lock() */
     struct weft_chain_kernel *next;
 } weft_chain_kernel;
 

@@ -2,7 +2,8 @@
  * source. The "PTX" declares the kernels and has the C source, which the emulated driver compiles
  * when it loads the module.
  *
- * WEFT_EMU_FAULT=generated makes the first step of each kernel wrong; compile fails to compile. */
+ * WEFT_EMU_FAULT=generated makes the first step of each kernel wrong, generated:EXPRESSION where a C
+ * expression of the kernel is true: generated:!a.vector; compile fails to compile. */
 #include "../driver/emu_compile.h"
 #include "kernel/cuda/kernels/kernel_args.h"
 
@@ -113,12 +114,21 @@ static bool find_name(const char *source, char name[128])
     return length > 0;
 }
 
-static void plant_fault(char *source)
+/* Changes the sign of the first step. */
+static void plant_fault(program *p)
 {
-    static const char begin[] = "const float s0 = ";
-    char *step = has_fault("generated") ? strstr(source, begin) : NULL;
-    if (step)
-        step[strlen(begin) - 1] = '-';
+    static const char name[] = "generated", begin[] = "const float s0 = ";
+    const char *fault = getenv("WEFT_EMU_FAULT"), *step = strstr(p->source, begin);
+    if (!fault || !step || strncmp(fault, name, strlen(name)) != 0)
+        return;
+    const char *where = fault[strlen(name)] == ':' ? fault + strlen(name) + 1 : "1";
+    const int before = (int)(step + strlen(begin) - p->source);
+    char *changed;
+    if (asprintf(&changed, "%.*s((%s) ? -1.0f : 1.0f) * %s", before, p->source, where,
+                 p->source + before) < 0)
+        abort();
+    free(p->source);
+    p->source = changed;
 }
 
 /* Runs the compiler on kernel.c. `log` gets its messages. */
@@ -150,7 +160,7 @@ int nvrtcCompileProgram(nvrtcProgram p, int count, const char *const *option)
     char name[128];
     if (check_options(count, option) != OK)
         return INVALID_OPTION;
-    plant_fault(p->source);
+    plant_fault(p);
     if (has_fault("compile") || !find_name(p->source, name) ||
         !write_text(p->folder, "kernel.c", p->source) || run_compiler(p, "-fsyntax-only") ||
         run_compiler(p, "-E -P -o kernel.i"))

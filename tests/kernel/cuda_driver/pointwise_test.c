@@ -23,6 +23,7 @@
 #include "transform/numeric/rounding.h"
 
 #include <criterion/criterion.h>
+#include <criterion/parameterized.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -384,6 +385,87 @@ Test(pointwise, a_wrong_kernel_is_replaced_by_the_ops)
     compare_on_gpu(100, 14, 24);
     cr_expect_geq(warnings, 1);
     cr_expect(strstr(warned, "weft_chain_"), "%s", warned);
+}
+
+/* One kernel for a node of two shapes: (x + small) * small, negated. */
+static void compare_sum(weft_shape shape, weft_shape small)
+{
+    chains c = {.g = weft_graph_create()};
+    const weft_value x = weft_input(c.g, "x0", WEFT_F32, shape),
+                     y = weft_input(c.g, "x1", WEFT_F32, small);
+    add_output(&c, map(&c, WEFT_OP_NEG, weft_mul(c.g, weft_add(c.g, x, y), y), NULL));
+    weft_graph *joined = joined_of(c.g);
+    expect_equal(&c, joined, &weft_backend_cuda, "cuda");
+    weft_graph_free(joined);
+    weft_graph_free(c.g);
+}
+
+/* The kernel is right at the first shape and wrong at the second, where it is found and replaced.
+ * By then a program has used the kernel at the first shape. */
+typedef struct later_fault {
+    const char *fault;
+    weft_shape right, small_right, wrong, small_wrong;
+} later_fault;
+
+static const later_fault later_faults[] = {
+    /* 13 columns, one element at a time */
+    {"generated:!a.vector", {3, {2, 5, 24}}, {3, {1, 1, 24}}, {3, {2, 5, 13}}, {3, {1, 1, 13}}},
+    /* 32 rows of 3 columns are 96 columns, of eight elements at a time */
+    {"generated:a.vector", {3, {2, 5, 13}}, {3, {2, 5, 13}}, {3, {1, 32, 3}}, {3, {1, 32, 3}}},
+    /* an element of the row for all columns */
+    {"generated:a.same[1]", {3, {2, 5, 24}}, {3, {1, 1, 24}}, {3, {2, 5, 24}}, {3, {2, 5, 1}}},
+    /* a row for each item of the batch */
+    {"generated:a.stride[1][4] == 0 && a.stride[1][3] != 0",
+     {3, {2, 5, 24}},
+     {3, {1, 1, 24}},
+     {3, {2, 5, 24}},
+     {3, {2, 1, 24}}},
+    /* a third dim that joins no other */
+    {"generated:a.shape.dim[3].by > 1",
+     {3, {2, 5, 24}},
+     {3, {1, 1, 24}},
+     {3, {2, 5, 24}},
+     {3, {2, 1, 24}}},
+    /* 64 columns are 8 items, a power of two */
+    {"generated:a.shape.dim[5].by > 1 && !a.shape.dim[5].multiply",
+     {3, {2, 5, 24}},
+     {3, {1, 1, 24}},
+     {3, {2, 5, 64}},
+     {3, {1, 1, 64}}},
+};
+
+ParameterizedTestParameters(pointwise, a_kernel_that_is_wrong_at_a_later_shape_is_replaced)
+{
+    static int index[WEFT_COUNT(later_faults)];
+    for (int i = 0; i < WEFT_COUNT(later_faults); i++)
+        index[i] = i;
+    return cr_make_param_array(int, index, WEFT_COUNT(later_faults));
+}
+
+ParameterizedTest(int *index, pointwise, a_kernel_that_is_wrong_at_a_later_shape_is_replaced)
+{
+    const later_fault *f = &later_faults[*index];
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+    allow(true);
+    setenv("WEFT_EMU_FAULT", f->fault, 1);
+    compare_sum(f->right, f->small_right);
+    cr_expect_eq(warnings, 0, "%s", warned);
+    compare_sum(f->wrong, f->small_wrong);
+    cr_expect_eq(warnings, 1);
+    cr_expect(strstr(warned, "weft_chain_"), "%s", warned);
+}
+
+/* Faults at large indices: the second block, and the items of a last block that is not full. */
+Test(pointwise, a_first_shape_of_one_block_is_compared_in_several)
+{
+    if (!weft_cuda_images[0].name)
+        cr_skip("no clang");
+    allow(true);
+    setenv("WEFT_EMU_FAULT", "generated:i >= POINTWISE_THREADS", 1);
+    compare_sum(WEFT_SHAPE(2, 5, 24), WEFT_SHAPE(1, 1, 24));
+    cr_expect_eq(warnings, 1);
+    compare_sum(WEFT_SHAPE(40, 5, 24), WEFT_SHAPE(1, 1, 24));
 }
 
 Test(pointwise, a_source_that_does_not_compile_is_replaced_by_the_ops)
