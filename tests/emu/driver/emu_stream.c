@@ -256,9 +256,23 @@ void emu_stream_submit(emu_stream *s, emu_work *work, const emu_access *access, 
     pthread_mutex_unlock(&lock);
 }
 
+/* Sleeps until work or an event of a stream ends, at most 0.5 ms. A host that only polls would keep
+ * a core that the stream needs. */
+static void sleep_for_change(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 500000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&changed, &lock, &until);
+}
+
 bool emu_stream_done(emu_stream *s)
 {
     pthread_mutex_lock(&lock);
+    if (s->done != s->submitted)
+        sleep_for_change();
     const bool done = s->done == s->submitted;
     const emu_clock clock = s->ended;
     pthread_mutex_unlock(&lock);
@@ -393,6 +407,8 @@ bool emu_event_done(emu_event *event)
 {
     position *p = event->at;
     pthread_mutex_lock(&lock);
+    if (p && !p->reached)
+        sleep_for_change();
     const bool done = !p || p->reached;
     pthread_mutex_unlock(&lock);
     if (done && p)
