@@ -53,8 +53,7 @@ static void set_shape(const weft_chain_class *of, uint8_t broadcast, weft_shape 
 {
     const int before = shape->rank - of->rank;
     for (int d = 0; d < shape->rank; d++)
-        shape->dim[d] =
-            d < before || (broadcast >> (d - before) & 1) ? 1 : size_of(of, d - before);
+        shape->dim[d] = d < before || (broadcast >> (d - before) & 1) ? 1 : size_of(of, d - before);
 }
 
 void weft_chain_class_shapes(const weft_chain_class *of, weft_view *in, int in_count,

@@ -8,9 +8,9 @@
 #include "kernel/cuda/op_launch.h"
 
 typedef struct weft_chain_class {
-    uint8_t rank;                   /* of the joined dims */
-    uint8_t vector;                 /* 1: items of eight elements */
-    uint8_t shifts;                 /* bit d: dim d, in items, is a power of two; not bit 0 */
+    uint8_t rank;                    /* of the joined dims */
+    uint8_t vector;                  /* 1: items of eight elements */
+    uint8_t shifts;                  /* bit d: dim d, in items, is a power of two; not bit 0 */
     uint8_t broadcast[CHAIN_INPUTS]; /* bit d: the input has one index along dim d */
 } weft_chain_class;
 

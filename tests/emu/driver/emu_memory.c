@@ -37,12 +37,17 @@ typedef struct allocation {
     bool is_protected; /* some pages */
 } allocation;
 
+typedef struct list {
+    allocation *at;
+    size_t count, capacity;
+} list;
+
 static struct {
     pthread_mutex_t lock;
     char *base;
     size_t used;
-    allocation *list; /* in order of addresses, devices' and pinned memory separately */
-    size_t count, capacity;
+    list devices; /* also freed ones, in order of addresses */
+    list pinned;  /* live ones */
     int64_t taken[MAX_DEVICES];
     struct sigaction before;
 } memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -85,9 +90,9 @@ static bool is_write(void *context)
 
 static allocation *find_pinned(const char *at)
 {
-    for (size_t i = 0; i < memory.count; i++) {
-        allocation *a = &memory.list[i];
-        if (a->live && a->kind == EMU_PINNED && at >= a->data && at < a->data + a->length)
+    for (size_t i = 0; i < memory.pinned.count; i++) {
+        allocation *a = &memory.pinned.at[i];
+        if (at >= a->data && at < a->data + a->length)
             return a;
     }
     return NULL;
@@ -138,17 +143,18 @@ static bool reserve(void)
 
 /* ---- allocations --------------------------------------------------------------------------- */
 
-static allocation *add(void)
+/* The place of the next allocation, which the caller counts. */
+static allocation *add(list *l)
 {
-    if (memory.count == memory.capacity) {
-        const size_t capacity = 2 * memory.capacity + 64;
-        allocation *list = realloc(memory.list, capacity * sizeof *list);
-        if (!list)
+    if (l->count == l->capacity) {
+        const size_t capacity = 2 * l->capacity + 64;
+        allocation *at = realloc(l->at, capacity * sizeof *at);
+        if (!at)
             return NULL;
-        memory.list = list;
-        memory.capacity = capacity;
+        l->at = at;
+        l->capacity = capacity;
     }
-    return &memory.list[memory.count];
+    return &l->at[l->count];
 }
 
 static size_t pages_of(size_t bytes)
@@ -170,7 +176,7 @@ static void skip_numbers(size_t length)
 static void *allocate(int device, size_t bytes)
 {
     const size_t room = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, length = pages_of(room);
-    allocation *a = add();
+    allocation *a = add(&memory.devices);
     skip_numbers(length);
     if (!a || !reserve() || memory.used + length + PAGE > span)
         return NULL;
@@ -186,7 +192,7 @@ static void *allocate(int device, size_t bytes)
                       .kind = EMU_DEVICE,
                       .live = true};
     a->data = a->inside + span;
-    memory.count++;
+    memory.devices.count++;
     memory.used += length + PAGE;
     memory.taken[device] += (int64_t)bytes;
     return a->data;
@@ -199,10 +205,11 @@ int64_t emu_memory_left(int device)
 
 int emu_memory_count(emu_kind kind)
 {
+    const list *l = kind == EMU_PINNED ? &memory.pinned : &memory.devices;
     int count = 0;
     pthread_mutex_lock(&memory.lock);
-    for (size_t i = 0; i < memory.count; i++)
-        count += memory.list[i].live && memory.list[i].kind == kind;
+    for (size_t i = 0; i < l->count; i++)
+        count += l->at[i].live;
     pthread_mutex_unlock(&memory.lock);
     return count;
 }
@@ -221,7 +228,7 @@ static void *map_twice(size_t bytes)
 {
     const size_t length = pages_of(bytes);
     const int file = memfd_create("pinned", 0);
-    allocation *a = add();
+    allocation *a = add(&memory.pinned);
     if (!a || !reserve() || file < 0 || ftruncate(file, (off_t)length) != 0)
         return NULL;
     char *data = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0),
@@ -237,7 +244,7 @@ static void *map_twice(size_t bytes)
                       .length = length,
                       .kind = EMU_PINNED,
                       .live = true};
-    memory.count++;
+    memory.pinned.count++;
     return data;
 }
 
@@ -249,16 +256,48 @@ void *emu_memory_pin(size_t bytes)
     return data;
 }
 
-/* The allocation with this address. Requires the lock. Searched from the newest: pages of pinned
- * memory are mapped again after it was released. */
+/* The last allocation of a GPU that begins at this address or before; NULL: none. */
+static allocation *device_before(const char *data)
+{
+    size_t low = 0, high = memory.devices.count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (memory.devices.at[middle].data <= data)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low ? &memory.devices.at[low - 1] : NULL;
+}
+
+/* The allocation with this address. Requires the lock. */
 static allocation *holder(const char *data, bool freed)
 {
-    for (size_t i = memory.count; i-- > 0;) {
-        allocation *a = &memory.list[i];
-        if ((a->live || freed) && data >= a->data && data <= a->data + a->bytes)
+    if (emu_memory_is_device(data)) {
+        allocation *a = device_before(data);
+        return a && (a->live || freed) && data <= a->data + a->bytes ? a : NULL;
+    }
+    for (size_t i = memory.pinned.count; i-- > 0;) {
+        allocation *a = &memory.pinned.at[i];
+        if (data >= a->data && data <= a->data + a->bytes)
             return a;
     }
     return NULL;
+}
+
+/* Addresses of GPUs are used once, so that later accesses are found; pinned pages are mapped again. */
+static void release(allocation *a)
+{
+    a->live = false;
+    madvise(a->pages, a->length, MADV_DONTNEED);
+    if (a->kind == EMU_PINNED) {
+        munmap(a->data, a->length);
+        munmap(a->inside, a->length);
+        *a = memory.pinned.at[--memory.pinned.count];
+    } else {
+        mprotect(a->pages, a->length, PROT_NONE);
+        memory.taken[a->device] -= (int64_t)a->bytes;
+    }
 }
 
 bool emu_memory_free(void *data, emu_kind kind)
@@ -266,17 +305,8 @@ bool emu_memory_free(void *data, emu_kind kind)
     pthread_mutex_lock(&memory.lock);
     allocation *a = holder(data, false);
     const bool is = a && a->data == data && a->kind == kind;
-    if (is) {
-        a->live = false;
-        madvise(a->pages, a->length, MADV_DONTNEED);
-        if (kind == EMU_PINNED) {
-            munmap(a->data, a->length);
-            munmap(a->inside, a->length);
-        } else {
-            mprotect(a->pages, a->length, PROT_NONE);
-            memory.taken[a->device] -= (int64_t)a->bytes;
-        }
-    }
+    if (is)
+        release(a);
     pthread_mutex_unlock(&memory.lock);
     return is;
 }
@@ -341,10 +371,8 @@ static void protect_pages(void *user, const emu_access *access)
 void emu_memory_protect(void)
 {
     pthread_mutex_lock(&memory.lock);
-    for (size_t i = 0; i < memory.count; i++) {
-        allocation *a = &memory.list[i];
-        if (!a->live || a->kind != EMU_PINNED)
-            continue;
+    for (size_t i = 0; i < memory.pinned.count; i++) {
+        allocation *a = &memory.pinned.at[i];
         if (a->is_protected)
             mprotect(a->data, a->length, PROT_READ | PROT_WRITE);
         a->is_protected = false;
