@@ -45,12 +45,12 @@ static uint64_t seed_of(const char *name)
 }
 
 /* Matrices keep the size of their inputs: their deviation is 1 / sqrt(inputs of a row). Otherwise
- * roundings would grow from layer to layer. Weights of norms are near 1. */
+ * roundings would grow from layer to layer. Weights of norms ("norm", "LayerNorm") are near 1. */
 static weft_status fill_weight(const weft_tensor *weight)
 {
     const int64_t count = weft_shape_count(&weight->shape);
     const bool is_matrix = weight->shape.rank >= 2,
-               is_norm = strstr(weight->name, "norm") && strstr(weight->name, ".weight");
+               is_norm = strstr(weight->name, "orm") && strstr(weight->name, ".weight");
     const uint64_t seed = seed_of(weight->name);
     const float scale = is_matrix ? 1 / sqrtf((float)(count / weight->shape.dim[0])) : 0.1f;
     float *values = weft_alloc(count * 4 + 1);
@@ -84,16 +84,17 @@ static float optimizer_value(const char *name, int step)
     return strstr(name, "_limit") ? 1e30f : 0;
 }
 
-/* Integers are masks and indices, of 0 and 1, and classes of 0. */
+/* Integers are masks and indices, of 0 and 1, classes of 0, and tokens of 0 to 6. */
 static void fill_input(const char *name, int step, const weft_tensor *to)
 {
     const int64_t count = weft_shape_count(&to->shape);
     const uint64_t seed = seed_of(name);
     const float given = optimizer_value(name, step);
     const float offset = !strcmp(name, weft_port_name(WEFT_PORT_FPS)) ? 20 : 0;
-    const bool is_class = !strcmp(name, weft_port_name(WEFT_PORT_LABEL));
+    const bool is_class = !strcmp(name, weft_port_name(WEFT_PORT_LABEL)),
+               is_token = !strcmp(name, weft_port_name(WEFT_PORT_TOKENS));
     for (int64_t i = 0; i < count; i++) {
-        const int whole = is_class ? 0 : i % 5 < 3;
+        const int whole = is_class ? 0 : is_token ? (int)(i * 3 % 7) : i % 5 < 3;
         if (to->dtype == WEFT_F32)
             ((float *)to->data)[i] =
                 given != 0 ? given : offset + weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)i);

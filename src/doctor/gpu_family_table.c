@@ -195,6 +195,75 @@ const weft_gpu_family weft_gpu_families[] = {
     {"{\"_class_name\":\"WeftIdentityEncoder\",\"in_channels\":2,\"text_dim\":5,"
      "\"num_tokens\":3,\"dim\":8,\"num_heads\":2,\"num_layers\":2,\"ffn_dim\":6}",
      {2, 1, 3, 4, 0}},
+    {"{\"_class_name\":\"UMT5EncoderModel\",\"vocab_size\":7,\"d_model\":6,\"d_kv\":3,"
+     "\"d_ff\":10,\"num_layers\":2,\"num_heads\":2,\"relative_attention_num_buckets\":8,"
+     "\"relative_attention_max_distance\":8}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"T5EncoderModel\",\"vocab_size\":7,\"d_model\":6,\"d_kv\":3,"
+     "\"d_ff\":10,\"num_layers\":2,\"num_heads\":2,\"relative_attention_num_buckets\":8,"
+     "\"relative_attention_max_distance\":8}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"CLIPTextModelWithProjection\",\"vocab_size\":7,\"hidden_size\":6,"
+     "\"intermediate_size\":10,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+     "\"eos_token_id\":5,\"max_position_embeddings\":7,\"projection_dim\":5}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"CLIPTextModel\",\"vocab_size\":7,\"hidden_size\":6,"
+     "\"intermediate_size\":10,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+     "\"eos_token_id\":5,\"max_position_embeddings\":7}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"CLIPVisionModelWithProjection\",\"hidden_size\":6,"
+     "\"intermediate_size\":10,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+     "\"image_size\":6,\"patch_size\":2,\"projection_dim\":5}",
+     {2, 1, 6, 6, 0}},
+    {"{\"_class_name\":\"CLIPVisionModel\",\"hidden_size\":6,\"intermediate_size\":10,"
+     "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"image_size\":6,\"patch_size\":2}",
+     {2, 1, 6, 6, 0}},
+    {"{\"_class_name\":\"ViTModel\",\"hidden_size\":6,\"intermediate_size\":10,"
+     "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"image_size\":6,\"patch_size\":2}",
+     {2, 1, 6, 6, 0}},
+    {"{\"_class_name\":\"SiglipVisionModel\",\"hidden_size\":6,\"intermediate_size\":10,"
+     "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"image_size\":6,\"patch_size\":2}",
+     {2, 1, 6, 6, 0}},
+    {"{\"_class_name\":\"Gemma3TextModel\",\"vocab_size\":7,\"hidden_size\":12,"
+     "\"intermediate_size\":10,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+     "\"num_key_value_heads\":2,\"head_dim\":4,\"query_pre_attn_scalar\":6,\"rope_factor\":2,"
+     "\"sliding_window_pattern\":2}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"Gemma2Model\",\"vocab_size\":7,\"hidden_size\":12,"
+     "\"intermediate_size\":10,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+     "\"num_key_value_heads\":2,\"head_dim\":4,\"query_pre_attn_scalar\":6}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"Qwen2_5_VLTextModel\",\"vocab_size\":7,\"hidden_size\":8,"
+     "\"intermediate_size\":10,\"num_hidden_layers\":3,\"num_attention_heads\":4,"
+     "\"num_key_value_heads\":2}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"Qwen3Model\",\"vocab_size\":7,\"hidden_size\":8,"
+     "\"intermediate_size\":10,\"num_hidden_layers\":3,\"num_attention_heads\":4,"
+     "\"num_key_value_heads\":2}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"LlavaForConditionalGeneration\",\"image_token_index\":5,"
+     "\"vision_config\":{\"hidden_size\":6,\"intermediate_size\":10,\"num_hidden_layers\":2,"
+     "\"num_attention_heads\":2,\"image_size\":6,\"patch_size\":2},"
+     "\"text_config\":{\"vocab_size\":7,\"hidden_size\":8,\"intermediate_size\":10,"
+     "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2}}",
+     {2, 1, 6, 6, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"LlamaModel\",\"vocab_size\":7,\"hidden_size\":8,"
+     "\"intermediate_size\":10,\"num_hidden_layers\":3,\"num_attention_heads\":4,"
+     "\"num_key_value_heads\":2,\"num_hidden_layers_to_skip\":1,"
+     "\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+     "\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"MistralModel\",\"vocab_size\":7,\"hidden_size\":8,"
+     "\"intermediate_size\":10,\"num_hidden_layers\":3,\"num_attention_heads\":4,"
+     "\"num_key_value_heads\":2,\"head_dim\":6}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"BertModel\",\"vocab_size\":7,\"hidden_size\":6,"
+     "\"intermediate_size\":10,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+     "\"max_position_embeddings\":7}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"WeftBytesEncoder\",\"dim\":6,\"num_heads\":2,\"num_layers\":1,"
+     "\"ffn_dim\":10,\"max_length\":7}",
+     {2, 1, 1, 1, 7}},
     {0},
 };
 /* clang-format on */
