@@ -65,7 +65,7 @@ static weft_status read_options(const weft_args *args, weft_arena *arena, weft_g
     WEFT_TRY(weft_args_i64(args, "--memory-limit", 0, INT64_MAX, &o->memory));
     if (o->memory == 0)
         o->memory = INT64_MAX;
-    return weft_vae_precision_option(weft_args_string(args, "--vae-precision"), &o->vae_bf16);
+    return weft_vae_precision_option(weft_args_string(args, "--vae-precision"), &o->vae_products);
 }
 
 /* Sets *ranks to --ranks; 0: the product of the degrees. */

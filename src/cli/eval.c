@@ -48,21 +48,17 @@ static weft_status eval_prompts(const weft_args *args)
     o.generator.parallel = &parallel;
     WEFT_GO(weft_args_lora(args, arena, &o.generator.adapters, &o.generator.adapter_count));
     weft_tile tile;
-    WEFT_GO(
-        weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory, &o.generator.vae_bf16));
+    WEFT_GO(weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory,
+                           &o.generator.vae_products));
     WEFT_GO(weft_comm_open_mpi(&o.comm));
     if (weft_args_shared_folder(args, "--out"))
         WEFT_GO(weft_comm_check_shared(o.comm, weft_args_shared_folder(args, "--out"),
                                        weft_args_given(args, "--out")));
-    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"),
-                                weft_generator_products(&o.generator), o.comm,
-                                &o.generator.backend));
+    WEFT_GO(weft_generator_settle(weft_args_string(args, "--backend"), o.comm, &o.generator));
     const bool chooses = o.generator.precision_auto;
     WEFT_GO(weft_args_choose_precision(args, arena, o.model, o.comm, &o.generator));
     if (chooses) /* by the comparison of kernels in this precision */
-        WEFT_GO(weft_backend_settle(o.generator.backend->name,
-                                    weft_generator_products(&o.generator), o.comm,
-                                    &o.generator.backend));
+        WEFT_GO(weft_generator_settle(o.generator.backend->name, o.comm, &o.generator));
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, o.model, o.comm, &o.generator, &parallel));
     WEFT_GO(weft_args_choose_comm_overlap(args, arena, o.model, o.comm, &o.generator, &parallel));

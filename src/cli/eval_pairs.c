@@ -5,7 +5,6 @@
 #include "cli/options/weights_option.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
-#include "doctor/backend_choice.h"
 #include "evaluate/savings_table.h"
 #include "evaluate/video_evaluation.h"
 #include "report/pair_page.h"
@@ -33,8 +32,7 @@ static weft_status generate(const weft_args *args, weft_arena *arena, const char
         weft_generator_options own = o.plain;
         own.frames = own.height = own.width = 0;
         WEFT_TRY(weft_eval_read_size(args, model[side], &own));
-        WEFT_TRY(weft_backend_settle(weft_args_string(args, "--backend"),
-                                     weft_generator_products(&own), NULL, &own.backend));
+        WEFT_TRY(weft_generator_settle(weft_args_string(args, "--backend"), NULL, &own));
         WEFT_TRY(
             weft_video_pairs_generate(model[side], &own, o.prompt, o.count, o.seed, folder[side]));
     }

@@ -21,8 +21,7 @@ static weft_status eval_vae_over(const weft_args *args, weft_arena *arena, weft_
     WEFT_TRY(weft_args_layout(args, arena, &parallel, &choose)); /* auto: clips over dp */
     o->parallel = &parallel;
     WEFT_TRY(weft_comm_open_mpi(&o->comm));
-    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"),
-                                o->bf16 ? WEFT_PRODUCTS_BF16 : WEFT_PRODUCTS_F32, o->comm,
+    WEFT_GO(weft_backend_settle(weft_args_string(args, "--backend"), o->products, o->comm,
                                 &o->backend));
     WEFT_GO(weft_evaluate_vae(o, &r));
     if (r) {
@@ -68,7 +67,7 @@ weft_status weft_eval_vae(const weft_args *args)
     WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &o.fps));
     WEFT_TRY(weft_args_i64(args, "--limit", 0, INT64_MAX, &o.limit));
     weft_tile tile;
-    WEFT_TRY(weft_args_tile(args, &tile, &o.tile, &o.memory, &o.bf16));
+    WEFT_TRY(weft_args_tile(args, &tile, &o.tile, &o.memory, &o.products));
     weft_arena *arena = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(arena, "the evaluation"));
     weft_status_code status = WEFT_OK;

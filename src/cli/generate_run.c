@@ -11,7 +11,6 @@
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
 #include "comm/shared_folder.h"
-#include "doctor/backend_choice.h"
 #include "generate/jobs/decode_jobs.h"
 #include "generate/jobs/generation_run.h"
 #include "generate/jobs/video_outputs.h"
@@ -78,7 +77,7 @@ static weft_status produce(const weft_args *args, const weft_generator_options *
  * a server limits its workers to parts of the machine's memory, and does not know their devices. */
 static weft_status settle_backend(const char *name, weft_comm *comm, weft_generator_options *o)
 {
-    WEFT_TRY(weft_backend_settle(name, weft_generator_products(o), comm, &o->backend));
+    WEFT_TRY(weft_generator_settle(name, comm, o));
     const weft_device *device = weft_backend_device(o->backend);
     double above = device && device->total && o->memory > device->total(device);
     WEFT_TRY(weft_comm_sum(comm, &above, 1));
@@ -108,7 +107,7 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     WEFT_GO(weft_args_backend(args, &o.backend));
     WEFT_GO(weft_generate_jobs(args, &jobs));
     WEFT_GO(weft_generate_read(args, arena, &o));
-    WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory, &o.vae_bf16));
+    WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory, &o.vae_products));
     WEFT_GO(weft_generate_passes(args, &passes));
     WEFT_GO(weft_args_lora(args, arena, &o.adapters, &o.adapter_count));
     WEFT_GO(weft_generate_offload_dir(args, arena, &o));

@@ -34,8 +34,9 @@ static const weft_option options[] = {
      "default f32",
      .choices = "f32 tf32 bf16 auto"},
     {"--vae-precision", "TYPE", NULL,
-     "default of the field `vae_precision`: f32 or bf16, as in `weft generate`; by default f32",
-     .choices = "f32 bf16"},
+     "default of the field `vae_precision`: f32, tf32 or bf16, as in `weft generate`; by default "
+     "f32",
+     .choices = "f32 tf32 bf16"},
     {"--weights", "TYPE", NULL,
      "default of the field `weights`: stored, f32, bf16, int8, gguf or stream, as in `weft "
      "generate`; by default stored",

@@ -245,7 +245,7 @@ static weft_status prepare_vae(vae_eval *e)
                                   .frames = o->frames,
                                   .height = o->height,
                                   .width = o->width,
-                                  .bf16 = o->bf16,
+                                  .products = o->products,
                                   .tile = o->tile};
     weft_tile chosen;
     WEFT_TRY(weft_vae_open_within(o->vae, &vae, memory, &e->vae, &chosen));

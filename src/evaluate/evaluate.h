@@ -15,9 +15,9 @@ typedef struct weft_vae_eval_options {
     double fps;                    /* 0: each video's own rate */
     int64_t limit;                 /* maximum number of clips; 0: no limit */
     const weft_tile *tile;         /* NULL: untiled if that fits */
-    bool bf16;                     /* computes in bf16, else in f32 */
-    int64_t memory;                /* memory limit in bytes; 0: the machine's free memory */
-    const char *sheet;             /* PNG of originals over reconstructions; NULL: none */
+    weft_products products;
+    int64_t memory;    /* memory limit in bytes; 0: the machine's free memory */
+    const char *sheet; /* PNG of originals over reconstructions; NULL: none */
     /* borrowed; NULL: one rank. Clips are assigned to ranks in turn */
     weft_comm *comm;
     const weft_parallel *parallel; /* layout of the ranks; only axes that split clips */

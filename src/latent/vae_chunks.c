@@ -7,6 +7,7 @@
 #include "latent/tile_blend.h"
 #include "model/key_mapping.h"
 #include "transform/numeric/mixed_precision.h"
+#include "transform/numeric/tf32.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,8 @@ struct weft_vae {
     weft_grid grid;
     char *folder; /* NULL: none */
     int64_t pixels[3];
-    bool raw, profile, bf16;
+    bool raw, profile;
+    weft_products products;
     const weft_backend *backend; /* NULL: cpu */
     weft_store *own, *weights;   /* own: store of the loaded weights; NULL: the caller's store */
     weft_dtype dtype;            /* weight type of the file and the store */
@@ -77,10 +79,13 @@ static weft_value result(const weft_vae *v, const half *h, weft_graph *g, const 
     return v->raw || is_tiled(h) ? made : weft_clamp(g, made, -1, 1);
 }
 
-static weft_status compute_in_bf16(weft_graph **graph)
+static weft_status compute_in(weft_products products, weft_graph **graph)
 {
     weft_graph *before = *graph;
-    WEFT_TRY(weft_pass_mixed_precision(before, 0, graph));
+    if (products == WEFT_PRODUCTS_F32)
+        return WEFT_OK;
+    WEFT_TRY(products == WEFT_PRODUCTS_BF16 ? weft_pass_mixed_precision(before, 0, graph)
+                                            : weft_pass_tf32(before, graph));
     weft_graph_free(before);
     return WEFT_OK;
 }
@@ -106,8 +111,7 @@ static weft_status build_chunk(const weft_vae *v, const half *h, const work *w, 
     weft_model_call(g, &v->model, call, false, &ports);
     weft_output(g, "out", result(v, h, g, &ports));
     WEFT_TRY(weft_graph_check(g));
-    if (v->bf16)
-        WEFT_TRY(compute_in_bf16(&s->graph));
+    WEFT_TRY(compute_in(v->products, &s->graph));
     return weft_program_compile(
         s->graph, &(weft_program_options){.backend = v->backend, .profile = v->profile},
         &s->program);
@@ -206,7 +210,7 @@ static weft_status create(const weft_model *model, const char *folder, const wef
     v->pixels[2] = o->width;
     v->raw = o->raw;
     v->profile = o->profile;
-    v->bf16 = o->bf16;
+    v->products = o->products;
     v->backend = o->backend;
     v->dtype = WEFT_F32;
     weft_status_code status = WEFT_OK;
@@ -215,7 +219,7 @@ static weft_status create(const weft_model *model, const char *folder, const wef
         v->own = v->weights = weft_store_create_for(v->backend);
         WEFT_GO(WEFT_ALLOCATED(v->folder && v->own, "the VAE"));
         WEFT_GO(weft_weights_dtype(folder, &v->dtype));
-        v->dtype = v->bf16 ? WEFT_BF16 : v->dtype;
+        v->dtype = v->products == WEFT_PRODUCTS_BF16 ? WEFT_BF16 : v->dtype;
     }
     WEFT_GO(build(v, o));
     *vae = v;

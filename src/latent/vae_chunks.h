@@ -19,7 +19,9 @@ typedef struct weft_vae_options {
      * variance, the encoder returns means and log variances, twice the channels. */
     bool raw;
     bool profile; /* programs time every node */
-    bool bf16;    /* computes in bf16, with sums in f32; input and output are f32 */
+    /* bf16: weights and values are rounded; tf32: products may be (transform/numeric/tf32.h). Sums,
+     * input and output are f32. */
+    weft_products products;
     /* timestep of decoding, 0 (default) to 1; without effect if the decoder takes none */
     double timestep;
 } weft_vae_options;

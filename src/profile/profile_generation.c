@@ -42,7 +42,7 @@ static weft_status read_options(const weft_args *args, weft_tile *tile, generati
     WEFT_TRY(weft_args_backend(args, &o->backend));
     WEFT_TRY(weft_args_videos(args, o));
     *tile = (weft_tile){.on = true};
-    WEFT_TRY(weft_args_tile(args, tile, &o->tile, &o->memory, &o->vae_bf16));
+    WEFT_TRY(weft_args_tile(args, tile, &o->tile, &o->memory, &o->vae_products));
     w->tiles = tile;
     w->whole = tile->on ? NULL : tile;
     return WEFT_OK;

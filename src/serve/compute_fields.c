@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const char *const precisions[] = {"f32", "tf32", "bf16", "auto", NULL};
-static const char *const vae_precisions[] = {"f32", "bf16", NULL};
+static const char *const vae_precisions[] = {"f32", "tf32", "bf16", NULL};
 /* Dequantized weights (gguf) need a model in this format, which the price checks. */
 static const char *const weights[] = {"stored", "f32", "bf16", "int8", "gguf", "stream", NULL};
 

@@ -39,7 +39,7 @@ static const weft_key keys[] = {
      "type in which transformer and text encoders compute: f32, tf32, bf16 or auto; default: "
      "the server's"},
     {"vae_precision", WEFT_KEY_STRING, 0, "", "",
-     "type in which the VAE computes: f32 or bf16; default: the server's"},
+     "type in which the VAE computes: f32, tf32 or bf16; default: the server's"},
     {"weights", WEFT_KEY_STRING, 0, "", "",
      "type of the weights in memory: stored, f32, bf16, int8, gguf or stream; default: the "
      "server's"},

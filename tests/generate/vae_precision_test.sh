@@ -1,5 +1,6 @@
 #!/bin/bash
 # `--vae-precision bf16` decodes in bf16. The latents stay bitwise equal, and the frames are close.
+# tf32 rounds on GPUs only: the frames of cpu equal the frames of f32 bitwise.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 generate() { # OUT OPTIONS...
@@ -24,6 +25,12 @@ assert 1e-5 < error < 6e-2, error
 PY
 }
 check close_to_f32
+cpu_does_not_round_to_tf32() {
+    needs close_to_f32
+    generate tf32 --vae-precision tf32
+    cmp f32.npy tf32.npy || fail "--vae-precision tf32 changes frames"
+}
+check cpu_does_not_round_to_tf32
 wrong_type_is_refused() {
     "$WEFT" generate --model "$SRC/tests/golden/pipelines/wan22" --prompt x --vae-precision f16 --out x.mp4 >x.log 2>&1 && fail "f16 is accepted"
     has_message x.log option-invalid key=--vae-precision value=f16 || fail "$(cat x.log)"

@@ -6,6 +6,7 @@
 #include "kernel/cpu/table.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_module.h"
+#include "kernel/ref/table.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -114,7 +115,7 @@ Test(vae, what_is_left_over_goes_with_the_first_piece)
 
 /* Latents and frames of one VAE; the frames are decoded from `given`. NULL: from the latents. */
 static void run_in(const weft_model *model, weft_store *store, const weft_backend *backend,
-                   bool bf16, const float *given, seen *s, float *latents)
+                   weft_products products, const float *given, seen *s, float *latents)
 {
     const weft_grid grid = weft_model_grid(model);
     const weft_vae_options options = {.backend = backend,
@@ -122,7 +123,7 @@ static void run_in(const weft_model *model, weft_store *store, const weft_backen
                                       .frames = s->frames,
                                       .height = H,
                                       .width = W,
-                                      .bf16 = bf16};
+                                      .products = products};
     weft_vae *vae;
     cr_assert_eq(weft_vae_open_model(model, &options, &vae), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_vae_bind_to(vae, store), WEFT_OK, "%s", weft_error_message());
@@ -151,7 +152,8 @@ Test(vae, computes_in_bf16)
     for (int i = 0; i < 2; i++) {
         s[i].video = video;
         s[i].frames = FRAMES;
-        run_in(&model, store, NULL, i == 1, i ? latents[0] : NULL, &s[i], latents[i]);
+        run_in(&model, store, NULL, i ? WEFT_PRODUCTS_BF16 : WEFT_PRODUCTS_F32,
+               i ? latents[0] : NULL, &s[i], latents[i]);
     }
     const double encoded = relative(latents[1], latents[0], LATENTS),
                  decoded = relative(s[1].made, s[0].made, FRAMES * H * W * 3);
@@ -162,15 +164,15 @@ Test(vae, computes_in_bf16)
 }
 
 /* Encodes and decodes one stream of chunks on a backend, with weights of one seed. */
-static void run_stream(const weft_model *model, const weft_backend *backend, const float *given,
-                       seen *s, float *latents)
+static void run_stream(const weft_model *model, const weft_backend *backend, weft_products products,
+                       const float *given, seen *s, float *latents)
 {
     weft_graph *g = weft_graph_create();
     weft_store *store = weft_store_create_for(backend);
     const weft_model_size size = {1, s->frames, H, W, 0};
     weft_model_build(g, model, &size, false);
     cr_assert_eq(weft_store_init(store, g, 3), WEFT_OK, "%s", weft_error_message());
-    run_in(model, store, backend, false, given, s, latents);
+    run_in(model, store, backend, products, given, s, latents);
     weft_store_free(store);
     weft_graph_free(g);
 }
@@ -190,8 +192,8 @@ static void compare_with_cpu(const char *config, int64_t frames)
     cr_assert_leq(count, MOST);
     for (int i = 0; i < 2; i++) {
         s[i] = (seen){.video = video, .frames = frames};
-        run_stream(&model, i ? &weft_backend_cuda : &weft_backend_cpu, i ? latents[0] : NULL, &s[i],
-                   latents[i]);
+        run_stream(&model, i ? &weft_backend_cuda : &weft_backend_cpu, WEFT_PRODUCTS_F32,
+                   i ? latents[0] : NULL, &s[i], latents[i]);
         cr_expect_eq(s[i].given, frames);
     }
     cr_expect(relative(latents[1], latents[0], count) < 1e-5, "latents are %g off",
@@ -211,4 +213,85 @@ Test(vae, a_gpu_streams_like_cpu)
     compare_with_cpu("{\"_class_name\":\"AutoencoderKLCogVideoX\",\"block_out_channels\":[2,2,4],"
                      "\"norm_num_groups\":2,\"latent_channels\":2,\"layers_per_block\":1}",
                      17);
+}
+
+/* ---- TF32 ------------------------------------------------------------------------------------ */
+
+enum { REF, GPU, REF_TF32, GPU_TF32, GPU_BF16, CPU, CPU_TF32, RUNS };
+
+typedef struct tf32_runs {
+    seen s[RUNS];
+    float latents[RUNS][MOST];
+    int64_t frames;
+} tf32_runs;
+
+/* All runs decode the latents of REF. */
+static void run_all(tf32_runs *r, const weft_model *model)
+{
+    static const struct {
+        const weft_backend *backend;
+        weft_products products;
+    } run[RUNS] = {
+        [REF] = {&weft_backend_ref, WEFT_PRODUCTS_F32},
+        [GPU] = {&weft_backend_cuda, WEFT_PRODUCTS_F32},
+        [REF_TF32] = {&weft_backend_ref, WEFT_PRODUCTS_TF32},
+        [GPU_TF32] = {&weft_backend_cuda, WEFT_PRODUCTS_TF32},
+        [GPU_BF16] = {&weft_backend_cuda, WEFT_PRODUCTS_BF16},
+        [CPU] = {&weft_backend_cpu, WEFT_PRODUCTS_F32},
+        [CPU_TF32] = {&weft_backend_cpu, WEFT_PRODUCTS_TF32},
+    };
+    static float video[MOST];
+    for (int64_t i = 0; i < r->frames * H * W * 3; i++)
+        video[i] = tanhf(weft_random_normal(1, WEFT_RNG_TEST, (uint64_t)i));
+    for (int i = 0; i < RUNS; i++) {
+        r->s[i] = (seen){.video = video, .frames = r->frames};
+        run_stream(model, run[i].backend, run[i].products, i ? r->latents[REF] : NULL, &r->s[i],
+                   r->latents[i]);
+    }
+}
+
+/* Differences of the encoder's and the decoder's results. */
+typedef struct difference {
+    double latents, frames;
+} difference;
+
+static difference between(const tf32_runs *r, int a, int b)
+{
+    const int64_t latents = (r->frames + 3) / 4 * 8;
+    return (difference){relative(r->latents[a], r->latents[b], latents),
+                        relative(r->s[a].made, r->s[b].made, r->frames * H * W * 3)};
+}
+
+static bool is_below(difference a, double factor, difference b)
+{
+    return a.latents < factor * b.latents && a.frames < factor * b.frames;
+}
+
+/* Channels are multiples of 8, which tensor cores need. TF32 changes results as much as the rounding
+ * of the operands on `ref` does. This is more than 100 times the error of f32, and less than half of
+ * the error of bf16, whose values have three bits less. Results of GPU and `ref` are close only: the
+ * GPU computes convolutions of 3 channels in f32. cpu has no TF32 and gives the bits of f32. */
+Test(vae, tf32_rounds_products_on_a_gpu)
+{
+    static tf32_runs r = {.frames = 5};
+    const weft_model model =
+        model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":8,\"z_dim\":8,"
+                 "\"num_res_blocks\":1,\"latents_mean\":[0,0,0,0,0,0,0,0],"
+                 "\"latents_std\":[1,1,1,1,1,1,1,1]}");
+    setenv("WEFT_CUDA_LIBRARY", WEFT_EMU_DRIVER, 1);
+    if (weft_cuda_module_check() != WEFT_OK)
+        cr_skip_test("no clang");
+    run_all(&r, &model);
+    const difference f32 = between(&r, GPU, REF), tf32 = between(&r, GPU_TF32, REF),
+                     rounded = between(&r, REF_TF32, REF), bf16 = between(&r, GPU_BF16, REF),
+                     cpu = between(&r, CPU_TF32, CPU);
+    printf("from f32 on ref, latents and frames: f32 %.2g %.2g, tf32 %.2g %.2g, tf32 on ref %.2g "
+           "%.2g, bf16 %.2g %.2g\n",
+           f32.latents, f32.frames, tf32.latents, tf32.frames, rounded.latents, rounded.frames,
+           bf16.latents, bf16.frames);
+    cr_expect(is_below(f32, 0.01, tf32), "tf32 does not round");
+    cr_expect(is_below(tf32, 2, rounded), "tf32 rounds more than ref");
+    cr_expect(is_below(rounded, 2, tf32), "tf32 rounds less than ref");
+    cr_expect(is_below(tf32, 0.5, bf16), "tf32 is as coarse as bf16");
+    cr_expect(cpu.latents == 0 && cpu.frames == 0, "cpu rounds");
 }

@@ -411,6 +411,7 @@ def precision_and_weights():
     made({"precision": "tf32"}, {"precision": "tf32"}, "--precision", "tf32")
     made({"precision": "auto"}, {"precision": "auto"}, "--precision", "auto")
     made({"precision": "f32", "vae_precision": "bf16"}, {"vae_precision": "bf16"}, "--vae-precision", "bf16")
+    made({"precision": "f32", "vae_precision": "tf32"}, {"vae_precision": "tf32"}, "--vae-precision", "tf32")
     made({"precision": "f32", **int8}, int8, "--weights", "int8")
     made({"precision": "f32", "weights": "stored"}, {})  # after the same model in int8
     assert len({s.content(job["id"])[1] for job in (plain, bf16)}) == 2

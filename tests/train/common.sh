@@ -13,8 +13,8 @@ losses() {
 for line in open(sys.argv[1]):
     d = json.loads(line); print(d["step"], repr(d["loss"]), repr(d["grad_norm"]))' "$1/metrics.jsonl"
 }
-make_shards() { # 24 captioned clips in ./shards
-    "$WEFT" synth --out raw --shots 24 --single-share 1 --held-out-clips 0 --min-frames 12 --max-frames 14 >synth.log 2>&1 ||
+make_shards() { # [N]: 24 or N captioned clips in ./shards
+    "$WEFT" synth --out raw --shots "${1:-24}" --single-share 1 --held-out-clips 0 --min-frames 12 --max-frames 14 >synth.log 2>&1 ||
         { cat synth.log; fail "weft synth"; }
     python3 -S - <<'PY'
 import glob, json, os, shutil

@@ -5,12 +5,12 @@
 #include "cli/options/verb.h"
 #include "model/tiling.h"
 
-/* Sets *bf16 from "f32" or "bf16". WEFT_E_ARG: invalid value. */
-weft_status weft_vae_precision_option(const char *text, bool *bf16);
+/* Sets *products from "f32", "tf32" or "bf16". WEFT_E_ARG: invalid value. */
+weft_status weft_vae_precision_option(const char *text, weft_products *products);
 /* Sets *tile to `storage`, or to NULL if weft chooses the tile. *bytes 0: the free memory of the
- * machine. *bf16: the VAE computes in bf16. */
+ * machine. *products: precision of the VAE. */
 weft_status weft_args_tile(const weft_args *args, weft_tile *storage, const weft_tile **tile,
-                           int64_t *bytes, bool *bf16);
+                           int64_t *bytes, weft_products *products);
 
 /* clang-format off */
 #define WEFT_TILE_OPTIONS \
@@ -20,8 +20,9 @@ weft_status weft_args_tile(const weft_args *args, weft_tile *storage, const weft
              "largest tiles that fit", \
      .group = "memory"}, \
     {.name = "--vae-precision", .value_name = "TYPE", .fallback = "f32", \
-     .help = "type in which the VAE computes: f32, or bf16 with sums in f32, which is faster on " \
-             "processors and GPUs with units for bf16", \
+     .help = "type in which the VAE computes: f32, tf32: f32 with products rounded to 10 bits on " \
+             "GPUs, or bf16 with sums in f32, which is faster on processors and GPUs with units " \
+             "for bf16", \
      .group = "memory"}, \
     {.name = "--memory-limit", WEFT_ALSO("--memory"), .value_name = "SIZE", .fallback = "auto", \
      .help = "peak memory of a rank, e.g. 24GiB; a higher prediction is an error before the " \

@@ -1,5 +1,7 @@
 #include "cli/options/weights_option.h"
 
+#include "doctor/backend_choice.h"
+
 #include <string.h>
 
 weft_status weft_weights_option(const char *text, weft_generator_options *o)
@@ -36,9 +38,18 @@ weft_status weft_precision_option(const char *text, weft_generator_options *o)
 
 weft_products weft_generator_products(const weft_generator_options *o)
 {
-    if (o->bf16 || o->precision_auto || o->vae_bf16)
+    if (o->bf16 || o->precision_auto || o->vae_products == WEFT_PRODUCTS_BF16)
         return WEFT_PRODUCTS_BF16;
     return o->tf32 ? WEFT_PRODUCTS_TF32 : WEFT_PRODUCTS_F32;
+}
+
+weft_status weft_generator_settle(const char *name, weft_comm *comm, weft_generator_options *o)
+{
+    const weft_products products = weft_generator_products(o);
+    WEFT_TRY(weft_backend_settle(name, products, comm, &o->backend));
+    return o->vae_products == WEFT_PRODUCTS_TF32 && products != WEFT_PRODUCTS_TF32
+               ? weft_backend_settle(o->backend->name, WEFT_PRODUCTS_TF32, comm, &o->backend)
+               : WEFT_OK;
 }
 
 weft_status weft_args_weights(const weft_args *args, weft_generator_options *o)

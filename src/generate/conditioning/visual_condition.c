@@ -373,7 +373,7 @@ weft_status weft_visual_condition_encoder(const weft_visual_condition_setup *set
                                 .frames = frames,
                                 .height = height,
                                 .width = width,
-                                .bf16 = setup->vae_bf16,
+                                .products = setup->vae_products,
                                 .tile = setup->tile};
     weft_tile chosen;
     return weft_vae_open_within(setup->vae_folder, &o, setup->memory, vae, &chosen);

@@ -38,8 +38,8 @@ typedef struct weft_visual_condition_setup {
     int64_t vision_side;     /* pixels per side of a text encoder's image; 0: none */
     const char *offload_dir; /* folder for the per-cell arrays; NULL: in memory */
     const struct weft_backend *backend; /* NULL: cpu */
-    const weft_tile *tile; /* encoder tile; NULL: untiled if that fits in `memory` bytes */
-    bool vae_bf16;         /* the encoder computes in bf16, else in f32 */
+    const weft_tile *tile;      /* encoder tile; NULL: untiled if that fits in `memory` bytes */
+    weft_products vae_products; /* precision of the encoder */
     int64_t memory;
 } weft_visual_condition_setup;
 

@@ -134,7 +134,7 @@ static weft_status decode_within(const weft_decode_options *o, const char *folde
                                       .height = k->latent[1] * own.factor[1],
                                       .width = k->latent[2] * own.factor[2],
                                       .tile = o->tile,
-                                      .bf16 = o->bf16,
+                                      .products = o->products,
                                       .timestep = time.timestep};
     WEFT_TRY(weft_decode_time_check(&time, folder));
     WEFT_TRY(weft_vae_open_within(folder, &options, limit, opened, &chosen));

@@ -26,7 +26,7 @@ typedef struct weft_decode_options {
     const weft_tile *tile;       /* NULL: untiled if that fits */
     int64_t memory;              /* memory limit in bytes; 0: the machine's free memory */
     weft_comm *comm; /* NULL: one rank; all ranks decode the same files in the same order */
-    bool bf16;       /* computes in bf16, else in f32 */
+    weft_products products;
 } weft_decode_options;
 
 /* Size of the decoded video. Frames are delivered on rank 0, as by weft_vae_decode. */

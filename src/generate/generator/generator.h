@@ -59,10 +59,10 @@ typedef struct weft_generator_options {
     weft_decode_time decode_time;
     /* levels or timesteps of the steps; all 0: the scheduler's */
     weft_timestep_schedule timestep_schedule;
-    int64_t batch;         /* prompts denoised together */
-    const weft_tile *tile; /* decoder tile, read while opening; NULL: untiled if that fits */
-    bool vae_bf16;         /* the VAE computes in bf16, else in f32 */
-    int64_t memory;        /* memory limit of a rank in bytes; 0: the free memory */
+    int64_t batch;              /* prompts denoised together */
+    const weft_tile *tile;      /* decoder tile, read while opening; NULL: untiled if that fits */
+    weft_products vae_products; /* precision of the VAE */
+    int64_t memory;             /* memory limit of a rank in bytes; 0: the free memory */
     const weft_pass_switches *passes; /* read while opening; NULL: weft_pass_defaults */
     const weft_parallel *parallel;    /* read while opening; NULL: all ranks on dp */
     /* weft_weights_kind: storage of the transformer's and the text encoders' matrices */

@@ -20,7 +20,7 @@ weft_status weft_generator_decoder_open(weft_generator *p, int64_t without_vae)
                                 .width = p->options.width,
                                 .tile = p->options.tile,
                                 .profile = p->options.profile,
-                                .bf16 = p->options.vae_bf16,
+                                .products = p->options.vae_products,
                                 .timestep = p->options.decode_time.timestep};
     p->decoder.tile_set = o.tile != NULL;
     const int64_t limit = p->options.memory;
@@ -50,7 +50,7 @@ weft_status weft_generator_decoder_shrink(weft_generator *p)
                                 .frames = decoded_frames(p),
                                 .height = p->options.height,
                                 .width = p->options.width,
-                                .bf16 = p->options.vae_bf16,
+                                .products = p->options.vae_products,
                                 .timestep = p->options.decode_time.timestep};
     const int64_t limit = weft_vae_bytes(p->decoder.vae) - 1;
     weft_group *group = NULL;

@@ -24,7 +24,7 @@ static weft_visual_condition_setup setup_of(const weft_generator *p)
         .width = o->width,
         .backend = o->backend,
         .tile = o->tile,
-        .vae_bf16 = o->vae_bf16,
+        .vae_products = o->vae_products,
         .memory = o->memory,
         .offload_dir = weft_generator_offload_dir(p)};
 }

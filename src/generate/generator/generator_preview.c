@@ -23,7 +23,7 @@ weft_status weft_generator_open_preview(weft_generator *p)
                                 .frames = weft_grid_frames(&p->model.grid, 1),
                                 .height = p->options.height,
                                 .width = p->options.width,
-                                .bf16 = p->options.vae_bf16,
+                                .products = p->options.vae_products,
                                 .timestep = p->options.decode_time.timestep};
     const bool shows = !p->comm || weft_comm_rank(p->comm) == 0;
     const int64_t steps = weft_generator_steps(p);

@@ -48,7 +48,7 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
                  {"weights", o->weights},
                  {"bf16", o->bf16},
                  {"tf32", o->tf32},
-                 {"vae_bf16", o->vae_bf16},
+                 {"vae_bf16", o->vae_products == WEFT_PRODUCTS_BF16},
                  {"text_length", o->text_length}};
     const struct {
         const char *key;
@@ -69,6 +69,8 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
     for (int i = 0; i < WEFT_COUNT(real); i++)
         WEFT_TRY(add(to, real[i].key, json_real(real[i].value)));
     WEFT_TRY(add_schedule(&o->timestep_schedule, to));
+    if (o->vae_products == WEFT_PRODUCTS_TF32)
+        WEFT_TRY(add(to, "vae_tf32", json_true()));
     if (o->decode_time.timestep > 0)
         WEFT_TRY(add(to, "decode_timestep", json_real(o->decode_time.timestep)));
     if (o->decode_time.noise > 0)

@@ -78,7 +78,7 @@ static weft_status decode_opened(weft_generation_context *c, int64_t job, const 
 {
     const weft_generator_options *g = c->run->options;
     const weft_decode_options o = {g->backend, c->run->model, g->tile,
-                                   g->memory,  c->team.comm,  g->vae_bf16};
+                                   g->memory,  c->team.comm,  g->vae_products};
     frames_to to = {c->outputs, c->team.comm, job};
     WEFT_TRY(check_latents(c, job, path, saved));
     if (c->team.writes)
@@ -174,7 +174,7 @@ static weft_status decode_file(const weft_generation_run *o, const char *path,
 {
     const bool writes = !o->comm || weft_comm_rank(o->comm) == 0;
     const weft_decode_options how = {o->options->backend, o->model, o->options->tile,
-                                     o->options->memory,  o->comm,  o->options->vae_bf16};
+                                     o->options->memory,  o->comm,  o->options->vae_products};
     weft_decoded_size size;
     frames_to to = {.comm = o->comm};
     WEFT_TRY(weft_decode_open(path, o->model, k, &size));

@@ -48,7 +48,9 @@ static weft_status encode(const weft_run *run, const weft_run_models *m,
                                       .frames = size->frames,
                                       .height = size->height,
                                       .width = size->width,
-                                      .tile = &tile};
+                                      .tile = &tile,
+                                      .products = exec->tf32_compute ? WEFT_PRODUCTS_TF32
+                                                                     : WEFT_PRODUCTS_F32};
     const weft_shape shape = shape_of(m, size);
     weft_vae *vae = NULL;
     float *latents = weft_alloc(weft_shape_count(&shape) * (int64_t)sizeof *latents);

@@ -160,7 +160,9 @@ static weft_status open_tiled(const encoding *e, const weft_model *model, const 
                                 .frames = size->frames,
                                 .height = size->height,
                                 .width = size->width,
-                                .tile = &e->tile};
+                                .tile = &e->tile,
+                                .products =
+                                    e->exec->tf32_compute ? WEFT_PRODUCTS_TF32 : WEFT_PRODUCTS_F32};
     return weft_vae_open_model(model, &o, vae);
 }
 

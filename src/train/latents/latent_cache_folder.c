@@ -84,6 +84,8 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
         weft_buf_printf(&what, "first frame|");
     if (models->text_precomputed)
         put_prefixes(&run->data, &what);
+    if (run->precision == WEFT_PRECISION_TF32)
+        weft_buf_printf(&what, "tf32|");
     const weft_tile tile = weft_latent_tile(run); /* latents of tiles differ */
     if (tile.on)
         weft_buf_printf(&what, "tiles %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "|",
