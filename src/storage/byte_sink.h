@@ -8,7 +8,7 @@
 
 typedef struct weft_byte_sink {
     /* Takes the bytes from `at` on, counted from the first byte of the range. The calls are in
-     * order. A transfer that is repeated begins at 0 again. An error ends the transfer, which
+     * order. A transfer that is repeated may begin at 0 again. An error ends the transfer, which
      * returns it. */
     weft_status (*take)(void *user, int64_t at, const void *data, int64_t bytes);
     void *user;

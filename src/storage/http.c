@@ -17,7 +17,13 @@
 #include <unistd.h>
 
 #ifdef WEFT_HAS_CURL
-enum { MOST_IDLE = 64, STALL_SECONDS = 30, CONNECT_SECONDS = 10, STAGE_BYTES = 256 << 10 };
+enum {
+    MOST_IDLE = 64,
+    STALL_SECONDS = 30,
+    CONNECT_SECONDS = 10,
+    STAGE_BYTES = 256 << 10,
+    PROGRESS_BYTES = 64 << 10 /* after which a cut range has its attempts again */
+};
 
 struct weft_http {
     const weft_curl_library *curl;
@@ -105,6 +111,7 @@ typedef struct attempt {
     const weft_http_request *request;
     weft_http_reply *reply;
     bool overflow;         /* the reply is longer than its buffer */
+    bool checked;          /* the range and version of the reply are right */
     char *stage;           /* owned; for bytes of the body that the sink has not taken yet */
     int64_t staged;        /* bytes there, the last ones received */
     weft_status_code sunk; /* status that the sink returned */
@@ -185,10 +192,21 @@ static void stage_body(attempt *a, const char *data, int64_t bytes)
     }
 }
 
+static weft_status check_range(attempt *a)
+{
+    const weft_http_range *r = a->request->range;
+    if (r && !a->checked)
+        WEFT_TRY(r->check(r->user, r->at + r->kept, r->bytes - r->kept, a->reply));
+    a->checked = true;
+    return WEFT_OK;
+}
+
 /* False: the attempt ends. */
 static bool take_body(attempt *a, const char *data, int64_t bytes)
 {
     weft_http_reply *r = a->reply;
+    if ((a->sunk = check_range(a)) != WEFT_OK)
+        return false;
     a->overflow = r->received + bytes > a->request->to_bytes;
     if (a->overflow)
         return false;
@@ -213,6 +231,22 @@ static size_t on_body(char *data, size_t size, size_t count, void *user)
         return 0;
     weft_buf_append(&r->body, data, bytes);
     return r->body.failed ? 0 : size * count;
+}
+
+/* The bytes that a cut attempt received of a range stay, and the next one continues there. A reply without
+ * Content-Range is the whole file and begins again. True: nothing is missing. */
+static bool keep_received(attempt *a)
+{
+    weft_http_range *r = a->request->range;
+    if (!r || !a->checked || !is_success(a->reply->status) || !*a->reply->content_range)
+        return false;
+    empty_stage(a);
+    if (a->sunk != WEFT_OK)
+        return false;
+    if (a->reply->received - r->kept >= PROGRESS_BYTES)
+        a->reply->failures = 0;
+    r->kept = a->reply->received;
+    return r->kept == r->bytes;
 }
 
 static int on_progress(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
@@ -353,7 +387,10 @@ static weft_status try_once(weft_http *h, const weft_http_request *q, weft_http_
     const int failures = reply->failures;
     long proxy_status = 0; /* of the reply to CONNECT */
     weft_buf_free(&reply->body);
-    *reply = (weft_http_reply){.length = -1, .failures = failures, .limit = INT64_MAX};
+    *reply = (weft_http_reply){.length = -1,
+                               .failures = failures,
+                               .limit = INT64_MAX,
+                               .received = q->range ? q->range->kept : 0};
     WEFT_TRY(make_headers(h, q, &list));
     attempt a = {.request = q, .reply = reply};
     if (q->sink)
@@ -367,12 +404,14 @@ static weft_status try_once(weft_http *h, const weft_http_request *q, weft_http_
     set_options(h->curl, easy, &a, problem);
     h->curl->easy_setopt(easy, CURLOPT_HTTPHEADER, list);
     problem[0] = 0;
-    const CURLcode code = h->curl->easy_perform(easy);
+    CURLcode code = h->curl->easy_perform(easy);
     h->curl->easy_getinfo(easy, CURLINFO_HTTP_CONNECTCODE, &proxy_status);
     h->curl->slist_free_all(list);
     give_handle(h, easy);
     if (code == CURLE_OK)
         empty_stage(&a);
+    else if (!a.overflow && keep_received(&a))
+        code = CURLE_OK;
     weft_free(a.stage);
     if (!q->uninterrupted)
         WEFT_TRY(weft_stop_check());
@@ -423,6 +462,8 @@ weft_status weft_http_send(weft_http *h, const weft_http_request *q, weft_http_r
 {
     char problem[CURL_ERROR_SIZE];
     *reply = (weft_http_reply){.length = -1};
+    if (q->range)
+        q->range->kept = 0;
     for (;;) {
         WEFT_TRY(try_once(h, q, reply, problem));
         if (!is_transient(q, reply))
@@ -479,6 +520,12 @@ weft_status weft_http_send(weft_http *h, const weft_http_request *q, weft_http_r
                : weft_error_at(WEFT_E_UNSUPPORTED, WEFT_AT(.file = q->location));
 }
 #endif
+
+void weft_http_range_print(const weft_http_range *r, char text[WEFT_HTTP_RANGE_TEXT])
+{
+    snprintf(text, WEFT_HTTP_RANGE_TEXT, "bytes=%" PRId64 "-%" PRId64, r->at + r->kept,
+             r->at + r->bytes - 1);
+}
 
 void weft_http_reply_free(weft_http_reply *reply)
 {

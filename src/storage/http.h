@@ -21,6 +21,23 @@ typedef struct weft_http_headers {
 } weft_http_headers;
 weft_status weft_http_headers_add(weft_http_headers *headers, const char *name, const char *value);
 
+typedef struct weft_http_reply weft_http_reply;
+
+enum { WEFT_HTTP_RANGE_TEXT = 64 };
+
+/* The bytes that a request asks for. An attempt after a cut one asks for the
+ * missing bytes. */
+typedef struct weft_http_range {
+    int64_t at, bytes; /* of the file */
+    int64_t kept;      /* first bytes that earlier attempts received; weft_http_send sets them */
+    /* Compares the range and version of a reply with the requested ones, before its first byte is
+     * used: `bytes` from byte `at` of the file. */
+    weft_status (*check)(const void *user, int64_t at, int64_t bytes, const weft_http_reply *reply);
+    const void *user;
+} weft_http_range;
+/* Value of the header Range of the next attempt: "bytes=5-9". */
+void weft_http_range_print(const weft_http_range *range, char text[WEFT_HTTP_RANGE_TEXT]);
+
 /* A request. Strings and buffers are borrowed. */
 typedef struct weft_http_request {
     const char *method, *url;
@@ -30,7 +47,9 @@ typedef struct weft_http_request {
     void *to; /* receives the body of a successful reply, `to_bytes`; NULL: reply->body does */
     const weft_byte_sink *sink; /* receives this body in place of `to`; NULL: `to` does */
     int64_t to_bytes;
-    int64_t attempts;   /* at most; 1: never repeated */
+    weft_http_range *range; /* `prepare` adds its header; NULL: the whole file */
+    int64_t
+        attempts; /* without progress, at most; 1: never repeated. 64 KiB of a range are progress */
     int64_t seconds;    /* longest time of an attempt, which may be silent; 0: 30 s of silence */
     bool local;         /* a server of this machine: no proxy, one second to connect */
     bool follow;        /* redirections are followed */
@@ -42,16 +61,16 @@ typedef struct weft_http_request {
     const void *user;
 } weft_http_request;
 
-typedef struct weft_http_reply {
+struct weft_http_reply {
     int status;       /* 200 */
     weft_buf body;    /* of a reply that does not fit into `to` */
-    int64_t received; /* bytes written to `to` or taken by the sink */
+    int64_t received; /* bytes written to `to` or taken by the sink, also by earlier attempts */
     int64_t length;   /* Content-Length; -1: none */
-    int failures;     /* attempts before this one */
+    int failures;     /* attempts before this one since the last progress */
     int64_t limit;    /* of the attempts that can help, by the cause of a missing reply */
     char etag[160], content_range[80], retry_after[40], region[40], date[40];
     char last_modified[40];
-} weft_http_reply;
+};
 
 /* WEFT_E_UNSUPPORTED: libcurl is missing. */
 weft_status weft_http_open(weft_http **http);

@@ -120,39 +120,39 @@ static bool is_range(const char *content_range, int64_t at, int64_t bytes)
            first == at && last == at + bytes - 1;
 }
 
-static weft_status fail_range(const weft_remote_range *r, const weft_http_reply *reply)
+static weft_status fail_range(const weft_remote_range *r, int64_t at, int64_t bytes,
+                              const weft_http_reply *reply)
 {
     return weft_error(WEFT_MSG_STORAGE_REQUEST,
                       WEFT_AT(.file = r->name, .value = reply->content_range),
                       "%s answered %" PRId64 " bytes at %" PRId64 " with %" PRId64
                       " bytes of the range \"%s\". Use a server with ranges, or copy the file.",
-                      r->root, r->bytes, r->at, reply->received, reply->content_range);
+                      r->root, bytes, at, reply->received, reply->content_range);
 }
 
-/* Compares the headers. */
-static weft_status check_head(const weft_remote_range *r, const weft_http_reply *reply,
-                              const char *version)
+/* Compares the headers of a reply. */
+static weft_status check_head(const void *user, int64_t at, int64_t bytes,
+                              const weft_http_reply *reply)
 {
+    const weft_remote_range *r = user;
+    const char *version = r->version_of(reply);
     if (*r->version && *version && strcmp(r->version, version) != 0)
         return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_AT(.file = r->name, .value = version),
                           "the file of %s was rewritten while it was in use; run the command again",
                           r->root);
-    const bool whole = !*reply->content_range && reply->status == 200 && r->at == 0;
-    return whole || is_range(reply->content_range, r->at, r->bytes) ? WEFT_OK
-                                                                    : fail_range(r, reply);
+    const bool whole = !*reply->content_range && reply->status == 200 && at == 0;
+    return whole || is_range(reply->content_range, at, bytes) ? WEFT_OK
+                                                              : fail_range(r, at, bytes, reply);
 }
 
-weft_status weft_remote_range_check(const weft_remote_range *r, const weft_http_reply *reply,
-                                    const char *version)
+weft_http_range weft_remote_range_of(const weft_remote_range *of, int64_t at, int64_t bytes)
 {
-    WEFT_TRY(check_head(r, reply, version));
-    return reply->received == r->bytes ? WEFT_OK : fail_range(r, reply);
+    return (weft_http_range){.at = at, .bytes = bytes, .check = check_head, .user = of};
 }
 
-weft_status weft_remote_checked_take(void *user, int64_t at, const void *data, int64_t bytes)
+weft_status weft_remote_range_check(const weft_http_range *r, const weft_http_reply *reply)
 {
-    const weft_remote_checked *c = user;
-    if (at == 0)
-        WEFT_TRY(check_head(c->range, c->reply, c->version(c->reply)));
-    return c->to->take(c->to->user, at, data, bytes);
+    if (r->kept < r->bytes) /* else the last reply was cut after its last byte, and was checked */
+        WEFT_TRY(check_head(r->user, r->at + r->kept, r->bytes - r->kept, reply));
+    return reply->received == r->bytes ? WEFT_OK : fail_range(r->user, r->at, r->bytes, reply);
 }

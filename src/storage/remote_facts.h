@@ -34,25 +34,17 @@ void weft_remote_table_drop(weft_remote_table *table, const char *name);
 bool weft_remote_table_get(weft_remote_table *table, const char *name, char etag[WEFT_ETAG_BYTES],
                            weft_storage_facts *facts);
 
-/* A requested range of a remote file. */
+/* The version of a remote file that a range is requested of. */
 typedef struct weft_remote_range {
     const char *root; /* for messages: a URL, or s3://BUCKET */
     const char *name;
     const char *version; /* ETag or date; "": not known */
-    int64_t at, bytes;
+    const char *(*version_of)(const weft_http_reply *reply);
 } weft_remote_range;
-/* Whether the reply has these bytes, of this version. Some servers answer a range with 200, and
- * some ignore If-Match, so range and version are compared here. `version`: of the reply. */
-weft_status weft_remote_range_check(const weft_remote_range *range, const weft_http_reply *reply,
-                                    const char *version);
-
-/* A sink that passes the body on after the range and the version of the reply were compared. */
-typedef struct weft_remote_checked {
-    const weft_remote_range *range;
-    const weft_http_reply *reply; /* the one being received */
-    const char *(*version)(const weft_http_reply *reply);
-    const weft_byte_sink *to;
-} weft_remote_checked;
-weft_status weft_remote_checked_take(void *user, int64_t at, const void *data, int64_t bytes);
+/* The range of a request, which checks its replies by `of`: borrowed. */
+weft_http_range weft_remote_range_of(const weft_remote_range *of, int64_t at, int64_t bytes);
+/* Whether the range was received, of this version. Some servers answer a range with 200, and some
+ * ignore If-Match, so range and version are compared here. */
+weft_status weft_remote_range_check(const weft_http_range *range, const weft_http_reply *reply);
 
 #endif

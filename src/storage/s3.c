@@ -138,15 +138,17 @@ static weft_status sign(const void *user, weft_http_headers *headers)
     const weft_s3_request *q = o->request;
     weft_aws_credentials keys;
     weft_buf authorization = {0};
-    char date[17];
+    char date[17], range[WEFT_HTTP_RANGE_TEXT];
     weft_name_value header[8];
     int count = 0;
     weft_sigv4_date((int64_t)time(NULL), date);
     weft_status_code status = WEFT_OK;
     WEFT_GO(copy_credentials(o->s3, &keys));
     header[count++] = (weft_name_value){"host", o->host.data};
-    if (q->range)
-        header[count++] = (weft_name_value){"range", q->range};
+    if (q->range) {
+        weft_http_range_print(q->range, range);
+        header[count++] = (weft_name_value){"range", range};
+    }
     if (q->if_match)
         header[count++] = (weft_name_value){"if-match", q->if_match};
     if (o->s3->settings.source != WEFT_AWS_UNSIGNED) {
@@ -339,6 +341,7 @@ static weft_status send_once(weft_s3 *s, const weft_s3_request *q, const char *l
                                                  .to = q->to,
                                                  .sink = q->sink,
                                                  .to_bytes = q->to_bytes,
+                                                 .range = q->range,
                                                  .attempts = s->settings.attempts,
                                                  .uninterrupted = q->uninterrupted,
                                                  .prepare = sign,

@@ -15,7 +15,8 @@ typedef struct weft_s3_request {
     const char *key; /* of the object, not encoded; "": the bucket */
     const weft_name_value *query;
     int query_count;
-    const char *range, *if_match; /* "bytes=0-9", an ETag; NULL: none */
+    weft_http_range *range; /* see weft_http_request; NULL: none */
+    const char *if_match;   /* an ETag; NULL: none */
     const void *body;
     int64_t body_bytes;
     void *to; /* see weft_http_request, like `sink` and `to_bytes` */

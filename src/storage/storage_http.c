@@ -78,24 +78,22 @@ static const char *site_origin(void *self)
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-/* Memory for the body of a reply, or a sink; both NULL: reply->body receives it. */
-typedef struct reply_buffer {
-    void *data;
-    int64_t bytes;
-    const weft_byte_sink *sink;
-} reply_buffer;
-
-/* The range and version of a request. */
+/* The range and version of a request, and the receiver of its body: memory or a sink. */
 typedef struct wanted {
-    char range[64];   /* "bytes=0-9"; "": the whole file */
-    const char *etag; /* NULL: none that a server compares */
+    weft_http_range *range; /* NULL: the whole file, which reply->body receives */
+    const char *etag;       /* NULL: none that a server compares */
+    void *data;
+    const weft_byte_sink *sink;
 } wanted;
 
 static weft_status add_headers(const void *user, weft_http_headers *headers)
 {
     const wanted *w = user;
-    if (*w->range)
-        WEFT_TRY(weft_http_headers_add(headers, "Range", w->range));
+    char range[WEFT_HTTP_RANGE_TEXT];
+    if (w->range) {
+        weft_http_range_print(w->range, range);
+        WEFT_TRY(weft_http_headers_add(headers, "Range", range));
+    }
     return w->etag ? weft_http_headers_add(headers, "If-Match", w->etag) : WEFT_OK;
 }
 
@@ -123,7 +121,7 @@ static weft_status fail(const char *url, const char *method, const weft_http_rep
 
 /* Sends a request for `name`. A status of 2xx is a success. */
 static weft_status send_request(site *s, const char *method, const char *name, const wanted *w,
-                                reply_buffer to, weft_http_reply *reply)
+                                weft_http_reply *reply)
 {
     weft_buf url = {0};
     *reply = (weft_http_reply){0};
@@ -135,9 +133,10 @@ static weft_status send_request(site *s, const char *method, const char *name, c
                            &(weft_http_request){.method = method,
                                                 .url = url.data,
                                                 .location = url.data,
-                                                .to = to.data,
-                                                .to_bytes = to.bytes,
-                                                .sink = to.sink,
+                                                .to = w->data,
+                                                .to_bytes = w->range ? w->range->bytes : 0,
+                                                .sink = w->sink,
+                                                .range = w->range,
                                                 .attempts = s->attempts,
                                                 .follow = true,
                                                 .prepare = add_headers,
@@ -168,7 +167,7 @@ static weft_status learn(site *s, const char *name, char version[WEFT_ETAG_BYTES
     weft_http_reply reply;
     if (weft_remote_table_get(&s->table, name, version, facts))
         return WEFT_OK;
-    WEFT_TRY(send_request(s, "HEAD", name, &(wanted){0}, (reply_buffer){0}, &reply));
+    WEFT_TRY(send_request(s, "HEAD", name, &(wanted){0}, &reply));
     weft_status_code status =
         reply.length >= 0
             ? weft_remote_table_put(&s->table, name, version_of(&reply), reply.length)
@@ -205,15 +204,12 @@ static weft_status get_range(site *s, const char *name, int64_t at, int64_t byte
                           "the file ends at byte %" PRId64 ", and bytes up to %" PRId64
                           " are needed. It was rewritten shorter.",
                           facts.bytes, at + bytes);
+    const weft_remote_range of = {s->root, name, version, version_of};
+    weft_http_range range = weft_remote_range_of(&of, at, bytes);
     /* a weak ETag and a date match nothing */
-    wanted w = {.etag = *version == '"' ? version : NULL};
-    snprintf(w.range, sizeof w.range, "bytes=%" PRId64 "-%" PRId64, at, at + bytes - 1);
-    const weft_remote_range range = {s->root, name, version, at, bytes};
-    weft_remote_checked checked = {&range, &reply, version_of, sink};
-    const weft_byte_sink outer = {weft_remote_checked_take, &checked};
-    WEFT_TRY(
-        send_request(s, "GET", name, &w, (reply_buffer){to, bytes, sink ? &outer : NULL}, &reply));
-    const weft_status_code status = weft_remote_range_check(&range, &reply, version_of(&reply));
+    const wanted w = {&range, *version == '"' ? version : NULL, to, sink};
+    WEFT_TRY(send_request(s, "GET", name, &w, &reply));
+    const weft_status_code status = weft_remote_range_check(&range, &reply);
     weft_http_reply_free(&reply);
     return status;
 }
@@ -261,8 +257,7 @@ static weft_status site_list(void *self, weft_names *names)
     weft_http_reply reply;
     json_t *list = NULL;
     *names = (weft_names){0};
-    weft_status_code status =
-        send_request(s, "GET", "index.json", &(wanted){0}, (reply_buffer){0}, &reply);
+    weft_status_code status = send_request(s, "GET", "index.json", &(wanted){0}, &reply);
     if (status == WEFT_E_NOT_FOUND)
         return weft_error_add(status, "It is the list of the shards, which `weft shard` writes. "
                                       "Copy it to the server, or name the shards: "

@@ -136,7 +136,7 @@ static const char *version_of_reply(const weft_http_reply *reply)
 static weft_status get_range(store *s, const char *name, int64_t at, int64_t bytes, void *to,
                              const weft_byte_sink *sink)
 {
-    char etag[WEFT_ETAG_BYTES], range[64], root[WEFT_ETAG_BYTES], *key;
+    char etag[WEFT_ETAG_BYTES], root[WEFT_ETAG_BYTES], *key;
     weft_storage_facts facts;
     weft_http_reply reply;
     WEFT_TRY(learn(s, name, etag, &facts));
@@ -146,24 +146,22 @@ static weft_status get_range(store *s, const char *name, int64_t at, int64_t byt
                           " are needed. It was rewritten shorter.",
                           facts.bytes, at + bytes);
     WEFT_TRY(key_of(s, name, &key));
-    snprintf(range, sizeof range, "bytes=%" PRId64 "-%" PRId64, at, at + bytes - 1);
     snprintf(root, sizeof root, "s3://%s", s->bucket);
-    const weft_remote_range wanted = {root, key, etag, at, bytes};
-    weft_remote_checked checked = {&wanted, &reply, version_of_reply, sink};
-    const weft_byte_sink outer = {weft_remote_checked_take, &checked};
+    const weft_remote_range of = {root, key, etag, version_of_reply};
+    weft_http_range range = weft_remote_range_of(&of, at, bytes);
     weft_status_code status = weft_s3_send(s->s3,
                                            &(weft_s3_request){.method = "GET",
                                                               .key = key,
-                                                              .range = range,
+                                                              .range = &range,
                                                               .if_match = *etag ? etag : NULL,
                                                               .to = to,
-                                                              .sink = sink ? &outer : NULL,
+                                                              .sink = sink,
                                                               .to_bytes = bytes},
                                            &reply);
     if (status != WEFT_OK && weft_error_class() == WEFT_MSG_FILE_NOT_FOUND)
         status = fail_removed(s, key, facts.bytes);
     WEFT_GO(status);
-    status = weft_remote_range_check(&wanted, &reply, reply.etag);
+    status = weft_remote_range_check(&range, &reply);
     weft_http_reply_free(&reply);
 out:
     /* facts stay as they are: a new version of the object is an error in every later read, too */

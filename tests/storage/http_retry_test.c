@@ -81,14 +81,39 @@ Test(remote_facts, a_table_of_names)
     weft_remote_table_free(&table);
 }
 
-/* A reply has the range at 5 of 5 bytes, or the whole file of 5 bytes. */
+static const char *etag_of(const weft_http_reply *reply)
+{
+    return reply->etag;
+}
+
+/* A reply has the range at 5 of 5 bytes, or the whole file of 5 bytes. `kept`: of an earlier reply,
+ * so that this one has the rest. */
+static weft_status_code check_rest(int64_t at, int64_t kept, int status, const char *content_range,
+                                   int64_t received, const char *version)
+{
+    const weft_remote_range of = {"https://host/path", "a.tar", "\"v1\"", etag_of};
+    weft_http_range range = weft_remote_range_of(&of, at, 5);
+    weft_http_reply reply = {.status = status, .received = received};
+    range.kept = kept;
+    snprintf(reply.content_range, sizeof reply.content_range, "%s", content_range);
+    snprintf(reply.etag, sizeof reply.etag, "%s", version);
+    return weft_remote_range_check(&range, &reply);
+}
+
 static weft_status_code check_range(int64_t at, int status, const char *content_range,
                                     int64_t received, const char *version)
 {
-    const weft_remote_range range = {"https://host/path", "a.tar", "\"v1\"", at, 5};
-    weft_http_reply reply = {.status = status, .received = received};
-    snprintf(reply.content_range, sizeof reply.content_range, "%s", content_range);
-    return weft_remote_range_check(&range, &reply, version);
+    return check_rest(at, 0, status, content_range, received, version);
+}
+
+Test(remote_facts, rest_of_a_range)
+{
+    cr_expect_eq(check_rest(5, 2, 206, "bytes 7-9/100", 5, "\"v1\""), WEFT_OK);
+    cr_expect_neq(check_rest(5, 2, 206, "bytes 5-9/100", 5, "\"v1\""), WEFT_OK, "all again");
+    cr_expect_neq(check_rest(5, 2, 206, "bytes 7-9/100", 3, "\"v1\""), WEFT_OK, "too few");
+    cr_expect_neq(check_rest(0, 2, 200, "", 5, "\"v1\""), WEFT_OK, "the whole file");
+    cr_expect_neq(check_rest(5, 2, 206, "bytes 7-9/100", 5, "\"v2\""), WEFT_OK);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_FILE_CHANGED);
 }
 
 Test(remote_facts, ranges_of_replies)

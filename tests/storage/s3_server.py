@@ -6,7 +6,7 @@ signatures and payload hashes with code of its own. The file FOLDER/faults has o
 line, "METHOD WORD KIND [VALUE]"; the first line whose METHOD is the request's and whose WORD is in
 its path and query is applied and removed:
   status N        replies N with an XML error     code N CODE     the same with this code
-  retry N SECONDS replies N with Retry-After      cut             ends the connection in the body
+  retry N SECONDS replies N with Retry-After      cut [BYTES]     ends the connection in the body
   close           ends the connection before a reply, after the work was done
   drop            ends the connection before the work is done
   error200        replies 200 with an error in the body
@@ -68,7 +68,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body) if length is None else length))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body[:len(body) // 2] if self.fault[:1] == ["cut"] else body)
+            cut = int(self.fault[1]) if self.fault[1:] else len(body) // 2
+            self.wfile.write(body[:cut] if self.fault[:1] == ["cut"] else body)
         if self.fault[:1] == ["cut"]:
             self.wfile.flush()
             self.close_connection = True

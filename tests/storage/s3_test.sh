@@ -79,6 +79,49 @@ faults_of_reading() {
 }
 check faults_of_reading
 
+# A range that is cut again and again continues at the byte that is missing, and progress gives the
+# attempts back: six cuts with two attempts. Bytes are requested once. Without progress it is an error.
+cut_often() {
+    local root verb i
+    export AWS_MAX_ATTEMPTS=2
+    mkdir -p data/web
+    for root in s3://bucket/p http://127.0.0.1:$s3_port/web/p; do
+        store ${root/http*web/s3://web} put often.bin <large || return 1
+        for verb in get stream; do
+            cp data/requests before
+            fault $(for i in 1 2 3 4 5 6; do echo "GET often.bin cut 3000000"; done | tr ' \n' '_ ')
+            sed -i 's/_/ /g' data/faults
+            store $root $verb often.bin 2>log | cmp - large || { cat log; return 1; }
+            no_fault_is_left
+            tail -n "+$(($(wc -l <before) + 1))" data/requests | awk '/^GET/ { print $4 }' |
+                cmp - <(seq "$(stat -c %s large)" -3000000 $(($(stat -c %s large) - 18000000))) || return 1
+        done
+        fault "GET often.bin cut 60000" "GET often.bin cut 60000"
+        expect_error storage-request attempts=2 -- store $root get often.bin || return 1
+        no_fault_is_left
+    done
+}
+check cut_often
+
+# An object that is replaced between the cut and the rest, also on a server that ignores If-Match.
+changed_between() {
+    local verb
+    [ $# = 0 ] || start_s3 "$1"
+    for verb in get stream; do
+        cp large data/bucket/c%2Fb.bin
+        fault "GET b.bin cut 1000000" "GET b.bin hold"
+        expect_error file-changed -- store s3://bucket/c $verb b.bin &
+        until [ -e data/held ]; do kill -0 $! 2>/dev/null || return 1; sleep 0.02; done
+        head -c "$(stat -c %s large)" /dev/urandom >data/new && mv data/new data/bucket/c%2Fb.bin
+        rm data/held
+        wait $! || return 1
+        no_fault_is_left
+    done
+}
+compared() { changed_between --quirks; }
+check changed_between
+check compared
+
 faults_of_writing() {
     local kind
     for kind in 'status 503' 'code 400 RequestTimeout' cut drop close; do

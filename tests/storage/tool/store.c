@@ -1,7 +1,7 @@
 /* store ROOT list | facts NAME | get NAME [AT BYTES] | put NAME | echo NAME | begin NAME |
- *            remove NAME | sum NAME | expect NAME | together NAME NAME | own | look
+ *            remove NAME | sum NAME | expect NAME | together NAME NAME | own | look | stream NAME
  * Operations of a storage. get writes to standard output, put reads from standard input, echo does
- * both, and begin writes without a commit. expect announces a read of the whole file, and closes
+ * both, and begin writes without a commit. stream writes the bytes that a sink receives. expect announces a read of the whole file, and closes
  * the storage at the end of standard input. own claims the location until the end of standard
  * input: it prints "owned", and checks the claim after each line. look fails while another process
  * owns the location. together asks for the facts of two files in two threads. SIGTERM is handled as
@@ -35,6 +35,26 @@ static weft_status get(weft_storage *s, const char *name, const char *at, const 
     const weft_status_code status = weft_storage_read(s, name, first, count, data);
     if (status == WEFT_OK)
         fwrite(data, 1, (size_t)count, stdout);
+    weft_free(data);
+    return status;
+}
+
+static weft_status keep(void *user, int64_t at, const void *data, int64_t bytes)
+{
+    memcpy((char *)user + at, data, (size_t)bytes);
+    return WEFT_OK;
+}
+
+static weft_status stream(weft_storage *s, const char *name)
+{
+    weft_storage_facts facts;
+    char *data;
+    WEFT_TRY(weft_storage_facts_of(s, name, &facts));
+    WEFT_TRY(WEFT_NEW(data, facts.bytes + 1, "%s", name));
+    const weft_byte_sink sink = {keep, data};
+    const weft_status_code status = weft_storage_stream(s, name, 0, facts.bytes, &sink);
+    if (status == WEFT_OK)
+        fwrite(data, 1, (size_t)facts.bytes, stdout);
     weft_free(data);
     return status;
 }
@@ -107,6 +127,8 @@ static weft_status run(weft_storage *s, int count, char **word)
         return list(s);
     if (!strcmp(verb, "get"))
         return get(s, name, count > 4 ? word[4] : NULL, count > 5 ? word[5] : NULL);
+    if (!strcmp(verb, "stream"))
+        return stream(s, name);
     if (!strcmp(verb, "put") || !strcmp(verb, "begin"))
         return put(s, name, !strcmp(verb, "put"));
     if (!strcmp(verb, "echo")) {
