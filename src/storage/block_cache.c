@@ -37,6 +37,7 @@ struct weft_block_cache {
     pthread_mutex_t lock; /* of all below */
     open_block open[WEFT_BLOCK_OPEN_FILES];
     int64_t clock;
+    pid_t writer;                        /* process of `loading` */
     XXH128_hash_t loading[MOST_LOADING]; /* blocks that threads of this process write */
     int loads;
     pthread_cond_t loaded;     /* a block left `loading` */
@@ -160,7 +161,7 @@ static int remove_in(const weft_block_cache *c, const char *name)
     return unlink(path);
 }
 
-/* Locks a file of the folder until its descriptor is closed, also by the death of the process. -1:
+/* Locks a file of the folder until unlock_file, or the death of the process. -1:
  * it cannot be locked, the wait was stopped, or with `now` another process or thread has the lock.
  * A blocking flock would sleep through Ctrl-C, so the lock is asked for again and again. */
 static int lock_file(const weft_block_cache *c, const char *name, bool now)
@@ -176,6 +177,13 @@ static int lock_file(const weft_block_cache *c, const char *name, bool now)
         ms = ms < LONGEST_MS ? 2 * ms : LONGEST_MS;
     }
     return fd;
+}
+
+/* A close alone would leave the lock to a forked child. */
+static void unlock_file(int fd)
+{
+    flock(fd, LOCK_UN);
+    close(fd);
 }
 
 /* The error after a lock that was not taken; WEFT_E_CANCELLED if the wait was stopped. */
@@ -237,12 +245,13 @@ static bool remove_left_over(const weft_block_cache *c, const char *name)
     if (fd < 0)
         return false;
     remove_in(c, name);
-    close(fd);
+    unlock_file(fd);
     return true;
 }
 
-/* Lists the blocks, and removes what killed writers left. *total: their bytes, and room for the
- * blocks that are being written. */
+/* Lists the blocks, and removes files of killed writers. *total: the bytes of blocks, and of blocks
+ * that are being written. The caller has the lock of the file `total`, under which blocks are begun,
+ * named and given up, so that each is counted once. */
 static weft_status list_blocks(const weft_block_cache *c, entry **list, int64_t *count,
                                int64_t *total)
 {
@@ -261,7 +270,7 @@ static weft_status list_blocks(const weft_block_cache *c, entry **list, int64_t 
             continue;
         if (!is_block && remove_left_over(c, d->d_name))
             continue;
-        *total += is_block ? st.st_size : weft_block_file_bytes(WEFT_BLOCK_BYTES);
+        *total += st.st_size;
         if (!is_block)
             continue;
         WEFT_GO(weft_grow((void **)list, *count, &capacity, sizeof **list));
@@ -320,7 +329,9 @@ static weft_status make_part(weft_block_cache *c, const block *b, int64_t *total
     if (*fd < 0)
         return weft_error_errno(WEFT_AT(.file = c->folder), "cannot write the cache");
     *total += bytes;
-    return WEFT_OK;
+    return ftruncate(*fd, bytes) == 0 /* listings count its size */
+               ? WEFT_OK
+               : weft_error_errno(WEFT_AT(.file = c->folder), "cannot write the cache");
 }
 
 /* Reserves room for a block, and opens its temporary file, so that listings count it. *fd is -1 if
@@ -338,22 +349,43 @@ static weft_status reserve(weft_block_cache *c, const block *b, int *fd)
     if (pwrite(file, &total, sizeof total, 0) != sizeof total)
         WEFT_GO(weft_error_errno(WEFT_AT(.file = c->folder), "cannot write the cache"));
 out:
-    close(file);
     if (status != WEFT_OK && *fd >= 0) {
+        char part[NAME_BYTES];
+        remove_in(c, part_name(b, part));
         close(*fd);
         *fd = -1;
     }
+    unlock_file(file);
     return status;
 }
 
-static void unreserve(weft_block_cache *c, int64_t bytes)
+/* Removes the temporary file of a block, and its bytes from the total. */
+static void unreserve(weft_block_cache *c, const block *b)
 {
+    char part[NAME_BYTES];
     const int fd = lock_file(c, "total", false);
+    const bool removed = remove_in(c, part_name(b, part)) == 0;
     if (fd < 0)
         return;
-    const int64_t total = read_total(fd) - bytes;
+    const int64_t total = read_total(fd) - (removed ? weft_block_file_bytes(b->bytes) : 0);
     (void)!pwrite(fd, &total, sizeof total, 0);
-    close(fd);
+    unlock_file(fd);
+}
+
+/* Gives the temporary file of a block its name. */
+static weft_status name_block(weft_block_cache *c, const block *b)
+{
+    char part[NAME_BYTES], from[4096], to[4096];
+    const int fd = lock_file(c, "total", false);
+    if (fd < 0)
+        return cannot_lock(c);
+    snprintf(from, sizeof from, "%s/%s", c->folder, part_name(b, part));
+    snprintf(to, sizeof to, "%s/%s", c->folder, b->name);
+    const weft_status_code status =
+        rename(from, to) == 0 ? WEFT_OK
+                              : weft_error_errno(WEFT_AT(.file = to), "cannot write the cache");
+    unlock_file(fd);
+    return status;
 }
 
 /* ---- opening ------------------------------------------------------------------------------- */
@@ -385,6 +417,7 @@ weft_status weft_block_cache_open(const char *folder, int64_t limit, weft_block_
     WEFT_TRY(WEFT_NEW(c, 1, "the cache"));
     c->folder = weft_strdup(folder);
     c->limit = limit;
+    c->writer = getpid();
     if (!c->folder) {
         weft_free(c);
         return weft_no_memory("the cache");
@@ -524,9 +557,14 @@ static open_block *take(weft_block_cache *c, const block *b)
 
 /* ---- blocks that are being written --------------------------------------------------------- */
 
-/* The caller has the lock. -1: no thread of this process writes it. */
-static int find_loading(const weft_block_cache *c, const block *b)
+/* The caller has the lock. -1: no thread of this process writes it. A forked child has none of the
+ * threads whose blocks the parent listed. */
+static int find_loading(weft_block_cache *c, const block *b)
 {
+    if (c->writer != getpid()) {
+        c->writer = getpid();
+        c->loads = 0;
+    }
     int i = c->loads - 1;
     while (i >= 0 && !XXH128_isEqual(c->loading[i], b->key))
         i--;
@@ -591,21 +629,16 @@ static void warn_once(weft_block_cache *c)
 /* Ends a block that is not complete. */
 static void abort_block(weft_block_cache *c, const block *b, int fd)
 {
-    char part[NAME_BYTES];
     close(fd);
-    remove_in(c, part_name(b, part));
-    unreserve(c, weft_block_file_bytes(b->bytes));
+    unreserve(c, b);
 }
 
 /* Writes the sums, gives the block its name, and keeps it open. Nothing remains after an error. */
 static weft_status end_block(weft_block_cache *c, const block *b, weft_block_writer *w)
 {
-    char part[NAME_BYTES], from[4096], to[4096];
-    snprintf(from, sizeof from, "%s/%s", c->folder, part_name(b, part));
-    snprintf(to, sizeof to, "%s/%s", c->folder, b->name);
     weft_status_code status = weft_block_writer_end(w);
-    if (status == WEFT_OK && rename(from, to) != 0)
-        status = weft_error_errno(WEFT_AT(.file = to), "cannot write the cache");
+    if (status == WEFT_OK)
+        status = name_block(c, b);
     WEFT_GO(status);
     open_block *o = keep_open(c, b, w->fd, w->sum, true);
     if (o)
@@ -677,7 +710,7 @@ static weft_status load(weft_block_cache *c, const weft_block_file *f, const blo
     memcpy(to, *data + at, (size_t)bytes);
 out:
     if (lock >= 0)
-        close(lock);
+        unlock_file(lock);
     return status;
 }
 
@@ -729,23 +762,26 @@ typedef struct run {
     weft_block_writer writer; /* writes block `done` */
 } run;
 
-/* Adds the block, unless this process or the folder has it, or another thread or process writes it.
- */
-static bool add_block(run *r, const block *b)
+/* Adds the block, unless this process or the folder has it, or a thread of this process writes it.
+ * *busy: another block or process has the lock of its stripe; with `wait`, which needs a run without
+ * blocks, the lock is waited for. */
+static bool add_block(run *r, const block *b, bool wait, bool *busy)
 {
     weft_block_cache *c = r->cache;
     open_block *o = take(c, b);
+    *busy = false;
     if (o)
         give_open(c, o);
     if (o || !begin_loading(c, b, false))
         return false;
-    const int lock = lock_stripe(c, b->stripe, true);
+    const int lock = lock_stripe(c, b->stripe, !wait);
+    *busy = lock < 0;
     o = lock >= 0 ? take(c, b) : NULL; /* another process may have had the lock */
     if (o)
         give_open(c, o);
     if (lock < 0 || o) {
         if (lock >= 0)
-            close(lock);
+            unlock_file(lock);
         end_loading(c, b);
         return false;
     }
@@ -756,7 +792,7 @@ static bool add_block(run *r, const block *b)
 
 static void unlock_block(run *r, int i)
 {
-    close(r->lock[i]);
+    unlock_file(r->lock[i]);
     r->lock[i] = -1;
     end_loading(r->cache, &r->block[i]);
 }
@@ -818,17 +854,35 @@ static weft_status stream_run(run *r, const weft_block_file *f)
     return status;
 }
 
+/* Streams the blocks of the run, if there are any, and empties it. */
+static weft_status end_run(run *r, const weft_block_file *f)
+{
+    const weft_status_code status = r->count ? stream_run(r, f) : WEFT_OK;
+    r->count = r->done = 0;
+    return status;
+}
+
+/* A run holds the locks of several stripes, so it must wait for none. Blocks whose stripe is busy
+ * follow in runs of one block. */
 weft_status weft_block_cache_fetch(weft_block_cache *c, const weft_block_file *f, int64_t at,
                                    int64_t blocks)
 {
     run r = {.cache = c};
+    block late[WEFT_BLOCK_RUN];
+    int lates = 0;
+    bool busy;
     for (int64_t i = 0; i < blocks && at < f->facts.bytes; i++, at += WEFT_BLOCK_BYTES) {
         const block b = block_at(f, at);
-        const bool added = add_block(&r, &b);
-        if (r.count && (!added || r.count == WEFT_BLOCK_RUN)) {
-            WEFT_TRY(stream_run(&r, f));
-            r.count = r.done = 0;
-        }
+        const bool added = add_block(&r, &b, false, &busy);
+        if (busy && lates < WEFT_BLOCK_RUN)
+            late[lates++] = b;
+        if (!added || r.count == WEFT_BLOCK_RUN)
+            WEFT_TRY(end_run(&r, f));
     }
-    return r.count ? stream_run(&r, f) : WEFT_OK;
+    WEFT_TRY(end_run(&r, f));
+    for (int i = 0; i < lates; i++) {
+        add_block(&r, &late[i], true, &busy);
+        WEFT_TRY(busy ? weft_stop_check() : end_run(&r, f));
+    }
+    return WEFT_OK;
 }
