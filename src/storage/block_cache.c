@@ -249,9 +249,9 @@ static bool remove_left_over(const weft_block_cache *c, const char *name)
     return true;
 }
 
-/* Lists the blocks, and removes files of killed writers. *total: the bytes of blocks, and of blocks
- * that are being written. The caller has the lock of the file `total`, under which blocks are begun,
- * named and given up, so that each is counted once. */
+/* Lists the blocks, and removes files of killed writers. *total: bytes of all blocks, also of
+ * unfinished ones. The caller has the lock of the file `total`, under which blocks are begun, named
+ * and given up, so that each is counted once. */
 static weft_status list_blocks(const weft_block_cache *c, entry **list, int64_t *count,
                                int64_t *total)
 {
@@ -763,8 +763,8 @@ typedef struct run {
 } run;
 
 /* Adds the block, unless this process or the folder has it, or a thread of this process writes it.
- * *busy: another block or process has the lock of its stripe; with `wait`, which needs a run without
- * blocks, the lock is waited for. */
+ * *busy: another block or process has the lock of its stripe. `wait`: waits for the lock; the run
+ * must be empty. */
 static bool add_block(run *r, const block *b, bool wait, bool *busy)
 {
     weft_block_cache *c = r->cache;

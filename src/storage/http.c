@@ -233,8 +233,8 @@ static size_t on_body(char *data, size_t size, size_t count, void *user)
     return r->body.failed ? 0 : size * count;
 }
 
-/* The bytes that a cut attempt received of a range stay, and the next one continues there. A reply without
- * Content-Range is the whole file and begins again. True: nothing is missing. */
+/* The bytes that a cut attempt received of a range stay, and the next one continues there. A reply
+ * without Content-Range is the whole file and begins again. True: nothing is missing. */
 static bool keep_received(attempt *a)
 {
     weft_http_range *r = a->request->range;

@@ -48,8 +48,8 @@ typedef struct weft_http_request {
     const weft_byte_sink *sink; /* receives this body in place of `to`; NULL: `to` does */
     int64_t to_bytes;
     weft_http_range *range; /* `prepare` adds its header; NULL: the whole file */
-    int64_t
-        attempts; /* without progress, at most; 1: never repeated. 64 KiB of a range are progress */
+    /* Most attempts without progress; 1: never repeated. 64 KiB of a range are progress. */
+    int64_t attempts;
     int64_t seconds;    /* longest time of an attempt, which may be silent; 0: 30 s of silence */
     bool local;         /* a server of this machine: no proxy, one second to connect */
     bool follow;        /* redirections are followed */

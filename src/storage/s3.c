@@ -64,6 +64,11 @@ const char *weft_s3_endpoint(const weft_s3 *s)
     return s->settings.endpoint ? s->settings.endpoint : "";
 }
 
+const char *weft_s3_version_of(const weft_http_reply *reply)
+{
+    return reply->etag;
+}
+
 /* ---- signed headers ------------------------------------------------------------------------ */
 
 /* A request, and the input of the signatures of its attempts. */

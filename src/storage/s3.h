@@ -31,6 +31,8 @@ void weft_s3_close(weft_s3 *s3); /* accepts NULL */
 /* Sends and repeats. A status of 2xx is a success; all others are errors that name the object and
  * the server's code: WEFT_E_NOT_FOUND for a missing object. */
 weft_status weft_s3_send(weft_s3 *s3, const weft_s3_request *request, weft_http_reply *reply);
+/* The ETag. */
+const char *weft_s3_version_of(const weft_http_reply *reply);
 /* "http://127.0.0.1:9000" or "": the same names in two stores are different objects. */
 const char *weft_s3_endpoint(const weft_s3 *s3);
 

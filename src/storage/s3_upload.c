@@ -201,18 +201,57 @@ static bool etag_of_parts(const weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
     return known;
 }
 
+/* Reads a part of the object of this version. */
+static weft_status read_back(weft_s3_upload *u, const char *version, int64_t at, int64_t bytes,
+                             char *to)
+{
+    const weft_remote_range of = {"s3", u->key, version, weft_s3_version_of};
+    weft_http_range range = weft_remote_range_of(&of, at, bytes);
+    weft_http_reply reply;
+    WEFT_TRY(weft_s3_send(u->s3,
+                          &(weft_s3_request){.method = "GET",
+                                             .key = u->key,
+                                             .range = &range,
+                                             .if_match = *version ? version : NULL,
+                                             .to = to,
+                                             .to_bytes = bytes},
+                          &reply));
+    const weft_status_code status = weft_remote_range_check(&range, &reply);
+    weft_http_reply_free(&reply);
+    return status;
+}
+
+/* Whether the object's bytes have the MD5 of this upload's parts. */
+static bool has_parts(weft_s3_upload *u, const char *version)
+{
+    uint8_t sum[16], own[16];
+    bool same = true;
+    for (int i = 0; i < u->parts && same; i++) {
+        const int64_t at = (int64_t)i * WEFT_S3_PART_BYTES, left = u->bytes - at,
+                      bytes = left < WEFT_S3_PART_BYTES ? left : WEFT_S3_PART_BYTES;
+        same = weft_hex_read(u->etag[i] + (u->etag[i][0] == '"'), sizeof own, own) &&
+               read_back(u, version, at, bytes, u->part[0].data) == WEFT_OK;
+        if (same)
+            av_md5_sum(sum, (const uint8_t *)u->part[0].data, (size_t)bytes);
+        same = same && !memcmp(sum, own, sizeof sum);
+    }
+    return same;
+}
+
 /* A repeated Complete fails with NoSuchUpload if the first one succeeded and its reply was lost.
- * The object then has the size and the ETag of this upload's parts. */
+ * The object then has the size of this upload, and the ETag or the bytes of its parts: some servers
+ * give it another ETag. */
 static weft_status find_completed(weft_s3_upload *u)
 {
     char own_etag[WEFT_ETAG_BYTES];
     weft_http_reply reply;
     weft_error_copy *first = weft_error_save();
     weft_status_code status = WEFT_OK;
-    const bool own = weft_s3_send(u->s3, &(weft_s3_request){.method = "HEAD", .key = u->key},
-                                  &reply) == WEFT_OK &&
-                     reply.length == u->bytes && etag_of_parts(u, own_etag) &&
-                     !strcmp(reply.etag, own_etag);
+    bool own = weft_s3_send(u->s3, &(weft_s3_request){.method = "HEAD", .key = u->key}, &reply) ==
+                   WEFT_OK &&
+               reply.length == u->bytes;
+    if (own && !(etag_of_parts(u, own_etag) && !strcmp(reply.etag, own_etag)))
+        own = has_parts(u, reply.etag);
     if (!own)
         status = first ? weft_error_restore(first) : weft_no_memory("%s", u->key);
     weft_http_reply_free(&reply);

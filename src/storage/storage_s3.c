@@ -127,11 +127,6 @@ static weft_status fail_removed(const store *s, const char *key, int64_t bytes)
     return WEFT_E_IO;
 }
 
-static const char *version_of_reply(const weft_http_reply *reply)
-{
-    return reply->etag;
-}
-
 /* Reads a range into memory or into a sink; the other one is NULL. */
 static weft_status get_range(store *s, const char *name, int64_t at, int64_t bytes, void *to,
                              const weft_byte_sink *sink)
@@ -147,7 +142,7 @@ static weft_status get_range(store *s, const char *name, int64_t at, int64_t byt
                           facts.bytes, at + bytes);
     WEFT_TRY(key_of(s, name, &key));
     snprintf(root, sizeof root, "s3://%s", s->bucket);
-    const weft_remote_range of = {root, key, etag, version_of_reply};
+    const weft_remote_range of = {root, key, etag, weft_s3_version_of};
     weft_http_range range = weft_remote_range_of(&of, at, bytes);
     weft_status_code status = weft_s3_send(s->s3,
                                            &(weft_s3_request){.method = "GET",

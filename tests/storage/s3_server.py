@@ -15,7 +15,7 @@ its path and query is applied and removed:
   region N        replies 301 with the region eu-test-1 when N such requests have arrived
 FOLDER/requests has a line for each request: method, path, status, bytes.
 --quirks: ranges are answered with 200, If-Match is ignored, lists have ETags without quotes, and the
-end of an upload has another ETag than the object, as with rclone."""
+end of an upload has another ETag than the object, which has the MD5 of its bytes, as with rclone."""
 import hashlib, hmac, os, re, sys, threading, time, urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.sax.saxutils import escape
@@ -246,7 +246,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.error(400, "InvalidPart")
         sums = b"".join(hashlib.md5(upload[int(n)]).digest() for n, _ in parts)
         tag = '"%s-%d"' % (hashlib.md5(sums).hexdigest(), len(parts))
-        self.store(path, b"".join(upload[int(n)] for n, _ in parts), tag)
+        self.store(path, b"".join(upload[int(n)] for n, _ in parts), None if QUIRKS else tag)
         uploads[ident] = None
         reply = '"another"' if QUIRKS else tag
         self.reply(200, f"<R><ETag>{escape(reply)}</ETag></R>".encode())
