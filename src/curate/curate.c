@@ -597,7 +597,7 @@ static void list_stages(run *r)
         r->stages.stage[i].used = used[i];
 }
 
-weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
+static weft_status run_once(const char *in, const char *out, const weft_curate_config *config,
                             weft_curate_report *report)
 {
     run r = {.config = config, .plan = {.in = in, .location = out, .out = out, .config = config}};
@@ -623,6 +623,22 @@ out:
     weft_curate_locks_release(&locks);
     weft_curate_bucket_close(&r.plan);
     return status;
+}
+
+/* A shard that meets an owner which began after it ends, as files that it sends later could be
+ * outdated. With --wait it begins again: it waits for the owner, and sees the owner's results. */
+weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
+                            weft_curate_report *report)
+{
+    for (;;) {
+        const weft_status_code status = run_once(in, out, config, report);
+        const bool met = status != WEFT_OK && weft_error_class() == WEFT_MSG_FOLDER_LOCKED;
+        if (!met || !config->wait || config->shards == 0 || !weft_location_is_remote(out))
+            return status;
+        weft_notice(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = out),
+                    "another run has taken the output; this shard begins again after its end");
+        weft_error_clear();
+    }
 }
 
 /* ---- one video at a time ------------------------------------------------------------------- */

@@ -19,7 +19,7 @@ static weft_status claim(weft_curate_plan *p)
 {
     const weft_curate_config *c = p->config;
     return c->shards > 0 || c->worker
-               ? weft_bucket_owner_look(p->location, c->wait)
+               ? weft_bucket_owner_open_shared(p->location, c->wait, &p->owner)
                : weft_bucket_owner_open(p->location, NULL, p->location, c->wait, &p->owner);
 }
 
@@ -68,19 +68,12 @@ weft_status weft_curate_bucket_pull_video(const weft_curate_plan *p, const weft_
     return WEFT_OK;
 }
 
-/* Call it before a group of writes. Shards and workers look for an owner that began after them. */
-static weft_status check_owner(const weft_curate_plan *p)
-{
-    return p->owner ? weft_bucket_owner_check(p->owner)
-                    : weft_bucket_owner_look(p->location, p->config->wait);
-}
-
 weft_status weft_curate_bucket_send(const weft_curate_plan *p, const char *path)
 {
     if (!p->bucket)
         return WEFT_OK;
     char *name = (char *)name_of(p, path); /* is not written */
-    WEFT_TRY(check_owner(p));
+    WEFT_TRY(weft_bucket_owner_check(p->owner));
     return weft_shared_copy_send(p->bucket, &name, 1);
 }
 
@@ -91,7 +84,7 @@ weft_status weft_curate_bucket_send_clips(const weft_curate_plan *p, const weft_
     char **name;
     if (!p->bucket || s->clips == 0)
         return WEFT_OK;
-    WEFT_TRY(check_owner(p));
+    WEFT_TRY(weft_bucket_owner_check(p->owner));
     WEFT_TRY(WEFT_NEW(name, s->clips, "the clips of a video"));
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < s->clips; i++)
@@ -182,11 +175,11 @@ weft_status weft_curate_bucket_publish(weft_curate_plan *p)
          *lists[] = {"manifest.jsonl", "rejects.jsonl"}, *summary[] = {"summary.json"};
     if (!p->bucket)
         return WEFT_OK;
-    WEFT_TRY(check_owner(p));
+    WEFT_TRY(weft_bucket_owner_check(p->owner));
     WEFT_TRY(send_all_clips(p));
     WEFT_TRY(weft_shared_copy_send(p->bucket, details, WEFT_COUNT(details)));
     WEFT_TRY(weft_shared_copy_send(p->bucket, lists, WEFT_COUNT(lists)));
-    WEFT_TRY(check_owner(p));
+    WEFT_TRY(weft_bucket_owner_check(p->owner));
     WEFT_TRY(weft_shared_copy_send(p->bucket, summary, WEFT_COUNT(summary)));
     WEFT_TRY(remove_files(p, false)); /* metas first: a clip without one is in no shard */
     WEFT_TRY(remove_files(p, true));

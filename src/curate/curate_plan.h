@@ -42,7 +42,7 @@ typedef struct weft_curate_plan {
     const char *out;           /* folder of the results; `location`, or of `bucket` */
     const weft_curate_config *config;
     weft_shared_copy *bucket;   /* owned; NULL: `location` is a folder */
-    weft_bucket_owner *owner;   /* owned; NULL: a folder, or a bucket that runs share */
+    weft_bucket_owner *owner;   /* owned; of the bucket; NULL: `location` is a folder */
     weft_names removed;         /* files to remove from the bucket */
     weft_footage *footage;      /* owned; NULL before the scan */
     weft_curate_source *source; /* sorted by name */

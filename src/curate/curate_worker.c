@@ -106,12 +106,14 @@ static weft_status run_line(weft_curate_session *s, const char *line, int64_t by
     return run_task(s, line, *task);
 }
 
-/* Answers a line. Only a stop of the worker is an error. */
+/* Answers a line. Errors, which have no answer, are a stop of the worker and a run that has taken
+ * the output: the session's records may be outdated, and another worker repeats the task. */
 static weft_status answer(weft_curate_session *s, const char *line, int64_t bytes, FILE *results)
 {
     json_t *task = NULL;
     const weft_status_code status = run_line(s, line, bytes, &task);
-    if (status == WEFT_E_CANCELLED) {
+    if (status == WEFT_E_CANCELLED ||
+        (status != WEFT_OK && weft_error_class() == WEFT_MSG_FOLDER_LOCKED)) {
         json_decref(task);
         return status;
     }

@@ -36,6 +36,7 @@ typedef struct child {
     double heard;
     weft_pool_outcome outcome;
     int message_bytes; /* -1: no message began */
+    bool locked;       /* the job's error is folder-locked */
 } child;
 
 /* ---- the child ----------------------------------------------------------------------------- */
@@ -108,8 +109,9 @@ static void child_main(const weft_pool *pool, int64_t job, int fd, int requests,
                                         : pool->job(pool->context, job, pool->threads, &heart);
     if (status != WEFT_OK) {
         char text[1024];
-        const int n =
-            snprintf(text, sizeof text, "!%c%s", (char)('A' + status), weft_error_message());
+        const bool locked = weft_error_class() == WEFT_MSG_FOLDER_LOCKED;
+        const int n = snprintf(text, sizeof text, "%c%c%s", locked ? '?' : '!',
+                               (char)('A' + status), weft_error_message());
         const ssize_t sent =
             write(fd, text, (size_t)(n < (int)sizeof text ? n : (int)sizeof text - 1));
         (void)sent;
@@ -278,7 +280,8 @@ static heard listen_to(const weft_pool *pool, child *c)
     c->heard = weft_now();
     for (ssize_t i = 0; i < n; i++) {
         if (c->message_bytes < 0) {
-            c->message_bytes = bytes[i] == '!' ? 0 : -1;
+            c->message_bytes = bytes[i] == '!' || bytes[i] == '?' ? 0 : -1;
+            c->locked = bytes[i] == '?';
             if (bytes[i] == '+' && pool->part)
                 pool->part(pool->context, c->job);
             if (bytes[i] == '^' && pool->loaded)
@@ -302,6 +305,8 @@ static weft_status finish(const weft_pool *pool, child *c)
         c->outcome.signal = WTERMSIG(state);
     else if (WIFEXITED(state) && WEXITSTATUS(state) != 0 && c->outcome.status == WEFT_OK)
         c->outcome.status = WEFT_E_INTERNAL;
+    if (c->locked)
+        return weft_error(WEFT_MSG_FOLDER_LOCKED, WEFT_NOWHERE, "%s", c->outcome.message);
     return pool->done(pool->context, c->job, &c->outcome);
 }
 

@@ -22,7 +22,8 @@ typedef struct weft_pool {
     void *context;
     /* Runs a job, in the child. */
     weft_status_code (*job)(void *context, int64_t job, int threads, const weft_heartbeat *heart);
-    /* Called in the parent when a job ends, in order of completion; an error stops the run. */
+    /* Called in the parent when a job ends, in order of completion; an error stops the run. The
+     * error folder-locked of a job is not of its video and stops the run without this call. */
     weft_status_code (*done)(void *context, int64_t job, const weft_pool_outcome *outcome);
     /* Called in the parent when a job has finished a part (weft_heartbeat_part); NULL: never. */
     void (*part)(void *context, int64_t job);

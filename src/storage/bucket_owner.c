@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,8 @@ struct weft_bucket_owner {
     weft_owner_claim claim;
     char removed[MOST_REMOVED][32]; /* tokens of dead claims that this run has removed */
     int removed_count;
+    bool claims;          /* false: it only looks for owners */
+    pthread_mutex_t lock; /* of a look; threads of a run share it */
     bool written;
     pid_t process; /* that opened the owner */
     pid_t keeper;  /* child that renews the claim; 0: none */
@@ -69,7 +72,7 @@ static weft_status look_again(const weft_bucket_owner *o, weft_owner_claim *c, b
 {
     weft_owner_claim *all;
     int64_t count;
-    WEFT_TRY(weft_owner_claim_list(o->folder, &all, &count));
+    WEFT_TRY(weft_owner_claim_list(o->storage, &all, &count));
     *exists = false;
     for (int64_t i = 0; i < count; i++)
         if (!strcmp(all[i].token, c->token)) {
@@ -123,7 +126,7 @@ static weft_status clear_others(weft_bucket_owner *o, bool *lives, weft_owner_cl
     weft_owner_claim *all;
     int64_t count;
     verdict found;
-    WEFT_TRY(weft_owner_claim_list(o->folder, &all, &count));
+    WEFT_TRY(weft_owner_claim_list(o->storage, &all, &count));
     *lives = false;
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < count && !*lives; i++) {
@@ -145,7 +148,7 @@ static weft_status others_exist(const weft_bucket_owner *o, bool *exist, weft_ow
 {
     weft_owner_claim *all;
     int64_t count;
-    WEFT_TRY(weft_owner_claim_list(o->folder, &all, &count));
+    WEFT_TRY(weft_owner_claim_list(o->storage, &all, &count));
     *exist = false;
     for (int64_t i = 0; i < count; i++)
         if (is_other(o, &all[i])) {
@@ -190,11 +193,11 @@ static weft_status step_aside(int attempt)
         (int64_t)(50 + seed % (uint64_t)(200 << (attempt < 4 ? attempt : 4))));
 }
 
-/* Waits for all others, and claims the location if `claims`. */
-static weft_status settle(weft_bucket_owner *o, bool claims, bool wait)
+/* Finds no living owner, with `wait` after a while, and claims the location if `o->claims`. */
+static weft_status settle(weft_bucket_owner *o, bool wait)
 {
     weft_owner_claim living = {0};
-    bool lives, alone = !claims, noted = false;
+    bool lives, alone = !o->claims, noted = false;
     for (int attempt = 0;; attempt++) {
         WEFT_TRY(clear_others(o, &lives, &living));
         if (lives && !wait)
@@ -203,7 +206,7 @@ static weft_status settle(weft_bucket_owner *o, bool claims, bool wait)
             weft_notice(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = o->location, .value = living.host),
                         "waiting for the run of %s", living.host);
         noted |= lives;
-        if (!lives && claims)
+        if (!lives && o->claims)
             WEFT_TRY(try_claim(o, &alone, &living));
         if (!lives && alone)
             return WEFT_OK;
@@ -220,9 +223,6 @@ static void keep(weft_bucket_owner *o, int pipe)
 {
     const int interval = (int)(1000 * o->claim.seconds / 6);
     struct pollfd parent = {.fd = pipe, .events = POLLIN};
-    weft_storage *storage;
-    if (weft_storage_open(o->folder, &storage) != WEFT_OK)
-        return;
     for (;;) {
         const int ended = poll(&parent, 1, interval > 0 ? interval : 1);
         if (ended > 0 || (ended < 0 && errno != EINTR))
@@ -232,7 +232,7 @@ static void keep(weft_bucket_owner *o, int pipe)
         if (look_again(o, &now, &exists) == WEFT_OK && !exists)
             return;
         o->claim.count++;
-        if (weft_owner_claim_write(storage, &o->claim) != WEFT_OK)
+        if (weft_owner_claim_write(o->storage, &o->claim) != WEFT_OK)
             weft_error_clear(); /* the next interval tries again */
     }
 }
@@ -290,6 +290,7 @@ static weft_status make(const char *root, const char *name, const char *location
     WEFT_TRY(weft_buf_check(&folder));
     WEFT_TRY(WEFT_NEW(o, 1, "%s", location));
     *o = (weft_bucket_owner){.location = location, .process = getpid(), .pipe = -1};
+    pthread_mutex_init(&o->lock, NULL);
     o->folder = folder.data;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_storage_open(o->folder, &o->storage));
@@ -307,7 +308,8 @@ weft_status weft_bucket_owner_open(const char *root, const char *name, const cha
     weft_bucket_owner *o;
     WEFT_TRY(make(root, name, location, &o));
     weft_status_code status = WEFT_OK;
-    WEFT_GO(settle(o, true, wait));
+    o->claims = true;
+    WEFT_GO(settle(o, wait));
     WEFT_GO(start_keeper(o));
     *owner = o;
     return WEFT_OK;
@@ -316,23 +318,34 @@ out:
     return status;
 }
 
-weft_status weft_bucket_owner_look(const char *root, bool wait)
+weft_status weft_bucket_owner_open_shared(const char *root, bool wait, weft_bucket_owner **owner)
 {
     weft_bucket_owner *o;
     WEFT_TRY(make(root, NULL, root, &o));
-    const weft_status_code status = settle(o, false, wait);
-    weft_bucket_owner_close(o);
+    const weft_status_code status = settle(o, wait);
+    if (status != WEFT_OK)
+        weft_bucket_owner_close(o);
+    else
+        *owner = o;
     return status;
 }
 
-weft_status weft_bucket_owner_check(const weft_bucket_owner *o)
+static weft_status look(weft_bucket_owner *o)
+{
+    pthread_mutex_lock(&o->lock);
+    const weft_status_code status = settle(o, false);
+    pthread_mutex_unlock(&o->lock);
+    return status;
+}
+
+weft_status weft_bucket_owner_check(weft_bucket_owner *o)
 {
     weft_owner_claim *all, other = {.seconds = o ? o->claim.seconds : 0};
     int64_t count;
     bool own = false, owned = false;
-    if (!o)
-        return WEFT_OK;
-    WEFT_TRY(weft_owner_claim_list(o->folder, &all, &count));
+    if (!o || !o->claims)
+        return o ? look(o) : WEFT_OK;
+    WEFT_TRY(weft_owner_claim_list(o->storage, &all, &count));
     for (int64_t i = 0; i < count; i++) {
         own |= !strcmp(all[i].token, o->claim.token);
         if (!is_other(o, &all[i]) || !all[i].owns)
@@ -367,6 +380,7 @@ void weft_bucket_owner_close(weft_bucket_owner *o)
     weft_error_restore(error);
     weft_free(error);
     weft_storage_close(o->storage);
+    pthread_mutex_destroy(&o->lock);
     weft_free(o->folder);
     weft_free(o);
 }

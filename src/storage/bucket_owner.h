@@ -26,11 +26,11 @@ typedef struct weft_bucket_owner weft_bucket_owner;
 weft_status weft_bucket_owner_open(const char *root, const char *name, const char *location,
                                    bool wait, weft_bucket_owner **owner);
 /* Fails as the open while another run owns the location, and claims nothing. For runs that share
- * the location with others of their kind. */
-weft_status weft_bucket_owner_look(const char *root, bool wait);
+ * the location with others of their kind: their checks look for an owner that began since. */
+weft_status weft_bucket_owner_open_shared(const char *root, bool wait, weft_bucket_owner **owner);
 /* Call it before a group of writes; also in child processes. The error folder-locked names the
  * machine that has taken the location. Accepts NULL. */
-weft_status weft_bucket_owner_check(const weft_bucket_owner *owner);
+weft_status weft_bucket_owner_check(weft_bucket_owner *owner);
 /* Whether an object is a claim, by its name. Claims change and vanish while other runs write. */
 bool weft_bucket_owner_is_claim(const char *name);
 /* Removes the claim, unless this is a child of the process that opened it. Accepts NULL. */

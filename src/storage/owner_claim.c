@@ -143,17 +143,15 @@ static weft_status load(weft_storage *storage, const char *name, weft_owner_clai
     return WEFT_OK;
 }
 
-/* A storage of its own: an open one keeps the versions that it has seen. */
-static weft_status list_once(const char *folder, weft_owner_claim **claim, int64_t *count,
+/* The list gives the storage the present versions, which the reads then compare. */
+static weft_status list_once(weft_storage *storage, weft_owner_claim **claim, int64_t *count,
                              bool *moved)
 {
-    weft_storage *storage = NULL;
     weft_names names = {0};
     weft_owner_claim *all = NULL;
     int64_t n = 0;
     weft_status_code status = WEFT_OK;
     *moved = false;
-    WEFT_GO(weft_storage_open(folder, &storage));
     WEFT_GO(weft_storage_list(storage, &names));
     WEFT_GO(WEFT_NEW(all, names.count + 1, "the claims of runs"));
     for (int64_t i = 0; i < names.count; i++)
@@ -165,18 +163,17 @@ static weft_status list_once(const char *folder, weft_owner_claim **claim, int64
 out:
     weft_free(all);
     weft_names_free(&names);
-    weft_storage_close(storage);
     return status;
 }
 
-weft_status weft_owner_claim_list(const char *folder, weft_owner_claim **claim, int64_t *count)
+weft_status weft_owner_claim_list(weft_storage *storage, weft_owner_claim **claim, int64_t *count)
 {
     enum { ATTEMPTS = 5 };
     bool moved;
-    WEFT_TRY(list_once(folder, claim, count, &moved));
+    WEFT_TRY(list_once(storage, claim, count, &moved));
     for (int i = 1; moved && i < ATTEMPTS; i++) {
         weft_free(*claim);
-        WEFT_TRY(list_once(folder, claim, count, &moved));
+        WEFT_TRY(list_once(storage, claim, count, &moved));
     }
     return WEFT_OK;
 }

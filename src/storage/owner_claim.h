@@ -21,7 +21,7 @@ weft_status weft_owner_claim_write(weft_storage *storage, const weft_owner_claim
 weft_status weft_owner_claim_remove(weft_storage *storage, const char *token);
 /* Lists the claims of a location; the caller frees *claim, [*count]. A claim that cannot be read
  * has its token only. */
-weft_status weft_owner_claim_list(const char *folder, weft_owner_claim **claim, int64_t *count);
+weft_status weft_owner_claim_list(weft_storage *storage, weft_owner_claim **claim, int64_t *count);
 
 typedef enum weft_owner_life {
     WEFT_OWNER_LIVES,

@@ -211,6 +211,50 @@ shard_meets_owner() {
     ! wait $pid && has_message error.log folder-locked level=error value=far || { cat error.log; return 1; }
 }
 check shard_meets_owner
+# A shard with --wait meets an owner that completes the result. It begins again after the owner's end,
+# finds nothing to do, and writes nothing into the result.
+shard_waits_for_owner() {
+    needs shards
+    local pid name claim='{"host": "far", "pid": 7, "since": "x", "machine": "another", "start": 1, "count": %s, "seconds": 600, "state": "owner"}'
+    fault "PUT state hold"
+    WEFT_LOG_FORMAT=json WEFT_COPIES=$PWD/waiting "$WEFT" curate --in s3://bucket/raw --out s3://bucket/waited "${sets[@]}" --shard 0/1 --wait >log 2>error.log &
+    pid=$!
+    until [ -e data/held ]; do kill -0 $pid 2>/dev/null || fail_with error.log "the run ended"; sleep 0.05; done
+    printf "$claim" 1 >data/bucket/waited%2F.weft-owner%2Ffar.json
+    rm data/held
+    until grep -q 'begins again' error.log; do
+        kill -0 $pid 2>/dev/null || fail_with error.log "the shard did not begin again"
+        printf "$claim" $RANDOM >data/new
+        mv data/new data/bucket/waited%2F.weft-owner%2Ffar.json # it is renewed
+        sleep 0.1
+    done
+    for name in data/bucket/shards%2F*; do cp "$name" "${name/shards%2F/waited%2F}" || return 1; done
+    cp data/requests before
+    rm data/bucket/waited%2F.weft-owner%2Ffar.json
+    wait $pid || { cat error.log; return 1; }
+    ! requests_since before | grep -E '^(PUT|POST|DELETE) .*waited.*(clips|metas|state|json)' || return 1
+    from_bucket waited seen && are_same out seen
+}
+check shard_waits_for_owner
+# Looks for an owner use one connection and the credentials of the start: the command that gives them
+# runs as often for one video as for many.
+looks() {
+    needs folder
+    local count
+    printf '[default]\ncredential_process = bash %s/give.sh\n' "$PWD" >aws-config
+    printf 'echo call >>%s/calls\necho %s\n' "$PWD" "'{\"Version\": 1, \"AccessKeyId\": \"testkey1\", \"SecretAccessKey\": \"testsecret12\"}'" >give.sh
+    mkdir one && cp "raw/$first.mp4" one/
+    for count in one raw; do
+        (
+            unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+            rm -f calls
+            AWS_CONFIG_FILE=$PWD/aws-config WEFT_COPIES=$PWD/looking curate $count s3://bucket/looks-$count --shard 0/1
+        ) >log 2>&1 || { cat log; return 1; }
+        mv calls calls-$count
+    done
+    cmp calls-one calls-raw
+}
+check looks
 # Workers of two machines: one lists and analyses, the other one writes the clips.
 workers() {
     needs folder

@@ -118,6 +118,14 @@ static weft_status own(const char *root)
     return status;
 }
 
+static weft_status look(const char *root)
+{
+    weft_bucket_owner *owner;
+    WEFT_TRY(weft_bucket_owner_open_shared(root, false, &owner));
+    weft_bucket_owner_close(owner);
+    return WEFT_OK;
+}
+
 static weft_status run(weft_storage *s, int count, char **word)
 {
     const char *verb = word[2], *name = count > 3 ? word[3] : "";
@@ -140,7 +148,7 @@ static weft_status run(weft_storage *s, int count, char **word)
     if (!strcmp(verb, "own"))
         return own(word[1]);
     if (!strcmp(verb, "look"))
-        return weft_bucket_owner_look(word[1], false);
+        return look(word[1]);
     if (!strcmp(verb, "together") && count > 4)
         return together(s, name, word[4]);
     if (!strcmp(verb, "expect")) {
