@@ -23,7 +23,7 @@ MODELS = {
     "qwen_image": (1, 64, 96, 4), "flux2": (1, 64, 96, 4), "flux_control": (1, 64, 96, 4), "kandinsky5": (5, 32, 48, 4),
     "framepack": (73, 32, 48, 3), "wan_vace": (9, 32, 32, 4), "wan_flf": (9, 32, 32, 4),
     "chronoedit": (5, 32, 32, 5), "hunyuan_i2v": (5, 32, 32, 4), "hunyuan_replace": (5, 32, 32, 4), "cog_i2v": (9, 32, 32, 4),
-    "cog_control": (9, 32, 32, 4)}
+    "cog_control": (9, 32, 32, 4), "cosmos25": (9, 32, 48, 4), "sana": (9, 32, 48, 4)}
 # Classes that no folder of tests/golden/pipelines has: the config of a small model, which is trained on drawn shapes.
 # Untrained ones predict 0, because their last layer begins as 0.
 TRAINED = {
@@ -32,18 +32,22 @@ TRAINED = {
     "SanaVideoTransformer3DModel": "num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, num_cross_attention_heads: 2, "
                                    "cross_attention_head_dim: 12, cross_attention_dim: 24",
     "STDiT3": "depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false",
+    "UNet2DConditionModel": "sample_size: 8, block_out_channels: [32, 64], down_block_types: [CrossAttnDownBlock2D, CrossAttnDownBlock2D], "
+                            "up_block_types: [CrossAttnUpBlock2D, CrossAttnUpBlock2D], layers_per_block: 1, norm_num_groups: 8, "
+                            "cross_attention_dim: 32, attention_head_dim: 4",
     "UViT": "img_size: 4, embed_dim: 32, depth: 2, num_heads: 2, clip_dim: 32, num_clip_token: 32",
     "WeftMoeTransformer3DModel": "num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, ffn_dim: 48, "
                                  "first_k_dense_replace: 1, num_routed_experts: 4, num_activated_experts: 2, "
                                  "moe_intermediate_size: 24, n_shared_experts: 1, norm_topk_prob: true"}
-
+# Sizes of trained models: frames, height, width. Others have 9x32x32.
+SIZES = {"UNet2DConditionModel": (1, 64, 64), "UViT": (1, 32, 32)}
 
 RUN = """out: {folder}
 autoencoder: {{weights: {vae}}}
 data: {{path: {shards}}}
 transformer: {{class: {name}, config: {{{config}}}}}
 text_encoders: [{{class: WeftBytesEncoder, config: {{dim: 32, num_heads: 2, num_layers: 1, ffn_dim: 64, max_length: 32}}}}]
-stages: [{{steps: 60, batch: 6, frames: {frames}, height: 32, width: 32, lr: 3e-3, warmup_steps: 4}}]
+stages: [{{steps: 60, batch: 6, frames: {size[0]}, height: {size[1]}, width: {size[2]}, lr: 3e-3, warmup_steps: 4}}]
 """
 
 
@@ -51,6 +55,10 @@ def weft(*arguments):
     run = subprocess.run([WEFT, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if run.returncode:
         sys.exit(f"weft {' '.join(arguments)}\n{run.stderr}")
+
+
+def size_of(name):
+    return SIZES.get(name, (9, 32, 32))
 
 
 def train(name, scratch, folder):
@@ -66,7 +74,7 @@ def train(name, scratch, folder):
     weft("shard", "--in", f"{scratch}/cut", "--out", f"{scratch}/shards", "--set", "heldout=0")
     with open(f"{scratch}/run.yaml", "w", encoding="utf-8") as file:
         file.write(RUN.format(folder=f"{scratch}/run", vae=f"{PIPELINES}/wan_i2v/vae", shards=f"{scratch}/shards", name=name,
-                              config=TRAINED[name], frames=1 if name == "UViT" else 9))
+                              config=TRAINED[name], size=size_of(name)))
     weft("train", f"{scratch}/run.yaml")
     shutil.move(f"{scratch}/run/model", folder)
 
@@ -74,7 +82,7 @@ def train(name, scratch, folder):
 def measure(name, scratch):
     source, _, prompts = name.partition(":")
     given = name not in MODELS and name not in TRAINED
-    folder, size = f"{scratch}/model", (1 if name == "UViT" else 9, 32, 32, 6)
+    folder, size = f"{scratch}/model", (*size_of(name), 6)
     if name in TRAINED:
         train(name, scratch, folder)
     else:
