@@ -122,6 +122,58 @@ Test(repeats, attention_counts_each_key)
     unsetenv("WEFT_CPU_ISA");
 }
 
+/* Attention of 240 keys, of which the last `equal` are equal. `apart`: their last channels are 0 and
+ * -0, which changes no score, but no key is bitwise equal to its neighbours. */
+static weft_view merged_output(weft_dtype dtype, int64_t equal, bool biased, bool apart)
+{
+    enum { SQ = 20, SK = 240, HEAD = 32 };
+    const weft_attr_attention attr = {.scale = 0.4};
+    const weft_shape q = WEFT_SHAPE(1, SQ, 1, HEAD), k = WEFT_SHAPE(1, SK, 1, HEAD);
+    weft_view in[5] = {normal_view(1, dtype, q),
+                       normal_view(2, dtype, k),
+                       normal_view(3, dtype, k),
+                       {.shape = {.rank = -1}},
+                       normal_view(4, WEFT_F32, WEFT_SHAPE(1, SK))};
+    for (int i = 1; i < 5; i++)
+        if (i != 3)
+            repeat_rows(&in[i], 0, SK - equal);
+    for (int64_t j = SK - equal; j < SK; j++)
+        view_set(&in[1], j * HEAD + HEAD - 1, apart && j % 2 ? -0.0 : 0.0);
+    weft_view out[2] = {{.dtype = dtype, .shape = q},
+                        {.dtype = WEFT_F32, .shape = WEFT_SHAPE(1, 1, SQ)}};
+    run_on(&weft_backend_cpu, WEFT_OP_ATTENTION, &attr, in, biased ? 5 : 3, out, 2);
+    for (int i = 0; i < 5; i++)
+        if (i != 3)
+            weft_free(in[i].data);
+    weft_free(out[1].data);
+    return out[0];
+}
+
+/* Results tell whether keys were merged: they are bitwise those of keys that cannot be merged, or
+ * differ by the order of a sum. */
+Test(repeats, attention_merges_keys_where_it_saves_time)
+{
+    static const struct {
+        weft_dtype dtype;
+        int64_t equal;
+        bool biased, merged;
+    } cases[] = {{WEFT_BF16, 60, false, false}, {WEFT_BF16, 61, false, true},
+                 {WEFT_BF16, 60, true, true},   {WEFT_BF16, 31, true, false},
+                 {WEFT_F32, 60, false, true},   {WEFT_F32, 31, false, false}};
+    for (int n = 0; n < (int)(sizeof cases / sizeof *cases); n++) {
+        weft_view out[2];
+        for (int apart = 0; apart < 2; apart++)
+            out[apart] = merged_output(cases[n].dtype, cases[n].equal, cases[n].biased, apart);
+        const bool same =
+            memcmp(out[0].data, out[1].data,
+                   (size_t)(view_count(&out[0]) * weft_dtype_bytes(out[0].dtype))) == 0;
+        cr_expect_eq(same, !cases[n].merged, "case %d", n);
+        cr_expect(distance(&out[0], &out[1]) < 4e-3, "case %d: %g", n, distance(&out[0], &out[1]));
+        weft_free(out[0].data);
+        weft_free(out[1].data);
+    }
+}
+
 /* Bitwise: the last of 70 items, with equal keys, has the results that it has alone. */
 Test(repeats, attention_does_not_depend_on_the_place_in_the_batch)
 {

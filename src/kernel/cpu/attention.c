@@ -235,6 +235,15 @@ typedef struct item_repeats {
     int64_t equal[MOST_ITEMS]; /* keys at the end that are equal in all heads, with equal values */
 } item_repeats;
 
+/* Returns whether merging `equal` keys saves time. The merged key has a bias, which needs a pass over
+ * scores of bf16 that have no bias otherwise. On a Zen 4, merging a 16th of 128 to 1024 keys takes up
+ * to 11 % longer, a fourth 10 % longer (128 keys) to 18 % less, and more keys always save time. */
+static bool repays_merging(const attention_job *job, int64_t equal)
+{
+    return equal >= CPU_FEWEST_REPEATS && job->sk - equal < MOST_MERGED &&
+           (job->bias || job->q->dtype == WEFT_F32 || 4 * equal > job->sk);
+}
+
 /* Returns the number of the last keys of item n that may be merged; 1: none. */
 static int64_t find_equal_keys(const attention_job *job, int64_t n)
 {
@@ -248,7 +257,7 @@ static int64_t find_equal_keys(const attention_job *job, int64_t n)
     equal = cpu_equal_rows(v + (job->sk - equal) * row, equal, row, row);
     if (bias)
         equal = cpu_equal_rows(bias + job->sk - equal, equal, sizeof *bias, sizeof *bias);
-    return equal < CPU_FEWEST_REPEATS || job->sk - equal >= MOST_MERGED ? 1 : equal;
+    return repays_merging(job, equal) ? equal : 1;
 }
 
 /* Replaces `equal` keys at the end by one, whose bias has log(equal) more: the softmax and its sums
