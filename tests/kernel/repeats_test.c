@@ -149,8 +149,8 @@ static weft_view merged_output(weft_dtype dtype, int64_t equal, bool biased, boo
     return out[0];
 }
 
-/* Results tell whether keys were merged: they are bitwise those of keys that cannot be merged, or
- * differ by the order of a sum. */
+/* Keys that are not merged have bitwise the results of keys that cannot be merged. Merged keys have
+ * another order of summation. */
 Test(repeats, attention_merges_keys_where_it_saves_time)
 {
     static const struct {
