@@ -17,6 +17,9 @@ struct weft_dispatch {
     int32_t *on;                    /* per device: its cascade; -1: idle */
     double *until;                  /* per device: predicted end of its cascade */
     bool *retired;                  /* per device: gets no further gradients */
+    bool *needed;                   /* per device: predicted to get further gradients */
+    bool *was_retired;              /* per device: before the last decision, simulated */
+    double last_start; /* predicted start of the last cascade with gradients; INFINITY: unknown */
     bool *wanted;                   /* per device: used by a producer; set while placing */
     bool *taken;                    /* per node: used by the cascade; set while placing */
     int64_t *held, *free_devices;   /* per node: producers' and usable devices */
@@ -86,6 +89,8 @@ static bool make_arrays(weft_dispatch *d)
     d->on = weft_arena_alloc(d->arena, m * i32);
     d->until = weft_arena_alloc(d->arena, m * f64);
     d->retired = weft_arena_alloc(d->arena, m);
+    d->needed = weft_arena_alloc(d->arena, m);
+    d->was_retired = weft_arena_alloc(d->arena, m);
     d->wanted = weft_arena_alloc(d->arena, m);
     d->taken = weft_arena_alloc(d->arena, d->nodes);
     d->held = weft_arena_calloc(d->arena, d->nodes, sizeof *d->held);
@@ -99,7 +104,7 @@ static bool make_arrays(weft_dispatch *d)
     d->key = weft_arena_alloc(d->arena, m * f64);
     d->to_retire = weft_arena_alloc(d->arena, m);
     return d->planned && d->order && d->waiting && d->parts && d->first_before && d->before &&
-           d->on && d->until && d->retired && d->wanted && d->taken && d->held && d->free_devices &&
+           d->on && d->until && d->retired && d->needed && d->was_retired && d->wanted && d->taken && d->held && d->free_devices &&
            d->device && d->start && d->end && d->free_at && d->pick && d->chosen && d->key &&
            d->to_retire;
 }
@@ -161,8 +166,9 @@ void weft_dispatch_reset(weft_dispatch *d, const weft_assigned *item)
     for (int64_t i = 0; i < d->s.devices; i++) {
         d->on[i] = -1;
         d->until[i] = 0;
-        d->retired[i] = d->wanted[i] = false;
+        d->retired[i] = d->needed[i] = d->wanted[i] = false;
     }
+    d->last_start = INFINITY;
     if (d->replan)
         weft_replan_reset(d->replan, d->s.item, d->planned);
 }
@@ -388,16 +394,30 @@ static void begin(weft_dispatch *d, int32_t c, double now, const double *factor,
     t->makespan = fmax(t->makespan, d->end[c]);
 }
 
-/* Adds the time from which the devices of c reduce gradients. The backward is the last two thirds
- * of a cascade, but a device that may get a further cascade does not begin before the end. */
-static void add_summing(const weft_dispatch *d, int32_t c, bool late, weft_dispatch_times *t)
+/* Start of the backward of c: the last two thirds. */
+static double backward_start(const weft_dispatch *d, int32_t c)
 {
-    bool last = true;
-    for (int32_t i = 0; late && i < d->s.item[c].degree; i++)
-        last = last && d->retired[devices_of(d, c)[i]];
+    return d->start[c] + (d->end[c] - d->start[c]) / 3;
+}
+
+static void add_summing(const weft_dispatch *d, int32_t c, weft_dispatch_times *t)
+{
     if (trains(d, c))
-        t->summing =
-            fmax(t->summing, last ? d->start[c] + (d->end[c] - d->start[c]) / 3 : d->end[c]);
+        t->summing = fmax(t->summing, backward_start(d, c));
+}
+
+/* Adds the times from which the devices that retired at the start of c reduce gradients: in the
+ * backward of c, or as soon as the thread of the device has ended its cascade. */
+static void add_retired(const weft_dispatch *d, int32_t c, double now, weft_dispatch_times *t)
+{
+    for (int64_t i = 0; i < d->s.devices; i++) {
+        const int32_t on = d->on[i];
+        if (!d->retired[i] || d->was_retired[i])
+            continue;
+        t->summing = fmax(t->summing, on == c && trains(d, c) ? backward_start(d, c)
+                                      : on < 0 || on == c     ? now
+                                                              : d->end[on]);
+    }
 }
 
 /* Releases the devices that become idle first, and returns that time. INFINITY: no cascade runs. */
@@ -417,9 +437,13 @@ static void begin_late(weft_dispatch *d, int32_t c, double now, const double *fa
                        weft_dispatch_times *t)
 {
     begin(d, c, now, factor, t);
-    if (d->s.retire && trains(d, c))
-        weft_dispatch_retire(d, now, d->to_retire);
-    add_summing(d, c, d->s.retire, t);
+    if (!d->s.retire) {
+        add_summing(d, c, t);
+        return;
+    }
+    memcpy(d->was_retired, d->retired, (size_t)d->s.devices);
+    weft_dispatch_retire(d, c, now, d->to_retire);
+    add_retired(d, c, now, t);
 }
 
 static void play_rest(weft_dispatch *d, double now, const double *factor, weft_dispatch_times *t)
@@ -446,7 +470,7 @@ static void play_planned(weft_dispatch *d, double now, const double *factor, wef
         for (int32_t a = 0; a < item->after_count; a++)
             from = fmax(from, d->end[item->after[a]]);
         begin(d, c, from, factor, t);
-        add_summing(d, c, false, t);
+        add_summing(d, c, t);
     }
 }
 
@@ -549,28 +573,49 @@ weft_dispatch_times weft_dispatch_play(weft_dispatch *d, bool late, const double
     return t;
 }
 
-void weft_dispatch_retire(weft_dispatch *d, double now, bool *device)
+/* Retires the devices of encoder c if it ends after the predicted start of the last cascade with
+ * gradients. Otherwise their gradients would wait for the end of the encoder. */
+static void retire_encoder(weft_dispatch *d, int32_t c)
 {
-    weft_dispatch *a = d->replan ? NULL : clone(d);
-    const int64_t left = d->left;
-    weft_dispatch_times t = {0};
-    double last = now;
-    memcpy(device, d->retired, (size_t)d->s.devices);
-    if (d->replan) {
-        weft_replan_retire(d->replan, now, device);
-        memcpy(d->retired, device, (size_t)d->s.devices);
+    if (d->replan)
+        weft_replan_needed(d->replan, d->needed);
+    for (int32_t i = 0; i < d->s.item[c].degree; i++) {
+        const int32_t at = devices_of(d, c)[i];
+        d->retired[at] = d->retired[at] || (!d->needed[at] && d->until[at] >= d->last_start);
     }
-    if (!a)
-        return; /* no device retires; the all-reduce begins later */
+}
+
+/* Simulates the rest of the iteration. Sets d->last_start and d->needed. */
+static void predict_rest(weft_dispatch *d, weft_dispatch *a, double now)
+{
+    weft_dispatch_times t = {0};
     memcpy(a->free_at, d->until, (size_t)d->s.devices * sizeof *a->free_at);
     play_rest(a, now, NULL, &t);
-    for (int64_t k = 0; k < left; k++)
-        if (trains(d, d->order[k]))
-            last = fmax(last, a->start[d->order[k]]);
-    for (int64_t i = 0; i < d->s.devices; i++)
-        device[i] = device[i] || (d->on[i] >= 0 ? d->until[i] : now) >= last;
-    for (int64_t k = 0; k < left; k++)
-        for (int32_t i = 0; trains(d, d->order[k]) && i < a->s.item[d->order[k]].degree; i++)
-            device[devices_of(a, d->order[k])[i]] = false;
-    memcpy(d->retired, device, (size_t)d->s.devices);
+    d->last_start = now;
+    memset(d->needed, 0, (size_t)d->s.devices);
+    for (int64_t k = 0; k < d->left; k++) {
+        const int32_t c = d->order[k];
+        if (!trains(d, c))
+            continue;
+        d->last_start = fmax(d->last_start, a->start[c]);
+        for (int32_t i = 0; i < a->s.item[c].degree; i++)
+            d->needed[devices_of(a, c)[i]] = true;
+    }
+}
+
+void weft_dispatch_retire(weft_dispatch *d, int32_t index, double now, bool *device)
+{
+    weft_dispatch *a;
+    if (!trains(d, index)) {
+        retire_encoder(d, index);
+    } else if (d->replan) {
+        d->last_start = weft_replan_retire(d->replan, now, d->retired);
+    } else if ((a = clone(d))) { /* else no device retires; the all-reduce begins later */
+        predict_rest(d, a, now);
+        for (int64_t i = 0; i < d->s.devices; i++)
+            d->retired[i] = d->retired[i] ||
+                            (!d->needed[i] &&
+                             fmax(now, d->on[i] >= 0 ? d->until[i] : now) >= d->last_start);
+    }
+    memcpy(device, d->retired, (size_t)d->s.devices);
 }

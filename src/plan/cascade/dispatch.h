@@ -64,10 +64,11 @@ void weft_dispatch_release(weft_dispatch *dispatch, int32_t device);
 int64_t weft_dispatch_left(const weft_dispatch *dispatch);
 /* Returns the number of searches since the last reset; 0 without `replan`. */
 int64_t weft_dispatch_searches(const weft_dispatch *dispatch);
-/* Sets device[devices] to true for devices that are idle after all cascades with gradients have
- * started, if cascades need their predicted seconds. Such devices get no further cascade with
+/* Call it after cascade `index` was started. Sets device[devices] to true for devices that are idle
+ * after all cascades with gradients have started, if cascades need their predicted seconds. So are
+ * the devices of an encoder that ends later than this. Such devices get no further cascade with
  * gradients, so their gradient all-reduce can begin. */
-void weft_dispatch_retire(weft_dispatch *dispatch, double now, bool *device);
+void weft_dispatch_retire(weft_dispatch *dispatch, int32_t index, double now, bool *device);
 
 /* Times of an iteration. */
 typedef struct weft_dispatch_times {

@@ -421,9 +421,17 @@ int64_t weft_replan_searches(const weft_replan *r)
     return r->searches;
 }
 
+void weft_replan_needed(const weft_replan *r, bool *device)
+{
+    memset(device, 0, (size_t)r->s.devices);
+    for (int64_t i = 0; i < r->left; i++)
+        for (int64_t k = 0; trains(r, r->open[i]) && k < r->s.item[r->open[i]].degree; k++)
+            device[devices_of(r, &r->now, r->open[i])[k]] = true;
+}
+
 /* Adds one to idle[d] for devices that are predicted to be free after the last start of a cascade
- * with gradients. */
-static void count_idle(weft_replan *r, double now, const double *factor, const double *running,
+ * with gradients. Returns that time. */
+static double count_idle(weft_replan *r, double now, const double *factor, const double *running,
                        int32_t *idle)
 {
     double last = now;
@@ -438,19 +446,22 @@ static void count_idle(weft_replan *r, double now, const double *factor, const d
             r->free_at[devices_of(r, &r->now, c)[i]] = running[c];
     for (int64_t d = 0; d < r->s.devices; d++)
         idle[d] += r->free_at[d] >= last;
+    return last;
 }
 
-void weft_replan_retire(weft_replan *r, double now, bool *device)
+double weft_replan_retire(weft_replan *r, double now, bool *device)
 {
     const weft_dispatch_replan *with = r->s.replan;
+    double last = now;
     prepare(r, &r->now);
     find_ends(r, now);
     memset(r->pick, 0, (size_t)r->s.devices * sizeof *r->pick);
     for (int64_t k = 0; k < with->scenarios; k++)
-        count_idle(r, now, with->factor + k * r->s.count, r->running + k * r->s.count, r->pick);
+        last = fmax(last, count_idle(r, now, with->factor + k * r->s.count,
+                                     r->running + k * r->s.count, r->pick));
+    weft_replan_needed(r, r->taken);
     for (int64_t d = 0; d < r->s.devices; d++)
-        device[d] = device[d] || (double)r->pick[d] >= RETIRES * (double)with->scenarios;
-    for (int64_t i = 0; i < r->left; i++)
-        for (int64_t k = 0; trains(r, r->open[i]) && k < r->s.item[r->open[i]].degree; k++)
-            device[devices_of(r, &r->now, r->open[i])[k]] = false;
+        device[d] = (device[d] || (double)r->pick[d] >= RETIRES * (double)with->scenarios) &&
+                    !r->taken[d];
+    return last;
 }

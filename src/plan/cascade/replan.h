@@ -31,7 +31,10 @@ int32_t weft_replan_next(weft_replan *replan, double now, const bool *retired, i
 /* Returns the number of searches since weft_replan_reset. */
 int64_t weft_replan_searches(const weft_replan *replan);
 /* Sets device[devices] to true for devices that retire, as weft_dispatch_retire. They have no
- * cascade with gradients left, and are busy in most scenarios until all such cascades started. */
-void weft_replan_retire(weft_replan *replan, double now, bool *device);
+ * cascade with gradients left, and are busy in most scenarios until all such cascades started.
+ * Returns the latest time of all scenarios at which all such cascades have started. */
+double weft_replan_retire(weft_replan *replan, double now, bool *device);
+/* Sets device[devices]: true for devices of cascades with gradients that have not started. */
+void weft_replan_needed(const weft_replan *replan, bool *device);
 
 #endif

@@ -745,13 +745,14 @@ static weft_status take_dispatched(weft_cascade_run *r, weft_late *late,
     weft_late_task task = {0};
     while (!task.over) {
         WEFT_TRY(weft_late_next(late, &task));
-        if (task.index < 0) {
-            if (r->reduce && task.last && !r->setup.late_reduce)
-                weft_grad_reduce_mark_others(r->reduce, NULL);
+        const bool trains =
+            task.index >= 0 && plan->cascade[task.index].module == WEFT_CASCADE_DIT;
+        if (r->reduce && task.last && !trains && !r->setup.late_reduce)
+            weft_grad_reduce_mark_others(r->reduce, NULL); /* before an encoder, not after it */
+        if (task.index < 0)
             continue;
-        }
         const int member = member_of(&plan->cascade[task.index], own);
-        r->iteration.last = task.last ? task.index : -1;
+        r->iteration.last = task.last && trains ? task.index : -1;
         if (r->setup.calls.prefetch)
             WEFT_TRY(r->setup.calls.prefetch(r->setup.calls.user, plan, task.index,
                                              clips_of(r, plan, task.index, member)));

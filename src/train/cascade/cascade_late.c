@@ -131,10 +131,9 @@ static weft_status apply_decision(weft_late *l, decision *d)
     l->tasks.quiet = l->tasks.quiet || retired_in(l, d)[l->own];
     l->tasks.over = l->tasks.over || d->index < 0;
     if (member) {
-        const bool trains = l->plan->cascade[d->index].module == WEFT_CASCADE_DIT;
         l->tasks.task[l->tasks.count++] =
-            (weft_late_task){d->index, l->tasks.quiet && trains, false, d->now};
-        l->tasks.quiet_signalled = l->tasks.quiet_signalled || (l->tasks.quiet && trains);
+            (weft_late_task){d->index, l->tasks.quiet, false, d->now};
+        l->tasks.quiet_signalled = l->tasks.quiet;
     }
     pthread_cond_broadcast(&l->tasks.change);
     pthread_mutex_unlock(&l->tasks.lock);
@@ -206,8 +205,9 @@ static weft_status decide(weft_late *l, double now, double *start)
         d->degree = (int32_t)l->plan->cascade[d->index].at.degree;
         *start = d->start = fmax(now - l->begin, nextafter(*start, INFINITY));
         d->now = now;
-        if (l->s.retire && l->dispatcher.trains[d->index]) /* as weft_dispatch_play */
-            weft_dispatch_retire(l->dispatcher.dispatch, now - l->begin, retired_in(l, d));
+        if (l->s.retire) /* as weft_dispatch_play */
+            weft_dispatch_retire(l->dispatcher.dispatch, d->index, now - l->begin,
+                                 retired_in(l, d));
         for (int32_t i = 0; i < d->degree; i++)
             WEFT_TRY(expect_report(l, d->device[i]));
         WEFT_TRY(broadcast_decision(l));

@@ -197,7 +197,7 @@ Test(dispatch, retired_devices_get_no_gradients)
                     busy[device[i]] = true;
                     until[device[i]] = now + factor * x.item[c].seconds;
                 }
-                weft_dispatch_retire(d, now, retired);
+                weft_dispatch_retire(d, c, now, retired);
                 for (int i = 0; i < DEVICES; i++)
                     early += retired[i] && weft_dispatch_left(d) > 0;
             }
@@ -221,7 +221,7 @@ Test(dispatch, retired_devices_get_no_gradients)
 }
 
 /* Executes an iteration as a run does (cascade_late.c): decisions at the ends of parts, and ranks
- * that retire when a cascade with gradients starts. */
+ * that retire when a cascade starts. */
 static void run_late(weft_dispatch *d, const instance *x, const double *factor, double *start,
                      int32_t (*on)[DEVICES])
 {
@@ -236,8 +236,7 @@ static void run_late(weft_dispatch *d, const instance *x, const double *factor, 
                 busy[device[i]] = true;
                 until[device[i]] = now + factor[c] * x->item[c].seconds;
             }
-            if (x->trains[c])
-                weft_dispatch_retire(d, now, retired);
+            weft_dispatch_retire(d, c, now, retired);
         }
         now = INFINITY;
         for (int i = 0; i < DEVICES; i++)
