@@ -13,7 +13,9 @@ typedef enum weft_role {
     WEFT_ROLE_DENOISER,
     WEFT_ROLE_AUTOENCODER,
     WEFT_ROLE_AUDIO_AUTOENCODER, /* spectrograms as images */
+    WEFT_ROLE_VOCODER,           /* spectrograms to waveforms */
     WEFT_ROLE_TEXT_ENCODER,
+    WEFT_ROLE_TEXT_CONNECTORS, /* hidden states of a text encoder to embeddings */
     WEFT_ROLE_IMAGE_ENCODER,
     WEFT_ROLE_IDENTITY_ENCODER,
     WEFT_ROLE_COUNT
@@ -72,6 +74,8 @@ typedef enum weft_port {
     WEFT_PORT_MEAN,           /* (B,T,Y,X,C)  posterior mean                                     */
     WEFT_PORT_LOGVAR,         /* (B,T,Y,X,C)  log variance of the posterior                      */
     WEFT_PORT_RECONSTRUCTION, /* (B,T,Y,X,3)  decoder output, not clamped                        */
+    WEFT_PORT_SPECTROGRAM,    /* (B,C,S,M)    mel spectrogram: channels, steps, mel bins         */
+    WEFT_PORT_WAVEFORM,       /* (B,C,N)      samples of sound in [-1,1]                         */
     WEFT_PORT_BALANCE,        /* ()           loss term that balances the load of experts        */
     WEFT_PORT_FULLEST,        /* ()           load of the fullest expert / even load             */
     WEFT_PORT_DROPPED,        /* ()           share of expert choices dropped over capacity      */

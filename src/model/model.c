@@ -62,6 +62,8 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_MEAN]           = {"mean",           WEFT_F32, true},
     [WEFT_PORT_LOGVAR]         = {"logvar",         WEFT_F32, true},
     [WEFT_PORT_RECONSTRUCTION] = {"reconstruction", WEFT_F32, true},
+    [WEFT_PORT_SPECTROGRAM]    = {"spectrogram",    WEFT_F32, false},
+    [WEFT_PORT_WAVEFORM]       = {"waveform",       WEFT_F32, false},
     [WEFT_PORT_BALANCE]        = {"balance",        WEFT_F32, false},
     [WEFT_PORT_FULLEST]        = {"fullest",        WEFT_F32, false},
     [WEFT_PORT_DROPPED]        = {"dropped",        WEFT_F32, false},
@@ -134,9 +136,9 @@ weft_ports weft_ports_none(void)
 
 const char *weft_role_name(weft_role role)
 {
-    static const char *const names[WEFT_ROLE_COUNT] = {"denoiser",          "video autoencoder",
-                                                       "audio autoencoder", "text encoder",
-                                                       "image encoder",     "identity encoder"};
+    static const char *const names[WEFT_ROLE_COUNT] = {
+        "denoiser",     "video autoencoder", "audio autoencoder", "vocoder",
+        "text encoder", "text connectors",   "image encoder",     "identity encoder"};
     return names[role];
 }
 

@@ -15,7 +15,8 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_qwen_image_dit, weft_family_skyreels_dit, weft_family_wan_vace_dit,
     weft_family_flux2_dit, weft_family_chroma_dit, weft_family_z_image_dit,
     weft_family_hunyuan_video15_dit, weft_family_framepack_dit;
-extern const weft_family weft_family_ltx2_dit, weft_family_ltx2_vae, weft_family_ltx2_audio_vae;
+extern const weft_family weft_family_ltx2_dit, weft_family_ltx2_vae, weft_family_ltx2_audio_vae,
+    weft_family_ltx2_vocoder, weft_family_ltx2_vocoder_wide, weft_family_ltx2_connectors;
 extern const weft_family weft_family_gemma3;
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
@@ -44,6 +45,9 @@ const weft_family *const weft_families[] = {
     /* AutoencoderKLLTX2Video; must follow LTX-Video, whose tensors its files have */
     &weft_family_ltx2_vae,
     &weft_family_ltx2_audio_vae, /* AutoencoderKLLTX2Audio */
+    /* LTX2VocoderWithBWE; must precede LTX2Vocoder, whose fields its config has */
+    &weft_family_ltx2_vocoder_wide,
+    &weft_family_ltx2_vocoder, /* LTX2Vocoder */
     /* must follow LTX-Video, whose later decoders have the tensor that marks this family */
     &weft_family_hunyuan_vae,   /* AutoencoderKLHunyuanVideo */
     &weft_family_mochi_vae,     /* AutoencoderKLMochi */
@@ -94,11 +98,12 @@ const weft_family *const weft_families[] = {
     &weft_family_siglip_vision,         /* SiglipVisionModel             */
     /* Gemma3TextModel; must precede Gemma 2 and Qwen3, whose names its files have */
     &weft_family_gemma3,
-    &weft_family_gemma2, /* Gemma2Model                   */
-    &weft_family_qwen,   /* Qwen2_5_VLTextModel           */
-    &weft_family_qwen3,  /* Qwen3Model                    */
-    &weft_family_llava,  /* LlavaForConditionalGeneration */
-    &weft_family_llama,  /* LlamaModel                    */
+    &weft_family_gemma2,          /* Gemma2Model                   */
+    &weft_family_qwen,            /* Qwen2_5_VLTextModel           */
+    &weft_family_qwen3,           /* Qwen3Model                    */
+    &weft_family_ltx2_connectors, /* LTX2TextConnectors            */
+    &weft_family_llava,           /* LlavaForConditionalGeneration */
+    &weft_family_llama,           /* LlamaModel                    */
     /* MistralModel; must follow Llama, which has the same names */
     &weft_family_mistral,
     &weft_family_bert,             /* BertModel                     */

@@ -130,7 +130,13 @@ weft_status weft_parity_find_size(weft_parity *p)
             size->audio_times = t->count / t->dim[0];
         } else if (row->port == WEFT_PORT_TEXT_LAYERS) {
             size->layers = t->dim[0];
+            size->batch = t->rank == 4 ? t->dim[1] : size->batch;
+            size->text = t->rank == 4 && !size->text ? t->dim[2] : size->text;
             size->text2 = t->rank == 4 ? t->dim[2] : 0;
+        } else if (row->port == WEFT_PORT_SPECTROGRAM && t->rank == 4) {
+            size->batch = t->dim[0];
+            size->height = t->dim[2];
+            size->width = t->dim[3];
         } else if (row->port == WEFT_PORT_IMAGE) {
             size->image = t->rank == 3 ? t->dim[1] : 0;
         } else if (row->port >= WEFT_PORT_HISTORY && row->port <= WEFT_PORT_HISTORY_4X) {

@@ -18,6 +18,7 @@
 #include "graph/builder_helpers.h"
 #include "model/common_fields.h"
 #include "model/config_fields.h"
+#include "model/ltx2_layers.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
 #include "nn/nn.h"
@@ -44,7 +45,7 @@ typedef struct ltx2 {
 _Static_assert(sizeof(ltx2) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
 enum { TIME_WIDTH = 256, MOST_AXES = 3 };
-static const double qk_eps = 1e-6, last_eps = 1e-6, default_fps = 24;
+static const double last_eps = 1e-6, default_fps = 24;
 
 static int64_t width_of(const ltx2 *c, int s)
 {
@@ -123,127 +124,24 @@ static weft_value audio_positions(weft_graph *g, const ltx2 *c, int64_t tokens)
     return v;
 }
 
-/* Item i of `count` numbers from 0 to 1 in even steps, in the order of the reference's rounding. */
-static double even(int64_t i, int64_t count, bool wide)
-{
-    const double step = count > 1 ? 1.0 / (double)(count - 1) : 0;
-    const float narrow = (float)step;
-    if (wide)
-        return i < count / 2 ? step * (double)i : 1.0 - step * (double)(count - 1 - i);
-    return (double)(i < count / 2 ? narrow * (float)i : 1.0f - narrow * (float)(count - 1 - i));
-}
-
-/* Frequencies (1,1,count,1) from pi/2 to theta pi/2. */
-static weft_value frequencies(weft_graph *g, const ltx2 *c, int64_t count)
-{
-    const double pi = 3.14159265358979323846;
-    float *f = weft_calloc(count + 1, sizeof *f);
-    if (!f)
-        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for frequencies");
-    for (int64_t i = 0; i < count; i++) {
-        const double power = pow(c->theta, even(i, count, c->double_precision));
-        f[i] = c->double_precision ? (float)(power * pi / 2) : (float)power * (float)pi / 2;
-    }
-    const weft_value v = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, 1, count, 1), f);
-    weft_free(f);
-    return v;
-}
-
-/* Rotary tables (1 or B,S,H,D/2) of H heads. */
-typedef struct tables {
-    weft_value cos_sin[WEFT_MAX_OUTPUTS];
-    int64_t heads;
-} tables;
-
-/* Tables of positions (1 or B,S,axes), whose whole length per axis is `whole`. The first pairs of
- * the width, the remainder of its division by the axes, are not rotated. The other pairs alternate
- * between the axes. */
-static void rope_tables(weft_graph *g, const ltx2 *c, weft_value positions, const float *whole,
-                        int64_t width, int64_t heads, tables *rope)
-{
-    const int64_t batch = weft_dim(g, positions, 0), tokens = weft_dim(g, positions, 1),
-                  axes = weft_dim(g, positions, 2);
-    if (weft_graph_check(g) != WEFT_OK)
-        return;
-    const int64_t count = width / (2 * axes), still = width / 2 - axes * count;
-    const weft_value part =
-        weft_div(g, positions, weft_constant(g, WEFT_F32, WEFT_SHAPE(1, 1, axes), whole));
-    const weft_value at =
-        weft_reshape(g, weft_affine(g, part, 2, -1), WEFT_SHAPE(batch, tokens, 1, axes));
-    const weft_value angle = weft_reshape(g, weft_mul(g, frequencies(g, c, count), at),
-                                          WEFT_SHAPE(batch, tokens, axes * count));
-    rope->heads = heads;
-    for (int i = 0; i < 2; i++) {
-        weft_value v = weft_unary(g, i ? WEFT_OP_SIN : WEFT_OP_COS, angle);
-        if (still)
-            v = weft_concat(
-                g,
-                (weft_value[]){weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, tokens, still), i ? 0 : 1),
-                               v},
-                2, 2);
-        rope->cos_sin[i] = weft_reshape(g, v, WEFT_SHAPE(batch, tokens, heads, width / 2 / heads));
-    }
-}
-
 /* ---- layers --------------------------------------------------------------------------------- */
 
 /* Values of a stream that its blocks share. Rows: (B,1 or S,rows,C) or (B,rows,C). */
 typedef struct values {
     weft_value text, bias; /* bias of the text's keys, or WEFT_NONE */
     weft_value rows, cross_rows, gate_row, text_rows;
-    tables rope, cross_rope;
+    weft_ltx2_tables rope, cross_rope;
 } values;
 
-static weft_value rotated(weft_graph *g, const ltx2 *c, weft_value x_bsc, const tables *rope,
-                          int64_t heads)
+/* Attention with the heads of `heads_of`. */
+static weft_ltx2_attention attention_of(const ltx2 *c, const stream *heads_of, bool gated)
 {
-    const bool other = rope && rope->heads != heads && c->rope_type == SPLIT;
-    if (!rope)
-        return weft_nn_split_heads(g, x_bsc, heads);
-    if (!other)
-        return weft_nn_rope(g, weft_nn_split_heads(g, x_bsc, heads), rope->cos_sin,
-                            c->rope_type == SPLIT);
-    const weft_value x =
-        weft_nn_rope(g, weft_nn_split_heads(g, x_bsc, rope->heads), rope->cos_sin, true);
-    return weft_nn_split_heads(g, weft_nn_join_heads(g, x), heads);
-}
-
-/* Attention of x (B,S,C) to `context` with the heads of stream `heads_of`. ropes[2]: tables of
- * queries and keys, NULL: none. */
-static weft_value attention(weft_graph *g, const ltx2 *c, const char *name, const stream *heads_of,
-                            weft_value x, weft_value context, const tables *const ropes[2],
-                            weft_value bias, bool gated)
-{
-    const int64_t heads = heads_of->heads, inner = heads * heads_of->head_dim,
-                  width = weft_dim(g, x, 2);
-    weft_graph_push(g, "%s", name);
-    weft_value q = weft_nn_dense(g, "to_q", x, inner, c->bias),
-               k = weft_nn_dense(g, "to_k", context, inner, c->bias);
-    const weft_value v =
-        weft_nn_split_heads(g, weft_nn_dense(g, "to_v", context, inner, c->bias), heads);
-    q = rotated(g, c, weft_nn_rms_norm(g, "norm_q", q, qk_eps), ropes ? ropes[0] : NULL, heads);
-    k = rotated(g, c, weft_nn_rms_norm(g, "norm_k", k, qk_eps), ropes ? ropes[1] : NULL, heads);
-    weft_value h = weft_nn_attend(g, q, k, v, bias);
-    if (gated) {
-        const weft_value logits = weft_nn_linear(g, "to_gate_logits", x, heads, WEFT_LINEAR_ZERO);
-        const weft_value gates = weft_affine(g, weft_unary(g, WEFT_OP_SIGMOID, logits), 2, 0);
-        h = weft_mul(
-            g, h,
-            weft_reshape(g, gates, WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1), heads, 1)));
-    }
-    h = weft_nn_dense(g, "to_out.0", weft_nn_join_heads(g, h), width, c->out_bias);
-    weft_graph_pop(g);
-    return h;
-}
-
-static weft_value feed_forward(weft_graph *g, const char *name, weft_value x, bool bias)
-{
-    const int64_t width = weft_dim(g, x, 2);
-    weft_graph_push(g, "%s", name);
-    x = weft_nn_activate(g, WEFT_NN_GELU_TANH, weft_nn_dense(g, "net.0.proj", x, 4 * width, bias));
-    x = weft_nn_dense(g, "net.2", x, width, bias);
-    weft_graph_pop(g);
-    return x;
+    return (weft_ltx2_attention){.heads = heads_of->heads,
+                                 .head_dim = heads_of->head_dim,
+                                 .bias = c->bias,
+                                 .out_bias = c->out_bias,
+                                 .gated = gated,
+                                 .halves = c->rope_type == SPLIT};
 }
 
 static weft_value normed(weft_graph *g, const char *name, weft_value x, double eps)
@@ -300,9 +198,10 @@ static weft_value attend_alone(weft_graph *g, const ltx2 *c, int s, const values
                                weft_value mod)
 {
     const stream *st = &c->of[s];
-    const tables *const ropes[2] = {&in->rope, &in->rope};
+    const weft_ltx2_tables *const ropes[2] = {&in->rope, &in->rope};
     weft_value h = modulated(g, normed(g, own(g, s, "norm1"), x, c->eps), mod, SHIFT1, SCALE1);
-    h = attention(g, c, own(g, s, "attn1"), st, h, h, ropes, WEFT_NONE, st->gated);
+    const weft_ltx2_attention how = attention_of(c, st, st->gated);
+    h = weft_ltx2_attend(g, &how, own(g, s, "attn1"), h, h, ropes, WEFT_NONE);
     x = weft_nn_gated_add(g, x, h, weft_nn_row(g, mod, GATE1));
     h = normed(g, own(g, s, "norm2"), x, c->eps);
     if (st->text_mod)
@@ -315,7 +214,7 @@ static weft_value attend_alone(weft_graph *g, const ltx2 *c, int s, const values
                    : weft_reshape(g, rows, WEFT_SHAPE(1, 2, width_of(c, s)));
         text = modulated(g, text, rows, 0, 1);
     }
-    h = attention(g, c, own(g, s, "attn2"), st, h, text, NULL, in->bias, st->gated);
+    h = weft_ltx2_attend(g, &how, own(g, s, "attn2"), h, text, NULL, in->bias);
     return st->text_mod ? weft_nn_gated_add(g, x, h, weft_nn_row(g, mod, GATE_TEXT))
                         : weft_add(g, x, h);
 }
@@ -336,11 +235,11 @@ static void attend_each_other(weft_graph *g, const ltx2 *c, const values in[STRE
         gate[s] = weft_add(g, in[s].gate_row, weft_slice(g, all, 0, 4, 1));
     }
     for (int s = 0; s < STREAMS; s++) { /* rows 0, 1: audio to video; 2, 3: video to audio */
-        const tables *const ropes[2] = {&in[s].cross_rope, &in[1 - s].cross_rope};
+        const weft_ltx2_tables *const ropes[2] = {&in[s].cross_rope, &in[1 - s].cross_rope};
         const weft_value to = modulated(g, h[s], rows[s], 2 * s + 1, 2 * s),
                          from = modulated(g, h[1 - s], rows[1 - s], 2 * s + 1, 2 * s);
-        const weft_value made =
-            attention(g, c, names[s], &c->of[AUDIO], to, from, ropes, WEFT_NONE, c->of[s].gated);
+        const weft_ltx2_attention how = attention_of(c, &c->of[AUDIO], c->of[s].gated);
+        const weft_value made = weft_ltx2_attend(g, &how, names[s], to, from, ropes, WEFT_NONE);
         x[s] = weft_nn_gated_add(g, x[s], made, weft_nn_row(g, gate[s], 0));
     }
 }
@@ -358,7 +257,7 @@ static void block(weft_graph *g, const ltx2 *c, const values in[STREAMS], weft_v
     for (int s = 0; s < STREAMS; s++) {
         weft_value h =
             modulated(g, normed(g, own(g, s, "norm3"), x[s], c->eps), mod[s], SHIFT2, SCALE2);
-        h = feed_forward(g, own(g, s, "ff"), h, c->of[s].ff_bias);
+        h = weft_ltx2_feed_forward(g, own(g, s, "ff"), h, c->of[s].ff_bias);
         x[s] = weft_nn_gated_add(g, x[s], h, weft_nn_row(g, mod[s], GATE2));
     }
 }
@@ -474,12 +373,14 @@ static void set_positions(weft_graph *g, const ltx2 *c, const weft_ports *in, co
                 seconds = (float)a->span, longest = (float)(p->span > a->span ? p->span : a->span);
     const weft_value video = video_positions(g, c, size, in->at[WEFT_PORT_FPS]),
                      audio = audio_positions(g, c, weft_dim(g, in->at[WEFT_PORT_AUDIO], 1));
-    rope_tables(g, c, video, whole, width_of(c, VIDEO), p->heads, &v[VIDEO].rope);
-    rope_tables(g, c, audio, &seconds, width_of(c, AUDIO), a->heads, &v[AUDIO].rope);
+    const weft_ltx2_rope rope = {c->theta, c->double_precision, c->rope_type == SPLIT};
+    weft_ltx2_rope_tables(g, &rope, video, whole, width_of(c, VIDEO), p->heads, &v[VIDEO].rope);
+    weft_ltx2_rope_tables(g, &rope, audio, &seconds, width_of(c, AUDIO), a->heads, &v[AUDIO].rope);
     /* split angles are cut into the heads of their stream, interleaved ones belong to pairs */
-    rope_tables(g, c, weft_slice(g, video, 2, 0, 1), &longest, width_of(c, AUDIO),
-                c->rope_type == SPLIT ? p->heads : a->heads, &v[VIDEO].cross_rope);
-    rope_tables(g, c, audio, &longest, width_of(c, AUDIO), a->heads, &v[AUDIO].cross_rope);
+    weft_ltx2_rope_tables(g, &rope, weft_slice(g, video, 2, 0, 1), &longest, width_of(c, AUDIO),
+                          c->rope_type == SPLIT ? p->heads : a->heads, &v[VIDEO].cross_rope);
+    weft_ltx2_rope_tables(g, &rope, audio, &longest, width_of(c, AUDIO), a->heads,
+                          &v[AUDIO].cross_rope);
 }
 
 static weft_value project_out(weft_graph *g, const ltx2 *c, int s, weft_value x,

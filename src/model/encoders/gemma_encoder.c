@@ -3,6 +3,7 @@
  *
  *   tokens, times sqrt(width) --> blocks --> RMS norm
  *   block: norm, causal attention, norm, add; norm, gated GELU, norm, add
+ *   hidden states: the inputs of all blocks, then the output of the last norm
  *
  * The weight of a norm is added to 1. Gemma 2 limits scores of attention by a tanh before the
  * softmax. Gemma 3 has norms of the heads of queries and keys instead. Some layers see a window of
@@ -140,10 +141,13 @@ static void forward(weft_graph *g, const gemma *c, weft_ports *p)
     if (c->head_norms)
         rope_of(g, c, length, c->window_theta, 1, rope[1]);
     const weft_value hidden = bias_of(g, p->at[WEFT_PORT_TEXT_MASK], batch, length);
-    weft_value x =
-        weft_affine(g, weft_llama_words(g, &words, tokens), (float)sqrt((double)c->width), 0);
+    const weft_shape one = WEFT_SHAPE(batch, 1, length, c->width);
+    weft_value x = weft_affine(g, weft_llama_words(g, &words, tokens),
+                               (float)sqrt((double)c->width), 0),
+               state[MAX_LAYERS + 1];
     for (int64_t i = 0; i < c->layers; i++) {
         const int at = c->head_norms && has_window(c, i);
+        state[i] = weft_reshape(g, x, one);
         weft_graph_push(g, "layers.%d", (int)i);
         weft_value h = attend(g, c, norm(g, c, "input_layernorm", x), rope[at], hidden);
         x = weft_add(g, x, norm(g, c, "post_attention_layernorm", h));
@@ -151,7 +155,10 @@ static void forward(weft_graph *g, const gemma *c, weft_ports *p)
         x = weft_add(g, x, norm(g, c, "post_feedforward_layernorm", h));
         weft_graph_pop(g);
     }
-    p->at[WEFT_PORT_TEXT] = norm(g, c, "norm", x);
+    x = norm(g, c, "norm", x);
+    state[c->layers] = weft_reshape(g, x, one);
+    p->at[WEFT_PORT_TEXT] = x;
+    p->at[WEFT_PORT_TEXT_LAYERS] = weft_concat(g, state, (int)c->layers + 1, 1);
 }
 
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *p)
@@ -188,7 +195,7 @@ static weft_status check_third(const void *config, const weft_config_locations *
 static void text_shape(const void *config, weft_text_shape *text)
 {
     const gemma *c = config;
-    *text = (weft_text_shape){.length = c->max_length, .width = c->width};
+    *text = (weft_text_shape){.length = c->max_length, .width = c->width, .layers = c->layers + 1};
 }
 
 /* clang-format off */
@@ -200,7 +207,7 @@ static void text_shape(const void *config, weft_text_shape *text)
     {"hidden_size", WEFT_FIELD_I64, AT(width), "2304", 1, 1 << 16, .help = "width"}, \
     {"intermediate_size", WEFT_FIELD_I64, AT(inner), "9216", 1, 1 << 20, \
      .help = "inner width of the feed-forward layer"}, \
-    {"num_hidden_layers", WEFT_FIELD_I64, AT(layers), "26", 1, 1024, .help = "blocks"}, \
+    {"num_hidden_layers", WEFT_FIELD_I64, AT(layers), "26", 1, MAX_LAYERS, .help = "blocks"}, \
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "8", 1, 1024, .help = "query heads"}, \
     {"num_key_value_heads", WEFT_FIELD_I64, AT(key_heads), "4", 1, 1024, \
      .help = "key and value heads"}, \
