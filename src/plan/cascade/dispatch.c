@@ -22,7 +22,9 @@ struct weft_dispatch {
     double last_start; /* predicted start of the last cascade with gradients; INFINITY: unknown */
     bool *wanted;                   /* per device: used by a producer; set while placing */
     bool *taken;                    /* per node: used by the cascade; set while placing */
-    int64_t *held, *free_devices;   /* per node: producers' and usable devices */
+    int64_t *held;                  /* per node: producers' devices; set while placing */
+    int64_t *usable[2];             /* per node: usable devices, without and with gradients */
+    const int64_t *free_devices;    /* the one of the cascade that is placed */
     int32_t *device;                /* per cascade: its devices, [devices] each */
     double *start, *end;            /* per cascade, simulated */
     double *free_at;                /* per device, simulated */
@@ -94,7 +96,8 @@ static bool make_arrays(weft_dispatch *d)
     d->wanted = weft_arena_alloc(d->arena, m);
     d->taken = weft_arena_alloc(d->arena, d->nodes);
     d->held = weft_arena_calloc(d->arena, d->nodes, sizeof *d->held);
-    d->free_devices = weft_arena_calloc(d->arena, d->nodes, sizeof *d->free_devices);
+    d->usable[0] = weft_arena_calloc(d->arena, d->nodes, sizeof *d->held);
+    d->usable[1] = weft_arena_calloc(d->arena, d->nodes, sizeof *d->held);
     d->device = weft_arena_alloc(d->arena, n * m * i32);
     d->start = weft_arena_alloc(d->arena, n * f64);
     d->end = weft_arena_alloc(d->arena, n * f64);
@@ -104,7 +107,7 @@ static bool make_arrays(weft_dispatch *d)
     d->key = weft_arena_alloc(d->arena, m * f64);
     d->to_retire = weft_arena_alloc(d->arena, m);
     return d->planned && d->order && d->waiting && d->parts && d->first_before && d->before &&
-           d->on && d->until && d->retired && d->needed && d->was_retired && d->wanted && d->taken && d->held && d->free_devices &&
+           d->on && d->until && d->retired && d->needed && d->was_retired && d->wanted && d->taken && d->held && d->usable[0] && d->usable[1] &&
            d->device && d->start && d->end && d->free_at && d->pick && d->chosen && d->key &&
            d->to_retire;
 }
@@ -227,16 +230,25 @@ static void take_of(weft_dispatch *d, int64_t node, int64_t count, bool adds, bo
     }
 }
 
-static void count_free_devices(weft_dispatch *d, bool adds)
+/* Counts the usable devices of each node, for cascades without and with gradients. They do not
+ * change until a cascade starts. */
+static void count_free_devices(weft_dispatch *d)
 {
-    for (int64_t n = 0; n < d->nodes; n++) {
-        d->free_devices[n] = d->held[n] = 0;
-        d->taken[n] = false;
-    }
-    for (int64_t i = 0; i < d->s.devices; i++) {
-        d->free_devices[i / d->per_node] += usable(d, i, adds);
+    memset(d->usable[0], 0, (size_t)d->nodes * sizeof *d->usable[0]);
+    memset(d->usable[1], 0, (size_t)d->nodes * sizeof *d->usable[1]);
+    for (int64_t n = 0, i = 0; n < d->nodes; n++)
+        for (; i < d->s.devices && i < (n + 1) * d->per_node; i++) {
+            d->usable[0][n] += usable(d, i, false);
+            d->usable[1][n] += usable(d, i, true);
+        }
+}
+
+/* Counts the devices of producers in each node. */
+static void count_held(weft_dispatch *d, int32_t c)
+{
+    memset(d->held, 0, (size_t)d->nodes * sizeof *d->held);
+    for (int64_t i = 0; d->s.item[c].after_count && i < d->s.devices; i++)
         d->held[i / d->per_node] += d->wanted[i];
-    }
 }
 
 /* Returns the node with the fewest usable devices that are enough (`fullest`), or with the most.
@@ -261,8 +273,10 @@ static bool take_idle(weft_dispatch *d, int32_t c, int32_t *device)
     const int64_t degree = d->s.item[c].degree, m = (degree + d->per_node - 1) / d->per_node;
     const bool adds = trains(d, c);
     bool found = true;
+    d->free_devices = d->usable[adds];
+    memset(d->taken, 0, (size_t)d->nodes);
     mark_producers(d, c, true);
-    count_free_devices(d, adds);
+    count_held(d, c);
     int64_t at = 0;
     for (int64_t i = 0; i < m && found; i++) {
         const int64_t part = degree / m + (i < degree % m), node = find_node(d, part, m == 1);
@@ -504,6 +518,8 @@ bool weft_dispatch_next(weft_dispatch *d, double now, int32_t *index, int32_t *d
     if (d->replan)
         return next_replanned(d, now, index, device);
     const int64_t idle = count_idle(d);
+    if (idle && d->left)
+        count_free_devices(d);
     for (int64_t at = 0; idle && at < d->left; at++) {
         const int32_t c = d->order[at];
         if (d->waiting[c] || d->s.item[c].degree > idle || !take(d, c, now, device))

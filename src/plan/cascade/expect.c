@@ -132,6 +132,7 @@ typedef struct searcher {
     weft_dispatch *dispatch;
     weft_cascade_schedule schedule;
     weft_assigned *item; /* [count] */
+    double *path;        /* [count] seconds to the end of the iteration */
     weft_genome now, next, best;
     int64_t spent;
 } searcher;
@@ -234,24 +235,63 @@ static void change(const searcher *x, weft_rng *rng, weft_genome *g)
             const int32_t o = g->option[c] + (weft_rng_u32(rng) & 1 ? 1 : -1);
             g->option[c] = o < first ? first : o > last ? last : o;
         } else {
-            g->bias[c] = exp(0.5 * weft_rng_normal(rng));
+            g->bias[c] *= exp(0.5 * weft_rng_normal(rng));
         }
     }
 }
 
-static weft_status begin(searcher *x, const weft_cascade_schedule *from)
+/* Sets g->bias so that the list scheduler takes the cascades in the order of `start`. */
+static void order_by_start(const weft_cascade_problem *p, const double *start, weft_genome *g,
+                           double *path)
+{
+    double last = 0;
+    for (int64_t i = p->count - 1; i >= 0; i--) {
+        const int32_t c = p->order[i];
+        path[c] = p->seconds[g->option[c]];
+        for (int32_t e = p->first_before[c]; e < p->first_before[c + 1]; e++)
+            path[c] = fmax(path[c], p->seconds[g->option[c]] + path[p->before[e]]);
+        last = fmax(last, start[c]);
+    }
+    for (int64_t c = 0; c < p->count; c++)
+        g->bias[c] = path[c] > 0 ? (2 * last + 1 - start[c]) / path[c] : 1;
+}
+
+/* Sets the options of a placement. False: the problem does not have one of them. */
+static bool take_options(const weft_cascade_problem *p, const weft_placement *from, weft_genome *g)
+{
+    for (int64_t c = 0; c < p->count; c++) {
+        int32_t o = p->first_option[c];
+        while (o < p->first_option[c + 1] && p->source[o] != from->option[c])
+            o++;
+        if (o == p->first_option[c + 1])
+            return false;
+        g->option[c] = o;
+    }
+    return true;
+}
+
+/* Evaluates `from`, the placements of the policies and plans of one degree threshold. The search
+ * improves the best one. */
+static weft_status begin(searcher *x, const weft_cascade_schedule *from, const weft_placement *also,
+                         int also_count)
 {
     const weft_cascade_problem *p = x->s->problem;
     enum { FAMILY = 32 };
-    double scale = from->makespan;
-    for (int64_t c = 0; c < p->count; c++) { /* options of `from`, neutral priorities */
+    for (int64_t c = 0; c < p->count; c++) {
         x->now.option[c] = from->option[c];
         x->now.bias[c] = 1;
     }
     WEFT_TRY(evaluate(x, &x->now, INFINITY));
+    order_by_start(p, from->start, &x->now, x->path);
+    WEFT_TRY(evaluate(x, &x->now, x->best.value));
+    for (int i = 0; i < also_count && !over(x); i++)
+        if (take_options(p, &also[i], &x->next)) {
+            order_by_start(p, also[i].start, &x->next, x->path);
+            WEFT_TRY(evaluate(x, &x->next, x->best.value));
+        }
     for (int i = 0; i < FAMILY && !over(x); i++) {
-        weft_genome_by_threshold(p, scale * pow(1.0 / 24, (double)i / FAMILY), &x->next);
-        WEFT_TRY(evaluate(x, &x->next, INFINITY));
+        weft_genome_by_threshold(p, from->makespan * pow(1.0 / 24, (double)i / FAMILY), &x->next);
+        WEFT_TRY(evaluate(x, &x->next, x->best.value));
     }
     weft_genome_copy(p->count, &x->best, &x->now);
     return WEFT_OK;
@@ -317,6 +357,7 @@ static weft_status searcher_create(const weft_expect_setup *s, searcher *out)
     WEFT_GO(weft_list_scheduler_create(s->problem, &x.scheduler));
     WEFT_GO(weft_cascade_schedule_create(x.arena, n, &x.schedule));
     WEFT_GO(WEFT_ARENA_NEW(x.arena, x.item, n, "the cascade search"));
+    WEFT_GO(WEFT_ARENA_NEW(x.arena, x.path, n, "the cascade search"));
     for (int i = 0; i < 3; i++)
         WEFT_GO(weft_genome_create(x.arena, n, all[i]));
     for (int64_t c = 0; c < n; c++)
@@ -393,7 +434,7 @@ weft_status weft_expect_search(const weft_expect_setup *s, const weft_cascade_sc
     WEFT_TRY(searcher_create(s, &x));
     weft_status_code status = WEFT_OK;
     *value = (double)INFINITY;
-    WEFT_GO(begin(&x, from));
+    WEFT_GO(begin(&x, from, also, also_count));
     WEFT_GO(improve(&x));
     WEFT_GO(place_best(&x, arena, out));
     *value = mean_objective(&x, out, in);

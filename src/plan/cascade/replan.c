@@ -192,6 +192,12 @@ static double transfer_of(const weft_replan *r, const choice *a, int32_t c)
     return most;
 }
 
+/* fmax() is a call of the mathematics library, and this loop takes most of a search. */
+static inline double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 /* Simulates the cascades that have not started, on their devices and in r->order. `running`: ends
  * of running cascades. Returns the makespan. */
 static double simulate(weft_replan *r, const choice *a, double now, const double *factor,
@@ -204,21 +210,21 @@ static double simulate(weft_replan *r, const choice *a, double now, const double
         r->end[c] = r->state[c] == RUNNING ? running[c] : now;
         for (int64_t i = 0; r->state[c] == RUNNING && i < r->s.item[c].degree; i++)
             r->free_at[devices_of(r, &r->now, c)[i]] = running[c];
-        makespan = fmax(makespan, r->end[c]);
+        makespan = larger(makespan, r->end[c]);
     }
     for (int64_t i = 0; i < r->left; i++) {
         const int32_t c = r->order[i], *device = devices_of(r, a, c);
         const weft_assigned *item = &r->s.item[c];
         double from = now;
         for (int64_t k = 0; k < item->degree; k++)
-            from = fmax(from, r->free_at[device[k]]);
+            from = larger(from, r->free_at[device[k]]);
         for (int32_t k = 0; k < item->after_count; k++)
-            from = fmax(from, r->end[item->after[k]]);
+            from = larger(from, r->end[item->after[k]]);
         const double end =
             from + r->transfer[c] + item->seconds * r->slowest[c] * (factor ? factor[c] : 1);
         r->from[c] = from;
         r->end[c] = end;
-        makespan = fmax(makespan, end);
+        makespan = larger(makespan, end);
         for (int64_t k = 0; k < item->degree; k++)
             r->free_at[device[k]] = end;
     }
