@@ -12,6 +12,10 @@ static const weft_option options[] = {
     {"--hidden-size", "H", "256",
      "width of the transformer block that is timed at several lengths; a multiple of 64",
      WEFT_ALSO("--hidden")},
+    {"--prompt-tokens", "N", "64",
+     "tokens of a prompt or caption; the rows of its text after them are padding, which is "
+     "computed "
+     "once. 0: no padding"},
     WEFT_BACKEND_OPTION,
     {"--out", "FILE.json", NULL,
      "write the profile; plan, simulate, topology, inspect and generate read it as a cluster",
@@ -42,7 +46,7 @@ static const weft_option_group groups[] = {
     {0},
 };
 
-static weft_status refuse_idle(const weft_args *args)
+static weft_status refuse_idle(const weft_args *args, bool small_models)
 {
     static const char *const of_model[] = {"--frames",     "--height",         "--width",
                                            "--batch-size", "--guidance-scale", "--window",
@@ -53,6 +57,10 @@ static weft_status refuse_idle(const weft_args *args)
             return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = of_model[i]),
                               "this option has an effect only with --model DIR, which profiles the "
                               "generation of that model; add that or remove this");
+    if (small_models && weft_args_flag(args, "--prompt-tokens"))
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--prompt-tokens"),
+                          "the small models that are timed without CONFIG and --model have no "
+                          "prompts; add one of both or remove this option");
     return WEFT_OK;
 }
 
@@ -68,7 +76,7 @@ static weft_status run_profile(const weft_args *args)
         return weft_error(WEFT_MSG_OPTION_INVALID,
                           WEFT_AT(.key = "--hidden-size", WEFT_NUMBER(hidden)),
                           "%" PRId64 " is not a multiple of 64, the size of a head", hidden);
-    WEFT_TRY(refuse_idle(args));
+    WEFT_TRY(refuse_idle(args, !count && !weft_args_flag(args, "--model")));
     if (count && weft_args_flag(args, "--model"))
         return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--model", .value = words[0]),
                           "a profile is of the training of %s or of the generation with --model; "
@@ -98,6 +106,9 @@ const weft_verb weft_verb_profile = {
                "layout at a time are in memory. With --on FILE.json `weft generate`\n"
                "predicts its seconds, and `weft plan generate` and --parallel auto use them. The\n"
                "times do not depend on the number of steps.\n"
+               "\n"
+               "Kernels compute equal rows of padding once. A prompt has --prompt-tokens tokens,\n"
+               "so a step with more tokens takes longer than predicted, and with fewer shorter.\n"
                "\n"
                "Under mpirun all ranks measure at the same time, because ranks share caches and\n"
                "memory. CONFIG: programs of as few layouts as have the nodes of all layouts,\n"

@@ -104,7 +104,7 @@ static weft_status_code time_program(void *user, const char *name, const weft_gr
     snprintf(text, sizeof text, "%.40s%s%.40s%s", w->layout, w->layout[0] ? ", " : "", name,
              w->by_nodes ? ", by nodes" : "");
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_timed_begin(&t, graph, program, w->by_nodes, text));
+    WEFT_GO(weft_timed_begin(&t, graph, program, w->by_nodes, &w->p->prompts, text));
     WEFT_GO(time_one(w, &t, here[0]));
 out:
     weft_timed_end(&t);
@@ -216,6 +216,7 @@ weft_status weft_profile_generation(weft_profiling *p, const weft_args *args, do
     int count;
     (void)weft_args_list(args, "--parallel", &count);
     WEFT_TRY(read_options(args, &tile, &w));
+    p->prompts.prompts = w.options.batch;
     WEFT_TRY(weft_args_parallel(args, p->arena, &parallel));
     return time_layouts(&w, &parallel, count > 0, seconds);
 }

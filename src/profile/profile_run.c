@@ -106,7 +106,7 @@ static weft_status add_program(profile *p, weft_graph *graph, const char *name,
     WEFT_GO(weft_step_make(own, optimizer, &exec, t->store, 1, &t->own));
     p->programs++;
     *out = t;
-    return weft_timed_begin(t, t->own.graph, t->own.program, true, text);
+    return weft_timed_begin(t, t->own.graph, t->own.program, true, &p->all.prompts, text);
 out:
     weft_graph_free(graph);
     weft_store_free(t->store);
@@ -210,7 +210,8 @@ static bool has_new(const run_to_time *r, const weft_stage_programs *s)
 /* Binds a stage's programs and registers each for timing. */
 /* `b`: the bucket of the program; NULL: the program of the update. */
 static weft_status begin_timed(weft_timed *t, const weft_step *step, const weft_bucket *b,
-                               int64_t parts, const weft_parallel *parallel)
+                               int64_t parts, const weft_parallel *parallel,
+                               const weft_profile_prompts *prompts)
 {
     weft_buf name = {0};
     weft_status_code status = WEFT_OK;
@@ -221,7 +222,7 @@ static weft_status begin_timed(weft_timed *t, const weft_step *step, const weft_
     else
         weft_buf_printf(&name, ", update");
     WEFT_GO(weft_buf_check(&name));
-    WEFT_GO(weft_timed_begin(t, step->graph, step->program, true, name.data));
+    WEFT_GO(weft_timed_begin(t, step->graph, step->program, true, prompts, name.data));
 out:
     weft_buf_free(&name);
     return status;
@@ -240,7 +241,7 @@ static weft_status time_train_stage(run_to_time *r, const weft_stage_programs *s
         weft_timed *t = &p->program[p->programs++];
         *t = (weft_timed){0};
         WEFT_TRY(weft_profiling_record(&p->all, s->bucket[i]->graph));
-        WEFT_TRY(begin_timed(t, s->bucket[i], b, s->parts, parallel));
+        WEFT_TRY(begin_timed(t, s->bucket[i], b, s->parts, parallel, &p->all.prompts));
     }
     return WEFT_OK;
 }
@@ -704,6 +705,7 @@ weft_status weft_profile_run(const weft_args *args, const char *path, int64_t hi
                           .profile = true,
                           .no_overlap = true}};
     weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_args_i64(args, "--prompt-tokens", 0, 1 << 20, &p.all.prompts.tokens));
     p.program = weft_calloc(PROGRAMS, sizeof *p.program);
     p.layout = weft_calloc(PROGRAMS, sizeof *p.layout);
     WEFT_GO(WEFT_ALLOCATED(p.all.arena && p.program && p.layout && p.all.known, "the profile"));

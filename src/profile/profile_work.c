@@ -45,44 +45,8 @@ static double node_seconds(const weft_timed *t, int32_t n)
     return quick(t, t->node + (int64_t)n * ROUNDS);
 }
 
-static float scalar_of(const char *name)
-{
-    static const struct {
-        const char *name;
-        float value;
-    } known[] = {{"optimizer.lr", 1e-4f},
-                 {"optimizer.step", 1},
-                 {"optimizer.loss_limit", INFINITY},
-                 {"optimizer.norm_limit", INFINITY},
-                 {"optimizer.weight", 1}};
-    for (int i = 0; i < WEFT_COUNT(known); i++)
-        if (!strcmp(name, known[i].name))
-            return known[i].value;
-    return 0;
-}
-
-/* Fills the inputs with values like those of training, not zeros: a skipped step would be
- * faster. */
-static void fill_inputs(const weft_timed *t)
-{
-    for (int32_t n = 0; n < weft_graph_node_count(t->graph); n++) {
-        const weft_node *node = weft_graph_node(t->graph, n);
-        if (node->op != WEFT_OP_INPUT)
-            continue;
-        const char *name = weft_value_get(t->graph, node->out[0])->name;
-        weft_tensor *x = weft_program_input(t->program, name);
-        if (!x || x->dtype != WEFT_F32)
-            continue;
-        const int64_t count = weft_shape_count(&x->shape);
-        for (int64_t i = 0; i < count; i++)
-            ((float *)x->data)[i] = (float)(i % 97) * 0.01f - 0.4f;
-        if (count == 1)
-            *(float *)x->data = scalar_of(name);
-    }
-}
-
 weft_status weft_timed_begin(weft_timed *t, const weft_graph *graph, weft_program *program,
-                             bool by_nodes, const char *name)
+                             bool by_nodes, const weft_profile_prompts *prompts, const char *name)
 {
     const int64_t nodes = weft_graph_node_count(graph), f64 = (int64_t)sizeof(double);
     t->graph = graph;
@@ -90,7 +54,7 @@ weft_status weft_timed_begin(weft_timed *t, const weft_graph *graph, weft_progra
     t->by_nodes = by_nodes;
     snprintf(t->name, sizeof t->name, "%s", name);
     if (program)
-        fill_inputs(t);
+        weft_profile_fill(graph, program, prompts);
     if (!by_nodes)
         return WEFT_OK;
     t->node = weft_alloc((nodes + 1) * ROUNDS * f64);

@@ -3,6 +3,7 @@
  *     profile.c               small models, or the training stages of a run, all programs in rounds
  *     profile_generation.c    the programs of a generation, in sequence
  *          |  weft_timed, run several times
+ *          |  profile_inputs.c
  *     profile_work.c          the seconds of its nodes by op and shapes, averaged over programs */
 #ifndef WEFT_PROFILE_PROFILE_WORK_H
 #define WEFT_PROFILE_PROFILE_WORK_H
@@ -13,6 +14,7 @@
 #include "exec/program.h"
 #include "plan/cluster/cluster.h"
 #include "plan/ops/rates.h"
+#include "profile/profile_inputs.h"
 #include "train/step/train_step.h"
 
 enum { WEFT_PROFILE_ROUNDS = 64 };
@@ -45,6 +47,7 @@ typedef struct weft_profiling {
     /* FLOP/s of the fastest node of each kind, by type: F32 and BF16 */
     double best[2][WEFT_WORK_COUNT];
     const weft_device_type *local;
+    weft_profile_prompts prompts;
     weft_cluster earlier;  /* profile of --compare; rates NULL: none */
     weft_profiled *sample; /* heap */
     int64_t samples, sample_capacity, program_capacity;
@@ -53,7 +56,7 @@ typedef struct weft_profiling {
 /* Allocates the times of `t` and fills the program's inputs. `t` must be zeroed except `own` and
  * `store`. */
 weft_status weft_timed_begin(weft_timed *t, const weft_graph *graph, weft_program *program,
-                             bool by_nodes, const char *name);
+                             bool by_nodes, const weft_profile_prompts *prompts, const char *name);
 void weft_timed_end(weft_timed *t);
 /* Seconds of a run, from the rounds with the least disturbance. */
 double weft_timed_run(const weft_timed *t);
