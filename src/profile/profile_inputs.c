@@ -22,7 +22,7 @@ static float scalar_of(const char *name)
     return 0;
 }
 
-/* Returns whether an input of a batch has one of these names, with or without a number after it:
+/* Returns whether an input of a batch has a name of the list, also with a number after it:
  * "batch.tokens_2". */
 static bool is_one_of(const char *name, const char *const *list)
 {

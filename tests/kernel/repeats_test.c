@@ -122,8 +122,8 @@ Test(repeats, attention_counts_each_key)
     unsetenv("WEFT_CPU_ISA");
 }
 
-/* Attention of 240 keys, of which the last `equal` are equal. `apart`: their last channels are 0 and
- * -0, which changes no score, but no key is bitwise equal to its neighbours. */
+/* Attention of 240 keys, of which the last `equal` are equal. `apart`: their last channels are 0
+ * and -0, which changes no score, but no key is bitwise equal to its neighbours. */
 static weft_view merged_output(weft_dtype dtype, int64_t equal, bool biased, bool apart)
 {
     enum { SQ = 20, SK = 240, HEAD = 32 };

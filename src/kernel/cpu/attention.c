@@ -237,8 +237,8 @@ typedef struct item_repeats {
 
 /* Returns whether merging `equal` keys saves time. The merged key has a bias, which needs a pass
  * over scores of bf16 that have no bias otherwise. Measured on a Zen 4, with 128 to 1024 keys: a
- * 16th of them takes up to 11 % longer when merged. A fourth takes 10 % longer (128 keys) to 18 %
- * less. More keys always save time. */
+ * 16th of the keys takes up to 11 % longer when merged. A fourth takes 10 % longer (128 keys) to
+ * 18 % less. More keys always save time. */
 static bool repays_merging(const attention_job *job, int64_t equal)
 {
     return equal >= CPU_FEWEST_REPEATS && job->sk - equal < MOST_MERGED &&
