@@ -22,6 +22,8 @@
 #   bench-shots VIDEO=FILE      shot detection next to PySceneDetect
 #   bench-curate-balance        workers of a curation under three policies, simulated, and the memory
 #                               of the driver
+#   bench-curate-executed       tools/ray_curate.py on Ray with workers that sleep, next to the best
+#                               fixed assignment, and its memory (WEFT_RAY_PYTHON, RAY_WORKERS)
 #   bench-predicted-generation  predicted and measured seconds of videos (MODEL=DIR)
 #   bench-predicted-training    predicted and measured seconds of six training runs
 #   bench-generate              videos next to diffusers, and Wan's autoencoder at 480p
@@ -73,7 +75,7 @@ bench-loader:
 	$(RECORD) loader $(O)/bench/loader $(if $(SHARDS),$(SHARDS) 9 128 128)
 bench-fusion:
 	$(RECORD) slices $(O)/bench/fusion $(B)
-.PHONY: bench-curate-balance bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-serve-waits bench-packing bench-storage
+.PHONY: bench-curate-balance bench-curate-executed bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-serve-waits bench-packing bench-storage
 bench-shared-devices:
 	$(RECORD) shared-devices bench/shared_devices.py $(abspath $(O)/weft)
 bench-packing:
@@ -85,6 +87,9 @@ bench-serve-waits:
 bench-curate-balance:
 	$(RECORD) curate-balance bench/curate_balance.py
 	$(RECORD) curate-driver bench/curate_balance.py --memory
+bench-curate-executed:
+	$(RECORD) curate-executed bench/curate_executed.py --workers $(or $(RAY_WORKERS),8)
+	$(RECORD) curate-executed-memory bench/curate_executed.py --memory --workers 4
 bench-shots:
 	WEFT=$(abspath $(O)/weft) $(RECORD) shots bench/curate.sh $(VIDEO)
 bench-predicted-generation:

@@ -10,7 +10,7 @@ typedef struct stage_name {
 } stage_name;
 
 static const stage_name names[WEFT_CURATE_STAGES] = {
-    [WEFT_STAGE_ANALYSE] = {"analyse", "curate: look", "videos"},
+    [WEFT_STAGE_ANALYSE] = {"analyse", "curate: analyse", "videos"},
     [WEFT_STAGE_EMBED] = {"embed", "curate: embed", "videos"},
     [WEFT_STAGE_SCORE] = {"score", "curate: score", "videos"},
     [WEFT_STAGE_SELECT] = {"select", "curate: select", "shots"},
