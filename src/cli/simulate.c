@@ -31,7 +31,7 @@ static const weft_option options[] = {
     {"--stop-seconds", "S", "0", "seconds until a worker has stopped", .group = "serve"},
     {"--ageing", "X", "0.02",
      "srpt, edf: seconds by which a second of waiting shortens a job, 0 to 1", .group = "serve"},
-    {"--predictions", NULL, NULL, "also predict ends; minutes to hours at a --load above 1",
+    {"--predictions", NULL, NULL, "also predict ends; refused for queues that would take hours",
      .group = "serve"},
     {"--degrees", "FILE.json", NULL,
      "videos share up to 8 devices (--workers): seconds of a step on 1, 2, 4 and 8 devices, of "

@@ -28,7 +28,7 @@ static bool is_repeated(weft_serve_request *r, const weft_job_draft *d, bool as_
     }
     if (!found)
         return false;
-    *reply = strcmp(job.fingerprint, d->fingerprint) == 0
+    *reply = strcmp(job.fingerprint, d->fingerprint) == 0 && weft_videos_are_seen(r, &job)
                  ? weft_videos_answer(r->server, &job, as_job)
                  : weft_serve_error(409, "request_id_conflict", "request_id",
                                     "another request has this request_id");
@@ -190,7 +190,7 @@ weft_serve_reply weft_job_create(weft_serve_request *r, const weft_create_form *
     weft_queue_job base = {0};
     weft_serve_reply reply;
     weft_job_price price = {0};
-    if (form->base && !weft_videos_find(r->server, form->base, &base, &reply))
+    if (form->base && !weft_videos_find(r, form->base, &base, &reply))
         return reply;
     if (weft_job_draft_read(r, form->base ? &base : NULL, &d) != WEFT_OK)
         reply = weft_serve_own_error();
@@ -225,7 +225,7 @@ weft_serve_reply weft_job_edit(weft_serve_request *r, const char *id)
     weft_queue_job job;
     weft_serve_reply reply;
     weft_job_price price = {0};
-    if (!weft_videos_find(r->server, id, &job, &reply))
+    if (!weft_videos_find(r, id, &job, &reply))
         return reply;
     if (weft_job_draft_read_changes(r, &job, &d) != WEFT_OK) {
         reply = weft_serve_own_error();

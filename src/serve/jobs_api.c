@@ -20,7 +20,7 @@ weft_serve_reply weft_jobs_change(weft_serve_request *r, const char *id, weft_qu
     weft_serve_reply reply;
     weft_queue_state next;
     const weft_queue_change change = {.now = weft_server_time()};
-    if (!weft_videos_find(s, id, &job, &reply))
+    if (!weft_videos_find(r, id, &job, &reply))
         return reply;
     const weft_queue_state state = job.state;
     const bool refused = r->stage == 0 && event == WEFT_QUEUE_RESUME && waits_again(state) &&
@@ -72,19 +72,22 @@ weft_serve_reply weft_jobs_move(weft_serve_request *r, const char *id)
     json_t *fields = NULL;
     const char *other = NULL;
     bool after = false;
-    if (!weft_videos_find(s, id, &job, &reply))
+    if (!weft_videos_find(r, id, &job, &reply))
         return reply;
     weft_queue_job_free(&job);
     if (s->rules.policy != WEFT_QUEUE_FIFO)
         return weft_serve_error(409, "ordered_by_policy", NULL,
                                 "the server's policy orders the jobs; change the priority or the "
                                 "deadline of the job");
-    if (read_anchor(r, &fields, &other, &after) != WEFT_OK ||
-        weft_queue_store_move(s->store, id, other, after) != WEFT_OK) {
-        json_decref(fields);
-        return weft_serve_own_error();
+    if (read_anchor(r, &fields, &other, &after) != WEFT_OK) {
+        reply = weft_serve_own_error();
+    } else if (weft_videos_find(r, other, &job, &reply)) {
+        weft_queue_job_free(&job);
+        reply = weft_queue_store_move(s->store, id, other, after) == WEFT_OK
+                    ? weft_videos_get(r, id, true)
+                    : weft_serve_own_error();
+        weft_server_changed(s, id);
     }
     json_decref(fields);
-    weft_server_changed(s, id);
-    return weft_videos_get(r, id, true);
+    return reply;
 }

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { VERSION = 3, MARK = 0x77656674 }; /* MARK: "weft" */
+enum { VERSION = 4, MARK = 0x77656674 }; /* MARK: "weft" */
 
 struct weft_queue_store {
     sqlite3 *db;
@@ -135,6 +135,11 @@ static weft_status check_version(weft_queue_store *s, bool *is_new, int64_t *fou
     "CREATE INDEX delivery_due ON delivery(state, due); CREATE INDEX delivery_job ON "             \
     "delivery(job);"
 
+/* Seconds of deleted jobs, which count until a day has passed. */
+#define USED_TABLE                                                                                 \
+    "CREATE TABLE used(owner TEXT NOT NULL, finished REAL NOT NULL, seconds REAL NOT NULL) "       \
+    "STRICT;"
+
 /* Version 1 had no order but the order of acceptance, and no webhooks. */
 #define TO_VERSION_2                                                                               \
     "ALTER TABLE job ADD COLUMN rank INTEGER NOT NULL DEFAULT 0;"                                  \
@@ -150,8 +155,8 @@ static weft_status update_tables(weft_queue_store *s, int64_t version)
     char sql[2048];
     if (version == VERSION)
         return WEFT_OK;
-    snprintf(sql, sizeof sql, "BEGIN IMMEDIATE; %s %s PRAGMA user_version=%d; COMMIT;",
-             version < 2 ? TO_VERSION_2 : "", TO_VERSION_3, VERSION);
+    snprintf(sql, sizeof sql, "BEGIN IMMEDIATE; %s %s %s PRAGMA user_version=%d; COMMIT;",
+             version < 2 ? TO_VERSION_2 : "", version < 3 ? TO_VERSION_3 : "", USED_TABLE, VERSION);
     return run(s, sql);
 }
 
@@ -168,7 +173,7 @@ static weft_status create_tables(weft_queue_store *s)
              " fingerprint TEXT NOT NULL, remix_of TEXT, error_code TEXT, error_text TEXT,"
              " rank INTEGER NOT NULL, webhook TEXT, owner TEXT, remaining REAL NOT NULL) STRICT;"
              "CREATE INDEX job_owner ON job(ifnull(owner, ''));"
-             "CREATE INDEX job_state ON job(state, priority DESC, rank);" DELIVERY_TABLE
+             "CREATE INDEX job_state ON job(state, priority DESC, rank);" DELIVERY_TABLE USED_TABLE
              "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT;",
              MARK, VERSION);
     return run(s, sql);
@@ -526,6 +531,11 @@ static weft_status set_error(weft_queue_job *job, const weft_queue_change *chang
                           "an error");
 }
 
+static bool has_ended(weft_queue_state state)
+{
+    return weft_queue_is_final(state) || state == WEFT_QUEUE_DELETING;
+}
+
 static weft_status change_job(weft_queue_job *job, weft_queue_event event,
                               const weft_queue_change *change)
 {
@@ -538,9 +548,7 @@ static weft_status change_job(weft_queue_job *job, weft_queue_event event,
         job->crashes = 0;
     if (event == WEFT_QUEUE_START && job->started == 0)
         job->started = change->now;
-    job->finished = !weft_queue_is_final(job->state) ? 0
-                    : weft_queue_is_final(before)    ? job->finished
-                                                     : change->now;
+    job->finished = !has_ended(job->state) ? 0 : has_ended(before) ? job->finished : change->now;
     return event == WEFT_QUEUE_RESUME || event == WEFT_QUEUE_REFUSED ||
                    event == WEFT_QUEUE_CRASHED || event == WEFT_QUEUE_FINISHED
                ? set_error(job, change)
@@ -569,6 +577,8 @@ weft_status weft_queue_store_apply(weft_queue_store *s, const char *id, weft_que
         WEFT_GO(update_soon(s, &job));
     else if (job.state != before || event == WEFT_QUEUE_RESUME)
         WEFT_GO(update(s, &job));
+    else if (change->spent > 0) /* of a worker whose job is deleted */
+        WEFT_GO(update_soon(s, &job));
     *next = job.state;
 out:
     weft_queue_job_free(&job);
@@ -612,16 +622,33 @@ weft_status weft_queue_store_recover(weft_queue_store *s, double now)
     return end_transaction(s, lose_workers(s, now));
 }
 
-weft_status weft_queue_store_remove(weft_queue_store *s, const char *id)
+static weft_status finish_removal(weft_queue_store *s, const char *sql, const char *id,
+                                  double since)
 {
     sqlite3_stmt *row;
-    WEFT_TRY(weft_queue_store_prepare(s, "DELETE FROM job WHERE id=?1 AND state='deleting'", &row));
+    WEFT_TRY(weft_queue_store_prepare(s, sql, &row));
     bind_text(row, 1, id);
-    weft_status_code status = set_waits(s, false); /* a row that stays is removed again */
-    if (status != WEFT_OK)
-        sqlite3_finalize(row);
-    WEFT_TRY(status);
-    status = weft_queue_store_finish(s, row);
+    sqlite3_bind_double(row, 2, since);
+    return weft_queue_store_finish(s, row);
+}
+
+/* Replaces the job by its used seconds. */
+static weft_status replace_job(weft_queue_store *s, const char *id, double since)
+{
+    WEFT_TRY(finish_removal(s, "DELETE FROM used WHERE finished<=?2", id, since));
+    WEFT_TRY(finish_removal(s,
+                            "INSERT INTO used SELECT ifnull(owner, ''), finished, spent FROM job "
+                            "WHERE id=?1 AND state='deleting' AND finished>?2 AND spent>0",
+                            id, since));
+    return finish_removal(s, "DELETE FROM job WHERE id=?1 AND state='deleting'", id, since);
+}
+
+weft_status weft_queue_store_remove(weft_queue_store *s, const char *id, double since)
+{
+    WEFT_TRY(set_waits(s, false)); /* a row that stays is removed again */
+    weft_status_code status = run(s, "BEGIN IMMEDIATE");
+    if (status == WEFT_OK)
+        status = end_transaction(s, replace_job(s, id, since));
     WEFT_TRY(set_waits(s, true));
     return status;
 }
@@ -642,10 +669,11 @@ out:
     return status;
 }
 
-/* The final states, as a list of SQL; parameter 3 is a weft_queue_part. */
+/* The final states, as a list of SQL; parameter 3 is a weft_queue_part, and 4 the owner. */
 #define FINAL "('completed', 'failed', 'cancelled', 'parked')"
 #define PART                                                                                       \
-    " AND CASE ?3 WHEN 1 THEN state NOT IN " FINAL " WHEN 2 THEN state IN " FINAL " ELSE 1 END "
+    " AND CASE ?3 WHEN 1 THEN state NOT IN " FINAL " WHEN 2 THEN state IN " FINAL " ELSE 1 END "   \
+    "AND (?4 IS NULL OR owner IS NULL OR owner=?4) "
 
 weft_status weft_queue_store_list(weft_queue_store *s, const weft_queue_page *page,
                                   weft_queue_job **jobs, int64_t *count, bool *more)
@@ -667,6 +695,7 @@ weft_status weft_queue_store_list(weft_queue_store *s, const weft_queue_page *pa
     bind_text(row, 1, page->after);
     sqlite3_bind_int64(row, 2, page->limit + 1);
     sqlite3_bind_int64(row, 3, page->part);
+    bind_text(row, 4, page->owner);
     while ((code = sqlite3_step(row)) != SQLITE_DONE)
         WEFT_GO(code == SQLITE_ROW ? append(s, row, jobs, count, &capacity)
                                    : weft_queue_store_error(s));
@@ -682,10 +711,10 @@ out:
     return WEFT_OK;
 }
 
-/* The owners of all jobs with their indices, for a WITH. */
+/* The owners of all jobs, also of deleted ones, with their indices, for a WITH. */
 #define OWNERS                                                                                     \
-    "WITH owners AS (SELECT name, row_number() OVER (ORDER BY name) - 1 AS at FROM (SELECT "       \
-    "DISTINCT ifnull(owner, '') AS name FROM job)) "
+    "WITH owners AS (SELECT name, row_number() OVER (ORDER BY name) - 1 AS at FROM (SELECT * "     \
+    "FROM (SELECT DISTINCT ifnull(owner, '') AS name FROM job) UNION SELECT owner FROM used)) "
 #define STEPS "ifnull(json_extract(request, '$.steps'), 0)"
 
 weft_status weft_queue_store_past(weft_queue_store *s, double since, int64_t most,
@@ -791,8 +820,10 @@ weft_status weft_queue_store_owners(weft_queue_store *s, double since, weft_queu
     *o = (weft_queue_owners){0};
     WEFT_TRY(weft_queue_store_prepare(
         s,
-        "SELECT ifnull(owner, '') AS name, sum(CASE WHEN finished=0 OR finished>?1 THEN spent "
-        "ELSE 0 END) FROM job GROUP BY name ORDER BY name",
+        "SELECT name, sum(seconds) FROM (SELECT ifnull(owner, '') AS name, sum(CASE WHEN "
+        "finished=0 OR finished>?1 THEN spent ELSE 0 END) AS seconds FROM job GROUP BY name "
+        "UNION ALL SELECT owner, sum(CASE WHEN finished>?1 THEN seconds ELSE 0 END) FROM used "
+        "GROUP BY owner) GROUP BY name ORDER BY name",
         &row));
     sqlite3_bind_double(row, 1, since);
     while ((code = sqlite3_step(row)) != SQLITE_DONE)

@@ -10,6 +10,8 @@
 #include "serve/queue_rules.h"
 
 enum { WEFT_QUEUE_ID = 40 };
+/* Seconds of a day: the past in which owners have used workers, and jobs were accepted. */
+#define WEFT_QUEUE_DAY 86400.0
 
 /* A job as it is stored. Strings are owned; NULL: none. Times are seconds since 1970; 0: none. */
 typedef struct weft_queue_job {
@@ -81,6 +83,7 @@ typedef struct weft_queue_page {
     int64_t limit;     /* jobs */
     bool descending;   /* by number */
     weft_queue_part part;
+    const char *owner; /* the jobs of this owner, and those of none; NULL: all jobs */
 } weft_queue_page;
 /* Reads a page of jobs by number. Jobs in DELETING are skipped. *more: further jobs follow. */
 weft_status weft_queue_store_list(weft_queue_store *store, const weft_queue_page *page,
@@ -111,7 +114,7 @@ weft_status weft_queue_store_past(weft_queue_store *store, double since, int64_t
 weft_status weft_queue_store_at(weft_queue_store *store, int64_t number, weft_queue_job *job,
                                 bool *found);
 /* The owners of all jobs in the order of their indices. `used` has the seconds of jobs that are
- * unfinished or ended after `since`. Free with weft_queue_owners_free. */
+ * unfinished or ended after `since`, also of removed ones. Free with weft_queue_owners_free. */
 weft_status weft_queue_store_owners(weft_queue_store *store, double since,
                                     weft_queue_owners *owners);
 /* The number of jobs by state. */
@@ -119,7 +122,8 @@ weft_status weft_queue_store_count(weft_queue_store *store, int64_t counts[WEFT_
 /* The first job in a state with a number above `after`. */
 weft_status weft_queue_store_next(weft_queue_store *store, weft_queue_state state, int64_t after,
                                   weft_queue_job *job, bool *found);
-/* Removes the row of a job in DELETING whose files were removed. */
-weft_status weft_queue_store_remove(weft_queue_store *store, const char *id);
+/* Removes the row of a job in DELETING whose files were removed. The seconds of removed jobs that
+ * ended after `since` are kept. */
+weft_status weft_queue_store_remove(weft_queue_store *store, const char *id, double since);
 
 #endif

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Seconds of a day: the past in which owners have used workers, and jobs were accepted. */
-#define DAY 86400.0
 /* Seconds after which forecasts are computed again, and by which a progress may deviate. */
 #define FORECAST_SECONDS 1.0
 
@@ -114,7 +112,8 @@ static weft_status read_past(weft_queue_view *v, weft_queue_store *store,
                              const weft_queue_moment *m)
 {
     weft_queue_entry past[WEFT_QUEUE_PAST];
-    WEFT_TRY(weft_queue_store_past(store, m->now - DAY, WEFT_QUEUE_PAST, past, &v->past_count));
+    WEFT_TRY(weft_queue_store_past(store, m->now - WEFT_QUEUE_DAY, WEFT_QUEUE_PAST, past,
+                                   &v->past_count));
     WEFT_TRY(WEFT_NEW(v->past, WEFT_QUEUE_PAST, "the past of the queue"));
     for (int64_t i = 0; i < v->past_count; i++) {
         past[i].seconds = fmax(0, past[i].seconds * v->pace + m->finish);
@@ -150,7 +149,7 @@ static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store,
     WEFT_TRY(weft_queue_store_waiting(store, &v->entries, &v->count));
     if (!m->share)
         WEFT_TRY(take_mates(v));
-    WEFT_TRY(weft_queue_store_owners(store, m->now - DAY, &v->owners));
+    WEFT_TRY(weft_queue_store_owners(store, m->now - WEFT_QUEUE_DAY, &v->owners));
     WEFT_TRY(WEFT_NEW(v->forecasts, v->count, "the forecast of %" PRId64 " jobs", v->count));
     v->pace = m->pace > 0 ? m->pace : 1;
     for (int64_t i = 0; i < v->count; i++)

@@ -81,7 +81,7 @@ static weft_serve_reply events_route(weft_serve_request *r, const char *id)
 {
     weft_queue_job job;
     weft_serve_reply reply;
-    if (!weft_videos_find(r->server, id, &job, &reply))
+    if (!weft_videos_find(r, id, &job, &reply))
         return reply;
     weft_queue_job_free(&job);
     reply = (weft_serve_reply){.status = 200, .streams = true};

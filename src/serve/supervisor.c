@@ -576,7 +576,7 @@ static weft_status stop_job(supervisor *v)
 static weft_status remove_job(weft_server *s, const char *id)
 {
     WEFT_TRY(remove_files(s, id));
-    WEFT_TRY(weft_queue_store_remove(s->store, id));
+    WEFT_TRY(weft_queue_store_remove(s->store, id, weft_server_time() - WEFT_QUEUE_DAY));
     weft_server_changed(s, id);
     return WEFT_OK;
 }

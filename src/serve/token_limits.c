@@ -3,9 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Seconds of a day. */
-#define DAY 86400.0
-
 /* Sets *jobs to the number of the owner's other jobs that wait or run. *seconds has their
  * predicted seconds, and the used seconds of a day. */
 static weft_status count_others(weft_server *s, const weft_queue_job *job, int64_t *jobs,
@@ -18,7 +15,7 @@ static weft_status count_others(weft_server *s, const weft_queue_job *job, int64
     *jobs = 0;
     *seconds = 0;
     WEFT_GO(weft_queue_store_waiting(s->store, &entries, &count));
-    WEFT_GO(weft_queue_store_owners(s->store, weft_server_time() - DAY, &owners));
+    WEFT_GO(weft_queue_store_owners(s->store, weft_server_time() - WEFT_QUEUE_DAY, &owners));
     for (int64_t i = 0; i < count; i++)
         if (entries[i].number != job->number &&
             !strcmp(owners.name[entries[i].owner], job->owner)) {

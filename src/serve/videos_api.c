@@ -21,12 +21,18 @@ static weft_serve_reply not_found(void)
     return weft_serve_error(404, "not_found", NULL, "no video has this id");
 }
 
-bool weft_videos_find(weft_server *s, const char *id, weft_queue_job *job, weft_serve_reply *reply)
+bool weft_videos_are_seen(const weft_serve_request *r, const weft_queue_job *job)
+{
+    return !r->owner || !job->owner || !strcmp(r->owner, job->owner);
+}
+
+bool weft_videos_find(const weft_serve_request *r, const char *id, weft_queue_job *job,
+                      weft_serve_reply *reply)
 {
     bool found = false;
-    if (weft_queue_store_find(s->store, id, job, &found) != WEFT_OK)
+    if (weft_queue_store_find(r->server->store, id, job, &found) != WEFT_OK)
         *reply = weft_serve_own_error();
-    else if (!found || job->state == WEFT_QUEUE_DELETING)
+    else if (!found || job->state == WEFT_QUEUE_DELETING || !weft_videos_are_seen(r, job))
         *reply = not_found();
     else
         return true;
@@ -49,7 +55,7 @@ weft_serve_reply weft_videos_get(weft_serve_request *r, const char *id, bool as_
 {
     weft_queue_job job;
     weft_serve_reply reply;
-    if (!weft_videos_find(r->server, id, &job, &reply))
+    if (!weft_videos_find(r, id, &job, &reply))
         return reply;
     reply = weft_videos_answer(r->server, &job, as_job);
     weft_queue_job_free(&job);
@@ -89,6 +95,7 @@ static bool read_page(const weft_serve_request *r, bool as_jobs, weft_queue_page
     weft_queue_job job;
     *page = (weft_queue_page){.after = weft_serve_request_query(r, "after"),
                               .limit = 20,
+                              .owner = r->owner,
                               .descending = strcmp(order, "asc") != 0,
                               .part = !strcmp(part, "unfinished") ? WEFT_QUEUE_UNFINISHED
                                       : !strcmp(part, "final")    ? WEFT_QUEUE_FINAL
@@ -102,7 +109,7 @@ static bool read_page(const weft_serve_request *r, bool as_jobs, weft_queue_page
         *reply = weft_serve_error(400, "invalid_part", "part", "part is not unfinished or final");
     else if (!*page->after)
         return true;
-    else if (weft_videos_find(r->server, page->after, &job, reply)) {
+    else if (weft_videos_find(r, page->after, &job, reply)) {
         weft_queue_job_free(&job);
         return true;
     }
@@ -138,7 +145,7 @@ weft_serve_reply weft_videos_delete(weft_serve_request *r, const char *id)
     weft_serve_reply reply;
     const weft_queue_change change = {.now = weft_server_time()};
     if (r->stage == 0) {
-        if (!weft_videos_find(r->server, id, &job, &reply))
+        if (!weft_videos_find(r, id, &job, &reply))
             return reply;
         weft_queue_job_free(&job);
         weft_supervisor_hasten(r->server, id, WEFT_QUEUE_DELETE);
@@ -218,7 +225,7 @@ weft_serve_reply weft_videos_preview(weft_serve_request *r, const char *id)
     weft_queue_job job;
     weft_serve_reply reply;
     int64_t bytes;
-    if (!weft_videos_find(r->server, id, &job, &reply))
+    if (!weft_videos_find(r, id, &job, &reply))
         return reply;
     weft_queue_job_free(&job);
     const int fd = open_file(r->server, id, WEFT_JOB_PREVIEW, &bytes);
@@ -234,7 +241,7 @@ weft_serve_reply weft_videos_input(weft_serve_request *r, const char *id, const 
     weft_queue_job job;
     weft_serve_reply reply;
     int64_t bytes = 0;
-    if (!weft_videos_find(r->server, id, &job, &reply))
+    if (!weft_videos_find(r, id, &job, &reply))
         return reply;
     json_t *request = json_loads(job.request, 0, NULL);
     const char *name = input < WEFT_INPUTS ? weft_input_of(request, input) : NULL;
@@ -256,7 +263,7 @@ weft_serve_reply weft_videos_content(weft_serve_request *r, const char *id)
     weft_serve_reply reply;
     const weft_video_variant *variant =
         weft_video_variant_find(weft_serve_request_query(r, "variant"));
-    if (!weft_videos_find(r->server, id, &job, &reply))
+    if (!weft_videos_find(r, id, &job, &reply))
         return reply;
     const bool complete = job.state == WEFT_QUEUE_COMPLETED;
     weft_queue_job_free(&job);

@@ -4,8 +4,10 @@
 
 #include "serve/serve_request.h"
 
-/* Reads the job of a path: status 404 in `reply` if it does not exist. */
-bool weft_videos_find(weft_server *server, const char *id, weft_queue_job *job,
+/* Whether a request sees a job: jobs of other tokens are hidden, and jobs without a token are not. */
+bool weft_videos_are_seen(const weft_serve_request *request, const weft_queue_job *job);
+/* Reads the job of a path: status 404 in `reply` if it does not exist or is hidden. */
+bool weft_videos_find(const weft_serve_request *request, const char *id, weft_queue_job *job,
                       weft_serve_reply *reply);
 /* A job as a video or, with its place in the queue, as a job. */
 weft_serve_reply weft_videos_answer(weft_server *server, const weft_queue_job *job, bool as_job);

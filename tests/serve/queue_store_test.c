@@ -54,6 +54,19 @@ static void add(weft_queue_store *s, const char *id, const char *request_id, int
     weft_queue_job_free(&job);
 }
 
+static void add_of(weft_queue_store *s, const char *id, const char *owner)
+{
+    bool existing;
+    weft_queue_job job = {.created = 100,
+                          .seconds = 8,
+                          .request = weft_strdup("{\"steps\": 4}"),
+                          .fingerprint = weft_strdup(id),
+                          .owner = weft_strdup(owner)};
+    snprintf(job.id, sizeof job.id, "%s", id);
+    cr_assert_eq(weft_queue_store_add(s, &job, &existing), WEFT_OK, "%s", weft_error_message());
+    weft_queue_job_free(&job);
+}
+
 static weft_queue_state apply(weft_queue_store *s, const char *id, weft_queue_event event)
 {
     weft_queue_state next = WEFT_QUEUE_STATES;
@@ -153,11 +166,17 @@ Test(queue_store, order_list_and_removal)
     cr_assert_eq(weft_queue_store_list(s, &page, &jobs, &count, &more), WEFT_OK);
     cr_assert(count == 2 && !more && !strcmp(jobs[0].id, "b"));
     weft_queue_jobs_free(jobs, count);
+    add_of(s, "d", "zoe"); /* an owner sees its jobs and those of none */
+    add_of(s, "e", "ann");
+    page = (weft_queue_page){.after = "b", .limit = 5, .owner = "ann"};
+    cr_assert_eq(weft_queue_store_list(s, &page, &jobs, &count, &more), WEFT_OK);
+    cr_assert(count == 2 && !more && !strcmp(jobs[0].id, "c") && !strcmp(jobs[1].id, "e"));
+    weft_queue_jobs_free(jobs, count);
     apply(s, "b", WEFT_QUEUE_CANCEL);
     for (weft_queue_part part = WEFT_QUEUE_UNFINISHED; part <= WEFT_QUEUE_FINAL; part++) {
         page = (weft_queue_page){.after = "", .limit = 5, .part = part};
         cr_assert_eq(weft_queue_store_list(s, &page, &jobs, &count, &more), WEFT_OK);
-        cr_assert(count == (part == WEFT_QUEUE_FINAL ? 1 : 2) && !more);
+        cr_assert(count == (part == WEFT_QUEUE_FINAL ? 1 : 4) && !more);
         cr_assert_str_eq(jobs[0].id, part == WEFT_QUEUE_FINAL ? "b" : "a");
         weft_queue_jobs_free(jobs, count);
     }
@@ -168,8 +187,8 @@ Test(queue_store, order_list_and_removal)
     weft_queue_job_free(&job);
     cr_assert_eq(weft_queue_store_next(s, WEFT_QUEUE_DELETING, after, &job, &found), WEFT_OK);
     cr_assert(!found);
-    cr_assert_eq(weft_queue_store_remove(s, "a"), WEFT_OK);
-    cr_assert_eq(weft_queue_store_remove(s, "b"), WEFT_OK); /* is not in DELETING: stays */
+    cr_assert_eq(weft_queue_store_remove(s, "a", 0), WEFT_OK);
+    cr_assert_eq(weft_queue_store_remove(s, "b", 0), WEFT_OK); /* is not in DELETING: stays */
     cr_assert_eq(weft_queue_store_count(s, counts), WEFT_OK);
     cr_assert(counts[WEFT_QUEUE_CANCELLED] == 1 && counts[WEFT_QUEUE_RUNNING] == 1 &&
               counts[WEFT_QUEUE_DELETING] == 0);
@@ -240,7 +259,7 @@ Test(queue_store, only_lasting_changes_wait_for_the_disk)
         cr_assert_eq(waits > 0, all[i].waits, "event %zu", i);
     }
     waits = 0;
-    cr_assert_eq(weft_queue_store_remove(s, "a"), WEFT_OK);
+    cr_assert_eq(weft_queue_store_remove(s, "a", 0), WEFT_OK);
     cr_assert_eq(waits, 0);
     add(s, "b", NULL, 0);
     cr_assert_gt(waits, 0);
@@ -367,10 +386,10 @@ Test(queue_store, newer_and_foreign_files_are_refused)
 {
     weft_queue_store *s = open_store();
     weft_queue_store_close(s);
-    execute("PRAGMA user_version=4");
+    execute("PRAGMA user_version=5");
     cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
     cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
-    cr_assert_eq(weft_error_fields()->number, 4);
+    cr_assert_eq(weft_error_fields()->number, 5);
     execute("PRAGMA user_version=1; PRAGMA application_id=5");
     cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
     cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
@@ -447,7 +466,8 @@ Test(queue_store, an_earlier_version_is_updated)
     add(s, "a", NULL, 0);
     add(s, "b", NULL, 0);
     weft_queue_store_close(s);
-    execute("DROP TABLE delivery; DROP INDEX job_state; DROP INDEX job_owner; ALTER TABLE job "
+    execute("DROP TABLE delivery; DROP TABLE used; DROP INDEX job_state; DROP INDEX job_owner; "
+            "ALTER TABLE job "
             "DROP COLUMN rank; ALTER TABLE job DROP COLUMN webhook; ALTER TABLE job DROP COLUMN "
             "owner; ALTER TABLE job DROP COLUMN remaining; CREATE INDEX job_state ON job(state, "
             "priority DESC, number); "
@@ -457,24 +477,11 @@ Test(queue_store, an_earlier_version_is_updated)
     cr_assert_eq(weft_queue_store_move(s, "b", "a", false), WEFT_OK, "%s", weft_error_message());
     check_order(s, "ba");
     weft_queue_store_close(s);
-    execute("DROP INDEX job_owner; ALTER TABLE job DROP COLUMN owner; ALTER TABLE job DROP COLUMN "
-            "remaining; PRAGMA user_version=2");
+    execute("DROP TABLE used; DROP INDEX job_owner; ALTER TABLE job DROP COLUMN owner; ALTER TABLE "
+            "job DROP COLUMN remaining; PRAGMA user_version=2");
     s = open_store();
     check_order(s, "ba");
     weft_queue_store_close(s);
-}
-
-static void add_of(weft_queue_store *s, const char *id, const char *owner)
-{
-    bool existing;
-    weft_queue_job job = {.created = 100,
-                          .seconds = 8,
-                          .request = weft_strdup("{\"steps\": 4}"),
-                          .fingerprint = weft_strdup(id),
-                          .owner = weft_strdup(owner)};
-    snprintf(job.id, sizeof job.id, "%s", id);
-    cr_assert_eq(weft_queue_store_add(s, &job, &existing), WEFT_OK, "%s", weft_error_message());
-    weft_queue_job_free(&job);
 }
 
 /* The index of a job's owner is the place in the list of owners, and the seconds that remain are
@@ -512,5 +519,51 @@ Test(queue_store, owners_have_used_seconds)
     cr_assert(past[1].number == 2 && past[1].seconds == 8 && past[1].steps == 4);
     cr_assert_eq(weft_queue_store_past(s, 100, 2, past, &count), WEFT_OK);
     cr_assert_eq(count, 0); /* accepted before */
+    weft_queue_store_close(s);
+}
+
+static double used_by(weft_queue_store *s, const char *owner, double since)
+{
+    weft_queue_owners owners;
+    double used = -1;
+    cr_assert_eq(weft_queue_store_owners(s, since, &owners), WEFT_OK, "%s", weft_error_message());
+    for (int64_t i = 0; i < owners.count; i++)
+        used = strcmp(owners.name[i], owner) ? used : owners.used[i];
+    weft_queue_owners_free(&owners);
+    return used;
+}
+
+/* A deleted job keeps its seconds until they are old, whether it had ended or was running. */
+Test(queue_store, deleted_jobs_keep_their_seconds)
+{
+    weft_queue_store *s = open_store();
+    weft_queue_entry *entries;
+    weft_queue_state next;
+    int64_t count;
+    add_of(s, "a", "ann");
+    add_of(s, "b", "bob");
+    apply(s, "a", WEFT_QUEUE_START);
+    apply(s, "a", WEFT_QUEUE_FINISHED); /* at 200, with a second for each event */
+    apply(s, "a", WEFT_QUEUE_DELETE);
+    cr_assert_eq(used_by(s, "ann", 150), 3);
+    const weft_queue_change start = {.now = 300}, stop = {.now = 310, .spent = 6};
+    cr_assert_eq(weft_queue_store_apply(s, "b", WEFT_QUEUE_START, &start, &next), WEFT_OK);
+    cr_assert_eq(weft_queue_store_apply(s, "b", WEFT_QUEUE_DELETE, &start, &next), WEFT_OK);
+    cr_assert_eq(weft_queue_store_apply(s, "b", WEFT_QUEUE_STOPPED, &stop, &next), WEFT_OK);
+    cr_assert_eq(weft_queue_store_remove(s, "a", 150), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_queue_store_remove(s, "b", 150), WEFT_OK, "%s", weft_error_message());
+    weft_queue_store_close(s);
+    s = open_store();
+    cr_assert_eq(used_by(s, "ann", 150), 3);
+    cr_assert_eq(used_by(s, "ann", 200), 0);
+    cr_assert_eq(used_by(s, "bob", 299), 6);
+    add_of(s, "c", "bob"); /* has the index of its owner, which is the second one */
+    cr_assert_eq(weft_queue_store_waiting(s, &entries, &count), WEFT_OK);
+    cr_assert(count == 1 && entries[0].owner == 1);
+    weft_free(entries);
+    apply(s, "c", WEFT_QUEUE_DELETE); /* has used nothing, and the seconds until 200 are old */
+    cr_assert_eq(weft_queue_store_remove(s, "c", 250), WEFT_OK);
+    cr_assert_eq(used_by(s, "ann", 0), -1);
+    cr_assert_eq(used_by(s, "bob", 0), 6);
     weft_queue_store_close(s);
 }

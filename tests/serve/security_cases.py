@@ -78,6 +78,72 @@ def tokens_have_limits():
     assert lost.returncode and "--new-token" in lost.stderr, lost
 
 
+def deleted_jobs_count():
+    """The seconds of a deleted job still count for the limit of its token, also after a restart."""
+    s = Server()
+    seconds = s.call("POST", "/v1/jobs/price", VIDEO)["seconds"]
+    s.stop()
+    token = new_token("a", "--token-seconds", str(seconds + 1e-6))
+    s = Server()
+    s.token = token
+    id = s.call("POST", "/v1/jobs", VIDEO)["id"]
+    job, = s.finish(id)
+    assert job["status"] == "completed", job
+    s.error(429, "token_limit", "POST", "/v1/jobs", dict(VIDEO, seed=2))
+    s.call("DELETE", f"/v1/videos/{id}")
+    assert s.call("GET", "/v1/jobs")["data"] == []
+    s.error(429, "token_limit", "POST", "/v1/jobs", dict(VIDEO, seed=2))
+    s.stop()
+    s = Server()
+    s.token = token
+    s.error(429, "token_limit", "POST", "/v1/jobs", dict(VIDEO, seed=2))
+    s.stop()
+
+
+def jobs_of_other_tokens_are_hidden():
+    """A token neither sees nor changes the jobs of another one; jobs that were accepted without a token are everybody's."""
+    def held():  # no job runs
+        s, lock = Server(), open("state/worker.lock", "a")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return s, lock
+    import fcntl
+    s, lock = held()
+    common = s.call("POST", "/v1/jobs", VIDEO)["id"]
+    s.call("POST", f"/v1/jobs/{common}/pause")
+    lock.close()
+    s.stop()
+    first, second = new_token("a"), new_token("b")
+    s, lock = held()
+    s.token = first
+    s.call("POST", f"/v1/jobs/{common}/resume")
+    hidden = s.call("POST", "/v1/jobs", dict(VIDEO, seed=1, request_id="one"))["id"]
+    s.token = second
+    own = s.call("POST", "/v1/jobs", dict(VIDEO, seed=2))
+    assert own["queue_position"] == 3, own  # hidden jobs are before it, too
+    for path in "/v1/jobs", "/v1/videos":
+        assert [j["id"] for j in s.call("GET", path + "?order=asc")["data"]] == [common, own["id"]]
+        for method, end, body in (("GET", "", None), ("DELETE", "", None)):
+            s.error(404, "not_found", method, f"{path}/{hidden}{end}", body)
+    for end in "events", "preview", "inputs/video":
+        s.error(404, "not_found", "GET", f"/v1/jobs/{hidden}/{end}")
+    for end in "cancel", "pause", "resume", "duplicate":
+        s.error(404, "not_found", "POST", f"/v1/jobs/{hidden}/{end}", {})
+    s.error(404, "not_found", "PATCH", f"/v1/jobs/{hidden}", {"steps": 3})
+    s.error(404, "not_found", "POST", f"/v1/jobs/{hidden}/move", {"after": own["id"]})
+    s.error(404, "not_found", "POST", f"/v1/jobs/{own['id']}/move", {"before": hidden})
+    s.error(404, "not_found", "GET", f"/v1/videos/{hidden}/content")
+    s.error(404, "not_found", "POST", f"/v1/videos/{hidden}/remix", {"prompt": "x"})
+    s.error(404, "not_found", "GET", f"/v1/videos?after={hidden}")
+    s.error(409, "request_id_conflict", "POST", "/v1/jobs", dict(VIDEO, seed=1, request_id="one"))
+    assert s.call("POST", f"/v1/jobs/{own['id']}/move", {"before": common})["queue_position"] == 1
+    assert s.call("POST", f"/v1/jobs/{common}/cancel")["status"] == "cancelled"
+    s.token = first
+    assert s.call("GET", f"/v1/jobs/{hidden}")["status"] == "queued"
+    assert s.call("POST", "/v1/jobs", dict(VIDEO, seed=1, request_id="one"))["id"] == hidden
+    lock.close()
+    s.stop()
+
+
 def limits_are_kept():
     s = Server()
     s.error(413, "too_large", "POST", "/v1/videos", dict(VIDEO, prompt="x" * 300000))

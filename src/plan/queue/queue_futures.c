@@ -202,12 +202,15 @@ out:
 
 /* Futures of the bound. */
 enum { BOUND_FUTURES = 100 };
+/* Most pairs of jobs, which are the cost of a replay, of all predictions of a trace: minutes. */
+#define TRACE_PAIRS 1e11
 
 /* Lives as long as the replay of a trace. */
 typedef struct trace {
     const weft_queue_rules *rules;
     weft_queue_run *jobs; /* by arrival; they receive the actual ends */
     int64_t count, owners, arrived;
+    double pairs;
     weft_queue_past all;
     weft_queue_outlook *outlooks; /* [count] of the jobs at their arrivals, */
     double *bounds;               /* and the share of the futures of the bound that are near */
@@ -255,6 +258,37 @@ static weft_status predict_arrival(void *context, const weft_queue_run *present,
     return WEFT_OK;
 }
 
+/* Counts the cost of a prediction. A queue that grows without end is refused before it is
+ * predicted. */
+static weft_status count_pairs(void *context, const weft_queue_run *present, int64_t count,
+                               int64_t newest, const double *used, double now)
+{
+    (void)present, (void)newest, (void)used, (void)now;
+    trace *t = context;
+    const double all = (double)(count + LATER(count) / 2),
+                 decisions = t->rules->policy == WEFT_QUEUE_FAIR ? FAIR_DECISIONS : 1;
+    t->arrived++;
+    t->pairs += BOUND_FUTURES * all * all * decisions;
+    if (t->pairs <= TRACE_PAIRS)
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--predictions", WEFT_NUMBER(count)),
+                      "under %s, %" PRId64 " jobs wait or run when job %" PRId64 " of %" PRId64
+                      " arrives. Predictions would take hours; give a "
+                      "trace with less load or fewer jobs, or remove the option.",
+                      weft_queue_policy_name(t->rules->policy), count, t->arrived, t->count);
+}
+
+static weft_status replay_trace(trace *t, const weft_queue_watch *watch)
+{
+    double *used;
+    WEFT_TRY(WEFT_NEW(used, t->owners, "%" PRId64 " owners", t->owners));
+    t->arrived = 0;
+    const weft_status_code status =
+        weft_queue_replay_first(t->rules, t->jobs, t->count, t->count, used, 0, watch);
+    weft_free(used);
+    return status;
+}
+
 static int compare_arrivals(const void *a, const void *b)
 {
     const weft_queue_run *x = a, *y = b;
@@ -290,8 +324,7 @@ weft_status weft_queue_predict_trace(const weft_queue_rules *rules, const weft_q
                                      int64_t count, int64_t owners, weft_queue_prediction *p)
 {
     trace t = {.rules = rules, .count = count, .owners = owners};
-    const weft_queue_watch watch = {predict_arrival, &t};
-    double *used = NULL;
+    const weft_queue_watch counted = {count_pairs, &t}, watch = {predict_arrival, &t};
     weft_status_code status = WEFT_OK;
     *p = (weft_queue_prediction){0};
     if (count < 2)
@@ -299,16 +332,15 @@ weft_status weft_queue_predict_trace(const weft_queue_rules *rules, const weft_q
     WEFT_GO(WEFT_NEW(t.jobs, count, "a trace of %" PRId64 " jobs", count));
     WEFT_GO(WEFT_NEW(t.outlooks, count, "a trace of %" PRId64 " jobs", count));
     WEFT_GO(WEFT_NEW(t.bounds, count, "a trace of %" PRId64 " jobs", count));
-    WEFT_GO(WEFT_NEW(used, owners, "%" PRId64 " owners", owners));
     memcpy(t.jobs, jobs, (size_t)count * sizeof *jobs);
     qsort(t.jobs, (size_t)count, sizeof *t.jobs, compare_arrivals);
     t.all = (weft_queue_past){t.jobs, count,
                               (t.jobs[count - 1].entry.arrival - t.jobs->entry.arrival) /
                                   (double)(count - 1)};
-    WEFT_GO(weft_queue_replay_first(rules, t.jobs, count, count, used, 0, &watch));
+    WEFT_GO(replay_trace(&t, &counted));
+    WEFT_GO(replay_trace(&t, &watch));
     WEFT_GO(judge(&t, p));
 out:
-    weft_free(used);
     weft_free(t.bounds);
     weft_free(t.outlooks);
     weft_free(t.jobs);

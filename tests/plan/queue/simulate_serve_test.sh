@@ -65,6 +65,9 @@ assert fifo["near"] == 1 and fifo["in_range"] == 1 and fifo["median_error"] < 1e
 assert 0.9 < srpt["near"] <= srpt["bound"] + 0.03 and srpt["median_error"] < 0.1, srpt
 P
     bad option-no-effect --predictions serve poisson --degrees none.json --predictions
+    # a queue that grows without end is refused at once
+    timeout 60 "$WEFT" simulate serve poisson --jobs 4000 --load 3 >/dev/null || fail "a high load"
+    bad option-invalid --predictions serve poisson --jobs 4000 --load 3 --predictions
 }
 # Devices: weft's policy meets the most deadlines; equal seeds give equal figures.
 devices_are_shared() {
