@@ -83,7 +83,7 @@ typedef struct weft_queue_page {
     int64_t limit;     /* jobs */
     bool descending;   /* by number */
     weft_queue_part part;
-    const char *owner; /* the jobs of this owner, and those of none; NULL: all jobs */
+    const char *owner; /* its jobs and jobs without an owner; NULL: all jobs */
 } weft_queue_page;
 /* Reads a page of jobs by number. Jobs in DELETING are skipped. *more: further jobs follow. */
 weft_status weft_queue_store_list(weft_queue_store *store, const weft_queue_page *page,

@@ -53,8 +53,8 @@ typedef struct weft_queue_prediction {
                         trace, but not the jobs that come */
 } weft_queue_prediction;
 
-/* Replays a trace, and predicts each job at its arrival from the past jobs. Refuses a trace whose
- * queues are so long that this takes much longer than minutes. */
+/* Replays a trace, and predicts each job at its arrival from the past jobs. Refuses a trace that
+ * takes much longer than minutes. */
 weft_status weft_queue_predict_trace(const weft_queue_rules *rules, const weft_queue_run *jobs,
                                      int64_t count, int64_t owners,
                                      weft_queue_prediction *prediction);
