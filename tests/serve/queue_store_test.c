@@ -166,7 +166,7 @@ Test(queue_store, order_list_and_removal)
     cr_assert_eq(weft_queue_store_list(s, &page, &jobs, &count, &more), WEFT_OK);
     cr_assert(count == 2 && !more && !strcmp(jobs[0].id, "b"));
     weft_queue_jobs_free(jobs, count);
-    add_of(s, "d", "zoe"); /* an owner sees its jobs and those of none */
+    add_of(s, "d", "zoe"); /* an owner has its jobs and jobs of none */
     add_of(s, "e", "ann");
     page = (weft_queue_page){.after = "b", .limit = 5, .owner = "ann"};
     cr_assert_eq(weft_queue_store_list(s, &page, &jobs, &count, &more), WEFT_OK);
