@@ -39,8 +39,8 @@ static bool is_one_of(const char *name, const char *const *list)
 /* Inputs that differ between the prompts of a batch. */
 static bool is_text(const char *name)
 {
-    static const char *const list[] = {"text", "text2",    "audio_text", "pooled", "tokens",
-                                       "seen", "real",     "uncut",      NULL};
+    static const char *const list[] = {"text", "text2", "audio_text", "pooled", "tokens",
+                                       "seen", "real",  "uncut",      NULL};
     return is_one_of(name, list);
 }
 

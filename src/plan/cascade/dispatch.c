@@ -19,18 +19,18 @@ struct weft_dispatch {
     bool *retired;                  /* per device: gets no further gradients */
     bool *needed;                   /* per device: predicted to get further gradients */
     bool *was_retired;              /* per device: before the last decision, simulated */
-    double last_start; /* predicted start of the last cascade with gradients; INFINITY: unknown */
-    bool *wanted;                   /* per device: used by a producer; set while placing */
-    bool *taken;                    /* per node: used by the cascade; set while placing */
-    int64_t *held;                  /* per node: producers' devices; set while placing */
-    int64_t *usable[2];             /* per node: usable devices, without and with gradients */
-    const int64_t *free_devices;    /* the one of the cascade that is placed */
-    int32_t *device;                /* per cascade: its devices, [devices] each */
-    double *start, *end;            /* per cascade, simulated */
-    double *free_at;                /* per device, simulated */
-    int32_t *pick, *chosen;         /* [devices] */
-    bool *to_retire;                /* per device: result of weft_dispatch_retire, simulated */
-    double *key;                    /* [devices] */
+    double last_start;  /* predicted start of the last cascade with gradients; INFINITY: unknown */
+    bool *wanted;       /* per device: used by a producer; set while placing */
+    bool *taken;        /* per node: used by the cascade; set while placing */
+    int64_t *held;      /* per node: producers' devices; set while placing */
+    int64_t *usable[2]; /* per node: usable devices, without and with gradients */
+    const int64_t *free_devices; /* the one of the cascade that is placed */
+    int32_t *device;             /* per cascade: its devices, [devices] each */
+    double *start, *end;         /* per cascade, simulated */
+    double *free_at;             /* per device, simulated */
+    int32_t *pick, *chosen;      /* [devices] */
+    bool *to_retire;             /* per device: result of weft_dispatch_retire, simulated */
+    double *key;                 /* [devices] */
     int64_t left;
     bool sorted;              /* `planned` is sorted for s.item */
     weft_dispatch *predictor; /* predicts the rest of an iteration; NULL: not created yet */
@@ -107,9 +107,9 @@ static bool make_arrays(weft_dispatch *d)
     d->key = weft_arena_alloc(d->arena, m * f64);
     d->to_retire = weft_arena_alloc(d->arena, m);
     return d->planned && d->order && d->waiting && d->parts && d->first_before && d->before &&
-           d->on && d->until && d->retired && d->needed && d->was_retired && d->wanted && d->taken && d->held && d->usable[0] && d->usable[1] &&
-           d->device && d->start && d->end && d->free_at && d->pick && d->chosen && d->key &&
-           d->to_retire;
+           d->on && d->until && d->retired && d->needed && d->was_retired && d->wanted &&
+           d->taken && d->held && d->usable[0] && d->usable[1] && d->device && d->start && d->end &&
+           d->free_at && d->pick && d->chosen && d->key && d->to_retire;
 }
 
 weft_status weft_dispatch_create(const weft_dispatch_setup *setup, weft_dispatch **out)
@@ -629,9 +629,9 @@ void weft_dispatch_retire(weft_dispatch *d, int32_t index, double now, bool *dev
     } else if ((a = clone(d))) { /* else no device retires; the all-reduce begins later */
         predict_rest(d, a, now);
         for (int64_t i = 0; i < d->s.devices; i++)
-            d->retired[i] = d->retired[i] ||
-                            (!d->needed[i] &&
-                             fmax(now, d->on[i] >= 0 ? d->until[i] : now) >= d->last_start);
+            d->retired[i] =
+                d->retired[i] ||
+                (!d->needed[i] && fmax(now, d->on[i] >= 0 ? d->until[i] : now) >= d->last_start);
     }
     memcpy(device, d->retired, (size_t)d->s.devices);
 }

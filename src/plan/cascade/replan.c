@@ -438,7 +438,7 @@ void weft_replan_needed(const weft_replan *r, bool *device)
 /* Adds one to idle[d] for devices that are predicted to be free after the last start of a cascade
  * with gradients. Returns that time. */
 static double count_idle(weft_replan *r, double now, const double *factor, const double *running,
-                       int32_t *idle)
+                         int32_t *idle)
 {
     double last = now;
     simulate(r, &r->now, now, factor, running);
@@ -467,7 +467,7 @@ double weft_replan_retire(weft_replan *r, double now, bool *device)
                                      r->running + k * r->s.count, r->pick));
     weft_replan_needed(r, r->taken);
     for (int64_t d = 0; d < r->s.devices; d++)
-        device[d] = (device[d] || (double)r->pick[d] >= RETIRES * (double)with->scenarios) &&
-                    !r->taken[d];
+        device[d] =
+            (device[d] || (double)r->pick[d] >= RETIRES * (double)with->scenarios) && !r->taken[d];
     return last;
 }

@@ -745,8 +745,7 @@ static weft_status take_dispatched(weft_cascade_run *r, weft_late *late,
     weft_late_task task = {0};
     while (!task.over) {
         WEFT_TRY(weft_late_next(late, &task));
-        const bool trains =
-            task.index >= 0 && plan->cascade[task.index].module == WEFT_CASCADE_DIT;
+        const bool trains = task.index >= 0 && plan->cascade[task.index].module == WEFT_CASCADE_DIT;
         if (r->reduce && task.last && !trains && !r->setup.late_reduce)
             weft_grad_reduce_mark_others(r->reduce, NULL); /* before an encoder, not after it */
         if (task.index < 0)

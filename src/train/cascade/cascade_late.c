@@ -131,8 +131,7 @@ static weft_status apply_decision(weft_late *l, decision *d)
     l->tasks.quiet = l->tasks.quiet || retired_in(l, d)[l->own];
     l->tasks.over = l->tasks.over || d->index < 0;
     if (member) {
-        l->tasks.task[l->tasks.count++] =
-            (weft_late_task){d->index, l->tasks.quiet, false, d->now};
+        l->tasks.task[l->tasks.count++] = (weft_late_task){d->index, l->tasks.quiet, false, d->now};
         l->tasks.quiet_signalled = l->tasks.quiet;
     }
     pthread_cond_broadcast(&l->tasks.change);
