@@ -99,7 +99,7 @@ typedef struct setting {
     weft_model_work work;
     int64_t ranks, degree[OTHERS]; /* degree: of equal groups */
     int64_t evaluations;           /* plans that a search tries */
-    double reduce;                 /* seconds of the gradient all-reduce */
+    double reduce, last; /* seconds of the gradient all-reduce in the executor; of its last part */
     bool executed, ahead;
 } setting;
 
@@ -280,6 +280,7 @@ static weft_expect_setup search_of(const setting *s, const iteration *x, const d
                                .trains = x->trains,
                                .transfer = x->hand,
                                .reduce = s->reduce,
+                               .last = s->last,
                                .seed = x->seed,
                                .evaluations = s->evaluations};
 }
@@ -431,7 +432,7 @@ static void play_plan(const setting *s, const iteration *x, const robust_job *jo
     for (int k = from; k < end; k++) {
         const weft_dispatch_times t =
             weft_dispatch_play(d, job->late, job->factor + k * p->count, NULL);
-        seconds[k] += fmax(t.makespan, t.summing + s->reduce);
+        seconds[k] += fmax(t.makespan + s->last, t.summing + s->reduce);
     }
     weft_dispatch_free(d);
 }
@@ -766,10 +767,8 @@ static void open_setting(setting *s, int nodes, const char *stage, int iteration
                                &s->work));
     s->ranks = weft_cluster_devices(&s->cluster);
     const double gradients = s->work.parameters * sizeof(float);
-    s->reduce = weft_cluster_collective_seconds(&s->cluster, WEFT_COLL_ALL_REDUCE, s->ranks,
-                                                s->cluster.devices, gradients);
-    if (s->executed)
-        robust_ranks_begin(&s->cluster, gradients, latent_bytes(s));
+    robust_ranks_begin(&s->cluster, gradients, latent_bytes(s));
+    robust_ranks_reduce(&s->reduce, &s->last);
     s->degree[STATIC] = best_degree(s, STATIC, iterations);
     s->degree[KNAPFORMER] = best_degree(s, KNAPFORMER, iterations);
 }
@@ -800,6 +799,7 @@ int main(int argc, char **argv)
             try_played(&s, i);
     if (bound) {
         print_bounds(&s, stage, iterations);
+        robust_ranks_end();
         weft_arena_free(s.arena);
         return 0;
     }
@@ -810,8 +810,7 @@ int main(int argc, char **argv)
     for (int way = s.ahead ? AHEAD : PLAYED; way <= last; way++)
         for (size_t k = 0; k < WEFT_COUNT(trials); k++)
             print_trial(&s, stage, &trials[k], way, iterations);
-    if (s.executed)
-        robust_ranks_end();
+    robust_ranks_end();
     weft_arena_free(s.arena);
     return 0;
 }

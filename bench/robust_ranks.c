@@ -1,5 +1,6 @@
 #include "robust_ranks.h"
 
+#include "comm/coll_algorithms.h"
 #include "graph/builder_helpers.h"
 #include "model/family.h"
 
@@ -29,6 +30,7 @@ static struct {
         int32_t device[ROBUST_RANKS];
         int64_t degree;
     } kept[ROBUST_CASCADES];
+    weft_link_costs costs; /* of the slower links */
     int64_t batches; /* of earlier executions with encoders ahead; 0: their rows do not exist */
 } all;
 
@@ -291,6 +293,10 @@ void robust_ranks_begin(const weft_cluster *cluster, double gradients, double la
     all.ranks = (int)weft_cluster_devices(cluster);
     all.per_node = (int)cluster->devices;
     all.floats = (int64_t)fmax(1, latents * smaller / sizeof(float) / UNITS);
+    all.costs = weft_link_costs_of(cluster);
+    all.costs.add = 0; /* kernels need no time in reductions */
+    for (int far = 0; far < 2; far++)
+        all.costs.byte[far] /= smaller;
     const simulated_setup setup = {.ranks = all.ranks,
                                    .per_node = all.per_node,
                                    .links = {.between = {50e9 * smaller, 5e-6},
@@ -304,6 +310,13 @@ void robust_ranks_begin(const weft_cluster *cluster, double gradients, double la
                                    .clips = {1},
                                    .calls = {NULL, make_graph, fill, row_of, encode, NULL}};
     simulated_begin(&setup);
+}
+
+void robust_ranks_reduce(double *seconds, double *last)
+{
+    measure(1); /* the ranks have started */
+    check(weft_grad_reduce_predict(weft_cascade_run_reduce(simulated_first_run()), &all.costs,
+                                   seconds, last));
 }
 
 void robust_ranks_end(void)

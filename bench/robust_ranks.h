@@ -36,6 +36,8 @@ typedef struct robust_times {
  * bytes of a sample's latents. */
 void robust_ranks_begin(const weft_cluster *cluster, double gradients, double latents);
 robust_times robust_ranks_execute(const robust_job *job);
+/* Sets the seconds of the gradient reduction of idle ranks, and of its last part. */
+void robust_ranks_reduce(double *seconds, double *last);
 void robust_ranks_end(void);
 
 #endif

@@ -109,6 +109,11 @@ void simulated_run(const weft_placed_iteration *plan)
     pthread_barrier_wait(&turn);
 }
 
+weft_cascade_run *simulated_first_run(void)
+{
+    return member[0].run;
+}
+
 void simulated_end(void)
 {
     next = NULL;

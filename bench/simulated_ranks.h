@@ -52,6 +52,8 @@ void check(weft_status_code status);
 void simulated_begin(const simulated_setup *setup);
 /* Runs an iteration on all ranks, from one time of all clocks. */
 void simulated_run(const weft_placed_iteration *plan);
+/* Returns the run of rank 0, after the first simulated_run. */
+weft_cascade_run *simulated_first_run(void);
 void simulated_end(void);
 
 #endif

@@ -3,13 +3,31 @@
 #include "comm/coll_algorithms.h"
 
 #include "comm/coll_schedule.h"
+#include "plan/cluster/cluster_path.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Two ranks of one machine through shared memory, 10 Gbit/s Ethernet between machines, additions on
  * one core. Measured by `weft doctor --collectives` under mpirun. */
 const weft_link_costs weft_link_costs_default = {
     .message = {6e-6, 30e-6}, .byte = {1 / 5e9, 1 / 1.1e9}, .add = 1 / 8e9};
+
+weft_link_costs weft_link_costs_of(const weft_cluster *cluster)
+{
+    weft_link_costs c = {.message = {cluster->link.latency, cluster->link.latency},
+                         .byte = {1 / cluster->link.bandwidth, 1 / cluster->link.bandwidth},
+                         .add = 3 / weft_device_bytes(&cluster->device)};
+    double bandwidth = 0;
+    for (int64_t i = 0; i < cluster->nics.count; i++) {
+        const weft_nic *nic = &((const weft_nic *)cluster->nics.item)[i];
+        bandwidth += nic->bandwidth;
+        c.message[1] = fmax(c.message[1], 2 * nic->latency);
+    }
+    if (bandwidth > 0)
+        c.byte[1] = 1 / bandwidth;
+    return c;
+}
 
 enum { SEGMENT = 1 << 20, LOOKED_AT = 6 };
 
@@ -58,12 +76,19 @@ static void add_cost(const weft_coll_schedule *s, const weft_span *span, int own
 weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
                                 int64_t bytes, const weft_link_costs *costs, double *seconds)
 {
+    return weft_algorithm_cost_cut(algorithm, op, span, bytes, SEGMENT, costs, seconds);
+}
+
+weft_status weft_algorithm_cost_cut(weft_algorithm algorithm, weft_comm_op op,
+                                    const weft_span *span, int64_t bytes, int64_t segment,
+                                    const weft_link_costs *costs, double *seconds)
+{
     const int k = span->ranks;
     /* first, last, second of a pair, inner ranks, first of the last node */
     const int rank[LOOKED_AT] = {0,     k - 1, 1,
                                  k / 2, k / 3, span->per_node ? k - span->per_node : 0};
     const bool flat = op == WEFT_COMM_ALL_REDUCE || op == WEFT_COMM_BROADCAST;
-    const int64_t segments = flat && bytes > SEGMENT ? (bytes + SEGMENT - 1) / SEGMENT : 1;
+    const int64_t segments = flat && bytes > segment ? (bytes + segment - 1) / segment : 1;
     double *cost = NULL, sum = 0, most = 0;
     int rounds = 0, seen = 0;
     weft_status_code status = WEFT_OK;

@@ -648,6 +648,16 @@ weft_status weft_comm_request_plan_on(weft_comm_request *x, const weft_span *spa
     return take_algorithm(x, span, algorithm);
 }
 
+weft_status weft_comm_request_predict(const weft_comm_request *x, const weft_link_costs *costs,
+                                      double *seconds)
+{
+    *seconds = 0;
+    return x->spec.ranks == 1
+               ? WEFT_OK
+               : weft_algorithm_cost_cut(x->algorithm, x->spec.op, &x->span, x->spec.bytes,
+                                         x->cut ? x->cut : WEFT_COMM_SEGMENT, costs, seconds);
+}
+
 const char *weft_comm_request_describe(const weft_comm_request *x)
 {
     return x->what;

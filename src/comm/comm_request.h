@@ -49,6 +49,9 @@ int64_t weft_comm_request_pinned(const weft_comm_request *request);
 int64_t weft_comm_request_own_bytes(const weft_comm_request *request);
 /* Bytes that this rank sends in one run. */
 int64_t weft_comm_request_wire_bytes(const weft_comm_request *request);
+/* Predicts the seconds of one run on the attached group, by the algorithm that runs. */
+weft_status weft_comm_request_predict(const weft_comm_request *request,
+                                      const weft_link_costs *costs, double *seconds);
 /* Chooses the algorithm for members on `span` by the default costs. Not while attached. */
 weft_status weft_comm_request_plan_on(weft_comm_request *request, const weft_span *span);
 /* Sets the device of the buffers and the stream for copies and additions. Default: the host. Only

@@ -270,8 +270,8 @@ static bool take_options(const weft_cascade_problem *p, const weft_placement *fr
     return true;
 }
 
-/* Evaluates `from`, the placements of the policies and plans of one degree threshold. The search
- * improves the best one. */
+/* Evaluates `from`, the placements of policies and plans of one degree threshold. The search
+ * improves the best plan. */
 static weft_status begin(searcher *x, const weft_cascade_schedule *from, const weft_placement *also,
                          int also_count)
 {

@@ -192,7 +192,7 @@ static double transfer_of(const weft_replan *r, const choice *a, int32_t c)
     return most;
 }
 
-/* fmax() is a call of the mathematics library, and this loop takes most of a search. */
+/* fmax() calls a library, and simulate() is the innermost loop of a search. */
 static inline double larger(double a, double b)
 {
     return a > b ? a : b;

@@ -5,7 +5,6 @@
 #include "exec/execute.h"
 #include "exec/program_cache.h"
 #include "train/cascade/cascade_late.h"
-#include "train/cascade/grad_reduce.h"
 #include "transform/sharding/input_footprint.h"
 
 #include <string.h>
@@ -531,6 +530,11 @@ static weft_status group_of(weft_cascade_run *r, const weft_placed_cascade *c, i
 static double now(const weft_cascade_run *r)
 {
     return r->time.simulated_time ? *r->time.simulated_time : weft_common_now(&r->time.clock);
+}
+
+const weft_grad_reduce *weft_cascade_run_reduce(const weft_cascade_run *r)
+{
+    return r->reduce;
 }
 
 double weft_cascade_run_now(const weft_cascade_run *r)

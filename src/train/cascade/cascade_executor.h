@@ -21,6 +21,7 @@
 #include "comm/common_clock.h"
 #include "plan/cascade/dispatch.h"
 #include "train/cascade/cascade_mesh.h"
+#include "train/cascade/grad_reduce.h"
 #include "train/cascade/latent_transfer.h"
 #include "train/cascade/rank_cover.h"
 #include "train/step/train_step.h"
@@ -101,6 +102,8 @@ weft_status weft_cascade_run_forward(weft_cascade_run *run, const weft_cascade_f
 weft_status weft_cascade_run_encoder(weft_cascade_run *run, const weft_step *step);
 /* Returns the update program, bound or not. */
 weft_step *weft_cascade_run_update(weft_cascade_run *run);
+/* Returns the all-reduces of gradients that overlap with cascades; NULL: none do. */
+const weft_grad_reduce *weft_cascade_run_reduce(const weft_cascade_run *run);
 /* Runs the cascades of this rank in sequence. done->cascade has plan->cascades entries. The plan
  * must pass weft_placed_check and be equal on all ranks. Rows of samples of the next step stay on
  * this rank until the next iteration. The plan of the latter has their encoders as kept cascades,

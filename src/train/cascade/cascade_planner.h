@@ -40,6 +40,7 @@ typedef struct weft_cascade_planner_setup {
     const weft_rank_speeds *speeds;
     const weft_dispatch_hand *transfer; /* [buckets] seconds to transfer a sample's latents */
     double reduce_seconds;              /* seconds of the complete gradient all-reduce */
+    double reduce_last_seconds;         /* of its last part */
 } weft_cascade_planner_setup;
 
 /* Adapts `cluster` to the number of ranks: full nodes, or one node. Ranks that share a device share

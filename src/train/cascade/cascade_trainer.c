@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/hex.h"
 #include "base/log.h"
+#include "comm/coll_algorithms.h"
 #include "comm/comm_world.h"
 #include "estimate/program_estimate.h"
 #include "estimate/training/layout_estimate.h"
@@ -41,6 +42,7 @@ typedef struct planning {
     double memory;                /* bytes per rank */
     int64_t fixed;                /* bytes of a rank without programs */
     double reduce_seconds;        /* estimated seconds of the complete gradient all-reduce */
+    double reduce_last_seconds;   /* of its last part, with the last gradients */
     bool ring;                    /* the model supports ring attention */
     weft_dispatch_hand *transfer; /* [buckets] */
     weft_cascade_cost_table *cost_table;
@@ -420,9 +422,9 @@ static double exposed_reduce_seconds(const weft_cascade_train *t)
 {
     const bool overlapped =
         !t->s.exec->zero && t->run->cascades.accumulation == WEFT_ACCUMULATE_OWN;
-    return overlapped
-               ? weft_placed_reductions_after(t->iteration.plan, t->planning.reduce_seconds, 0)
-               : t->planning.reduce_seconds;
+    return overlapped ? weft_placed_reductions_after(t->iteration.plan, t->planning.reduce_seconds,
+                                                     t->planning.reduce_last_seconds)
+                      : t->planning.reduce_seconds;
 }
 
 /* Starts to plan `step`, with encoders of the step after it if the stage has one and `encoders:
@@ -446,9 +448,15 @@ static weft_status start_planning(weft_cascade_train *t, int64_t step, int64_t o
     return weft_cascade_planner_start(t->planning.planner, step, sample, count + next);
 }
 
-/* Returns the estimated seconds to all-reduce all gradients over the cluster's links. */
-static double estimate_reduce(const weft_cascade_train *t)
+/* Estimates the seconds to all-reduce all gradients over the cluster's links: by the algorithms that
+ * run, or for reductions of the update by a ring. */
+static weft_status estimate_reduce(weft_cascade_train *t)
 {
+    const weft_link_costs costs = weft_link_costs_of(&t->planning.cluster);
+    const weft_grad_reduce *reduce = weft_cascade_run_reduce(weft_cascade_stage_run(t->runtime));
+    if (reduce)
+        return weft_grad_reduce_predict(reduce, &costs, &t->planning.reduce_seconds,
+                                        &t->planning.reduce_last_seconds);
     const weft_graph *g = weft_cascade_run_update(weft_cascade_stage_run(t->runtime))->graph;
     double bytes = 0;
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
@@ -457,8 +465,9 @@ static double estimate_reduce(const weft_cascade_train *t)
         if (node->op == WEFT_OP_STATE && strncmp(v->name, "grad.", 5) == 0)
             bytes += (double)(weft_shape_count(&v->shape) * weft_dtype_bytes(v->dtype));
     }
-    return weft_cluster_collective_seconds(&t->planning.cluster, WEFT_COLL_ALL_REDUCE, t->ranks,
-                                           t->planning.cluster.devices, bytes);
+    t->planning.reduce_seconds = weft_cluster_collective_seconds(
+        &t->planning.cluster, WEFT_COLL_ALL_REDUCE, t->ranks, t->planning.cluster.devices, bytes);
+    return WEFT_OK;
 }
 
 /* ---- start of a stage ----------------------------------------------------------------------- */
@@ -497,7 +506,7 @@ static weft_status open_planner(weft_cascade_train *t)
     weft_cascade_planner_cluster(&t->planning.cluster, config, t->ranks, &t->planning.memory);
     if (t->run->memory.limit)
         t->planning.memory = fmin(t->planning.memory, (double)t->run->memory.limit);
-    t->planning.reduce_seconds = estimate_reduce(t);
+    WEFT_TRY(estimate_reduce(t));
     WEFT_TRY(open_record(t));
     const weft_cascade_facts facts = {t->bucket.count, t->ranks, t, estimate_cascade};
     WEFT_TRY(weft_cascade_cost_table_create(&facts, &t->planning.cost_table));
@@ -523,7 +532,9 @@ static weft_status open_planner(weft_cascade_train *t)
                                               .errors = t->record.errors,
                                               .speeds = &t->record.speeds,
                                               .transfer = t->planning.transfer,
-                                              .reduce_seconds = t->planning.reduce_seconds};
+                                              .reduce_seconds = t->planning.reduce_seconds,
+                                              .reduce_last_seconds =
+                                                  t->planning.reduce_last_seconds};
     return weft_cascade_planner_create(&setup, &t->planning.planner);
 }
 

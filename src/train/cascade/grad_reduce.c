@@ -303,6 +303,17 @@ int64_t weft_grad_reduce_bytes(const weft_grad_reduce *s)
     return bytes;
 }
 
+weft_status weft_grad_reduce_predict(const weft_grad_reduce *s, const weft_link_costs *costs,
+                                     double *seconds, double *last)
+{
+    *seconds = *last = 0;
+    for (int k = 0; k < s->buckets; k++) {
+        WEFT_TRY(weft_comm_request_predict(s->bucket[k].request, costs, last));
+        *seconds += *last;
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_grad_reduce_broadcast(weft_group *group, const weft_tensor *t, int64_t bytes)
 {
     const void *data;

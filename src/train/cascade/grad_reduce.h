@@ -17,6 +17,7 @@
 #ifndef WEFT_TRAIN_CASCADE_GRAD_REDUCE_H
 #define WEFT_TRAIN_CASCADE_GRAD_REDUCE_H
 
+#include "comm/coll_schedule.h"
 #include "comm/group.h"
 #include "exec/program.h"
 #include "kernel/kernel.h"
@@ -40,6 +41,10 @@ void weft_grad_reduce_mark_others(weft_grad_reduce *reduce, const weft_program *
 weft_status weft_grad_reduce_wait(weft_grad_reduce *reduce);
 /* Returns the bytes that this rank sends per iteration. */
 int64_t weft_grad_reduce_bytes(const weft_grad_reduce *reduce);
+/* Predicts the seconds of all all-reduces without other work, and of the last one, by the
+ * algorithms that run. */
+weft_status weft_grad_reduce_predict(const weft_grad_reduce *reduce, const weft_link_costs *costs,
+                                     double *seconds, double *last);
 /* Broadcasts the `bytes` bytes of a state from member 0 of the group. */
 weft_status weft_grad_reduce_broadcast(weft_group *group, const weft_tensor *state, int64_t bytes);
 

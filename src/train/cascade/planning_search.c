@@ -212,6 +212,7 @@ static weft_status make_prospects(const weft_cascade_planner *a, weft_planning_j
                                    .trains = p->trains,
                                    .transfer = p->transfer,
                                    .reduce = a->s.reduce_seconds,
+                                   .last = a->s.reduce_last_seconds,
                                    .seed = weft_seed_mix(a->s.seed, (uint64_t)j->step),
                                    .stop = is_over,
                                    .user = j};

@@ -326,6 +326,57 @@ Test(dispatch, a_device_that_has_not_retired_sums_after_its_cascade)
     }
 }
 
+/* An encoder of the next iteration ends after the last start of a transformer. Its device reduces
+ * gradients before the encoder, and not after it. */
+Test(dispatch, a_device_retires_before_an_encoder)
+{
+    static const int32_t zero[] = {0}, one[] = {1};
+    const weft_assigned item[] = {{"s0.dit", zero, 1, 0, 10, NULL, 0},
+                                  {"s1.dit", one, 1, 0, 4, NULL, 0},
+                                  {"s2.vae", one, 1, 4, 20, NULL, 0},
+                                  {"s3.dit", zero, 1, 10, 3, NULL, 0}};
+    const bool trains[] = {true, true, false, true};
+    const weft_dispatch_setup setup = {
+        .item = item, .count = 4, .devices = 2, .trains = trains, .retire = true};
+    weft_dispatch *d;
+    bool retired[2];
+    int32_t c, device;
+    cr_assert_eq(weft_dispatch_create(&setup, &d), WEFT_OK);
+    const weft_dispatch_times t = weft_dispatch_play(d, true, NULL, NULL);
+    cr_expect_eq(t.makespan, 24);
+    cr_expect_eq(t.summing, 11); /* the backward of s3.dit */
+    weft_dispatch_reset(d, NULL);
+    for (int k = 0; k < 3; k++) {
+        cr_assert(weft_dispatch_next(d, k < 2 ? 0 : 4, &c, &device));
+        weft_dispatch_retire(d, c, k < 2 ? 0 : 4, retired);
+        if (k == 1)
+            weft_dispatch_release(d, 1);
+    }
+    cr_expect_eq(c, 2);
+    cr_expect(retired[1] && !retired[0]);
+    weft_dispatch_free(d);
+}
+
+/* The encoder on device 2 ends at 15 s instead of the predicted 5 s. The device retires at 6 s and
+ * reduces gradients after the encoder. */
+Test(dispatch, a_device_that_retires_during_an_encoder_sums_after_it)
+{
+    static const int32_t pair[] = {0, 1}, two[] = {2};
+    const weft_assigned item[] = {{"s0.vae", two, 1, 0, 5, NULL, 0},
+                                  {"s1.dit", pair, 2, 0, 6, NULL, 0},
+                                  {"s2.dit", pair, 2, 6, 3, NULL, 0}};
+    const bool trains[] = {false, true, true};
+    const double factor[] = {3, 1, 1};
+    const weft_dispatch_setup setup = {
+        .item = item, .count = 3, .devices = 3, .trains = trains, .retire = true};
+    weft_dispatch *d;
+    cr_assert_eq(weft_dispatch_create(&setup, &d), WEFT_OK);
+    const weft_dispatch_times t = weft_dispatch_play(d, true, factor, NULL);
+    cr_expect_eq(t.makespan, 15);
+    cr_expect_eq(t.summing, 15);
+    weft_dispatch_free(d);
+}
+
 /* ---- searches during an iteration ------------------------------------------------------------ */
 
 /* The drawing of replan.h: s0.dit takes 14 s instead of 10. The longer one of the other cascades

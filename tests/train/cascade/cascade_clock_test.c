@@ -58,6 +58,7 @@ typedef struct job {
     double now;          /* this rank's clock */
     double *start, *end; /* [plans][cascades of the largest] */
     double *summed;      /* [plans] */
+    double reduce, last; /* predicted seconds of the reductions, and of the last one */
 } job;
 
 enum { MOST = 2 * SAMPLES };
@@ -281,6 +282,12 @@ static weft_status_code play(void *user)
                                       .calls = {j, make_graph, fill, row_of, encode}};
     weft_status_code status = weft_cascade_run_create(&setup, &run);
     if (status == WEFT_OK) {
+        const weft_link_costs costs = {
+            .message = {3e-6, 5e-6}, .byte = {8 / 3600e9, 8 / (PER_NODE * 400e9)}, .add = 3 / 2e12};
+        status =
+            weft_grad_reduce_predict(weft_cascade_run_reduce(run), &costs, &j->reduce, &j->last);
+    }
+    if (status == WEFT_OK) {
         weft_cascade_run_nodes(run, PER_NODE, NULL);
         weft_cascade_run_predict(run, NULL, j->mode == SEARCHED ? &searches : NULL);
         status = play_all(j, run);
@@ -449,6 +456,12 @@ Test(cascade_clock, what_is_planned_is_executed)
     cr_expect(sum / ITERATIONS <= 0.02, "%g on average", sum / ITERATIONS);
     /* gradient reductions start while the last backward runs; its last gradients remain */
     cr_log_info("sums exposed %g s, else %g s", exposed_of(jobs, 0), exposed_of(late, 0));
+    /* reductions that begin on idle ranks take the predicted seconds */
+    cr_log_info("reductions %g s, predicted %g s, last %g s", exposed_of(late, 0), jobs[0].reduce,
+                jobs[0].last);
+    cr_expect_float_eq(exposed_of(late, 0) / jobs[0].reduce, 1, 0.1, "%g s, predicted %g s",
+                       exposed_of(late, 0), jobs[0].reduce);
+    cr_expect(jobs[0].last > 0 && jobs[0].last <= 1.1 * exposed_of(jobs, 0));
     cr_expect(exposed_of(jobs, 0) < 0.6 * exposed_of(late, 0), "sums exposed %g s, else %g s",
               exposed_of(jobs, 0), exposed_of(late, 0));
     end(jobs);
