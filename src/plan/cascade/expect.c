@@ -256,7 +256,7 @@ static void order_by_start(const weft_cascade_problem *p, const double *start, w
         g->bias[c] = path[c] > 0 ? (2 * last + 1 - start[c]) / path[c] : 1;
 }
 
-/* Sets the options of a placement. False: the problem does not have one of them. */
+/* Sets the options of a placement. False: the problem lacks one. */
 static bool take_options(const weft_cascade_problem *p, const weft_placement *from, weft_genome *g)
 {
     for (int64_t c = 0; c < p->count; c++) {
