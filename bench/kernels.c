@@ -3,8 +3,8 @@
  * names a Python that has PyTorch. Best of several runs; operands exceed the caches if a real
  * step's do.
  *
- * --bf16: times in f32, in bf16 and of linear layers in int8, measured in turns, and PyTorch's in
- * bf16. */
+ * --bf16: times in f32, in bf16 and of linear layers in int8, measured in turns, with the shares of
+ * the peaks of bf16 and int8, and PyTorch's times in bf16. */
 #include "format/tensors/quant_blocks.h"
 #include "graph/graph.h"
 #include "kernel/cpu/table.h"
@@ -367,10 +367,10 @@ typedef struct result {
     weft_cost cost;
 } result;
 
-static result measure(const row *r)
+static result measure(const row *r, number_type type)
 {
     subject s;
-    open_subject(&s, r, IN_F32);
+    open_subject(&s, r, type);
     const double stop = now() + 0.4;
     for (int n = 0; n < 3 || (now() < stop && n < 200); n++)
         run_subject(&s);
@@ -378,15 +378,16 @@ static result measure(const row *r)
     return (result){s.seconds, s.cost};
 }
 
-/* FLOP/s of the fastest product, the reference of the shares. */
-static double peak_flops(void)
+/* FLOP/s of the fastest product of a type, the reference of the shares. int8: of linear layers. */
+static double peak_flops(number_type type)
 {
-    const row shapes[] = {{"", "", 1, NN(2048, 2048, 2048)},
-                          {"", "", 1, NN(3072, 384, 1536)},
-                          {"", "", 1, LINEAR(1024, 1024, 1024)}};
+    const row shapes[] = {{"", "", 1, LINEAR(1024, 1024, 1024)},
+                          {"", "", 1, LINEAR(3072, 1536, 1536)},
+                          {"", "", 1, NN(2048, 2048, 2048)},
+                          {"", "", 1, NN(3072, 384, 1536)}};
     double best = 0;
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        const result r = measure(&shapes[i]);
+    for (size_t i = 0; i < (type == IN_INT8 ? 2 : sizeof shapes / sizeof *shapes); i++) {
+        const result r = measure(&shapes[i], type);
         best = (double)r.cost.flops / r.seconds > best ? (double)r.cost.flops / r.seconds : best;
     }
     return best;
@@ -395,7 +396,7 @@ static double peak_flops(void)
 static double peak_bytes(void)
 {
     const row copy = {"", "", 1, WEFT_OP_AFFINE, &(weft_attr_affine){1, 0}, {S(32 << 20)}};
-    return 2.0 * 4 * (32 << 20) / measure(&copy).seconds;
+    return 2.0 * 4 * (32 << 20) / measure(&copy, IN_F32).seconds;
 }
 
 /* A line "label<TAB>milliseconds" of the peer. */
@@ -458,12 +459,21 @@ static bool is_wanted(const row *r, const char *pattern)
     return strstr(r->group, pattern) || strstr(r->label, pattern);
 }
 
+/* Returns the share of a peak in percent. */
+static double percent_of(const subject *s, double peak)
+{
+    return (double)s->cost.flops / s->seconds / peak * 100;
+}
+
 /* Times in f32, bf16 and int8. Runs alternate, so that other load changes all. */
 static void compare_bf16(const char *pattern, const peer *peers, int peer_count)
 {
+    const double bf16 = peak_flops(IN_BF16), int8 = peak_flops(IN_INT8);
+    printf("fastest products: bf16 %.0f GFLOP/s, int8 %.0f GOP/s\n", bf16 * 1e-9, int8 * 1e-9);
     printf(
-        "| kernel | f32 ms | int8 ms | f32 / int8 | bf16 ms | f32 / bf16 | bf16 GFLOP/s | PyTorch "
-        "bf16 ms | ratio |\n|---|---|---|---|---|---|---|---|---|\n");
+        "| kernel | f32 ms | int8 ms | f32 / int8 | share of int8 peak %% | bf16 ms | f32 / bf16 | "
+        "bf16 GFLOP/s | share of bf16 peak %% | PyTorch bf16 ms | ratio |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const row *r = &rows[i];
         if (!is_wanted(r, pattern) || !(weft_op_get(r->op)->mixed & WEFT_MIXED_COMPUTES) ||
@@ -484,11 +494,12 @@ static void compare_bf16(const char *pattern, const peer *peers, int peer_count)
         }
         printf("| %s | %.3f ", r->label, wide.seconds * 1e3);
         if (has_int8)
-            printf("| %.3f | %.2f ", bytes.seconds * 1e3, wide.seconds / bytes.seconds);
+            printf("| %.3f | %.2f | %.0f ", bytes.seconds * 1e3, wide.seconds / bytes.seconds,
+                   percent_of(&bytes, int8));
         else
-            printf("| - | - ");
-        printf("| %.3f | %.2f | %.1f ", narrow.seconds * 1e3, wide.seconds / narrow.seconds,
-               (double)narrow.cost.flops / narrow.seconds * 1e-9);
+            printf("| - | - | - ");
+        printf("| %.3f | %.2f | %.1f | %.0f ", narrow.seconds * 1e3, wide.seconds / narrow.seconds,
+               (double)narrow.cost.flops / narrow.seconds * 1e-9, percent_of(&narrow, bf16));
         print_peer(seconds_of_peer(r->label, peers, peer_count), narrow.seconds);
         fflush(stdout);
         close_subject(&wide);
@@ -500,7 +511,7 @@ static void compare_bf16(const char *pattern, const peer *peers, int peer_count)
 
 static void compare_f32(const char *pattern, const peer *peers, int peer_count)
 {
-    const double flops = peak_flops(), bytes = peak_bytes();
+    const double flops = peak_flops(IN_F32), bytes = peak_bytes();
     printf("SGEMM %.0f GFLOP/s, copy %.1f GB/s\n", flops * 1e-9, bytes * 1e-9);
     printf(
         "| kernel | ms | GFLOP/s | share of SGEMM peak %% | GB/s | share of copy %% | PyTorch ms | "
@@ -511,7 +522,7 @@ static void compare_f32(const char *pattern, const peer *peers, int peer_count)
         const row *r = &rows[i];
         if (!is_wanted(r, pattern))
             continue;
-        const result res = measure(r);
+        const result res = measure(r, IN_F32);
         const double theirs = seconds_of_peer(r->label, peers, peer_count);
         printf("| %s | %.3f | %.1f | %.0f | %.1f | %.0f ", r->label, res.seconds * 1e3,
                (double)res.cost.flops / res.seconds * 1e-9,

@@ -5,7 +5,7 @@
 
 #include "exec/program.h"
 
-/* Which rows are equal, as in a run. */
+/* Equal rows of a run. */
 typedef struct weft_profile_prompts {
     /* tokens of each prompt; the rows of a text after them are padding. 0: none is */
     int64_t tokens;
