@@ -26,7 +26,7 @@
 enum {
     GROUP = 1 << 21,     /* elements of a packed group of B */
     BLOCK_ROWS = 96,     /* complete lines of a transposed A */
-    BLOCK_COLUMNS = 512, /* A transposed A is packed again for every block of columns. */
+    BLOCK_COLUMNS = 512, /* the group's columns if A is transposed and blocks of rows suffice */
     RUN = 64             /* rows of B that are packed at a time, because they are in few pages */
 };
 
@@ -60,6 +60,7 @@ typedef struct pairs_plan {
     int64_t a_row;        /* elements between rows of a packed A that is not transposed */
     int64_t bias, b, a;   /* bytes; `a` for each thread */
     int64_t down, across; /* blocks of a group */
+    int64_t block;        /* columns of a block */
 } pairs_plan;
 
 /* Returns true if A is copied: pairs of a transposed A are not contiguous, and the last pair of an
@@ -80,7 +81,9 @@ static pairs_plan plan_of(const cpu_product *p)
     plan.b = plan.columns * depth * 2;
     plan.a = p->trans_a ? depth * BLOCK_ROWS * 2 : BLOCK_ROWS * plan.a_row * 2;
     plan.down = (p->M + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    plan.across = (plan.columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
+    /* A transposed A is packed again for every block of columns. */
+    plan.block = p->trans_a && plan.down >= 2 * p->threads ? plan.columns : BLOCK_COLUMNS;
+    plan.across = (plan.columns + plan.block - 1) / plan.block;
     return plan;
 }
 
@@ -150,9 +153,9 @@ static void compute_block(const pairs_group *g, int64_t block, int thread)
 {
     const cpu_product *p = g->p;
     const int64_t row = block / g->plan->across * BLOCK_ROWS,
-                  column = g->from + block % g->plan->across * BLOCK_COLUMNS;
+                  column = g->from + block % g->plan->across * g->plan->block;
     const gemm_box box = {row, least(p->M, row + BLOCK_ROWS), column,
-                          least(g->to, column + BLOCK_COLUMNS)};
+                          least(g->to, column + g->plan->block)};
     const cpu_product part = gemm_box_of(p, &box);
     cpu_pairs_block b = {.rows = part.M,
                          .columns = part.N,
