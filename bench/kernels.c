@@ -3,8 +3,8 @@
  * names a Python that has PyTorch. Best of several runs; operands exceed the caches if a real
  * step's do.
  *
- * --bf16: times in f32, in bf16 and of linear layers in int8, measured in turns, with the shares of
- * the peaks of bf16 and int8, and PyTorch's times in bf16. */
+ * --bf16: times in f32, in bf16 and of linear layers in int8, measured in turns. Shares are of the
+ * fastest products of bf16 and int8. PyTorch's times are in bf16. */
 #include "format/tensors/quant_blocks.h"
 #include "graph/graph.h"
 #include "kernel/cpu/table.h"
@@ -285,7 +285,8 @@ static void check(const subject *s, weft_status_code status)
         exit((fprintf(stderr, "bench: %s: %s\n", s->row->label, weft_error_message()), 1));
 }
 
-/* Returns input `i`, without data: in bf16 if the row is measured in bf16 and a step has bf16 there. */
+/* Returns input `i`, without data: in bf16 if the row is measured in bf16 and a step has bf16
+ * there. */
 static weft_view input_of(const row *r, int i, number_type type)
 {
     const bool is_lse = r->op == WEFT_OP_ATTENTION_GRAD && i == 4;

@@ -1,7 +1,7 @@
 /* bench/models [dit|dit_bf16|vae|vae_bf16]: whole steps of real models, with the share of the
- * machine's SGEMM peak, which is measured between their runs. In bf16 the share is the least time of
- * all nodes at the peaks of their types, over the measured time. PyTorch with diffusers' modules runs
- * the same if WEFT_PEER_PYTHON names a Python that has both.
+ * machine's SGEMM peak, which is measured between their runs. In bf16, nodes of bf16 count at the
+ * peak of bf16. PyTorch with diffusers' modules runs the same if WEFT_PEER_PYTHON names a Python
+ * that has both.
  *   dit  training step (forward, backward, clipping, AdamW) in f32: dim 384, 12 heads of 32,
  *        12 layers, 1,536 video tokens, 64 text tokens, batch 2
  *   vae  encode and decode 17x128x128 at base width 32, streaming and at once
@@ -340,12 +340,8 @@ static void print_row(const char *title, const char *name, double seconds, doubl
     printf(" - | - |\n");
 }
 
-static void print_head(bool bf16)
-{
-    printf("| measurement | weft s | share of %s %% | tokens/s | PyTorch s | ratio |\n"
-           "|---|---|---|---|---|---|\n",
-           bf16 ? "peaks by type" : "SGEMM peak");
-}
+static const char head[] = "| measurement | weft s | share of peak % | tokens/s | PyTorch s | "
+                           "ratio |\n|---|---|---|---|---|---|\n";
 
 static bool is_chosen(const char *only, const char *part)
 {
@@ -360,7 +356,7 @@ static void bench_dit(bool bf16, peaks *p)
     double share;
     const double seconds = run_dit(bf16, p, &share);
     const int count = run_peer(bf16 ? "dit_bf16" : "dit", peers, PEERS);
-    print_head(bf16);
+    printf("%s", head);
     print_row(bf16 ? "DiT training step, bf16" : "DiT training step", "dit_step", seconds, share,
               2 * 1536 / seconds, peers, count);
 }
@@ -374,7 +370,7 @@ static void bench_vae(bool bf16, peaks *p)
     if (!bf16)
         report_stream();
     const int count = run_peer(bf16 ? "vae_bf16" : "vae", peers, PEERS);
-    print_head(bf16);
+    printf("%s", head);
     print_row(bf16 ? "VAE encode, bf16" : "VAE encode", "encode", encode, share[0], 0, peers,
               count);
     print_row(bf16 ? "VAE decode, bf16" : "VAE decode", "decode", decode, share[1], 0, peers,
