@@ -53,7 +53,8 @@ struct emu_event {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all streams and events */
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* for streams */
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;   /* for the host */
 static int open_streams;
 
 /* ---- the thread ---------------------------------------------------------------------------- */
@@ -99,6 +100,8 @@ static void *run(void *user)
         s->ended = s->clock;
         free(w);
         pthread_cond_broadcast(&changed);
+        if (s->done == s->submitted)
+            pthread_cond_broadcast(&ended);
     }
     pthread_mutex_unlock(&lock);
     return NULL;
@@ -256,23 +259,23 @@ void emu_stream_submit(emu_stream *s, emu_work *work, const emu_access *access, 
     pthread_mutex_unlock(&lock);
 }
 
-/* Sleeps until work or an event of a stream ends, at most 0.5 ms. A host that only polls would keep
- * a core that the stream needs. */
-static void sleep_for_change(void)
+/* Sleeps until a stream has no more work or reaches an event, at most 2 ms. A host that only polls
+ * would keep a core that the stream needs. */
+static void sleep_until_end(void)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += 500000;
+    until.tv_nsec += 2000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&changed, &lock, &until);
+    pthread_cond_timedwait(&ended, &lock, &until);
 }
 
 bool emu_stream_done(emu_stream *s)
 {
     pthread_mutex_lock(&lock);
     if (s->done != s->submitted)
-        sleep_for_change();
+        sleep_until_end();
     const bool done = s->done == s->submitted;
     const emu_clock clock = s->ended;
     pthread_mutex_unlock(&lock);
@@ -341,6 +344,7 @@ static void reach(emu_work *work, emu_stream *s)
     p->seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
     let_go(p);
     pthread_cond_broadcast(&changed);
+    pthread_cond_broadcast(&ended);
     pthread_mutex_unlock(&lock);
 }
 
@@ -408,7 +412,7 @@ bool emu_event_done(emu_event *event)
     position *p = event->at;
     pthread_mutex_lock(&lock);
     if (p && !p->reached)
-        sleep_for_change();
+        sleep_until_end();
     const bool done = !p || p->reached;
     pthread_mutex_unlock(&lock);
     if (done && p)
