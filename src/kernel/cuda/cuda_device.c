@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "kernel/cuda/cuda_exchange.h"
 #include "kernel/cuda/cuda_graph.h"
 #include "kernel/cuda/cuda_ids.h"
 #include "kernel/cuda/cuda_module.h"
@@ -22,7 +23,8 @@ struct weft_device_stream {
     const weft_cuda_gpu *gpu;
     cuda_stream handle;
     weft_cuda_window *window; /* launches that were not issued yet; NULL: no kernel was launched */
-    weft_error_copy *error;   /* first error since the last wait */
+    weft_cuda_exchange *exchange; /* NULL: the stream had none */
+    weft_error_copy *error;       /* first error since the last wait */
     bool failed;
     weft_cuda_node first, last; /* nodes since the last wait */
 };
@@ -170,13 +172,17 @@ static void free_host(const weft_device *device, void *data)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static weft_status hang_error(const weft_device_stream *s)
+/* `waits_for_rank`: the work waits for a message of a rank that has not reported a failure. */
+static weft_status hang_error(const weft_device_stream *s, bool waits_for_rank)
 {
-    const weft_status_code status = weft_error(
-        WEFT_MSG_GPU_HANG, WEFT_AT(.value = s->gpu->name, WEFT_NUMBER(weft_cuda_deadline())),
-        "the work of GPU %d (%s) did not end within %g s. WEFT_CUDA_SYNC=1 names the node, "
-        "WEFT_CUDA_DEADLINE sets the seconds.",
-        s->gpu->ordinal, s->gpu->name, weft_cuda_deadline());
+    const weft_status_code status =
+        weft_error(WEFT_MSG_GPU_HANG,
+                   WEFT_AT(.value = s->gpu->name, WEFT_NUMBER(weft_cuda_patience(waits_for_rank))),
+                   "the work of GPU %d (%s) %s within %g s. WEFT_CUDA_SYNC=1 names the node, "
+                   "WEFT_CUDA_DEADLINE sets the seconds.",
+                   s->gpu->ordinal, s->gpu->name,
+                   waits_for_rank ? "got no message of another rank" : "did not end",
+                   weft_cuda_patience(waits_for_rank));
     return name_nodes(s, status);
 }
 
@@ -189,7 +195,7 @@ static weft_status finish_work(weft_device_stream *s, cuda_event event)
     }
     if (result != CUDA_NOT_READY)
         return name_nodes(s, weft_cuda_gpu_error(s->gpu, result, "work"));
-    return hang_error(s);
+    return hang_error(s, weft_cuda_exchange_waits());
 }
 
 /* Sets the clock at the end of the work of a stream. Requires the lock. */
@@ -292,6 +298,7 @@ static void close_stream(weft_device_stream *s)
     if (!weft_cuda_is_stuck())
         weft_cuda_ids_close(s->gpu, &s->queue);
     weft_cuda_window_close(s->window);
+    weft_cuda_exchange_close(s->exchange);
     weft_free(s->error);
     weft_free(s);
 }
@@ -371,6 +378,18 @@ weft_cuda_queue *weft_cuda_stream_queue(weft_device_stream *s)
 struct cuda_stream_handle *weft_cuda_stream_handle(weft_device_stream *s)
 {
     return s->handle;
+}
+
+void weft_cuda_stream_exchange_begin(weft_device_stream *s)
+{
+    if (!s->exchange)
+        s->exchange = weft_cuda_exchange_open();
+    keep_result(s, weft_cuda_exchange_begin(s->exchange, s->gpu, s->handle), "a message");
+}
+
+void weft_cuda_stream_exchange_end(weft_device_stream *s)
+{
+    keep_result(s, weft_cuda_exchange_end(s->exchange, s->gpu, s->handle), "a message");
 }
 
 void weft_cuda_stream_fail(weft_device_stream *s, weft_status_code status)
@@ -464,8 +483,12 @@ static void hold(weft_device_stream *s, uint32_t *gate, uint32_t turn)
     const double begin = weft_now(), seconds = weft_cuda_deadline();
     for (int64_t polls = 0; is_shut(gate, turn) && !weft_cuda_is_stuck(); polls++) {
         if (weft_now() - begin > seconds) {
-            weft_cuda_give_up();
-            keep_error(s, hang_error(s));
+            /* work before the message may hang as well */
+            const bool waits = s->gpu->driver->stream_query(s->handle) == CUDA_OK;
+            if (weft_now() - begin > weft_cuda_patience(waits)) {
+                weft_cuda_give_up();
+                keep_error(s, hang_error(s, waits));
+            }
         }
         weft_cuda_pause(polls);
     }

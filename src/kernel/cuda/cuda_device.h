@@ -23,6 +23,9 @@ void weft_cuda_stream_access(weft_device_stream *stream, const void *data, int64
 /* The driver's stream, to which libraries add work, and an error for its next wait. */
 struct cuda_stream_handle *weft_cuda_stream_handle(weft_device_stream *stream);
 void weft_cuda_stream_fail(weft_device_stream *stream, weft_status_code status);
+/* Before and after a library adds an exchange with other ranks to a stream that has begun. */
+void weft_cuda_stream_exchange_begin(weft_device_stream *stream);
+void weft_cuda_stream_exchange_end(weft_device_stream *stream);
 /* Waits for the stream if WEFT_CUDA_SYNC=1, so that an error names its node. */
 weft_status weft_cuda_stream_check(weft_device_stream *stream);
 

@@ -164,11 +164,13 @@ static void exchange(weft_device_stream *stream, weft_device_link *link,
         weft_cuda_stream_fail(stream, aborted());
         return;
     }
+    weft_cuda_stream_exchange_begin(stream);
     nccl_result result = nccl.functions.group_start();
     for (int i = 0; i < count && result == NCCL_OK; i++)
         result = add_message(&message[i], comm, weft_cuda_stream_handle(stream));
     const nccl_result end = nccl.functions.group_end();
     added(stream, result == NCCL_OK ? end : result);
+    weft_cuda_stream_exchange_end(stream);
 }
 
 static bool find_type(weft_dtype dtype, nccl_type *type)
@@ -207,10 +209,13 @@ static bool collective(weft_device_stream *stream, weft_device_link *link,
     if (!weft_cuda_stream_begin(stream, "a collective of GPUs"))
         return true;
     const nccl_comm comm = atomic_load(&link->comm);
-    if (comm)
-        added(stream, call(c, type, comm, weft_cuda_stream_handle(stream)));
-    else
+    if (!comm) {
         weft_cuda_stream_fail(stream, aborted());
+        return true;
+    }
+    weft_cuda_stream_exchange_begin(stream);
+    added(stream, call(c, type, comm, weft_cuda_stream_handle(stream)));
+    weft_cuda_stream_exchange_end(stream);
     return true;
 }
 

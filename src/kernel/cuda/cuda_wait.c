@@ -1,6 +1,7 @@
 #include "kernel/cuda/cuda_wait.h"
 
 #include "base/log.h"
+#include "kernel/cuda/cuda_exchange.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -14,6 +15,11 @@ double weft_cuda_deadline(void)
     const char *text = getenv("WEFT_CUDA_DEADLINE");
     const double seconds = text ? strtod(text, NULL) : 0;
     return seconds > 0 ? seconds : 1800;
+}
+
+double weft_cuda_patience(bool waits_for_rank)
+{
+    return weft_cuda_deadline() * (waits_for_rank ? 1.5 : 1);
 }
 
 bool weft_cuda_is_stuck(void)
@@ -44,7 +50,8 @@ cuda_result weft_cuda_wait(const weft_cuda_gpu *gpu, cuda_stream stream, cuda_ev
             event ? driver->event_query(event) : driver->stream_query(stream);
         if (result != CUDA_NOT_READY)
             return result;
-        if (weft_now() - begin > seconds)
+        if (weft_now() - begin > seconds &&
+            weft_now() - begin > weft_cuda_patience(weft_cuda_exchange_waits()))
             weft_cuda_give_up();
         else
             weft_cuda_pause(polls);

@@ -6,6 +6,9 @@
 
 /* Seconds that work of a GPU may take between two waits: WEFT_CUDA_DEADLINE. */
 double weft_cuda_deadline(void);
+/* Seconds until the caller gives up. A GPU that waits for another rank is patient for half a
+ * deadline more, so that the rank whose kernel hangs reports it. */
+double weft_cuda_patience(bool waits_for_rank);
 /* True after work did not end within the deadline. Nothing waits again, and memory is not freed:
  * the driver would wait for the work that uses it. */
 bool weft_cuda_is_stuck(void);

@@ -52,7 +52,7 @@ struct emu_event {
     position *at; /* NULL: not recorded */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all streams and events */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* of all streams and events */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* for streams */
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;   /* for the host */
 static int open_streams;
