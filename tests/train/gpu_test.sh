@@ -23,11 +23,12 @@ train() { # RANKS NAME OPTIONS...
 # near NAME: losses, and every tensor of the finished model, differ from the results of cpu by
 # rounding only. AdamW divides small gradients by eps: a rounding of about 1e-7 grows by up to
 # lr / eps = 10 in each of 4 steps. A step itself is 1e-2.
-near() {
-    paste <(losses runs/cpu) <(losses "runs/$1") | awk '
+near() { # NAME [REFERENCE]
+    local of=${2:-cpu}
+    paste <(losses "runs/$of") <(losses "runs/$1") | awk '
         function off(a, b) {return (a > b ? a - b : b - a) > 1e-5 * (a > 0 ? a : -a)}
-        $1 != $4 || off($2, $5) || off($3, $6) {print; bad = 1} END {exit bad || NR != 4}' || fail "$1: other losses than on cpu"
-    python3 -S - "runs/cpu" "runs/$1" <<'PY' || fail "$1: other weights than on cpu"
+        $1 != $4 || off($2, $5) || off($3, $6) {print; bad = 1} END {exit bad || NR != 4}' || fail "$1: other losses than of $of"
+    python3 -S - "runs/$of" "runs/$1" <<'PY' || fail "$1: other weights than of $of"
 import array, json, struct, sys
 def read(run):
     data = open(run + "/model/transformer/diffusion_pytorch_model.safetensors", "rb").read()
@@ -148,6 +149,7 @@ S
     failing() { ranks 2 ./on_rank1 "$WEFT" train gpu.yaml --set "out=runs/$1" --set backend=cuda --set parallel.dp=2 >"$1.log" 2>&1; }
     WEFT_EMU_FAULT=$1:runs/$1/checkpoints/step-00000002 failing "$1" && fail "the run passed"
     has_message "$1.log" "gpu-$1" level=error text~="GPU 1" || fail_with "$1.log" "the GPU is not named"
+    [ "$1" != hang ] || has_message "$1.log" gpu-hang level=error text~=node || fail_with "$1.log" "the op is not named"
     has_message "$1.log" rank-failed level=error rank=1 || fail_with "$1.log" "the rank is not named"
     (unset WEFT_EMU_FAULT; failing "$1") || fail_with "$1.log" "the same command"
     has_message "$1.log" run-resumed value=2 || fail_with "$1.log" "the run does not resume from step 2"
@@ -157,6 +159,12 @@ S
 check two_gpus_dp layout 2 dp=2
 check a_lost_gpu_ends_the_job a_failed_gpu_ends_the_job lost
 check an_ecc_error_ends_the_job a_failed_gpu_ends_the_job ecc
+# A kernel that never ends, which only a deadline finds.
+a_hang_ends_the_job() {
+    export WEFT_CUDA_DEADLINE=15
+    a_failed_gpu_ends_the_job hang
+}
+check a_hang_ends_the_job
 for axis in fsdp tp cp pp; do check "two_gpus_$axis" layout 2 "$axis=2"; done
 # Without NCCL, as on a shared GPU: the host waits for each message.
 without_nccl() {
@@ -165,6 +173,41 @@ without_nccl() {
 check two_gpus_without_nccl without_nccl
 check four_gpus_fsdp_tp layout 4 fsdp=2 tp=2
 check four_gpus_pp_cp layout 4 pp=2 cp=2
+
+# ---- context parallelism ------------------------------------------------------------------------
+# 9 tokens of 3 latent frames, a number that neither 2 nor 4 ranks divide. Rings send keys and values
+# from GPU to GPU, Ulysses exchanges heads; both together need 4 GPUs.
+video=(--set stages.0.frames=9 --set stages.0.width=48 --set stages.0.steps=4)
+context_on_cpu() { train 1 context "${video[@]}"; }
+check context_on_cpu
+context() { # RANKS KEY=VALUE...
+    needs context_on_cpu
+    local n=$1 name options=("${video[@]}" --set backend=cuda) axis
+    shift
+    name=$(IFS=-; echo "$*" | tr -d '{}: ,')
+    for axis; do options+=(--set "parallel.$axis"); done
+    train "$n" "$name" "${options[@]}"
+    near "$name" context
+}
+check two_gpus_ring context 2 cp=2 context=ring
+check four_gpus_ring context 4 cp=4 context=ring
+check four_gpus_ulysses_and_ring context 4 'context={ulysses: 2, ring: 2}'
+check four_gpus_ring_tp context 4 tp=2 cp=2 context=ring
+check four_gpus_ring_fsdp context 4 fsdp=2 cp=2 context=ring
+# Attention of video and text together: each rank also has the text's keys.
+sed 's/class: WanTransformer3DModel/class: CogVideoXTransformer3DModel/
+    s/  config: {num_layers: 2, num_att.*/  config: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, time_embed_dim: 32, max_text_seq_length: 32}/' gpu.yaml >joint.yaml
+joint() { # NAME RANKS OPTIONS...
+    local name=$1 n=$2
+    shift 2
+    ranks "$n" "$WEFT" train joint.yaml --set "out=runs/$name" "${video[@]}" "$@" >"$name.log" 2>&1 || fail_with "$name.log" "$name"
+}
+joint_attention_in_a_ring() {
+    joint joint 1
+    joint joint-ring 2 --set backend=cuda --set parallel.cp=2 --set parallel.context=ring
+    near joint-ring joint
+}
+check joint_attention_in_a_ring
 
 # ---- cuBLASLt -------------------------------------------------------------------------------------
 # Products are measured and may be computed by cuBLASLt, whose sums have another order. The choices are
@@ -228,21 +271,43 @@ failed_ops_stop_generate_eval_and_profile() {
     chosen auto.log cpu
 }
 check failed_ops_stop_generate_eval_and_profile
-generate_gives_the_frames_of_cpu() {
-    needs one_gpu_trains_like_cpu
-    generate --backend cpu --frames-npy >cpu.log 2>&1 && mv x.npy cpu.npy || fail_with cpu.log "generate on cpu"
-    generate --backend auto --frames-npy >auto.log 2>&1 || fail_with auto.log "generate on cuda"
-    chosen auto.log cuda
-    python3 -S - <<'PY' || fail "other frames on cuda"
-import array, struct
+near_frames() { # A B: float arrays
+    python3 -S - "$1" "$2" <<'PY' || fail "other frames in $2"
+import array, struct, sys
 def load(path):
     data = open(path, "rb").read()
     return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
-a, b = load("cpu.npy"), load("x.npy")
+a, b = map(load, sys.argv[1:])
 assert len(a) == len(b) > 0 and max(a) > min(a)
 worst = max(abs(x - y) for x, y in zip(a, b))
 assert worst < 1e-4, worst
 PY
 }
+generate_gives_the_frames_of_cpu() {
+    needs one_gpu_trains_like_cpu
+    generate --backend cpu --frames-npy >cpu.log 2>&1 && mv x.npy cpu.npy || fail_with cpu.log "generate on cpu"
+    generate --backend auto --frames-npy >auto.log 2>&1 || fail_with auto.log "generate on cuda"
+    chosen auto.log cuda
+    near_frames cpu.npy x.npy
+}
 check generate_gives_the_frames_of_cpu
+ring_generates_the_frames_of_cpu() {
+    needs generate_gives_the_frames_of_cpu
+    ranks 2 "$WEFT" generate --model runs/cpu/model --prompt "a red circle" --steps 1 --frames 5 --height 16 --width 16 --backend cuda \
+        --parallel cp=2 --parallel context=ring --frames-npy --out ring.mp4 >ring.log 2>&1 || fail_with ring.log "generate in a ring"
+    near_frames cpu.npy ring.npy
+}
+check ring_generates_the_frames_of_cpu
+# The first kernel after the latents were written never ends. The same command decodes the latents.
+a_hang_ends_generate() {
+    needs generate_gives_the_frames_of_cpu
+    hung() { timeout 120 "$WEFT" generate --model runs/cpu/model --prompt "a red circle" --steps 1 --frames 5 --height 16 --width 16 \
+        --backend cuda --frames-npy --out hung.mp4 "$@"; }
+    WEFT_CUDA_DEADLINE=10 WEFT_EMU_FAULT=hang:hung.latents.safetensors expect_error gpu-hang text~="GPU 0" text~=node -- hung ||
+        fail "the hang is not reported"
+    [ -e hung.latents.safetensors ] || fail "the latents are lost"
+    hung --resume >hung.log 2>&1 || fail_with hung.log "the same command"
+    cmp hung.npy x.npy || fail "other frames than without the fault"
+}
+check a_hang_ends_generate
 finish
