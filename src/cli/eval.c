@@ -1,6 +1,7 @@
 #include "cli/eval_pairs.h"
 #include "cli/eval_vae.h"
 #include "cli/eval_videos.h"
+#include "cli/generator_backend.h"
 #include "cli/options/args.h"
 #include "cli/options/backend_option.h"
 #include "cli/options/eval_options.h"

@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "cli/eval_videos.h"
+#include "cli/generator_backend.h"
 #include "cli/options/weights_option.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"

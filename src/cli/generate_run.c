@@ -1,6 +1,7 @@
 #include "cli/generate_run.h"
 
 #include "base/log.h"
+#include "cli/generator_backend.h"
 #include "cli/options/backend_option.h"
 #include "cli/options/generate_read.h"
 #include "cli/options/lora_option.h"

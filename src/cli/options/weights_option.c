@@ -1,7 +1,5 @@
 #include "cli/options/weights_option.h"
 
-#include "doctor/backend_choice.h"
-
 #include <string.h>
 
 weft_status weft_weights_option(const char *text, weft_generator_options *o)
@@ -41,15 +39,6 @@ weft_products weft_generator_products(const weft_generator_options *o)
     if (o->bf16 || o->precision_auto || o->vae_products == WEFT_PRODUCTS_BF16)
         return WEFT_PRODUCTS_BF16;
     return o->tf32 ? WEFT_PRODUCTS_TF32 : WEFT_PRODUCTS_F32;
-}
-
-weft_status weft_generator_settle(const char *name, weft_comm *comm, weft_generator_options *o)
-{
-    const weft_products products = weft_generator_products(o);
-    WEFT_TRY(weft_backend_settle(name, products, comm, &o->backend));
-    return o->vae_products == WEFT_PRODUCTS_TF32 && products != WEFT_PRODUCTS_TF32
-               ? weft_backend_settle(o->backend->name, WEFT_PRODUCTS_TF32, comm, &o->backend)
-               : WEFT_OK;
 }
 
 weft_status weft_args_weights(const weft_args *args, weft_generator_options *o)

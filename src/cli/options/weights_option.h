@@ -13,10 +13,6 @@ weft_status weft_precision_option(const char *text, weft_generator_options *opti
 /* Returns the products of the generator's programs, which may be bf16 if the precision is still to
  * be chosen. */
 weft_products weft_generator_products(const weft_generator_options *options);
-/* Sets options->backend as weft_backend_settle does, for the precisions of the transformer and the
- * VAE. */
-weft_status weft_generator_settle(const char *name, weft_comm *comm,
-                                  weft_generator_options *options);
 /* Both, from the arguments of a verb that has WEFT_WEIGHTS_OPTIONS. */
 weft_status weft_args_weights(const weft_args *args, weft_generator_options *options);
 
