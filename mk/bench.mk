@@ -20,6 +20,7 @@
 #   bench-storage               a bucket next to aws, rclone, webdataset and streaming
 #                               (STORAGE_TOOLS=DIR, STORAGE_PYTHON, MIB, ROUNDS, B=objects, samples, clips)
 #   bench-shots VIDEO=FILE      shot detection next to PySceneDetect
+#   bench-gpu                   launches, bytes and minimum times on H100, lines of source; no GPU
 #   bench-curate-balance        workers of a curation under three policies, simulated, and the memory
 #                               of the driver
 #   bench-curate-executed       tools/ray_curate.py on Ray with workers that sleep, next to the best
@@ -96,6 +97,8 @@ bench-predicted-generation:
 	WEFT=$(abspath $(O)/weft) $(RECORD) generation bench/predicted_generation.sh
 bench-predicted-training:
 	WEFT=$(abspath $(O)/weft) $(RECORD) predicted-training bench/predicted_training.sh $(B)
+bench-gpu:
+	tools/bench_tables.py record-page gpu bench/gpu_figures.py --weft $(abspath $(O)/weft)
 bench-near:
 	$(RECORD) shots $(O)/bench/near
 bench-ranks:
