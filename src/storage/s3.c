@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -241,12 +242,30 @@ static bool is_transient(int status, const char *body)
     return has_code(code, codes, WEFT_COUNT(codes));
 }
 
-static weft_message_class class_of(int status, const char *code)
+/* Seconds that the server's clock is ahead of this machine's; 0: not known. */
+static int64_t clock_ahead(const weft_http_reply *reply)
 {
+    struct tm date = {0};
+    return strptime(reply->date, "%a, %d %b %Y %H:%M:%S GMT", &date)
+               ? (int64_t)timegm(&date) - (int64_t)time(NULL)
+               : 0;
+}
+
+/* A refusal has no code if it has no body, as for HEAD. Servers accept signatures of 15 minutes. */
+static bool is_of_clock(const weft_http_reply *reply, const char *code)
+{
+    enum { ACCEPTED_SECONDS = 900 };
     static const char *const clock[] = {"RequestTimeTooSkewed", "RequestExpired"};
+    return has_code(code, clock, WEFT_COUNT(clock)) ||
+           (reply->status == 403 && llabs(clock_ahead(reply)) > ACCEPTED_SECONDS);
+}
+
+static weft_message_class class_of(const weft_http_reply *reply, const char *code)
+{
+    const int status = reply->status;
     if (!strcmp(code, "NoSuchBucket") || !strcmp(code, "InvalidBucketName"))
         return WEFT_MSG_STORAGE_BUCKET;
-    if (has_code(code, clock, WEFT_COUNT(clock)))
+    if (is_of_clock(reply, code))
         return WEFT_MSG_STORAGE_CLOCK;
     if (status == 404)
         return WEFT_MSG_FILE_NOT_FOUND;
@@ -276,7 +295,8 @@ static const char *remedy_of(weft_message_class kind, const weft_s3_request *q)
     switch (kind) {
     case WEFT_MSG_STORAGE_BUCKET:
         return "Correct the bucket's name, or AWS_ENDPOINT_URL_S3 and AWS_PROFILE";
-    case WEFT_MSG_STORAGE_CLOCK: return "Set the clock of this machine";
+    case WEFT_MSG_STORAGE_CLOCK:
+        return "Set the clock of this machine; `date -u` and the server's time differ";
     case WEFT_MSG_STORAGE_DENIED: return remedy_of_denial(q);
     case WEFT_MSG_FILE_CHANGED:
         return "The object was rewritten while it was in use; run the command again";
@@ -293,7 +313,7 @@ static weft_status fail(const weft_s3 *s, const weft_s3_request *q, const weft_h
     weft_xml_text(error, "Code", code, sizeof code);
     weft_xml_text(error, "Message", text, sizeof text);
     snprintf(number, sizeof number, "%d", reply->status);
-    const weft_message_class kind = class_of(reply->status, code);
+    const weft_message_class kind = class_of(reply, code);
     return weft_error(
         kind,
         WEFT_AT(.file = location, .value = *code ? code : number,

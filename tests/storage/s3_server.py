@@ -12,6 +12,7 @@ its path and query is applied and removed:
   error200        replies 200 with an error in the body
   hold            creates FOLDER/held, and keeps the request and all later ones waiting until
                   FOLDER/held is removed
+  skewed SECONDS  refuses with 403, and a Date that is later by this time
   region N        replies 301 with the region eu-test-1 when N such requests have arrived
 FOLDER/requests has a line for each request: method, path, status, bytes.
 --quirks: ranges are answered with 200, If-Match is ignored, lists have ETags without quotes, and the
@@ -40,6 +41,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args):
         pass
+
+    def date_time_string(self, timestamp=None):
+        fault = getattr(self, "fault", [])  # none for a method that is not served
+        later = int(fault[1]) if fault[:1] == ["skewed"] else 0
+        return super().date_time_string(time.time() + later)
 
     def take_fault(self):
         with lock:
@@ -131,6 +137,9 @@ class Handler(BaseHTTPRequestHandler):
         if kind == ["region"]:
             self.wait_for(int(self.fault[1]))
             self.reply(301, b"", [("x-amz-bucket-region", "eu-test-1")])
+            return
+        if kind == ["skewed"]:
+            self.error(403, "SignatureDoesNotMatch")
             return
         if kind == ["error200"]:
             self.error(200, "InternalError")

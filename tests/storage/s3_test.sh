@@ -239,6 +239,12 @@ errors() {
         -- store s3://bucket list || return 1
     fault "GET prefix code 403 RequestTimeTooSkewed"
     expect_error storage-clock -- store s3://bucket list || return 1
+    # a reply to HEAD has no code
+    fault "HEAD p/large.bin skewed 1000" "HEAD p/large.bin skewed -1000" "HEAD p/large.bin skewed 800"
+    expect_error storage-clock file=s3://bucket/p/large.bin -- store s3://bucket/p facts large.bin || return 1
+    expect_error storage-clock -- store s3://bucket/p facts large.bin || return 1
+    expect_error storage-denied -- store s3://bucket/p facts large.bin || return 1
+    no_fault_is_left
     expect_error storage-location -- store S3://bucket list || return 1
     expect_error storage-location -- store gs://bucket list
 }
