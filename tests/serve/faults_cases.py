@@ -83,7 +83,7 @@ def a_worker_is_killed_between_two_jobs():
     """At the write of the end of the first job: the server finds out when it gives the second one."""
     whole = [undisturbed(r["request_id"], r) for r in TWO]
     Server().stop()
-    s = Server(env=at_event(signal.SIGKILL, "*/queue.sqlite-wal", on="sync", count=4, once="killed", to=os.path.abspath("pid.worker")))
+    s = Server(env=at_event(signal.SIGKILL, "*/queue.sqlite-wal", on="sync", count=5, once="killed", to=os.path.abspath("pid.worker")))
     with open("state/worker.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = submit(s)

@@ -266,6 +266,32 @@ Test(queue_store, only_lasting_changes_wait_for_the_disk)
     weft_queue_store_close(s);
 }
 
+static int64_t log_bytes(void)
+{
+    char path[96];
+    struct stat facts;
+    snprintf(path, sizeof path, "%s/queue.sqlite-wal", folder);
+    cr_assert_eq(stat(path, &facts), 0);
+    return facts.st_size;
+}
+
+/* A write that extends a file waits longer for the disk. */
+Test(queue_store, writes_do_not_extend_the_log)
+{
+    for (int run = 0; run < 2; run++) {
+        weft_queue_store *s = open_store();
+        const int64_t bytes = log_bytes();
+        cr_assert_eq(bytes, 32 + 1000 * (24 + 4096));
+        for (int i = 0; i < 300; i++) { /* more than a log has room for */
+            char id[16];
+            snprintf(id, sizeof id, "%d-%d", run, i);
+            add(s, id, NULL, 0);
+        }
+        cr_assert_lt(log_bytes(), bytes + (1 << 16));
+        weft_queue_store_close(s);
+    }
+}
+
 /* The server was killed before the worker of a cancelled job had stopped. */
 Test(queue_store, a_recovered_cancel_has_a_time_and_a_webhook)
 {
