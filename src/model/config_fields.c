@@ -279,12 +279,12 @@ static const json_t *value_of(const weft_field *f, const json_t *json)
 {
     const json_t *value = json_object_get(json, f->key);
     for (const char *at = f->also; at && (!value || json_is_null(value));) {
-        char object[64], key[64];
-        const int words = sscanf(at, "%63[^.|].%63[^|]", object, key);
-        if (words < 1)
-            break;
-        value = json_object_get(json, object);
-        value = words == 2 ? json_object_get(value, key) : value;
+        for (value = json; value && *at && *at != '|'; at += *at == '.') {
+            char key[64];
+            snprintf(key, sizeof key, "%.*s", (int)strcspn(at, ".|"), at);
+            value = json_object_get(value, key);
+            at += strlen(key);
+        }
         at = strchr(at, '|');
         at += at != NULL;
     }
@@ -486,7 +486,7 @@ static weft_status check_key(const weft_family *family, const char *key, const j
                                                    : refuse_foreign(family, key, value, where);
 }
 
-/* Checks the keys of the objects that `also` of a field names. */
+/* Checks the keys of the objects that `also` of a field names, and of the objects inside. */
 static weft_status check_inner(const weft_family *family, const char *object, const json_t *inside,
                                const weft_config_locations *locations, const void *config)
 {
@@ -498,6 +498,8 @@ static weft_status check_inner(const weft_family *family, const char *object, co
         snprintf(path, sizeof path, "%.70s.%.80s", object, key);
         if (!reads_key(family, path))
             WEFT_TRY(check_key(family, path, value, locations, config));
+        else if (json_is_object(value))
+            WEFT_TRY(check_inner(family, path, value, locations, config));
     }
     return WEFT_OK;
 }

@@ -237,8 +237,8 @@ typedef struct weft_field {
     const char *help;
     const char *const *words; /* allowed values; ends with NULL */
     bool spread;              /* lists with `length`: a single value sets every item */
-    /* Locations of the field in other versions of the config: "object.key" or "key", at most two,
-     * separated by '|'. */
+    /* Locations of the field in other versions of the config, separated by '|': "key", or the path
+     * of a key in objects, as "object.key". */
     const char *also;
     /* The object of a written config that has the field, unless its value is 0 or the first word.
      * NULL: the config itself. */
@@ -247,7 +247,7 @@ typedef struct weft_field {
 } weft_field;
 
 /* A field of the reference's config that the model does not read. "object.key" is a key of an
- * object in a field's `also`. */
+ * object on a path in a field's `also`. */
 typedef struct weft_unused_field {
     const char *key;
     const char *only; /* only accepted value, as JSON; NULL: any */

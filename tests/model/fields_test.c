@@ -6,7 +6,9 @@
 #include "model/registry.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static weft_status read_text(const char *text)
 {
@@ -132,4 +134,88 @@ Test(fields, numbers_are_compared_by_value)
     expect_rejected(
         read_text("{\"_class_name\": \"CogVideoXTransformer3DModel\", \"freq_shift\": 1.0}"),
         "freq_shift", "1.0");
+}
+
+/* ---- configs that transformers 5 writes (tools/golden_encoder_configs.py) -------------------- */
+
+/* The config with defaults and limits, of the model of this role in `json`. */
+static json_t *opened(const char *class_name, const json_t *json, weft_role role)
+{
+    char path[] = "fields_XXXXXX";
+    weft_model model;
+    const int file = mkstemp(path);
+    cr_assert(file >= 0 && json_dumpfd(json, file, 0) == 0 && close(file) == 0);
+    cr_assert_eq(weft_model_open_as(path, role, &model), WEFT_OK, "%s: %s", class_name,
+                 weft_error_message());
+    cr_assert_eq(unlink(path), 0);
+    return weft_model_write(&model);
+}
+
+static void expect_same(json_t *one, json_t *other)
+{
+    char *a = json_dumps(one, JSON_SORT_KEYS), *b = json_dumps(other, JSON_SORT_KEYS);
+    cr_expect_str_eq(a, b);
+    free(a);
+    free(b);
+    json_decref(one);
+    json_decref(other);
+}
+
+static json_t *encoder_configs(void)
+{
+    json_t *all;
+    cr_assert_eq(weft_json_load("tests/golden/encoder_configs.json", &all), WEFT_OK, "%s",
+                 weft_error_message());
+    return all;
+}
+
+Test(fields, encoder_configs_of_transformers_5_are_accepted)
+{
+    json_t *all = encoder_configs(), *config;
+    const char *name;
+    int count = 0;
+    json_object_foreach(all, name, config)
+    {
+        const bool both = !strcmp(name, "CLIPModel"),
+                   sees = strstr(name, "Vision") || !strcmp(name, "ViTModel");
+        json_decref(opened(name, config, sees ? WEFT_ROLE_IMAGE_ENCODER : WEFT_ROLE_TEXT_ENCODER));
+        if (both)
+            json_decref(opened(name, config, WEFT_ROLE_IMAGE_ENCODER));
+        count++;
+    }
+    cr_expect_eq(count, 23);
+    json_decref(all);
+}
+
+/* Gemma 3 has rotary positions by kind of layer. The older form has the same values in the config
+ * itself. */
+Test(fields, gemma_3_reads_both_forms_of_rotary_positions)
+{
+    json_t *all = encoder_configs(), *both = json_object_get(all, "Gemma3ForConditionalGeneration"),
+           *mine = json_object_get(all, "Gemma3TextModel"), *old = json_deep_copy(mine), *rope;
+    json_object_del(old, "rope_parameters");
+    json_object_set_new(old, "rope_theta", json_real(1e6));
+    json_object_set_new(old, "rope_local_base_freq", json_real(2e4));
+    json_object_set_new(old, "rope_scaling",
+                        json_pack("{s:s, s:f}", "rope_type", "linear", "factor", 8.0));
+    expect_same(opened("old", old, WEFT_ROLE_TEXT_ENCODER),
+                opened("new", mine, WEFT_ROLE_TEXT_ENCODER));
+    expect_same(opened("old", old, WEFT_ROLE_TEXT_ENCODER),
+                opened("both", both, WEFT_ROLE_TEXT_ENCODER));
+    rope = json_object_get(mine, "rope_parameters");
+    weft_model model;
+    json_object_set_new(json_object_get(rope, "full_attention"), "rope_type", json_string("yarn"));
+    expect_rejected(weft_model_read(mine, "config.json", &model),
+                    "rope_parameters.full_attention.rope_type", "yarn");
+    json_object_set_new(json_object_get(rope, "full_attention"), "rope_type",
+                        json_string("linear"));
+    json_object_set_new(json_object_get(rope, "sliding_attention"), "factor", json_real(2));
+    expect_rejected(weft_model_read(mine, "config.json", &model),
+                    "rope_parameters.sliding_attention.factor", "2");
+    json_object_del(json_object_get(rope, "sliding_attention"), "factor");
+    json_object_set_new(rope, "chunked_attention", json_object());
+    expect_rejected(weft_model_read(mine, "config.json", &model),
+                    "rope_parameters.chunked_attention", "{}");
+    json_decref(old);
+    json_decref(all);
 }

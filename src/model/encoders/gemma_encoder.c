@@ -198,6 +198,13 @@ static void text_shape(const void *config, weft_text_shape *text)
     *text = (weft_text_shape){.length = c->max_length, .width = c->width, .layers = c->layers + 1};
 }
 
+/* The rope_type of layers without a window, in the configs that transformers writes since version
+ * 5. */
+static const char *rope_type(const void *config)
+{
+    return ((const gemma *)config)->factor == 1 ? "\"default\"" : "\"linear\"";
+}
+
 /* clang-format off */
 #define AT(member) offsetof(gemma, member)
 #define VOCABULARY(count) \
@@ -238,10 +245,13 @@ static const weft_field fields_third[] = {
     VOCABULARY("262208"),
     BLOCKS,
     {"rope_theta", WEFT_FIELD_F64, AT(theta), "1000000", 1, 1e12,
+     .also = "rope_parameters.full_attention.rope_theta",
      .help = "base of the rotary frequencies of layers without a window"},
     {"rope_local_base_freq", WEFT_FIELD_F64, AT(window_theta), "10000", 1, 1e12,
+     .also = "rope_parameters.sliding_attention.rope_theta",
      .help = "base of the rotary frequencies of layers with a window"},
-    {"rope_factor", WEFT_FIELD_F64, AT(factor), "1", 1e-3, 1e6, .also = "rope_scaling.factor",
+    {"rope_factor", WEFT_FIELD_F64, AT(factor), "1", 1e-3, 1e6,
+     .also = "rope_parameters.full_attention.factor|rope_scaling.factor",
      .help = "divisor of the positions in layers without a window"},
     {"sliding_window_pattern", WEFT_FIELD_I64, AT(period), "6", 1, 1024,
      .also = "_sliding_window_pattern",
@@ -270,6 +280,8 @@ static const weft_unused_field unused_third[] = {
     {"cache_implementation"},
     {"final_logit_softcapping"}, /* of the layer for words */
     {"max_position_embeddings"}, /* training length; rotary positions have no limit */
+    {"rope_parameters.full_attention.rope_type", .implied = rope_type},
+    {"rope_parameters.sliding_attention.rope_type", "\"default\""},
     {"rope_scaling.rope_type", "\"linear\""},
     {"use_bidirectional_attention", "false"},
     {NULL},
