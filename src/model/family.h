@@ -39,6 +39,7 @@ typedef enum weft_port {
     WEFT_PORT_IMAGE,          /* (B,L,D)      image embeddings                                   */
     WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents of given frames, and their mask            */
     WEFT_PORT_CONTROL,        /* (B,T,Y,X,C)  latents of a control video, and its mask           */
+    WEFT_PORT_EDITED,         /* (B,N,Y,X,C)  latents of N images to edit                        */
     WEFT_PORT_CONTROL_SCALE,  /* (N)          strength of the control in each control block      */
     WEFT_PORT_INDEX,          /* (B,T)        time position of each latent frame              */
     WEFT_PORT_HISTORY,        /* (B,N,Y,X,C)  other latent frames (Framepack); _2X and _4X:      */
@@ -141,6 +142,7 @@ typedef struct weft_model_size {
     /* Encoder layers in WEFT_PORT_TEXT_LAYERS; 0 (default): the layers needed. Tokens of
      * WEFT_PORT_TEXT2; 0 (default): `text`. */
     int64_t layers, text2;
+    int64_t edited; /* images of WEFT_PORT_EDITED; 0 (default): 1 */
     /* Latent frames of WEFT_PORT_HISTORY, _2X and _4X; 0 (default): as published. */
     int64_t history[3];
     uint64_t present_ports; /* bit p: optional port p is present */
@@ -409,6 +411,8 @@ typedef enum weft_frame_condition_kind {
     WEFT_FRAME_CONDITION_NONE,
     /* Extra channels after the noisy latents: a mask of the given frames, and their latents. */
     WEFT_FRAME_CONDITION_CHANNELS,
+    /* WEFT_PORT_EDITED: the latents of an image to edit. No frame is given. */
+    WEFT_FRAME_CONDITION_EDITED,
     /* The remaining kinds replace the noisy latents of given frames, and mark given frames by: */
     WEFT_FRAME_CONDITION_TIMES,      /* a timestep per token, 0 for given frames */
     WEFT_FRAME_CONDITION_FRAME_MASK, /* WEFT_PORT_FRAME_MASK, 0 for given frames */

@@ -27,6 +27,7 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_IMAGE]          = {"image",          WEFT_F32, false},
     [WEFT_PORT_CONDITION]      = {"condition",      WEFT_F32, true},
     [WEFT_PORT_CONTROL]        = {"control",        WEFT_F32, true},
+    [WEFT_PORT_EDITED]         = {"edited",         WEFT_F32, true},
     [WEFT_PORT_CONTROL_SCALE]  = {"control_scale",  WEFT_F32, false},
     [WEFT_PORT_INDEX]          = {"index",          WEFT_F32, false},
     [WEFT_PORT_HISTORY]        = {"history",        WEFT_F32, true},

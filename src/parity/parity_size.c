@@ -137,6 +137,9 @@ weft_status weft_parity_find_size(weft_parity *p)
             size->batch = t->dim[0];
             size->height = t->dim[2];
             size->width = t->dim[3];
+        } else if (row->port == WEFT_PORT_EDITED) {
+            const int64_t one = size->height * size->width;
+            size->edited = t->rank == 3 && one > 0 ? t->dim[1] / one : 0;
         } else if (row->port == WEFT_PORT_IMAGE) {
             size->image = t->rank == 3 ? t->dim[1] : 0;
         } else if (row->port >= WEFT_PORT_HISTORY && row->port <= WEFT_PORT_HISTORY_4X) {

@@ -80,6 +80,8 @@ Test(sizes, published)
         {"skyreels-v2-df-1.3b", 1435525696},
         {"wan2.1-vace-14b", 17337592896},
         {"flux2-dev", 32223281152},
+        {"flux2-klein-4b", 3875544576},
+        {"flux2-klein-9b", 9078581248},
         {"chroma", 8899983424},
         {"z-image", 6154908736},
         {"qwen3-4b", 4022468096},

@@ -106,6 +106,12 @@ static weft_status check_image(const work *w, const weft_visual_condition_setup 
         return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.file = setup->folder, .key = "--image"),
                           "this %s generates videos that start from an image. Give --image FILE.",
                           class_name);
+    if (how->form == WEFT_FRAME_CONDITION_EDITED && f->image && f->video)
+        return weft_error(
+            WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--video", .value = f->video),
+            "this %s begins with noise where --image is the image to edit. Omit --video or "
+            "--image.",
+            class_name);
     if (f->last_image && !how->last)
         return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
                           WEFT_AT(.key = "--last-image", .value = f->last_image),
@@ -534,7 +540,8 @@ static bool stands_clean(const weft_visual_condition *g)
 /* `latents` has frames of the video. */
 static bool has_latents(const weft_visual_condition *g)
 {
-    return g->from_video || stands_clean(g) || (g->work && g->work->files.before);
+    return g->from_video || stands_clean(g) || g->form == WEFT_FRAME_CONDITION_EDITED ||
+           (g->work && g->work->files.before);
 }
 
 static bool has_inputs(const weft_visual_condition *g)
@@ -721,6 +728,8 @@ static weft_status use_image_latents(work *w, weft_visual_condition *g, const fl
     WEFT_GO(read_image(w, g, carried, &latents));
     if (g->extra_channels)
         fill_follow(w, g, latents);
+    if (g->form == WEFT_FRAME_CONDITION_EDITED)
+        memcpy(g->latents, latents, (size_t)(area * g->channels) * 4);
     if (stands_clean(g)) {
         memset(g->clean_frames, 1, (size_t)there);
         memset(g->keep_mask, 1, (size_t)(there * area));

@@ -49,7 +49,8 @@ typedef struct weft_visual_condition {
     int64_t latent[3], channels;    /* shape of the latents */
     int64_t extra_channel_count;    /* conditioning channels after the noisy channels */
     weft_frame_condition_kind form; /* how the model takes the image; NONE: no image */
-    float *latents;           /* (T,Y,X,channels): latents of the video or of the clean frames */
+    /* (T,Y,X,channels): latents of the video, of the clean frames, or of the image to edit */
+    float *latents;
     uint8_t *keep_mask;       /* (T,Y,X) 1: the result equals `latents` */
     uint8_t *clean_frames;    /* (T) 1: the frame enters the model without noise */
     double given_time;        /* timestep of clean frames (weft_frame_condition) */

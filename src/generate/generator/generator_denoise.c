@@ -182,7 +182,7 @@ static void fill_visual(const weft_generator *p, const asking *a, int64_t r)
     char name[64];
     int32_t *mask = (int32_t *)row_of(a, "batch.frame_mask", r);
     float *condition = row_of(a, "batch.condition", r), *image = row_of(a, "batch.image", r),
-          *control = row_of(a, "batch.control", r);
+          *control = row_of(a, "batch.control", r), *edited = row_of(a, "batch.edited", r);
     for (int64_t t = 0; mask && t < p->shape.windows.window; t++)
         mask[t] = !g->clean_frames[a->frame + t];
     for (int64_t i = 0; condition && i < p->shape.windows.window * area; i++)
@@ -190,6 +190,8 @@ static void fill_visual(const weft_generator *p, const asking *a, int64_t r)
     if (control)
         memcpy(control, g->control + a->frame * area * g->control_channels,
                (size_t)(p->shape.windows.window * area * g->control_channels) * 4);
+    if (edited)
+        memcpy(edited, g->latents, (size_t)(area * p->model.grid.channels) * 4);
     if (image)
         memcpy(image, g->image, (size_t)(g->image_tokens * g->image_width) * 4);
     for (int i = 0; i < WEFT_GENERATOR_NUMBERS; i++) {

@@ -249,10 +249,12 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
         ports.at[WEFT_PORT_GUIDANCE] =
             weft_model_input(d, model, &size, WEFT_PORT_GUIDANCE, "batch.");
     static const weft_port visual_ports[] = {WEFT_PORT_IMAGE, WEFT_PORT_FRAME_MASK,
-                                             WEFT_PORT_CONDITION, WEFT_PORT_CONTROL};
-    const bool has[] = {
-        p->inputs.visual.image_tokens > 0, p->inputs.visual.form == WEFT_FRAME_CONDITION_FRAME_MASK,
-        p->inputs.visual.form == WEFT_FRAME_CONDITION_PORT, p->inputs.visual.control_channels > 0};
+                                             WEFT_PORT_CONDITION, WEFT_PORT_CONTROL,
+                                             WEFT_PORT_EDITED};
+    const weft_visual_condition *visual = &p->inputs.visual;
+    const bool has[] = {visual->image_tokens > 0, visual->form == WEFT_FRAME_CONDITION_FRAME_MASK,
+                        visual->form == WEFT_FRAME_CONDITION_PORT, visual->control_channels > 0,
+                        visual->form == WEFT_FRAME_CONDITION_EDITED};
     for (int i = 0; i < WEFT_COUNT(visual_ports); i++)
         if (has[i])
             ports.at[visual_ports[i]] =

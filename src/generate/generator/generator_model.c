@@ -130,13 +130,18 @@ static bool omits_guidance(const weft_model *model)
     return false;
 }
 
-/* The scale in the pipeline's guider, if its folder has one. */
+/* The scale in the pipeline's guider, if its folder has one. "is_distilled" of model_index.json is
+ * false in Flux 2 klein base, whose pipeline has guidance. */
 static weft_status own_scale(const char *folder, const weft_model *model, double *scale)
 {
-    json_t *guider = NULL;
+    json_t *guider = NULL, *index = NULL;
+    WEFT_TRY(load_json(folder, "model_index.json", &index));
+    const bool omits =
+        omits_guidance(model) && !json_is_false(json_object_get(index, "is_distilled"));
+    json_decref(index);
     WEFT_TRY(load_json(folder, "guider/guider_config.json", &guider));
-    const weft_status_code status = weft_json_get_f64_or(
-        guider, "guidance_scale", "guider_config.json", omits_guidance(model) ? 1 : 4, scale);
+    const weft_status_code status =
+        weft_json_get_f64_or(guider, "guidance_scale", "guider_config.json", omits ? 1 : 4, scale);
     json_decref(guider);
     return status;
 }

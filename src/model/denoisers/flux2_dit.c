@@ -9,7 +9,8 @@
  *   x --> norm, modulate, project --> prediction
  *
  * No layer has a bias. Positions have four axes: frame, row and column of the image, and the token
- * of the text. Shape letters: B batch, S image tokens, L text tokens, C width, D head width. */
+ * of the text. Images to edit have the size of the image and follow it as more tokens, at the
+ * frames 10, 20, ... Shape letters: B batch, S image tokens, L text tokens, C width, D head width. */
 #include "graph/builder_helpers.h"
 #include "model/common_fields.h"
 #include "model/config_fields.h"
@@ -49,11 +50,12 @@ static weft_nn_layer plain(weft_graph *g, const char *name, int64_t in, int64_t 
     return weft_nn_linear_of(g, name, in, out, false, WEFT_LINEAR_XAVIER);
 }
 
-/* cos and sin (1,count,1,D/2). `columns` 0: positions of the text on the last axis; otherwise rows
- * and columns of the image on the second and third. */
-static void rope_tables(weft_graph *g, const flux2 *c, int64_t count, int64_t columns,
+/* cos and sin (1,count,1,D/2) of images of rows x columns tokens: their frames, rows and columns on
+ * the first axes. `columns` 0: positions of the text on the last axis. */
+static void rope_tables(weft_graph *g, const flux2 *c, int64_t count, int64_t rows, int64_t columns,
                         weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {
+    enum { FRAMES_APART = 10 };
     const int64_t pairs = c->head_dim / 2;
     const weft_shape shape = WEFT_SHAPE(1, count, 1, pairs);
     float *table = weft_calloc(2 * count * pairs, sizeof *table);
@@ -63,8 +65,13 @@ static void rope_tables(weft_graph *g, const flux2 *c, int64_t count, int64_t co
         return;
     }
     for (int64_t s = 0; s < count; s++) {
-        const double at[AXES] = {0, columns ? (double)(s / columns) : 0,
-                                 columns ? (double)(s % columns) : 0, columns ? 0 : (double)s};
+        double at[AXES] = {0, 0, 0, (double)s};
+        if (columns) {
+            at[0] = (double)(s / (rows * columns) * FRAMES_APART);
+            at[1] = (double)(s / columns % rows);
+            at[2] = (double)(s % columns);
+            at[3] = 0;
+        }
         int64_t pair = s * pairs;
         for (int d = 0; d < AXES; d++)
             for (int64_t i = 0; i < c->axes[d] / 2; i++, pair++) {
@@ -210,6 +217,16 @@ static void single_block(weft_graph *g, const flux2 *c, streams *s)
     weft_graph_pop(g);
 }
 
+/* Tokens of the image and of images to edit: (B,(1 + N) S,C) */
+static weft_value image_tokens(weft_graph *g, const weft_ports *in)
+{
+    const weft_value edited = in->at[WEFT_PORT_EDITED],
+                     own = weft_nn_pack(g, in->at[WEFT_PORT_LATENTS], 1);
+    if (!weft_value_ok(edited))
+        return own;
+    return weft_concat(g, (weft_value[]){own, weft_nn_pack(g, edited, 1)}, 2, 1);
+}
+
 static weft_value forward(weft_graph *g, const flux2 *c, const weft_ports *in)
 {
     enum { DOUBLE_ROWS = 6, SINGLE_ROWS = 3 };
@@ -227,9 +244,11 @@ static weft_value forward(weft_graph *g, const flux2 *c, const weft_ports *in)
     s.mod[IMAGE] = modulation(g, c, "double_stream_modulation_img", temb, DOUBLE_ROWS);
     s.mod[TEXT] = modulation(g, c, "double_stream_modulation_txt", temb, DOUBLE_ROWS);
     s.single_mod = modulation(g, c, "single_stream_modulation", temb, SINGLE_ROWS);
-    rope_tables(g, c, size[1] * size[2], size[2], s.rope[IMAGE]);
-    rope_tables(g, c, weft_dim(g, text, 1), 0, s.rope[TEXT]);
-    s.x[IMAGE] = weft_nn_linear_plain(g, "x_embedder", weft_nn_pack(g, latents, 1), width);
+    const weft_value tokens = image_tokens(g, in);
+    const int64_t count = weft_dim(g, tokens, 1), own = size[1] * size[2];
+    rope_tables(g, c, count, size[1], size[2], s.rope[IMAGE]);
+    rope_tables(g, c, weft_dim(g, text, 1), 0, 0, s.rope[TEXT]);
+    s.x[IMAGE] = weft_nn_linear_plain(g, "x_embedder", tokens, width);
     s.x[TEXT] = weft_nn_linear_plain(g, "context_embedder", text, width);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
@@ -241,6 +260,8 @@ static weft_value forward(weft_graph *g, const flux2 *c, const weft_ports *in)
         single_block(g, c, &s);
         weft_graph_pop(g);
     }
+    if (count > own)
+        s.x[IMAGE] = weft_slice(g, s.x[IMAGE], 1, 0, own);
     const weft_value mod = modulation(g, c, "norm_out", temb, 2), /* scale, shift */
         x = weft_nn_modulate(g, weft_nn_plain_norm(g, s.x[IMAGE], c->eps), weft_nn_row(g, mod, 0),
                              weft_nn_row(g, mod, 1));
@@ -283,6 +304,9 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     const flux2 *c = config;
     if (port == WEFT_PORT_GUIDANCE)
         return c->guidance ? WEFT_SHAPE(s->batch) : WEFT_SCALAR;
+    if (port == WEFT_PORT_EDITED)
+        return WEFT_SHAPE(s->batch, s->edited > 0 ? s->edited : 1, s->height, s->width,
+                          c->in_channels);
     return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
 }
 
@@ -290,6 +314,12 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
 {
     (void)call;
     ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
+}
+
+static void frame_condition(const void *config, weft_frame_condition *cond)
+{
+    (void)config;
+    cond->form = WEFT_FRAME_CONDITION_EDITED;
 }
 
 static int64_t axes_of(const void *config)
@@ -329,6 +359,10 @@ static const weft_field fields[] = {
 
 static const weft_named_config sizes[] = {
     {"flux2-dev", "{}"},
+    {"flux2-klein-4b", "{\"num_layers\": 5, \"num_single_layers\": 20, \"num_attention_heads\": 24,"
+                       "\"joint_attention_dim\": 7680, \"guidance_embeds\": false}"},
+    {"flux2-klein-9b", "{\"num_layers\": 8, \"num_single_layers\": 24, \"num_attention_heads\": 32,"
+                       "\"joint_attention_dim\": 12288, \"guidance_embeds\": false}"},
     {NULL, NULL},
 };
 
@@ -337,6 +371,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_TIMESTEP,   false, "timestep", .unit = 1000},
     {WEFT_PORT_TEXT,       false, "encoder_hidden_states"},
     {WEFT_PORT_GUIDANCE,   false, "guidance", .unit = 1000},
+    {WEFT_PORT_EDITED,     false, "image_latents", .form = WEFT_VIDEO_PACKED, .optional = true},
     {WEFT_PORT_PREDICTION, true,  "sample", .form = WEFT_VIDEO_PACKED},
 };
 
@@ -381,13 +416,27 @@ static const weft_key_mapping mappings[] = {
      sizeof original / sizeof *original},
 };
 
+/* dev has embedded guidance and Mistral, klein neither, but Qwen3. */
+static bool is_dev(const void *config)
+{
+    return ((const flux2 *)config)->guidance;
+}
+
+static bool is_klein(const void *config)
+{
+    return !is_dev(config);
+}
+
 static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .own_side = true,
      .hidden = {10, 20, 30},
      .before = "<s>[SYSTEM_PROMPT]You are an AI that reasons about image descriptions. You give "
                "structured responses focusing on object relationships, object\nattribution and "
                "actions without speculation.[/SYSTEM_PROMPT][INST]",
-     .after = "[/INST]"},
+     .after = "[/INST]", .fits = is_dev},
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .own_side = true,
+     .hidden = {9, 18, 27}, .before = "<|im_start|>user\n",
+     .after = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n", .fits = is_klein},
 };
 
 const weft_family weft_family_flux2_dit = {
@@ -398,7 +447,8 @@ const weft_family weft_family_flux2_dit = {
     .config_bytes = sizeof(flux2), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid,
+    .grid = grid, .frame_condition = frame_condition,
+    .frame_condition_help = "none or an image to edit",
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .noise_levels = WEFT_LEVELS_EVEN_FLUX2,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
