@@ -112,6 +112,32 @@ static weft_status add_param(converting *v, const char *name, const weft_stored_
     return WEFT_OK;
 }
 
+/* The mean, deviation or variance of an autoencoder's latents, which is not a parameter. */
+static bool is_statistic(const converting *v, const char *name)
+{
+    return weft_family_is_autoencoder(v->c->model->family) &&
+           !strncmp(name, "latents_", strlen("latents_"));
+}
+
+/* Adds statistics by their name in the files that are written. They keep their type. */
+static weft_status add_statistic(converting *v, const weft_stored_tensor *t)
+{
+    const weft_family *f = v->c->model->family;
+    const weft_key_mapping *d = v->mapping;
+    if (!d)
+        d = weft_key_mapping_named(f, v->graph, "", "diffusers");
+    made m = {.is = {.parts = 1}, .part = {t}, .dtype = t->dtype};
+    snprintf(m.is.name, sizeof m.is.name, "%.299s", t->name);
+    snprintf(m.is.part[0], sizeof m.is.part[0], "%.299s", t->name);
+    for (int i = 0; d && i < d->rules; i++)
+        if (!strcmp(d->rule[i].name, t->name))
+            snprintf(m.is.name, sizeof m.is.name, "%.299s", d->rule[i].foreign_name);
+    WEFT_TRY(weft_grow((void **)&v->made, v->mades, &v->capacity, sizeof *v->made));
+    v->made[v->mades++] = m;
+    v->all += t->count;
+    return WEFT_OK;
+}
+
 typedef struct lists {
     weft_listing missing, wrong, extra;
 } lists;
@@ -148,6 +174,10 @@ static weft_status take_all(converting *v, lists *l)
          i++) {
         const char *name = weft_tensors_at(v->file, i)->name;
         bool used = false;
+        if (is_statistic(v, name)) {
+            WEFT_TRY(add_statistic(v, weft_tensors_at(v->file, i)));
+            continue;
+        }
         for (int64_t k = 0; k < v->mades && !used; k++)
             for (int p = 0; p < v->made[k].is.parts && !used; p++)
                 used = !strcmp(v->made[k].is.part[p], name);

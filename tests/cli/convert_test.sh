@@ -127,6 +127,30 @@ names_of_every_family() {
     done
 }
 check names_of_every_family
+# Mean and variance of latents are among the weights of some autoencoders, and keep their type.
+statistics_of_latents_are_converted() {
+    local vae
+    for vae in flux2 ltx_timed; do
+        convert "$SRC/tests/golden/pipelines/$vae/vae" $vae-vae
+        same "$SRC/tests/golden/pipelines/$vae/vae" $vae-vae
+    done
+    convert "$SRC/tests/golden/pipelines/flux2/vae" flux2-half --dtype bf16
+    convert flux2-half flux2-wide --dtype f32
+    python3 - "$SRC/tests/golden/pipelines/flux2/vae" flux2-half flux2-wide <<'PY' || fail "statistics in bf16"
+import json, struct, sys
+def read(folder):
+    data = open(folder + "/diffusion_pytorch_model.safetensors", "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    return {k: (v["dtype"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]) for k, v in json.loads(data[8:8 + n]).items()
+            if k != "__metadata__"}
+whole, half, wide = map(read, sys.argv[1:])
+statistics = [k for k in whole if k.startswith("bn.")]
+assert len(statistics) == 3, statistics
+assert all(whole[k] == half[k] == wide[k] for k in statistics), statistics
+assert half["decoder.conv_in.weight"][0] == "BF16"
+PY
+}
+check statistics_of_latents_are_converted
 
 # The next run removes temporary files of a killed run.
 leftovers_of_a_killed_run_are_removed() {
