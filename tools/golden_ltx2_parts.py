@@ -90,7 +90,8 @@ def vocoder(name, kind, config, seed):
          {f"grad.{k}": p.grad for k, p in model.named_parameters()})
 
 
-for i, (name, config) in enumerate(CONNECTORS.items()):
-    connectors(name, config, 70 + i)
-for i, (name, (kind, config)) in enumerate(VOCODERS.items()):
-    vocoder(name, kind, config, 80 + i)
+if __name__ == "__main__":
+    for i, (name, config) in enumerate(CONNECTORS.items()):
+        connectors(name, config, 70 + i)
+    for i, (name, (kind, config)) in enumerate(VOCODERS.items()):
+        vocoder(name, kind, config, 80 + i)

@@ -274,17 +274,26 @@ static weft_status check_fixed(const weft_field *f, const char *where, const jso
     return status;
 }
 
+/* Returns the value at "object.key", with any number of objects, before the next '|' of `path`. */
+static const json_t *value_at(const json_t *json, const char *path)
+{
+    const char *end = path + strcspn(path, "|");
+    while (json && path < end) {
+        char key[64];
+        const size_t length = strcspn(path, ".|");
+        snprintf(key, sizeof key, "%.*s", (int)length, path);
+        json = json_object_get(json, key);
+        path += length + (path + length < end);
+    }
+    return json;
+}
+
 /* Returns the value of a field, from its own key or from the locations in `also`. */
 static const json_t *value_of(const weft_field *f, const json_t *json)
 {
     const json_t *value = json_object_get(json, f->key);
     for (const char *at = f->also; at && (!value || json_is_null(value));) {
-        for (value = json; value && *at && *at != '|'; at += *at == '.') {
-            char key[64];
-            snprintf(key, sizeof key, "%.*s", (int)strcspn(at, ".|"), at);
-            value = json_object_get(value, key);
-            at += strlen(key);
-        }
+        value = value_at(json, at);
         at = strchr(at, '|');
         at += at != NULL;
     }

@@ -188,8 +188,10 @@ typedef struct weft_grid {
      * blocks. 0 (default): 1 */
     int64_t block;
     /* Autoencoder: number of first latent frames that have statistics of their own. Later frames
-     * have no statistics. 0 (default): statistics are per channel. */
+     * have no statistics. Autoencoder of audio: number of latent mel bins, all with their own
+     * statistics. 0 (default): statistics are per channel. */
     int64_t own_frames;
+    double latents_per_second; /* autoencoder of audio */
     /* Autoencoder: latents of given frames are multiplied by the deviation, not divided. CogVideoX
      * 1.5 denoisers are trained this way. */
     bool inverted;
@@ -346,7 +348,8 @@ typedef struct weft_text_shape {
 typedef enum weft_cleaning {
     WEFT_CLEAN_NOTHING,
     WEFT_CLEAN_PROMPT, /* repairs encoding damage, decodes entities, normalizes white space */
-    WEFT_CLEAN_LOWER   /* lower case, trimmed */
+    WEFT_CLEAN_LOWER,  /* lower case, trimmed */
+    WEFT_CLEAN_TRIM    /* trimmed */
 } weft_cleaning;
 
 /* Prompt template of a text encoder whose vision input is the first frame of the video. `before`,
@@ -404,6 +407,10 @@ typedef struct weft_text_encoder_row {
      * conditioning has the first token and the tokens from the instruction's last one on
      * (prompt/text_rows.h). */
     bool instruction;
+    /* Folder of a model between the encoder and the denoiser (WEFT_ROLE_TEXT_CONNECTORS), which
+     * makes `text` and `audio_text` from the hidden states of all layers. NULL: none. */
+    const char *connectors;
+    weft_port audio_text;
 } weft_text_encoder_row;
 
 /* Image conditioning of a denoiser: how it takes given frames, such as a first or a last frame. */

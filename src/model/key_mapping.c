@@ -510,10 +510,14 @@ static weft_status take_statistics(const adoption *a, weft_tensors *file, weft_m
                              *variance = find_own(a, file, "latents_variance"),
                              *deviation = variance ? variance : find_own(a, file, "latents_std");
     weft_statistics *of = weft_model_statistics(model);
-    const int64_t channels = weft_model_grid(model).channels;
+    const bool audio = model->family->role == WEFT_ROLE_AUDIO_AUTOENCODER;
+    const int64_t own = weft_model_grid(model).channels;
     float values[2][WEFT_MAX_STATISTICS];
     if (!mean || !deviation)
         return WEFT_OK;
+    /* audio: of every mel bin, with the bins of a channel together */
+    const bool of_bins = audio && mean->count % own == 0 && mean->count <= WEFT_MAX_STATISTICS;
+    const int64_t channels = of_bins ? mean->count : own;
     if (mean->count != channels || deviation->count != channels)
         return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT(.file = mean->file, .key = mean->name, WEFT_NUMBER(mean->count)),
@@ -533,6 +537,8 @@ static weft_status take_statistics(const adoption *a, weft_tensors *file, weft_m
         of->mean[i] = (double)values[0][i];
         of->deviation[i] = (double)values[1][i];
     }
+    if (of_bins)
+        of->count[0] = of->count[1] = channels;
     return WEFT_OK;
 }
 

@@ -545,7 +545,7 @@ weft_grid weft_model_grid(const weft_model *model)
 {
     weft_grid grid = {.factor = {1, 1, 1}};
     model->family->grid(model->config, &grid);
-    if (model->family->role == WEFT_ROLE_AUTOENCODER)
+    if (weft_family_is_autoencoder(model->family))
         take_statistics(
             (const weft_statistics *)((const char *)model->config + model->family->statistics),
             &grid);

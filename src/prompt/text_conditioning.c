@@ -6,6 +6,7 @@
 #include "graph/builder_helpers.h"
 #include "nn/nn.h"
 #include "prompt/all_layers.h"
+#include "prompt/text_connectors.h"
 #include "prompt/text_rows.h"
 #include "text/byte_tokenizer.h"
 #include "text/clean.h"
@@ -272,6 +273,13 @@ static weft_status connect(const weft_model *denoiser, int r, const char *where,
     const weft_model_size one = {1, 1, 1, 1, 1};
     const int64_t rows = rows_of(encoder);
     int64_t width = 0;
+    if (row->connectors) {
+        WEFT_TRY(weft_text_connectors_check(denoiser, encoder, where));
+        for (int i = 0; i < WEFT_TEXT_STREAMS; i++)
+            add_entry(c, weft_text_connectors_port(row, i), r, rows,
+                      weft_text_connectors_width(encoder, i));
+        return WEFT_OK;
+    }
     WEFT_TRY(find_width(encoder, where, &width));
     if (row->text && weft_model_takes(denoiser, row->text)) {
         const weft_shape shape = weft_model_shape(denoiser, &one, row->text);
@@ -318,6 +326,7 @@ weft_status weft_text_conditioning_open(const weft_model *denoiser,
         weft_text_encoder *encoder = &c.encoder[r];
         encoder->row = weft_text_conditioning_row(denoiser, r);
         encoder->model = spec[r].model;
+        encoder->connectors = spec[r].connectors;
         WEFT_TRY(find_tokenizer(&spec[r], encoder->row, where, encoder->tokenizer));
         WEFT_TRY(find_vision(denoiser, where, encoder));
         WEFT_TRY(weft_text_rows_count(encoder));
@@ -402,7 +411,7 @@ static bool provides(const weft_text_conditioning *c, weft_port port)
 /* Whether the graph has an input that marks the text's tokens. */
 static bool knows_real(const weft_text_conditioning *c, const weft_text_encoder *r)
 {
-    return r->tokenizer[0] && (r->row->zeros || provides(c, r->row->mask));
+    return r->tokenizer[0] && (r->row->zeros || r->row->connectors || provides(c, r->row->mask));
 }
 
 static void encode(weft_graph *g, const weft_text_conditioning *c, int r, int64_t batch, bool stays,
@@ -427,6 +436,11 @@ static void encode(weft_graph *g, const weft_text_conditioning *c, int r, int64_
                     &p);
     weft_graph_pop(g);
     const weft_value real = knows_real(c, encoder) ? numbers(g, "real", r, batch, rows) : WEFT_NONE;
+    if (row->connectors) {
+        weft_text_connectors_call(g, encoder, layers_first(g, p.at[WEFT_PORT_TEXT_LAYERS]), real,
+                                  stays, ports);
+        return;
+    }
     if (provides(c, row->text)) {
         weft_value text = p.at[WEFT_PORT_TEXT];
         if (row->all_hidden && weft_value_ok(p.at[WEFT_PORT_TEXT_LAYERS]))
@@ -615,6 +629,8 @@ static weft_status append_text(const weft_text_encoder_row *row, const char *tex
         return weft_text_clean_prompt(text, length, true, whole);
     if (row->clean == WEFT_CLEAN_LOWER)
         weft_text_clean_lower(text, length, whole);
+    else if (row->clean == WEFT_CLEAN_TRIM)
+        weft_text_clean_ends(text, length, whole);
     else
         weft_buf_append(whole, text, length);
     return WEFT_OK;
@@ -964,6 +980,8 @@ weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, 
         weft_buf_printf(&what, "|%" PRId64, row->hidden[i]);
     if (row->all_hidden)
         weft_buf_printf(&what, "|all");
+    if (row->connectors)
+        weft_buf_printf(&what, "|%s", row->connectors);
     for (int i = 0; i < c->entries; i++)
         if (c->entry[i].encoder == r)
             weft_buf_printf(&what, "|%s", weft_port_name(c->entry[i].port));

@@ -34,6 +34,7 @@ enum { WEFT_MAX_TEXT_ENCODERS = 4, WEFT_MAX_CONDITIONING = 8 };
 typedef struct weft_text_encoder {
     const weft_text_encoder_row *row; /* of the denoiser's family */
     weft_model model;
+    weft_model connectors;           /* of row->connectors; no family: none */
     char tokenizer[600];             /* file or folder; "": the family's own tokens */
     int64_t length;                  /* tokens that the encoder reads, with the template's */
     const weft_vision_input *vision; /* image among the tokens; NULL: none */
@@ -65,6 +66,7 @@ typedef struct weft_text_conditioning {
 /* Settings of one encoder, in addition to the denoiser's row. */
 typedef struct weft_text_encoder_spec {
     weft_model model;
+    weft_model connectors; /* of the denoiser's row->connectors; no family: none */
     const char *folder;    /* folder of its weights; NULL: none */
     const char *tokenizer; /* file or folder; NULL or "": in `folder` or next to it */
     int64_t length;        /* tokens of a text; 0: from the row or the encoder */

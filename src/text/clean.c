@@ -15,7 +15,7 @@ static bool is_blank(int32_t c)
     return weft_is_space(c) || (c >= 0x1c && c <= 0x1f);
 }
 
-void weft_text_clean_lower(const char *text, int64_t length, weft_buf *out)
+void weft_text_clean_ends(const char *text, int64_t length, weft_buf *out)
 {
     weft_buf whole = {0};
     int64_t from = -1, to = 0;
@@ -27,7 +27,16 @@ void weft_text_clean_lower(const char *text, int64_t length, weft_buf *out)
         to = at + n;
     }
     if (from >= 0)
-        weft_text_lower(whole.data + from, to - from, out);
+        weft_buf_append(out, whole.data + from, to - from);
+    out->failed |= whole.failed;
+    weft_buf_free(&whole);
+}
+
+void weft_text_clean_lower(const char *text, int64_t length, weft_buf *out)
+{
+    weft_buf whole = {0};
+    weft_text_clean_ends(text, length, &whole);
+    weft_text_lower(whole.data, whole.len, out);
     out->failed |= whole.failed;
     weft_buf_free(&whole);
 }

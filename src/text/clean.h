@@ -4,6 +4,8 @@
 
 #include "base/memory.h"
 
+/* No white space at the ends. */
+void weft_text_clean_ends(const char *text, int64_t length, weft_buf *out);
 /* Small letters, and no white space at the ends. */
 void weft_text_clean_lower(const char *text, int64_t length, weft_buf *out);
 /* Wan's: `repair`, entities of HTML become characters (twice), runs of white space one blank, none

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "video/image.h"
 #include "video/palette.h"
+#include "video/sound_track.h"
 #include "video/video_encoder.h"
 
 #include <errno.h>
@@ -31,10 +32,13 @@ typedef struct format {
     const char *extension;
     codec_kind kind;
     const char *encoder; /* FFmpeg's encoder; its muxer is named like the extension. NULL: libpng */
+    const char *sound;   /* encoder of sound; NULL: the format has no sound */
 } format;
 
-static const format formats[] = {
-    {"mp4", H264, "libx264"}, {"webm", VP9, "libvpx-vp9"}, {"gif", GIF, "gif"}, {"png", PNG, NULL}};
+static const format formats[] = {{"mp4", H264, "libx264", "aac"},
+                                 {"webm", VP9, "libvpx-vp9", "libopus"},
+                                 {"gif", GIF, "gif", NULL},
+                                 {"png", PNG, NULL, NULL}};
 
 struct weft_video_writer {
     const format *format;
@@ -47,7 +51,8 @@ struct weft_video_writer {
     AVPacket *packet;
     struct SwsContext *scale;
     weft_palette *palette;
-    uint8_t *rgb; /* one frame, for libswscale, the palette or libpng */
+    weft_sound_track *sound; /* NULL: no sound */
+    uint8_t *rgb;            /* one frame, for libswscale, the palette or libpng */
     int64_t frames, last_pts;
     bool header_written, finished;
 };
@@ -224,6 +229,10 @@ static weft_status open_muxer(weft_video_writer *w)
     avcodec_parameters_from_context(s->codecpar, w->encoder);
     if (s->codecpar->codec_id == AV_CODEC_ID_HEVC) /* for players of Apple */
         s->codecpar->codec_tag = MKTAG('h', 'v', 'c', '1');
+    if (w->options.sound && w->options.sound->samples && w->format->sound)
+        WEFT_TRY(
+            weft_sound_track_open(w->path, w->format->sound, w->options.sound, w->mux, &w->sound));
+    w->options.sound = NULL; /* borrowed until here */
     const char *key;
     json_t *value;
     json_object_foreach(w->tags, key, value)
@@ -351,7 +360,8 @@ static weft_status encode(weft_video_writer *w, double seconds)
     int error = avcodec_send_frame(w->encoder, w->frame);
     if (error < 0)
         return fail_encoder(w->path, "cannot encode a frame", error);
-    return drain(w);
+    WEFT_TRY(drain(w));
+    return w->sound ? weft_sound_track_write(w->sound, (double)pts / TICKS, false) : WEFT_OK;
 }
 
 /* Allocates one RGB frame, with the bytes that libswscale reads past its end. */
@@ -486,6 +496,8 @@ static weft_status end_file(weft_video_writer *w)
     if (error < 0)
         return fail_encoder(w->path, "cannot encode a frame", error);
     WEFT_TRY(drain(w));
+    if (w->sound)
+        WEFT_TRY(weft_sound_track_write(w->sound, 0, true));
     error = av_write_trailer(w->mux);
     if (error >= 0 && w->mux->pb->error < 0)
         error = w->mux->pb->error;
@@ -524,6 +536,7 @@ void weft_video_writer_close(weft_video_writer *w)
     if (!w)
         return;
     avcodec_free_context(&w->encoder);
+    weft_sound_track_free(w->sound);
     if (w->mux) {
         if (w->mux->pb)
             avio_closep(&w->mux->pb);

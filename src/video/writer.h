@@ -1,7 +1,7 @@
 /* Video writer, atomic. The extension of the path selects the format:
  *
- *   .mp4    H.264 (libx264)
- *   .webm   VP9 (libvpx)
+ *   .mp4    H.264 (libx264), sound as AAC
+ *   .webm   VP9 (libvpx), sound as Opus
  *   .gif    a palette of 256 colours for each frame (video/palette.h), at most 50 frames/s
  *   .png    one frame, lossless */
 #ifndef WEFT_VIDEO_WRITER_H
@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "video/reader.h"
+#include "video/sound.h"
 
 #include <stdint.h>
 
@@ -26,6 +27,8 @@ typedef struct weft_video_writer_options {
     int64_t key_interval;  /* mp4, webm: maximum frames between key frames; 0: 2 seconds */
     const weft_video_tag *tags;
     int tag_count;
+    /* mp4, webm: sound from the first frame on, copied; NULL: none. Other formats have no sound. */
+    const weft_sound *sound;
 } weft_video_writer_options;
 
 typedef struct weft_video_writer weft_video_writer;

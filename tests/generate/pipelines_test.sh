@@ -1,6 +1,7 @@
 #!/bin/bash
 # Pipelines in the folders that diffusers publishes give the latents of diffusers from the same
-# noise (tools/golden_pipeline.py, golden_sana_pipeline.py), with a relative error below 3e-5.
+# noise (tools/golden_pipeline.py, golden_sana_pipeline.py, golden_ltx2_pipeline.py), with a relative
+# error below 3e-5.
 . "$SRC/tests/check.sh"
 same_latents() { # NAME [VARIANT]
     local name=$1 folder options variant=${2:+_$2} model
@@ -15,6 +16,7 @@ variant = os.path.basename(sys.argv[1])[len("asked"):-len(".json")]
 names = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--height", "width": "--width", "num_frames": "--frames",
          "num_inference_steps": "--steps", "guidance_scale": "--guidance-scale", "guidance_scale_2": "--guidance-scale-2",
          "frame_rate": "--fps", "strength": "--strength", "guide": "--guidance-method", "true_cfg_scale": "--true-cfg-scale",
+         "guidance_rescale": "--guidance-rescale", "audio_guidance_scale": "--audio-guidance-scale",
          "max_sequence_length": "--max-sequence-length", "sigmas": "--sigmas", "timesteps": "--timesteps", "window": "--window",
          "sections": "--sections", "window_overlap": "--window-overlap", "window_mode": "--window-mode", "frame_lag": "--frame-lag",
          "block_frames": "--block-frames", "reasoning_frames": "--reasoning-frames", "reasoning_steps": "--reasoning-steps",
@@ -35,7 +37,13 @@ PY
     [ -f "$noise" ] || noise=$folder/noise.npy
     "$WEFT" generate --model "$model" --init-latents "$noise" --latents-npy --out "$model.mp4" "${options[@]}" >"$model.log" 2>&1 ||
         { cat "$model.log"; fail "weft generate with $model"; }
-    python3 -S - "$model" "$folder/latents$variant.npy" "$model.latents.npy" <<'PY' || fail "latents of $model"
+    compare "$model" "$folder/latents$variant.npy" "$model.latents.npy"
+    if [ -f "$folder/audio_latents$variant.npy" ]; then
+        compare "$model" "$folder/audio_latents$variant.npy" "$model.audio-latents.npy"
+    fi
+}
+compare() { # NAME REFERENCE.npy OURS.npy
+    python3 -S - "$@" <<'PY' || fail "$3 of $1"
 import array, math, struct, sys
 def load(path):
     data = open(path, "rb").read()
@@ -50,10 +58,10 @@ assert error < (4e-6 if sys.argv[1].startswith("cosmos2") else 3e-5), error
 PY
 }
 for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image qwen_image flux2 flux2_klein hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace skyreels chronoedit ltx_i2v ltx_timed mochi cog_i2v cog_control flux_control cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15 kandinsky5 \
-    cosmos25 sana; do check $name same_latents $name; done
+    cosmos25 sana ltx2 ltx23; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
 for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v flux2/edit flux2_klein/edit \
-    cosmos25/image cosmos25/video cosmos25/video1 sana/empty sana/i2v; do
+    cosmos25/image cosmos25/video cosmos25/video1 sana/empty sana/i2v ltx2/i2v ltx23/i2v ltx23/rescale; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
 # Tokens of the image to edit are split over ranks like the others.

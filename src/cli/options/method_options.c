@@ -200,6 +200,7 @@ static weft_status read_scales(const weft_args *args, weft_generator_options *o)
 {
     WEFT_TRY(weft_args_f64(args, "--true-cfg-scale", 0, 100, &o->true_cfg));
     WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
+    WEFT_TRY(weft_args_f64(args, "--audio-guidance-scale", 0, 100, &o->audio_guidance));
     WEFT_TRY(weft_args_f64(args, "--guidance-scale-2", 0, 100, &o->guidance_low));
     WEFT_TRY(weft_args_f64(args, "--boundary-ratio", 0, 1, &o->boundary));
     return weft_args_guided(args, o->guided);

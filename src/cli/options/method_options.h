@@ -109,6 +109,9 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
     {"--guidance-rescale", "R", "0", \
      "share by which the prediction is rescaled to its standard deviation without guidance", \
      .group = "guidance"}, \
+    {"--audio-guidance-scale", "G", "0", \
+     "guidance scale of the sound, for models that generate it (LTX-2). 0: as --guidance-scale", \
+     .group = "guidance"}, \
     {"--guidance-scale-2", "G", "0", \
      "guidance scale below --boundary-ratio (Wan 2.2: the low-noise expert). 0: as " \
      "--guidance-scale", \

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "comm/comm_world.h"
 #include "generate/generator/decode_time.h"
+#include "generate/generator/sound_decoder.h"
 #include "latent/vae_chunks.h"
 #include "model/key_mapping.h"
 #include "model/model.h"
@@ -163,6 +164,36 @@ static void mix_noise(const weft_saved_latents *k, int64_t index, int64_t floats
     weft_decode_time_mix(&time, (uint64_t)json_integer_value(seed), floats, x);
 }
 
+/* Decodes the sound of a video, if it has any. */
+static weft_status decode_sound(const weft_decode_options *o, const weft_saved_latents *k,
+                                const float *latents, void *user)
+{
+    weft_sound_models models = {0};
+    weft_sound_decoder *decoder = NULL;
+    weft_model denoiser;
+    weft_sound sound;
+    char *folder = NULL;
+    if (!k->sound[0] || !o->sound || (o->comm && weft_comm_rank(o->comm) != 0))
+        return WEFT_OK;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_model_open_in(o->model, WEFT_ROLE_DENOISER, &folder, &denoiser));
+    WEFT_GO(weft_sound_models_open(o->model, &denoiser, &models));
+    WEFT_GO(models.features == k->sound[1]
+                ? weft_sound_decoder_open(&models, o->backend, k->sound[0], &decoder)
+                : weft_error(WEFT_MSG_LATENTS_MISMATCH,
+                             WEFT_AT(.file = o->model, WEFT_NUMBER(k->sound[1])),
+                             "the audio latents have %" PRId64 " features; the model has %" PRId64,
+                             k->sound[1], models.features));
+    WEFT_GO(weft_sound_decoder_bind(decoder));
+    WEFT_GO(weft_sound_decoder_run(decoder, latents, &sound));
+    WEFT_GO(o->sound(user, &sound));
+out:
+    weft_sound_decoder_free(decoder);
+    weft_sound_models_close(&models);
+    weft_free(folder);
+    return status;
+}
+
 /* Resolves the memory limit, the same on all ranks: the option, or the machine's free memory
  * divided by the ranks. Collective. */
 static weft_status resolve_limit(const weft_decode_options *o, int64_t *limit)
@@ -178,7 +209,8 @@ static weft_status resolve_limit(const weft_decode_options *o, int64_t *limit)
 weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft_saved_latents *k,
                             int64_t index, weft_frames_fn *sink, void *user)
 {
-    const int64_t each = k->latent[0] * k->latent[1] * k->latent[2] * k->latent[3];
+    const int64_t each = k->latent[0] * k->latent[1] * k->latent[2] * k->latent[3],
+                  item = weft_saved_latents_floats(k);
     const bool alone = !o->comm || weft_comm_ranks(o->comm) == 1;
     int64_t most = 0;
     char *folder = NULL, bytes[32];
@@ -186,9 +218,10 @@ weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft
     float *x = weft_alloc_aligned(each * (int64_t)sizeof *x);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(x, "%s", path));
+    WEFT_GO(decode_sound(o, k, k->x + index * item + each, user));
     WEFT_GO(resolve_limit(o, &most));
     WEFT_GO(read_vae(o->model, &folder, &grid));
-    weft_latents_unnormalise(&grid, k->scale, k->x + index * each, k->latent[0], each, x);
+    weft_latents_unnormalise(&grid, k->scale, k->x + index * item, k->latent[0], each, x);
     mix_noise(k, index, each, x);
     /* an attempt that used little memory was not killed for memory */
     bool less = k->tried > most / 2 && !o->tile;

@@ -5,6 +5,7 @@
 #include "comm/comm.h"
 #include "generate/generator/saved_latents.h"
 #include "latent/vae_chunks.h"
+#include "video/sound.h"
 
 /* Undoes the normalisation of x (frames, cells, channels), which is `scale` times normalised
  * latents. */
@@ -27,6 +28,9 @@ typedef struct weft_decode_options {
     int64_t memory;              /* memory limit in bytes; 0: the machine's free memory */
     weft_comm *comm; /* NULL: one rank; all ranks decode the same files in the same order */
     weft_products products;
+    /* Receives the sound of the video before its frames, on rank 0; valid during the call. NULL
+     * (default): no sound is decoded. */
+    weft_status_code (*sound)(void *user, const weft_sound *sound);
 } weft_decode_options;
 
 /* Size of the decoded video. Frames are delivered on rank 0, as by weft_vae_decode. */

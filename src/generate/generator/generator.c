@@ -159,6 +159,7 @@ int64_t weft_generator_bytes(const weft_generator *p)
 int64_t weft_generator_bytes_of(const weft_generator *p, bool texts)
 {
     const int64_t bytes = bytes_without_vae(p, texts) + weft_vae_bytes(p->decoder.vae) +
+                          weft_sound_decoder_bytes(p->decoder.sound) +
                           weft_generator_preview_bytes(p),
                   visual = weft_visual_condition_workspace_bytes(&p->inputs.visual),
                   seen = weft_identity_condition_workspace_bytes(&p->inputs.identity),
@@ -305,6 +306,8 @@ weft_status weft_generator_bind(weft_generator *p)
     WEFT_TRY(weft_programs_bind(programs, count, p->parts.store, group));
     weft_vae_share(p->decoder.vae, group);
     WEFT_TRY(weft_generator_bind_preview(p));
+    if (p->decoder.sound && (!p->comm || weft_comm_rank(p->comm) == 0))
+        WEFT_TRY(weft_sound_decoder_bind(p->decoder.sound));
     return weft_generator_bind_decoder(p);
 }
 
@@ -399,6 +402,17 @@ void weft_generator_latents(const weft_generator *p, int64_t dim[4])
     for (int i = 0; i < 3; i++)
         dim[i] = p->shape.latent[i];
     dim[3] = p->model.grid.channels;
+}
+
+int64_t weft_generator_noise_floats(const weft_generator *p)
+{
+    return p->shape.begun_floats;
+}
+
+void weft_generator_sound(const weft_generator *p, int64_t dim[2])
+{
+    dim[0] = p->shape.sound_steps;
+    dim[1] = p->shape.sound_steps ? p->model.sound.features : 0;
 }
 
 void weft_generator_noise_dims(const weft_generator *p, int64_t dim[4])

@@ -13,6 +13,7 @@
 #include "latent/vae_chunks.h"
 #include "transform/passes.h"
 #include "transform/sharding/mesh_config.h"
+#include "video/sound.h"
 
 typedef struct weft_generator_part weft_generator_part;
 
@@ -48,6 +49,7 @@ typedef struct weft_generator_options {
     int64_t text_length; /* tokens of a prompt; 0: the model's own */
     const weft_guidance *guidance_method; /* NULL: chosen by model and scale */
     double guidance_rescale;              /* guidance rescale, for the method that has it */
+    double audio_guidance;                /* guidance scale of the sound; 0: the same scale */
     const char *negative;                 /* negative prompt; NULL: the empty text */
     double guidance_low;                  /* guidance scale below `boundary`; 0: the same scale */
     /* time, 0 to 1, where experts change; 0: the model's own, or none */
@@ -164,8 +166,12 @@ int64_t weft_generator_tokens(const weft_generator *generator);
 /* Frames, rows, columns and channels of a video's latents, and of its initial noise. */
 void weft_generator_latents(const weft_generator *generator, int64_t dim[4]);
 void weft_generator_noise_dims(const weft_generator *generator, int64_t dim[4]);
+/* Steps and features of the audio latents of a video; steps 0: the model has no sound. */
+void weft_generator_sound(const weft_generator *generator, int64_t dim[2]);
+/* Floats of the initial noise of a video with its sound. */
+int64_t weft_generator_noise_floats(const weft_generator *generator);
 /* Sets the initial latents of the first `count` prompts of a run, in place of noise from their
- * seeds: (count, latents); borrowed. */
+ * seeds: (count, latents of the video, then of its sound); borrowed. */
 void weft_generator_set_initial_latents(weft_generator *generator, const float *noise,
                                         int64_t count);
 /* Whether negative prompts have an effect: guidance evaluates the unconditional branch. */
@@ -196,6 +202,13 @@ typedef struct weft_generator_sink {
     /* Finished latents (frames, rows, columns, channels) of dim, normalised. On rank 0 only, for
      * all videos of a batch before the first is decoded; may be NULL. */
     weft_status_code (*latents)(void *user, int64_t prompt, const int64_t dim[4], const float *x);
+    /* Finished audio latents (steps, features) of dim, normalised. Called before `latents`, on rank
+     * 0 only; may be NULL. */
+    weft_status_code (*audio_latents)(void *user, int64_t prompt, const int64_t dim[2],
+                                      const float *x);
+    /* Decoded sound of prompt `prompt`, before its frames; valid during the call. On rank 0 only,
+     * for models with sound; may be NULL. */
+    weft_status_code (*sound)(void *user, int64_t prompt, const weft_sound *sound);
     /* Decoded frames of prompt `prompt`, (count, height, width, 3) in [-1,1]; on rank 0 only. If
      * decoding runs out of memory, it restarts with smaller tiles, and frames come again from frame
      * 0. */

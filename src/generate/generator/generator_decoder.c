@@ -34,6 +34,10 @@ weft_status weft_generator_decoder_open(weft_generator *p, int64_t without_vae)
                           "--parallel fsdp, or set the limit with --memory-limit.",
                           weft_format_bytes(without_vae, needs), weft_format_bytes(limit, has));
     WEFT_TRY(weft_decode_time_check(&p->options.decode_time, p->model.vae_folder));
+    if (p->shape.sound_steps)
+        WEFT_TRY(weft_sound_decoder_open(&p->model.sound, p->options.backend, p->shape.sound_steps,
+                                         &p->decoder.sound));
+    without_vae += weft_sound_decoder_bytes(p->decoder.sound);
     return weft_vae_open_within(p->model.vae_folder, &o, limit - without_vae, &p->decoder.vae,
                                 &chosen);
 }
@@ -72,6 +76,7 @@ void weft_generator_decoder_close(weft_generator_decoder *d)
 {
     weft_vae_free(d->vae);
     weft_vae_free(d->preview);
+    weft_sound_decoder_free(d->sound);
     weft_free(d->seen);
     *d = (weft_generator_decoder){0};
 }

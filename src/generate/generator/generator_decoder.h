@@ -7,8 +7,9 @@
 
 /* Lives as long as the generator. Zero-initialise; close with weft_generator_decoder_close. */
 typedef struct weft_generator_decoder {
-    weft_vae *vae;     /* NULL: none */
-    bool tile_set;     /* options.tile was set */
+    weft_vae *vae;                    /* NULL: none */
+    struct weft_sound_decoder *sound; /* NULL: the model has no sound */
+    bool tile_set;                    /* options.tile was set */
     weft_vae *preview; /* decodes one latent frame for previews, on rank 0 only; NULL: none */
     float *seen;       /* (batch, frame) latents for the preview, and one work frame */
 } weft_generator_decoder;

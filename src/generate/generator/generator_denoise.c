@@ -14,6 +14,7 @@
 #include "generate/generator/generator_graphs.h"
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/generator_preview.h"
+#include "generate/generator/generator_sound.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -146,7 +147,9 @@ static void fill_times(const weft_generator *p, const asking *a, int64_t r)
     const int64_t times = weft_generator_times(p),
                   tokens = times / (p->shape.windows.window / p->model.patch.factor[0]);
     const float clean_time = (float)p->inputs.visual.given_time;
-    float *timestep = row_of(a, "batch.timestep", r);
+    float *timestep = row_of(a, "batch.timestep", r), *level = row_of(a, "batch.noise_level", r);
+    if (level)
+        *level = time_of(p, a->level);
     for (int64_t i = 0; a->times && i < times; i++)
         timestep[i] = a->times[i / tokens * p->model.patch.factor[0]];
     if (a->times)
@@ -252,9 +255,13 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
     int64_t first;
     const int64_t rows = own_rows(expert, "batch.latents", &first);
     for (int64_t r = 0; r < rows; r++) {
+        const float *own = x + (first + r) % batch * p->shape.sampled_floats;
         float *latents = row_of(a, "batch.latents", r);
         if (latents)
-            fill_latents(p, a, x + (first + r) % batch * p->shape.sampled_floats, latents);
+            fill_latents(p, a, own, latents);
+        float *sound = row_of(a, "batch.audio", r);
+        for (int64_t i = 0; sound && i < p->shape.sound_floats; i++)
+            sound[i] = (float)a->level->in * own[p->shape.latent_floats + i];
         fill_times(p, a, r);
         fill_visual(p, a, r);
         fill_history(p, a, r);
@@ -368,11 +375,11 @@ static void pin_known(const weft_generator *p, const float *x, const weft_noise_
     const double data =
         p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
     const double missing = 1 - p->trajectory.solver_step[p->trajectory.skipped].from.sigma;
-    for (int64_t i = 0; i < p->options.batch * p->shape.latent_floats; i++) {
-        const int64_t at = i % p->shape.latent_floats;
-        const double known = (double)g->latents[at];
-        if (!g->keep_mask[at / channels])
+    for (int64_t i = 0; i < p->options.batch * p->shape.item_floats; i++) {
+        const int64_t at = i % p->shape.item_floats;
+        if (at >= p->shape.latent_floats || !g->keep_mask[at / channels])
             continue;
+        const double known = (double)g->latents[at];
         prediction[i] = keeps_noise(p, at / frame)
                             ? (float)(((double)x[i] - known) / (level->sigma + missing))
                             : (float)((data * known - level->skip * (double)x[i]) / level->out);
@@ -491,6 +498,10 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
             blend(p, e, i, out, 0, prediction);
             if (guided)
                 blend(p, e, i, out + half, 1, other);
+        } else if (p->shape.sound_steps) {
+            weft_generator_take_both(p, part->program, 0, prediction);
+            if (guided)
+                weft_generator_take_both(p, part->program, 1, other);
         } else {
             memcpy(prediction, out, (size_t)all * 4);
             other = out + half;
@@ -509,7 +520,9 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
         .time = time,
         .timestep = e->level->time,
         .steps = p->options.steps};
-    if (p->trajectory.guidance->combine && (guided || p->trajectory.guidance->rows == 1))
+    if (p->trajectory.guidance->combine && p->shape.sound_steps && guided)
+        weft_generator_combine_both(p, &params, e->x, e->level->sigma, prediction, other);
+    else if (p->trajectory.guidance->combine && (guided || p->trajectory.guidance->rows == 1))
         p->trajectory.guidance->combine(&params, prediction, other, all);
     if (p->inputs.visual.keep_mask && p->inputs.visual.latents && !p->shape.sections.count &&
         !p->shape.level_frames)
@@ -603,18 +616,26 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
     const bool first_rank = !p->comm || weft_comm_rank(p->comm) == 0;
     int64_t dim[4];
     weft_generator_latents(p, dim);
-    for (int64_t i = 0; i < count && r->sink->latents && first_rank; i++)
-        WEFT_TRY(r->sink->latents(r->sink->user, p->request.first + i, dim,
-                                  p->memory.x + i * p->shape.latent_floats));
+    for (int64_t i = 0; i < count && r->sink->latents && first_rank; i++) {
+        const float *x = p->memory.x + i * p->shape.item_floats;
+        const int64_t sound[2] = {p->shape.sound_steps, p->model.sound.features};
+        if (p->shape.sound_steps && r->sink->audio_latents)
+            WEFT_TRY(r->sink->audio_latents(r->sink->user, p->request.first + i, sound,
+                                            x + p->shape.latent_floats));
+        WEFT_TRY(r->sink->latents(r->sink->user, p->request.first + i, dim, x));
+    }
     for (int64_t i = 0; i < count; i++) {
         /* p->memory.other is unused between batches; x stays for another attempt */
         float *to = p->memory.other;
         const int64_t frame = p->shape.latent_floats / p->shape.latent[0],
                       frames = p->shape.latent[0] - p->shape.before;
         weft_latents_unnormalise(&p->model.grid, weft_generator_scale(p),
-                                 p->memory.x + i * p->shape.latent_floats + p->shape.before * frame,
+                                 p->memory.x + i * p->shape.item_floats + p->shape.before * frame,
                                  frames, frames * frame, to);
         r->prompt = p->request.first + i;
+        if (first_rank)
+            WEFT_TRY(weft_generator_decode_sound(p, r->prompt,
+                                                 p->memory.x + i * p->shape.item_floats, r->sink));
         weft_decode_time_mix(&p->options.decode_time, p->request.seeds[r->prompt], frames * frame,
                              to);
         weft_frames_skip skip = {on_frames, r, p->shape.lead * p->model.grid.factor[0],
@@ -680,8 +701,11 @@ static void begin_with(const weft_generator *p, int64_t row, float *x)
                                                     p->trajectory.solver_step),
                 tint = (float)g->image_noise_share;
     const int64_t area = p->shape.latent[1] * p->shape.latent[2], frame = area * channels;
+    const int64_t video = p->shape.begun_floats - p->shape.sound_floats;
     int64_t drawn = 0;
-    for (int64_t i = 0; i < p->shape.begun_floats; i++, drawn++) {
+    for (int64_t i = video; i < p->shape.begun_floats; i++)
+        x[i] = begin * (noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)i));
+    for (int64_t i = 0; i < video; i++, drawn++) {
         if (i % frame == 0)
             drawn = noise_of_frame(p, seed, i / frame);
         const float n =
@@ -974,11 +998,11 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
             sink->begin(sink->user, p->request.first);
         WEFT_TRY(sample(p, &r, resumed));
         for (int64_t i = 0; i < batch; i++)
-            end_with(p, p->memory.x + i * p->shape.latent_floats);
+            end_with(p, p->memory.x + i * p->shape.item_floats);
         for (int64_t i = 0; i < batch && p->inputs.visual.settled; i++)
             weft_first_frames_settle(p->inputs.visual.settled, p->shape.latent[0],
                                      p->shape.latent_floats / p->shape.latent[0],
-                                     p->memory.x + i * p->shape.latent_floats);
+                                     p->memory.x + i * p->shape.item_floats);
         WEFT_TRY(decode_all(p, &r, now));
     }
     return WEFT_OK;

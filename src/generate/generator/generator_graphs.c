@@ -241,10 +241,15 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                                   .text = weft_text_conditioning_length(&p->model.text),
                                   .text2 = weft_text_conditioning_length2(&p->model.text),
                                   .image = p->inputs.visual.image_tokens,
+                                  .audio = p->shape.sound_steps,
                                   .times = weft_generator_times(p)};
     weft_ports ports = weft_ports_none();
     ports.at[WEFT_PORT_LATENTS] = weft_model_input(d, model, &size, WEFT_PORT_LATENTS, "batch.");
     ports.at[WEFT_PORT_TIMESTEP] = weft_model_input(d, model, &size, WEFT_PORT_TIMESTEP, "batch.");
+    if (p->shape.sound_steps)
+        ports.at[WEFT_PORT_AUDIO] = weft_model_input(d, model, &size, WEFT_PORT_AUDIO, "batch.");
+    if (p->shape.sound_steps && size.times > 1) /* the time of the sound, and of generated frames */
+        ports.at[WEFT_PORT_LEVEL] = weft_model_input(d, model, &size, WEFT_PORT_LEVEL, "batch.");
     if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
         ports.at[WEFT_PORT_GUIDANCE] =
             weft_model_input(d, model, &size, WEFT_PORT_GUIDANCE, "batch.");
@@ -287,6 +292,8 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
     weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
     weft_graph_pop(d);
     weft_output(d, "prediction", weft_model_answer(d, model, &ports));
+    if (p->shape.sound_steps)
+        weft_output(d, "audio_prediction", ports.at[WEFT_PORT_AUDIO_PREDICTION]);
     return finish_part(p, part, rows);
 }
 
@@ -347,6 +354,9 @@ weft_status weft_generator_programs(weft_generator *p, weft_vae_program_fn *with
                                                     : "");
         WEFT_TRY(with(user, name, part[i]->own, part[i]->program));
     }
+    if (p->decoder.sound)
+        WEFT_TRY(with(user, "sound", weft_sound_decoder_graph(p->decoder.sound),
+                      weft_sound_decoder_program(p->decoder.sound)));
     return weft_vae_programs(p->decoder.vae, WEFT_VAE_DECODER, with, user);
 }
 

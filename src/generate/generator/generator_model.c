@@ -209,13 +209,16 @@ static weft_status open_text(weft_generator_model *m, const weft_generator_optio
     const json_t *lengths = json_object_get(own, "text_lengths");
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < count; i++) {
-        const char *name = weft_text_conditioning_row(m->denoiser, i)->encoder;
-        m->encoder_folder[i] = weft_path_join(m->folder, name);
+        const weft_text_encoder_row *row = weft_text_conditioning_row(m->denoiser, i);
+        m->encoder_folder[i] = weft_path_join(m->folder, row->encoder);
         spec[i].folder = m->encoder_folder[i];
         spec[i].length = length_of(m, o, i, json_array_get(lengths, (size_t)i));
         WEFT_GO(spec[i].folder
                     ? weft_model_open_as(spec[i].folder, WEFT_ROLE_TEXT_ENCODER, &spec[i].model)
                     : weft_no_memory("a path"));
+        if (row->connectors)
+            WEFT_GO(weft_model_open_in(m->folder, WEFT_ROLE_TEXT_CONNECTORS,
+                                       &m->connectors_folder[i], &spec[i].connectors));
     }
     WEFT_GO(weft_text_conditioning_open(m->denoiser, spec, count, m->folder, &m->text));
     WEFT_GO(weft_tokenizer_set_open(&m->text, &m->tokenizers));
@@ -324,6 +327,7 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
     WEFT_TRY(open_text(m, o));
     WEFT_TRY(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &m->vae_folder, &vae));
     WEFT_TRY(weft_key_mapping_statistics(m->vae_folder, &vae));
+    WEFT_TRY(weft_sound_models_open(folder, m->denoiser, &m->sound));
     m->patch = weft_model_grid(m->denoiser);
     m->grid = weft_model_grid(&vae);
     return WEFT_OK;
@@ -331,11 +335,14 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
 
 void weft_generator_model_close(weft_generator_model *m)
 {
-    for (int i = 0; i < WEFT_MAX_TEXT_ENCODERS; i++)
+    for (int i = 0; i < WEFT_MAX_TEXT_ENCODERS; i++) {
         weft_free(m->encoder_folder[i]);
+        weft_free(m->connectors_folder[i]);
+    }
     for (int i = 0; i < WEFT_COUNT(m->denoiser_folder); i++)
         weft_free(m->denoiser_folder[i]);
     weft_tokenizer_set_close(&m->tokenizers);
+    weft_sound_models_close(&m->sound);
     weft_free(m->folder);
     weft_free(m->vae_folder);
     *m = (weft_generator_model){0};

@@ -3,6 +3,7 @@
 #define WEFT_GENERATE_GENERATOR_GENERATOR_MODEL_H
 
 #include "generate/generator/generator.h"
+#include "generate/generator/sound_decoder.h"
 #include "prompt/text_conditioning.h"
 
 /* Lives as long as the generator; read once. Zero-initialise; close with
@@ -13,9 +14,11 @@ typedef struct weft_generator_model {
     weft_model denoiser[2]; /* [experts] */
     weft_text_conditioning text;
     weft_tokenizer_set tokenizers;
+    weft_sound_models sound;
     char *denoiser_folder[2], *encoder_folder[WEFT_MAX_TEXT_ENCODERS], *vae_folder;
-    weft_grid patch; /* latents to tokens */
-    weft_grid grid;  /* pixels to latents */
+    char *connectors_folder[WEFT_MAX_TEXT_ENCODERS]; /* NULL: none */
+    weft_grid patch;                                 /* latents to tokens */
+    weft_grid grid;                                  /* pixels to latents */
     double fps;
     bool published;         /* no weft.json: conditioning as in the model's pipeline */
     bool first_frame;       /* weft.json: trained with a given first frame */

@@ -69,6 +69,9 @@ typedef struct weft_generator_shape {
     int64_t lead;                  /* next latent frames, decoded and then dropped */
     int64_t longest;               /* options.continues: frames of a window; 0: one window */
     int64_t latent_floats, rows;   /* rows: of the denoising batch, prompts x CFG branches */
+    /* Sound: audio latents, and their floats. In x they follow the latents of their video. 0: none */
+    int64_t sound_steps, sound_floats;
+    int64_t item_floats; /* of a video with its sound, after the last step */
     weft_video_sections sections;
     /* Frames and floats that a sampler denoises together: a section, or all. */
     int64_t sampled_frames, sampled_floats;

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "comm/comm_world.h"
+#include "generate/generator/generator_graphs.h"
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/resident_weights.h"
 #include "model/key_mapping.h"
@@ -76,7 +77,7 @@ static weft_status arrange_continuation(weft_generator *p)
 /* Checks that the generator has every input that the denoiser needs. */
 static weft_status check_ports(const weft_generator_model *m)
 {
-    enum { OWN = 13 };
+    enum { OWN = 15 };
     /* a label is given together with sizes only: as Hunyuan-DiT's style */
     const bool sized = m->published && weft_model_takes(m->denoiser, WEFT_PORT_SIZES);
     weft_port ports[OWN + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS,
@@ -90,6 +91,8 @@ static weft_status check_ports(const weft_generator_model *m)
                                                     WEFT_PORT_SPACING,
                                                     WEFT_PORT_CONDITION,
                                                     WEFT_PORT_CONTROL,
+                                                    WEFT_PORT_AUDIO,
+                                                    WEFT_PORT_LEVEL,
                                                     sized ? WEFT_PORT_SIZES : WEFT_PORT_LATENTS,
                                                     sized ? WEFT_PORT_LABEL : WEFT_PORT_LATENTS};
     for (int i = 0; i < m->text.entries; i++)
@@ -145,7 +148,7 @@ static weft_status check_sizes(weft_generator *p)
                           " latent channels, but the transformer takes %" PRId64
                           " and returns %" PRId64,
                           p->model.grid.channels, denoised, p->model.patch.out_channels);
-    p->shape.latent_floats =
+    p->shape.item_floats = p->shape.latent_floats =
         p->shape.latent[0] * p->shape.latent[1] * p->shape.latent[2] * p->model.grid.channels;
     return WEFT_OK;
 }
@@ -415,6 +418,39 @@ static weft_status lay_windows(weft_generator *p)
     return WEFT_OK;
 }
 
+/* Adds the audio latents of models with sound. */
+static weft_status lay_sound(weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    weft_generator_shape *s = &p->shape;
+    if (!p->model.sound.vae.family)
+        return o->audio_guidance > 0 ? weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                                                  WEFT_AT(.key = "--audio-guidance-scale",
+                                                          WEFT_NUMBER(o->audio_guidance)),
+                                                  "%s generates no sound. Omit the option.",
+                                                  weft_model_class(p->model.denoiser))
+                                     : WEFT_OK;
+    const struct {
+        const char *key;
+        bool given;
+    } other[] = {{"--window", o->window || o->continues || o->chains},
+                 {"--video", o->visual.video != NULL},
+                 {"--control", o->visual.control != NULL},
+                 {"--feature-cache", o->cache && strcmp(o->cache, "off") != 0},
+                 {"--identity-image", o->identity.image != NULL}};
+    for (int i = 0; i < WEFT_COUNT(other); i++)
+        if (other[i].given)
+            return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = other[i].key),
+                              "%s generates sound with the video, which is not possible with this "
+                              "option. Omit it.",
+                              weft_model_class(p->model.denoiser));
+    s->sound_steps = weft_sound_models_steps(&p->model.sound, o->frames,
+                                             weft_generator_number(p, WEFT_PORT_FPS));
+    s->sound_floats = s->sound_steps * p->model.sound.features;
+    s->item_floats = s->sampled_floats = s->begun_floats = s->latent_floats + s->sound_floats;
+    return WEFT_OK;
+}
+
 /* Sets the shape of the video, without the rows of the batch. */
 static weft_status arrange_shape(weft_generator *p)
 {
@@ -434,7 +470,8 @@ static weft_status arrange_shape(weft_generator *p)
                           weft_model_class(p->model.denoiser));
     bool levels;
     WEFT_TRY(lay_levels(p, &levels));
-    return levels ? WEFT_OK : lay_windows(p);
+    WEFT_TRY(levels ? WEFT_OK : lay_windows(p));
+    return lay_sound(p);
 }
 
 weft_status weft_generator_share(weft_comm *comm, const weft_generator_options *o, int64_t *bytes)

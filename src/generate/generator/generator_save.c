@@ -71,6 +71,8 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
     WEFT_TRY(add_schedule(&o->timestep_schedule, to));
     if (o->vae_products == WEFT_PRODUCTS_TF32)
         WEFT_TRY(add(to, "vae_tf32", json_true()));
+    if (o->audio_guidance > 0)
+        WEFT_TRY(add(to, "audio_guidance", json_real(o->audio_guidance)));
     if (o->decode_time.timestep > 0)
         WEFT_TRY(add(to, "decode_timestep", json_real(o->decode_time.timestep)));
     if (o->decode_time.noise > 0)
@@ -209,6 +211,7 @@ static weft_status write_saved(weft_generator *p, int64_t first, int64_t videos,
     k->settings = p->identity;
     k->prompts = prompts_of(p, first, videos);
     k->steps = weft_generator_steps(p);
+    weft_generator_sound(p, k->sound);
     k->videos = videos;
     k->scale = weft_generator_scale(p);
     k->fps = p->options.fps > 0 ? p->options.fps : p->model.fps;
@@ -432,8 +435,7 @@ weft_status weft_generator_save_latents(weft_generator *p, int64_t prompt, bool 
     /* frames before the video are not saved */
     const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
     weft_saved_latents k = {.cursor = {.step = weft_generator_steps(p)},
-                            .x = p->memory.x +
-                                 (prompt - p->request.first) * p->shape.latent_floats +
+                            .x = p->memory.x + (prompt - p->request.first) * p->shape.item_floats +
                                  p->shape.before * frame,
                             .tried = tries ? weft_vae_bytes(p->decoder.vae) : 0};
     weft_generator_latents(p, k.latent);
@@ -473,12 +475,13 @@ static weft_status check_state(const weft_generator *p, const weft_saved_latents
                                const char *path)
 {
     const int64_t steps = weft_generator_steps(p);
-    int64_t dim[4];
+    int64_t dim[4], sound[2];
     weft_generator_noise_dims(p, dim);
-    if (memcmp(k->latent, dim, sizeof dim) == 0 && k->steps == steps &&
-        k->histories == histories_at(p, k->cursor.step) && k->cursor.step >= 0 &&
-        k->cursor.step <= steps && k->cursor.draws >= 0 && k->cursor.order >= 0 &&
-        k->cursor.order <= WEFT_SOLVER_ORDER)
+    weft_generator_sound(p, sound);
+    if (memcmp(k->latent, dim, sizeof dim) == 0 && memcmp(k->sound, sound, sizeof sound) == 0 &&
+        k->steps == steps && k->histories == histories_at(p, k->cursor.step) &&
+        k->cursor.step >= 0 && k->cursor.step <= steps && k->cursor.draws >= 0 &&
+        k->cursor.order >= 0 && k->cursor.order <= WEFT_SOLVER_ORDER)
         return WEFT_OK;
     return weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path),
                       "the latents or the saved step do not fit %" PRId64 " steps of the sampler "

@@ -18,7 +18,9 @@ typedef struct loading {
     weft_generator_part *part; /* NULL: the decoder */
     const weft_model *model;
     const char *scope, *folder;
-    int expert;   /* of a denoiser; -1: none */
+    const weft_text_encoder *between; /* text encoders with connectors: these, in */
+    const char *between_folder;       /* this folder; NULL: none */
+    int expert;                       /* of a denoiser; -1: none */
     bool partial; /* the file has more tensors than the model, as files of text encoders do */
 } loading;
 
@@ -30,6 +32,8 @@ static loading loading_encoder(weft_generator *p, int i)
                      .model = &encoder->model,
                      .scope = encoder->row->encoder,
                      .folder = p->model.encoder_folder[i],
+                     .between = encoder,
+                     .between_folder = p->model.connectors_folder[i],
                      .expert = -1,
                      .partial = encoder->tokenizer[0] != 0};
 }
@@ -78,6 +82,19 @@ static weft_status smooth(const loading *l, const char *prefix, weft_tensors *fi
     return status;
 }
 
+/* Loads the connectors of a text encoder. */
+static weft_status load_connectors(const loading *l, weft_store *store)
+{
+    char prefix[64];
+    weft_tensors *file;
+    if (!l->between_folder)
+        return WEFT_OK;
+    snprintf(prefix, sizeof prefix, "%s.", l->between->row->connectors);
+    WEFT_TRY(weft_key_mapping_open(l->between->connectors.family, l->part->graph, prefix,
+                                   l->between_folder, &file));
+    return weft_weights_load(store, l->part->own, prefix, file, false);
+}
+
 /* Fills the parameters of the part in `store`, and merges the adapters of a denoiser. */
 static weft_status_code fill_store(void *user, weft_store *store)
 {
@@ -93,7 +110,7 @@ static weft_status_code fill_store(void *user, weft_store *store)
         WEFT_TRY(smooth(l, prefix, file));
     WEFT_TRY(weft_weights_load(store, l->part->own, prefix, file, l->partial));
     if (l->expert < 0)
-        return WEFT_OK;
+        return load_connectors(l, store);
     const weft_generator_options *o = &p->options;
     return weft_adapters_load(o->adapters, o->adapter_count, l->expert, l->model->family,
                               l->part->graph, l->part->own, prefix, store);

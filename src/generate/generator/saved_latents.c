@@ -15,23 +15,37 @@ static const char *const metadata = "weft.saved_latents", *const earlier_metadat
 
 static json_t *head_of(const weft_saved_latents *k)
 {
-    return json_pack("{s:i, s:O, s:O, s:{s:I, s:I, s:I, s:I}, s:f, s:f, s:I}", "version", 1,
-                     "settings", k->settings, "prompts", k->prompts, "place", "step",
-                     (json_int_t)k->cursor.step, "steps", (json_int_t)k->steps, "draws",
-                     (json_int_t)k->cursor.draws, "order", (json_int_t)k->cursor.order, "scale",
-                     k->scale, "fps", k->fps, "tried", (json_int_t)k->tried);
+    json_t *head = json_pack("{s:i, s:O, s:O, s:{s:I, s:I, s:I, s:I}, s:f, s:f, s:I}", "version", 1,
+                             "settings", k->settings, "prompts", k->prompts, "place", "step",
+                             (json_int_t)k->cursor.step, "steps", (json_int_t)k->steps, "draws",
+                             (json_int_t)k->cursor.draws, "order", (json_int_t)k->cursor.order,
+                             "scale", k->scale, "fps", k->fps, "tried", (json_int_t)k->tried);
+    const int64_t *d = k->latent;
+    if (head && k->sound[0]) /* x has no dims of its own */
+        json_object_update_new(head, json_pack("{s:[I,I,I,I], s:[I,I]}", "latents",
+                                               (json_int_t)d[0], (json_int_t)d[1], (json_int_t)d[2],
+                                               (json_int_t)d[3], "sound", (json_int_t)k->sound[0],
+                                               (json_int_t)k->sound[1]));
+    return head;
+}
+
+int64_t weft_saved_latents_floats(const weft_saved_latents *k)
+{
+    return k->latent[0] * k->latent[1] * k->latent[2] * k->latent[3] + k->sound[0] * k->sound[1];
 }
 
 static weft_status write_tensors(weft_tensors_writer *w, const weft_saved_latents *k,
                                  const char *head)
 {
-    const int64_t dim[6] = {k->histories, k->videos,    k->latent[0],
-                            k->latent[1], k->latent[2], k->latent[3]};
+    const bool sound = k->sound[0] > 0;
+    const int64_t dim[6] = {
+        k->histories, k->videos,    sound ? weft_saved_latents_floats(k) : k->latent[0],
+        k->latent[1], k->latent[2], k->latent[3]};
     weft_tensors_writer_hasten(w);
     WEFT_TRY(weft_tensors_writer_metadata(w, metadata, head));
-    WEFT_TRY(weft_tensors_writer_declare(w, "x", WEFT_F32, 5, dim + 1));
+    WEFT_TRY(weft_tensors_writer_declare(w, "x", WEFT_F32, sound ? 2 : 5, dim + 1));
     if (k->histories)
-        WEFT_TRY(weft_tensors_writer_declare(w, "history", WEFT_F32, 6, dim));
+        WEFT_TRY(weft_tensors_writer_declare(w, "history", WEFT_F32, sound ? 3 : 6, dim));
     WEFT_TRY(weft_tensors_writer_data(w, "x", WEFT_F32, k->x));
     if (k->histories)
         WEFT_TRY(weft_tensors_writer_data(w, "history", WEFT_F32, k->history));
@@ -74,6 +88,17 @@ out:
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
+/* Reads the sizes of a video and its sound, if the file has sound. */
+static void parse_sizes(const json_t *head, weft_saved_latents *k)
+{
+    const json_t *latents = json_object_get(head, "latents"),
+                 *sound = json_object_get(head, "sound");
+    for (size_t i = 0; i < 4 && sound; i++)
+        k->latent[i] = json_integer_value(json_array_get(latents, i));
+    for (size_t i = 0; i < 2 && sound; i++)
+        k->sound[i] = json_integer_value(json_array_get(sound, i));
+}
+
 static weft_status parse_head(const char *path, const char *text, weft_saved_latents *k)
 {
     json_t *head = NULL;
@@ -93,6 +118,7 @@ static weft_status parse_head(const char *path, const char *text, weft_saved_lat
     WEFT_GO(weft_json_get_f64(head, "scale", path, &k->scale));
     WEFT_GO(weft_json_get_f64(head, "fps", path, &k->fps));
     WEFT_GO(weft_json_get_i64(head, "tried", path, &k->tried));
+    parse_sizes(head, k);
     k->settings = json_incref(json_object_get(head, "settings"));
     k->prompts = json_incref(json_object_get(head, "prompts"));
     if (!json_is_object(k->settings) || !json_is_array(k->prompts))
@@ -109,14 +135,17 @@ static weft_status take_tensors(const char *path, weft_saved_latents *k)
 {
     const weft_stored_tensor *x = weft_tensors_find(k->file, "x"),
                              *history = weft_tensors_find(k->file, "history");
-    if (!x || x->rank != 5 || x->dtype != WEFT_F32 ||
-        x->dim[0] != (int64_t)json_array_size(k->prompts))
+    const int rank = k->sound[0] ? 2 : 5;
+    if (!x || x->rank != rank || x->dtype != WEFT_F32 ||
+        x->dim[0] != (int64_t)json_array_size(k->prompts) ||
+        (k->sound[0] && x->dim[1] != weft_saved_latents_floats(k)))
         return weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, .key = "x"),
                           "the tensor is not f32 of (videos, latents)");
     k->videos = x->dim[0];
-    memcpy(k->latent, x->dim + 1, sizeof k->latent);
-    if (history && (history->rank != 6 || history->dtype != WEFT_F32 ||
-                    memcmp(history->dim + 1, x->dim, 5 * sizeof *x->dim) != 0))
+    if (!k->sound[0])
+        memcpy(k->latent, x->dim + 1, sizeof k->latent);
+    if (history && (history->rank != rank + 1 || history->dtype != WEFT_F32 ||
+                    memcmp(history->dim + 1, x->dim, (size_t)rank * sizeof *x->dim) != 0))
         return weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, .key = "history"),
                           "the tensor is not f32 of (arrays, videos, latents)");
     k->histories = history ? history->dim[0] : 0;

@@ -5,7 +5,8 @@
  *              │  │  │     │
  *              └──┴──┴─────┴──> one safetensors file, replaced after each step
  *
- *     x        (videos, frames, rows, columns, channels)   as the sampler has it
+ *     x        (videos, frames, rows, columns, channels)   as the sampler has it; with sound
+ *              (videos, floats): the latents of a video, then those of its sound
  *     history  (arrays, videos, frames, ...)               read by its next step with x
  *     metadata "weft.saved_latents": JSON: settings that determine the result, prompts, seeds, the
  *              cursor; "weft.kept" in earlier files
@@ -25,6 +26,7 @@ typedef struct weft_saved_latents {
     weft_sampler_cursor cursor;
     int64_t steps;             /* steps of the trajectory; cursor.step == steps: finished */
     int64_t videos, latent[4]; /* frames, rows, columns, channels of each video */
+    int64_t sound[2];          /* steps and features of its audio latents; steps 0: none */
     int64_t histories;         /* number of arrays of the sampler's history */
     const float *x, *history;  /* after opening: into the map of `file` */
     double scale;              /* x = scale x normalised latents */
@@ -33,6 +35,8 @@ typedef struct weft_saved_latents {
     struct weft_tensors *file; /* the open file; NULL before opening */
 } weft_saved_latents;
 
+/* Floats of a video with its sound. */
+int64_t weft_saved_latents_floats(const weft_saved_latents *saved);
 /* Opens a writer for the file `path`, .safetensors. */
 weft_status weft_saved_latents_writer(const char *path, weft_tensors_writer **writer);
 /* Writes the file atomically. Ignores `saved->file`. */

@@ -117,7 +117,7 @@ static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim
     if (is_rank0 && !prompt)
         report_denoising(b);
     if (b->context->run->latents)
-        WEFT_TRY(weft_batch_files_write_array(b, prompt, dim, x));
+        WEFT_TRY(weft_batch_files_write_array(b, prompt, "latents.npy", 4, dim, x));
     WEFT_TRY(weft_batch_files_apply(b, prompt, WEFT_JOB_DENOISED));
     for (int64_t i = 0; last && i < b->jobs->count; i++)
         WEFT_TRY(weft_batch_files_apply(b, i, WEFT_JOB_BATCH_DENOISED));
@@ -125,6 +125,22 @@ static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim
     if (is_rank0 && last)
         update_decoding(b, weft_generation_batch_job(b, 0), 0);
     return WEFT_OK;
+}
+
+static weft_status_code on_audio_latents(void *user, int64_t prompt, const int64_t dim[2],
+                                         const float *x)
+{
+    const weft_generation_batch *b = user;
+    return b->context->run->latents
+               ? weft_batch_files_write_array(b, prompt, "audio-latents.npy", 2, dim, x)
+               : WEFT_OK;
+}
+
+static weft_status_code on_sound(void *user, int64_t prompt, const weft_sound *sound)
+{
+    const weft_generation_batch *b = user;
+    return weft_video_outputs_sound(b->context->outputs, weft_generation_batch_job(b, prompt),
+                                    sound);
 }
 
 static void record_facts(const weft_generation_batch *b)
@@ -190,6 +206,8 @@ weft_generator_sink weft_batch_events_sink(weft_generation_batch *b)
                                  .step = on_step,
                                  .preview = on_preview,
                                  .latents = on_latents,
+                                 .audio_latents = on_audio_latents,
+                                 .sound = on_sound,
                                  .frames = on_frames,
                                  .user = b};
 }

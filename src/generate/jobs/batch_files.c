@@ -113,14 +113,15 @@ weft_status weft_batch_files_apply(weft_generation_batch *b, int64_t prompt, wef
 }
 
 weft_status weft_batch_files_write_array(const weft_generation_batch *b, int64_t prompt,
-                                         const int64_t dim[4], const float *x)
+                                         const char *ending, int rank, const int64_t *dim,
+                                         const float *x)
 {
     weft_buf data = {0}, path = {0};
-    weft_npy_format(WEFT_F32, 4, dim, x, &data);
+    weft_npy_format(WEFT_F32, rank, dim, x, &data);
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_buf_check(&data));
     WEFT_GO(weft_job_files_new_path(&b->context->files, weft_generation_batch_job(b, prompt),
-                                    "latents.npy", &path));
+                                    ending, &path));
     weft_comm_set_busy(b->context->team.comm, "writing latents");
     status = weft_file_write_atomic(path.data, data.data, data.len);
     weft_comm_set_busy(b->context->team.comm, NULL);

@@ -26,6 +26,12 @@ static weft_status_code on_frames(void *user, int64_t first, int64_t count, cons
     return status;
 }
 
+static weft_status_code on_sound(void *user, const weft_sound *sound)
+{
+    const frames_to *to = user;
+    return to->outputs ? weft_video_outputs_sound(to->outputs, to->item, sound) : WEFT_OK;
+}
+
 /* ---- saved latents of jobs ------------------------------------------------------------------ */
 
 /* Checks that the latents are of this model and job. */
@@ -77,8 +83,8 @@ static weft_status decode_opened(weft_generation_context *c, int64_t job, const 
                                  weft_saved_latents *saved)
 {
     const weft_generator_options *g = c->run->options;
-    const weft_decode_options o = {g->backend, c->run->model, g->tile,
-                                   g->memory,  c->team.comm,  g->vae_products};
+    const weft_decode_options o = {g->backend,   c->run->model,   g->tile, g->memory,
+                                   c->team.comm, g->vae_products, on_sound};
     frames_to to = {c->outputs, c->team.comm, job};
     WEFT_TRY(check_latents(c, job, path, saved));
     if (c->team.writes)
@@ -173,8 +179,9 @@ static weft_status decode_file(const weft_generation_run *o, const char *path,
                                weft_saved_latents *k)
 {
     const bool writes = !o->comm || weft_comm_rank(o->comm) == 0;
-    const weft_decode_options how = {o->options->backend, o->model, o->options->tile,
-                                     o->options->memory,  o->comm,  o->options->vae_products};
+    const weft_decode_options how = {
+        o->options->backend,      o->model, o->options->tile, o->options->memory, o->comm,
+        o->options->vae_products, on_sound};
     weft_decoded_size size;
     frames_to to = {.comm = o->comm};
     WEFT_TRY(weft_decode_open(path, o->model, k, &size));

@@ -23,11 +23,7 @@ typedef struct batch_lists {
 
 static weft_status list_batch(const weft_generation_batch *b, const float *noise, batch_lists *l)
 {
-    const int64_t n = b->jobs->count;
-    int64_t dim[4], each = 1;
-    weft_generator_noise_dims(b->group->generator, dim);
-    for (int i = 0; i < 4; i++)
-        each *= dim[i];
+    const int64_t n = b->jobs->count, each = weft_generator_noise_floats(b->group->generator);
     *l = (batch_lists){weft_calloc(n, sizeof *l->prompt), weft_calloc(n, sizeof *l->negative),
                        weft_calloc(n, sizeof *l->seed),
                        noise ? weft_calloc(n * each, sizeof *noise) : NULL};

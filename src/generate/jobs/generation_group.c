@@ -201,10 +201,10 @@ static weft_status read_noise(const weft_generation_group *g, const char *path, 
 {
     const int64_t jobs = g->context->run->jobs->count;
     weft_npy npy;
-    int64_t dim[4], each = 1;
+    const int64_t each = weft_generator_noise_floats(g->generator);
+    int64_t dim[4], sound[2];
     weft_generator_noise_dims(g->generator, dim);
-    for (int i = 0; i < 4; i++)
-        each *= dim[i];
+    weft_generator_sound(g->generator, sound);
     WEFT_TRY(weft_map_open(path, map));
     *noise = NULL;
     WEFT_TRY(weft_npy_parse(map->data, map->bytes, path, &npy));
@@ -212,9 +212,10 @@ static weft_status read_noise(const weft_generation_group *g, const char *path, 
         return weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, WEFT_NUMBER(npy.count)),
                           "the file has %" PRId64 " numbers of type %s; f32 of %" PRId64
                           " x %" PRId64 " frames x "
-                          "%" PRId64 " x %" PRId64 " x %" PRId64 " channels are needed",
+                          "%" PRId64 " x %" PRId64 " x %" PRId64 " channels, then %" PRId64
+                          " of sound, are needed",
                           npy.count, weft_dtype_name(npy.dtype), jobs, dim[0], dim[1], dim[2],
-                          dim[3]);
+                          dim[3], sound[0] * sound[1]);
     *noise = (const float *)npy.data;
     return WEFT_OK;
 }

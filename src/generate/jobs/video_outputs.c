@@ -26,7 +26,10 @@ struct weft_video_outputs {
     int64_t writing;        /* item of `writer`; -1: none */
     uint8_t *rgb;           /* one frame */
     uint8_t **cells;        /* [count]: SHEET_COLUMNS frames each */
-    json_t *facts;          /* additional members of that item's line; NULL: none */
+    weft_sound sound;       /* of item `sounding`, in `samples` */
+    float *samples;
+    int64_t sounding;
+    json_t *facts; /* additional members of that item's line; NULL: none */
 };
 
 weft_status weft_video_outputs_check_sheet(const char *sheet)
@@ -175,8 +178,8 @@ weft_status weft_video_outputs_open(const weft_video_outputs_options *o,
     WEFT_TRY(weft_video_outputs_check(o));
     weft_video_outputs *g;
     WEFT_TRY(WEFT_NEW(g, 1, "the list of videos"));
-    *g =
-        (weft_video_outputs){.o = *o, .folder = !weft_video_outputs_is_file(o->out), .writing = -1};
+    *g = (weft_video_outputs){
+        .o = *o, .folder = !weft_video_outputs_is_file(o->out), .writing = -1, .sounding = -1};
     int64_t largest = 0;
     for (int64_t i = 0; i < o->count; i++)
         largest = frame_bytes(&o->items[i]) > largest ? frame_bytes(&o->items[i]) : largest;
@@ -228,6 +231,24 @@ out:
     return status;
 }
 
+/* Writes the sound next to the video. */
+static weft_status write_sound(const weft_sound *sound, const char *video)
+{
+    weft_buf path = {0}, data = {0};
+    weft_npy_format(WEFT_F32, 2, (const int64_t[]){sound->channels, sound->count}, sound->samples,
+                    &data);
+    add_stem(&path, video);
+    weft_buf_printf(&path, "sound.npy");
+    weft_status_code status;
+    WEFT_GO(weft_buf_check(&path));
+    WEFT_GO(weft_buf_check(&data));
+    WEFT_GO(weft_file_write_atomic(path.data, data.data, data.len));
+out:
+    weft_buf_free(&path);
+    weft_buf_free(&data);
+    return status;
+}
+
 /* Discards an unfinished video: another one begins, or decoding restarts. */
 static void drop(weft_video_outputs *g)
 {
@@ -274,7 +295,8 @@ static weft_status begin(weft_video_outputs *g, int64_t number)
                                                .fps = item->fps,
                                                .crf = 12,
                                                .tags = s.tag,
-                                               .tag_count = s.count};
+                                               .tag_count = s.count,
+                                               .sound = number == g->sounding ? &g->sound : NULL};
     char *path = g->folder ? weft_path_join(g->out, name) : weft_strdup(g->out);
     weft_status_code status = WEFT_OK;
     g->writing = number;
@@ -283,6 +305,8 @@ static weft_status begin(weft_video_outputs *g, int64_t number)
     WEFT_GO(weft_video_writer_open(path, &options, &g->writer));
     if (g->o.raw)
         WEFT_GO(begin_array(g, path));
+    if (g->o.raw && options.sound)
+        WEFT_GO(write_sound(options.sound, path));
 out:
     weft_free(path);
     return status;
@@ -400,6 +424,19 @@ static void add_to_sheet(weft_video_outputs *g, const weft_video_outputs_item *i
             memcpy(g->cells[g->writing] + c * bytes, g->rgb, (size_t)bytes);
 }
 
+weft_status weft_video_outputs_sound(weft_video_outputs *g, int64_t number, const weft_sound *sound)
+{
+    const int64_t floats = sound->channels * sound->count;
+    weft_free(g->samples);
+    g->sounding = -1;
+    WEFT_TRY(WEFT_NEW(g->samples, floats, "the sound of a video"));
+    memcpy(g->samples, sound->samples, (size_t)floats * sizeof *g->samples);
+    g->sound = *sound;
+    g->sound.samples = g->samples;
+    g->sounding = number;
+    return WEFT_OK;
+}
+
 weft_status weft_video_outputs_frames(weft_video_outputs *g, int64_t number, int64_t first_frame,
                                       int64_t count, const float *frames)
 {
@@ -453,6 +490,7 @@ void weft_video_outputs_free(weft_video_outputs *g)
         weft_free(g->cells[i]);
     weft_free(g->cells);
     weft_free(g->rgb);
+    weft_free(g->samples);
     weft_free(g->out);
     weft_free(g->sheet);
     weft_free(g);

@@ -50,6 +50,10 @@ weft_status weft_video_outputs_open(const weft_video_outputs_options *options,
                                     weft_video_outputs **outputs);
 /* Additional JSON members for the line of the current video. Takes ownership of `facts`. */
 void weft_video_outputs_facts(weft_video_outputs *outputs, json_t *facts);
+/* Sets the sound of a video, before its frames; copied. In an output with `raw` it is also written
+ * as f32 (channels, samples), NAME.sound.npy. */
+weft_status weft_video_outputs_sound(weft_video_outputs *outputs, int64_t prompt,
+                                     const weft_sound *sound);
 /* Writes frames; the arguments are those of weft_generator_sink.frames. */
 weft_status weft_video_outputs_frames(weft_video_outputs *outputs, int64_t prompt,
                                       int64_t first_frame, int64_t count, const float *frames);

@@ -21,7 +21,8 @@ enum { MAX_LEVELS = 8, REDUCTION = 4 }; /* REDUCTION: of the decoder's length in
 static const double norm_eps = 1e-6;
 
 typedef struct ltx2_audio_vae {
-    int64_t base, in_channels, out_channels, z, levels, width[MAX_LEVELS], layers, bins;
+    int64_t base, in_channels, out_channels, z, levels, width[MAX_LEVELS], layers, bins, rate, hop;
+    weft_statistics latents;
 } ltx2_audio_vae;
 _Static_assert(sizeof(ltx2_audio_vae) <= WEFT_MODEL_CONFIG_BYTES,
                "the config must fit into a weft_model");
@@ -178,6 +179,7 @@ static void grid(const void *config, weft_grid *grid)
     grid->factor[0] = 1;
     grid->factor[1] = grid->factor[2] = (int64_t)1 << (c->levels - 1);
     grid->channels = grid->out_channels = c->z;
+    grid->latents_per_second = (double)c->rate / (double)c->hop / REDUCTION;
 }
 
 /* clang-format off */
@@ -199,8 +201,10 @@ static const weft_field fields[] = {
     {"causality_axis", WEFT_FIELD_FIXED, .fallback = "\"height\""},
     {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
     {"mid_block_add_attention", WEFT_FIELD_FIXED, .fallback = "false"},
-    {"sample_rate", WEFT_FIELD_IGNORED, .fallback = "16000"},
-    {"mel_hop_length", WEFT_FIELD_IGNORED, .fallback = "160"},
+    {"sample_rate", WEFT_FIELD_I64, AT(rate), "16000", 1, 1 << 20,
+     .help = "audio samples per second"},
+    {"mel_hop_length", WEFT_FIELD_I64, AT(hop), "160", 1, 1 << 16,
+     .help = "audio samples per step of the spectrogram"},
     {"is_causal", WEFT_FIELD_IGNORED, .fallback = "true"},
     {"mel_bins", WEFT_FIELD_I64, AT(bins), "64", 0, 4096,
      .help = "mel bins of a decoded spectrogram; without a number all bins of the latents"},
@@ -223,7 +227,7 @@ const weft_family weft_family_ltx2_audio_vae = {
     .config_bytes = sizeof(ltx2_audio_vae), .field = fields,
     .fields = sizeof fields / sizeof *fields, .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape,
-    .build = build, .grid = grid,
+    .build = build, .grid = grid, .statistics = AT(latents),
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

@@ -489,6 +489,12 @@ static void grid(const void *config, weft_grid *grid)
     grid->out_channels = c->of[VIDEO].out_channels;
 }
 
+static void frame_condition(const void *config, weft_frame_condition *cond)
+{
+    (void)config;
+    cond->form = WEFT_FRAME_CONDITION_TIMES;
+}
+
 static int64_t video_width(const void *config)
 {
     return width_of(config, VIDEO);
@@ -604,6 +610,11 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_AUDIO_PREDICTION, true,  "audio_sample", .target = "target_audio_sample"},
 };
 
+static const weft_text_encoder_row text_encoders[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 1024, .clean = WEFT_CLEAN_TRIM,
+     .connectors = "connectors", .audio_text = WEFT_PORT_AUDIO_TEXT},
+};
+
 /* Key mapping of LTX's own files. */
 static const weft_rename_rule original[] = {
     {"patchify_proj",                         "proj_in"},
@@ -635,7 +646,9 @@ const weft_family weft_family_ltx2_dit = {
     .config_bytes = sizeof(ltx2), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid, .fps = 24, .noise_levels = WEFT_LEVELS_EVEN,
+    .grid = grid, .frame_condition = frame_condition, .frame_condition_help = "first frame",
+    .fps = 24, .noise_levels = WEFT_LEVELS_EVEN,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_across, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };

@@ -10,8 +10,7 @@
  *
  * 2.0 normalises a layer over all tokens of a text, by its mean and range, and has one projection.
  * 2.3 normalises each token of a layer, and has a projection for each stream. The text comes before
- * the padding. Rotary positions are a token's place in all L tokens; all of them attend to each
- * other.
+ * the padding. Rotary positions are a token's place in all L tokens, which attend to each other.
  *
  * Shape letters: B batch, L tokens, N layers, D width of the text encoder, C width of a stream. */
 #include "graph/builder_helpers.h"
