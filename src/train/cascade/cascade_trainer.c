@@ -448,8 +448,8 @@ static weft_status start_planning(weft_cascade_train *t, int64_t step, int64_t o
     return weft_cascade_planner_start(t->planning.planner, step, sample, count + next);
 }
 
-/* Estimates the seconds to all-reduce all gradients over the cluster's links: by the algorithms that
- * run, or for reductions of the update by a ring. */
+/* Estimates the seconds to all-reduce all gradients over the cluster's links: by the algorithms
+ * that run, or for reductions of the update by a ring. */
 static weft_status estimate_reduce(weft_cascade_train *t)
 {
     const weft_link_costs costs = weft_link_costs_of(&t->planning.cluster);
