@@ -10,7 +10,8 @@
  *
  * No layer has a bias. Positions have four axes: frame, row and column of the image, and the token
  * of the text. Images to edit have the size of the image and follow it as more tokens, at the
- * frames 10, 20, ... Shape letters: B batch, S image tokens, L text tokens, C width, D head width. */
+ * frames 10, 20, ...
+ * Shape letters: B batch, S image tokens, L text tokens, C width, D head width. */
 #include "graph/builder_helpers.h"
 #include "model/common_fields.h"
 #include "model/config_fields.h"
