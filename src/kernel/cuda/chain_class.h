@@ -1,7 +1,12 @@
-/* Classes of shapes of a `pointwise` node. Everything of a shape that a generated kernel branches
- * on is equal within a class: accesses of one or eight elements, the dims that remain after
- * joining, the inputs that are broadcast along each, and which divisors are powers of two. So a
- * comparison at one small shape speaks for all shapes of its class. */
+/* Classes of shapes of a `pointwise` node. A class fixes all properties of a shape that a generated
+ * kernel branches on:
+ *
+ *   vector      accesses of one or eight elements
+ *   rank        the dims that remain after joining
+ *   broadcast   the inputs that have one index along each dim
+ *   shifts      the divisors that are powers of two
+ *
+ * A comparison at one small shape is therefore valid for all shapes of its class. */
 #ifndef WEFT_KERNEL_CUDA_CHAIN_CLASS_H
 #define WEFT_KERNEL_CUDA_CHAIN_CLASS_H
 
@@ -18,8 +23,8 @@ typedef struct weft_chain_class {
 void weft_chain_loop(const weft_kernel_args *args, weft_cuda_loop *loop);
 /* Returns the class for addresses that are aligned to 16 bytes. */
 weft_chain_class weft_chain_class_of(const weft_kernel_args *args);
-/* Sets the shapes of the inputs and outputs, whose ranks stay, to a small shape of the class with
- * more than one block and a last block that is not full. */
+/* Sets all shapes to a small shape of the class; their ranks stay. The kernel then has several
+ * blocks, and the last block is not full. */
 void weft_chain_class_shapes(const weft_chain_class *of, weft_view *in, int in_count,
                              weft_view *out, int out_count);
 
