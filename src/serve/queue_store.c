@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { VERSION = 4, MARK = 0x77656674 }; /* MARK: "weft" */
@@ -230,17 +231,20 @@ static weft_status set_modes(const weft_queue_store *s)
 /* Fills the log of SQLite with zeros up to the size at which it starts from the beginning (1000
  * pages of 4 KiB). A write inside of the file waits for the disk once; one that extends the file
  * also waits for records of the file system, up to twice as long. SQLite ends
- * the log at the first frame that is not valid. Without the space, the file grows as usual. */
+ * the log at the first frame that is not valid. On a disk with little space the file grows as
+ * needed. */
 static void fill_log(const weft_queue_store *s)
 {
     enum { BYTES = 32 + 1000 * (24 + 4096) };
     static const char zeros[1 << 16];
     struct stat facts;
+    struct statvfs disk;
     weft_buf path = {0};
     weft_buf_printf(&path, "%s-wal", s->path);
     const int fd = path.data ? open(path.data, O_WRONLY | O_CLOEXEC) : -1;
     weft_buf_free(&path);
-    if (fd < 0 || fstat(fd, &facts) != 0)
+    if (fd < 0 || fstat(fd, &facts) != 0 || fstatvfs(fd, &disk) != 0 ||
+        (double)disk.f_bavail * (double)disk.f_frsize < 16.0 * BYTES)
         facts.st_size = BYTES;
     for (int64_t at = facts.st_size, written = 1; at < BYTES && written > 0; at += written) {
         const int64_t left = BYTES - at, most = (int64_t)sizeof zeros;
