@@ -1,7 +1,5 @@
 #include "generate/generator/generator_denoise.h"
 
-#include "generate/generator/first_frames.h"
-
 #include "base/log.h"
 #include "base/rng.h"
 #include "comm/comm_world.h"
@@ -10,6 +8,7 @@
 #include "exec/store/tensor_shard.h"
 #include "exec/trace/timeline_file.h"
 #include "generate/generator/decode.h"
+#include "generate/generator/first_frames.h"
 #include "generate/generator/generator_decoder.h"
 #include "generate/generator/generator_graphs.h"
 #include "generate/generator/generator_parts.h"
