@@ -9,7 +9,7 @@ root of the checkout, with tools in PYTHONPATH.
     ltx2_i2v, ltx23_i2v   with an image that is not compressed first; 2.0 without the times of the other
                           stream in the attention between the streams
 
-noise.npy has the noise of the video, then that of the sound. waveform.npy and frames.npy are what the
+noise.npy has the noise of the video, then of the sound. waveform.npy and frames.npy are what the
 latents decode to, of the frames every fourth one, row 8 n and column 8 n. Parts that both folders have
 are links in ltx23."""
 import os

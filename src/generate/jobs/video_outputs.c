@@ -29,7 +29,7 @@ struct weft_video_outputs {
     weft_sound sound;       /* of item `sounding`, in `samples` */
     float *samples;
     int64_t sounding;
-    json_t *facts; /* additional members of that item's line; NULL: none */
+    json_t *facts; /* additional members of the line of `writing`; NULL: none */
 };
 
 weft_status weft_video_outputs_check_sheet(const char *sheet)

@@ -463,7 +463,7 @@ static const char *const final_words[] = {"\"tanh\"", "\"clamp\"", "null", NULL}
     {prefix "antialias", WEFT_FIELD_BOOL, AT(m.antialias), antialias_, \
      .help = "activations at a higher rate"}, \
     {prefix "antialias_ratio", WEFT_FIELD_I64, AT(m.ratio), "2", 1, 16, \
-     .help = "ratio of that rate"}, \
+     .help = "factor of the higher rate"}, \
     {prefix "antialias_kernel_size", WEFT_FIELD_I64, AT(m.filter), "12", 1, 255, \
      .help = "taps of its low-pass filters"}, \
     {prefix "final_act_fn", WEFT_FIELD_WORD, AT(m.final_act), final_, .words = final_words, \
