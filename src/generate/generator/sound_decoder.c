@@ -21,7 +21,7 @@ struct weft_sound_decoder {
 /* ---- models --------------------------------------------------------------------------------- */
 
 /* Checks that an audio latent is the autoencoder's channels of some mel bins, and that its
- * statistics have as many values. */
+ * statistics fit. */
 static weft_status check_features(const weft_sound_models *m, const weft_model *denoiser)
 {
     const int64_t channels = m->grid.channels, bins = m->features / channels;
