@@ -175,8 +175,5 @@ weft_status weft_text_conditioning_format_truncation(const weft_text_conditionin
 /* Warns with the number of truncated texts. */
 void weft_text_conditioning_warn_truncation(const weft_text_conditioning *c,
                                             const weft_tokenizer_set *tokenizers);
-/* Hash of the encoder's tokenizer, length and template: the settings that determine its outputs,
- * apart from the weights. */
-weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, uint64_t *hash);
 
 #endif

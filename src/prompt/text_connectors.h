@@ -14,7 +14,7 @@ int64_t weft_text_connectors_width(const weft_text_encoder *encoder, int stream)
 weft_status weft_text_connectors_check(const weft_model *denoiser, const weft_text_encoder *encoder,
                                        const char *where);
 /* Sets the denoiser's ports from the hidden states (N,B,L,D) and the mask (B,L) of the text, in a
- * scope named as the connectors' folder. There is no mask for the denoiser: embeddings of the
+ * scope named as the connectors' folder. The denoiser gets no mask, because embeddings of the
  * connectors replace padding. `stays`: the connectors are frozen. */
 void weft_text_connectors_call(weft_graph *g, const weft_text_encoder *encoder,
                                weft_value states_nbld, weft_value real_bl, bool stays,

@@ -4,7 +4,7 @@
 
 #include "serve/serve_request.h"
 
-/* Whether a request sees a job: jobs of other tokens are hidden, and jobs without a token are not. */
+/* Whether a request sees a job. Jobs of other tokens are hidden; jobs without a token are not. */
 bool weft_videos_are_seen(const weft_serve_request *request, const weft_queue_job *job);
 /* Reads the job of a path: status 404 in `reply` if it does not exist or is hidden. */
 bool weft_videos_find(const weft_serve_request *request, const char *id, weft_queue_job *job,

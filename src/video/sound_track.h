@@ -14,7 +14,7 @@ typedef struct weft_sound_track weft_sound_track;
  * between samples. `path` is for messages. */
 weft_status weft_sound_track_open(const char *path, const char *encoder, const weft_sound *sound,
                                   AVFormatContext *mux, weft_sound_track **track);
-/* Writes the sound up to `seconds`, and with `last` all of it. */
+/* Writes the sound up to `seconds`, and with `last` the whole sound. */
 weft_status weft_sound_track_write(weft_sound_track *track, double seconds, bool last);
 void weft_sound_track_free(weft_sound_track *track); /* accepts NULL */
 

@@ -8,6 +8,8 @@
  *     generator_decoder.c     -> the decoder, in the memory that is left
  *     generator_weights.c     -> weights, from files or from resident_weights.c
  *     generator.c             -> memory
+ *     generator_rows.c        latents, images and times -> inputs of a denoiser's rows
+ *     generator_sound.c       guidance and decoding of videos with sound
  *     generator_denoise.c     prompts and noise -> latents -> frames
  *     generator_save.c        sampler state between two steps -> a file, and back */
 #ifndef WEFT_GENERATE_GENERATOR_GENERATOR_PARTS_H
@@ -69,7 +71,7 @@ typedef struct weft_generator_shape {
     int64_t lead;                  /* next latent frames, decoded and then dropped */
     int64_t longest;               /* options.continues: frames of a window; 0: one window */
     int64_t latent_floats, rows;   /* rows: of the denoising batch, prompts x CFG branches */
-    /* Sound: audio latents, and their floats. In x they follow the latents of their video. 0: none */
+    /* Audio latents, and their floats. In x they follow the latents of their video. 0: no sound */
     int64_t sound_steps, sound_floats;
     int64_t item_floats; /* of a video with its sound, after the last step */
     weft_video_sections sections;

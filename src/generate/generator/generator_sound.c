@@ -25,7 +25,7 @@ void weft_generator_combine_both(const weft_generator *p, const weft_guidance_pa
                                  const float *x, double sigma, float *prediction, float *other)
 {
     const weft_guidance *guidance = p->trajectory.guidance;
-    /* deviations are those of the data, as in the pipeline; cfg alone is linear */
+    /* the deviations of the data, as in the pipeline; cfg alone is linear */
     const bool data =
         guidance == weft_guidance_find("rescale") && p->trajectory.scheduler.path == WEFT_PATH_FLOW;
     const int64_t all = p->options.batch * p->shape.item_floats;

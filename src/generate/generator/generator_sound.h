@@ -5,8 +5,8 @@
 
 #include "generate/generator/generator_parts.h"
 
-/* Copies the predictions of video and sound of a branch, 0: with prompt, 1: without, to `to` (batch,
- * item). */
+/* Copies the predictions of video and sound of a branch (0: with prompt, 1: without) to `to`,
+ * (batch, item). */
 void weft_generator_take_both(const weft_generator *p, weft_program *program, int branch,
                               float *to);
 /* Combines the branches (batch, item) of x at the noise level `sigma` by guidance: video and sound

@@ -30,7 +30,7 @@ static weft_status check_features(const weft_sound_models *m, const weft_model *
         return weft_error(
             WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = m->vae_folder, WEFT_NUMBER(m->features)),
             "%s has %" PRId64 " channels of an audio latent, which are not mel bins "
-            "x %" PRId64 " channels of this %s, or not those of its statistics",
+            "x %" PRId64 " channels of this %s, or whose number its statistics do not have",
             weft_model_class(denoiser), m->features, channels, weft_model_class(&m->vae));
     return WEFT_OK;
 }

@@ -11,8 +11,8 @@ weft_job_row weft_batch_files_row(const weft_generation_batch *batch, weft_job_s
  * collective if the ranks have feature caches; the calling rank writes the other files. */
 weft_status weft_batch_files_apply(weft_generation_batch *batch, int64_t prompt,
                                    weft_job_state state);
-/* Writes latents for other programs, f32 of `rank` dims, to the file NAME.`ending`: "latents.npy" of
- * the video (frames, rows, columns, channels), "audio-latents.npy" (steps, features). */
+/* Writes latents for other programs, f32 of `rank` dims, to the file NAME.`ending`: "latents.npy"
+ * of the video (frames, rows, columns, channels), "audio-latents.npy" (steps, features). */
 weft_status weft_batch_files_write_array(const weft_generation_batch *batch, int64_t prompt,
                                          const char *ending, int rank, const int64_t *dim,
                                          const float *x);

@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "prompt/conditioning_hash.h"
 #include "train/checkpoint/run_file.h"
 
 #include <stdio.h>

@@ -8,6 +8,7 @@
 #include "data/dataset.h"
 #include "exec/store/weights.h"
 #include "format/tensors/npy.h"
+#include "prompt/conditioning_hash.h"
 #include "train/graph/run_pair.h"
 
 #include <errno.h>
