@@ -222,7 +222,7 @@ shard_waits_for_owner() {
     until [ -e data/held ]; do kill -0 $pid 2>/dev/null || fail_with error.log "the run ended"; sleep 0.05; done
     printf "$claim" 1 >data/bucket/waited%2F.weft-owner%2Ffar.json
     rm data/held
-    until has_message error.log folder-locked level=notice 'text~=begins again' 2>missing.txt; do
+    until has_message error.log folder-locked 'text~=begins again' 2>missing.txt; do
         kill -0 $pid 2>/dev/null || fail_with error.log "the shard did not begin again"
         printf "$claim" $RANDOM >data/new
         mv data/new data/bucket/waited%2F.weft-owner%2Ffar.json # it is renewed
