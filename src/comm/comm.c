@@ -786,9 +786,10 @@ static bool any_over(weft_comm_request *const *requests, int count)
 }
 
 void weft_comm_request_wait_any(weft_comm *comm, weft_comm_request *const *requests, int count,
-                                bool (*also)(void *user), void *user)
+                                double seconds, bool (*also)(void *user), void *user)
 {
     const double begin = weft_now();
+    double left = seconds;
     pthread_mutex_lock(&comm->mutex);
     for (int i = 0; i < count; i++) {
         requests[i]->run.awaited = true;
@@ -797,8 +798,11 @@ void weft_comm_request_wait_any(weft_comm *comm, weft_comm_request *const *reque
     }
     if (atomic_fetch_add(&comm->waiters, 1) == 0)
         pthread_cond_signal(&comm->queued);
-    while (!any_over(requests, count) && !(also && also(user)) && comm->broken == WEFT_OK)
-        timed_wait(&comm->finished, &comm->mutex, 1);
+    while (!any_over(requests, count) && !(also && also(user)) && comm->broken == WEFT_OK &&
+           left > 0) {
+        timed_wait(&comm->finished, &comm->mutex, fmin(left, 1));
+        left = begin + seconds - weft_now();
+    }
     atomic_fetch_sub(&comm->waiters, 1);
     for (int i = 0; i < count; i++)
         if (atomic_fetch_sub(&requests[i]->queue->waiters, 1) == 1)

@@ -189,11 +189,11 @@ weft_status weft_comm_request_start_after(weft_comm_request *request,
 /* Waits for a started request. Returns WEFT_E_COMM and names the missing ranks after the
  * communicator's deadline. */
 weft_status weft_comm_request_wait(weft_comm_request *request);
-/* Waits until one of `count` started requests has ended, or until `also` returns true. `also` is
- * called first and after each wake-up, such as by weft_comm_nudge; NULL: not called.
- * weft_comm_request_wait returns the request's result. */
+/* Waits until one of `count` started requests has ended, until `also` returns true, or for
+ * `seconds`. `also` is called first and after each wake-up, such as by weft_comm_nudge; NULL: not
+ * called. weft_comm_request_wait returns the request's result. */
 void weft_comm_request_wait_any(weft_comm *comm, weft_comm_request *const *requests, int count,
-                                bool (*also)(void *user), void *user);
+                                double seconds, bool (*also)(void *user), void *user);
 /* Wakes weft_comm_request_wait_any. Thread-safe. */
 void weft_comm_nudge(weft_comm *comm);
 /* Returns true if the request was started and has ended, so that waiting for it takes no time. */

@@ -337,15 +337,37 @@ static bool take(weft_dispatch *d, int32_t c, double now, int32_t *device)
 
 /* ---- decisions ------------------------------------------------------------------------------- */
 
+/* Returns the seconds until the results of all producers are on the devices of c. */
+static double transfer_seconds(const weft_dispatch *d, int32_t c)
+{
+    const weft_assigned *item = &d->s.item[c];
+    double most = 0;
+    if (!d->s.transfer || !item->after_count)
+        return 0;
+    for (int32_t i = 0; i < d->s.item[c].degree; i++) {
+        const int32_t to = devices_of(d, c)[i];
+        bool own = false, near = false;
+        for (int32_t a = 0; a < item->after_count; a++)
+            for (int32_t k = 0; k < d->s.item[item->after[a]].degree; k++) {
+                const int32_t from = devices_of(d, item->after[a])[k];
+                own = own || from == to;
+                near = near || from / d->per_node == to / d->per_node;
+            }
+        most = fmax(most, own ? 0 : near ? d->s.transfer[c].inside : d->s.transfer[c].between);
+    }
+    return most;
+}
+
 static void give(weft_dispatch *d, int64_t at, double now, const int32_t *device)
 {
     const int32_t c = d->order[at];
     const int64_t degree = d->s.item[c].degree;
-    const double until = now + d->s.item[c].seconds * slowest(d, device, degree);
     memmove(d->order + at, d->order + at + 1, (size_t)(--d->left - at) * sizeof *d->order);
     d->parts[c] = (int32_t)degree;
+    memcpy(devices_of(d, c), device, (size_t)degree * sizeof *device);
+    const double until = now + transfer_seconds(d, c) + /* as begin() */
+                         d->s.item[c].seconds * slowest(d, device, degree);
     for (int64_t i = 0; i < degree; i++) {
-        devices_of(d, c)[i] = device[i];
         d->on[device[i]] = c;
         d->until[device[i]] = until;
     }
@@ -374,27 +396,6 @@ static weft_dispatch *clone(weft_dispatch *d)
 }
 
 /* ---- times ----------------------------------------------------------------------------------- */
-
-/* Returns the seconds until the results of all producers are on the devices of c. */
-static double transfer_seconds(const weft_dispatch *d, int32_t c)
-{
-    const weft_assigned *item = &d->s.item[c];
-    double most = 0;
-    if (!d->s.transfer || !item->after_count)
-        return 0;
-    for (int32_t i = 0; i < d->s.item[c].degree; i++) {
-        const int32_t to = devices_of(d, c)[i];
-        bool own = false, near = false;
-        for (int32_t a = 0; a < item->after_count; a++)
-            for (int32_t k = 0; k < d->s.item[item->after[a]].degree; k++) {
-                const int32_t from = devices_of(d, item->after[a])[k];
-                own = own || from == to;
-                near = near || from / d->per_node == to / d->per_node;
-            }
-        most = fmax(most, own ? 0 : near ? d->s.transfer[c].inside : d->s.transfer[c].between);
-    }
-    return most;
-}
 
 /* Starts cascade c at `now` on its given devices, which stay occupied until its end. */
 static void begin(weft_dispatch *d, int32_t c, double now, const double *factor,
@@ -434,13 +435,17 @@ static void add_retired(const weft_dispatch *d, int32_t c, double now, weft_disp
     }
 }
 
-/* Releases the devices that become idle first, and returns that time. INFINITY: no cascade runs. */
-static double release_next(weft_dispatch *d)
+/* Returns the next time of a decision after `now`. Releases the devices that become idle then.
+ * INFINITY: no cascade runs. */
+static double release_next(weft_dispatch *d, double now)
 {
+    const double held = weft_dispatch_held(d, now);
     double next = INFINITY;
     for (int64_t i = 0; i < d->s.devices; i++)
         if (d->on[i] >= 0)
             next = fmin(next, d->free_at[i]);
+    if (held > now && held < next)
+        return held;
     for (int64_t i = 0; i < d->s.devices; i++)
         if (d->on[i] >= 0 && d->free_at[i] <= next)
             weft_dispatch_release(d, (int32_t)i);
@@ -466,7 +471,7 @@ static void play_rest(weft_dispatch *d, double now, const double *factor, weft_d
         int32_t c;
         while (weft_dispatch_next(d, now, &c, d->chosen))
             begin_late(d, c, now, factor, t);
-        now = release_next(d);
+        now = release_next(d, now);
     }
 }
 
@@ -512,11 +517,38 @@ static bool next_replanned(weft_dispatch *d, double now, int32_t *index, int32_t
     return true;
 }
 
+double weft_dispatch_held(const weft_dispatch *d, double now)
+{
+    double held = now;
+    if (!d->left || (d->replan && !weft_replan_searches_next(d->replan)))
+        return now;
+    for (int64_t i = 0; i < d->s.devices; i++) {
+        const double near = d->on[i] < 0 ? 0 : WEFT_DISPATCH_TOGETHER * d->s.item[d->on[i]].seconds;
+        if (near > 0 && d->until[i] - near <= now)
+            held = fmax(held, d->until[i] + near);
+    }
+    return held;
+}
+
+/* Starts the first cascade of the plan's order if its planned devices are idle. */
+static bool next_planned(weft_dispatch *d, double now, int32_t *index, int32_t *device)
+{
+    const int32_t c = d->order[0];
+    if (d->waiting[c] || !take_planned(d, c, device))
+        return false;
+    *index = c;
+    give(d, 0, now, device);
+    return true;
+}
+
 /* Chooses the first cascade in the plan's order that fits on idle devices. */
 bool weft_dispatch_next(weft_dispatch *d, double now, int32_t *index, int32_t *device)
 {
+    const bool held = weft_dispatch_held(d, now) > now;
     if (d->replan)
-        return next_replanned(d, now, index, device);
+        return !held && next_replanned(d, now, index, device);
+    if (held)
+        return next_planned(d, now, index, device);
     const int64_t idle = count_idle(d);
     if (idle && d->left)
         count_free_devices(d);

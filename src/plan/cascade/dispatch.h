@@ -18,6 +18,11 @@
 
 #include "plan/cascade/assign.h"
 
+/* Ends of cascades that differ by at most this share of their predicted seconds count as one.
+ * Hand-offs in the executor delay ends by up to 0.04 % (bench/robust, 64 ranks at 1080p). A decision
+ * waits for at most twice this share. */
+#define WEFT_DISPATCH_TOGETHER 0.001
+
 /* Seconds to transfer the results of producers to a device. */
 typedef struct weft_dispatch_hand {
     double inside, between; /* source on the same node; on another node */
@@ -54,8 +59,14 @@ void weft_dispatch_free(weft_dispatch *dispatch); /* accepts NULL */
  * maximum degrees and the successors must not change. */
 void weft_dispatch_reset(weft_dispatch *dispatch, const weft_assigned *item);
 /* Sets the next cascade to start at `now` and its devices in device[degree]. False: no cascade can
- * start before a device becomes idle. */
+ * start before a device becomes idle, or before weft_dispatch_held. */
 bool weft_dispatch_next(weft_dispatch *dispatch, double now, int32_t *index, int32_t *device);
+/* Returns the time until which decisions wait because a running cascade is predicted to end about
+ * `now`; `now`: they do not wait. Until then only the first cascade in the plan's order may start, on
+ * its planned devices. Otherwise a difference of microseconds between two ends would decide which
+ * cascade gets the devices, and a run would differ from the simulation. Decisions wait until these
+ * cascades have ended, or until the returned time if one is late. */
+double weft_dispatch_held(const weft_dispatch *dispatch, double now);
 /* Records that a device finished its part of a cascade. All devices of the cascade become idle when
  * the last one finished, as in weft_dispatch_play. Otherwise cascades of few devices would take the
  * first devices, and wide ones, earlier in the plan, would wait. */

@@ -402,9 +402,14 @@ static bool claim(weft_replan *r, int32_t c)
     return free;
 }
 
+bool weft_replan_searches_next(const weft_replan *r)
+{
+    return r->changed && r->left && r->s.replan->scenarios > 0 && r->s.replan->evaluations > 0;
+}
+
 int32_t weft_replan_next(weft_replan *r, double now, const bool *retired, int32_t *device)
 {
-    if (r->changed && r->left && r->s.replan->scenarios > 0)
+    if (weft_replan_searches_next(r))
         search(r, now, retired);
     r->changed = false;
     sort(r, &r->now);

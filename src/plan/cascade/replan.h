@@ -28,6 +28,8 @@ void weft_replan_end(weft_replan *replan, int32_t index);
 /* Returns the next cascade that can start at `now`, or -1, and sets device[degree]. Searches first
  * if cascades ended since the last search. `retired`: devices that get no further gradients. */
 int32_t weft_replan_next(weft_replan *replan, double now, const bool *retired, int32_t *device);
+/* Returns true if weft_replan_next searches first. */
+bool weft_replan_searches_next(const weft_replan *replan);
 /* Returns the number of searches since weft_replan_reset. */
 int64_t weft_replan_searches(const weft_replan *replan);
 /* Sets device[devices] to true for devices that retire, as weft_dispatch_retire. They have no

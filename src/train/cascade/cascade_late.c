@@ -1,5 +1,6 @@
 #include "train/cascade/cascade_late.h"
 
+#include "base/log.h"
 #include "comm/comm.h"
 #include "comm/comm_request.h"
 #include "comm/comm_world.h"
@@ -250,37 +251,69 @@ static weft_status take_reports(weft_late *l, int *missing, int *come)
     return WEFT_OK;
 }
 
-static weft_status wait_report(weft_late *l)
+/* Waits for a report, or for `seconds`. */
+static weft_status wait_report(weft_late *l, double seconds)
 {
+    const double begin = weft_now();
     int count = 0;
     for (int r = 1; r < l->ranks; r++)
         if (l->dispatcher.busy[r] && !l->dispatcher.known[r])
             l->dispatcher.waiting[count++] = l->dispatcher.report[r];
-    weft_comm_request_wait_any(l->s.comm, l->dispatcher.waiting, count, own_reported, l);
-    for (int i = 0; i < count; i++) /* the communicator failed */
+    weft_comm_request_wait_any(l->s.comm, l->dispatcher.waiting, count, seconds, own_reported, l);
+    for (int i = 0; i < count; i++)
         if (weft_comm_request_done(l->dispatcher.waiting[i]))
             return WEFT_OK;
-    if (own_reported(l))
+    if (own_reported(l) || weft_now() - begin >= seconds)
         return WEFT_OK;
+    /* the communicator failed */
     return count ? weft_comm_request_wait(l->dispatcher.waiting[0])
                  : weft_error(WEFT_MSG_COMM_FAILED, WEFT_NOWHERE,
                               "the communicator failed during late dispatch");
 }
 
-/* Waits for the next time at which ranks become idle, and releases these ranks. *any false: no
+/* Returns the time until which decisions wait for ends about `now`, on the clock of `now`; `now`:
+ * they do not wait (weft_dispatch_held). */
+static double held_until(const weft_late *l, double now)
+{
+    const double held = weft_dispatch_held(l->dispatcher.dispatch, now - l->begin);
+    double until = l->begin + held;
+    if (held <= now - l->begin)
+        return now;
+    while (until - l->begin < held) /* the sum may be rounded down */
+        until = nextafter(until, INFINITY);
+    return until;
+}
+
+/* Waits until the reports that the next decision needs have arrived, or until `held`. A decision on a
+ * simulated clock needs the reports of every running rank. *any false: no cascade runs. */
+static weft_status await_reports(weft_late *l, double held, bool *any)
+{
+    const bool simulated = l->s.simulated_time != NULL;
+    int missing, come;
+    double left = INFINITY;
+    WEFT_TRY(take_reports(l, &missing, &come));
+    *any = missing + come > 0;
+    while (missing && (simulated || !come) && left > 0) {
+        if (!simulated && isfinite(held))
+            left = held - weft_common_now(l->s.common);
+        if (left > 0)
+            WEFT_TRY(wait_report(l, left));
+        WEFT_TRY(take_reports(l, &missing, &come));
+    }
+    return WEFT_OK;
+}
+
+/* Waits for the next time of a decision, and releases the ranks that are idle then. *any false: no
  * cascade runs. */
 static weft_status next_idle(weft_late *l, double *now, bool *any)
 {
-    int missing, come;
+    const double until = held_until(l, *now), held = until > *now ? until : INFINITY;
     double next = INFINITY;
-    WEFT_TRY(take_reports(l, &missing, &come));
-    while (missing && (l->s.simulated_time || !come)) {
-        WEFT_TRY(wait_report(l));
-        WEFT_TRY(take_reports(l, &missing, &come));
-    }
+    WEFT_TRY(await_reports(l, held, any));
     for (int r = 0; r < l->ranks && l->s.simulated_time; r++)
         if (l->dispatcher.busy[r])
             next = fmin(next, l->dispatcher.arrived[r].end);
+    next = fmin(next, held);
     *now = l->s.simulated_time ? fmax(*now, next) : weft_common_now(l->s.common);
     for (int r = 0; r < l->ranks; r++)
         if (l->dispatcher.busy[r] && l->dispatcher.known[r] &&
@@ -288,7 +321,6 @@ static weft_status next_idle(weft_late *l, double *now, bool *any)
             l->dispatcher.busy[r] = l->dispatcher.known[r] = false;
             weft_dispatch_release(l->dispatcher.dispatch, r);
         }
-    *any = come > 0;
     return WEFT_OK;
 }
 

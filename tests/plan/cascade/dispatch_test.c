@@ -177,6 +177,52 @@ Test(dispatch, devices_of_a_cascade_become_idle_together)
     weft_dispatch_free(d);
 }
 
+/* s0.dit and s1.dit end together in the plan, and `apart` seconds apart in a run. s2.dit needs both
+ * devices and begins before s3.dit, as planned, whichever of both ends first. */
+static void check_together(double apart, int first)
+{
+    static const int32_t zero[] = {0}, one[] = {1}, both[] = {0, 1};
+    const weft_assigned item[] = {{"s0.dit", zero, 1, 0, 10, NULL, 0},
+                                  {"s1.dit", one, 1, 0, 10, NULL, 0},
+                                  {"s2.dit", both, 2, 10, 5, NULL, 0},
+                                  {"s3.dit", zero, 1, 15, 9, NULL, 0}};
+    double factor[] = {1, 1, 1, 1}, start[4], last[4];
+    const weft_dispatch_played played = {start, last, NULL};
+    weft_dispatch *d = dispatch_of(item, 4, 2, 0, NULL, NULL);
+    factor[1 - first] = 1 + apart / 10;
+    cr_expect_float_eq(weft_dispatch_play(d, true, factor, &played).makespan, 24 + apart, 1e-9);
+    cr_expect_float_eq(start[2], 10 + apart, 1e-9);
+    weft_dispatch_free(d);
+}
+
+Test(dispatch, ends_that_are_nearly_equal_count_as_one)
+{
+    for (int first = 0; first < 2; first++) {
+        check_together(0, first);
+        check_together(0.0005, first);
+        check_together(0.009, first);
+    }
+}
+
+/* The same cascades, but s1.dit takes 2 s longer than planned: s3.dit waits for 0.01 s, a thousandth
+ * of the seconds of s1.dit. */
+Test(dispatch, decisions_wait_for_nearly_equal_ends_for_a_limited_time)
+{
+    static const int32_t zero[] = {0}, one[] = {1}, both[] = {0, 1};
+    const weft_assigned item[] = {{"s0.dit", zero, 1, 0, 10, NULL, 0},
+                                  {"s1.dit", one, 1, 0, 10, NULL, 0},
+                                  {"s2.dit", both, 2, 10, 5, NULL, 0},
+                                  {"s3.dit", zero, 1, 15, 9, NULL, 0}};
+    const double factor[] = {1, 1.2, 1, 1};
+    double start[4], last[4];
+    const weft_dispatch_played played = {start, last, NULL};
+    weft_dispatch *d = dispatch_of(item, 4, 2, 0, NULL, NULL);
+    weft_dispatch_play(d, true, factor, &played);
+    cr_expect_float_eq(start[3], 10.01, 1e-9);
+    cr_expect_float_eq(start[2], 19.01, 1e-9);
+    weft_dispatch_free(d);
+}
+
 /* Devices that were retired get no gradients afterwards, and everything still runs. */
 Test(dispatch, retired_devices_get_no_gradients)
 {
@@ -238,7 +284,8 @@ static void run_late(weft_dispatch *d, const instance *x, const double *factor, 
             }
             weft_dispatch_retire(d, c, now, retired);
         }
-        now = INFINITY;
+        const double held = weft_dispatch_held(d, now);
+        now = held > now ? held : INFINITY;
         for (int i = 0; i < DEVICES; i++)
             now = busy[i] ? fmin(now, until[i]) : now;
         for (int i = 0; i < DEVICES; i++)
