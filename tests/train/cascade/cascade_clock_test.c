@@ -63,8 +63,14 @@ typedef struct job {
 
 enum { MOST = 2 * SAMPLES };
 
+/* step TOGETHER: the plan of plan_together(), whose second cascade ends 0.02 % late. */
+enum { TOGETHER = 1000 };
+static const double late_by = 2e-4;
+
 static double factor_of(const weft_placed_iteration *plan, int32_t index)
 {
+    if (plan->step == TOGETHER)
+        return index == 1 ? 1 + late_by : 1;
     return 1 + 0.4 * (double)weft_random_uniform(weft_seed_mix(12, (uint64_t)plan->step),
                                                  WEFT_RNG_TEST, (uint64_t)index);
 }
@@ -215,6 +221,31 @@ static void plan_mixed(made_plan *p, int64_t step, const double (*seconds)[DEGRE
     p->all.makespan = result.schedule.makespan;
     p->all.lower_bound = result.bound.value;
     weft_cascade_problem_free(&problem);
+    cr_assert_eq(weft_placed_check(&p->all, RANKS, "planned"), WEFT_OK, "%s", weft_error_message());
+}
+
+/* Two cascades of a node each end together. Then a cascade of both nodes begins, and then one of four
+ * ranks, for which one node is enough. */
+static void plan_together(made_plan *p, double seconds)
+{
+    static const int32_t node[2][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}},
+                         wide[] = {0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13};
+    const weft_assigned at[] = {{NULL, node[0], 8, 0, seconds, NULL, 0},
+                                {NULL, node[1], 8, 0, seconds, NULL, 0},
+                                {NULL, wide, 12, seconds, seconds, NULL, 0},
+                                {NULL, node[0], 4, 2 * seconds, 2 * seconds, NULL, 0}};
+    *p = (made_plan){.all = {.step = TOGETHER,
+                             .sample = p->sample,
+                             .samples = 4,
+                             .cascade = p->cascade,
+                             .cascades = 4,
+                             .makespan = 4 * seconds,
+                             .late = true}};
+    for (int s = 0; s < 4; s++) {
+        p->sample[s] = (weft_placed_sample){.bucket = 2, .clips = 1, .weight = 0.25};
+        p->cascade[s].at = at[s];
+        name(p, s, s, WEFT_CASCADE_DIT);
+    }
     cr_assert_eq(weft_placed_check(&p->all, RANKS, "planned"), WEFT_OK, "%s", weft_error_message());
 }
 
@@ -372,13 +403,13 @@ static double simulated(const weft_placed_iteration *plan, mode how)
     bool trains[MOST];
     double factor[MOST];
     weft_dispatch *d;
-    for (int32_t c = 0; c < MOST; c++) {
+    for (int32_t c = 0; c < plan->cascades; c++) {
         item[c] = plan->cascade[c].at;
         trains[c] = plan->cascade[c].module == WEFT_CASCADE_DIT;
         factor[c] = factor_of(plan, c);
     }
     const weft_dispatch_setup setup = {.item = item,
-                                       .count = MOST,
+                                       .count = plan->cascades,
                                        .devices = RANKS,
                                        .per_node = PER_NODE,
                                        .trains = trains,
@@ -467,4 +498,29 @@ Test(cascade_clock, what_is_planned_is_executed)
     end(jobs);
     end(again);
     end(late);
+}
+
+/* The wide cascade of plan_together() begins before the narrow one, as simulated, although one node
+ * is idle first. */
+Test(cascade_clock, cascades_that_end_nearly_together_leave_the_decisions)
+{
+    static made_plan alone, made;
+    static job jobs[RANKS];
+    plan_alone(&alone, 2, 8);
+    run(&alone.all, 1, AS_PLANNED, jobs);
+    const double seconds = seconds_of(jobs, &alone.all, 0, 0);
+    end(jobs);
+    plan_together(&made, seconds);
+    run(&made.all, 1, DISPATCHED, jobs);
+    double start[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
+    for (int r = 0; r < RANKS; r++)
+        for (int c = 0; c < 4; c++)
+            if (jobs[r].end[c] > 0)
+                start[c] = fmin(start[c], jobs[r].start[c]);
+    cr_log_info("%g s: starts at %g, %g, %g, %g s", seconds, start[0], start[1], start[2],
+                start[3]);
+    cr_expect(start[2] > (1 + late_by / 2) * seconds && start[2] < 1.01 * seconds, "%g s, not %g s",
+              start[2], seconds);
+    cr_expect(start[3] > start[2] && start[3] < 5 * seconds, "%g s and %g s", start[2], start[3]);
+    end(jobs);
 }
