@@ -1,10 +1,11 @@
 #!/bin/bash
 # `precision: tf32` on a GPU: latents of whole clips and of tiles are rounded, and have a cache of
-# their own. The channels of the VAE are multiples of 8, which tensor cores need.
+# their own. `weft generate --vae-precision tf32` rounds frames. The channels of the VAE are multiples
+# of 8, which tensor cores need.
 source "$SRC/tests/train/common.sh"
 export WEFT_CUDA_LIBRARY=$WEFT_BUILD/emu/libcuda.so.1 WEFT_GPU_VERDICTS=$PWD/verdicts
 . "$SRC/tests/messages.sh"
-make_shards 2
+make_shards 1
 cat >vae.yaml <<'Y'
 out: runs/vae
 data: {path: shards}
@@ -71,6 +72,27 @@ latents_are_rounded() { # NAME SETTINGS...
 }
 check whole_clips_are_rounded latents_are_rounded whole
 check tiles_are_rounded latents_are_rounded tiles --set "autoencoder.tile=16x16+8"
+
+# The transformer computes in f32, so that verdicts of two precisions are loaded.
+frames_are_rounded() {
+    needs whole_clips_are_rounded
+    local p
+    for p in f32 tf32; do
+        "$WEFT" generate --model runs/whole-f32/model --prompt x --steps 1 --frames 3 --height 32 --width 32 --backend cuda \
+            --vae-precision $p --frames-npy --out $p.mp4 >$p.log 2>&1 || fail_with $p.log "weft generate"
+    done
+    python3 -S - <<'PY' || fail "frames of --vae-precision tf32"
+import array, struct
+def load(path):
+    data = open(path, "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+a, b = load("f32.npy"), load("tf32.npy")
+error = (sum((x - y) ** 2 for x, y in zip(a, b)) / sum(x * x for x in a)) ** .5
+print(f"frames differ by {error:.2g} of the norm")
+assert 1e-5 < error < 6e-3, error
+PY
+}
+check frames_are_rounded
 
 # A cache of f32 is not read by a run of TF32: its key has the precision. cpu does not round.
 caches_are_separate() {
