@@ -277,12 +277,15 @@ static allocation *holder(const char *data, bool freed)
         allocation *a = device_before(data);
         return a && (a->live || freed) && data <= a->data + a->bytes ? a : NULL;
     }
+    allocation *ends = NULL; /* whose end is the address, where another may begin */
     for (size_t i = memory.pinned.count; i-- > 0;) {
         allocation *a = &memory.pinned.at[i];
-        if (data >= a->data && data <= a->data + a->bytes)
+        if (data >= a->data && data < a->data + a->bytes)
             return a;
+        if (data == a->data + a->bytes)
+            ends = a;
     }
-    return NULL;
+    return ends;
 }
 
 /* Addresses of GPUs are used once, so that later accesses are found; pinned pages are mapped again. */

@@ -323,6 +323,26 @@ Test(cuda_driver, other_pinned_bytes_stay_accessible)
     cr_expect(host[COUNT + 5] == 3 && isnan(host[5]));
 }
 
+/* The system maps whole pages downwards, each pinned allocation twice. One of twice the size fills
+ * the gap of a freed one, and begins where another allocation ends. */
+Test(cuda_driver, copies_of_adjacent_pinned_memory)
+{
+    enum { PAGES = 1 << 17 };
+    weft_device_stream *s = open_stream();
+    char *data = alloc(2 * PAGES), *above = weft_device_alloc_host(device, PAGES),
+         *middle = weft_device_alloc_host(device, PAGES),
+         *below = weft_device_alloc_host(device, PAGES);
+    weft_device_free_host(device, middle);
+    middle = weft_device_alloc_host(device, 2 * PAGES);
+    weft_device_free_host(device, above);
+    device->host_copy(s, data, middle, 2 * PAGES);
+    finish(s);
+    weft_device_free_host(device, middle);
+    weft_device_free_host(device, below);
+    device->free(device, data);
+    device->close(s);
+}
+
 Test(cuda_driver, copy_of_memory_that_is_not_pinned_is_detected, .signal = SIGABRT)
 {
     weft_device_stream *s = open_stream();
