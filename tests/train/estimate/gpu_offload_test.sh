@@ -1,6 +1,6 @@
 #!/bin/bash
 # memory.offload and memory.optimizer_states on an emulated GPU: values wait in pinned memory of the
-# host. Losses are bitwise those of a GPU that keeps all values, and close to those of cpu.
+# host. A GPU that keeps all values has the same losses, bitwise; losses of cpu are close.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 export WEFT_CUDA_LIBRARY=$WEFT_BUILD/emu/libcuda.so.1 WEFT_GPU_VERDICTS=$PWD/verdicts
