@@ -248,7 +248,8 @@ static void forget(const weft_device *device, weft_event *event)
 static bool clock_of(weft_device_stream *s, weft_device_clock *clock)
 {
     *clock = (weft_device_clock){s->rates->clock, &s->ready};
-    s->apart = s->rates->clock != NULL;
+    if (s->rates->clock && !s->apart) /* once: the communicator's thread reads it later */
+        s->apart = true;
     return s->apart;
 }
 
