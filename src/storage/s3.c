@@ -251,21 +251,23 @@ static int64_t clock_ahead(const weft_http_reply *reply)
                : 0;
 }
 
-/* A refusal has no code if it has no body, as for HEAD. Servers accept signatures of 15 minutes. */
-static bool is_of_clock(const weft_http_reply *reply, const char *code)
+/* A refusal without a body, as of HEAD, has no code: then the dates decide. A request that is not
+ * signed has no date. Servers accept signatures of 15 minutes. */
+static bool is_of_clock(const weft_s3 *s, const weft_http_reply *reply, const char *code)
 {
     enum { ACCEPTED_SECONDS = 900 };
     static const char *const clock[] = {"RequestTimeTooSkewed", "RequestExpired"};
     return has_code(code, clock, WEFT_COUNT(clock)) ||
-           (reply->status == 403 && llabs(clock_ahead(reply)) > ACCEPTED_SECONDS);
+           (reply->status == 403 && !*code && s->settings.source != WEFT_AWS_UNSIGNED &&
+            llabs(clock_ahead(reply)) > ACCEPTED_SECONDS);
 }
 
-static weft_message_class class_of(const weft_http_reply *reply, const char *code)
+static weft_message_class class_of(const weft_s3 *s, const weft_http_reply *reply, const char *code)
 {
     const int status = reply->status;
     if (!strcmp(code, "NoSuchBucket") || !strcmp(code, "InvalidBucketName"))
         return WEFT_MSG_STORAGE_BUCKET;
-    if (is_of_clock(reply, code))
+    if (is_of_clock(s, reply, code))
         return WEFT_MSG_STORAGE_CLOCK;
     if (status == 404)
         return WEFT_MSG_FILE_NOT_FOUND;
@@ -313,7 +315,7 @@ static weft_status fail(const weft_s3 *s, const weft_s3_request *q, const weft_h
     weft_xml_text(error, "Code", code, sizeof code);
     weft_xml_text(error, "Message", text, sizeof text);
     snprintf(number, sizeof number, "%d", reply->status);
-    const weft_message_class kind = class_of(reply, code);
+    const weft_message_class kind = class_of(s, reply, code);
     return weft_error(
         kind,
         WEFT_AT(.file = location, .value = *code ? code : number,

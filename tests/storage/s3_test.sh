@@ -244,6 +244,10 @@ errors() {
     expect_error storage-clock file=s3://bucket/p/large.bin -- store s3://bucket/p facts large.bin || return 1
     expect_error storage-clock -- store s3://bucket/p facts large.bin || return 1
     expect_error storage-denied -- store s3://bucket/p facts large.bin || return 1
+    # another code names another cause, and a request that is not signed has no date
+    fault "GET prefix skewed 1000" "HEAD p/large.bin skewed 1000"
+    expect_error storage-denied value=SignatureDoesNotMatch -- store s3://bucket list || return 1
+    WEFT_S3_UNSIGNED=1 expect_error storage-denied -- store s3://bucket/p facts large.bin || return 1
     no_fault_is_left
     expect_error storage-location -- store S3://bucket list || return 1
     expect_error storage-location -- store gs://bucket list
