@@ -164,7 +164,7 @@ def driver_memory(videos, workers):
                  "outputs": {}, "load": 0}
         child = subprocess.Popen(driver(folder, trace, workers, workers), stdout=subprocess.PIPE, text=True,
                                  env=environment())
-        seen, peak, tenth, last, began = 0, 0.0, 0.0, 0.0, None
+        seen, peak, tenth, last, rate, began = 0, 0.0, 0.0, 0.0, 0.0, None
         for line in child.stdout:
             if not line.startswith("analyse "):
                 continue
@@ -173,8 +173,7 @@ def driver_memory(videos, workers):
             if seen % max(1, videos // 100) == 0:
                 last = resident(child.pid)
                 peak = max(peak, last)
-                if seen == max(1, videos // 10):
-                    tenth = last
+                tenth = tenth or (last if 10 * seen >= videos else 0.0)
                 rate = seen / max(1e-9, time.monotonic() - began)
         if child.wait():
             sys.exit(f"the driver ended with status {child.returncode}")
