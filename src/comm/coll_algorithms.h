@@ -12,8 +12,7 @@ weft_link_costs weft_link_costs_of(const weft_cluster *cluster);
  * tensor. Others: total bytes of all members' parts. */
 weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
                                 int64_t bytes, const weft_link_costs *costs, double *seconds);
-/* Predicts the seconds of a collective in segments of `segment` bytes, each after the one
- * before. */
+/* Predicts the seconds of a collective in segments of `segment` bytes, in sequence. */
 weft_status weft_algorithm_cost_cut(weft_algorithm algorithm, weft_comm_op op,
                                     const weft_span *span, int64_t bytes, int64_t segment,
                                     const weft_link_costs *costs, double *seconds);

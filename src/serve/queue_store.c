@@ -230,9 +230,8 @@ static weft_status set_modes(const weft_queue_store *s)
 
 /* Fills the log of SQLite with zeros up to the size at which it starts from the beginning (1000
  * pages of 4 KiB). A write inside of the file waits for the disk once; one that extends the file
- * also waits for records of the file system, up to twice as long. SQLite ends
- * the log at the first frame that is not valid. On a disk with little space the file grows as
- * needed. */
+ * also waits for records of the file system, up to twice as long. SQLite ends the log at the first
+ * frame that is not valid. On a disk with little space the file grows as needed. */
 static void fill_log(const weft_queue_store *s)
 {
     enum { BYTES = 32 + 1000 * (24 + 4096) };

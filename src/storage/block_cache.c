@@ -161,9 +161,9 @@ static int remove_in(const weft_block_cache *c, const char *name)
     return unlink(path);
 }
 
-/* Locks a file of the folder until unlock_file, or the death of the process. -1:
- * it cannot be locked, the wait was stopped, or with `now` another process or thread has the lock.
- * A blocking flock would sleep through Ctrl-C, so the lock is asked for again and again. */
+/* Locks a file of the folder until unlock_file, or the death of the process. -1: it cannot be
+ * locked, the wait was stopped, or with `now` another process or thread has the lock. A blocking
+ * flock would sleep through Ctrl-C, so the lock is asked for again and again. */
 static int lock_file(const weft_block_cache *c, const char *name, bool now)
 {
     enum { LONGEST_MS = 20 };

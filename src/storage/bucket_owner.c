@@ -193,7 +193,8 @@ static weft_status step_aside(int attempt)
         (int64_t)(50 + seed % (uint64_t)(200 << (attempt < 4 ? attempt : 4))));
 }
 
-/* Finds no living owner, with `wait` after a while, and claims the location if `o->claims`. */
+/* Returns when no living owner has the location, and claims it if `o->claims`. `wait`: waits for
+ * the end of a living owner, which otherwise is an error. */
 static weft_status settle(weft_bucket_owner *o, bool wait)
 {
     weft_owner_claim living = {0};

@@ -25,8 +25,7 @@ typedef struct weft_http_reply weft_http_reply;
 
 enum { WEFT_HTTP_RANGE_TEXT = 64 };
 
-/* The bytes that a request asks for. An attempt after a cut one asks for the
- * missing bytes. */
+/* The bytes that a request asks for. An attempt after a cut one asks for the missing bytes. */
 typedef struct weft_http_range {
     int64_t at, bytes; /* of the file */
     int64_t kept;      /* first bytes that earlier attempts received; weft_http_send sets them */

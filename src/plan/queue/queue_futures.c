@@ -273,8 +273,8 @@ static weft_status count_pairs(void *context, const weft_queue_run *present, int
         return WEFT_OK;
     return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--predictions", WEFT_NUMBER(count)),
                       "under %s, %" PRId64 " jobs wait or run when job %" PRId64 " of %" PRId64
-                      " arrives. Predictions would take hours; give a "
-                      "trace with less load or fewer jobs, or remove the option.",
+                      " arrives. Predictions would take hours; give a trace with less load or "
+                      "fewer jobs, or remove the option.",
                       weft_queue_policy_name(t->rules->policy), count, t->arrived, t->count);
 }
 
