@@ -10,7 +10,7 @@ function(add_benchmark name) # SOURCES; NAME may contain a folder
     target_link_libraries(${target} PRIVATE weft_static weft::dependencies)
 endfunction()
 
-foreach(name kernels loader models families near ranks fusion storage)
+foreach(name kernels loader models families near ranks fusion storage gpu_host)
     add_benchmark(${name} bench/${name}.c)
 endforeach()
 add_benchmark(cascades bench/cascades.c bench/cascades_ranks.c bench/cascades_plans.c
@@ -19,7 +19,7 @@ add_benchmark(robust bench/robust.c bench/robust_ranks.c bench/simulated_ranks.c
 add_benchmark(plan/pipeline bench/plan/pipeline.c bench/plan/methods.c bench/plan/breakdown.c)
 
 if(WEFT_TESTS)
-    foreach(name kernels loader models families near ranks fusion robust cascades)
+    foreach(name kernels loader models families near ranks fusion robust cascades gpu_host)
         add_dependencies(test-bin bench-${name})
     endforeach()
 endif()

@@ -21,6 +21,8 @@
 #                               (STORAGE_TOOLS=DIR, STORAGE_PYTHON, MIB, ROUNDS, B=objects, samples, clips)
 #   bench-shots VIDEO=FILE      shot detection next to PySceneDetect
 #   bench-gpu                   launches, bytes and minimum times on H100, lines of source; no GPU
+#   bench-gpu-host              CPU time that enqueuing a training step on backend cuda takes, by launch,
+#                               on the emulated driver
 #   bench-curate-balance        workers of a curation under three policies, simulated, and the memory
 #                               of the driver
 #   bench-curate-executed       tools/ray_curate.py on Ray with workers that sleep, next to the best
@@ -65,6 +67,7 @@ TARGETS_bench-robust-bounds = bench/robust
 TARGETS_bench-robust-executed = bench/cascades
 TARGETS_bench-pipeline = bench/plan/pipeline
 TARGETS_bench-storage = bench/storage
+TARGETS_bench-gpu-host = bench/gpu_host weft_emu_driver
 TARGETS_bench-half    = weft bench/kernels bench/models
 NEED_WEFT := cache generate int8 memory mixed packing parallel predicted-generation predicted-training serve serve-waits shared-devices shots simulated
 $(foreach b,$(NEED_WEFT),$(eval TARGETS_bench-$(b) = weft))
@@ -76,7 +79,7 @@ bench-loader:
 	$(RECORD) loader $(O)/bench/loader $(if $(SHARDS),$(SHARDS) 9 128 128)
 bench-fusion:
 	$(RECORD) slices $(O)/bench/fusion $(B)
-.PHONY: bench-curate-balance bench-curate-executed bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-serve-waits bench-packing bench-storage
+.PHONY: bench-gpu-host bench-curate-balance bench-curate-executed bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-serve-waits bench-packing bench-storage
 bench-shared-devices:
 	$(RECORD) shared-devices bench/shared_devices.py $(abspath $(O)/weft)
 bench-packing:
@@ -99,6 +102,8 @@ bench-predicted-training:
 	WEFT=$(abspath $(O)/weft) $(RECORD) predicted-training bench/predicted_training.sh $(B)
 bench-gpu:
 	tools/bench_tables.py record-page gpu bench/gpu_figures.py --weft $(abspath $(O)/weft)
+bench-gpu-host:
+	WEFT_CUDA_LIBRARY=$(abspath $(O)/emu/libcuda.so.1) OMP_NUM_THREADS=1 $(RECORD) gpu-host $(O)/bench/gpu_host
 bench-near:
 	$(RECORD) shots $(O)/bench/near
 bench-ranks:
