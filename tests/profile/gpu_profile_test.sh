@@ -25,7 +25,7 @@ a_profile_has_the_rates_of_the_gpu() {
 }
 check a_profile_has_the_rates_of_the_gpu
 
-# All nodes were measured: a profile whose kernels take ten times as long predicts ten times the step.
+# All nodes were measured: with ten times the seconds of each kernel, a step takes ten times the seconds.
 plan_and_estimate_use_it() {
     needs a_profile_has_the_rates_of_the_gpu
     python3 -S - <<'PY'
