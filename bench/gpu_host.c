@@ -104,7 +104,7 @@ static double thread_seconds(void)
 }
 
 /* CPU seconds that enqueuing a step takes: the least of several, as other processes also use the
- * caches. The wait for the step is not part of it. */
+ * caches. The wait for the step does not count. */
 static double enqueue_seconds(weft_program *p, int steps)
 {
     double least = INFINITY;
