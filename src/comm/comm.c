@@ -788,8 +788,7 @@ static bool any_over(weft_comm_request *const *requests, int count)
 void weft_comm_request_wait_any(weft_comm *comm, weft_comm_request *const *requests, int count,
                                 double seconds, bool (*also)(void *user), void *user)
 {
-    const double begin = weft_now();
-    double left = seconds;
+    const double begin = weft_now(), end = begin + seconds;
     pthread_mutex_lock(&comm->mutex);
     for (int i = 0; i < count; i++) {
         requests[i]->run.awaited = true;
@@ -799,10 +798,8 @@ void weft_comm_request_wait_any(weft_comm *comm, weft_comm_request *const *reque
     if (atomic_fetch_add(&comm->waiters, 1) == 0)
         pthread_cond_signal(&comm->queued);
     while (!any_over(requests, count) && !(also && also(user)) && comm->broken == WEFT_OK &&
-           left > 0) {
-        timed_wait(&comm->finished, &comm->mutex, fmin(left, 1));
-        left = begin + seconds - weft_now();
-    }
+           weft_now() < end)
+        timed_wait(&comm->finished, &comm->mutex, fmin(fmax(0, end - weft_now()), 1));
     atomic_fetch_sub(&comm->waiters, 1);
     for (int i = 0; i < count; i++)
         if (atomic_fetch_sub(&requests[i]->queue->waiters, 1) == 1)

@@ -19,8 +19,8 @@
 #include "plan/cascade/assign.h"
 
 /* Ends of cascades that differ by at most this share of their predicted seconds count as one.
- * Hand-offs in the executor delay ends by up to 0.04 % (bench/robust, 64 ranks at 1080p). A decision
- * waits for at most twice this share. */
+ * Hand-offs in the executor delay ends by up to 0.04 % (bench/robust, 64 ranks at 1080p). A
+ * decision waits for at most twice this share. */
 #define WEFT_DISPATCH_TOGETHER 0.001
 
 /* Seconds to transfer the results of producers to a device. */
@@ -62,8 +62,8 @@ void weft_dispatch_reset(weft_dispatch *dispatch, const weft_assigned *item);
  * start before a device becomes idle, or before weft_dispatch_held. */
 bool weft_dispatch_next(weft_dispatch *dispatch, double now, int32_t *index, int32_t *device);
 /* Returns the time until which decisions wait because a running cascade is predicted to end about
- * `now`; `now`: they do not wait. Until then only the first cascade in the plan's order may start, on
- * its planned devices. Otherwise a difference of microseconds between two ends would decide which
+ * `now`; `now`: they do not wait. Until then only the first cascade in the plan's order may start,
+ * on its planned devices. Otherwise a difference of microseconds between two ends would decide which
  * cascade gets the devices, and a run would differ from the simulation. Decisions wait until these
  * cascades have ended, or until the returned time if one is late. */
 double weft_dispatch_held(const weft_dispatch *dispatch, double now);

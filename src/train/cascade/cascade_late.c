@@ -284,8 +284,8 @@ static double held_until(const weft_late *l, double now)
     return until;
 }
 
-/* Waits until the reports that the next decision needs have arrived, or until `held`. A decision on a
- * simulated clock needs the reports of every running rank. *any false: no cascade runs. */
+/* Waits until the reports that the next decision needs have arrived, or until `held`. A decision on
+ * a simulated clock needs the reports of every running rank. *any false: no cascade runs. */
 static weft_status await_reports(weft_late *l, double held, bool *any)
 {
     const bool simulated = l->s.simulated_time != NULL;

@@ -204,8 +204,8 @@ Test(dispatch, ends_that_are_nearly_equal_count_as_one)
     }
 }
 
-/* The same cascades, but s1.dit takes 2 s longer than planned: s3.dit waits for 0.01 s, a thousandth
- * of the seconds of s1.dit. */
+/* The same cascades, but s1.dit takes 2 s longer than planned: s3.dit waits for 0.01 s, a
+ * thousandth of the seconds of s1.dit. */
 Test(dispatch, decisions_wait_for_nearly_equal_ends_for_a_limited_time)
 {
     static const int32_t zero[] = {0}, one[] = {1}, both[] = {0, 1};

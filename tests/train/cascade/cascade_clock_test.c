@@ -224,8 +224,8 @@ static void plan_mixed(made_plan *p, int64_t step, const double (*seconds)[DEGRE
     cr_assert_eq(weft_placed_check(&p->all, RANKS, "planned"), WEFT_OK, "%s", weft_error_message());
 }
 
-/* Two cascades of a node each end together. Then a cascade of both nodes begins, and then one of four
- * ranks, for which one node is enough. */
+/* Two cascades of a node each end together. Then a cascade of both nodes begins, and then one of
+ * four ranks, for which one node is enough. */
 static void plan_together(made_plan *p, double seconds)
 {
     static const int32_t node[2][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}},
