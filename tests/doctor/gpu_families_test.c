@@ -153,6 +153,20 @@ Test(gpu_families, emulated_gpu_passes_in_tf32)
     expect_all_pass(WEFT_PRODUCTS_TF32);
 }
 
+/* Its step is well conditioned: the tolerance need not follow the error of bf16 on cpu. */
+Test(gpu_families, emulated_gpu_passes_cosmos_vae_in_bf16)
+{
+    static const char *const vae[] = {"AutoencoderKLCosmos"};
+    int failed;
+    json_t *list = check_some(vae, 1, "", WEFT_PRODUCTS_BF16, &failed);
+    char *text = json_dumps(list, 0);
+    cr_expect_eq(failed, 0, "%s", text);
+    cr_expect_eq(json_real_value(json_object_get(json_array_get(list, 0), "tolerance")),
+                 weft_gpu_family_tolerance(WEFT_PRODUCTS_BF16), "%s", text);
+    free(text);
+    json_decref(list);
+}
+
 /* A wrong lse of attention changes gradients: the four models have attention. */
 Test(gpu_families, wrong_lse_is_found)
 {
