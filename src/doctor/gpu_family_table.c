@@ -170,7 +170,7 @@ const weft_gpu_family weft_gpu_families[] = {
      "\"encoder_block_out_channels\":[6,8,10,12],\"decode_block_out_channels\":[6,8,10,12],"
      "\"attention_resolutions\":[8],\"resolution\":64,\"num_layers\":1,"
      "\"latents_mean\":[0,0,0,0],\"latents_std\":[1,1,1,1]}",
-     /* with 16x16 pixels, a frame has 2x2 positions inside, and a change of weights by 0.2 % changes
+     /* 16x16 pixels leave 2x2 positions inside: a change of weights by 0.2 % would change
       * the loss after the update by up to 36 % */
      {1, 9, 32, 32, 0}},
     {"{\"_class_name\":\"AutoencoderKLFlux2\",\"block_out_channels\":[2,4],"
