@@ -88,15 +88,26 @@ out:
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* Reads the sizes of a video and its sound, if the file has sound. */
-static void parse_sizes(const json_t *head, weft_saved_latents *k)
+/* Reads the sizes of a video and its sound, if the file has sound. Sizes from 1 to MOST keep their
+ * product below 2^63. */
+static weft_status parse_sizes(const char *path, const json_t *head, weft_saved_latents *k)
 {
+    enum { MOST = 1 << 15 };
     const json_t *latents = json_object_get(head, "latents"),
                  *sound = json_object_get(head, "sound");
     for (size_t i = 0; i < 4 && sound; i++)
         k->latent[i] = json_integer_value(json_array_get(latents, i));
     for (size_t i = 0; i < 2 && sound; i++)
         k->sound[i] = json_integer_value(json_array_get(sound, i));
+    const int64_t size[] = {k->latent[0], k->latent[1], k->latent[2],
+                            k->latent[3], k->sound[0],  k->sound[1]};
+    for (int i = 0; i < WEFT_COUNT(size) && sound; i++)
+        if (size[i] < 1 || size[i] > MOST)
+            return weft_error(
+                WEFT_MSG_LATENTS_INVALID,
+                WEFT_AT(.file = path, .key = i < 4 ? "latents" : "sound", WEFT_NUMBER(size[i])),
+                "the size %" PRId64 " is not from 1 to %d", size[i], MOST);
+    return WEFT_OK;
 }
 
 static weft_status parse_head(const char *path, const char *text, weft_saved_latents *k)
@@ -118,7 +129,7 @@ static weft_status parse_head(const char *path, const char *text, weft_saved_lat
     WEFT_GO(weft_json_get_f64(head, "scale", path, &k->scale));
     WEFT_GO(weft_json_get_f64(head, "fps", path, &k->fps));
     WEFT_GO(weft_json_get_i64(head, "tried", path, &k->tried));
-    parse_sizes(head, k);
+    WEFT_GO(parse_sizes(path, head, k));
     k->settings = json_incref(json_object_get(head, "settings"));
     k->prompts = json_incref(json_object_get(head, "prompts"));
     if (!json_is_object(k->settings) || !json_is_array(k->prompts))
