@@ -34,6 +34,7 @@ static const struct kind {
     {"true_cfg_scale", "--true-cfg-scale", WEFT_METHOD_EMBEDDED},
     {"guidance_method", "--guidance-method", WEFT_METHOD_ANY},
     {"guidance_rescale", "--guidance-rescale", WEFT_METHOD_ANY},
+    {"audio_guidance_scale", "--audio-guidance-scale", WEFT_METHOD_SOUND},
     {"guidance_scale_2", "--guidance-scale-2", WEFT_METHOD_EXPERTS},
     {"boundary_ratio", "--boundary-ratio", WEFT_METHOD_EXPERTS},
     {"guidance_start", "--guidance-start", WEFT_METHOD_ANY},

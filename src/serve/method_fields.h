@@ -18,10 +18,11 @@ typedef enum weft_method_need {
     WEFT_METHOD_EMBEDDED,  /* an input for the guidance scale */
     WEFT_METHOD_DECODER,   /* a decoder with a timestep as input */
     WEFT_METHOD_IDENTITY,  /* an encoder of identity images */
+    WEFT_METHOD_SOUND,     /* sound with the video */
     WEFT_METHOD_NEEDS
 } weft_method_need;
 
-enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 54, WEFT_METHOD_NUMBERS = 27 };
+enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 56, WEFT_METHOD_NUMBERS = 28 };
 
 /* Sets the options of `fields` in `request`. An option that `fields` does not have is the one of
  * `base` (NULL: none), if the model takes the option. takes: [WEFT_METHOD_NEEDS] of the model

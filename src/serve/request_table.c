@@ -107,6 +107,8 @@ static const weft_key keys[] = {
     {"guidance_rescale", WEFT_KEY_F64, 0, "0", "",
      "share by which the prediction is rescaled to its deviation without guidance", .min = 0,
      .max = 1},
+    {"audio_guidance_scale", WEFT_KEY_F64, 0, "0", "",
+     "guidance of the sound; 0 (default): as `guidance_scale`", .min = 0, .max = 100},
     {"guidance_scale_2", WEFT_KEY_F64, 0, "0", "",
      "guidance of the second transformer; 0 (default): as `guidance_scale`", .min = 0, .max = 100},
     {"boundary_ratio", WEFT_KEY_F64, 0, "0", "",

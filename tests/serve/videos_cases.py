@@ -1,5 +1,5 @@
 """Cases of videos_test.sh."""
-import base64, concurrent.futures, glob, hashlib, json, os, re, subprocess, sys, time
+import base64, concurrent.futures, glob, hashlib, json, os, re, shutil, subprocess, sys, time
 from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, main, undisturbed, write_lora
 
 
@@ -267,15 +267,21 @@ def further_options():
     """Options of `weft generate` for windows, schedules, guidance and families: listed for the models that take them, part of the
     price, refused before a job exists, and with the video of the same command."""
     here = os.path.join(SRC, "tests/golden/pipelines")
-    s = Server(models=("wan=" + MODEL, *(f"{name}={here}/{name}" for name in ("skyreels", "framepack", "chronoedit"))))
+    shutil.copytree(os.path.join(here, "ltx2"), "ltx2")  # with an encoder that takes the texts of the published one
+    with open(os.path.join(here, "ltx2/text_encoder/config.json")) as f:
+        config = json.load(f)
+    config["text_config"]["sliding_window"] = 1024
+    with open("ltx2/text_encoder/config.json", "w") as f:
+        json.dump(config, f)
+    s = Server(models=("wan=" + MODEL, "ltx2=ltx2", *(f"{name}={here}/{name}" for name in ("skyreels", "framepack", "chronoedit"))))
     options = {m["id"]: {o["name"]: o for o in m["options"]} for m in s.call("GET", "/capabilities")["models"]}
-    own = {"skyreels": "frame_lag", "framepack": "sections", "chronoedit": "reasoning_steps"}
+    own = {"skyreels": "frame_lag", "framepack": "sections", "chronoedit": "reasoning_steps", "ltx2": "audio_guidance_scale"}
     for name in own.values():
         assert [m for m in options if name in options[m]] == [m for m in own if own[m] == name], (name, options)
     assert options["wan"]["window_mode"]["values"] == ["blend", "continue"] and "history" in options["skyreels"]["window_mode"]["values"]
     assert options["wan"]["guidance_end"]["default"] == 1 and options["wan"]["window"]["type"] == "integer", options["wan"]
     small = dict(VIDEO, model="wan", frames=9, steps=4)
-    for field, value, code in (("frame_lag", 3, "request-invalid"), ("window_mode", "x", "request-invalid"), ("eta", 2, "request-invalid"),
+    for field, value, code in (("frame_lag", 3, "request-invalid"), ("audio_guidance_scale", 3, "request-invalid"), ("window_mode", "x", "request-invalid"), ("eta", 2, "request-invalid"),
                                ("sigmas", "1/2", "request-invalid"), ("window", 10, "video-size"), ("guidance_start", 1, "option-invalid"),
                                ("sigmas", "1,2", "option-invalid"), ("guidance_method", "x", "option-invalid")):
         answer = s.error(400, code, "POST", "/v1/jobs", dict(small, **{field: value}))
@@ -303,6 +309,13 @@ def further_options():
         f.write(json.dumps({"prompt": small["prompt"], "frames": 21, "width": 32, "height": 32, "steps": 4,
                             "guidance": lag["request"]["guidance_scale"]}) + "\n")
     assert s.content(lag["id"])[1] == generate(here + "/skyreels", "--frame-lag", "2")
+    guided = dict({k: v for k, v in small.items() if k != "size"}, model="ltx2", width=64, height=64, max_sequence_length=32, guidance_scale=1)
+    assert s.call("POST", "/v1/jobs/price", guided)["seconds"] < s.call("POST", "/v1/jobs/price", dict(guided, audio_guidance_scale=3))["seconds"]
+    sound = s.call("POST", "/v1/jobs", dict(guided, audio_guidance_scale=3))
+    s.finish(sound["id"])
+    with open("list.jsonl", "w") as f:
+        f.write(json.dumps({"prompt": small["prompt"], "frames": 9, "width": 64, "height": 64, "steps": 4, "guidance": 1}) + "\n")
+    assert s.content(sound["id"])[1] == generate("ltx2", "--audio-guidance-scale", "3", "--max-sequence-length", "32")
     other = s.call("POST", f"/v1/jobs/{lag['id']}/duplicate", {"model": "wan"})
     assert "frame_lag" not in other["request"], other  # an option of the other model
     s.stop()

@@ -92,12 +92,14 @@ static const weft_guidance *own_guidance(const weft_generator_model *m,
                                          const weft_generator_options *o)
 {
     const char *own = m->denoiser->family->guidance;
+    const double sound = m->sound.vae.family ? o->audio_guidance : 0;
     if (o->true_cfg > 1)
         return weft_guidance_find("true_cfg");
     if (own && o->guidance > 1)
         return weft_guidance_find(own);
-    return weft_model_takes(m->denoiser, WEFT_PORT_GUIDANCE) ? weft_guidance_find("distilled")
-                                                             : weft_guidance_of(o->guidance);
+    return weft_model_takes(m->denoiser, WEFT_PORT_GUIDANCE)
+               ? weft_guidance_find("distilled")
+               : weft_guidance_of(fmax(o->guidance, sound));
 }
 
 /* Checks that the scale of the method true_cfg and the negative prompt have an effect. */
@@ -137,6 +139,11 @@ weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model
                           "--guidance-scale for its scale.",
                           weft_model_class(m->denoiser), t->guidance->name);
     WEFT_TRY(check_true_cfg(m, o, t->guidance));
+    if (o->audio_guidance > 1 && t->guidance->rows < 2)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                          WEFT_AT(.key = "--audio-guidance-scale", WEFT_NUMBER(o->audio_guidance)),
+                          "%g has no effect with the method %s. Omit one of the two options.",
+                          o->audio_guidance, t->guidance->name);
     if (o->boundary > 0 && (path == WEFT_PATH_EDM || path == WEFT_PATH_FLOW_EDM))
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--boundary-ratio", WEFT_NUMBER(o->boundary)),
