@@ -421,6 +421,19 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
     return check_length(run, m, path);
 }
 
+static weft_status reject_sound(const weft_model *denoiser, const char *path)
+{
+    return weft_model_takes(denoiser, WEFT_PORT_AUDIO)
+               ? weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                            WEFT_AT(.file = path, .key = "transformer",
+                                    .value = weft_model_class(denoiser)),
+                            "%s denoises sound together with the video. weft generate supports "
+                            "that, and training does not; use a transformer of video alone, such "
+                            "as LTXVideoTransformer3DModel.",
+                            weft_model_class(denoiser))
+               : WEFT_OK;
+}
+
 /* Reads the text encoders and the denoiser. The first encoder determines the denoiser's text
  * width. */
 static weft_status read_denoiser(const weft_run *run, const char *path, weft_run_models *m)
@@ -445,6 +458,7 @@ static weft_status read_denoiser(const weft_run *run, const char *path, weft_run
                                 weft_model_grid(&m->autoencoder).channels,
                                 weft_model_text(&spec[0].model).width};
     WEFT_TRY(weft_run_model_read(&run->transformer, &use, &m->denoiser));
+    WEFT_TRY(reject_sound(&m->denoiser, path));
     WEFT_TRY(weft_text_conditioning_open(&m->denoiser, spec, count, path, &m->text));
     return weft_text_conditioning_image_side(&m->text)
                ? weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
