@@ -4,6 +4,7 @@
 #include "estimate/program_estimate.h"
 #include "generate/generator/generator_denoise.h"
 #include "generate/generator/generator_parts.h"
+#include "generate/generator/sound_decoder.h"
 #include "plan/ops/rates.h"
 
 #include <math.h>
@@ -129,6 +130,18 @@ static weft_status_code estimate_tile(void *user, int64_t tile, const weft_progr
     return WEFT_OK;
 }
 
+/* The first rank decodes the sound of a video before its frames. */
+static weft_status estimate_sound(pricing *w)
+{
+    weft_program_cost cost;
+    if (!w->g->decoder.sound)
+        return WEFT_OK;
+    const weft_program *program = weft_sound_decoder_program(w->g->decoder.sound);
+    WEFT_TRY(weft_program_cost_of(&w->links, program, false, &cost));
+    w->out->decode += cost.seconds + w->touch * (double)weft_program_bytes(program);
+    return WEFT_OK;
+}
+
 static weft_status estimate_decoding(pricing *w)
 {
     w->decoding = weft_calloc(w->p->ranks, sizeof *w->decoding);
@@ -170,6 +183,7 @@ static weft_status estimate_video(pricing *w)
     weft_generator_tiles(w->g, out->tiles);
     WEFT_TRY(estimate_steps(w));
     WEFT_TRY(estimate_decoding(w));
+    WEFT_TRY(estimate_sound(w));
     out->video = (out->text + out->first + steps * out->step) / batch + out->decode;
     out->exact = w->kernels > 0 ? fmin(1, w->exact / w->kernels) : 0;
     return WEFT_OK;
