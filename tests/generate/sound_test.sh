@@ -1,9 +1,9 @@
 #!/bin/bash
-# Video with sound by LTX-2's pipelines: the waveform and the frames are those of diffusers
-# (tools/golden_ltx2_pipeline.py) within 3e-5, as the latents in pipelines_test.sh. Video files have
-# the sound as a track that ends with the waveform and correlates with it. Sound is bitwise the same
-# decoded from saved latents, after an interruption, and in a batch; several ranks give both streams
-# within 1e-5.
+# Video with sound by LTX-2's pipelines: the waveform and the frames equal the files of diffusers
+# (tools/golden_ltx2_pipeline.py) within 3e-5, as the latents in pipelines_test.sh. The track of a
+# video file ends with the waveform, and its samples correlate with the waveform. Sound is bitwise the
+# same decoded from saved latents and after an interruption; batches and several ranks are within 1e-5,
+# because the order of summation differs.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMPI_MCA_btl=self,vader OMP_NUM_THREADS=1
