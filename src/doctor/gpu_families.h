@@ -12,7 +12,7 @@ typedef struct weft_gpu_family {
     const char *config; /* NULL: the end of the list */
     weft_model_size size;
 } weft_gpu_family;
-/* Denoisers, autoencoders, and encoders of text, images and identities. */
+/* Denoisers, autoencoders, encoders of text, images and identities, and a vocoder. */
 extern const weft_gpu_family weft_gpu_families[];
 
 /* Loss and gradient norm of a step, and the loss after its update. */

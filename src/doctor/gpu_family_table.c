@@ -266,6 +266,10 @@ const weft_gpu_family weft_gpu_families[] = {
     {"{\"_class_name\":\"WeftBytesEncoder\",\"dim\":6,\"num_heads\":2,\"num_layers\":1,"
      "\"ffn_dim\":10,\"max_length\":7}",
      {2, 1, 1, 1, 7}},
+    {"{\"_class_name\":\"LTX2Vocoder\",\"in_channels\":8,\"hidden_channels\":16,"
+     "\"upsample_kernel_sizes\":[7,4],\"upsample_factors\":[3,2],"
+     "\"resnet_kernel_sizes\":[3,5],\"resnet_dilations\":[[1,3,5],[1,3,5]]}",
+     {2, 1, 5, 4, 0}},
     {0},
 };
 /* clang-format on */

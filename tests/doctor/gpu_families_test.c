@@ -75,11 +75,20 @@ static int index_of(const char *name)
     return 0;
 }
 
+/* A norm ends LTX-2's connectors, and a limit of 1 the outputs of its wide vocoder: the mean square
+ * of such outputs hardly depends on the weights. */
+static bool has_no_loss(const char *class_name)
+{
+    return !strcmp(class_name, "LTX2TextConnectors") || !strcmp(class_name, "LTX2VocoderWithBWE");
+}
+
 /* A new family needs an entry. */
 Test(gpu_families, every_family_is_listed)
 {
     char start[96];
     for (int i = 0; weft_families[i]; i++) {
+        if (has_no_loss(weft_families[i]->class_name))
+            continue;
         snprintf(start, sizeof start, "{\"_class_name\":\"%s\"", weft_families[i]->class_name);
         (void)index_of(start);
     }

@@ -90,12 +90,21 @@ static const setup variants[] = {
 };
 /* clang-format on */
 
-/* Setup i: the families of weft doctor, then the variants. NULL: the end. */
+/* Number of families of weft doctor that denoise or decode: they are first, before encoders. */
+static int shared_count(void)
+{
+    int count = 0;
+    while (weft_gpu_families[count].config &&
+           model_of(weft_gpu_families[count].config).family->role <= WEFT_ROLE_AUDIO_AUTOENCODER)
+        count++;
+    return count;
+}
+
+/* Setup i: these families, then the variants. NULL: the end. */
 static const setup *setup_at(int i)
 {
-    int shared = 0;
-    while (weft_gpu_families[shared].config)
-        shared++;
+    static int shared;
+    shared = shared ? shared : shared_count();
     if (i < shared)
         return &weft_gpu_families[i];
     return i - shared < (int)WEFT_COUNT(variants) ? &variants[i - shared] : NULL;
