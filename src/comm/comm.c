@@ -8,10 +8,9 @@
  * computation. */
 #include "comm/comm.h"
 
-#include "comm/comm_internal.h"
-
 #include "base/log.h"
 #include "comm/coll_algorithms.h"
+#include "comm/comm_internal.h"
 #include "comm/comm_link.h"
 #include "comm/comm_request.h"
 #include "comm/comm_segment.h"

@@ -43,7 +43,7 @@ a_method_without_guidance_is_refused() {
 }
 check a_method_without_guidance_is_refused
 
-# The products of the changed sizes are those of the file, or exceed 64 bits.
+# The changed sizes have the product of the file's sizes, or one that exceeds 64 bits.
 sizes_that_do_not_fit_are_refused() {
     generate kept --save-latents || { cat kept.log; fail "--save-latents"; }
     python3 -S - <<'PY' || fail "the file has other sizes than expected"

@@ -63,9 +63,9 @@ void weft_dispatch_reset(weft_dispatch *dispatch, const weft_assigned *item);
 bool weft_dispatch_next(weft_dispatch *dispatch, double now, int32_t *index, int32_t *device);
 /* Returns the time until which decisions wait because a running cascade is predicted to end about
  * `now`; `now`: they do not wait. Until then only the first cascade in the plan's order may start,
- * on its planned devices. Otherwise a difference of microseconds between two ends would decide which
- * cascade gets the devices, and a run would differ from the simulation. Decisions wait until these
- * cascades have ended, or until the returned time if one is late. */
+ * on its planned devices. Otherwise a difference of microseconds between two ends would decide
+ * which cascade gets the devices, and a run would differ from the simulation. Decisions wait until
+ * these cascades have ended, or until the returned time if one is late. */
 double weft_dispatch_held(const weft_dispatch *dispatch, double now);
 /* Records that a device finished its part of a cascade. All devices of the cascade become idle when
  * the last one finished, as in weft_dispatch_play. Otherwise cascades of few devices would take the
