@@ -220,7 +220,7 @@ static int64_t device_limit(const weft_memory_start *m, const weft_device *devic
                             int64_t weight_bytes)
 {
     return weft_device_usable(device) + weight_bytes + weft_process_memory_sum(m->process) +
-           weft_process_unreported();
+           weft_process_unreported() + WEFT_PROCESS_VARIES;
 }
 
 weft_status_code weft_memory_start_name_limit(const weft_memory_start *m,
