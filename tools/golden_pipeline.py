@@ -25,8 +25,6 @@ of weft needs them.
     flux_schnell  the same without guidance, with 256 text tokens
     qwen_image  an image: Qwen2.5-VL in a template of 34 tokens, guidance with the norm of the
               conditional prediction; the tokenizer has vocab.json and merges.txt
-    flux2     an image: three layers of Mistral in a template, with padding before the text, embedded
-              guidance, statistics of 2x2 latents, a shift by tokens and steps
     hidream   an image: pooled vectors of two CLIPs, T5, and all layers of Llama; not square; the
               prediction has the other sign
     hunyuan_dit  an image: BERT and T5 with masks; the prediction has additional variance channels
@@ -84,7 +82,7 @@ from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from transformers import (BertConfig, BertModel, BertTokenizer, CLIPImageProcessor, CLIPImageProcessorPil, CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPVisionConfig, CLIPVisionModel,
                           LlamaConfig, LlamaForCausalLM, LlamaModel, LlavaConfig, LlavaForConditionalGeneration,
                           T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
-from golden_parts import (NEGATIVE, OUT, PROMPT, ProcessorOf, given, llama, llava_words, noise, picture, qwen_pairs, qwen_words, save, tekken,
+from golden_parts import (NEGATIVE, OUT, PROMPT, ProcessorOf, given, llama, llava_words, noise, picture, qwen_pairs, qwen_words, save,
                           two_files, unigram, variant, weights, words)
 
 
@@ -447,74 +445,6 @@ def qwen_image():
     two_files(f"{OUT}/qwen_image/tokenizer")
     again = Qwen2Tokenizer.from_pretrained(f"{OUT}/qwen_image/tokenizer")
     assert again(system + prompt).input_ids == letters_of(system + prompt).input_ids
-
-
-def flux2():
-    from diffusers import AutoencoderKLFlux2, Flux2Pipeline, Flux2Transformer2DModel
-    from transformers import Mistral3Config, Mistral3ForConditionalGeneration
-    torch.manual_seed(0)
-    transformer = weights(Flux2Transformer2DModel(in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=8, num_attention_heads=2,
-                                                  joint_attention_dim=24, timestep_guidance_channels=8, axes_dims_rope=(2, 2, 2, 2)), 1)
-    vae = weights(AutoencoderKLFlux2(block_out_channels=(4, 4, 4, 4), layers_per_block=1, latent_channels=4, norm_num_groups=2), 2)
-    vae.bn.running_mean, vae.bn.running_var = 0.2 * torch.randn(16), 1 + torch.rand(16)
-    text = weights(Mistral3ForConditionalGeneration(Mistral3Config(
-        text_config=dict(model_type="mistral", vocab_size=272, hidden_size=8, intermediate_size=16, num_hidden_layers=31, num_attention_heads=2,
-                         num_key_value_heads=1, head_dim=4, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 1e9}),
-        vision_config=dict(model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
-                           patch_size=14, image_size=28), image_token_index=7)), 3)
-    levels = FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True, base_shift=0.5, max_shift=1.15,
-                                             base_image_seq_len=256, max_image_seq_len=4096)
-    pipe = Flux2Pipeline(scheduler=levels, vae=vae, text_encoder=text, tokenizer=tekken(), transformer=transformer)
-    begin, prompt = noise(16, 1, 4, 6), "a red caB, aBle caf\u00e9s: 12 ../x"
-    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=2.5)
-    made = pipe(prompt=prompt, latents=begin[:, :, 0], output_type="latent", **asked).images
-    save(pipe, "flux2", begin, made.unflatten(1, (4, 6)).permute(0, 3, 1, 2)[:, :, None], prompt=prompt, num_frames=1, **asked)
-
-
-def flux2_edit():
-    """After flux2: an image to edit, of the size of the image that is made."""
-    from diffusers import Flux2Pipeline
-    pipe = Flux2Pipeline.from_pretrained(f"{OUT}/flux2", tokenizer=tekken())
-    image, begin, prompt = picture(96, 64, 5), noise(16, 1, 4, 6), "Blue caB"
-    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=2.5)
-    made = pipe(image=image, prompt=prompt, latents=begin[:, :, 0], output_type="latent", **asked).images
-    variant("flux2", "edit", made.unflatten(1, (4, 6)).permute(0, 3, 1, 2)[:, :, None], prompt=prompt, num_frames=1, **asked)
-    given("flux2", image_edit=image)
-
-
-def flux2_klein():
-    """Qwen3's three layers in a template without thinking, guidance with an empty negative prompt."""
-    from diffusers import AutoencoderKLFlux2, Flux2KleinPipeline, Flux2Transformer2DModel
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-    transformer = weights(Flux2Transformer2DModel(in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=8, num_attention_heads=2,
-                                                  joint_attention_dim=24, timestep_guidance_channels=8, axes_dims_rope=(2, 2, 2, 2),
-                                                  guidance_embeds=False), 1)
-    vae = weights(AutoencoderKLFlux2(block_out_channels=(4, 4, 4, 4), layers_per_block=1, latent_channels=4, norm_num_groups=2), 2)
-    vae.bn.running_mean, vae.bn.running_var = 0.2 * torch.randn(16), 1 + torch.rand(16)
-    text = weights(Qwen3ForCausalLM(Qwen3Config(vocab_size=264, hidden_size=8, intermediate_size=16, num_hidden_layers=28, num_attention_heads=2,
-                                                num_key_value_heads=1, head_dim=4)), 3)
-    letters_of = words(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"],
-                       {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False})
-    letters_of.chat_template = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-                                "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is false %}"
-                                "<think>\n\n</think>\n\n{% endif %}{% endif %}")
-    levels = FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True, base_shift=0.5, max_shift=1.15,
-                                             base_image_seq_len=256, max_image_seq_len=4096)
-    pipe = Flux2KleinPipeline(scheduler=levels, vae=vae, text_encoder=text, tokenizer=letters_of, transformer=transformer)
-    image, begin, steps = picture(96, 64, 5), noise(16, 1, 4, 6), []
-
-    def keep(pipe, step, time, values):
-        steps.append(values["latents"])
-        return values
-    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.0)
-    for label, images in ("", None), ("edit", image):
-        pipe(image=images, prompt=PROMPT, latents=begin[:, :, 0], output_type="latent", callback_on_step_end=keep, **asked)
-        made = steps[-1].unflatten(1, (4, 6)).permute(0, 3, 1, 2)[:, :, None]
-        if label:
-            variant("flux2_klein", label, made, prompt=PROMPT, num_frames=1, **asked)
-        else:
-            save(pipe, "flux2_klein", begin, made, prompt=PROMPT, num_frames=1, **asked)
-    given("flux2_klein", image_edit=image)
 
 
 def chroma():
@@ -1012,7 +942,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in framepack, framepack_variants, wan22, hunyuan, kandinsky5, kandinsky5_i2v, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, flux2, flux2_edit, flux2_klein, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, skyreels_variants, chronoedit, chronoedit_variants, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
+for make in framepack, framepack_variants, wan22, hunyuan, kandinsky5, kandinsky5_i2v, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, skyreels_variants, chronoedit, chronoedit_variants, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, hunyuan15, hunyuan15_i2v, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         torch.manual_seed(0)  # weights() adds to the initial vectors
