@@ -1,7 +1,7 @@
 #!/bin/bash
 # Pipelines in the folders that diffusers publishes give the latents of diffusers from the same
-# noise (tools/golden_pipeline.py, golden_flux2_pipeline.py, golden_sana_pipeline.py,
-# golden_ltx2_pipeline.py), with a relative error below 3e-5.
+# noise, with a relative error below 3e-5. Makers: tools/golden_pipeline.py and
+# tools/golden_*_pipeline.py.
 . "$SRC/tests/check.sh"
 same_latents() { # NAME [VARIANT]
     local name=$1 folder options variant=${2:+_$2} model
