@@ -15,7 +15,7 @@ data: {path: shards, latents: latents}
 transformer: {class: WanTransformer3DModel, config: {num_layers: 4, num_attention_heads: 4, attention_head_dim: 32, ffn_dim: 512, freq_dim: 32}}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
 stages:
-  - {steps: 4, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}
+  - {steps: 4, batch: 48, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}
 Y
 printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e15, memory_bandwidth: 1e15}\n' >quick.yaml
 printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e6, memory_bandwidth: 1e4}\n' >slow.yaml
@@ -28,7 +28,9 @@ try() { # NAME SETTINGS...
 same() { diff <(losses runs/all) <(losses "runs/$1") || fail "$1: other losses than without a limit"; }
 try fill --set stages.0.steps=1
 try all
-limit=$(($(told all.log) - 8))
+# Far from both ends (nothing to save, the least limit: 30 MiB lower): the resident library pages differ
+# by some MiB between starts, more where the system takes back pages of files.
+limit=$(($(told all.log) - 16))
 keep="--set memory.limit=${limit}MiB --set memory.offload=auto"
 plan=runs/run/activation-plan.json
 # The rates determine which activations are recomputed or offloaded, but not the results.
@@ -85,11 +87,11 @@ a_changed_limit_plans_again() {
     losses runs/run | head -4 | diff <(losses runs/all) - || fail "a changed limit has other losses"
 }
 check a_changed_limit_plans_again
-pair="--set parallel.dp=2 --set stages.0.batch=32"
+pair="--set parallel.dp=2 --set stages.0.batch=96"
 # Two ranks use the plan of rank 0.
 two_ranks_use_the_plan_of_rank_0() {
     ranks 2 "$WEFT" train wide.yaml --set out=runs/pair $pair >pair.log 2>&1 || { cat pair.log; fail "two ranks without a limit"; }
-    limit=$(($(told pair.log) - 6))
+    limit=$(($(told pair.log) - 16))
     echo $limit >pair.limit
     for steps in 2 4; do
         rates=$([ $steps = 2 ] && echo quick || echo slow)
