@@ -23,7 +23,7 @@ MODELS = {
     "qwen_image": (1, 64, 96, 4), "flux2": (1, 64, 96, 4), "flux_control": (1, 64, 96, 4), "kandinsky5": (5, 32, 48, 4),
     "framepack": (73, 32, 48, 3), "wan_vace": (9, 32, 32, 4), "wan_flf": (9, 32, 32, 4),
     "chronoedit": (5, 32, 32, 5), "hunyuan_i2v": (5, 32, 32, 4), "hunyuan_replace": (5, 32, 32, 4), "cog_i2v": (9, 32, 32, 4),
-    "cog_control": (9, 32, 32, 4), "cosmos25": (9, 32, 48, 4), "sana": (9, 32, 48, 4)}
+    "cog_control": (9, 32, 32, 4), "cosmos25": (9, 32, 48, 4), "sana": (9, 32, 48, 4), "ltx2": (9, 64, 64, 4), "ltx23": (9, 64, 64, 4)}
 # Classes that no folder of tests/golden/pipelines has: the config of a small model, which is trained on drawn shapes.
 # Untrained ones predict 0, because their last layer begins as 0.
 TRAINED = {
@@ -79,6 +79,15 @@ def train(name, scratch, folder):
     shutil.move(f"{scratch}/run/model", folder)
 
 
+def widen_attention(path):
+    """Gives the small Gemma 3 the attention window of the real one: the pipeline's prompts of 1,024 tokens exceed its own."""
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    config["text_config"]["sliding_window"] = 1024
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(config, file)
+
+
 def measure(name, scratch):
     source, _, prompts = name.partition(":")
     given = name not in MODELS and name not in TRAINED
@@ -87,6 +96,8 @@ def measure(name, scratch):
         train(name, scratch, folder)
     else:
         shutil.copytree(source if given else f"{PIPELINES}/{name}", folder)
+    if name in ("ltx2", "ltx23"):
+        widen_attention(f"{folder}/text_encoder/config.json")
     common, choice = ["--model", folder], ["--seed", "100"]
     if given:
         with open(f"{folder}/weft.json", encoding="utf-8") as file:
