@@ -10,47 +10,16 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
+from half_runs import ROOT, number, output, rows, step_of
+
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEER = os.environ.get("WEFT_PEER_PYTHON", "")
-ENV = dict(os.environ, OMP_NUM_THREADS="1")
 
 
 PEER_MS = {} # work -> milliseconds of PyTorch in this run
-
-
-def output(command):
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=ENV)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}: {done.stderr}")
-    return done.stdout
-
-
-def rows(*command):
-    """The rows of the tables that a benchmark prints: first cell -> {column: cell}."""
-    found, columns = {}, None
-    for line in output(list(command)).splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if not line.startswith("|"):
-            columns = None
-        elif set(line) <= set("|-: "):
-            continue
-        elif columns is None:
-            columns = cells
-        else:
-            found[cells[0]] = dict(zip(columns, cells))
-    return found
-
-
-def number(text):
-    try:
-        return float(text)
-    except (TypeError, ValueError):
-        return 0.0
 
 
 def ratio(a, b):
@@ -95,25 +64,15 @@ def models():
              1e3 * number(narrow.get("PyTorch s")), peer_goal)
 
 
-def step_of(folder, *options):
-    """Seconds of a denoising step of weft generate, 17 frames of 320x192."""
-    with tempfile.TemporaryDirectory() as scratch:
-        output([f"{BUILD}/weft", "generate", "--model", folder, "--prompt", "a red cat", "--out", f"{scratch}/out",
-                "--frames", "17", "--height", "192", "--width", "320", "--steps", "4", *options])
-        with open(f"{scratch}/out/prompts.jsonl", encoding="utf-8") as file:
-            line = json.loads(file.readlines()[-1])
-    return line["seconds"]["denoise"] / line["steps"]
-
-
 def generation():
     if not PEER:
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = f"{scratch}/wan"
         output([PEER, "bench/peer_generate.py", "make", "wan", folder])
-        wide = step_of(folder)
-        bf16 = step_of(folder, "--precision", "bf16", "--weights", "bf16")
-        int8 = step_of(folder, "--precision", "bf16", "--weights", "int8")
+        wide = step_of(BUILD, folder)
+        bf16 = step_of(BUILD, folder, "--precision", "bf16", "--weights", "bf16")
+        int8 = step_of(BUILD, folder, "--precision", "bf16", "--weights", "int8")
         peer = float(output([PEER, "bench/peer_generate.py", "run", folder, "17", "192", "320", "4", "bf16"]).split()[0])
     show("Wan denoising step 17x320x192, bf16", 1e3 * wide, 1e3 * bf16, "1.5", 1e3 * peer, "2")
     show("Wan denoising step 17x320x192, int8", 1e3 * wide, 1e3 * int8, "2", 1e3 * peer, "-")
